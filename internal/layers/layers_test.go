@@ -35,6 +35,9 @@ var rooms = []struct {
 	{"internal/float8", 1, nil},
 	{"internal/jsontext", 1, nil},
 	{"internal/chrometrace", 0, nil},
+	{"internal/pickle", 0, nil},
+	{"internal/flightrec", 1, nil},
+	{"internal/flightrec/dumptest", 0, nil},
 	{"memory", 1, nil},
 	{"loss", 1, nil},
 	{"schedule/internal/repeats", -1, nil}, // the rules use it

@@ -1,12 +1,17 @@
 package snapshot
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/weir-ml/weir/internal/pickle"
 )
+
+// ErrPickle is wrapped by the errors of Read for a file that is no pickle, that would
+// run code, or that does not fit within the limits.
+var ErrPickle = errors.New("snapshot: not a pickle of plain data")
 
 // ErrSchema is wrapped by the errors of Read for a pickle that is no memory snapshot.
 var ErrSchema = errors.New("snapshot: not a memory snapshot")
@@ -21,16 +26,15 @@ type Limits struct {
 // Read reads a snapshot. Entries of a trace that it does not know stay in it; keys
 // that it does not know are left out. It reads protocols 2 to 5, from PyTorch 2.1 on.
 func Read(r io.Reader, limits Limits) (*Snapshot, error) {
-	if limits.Memory <= 0 {
-		limits.Memory = 4 << 30
-	}
-	u := &unpickler{r: bufio.NewReaderSize(r, 1<<16), budget: limits.Memory}
-	top, err := u.run()
+	data, err := pickle.Read(r, pickle.Options{
+		Memory: limits.Memory, Limit: ": raise Limits.Memory for a file that you trust", Err: ErrPickle,
+		Content: "snapshot", Writer: "torch.cuda.memory._dump_snapshot",
+	})
 	if err != nil {
 		return nil, err
 	}
-	d := decoder{unpickler: u, stacks: map[uint32][]Frame{}}
-	s := d.snapshot(top)
+	d := decoder{Data: data, stacks: map[uint32][]Frame{}}
+	s := d.snapshot(data.Top())
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -40,25 +44,25 @@ func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 // decoder makes a snapshot of the values of a pickle. The first error stays, and what
 // follows it is empty.
 type decoder struct {
-	*unpickler
+	*pickle.Data
 	stacks map[uint32][]Frame // by container
 	sum    int64              // of all sizes
 	err    error
 }
 
-func (d *decoder) snapshot(v value) *Snapshot {
+func (d *decoder) snapshot(v pickle.Value) *Snapshot {
 	s := &Snapshot{}
 	found := 0
 	top := path{list: "the top", index: -1}
-	d.dict(v, top, func(key string, v value) {
+	d.dict(v, top, func(key string, v pickle.Value) {
 		switch key {
 		case "segments":
 			found++
 			s.Segments = decodeList(d, v, "segments", 128, d.segment)
 		case "device_traces":
 			found++
-			s.Traces = decodeList(d, v, "device_traces", 24, func(v value, at path, trace *[]Entry) {
-				*trace = decodeList(d, v, at.String(), 80, func(v value, at path, e *Entry) { d.fill(v, at, e.fields("addr", "device_free")) })
+			s.Traces = decodeList(d, v, "device_traces", 24, func(v pickle.Value, at path, trace *[]Entry) {
+				*trace = decodeList(d, v, at.String(), 80, func(v pickle.Value, at path, e *Entry) { d.fill(v, at, e.fields("addr", "device_free")) })
 			})
 		case "allocator_settings":
 			d.fill(v, path{list: "allocator_settings", index: -1}, s.Settings.fields())
@@ -70,7 +74,7 @@ func (d *decoder) snapshot(v value) *Snapshot {
 	return s
 }
 
-func (d *decoder) segment(v value, at path, s *Segment) {
+func (d *decoder) segment(v pickle.Value, at path, s *Segment) {
 	d.fill(v, at, s.fields())
 	next := s.Address
 	for i := range s.Blocks {
@@ -82,7 +86,7 @@ func (d *decoder) segment(v value, at path, s *Segment) {
 	}
 }
 
-func (d *decoder) block(v value, at path, b *Block) {
+func (d *decoder) block(v pickle.Value, at path, b *Block) {
 	b.Requested, b.State = -1, Inactive
 	d.fill(v, at, b.fields())
 	if b.Requested < 0 {
@@ -91,8 +95,8 @@ func (d *decoder) block(v value, at path, b *Block) {
 }
 
 // fill gives the fields of a dict their values. Keys of no field are left out.
-func (d *decoder) fill(v value, at path, fields []field) {
-	d.dict(v, at, func(key string, v value) {
+func (d *decoder) fill(v pickle.Value, at path, fields []field) {
+	d.dict(v, at, func(key string, v pickle.Value) {
 		for _, f := range fields {
 			if f.key == key {
 				d.field(f, v, at)
@@ -101,7 +105,7 @@ func (d *decoder) fill(v value, at path, fields []field) {
 	})
 }
 
-func (d *decoder) field(f field, v value, at path) {
+func (d *decoder) field(f field, v pickle.Value, at path) {
 	switch to := f.value.(type) {
 	case *int:
 		*to = int(d.number(v, at, f.key))
@@ -116,7 +120,7 @@ func (d *decoder) field(f field, v value, at path) {
 	case *split:
 		*to = split(max(0, d.number(v, at, f.key)))
 	case *bool:
-		*to = v.kind == boolean && v.bits != 0
+		*to = v.Kind == pickle.Boolean && v.Bits != 0
 	case *string:
 		*to = d.text(v, at, f.key)
 	case *Action:
@@ -144,16 +148,16 @@ func (d *decoder) field(f field, v value, at path) {
 }
 
 // frames returns a list of frames. The same list of the file becomes the same slice.
-func (d *decoder) frames(v value, at path) []Frame {
-	if v.kind == null || d.err != nil {
+func (d *decoder) frames(v pickle.Value, at path) []Frame {
+	if v.Kind == pickle.Null || d.err != nil {
 		return nil
 	}
-	if frames, ok := d.stacks[v.ref]; ok && v.kind == array {
+	if frames, ok := d.stacks[v.Ref]; ok && v.Kind == pickle.List {
 		return frames
 	}
-	frames := decodeList(d, v, at.String()+".frames", 40, func(v value, at path, f *Frame) { d.fill(v, at, f.fields()) })
+	frames := decodeList(d, v, at.String()+".frames", 40, func(v pickle.Value, at path, f *Frame) { d.fill(v, at, f.fields()) })
 	if d.err == nil {
-		d.stacks[v.ref] = frames
+		d.stacks[v.Ref] = frames
 	}
 	return frames
 }
@@ -178,39 +182,39 @@ func (d *decoder) fault(at, format string, args ...any) {
 }
 
 // items returns the elements of a list or a tuple.
-func (d *decoder) items(v value, at string) []value {
-	if v.kind != array && v.kind != tuple {
-		d.fault(at, "%v, where a list belongs", v.kind)
+func (d *decoder) items(v pickle.Value, at string) []pickle.Value {
+	if v.Kind != pickle.List && v.Kind != pickle.Tuple {
+		d.fault(at, "%v, where a list belongs", v.Kind)
 		return nil
 	}
-	return d.containers[v.ref]
+	return d.Items(v)
 }
 
 // dict calls visit for every key of a dict that is a text.
-func (d *decoder) dict(v value, at path, visit func(key string, v value)) {
-	if v.kind != dict {
-		d.fault(at.String(), "%v, where a dict belongs", v.kind)
+func (d *decoder) dict(v pickle.Value, at path, visit func(key string, v pickle.Value)) {
+	if v.Kind != pickle.Dict {
+		d.fault(at.String(), "%v, where a dict belongs", v.Kind)
 		return
 	}
-	items := d.containers[v.ref]
+	items := d.Items(v)
 	for i := 0; i+1 < len(items) && d.err == nil; i += 2 {
-		if items[i].kind == text {
-			visit(d.texts[items[i].ref], items[i+1])
+		if items[i].Kind == pickle.Text {
+			visit(d.Text(items[i]), items[i+1])
 		}
 	}
 }
 
-func (d *decoder) number(v value, at path, key string) int64 {
-	if v.kind != integer && v.kind != boolean {
-		d.fault(at.String()+"."+key, "%v, where a number belongs", v.kind)
+func (d *decoder) number(v pickle.Value, at path, key string) int64 {
+	if v.Kind != pickle.Integer && v.Kind != pickle.Boolean {
+		d.fault(at.String()+"."+key, "%v, where a number belongs", v.Kind)
 		return 0
 	}
-	return v.bits
+	return v.Bits
 }
 
 // bytes returns a size. All of them together are within an int64, so that whoever adds
 // them up does not have to look.
-func (d *decoder) bytes(v value, at path, key string) int64 {
+func (d *decoder) bytes(v pickle.Value, at path, key string) int64 {
 	n := d.number(v, at, key)
 	switch {
 	case n < 0:
@@ -224,18 +228,18 @@ func (d *decoder) bytes(v value, at path, key string) int64 {
 	return n
 }
 
-func (d *decoder) text(v value, at path, key string) string {
-	if v.kind != text {
-		d.fault(at.String()+"."+key, "%v, where a text belongs", v.kind)
+func (d *decoder) text(v pickle.Value, at path, key string) string {
+	if v.Kind != pickle.Text {
+		d.fault(at.String()+"."+key, "%v, where a text belongs", v.Kind)
 		return ""
 	}
-	return d.texts[v.ref]
+	return d.Text(v)
 }
 
 // decodeList makes a slice of a list; an element of it takes so many bytes.
-func decodeList[T any](d *decoder, v value, at string, bytes int64, element func(v value, at path, to *T)) []T {
+func decodeList[T any](d *decoder, v pickle.Value, at string, bytes int64, element func(v pickle.Value, at path, to *T)) []T {
 	items := d.items(v, at)
-	if err := d.hold(bytes * int64(len(items))); err != nil && d.err == nil {
+	if err := d.Hold(bytes * int64(len(items))); err != nil && d.err == nil {
 		d.err = err
 	}
 	if d.err != nil || len(items) == 0 {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
+
+	"github.com/weir-ml/weir/internal/pickle"
 )
 
 // Write writes a snapshot as a pickle of protocol 2. Lists of frames that share their
@@ -12,7 +14,7 @@ import (
 // floating point.
 func Write(w io.Writer, s *Snapshot) error {
 	p := pickler{w: bufio.NewWriter(w), texts: map[string]uint32{}, stacks: map[stack]uint32{}}
-	p.op(opProto, 2)
+	p.op(pickle.OpProto, 2)
 	p.dict(func() {
 		p.key("segments")
 		list(&p, s.Segments, func(s *Segment) { p.fields(s.fields()) })
@@ -29,7 +31,7 @@ func Write(w io.Writer, s *Snapshot) error {
 		p.key("allocator_settings")
 		p.fields(s.Settings.fields())
 	})
-	p.op(opStop)
+	p.op(pickle.OpStop)
 	return p.w.Flush()
 }
 
@@ -78,7 +80,7 @@ func (p *pickler) value(value any) {
 	case *[2]int64:
 		p.int(of[0])
 		p.int(of[1])
-		p.op(opTuple2)
+		p.op(pickle.OpTuple2)
 	case *[]Frame:
 		p.frames(*of)
 	case *[]Block:
@@ -89,7 +91,7 @@ func (p *pickler) value(value any) {
 // frames writes a list of frames, or a reference to the one written before.
 func (p *pickler) frames(frames []Frame) {
 	if len(frames) == 0 {
-		p.op(opEmptyList)
+		p.op(pickle.OpEmptyList)
 		return
 	}
 	key := stack{&frames[0], len(frames)}
@@ -120,25 +122,25 @@ type stack struct {
 const batch = 1000
 
 func list[T any](p *pickler, items []T, write func(*T)) {
-	p.op(opEmptyList)
+	p.op(pickle.OpEmptyList)
 	for i := range items {
 		if i%batch == 0 {
 			if i > 0 {
-				p.op(opAppends)
+				p.op(pickle.OpAppends)
 			}
-			p.op(opMark)
+			p.op(pickle.OpMark)
 		}
 		write(&items[i])
 	}
 	if len(items) > 0 {
-		p.op(opAppends)
+		p.op(pickle.OpAppends)
 	}
 }
 
 func (p *pickler) dict(items func()) {
-	p.op(opEmptyDict, opMark)
+	p.op(pickle.OpEmptyDict, pickle.OpMark)
 	items()
-	p.op(opSetItems)
+	p.op(pickle.OpSetItems)
 }
 
 func (p *pickler) op(bytes ...byte) { p.w.Write(bytes) }
@@ -147,9 +149,9 @@ func (p *pickler) key(name string) { p.text(name) }
 
 func (p *pickler) flag(on bool) {
 	if on {
-		p.op(opTrue)
+		p.op(pickle.OpTrue)
 	} else {
-		p.op(opFalse)
+		p.op(pickle.OpFalse)
 	}
 }
 
@@ -158,13 +160,13 @@ func (p *pickler) int(n int64) {
 	binary.LittleEndian.PutUint64(b[:], uint64(n))
 	switch {
 	case n >= 0 && n <= math.MaxUint8:
-		p.op(opInt1, b[0])
+		p.op(pickle.OpInt1, b[0])
 	case n >= 0 && n <= math.MaxUint16:
-		p.op(opInt2, b[0], b[1])
+		p.op(pickle.OpInt2, b[0], b[1])
 	case n >= math.MinInt32 && n <= math.MaxInt32:
-		p.op(opInt4, b[0], b[1], b[2], b[3])
+		p.op(pickle.OpInt4, b[0], b[1], b[2], b[3])
 	default:
-		p.op(opLong1, 8)
+		p.op(pickle.OpLong1, 8)
 		p.op(b[:]...)
 	}
 }
@@ -172,7 +174,7 @@ func (p *pickler) int(n int64) {
 func (p *pickler) float(x float64) {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], math.Float64bits(x))
-	p.op(opFloat)
+	p.op(pickle.OpFloat)
 	p.op(b[:]...)
 }
 
@@ -183,7 +185,7 @@ func (p *pickler) text(s string) {
 	}
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], uint32(len(s)))
-	p.op(opUnicode)
+	p.op(pickle.OpUnicode)
 	p.op(b[:]...)
 	p.w.WriteString(s)
 	p.texts[s] = p.put()
@@ -193,11 +195,11 @@ func (p *pickler) text(s string) {
 func (p *pickler) put() uint32 {
 	memo := p.memo
 	p.memo++
-	p.numbered(opPut, opLongPut, memo)
+	p.numbered(pickle.OpPut, pickle.OpLongPut, memo)
 	return memo
 }
 
-func (p *pickler) get(memo uint32) { p.numbered(opGet, opLongGet, memo) }
+func (p *pickler) get(memo uint32) { p.numbered(pickle.OpGet, pickle.OpLongGet, memo) }
 
 func (p *pickler) numbered(short, long byte, memo uint32) {
 	if memo <= math.MaxUint8 {

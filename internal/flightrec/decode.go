@@ -1,0 +1,295 @@
+package flightrec
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/internal/pickle"
+)
+
+// ErrDump is wrapped by the errors about a file that is no dump of a flight recorder.
+var ErrDump = errors.New("not a flight recorder dump")
+
+// mostMemory bounds what one dump may hold while it is read.
+const mostMemory = 512 << 20
+
+// decode reads one dump, pickled or in JSON. The rank is not known yet.
+func decode(r io.Reader, first byte) (*Dump, error) {
+	options := pickle.Options{Memory: mostMemory, Err: ErrDump, Content: "flight recorder dump", Writer: "PyTorch's flight recorder"}
+	read := pickle.Read
+	if first == '{' {
+		read = pickle.ReadJSON
+	}
+	data, err := read(r, options)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoder{Data: data, dump: &Dump{}, index: map[string]int32{}, words: map[string]string{}}
+	if err := d.top(data.Top()); err != nil {
+		return nil, err
+	}
+	return d.dump, nil
+}
+
+// decoder reduces the values of a dump to records.
+type decoder struct {
+	*pickle.Data
+	dump    *Dump
+	index   map[string]int32 // of groups, by name
+	words   map[string]string
+	batches []closing
+}
+
+// closing is the entry that closes a batch of transfers or of collectives.
+type closing struct {
+	group     int32
+	batch     int64
+	transfers bool
+	state     State
+}
+
+func fault(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDump, fmt.Sprintf(format, args...))
+}
+
+// top reads the whole of a dump: first the groups, which entries refer to.
+func (d *decoder) top(v pickle.Value) error {
+	if v.Kind != pickle.Dict {
+		return fault("it holds %v, where a dict with entries belongs", v.Kind)
+	}
+	parts := map[string]pickle.Value{}
+	for key, value := range d.pairs(v) {
+		parts[key] = value
+	}
+	entries, found := parts["entries"]
+	_, configured := parts["pg_config"]
+	if !found && !configured {
+		return fault("it has no entries and no pg_config: torch.distributed writes them if TORCH_NCCL_TRACE_BUFFER_SIZE is more than 0")
+	}
+	d.dump.Version = d.word(parts["version"])
+	if major, _, _ := strings.Cut(d.dump.Version, "."); major != "2" && major != "" {
+		return fault("it is of version %q, and 2.0 to 2.10 can be read", d.dump.Version)
+	}
+	for name, config := range d.pairs(parts["pg_config"]) {
+		d.group(name, config)
+	}
+	items := d.list(entries)
+	if err := d.Hold(int64(len(items)) * entryBytes); err != nil {
+		return err
+	}
+	d.dump.Entries = make([]Entry, 0, len(items))
+	for i, item := range items {
+		if item.Kind != pickle.Dict {
+			return fault("entry %d is %v, where a dict belongs", i, item.Kind)
+		}
+		d.entry(item)
+	}
+	d.close()
+	d.join(parts["pg_status"])
+	slices.SortStableFunc(d.dump.Entries, func(a, b Entry) int { return int(min(max(a.Record-b.Record, -1), 1)) })
+	return nil
+}
+
+const entryBytes = 120
+
+// group notes a process group of pg_config.
+func (d *decoder) group(name string, config pickle.Value) {
+	g := Group{Name: name, Local: -1, Status: unknown}
+	for key, v := range d.pairs(config) {
+		switch key {
+		case "name":
+			g.Name = d.word(v)
+		case "desc":
+			g.Description = d.word(v)
+		case "ranks":
+			g.Ranks = d.ranks(v)
+		}
+	}
+	d.index[g.Name] = int32(len(d.dump.Groups))
+	d.dump.Groups = append(d.dump.Groups, g)
+}
+
+var unknown = Status{-1, -1, -1}
+
+// ranks reads a list of ranks, or a text of one.
+func (d *decoder) ranks(v pickle.Value) (ranks []int) {
+	for _, item := range d.list(v) {
+		ranks = append(ranks, int(d.number(item)))
+	}
+	if v.Kind == pickle.Text {
+		for _, word := range strings.FieldsFunc(d.Text(v), func(r rune) bool { return r < '0' || r > '9' }) {
+			if rank, err := strconv.Atoi(word); err == nil {
+				ranks = append(ranks, rank)
+			}
+		}
+	}
+	for _, rank := range ranks {
+		if rank < 0 || rank > mostRank {
+			return nil
+		}
+	}
+	return ranks
+}
+
+// mostRank is the highest rank that is believed.
+const mostRank = 1<<24 - 1
+
+// entry reads an operation, and keeps it unless it closes a batch.
+func (d *decoder) entry(v pickle.Value) {
+	e := Entry{Group: -1, Peer: -1, Number: -1}
+	local, collective, batch, op := int64(-1), int64(-1), int64(0), int64(-1)
+	name, transfer := "", false
+	for key, v := range d.pairs(v) {
+		switch key {
+		case "record_id", "id":
+			e.Record = d.number(v)
+		case "pg_id":
+			local = d.number(v)
+		case "process_group":
+			e.Group = d.member(v)
+		case "collective_seq_id", "seq_id":
+			collective = d.number(v)
+		case "p2p_seq_id":
+			batch = d.number(v)
+		case "op_id":
+			op = d.number(v)
+		case "profiling_name":
+			name = d.word(v)
+		case "time_created_ns":
+			e.Created = d.number(v)
+		case "input_sizes":
+			e.Sizes = d.sizes(v)
+		case "input_dtypes":
+			e.Type = d.joined(v, ",")
+		case "state":
+			e.State = State(max(0, slices.Index([]string{"scheduled", "started", "completed"}, d.word(v))))
+		case "is_p2p":
+			transfer = v.Kind == pickle.Boolean && v.Bits != 0
+		}
+	}
+	if e.Group < 0 {
+		e.Group = d.named(strconv.FormatInt(local, 10))
+	}
+	d.dump.Groups[e.Group].Local = local
+	_, e.Name, _ = strings.Cut(name, ":")
+	d.direction(&e)
+	e.Number, e.Batch = collective, collective
+	if e.Kind != Collective || transfer {
+		e.Number, e.Batch = batch, batch
+		if op >= collective && collective >= 0 {
+			e.Number = op - collective
+		}
+	}
+	if e.Name == "coalesced" {
+		d.batches = append(d.batches, closing{e.Group, e.Batch, transfer, e.State})
+		return
+	}
+	d.dump.Entries = append(d.dump.Entries, e)
+}
+
+// direction reads the two ends of a transfer off its name.
+func (d *decoder) direction(e *Entry) {
+	word, ends, _ := strings.Cut(e.Name, " ")
+	arrow := map[string]string{"send": "->", "recv": "<-"}[word]
+	_, peer, found := strings.Cut(ends, arrow)
+	if arrow == "" || !found {
+		return
+	}
+	e.Name, e.Kind = word, Send
+	if word == "recv" {
+		e.Kind = Recv
+	}
+	at, err := strconv.Atoi(peer)
+	ranks := d.dump.Groups[e.Group].Ranks
+	if at < 0 { // as Python counts, from the end
+		at += len(ranks)
+	}
+	switch {
+	case err != nil || at < 0 || at > mostRank:
+	case ranks == nil:
+		e.Peer = int32(at)
+	case at < len(ranks):
+		e.Peer = int32(ranks[at])
+	}
+}
+
+// member returns the group of an entry, which is its name, or its name and description.
+func (d *decoder) member(v pickle.Value) int32 {
+	name, description := d.word(v), ""
+	if items := d.list(v); len(items) > 0 {
+		name = d.word(items[0])
+		if len(items) > 1 {
+			description = d.word(items[1])
+		}
+	}
+	at := d.named(name)
+	if g := &d.dump.Groups[at]; g.Description == "" {
+		g.Description = description
+	}
+	return at
+}
+
+// named returns the group of a name.
+func (d *decoder) named(name string) int32 {
+	at, known := d.index[name]
+	if !known {
+		at = int32(len(d.dump.Groups))
+		d.index[name] = at
+		d.dump.Groups = append(d.dump.Groups, Group{Name: name, Local: -1, Status: unknown})
+	}
+	return at
+}
+
+// close gives the operations of batches the state of the entry that closes the batch.
+func (d *decoder) close() {
+	type key struct {
+		group     int32
+		batch     int64
+		transfers bool
+	}
+	states := make(map[key]State, len(d.batches))
+	for _, c := range d.batches {
+		states[key{c.group, c.batch, c.transfers}] = c.state
+	}
+	if len(states) == 0 {
+		return
+	}
+	for i := range d.dump.Entries {
+		e := &d.dump.Entries[i]
+		if state, found := states[key{e.Group, e.Batch, e.Kind != Collective}]; found {
+			e.State = max(e.State, state)
+		}
+	}
+}
+
+// join gives the groups their status.
+func (d *decoder) join(v pickle.Value) {
+	d.dump.Unjoined = map[int64]Status{}
+	for key, v := range d.pairs(v) {
+		local, err := strconv.ParseInt(key, 10, 64)
+		if err != nil {
+			continue
+		}
+		s := unknown
+		for key, v := range d.pairs(v) {
+			switch key {
+			case "last_enqueued_collective":
+				s.Enqueued = d.number(v)
+			case "last_started_collective":
+				s.Started = d.number(v)
+			case "last_completed_collective":
+				s.Completed = d.number(v)
+			}
+		}
+		at := slices.IndexFunc(d.dump.Groups, func(g Group) bool { return g.Local == local })
+		if at < 0 {
+			d.dump.Unjoined[local] = s
+			continue
+		}
+		d.dump.Groups[at].Status = s
+	}
+}

@@ -1,0 +1,69 @@
+package flightrec
+
+// Dump is what the flight recorder of one rank has left behind.
+type Dump struct {
+	File    string
+	Rank    int // of the job
+	Version string
+	Groups  []Group
+	Entries []Entry // in the order in which the rank has issued them
+	// Unjoined are the states of groups that no entry belongs to, by the process's own
+	// number of the group.
+	Unjoined map[int64]Status
+}
+
+// Group is a process group as a rank knows it.
+type Group struct {
+	Name        string // unique in a job: "43"
+	Description string // "PIPELINE_MODEL_PARALLEL_GROUP"; may be empty
+	Ranks       []int  // of the job, in the order of the group; nil is unknown
+	Local       int64  // the process's own number of the group, -1 if no entry says it
+	Status      Status
+}
+
+// Status is how far a rank is in a group: the number of the last operation of each state, -1
+// if it is unknown. Transfers complete out of order, so Completed is no prefix.
+type Status struct{ Enqueued, Started, Completed int64 }
+
+// Kind is what an entry does.
+type Kind uint8
+
+// The kinds of entries.
+const (
+	Collective Kind = iota
+	Send
+	Recv
+)
+
+// State is how far an entry has come.
+type State uint8
+
+// The states of entries.
+const (
+	Scheduled State = iota
+	Started
+	Completed
+)
+
+// String returns PyTorch's word.
+func (s State) String() string { return [...]string{"scheduled", "started", "completed"}[s] }
+
+// Entry is an operation that a rank has issued.
+type Entry struct {
+	Record int64 // counts the operations of the rank, over all groups
+	// Number counts the operations of the rank in the group: collectives, which have the
+	// same number on all members, or transfers, whose numbers are the rank's own.
+	Number  int64
+	Batch   int64  // transfers of one batch have the same
+	Created int64  // nanoseconds of the rank's clock
+	Name    string // "all_reduce"; of transfers "send" or "recv"
+	Sizes   string // of the input: "4096x1x5120"
+	Type    string // of its elements: "BFloat16"
+	Group   int32  // in Dump.Groups
+	Peer    int32  // the rank of the job at the other end of a transfer, -1 if unknown
+	Kind    Kind
+	State   State
+}
+
+// Pending reports whether the operation has not completed.
+func (e *Entry) Pending() bool { return e.State != Completed }

@@ -1,0 +1,199 @@
+package dumptest
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Group is a process group of a job.
+type Group struct {
+	Name, Description string
+	Ranks             []int
+}
+
+// Op is an operation that was issued. Completed is the time of its end, 0 while it is pending.
+type Op struct {
+	Group              *Group
+	Name               string
+	Created, Completed int64
+	Sizes              []int64
+	Type               string
+	p2p                bool
+	collective, batch  int64
+	op, record         int64
+}
+
+// Rank records the operations of one rank of a job.
+type Rank struct {
+	Rank    int
+	Groups  []*Group // those that it is a member of, in the order of their creation
+	Ops     []*Op
+	Version string
+	// Pending leaves completed operations out of the dump, Ring all but the last ones, and
+	// Empty everything.
+	Pending bool
+	Ring    int
+	Empty   bool
+	counts  map[*Group]*[3]int64 // collectives, transfers, both
+}
+
+func (r *Rank) count(g *Group) *[3]int64 {
+	if r.counts == nil {
+		r.counts = map[*Group]*[3]int64{}
+	}
+	if r.counts[g] == nil {
+		r.counts[g] = &[3]int64{}
+	}
+	return r.counts[g]
+}
+
+func (r *Rank) add(op *Op) *Op {
+	op.record = int64(len(r.Ops))
+	r.Ops = append(r.Ops, op)
+	return op
+}
+
+// Collective records an operation of all members of a group.
+func (r *Rank) Collective(g *Group, name string, now int64, sizes ...int64) *Op {
+	n := r.count(g)
+	n[0]++
+	n[2]++
+	return r.add(&Op{Group: g, Name: "nccl:" + name, Created: now, Sizes: sizes, Type: "Float", collective: n[0], batch: n[1], op: n[2]})
+}
+
+// Transfer records a send to a rank of the job, or a receive.
+func (r *Rank) Transfer(g *Group, send bool, peer int, now int64, sizes ...int64) *Op {
+	n := r.count(g)
+	n[1]++
+	n[2]++
+	own, other := slices.Index(g.Ranks, r.Rank), slices.Index(g.Ranks, peer)
+	name := fmt.Sprintf("nccl:recv %d<-%d", own, other)
+	if send {
+		name = fmt.Sprintf("nccl:send %d->%d", own, other)
+	}
+	return r.add(&Op{Group: g, Name: name, Created: now, Sizes: sizes, Type: "BFloat16", p2p: true, collective: n[0], batch: n[1], op: n[2]})
+}
+
+// dump returns the dump as Python has it.
+func (r *Rank) dump(asText bool) map[string]any {
+	config, status := map[string]any{}, map[string]any{}
+	number := func(n int64) any {
+		if asText {
+			return fmt.Sprint(n)
+		}
+		return n
+	}
+	for i, g := range r.Groups {
+		config[g.Name] = map[string]any{"name": g.Name, "desc": g.Description, "ranks": strings.ReplaceAll(fmt.Sprint(g.Ranks), " ", ", ")}
+		enqueued, completed := int64(-1), int64(-1)
+		for _, op := range r.Ops {
+			if n := max(op.batch, op.collective); op.Group == g {
+				enqueued = max(enqueued, n)
+				if op.Completed > 0 {
+					completed = max(completed, n)
+				}
+			}
+		}
+		status[fmt.Sprint(i)] = map[string]any{"last_enqueued_collective": number(enqueued), "last_started_collective": number(-1), "last_completed_collective": number(completed)}
+	}
+	ops := r.Ops
+	if r.Ring > 0 {
+		ops = ops[max(0, len(ops)-r.Ring):]
+	}
+	entries := []any{}
+	for _, op := range ops {
+		if !r.Empty && (!r.Pending || op.Completed == 0) {
+			entries = append(entries, r.entry(op))
+		}
+	}
+	version := r.Version
+	if version == "" {
+		version = "2.9"
+	}
+	return map[string]any{"version": version, "pg_config": config, "pg_status": status, "entries": entries}
+}
+
+func (r *Rank) entry(op *Op) map[string]any {
+	state, completed := "scheduled", any(nil)
+	if op.Completed > 0 {
+		state, completed = "completed", op.Completed
+	}
+	shape := []any{}
+	for _, size := range op.Sizes {
+		shape = append(shape, size)
+	}
+	return map[string]any{
+		"record_id": op.record, "pg_id": int64(slices.Index(r.Groups, op.Group)), "process_group": []any{op.Group.Name, op.Group.Description},
+		"collective_seq_id": op.collective, "p2p_seq_id": op.batch, "op_id": op.op, "profiling_name": op.Name, "time_created_ns": op.Created,
+		"input_sizes": []any{shape}, "input_dtypes": []any{op.Type}, "output_sizes": []any{shape}, "output_dtypes": []any{op.Type},
+		"state": state, "time_discovered_started_ns": nil, "time_discovered_completed_ns": completed, "retired": op.Completed > 0,
+		"timeout_ms": int64(600000), "is_p2p": op.p2p, "thread_name": "python3",
+	}
+}
+
+// JSON returns the dump in JSON, where numbers of pg_status are texts.
+func (r *Rank) JSON() []byte {
+	text, err := json.Marshal(r.dump(true))
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// Pickle returns the dump as PyTorch pickles it, in protocol 2, each text once.
+func (r *Rank) Pickle() []byte {
+	p := pickler{b: []byte{0x80, 2}, memo: map[string]int{}}
+	p.value(r.dump(false))
+	return append(p.b, '.')
+}
+
+type pickler struct {
+	b    []byte
+	memo map[string]int
+}
+
+func (p *pickler) value(v any) {
+	switch v := v.(type) {
+	case nil:
+		p.b = append(p.b, 'N')
+	case bool:
+		op := byte(0x89)
+		if v {
+			op = 0x88
+		}
+		p.b = append(p.b, op)
+	case int64:
+		p.b = append(p.b, 0x8a, 8)
+		p.b = binary.LittleEndian.AppendUint64(p.b, uint64(v))
+	case string:
+		if at, known := p.memo[v]; known {
+			p.b = append(p.b, 'j')
+			p.b = binary.LittleEndian.AppendUint32(p.b, uint32(at))
+			return
+		}
+		p.b = append(p.b, 'X')
+		p.b = binary.LittleEndian.AppendUint32(p.b, uint32(len(v)))
+		p.b = append(append(p.b, v...), 'r')
+		p.b = binary.LittleEndian.AppendUint32(p.b, uint32(len(p.memo)))
+		p.memo[v] = len(p.memo)
+	case []any:
+		p.b = append(p.b, ']', '(')
+		for _, item := range v {
+			p.value(item)
+		}
+		p.b = append(p.b, 'e')
+	case map[string]any:
+		p.b = append(p.b, '}', '(')
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			p.value(key)
+			p.value(v[key])
+		}
+		p.b = append(p.b, 'u')
+	default:
+		panic(fmt.Sprintf("dumptest: %T", v))
+	}
+}

@@ -1,0 +1,280 @@
+package flightrec
+
+import (
+	"archive/tar"
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Set is all that was read.
+type Set struct {
+	Dumps   []*Dump // by rank, which no two share
+	Broken  []Broken
+	Skipped []string // files of a folder or an archive whose names end in no rank
+}
+
+// Broken is a file that should be a dump and is none, or not a whole one.
+type Broken struct {
+	File string
+	Rank int // -1 if its name says none
+	Err  error
+}
+
+// Read reads dumps: files, folders of them, patterns of filepath.Glob, and archives (.tar,
+// .tar.gz). The rank of a dump is the number at the end of its name, or the one that
+// all its groups have in common. A name that does not exist is an error, and so are
+// two dumps of one rank.
+func Read(names ...string) (*Set, error) {
+	files, err := expand(names)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{}
+	var open sync.Mutex // over s and err
+	var all sync.WaitGroup
+	work := make(chan string)
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for name := range work {
+				got, fault := readFile(name)
+				open.Lock()
+				s.Dumps, s.Broken, s.Skipped = append(s.Dumps, got.Dumps...), append(s.Broken, got.Broken...), append(s.Skipped, got.Skipped...)
+				err = cmp.Or(err, fault)
+				open.Unlock()
+			}
+		})
+	}
+	for _, name := range files.named {
+		work <- name
+	}
+	close(work)
+	all.Wait()
+	s.Skipped = append(s.Skipped, files.skipped...)
+	return s, cmp.Or(err, s.sort())
+}
+
+// sort puts what was read into order, and finds ranks that have two dumps.
+func (s *Set) sort() error {
+	slices.SortFunc(s.Dumps, func(a, b *Dump) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.File, b.File)) })
+	slices.SortFunc(s.Broken, func(a, b Broken) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.File, b.File)) })
+	slices.Sort(s.Skipped)
+	for i := 1; i < len(s.Dumps); i++ {
+		if a, b := s.Dumps[i-1], s.Dumps[i]; a.Rank == b.Rank {
+			return fmt.Errorf("rank %d has two dumps, %s and %s: give those of one hang", a.Rank, a.File, b.File)
+		}
+	}
+	return nil
+}
+
+// files are those to read, and those of folders that are left out.
+type files struct{ named, skipped []string }
+
+// expand finds the files of folders and patterns.
+func expand(names []string) (all files, err error) {
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			matches, bad := filepath.Glob(name)
+			if bad != nil || len(matches) == 0 {
+				return all, err
+			}
+			all.named = append(all.named, matches...)
+			continue
+		}
+		if !info.IsDir() {
+			all.named = append(all.named, name)
+			continue
+		}
+		within, err := os.ReadDir(name)
+		if err != nil {
+			return all, err
+		}
+		for _, entry := range within {
+			path := filepath.Join(name, entry.Name())
+			switch {
+			case entry.IsDir():
+			case rankOf(path) < 0:
+				all.skipped = append(all.skipped, path)
+			default:
+				all.named = append(all.named, path)
+			}
+		}
+	}
+	slices.Sort(all.named)
+	all.named = slices.Compact(all.named)
+	return all, nil
+}
+
+// readFile reads one file.
+func readFile(name string) (Set, error) {
+	var s Set
+	file, err := os.Open(name)
+	if err != nil {
+		return s, err
+	}
+	defer file.Close() // It was only read.
+	if err := s.Add(name, file); err != nil {
+		var torn *fs.PathError
+		if errors.As(err, &torn) {
+			return s, err
+		}
+		s.Broken = append(s.Broken, Broken{name, rankOf(name), err})
+	}
+	return s, nil
+}
+
+// Add reads a dump, or an archive of them, that may be compressed.
+func (s *Set) Add(name string, r io.Reader) error { return s.stream(name, r, true) }
+
+// stream is Add; what was packed once is not unpacked again.
+func (s *Set) stream(name string, r io.Reader, packed bool) error {
+	in := bufio.NewReaderSize(r, 1<<16)
+	head, err := in.Peek(262)
+	if len(head) == 0 {
+		if err == io.EOF {
+			err = fault("the file is empty")
+		}
+		return err
+	}
+	switch {
+	case packed && len(head) > 2 && head[0] == 0x1f && head[1] == 0x8b:
+		z, err := unzip(in)
+		if err != nil {
+			return err
+		}
+		return s.stream(name, z, false)
+	case len(head) == 262 && string(head[257:262]) == "ustar":
+		return s.archive(name, in)
+	}
+	d, err := decode(in, cmp.Or(strings.TrimLeft(string(head), " \t\r\n"), " ")[0])
+	if err != nil {
+		return err
+	}
+	d.File, d.Rank = name, rankOf(name)
+	if d.Rank < 0 {
+		d.Rank = d.own()
+	}
+	if d.Rank < 0 {
+		return fault("its name ends in no rank, and its groups do not say it either: name it after its rank, as in dump_3")
+	}
+	s.Dumps = append(s.Dumps, d)
+	return nil
+}
+
+// archive reads the dumps of a tar archive.
+func (s *Set) archive(name string, r io.Reader) error {
+	for t := tar.NewReader(r); ; {
+		header, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: the archive cannot be read on: %w", ErrDump, err)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		within := name + ":" + header.Name
+		if rankOf(header.Name) < 0 {
+			s.Skipped = append(s.Skipped, within)
+			continue
+		}
+		if err := s.Add(within, t); err != nil {
+			if errors.Is(err, errBomb) {
+				return err
+			}
+			s.Broken = append(s.Broken, Broken{within, rankOf(header.Name), err})
+		}
+	}
+}
+
+// rankOf returns the number that a file's name ends in, before its endings; -1 is none.
+func rankOf(name string) int {
+	base := filepath.Base(name)
+	for _, ending := range []string{".gz", ".json", ".pickle", ".pkl", ".pt", ".bin"} {
+		base = strings.TrimSuffix(base, ending)
+	}
+	digits := len(base)
+	for digits > 0 && base[digits-1] >= '0' && base[digits-1] <= '9' {
+		digits--
+	}
+	rank, err := strconv.Atoi(base[digits:])
+	if err != nil || rank > mostRank {
+		return -1
+	}
+	return rank
+}
+
+// own returns the only rank that is in all groups of the dump, -1 if there are several.
+func (d *Dump) own() int {
+	var common []int
+	for _, g := range d.Groups {
+		if g.Ranks == nil {
+			continue
+		}
+		if common == nil {
+			common = slices.Clone(g.Ranks)
+			continue
+		}
+		common = slices.DeleteFunc(common, func(rank int) bool { return !slices.Contains(g.Ranks, rank) })
+	}
+	if len(common) != 1 {
+		return -1
+	}
+	return common[0]
+}
+
+var errBomb = fmt.Errorf("%w: it unpacks to far more than its size", ErrDump)
+
+// Dumps compress to a tenth or a fiftieth. What unpacks to more than these is none.
+const (
+	unpackedAtOnce = 16 << 20
+	unpackedByByte = 200
+)
+
+// unzip returns what a gzip file holds, as long as it is in proportion to its size.
+func unzip(r io.Reader) (io.Reader, error) {
+	in := &counted{r: r}
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, fault("gzip: %v", err)
+	}
+	return &guarded{z, in, 0}, nil
+}
+
+type counted struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+type guarded struct {
+	z        io.Reader
+	in       *counted
+	unpacked int64
+}
+
+func (g *guarded) Read(p []byte) (int, error) {
+	n, err := g.z.Read(p)
+	if g.unpacked += int64(n); g.unpacked > unpackedAtOnce+unpackedByByte*g.in.n {
+		return n, errBomb
+	}
+	return n, err
+}

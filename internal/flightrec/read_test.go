@@ -1,0 +1,219 @@
+package flightrec_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/flightrec"
+	"github.com/weir-ml/weir/internal/flightrec/dumptest"
+	"github.com/weir-ml/weir/internal/testkit"
+)
+
+// sample returns a rank of two groups: one collective and two transfers.
+func sample(rank int) *dumptest.Rank {
+	world := &dumptest.Group{Name: "0", Description: "default_pg", Ranks: []int{0, 4, 8, 12}}
+	pipeline := &dumptest.Group{Name: "43", Description: "PIPELINE", Ranks: []int{0, 4, 8, 12}}
+	r := &dumptest.Rank{Rank: rank, Groups: []*dumptest.Group{world, pipeline}}
+	r.Collective(world, "all_reduce", 1, 16).Completed = 2
+	r.Transfer(pipeline, true, 12, 3, 4096, 1, 5120).Completed = 5
+	r.Transfer(pipeline, false, 8, 4, 4096, 1, 5120)
+	return r
+}
+
+// wanted are the entries of sample.
+var wanted = []flightrec.Entry{
+	{Record: 0, Number: 1, Batch: 1, Created: 1, Name: "all_reduce", Sizes: "16", Type: "Float", Peer: -1, State: flightrec.Completed},
+	{Record: 1, Number: 1, Batch: 1, Created: 3, Name: "send", Sizes: "4096x1x5120", Type: "BFloat16", Group: 1, Peer: 12, Kind: flightrec.Send, State: flightrec.Completed},
+	{Record: 2, Number: 2, Batch: 2, Created: 4, Name: "recv", Sizes: "4096x1x5120", Type: "BFloat16", Group: 1, Peer: 8, Kind: flightrec.Recv},
+}
+
+func packed(t *testing.T, b []byte) []byte {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, err := z.Write(b)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	return out.Bytes()
+}
+
+func archived(t *testing.T, files map[string][]byte) []byte {
+	var out bytes.Buffer
+	a := tar.NewWriter(&out)
+	for name, b := range files {
+		require.NoError(t, a.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(b)), Mode: 0o600}))
+		_, err := a.Write(b)
+		require.NoError(t, err)
+	}
+	require.NoError(t, a.Close())
+	return out.Bytes()
+}
+
+// TestForms reads the same dump in every form, alone, in a folder, by a pattern and in an archive.
+func TestForms(t *testing.T) {
+	pickled, text := sample(4).Pickle(), sample(4).JSON()
+	all := archived(t, map[string][]byte{"run/_dump_4": pickled, "run/fault_injection.log": []byte("Fault ranks: [12]"), "run/_dump_5": text})
+	for name, b := range map[string][]byte{
+		"_dump_4": pickled, "nccl_trace_rank_4": pickled, "rank4.json": text, "dump_4.pickle.gz": packed(t, pickled), "all.tar": all, "all.tar.gz": packed(t, all),
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			path := filepath.Join(folder, name)
+			require.NoError(t, os.WriteFile(path, b, 0o600))
+			names := []string{path, filepath.Join(folder, "*")}
+			if !strings.HasPrefix(name, "all") {
+				names = append(names, folder)
+			}
+			for _, name := range names {
+				set, err := flightrec.Read(name)
+				require.NoError(t, err)
+				require.Empty(t, set.Broken)
+				d := set.Dumps[0]
+				require.Equal(t, 4, d.Rank)
+				require.Equal(t, "2.9", d.Version)
+				require.Equal(t, wanted, d.Entries)
+				require.Equal(t, flightrec.Group{Name: "43", Description: "PIPELINE", Ranks: []int{0, 4, 8, 12}, Local: 1, Status: flightrec.Status{Enqueued: 2, Started: -1, Completed: 1}}, d.Groups[1])
+			}
+		})
+	}
+}
+
+// TestPending keeps what a dump without history does not join to its groups.
+func TestPending(t *testing.T) {
+	r := sample(4)
+	r.Pending = true
+	var s flightrec.Set
+	require.NoError(t, s.Add("dump_4", bytes.NewReader(r.Pickle())))
+	require.Equal(t, wanted[2:], s.Dumps[0].Entries)
+	require.Equal(t, map[int64]flightrec.Status{0: {Enqueued: 1, Started: -1, Completed: 1}}, s.Dumps[0].Unjoined)
+}
+
+// TestSpellings reads what other versions write: batches, texts for numbers, names with other
+// prefixes, peers counted from the end, groups that no pg_config has.
+func TestSpellings(t *testing.T) {
+	const dump = `{"version": "2.4", "pg_config": {"7": {"name": "7", "desc": "", "ranks": "[2, 3, 5]"}}, "pg_status": {"1": {"last_enqueued_collective": "9", "last_completed_collective": "8"}},
+		"entries": [
+		{"record_id": 9, "pg_id": 1, "process_group": ["7", "x"], "collective_seq_id": 1, "p2p_seq_id": 4, "profiling_name": "nccl:coalesced", "state": "completed", "is_p2p": true},
+		{"record_id": 7, "pg_id": 1, "process_group": ["7", "x"], "collective_seq_id": 1, "p2p_seq_id": 4, "op_id": 8, "profiling_name": "nccl:recv 0<--1", "state": "scheduled", "is_p2p": true},
+		{"record_id": 8, "pg_id": 1, "process_group": ["7", "x"], "collective_seq_id": 1, "p2p_seq_id": 4, "op_id": 9, "profiling_name": "xccl:send 0->1", "state": "scheduled", "is_p2p": true},
+		{"record_id": 10, "pg_id": 2, "process_group": "other", "seq_id": 5, "profiling_name": "nccl:_all_gather_base", "state": "started", "input_sizes": [[2, 3], []], "input_dtypes": ["Float", "Long"], "duration_ms": 1.5e0}
+	]}`
+	var s flightrec.Set
+	require.NoError(t, s.Add("dump_2.json", strings.NewReader(dump)))
+	d := s.Dumps[0]
+	require.Equal(t, []flightrec.Entry{
+		{Record: 7, Number: 7, Batch: 4, Name: "recv", Peer: 5, Kind: flightrec.Recv, State: flightrec.Completed},
+		{Record: 8, Number: 8, Batch: 4, Name: "send", Peer: 3, Kind: flightrec.Send, State: flightrec.Completed},
+		{Record: 10, Number: 5, Batch: 5, Name: "_all_gather_base", Sizes: "2x3, ", Type: "Float,Long", Group: 1, Peer: -1, State: flightrec.Started},
+	}, d.Entries)
+	require.Equal(t, flightrec.Status{Enqueued: 9, Started: -1, Completed: 8}, d.Groups[0].Status)
+	require.Equal(t, "x", d.Groups[0].Description)
+	require.Equal(t, "other", d.Groups[1].Name)
+}
+
+// TestRanks finds the rank of a dump in its groups if its name has none.
+func TestRanks(t *testing.T) {
+	var s flightrec.Set
+	require.NoError(t, s.Add("dump", strings.NewReader(`{"entries": [], "pg_config": {"0": {"ranks": "[0, 1, 2, 3]"}, "1": {"ranks": "[1, 3]"}, "2": {"ranks": "[2, 3]"}}}`)))
+	require.Equal(t, 3, s.Dumps[0].Rank)
+	require.ErrorContains(t, s.Add("dump", strings.NewReader(`{"entries": []}`)), "its name ends in no rank")
+
+	folder := t.TempDir()
+	for _, name := range []string{"a_1", "b_1", "notes.txt"} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), sample(1).JSON(), 0o600))
+	}
+	set, err := flightrec.Read(folder)
+	require.ErrorContains(t, err, "rank 1 has two dumps")
+	require.Equal(t, []string{filepath.Join(folder, "notes.txt")}, set.Skipped)
+	_, err = flightrec.Read(filepath.Join(folder, "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestBroken reads files that are no dumps, which are named and keep no other from being read.
+func TestBroken(t *testing.T) {
+	whole := sample(3).Pickle()
+	bomb := packed(t, append([]byte("{"), bytes.Repeat([]byte(" "), 20<<20)...))
+	for name, c := range map[string]struct{ file, want string }{
+		"empty":           {"", "the file is empty"},
+		"cut":             {string(whole[:len(whole)/2]), "the file ends"},
+		"code":            {"\x80\x02cos\nsystem\n.", "opcode GLOBAL would run code; a flight recorder dump has none"},
+		"another pickle":  {"\x80\x02}.", "no entries and no pg_config"},
+		"a list":          {"\x80\x02].", "it holds a list"},
+		"entries of text": {`{"entries": ["x"]}`, "entry 0 is a text"},
+		"another version": {`{"version": "1.5", "entries": []}`, `version "1.5"`},
+		"cut json":        {`{"entries": [`, "the file ends"},
+		"deep json":       {`{"entries": ` + strings.Repeat("[", 2000), "more than 1000 lists"},
+		"a comma":         {`{"entries": [1,]}`, "follows a comma"},
+		"no colon":        {`{"entries" []}`, "where ':' belongs"},
+		"two values":      {`{"entries": []} 1`, "follows the value"},
+		"a word":          {`{"entries": nul}`, `"nul", where a value belongs`},
+		"gzip bomb":       {string(bomb), "unpacks to far more"},
+		"gzip in gzip":    {string(packed(t, packed(t, whole))), "begins with 0x1f"},
+		"long text":       {`{"entries": "` + strings.Repeat("x", 1<<20+1) + `"}`, "a text of more than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "d_0"), []byte(c.file), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "d_3"), whole, 0o600))
+			set, err := flightrec.Read(folder)
+			require.NoError(t, err)
+			require.Len(t, set.Dumps, 1)
+			require.Len(t, set.Broken, 1)
+			require.Equal(t, 0, set.Broken[0].Rank)
+			require.ErrorContains(t, set.Broken[0].Err, c.want)
+		})
+	}
+}
+
+// TestMemoryIsBounded reads files that hold little and describe much.
+func TestMemoryIsBounded(t *testing.T) {
+	testkit.Slow(t)
+	lists := strings.Repeat("[],", 4<<20)
+	one := "}q\x01X\x04\x00\x00\x00nameq\x02s"
+	aliased := "\x80\x02}X\x07\x00\x00\x00entries](" + one + strings.Repeat("h\x01", 8<<20) + "es."
+	for name, file := range map[string]string{"lists": `{"entries": [` + lists + `1]}`, "one entry": aliased} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		var s flightrec.Set
+		require.Error(t, s.Add("d_0", strings.NewReader(file)), name)
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), name)
+	}
+}
+
+func FuzzAdd(f *testing.F) {
+	f.Add(sample(3).Pickle())
+	f.Add(sample(3).JSON())
+	f.Add([]byte(`{"version": "2.4", "pg_config": {"7": {"ranks": [1, 2]}}, "entries": [{"process_group": "7", "profiling_name": "nccl:recv 0<--9"}, {"profiling_name": "nccl:coalesced"}]}`))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		var s flightrec.Set
+		if err := s.Add("dump_1", bytes.NewReader(file)); err != nil {
+			return
+		}
+		for _, d := range s.Dumps {
+			for _, e := range d.Entries {
+				require.Less(t, int(e.Group), len(d.Groups))
+				_ = fmt.Sprint(e.State, e.Pending())
+			}
+		}
+	})
+}
+
+// TestTorn passes an error of the disk on.
+func TestTorn(t *testing.T) {
+	var s flightrec.Set
+	require.ErrorIs(t, s.Add("d_1", io.MultiReader(bytes.NewReader(sample(1).Pickle()[:300]), broken{})), io.ErrNoProgress)
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrNoProgress }

@@ -1,0 +1,282 @@
+package pickle
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"unsafe"
+)
+
+// ErrPickle is wrapped by the errors of Read for a file that is no pickle, that would
+// run code, or that does not fit within the limits.
+var ErrPickle = errors.New("pickle: not a pickle of plain data")
+
+// Options say what kind of file is read. The zero value is fit for files of strangers.
+type Options struct {
+	// Memory is how many bytes the data may hold, about; 0 is 4 GiB. Of a small file it
+	// holds less: 16 MiB and 16 bytes for each of the file's.
+	Memory int64
+	// Err is the error that faults wrap; nil is ErrPickle.
+	Err error
+	// Content names the file in faults, such as "snapshot", and Writer what writes one.
+	Content, Writer string
+	// Limit says how to raise Memory, if a caller can.
+	Limit string
+}
+
+// longest is the most bytes that one text may have. Names of files and functions are
+// far below.
+const longest = 1 << 20
+
+// Data is what a file holds. It takes no more than a budget of bytes, counted before they
+// are taken.
+type Data struct {
+	Options
+	r      *bufio.Reader
+	offset int64 // of the next byte
+	held   int64
+
+	stack      []Value
+	marks      []int
+	memo       []Value
+	texts      []string
+	containers [][]Value // lists and tuples; dicts as keys and values in turn
+	top        Value
+}
+
+// Read reads a pickle up to its STOP.
+func Read(r io.Reader, options Options) (*Data, error) {
+	d := newData(r, options)
+	var err error
+	if d.top, err = d.run(); err != nil {
+		return nil, err
+	}
+	return d.read(), nil
+}
+
+func newData(r io.Reader, options Options) *Data {
+	d := &Data{Options: options, r: bufio.NewReaderSize(r, 1<<16)}
+	if d.Memory <= 0 {
+		d.Memory = 4 << 30
+	}
+	d.Err = cmp.Or(d.Err, ErrPickle)
+	d.Content = cmp.Or(d.Content, "file")
+	return d
+}
+
+// read returns the data without what only reading needs.
+func (d *Data) read() *Data {
+	d.r, d.stack, d.marks, d.memo = nil, nil, nil, nil
+	return d
+}
+
+func (d *Data) fault(at int64, format string, args ...any) error {
+	return fmt.Errorf("%w: byte %d: %s", d.Err, at, fmt.Sprintf(format, args...))
+}
+
+// ended says that the file ends where it should not, or why it could not be read on.
+func (d *Data) ended(err error, where string) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return d.fault(d.offset, "the file ends %s", where)
+	}
+	return fmt.Errorf("pickle: byte %d: %w", d.offset, err)
+}
+
+// The bytes that a file may make the reader hold depend on how much of it has been read. Those of
+// PyTorch need up to 8 bytes for one of theirs.
+const (
+	heldAtOnce = 16 << 20
+	heldByByte = 16
+)
+
+// Hold takes bytes from the budget, for what is made of the data too.
+func (d *Data) Hold(bytes int64) error {
+	if d.Memory -= bytes; d.Memory < 0 {
+		return d.fault(d.offset, "the file needs more memory than the limit allows%s", d.Limit)
+	}
+	if d.held += bytes; d.held > heldAtOnce+heldByByte*d.offset {
+		return d.fault(d.offset, "up to here the file needs %d bytes of memory, more than %d and %d for each of its bytes: no %s does", d.held, heldAtOnce, heldByByte, d.Content)
+	}
+	return nil
+}
+
+// room returns a slice with room for n more elements, which it takes from the budget.
+func room[T any](d *Data, s []T, n int) ([]T, error) {
+	if n <= cap(s)-len(s) {
+		return s, nil
+	}
+	most := len(s) + n
+	if len(s) > 0 {
+		most = max(most, 2*cap(s))
+	}
+	var one T
+	if err := d.Hold(int64(most-cap(s)) * int64(unsafe.Sizeof(one))); err != nil {
+		return s, err
+	}
+	return append(make([]T, 0, most), s...), nil
+}
+
+// run returns the value that the pickle leaves.
+func (d *Data) run() (Value, error) {
+	for {
+		at := d.offset
+		op, err := d.byte()
+		if err != nil {
+			return Value{}, d.ended(err, "before its STOP: it is cut short, or it is no pickle")
+		}
+		if op == OpStop {
+			return d.pop(at)
+		}
+		if err := d.step(at, op); err != nil {
+			return Value{}, err
+		}
+	}
+}
+
+// step runs one opcode.
+func (d *Data) step(at int64, op byte) error {
+	switch op {
+	case OpProto:
+		n, err := d.number(1)
+		if err == nil && (n < 2 || n > 5) {
+			err = d.fault(at, "protocol %d; 2 to 5 can be read", n)
+		}
+		return err
+	case OpFrame:
+		_, err := d.number(8)
+		return err
+	case OpMark:
+		marks, err := room(d, d.marks, 1)
+		d.marks = append(marks, len(d.stack))
+		return err
+	case OpNone:
+		return d.push(Value{})
+	case OpTrue, OpFalse:
+		return d.push(Value{Kind: Boolean, Bits: int64(OpFalse - op)})
+	case OpInt1:
+		return d.pushUnsigned(1)
+	case OpInt2:
+		return d.pushUnsigned(2)
+	case OpInt4:
+		return d.pushSigned(4)
+	case OpLong1:
+		return d.pushLong(at)
+	case OpFloat:
+		n, err := d.number(8)
+		if err != nil {
+			return err
+		}
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], n)
+		return d.push(Value{Kind: Float, Bits: int64(binary.BigEndian.Uint64(b[:]))})
+	case OpUnicode:
+		return d.readText(at, 4)
+	case OpShortUnicode:
+		return d.readText(at, 1)
+	case OpEmptyList:
+		return d.pushContainer(List, nil)
+	case OpEmptyDict:
+		return d.pushContainer(Dict, nil)
+	case OpEmptyTuple:
+		return d.pushContainer(Tuple, nil)
+	case OpTuple1, OpTuple2, OpTuple3:
+		return d.gather(at, Tuple, len(d.stack)-int(op-OpTuple1)-1)
+	case OpTuple:
+		return d.gatherMarked(at, Tuple)
+	case OpList:
+		return d.gatherMarked(at, List)
+	case OpDict:
+		return d.gatherMarked(at, Dict)
+	case OpAppend:
+		return d.extend(at, List, len(d.stack)-1)
+	case OpSetItem:
+		return d.extend(at, Dict, len(d.stack)-2)
+	case OpAppends:
+		return d.extendMarked(at, List)
+	case OpSetItems:
+		return d.extendMarked(at, Dict)
+	case OpPut, OpLongPut, OpMemoize:
+		return d.remember(at, op)
+	case OpGet, OpLongGet:
+		return d.recall(at, op)
+	}
+	if name, ok := calling[op]; ok {
+		return d.fault(at, "opcode %s would run code; a %s has none, and nothing of it is run", name, d.Content)
+	}
+	if at == 0 {
+		return d.fault(at, "the file begins with 0x%02x, and a pickle with 0x%02x: %s writes one", op, OpProto, cmp.Or(d.Writer, "pickle.dump"))
+	}
+	return d.fault(at, "opcode 0x%02x does not occur in a %s", op, d.Content)
+}
+
+func (d *Data) byte() (byte, error) {
+	b, err := d.r.ReadByte()
+	if err == nil {
+		d.offset++
+	}
+	return b, err
+}
+
+// number reads a little-endian number of so many bytes.
+func (d *Data) number(bytes int) (uint64, error) {
+	var b [8]byte
+	n, err := io.ReadFull(d.r, b[:bytes])
+	d.offset += int64(n)
+	if err != nil {
+		return 0, d.ended(err, "within a number")
+	}
+	return binary.LittleEndian.Uint64(b[:]), nil
+}
+
+func (d *Data) pushUnsigned(bytes int) error {
+	n, err := d.number(bytes)
+	if err != nil {
+		return err
+	}
+	return d.push(Value{Kind: Integer, Bits: int64(n)})
+}
+
+// pushSigned reads a two's complement number.
+func (d *Data) pushSigned(bytes int) error {
+	n, err := d.number(bytes)
+	if err != nil {
+		return err
+	}
+	unused := 64 - 8*bytes
+	return d.push(Value{Kind: Integer, Bits: int64(n<<unused) >> unused})
+}
+
+// pushLong reads a number that says its length.
+func (d *Data) pushLong(at int64) error {
+	bytes, err := d.number(1)
+	if err != nil {
+		return err
+	}
+	if bytes > 8 {
+		return d.fault(at, "a number of %d bytes; addresses and sizes have at most 8", bytes)
+	}
+	return d.pushSigned(int(bytes))
+}
+
+func (d *Data) readText(at int64, bytes int) error {
+	n, err := d.number(bytes)
+	if err != nil {
+		return err
+	}
+	if n > longest {
+		return d.fault(at, "a text of %d bytes; at most %d are read", n, longest)
+	}
+	if err := d.Hold(int64(n)); err != nil {
+		return err
+	}
+	b := make([]byte, n)
+	read, err := io.ReadFull(d.r, b)
+	d.offset += int64(read)
+	if err != nil {
+		return d.ended(err, "within a text")
+	}
+	return d.pushString(string(b))
+}

@@ -1,0 +1,154 @@
+package pickle
+
+func (d *Data) push(v Value) error {
+	stack, err := room(d, d.stack, 1)
+	d.stack = append(stack, v)
+	return err
+}
+
+// pushString pushes a text whose bytes have been taken from the budget.
+func (d *Data) pushString(s string) error {
+	texts, err := room(d, d.texts, 1)
+	if err != nil {
+		return err
+	}
+	d.texts = append(texts, s)
+	return d.push(Value{Kind: Text, Ref: uint32(len(d.texts) - 1)})
+}
+
+func (d *Data) pop(at int64) (Value, error) {
+	if len(d.stack) == 0 {
+		return Value{}, d.fault(at, "nothing is on the stack")
+	}
+	v := d.stack[len(d.stack)-1]
+	d.stack = d.stack[:len(d.stack)-1]
+	return v, nil
+}
+
+func (d *Data) unmark(at int64) (int, error) {
+	if len(d.marks) == 0 {
+		return 0, d.fault(at, "no MARK is open")
+	}
+	start := d.marks[len(d.marks)-1]
+	d.marks = d.marks[:len(d.marks)-1]
+	return start, nil
+}
+
+func (d *Data) pushContainer(k Kind, items []Value) error {
+	containers, err := room(d, d.containers, 1)
+	if err != nil {
+		return err
+	}
+	d.containers = append(containers, items)
+	return d.push(Value{Kind: k, Ref: uint32(len(d.containers) - 1)})
+}
+
+// gather makes a container of what lies on the stack from start on.
+func (d *Data) gather(at int64, k Kind, start int) error {
+	items, err := d.above(at, k, start)
+	if err != nil {
+		return err
+	}
+	if items, err = taken(d, nil, items); err != nil {
+		return err
+	}
+	d.stack = d.stack[:start]
+	return d.pushContainer(k, items)
+}
+
+func (d *Data) gatherMarked(at int64, k Kind) error {
+	start, err := d.unmark(at)
+	if err != nil {
+		return err
+	}
+	return d.gather(at, k, start)
+}
+
+func (d *Data) extendMarked(at int64, k Kind) error {
+	start, err := d.unmark(at)
+	if err != nil {
+		return err
+	}
+	return d.extend(at, k, start)
+}
+
+// extend moves what lies on the stack from start on into the container below it.
+func (d *Data) extend(at int64, k Kind, start int) error {
+	items, err := d.above(at, k, start)
+	if err != nil {
+		return err
+	}
+	if start == 0 || len(d.marks) > 0 && d.marks[len(d.marks)-1] == start || d.stack[start-1].Kind != k {
+		return d.fault(at, "what should become longer is not %v", k)
+	}
+	ref := d.stack[start-1].Ref
+	if d.containers[ref], err = taken(d, d.containers[ref], items); err != nil {
+		return err
+	}
+	d.stack = d.stack[:start]
+	return nil
+}
+
+// taken appends values to those of a container.
+func taken(d *Data, container, items []Value) ([]Value, error) {
+	container, err := room(d, container, len(items))
+	return append(container, items...), err
+}
+
+// above returns the part of the stack from start on, which no open mark may be in.
+func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
+	if start < 0 || start > len(d.stack) || len(d.marks) > 0 && d.marks[len(d.marks)-1] > start {
+		return nil, d.fault(at, "fewer values on the stack than the opcode takes")
+	}
+	items := d.stack[start:]
+	if k == Dict && len(items)%2 != 0 {
+		return nil, d.fault(at, "a key without a value")
+	}
+	return items, nil
+}
+
+// skipped is how many numbers of the memo may be left out at once.
+const skipped = 1 << 16
+
+func (d *Data) remember(at int64, op byte) error {
+	slot := uint64(len(d.memo))
+	var err error
+	switch op {
+	case OpPut:
+		slot, err = d.number(1)
+	case OpLongPut:
+		slot, err = d.number(4)
+	}
+	if err != nil {
+		return err
+	}
+	if len(d.stack) == 0 {
+		return d.fault(at, "nothing is on the stack")
+	}
+	if slot > uint64(len(d.memo)+skipped) {
+		return d.fault(at, "memo number %d after %d values", slot, len(d.memo))
+	}
+	if missing := int(slot) + 1 - len(d.memo); missing > 0 {
+		if d.memo, err = room(d, d.memo, missing); err != nil {
+			return err
+		}
+		d.memo = d.memo[:slot+1]
+	}
+	d.memo[slot] = d.stack[len(d.stack)-1]
+	return nil
+}
+
+func (d *Data) recall(at int64, op byte) error {
+	bytes := 1
+	if op == OpLongGet {
+		bytes = 4
+	}
+	slot, err := d.number(bytes)
+	if err != nil {
+		return err
+	}
+	if slot >= uint64(len(d.memo)) {
+		return d.fault(at, "memo number %d was never set", slot)
+	}
+	return d.push(d.memo[slot])
+}

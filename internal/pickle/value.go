@@ -1,0 +1,39 @@
+package pickle
+
+// Kind is the type of a value.
+type Kind uint8
+
+// The kinds of values. The zero value of Value is Null.
+const (
+	Null Kind = iota
+	Boolean
+	Integer
+	Float
+	Text
+	List
+	Dict
+	Tuple
+)
+
+// String returns the kind for an error message.
+func (k Kind) String() string {
+	return [...]string{"nothing", "a truth value", "a number", "a fraction", "a text", "a list", "a dict", "a tuple"}[k]
+}
+
+// Value is one value of a file: a number in itself, or the place of a text or of a
+// container in its Data.
+type Value struct {
+	Kind Kind
+	Ref  uint32 // of a text or a container; equal values of one object have the same
+	Bits int64  // of a Boolean, an Integer, or a Float in its 64 bits
+}
+
+// Text returns the text of a value that is one.
+func (d *Data) Text(v Value) string { return d.texts[v.Ref] }
+
+// Items returns the elements of a List or a Tuple, and keys and values of a Dict in
+// turn. The slice is lent.
+func (d *Data) Items(v Value) []Value { return d.containers[v.Ref] }
+
+// Top returns the value that the file holds.
+func (d *Data) Top() Value { return d.top }
