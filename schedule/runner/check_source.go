@@ -24,21 +24,21 @@ type checked struct {
 // begun with that.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
 	r.checked = checked{}
-	_, indexed := r.source.(*indexed[T])
-	space, able := r.space.(memory.Hasher[T])
+	_, indexed := r.Source.(*indexed[T])
+	space, able := r.Space.(memory.Hasher[T])
 	if !indexed || !able || !r.cfg.CheckSource && !invariants.Enabled {
 		return nil
 	}
-	c := checked{made: make([]uint64, len(r.parts)), due: make([]uint64, len(r.parts)), read: make([]uint64, len(r.parts))}
+	c := checked{made: make([]uint64, len(r.Parts)), due: make([]uint64, len(r.Parts)), read: make([]uint64, len(r.Parts))}
 	*begun = true
 	r.begin(plan)
 	r.action = plan.first
-	defer r.frames.Recover(&err)
+	defer r.Frames.Recover(&err)
 	for item := range plan.Microbatches {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.frames.TryEntry(item, func(part int, h T) error {
+		r.Frames.TryEntry(item, func(part int, h T) error {
 			hash, err := space.Hash(h)
 			digest(&c.made[part], hash)
 			if plan.extent.Of(item)>>part&1 == 1 {
@@ -46,11 +46,11 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 			}
 			return err
 		})
-		if err := r.frames.EndEntry(r.source.Next(ctx, batchctx.NewEntry(r.frames))); err != nil {
+		if err := r.Frames.EndEntry(r.Source.Next(ctx, batchctx.NewEntry(r.Frames))); err != nil {
 			return r.refused(item, err)
 		}
 	}
-	if err := r.frames.Audit(frames.Counts{}); err != nil {
+	if err := r.Frames.Audit(frames.Counts{}); err != nil {
 		return fmt.Errorf("the source: %w", err)
 	}
 	r.checked, r.action = c, 0
@@ -62,9 +62,9 @@ func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*
 
 // checkEntry looks at the parts of a microbatch that the step has been given.
 func (r *worker[T]) checkEntry(item int) error {
-	space := r.space.(memory.Hasher[T])
-	for part := range r.parts {
-		if h, there := r.frames.Entered(item, part); there {
+	space := r.Space.(memory.Hasher[T])
+	for part := range r.Parts {
+		if h, there := r.Frames.Entered(item, part); there {
 			hash, err := space.Hash(h)
 			if err != nil {
 				return err
@@ -80,7 +80,7 @@ func (r *worker[T]) checkedAgain() error {
 	for part, sum := range r.checked.read {
 		if sum != r.checked.due[part] {
 			return fmt.Errorf("%w: rank %d makes another %q when it is asked again for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or give what is read in order with runner.Stream",
-				ErrIndexed, r.rank, r.parts[part])
+				ErrIndexed, r.Rank, r.Parts[part])
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func (r *worker[T]) agrees(rank int, parts []uint64) error {
 	for part, sum := range parts {
 		if mine := r.checked.made[part]; mine != sum && mine != 0 && sum != 0 {
 			return fmt.Errorf("%w: ranks %d and %d make different %q of the same microbatch: draw by Entry.Index alone, as rand.NewPCG(seed, index) does, or give what is read in order with runner.Stream",
-				ErrIndexed, min(rank, r.rank), max(rank, r.rank), r.parts[part])
+				ErrIndexed, min(rank, r.Rank), max(rank, r.Rank), r.Parts[part])
 		}
 	}
 	return nil

@@ -40,7 +40,9 @@
 // # Planned memory
 //
 // [Record] calls every stage once in a dry run and writes down what it does to
-// references. With this profile (Memory.Profile) a plan's lifetimes become a layout,
+// references. A step and a dry run make the calls of stages with the same code
+// (internal/calls): the step decides when, the recorder (internal/profile) writes them
+// down. With this profile (Memory.Profile) a plan's lifetimes become a layout,
 // by package layout: where every buffer of a step lies, on every rank. It is made when a
 // step first needs it, or by Prepare, which says what it needs. A step then reserves that
 // much before its first action, tells the space where in the program it is, and compares

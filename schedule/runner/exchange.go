@@ -38,7 +38,7 @@ var reportMagic = [4]byte{'W', 'R', 'R', 5}
 // and returns what each has measured.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
 	if r.cfg.Replicas.Merge != nil {
-		if err := r.cfg.Replicas.Merge(ctx, r.rank, record); err != nil {
+		if err := r.cfg.Replicas.Merge(ctx, r.Rank, record); err != nil {
 			return nil, err
 		}
 	}
@@ -49,8 +49,8 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	if err != nil {
 		return nil, err
 	}
-	if len(all) != r.placement.Ranks {
-		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), r.placement.Ranks)
+	if len(all) != r.Placement.Ranks {
+		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), r.Placement.Ranks)
 	}
 	ranks := make([]RankResult, len(all))
 	for rank, data := range all {
@@ -65,17 +65,17 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 // account writes down what the books and the clock say of this rank.
 func (r *worker[T]) account() RankResult {
 	own := RankResult{
-		Live: r.frames.Live(), Excess: r.frames.Excess(), Growth: r.result.Growth.Bytes,
+		Live: r.Frames.Live(), Excess: r.Frames.Excess(), Growth: r.result.Growth.Bytes,
 		Books: int64(r.result.Books), Actions: int64(r.result.Actions),
 	}
 	if own.Books > 1 {
-		stats := r.frames.Stats()
+		stats := r.Frames.Stats()
 		r.result.rise(stats.Peak, &stats.PeakClasses)
 		own.Live, own.Reserved = stats.Live, stats.Reserved
 	}
 	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
 	if l := &r.levels; l.rank != nil {
-		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.frames.Baseline()+l.top
+		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.Frames.Baseline()+l.top
 	}
 	if c := &r.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())
@@ -91,7 +91,7 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.plan.Microbatches), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
 	for i, owner := range r.owners {
-		if r.rankOf(owner) == r.rank {
+		if r.rankOf(owner) == r.Rank {
 			mine.squares = append(mine.squares, r.squares[i])
 		}
 	}

@@ -21,7 +21,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if r.watcher != nil {
 		r.watcher.Runs(r.step, 0)
 	}
-	r.frames.Act(-1, -1)
+	r.Frames.Act(-1, -1)
 	r.atEnd()
 	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that had no use for all
 		return err
@@ -38,7 +38,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.frames.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
+	if err := r.Frames.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {
@@ -72,8 +72,8 @@ func (r *worker[T]) finishGradients(ctx context.Context) error {
 	if err := r.contributions(); err != nil {
 		return err
 	}
-	for s := range r.stages {
-		if !r.stages[s].own {
+	for s := range r.Stages {
+		if !r.Stages[s].Own {
 			continue
 		}
 		if err := r.zeroUnwritten(s); err != nil {
@@ -83,7 +83,7 @@ func (r *worker[T]) finishGradients(ctx context.Context) error {
 	if err := r.addUses(ctx); err != nil {
 		return err
 	}
-	if r.placement.Ranks > 1 {
+	if r.Placement.Ranks > 1 {
 		if err := r.spreadTotals(ctx); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (r *worker[T]) finishGradients(ctx context.Context) error {
 func (r *worker[T]) measure() (err error) {
 	r.measured = r.measured[:0]
 	for _, owner := range r.owners {
-		if r.rankOf(owner) == r.rank {
+		if r.rankOf(owner) == r.Rank {
 			r.measured = append(r.measured, r.gradient(owner))
 		}
 	}
@@ -104,7 +104,7 @@ func (r *worker[T]) measure() (err error) {
 	}
 	sums := r.sums
 	for i, owner := range r.owners {
-		if r.rankOf(owner) == r.rank {
+		if r.rankOf(owner) == r.Rank {
 			r.squares[i], sums = sums[0], sums[1:]
 		}
 	}
@@ -133,7 +133,7 @@ func (r *worker[T]) unchanged() error {
 	if !invariants.Enabled {
 		to = 0
 		for i, g := range r.measured {
-			if r.sums[i] != 0 && (to == 0 || r.space.Bytes(g) < r.space.Bytes(r.measured[from])) {
+			if r.sums[i] != 0 && (to == 0 || r.Space.Bytes(g) < r.Space.Bytes(r.measured[from])) {
 				from, to = i, i+1
 			}
 		}
@@ -153,12 +153,12 @@ func (r *worker[T]) unchanged() error {
 // measuredName names the parameter of a gradient that measure has measured.
 func (r *worker[T]) measuredName(i int) string {
 	for _, owner := range r.owners {
-		if r.rankOf(owner) != r.rank {
+		if r.rankOf(owner) != r.Rank {
 			continue
 		}
 		if i--; i < 0 {
-			st := &r.stages[owner.Stage]
-			return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.params[owner.Param].Name, owner.Stage, st.spec.Name)
+			st := &r.Stages[owner.Stage]
+			return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.Params[owner.Param].Name, owner.Stage, st.Spec.Name)
 		}
 	}
 	return "" // it is one of them
@@ -167,14 +167,14 @@ func (r *worker[T]) measuredName(i int) string {
 // contributions checks that every use of a parameter contributed as often as declared.
 func (r *worker[T]) contributions() error {
 	var faults []error
-	for s := range r.stages {
-		if r.stages[s].own {
+	for s := range r.Stages {
+		if r.Stages[s].Own {
 			from, to := r.plan.Span(s)
-			if err := r.frames.Contributions(s, to-from); err != nil {
+			if err := r.Frames.Contributions(s, to-from); err != nil {
 				faults = append(faults, err)
 			}
-			if name := r.frames.Unseeded(s); name != "" && r.stages[s].gradientWanted && len(r.owners) > 0 {
-				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.stages[s].spec.Name, name))
+			if name := r.Frames.Unseeded(s); name != "" && r.Stages[s].GradientWanted && len(r.owners) > 0 {
+				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.Stages[s].Spec.Name, name))
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func (r *worker[T]) recorded() error {
 		return nil
 	}
 	name, want := r.cfg.Losses[r.objective].Name, int64(0)
-	for s := range r.stages {
+	for s := range r.Stages {
 		if r.records(s, name) > 0 {
 			from, to := r.plan.Span(s)
 			want += int64(r.records(s, name) * (to - from))
@@ -202,9 +202,9 @@ func (r *worker[T]) recorded() error {
 		return nil
 	}
 	var heads []string
-	for s := range r.stages {
+	for s := range r.Stages {
 		if r.records(s, name) > 0 {
-			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.stages[s].spec.Name))
+			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.Stages[s].Spec.Name))
 		}
 	}
 	return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 where there is no target",
@@ -213,8 +213,8 @@ func (r *worker[T]) recorded() error {
 
 // records returns how often a stage of this rank declares the loss.
 func (r *worker[T]) records(s int, name string) (times int) {
-	if r.stages[s].own {
-		for _, declared := range r.stages[s].spec.Losses {
+	if r.Stages[s].Own {
+		for _, declared := range r.Stages[s].Spec.Losses {
 			if declared == name {
 				times++
 			}
@@ -230,10 +230,10 @@ func (r *worker[T]) verdict(divisor float64) {
 	var squares float64
 	for i, s := range r.squares {
 		if math.IsNaN(s) || math.IsInf(s, 0) {
-			st := &r.stages[r.owners[i].Stage]
+			st := &r.Stages[r.owners[i].Stage]
 			r.result.Outcome = loss.Skipped
 			r.result.refused = fmt.Errorf("%w (first in the gradient of %q of stage %d (%s))", ErrSkipped,
-				st.params[r.owners[i].Param].Name, r.owners[i].Stage, st.spec.Name)
+				st.Params[r.owners[i].Param].Name, r.owners[i].Stage, st.Spec.Name)
 			return
 		}
 		squares += s

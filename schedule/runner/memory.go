@@ -54,9 +54,9 @@ func (r *worker[T]) lay(plan *program) error {
 	if plan.memory == nil || !r.plansMemory(plan.Mode) {
 		return nil
 	}
-	rank := &plan.memory.Ranks[r.rank]
+	rank := &plan.memory.Ranks[r.Rank]
 	if err := r.planned.Lay(rank.Layout); err != nil {
-		return fmt.Errorf("runner: rank %d: memory of a step: %w", r.rank, err)
+		return fmt.Errorf("runner: rank %d: memory of a step: %w", r.Rank, err)
 	}
 	r.levels = levels{rank: rank, most: plan.most}
 	return nil
@@ -104,7 +104,7 @@ func (r *worker[T]) auditPlan() error {
 	if l.rank == nil {
 		return nil
 	}
-	return r.frames.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
+	return r.Frames.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
 }
 
 // samplePlan writes down what the plan of memory has.
@@ -114,7 +114,7 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 	if !s.Planned {
 		return
 	}
-	before, live := r.frames.Baseline(), l.rank.Layout.Levels[l.place].Live
+	before, live := r.Frames.Baseline(), l.rank.Layout.Levels[l.place].Live
 	s.LivePlanned, s.PeakPlanned = before+live, before+l.peak
 	l.peak = live
 }
@@ -124,7 +124,7 @@ func (r *worker[T]) explain(err error) error {
 	if !errors.Is(err, memory.ErrOverlap) {
 		return err
 	}
-	if lost := r.frames.Lost(); lost != nil {
+	if lost := r.Frames.Lost(); lost != nil {
 		return fmt.Errorf("%w; its place was needed: %w", lost, err)
 	}
 	return err
@@ -134,11 +134,11 @@ func (r *worker[T]) explain(err error) error {
 // and each comes to lie where the plan has it.
 func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 	if r.levels.rank == nil || r.unordered == nil {
-		return r.fill(ctx, item)
+		return r.Fill(ctx, item)
 	}
 	entry := r.plan.memory.Entry(r.plan.OfItem(item), r.plan.extent.Of(item))
 	if entry == nil {
-		return r.fill(ctx, item)
+		return r.Fill(ctx, item)
 	}
 	births := 0
 	for _, e := range entry.Events {
@@ -147,7 +147,7 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 		}
 	}
 	r.unordered.AnyOrder(births)
-	if err := r.fill(ctx, item); err != nil {
+	if err := r.Fill(ctx, item); err != nil {
 		return err
 	}
 	r.entered = r.entered[:0]
@@ -157,7 +157,7 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 		}
 		var h T
 		if part := slices.Index(entry.Out, e.Ref); part >= 0 {
-			h, _ = r.frames.Entered(item, part)
+			h, _ = r.Frames.Entered(item, part)
 		}
 		r.entered = append(r.entered, h)
 	}

@@ -30,9 +30,9 @@ func (r *worker[T]) watchPeak(mode schedule.Mode) {
 // any before.
 func (r *worker[T]) tellPeak() {
 	p := &r.peak
-	if bytes := r.result.Ranks[r.rank].Peak; p.watched && bytes > p.highest {
+	if bytes := r.result.Ranks[r.Rank].Peak; p.watched && bytes > p.highest {
 		p.highest = bytes
-		r.cfg.Hooks.Peak(r.rank, slices.Values(r.peakOwners()))
+		r.cfg.Hooks.Peak(r.Rank, slices.Values(r.peakOwners()))
 	}
 }
 
@@ -57,7 +57,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 		}
 		o := owners[b]
 		if o == nil {
-			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
+			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.Rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
 			owners[b] = o
 		}
 		o.Bytes += buffer.Bytes
@@ -76,7 +76,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 
 // actionAt returns the action at a position of the rank's program, 0 behind its end.
 func (r *worker[T]) actionAt(position int) schedule.Action {
-	for _, segment := range r.plan.Programs[r.rank] {
+	for _, segment := range r.plan.Programs[r.Rank] {
 		n := len(segment.Body)
 		if position < n*segment.Repeat {
 			return segment.Body[position%n].Shift(position / n * segment.Stride)
@@ -103,5 +103,5 @@ func (r *worker[T]) born(kind schedule.Kind, stage int, class memory.Class) stri
 	case kind == schedule.None:
 		return fmt.Sprintf("step end: %s", class)
 	}
-	return fmt.Sprintf("stage %d (%s): %s of %s", stage, r.stages[stage].spec.Name, class, kind)
+	return fmt.Sprintf("stage %d (%s): %s of %s", stage, r.Stages[stage].Spec.Name, class, kind)
 }

@@ -271,7 +271,7 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 func span(program []schedule.Segment) (first, last schedule.Action) {
 	for _, segment := range program {
 		for _, action := range segment.Body {
-			if calls(action.Kind()) {
+			if isCall(action.Kind()) {
 				last = action.Shift((segment.Repeat - 1) * segment.Stride)
 				if first == 0 {
 					first = action

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner/internal/calls"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/local"
 )
@@ -51,18 +52,21 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	parts := cfg.parts()
 	r.planner = newPlanner(&r.cfg, parts)
 	for i := range cfg.Spaces {
-		w := &worker[T]{cfg: &r.cfg, rank: cfg.World.First + i, space: cfg.Spaces[i], parts: parts, planner: r.planner}
+		w := &worker[T]{
+			Caller: calls.Caller[T]{Rank: cfg.World.First + i, Space: cfg.Spaces[i], Placement: r.cfg.Plan.Placement, Parts: parts},
+			cfg:    &r.cfg, planner: r.planner,
+		}
 		if ends != nil {
-			if w.transport = ends(w.rank); isNil(w.transport) {
+			if w.transport = ends(w.Rank); isNil(w.transport) {
 				r.closeCells()
-				return nil, fmt.Errorf("runner: World.Transport has none for rank %d", w.rank)
+				return nil, fmt.Errorf("runner: World.Transport has none for rank %d", w.Rank)
 			}
 			r.planner.passes.Capacity = w.transport.Capacity()
 		}
 		r.workers = append(r.workers, w)
 		if err := w.resolve(r.seeds); err != nil {
 			r.closeCells()
-			return nil, fmt.Errorf("runner: rank %d: %w", w.rank, err)
+			return nil, fmt.Errorf("runner: rank %d: %w", w.Rank, err)
 		}
 	}
 	return r, nil
@@ -142,7 +146,7 @@ func (r *Runner[T]) Close() error {
 // closeCells releases the cells of losses.
 func (r *Runner[T]) closeCells() (err error) {
 	for _, w := range r.workers {
-		err = errors.Join(err, w.cells.close(w.space))
+		err = errors.Join(err, w.cells.close(w.Space))
 	}
 	return err
 }
@@ -181,7 +185,7 @@ func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layo
 	}
 	plan, err := r.workers[0].planFor(ctx, schedule.Training, m)
 	for _, w := range r.workers {
-		w.source = nil
+		w.Source = nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
@@ -248,7 +252,7 @@ func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*R
 			e := &endings[i]
 			defer func() {
 				if value := recover(); value != nil {
-					e.panicked = &Panic{Rank: w.rank, Value: value, Stack: debug.Stack()}
+					e.panicked = &Panic{Rank: w.Rank, Value: value, Stack: debug.Stack()}
 				}
 				if e.result == nil { // so that stages of other ranks learn of it as well
 					cancel(r.failure(e.err))

@@ -16,7 +16,7 @@ func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) erro
 	if err != nil {
 		return err
 	}
-	return r.put(e, 0, h, 0)
+	return r.Frames.PutAt(e.To, int(e.Stage), 0, h, 0)
 }
 
 // reduce reduces the gradients of a stage over the replicas, those that were never
@@ -31,14 +31,14 @@ func (r *worker[T]) reduce(ctx context.Context, s int) error {
 // zeroUnwritten sets the gradients of a stage's parameters to zero that this step has
 // not written (L5).
 func (r *worker[T]) zeroUnwritten(s int) error {
-	for p, param := range r.stages[s].params {
-		if param.Contributes == frames.Frozen || r.frames.Written(s, p) {
+	for p, param := range r.Stages[s].Params {
+		if param.Contributes == frames.Frozen || r.Frames.Written(s, p) {
 			continue
 		}
 		if err := r.gradients.Zero(param.Grad); err != nil {
 			return err
 		}
-		r.frames.SetWritten(s, p)
+		r.Frames.SetWritten(s, p)
 	}
 	return nil
 }

@@ -50,8 +50,8 @@ func (r *Runner[T]) share(source Source[T]) error {
 		return fmt.Errorf("runner: %d ranks and a source for one (%T): make it with runner.Stream or runner.Indexed, or one for each with runner.PerRank", n, source)
 	}
 	for i, w := range r.workers {
-		if w.source = source; ok {
-			w.source = s.of(i)
+		if w.Source = source; ok {
+			w.Source = s.of(i)
 		}
 	}
 	return nil

@@ -17,9 +17,9 @@ import (
 
 // resolveTies finds the uses of each parameter, in stage order.
 func (r *worker[T]) resolveTies() {
-	r.owners, r.tied = effects.Ties(len(r.stages), func(s int) iter.Seq2[int, string] {
+	r.owners, r.tied = effects.Ties(len(r.Stages), func(s int) iter.Seq2[int, string] {
 		return func(yield func(int, string) bool) {
-			for p, param := range r.stages[s].params {
+			for p, param := range r.Stages[s].Params {
 				if param.Contributes != frames.Frozen && !yield(p, param.Name) {
 					return
 				}
@@ -29,10 +29,10 @@ func (r *worker[T]) resolveTies() {
 	r.squares = make([]float64, len(r.owners))
 }
 
-func (r *worker[T]) gradient(u effects.Use) T { return r.stages[u.Stage].params[u.Param].Grad }
+func (r *worker[T]) gradient(u effects.Use) T { return r.Stages[u.Stage].Params[u.Param].Grad }
 
 // rank returns the rank of a use.
-func (r *worker[T]) rankOf(u effects.Use) int { return r.placement.Rank[u.Stage] }
+func (r *worker[T]) rankOf(u effects.Use) int { return r.Placement.Rank[u.Stage] }
 
 // addUses adds every use to its owner.
 func (r *worker[T]) addUses(ctx context.Context) error {
@@ -70,7 +70,7 @@ func (r *worker[T]) replace(dst, src T) error {
 // the use that the transfer is called by.
 func (r *worker[T]) hand(ctx context.Context, content transport.Content, named, from, to effects.Use, apply func(dst, src T) error) error {
 	tag := transport.Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
-	switch own := r.rank; {
+	switch own := r.Rank; {
 	case r.rankOf(from) == own && r.rankOf(to) == own:
 		return apply(r.gradient(to), r.gradient(from))
 	case r.rankOf(from) == own:
@@ -87,7 +87,7 @@ func (r *worker[T]) hand(ctx context.Context, content transport.Content, named, 
 		if err := apply(r.gradient(to), h[0]); err != nil {
 			return err
 		}
-		_, err = r.space.Release(h[0])
+		_, err = r.Space.Release(h[0])
 		clear(h)
 		return err
 	}

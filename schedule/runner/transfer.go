@@ -14,32 +14,32 @@ import (
 // context's outbox from the call that made it until the wait (L4).
 func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
-	st := &r.stages[s]
-	r.frames.Act(s, m)
+	st := &r.Stages[s]
+	r.Frames.Act(s, m)
 	if action.Kind() <= schedule.WaitB && r.transport == nil {
 		return fmt.Errorf("runner: %v with no rank to transfer to", action.Kind())
 	}
 	switch kind := action.Kind(); kind {
 	case schedule.SendF:
-		return r.send(ctx, st.after, action, effects.SentOutput, 0)
+		return r.send(ctx, st.After, action, effects.SentOutput, 0)
 	case schedule.SendB:
-		return r.send(ctx, st.before, action, effects.SentGradient, st.noGradIn)
+		return r.send(ctx, st.Before, action, effects.SentGradient, st.NoGradIn)
 	case schedule.WaitF:
-		return r.transport.Wait(ctx, st.after, r.tag(action))
+		return r.transport.Wait(ctx, st.After, r.tag(action))
 	case schedule.WaitB:
-		return r.transport.Wait(ctx, st.before, r.tag(action))
+		return r.transport.Wait(ctx, st.Before, r.tag(action))
 	case schedule.RecvF:
-		h, err := r.receive(ctx, st.before, r.tag(action), len(st.in), 0)
+		h, err := r.receive(ctx, st.Before, r.tag(action), len(st.In), 0)
 		if err != nil {
 			return err
 		}
-		return r.put(e, m, h, 0)
+		return r.Frames.PutAt(e.To, int(e.Stage), m, h, 0)
 	case schedule.RecvB:
-		h, err := r.receive(ctx, st.after, r.tag(action), len(st.out), st.noGradOut)
+		h, err := r.receive(ctx, st.After, r.tag(action), len(st.Out), st.NoGradOut)
 		if err != nil {
 			return err
 		}
-		return r.put(e, m, h, st.noGradOut)
+		return r.Frames.PutAt(e.To, int(e.Stage), m, h, st.NoGradOut)
 	case schedule.Unshard:
 		return r.unshard(ctx, s, e)
 	case schedule.Reshard:
@@ -71,7 +71,7 @@ func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 
 // send sends what the outbox has for an action, the ports without a gradient left out.
 func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
-	lent, err := r.frames.Sent(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
+	lent, err := r.Frames.Sent(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
 	if err == nil {
 		err = r.transport.Send(ctx, to, r.tag(action), lent)
 	}

@@ -12,30 +12,25 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/schedule/runner/internal/calls"
 	"github.com/weir-ml/weir/transport"
 )
 
 // worker runs the steps of one rank.
 type worker[T any] struct {
-	cfg       *Config[T] // of the runner
-	rank      int
-	space     memory.Space[T]
+	calls.Caller[T]
+	cfg       *Config[T]             // of the runner
 	transport transport.Transport[T] // nil where there is one rank
 	gradients Gradients[T]
-	parts     []string // of an entry
-	placement schedule.Placement
 	unordered memory.Unordered[T] // nil where planned is, or it cannot
 	watcher   transport.Watcher   // nil where the transport is none
 	planned   memory.Planned      // nil where the memory of steps is not planned
 	copier    Copier[T]           // nil where Gradients is none
-	stages    []stage[T]
-	objective int // index of the loss, -1 for none
+	objective int                 // index of the loss, -1 for none
 	tied      []effects.Tie
 	owners    []effects.Use // one for each parameter that trains, on any rank: its first use
 
 	planner  *planner
-	frames   *frames.Frames[T]
 	ledger   *loss.Ledger
 	cells    deviceLosses[T]
 	ring     *memory.Ring
@@ -44,7 +39,6 @@ type worker[T any] struct {
 
 	// Of the running step.
 	plan     *program
-	source   Source[T]
 	action   schedule.Action // that runs; 0 at step end
 	pulled   int
 	expected frames.Counts // what the plan says is alive
@@ -67,143 +61,47 @@ type worker[T any] struct {
 	hello    []byte
 }
 
-// stage is a stage with what the runner has resolved about it, and scratch for
-// one call.
-type stage[T any] struct {
-	stages.Stage[T]
-	spec           stages.Spec
-	split          stages.SplitBackward[T] // nil where the stage cannot
-	quantizer      stages.Quantizer[T]     // nil where the stage computes on its weights themselves
-	params         []frames.Use[T]
-	own            bool // it is on this rank
-	before, after  int  // ranks of the stages beside it, -1 where there is none
-	in, out        []T
-	gradOut        []T
-	gradIn         []T
-	noGradIn       uint64
-	noGradOut      uint64
-	wantsGradient  bool // something before it trains
-	gradientWanted bool // it trains, or something before it does
-}
-
 // resolve finds out all that the configuration means for the rank.
 func (r *worker[T]) resolve(seeds []float32) error {
 	cfg := r.cfg
-	r.placement = cfg.Plan.Placement
-	r.stages = make([]stage[T], len(cfg.Stages))
 	r.ring = memory.NewRing(cfg.Memory.Ring)
 	r.step = cfg.FirstStep
 	r.objective = slices.IndexFunc(cfg.Losses, func(d loss.Def) bool { return d.Objective })
 	r.watcher, _ = r.transport.(transport.Watcher)
-	r.gradients = cfg.gradients(r.space)
+	r.gradients = cfg.gradients(r.Space)
 	r.copier, _ = r.gradients.(Copier[T])
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
-		if r.planned, _ = r.space.(memory.Planned); r.planned != nil {
-			r.unordered, _ = r.space.(memory.Unordered[T])
+		if r.planned, _ = r.Space.(memory.Planned); r.planned != nil {
+			r.unordered, _ = r.Space.(memory.Unordered[T])
 		}
 	}
 	if cfg.Hooks.Peak != nil {
-		r.peak.space, _ = r.space.(memory.PeakWatched)
+		r.peak.space, _ = r.Space.(memory.PeakWatched)
 	}
-	declared := make([]*frames.Declaration[T], len(cfg.Stages))
-	for s := range cfg.Stages {
-		declared[s] = r.resolveStage(s)
-	}
+	declared := r.Resolve(cfg.Stages, func(name string) int { return lossIndex(cfg.Losses, name) })
 	ports := 1 // for a gradient at step end
-	for _, st := range r.stages {
-		ports = max(ports, len(st.in), len(st.out))
+	for _, st := range r.Stages {
+		ports = max(ports, len(st.In), len(st.Out))
 	}
 	r.received = make([]T, ports)
-	r.resolveGradients()
-	for s, stage := range declared {
-		if stage != nil {
-			stage.InputGradient = r.stages[s].wantsGradient
-		}
-	}
 	r.resolveTies()
 
 	var err error
 	if r.ledger, err = loss.NewLedger(cfg.Losses); err != nil {
 		return err
 	}
-	if err = r.cells.open(r.space, declared); err != nil {
+	if err = r.cells.open(r.Space, declared); err != nil {
 		return err
 	}
 	var poison func(T) error
 	if able, ok := r.gradients.(interface{ Poison(T) error }); ok {
 		poison = able.Poison
 	}
-	r.frames, err = frames.New(frames.Config[T]{
-		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: r.parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
+	r.Frames, err = frames.New(frames.Config[T]{
+		Space: r.Space, Rank: r.Rank, Seed: cfg.Seed, Parts: r.Parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
 		Losses: r.ledger, Cells: r.cells.cells(), Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
 	})
 	return err
-}
-
-// resolveStage asks a stage for all that it declares. It returns the declaration that its frames
-// need, nil for a stage of another rank.
-func (r *worker[T]) resolveStage(s int) *frames.Declaration[T] {
-	st := &r.stages[s]
-	st.Stage = r.cfg.Stages[s]
-	st.spec = st.Stage.Spec()
-	st.split, _ = st.Stage.(stages.SplitBackward[T])
-	if st.spec.Quantizes() {
-		st.quantizer, _ = stages.As[stages.Quantizer[T]](st.Stage)
-	}
-	st.params = stages.Params(st.Stage)
-	st.own = r.placement.Rank[s] == r.rank
-	st.before, st.after = -1, -1
-	if !r.placement.First(s) {
-		st.before = r.placement.Rank[s-1]
-	}
-	if !r.placement.Last(s) {
-		st.after = r.placement.Rank[s+1]
-	}
-	for i, port := range st.spec.Inputs {
-		if port.NoGrad {
-			st.noGradIn |= 1 << i
-		}
-	}
-	for i, port := range st.spec.Outputs {
-		if port.NoGrad {
-			st.noGradOut |= 1 << i
-		}
-	}
-	if !st.own {
-		return nil
-	}
-	st.in = make([]T, len(st.spec.Inputs))
-	st.gradIn = make([]T, len(st.spec.Inputs))
-	st.out = make([]T, len(st.spec.Outputs))
-	st.gradOut = make([]T, len(st.spec.Outputs))
-	declared := &frames.Declaration[T]{
-		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
-		Slots: st.spec.Slots, Params: st.params, Recomputes: st.spec.Recomputes,
-		WeightCopies: st.spec.WeightCopies,
-	}
-	for _, read := range st.spec.Reads {
-		declared.Reads = append(declared.Reads, frames.Read{Part: slices.Index(r.parts, read.Part), At: read.At})
-	}
-	declared.LossNames = st.spec.Losses
-	for _, name := range st.spec.Losses {
-		declared.Losses = append(declared.Losses, lossIndex(r.cfg.Losses, name))
-	}
-	return declared
-}
-
-// resolveGradients finds out for each stage whether it, or one before it in its copy
-// of the model, trains.
-func (r *worker[T]) resolveGradients() {
-	trains := false
-	for s := range r.stages {
-		st := &r.stages[s]
-		if r.placement.First(s) {
-			trains = false
-		}
-		st.wantsGradient = trains
-		trains = trains || !st.spec.Frozen
-		st.gradientWanted = trains
-	}
 }
 
 // run runs a step on the rank, from its source.
@@ -232,7 +130,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		joined = true
 		if began := r.transport.Begin(ctx, r.hello); began != nil {
 			over = true
-			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.rank, cmp.Or(err, began))
+			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.Rank, cmp.Or(err, began))
 		}
 	}
 	if err != nil {
@@ -268,7 +166,7 @@ func (r *worker[T]) failed(err error, over *bool) error {
 	err = r.locate(r.action, err)
 	r.leave(err)
 	if r.cfg.Hooks.Failed != nil {
-		r.cfg.Hooks.Failed(r.rank, err, r.frames.Owners())
+		r.cfg.Hooks.Failed(r.Rank, err, r.Frames.Owners())
 	}
 	*over = true
 	r.abort()
@@ -291,13 +189,13 @@ func (r *worker[T]) leave(cause error) {
 func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*program, error) {
 	plan, err := r.planner.plan(mode, m)
 	if err == nil && r.plansMemory(mode) {
-		plan, err = r.planner.withMemory(ctx, plan, shapesOf(r.source, plan.Plan))
+		plan, err = r.planner.withMemory(ctx, plan, shapesOf(r.Source, plan.Plan))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if r.programs[mode] == nil || r.programs[mode].planned != plan {
-		r.programs[mode] = newProgram(plan, r.rank, r.cfg.Plan.LookAhead)
+		r.programs[mode] = newProgram(plan, r.Rank, r.cfg.Plan.LookAhead)
 	}
 	return r.programs[mode], nil
 }
@@ -307,9 +205,9 @@ func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 
 // fault adds the location to an error.
 func (r *worker[T]) fault(action schedule.Action, err error) error {
-	e := &Error{Rank: r.rank, Action: action, Err: err}
+	e := &Error{Rank: r.Rank, Action: action, Err: err}
 	if action.Kind() != schedule.None {
-		e.Name, e.Microbatch = r.stages[action.Stage()].spec.Name, r.plan.Item(action.Microbatch())
+		e.Name, e.Microbatch = r.Stages[action.Stage()].Spec.Name, r.plan.Item(action.Microbatch())
 	}
 	return e
 }

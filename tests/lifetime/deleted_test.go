@@ -25,7 +25,7 @@ import (
 var ends = map[string]string{
 	"drop": "unlessError", "DropAt": "unlessError", "DropParts": "unlessError", "DropSaved": "unlessError", "Discard": "unlessError",
 	"Release": "unlessFreed", "Yield": "unlessFreed",
-	"Reclaim": "unless", "Abort": "unless", "abort": "unless", "giveBack": "unless",
+	"Reclaim": "unless", "Abort": "unless", "abort": "unless", "GiveBack": "unless",
 	"release": "unless", "leave": "unless", "pop": "unless", "empty": "unless",
 	"end": "unless", "End": "unless", "clear": "unless",
 }
@@ -83,7 +83,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 	work := t.TempDir()
 	replaced := map[string]string{}
 	var all []deletion
-	for _, folder := range []string{"internal/frames", "schedule/runner"} {
+	for _, folder := range []string{"internal/frames", "schedule/runner", "schedule/runner/internal/calls", "schedule/runner/internal/profile"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		require.NoError(t, err)
 		name := ""

@@ -40,6 +40,7 @@ var packages = []struct {
 	{"internal/effects", []string{"internal/effects", "schedule/runner", "tests/oracle", "tests/memory"}},
 	{"internal/frames", []string{"internal/frames", "context", "schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
 	{"schedule/runner", []string{"schedule/runner", "tests/misuse", "tests/fault", "tests/sim", "tests/lifetime", "tests/oracle", "tests/memory"}},
+	{"schedule/runner/internal/calls", []string{"schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
 	{"memory", []string{"memory", "memory invariants", "schedule/runner", "tests/memory"}},
 	{"schedule/check", []string{"schedule/check", "schedule/lower"}},
 	{"fp8", []string{"fp8", "tests/lifetime"}},

@@ -1,0 +1,143 @@
+package calls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/stages"
+)
+
+// Caller calls the stages and the source of one rank.
+type Caller[T any] struct {
+	Rank      int
+	Space     memory.Space[T]
+	Placement schedule.Placement
+	Parts     []string // of an entry
+	Stages    []Stage[T]
+	Frames    *frames.Frames[T]
+	Source    Source[T] // of the running step
+}
+
+// Source gives entries: see runner.Source.
+type Source[T any] interface {
+	Next(ctx context.Context, entry batchctx.Entry[T]) error
+}
+
+// Fill asks the source for the entry of an item.
+func (c *Caller[T]) Fill(ctx context.Context, item int) error {
+	if err := c.Frames.BeginEntry(item); err != nil {
+		return err
+	}
+	return c.Frames.EndEntry(c.Source.Next(ctx, batchctx.NewEntry(c.Frames)))
+}
+
+// Quantize calls a stage for the copies of its weights, which the frames take over.
+func (c *Caller[T]) Quantize(ctx context.Context, s int, backward bool) error {
+	if c.Stages[s].Quantizer == nil { // which the check has refused
+		return errors.New("runner: the stage computes on its weights themselves")
+	}
+	call := batchctx.NewQuantization(c.Frames.Quantize(s, backward))
+	return c.Frames.Quantized(c.Stages[s].Quantizer.QuantizeWeights(ctx, call))
+}
+
+// Forward makes the call of F, whose outputs go to the place in e.
+func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) error {
+	st := &c.Stages[s]
+	if err := c.Frames.Open(s, m, st.In); err != nil {
+		return err
+	}
+	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, frames.InForward))
+	if err := c.Frames.End(st.Forward(ctx, view, st.In, st.Out)); err != nil {
+		return err
+	}
+	clear(st.In)
+	if err := c.Frames.PutAt(e.To, int(e.Stage), m, st.Out, 0); err != nil {
+		return unset(err, "output", "out", "Forward", st.Spec.Outputs)
+	}
+	return nil
+}
+
+// Backward makes the call of B or I, whose gradients go to the place in e.
+func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e *effects.Effects) error {
+	st := &c.Stages[s]
+	var gradOut, gradIn []T
+	if st.After >= 0 {
+		gradOut = st.GradOut
+		if err := c.Frames.Gradients(s, m, gradOut, st.NoGradOut); err != nil {
+			return err
+		}
+	}
+	if st.WantsGradient {
+		gradIn = st.gradIn
+	}
+	if st.Split == nil { // a frozen stage's I is its whole backward, without gradients
+		call = frames.InBackward
+	}
+	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, call))
+	var err error
+	if call == frames.InBackwardInput {
+		err = st.Split.BackwardInput(ctx, view, gradOut, gradIn)
+	} else {
+		err = st.Backward(ctx, view, gradOut, gradIn)
+	}
+	if err = c.Frames.End(err); err != nil {
+		return err
+	}
+	clear(st.GradOut)
+	if gradIn == nil {
+		return nil
+	}
+	if err := c.Frames.CheckSizes(s, m, gradIn, st.NoGradIn); err != nil {
+		return err
+	}
+	if err := c.Frames.PutAt(e.To, int(e.Stage), m, gradIn, st.NoGradIn); err != nil {
+		return unset(err, "gradient of input", "gradIn", "the backward", st.Spec.Inputs)
+	}
+	clear(gradIn) // a port without a gradient may have got one
+	return nil
+}
+
+// BackwardWeight makes the call of W.
+func (c *Caller[T]) BackwardWeight(ctx context.Context, s, m int) error {
+	if c.Stages[s].Split == nil { // which the check has refused
+		return errors.New("runner: the stage does not split its backward")
+	}
+	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, frames.InBackwardWeight))
+	return c.Frames.End(c.Stages[s].Split.BackwardWeight(ctx, view))
+}
+
+// unset names the port that a stage has set no tensor for.
+func unset(err error, what, argument, call string, ports []stages.Port) error {
+	var missing *frames.MissingError
+	if !errors.As(err, &missing) {
+		return err
+	}
+	return fmt.Errorf("it set no %s %d (%s): set %s[%d] in %s: %w", what, missing.Port, ports[missing.Port].Name, argument, missing.Port, call, missing)
+}
+
+// Abort releases everything that calls have left in the scratch and in the frames (L8).
+func (c *Caller[T]) Abort() {
+	for s := range c.Stages {
+		st := &c.Stages[s]
+		clear(st.In)
+		clear(st.GradOut)
+		c.GiveBack(st.Out)
+		c.GiveBack(st.gradIn)
+	}
+	c.Frames.Abort()
+}
+
+// GiveBack releases the handles that a failed call has returned. Most are none.
+func (c *Caller[T]) GiveBack(handles []T) {
+	var none T
+	for i, h := range handles {
+		_, _ = c.Space.Release(h) // which refuses none
+		handles[i] = none
+	}
+}

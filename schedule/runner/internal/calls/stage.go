@@ -1,0 +1,96 @@
+package calls
+
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/stages"
+)
+
+// Stage is a stage, the facts about it that follow from the configuration, and scratch for one
+// call.
+type Stage[T any] struct {
+	stages.Stage[T]
+	Spec           stages.Spec
+	Split          stages.SplitBackward[T] // nil if the stage cannot split its backward
+	Quantizer      stages.Quantizer[T]     // nil if the stage computes on its weights themselves
+	Params         []frames.Use[T]
+	Own            bool // it is on this rank
+	Before, After  int  // the ranks of its neighbours, -1 for none
+	In, Out        []T
+	GradOut        []T
+	NoGradIn       uint64 // bits of the inputs without a gradient
+	NoGradOut      uint64
+	WantsGradient  bool // a stage before it trains
+	GradientWanted bool // it trains, or a stage before it does
+	gradIn         []T
+}
+
+// Resolve finds out the facts about every stage of the model. It returns the declarations that the
+// frames of the rank need: nil for a stage of another rank. The function loss returns the number
+// of a loss.
+func (c *Caller[T]) Resolve(list []stages.Stage[T], loss func(name string) int) []*frames.Declaration[T] {
+	c.Stages = make([]Stage[T], len(list))
+	declared := make([]*frames.Declaration[T], len(list))
+	trains := false
+	for s := range list {
+		st := &c.Stages[s]
+		c.resolve(st, s, list[s])
+		if c.Placement.First(s) {
+			trains = false
+		}
+		st.WantsGradient = trains
+		trains = trains || !st.Spec.Frozen
+		st.GradientWanted = trains
+		if st.Own {
+			declared[s] = c.declare(st, loss)
+		}
+	}
+	return declared
+}
+
+func (c *Caller[T]) resolve(st *Stage[T], s int, stage stages.Stage[T]) {
+	st.Stage, st.Spec, st.Params = stage, stage.Spec(), stages.Params(stage)
+	st.Split, _ = stage.(stages.SplitBackward[T])
+	if st.Spec.Quantizes() {
+		st.Quantizer, _ = stages.As[stages.Quantizer[T]](stage)
+	}
+	st.Own = c.Placement.Rank[s] == c.Rank
+	st.Before, st.After = -1, -1
+	if !c.Placement.First(s) {
+		st.Before = c.Placement.Rank[s-1]
+	}
+	if !c.Placement.Last(s) {
+		st.After = c.Placement.Rank[s+1]
+	}
+	st.NoGradIn, st.NoGradOut = withoutGradient(st.Spec.Inputs), withoutGradient(st.Spec.Outputs)
+}
+
+// withoutGradient returns the bits of the ports that have no gradient.
+func withoutGradient(ports []stages.Port) (bits uint64) {
+	for i, port := range ports {
+		if port.NoGrad {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// declare makes the scratch of a stage of this rank, and returns its declaration.
+func (c *Caller[T]) declare(st *Stage[T], loss func(name string) int) *frames.Declaration[T] {
+	spec := &st.Spec
+	st.In, st.gradIn = make([]T, len(spec.Inputs)), make([]T, len(spec.Inputs))
+	st.Out, st.GradOut = make([]T, len(spec.Outputs)), make([]T, len(spec.Outputs))
+	d := &frames.Declaration[T]{
+		Name: spec.Name, Inputs: len(spec.Inputs), Outputs: len(spec.Outputs),
+		Slots: spec.Slots, Params: st.Params, Recomputes: spec.Recomputes,
+		WeightCopies: spec.WeightCopies, LossNames: spec.Losses, InputGradient: st.WantsGradient,
+	}
+	for _, read := range spec.Reads {
+		d.Reads = append(d.Reads, frames.Read{Part: slices.Index(c.Parts, read.Part), At: read.At})
+	}
+	for _, name := range spec.Losses {
+		d.Losses = append(d.Losses, loss(name))
+	}
+	return d
+}

@@ -1,0 +1,11 @@
+// Package profile records what every stage allocates, keeps and releases, in a dry run.
+//
+// A [Recorder] sends one microbatch of each shape through all stages three times: in evaluation,
+// with a whole backward, and with a split one. Package calls makes the calls, as it does in a step.
+// A recording watches the space of the rank during each call and writes the changes down as a
+// layout.Call. Between calls the Recorder does the work of a plan: it copies to the space of the
+// next rank what a stage returns, and drops it when its readers are done. Nothing of this is recorded.
+//
+// Package runner owns the ranks, their spaces and the configuration, and gives each rank the source
+// of a shape before the Recorder asks for it.
+package profile

@@ -1,0 +1,273 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner/internal/calls"
+	"github.com/weir-ml/weir/stages"
+)
+
+// ErrUnended is runner.ErrUnended.
+var ErrUnended = errors.New("runner: nothing ends a reference")
+
+// profiled is runner.Profiled.
+type profiled interface {
+	Profile(shape string) (layout.StageProfile, error)
+}
+
+func isProfiled[T any](stage stages.Stage[T]) bool {
+	_, ok := stage.(profiled)
+	return ok
+}
+
+// Recorder is a dry run of all ranks.
+type Recorder[T any] struct {
+	Ranks  []*calls.Caller[T]
+	Spaces []memory.Watched[T]                           // of the ranks
+	Facts  []schedule.Facts                              // of the stages
+	Copy   func(from, to int, h T) (T, error)            // nil: no rank has a space of its own
+	Gather func(ctx context.Context, s int) ([]T, error) // at UNSHARD; nil for none, as the next two
+	Free   func(s int)                                   // at RESHARD
+	Reduce func(ctx context.Context, s int) error        // at REDUCE_GRAD
+
+	// residents has the numbers, in the profile of a stage, of resident buffers that it hands over,
+	// by serial number. They belong to the shape that is recorded.
+	residents []map[uint64]int
+}
+
+// at returns the rank of a stage.
+func (r *Recorder[T]) at(s int) *calls.Caller[T] { return r.Ranks[r.Ranks[0].Placement.Rank[s]] }
+
+// Params returns the uses of parameters by every stage.
+func (r *Recorder[T]) Params() [][]layout.Param {
+	all := make([][]layout.Param, len(r.Ranks[0].Stages))
+	for s := range all {
+		rank := r.at(s)
+		for _, param := range rank.Stages[s].Params {
+			p := layout.Param{Name: param.Name, Frozen: param.Contributes == frames.Frozen}
+			if !p.Frozen {
+				p.Bytes = rank.Space.Bytes(param.Grad)
+			}
+			all[s] = append(all[s], p)
+		}
+	}
+	return all
+}
+
+// Shape records a shape class, which the sources of the ranks give: its entries, and the calls of
+// the stages.
+func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfile, error) {
+	recorded := layout.ShapeProfile{Name: name, Stages: make([]layout.StageProfile, len(r.Ranks[0].Stages))}
+	r.residents = make([]map[uint64]int, len(recorded.Stages))
+	for _, set := range r.sets() {
+		entry, err := r.entry(ctx, set)
+		if err != nil {
+			return recorded, fmt.Errorf("the entry with parts %q: %w", r.names(set), err)
+		}
+		recorded.Entries = append(recorded.Entries, entry)
+	}
+	allProfiled := true
+	for s := range recorded.Stages {
+		st := &r.at(s).Stages[s]
+		recorded.Stages[s].Stage = st.Spec.Name
+		allProfiled = allProfiled && isProfiled(st.Stage)
+	}
+	if !allProfiled {
+		for _, mode := range []mode{whole, split, evaluation} {
+			if err := r.pass(ctx, mode, recorded.Stages); err != nil {
+				return recorded, err
+			}
+		}
+	}
+	for s := range recorded.Stages {
+		if err := r.replicas(ctx, s, &recorded.Stages[s]); err != nil {
+			return recorded, err
+		}
+	}
+	for s := range recorded.Stages {
+		if stage, ok := r.at(s).Stages[s].Stage.(profiled); ok {
+			profile, err := stage.Profile(name)
+			if err != nil {
+				return recorded, fmt.Errorf("the profile of stage %d (%s): %w", s, recorded.Stages[s].Stage, err)
+			}
+			recorded.Stages[s] = profile
+		}
+	}
+	return recorded, nil
+}
+
+// sets returns every set of parts that a rank may want: those that stages read, together in
+// all ways.
+func (r *Recorder[T]) sets() []uint64 {
+	sets := []uint64{0}
+	for s := range r.Facts {
+		evaluation, training := r.reads(s)
+		for _, reads := range []uint64{evaluation, training} {
+			for _, set := range sets {
+				if joined := set | reads; !slices.Contains(sets, joined) {
+					sets = append(sets, joined)
+				}
+			}
+		}
+	}
+	slices.Sort(sets)
+	return sets
+}
+
+// reads returns the parts that a stage reads in evaluation and in training.
+func (r *Recorder[T]) reads(s int) (evaluation, training uint64) {
+	st, reads := &r.at(s).Stages[s], &r.Facts[s].Reads
+	evaluation, training = reads[schedule.F], reads[schedule.F]
+	if st.GradientWanted {
+		training |= reads[schedule.I]
+		if !st.Spec.Frozen {
+			training |= reads[schedule.B] | reads[schedule.W]
+		}
+	}
+	return evaluation, training
+}
+
+// names returns the names of the parts in a set.
+func (r *Recorder[T]) names(set uint64) []string {
+	var names []string
+	for part, name := range r.Ranks[0].Parts {
+		if set>>part&1 == 1 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// wanted returns the parts that the stages of a rank read in training.
+func (r *Recorder[T]) wanted(rank int) (set uint64) {
+	for s, of := range r.Ranks[0].Placement.Rank {
+		if of == rank {
+			_, training := r.reads(s)
+			set |= training
+		}
+	}
+	return set
+}
+
+// entry records the source's work for an entry with these parts. The source is that of a rank
+// that reads them, or else that of the first rank.
+func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
+	rank := r.Ranks[max(0, slices.IndexFunc(r.Ranks, func(c *calls.Caller[T]) bool { return r.wanted(c.Rank) == set }))]
+	rec := r.record(rank, nil)
+	defer r.stop(rank)
+	r.begin(rank, frames.Train, set)
+	if err := rec.call("Next", func() error { return rank.Fill(ctx, 0) }); err != nil {
+		return layout.Entry{}, err
+	}
+	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(rank.Parts))}
+	for part := range e.Out {
+		if h, there := rank.Frames.Entered(0, part); there {
+			e.Out[part] = rec.handedOver(h)
+		}
+	}
+	e.Buffers, e.Events = rec.buffers, rec.events
+	byPart(&e)
+	return e, rec.checkEnds("the source")
+}
+
+// byPart puts an entry in an order that does not depend on the order of its source: first come
+// the allocations of class Entry, in the order of the parts, and all of them at once. Parts that
+// no stage wants end last.
+func byPart(e *layout.Entry) {
+	var order []int // the old numbers
+	for _, ref := range e.Out {
+		if ref.Kind == layout.Own && e.Buffers[ref.Index].Class == memory.Entry && !slices.Contains(order, ref.Index) {
+			order = append(order, ref.Index)
+		}
+	}
+	for _, first := range []bool{true, false} {
+		for number, b := range e.Buffers {
+			if (b.Class == memory.Entry) == first && !slices.Contains(order, number) {
+				order = append(order, number)
+			}
+		}
+	}
+	renamed := func(ref layout.Ref) layout.Ref {
+		if ref.Kind == layout.Own {
+			ref.Index = slices.Index(order, ref.Index)
+		}
+		return ref
+	}
+	buffers, events := make([]layout.Buffer, len(order)), []layout.RefChange(nil)
+	for number, old := range order {
+		if buffers[number] = e.Buffers[old]; buffers[number].Class == memory.Entry {
+			events = append(events, layout.RefChange{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: number}})
+		}
+	}
+	var unwanted []layout.RefChange
+	for _, event := range e.Events {
+		handed := slices.Contains(e.Out, event.Ref)
+		switch event.Ref = renamed(event.Ref); {
+		case buffers[event.Ref.Index].Class != memory.Entry:
+			events = append(events, event)
+		case event.Op == layout.Alloc: // is there
+		case handed:
+			events = append(events, event)
+		default:
+			unwanted = append(unwanted, event)
+		}
+	}
+	slices.SortStableFunc(unwanted, func(a, b layout.RefChange) int { return a.Ref.Index - b.Ref.Index })
+	for part := range e.Out {
+		e.Out[part] = renamed(e.Out[part])
+	}
+	e.Buffers, e.Events = buffers, append(events, unwanted...)
+}
+
+// begin makes the frames of a rank ready for one microbatch.
+func (r *Recorder[T]) begin(rank *calls.Caller[T], pass frames.Pass, parts uint64) {
+	ones := slices.Repeat([]int{1}, len(rank.Stages))
+	plan := &schedule.Plan{Windows: ones, Outgoing: ones}
+	rank.Frames.Begin(0, pass, frames.Extent{Plan: plan, Wanted: []uint64{parts}, Entries: 1})
+}
+
+// stop releases everything that the frames of a rank still hold.
+func (r *Recorder[T]) stop(rank *calls.Caller[T]) {
+	r.Spaces[rank.Rank].Watch(nil)
+	rank.Frames.Dry(nil)
+	rank.Abort()
+}
+
+// replicas records the calls for a stage that belong to no microbatch: UNSHARD and REDUCE_GRAD.
+func (r *Recorder[T]) replicas(ctx context.Context, s int, profile *layout.StageProfile) error {
+	rank := r.at(s)
+	defer r.stop(rank)
+	if r.Gather != nil {
+		rec := r.record(rank, profile.Buffers)
+		var out []T
+		if err := rec.call("UNSHARD", func() (err error) { out, err = r.Gather(ctx, s); return err }); err != nil {
+			return fmt.Errorf("UNSHARD of stage %d (%s): %w", s, profile.Stage, err)
+		}
+		profile.Gather = &layout.Call{Events: rec.events, Out: rec.allHandedOver(out)}
+		profile.Buffers = rec.buffers
+		if err := rec.checkEnds("Replicas.Unshard"); err != nil {
+			return err
+		}
+		if r.Free != nil {
+			r.Free(s)
+		}
+		rank.GiveBack(out)
+	}
+	if r.Reduce != nil {
+		rec := r.record(rank, profile.Buffers)
+		if err := rec.call("REDUCE_GRAD", func() error { return r.Reduce(ctx, s) }); err != nil {
+			return fmt.Errorf("REDUCE_GRAD of stage %d (%s): %w", s, profile.Stage, err)
+		}
+		profile.Reduce = &layout.Call{Events: rec.events}
+		profile.Buffers = rec.buffers
+		return rec.checkEnds("Replicas.Reduce")
+	}
+	return nil
+}

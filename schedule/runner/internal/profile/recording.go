@@ -1,0 +1,201 @@
+package profile
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner/internal/calls"
+)
+
+// recording writes down what calls do to the references of two kinds of buffers: of those that are
+// born in the calls, and of those that are lent to them. All other buffers were there before.
+type recording[T any] struct {
+	rank    *calls.Caller[T]
+	watched memory.Watched[T] // the space of the rank
+
+	buffers   []layout.Buffer       // own, by number
+	known     map[uint64]layout.Ref // by serial number
+	residents map[uint64]int        // by serial number: see Recorder
+	open      map[layout.Ref]int    // references that nothing has ended
+	makers    map[layout.Ref]string // the call in which each of them began
+
+	// Of the running call.
+	running string // its name
+	events  []layout.RefChange
+	births  []int // numbers of the buffers that were born, in order
+	again   []int // the same of an earlier recording of the call; nil if there is none
+	bounded bool  // the next size is a bound
+	fault   error
+}
+
+// record returns an empty recording of calls on a rank, which goes on numbering buffers.
+func (r *Recorder[T]) record(rank *calls.Caller[T], buffers []layout.Buffer) *recording[T] {
+	return &recording[T]{
+		rank: rank, watched: r.Spaces[rank.Rank], buffers: slices.Clone(buffers),
+		known: map[uint64]layout.Ref{}, residents: map[uint64]int{}, open: map[layout.Ref]int{}, makers: map[layout.Ref]string{},
+	}
+}
+
+// call makes a call and records it.
+func (r *recording[T]) call(name string, f func() error) error {
+	r.running, r.events, r.births, r.bounded = name, nil, nil, false
+	r.watched.Watch(r.changed)
+	r.rank.Frames.Dry(func() { r.bounded = true })
+	err := func() (err error) {
+		defer r.rank.Frames.Recover(&err)
+		return f()
+	}()
+	r.watched.Watch(nil)
+	r.rank.Frames.Dry(nil)
+	if err == nil {
+		err = r.fault
+	}
+	return err
+}
+
+// changed writes a change down.
+func (r *recording[T]) changed(c memory.Change) {
+	if c.Op == memory.Allocated {
+		r.born(c)
+		return
+	}
+	ref, ok := r.known[c.Serial]
+	if !ok {
+		return
+	}
+	change := layout.RefChange{Op: layout.Release, Ref: ref}
+	if c.Op == memory.Retained {
+		change.Op = layout.Retain
+		r.begins(ref)
+	} else {
+		r.open[ref]--
+	}
+	r.events = append(r.events, change)
+}
+
+// born gives a new buffer its number: the one that it had if the call was recorded before.
+func (r *recording[T]) born(c memory.Change) {
+	b := layout.Buffer{Bytes: c.Bytes, Class: c.Class, AtMost: r.bounded}
+	r.bounded = false
+	number := len(r.buffers)
+	switch {
+	case c.Class.Lasting():
+		r.fail("it allocates %d bytes of class %v, which is for what is there before a step and after it: allocate them when the stage is made", c.Bytes, c.Class)
+		return
+	case len(r.births) < len(r.again):
+		number = r.again[len(r.births)]
+		if b.Name = r.buffers[number].Name; r.buffers[number] != b {
+			r.fail("it allocates %d bytes (%v) where it allocated %d (%v) at first: it depends on something besides the shape, say it with AtMost",
+				b.Bytes, b.Class, r.buffers[number].Bytes, r.buffers[number].Class)
+			return
+		}
+	default:
+		r.buffers = append(r.buffers, b)
+	}
+	ref := layout.Ref{Kind: layout.Own, Index: number}
+	r.births = append(r.births, number)
+	r.known[c.Serial] = ref
+	r.begins(ref)
+	r.events = append(r.events, layout.RefChange{Op: layout.Alloc, Ref: ref})
+}
+
+// begins counts a new reference.
+func (r *recording[T]) begins(ref layout.Ref) {
+	r.open[ref]++
+	r.makers[ref] = r.running
+}
+
+func (r *recording[T]) fail(format string, args ...any) {
+	if r.fault == nil {
+		r.fault = fmt.Errorf(format, args...)
+	}
+}
+
+// lend says what a buffer is to all later calls. A buffer that is lent twice keeps its first
+// name.
+func (r *recording[T]) lend(kind layout.RefKind, index int, h T) {
+	if serial, there := r.watched.Serial(h); there && r.known[serial] == (layout.Ref{}) {
+		r.known[serial] = layout.Ref{Kind: kind, Index: index}
+	}
+}
+
+// handedOver records that a call hands a reference over, and returns its buffer.
+func (r *recording[T]) handedOver(h T) layout.Ref {
+	serial, there := r.watched.Serial(h)
+	if !there {
+		return layout.Ref{}
+	}
+	if ref, ok := r.known[serial]; ok {
+		r.open[ref]--
+		return ref
+	}
+	number, ok := r.residents[serial]
+	if !ok {
+		number = len(r.buffers)
+		r.residents[serial] = number
+		r.buffers = append(r.buffers, layout.Buffer{Bytes: r.rank.Space.Bytes(h), Class: memory.Resident})
+	}
+	return layout.Ref{Kind: layout.Own, Index: number}
+}
+
+func (r *recording[T]) allHandedOver(handles []T) []layout.Ref {
+	refs := make([]layout.Ref, len(handles))
+	for i, h := range handles {
+		refs[i] = r.handedOver(h)
+	}
+	return refs
+}
+
+// name names the buffers that were born in the call: after the port that hands them over, or the
+// slot that they were saved in, or else the class.
+func (r *recording[T]) name(out []layout.Ref, saved iter.Seq2[string, T], port func(i int) string) {
+	slots := map[layout.Ref]string{}
+	for slot, h := range saved {
+		if serial, there := r.watched.Serial(h); there {
+			slots[r.known[serial]] = slot
+		}
+	}
+	for _, number := range r.births {
+		b, ref := &r.buffers[number], layout.Ref{Kind: layout.Own, Index: number}
+		b.Name = fmt.Sprintf("%v of %s", b.Class, r.running)
+		if slot, ok := slots[ref]; ok {
+			b.Name = fmt.Sprintf("slot %q", slot)
+		}
+		if i := slices.Index(out, ref); i >= 0 {
+			b.Name = port(i)
+		}
+	}
+}
+
+// checkEnds reports whether every reference has an end. The error names who, the caller.
+func (r *recording[T]) checkEnds(who string) error {
+	for number, b := range r.buffers {
+		ref := layout.Ref{Kind: layout.Own, Index: number}
+		if n := r.open[ref]; n > 0 {
+			return fmt.Errorf("%w: %s in %s: %d to a buffer of %d bytes (%v) that it allocated: release it, save it, or hand it over",
+				ErrUnended, who, r.makers[ref], n, b.Bytes, b.Class)
+		} else if n < 0 {
+			return fmt.Errorf("%w: %s hands over a buffer of %d bytes (%v) more often than it has a reference: retain it", ErrUnended, who, b.Bytes, b.Class)
+		}
+	}
+	for kind := layout.In; kind <= layout.PartRead; kind++ {
+		for index := range 64 {
+			ref := layout.Ref{Kind: kind, Index: index}
+			if n := r.open[ref]; n > 0 {
+				return fmt.Errorf("%w: %s in %s: %d to %s %d that it retained: release it, save it, or hand it over",
+					ErrUnended, who, r.makers[ref], n, lentNames[kind], index)
+			} else if n < 0 {
+				return fmt.Errorf("%w: %s hands over %s %d without a reference of its own: retain it", ErrUnended, who, lentNames[kind], index)
+			}
+		}
+	}
+	return nil
+}
+
+// lentNames are the kinds of lent buffers in words.
+var lentNames = map[layout.RefKind]string{
+	layout.In: "input", layout.GradOut: "the gradient of output", layout.PartRead: "entry part",
+}
