@@ -14,17 +14,17 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// places are the elements that lie in the first-level cache with their codes, in the
-// second, and in memory.
+// places are the numbers of elements that fit, with their codes, in the first-level cache, in
+// the second-level cache and only in memory.
 var places = []struct {
 	name       string
 	rows, cols int
 }{{"L1", 32, 128}, {"L2", 128, 1024}, {"memory", 16 << 10, 1024}}
 
-// BenchmarkSlice prints the elements a nanosecond of processor time of the median call,
-// because others use the machine as well, of the fastest, and the bytes a nanosecond of the
-// median. From memory it also prints what of the bytes a second these are that copying and
-// amax reach in the same run, in turns.
+// BenchmarkSlice prints the elements per nanosecond of the median call in processor time,
+// because other processes use the machine, the same for the fastest call, and the bytes per
+// nanosecond of the median. From memory it also prints these bytes as a fraction of the rates
+// of copying and amax, which it measures alternately in the same run.
 func BenchmarkSlice(b *testing.B) {
 	for _, s := range sets() {
 		for _, place := range places {
@@ -33,7 +33,7 @@ func BenchmarkSlice(b *testing.B) {
 	}
 }
 
-// sliceAt is BenchmarkSlice for one set and one place.
+// sliceAt runs BenchmarkSlice for one set and one place.
 func sliceAt(b *testing.B, s float8.Set, memory bool, rows, cols int) {
 	n := rows * cols
 	src := make([]float32, n)
@@ -74,31 +74,31 @@ func sliceAt(b *testing.B, s float8.Set, memory bool, rows, cols int) {
 	}
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {
-			beside := ways[:2]
+			others := ways[:2]
 			if !memory {
-				beside = nil
+				others = nil
 			}
-			w.rate(b, n, beside)
+			w.rate(b, n, others)
 		})
 	}
 }
 
-// way is something to do with elements, and the bytes that it reads and writes of each.
+// way is an operation on elements, with the bytes that it reads and writes per element.
 type way struct {
 	name  string
 	bytes float64
 	run   func()
 }
 
-// rate reports how many elements a nanosecond the median of calls treats, and how its bytes
-// compare with those of others in turns.
-func (w way) rate(b *testing.B, elements int, beside []way) {
+// rate reports how many elements per nanosecond the median call processes, and the ratio of its
+// bytes to those of the other operations, which run alternately with it.
+func (w way) rate(b *testing.B, elements int, others []way) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	calls := max(1, (1<<18)/elements)
-	all := append([]way{w}, beside...)
+	all := append([]way{w}, others...)
 	for _, w := range all {
-		w.run() // every page is there
+		w.run() // touch every page
 	}
 	times := make([][]time.Duration, len(all))
 	for b.Loop() {
@@ -115,13 +115,13 @@ func (w way) rate(b *testing.B, elements int, beside []way) {
 	b.ReportMetric(treated/nanoseconds, "Gelement/s")
 	b.ReportMetric(treated/float64(slices.Min(times[0])), "Gelement/s-best")
 	b.ReportMetric(treated*w.bytes/nanoseconds, "GB/s")
-	for i, other := range beside {
+	for i, other := range others {
 		b.ReportMetric(w.bytes/nanoseconds/(other.bytes/float64(median(times[i+1]))), "of-"+other.name)
 	}
 	b.ReportMetric(0, "ns/op")
 }
 
-// processorTime is what this thread has used.
+// processorTime is the processor time that this thread has used.
 func processorTime() time.Duration {
 	const thread = 3 // CLOCK_THREAD_CPUTIME_ID
 	var t syscall.Timespec

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// A piece of blocks is encoded in three passes, all in the first-level cache: the greatest
-// magnitude of each 16 elements, the scales, and the codes.
+// The assembly encodes a piece of blocks in three passes, all in the first-level cache: the
+// greatest magnitude of each 16 elements, the scales, and the codes.
 
-// pieceScales are the greatest magnitudes of each 16 elements of a piece, and what they are
-// multiplied with: times unit.
+// pieceScales holds the greatest magnitude of each 16 elements of a piece, and the factor of
+// each 16 elements: the scale times unit.
 type pieceScales struct {
 	amax [piece / BlockNV]uint32
 	each [piece / BlockNV]float32
 }
 
-// unit is what the assembly wants scales multiplied with: see encodeArgs. Stochastic
-// rounding takes them as they are.
+// unit returns the factor by which the assembly expects scales to be multiplied: see
+// encodeArgs. For stochastic rounding it is 1.
 func (f *Format) unit(random []uint32) float32 {
 	if random != nil {
 		return 1
@@ -26,8 +26,8 @@ func (f *Format) unit(random []uint32) float32 {
 	return f.adjust()
 }
 
-// find finds the greatest magnitudes of src, which is no longer than a piece, up to
-// something that is not finite, in whole groups. It returns how many elements these are.
+// find finds the greatest magnitudes of the groups of src, which is at most a piece long. It
+// stops at a group with an infinity or a NaN, and returns the number of elements before it.
 func (p *pieceScales) find(src []float32) int {
 	n := len(src) &^ (group - 1)
 	if n > 0 && amaxBlocks256(&p.amax[0], &src[0], n) >= infinity {
@@ -36,7 +36,7 @@ func (p *pieceScales) find(src []float32) int {
 	return n
 }
 
-// encode encodes src, whole groups.
+// encode encodes src, which consists of whole groups.
 func (p *pieceScales) encode(dst []byte, src []float32, random []uint32, f *Format) (t Tally) {
 	var zeros uint32
 	if random != nil {
@@ -53,7 +53,7 @@ func (p *pieceScales) encode(dst []byte, src []float32, random []uint32, f *Form
 	return t
 }
 
-// encodeBlocksMX encodes as many whole blocks as it can, and returns how many.
+// encodeBlocksMX encodes as many whole blocks as it can, and returns their number.
 func encodeBlocksMX(dst, scales []byte, src []float32, random []uint32, blocks int, f *Format, up bool) (t Tally, done int) {
 	const each = BlockMX / BlockNV
 	var p pieceScales
@@ -85,7 +85,7 @@ func encodeBlocksMX(dst, scales []byte, src []float32, random []uint32, blocks i
 	return t, done
 }
 
-// encodeBlocksRows encodes as many whole blocks as it can, and returns how many.
+// encodeBlocksRows encodes as many whole blocks as it can, and returns their number.
 func encodeBlocksRows(dst []byte, inverses, src []float32, random []uint32, blocks int, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
 	const each = BlockRow / BlockNV
 	var p pieceScales
@@ -108,7 +108,7 @@ func encodeBlocksRows(dst []byte, inverses, src []float32, random []uint32, bloc
 	return t, done
 }
 
-// encodeBlocksNV encodes as many whole blocks as it can, and returns how many.
+// encodeBlocksNV encodes as many whole blocks as it can, and returns their number.
 func encodeBlocksNV(dst, scales []byte, src []float32, random []uint32, blocks int, tensor, sixth float32) (t Tally, done int) {
 	var p pieceScales
 	n := p.find(src[:blocks*BlockNV])
@@ -130,12 +130,13 @@ func encodeBlocksNV(dst, scales []byte, src []float32, random []uint32, blocks i
 	return t, done
 }
 
-// leastTensor is the least scale of a tensor for which the assembly finds those of blocks.
+// leastTensor is the smallest tensor scale for which the assembly computes the scales of
+// blocks.
 const leastTensor = 0x1p-60
 
-// scalesNV finds the scales of blocks from their greatest magnitudes, which are finite: as
-// many as there are codes, and as far as the next multiple of 8, which all three have room
-// for. It reports whether some element saturates.
+// scalesNV computes the scales of blocks from their greatest magnitudes, which are finite. It
+// computes len(codes) scales and may write up to the next multiple of 8, for which all three
+// slices have room. It reports whether an element saturates.
 func scalesNV(codes []byte, each []float32, amax []uint32, tensor, sixth, unit float32) bool {
 	r := encodeArgsOfNV(tensor, sixth, unit)
 	n := blocksOf(len(codes), 8) * 8

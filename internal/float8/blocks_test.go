@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// spread are rows whose magnitudes differ from block to block.
+// spread returns numbers whose magnitudes differ from block to block.
 func spread(r *rand.Rand, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -22,8 +22,8 @@ func spread(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// Each kind of block comes back within half a step of its format at its greatest
-// element, all sets agree to the bit, and the greatest element is not cut off.
+// Each kind of block decodes to within half a unit in the last place at its greatest element,
+// all sets agree bit for bit, and the greatest element is not clipped.
 func TestBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	src := spread(r, 5*256)
@@ -51,7 +51,7 @@ func TestBlocks(t *testing.T) {
 				}
 			}
 			diff := math.Abs(float64(back[i] - src[i]))
-			require.LessOrEqual(t, diff, math.Max(math.Abs(float64(src[i]))/16, amax*0x1p-17), "%s, element %d: %g is read as %g", name, i, src[i], back[i])
+			require.LessOrEqual(t, diff, math.Max(math.Abs(float64(src[i]))/16, amax*0x1p-17), "%s, element %d: %g decodes to %g", name, i, src[i], back[i])
 		}
 		for _, s := range sets() {
 			c, b, tl := run(s)
@@ -83,7 +83,7 @@ func TestScaleMX(t *testing.T) {
 	}
 }
 
-// NVFP4 against the formula in float32, one operation after the other.
+// NVFP4 against the formula in float32, one operation after another.
 func TestEncodeNV(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	src := spread(r, 64)
@@ -110,10 +110,10 @@ func TestEncodeNV(t *testing.T) {
 		product := tensor * sixth
 		require.Equal(t, float8.E4M3.Encode(most*product, float8.Saturate), m.Scales[b])
 		for i := 16 * b; i < 16*(b+1); i++ {
-			require.LessOrEqual(t, math.Abs(float64(back[i]-src[i])), 0.21*float64(most)+1e-30, "element %d: %g is read as %g", i, src[i], back[i])
+			require.LessOrEqual(t, math.Abs(float64(back[i]-src[i])), 0.21*float64(most)+1e-30, "element %d: %g decodes to %g", i, src[i], back[i])
 		}
 	}
-	// With random numbers on average what it was.
+	// With random numbers, the mean of the decoded values is the original.
 	sums := make([]float64, 64)
 	const trials = 4000
 	for trial := range trials {
@@ -125,14 +125,14 @@ func TestEncodeNV(t *testing.T) {
 	}
 	for i, x := range src[:16] {
 		step := float64(float8.E4M3.Decode(m.Scales[0])) / float64(tensor) * 2
-		if math.Abs(float64(x)) < 2.9*step { // what saturates is not
+		if math.Abs(float64(x)) < 2.9*step { // saturated values are not
 			require.InDelta(t, float64(x), sums[i], 5*step/math.Sqrt(trials), "element %d", i)
 		}
 	}
 }
 
-// Whole slices are rounded by chance as single numbers are, in every set, where rounding
-// decides too, for every scale.
+// Slices round stochastically just as single numbers do, in every set, for every scale, and
+// also at the boundaries.
 func TestStochasticSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	draws := &vector.Philox{Seed: 7, Stream: 7}
@@ -170,8 +170,8 @@ func TestStochasticSlices(t *testing.T) {
 	}
 }
 
-// Rounding by chance goes up exactly where the draw and the part of a step that is dropped
-// make a whole: at every value and beside it, in every lane.
+// Stochastic rounding rounds up exactly if the draw and the dropped fraction of a unit add up
+// to at least one. The test takes each such boundary and its neighbours, in every lane.
 func TestStochasticBoundaries(t *testing.T) {
 	draws := &vector.Philox{Seed: 3}
 	for _, f := range []*float8.Format{&float8.E4M3, &float8.E5M2} {
@@ -181,7 +181,7 @@ func TestStochasticBoundaries(t *testing.T) {
 			for i := range 64 {
 				a, b, c, d := draws.Draw(uint64(len(src) / 4))
 				u := [4]uint32{a, b, c, d}[len(src)%4]
-				x := low + float32(float64(step)*(1-float64(u)*0x1p-32)) // goes up just where it is not below this
+				x := low + float32(float64(step)*(1-float64(u)*0x1p-32)) // rounds up unless it is below this value
 				x = math.Float32frombits(math.Float32bits(x) + uint32(i%3) - 1)
 				src = append(src, x*float32(1-2*(i&4)/4))
 			}
@@ -204,7 +204,8 @@ func TestStochasticBoundaries(t *testing.T) {
 	}
 }
 
-// An element takes its own draw, along rows and along columns, wherever rows begin.
+// An element takes its own draw, along rows and along columns, no matter at which row the call
+// begins.
 func TestStochasticElements(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 10))
 	draws := &vector.Philox{Seed: 5, Stream: 6}
@@ -229,15 +230,15 @@ func TestStochasticElements(t *testing.T) {
 	}
 }
 
-// matrixOfZeros is a matrix to quantize into.
+// matrixOfZeros returns a matrix to quantize into.
 func matrixOfZeros(s float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
 	m := float8.Open(make([]byte, float8.Size(s, f, rows, cols)), s, f, rows, cols)
 	return &m
 }
 
-// Every set quantizes to the same codes and scales and counts the same, along rows and along
-// columns, to nearest and by chance, for numbers of all magnitudes and shapes around every
-// edge of a block; one NaN is as good as another.
+// Every set quantizes to the same codes and scales and returns the same tally, along rows and
+// columns, to nearest and stochastically, for numbers of all magnitudes and for shapes around
+// every edge of a block. All NaNs count as equal.
 func TestQuantizeInEverySet(t *testing.T) {
 	testkit.Slow(t)
 	r := rand.New(rand.NewPCG(9, 9))

@@ -1,39 +1,38 @@
 package float8
 
-// lanes is how many columns are transposed at a time.
+// lanes is the number of columns that are transposed at a time.
 const lanes = 16
 
-// columnStrip is what of a source is quantized at a time: of sixteen columns at most a
-// strip of rows, which become rows of codes.
+// columnStrip is the part of a source that is quantized at a time: at most strip rows of
+// sixteen columns, which become rows of codes.
 type columnStrip struct {
 	format     *Format
 	x          []float32 // sixteen columns
 	stride     int
-	rows, cols int      // whole groups of rows; columns that count
-	random     []uint32 // lanes for each row, or none
+	rows, cols int      // whole groups of rows; columns in use
+	random     []uint32 // lanes for each row, or nil
 	dst        []byte
 	dstStride  int
 	met        Tally
 }
 
-// columnScales are the scales of a strip: in Rows128 what decoding multiplies with, in MX32
-// and NV16 codes.
+// columnScales holds the scales of a strip: inverses for decoding in Rows128, codes in MX32 and
+// NV16.
 type columnScales struct {
 	inverses [lanes]float32
 	codes    [lanes][strip / BlockNV]byte
 }
 
-// stripRoom is what strips take in turn: random numbers, and codes on their way to memory
-// where they are to stream.
+// stripRoom is scratch that all strips share: random numbers, and codes that are to be streamed
+// to memory.
 type stripRoom struct {
 	draws  [strip * lanes]uint32
 	codes  [lanes * strip]byte
 	stream bool
 }
 
-// QuantizeColumns quantizes the transpose of x: its columns from one to another, whole
-// tiles of them in Tiles128, become rows of m; and for the first column what the matrix
-// has once.
+// QuantizeColumns quantizes columns from to to of x as rows of m, in Tiles128 whole tiles of
+// columns. The call for the first column also sets the values that the matrix has once.
 func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t
@@ -47,10 +46,10 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 	var random []uint32
 	far := s != Portable && len(x) > beyondL2
 	room.stream = s != Portable && len(x) > beyondL3 && streams(m.Codes, m.Stride)
-	scale := m.once(rule, from, &t)
+	scale := m.matrixScale(rule, from, &t)
 	for r := 0; r < rows; r += strip {
 		n := min(strip, rows-r)
-		for p := from; p < to; p += panel { // all columns of which stay in a cache
+		for p := from; p < to; p += panel { // all columns of a panel stay in a cache
 			stop := min(p+panel, to)
 			if far {
 				s.read(x[r*cols+p:], cols, n, stop-p)
@@ -81,7 +80,7 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 	return t
 }
 
-// strip quantizes k columns of x from one on, n rows of them, as rows of m.
+// strip quantizes n rows of k columns of x, from column col and row row on, as rows of m.
 func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
 	var piece [lanes * strip]float32
 	cols := m.Rows
@@ -100,8 +99,8 @@ func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule
 	return t
 }
 
-// quickStrip is strip in assembly. A rest less than whole groups is copied to where it
-// is followed by zeros. It reports false where it cannot be done.
+// quickStrip is strip in assembly. It copies a remainder smaller than a group to a place where
+// zeros follow. It reports false if the assembly cannot encode the strip.
 func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int, room *stripRoom) (t Tally, ok bool) {
 	if s == Portable {
 		return t, false
@@ -139,7 +138,7 @@ func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k in
 	return t, true
 }
 
-// edgeStrip is quickStrip for a rest less than whole groups, followed by zeros.
+// edgeStrip is quickStrip for a remainder smaller than a group, padded with zeros.
 func (s Set) edgeStrip(m *Matrix, scales *columnScales, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int) (Tally, bool) {
 	const group = BlockMX
 	var from [strip * lanes]float32

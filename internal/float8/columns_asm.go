@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// columns encodes a strip in assembly. It reports false, and may have written anything,
-// where that cannot do it.
+// columns encodes a strip in assembly. It reports false if the assembly cannot do it; the
+// output is then undefined.
 func (s Set) columns(c *columnStrip, scales *columnScales, m *Matrix, rule *Rule, scale float32) bool {
 	switch m.Scaling {
 	case MX32:
@@ -63,7 +63,7 @@ func (s Set) columnsMX(c *columnStrip, scales *columnScales, up bool) bool {
 	return true
 }
 
-// scaleColumns finds the scales of MX32 of a strip's columns, from a row on.
+// scaleColumns computes the MX32 scales of a strip's columns, from row at on.
 func (s Set) scaleColumns(c *columnStrip, at int, codes *[lanes]byte, each *[lanes]float32, r *encodeArgs) bool {
 	if s == AVX512 {
 		return scaleColumns512(&c.x[at*c.stride], 4*c.stride, &codes[0], &each[0], r)
@@ -100,7 +100,7 @@ func (s Set) columnsRows(c *columnStrip, scales *columnScales, rule *Rule) bool 
 	return s.encodeColumns(c, 0, c.rows, &each)
 }
 
-// columnsNV is columns for NV16: the scales of all blocks, then their codes.
+// columnsNV is columns for NV16: first the scales of all blocks, then their codes.
 func (s Set) columnsNV(c *columnStrip, scales *columnScales, tensor float32) bool {
 	const most = strip / BlockNV * lanes
 	var amax [most]uint32
@@ -142,13 +142,14 @@ func (s Set) columnsNV(c *columnStrip, scales *columnScales, tensor float32) boo
 	return true
 }
 
-// encodeColumns encodes rows of the sixteen columns of a strip, each with a scale, and
-// enters what it met but for what saturated. It reports false where something is not finite.
+// encodeColumns encodes rows of the sixteen columns of a strip, each column with a scale, and
+// adds to the tally everything but the saturated elements. It reports false if an element is
+// not finite.
 func (s Set) encodeColumns(c *columnStrip, at, rows int, each *[lanes]float32) bool {
 	var amax, zeros uint32
 	groups, stride := rows/lanes, 4*c.stride
 	r := c.format.encodeArgs(1)
-	step := 8 // columns that the assembly takes at a time
+	step := 8 // columns per call of the assembly
 	if s == AVX512 && c.random == nil {
 		step = lanes
 	}
@@ -177,7 +178,7 @@ func (s Set) encodeColumns(c *columnStrip, at, rows int, each *[lanes]float32) b
 	return true
 }
 
-// amaxColumns finds the greatest magnitude of each column in an even number of rows.
+// amaxColumns finds the greatest magnitude of each column over an even number of rows.
 func (s Set) amaxColumns(c *columnStrip, at, rows int, amax *[lanes]uint32) {
 	src := c.x[at*c.stride:]
 	if s == AVX512 {
@@ -188,7 +189,7 @@ func (s Set) amaxColumns(c *columnStrip, at, rows int, amax *[lanes]uint32) {
 	amaxColumns256(&src[8], 4*c.stride, rows, &amax[8])
 }
 
-// zeroColumns counts the zeros in rows.
+// zeroColumns counts the zeros in a range of rows.
 func zeroColumns(c *columnStrip, at, rows int) int {
 	src := c.x[at*c.stride:]
 	return zeroColumns256(&src[0], 4*c.stride, rows) + zeroColumns256(&src[8], 4*c.stride, rows)

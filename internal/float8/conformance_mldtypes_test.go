@@ -12,8 +12,8 @@ import (
 
 // The tables of ml_dtypes: float8_test.cc, mxfloat_test.cc and custom_float_test.py.
 
-// NumericLimits: the least normal, the greatest and the least subnormal value, the step
-// at 1, bits of the significand, and what infinity becomes.
+// NumericLimits: the smallest normal, the greatest and the smallest subnormal value, the
+// spacing at 1, the bits of the significand, and the conversion of infinity.
 func TestLimitsAsMLDtypes(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct {
@@ -37,9 +37,9 @@ func TestLimitsAsMLDtypes(t *testing.T) {
 	}
 }
 
-// UpCasts, DownCasts and CastThroughFloat: what a code stands for is a float16 and a
-// bfloat16 too, comes back from each as the same code, and is rounded once on its way to
-// another format.
+// UpCasts, DownCasts and CastThroughFloat: the value of a code is also a float16 and a
+// bfloat16, each of which converts back to the same code, and a conversion to another format
+// rounds once.
 func TestEveryCodeAsMLDtypes(t *testing.T) {
 	for _, f := range formats {
 		for code := range 2 * int(f.Sign) {
@@ -52,8 +52,8 @@ func TestEveryCodeAsMLDtypes(t *testing.T) {
 			}
 			bits := math.Float32bits(x)
 			half, ok := float16[bits]
-			require.True(t, ok, "%s %#x is no float16", f.Name, code)
-			require.Zero(t, bits&0xffff, "%s %#x is no bfloat16", f.Name, code)
+			require.True(t, ok, "%s %#x is not a float16", f.Name, code)
+			require.Zero(t, bits&0xffff, "%s %#x is not a bfloat16", f.Name, code)
 			for _, from := range []float32{x, half.Float32(), float8.BFloat16(bits >> 16).Float32(), float8.Odd(float64(x))} {
 				require.Equal(t, byte(code), f.Encode(from, float8.Overflows), "%s %#x from %g", f.Name, code, from)
 			}
@@ -61,8 +61,8 @@ func TestEveryCodeAsMLDtypes(t *testing.T) {
 	}
 }
 
-// ConvertFromWithSaturation. That infinity saturates too is this package's decision, and
-// ONNX's and CUDA's (satfinite): ml_dtypes keeps it, as infinity or NaN.
+// ConvertFromWithSaturation. Infinity saturates too, as in ONNX and CUDA (satfinite). ml_dtypes
+// keeps it as infinity or NaN.
 func TestSaturationAsMLDtypes(t *testing.T) {
 	for _, f := range formats {
 		twice := 2 * f.Greatest()
@@ -75,8 +75,8 @@ func TestSaturationAsMLDtypes(t *testing.T) {
 	}
 }
 
-// ConvertFromWithTruncation: a little below 2, and a little below each subnormal value,
-// rounded and cut off. Stochastic rounding cuts off where its random number is 0.
+// ConvertFromWithTruncation: a value slightly below 2, and one slightly below each subnormal
+// value, rounded and truncated. Stochastic rounding truncates if its random number is 0.
 func TestTruncationAsMLDtypes(t *testing.T) {
 	belowTwo := math.Float32frombits(0x3fffffff)
 	for _, f := range formats {
@@ -91,8 +91,9 @@ func TestTruncationAsMLDtypes(t *testing.T) {
 	}
 }
 
-// DoubleRound: a number just above the middle of 1 and what follows, by less than a
-// float32 can hold. Rounded to a float32 first it lies in the middle, and falls to 1.
+// DoubleRound: a number above the midpoint of 1 and the next value, by less than a float32 can
+// represent. Rounding to float32 first moves it to the midpoint, from which it rounds down to
+// 1.
 func TestDoubleRoundAsMLDtypes(t *testing.T) {
 	for _, f := range formats {
 		for _, digits := range []int{24, 53} { // of float32 and float64
@@ -105,7 +106,7 @@ func TestDoubleRoundAsMLDtypes(t *testing.T) {
 	}
 }
 
-// SmallCastToDenormal, the casts from float16 and the ones between formats, code by code.
+// SmallCastToDenormal, and the casts from float16 and between formats, code by code.
 func TestCastsAsMLDtypes(t *testing.T) {
 	half := func(code float8.Float16) float32 { return code.Float32() }
 	for _, c := range []struct {
@@ -125,20 +126,21 @@ func TestCastsAsMLDtypes(t *testing.T) {
 		{"-infinity of float16", &float8.E5M2, half(0xfc00), float8.Overflows, 0xfc, 0},
 		{"below 2 of float16", &float8.E5M2, half(0x3fff), float8.Overflows, 0x40, 0x3f},
 		{"above -2 of float16", &float8.E5M2, half(0xbfff), float8.Overflows, 0xc0, 0xbf},
-		// ml_dtypes makes the quiet NaN 0x7e; here it is 0x7f in both formats, as in CUDA.
+		// ml_dtypes encodes the quiet NaN as 0x7e. This package encodes it as 0x7f in both
+		// formats, as CUDA does.
 		{"NaN of float16", &float8.E5M2, half(0x7c01), float8.Overflows, 0x7f, 0},
 		{"-NaN of float16", &float8.E5M2, half(0xfc01), float8.Overflows, 0xff, 0},
 	} {
 		require.Equal(t, c.rounded, c.format.Encode(c.from, c.overflow), "%s to %s", c.name, c.format.Name)
 		if c.cut != 0 {
-			require.Equal(t, c.cut, c.format.Stochastic(c.from, 0, c.overflow), "%s to %s, cut off", c.name, c.format.Name)
+			require.Equal(t, c.cut, c.format.Stochastic(c.from, 0, c.overflow), "%s to %s, truncated", c.name, c.format.Name)
 		}
 	}
 }
 
-// CallTheOperator: sums, differences, products and quotients of all pairs of codes. They
-// are computed in float32, as there, and the outcome is what one rounding of the exact
-// result gives: a float32 in between does not show.
+// CallTheOperator: sums, differences, products and quotients of all pairs of codes. They are
+// computed in float32, as in ml_dtypes. The results equal the exact result rounded once, so the
+// intermediate float32 makes no difference.
 func TestArithmeticAsMLDtypes(t *testing.T) {
 	for _, f := range wide {
 		search := newReference(f)
@@ -148,7 +150,7 @@ func TestArithmeticAsMLDtypes(t *testing.T) {
 				x, y := float64(a), float64(b)
 				for op, c := range [...]struct {
 					single float32
-					double float64 // of sums and products exact, of quotients by far precise enough
+					double float64 // exact for sums and products, precise enough for quotients
 				}{{a + b, x + y}, {a - b, x - y}, {a * b, x * y}, {a / b, x / y}} {
 					got, want := f.Encode(c.single, float8.Overflows), search.encode64(c.double, float8.Overflows)
 					if got != want && c.double == c.double {
@@ -160,8 +162,8 @@ func TestArithmeticAsMLDtypes(t *testing.T) {
 	}
 }
 
-// ConvertFromRoundToNearest: the middle of two neighbours becomes the even one, a little
-// to either side the nearer one.
+// ConvertFromRoundToNearest: the midpoint of two neighbours rounds to the even one, and a value
+// slightly to either side rounds to the nearer one.
 func TestMiddlesAsMLDtypes(t *testing.T) {
 	for _, f := range formats {
 		for code := byte(0); code < f.Max; code++ {
@@ -174,7 +176,7 @@ func TestMiddlesAsMLDtypes(t *testing.T) {
 	}
 }
 
-// FLOAT_VALUES and INT_VALUES come back from each format as they are.
+// FLOAT_VALUES and INT_VALUES survive a round trip through each format.
 func TestRoundTripAsMLDtypes(t *testing.T) {
 	floats := []float32{0, 1, 0.5, 4}
 	for _, c := range []struct {
@@ -194,8 +196,8 @@ func TestRoundTripAsMLDtypes(t *testing.T) {
 	}
 }
 
-// integers are those of a significand with some bits after the first, up to a power of
-// two.
+// integers returns the integers with the given number of bits after the leading one, up to a
+// power of two.
 func integers(power, bits int) (list []float32) {
 	for n := range power {
 		for x := 1 << n; x < 2<<n; x += 1 << max(0, n-bits) {

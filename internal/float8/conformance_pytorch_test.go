@@ -10,7 +10,7 @@ import (
 
 // The tables of PyTorch: test/quantization/core/experimental/test_floatx.py.
 
-// SPECIAL_NUMBERS, as bits and values. Every line but NaN holds with the other sign too.
+// SPECIAL_NUMBERS, as bits and values. Every line except NaN also holds with the sign flipped.
 func TestSpecialNumbersAsPyTorch(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct {
@@ -32,9 +32,9 @@ func TestSpecialNumbersAsPyTorch(t *testing.T) {
 	}
 }
 
-// ROUND_TRIP_TEST_CASES, against the rounding on bits: the whole range, below the least
-// normal value, integers, around the greatest value; bfloat16 and float16 in all their
-// codes; and anything at all.
+// ROUND_TRIP_TEST_CASES, against rounding on bits: the whole range, below the smallest normal
+// value, integers, around the greatest value, every bfloat16 and float16, and arbitrary bit
+// patterns.
 func TestCastRoundTripAsPyTorch(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 11))
 	for _, f := range formats {

@@ -15,13 +15,13 @@ import (
 )
 
 // The references of TransformerEngine: tests/pytorch/references/quantize_scale_calc.py,
-// blockwise_quantizer_reference.py and ref_per_tensor_cs.py, with the inputs and shapes
-// of test_float8_blockwise_scaling_exact.py; custom_recipes/reference_nvfp4.py;
-// mxfp8/test_mxfp8_dequantize_extreme_scales.py. Everything is equal to the bit.
+// blockwise_quantizer_reference.py and ref_per_tensor_cs.py, with the inputs and shapes of
+// test_float8_blockwise_scaling_exact.py; custom_recipes/reference_nvfp4.py;
+// mxfp8/test_mxfp8_dequantize_extreme_scales.py. Every result agrees bit for bit.
 
-// scaleOf is scale_from_amax_tensor, in float64 with roundings where float32 has them.
-// Its one deviation from the kernels is infinity, which it scales by 0: the kernels'
-// scale of 1 is ours.
+// scaleOf is scale_from_amax_tensor, in float64 with roundings at the points where float32
+// rounds. It deviates from the kernels only for infinity, which it scales by 0; the kernels and
+// this package use a scale of 1.
 func scaleOf(amax, most, epsilon float64, powerOf2 bool) float32 {
 	amax = max(amax, float64(float32(epsilon)))
 	if amax == 0 || math.IsInf(amax, 0) || amax != amax {
@@ -38,8 +38,8 @@ func scaleOf(amax, most, epsilon float64, powerOf2 bool) float32 {
 	return scale
 }
 
-// quantized is a matrix in tiles of high by wide elements, element after element: the
-// reference for blocks. Elements beyond the edges would be zeros, and change nothing.
+// quantized quantizes a matrix in tiles of high by wide elements, element by element, as the
+// reference for blocks. Padding with zeros beyond the edges would change nothing.
 func quantized(f *float8.Format, x []float32, rows, cols, high, wide int, rule *float8.Rule) (values []float64, inverses []float32) {
 	values = make([]float64, len(x))
 	for r := 0; r < rows; r += high {
@@ -61,8 +61,8 @@ func quantized(f *float8.Format, x []float32, rows, cols, high, wide int, rule *
 	return values, inverses
 }
 
-// manyScales gives each tile numbers of its own range, from 0 in equal steps, so that no
-// tile's scale is right for another one.
+// manyScales fills each tile with numbers from its own range, in equal steps from 0, so that no
+// tile's scale fits another tile.
 func manyScales(r *rand.Rand, rows, cols, high, wide int) []float32 {
 	x := make([]float32, rows*cols)
 	for i := 0; i < rows; i += high {
@@ -78,12 +78,12 @@ func manyScales(r *rand.Rand, rows, cols, high, wide int) []float32 {
 	return x
 }
 
-// Shapes with whole tiles and with what is left at the edges.
+// Shapes with whole tiles only, and with remainders at the edges.
 var shapes = []struct{ rows, cols int }{{128, 128}, {256, 272}, {303, 300}}
 
 // Float8BlockScaling, 1x128 and 128x128, of a matrix and of its transpose; float32 and
-// bfloat16; both formats; powers of two and any scale; epsilons. The reference pads with
-// zeros, here the last block is short: codes and scales are the same.
+// bfloat16; both formats; powers of two and arbitrary scales; epsilons. The reference pads with
+// zeros and this package has a short last block: codes and scales are the same.
 func TestBlockScalingAsTransformerEngine(t *testing.T) {
 	testkit.Slow(t)
 	r := rand.New(rand.NewPCG(13, 13))
@@ -92,7 +92,7 @@ func TestBlockScalingAsTransformerEngine(t *testing.T) {
 			for _, half := range []bool{false, true} {
 				x := manyScales(r, shape.rows, shape.cols, high, 128)
 				if half {
-					for i := range x { // towards zero, as good a source as any
+					for i := range x { // truncated, to have a bfloat16 source
 						x[i] = float8.BFloat16(math.Float32bits(x[i]) >> 16).Float32()
 					}
 				}
@@ -119,7 +119,7 @@ func TestBlockScalingAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// sameMatrix demands values, and what decoding multiplies with.
+// sameMatrix requires equal values and equal inverse scales.
 func sameMatrix(t *testing.T, values []float64, inverses []float32, m *float8.Matrix, name string) {
 	t.Helper()
 	require.Equal(t, inverses, m.Factors, name)
@@ -131,8 +131,8 @@ func sameMatrix(t *testing.T, values []float64, inverses []float32, m *float8.Ma
 	}
 }
 
-// test_quantization_block_tiling_extrema: one tile of zeros, and one of the greatest
-// value of the source; and an epsilon so small that its quotient is too large.
+// test_quantization_block_tiling_extrema: a tile of zeros, a tile of the source's greatest
+// value, and an epsilon so small that its quotient overflows.
 func TestExtremeBlocksAsTransformerEngine(t *testing.T) {
 	mostHalf := float8.BFloat16(0x7f7f).Float32()
 	for _, f := range wide {
@@ -161,7 +161,7 @@ func TestExtremeBlocksAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// ref_per_tensor_cs_cast: current scaling, with one scale for a tensor.
+// ref_per_tensor_cs_cast: current scaling, with one scale per tensor.
 func TestCurrentScalingAsTransformerEngine(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 17))
 	for _, f := range wide {
@@ -181,8 +181,8 @@ func TestCurrentScalingAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// NVFP4QuantizerRef with blocks of 16, in the order of products that the kernels have;
-// cast_to_fp4x2 is a table of thresholds. It has a zero for -0, the kernels and we -0.
+// NVFP4QuantizerRef with blocks of 16, with the kernels' order of products; cast_to_fp4x2 is a
+// table of thresholds. It encodes -0 as 0; the kernels and this package encode it as -0.
 func TestNVFP4AsTransformerEngine(t *testing.T) {
 	thresholds := []float32{0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5}
 	fp4 := func(x float32) (code byte) {
@@ -250,8 +250,8 @@ func TestNVFP4AsTransformerEngine(t *testing.T) {
 	}
 }
 
-// The order of products counts where a scale lies at the middle of two codes: amax times
-// (tensor times 1/6) is not (amax times tensor) times 1/6.
+// The order of the products matters if a scale is the midpoint of two codes: amax times (tensor
+// times 1/6) differs from (amax times tensor) times 1/6.
 func TestOrderOfProductsAsTransformerEngine(t *testing.T) {
 	const sixth = float32(1.0) / 6
 	differ := 0
@@ -275,8 +275,8 @@ func TestOrderOfProductsAsTransformerEngine(t *testing.T) {
 	require.Positive(t, differ, "some of these show the order")
 }
 
-// test_nvfp4_sr_quantize: the mean of 50 stochastic roundings is nearer to the numbers
-// than the nearest ones are.
+// test_nvfp4_sr_quantize: the mean of 50 stochastic roundings is closer to the numbers than
+// rounding to nearest.
 func TestStochasticNVFP4AsTransformerEngine(t *testing.T) {
 	const rows, cols, trials = 64, 128, 50
 	r := rand.New(rand.NewPCG(23, 23))
@@ -308,8 +308,8 @@ func TestStochasticNVFP4AsTransformerEngine(t *testing.T) {
 	require.Less(t, 3*distance(mean), distance(nearest))
 }
 
-// test_dequantize_extreme_e8m0_scale_codes: scale 0 is 2^-127, not zero, and 255 is NaN,
-// not infinity. The others between, for one element each.
+// test_dequantize_extreme_e8m0_scale_codes: scale code 0 is 2^-127 rather than zero, and 255 is
+// NaN rather than infinity. The test decodes one element with each of the other codes too.
 func TestExtremeScalesAsTransformerEngine(t *testing.T) {
 	const one = 56
 	m := float8.Open(make([]byte, float8.Size(float8.MX32, &float8.E4M3, 1, 32*256)), float8.MX32, &float8.E4M3, 1, 32*256)

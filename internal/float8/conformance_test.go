@@ -9,15 +9,15 @@ import (
 	"github.com/weir-ml/weir/internal/float8"
 )
 
-// The conformance tests hold this package to the numbers that other projects test
-// theirs with, named where they are used. The numbers are theirs, the tests are not;
-// where this package decided otherwise, the test says so.
+// The conformance tests check this package against the test data of other projects, which each
+// test names. The data is theirs, the test code is not. Where this package made a different
+// choice, the test says so.
 
-// rounded is an encoder of another kind than Encode and than the search of the other
-// tests: it rounds a float32 on the bits of its significand, at the exponent of the
-// least normal value if it is below, and returns the value. It does not saturate. It is
-// the method by which PyTorch simulates its formats (test_floatx.py,
-// simulate_fp8_precision), with the bits that a subnormal loses kept as a sticky one.
+// rounded is an encoder that works differently from Encode and from the search in the other
+// tests: it rounds a float32 on the bits of its significand, at the exponent of the smallest
+// normal value if it is below that, and returns the value. It does not saturate. PyTorch
+// simulates its formats by this method (test_floatx.py, simulate_fp8_precision). The bits that
+// a subnormal loses are kept as a sticky bit.
 func rounded(f *float8.Format, x float32) float64 {
 	if x != x || math.IsInf(float64(x), 0) {
 		return overflowed(f, float64(x))
@@ -27,7 +27,7 @@ func rounded(f *float8.Format, x float32) float64 {
 	if bits < 1<<23 {
 		exponent, significand = -126, uint64(bits)
 	}
-	if lost := 1 - f.Bias - exponent; lost > 0 { // below the least normal value
+	if lost := 1 - f.Bias - exponent; lost > 0 { // below the smallest normal value
 		exponent += lost
 		lost = min(lost, 32)
 		sticky := uint64(0)
@@ -38,7 +38,7 @@ func rounded(f *float8.Format, x float32) float64 {
 	} else {
 		significand <<= 1
 	}
-	unit := uint64(1) << (24 - f.Mantissa) // of the last bit that is kept
+	unit := uint64(1) << (24 - f.Mantissa) // the last bit that is kept
 	down := significand &^ (unit - 1)
 	switch rest := significand - down; {
 	case rest > unit/2, rest == unit/2 && down&unit != 0:
@@ -51,10 +51,10 @@ func rounded(f *float8.Format, x float32) float64 {
 	return math.Copysign(value, float64(x))
 }
 
-// overflowed is what becomes of a value above the greatest one.
+// overflowed returns the result for a value above the greatest one.
 func overflowed(f *float8.Format, x float64) float64 {
 	switch {
-	case f.NaN == f.Max: // has neither
+	case f.NaN == f.Max: // the format has neither
 		return math.Copysign(float64(f.Greatest()), x)
 	case f.Inf == 0 || x != x:
 		return math.NaN()
@@ -62,7 +62,7 @@ func overflowed(f *float8.Format, x float64) float64 {
 	return math.Copysign(math.Inf(1), x)
 }
 
-// same demands equal values, signs and all; every NaN is one.
+// same requires equal values including their signs. All NaNs count as equal.
 func same(t *testing.T, want, got float64, name string, args ...any) {
 	t.Helper()
 	if want != want && got != got {
@@ -73,12 +73,12 @@ func same(t *testing.T, want, got float64, name string, args ...any) {
 	}
 }
 
-// encoded is the value of the code of x.
+// encoded returns the value of the code of x.
 func encoded(f *float8.Format, x float32, o float8.Overflow) float64 {
 	return float64(f.Decode(f.Encode(x, o)))
 }
 
-// float16 has the float16 of every bit pattern of a float32 that is one.
+// float16 maps the bit pattern of each float32 that is exactly a float16 to that float16.
 var float16 = func() map[uint32]float8.Float16 {
 	codes := map[uint32]float8.Float16{}
 	for code := range 1 << 16 {
@@ -87,7 +87,7 @@ var float16 = func() map[uint32]float8.Float16 {
 	return codes
 }()
 
-// matrices quantizes x in both orientations, as one piece.
+// matrices quantizes x in both orientations, each in one call.
 func matrices(s float8.Set, scaling float8.Scaling, f *float8.Format, x []float32, rows, cols int, rule *float8.Rule) (rowwise, columnwise float8.Matrix) {
 	open := func(rows, cols int) float8.Matrix {
 		size := float8.Size(scaling, f, rows, cols)
@@ -99,7 +99,7 @@ func matrices(s float8.Set, scaling float8.Scaling, f *float8.Format, x []float3
 	return rowwise, columnwise
 }
 
-// transposed is a matrix the other way round.
+// transposed returns the transpose of a matrix.
 func transposed[T any](x []T, rows, cols int) []T {
 	t := make([]T, len(x))
 	for i := range rows {

@@ -13,9 +13,9 @@ import (
 // The tables of torchao: torchao/testing/_mxfp8_test_utils.py, and test_to_mx_rceil of
 // test/prototype/mx_formats/test_mx_tensor.py.
 
-// The blocks by which torchao holds implementations of MXFP8 to its own, from float32
-// and from bfloat16, with the scale above (rceil) and the one below (floor). All
-// elements of a block are alike but the first.
+// The blocks with which torchao checks implementations of MXFP8 against its own, from float32
+// and from bfloat16, with the scale rounded up (rceil) and down (floor). All elements of a
+// block but the first are equal.
 func TestBlocksAsTorchao(t *testing.T) {
 	type block struct {
 		scale       float8.E8M0
@@ -68,8 +68,8 @@ func TestBlocksAsTorchao(t *testing.T) {
 			{single(0x7f7fffff), 1, block{247, 0x78, 0}, block{246, 0x7e, 0}},
 			{half(0x7f7f), 1, block{247, 0x78, 0}, block{246, 0x7e, 0}},
 		}},
-		// A float32 next to 3.5 and one next to 512: rounded to bfloat16 first, they would be
-		// those, and get another scale.
+		// A float32 next to 3.5 and one next to 512: rounding to bfloat16 first would give
+		// those values, and a different scale.
 		{"premature bf16 lowers the scale", [2]source{
 			alike(single(0x40600001), block{121, 0x76, 0x76}, block{120, 0x7e, 0x7e}),
 			alike(half(0x4060), block{120, 0x7e, 0x7e}, block{120, 0x7e, 0x7e}),
@@ -97,7 +97,7 @@ func TestBlocksAsTorchao(t *testing.T) {
 	}
 }
 
-// sameBlock demands a scale and codes of 32 elements in MXFP8, as a row and as a column.
+// sameBlock requires the scale and the codes of 32 elements in MXFP8, as a row and as a column.
 func sameBlock(t *testing.T, s float8.Set, src []float32, down bool, scale float8.E8M0, codes []byte, name string, args ...any) {
 	t.Helper()
 	rowwise, _ := matrices(s, float8.MX32, &float8.E4M3, src, 1, 32, &float8.Rule{Down: down})
@@ -108,8 +108,8 @@ func sameBlock(t *testing.T, s float8.Set, src []float32, down bool, scale float
 	}
 }
 
-// The literal blocks: normal numbers, subnormal ones, some of both, from float32 and from
-// bfloat16, one of zeros and one with a NaN.
+// The literal blocks: normal numbers, subnormal numbers, a mix of both, from float32 and from
+// bfloat16, a block of zeros and one with a NaN.
 func TestLiteralBlocksAsTorchao(t *testing.T) {
 	for _, c := range []struct {
 		name    string

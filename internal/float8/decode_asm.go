@@ -14,7 +14,7 @@ func (s Set) decodeGroups(dst []float32, src []byte, f *Format, scale float32) {
 	decode256(&dst[0], &src[0], len(src), scale, f.Mantissa == 3)
 }
 
-// decodeBlocksMX decodes as many blocks as it can, and returns how many.
+// decodeBlocksMX decodes as many blocks as it can, and returns their number.
 func (s Set) decodeBlocksMX(dst []float32, src, scales []byte, blocks int, f *Format) int {
 	add := uint32(0)
 	if f.Mantissa == 3 {
@@ -26,7 +26,7 @@ func (s Set) decodeBlocksMX(dst []float32, src, scales []byte, blocks int, f *Fo
 	return decodeMX256(&dst[0], &src[0], &scales[0], blocks, add, f.Mantissa == 3)
 }
 
-// decodeBlocksNV decodes blocks with the scales that are given.
+// decodeBlocksNV decodes blocks with the given scales.
 func (s Set) decodeBlocksNV(dst []float32, src []byte, scales []float32) {
 	if s == AVX512 {
 		decodeNV512(&dst[0], &src[0], &scales[0], len(scales))

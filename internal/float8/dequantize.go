@@ -2,7 +2,8 @@ package float8
 
 import "unsafe"
 
-// DequantizeRow decodes a row of the matrix from a multiple of strip on.
+// DequantizeRow decodes len(dst) elements of a row of the matrix, starting at a multiple of
+// strip.
 func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 	codes := m.from(row, at)
 	switch m.Scaling {
@@ -17,8 +18,7 @@ func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 	}
 }
 
-// Dequantize decodes the rows of the matrix from one to another into dst, which is the
-// whole of it.
+// Dequantize decodes rows from to to of the matrix into dst, which holds the whole matrix.
 func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
 	step := 1
 	if m.flat() {
@@ -38,8 +38,8 @@ func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
 	}
 }
 
-// streamRow is DequantizeRow in pieces that stay in the first-level cache, which then go
-// past the others where they are whole lines.
+// streamRow is DequantizeRow in pieces that stay in the first-level cache. It then streams
+// whole lines past the other caches.
 func (s Set) streamRow(dst []float32, m *Matrix, row, at int) {
 	var room [piece / 2]float32
 	for len(dst) > 0 {
@@ -54,13 +54,13 @@ func (s Set) streamRow(dst []float32, m *Matrix, row, at int) {
 	}
 }
 
-// bytesOf returns the memory of float32.
+// bytesOf returns the memory of x as bytes.
 func bytesOf(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// DequantizeTransposed decodes the columns of the matrix from one to another, multiples of
-// strip, as rows of dst, which is the whole of its transpose.
+// DequantizeTransposed decodes columns from to to of the matrix, both multiples of strip, as
+// rows of dst, which holds the whole transpose.
 func (s Set) DequantizeTransposed(dst []float32, m *Matrix, from, to int) {
 	var piece [lanes * strip]float32
 	for c := from; c < to; c += strip {

@@ -1,16 +1,17 @@
-// Package float8 is the host's arithmetic in eight bits and fewer: exact decoding, encoding
-// with one rounding, matrices that are quantized by blocks, and their product.
+// Package float8 implements arithmetic in eight bits and fewer on the host: exact decoding,
+// encoding with one rounding, matrices that are quantized by blocks, and their product.
 //
-// [Format] describes a format by its fields; [E4M3], [E5M2] and [E2M1] are the element
-// formats and [E8M0] is that of scales. Encoding takes a float32, which every narrower
-// source (bfloat16, float16) is exactly; a float64 goes through [Odd], so that no value
-// is ever rounded twice. The nearest code wins, and of two nearest the even one;
-// [Format.Stochastic] takes the upper one with the probability of the distance from the
-// lower one. The caller chooses what becomes of values above the greatest finite one ([Overflow]).
+// [Format] describes a format by its fields. [E4M3], [E5M2] and [E2M1] are the element formats,
+// and [E8M0] is the format of scales. Encoding takes a float32, which represents every narrower
+// source (bfloat16, float16) exactly. A float64 goes through [Odd], so that no value is ever
+// rounded twice. Encoding picks the nearest code, and of two equally near codes the even one.
+// [Format.Stochastic] picks the upper code with a probability proportional to the distance from
+// the lower one. The caller decides how values above the greatest finite one are encoded
+// ([Overflow]).
 //
-// A [Matrix] is codes and scales as they lie in memory. [Set] is the instruction set that
-// quantizes, decodes and multiplies; all have the same bits. The product says its
-// definition in product.go.
+// A [Matrix] holds codes and scales as they are laid out in memory. [Set] is the instruction
+// set that quantizes, decodes and multiplies; all sets give the same bits. product.go defines
+// the product.
 //
 // All functions are pure. Tables are built once and never change.
 package float8

@@ -2,19 +2,19 @@ package float8
 
 import "math"
 
-// E8M0 is a scale: a power of two from 2^-127 to 2^127, without sign, zero and infinity.
+// E8M0 is a scale: a power of two from 2^-127 to 2^127. It has no sign, zero or infinity.
 type E8M0 uint8
 
-// NaNScale is the code that stands for no number.
+// NaNScale is the code of NaN.
 const NaNScale E8M0 = 0xff
 
 // Float32 returns the value.
 func (s E8M0) Float32() float32 { return power(int(s), s) }
 
-// Reciprocal returns 1/value. That of 2^127 is 2^-127, which is subnormal.
+// Reciprocal returns 1/value. The reciprocal of 2^127 is 2^-127, which is subnormal.
 func (s E8M0) Reciprocal() float32 { return power(2*exponentBias-int(s), s) }
 
-// power returns the float32 with a biased exponent from 0 on.
+// power returns the float32 with a biased exponent of at least 0.
 func power(exponent int, s E8M0) float32 {
 	switch {
 	case s == NaNScale:

@@ -2,15 +2,15 @@ package float8
 
 import "math"
 
-// Overflow says what a value above the greatest finite one becomes.
+// Overflow selects the encoding of values above the greatest finite one.
 type Overflow uint8
 
 const (
-	// Saturate makes it the greatest finite value, infinity too. It is what hardware
-	// does for training (satfinite), and the zero value.
+	// Saturate encodes them, infinity included, as the greatest finite value, as hardware does
+	// for training (satfinite). It is the zero value.
 	Saturate Overflow = iota
-	// Overflows makes it infinity where the format has one, and NaN where it has none.
-	// A value that rounds to the greatest finite one is not above it.
+	// Overflows encodes them as infinity, or as NaN if the format has no infinity. A value that
+	// rounds to the greatest finite one is not above it.
 	Overflows
 )
 
@@ -22,40 +22,39 @@ const (
 	exponentBias = 127
 )
 
-// Encode returns the code of the value nearest to x, of two the one with an even
-// mantissa. The sign is kept, that of zero and NaN too.
+// Encode returns the code of the value nearest to x, or of two equally near values the one with
+// an even mantissa. It keeps the sign, also of zero and NaN.
 func (f *Format) Encode(x float32, o Overflow) byte {
 	bits := math.Float32bits(x)
 	a := bits &^ signBit
 	if a >= infinity {
 		return f.special(bits, o)
 	}
-	return f.within(f.round(a), bits, o)
+	return f.clamp(f.round(a), bits, o)
 }
 
-// round rounds a finite magnitude to a code, as if there were codes beyond the greatest.
+// round rounds a finite magnitude to a code, as if the codes continued beyond the greatest.
 func (f *Format) round(a uint32) uint32 {
 	dropped := mantissaBits - f.Mantissa
 	if normal := uint32(exponentBias+1-f.Bias) << mantissaBits; a >= normal {
 		odd := a >> dropped & 1
 		return (a+1<<(dropped-1)-1+odd)>>dropped - uint32(exponentBias-f.Bias)<<f.Mantissa
 	}
-	// A number whose last bit is worth as much as that of a subnormal makes the addition
-	// round to it.
+	// Adding a number whose last bit has the value of a subnormal's last bit rounds to it.
 	magic := math.Float32frombits(uint32(exponentBias+dropped+1-f.Bias) << mantissaBits)
 	return math.Float32bits(math.Float32frombits(a)+magic) - math.Float32bits(magic)
 }
 
-// Stochastic returns the code of one of the two values around x: the upper one in
-// magnitude with the probability of how far x is from the lower one, for a uniform
-// random number. A distance below 2^-32 of the step between the two counts as none.
+// Stochastic returns the code of one of the two values around x. For a uniform random number,
+// the probability of the upper magnitude is the distance of x from the lower one, in units of
+// the distance between the two. Distances below 2^-32 of that unit count as zero.
 func (f *Format) Stochastic(x float32, random uint32, o Overflow) byte {
 	bits := math.Float32bits(x)
 	a := bits &^ signBit
 	if a >= infinity {
 		return f.special(bits, o)
 	}
-	// x is significand·2^k steps of the format.
+	// x is significand·2^k units of the format.
 	exponent := int(a >> mantissaBits)
 	significand := uint64(a & (1<<mantissaBits - 1))
 	if exponent == 0 {
@@ -63,9 +62,9 @@ func (f *Format) Stochastic(x float32, random uint32, o Overflow) byte {
 	} else {
 		significand |= 1 << mantissaBits
 	}
-	least := exponentBias + 1 - f.Bias // the exponent of the least normal value
+	least := exponentBias + 1 - f.Bias // the exponent of the smallest normal value
 	below := uint(mantissaBits - f.Mantissa + max(0, least-exponent))
-	base := uint32(max(0, exponent-least)) << f.Mantissa // steps up to the binade, less what the hidden bit counts
+	base := uint32(max(0, exponent-least)) << f.Mantissa // units below the binade, less the value of the hidden bit
 	whole := significand >> below
 	part := significand - whole<<below
 	if below <= 32 {
@@ -73,7 +72,7 @@ func (f *Format) Stochastic(x float32, random uint32, o Overflow) byte {
 	} else {
 		part >>= min(below-32, 63)
 	}
-	return f.within(base+uint32(whole)+uint32((part+uint64(random))>>32), bits, o)
+	return f.clamp(base+uint32(whole)+uint32((part+uint64(random))>>32), bits, o)
 }
 
 // special encodes infinities and NaN.
@@ -81,11 +80,11 @@ func (f *Format) special(bits uint32, o Overflow) byte {
 	if bits&^signBit > infinity {
 		return f.signed(f.NaN, bits)
 	}
-	return f.within(1<<16, bits, o)
+	return f.clamp(1<<16, bits, o)
 }
 
-// within gives a rounded magnitude its sign, and decides what is too large.
-func (f *Format) within(code, bits uint32, o Overflow) byte {
+// clamp adds the sign to a rounded magnitude, and handles overflow.
+func (f *Format) clamp(code, bits uint32, o Overflow) byte {
 	switch {
 	case code <= uint32(f.Max):
 		return f.signed(byte(code), bits)
@@ -97,7 +96,7 @@ func (f *Format) within(code, bits uint32, o Overflow) byte {
 	return f.signed(f.NaN, bits)
 }
 
-// signed adds the sign of a float32.
+// signed adds the sign of a float32 to a code.
 func (f *Format) signed(code byte, bits uint32) byte {
-	return code | byte(bits>>31)*f.Sign // without a branch: signs are random
+	return code | byte(bits>>31)*f.Sign // branch-free, because signs are random
 }

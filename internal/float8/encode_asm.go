@@ -4,26 +4,26 @@ package float8
 
 import "math"
 
-// encodeArgs is what the assembly encodes with, and what it returns. Its layout is that
-// of the comments there. Scales are times a power of two that is the format's own, by
-// which the exponent of the least normal number, that of ulp with it, ends in zeros: then
-// it is no part of a code.
+// encodeArgs holds the arguments and results of the assembly's encoders. The assembly documents
+// its layout. Scales are multiplied by a power of two that depends on the format, with which
+// the exponents of the smallest normal number and of ulp end in zeros, so that they do not
+// appear in a code.
 type encodeArgs struct {
 	scale  float32
 	most   float32 // the greatest value
-	normal float32 // the least normal number
+	normal float32 // the smallest normal number
 	ulp    float32 // 2^shift
 	shift  uint64  // mantissa bits that are dropped
 
-	amax  uint32 // of the source, before the scale
+	amax  uint32 // of the source, before scaling
 	zeros uint32 // codes of zero
 
-	// The rest is for columns of blocks of MX32; see scaleColumns512.
+	// The remaining fields are for columns of blocks of MX32; see scaleColumns512.
 	up, one    uint32
 	top, least uint32
 }
 
-// adjust returns the power of two by which scales and limits are greater in assembly.
+// adjust returns the power of two by which the assembly multiplies scales and limits.
 func (f *Format) adjust() float32 {
 	return adjusts[f.Mantissa]
 }
@@ -39,7 +39,7 @@ func (f *Format) encodeArgs(scale float32) encodeArgs {
 	}
 }
 
-// encodeArgsMX returns the arguments for blocks of MX32, with scales times unit.
+// encodeArgsMX returns the arguments for blocks of MX32, with scales multiplied by unit.
 func (f *Format) encodeArgsMX(up bool, unit float32) encodeArgs {
 	const top = 200
 	r := f.encodeArgs(1)
@@ -53,8 +53,8 @@ func (f *Format) encodeArgsMX(up bool, unit float32) encodeArgs {
 	return r
 }
 
-// scalesMX enters the scales of blocks of MX32 between the least amax above zero, less 1,
-// and the greatest.
+// scalesMX adds to the tally the scales of the MX32 blocks with the least nonzero amax, passed
+// as that amax less 1, and with the greatest.
 func (t *Tally) scalesMX(f *Format, least, most uint32, up bool) {
 	if most > 0 {
 		t.scale(f.ScaleMX(least+1, up).Reciprocal(), 1)
@@ -62,11 +62,11 @@ func (t *Tally) scalesMX(f *Format, least, most uint32, up bool) {
 	}
 }
 
-// exact says whether the assembly can multiply with a scale: the power of two makes no
-// product subnormal that counts.
+// exact reports whether the assembly can multiply by a scale: the power of two must not make a
+// relevant product subnormal.
 func exact(scale float32) bool { return scale >= 0x1p-95 && scale <= math.MaxFloat32 }
 
-// encodePiece encodes whole groups. It reports false where something is not finite.
+// encodePiece encodes whole groups. It reports false if an element is not finite.
 func (s Set) encodePiece(dst []byte, src []float32, f *Format, scale float32) (t Tally, ok bool) {
 	r := f.encodeArgs(scale)
 	encode256(&dst[0], &src[0], len(src), &r)
@@ -83,7 +83,7 @@ func (s Set) encodePiece(dst []byte, src []float32, f *Format, scale float32) (t
 	return t, true
 }
 
-// encodeArgsNV is what the assembly encodes blocks of NV16 with.
+// encodeArgsNV holds the arguments with which the assembly encodes blocks of NV16.
 type encodeArgsNV struct {
 	sixth, inverse        float32
 	most, normal, ulp     float32 // of E4M3
@@ -91,7 +91,7 @@ type encodeArgsNV struct {
 	greatest, adjust, cut float32
 }
 
-// encodeArgsOfNV returns the arguments for blocks of NV16, with scales times unit.
+// encodeArgsOfNV returns the arguments for blocks of NV16, with scales multiplied by unit.
 func encodeArgsOfNV(tensor, sixth, unit float32) encodeArgsNV {
 	e4m3 := E4M3.encodeArgs(1)
 	return encodeArgsNV{

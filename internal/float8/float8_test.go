@@ -14,8 +14,8 @@ import (
 
 var formats = []*float8.Format{&float8.E4M3, &float8.E5M2, &float8.E2M1}
 
-// Values from the tables of the formats: the OCP specifications as ml_dtypes, PyTorch
-// and ONNX have them.
+// Values from the tables of the formats: the OCP specifications as given in ml_dtypes, PyTorch
+// and ONNX.
 func TestSpecialValues(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, c := range []struct {
@@ -44,11 +44,11 @@ func TestSpecialValues(t *testing.T) {
 	require.Equal(t, float32(0.5), float8.E2M1.Least())
 }
 
-// reference encodes by looking for the nearest value in a sorted list, in float64.
+// reference encodes by searching a sorted list for the nearest value, in float64.
 type reference struct {
 	*float8.Format
 	values []float64 // of the codes from 0 to Max
-	last   int       // where the last search ended: most begin near it
+	last   int       // the result of the last search: most searches begin near it
 }
 
 func newReference(f *float8.Format) *reference {
@@ -73,7 +73,7 @@ func (r *reference) encode64(x float64, o float8.Overflow) byte {
 	}
 	a := math.Abs(x)
 	top := float64(r.Max)
-	beyond := r.values[int(top)] + (r.values[int(top)]-r.values[int(top)-1])/2 // half a step above the greatest
+	beyond := r.values[int(top)] + (r.values[int(top)]-r.values[int(top)-1])/2 // half a unit above the greatest
 	above := r.NaN
 	if r.Inf != 0 {
 		above = r.Inf
@@ -88,7 +88,7 @@ func (r *reference) encode64(x float64, o float8.Overflow) byte {
 		return above | sign
 	}
 	if r.last == len(r.values) || r.values[r.last] < a || r.last > 0 && r.values[r.last-1] >= a {
-		r.last = sort.SearchFloat64s(r.values, a) // the first that is not below
+		r.last = sort.SearchFloat64s(r.values, a) // the first value that is not below a
 	}
 	i := r.last
 	switch {
@@ -100,8 +100,8 @@ func (r *reference) encode64(x float64, o float8.Overflow) byte {
 	return byte(i) | sign
 }
 
-// TestEncode compares with the reference on a stride over all float32, and around
-// every value at which the outcome changes; with -long on all float32.
+// TestEncode compares with the reference on a stride over all float32, and around every value
+// at which the result changes; with -long on all float32.
 func TestEncode(t *testing.T) {
 	for _, f := range formats {
 		t.Run(f.Name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// Every code that stands for a number is encoded as itself.
+// Every code of a number encodes back to itself.
 func TestRoundTrip(t *testing.T) {
 	for _, f := range formats {
 		for code, value := range f.Table() {
@@ -152,8 +152,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStochastic demands that of all random numbers the right part rounds up, that the
-// outcome is one of the two neighbours, and that more random never means less.
+// TestStochastic requires that the expected fraction of random numbers rounds up, that the
+// result is one of the two neighbours, and that a greater random number never gives a smaller
+// result.
 func TestStochastic(t *testing.T) {
 	testkit.Slow(t)
 	const seed = 7
@@ -171,7 +172,7 @@ func TestStochastic(t *testing.T) {
 			}
 			low, high := byte(above-1), byte(above)
 			part := (float64(x) - ref.values[low]) / (ref.values[high] - ref.values[low])
-			// The least random number that rounds up, by bisection.
+			// The smallest random number that rounds up, by bisection.
 			from, to := uint64(0), uint64(1)<<32
 			for from < to {
 				if mid := (from + to) / 2; f.Stochastic(x, uint32(mid), float8.Saturate) == high {
@@ -190,8 +191,8 @@ func TestStochastic(t *testing.T) {
 	require.Equal(t, byte(0), float8.E5M2.Stochastic(0x1p-149, math.MaxUint32, float8.Saturate))
 }
 
-// Values that two roundings get wrong: just beside the middle of two codes, nearer to
-// it than a float32 can tell.
+// Values that a double rounding gets wrong: so close to the midpoint of two codes that a
+// float32 cannot represent the distance.
 func TestOdd(t *testing.T) {
 	for _, f := range formats {
 		ref := newReference(f)

@@ -2,22 +2,22 @@ package float8
 
 import "math"
 
-// Format is a floating-point format: a sign, an exponent with a bias, a mantissa, with
-// subnormals. Codes lie in the low bits of a byte.
+// Format is a floating-point format with a sign, a biased exponent, a mantissa and subnormals.
+// A code occupies the low bits of a byte.
 type Format struct {
 	Name string
-	// Mantissa is the number of bits of the mantissa, Bias that of the exponent.
+	// Mantissa is the number of bits of the mantissa, and Bias is the bias of the exponent.
 	Mantissa, Bias int
-	// Sign is the bit of the sign.
+	// Sign is the sign bit.
 	Sign byte
-	// Max is the code of the greatest finite value, Inf that of infinity and NaN that of
-	// the quiet NaN that encoding makes. Inf is 0 where the format has none. NaN is Max
-	// where the format has none: what is not a number becomes the greatest finite value.
+	// Max is the code of the greatest finite value, Inf the code of infinity, and NaN the code
+	// of the quiet NaN that encoding produces. Inf is 0 if the format has no infinity. NaN
+	// equals Max if the format has no NaN: a NaN then becomes the greatest finite value.
 	Max, Inf, NaN byte
 }
 
-// The element formats. E4M3 is the one without infinities (OCP OFP8, called fn
-// elsewhere), E2M1 that of MXFP4 and NVFP4.
+// The element formats. E4M3 is the variant without infinities (OCP OFP8, called fn elsewhere),
+// and E2M1 is the format of MXFP4 and NVFP4.
 var (
 	E4M3 = Format{Name: "e4m3", Mantissa: 3, Bias: 7, Sign: 0x80, Max: 0x7e, NaN: 0x7f}
 	E5M2 = Format{Name: "e5m2", Mantissa: 2, Bias: 15, Sign: 0x80, Max: 0x7b, Inf: 0x7c, NaN: 0x7f}
@@ -53,7 +53,7 @@ func (f *Format) magnitude(code byte) float32 {
 	return float32(mantissa) * math.Float32frombits(unit)
 }
 
-// tables are the values of the codes of each element format, by its mantissa.
+// tables holds the values of the codes of each element format, indexed by Mantissa.
 var tables = [4][256]float32{1: E2M1.Table(), 2: E5M2.Table(), 3: E4M3.Table()}
 
 // values returns the table of an element format.
@@ -62,13 +62,13 @@ func (f *Format) values() *[256]float32 { return &tables[f.Mantissa] }
 // Greatest returns the greatest finite value.
 func (f *Format) Greatest() float32 { return f.values()[f.Max] }
 
-// LeastNormal returns the least value with a full mantissa.
+// LeastNormal returns the smallest normal value.
 func (f *Format) LeastNormal() float32 { return f.values()[1<<f.Mantissa] }
 
-// Least returns the least value above zero.
+// Least returns the smallest value above zero.
 func (f *Format) Least() float32 { return f.magnitude(1) }
 
-// Table returns the values of all 256 codes. Bits above the format's are not looked at.
+// Table returns the values of all 256 codes. It ignores bits above the format's own.
 func (f *Format) Table() (values [256]float32) {
 	for code := range values {
 		values[code] = f.Decode(byte(code))

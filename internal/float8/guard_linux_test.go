@@ -12,9 +12,9 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// between returns n elements between two pages that nobody may touch: so that their end,
-// or else their beginning, is at one of them.
-func between[E float32 | byte](t *testing.T, n int, atEnd bool) []E {
+// guarded returns n elements between two inaccessible pages. They end at the second page if
+// atEnd is set, or else begin after the first.
+func guarded[E float32 | byte](t *testing.T, n int, atEnd bool) []E {
 	t.Helper()
 	var e E
 	bytes, page := n*int(unsafe.Sizeof(e)), syscall.Getpagesize()
@@ -31,8 +31,8 @@ func between[E float32 | byte](t *testing.T, n int, atEnd bool) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(&inside[0])), n)
 }
 
-// TestNothingOutsideIsTouched has every operand at the edge of what the process may read,
-// with and without zeros among the codes. A fault ends the test binary.
+// TestNothingOutsideIsTouched places every operand at the edge of readable memory, with and
+// without zeros among the codes. A fault ends the test binary.
 func TestNothingOutsideIsTouched(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, s := range sets() {
@@ -45,11 +45,11 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 			}
 			matrix := func(rows, cols int) *float8.Matrix {
 				size := float8.Size(form.scaling, form.format, rows, cols)
-				whole := (size + 3) / 4 * 4 // so that what begins at a multiple of 4 does
-				m := float8.Open(between[byte](t, whole, atEnd)[:size], form.scaling, form.format, rows, cols)
+				whole := (size + 3) / 4 * 4 // rounded up, so that an operand aligned to 4 stays aligned
+				m := float8.Open(guarded[byte](t, whole, atEnd)[:size], form.scaling, form.format, rows, cols)
 				return &m
 			}
-			x := between[float32](t, rows*cols, atEnd)
+			x := guarded[float32](t, rows*cols, atEnd)
 			for i := range x {
 				x[i] = float32(r.NormFloat64()) * float32(i%3)
 			}
@@ -63,24 +63,24 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 			s.Amax(x)
 			s.Dequantize(x, row, 0, rows)
 			s.DequantizeTransposed(x, column, 0, rows)
-			s.Multiply(between[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, between[float32](t, float8.Scratch(rows, cols), true))
-			s.Multiply(between[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, between[float32](t, float8.Scratch(cols, rows), true))
+			s.Multiply(guarded[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, guarded[float32](t, float8.Scratch(rows, cols), true))
+			s.Multiply(guarded[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, guarded[float32](t, float8.Scratch(cols, rows), true))
 		}
 	}
 }
 
-// The same for what is too large for the caches: reading ahead and writing past them stays
-// inside too.
+// The same for matrices that are too large for the caches: reading ahead and streaming writes
+// stay inside too.
 func TestNothingOutsideOfLargeMatrices(t *testing.T) {
 	const rows, cols = 2176, 1024
-	x := between[float32](t, rows*cols, true)
+	x := guarded[float32](t, rows*cols, true)
 	for i := range x {
 		x[i] = float32(i%1000) - 500
 	}
 	for _, s := range sets() {
 		for _, form := range []int{0, 4, 6} {
 			form := forms[form]
-			m := float8.Open(between[byte](t, float8.Size(form.scaling, form.format, cols, rows), true), form.scaling, form.format, cols, rows)
+			m := float8.Open(guarded[byte](t, float8.Size(form.scaling, form.format, cols, rows), true), form.scaling, form.format, cols, rows)
 			s.QuantizeColumns(&m, x, &float8.Rule{Scale: 1}, 0, cols)
 			s.Dequantize(x, &m, 0, cols)
 		}

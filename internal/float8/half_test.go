@@ -1,6 +1,6 @@
 package float8
 
-// What tests alone convert from.
+// Source formats that only tests convert from.
 
 import "math"
 
@@ -26,15 +26,15 @@ func (h Float16) Float32() float32 {
 	return math.Float32frombits(sign | (exponent+112)<<mantissaBits | mantissa<<13)
 }
 
-// Odd returns x as a float32 rounded to odd: towards zero, and with the last bit set
-// where something was cut off. To encode that rounds x once. NaN stays NaN.
+// Odd returns x as a float32 rounded to odd: truncated towards zero, with the last bit set if
+// the result is inexact. Encoding the result rounds x only once. NaN stays NaN.
 func Odd(x float64) float32 {
 	nearest := float32(x)
 	if float64(nearest) == x || x != x {
 		return nearest
 	}
 	bits := math.Float32bits(nearest)
-	if math.Abs(float64(nearest)) > math.Abs(x) { // infinity too
+	if math.Abs(float64(nearest)) > math.Abs(x) { // also if nearest is infinite
 		bits--
 	}
 	return math.Float32frombits(bits | 1)

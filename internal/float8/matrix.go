@@ -9,34 +9,34 @@ import (
 // Scaling says which elements of a matrix share a scale.
 type Scaling uint8
 
-// The scalings. Blocks at the end of a row, and tiles at the edges, are what is left.
+// The scalings. Blocks at the end of a row and tiles at the edges may be smaller.
 const (
-	PerTensor Scaling = iota // all
-	Rows128                  // 128 of a row
-	Tiles128                 // 128 by 128
-	MX32                     // 32 of a row: a power of two
-	NV16                     // 16 of a row: an E4M3, and a float32 for all
+	PerTensor Scaling = iota // all elements
+	Rows128                  // 128 elements of a row
+	Tiles128                 // 128 by 128 elements
+	MX32                     // 32 elements of a row: a power of two
+	NV16                     // 16 elements of a row: an E4M3, and one float32 for all
 )
 
-// Matrix is a quantized matrix, row after row.
+// Matrix is a quantized matrix, stored row by row.
 type Matrix struct {
 	Format     *Format
 	Scaling    Scaling
 	Rows, Cols int
-	// Codes has Stride bytes for each row: in E2M1 two codes in a byte, the first in the
-	// low half.
+	// Codes has Stride bytes for each row. In E2M1 a byte holds two codes, the first in its low
+	// half.
 	Codes  []byte
 	Stride int
-	// Factors is what decoding multiplies with: one, or one for each block or tile, row
-	// after row of them. It is empty in MX32.
+	// Factors holds the factors by which decoding multiplies: a single one, or one for each
+	// block or tile, row by row. It is empty in MX32.
 	Factors []float32
-	// Scales has the scale of each block in MX32 (E8M0) and NV16 (E4M3).
+	// Scales holds the scale of each block in MX32 (E8M0) and NV16 (E4M3).
 	Scales []byte
 	// Across is the number of blocks or tiles along a row.
 	Across int
 }
 
-// shape is a matrix without its memory; bytes is all that it needs.
+// shape returns a matrix without its memory, and the bytes that the matrix needs.
 func shape(s Scaling, f *Format, rows, cols int) (m Matrix, bytes int) {
 	m = Matrix{Format: f, Scaling: s, Rows: rows, Cols: cols, Stride: cols, Across: blocksOf(cols, s.block())}
 	if f.Mantissa == E2M1.Mantissa {
@@ -45,26 +45,26 @@ func shape(s Scaling, f *Format, rows, cols int) (m Matrix, bytes int) {
 	factors, scales := 1, 0
 	switch s {
 	case Rows128:
-		factors = times(rows, m.Across)
+		factors = boundedProduct(rows, m.Across)
 	case Tiles128:
-		factors = times(blocksOf(rows, BlockTile), m.Across)
+		factors = boundedProduct(blocksOf(rows, BlockTile), m.Across)
 	case MX32:
-		factors, scales = 0, times(rows, m.Across)
+		factors, scales = 0, boundedProduct(rows, m.Across)
 	case NV16:
-		scales = times(rows, m.Across)
+		scales = boundedProduct(rows, m.Across)
 	}
-	return m, sum(sum(times(blocksOf(times(rows, m.Stride), 4), 4), times(factors, 4)), scales)
+	return m, boundedSum(boundedSum(boundedProduct(blocksOf(boundedProduct(rows, m.Stride), 4), 4), boundedProduct(factors, 4)), scales)
 }
 
-// block returns the elements of a row that share a scale.
+// block returns the number of elements of a row that share a scale.
 func (s Scaling) block() int { return [...]int{math.MaxInt, BlockRow, BlockTile, BlockMX, BlockNV}[s] }
 
-// blocksOf returns how many blocks n elements make.
+// blocksOf returns the number of blocks that n elements occupy.
 func blocksOf(n, block int) int { return n/block + min(n%block, 1) }
 
-// times and sum return the largest int for what does not fit one. Their arguments are
-// not negative.
-func times(a, b int) int {
+// boundedProduct and boundedSum multiply and add arguments that are not negative. On overflow
+// they return the largest int.
+func boundedProduct(a, b int) int {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi != 0 || lo > math.MaxInt {
 		return math.MaxInt
@@ -72,21 +72,21 @@ func times(a, b int) int {
 	return int(lo)
 }
 
-func sum(a, b int) int {
+func boundedSum(a, b int) int {
 	if a > math.MaxInt-b {
 		return math.MaxInt
 	}
 	return a + b
 }
 
-// Size returns the bytes of a matrix: its codes, and from the next multiple of 4 on its
-// factors, then its scales. It is the largest int where they are more than that.
+// Size returns the size of a matrix in bytes: its codes, then, from the next multiple of 4, its
+// factors, then its scales. It returns the largest int if the size overflows one.
 func Size(s Scaling, f *Format, rows, cols int) int {
 	_, bytes := shape(s, f, rows, cols)
 	return bytes
 }
 
-// Open returns the matrix that lies in data, which has its size and begins at a multiple
+// Open returns the matrix stored in data, whose length is Size and which begins at a multiple
 // of 4.
 func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
 	m, bytes := shape(s, f, rows, cols)
@@ -107,13 +107,13 @@ func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
 	return m
 }
 
-// flat says that no block is short: rows follow each other as if they were one.
+// flat reports that no block is short, so that the rows can be treated as one.
 func (m *Matrix) flat() bool {
 	return m.Scaling == PerTensor || m.Scaling != Tiles128 && m.Cols%m.Scaling.block() == 0
 }
 
-// from returns the codes of a row, and of those after it, from an element on, which is even
-// in E2M1.
+// from returns the codes of a row and of the rows after it, starting at element at, which is
+// even in E2M1.
 func (m *Matrix) from(row, at int) []byte {
 	if m.Format.Mantissa == E2M1.Mantissa {
 		at /= 2
@@ -121,7 +121,7 @@ func (m *Matrix) from(row, at int) []byte {
 	return m.Codes[row*m.Stride+at:]
 }
 
-// factors returns the factors of a row, and of those after it, from an element on, which
+// factors returns the factors of a row and of the rows after it, starting at an element that
 // begins a block.
 func (m *Matrix) factors(row, at int) []float32 {
 	switch m.Scaling {
@@ -133,8 +133,8 @@ func (m *Matrix) factors(row, at int) []float32 {
 	return m.Factors
 }
 
-// scales returns the scales of the blocks of a row, and of those after it, from an element
-// on, which begins one.
+// scales returns the block scales of a row and of the rows after it, starting at an element
+// that begins a block.
 func (m *Matrix) scales(row, at int) []byte {
 	return m.Scales[row*m.Across+at/m.Scaling.block():]
 }

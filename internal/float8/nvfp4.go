@@ -2,31 +2,31 @@ package float8
 
 import "math"
 
-// NVFP4 scales at two levels: a float32 for the tensor, and an E4M3 for 16 elements of
-// E2M1, two in a byte, the first in the low half.
+// NVFP4 scales at two levels: a float32 for the tensor, and an E4M3 for each 16 elements. The
+// elements are E2M1, two in a byte, the first in its low half.
 
-// TensorNV returns the scale of a tensor by which the scales of its blocks fill E4M3 and
-// its elements E2M1: 448·6/amax. It is 1 where amax is zero or not finite.
+// TensorNV returns the tensor scale with which the block scales use the full range of E4M3 and
+// the elements that of E2M1: 448·6/amax. It returns 1 if amax is zero or not finite.
 func TensorNV(amax float32) float32 {
 	return ScaleOf(amax, E4M3.Greatest()*E2M1.Greatest(), 0, false)
 }
 
-// encodeNV encodes blocks of 16 elements, the last of what is left. The order of the
-// products is NVIDIA's, and counts to the bit: a block's scale is E4M3 of
-// amax·(tensor·(1/6)), its elements are multiplied with 1/(scale·(1/tensor)). With random
-// numbers it rounds stochastically.
+// encodeNV encodes blocks of 16 elements. The last block may be shorter. The order of the
+// products is NVIDIA's, and affects the bits: a block's scale is the E4M3 of
+// amax·(tensor·(1/6)), and its elements are multiplied by 1/(scale·(1/tensor)). If random is
+// not nil, encodeNV rounds stochastically.
 func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
 	sixth := float32(tensor * float32(1.0/6))
 	for at := 0; at < len(src); {
 		if whole := min(piece, len(src)-at) / BlockNV; whole > 0 && s != Portable {
-			met, done := encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], from(random, at), whole, tensor, sixth)
+			met, done := encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], randomFrom(random, at), whole, tensor, sixth)
 			t.Merge(met)
 			if at += done * BlockNV; done == whole {
 				continue
 			}
 		}
 		end := min(at+BlockNV, len(src))
-		t.Merge(encodeBlockNV(dst[at/2:], &scales[at/BlockNV], src[at:end], tensor, sixth, part(random, at, end)))
+		t.Merge(encodeBlockNV(dst[at/2:], &scales[at/BlockNV], src[at:end], tensor, sixth, randomPart(random, at, end)))
 		at = end
 	}
 	return t
@@ -36,7 +36,7 @@ func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random 
 func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32, random []uint32) (t Tally) {
 	var amax float32
 	for _, x := range src {
-		if a := math.Float32frombits(math.Float32bits(x) &^ signBit); a > amax { // NaN is not
+		if a := math.Float32frombits(math.Float32bits(x) &^ signBit); a > amax { // false for NaN
 			amax = a
 		}
 	}
@@ -54,11 +54,10 @@ func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32
 	return t
 }
 
-// decodeNV is the reverse of encodeNV; the scale of a block is multiplied with factor. It
-// saturates.
+// decodeNV reverses encodeNV. It multiplies the scale of each block by factor, and saturates.
 func (s Set) decodeNV(dst []float32, src, scales []byte, factor float32) {
 	const chunk = 64
-	var values [chunk]float32 // of scales
+	var values [chunk]float32 // scales as float32
 	greatest := float32(E4M3.Greatest() * factor * E2M1.Greatest())
 	far := greatest-greatest != 0
 	for at := 0; at < len(dst); at += chunk * BlockNV {

@@ -1,41 +1,42 @@
 package float8
 
-// The product of quantized matrices is defined so that every processor gives the same
-// bits. K is cut into spans: of 128, or of 32 where an operand is in MX32. The products
-// of a span are added up from 0, in ascending order, in float32. The factors are
-// codes as they are decoded, in NV16 times the scale of their block: they have so few
-// bits that each product is exact, and an addition rounds once whether it is fused with
-// the product or not. The sum of a span times the factor of A, times that of B, is added
-// to the element of C: three roundings. So scales are applied where tensor cores of
-// hardware promote their sums (DeepSeek-V3), and no decoded value is ever rounded.
+// The product of quantized matrices is defined such that every processor computes the same
+// bits. K is divided into spans of 128 elements, or of 32 if an operand is in MX32. The
+// products of a span are summed from 0, in ascending order, in float32. Their factors are the
+// decoded codes, in NV16 multiplied by the scale of their block. These have so few bits that
+// each product is exact, and an addition rounds once no matter whether it is fused with the
+// product. The sum of a span is multiplied by the factor of A, then by the factor of B, and is
+// added to the element of C: three roundings. The scales are thus applied at the same point at
+// which tensor cores promote their sums (DeepSeek-V3), and no decoded value is ever rounded.
 
-// Scratch returns the float32 that a Multiply needs whose C has n columns, for sums of k
-// products.
+// Scratch returns the number of float32 that a Multiply needs as scratch if C has n columns and
+// K is k.
 func Scratch(n, k int) int {
 	deep, wide := blockSides(n, k)
 	return maxRows*(maxDepth+maxSpans) + wide*(deep+maxSpans)
 }
 
-// blockSides returns the sides of a block of B, whole groups of what is packed at a time.
+// blockSides returns the sides of a block of B, rounded up to whole units of packing.
 func blockSides(n, k int) (deep, wide int) {
 	return blocksOf(min(k, maxDepth), packed) * packed, blocksOf(min(n, maxWidth), maxCols) * maxCols
 }
 
-// The blocks: of B a block stays decoded in the second-level cache, of A a tile of a few
-// rows in the first.
+// A block of B stays decoded in the second-level cache, a tile of a few rows of A in the
+// first-level cache.
 const (
 	maxDepth = 256 // of K: whole spans
 	maxWidth = 512 // columns of C
 	maxRows  = 14  // of the tallest tile
 	maxCols  = 32  // of the widest tile
 	maxSpans = maxDepth / BlockMX
-	packed   = 16 // of K, in assembly
+	packed   = 16 // of K per step of packing, in assembly
 )
 
-// tileShapes are the rows and the columns of C that each set computes at a time.
+// tileShapes are the rows and columns of C that each set computes at a time.
 var tileShapes = [...]struct{ rows, cols int }{Portable: {4, 4}, AVX2: {6, 16}, AVX512: {14, maxCols}}
 
-// span returns how many products of A and B are added up before their scales.
+// span returns the number of products of A and B that are summed before their scales are
+// applied.
 func span(a, b *Matrix) int {
 	if a.Scaling == MX32 || b.Scaling == MX32 {
 		return BlockMX
@@ -43,10 +44,10 @@ func span(a, b *Matrix) int {
 	return BlockRow
 }
 
-// Multiply adds to c the product of a and of the transpose of b, from a row and a column
-// of it on; where first is set c is written. Both are scaled along their columns, and have
-// as many. c has stride elements from row to row; scratch has what
-// Scratch says for as many columns or more.
+// Multiply adds to c the product of a and the transpose of b, for rows×cols elements from row
+// and col on. If first is set, it overwrites them instead. Both matrices are scaled along their
+// columns, and have the same number of columns. c has a stride of stride elements between rows.
+// scratch has at least the length that Scratch returns for cols or more columns.
 func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, cols int, first bool, scratch []float32) {
 	p := newBlocks(s, scratch, cols, a.Cols, span(a, b))
 	for j := 0; j < cols; j += maxWidth {
@@ -65,7 +66,8 @@ func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, col
 	}
 }
 
-// evenly returns the first of shares of n that are at most limit and differ by one.
+// evenly returns the first of several shares of n that are at most limit and differ by at most
+// one.
 func evenly(n, limit int) int {
 	shares := blocksOf(n, limit)
 	return blocksOf(n, shares)
@@ -75,9 +77,9 @@ func evenly(n, limit int) int {
 type blocks struct {
 	set              Set
 	rows, cols, span int
-	depth, deep      int       // of K, and of what has room
-	a                []float32 // rows of maxDepth
-	aFactors         []float32 // rows of maxSpans
+	depth, deep      int       // of K, used and allocated
+	a                []float32 // rows of maxDepth elements
+	aFactors         []float32 // rows of maxSpans factors
 	b                []float32 // panels of cols columns and deep rows
 	bFactors         []float32 // panels of cols columns and maxSpans rows
 }
@@ -95,7 +97,7 @@ func newBlocks(s Set, scratch []float32, n, k, span int) blocks {
 	return p
 }
 
-// packA decodes rows of A from a column on.
+// packA decodes rows of A from column k on.
 func (p *blocks) packA(m *Matrix, row, rows, k int) {
 	for i := range rows {
 		p.set.rawRow(p.a[i*maxDepth:][:p.depth], m, row+i, k)
@@ -103,8 +105,8 @@ func (p *blocks) packA(m *Matrix, row, rows, k int) {
 	}
 }
 
-// packB decodes rows of B from a column on, which become columns of panels. Columns that
-// are left over in the last panel have any numbers.
+// packB decodes rows of B from column k on, which become columns of panels. The unused columns
+// of the last panel are undefined.
 func (p *blocks) packB(m *Matrix, row, rows, k int) {
 	for j := 0; j < rows; j += p.cols {
 		n := min(p.cols, rows-j)
@@ -136,8 +138,8 @@ func (p *blocks) packRows(panel []float32, m *Matrix, row, rows, k int) {
 	}
 }
 
-// packCodes packs a panel in assembly, which reads whole blocks of 16 codes of as many rows
-// as a panel has columns: what is at an edge is copied first.
+// packCodes packs a panel in assembly, which reads whole blocks of 16 codes from as many rows
+// as a panel has columns. It first copies the rows and columns at an edge.
 func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
 	const block = packed
 	whole := p.depth / block
@@ -156,8 +158,8 @@ func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
 	}
 }
 
-// packNV packs a panel of NV16 in assembly: its codes become wider ones, and the scales of
-// its blocks a separate panel, before both are packed.
+// packNV packs a panel of NV16 in assembly. It first converts the codes to wider ones and the
+// scales of the blocks to a separate panel.
 func (p *blocks) packNV(panel []float32, m *Matrix, row, rows, k int) {
 	const block = BlockNV
 	var codes [maxCols * maxDepth]byte
@@ -172,7 +174,7 @@ func (p *blocks) packNV(panel []float32, m *Matrix, row, rows, k int) {
 	p.set.packScaled(&panel[0], &codes[0], maxDepth, depth, &factors[0])
 }
 
-// rawRow decodes a part of a row without the factors.
+// rawRow decodes a part of a row without applying the factors.
 func (s Set) rawRow(dst []float32, m *Matrix, row, at int) {
 	codes := m.from(row, at)
 	if m.Scaling == NV16 {
@@ -182,7 +184,7 @@ func (s Set) rawRow(dst []float32, m *Matrix, row, at int) {
 	s.Decode(dst, codes[:len(dst)], m.Format, 1)
 }
 
-// spanFactors sets elements of dst, step apart, to the factors of the spans of a row.
+// spanFactors sets every step-th element of dst to the factor of a span of a row.
 func (m *Matrix) spanFactors(dst []float32, step, row, at, depth, span int) {
 	factors := m.Factors
 	for i := 0; i*span < depth; i++ {
@@ -198,7 +200,7 @@ func (m *Matrix) spanFactors(dst []float32, step, row, at, depth, span int) {
 	}
 }
 
-// plainTile is tile in Go: a tile of 4×4 sums, elements alone at the edges.
+// plainTile is tile in Go: tiles of 4×4 sums, and single elements at the edges.
 func (p *blocks) plainTile(c []float32, stride, rows, cols, at int, first bool) {
 	const side = 4
 	b, factors := p.b[at*p.deep:], p.bFactors[at*maxSpans:]

@@ -4,8 +4,8 @@ package float8
 
 import "unsafe"
 
-// tileArgs is what the assembly computes in one call; see product_avx512_amd64.s. Rows
-// of C and D are in bytes.
+// tileArgs holds the arguments of one call of the assembly; see product_avx512_amd64.s. The
+// strides of C and D are in bytes.
 type tileArgs struct {
 	a, aFactors *float32
 	b, bFactors *float32
@@ -16,7 +16,7 @@ type tileArgs struct {
 	depth, span int
 }
 
-// zeros is what a sum begins with where C is written.
+// zeros is the initial value of the sums if C is overwritten.
 var zeros [32]float32
 
 // tile adds the products of the rows of A and a panel of B to rows×cols elements of C.
@@ -32,7 +32,7 @@ func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
 	p.wholeTile(c, stride, rows, at, first)
 }
 
-// edgeTile is tile for a panel with columns left over: in a separate C.
+// edgeTile is tile for a panel with unused columns. It computes into a separate C.
 func (p *blocks) edgeTile(c []float32, stride, rows, cols, at int, first bool) {
 	var edge [maxRows * maxCols]float32
 	for i := range rows {
@@ -62,8 +62,8 @@ func (p *blocks) wholeTile(c []float32, stride, rows, at int, first bool) {
 	}
 }
 
-// packPanel decodes rows of codes with stride bytes, as many as a panel has columns, into a
-// panel: blocks of 16 codes of each.
+// packPanel decodes rows of codes, stride bytes apart, into a panel: blocks of 16 codes from as
+// many rows as a panel has columns.
 func (s Set) packPanel(dst *float32, codes *byte, stride, blocks int, f *Format) {
 	if s == AVX512 {
 		pack512(dst, codes, stride, blocks, f.Mantissa == 3)
@@ -74,7 +74,8 @@ func (s Set) packPanel(dst *float32, codes *byte, stride, blocks int, f *Format)
 	pack256(dst, codes, stride, blocks, f.Mantissa == 3)
 }
 
-// packScaled is packPanel for codes of E5M2 with a factor for each block of 16 of a row.
+// packScaled is packPanel for codes of E5M2 with a factor for each block of 16 elements of a
+// row.
 func (s Set) packScaled(dst *float32, codes *byte, stride, blocks int, factors *float32) {
 	if s == AVX512 {
 		packScaled512(dst, codes, stride, blocks, factors)
@@ -85,8 +86,8 @@ func (s Set) packScaled(dst *float32, codes *byte, stride, blocks int, factors *
 	packScaled256(dst, (*byte)(unsafe.Add(unsafe.Pointer(codes), 8*stride)), stride, blocks, factors)
 }
 
-// widen makes codes of E5M2 of those of E2M1. dst has room for twice as many as src has
-// bytes, up to a multiple of 32.
+// widen converts codes of E2M1 to E5M2. dst has room for twice the bytes of src, rounded up to
+// a multiple of 32.
 func widen(dst, src []byte) {
 	const group = 32
 	whole := len(src) &^ (group/2 - 1)
@@ -106,7 +107,8 @@ func tile512(s *tileArgs, rows int)
 //go:noescape
 func tile256(s *tileArgs, rows int)
 
-// pack512 decodes 32 rows, pack256 eight, which are eight columns of a panel of 16.
+// pack512 decodes 32 rows. pack256 decodes eight rows, which become eight columns of a panel of
+// 16.
 
 //go:noescape
 func pack512(dst *float32, codes *byte, stride, blocks int, e4m3 bool)

@@ -27,7 +27,7 @@ var forms = []struct {
 	{float8.Tiles128, &float8.E5M2}, {float8.MX32, &float8.E4M3}, {float8.MX32, &float8.E5M2}, {float8.NV16, &float8.E2M1},
 }
 
-// sameNumbers compares bits; one NaN is as good as another.
+// sameNumbers compares bits. All NaNs count as equal.
 func sameNumbers(t *testing.T, want, got []float32, what ...any) {
 	t.Helper()
 	for i, w := range want {
@@ -37,8 +37,8 @@ func sameNumbers(t *testing.T, want, got []float32, what ...any) {
 	}
 }
 
-// All sets give the same bits, for every pair of encodings and shapes around every edge,
-// and write nothing beside the part of C that is theirs.
+// All sets give the same bits, for every pair of encodings and shapes around every edge, and
+// write only their own part of C.
 func TestMultiplyInEverySet(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for round := range 150 {

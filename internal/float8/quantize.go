@@ -6,28 +6,28 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Rule says how a matrix is quantized. Values that are too large saturate.
+// Rule specifies how a matrix is quantized. Values that are too large saturate.
 type Rule struct {
-	// Scale is what the elements are multiplied with in PerTensor, and the scale of the
-	// tensor in NV16 (TensorNV). The others find theirs.
+	// Scale is the factor of the elements in PerTensor, and the scale of the tensor in NV16
+	// (TensorNV). The other scalings compute theirs.
 	Scale float32
-	// Epsilon is what a smaller amax counts as in Rows128 and Tiles128. AnyScale takes
-	// their scales as they come; else they are powers of two.
+	// Epsilon is the lower bound of an amax in Rows128 and Tiles128. Their scales are powers of
+	// two unless AnyScale is set.
 	Epsilon  float32
 	AnyScale bool
-	// Down takes the power of two below in MX32.
+	// Down rounds scales down to a power of two in MX32.
 	Down bool
-	// Random rounds stochastically: element i of the source takes number i%4 of draw i/4.
-	// nil rounds to nearest.
+	// Random rounds stochastically: element i of the source takes number i%4 of draw i/4. nil
+	// rounds to nearest.
 	Random *vector.Philox
 }
 
-// strip is how much of a row is quantized at a time where that is not the whole of it: a
-// multiple of every block.
+// strip is the number of elements of a row that are quantized at a time if the row is quantized
+// in pieces. It is a multiple of every block.
 const strip = 128
 
-// QuantizeRows quantizes the rows of x from one to another, whole tiles of them in
-// Tiles128, and for the first row what the matrix has once.
+// QuantizeRows quantizes rows from to to of x, in Tiles128 whole tiles of rows. The call for
+// the first row also sets the values that the matrix has once.
 func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t
@@ -45,7 +45,7 @@ func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t T
 		}
 		return t
 	}
-	scale := m.once(rule, from, &t)
+	scale := m.matrixScale(rule, from, &t)
 	if m.flat() {
 		t.Merge(s.row(m, x, rule, &random, scale, from, 0, (to-from)*m.Cols))
 		return t
@@ -56,8 +56,8 @@ func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t T
 	return t
 }
 
-// row quantizes a part of a row of the source x, and of the rows after it where no block
-// is short. It needs room for random numbers.
+// row quantizes a part of a row of the source x, and of the rows after it if no block is short.
+// random is scratch for random numbers.
 func (s Set) row(m *Matrix, x []float32, rule *Rule, random *[piece]uint32, scale float32, r, from, to int) (t Tally) {
 	src := x[r*m.Cols:][:to]
 	if rule.Random == nil {
@@ -71,8 +71,9 @@ func (s Set) row(m *Matrix, x []float32, rule *Rule, random *[piece]uint32, scal
 	return t
 }
 
-// once returns the scale of the matrix where it has one, and for the first row enters it.
-func (m *Matrix) once(rule *Rule, first int, t *Tally) float32 {
+// matrixScale returns the scale of the whole matrix, if it has one. The call for the first row also
+// stores it.
+func (m *Matrix) matrixScale(rule *Rule, first int, t *Tally) float32 {
 	if m.Scaling != PerTensor && m.Scaling != NV16 {
 		return 1
 	}
@@ -83,8 +84,8 @@ func (m *Matrix) once(rule *Rule, first int, t *Tally) float32 {
 	return rule.Scale
 }
 
-// tile returns the scale of a tile and enters it: of rows×cols elements of x, for the
-// row and the column of m where the tile begins.
+// tile returns and stores the scale of a tile: rows×cols elements of x, at the row and column
+// of m at which the tile begins.
 func (s Set) tile(m *Matrix, x []float32, stride, rows, cols int, rule *Rule, row, col int, t *Tally) float32 {
 	var bits uint32
 	for i := range rows {
@@ -97,8 +98,8 @@ func (s Set) tile(m *Matrix, x []float32, stride, rows, cols int, rule *Rule, ro
 	return scale
 }
 
-// segment quantizes src as elements of a row of m from a multiple of strip on. Scale is
-// that of the tensor or the tile.
+// segment quantizes src as elements of a row of m, starting at a multiple of strip. scale is
+// the scale of the tensor or of the tile.
 func (s Set) segment(m *Matrix, src []float32, random []uint32, rule *Rule, scale float32, row, at int) Tally {
 	dst := m.from(row, at)
 	switch m.Scaling {
@@ -112,7 +113,7 @@ func (s Set) segment(m *Matrix, src []float32, random []uint32, rule *Rule, scal
 	return s.encode(dst[:len(src)], src, random, m.Format, scale)
 }
 
-// encode is Encode, stochastic where there are random numbers. It saturates.
+// encode is Encode, or stochastic if random is not nil. It saturates.
 func (s Set) encode(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
 	if random == nil {
 		return s.Encode(dst, src, f, scale, Saturate)

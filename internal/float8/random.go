@@ -6,10 +6,10 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Stochastic rounding takes for element i of a source number i%4 of block i/4 of the draws,
-// wherever the element goes.
+// Stochastic rounding uses number i%4 of block i/4 of the draws for element i of a source, no
+// matter where the element is stored.
 
-// fill sets dst to the numbers of elements from one on.
+// fill sets dst to the random numbers of the elements from index from on.
 func (s Set) fill(dst []uint32, draws *vector.Philox, from int) {
 	const quad = 16
 	if from%4 == 0 {
@@ -25,8 +25,8 @@ func (s Set) fill(dst []uint32, draws *vector.Philox, from int) {
 	}
 }
 
-// fillRows sets rows of dst, of which there are n with lanes numbers, to those of the first
-// k columns of a piece of a matrix that begins at an element and has stride columns.
+// fillRows sets n rows of dst, of lanes numbers each, to the random numbers of the first k
+// columns of a part of a matrix that begins at element from and has stride columns.
 func (s Set) fillRows(dst []uint32, n, k int, draws *vector.Philox, from, stride int) {
 	if from%4 == 0 && stride%4 == 0 {
 		vector.Set(s).Draws(dst[:n*lanes], *draws, uint64(from/4), uint64(stride/4))
@@ -60,8 +60,8 @@ func (s Set) encodeRandom(dst []byte, src []float32, random []uint32, f *Format,
 	return t
 }
 
-// encodeRandomGroups encodes whole groups. The assembly knows no infinities and no NaN:
-// where there are some all is done again without it.
+// encodeRandomGroups encodes whole groups. The assembly does not handle infinities and NaN; if
+// there are any, everything is encoded again without it.
 func (s Set) encodeRandomGroups(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
 	t, ok := encodeRandomPiece(dst, src, random, f, scale)
 	if !ok {
@@ -70,11 +70,11 @@ func (s Set) encodeRandomGroups(dst []byte, src []float32, random []uint32, f *F
 	return t
 }
 
-// encodeEachRandom is Format.Stochastic for a random number for each element, as encodeEach
-// is Format.Encode.
+// encodeEachRandom applies Format.Stochastic to each element with a random number, as
+// encodeEach applies Format.Encode.
 func encodeEachRandom(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
 	dropped := uint(mantissaBits-f.Mantissa) & 31
-	least := exponentBias + 1 - f.Bias // the exponent of the least normal value
+	least := exponentBias + 1 - f.Bias // the exponent of the smallest normal value
 	normal := uint32(least) << mantissaBits
 	offset := uint32(exponentBias-f.Bias) << f.Mantissa
 	most, sign := uint32(f.Max), f.Sign
@@ -87,7 +87,7 @@ func encodeEachRandom(dst []byte, src []float32, random []uint32, f *Format, sca
 		amax = max(amax, before)
 		code := (a+random[i]>>(32-dropped))>>dropped - offset
 		below := min(dropped+uint(max(0, least-int(a>>mantissaBits))), 63)
-		steps := uint64(a&(1<<mantissaBits-1)|1<<mantissaBits) << 32 >> below // of the format, times 2^32
+		steps := uint64(a&(1<<mantissaBits-1)|1<<mantissaBits) << 32 >> below // units of the format, times 2^32
 		small := uint32((steps + uint64(random[i])) >> 32)
 		if a < normal {
 			code = small

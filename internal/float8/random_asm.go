@@ -4,16 +4,16 @@ package float8
 
 import "math"
 
-// roundTable is what the assembly rounds to a format with, in every lane of a register: the
-// greatest value, the biased exponent of the least normal one, the bits that it drops of a
-// significand, and the bits of the mantissa.
+// roundTable holds the constants with which the assembly rounds to a format, in every lane of a
+// register: the greatest value, the biased exponent of the smallest normal one, the number of
+// bits that are dropped from a significand, and the number of bits of the mantissa.
 type roundTable struct {
 	most           [8]float32
 	least, dropped [8]uint32
 	mantissa       uint64
 }
 
-// roundTables are by mantissa.
+// roundTables is indexed by Mantissa.
 var roundTables = [4]roundTable{1: E2M1.roundTable(), 2: E5M2.roundTable(), 3: E4M3.roundTable()}
 
 func (f *Format) roundTable() (r roundTable) {
@@ -24,7 +24,7 @@ func (f *Format) roundTable() (r roundTable) {
 	return r
 }
 
-// encodeRandomPiece encodes whole groups. It reports false where something is not finite.
+// encodeRandomPiece encodes whole groups. It reports false if an element is not finite.
 func encodeRandomPiece(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally, ok bool) {
 	amax, zeros := encodeRandom256(&dst[0], &src[0], &random[0], len(src), &scale, 0, &roundTables[f.Mantissa])
 	if amax >= infinity {

@@ -2,11 +2,10 @@ package float8
 
 import "math"
 
-// ScaleOf returns what values of greatest magnitude amax are multiplied with so that
-// they fill a format whose greatest value is most: most/amax rounded to nearest, or with
-// powerOf2 the power of two at or below it. An amax below epsilon counts as epsilon. The
-// scale is 1 where amax is zero, infinite or NaN, and the greatest finite float32 where
-// the quotient is larger.
+// ScaleOf returns the scale with which values up to a magnitude of amax use the full range of a
+// format whose greatest value is most: most/amax rounded to nearest, or with powerOf2 the
+// greatest power of two at or below it. An amax below epsilon counts as epsilon. The scale is 1
+// if amax is zero, infinite or NaN, and the greatest finite float32 if the quotient overflows.
 func ScaleOf(amax, most, epsilon float32, powerOf2 bool) float32 {
 	if amax < epsilon {
 		amax = epsilon
@@ -24,11 +23,11 @@ func ScaleOf(amax, most, epsilon float32, powerOf2 bool) float32 {
 	return scale
 }
 
-// ScaleMX returns the scale of a block of greatest magnitude amax (a bit pattern) in
-// MXFP8: with up the least power of two by which no value of the block is above the
-// greatest one of the format, which hardware takes; else OCP's minimal rule, the
-// greatest power of two in amax over that in the format, by which some are. Infinity and
-// NaN make it NaN. The quotient is exact: no reciprocal is rounded.
+// ScaleMX returns the scale of a block in MXFP8 whose greatest magnitude is amax (a bit
+// pattern). With up it is the least power of two with which no value exceeds the greatest value
+// of the format, as in hardware. Otherwise it is OCP's minimal rule, the greatest power of two
+// in amax over the greatest power of two in the format, with which some values may exceed it.
+// Infinity and NaN give NaN. The quotient is exact: it involves no rounded reciprocal.
 func (f *Format) ScaleMX(amax uint32, up bool) E8M0 {
 	if amax >= infinity {
 		return NaNScale

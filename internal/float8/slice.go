@@ -2,28 +2,28 @@ package float8
 
 import "math"
 
-// Tally is what an encoder met.
+// Tally holds statistics of the elements that were encoded.
 type Tally struct {
-	// Amax is the bit pattern of the greatest magnitude before the scale. Patterns
-	// compare like magnitudes, infinity above all numbers and NaN above infinity.
+	// Amax is the bit pattern of the greatest magnitude before scaling. Bit patterns compare
+	// like magnitudes, with infinity above all numbers and NaN above infinity.
 	Amax uint32
-	// Saturated counts finite values that were above the greatest finite one, Underflowed
-	// those that were not zero and became it, NonFinite infinities and NaN.
+	// Saturated counts the finite values above the greatest finite one, Underflowed the nonzero
+	// values that became zero, and NonFinite the infinities and NaNs.
 	Saturated, Underflowed, NonFinite int
-	// Least and Most are the bit patterns of the least and the greatest scale that
-	// quantizing a matrix has multiplied with, 0 where there was none. Blocks and tiles that
-	// are zero, or not finite, have none.
+	// Least and Most are the bit patterns of the least and the greatest scale that quantizing a
+	// matrix has multiplied by, or 0 if there was none. Blocks and tiles that are all zero, or
+	// not finite, have no scale.
 	Least, Most uint32
 }
 
-// scale enters the scale for an amax.
+// scale adds the scale for an amax.
 func (t *Tally) scale(x, amax float32) {
 	if amax > 0 && amax <= math.MaxFloat32 {
 		t.Merge(Tally{Least: math.Float32bits(x), Most: math.Float32bits(x)})
 	}
 }
 
-// Merge adds another tally. The order of merging does not matter.
+// Merge adds another tally. The order of merges does not matter.
 func (t *Tally) Merge(other Tally) {
 	t.Amax = max(t.Amax, other.Amax)
 	t.Saturated += other.Saturated
@@ -39,14 +39,15 @@ func (t *Tally) Merge(other Tally) {
 func (t *Tally) Greatest() float32 { return math.Float32frombits(t.Amax) }
 
 // The assembly works on groups of 64 elements, and on pieces that stay in the first-level
-// cache: what it does not count by the way is counted where there is some.
+// cache: the counts that it does not compute itself are computed on a piece, if there is
+// anything to count.
 const (
 	group = 64
 	piece = 4096
 )
 
-// Encode encodes src times scale, the product rounded to a float32, into dst, which is
-// as long as src and does not overlap it. It is for E4M3 and E5M2.
+// Encode encodes src times scale, with the product rounded to a float32, into dst, which has
+// the length of src and does not overlap it. It supports E4M3 and E5M2.
 func (s Set) Encode(dst []byte, src []float32, f *Format, scale float32, o Overflow) (t Tally) {
 	dst = dst[:len(src)]
 	if s == Portable || !exact(scale) {
@@ -67,8 +68,8 @@ func (s Set) Encode(dst []byte, src []float32, f *Format, scale float32, o Overf
 	return t
 }
 
-// encodeGroups encodes whole groups. The assembly knows no infinities and no NaN, and
-// saturates: where that is not right all is done again without it.
+// encodeGroups encodes whole groups. The assembly does not handle infinities and NaN, and
+// always saturates; if that is wrong, everything is encoded again without it.
 func (s Set) encodeGroups(dst []byte, src []float32, f *Format, scale float32, o Overflow) Tally {
 	t, ok := s.encodePiece(dst, src, f, scale)
 	if !ok || o != Saturate && t.Saturated > 0 {
@@ -77,7 +78,7 @@ func (s Set) encodeGroups(dst []byte, src []float32, f *Format, scale float32, o
 	return t
 }
 
-// countAbove counts what rounds to more than the greatest value.
+// countAbove counts the values that round to more than the greatest finite one.
 func (f *Format) countAbove(src []float32, scale float32) (n int) {
 	for _, x := range src {
 		if f.above(x * scale) {
@@ -87,8 +88,8 @@ func (f *Format) countAbove(src []float32, scale float32) (n int) {
 	return n
 }
 
-// encodeEach encodes element after element: Format.Encode, with everything that depends on
-// the format alone done once, and no branch that depends on ordinary numbers.
+// encodeEach applies Format.Encode to each element. It computes everything that depends on the
+// format alone only once, and has no branch that depends on ordinary numbers.
 func encodeEach(dst []byte, src []float32, f *Format, scale float32, o Overflow) (t Tally) {
 	dropped := uint(mantissaBits-f.Mantissa) & 31
 	normal := uint32(exponentBias+1-f.Bias) << mantissaBits
@@ -113,7 +114,7 @@ func encodeEach(dst []byte, src []float32, f *Format, scale float32, o Overflow)
 			t.note(x, x*scale, dst[i], f)
 			continue
 		}
-		underflowed += (uint64(code) - 1) >> 63 &^ ((uint64(before) - 1) >> 63) // the code is 0, the number is not
+		underflowed += (uint64(code) - 1) >> 63 &^ ((uint64(before) - 1) >> 63) // the code is 0, but the number is not
 		dst[i] = byte(code) | byte(scaled>>31)*sign
 	}
 	t.Amax = max(t.Amax, amax)
@@ -121,7 +122,7 @@ func encodeEach(dst []byte, src []float32, f *Format, scale float32, o Overflow)
 	return t
 }
 
-// note enters an element, what it is multiplied with its scale, and its code.
+// note adds an element, given with its scaled value and its code.
 func (t *Tally) note(x, scaled float32, code byte, f *Format) {
 	a := math.Float32bits(x) &^ signBit
 	t.Amax = max(t.Amax, a)
@@ -141,9 +142,9 @@ func (f *Format) above(x float32) bool {
 	return a >= infinity || f.round(a) > uint32(f.Max)
 }
 
-// saturated returns the product of what a code stands for and its scale, or the greatest
-// float32 of its sign where both are finite and it is not: the code nearest to a number may
-// be that of a greater one, and what was finite stays finite.
+// saturated returns value times scale. If both are finite and the product is not, it returns
+// the greatest float32 of that sign: the code nearest to a number may have a greater value, and
+// finite numbers have to stay finite.
 func saturated(value, scale float32) float32 {
 	x := float32(value * scale)
 	if x-x != 0 && value-value == 0 && scale-scale == 0 {
@@ -152,7 +153,7 @@ func saturated(value, scale float32) float32 {
 	return x
 }
 
-// Decode decodes src times scale into dst, which is as long as src. It saturates.
+// Decode decodes src times scale into dst, which has the length of src. It saturates.
 func (s Set) Decode(dst []float32, src []byte, f *Format, scale float32) {
 	const group = 32
 	dst = dst[:len(src)]

@@ -25,7 +25,7 @@ func sets() []float8.Set {
 
 var wide = []*float8.Format{&float8.E4M3, &float8.E5M2}
 
-// numbers are of all magnitudes, some special.
+// numbers returns numbers of all magnitudes, including special values if special is set.
 func numbers(r *rand.Rand, n int, special bool) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -34,7 +34,7 @@ func numbers(r *rand.Rand, n int, special bool) []float32 {
 		case 0: // any float32
 		case 1:
 			bits &= 1<<31 | 0x7fffff // subnormal
-		default: // around the formats
+		default: // around the ranges of the formats
 			bits = bits&(1<<31|0x7fffff) | uint32(127-20+r.IntN(40))<<23
 		}
 		if bits&0x7f800000 == 0x7f800000 && !special {
@@ -45,8 +45,8 @@ func numbers(r *rand.Rand, n int, special bool) []float32 {
 	return x
 }
 
-// Every set gives the bits and the tally of encoding one element after the other, for
-// every length and scale.
+// Every set gives the same bits and tally as encoding element by element, for every length and
+// scale.
 func TestEncodeSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for _, s := range sets() {
@@ -64,7 +64,7 @@ func TestEncodeSlices(t *testing.T) {
 						require.Equal(t, code, dst[i], "%v %s %d: %g times %g", s, f.Name, i, x, scale)
 						a := math.Float32bits(x) &^ (1 << 31)
 						want.Amax = max(want.Amax, a)
-						greatest := float64(f.Greatest()) * (1 + math.Exp2(float64(-f.Mantissa-2))) // where rounding up begins, and beyond
+						greatest := float64(f.Greatest()) * (1 + math.Exp2(float64(-f.Mantissa-2))) // the first magnitude that rounds up to beyond it
 						switch {
 						case a >= 0x7f800000:
 							want.NonFinite++
@@ -81,8 +81,8 @@ func TestEncodeSlices(t *testing.T) {
 	}
 }
 
-// The dropped half of a step is where vector and scalar rounding could part: all
-// boundaries, in every lane.
+// Vector and scalar rounding are most likely to differ at half a unit: all such boundaries, in
+// every lane.
 func TestEncodeBoundaries(t *testing.T) {
 	for _, s := range sets() {
 		for _, f := range wide {
@@ -152,7 +152,7 @@ func TestAmaxOfSlices(t *testing.T) {
 
 func BenchmarkSlices(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for _, n := range []int{4 << 10, 16 << 20} { // in the first-level cache, and from memory
+	for _, n := range []int{4 << 10, 16 << 20} { // in the first-level cache, and in memory
 		src, dst := make([]float32, n), make([]byte, n)
 		for i := range src {
 			src[i] = float32(r.NormFloat64())

@@ -1,16 +1,16 @@
 package float8
 
-// What lies in memory is treated in another way than what lies in a cache: columns a page
-// apart are read row after row first, which is what memory is fast at, and whole lines are
-// written past the caches, which would read them before. All bits are the same.
+// Data in memory is processed in a different order than data in a cache: columns a page apart
+// are first read row by row, which is the fastest order for memory, and whole lines are written
+// past the caches, which would otherwise read them first. The results have the same bits.
 const (
-	// beyondL2 is as many float32 as a second-level cache may not hold, beyondL3 as a
-	// core's share of the third-level one.
+	// beyondL2 is a number of float32 that may exceed a second-level cache, and beyondL3 one
+	// that may exceed a core's share of the third-level cache.
 	beyondL2 = 1 << 18
 	beyondL3 = 1 << 21
-	// panel is how many columns of a strip of rows the second-level cache holds.
+	// panel is the number of columns of a strip of rows that fit in the second-level cache.
 	panel = 1024
-	// line is the bytes that memory reads and writes at once.
+	// line is the number of bytes that memory reads and writes at once.
 	line = 64
 )
 

@@ -4,12 +4,12 @@ package float8
 
 import "unsafe"
 
-// streams reports whether dst, with rows stride bytes apart, begins at lines of memory.
+// streams reports whether every row of dst, stride bytes apart, begins at a line of memory.
 func streams(dst []byte, stride int) bool {
 	return (uintptr(unsafe.Pointer(unsafe.SliceData(dst)))|uintptr(stride))%line == 0
 }
 
-// stream copies rows of bytes, whole lines, past the caches.
+// stream copies rows of bytes, which are whole lines, past the caches.
 func stream(dst []byte, stride int, src []byte, srcStride, rows, bytes int) {
 	streamRows256(&dst[0], stride, &src[0], srcStride, rows, bytes/line)
 }
@@ -17,5 +17,5 @@ func stream(dst []byte, stride int, src []byte, srcStride, rows, bytes int) {
 //go:noescape
 func streamRows256(dst *byte, stride int, src *byte, srcStride, rows, lines int)
 
-// fence lets what was streamed be seen before what is written from here on.
+// fence orders streamed writes before the writes that follow it.
 func fence()

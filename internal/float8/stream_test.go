@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// What is too large for the caches, and is read and written in another order and way, has
-// the same bits: where rows of codes begin at lines of memory, and where they do not.
+// Matrices that are too large for the caches, which are read and written in a different order,
+// give the same bits, both if rows of codes begin at lines of memory and if they do not.
 func TestLargeMatricesInEverySet(t *testing.T) {
 	testkit.Slow(t)
 	const cols = 1041
@@ -34,7 +34,7 @@ func TestLargeMatricesInEverySet(t *testing.T) {
 			what := fmt.Sprintf("%v, %s/%d, %d rows", s, form.format.Name, form.scaling, rows)
 			sameQuantized(t, want, got, what)
 			one, other := make([]float32, rows*cols), make([]float32, rows*cols+1)
-			for i := range 2 { // at a line of memory, and not
+			for i := range 2 { // aligned to a line of memory, and not
 				float8.Portable.Dequantize(one, want, 0, cols)
 				s.Dequantize(other[i:][:rows*cols], want, 0, cols)
 				sameNumbers(t, one, other[i:][:rows*cols], what)
