@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -45,26 +46,88 @@ func Check(p *Problem, offsets []int64) (height int64, err error) {
 	for r, i := range byOffset {
 		rank[i] = int32(r)
 	}
-	var alive []int32 // ranks, ascending
+	alive := newRankSet(len(offsets))
 	for _, c := range p.changes() {
-		at, _ := slices.BinarySearch(alive, rank[c.buffer])
+		at := int(rank[c.buffer])
 		if !c.birth {
-			alive = slices.Delete(alive, at, at+1)
+			alive.remove(at)
 			continue
 		}
-		if at > 0 {
-			if b := byOffset[alive[at-1]]; offsets[b]+p.Buffers[b].Size > offsets[c.buffer] {
+		if below := alive.below(at); below >= 0 {
+			if b := byOffset[below]; offsets[b]+p.Buffers[b].Size > offsets[c.buffer] {
 				return 0, overlap(p, offsets, b, c)
 			}
 		}
-		if at < len(alive) {
-			if b := byOffset[alive[at]]; offsets[c.buffer]+p.Buffers[c.buffer].Size > offsets[b] {
+		if above := alive.above(at); above >= 0 {
+			if b := byOffset[above]; offsets[c.buffer]+p.Buffers[c.buffer].Size > offsets[b] {
 				return 0, overlap(p, offsets, b, c)
 			}
 		}
-		alive = slices.Insert(alive, at, rank[c.buffer])
+		alive.add(at)
 	}
 	return height, nil
+}
+
+// rankSet is a set of ranks: a bit for each, then a bit for each word of these that is not
+// 0, and so on up to a single word. Whatever its size, every method looks at a few words.
+type rankSet [][]uint64
+
+func newRankSet(n int) (s rankSet) {
+	for ok := true; ok; ok = n > 1 {
+		n = (n + 63) / 64
+		s = append(s, make([]uint64, n))
+	}
+	return s
+}
+
+func (s rankSet) add(i int) {
+	for _, level := range s {
+		level[i/64] |= 1 << (i % 64)
+		i /= 64
+	}
+}
+
+func (s rankSet) remove(i int) {
+	for _, level := range s {
+		if level[i/64] &^= 1 << (i % 64); level[i/64] != 0 {
+			return
+		}
+		i /= 64
+	}
+}
+
+// below returns the greatest rank below i, -1 if there is none.
+func (s rankSet) below(i int) int {
+	for k := range s {
+		if i--; i < 0 {
+			break
+		}
+		if word := s[k][i/64] << (63 - i%64); word != 0 {
+			for i -= bits.LeadingZeros64(word); k > 0; k-- {
+				i = 64*i + 63 - bits.LeadingZeros64(s[k-1][i])
+			}
+			return i
+		}
+		i /= 64
+	}
+	return -1
+}
+
+// above returns the least rank above i, -1 if there is none.
+func (s rankSet) above(i int) int {
+	for k := range s {
+		if i++; i/64 >= len(s[k]) {
+			break
+		}
+		if word := s[k][i/64] >> (i % 64); word != 0 {
+			for i += bits.TrailingZeros64(word); k > 0; k-- {
+				i = 64*i + bits.TrailingZeros64(s[k-1][i])
+			}
+			return i
+		}
+		i /= 64
+	}
+	return -1
 }
 
 func overlap(p *Problem, offsets []int64, there int32, c change) error {

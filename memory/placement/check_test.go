@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -167,19 +168,46 @@ func TestOneByteWrong(t *testing.T) {
 	}
 }
 
-func BenchmarkCheck(b *testing.B) {
-	const n = 500_000
+// rows returns n buffers that lie at so many offsets, at each of them one after the other.
+func rows(n, columns int) (p *placement.Problem, offsets []int64) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	p := &placement.Problem{Buffers: make([]placement.Buffer, n)}
-	offsets := make([]int64, n)
-	for i := range p.Buffers { // 1,000 columns of bytes, each a row of buffers in time
-		lower := int64(i/1000) * 1000
+	p, offsets = &placement.Problem{Buffers: make([]placement.Buffer, n)}, make([]int64, n)
+	for i := range p.Buffers {
+		lower := int64(i/columns) * 1000
 		p.Buffers[i] = placement.Buffer{Lower: lower + rng.Int64N(300), Upper: lower + 301 + rng.Int64N(700), Size: 64}
-		offsets[i] = int64(i%1000) * 64
+		offsets[i] = int64(i%columns) * 64
 	}
-	for b.Loop() {
-		if _, err := placement.Check(p, offsets); err != nil {
-			b.Fatal(err)
+	return p, offsets
+}
+
+// A neighbour is found at any distance, among few that are alive and among many.
+func TestCheckOfMany(t *testing.T) {
+	for _, columns := range []int{3, 300, 5000} {
+		p, offsets := rows(5000, columns)
+		rng := rand.New(rand.NewPCG(uint64(columns), 3))
+		_, err := placement.Check(p, offsets)
+		require.NoError(t, err)
+		for range 20 {
+			i := rng.IntN(len(offsets))
+			was := offsets[i]
+			offsets[i] += rng.Int64N(3*64) - 64
+			_, err := placement.Check(p, offsets)
+			require.Equal(t, valid(p, offsets), err == nil, "%d columns, buffer %d at %d", columns, i, offsets[i])
+			offsets[i] = was
 		}
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	for _, columns := range []int{1000, 500_000} {
+		b.Run(fmt.Sprint("live=", columns), func(b *testing.B) {
+			p, offsets := rows(500_000, columns)
+			rand.New(rand.NewPCG(1, 2)).Shuffle(columns, func(i, j int) { offsets[i], offsets[j] = offsets[j], offsets[i] })
+			for b.Loop() {
+				if _, err := placement.Check(p, offsets); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
