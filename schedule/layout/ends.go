@@ -48,8 +48,10 @@ func (p *player) dropParts(w slot, set uint64) error {
 // finish plays step end: the entries that nobody had a use for, and the uses of tied
 // parameters that come from other ranks, one after the other.
 func (p *player) finish() error {
-	if err := p.pull(p.plan.Microbatches - 1); err != nil {
-		return err
+	if !p.pullsNothing() {
+		if err := p.pull(p.plan.Microbatches - 1); err != nil {
+			return err
+		}
 	}
 	if p.plan.Mode == schedule.ForwardOnly {
 		return nil
@@ -76,6 +78,17 @@ func (p *player) finish() error {
 		}
 	}
 	return nil
+}
+
+// pullsNothing reports whether the rank reads no part of any entry, and its source allocates
+// nothing for such an entry: then nothing changes, however many microbatches there are.
+func (p *player) pullsNothing() bool {
+	for i := range p.profile.Shapes {
+		if e := p.profile.Shapes[i].entry(0); e != nil && len(e.Events) > 0 {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(p.wants, func(parts uint64) bool { return parts != 0 })
 }
 
 // ended returns an error where something still lives.

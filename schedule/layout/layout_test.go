@@ -260,6 +260,19 @@ func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 	}
 }
 
+// TestRankWithoutStages has a rank that does nothing, for as many microbatches as there may be:
+// to go through them would take seconds.
+func TestRankWithoutStages(t *testing.T) {
+	plan, err := schedule.DepthFirst(schedule.Params{Microbatches: schedule.MaxMicrobatches, Placement: schedule.Placement{Ranks: 6, Rank: []int{0, 5}}})
+	require.NoError(t, err)
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts(plan.Placement, true), Parts: 3, Capacity: 1})
+	require.NoError(t, err)
+	made := laid(t, plan, model(2, 1, 16, 4), layout.Config{Search: quick})
+	for rank := range made.Ranks {
+		require.Equal(t, rank == 0 || rank == 5, made.Ranks[rank].Height > 0)
+	}
+}
+
 // TestTooMuchAtOnce wants an error where what is kept grows with microbatches.
 func TestTooMuchAtOnce(t *testing.T) {
 	testkit.Slow(t)
