@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -64,7 +65,10 @@ func (c *pricing) fromFile() (*simulate.Costs, error) {
 	}
 	defer file.Close() // It was only read.
 	costs, err := simulate.ReadCosts(file)
-	return costs, faultOf(err, simulate.ErrCosts)
+	if errors.Is(err, simulate.ErrCosts) {
+		return nil, inFile(c.Costs, err)
+	}
+	return costs, err
 }
 
 // priced are the flags of a plan and of its costs.

@@ -204,7 +204,11 @@ func fail(stderr io.Writer, err error) int {
 		fmt.Fprintf(stderr, "weir: %s\n", terminal.Quote(unreadable.Error())) // it names the file
 		return misused
 	}
+	const half = 2 << 10 // of a line, in bytes
 	for _, line := range strings.Split(err.Error(), "\n") {
+		if len(line) > 2*half { // It quotes a long argument; the advice is at its end.
+			line = line[:half] + "..." + line[len(line)-half:]
+		}
 		fmt.Fprintf(stderr, "weir: %s\n", plain(trimKinds(line, errUsage.Error())))
 	}
 	return misused

@@ -163,7 +163,7 @@ func TestMemDiff(t *testing.T) {
 	}
 	_, stderr, status = weir("{]\n", "mem", "diff", a, "-")
 	require.Equal(t, 2, status, "1 would say that they differ")
-	require.Equal(t, `weir: <stdin>:1:2: invalid character ']' looking for beginning of object key string
+	require.Equal(t, `weir: <stdin>:1:2: found "]", expected the name of a field, in quotes
 weir: <stdin>: no record: a memory log has a line for each microbatch, as docs/memory-log.md says
 `, stderr)
 

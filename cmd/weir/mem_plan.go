@@ -141,6 +141,11 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		if out.plan.Microbatches > most {
 			return nil, usage("--shapes of %d microbatches: up to %d are listed; give fewer, or leave --shapes out and plan for any", out.plan.Microbatches, most)
 		}
+		for _, shape := range c.Shapes {
+			if shape < 0 || shape >= len(out.profile.Shapes) {
+				return nil, usage("--shapes %d: the profile has shape classes 0 to %d", shape, len(out.profile.Shapes)-1)
+			}
+		}
 		out.cfg.Shapes = make([]int, out.plan.Microbatches)
 		for m := range out.cfg.Shapes {
 			out.cfg.Shapes[m] = c.Shapes[out.plan.Item(m)%len(c.Shapes)]

@@ -12,10 +12,11 @@ import (
 )
 
 // mostFaults is how many lines that cannot be read are told of, and fewFaults how many
-// where no line can be read.
+// where no line can be read. After mostLines that are no record a file is no memory log.
 const (
 	mostFaults = 20
 	fewFaults  = 3
+	mostLines  = 1 << 18
 )
 
 // logRead is how the reading of a memory log went.
@@ -37,6 +38,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 		}
 		defer in.Close()
 		r.name = in.name
+		read := false // a record
 		for record, err := range memlog.Read(in) {
 			switch {
 			case errors.Is(err, memlog.ErrTorn):
@@ -44,7 +46,9 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 				r.torn = &torn
 			case errors.Is(err, memlog.ErrFormat):
 				if len(r.wrong) == mostFaults {
-					r.beyond++
+					if r.beyond++; r.beyond == mostLines && !read {
+						return // of what may have no end
+					}
 				} else {
 					r.wrong = append(r.wrong, placed(r.name, err))
 				}
@@ -52,6 +56,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 				yield(nil, fmt.Errorf("%s: %w", r.name, err))
 				return
 			default:
+				read = true
 				if !yield(&record, nil) {
 					return
 				}

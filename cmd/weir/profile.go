@@ -38,7 +38,7 @@ func (c *laidOut) profile(plan *schedule.Plan, costs *simulate.Costs) (*layout.P
 
 // withoutKind leaves out what kind of error an error of a file is: the name of the file
 // says it.
-var withoutKind = strings.NewReplacer(layout.ErrProfile.Error()+": ", "", schedule.ErrFacts.Error()+": ", "", "layout: ", "")
+var withoutKind = strings.NewReplacer(layout.ErrProfile.Error()+": ", "", schedule.ErrFacts.Error()+": ", "", simulate.ErrCosts.Error()+": ", "", "layout: ", "")
 
 // inFile returns each line of an error behind the name of the file that it is about.
 func inFile(name string, err error) (found faults) {

@@ -84,8 +84,32 @@ func (d *Reader) invalid() {
 	case strings.HasSuffix(text, "after top-level value"):
 		d.fail("something behind "+d.content, "expected the end of the text")
 	default:
-		d.fail("", "%s", text)
+		rest := d.text[d.valid:]
+		if n := bytes.IndexAny(rest, " \t\r\n,:]}"); n >= 0 {
+			rest = rest[:max(n, 1)]
+		}
+		expected := "true, false or null"
+		for _, reason := range reasons {
+			if strings.HasSuffix(text, reason.of) {
+				expected = reason.expected
+			}
+		}
+		d.fail(strconv.Quote(shorten(string(rest))), "expected %s", expected)
 	}
+}
+
+// reasons are how errors of encoding/json end, and what it expected then.
+var reasons = []struct{ of, expected string }{
+	{"beginning of value", "a value"},
+	{"beginning of object key string", "the name of a field, in quotes"},
+	{"after object key", "a colon"},
+	{"after object key:value pair", "a comma or }"},
+	{"after array element", "a comma or ]"},
+	{"in string literal", "the rest of a string, without control characters"},
+	{"escape code", "an escape of JSON, such as \\n"},
+	{"character escape", "four hexadecimal digits"},
+	{"numeric literal", "a digit"},
+	{"max depth", "values that are less deep inside of others"},
 }
 
 // Fault returns the first fault, nil where there is none.

@@ -19,8 +19,12 @@ var ErrFormat = errors.New("memlog: not a line of a memory log")
 // read: its writer is still at work, or was stopped in the middle of it.
 var ErrTorn = errors.New("the last line is torn")
 
-// maxLine is the longest line that is read, in bytes without its end.
-const maxLine = 1 << 20
+const (
+	// maxLine is the longest line that is read, in bytes without its end.
+	maxLine = 1 << 20
+	// maxSkipped is the longest line behind which anything is read.
+	maxSkipped = 256 << 20
+)
 
 // byteOrderMark begins what some editors write.
 var byteOrderMark = []byte("\ufeff")
@@ -104,15 +108,23 @@ type lineReader struct {
 	line   []byte
 	number int  // of the line returned last, from 1
 	torn   bool // the line returned last has no end
+	over   bool // nothing more is read
 }
 
 // next returns the next line without its end, valid until the next call. A line
-// above maxLine is skipped and is an error.
+// above maxLine is skipped and is an error, and one above maxSkipped is the last.
 func (l *lineReader) next() ([]byte, error) {
+	if l.over {
+		return nil, io.EOF
+	}
 	l.line = l.line[:0]
 	l.number++
-	for long := false; ; {
+	for long, bytes := false, 0; ; {
 		part, err := l.r.ReadSlice('\n')
+		if bytes += len(part); bytes > maxSkipped {
+			l.over = true
+			return nil, fmt.Errorf("%w: %d:%d: expected the end of the line, which has more than %d bytes: what follows is not read", ErrFormat, l.number, maxLine+1, maxSkipped)
+		}
 		if err == nil {
 			part = part[:len(part)-1]
 		}

@@ -400,7 +400,7 @@ func TestErrors(t *testing.T) {
 		{format.JSON, "", `1:1: found the end of the text, expected more of the plan`},
 		{format.JSON, "[]", `1:1: found [, expected an object, {`},
 		{format.JSON, "{\n \"schema\": 2", `2:12: found 2, expected the schema as a whole number from 1 to 1`},
-		{format.JSON, "{\"schema\": 1,\n}", `2:1: invalid character '}' looking for beginning of object key string`},
+		{format.JSON, "{\"schema\": 1,\n}", `2:1: found "}", expected the name of a field, in quotes`},
 		{format.JSON, "{\"schema\": 1,\n\"schema\": 1}", `2:1: found "schema", which is there already: give it once`},
 		{format.JSON, "{\"schema\": 1,\n\"shape\": 1}", `2:1: found an unknown field "shape", expected schema, name, mode,`},
 		{format.JSON, "{\"schema\": 1.5}", `1:12: found 1.5, expected the schema`},
@@ -436,7 +436,7 @@ func TestErrors(t *testing.T) {
 		{format.JSON, head + "\"costs\": 7, " + tail, `2:11: found 7, expected an object, {`},
 		{format.JSON, head + "\"costs\": {\"schema\": 1,\n\"stages\": [{},\n {\"F\": 7}]}, " + tail, `4:3: found an unknown field "F", expected f, i, w,`},
 		{format.JSON, head + "\"costs\": {\"schema\": 1, \"stages\": []}, " + tail, `2:11: found costs that are none: schedule: invalid costs: there are costs of 0 stages`},
-		{format.JSON, head + "\"costs\": {\"schema\" 1}, " + tail, `2:21: invalid character '1' after object key`},
+		{format.JSON, head + "\"costs\": {\"schema\" 1}, " + tail, `2:21: found "1", expected a colon`},
 		{format.JSON, strings.Replace(head, "[0]", "[1]", 1) + tail, `found "}", expected a placement on ranks 0 to 0 before it`},
 		{format.JSON, strings.Replace(head, "[0]", "[]", 1) + tail, `found "}", expected a placement of 1 to 16384 stages before it`},
 	} {

@@ -23,7 +23,7 @@ const (
 func Read(r io.Reader) (*Profile, error) {
 	text, err := jsontext.New(r, MaxText, "the profile")
 	if errors.Is(err, jsontext.ErrLong) {
-		return nil, fmt.Errorf("%w: the text is longer than %d bytes", ErrProfile, MaxText)
+		return nil, fmt.Errorf("%w: the text is longer than %d bytes: name a file with a profile", ErrProfile, MaxText)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("layout: %w", err)

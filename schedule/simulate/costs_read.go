@@ -20,7 +20,7 @@ const MaxCostsText = 16 << 20
 func ReadCosts(r io.Reader) (*Costs, error) {
 	text, err := jsontext.New(r, MaxCostsText, "the costs")
 	if errors.Is(err, jsontext.ErrLong) {
-		return nil, fmt.Errorf("%w: the text is longer than %d bytes", ErrCosts, MaxCostsText)
+		return nil, fmt.Errorf("%w: the text is longer than %d bytes: name a file of costs", ErrCosts, MaxCostsText)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)

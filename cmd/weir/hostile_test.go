@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHostileInput wants errors that name the flag or the file, and what to change.
+func TestHostileInput(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	profile := "../../docs/placement/profile.json"
+	for _, test := range []struct {
+		args   string
+		file   string
+		status int
+		stderr string
+	}{
+		{"choose --ranks 2 --microbatches 4 --costs", "", atFault, ":1:1: found the end of the text, expected more of the costs\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1}`, atFault, ": there are costs of 0 stages: give one entry for all, or one for each\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", strings.Repeat(" ", 16<<20+1), atFault, ": the text is longer than 16777216 bytes: name a file of costs\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1, "stages": [{"f": NaN}]}`, atFault, ":1:32: found \"NaN\", expected a value\n"},
+		{"mem plan 1f1b --ranks 2 --profile", "\x1f\x8b\b", atFault, `:1:1: found "\x1f\x8b\b", expected a value` + "\n"},
+		{"mem plan 1f1b --ranks 2 --shapes 7 --profile " + profile, "-", misused, "weir: --shapes 7: the profile has shape classes 0 to 0\n"},
+	} {
+		args, want := strings.Fields(test.args), test.stderr
+		if test.file != "-" {
+			require.NoError(t, os.WriteFile(path, []byte(test.file), 0o600))
+			args = append(args, path)
+			want = path + want
+		}
+		_, stderr, status := weir("", args...)
+		require.Equal(t, test.status, status, stderr)
+		require.Equal(t, want, stderr)
+	}
+	_, stderr, status := weir("", "choose", "--ranks", "2", "--microbatches", "4", "--f", strings.Repeat("9", 100_000))
+	require.Equal(t, misused, status)
+	require.Less(t, len(stderr), 5000)
+	require.True(t, strings.HasPrefix(stderr, `weir: --f: "999`), stderr)
+	require.True(t, strings.HasSuffix(stderr, "is no time: give a number from 0 to 1000000000 with up to nine places (weir --help says more)\n"), stderr)
+}
+
+// endless is a text that repeats itself for ever.
+type endless string
+
+func (e endless) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		n += copy(p[n:], e)
+	}
+	return n, nil
+}
+
+// A log without an end and without a record is not read for ever, be it one line or many.
+func TestEndlessLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(path, []byte(memoryLog(0)), 0o600))
+	for _, text := range []string{"no line of a log ", "no record\n"} {
+		for _, args := range []string{"mem log -", "mem diff " + path + " -"} {
+			var stdout, stderr bytes.Buffer
+			require.NotEqual(t, good, run(strings.Fields(args), endless(text), &stdout, &stderr))
+			require.Contains(t, stderr.String(), "no record")
+		}
+	}
+}
