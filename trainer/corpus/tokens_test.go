@@ -14,7 +14,7 @@ import (
 )
 
 // tokenFile writes a header and tokens of so many bytes.
-func tokenFile(t *testing.T, width int, header, ids []uint32) string {
+func tokenFile(t testing.TB, width int, header, ids []uint32) string {
 	t.Helper()
 	var content []byte
 	for _, v := range header {
@@ -111,4 +111,42 @@ func TestTokensRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, tokens.ReadTokens(make([]int32, 2), 0), "token 1 is 4294967295")
 	require.NoError(t, tokens.Close())
+}
+
+// FuzzTokens opens any file with both widths. Tokens that are read are those of the file.
+func FuzzTokens(f *testing.F) {
+	ids, _ := counted(0, 5)
+	for _, c := range []struct {
+		width  int
+		header []uint32
+	}{{2, nil}, {4, nil}, {2, []uint32{20240520, 1, 5}}, {4, []uint32{20240801, 7, 5}}, {4, []uint32{20240801, 7, math.MaxUint32}}, {2, []uint32{20240520, 2, 5}}} {
+		content, err := os.ReadFile(tokenFile(f, c.width, c.header, ids))
+		require.NoError(f, err)
+		f.Add(content)
+	}
+	path := filepath.Join(f.TempDir(), "tokens.bin")
+	f.Fuzz(func(t *testing.T, content []byte) {
+		require.NoError(t, os.WriteFile(path, content, 0o666))
+		for _, width := range []int{2, 4} {
+			tokens, err := corpus.OpenTokens(path, width)
+			if err != nil {
+				require.ErrorIs(t, err, corpus.ErrTokens)
+				continue
+			}
+			got, data := make([]int32, tokens.Len()), content[len(content)-width*tokens.Len():]
+			_, sumErr := tokens.SHA256()
+			require.NoError(t, sumErr)
+			if err := tokens.ReadTokens(got, 0); err != nil {
+				require.ErrorIs(t, err, corpus.ErrTokens)
+				require.Equal(t, 4, width)
+			} else {
+				for i, token := range got {
+					var wide [4]byte
+					copy(wide[:], data[i*width:][:width])
+					require.EqualValues(t, binary.LittleEndian.Uint32(wide[:]), token)
+				}
+			}
+			require.NoError(t, tokens.Close())
+		}
+	})
 }
