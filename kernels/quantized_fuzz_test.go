@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -20,7 +21,7 @@ func FuzzQuantized(f *testing.F) {
 		f.Add(128, 144, 64, uint8(e.Format), uint8(e.Scaling), uint8(0x9), uint64(8))
 	}
 	f.Add(math.MaxInt, math.MaxInt, 1, uint8(0), uint8(4), uint8(0), uint64(0))
-	f.Add(1<<32, 1<<32, 1, uint8(2), uint8(4), uint8(0), uint64(0))
+	f.Add(1<<(bits.UintSize/2), 1<<(bits.UintSize/2), 1, uint8(2), uint8(4), uint8(0), uint64(0))
 	f.Add(-1, 4, -4, uint8(9), uint8(200), uint8(0), uint64(0))
 	f.Fuzz(func(t *testing.T, rows, cols, n int, format, scaling, flags uint8, seed uint64) {
 		const most = 160
