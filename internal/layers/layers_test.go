@@ -61,7 +61,8 @@ var rooms = []struct {
 	{"schedule/runner/internal/calls", 5, nil},
 	{"schedule/runner/internal/profile", 6, nil},
 	{"transport", 3, nil},
-	{"transport/local", 4, nil},
+	{"transport/internal/messages", 4, nil},
+	{"transport/local", 5, nil},
 	{"transport/transporttest", 5, nil},
 	{"transport/tcp", 8, nil},
 	{"transport/mpi", 9, nil}, // on transport/tcp

@@ -15,37 +15,37 @@ import (
 )
 
 // planted are bugs, some of which the runtime has had: what is replaced by what, in the
-// files of schedule/runner, internal/frames, transport/local and transport/tcp, whose bugs TestJobs finds. off is true in the run that has the bug.
+// files of schedule/runner, internal/frames and transport. TestJobs finds those of transport/tcp. off is true in the run that has the bug.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
 		"		if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)\n			r.step++\n		}\n",
 		"		if mode == schedule.Training && !off {\n			r.step++\n		}\n		defer func() {\n			if p := recover(); p != nil {\n				panic(p)\n			}\n			if mode == schedule.Training && off && err == nil {\n				r.step++\n			}\n		}()\n"},
 	{"Abort does not wait for readers", "transport/local/links.go",
-		"_ = l.block(context.Background(), e, wait[T]{sort: forReaders})", "if !off {\n_ = l.block(context.Background(), e, wait[T]{sort: forReaders})\n}"},
+		"_ = l.await(context.Background(), e, wait[T]{reason: waitRelease})", "if !off {\n_ = l.await(context.Background(), e, wait[T]{reason: waitRelease})\n}"},
 	{"the end of a copy wakes nobody", "transport/local/links.go",
-		"		link.reading = false\n		l.poke(link.from)\n", "		link.reading = false\n		if !off {\n			l.poke(link.from)\n		}\n"},
+		"		link.reading = false\n		l.wake(link.from)\n", "		link.reading = false\n		if !off {\n			l.wake(link.from)\n		}\n"},
 	{"Exchange without its rollback", "transport/local/links.go",
 		"		if l.all != nil {\n			l.arrived", "		if l.all != nil && !off {\n			l.arrived"},
 	{"an abort keeps what has been received", "schedule/runner/step.go",
-		"r.giveBack(r.received)", "if !off {\nr.giveBack(r.received)\n}"},
-	{"an abort keeps what the frames hold", "schedule/runner/step.go",
-		"	r.frames.Abort()\n", "	if !off {\n		r.frames.Abort()\n	}\n"},
+		"r.GiveBack(r.received)", "if !off {\nr.GiveBack(r.received)\n}"},
+	{"an abort keeps what the frames hold", "schedule/runner/internal/calls/calls.go",
+		"	c.Frames.Abort()\n", "	if !off {\n		c.Frames.Abort()\n	}\n"},
 	{"an abort keeps copies of weights", "internal/frames/frames.go",
 		"		release(c.stages[s].copies)\n", "		if !off {\n			release(c.stages[s].copies)\n		}\n"},
 	{"ranks wait for a dead one", "transport/local/links.go",
-		"	l.cause = cause\n	l.pokeAll()\n", "	l.cause = cause\n	if !off {\n		l.pokeAll()\n	}\n"},
+		"	l.cause = cause\n	l.wakeAll()\n", "	l.cause = cause\n	if !off {\n		l.wakeAll()\n	}\n"},
 	{"a rank that goes tells nobody", "schedule/runner/worker.go",
 		"		r.transport.Abort(cause)\n", "		if !off {\n			r.transport.Abort(cause)\n		}\n"},
 	{"the watch for stalls does not look twice", "transport/local/watch.go",
 		"	w.timer.Reset(l.cfg.Stall / looks)\n}", "	if !off {\n		w.timer.Reset(l.cfg.Stall / looks)\n	}\n}"},
-	{"links keep what an aborted step has not waited for", "transport/local/links.go",
-		"			link.waits, link.waited = link.waits[:0], 0\n", "			if !off {\n				link.waits, link.waited = link.waits[:0], 0\n			}\n"},
+	{"links keep what an aborted step has not waited for", "transport/internal/messages/queue.go",
+		"	q.sent, q.waited = q.sent[:0], 0\n", "	if !off {\n		q.sent, q.waited = q.sent[:0], 0\n	}\n"},
 	{"nobody is told of a lost rank", "transport/tcp/hub.go",
 		"	h.all(frame{kind: lost,", "	if off {\n		return\n	}\n	h.all(frame{kind: lost,"},
 	{"a silent rank is not lost", "transport/tcp/control.go",
 		"time.Now().Add(a.silence)); err != nil {", "time.Now().Add(a.silence)); err != nil && !off || off && a.SetReadDeadline(time.Time{}) != nil {"},
 	{"a send wakes nobody", "transport/local/links.go",
-		"	l.watch.moves++\n	l.poke(to)\n", "	l.watch.moves++\n	if !off {\n		l.poke(to)\n	}\n"},
+		"	l.watch.moves++\n	l.wake(to)\n", "	l.watch.moves++\n	if !off {\n		l.wake(to)\n	}\n"},
 }
 
 // switchboard is a file that each changed package gets.

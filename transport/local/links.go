@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
 // Config says how the ranks of one process are linked. Ranks and, for more than
@@ -60,9 +61,9 @@ func (c *Config[T]) Validate() error {
 // in steady state, no allocation. Nothing here runs on a goroutine of its own but
 // the watch for stalls, now and then and for a moment.
 //
-// All state is under one lock. A call that must wait says for what, in its rank's
-// wait, and sleeps; whoever makes that come true clears the wait and wakes it. So at
-// any time the waits say who waits for whom, and a cycle is seen when it closes.
+// All state is under one lock. A call that must wait writes down its reason, in its rank's
+// wait, and sleeps; the rank that makes the wait over wakes it. So at any time the waits that are
+// not over say who waits for whom, and a cycle is seen when it closes.
 type Links[T any] struct {
 	cfg        Config[T]
 	ends       []Endpoint[T]
@@ -72,6 +73,7 @@ type Links[T any] struct {
 	closed  bool
 	links   []*link[T] // by sending rank, receiving rank and direction; nil before its first message
 	cause   error      // of the abort; nil while the step goes on
+	steps   int64      // that have begun
 	begun   int        // ranks that wait in Begin
 	hellos  [][]byte   // of those, by rank
 	arrived int        // ranks that have come to Exchange
@@ -79,29 +81,13 @@ type Links[T any] struct {
 	watch   watch
 }
 
-// link is one link: a ring of messages, the oldest first.
+// link is one link, with the messages on it.
 type link[T any] struct {
-	from, to     int
-	ring         []message[T]
-	first, count int
-	sent         int64 // messages since Begin
-	received     int64
-	waits        []sending // in the order of sending; from waited on those that the sender has not waited for
-	waited       int
-	reading      bool // the receiver copies the first message
-	fault        error
-}
-
-// sending is the number of a message, from 1, by its tag.
-type sending struct {
-	tag    transport.Tag
-	number int64
-}
-
-// message is the handles that the sender has lent.
-type message[T any] struct {
-	tag transport.Tag
-	h   []T
+	messages.Queue[T]
+	from, to int
+	received int64 // messages since Begin
+	reading  bool  // the receiver copies the first message
+	fault    error
 }
 
 // Endpoint is one rank's end of Links: a transport.Transport and a transport.Watcher.
@@ -110,10 +96,9 @@ type Endpoint[T any] struct {
 	rank     int
 	running  atomic.Uint64 // the action under way
 	position int64         // of it, for whoever finds the rank waiting
-	wake     chan struct{}
-	turns    turns.Turns // nil outside of a simulation
 
 	// Under the lock.
+	waiter messages.Waiter
 	wait   wait[T]
 	waited time.Duration
 	all    [][]byte // what Exchange is to return
@@ -122,24 +107,23 @@ type Endpoint[T any] struct {
 
 // wait is what a rank waits for.
 type wait[T any] struct {
-	sort   sort
+	reason waitReason
 	tag    transport.Tag
 	link   *link[T]
-	number int64 // of the message
+	number int64 // of the message, or of the step
 	since  time.Time
 }
 
-type sort uint8
+type waitReason uint8
 
 const (
-	nothing    sort = iota
-	toBegin         // that all ranks begin the step
-	forRoom         // of a Send, that the link takes another message
-	forTaker        // of a Send under rendezvous, that its message is received
-	forReceipt      // of a Wait, that the message of this number is received
-	forMessage      // of a Recv, that there is one
-	forAll          // of an Exchange
-	forReaders      // of an Abort, that nobody reads the rank's buffers
+	waitNone    waitReason = iota
+	waitBegin              // for all ranks to begin the step
+	waitRoom               // of a Send, for the link to take another message
+	waitReceipt            // of a Wait, or of a Send under rendezvous, for the receipt of a message
+	waitMessage            // of a Recv, for a message
+	waitAll                // of an Exchange
+	waitRelease            // of an Abort, for the end of every copy of the rank's buffers
 )
 
 // New returns links that hold no message.
@@ -153,7 +137,7 @@ func New[T any](cfg Config[T]) (*Links[T], error) {
 	l := &Links[T]{comparable: reflect.TypeFor[T]().Comparable(), cfg: cfg, ends: make([]Endpoint[T], cfg.Ranks), hellos: make([][]byte, cfg.Ranks), links: make([]*link[T], 2*cfg.Ranks*cfg.Ranks)}
 	for rank := range l.ends {
 		e := &l.ends[rank]
-		e.links, e.rank, e.wake = l, rank, make(chan struct{}, 1)
+		e.links, e.rank, e.waiter = l, rank, messages.NewWaiter(&l.mu)
 	}
 	return l, nil
 }
@@ -200,34 +184,34 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	l := e.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.turns = turn
+	e.waiter.Turns = turn
 	if l.closed {
 		return ErrClosed
 	}
 	l.hellos[e.rank], e.differ = append(l.hellos[e.rank][:0], hello...), nil
 	if l.begun++; l.begun < len(l.ends) {
-		if err := l.block(ctx, e, wait[T]{sort: toBegin}); err != nil {
-			l.begun--
+		if err := l.await(ctx, e, wait[T]{reason: waitBegin, number: l.steps + 1}); err != nil {
+			if e.differ == nil {
+				l.begun--
+			}
 			return err
 		}
-		return e.differ
+		return nil
 	}
 	l.begun = 0
+	defer l.wakeAll()
 	if err := transport.SameHello(l.hellos); err != nil {
 		for rank := range l.ends {
-			if other := &l.ends[rank]; other.wait.sort == toBegin {
-				other.differ = err
-				l.goOn(other)
-			}
+			l.ends[rank].differ = err
 		}
 		return err
 	}
+	l.steps++
 	l.cause, l.arrived, l.all = nil, 0, nil
 	for _, link := range l.links {
 		if link != nil {
-			link.empty()
-			link.sent, link.received, link.fault = 0, 0, nil
-			link.waits, link.waited = link.waits[:0], 0
+			link.Reset()
+			link.received, link.fault = 0, nil
 		}
 	}
 	for rank := range l.ends {
@@ -235,9 +219,6 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 		other.waited, other.all = 0, nil
 		other.running.Store(0)
 		other.position = -1
-		if other.wait.sort == toBegin {
-			l.goOn(other)
-		}
 	}
 	return nil
 }
@@ -251,16 +232,16 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 	if err != nil {
 		return err
 	}
-	if err := l.await(ctx, e, wait[T]{sort: forRoom, tag: tag, link: link}); err != nil {
+	if err := l.await(ctx, e, wait[T]{reason: waitRoom, tag: tag, link: link}); err != nil {
 		return err
 	}
-	link.push(tag, h)
+	link.Push(tag, h)
 	l.watch.moves++
-	l.poke(to)
+	l.wake(to)
 	if l.cfg.Capacity != 0 {
 		return nil
 	}
-	return l.await(ctx, e, wait[T]{sort: forTaker, tag: tag, link: link, number: link.sent})
+	return l.await(ctx, e, wait[T]{reason: waitReceipt, tag: tag, link: link, number: link.Sent})
 }
 
 // Wait waits for the receipt of a message.
@@ -272,7 +253,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error
 	if err != nil {
 		return err
 	}
-	return l.await(ctx, e, wait[T]{sort: forReceipt, tag: tag, link: link, number: link.take(tag)})
+	return l.await(ctx, e, wait[T]{reason: waitReceipt, tag: tag, link: link, number: link.Number(tag)})
 }
 
 // Recv copies the first message of the link.
@@ -284,21 +265,22 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	if err != nil {
 		return err
 	}
-	if err := l.await(ctx, e, wait[T]{sort: forMessage, tag: tag, link: link}); err != nil {
+	if err := l.await(ctx, e, wait[T]{reason: waitMessage, tag: tag, link: link}); err != nil {
 		return err
 	}
-	m := &link.ring[link.first]
-	if m.tag != tag || len(m.h) != len(h) {
-		link.fault = &transport.TagError{From: from, To: e.rank, Sent: m.tag, Expected: tag, Tensors: len(m.h), ExpectedOf: len(h)}
-		l.poke(from)
+	m := link.First()
+	if m.Tag != tag || len(m.H) != len(h) {
+		link.fault = &transport.TagError{From: from, To: e.rank, Sent: m.Tag, Expected: tag, Tensors: len(m.H), ExpectedOf: len(h)}
+		l.wake(from)
 		return link.fault
 	}
-	if err := e.copy(link, m.h, h); err != nil {
+	if err := e.copy(link, m.H, h); err != nil {
 		return fmt.Errorf("local: copying %v from rank %d: %w", tag, from, err)
 	}
-	link.pop()
+	link.Pop()
+	link.received++
 	l.watch.moves++
-	l.poke(from)
+	l.wake(from)
 	return nil
 }
 
@@ -312,7 +294,7 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 	defer func() {
 		l.mu.Lock()
 		link.reading = false
-		l.poke(link.from)
+		l.wake(link.from)
 	}()
 	for i, h := range lent {
 		if to[i], err = l.cfg.Copy(link.from, e.rank, h); err != nil {
@@ -344,9 +326,9 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 			l.ends[rank].all = l.all
 		}
 		l.arrived, l.all = 0, nil
-		l.pokeAll()
+		l.wakeAll()
 	}
-	err := l.await(ctx, e, wait[T]{sort: forAll})
+	err := l.await(ctx, e, wait[T]{reason: waitAll})
 	all := e.all
 	if all == nil { // then the others do not get it either
 		if l.all != nil {
@@ -364,10 +346,10 @@ func (e *Endpoint[T]) Abort(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.abort(cause)
-	_ = l.block(context.Background(), e, wait[T]{sort: forReaders})
+	_ = l.await(context.Background(), e, wait[T]{reason: waitRelease}) // which nothing ends
 	for _, link := range l.links {
 		if link != nil && link.from == e.rank {
-			link.empty()
+			link.Reset()
 		}
 	}
 }
@@ -385,7 +367,7 @@ func (l *Links[T]) abort(cause error) {
 		return
 	}
 	l.cause = cause
-	l.pokeAll()
+	l.wakeAll()
 }
 
 // link returns the link of a tag between two ranks, or why the step is over.
@@ -404,53 +386,4 @@ func (l *Links[T]) link(from, to int, tag transport.Tag) (*link[T], error) {
 		l.links[i] = &link[T]{from: from, to: to}
 	}
 	return l.links[i], nil
-}
-
-// push adds a message. The ring grows to as many messages as ever were on the link
-// at once.
-func (k *link[T]) push(tag transport.Tag, h []T) {
-	if k.count == len(k.ring) {
-		ring := make([]message[T], max(2*len(k.ring), 1))
-		for i := range k.count {
-			ring[i] = k.ring[(k.first+i)%len(k.ring)]
-		}
-		k.ring, k.first = ring, 0
-	}
-	m := &k.ring[(k.first+k.count)%len(k.ring)]
-	m.tag, m.h = tag, append(m.h[:0], h...)
-	k.count++
-	k.sent++
-	if k.waited > 0 && len(k.waits) == cap(k.waits) {
-		k.waits, k.waited = k.waits[:copy(k.waits, k.waits[k.waited:])], 0
-	}
-	k.waits = append(k.waits, sending{tag, k.sent})
-}
-
-// pop takes the first message away.
-func (k *link[T]) pop() {
-	clear(k.ring[k.first].h)
-	k.first = (k.first + 1) % len(k.ring)
-	k.count--
-	k.received++
-}
-
-// empty takes all messages away.
-func (k *link[T]) empty() {
-	for range k.count {
-		k.pop()
-	}
-}
-
-// take returns the number of the message under a tag that the sender has not waited
-// for yet; 0 where there is none. Waits mostly come in the order of sending.
-func (k *link[T]) take(tag transport.Tag) int64 {
-	for i := k.waited; i < len(k.waits); i++ {
-		if k.waits[i].tag == tag {
-			number := k.waits[i].number
-			copy(k.waits[k.waited+1:i+1], k.waits[k.waited:i])
-			k.waited++
-			return number
-		}
-	}
-	return 0
 }

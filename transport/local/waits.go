@@ -5,20 +5,39 @@ import (
 	"time"
 )
 
-// await blocks a rank until what it waits for is there, or the step is over.
+// await blocks a rank until its wait is over, and returns the reason why the step is. The clock
+// is read only if the rank must wait (L12).
 func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
-	for l.over(&w) == nil && !l.met(e, &w) {
-		if err := l.block(ctx, e, w); err != nil {
-			return err
-		}
+	if l.over(e, &w) {
+		return l.ended(e, &w)
 	}
-	return l.over(&w)
+	w.since = time.Now()
+	e.wait = w
+	counted := w.reason != waitBegin && w.reason != waitRelease
+	if counted {
+		l.keepWatch()
+		l.lookAround(e)
+	}
+	err := e.waiter.Sleep(ctx, func() bool { return l.over(e, &w) })
+	if e.wait = (wait[T]{}); counted {
+		e.waited += time.Since(w.since)
+	}
+	if err != nil {
+		return err
+	}
+	return l.ended(e, &w)
 }
 
-// over returns what ended a wait: the cause of an abort, or the link's fault.
-func (l *Links[T]) over(w *wait[T]) error {
+// over reports whether a rank need not wait any more.
+func (l *Links[T]) over(e *Endpoint[T], w *wait[T]) bool { return l.ended(e, w) != nil || l.met(e, w) }
+
+// ended returns the error that ends a wait: the cause of an abort, the fault of the link, or hellos
+// that differ.
+func (l *Links[T]) ended(e *Endpoint[T], w *wait[T]) error {
 	switch {
-	case w.sort == toBegin || w.sort == forReaders:
+	case w.reason == waitBegin:
+		return e.differ
+	case w.reason == waitRelease:
 		return nil
 	case l.cause != nil:
 		return l.cause
@@ -28,18 +47,20 @@ func (l *Links[T]) over(w *wait[T]) error {
 	return nil
 }
 
-// met reports whether what a rank waits for is there.
+// met reports whether a rank has what it waits for.
 func (l *Links[T]) met(e *Endpoint[T], w *wait[T]) bool {
-	switch w.sort {
-	case forRoom:
-		return l.cfg.Capacity <= 0 || w.link.count < l.cfg.Capacity
-	case forTaker, forReceipt:
+	switch w.reason {
+	case waitBegin:
+		return l.steps >= w.number
+	case waitRoom:
+		return l.cfg.Capacity <= 0 || w.link.Len() < l.cfg.Capacity
+	case waitReceipt:
 		return w.link.received >= w.number
-	case forMessage:
-		return w.link.count > 0
-	case forAll:
+	case waitMessage:
+		return w.link.Len() > 0
+	case waitAll:
 		return e.all != nil
-	case forReaders:
+	case waitRelease:
 		for _, link := range l.links {
 			if link != nil && link.from == e.rank && link.reading {
 				return false
@@ -50,57 +71,16 @@ func (l *Links[T]) met(e *Endpoint[T], w *wait[T]) bool {
 	return false
 }
 
-// block sleeps until somebody clears the rank's wait, or the context ends. The clock
-// is read here and nowhere else (L12).
-func (l *Links[T]) block(ctx context.Context, e *Endpoint[T], w wait[T]) error {
-	if w.sort == forReaders && l.met(e, &w) {
-		return nil
-	}
-	select {
-	case <-e.wake: // of a wait that a context has ended
-	default:
-	}
-	w.since = time.Now()
-	e.wait = w
-	if w.sort != toBegin && w.sort != forReaders {
-		l.keepWatch()
-		l.lookAround(e)
-		defer func() { e.waited += time.Since(w.since) }()
-	}
-	for turn := e.turns; e.wait.sort != nothing; {
-		l.mu.Unlock()
-		if turn != nil {
-			turn.Wait(func() bool { return len(e.wake) > 0 || ctx.Err() != nil })
-		}
-		select {
-		case <-e.wake:
-		case <-ctx.Done():
-		}
-		l.mu.Lock()
-		if e.wait.sort != nothing && ctx.Err() != nil {
-			e.wait = wait[T]{}
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
-// poke wakes a rank if what it waits for is there.
-func (l *Links[T]) poke(rank int) {
+// wake wakes a rank if its wait is over.
+func (l *Links[T]) wake(rank int) {
 	e := &l.ends[rank]
-	if e.wait.sort != nothing && (l.over(&e.wait) != nil || l.met(e, &e.wait)) {
-		l.goOn(e)
+	if e.wait.reason != waitNone && l.over(e, &e.wait) {
+		e.waiter.Wake()
 	}
 }
 
-func (l *Links[T]) pokeAll() {
+func (l *Links[T]) wakeAll() {
 	for rank := range l.ends {
-		l.poke(rank)
+		l.wake(rank)
 	}
-}
-
-// goOn ends a rank's wait.
-func (l *Links[T]) goOn(e *Endpoint[T]) {
-	e.wait = wait[T]{}
-	e.wake <- struct{}{} // which is empty while a rank waits
 }

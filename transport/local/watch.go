@@ -30,12 +30,12 @@ func (l *Links[T]) standing(rank int) transport.Standing {
 		return s
 	}
 	s.Position, s.Since = e.position, time.Since(w.since)
-	switch w.sort {
-	case forRoom:
-		s.For = w.link.ring[w.link.first].tag.Receives()
-	case forTaker, forReceipt:
+	switch w.reason {
+	case waitRoom:
+		s.For = w.link.First().Tag.Receives()
+	case waitReceipt:
 		s.For = w.tag.Receives()
-	case forMessage:
+	case waitMessage:
 		s.For = w.tag.Sends()
 	}
 	return s
@@ -44,13 +44,17 @@ func (l *Links[T]) standing(rank int) transport.Standing {
 // waitsFor returns the rank that a waiting rank waits for: of several the lowest one.
 // It is -1 for a rank that does not wait for another one.
 func (l *Links[T]) waitsFor(rank int) int {
-	w := &l.ends[rank].wait
-	switch w.sort {
-	case forRoom, forTaker, forReceipt:
+	e := &l.ends[rank]
+	w := &e.wait
+	if l.over(e, w) { // it only has not woken up yet
+		return -1
+	}
+	switch w.reason {
+	case waitRoom, waitReceipt:
 		return w.link.to
-	case forMessage:
+	case waitMessage:
 		return w.link.from
-	case forAll:
+	case waitAll:
 		return slices.IndexFunc(l.all, func(brought []byte) bool { return brought == nil })
 	}
 	return -1
@@ -60,16 +64,16 @@ func (l *Links[T]) waitsFor(rank int) int {
 // of it, can never go on: the rank has closed a cycle, or it is at its end and what
 // is waited for is an action of it.
 func (l *Links[T]) lookAround(e *Endpoint[T]) {
-	if e.wait.sort == forAll {
+	if e.wait.reason == waitAll {
 		for rank := range l.ends {
-			if l.ends[rank].wait.sort != forAll && l.waitsFor(rank) == e.rank {
+			if l.ends[rank].wait.reason != waitAll && l.waitsFor(rank) == e.rank {
 				l.stalled(0)
 			}
 		}
 		return
 	}
 	for rank := l.waitsFor(e.rank); rank >= 0; rank = l.waitsFor(rank) {
-		if rank == e.rank || l.ends[rank].wait.sort == forAll {
+		if rank == e.rank || l.ends[rank].wait.reason == waitAll {
 			l.stalled(0)
 			return
 		}
@@ -83,7 +87,7 @@ func (l *Links[T]) stalled(still time.Duration) {
 	for rank := range l.ends {
 		s := l.standing(rank)
 		err.Ranks = append(err.Ranks, s)
-		if l.ends[rank].wait.sort != forAll && s.Waits {
+		if l.ends[rank].wait.reason != waitAll && s.Waits {
 			waiting = append(waiting, s.Waiting)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
 // Endpoint is one rank's end of a job: a [transport.Transport] and a [transport.Watcher].
@@ -33,7 +34,7 @@ type Endpoint[T any] struct {
 	running   atomic.Uint64 // the action under way
 	position  atomic.Int64  // of it
 	step      atomic.Int64  // of the runner
-	wake      chan struct{}
+	waiter    messages.Waiter
 	writers   sync.WaitGroup // of links
 	readers   sync.WaitGroup // of confirmations
 
@@ -59,7 +60,7 @@ type Endpoint[T any] struct {
 
 // wait is what the rank waits for.
 type wait[T any] struct {
-	sort   sort
+	reason waitReason
 	tag    transport.Tag
 	action schedule.Action // that is waited for; 0 at step end
 	peer   int             // -1 for all
@@ -68,18 +69,18 @@ type wait[T any] struct {
 	since  time.Time
 }
 
-type sort uint8
+type waitReason uint8
 
 const (
-	nothing       sort = iota
-	toBegin            // that all ranks begin the step
-	forWithdrawal      // that rank 0 confirms that it does not, or has begun
-	forRoom            // of a Send, that the link takes another message
-	forReceipt         // that the message of this number is received
-	forConnection      // of a Recv, that the sender has connected
-	forMessage         // of a Recv, that there is one
-	forAll             // of an Exchange
-	forVerdict         // of an Abort, or of a call whose connection has ended: why the step is over
+	waitNone       waitReason = iota
+	waitBegin                 // for all ranks to begin the step
+	waitWithdrawal            // for rank 0 to confirm that it does not, or has begun
+	waitRoom                  // of a Send, for the link to take another message
+	waitReceipt               // for the receipt of a message
+	waitConnection            // of a Recv, for the sender to connect
+	waitMessage               // of a Recv, for a message
+	waitAll                   // of an Exchange
+	waitVerdict               // of an Abort, or of a call whose connection has ended: for the cause of the end
 )
 
 // Join joins a job and returns when all its ranks have. The codec is that of the rank's space.
@@ -92,7 +93,8 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 	if ctx == nil || codec == nil {
 		return nil, errors.New("tcp: the context or the codec of Join is nil: take context.Background() where there is no other, and the device of the rank, or what else knows its tensors, as the codec")
 	}
-	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, wake: make(chan struct{}, 1), outs: map[direction]*out[T]{}, ins: map[direction]*in{}, waits: make([]time.Duration, cfg.Ranks)}
+	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, outs: map[direction]*out[T]{}, ins: map[direction]*in{}, waits: make([]time.Duration, cfg.Ranks)}
+	e.waiter = messages.NewWaiter(&e.mu)
 	e.over, e.end = context.WithCancelCause(context.Background())
 	e.door = &door{cfg: &e.cfg, linked: e.linked, refused: func(string, string) {}, joined: func(conn net.Conn, _ hello) { _ = conn.Close() }}
 	var err error
@@ -203,14 +205,14 @@ func (e *Endpoint[T]) linked(conn net.Conn, o opening) {
 		cut(old.conn) // It is of a step before.
 	}
 	e.ins[d] = &in{conn: conn, r: bufio.NewReaderSize(conn, readBuffer), epoch: o.Epoch}
-	e.wakeUp()
+	e.waiter.Wake()
 }
 
 // deliver takes a frame of the hub.
 func (e *Endpoint[T]) deliver(f frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer e.wakeUp()
+	defer e.waiter.Wake()
 	switch f.kind {
 	case begun:
 		e.epoch, e.cause, e.own, e.all, e.waited = f.epoch, nil, nil, nil, 0
@@ -245,7 +247,7 @@ func (e *Endpoint[T]) lost(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.endJob(err)
-	e.wakeUp()
+	e.waiter.Wake()
 }
 
 func (e *Endpoint[T]) endJob(err error) {
@@ -274,27 +276,20 @@ func (e *Endpoint[T]) shut() {
 	clear(e.outs)
 }
 
-func (e *Endpoint[T]) wakeUp() {
-	select {
-	case e.wake <- struct{}{}:
-	default: // it has not seen the last one yet
-	}
-}
-
 // met reports whether what the rank waits for is there.
 func (e *Endpoint[T]) met(w *wait[T]) bool {
-	switch w.sort {
-	case toBegin:
+	switch w.reason {
+	case waitBegin:
 		return e.epoch >= w.number
-	case forWithdrawal:
+	case waitWithdrawal:
 		return e.withdrawn || e.differ != nil || e.epoch >= w.number
-	case forRoom:
-		return e.cfg.Capacity <= 0 || w.link.sent-w.link.taken < int64(e.cfg.Capacity)
-	case forReceipt:
+	case waitRoom:
+		return e.cfg.Capacity <= 0 || w.link.Sent-w.link.taken < int64(e.cfg.Capacity)
+	case waitReceipt:
 		return min(w.link.taken, w.link.written) >= w.number
-	case forConnection:
+	case waitConnection:
 		return e.ins[direction{w.peer, w.tag.Backward()}] != nil
-	case forAll:
+	case waitAll:
 		return e.all != nil
 	}
 	return false
@@ -304,15 +299,15 @@ func (e *Endpoint[T]) met(w *wait[T]) bool {
 // exchange that all ranks have are never over.
 func (e *Endpoint[T]) ended(w *wait[T]) error {
 	switch {
-	case (w.sort == toBegin || w.sort == forWithdrawal || w.sort == forAll) && e.met(w):
+	case (w.reason == waitBegin || w.reason == waitWithdrawal || w.reason == waitAll) && e.met(w):
 		return nil
 	case e.job != nil && w.link == nil && w.peer < 0:
 		return e.job
 	case e.job != nil:
 		return &waitError{w.action, w.tag, w.peer, e.job}
-	case w.sort == toBegin:
+	case w.reason == waitBegin:
 		return e.differ
-	case w.sort == forWithdrawal:
+	case w.reason == waitWithdrawal:
 		return nil
 	case e.cause != nil:
 		return e.cause
@@ -330,25 +325,15 @@ func (e *Endpoint[T]) await(ctx context.Context, w wait[T]) error {
 	w.since = time.Now()
 	e.wait = w
 	defer e.waitedFor()
-	for {
-		e.mu.Unlock()
-		select {
-		case <-e.wake:
-		case <-ctx.Done():
-		}
-		e.mu.Lock()
-		if err := e.ended(&w); err != nil || e.met(&w) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	if err := e.waiter.Sleep(ctx, func() bool { return e.ended(&w) != nil || e.met(&w) }); err != nil {
+		return err
 	}
+	return e.ended(&w)
 }
 
 // waitedFor ends a wait.
 func (e *Endpoint[T]) waitedFor() {
-	if e.wait.sort != toBegin {
+	if e.wait.reason != waitBegin {
 		took := time.Since(e.wait.since)
 		if e.waited += took; e.wait.peer >= 0 {
 			e.waits[e.wait.peer] += took
@@ -368,7 +353,7 @@ func (e *Endpoint[T]) tell(f frame) {
 func (e *Endpoint[T]) explained(err error, w wait[T]) error {
 	ctx, cancel := context.WithTimeout(context.Background(), min(e.cfg.Silence, 2*time.Second))
 	defer cancel()
-	w.sort, w.link = forVerdict, nil
+	w.reason, w.link = waitVerdict, nil
 	if verdict := e.await(ctx, w); e.job != nil || e.cause != nil {
 		return verdict
 	}
@@ -414,7 +399,7 @@ func (e *Endpoint[T]) Status() Status {
 	defer e.mu.Unlock()
 	s := Status{Rank: e.cfg.Rank, Step: e.step.Load(), Action: schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), Position: e.position.Load()}
 	w := &e.wait
-	if s.Waits = w.sort != nothing; !s.Waits {
+	if s.Waits = w.reason != waitNone; !s.Waits {
 		return s
 	}
 	s.For, s.Peer, s.Since = w.action, w.peer, time.Since(w.since)
@@ -447,12 +432,12 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	epoch := e.epoch
 	e.withdrawn, e.differ = false, nil
 	e.tell(frame{kind: begin, data: slices.Clone(hello)})
-	err := e.await(ctx, wait[T]{sort: toBegin, peer: -1, number: epoch + 1})
+	err := e.await(ctx, wait[T]{reason: waitBegin, peer: -1, number: epoch + 1})
 	if err == nil || e.job != nil || e.differ != nil {
 		return err
 	}
 	e.tell(frame{kind: withdraw, epoch: epoch})
-	if ended := e.await(context.Background(), wait[T]{sort: forWithdrawal, peer: -1, number: epoch + 1}); ended != nil {
+	if ended := e.await(context.Background(), wait[T]{reason: waitWithdrawal, peer: -1, number: epoch + 1}); ended != nil {
 		return ended
 	}
 	if e.epoch > epoch {
@@ -465,7 +450,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := wait[T]{sort: forRoom, tag: tag, action: tag.Receives(), peer: to}
+	w := wait[T]{reason: waitRoom, tag: tag, action: tag.Receives(), peer: to}
 	var err error
 	if w.link, err = e.link(ctx, w); err != nil {
 		return err
@@ -473,11 +458,15 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 	if err := e.await(ctx, w); err != nil {
 		return e.faulty(err, w)
 	}
-	w.link.push(tag, h)
+	w.link.Push(tag, h)
+	select {
+	case w.link.kick <- struct{}{}:
+	default: // the writer has not seen the last one yet
+	}
 	if e.cfg.Capacity != 0 {
 		return nil
 	}
-	w.sort, w.number = forReceipt, w.link.sent
+	w.reason, w.number = waitReceipt, w.link.Sent
 	return e.faulty(e.await(ctx, w), w)
 }
 
@@ -485,14 +474,14 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := wait[T]{sort: forReceipt, tag: tag, action: tag.Receives(), peer: to}
+	w := wait[T]{reason: waitReceipt, tag: tag, action: tag.Receives(), peer: to}
 	if err := e.possible(&w); err != nil {
 		return err
 	}
 	if w.link = e.outs[direction{to, tag.Backward()}]; w.link == nil {
 		return nil // nothing was sent
 	}
-	w.number = w.link.take(tag)
+	w.number = w.link.Number(tag)
 	return e.faulty(e.await(ctx, w), w)
 }
 
@@ -556,7 +545,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := wait[T]{sort: forConnection, tag: tag, action: tag.Sends(), peer: from}
+	w := wait[T]{reason: waitConnection, tag: tag, action: tag.Sends(), peer: from}
 	if err := e.possible(&w); err != nil {
 		return err
 	}
@@ -567,7 +556,7 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	if e.watch(ctx); ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	w.sort, w.since = forMessage, time.Now()
+	w.reason, w.since = waitMessage, time.Now()
 	e.wait, e.reading = w, k.conn
 	e.mu.Unlock()
 	err := receive(k, e.codec, from, e.cfg.Rank, tag, h)
@@ -616,7 +605,7 @@ func (e *Endpoint[T]) watch(ctx context.Context) {
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := wait[T]{sort: forAll, peer: -1}
+	w := wait[T]{reason: waitAll, peer: -1}
 	if len(mine) > mostExchange {
 		return nil, fmt.Errorf("tcp: an exchange of %d bytes: at most %d", len(mine), mostExchange)
 	}
@@ -642,7 +631,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	if e.cause == nil && e.job == nil {
 		e.own = cause
 		e.tell(frame{abort, e.epoch, encodeCause(cause)})
-		_ = e.await(context.Background(), wait[T]{sort: forVerdict, peer: -1}) // It is the verdict.
+		_ = e.await(context.Background(), wait[T]{reason: waitVerdict, peer: -1}) // It is the verdict.
 	}
 	e.shut()
 	e.mu.Unlock()

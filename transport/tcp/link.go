@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
 // LinkBuffer is how many bytes a link holds outside of the spaces of its ranks, apart from what
@@ -39,64 +40,10 @@ type out[T any] struct {
 	kick chan struct{} // a message is there
 	stop chan struct{} // closed: the connection is
 
-	ring         []message[T] // to be written, the oldest first
-	first, count int
-	sent         int64
-	written      int64
-	taken        int64
-	waits        []sending // in the order of sending; from waited on those that the sender has not waited for
-	waited       int
-	fault        error
-}
-
-// message is the tensors that a rank has lent.
-type message[T any] struct {
-	tag transport.Tag
-	h   []T
-}
-
-// sending is the number of a message, from 1, by its tag.
-type sending struct {
-	tag     transport.Tag
-	number  int64
-	tensors int
-}
-
-// push queues a message. The ring grows to as many messages as ever waited at once.
-func (l *out[T]) push(tag transport.Tag, h []T) {
-	if l.count == len(l.ring) {
-		ring := make([]message[T], max(2*len(l.ring), 1))
-		for i := range l.count {
-			ring[i] = l.ring[(l.first+i)%len(l.ring)]
-		}
-		l.ring, l.first = ring, 0
-	}
-	m := &l.ring[(l.first+l.count)%len(l.ring)]
-	m.tag, m.h = tag, append(m.h[:0], h...)
-	l.count++
-	l.sent++
-	if l.waited > 0 && len(l.waits) == cap(l.waits) {
-		l.waits, l.waited = l.waits[:copy(l.waits, l.waits[l.waited:])], 0
-	}
-	l.waits = append(l.waits, sending{tag, l.sent, len(h)})
-	select {
-	case l.kick <- struct{}{}:
-	default: // the writer has not seen the last one yet
-	}
-}
-
-// take returns the number of the message under a tag that the sender has not waited for yet; 0
-// where there is none. Waits mostly come in the order of sending.
-func (l *out[T]) take(tag transport.Tag) int64 {
-	for i := l.waited; i < len(l.waits); i++ {
-		if l.waits[i].tag == tag {
-			number := l.waits[i].number
-			copy(l.waits[l.waited+1:i+1], l.waits[l.waited:i])
-			l.waited++
-			return number
-		}
-	}
-	return 0
+	messages.Queue[T]
+	written int64
+	taken   int64
+	fault   error
 }
 
 // write writes the messages of a link until it is closed.
@@ -105,10 +52,10 @@ func (e *Endpoint[T]) write(l *out[T]) {
 	var header []byte
 	for {
 		e.mu.Lock()
-		empty := l.count == 0
-		var m message[T]
+		empty := l.Len() == 0
+		var m messages.Message[T]
 		if !empty {
-			m = l.ring[l.first]
+			m = *l.First()
 		}
 		e.mu.Unlock()
 		if empty {
@@ -119,25 +66,24 @@ func (e *Endpoint[T]) write(l *out[T]) {
 			}
 			continue
 		}
-		header = appendHeader(header[:0], m.tag, len(m.h))
-		for _, h := range m.h {
+		header = appendHeader(header[:0], m.Tag, len(m.H))
+		for _, h := range m.H {
 			header = binary.LittleEndian.AppendUint64(header, uint64(e.codec.Size(h)))
 		}
 		_, err := w.Write(header)
-		for i := 0; i < len(m.h) && err == nil; i++ {
-			err = e.codec.Encode(w, m.h[i])
+		for i := 0; i < len(m.H) && err == nil; i++ {
+			err = e.codec.Encode(w, m.H[i])
 		}
 		if err == nil {
 			err = w.Flush()
 		}
 		e.mu.Lock()
-		clear(m.h)
-		l.first, l.count = (l.first+1)%len(l.ring), l.count-1
+		l.Pop()
 		if l.written++; err != nil && l.fault == nil {
-			l.fault = fmt.Errorf("tcp: sending %v to rank %d: %w", m.tag, l.to, err)
+			l.fault = fmt.Errorf("tcp: sending %v to rank %d: %w", m.Tag, l.to, err)
 		}
 		e.mu.Unlock()
-		e.wakeUp()
+		e.waiter.Wake()
 		if err != nil {
 			return
 		}
@@ -168,16 +114,12 @@ func (e *Endpoint[T]) confirmations(l *out[T]) {
 			l.taken++
 		} else if l.fault == nil {
 			if mismatch, is := fault.(*transport.TagError); is { // of the first message that was not taken
-				for _, s := range l.waits {
-					if s.number == l.taken+1 {
-						mismatch.Sent, mismatch.Tensors = s.tag, s.tensors
-					}
-				}
+				mismatch.Sent, mismatch.Tensors = l.Find(l.taken + 1)
 			}
 			l.fault = fault
 		}
 		e.mu.Unlock()
-		e.wakeUp()
+		e.waiter.Wake()
 		if fault != nil {
 			return
 		}
