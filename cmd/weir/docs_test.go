@@ -13,17 +13,24 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// TestDocumented runs every command of docs/cli.md and compares what it prints with
-// what the page shows. In a block of the page a line that begins with $ is a command;
+// TestDocumented runs every command of docs/cli.md and docs/fit.md and compares what it prints
+// with what the page shows. In a block of the page a line that begins with $ is a command;
 // commands may be piped into each other with | and written to a file with >. -update
 // writes the page anew.
 func TestDocumented(t *testing.T) {
-	path, err := filepath.Abs("../../docs/cli.md")
+	for name, least := range map[string]int{"cli.md": 10, "fit.md": 3} {
+		t.Run(name, func(t *testing.T) { documented(t, name, least) })
+	}
+}
+
+// documented runs the commands of a page, of which there are so many at least.
+func documented(t *testing.T, name string, least int) {
+	path, err := filepath.Abs("../../docs/" + name)
 	require.NoError(t, err)
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
-	for _, files := range []string{"memory-log", "placement"} { // that the page reads
+	for _, files := range []string{"memory-log", "placement", "fit"} { // that the page reads
 		require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), files))))
 	}
 
@@ -43,7 +50,7 @@ func TestDocumented(t *testing.T) {
 			fresh.WriteString(line)
 		}
 	}
-	require.Greater(t, commands, 10, "the page's commands were found")
+	require.GreaterOrEqual(t, commands, least, "the page's commands were found")
 	if *testkit.Update {
 		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
 		return

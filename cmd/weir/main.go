@@ -26,6 +26,7 @@ type commands struct {
 	Convert    convertCmd       `cmd:"" help:"Read a plan file in one form and write it in another."`
 	Place      placeCmd         `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
 	Mem        memCmd           `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
+	Fit        fitCmd           `cmd:"" help:"Say whether a training run fits, from the description of a model."`
 	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
 	Status     statusCmd        `cmd:"" help:"Show the action of each rank of the running jobs, and the rank that it waits for."`
 	Checkpoint checkpointCmd    `cmd:"" help:"Look at the checkpoints of a run."`

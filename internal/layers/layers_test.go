@@ -89,6 +89,7 @@ var rooms = []struct {
 	{"trainer/corpus", 1, []string{"golang.org/x/exp/mmap"}},
 	{"trainer/costs", 8, nil},
 	{"trainer/job", 10, nil}, // on transport/mpi
+	{"trainer/fit", 8, nil},
 	{"trainer/live", 0, nil},
 	{"trainer/launch", 0, nil},
 	{"trainer/metrics", 8, nil},

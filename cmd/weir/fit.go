@@ -1,0 +1,395 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/fit"
+	"github.com/weir-ml/weir/trainer/terminal"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// fitCmd says whether a training run fits.
+type fitCmd struct {
+	Config   []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
+	Schedule string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved where Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
+	making   `group:"Plan:"`
+	Capacity int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Layers   []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
+
+	Set            []string `group:"Model:" help:"A key of the description and its value, in place of what the file says." placeholder:"KEY=VALUE"`
+	Seq            int      `group:"Model:" help:"Tokens of a sequence." placeholder:"N"`
+	MicrobatchSize int      `group:"Model:" help:"Sequences of a microbatch; by default 1." placeholder:"N"`
+	Mtp            bool     `group:"Model:" help:"Train the layers that predict further tokens, too."`
+
+	Tensor           int  `group:"Parallelism:" help:"Ranks that share each layer." placeholder:"N"`
+	SequenceParallel bool `group:"Parallelism:" help:"They also share the tensors between its products."`
+	Context          int  `group:"Parallelism:" help:"Ranks that share a sequence." placeholder:"N"`
+	Data             int  `group:"Parallelism:" help:"Replicas." placeholder:"N"`
+	Expert           int  `group:"Parallelism:" help:"Ranks that share the experts of a layer; they are among --data and --context." placeholder:"N"`
+	ExpertTensor     int  `group:"Parallelism:" help:"Ranks that share an expert; by default as --tensor." placeholder:"N"`
+	Zero             int  `group:"Parallelism:" help:"Replicas share the optimizer's state (1), gradients too (2), weights too (3)." placeholder:"N"`
+
+	Precision       string `group:"Numbers:" help:"bf16 and fp16: weights and activations in 16 bits, float32 for the optimizer; fp32; amp: weights in float32, activations in bfloat16." enum:"auto,bf16,fp16,fp32,amp" default:"auto"`
+	GradientBytes   int    `group:"Numbers:" help:"Bytes of an element of a gradient, 2 or 4; by default 4, 2 with fp16." placeholder:"N"`
+	Optimizer       string `group:"Numbers:" help:"adamw keeps two moments, momentum one, sgd none." enum:"adamw,momentum,sgd" default:"adamw"`
+	Recompute       string `group:"Numbers:" help:"none; full: every layer keeps its input alone; selective: the scores of attention; or some of core, norm and activation, separated by commas." placeholder:"WHAT"`
+	RecomputeStages []int  `group:"Numbers:" help:"Only these stages recompute, from 0, separated by commas." placeholder:"S"`
+	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules)." enum:"megatron,pytorch" default:"megatron"`
+	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
+
+	Memory    size   `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
+	Allowance size   `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
+	Profile   string `group:"Memory:" help:"A measured profile of the stages in place of formulas: what examples/train -emit-profile writes." placeholder:"FILE" predictor:"file"`
+	Costs     string `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
+	Reserved  bool   `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
+	Work      int64  `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
+	JSON      bool   `group:"Output:" help:"Print the prediction as JSON."`
+}
+
+// Help is printed behind the flags.
+func (fitCmd) Help() string {
+	return `The number of parameters is exact, and so are weights, gradients and optimizer state for the precision. Activations come from lists of the tensors that every layer keeps, the order of the plan, and the planner that lays steps out. docs/fit.md compares them with published peaks.
+
+Families of Hugging Face: ` + strings.Join(fit.Families(), ", ") + `. For another one with the same layers say --set model_type=NAME.
+
+Megatron-LM's flags that are read: ` + strings.Join(fit.MegatronFlags(), ", ") + `.
+
+For example: weir fit config.json --ranks 8 --schedule zb-v --microbatches 32 --seq 8192 --memory 80GiB`
+}
+
+// Run predicts and prints.
+func (c *fitCmd) Run(s *streams) error {
+	read, err := c.read(s)
+	if err != nil {
+		return err
+	}
+	request, err := c.request(s, read)
+	if err != nil {
+		return err
+	}
+	out, err := fit.Predict(context.Background(), *request)
+	if err != nil {
+		return c.refused(err)
+	}
+	if c.JSON {
+		err = printJSON(s.out, c.report(read, request, out))
+	} else {
+		err = c.table(s.text, read, request, out)
+	}
+	if err == nil && c.Memory > 0 && slices.ContainsFunc(out.Ranks, func(r fit.Rank) bool { return c.left(&r) < 0 }) {
+		return errShown
+	}
+	return err
+}
+
+// refused says an error in the words of the command line.
+func (c *fitCmd) refused(err error) error {
+	switch {
+	case errors.Is(err, fit.ErrModel), errors.Is(err, fit.ErrSetup):
+		var lines []string
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			lines = append(lines, trimKinds(line, fit.ErrModel.Error(), fit.ErrSetup.Error()))
+		}
+		return usage("%s", strings.Join(lines, "\n"))
+	case errors.Is(err, layout.ErrProfile) && c.Profile != "":
+		return inFile(c.Profile, err)
+	}
+	return err
+}
+
+// read reads the description of the model.
+func (c *fitCmd) read(s *streams) (*fit.Config, error) {
+	var in io.Reader = strings.NewReader(strings.Join(c.Config, " "))
+	flags := len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--")
+	name := ""
+	if !flags {
+		file, err := s.open(c.Config[0])
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		text, err := io.ReadAll(io.LimitReader(file, 2<<20))
+		if err != nil {
+			return nil, err
+		}
+		name, in = file.name, input{bytes.NewReader(text), file.name}
+		flags = !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{"))
+	}
+	read := fit.ReadConfig
+	if flags {
+		read = fit.ReadMegatron
+	}
+	config, err := read(in, c.Set)
+	if err != nil && name != "" {
+		return nil, inFile(name, errors.New(strings.ReplaceAll(err.Error(), fit.ErrModel.Error()+": ", "")))
+	}
+	return config, c.refusedOrNil(err)
+}
+
+func (c *fitCmd) refusedOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return c.refused(err)
+}
+
+// setup returns how the model is trained: the flags, and where one is not given the
+// description.
+func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
+	s := read.Setup
+	for _, f := range []struct {
+		given int
+		to    *int
+	}{
+		{c.Seq, &s.Sequence}, {c.MicrobatchSize, &s.Microbatch}, {c.Tensor, &s.Tensor}, {c.Context, &s.Context}, {c.Data, &s.Data},
+		{c.Expert, &s.Expert}, {c.ExpertTensor, &s.ExpertTensor}, {c.Zero, &s.Zero}, {c.GradientBytes, &s.Gradients},
+	} {
+		if f.given != 0 {
+			*f.to = f.given
+		}
+	}
+	if s.Sequence == 0 {
+		return s, usage("give --seq, the tokens of a sequence")
+	}
+	s.SequenceParallel = s.SequenceParallel || c.SequenceParallel
+	s.UnfusedAttention = s.UnfusedAttention || c.UnfusedScores
+	s.Further = c.Mtp || read.Model.Family == "megatron" && read.Model.MTP > 0
+	s.Allowance = int64(c.Allowance)
+	s.Optimizer, _ = fit.ParseOptimizer(c.Optimizer)
+	s.Tables, _ = fit.ParseTables(c.Tables)
+	if precision, given := fit.ParsePrecision(c.Precision); given {
+		s.Precision = precision
+	}
+	if c.Recompute != "" {
+		recompute, err := fit.ParseRecompute(c.Recompute)
+		if err != nil {
+			return s, usage("--recompute: %s", trimKinds(err.Error(), fit.ErrSetup.Error()))
+		}
+		s.Recompute = recompute
+	}
+	s.Recompute.Stages = c.RecomputeStages
+	return s, nil
+}
+
+// request returns what is predicted.
+func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
+	setup, err := c.setup(read)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := c.plan(s, read, &setup)
+	if err != nil {
+		return nil, err
+	}
+	r := &fit.Request{Model: &read.Model, Setup: setup, Plan: plan, Cut: c.Layers, Capacity: c.Capacity, Reserved: c.Reserved}
+	r.Layout = layout.Config{Search: placement.Options{Nodes: c.Work}}
+	return r, c.measured(r)
+}
+
+// plan returns the plan of the flags, with numbers of Megatron's flags where they are not given.
+func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule.Plan, error) {
+	if c.Ranks == nil && read.Ranks > 0 {
+		c.Ranks = &read.Ranks
+	}
+	if c.Schedule == "" {
+		if c.Schedule = "1f1b"; read.VirtualStages > 1 {
+			c.Schedule = "interleaved"
+		}
+	}
+	if stages := or(c.Ranks, usualRanks) * read.VirtualStages; c.Stages == nil && stages > 0 && c.Schedule == "interleaved" {
+		c.Stages = &stages
+	}
+	if each := max(setup.Microbatch, 1) * max(setup.Data, 1); c.Microbatches == nil && read.GlobalBatch >= each {
+		c.Microbatches = new(read.GlobalBatch / each)
+	}
+	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 {
+		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
+	}
+	capacity := &c.Capacity
+	source := source{Plan: c.Schedule, making: c.making, Capacity: capacity, From: "auto", Letters: "auto"}
+	plan, file, err := source.load(s)
+	if err == nil && file != nil {
+		_, err = proven(plan, file, schedule.Unlimited)
+	}
+	return plan, err
+}
+
+// measured puts what was measured in place of formulas.
+func (c *fitCmd) measured(r *fit.Request) error {
+	if c.Profile == "" && c.Costs == "" {
+		return nil
+	}
+	if c.Profile != "" && c.Costs != "" {
+		return usage("--profile and --costs both say what stages hold: give one")
+	}
+	measured := laidOut{priced: priced{pricing: pricing{Costs: c.Costs}}, Profile: c.Profile}
+	var costs *simulate.Costs
+	var err error
+	if c.Costs != "" {
+		if costs, err = measured.fromFile(); err != nil {
+			return err
+		}
+	}
+	if r.Profile, err = measured.profile(r.Plan, costs); err != nil {
+		return err
+	}
+	if costs != nil && slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Resident > 0 }) {
+		r.Resident, r.Model = costs.ResidentOf, nil
+	}
+	return nil
+}
+
+// left returns the bytes of the device that a rank leaves.
+func (c *fitCmd) left(r *fit.Rank) int64 { return int64(c.Memory) - r.Total() }
+
+// fitted is what --json prints.
+type fitted struct {
+	Parameters   int64     `json:"parameters,omitempty"`
+	WithMTP      int64     `json:"parameters_with_mtp,omitempty"`
+	Schedule     string    `json:"schedule"`
+	Stages       int       `json:"stages"`
+	Microbatches int       `json:"microbatches"`
+	Layers       []int     `json:"layers_by_stage,omitempty"`
+	Fits         *bool     `json:"fits,omitempty"`
+	Ranks        []fitRank `json:"ranks"`
+	NotRead      []string  `json:"not_read,omitempty"`
+}
+
+type fitRank struct {
+	Stages      []int  `json:"stages"`
+	Parameters  int64  `json:"parameters,omitempty"`
+	Weights     int64  `json:"weights"`
+	Gradients   int64  `json:"gradients"`
+	Optimizer   int64  `json:"optimizer"`
+	Resident    int64  `json:"resident,omitempty"`
+	Activations int64  `json:"activations"`
+	Logits      int64  `json:"logits"`
+	Transfers   int64  `json:"transfers"`
+	Allowance   int64  `json:"allowance"`
+	Total       int64  `json:"total"`
+	Left        *int64 `json:"left,omitempty"`
+	PeakAt      string `json:"peak_at"`
+	Height      int64  `json:"height"` // of the layout of the step
+	Native      int64  `json:"reserved_native,omitempty"`
+	Expandable  int64  `json:"reserved_expandable,omitempty"`
+}
+
+// report returns what --json prints.
+func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *fitted {
+	p := out.Plan
+	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread}
+	if r.Model != nil {
+		one.Parameters = r.Model.Parameters(false)
+		if r.Model.MTP > 0 {
+			one.WithMTP = r.Model.Parameters(true)
+		}
+	}
+	fits := true
+	for i := range out.Ranks {
+		k := &out.Ranks[i]
+		rank := fitRank{
+			Stages: k.Stages, Parameters: k.Parameters, Weights: k.Weights, Gradients: k.Gradients, Optimizer: k.Optimizer, Resident: k.Other, Activations: k.Activations, Logits: k.Logits,
+			Transfers: k.Transfers, Allowance: k.Allowance, Total: k.Total(), PeakAt: k.Peak, Height: out.Memory.Ranks[i].Height, Native: k.Native, Expandable: k.Expandable,
+		}
+		if c.Memory > 0 {
+			rank.Left = new(c.left(k))
+			fits = fits && *rank.Left >= 0
+		}
+		one.Ranks = append(one.Ranks, rank)
+	}
+	if c.Memory > 0 {
+		one.Fits = &fits
+	}
+	return one
+}
+
+// table prints the prediction for people.
+func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.Prediction) error {
+	p := out.Plan
+	if r.Model != nil {
+		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(r.Model.Family), units.Count(r.Model.Parameters(false)))
+		if r.Model.MTP > 0 {
+			fmt.Fprintf(w, ", %s with the layers that predict further tokens", units.Count(r.Model.Parameters(true)))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "%s: %s, %s, %s of %s of %s\n", terminal.Quote(p.Name), units.Number(p.Placement.Ranks, "rank"), units.Number(p.Placement.Depth(), "stage"),
+		units.Number(p.Microbatches, "microbatch"), units.Number(max(r.Setup.Microbatch, 1), "sequence"), units.Number(r.Setup.Sequence, "token"))
+	if out.Cut != nil {
+		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(out.Cut), "[]"))
+	}
+	if len(read.Unread) > 0 {
+		fmt.Fprintf(w, "not read, and may matter: %s\n", terminal.Quote(strings.Join(read.Unread, ", ")))
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "rank\tweights\tgradients\toptimizer\tactivations\tlogits\ttransfers\ttotal\t")
+	if c.Memory > 0 {
+		fmt.Fprint(t, "left\t")
+	}
+	if c.Reserved {
+		fmt.Fprint(t, "native\texpandable\t")
+	}
+	fmt.Fprintln(t, "peak at\t")
+	for i := range out.Ranks {
+		k := &out.Ranks[i]
+		sizes := []int64{k.Weights + k.Other, k.Gradients, k.Optimizer, k.Activations, k.Logits, k.Transfers, k.Total()}
+		if c.Memory > 0 {
+			sizes = append(sizes, c.left(k))
+		}
+		if c.Reserved {
+			sizes = append(sizes, k.Native, k.Expandable)
+		}
+		fmt.Fprintf(t, "%d\t", i)
+		for _, n := range sizes {
+			fmt.Fprintf(t, "%s\t", units.Size(n))
+		}
+		fmt.Fprintf(t, "%s\t\n", k.Peak)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return c.notes(w, r, out)
+}
+
+// notes says how far off the prediction may be.
+func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
+	if c.Reserved {
+		b.WriteString("Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones.\n")
+	}
+	switch {
+	case r.Profile != nil:
+		b.WriteString("Activations are as they were measured.\n")
+	case c.Tables == "megatron":
+		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled: within 3 % of nine published peaks out of ten (docs/fit.md).\n")
+	default:
+		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled: what autograd saves is exact for the modules of docs/fit.md.\n")
+	}
+	if r.Model != nil && r.Model.Experts > 0 {
+		b.WriteString("Every expert is taken to have the same load.\n")
+	}
+	if r.Setup.Zero == 3 {
+		b.WriteString("Weights that ZeRO 3 gathers for use are not counted.\n")
+	}
+	worst := slices.MaxFunc(out.Ranks, func(a, b fit.Rank) int { return int(min(max(a.Total()-b.Total(), -1), 1)) })
+	if c.Memory > 0 && c.left(&worst) < 0 {
+		fmt.Fprintf(&b, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst.Rank, units.Size(-c.left(&worst)), units.Size(int64(c.Memory)))
+	} else if c.Memory > 0 {
+		fmt.Fprintf(&b, "It fits: rank %d, the fullest, leaves %s.\n", worst.Rank, units.Size(c.left(&worst)))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

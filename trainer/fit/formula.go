@@ -1,0 +1,84 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Formula is a number of bytes: a sum of products of numbers and of the sizes below, such as
+// "e*s*b*h/q + 4*s*b/q". A product is divided at its end, and rounded up.
+//
+//	s  tokens of a sequence on a rank      b  sequences of a microbatch
+//	e  bytes of an element                 h  hidden size
+//	n  width of queries                    o  width of what attention puts out
+//	k  width of keys, and of values        a  attention heads
+//	f  inner width of the MLP              g  2 where the MLP is gated, else 1
+//	v  vocabulary                          w  1 where gradients of weights are made apart, else 0
+//	t  tensor parallelism                  q  t with sequence parallelism, else 1
+//	S  tokens of the whole sequence        d  1 with dropout of hidden states, else 0
+//	l  statistics of a norm                j  part of a head without position
+//	E  experts                             x  experts of a token
+//	m  inner width of an expert            u  inner width of the shared experts
+//	z  tensor parallelism of an expert     y  t where it is not sequence parallel, else 1
+//	r  part of a head with position        c  rank of queries
+//	i  rank of keys and values
+type Formula string
+
+// Sizes are the values of a formula's letters.
+type Sizes map[byte]int64
+
+// bytes returns the number of bytes. A number beyond 2^62 is an error, and so is a letter that
+// means nothing.
+func (f Formula) bytes(s Sizes) (total int64, err error) {
+	for term := range strings.SplitSeq(string(f), "+") {
+		above, below := int64(1), int64(1)
+		for i, factors := range strings.Split(strings.TrimSpace(term), "/") {
+			for factor := range strings.SplitSeq(factors, "*") {
+				n, known := s[factor[0]]
+				if number, err := strconv.ParseInt(factor, 10, 64); err == nil {
+					n, known = number, true
+				}
+				if !known || n < 0 {
+					return 0, fmt.Errorf("%w: the formula %q has no %q", ErrModel, f, factor)
+				}
+				if i == 0 {
+					above = product(above, n)
+				} else {
+					below = product(below, n)
+				}
+			}
+		}
+		if total += above/below + min(above%below, 1); total > math.MaxInt64/4 {
+			return 0, fmt.Errorf("%w: a tensor of %q has more than 2^61 bytes", ErrSetup, f)
+		}
+	}
+	return total, nil
+}
+
+// sizes returns the values for a model and a setup.
+func (m *Model) sizes(s *Setup) Sizes {
+	flag := func(is bool) int64 {
+		if is {
+			return 1
+		}
+		return 0
+	}
+	v := Sizes{
+		's': int64(s.Sequence / s.Context), 'b': int64(s.Microbatch), 'e': 2, 'h': int64(m.Hidden), 'n': int64(m.queryWidth()), 'o': int64(m.valueWidth()),
+		'k': int64(m.KVHeads * m.HeadDim), 'a': int64(m.Heads), 'f': int64(m.FFN), 'g': 1 + flag(m.Gated), 'v': int64(m.padded(s.Tensor)), 'w': flag(s.Unfused || s.Tables == PyTorch),
+		't': int64(s.Tensor), 'q': 1, 'S': int64(s.Sequence), 'd': flag(m.Dropout), 'l': 1 + flag(m.LayerNorm),
+		'E': int64(m.Experts), 'x': int64(m.TopK), 'm': int64(m.ExpertFFN), 'u': int64(m.SharedFFN), 'z': int64(s.ExpertTensor), 'y': int64(s.Tensor),
+	}
+	if s.Precision == FP32 {
+		v['e'] = 4
+	}
+	if s.SequenceParallel {
+		v['q'], v['y'] = v['t'], 1
+	}
+	if l := m.Latent; l != nil {
+		v['c'], v['i'], v['r'], v['j'] = int64(l.Query), int64(l.KV), int64(l.Rope), int64(l.Nope)
+	}
+	return v
+}

@@ -1,0 +1,208 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/internal/jsontext"
+)
+
+// maxText is the most bytes of a description that are read.
+const maxText = 1 << 20
+
+// Config is a description that was read.
+type Config struct {
+	Model Model
+	// Setup has what the description says of training. Hugging Face's says nothing.
+	Setup Setup
+	// Ranks, VirtualStages and GlobalBatch are of Megatron's flags; 0 where they are not there.
+	Ranks, VirtualStages, GlobalBatch int
+	// Unread names keys and flags that may matter and are not understood.
+	Unread []string
+}
+
+// families are the values of model_type that are known, and what each fixes that its keys do
+// not say.
+var families = map[string]func(*Model, *values){
+	"llama": func(m *Model, v *values) {
+		m.QKVBias, m.MLPBias = v.flag("attention_bias"), v.flag("mlp_bias")
+		m.OutBias = m.QKVBias
+	},
+	"mistral":     func(*Model, *values) {},
+	"mixtral":     func(m *Model, v *values) { v.experts(m, "num_local_experts", m.FFN) },
+	"qwen2":       func(m *Model, _ *values) { m.QKVBias = true },
+	"qwen3":       func(m *Model, v *values) { m.QKNorm, m.QKVBias = true, v.flag("attention_bias"); m.OutBias = m.QKVBias },
+	"qwen2_moe":   func(m *Model, v *values) { m.QKVBias, m.SharedGate = true, true; v.qwenExperts(m) },
+	"qwen3_moe":   func(m *Model, v *values) { m.QKNorm = true; v.qwenExperts(m) },
+	"deepseek_v2": func(m *Model, v *values) { v.deepseek(m) },
+	"deepseek_v3": func(m *Model, v *values) { v.deepseek(m); m.RouterBias = true },
+}
+
+// Families returns the values of model_type that [ReadConfig] knows.
+func Families() []string { return slices.Sorted(maps.Keys(families)) }
+
+// harmless are keys of config.json that change no size, by their beginning or by their end.
+var harmless = []string{
+	"_", "architectures", "attention_dropout", "aux_loss_alpha", "auto_map", "bos_token_id", "dtype", "eos_token_id", "ep_size", "hidden_act", "initializer_range",
+	"layer_types", "max_position_embeddings", "max_window_layers", "model_type", "n_group", "norm_topk_prob", "num_experts_per_tok", "output_router_logits", "pad_token_id",
+	"pretraining_tp", "quantization_config", "rms_norm_eps", "rope_", "routed_scaling_factor", "router_", "scoring_func", "seq_aux", "sliding_window", "topk_",
+	"torch_dtype", "transformers_version", "use_cache", "use_sliding_window", "attention_bias", "mlp_bias",
+}
+
+// ReadConfig reads the config.json of a Hugging Face model. Values are KEY=VALUE, and count in
+// place of what the file says, or where it says nothing. Errors wrap ErrModel; they name what
+// is missing or not known, and where the file is wrong.
+func ReadConfig(r io.Reader, set []string) (*Config, error) {
+	text, err := jsontext.New(r, maxText, "config.json")
+	if errors.Is(err, jsontext.ErrLong) {
+		return nil, fmt.Errorf("%w: the file is longer than %d bytes", ErrModel, maxText)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fit: %w", err)
+	}
+	v := &values{raw: map[string]string{}, read: map[string]bool{}}
+	text.Object(func(key string) { v.raw[key] = string(text.Raw()) })
+	if f := text.Fault(); f != nil {
+		return nil, fmt.Errorf("%w: %s: %s", ErrModel, f.Place, f.Text)
+	}
+	if err := v.override(set); err != nil {
+		return nil, err
+	}
+	return v.config()
+}
+
+// config makes the model of the values.
+func (v *values) config() (*Config, error) {
+	kind := strings.Trim(v.raw["model_type"], `"`)
+	family, known := families[kind]
+	if !known {
+		return nil, fmt.Errorf("%w: model_type is %q, which is not known: say with --set model_type=NAME which of %s has the same layers", ErrModel, kind, strings.Join(Families(), ", "))
+	}
+	m := Model{
+		Family: kind, Gated: true,
+		Layers: v.whole("num_hidden_layers"), Hidden: v.whole("hidden_size"), Heads: v.whole("num_attention_heads"), FFN: v.whole("intermediate_size"),
+		Vocabulary: v.whole("vocab_size"), Tied: v.flag("tie_word_embeddings"),
+	}
+	m.KVHeads = v.wholeOr("num_key_value_heads", m.Heads)
+	m.HeadDim = v.wholeOr("head_dim", m.Hidden/max(m.Heads, 1))
+	if act := v.text("hidden_act"); act != "silu" && act != "" {
+		v.faults = append(v.faults, fmt.Errorf("%w: hidden_act is %q: only silu is known", ErrModel, act))
+	}
+	family(&m, v)
+	if len(v.faults) > 0 {
+		return nil, errors.Join(v.faults...)
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Config{Model: m}
+	for key := range v.raw {
+		if !v.read[key] && !slices.ContainsFunc(harmless, func(begin string) bool { return strings.HasPrefix(key, begin) }) {
+			c.Unread = append(c.Unread, key)
+		}
+	}
+	slices.Sort(c.Unread)
+	return c, nil
+}
+
+// experts sets the experts of a model in which every layer has them.
+func (v *values) experts(m *Model, count string, inner int) {
+	m.Experts, m.TopK, m.ExpertFFN = v.whole(count), v.whole("num_experts_per_tok"), inner
+	m.Sparse = slices.Repeat([]bool{true}, min(max(m.Layers, 0), maxLayers))
+}
+
+// qwenExperts sets those of Qwen, which some layers have.
+func (v *values) qwenExperts(m *Model) {
+	v.experts(m, "num_experts", v.whole("moe_intermediate_size"))
+	m.SharedFFN = v.wholeOr("shared_expert_intermediate_size", 0)
+	step, dense := max(v.wholeOr("decoder_sparse_step", 1), 1), v.list("mlp_only_layers")
+	for layer := range m.Sparse {
+		m.Sparse[layer] = (layer+1)%step == 0 && !slices.Contains(dense, layer)
+	}
+}
+
+// deepseek sets what the DeepSeek families have.
+func (v *values) deepseek(m *Model) {
+	v.experts(m, "n_routed_experts", v.whole("moe_intermediate_size"))
+	m.SharedFFN = v.wholeOr("n_shared_experts", 0) * m.ExpertFFN
+	first, every := v.wholeOr("first_k_dense_replace", 0), max(v.wholeOr("moe_layer_freq", 1), 1)
+	for layer := range m.Sparse {
+		m.Sparse[layer] = layer >= first && layer%every == 0
+	}
+	m.MTP = v.wholeOr("num_nextn_predict_layers", 0)
+	m.Latent = &Latent{
+		Query: v.wholeOr("q_lora_rank", 0), KV: v.whole("kv_lora_rank"), Nope: v.whole("qk_nope_head_dim"), Rope: v.whole("qk_rope_head_dim"), Value: v.whole("v_head_dim"),
+	}
+}
+
+// values are the keys of a description, each with its text.
+type values struct {
+	raw    map[string]string
+	read   map[string]bool
+	faults []error
+}
+
+// override sets values that the command line gives.
+func (v *values) override(set []string) error {
+	for _, one := range set {
+		key, value, ok := strings.Cut(one, "=")
+		if !ok || key == "" {
+			return fmt.Errorf("%w: %q is no KEY=VALUE", ErrModel, one)
+		}
+		v.raw[key] = value
+	}
+	return nil
+}
+
+// whole returns a number that must be there.
+func (v *values) whole(key string) int {
+	if value := v.raw[key]; value == "" || value == "null" {
+		v.faults = append(v.faults, fmt.Errorf("%w: there is no %s: give it with --set %s=N", ErrModel, key, key))
+		return 0
+	}
+	return v.wholeOr(key, 0)
+}
+
+// wholeOr returns a number, or another one where it is not there or null.
+func (v *values) wholeOr(key string, other int) int {
+	v.read[key] = true
+	value := v.raw[key]
+	if value == "" || value == "null" {
+		return other
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 || n > maxWidth {
+		v.faults = append(v.faults, fmt.Errorf("%w: %s is %.40s: expected a whole number from 0 to %d", ErrModel, key, value, maxWidth))
+		return 0
+	}
+	return n
+}
+
+func (v *values) flag(key string) bool {
+	v.read[key] = true
+	switch value := v.raw[key]; value {
+	case "true", "false", "", "null":
+		return value == "true"
+	default:
+		v.faults = append(v.faults, fmt.Errorf("%w: %s is %.40s: expected true or false", ErrModel, key, value))
+		return false
+	}
+}
+
+func (v *values) text(key string) string { return strings.Trim(v.raw[key], `"`) }
+
+// list returns a list of numbers, of which others than those of layers count for nothing.
+func (v *values) list(key string) (numbers []int) {
+	v.read[key] = true
+	for word := range strings.FieldsFuncSeq(v.raw[key], func(r rune) bool { return strings.ContainsRune("[], \n\t", r) }) {
+		if n, err := strconv.Atoi(word); err == nil && len(numbers) < maxLayers {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}

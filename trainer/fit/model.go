@@ -1,0 +1,137 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrModel is wrapped by errors about a description of a model.
+var ErrModel = errors.New("fit: invalid model")
+
+// Model is a decoder-only transformer.
+type Model struct {
+	Family     string // such as "llama", or "megatron"
+	Layers     int
+	Hidden     int
+	Heads      int
+	KVHeads    int // of keys and values
+	HeadDim    int // of a query, a key and a value
+	FFN        int // inner width of a dense layer; 0 where all layers have experts
+	Vocabulary int
+	Padding    int // the vocabulary is padded to a multiple of it and of the tensor parallel size; 0 is 1
+
+	Gated     bool // the MLP has two matrices in, as SwiGLU has
+	Tied      bool // the head shares the table of the embedding
+	QKVBias   bool
+	OutBias   bool // of attention's output
+	MLPBias   bool
+	QKNorm    bool // queries and keys are normalised, per head
+	LayerNorm bool // norms have a bias and a mean
+	Positions int  // rows of a learned table of positions
+	Dropout   bool // of hidden states
+
+	// Experts, of the layers that Sparse names.
+	Experts    int
+	TopK       int
+	ExpertFFN  int
+	SharedFFN  int    // inner width of the experts that every token visits; 0 is none
+	SharedGate bool   // a gate weighs the shared expert
+	RouterBias bool   // the router has a bias for each expert
+	Sparse     []bool // by layer; nil is none
+
+	Latent *Latent // attention with compressed queries, keys and values; nil is none
+	MTP    int     // layers that predict further tokens, behind the last
+}
+
+// Latent are the widths of multi-head latent attention.
+type Latent struct {
+	Query int // compressed; 0 where queries are not
+	KV    int // compressed keys and values
+	Nope  int // of a head's query and key, without position
+	Rope  int // of a head's query, and of the key that all heads share, with position
+	Value int // of a head
+}
+
+const (
+	maxWidth      = 1 << 24
+	maxLayers     = 1 << 12
+	maxExperts    = 1 << 14
+	maxParameters = 1 << 50
+)
+
+// Validate reports every fault of the model at once. Each of the joined errors wraps ErrModel.
+func (m *Model) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrModel}, args...)...))
+	}
+	size := func(name string, n, low, high int) {
+		if n < low || n > high {
+			fault("%s is %d: give %d to %d", name, n, low, high)
+		}
+	}
+	size("the number of layers", m.Layers, 1, maxLayers)
+	size("the hidden size", m.Hidden, 1, maxWidth)
+	size("the number of attention heads", m.Heads, 1, maxWidth)
+	size("the number of key and value heads", m.KVHeads, 1, maxWidth)
+	size("the size of a head", m.HeadDim, 1, maxWidth)
+	size("the inner size of the MLP", m.FFN, 0, maxWidth)
+	size("the vocabulary", m.Vocabulary, 1, maxWidth)
+	size("the table of positions", m.Positions, 0, maxWidth)
+	size("the number of layers that predict further tokens", m.MTP, 0, 16)
+	sparse := 0
+	for _, is := range m.Sparse {
+		if is {
+			sparse++
+		}
+	}
+	if sparse > 0 {
+		size("the number of experts", m.Experts, 1, maxExperts)
+		size("the number of experts of a token", m.TopK, 1, max(m.Experts, 1))
+		size("the inner size of an expert", m.ExpertFFN, 1, maxWidth)
+		size("the inner size of the shared experts", m.SharedFFN, 0, maxWidth)
+	}
+	if sparse < m.Layers && m.FFN == 0 {
+		fault("there are dense layers, and no inner size of the MLP")
+	}
+	if m.KVHeads > 0 && m.Heads%m.KVHeads != 0 && m.Latent == nil {
+		fault("%d attention heads do not divide over %d heads of keys and values", m.Heads, m.KVHeads)
+	}
+	if l := m.Latent; l != nil {
+		size("the rank of queries", l.Query, 0, maxWidth)
+		size("the rank of keys and values", l.KV, 1, maxWidth)
+		size("the part of a head without position", l.Nope, 1, maxWidth)
+		size("the part of a head with position", l.Rope, 1, maxWidth)
+		size("the size of a value", l.Value, 1, maxWidth)
+	}
+	if len(faults) == 0 && m.elements() > maxParameters {
+		fault("it has %.3g parameters: at most 2^50 are counted", m.elements())
+	}
+	return errors.Join(faults...)
+}
+
+// sparse reports whether a layer has experts. Layers behind the last are like the last.
+func (m *Model) sparse(layer int) bool {
+	return len(m.Sparse) > 0 && m.Sparse[min(layer, len(m.Sparse)-1)]
+}
+
+// queryWidth returns the width of all queries, and valueWidth that of what attention puts out.
+func (m *Model) queryWidth() int {
+	if m.Latent != nil {
+		return m.Heads * (m.Latent.Nope + m.Latent.Rope)
+	}
+	return m.Heads * m.HeadDim
+}
+
+func (m *Model) valueWidth() int {
+	if m.Latent != nil {
+		return m.Heads * m.Latent.Value
+	}
+	return m.Heads * m.HeadDim
+}
+
+// padded returns the rows of the tables of tokens where tensor parallelism splits them.
+func (m *Model) padded(tensor int) int {
+	unit := max(m.Padding, 1) * tensor
+	return (m.Vocabulary + unit - 1) / unit * unit
+}

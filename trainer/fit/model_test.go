@@ -1,0 +1,193 @@
+package fit_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/trainer/fit"
+)
+
+// configs are the sizes that models publish in their config.json.
+var configs = map[string]string{
+	"Llama-2-7B":   `{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "vocab_size": 32000, "tie_word_embeddings": false, "hidden_act": "silu", "rms_norm_eps": 1e-05, "rope_scaling": null, "torch_dtype": "float16"}`,
+	"Llama-3-8B":   `{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": false, "attention_bias": false}`,
+	"Llama-3.2-1B": `{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "head_dim": 64, "num_hidden_layers": 16, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": true}`,
+	"Llama-3-405B": `{"model_type": "llama", "hidden_size": 16384, "intermediate_size": 53248, "num_attention_heads": 128, "num_hidden_layers": 126, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": false}`,
+	"Mistral-7B":   `{"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "sliding_window": 4096}`,
+	"Mixtral-8x7B": `{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02}`,
+	"Qwen2-7B":     `{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": false}`,
+	"Qwen2.5-0.5B": `{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": true}`,
+	"Qwen3-30B-A3B": `{"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_attention_heads": 32, "num_hidden_layers": 48, "num_key_value_heads": 4, "head_dim": 128,
+		"vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": true, "tie_word_embeddings": false}`,
+	"DeepSeek-V2-Lite": `{"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408, "num_attention_heads": 16, "num_key_value_heads": 16, "num_hidden_layers": 27, "vocab_size": 102400,
+		"first_k_dense_replace": 1, "moe_layer_freq": 1, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "kv_lora_rank": 512, "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}`,
+	"DeepSeek-V3": `{"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_attention_heads": 128, "num_key_value_heads": 128, "num_hidden_layers": 61, "vocab_size": 129280,
+		"first_k_dense_replace": 3, "moe_layer_freq": 1, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+		"num_nextn_predict_layers": 1, "quantization_config": {"fmt": "e4m3"}}`,
+}
+
+// TestParameters holds counts against those that are published with the models.
+func TestParameters(t *testing.T) {
+	for name, want := range map[string]int64{
+		"Llama-2-7B": 6_738_415_616, "Llama-3-8B": 8_030_261_248, "Llama-3.2-1B": 1_235_814_400, "Llama-3-405B": 405_853_388_800,
+		"Mistral-7B": 7_241_732_096, "Mixtral-8x7B": 46_702_792_704, "Qwen2-7B": 7_615_616_512, "Qwen2.5-0.5B": 494_032_768,
+		"Qwen3-30B-A3B": 30_532_122_624, "DeepSeek-V2-Lite": 15_706_484_224, "DeepSeek-V3": 671_026_419_200,
+	} {
+		c, err := fit.ReadConfig(strings.NewReader(configs[name]), nil)
+		require.NoError(t, err, name)
+		require.Empty(t, c.Unread, name)
+		require.Equal(t, want, c.Model.Parameters(false), name)
+	}
+}
+
+// TestFurtherTokens holds the parameters of DeepSeek-V3's layer that predicts a further token
+// against README_WEIGHTS.md of the model: 11.5 billion besides the tables that it shares.
+func TestFurtherTokens(t *testing.T) {
+	c, err := fit.ReadConfig(strings.NewReader(configs["DeepSeek-V3"]), nil)
+	require.NoError(t, err)
+	further := c.Model.Parameters(true) - c.Model.Parameters(false)
+	const attention = 7168*1536 + 1536 + 1536*24576 + 7168*576 + 512 + 512*32768 + 16384*7168
+	const experts = 256*(3*7168*2048+7168+1) + 3*7168*2048
+	require.EqualValues(t, attention+experts+2*7168+2*7168*7168+3*7168, further)
+}
+
+func TestConfigFaults(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		set  []string
+		want string
+	}{
+		{`{"model_type": "gemma3"}`, nil, `model_type is "gemma3", which is not known: say with --set model_type=NAME which of deepseek_v2, deepseek_v3, llama`},
+		{`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100}`, nil, "there is no intermediate_size: give it with --set intermediate_size=N"},
+		{`{"model_type": "llama", "hidden_size": "wide"}`, nil, `hidden_size is "wide": expected a whole number from 0 to 16777216`},
+		{`{"model_type": "llama", "hidden_size": 64, "hidden_size": 32}`, nil, "which is there already"},
+		{`[]`, nil, "expected an object"},
+		{`{"model_type": "llama"`, nil, "expected"},
+		{configs["Llama-3-8B"], []string{"hidden_act=gelu"}, `hidden_act is "gelu": only silu is known`},
+		{configs["Llama-3-8B"], []string{"num_key_value_heads=5"}, "32 attention heads do not divide over 5 heads of keys and values"},
+		{configs["Llama-3-8B"], []string{"num_hidden_layers=5000"}, "the number of layers is 5000: give 1 to 4096"},
+		{configs["Llama-3-8B"], []string{"wide"}, `"wide" is no KEY=VALUE`},
+		{configs["Mixtral-8x7B"], []string{"num_local_experts=16384", "intermediate_size=16777216", "hidden_size=16777216"}, "parameters: at most 2^50 are counted"},
+		{strings.Repeat(" ", 1<<20) + "{}", nil, "longer than 1048576 bytes"},
+	} {
+		_, err := fit.ReadConfig(strings.NewReader(c.text), c.set)
+		require.ErrorIs(t, err, fit.ErrModel, c.want)
+		require.ErrorContains(t, err, c.want)
+	}
+	c, err := fit.ReadConfig(strings.NewReader(configs["Llama-3-8B"]), []string{"per_layer_input=4", "rope_theta=5"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"per_layer_input"}, c.Unread)
+}
+
+// TestMegatronFlags reads flags in the forms in which scripts and tests have them.
+func TestMegatronFlags(t *testing.T) {
+	const llama = `--num-layers 32 --hidden-size=4096 \
+		--ffn-hidden-size 11008 # of SwiGLU
+		--num-attention-heads: 32
+		"--swiglu" --swiglu --normalization "RMSNorm" --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 32000
+		--position-embedding-type rope --make-vocab-size-divisible-by 1 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2
+		--seq-length 4096 --micro-batch-size 2 --global-batch-size 128 --bf16 --use-distributed-optimizer --recompute-granularity selective --moe-latent-size 3 --lr 1e-3`
+	c, err := fit.ReadMegatron(strings.NewReader(llama), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 6_738_415_616, c.Model.Parameters(false), "Llama-2-7B")
+	require.Equal(t, []string{"--moe-latent-size"}, c.Unread)
+	require.Equal(t, []int{4, 4, 128}, []int{c.Ranks, c.VirtualStages, c.GlobalBatch})
+	require.Equal(t, fit.Setup{Sequence: 4096, Microbatch: 2, Tensor: 2, Context: 1, Expert: 1, Zero: 1, Recompute: fit.Recompute{Groups: []string{"core"}}}, c.Setup)
+
+	c, err = fit.ReadMegatron(strings.NewReader("--num-layers 6 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 32 --vocab-size 100 --num-experts 8 --moe-layer-freq ([0]*2+[1,0]*2)"), nil)
+	require.NoError(t, err)
+	require.Equal(t, []bool{false, false, true, false, true, false}, c.Model.Sparse)
+	require.True(t, c.Model.Tied && c.Model.LayerNorm && c.Model.Dropout && c.Model.QKVBias)
+
+	_, err = fit.ReadMegatron(strings.NewReader("--num-layers 6 --hidden-size many"), nil)
+	require.ErrorContains(t, err, "hidden-size is many: expected a whole number")
+	require.ErrorContains(t, err, "there is no vocab-size: give it with --set vocab-size=N")
+}
+
+// TestBytesOfAParameter holds the bytes of a parameter against the table of Megatron-LM's
+// distributed optimizer, plain and divided over d replicas.
+func TestBytesOfAParameter(t *testing.T) {
+	const d = 8
+	for _, c := range []struct {
+		precision  fit.Precision
+		gradients  int
+		plain, one float64
+		two, three float64
+	}{
+		{fit.BF16, 0, 18, 6 + 12.0/d, 2 + 16.0/d, 18.0 / d},
+		{fit.FP16, 0, 20, 4 + 16.0/d, 2 + 18.0/d, 20.0 / d},
+		{fit.FP32, 0, 16, 8 + 8.0/d, 4 + 12.0/d, 16.0 / d},
+		{fit.BF16, 2, 16, 4 + 12.0/d, 2 + 14.0/d, 16.0 / d},
+	} {
+		for zero, want := range []float64{c.plain, c.one, c.two, c.three} {
+			r := prediction(t, configs["Llama-3.2-1B"], "1f1b", 1, 1, fit.Setup{Sequence: 64, Data: d, Zero: zero, Precision: c.precision, Gradients: c.gradients}).Ranks[0]
+			require.EqualValues(t, 1_235_814_400, r.Parameters)
+			require.InDelta(t, want, float64(r.Static.Total())/float64(r.Parameters), 1e-6, "%v, ZeRO %d", c.precision, zero)
+		}
+	}
+}
+
+// prediction is that of a config under a schedule.
+func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.Setup) *fit.Prediction {
+	t.Helper()
+	c, err := fit.ReadConfig(strings.NewReader(config), nil)
+	require.NoError(t, err)
+	named, err := schedule.Find(name)
+	require.NoError(t, err)
+	place, err := named.Place(ranks, stages)
+	require.NoError(t, err)
+	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 2 * ranks})
+	require.NoError(t, err)
+	out, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: setup, Plan: plan, Capacity: 1, Layout: layout.Config{Search: placement.Options{Nodes: 1}}})
+	require.NoError(t, err)
+	return out
+}
+
+// TestRanksAddUp wants every parameter once over the ranks of a pipeline, and of those of
+// tensor and expert parallelism every share.
+func TestRanksAddUp(t *testing.T) {
+	for name, config := range configs {
+		c, err := fit.ReadConfig(strings.NewReader(config), nil)
+		require.NoError(t, err)
+		var sum int64
+		out := prediction(t, config, "interleaved", 4, 8, fit.Setup{Sequence: 16})
+		for _, r := range out.Ranks {
+			sum += r.Parameters
+		}
+		want := c.Model.Parameters(false)
+		if c.Model.Tied {
+			want += int64(c.Model.Vocabulary * c.Model.Hidden) // the head's stage has a copy
+		}
+		require.Equal(t, want, sum, name)
+	}
+	whole := prediction(t, configs["Mixtral-8x7B"], "1f1b", 1, 1, fit.Setup{Sequence: 16}).Ranks[0].Parameters
+	half := prediction(t, configs["Mixtral-8x7B"], "1f1b", 1, 1, fit.Setup{Sequence: 16, Expert: 8, Data: 8}).Ranks[0].Parameters
+	require.EqualValues(t, 32*3*4096*14336*7, whole-half, "seven of eight experts are elsewhere")
+}
+
+// TestRecompute: full recompute keeps a layer's input alone, groups what is not theirs, and
+// stages only their own.
+func TestRecompute(t *testing.T) {
+	peak := func(r fit.Recompute, unfused bool) []int64 {
+		var list []int64
+		for _, rank := range prediction(t, configs["Llama-3-8B"], "1f1b", 4, 4, fit.Setup{Sequence: 4096, Recompute: r, UnfusedAttention: unfused}).Ranks {
+			list = append(list, rank.Step())
+		}
+		return list
+	}
+	none, full := peak(fit.Recompute{}, false), peak(fit.Recompute{All: true}, false)
+	some, first := peak(fit.Recompute{Groups: []string{"norm", "activation"}}, false), peak(fit.Recompute{All: true, Stages: []int{0}}, false)
+	const sh = 2 * 4096 * 4096 // bytes of a token's hidden states, of a sequence
+	require.Equal(t, []int64{full[0], none[1], none[2], none[3]}, first)
+	require.Less(t, full[0], some[0])
+	require.Less(t, some[0], none[0])
+	require.InDelta(t, 4*8*sh, float64(full[0]), 3e9, "four microbatches of eight inputs, and one layer's tensors")
+	require.InEpsilon(t, 8*(2*sh+2*4096*14336), none[3]-some[3], 0.05, "of a microbatch: two norms and an activation in each of eight layers, but for what is computed again at the peak")
+	unfused, core := peak(fit.Recompute{}, true), peak(fit.Recompute{Groups: []string{"core"}}, true)
+	require.Greater(t, unfused[0]-core[0], int64(3*8*2*32*4096*4096), "scores of three microbatches in eight layers")
+}

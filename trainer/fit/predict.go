@@ -1,0 +1,206 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// Request says what is predicted.
+type Request struct {
+	Model *Model // nil with a Profile: then only the step is predicted
+	Setup Setup
+	// Plan has computations alone, or is one that was read from a file.
+	Plan *schedule.Plan
+	// Cut is how many layers each stage of the model has; nil spreads them evenly. The
+	// embedding comes with the first of them, and the head with the last.
+	Cut []int
+	// Profile is what was measured, in place of formulas; nil takes formulas.
+	Profile *layout.Profile
+	// Resident is what ranks have beside it, where the profile was measured; nil is by the model.
+	Resident func(place schedule.Placement, rank int) int64
+	Capacity int // of the links between ranks
+	// Reserved asks for what PyTorch's allocator would reserve, which plays the step twice.
+	Reserved bool
+	Layout   layout.Config
+}
+
+// Prediction is the memory of every rank.
+type Prediction struct {
+	Ranks  []Rank
+	Plan   *schedule.Plan // as it runs
+	Cut    []int          // layers by stage of the model; nil with a measured profile
+	Memory *layout.Memory
+}
+
+// Rank is the memory of a rank, in bytes.
+type Rank struct {
+	Rank   int
+	Stages []int
+	Static
+	Other       int64 // resident bytes that a measured profile comes with
+	Activations int64 // at the peak, gradients of activations and workspaces included
+	Logits      int64 // at the peak, all forms
+	Transfers   int64 // at the peak: what was received, and what is sent
+	Allowance   int64
+	Peak        string // the action of the peak, and its microbatch
+	// Native and Expandable are the bytes that PyTorch's allocator would reserve: with
+	// segments of cudaMalloc, and with expandable ones. Without an allowance.
+	Native, Expandable int64
+}
+
+// Step returns the bytes of a step at its peak.
+func (r *Rank) Step() int64 { return r.Activations + r.Logits + r.Transfers }
+
+// Total returns the bytes at the peak, with the allowance.
+func (r *Rank) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.Allowance }
+
+// Predict returns the memory of every rank. Errors wrap ErrModel or ErrSetup, or are those of
+// lower.Prepare and layout.Make.
+func Predict(ctx context.Context, r Request) (*Prediction, error) {
+	out := &Prediction{}
+	r.Setup = r.Setup.withDefaults()
+	profile, err := r.profile(out)
+	if err != nil {
+		return nil, err
+	}
+	facts := profile.Facts
+	if depth := r.Plan.Placement.Depth(); len(facts) == depth {
+		facts = slices.Repeat(facts, r.Plan.Placement.Stages()/depth)
+	}
+	if out.Plan, err = lower.Prepare(r.Plan, lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: r.Capacity}); err != nil {
+		return nil, err
+	}
+	if out.Memory, err = layout.Make(ctx, out.Plan, profile, r.Layout); err != nil {
+		return nil, err
+	}
+	for rank := range out.Memory.Ranks {
+		out.Ranks = append(out.Ranks, r.rank(out, rank))
+	}
+	if r.Reserved {
+		err = out.reserve()
+	}
+	return out, err
+}
+
+// profile returns the profile that is measured, or that of the formulas.
+func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
+	if r.Model != nil {
+		if err := r.Model.Validate(); err != nil {
+			return nil, err
+		}
+		if err := r.Setup.Validate(r.Model); err != nil {
+			return nil, err
+		}
+		out.Cut = r.Cut
+		if err := r.Model.cuts(&out.Cut, r.Plan.Placement.Depth()); err != nil {
+			return nil, err
+		}
+	}
+	if r.Profile != nil {
+		return r.Profile, nil
+	}
+	var stages [][]Layer
+	for stage, parts := range r.Model.stages(out.Cut, r.Setup.Further) {
+		var layers []Layer
+		for _, p := range parts {
+			l := r.Setup.layer(r.Model, p)
+			if p.Kind == Dense || p.Kind == Experts || p.Kind == Further {
+				l = l.again(r.Setup.Recompute.of(stage))
+			}
+			layers = append(layers, l)
+		}
+		stages = append(stages, layers)
+	}
+	v := r.Model.sizes(&r.Setup)
+	each := v['s'] * v['b']
+	return Compose(stages, 16*each, 12*each, v) // tokens and positions, and labels, in 8 bytes each; weights of labels in 4
+}
+
+// cuts checks a cut, or makes an even one: stages in the middle of the model take what is left
+// over, since the ends have the embedding and the head.
+func (m *Model) cuts(cut *[]int, stages int) error {
+	if *cut == nil {
+		left := m.Layers % stages
+		for stage := range stages {
+			layers := m.Layers / stages
+			if begin := (stages - left + 1) / 2; stage >= begin && stage < begin+left {
+				layers++
+			}
+			*cut = append(*cut, layers)
+		}
+	}
+	sum := 0
+	for stage, layers := range *cut {
+		ends := stage == 0 || stage == len(*cut)-1
+		if sum += layers; layers < 0 || layers > maxLayers || layers == 0 && !ends {
+			return fmt.Errorf("%w: stage %d has %d layers: give each one or more, or 0 at the ends", ErrSetup, stage, layers)
+		}
+	}
+	if len(*cut) != stages || sum != m.Layers {
+		return fmt.Errorf("%w: a cut of %d layers into %d stages, of a model of %d layers and a plan of %d stages", ErrSetup, sum, len(*cut), m.Layers, stages)
+	}
+	return nil
+}
+
+// stages returns the parts of every stage of a cut.
+func (m *Model) stages(cut []int, further bool) [][]Part {
+	parts := m.Parts(further)
+	stages := make([][]Part, len(cut))
+	next := 1
+	for stage, layers := range cut {
+		stages[stage] = slices.Clone(parts[next : next+layers])
+		next += layers
+	}
+	last := len(cut) - 1
+	stages[0] = slices.Insert(stages[0], 0, parts[0])
+	stages[last] = append(stages[last], parts[next:]...)
+	return stages
+}
+
+// rank returns the memory of a rank.
+func (r *Request) rank(out *Prediction, number int) Rank {
+	made, place := &out.Memory.Ranks[number], out.Plan.Placement
+	one := Rank{Rank: number, Stages: stagesOf(place, number), Allowance: r.Setup.Allowance, Peak: peakAction(out.Plan.Flat(), made, number)}
+	if r.Model != nil {
+		one.Static = r.Model.static(&r.Setup, one.Stages, r.Model.stages(out.Cut, r.Setup.Further))
+	}
+	if r.Resident != nil {
+		one.Other = r.Resident(place, number)
+	}
+	for _, owner := range made.Peak.Owners {
+		switch {
+		case strings.Contains(owner.Name, "logits"):
+			one.Logits += owner.Bytes
+		case owner.Class == memory.Transfer:
+			one.Transfers += owner.Bytes
+		default:
+			one.Activations += owner.Bytes
+		}
+	}
+	return one
+}
+
+// peakAction names the action at whose place the peak is, of the first repeat that has it.
+func peakAction(plan *schedule.Plan, made *layout.Rank, rank int) string {
+	at := made.Peak.Place
+	for i, s := range made.Segments {
+		for repeat := range s.Repeat {
+			if base := s.Base(repeat); at >= base && at < base+s.Body {
+				segment := plan.Programs[rank][i]
+				a := segment.Body[at-base].Shift(repeat * segment.Stride)
+				return fmt.Sprint(a.WithDrop(0).WithJoin(false))
+			}
+			if repeat > s.Lead+s.Cycle+s.Tail {
+				break
+			}
+		}
+	}
+	return "step end"
+}

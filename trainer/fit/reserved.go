@@ -1,0 +1,48 @@
+package fit
+
+import "github.com/weir-ml/weir/memory/cachingsim"
+
+// reserve sets what PyTorch's allocator would reserve on each rank for its resident bytes,
+// weights, gradients and optimizer in a buffer each, and for every allocation of the step, in
+// the plan's order, on a device without a limit.
+func (p *Prediction) reserve() error {
+	for rank := range p.Ranks {
+		one := &p.Ranks[rank]
+		for expandable, to := range map[bool]*int64{false: &one.Native, true: &one.Expandable} {
+			a := cachingsim.New(cachingsim.Config{Expandable: expandable})
+			for _, bytes := range []int64{one.Weights, one.Gradients, one.Optimizer, one.Other} {
+				if bytes == 0 {
+					continue
+				}
+				if _, err := a.Malloc(cachingsim.Request{Bytes: bytes}); err != nil {
+					return err
+				}
+			}
+			if err := p.play(a, rank); err != nil {
+				return err
+			}
+			*to = a.Stats().Reserved.Peak
+		}
+	}
+	return nil
+}
+
+// play plays the events of a step.
+func (p *Prediction) play(a *cachingsim.Allocator, rank int) error {
+	live := map[int]int64{}
+	for change := range p.Memory.All(rank) {
+		if !change.Alloc {
+			if err := a.Free(live[change.Serial]); err != nil {
+				return err
+			}
+			delete(live, change.Serial)
+			continue
+		}
+		at, err := a.Malloc(cachingsim.Request{Bytes: change.Bytes})
+		if err != nil {
+			return err
+		}
+		live[change.Serial] = at
+	}
+	return nil
+}

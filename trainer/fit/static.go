@@ -1,0 +1,99 @@
+package fit
+
+import "github.com/weir-ml/weir/schedule"
+
+// Static are the bytes that a rank has before a step and after it.
+type Static struct {
+	Parameters int64 // elements on the rank, before ZeRO divides them
+	Weights    int64
+	Gradients  int64
+	Optimizer  int64
+}
+
+// Total returns all bytes.
+func (s *Static) Total() int64 { return s.Weights + s.Gradients + s.Optimizer }
+
+// perParameter returns the bytes of a parameter: its weight, its gradient, and what the
+// optimizer keeps, with the float32 copies of weights and gradients that low precision asks for.
+func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
+	optimizer = 4 * int64(2-s.Optimizer)
+	switch weight, gradient = 4, 4; s.Precision {
+	case BF16:
+		weight, optimizer = 2, optimizer+4
+	case FP16:
+		weight, gradient, optimizer = 2, 2, optimizer+8
+	}
+	if s.Gradients > 0 {
+		gradient = int64(s.Gradients)
+	}
+	return weight, gradient, optimizer
+}
+
+// static returns what the parts that a rank has take there. Replicas are those of context and
+// data parallelism together.
+func (m *Model) static(s *Setup, stages []int, cut [][]Part) (total Static) {
+	var plain, expert int64
+	for _, stage := range stages {
+		for _, p := range cut[stage] {
+			for _, w := range m.held(p, cut[stage], s.Tensor) {
+				if w.Split == ByExpert {
+					expert += w.on(s)
+				} else {
+					plain += w.on(s)
+				}
+			}
+		}
+	}
+	replicas := int64(s.Data * s.Context)
+	total.add(s, plain, replicas)
+	total.add(s, expert, max(replicas*int64(s.Tensor)/int64(s.Expert*s.ExpertTensor), 1))
+	return total
+}
+
+// held returns the weights of a part of a stage. A tied head of another stage than the
+// embedding has a copy of the table.
+func (m *Model) held(p Part, stage []Part, tensor int) []Weight {
+	vocabulary := m.padded(tensor)
+	list := m.Weights(p, vocabulary)
+	if p.Kind == Head && m.Tied && stage[0].Kind != Embedding {
+		list = append(list, Weight{"copy of the embedding", product(int64(vocabulary), int64(m.Hidden)), ByTensor})
+	}
+	return list
+}
+
+// on returns how many elements of a weight a rank has.
+func (w *Weight) on(s *Setup) int64 {
+	parts := int64(1)
+	switch w.Split {
+	case ByTensor:
+		parts = int64(s.Tensor)
+	case ByExpert:
+		parts = int64(s.Expert * s.ExpertTensor)
+	}
+	return (w.Elements + parts - 1) / parts
+}
+
+// add adds parameters that so many replicas have.
+func (t *Static) add(s *Setup, n, replicas int64) {
+	weight, gradient, optimizer := s.perParameter()
+	share := func(bytes int64, from int) int64 {
+		if s.Zero >= from {
+			return (bytes + replicas - 1) / replicas
+		}
+		return bytes
+	}
+	t.Parameters += n
+	t.Weights += share(n*weight, 3)
+	t.Gradients += share(n*gradient, 2)
+	t.Optimizer += share(n*optimizer, 1)
+}
+
+// stagesOf returns the stages of a model that a rank has, once for each copy of the model.
+func stagesOf(p schedule.Placement, rank int) (stages []int) {
+	for stage, home := range p.Rank {
+		if home == rank {
+			stages = append(stages, stage%p.Depth())
+		}
+	}
+	return stages
+}

@@ -1,0 +1,245 @@
+package fit
+
+import (
+	"github.com/weir-ml/weir/memory"
+)
+
+// Tables names whose layers are composed.
+type Tables uint8
+
+// The tables.
+const (
+	Megatron Tables = iota // Megatron-LM with TransformerEngine and FlashAttention
+	PyTorch                // modules of plain PyTorch, whose operations save one by one
+)
+
+var tables = []string{"megatron", "pytorch"}
+
+// ParseTables returns the tables of a name: megatron or pytorch.
+func ParseTables(name string) (Tables, bool) {
+	for i, one := range tables {
+		if one == name {
+			return Tables(i), true
+		}
+	}
+	return 0, false
+}
+
+// atI and atW are the moments of a step of I, and of W.
+func atI(step int) Moment { return Moment{I, step} }
+func atW() Moment         { return Moment{W, 1} }
+
+// layer returns the layer of a part.
+func (s *Setup) layer(m *Model, p Part) Layer {
+	switch p.Kind {
+	case Embedding:
+		return embedding()
+	case Head:
+		return s.head(true)
+	case Further:
+		l := s.block(m, m.sparse(p.Layer))
+		l.Name = "further tokens"
+		head := s.head(false)
+		for _, t := range head.Tensors {
+			if t.Role == Own {
+				l.Tensors = append(l.Tensors, t)
+			}
+		}
+		return l
+	}
+	return s.block(m, p.Kind == Experts)
+}
+
+// block returns a layer of attention and an MLP, or experts.
+func (s *Setup) block(m *Model, sparse bool) Layer {
+	list := []Tensor{{Name: "input", Role: Input, Freed: atI(12)}, {Name: "gradient of output", Role: Gradient, Freed: atW(), B: 12}}
+	if s.Tables == PyTorch {
+		return Layer{"layer", append(append(list, pytorchAttention(m)...), pytorchMLP(m)...)}
+	}
+	list = append(list,
+		kept("output of norm 1", "e*s*b*h/q", 1, atW(), 11).group("norm"),
+		kept("statistics of norm 1", "4*l*s*b/q", 1, atI(12), 0),
+	)
+	if list = append(list, gathered("qkv", 2)...); m.Latent != nil {
+		list = append(list, latentAttention()...)
+	} else {
+		list = append(list, attention(m)...)
+	}
+	if s.UnfusedAttention {
+		list = append(list,
+			kept("softmax of scores", "e*a*b*s*S/t", 3, atI(9), 0).group("core"),
+			kept("mask of dropped scores", "d*a*b*s*S/t", 3, atI(9), 0).group("core"),
+			kept("dropped scores", "d*e*a*b*s*S/t", 3, atI(9), 0).group("core"),
+			scratch("scores", "e*a*b*s*S/t", F, 3, 3), scratch("gradient of scores", "e*a*b*s*S/t", I, 9, 9))
+	} else {
+		list = append(list, kept("log-sum-exp of scores", "4*a*s*b/t", 3, atI(9), 0))
+	}
+	list = append(list,
+		kept("output of attention", "e*s*b*o/t", 3, atW(), 9),
+		kept("mask 1", "d*s*b*h/q", 4, atI(7), 0),
+		kept("middle", "e*s*b*h/q", 4, atI(6), 0),
+		kept("output of norm 2", "e*s*b*h/q", 5, atW(), 5).group("norm"),
+		kept("statistics of norm 2", "4*l*s*b/q", 5, atI(6), 0),
+		carried("gradient of middle", "e*s*b*h/q", 6, 12),
+		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
+		scratch("gradient of norm 1", "e*s*b*h/q", I, 10, 12),
+	)
+	if list = append(list, gathered("fc1", 6)...); sparse {
+		list = append(list, experts(m)...)
+	} else {
+		list = append(list, mlp("", "f", "t")...)
+	}
+	return Layer{"layer", append(list,
+		kept("mask 2", "d*s*b*h/q", 8, atI(1), 0),
+		Tensor{Name: "output", Bytes: "e*s*b*h/q", Class: memory.Activation, Role: Output, Born: Moment{F, 8}},
+		Tensor{Name: "gradient of input", Bytes: "e*s*b*h/q", Class: memory.ActGrad, Role: Back, Born: atI(12)},
+	)}
+}
+
+// gathered is the whole sequence in front of a product that ranks share.
+func gathered(what string, step int) []Tensor {
+	return []Tensor{scratch("gathered input of "+what, "e*s*b*h/y", F, step, step), scratch("gathered input of "+what+" in W", "e*s*b*h/y", W, 1, 1)}
+}
+
+// attention returns the tensors of queries, keys and values.
+func attention(m *Model) []Tensor {
+	list := []Tensor{
+		kept("queries, keys and values", "e*s*b*n/t + 2*e*s*b*k/t", 2, atI(9), 0),
+		carried("gradient of queries, keys and values", "e*s*b*n/t + 2*e*s*b*k/t", 9, 11),
+	}
+	if m.QKNorm {
+		list = append(list, kept("normalised queries and keys", "e*s*b*n/t + e*s*b*k/t", 2, atI(10), 0))
+	}
+	return list
+}
+
+// latentAttention returns those of multi-head latent attention.
+func latentAttention() []Tensor {
+	return []Tensor{
+		kept("compressed queries", "e*s*b*c/q", 2, atI(11), 0),
+		kept("normalised compressed queries", "e*s*b*c/q", 2, atW(), 11).group("norm"),
+		kept("compressed keys and values", "e*s*b*i/q + e*s*b*r/q", 2, atI(11), 0),
+		kept("normalised compressed keys and values", "e*s*b*i/q", 2, atW(), 11).group("norm"),
+		kept("queries", "e*s*b*n/t", 2, atI(9), 0),
+		kept("keys", "e*s*b*n/t", 2, atI(9), 0),
+		kept("values", "e*s*b*o/t", 2, atI(9), 0),
+		scratch("keys and values before positions", "e*a*s*b*j/t + e*s*b*o/t", F, 2, 2),
+		carried("gradients of queries, keys and values", "2*e*s*b*n/t + e*s*b*o/t", 9, 11),
+	}
+}
+
+// mlp returns the tensors of an MLP of a width that so many ranks share.
+func mlp(name string, width, ranks Formula) []Tensor {
+	inner := "s*b*" + width + "/" + ranks
+	return []Tensor{
+		kept("input of the activation"+name, "e*g*"+inner, 6, atI(3), 0),
+		kept("output of the activation"+name, "e*"+inner, 7, atW(), 2).group("activation"),
+		scratch("gradient of the activation"+name, "e*"+inner, I, 2, 3),
+		carried("gradient of the input of the activation"+name, "e*g*"+inner, 3, 5),
+		scratch("gradient of norm 2"+name, "e*s*b*h/y", I, 4, 6),
+	}
+}
+
+// experts returns the tensors of a router and of experts with an even load. Each rank has as
+// many tokens as without expert parallelism.
+func experts(m *Model) []Tensor {
+	list := []Tensor{
+		kept("probabilities of experts", "4*s*b*E/q", 5, atI(4), 0),
+		kept("tokens of experts", "e*x*s*b*h*z/q", 6, atW(), 4),
+		kept("input of the activation of experts", "e*g*x*s*b*m/q", 6, atI(3), 0),
+		kept("output of the activation of experts", "e*x*s*b*m/q", 7, atW(), 2).group("activation"),
+		scratch("tokens before they are sent", "e*x*s*b*h/q", F, 6, 6),
+		kept("output of experts", "e*x*s*b*h*z/q", 7, atI(1), 0), // which probabilities weigh
+		scratch("gradient of the output of experts", "e*x*s*b*h*z/q", I, 1, 3),
+		scratch("gradient of the activation of experts", "e*x*s*b*m/q", I, 2, 3),
+		carried("gradient of the input of the activation of experts", "e*g*x*s*b*m/q", 3, 5),
+		scratch("gradient of tokens of experts", "e*x*s*b*h*z/q", I, 4, 6),
+	}
+	if m.SharedFFN > 0 {
+		list = append(list, mlp(" of the shared expert", "u", "t")...)
+	}
+	return list
+}
+
+// embedding returns the layer that looks tokens up.
+func embedding() Layer {
+	return Layer{"embedding", []Tensor{
+		kept("mask", "d*s*b*h/q", 1, atI(1), 0),
+		{Name: "output", Bytes: "e*s*b*h/q", Class: memory.Activation, Role: Output, Born: Moment{F, 1}},
+		{Name: "gradient of output", Role: Gradient, Freed: Moment{W, 2}, B: 2},
+		{Name: "gradient of the table", Bytes: "e*v*h/t", Class: memory.Workspace, Born: atI(1), Freed: atI(2)},
+	}}
+}
+
+// head returns the layer of the loss. Logits are in float32 from their float() on, which
+// cross-entropy turns into probabilities, in place with Megatron-LM.
+func (s *Setup) head(last bool) Layer {
+	list := []Tensor{
+		{Name: "input", Role: Input, Freed: atI(5)},
+		kept("output of the final norm", "e*s*b*h/q", 1, atW(), 4).group("norm"),
+		kept("statistics of the final norm", "4*l*s*b/q", 1, atI(5), 0),
+	}
+	if s.Tables == PyTorch {
+		list = list[:1]
+		list = append(list, pytorchNorm("final norm", 1, 5)...)
+		list = append(list, kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0))
+		if s.Precision != FP32 {
+			list = append(list, scratch("logits in float32", "4*s*b*v/t", F, 3, 3), scratch("logits, gradient in float32", "4*s*b*v/t", I, 1, 2))
+		}
+		list = append(list, scratch("logits", "e*s*b*v/t", F, 2, 3))
+	} else {
+		list = append(list, gathered("the head", 2)...)
+		list = append(list, scratch("logits", "e*s*b*v/t", F, 2, 3), kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0))
+	}
+	list = append(list,
+		carried("logits, gradient", "e*s*b*v/t", 2, 4),
+		scratch("gradient of the table", "w*e*v*h/t", I, 3, 4),
+		scratch("gradient of the final norm", "e*s*b*h/y", I, 4, 5))
+	if last {
+		list = append(list, Tensor{Name: "gradient of input", Bytes: "e*s*b*h/q", Class: memory.ActGrad, Role: Back, Born: atI(5)})
+	}
+	return Layer{"head", list}
+}
+
+// pytorchNorm returns what a norm saves: LayerNorm its statistics, RMSNorm of plain
+// operations also what is normalised, before the gain. The input is somebody else's.
+func pytorchNorm(name string, born, freed int) []Tensor {
+	return []Tensor{
+		kept("statistics of "+name, "4*l*s*b/q", born, atI(freed), 0),
+		kept("output of "+name, "e*s*b*h/q", born, atW(), freed-1).group("norm"),
+	}
+}
+
+// pytorchAttention returns the tensors of attention.
+func pytorchAttention(m *Model) []Tensor {
+	list := pytorchNorm("norm 1", 1, 12)
+	if !m.LayerNorm {
+		list = append(list, kept("normalised input", "e*s*b*h/q", 1, atI(12), 0))
+	}
+	return append(list,
+		kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0), // keys and values for each head
+		kept("output of attention", "e*s*b*o/t", 3, atW(), 9),
+		kept("log-sum-exp of scores", "4*a*s*b/t", 3, atI(9), 0),
+		kept("middle", "e*s*b*h/q", 4, atI(6), 0),
+		carried("gradient of middle", "e*s*b*h/q", 6, 12),
+		carried("gradient of queries, keys and values", "3*e*s*b*n/t", 9, 11),
+		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
+		scratch("gradient of norm 1", "e*s*b*h/q", I, 10, 12),
+	)
+}
+
+// pytorchMLP returns the tensors of the MLP. A gated one saves what both matrices put out,
+// the activation of one, and their product.
+func pytorchMLP(m *Model) []Tensor {
+	list := pytorchNorm("norm 2", 5, 6)
+	if !m.LayerNorm {
+		list = append(list, kept("normalised middle", "e*s*b*h/q", 5, atI(6), 0))
+	}
+	list = append(list, mlp("", "f", "t")...)
+	if m.Gated {
+		list = append(list, kept("activation of the gate", "e*s*b*f/t", 7, atI(3), 0).group("activation"))
+	}
+	return append(list,
+		Tensor{Name: "output", Bytes: "e*s*b*h/q", Class: memory.Activation, Role: Output, Born: Moment{F, 8}},
+		Tensor{Name: "gradient of input", Bytes: "e*s*b*h/q", Class: memory.ActGrad, Role: Back, Born: atI(12)})
+}

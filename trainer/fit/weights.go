@@ -1,0 +1,211 @@
+package fit
+
+import "math"
+
+// Weight is a tensor of parameters.
+type Weight struct {
+	Name     string
+	Elements int64
+	Split    Split
+}
+
+// Split says over what a weight is divided.
+type Split uint8
+
+// The ways in which a weight is divided.
+const (
+	Whole    Split = iota // each rank of tensor parallelism has all of it
+	ByTensor              // over tensor parallelism
+	ByExpert              // over expert parallelism, and each expert over its own tensor parallelism
+)
+
+// Part is one of the parts that a model is cut between: the embedding, a layer, the head, or
+// a layer that predicts further tokens.
+type Part struct {
+	Kind  PartKind
+	Layer int // of a layer
+}
+
+// PartKind is the kind of a part.
+type PartKind uint8
+
+// The kinds of parts.
+const (
+	Embedding PartKind = iota
+	Dense
+	Experts
+	Further // predicts further tokens
+	Head
+)
+
+// Parts returns the parts of the model in order, without those that predict further tokens
+// if they are left out.
+func (m *Model) Parts(further bool) []Part {
+	parts := []Part{{Kind: Embedding}}
+	for layer := range m.Layers {
+		parts = append(parts, m.layer(layer))
+	}
+	if further {
+		for i := range m.MTP {
+			parts = append(parts, Part{Further, m.Layers + i})
+		}
+	}
+	return append(parts, Part{Kind: Head})
+}
+
+func (m *Model) layer(layer int) Part {
+	if m.sparse(layer) {
+		return Part{Experts, layer}
+	}
+	return Part{Dense, layer}
+}
+
+// Weights returns the parameters of a part, whose vocabulary has so many rows.
+func (m *Model) Weights(p Part, vocabulary int) []Weight {
+	w := &weighing{hidden: m.Hidden, layerNorm: m.LayerNorm}
+	switch p.Kind {
+	case Embedding:
+		w.matrix("embedding", vocabulary, m.Hidden, ByTensor)
+		w.matrix("positions", m.Positions, m.Hidden, Whole)
+	case Head:
+		w.norm("final norm", m.Hidden)
+		if !m.Tied {
+			w.matrix("head", vocabulary, m.Hidden, ByTensor)
+		}
+	case Further:
+		w.norm("norm of the embedding", m.Hidden)
+		w.norm("norm of the hidden state", m.Hidden)
+		w.matrix("projection", 2*m.Hidden, m.Hidden, ByTensor)
+		w.norm("norm before the head", m.Hidden)
+		w.list = append(w.list, m.Weights(m.layer(p.Layer), vocabulary)...)
+	default:
+		w.norm("norm before attention", m.Hidden)
+		m.attention(w)
+		w.norm("norm before the MLP", m.Hidden)
+		if p.Kind == Experts {
+			m.experts(w)
+		} else {
+			m.mlp(w, "mlp", m.FFN)
+		}
+	}
+	return w.list
+}
+
+// attention adds the parameters of attention.
+func (m *Model) attention(w *weighing) {
+	if m.Latent != nil {
+		m.latent(w)
+		return
+	}
+	query, kv := m.queryWidth(), m.KVHeads*m.HeadDim
+	w.linear("query", m.Hidden, query, m.QKVBias, ByTensor)
+	w.linear("key", m.Hidden, kv, m.QKVBias, ByTensor)
+	w.linear("value", m.Hidden, kv, m.QKVBias, ByTensor)
+	if m.QKNorm {
+		w.norm("norm of queries", m.HeadDim)
+		w.norm("norm of keys", m.HeadDim)
+	}
+	w.linear("attention output", query, m.Hidden, false, ByTensor)
+	w.vector("bias of attention output", m.Hidden, m.OutBias, Whole)
+}
+
+// latent adds those of multi-head latent attention.
+func (m *Model) latent(w *weighing) {
+	l, query := m.Latent, m.queryWidth()
+	if l.Query > 0 {
+		w.linear("query down", m.Hidden, l.Query, m.QKVBias, Whole)
+		w.norm("norm of queries", l.Query)
+		w.matrix("query up", l.Query, query, ByTensor)
+	} else {
+		w.matrix("query", m.Hidden, query, ByTensor)
+	}
+	w.linear("key and value down", m.Hidden, l.KV+l.Rope, m.QKVBias, Whole)
+	w.norm("norm of keys and values", l.KV)
+	w.matrix("key and value up", l.KV, m.Heads*(l.Nope+l.Value), ByTensor)
+	w.matrix("attention output", m.valueWidth(), m.Hidden, ByTensor)
+	w.vector("bias of attention output", m.Hidden, m.OutBias, Whole)
+}
+
+// mlp adds the parameters of an MLP.
+func (m *Model) mlp(w *weighing, name string, inner int) {
+	into := inner
+	if m.Gated {
+		into *= 2
+	}
+	w.linear(name+" in", m.Hidden, into, m.MLPBias, ByTensor)
+	w.matrix(name+" out", inner, m.Hidden, ByTensor)
+	w.vector("bias of "+name+" out", m.Hidden, m.MLPBias, Whole)
+}
+
+// experts adds those of a router and its experts.
+func (m *Model) experts(w *weighing) {
+	w.matrix("router", m.Experts, m.Hidden, Whole)
+	w.vector("bias of the router", m.Experts, m.RouterBias, Whole)
+	one := &weighing{hidden: m.Hidden}
+	m.mlp(one, "expert", m.ExpertFFN)
+	for _, weight := range one.list {
+		w.list = append(w.list, Weight{weight.Name, product(int64(m.Experts), weight.Elements), ByExpert})
+	}
+	if m.SharedFFN > 0 {
+		m.mlp(w, "shared expert", m.SharedFFN)
+		w.vector("gate of the shared expert", m.Hidden, m.SharedGate, Whole)
+	}
+}
+
+// Parameters returns how many parameters the model has, with those of layers that predict
+// further tokens or without. Padding of the vocabulary is not counted.
+func (m *Model) Parameters(further bool) (n int64) {
+	for _, p := range m.Parts(further) {
+		for _, w := range m.Weights(p, m.Vocabulary) {
+			n += w.Elements
+		}
+	}
+	return n
+}
+
+// elements returns the number of parameters as a number that cannot overflow.
+func (m *Model) elements() (n float64) {
+	for _, p := range m.Parts(true) {
+		for _, w := range m.Weights(p, m.Vocabulary) {
+			n += float64(w.Elements)
+		}
+	}
+	return n
+}
+
+// weighing collects weights.
+type weighing struct {
+	hidden    int
+	layerNorm bool
+	list      []Weight
+}
+
+func (w *weighing) matrix(name string, in, out int, split Split) {
+	if n := product(int64(in), int64(out)); n > 0 {
+		w.list = append(w.list, Weight{name, n, split})
+	}
+}
+
+func (w *weighing) vector(name string, width int, there bool, split Split) {
+	if there {
+		w.matrix(name, width, 1, split)
+	}
+}
+
+func (w *weighing) linear(name string, in, out int, bias bool, split Split) {
+	w.matrix(name, in, out, split)
+	w.vector("bias of "+name, out, bias, split)
+}
+
+func (w *weighing) norm(name string, width int) {
+	w.matrix(name, width, 1, Whole)
+	w.vector("bias of "+name, width, w.layerNorm, Whole)
+}
+
+// product multiplies, up to the largest number that there is.
+func product(a, b int64) int64 {
+	if a != 0 && float64(a)*float64(b) > math.MaxInt64/2 {
+		return math.MaxInt64 / 2
+	}
+	return a * b
+}
