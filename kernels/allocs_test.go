@@ -12,7 +12,8 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// everyOperation returns all operations but those in few bits, on operands of about the given sizes.
+// everyOperation returns all operations except the low-precision ones, on operands of about the
+// given sizes.
 func everyOperation(b *bench, tokens, width int) map[string]func() error {
 	const heads, vocabulary = 2, 50
 	all := tokens * width
@@ -80,7 +81,7 @@ func everyOperation(b *bench, tokens, width int) map[string]func() error {
 	}
 }
 
-// No operation allocates on the Go heap, whatever the sizes (L11).
+// No operation allocates on the Go heap, for any sizes (L11).
 func TestOperationsAllocateNothing(t *testing.T) {
 	for _, size := range [][2]int{{5, 6}, {140, 130}} {
 		b := newBench(t)
@@ -91,7 +92,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Every operation of a device is in the tests of allocations and of threads.
+// The tests of allocations and of threads cover every operation of a device.
 func TestNoOperationIsMissing(t *testing.T) {
 	b := newBench(t)
 	allocations := slices.Concat(slices.Collect(maps.Keys(everyOperation(b, 5, 6))), slices.Collect(maps.Keys(everyQuantization(b, encodings[0]))))
@@ -108,7 +109,7 @@ func TestNoOperationIsMissing(t *testing.T) {
 	}
 }
 
-// Neither does a buffer that comes and goes.
+// Allocating and releasing buffers does not allocate on the Go heap either.
 func TestBuffersAllocateNothing(t *testing.T) {
 	b := newBench(t)
 	require.Zero(t, testing.AllocsPerRun(100, func() {

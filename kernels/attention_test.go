@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// attend runs the forward and returns its buffers.
+// attend runs the forward pass and returns its buffers.
 func (b *bench) attend(qkv []float32, tokens, heads, dim int) kernels.CausalAttention {
 	forward, _ := b.AttentionWorkspace(tokens, heads, dim)
 	op := kernels.CausalAttention{
@@ -20,8 +20,8 @@ func (b *bench) attend(qkv []float32, tokens, heads, dim int) kernels.CausalAtte
 	return op
 }
 
-// What a token sees does not depend on how many follow: a prefix alone gives the
-// same bits, at every length.
+// The result of a token does not depend on the number of tokens that follow: a prefix alone
+// gives the same bits, at every length.
 func TestAttentionOfAPrefix(t *testing.T) {
 	b := newBench(t)
 	const tokens, heads, dim = 140, 2, 5
@@ -39,7 +39,7 @@ func TestAttentionOfAPrefix(t *testing.T) {
 	}
 }
 
-// Not even a NaN in a later token is felt.
+// A NaN in a later token has no effect.
 func TestAttentionIgnoresNaNToCome(t *testing.T) {
 	b := newBench(t)
 	const tokens, heads, dim = 100, 2, 5
@@ -56,7 +56,7 @@ func TestAttentionIgnoresNaNToCome(t *testing.T) {
 	}
 }
 
-// The workspace of a tile does not grow with the square of the tokens.
+// The workspace holds a tile and does not grow with the square of the tokens.
 func TestAttentionWorkspaceIsATile(t *testing.T) {
 	b := newBench(t)
 	f1, b1 := b.AttentionWorkspace(100, 4, 32)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// run times op and reports its rate.
+// run benchmarks op and reports its rate.
 func run(b *testing.B, flops float64, op func() error) {
 	b.Helper()
 	require.NoError(b, op())
@@ -20,8 +20,8 @@ func run(b *testing.B, flops float64, op func() error) {
 	b.ReportMetric(flops*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
 }
 
-// BenchmarkAttention counts the products that causality leaves: two forward,
-// five backward, over half of the pairs of tokens.
+// BenchmarkAttention counts the products within the causal mask: two in the forward pass and
+// five in the backward pass, over half of the pairs of tokens.
 func BenchmarkAttention(b *testing.B) {
 	for _, s := range [][3]int{{128, 4, 16}, {128, 4, 32}, {128, 4, 64}, {1024, 4, 32}} {
 		tokens, heads, dim := s[0], s[1], s[2]
@@ -40,7 +40,7 @@ func BenchmarkAttention(b *testing.B) {
 	}
 }
 
-// BenchmarkHead counts the products: one forward, three backward.
+// BenchmarkHead counts the products: one in the forward pass, three in the backward pass.
 func BenchmarkHead(b *testing.B) {
 	for _, s := range [][3]int{{128, 64, 256}, {128, 256, 256}, {128, 128, 4096}} {
 		tokens, width, vocabulary := s[0], s[1], s[2]
@@ -62,7 +62,7 @@ func BenchmarkHead(b *testing.B) {
 	}
 }
 
-// BenchmarkOperations has everything else, in nanoseconds an element.
+// BenchmarkOperations measures the other operations in nanoseconds per element.
 func BenchmarkOperations(b *testing.B) {
 	const tokens, width = 128, 256
 	x := newBench(b)

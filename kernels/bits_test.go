@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// TestBitsOfEverySystem holds the results of all operations to those of amd64, on every
-// architecture: plain Go's, and those of an assembly with multiply-adds, which AVX2, AVX-512
-// and NEON share. Each operation's hash is in the log.
+// TestBitsOfEverySystem compares the results of all operations with the results on amd64, on
+// every architecture: those of plain Go, and those of assembly with fused multiply-adds, which
+// are the same for AVX2, AVX-512 and NEON. The log has the hash of each operation.
 func TestBitsOfEverySystem(t *testing.T) {
 	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {
 		if !set.Available() {

@@ -2,27 +2,27 @@ package kernels
 
 import "github.com/weir-ml/weir/memory"
 
-// Buffers is the memory of a device whose bytes the processor cannot read, for that device to
-// embed: buffers, books, scopes and layouts as those of [Host], in an arena over the device's
-// range ([memory.Range]).
+// Buffers is the memory of a device whose bytes the processor cannot access. The device embeds
+// it. Buffers, books, scopes and layouts work as in [Host], in an arena over the device's range
+// ([memory.Range]).
 type Buffers struct{ space }
 
-// NewBuffers returns the buffers of an arena, which they own from then on.
+// NewBuffers returns the buffers of an arena, and takes ownership of the arena.
 func NewBuffers(arena *memory.Arena) *Buffers {
 	return &Buffers{space{arena: arena}}
 }
 
-// Extent returns where a buffer lies: the offset of its first byte from the start of the
-// range, and its size in bytes. Like Lend it may be called from any goroutine.
+// Extent returns the location of a buffer: the offset of its first byte from the start of the
+// range, and its size in bytes. Like Lend, it may be called from any goroutine.
 func (b *Buffers) Extent(buf Buffer) (off, bytes int64, err error) {
 	b.table.Lock()
 	defer b.table.Unlock()
 	return b.arena.Extent(buf.Handle)
 }
 
-// Checks returns operations that compute nothing: they refuse the calls that [Host] would
-// refuse, but for what depends on contents. The device asks them before it computes.
-// Workspaces are those of the target, which is the device.
+// Checks returns operations that compute nothing: they reject the calls that [Host] would
+// reject, except for faults in the contents. The device calls them before it computes. The
+// target, which is the device, determines the sizes of workspaces.
 func (b *Buffers) Checks(target Compute) Operations {
 	return &host{space: space{arena: b.arena}, target: target}
 }

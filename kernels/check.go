@@ -10,18 +10,18 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ErrValue is returned by an operation for a number out of its range, such as a
-// dropout probability of 1. Nothing was written.
+// ErrValue is returned by an operation if a number is out of range, such as a dropout
+// probability of 1. The operation has written nothing.
 var ErrValue = errors.New("kernels: number out of range")
 
-// call is one call of an operation while it opens its buffers. Every fault is
-// kept in err; an operation goes on only where there is none, so one that
-// refuses has written nothing. A [Null] goes no further, so it refuses the same calls
-// as a [Host], but for what depends on contents.
+// call is a call of an operation while it opens its buffers. It collects every fault in err. An
+// operation proceeds only if err is nil, so an operation that fails has written nothing. A
+// [Null] stops there, and so rejects the same calls as a [Host], except for faults in the
+// contents.
 type call struct {
 	op    string
 	arena *memory.Arena
-	null  bool // nothing is computed
+	null  bool // the call computes nothing
 	err   error
 }
 
@@ -33,14 +33,14 @@ func (c *call) fault(sentinel error, format string, args ...any) {
 	c.err = errors.Join(c.err, fmt.Errorf("%w: %s: %s", sentinel, c.op, fmt.Sprintf(format, args...)))
 }
 
-// dimension demands that n is positive.
+// dimension requires n to be positive.
 func (c *call) dimension(name string, n int) {
 	if n <= 0 {
 		c.fault(ErrShape, "%s is %d, want at least 1", name, n)
 	}
 }
 
-// number is an element of a buffer.
+// number is the type of an element of a buffer.
 type number interface{ float32 | int32 | uint8 }
 
 // exactly opens a buffer that must have exactly n elements.
@@ -52,7 +52,7 @@ func exactly[E number](c *call, name string, b Buffer, n int) []E {
 	return view[E](c, name, b)
 }
 
-// roomy opens a buffer that must have n elements or more, and returns the first n.
+// roomy opens a buffer that must have at least n elements, and returns the first n.
 func roomy[E number](c *call, name string, b Buffer, n int) []E {
 	if b.N < n {
 		c.fault(ErrShape, "%s has %d elements, the operation needs %d", name, b.N, n)
@@ -62,10 +62,10 @@ func roomy[E number](c *call, name string, b Buffer, n int) []E {
 	return x[:min(n, len(x))]
 }
 
-// floats opens a buffer that must have exactly n elements of float32.
+// floats opens a float32 buffer that must have exactly n elements.
 func (c *call) floats(name string, b Buffer, n int) []float32 { return exactly[float32](c, name, b, n) }
 
-// optional is floats for a buffer that may be none, and then is nil.
+// optional is floats for a buffer that may be the zero Buffer, for which it returns nil.
 func (c *call) optional(name string, b Buffer, n int) []float32 {
 	if b == (Buffer{}) {
 		return nil
@@ -73,7 +73,7 @@ func (c *call) optional(name string, b Buffer, n int) []float32 {
 	return c.floats(name, b, n)
 }
 
-// apart demands that the result b shares its memory with none of the others.
+// apart requires that the result b shares memory with none of the other buffers.
 func (c *call) apart(name string, b Buffer, others ...Buffer) {
 	for _, o := range others {
 		if o.Handle == b.Handle && b != (Buffer{}) {
@@ -83,8 +83,8 @@ func (c *call) apart(name string, b Buffer, others ...Buffer) {
 	}
 }
 
-// view returns the elements of b in the arena, nil with a fault kept in c where
-// there is none, and nil where nothing is computed.
+// view returns the elements of b in the arena. It returns nil if it added a fault to c, or if
+// the call computes nothing.
 func view[E number](c *call, name string, b Buffer) []E {
 	if want := typeOf[E](); b.Type != want {
 		c.fault(ErrShape, "%s is %s, want %s", name, b.Type, want)
@@ -94,7 +94,7 @@ func view[E number](c *call, name string, b Buffer) []E {
 		if _, bytes, err := c.arena.Extent(b.Handle); err != nil {
 			c.err = errors.Join(c.err, fmt.Errorf("kernels: %s: %s: %w", c.op, name, err))
 		} else if bytes != int64(b.N)*b.Type.Bytes() {
-			c.fault(ErrShape, "%s says %d elements, its memory has %d bytes", name, b.N, bytes)
+			c.fault(ErrShape, "%s is a handle to %d elements, its memory has %d bytes", name, b.N, bytes)
 		}
 		return nil
 	}
@@ -105,13 +105,13 @@ func view[E number](c *call, name string, b Buffer) []E {
 	}
 	x := elements[E](data)
 	if len(x) != b.N || len(x) == 0 {
-		c.fault(ErrShape, "%s says %d elements, its memory has %d", name, b.N, len(x))
+		c.fault(ErrShape, "%s is a handle to %d elements, its memory has %d", name, b.N, len(x))
 		return nil
 	}
 	return x
 }
 
-// typeOf returns the type of elements.
+// typeOf returns the DType of E.
 func typeOf[E number]() DType {
 	var e E
 	switch any(e).(type) {
@@ -123,14 +123,14 @@ func typeOf[E number]() DType {
 	return Float32
 }
 
-// elements returns the bytes of a buffer as elements.
+// elements converts the bytes of a buffer to elements.
 func elements[E number](data []byte) []E {
 	var e E
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/int(unsafe.Sizeof(e)))
 }
 
-// size multiplies dimensions. What does not fit an int becomes the largest int,
-// which no buffer has.
+// size multiplies dimensions. On overflow it returns the largest int, which is not the size of
+// any buffer.
 func size(a, b int) int {
 	hi, lo := bits.Mul64(uint64(max(a, 0)), uint64(max(b, 0)))
 	if hi != 0 || lo > math.MaxInt {

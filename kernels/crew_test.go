@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counted counts how often each part is computed, and by how many workers of one
-// index at a time.
+// counted counts how often each part is computed, and how many workers with the same index
+// compute at a time.
 type counted struct {
 	parts   []atomic.Int32
 	workers [maxThreads]atomic.Int32
@@ -27,7 +27,7 @@ func (c *counted) part(i, _ int, w *worker) {
 	}
 }
 
-// TestCrewComputesEachPartOnce runs many short rounds, so that helpers come late.
+// TestCrewComputesEachPartOnce runs many short rounds, so that some helpers start late.
 func TestCrewComputesEachPartOnce(t *testing.T) {
 	pool, err := NewPool(4)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestCrewComputesEachPartOnce(t *testing.T) {
 	}
 }
 
-// A panic goes on from the caller, when all parts are done; the crew works on.
+// A panic reaches the caller after all parts are done, and the crew can be used afterwards.
 func TestCrewThrowsPanicsAgain(t *testing.T) {
 	pool, err := NewPool(3)
 	require.NoError(t, err)

@@ -37,33 +37,33 @@ func (t DType) String() string {
 	return "dtype(?)"
 }
 
-// ErrShape is returned by an operation whose buffers do not fit its dimensions
-// or element types. Nothing was written.
+// ErrShape is returned by an operation if its buffers do not fit its dimensions or element
+// types. The operation has written nothing.
 var ErrShape = errors.New("kernels: buffers do not fit the operation")
 
-// Buffer is a handle to N elements in a device's arena. The zero Buffer is
-// none. Buffers are values and comparable.
+// Buffer is a handle to N elements in a device's arena. The zero Buffer refers to no memory.
+// Buffers are values and comparable.
 type Buffer struct {
 	Handle memory.Handle
 	Type   DType
 	N      int
 }
 
-// Device is the base of every device: it owns memory and counts it. It is not
-// for concurrent use, but for what [Lender] says. Release (of memory.Space) releases a
-// plain reference.
+// Device is the base of every device: it owns memory and accounts for it. It is not for
+// concurrent use, with the exceptions that [Lender] describes. Release (of memory.Space)
+// releases a plain reference.
 type Device interface {
 	memory.Space[Buffer]
 	memory.Book
 	memory.Reclaimer
 
-	// Name says what the device is, such as "host".
+	// Name returns the kind of device, such as "host".
 	Name() string
-	// Alloc returns a buffer of n elements that the caller owns. Its content is
-	// undefined. n must be positive.
+	// Alloc returns a buffer of n elements, owned by the caller. Its contents are undefined. n
+	// must be positive.
 	Alloc(class memory.Class, t DType, n int) (Buffer, error)
-	// AllocIn returns a buffer of class memory.Resident on pages of a scope. Alloc of that
-	// class is AllocIn of memory.Weights.
+	// AllocIn returns a buffer of class memory.Resident on pages of a scope. Alloc with that
+	// class is AllocIn with memory.Weights.
 	AllocIn(scope memory.Scope, t DType, n int) (Buffer, error)
 	// WriteFloat32, WriteInt32 and WriteUint8 copy src to the start of dst.
 	WriteFloat32(dst Buffer, src []float32) error
@@ -76,21 +76,21 @@ type Device interface {
 	ReadUint8(dst []uint8, src Buffer) error
 	// Sync waits until all queued work is done.
 	Sync() error
-	// Close gives all memory back to the system. Every handle is stale afterwards.
+	// Close returns all memory to the system and makes every handle stale.
 	Close() error
 }
 
-// Addressable is a device whose floats a program reads and writes as slices. A stage that takes
-// it computes on a [Host] and is recorded on a [Null].
+// Addressable is a device whose float32 elements a program reads and writes as slices. A stage
+// that accepts it can compute on a [Host] and be recorded on a [Null].
 type Addressable interface {
 	Compute
-	// Floats returns a new buffer of a class with these elements, which the caller owns.
+	// Floats returns a new buffer of a class with the given elements, owned by the caller.
 	Floats(class memory.Class, x ...float32) (Buffer, error)
-	// Float32s returns the elements of a buffer of float32, to read and to write.
+	// Float32s returns the elements of a float32 buffer, for reading and writing.
 	Float32s(b Buffer) []float32
 }
 
-// Operations are all groups of operations.
+// Operations combines all groups of operations.
 type Operations interface {
 	Elementwise
 	Matrix

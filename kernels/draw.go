@@ -6,27 +6,25 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Draw returns four draws of 32 random bits: those of elements 4·block to
-// 4·block+3 of the key. It is the one source of randomness of every device, so
-// that a mask is the same everywhere (L9): Philox4x32-10 (Salmon et al. 2011) with
-// Seed, low word first, as its key, and as its counter block, low word first,
-// followed by
+// Draw returns four draws of 32 random bits, for elements 4·block to 4·block+3 of the key. It
+// is the only source of randomness of every device, so that a mask is the same everywhere (L9):
+// Philox4x32-10 (Salmon et al. 2011). Its key is Seed, low word first. Its counter is block,
+// low word first, followed by
 //
 //	mix(mix(mix(Op) ^ Step) ^ Microbatch)
 //
-// low word first, mix being the finalizer of splitmix64. Each step of that is a
-// bijection: two microbatches of one step, operation and seed never share a
-// counter.
+// low word first, where mix is the finalizer of splitmix64. Each application of mix is a
+// bijection: two microbatches of one step, operation and seed never share a counter.
 func (k Key) Draw(block uint64) [4]uint32 {
 	a, b, c, d := k.philox().Draw(block)
 	return [4]uint32{a, b, c, d}
 }
 
-// Stream returns the upper half of the counter of a key's draws, for devices that draw
-// themselves.
+// Stream returns the upper half of the counter of a key's draws, for devices that compute the
+// draws themselves.
 func (k Key) Stream() uint64 { return mix(mix(mix(k.Op)^uint64(k.Step)) ^ uint64(k.Microbatch)) }
 
-// philox returns the key made ready for draws.
+// philox returns the generator of the key.
 func (k Key) philox() vector.Philox { return vector.Philox{Seed: k.Seed, Stream: k.Stream()} }
 
 // mix is the finalizer of splitmix64 (Steele et al. 2014; Vigna).
@@ -36,10 +34,9 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// normals turns the draws of a block into normal ones (Box and Muller 1958):
-// elements 0 and 1 are the cosine and the sine of one pair of draws, 2 and 3 of
-// the other. u is a draw plus one half, over 2^32, so no logarithm is of 0 and
-// no result is beyond 6.8.
+// normals converts the draws of a block to normal ones (Box and Muller 1958): elements 0 and 1
+// are the cosine and the sine of one pair of draws, 2 and 3 of the other. u is (draw + 1/2) /
+// 2^32, so that it is never 0 and no result exceeds 6.8.
 func normals(u [4]uint32) (z [4]float64) {
 	for i := 0; i < 4; i += 2 {
 		radius := math.Sqrt(-2 * math.Log((float64(u[i])+0.5)*0x1p-32))

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A buffer is allocated, filled, used and released; the device's book says what
-// is live.
+// The program allocates, fills, uses and releases a buffer. The device's book has the live
+// bytes.
 func Example() {
 	d, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 	if err != nil {

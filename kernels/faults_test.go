@@ -11,7 +11,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// TestDimensionsAreNamed gives operations no dimensions at all, and is told of each.
+// TestDimensionsAreNamed calls operations with all dimensions zero, and expects an error that
+// names each dimension.
 func TestDimensionsAreNamed(t *testing.T) {
 	b := newBench(t)
 	headLoss := func() error { _, _, err := b.HeadLoss(kernels.HeadLoss{}); return err }
@@ -35,7 +36,7 @@ func TestDimensionsAreNamed(t *testing.T) {
 	}
 }
 
-// TestAllocRefuses tells what no buffer can have from what has no room.
+// TestAllocRefuses distinguishes impossible buffers from those for which there is no memory.
 func TestAllocRefuses(t *testing.T) {
 	b := newBench(t)
 	const most = math.MaxInt / 4
@@ -51,7 +52,7 @@ func TestHostConfigIsValidated(t *testing.T) {
 	require.ErrorContains(t, kernels.HostConfig{Capacity: -1}.Validate(), "Capacity is -1")
 }
 
-// TestNoViewOutlivesItsCall looks at what a device holds between operations.
+// TestNoViewOutlivesItsCall checks that a device keeps nothing between operations.
 func TestNoViewOutlivesItsCall(t *testing.T) {
 	b := newBench(t)
 	x, y := b.random(1000), b.random(1000)
@@ -59,7 +60,7 @@ func TestNoViewOutlivesItsCall(t *testing.T) {
 	require.True(t, b.Idle())
 }
 
-// TestBytesTravel has a buffer of every type go through a stream.
+// TestBytesTravel sends a buffer of every type through a stream.
 func TestBytesTravel(t *testing.T) {
 	b := newBench(t)
 	for _, dtype := range []kernels.DType{kernels.Float32, kernels.Int32, kernels.Uint8} {
@@ -76,8 +77,8 @@ func TestBytesTravel(t *testing.T) {
 	}
 }
 
-// TestQuantizedOperands are as large as the operation says, and share nothing with its
-// workspace.
+// TestQuantizedOperands requires operands with the sizes that the operation specifies, and that
+// share nothing with its workspace.
 func TestQuantizedOperands(t *testing.T) {
 	b := newBench(t)
 	of := func(rows, cols int) kernels.Quantized {
@@ -107,8 +108,8 @@ func TestQuantizedOperands(t *testing.T) {
 	require.Equal(t, "format(3)", (kernels.E2M1 + 1).String())
 }
 
-// TestLabelOfTheNextTile has a label that is the first one of the second tile of the
-// vocabulary: the gradients of the logits of a token add up to 0.
+// TestLabelOfTheNextTile uses the first label of the second tile of the vocabulary: the
+// gradients of a token's logits add up to 0.
 func TestLabelOfTheNextTile(t *testing.T) {
 	const tokens, width, vocabulary = 2, 3, 1041
 	b := newBench(t)
@@ -133,7 +134,7 @@ func TestLabelOfTheNextTile(t *testing.T) {
 	}
 }
 
-// TestSumSquaresOfLongBuffers adds up in parts.
+// TestSumSquaresOfLongBuffers sums a buffer that is divided into parts.
 func TestSumSquaresOfLongBuffers(t *testing.T) {
 	b := newBench(t)
 	for _, n := range []int{1, 131_071, 131_072, 200_001} {
@@ -147,10 +148,10 @@ func TestSumSquaresOfLongBuffers(t *testing.T) {
 	}
 }
 
-// unshadowed is a device that does not say how its arena is made.
+// unshadowed is a device that does not return the configuration of its arena.
 type unshadowed struct{ kernels.Compute }
 
-// TestNullOfAnyDevice has as much memory as its target has reserved.
+// TestNullOfAnyDevice requires that a Null has the capacity that its target has reserved.
 func TestNullOfAnyDevice(t *testing.T) {
 	b := newBench(t)
 	var stats memory.Stats
@@ -162,7 +163,7 @@ func TestNullOfAnyDevice(t *testing.T) {
 	require.NotZero(t, stats.Reserved)
 }
 
-// TestNormalsComeInPairs: draws that are as far from 0 as from 1 give opposite sines.
+// TestNormalsComeInPairs: draws at equal distances from 0 and from 1 give opposite sines.
 func TestNormalsComeInPairs(t *testing.T) {
 	for _, u := range []uint32{0, 1, 7, 1 << 20, 0xfffffff} {
 		z, opposite := kernels.Normals([4]uint32{99, u, 98, ^u}), kernels.Normals([4]uint32{99, ^u, 98, u})

@@ -9,25 +9,25 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// HostConfig says how large a [Host] is, and what it computes with. The zero value
-// is useful: one thread, and the best instructions of the processor.
+// HostConfig is the configuration of a [Host]: its size, threads and instructions. The zero
+// value is useful: one thread, and the best instructions of the processor.
 type HostConfig struct {
-	// Capacity is the address space for buffers in bytes; untouched pages cost
-	// nothing. 0 is the default of [memory.ArenaConfig].
+	// Capacity is the address space for buffers in bytes; untouched pages cost nothing. 0
+	// selects the default of [memory.ArenaConfig].
 	Capacity int64
-	// Pages supplies the pages of planned steps. nil is memory.System{}.
+	// Pages supplies the pages of planned steps. nil means memory.System{}.
 	Pages memory.Pager
-	// Threads is the number of threads that compute an operation: the caller's and
-	// those of a pool that the device owns. 0 is 1, which starts no goroutine. [Cores] is
-	// the number that a single device gets most from.
+	// Threads is the number of threads that compute an operation: the caller's thread and those
+	// of a pool that the device owns. 0 means 1, which starts no goroutine. [Cores] returns the
+	// best number for a single device.
 	Threads int
-	// Pool is a pool that the device shares with others, in the place of one of its
-	// own; Threads is then 0. The caller closes the pool after the device.
+	// Pool is a pool that the device shares with others, instead of a pool of its own; Threads
+	// is then 0. The caller closes the pool after the device.
 	Pool *Pool
-	// Alone says that no other goroutine ever reads a buffer of the device: Lend, and so a
-	// Transfer from it, is refused, and Alloc and Release need no lock.
+	// Alone declares that no other goroutine ever reads a buffer of the device: Lend, and so a
+	// Transfer from it, fails, and Alloc and Release need no lock.
 	Alone bool
-	// Instructions is the instruction set. One that is not available is ErrValue.
+	// Instructions is the instruction set. NewHost returns ErrValue if it is not available.
 	Instructions Instructions
 }
 
@@ -44,40 +44,39 @@ func (c HostConfig) Validate() error {
 	if c.Threads != 0 {
 		add(validateThreads(c.Threads))
 		if c.Pool != nil {
-			add(fmt.Errorf("%w: Threads is %d where a Pool is given, which has its own number", ErrValue, c.Threads))
+			add(fmt.Errorf("%w: Threads is %d, want 0 because Pool is set and has its own number of threads", ErrValue, c.Threads))
 		}
 	}
 	return faults
 }
 
-// arena returns the configuration of the arena. A cache line is enough of an
-// alignment: no result depends on where a buffer lies.
+// arena returns the configuration of the arena. An alignment of a cache line is sufficient: no
+// result depends on the address of a buffer.
 func (c HostConfig) arena() memory.ArenaConfig {
 	return memory.ArenaConfig{Capacity: c.Capacity, Align: 64, RedZone: 64, Pages: c.Pages}
 }
 
-// Host is the processor as a device: buffers in a [memory.Arena], every operation
-// of [Compute] over views of them. An operation is done when it returns. In steady
-// state it starts no goroutine and allocates nothing on the Go heap (L11). Beside
-// the arena a device has 0.8 MiB of scratch memory for matrix products, and a pool
-// as much for each of its other threads, whatever the shapes.
+// Host is the processor as a device: buffers in a [memory.Arena], and every operation of
+// [Compute] over views of them. An operation is done when it returns. In steady state it starts
+// no goroutine and allocates nothing on the Go heap (L11). In addition to the arena, a device
+// has 0.8 MiB of scratch memory for matrix products, and a pool has as much for each of its
+// other threads, regardless of the shapes.
 //
-// Results are a function of the arguments and the instruction set alone, to the
-// bit: sums run in an order that depends on shapes, never on the number of threads
-// or on addresses. AVX2, AVX512 and NEON have the same bits, on amd64 and on arm64. They are
-// not those of Portable, because an FMA rounds once where two instructions round twice.
+// Results are a function of the arguments and the instruction set alone, to the bit: sums run
+// in an order that depends on shapes, never on the number of threads or on addresses. AVX2,
+// AVX512 and NEON give the same bits, on amd64 and on arm64. Portable gives different bits,
+// because an FMA rounds once where two instructions round twice.
 type Host struct {
 	host
 	config memory.ArenaConfig
-	pool   *Pool // the device's own; nil where there is none
+	pool   *Pool // owned by the device, or nil
 }
 
-// host has the operations of a [Host], and of a [Null], which opens the buffers of each
-// and goes no further.
+// host has the operations of a [Host], and of a [Null], which only opens the buffers of each.
 type host struct {
 	space
-	target      Compute    // of a Null, which says what workspaces take; else nil
-	vector      vector.Set // what the calling thread computes with
+	target      Compute    // for a Null: the device that determines the sizes of workspaces; otherwise nil
+	vector      vector.Set // instruction set of the calling thread
 	crew        *crew
 	product     multiplication
 	operations  operations
@@ -92,11 +91,11 @@ var (
 	_ memory.Scoped  = (*Host)(nil)
 )
 
-// call begins an operation.
+// call starts a call of an operation.
 func (h *host) call(op string) call { return call{op: op, arena: h.arena, null: h.target != nil} }
 
-// NewHost reserves the arena, and starts the device's own threads where there are
-// any. The caller owns the device and closes it.
+// NewHost reserves the arena, and starts the device's own threads, if any. The caller owns the
+// device and closes it.
 func NewHost(cfg HostConfig) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -119,8 +118,8 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
-// Close stops the threads of the device and gives all memory back to the system.
-// Every handle is stale afterwards.
+// Close stops the threads of the device and returns all memory to the system. It makes every
+// handle stale.
 func (h *Host) Close() error {
 	if h.pool != nil {
 		h.pool.Close()
@@ -128,7 +127,7 @@ func (h *Host) Close() error {
 	return h.space.Close()
 }
 
-// Instructions returns the instruction set that the device computes with.
+// Instructions returns the instruction set of the device.
 func (h *Host) Instructions() Instructions { return h.crew.set }
 
 // run computes the parts of an operation on the threads of the device.
@@ -140,10 +139,10 @@ func (h *Host) Name() string { return "host" }
 // Sync does nothing: every operation is done when it returns.
 func (h *Host) Sync() error { return nil }
 
-// ShadowConfig returns the configuration of the arena, for [Null].
+// ShadowConfig returns the configuration of the arena, for a [Null].
 func (h *Host) ShadowConfig() memory.ArenaConfig { return h.config }
 
-// Lend returns a view of the bytes of a buffer, for any goroutine ([Lender]).
+// Lend returns a view of the bytes of a buffer. It may be called from any goroutine ([Lender]).
 func (h *host) Lend(b Buffer) ([]byte, error) {
 	if h.alone {
 		return nil, fmt.Errorf("%w: Lend: the device was made with HostConfig.Alone", ErrNoLender)
@@ -155,12 +154,12 @@ func (h *host) Lend(b Buffer) ([]byte, error) {
 		return nil, fmt.Errorf("kernels: Lend: %w", err)
 	}
 	if int64(len(data)) != int64(b.N)*b.Type.Bytes() {
-		return nil, fmt.Errorf("%w: Lend: the buffer says %d elements of %s, its memory has %d bytes", ErrShape, b.N, b.Type, len(data))
+		return nil, fmt.Errorf("%w: Lend: the buffer is a handle to %d elements of %s, its memory has %d bytes", ErrShape, b.N, b.Type, len(data))
 	}
 	return data, nil
 }
 
-// Floats returns a new buffer of a class with these elements, which the caller owns.
+// Floats returns a new buffer of a class with the given elements, owned by the caller.
 func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
 	b, err := h.Alloc(class, Float32, len(x))
 	if err != nil {
@@ -169,10 +168,10 @@ func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
 	return b, h.WriteFloat32(b, x)
 }
 
-// Float32s returns the elements of a buffer of float32, to read and to write: a view,
-// for as long as somebody holds the buffer. It is nil for no buffer, and panics with the
-// error of any other call for one that is not of the device, or not any more: a sum over
-// no numbers would pass in silence.
+// Float32s returns the elements of a float32 buffer, for reading and writing. The view is valid
+// while the buffer has a reference. Float32s returns nil for the zero Buffer. It panics with
+// the usual error if the buffer is stale or belongs to another device, because a sum over no
+// elements would hide the fault.
 func (h *Host) Float32s(b Buffer) []float32 {
 	c := h.call("Float32s")
 	x := c.optional("b", b, b.N)

@@ -6,16 +6,16 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// attentionTile is the number of queries and of keys of a tile. Tiles begin at
-// multiples of it, so that a row of the result depends on its position and on
-// what comes before, never on how many tokens follow.
+// attentionTile is the number of queries and of keys in a tile. Tiles begin at multiples of it,
+// so that a row of the result depends on its position and on earlier tokens, never on the
+// number of tokens that follow.
 const attentionTile = 64
 
-// diagonalStep is the number of keys that share a first query on the tile where
-// queries and keys are the same positions: scores of later keys are not computed.
+// diagonalStep is the number of keys that share a first query in a tile on the diagonal, whose
+// queries and keys have the same positions. Scores of keys after the query are not computed.
 const diagonalStep = 16
 
-// MostHeadDim returns what the target of a Null says. The host has no limit.
+// MostHeadDim returns the limit of the target of a Null. The host has no limit.
 func (h *host) MostHeadDim() int {
 	if limit, ok := h.target.(HeadLimit); ok {
 		return limit.MostHeadDim()
@@ -23,7 +23,7 @@ func (h *host) MostHeadDim() int {
 	return math.MaxInt
 }
 
-// AttentionWorkspace returns what attentionScratch does for each thread.
+// AttentionWorkspace returns attentionScratch for every thread.
 func (h *host) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
 	if h.target != nil {
 		return h.target.AttentionWorkspace(tokens, heads, headDim)
@@ -33,8 +33,8 @@ func (h *host) AttentionWorkspace(tokens, heads, headDim int) (forward, backward
 	return size(threads, forward), size(threads, backward)
 }
 
-// attentionScratch returns the elements that one head needs at a time: operands and
-// scores of one tile.
+// attentionScratch returns the elements that one head needs at a time: the operands and scores
+// of one tile.
 func attentionScratch(tokens, headDim int) (forward, backward int) {
 	t := tileOf(tokens)
 	tile := size(t, headDim)
@@ -43,14 +43,14 @@ func attentionScratch(tokens, headDim int) (forward, backward int) {
 	return forward, backward
 }
 
-// tileOf returns the number of queries and of keys of a tile in the workspace: fewer
-// tokens than a tile has need no more room than they fill, in whole vectors.
+// tileOf returns the number of queries and of keys of a tile in the workspace. With fewer
+// tokens than a tile has, it is the number of tokens, rounded up to whole vectors.
 func tileOf(tokens int) int {
 	tokens = min(attentionTile, tokens)
 	return (tokens + diagonalStep - 1) / diagonalStep * diagonalStep
 }
 
-// addSizes adds sizes; the largest int stays the largest int.
+// addSizes adds sizes. The sum with the largest int is the largest int.
 func addSizes(a, b int) int {
 	if a > math.MaxInt-b {
 		return math.MaxInt
@@ -58,17 +58,17 @@ func addSizes(a, b int) int {
 	return a + b
 }
 
-// carve cuts the first n elements off a workspace.
+// carve returns the first n elements of a workspace and removes them from it.
 func carve(workspace *[]float32, n int) []float32 {
 	part := (*workspace)[:n:n]
 	*workspace = (*workspace)[n:]
 	return part
 }
 
-// CausalAttention goes over tiles of queries, and for each over the tiles of keys
-// up to it with a running maximum and sum (online softmax, Milakov and
-// Gimelshein 2018). Scores lie transposed, keys × queries: the work on scores is
-// then on columns that do not wait for each other.
+// CausalAttention iterates over tiles of queries, and for each over the tiles of keys up to it
+// with a running maximum and sum (online softmax, Milakov and Gimelshein 2018). Scores are
+// stored transposed, keys × queries, so that the computations on scores run along independent
+// columns.
 func (h *host) CausalAttention(op CausalAttention) error {
 	c := h.call("CausalAttention")
 	need, _ := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
@@ -90,7 +90,7 @@ func (h *host) CausalAttention(op CausalAttention) error {
 	return nil
 }
 
-// attentionTask is CausalAttention, a head for each part.
+// attentionTask is CausalAttention. Each part is a head.
 type attentionTask struct {
 	qkv, out, lse, workspace []float32
 	op                       CausalAttention
@@ -104,20 +104,20 @@ func (t *attentionTask) part(head, _ int, w *worker) {
 	}
 }
 
-// attentionHead is one head of the forward. Slices that end in the whole tensor
-// begin at the head's first element; rows of q, key and value are stride apart, of
-// out width.
+// attentionHead is one head of the forward pass. Slices that extend to the end of a tensor
+// begin at the head's first element. Rows of q, key and value are stride elements apart, rows
+// of out width elements.
 type attentionHead struct {
 	vector             vector.Set
 	dim, width, stride int
-	room               int // tileOf the tokens
+	room               int // tileOf(tokens)
 	scale              float32
 	q, key, value      []float32
 	out, lse           []float32
 	qT                 []float32 // a tile of queries, transposed and scaled: HeadDim × room
-	v                  []float32 // a tile of values, its rows together: room × HeadDim
+	v                  []float32 // a tile of values, with its rows contiguous: room × HeadDim
 	s                  []float32 // scores, then their exponentials: keys × queries
-	max, sum           []float32 // per query of the tile: so far, and of exponentials relative to max
+	max, sum           []float32 // per query of the tile: the running maximum, and the sum of exponentials relative to it
 }
 
 func newAttentionHead(set vector.Set, v *attentionTask, head int, workspace []float32) attentionHead {
@@ -153,8 +153,8 @@ func (f *attentionHead) queries(q0, n int) {
 	}
 }
 
-// tile takes the keys and values at k0 into account. Where they are those of the
-// queries, query i sees the first i+1 of them.
+// tile adds the contribution of the keys and values at k0. On the diagonal, query i attends to
+// the first i+1 of them.
 func (f *attentionHead) tile(q0, queries, k0, keys int) {
 	diagonal, form := k0 == q0, vector.Full
 	if diagonal {
@@ -167,20 +167,20 @@ func (f *attentionHead) tile(q0, queries, k0, keys int) {
 	f.vector.MulAdd(f.out[q0*f.width:], f.width, p, packed(f.v, f.dim), queries, f.dim, keys, form, k0 > 0)
 }
 
-// pack copies rows of dim elements, stride apart, together: as they lie they would
-// share a few sets of the first-level cache.
+// pack copies rows of dim elements, stride apart, so that they are contiguous: in place they
+// would share a few sets of the first-level cache.
 func pack(dst, src []float32, stride, rows, dim int) {
 	for i := range rows {
 		copy(dst[i*dim:][:dim], src[i*stride:])
 	}
 }
 
-// packed is what pack has written.
+// packed returns the matrix that pack has written.
 func packed(x []float32, dim int) vector.Matrix { return vector.Matrix{Data: x, Row: dim, Col: 1} }
 
-// scores writes the products of the rows of k and the columns of q to s (keys ×
-// queries), both with t columns. On the diagonal those of a query and a later key are
-// undefined.
+// scores writes the products of the rows of k and the columns of q to s (keys × queries),
+// where q and s have t columns. On the diagonal, the scores of a query and the keys after it
+// are undefined.
 func scores(set vector.Set, s []float32, t int, k vector.Matrix, q []float32, dim, keys, queries int, diagonal bool) {
 	if !diagonal {
 		set.MulAdd(s, t, k, vector.Matrix{Data: q, Row: t, Col: 1}, keys, queries, dim, vector.Full, false)
@@ -193,7 +193,7 @@ func scores(set vector.Set, s []float32, t int, k vector.Matrix, q []float32, di
 	}
 }
 
-// seenFrom returns the first query of a tile that sees key j.
+// seenFrom returns the first query of a tile that attends to key j.
 func seenFrom(j int, diagonal bool) int {
 	if diagonal {
 		return j
@@ -201,8 +201,8 @@ func seenFrom(j int, diagonal bool) int {
 	return 0
 }
 
-// softmax turns scores into exponentials relative to the maximum so far, and
-// scales what was summed relative to the maximum before.
+// softmax replaces scores by exponentials relative to the running maximum, and rescales the
+// earlier sums from the previous maximum.
 func (f *attentionHead) softmax(q0, queries, k0, keys int) {
 	t := f.room
 	var next, scale [attentionTile]float32

@@ -6,14 +6,14 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// CausalAttentionBackward goes over tiles of queries, and for each over the tiles of
-// keys up to it. With the weights p = exp(score - LSE), recomputed tile by tile, and
-// delta = Σ dout·out of a query (Dao et al. 2022):
+// CausalAttentionBackward iterates over tiles of queries, and for each over the tiles of keys
+// up to it. With the weights p = exp(score - LSE), recomputed tile by tile, and delta = Σ
+// dout·out of a query (Dao et al. 2022):
 //
 //	dv = Σ p·dout    ds = scale·p·(dout·v - delta)    dq = Σ ds·k    dk = Σ ds·q
 //
-// All gradients are added up where they belong. What a tile of keys gets comes
-// first from the queries of the same positions.
+// All gradients are accumulated in place. The gradient of a tile of keys starts with the
+// contribution of the queries at the same positions.
 func (h *host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	c := h.call("CausalAttentionBackward")
 	_, need := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
@@ -35,7 +35,7 @@ func (h *host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	return nil
 }
 
-// attentionGradTask is CausalAttentionBackward, a head for each part.
+// attentionGradTask is CausalAttentionBackward. Each part is a head.
 type attentionGradTask struct {
 	dout, qkv, out, lse, dqkv, workspace []float32
 	op                                   CausalAttentionBackward
@@ -50,20 +50,20 @@ func (t *attentionGradTask) part(head, _ int, w *worker) {
 	}
 }
 
-// attentionGrad is one head of the backward. Slices that end in the whole tensor
-// begin at the head's first element; rows of q, key and value and of their gradients
-// are stride apart, of dout width.
+// attentionGrad is one head of the backward pass. Slices that extend to the end of a tensor
+// begin at the head's first element. Rows of q, key and value and of their gradients are stride
+// elements apart, rows of dout width elements.
 type attentionGrad struct {
 	vector             vector.Set
 	dim, width, stride int
-	room               int // tileOf the tokens
+	room               int // tileOf(tokens)
 	scale              float32
 	q, key, value      []float32
 	dq, dkey, dvalue   []float32
 	dout, lse          []float32
-	qT, doutT          []float32 // tiles, transposed: HeadDim × room; q with the scale in it
-	qRows, doutRows    []float32 // the same tiles as they are, rows together
-	kRows              []float32 // a tile of keys, likewise
+	qT, doutT          []float32 // tiles, transposed: HeadDim × room; q is scaled
+	qRows, doutRows    []float32 // the same tiles, not transposed, with their rows contiguous
+	kRows              []float32 // a tile of keys, with its rows contiguous
 	p, ds              []float32 // keys × queries
 	delta              []float32 // per token
 }
@@ -92,7 +92,7 @@ func (b *attentionGrad) rows(out []float32) {
 	}
 }
 
-// queries takes the n queries at q0 through all keys that they see.
+// queries computes the contributions of the n queries at q0, over all keys that they attend to.
 func (b *attentionGrad) queries(q0, n int) {
 	b.vector.Transpose(b.qT, b.room, b.q[q0*b.stride:], b.stride, n, b.dim)
 	b.vector.Scale(b.qT, b.qT, b.scale)
@@ -105,8 +105,8 @@ func (b *attentionGrad) queries(q0, n int) {
 	b.tile(q0, n, q0, n)
 }
 
-// tile adds what the queries at q0 contribute to the keys and values at k0, and
-// the keys to the gradient of the queries.
+// tile adds the contribution of the queries at q0 to the gradients of the keys and values at
+// k0, and the contribution of the keys to the gradient of the queries.
 func (b *attentionGrad) tile(q0, queries, k0, keys int) {
 	t := b.room
 	diagonal, lower, upper := k0 == q0, vector.Full, vector.Full

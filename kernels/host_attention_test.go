@@ -10,12 +10,12 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// guard is what stands behind a workspace: a NaN that no operation makes. Whoever reads
-// it has it in his result, whoever writes there is found out.
+// guard is the value behind a workspace: a NaN that no operation produces. An operation that
+// reads it has it in its result, and one that writes there overwrites it.
 const guard = 0x7fc0_dead
 
-// guarded returns a workspace of so many elements and guards behind it. Its own elements
-// are NaN as well: nothing may be taken for written.
+// guarded returns a workspace of the given length with guards behind it. Its own elements are
+// NaN too, so that no operation can rely on their contents.
 func (b *bench) guarded(elements int) kernels.Buffer {
 	const behind = 256
 	x := make([]float32, elements+behind)
@@ -25,7 +25,7 @@ func (b *bench) guarded(elements int) kernels.Buffer {
 	return b.put(x)
 }
 
-// requireGuards demands that what stands behind the elements of a workspace still does.
+// requireGuards requires that the guards behind the elements of a workspace are intact.
 func (b *bench) requireGuards(workspace kernels.Buffer, elements int, what string) {
 	b.Helper()
 	for i, x := range b.read(workspace)[elements:] {
@@ -36,7 +36,7 @@ func (b *bench) requireGuards(workspace kernels.Buffer, elements int, what strin
 // sequence is attention and its gradients over the first tokens of an input.
 type sequence struct{ out, lse, dqkv []float32 }
 
-// attendGuarded runs both passes with the workspaces that they ask for.
+// attendGuarded runs both passes with workspaces of exactly the required sizes.
 func (b *bench) attendGuarded(qkv, dout []float32, tokens, heads, dim int) sequence {
 	b.Helper()
 	b.Reclaim(0)
@@ -57,9 +57,9 @@ func (b *bench) attendGuarded(qkv, dout []float32, tokens, heads, dim int) seque
 	return sequence{b.read(op.Out), b.read(op.LSE), b.read(grad.DQKV)}
 }
 
-// A few tokens have the bits of the first ones of a longer sequence, in the smaller
-// workspace that they ask for: outputs whatever follows, and gradients where no gradient
-// comes back from what follows.
+// The results of a few tokens have the bits of the first ones of a longer sequence, although
+// their workspace is smaller: outputs whatever follows, and gradients if the later tokens
+// contribute none.
 func TestAttentionOfFewTokens(t *testing.T) {
 	const tokens, heads = 140, 3
 	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {
@@ -88,8 +88,8 @@ func TestAttentionOfFewTokens(t *testing.T) {
 	}
 }
 
-// A workspace is for the tokens that there are, in whole steps of 16, and its tile stops
-// at 64: from there on the backward needs one element a token more.
+// The workspace grows with the number of tokens in steps of 16, and its tile up to 64 tokens.
+// Beyond that the backward pass needs one more element per token.
 func TestAttentionWorkspaceFollowsTokens(t *testing.T) {
 	b := newBenchWith(t, kernels.HostConfig{Threads: 1})
 	const heads, dim = 4, 32

@@ -2,14 +2,14 @@ package kernels
 
 import "math"
 
-// operand is a buffer of an operation, with its name there.
+// operand is a buffer of an operation and its name.
 type operand struct {
 	name string
 	b    Buffer
 }
 
-// each runs an operation that treats every element alone, on at most three operands of as
-// many elements as the first, which is its result.
+// each runs an elementwise operation on at most three operands with the same number of
+// elements. The first is the result.
 func (h *host) each(op string, run func(t *elementsTask, w *worker, i, j int), operands ...operand) error {
 	c := h.call(op)
 	var views [3][]float32
@@ -31,8 +31,8 @@ func zeroElements(t *elementsTask, _ *worker, i, j int) { clear(t.dst[i:j]) }
 // zero clears x.
 func (h *host) zero(x []float32) { h.elements(elementsTask{dst: x, run: zeroElements}) }
 
-// Poison sets every element of x to NaN: a runner does so, under -tags invariants, with a
-// gradient that its stage must overwrite.
+// Poison sets every element of x to NaN. A runner with -tags invariants poisons a gradient that
+// its stage must overwrite.
 func (h *host) Poison(x Buffer) error {
 	return h.each("Poison", func(t *elementsTask, _ *worker, i, j int) {
 		for k := range t.dst[i:j] {
@@ -59,12 +59,12 @@ func (h *host) Sum(dst, a, b Buffer) error {
 		operand{"dst", dst}, operand{"a", a}, operand{"b", b})
 }
 
-// GELU computes it to within 2^-21·|x|.
+// GELU computes the activation to within 2^-21·|x|.
 func (h *host) GELU(y, x Buffer) error {
 	return h.each("GELU", func(t *elementsTask, w *worker, i, j int) { w.vector.GELU(t.dst[i:j], t.x[i:j]) }, operand{"y", y}, operand{"x", x})
 }
 
-// GELUBackward multiplies by the derivative, to within 2^-20 of dy.
+// GELUBackward multiplies dy by the derivative, to within 2^-20 of dy.
 func (h *host) GELUBackward(dx, dy, x Buffer) error {
 	return h.each("GELUBackward", func(t *elementsTask, w *worker, i, j int) { w.vector.GELUGrad(t.dst[i:j], t.x[i:j], t.y[i:j]) },
 		operand{"dx", dx}, operand{"dy", dy}, operand{"x", x})

@@ -1,9 +1,9 @@
 package kernels
 
-// inRange demands that every id is the number of a row of the vocabulary.
+// inRange requires that every id is a row of the vocabulary.
 func (c *call) inRange(name string, ids []int32, vocabulary int) {
 	if c.null {
-		return // whatever the contents
+		return // the contents do not matter
 	}
 	for t, id := range ids {
 		if id < 0 || int(id) >= vocabulary {
@@ -13,7 +13,7 @@ func (c *call) inRange(name string, ids []int32, vocabulary int) {
 	}
 }
 
-// Embed looks rows up and adds the rows of their positions.
+// Embed looks up rows and adds the rows of their positions.
 func (h *host) Embed(op Embed) error {
 	c := h.call("Embed")
 	c.dimension("Tokens", op.Tokens)
@@ -35,7 +35,7 @@ func (h *host) Embed(op Embed) error {
 	return nil
 }
 
-// embedTask is Embed in parts of tokens.
+// embedTask is Embed, divided by tokens.
 type embedTask struct {
 	ids                 []int32
 	table, positions, x []float32
@@ -50,7 +50,7 @@ func (t *embedTask) part(i, parts int, w *worker) {
 	}
 }
 
-// EmbedBackward adds in ascending order of tokens.
+// EmbedBackward adds tokens in ascending order.
 func (h *host) EmbedBackward(op EmbedBackward) error {
 	c := h.call("EmbedBackward")
 	c.dimension("Tokens", op.Tokens)
@@ -65,7 +65,7 @@ func (h *host) EmbedBackward(op EmbedBackward) error {
 	var dpositions []float32
 	if op.DPositions != (Buffer{}) {
 		x := roomy[float32](&c, "DPositions", op.DPositions, size(op.Tokens, op.Width))
-		dpositions = x[:cap(x)] // what lies past the last token is zeroed too
+		dpositions = x[:cap(x)] // the rows past the last token are zeroed too
 	}
 	c.apart("DTable", op.DTable, op.IDs, op.DX, op.DPositions)
 	c.apart("DPositions", op.DPositions, op.IDs, op.DX)
@@ -88,7 +88,7 @@ func (h *host) EmbedBackward(op EmbedBackward) error {
 	return nil
 }
 
-// embedGradTask adds to the gradient of the table, in parts of columns: tokens may
+// embedGradTask accumulates the gradient of the table, divided by columns because tokens may
 // share a row.
 type embedGradTask struct {
 	ids        []int32

@@ -6,10 +6,10 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Logits exist by tiles of tokens and of the vocabulary. The tiles of the vocabulary
-// are the same whatever the tokens, so that a token's loss does not depend on others.
-// Their rows are not 4 KiB apart, which would put a column into one set of the
-// first-level cache.
+// Logits are computed in tiles of tokens and of the vocabulary. The tiles of the vocabulary do
+// not depend on the tokens, so that the loss of a token does not depend on other tokens. The
+// stride of the rows is not 4 KiB, which would map a column to a single set of the first-level
+// cache.
 const (
 	headTokens     = 256
 	headVocabulary = 1040
@@ -23,13 +23,13 @@ func (h *host) HeadWorkspace(tokens, width, vocabulary int) int {
 	return size(min(tokens, headTokens), min(vocabulary, headVocabulary))
 }
 
-// headViews are the opened buffers of HeadLoss, and of its backward.
+// headViews holds the opened buffers of HeadLoss, and of its backward pass.
 type headViews struct {
 	x, table, weights, lse []float32
 	labels                 []int32
 	workspace              []float32 // a tile of logits
-	kept                   []float32 // room for the tiles to come
-	dx, dtable             []float32 // of the backward; nil where not computed
+	kept                   []float32 // space for the tiles that follow
+	dx, dtable             []float32 // of the backward pass; nil if not computed
 }
 
 func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
@@ -51,8 +51,8 @@ func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
 	return v
 }
 
-// tile returns where the next n logits are, and whether they stay there: a tile is kept
-// where there is room for all of it.
+// tile returns the memory for the next n logits, and whether they are kept: a tile is kept if
+// all of it fits.
 func (v *headViews) tile(n int) (logits []float32, kept bool) {
 	if n > len(v.kept) {
 		return v.workspace[:n], false
@@ -61,10 +61,10 @@ func (v *headViews) tile(n int) (logits []float32, kept bool) {
 	return logits, true
 }
 
-// HeadLoss computes the loss of each token in float64 from logits in float32, with a
-// running maximum and sum over the tiles of the vocabulary (online softmax, Milakov
-// and Gimelshein 2018). A token of weight 0 adds exactly nothing. A label out of
-// range is ErrShape, whatever its weight.
+// HeadLoss computes the loss of each token in float64 from logits in float32, with a running
+// maximum and sum over the tiles of the vocabulary (online softmax, Milakov and Gimelshein
+// 2018). A token of weight 0 adds exactly 0. A label out of range is ErrShape, whatever its
+// weight.
 func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	c := h.call("HeadLoss")
 	v := openHeadLoss(&c, op, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
@@ -94,15 +94,15 @@ func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	return sum, weight, nil
 }
 
-// logits computes those of the given tokens from t0 on and of the given rows of the
-// table from v0 on: tokens×cols.
+// logits computes the logits of tokens tokens from t0 on and of cols rows of the table from v0
+// on: tokens×cols.
 func (h *host) logits(v *headViews, logits []float32, t0, tokens, v0, cols, width int) {
 	x := matrix{data: v.x[t0*width:], ld: width}
 	table := matrix{data: v.table[v0*width:], ld: width, trans: true}
 	h.product.multiply(tokens, cols, width, x, table, logits, cols, false)
 }
 
-// softmaxTask takes a tile of logits into account, in parts of tokens.
+// softmaxTask adds a tile of logits to the running sums, divided by tokens.
 type softmaxTask struct {
 	rows     []softmaxRow
 	logits   []float32
@@ -117,18 +117,18 @@ func (t *softmaxTask) part(i, parts int, w *worker) {
 	}
 }
 
-// softmaxRow is what is known of a token's logits so far.
+// softmaxRow is the running state of a token's softmax.
 type softmaxRow struct {
 	top   float64 // the largest
 	sum   float64 // of exponentials relative to top
 	label float64 // the logit of the label
 }
 
-// lowestTop is what a running maximum of logits or scores begins with: finite, so
-// that -Inf lies as far below as it should, and a tile of nothing else adds 0.
+// lowestTop is the initial value of a running maximum of logits or scores. It is finite, so
+// that the exponential of -Inf relative to it is 0, and a tile that contains only -Inf adds 0.
 const lowestTop = -math.MaxFloat32
 
-// add takes the logits from number v0 on into account. Number 0 begins a new row.
+// add adds the logits from number v0 on to the running state. Number 0 starts a new row.
 func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
 	top := max(set.Largest(logits), lowestTop)
 	if v0 == 0 {
@@ -143,11 +143,11 @@ func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
 	}
 }
 
-// HeadLossBackward takes the kept logits of a tile or computes them again, turns them into
-// their gradient in place, Seed·weight·(softmax - onehot), and multiplies by Table for
-// DX and by X for DTable. A token of weight 0 has the gradient 0, and since 0 times
-// what is not finite is NaN, its row of DX is cleared, and its row of X stays out of the
-// product where it is not finite.
+// HeadLossBackward takes the kept logits of a tile or computes them again, replaces them by
+// their gradient, Seed·weight·(softmax - onehot), and multiplies by Table for DX and by X for
+// DTable. A token of weight 0 has a gradient of 0. Because 0 times a non-finite number is NaN,
+// its row of DX is cleared instead, and its row of X is left out of the product if it is not
+// finite.
 func (h *host) HeadLossBackward(op HeadLossBackward) error {
 	c := h.call("HeadLossBackward")
 	v := openHeadLoss(&c, HeadLoss{
@@ -164,7 +164,7 @@ func (h *host) HeadLossBackward(op HeadLossBackward) error {
 	}
 	for t0 := 0; t0 < op.Tokens; t0 += headTokens {
 		tokens := min(headTokens, op.Tokens-t0)
-		var out [headTokens]bool // of the product for DTable
+		var out [headTokens]bool // rows left out of the product for DTable
 		for i, w := range v.weights[t0:][:tokens] {
 			if w == 0 {
 				total := h.vector.Total(v.x[(t0+i)*op.Width:][:op.Width])
@@ -203,8 +203,8 @@ func (h *host) HeadLossBackward(op HeadLossBackward) error {
 	return nil
 }
 
-// headTable computes rows of DTable, as many as the gradients of logits have columns, from
-// the rows of x but those that are left out.
+// headTable computes rows of DTable, one for each column of the gradients of logits, from the
+// rows of x that are not left out.
 func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int, accumulate bool) {
 	for from, to := 0, 0; from < len(out); from = to + 1 {
 		for to = from; to < len(out) && !out[to]; to++ {
@@ -221,7 +221,7 @@ func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int,
 	}
 }
 
-// softmaxGradTask turns a tile of logits into gradients, in parts of tokens.
+// softmaxGradTask replaces a tile of logits by gradients, divided by tokens.
 type softmaxGradTask struct {
 	logits, lse, weights []float32
 	labels               []int32
@@ -236,8 +236,8 @@ func (t *softmaxGradTask) part(i, parts int, w *worker) {
 	}
 }
 
-// softmaxGrad turns logits into scale·(softmax - onehot), the label being number
-// label if there is one.
+// softmaxGrad replaces logits by scale·(softmax - onehot). label is the index of the label, if
+// it is one of these logits.
 func softmaxGrad(set vector.Set, logits []float32, lse, scale float32, label int) {
 	if scale == 0 {
 		clear(logits)

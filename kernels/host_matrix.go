@@ -1,9 +1,9 @@
 package kernels
 
 // MatMul computes the product on the threads of the device. With AVX2, AVX512 and NEON a
-// product and its addition are one rounding, in Portable two. The error is at most
-// γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, γ(n) being n·u/(1-n·u) and u 2^-24, where
-// nothing overflows.
+// multiplication and its addition round once, with Portable twice. If nothing overflows, the
+// error is at most γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, where γ(n) is n·u/(1-n·u)
+// and u is 2^-24.
 func (h *host) MatMul(op MatMul) error {
 	c := h.call("MatMul")
 	c.dimension("M", op.M)
@@ -42,7 +42,7 @@ func (h *host) AddRow(x, b Buffer, rows, cols int) error {
 	return nil
 }
 
-// addRowTask is AddRow in parts of rows.
+// addRowTask is AddRow, divided by rows.
 type addRowTask struct{ x, row []float32 }
 
 func (t *addRowTask) part(i, parts int, w *worker) {
@@ -53,7 +53,7 @@ func (t *addRowTask) part(i, parts int, w *worker) {
 	}
 }
 
-// SumRows adds up the rows of x in ascending order.
+// SumRows adds the rows of x in ascending order.
 func (h *host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 	c := h.call("SumRows")
 	c.dimension("rows", rows)
@@ -67,7 +67,7 @@ func (h *host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 	return nil
 }
 
-// sumRowsTask is SumRows in parts of columns.
+// sumRowsTask is SumRows, divided by columns.
 type sumRowsTask struct {
 	sum, x []float32
 	first  bool

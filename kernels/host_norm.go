@@ -5,8 +5,8 @@ import "math"
 // normEpsilon is added to the variance.
 const normEpsilon = 1e-5
 
-// LayerNorm normalises each row, from its own elements alone. Mean and variance
-// are added up in float64.
+// LayerNorm normalises each row from its own elements alone. It sums the mean and the variance
+// in float64.
 func (h *host) LayerNorm(op LayerNorm) error {
 	c := h.call("LayerNorm")
 	c.dimension("Rows", op.Rows)
@@ -26,7 +26,7 @@ func (h *host) LayerNorm(op LayerNorm) error {
 	return nil
 }
 
-// normTask is LayerNorm in parts of rows.
+// normTask is LayerNorm, divided by rows.
 type normTask struct{ x, gamma, beta, y, mean, rstd []float32 }
 
 func (t *normTask) part(i, parts int, w *worker) {
@@ -41,12 +41,13 @@ func (t *normTask) part(i, parts int, w *worker) {
 	}
 }
 
-// normGrads are the opened buffers of LayerNormBackward. What is not computed is nil.
+// normGrads holds the opened buffers of LayerNormBackward. Gradients that are not computed are
+// nil.
 type normGrads struct{ dy, x, gamma, mean, rstd, dx, dgamma, dbeta []float32 }
 
-// LayerNormBackward works row by row; DGamma and DBeta add rows in ascending
-// order. With n = (x - mean)·rstd and g = dy·gamma a row of DX is
-// rstd·(g - mean(g) - n·mean(g·n)).
+// LayerNormBackward works row by row; it sums DGamma and DBeta over rows in ascending order.
+// With n = (x - mean)·rstd and g = dy·gamma a row of DX is rstd·(g - mean(g) -
+// n·mean(g·n)).
 func (h *host) LayerNormBackward(op LayerNormBackward) error {
 	c := h.call("LayerNormBackward")
 	c.dimension("Rows", op.Rows)
@@ -73,7 +74,7 @@ func (h *host) LayerNormBackward(op LayerNormBackward) error {
 	return nil
 }
 
-// normGradTask computes DX in parts of rows.
+// normGradTask computes DX, divided by rows.
 type normGradTask struct{ normGrads }
 
 func (t *normGradTask) part(i, parts int, w *worker) {
@@ -88,7 +89,7 @@ func (t *normGradTask) part(i, parts int, w *worker) {
 	}
 }
 
-// normGainsTask computes DGamma and DBeta in parts of columns.
+// normGainsTask computes DGamma and DBeta, divided by columns.
 type normGainsTask struct {
 	normGrads
 	firstGamma, firstBeta bool

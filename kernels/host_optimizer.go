@@ -6,11 +6,11 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// squareParts are the sums that the squares of a long buffer are added up in,
-// whatever the number of threads.
+// squareParts is the number of partial sums of the squares of a long buffer, regardless of the
+// number of threads.
 const squareParts = 64
 
-// squaresTask adds up squares in parts.
+// squaresTask sums squares in parts.
 type squaresTask struct {
 	x    []float32
 	sums [squareParts]float64
@@ -21,8 +21,7 @@ func (t *squaresTask) part(i, parts int, w *worker) {
 	t.sums[i] = w.vector.Squares(t.x[begin:end], 0)
 }
 
-// SumSquares adds up squares in float64: those of a short buffer in one sum, those
-// of a long one in parts.
+// SumSquares sums squares in float64: a short buffer in one sum, a long one in parts.
 func (h *host) SumSquares(x Buffer) (float64, error) {
 	c := h.call("SumSquares")
 	v := c.floats("x", x, x.N)
@@ -81,7 +80,7 @@ func updateElements(t *elementsTask, w *worker, i, j int) {
 	w.vector.Update(t.dst[i:j], t.x[i:j], t.m[i:j], t.v[i:j], &t.adam)
 }
 
-// correction returns 1/(1-beta^step), which makes up for moments that began at 0.
+// correction returns 1/(1-beta^step), which corrects the bias of moments that began at 0.
 func correction(beta float32, step int64) float32 {
 	return float32(1 / (1 - math.Pow(float64(beta), float64(step))))
 }

@@ -2,30 +2,30 @@ package kernels
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// partElements are the elements of a part of an operation: enough to be worth a
+// partElements is the number of elements of a part of an operation: enough to be worth a
 // thread.
 const partElements = 1 << 14
 
-// partsOf returns how many parts so many elements make.
+// partsOf returns the number of parts for a number of elements.
 func partsOf(elements int) int {
 	return max(1, min(elements/partElements, maxParts))
 }
 
-// columnParts returns the parts of an operation that goes down the columns of so many
-// elements: no more than there are threads, because a part reads short pieces of rows.
+// columnParts returns the number of parts of an operation along columns. It is at most the
+// number of threads, because a part reads short pieces of rows.
 func (h *host) columnParts(elements, cols int) int {
 	return min(partsOf(elements), (cols+63)/64, h.crew.threads())
 }
 
-// share returns what part i of several has of n things: whole multiples of step,
-// but for the last one.
+// share returns the range of part i of several over n items. All ranges except the last are
+// multiples of step.
 func share(n, step, i, parts int) (begin, end int) {
 	steps := (n + step - 1) / step
 	return min(steps*i/parts*step, n), min(steps*(i+1)/parts*step, n)
 }
 
-// operations has a place for each operation that runs in parts. It lies there while
-// it runs, so that nothing is allocated.
+// operations has a field for each operation that runs in parts. The operation is stored there
+// while it runs, so that nothing is allocated.
 type operations struct {
 	elements      elementsTask
 	addRow        addRowTask
@@ -47,7 +47,7 @@ type operations struct {
 	quantizedMatMul quantizedMatMulTask
 }
 
-// launch runs an operation in parts, at its place.
+// launch runs an operation in parts, stored at place.
 func launch[T any, P interface {
 	*T
 	task
@@ -55,13 +55,13 @@ func launch[T any, P interface {
 	*place = operation
 	h.run(place, parts)
 	var nothing T
-	*place = nothing // no view outlives the call
+	*place = nothing // views must not outlive the call
 }
 
-// elementsTask is an operation that treats every element alone.
+// elementsTask is an elementwise operation.
 type elementsTask struct {
-	// run computes the elements from begin to end. It is a function without a
-	// closure: what it works on is below.
+	// run computes the elements from begin to end. It is not a closure: its data is in the
+	// fields below.
 	run  func(t *elementsTask, w *worker, begin, end int)
 	dst  []float32
 	x, y []float32

@@ -7,18 +7,18 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// quantized opens a quantized matrix of rows×cols.
+// quantized opens a quantized rows×cols matrix.
 func (c *call) quantized(name string, q Quantized, rows, cols int) (m float8.Matrix) {
 	if !q.Encoding.Valid() {
-		c.fault(ErrShape, "%s is in %s, which there is not", name, q.Encoding)
+		c.fault(ErrShape, "%s is in %s, which is not a valid encoding", name, q.Encoding)
 		return m
 	}
 	if q.Rows != rows || q.Cols != cols {
-		c.fault(ErrShape, "%s is %d×%d, the operation has %d×%d", name, q.Rows, q.Cols, rows, cols)
+		c.fault(ErrShape, "%s is %d×%d, want %d×%d", name, q.Rows, q.Cols, rows, cols)
 		return m
 	}
 	if rows <= 0 || cols <= 0 {
-		return m // has been said
+		return m // the fault was reported
 	}
 	data := exactly[uint8](c, name, q.Data, q.Encoding.Bytes(rows, cols))
 	if data == nil {
@@ -27,14 +27,14 @@ func (c *call) quantized(name string, q Quantized, rows, cols int) (m float8.Mat
 	return float8.Open(data, float8.Scaling(q.Encoding.Scaling), formats[q.Encoding.Format], rows, cols)
 }
 
-// cell opens words elements of the cell of a slab, nil where there is none.
+// cell opens a cell of words elements in a slab. It returns nil for the zero Cell.
 func cell[E number](c *call, name string, at Cell, words int) []E {
 	if at == (Cell{}) {
 		return nil
 	}
 	x := view[E](c, name, at.Buffer)
 	if cells := at.Buffer.N / words; at.Index < 0 || at.Index >= cells {
-		c.fault(ErrShape, "%s is cell %d of %d", name, at.Index, cells)
+		c.fault(ErrShape, "%s is cell %d of a slab of %d", name, at.Index, cells)
 		return nil
 	}
 	if x == nil {
@@ -57,14 +57,14 @@ func openQuantize(c *call, op Quantize) (t quantizeTask) {
 	encoding := op.Rowwise.Encoding
 	switch {
 	case !row && !column:
-		c.fault(ErrShape, "neither Rowwise nor Columnwise is there")
+		c.fault(ErrShape, "Rowwise and Columnwise are both zero")
 	case !row:
 		encoding = op.Columnwise.Encoding
 	case column && op.Columnwise.Encoding != encoding:
-		c.fault(ErrShape, "Rowwise is in %s, Columnwise in %s", encoding, op.Columnwise.Encoding)
+		c.fault(ErrShape, "Rowwise is in %s, but Columnwise is in %s", encoding, op.Columnwise.Encoding)
 	}
 	if encoding.Scaling != PerTensor && (op.Scale != Cell{} || op.Margin != 0) {
-		c.fault(ErrShape, "Scale or Margin is there, which %s does not take", encoding)
+		c.fault(ErrShape, "Scale or Margin is set, but %s uses neither", encoding)
 	}
 	if op.Margin < 0 || op.Margin > 64 {
 		c.fault(ErrValue, "Margin is %d, want 0 to 64", op.Margin)
@@ -80,8 +80,8 @@ func openQuantize(c *call, op Quantize) (t quantizeTask) {
 	return t
 }
 
-// Quantize quantizes in parts of rows and of columns. Where the scale of the tensor is its
-// own there is a pass over X for it first.
+// Quantize quantizes in parts of rows and of columns. If it has to compute the scale of the
+// tensor, it first makes a pass over X.
 func (h *host) Quantize(op Quantize) error {
 	c := h.call("Quantize")
 	t := openQuantize(&c, op)
@@ -126,7 +126,7 @@ func (h *host) Quantize(op Quantize) error {
 	return nil
 }
 
-// leastScale is the least scale of a tensor: its reciprocal is a normal number.
+// leastScale is the smallest scale of a tensor: its reciprocal is a normal number.
 const leastScale = 0x1p-126
 
 // amax returns the greatest magnitude of the source.
@@ -140,7 +140,7 @@ func (h *host) amax(t quantizeTask, parts int) float32 {
 	return all.Greatest()
 }
 
-// quantizePass is what a quantizeTask does.
+// quantizePass selects the work of a quantizeTask.
 type quantizePass uint8
 
 const (
@@ -152,7 +152,7 @@ const (
 // quantizeTask is one pass of Quantize.
 type quantizeTask struct {
 	x                   []float32
-	rowwise, columnwise float8.Matrix // what is not wanted has no codes
+	rowwise, columnwise float8.Matrix // without codes if not requested
 	scale               []float32
 	tally               []int32
 
@@ -160,7 +160,7 @@ type quantizeTask struct {
 	stochastic bool
 	draws      vector.Philox
 	pass       quantizePass
-	counted    bool           // what is met goes to tallies
+	counted    bool           // elements are counted in tallies
 	tallies    []float8.Tally // by worker
 }
 
@@ -186,7 +186,8 @@ func (t *quantizeTask) part(i, parts int, w *worker) {
 	}
 }
 
-// step is how many rows of a quantized matrix go together, at least so many.
+// step returns the number of rows of a quantized matrix that are quantized together, at least
+// least.
 func step(m *float8.Matrix, least int) int {
 	if m.Scaling == float8.Tiles128 {
 		return float8.BlockTile
@@ -194,7 +195,7 @@ func step(m *float8.Matrix, least int) int {
 	return least
 }
 
-// enter merges what was met into a tally.
+// enter merges a tally into the words of its cell.
 func enter(words []int32, t float8.Tally) {
 	words[0] = max(words[0], int32(t.Amax))
 	if t.Least != 0 && (words[1] == 0 || int32(t.Least) < words[1]) {
@@ -209,7 +210,7 @@ func enter(words []int32, t float8.Tally) {
 	}
 }
 
-// Dequantize decodes in parts of rows, or of columns where transposed is set.
+// Dequantize decodes in parts of rows, or of columns if transposed is set.
 func (h *host) Dequantize(dst Buffer, q Quantized, transposed bool) error {
 	c := h.call("Dequantize")
 	c.dimension("Rows", q.Rows)

@@ -2,7 +2,7 @@ package kernels
 
 import "github.com/weir-ml/weir/internal/float8"
 
-// QuantizedWorkspace returns what decoded blocks of A and B take for each thread.
+// QuantizedWorkspace returns the space for the decoded blocks of A and B of each thread.
 func (h *host) QuantizedWorkspace(m, n, k int) int {
 	if h.target != nil {
 		return h.target.QuantizedWorkspace(m, n, k)

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Dropout drops element i where its draw (Key.Draw) is below p·2^32.
+// Dropout drops element i if its draw (Key.Draw) is below p·2^32.
 func (h *host) Dropout(y, x Buffer, p float32, key Key) error {
 	c := h.call("Dropout")
 	if !(p >= 0 && p < 1) {
@@ -26,10 +26,10 @@ func (h *host) Dropout(y, x Buffer, p float32, key Key) error {
 	return nil
 }
 
-// dropoutTask is Dropout in parts of whole blocks of draws.
+// dropoutTask is Dropout, divided into whole blocks of draws.
 type dropoutTask struct {
 	out, in []float32
-	limit   uint32 // of the draws that drop
+	limit   uint32 // draws below it drop their element
 	keep    float32
 	draws   vector.Philox
 }

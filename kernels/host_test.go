@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// bench is a host device and a source of numbers, for tests and benchmarks.
+// bench is a host device with a source of random numbers, for tests and benchmarks.
 type bench struct {
 	testing.TB
 	*kernels.Host
@@ -30,7 +30,7 @@ func newBenchWith(t testing.TB, cfg kernels.HostConfig) *bench {
 
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// draw returns n numbers of mean 0 and deviation 1.
+// draw returns n numbers of mean 0 and standard deviation 1.
 func (b *bench) draw(n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -69,7 +69,7 @@ func (b *bench) read(buf kernels.Buffer) []float32 {
 	return x
 }
 
-// sameBits compares numbers by their bits: NaN equals itself, -0 is not 0.
+// sameBits compares the bits of numbers: NaN equals itself, and -0 differs from 0.
 func sameBits(t testing.TB, want, got []float32, what string, args ...any) {
 	t.Helper()
 	require.Len(t, got, len(want))
@@ -100,8 +100,8 @@ func TestHostOutOfMemory(t *testing.T) {
 	require.ErrorIs(t, h.Zero(b), memory.ErrStale)
 }
 
-// An error of shape says which operation, which buffer and both numbers, for all
-// buffers at once.
+// An error about shapes names the operation, the buffer and both numbers, for all buffers at
+// once.
 func TestErrorsNameWhatDoesNotFit(t *testing.T) {
 	b := newBench(t)
 	err := b.MatMul(kernels.MatMul{A: b.random(6), B: b.ids(8, 3), C: b.random(12), M: 3, N: 4, K: 2})
@@ -124,8 +124,7 @@ func TestErrorsNameWhatDoesNotFit(t *testing.T) {
 	require.ErrorContains(t, err, "Dropout: p is 1")
 }
 
-// A result that shares its buffer with an operand is refused where the operation
-// does not allow it.
+// An operation rejects a result that shares its buffer with an operand, unless it allows it.
 func TestSharedBuffersAreRefused(t *testing.T) {
 	b := newBench(t)
 	x, y := b.random(16), b.random(16)
@@ -148,7 +147,8 @@ func TestOpKey(t *testing.T) {
 	require.Equal(t, uint64(0xaf63dc4c8601ec8c), kernels.OpKey("a"))
 }
 
-// Float32s is refused as any call is: what is computed with no numbers is not noticed.
+// Float32s rejects a stale handle as every other call does: a computation on no numbers would
+// go unnoticed.
 func TestFloat32sOfAStaleHandle(t *testing.T) {
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 	require.NoError(t, err)

@@ -6,17 +6,17 @@ import (
 	"github.com/weir-ml/weir/internal/cpufeature"
 )
 
-// Instructions is the instruction set that a [Host] computes with.
+// Instructions is the instruction set of a [Host].
 type Instructions uint8
 
-// The instruction sets. AVX2, AVX512 and NEON give the same bits in every operation, and
-// Portable others, which are the same on every architecture.
+// The instruction sets. AVX2, AVX512 and NEON give the same bits in every operation. Portable
+// gives different bits, which are the same on every architecture.
 const (
 	BestInstructions Instructions = iota // the best that the processor has
 	Portable                             // plain Go
 	AVX2                                 // AVX2 and FMA
 	AVX512                               // AVX-512 F, BW, DQ and VL
-	NEON                                 // that of every arm64 processor
+	NEON                                 // available on every arm64 processor
 )
 
 // String returns the name in lower case.
@@ -36,8 +36,8 @@ func (i Instructions) String() string {
 	return "instructions(?)"
 }
 
-// Available says whether the processor, the system and the build have them. The
-// build tag noavx512 takes AVX512 away, purego all but Portable.
+// Available reports whether the processor, the system and the build support them. The build tag
+// noavx512 removes AVX512, purego all but Portable.
 func (i Instructions) Available() bool {
 	switch i {
 	case BestInstructions, Portable:
@@ -52,7 +52,7 @@ func (i Instructions) Available() bool {
 	return false
 }
 
-// resolve turns BestInstructions into what that is here.
+// resolve replaces BestInstructions by the best available set.
 func (i Instructions) resolve() Instructions {
 	for best := NEON; i == BestInstructions; best-- {
 		if best.Available() {
@@ -62,7 +62,7 @@ func (i Instructions) resolve() Instructions {
 	return i
 }
 
-// validate returns an error where they are not available.
+// validate returns an error if they are not available.
 func (i Instructions) validate() error {
 	if !i.Available() {
 		return fmt.Errorf("%w: Instructions is %s, which this processor or this build does not have", ErrValue, i)
@@ -70,8 +70,8 @@ func (i Instructions) validate() error {
 	return nil
 }
 
-// level returns what packages vector, float8 and product count them as: NEON is what AVX2
-// is on amd64. i is resolved.
+// level returns the corresponding value of packages vector, float8 and product: NEON has the
+// value of AVX2 on amd64. i is resolved.
 func (i Instructions) level() uint8 {
 	if i == NEON {
 		i = AVX2

@@ -4,22 +4,22 @@ import (
 	"github.com/weir-ml/weir/internal/product"
 )
 
-// matrix is an operand: row-major with ld elements from row to row. Where trans
-// is set the operand is the transpose of what is stored.
+// matrix is an operand, stored row-major with ld elements between rows. If trans is set, the
+// operand is the transpose of the stored matrix.
 type matrix struct {
 	data  []float32
 	ld    int
 	trans bool
 }
 
-// view returns the same for package product.
+// view returns the same matrix for package product.
 func (x matrix) view() product.Matrix {
 	return product.Matrix{Data: x.data, Stride: x.ld, Trans: x.trans}
 }
 
-// multiplication is a matrix product on the threads of a device: C is cut into
-// rows or columns, each part a product of its own. Package product promises that
-// this changes no bit.
+// multiplication is a matrix product on the threads of a device: C is divided by rows or
+// columns, and each part is a product of its own. Package product guarantees that this changes
+// no bit.
 type multiplication struct {
 	crew *crew
 
@@ -31,11 +31,11 @@ type multiplication struct {
 	parts      int
 	byRows     bool
 
-	bias []float32 // of N elements, for the next call of multiply; nil: nothing
+	bias []float32 // N elements, used by the next call of multiply; may be nil
 }
 
-// multiply computes c = a·b or c += a·b, a being m×k, b k×n and c m×n with ldc
-// elements from row to row.
+// multiply computes c = a·b or c += a·b. a is m×k, b is k×n, and c is m×n with ldc
+// elements between rows.
 func (x *multiplication) multiply(m, n, k int, a, b matrix, c []float32, ldc int, accumulate bool) {
 	x.m, x.n, x.k, x.a, x.b = m, n, k, a.view(), b.view()
 	x.c, x.ldc, x.accumulate = c, ldc, accumulate
@@ -44,18 +44,18 @@ func (x *multiplication) multiply(m, n, k int, a, b matrix, c []float32, ldc int
 	x.a, x.b, x.c, x.bias = product.Matrix{}, product.Matrix{}, nil, nil
 }
 
-// cut chooses the parts. Each part reads all of the operand that is not cut, and one of
-// few columns costs most: its rows of B lie far apart for what it reads of them. So rows
-// are cut unless there are more columns, and many, or B is stored transposed and read
-// where it lies. There are as many parts as threads, and a few times as many of a large
-// product, so that less is left to do for a thread that was held up.
+// cut chooses the parts. Each part reads all of the operand that is not divided. A part of few
+// columns costs most, because the rows of B are far apart for the little that it reads of each.
+// So C is divided by rows unless it has more columns than rows, and many of them, or unless B
+// is stored transposed and is read in place. There are as many parts as threads, and a few
+// times as many for a large product, so that a delayed thread leaves less work to wait for.
 func (x *multiplication) cut() {
 	const (
 		worth  = 1 << 19 // products below which a part costs more than it saves
 		narrow = 32      // rows or columns below which a part is not cut for a thread of its own
-		wide   = 384     // columns below which rows are cut instead
-		spare  = 512     // rows or columns below which a part is not cut for the balance
-		few    = 96      // rows up to which B is a stream, or read as it lies
+		wide   = 384     // columns below which C is divided by rows instead
+		spare  = 512     // rows or columns below which a part is not cut to balance the threads
+		few    = 96      // rows up to which B is read as a stream or in place
 	)
 	threads := x.crew.threads()
 	if x.parts = 1; threads == 1 {
@@ -73,7 +73,7 @@ func (x *multiplication) cut() {
 	x.parts = max(1, min(parts, size(size(x.m, x.n), x.k)/worth))
 }
 
-// part computes one part.
+// part computes part i.
 func (x *multiplication) part(i, _ int, w *worker) {
 	a, b, m, n := x.a, x.b, x.m, x.n
 	row, col := 0, 0

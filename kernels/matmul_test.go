@@ -10,20 +10,20 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// randomProduct draws a product of any form and its operands.
+// randomProduct draws a product with random options and its operands.
 func (b *bench) randomProduct(largest int) (op kernels.MatMul) {
 	return b.product(1+b.rng.IntN(largest), 1+b.rng.IntN(largest), 1+b.rng.IntN(largest))
 }
 
-// product draws a product of the given shape and any form, and its operands.
+// product draws a product of the given shape with random options, and its operands.
 func (b *bench) product(m, n, k int) kernels.MatMul {
 	op := kernels.MatMul{M: m, N: n, K: k, TransA: b.rng.IntN(2) == 0, TransB: b.rng.IntN(2) == 0, Accumulate: b.rng.IntN(2) == 0}
 	op.A, op.B, op.C = b.random(op.M*op.K), b.random(op.K*op.N), b.random(op.M*op.N)
 	return op
 }
 
-// TestMatMulOfThreads has the same bits for every number of threads, and for AVX2
-// and AVX-512.
+// TestMatMulOfThreads requires the same bits for every number of threads, and for AVX2 and
+// AVX-512.
 func TestMatMulOfThreads(t *testing.T) {
 	for _, sets := range [][]kernels.Instructions{{kernels.Portable}, {kernels.AVX2, kernels.AVX512, kernels.NEON}} {
 		var want [][]float32
@@ -36,7 +36,7 @@ func TestMatMulOfThreads(t *testing.T) {
 				var got [][]float32
 				for i := range 24 {
 					op := b.randomProduct(300)
-					if i < 8 { // few rows, cut by rows or by columns
+					if i < 8 { // few rows, divided by rows or by columns
 						op = b.product(64+b.rng.IntN(30), []int{300, 900}[i%2], 100)
 					}
 					require.NoError(t, b.MatMul(op))
@@ -54,8 +54,8 @@ func TestMatMulOfThreads(t *testing.T) {
 	}
 }
 
-// Two threads have the same to do, and neither has few columns of a wide B, where that
-// can be; what is small is not cut.
+// Two threads get equal shares, and neither gets few columns of a wide B, if the shape allows
+// it; small products are not divided.
 func TestProductsAreCutEvenly(t *testing.T) {
 	for _, c := range []struct {
 		op     kernels.MatMul

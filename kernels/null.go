@@ -7,47 +7,45 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Shadowed is what a device offers so that [Null] can allocate just as it does.
+// Shadowed is implemented by a device whose allocations [Null] can reproduce exactly.
 type Shadowed interface {
 	// ShadowConfig returns the capacity and the alignment of the device's memory.
 	ShadowConfig() memory.ArenaConfig
 }
 
-// nullEvents is the most events that a [Null] keeps, 24 bytes each.
+// nullEvents is the maximum number of events that a [Null] keeps, at 24 bytes each.
 const nullEvents = 1 << 20
 
-// Event is the allocation of a buffer of a [Null], or its release.
+// Event is the allocation or the release of a buffer of a [Null].
 type Event struct {
-	// Serial is the number of the buffer: the first that the device allocated is
-	// 0, the next 1. It tells which allocation a release belongs to.
+	// Serial is the number of the buffer in order of allocation, from 0. It matches a release
+	// to its allocation.
 	Serial uint64
-	Bytes  int64 // as asked for
+	Bytes  int64 // as requested
 	Class  memory.Class
-	Alloc  bool // true where the buffer was allocated, false where it was released
+	Alloc  bool // true for an allocation, false for a release
 }
 
-// Null is a device that computes nothing and has the memory behaviour of a
-// target. It gives buffers of the same sizes, classes, alignment and capacity,
-// asks for the same workspaces and refuses the same buffers, in an arena of its
-// own: the target and its books are not touched, and no page of the buffers
-// either (a build with -tags invariants does touch them, to poison them). It
-// records every allocation and release of a buffer, for one dry run, and reports
+// Null is a device that computes nothing and has the memory behaviour of a target. It returns
+// buffers of the same sizes, classes, alignment and capacity, requires the same workspaces and
+// rejects the same buffers, in an arena of its own. It does not touch the target or its books,
+// nor any page of its own buffers (a build with -tags invariants does touch them, to poison
+// them). It records every allocation and release of a buffer during a dry run, and reports
 // every change of references to a watcher.
 //
-// Reads give zeros, HeadLoss and SumSquares return 0. Contents are never looked
-// at, so an id out of range is not found.
+// Reads return zeros, and HeadLoss and SumSquares return 0. Null never looks at contents, so it
+// does not detect an id out of range.
 //
-// Where the target is [Shadowed] the arena is as the target says. Else its
-// capacity is what the target has reserved (Stats), or the default of
-// [memory.ArenaConfig] where that is 0. Null does not own the target, and uses it
-// for nothing but its name and its workspaces.
+// If the target is [Shadowed], the arena has the target's configuration. Otherwise its capacity
+// is what the target has reserved (Stats), or the default of [memory.ArenaConfig] if that is 0.
+// Null does not own the target, and uses only its name and its sizes of workspaces.
 type Null struct {
 	host
-	refused error // why there is no arena
+	refused error // the reason if there is no arena
 	serials map[memory.Handle]uint64
 	events  []Event
 	dropped int64
-	changed func(memory.Change) // nil where there is no watcher
+	changed func(memory.Change) // nil if there is no watcher
 }
 
 var (
@@ -58,9 +56,8 @@ var (
 	_ memory.Scoped          = (*Null)(nil)
 )
 
-// NewNull returns the Null device of target and reserves its arena. Where the
-// system refuses, every Alloc returns the error. The caller closes the
-// device.
+// NewNull returns the Null device of target and reserves its arena. If the system refuses the
+// reservation, every Alloc returns the error. The caller closes the device.
 func NewNull(target Compute) *Null {
 	n := &Null{host: host{target: target}, serials: map[memory.Handle]uint64{}}
 	config := n.ShadowConfig()
@@ -83,16 +80,15 @@ func (n *Null) ShadowConfig() memory.ArenaConfig {
 	return memory.ArenaConfig{Capacity: stats.Reserved}
 }
 
-// Record returns the allocations and releases of buffers since the start or the last
-// Forget, in order. It is a view that holds until the next Forget. Releases by Close are
-// not in it.
+// Record returns the allocations and releases of buffers since the start or the last Forget, in
+// order. The view is valid until the next Forget. Releases by Close are not recorded.
 func (n *Null) Record() []Event { return n.events[:len(n.events):len(n.events)] }
 
-// Dropped returns the number of events that the record had no room for: it keeps
-// the first 1,048,576 (24 MiB).
+// Dropped returns the number of events that did not fit in the record, which keeps the first
+// 1,048,576 (24 MiB).
 func (n *Null) Dropped() int64 { return n.dropped }
 
-// Forget empties the record. Serial numbers go on.
+// Forget empties the record. Serial numbers continue.
 func (n *Null) Forget() { n.events, n.dropped = n.events[:0], 0 }
 
 func (n *Null) record(e Event) {
@@ -103,7 +99,7 @@ func (n *Null) record(e Event) {
 	n.events = append(n.events, e)
 }
 
-// Name returns the name of the target with "null of " before it.
+// Name returns the name of the target, prefixed with "null of ".
 func (n *Null) Name() string { return "null of " + n.target.Name() }
 
 // Alloc returns a buffer as the target would and records it.
@@ -132,10 +128,10 @@ func (n *Null) allocated(class memory.Class, alloc func() (Buffer, error)) (Buff
 	return b, nil
 }
 
-// Watch calls changed for every reference more or less, until the next Watch.
+// Watch calls changed for every reference added or removed, until the next Watch.
 func (n *Null) Watch(changed func(memory.Change)) { n.changed = changed }
 
-// Serial returns the number of the buffer behind b, and whether there is one.
+// Serial returns the number of the buffer of b, and whether it exists.
 func (n *Null) Serial(b Buffer) (uint64, bool) {
 	serial, live := n.serials[b.Handle]
 	return serial, live
@@ -157,7 +153,8 @@ func (n *Null) Retain(b Buffer) error {
 	return err
 }
 
-// Release releases a plain reference, and records the release of the buffer with the last.
+// Release releases a plain reference. If it was the last one, it records the release of the
+// buffer.
 func (n *Null) Release(b Buffer) (freed int64, err error) {
 	class, serial, bytes := n.arena.Class(b.Handle), n.serials[b.Handle], n.arena.Bytes(b.Handle)
 	freed, err = n.space.Release(b)
@@ -170,7 +167,7 @@ func (n *Null) Release(b Buffer) (freed int64, err error) {
 	return freed, err
 }
 
-// Leave is Yield and Release.
+// Leave combines Yield and Release.
 func (n *Null) Leave(b Buffer) (yielded, freed int64, class memory.Class, err error) {
 	if yielded, err = n.space.Yield(b); err != nil {
 		return 0, 0, 0, err
@@ -186,8 +183,8 @@ func (n *Null) released(h memory.Handle, class memory.Class, bytes int64) {
 	delete(n.serials, h)
 }
 
-// Reclaim frees every buffer allocated since mark that is not Lasting, and
-// records their releases in the order of their allocation.
+// Reclaim frees every buffer allocated since mark that is not Lasting, and records the releases
+// in the order of allocation.
 func (n *Null) Reclaim(mark uint64) int64 {
 	infos := slices.Collect(n.arena.All())
 	freed := n.space.Reclaim(mark)
@@ -199,13 +196,13 @@ func (n *Null) Reclaim(mark uint64) int64 {
 	return freed
 }
 
-// Floats returns a buffer as Host.Floats does and records it. The elements are not kept.
+// Floats returns a buffer as Host.Floats does and records it. It does not keep the elements.
 func (n *Null) Floats(class memory.Class, x ...float32) (Buffer, error) {
 	return n.Alloc(class, Float32, len(x))
 }
 
-// Float32s returns as many zeros as the buffer has elements. What is written there is lost. It
-// refuses what Host.Float32s refuses.
+// Float32s returns a slice of zeros with the length of the buffer. Writes to it are lost. It
+// rejects the same handles as Host.Float32s.
 func (n *Null) Float32s(b Buffer) []float32 {
 	c := n.call("Float32s")
 	c.optional("b", b, b.N)
@@ -218,13 +215,13 @@ func (n *Null) Float32s(b Buffer) []float32 {
 	return make([]float32, b.N)
 }
 
-// Hash returns 0: contents are never looked at.
+// Hash returns 0, because a Null never looks at contents.
 func (n *Null) Hash(Buffer) (uint64, error) { return 0, nil }
 
 // Sync does nothing.
 func (n *Null) Sync() error { return nil }
 
-// Close gives the reserved range back. The target stays as it is.
+// Close releases the reserved range. The target is not affected.
 func (n *Null) Close() error {
 	if n.refused != nil {
 		return nil

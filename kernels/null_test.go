@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// layer does what a stage does: results, scratch, and what it saves.
+// layer behaves as a stage does: it allocates results, scratch, and saved buffers.
 func layer(t testing.TB, d kernels.Compute) kernels.Buffer {
 	const tokens, heads, dim = 70, 2, 8
 	alloc := func(class memory.Class, n int) kernels.Buffer {
@@ -32,7 +32,7 @@ func layer(t testing.TB, d kernels.Compute) kernels.Buffer {
 	return op.Out
 }
 
-// What a Null records is what its target then does.
+// The record of a Null is the memory behaviour of its target.
 func TestNullIsTheTargetsMemory(t *testing.T) {
 	host := newBench(t).Host
 	null := kernels.NewNull(host)
@@ -64,7 +64,7 @@ func TestNullIsTheTargetsMemory(t *testing.T) {
 	require.NoError(t, null.Retain(kept))
 	_, err := null.Release(kept)
 	require.NoError(t, err)
-	require.Empty(t, null.Record(), "somebody else still has a reference")
+	require.Empty(t, null.Record(), "another reference remains")
 	mark := null.Mark()
 	layer(t, null)
 	null.Forget()
@@ -93,7 +93,7 @@ func TestNullComputesNothing(t *testing.T) {
 // plain hides that the host is Shadowed.
 type plain struct{ kernels.Compute }
 
-// tiny says that its memory is what no system has.
+// tiny claims a capacity that no system can provide.
 type tiny struct {
 	kernels.Compute
 	config memory.ArenaConfig
@@ -142,7 +142,7 @@ func TestNullRecordIsBounded(t *testing.T) {
 	require.Zero(t, null.Dropped())
 }
 
-// Buffers that come and go leave nothing behind (L7).
+// Allocating and releasing buffers does not make the record grow (L7).
 func TestNullDoesNotGrow(t *testing.T) {
 	null := kernels.NewNull(newBench(t).Host)
 	defer null.Close()
@@ -155,7 +155,7 @@ func TestNullDoesNotGrow(t *testing.T) {
 	}))
 }
 
-// A stage that takes an Addressable device is recorded as it runs.
+// A stage that accepts an Addressable device is recorded as it runs.
 func TestNullFloats(t *testing.T) {
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 	require.NoError(t, err)

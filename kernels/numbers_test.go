@@ -18,15 +18,15 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 		kernels.Philox(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88))
 }
 
-// Draws are part of what a checkpoint means: they must never change. The numbers
-// are from an implementation of the documentation in another language.
+// Draws are part of the meaning of a checkpoint and must never change. The expected numbers
+// come from an implementation of the documentation in another language.
 func TestDrawsStay(t *testing.T) {
 	key := kernels.Key{Seed: 1, Step: 2, Microbatch: 3, Op: kernels.OpKey("dropout")}
 	require.Equal(t, [4]uint32{0xa140e6cc, 0xc47a67c8, 0xc8adf68a, 0xca979056}, key.Draw(0))
 	require.Equal(t, [4]uint32{0x87bd4f81, 0xfa5502eb, 0xe6b23702, 0xd73fcc8d}, key.Draw(1<<40))
 }
 
-// What is not finite stays so, where a mask or a clamp could hide it.
+// Values that are not finite stay so, in operations where a mask or a clamp could hide them.
 func TestNotFiniteShows(t *testing.T) {
 	b := newBench(t)
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
@@ -39,7 +39,7 @@ func TestNotFiniteShows(t *testing.T) {
 	require.True(t, isNaN(out[1]) || out[1] == inf)
 
 	qkv := b.draw(3 * 3 * 4)
-	qkv[5] = nan // key of the first token
+	qkv[5] = nan // the key of the first token
 	forward, _ := b.AttentionWorkspace(3, 1, 4)
 	att := kernels.CausalAttention{QKV: b.put(qkv), Out: b.random(12), LSE: b.random(3), Workspace: b.random(forward), Tokens: 3, Heads: 1, HeadDim: 4}
 	require.NoError(t, b.CausalAttention(att))
@@ -58,8 +58,8 @@ func TestNotFiniteShows(t *testing.T) {
 	require.Equal(t, 2.0, weight)
 }
 
-// A whole tile of logits of -Inf is probability 0 and no more, wherever it lies.
-// Where every logit is -Inf there is no distribution, and the loss is NaN.
+// A whole tile of logits of -Inf has probability 0, wherever it is. If every logit is -Inf
+// there is no distribution, and the loss is NaN.
 func TestHeadOfMinusInfinity(t *testing.T) {
 	b := newBench(t)
 	const vocabulary = 3000
@@ -109,7 +109,7 @@ func TestHeadOfMinusInfinity(t *testing.T) {
 	require.True(t, math.IsNaN(sum))
 }
 
-// Keys whose scores are -Inf have no part in attention, even where they fill a tile.
+// Keys whose scores are -Inf do not contribute to attention, even if they fill a tile.
 func TestAttentionToMinusInfinity(t *testing.T) {
 	b := newBench(t)
 	const tokens = 130

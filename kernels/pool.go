@@ -11,18 +11,17 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// maxThreads is the most threads of a pool.
+// maxThreads is the maximum number of threads of a pool.
 const maxThreads = 256
 
-// Pool is a fixed number of threads for the operations of one or more devices.
-// The caller of an operation computes too: a pool of n threads starts n-1
-// goroutines, once, and none in an operation. They help where less than n threads
-// compute. So devices that share a pool, such as those of ranks in one process,
-// keep n threads busy together, however many compute at a time; a device never
-// waits for a free thread.
+// Pool is a fixed number of threads for the operations of one or more devices. The caller of an
+// operation computes too: a pool of n threads starts n-1 goroutines when it is created, and
+// none during an operation. They help whenever fewer than n threads compute. So devices that
+// share a pool, such as the devices of several ranks in a process, together keep n threads
+// busy, no matter how many of them compute at a time; a device never waits for a free thread.
 //
-// No result depends on the number of threads: an operation is cut into parts that
-// have no element in common, and each element is computed as if there were one part.
+// No result depends on the number of threads: an operation is divided into parts that have no
+// element in common, and each element is computed as if there were one part.
 type Pool struct {
 	threads int
 	running atomic.Int32 // threads that compute or are about to
@@ -32,8 +31,8 @@ type Pool struct {
 	helpers sync.WaitGroup
 }
 
-// NewPool starts the helpers. The caller owns the pool and closes it
-// after the devices that use it. threads is 1 to 256, else ErrValue.
+// NewPool starts the helpers. The caller owns the pool and closes it after the devices that use
+// it. NewPool returns ErrValue unless threads is 1 to 256.
 func NewPool(threads int) (*Pool, error) {
 	if err := validateThreads(threads); err != nil {
 		return nil, fmt.Errorf("kernels: NewPool: %w", err)
@@ -56,21 +55,22 @@ func validateThreads(threads int) error {
 	return nil
 }
 
-// Cores returns the number of threads that a single device gets most from: the performance
-// cores, if the system tells them from others, of those that the process may use.
+// Cores returns the best number of threads for a single device: the number of performance cores
+// that the process may use, if the system distinguishes them from other cores, or else of all
+// cores that it may use.
 func Cores() int { return cpufeature.Cores() }
 
 // Threads returns the number of threads.
 func (p *Pool) Threads() int { return p.threads }
 
-// Close stops the helpers and waits for them. What devices compute afterwards they
-// compute alone. A second call does nothing.
+// Close stops the helpers and waits for them. Devices that compute afterwards use only their
+// own thread. A second call does nothing.
 func (p *Pool) Close() {
 	p.close.Do(func() { close(p.quit) })
 	p.helpers.Wait()
 }
 
-// help is the life of a helper.
+// help is the loop of a helper.
 func (p *Pool) help(w *worker) {
 	for {
 		c, ok := poll(p.calls)
@@ -88,9 +88,9 @@ func (p *Pool) help(w *worker) {
 	}
 }
 
-// poll looks for a message for about as long as it takes the system to wake a
-// thread, some 100 microseconds, and lets other goroutines run meanwhile: the
-// next operation, or the end of this one, mostly comes sooner.
+// poll looks for a message for about as long as the system takes to wake a thread, some 100
+// microseconds, and lets other goroutines run meanwhile. The next operation, or the end of this
+// one, usually comes sooner.
 func poll[T any](c <-chan T) (v T, ok bool) {
 	const looks = 1024
 	for range looks {
@@ -104,7 +104,7 @@ func poll[T any](c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
-// recruit asks a helper to work for c, where less threads are running than the pool has.
+// recruit gets a helper to work for c, if fewer threads are running than the pool has.
 func (p *Pool) recruit(c *crew) bool {
 	for {
 		n := p.running.Load()
@@ -118,15 +118,16 @@ func (p *Pool) recruit(c *crew) bool {
 	}
 }
 
-// task is an operation that is cut into parts.
+// task is an operation that is divided into parts.
 type task interface {
-	// part computes one of several parts, on any thread and beside other parts.
+	// part computes one of several parts. It may run on any thread, concurrently with other
+	// parts.
 	part(i, parts int, w *worker)
 }
 
-// worker is what a thread has for itself while it computes a part.
+// worker is the state of a thread while it computes a part.
 type worker struct {
-	index   int // 0 for the caller; below the threads of the pool; no two at a time have the same
+	index   int // 0 for the caller; less than the threads of the pool; unique among the workers of an operation at any time
 	product *product.Product
 	vector  vector.Set
 }
@@ -135,27 +136,27 @@ func newWorker(index int) *worker {
 	return &worker{index: index, product: product.New(product.Portable)}
 }
 
-// use chooses the instruction set, in which w is to compute.
+// use selects the instruction set with which w computes.
 func (w *worker) use(i Instructions) {
 	w.product.Instructions, w.vector = product.Instructions(i.level()), vector.Set(i.level())
 }
 
-// crew is a device's place in its pool: one operation at a time, in parts that the
-// caller and its helpers take in turn. A helper that comes late works for whatever
-// operation it finds, or for none.
+// crew represents a device in its pool. It runs one operation at a time, whose parts the caller
+// and its helpers take one by one. A helper that starts late works for the current operation,
+// if any.
 type crew struct {
-	pool *Pool        // nil: the caller is alone
+	pool *Pool        // nil if the caller computes alone
 	set  Instructions // never BestInstructions
 	self *worker
 
 	task  task
 	turn  atomic.Uint64 // see take
-	left  atomic.Int32  // parts that are not done
-	done  chan struct{} // told by a helper that did the last part
+	left  atomic.Int32  // parts that are not yet done
+	done  chan struct{} // receives from the helper that did the last part
 	fault atomic.Pointer[any]
 }
 
-// maxParts is the most parts of an operation.
+// maxParts is the maximum number of parts of an operation.
 const maxParts = 1<<16 - 1
 
 func newCrew(pool *Pool, set Instructions) *crew {
@@ -172,8 +173,8 @@ func (c *crew) threads() int {
 	return c.pool.threads
 }
 
-// run computes all parts of t, at most maxParts. A panic of a part goes on from
-// here, after the others.
+// run computes all parts of t, at most maxParts. If a part panics, run panics with the same
+// value after the other parts are done.
 func (c *crew) run(t task, parts int) {
 	if c.threads() == 1 || parts == 1 {
 		for i := range parts {
@@ -203,8 +204,7 @@ func (c *crew) run(t task, parts int) {
 	}
 }
 
-// work does parts until none is left, and reports whether it did the one that was
-// done last.
+// work computes parts until none is left, and reports whether it finished the last one.
 func (c *crew) work(w *worker) (last bool) {
 	for {
 		i, parts, ok := c.take()
@@ -217,9 +217,9 @@ func (c *crew) work(w *worker) (last bool) {
 	}
 }
 
-// take returns the next part. The word turn has the number of the operation in its
-// upper half, then the number of parts and the next one, 16 bits each: whoever
-// changes it has a part of the operation that is under way.
+// take returns the next part. The word turn contains the number of the operation in its upper
+// half, then the number of parts and the next part, 16 bits each. A successful compare-and-swap
+// thus takes a part of the current operation.
 func (c *crew) take() (part, parts int, ok bool) {
 	for {
 		turn := c.turn.Load()
@@ -233,11 +233,11 @@ func (c *crew) take() (part, parts int, ok bool) {
 	}
 }
 
-// do computes a part and keeps its panic.
+// do computes a part and records its panic.
 func (c *crew) do(i, parts int, w *worker) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			kept := fault // on the heap, here only
+			kept := fault // allocated only in this case
 			c.fault.CompareAndSwap(nil, &kept)
 		}
 	}()

@@ -41,8 +41,8 @@ func TestInstructionsThatAreMissing(t *testing.T) {
 	}
 }
 
-// TestThreadsInABubble runs a device with threads where time is virtual: its pool
-// is made there, and nothing is left when it is closed. One thread is none.
+// TestThreadsInABubble runs a device with threads in virtual time: its pool is created in the
+// bubble, and no goroutine is left when it is closed. A pool of one thread starts none.
 func TestThreadsInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, threads := range []int{0, 1, 4} {
@@ -62,7 +62,7 @@ func TestThreadsInABubble(t *testing.T) {
 	})
 }
 
-// helpers returns the number of goroutines of pools.
+// helpers returns the number of pool goroutines.
 func helpers() int {
 	stacks := make([]byte, 1<<20)
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("kernels.(*Pool).help("))
@@ -74,9 +74,9 @@ func (b *bench) largeProduct() kernels.MatMul {
 	return kernels.MatMul{A: b.random(n * n), B: b.random(n * n), C: b.random(n * n), M: n, N: n, K: n}
 }
 
-// TestSharedPool lets several devices compute at a time with the threads of one
-// pool, of which there may be less. All come to the bits of a device alone. The
-// race detector looks on.
+// TestSharedPool lets several devices compute at a time with the threads of one pool, which may
+// have fewer threads than there are devices. All give the bits of a device alone. The race
+// detector can find races here.
 func TestSharedPool(t *testing.T) {
 	want := func() []float32 {
 		b := newBench(t)
@@ -110,7 +110,7 @@ func TestSharedPool(t *testing.T) {
 	}
 }
 
-// TestPoolEndsFirst keeps a device at work after its pool has ended: alone.
+// TestPoolEndsFirst uses a device after its pool was closed: the device computes alone.
 func TestPoolEndsFirst(t *testing.T) {
 	pool, err := kernels.NewPool(3)
 	require.NoError(t, err)

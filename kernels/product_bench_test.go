@@ -9,8 +9,9 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// productShapes are those of training (forward, gradient of the input, gradient of
-// the weight), large and as small as in the example, and those that others publish.
+// productShapes are the shapes of training (forward pass, gradient of the input, gradient of
+// the weight), both large ones and small ones as in the example, and shapes that other projects
+// publish.
 var productShapes = []kernels.MatMul{
 	{M: 512, N: 512, K: 512},
 	{M: 1024, N: 1024, K: 1024},
@@ -28,9 +29,9 @@ var productShapes = []kernels.MatMul{
 	{M: 1, N: 256, K: 64},
 }
 
-// BenchmarkProduct prints the rate of the fastest call, because others use the
-// machine as well, and its share of what a loop of nothing but FMAs reaches in the
-// same minute on as many cores.
+// BenchmarkProduct prints the rate of the fastest call, because other processes use the
+// machine, and its fraction of the rate of a loop of FMAs on the same number of cores in the
+// same minute.
 func BenchmarkProduct(b *testing.B) {
 	for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.NEON, kernels.Portable} {
 		if !set.Available() {
@@ -50,7 +51,7 @@ func BenchmarkProduct(b *testing.B) {
 					defer x.Reclaim(x.Mark())
 					op.A, op.B, op.C = x.random(op.M*op.K), x.random(op.K*op.N), x.random(op.M*op.N)
 					flops := 2 * float64(op.M) * float64(op.N) * float64(op.K)
-					calls := 1 + int(2e7/flops) // so that the clock does not count
+					calls := 1 + int(2e7/flops) // enough to make the cost of reading the clock negligible
 					fastest := time.Hour
 					for b.Loop() {
 						start := time.Now()

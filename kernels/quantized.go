@@ -6,17 +6,17 @@ import (
 	"github.com/weir-ml/weir/internal/float8"
 )
 
-// Scaling says which elements of a quantized matrix share a scale. The last block of a
-// row, and the tiles at the edges, are of what is left.
+// Scaling says which elements of a quantized matrix share a scale. The last block of a row, and
+// the tiles at the edges, may be smaller.
 type Scaling uint8
 
 // The scalings.
 const (
 	PerTensor = Scaling(float8.PerTensor) // one float32
-	Rows128   = Scaling(float8.Rows128)   // a float32 for each 128 of a row
-	Tiles128  = Scaling(float8.Tiles128)  // a float32 for each 128 by 128
-	MX32      = Scaling(float8.MX32)      // a power of two (E8M0) for each 32 of a row
-	NV16      = Scaling(float8.NV16)      // an E4M3 for each 16 of a row, and one float32
+	Rows128   = Scaling(float8.Rows128)   // a float32 for each 128 elements of a row
+	Tiles128  = Scaling(float8.Tiles128)  // a float32 for each 128×128 tile
+	MX32      = Scaling(float8.MX32)      // a power of two (E8M0) for each 32 elements of a row
+	NV16      = Scaling(float8.NV16)      // an E4M3 for each 16 elements of a row, and one float32
 )
 
 // String returns the name in lower case.
@@ -27,27 +27,27 @@ func (s Scaling) String() string {
 	return fmt.Sprintf("scaling(%d)", uint8(s))
 }
 
-// Encoding says how a quantized matrix is stored: row after row of codes, a byte each and
-// two in a byte in E2M1, where a row begins at a byte, the first code is in the low half
-// and a half that is left over is 0; then, from the next multiple of 4 on, its scales, as what decoding multiplies
-// with, in the order of its blocks or tiles. In NV16 that of the tensor is the first. So
-// scales are released with their codes.
+// Encoding is the storage format of a quantized matrix. The codes come first, row by row, one
+// per byte. In E2M1 a byte holds two codes, the first in its low half; each row begins at a
+// byte, and an unused half is 0. Then follow, from the next multiple of 4, the scales by which
+// decoding multiplies, in the order of their blocks or tiles. In NV16 the scale of the tensor
+// comes first. The scales are thus released together with the codes.
 type Encoding struct {
 	Format  Format
 	Scaling Scaling
 }
 
-// String returns format and scaling.
+// String returns the format and the scaling.
 func (e Encoding) String() string { return e.Format.String() + "/" + e.Scaling.String() }
 
-// Valid reports whether format and scaling go together: E2M1 and NV16 with one another,
-// and all others with all others.
+// Valid reports whether the format and the scaling can be combined: E2M1 and NV16 only with
+// each other, all others with all others.
 func (e Encoding) Valid() bool {
 	return e.Format <= E2M1 && e.Scaling <= NV16 && (e.Format == E2M1) == (e.Scaling == NV16)
 }
 
-// Bytes returns the size of the buffer of a matrix, 0 where there can be none, and the
-// largest int where there is not enough memory for it.
+// Bytes returns the size of the buffer of a matrix. It returns 0 if the encoding or the shape
+// is invalid, and the largest int if the size overflows.
 func (e Encoding) Bytes(rows, cols int) int {
 	if !e.Valid() || rows <= 0 || cols <= 0 {
 		return 0
@@ -55,94 +55,98 @@ func (e Encoding) Bytes(rows, cols int) int {
 	return float8.Size(float8.Scaling(e.Scaling), formats[e.Format], rows, cols)
 }
 
-// Quantized is a matrix in few bits: a buffer of Uint8 with Encoding.Bytes(Rows, Cols)
-// elements. The zero Quantized is none.
+// Quantized is a quantized matrix: a buffer of Uint8 with Encoding.Bytes(Rows, Cols) elements.
+// The zero Quantized refers to no matrix.
 type Quantized struct {
 	Data       Buffer
 	Encoding   Encoding
 	Rows, Cols int
 }
 
-// Cell is an element of a buffer that is a slab of such. The zero Cell is none.
+// Cell is a fixed-size part of a buffer that is a slab of such cells. The zero Cell refers to
+// none.
 type Cell struct {
 	Buffer Buffer
 	Index  int
 }
 
-// TallyWords are the elements of Int32 of a tally: the bits of the greatest magnitude, of
-// the least and of the greatest scale (what elements were multiplied with, in NV16 that of
-// the tensor; blocks and tiles that are zero, or not finite, have none; 0 where there was
-// none), the number of elements that were infinite or NaN, then two numbers of two
-// words, the low one first: elements that were cut to the greatest value of the format,
-// and elements that were not zero and became it. A tally of zeros is empty. What comes
-// in is merged by maximum, minimum and sum (the number of elements that were not finite
-// ends at its greatest value), so that no order can matter.
+// TallyWords is the number of Int32 elements of a tally: the bits of the greatest magnitude, of
+// the least scale and of the greatest scale; the number of elements that were infinite or NaN;
+// then two counters of two words each, the low word first: elements that were saturated to the
+// greatest value of the format, and nonzero elements that became zero. Scales are the factors
+// of the elements, in NV16 the factor of the tensor; blocks and tiles that are all zero, or not
+// finite, have none, and 0 means that there was none. A tally of zeros is empty. Tallies are
+// merged by maximum, minimum and sum (the number of non-finite elements saturates), so that the
+// order of merges does not matter.
 const TallyWords = 8
 
-// Quantize quantizes X (Rows×Cols, float32) into Rowwise, Rows×Cols, and into Columnwise,
-// which is its transpose, Cols×Rows. A zero one is not wanted; where both are they have
-// the same encoding. Blocks lie along the rows of each, so in Rows128, MX32 and NV16 the
-// two have other numbers; in PerTensor and Tiles128 they are transposes of each other.
+// Quantize quantizes X (Rows×Cols, float32) into Rowwise, Rows×Cols, and into its transpose
+// Columnwise, Cols×Rows. Either may be zero, which omits it; otherwise both have the same
+// encoding. Blocks run along the rows of each, so in Rows128, MX32 and NV16 the two decode to
+// different numbers; in PerTensor and Tiles128 they are transposes of each other.
 //
-// What is above the greatest value of the format saturates, infinity too. NaN stays NaN,
-// and becomes the greatest value in E2M1. A block of MX32 in which something is not
-// finite is NaN as a whole.
+// Values above the greatest value of the format saturate, infinity too. NaN stays NaN, except
+// that it becomes the greatest value in E2M1. A block of MX32 that contains a non-finite
+// element decodes to NaN.
 type Quantize struct {
 	X                   Buffer
 	Rows, Cols          int
 	Rowwise, Columnwise Quantized
-	// Scale is an element of float32 with what PerTensor multiplies with. Without it, it
-	// is found from X, 2^Margin below what fits, and at least 2^-126. Only PerTensor may have either.
+	// Scale is a float32 element with the scale for PerTensor. If it is zero, the scale is
+	// computed from X: 2^Margin below the greatest scale that fits, and at least 2^-126. Only
+	// PerTensor uses Scale and Margin.
 	Scale  Cell
 	Margin int
-	// Epsilon is what a smaller greatest magnitude counts as, of a tensor, block or tile;
-	// not in MX32 and NV16. It is finite and not negative.
+	// Epsilon is the lower bound of the greatest magnitude of a tensor, block or tile. It is
+	// not used in MX32 and NV16. It is finite and not negative.
 	Epsilon float32
-	// AnyScale takes scales as they come; else they are powers of two. It says nothing in
-	// MX32, where they always are, and in NV16.
+	// AnyScale allows scales that are not powers of two. It has no effect in MX32, whose scales
+	// are always powers of two, and in NV16.
 	AnyScale bool
-	// Down takes in MX32 the power of two below, not the one above.
+	// Down rounds the scales of MX32 down to a power of two, instead of up.
 	Down bool
-	// Stochastic rounds up or down by chance, by draw (Key.Draw) number r·Cols+c for the
-	// element of row r and column c of X, in both orientations: up, away from zero, where the
-	// draw is not below 2^32 less as many 2^-32 as it is of the way up, whole ones.
+	// Stochastic rounds stochastically. The element in row r and column c of X uses draw
+	// (Key.Draw) number r·Cols+c, in both orientations. Let f be the fraction of the distance
+	// to the next code away from zero, in units of 2^-32, truncated: the element is rounded
+	// away from zero if its draw is at least 2^32 - f.
 	Stochastic bool
 	Key        Key
-	// Tally is a cell of TallyWords elements of Int32 (cell i begins at element
-	// i·TallyWords), which what was met is merged into: that of Rowwise, and that of
-	// Columnwise where it is the only one. Without it nothing is recorded.
+	// Tally is a cell of TallyWords elements of Int32 (cell i begins at element i·TallyWords)
+	// into which statistics are merged: those of Rowwise, or those of Columnwise if Rowwise is
+	// zero. If it is zero nothing is recorded.
 	Tally Cell
 }
 
-// QuantizedMatMul is C = A·Bᵀ, or C += A·Bᵀ where Accumulate is set. A is M×K, B is N×K,
-// C is M×N of float32. Their encodings may differ.
+// QuantizedMatMul is C = A·Bᵀ, or C += A·Bᵀ if Accumulate is set. A is M×K, B is N×K, C
+// is M×N of float32. Their encodings may differ.
 //
-// Every device gives the same bits. K is cut into spans of 128, of 32 where A or B is in
-// MX32. The products of codes, decoded without their scales (in NV16 with that of their
-// block), are added up over a span, in ascending order from 0, in float32: each product
-// is exact, so a fused addition rounds no differently. The sum is multiplied with the
-// scale of A there, then with that of B, then added to the element of C, which begins at
-// 0 or at what C had: three roundings. One NaN is as good as another.
+// Every device gives the same bits. K is divided into spans of 128, or of 32 if A or B is in
+// MX32. The products of a span are summed in float32, in ascending order from 0. Their factors
+// are codes decoded without their scales (in NV16 with the scale of their block), so each
+// product is exact, and fused additions round no differently. The sum is multiplied by the
+// scale of A for that span, then by the scale of B, then added to the element of C, which
+// starts at 0 or at its previous value: three roundings. All NaNs count as equal.
 //
-// Bias, where there is one, is added to each row of C afterwards, with the bits of AddRow.
+// Bias, if there is one, is added to each row of C afterwards, with the same bits as AddRow.
 type QuantizedMatMul struct {
 	A, B       Quantized
 	C          Buffer
-	Bias       Buffer // N elements, or none
+	Bias       Buffer // N elements, or zero
 	Workspace  Buffer // QuantizedWorkspace elements of float32
 	M, N, K    int
 	Accumulate bool
 }
 
-// Quantization is arithmetic in formats of eight bits and fewer.
+// Quantization has arithmetic in formats of eight bits and fewer.
 type Quantization interface {
 	Quantize(op Quantize) error
-	// Dequantize decodes q, each code times its scale and rounded once (in NV16 twice: the
-	// scale of the block is rounded too), into dst: Rows×Cols, or where transposed is set
-	// Cols×Rows. It saturates: a product of finite numbers that is more than a float32
-	// becomes the greatest one. Near that, the nearest code may stand for more.
+	// Dequantize decodes q into dst: Rows×Cols, or Cols×Rows if transposed is set. Each
+	// element is its code times its scale, rounded once (in NV16 twice, because the scale of
+	// the block is rounded too). It saturates: a product of finite numbers that overflows
+	// becomes the greatest float32. This can happen because the code nearest to a very large
+	// number may represent a larger one.
 	Dequantize(dst Buffer, q Quantized, transposed bool) error
-	// QuantizedWorkspace returns the elements of float32 that the product needs.
+	// QuantizedWorkspace returns the number of float32 elements that the product needs.
 	QuantizedWorkspace(m, n, k int) int
 	QuantizedMatMul(op QuantizedMatMul) error
 }

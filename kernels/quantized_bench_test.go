@@ -22,8 +22,8 @@ func (b *bench) quantized(e kernels.Encoding, rows, cols int) kernels.Quantized 
 	return q
 }
 
-// BenchmarkQuantizedProduct prints the rate of the fastest call, and that of the product
-// of float32 of the same form in turns with it.
+// BenchmarkQuantizedProduct prints the rate of the fastest call, and the rate of the float32
+// product of the same shape, measured alternately.
 func BenchmarkQuantizedProduct(b *testing.B) {
 	for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.NEON, kernels.Portable} {
 		if !set.Available() {

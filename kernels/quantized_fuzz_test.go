@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// FuzzQuantized quantizes, decodes and multiplies matrices of any shape in any encoding. What
-// cannot be is refused with a typed error; what can has the bits of plain Go with every
-// instruction set, and is near to what float64 gives.
+// FuzzQuantized quantizes, decodes and multiplies matrices of any shape in any encoding.
+// Invalid calls return a typed error. Valid calls give the bits of plain Go with every
+// instruction set, and a result close to the result in float64.
 func FuzzQuantized(f *testing.F) {
 	for _, e := range encodings {
 		f.Add(3, 40, 5, uint8(e.Format), uint8(e.Scaling), uint8(e.Scaling)*3, uint64(e.Scaling))
@@ -26,8 +26,8 @@ func FuzzQuantized(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rows, cols, n int, format, scaling, flags uint8, seed uint64) {
 		const most = 160
 		e := kernels.Encoding{Format: kernels.Format(format), Scaling: kernels.Scaling(scaling)}
-		within := func(n int) bool { return n > 0 && n <= most }
-		if !e.Valid() || !within(rows) || !within(cols) || !within(n) {
+		inRange := func(n int) bool { return n > 0 && n <= most }
+		if !e.Valid() || !inRange(rows) || !inRange(cols) || !inRange(n) {
 			refuseQuantized(t, e, rows, cols, n)
 			return
 		}
@@ -55,8 +55,8 @@ func FuzzQuantized(f *testing.F) {
 	})
 }
 
-// refuseQuantized demands typed errors for what is no encoding, or no shape for the buffers
-// that are there: of seven numbers, and of the bytes of three codes and a scale.
+// refuseQuantized requires typed errors for invalid encodings, and for shapes that do not fit
+// the buffers: a buffer of seven numbers, and one with the bytes of three codes and a scale.
 func refuseQuantized(t *testing.T, e kernels.Encoding, rows, cols, n int) {
 	b := newBench(t)
 	bytes := e.Bytes(rows, cols)
@@ -72,8 +72,8 @@ func refuseQuantized(t *testing.T, e kernels.Encoding, rows, cols, n int) {
 	require.ErrorIs(t, b.QuantizedMatMul(op), kernels.ErrShape)
 }
 
-// quantizedCase is A of rows×cols and B of n×cols. Bits of flags: 0 by chance, 1 any scale,
-// 2 down, 3 an epsilon, 4 and 5 the numbers, 6 accumulate.
+// quantizedCase has A of rows×cols and B of n×cols. Bits of flags: 0 stochastic, 1 any scale,
+// 2 down, 3 an epsilon, 4 and 5 the kind of numbers, 6 accumulate.
 type quantizedCase struct {
 	rows, cols, n int
 	e             kernels.Encoding
@@ -81,7 +81,7 @@ type quantizedCase struct {
 	seed          uint64
 }
 
-// epsilon is that of cases which have one.
+// epsilon is the epsilon of the cases that have one.
 const epsilon = 1e-3
 
 type quantizedResult struct {
@@ -91,7 +91,8 @@ type quantizedResult struct {
 	tally                    []int32
 }
 
-// numbers are ordinary ones, such of many magnitudes, any that are finite, or any at all.
+// numbers returns ordinary numbers, numbers of many magnitudes, arbitrary finite ones, or
+// arbitrary bit patterns.
 func (c *quantizedCase) numbers(n int, stream uint64) []float32 {
 	r := rand.New(rand.NewPCG(c.seed, stream))
 	x := make([]float32, n)
@@ -144,7 +145,8 @@ func (c *quantizedCase) run(t *testing.T, set kernels.Instructions) (r quantized
 	return r
 }
 
-// oneNaN makes all NaN the same among the codes of a matrix, behind which are its scales.
+// oneNaN makes all NaNs among the codes of a matrix equal. The scales, which follow the codes,
+// are unchanged.
 func (c *quantizedCase) oneNaN(data []byte, codes int) []byte {
 	for i, code := range data[:min(codes, len(data))] {
 		if c.e.Format == kernels.E4M3 && code&0x7f == 0x7f || c.e.Format == kernels.E5M2 && code&0x7f > 0x7c {
@@ -154,7 +156,7 @@ func (c *quantizedCase) oneNaN(data []byte, codes int) []byte {
 	return data
 }
 
-// sameNumbers is sameBits, but one NaN is as good as another.
+// sameNumbers is sameBits, except that all NaNs count as equal.
 func sameNumbers(t *testing.T, want, got []float32, what string, args ...any) {
 	t.Helper()
 	for i, w := range want {
@@ -165,8 +167,8 @@ func sameNumbers(t *testing.T, want, got []float32, what string, args ...any) {
 	sameBits(t, want, got, what, args...)
 }
 
-// near compares with float64: codes with what they stand for, by the widest step there is,
-// and the product with that of the decoded numbers.
+// near compares with float64: codes with their values, within the largest spacing of the
+// format, and the product with the product of the decoded numbers.
 func (c *quantizedCase) near(t *testing.T, r quantizedResult) {
 	x := c.numbers(c.rows*c.cols, 1)
 	var amax float64
@@ -190,7 +192,7 @@ func (c *quantizedCase) near(t *testing.T, r quantizedResult) {
 		require.InDelta(t, float64(v), float64(r.decoded[i]), step+0x1p-100, "element %d", i)
 		require.InDelta(t, float64(v), float64(r.turned[i]), step+0x1p-100, "element %d, from its column", i)
 	}
-	greatest := float64(c.e.Format.Max()) // of what a span multiplies
+	greatest := float64(c.e.Format.Max()) // the greatest factor of a product
 	if c.e.Scaling == kernels.NV16 {
 		greatest *= float64(kernels.E4M3.Max())
 	}
@@ -211,8 +213,8 @@ func (c *quantizedCase) near(t *testing.T, r quantizedResult) {
 			sum, all = sum+p, all+math.Abs(p)
 			left += math.Abs(a) * greatest
 		}
-		// The sum of a span meets the scale of A first: it may not be finite there, and what
-		// is subnormal there is rounded to 2^-149, before the scale of B.
+		// The sum of a span is first multiplied by the scale of A. That product may overflow,
+		// or be subnormal and be rounded to 2^-149, before it is multiplied by the scale of B.
 		if all < 0x1p120 && left < 0x1p127 {
 			bound := all*float64(c.cols+8)*0x1p-23 + float64(c.cols/32+1)*0x1p-149*scaleB + 0x1p-100
 			require.InDelta(t, sum, float64(r.product[i]), bound, "product, element %d", i)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// encodings are all that go together.
+// encodings are all valid encodings.
 var encodings = []kernels.Encoding{
 	{Format: kernels.E4M3}, {Format: kernels.E5M2},
 	{Format: kernels.E4M3, Scaling: kernels.Rows128}, {Format: kernels.E5M2, Scaling: kernels.Tiles128},
@@ -45,7 +45,7 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
-// room allocates a matrix that is not written yet.
+// room allocates a matrix without writing it.
 func (b *bench) room(e kernels.Encoding, rows, cols int) kernels.Quantized {
 	data, err := b.Alloc(memory.FP8, kernels.Uint8, e.Bytes(rows, cols))
 	require.NoError(b, err)
@@ -63,7 +63,7 @@ func (b *bench) bytes(x kernels.Buffer) []byte {
 	return data
 }
 
-// raw returns the bits of a buffer.
+// raw returns the bytes of a buffer.
 func (b *bench) raw(x kernels.Buffer) (data []byte) {
 	for _, v := range b.read(x) {
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
@@ -71,8 +71,8 @@ func (b *bench) raw(x kernels.Buffer) (data []byte) {
 	return data
 }
 
-// lowPrecision runs every operation in few bits, and returns all that was written under
-// the operation's name, a comma and more.
+// lowPrecision runs every low-precision operation and returns everything it wrote. The keys
+// begin with the name of the operation and a comma.
 func (b *bench) lowPrecision(rows, cols int) map[string][]byte {
 	results := map[string][]byte{}
 	x := b.random(rows * cols)
@@ -104,7 +104,7 @@ func (b *bench) lowPrecision(rows, cols int) map[string][]byte {
 	return results
 }
 
-// No bit depends on threads and instructions.
+// The bits do not depend on threads and instructions.
 func TestLowPrecisionIsTheSameEverywhere(t *testing.T) {
 	for _, s := range [][2]int{{170, 70}, {7, 12}} {
 		want := newBenchWith(t, kernels.HostConfig{Instructions: kernels.Portable}).lowPrecision(s[0], s[1])
@@ -122,7 +122,7 @@ func TestLowPrecisionIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// everyQuantization returns all operations in few bits.
+// everyQuantization returns all low-precision operations.
 func everyQuantization(b *bench, e kernels.Encoding) map[string]func() error {
 	const rows, cols = 140, 130
 	x, c, dst := b.random(rows*cols), b.random(cols*cols), b.random(rows*cols)
@@ -140,7 +140,7 @@ func everyQuantization(b *bench, e kernels.Encoding) map[string]func() error {
 	}
 }
 
-// Operations in few bits allocate nothing on the Go heap (L11).
+// Low-precision operations allocate nothing on the Go heap (L11).
 func TestLowPrecisionAllocatesNothing(t *testing.T) {
 	for _, threads := range []int{1, 2} {
 		b := newBenchWith(t, kernels.HostConfig{Threads: threads})
@@ -153,7 +153,7 @@ func TestLowPrecisionAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Where a row has an odd number of codes of four bits, the half that is left over is 0.
+// If a row has an odd number of four-bit codes, the unused half byte is 0.
 func TestHalfByteLeftOver(t *testing.T) {
 	b := newBench(t)
 	e := kernels.Encoding{Format: kernels.E2M1, Scaling: kernels.NV16}
@@ -171,7 +171,8 @@ func TestHalfByteLeftOver(t *testing.T) {
 	}
 }
 
-// Tallies merge in any order, and one number becomes another device's with its scales.
+// Tallies merge in any order, and a quantized matrix is transferred to another device together
+// with its scales.
 func TestTallyAndTransfer(t *testing.T) {
 	run := func(order []int) []int32 {
 		b := newBench(t)
@@ -201,8 +202,8 @@ func TestTallyAndTransfer(t *testing.T) {
 	require.Equal(t, from.read(x), to.read(y))
 }
 
-// However great a tensor and its margin are, the reciprocal of its scale is finite: what is
-// encoded decodes to numbers.
+// For every magnitude of a tensor and every margin, the reciprocal of the scale is finite:
+// encoded elements decode to numbers.
 func TestMarginLeavesAScale(t *testing.T) {
 	b := newBench(t)
 	for _, anyScale := range []bool{false, true} {

@@ -10,24 +10,23 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// space is the part of a device that owns memory: [memory.Space] of Buffer,
-// [memory.Book], [memory.Reclaimer], [memory.Planned], [memory.Scoped] and
-// [memory.PeakWatched] over an arena.
-// [Host] and [Null] share it.
+// space is the part of a device that owns memory. It implements [memory.Space] of Buffer,
+// [memory.Book], [memory.Reclaimer], [memory.Planned], [memory.Scoped] and [memory.PeakWatched]
+// over an arena. [Host] and [Null] share it.
 type space struct {
 	arena *memory.Arena
-	// table guards the arena's table of buffers where it changes, and where somebody
-	// else's goroutine looks a buffer up. The device's own goroutine, the only one to
-	// change it, reads it without.
+	// table guards the arena's table of buffers when it changes, and when another goroutine
+	// looks up a buffer. The device's own goroutine, which is the only one to change the table,
+	// reads it without the lock.
 	table   sync.Mutex
-	alone   bool            // there is nobody else: what a step calls takes no lock
+	alone   bool            // no other goroutine looks up buffers, so the calls of a step take no lock
 	settled []memory.Handle // scratch of Settle
-	loans   int             // views that a Transfer is reading; table guards it
+	loans   int             // views that a Transfer is reading; guarded by table
 }
 
-// Alloc returns a buffer of n elements with one plain reference, the caller's.
-// Its content is undefined. The error wraps memory.ErrOutOfMemory where it does
-// not fit, ErrShape where n or t is not possible.
+// Alloc returns a buffer of n elements with one plain reference, owned by the caller. Its
+// contents are undefined. The error wraps memory.ErrOutOfMemory if the buffer does not fit, and
+// ErrShape if n or t is invalid.
 func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	if n <= 0 || int64(n) > mostElements || t > Uint8 {
 		return Buffer{}, impossible("Alloc", t, n)
@@ -45,20 +44,21 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
 
-// mostElements is how many elements have a number of bytes, whatever their type.
+// mostElements is an upper bound of n for which the size in bytes does not overflow, whatever
+// the type.
 const mostElements = math.MaxInt64 / 4
 
-// impossible is the error for a buffer that no device has.
+// impossible returns the error for a buffer that no device can have.
 func impossible(call string, t DType, n int) error {
 	return fmt.Errorf("%w: %s of %d elements of %s", ErrShape, call, n, t)
 }
 
-// refused says for what the arena has no buffer.
+// refused returns the error for a buffer that the arena could not allocate.
 func refused(call string, t DType, n int, err error) error {
 	return fmt.Errorf("kernels: %s of %d %s: %w", call, n, t, err)
 }
 
-// allocLocked is Alloc of the arena where others look buffers up.
+// allocLocked is Alloc of the arena with the lock, because other goroutines look up buffers.
 func (s *space) allocLocked(class memory.Class, bytes int64) (memory.Handle, error) {
 	s.table.Lock()
 	defer s.table.Unlock()
@@ -79,10 +79,10 @@ func (s *space) AllocIn(scope memory.Scope, t DType, n int) (Buffer, error) {
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
 
-// Scope returns what a scope of the arena has.
+// Scope returns the statistics of a scope of the arena.
 func (s *space) Scope(scope memory.Scope) memory.ScopeStats { return s.arena.Scope(scope) }
 
-// ReleasePages hands the pages of scopes back to the system between steps.
+// ReleasePages returns the pages of scopes to the system between steps.
 func (s *space) ReleasePages(w io.Writer, scopes ...memory.Scope) error {
 	s.table.Lock()
 	defer s.table.Unlock()
@@ -92,34 +92,34 @@ func (s *space) ReleasePages(w io.Writer, scopes ...memory.Scope) error {
 	return s.arena.ReleasePages(w, scopes...)
 }
 
-// RestorePages takes back what ReleasePages handed back.
+// RestorePages restores the pages that ReleasePages released.
 func (s *space) RestorePages(r io.Reader) error {
 	s.table.Lock()
 	defer s.table.Unlock()
 	return s.arena.RestorePages(r)
 }
 
-// Touched returns what the last planned step touched; see [memory.Arena.Touched].
+// Touched returns the bytes that the last planned step touched; see [memory.Arena.Touched].
 func (s *space) Touched() (bytes, top int64, known bool) { return s.arena.Touched() }
 
-// lent counts the views that transfers are reading.
+// lent changes the number of views that transfers are reading.
 func (s *space) lent(more int) {
 	s.table.Lock()
 	s.loans += more
 	s.table.Unlock()
 }
 
-// Lay places the buffers of steps as a layout says, until Lay(nil).
+// Lay places the buffers of steps according to a layout, until Lay(nil).
 func (s *space) Lay(layout *memory.Layout) error {
 	s.table.Lock()
 	defer s.table.Unlock()
 	return s.arena.Lay(layout)
 }
 
-// AnyOrder says that the next allocations of a place may come in any order.
+// AnyOrder allows the next n allocations of a place in any order.
 func (s *space) AnyOrder(n int) { s.arena.AnyOrder(n) }
 
-// Settle says which of them each buffer is.
+// Settle identifies the allocation of each buffer.
 func (s *space) Settle(buffers []Buffer) error {
 	s.table.Lock()
 	defer s.table.Unlock()
@@ -130,20 +130,20 @@ func (s *space) Settle(buffers []Buffer) error {
 	return s.arena.Settle(s.settled)
 }
 
-// At says at which place of its program a step is.
+// At sets the place of its program that a step has reached.
 func (s *space) At(place int) { s.arena.At(place) }
 
-// WatchPeak begins a period, after which AtPeak can be asked, or stops watching.
+// WatchPeak starts a period for AtPeak, or stops watching.
 func (s *space) WatchPeak(on bool) { s.arena.WatchPeak(on) }
 
 // AtPeak iterates over the buffers that were live at the highest level since WatchPeak.
 func (s *space) AtPeak() iter.Seq[memory.PeakBuffer] { return s.arena.AtPeak() }
 
-// All iterates over the live buffers in the order of their allocation, for people
-// to read. It may allocate.
+// All iterates over the live buffers in the order of their allocation, for diagnostics. It may
+// allocate.
 func (s *space) All() iter.Seq[memory.Info] { return s.arena.All() }
 
-// Bytes returns the size of the buffer, 0 where there is none.
+// Bytes returns the size of the buffer, or 0 if it is stale.
 func (s *space) Bytes(b Buffer) int64 { return s.arena.Bytes(b.Handle) }
 
 // Class returns the class that the buffer was allocated with.
@@ -152,7 +152,7 @@ func (s *space) Class(b Buffer) memory.Class { return s.arena.Class(b.Handle) }
 // Retain adds a plain reference for the caller.
 func (s *space) Retain(b Buffer) error { return s.arena.Retain(b.Handle) }
 
-// Release releases a plain reference and returns the bytes freed by it.
+// Release releases a plain reference and returns the number of bytes freed.
 func (s *space) Release(b Buffer) (freed int64, err error) {
 	if s.alone {
 		return s.arena.Release(b.Handle)
@@ -160,7 +160,7 @@ func (s *space) Release(b Buffer) (freed int64, err error) {
 	return s.releaseLocked(b)
 }
 
-// releaseLocked is Release where others look buffers up.
+// releaseLocked is Release with the lock, because other goroutines look up buffers.
 func (s *space) releaseLocked(b Buffer) (freed int64, err error) {
 	s.table.Lock()
 	defer s.table.Unlock()
@@ -170,12 +170,12 @@ func (s *space) releaseLocked(b Buffer) (freed int64, err error) {
 // Hold turns a plain reference into a held one.
 func (s *space) Hold(b Buffer) (held int64, err error) { return s.arena.Hold(b.Handle) }
 
-// Enter is Hold, with the class.
+// Enter is Hold, and also returns the class.
 func (s *space) Enter(b Buffer) (held int64, class memory.Class, err error) {
 	return s.arena.Enter(b.Handle)
 }
 
-// Leave is Yield and Release.
+// Leave combines Yield and Release.
 func (s *space) Leave(b Buffer) (yielded, freed int64, class memory.Class, err error) {
 	if !s.alone {
 		s.table.Lock()
@@ -184,19 +184,19 @@ func (s *space) Leave(b Buffer) (yielded, freed int64, class memory.Class, err e
 	return s.arena.Leave(b.Handle)
 }
 
-// Yield turns a held reference into a plain one, the caller's.
+// Yield turns a held reference into a plain one, owned by the caller.
 func (s *space) Yield(b Buffer) (yielded int64, err error) { return s.arena.Yield(b.Handle) }
 
-// Live returns the bytes of all buffers, as they were asked for.
+// Live returns the bytes of all buffers, as requested.
 func (s *space) Live() int64 { return s.arena.Live() }
 
-// Stats fills st with the state of the book.
+// Stats stores the state of the book in st.
 func (s *space) Stats(st *memory.Stats) { s.arena.Stats(st) }
 
-// ResetPeak makes what is live now the peak.
+// ResetPeak sets the peak to the live bytes.
 func (s *space) ResetPeak() { s.arena.ResetPeak() }
 
-// Mark returns a point in the order of allocations.
+// Mark returns the current position in the order of allocations.
 func (s *space) Mark() uint64 { return s.arena.Mark() }
 
 // Reclaim frees every buffer allocated since mark that is not Lasting.
@@ -209,7 +209,7 @@ func (s *space) Reclaim(mark uint64) int64 {
 // Hash returns a hash of the contents and the size of a buffer ([memory.Hasher]).
 func (s *space) Hash(b Buffer) (uint64, error) { return s.arena.Hash(b.Handle) }
 
-// Close gives all memory back to the system. Every handle is stale afterwards.
+// Close returns all memory to the system and makes every handle stale.
 func (s *space) Close() error {
 	s.table.Lock()
 	defer s.table.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory/memorytest"
 )
 
-// layout is one buffer of 100 elements at the only place.
+// layout returns a layout with one buffer of 100 elements at the only place.
 func layout() *memory.Layout {
 	return &memory.Layout{
 		Height: 400, Places: []int32{0, 1}, Levels: []memory.Level{{Peak: 400}},
@@ -21,7 +21,7 @@ func layout() *memory.Layout {
 	}
 }
 
-// TestPlannedDevices places buffers of a host and of its null where a layout says.
+// TestPlannedDevices places buffers of a host and of its Null according to a layout.
 func TestPlannedDevices(t *testing.T) {
 	host := newBench(t)
 	null := kernels.NewNull(host.Host)
@@ -42,7 +42,7 @@ func TestPlannedDevices(t *testing.T) {
 	require.Len(t, null.Record(), 2)
 }
 
-// TestNullHasNoPages lays a step that no machine has the memory for.
+// TestNullHasNoPages lays out a step that no machine has the memory for.
 func TestNullHasNoPages(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("poison touches every byte")
@@ -59,7 +59,7 @@ func TestNullHasNoPages(t *testing.T) {
 	require.LessOrEqual(t, null.Scope(memory.StepScope).Pages, int64(0))
 }
 
-// during is a device that does something while a transfer writes to it.
+// during is a device that calls a function while a transfer writes to it.
 type during struct {
 	*kernels.Host
 	do func()
@@ -70,7 +70,7 @@ func (d during) WriteFloat32(dst kernels.Buffer, src []float32) error {
 	return d.Host.WriteFloat32(dst, src)
 }
 
-// TestReleasePagesDuringTransfer is refused by the sender, whose buffer is being read.
+// The sender rejects ReleasePages while a transfer reads one of its buffers.
 func TestReleasePagesDuringTransfer(t *testing.T) {
 	from, to := newBench(t), newBench(t)
 	b, err := from.AllocIn(memory.Gradients, kernels.Float32, 100)
@@ -96,7 +96,7 @@ func TestReleasePagesDuringTransfer(t *testing.T) {
 	require.NoError(t, from.Zero(b))
 }
 
-// TestReleasePagesOfWeights writes weights out, and has them back bit for bit.
+// TestReleasePagesOfWeights writes weights out, and restores them bit for bit.
 func TestReleasePagesOfWeights(t *testing.T) {
 	d := newBench(t)
 	x := d.draw(1000)
@@ -110,7 +110,7 @@ func TestReleasePagesOfWeights(t *testing.T) {
 	require.Equal(t, x, d.read(b))
 }
 
-// TestAloneLendsNothing refuses what another goroutine could read.
+// TestAloneLendsNothing rejects every read by another goroutine.
 func TestAloneLendsNothing(t *testing.T) {
 	alone, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20, Alone: true})
 	require.NoError(t, err)
@@ -126,9 +126,9 @@ func TestAloneLendsNothing(t *testing.T) {
 	require.EqualValues(t, 400, freed)
 }
 
-// BenchmarkHostAlloc is Alloc and Release of a device that a layout places: those of the
-// arena, and, where the device is not alone, the lock that keeps Lend from other
-// goroutines apart.
+// BenchmarkHostAlloc measures Alloc and Release of a device with a layout: the cost of the
+// arena, and, if the device is not alone, of the lock that protects it from Lend on other
+// goroutines.
 func BenchmarkHostAlloc(b *testing.B) {
 	for _, alone := range []bool{false, true} {
 		b.Run(fmt.Sprintf("alone=%t", alone), func(b *testing.B) {

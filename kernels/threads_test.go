@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// outcome runs every operation once, and returns all that was written and returned under
-// the operation's name, a comma and more.
+// outcome runs every operation once and returns everything it wrote and returned. The keys
+// begin with the name of the operation and a comma.
 func (b *bench) outcome(tokens, width, heads, vocabulary int) map[string][]float32 {
 	all := tokens * width
 	results := map[string][]float32{}
@@ -90,8 +90,8 @@ func (b *bench) outcome(tokens, width, heads, vocabulary int) map[string][]float
 	return results
 }
 
-// Every operation gives the same bits for any number of threads, at sizes that are
-// cut into many uneven parts and at sizes that are not cut.
+// Every operation gives the same bits for any number of threads, at sizes that are divided into
+// many uneven parts and at sizes that are not divided.
 func TestThreadsChangeNoBit(t *testing.T) {
 	for _, s := range [][4]int{{301, 210, 5, 1500}, {7, 12, 3, 11}} {
 		outcome := func(threads int) map[string][]float32 {
@@ -106,7 +106,7 @@ func TestThreadsChangeNoBit(t *testing.T) {
 	}
 }
 
-// AVX2 and AVX-512 give the same bits, too.
+// AVX2 and AVX-512 give the same bits too.
 func TestWidthOfRegistersChangesNoBit(t *testing.T) {
 	if !kernels.AVX512.Available() {
 		t.Skip("one width to compare")

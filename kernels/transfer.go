@@ -10,13 +10,13 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Lender is what a device offers so that another device's goroutine can copy from
-// its buffers.
+// Lender is implemented by a device from whose buffers the goroutine of another device can
+// copy.
 type Lender interface {
-	// Lend returns a view of exactly the bytes of a buffer. Unlike every other method
-	// it may be called from any goroutine, whatever the device is doing meanwhile; it
-	// touches no book. Until the reader is done nobody may write or release the buffer,
-	// and what writes it must be done before: the sender's Sync sees to that.
+	// Lend returns a view of exactly the bytes of a buffer. Unlike every other method it may be
+	// called from any goroutine, concurrently with any use of the device; it does not change
+	// the books. Until the reader is done, the buffer must be neither written nor released, and
+	// earlier writes must have completed, which the sender's Sync ensures.
 	Lend(b Buffer) ([]byte, error)
 }
 
@@ -28,14 +28,14 @@ var (
 	_ memory.Receiver[Buffer] = (*Null)(nil)
 )
 
-// ErrNoLender is returned by Transfer for a device that is not a [Lender], or that is
-// alone (HostConfig.Alone).
+// ErrNoLender is returned by Transfer if the device is not a [Lender], or was made with
+// HostConfig.Alone.
 var ErrNoLender = errors.New("kernels: the device lends no buffers to others")
 
-// Transfer copies a buffer of src into a new one of dst, which the caller owns: of
-// class Transfer, with the same type and number of elements. It belongs to the
-// goroutine of dst; that of src may go on with everything but this buffer. After an
-// error dst is as it was.
+// Transfer copies a buffer of src into a new one of dst, owned by the caller: of class
+// Transfer, with the same type and number of elements. It must be called on the goroutine of
+// dst. The goroutine of src may meanwhile use everything but this buffer. After an error dst is
+// unchanged.
 func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 	lender, ok := src.(Lender)
 	if !ok {
@@ -62,19 +62,20 @@ func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 		err = dst.WriteFloat32(to, elements[float32](data))
 	}
 	if err != nil {
-		_, _ = dst.Release(to) // The first error is the one to tell.
+		_, _ = dst.Release(to) // the first error is reported
 		return Buffer{}, err
 	}
 	return to, nil
 }
 
-// Receive is Transfer from a device that is the space of another rank.
+// Receive is Transfer from a device given as the space of another rank.
 func (h *Host) Receive(from memory.Space[Buffer], b Buffer) (Buffer, error) {
 	return receive(h, from, b)
 }
 
-// Receive is Transfer from a device that is the space of another rank. From another Null it copies
-// nothing: the processor may not even reach what the target's buffers have.
+// Receive is Transfer from a device given as the space of another rank. From another Null it
+// copies nothing: the processor may not even be able to reach the memory of the target's
+// buffers.
 func (n *Null) Receive(from memory.Space[Buffer], b Buffer) (Buffer, error) {
 	src, null := from.(*Null)
 	if !null {
@@ -97,21 +98,21 @@ func receive(to Device, from memory.Space[Buffer], b Buffer) (Buffer, error) {
 	return Transfer(to, src, b)
 }
 
-// encodedHeader is the size of what Encode writes before the elements: the type in the
-// highest byte, and how many.
+// encodedHeader is the size of the header that Encode writes before the elements: the type in
+// the highest byte, and the number of elements.
 const (
 	encodedHeader = 8
 	encodedCount  = 1<<56 - 1
 )
 
-// headers are lent to a call each: one on its stack would escape to the reader or writer.
+// headers provides the header of a call: on the stack, it would escape to the reader or writer.
 var headers = sync.Pool{New: func() any { return new([encodedHeader]byte) }}
 
-// Size returns how many bytes Encode writes of a buffer.
+// Size returns the number of bytes that Encode writes for a buffer.
 func (h *Host) Size(b Buffer) int64 { return encodedHeader + int64(b.N)*b.Type.Bytes() }
 
-// Encode writes the type, the number and the bytes of the elements, which are in the order of
-// the processor. Like Lend it may be called from any goroutine; see transport.Codec.
+// Encode writes the type, the number and the bytes of the elements, in the byte order of the
+// processor. Like Lend it may be called from any goroutine; see transport.Codec.
 func (h *Host) Encode(w io.Writer, b Buffer) error {
 	h.lent(1)
 	defer h.lent(-1)
@@ -128,8 +129,7 @@ func (h *Host) Encode(w io.Writer, b Buffer) error {
 	return err
 }
 
-// Decode reads what Encode has written into a new buffer of class Transfer, which the caller
-// owns.
+// Decode reads the output of Encode into a new buffer of class Transfer, owned by the caller.
 func (h *Host) Decode(r io.Reader, size int64) (Buffer, error) {
 	header := headers.Get().(*[encodedHeader]byte)
 	defer headers.Put(header)
@@ -150,7 +150,7 @@ func (h *Host) Decode(r io.Reader, size int64) (Buffer, error) {
 		_, err = io.ReadFull(r, data)
 	}
 	if err != nil {
-		_, _ = h.Release(b) // The first error is the one to tell.
+		_, _ = h.Release(b) // the first error is reported
 		return Buffer{}, err
 	}
 	return b, nil

@@ -12,11 +12,11 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// TestTransfer copies between two hosts: the receiver has the bits in a buffer of
-// its own, and the sender's books say nothing of it.
+// TestTransfer copies between two hosts: the receiver has the bits in a buffer of its own, and
+// the sender's books do not change.
 func TestTransfer(t *testing.T) {
 	from, to := newBench(t), newBench(t)
-	to.random(3) // so that equal handles are not taken for equal buffers
+	to.random(3) // makes the handles of the two devices differ
 	x := []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1)), math.Float32frombits(0x7fc0dead), 5e-45}
 	b, ids := from.put(x), from.ids(7, 100)
 	var before, after memory.Stats
@@ -89,9 +89,9 @@ func TestTransferOnNull(t *testing.T) {
 	require.NoError(t, to.Close())
 }
 
-// TestTransferBesideWork copies on the receiver's goroutine while the sender's own
-// allocates, computes and releases. A buffer that the sender ends meanwhile is an
-// error or a view that nobody reads. The race detector is what fails here.
+// TestTransferBesideWork copies on the receiver's goroutine while the sender's own goroutine
+// allocates, computes and releases. If the sender releases a buffer meanwhile, the result is an
+// error or a view that is not read. The race detector reports any failure here.
 func TestTransferBesideWork(t *testing.T) {
 	const rounds = 300
 	from, to := newBench(t), newBench(t)
@@ -114,11 +114,11 @@ func TestTransferBesideWork(t *testing.T) {
 		_, err := from.Release(ending)
 		require.NoError(t, err)
 		var held []kernels.Buffer
-		for i := range 1 + round%100 { // more and more buffers at once, so that the table grows
+		for i := range 1 + round%100 { // a growing number of buffers at once, so that the table grows
 			x, err := from.Alloc(memory.Workspace, kernels.Float32, 64)
 			require.NoError(t, err)
 			require.NoError(t, from.GELU(x, x))
-			require.NoError(t, from.Retain(b), "whoever saves what it sends")
+			require.NoError(t, from.Retain(b), "a sender that also saves the buffer")
 			held = append(held, x, b)
 			if i%2 == 1 {
 				_, err = from.Hold(b)
@@ -146,7 +146,7 @@ func TestTransferBesideWork(t *testing.T) {
 }
 
 // TestCodec sends buffers as bytes: the receiver has the bits in a buffer of class Transfer,
-// and bytes that are not one leave nothing behind.
+// and invalid bytes leave no buffer behind.
 func TestCodec(t *testing.T) {
 	from, to := newBench(t), newBench(t)
 	x := []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1)), math.Float32frombits(0x7fc0dead)}
