@@ -93,7 +93,7 @@ func TestQuantizedOperands(t *testing.T) {
 	require.NoError(t, b.QuantizedMatMul(op))
 	wrong := op
 	wrong.A.Rows = 3
-	require.ErrorContains(t, b.QuantizedMatMul(wrong), "A is 3×32, the operation has 2×32")
+	require.ErrorContains(t, b.QuantizedMatMul(wrong), "A is 3×32, want 2×32")
 	wrong = op
 	wrong.B.Cols = 16
 	require.ErrorContains(t, b.QuantizedMatMul(wrong), "B is 3×16, the operation has 3×32")

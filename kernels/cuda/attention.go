@@ -9,20 +9,20 @@ import (
 
 // Sizes for which the kernels of attention are built.
 const (
-	attentionTile = 16  // queries and keys
-	mostHeadDim   = 128 // elements of a head
+	attentionTile = 16  // of queries and of keys
+	mostHeadDim   = 128 // elements per head
 )
 
-// MostHeadDim returns how many elements a head has at most.
+// MostHeadDim returns the maximum number of elements per head.
 func (d *Device) MostHeadDim() int { return mostHeadDim }
 
-// AttentionWorkspace returns what the backward keeps for each head and token; the forward needs
-// nothing but is given one element.
+// AttentionWorkspace returns the space that the backward pass needs for each head and token.
+// The forward pass needs no workspace, but must be given one element.
 func (d *Device) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
 	return 1, max(1, times(tokens, heads))
 }
 
-// times multiplies dimensions; what does not fit an int becomes the largest.
+// times multiplies dimensions. On overflow it returns the largest int.
 func times(a, b int) int {
 	if a <= 0 || b <= 0 {
 		return 0
@@ -33,20 +33,20 @@ func times(a, b int) int {
 	return a * b
 }
 
-// heads refuses heads that the kernels have no room for.
+// heads rejects heads that are too large for the kernels.
 func (o *operation) heads(tokens, headDim int) {
 	if o.fits(tokens); headDim > mostHeadDim && o.err == nil {
-		o.err = fmt.Errorf("%w: attention with %d elements a head: give more heads, of at most %d elements each", ErrMissing, headDim, mostHeadDim)
+		o.err = fmt.Errorf("%w: attention with %d elements per head: use more heads, of at most %d elements each", ErrMissing, headDim, mostHeadDim)
 	}
 }
 
-// tiles queues a kernel with a block for each tile and head.
+// tiles queues a kernel with one block for each tile and head.
 func (o *operation) tiles(kernel string, tokens, heads int, args ...uint64) {
 	o.launch(kernel, (tokens+attentionTile-1)/attentionTile, heads, 4*attentionTile, args...)
 }
 
-// CausalAttention goes over tiles of keys for each tile of queries, with a running maximum and
-// sum. ErrMissing is returned for heads of more than 128 elements.
+// CausalAttention iterates over tiles of keys for each tile of queries, with a running maximum
+// and sum. It returns ErrMissing for heads of more than 128 elements.
 func (d *Device) CausalAttention(op kernels.CausalAttention) error {
 	o := d.begin("CausalAttention", d.checks.CausalAttention(op))
 	o.heads(op.Tokens, op.HeadDim)
@@ -56,7 +56,7 @@ func (d *Device) CausalAttention(op kernels.CausalAttention) error {
 }
 
 // CausalAttentionBackward recomputes the weights of each tile twice: for the gradient of its
-// queries and for those of its keys and values, so that no sum is shared by blocks.
+// queries and for the gradients of its keys and values, so that blocks do not share a sum.
 func (d *Device) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
 	o := d.begin("CausalAttentionBackward", d.checks.CausalAttentionBackward(op))
 	o.heads(op.Tokens, op.HeadDim)

@@ -18,7 +18,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// computes opens a device on the interpreter, whose work runs in an order by seed.
+// computes opens a device on the interpreter, which runs its work in an order determined by
+// seed.
 func computes(t *testing.T, seed uint64, products cuda.Products) (*cuda.Device, *fakecuda.Driver) {
 	fake := fakecuda.New(seed, 64<<20, page)
 	d, err := cuda.Open(fake, cuda.Config{Capacity: 32 << 20, Products: products})
@@ -33,9 +34,9 @@ var long = []string{
 	"matmul/bias", "normal", "sumsquares",
 }
 
-// The device passes what any device must, on the interpreter: every access of every kernel is
-// checked, and warps and blocks run in an order by seed. All operations that package kernels
-// has are launched, and nine in ten of their instructions run at least.
+// The device passes the conformance suite on the interpreter, which checks every access of
+// every kernel and runs warps and blocks in an order determined by the seed. The suite launches
+// every operation of package kernels, and at least nine in ten of their instructions run.
 func TestConformance(t *testing.T) {
 	var fakes []*fakecuda.Driver
 	as := func(t *testing.T, products cuda.Products) *cuda.Device {
@@ -60,13 +61,13 @@ func TestConformance(t *testing.T) {
 	t.Run("many rows", func(t *testing.T) { manyRows(t, open(t)) })
 
 	if !*testkit.Long {
-		return // some kernels were launched in few ways
+		return // the short suite launches some kernels in few ways
 	}
 	for _, other := range []func(*testing.T){TestIDs, TestLossCellsAreExact, TestLossCellsSettle} {
-		other(t) // modules are shared: what these launch counts
+		other(t) // modules are shared, so these launches count too
 	}
 	all, launches := map[string]int{}, map[string]int{} // by kernel
-	never := map[string]map[int]bool{}                  // lines of PTX
+	never := map[string]map[int]bool{}                  // lines of PTX by kernel
 	for _, fake := range fakes {
 		for _, m := range fake.Modules() {
 			for _, k := range m.Kernels {
@@ -116,7 +117,7 @@ func host(t *testing.T) *kernels.Host {
 	return h
 }
 
-// wideHeads compares heads of as many elements as the kernels have room for with the host's.
+// wideHeads compares heads of the maximum size with the host's.
 func wideHeads(t *testing.T, d kernels.Compute) {
 	const tokens, heads, dim = 21, 1, 128
 	results := func(d kernels.Compute) (all []float32) {
@@ -145,7 +146,8 @@ func wideHeads(t *testing.T, d kernels.Compute) {
 	require.NoError(t, d.Close())
 }
 
-// inGraph compares the draws of kernels that a graph has with the host's, microbatch after microbatch.
+// inGraph compares the draws of kernels in a graph with the host's, microbatch after
+// microbatch.
 func inGraph(t *testing.T, d *cuda.Device) {
 	h := host(t)
 	want := filled(t, h, 40, 1)
@@ -165,7 +167,7 @@ func inGraph(t *testing.T, d *cuda.Device) {
 	require.NoError(t, d.Close())
 }
 
-// manyRows compares sums and draws with the host's to the bit.
+// manyRows compares sums and draws with the host's, bit for bit.
 func manyRows(t *testing.T, d kernels.Compute) {
 	const n = 1 << 14
 	key := kernels.Key{Seed: 1 << 40, Step: 5, Microbatch: 1 << 33, Op: kernels.OpKey("weights")}

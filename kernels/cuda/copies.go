@@ -8,14 +8,14 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// staging is page-locked memory that copies go through, in slots that are used in turn.
+// staging is page-locked memory for copies, divided into slots that are used cyclically.
 type staging struct {
 	slots [stagingSlots]slot
 	next  int
-	read  []byte // for copies out
+	read  []byte // for copies from the device
 }
 
-// slot is a part of it, and the event of the copy that used it last.
+// slot is a part of it, with the event of the last copy that used it.
 type slot struct {
 	mem  []byte
 	done driver.Event
@@ -56,8 +56,8 @@ func (s *staging) close(d driver.Driver) (err error) {
 	return err
 }
 
-// ordered puts what is queued on a stream from now on behind the kernels that are queued. mu is
-// held.
+// ordered makes work that is queued on a stream from now on run after the kernels queued so
+// far. mu is held.
 func (d *Device) ordered(s driver.Stream) error {
 	if err := d.driver.Record(d.before, d.compute); err != nil {
 		return err
@@ -65,8 +65,8 @@ func (d *Device) ordered(s driver.Stream) error {
 	return d.driver.Wait(s, d.before)
 }
 
-// write queues a copy to the device, after the kernels that are queued, and returns the event
-// that says when it is done. The bytes may change when it returns.
+// write queues a copy to the device, after the kernels queued so far, and returns the event
+// that signals its completion. The bytes may change after it returns.
 func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err error) {
 	if err := d.flush(); err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err erro
 		slot := &d.staging.slots[d.staging.next]
 		d.staging.next = (d.staging.next + 1) % stagingSlots
 		done = slot.done
-		if err := d.driver.Done(done); err != nil { // the copy before last round
+		if err := d.driver.Done(done); err != nil { // the copy that used the slot before
 			return 0, err
 		}
 		n := copy(slot.mem, from)
@@ -93,9 +93,9 @@ func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err erro
 	return done, nil
 }
 
-// read copies from the device, after the kernels that are queued, and waits for it.
+// read copies from the device, after the kernels queued so far, and waits for the copy.
 func (d *Device) read(to []byte, from driver.Addr) error {
-	d.reading.Lock() // and not mu: the device goes on while somebody waits here
+	d.reading.Lock() // not mu: other goroutines use the device while this one waits
 	defer d.reading.Unlock()
 	d.mu.Lock()
 	err := d.ordered(d.out)
@@ -126,7 +126,7 @@ func raw[E element](x []E) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
 }
 
-// fits demands a buffer of a type with n elements.
+// fits requires a buffer of type t with n elements or more.
 func fits(op string, b kernels.Buffer, t kernels.DType, n int) error {
 	if b.Type != t || b.N < n {
 		return fmt.Errorf("%w: %s: the buffer has %d elements of %s, the call has %d of %s", kernels.ErrShape, op, b.N, b.Type, n, t)
@@ -169,12 +169,12 @@ func read[E element](d *Device, op string, t kernels.DType, dst []E, src kernels
 	return nil
 }
 
-// WriteFloat32 queues a copy of src to the start of dst. src may change when it returns.
+// WriteFloat32 queues a copy of src to the start of dst. src may change after it returns.
 func (d *Device) WriteFloat32(dst kernels.Buffer, src []float32) error {
 	return write(d, "WriteFloat32", kernels.Float32, dst, src)
 }
 
-// WriteInt32 queues a copy of src to the start of dst. src may change when it returns.
+// WriteInt32 queues a copy of src to the start of dst. src may change after it returns.
 func (d *Device) WriteInt32(dst kernels.Buffer, src []int32) error {
 	err := write(d, "WriteInt32", kernels.Int32, dst, src)
 	if err == nil && len(src) > 0 {
@@ -183,22 +183,22 @@ func (d *Device) WriteInt32(dst kernels.Buffer, src []int32) error {
 	return err
 }
 
-// WriteUint8 queues a copy of src to the start of dst. src may change when it returns.
+// WriteUint8 queues a copy of src to the start of dst. src may change after it returns.
 func (d *Device) WriteUint8(dst kernels.Buffer, src []uint8) error {
 	return write(d, "WriteUint8", kernels.Uint8, dst, src)
 }
 
-// ReadFloat32 waits for the work queued before it and copies from the start of src.
+// ReadFloat32 waits for the work queued so far and copies from the start of src.
 func (d *Device) ReadFloat32(dst []float32, src kernels.Buffer) error {
 	return read(d, "ReadFloat32", kernels.Float32, dst, src)
 }
 
-// ReadInt32 waits for the work queued before it and copies from the start of src.
+// ReadInt32 waits for the work queued so far and copies from the start of src.
 func (d *Device) ReadInt32(dst []int32, src kernels.Buffer) error {
 	return read(d, "ReadInt32", kernels.Int32, dst, src)
 }
 
-// ReadUint8 waits for the work queued before it and copies from the start of src.
+// ReadUint8 waits for the work queued so far and copies from the start of src.
 func (d *Device) ReadUint8(dst []uint8, src kernels.Buffer) error {
 	return read(d, "ReadUint8", kernels.Uint8, dst, src)
 }

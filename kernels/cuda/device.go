@@ -11,33 +11,36 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Config says how large a [Device] is. The zero value is useful.
+// Config is the configuration of a [Device]. The zero value is useful.
 type Config struct {
-	// Capacity is the address space for buffers in bytes, rounded up to pages; 0 is as much as the
-	// device has memory. Untouched pages cost nothing.
+	// Capacity is the address space for buffers in bytes, rounded up to pages. 0 means the size
+	// of the device's memory. Untouched pages cost nothing.
 	Capacity int64
-	// Modules are the texts of PTX modules whose kernels the device has in addition to its own.
+	// Modules are the texts of PTX modules with kernels that the device loads in addition to
+	// its own.
 	Modules []string
-	// Products says how MatMul, HeadLoss and its backward multiply.
+	// Products is the arithmetic of MatMul, HeadLoss and its backward pass.
 	Products Products
-	// Library multiplies in the place of the device's kernels where it is set, but in the gradient of the
-	// head's table, which passes tokens over. The device owns it, and closes it before the driver.
-	// Bits are then the library's: an element may depend on more than its row and its column.
+	// Library, if set, multiplies instead of the device's kernels, except for the gradient of
+	// the head's table, which skips tokens. The device owns it, and closes it before the
+	// driver. The bits are then the library's: an element may depend on more than its row and
+	// its column.
 	Library driver.Library
-	// Plain queues each kernel by itself where it would be part of a graph. So does Library.
+	// Plain queues every kernel by itself instead of as part of a graph. Setting Library has
+	// the same effect.
 	Plain bool
 }
 
-// Products says how matrices of float32 are multiplied.
+// Products selects how float32 matrices are multiplied.
 type Products uint8
 
 const (
-	// Float32 is one chain of fused multiply-adds for each element, in ascending k.
+	// Float32 computes each element as one chain of fused multiply-adds, in ascending k.
 	Float32 Products = iota
-	// BFloat16 rounds both operands to bfloat16, to nearest, and multiplies on tensor cores. Products
-	// are exact and sums in float32, in steps of 16 whose inner order is the hardware's: an element
-	// depends on its row and its column alone, so no plan changes a bit, but another generation
-	// of GPU may.
+	// BFloat16 rounds both operands to bfloat16, to nearest, and multiplies on tensor cores.
+	// Products are exact. Sums are in float32, in steps of 16 whose inner order the hardware
+	// determines: an element depends on its row and its column alone, so no plan changes a bit,
+	// but another generation of GPU may.
 	BFloat16
 )
 
@@ -50,26 +53,26 @@ type Device struct {
 	modules   []driver.Module
 	functions map[string]driver.Function
 	products  Products
-	library   driver.Library // nil where there is none
+	library   driver.Library // nil if there is none
 	plain     bool
-	chunk     []byte // of what is being received
-	ids       []ids  // of the live buffers of Int32 that the host has written
+	chunk     []byte // of the buffer that is being received
+	ids       []ids  // of the live Int32 buffers that the host has written
 
-	peers            map[*Device]bool // what the driver said of them
+	peers            map[*Device]bool // whether each can be reached, as the driver reported
 	compute, in, out driver.Stream
 	scratch          driver.Addr
 
-	reading sync.Mutex   // of copies out: staging.read; taken before mu
-	mu      sync.Mutex   // guards what follows
-	before  driver.Event // what a copy waits for
-	arrival driver.Event // of the copy from another device that was queued last
+	reading sync.Mutex   // for copies from the device: staging.read; locked before mu
+	mu      sync.Mutex   // guards the fields below
+	before  driver.Event // the event that a copy waits for
+	arrival driver.Event // of the last copy queued from another device
 	staging staging
 	pending []pending
 	graphs  graphs
 	closed  bool
 }
 
-// pending is a buffer that a copy is under way to, and of which no kernel knows yet.
+// pending is a buffer with a copy in flight to it, for which no kernel has waited yet.
 type pending struct {
 	handle memory.Handle
 	event  driver.Event
@@ -85,9 +88,9 @@ var (
 	_ kernels.HeadLimit = (*Device)(nil)
 )
 
-// Open makes a device of a driver, which it owns from then on, and closes where it fails. The
-// error wraps driver.ErrRefused, with the driver's log, where a kernel cannot be used, and
-// memory.ErrOutOfMemory where there is no room for the range.
+// Open returns a device of a driver. It takes ownership of the driver, and closes it on
+// failure. The error wraps driver.ErrRefused, with the driver's log, if a kernel cannot be
+// loaded, and memory.ErrOutOfMemory if there is not enough room for the range.
 func Open(d driver.Driver, cfg Config) (*Device, error) {
 	dev := &Device{
 		driver: d, products: cfg.Products, library: cfg.Library, plain: cfg.Plain || cfg.Library != nil,
@@ -132,13 +135,13 @@ func (d *Device) open(cfg Config) (err error) {
 	return d.openOperations()
 }
 
-// align is that of every buffer in bytes: kernels load 16 at once, and the driver's own
-// allocations are aligned so.
+// align is the alignment of every buffer in bytes: kernels load 16 bytes at once, and the
+// driver's own allocations have this alignment.
 const align = 256
 
 var entry = regexp.MustCompile(`(?m)^\s*\.(?:visible|weak)\s+\.entry\s+([\w$]+)`)
 
-// load makes the kernels of a PTX module known.
+// load loads the kernels of a PTX module.
 func (d *Device) load(text string) error {
 	m, err := d.driver.Load(text)
 	if err != nil {
@@ -156,7 +159,7 @@ func (d *Device) load(text string) error {
 // Name returns the name of the GPU.
 func (d *Device) Name() string { return "cuda: " + d.driver.Facts().Name }
 
-// ShadowConfig returns the configuration of an arena like that of the device, without memory.
+// ShadowConfig returns the configuration of an arena like the device's, without memory.
 func (d *Device) ShadowConfig() memory.ArenaConfig {
 	return memory.ArenaConfig{Capacity: d.pages.size, Align: align, Range: memory.Unbacked(d.pages.page)}
 }
@@ -165,7 +168,7 @@ func (d *Device) ShadowConfig() memory.ArenaConfig {
 func (d *Device) launch(name string, grid, block [3]uint32, args ...uint64) error {
 	f, ok := d.functions[name]
 	if !ok {
-		return fmt.Errorf("cuda: no kernel is called %s", name)
+		return fmt.Errorf("cuda: no kernel is named %s", name)
 	}
 	varies, ok := varying[name]
 	if !ok {
@@ -174,8 +177,8 @@ func (d *Device) launch(name string, grid, block [3]uint32, args ...uint64) erro
 	return d.queue(piece{function: f, grid: grid, block: block, varies: varies}, args...)
 }
 
-// at returns the address of a buffer for the kernel that is queued next, which runs after
-// what is being copied to it; 0 for the zero Buffer. The buffer must be live.
+// at returns the address of a buffer for the next kernel, which will run after the copies in
+// flight to the buffer. It returns 0 for the zero Buffer. The buffer must be live.
 func (d *Device) at(b kernels.Buffer) (driver.Addr, error) {
 	if b == (kernels.Buffer{}) {
 		return 0, nil
@@ -189,7 +192,7 @@ func (d *Device) at(b kernels.Buffer) (driver.Addr, error) {
 	return d.pages.base + driver.Addr(off), d.arrived(b.Handle)
 }
 
-// arrived makes the kernels from now on wait for a copy to a buffer.
+// arrived makes subsequent kernels wait for a copy to a buffer.
 func (d *Device) arrived(h memory.Handle) error {
 	for i, p := range d.pending {
 		if p.handle == h {
@@ -201,8 +204,8 @@ func (d *Device) arrived(h memory.Handle) error {
 	return nil
 }
 
-// Release releases a plain reference. What is copied to a buffer is waited for, by the
-// kernels, before another one can have its place.
+// Release releases a plain reference. Kernels wait for a copy in flight to the buffer before
+// another buffer can take its place.
 func (d *Device) Release(b kernels.Buffer) (freed int64, err error) {
 	if freed, err = d.Buffers.Release(b); freed > 0 {
 		err = errors.Join(err, d.settle(b))
@@ -210,7 +213,7 @@ func (d *Device) Release(b kernels.Buffer) (freed int64, err error) {
 	return freed, err
 }
 
-// Leave is Yield and Release.
+// Leave combines Yield and Release.
 func (d *Device) Leave(b kernels.Buffer) (yielded, freed int64, class memory.Class, err error) {
 	if yielded, freed, class, err = d.Buffers.Leave(b); freed > 0 {
 		err = errors.Join(err, d.settle(b))
@@ -225,15 +228,15 @@ func (d *Device) settle(b kernels.Buffer) error {
 	return d.arrived(b.Handle)
 }
 
-// Reclaim waits for all queued work, whose buffers it may take, and frees what was allocated
-// since mark and is not Lasting.
+// Reclaim waits for all queued work, which may use the buffers, and frees the buffers allocated
+// since mark that are not Lasting.
 func (d *Device) Reclaim(mark uint64) int64 {
 	d.ids = d.ids[:0]
-	_ = d.Sync() // A device that is lost uses nothing any more; the next call says so.
+	_ = d.Sync() // a lost device uses no buffer any more; the next call returns the error
 	return d.Buffers.Reclaim(mark)
 }
 
-// Sync waits until all queued work is done, and returns what has failed since the last time.
+// Sync waits until all queued work is done, and returns the errors since the last Sync.
 func (d *Device) Sync() error {
 	if d.closed {
 		return fmt.Errorf("cuda: %w: Sync", memory.ErrClosed)
@@ -244,20 +247,20 @@ func (d *Device) Sync() error {
 	d.mu.Unlock()
 	err = joined(err, d.driver.Sync(d.in))
 	d.mu.Lock()
-	d.pending = d.pending[:0] // Until here the Encode of another goroutine had to wait for them.
+	d.pending = d.pending[:0] // only now: until here an Encode on another goroutine had to wait for them
 	d.mu.Unlock()
 	return joined(err, d.driver.Sync(d.compute), d.driver.Sync(d.out))
 }
 
-// flushed queues what was put off.
+// flushed queues the deferred work.
 func (d *Device) flushed() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.flush()
 }
 
-// joined joins errors. After the first one that says that the device is lost others that do
-// are left out: every call says it then.
+// joined joins errors. It keeps only the first error that reports a lost device, because every
+// later call reports it too.
 func joined(errs ...error) (err error) {
 	for _, e := range errs {
 		if !errors.Is(err, driver.ErrLost) || !errors.Is(e, driver.ErrLost) {
@@ -267,8 +270,8 @@ func joined(errs ...error) (err error) {
 	return err
 }
 
-// Close waits for queued work and gives everything back, the driver too. Every handle is stale
-// afterwards. A second Close does nothing.
+// Close waits for queued work and releases all resources, including the driver. It makes every
+// handle stale. A second Close does nothing.
 func (d *Device) Close() error {
 	if d.closed {
 		return nil

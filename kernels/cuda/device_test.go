@@ -19,7 +19,7 @@ import (
 
 const page = 4096
 
-// openFake returns a device of a fake driver with so many pages, and kernels.
+// openFake returns a device of a fake driver with a given number of pages, and with kernels.
 func openFake(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Device {
 	t.Helper()
 	text, err := os.ReadFile("../../internal/ptx/testdata/kernels.ptx")
@@ -32,18 +32,18 @@ func openFake(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Devic
 
 var memoryCalls = []string{"Reserve", "Unreserve", "Map", "Unmap", "HostAlloc", "HostFree"}
 
-// n is the elements of a buffer in steps: it does not fill a page.
+// n is the number of elements of a buffer in a step: less than a page.
 const n = 300
 
-// layout has two buffers in turn at one place, so that each copy comes to lie where a kernel
-// has just read.
+// layout has two buffers that alternate at one place, so that each copy overwrites memory that
+// a kernel has just read.
 var layout = &memory.Layout{
 	Height: 2 * page, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
 	Allocations: []memory.Allocation{{Offset: 256, Bytes: 4 * n, Class: memory.Entry}},
 }
 
-// steps runs a step of so many microbatches: sum += microbatch·x, the microbatch in a new entry
-// each time. It returns how often memory was asked for and something waited.
+// steps runs a step of several microbatches: sum += microbatch·x, with each microbatch in a
+// new entry. It returns the number of calls for memory and of waits.
 func steps(fake *fakecuda.Driver, dev *cuda.Device, sum kernels.Buffer, microbatches int) (asked, waited int, err error) {
 	if err := dev.Lay(layout); err != nil {
 		return 0, 0, err
@@ -61,7 +61,7 @@ func steps(fake *fakecuda.Driver, dev *cuda.Device, sum kernels.Buffer, microbat
 		}
 		err = dev.WriteFloat32(b, x)
 		clear(x)      // it was copied
-		if mb%3 > 0 { // some entries nobody reads
+		if mb%3 > 0 { // no kernel reads the other entries
 			err = errors.Join(err, dev.Axpy(sum, b, uint64(math.Float32bits(2)), n))
 		}
 		_, released := dev.Release(b)
@@ -73,7 +73,7 @@ func steps(fake *fakecuda.Driver, dev *cuda.Device, sum kernels.Buffer, microbat
 	return asked, waited, dev.Lay(nil)
 }
 
-// right reports whether sum is what steps should have made it.
+// right reports whether sum has the value that steps should have computed.
 func right(dev *cuda.Device, sum kernels.Buffer, microbatches int) (bool, error) {
 	got := make([]float32, n)
 	err := dev.ReadFloat32(got, sum)
@@ -91,8 +91,9 @@ func right(dev *cuda.Device, sum kernels.Buffer, microbatches int) (bool, error)
 	return true, err
 }
 
-// Queues: whatever order the events allow, kernels and copies that follow one another at one
-// address do not meet. A step makes no call of memory, and waits only for room to copy from.
+// In every order that the events allow, kernels and copies that use one address one after
+// another do not overlap. A step makes no call for memory, and waits only for a free slot to
+// copy from.
 func TestQueues(t *testing.T) {
 	for seed := range uint64(60) {
 		fake := fakecuda.New(seed, 64*page, page)
@@ -103,7 +104,7 @@ func TestQueues(t *testing.T) {
 		asked, waited, err := steps(fake, dev, sum, 30)
 		require.NoError(t, err, "seed %d", seed)
 		require.Zero(t, asked)
-		require.Equal(t, 30, waited, "a copy waits for the one before in its slot")
+		require.Equal(t, 30, waited, "a copy waits for the previous copy in its slot")
 		ok, err := right(dev, sum, 30)
 		require.NoError(t, err, "seed %d", seed)
 		require.True(t, ok, "seed %d", seed)
@@ -113,7 +114,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// forgetful is a driver that loses the edges into one stream.
+// forgetful is a driver that drops the waits of one stream.
 type forgetful struct {
 	driver.Driver
 	into driver.Stream
@@ -126,8 +127,8 @@ func (f forgetful) Wait(s driver.Stream, e driver.Event) error {
 	return f.Driver.Wait(s, e)
 }
 
-// Each edge is needed: without those into the stream of kernels, of copies in, of copies out,
-// some order is wrong, and is seen.
+// Every wait is necessary: without the waits of the stream of kernels, of copies in or of
+// copies out, some order gives a wrong result, and the test detects it.
 func TestMissingEdges(t *testing.T) {
 	for stream := driver.Stream(1); stream <= 3; stream++ {
 		found := 0
@@ -153,7 +154,7 @@ func TestMissingEdges(t *testing.T) {
 	}
 }
 
-// Pages are released and restored at the same addresses, and what was written comes back.
+// Pages are released and restored at the same addresses, with their contents.
 func TestReleaseAndRestore(t *testing.T) {
 	fake := fakecuda.New(1, 24*page, page)
 	dev := openFake(t, fake, fake)
@@ -192,8 +193,8 @@ func TestReleaseAndRestore(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// What goes wrong: too little memory before the step, PTX that is refused, an address that no
-// buffer has, a device that is lost in mid-step.
+// Failures: too little memory before the step, rejected PTX, an address that belongs to no
+// buffer, a device that is lost in mid-step.
 func TestFailures(t *testing.T) {
 	fake := fakecuda.New(1, 16*page, page)
 	dev := openFake(t, fake, fake)
@@ -224,7 +225,7 @@ func TestFailures(t *testing.T) {
 	require.NoError(t, dev.Axpy(sum, fresh, 0, n))
 	err = dev.Sync()
 	require.ErrorIs(t, err, driver.ErrLost)
-	require.ErrorContains(t, err, "axpy: line", "a kernel reads what nobody wrote")
+	require.ErrorContains(t, err, "axpy: line", "a kernel reads memory that was never written")
 	require.ErrorIs(t, dev.WriteFloat32(sum, []float32{1}), driver.ErrLost)
 	require.Positive(t, dev.Reclaim(0))
 	require.ErrorIs(t, dev.Close(), driver.ErrLost)
@@ -265,8 +266,8 @@ func (f forgetful) CopyPeer(s driver.Stream, to driver.Addr, from driver.Driver,
 	return f.Driver.CopyPeer(s, to, from.(forgetful).Driver, at, n)
 }
 
-// received adds up on one device what another one computes, microbatch by microbatch at the same
-// places of both. The streams lose the edges into them; 0 loses none.
+// received sums on one device the results of another, microbatch by microbatch, at the same
+// places of both. The given streams drop their waits; 0 stands for none.
 func received(t *testing.T, seed uint64, intoFrom, intoTo driver.Stream) (sums []float32, err error) {
 	machine := fakecuda.NewMachine(seed, 2, 64*page, page, [2]int{1, 0})
 	from := openFake(t, machine[0], forgetful{machine[0], intoFrom})
@@ -304,8 +305,8 @@ func received(t *testing.T, seed uint64, intoFrom, intoTo driver.Stream) (sums [
 	return sums, errors.Join(err, to.ReadFloat32(sums, sum))
 }
 
-// Copies between devices come after the kernels of both, and before what takes their places; and
-// each edge is needed for that.
+// Copies between devices run after the kernels of both that come before them, and before
+// buffers that reuse their places; every wait is necessary for that.
 func TestPeers(t *testing.T) {
 	want := make([]float32, n)
 	for i := range want {
@@ -327,7 +328,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// Buffers go to another device of the process, directly where the machine lets them, and as bytes that the host understands too.
+// Buffers can be sent to another device of the process, directly if the machine supports it,
+// and as bytes that the host can decode too.
 func TestTransfers(t *testing.T) {
 	want := make([]float32, 5000)
 	for i := range want {
@@ -381,7 +383,7 @@ func TestTransfers(t *testing.T) {
 		require.Error(t, err)
 		_, err = to.Decode(bytes.NewReader(wire.Bytes()), from.Size(b)-4)
 		require.ErrorIs(t, err, kernels.ErrShape)
-		require.Zero(t, to.Live(), "what failed is released")
+		require.Zero(t, to.Live(), "the buffer is released after the failure")
 		_, err = host.Receive(from, b)
 		require.Error(t, err)
 		require.NoError(t, errors.Join(from.Close(), to.Close(), host.Close()))

@@ -37,21 +37,21 @@ func (d *Device) Sum(dst, a, b kernels.Buffer) error {
 	return o.end()
 }
 
-// GELU computes it to within 2^-20·|x|.
+// GELU computes the activation to within 2^-20·|x|.
 func (d *Device) GELU(y, x kernels.Buffer) error {
 	o := d.begin("GELU", d.checks.GELU(y, x))
 	o.each("gelu", y.N, o.at(y), o.at(x), uint64(y.N))
 	return o.end()
 }
 
-// GELUBackward multiplies by the derivative.
+// GELUBackward multiplies dy by the derivative.
 func (d *Device) GELUBackward(dx, dy, x kernels.Buffer) error {
 	o := d.begin("GELUBackward", d.checks.GELUBackward(dx, dy, x))
 	o.each("gelu_grad", dx.N, o.at(dx), o.at(dy), o.at(x), uint64(dx.N))
 	return o.end()
 }
 
-// Dropout drops element i where its draw is below p·2^32, with the bits of the host.
+// Dropout drops element i if its draw is below p·2^32, with the same bits as the host.
 func (d *Device) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error {
 	o := d.begin("Dropout", d.checks.Dropout(y, x, p, key))
 	if p == 0 {
@@ -72,20 +72,20 @@ func (d *Device) Normal(x kernels.Buffer, std float32, key kernels.Key) error {
 	return o.end()
 }
 
-// squareParts are the sums that squares are added up in.
+// squareParts is the number of partial sums of the squares.
 const (
 	squareParts = 64
 	squareBytes = 8 * squareParts
 )
 
-// SumSquares adds up squares in float64, and waits for the sum.
+// SumSquares sums squares in float64, and waits for the sum.
 func (d *Device) SumSquares(x kernels.Buffer) (float64, error) {
 	var sum [1]float64
 	err := d.SumsOfSquares(sum[:], []kernels.Buffer{x})
 	return sum[0], err
 }
 
-// SumsOfSquares is SumSquares of several buffers, and waits once for each 1,600.
+// SumsOfSquares is SumSquares for several buffers. It waits once for each 1,600 of them.
 func (d *Device) SumsOfSquares(sums []float64, xs []kernels.Buffer) error {
 	const most = (varyingAt - squareBytes) / 8
 	for len(xs) > 0 {
@@ -107,7 +107,7 @@ func (d *Device) SumsOfSquares(sums []float64, xs []kernels.Buffer) error {
 	return nil
 }
 
-// AdamW updates Weight, M and V by the formula of the host.
+// AdamW updates Weight, M and V by the host's formula.
 func (d *Device) AdamW(op kernels.AdamW) error {
 	o := d.begin("AdamW", d.checks.AdamW(op))
 	correction := func(beta float32) float32 {

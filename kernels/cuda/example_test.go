@@ -10,7 +10,7 @@ import (
 )
 
 func ExampleOpen() {
-	driver := fakecuda.New(1, 1<<20, 4096) // libcuda.Open(0), with the tag cuda
+	driver := fakecuda.New(1, 1<<20, 4096) // with the tag cuda: libcuda.Open(0)
 	dev, err := cuda.Open(driver, cuda.Config{})
 	if err != nil {
 		fmt.Println(err)

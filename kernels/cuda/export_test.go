@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// Axpy queues y += a·x, by the kernel of package ptx's tests.
+// Axpy queues y += a·x, with the kernel of package ptx's tests.
 func (d *Device) Axpy(y, x kernels.Buffer, a uint64, n int) error {
 	toY, err := d.at(y)
 	if err != nil {
@@ -24,14 +24,14 @@ func (d *Device) Address(b kernels.Buffer) (uint64, error) {
 	return uint64(at), err
 }
 
-// AddLoss queues the adding of two float64, which lie in a buffer, to a cell.
+// AddLoss queues the addition of two float64, stored in a buffer, to a cell.
 func (d *Device) AddLoss(cells, two kernels.Buffer, microbatch int) error {
 	o := d.begin("AddLoss", nil)
 	o.line("loss_add", 1, 1, o.at(cells), o.at(two), uint64(microbatch), 0)
 	return o.end()
 }
 
-// Kernel queues a product by the device's kernel, as a library would.
+// Kernel queues a product with the device's kernel, as a library would.
 func (d *Device) Kernel(op driver.Multiply) error {
 	o := d.begin("Kernel", nil)
 	library := d.library
@@ -44,7 +44,7 @@ func (d *Device) Kernel(op driver.Multiply) error {
 	return o.end()
 }
 
-// Driver returns the driver, and puts another one in its place.
+// Driver replaces the driver by another one, and returns the previous one.
 func (d *Device) Driver(with driver.Driver) driver.Driver {
 	was := d.driver
 	d.driver = with

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// graphs puts the kernels of a planned step off until the action of the plan is over. A sequence
-// that comes again, with the same addresses and numbers, is captured as a graph, and then takes one
-// launch. Device.mu guards it.
+// graphs defers the kernels of a planned step until the end of the plan's action. A sequence
+// that recurs with the same addresses and numbers is captured as a graph, and then needs only
+// one launch. Device.mu guards it.
 type graphs struct {
 	on     bool // within a planned step
 	failed error
@@ -22,32 +22,32 @@ type graphs struct {
 
 const (
 	mostGraphs  = 1024 // sequences that are kept
-	leastPieces = 4    // of a sequence that is worth a graph
-	mostVarying = 64   // words of a sequence that are not the same in every microbatch
-	putWords    = 16   // of a launch of the kernel put
+	leastPieces = 4    // minimum length of a sequence that is worth a graph
+	mostVarying = 64   // maximum number of words of a sequence that differ between microbatches
+	putWords    = 16   // words per launch of the kernel put
 )
 
-// varying says which argument of a kernel is not the same in every microbatch: the number of the
-// microbatch, or what is made of it. In a graph it is 0, and the kernel reads the word at the
-// address in the argument behind it.
+// varying gives the index of the argument of a kernel that differs between microbatches: the
+// number of the microbatch, or a value computed from it. In a graph that argument is 0, and the
+// kernel reads the word at the address in the next argument.
 var varying = map[string]int{"dropout": 4, "loss_add": 2, "quantize": 19}
 
-// piece is a launch, a copy within the device, or a filling with zeros.
+// piece is a launch, a copy within the device, or a fill with zeros.
 type piece struct {
-	function     driver.Function // 0 of a copy and a filling: to, from (0 of a filling) and bytes
+	function     driver.Function // 0 for copies and fills, whose words are to, from (0 for a fill) and bytes
 	grid, block  [3]uint32
-	first, count int // of its words
-	varies       int // which of them, -1 for none
+	first, count int // its words
+	varies       int // index of the word that varies, or -1
 }
 
-// recording is a sequence that was queued once, and its graph when it was queued again.
+// recording is a sequence that was queued once, with its graph if it was queued again.
 type recording struct {
 	pieces []piece
 	words  []uint64
 	graph  driver.Graph
 }
 
-// queue queues a piece, or puts it off.
+// queue queues a piece, or defers it.
 func (d *Device) queue(p piece, words ...uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +70,7 @@ func (d *Device) queue(p piece, words ...uint64) error {
 	return err
 }
 
-// submit gives a piece to the driver.
+// submit passes a piece to the driver.
 func (d *Device) submit(p *piece) error {
 	w := d.graphs.words[p.first:][:p.count]
 	switch {
@@ -82,7 +82,8 @@ func (d *Device) submit(p *piece) error {
 	return d.driver.Fill(d.compute, driver.Addr(w[0]), 0, int64(w[2]))
 }
 
-// flush queues what was put off. mu is held. After an error nothing more is queued until Sync.
+// flush queues the deferred pieces. mu is held. After an error nothing more is queued until
+// Sync.
 func (d *Device) flush() error {
 	g := &d.graphs
 	if len(g.pieces) > 0 && g.failed == nil {
@@ -110,12 +111,12 @@ func (d *Device) flushAll() error {
 	return nil
 }
 
-// again queues a sequence that was recorded: its graph, behind the words that its kernels read.
+// again queues a recorded sequence: first the words that its kernels read, then its graph.
 func (d *Device) again(r *recording) (err error) {
 	g := &d.graphs
 	if r.graph == 0 {
 		if r.graph, err = d.driver.Capture(d.compute, d.capture); err != nil {
-			return fmt.Errorf("cuda: the graph of an action, which Config.Plain does without: %w", err)
+			return fmt.Errorf("cuda: the graph of an action (Config.Plain uses none): %w", err)
 		}
 	}
 	one, slots := [3]uint32{1, 1, 1}, uint64(d.scratch)+varyingAt
@@ -137,7 +138,7 @@ func (d *Device) again(r *recording) (err error) {
 	return d.driver.LaunchGraph(d.compute, r.graph)
 }
 
-// capture queues the pieces with the words that vary read from scratch memory.
+// capture queues the pieces such that the varying words are read from scratch memory.
 func (d *Device) capture() error {
 	g, slots := &d.graphs, uint64(d.scratch)+varyingAt
 	for i := range g.pieces {
@@ -152,7 +153,7 @@ func (d *Device) capture() error {
 	return nil
 }
 
-// variations returns how many pieces have a word that varies.
+// variations returns the number of pieces with a varying word.
 func (g *graphs) variations() (n int) {
 	for i := range g.pieces {
 		if g.pieces[i].varies >= 0 {
@@ -162,7 +163,7 @@ func (g *graphs) variations() (n int) {
 	return n
 }
 
-// sum returns a number that equal sequences share, by the method of FNV over words.
+// sum returns a hash of the sequence: FNV over words.
 func (g *graphs) sum() uint64 {
 	h := uint64(14695981039346656037)
 	for i := range g.pieces {
@@ -177,7 +178,7 @@ func (g *graphs) sum() uint64 {
 	return h
 }
 
-// is reports whether the sequence that was put off is the recorded one, but for words that vary.
+// is reports whether the deferred sequence is the recorded one, except for the varying words.
 func (r *recording) is(g *graphs) bool {
 	if !slices.Equal(r.pieces, g.pieces) {
 		return false
@@ -192,13 +193,13 @@ func (r *recording) is(g *graphs) bool {
 	return true
 }
 
-// uses reports whether something that was put off uses a buffer. mu is held.
+// uses reports whether a deferred piece uses a buffer. mu is held.
 func (g *graphs) uses(at driver.Addr, bytes int64) bool {
 	return slices.ContainsFunc(g.words, func(w uint64) bool { return w >= uint64(at) && w < uint64(at)+uint64(bytes) })
 }
 
-// forgetGraphs ends all graphs: what lies at their addresses is no longer what did. It is called between
-// steps, when nothing is put off.
+// forgetGraphs destroys all graphs, because their addresses now refer to other buffers. It is
+// called between steps, when nothing is deferred.
 func (d *Device) forgetGraphs() (err error) {
 	for _, r := range d.graphs.known {
 		if r.graph != 0 {
@@ -209,8 +210,8 @@ func (d *Device) forgetGraphs() (err error) {
 	return err
 }
 
-// Lay begins planned steps, or ends them; see memory.Planned. What the kernels of an action are is
-// known when it is over, so those of a planned step are queued then.
+// Lay starts planned steps, or ends them; see memory.Planned. In a planned step, the kernels of
+// an action are queued when the action is over, because only then is their sequence known.
 func (d *Device) Lay(layout *memory.Layout) error {
 	d.mu.Lock()
 	flushed := d.flush()
@@ -223,8 +224,8 @@ func (d *Device) Lay(layout *memory.Layout) error {
 	return flushed
 }
 
-// At says at which place of its program a step is, and queues what was put off until then. The next
-// call says what has failed.
+// At sets the place of its program that a step has reached, and queues the deferred pieces. An
+// error is returned by the next call.
 func (d *Device) At(place int) {
 	d.mu.Lock()
 	_ = d.flush()

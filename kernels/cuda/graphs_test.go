@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// actions runs a planned step of so many actions: each adds 5·(number + element) to sum, by five
-// kernels that read one new entry.
+// actions runs a planned step of count actions: each adds 5·(number + element) to sum, with
+// five kernels that read one new entry.
 func actions(dev *cuda.Device, sum kernels.Buffer, count int) (err error) {
 	if err := dev.Lay(layout); err != nil {
 		return err
@@ -66,8 +66,8 @@ func requireSum(t *testing.T, dev *cuda.Device, sum kernels.Buffer, count int) {
 	}
 }
 
-// An action that comes again is a graph from then on, in whatever order streams run; copies in and
-// reads have their place before and behind it. Pages that went and came back end the graphs.
+// An action that recurs becomes a graph, in whatever order the streams run; copies in and reads
+// keep their positions before and after it. Releasing and restoring pages destroys the graphs.
 func TestGraphs(t *testing.T) {
 	for seed := range uint64(30) {
 		fake := fakecuda.New(seed, 64*page, page)
@@ -93,8 +93,8 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
-// What fails while a graph is made or launched ends the step, by the call that follows at the latest;
-// the next step is right.
+// If making or launching a graph fails, the step fails, at the latest with the following call;
+// the next step is correct.
 func TestGraphFailures(t *testing.T) {
 	for call, nth := range map[string]int{"Capture": 1, "LaunchGraph": 2, "Launch": 3, "Defer": 12, "FreeGraph": 1} {
 		fake := fakecuda.New(1, 64*page, page)
@@ -116,7 +116,8 @@ func TestGraphFailures(t *testing.T) {
 	}
 }
 
-// The driver in Go holds a graph to what was said of its pieces, and to what is live.
+// The driver in Go checks that a graph consists of the announced pieces, and that its buffers
+// are live.
 func TestGraphsAreChecked(t *testing.T) {
 	const compute = driver.Stream(1)
 	fake := fakecuda.New(1, 64*page, page)
@@ -171,7 +172,7 @@ func (idle) Launch(driver.Stream, driver.Function, driver.Launch) error { return
 func (idle) LaunchGraph(driver.Stream, driver.Graph) error              { return nil }
 func (idle) Defer(driver.Stream, []uint64) error                        { return nil }
 
-// An action that is a graph allocates nothing on the heap of Go (L11).
+// An action that is a graph allocates nothing on the Go heap (L11).
 func TestGraphsAllocateNothing(t *testing.T) {
 	fake := fakecuda.New(1, 64*page, page)
 	dev := openFake(t, fake, fake)

@@ -4,13 +4,13 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// Logits exist by tiles of tokens and of the vocabulary.
+// Logits are computed in tiles of tokens and of the vocabulary.
 const (
 	headTokens     = 512
 	headVocabulary = 1024
 	headThreads    = 128
 
-	headRows = 1024 // where three float64 for each token of a tile lie in scratch memory
+	headRows = 1024 // offset in scratch memory of three float64 for each token of a tile
 )
 
 // HeadWorkspace returns the elements of one tile of logits.
@@ -18,12 +18,12 @@ func (d *Device) HeadWorkspace(tokens, width, vocabulary int) int {
 	return times(min(tokens, headTokens), min(vocabulary, headVocabulary))
 }
 
-// head are the addresses of HeadLoss, and of its backward.
+// head holds the addresses of HeadLoss, and of its backward pass.
 type head struct {
 	operation
 	x, table, labels, weights, lse uint64
 	workspace                      uint64 // a tile of logits
-	logits                         uint64 // room for the tiles to come
+	logits                         uint64 // space for the tiles that follow
 	room                           int
 	tokens, width, vocabulary      int
 }
@@ -37,10 +37,10 @@ func (d *Device) head(name string, op kernels.HeadLoss, refused error) head {
 	return h
 }
 
-// of returns the address of element i of float32, or of int32.
+// of returns the address of element i of a float32 or int32 buffer.
 func of(at uint64, i int) uint64 { return at + 4*uint64(i) }
 
-// tile returns where the next n logits are, and whether they stay there.
+// tile returns the address for the next n logits, and whether they are kept.
 func (h *head) tile(n int) (logits uint64, kept bool) {
 	if n > h.room {
 		return h.workspace, false
@@ -50,7 +50,7 @@ func (h *head) tile(n int) (logits uint64, kept bool) {
 	return logits, true
 }
 
-// compute computes the logits of tokens and rows of the table.
+// compute computes the logits of a tile of tokens and rows of the table.
 func (h *head) compute(logits uint64, t0, tokens, v0, cols int) {
 	h.matmul(product{
 		a: of(h.x, t0*h.width), b: of(h.table, v0*h.width), c: logits, m: tokens, n: cols, k: h.width, transB: true,
@@ -65,8 +65,8 @@ func (d *Device) HeadLoss(op kernels.HeadLoss) (sum, weight float64, err error) 
 	return sums[0], sums[1], h.end()
 }
 
-// headLoss takes logits into account tile by tile, with a running maximum and sum, and leaves the
-// two sums in scratch memory.
+// headLoss adds logits tile by tile to a running maximum and sum, and leaves the two sums in
+// scratch memory.
 func (d *Device) headLoss(name string, op kernels.HeadLoss) head {
 	_, _, err := d.checks.HeadLoss(op)
 	h := d.head(name, op, err)
@@ -84,8 +84,8 @@ func (d *Device) headLoss(name string, op kernels.HeadLoss) head {
 	return h
 }
 
-// HeadLossBackward recomputes the logits of a tile, turns them into their gradient in place, and
-// multiplies by Table for DX and by X for DTable. Tokens of weight 0 have no part in it.
+// HeadLossBackward recomputes the logits of a tile, replaces them by their gradient, and
+// multiplies by Table for DX and by X for DTable. Tokens of weight 0 do not contribute.
 func (d *Device) HeadLossBackward(op kernels.HeadLossBackward) error {
 	h := d.head("HeadLossBackward", kernels.HeadLoss{
 		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace, Logits: op.Logits,

@@ -8,15 +8,17 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ids is what the host knows of a buffer of Int32 that it has written whole: its least and its
-// greatest element, and where they are. So ids are held against a vocabulary without a wait.
+// ids summarizes an Int32 buffer that the host has written completely: its least and its
+// greatest element, and their positions. With it, ids are checked against a vocabulary without
+// waiting.
 type ids struct {
 	handle          memory.Handle
 	least, most     int32
 	leastAt, mostAt int
 }
 
-// wrote notes what was written to a buffer, or that nobody knows what is in it.
+// wrote records the contents of a write to a buffer, or that the contents of the buffer are
+// unknown.
 func (d *Device) wrote(b kernels.Buffer, x []int32) {
 	d.forget(b)
 	if len(x) < b.N {
@@ -34,7 +36,7 @@ func (d *Device) wrote(b kernels.Buffer, x []int32) {
 	d.ids = append(d.ids, k)
 }
 
-// forget ends what is known of a buffer.
+// forget removes the summary of a buffer.
 func (d *Device) forget(b kernels.Buffer) {
 	if i := d.known(b); i >= 0 {
 		d.ids[i] = d.ids[len(d.ids)-1]
@@ -42,14 +44,14 @@ func (d *Device) forget(b kernels.Buffer) {
 	}
 }
 
-// known returns where a buffer is in the list, -1 where it is not.
+// known returns the index of a buffer in the list, or -1.
 func (d *Device) known(b kernels.Buffer) int {
 	return slices.IndexFunc(d.ids, func(k ids) bool { return k.handle == b.Handle })
 }
 
-// inRange demands that every id is the number of a row of the vocabulary. Of ids that another
-// device has sent the host knows nothing: it waits for the device then, because nothing may be
-// written where one is bad.
+// inRange requires that every id is a row of the vocabulary. The host does not know ids that
+// another device has sent: then it waits for the device, because a bad id must prevent all
+// writes.
 func (o *operation) inRange(name string, b kernels.Buffer, vocabulary int) {
 	d := o.device
 	if o.err != nil {
@@ -71,7 +73,7 @@ func (o *operation) inRange(name string, b kernels.Buffer, vocabulary int) {
 	}
 }
 
-// bad refuses an id, in the words of the host.
+// bad reports an id with the host's error.
 func (o *operation) bad(name string, at int, id int32, vocabulary int) {
 	o.err = fmt.Errorf("%w: %s: %s[%d] is %d, the vocabulary has %d", kernels.ErrShape, o.name, name, at, id, vocabulary)
 }

@@ -12,7 +12,7 @@ import (
 // lossBytes is the size of a cell.
 const lossBytes = 8 * loss.DeviceWords
 
-// NewLossCells returns n cells in a buffer of class memory.Loss, which the caller owns. They are
+// NewLossCells returns n cells in a buffer of class memory.Loss, owned by the caller. They are
 // not cleared.
 func (d *Device) NewLossCells(n int) (kernels.Buffer, error) {
 	return d.Alloc(memory.Loss, kernels.Int32, n*lossBytes/4)
@@ -25,7 +25,7 @@ func (d *Device) ClearLossCells(cells kernels.Buffer) error {
 	return o.end()
 }
 
-// ReadLossCells waits for the work queued before it and reads cells.
+// ReadLossCells waits for the work queued so far and reads cells.
 func (d *Device) ReadLossCells(words []int64, cells kernels.Buffer) error {
 	raw := make([]byte, 8*len(words))
 	at, err := d.at(cells)
@@ -51,7 +51,7 @@ func (d *Device) AddHeadLoss(op kernels.HeadLoss, cell kernels.Cell, microbatch 
 		return h.end()
 	}
 	if n := cell.Buffer.N * 4 / lossBytes; cell.Index < 0 || cell.Index >= n || cell.Buffer.Type != kernels.Int32 {
-		return fmt.Errorf("%w: AddHeadLoss: cell %d of %d", kernels.ErrShape, cell.Index, n)
+		return fmt.Errorf("%w: AddHeadLoss: the index of the cell is %d, the slab has %d cells", kernels.ErrShape, cell.Index, n)
 	}
 	h.line("loss_add", 1, 1, h.at(cell.Buffer)+uint64(cell.Index)*lossBytes, uint64(d.scratch), uint64(microbatch), 0)
 	return h.end()

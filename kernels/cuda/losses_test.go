@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A cell of the device has the words of a Ledger, whatever float64 it is given: zeros, subnormal
-// numbers, the largest, both signs, those that are not finite.
+// A cell of the device has the words of a Ledger for every float64: zeros, subnormal numbers,
+// the largest, both signs, and non-finite ones.
 func TestLossCellsAreExact(t *testing.T) {
 	const seed, n = 11, 300
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -71,14 +71,14 @@ func TestLossCellsAreExact(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// Carries are settled before they leave a word, after 2^29 additions as on the host.
+// Carries are propagated before they overflow a word, after 2^29 additions as on the host.
 func TestLossCellsSettle(t *testing.T) {
 	const most = 1<<29 - 1
 	d, _ := computes(t, 1, cuda.Float32)
 	cells, err := d.NewLossCells(1)
 	require.NoError(t, err)
 	words := make([]int64, loss.DeviceWords)
-	for i := range 65 { // limbs that are almost full, of both signs; the weight has no negative ones
+	for i := range 65 { // limbs that are almost full, of both signs; weights are not negative
 		words[i], words[67+i] = most*math.MaxUint32, most*math.MaxUint32
 		if i%3 == 1 {
 			words[i] = -words[i]
@@ -108,7 +108,7 @@ func TestLossCellsSettle(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// halves are float64 as words.
+// halves returns float64 as words.
 func halves(x ...float64) (words []int32) {
 	for _, x := range x {
 		b := math.Float64bits(x)
@@ -117,7 +117,7 @@ func halves(x ...float64) (words []int32) {
 	return words
 }
 
-// joined returns a Ledger with what a cell has.
+// joined returns a Ledger with the contents of a cell.
 func joined(t *testing.T, d *cuda.Device, cells kernels.Buffer, defs []loss.Def) *loss.Ledger {
 	words := make([]int64, loss.DeviceWords)
 	require.NoError(t, d.ReadLossCells(words, cells))
@@ -136,8 +136,8 @@ func wire(t *testing.T, ledger *loss.Ledger) []byte {
 	return b
 }
 
-// Ids are held against the vocabulary without a wait where the host has written them, in the
-// words of the host; those that another device has sent are waited for.
+// The device checks ids against the vocabulary without waiting if the host has written them,
+// with the host's error; for ids that another device has sent it waits.
 func TestIDs(t *testing.T) {
 	d, fake := computes(t, 1, cuda.Float32)
 	put := func(x ...int32) kernels.Buffer {
@@ -179,8 +179,8 @@ func TestIDs(t *testing.T) {
 	}
 	again := put(0, 1, 9)
 	require.NoError(t, d.WriteInt32(again, []int32{2, 1, 0}))
-	require.NoError(t, embed(again), "what was written last counts")
+	require.NoError(t, embed(again), "the last write counts")
 	require.NoError(t, d.WriteInt32(again, []int32{4, 7}))
-	require.ErrorContains(t, embed(again), "IDs[1] is 7", "a part was written: the device says what is there")
+	require.ErrorContains(t, embed(again), "IDs[1] is 7", "after a partial write the device reads the ids")
 	require.NoError(t, d.Close())
 }

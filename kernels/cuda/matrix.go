@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// MatMul computes the product as Config.Products says.
+// MatMul computes the product with the arithmetic of Config.Products.
 func (d *Device) MatMul(op kernels.MatMul) error {
 	o := d.begin("MatMul", d.checks.MatMul(op))
 	o.matmul(product{
@@ -15,10 +15,10 @@ func (d *Device) MatMul(op kernels.MatMul) error {
 	return o.end()
 }
 
-// product is a matrix product of what lies at addresses.
+// product is a matrix product of operands at addresses.
 type product struct {
 	a, b, c, bias              uint64
-	alive                      uint64 // of float32: rows of op(B) that count as 0 where it is 0; 0 is none
+	alive                      uint64 // address of float32 that are 0 for the rows of op(B) to be treated as 0; 0 for none
 	m, n, k                    int
 	transA, transB, accumulate bool
 }
@@ -38,7 +38,7 @@ func (o *operation) matmul(p product) {
 		flag(p.transA), flag(p.transB), flag(p.accumulate))
 }
 
-// multiply leaves a product to the library.
+// multiply passes a product to the library.
 func (o *operation) multiply(p product) {
 	if o.err == nil {
 		o.err = o.device.library.Multiply(driver.Multiply{
@@ -59,7 +59,7 @@ func (d *Device) AddRow(x, b kernels.Buffer, rows, cols int) error {
 	return o.end()
 }
 
-// SumRows adds up the rows of x in ascending order.
+// SumRows sums the rows of x in ascending order.
 func (d *Device) SumRows(dst, x kernels.Buffer, rows, cols int, accumulate bool) error {
 	o := d.begin("SumRows", d.checks.SumRows(dst, x, rows, cols, accumulate))
 	o.fits(rows, cols)
@@ -67,10 +67,10 @@ func (d *Device) SumRows(dst, x kernels.Buffer, rows, cols int, accumulate bool)
 	return o.end()
 }
 
-// normThreads are those of a row.
+// normThreads is the number of threads per row.
 const normThreads = 128
 
-// LayerNorm normalises each row, mean and variance added up in float64.
+// LayerNorm normalises each row. It sums mean and variance in float64.
 func (d *Device) LayerNorm(op kernels.LayerNorm) error {
 	o := d.begin("LayerNorm", d.checks.LayerNorm(op))
 	o.fits(op.Rows, op.Cols)
@@ -78,7 +78,7 @@ func (d *Device) LayerNorm(op kernels.LayerNorm) error {
 	return o.end()
 }
 
-// LayerNormBackward works row by row; DGamma and DBeta add rows in ascending order.
+// LayerNormBackward works row by row; it sums DGamma and DBeta over rows in ascending order.
 func (d *Device) LayerNormBackward(op kernels.LayerNormBackward) error {
 	o := d.begin("LayerNormBackward", d.checks.LayerNormBackward(op))
 	o.fits(op.Rows, op.Cols)
@@ -93,7 +93,7 @@ func (d *Device) LayerNormBackward(op kernels.LayerNormBackward) error {
 	return o.end()
 }
 
-// Embed looks rows up and adds the rows of their positions.
+// Embed looks up rows and adds the rows of their positions.
 func (d *Device) Embed(op kernels.Embed) error {
 	o := d.begin("Embed", d.checks.Embed(op))
 	o.fits(op.Tokens, op.Width, op.Vocabulary)
@@ -102,7 +102,7 @@ func (d *Device) Embed(op kernels.Embed) error {
 	return o.end()
 }
 
-// EmbedBackward adds in ascending order of tokens.
+// EmbedBackward adds tokens in ascending order.
 func (d *Device) EmbedBackward(op kernels.EmbedBackward) error {
 	o := d.begin("EmbedBackward", d.checks.EmbedBackward(op))
 	o.fits(op.Tokens, op.Width, op.Vocabulary)

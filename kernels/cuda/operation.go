@@ -12,21 +12,23 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/ptx"
 )
 
-// ErrMissing is returned by an operation that the host has and this device lacks. It is never
-// done on the host instead. Stages meet it when they are built, in their dry run.
+// ErrMissing is returned by an operation that the host has and this device lacks. The device
+// never computes it on the host instead. Stages get the error when they are built, in their dry
+// run.
 var ErrMissing = errors.New("cuda: the device lacks the operation")
 
-// scratchBytes is memory of the device for results of a few words, and for what HeadLoss knows of
-// the tokens of a tile.
+// scratchBytes is the size of device memory for results of a few words, and for the per-token
+// state of HeadLoss.
 const (
-	varyingAt    = headRows + 24*headTokens // where graphs read words
+	varyingAt    = headRows + 24*headTokens // words that graphs read
 	scratchBytes = varyingAt + 8*mostVarying
 )
 
-// libraryBytes is memory of the device for a library to work in: what cuBLAS recommends for Hopper.
+// libraryBytes is the size of the library's workspace on the device: the recommendation of
+// cuBLAS for Hopper.
 const libraryBytes = 32 << 20
 
-// openOperations loads the kernels and takes scratch memory, a page of its own.
+// openOperations loads the kernels and allocates scratch memory in pages of its own.
 func (d *Device) openOperations() error {
 	names, err := fs.Glob(ptx.Files, "*.ptx")
 	if err != nil {
@@ -57,7 +59,7 @@ func (d *Device) openOperations() error {
 	return nil
 }
 
-// closeOperations gives scratch memory back.
+// closeOperations releases scratch memory.
 func (d *Device) closeOperations() error {
 	if d.scratch == 0 {
 		return nil
@@ -66,8 +68,8 @@ func (d *Device) closeOperations() error {
 	return joined(d.driver.Unmap(d.scratch, bytes, page), d.driver.Unreserve(d.scratch, bytes))
 }
 
-// scratchPages returns the page of the device, and scratch memory in whole pages: the last of it is
-// the library's.
+// scratchPages returns the page size of the device, and the size of scratch memory in whole
+// pages, the last of which belong to the library.
 func (d *Device) scratchPages() (page, bytes int64) {
 	page, bytes = d.driver.Facts().Page, scratchBytes
 	if d.library != nil {
@@ -76,15 +78,15 @@ func (d *Device) scratchPages() (page, bytes int64) {
 	return page, (bytes + page - 1) / page * page
 }
 
-// operation is one call of an operation while its kernels are queued. The first error is kept
-// in err, and ends it.
+// operation is a call of an operation while its kernels are queued. err keeps the first error,
+// after which nothing more is queued.
 type operation struct {
 	device *Device
 	name   string
 	err    error
 }
 
-// begin begins an operation that the checks of the host refuse, or do not.
+// begin begins an operation. refused is the error of the host's checks, or nil.
 func (d *Device) begin(name string, refused error) operation {
 	return operation{device: d, name: name, err: refused}
 }
@@ -97,7 +99,7 @@ func (o *operation) end() error {
 	return fmt.Errorf("cuda: %s: %w", o.name, o.err)
 }
 
-// at returns the address of a buffer, 0 of none.
+// at returns the address of a buffer, or 0 for the zero Buffer.
 func (o *operation) at(b kernels.Buffer) uint64 {
 	if o.err != nil {
 		return 0
@@ -107,7 +109,7 @@ func (o *operation) at(b kernels.Buffer) uint64 {
 	return uint64(at)
 }
 
-// fits demands dimensions that kernels can count with.
+// fits requires dimensions within the range of the kernels' integers.
 func (o *operation) fits(dimensions ...int) {
 	for _, n := range dimensions {
 		if n > math.MaxInt32 && o.err == nil {
@@ -118,9 +120,9 @@ func (o *operation) fits(dimensions ...int) {
 
 // launch queues a kernel on a grid of columns and rows of blocks.
 func (o *operation) launch(kernel string, columns, rows, threads int, args ...uint64) {
-	const mostColumns, mostRows = math.MaxInt32, 65535 // of any GPU
+	const mostColumns, mostRows = math.MaxInt32, 65535 // limits of every GPU
 	if (columns > mostColumns || rows > mostRows) && o.err == nil {
-		o.err = fmt.Errorf("%w: %d by %d blocks of %s, at most %d by %d", kernels.ErrShape, columns, rows, kernel, mostColumns, mostRows)
+		o.err = fmt.Errorf("%w: %d by %d blocks of %s, want at most %d by %d", kernels.ErrShape, columns, rows, kernel, mostColumns, mostRows)
 	}
 	if o.err == nil {
 		o.err = o.device.launch(kernel, [3]uint32{uint32(columns), uint32(rows), 1}, [3]uint32{uint32(threads), 1, 1}, args...)
@@ -132,14 +134,14 @@ func (o *operation) line(kernel string, blocks, threads int, args ...uint64) {
 	o.launch(kernel, blocks, 1, threads, args...)
 }
 
-// each queues a kernel that treats n elements alone. What it computes does not depend on the
-// number of its threads.
+// each queues an elementwise kernel over n elements. Its result does not depend on the number
+// of threads.
 func (o *operation) each(kernel string, n int, args ...uint64) {
 	const threads, mostBlocks = 256, 1 << 14
 	o.line(kernel, min((n+threads-1)/threads, mostBlocks), threads, args...)
 }
 
-// zero queues the clearing of n float32.
+// zero queues a fill of n float32 with 0.
 func (o *operation) zero(at uint64, n int) {
 	if o.err == nil {
 		o.err = o.device.queue(piece{varies: -1}, at, 0, 4*uint64(n))
@@ -153,7 +155,7 @@ func (o *operation) copy(to, from uint64, n int) {
 	}
 }
 
-// words waits for what was queued and reads words of it.
+// words waits for the queued work and reads words of its result.
 func words[T float64 | uint32](o *operation, dst []T, at driver.Addr) {
 	if o.err == nil {
 		var e T

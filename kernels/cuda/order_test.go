@@ -24,7 +24,7 @@ func ramp(n int) []float32 {
 	return x
 }
 
-// What ReleasePages writes has the copies that no kernel has waited for.
+// ReleasePages also writes copies that no kernel has waited for.
 func TestReleaseAfterWrite(t *testing.T) {
 	for seed := range uint64(20) {
 		fake := fakecuda.New(seed, 24*page, page)
@@ -42,7 +42,7 @@ func TestReleaseAfterWrite(t *testing.T) {
 	}
 }
 
-// meddling is a driver during whose first Sync another goroutine encodes.
+// meddling is a driver that lets another goroutine encode during the first Sync.
 type meddling struct {
 	driver.Driver
 	encode func()
@@ -56,7 +56,8 @@ func (m *meddling) Sync(s driver.Stream) error {
 	return m.Driver.Sync(s)
 }
 
-// Encode, which may be called from any goroutine, has what was written before a Sync began.
+// Encode, which may be called from any goroutine, returns everything written before a
+// concurrent Sync began.
 func TestEncodeBesideSync(t *testing.T) {
 	for seed := range uint64(20) {
 		fake := fakecuda.New(seed, 24*page, page)
@@ -77,7 +78,7 @@ func TestEncodeBesideSync(t *testing.T) {
 	}
 }
 
-// While one goroutine waits for what it reads the device goes on with other buffers.
+// While one goroutine waits for a read, others can use the device with other buffers.
 func TestReadLetsTheDeviceGoOn(t *testing.T) {
 	fake := fakecuda.New(1, 24*page, page)
 	as := &meddling{Driver: fake}
@@ -87,17 +88,17 @@ func TestReadLetsTheDeviceGoOn(t *testing.T) {
 	two, err := dev.Alloc(memory.Resident, kernels.Float32, n)
 	require.NoError(t, err)
 	require.NoError(t, dev.WriteFloat32(one, ramp(n)))
-	as.encode = func() { require.NoError(t, dev.WriteFloat32(two, ramp(n))) } // it hung where the reader kept the lock
+	as.encode = func() { require.NoError(t, dev.WriteFloat32(two, ramp(n))) } // blocks if the reader holds the lock
 	var wire bytes.Buffer
 	require.NoError(t, dev.Encode(&wire, one))
 	require.Nil(t, as.encode)
 	require.NoError(t, dev.Close())
 }
 
-// However a buffer ends to which a copy is under way, that copy is done before a kernel has its
-// place, and before its pages are handed back.
+// However a buffer with a copy in flight is released, the copy is done before a kernel uses its
+// place, and before its pages are returned.
 func TestEndsBehindACopy(t *testing.T) {
-	const many = 300_000 // more than is copied at once
+	const many = 300_000 // more than one slot
 	x := ramp(many)
 	written := func(t *testing.T, dev *cuda.Device) kernels.Buffer {
 		b, err := dev.Alloc(memory.Transfer, kernels.Float32, many)
@@ -162,8 +163,8 @@ func TestEndsBehindACopy(t *testing.T) {
 	}
 }
 
-// Where the device has no memory for what it needs itself, that alone is said; what is lost is
-// said once; and after Close nothing goes to the driver.
+// If the device has no memory for its own needs, the error says only that; a lost device is
+// reported once; and after Close no call reaches the driver.
 func TestErrorsAreSaidOnce(t *testing.T) {
 	fake := fakecuda.New(1, 8*page, page)
 	fake.Plant("Map", 1, driver.ErrOutOfMemory)
@@ -184,7 +185,7 @@ func TestErrorsAreSaidOnce(t *testing.T) {
 	require.Zero(t, dev.Reclaim(0))
 }
 
-// A grid that no GPU has is refused with its size.
+// A grid larger than any GPU supports is rejected, with its size.
 func TestGrids(t *testing.T) {
 	const rows = 64*65535 + 1
 	fake := fakecuda.New(1, 48<<20, page)

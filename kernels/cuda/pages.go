@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// pages is the memory.Range of a device: one reservation, of which each page that is present
-// is memory of its own, so that any of them can go.
+// pages is the memory.Range of a device: one reservation, in which every mapped page has an
+// allocation of its own, so that each can be unmapped.
 type pages struct {
 	device  *Device
 	page    int64
@@ -16,10 +16,10 @@ type pages struct {
 	present []bool
 }
 
-// Page returns the bytes of a page.
+// Page returns the size of a page in bytes.
 func (p *pages) Page() int64 { return p.page }
 
-// Reserve takes the addresses.
+// Reserve reserves the addresses.
 func (p *pages) Reserve(bytes int64) (err error) {
 	if p.base, err = p.device.driver.Reserve(bytes); err == nil {
 		p.size, p.present = bytes, make([]bool, bytes/p.page)
@@ -27,8 +27,8 @@ func (p *pages) Reserve(bytes int64) (err error) {
 	return err
 }
 
-// runs calls do for each run of pages, from low to high, that are present or are not, and
-// enters what they are then. It stops at the first error.
+// runs calls do for each run of pages from low to high whose presence equals present, and then
+// inverts their presence. It stops at the first error.
 func (p *pages) runs(low, high int64, present bool, do func(at driver.Addr, bytes, page int64) error) error {
 	end := (high + p.page - 1) / p.page
 	for i := low / p.page; i < end; {
@@ -50,7 +50,7 @@ func (p *pages) runs(low, high int64, present bool, do func(at driver.Addr, byte
 	return nil
 }
 
-// Commit maps what is not mapped of the pages from low to high.
+// Commit maps the pages from low to high that are not mapped.
 func (p *pages) Commit(low, high int64) error {
 	type run struct {
 		at    driver.Addr
@@ -73,7 +73,7 @@ func (p *pages) Commit(low, high int64) error {
 	return err
 }
 
-// Discard unmaps the pages from low to high, when the work that may use them is done.
+// Discard unmaps the pages from low to high, after the work that may use them is done.
 func (p *pages) Discard(low, high int64) error {
 	if err := joined(p.device.Sync(), p.device.forgetGraphs()); err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -81,7 +81,7 @@ func (p *pages) Discard(low, high int64) error {
 	return p.runs(low, high, true, p.device.driver.Unmap)
 }
 
-// Present returns the bytes of the pages that are mapped.
+// Present returns the size of the mapped pages in bytes.
 func (p *pages) Present(low, high int64) (bytes int64) {
 	for i := low / p.page; i*p.page < high; i++ {
 		if p.present[i] {
@@ -91,15 +91,15 @@ func (p *pages) Present(low, high int64) (bytes int64) {
 	return bytes
 }
 
-// Release unmaps everything and gives the addresses back.
+// Release unmaps everything and releases the addresses.
 func (p *pages) Release() error {
 	err := p.runs(0, p.size, true, p.device.driver.Unmap)
 	return joined(err, p.device.driver.Unreserve(p.base, p.size))
 }
 
-// ReadAt copies from the device when queued work is done.
+// ReadAt copies from the device after queued work is done.
 func (p *pages) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.device.Sync(); err != nil { // copies in too, which no kernel has waited for
+	if err := p.device.Sync(); err != nil { // also for copies that no kernel has waited for
 		return 0, err
 	}
 	return len(b), p.device.read(b, p.base+driver.Addr(off))

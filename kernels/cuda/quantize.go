@@ -6,13 +6,13 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// quantized are the addresses of a quantized matrix.
+// quantized holds the addresses of a quantized matrix.
 type quantized struct {
 	codes, factors, scales uint64
 	format, scaling        uint64
 }
 
-// matrix returns where the parts of a matrix lie, as kernels.Encoding says.
+// matrix returns the addresses of the parts of a matrix, as kernels.Encoding lays them out.
 func (o *operation) matrix(q kernels.Quantized) (m quantized) {
 	if q == (kernels.Quantized{}) || o.err != nil {
 		return m
@@ -39,10 +39,10 @@ func (o *operation) matrix(q kernels.Quantized) (m quantized) {
 	return m
 }
 
-// tallyOf is where quantizing leaves what it met.
+// tallyOf is the offset in scratch memory of the tally of a quantization.
 const tallyOf = 512
 
-// Quantize has the bits of the host. Blocks merge what they meet by atomics of whole numbers.
+// Quantize gives the bits of the host. Blocks merge their tallies by integer atomics.
 func (d *Device) Quantize(op kernels.Quantize) error {
 	o := d.begin("Quantize", d.checks.Quantize(op))
 	x, whole, met := o.at(op.X), uint64(d.scratch), uint64(d.scratch)+tallyOf
@@ -88,7 +88,7 @@ func (d *Device) Quantize(op kernels.Quantize) error {
 	return o.end()
 }
 
-// Dequantize decodes, element by element.
+// Dequantize decodes element by element.
 func (d *Device) Dequantize(dst kernels.Buffer, q kernels.Quantized, transposed bool) error {
 	o := d.begin("Dequantize", d.checks.Dequantize(dst, q, transposed))
 	m := o.matrix(q)
@@ -100,7 +100,7 @@ func (d *Device) Dequantize(dst kernels.Buffer, q kernels.Quantized, transposed 
 // QuantizedWorkspace returns 1: the product decodes into shared memory.
 func (d *Device) QuantizedWorkspace(m, n, k int) int { return 1 }
 
-// QuantizedMatMul has the bits of every device.
+// QuantizedMatMul gives the same bits as every device.
 func (d *Device) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	const side = 16
 	o := d.begin("QuantizedMatMul", d.checks.QuantizedMatMul(op))

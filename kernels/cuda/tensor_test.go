@@ -16,15 +16,16 @@ import (
 	"github.com/weir-ml/weir/kernels/kerneltest"
 )
 
-// rounded returns a number in bfloat16, by its own arithmetic: the neighbour that is nearest, the
-// one with an even significand half way.
+// rounded returns a number rounded to bfloat16, computed independently: the nearest neighbour,
+// or at the midpoint the one with an even significand.
 func rounded(x float32) float64 {
 	step := math.Ldexp(1, math.Ilogb(float64(x))-7)
 	return math.RoundToEven(float64(x)/step) * step
 }
 
-// tensorProducts compares products of bfloat16 with exact ones of the rounded operands, within the
-// bound of float32's sums; against the operands themselves they are within bfloat16's.
+// tensorProducts compares bfloat16 products with exact products of the rounded operands, within
+// the bound of float32 sums, and with exact products of the original operands, within the bound
+// of bfloat16.
 func tensorProducts(t *testing.T, d *cuda.Device) {
 	for i, s := range [][3]int{{1, 1, 1}, {17, 33, 9}, {70, 20, 35}, {40, 3, 130}, {65, 66, 64}} {
 		for form := range 8 {
@@ -63,7 +64,7 @@ func tensorProducts(t *testing.T, d *cuda.Device) {
 		}
 	}
 	for _, c := range kerneltest.Cases() {
-		if c.Name == "head/weight 0" && *testkit.Long { // passes tokens over, exactly
+		if c.Name == "head/weight 0" && *testkit.Long { // skips tokens, exactly
 			d.Reclaim(0)
 			require.NoError(t, c.Check(d))
 		}
@@ -71,7 +72,7 @@ func tensorProducts(t *testing.T, d *cuda.Device) {
 	require.NoError(t, d.Close())
 }
 
-// library multiplies by the kernels of a device, and fails where it is told.
+// library multiplies with the kernels of a device, and fails on request.
 type library struct {
 	device         *cuda.Device
 	workspace      int64
@@ -101,8 +102,8 @@ func (l *library) Close() error {
 	return nil
 }
 
-// Where there is a library it multiplies, but where tokens are passed over, and with the same
-// numbers; its memory is there before the first product, and goes with the device.
+// If there is a library, it computes every product except those that skip tokens, with the same
+// numbers; its memory is allocated before the first product, and released with the device.
 func TestLibrary(t *testing.T) {
 	open := func(products cuda.Products) (*cuda.Device, *library) {
 		l := &library{}

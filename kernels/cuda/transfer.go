@@ -12,14 +12,14 @@ import (
 
 var _ memory.Receiver[kernels.Buffer] = (*Device)(nil)
 
-// part is a run of bytes of the range as a stream.
+// part is a run of bytes of the range, as a stream.
 type part struct {
 	device *Device
 	at     driver.Addr
 	left   int64
 }
 
-// cut takes the next bytes, as many as there are of p.
+// cut removes the next len(b) bytes from p, or fewer at the end.
 func (p *part) cut(b []byte) ([]byte, driver.Addr) {
 	b = b[:min(int64(len(b)), p.left)]
 	at := p.at
@@ -45,13 +45,13 @@ func (d *Device) stream(b kernels.Buffer) (*part, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.at = at; d.graphs.uses(at, p.left) { // and else another goroutine leaves an action alone
+	if p.at = at; d.graphs.uses(at, p.left) { // otherwise the goroutine leaves the deferred action alone
 		err = d.flush()
 	}
 	return p, err
 }
 
-// fill queues copies of what r reads to the whole of a buffer. The caller owns b.
+// fill queues copies of the data that r reads to the whole of a buffer. The caller owns b.
 func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 	p, err := d.stream(b)
 	if err != nil {
@@ -61,7 +61,7 @@ func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if done != 0 { // however it ended, something is under way
+		if done != 0 { // a copy may be in flight even after an error
 			d.pending = append(d.pending, pending{b.Handle, done})
 		}
 	}()
@@ -80,20 +80,21 @@ func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 	return nil
 }
 
-// receive returns a new buffer of class Transfer, which the caller owns, when fill has filled it.
+// receive returns a new buffer of class Transfer, owned by the caller, after fill has filled
+// it.
 func (d *Device) receive(t kernels.DType, n int, fill func(kernels.Buffer) error) (kernels.Buffer, error) {
 	b, err := d.Alloc(memory.Transfer, t, n)
 	if err != nil {
 		return kernels.Buffer{}, err
 	}
 	if err := fill(b); err != nil {
-		_, _ = d.Release(b) // The first error is the one to tell.
+		_, _ = d.Release(b) // the first error is reported
 		return kernels.Buffer{}, err
 	}
 	return b, nil
 }
 
-// peer reports whether copies from another device need no memory of the host.
+// peer reports whether copies from another device can avoid host memory.
 func (d *Device) peer(src *Device) (may bool, err error) {
 	may, known := d.peers[src]
 	if !known {
@@ -104,8 +105,8 @@ func (d *Device) peer(src *Device) (may bool, err error) {
 	return may, err
 }
 
-// fromPeer queues a copy of a buffer of another device to the whole of one, after the kernels of
-// both. Those that src queues from now on wait for it, so that src may release what is copied.
+// fromPeer queues a copy of a buffer of another device to the whole of a buffer, after the
+// kernels of both. Subsequent kernels of src wait for it, so that src may release the source.
 func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) error {
 	from, err := src.stream(b)
 	if err != nil {
@@ -126,7 +127,7 @@ func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) erro
 	if err := d.copyPeer(to, at, src, from); err != nil {
 		return err
 	}
-	src.mu.Lock() // nothing else may be a part of what src captures
+	src.mu.Lock() // keeps other work out of src's capture
 	defer src.mu.Unlock()
 	return src.driver.Wait(src.compute, d.arrival)
 }
@@ -151,9 +152,9 @@ func (d *Device) copyPeer(to kernels.Buffer, at driver.Addr, src *Device, from *
 	return nil
 }
 
-// Receive copies a buffer of another rank of the process into a new one of class Transfer, which
-// the caller owns: from another Device directly where the machine lets it, else through
-// page-locked memory of the host.
+// Receive copies a buffer of another rank of the process into a new one of class Transfer,
+// owned by the caller: from another Device directly if the machine supports it, otherwise
+// through page-locked host memory.
 func (d *Device) Receive(from memory.Space[kernels.Buffer], b kernels.Buffer) (kernels.Buffer, error) {
 	switch src := from.(type) {
 	case *Device:
@@ -177,18 +178,18 @@ func (d *Device) Receive(from memory.Space[kernels.Buffer], b kernels.Buffer) (k
 	return kernels.Buffer{}, fmt.Errorf("%w: Receive from a %T", kernels.ErrNoLender, from)
 }
 
-// header is the size of what Encode writes before the elements: the type in the highest byte,
-// and how many, as kernels.Host has it.
+// header is the size of the header that Encode writes before the elements: the type in the
+// highest byte, and the number of elements, as in kernels.Host.
 const (
 	header = 8
 	count  = 1<<56 - 1
 )
 
-// Size returns how many bytes Encode writes of a buffer.
+// Size returns the number of bytes that Encode writes for a buffer.
 func (d *Device) Size(b kernels.Buffer) int64 { return header + int64(b.N)*b.Type.Bytes() }
 
-// Encode writes what kernels.Host would. It may be called from any goroutine, and waits for
-// the work that was queued before; see transport.Codec.
+// Encode writes the same bytes as kernels.Host. It may be called from any goroutine, and waits
+// for the work that was queued before; see transport.Codec.
 func (d *Device) Encode(w io.Writer, b kernels.Buffer) error {
 	p, err := d.stream(b)
 	if err != nil {
@@ -202,8 +203,7 @@ func (d *Device) Encode(w io.Writer, b kernels.Buffer) error {
 	return err
 }
 
-// Decode reads what Encode has written into a new buffer of class Transfer, which the caller
-// owns.
+// Decode reads the output of Encode into a new buffer of class Transfer, owned by the caller.
 func (d *Device) Decode(r io.Reader, size int64) (kernels.Buffer, error) {
 	var head [header]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -9,7 +9,8 @@ func activationCases() []Case {
 	return []Case{newCase("gelu", false, geluForward), newCase("gelu/backward", false, geluBackward)}
 }
 
-// geluInput draws numbers from where the function bends, and a few from far out.
+// geluInput draws numbers mostly from the range in which the function bends, and a few far
+// outside it.
 func geluInput(l *lab, n int) []float32 {
 	x := l.normal(n, 2)
 	for i, far := range []float32{0, 1e-20, -1e-20, 12, -12, 100, -100, 1e20, -1e20} {

@@ -15,11 +15,11 @@ func attentionCases() []Case {
 	}
 }
 
-// attentionShapes are tokens, heads and elements of a head; tokens around the
-// tiles that devices use.
+// attentionShapes are numbers of tokens, heads and elements per head, with token counts around
+// the tile sizes of devices.
 var attentionShapes = [][3]int{{1, 1, 1}, {1, 2, 4}, {2, 1, 3}, {5, 3, 8}, {31, 2, 5}, {64, 1, 16}, {65, 2, 4}, {130, 1, 7}, {200, 2, 2}}
 
-// forward puts the operands of an attention on the device and runs it.
+// attention copies the operands of an attention to the device and runs it.
 func (l *lab) attention(what string, qkv []float32, tokens, heads, dim int) kernels.CausalAttention {
 	workspace, _ := l.d.AttentionWorkspace(tokens, heads, dim)
 	op := kernels.CausalAttention{
@@ -39,7 +39,7 @@ func attentionForward(l *lab) {
 			qkv := l.normal(tokens*3*heads*dim, scale)
 			op := l.attention(what, qkv, tokens, heads, dim)
 			out, lse := attention(wide(qkv), tokens, heads, dim)
-			// Scores grow with the square of the scale, and with them their rounding.
+			// Scores, and with them their rounding errors, grow with the square of the scale.
 			bound := 0x1p-18 * scale * scale
 			l.near(what+": Out", l.read(op.Out), out, bound)
 			l.near(what+": LSE", l.read(op.LSE), lse, bound)
@@ -48,8 +48,7 @@ func attentionForward(l *lab) {
 	}
 }
 
-// attentionCausal changes everything after a token; what is before must stay, to
-// the bit.
+// attentionCausal changes everything after a token. The results up to it must not change a bit.
 func attentionCausal(l *lab) {
 	const tokens, heads, dim = 150, 2, 6
 	width := heads * dim
@@ -87,7 +86,7 @@ func attentionBackward(l *lab) {
 			out, _ := attention(x, tokens, heads, dim)
 			return dot(out, grad)
 		})
-		// Nothing of the result may be left as it was.
+		// Every element of the result must have been written.
 		for i, v := range l.read(op.DQKV) {
 			if math.IsNaN(float64(v)) {
 				l.fault("%s: DQKV: element %d was not written", what, i)

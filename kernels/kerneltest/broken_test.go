@@ -13,11 +13,10 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// broken is a device with one fault: an operation whose function is set is
-// replaced by it.
+// broken is a device with one fault: each function that is set replaces an operation.
 type broken struct {
 	kernels.Compute
-	beside    map[kernels.Buffer]kernels.Buffer // the buffer allocated after another
+	beside    map[kernels.Buffer]kernels.Buffer // the buffer allocated after the key
 	last      kernels.Buffer
 	calls     int
 	matmul    func(op kernels.MatMul) error
@@ -42,7 +41,7 @@ type broken struct {
 	readFloat func(dst []float32, src kernels.Buffer) error
 	lend      func(b kernels.Buffer) ([]byte, error)
 	quantize  func(op *kernels.Quantize)
-	decode    func(dst kernels.Buffer) // afterwards
+	decode    func(dst kernels.Buffer) // called after the operation
 	product   func(op *kernels.QuantizedMatMul)
 	allocIn   func(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error)
 }
@@ -61,7 +60,7 @@ func (d *broken) flip(b kernels.Buffer, i int) {
 	_ = d.Compute.WriteFloat32(b, x)
 }
 
-// scale multiplies all elements.
+// scale multiplies all elements by a factor.
 func (d *broken) scale(b kernels.Buffer, by float32) {
 	x := make([]float32, b.N)
 	_ = d.Compute.ReadFloat32(x, b)
@@ -154,7 +153,7 @@ func (d *broken) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	return d.Compute.QuantizedMatMul(op)
 }
 
-// or returns f where it is set.
+// or returns f if it is set, and sound otherwise.
 func or[F any](f, sound F) F {
 	if reflect.ValueOf(f).IsNil() {
 		return sound
@@ -162,7 +161,7 @@ func or[F any](f, sound F) F {
 	return f
 }
 
-// faults are devices with one fault each, and the case that must find it.
+// faults are devices with one fault each, and the case that must detect it.
 var faults = []struct {
 	name, found string
 	spoil       func(d *broken)
@@ -243,7 +242,7 @@ var faults = []struct {
 			x := make([]float32, op.QKV.N)
 			_ = d.Compute.ReadFloat32(x, op.QKV)
 			err := d.Compute.CausalAttention(op)
-			if math.Float32bits(x[len(x)-1])&1 == 1 { // the last token has the smallest of influences
+			if math.Float32bits(x[len(x)-1])&1 == 1 { // the last token has the smallest influence
 				d.flip(op.Out, 0)
 			}
 			return err
@@ -259,7 +258,7 @@ var faults = []struct {
 			return err
 		}
 	}},
-	{"the attention's backward leaves the last token out", "attention/backward", func(d *broken) {
+	{"the attention's backward omits the last token", "attention/backward", func(d *broken) {
 		d.attBack = func(op kernels.CausalAttentionBackward) error {
 			x := make([]float32, op.DQKV.N)
 			_ = d.Compute.ReadFloat32(x, op.DQKV)
@@ -393,7 +392,7 @@ var faults = []struct {
 	{"Release keeps the buffer", "memory/space", func(d *broken) {
 		d.release = func(b kernels.Buffer) (int64, error) { return d.Bytes(b), nil }
 	}},
-	{"AllocIn takes what a step's buffers are", "memory/scopes", func(d *broken) {
+	{"AllocIn allocates as for a step's buffers", "memory/scopes", func(d *broken) {
 		d.allocIn = func(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error) {
 			if scope == memory.Metadata {
 				return d.Compute.Alloc(memory.Workspace, t, n)
@@ -406,7 +405,7 @@ var faults = []struct {
 			return d.Compute.ReadFloat32(dst[:min(len(dst), src.N)], src)
 		}
 	}},
-	{"Lend shows the buffer beside", "memory/lend", func(d *broken) {
+	{"Lend returns the next buffer", "memory/lend", func(d *broken) {
 		d.lend = func(b kernels.Buffer) ([]byte, error) {
 			if beside, ok := d.beside[b]; ok {
 				data, err := d.Compute.(kernels.Lender).Lend(beside)
@@ -445,7 +444,7 @@ func TestFaultsAreFound(t *testing.T) {
 				t.Log(err)
 				require.NoError(t, d.Close())
 			}
-			require.True(t, found, "there is no case %q", f.found)
+			require.True(t, found, "no case is called %q", f.found)
 		})
 	}
 }

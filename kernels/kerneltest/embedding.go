@@ -14,7 +14,8 @@ func embeddingCases() []Case {
 	}
 }
 
-// embedShapes are tokens, width and vocabulary; few words, so that they repeat.
+// embedShapes are numbers of tokens, width and vocabulary size. The vocabularies are small, so
+// that ids repeat.
 var embedShapes = [][3]int{{1, 1, 1}, {1, 5, 3}, {7, 4, 2}, {33, 16, 10}, {130, 3, 5}, {300, 130, 40}}
 
 func embedForward(l *lab) {
@@ -79,7 +80,7 @@ func embedBackward(l *lab) {
 	}
 }
 
-// embedIDs checks ids that are no row of the table.
+// embedIDs checks ids that are not rows of the table.
 func embedIDs(l *lab) {
 	for _, id := range []int32{-1, 4, 1 << 30} {
 		ids := l.putInts("IDs", []int32{0, 3, id})

@@ -19,11 +19,11 @@ func headCases() []Case {
 	}
 }
 
-// headShapes are tokens, width and vocabulary; tokens around the tiles that
-// devices use.
+// headShapes are numbers of tokens, width and vocabulary size, with token counts around the
+// tile sizes of devices.
 var headShapes = [][3]int{{1, 1, 1}, {1, 4, 7}, {3, 5, 2}, {64, 8, 33}, {65, 3, 11}, {130, 6, 19}, {520, 2, 3}, {3, 2, 1100}}
 
-// head draws the operands of a head and puts them on the device.
+// head draws the operands of a head and copies them to the device.
 func (l *lab) head(tokens, width, vocabulary int) (op kernels.HeadLoss, x, table, weights []float32, labels []int32) {
 	x, table = l.normal(tokens*width, 1), l.normal(vocabulary*width, 1)
 	labels, weights = l.ids(tokens, vocabulary), make([]float32, tokens)
@@ -38,7 +38,7 @@ func (l *lab) head(tokens, width, vocabulary int) (op kernels.HeadLoss, x, table
 	return op, x, table, weights, labels
 }
 
-// loss runs the forward and returns its two numbers.
+// loss runs the forward pass and returns its two numbers.
 func (l *lab) loss(what string, op kernels.HeadLoss) (sum, weight float64) {
 	l.do(what, func() (err error) {
 		sum, weight, err = l.d.HeadLoss(op)
@@ -75,7 +75,7 @@ func headBackward(l *lab) {
 		for _, accumulate := range []bool{false, true} {
 			tokens, width, vocabulary := s[0], s[1], s[2]
 			if vocabulary == 1 {
-				continue // its loss is 0 whatever the operands
+				continue // its loss is 0 for any operands
 			}
 			what := fmt.Sprintf("HeadLossBackward of %d tokens, width %d, vocabulary %d, Accumulate %t", tokens, width, vocabulary, accumulate)
 			kept, x, table, weights, labels := l.head(tokens, width, vocabulary)
@@ -114,9 +114,9 @@ func headBackward(l *lab) {
 	}
 }
 
-// headCells checks, where a device adds losses up itself, that a cell has what a Ledger has that
-// records what HeadLoss returns: exactly, in any order of microbatches, with those that are not
-// finite, and with the error of a weight that is none.
+// headCells applies to devices that add losses themselves. It checks that a cell equals a
+// Ledger that records the results of HeadLoss: exactly, in any order of microbatches, with
+// losses that are not finite, and with the error for an invalid weight.
 func headCells(l *lab) {
 	d, ok := l.d.(kernels.LossCells)
 	if !ok {
@@ -156,7 +156,7 @@ func headCells(l *lab) {
 	want := fresh()
 	for mb := range ops {
 		op, x, _, weights, _ := l.head(tokens, width, vocabulary)
-		scale := float32(math.Ldexp(1, 9*mb-40)) // sums of far apart sizes round where they are not exact
+		scale := float32(math.Ldexp(1, 9*mb-40)) // sums of very different magnitudes round unless they are exact
 		for i := range weights {
 			weights[i] *= scale
 		}
@@ -175,7 +175,7 @@ func headCells(l *lab) {
 		}
 		l.must("Join", read(got))
 		if bytes(got) != bytes(want) {
-			l.fault("AddHeadLoss in the order %v: the cells are not what a Ledger has of the same numbers", order)
+			l.fault("AddHeadLoss in the order %v: the cells differ from a Ledger of the same numbers", order)
 		}
 	}
 	op := ops[0]
@@ -195,8 +195,9 @@ func headCells(l *lab) {
 	l.drop()
 }
 
-// headKept checks that no bit depends on how many logits are kept: a forward, the backward
-// of both gradients at once, and of one after the other.
+// headKept checks that no bit depends on the number of logits that are kept: for a forward
+// pass, for a backward pass with both gradients at once, and for one that computes them one
+// after the other.
 func (l *lab) headKept(what string, forward kernels.HeadLoss, want kernels.HeadLossBackward) {
 	sum, weight := l.loss(what, forward)
 	lse, all := l.read(forward.LSE), want.Tokens*want.Vocabulary
@@ -237,12 +238,12 @@ func (l *lab) headKept(what string, forward kernels.HeadLoss, want kernels.HeadL
 	}
 }
 
-// headWeightless checks that tokens of weight 0 have no part in anything: what their rows
-// are makes no difference, also where they or their loss are not finite.
+// headWeightless checks that tokens of weight 0 contribute to nothing: the contents of their
+// rows make no difference, even if these or the loss are not finite.
 func headWeightless(l *lab) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, s := range [][3]int{{1, 3, 5}, {3, 2, 4}, {12, 5, 19}, {520, 2, 3}, {9, 2, 1100}} {
-		for _, every := range []int{1, 2, 3, 600} { // 1 leaves no other token
+		for _, every := range []int{1, 2, 3, 600} { // with 1 there are no other tokens
 			for _, accumulate := range []bool{false, true} {
 				tokens, width, vocabulary := s[0], s[1], s[2]
 				what := fmt.Sprintf("%d tokens, width %d, vocabulary %d, Accumulate %t, every %d. without weight", tokens, width, vocabulary, accumulate, every)
@@ -271,11 +272,11 @@ func headWeightless(l *lab) {
 				}
 				otherSum, otherWeight, otherDX, otherDTable := run(x)
 				if sum != otherSum || weight != otherWeight {
-					l.fault("HeadLoss of %s is %v with weight %v, and %v with weight %v where their rows are others", what, sum, weight, otherSum, otherWeight)
+					l.fault("HeadLoss of %s is %v with weight %v, and %v with weight %v with other contents in their rows", what, sum, weight, otherSum, otherWeight)
 				}
 				l.exactly("DX of "+what, otherDX, dx)
 				l.exactly("DTable of "+what, otherDTable, dtable)
-				table[0] = nan // the others' gradients are NaN
+				table[0] = nan // the gradients of the other tokens are NaN
 				op.Table = l.put("Table", table)
 				_, _, otherDX, _ = run(x)
 				for t, w := range weights {
@@ -289,7 +290,7 @@ func headWeightless(l *lab) {
 	}
 }
 
-// headLabels checks labels that are no row of the table.
+// headLabels checks labels that are not rows of the table.
 func headLabels(l *lab) {
 	for _, label := range []int32{-1, 4} {
 		op, _, _, _, _ := l.head(3, 2, 4)

@@ -18,7 +18,7 @@ func openHost(t *testing.T) kernels.Compute {
 	return h
 }
 
-// Every operation of a device is tried with wrong operands, too.
+// The suite calls every operation of a device with wrong operands too.
 func TestNoOperationIsMissing(t *testing.T) {
 	host := openHost(t)
 	t.Cleanup(func() { require.NoError(t, host.Close()) })
@@ -54,7 +54,7 @@ func TestNull(t *testing.T) {
 	})
 }
 
-// Outside of a test the cases can be run one by one.
+// The cases can also be run one by one outside of a test.
 func Example() {
 	d, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
 	if err != nil {

@@ -10,25 +10,25 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// lab is a device with buffers on it and the knowledge of what is in them.
+// lab is a device together with its buffers and their expected contents.
 type lab struct {
 	d      kernels.Compute
 	rng    *rand.Rand
 	held   []held
 	faults []error
-	// silent says that the device keeps no content, as Null does not. The case
-	// "copies" finds a device that should.
+	// silent is set if the device keeps no contents, as Null does. The case "copies" detects a
+	// device that is silent but must not be.
 	silent bool
 }
 
-// held is a buffer and its content.
+// held is a buffer and its expected content.
 type held struct {
 	name    string
 	b       kernels.Buffer
 	content []float32
 }
 
-// newLab seeds the draws with a constant: a case is the same every time.
+// newLab seeds the draws with a constant: a case is the same in every run.
 func newLab(d kernels.Compute) *lab {
 	l := &lab{d: d, rng: rand.New(rand.NewPCG(1, 2))}
 	l.guard()
@@ -36,10 +36,10 @@ func newLab(d kernels.Compute) *lab {
 	return l
 }
 
-// unwritten fills results before an operation: a NaN that no computation makes.
+// unwritten fills results before an operation: a NaN that no computation produces.
 var unwritten = math.Float32frombits(0x7fc0dead)
 
-// guard puts a buffer of known content next to the others.
+// guard allocates a buffer of known content next to the others.
 func (l *lab) guard() {
 	content := make([]float32, 16)
 	for i := range content {
@@ -48,7 +48,7 @@ func (l *lab) guard() {
 	l.hold("the buffer next to it", memory.Workspace, kernels.Float32, len(content), func(b kernels.Buffer) error { return l.d.WriteFloat32(b, content) })
 }
 
-// hold makes a buffer that write fills.
+// hold allocates a buffer, and fills it by calling write.
 func (l *lab) hold(name string, class memory.Class, t kernels.DType, n int, write func(b kernels.Buffer) error) kernels.Buffer {
 	b, err := l.d.Alloc(class, t, n)
 	l.must("Alloc", err)
@@ -57,13 +57,13 @@ func (l *lab) hold(name string, class memory.Class, t kernels.DType, n int, writ
 	return b
 }
 
-// put makes a buffer with the given content.
+// put allocates a buffer with the given content.
 func (l *lab) put(name string, content []float32) kernels.Buffer {
 	defer l.guard()
 	return l.hold(name, memory.Saved, kernels.Float32, len(content), func(b kernels.Buffer) error { return l.d.WriteFloat32(b, content) })
 }
 
-// result makes a buffer of n elements that were not written yet.
+// result allocates a buffer of n unwritten elements.
 func (l *lab) result(name string, n int) kernels.Buffer {
 	content := make([]float32, n)
 	for i := range content {
@@ -72,13 +72,13 @@ func (l *lab) result(name string, n int) kernels.Buffer {
 	return l.put(name, content)
 }
 
-// putInts makes a buffer of int32 with the given content.
+// putInts allocates a buffer of int32 with the given content.
 func (l *lab) putInts(name string, content []int32) kernels.Buffer {
 	defer l.guard()
 	return l.hold(name, memory.Entry, kernels.Int32, len(content), func(b kernels.Buffer) error { return l.d.WriteInt32(b, content) })
 }
 
-// putBytes makes a buffer of uint8 with the given content.
+// putBytes allocates a buffer of uint8 with the given content.
 func (l *lab) putBytes(name string, content []uint8) kernels.Buffer {
 	defer l.guard()
 	return l.hold(name, memory.FP8, kernels.Uint8, len(content), func(b kernels.Buffer) error { return l.d.WriteUint8(b, content) })
@@ -91,7 +91,7 @@ func (l *lab) read(b kernels.Buffer) []float32 {
 	return x
 }
 
-// content returns what is in a buffer of any type, as numbers.
+// content returns the content of a buffer of any type, as numbers.
 func (l *lab) content(b kernels.Buffer) (x []float32) {
 	switch b.Type {
 	case kernels.Uint8:
@@ -130,7 +130,7 @@ func (l *lab) ids(n, vocabulary int) []int32 {
 	return x
 }
 
-// do runs an operation that writes the given results and nothing else.
+// do runs an operation, which must write only the given results.
 func (l *lab) do(what string, f func() error, results ...kernels.Buffer) {
 	var before, after memory.Stats
 	l.d.Stats(&before)
@@ -144,8 +144,7 @@ func (l *lab) do(what string, f func() error, results ...kernels.Buffer) {
 	l.unchanged(what, results...)
 }
 
-// refuse runs an operation that must return an error which wraps want, and must
-// write nothing.
+// refuse runs an operation, which must return an error that wraps want and must write nothing.
 func (l *lab) refuse(what string, want error, f func() error) {
 	if err := f(); !errors.Is(err, want) {
 		l.fault("%s: the error is %v, want one that wraps %q", what, err, want)
@@ -153,7 +152,7 @@ func (l *lab) refuse(what string, want error, f func() error) {
 	l.unchanged(what)
 }
 
-// unchanged looks at every buffer. Those of results may have changed.
+// unchanged checks every buffer except those of results.
 func (l *lab) unchanged(what string, results ...kernels.Buffer) {
 	if l.silent {
 		return
@@ -181,7 +180,7 @@ func (l *lab) drop() {
 	l.guard()
 }
 
-// end releases all buffers and looks at the book.
+// end releases all buffers and checks the book.
 func (l *lab) end() {
 	l.drop()
 	_, err := l.d.Release(l.held[0].b)
@@ -198,7 +197,7 @@ func equal(x, y []float32) bool {
 	return slices.EqualFunc(x, y, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
 }
 
-// exactly demands bit-equal numbers.
+// exactly requires bit-equal numbers.
 func (l *lab) exactly(what string, got, want []float32) {
 	for i := range want {
 		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
@@ -208,7 +207,7 @@ func (l *lab) exactly(what string, got, want []float32) {
 	}
 }
 
-// near demands |got - want| <= bound·max|want|.
+// near requires |got - want| <= bound·max|want|.
 func (l *lab) near(what string, got []float32, want []float64, bound float64) {
 	var largest float64
 	for _, w := range want {
@@ -222,7 +221,7 @@ func (l *lab) near(what string, got []float32, want []float64, bound float64) {
 	}
 }
 
-// within demands |got - want| <= bound, each element with its own bound.
+// within requires |got - want| <= bound, with a bound for each element.
 func (l *lab) within(what string, got []float32, want, bound []float64) {
 	for i, w := range want {
 		if d := math.Abs(float64(got[i]) - w); !(d <= bound[i]) {
@@ -250,12 +249,12 @@ func dot(x, y []float64) float64 {
 	return s
 }
 
-// gradientBound is the bound on gradients, relative to the largest.
+// gradientBound is the bound on the error of gradients, relative to the largest gradient.
 const gradientBound = 0x1p-14
 
-// slopes compares a gradient with central differences of f at x, in up to 24
-// elements: the first, the last, and others by chance. The gradient may lie on
-// top of what was there before (nil is zeros).
+// slopes compares a gradient with central differences of f at x, in up to 24 elements: the
+// first, the last, and random ones. before is the content that the gradient was added to; nil
+// means zeros.
 func (l *lab) slopes(what string, got, before []float32, x []float64, f func(x []float64) float64) {
 	const samples, h = 24, 1e-5
 	at := []int{0, len(x) - 1}

@@ -22,7 +22,7 @@ func memoryCases() []Case {
 	}
 }
 
-// space holds the memory of the device to the contract of a memory.Space.
+// space checks the device against the contract of memory.Space.
 func space(d kernels.Compute) error {
 	alloc := func(class memory.Class, bytes int64) (kernels.Buffer, error) {
 		b, err := d.Alloc(class, kernels.Uint8, int(bytes))
@@ -36,7 +36,7 @@ func space(d kernels.Compute) error {
 	})...)
 }
 
-// types allocates buffers of every type, and what cannot be.
+// types allocates buffers of every type, and invalid ones.
 func types(l *lab) {
 	for i := range 9 {
 		n, t := 1+i*i, kernels.DType(i%3)
@@ -69,7 +69,7 @@ func types(l *lab) {
 	}
 }
 
-// copies checks that what was written is read, whole and in part.
+// copies checks that reads return what was written, in whole buffers and in parts.
 func copies(l *lab) {
 	x := l.normal(100, 1)
 	b := l.put("b", x)
@@ -100,7 +100,7 @@ func copies(l *lab) {
 	}
 }
 
-// lend checks what a device shows to others of its buffers, where it does.
+// lend checks the views that a Lender returns of its buffers.
 func lend(l *lab) {
 	lender, ok := l.d.(kernels.Lender)
 	if !ok {
@@ -124,11 +124,11 @@ func lend(l *lab) {
 		}
 		return err
 	})
-	l.refuse("Lend of a buffer that ended", memory.ErrStale, func() error { _, err := lender.Lend(gone); return err })
+	l.refuse("Lend of a released buffer", memory.ErrStale, func() error { _, err := lender.Lend(gone); return err })
 }
 
-// scopes checks that buffers of every resident scope are Resident in the book, that they
-// outlive a Reclaim, and that a scope for steps gives none.
+// scopes checks that the buffers of every resident scope are Resident in the book, that they
+// survive a Reclaim, and that AllocIn fails for the scope of steps.
 func scopes(l *lab) {
 	for _, scope := range []memory.Scope{memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata} {
 		before, mark := l.d.Live(), l.d.Mark()

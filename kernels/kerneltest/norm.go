@@ -17,9 +17,9 @@ func normCases() []Case {
 // normShapes are rows and columns.
 var normShapes = [][2]int{{1, 1}, {1, 8}, {3, 5}, {7, 64}, {2, 129}, {65, 16}}
 
-// normInput draws rows of very different scales, some of them so small that the
-// epsilon counts. No mean is much larger than its row's deviation: the rounding
-// of the mean alone would be more than the bound.
+// normInput draws rows of very different scales, some of them so small that the epsilon
+// matters. No mean is much larger than the deviation of its row: otherwise the rounding of the
+// mean alone would exceed the bound.
 func normInput(l *lab, rows, cols int) (x, gamma, beta []float32) {
 	for r := range rows {
 		row := l.normal(cols, []float64{1, 0.003, 50}[r%3])
@@ -53,7 +53,7 @@ func layerNormForward(l *lab) {
 	}
 }
 
-// layerNormRows checks that a row does not depend on the others.
+// layerNormRows checks that a row does not depend on the other rows.
 func layerNormRows(l *lab) {
 	const rows, cols = 9, 33
 	x, gamma, beta := normInput(l, rows, cols)
@@ -79,11 +79,11 @@ func layerNormBackward(l *lab) {
 		for form := range 3 {
 			rows, cols := s[0], s[1]
 			if cols == 1 {
-				continue // x has no influence there
+				continue // x has no influence in this form
 			}
 			what := fmt.Sprintf("LayerNormBackward %d×%d, form %d", rows, cols, form)
 			x, gamma, beta := normInput(l, rows, cols)
-			for i := range x { // differences need a scale that they can resolve
+			for i := range x { // a scale that differences can resolve
 				x[i] = float32(i/cols%2) + l.normal(1, 1)[0]
 			}
 			dy := l.normal(rows*cols, 1)
@@ -113,7 +113,7 @@ func layerNormBackward(l *lab) {
 			l.slopes(what+": DGamma", l.read(op.DGamma), beforeGamma, g, func(g []float64) float64 { return loss(wide(x), g, b) })
 			l.slopes(what+": DBeta", l.read(op.DBeta), beforeBeta, b, func(b []float64) float64 { return loss(wide(x), g, b) })
 
-			// Each gradient alone is the same as with the others.
+			// A gradient computed alone equals the one computed with the others.
 			alone := op
 			alone.AccumulateGamma, alone.AccumulateBeta = false, false
 			alone.DGamma, alone.DBeta = kernels.Buffer{}, kernels.Buffer{}

@@ -27,7 +27,7 @@ func sumSquares(l *lab) {
 			l.fault("SumSquares of %d is %v, want %v within %.3g", n, got, want, 0x1p-42*want)
 		}
 		if first := square(); first != square() {
-			l.fault("SumSquares of %d is another number the second time", n)
+			l.fault("SumSquares of %d differs between two calls", n)
 		}
 		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 			in[n/2] = float32(bad)

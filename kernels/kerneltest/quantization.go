@@ -22,7 +22,7 @@ func quantizationCases() []Case {
 	}
 }
 
-// encodings are all that go together.
+// encodings returns all valid encodings.
 func encodings() (all []kernels.Encoding) {
 	for f := kernels.E4M3; f <= kernels.E2M1; f++ {
 		for s := kernels.PerTensor; s <= kernels.NV16; s++ {
@@ -34,7 +34,7 @@ func encodings() (all []kernels.Encoding) {
 	return all
 }
 
-// rules are the ways to quantize that an encoding has.
+// rules returns the options of quantization for an encoding.
 func rules(e kernels.Encoding) []kernels.Quantize {
 	switch e.Scaling {
 	case kernels.PerTensor:
@@ -64,7 +64,8 @@ func quantize(l *lab) {
 				l.check(what+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
 				both := l.bytesOf(op.Columnwise)
 
-				// Alone it is the same, to the bit.
+				// Each matrix quantized alone equals the one quantized with the other, to the
+				// bit.
 				alone := op
 				alone.Rowwise, alone.Columnwise = kernels.Quantized{}, l.none(e, cols, rows)
 				l.do(what, func() error { return l.d.Quantize(alone) }, alone.Columnwise.Data)
@@ -77,8 +78,8 @@ func quantize(l *lab) {
 	l.frozen()
 }
 
-// quantizeHuge checks that what is finite comes back finite, also where the code nearest to
-// an element is that of more than the greatest float32.
+// quantizeHuge checks that finite numbers decode to finite numbers, even if the code nearest to
+// an element represents more than the greatest float32.
 func quantizeHuge(l *lab) {
 	for _, e := range encodings() {
 		for _, s := range [][2]int{{1, 1}, {3, 300}, {40, 70}} {
@@ -97,7 +98,7 @@ func quantizeHuge(l *lab) {
 				for _, q := range []kernels.Quantized{op.Rowwise, op.Columnwise} {
 					for i, v := range l.decodes(what, q) {
 						if math.Abs(float64(v)) > math.MaxFloat32 || v != v {
-							l.fault("%s: element %d is decoded as %v", what, i, v)
+							l.fault("%s: element %d decodes to %v", what, i, v)
 							break
 						}
 					}
@@ -108,13 +109,13 @@ func quantizeHuge(l *lab) {
 	}
 }
 
-// dequantize decodes any codes with the least scales, the greatest, and what is no number.
+// dequantize decodes random codes with the least scales, the greatest ones, and NaN.
 func dequantize(l *lab) {
 	for _, e := range encodings() {
 		const rows, cols = 5, 300
 		for exponent := 0; exponent < 256; exponent++ {
 			if exponent == 2 {
-				exponent = 230 // from there on products may be no float32
+				exponent = 230 // products with larger scales may overflow float32
 			}
 			q := l.none(e, rows, cols)
 			m := l.bytesOf(q)
@@ -166,21 +167,21 @@ func (l *lab) frozen() {
 	}
 }
 
-// sameBytes compares codes and scales, not what lies between.
+// sameBytes compares codes and scales, but not the padding between them.
 func (l *lab) sameBytes(what string, got, want *matrixBytes) {
 	for r := range want.rows {
 		for c := range want.cols {
 			a, b := got.scales(r, c)
 			x, y := want.scales(r, c)
 			if got.code(r, c) != want.code(r, c) || math.Float32bits(a) != math.Float32bits(x) || math.Float32bits(b) != math.Float32bits(y) && b == b {
-				l.fault("%s: element %d,%d is not the same", what, r, c)
+				l.fault("%s: element %d,%d differs", what, r, c)
 				return
 			}
 		}
 	}
 }
 
-// decodes checks Dequantize, and returns what the matrix stands for.
+// decodes checks Dequantize, and returns the decoded matrix.
 func (l *lab) decodes(what string, q kernels.Quantized) []float32 {
 	m := l.bytesOf(q)
 	want := make([]float32, q.Rows*q.Cols)
@@ -197,7 +198,7 @@ func (l *lab) decodes(what string, q kernels.Quantized) []float32 {
 	return want
 }
 
-// exactlyOrNaN is exactly, where one NaN is as good as another.
+// exactlyOrNaN is exactly, except that all NaNs count as equal.
 func (l *lab) exactlyOrNaN(what string, got, want []float32) {
 	for i, w := range want {
 		if math.Float32bits(got[i]) != math.Float32bits(w) && (w == w || got[i] == got[i]) {
@@ -207,8 +208,8 @@ func (l *lab) exactlyOrNaN(what string, got, want []float32) {
 	}
 }
 
-// quantizeStochastic checks that the draw of an element takes one of two neighbours, in
-// both orientations, and each as often as it should.
+// quantizeStochastic checks that an element's draw selects one of its two neighbours, the same
+// one in both orientations, and that each is selected with the right frequency.
 func quantizeStochastic(l *lab) {
 	for _, e := range encodings() {
 		for _, s := range [][2]int{{3, 5}, {40, 130}, {130, 31}} {
@@ -233,7 +234,7 @@ func quantizeStochastic(l *lab) {
 			}
 			l.drop()
 		}
-		// 1 + 5/16 of the step to the next value, in every format.
+		// 1 + 5/16 of the distance to the next value, in every format.
 		const n = 4096
 		x := make([]float32, n)
 		for i := range x {
@@ -252,13 +253,13 @@ func quantizeStochastic(l *lab) {
 			}
 		}
 		if rate := float64(up) / n; math.Abs(rate-5.0/16) > 0.03 {
-			l.fault("Quantize in %s: %v of what is 5/16 above went up", e, rate)
+			l.fault("Quantize in %s: %v of the elements at 5/16 were rounded up", e, rate)
 		}
 		l.drop()
 	}
 }
 
-// quantizeTally counts again what a tally says.
+// quantizeTally counts the contents of a tally again.
 func quantizeTally(l *lab) {
 	for i, e := range encodings() {
 		const rows, cols = 33, 70
@@ -296,7 +297,7 @@ func quantizeTally(l *lab) {
 			m := l.bytesOf(q)
 			magnitudes, sign := values(e.Format)
 			top := magnitudes[len(magnitudes)-1]
-			beyond := top + (top-magnitudes[len(magnitudes)-2])/2 // what is above it, or on it where the top code is odd, is cut
+			beyond := top + (top-magnitudes[len(magnitudes)-2])/2 // above beyond, or at beyond if the top code is odd, an element saturates
 			odd := (len(magnitudes)-1)%2 == 1
 			for k, v := range x {
 				amax = max(amax, float32(math.Abs(float64(v))))
@@ -306,7 +307,7 @@ func quantizeTally(l *lab) {
 				}
 				within, above := m.scales(k/m.cols, k%m.cols)
 				if above != above {
-					above = 1 // a block that is NaN counts as if its scale were 1
+					above = 1 // a block of NaN counts as if its scale were 1
 				}
 				scale := float64(1 / above)
 				if m.Scaling == kernels.NV16 {
@@ -329,7 +330,7 @@ func quantizeTally(l *lab) {
 		got := make([]int32, len(want))
 		l.must("ReadInt32", l.d.ReadInt32(got, words))
 		if amax != amax && got[kernels.TallyWords] > 0x7f800000 {
-			got[kernels.TallyWords] = want[kernels.TallyWords] // one NaN is as good as another
+			got[kernels.TallyWords] = want[kernels.TallyWords] // all NaNs count as equal
 		}
 		if !slices.Equal(got, want) {
 			l.fault("%s is %v, want %v", what, got, want)
@@ -338,8 +339,8 @@ func quantizeTally(l *lab) {
 	}
 }
 
-// quantizeFullTally checks the ends of the counters: elements that are not finite are
-// counted as far as an int32 goes, the others carry into their upper words.
+// quantizeFullTally checks the limits of the counters: the number of non-finite elements stops
+// at the greatest int32, the others carry into their upper words.
 func quantizeFullTally(l *lab) {
 	nan := float32(math.NaN())
 	x := []float32{nan, 1e6, nan, -1e6, 1e-9, nan, 1e-9}
@@ -359,7 +360,7 @@ func quantizeFullTally(l *lab) {
 	}
 }
 
-// quantizeRefused tries what cannot be.
+// quantizeRefused tries invalid calls.
 func quantizeRefused(l *lab) {
 	e := kernels.Encoding{Format: kernels.E4M3, Scaling: kernels.MX32}
 	op := kernels.Quantize{X: l.put("X", l.normal(64, 1)), Rows: 2, Cols: 32, Rowwise: l.none(e, 2, 32), Columnwise: l.none(e, 32, 2)}
@@ -371,12 +372,12 @@ func quantizeRefused(l *lab) {
 		change func(op *kernels.Quantize)
 	}{
 		{"without a result", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise, op.Columnwise = kernels.Quantized{}, kernels.Quantized{} }},
-		{"into an encoding that there is not", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Encoding.Scaling = kernels.NV16 }},
-		{"into a format that there is not", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Encoding.Format = 9 }},
-		{"into a scaling that there is not", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Encoding.Scaling = 9 }},
+		{"into an encoding that does not exist", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Encoding.Scaling = kernels.NV16 }},
+		{"into a format that does not exist", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Encoding.Format = 9 }},
+		{"into a scaling that does not exist", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Encoding.Scaling = 9 }},
 		{"into two encodings", kernels.ErrShape, func(op *kernels.Quantize) { op.Columnwise.Encoding.Format = kernels.E5M2 }},
 		{"into one buffer", kernels.ErrShape, func(op *kernels.Quantize) { op.Columnwise.Data = op.Rowwise.Data }},
-		{"with the sides changed", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Rows, op.Rowwise.Cols = 32, 2 }},
+		{"with the sides exchanged", kernels.ErrShape, func(op *kernels.Quantize) { op.Rowwise.Rows, op.Rowwise.Cols = 32, 2 }},
 		{"with a frozen scale of blocks", kernels.ErrShape, func(op *kernels.Quantize) { op.Scale = slab }},
 		{"with a margin of blocks", kernels.ErrShape, func(op *kernels.Quantize) { op.Margin = 1 }},
 		{"with a scale beyond its slab", kernels.ErrShape, func(op *kernels.Quantize) {
@@ -397,9 +398,9 @@ func quantizeRefused(l *lab) {
 		l.refuse("Quantize "+c.what, c.want, func() error { return l.d.Quantize(changed) })
 	}
 	if n := (kernels.Encoding{}).Bytes(math.MaxInt/2, 8); n != math.MaxInt {
-		l.fault("a matrix that no memory holds has %d bytes", n)
+		l.fault("the size of a matrix larger than any memory is %d bytes", n)
 	}
 	if n := (kernels.Encoding{Scaling: kernels.NV16}).Bytes(2, 2) + (kernels.Encoding{}).Bytes(0, 3) + (kernels.Encoding{}).Bytes(3, -1); n != 0 {
-		l.fault("matrices that cannot be have %d bytes", n)
+		l.fault("the size of invalid matrices is %d bytes", n)
 	}
 }

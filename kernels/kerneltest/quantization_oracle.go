@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// none makes room for a matrix.
+// none allocates a matrix without quantizing into it.
 func (l *lab) none(e kernels.Encoding, rows, cols int) kernels.Quantized {
 	fill := make([]byte, e.Bytes(rows, cols))
 	for i := range fill {
@@ -23,11 +23,11 @@ func (l *lab) bytesOf(q kernels.Quantized) *matrixBytes {
 	return newMatrixBytes(q.Encoding, q.Rows, q.Cols, data)
 }
 
-// quantizeShapes are rows and columns, around blocks of every size.
+// quantizeShapes are rows and columns around blocks of every size.
 var quantizeShapes = [][2]int{{1, 1}, {3, 5}, {2, 16}, {17, 33}, {1, 300}, {130, 129}}
 
-// ranging draws numbers whose magnitudes differ from row to row and from block to block,
-// with zeros, and where wild is set with what is not finite.
+// ranging draws numbers whose magnitudes differ from row to row and from block to block, with
+// zeros, and if wild is set with non-finite numbers.
 func (l *lab) ranging(rows, cols int, wild bool) []float32 {
 	x := l.normal(rows*cols, 1)
 	for i := range x {
@@ -45,7 +45,7 @@ func (l *lab) ranging(rows, cols int, wild bool) []float32 {
 	return x
 }
 
-// atEdges draws from edges, and where wild is not set only what is finite.
+// atEdges draws from edges, only finite numbers unless wild is set.
 func (l *lab) atEdges(n int, wild bool) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -68,7 +68,7 @@ func transposed[E any](x []E, rows, cols int) []E {
 	return y
 }
 
-// amaxOf returns the greatest magnitude of some elements, NaN where one is.
+// amaxOf returns the greatest magnitude of the elements that at yields, or NaN if one is NaN.
 func amaxOf(x []float32, at func(yield func(i int) bool)) (amax float32) {
 	for i := range at {
 		amax = max(amax, float32(math.Abs(float64(x[i]))))
@@ -76,8 +76,8 @@ func amaxOf(x []float32, at func(yield func(i int) bool)) (amax float32) {
 	return amax
 }
 
-// check compares a quantized matrix with the source, whose shape it has, and returns the
-// scales that elements were multiplied with.
+// check compares a quantized matrix with the source, which has the same shape, and returns the
+// scales that the elements were multiplied by.
 func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []float32, frozen float32) (multiplied []float32) {
 	m := l.bytesOf(q)
 	if m.bytesOf() != len(m.data) {
@@ -156,14 +156,14 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 	return multiplied
 }
 
-// scales are what the elements of a block are multiplied with, and what is stored; none
-// says that it is no scale because the block is zero or not finite.
+// scales are the factor of the elements of a block, and the scale that is stored. none is set
+// if the block has no scale because it is all zero or not finite.
 type scales struct {
 	scale, divisor float32
 	none           bool
 }
 
-// expected returns the scales of the block of an element.
+// expected returns the scales of an element's block.
 func (m *matrixBytes) expected(op kernels.Quantize, x []float32, r, c int, tensor float32) scales {
 	block := func(yield func(i int) bool) {
 		top, bottom, left := r, r+1, c/m.block()*m.block()

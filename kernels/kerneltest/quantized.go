@@ -8,13 +8,13 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// The reference of low precision: the values of a format from its definition, the
-// nearest one found by looking, and a matrix read byte by byte.
+// The reference of low precision computes the values of a format from its definition, searches
+// for the nearest one, and reads a matrix byte by byte.
 
-// tables are the magnitudes of each format in the order of their codes.
+// tables holds the magnitudes of each format in the order of their codes.
 var tables = [...][]float64{table(kernels.E4M3), table(kernels.E5M2), table(kernels.E2M1)}
 
-// values returns the magnitudes of a format and the bit of the sign.
+// values returns the magnitudes of a format and its sign bit.
 func values(f kernels.Format) (magnitudes []float64, sign byte) {
 	if f == kernels.E2M1 {
 		return tables[f], 8
@@ -40,8 +40,8 @@ func table(f kernels.Format) (magnitudes []float64) {
 	return magnitudes
 }
 
-// edges are numbers at which rounding decides: the values of the formats and what lies half
-// way between two, one float32 to each side of these, and the ends of float32.
+// edges are numbers at which the rounding changes: the values of the formats and the midpoints
+// between two of them, the float32 next to these on each side, and the limits of float32.
 var edges = func() []float32 {
 	inf := float32(math.Inf(1))
 	all := []float32{0, float32(math.Copysign(0, -1)), math.MaxFloat32, -math.MaxFloat32, 0x1p-149, -0x1p-126, inf, -inf, float32(math.NaN())}
@@ -73,9 +73,9 @@ func decoded(f kernels.Format, code byte) float64 {
 	return v
 }
 
-// around returns the codes of the magnitudes below and above x, which is not NaN, and how
-// far it is from the lower one to the upper one. The two are the same where there is none
-// above.
+// around returns the codes of the magnitudes below and above x, which is not NaN, and its
+// distance from the lower one as a fraction of the distance between them. If no magnitude is
+// above x, both codes are the lower one.
 func around(f kernels.Format, x float32) (lower, upper byte, part float64) {
 	magnitudes, sign := values(f)
 	a := math.Abs(float64(x))
@@ -94,7 +94,7 @@ func around(f kernels.Format, x float32) (lower, upper byte, part float64) {
 	return lower, upper, part
 }
 
-// encoded returns the code of what is nearest to x.
+// encoded returns the code of the value nearest to x.
 func encoded(f kernels.Format, x float32) byte {
 	_, sign := values(f)
 	if x != x {
@@ -114,7 +114,7 @@ func encoded(f kernels.Format, x float32) byte {
 	return lower
 }
 
-// scaleFor returns what a block of greatest magnitude amax is multiplied with.
+// scaleFor returns the factor for a block whose greatest magnitude is amax.
 func scaleFor(amax, most, epsilon float32, any bool) float32 {
 	amax = max(amax, epsilon)
 	if amax == 0 || amax != amax || math.IsInf(float64(amax), 0) {
@@ -128,12 +128,12 @@ func scaleFor(amax, most, epsilon float32, any bool) float32 {
 	return scale
 }
 
-// matrixBytes is a quantized matrix as its encoding says that it lies.
+// matrixBytes is a quantized matrix in the layout that its encoding defines.
 type matrixBytes struct {
 	kernels.Encoding
 	rows, cols   int
 	data         []byte
-	stride, from int // bytes of a row; where the scales begin
+	stride, from int // bytes per row; offset of the scales
 	across       int // blocks or tiles along a row
 }
 
@@ -149,7 +149,7 @@ func newMatrixBytes(e kernels.Encoding, rows, cols int, data []byte) *matrixByte
 	return m
 }
 
-// block returns the elements of a row that share a scale, 0 for all.
+// block returns the number of elements of a row that share a scale, or 0 if all do.
 func (m *matrixBytes) block() int { return [...]int{0, 128, 128, 32, 16}[m.Scaling] }
 
 // code returns the code of an element.
@@ -160,13 +160,13 @@ func (m *matrixBytes) code(r, c int) byte {
 	return m.data[r*m.stride+c]
 }
 
-// float returns a float32 among the scales.
+// float returns float32 number i of the scales.
 func (m *matrixBytes) float(i int) float32 {
 	return math.Float32frombits(binary.NativeEndian.Uint32(m.data[m.from+4*i:]))
 }
 
-// scales returns what decoding an element multiplies with: the scale of its block, 1 where
-// that is all, and the scale above it.
+// scales returns the factors by which decoding multiplies an element: the scale of its block,
+// and the scale of the tensor above it, or 1 if there is none.
 func (m *matrixBytes) scales(r, c int) (block, above float32) {
 	switch m.Scaling {
 	case kernels.Rows128:
@@ -200,7 +200,7 @@ func (m *matrixBytes) bytesOf() int {
 	return m.from + 4
 }
 
-// value returns an element, decoded.
+// value returns a decoded element.
 func (m *matrixBytes) value(r, c int) float32 {
 	block, above := m.scales(r, c)
 	scale := above
@@ -210,8 +210,8 @@ func (m *matrixBytes) value(r, c int) float32 {
 	return finite(float32(decoded(m.Format, m.code(r, c))), scale)
 }
 
-// finite returns the product of two numbers, which is at most the greatest float32 where
-// neither is infinite.
+// finite returns the product of two numbers, limited to the greatest float32 if neither is
+// infinite.
 func finite(x, y float32) float32 {
 	product := x * y
 	infinite := func(x float32) bool { return math.IsInf(float64(x), 0) }
@@ -249,7 +249,7 @@ func (a *matrixBytes) product(b *matrixBytes, c []float32, accumulate bool) []fl
 			for s := range scaleA {
 				var part float32
 				for k := s * span; k < min((s+1)*span, a.cols); k++ {
-					part = float32(float64(part) + x[k]*y[k]) // the product is exact, and so is their sum in float64 where it counts
+					part = float32(float64(part) + x[k]*y[k]) // the product is exact, and so is the sum in float64 wherever it matters
 				}
 				total += float32(float32(part*scaleA[s]) * scaleB[s])
 			}

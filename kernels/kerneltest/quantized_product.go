@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// quantizedProduct compares with the definition, to the bit, and with float64.
+// quantizedProduct compares with the definition, bit for bit, and with float64.
 func quantizedProduct(l *lab) {
 	all := encodings()
 	for i, s := range [][3]int{{1, 1, 1}, {3, 5, 31}, {15, 33, 200}, {2, 40, 513}, {30, 17, 260}} {

@@ -18,7 +18,7 @@ func randomCases() []Case {
 
 var baseKey = kernels.Key{Seed: 7, Step: 3, Microbatch: 11, Op: kernels.OpKey("block.0.attention")}
 
-// otherKeys are baseKey with one number changed.
+// otherKeys returns baseKey with one number changed.
 func otherKeys() map[string]kernels.Key {
 	keys := map[string]kernels.Key{"seed": baseKey, "step": baseKey, "microbatch": baseKey, "op": baseKey}
 	for name, k := range keys {
@@ -65,7 +65,7 @@ func dropout(l *lab) {
 	}
 }
 
-// dropoutKeys checks that each number of the key matters, and nothing else does.
+// dropoutKeys checks that the draws depend on each number of the key, and on nothing else.
 func dropoutKeys(l *lab) {
 	const n = 4096
 	in := make([]float32, n)
@@ -89,14 +89,14 @@ func dropoutKeys(l *lab) {
 			}
 		}
 		if same < n/2-320 || same > n/2+320 { // ten standard deviations
-			l.fault("with another %s %d of %d elements have the same fate, want about half", name, same, n)
+			l.fault("with another %s %d of %d elements are dropped or kept alike, want about half", name, same, n)
 		}
 	}
 	l.exactly("Dropout with the same key again", masked(n, baseKey), base)
 	l.exactly("Dropout of fewer elements with the same key", masked(37, baseKey), base[:37])
 }
 
-// dropoutRate checks how many elements are kept, over many keys.
+// dropoutRate checks the number of elements that are kept, over many keys.
 func dropoutRate(l *lab) {
 	const n, keys = 1000, 64
 	in := make([]float32, n)

@@ -2,7 +2,7 @@ package kerneltest
 
 import "math"
 
-// The references: the formulas of package kernels, written down in float64.
+// The references: the formulas of package kernels in float64.
 
 // matmul returns op(a)·op(b) and, for the bound, Σ|a|·|b|.
 func matmul(a, b []float64, m, n, k int, transA, transB bool) (c, magnitude []float64) {
@@ -45,8 +45,8 @@ func layerNorm(x, gamma, beta []float64, rows, cols int) (y, mean, rstd []float6
 	return y, mean, rstd
 }
 
-// gelu returns the tanh form of GELU. Far below 0 the sum 1 + tanh has no digit
-// left; there the same number is written with the exponential.
+// gelu returns the tanh form of GELU. Far below 0, 1 + tanh has no significant digit left, so
+// gelu computes the same value with the exponential.
 func gelu(x float64) float64 {
 	u := math.Sqrt(2/math.Pi) * (x + 0.044715*x*x*x)
 	if u < -1 {
@@ -56,7 +56,7 @@ func gelu(x float64) float64 {
 	return 0.5 * x * (1 + math.Tanh(u))
 }
 
-// attention returns softmax(q·kᵀ/sqrt(dim))·v of each head, position i seeing
+// attention returns softmax(q·kᵀ/sqrt(dim))·v of each head, where position i attends to
 // positions 0..i, and the logarithms of the sums.
 func attention(qkv []float64, tokens, heads, dim int) (out, lse []float64) {
 	out, lse = make([]float64, tokens*heads*dim), make([]float64, heads*tokens)

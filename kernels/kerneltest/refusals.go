@@ -19,19 +19,19 @@ func refusalCases() []Case {
 	}
 }
 
-// operand is one buffer of a call that a case may replace.
+// operand is a buffer of a call that a case may replace.
 type operand struct {
 	name     string
 	at       *kernels.Buffer
 	result   bool // the operation writes it
-	scratch  bool // what it writes there means nothing
+	scratch  bool // its content afterwards has no meaning
 	roomy    bool // it may have more elements than the operation needs
-	optional bool // it may be none
-	free     bool // any number of elements will do where it is the only operand
-	shared   bool // it is written, and may be another operand too
+	optional bool // it may be the zero Buffer
+	free     bool // if it is the only operand, any number of elements is valid
+	shared   bool // it is written, and may share memory with another operand
 }
 
-// trial is one operation with operands that fit.
+// trial is an operation with operands that fit.
 type trial struct {
 	name       string
 	operands   []operand
@@ -39,8 +39,8 @@ type trial struct {
 	run        func() error
 }
 
-// results returns the buffers that the operation writes, with or without those
-// that hold nothing afterwards.
+// results returns the buffers that the operation writes, including scratch buffers if scratch
+// is set.
 func (t *trial) results(scratch bool) (b []kernels.Buffer) {
 	for _, o := range t.operands {
 		if o.result && (scratch || !o.scratch) {
@@ -81,10 +81,10 @@ func refuseBuffers(l *lab) {
 			if !o.free && !o.roomy {
 				replace("one element long", kernels.ErrShape, other(was.N+1, was.Type))
 			}
-			replace("of the other type", kernels.ErrShape, other(was.N, (was.Type+1)%2))
+			replace("of another type", kernels.ErrShape, other(was.N, (was.Type+1)%2))
 			lie := was
 			lie.N--
-			replace("that says one element less than it has", kernels.ErrShape, lie)
+			replace("whose handle has one element less than its memory", kernels.ErrShape, lie)
 			switch {
 			case o.optional:
 			case o.free:
@@ -104,7 +104,7 @@ func refuseBuffers(l *lab) {
 	}
 }
 
-// refuseDimensions sets one dimension at a time to what cannot be.
+// refuseDimensions sets one dimension at a time to an invalid value.
 func refuseDimensions(l *lab) {
 	for i := range len(trials(l, plain)) {
 		l.drop()
@@ -120,8 +120,8 @@ func refuseDimensions(l *lab) {
 	}
 }
 
-// refuseAliases makes one operand at a time the same memory as a result. Dimensions of 1
-// let most operands have the same size, and with two columns codes have the size of floats.
+// refuseAliases gives one operand at a time the memory of a result. With dimensions of 1, most
+// operands have the same size, and with two columns codes have the size of float32.
 func refuseAliases(l *lab) {
 	ones := sizes{elements: 1, m: 1, n: 1, k: 1, deep: 1, tokens: 1, heads: 1, width: 1, vocabulary: 1}
 	wider := ones
@@ -145,9 +145,9 @@ func refuseAliases(l *lab) {
 	}
 }
 
-// workspaces checks that the figures are those that the operations demand: with one element
-// less they refuse, with more they compute. Numbers of tokens lie around the tiles that
-// devices use.
+// workspaces checks that the operations require exactly the sizes that the methods return: with
+// one element less they fail, with more they compute. The numbers of tokens are around the tile
+// sizes of devices.
 func workspaces(l *lab) {
 	for _, shape := range [][4]int{{1, 1, 1, 1}, {1, 2, 4, 7}, {5, 3, 8, 2}, {31, 2, 5, 33}, {64, 1, 16, 11}, {65, 2, 4, 19}, {130, 1, 7, 1100}, {300, 2, 2, 3}} {
 		s := plain
@@ -178,12 +178,12 @@ func workspaces(l *lab) {
 	}
 	const tokens, vocabulary = 8192, 1000
 	if need := l.d.HeadWorkspace(tokens, 8, vocabulary); need > tokens*vocabulary/4 {
-		l.fault("HeadWorkspace of %d tokens is %d elements: that is no tile of %d logits", tokens, need, tokens*vocabulary)
+		l.fault("HeadWorkspace of %d tokens is %d elements: which is not a tile of %d logits", tokens, need, tokens*vocabulary)
 	}
 }
 
-// repeatable runs each operation on the same operands elsewhere in memory: the
-// results are the same, to the bit.
+// repeatable runs each operation on the same operands at other addresses: the results are the
+// same, to the bit.
 func repeatable(l *lab) {
 	outcome := func(i int, shift int) (all [][]float32) {
 		l.drop()
@@ -203,7 +203,7 @@ func repeatable(l *lab) {
 		second := outcome(i, 3)
 		for k := range first {
 			if !equal(first[k], second[k]) {
-				l.fault("%s: result %d is not the same in other buffers", trials(l, plain)[i].name, k)
+				l.fault("%s: result %d differs in other buffers", trials(l, plain)[i].name, k)
 			}
 		}
 	}

@@ -12,10 +12,10 @@ import (
 // Case is one property that a device must have.
 type Case struct {
 	Name string
-	// Null says that a device which computes nothing must have the property too.
+	// Null is set if a device that computes nothing must have the property too.
 	Null bool
-	// Check returns what is wrong with d, nil where nothing is. It wants a fresh
-	// device, and does not close it.
+	// Check returns the faults that it finds in d, or nil. It needs a fresh device, and does
+	// not close it.
 	Check func(d kernels.Compute) error
 }
 
@@ -28,14 +28,14 @@ func Cases() []Case {
 	)
 }
 
-// Run runs every case on a separate device, which open returns and Run closes.
+// Run runs every case on a separate device, which it opens with open and closes.
 func Run(t *testing.T, open func(t *testing.T) kernels.Compute) {
 	for _, c := range Cases() {
 		t.Run(c.Name, func(t *testing.T) { run(t, c, open(t)) })
 	}
 }
 
-// RunNull runs the cases that hold for a device which computes nothing.
+// RunNull runs the cases that apply to a device that computes nothing.
 func RunNull(t *testing.T, open func(t *testing.T) kernels.Compute) {
 	for _, c := range Cases() {
 		if c.Null {
@@ -56,10 +56,10 @@ func run(t *testing.T, c Case, d kernels.Compute) {
 // maxFaults is the number of faults after which a case gives up.
 const maxFaults = 8
 
-// gaveUp is thrown by a lab when it has seen enough, and caught by its case.
+// gaveUp is the panic value of a lab that has found maxFaults faults. Its case recovers it.
 type gaveUp struct{}
 
-// newCase makes a case of a body that works in a lab.
+// newCase returns a case whose body runs in a lab.
 func newCase(name string, null bool, body func(l *lab)) Case {
 	return Case{Name: name, Null: null, Check: func(d kernels.Compute) error {
 		l := newLab(d)
@@ -78,7 +78,7 @@ func newCase(name string, null bool, body func(l *lab)) Case {
 	}}
 }
 
-// fault keeps one thing that is wrong.
+// fault records a fault.
 func (l *lab) fault(format string, args ...any) {
 	l.faults = append(l.faults, fmt.Errorf(format, args...))
 	if len(l.faults) >= maxFaults {
@@ -86,7 +86,7 @@ func (l *lab) fault(format string, args ...any) {
 	}
 }
 
-// must ends the case where err is not nil.
+// must ends the case if err is not nil.
 func (l *lab) must(what string, err error) {
 	if err != nil {
 		l.faults = append(l.faults, fmt.Errorf("%s: %w", what, err))

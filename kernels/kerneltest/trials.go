@@ -10,11 +10,10 @@ import (
 // sizes are the dimensions of trials.
 type sizes struct{ elements, m, n, k, deep, tokens, heads, width, vocabulary int }
 
-// plain are sizes by which operands of one operation have different numbers of elements.
+// plain gives the operands of an operation different numbers of elements.
 var plain = sizes{elements: 9, m: 3, n: 4, k: 5, deep: 33, tokens: 5, heads: 2, width: 3, vocabulary: 7}
 
-// trials returns every operation once, with operands that fit it and that are on
-// the device.
+// trials returns every operation once, with operands on the device that fit it.
 func trials(l *lab, s sizes) []trial {
 	in := func(name string, n int) kernels.Buffer { return l.put(name, l.normal(n, 1)) }
 	matmul := kernels.MatMul{
@@ -123,9 +122,10 @@ func trials(l *lab, s sizes) []trial {
 	}
 }
 
-// newTrial returns a trial of an operation on the fields of op. Operands are names of its
-// buffers, each with what it is: = written, ? it may be none, + it may have more elements,
-// ~ it means nothing afterwards, ! any number of elements, & it may be another operand too.
+// newTrial returns a trial of an operation, whose buffers and dimensions are fields of op.
+// operands lists the names of the buffers, each with its properties: = written, ? may be zero,
+// + may have more elements, ~ has no meaningful content afterwards, ! any number of elements, &
+// may share memory with another operand.
 func newTrial(name string, op any, operands, dimensions string, run func() error) trial {
 	field := func(path string) any {
 		v := reflect.ValueOf(op).Elem()

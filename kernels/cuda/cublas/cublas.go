@@ -12,28 +12,28 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// Device is whose context products run in.
+// Device provides the context in which products run.
 type Device interface {
-	// Current makes a call with the context of the device current on its thread.
+	// Current runs call with the device's context current on its thread.
 	Current(call func() error) error
 }
 
-// Library is a handle of cuBLAS on a device.
+// Library is a cuBLAS handle of a device.
 type Library struct {
 	device  Device
 	handle  uintptr
-	scalars [2]float32 // 0 and 1, which cuBLAS reads
+	scalars [2]float32 // 0 and 1, which cuBLAS reads by address
 	create, destroy, setStream,
 	setWorkspace, gemm uintptr
 }
 
 var _ driver.Library = (*Library)(nil)
 
-// names are those of today's versions, the newest first.
+// names are the file names of the supported versions, newest first.
 var names = []string{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"}
 
-// Open opens cuBLAS for a device; path is "" for where the system's loader finds it. The error is
-// driver.ErrNoDevice where it is not there.
+// Open opens cuBLAS for a device. If path is "", the system's loader searches for it. The error
+// is driver.ErrNoDevice if it is not found.
 func Open(device Device, path string) (*Library, error) {
 	tried := names
 	if path != "" {
@@ -71,10 +71,11 @@ func Open(device Device, path string) (*Library, error) {
 	return l, nil
 }
 
-// kinds says what a cublasStatus_t means for the caller. Others are ErrInvalid.
+// kinds maps a cublasStatus_t to a kind of error. All others are ErrInvalid.
 var kinds = map[int32]error{3: driver.ErrOutOfMemory, 11: driver.ErrLost, 13: driver.ErrLost}
 
-// call calls a function of the library. Arguments that are pointers must be to what stays where it is.
+// call calls a function of the library. Pointers among the arguments must point to memory that
+// does not move.
 //
 //go:uintptrescapes
 func (l *Library) call(name string, function uintptr, args ...uintptr) error {
@@ -96,7 +97,7 @@ func (l *Library) call(name string, function uintptr, args ...uintptr) error {
 	return err
 }
 
-// Bind sets the stream, and then the workspace, which setting a stream takes away.
+// Bind sets the stream and then the workspace, because setting a stream resets the workspace.
 func (l *Library) Bind(s driver.Stream, workspace driver.Addr, bytes int64) error {
 	if err := l.call("cublasSetStream", l.setStream, l.handle, uintptr(s)); err != nil {
 		return err
@@ -104,8 +105,8 @@ func (l *Library) Bind(s driver.Stream, workspace driver.Addr, bytes int64) erro
 	return l.call("cublasSetWorkspace", l.setWorkspace, l.handle, uintptr(workspace), uintptr(bytes))
 }
 
-// The constants that cublas_api.h and library_types.h call CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC,
-// CUBLAS_COMPUTE_32F_FAST_16BF and CUBLAS_GEMM_DEFAULT.
+// The constants CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_COMPUTE_32F_FAST_16BF and
+// CUBLAS_GEMM_DEFAULT of cublas_api.h and library_types.h.
 const (
 	float32s = 0
 	pedantic = 69
@@ -113,8 +114,8 @@ const (
 	choose   = ^uintptr(0)
 )
 
-// Multiply queues a product. To cuBLAS, which has columns one after the other, all matrices are their
-// transposes: it computes Cᵀ = op(B)ᵀ·op(A)ᵀ.
+// Multiply queues a product. cuBLAS is column-major, so that it sees the transpose of every
+// matrix: it computes Cᵀ = op(B)ᵀ·op(A)ᵀ.
 func (l *Library) Multiply(op driver.Multiply) error {
 	transA, lda := uintptr(0), op.K
 	if op.TransA {
@@ -136,7 +137,7 @@ func (l *Library) Multiply(op driver.Multiply) error {
 		uintptr(unsafe.Pointer(beta)), uintptr(op.C), float32s, uintptr(op.N), compute, choose)
 }
 
-// Close ends the handle. A second Close does nothing.
+// Close destroys the handle. A second Close does nothing.
 func (l *Library) Close() error {
 	if l.handle == 0 {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// context counts the calls that are made in it, and may be broken.
+// context counts the calls that run in it, and fails on request.
 type context struct {
 	calls  int
 	broken error
@@ -45,7 +45,7 @@ func standIn(t *testing.T, in cublas.Device) *cublas.Library {
 
 func at(x []float32) driver.Addr { return driver.Addr(uintptr(unsafe.Pointer(&x[0]))) }
 
-// Every form of a product by rows is asked for as cuBLAS wants it, by columns.
+// Every form of a row-major product is passed to cuBLAS in its column-major form.
 func TestMultiply(t *testing.T) {
 	in := &context{}
 	l := standIn(t, in)
@@ -53,7 +53,7 @@ func TestMultiply(t *testing.T) {
 	draws := func(n int) []float32 {
 		x := make([]float32, n)
 		for i := range x {
-			x[i] = float32(rng.IntN(1<<9)-1<<8) / 32 // products and sums are exact; bfloat16 rounds some
+			x[i] = float32(rng.IntN(1<<9)-1<<8) / 32 // products and sums are exact; rounding to bfloat16 changes some
 		}
 		return x
 	}
@@ -109,7 +109,7 @@ func TestMultiply(t *testing.T) {
 	require.NoError(t, errors.Join(l.Close(), l.Close()))
 }
 
-// Where there is no cuBLAS, that is said.
+// If there is no cuBLAS, Open says so.
 func TestNone(t *testing.T) {
 	_, err := cublas.Open(&context{}, filepath.Join(t.TempDir(), "none.so"))
 	require.ErrorIs(t, err, driver.ErrNoDevice)

@@ -1,9 +1,9 @@
-// Package cublas is NVIDIA's cuBLAS as a driver.Library, where the system has it: it is opened by name
-// when [Open] is called, and nothing is linked against it. A [Library] belongs to one device; it owns
-// its handle, and borrows the stream and the workspace that it is bound to.
+// Package cublas makes NVIDIA's cuBLAS available as a driver.Library on systems that have it:
+// [Open] loads it by name, and nothing is linked against it. A [Library] belongs to one device.
+// It owns its handle, and borrows the stream and the workspace that it is bound to.
 //
-// Products in float32 are pedantic: float32 in every phase, no TF32. The library chooses an algorithm
-// by the shape of a product. One stream and one workspace make that the same in every run on
-// one kind of GPU with one version of cuBLAS; another of either may have other bits, and so may
-// a row of a product of more rows.
+// Products in float32 are pedantic: float32 in every phase, no TF32. The library chooses an
+// algorithm by the shape of a product. With one stream and one workspace, the choice is the
+// same in every run on the same kind of GPU with the same version of cuBLAS. Another GPU or
+// version may give other bits, and so may a row of a product with more rows.
 package cublas

@@ -1,13 +1,13 @@
-// Package driver is for talking to a CUDA device through one small interface: [Driver] is what
-// package cuda needs of the CUDA driver, 31 calls. Package libcuda (tag cuda) is the
-// driver of the system; internal/fakecuda is one in Go, for tests on any machine.
+// Package driver defines a small interface to a CUDA device: [Driver] has the 31 calls of the
+// CUDA driver that package cuda needs. Package libcuda (tag cuda) implements it with the driver
+// of the system, and internal/fakecuda in Go, for tests on any machine.
 //
-// Ownership. Whoever reserves, maps, loads or creates something gives it back; Close gives back
-// the context with all that is left in it. Memory is a range of addresses, reserved once, whose
-// pages come (Map) and go (Unmap) at addresses that stay.
+// Ownership. The caller that reserves, maps, loads or creates a resource releases it; Close
+// releases the context with everything that is left in it. Memory is a range of addresses that
+// is reserved once. Its pages are mapped (Map) and unmapped (Unmap) at fixed addresses.
 //
-// Work is queued on a [Stream] and runs in the order of that stream. Between streams there is
-// no order but by events: what was queued on a stream after Wait of an event runs after
-// what was queued before Record of it. Nothing but [Driver.Sync], [Driver.Done] and Close waits.
-// Any goroutine may call a driver, several at once too.
+// Work is queued on a [Stream] and runs in the order of that stream. Streams are ordered only
+// by events: work queued on a stream after Wait for an event runs after the work queued before
+// Record of that event. Only [Driver.Sync], [Driver.Done] and Close wait. Any goroutine may
+// call a driver, several at once too.
 package driver

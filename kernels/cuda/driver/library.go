@@ -1,8 +1,9 @@
 package driver
 
-// Multiply is C = op(A)·op(B), or C += op(A)·op(B) where Accumulate is set, of matrices of float32,
-// row after row: op(A) is M×K, op(B) is K×N. Where TransA is set A is stored K×M, where TransB is set B
-// is stored N×K. Where BFloat16 is set both are rounded to it first, and sums stay in float32.
+// Multiply is C = op(A)·op(B), or C += op(A)·op(B) if Accumulate is set, of row-major float32
+// matrices: op(A) is M×K, op(B) is K×N. If TransA is set, A is stored as K×M; if TransB is
+// set, B is stored as N×K. If BFloat16 is set, both operands are rounded to bfloat16 first,
+// and sums stay in float32.
 type Multiply struct {
 	A, B, C        Addr
 	M, N, K        int // at most 2^31-1
@@ -11,14 +12,14 @@ type Multiply struct {
 	BFloat16       bool
 }
 
-// Library multiplies matrices in the place of kernels. It belongs to one device. Its errors are an
-// [*Error].
+// Library multiplies matrices instead of kernels. It belongs to one device. Its errors are of
+// type [*Error].
 type Library interface {
-	// Bind makes products run on a stream from now on, and gives them memory of the device to work in.
-	// It is called once, before the first product.
+	// Bind makes subsequent products run on a stream, and gives them device memory as a
+	// workspace. It is called once, before the first product.
 	Bind(s Stream, workspace Addr, bytes int64) error
-	// Multiply queues a product. It asks for no memory of the device.
+	// Multiply queues a product. It allocates no device memory.
 	Multiply(op Multiply) error
-	// Close ends the library, when queued work is done.
+	// Close closes the library after queued work is done.
 	Close() error
 }

@@ -23,7 +23,7 @@ import (
 
 // These tests need a GPU; kernels/cuda/gpu.sh runs them.
 
-var watch = flag.String("watch", "", "`file` until whose end TestWatch looks at the memory that is free")
+var watch = flag.String("watch", "", "`file` until whose end TestWatch samples the free memory")
 
 func open(t testing.TB, cfg cuda.Config) (*libcuda.Driver, *cuda.Device) {
 	d, err := libcuda.Open(0)
@@ -33,7 +33,7 @@ func open(t testing.TB, cfg cuda.Config) (*libcuda.Driver, *cuda.Device) {
 	return d, dev
 }
 
-// The device passes what any device must.
+// The device passes the conformance suite.
 func TestConformance(t *testing.T) {
 	for _, c := range kerneltest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// ways are the settings of products; cuBLAS is nil where the system has none.
+// ways returns a device for each setting of Products, and one with cuBLAS if the system has it.
 func ways(t testing.TB) (names []string, devices []*cuda.Device) {
 	for _, products := range []cuda.Products{cuda.Float32, cuda.BFloat16} {
 		name := [...]string{"float32", "bfloat16"}[products]
@@ -65,8 +65,8 @@ func ways(t testing.TB) (names []string, devices []*cuda.Device) {
 	return names, devices
 }
 
-// Every way to multiply is right within its bound, and how long it takes is printed: TFLOP/s of the best
-// of five.
+// Every setting is correct within its bound. The test prints the TFLOP/s of the best of five
+// runs.
 func TestProducts(t *testing.T) {
 	names, devices := ways(t)
 	fmt.Println("| M × N × K | TransA | TransB | TFLOP/s |\n|---|---|---|---|")
@@ -129,13 +129,13 @@ func TestProducts(t *testing.T) {
 	require.NoError(t, host.Close())
 }
 
-// Pages go and come back at the same addresses, by the driver's own figure; how long it takes is
-// printed.
+// Pages are unmapped and mapped again at the same addresses, according to the driver's own
+// figure. The test prints the times.
 func TestRefit(t *testing.T) {
 	d, dev := open(t, cuda.Config{})
 	before, total, err := d.MemInfo()
 	require.NoError(t, err)
-	gib := min(int64(8), before>>31) << 30 // half of what is free at most
+	gib := min(int64(8), before>>31) << 30 // at most half of the free memory
 	weights, err := dev.Alloc(memory.Resident, kernels.Float32, int(gib/4/4))
 	require.NoError(t, err)
 	require.NoError(t, dev.Normal(weights, 1, kernels.Key{Seed: 1}))
@@ -152,7 +152,7 @@ func TestRefit(t *testing.T) {
 		fmt.Printf("| %s | %.1f ms | %d MiB |\n", what, took.Seconds()*1e3, free>>20)
 		return free
 	}
-	var empty int64 // free when all is handed back: less than before by what the first launch has taken
+	var empty int64 // free memory when all pages are unmapped, less the memory that the first launch has taken
 	for round := range 2 {
 		laid := timed("pages of a step mapped", func() error { return dev.Lay(step) })
 		require.LessOrEqual(t, laid, before-gib)
@@ -172,7 +172,7 @@ func TestRefit(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestWatch prints the least and the most memory that was free while another process ran.
+// TestWatch prints the least and the greatest amount of free memory while another process runs.
 func TestWatch(t *testing.T) {
 	if *watch == "" {
 		t.Skip("for gpu.sh")
@@ -193,7 +193,7 @@ func TestWatch(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A buffer goes from one GPU to another with its bits, by whatever way the machine has.
+// A buffer is copied from one GPU to another bit for bit, in any way that the machine supports.
 func TestPeers(t *testing.T) {
 	second, err := libcuda.Open(1)
 	if err != nil {

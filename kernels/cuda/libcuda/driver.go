@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// Driver is one device of the system, with its primary context.
+// Driver is a device of the system, with its primary context.
 type Driver struct {
 	device  cu.Device
 	context cu.CUContext
@@ -26,16 +26,16 @@ type Driver struct {
 	where   location
 	closed  bool
 
-	mapping sync.Mutex            // guards what follows
-	mapped  map[driver.Addr]int64 // pages that are mapped, and their bytes
-	readers []access              // this device, and those that copy from it
+	mapping sync.Mutex            // guards the fields below
+	mapped  map[driver.Addr]int64 // sizes of the mapped pages in bytes
+	readers []access              // this device, and the devices that copy from it
 
-	launching sync.Mutex // guards what follows
+	launching sync.Mutex // guards the fields below
 	values    [mostArgs]uint64
-	params    [mostArgs]unsafe.Pointer // of values
+	params    [mostArgs]unsafe.Pointer // addresses of values
 }
 
-// mostArgs is the most parameters of a kernel.
+// mostArgs is the maximum number of parameters of a kernel.
 const mostArgs = 32
 
 var (
@@ -45,15 +45,15 @@ var (
 
 var _ driver.Driver = (*Driver)(nil)
 
-// Open returns the driver of a device by its number. The error is driver.ErrNoDevice where
-// there is none of that number.
+// Open returns the driver of a device by its number. The error is driver.ErrNoDevice if no
+// device has that number.
 func Open(number int) (*Driver, error) {
 	count, err := cu.NumDevices()
 	if err != nil {
 		return nil, failed("Open", err)
 	}
 	if number < 0 || number >= count {
-		return nil, &driver.Error{Call: "Open", Text: fmt.Sprintf("device %d of %d; the first is 0", number, count), Kind: driver.ErrNoDevice}
+		return nil, &driver.Error{Call: "Open", Text: fmt.Sprintf("the device number is %d, but there are %d devices, numbered from 0", number, count), Kind: driver.ErrNoDevice}
 	}
 	d := &Driver{where: location{kind: onDevice, id: int32(number)}, mapped: map[driver.Addr]int64{}}
 	d.readers = []access{{where: d.where, flags: readWrite}}
@@ -70,13 +70,13 @@ func Open(number int) (*Driver, error) {
 		return nil, failed("Open", err)
 	}
 	if err := d.read(); err != nil {
-		_ = d.device.ReleasePrimaryCtx() // The first error is the one to tell.
+		_ = d.device.ReleasePrimaryCtx() // the first error is reported
 		return nil, failed("Open", err)
 	}
 	return d, nil
 }
 
-// read fills the facts.
+// read sets the facts.
 func (d *Driver) read() (err error) {
 	f := &d.facts
 	if f.Name, err = d.device.Name(); err != nil {
@@ -100,7 +100,7 @@ func (d *Driver) read() (err error) {
 	})
 }
 
-// Current makes a call with the context current on its thread.
+// Current runs call with the context current on its thread.
 func (d *Driver) Current(call func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -110,10 +110,10 @@ func (d *Driver) Current(call func() error) error {
 	return call()
 }
 
-// do is current, with the call's name in the error.
+// do is Current, with the call's name in the error.
 func (d *Driver) do(name string, call func() error) error { return failed(name, d.Current(call)) }
 
-// kinds says what a CUresult means for the caller. Others are ErrInvalid.
+// kinds maps a CUresult to a kind of error. All others are ErrInvalid.
 var kinds = map[int]error{
 	2: driver.ErrOutOfMemory, 100: driver.ErrNoDevice, 101: driver.ErrNoDevice,
 	200: driver.ErrRefused, 209: driver.ErrRefused, 218: driver.ErrRefused, 222: driver.ErrRefused,
@@ -122,7 +122,7 @@ var kinds = map[int]error{
 	719: driver.ErrLost, 999: driver.ErrLost,
 }
 
-// failed wraps an error of cu or of the library, nil where there is none.
+// failed wraps an error of cu or of the library. It returns nil for nil.
 func failed(call string, err error) error {
 	if err == nil {
 		return nil
@@ -137,10 +137,10 @@ func failed(call string, err error) error {
 	return e
 }
 
-// Facts returns what the device is.
+// Facts returns the properties of the device.
 func (d *Driver) Facts() driver.Facts { return d.facts }
 
-// MemInfo returns what the device has free, and all.
+// MemInfo returns the free and the total memory of the device.
 func (d *Driver) MemInfo() (free, total int64, err error) {
 	err = d.do("MemInfo", func() error {
 		free, total, err = cu.MemInfo()
@@ -149,7 +149,8 @@ func (d *Driver) MemInfo() (free, total int64, err error) {
 	return free, total, err
 }
 
-// The handles of cu are structs of one pointer of C.
+// number and handle convert a handle of cu, which is a struct of one C pointer, to a number and
+// back.
 func number[H cu.Stream | cu.Event | cu.Module | cu.Function](h H) uintptr {
 	return *(*uintptr)(unsafe.Pointer(&h))
 }
@@ -181,7 +182,7 @@ func (d *Driver) Copy(s driver.Stream, to, from driver.Addr, bytes int64) error 
 	})
 }
 
-// Peer reports whether the device reaches the memory of another one, and enables it.
+// Peer reports whether the device can reach the memory of another one, and enables it.
 func (d *Driver) Peer(from driver.Driver) (may bool, err error) {
 	src, same := from.(*Driver)
 	if !same {
@@ -211,12 +212,12 @@ func (d *Driver) CopyPeer(s driver.Stream, to driver.Addr, from driver.Driver, a
 	})
 }
 
-// Fill queues the setting of bytes.
+// Fill queues a fill.
 func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, bytes int64) error {
 	return d.do("Fill", func() error { return cu.MemsetD8Async(cu.DevicePtr(to), value, bytes, stream(s)) })
 }
 
-// NewStream makes a stream that is not ordered with the default one.
+// NewStream creates a stream that is not ordered with the default stream.
 func (d *Driver) NewStream() (s driver.Stream, err error) {
 	err = d.do("NewStream", func() error {
 		made, err := cu.MakeStream(cu.NonBlocking)
@@ -226,7 +227,7 @@ func (d *Driver) NewStream() (s driver.Stream, err error) {
 	return s, err
 }
 
-// FreeStream ends a stream.
+// FreeStream destroys a stream.
 func (d *Driver) FreeStream(s driver.Stream) error {
 	h := stream(s)
 	return d.do("FreeStream", h.Destroy)
@@ -235,7 +236,7 @@ func (d *Driver) FreeStream(s driver.Stream) error {
 // Sync waits for a stream.
 func (d *Driver) Sync(s driver.Stream) error { return d.do("Sync", stream(s).Synchronize) }
 
-// NewEvent makes an event without a time.
+// NewEvent creates an event without timing.
 func (d *Driver) NewEvent() (e driver.Event, err error) {
 	err = d.do("NewEvent", func() error {
 		made, err := cu.MakeEvent(cu.DisableTiming)
@@ -245,29 +246,29 @@ func (d *Driver) NewEvent() (e driver.Event, err error) {
 	return e, err
 }
 
-// FreeEvent ends an event.
+// FreeEvent destroys an event.
 func (d *Driver) FreeEvent(e driver.Event) error {
 	h := handle[cu.Event](e)
 	return d.do("FreeEvent", func() error { return cu.DestroyEvent(&h) })
 }
 
-// Record notes what is queued on a stream.
+// Record marks the work queued on a stream.
 func (d *Driver) Record(e driver.Event, s driver.Stream) error {
 	return d.do("Record", func() error { return handle[cu.Event](e).Record(stream(s)) })
 }
 
-// Wait puts a stream behind what was noted.
+// Wait orders a stream after the marked work.
 func (d *Driver) Wait(s driver.Stream, e driver.Event) error {
 	return d.do("Wait", func() error { return stream(s).Wait(handle[cu.Event](e), 0) })
 }
 
-// Done waits for what was noted.
+// Done waits for the marked work.
 func (d *Driver) Done(e driver.Event) error { return d.do("Done", handle[cu.Event](e).Synchronize) }
 
-// Load compiles PTX for the device. What the compiler says is the log of the error.
+// Load compiles PTX for the device. The compiler's output is the log of the error.
 func (d *Driver) Load(ptx string) (m driver.Module, err error) {
 	said := make([]byte, 64<<10)
-	var pinned runtime.Pinner // cu passes the address on as a number
+	var pinned runtime.Pinner // cu passes the address as a number
 	pinned.Pin(&said[0])
 	defer pinned.Unpin()
 	err = d.do("Load", func() error {
@@ -282,7 +283,7 @@ func (d *Driver) Load(ptx string) (m driver.Module, err error) {
 	return m, err
 }
 
-// Unload forgets a module.
+// Unload unloads a module.
 func (d *Driver) Unload(m driver.Module) error {
 	return d.do("Unload", handle[cu.Module](m).Unload)
 }
@@ -311,7 +312,8 @@ func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) err
 	})
 }
 
-// Capture makes a graph. The capture is relaxed: what other goroutines ask for on other streams goes on.
+// Capture makes a graph. The capture is relaxed: calls of other goroutines on other streams are
+// not affected.
 func (d *Driver) Capture(s driver.Stream, queue func() error) (g driver.Graph, err error) {
 	const relaxed = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
 	l := &d.library
@@ -323,7 +325,7 @@ func (d *Driver) Capture(s driver.Stream, queue func() error) (g driver.Graph, e
 		var graph uintptr
 		if err := answer(purego.SyscallN(l.endCapture, uintptr(s), uintptr(unsafe.Pointer(&graph)))); err != nil || queued != nil {
 			if graph != 0 {
-				_ = answer(purego.SyscallN(l.freeGraph, graph)) // The first error is the one to tell.
+				_ = answer(purego.SyscallN(l.freeGraph, graph)) // the first error is reported
 			}
 			return err
 		}
@@ -344,7 +346,7 @@ func (d *Driver) LaunchGraph(s driver.Stream, g driver.Graph) error {
 	return d.do("LaunchGraph", func() error { return answer(purego.SyscallN(d.library.launchGraph, uintptr(g), uintptr(s))) })
 }
 
-// FreeGraph ends a graph.
+// FreeGraph destroys a graph.
 func (d *Driver) FreeGraph(g driver.Graph) error {
 	return d.do("FreeGraph", func() error { return answer(purego.SyscallN(d.library.freeExec, uintptr(g))) })
 }
@@ -352,7 +354,7 @@ func (d *Driver) FreeGraph(g driver.Graph) error {
 // Defer does nothing.
 func (d *Driver) Defer(driver.Stream, []uint64) error { return nil }
 
-// Close gives the context back.
+// Close releases the context.
 func (d *Driver) Close() error {
 	if d.closed {
 		return nil
@@ -361,7 +363,7 @@ func (d *Driver) Close() error {
 	return failed("Close", d.device.ReleasePrimaryCtx())
 }
 
-// library has the functions of libcuda that cu lacks, by their addresses.
+// library holds the addresses of the functions of libcuda that cu lacks.
 type library struct {
 	reserve, unreserve, create, mapAt, unmap, access, release, granularity, hostAlloc, hostFree uintptr
 

@@ -17,7 +17,7 @@ type result int
 
 func (r result) Error() string { return fmt.Sprintf("CUresult %d", int(r)) }
 
-// answer turns what a call returns into an error. The other values are not of interest.
+// answer converts the result of a call to an error. The other values are not used.
 func answer(code, _, _ uintptr) error {
 	if int32(code) != 0 {
 		return result(int32(code))
@@ -25,7 +25,7 @@ func answer(code, _, _ uintptr) error {
 	return nil
 }
 
-// The structures that cuda.h calls CUmemLocation, CUmemAllocationProp and CUmemAccessDesc.
+// The structs CUmemLocation, CUmemAllocationProp and CUmemAccessDesc of cuda.h.
 type (
 	location   struct{ kind, id int32 }
 	allocation struct {
@@ -56,7 +56,7 @@ func (d *Driver) granularity() (int64, error) {
 	return int64(bytes), err
 }
 
-// Reserve takes a range of addresses.
+// Reserve reserves a range of addresses.
 func (d *Driver) Reserve(bytes int64) (at driver.Addr, err error) {
 	err = d.do("Reserve", func() error {
 		return answer(purego.SyscallN(d.library.reserve, uintptr(unsafe.Pointer(&at)), uintptr(bytes), 0, 0, 0))
@@ -64,14 +64,15 @@ func (d *Driver) Reserve(bytes int64) (at driver.Addr, err error) {
 	return at, err
 }
 
-// Unreserve gives a range back.
+// Unreserve releases a range.
 func (d *Driver) Unreserve(at driver.Addr, bytes int64) error {
 	return d.do("Unreserve", func() error {
 		return answer(purego.SyscallN(d.library.unreserve, uintptr(at), uintptr(bytes)))
 	})
 }
 
-// Map makes memory for each page, maps it, and lets it go: it lives as long as it is mapped.
+// Map allocates memory for each page, maps it, and drops its own reference: the memory lives as
+// long as it is mapped.
 func (d *Driver) Map(at driver.Addr, bytes, page int64) error {
 	return d.do("Map", func() error {
 		d.mapping.Lock()
@@ -88,7 +89,7 @@ func (d *Driver) Map(at driver.Addr, bytes, page int64) error {
 			err = d.allow(at, bytes, d.readers)
 		}
 		if err != nil {
-			_ = d.unmap(at, mapped, page) // The first error is the one to tell.
+			_ = d.unmap(at, mapped, page) // the first error is reported
 		}
 		return err
 	})
@@ -104,7 +105,7 @@ func (d *Driver) mapOne(at driver.Addr, page int64, a *allocation) error {
 		d.mapped[at] = page
 	}
 	if let := answer(purego.SyscallN(d.library.release, uintptr(made))); err == nil && let != nil {
-		_ = d.unmap(at, page, page) // The first error is the one to tell.
+		_ = d.unmap(at, page, page) // the first error is reported
 		err = let
 	}
 	return err
@@ -114,8 +115,8 @@ func (d *Driver) allow(at driver.Addr, bytes int64, who []access) error {
 	return answer(purego.SyscallN(d.library.access, uintptr(at), uintptr(bytes), uintptr(unsafe.Pointer(&who[0])), uintptr(len(who))))
 }
 
-// grant lets another device at the pages that are mapped, and at those that Map maps from now on: what
-// cuCtxEnablePeerAccess allows are not pages of cuMemCreate.
+// grant gives another device access to the pages that are mapped, and to those that Map maps
+// later: cuCtxEnablePeerAccess does not cover pages of cuMemCreate.
 func (d *Driver) grant(to location) (err error) {
 	d.mapping.Lock()
 	defer d.mapping.Unlock()
@@ -132,7 +133,7 @@ func (d *Driver) grant(to location) (err error) {
 	return nil
 }
 
-// Unmap gives the memory of pages back.
+// Unmap releases the memory of pages.
 func (d *Driver) Unmap(at driver.Addr, bytes, page int64) error {
 	d.mapping.Lock()
 	defer d.mapping.Unlock()
@@ -148,7 +149,7 @@ func (d *Driver) unmap(at driver.Addr, bytes, page int64) (err error) {
 	return err
 }
 
-// HostAlloc makes page-locked memory.
+// HostAlloc allocates page-locked memory.
 func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
 	var at unsafe.Pointer
 	err = d.do("HostAlloc", func() error {
@@ -160,7 +161,7 @@ func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
 	return unsafe.Slice((*byte)(at), bytes), nil
 }
 
-// HostFree gives it back.
+// HostFree releases it.
 func (d *Driver) HostFree(mem []byte) error {
 	return d.do("HostFree", func() error {
 		return answer(purego.SyscallN(d.library.hostFree, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))

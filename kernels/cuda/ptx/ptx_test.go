@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/ptx"
 )
 
-// The PTX is what generate.sh made of the sources: who changes one runs it, and who changes the
-// PTX by hand is found out.
+// The PTX is the output of generate.sh for the sources. The test fails if a source has changed
+// since, or if the PTX was edited by hand.
 func TestSourcesAreThoseOfThePTX(t *testing.T) {
 	hashes, err := fs.ReadFile(ptx.Files, "hashes.txt")
 	require.NoError(t, err)
@@ -31,8 +31,8 @@ func TestSourcesAreThoseOfThePTX(t *testing.T) {
 	require.Equal(t, string(hashes), files.String(), "run kernels/cuda/ptx/generate.sh")
 }
 
-// Every kernel is in the part of PTX that the interpreter runs: no instruction is approximate,
-// and no atomic is on floats.
+// The kernels use only the part of PTX that the interpreter runs: no approximate instruction,
+// and no atomic on floats.
 func TestKernelsHaveDefiniteValues(t *testing.T) {
 	names, err := fs.Glob(ptx.Files, "*.ptx")
 	require.NoError(t, err)
