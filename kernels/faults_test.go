@@ -96,7 +96,7 @@ func TestQuantizedOperands(t *testing.T) {
 	require.ErrorContains(t, b.QuantizedMatMul(wrong), "A is 3×32, want 2×32")
 	wrong = op
 	wrong.B.Cols = 16
-	require.ErrorContains(t, b.QuantizedMatMul(wrong), "B is 3×16, the operation has 3×32")
+	require.ErrorContains(t, b.QuantizedMatMul(wrong), "B is 3×16, want 3×32")
 	wrong = op
 	wrong.M, wrong.A.Rows = 0, 0
 	err := b.QuantizedMatMul(wrong)
