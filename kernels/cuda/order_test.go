@@ -198,6 +198,6 @@ func TestGrids(t *testing.T) {
 	}
 	err = dev.MatMul(kernels.MatMul{A: alloc(rows), B: alloc(1), C: alloc(rows), M: rows, N: 1, K: 1})
 	require.ErrorIs(t, err, kernels.ErrShape)
-	require.ErrorContains(t, err, "1 by 65536 blocks of matmul, at most 2147483647 by 65535")
+	require.ErrorContains(t, err, "1 by 65536 blocks of matmul, want at most 2147483647 by 65535")
 	require.NoError(t, dev.Close())
 }
