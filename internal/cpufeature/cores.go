@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Cores returns the number of cores that are worth a thread each: the performance cores, if
-// the system tells them from others, of those that the process may use.
+// Cores returns the number of cores that are worth a thread each: the performance cores that
+// the process may use, if the system distinguishes them from other cores, or else all cores
+// that it may use.
 func Cores() int {
 	if n := performanceCores(); n > 0 {
 		return min(n, runtime.NumCPU())
@@ -16,9 +17,9 @@ func Cores() int {
 	return runtime.NumCPU()
 }
 
-// capable counts the cores with at least half the capacity of the largest one, in the files
-// of Linux for devicetrees and ACPI: a core that is slower holds up those that share its work.
-// It returns 0 where there are no such files.
+// capable counts the cores with at least half the capacity of the largest one, from the files
+// in which Linux reports devicetrees and ACPI: a slower core delays those that share its work.
+// It returns 0 if there are no such files.
 func capable(cpus fs.FS) int {
 	names, _ := fs.Glob(cpus, "cpu[0-9]*/cpu_capacity")
 	var all []int

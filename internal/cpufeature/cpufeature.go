@@ -1,5 +1,5 @@
 package cpufeature
 
-// AVX2FMA is set where AVX2 and FMA3 may be used. AVX512 is set where in addition
-// the parts F, BW, DQ and VL of AVX-512 may be used: it is never set alone.
+// AVX2FMA reports that AVX2 and FMA3 may be used. AVX512 reports that the parts F, BW, DQ and
+// VL of AVX-512 may be used in addition: it implies AVX2FMA.
 var AVX2FMA, AVX512 = detect()

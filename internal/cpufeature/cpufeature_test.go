@@ -12,8 +12,9 @@ import (
 	"github.com/weir-ml/weir/internal/cpufeature"
 )
 
-// TestAgreesWithTheSystem compares with the flags that Linux read on its own. What
-// a build tag takes away may be missing here, nothing may be here that is missing there.
+// TestAgreesWithTheSystem compares with the flags that Linux reports. A feature that a build
+// tag disables may be missing here, but no feature may be reported here that Linux does not
+// report.
 func TestAgreesWithTheSystem(t *testing.T) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil || runtime.GOARCH != "amd64" {

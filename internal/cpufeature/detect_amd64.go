@@ -5,12 +5,12 @@ package cpufeature
 // cpuid executes CPUID with the given leaf and subleaf.
 func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)
 
-// xgetbv reads the extended control register 0: the registers that the system
-// saves when it switches threads.
+// xgetbv reads extended control register 0: the registers that the system saves when it
+// switches threads.
 func xgetbv() uint32
 
-// The bits, from the manual of Intel (volume 2A, CPUID; volume 1, section 14.3
-// for AVX2, 15.2 for AVX-512).
+// The bits, from Intel's manual (volume 2A, CPUID; volume 1, section 14.3 for AVX2, 15.2 for
+// AVX-512).
 const (
 	leaf1FMA     = 1 << 12 // of ecx
 	leaf1OSXSAVE = 1 << 27

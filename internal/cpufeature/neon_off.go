@@ -2,5 +2,5 @@
 
 package cpufeature
 
-// NEON is set where NEON may be used: every arm64 processor that Go runs on has it.
+// NEON reports that NEON may be used: every arm64 processor that Go supports has it.
 const NEON = false

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// forms are the instructions that assemble knows, without the numbers of registers and
-// immediates, each after its encoding for numbers of 0.
+// forms are the instructions that assemble supports, without register numbers and immediates,
+// each preceded by its encoding with zeros in their place.
 //
 //go:embed encodings.txt
 var forms string
@@ -69,7 +69,7 @@ func assemble(text string) (uint32, error) {
 		regs = append(regs, regs[1])
 	case name == "tbl" && len(regs) == 4:
 		if regs[2] != (regs[1]+1)%32 {
-			return 0, fmt.Errorf("neon: the registers of the table are no neighbours: %q", text)
+			return 0, fmt.Errorf("neon: the registers of the table are not consecutive: %q", text)
 		}
 		regs = append(regs[:2], regs[3])
 	}

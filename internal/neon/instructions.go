@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// statement writes one.
+// statement writes the translation of a statement.
 func (w *writer) statement(s statement) {
 	w.scratch = 0
 	if s.label != "" {
@@ -57,7 +57,8 @@ func (w *writer) statement(s statement) {
 	delete(w.loaded, n)
 }
 
-// three is an instruction of three registers, of which one may be a number for all.
+// three writes an instruction with three registers, one of which may be an element that is used
+// for all lanes.
 func (w *writer) three(name, kind string, d, a, b int, first, second string) {
 	one := func(arg string) bool { n, _, ok := number(arg); return ok && w.lane[n] }
 	switch {
@@ -81,7 +82,7 @@ func (w *writer) move(src, dst string) {
 	case load:
 		r := w.regs[from]
 		m := static.FindStringSubmatch(src)
-		equal := m != nil && w.uniform(m[1]) // which lies there once
+		equal := m != nil && w.uniform(m[1]) // which is a single register
 		if !wide || equal {
 			r[1] = r[0]
 		}
@@ -100,7 +101,7 @@ func (w *writer) move(src, dst string) {
 	}
 }
 
-// shift is by a number, or by one in a register for all elements.
+// shift writes a shift by a number, or by the same register for all elements.
 func (w *writer) shift(s statement, d pair) {
 	name, kind, _ := strings.Cut(shifts[s.op], " ")
 	x := w.source(s.args[1], true)
@@ -123,21 +124,21 @@ func (w *writer) shift(s statement, d pair) {
 	}
 }
 
-// templates are instructions that take several, or one with other operands. In each half, $d
-// is the destination, $0, $1 and $2 are operands as they stand; $t and $u are scratch, and $t
-// is $d if that is not read any more. Those of whole registers have $l and $h for the halves of the
-// destination, and so for operands.
+// templates are the translations to several instructions, or to one with other operands. In
+// each half, $d is the destination, and $0, $1 and $2 are the operands in order; $t and $u are
+// scratch, and $t is $d if $d is not read any more. Translations of whole registers use $l and
+// $h for the halves of the destination, and likewise for operands.
 var templates = map[string]string{
 	"VFMADD213PS": "mov $t.16b, $0.16b; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
 	"VFMSUB213PS": "fneg $t.4s, $0.4s; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
-	// The first source if it is less or greater, else the second.
+	// The first source if it is less or greater, otherwise the second.
 	"VMINPS": "fcmgt $t.4s, $0.4s, $1.4s; bsl $t.16b, $1.16b, $0.16b; mov $d.16b, $t.16b",
 	"VMAXPS": "fcmgt $t.4s, $1.4s, $0.4s; bsl $t.16b, $1.16b, $0.16b; mov $d.16b, $t.16b",
 	"VMAXSS": "fcmgt $t.4s, $1.4s, $0.4s; bsl $t.16b, $1.16b, $0.16b; mov $d.16b, $t.16b",
 	// Masks are all ones or zeros.
 	"VPBLENDVB": "mov $t.16b, $0.16b; bsl $t.16b, $1.16b, $2.16b; mov $d.16b, $t.16b",
 	"VBLENDVPS": "mov $t.16b, $0.16b; bsl $t.16b, $1.16b, $2.16b; mov $d.16b, $t.16b",
-	// Not equal, or NaN; not less, or NaN; not less, and no NaN.
+	// Not equal, or NaN; not less, or NaN; not less, and not NaN.
 	"VCMPPS $4":  "fcmeq $d.4s, $2.4s, $1.4s; mvn $d.16b, $d.16b",
 	"VCMPPS $5":  "fcmgt $d.4s, $1.4s, $2.4s; mvn $d.16b, $d.16b",
 	"VCMPPS $13": "fcmge $d.4s, $2.4s, $1.4s",
@@ -150,8 +151,8 @@ var templates = map[string]string{
 	"VPMULUDQ":   "xtn $t.2s, $1.2d; xtn $u.2s, $0.2d; umull $d.2d, $t.2s, $u.2s",
 	"VPACKUSDW":  "sqxtun $t.4h, $1.4s; sqxtun2 $t.8h, $0.4s; mov $d.16b, $t.16b",
 	"VPACKUSWB":  "sqxtun $t.8b, $1.8h; sqxtun2 $t.16b, $0.8h; mov $d.16b, $t.16b",
-	"VPMADDUBSW": "mul $u.16b, $1.16b, $0.16b; uaddlp $d.8h, $u.16b", // of products that a byte holds
-	// Shifts by 32 and more leave nothing.
+	"VPMADDUBSW": "mul $u.16b, $1.16b, $0.16b; uaddlp $d.8h, $u.16b", // of products that fit in a byte
+	// Shifts by 32 and more give 0.
 	"VPSRLVD": "movi $u.4s, #0x20; umin $u.4s, $u.4s, $0.4s; neg $u.4s, $u.4s; ushl $d.4s, $1.4s, $u.4s",
 	"VPSLLVD": "movi $u.4s, #0x20; umin $u.4s, $u.4s, $0.4s; ushl $d.4s, $1.4s, $u.4s",
 
@@ -161,18 +162,19 @@ var templates = map[string]string{
 	"VCVTPH2PS":    "fcvtl2 $h.4s, $0l.8h; fcvtl $l.4s, $0l.4h",
 	"VCVTPS2PD":    "fcvtl2 $h.2d, $0l.4s; fcvtl $l.2d, $0l.2s",
 	"VPBROADCASTD": "dup $h.4s, $0l.s[0]; dup $l.4s, $0l.s[0]",
-	// Halves by turns, of words of 64 bits; of 32 by an index that says so.
+	// Alternating halves: of 64-bit words, and of 32-bit words by an index.
 	"VPERMQ $0xd8":     "zip1 $u.2d, $1l.2d, $1h.2d; zip2 $h.2d, $1l.2d, $1h.2d; mov $l.16b, $u.16b",
 	"VPERMD turns":     "zip1 $u.4s, $0l.4s, $0h.4s; zip2 $h.4s, $0l.4s, $0h.4s; mov $l.16b, $u.16b",
 	"VPERM2F128 $0x20": "mov $l.16b, $2l.16b; mov $h.16b, $1l.16b",
 	"VPERM2F128 $0x31": "mov $l.16b, $2h.16b; mov $h.16b, $1h.16b",
-	// The lower three bits of an element are the number of one of the table; R16 is 0x03020100.
+	// The lower three bits of an element are an index into the table; R16 is 0x03020100.
 	"VPERMPS": "movi $u.4s, #0x7; and $t.16b, $1.16b, $u.16b; movi $u.16b, #0x4; mul $t.4s, $t.4s, $u.4s; dup $u.4s, w16; add $t.4s, $t.4s, $u.4s; tbl $d.16b, {$0l.16b, $0h.16b}, $t.16b",
 }
 
 var placeholder = regexp.MustCompile(`\$([dtulh]|[012][lh]?)\b`)
 
-// template writes an instruction that has one, and reports whether it has.
+// template writes the translation of an instruction that has a template, and reports whether it
+// has one.
 func (w *writer) template(s statement, d pair, srcs []string, dst string, wide bool) bool {
 	key := s.op
 	if s.op == "VPERMD" {
@@ -191,7 +193,7 @@ func (w *writer) template(s statement, d pair, srcs []string, dst string, wide b
 	}
 	whole := strings.Contains(text, "$h")
 	if whole && len(srcs) == 3 && srcs[1] == dst {
-		fail("%s: %v", w.text, s) // the first move would change what the second reads
+		fail("%s: %v", w.text, s) // the first move would overwrite an operand of the second
 	}
 	from := [3]pair{{-1, -1}, {-1, -1}, {-1, -1}}
 	for i, src := range srcs {
@@ -208,7 +210,7 @@ func (w *writer) template(s statement, d pair, srcs []string, dst string, wide b
 	for _, h := range halves {
 		last := ""
 		direct := strings.Count(text, "$d") == 1
-		for i, p := range from { // operands that are read when $t has been written
+		for i, p := range from { // operands that are read after $t has been written
 			direct = direct && !(slices.Contains(p[:], d[h]) && strings.Contains(later, fmt.Sprintf("$%d", i)))
 		}
 		for _, part := range strings.Split(text, "; ") {
@@ -240,7 +242,7 @@ func (w *writer) template(s statement, d pair, srcs []string, dst string, wide b
 	return true
 }
 
-// special is what has no template.
+// special writes instructions that have no template.
 func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bool) {
 	low := func(i int) int { return w.source(srcs[i], false)[0] }
 	halves := w.each(dst)
@@ -294,10 +296,10 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 			fail("%s: %v", w.text, s)
 		}
 		w.whole("ld", pair{d[1], d[1]}, srcs[1])
-	case "VPMOVMSKB": // to be followed by POPCNTL
+	case "VPMOVMSKB": // POPCNTL must follow
 		a, t, u := w.source(srcs[0], true), w.temp(), w.temp()
 		w.v("ushr v%[1]d.16b, v%[2]d.16b, #7\nushr v%[3]d.16b, v%[4]d.16b, #7\nadd v%[1]d.16b, v%[1]d.16b, v%[3]d.16b\naddv b%[1]d, v%[1]d.16b\nfmov w%[5]d, s%[1]d", t, a[0], u, a[1], gp(dst))
-	case "VMOVMSKPS": // to be followed by TESTL: any bits
+	case "VMOVMSKPS": // TESTL must follow: are any bits set
 		a, t := w.source(srcs[0], true), w.temp()
 		w.v("orr v%[1]d.16b, v%[2]d.16b, v%[3]d.16b\nsshr v%[1]d.4s, v%[1]d.4s, #31\numaxv s%[1]d, v%[1]d.4s\nfmov w%[4]d, s%[1]d", t, a[0], a[1], gp(dst))
 	default:
@@ -307,7 +309,7 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 	}
 }
 
-// masked moves the first CX bytes of a register, less than 32, from or to memory.
+// masked moves the first CX bytes of a register, fewer than 32, from or to memory.
 func (w *writer) masked(srcs []string, dst string) {
 	w.labels++
 	n, _, load := number(dst)
@@ -334,7 +336,7 @@ func (w *writer) masked(srcs []string, dst string) {
 	w.out.WriteString(fmt.Sprintf("masked%d:\n", w.labels))
 }
 
-// jumps are conditions, after a comparison of a first operand with a second.
+// jumps maps jumps to conditions, after a comparison of the first operand with the second.
 var jumps = map[string]string{
 	"JMP": "B", "JEQ": "BEQ", "JZ": "BEQ", "JNE": "BNE", "JNZ": "BNE", "JLT": "BLT", "JLE": "BLE", "JGE": "BGE", "JGT": "BGT", "JHI": "BHI",
 }
@@ -343,7 +345,7 @@ var arithmetic = map[string]string{
 	"ADDQ": "ADDS", "SUBQ": "SUBS", "ANDQ": "ANDS", "ADDL": "ADDSW", "SUBL": "SUBSW", "SHLQ": "LSL", "SHLL": "LSLW",
 }
 
-// integer writes what is not for vectors.
+// integer writes instructions that do not use vectors.
 func (w *writer) integer(s statement) {
 	reg := func(arg string) string { return "R" + strconv.Itoa(gp(arg)) }
 	value := func(arg string) string { // a register or a number
@@ -352,7 +354,7 @@ func (w *writer) integer(s statement) {
 		}
 		return arg
 	}
-	place := func(arg string) string { // in memory
+	place := func(arg string) string { // an operand in memory
 		if strings.HasSuffix(arg, "(FP)") {
 			return arg
 		}
@@ -418,7 +420,7 @@ func (w *writer) integer(s statement) {
 	}
 }
 
-// dispatch goes to the function of a table that the argument rows counts from 1.
+// dispatch jumps to the function of a table that the argument rows selects, counted from 1.
 func (w *writer) dispatch(targets []string) {
 	w.line("MOVD rows+8(FP), R0")
 	for i, target := range targets {

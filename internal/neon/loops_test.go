@@ -22,14 +22,14 @@ var (
 	symbols = flag.String("symbols", "^(sweep256x6|tile256x6|.*vector.tile)", "functions to count")
 )
 
-// A core that decodes 8 instructions a cycle, has 4 pipes for vectors, each with multiply-adds
-// of 4 cycles, and loads 3 registers: Apple's Firestorm (as D. Johnson has measured) and Arm's
-// Neoverse V1 and V2 (their software optimization guides).
+// A core that decodes 8 instructions per cycle, has 4 vector pipes whose multiply-adds take 4
+// cycles, and loads 3 registers per cycle: Apple's Firestorm (as measured by D. Johnson) and
+// Arm's Neoverse V1 and V2 (according to their software optimization guides).
 const decoded, pipes, loaded, latency = 8, 4, 3, 4
 
-// TestInnerLoops counts, in a disassembly, what inner loops with multiply-adds are made of, and
-// prints the share of a core's peak that follows. The loops of the tallest tiles are not behind
-// what they were.
+// TestInnerLoops counts the instructions of inner loops with multiply-adds in a disassembly,
+// and prints the fraction of a core's peak that follows from them. The loops of the tallest
+// tiles must not get slower.
 func TestInnerLoops(t *testing.T) {
 	testkit.Slow(t)
 	if _, err := exec.LookPath(objdump); err != nil {
@@ -66,14 +66,14 @@ type instruction struct {
 	target uint64 // of a jump
 }
 
-// loop is a count of instructions.
+// loop holds the instruction counts of a loop.
 type loop struct {
 	at                                       uint64
 	all, multiplyAdds, vectors, loads, ahead int
-	sums                                     map[string]bool // registers that are added to
+	sums                                     map[string]bool // registers that accumulate
 }
 
-// report writes a table of the loops of a disassembly.
+// report writes a table of the loops in a disassembly.
 func report(to io.Writer, from io.Reader, symbols *regexp.Regexp) error {
 	fmt.Fprint(to, "| function and loop | instructions | FMA | share | registers loaded | instructions an FMA | FMA a loaded register | of the peak |\n|---|---|---|---|---|---|---|---|\n")
 	header := regexp.MustCompile(`^[0-9a-f]+ <(.*)>:$`)
@@ -117,10 +117,10 @@ func report(to io.Writer, from io.Reader, symbols *regexp.Regexp) error {
 	return lines.Err()
 }
 
-// loops counts what lies between jumps back and their targets, and has multiply-adds and no
-// other loop.
+// loops returns the loops, from the target of a backward jump to the jump, that contain
+// multiply-adds and no other loop.
 func loops(body []instruction) (found []loop) {
-	var last uint64 // where the last loop begins
+	var last uint64 // the start of the last loop
 	for end, i := range body {
 		if i.target == 0 || i.target > i.at || i.target < body[0].at || i.target <= last {
 			continue

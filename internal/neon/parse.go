@@ -15,14 +15,14 @@ type statement struct {
 	args      []string
 }
 
-// function is what follows a TEXT line.
+// function is the code that follows a TEXT line.
 type function struct {
-	text string // the line as it is
+	text string // the line itself
 	doc  []string
 	body []statement
 }
 
-// program is a source whose macros are expanded.
+// program is a source with its macros expanded.
 type program struct {
 	functions []function
 	data      map[string][]uint32 // contents of symbols, in words
@@ -96,7 +96,7 @@ func split(list string) []string {
 	return items
 }
 
-// statements adds what a line, with its macros expanded, has to the last function.
+// statements appends the statements of a line, with its macros expanded, to the last function.
 func (p *program) statements(text string, macros map[string]macro) {
 	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' }) {
 		part = strings.TrimSpace(part)
@@ -137,11 +137,11 @@ func (p *program) statements(text string, macros map[string]macro) {
 	}
 }
 
-// datum enters a DATA line of eight bytes.
+// datum parses a DATA line of eight bytes.
 func (p *program) datum(line string) {
 	m := dataLine.FindStringSubmatch(line)
 	if m == nil || m[3] != "8" {
-		fail("what is %q?", line)
+		fail("cannot parse %q", line)
 	}
 	if strings.HasSuffix(m[4], "(SB)") {
 		p.tables[m[1]] = append(p.tables[m[1]], m[4])
@@ -151,7 +151,7 @@ func (p *program) datum(line string) {
 	if n, err := strconv.ParseInt(m[4], 0, 64); err == nil {
 		bits = uint64(n)
 	} else if bits, err = strconv.ParseUint(m[4], 0, 64); err != nil {
-		fail("what is %q?", line)
+		fail("cannot parse %q", line)
 	}
 	p.data[m[1]] = append(p.data[m[1]], uint32(bits), uint32(bits>>32))
 }
@@ -161,8 +161,8 @@ func (p *program) uniform(symbol string) bool {
 	return len(slices.Compact(slices.Clone(p.data[symbol]))) == 1
 }
 
-// constants returns where each symbol lies in the one that the translation has, of uniform
-// ones 16 bytes, and that one.
+// constants returns the offset of each symbol in the translation's table of constants, in which
+// a uniform symbol takes 16 bytes, and the text of the table.
 func (p *program) constants(used map[string]bool) (at map[string]int, text string) {
 	at = map[string]int{}
 	var out strings.Builder

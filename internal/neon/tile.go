@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// The products of tiles: up to 6 rows of C and up to 16 columns, four registers for a row,
-// so that 24 sums hide the latency of a multiply-add (4 cycles, 4 a cycle). v24 to v27 are
-// a row of B, v28 to v31 elements of A in turn; a multiply-add takes one of these by its
-// number, and no register has to be filled with it. A tile that is not 16 columns wide is
-// done in parts of 8, 4, 2 and 1, so that nothing beside it is read.
+// The products of tiles: up to 6 rows of C and up to 16 columns, with four registers for a row,
+// so that 24 sums hide the latency of a multiply-add (4 cycles, 4 per cycle). v24 to v27 hold a
+// row of B, v28 to v31 in turn elements of A; a multiply-add selects one of these by its index,
+// so that no register has to be filled with copies of it. A tile narrower than 16 columns is
+// divided into parts of 8, 4, 2 and 1 columns, so that nothing beyond it is read.
 //
 // Registers of all tiles:
 //
-//	R0   row 0 of A at k; R8 to R12 have the distance of the rows times 1 to 5; R13 is that of k
-//	R1   row k of B; R14 has the distance to the next
-//	R2   what is left of k
-//	R3   C, for going through its rows; R4 has their distance; R7 is C
-//	R24  1 if C is added to
+//	R0   row 0 of A at k; R8 to R12 are the stride of the rows times 1 to 5; R13 is the stride of k
+//	R1   row k of B; R14 is the distance to the next
+//	R2   the remaining k
+//	R3   C, advanced along its rows; R4 is their stride; R7 is C
+//	R24  1 if the product is added to C
 
 // block is a part of a tile.
 type block struct {
@@ -28,7 +28,7 @@ type block struct {
 func (b *block) line(text string, args ...any) { fmt.Fprintf(&b.out, "\t"+text+"\n", args...) }
 func (b *block) v(text string, args ...any)    { b.out.WriteString(emit(text, args...)) }
 
-// row moves the registers from first on from or to a row of the block.
+// row loads or stores the registers from first on for a row of the block.
 func (b *block) row(move string, first int, base string) {
 	switch b.width {
 	case 1, 2:
@@ -43,7 +43,7 @@ func (b *block) row(move string, first int, base string) {
 	}
 }
 
-// begin makes the sums those of C, or zero.
+// begin sets the sums to C, or to zero.
 func (b *block) begin(label string) {
 	b.line("CBZ R24, zero%s", label)
 	b.line("MOVD R7, R3")
@@ -62,12 +62,12 @@ func (b *block) begin(label string) {
 	fmt.Fprintf(&b.out, "begin%s:\n", label)
 }
 
-// step adds column k of some rows of A times row k of B. In a tight tile the rows follow
-// each other.
+// step adds column k of rows first to last of A times row k of B. In a tight tile the rows of A
+// are contiguous.
 func (b *block) step(first, last int, tight bool) {
 	b.row("ld", 24, "x1")
 	b.line("ADD R14, R1")
-	var from [6]struct{ reg, lane int } // where elements of A are
+	var from [6]struct{ reg, lane int } // registers that hold elements of A
 	for r := first; r <= last; r++ {
 		from[r].reg = 28 + r%4
 	}
@@ -99,7 +99,8 @@ func (b *block) step(first, last int, tight bool) {
 	b.line("ADD R13, R0")
 }
 
-// loop is R2 steps, at least 1. Meanwhile it fetches row k+8 of B, and what R15 says.
+// loop repeats the step R2 times, at least once. It prefetches row k+8 of B, and if ahead is
+// set the lines at R15.
 func (b *block) loop(label string, tight, ahead bool) {
 	fmt.Fprintf(&b.out, "%s:\n", label)
 	if ahead {
@@ -123,7 +124,7 @@ func (b *block) end() {
 	}
 }
 
-// multiples sets R8 to R12 from the distance of the rows in R8.
+// multiples sets R8 to R12 to multiples of the stride in R8.
 func (b *block) multiples() {
 	if b.rows > 2 {
 		b.line("ADD R8, R8, R9")
@@ -139,8 +140,8 @@ func (b *block) multiples() {
 	}
 }
 
-// edges are the parts of a tile of R20 columns, less than 16: width of each, and what
-// computes it between the registers of A and B (R6) being set and both moving on.
+// edges writes the parts of a tile of R20 columns, fewer than 16. For each width, compute
+// writes the code between setting the registers of A and B (R6) and advancing both.
 func edges(rows int, compute func(b *block)) string {
 	var out strings.Builder
 	for bit, width := 3, 8; bit >= 0; bit, width = bit-1, width/2 {
@@ -153,16 +154,17 @@ func edges(rows int, compute func(b *block)) string {
 	return out.String()
 }
 
-// Sweep returns the functions of package product: for each number of rows one that adds the
-// product of a tile of A and a block of B to C, as sweepArgs says, and one that chooses.
+// Sweep returns the functions of package product: for each number of rows a function that adds
+// the product of a tile of A and a block of B to C, as described at sweepArgs, and one that
+// selects the function.
 func Sweep() (text string, err error) {
 	defer caught(&err)
 	const most = 6
 	var out strings.Builder
 	fmt.Fprintf(&out, header, "package neon")
-	out.WriteString("// Registers are those of tile.go in package neon. Of the sweep R5 is A, R6 B, R7 C at a\n" +
-		"// panel, R20 the columns that are left, R21 the distance of panels of B, R25 the depth; R22\n" +
-		"// is what is fetched ahead, R17 and R23 its steps; R19 is what will be C in the next call.\n")
+	out.WriteString("// Registers are those of tile.go in package neon. In the sweep, R5 is A, R6 is B, R7 is C at a\n" +
+		"// panel, R20 is the number of columns left, R21 the distance between panels of B, R25 the depth; R22\n" +
+		"// is the address to prefetch, R17 and R23 are its increments; R19 is C of the next call.\n")
 	for rows := 1; rows <= most; rows++ {
 		b := &block{rows: rows, width: 16}
 		fmt.Fprintf(&b.out, "\n// func sweep256x%d(s *sweepArgs)\nTEXT sweep256x%[1]d<>(SB), NOSPLIT, $0-8\n", rows)
@@ -210,7 +212,7 @@ func Sweep() (text string, err error) {
 		b.line("\ndone:\n\tRET")
 		out.WriteString(strings.ReplaceAll(b.out.String(), "\t\n", ""))
 	}
-	out.WriteString("\n// sweep256: the function of the sweeps for so many rows.\nTEXT ·sweep256(SB), NOSPLIT, $0-16\n")
+	out.WriteString("\n// sweep256 jumps to the sweep for a number of rows.\nTEXT ·sweep256(SB), NOSPLIT, $0-16\n")
 	w := &writer{}
 	var targets []string
 	for rows := 1; rows <= most; rows++ {
@@ -221,7 +223,7 @@ func Sweep() (text string, err error) {
 }
 
 // Tile returns the body of a function of package vector for rows of C, with the arguments at
-// their offsets: head and tail say whether a triangle of A comes first and last.
+// their offsets: head and tail are the lengths of the triangles of A at its beginning and end.
 func Tile(rows int, at func(name string) string) string {
 	b := &block{rows: rows, width: 16}
 	for _, m := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/internal/product"
 )
 
-// between copies x to memory between two pages that nobody may touch: so that its
-// end, or else its beginning, is at one of them.
+// between copies x to memory between two inaccessible pages. It ends at the second page if
+// atEnd is set, or else begins after the first.
 func between(t *testing.T, x []float32, atEnd bool) []float32 {
 	page := syscall.Getpagesize()
 	size := (4*len(x) + page - 1) / page * page
@@ -30,8 +30,8 @@ func between(t *testing.T, x []float32, atEnd bool) []float32 {
 	return y
 }
 
-// TestNothingOutsideIsTouched has every operand at the edge of what the process
-// may read. A fault ends the test binary.
+// TestNothingOutsideIsTouched places every operand at the edge of readable memory. A fault ends
+// the test binary.
 func TestNothingOutsideIsTouched(t *testing.T) {
 	for name, set := range available() {
 		t.Run(name, func(t *testing.T) {

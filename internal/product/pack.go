@@ -1,25 +1,24 @@
 package product
 
-// packs says whether B is packed: where it is stored transposed, where so many tiles
-// of A read it that a copy costs nothing beside them, where more than some read it and
-// it does not stay in a cache as it lies, and where a few read it that is large,
-// because jumps from row to row are slow far from the processor. Else a copy costs
-// more than it saves. The figures are measured.
+// packs reports whether to pack B: if it is stored transposed; if so many tiles of A read it
+// that the copy is cheap in comparison; if several tiles read it and it does not stay in a
+// cache in place; or if a few tiles read it and it is large, because strided access is slow far
+// from the processor. Otherwise a copy costs more than it saves. The thresholds are measured.
 func (p *Product) packs(m, n, k int, b Matrix) bool {
 	const few, some, many, large = 2, 6, 24, 1 << 20
 	tiles := (m + shapes[p.Instructions].rows - 1) / shapes[p.Instructions].rows
 	return b.Trans || tiles > many || tiles > some && !p.stays(n, k, b) || tiles > few && n*k > large
 }
 
-// stays says whether a block of b stays in a cache as it lies, once the first tile of A
-// has read it. Short tiles come back to it too often, and want it as near as it gets.
+// stays reports whether a block of b stays in a cache in place once the first tile of A has
+// read it. Short tiles reuse it so often that it has to be packed close to the processor.
 func (p *Product) stays(n, k int, b Matrix) bool {
-	const most = maxDepth * maxWidth // as much memory as a packed block has
+	const most = maxDepth * maxWidth // the size of a packed block
 	return small(n, k, b) && p.Instructions != Portable || min(k, maxDepth)*b.Stride <= most && p.Instructions == AVX512
 }
 
-// small says whether k×n elements of b lie together and are so few that what is
-// fetched early is fetched in vain.
+// small reports whether k×n elements of b are contiguous and so few that prefetching them has
+// no benefit.
 func small(n, k int, b Matrix) bool {
 	const most = 16 << 10
 	return n*k <= most && together(n, b)
@@ -35,22 +34,20 @@ type tile struct {
 type block struct {
 	data         []float32
 	depth, panel int
-	near         bool // in a cache: the sweep need not fetch it
+	near         bool // in a cache: the sweep need not prefetch it
 
-	// What the sweep fetches early: two cache lines at each l of each panel, from
-	// number p·aheadPanel + l·aheadStep on. nil: its own next panel, unless it is near.
+	// The sweep prefetches two cache lines for each l of each panel, from element p·aheadPanel
+	// + l·aheadStep on. nil: its own next panel, unless near is set.
 	ahead                 []float32
 	aheadStep, aheadPanel int
 }
 
-// directWidth is the number of columns of C up to which a tile of A is read where
-// it lies.
+// directWidth is the number of columns of C up to which a tile of A is read in place.
 const directWidth = 128
 
-// tile returns the first rows of a, packed where that pays. It ends with the next
-// call.
+// tile returns the first rows of a, packed if that pays. It is valid until the next call.
 func (p *Product) tile(a Matrix, rows, depth, width int) tile {
-	const close = 8 << 10 // elements that a tile may lie between
+	const close = 8 << 10 // the largest extent of a tile that is read in place, in elements
 	if p.Instructions == Portable || width <= directWidth || rows < 4 || a.Trans && depth*a.Stride <= close {
 		return direct(a)
 	}
@@ -68,14 +65,14 @@ func (p *Product) tile(a Matrix, rows, depth, width int) tile {
 	return tile{p.a, 1, rows}
 }
 
-// direct returns a as it lies.
+// direct returns a in place.
 func direct(a Matrix) tile {
 	row, depth := a.steps()
 	return tile{a.Data, row, depth}
 }
 
-// block returns the first depth×width elements of b, packed or as they lie. It ends
-// with the next call.
+// block returns the first depth×width elements of b, packed or in place. It is valid until the
+// next call.
 func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 	panel := shapes[p.Instructions].panel
 	if !pack {
@@ -91,8 +88,8 @@ func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 	return block{data: p.b, depth: panel, panel: panel * depth, near: true}
 }
 
-// gather packs a block of a matrix that is stored transposed: 8 columns at a time,
-// and of a panel only as much as fits into the first-level cache.
+// gather packs a block of a matrix that is stored transposed: 8 columns at a time, and only as
+// much of a panel as fits in the first-level cache.
 func (p *Product) gather(b Matrix, depth, width, panel int) {
 	const fits = 64
 	for j := 0; j < width; j += panel {

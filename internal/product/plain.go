@@ -1,8 +1,8 @@
 package product
 
-// sweepPlain is the sweep in Go: tiles of 4×4 sums, the rest element by element.
-// The conversions keep the compiler from making one rounding of a product and its
-// addition, so that the bits are the same on every architecture.
+// sweepPlain is the sweep in Go: tiles of 4×4 sums, and the rest element by element. The
+// conversions prevent the compiler from fusing a product and its addition, so that the bits are
+// the same on every architecture.
 func sweepPlain(rows, depth, width int, a tile, b block, c []float32, stride int, add bool) {
 	const side = 4
 	for j := 0; j < width; j += side {

@@ -5,7 +5,7 @@ import "unsafe"
 // Instructions is the instruction set that a Product uses.
 type Instructions uint8
 
-// The instruction sets. The caller knows that the processor has what it asks for.
+// The instruction sets. The caller must select one that the processor has.
 const (
 	Portable Instructions = iota // plain Go
 	AVX2                         // with FMA
@@ -13,8 +13,8 @@ const (
 	NEON     = AVX2              // on arm64
 )
 
-// Matrix is an operand: row-major, Stride elements from row to row. Where Trans is
-// set the operand is the transpose of what is stored.
+// Matrix is an operand, stored row-major with Stride elements between rows. If Trans is set,
+// the operand is the transpose of the stored matrix.
 type Matrix struct {
 	Data   []float32
 	Stride int
@@ -30,7 +30,7 @@ func (x Matrix) From(row, col int) Matrix {
 	return x
 }
 
-// steps returns the elements from row to row and from column to column.
+// steps returns the distances between rows and between columns, in elements.
 func (x Matrix) steps() (row, col int) {
 	if x.Trans {
 		return 1, x.Stride
@@ -44,8 +44,7 @@ func (x Matrix) end(rows, cols int) int {
 	return (rows-1)*row + (cols-1)*col + 1
 }
 
-// The block of B: 3/4 MiB, which leaves room for the rest in a second-level cache
-// of 1 MiB.
+// The block of B is 3/4 MiB, which leaves space for the rest in a second-level cache of 1 MiB.
 const (
 	maxDepth = 384
 	maxWidth = 512
@@ -59,13 +58,13 @@ var shapes = [...]struct{ rows, panel int }{
 	AVX512:   {14, 32},
 }
 
-// Product multiplies on one thread. It has the scratch memory of the blocks, 0.8
-// MiB whatever the shapes, and is not for concurrent use.
+// Product multiplies on one thread. It owns the scratch memory of the blocks, 0.8 MiB
+// regardless of the shapes, and is not for concurrent use.
 type Product struct {
-	// Instructions may change from call to call.
+	// Instructions may change between calls.
 	Instructions Instructions
 
-	a    []float32 // a packed tile of A: for each k its rows
+	a    []float32 // a packed tile of A: its rows for each k
 	b    []float32 // a packed block of B: its panels, each row by row
 	c    []float32 // a tile of the transpose of C
 	args sweepArgs
@@ -84,9 +83,9 @@ func aligned(n int) []float32 {
 	return x[skip:][:n:n]
 }
 
-// Multiply computes c = a·b or c += a·b: a is m×k, b is k×n, c is m×n with stride
-// elements from row to row. All are at least 1. C shares no memory with A and B.
-// It panics where an operand is too short.
+// Multiply computes c = a·b or c += a·b. a is m×k, b is k×n, and c is m×n with stride
+// elements between rows. m, n and k are at least 1. C shares no memory with A and B. Multiply
+// panics if an operand is too short.
 func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	_, _, _ = a.Data[a.end(m, k)-1], b.Data[b.end(k, n)-1], c[(m-1)*stride+n-1]
 	shape := shapes[p.Instructions]
@@ -109,7 +108,7 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 				tile := p.tile(a.From(i0, k0), rows, depth, width)
 				block.near = pack || stays && i0 > 0
 				at := i0*stride + j0
-				after := at // of the last tile itself
+				after := at // for the last tile, the tile itself
 				if i0 += rows; i0 < m {
 					after = i0*stride + j0
 				}
@@ -121,11 +120,11 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 	}
 }
 
-// share returns the first of equal shares of n, each of at most limit and but for
-// the last a multiple of step, which divides limit.
+// share returns the first of nearly equal shares of n. Each is at most limit, and all but the
+// last are multiples of step, which divides limit.
 func share(n, limit, step int) int {
 	if n <= limit {
-		return n // and no division
+		return n // avoids the division
 	}
 	shares := (n + limit - 1) / limit
 	each := (n + shares - 1) / shares

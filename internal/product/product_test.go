@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// available are the instruction sets that this processor has.
+// available returns the instruction sets that this processor has.
 func available() map[string]product.Instructions {
 	all := map[string]product.Instructions{"portable": product.Portable}
 	if cpufeature.AVX2FMA || cpufeature.NEON {
@@ -25,7 +25,7 @@ func available() map[string]product.Instructions {
 	return all
 }
 
-// problem is one product with its operands.
+// problem is a product with its operands.
 type problem struct {
 	m, n, k        int
 	transA, transB bool
@@ -38,7 +38,7 @@ func (q problem) String() string {
 	return fmt.Sprintf("%d×%d×%d, transposed %t %t, accumulate %t, strides %d %d %d", q.m, q.n, q.k, q.transA, q.transB, q.accumulate, q.lda, q.ldb, q.ldc)
 }
 
-// draw fills a problem of the given shape; form and pad choose the rest.
+// draw returns a problem of the given shape; form and pad select the rest.
 func draw(rng *rand.Rand, m, n, k, form, pad int) problem {
 	q := problem{m: m, n: n, k: k, transA: form&1 != 0, transB: form&2 != 0, accumulate: form&4 != 0}
 	q.lda, q.ldb, q.ldc = k+pad, n+pad, n+pad
@@ -74,7 +74,7 @@ func (q problem) bt(l, j int) float32 {
 	return q.b[l*q.ldb+j]
 }
 
-// run computes into a copy of c.
+// run computes the product into a copy of c.
 func (q problem) run(p *product.Product) []float32 {
 	c := append([]float32(nil), q.c...)
 	p.Multiply(q.m, q.n, q.k, product.Matrix{Data: q.a, Stride: q.lda, Trans: q.transA},
@@ -82,7 +82,7 @@ func (q problem) run(p *product.Product) []float32 {
 	return c
 }
 
-// want is the definition: one chain of additions per element, k ascending.
+// want computes the definition: one chain of additions per element, in ascending order of k.
 func (q problem) want(add func(a, b, c float32) float32) []float32 {
 	c := append([]float32(nil), q.c...)
 	for i := range q.m {
@@ -103,9 +103,9 @@ func (q problem) want(add func(a, b, c float32) float32) []float32 {
 // twice rounds the product and the sum.
 func twice(a, b, c float32) float32 { return c + float32(a*b) }
 
-// once rounds a·b + c once. The product is exact in float64. The sum there is
-// rounded to odd: where it is not exact its last bit is set, so that the second
-// rounding, to float32, sees on which side of a middle it lay (Boldo and Melquiond 2008).
+// once rounds a·b + c once. The product is exact in float64. The sum is rounded to odd: if it
+// is inexact its last bit is set, so that rounding it to float32 is correct next to a midpoint
+// too (Boldo and Melquiond 2008).
 func once(a, b, c float32) float32 {
 	x, y := float64(a)*float64(b), float64(c)
 	s := x + y
@@ -160,14 +160,14 @@ func TestEveryElementIsOneChain(t *testing.T) {
 	}
 }
 
-// odd are the numbers at which arithmetic breaks.
+// odd are numbers at the limits of the arithmetic.
 var odd = []float32{
 	0, float32(math.Copysign(0, -1)), 1, -1, math.SmallestNonzeroFloat32, -0x1p-127, 0x1p-126, 0x1.fffffep-100,
 	math.MaxFloat32, -math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0x1p-75, -0x1p64,
 }
 
-// TestOddNumbers has operands of denormals, infinities and NaN: they are the
-// definition's too, and no lane or row is touched by its neighbour.
+// TestOddNumbers uses operands with denormals, infinities and NaN: the results equal the
+// definition's, and no lane or row affects its neighbour.
 func TestOddNumbers(t *testing.T) {
 	for name, set := range available() {
 		add := once
@@ -180,7 +180,7 @@ func TestOddNumbers(t *testing.T) {
 			q := draw(rng, 1+rng.IntN(30), 1+rng.IntN(70), 1+rng.IntN(12), round, rng.IntN(3))
 			kinds := len(odd)
 			if round%2 == 0 {
-				kinds = 8 // without what spreads
+				kinds = 8 // without numbers that propagate
 			}
 			for _, x := range [][]float32{q.a, q.b, q.c} {
 				for i := range x {
@@ -194,7 +194,7 @@ func TestOddNumbers(t *testing.T) {
 	}
 }
 
-// within demands the error bound that the package states.
+// within requires the error bound that the package states.
 func within(t *testing.T, q problem, got []float32, what ...any) {
 	t.Helper()
 	n := float64(q.k+1) * 0x1p-24
@@ -218,8 +218,8 @@ func within(t *testing.T, q problem, got []float32, what ...any) {
 	}
 }
 
-// FuzzMultiply holds the error bound against float64 for any shape and scale, and
-// that nothing beside the rows of C is written.
+// FuzzMultiply checks the error bound against float64 for any shape and scale, and that nothing
+// outside the rows of C is written.
 func FuzzMultiply(f *testing.F) {
 	for _, s := range [][3]uint16{{1, 1, 1}, {14, 32, 8}, {15, 33, 9}, {29, 70, 70}, {6, 16, 385}, {7, 769, 5}, {300, 9, 40}, {60, 30, 140}} {
 		for form := range uint8(8) {
@@ -247,7 +247,7 @@ func FuzzMultiply(f *testing.F) {
 	})
 }
 
-// A part of C is what it is in the whole: any rows, any columns.
+// A part of C has the same bits as in the whole, for any rows and columns.
 func TestPartsAreTheWhole(t *testing.T) {
 	for name, set := range available() {
 		p := product.New(set)
@@ -271,7 +271,7 @@ func TestPartsAreTheWhole(t *testing.T) {
 	}
 }
 
-// Halves of many columns are read as streams whose rows lie apart.
+// The halves of many columns are read as streams whose rows are apart.
 func TestHalvesAreTheWhole(t *testing.T) {
 	const cut = 417
 	for name, set := range available() {
@@ -289,7 +289,7 @@ func TestHalvesAreTheWhole(t *testing.T) {
 	}
 }
 
-// Operands that are too short are found before anything is read.
+// Multiply detects operands that are too short before it reads anything.
 func TestShortOperandsPanic(t *testing.T) {
 	p := product.New(product.Portable)
 	x := func(n int) product.Matrix { return product.Matrix{Data: make([]float32, n), Stride: 4} }

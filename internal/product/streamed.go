@@ -1,27 +1,27 @@
 package product
 
-// streams says whether B is read as a stream: where it is not packed although
-// several tiles of A read it, is not small, and its rows can be fetched in time. With few
-// tiles C goes to and fro for each block as often as the stream saves a wait.
+// streams reports whether to read B as a stream: if it is not packed although several tiles of
+// A read it, is not small, and its rows can be prefetched in time. With few tiles, loading and
+// storing C for each block costs as much as the stream saves.
 func (p *Product) streams(m, n, k int, b Matrix) bool {
 	const few, short = 4, 48
 	return p.Instructions == AVX512 && m > few*shapes[p.Instructions].rows && !small(n, k, b) && (together(n, b) || p.fetchable(m, n) >= short)
 }
 
-// together says whether the first n columns of b are all of it or nearly so.
+// together reports whether the first n columns of b are all, or nearly all, of its columns.
 func together(n int, b Matrix) bool { return b.Stride <= n+n/8 }
 
-// fetchable returns the rows of B, which are apart, that the tiles of m×n of C fetch:
-// all but the first one of them a row in each panel.
+// fetchable returns the number of rows of B, which are not contiguous, that the tiles of m×n
+// of C prefetch: every tile except the first prefetches one row in each panel.
 func (p *Product) fetchable(m, n int) int {
 	shape := shapes[p.Instructions]
 	return (m - 1) / shape.rows * ((n + shape.panel - 1) / shape.panel)
 }
 
-// streamed is Multiply for few rows and a B that is not packed. A block of B is a few
-// of its rows, whole: while the tiles of A go over one block, they fetch the next
-// one, line after line, at an even pace. The first block is fetched by its first
-// tile, panel after panel.
+// streamed is Multiply for few rows and a B that is not packed. A block of B is a few of its
+// whole rows: while the tiles of A sweep over one block, they prefetch the next one, line by
+// line, at an even pace. The first tile of a block prefetches the first block itself, panel by
+// panel.
 func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	shape := shapes[p.Instructions]
 	tiles, panels := (m+shape.rows-1)/shape.rows, (n+shape.panel-1)/shape.panel
@@ -32,7 +32,7 @@ func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, ac
 	for k0 := 0; k0 < k; {
 		depth := share(k-k0, most, 8)
 		block := block{data: b.From(k0, 0).Data, depth: b.Stride, panel: shape.panel}
-		late := 0 // tiles that do not fetch the next block
+		late := 0 // tiles that do not prefetch the next block
 		if k0 == 0 {
 			late = 1
 		}
@@ -54,7 +54,7 @@ func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, ac
 				block.ahead = next[at:]
 			}
 			tile, at := p.tile(a.From(i0, k0), rows, depth, n), i0*stride
-			after := 0 // of the last tile the first
+			after := 0 // the first tile follows the last one
 			if i0 += rows; i0 < m {
 				after = i0 * stride
 			}

@@ -1,8 +1,8 @@
 package product
 
-// sweepArgs is what the assembly does in one call: it adds the product of a tile of
-// rows of A and a block of B to the same rows of C. The block is cut into panels of
-// columns. All strides are in bytes. The call moves b, c, cols and ahead.
+// sweepArgs are the arguments of the assembly: a call adds the product of a tile of rows of A
+// and a block of B to the same rows of C. The block is divided into panels of columns. All
+// strides are in bytes. The call modifies b, c, cols and ahead.
 type sweepArgs struct {
 	a              *float32 // element (i, l) is at a + i·aRow + l·aDepth
 	aRow, aDepth   int
@@ -10,11 +10,11 @@ type sweepArgs struct {
 	bDepth, bPanel int
 	c              *float32 // row i is at c + i·cRow
 	cRow           int
-	add            int // 1: the sums begin with what is in C, 0: with zeros
+	add            int // 1: the sums start with C, 0: with zeros
 	depth, cols    int // at least 1
 
-	ahead                 uintptr // two cache lines to fetch meanwhile are at ahead + p·aheadPanel + l·aheadStep, none where aheadStep is 0
+	ahead                 uintptr // two cache lines to prefetch are at ahead + p·aheadPanel + l·aheadStep, none if aheadStep is 0
 	aheadStep, aheadPanel int
 
-	after uintptr // what will be c in the next call
+	after uintptr // c of the next call
 }

@@ -256,7 +256,7 @@ DATA sweep256_rows<>+32(SB)/8, $sweep256x5<>(SB)
 DATA sweep256_rows<>+40(SB)/8, $sweep256x6<>(SB)
 GLOBL sweep256_rows<>(SB), RODATA|NOPTR, $48
 
-// sweep256: the function of the sweeps for so many rows.
+// sweep256 jumps to the sweep for a number of rows.
 TEXT ·sweep256(SB), NOSPLIT, $0-16
 	MOVQ rows+8(FP), AX
 	LEAQ sweep256_rows<>(SB), BX

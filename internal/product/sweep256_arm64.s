@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// Registers are those of tile.go in package neon. Of the sweep R5 is A, R6 B, R7 C at a
-// panel, R20 the columns that are left, R21 the distance of panels of B, R25 the depth; R22
-// is what is fetched ahead, R17 and R23 its steps; R19 is what will be C in the next call.
+// Registers are those of tile.go in package neon. In the sweep, R5 is A, R6 is B, R7 is C at a
+// panel, R20 is the number of columns left, R21 the distance between panels of B, R25 the depth; R22
+// is the address to prefetch, R17 and R23 are its increments; R19 is C of the next call.
 
 // func sweep256x1(s *sweepArgs)
 TEXT sweep256x1<>(SB), NOSPLIT, $0-8
@@ -2181,7 +2181,7 @@ without1:
 done:
 	RET
 
-// sweep256: the function of the sweeps for so many rows.
+// sweep256 jumps to the sweep for a number of rows.
 TEXT ·sweep256(SB), NOSPLIT, $0-16
 	MOVD rows+8(FP), R0
 	CMP $1, R0

@@ -4,8 +4,8 @@ package product
 
 import "unsafe"
 
-// sweep adds the product of a tile and a block to rows×width elements of c, or
-// writes it where add is not set. The next call will be for after.
+// sweep adds the product of a tile and a block to rows×width elements of c, or overwrites them
+// if add is not set. after is c of the next call.
 func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []float32, stride int, add bool) {
 	if p.Instructions == Portable {
 		sweepPlain(rows, depth, width, a, b, c, stride, add)
@@ -34,7 +34,7 @@ func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []floa
 	default:
 		sweep512(s, rows)
 	}
-	*s = sweepArgs{} // no pointer outlives the call
+	*s = sweepArgs{} // pointers must not outlive the call
 }
 
 // transpose writes the transpose of rows×cols elements of src to dst.
@@ -49,8 +49,8 @@ func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStri
 	}
 }
 
-// copyRows copies rows×cols elements, cols being at most 16. What one vector leaves
-// over is copied by a second that overlaps it.
+// copyRows copies rows×cols elements, with cols at most 16. It copies the remainder of a
+// vector with a second vector that overlaps it.
 func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	switch {
 	case p.Instructions == Portable || cols < 4:
@@ -66,7 +66,7 @@ func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStrid
 
 // spread copies a row to panels of panel columns, dstPanel elements apart.
 func (p *Product) spread(dst []float32, dstPanel int, src []float32, srcStride, panel int) {
-	const ahead = 4 // rows, for which the processor would not look by itself
+	const ahead = 4 // rows; the processor would not prefetch them by itself
 	whole := 0
 	switch panels := len(src) / panel; {
 	case panels == 0 || p.Instructions == Portable:
@@ -85,7 +85,7 @@ func (p *Product) spread(dst []float32, dstPanel int, src []float32, srcStride, 
 //go:noescape
 func sweep512(s *sweepArgs, rows int)
 
-// tight512 is sweep512 for 8 rows and more whose aRow is 4.
+// tight512 is sweep512 for at least 8 rows and an aRow of 4.
 //
 //go:noescape
 func tight512(s *sweepArgs, rows int)
@@ -108,5 +108,5 @@ func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //go:noescape
 func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)
 
-// address returns where x is, for what may lie outside of all memory.
+// address returns the address of x, which may be outside of all memory.
 func address(x *float32) uintptr { return uintptr(unsafe.Pointer(x)) }

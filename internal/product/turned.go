@@ -1,19 +1,19 @@
 package product
 
-// turnedRows is the most rows of C of a product that is turned.
+// turnedRows is the maximum number of rows of C of a product that is turned.
 const turnedRows = 96
 
-// turns says whether the product is computed as its transpose, bᵀ·aᵀ, where B is
-// stored transposed and A has few rows: it would take longer to pack B than to use
-// it. The other figures are measured.
+// turns reports whether to compute the product as its transpose, bᵀ·aᵀ: if B is stored
+// transposed and A has few rows, so that packing B would take longer than using it. The other
+// thresholds are measured.
 func (p *Product) turns(m, k int, b Matrix) bool {
 	const few, shallow = 32, 128
 	return b.Trans && few <= m && m <= turnedRows && k >= shallow && p.Instructions == AVX512
 }
 
-// turned is Multiply by the transpose, which has the same sums. A is packed, all its
-// rows at once, and B is read where it lies, in tiles of its columns. The columns of C
-// that belong to a tile are the rows of scratch memory.
+// turned is Multiply of the transpose, which has the same sums. A is packed, with all its rows
+// at once, and B is read in place, in tiles of its columns. The columns of C that correspond to
+// a tile are the rows of scratch memory.
 func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	a.Trans, b.Trans = !a.Trans, !b.Trans
 	shape := shapes[p.Instructions]
@@ -21,7 +21,7 @@ func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accu
 	for k0 := 0; k0 < k; {
 		depth := share(k-k0, most, 8)
 		block := p.block(a.From(k0, 0), depth, m, true)
-		steps := (m + shape.panel/2 - 1) / shape.panel * depth // of panels that fetch: more than half of one
+		steps := (m + shape.panel/2 - 1) / shape.panel * depth // of panels that prefetch: more than half of one
 		block.aheadStep = (shape.rows*b.Stride + steps - 1) / steps
 		block.aheadPanel = block.aheadStep * depth
 		add := accumulate || k0 > 0
@@ -49,7 +49,7 @@ func (p *Product) flip(dst []float32, dstStride int, src []float32, srcStride, r
 		return
 	}
 	for i := 0; i < rows; i += 8 {
-		i = min(i, rows-8) // the last rows are copied twice where 8 does not divide them
+		i = min(i, rows-8) // the last rows overlap the ones before if 8 does not divide their number
 		p.transpose(dst[i:], dstStride, src[i*srcStride:], srcStride, 8, cols)
 	}
 }

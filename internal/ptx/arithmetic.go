@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// operation computes a register from at most three. A register of fewer than 64 bits is
-// zero above them; a predicate is 0 or 1.
+// operation computes a register from up to three others. The unused upper bits of a register
+// are zero; a predicate is 0 or 1.
 type operation func(a, b, c uint64) uint64
 
 func f32(x uint64) float32 { return math.Float32frombits(uint32(x)) }
 func f64(x uint64) float64 { return math.Float64frombits(x) }
 
-// from32 returns the register of a result in single precision; hardware has one NaN.
+// from32 returns the register of a single-precision result; hardware has only one NaN.
 func from32(x float32) uint64 {
 	if x != x {
 		return 0x7fffffff
@@ -25,8 +25,8 @@ func from32(x float32) uint64 {
 
 func from64(x float64) uint64 { return math.Float64bits(x) }
 
-// fma32 is a·b + c rounded once. The product is exact in float64; the sum is rounded to odd
-// there, after which rounding to float32 is as if it were the first.
+// fma32 is a·b + c rounded once. The product is exact in float64. The sum is rounded to odd,
+// so that rounding it to float32 gives the correctly rounded result.
 func fma32(a, b, c float32) float32 {
 	p, w := float64(float64(a)*float64(b)), float64(c)
 	s := p + w
@@ -46,10 +46,10 @@ func fma32(a, b, c float32) float32 {
 	return float32(s)
 }
 
-// extend extends the sign of a register of a width in bits.
+// extend sign-extends a register of a width in bits.
 func extend(x uint64, width int) int64 { return int64(x<<(64-width)) >> (64 - width) }
 
-// arithmetic returns what an opcode computes and from how many operands.
+// arithmetic returns the operation of an opcode and the number of its operands.
 func arithmetic(op []string) (f operation, operands int, err error) {
 	if len(op) < 2 {
 		return nil, 0, fmt.Errorf("%w: %s", ErrUnsupported, op[0])
@@ -58,10 +58,10 @@ func arithmetic(op []string) (f operation, operands int, err error) {
 	has := func(part string) bool { return slices.Contains(op[1:len(op)-1], part) }
 	unknown := fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(op, "."))
 	if has("approx") || has("ftz") || has("sat") || has("rz") || has("rm") || has("rp") {
-		return nil, 0, fmt.Errorf("%w: approximation, flushing or another rounding than to nearest", ErrUnsupported)
+		return nil, 0, fmt.Errorf("%w: approximation, flushing to zero, or a rounding other than to nearest", ErrUnsupported)
 	}
 	switch op[0] {
-	case "cvta": // generic addresses are global ones; others have none
+	case "cvta": // generic addresses equal global ones; other spaces have none
 		if !has("global") {
 			return nil, 0, unknown
 		}
@@ -169,7 +169,7 @@ func float64s(name string) (operation, int) {
 	return nil, 0
 }
 
-// integers returns operations on a width in bits; on one bit they are those of predicates.
+// integers returns operations on a width in bits; a width of one bit is for predicates.
 func integers(name string, width int, signed bool, has func(string) bool) (operation, int) {
 	mask := uint64(1)<<(width-1)<<1 - 1
 	value := func(x uint64) int64 { return extend(x, width) }
@@ -274,7 +274,7 @@ func high(a, b uint64, width int, signed bool) uint64 {
 	return hi
 }
 
-// divide returns a quotient or a remainder; by zero it is all ones, as on hardware.
+// divide returns a quotient or a remainder. Division by zero gives all ones, as on hardware.
 func divide(a, b uint64, value func(uint64) int64, mask uint64, signed, remainder bool) uint64 {
 	switch {
 	case b == 0:

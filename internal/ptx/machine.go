@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// warpSize is how many threads run together.
+// warpSize is the number of threads that run together.
 const warpSize = 32
 
 // lanes is a register of each thread of a warp.
@@ -17,7 +17,7 @@ type lanes [warpSize]uint64
 type warp struct {
 	first     int // number of its first thread in the block
 	live      uint32
-	at        uint32 // the threads that are at pc; the others are where places says
+	at        uint32 // the threads that are at pc; places has the positions of the others
 	pc        int
 	next      int // the least of places
 	places    [warpSize]int
@@ -25,31 +25,32 @@ type warp struct {
 	waiting   bool // at a barrier
 }
 
-// machine is one launch.
+// machine is the state of a launch.
 type machine struct {
 	kernel      *Kernel
 	memory      Memory
 	grid, block [3]int
-	threads     int // of a block
+	threads     int // per block
 	params      []byte
-	pieces      []*piece // of global memory, once found
-	near        []*piece // by instruction: what it used last
+	pieces      []*piece // of global memory that has been accessed
+	near        []*piece // the last one used by each instruction
 	shared      piece
-	number      int // of the block
+	number      int // of the current block
 	epoch       uint32
 	ran         []bool
 	rng         *rand.Rand
 }
 
-// Limits of hardware.
+// Hardware limits.
 const (
 	maxThreads = 1024
 	maxShared  = 227 << 10
 )
 
-// Launch runs a kernel on a grid of blocks, with bytes of dynamic shared memory and parameters
-// as they lie (Param). Everything is done when it returns. A Fault says what is wrong with the
-// kernel or its arguments; what was written until then stays. The seed decides the order.
+// Launch runs a kernel on a grid of blocks, with a given number of bytes of dynamic shared
+// memory and the parameters in their layout in memory (Param). It returns when all blocks are
+// done. A Fault describes an error of the kernel or its arguments; earlier writes remain. The
+// seed determines the order.
 func (k *Kernel) Launch(memory Memory, grid, block [3]int, shared int, params []byte, seed uint64) error {
 	threads, blocks := 1, 1
 	for i := range 3 {
@@ -65,7 +66,7 @@ func (k *Kernel) Launch(memory Memory, grid, block [3]int, shared int, params []
 		return fmt.Errorf("ptx: %s: %d bytes of parameters, want %d", k.Name, len(params), k.ParamBytes)
 	}
 	if shared < 0 || k.Shared+shared > maxShared {
-		return fmt.Errorf("ptx: %s: %d bytes of shared memory beside %d, of %d", k.Name, shared, k.Shared, maxShared)
+		return fmt.Errorf("ptx: %s: %d bytes of dynamic shared memory and %d of static, want at most %d together", k.Name, shared, k.Shared, maxShared)
 	}
 	m := &machine{
 		kernel: k, memory: memory, grid: grid, block: block, threads: threads, params: params,
@@ -90,7 +91,7 @@ func (k *Kernel) Launch(memory Memory, grid, block [3]int, shared int, params []
 	return err
 }
 
-// newWarps makes the warps of a block, with all that is the same in every block.
+// newWarps returns the warps of a block, with everything that is the same in every block.
 func (m *machine) newWarps() []*warp {
 	var warps []*warp
 	for first := 0; first < m.threads; first += warpSize {
@@ -115,12 +116,13 @@ func (m *machine) newWarps() []*warp {
 	return warps
 }
 
-// thread returns the place of a thread in its block.
+// thread returns the coordinates of a thread in its block.
 func (m *machine) thread(n int) [3]int {
 	return [3]int{n % m.block[0], n / m.block[0] % m.block[1], n / m.block[0] / m.block[1]}
 }
 
-// run runs one block: a warp by chance for a number of steps by chance, over and over.
+// run runs one block: it repeatedly selects a random warp and runs it for a random number of
+// steps.
 func (m *machine) run(warps []*warp, number int) error {
 	m.number, m.epoch = number, 0
 	clear(m.shared.Written)
@@ -159,12 +161,12 @@ func (m *machine) run(warps []*warp, number int) error {
 		for _, w := range warps {
 			if whole := uint32(1)<<(min(warpSize, m.threads-w.first)-1)<<1 - 1; w.live != whole {
 				gone := bits.TrailingZeros32(whole &^ w.live)
-				return m.fault(ready[0], ready[0].pc, bits.TrailingZeros32(ready[0].live), "waits at a barrier to which thread %v never comes: it has ended", m.thread(w.first+gone))
+				return m.fault(ready[0], ready[0].pc, bits.TrailingZeros32(ready[0].live), "waits at a barrier that thread %v never reaches: it has ended", m.thread(w.first+gone))
 			}
 		}
 		for _, w := range ready {
 			if w.pc != ready[0].pc {
-				return m.fault(w, w.pc, 0, "waits at a barrier while others of its block wait at that of line %d", m.kernel.code[ready[0].pc].line)
+				return m.fault(w, w.pc, 0, "waits at a barrier while others of its block wait at the barrier of line %d", m.kernel.code[ready[0].pc].line)
 			}
 		}
 		m.epoch++
@@ -175,7 +177,7 @@ func (m *machine) run(warps []*warp, number int) error {
 	}
 }
 
-// fault makes the error of a thread at an instruction.
+// fault returns the error of a thread at an instruction.
 func (m *machine) fault(w *warp, pc, lane int, format string, args ...any) error {
 	return &Fault{
 		Kernel: m.kernel.Name, Line: m.kernel.code[pc].line, Thread: m.thread(w.first + lane),
@@ -184,15 +186,15 @@ func (m *machine) fault(w *warp, pc, lane int, format string, args ...any) error
 	}
 }
 
-// converge chooses which threads run next: those that are furthest behind, so that threads
-// which took another way catch up. Threads at a barrier wait for all others.
+// converge selects the threads that run next: those that are furthest behind, so that threads
+// that took another branch catch up. Threads at a barrier wait for all others.
 func (m *machine) converge(w *warp) error {
 	pc, barred := -1, -1
 	for mask := w.live; mask != 0; mask &= mask - 1 {
 		at := w.places[bits.TrailingZeros32(mask)]
 		if m.kernel.code[at].kind == barrier {
 			if barred >= 0 && barred != at {
-				return m.fault(w, at, bits.TrailingZeros32(mask), "waits at a barrier while others of its warp wait at that of line %d", m.kernel.code[barred].line)
+				return m.fault(w, at, bits.TrailingZeros32(mask), "waits at a barrier while others of its warp wait at the barrier of line %d", m.kernel.code[barred].line)
 			}
 			barred = at
 		} else if pc < 0 || at < pc {
@@ -214,7 +216,7 @@ func (m *machine) converge(w *warp) error {
 	return nil
 }
 
-// scatter writes down where the threads that run are.
+// scatter records the positions of the running threads.
 func (w *warp) scatter(mask uint32, pc int) {
 	for ; mask != 0; mask &= mask - 1 {
 		w.places[bits.TrailingZeros32(mask)] = pc
@@ -226,7 +228,7 @@ func (m *machine) steps(w *warp, n int) error {
 	code := m.kernel.code
 	for ; n > 0; n-- {
 		in := &code[w.pc]
-		if w.at != w.live && (w.pc >= w.next || in.kind == barrier) { // others went another way and are behind
+		if w.at != w.live && (w.pc >= w.next || in.kind == barrier) { // others took another branch and are behind
 			w.scatter(w.at, w.pc)
 			if err := m.converge(w); err != nil {
 				return err
@@ -309,7 +311,7 @@ func (m *machine) steps(w *warp, n int) error {
 	return nil
 }
 
-// access is a load, a store or an atomic of the threads of mask.
+// access performs a load, a store or an atomic for the threads of mask.
 func (m *machine) access(w *warp, in *instruction, mask uint32) error {
 	size := uint64(in.size) * uint64(in.many)
 	bases := &w.registers[in.src[0]]

@@ -2,7 +2,8 @@ package ptx
 
 import "math"
 
-// bfloat16 rounds a register in single precision to nearest, ties to even; hardware has one NaN.
+// bfloat16 rounds a single-precision register to nearest, ties to even; hardware has only one
+// NaN.
 func bfloat16(x uint64) uint64 {
 	if f := f32(x); f != f {
 		return 0x7fff
@@ -10,12 +11,13 @@ func bfloat16(x uint64) uint64 {
 	return (x + 0x7fff + x>>16&1) >> 16
 }
 
-// multiply is d = a·b + c of a warp, a 16×16 by rows and b 16×8 by columns of bfloat16, c and d 16×8 of
-// float32. Thread 4g+t holds of a the pairs of columns 2t and 2t+8 in rows g and g+8, of b the pairs of
-// rows 2t and 2t+8 in column g, of c and d columns 2t and 2t+1 in rows g and g+8 (PTX ISA,
-// "Matrix Fragments for mma.m16n8k16 with floating point type"). Products are exact. PTX does not
-// say in what order they are added, nor how sums are rounded: here c comes first, then k ascends, in
-// float64, and the whole is rounded once. Hardware may differ in the last bits.
+// multiply is d = a·b + c for a warp. a is 16×16 by rows and b 16×8 by columns, of bfloat16;
+// c and d are 16×8, of float32. Thread 4g+t holds the pairs of columns 2t and 2t+8 of a in
+// rows g and g+8, the pairs of rows 2t and 2t+8 of b in column g, and columns 2t and 2t+1 of c
+// and d in rows g and g+8 (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point
+// type"). Products are exact. PTX specifies neither the order in which they are added nor the
+// rounding of the sums: this implementation starts with c, adds in ascending order of k in
+// float64, and rounds once. Hardware may differ in the last bits.
 func (w *warp) multiply(in *instruction) {
 	var a [16][16]float64
 	var b [8][16]float64

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/internal/ptx"
 )
 
-// multiplies rounds what each thread is given to pairs of bfloat16, 4 of a and 2 of b, and stores
-// its four elements of the product.
+// multiplies rounds the values of each thread to pairs of bfloat16, 4 of a and 2 of b, and
+// stores its four elements of the product.
 const multiplies = `.visible .entry multiplies(
 	.param .u64 p0,
 	.param .u64 p1
@@ -45,8 +45,7 @@ $L:
 }
 `
 
-// A product of matrices by a warp has the layout that the PTX ISA gives it by the number i of an
-// element that a thread holds.
+// A warp's matrix product has the layout that the PTX ISA specifies for element i of a thread.
 func TestMatrices(t *testing.T) {
 	module, err := ptx.Parse([]byte(multiplies))
 	require.NoError(t, err)
@@ -54,7 +53,7 @@ func TestMatrices(t *testing.T) {
 	var a [16][16]float64
 	var b, c [16][8]float64
 	in := make([]float32, 32*16)
-	value := func() float32 { return float32(rng.IntN(255)-127) / 16 } // 8 bits: no rounding
+	value := func() float32 { return float32(rng.IntN(255)-127) / 16 } // 8 bits: exact in bfloat16
 	for lane := range 32 {
 		group, id := lane/4, lane%4
 		x := in[16*lane:]
@@ -106,7 +105,7 @@ func TestMatrices(t *testing.T) {
 	require.ErrorContains(t, err, "1 registers, want 2")
 }
 
-// Numbers are rounded to bfloat16 to nearest, ties to even, NaN to the one NaN.
+// Numbers are rounded to bfloat16 to nearest, ties to even, and every NaN to the same NaN.
 func TestBFloat16(t *testing.T) {
 	text := strings.Replace(multiplies, "{%f13, %f14, %f15, %f16};\n\tret", "{%r2, %r3, %r4, %r5};\n\tret", 1)
 	module, err := ptx.Parse([]byte(text))

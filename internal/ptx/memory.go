@@ -10,49 +10,51 @@ type Region struct {
 	// Base is the address of Data[0].
 	Base uint64
 	Data []byte
-	// Written has, for each byte of Data, whether somebody has written it (not 0). A launch
-	// sets what it writes. nil says that everything was written.
+	// Written has a nonzero entry for each byte of Data that has been written. A launch updates
+	// it. nil means that everything has been written.
 	Written []byte
 }
 
 // Memory is global memory.
 type Memory interface {
-	// Region returns the live buffer with the byte at an address. The error says why there is
-	// none. It is asked once for each buffer of a launch, which must not change meanwhile.
+	// Region returns the live buffer that contains an address, or an error that explains why
+	// there is none. A launch calls it once for each buffer, which must not change during the
+	// launch.
 	Region(address uint64) (*Region, error)
 }
 
-// Fault is what a launch finds wrong.
+// Fault is an error that a launch detects.
 type Fault struct {
 	Kernel        string
-	Line          int // of PTX
+	Line          int // of the PTX
 	Block, Thread [3]int
 	Reason        string
 }
 
-// Error says where and what.
+// Error returns the location and the reason.
 func (f *Fault) Error() string {
 	return fmt.Sprintf("ptx: %s: line %d: thread %v of block %v: %s", f.Kernel, f.Line, f.Thread, f.Block, f.Reason)
 }
 
-// Readers that are not one thread.
+// Values of cell.read that do not denote a single thread.
 const (
-	blockOf = 1 << 31   // threads of the block whose number is in the other bits
+	blockOf = 1 << 31   // several threads of the block whose number is in the other bits
 	anyone  = 1<<32 - 1 // threads of several blocks
-	atomics = 1<<32 - 2 // any threads, by atomics alone
-	nobody  = uint32(0) // else the number of a thread and 1
+	atomics = 1<<32 - 2 // any threads, by atomics only
+	nobody  = uint32(0) // other values are the number of a thread plus 1
 )
 
-// cell is who used a unit of memory last in a launch, and between which barriers of its block.
+// cell records the last accesses to a unit of memory in a launch, and the barriers of the block
+// between which they happened.
 type cell struct{ writer, written, reader, read uint32 }
 
-// shadow finds races in one piece of memory.
+// shadow detects races in a piece of memory.
 type shadow struct {
-	words, bytes []cell // by unit: four bytes, or one where a byte is accessed alone
+	words, bytes []cell // by unit: four bytes, or one if a byte is accessed alone
 	perBlock     uint32 // threads of a block
 }
 
-// cells returns those of an access.
+// cells returns the cells of an access.
 func (s *shadow) cells(offset, size, total int) []cell {
 	if size == 1 {
 		if s.bytes == nil {
@@ -66,8 +68,8 @@ func (s *shadow) cells(offset, size, total int) []cell {
 	return s.words[offset/4 : (offset+size+3)/4]
 }
 
-// apart reports whether no barrier lies between a thread's last use and the one at hand: by
-// another thread, in another block or since the same barrier.
+// apart reports whether no barrier separates an earlier access from the current one: if it was
+// by another thread, and in another block or since the same barrier.
 func (s *shadow) apart(other, since, me, epoch uint32) bool {
 	switch {
 	case other == nobody || other == me:
@@ -80,7 +82,7 @@ func (s *shadow) apart(other, since, me, epoch uint32) bool {
 	return (other-1)/s.perBlock != (me-1)/s.perBlock || since == epoch
 }
 
-// load notes a read by thread number me-1 and returns whom it meets, nobody where it is alone.
+// load records a read by thread number me-1, and returns the writer it races with, or nobody.
 func (s *shadow) load(c *cell, me, epoch uint32) uint32 {
 	if s.apart(c.writer, c.written, me, epoch) {
 		return c.writer
@@ -98,7 +100,7 @@ func (s *shadow) load(c *cell, me, epoch uint32) uint32 {
 	return nobody
 }
 
-// store notes a write.
+// store records a write, and returns the access it races with, or nobody.
 func (s *shadow) store(c *cell, me, epoch uint32) uint32 {
 	if s.apart(c.writer, c.written, me, epoch) {
 		return c.writer
@@ -110,7 +112,7 @@ func (s *shadow) store(c *cell, me, epoch uint32) uint32 {
 	return nobody
 }
 
-// change notes an atomic, which meets no other one.
+// change records an atomic, which does not race with other atomics.
 func (s *shadow) change(c *cell, me, epoch uint32) uint32 {
 	if c.writer == atomics {
 		me = atomics
@@ -122,13 +124,14 @@ func (s *shadow) change(c *cell, me, epoch uint32) uint32 {
 	return nobody
 }
 
-// piece is memory as a launch sees it: a region, or the shared memory of the block.
+// piece is memory as a launch accesses it: a region, or the shared memory of the block.
 type piece struct {
 	Region
 	shadow
 }
 
-// check looks at an access of size bytes by a thread and notes it; a fault is its reason.
+// check checks and records an access of size bytes by a thread. It returns the reason of a
+// fault, or "".
 func (p *piece) check(offset uint64, size int, kind kind, me, epoch uint32) string {
 	at := int(offset)
 	if kind == store {
@@ -138,7 +141,7 @@ func (p *piece) check(offset uint64, size int, kind kind, me, epoch uint32) stri
 			}
 		}
 	} else if p.Written != nil && !written(p.Written[at:at+size]) {
-		return "reads what nobody has written"
+		return "reads memory that was never written"
 	}
 	cells := p.cells(at, size, len(p.Data))
 	for i := range cells {
@@ -162,7 +165,7 @@ func (p *piece) check(offset uint64, size int, kind kind, me, epoch uint32) stri
 	return ""
 }
 
-// who names the other thread of a race.
+// who describes the other thread of a race.
 func (s *shadow) who(other uint32) string {
 	switch {
 	case other == anyone:
@@ -175,7 +178,7 @@ func (s *shadow) who(other uint32) string {
 	return fmt.Sprintf("thread number %d of block number %d", (other-1)%s.perBlock, (other-1)/s.perBlock)
 }
 
-// written reports whether all bytes are.
+// written reports whether all bytes have been written.
 func written(marks []byte) bool {
 	if len(marks) == 4 {
 		return binary.LittleEndian.Uint32(marks) == 0x01010101

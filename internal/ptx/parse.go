@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// ErrUnsupported is wrapped by errors of Parse about text that the package does not run.
+// ErrUnsupported is wrapped by errors of Parse about PTX that the package cannot run.
 var ErrUnsupported = errors.New("ptx: not supported")
 
-// Module is a parsed file. Launches of its kernels may run at the same time.
+// Module is a parsed file. Its kernels may be launched concurrently.
 type Module struct {
 	// Kernels are the entries in the order of the file.
 	Kernels []*Kernel
 }
 
-// Kernel returns the kernel of a name, nil where there is none.
+// Kernel returns the kernel with a name, or nil.
 func (m *Module) Kernel(name string) *Kernel {
 	for _, k := range m.Kernels {
 		if k.Name == name {
@@ -27,29 +27,30 @@ func (m *Module) Kernel(name string) *Kernel {
 	return nil
 }
 
-// Param is a parameter of a kernel: bytes [Offset, Offset+Size) of what Launch is given.
+// Param is a parameter of a kernel: bytes [Offset, Offset+Size) of the parameters of Launch.
 type Param struct{ Size, Offset int }
 
 // Kernel is an entry of a module.
 type Kernel struct {
 	Name   string
 	Params []Param
-	// ParamBytes is the size of all parameters, Shared that of the static shared memory.
+	// ParamBytes is the size of all parameters, and Shared the size of the static shared
+	// memory.
 	ParamBytes, Shared int
 
 	code      []instruction
 	registers int
 	constants []constant // registers that never change
 	special   [numSpecial]int32
-	dynamic   bool // it declares shared memory of a size given at launch
+	dynamic   bool // it declares dynamic shared memory
 
 	mu      sync.Mutex
-	covered []bool // by instruction; mu guards it
+	covered []bool // by instruction; guarded by mu
 	launch  int
 }
 
-// Coverage returns how many instructions of the kernel some launch has run, how many there
-// are, the lines of PTX of those that none has, and the number of launches.
+// Coverage returns the number of instructions of the kernel that a launch has run, the number
+// of all instructions, the PTX lines of those that never ran, and the number of launches.
 func (k *Kernel) Coverage() (ran, all int, missed []int, launches int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,7 +70,7 @@ type constant struct {
 	value    uint64
 }
 
-// Special registers, in this order by three dimensions.
+// Special registers, each with three dimensions.
 const numSpecial = 12
 
 var specials = [numSpecial]string{
@@ -77,7 +78,7 @@ var specials = [numSpecial]string{
 	"%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z",
 }
 
-// kind is what an instruction does.
+// kind is the kind of an instruction.
 type kind uint8
 
 const (
@@ -85,10 +86,10 @@ const (
 	unpack              // two registers of half the width from one
 	load
 	store
-	atomic // of whole numbers, whose order does not matter
+	atomic // integer, so that the order does not matter
 	branch
 	barrier
-	multiply // of matrices, by a whole warp
+	multiply // matrix product of a whole warp
 	end
 )
 
@@ -101,7 +102,8 @@ const (
 	param
 )
 
-// instruction is one of a kernel. Registers are indices; an immediate is a constant register.
+// instruction is an instruction of a kernel. Registers are indices; an immediate is a constant
+// register.
 type instruction struct {
 	line      int
 	kind      kind
@@ -124,7 +126,7 @@ type instruction struct {
 
 // parser is the state of Parse.
 type parser struct {
-	externs   map[string]bool // names of the shared memory whose size a launch gives
+	externs   map[string]bool // names of dynamic shared memory
 	line      int
 	kernel    *Kernel
 	names     map[string]int32 // registers
@@ -133,8 +135,8 @@ type parser struct {
 	immediate map[uint64]int32
 }
 
-// Parse reads a module. An error names the line; what is not in the part of the language that
-// the package runs wraps ErrUnsupported.
+// Parse reads a module. An error names the line; for a construct that the package does not
+// support, it wraps ErrUnsupported.
 func Parse(text []byte) (*Module, error) {
 	p := &parser{externs: map[string]bool{}}
 	m := &Module{}
@@ -177,10 +179,10 @@ func Parse(text []byte) (*Module, error) {
 	return m, nil
 }
 
-// maxParse bounds what a declaration may ask for, so that a file cannot exhaust memory.
+// maxParse is an upper bound on declarations, so that a file cannot exhaust memory.
 const maxParse = 1 << 20
 
-// declare places a variable such as ".shared .align 4 .b8 name[64];".
+// declare assigns an offset to a variable such as ".shared .align 4 .b8 name[64];".
 func declare(line string, at map[string]int, total *int) error {
 	fields := strings.Fields(strings.TrimSuffix(line, ";"))
 	name, dimension, isArray := strings.Cut(fields[len(fields)-1], "[")
@@ -217,13 +219,13 @@ func declare(line string, at map[string]int, total *int) error {
 	return nil
 }
 
-// widths are the bytes of types.
+// widths are the sizes of types in bytes.
 var widths = map[string]int{
 	"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4,
 	"b64": 8, "u64": 8, "s64": 8, "f64": 8,
 }
 
-// begin starts a kernel from the text before its body.
+// begin starts a kernel, given the text before its body.
 func (p *parser) begin(header string) error {
 	_, rest, found := strings.Cut(header, ".entry")
 	name, list, open := strings.Cut(rest, "(")
@@ -270,7 +272,7 @@ func (p *parser) register(name string) int32 {
 	return r
 }
 
-// constant returns a register that always has a value.
+// constant returns a register with a constant value.
 func (p *parser) constant(v uint64) int32 {
 	r, ok := p.immediate[v]
 	if !ok {
@@ -404,7 +406,7 @@ func (p *parser) instruction(in *instruction, op, args []string) error {
 	case "bar", "barrier":
 		in.kind = barrier
 		if len(args) != 1 || args[0] != "0" || in.predicate >= 0 {
-			return fmt.Errorf("%w: a barrier of its own number, or with a predicate", ErrUnsupported)
+			return fmt.Errorf("%w: a barrier with a number, or with a predicate", ErrUnsupported)
 		}
 		return nil
 	case "mma":
@@ -462,10 +464,10 @@ func (p *parser) instruction(in *instruction, op, args []string) error {
 	return nil
 }
 
-// multiply decodes the one product of matrices that there is.
+// multiply decodes the only supported matrix product.
 func (p *parser) multiply(in *instruction, op string, args []string) error {
 	if op != "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" || len(args) != 4 || in.predicate >= 0 {
-		return fmt.Errorf("%w: a product of other matrices, or with a predicate", ErrUnsupported)
+		return fmt.Errorf("%w: another matrix product, or one with a predicate", ErrUnsupported)
 	}
 	in.kind = multiply
 	for i, n := range [4]int{4, 4, 2, 4} {
@@ -528,7 +530,7 @@ func (p *parser) access(in *instruction, op, args []string, width int) error {
 func (p *parser) atomic(in *instruction, op, args []string, width int) error {
 	t := op[len(op)-1]
 	if strings.HasPrefix(t, "f") {
-		return fmt.Errorf("%w: atomics on floats have no order, and what they add up no definite bits", ErrUnsupported)
+		return fmt.Errorf("%w: floating-point atomics have no order, so that the bits of their sum are undefined", ErrUnsupported)
 	}
 	if op[0] == "atom" && len(args) == 3 {
 		in.dst[0] = p.register(args[0])
@@ -583,7 +585,7 @@ func (p *parser) finish() error {
 		}
 		in.target = at
 	}
-	for name := range p.externs { // behind what the kernel declares itself
+	for name := range p.externs { // after the variables that the kernel declares itself
 		if r, used := p.names[name]; used {
 			k.constants = append(k.constants, constant{r, uint64(k.Shared+15) &^ 15})
 			k.dynamic = true

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-ml/weir/internal/ptx"
 )
 
-// memory is a small global memory: buffers with a gap after each, none of which is used twice.
+// memory is a small global memory: buffers with a gap after each, at addresses that are never
+// reused.
 type memory struct {
 	regions []*ptx.Region
 	gone    []*ptx.Region
@@ -70,7 +71,7 @@ func float(r *ptx.Region, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(r.Data[4*i:]))
 }
 
-// packed lays parameters out as PTX does.
+// packed returns parameters in PTX's layout.
 func packed(params ...any) (b []byte) {
 	put := func(size int, v uint64) {
 		for len(b)%size != 0 {
@@ -154,8 +155,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Each bug is planted in a kernel that has none, by another line or by other arguments, and is
-// found at the line of PTX where it shows.
+// Each bug is planted in a correct kernel, by another line or by other arguments, and is
+// reported at the line of PTX at which it occurs.
 func TestPlantedBugs(t *testing.T) {
 	const n = 19
 	text := source(t)
@@ -178,7 +179,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 	for _, bug := range []struct {
 		name     string
-		old, new string // of the text, in new the mark ‹ is where it shows, if not there then at mark
+		old, new string // in the text; the mark ‹ in new, or else mark, is the location of the fault
 		mark     string
 		reason   string
 		run      launch
@@ -194,13 +195,13 @@ func TestPlantedBugs(t *testing.T) {
 			m.release(x)
 			return right(m, y, x)
 		})},
-		{"a stale read of global memory", "", "", "ld.global.f32 \t%f3, [%rd1]", "nobody has written", axpy(func(m *memory, y, x *ptx.Region) []byte {
+		{"a stale read of global memory", "", "", "ld.global.f32 \t%f3, [%rd1]", "never written", axpy(func(m *memory, y, x *ptx.Region) []byte {
 			return right(m, m.alloc(400, false), x)
 		})},
 		{"no barrier before the tile is read", "\tbar.sync \t0;\n\tmov.u64 \t%rd28, 0;", "\tmov.u64 \t%rd28, 0;", "ld.shared.f32", "", product},
 		{"no barrier before the tile is written again", "\tbar.sync \t0;\n\tadd.s32 \t%r25, %r25, 8;", "\tadd.s32 \t%r25, %r25, 8;", "", "a race", product},
 		{"a race in a sum by halves", "$L__BB2_10:                             //   in Loop: Header=BB2_8 Depth=1\n\tbar.sync \t0;", "$L__BB2_10:", "", "a race", rows},
-		{"a stale read of shared memory", "st.shared.f32 \t[%rd5], %f18;", "", "ld.shared.f32 \t%f14, [%rd27]", "nobody has written", product},
+		{"a stale read of shared memory", "st.shared.f32 \t[%rd5], %f18;", "", "ld.shared.f32 \t%f14, [%rd27]", "never written", product},
 		{"a wrong stride in shared memory", "mul.wide.u32 \t%rd19, %r1, 32;", "mul.wide.u32 \t%rd19, %r1, 28;", "", "a race", product},
 		{"a wrong stride in global memory", "mad.lo.s32 \t%r24, %r2, %r8, %r4;", "add.s32 \t%r24, %r2, %r4;", "st.global.f32 \t[%rd8], %f19", "a race: it writes", product},
 		{"an element too wide", "mul.wide.u32 \t%rd7, %r5, 4;", "mul.wide.u32 \t%rd7, %r5, 2;", "ld.global.f32 \t%f2, [%rd2]", "no multiple", axpy(right)},
@@ -210,7 +211,7 @@ func TestPlantedBugs(t *testing.T) {
 		t.Run(bug.name, func(t *testing.T) {
 			require.Equal(t, bug.old != "", bug.old != "" && strings.Count(text, bug.old) == 1)
 			planted := strings.Replace(text, bug.old, bug.new, 1)
-			for seed := range uint64(8) { // whatever the order
+			for seed := range uint64(8) { // in any order
 				module, err := ptx.Parse([]byte(planted))
 				require.NoError(t, err)
 				var fault *ptx.Fault
@@ -227,7 +228,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// What has no definite value is refused when the text is read, with its line.
+// Instructions without a definite value are rejected by Parse, with their line.
 func TestRefused(t *testing.T) {
 	text := source(t)
 	for _, planted := range []string{
@@ -275,7 +276,7 @@ func TestFusedMultiplyAdd(t *testing.T) {
 		x, y := make([]float32, n), make([]float32, n)
 		for i := range x {
 			x[i], y[i] = math.Float32frombits(rng.Uint32()&^(1<<30)|1<<23), math.Float32frombits(rng.Uint32()&^(1<<30)|1<<23)
-			if i%2 == 0 { // a sum close to half way between two numbers
+			if i%2 == 0 { // a sum close to the midpoint of two numbers
 				y[i] = -float32(float64(a)*float64(x[i])) + math.Float32frombits(rng.Uint32()&^(1<<30)|1<<23)
 			}
 		}
@@ -298,7 +299,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// exactly returns a·b + c rounded once, by arithmetic of any precision.
+// exactly returns a·b + c rounded once, computed with arbitrary precision.
 func exactly(a, b, c float32) (float32, big.Accuracy) {
 	x, y, z := big.NewFloat(float64(a)), big.NewFloat(float64(b)), big.NewFloat(float64(c))
 	product := new(big.Float).SetPrec(2000).Mul(x, y)

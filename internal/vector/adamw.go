@@ -2,8 +2,8 @@ package vector
 
 import "math"
 
-// AdamW are the numbers of an update (Loshchilov and Hutter 2019): Rest is one less
-// Beta, Correct is 1/(1-β^t).
+// AdamW holds the constants of an update (Loshchilov and Hutter 2019): Rest is 1 - Beta, and
+// Correct is 1/(1-β^t).
 type AdamW struct {
 	Factor             float32
 	Beta1, Rest1       float32
@@ -13,7 +13,7 @@ type AdamW struct {
 	Rate, Decay        float32
 }
 
-// Update changes weight and the moments m and v. With g = Factor·grad:
+// Update updates weight and the moments m and v. With g = Factor·grad:
 //
 //	m = β1·m + rest1·g    v = β2·v + rest2·g²
 //	weight -= rate·(m·correct1 / (sqrt(v·correct2) + ε) + decay·weight)
@@ -31,7 +31,7 @@ func (s Set) Update(weight, grad, m, v []float32, o *AdamW) {
 		a := float32(o.Beta1*m[i]) + float32(o.Rest1*g)
 		b := float32(o.Beta2*v[i]) + float32(o.Rest2*g*g)
 		m[i], v[i] = a, b
-		// A float32 square root: exact rounding makes the detour the same.
+		// A float32 square root: it is correctly rounded in spite of the conversion.
 		root := float32(math.Sqrt(float64(b * o.Correct2)))
 		weight[i] = old - float32(o.Rate*(a*o.Correct1/(root+o.Epsilon)+float32(o.Decay*old)))
 	}

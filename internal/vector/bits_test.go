@@ -12,9 +12,9 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// TestBits holds every function to the bits of amd64, on every architecture: plain Go, which
-// a compiler that rounds a product and a sum once changes, and assembly, with numbers of all
-// magnitudes, infinities and NaN beside. All NaN count as one.
+// TestBits compares every function with its bits on amd64, on every architecture: plain Go,
+// which would change if a compiler fused a product and a sum, and assembly. The inputs have all
+// magnitudes, infinities and NaN. All NaNs count as equal.
 func TestBits(t *testing.T) {
 	each(t, func(t *testing.T, s vector.Set) {
 		want := "2163bbb9230dc655d8114088a5727759a0d827d66fc18de528c7fbb2a1574759"
@@ -25,7 +25,7 @@ func TestBits(t *testing.T) {
 	})
 }
 
-// bitsOf hashes what the functions of a set make of fixed numbers.
+// bitsOf returns a hash of the results of a set's functions on fixed numbers.
 func bitsOf(t *testing.T, s vector.Set) string {
 	const n = 257
 	r := rand.New(rand.NewPCG(1, 2))
@@ -79,7 +79,7 @@ func bitsOf(t *testing.T, s vector.Set) string {
 		}
 		for _, f := range elementwise {
 			slices := make([][]float32, f.slices)
-			for i := range slices { // every number meets others in different places
+			for i := range slices { // every number is combined with others in different lanes
 				at := i * len(all) * 5 / 23
 				slices[i] = append(append([]float32(nil), all[at:]...), all[:at]...)
 			}

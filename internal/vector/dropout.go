@@ -5,9 +5,8 @@ import (
 	"math/bits"
 )
 
-// Dropout sets y[i] to x[i]/keep, or to 0 where draw i is below limit: the draws of
-// block and of those after it, four of each. y may be x. The bits are the same in
-// every set.
+// Dropout sets y[i] to x[i]/keep, or to 0 if draw i is below limit. The draws are those of
+// block and the blocks after it, four of each. y may be x. The bits are the same in every set.
 func (s Set) Dropout(y, x []float32, draws Philox, block uint64, limit uint32, keep float32) {
 	x = x[:len(y)]
 	done := s.whole(len(y))
@@ -26,8 +25,8 @@ func (s Set) Dropout(y, x []float32, draws Philox, block uint64, limit uint32, k
 	}
 }
 
-// keepFrom returns v where draw is at least limit, else 0. It has no branch: none
-// could foresee a draw.
+// keepFrom returns v if draw is at least limit, and 0 otherwise. It is branch-free, because a
+// branch on a draw cannot be predicted.
 func keepFrom(draw, limit uint32, v float32) float32 {
 	_, below := bits.Sub32(draw, limit, 0)
 	return math.Float32frombits(math.Float32bits(v) & (below - 1))

@@ -1,7 +1,7 @@
 package vector
 
-// Add adds src to dst. All slices of a call have the length of the first, here and
-// below, or more; what is more is not looked at.
+// Add adds src to dst. In this function and those below, the first slice determines the length.
+// The others may be longer; the rest is ignored.
 func (s Set) Add(dst, src []float32) {
 	src = src[:len(dst)]
 	if s != Portable {
@@ -13,7 +13,7 @@ func (s Set) Add(dst, src []float32) {
 	}
 }
 
-// Sum sets dst to x + y. dst may be one of them.
+// Sum sets dst to x + y. dst may be x or y.
 func (s Set) Sum(dst, x, y []float32) {
 	x, y = x[:len(dst)], y[:len(dst)]
 	if s != Portable {
@@ -37,7 +37,7 @@ func (s Set) Scale(dst, src []float32, a float32) {
 	}
 }
 
-// Larger sets top to the larger of top and x, and leaves it where x is NaN.
+// Larger sets top to the larger of top and x. If x is NaN it leaves top.
 func (s Set) Larger(top, x []float32) {
 	x = x[:len(top)]
 	if s != Portable {

@@ -2,14 +2,13 @@ package vector
 
 import "math"
 
-// The exponential of all functions of this file has a relative error of at most
-// 2^-22 from -87.33654 to 88.37. Below, where e^x is less than the smallest normal
-// number, it is 0; above it is +Inf, where e^x is more than 2^127.5 at least. NaN
-// stays NaN.
+// The exponential of all functions in this file has a relative error of at most 2^-22 from
+// -87.33654 to 88.37. Below that range, where e^x is less than the smallest normal number, it
+// is 0; above, where e^x is at least 2^127.5, it is +Inf. NaN stays NaN.
 //
-// x = n·ln 2 + r with |r| <= ln 2/2 and e^x = 2^n·e^r, e^r by a polynomial of degree
-// six. n comes out of the low bits of x·log2(e) + 1.5·2^23, and goes from there
-// straight into the exponent of 2^n. Plain Go has a table instead.
+// x = n·ln 2 + r with |r| <= ln 2/2 and e^x = 2^n·e^r, where e^r is a polynomial of degree
+// six. n is taken from the low bits of x·log2(e) + 1.5·2^23 and added directly to the
+// exponent of 2^n. Plain Go uses a table instead.
 
 // Exp sets x to scale·e^(x-shift).
 func (s Set) Exp(x []float32, shift, scale float32) {
@@ -22,7 +21,7 @@ func (s Set) Exp(x []float32, shift, scale float32) {
 	}
 }
 
-// ExpAdd sets x to e^(x-top), and adds that to total.
+// ExpAdd sets x to e^(x-top), and adds the result to total.
 func (s Set) ExpAdd(x, top, total []float32) {
 	top, total = top[:len(x)], total[:len(x)]
 	if s != Portable {
@@ -50,8 +49,8 @@ func (s Set) ExpGrad(p, ds, lse, delta []float32, scale float32) {
 	}
 }
 
-// Rescale goes from sums of exponentials relative to top to sums relative to next:
-// it sets scale to e^(top-next), multiplies sum by that, and sets top to next.
+// Rescale converts sums of exponentials relative to top to sums relative to next: it sets scale
+// to e^(top-next), multiplies sum by scale, and sets top to next.
 func (s Set) Rescale(scale, top, next, sum []float32) {
 	top, next, sum = top[:len(scale)], next[:len(scale)], sum[:len(scale)]
 	if s != Portable {
@@ -78,7 +77,7 @@ func (s Set) SumExp(x []float32, shift float32) float64 {
 	return part.sum()
 }
 
-// Largest returns the largest element that is not NaN, -Inf where there is none.
+// Largest returns the largest element that is not NaN, or -Inf if there is none.
 func (s Set) Largest(x []float32) float32 {
 	if s != Portable {
 		return largest(s, first(x), len(x))
@@ -92,18 +91,18 @@ func (s Set) Largest(x []float32) float32 {
 	return top
 }
 
-// The constants of exp. The upper part of ln 2 / 64 has 11 bits, so that its
-// product with every n that occurs is exact.
+// The constants of exp. The upper part of ln 2 / 64 has 11 bits, so that its product with every
+// possible n is exact.
 const (
 	log2E64  = 64 * math.Log2E
 	ln2Hi64  = 1420.0 / (1 << 17)
 	ln2Lo64  = math.Ln2/64 - ln2Hi64
 	expMin   = -87.33654     // below it e^x is less than the smallest normal float32
 	expMax   = 88.37         // above it the result is +Inf
-	roundInt = 1<<23 + 1<<22 // added to |t| < 2^22 it leaves round(t) in the low bits
+	roundInt = 1<<23 + 1<<22 // added to |t| < 2^22, it leaves round(t) in the low bits
 )
 
-// expTable has the bits of 2^(i/64), less i at the place where exp adds n.
+// expTable has the bits of 2^(i/64), with i subtracted at the bits to which exp adds n.
 var expTable = func() (table [64]uint32) {
 	for i := range table {
 		table[i] = math.Float32bits(float32(math.Exp2(float64(i)/64))) - uint32(i)<<17
@@ -111,9 +110,9 @@ var expTable = func() (table [64]uint32) {
 	return table
 }()
 
-// exp is the exponential in plain Go. x = n·ln 2/64 + r with |r| <= ln 2/128, and
-// e^x = 2^(n/64)·e^r. The power comes from a table with whole powers of two added to
-// its exponent, e^r is 1 + r + r²/2.
+// exp is the exponential in plain Go. x = n·ln 2/64 + r with |r| <= ln 2/128, and e^x =
+// 2^(n/64)·e^r. The power is a table entry with whole powers of two added to its exponent, and
+// e^r is 1 + r + r²/2.
 func exp(x float32) float32 {
 	if x < expMin {
 		return 0

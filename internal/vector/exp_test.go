@@ -41,7 +41,7 @@ func TestExpOverItsWholeRange(t *testing.T) {
 	})
 }
 
-// Between -87.34 and 88.37 there are more floats than fit the steps above.
+// Between -87.34 and 88.37 there are more floats than the steps above can cover.
 func TestExpWhereItCounts(t *testing.T) {
 	r := random(t)
 	x := make([]float32, 1<<18)
@@ -67,7 +67,7 @@ func TestExpOfZeroIsOne(t *testing.T) {
 	})
 }
 
-// The others compute the same exponential.
+// The other functions compute the same exponential.
 func TestExpForAttention(t *testing.T) {
 	r := random(t)
 	const n = 61

@@ -2,17 +2,17 @@ package vector
 
 import "math"
 
-// The tanh form of GELU, x·(1 + tanh u)/2 with u = sqrt(2/π)·(x + 0.044715·x³),
-// is x·σ(2u) with the logistic function σ: one exponential, and no difference
-// of numbers that are nearly equal.
+// The tanh form of GELU, x·(1 + tanh u)/2 with u = sqrt(2/π)·(x + 0.044715·x³), equals
+// x·σ(2u) with the logistic function σ. This needs one exponential, and no difference of
+// nearly equal numbers.
 const (
 	gelu1 = 1.5957691216057308 // 2·sqrt(2/π)
 	gelu3 = gelu1 * 0.044715
 )
 
-// GELU sets y to gelu(x), to within 2^-21·|x|; y may be x. It is computed as
-// max(x, 0) - |x|·σ(-|2u|), which is x·σ(2u) without a branch on the sign, hard to
-// foresee as it is. Of an infinity it is NaN.
+// GELU sets y to gelu(x), to within 2^-21·|x|; y may be x. It computes max(x, 0) -
+// |x|·σ(-|2u|), which is x·σ(2u) without a branch on the sign, which would be hard to
+// predict. The result for an infinity is NaN.
 func (s Set) GELU(y, x []float32) {
 	x = x[:len(y)]
 	if s != Portable {
@@ -42,10 +42,10 @@ func (s Set) GELUGrad(dx, dy, x []float32) {
 		e := exp(-abs(z))
 		s := 1 / (1 + e)    // σ(|2u|)
 		r := float32(e * s) // 1 - s
-		// 1/2 plus or minus 1/2 - r is s or r by the sign of z.
+		// 1/2 ± (1/2 - r) is s or r, depending on the sign of z.
 		sign := math.Float32bits(z) & (1 << 31)
 		slope := 0.5 + math.Float32frombits(math.Float32bits(0.5-r)^sign)
-		if e != 0 { // else r is 0, and what it multiplies may be infinite
+		if e != 0 { // otherwise r is 0, and its factor may be infinite
 			slope += float32(v * s * r * (gelu1 + float32(3*gelu3*v*v)))
 		}
 		dx[i] = dy[i] * slope

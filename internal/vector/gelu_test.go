@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// gelu and its derivative in float64, with σ = 1/(1+e^-2u). Beyond 16 σ is 0 or 1 to
-// more than float64 shows. Below 2^-20 the second term of the series is left over.
+// gelu returns GELU and its derivative in float64, with σ = 1/(1+e^-2u). Beyond 16, σ is 0 or
+// 1 to within the precision of float64. Below 2^-20 only the second term of the series remains.
 func gelu(x float64) (y, slope float64) {
 	c := 2 * math.Sqrt(2/math.Pi)
 	switch {
@@ -31,11 +31,11 @@ func gelu(x float64) (y, slope float64) {
 	return x * sigma, slope + sigma
 }
 
-// geluErrors are the largest that were met, of GELU as a part of |x|, of its
-// derivative as a part of dy.
+// geluErrors are the largest errors found, of GELU relative to |x| and of its derivative
+// relative to dy.
 type geluErrors struct{ y, slope float64 }
 
-// check looks at the results for x and for dy = 3.
+// check checks the results for x and for dy = 3.
 func (e *geluErrors) check(t *testing.T, x, y, dx []float32) {
 	t.Helper()
 	for i, v := range x {
@@ -51,14 +51,14 @@ func (e *geluErrors) check(t *testing.T, x, y, dx []float32) {
 		if !(off <= 0x1p-21*a+0x1p-149) || !(offSlope <= 0x1p-20) {
 			require.Failf(t, "out of bounds", "gelu(%v) is %v, want %v; its slope %v, want %v", v, y[i], want, dx[i]/3, slope)
 		}
-		if a >= 0x1p-126 { // else the result may be rounded as a denormal number is
+		if a >= 0x1p-126 { // otherwise the result may be rounded to a denormal number
 			e.y = max(e.y, off/a)
 		}
 		e.slope = max(e.slope, offSlope)
 	}
 }
 
-// With -long these are all 2^32 numbers.
+// With -long the test covers all 2^32 numbers.
 func TestGELUOverItsWholeRange(t *testing.T) {
 	each(t, func(t *testing.T, s vector.Set) {
 		var y, dx, dy []float32
@@ -76,9 +76,9 @@ func TestGELUOverItsWholeRange(t *testing.T) {
 	})
 }
 
-// Most floats are tiny or huge: these are where the function bends, and around what
-// divides its range: powers of two, where the exponential becomes 0, where x², x³
-// and the argument of the exponential overflow.
+// Most floats are tiny or huge. This test covers the range in which the function bends, and the
+// neighbourhoods of the limits of its ranges: powers of two, and the points at which the
+// exponential becomes 0 and at which x², x³ and the argument of the exponential overflow.
 func TestGELUWhereItBends(t *testing.T) {
 	r := random(t)
 	x := draws(r, 1<<16, 3)

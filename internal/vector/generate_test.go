@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The files in the tree are those that the generator writes.
+// The files in the tree equal the output of the generator.
 func TestGenerateLeavesTheTreeClean(t *testing.T) {
 	folder := t.TempDir()
 	program := filepath.Join(folder, "gen")

@@ -12,8 +12,8 @@ import (
 
 var page = syscall.Getpagesize()
 
-// guarded returns floats between two pages that cannot be touched: one that begins
-// at the first and one that ends at the second.
+// guarded returns the floats between two inaccessible pages, which begin after the first and
+// end at the second.
 func guarded(t *testing.T) []float32 {
 	t.Helper()
 	data, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -28,8 +28,8 @@ func guarded(t *testing.T) []float32 {
 	return x
 }
 
-// Nothing is read or written beyond a slice, at either end: it would be a fault
-// that nobody can recover from.
+// Nothing is read or written beyond a slice, at either end: that would be a fault that cannot
+// be recovered.
 func TestNothingBeyondASlice(t *testing.T) {
 	var x [4][]float32
 	for i := range x {

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// Constants fill a register, so that an instruction may name one as its operand.
+// Constants fill a register, so that an instruction can use one as its operand.
 DATA one<>+0(SB)/8, $0x3f8000003f800000
 DATA one<>+8(SB)/8, $0x3f8000003f800000
 DATA one<>+16(SB)/8, $0x3f8000003f800000
@@ -260,7 +260,7 @@ DATA tail<>+56(SB)/8, $0
 GLOBL tail<>(SB), RODATA|NOPTR, $64
 
 // add: dst += src.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·add(SB), NOSPLIT, $0-32
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -324,7 +324,7 @@ done_avx2:
 	RET
 
 // sum: dst = x + y.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·sum(SB), NOSPLIT, $0-40
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -390,7 +390,7 @@ done_avx2:
 	RET
 
 // scale: dst = a·src.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·scale(SB), NOSPLIT, $0-36
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -452,7 +452,7 @@ done_avx2:
 	RET
 
 // larger: top = the larger of x and top; top where x is NaN.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·larger(SB), NOSPLIT, $0-32
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -516,7 +516,7 @@ done_avx2:
 	RET
 
 // expScaled: x = scale·e^(x-shift).
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·expScaled(SB), NOSPLIT, $0-32
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -658,7 +658,7 @@ done_avx2:
 	RET
 
 // expAdd: x = e^(x-top), total += x.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·expAdd(SB), NOSPLIT, $0-40
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -812,7 +812,7 @@ done_avx2:
 	RET
 
 // expGrad: p = e^(p-lse), ds = scale·p·(ds-delta).
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·expGrad(SB), NOSPLIT, $0-52
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -982,7 +982,7 @@ done_avx2:
 	RET
 
 // rescale: scale = e^(top-next), sum *= scale, top = next.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·rescale(SB), NOSPLIT, $0-48
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -1142,7 +1142,7 @@ done_avx2:
 	RET
 
 // gelu: y = (x + |x|)/2 - |x|·e/(1+e), e being e^-|2u|.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·gelu(SB), NOSPLIT, $0-32
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -1322,7 +1322,7 @@ done_avx2:
 	RET
 
 // geluGrad: dx = dy·(σ(2u) + x·σ(2u)·σ(-2u)·(2u)').
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·geluGrad(SB), NOSPLIT, $0-40
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -1556,7 +1556,7 @@ done_avx2:
 	RET
 
 // normalise: y = (x - mean)·rstd·gamma + beta.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·normalise(SB), NOSPLIT, $0-56
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -1640,7 +1640,7 @@ done_avx2:
 	RET
 
 // normGrad: dx = rstd·(dy·gamma - meanG - (x - mean)·rstd·meanGN).
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·normGrad(SB), NOSPLIT, $0-64
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -1736,7 +1736,7 @@ done_avx2:
 	RET
 
 // normGain: dgamma += dy·(x - mean)·rstd.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·normGain(SB), NOSPLIT, $0-48
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -1818,7 +1818,7 @@ done_avx2:
 	RET
 
 // adamW: one update, as AdamW says.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·adamW(SB), NOSPLIT, $0-88
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -1970,7 +1970,7 @@ done_avx2:
 	RET
 
 // total: Σ x in float64.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·total(SB), NOSPLIT, $0-32
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -2050,7 +2050,7 @@ done_avx2:
 	RET
 
 // squares: Σ (x - mean)² in float64.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·squares(SB), NOSPLIT, $0-40
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -2150,7 +2150,7 @@ done_avx2:
 	RET
 
 // dot: Σ x·y in float64.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·dot(SB), NOSPLIT, $0-40
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -2250,7 +2250,7 @@ done_avx2:
 	RET
 
 // normSums: Σ g and Σ g·(x - mean)·rstd in float64, g being dy·gamma in float32.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·normSums(SB), NOSPLIT, $0-64
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -2392,7 +2392,7 @@ done_avx2:
 	RET
 
 // sumExp: Σ e^(x-shift), each in float32, the sum in float64.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·sumExp(SB), NOSPLIT, $0-40
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -2562,7 +2562,7 @@ done_avx2:
 	RET
 
 // largest: the largest element that is not NaN, else -Inf.
-// AX counts elements, BX is where full registers end, CX the length.
+// AX counts elements, BX is the end of the full registers, CX is the length.
 TEXT ·largest(SB), NOSPLIT, $0-28
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -2637,8 +2637,8 @@ done_avx2:
 	VZEROUPPER
 	RET
 
-// tile: rows of C, at most two registers wide. Where head is set, the first columns of A
-// are an upper triangle, where tail is set the last are a lower one; k counts those between.
+// tile: rows of C, at most two registers wide. If head is set, the first columns of A
+// are an upper triangle, if tail is set the last are a lower one; k counts those between.
 TEXT ·tile(SB), NOSPLIT, $0-97
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -3271,8 +3271,8 @@ done_avx2:
 	VZEROUPPER
 	RET
 
-// row: rows of C, at most two registers wide. Where head is set, the first columns of A
-// are an upper triangle, where tail is set the last are a lower one; k counts those between.
+// row: rows of C, at most two registers wide. If head is set, the first columns of A
+// are an upper triangle, if tail is set the last are a lower one; k counts those between.
 TEXT ·row(SB), NOSPLIT, $0-97
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2
@@ -3661,7 +3661,7 @@ check_avx2:
 	VZEROUPPER
 	RET
 
-// draws: DI is dst, CX counts groups of draws, of two registers each; V11 is how far the next is.
+// draws: DI is dst, CX counts groups of draws, of two registers each; V11 is the distance to the next.
 TEXT ·draws(SB), NOSPLIT, $0-56
 	CMPB set+0(FP), $2 // AVX512
 	JNE avx2

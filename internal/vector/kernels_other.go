@@ -4,7 +4,7 @@
 
 package vector
 
-// There is no assembly here, and no set but Portable.
+// Without assembly the only set is Portable.
 
 func add(set Set, dst, src *float32, n int) { return }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Additions and products are those of float32, for all pairs of extremes.
+// Additions and products give the results of float32, for all pairs of extremes.
 func TestArithmeticOfExtremes(t *testing.T) {
 	extremes := []float32{0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, nan, math.SmallestNonzeroFloat32, -math.MaxFloat32, math.MaxFloat32, 0x1p-126, 1 + 0x1p-23}
 	var x, y []float32
@@ -46,7 +46,7 @@ func TestArithmeticOfExtremes(t *testing.T) {
 	})
 }
 
-// Sums in float64 have the same bits in every set, and take everything in.
+// Sums in float64 have the same bits in every set, and include every element.
 func TestSumsAreTheSameInEverySet(t *testing.T) {
 	r := random(t)
 	for n := range 200 {
@@ -102,8 +102,8 @@ func TestNorm(t *testing.T) {
 	}
 }
 
-// From moments of 0 the first update is the learning rate times the sign, for
-// gradients of every exponent whose square and whose quotient by ε are normal.
+// With moments of 0 the first update is the learning rate times the sign, for gradients of
+// every exponent whose square and whose quotient by ε are normal.
 func TestUpdate(t *testing.T) {
 	r := random(t)
 	const n = 300

@@ -2,8 +2,8 @@ package vector
 
 import "math/bits"
 
-// Philox is Philox4x32-10 (Salmon et al. 2011) with Seed, low word first, as its
-// key, and as its counter the number of a block and Stream, likewise.
+// Philox is Philox4x32-10 (Salmon et al. 2011). Its key is Seed, low word first, and its
+// counter is the number of a block followed by Stream, each with its low word first.
 type Philox struct {
 	Seed, Stream uint64
 }
@@ -24,9 +24,9 @@ func (p Philox) Draw(block uint64) (a, b, c, d uint32) {
 	return c0, c1, c2, c3
 }
 
-// Draws sets dst, whose length is a multiple of 4, to the draws of blocks: of block and
-// the three after it, then of the four from block+step on, and so forth. With a step of 4
-// they all follow each other. The bits are the same in every set.
+// Draws sets dst, whose length is a multiple of 4, to the draws of block and the three blocks
+// after it, then of the four blocks from block+step on, and so on. With a step of 4 the blocks
+// are consecutive. The bits are the same in every set.
 func (s Set) Draws(dst []uint32, philox Philox, block, step uint64) {
 	done := s.whole(len(dst))
 	if done > 0 {
@@ -37,7 +37,8 @@ func (s Set) Draws(dst []uint32, philox Philox, block, step uint64) {
 	}
 }
 
-// whole returns how many of n draws are in groups for the assembly, of two registers each.
+// whole returns the number of draws, out of n, in whole groups for the assembly, of two
+// registers each.
 func (s Set) whole(n int) int {
 	if s == Portable {
 		return 0

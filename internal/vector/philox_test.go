@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Every set makes the draws of Draw, at every length and step, where the number of a
-// block passes 2^32 too, and writes nothing beside them.
+// Every set computes the draws of Draw, at every length and step, also if the number of a block
+// exceeds 2^32, and writes nothing beyond them.
 func TestDrawsAreTheSameInEverySet(t *testing.T) {
 	r := random(t)
 	for range 60 {

@@ -1,7 +1,7 @@
 package vector
 
-// Form says which elements of A take part in a product of tiles. The others are
-// not read: what they multiply may be NaN.
+// Form says which elements of A take part in a product of tiles. The others are not read, so
+// that their factors may be NaN.
 type Form uint8
 
 // The forms. Lower and Upper include the diagonal, and A is square.
@@ -17,10 +17,10 @@ type Matrix struct {
 	Row, Col int
 }
 
-// MulAdd sets c to a·b, or adds it to c: a is m×k, b is k×n with columns one apart,
-// c is m×n with rows ldc apart. An element of c is one sum in ascending order of k,
-// wherever it lies. It is for operands that fit the first-level cache: nothing is
-// packed.
+// MulAdd sets c to a·b, or adds it to c: a is m×k, b is k×n with a distance of 1 between
+// columns, c is m×n with a distance of ldc between rows. An element of c is one sum in
+// ascending order of k, regardless of its position. MulAdd packs nothing, and is meant for
+// operands that fit in the first-level cache.
 func (s Set) MulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, accumulate bool) {
 	if m == 0 || n == 0 || k == 0 {
 		return
@@ -33,8 +33,8 @@ func (s Set) MulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, a
 	}
 }
 
-// mulAdd cuts c into columns of two registers, these into tiles of as many rows as
-// fill the other registers, and what is left into single rows.
+// mulAdd divides c into columns of two registers, these into tiles of as many rows as fit in
+// the other registers, and the rest into single rows.
 func (s Set) mulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, accumulate bool) {
 	rows, wide := 4*int(s), 16*int(s) // s is AVX2 or AVX512
 	for j := 0; j < n; j += wide {
@@ -59,7 +59,7 @@ func (s Set) mulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, a
 	}
 }
 
-// rowRange returns which columns of row i of a form take part.
+// rowRange returns the range of columns of row i that take part in a form.
 func rowRange(form Form, i, k int) (begin, end int) {
 	switch form {
 	case Lower:

@@ -8,14 +8,14 @@ import (
 // Set is an instruction set.
 type Set uint8
 
-// The sets, each with more than the one before. AVX2 includes FMA and BMI2, AVX512
-// the parts F, VL, BW and DQ. Naming one that the processor lacks ends the program
-// with an illegal instruction.
+// The sets, each an extension of the previous one. AVX2 includes FMA and BMI2, AVX512 the parts
+// F, VL, BW and DQ. Using a set that the processor lacks ends the program with an illegal
+// instruction.
 const (
 	Portable Set = iota
 	AVX2
 	AVX512
-	NEON = AVX2 // on arm64, the same code in pairs of registers
+	NEON = AVX2 // the same code on arm64, with pairs of registers
 )
 
 // String returns the name in lower case.

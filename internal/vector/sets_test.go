@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// sets returns the sets of this processor, less what build tags take away.
+// sets returns the sets of this processor that the build tags allow.
 func sets() []vector.Set {
 	list := []vector.Set{vector.Portable}
 	if cpufeature.AVX2FMA || cpufeature.NEON {

@@ -3,7 +3,7 @@ package vector
 // eighths are the partial sums of a reduction.
 type eighths [8]float64
 
-// sum adds them up in halves.
+// sum adds the partial sums in halves.
 func (p *eighths) sum() float64 {
 	a, b, c, d := p[0]+p[4], p[1]+p[5], p[2]+p[6], p[3]+p[7]
 	return (a + c) + (b + d)
@@ -21,8 +21,8 @@ func (s Set) Total(x []float32) float64 {
 	return part.sum()
 }
 
-// Squares returns Σ (x - mean)² in float64, where differences, squares and sums are
-// rounded one by one. With a mean of 0 the squares are exact.
+// Squares returns Σ (x - mean)² in float64, where differences, squares and sums are rounded
+// separately. With a mean of 0 the squares are exact.
 func (s Set) Squares(x []float32, mean float32) float64 {
 	if s != Portable {
 		return squares(s, first(x), len(x), mean)

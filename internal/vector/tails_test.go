@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// elementwise are all functions that treat every element alone: over slices of one
-// length, the first of them results.
+// elementwise are all elementwise functions: over slices of one length, of which the first are
+// results.
 var elementwise = []struct {
 	name            string
 	slices, results int
@@ -37,7 +37,7 @@ var update = vector.AdamW{
 	Correct1: 2, Correct2: 3, Epsilon: 1e-8, Rate: 0.01, Decay: 0.1,
 }
 
-// reductions are all functions that make one number of a slice.
+// reductions are all functions that reduce slices to numbers.
 var reductions = []struct {
 	name string
 	run  func(s vector.Set, x, y []float32) float64
@@ -55,7 +55,7 @@ var reductions = []struct {
 
 const longest = 67
 
-// spoiled is a slice within another one, whose other elements are NaN.
+// spoiled returns a slice within another one, whose other elements are NaN.
 func spoiled(x []float32, begin int) (part, all []float32) {
 	all = make([]float32, begin+len(x)+20)
 	for i := range all {
@@ -65,8 +65,8 @@ func spoiled(x []float32, begin int) (part, all []float32) {
 	return all[begin:][:len(x):len(x)], all
 }
 
-// An element has the same bits in any slice at any place: in the tail, in a full
-// register, aligned or not. What lies beside a slice is neither felt nor changed.
+// An element has the same bits in any slice at any position: in the tail, in a full register,
+// aligned or not. Elements outside of a slice have no effect and are not changed.
 func TestElementsStandAlone(t *testing.T) {
 	r := random(t)
 	var x [4][]float32
@@ -109,7 +109,7 @@ func TestElementsStandAlone(t *testing.T) {
 	})
 }
 
-// A reduction is a function of the elements, wherever they lie.
+// A reduction is a function of the elements, regardless of their address.
 func TestReductionsDoNotFeelWhatLiesBeside(t *testing.T) {
 	r := random(t)
 	x, y := draws(r, longest, 1), draws(r, longest, 1)

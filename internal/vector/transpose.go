@@ -1,7 +1,7 @@
 package vector
 
-// Transpose writes the transpose of src (rows×cols, lds from row to row) to dst
-// (cols×rows, ldd from row to row).
+// Transpose writes the transpose of src (rows×cols, lds elements between rows) to dst
+// (cols×rows, ldd elements between rows).
 func (s Set) Transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	if rows == 0 || cols == 0 {
 		return
@@ -21,7 +21,7 @@ func (s Set) Transpose(dst []float32, ldd int, src []float32, lds, rows, cols in
 	}
 }
 
-// transposePortable takes four rows at a time, so that what is written lies together.
+// transposePortable takes four rows at a time, so that its writes are contiguous.
 func transposePortable(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	i := 0
 	for ; i+4 <= rows; i += 4 {

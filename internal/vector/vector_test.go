@@ -33,7 +33,7 @@ func random(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(*seedFlag, 3))
 }
 
-// draws returns n numbers of mean 0 and the given deviation.
+// draws returns n numbers of mean 0 and the given standard deviation.
 func draws(r *rand.Rand, n int, std float64) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -42,8 +42,8 @@ func draws(r *rand.Rand, n int, std float64) []float32 {
 	return x
 }
 
-// everywhere yields float32 of all signs and exponents: denormal numbers, zeros,
-// infinities and NaN among them, and many of each exponent. The slice is used again.
+// everywhere yields float32 of all signs and exponents: denormal numbers, zeros, infinities and
+// NaN, and many of each exponent. The slice is reused.
 func everywhere(yield func([]float32) bool) {
 	step, last := uint64(104_729), uint64(1)<<32
 	if *testkit.Long {
@@ -61,7 +61,7 @@ func everywhere(yield func([]float32) bool) {
 	yield(x)
 }
 
-// same demands equal bits; one NaN is as good as another.
+// same requires equal bits. All NaNs count as equal.
 func same(t *testing.T, want, got []float32, what string) {
 	t.Helper()
 	require.Len(t, got, len(want))
@@ -72,7 +72,7 @@ func same(t *testing.T, want, got []float32, what string) {
 	}
 }
 
-// within demands |got - want| <= bound, and NaN where NaN is wanted.
+// within requires |got - want| <= bound, and NaN if want is NaN.
 func within(t *testing.T, want, bound float64, got float32, what string, args ...any) {
 	t.Helper()
 	g := float64(got)

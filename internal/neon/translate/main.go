@@ -1,6 +1,6 @@
-// Translate writes the NEON of files of AVX2 assembly in this folder beside them: for
-// x_avx2_amd64.s or x_amd64.s x_arm64.s. Of the sweep of package product, sweep256_amd64.s,
-// which ends in masks, it writes one of its own.
+// Translate writes the NEON translation of the given files of AVX2 assembly into the same
+// directory: x_arm64.s for x_avx2_amd64.s or x_amd64.s. For the sweep of package product,
+// sweep256_amd64.s, which uses masks at the end, it writes separately generated code.
 package main
 
 import (

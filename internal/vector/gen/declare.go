@@ -11,7 +11,7 @@ var whole = []string{
 	"transpose8(dst *float32, ldd int, src *float32, lds, rows, cols int)",
 }
 
-// declarations returns the Go side: the functions, without a body where there is assembly.
+// declarations returns the Go declarations: without bodies if there is assembly.
 func declarations(build, doc, before, body string) []byte {
 	var out bytes.Buffer
 	out.WriteString(header + build + "package vector\n" + doc)

@@ -4,8 +4,9 @@ import "strings"
 
 const drawsArgs = "dst *uint32, groups int, block, step, seed, stream uint64"
 
-// draws returns the kernel of groups of draws, of two registers each. Four blocks follow
-// each other, the next four begin step after them: a register in AVX-512, a group in AVX2.
+// draws returns the kernel for groups of draws, of two registers each. Four blocks are
+// consecutive, and the next four begin step after them: the blocks of a register in AVX-512, of
+// a group in AVX2.
 func (s set) draws() string {
 	var out strings.Builder
 	line, code := s.coder(&out)

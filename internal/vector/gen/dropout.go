@@ -7,8 +7,8 @@ import (
 
 const dropoutArgs = "y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32"
 
-// orders returns the numbers of the blocks of a group in the order of their words, and how
-// many blocks it has.
+// orders returns the block numbers of a group in the order of their words, and the number of
+// blocks in a group.
 func (s set) orders() string {
 	words := s.bytes / 8
 	var out strings.Builder
@@ -24,9 +24,8 @@ func (s set) orders() string {
 	return out.String()
 }
 
-// dropout returns the kernel of whole groups of blocks of Philox4x32-10: as many as
-// philox takes, from which two registers of elements come. V11 is the limit, V12 what
-// is kept.
+// dropout returns the kernel for whole groups of blocks of Philox4x32-10: as many as philox
+// computes at once, for two registers of elements. V11 is the limit, V12 the kept fraction.
 func (s set) dropout() string {
 	words := s.bytes / 8
 	var out strings.Builder

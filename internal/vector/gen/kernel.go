@@ -6,43 +6,42 @@ import (
 	"strings"
 )
 
-// kernel is a function over slices, element by element or a reduction.
+// kernel is a function over slices: elementwise, or a reduction.
 //
-// Its code is assembly in which Vn is a full register, and Dn eight numbers of
-// float64 made of eight of float32. Beside instructions it has these lines:
+// Its code is assembly in which Vn is a full register of float32, and Dn is eight float64
+// converted from eight float32. In addition to instructions it has these lines:
 //
-//	load p Vn            the elements of p at this place, 0 past the end
+//	load p Vn            the current elements of p, 0 past the end
 //	store Vn p
 //	spread a Vn          the scalar a in every element
 //	exp Vn               e^Vn; uses V10, V11, V12
-//	keep Va where Vb i Vc    Va, and 0 where comparison i of Vb and Vc is false
+//	keep Va where Vb i Vc    Va, or 0 if comparison i of Vb and Vc is false
 //	mask Vn              0 past the end
 //	fill Va Vb           Vb past the end
 //	widen Vn Dm
-//	count Vn Dm Dl       Dm += Vn, where a full register has two times eight the lower first; uses Dl
+//	count Vn Dm Dl       Dm += Vn, the lower eight first if a full register has sixteen; uses Dl
 //	halve Va Vb          Ya = the larger of the halves of Va, in AVX-512; uses Vb
 //
-// and [name] is a constant. V14 and V15 are taken in AVX2 where tails are.
+// and [name] is a constant. V14 and V15 are reserved in AVX2 in kernels with tails.
 //
-// An elementwise kernel does the same to an element whether it lies in a full
-// register or in the tail. A reduction adds elements i, i+8, i+16, ... to number i of
-// eight partial sums, and adds those up in halves: an order that depends on the length
-// alone, and is the same for every instruction set. It goes by eight elements, or by
-// full registers and count.
+// An elementwise kernel computes the same for an element in a full register and in the tail. A
+// reduction adds elements i, i+8, i+16, ... to number i of eight partial sums, and adds those
+// in halves: an order that depends on the length alone, and is the same for every instruction
+// set. It processes eight elements at a time, or full registers with count.
 type kernel struct {
 	name, doc, args, results string
 	begin, body, end         string
 	eight                    bool
-	sums                     int // partial sums, which are results in order
+	sums                     int // partial sums, which are the results in order
 }
 
-// parameter is one argument or result, at its offset from the frame pointer.
+// parameter is an argument or a result, with its offset from the frame pointer.
 type parameter struct {
 	name, kind string
 	offset     int
 }
 
-// layout places parameters as Go does.
+// layout assigns offsets to parameters as Go does.
 func layout(list string, offset int) (placed []parameter, end int) {
 	if list == "" {
 		return nil, offset
@@ -76,7 +75,7 @@ func (k kernel) parameters() (in, out []parameter, size int) {
 	return in, out, size
 }
 
-// pointers are the registers of pointer arguments in order.
+// pointers are the registers of the pointer arguments in order.
 var pointers = []string{"DI", "SI", "DX", "R8", "R9"}
 
 // assembly returns the code for an instruction set.
@@ -129,7 +128,7 @@ func (k kernel) assembly(s set) string {
 	return w.out.String()
 }
 
-// writer turns the lines of a kernel into those of an instruction set.
+// writer translates the lines of a kernel to an instruction set.
 type writer struct {
 	set
 	kernel
@@ -179,7 +178,7 @@ func (w *writer) instruction(line string) {
 		w.code(strings.ReplaceAll(exponential, "X", f[1]))
 	case "keep":
 		w.keep(w.v(f[1]), w.v(f[3]), f[4], w.v(f[5]), w.v(f[1]))
-	case "keepIn": // keepIn Vto Va where Vb i Vc: the same with a register of its own
+	case "keepIn": // keepIn Vto Va where Vb i Vc: the same with a separate destination
 		w.keep(w.v(f[2]), w.v(f[4]), f[5], w.constants(w.v(f[6])), w.v(f[1]))
 	case "mask":
 		w.mask(w.v(f[1]))
@@ -196,7 +195,7 @@ func (w *writer) instruction(line string) {
 	}
 }
 
-// plain writes an instruction, once for each half of a D in AVX2.
+// plain writes an instruction, in AVX2 once for each half of a D.
 func (w *writer) plain(line string) {
 	line = w.constants(w.v(line))
 	line = resultName.ReplaceAllStringFunc(line, func(m string) string {
@@ -215,7 +214,7 @@ func (w *writer) constants(line string) string {
 	return constantName.ReplaceAllString(line, "$1<>(SB)")
 }
 
-// exponential is the line "exp X", which the method Exp explains.
+// exponential is the line "exp X"; the method Exp explains it.
 const exponential = `
 	VMOVUPS [expTop], V10
 	VMINPS X, V10, V11

@@ -2,13 +2,13 @@ package main
 
 import "math"
 
-// Constants are 64 bytes of memory each: a full register of either width may use
+// Constants occupy 64 bytes of memory each, so that a full register of either width can use
 // them as an operand.
 var constants = []constant{
 	float("one", 1), float("half", 0.5), float("inf", math.Inf(-1)), {"sign", 1 << 31}, {"magnitude", 1<<31 - 1},
-	// Of exp: where e^x overflows and where it is less than the smallest normal
-	// number, the parts of ln 2, and the coefficients of e^r = 1 + r + r²·(...) over
-	// |r| <= ln 2/2, interpolated at Chebyshev's nodes: an error of 2^-26.
+	// For exp: the arguments at which e^x overflows and becomes less than the smallest normal
+	// number, the parts of ln 2, and the coefficients of e^r = 1 + r + r²·(...) over |r| <=
+	// ln 2/2, interpolated at Chebyshev nodes with an error of 2^-26.
 	float("expTop", 88.5), float("expMin", -87.33654), float("log2e", math.Log2E),
 	float("round", 1<<23+1<<22), float("ln2Hi", 0.693359375), float("ln2Lo", math.Ln2-0.693359375), {"exponent", 127 << 23},
 	float("exp2", 0.5), float("exp3", 0.16666576666119928), float("exp4", 0.04166655421298412),
@@ -19,7 +19,7 @@ var constants = []constant{
 
 const gelu1 = 1.5957691216057308 // 2·sqrt(2/π)
 
-// kernels are the functions, in the order in which they stand in the files.
+// kernels are the functions, in the order of the generated files.
 var kernels = []kernel{
 	{
 		name: "add", doc: "dst += src", args: "dst, src *float32, n int",

@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// philox writes the ten rounds of Philox4x32-10 over as many blocks as a register has
-// words of 64 bits. The four words of a block are the lower halves of V0 to V3, where a
-// multiplication looks; what is in the upper halves does not matter. V4 and V5 are the
-// multipliers, V6 and V7 the keys of the round, V10 the numbers of the blocks. A product
-// is the next word as it is: V1 and V3 take turns with V9 and V8.
+// philox writes the ten rounds of Philox4x32-10 over as many blocks as a register has words of
+// 64 bits. The four words of a block are the lower halves of V0 to V3, which a multiplication
+// reads; the upper halves are ignored. V4 and V5 are the multipliers, V6 and V7 the keys of the
+// round, V10 the numbers of the blocks. A product is used directly as the next word: V1 and V3
+// alternate with V9 and V8.
 //
-// Two registers of draws come out, V1 and V3. They are in order because the numbers of
-// the blocks are not: word 2·l+k of V10 is block l of register k, l being the number of
-// the lane of 128 bits.
+// The result is two registers of draws, V1 and V3. Permuted block numbers put them in order:
+// word 2·l+k of V10 is block l of register k, where l is the number of the lane of 128 bits.
 func (s set) philox(code func(string)) {
 	code(`VPBROADCASTQ seed+40(FP), V6
 		VPSRLQ $32, V6, V7
@@ -31,7 +30,7 @@ func (s set) philox(code func(string)) {
 		code(s.xor3(c3, "V7", "V2"))
 		c1, c3, p, q = q, p, c3, c1
 	}
-	// Words 0 and 1 of each block, then 2 and 3, side by side.
+	// Words 0 and 1 of each block, then 2 and 3, next to each other.
 	code(`VPSLLQ $32, V0, V0
 		VPSRLQ $32, V0, V0
 		VPSLLQ $32, V1, V1
@@ -52,7 +51,7 @@ func (s set) xor3(x, y, z string) string {
 	return fmt.Sprintf("VPXOR %s, %s, %s\nVPXOR %s, %s, %s", x, z, z, y, z, z)
 }
 
-// coder returns what writes lines with the registers and constants of the set.
+// coder returns functions that write lines with the registers and constants of the set.
 func (s set) coder(out *strings.Builder) (line func(string, ...any), code func(string)) {
 	reg := "Z"
 	if s == avx2 {

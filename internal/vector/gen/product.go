@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// The product of tiles. One call adds the products of rows of A, whose elements
-// are rs from row to row and cs from column to column, and of columns of B, whose
-// rows lie ldb apart, to a tile of C.
+// The product of tiles. A call adds the products of rows of A, whose elements are rs apart
+// along rows and cs along columns, and of columns of B, whose rows are ldb apart, to a tile of
+// C.
 //
-// Registers: DI is C, SI and DX the first and fifth row of A, R8 is B, R9, R10
-// and R11 are ldc, rs and ldb in bytes, R12 is 3·rs, R13 is cs in bytes, CX counts
-// k. The tile of C lies in the first 2·rows registers, two for a row; then two for
-// a row of B, then one for an element of A.
+// Registers: DI is C, SI and DX are the first and the fifth row of A, R8 is B, R9, R10 and R11
+// are ldc, rs and ldb in bytes, R12 is 3·rs, R13 is cs in bytes, CX counts k. The tile of C is
+// in the first 2·rows registers, two per row; the next two hold a row of B, and the next one
+// an element of A.
 const productArgs = "c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool"
 
-// argument returns where an argument of productArgs lies.
+// argument returns the location of an argument of productArgs.
 func argument(name string) string {
 	params, _ := layout(productArgs, 8)
 	i := slices.IndexFunc(params, func(p parameter) bool { return p.name == name })
 	return fmt.Sprintf("%s+%d(FP)", name, params[i].offset)
 }
 
-// tileRows are the rows of a tile: as many as fill the registers.
+// tileRows returns the number of rows of a tile: as many as fit in the registers.
 func (s set) tileRows() int {
 	if s == avx512 {
 		return 8
@@ -63,13 +63,13 @@ func (t *tile) store(from, pointer string, half int) {
 	}
 }
 
-// element is where A has row r of this column.
+// element returns the location of row r of A in this column.
 func element(r int) string {
 	base := []string{"SI", "DX"}[r/4]
 	return []string{"(" + base + ")", "(" + base + ")(R10*1)", "(" + base + ")(R10*2)", "(" + base + ")(R12*1)"}[r%4]
 }
 
-// step adds one column of A, of the rows from first to last, times one row of B.
+// step adds one column of A, in rows first to last, times one row of B.
 func (t *tile) step(first, last int) {
 	b := 2 * t.rows
 	t.load("R8", 0, t.reg(b))
@@ -151,11 +151,11 @@ func (s set) tile(rows int) string {
 	return t.out.String()
 }
 
-// colMasks makes the masks of AX columns for both registers of a row.
+// colMasks computes the masks of AX columns for both registers of a row.
 func (t *tile) colMasks() {
 	if t.set == avx512 {
 		t.line("\tMOVL $-1, CX")
-		t.line("\tBZHIL AX, CX, CX") // 32 and more leave all ones
+		t.line("\tBZHIL AX, CX, CX") // 32 and more give all ones
 		t.line("\tKMOVW CX, K1")
 		t.line("\tSHRL $16, CX")
 		t.line("\tKMOVW CX, K2")
@@ -173,8 +173,8 @@ func (t *tile) colMasks() {
 	}
 }
 
-// transpose returns the kernel of whole blocks of 8×8, which both sets use: eight
-// rows in, three rounds of exchange (pairs, pairs of pairs, halves), eight rows out.
+// transpose returns the kernel for whole blocks of 8×8, which both sets use: it loads eight
+// rows, exchanges in three rounds (pairs, pairs of pairs, halves), and stores eight rows.
 func transpose() string {
 	var out strings.Builder
 	line := func(text string, args ...any) { fmt.Fprintf(&out, text+"\n", args...) }

@@ -9,9 +9,9 @@ import (
 // set is an instruction set.
 type set struct {
 	file   string
-	bytes  int // of a register
-	floats int // of a register
-	halves int // registers for eight float64
+	bytes  int // per register
+	floats int // per register
+	halves int // registers per eight float64
 }
 
 var (
@@ -19,8 +19,8 @@ var (
 	avx2   = set{file: "avx2", bytes: 32, floats: 8, halves: 2}
 )
 
-// tables returns what masks of AVX2 are cut from: eight words of ones, then eight
-// of zeros.
+// tables returns the data from which AVX2 reads its masks: eight words of ones, then eight of
+// zeros.
 func (s set) tables() string {
 	var out strings.Builder
 	for i := range 8 {
@@ -34,7 +34,7 @@ func (s set) tables() string {
 	return out.String()
 }
 
-// masks makes the mask of the CX elements that are left, in K1 or Y15.
+// masks computes the mask of the CX remaining elements, in K1 or Y15.
 func (w *writer) masks() {
 	if w.name512() {
 		w.line("\tMOVL $-1, R11")
@@ -72,7 +72,7 @@ func (w *writer) store(v, pointer string) {
 	}
 }
 
-// keep sets to to from where comparison i of a and b is true, else to 0.
+// keep sets to to from if comparison i of a and b is true, and to 0 otherwise.
 func (w *writer) keep(from, a, i, b, to string) {
 	if w.name512() {
 		w.line("\tVCMPPS $%s, %s, %s, K2", i, b, a)
@@ -103,8 +103,8 @@ func (w *writer) fill(v, with string) {
 	}
 }
 
-// double returns the register of a half of Dn: AVX2 keeps the upper half in the
-// register eight further on.
+// double returns the register of a half of Dn: AVX2 keeps the upper half in the register eight
+// places further.
 func (w *writer) double(name string, half int) string {
 	n, _ := strconv.Atoi(name[1:])
 	if w.name512() {
@@ -136,7 +136,7 @@ func (w *writer) count(v, to, with string) {
 	}
 }
 
-// halve leaves the larger of the halves of a full register in its lower half.
+// halve computes the larger of the halves of a full register, in its lower half.
 func (w *writer) halve(v, with string) {
 	if w.name512() {
 		w.line("\tVEXTRACTF64X4 $1, Z%s, Y%s", v[1:], with[1:])
@@ -144,7 +144,7 @@ func (w *writer) halve(v, with string) {
 	}
 }
 
-// reduce adds up the eight numbers of Dn in halves.
+// reduce adds the eight numbers of Dn in halves.
 func (w *writer) reduce(n int, result parameter) {
 	if w.name512() {
 		w.line("\tVEXTRACTF64X4 $1, Z%d, Y14", n)
