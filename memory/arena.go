@@ -104,6 +104,11 @@ type Arena struct {
 	regions  [NumScopes]region
 	released int   // number of regions whose pages are released
 	saved    saved // the contents that were written
+
+	// Scratch of Settle, as large as the largest entry that it has moved: the moves, and the
+	// contents of what moves.
+	moves []move
+	moved []byte
 }
 
 // noSlot is greater than every index of a slot.

@@ -277,6 +277,12 @@ func (b *birth) fits(class Class, bytes int64) bool {
 	return b.Class == class && (bytes == b.Bytes || bytes < b.Bytes && b.AtMost)
 }
 
+// move is a buffer that Settle moves to the place of another allocation.
+type move struct {
+	slot *slot
+	to   int32 // index of the allocation in the layout
+}
+
 // Settle assigns the buffers to the allocations since AnyOrder: handles[i] is the i-th of the
 // layout, or none. It moves each buffer that lies in the place of another one, with its
 // contents.
@@ -297,12 +303,8 @@ func (a *Arena) Settle(handles []Handle) error {
 		}
 		slices.SortFunc(group, byNumber)
 	}
-	type move struct {
-		slot *slot
-		to   int32
-		data []byte
-	}
-	var moves []move
+	a.moves, a.moved = a.moves[:0], a.moved[:0]
+	defer func() { clear(a.moves) }()
 	for i, h := range handles[:min(len(handles), len(group))] {
 		s, to := a.lookup(h), first+int32(i)
 		if s == nil || s.mark == 0 || s.birth == to {
@@ -315,24 +317,26 @@ func (a *Arena) Settle(handles []Handle) error {
 		if err != nil {
 			return err
 		}
-		moves = append(moves, move{s, to, slices.Clone(data)})
+		a.moves, a.moved = append(a.moves, move{s, to}), append(a.moved, data...)
 	}
-	for _, m := range moves {
+	for _, m := range a.moves {
 		if a.examined() {
 			poison(a.pages.mem[m.slot.off : m.slot.off+m.slot.bytes])
 		}
 	}
-	for _, m := range moves {
-		b := &l.all[m.to]
+	rest := a.moved
+	for _, m := range a.moves {
+		b, data := &l.all[m.to], rest[:m.slot.bytes]
+		rest = rest[m.slot.bytes:]
 		l.marks += b.mark - m.slot.mark
 		m.slot.birth, m.slot.mark, m.slot.off = m.to, b.mark, b.Offset
 		if a.far != nil {
-			if _, err := a.far.WriteAt(m.data, b.Offset); err != nil {
+			if _, err := a.far.WriteAt(data, b.Offset); err != nil {
 				return err
 			}
 			continue
 		}
-		copy(a.pages.mem[b.Offset:], m.data)
+		copy(a.pages.mem[b.Offset:], data)
 	}
 	return nil
 }
