@@ -167,6 +167,7 @@ func TestFixedPlansAreRefused(t *testing.T) {
 		"Plan.Fixed is set: leave out Schedule and": func(cfg *runner.Config[number]) { cfg.Schedule = "1f1b" },
 		"of Plan, Rule, Placement":                  func(cfg *runner.Config[number]) { cfg.Plan.Rule = schedule.OneFOneB },
 		"Cap, Slices and Unchecked":                 func(cfg *runner.Config[number]) { cfg.Plan.Cap = 1 },
+		"Plan.Fixed has 0 microbatches":             func(cfg *runner.Config[number]) { cfg.Plan.Fixed = &schedule.Plan{Placement: plan.Placement} },
 		"mode forward-only":                         func(cfg *runner.Config[number]) { cfg.Plan.Fixed = forwards },
 		"the plan of Plan.Fixed gathers no weights": func(cfg *runner.Config[number]) { cfg.Replicas.Unshard = unshard },
 		"3 stages and a placement of 2":             func(cfg *runner.Config[number]) { cfg.Stages = append(cfg.Stages, cfg.Stages[1]) },

@@ -31,6 +31,7 @@ func newReaders(t *testing.T, ranks int, null bool) *readers {
 		var d stages.Decl[buffer]
 		var points, labels batchctx.Part
 		var sum batchctx.Loss
+		var label [1]float32
 		w := d.Param("w"+string(rune('0'+rank)), grad)
 		if rank == 0 {
 			points = d.Part("points")
@@ -49,7 +50,6 @@ func newReaders(t *testing.T, ranks int, null bool) *readers {
 				mb.Part(points)
 			}
 			if rank == ranks-1 {
-				var label [1]float32
 				mb.Check(dev.ReadFloat32(label[:], mb.Part(labels)))
 				mb.Loss(sum, float64(label[0]), 1)
 				return nil

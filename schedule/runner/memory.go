@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -119,15 +120,45 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 	l.peak = live
 }
 
-// explain says who lost the buffer that stands where the plan has another one.
+// explain says who lost the buffer that stands where the plan has another one, and for a buffer
+// that the plan does not have, which ones it has there.
 func (r *worker[T]) explain(err error) error {
-	if !errors.Is(err, memory.ErrOverlap) {
+	refused, is := errors.AsType[*memory.PlanError](err)
+	switch {
+	case !is || r.levels.rank == nil:
+		return err
+	case refused.Err == memory.ErrOverlap:
+		if lost := r.Frames.Lost(); lost != nil {
+			return fmt.Errorf("%w; its place was needed: %w", lost, err)
+		}
 		return err
 	}
-	if lost := r.Frames.Lost(); lost != nil {
-		return fmt.Errorf("%w; its place was needed: %w", lost, err)
+	if names := r.plannedAt(refused.Place); len(names) > 0 {
+		return fmt.Errorf("%w; the plan has here: %s", err, strings.Join(names, ", "))
 	}
 	return err
+}
+
+// plannedAt names the buffers that the plan of memory has at a place, in their order.
+func (r *worker[T]) plannedAt(place int) (names []string) {
+	const most = 16
+	places := r.levels.rank.Layout.Places
+	if place < 0 || place >= len(places)-1 {
+		return nil
+	}
+	count := int(places[place+1] - places[place])
+	for c := range r.plan.memory.All(r.Rank) {
+		if len(names) == min(count, most) {
+			break
+		}
+		if c.Alloc && c.Place == place {
+			names = append(names, fmt.Sprintf("%s (%d bytes)", r.plan.memory.Name(c), c.Bytes))
+		}
+	}
+	if count > most {
+		names = append(names, fmt.Sprintf("and %d more", count-most))
+	}
+	return names
 }
 
 // fillPlanned is fill under a plan of memory: the source may allocate the parts in any order,

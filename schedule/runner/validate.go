@@ -64,6 +64,8 @@ func (c *Config[T]) validate(err error) error {
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
 	if p := c.Plan.Fixed; p != nil && p.Mode != schedule.Training {
 		f.add("Plan.Fixed is a plan of mode %v: give one of training; evaluations get their own", p.Mode)
+	} else if p != nil && p.Microbatches < 1 {
+		f.add("Plan.Fixed has %d microbatches: give a plan of one at least", p.Microbatches)
 	}
 	c.checkReplicas(&f)
 	if parts := c.parts(); len(parts) > frames.MaxParts {
