@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -69,15 +70,17 @@ func TestJoinRefuses(t *testing.T) {
 			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"rank 1 is of 4 ranks, rank 0 of 3", "rank 1 is of 4 ranks"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			at := freePort(t)
-			for i := range test.ranks {
-				test.ranks[i].Address = at
-			}
-			for i, err := range meet(t, test.ranks...) {
-				require.ErrorIs(t, err, test.want[i], "process %d", i)
-				require.ErrorContains(t, err, test.says[i], "process %d", i)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				network := &pipes{}
+				for i := range test.ranks {
+					c := &test.ranks[i]
+					c.Network, c.Address, c.Listen = network, "pipe:0", fmt.Sprint("pipe:", c.Rank)
+				}
+				for i, err := range meet(t, test.ranks...) {
+					require.ErrorIs(t, err, test.want[i], "process %d", i)
+					require.ErrorContains(t, err, test.says[i], "process %d", i)
+				}
+			})
 		})
 	}
 }

@@ -24,7 +24,7 @@ type Subject[T any] struct {
 	// Capacities are those that the transport can have; nil is 0, 1, 3 and no bound.
 	Capacities []int
 	// Patience is how long a call may take that must not block, and how long the suite
-	// then waits for it to heed its context; 0 is 20 seconds.
+	// then waits for it to heed its context; 0 is a minute.
 	Patience time.Duration
 	// Kill ends a rank as the end of its process would, where ranks can be lost: nil leaves
 	// that part out.
@@ -195,7 +195,7 @@ func (s *suite[T]) step(f func(rank *rank[T])) {
 func (s *suite[T]) each(f func(rank *rank[T])) {
 	patience := s.Patience
 	if patience == 0 {
-		patience = 20 * time.Second
+		patience = time.Minute
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
