@@ -62,6 +62,11 @@ func readData(ctx context.Context, o *options) (*data, error) {
 
 func (d *data) len() int { return d.training.Len() + d.heldout.Len() }
 
+// describe tells one text from another for people.
+func (d *data) describe(o *options) string {
+	return fmt.Sprintf("%s (%d %ss, SHA-256 %.12s...)", d.name, d.len(), o.unit(), d.sum)
+}
+
 // Close gives a mapped file back.
 func (d *data) Close() error {
 	if d == nil || d.file == nil {

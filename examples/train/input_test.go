@@ -67,7 +67,9 @@ func TestBadInput(t *testing.T) {
 		{"two faults", []string{"-steps", "0", "-layers", "0"}, "-steps is 0: give at least 1; -layers is 0: give at least 1"},
 		{"unknown flag", []string{"-depth", "3"}, "-help lists the flags"},
 		{"argument", []string{"text"}, "not a flag"},
-		{"missing checkpoint", []string{"-data", text, "-resume", filepath.Join(dir, "none")}, "no such file"},
+		{"missing checkpoint", []string{"-data", text, "-resume", filepath.Join(dir, "none")}, "none has no checkpoint: name a folder that -checkpoint has written"},
+		{"checkpoint without a name", []string{"-data", text, "-resume", ""}, "-resume is empty: name a folder of checkpoints, or leave it out"},
+		{"checkpoint forgotten", []string{"-data", text, "-resume", "-checkpoint", "c"}, "-resume is followed by -checkpoint: give it a value"},
 		{"checkpoint in no folder", []string{"-data", text, "-checkpoint", filepath.Join(dir, "none", "c")}, "name a folder in one that can be"},
 		{"checkpoint below a file", []string{"-data", text, "-checkpoint", filepath.Join(text, "c")}, "cannot be written (not a directory): name a folder in one that can be"},
 		{"checkpoint is a file", []string{"-data", text, "-checkpoint", text}, "is no folder: name one"},
@@ -95,7 +97,7 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	require.Zero(t, status, stderr)
 	before := contents(t, checkpoint)
 
-	opts, err := parse(append(append([]string{}, tiny...), "-run", filepath.Join(t.TempDir(), "run"), "-data", text, "-checkpoint", checkpoint))
+	opts, err := parse(append(append([]string{}, tiny...), "-run", filepath.Join(t.TempDir(), "run"), "-data", text, "-checkpoint", checkpoint, "-resume", checkpoint, "-steps", "4"))
 	require.NoError(t, err)
 	var out bytes.Buffer
 	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}

@@ -47,7 +47,7 @@ func (t *trainer) build(ctx context.Context) error {
 	}
 	if t.world != nil {
 		facts := append(t.opts.Facts(slices.Concat(job.Deciding, []string{"recompute", "evaluate", "unplanned", "budget"}, deciding)...),
-			tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.Checkpoint != "")}, tcp.Fact{Name: "the text", Value: t.data.sum},
+			tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.Checkpoint != "")}, tcp.Fact{Name: "-data", Value: t.data.sum, Shown: t.data.describe(t.opts)},
 			tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(t.first)})
 		if err := t.world.Join(ctx, t.devs, facts...); err != nil {
 			return err

@@ -137,6 +137,26 @@ func TestBadCheckpoint(t *testing.T) {
 	}
 }
 
+// A folder with checkpoints of an earlier run is for -resume: a run that would begin at step 0 in it,
+// or goes on with another one, is refused before anything is written.
+func TestCheckpointsOfAnEarlierRun(t *testing.T) {
+	text, saved, other := sentence(t), filepath.Join(t.TempDir(), "checkpoint"), filepath.Join(t.TempDir(), "other")
+	interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", saved)
+	interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", other)
+	before, err := checkpoint.All(saved)
+	require.NoError(t, err)
+	for _, flags := range [][]string{{}, {"-resume", other}} {
+		status, folder, _, stderr := runTiny(t, append(flags, "-data", text, "-checkpoint", saved)...)
+		requireOneLine(t, status, stderr, "-checkpoint: "+saved+" has checkpoints of an earlier run, up to step-0000000001: give -resume "+saved+" to go on with it, or name another folder")
+		require.NoDirExists(t, folder)
+		after, err := checkpoint.All(saved)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+	}
+	require.Equal(t, 1, summaryOf(t, "-data", text, "-checkpoint", saved, "-resume", filepath.Join(saved, "step-0000000001")).ResumedAt)
+	require.Equal(t, 3, summaryOf(t, "-data", text, "-checkpoint", saved, "-resume", saved).ResumedAt)
+}
+
 // A checkpoint in one file, as this program once wrote, goes on to the same bits. How a GPU multiplied is
 // kept in one, and a machine without a GPU goes on only where it is told to.
 func TestResumeOlderCheckpoint(t *testing.T) {

@@ -155,6 +155,27 @@ func TestProcessesKilledGoOn(t *testing.T) {
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 }
 
+// Processes that read different texts say which, and how long they are.
+func TestProcessesReadDifferentTexts(t *testing.T) {
+	at, one := meeting(t, "unix"), sentence(t)
+	content, err := os.ReadFile(one)
+	require.NoError(t, err)
+	other := filepath.Join(t.TempDir(), "other.txt")
+	require.NoError(t, os.WriteFile(other, append(content, '\n'), 0o666))
+	errs := make([]strings.Builder, 2)
+	var all sync.WaitGroup
+	for number, text := range []string{one, other} {
+		all.Go(func() {
+			run(t.Context(), append(append([]string{}, tiny...), "-data", text, "-ranks", "2", "-transport", at, "-launcher", "none", "-processes", "2", "-process", fmt.Sprint(number)), io.Discard, &errs[number])
+		})
+	}
+	all.Wait()
+	for i := range errs {
+		require.Contains(t, errs[i].String(), fmt.Sprintf("-data is %s (%d bytes, SHA-256 ", other, len(content)+1))
+		require.Contains(t, errs[i].String(), fmt.Sprintf("...) on rank 1 and %s (%d bytes, SHA-256 ", one, len(content)))
+	}
+}
+
 // A process that is told to stop while it waits for the others has the status of an interruption.
 func TestInterruptedMeeting(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "job"))

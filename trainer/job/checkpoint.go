@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,6 +48,9 @@ func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]strin
 	if errors.Is(err, checkpoint.ErrNone) && o.Checkpoint != "" && filepath.Clean(o.Resume) == filepath.Clean(o.Checkpoint) {
 		return nil, nil, nil // The run begins, and the same command goes on with it if it was killed.
 	}
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil, nil, fmt.Errorf("-resume: %s has no checkpoint: name a folder that -checkpoint has written, or give it as -checkpoint too, to begin in it: %w", o.Resume, outfile.Plain(err))
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("-resume: %w", outfile.Plain(err))
 	}
@@ -54,6 +58,26 @@ func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]strin
 		return nil, nil, errors.Join(fmt.Errorf("-resume: %s %w", o.Resume, err), c.Close())
 	}
 	return c, passed, nil
+}
+
+// othersCheckpoints reports checkpoints of an earlier run in the folder of -checkpoint, which this
+// run does not go on with: it would begin below them, and remove some.
+func (o *Options) othersCheckpoints() error {
+	if o.Checkpoint == "" {
+		return nil
+	}
+	if from, err := os.Stat(o.Resume); err == nil { // the folder itself, or a checkpoint in it
+		for _, path := range []string{o.Checkpoint, filepath.Join(o.Checkpoint, filepath.Base(o.Resume))} {
+			if own, err := os.Stat(path); err == nil && os.SameFile(from, own) {
+				return nil
+			}
+		}
+	}
+	all, err := checkpoint.All(o.Checkpoint)
+	if err != nil || len(all) == 0 {
+		return nil // what is wrong with the folder is said when it is written to
+	}
+	return fmt.Errorf("%s has checkpoints of an earlier run, up to %s: give -resume %[1]s to go on with it, or name another folder", o.Checkpoint, filepath.Base(all[0]))
 }
 
 // setFlags sets the deciding flags to those of a checkpoint.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -101,8 +102,14 @@ func (o *Options) Parse(args []string) error {
 		return err
 	}
 	o.given = make(map[string]bool)
-	o.FlagSet.Visit(func(f *flag.Flag) { o.given[f.Name] = true })
-	return nil
+	var fault error
+	o.FlagSet.Visit(func(f *flag.Flag) {
+		o.given[f.Name] = true
+		if value := f.Value.String(); strings.HasPrefix(value, "-") && o.FlagSet.Lookup(strings.TrimLeft(value, "-")) != nil {
+			fault = errors.Join(fault, fmt.Errorf("-%s is followed by %s: give it a value", f.Name, value))
+		}
+	})
+	return fault
 }
 
 // Given reports whether a flag was on the command line.
@@ -172,7 +179,7 @@ func (o *Options) Validate(parts int) error {
 	return o.prove()
 }
 
-// files reports files that are one, and a flag of checkpoints without a folder.
+// files reports files that are one, and flags of checkpoints without a folder.
 func (o *Options) files() error {
 	var faults []error
 	same := func(flag, path string) {
@@ -182,6 +189,11 @@ func (o *Options) files() error {
 	}
 	same("checkpoint", o.Checkpoint)
 	same("resume", o.Resume)
+	for flag, value := range map[string]string{"checkpoint": o.Checkpoint, "resume": o.Resume} {
+		if o.given[flag] && value == "" {
+			faults = append(faults, fmt.Errorf("-%s is empty: name a folder of checkpoints, or leave it out", flag))
+		}
+	}
 	if o.given["checkpoint-every"] && o.Checkpoint == "" {
 		faults = append(faults, errors.New("-checkpoint-every needs a folder: give -checkpoint"))
 	}
@@ -190,7 +202,7 @@ func (o *Options) files() error {
 
 // CheckOutputs reports before a run what would stop it from writing what it leaves behind.
 func (o *Options) CheckOutputs() error {
-	return errors.Join(Flag("checkpoint", outfile.CheckFolder(o.Checkpoint)), Flag("json", outfile.CheckFile(o.JSON)))
+	return errors.Join(Flag("checkpoint", cmp.Or(outfile.CheckFolder(o.Checkpoint), o.othersCheckpoints())), Flag("json", outfile.CheckFile(o.JSON)))
 }
 
 // Flag names the flag that an error is about.

@@ -61,7 +61,12 @@ type Network interface {
 }
 
 // Fact is something that must be equal on all ranks.
-type Fact struct{ Name, Value string }
+type Fact struct {
+	Name, Value string
+	// Shown stands for Value in errors, such as the name and the size of a file whose Value is a
+	// hash. It may differ between ranks, and "" is Value.
+	Shown string `json:",omitempty"`
+}
 
 const (
 	defaultMeeting = time.Minute

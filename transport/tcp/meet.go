@@ -420,7 +420,7 @@ func differs(facts []Fact, h hello) string {
 		case i >= len(h.Facts) || h.Facts[i].Name != own.Name:
 			return fmt.Sprintf("rank %d does not say its %s: run the same build everywhere", h.Rank, own.Name)
 		case h.Facts[i].Value != own.Value:
-			return fmt.Sprintf("%s is %s on rank %d and %s on rank 0: start all ranks with the same", own.Name, h.Facts[i].Value, h.Rank, own.Value)
+			return fmt.Sprintf("%s is %s on rank %d and %s on rank 0: start all ranks with the same", own.Name, h.Facts[i].shown(), h.Rank, own.shown())
 		}
 	}
 	if len(h.Facts) > len(facts) {
@@ -428,6 +428,8 @@ func differs(facts []Fact, h hello) string {
 	}
 	return ""
 }
+
+func (f Fact) shown() string { return cmp.Or(f.Shown, f.Value) }
 
 // refused notes who was turned away: it may be why a rank is missing. The first few are enough.
 func (m *meeting) refused(from, why string) {
