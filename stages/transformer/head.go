@@ -1,6 +1,8 @@
 package transformer
 
 import (
+	"math"
+
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -46,7 +48,7 @@ func (b *builder) head() *head {
 // kept returns how many logits of the given tokens are kept from forward to backward: all,
 // or whole tiles of them.
 func (h *head) kept(rows int) int {
-	most, tile := int(h.keep/4), h.dev.HeadWorkspace(rows, h.width, h.vocabulary)
+	most, tile := int(min(h.keep/4, math.MaxInt)), h.dev.HeadWorkspace(rows, h.width, h.vocabulary)
 	if all := rows * h.vocabulary; all <= most || tile == 0 {
 		return min(all, most)
 	}
