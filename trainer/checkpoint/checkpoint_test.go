@@ -172,6 +172,7 @@ func TestDamage(t *testing.T) {
 			_, _, err := read(dir)
 			require.Error(t, err, "%s: %s %d", path, how, at)
 			require.ErrorContains(t, err, path, "%s %d", how, at)
+			require.NotRegexp(t, "invalid character|unmarshal|unexpected end", err)
 		}
 		for i := range whole {
 			bad := bytes.Clone(whole)

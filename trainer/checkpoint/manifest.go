@@ -85,8 +85,8 @@ func readManifest(folder string) (*manifest, error) {
 		Format  string
 		Version int
 	}
-	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, damaged(path, "%v", err)
+	if json.Unmarshal(text, &head) != nil {
+		return nil, damaged(path, "it is not the JSON of a manifest")
 	}
 	switch {
 	case head.Format != format:
@@ -95,8 +95,8 @@ func readManifest(folder string) (*manifest, error) {
 		return nil, fmt.Errorf("%w: %s has version %d, this program reads %d", ErrVersion, path, head.Version, version)
 	}
 	m := &manifest{}
-	if err := json.Unmarshal(text, m); err != nil {
-		return nil, damaged(path, "%v", err)
+	if json.Unmarshal(text, m) != nil {
+		return nil, damaged(path, "it is not the JSON of a manifest")
 	}
 	at := bytes.Index(text, []byte(m.SHA256))
 	if len(m.SHA256) != len(noDigest) || at < 0 {
