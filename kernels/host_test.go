@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -21,7 +22,7 @@ type bench struct {
 func newBench(t testing.TB) *bench { return newBenchWith(t, kernels.HostConfig{}) }
 
 func newBenchWith(t testing.TB, cfg kernels.HostConfig) *bench {
-	cfg.Capacity = max(cfg.Capacity, 256<<20)
+	cfg.Capacity = max(cfg.Capacity, 4<<20*bits.UintSize) // 32 bits have no addresses for several of 256 MiB
 	h, err := kernels.NewHost(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })

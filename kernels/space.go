@@ -28,7 +28,7 @@ type space struct {
 // contents are undefined. The error wraps memory.ErrOutOfMemory if the buffer does not fit, and
 // ErrShape if n or t is invalid.
 func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
-	if n <= 0 || int64(n) > mostElements || t > Uint8 {
+	if n <= 0 || n > mostElements || t > Uint8 {
 		return Buffer{}, impossible("Alloc", t, n)
 	}
 	var h memory.Handle
@@ -46,7 +46,7 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 
 // mostElements is an upper bound of n for which the size in bytes does not overflow, whatever
 // the type.
-const mostElements = math.MaxInt64 / 4
+const mostElements = math.MaxInt / 4
 
 // impossible returns the error for a buffer that no device can have.
 func impossible(call string, t DType, n int) error {
@@ -67,7 +67,7 @@ func (s *space) allocLocked(class memory.Class, bytes int64) (memory.Handle, err
 
 // AllocIn returns a buffer of class Resident in a scope; see [memory.Arena.AllocIn].
 func (s *space) AllocIn(scope memory.Scope, t DType, n int) (Buffer, error) {
-	if n <= 0 || int64(n) > mostElements || t > Uint8 {
+	if n <= 0 || n > mostElements || t > Uint8 {
 		return Buffer{}, impossible("AllocIn", t, n)
 	}
 	s.table.Lock()

@@ -3,6 +3,7 @@ package kernels_test
 import (
 	"bytes"
 	"fmt"
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +47,9 @@ func TestPlannedDevices(t *testing.T) {
 func TestNullHasNoPages(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("poison touches every byte")
+	}
+	if bits.UintSize == 32 {
+		t.Skip("a process with 32 bits reserves less than any machine has")
 	}
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 40, Pages: &memorytest.Pages{Bytes: 4096}})
 	require.NoError(t, err)

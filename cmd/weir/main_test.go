@@ -427,7 +427,7 @@ func TestErrors(t *testing.T) {
 		{"mem leeks", `weir: there is no file leeks, nor a command weir mem leeks: did you mean leaks? There are log, plan, diff, export, leaks`, 2},
 		{"plan", `weir: expected "<name>" (weir --help says more)`, 2},
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
-		{"plan 1f1b --stages two", `weir: --stages: expected a valid 64 bit int but got "two" (weir --help says more)`, 2},
+		{"plan 1f1b --stages two", `weir: --stages: expected a valid ` + strconv.Itoa(strconv.IntSize) + ` bit int but got "two" (weir --help says more)`, 2},
 		{"plan 1f1b --to svg", `weir: --to must be one of "text","compute","comms","order","json" but got "svg" (weir --help says more)`, 2},
 		{"plan 1f1b --ranks 0", `weir: --ranks 0: there must be 1 to 1024`, 2},
 		{"plan 1f1b --ranks 16384", `weir: --ranks 16384: there must be 1 to 1024`, 2},

@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,7 +93,7 @@ func TestMemFaults(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Equal(t, memoryText, stdout)
 	require.Equal(t, "<stdin>:1:1: expected an object, found epoch\n"+
-		"<stdin>:82:18: expected rank, an integer from 0 to 9223372036854775807, found -1\n", stderr)
+		"<stdin>:82:18: expected rank, an integer from 0 to "+strconv.Itoa(math.MaxInt)+", found -1\n", stderr)
 
 	stdout, stderr, status = weir(strings.Repeat("x\n", 50), "mem", "-")
 	require.Equal(t, 1, status)

@@ -478,7 +478,7 @@ func TestPeakOwner(t *testing.T) {
 `)
 	require.Equal(t, []string{
 		"memlog: not a line of a memory log: 1:26: expected an owner at the peak with all its fields, found none of these: last",
-		"memlog: not a line of a memory log: 2:43: expected rank, an integer from 0 to 9223372036854775807, found -2",
+		"memlog: not a line of a memory log: 2:43: expected rank, an integer from 0 to " + strconv.Itoa(math.MaxInt) + ", found -2",
 		"memlog: not a line of a memory log: 3:26: expected an object, found 7",
 	}, faults)
 }
