@@ -26,10 +26,10 @@ func (p *Proof) LeastCapacity() (int, error) {
 // flows reports whether every rank comes to its end where a link holds so many
 // messages. Where that cannot be found out, which is a fault, it reports true.
 func (c *Checker) flows(capacity int) bool {
-	v := c.march(capacity)
+	v := c.run(capacity)
 	if v.Exhausted {
 		c.untold()
 		return true
 	}
-	return v.Over()
+	return v.Done()
 }

@@ -6,22 +6,22 @@ import (
 )
 
 // progress proves that no rank waits for ever for another one, where a link holds so
-// many messages. It lets all ranks march, with nothing but what they have to do with
-// each other. What works under rendezvous works with any links, so that is tried first.
+// many messages. It runs all ranks together, and looks only at what one rank needs of another.
+// A plan that comes to its end under rendezvous does so with any links, so that is tried first.
 func (c *Checker) progress(capacity int) {
 	if len(c.Plan.Programs) == 1 {
 		return
 	}
 	if capacity != 0 && c.Transfers && len(c.Faults) == 0 {
-		v := c.march(0)
-		if c.rendezvous = v.Over(); c.rendezvous {
+		v := c.run(0)
+		if c.rendezvous = v.Done(); c.rendezvous {
 			c.visited = max(c.visited, v.Visited)
 			return
 		}
 	}
-	v := c.march(capacity)
+	v := c.run(capacity)
 	c.visited = max(c.visited, v.Visited)
-	c.rendezvous = capacity == 0 && v.Over()
+	c.rendezvous = capacity == 0 && v.Done()
 	if v.Exhausted {
 		c.untold()
 		return
@@ -32,11 +32,11 @@ func (c *Checker) progress(capacity int) {
 	}
 }
 
-// march lets all ranks go as far as they can.
-func (c *Checker) march(capacity int) *progress {
+// run lets all ranks go as far as they can.
+func (c *Checker) run(capacity int) *progress {
 	sets := c.Stages * passes.KindsPerStage
 	v := &progress{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}
-	v.March = passes.NewMarch(&c.Outline, 2*sets, len(v.links.From))
+	v.RoundRobin = passes.NewRoundRobin(&c.Outline, 2*sets, len(v.links.From))
 	for set, total := range c.totals {
 		v.Put(sets+set, total)
 	}
@@ -45,22 +45,23 @@ func (c *Checker) march(capacity int) *progress {
 	return v
 }
 
-// progress is the marcher that waits only for other ranks. Its sets are what is done
-// that another rank may wait for; its counts are the messages that each link holds.
+// progress is the visitor that waits only for other ranks. Its sets hold the actions that are
+// done and that another rank may wait for; its counts are the messages that each link holds.
 type progress struct {
-	passes.March
+	passes.RoundRobin
 	c        *Checker
 	capacity int64
 	links    passes.Links
 	totals   int // the index of the first set that says what the plan has at all
 }
 
-// Step runs an action if nothing of another rank is in its way, nor in that of the
-// other one of a pair of which it is the first.
-func (v *progress) Step(rank int, a schedule.Action, mb int64) bool {
+// Step runs an action unless it has to wait for another rank. The first of a joined pair waits
+// for both.
+func (v *progress) Step(rank int, a schedule.Action) bool {
 	if v.Transfers && a.Kind().Compute() {
 		return true // its rank sends and receives
 	}
+	mb := int64(a.Microbatch())
 	if !v.clear(a, mb) {
 		return false
 	}
@@ -73,7 +74,7 @@ func (v *progress) Step(rank int, a schedule.Action, mb int64) bool {
 	return true
 }
 
-// clear reports whether nothing of another rank is in the way of one action.
+// clear reports whether an action does not have to wait for another rank.
 func (v *progress) clear(a schedule.Action, mb int64) bool {
 	stage, kind := a.Stage(), a.Kind()
 	if kind > schedule.WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.Has(v.c.Set(stage, kind), mb)) {
@@ -96,7 +97,7 @@ func (v *progress) clear(a schedule.Action, mb int64) bool {
 	case schedule.RecvF, schedule.RecvB:
 		e := passes.Edge(a)
 		if v.capacity == 0 {
-			return v.Stands(v.links.From[v.links.Of[e]], passes.Sent(e, mb)) || v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
+			return v.Next(v.links.From[v.links.Of[e]], passes.Sent(e, mb)) || v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
 		}
 		return v.done(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
 	case schedule.WaitF: // of a wait before its send the order of its rank has told

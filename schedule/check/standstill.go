@@ -107,7 +107,7 @@ func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 					return a.WithDrop(0)
 				}
 			}
-			if p.Advance(); p.Within(&begin) {
+			if p.Advance(); p.SamePlace(&begin) {
 				break // a whole repeat without any
 			}
 		}

@@ -25,10 +25,10 @@ const maxStretches = 1 << 16
 
 // delay notes that the rank's next action waits for a parcel of the peer.
 func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
-	d := delay{position: r.position, ready: p.ready, rank: peer, by: p.by, since: p.since}
+	d := delay{position: r.Position, ready: p.ready, rank: peer, by: p.by, since: p.since}
 	switch {
 	case p.by == itself:
-		d.rank, d.by, d.since = rank, r.position-1, r.clock
+		d.rank, d.by, d.since = rank, r.Position-1, r.clock
 	case p.by <= ownPost:
 		d.rank, d.by = rank, ownPost-p.by
 	}

@@ -97,7 +97,10 @@ func (s *simulation) prepare() {
 		s.hold(stage)
 	}
 	s.copyWeights()
-	routes := map[[3]int]int{}
+	s.routes = make([]route, len(s.links.From))
+	for link := range s.routes {
+		s.route(link)
+	}
 	for i := range s.passages {
 		passage := &s.passages[i]
 		if !passage.crosses {
@@ -106,7 +109,9 @@ func (s *simulation) prepare() {
 		if !passage.waits {
 			s.cross(passage)
 		}
-		link, wire := s.route(passage, routes)
+		link := s.links.Of[passage.edge]
+		way := &s.routes[link]
+		wire := s.costs.Link(way.from, way.to).transmission(passage.bytes)
 		switch {
 		case s.posts():
 			s.post(passage, link, wire)
@@ -117,6 +122,9 @@ func (s *simulation) prepare() {
 		}
 	}
 	s.ranks, s.free = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
+	for rank := range s.ranks {
+		s.ranks[rank].Cursor = &s.Ranks[rank]
+	}
 	for i := range s.free {
 		s.free[i].room = s.capacity
 	}
@@ -143,31 +151,20 @@ func (s *simulation) computations(stage int) {
 	set(schedule.W, costs.W, 0)
 }
 
-// route returns the link of what passes between ranks, and how long that takes it.
-func (s *simulation) route(p *passage, routes map[[3]int]int) (index int, wire int64) {
-	rank := s.plan.Placement.Rank
-	costs := s.costs.Link(rank[p.from], rank[p.to])
-	key := [3]int{costs.From, costs.To, int(p.send)}
-	if s.plan.Runtime == schedule.PyTorch {
-		key[2] = 0
-	}
-	index, ok := routes[key]
-	if !ok {
-		index = len(s.routes)
-		routes[key] = index
-		r := route{from: costs.From, to: costs.To, latency: costs.Latency, box: -1, room: -1}
-		switch {
-		case s.posts():
-			r.sent, r.awaited = s.mailbox(), s.mailbox()
-		case s.transfers:
-			r.box = s.mailbox()
-			if s.capacity != schedule.Unlimited {
-				r.room = s.mailbox()
-			}
+// route fills in the mailboxes of a link.
+func (s *simulation) route(link int) {
+	r := route{from: s.links.From[link], to: s.links.To[link], box: -1, room: -1}
+	r.latency = s.costs.Link(r.from, r.to).Latency
+	switch {
+	case s.posts():
+		r.sent, r.awaited = s.mailbox(), s.mailbox()
+	case s.transfers:
+		r.box = s.mailbox()
+		if s.capacity != schedule.Unlimited {
+			r.room = s.mailbox()
 		}
-		s.routes = append(s.routes, r)
 	}
-	return index, costs.transmission(p.bytes)
+	s.routes[link] = r
 }
 
 // imply fills in what passes between ranks in a plan without transfers: who makes it

@@ -1,29 +1,37 @@
 package simulate
 
-import "github.com/weir-ml/weir/schedule"
+import (
+	"math"
 
-// Leaping is Run with leaps in plans of any size.
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Leaping is Run with repeats skipped in plans of any size.
 func Leaping(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
-	return simulate(plan, costs, capacity, 0)
+	s, err := newSimulation(plan, costs, capacity, 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.report()
 }
 
-// InFull is Run without leaps. It has no critical path.
+// InFull is Run with no repeats skipped. It has no critical path.
 func InFull(plan *schedule.Plan, costs *Costs, capacity int) (*Report, int64, error) {
-	s, err := newSimulation(plan, costs, capacity)
+	s, err := newSimulation(plan, costs, capacity, math.MaxInt64)
 	if err != nil {
 		return nil, 0, err
 	}
+	s.chains = false
 	report, err := s.report()
-	return report, s.work, err
+	return report, s.Work(), err
 }
 
-// Work is how many actions Run runs with leaps in plans of any size.
+// Work is how many actions Run tries if it skips repeats in plans of any size.
 func Work(plan *schedule.Plan, costs *Costs, capacity int) (int64, error) {
-	s, err := newSimulation(plan, costs, capacity)
+	s, err := newSimulation(plan, costs, capacity, 0)
 	if err != nil {
 		return 0, err
 	}
-	s.skips = newSkips(s)
 	err = s.run()
-	return s.work, err
+	return s.Work(), err
 }

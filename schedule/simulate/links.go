@@ -14,7 +14,7 @@ func (s *simulation) transmit(r *simRank, d *deed, key int64) {
 	if s.later(link.until, r.clock) {
 		p.wire = link.until
 	} else {
-		link.by, link.since = r.position, r.clock
+		link.by, link.since = r.Position, r.clock
 	}
 	link.until = p.wire + d.wire
 	p.there = link.until + s.routes[d.link].latency
@@ -22,14 +22,12 @@ func (s *simulation) transmit(r *simRank, d *deed, key int64) {
 	s.boxes[d.sends].put(p)
 }
 
-// enter sends a message as soon as there is room for it, and reports false where the
-// rank must wait.
+// enter sends a message as soon as there is room for it, and reports false if the rank must
+// wait. With capacity 0 it ends with its receive, which has put the message on the wire.
 func (s *simulation) enter(r *simRank, rank int, d *deed, key int64) bool {
 	link, way := &s.free[d.link], &s.routes[d.link]
 	switch {
 	case s.capacity == schedule.Unlimited:
-	case s.capacity == 0:
-		return s.meet(r, rank, d, key)
 	case s.later(int64(link.room), 0):
 		link.room--
 	default:
@@ -40,51 +38,57 @@ func (s *simulation) enter(r *simRank, rank int, d *deed, key int64) bool {
 		s.wait(r, rank, way.to, receipt)
 		s.boxes[way.room].take()
 	}
-	s.transmit(r, d, key)
+	if s.capacity != 0 {
+		s.transmit(r, d, key)
+	}
 	return true
 }
 
-// meet sends a message that takes effect with its receive. Until then it lies in the
-// mailbox as one that is ready when its sender is.
-func (s *simulation) meet(r *simRank, rank int, d *deed, key int64) bool {
+// offered returns the message that the sender of a link offers with capacity 0: its next action
+// is the send, which has no receipt yet.
+func (s *simulation) offered(r *simRank, d *deed) (p parcel, ok bool) {
 	way := &s.routes[d.link]
-	if !r.posted {
-		r.posted = true
-		s.boxes[way.box].put(parcel{key: key, ready: r.clock, by: r.position - 1, since: r.clock})
+	from := &s.ranks[way.from]
+	a, more := from.Action()
+	send := s.deed(a)
+	if !more || send.does != doSend || send.link != d.link || s.boxes[way.room].first() != nil {
+		return p, false
 	}
-	receipt := s.boxes[way.room].first()
-	if receipt == nil {
-		return false
+	p = parcel{key: keyOf(a) + send.offset, wire: from.clock, by: from.Position - 1, since: from.clock}
+	if s.later(r.clock, p.wire) {
+		p.wire, p.by = r.clock, itself
 	}
-	s.wait(r, rank, way.to, receipt)
-	s.boxes[way.room].take()
-	r.posted = false
-	return true
+	p.there = p.wire + d.wire + way.latency
+	p.ready = p.there
+	return p, true
 }
 
-// receive takes a message that must be the first one of its link, and leaves receipts
-// for those who wait for that.
+// receive takes a message that must be the first one of its link, and leaves receipts for the
+// send and for its wait.
 func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *deed) bool {
 	way := &s.routes[d.link]
-	p := s.boxes[d.awaits].first()
-	if p == nil {
-		return false
-	}
-	if p.key != keyOf(a) {
-		s.mixedUp(rank, a, way, p.key)
-		return false
-	}
-	message := *p
+	var message parcel
 	if s.capacity == 0 {
-		if message.wire = message.ready; r.clock > message.wire {
-			message.wire, message.by = r.clock, itself
+		var ok bool
+		if message, ok = s.offered(r, d); !ok {
+			return false
 		}
-		message.there = message.wire + d.wire + way.latency
-		message.ready = message.there
+	} else {
+		p := s.boxes[d.awaits].first()
+		if p == nil {
+			return false
+		}
+		message = *p
 	}
-	s.boxes[d.awaits].take()
+	if message.key != keyOf(a) {
+		s.mixedUp(rank, a, way, message.key)
+		return false
+	}
+	if s.capacity != 0 {
+		s.boxes[d.awaits].take()
+	}
 	s.wait(r, rank, way.from, &message)
-	message.ready, message.by, message.since = r.clock, r.position, r.clock
+	message.ready, message.by, message.since = r.clock, r.Position, r.clock
 	if way.room >= 0 {
 		s.boxes[way.room].put(message)
 	}
@@ -95,12 +99,13 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *deed) b
 }
 
 // posted posts a send or a receive. The message goes on the wire when the other end is
-// posted too and the link is free. Until then an end lies in its mailbox, with the mailbox
-// of the message in the place of a time on the wire.
+// posted too and the link is free. Until then an end is kept in its mailbox, with the mailbox
+// of the message in the place of a time on the wire. Of two ends posted at the same time the
+// receive counts for the critical path.
 func (s *simulation) posted(r *simRank, d *deed, key int64) {
-	end := parcel{key: key, wire: int64(d.sends), ready: r.clock, by: r.position, since: r.clock}
+	end, sends := parcel{key: key, wire: int64(d.sends), ready: r.clock, by: r.Position, since: r.clock}, int64(1)
 	if d.posts == s.routes[d.link].awaited {
-		end.by = ownPost - r.position
+		end.by, sends = ownPost-r.Position, 0
 	}
 	other := s.boxes[d.awaits].first()
 	if other == nil {
@@ -111,7 +116,7 @@ func (s *simulation) posted(r *simRank, d *deed, key int64) {
 		s.fault = s.refusal()
 		return
 	}
-	if s.later(other.ready, end.ready) {
+	if s.later(other.ready+sends, end.ready) {
 		end = *other
 	}
 	s.boxes[d.awaits].take()
@@ -159,8 +164,8 @@ func (s *simulation) later(a, b int64) bool {
 func (s *simulation) mixedUp(rank int, a schedule.Action, way *route, key int64) {
 	sent := schedule.Action(key)<<schedule.StageShift | a&(1<<schedule.StageShift-1<<schedule.KindShift)
 	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{
-		Code: check.Pairing, Rank: rank, Position: s.ranks[rank].position, Action: a,
+		Code: check.Pairing, Rank: rank, Position: s.ranks[rank].Position, Action: a,
 		Text: fmt.Sprintf("Rank %d, action %d: %v finds the message for %v first, since rank %d sent that before; send and receive in the same order.",
-			rank, s.ranks[rank].position, a, sent, way.from),
+			rank, s.ranks[rank].Position, a, sent, way.from),
 	}}}
 }

@@ -9,7 +9,7 @@ import (
 // passage is what one stage hands to a neighbour for each microbatch: its output to
 // the next one, or the gradient of its input to the one before.
 type passage struct {
-	from, to            int  // stages
+	from, to, edge      int  // stages, and the edge from the one to the other
 	crosses             bool // to another rank
 	sent, received      effects.Place
 	bytes               int64
@@ -22,22 +22,21 @@ type passage struct {
 // that hold it.
 func (s *simulation) newPassages() []passage {
 	var list []passage
-	p := s.plan.Placement
-	for stage := range p.Stages() {
+	for stage := range s.Stages {
 		costs := s.costs.Of(stage)
-		if !p.Last(stage) {
-			list = append(list, passage{from: stage, to: stage + 1, sent: effects.SentOutput, received: effects.Input, bytes: costs.Output,
+		if !s.IsLast(stage) {
+			list = append(list, passage{from: stage, to: stage + 1, edge: 2 * stage, sent: effects.SentOutput, received: effects.Input, bytes: costs.Output,
 				kinds: []schedule.Kind{schedule.F}, send: schedule.SendF, receive: schedule.RecvF, wait: schedule.WaitF})
 		}
-		if !p.First(stage) && s.plan.HasBackward(stage-1) {
-			list = append(list, passage{from: stage, to: stage - 1, sent: effects.SentGradient, received: effects.Gradient, bytes: costs.Gradient,
+		if !s.IsFirst(stage) && s.HasBackward(stage-1) {
+			list = append(list, passage{from: stage, to: stage - 1, edge: 2*stage + 1, sent: effects.SentGradient, received: effects.Gradient, bytes: costs.Gradient,
 				kinds: []schedule.Kind{schedule.B, schedule.I}, send: schedule.SendB, receive: schedule.RecvB, wait: schedule.WaitB})
 		}
 	}
-	s.buffers = make([][effects.NumPlaces]buffer, p.Stages())
+	s.buffers = make([][effects.NumPlaces]buffer, s.Stages)
 	for i := range list {
 		passage := &list[i]
-		passage.crosses = p.Rank[passage.from] != p.Rank[passage.to]
+		passage.crosses = s.links.Of[passage.edge] >= 0
 		b := buffer{memory.Activation, passage.bytes}
 		if passage.sent == effects.SentGradient {
 			b.class = memory.ActGrad

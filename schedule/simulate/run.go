@@ -4,13 +4,14 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// simulation is a run of a plan in simulated time. When an action starts does not
-// depend on which rank is looked at first: a rank waits only for what others have
-// sent or received, never for how far they are. So the ranks are run one by one, each
-// some way on, round after round.
+// simulation is a run of a plan in simulated time. It is the visitor of a machine that takes
+// the ranks in turn. The order of the turns does not matter: an action waits only for messages
+// and receipts of other ranks, and its time follows from theirs.
 type simulation struct {
+	passes.RoundRobin
 	plan      *schedule.Plan
 	costs     *Costs
 	capacity  int
@@ -22,7 +23,8 @@ type simulation struct {
 	buffers  [][effects.NumPlaces]buffer // by stage: those of what stages hand to each other
 	holdings []holding                   // by stage and kind
 	copies   []copying                   // of weights, by stage; nil where the plan makes none
-	routes   []route
+	links    passes.Links
+	routes   []route // by link
 
 	// The state. A parcel that is in the way of another one is laid aside.
 	ranks []simRank
@@ -39,30 +41,20 @@ type simulation struct {
 	visit   func(Event) // nil: nobody looks
 	visited []level     // by rank
 
-	work, due int64 // turns and actions run, and how many when the limits are looked at next
-	most      int64 // of them
-	fault     error
-	longest   int64 // that Costs.Each may say
+	due     int64 // the work at which the limits are looked at next
+	fault   error
+	longest int64 // that Costs.Each may say
 }
 
 // simRank is the state of a rank.
 type simRank struct {
-	simSpot
-	repeat                 int
-	position               int64
-	clock, before          int64 // now, and a round ago where repeats are skipped
+	*passes.Cursor
+	clock, before          int64 // now, and a period ago if repeats are skipped
 	first, last            int64
 	final                  int64           // position of the last computation
 	communication, counted int64           // in all, and before the last computation
 	pair                   schedule.Action // the first of a joined pair of which the second one is next; 0 for none
-	left                   int             // actions that it may still run in this round, where repeats are skipped
 	started                bool
-}
-
-// simSpot is a place in a program, whichever the repeat.
-type simSpot struct {
-	segment, index int
-	posted         bool // the action there is a send that waits for its receive
 }
 
 // simLink is the state of a route.
@@ -78,128 +70,52 @@ type asideKey struct {
 	key int64
 }
 
-// The limits of a simulation: the turns and actions that it runs, those of a plan that says more
-// than it writes where repeats are skipped, and the parcels that it holds, and lays aside.
+// The limits of a simulation: the actions that it tries if no repeats are skipped, and the
+// parcels that it holds, and lays aside.
 const (
 	maxSimulated = 1 << 28
-	maxSkipping  = 1 << 22
 	maxParcels   = 1 << 19
 	maxAside     = 1 << 17
 	maxFlat      = 1 << 23 // actions with the bodies of loops of loops written out
 )
 
-// auditEvery is after how many turns and actions the limits are looked at.
+// auditEvery is after how many actions the limits are looked at.
 const auditEvery = 1 << 16
-
-// turnActions is how many actions a rank runs in a turn where it does not run repeats.
-const turnActions = 256
 
 // run runs all ranks to their ends.
 func (s *simulation) run() error {
 	if s.chains {
 		s.waited = make([][]delay, len(s.ranks))
 	}
-	for s.round() {
+	for s.period() && s.fault == nil {
 		if s.skips != nil {
 			s.skips.look()
 		}
 	}
-	if s.fault != nil {
-		return s.fault
+	if s.fault == nil && !s.Done() {
+		return s.stuck()
 	}
-	for rank := range s.ranks {
-		if s.ranks[rank].segment < len(s.plan.Programs[rank]) {
-			return s.stuck()
-		}
-	}
-	return nil
+	return s.fault
 }
 
-// round lets each rank run some actions, and reports whether any could.
-func (s *simulation) round() bool {
+// period lets the ranks run a period, or a round if no repeats are skipped. It reports whether
+// any rank ran an action.
+func (s *simulation) period() (moved bool) {
 	if s.skips == nil {
-		return s.pass()
+		moved = s.Round(s)
+	} else {
+		moved = s.Period(s)
 	}
-	for rank := range s.ranks {
-		s.ranks[rank].left = s.skips.quota(rank)
-	}
-	moved := s.pass()
-	for again := moved; again && s.left(); {
-		again = s.pass()
+	if s.Work() >= s.due {
+		s.audit()
 	}
 	return moved
 }
 
-// left reports whether a rank may run more actions in this round.
-func (s *simulation) left() bool {
-	for rank := range s.ranks {
-		if s.ranks[rank].left > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// pass gives each rank two turns, first to last and last to first, as messages flow.
-// It reports whether anything was done.
-func (s *simulation) pass() bool {
-	moved := false
-	for rank := range s.ranks {
-		moved = s.turn(rank) || moved
-	}
-	for rank := len(s.ranks) - 1; rank >= 0; rank-- {
-		moved = s.turn(rank) || moved
-	}
-	return moved && s.fault == nil
-}
-
-// turn runs actions of a rank until it must wait or its turn is over, and reports
-// whether it ran any.
-func (s *simulation) turn(rank int) bool {
-	r, program := &s.ranks[rank], s.plan.Programs[rank]
-	s.work++
-	quota := turnActions
-	if s.skips != nil {
-		quota = r.left
-	}
-	if r.segment == len(program) || quota == 0 || s.fault != nil {
-		return false
-	}
-	segment := &program[r.segment]
-	shift := schedule.Action(r.repeat*segment.Stride) << schedule.MbShift
-	n := 0
-	for ; n < min(quota, auditEvery); n++ { // and then the limits are looked at
-		a := segment.Body[r.index] + shift
-		if !s.act(r, rank, a) {
-			break
-		}
-		r.position++
-		if r.index++; r.index < len(segment.Body) {
-			continue
-		}
-		r.index = 0
-		if r.repeat++; r.repeat < segment.Repeat {
-			shift += schedule.Action(segment.Stride) << schedule.MbShift
-			continue
-		}
-		r.repeat = 0
-		if r.segment++; r.segment == len(program) || s.skips != nil {
-			n, quota = n+1, n+1
-			break
-		}
-		segment, shift = &program[r.segment], 0
-	}
-	r.left = quota - n
-	if s.work += int64(n); s.work >= s.due {
-		s.audit()
-	}
-	return n > 0
-}
-
 // audit looks at the limits.
 func (s *simulation) audit() {
-	s.due = s.work + auditEvery
-	if s.work > s.most || s.parcels() > maxParcels || len(s.aside) >= maxAside {
+	s.due = s.Work() + auditEvery
+	if s.Exhausted || s.parcels() > maxParcels || len(s.aside) >= maxAside {
 		s.tooLarge()
 	}
 }
@@ -219,12 +135,13 @@ func (s *simulation) parcels() uint {
 	return n
 }
 
-// act does the rank's next action, and reports false where it must wait.
-func (s *simulation) act(r *simRank, rank int, a schedule.Action) bool {
-	d := s.deed(a)
-	before := r.clock
-	switch d.does {
-	case doCompute:
+// Step runs the rank's next action, and reports false if it must wait.
+func (s *simulation) Step(rank int, a schedule.Action) bool {
+	if s.fault != nil {
+		return false
+	}
+	r, d := &s.ranks[rank], s.deed(a)
+	if d.does == doCompute {
 		if d.awaits >= 0 && !s.await(r, rank, d, keyOf(a)) {
 			return false
 		}
@@ -234,6 +151,9 @@ func (s *simulation) act(r *simRank, rank int, a schedule.Action) bool {
 		}
 		s.compute(r, rank, a, d)
 		return true
+	}
+	before := r.clock
+	switch d.does {
 	case doSend:
 		if !s.enter(r, rank, d, keyOf(a)+d.offset) {
 			return false
@@ -250,7 +170,7 @@ func (s *simulation) act(r *simRank, rank int, a schedule.Action) bool {
 		}
 	}
 	if s.visit != nil {
-		s.show(rank, a, r.position, before, r.clock)
+		s.show(rank, a, r.Position, before, r.clock)
 	}
 	return true
 }
@@ -270,15 +190,15 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *deed) {
 			s.transmit(r, first, keyOf(pair)+first.offset)
 		}
 	}
-	r.last, r.final, r.counted = r.clock, r.position, r.communication
+	r.last, r.final, r.counted = r.clock, r.Position, r.communication
 	if d.sends >= 0 {
 		s.transmit(r, d, keyOf(a)+d.offset)
 	}
 	if s.visit != nil {
 		if pair != 0 {
-			s.showPair(rank, pair, a, r.position, start, r.clock)
+			s.showPair(rank, pair, a, r.Position, start, r.clock)
 		} else {
-			s.show(rank, a, r.position, start, r.clock)
+			s.show(rank, a, r.Position, start, r.clock)
 		}
 	}
 }

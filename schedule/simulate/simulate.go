@@ -7,6 +7,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
 // Run simulates a plan and says how long it takes and what it holds. The
@@ -50,7 +51,11 @@ import (
 // is ErrDeadlock, with the words of Check. Errors about the costs wrap
 // ErrCosts, those about the capacity ErrParams.
 func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
-	return simulate(plan, costs, capacity, fullRun)
+	s, err := newSimulation(plan, costs, capacity, fullRun)
+	if err != nil {
+		return nil, err
+	}
+	return s.report()
 }
 
 // Event is an action in its place in time.
@@ -68,11 +73,11 @@ type Event struct {
 // order, and those of several ranks in an order that is always the same, but not that
 // of time. It runs every repeat, and its report has a critical path.
 func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)) (*Report, error) {
-	s, err := newSimulation(plan, costs, capacity)
+	s, err := newSimulation(plan, costs, capacity, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
-	s.chains, s.visit = true, visit
+	s.visit = visit
 	s.visited = make([]level, len(s.ranks))
 	for rank := range s.visited {
 		s.visited[rank] = s.level(rank, &RankReport{})
@@ -83,30 +88,9 @@ func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)
 // fullRun is up to how many actions a plan is simulated without leaps.
 const fullRun = 1 << 16
 
-// simulate is Run, with leaps where a plan has more actions than this.
-func simulate(plan *schedule.Plan, costs *Costs, capacity int, full int64) (*Report, error) {
-	s, err := newSimulation(plan, costs, capacity)
-	if err != nil {
-		return nil, err
-	}
-	var actions int64
-	for rank := range plan.Programs {
-		actions += plan.Actions(rank)
-	}
-	if s.chains = actions <= full; !s.chains && costs.Each == nil {
-		s.skips = newSkips(s)
-		s.most = maxSkipping
-		for _, program := range plan.Programs {
-			for range schedule.Written(program) {
-				s.most += 128
-			}
-		}
-	}
-	return s.report()
-}
-
-// newSimulation returns a simulation of which nothing has run.
-func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation, error) {
+// newSimulation returns a simulation of which nothing has run. It skips repeats if the plan has
+// more actions than full.
+func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) (*simulation, error) {
 	c := &check.Checker{Name: plan.Name}
 	if c.CheckShape(plan); len(c.Faults) > 0 {
 		return nil, c.Err()
@@ -117,7 +101,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation
 	if err := costs.fit(plan); err != nil {
 		return nil, err
 	}
-	s := &simulation{plan: plan, costs: costs, capacity: capacity, most: maxSimulated}
+	s := &simulation{plan: plan, costs: costs, capacity: capacity}
 	var actions, flat int64
 	for rank, program := range plan.Programs {
 		actions += plan.Actions(rank)
@@ -130,12 +114,22 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation
 		return nil, s.fault
 	}
 	s.plan = plan.Flat()
+	o := passes.NewOutline(s.plan)
+	s.chains = actions <= full
+	skipped := !s.chains && costs.Each == nil
+	if o.Allowance /= 4; !skipped {
+		o.Allowance = maxSimulated
+	}
+	s.RoundRobin, s.links = passes.NewRoundRobin(&o, 0, 0), passes.NewLinks(&o)
 	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.newPassages()
 	if !s.survey() {
 		return nil, s.refusal()
 	}
 	s.prepare()
+	if skipped && s.Periodic {
+		s.skips = newSkips(s)
+	}
 	return s, nil
 }
 

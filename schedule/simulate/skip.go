@@ -8,145 +8,94 @@ import (
 
 // skips lets a simulation skip repeats that must go like others (package repeats).
 //
-// All times come from sums and from comparisons: what is later counts. So they need not
-// all move alike: where two periods in a row have moved everything as far, and made the
-// same comparisons, the next one does so too, until a comparison goes another way.
+// All times come from sums and from comparisons: which of two is later. So they need not all
+// move alike: if two cycles in a row have moved everything by as much, and made the same
+// comparisons, the next one does so too, until a comparison comes out differently.
 //
-// A period is some rounds after which every rank is back at the same place of its
-// body. It may take many: times on a critical cycle through k ranks recur only after
-// k repeats.
+// A cycle is some periods of the machine. It may take many: times on a critical path through k
+// ranks recur only after k of them.
 type skips struct {
 	repeats.Trend
-	s      *simulation
-	stride int // microbatches of a round
+	s *simulation
 
-	beats  []uint64 // of the last rounds: what each was like
-	rounds int      // since repeats were skipped last
-	window int      // how many rounds must repeat before they are taken for a period
+	beats   []uint64 // of the last periods: a hash of each
+	periods int      // since repeats were skipped last
+	window  int      // how many periods must repeat before they are taken for a cycle
 
 	boxes []boxed // by mailbox
 	waits []waits // by rank
 }
 
-// boxed is what a mailbox was when a period began. Usually it has as many parcels in the
-// end. Otherwise they pile up in it: a period takes what comes out of the first pile, or
-// nothing, and what it puts stays.
+// boxed is the state of a mailbox when a cycle began. Usually it has as many parcels in the
+// end. Otherwise they pile up in it: a cycle takes parcels of the first pile, or none, and
+// those that it puts stay.
 type boxed struct {
 	head, tail uint
 	piles      bool
 }
 
-// waits are the times in which a rank waited for what was on the wire: all until the
-// last period began, those in the last two periods, and those of them that came after
-// its last computation.
+// waits are the times in which a rank waited for messages on the wire: all until the last
+// cycle began, those in the last two cycles, and those of them that came after its last
+// computation.
 type waits struct{ before, last, past, after, pastAfter int64 }
 
 const (
-	// maxPeriod is how many rounds a period may have, a power of two.
-	maxPeriod = 512
-	// maxStride bounds the microbatches of a round, and maxQuota the actions of several
-	// repeats in it.
-	maxStride = 1 << 12
-	maxQuota  = 1 << 16
+	// maxCycle is how many periods a cycle may have, a power of two.
+	maxCycle = 512
 	// maxKept bounds the parcels whose times are compared.
 	maxKept = 1 << 16
-	// fewRepeats are not worth a period.
-	fewRepeats = 4
 )
 
-// newSkips returns nil where the plan has no repeats.
 func newSkips(s *simulation) *skips {
-	l := &skips{s: s, stride: 1, beats: make([]uint64, 2*maxPeriod), waits: make([]waits, len(s.ranks)), boxes: make([]boxed, len(s.boxes))}
-	repeats := false
-	for _, program := range s.plan.Programs {
-		for _, segment := range program {
-			if segment.Repeat > fewRepeats {
-				repeats = true
-				l.stride = commonMultiple(l.stride, segment.Stride)
-			}
-		}
-	}
-	if !repeats {
-		return nil
-	}
-	return l
+	return &skips{s: s, beats: make([]uint64, 2*maxCycle), waits: make([]waits, len(s.ranks)), boxes: make([]boxed, len(s.boxes))}
 }
 
-// commonMultiple returns the least common multiple of two strides, or the first one
-// where that is too large.
-func commonMultiple(a, b int) int {
-	b = max(b, -b, 1)
-	x, y := a, b
-	for y != 0 {
-		x, y = y, x%y
-	}
-	if b > maxStride/(a/x) {
-		return a
-	}
-	return a / x * b
-}
-
-// quota returns how many actions a rank may run in a round: whole repeats, and as
-// many microbatches as every other rank, so that none runs away.
-func (l *skips) quota(rank int) int {
-	at, program := l.s.ranks[rank].segment, l.s.plan.Programs[rank]
-	if at == len(program) {
-		return 0
-	}
-	segment := &program[at]
-	if segment.Repeat <= fewRepeats {
-		return turnActions
-	}
-	repeats := max(1, l.stride/max(segment.Stride, -segment.Stride, 1))
-	return len(segment.Body) * min(repeats, 1+maxQuota/len(segment.Body))
-}
-
-// look is called after each round. Where the last rounds look like a period it runs two
-// more of them, and skips those that are like them.
+// look is called after each period. If the last periods look like a cycle it runs two more of
+// them, and skips those that are like them.
 func (l *skips) look() {
 	l.beat()
-	rounds := l.period()
-	if rounds == 0 || l.s.parcels() > maxKept {
+	periods := l.cycle()
+	if periods == 0 || l.s.parcels() > maxKept {
 		return
 	}
 	l.s.unclear = len(l.s.aside) > 0
 	n := l.Run(l, func() {
-		for range rounds {
-			l.s.round()
+		for range periods {
+			l.s.period()
 			l.beat()
 		}
 	})
 	if n > 0 {
-		l.rounds, l.window = 0, 0
+		l.periods, l.window = 0, 0
 	} else {
-		l.window = min(2*l.window+1, maxPeriod)
+		l.window = min(2*l.window+1, maxCycle)
 	}
 }
 
-// beat notes what the round was like: how far each rank came in time, and to which
-// place of its body.
+// beat notes a hash of the period: how far each rank came in time, and to which place of its
+// body.
 func (l *skips) beat() {
 	const prime = 0x9e3779b97f4a7c15
 	hash := uint64(0)
 	for rank := range l.s.ranks {
 		r := &l.s.ranks[rank]
-		for _, v := range [...]uint64{uint64(r.clock - r.before), uint64(r.index), uint64(r.segment)} {
+		for _, v := range [...]uint64{uint64(r.clock - r.before), uint64(r.Index), uint64(r.Segment)} {
 			hash = (bits.RotateLeft64(hash, 23) ^ v) * prime
 		}
 		r.before = r.clock
 	}
-	l.beats[l.rounds%len(l.beats)] = hash
-	l.rounds++
+	l.beats[l.periods%len(l.beats)] = hash
+	l.periods++
 }
 
-// period returns the smallest number of rounds that looks like a period: the last
-// rounds were like those so many before them. It returns 0 where there is none. What
-// only looks like one is found out later.
-func (l *skips) period() int {
-	mask, last := len(l.beats)-1, l.rounds-1
-	for n := 1; n <= maxPeriod; n++ {
+// cycle returns the smallest number of periods that looks like a cycle: the last periods were
+// like those so many before them. It returns 0 if there is none. Trend finds out whether it is
+// one.
+func (l *skips) cycle() int {
+	mask, last := len(l.beats)-1, l.periods-1
+	for n := 1; n <= maxCycle; n++ {
 		alike, need := 0, max(n, l.window)
-		if n+need > min(l.rounds, len(l.beats)) {
+		if n+need > min(l.periods, len(l.beats)) {
 			return 0
 		}
 		for alike < need && l.beats[(last-alike)&mask] == l.beats[(last-alike-n)&mask] {
@@ -159,7 +108,7 @@ func (l *skips) period() int {
 	return 0
 }
 
-// Began is called where a period begins.
+// Began is called when a cycle begins.
 func (l *skips) Began() {
 	for i := range l.s.boxes {
 		b, was := &l.s.boxes[i], &l.boxes[i]
@@ -170,7 +119,7 @@ func (l *skips) Began() {
 	}
 }
 
-// State tells where all ranks and links are, and what is on its way.
+// State is the configuration: all ranks, links and mailboxes.
 func (l *skips) State(s *repeats.State) {
 	if l.s.unclear || l.s.fault != nil {
 		s.Unclear()
@@ -178,8 +127,8 @@ func (l *skips) State(s *repeats.State) {
 	}
 	for i := range l.s.ranks {
 		r := &l.s.ranks[i]
-		if !s.Fixed(int64(r.segment)) || !s.Fixed(int64(r.index)) || !s.Fixed(flag(r.posted)) || !s.Fixed(flag(r.started)) || !s.Fixed(int64(r.pair.Kind())) ||
-			!s.Moving(int64(r.repeat)) || !s.Moving(r.position) || !s.Moving(r.clock) || !s.Moving(int64(r.pair.Microbatch())) ||
+		if !r.State(s) || !s.Fixed(flag(r.started)) || !s.Fixed(int64(r.pair.Kind())) ||
+			!s.Moving(r.clock) || !s.Moving(int64(r.pair.Microbatch())) ||
 			!s.Moving(r.last) || !s.Moving(r.final) {
 			return
 		}
@@ -203,7 +152,7 @@ func flag(set bool) int64 {
 	return 0
 }
 
-// box tells what is in a mailbox.
+// box enters the parcels of a mailbox.
 func (l *skips) box(s *repeats.State, i int) bool {
 	b := &l.s.boxes[i]
 	front, done := l.front(i), int64(0)
@@ -235,9 +184,9 @@ func (l *skips) front(i int) uint {
 }
 
 // The numbers of a rank, a link, a mailbox and a parcel that move.
-const ofRank, ofLink, ofBox, ofParcel = 6, 2, 3, 4
+const ofRank, ofLink, ofBox, ofParcel = 5, 2, 3, 4
 
-// Moves returns the most periods that can be skipped so that one more can be run: no
+// Moves returns the most cycles that can be skipped so that one more can be run: no
 // segment ends, no pile, no room on a link, and no time is too large.
 func (l *skips) Moves(by []int64) (shift, most int64) {
 	steepest := int64(1)
@@ -251,7 +200,7 @@ func (l *skips) Moves(by []int64) (shift, most int64) {
 		w.past, w.pastAfter = w.last, w.after
 		w.last, w.after = r.communication-w.before, r.communication-r.counted
 		if step := by[ofRank*i]; step > 0 {
-			most = min(most, int64(l.s.plan.Programs[i][r.segment].Repeat-1-r.repeat)/step-1)
+			most = min(most, int64(r.Program[r.Segment].Repeat-1-r.Repeat)/step-1)
 			shift = 1
 		}
 	}
@@ -278,19 +227,18 @@ func (l *skips) Moves(by []int64) (shift, most int64) {
 	return shift, most
 }
 
-// Skip moves everything on by n periods.
+// Skip moves everything on by n cycles.
 func (l *skips) Skip(n int64, by []int64) {
 	for i := range l.s.ranks {
 		r, w, by := &l.s.ranks[i], &l.waits[i], by[ofRank*i:]
-		r.repeat += int(n * by[0])
-		r.position += n * by[1]
-		r.clock += n * by[2]
-		r.pair = r.pair.Shift(int(n * by[3]))
-		r.last += n * by[4]
-		r.final += n * by[5]
-		// The time that ranks wait for messages on the wire changes evenly from period to period.
+		r.Cursor.Skip(int(n * by[0]))
+		r.clock += n * by[1]
+		r.pair = r.pair.Shift(int(n * by[2]))
+		r.last += n * by[3]
+		r.final += n * by[4]
+		// The time that ranks wait for messages on the wire changes evenly from cycle to cycle.
 		r.communication += n*w.last + (w.last-w.past)*(n*(n+1)/2)
-		if by[5] > 0 {
+		if by[4] > 0 {
 			r.counted = r.communication - (w.after + n*(w.after-w.pastAfter))
 		}
 	}

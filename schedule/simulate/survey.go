@@ -2,28 +2,26 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// survey looks at every body once: whether its actions can be of this plan, what is
-// sent, and which sends are waited for. A plan that it accepts can be run without looking
-// again; it reports false for any other.
+// survey reports whether the plan can be run without looking at its actions again: each of
+// them, in every repeat, can be of this plan. It finds out what is sent, and which sends are
+// waited for.
 func (s *simulation) survey() bool {
-	stages := s.plan.Placement.Stages()
-	runs, has := s.kinds(), make([]uint32, stages) // by stage: a bit for each kind
+	runs := s.kinds() // by stage: a bit for each kind
 	for rank, program := range s.plan.Programs {
 		for i := range program {
 			segment := &program[i]
 			for k, a := range segment.Body {
 				stage, kind := a.Stage(), a.Kind()
-				if stage >= stages || runs[stage]>>kind&1 == 0 || s.misplaced(rank, segment, k) {
+				if stage >= s.Stages || runs[stage]>>kind&1 == 0 || s.misplaced(rank, segment, k) {
 					return false
 				}
-				has[stage] |= 1 << kind
 			}
 		}
 	}
 	for i := range s.passages {
 		p := &s.passages[i]
-		p.waits = has[p.from]>>p.wait&1 == 1
-		s.transfers = s.transfers || (has[p.from]>>p.send|has[p.to]>>p.receive|has[p.from]>>p.wait)&1 == 1
+		p.waits = s.Includes(p.from, p.wait)
+		s.transfers = s.transfers || p.waits || s.Includes(p.from, p.send) || s.Includes(p.to, p.receive)
 	}
 	return true
 }

@@ -1,88 +1,76 @@
 package passes
 
 import (
-	"math"
 	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Clock lets all ranks of a plan without transfers go on together, round after round.
-// F, I and W take a round, B takes two. What ends in a round is there for others in the
-// next one.
+// A Clock is a Machine that takes the ranks of a plan without transfers round by round. F, I
+// and W take a round, B takes two. A result is there for others in the round after the one in
+// which it ends.
 //
 // A rank without any backward gets no gradients, so nothing would hold it back: it is
 // slowed down to the pace of the rank with the most work for a microbatch.
 //
-// It skips repeats (package repeats). A period of it is a number of rounds after which
-// every rank is back at the same place of its body, moved on by the same number of
-// microbatches or not at all, and what is on its way between ranks has moved with them.
+// A period of it is a number of rounds after which the configuration recurs: every rank is
+// back at the same place of its body, later by the same number of microbatches or not at all,
+// and the messages on their way have moved with them.
 type Clock struct {
-	repeats.Engine
-	*Outline
-	Ranks  []Cursor
+	Machine
 	Duties []Duty  // by rank
-	Queues []Queue // what is on its way, in the visitor's own meaning; a period moves it along
-	// Bounded is up to which queue more or fewer actions in one matter.
+	Queues []Queue // of messages on their way, whose meaning the visitor knows; a period moves them along
+	// Bounded is the first queue that may hold more or fewer actions after a period.
 	Bounded int
 
-	pace     []int   // by rank: a round of work takes most/pace rounds
-	most     int     // rounds for a microbatch on the busiest rank
-	watching bool    // a period is looked for
-	settling int     // the rounds for which no rank may have come to another segment where one begins; 0 where a warm-up is short
-	unsteady int     // how many of them are left
-	moved    int64   // by how many microbatches the last period moved, of either sign
-	began    []int64 // by rank: its position when the period began
-	waited   []bool  // by rank: it did not go on in the period before
+	pace     []int // by rank: a round of work takes most/pace rounds
+	most     int   // rounds for a microbatch on the busiest rank
+	watching bool  // periods are looked for
+	settling int   // the rounds in which no rank may enter another segment before a period begins; 0 if the warm-up is short
+	unsteady int   // how many of them are left
+	shift    int64 // by how many microbatches the last period moved, of either sign
 }
 
 // Duty is what a rank does, or did last.
 type Duty struct {
 	Action schedule.Action
-	With   schedule.Action // the one before, where that is joined with it; else 0
-	left   int             // rounds until it ends; 0 where it has
-	owed   int             // what pacing has left over
+	With   schedule.Action // the action before it, if that is joined with it; else 0
+	left   int             // rounds until it ends; 0 after its end
+	owed   int             // of a round, left over by pacing
 }
 
-// clocked is what a clock calls.
+// clocked is what a Clock calls.
 type clocked interface {
 	// Write takes an action that is no computation.
 	Write(rank int, a schedule.Action)
-	// Ready reports whether the rank can begin the computation now. What it asks, it asks the
-	// clock's sets and queues.
+	// Ready reports whether the rank can begin the computation now. That must depend on the
+	// clock's sets and queues alone.
 	Ready(rank int, a schedule.Action, mb int64) bool
-	// Act begins the computation, End ends what the rank does.
+	// Act begins the computation, End ends the last computation of the rank.
 	Act(rank int, a schedule.Action, mb int64)
 	End(rank int, d Duty)
 	// Exchange is called at the end of every round.
 	Exchange()
-	// Begin is called where a period may begin. Repeats is called where what ran since
-	// then stands for n more of itself, each moved on by the stride.
+	// Begin is called at the beginning of a period. Repeats is called at its end if it stands
+	// for n more periods, each moved on by the stride.
 	Begin()
 	Repeats(n, stride int64)
 }
 
-// NewClock returns a clock of the plan's ranks over so many empty sets and queues.
+// NewClock returns a clock for a visitor that keeps this many sets and queues.
 func NewClock(o *Outline, sets, queues int) Clock {
 	ranks := len(o.Plan.Programs)
-	c := Clock{
-		Engine: repeats.NewEngine(sets, o.Allowance/8), Outline: o, Ranks: make([]Cursor, ranks), Duties: make([]Duty, ranks),
-		pace: make([]int, ranks), Queues: make([]Queue, queues), began: make([]int64, ranks), waited: make([]bool, ranks),
-	}
+	c := Clock{Machine: newMachine(o, sets, o.Allowance/8), Duties: make([]Duty, ranks), Queues: make([]Queue, queues), pace: make([]int, ranks)}
 	c.settling = min(ranks/8, 8)
 	longest := 0 // rounds
 	for rank, program := range o.Plan.Programs {
-		c.Ranks[rank] = NewCursor(program, 0)
 		for _, s := range program {
 			if s.Repeat > 4 {
 				c.watching, longest = true, max(longest, roundsIn(&s))
 			}
 		}
 		c.pace[rank] = c.roundsOf(rank)
-	}
-	for rank := range c.began {
-		c.began[rank] = -1
 	}
 	c.Expect(longest)
 	c.most = slices.Max(c.pace)
@@ -139,8 +127,8 @@ func (c *Clock) Run(v clocked) {
 	c.Stop()
 }
 
-// look skips periods, where one ends. None has a rank that comes to another segment, as
-// nearly every round of a warm-up has.
+// look skips periods if one ends. In none does a rank enter another segment, as some rank
+// does in nearly every round of a warm-up.
 func (c *Clock) look(v clocked) {
 	if !c.watching {
 		return
@@ -153,15 +141,11 @@ func (c *Clock) look(v clocked) {
 		return
 	}
 	if n := c.Look(c); n > 0 {
-		v.Repeats(n, c.moved)
+		v.Repeats(n, c.shift)
 	}
 	if c.Began() {
 		v.Begin()
-		for rank := range c.Ranks {
-			p := &c.Ranks[rank]
-			c.waited[rank] = p.Position == c.began[rank]
-			c.began[rank] = p.Position
-		}
+		c.beginPeriod()
 	}
 }
 
@@ -176,18 +160,20 @@ func (c *Clock) round(v clocked) bool {
 	for rank := range c.Duties {
 		if d := &c.Duties[rank]; d.left > 0 {
 			if d.left--; d.left == 0 {
-				c.Sign = c.direction(rank)
+				c.Sign = c.moves[rank]
 				v.End(rank, *d)
 			}
 		}
 	}
-	c.Sign = c.flow()
+	c.Sign = 0
+	if i := slices.IndexFunc(c.moves, func(sign int8) bool { return sign != 0 }); i >= 0 {
+		c.Sign = c.moves[i] // messages move with their ranks
+	}
 	v.Exchange()
 	return moved
 }
 
-// turn lets a rank begin its next computation, if it can. What comes before it takes no
-// time.
+// turn lets a rank begin its next computation, if it can. The actions before it take no time.
 func (c *Clock) turn(v clocked, rank int) bool {
 	p := &c.Ranks[rank]
 	a, ok := p.Action()
@@ -202,7 +188,7 @@ func (c *Clock) turn(v clocked, rank int) bool {
 		return false
 	}
 	mb := int64(a.Microbatch())
-	c.Sign = c.direction(rank)
+	c.Sign = c.moves[rank]
 	if !v.Ready(rank, a, mb) {
 		return false
 	}
@@ -227,30 +213,14 @@ func (c *Clock) Busy(rank int) bool {
 	return c.Duties[rank].left > 0 || c.Duties[rank].Action.Joined()
 }
 
-// direction returns in which direction a rank is taken to move in a period.
-func (c *Clock) direction(rank int) int8 {
-	if s := c.Ranks[rank].repeating(); s != nil && !c.waited[rank] {
-		return sign(s.Stride)
-	}
-	return 0
-}
-
-// flow returns in which direction messages are taken to move.
-func (c *Clock) flow() int8 {
-	for rank := range c.Ranks {
-		if d := c.direction(rank); d != 0 {
-			return d
-		}
-	}
-	return 0
-}
-
-// State tells where all ranks are, what they do, and what is on its way.
+// State is the configuration: where all ranks are, their computations, and the queues.
 func (c *Clock) State(s *repeats.State) {
-	for rank := range c.Ranks {
-		p, d := &c.Ranks[rank], &c.Duties[rank]
-		if !p.state(s) || !s.Fixed(int64(d.left)) || !s.Fixed(int64(d.owed)) ||
-			!s.Fixed(int64(bare(d.Action))) || !s.Fixed(int64(bare(d.With))) ||
+	if !c.state(s) {
+		return
+	}
+	for rank := range c.Duties {
+		d := &c.Duties[rank]
+		if !s.Fixed(int64(d.left)) || !s.Fixed(int64(d.owed)) || !s.Fixed(int64(bare(d.Action))) || !s.Fixed(int64(bare(d.With))) ||
 			!s.Moving(int64(d.Action.Microbatch())) || !s.Moving(int64(d.With.Microbatch())) {
 			return
 		}
@@ -274,43 +244,29 @@ func bare(a schedule.Action) schedule.Action {
 	return schedule.Act(a.Kind(), a.Stage(), 0).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
-// Moves wants all that moves to move by the same number of microbatches, and leaves the
-// last repeats of a segment and the last actions of a queue.
+// Moves returns by how many microbatches the period moves, which must be the same for all that
+// move, and how many more of it leave every rank in its segment and an action in every queue.
 func (c *Clock) Moves(by []int64) (shift, most int64) {
-	most, c.moved = math.MaxInt64, 0
-	for rank := range c.Ranks {
-		step, d := by[3*rank], &c.Duties[rank]
-		if (step == 0) != (c.direction(rank) == 0) {
-			return 0, 0 // it was taken for another one
-		}
-		if step == 0 {
-			if by[3*rank+1] != 0 || by[3*rank+2] != 0 {
-				return 0, 0
-			}
-			continue
-		}
-		p := &c.Ranks[rank]
-		s := &p.Program[p.Segment]
-		if moved := step * int64(s.Stride); c.moved == 0 {
-			c.moved = moved
-		} else if c.moved != moved {
-			return 0, 0
-		}
-		if by[3*rank+1] != c.moved || by[3*rank+2] != c.moved && d.With != 0 {
-			return 0, 0
-		}
-		most = min(most, int64(s.Repeat-1-p.Repeat)/step)
-	}
-	if c.moved == 0 {
+	if shift, most = c.moved(by); shift == 0 {
 		return 0, 0
 	}
-	by = by[3*len(c.Ranks):]
+	by, c.shift = by[len(c.Ranks):], 0
+	for rank := range c.Duties {
+		d, moved := &c.Duties[rank], int64(c.moves[rank])*shift
+		if by[0] != moved || by[1] != moved && d.With != 0 || moved == -c.shift && moved != 0 {
+			return 0, 0
+		}
+		if moved != 0 {
+			c.shift = moved
+		}
+		by = by[2:]
+	}
 	for i := range c.Queues {
 		for _, of := range c.Queues[i].List() {
 			head, n := by[0], by[1]
 			by = by[2:]
 			end := head + int64(of.Step)*n
-			if head != 0 && head != c.moved || end != 0 && end != c.moved || n != 0 && i < c.Bounded {
+			if head != 0 && head != c.shift || end != 0 && end != c.shift || n != 0 && i < c.Bounded {
 				return 0, 0
 			}
 			if n < 0 {
@@ -318,20 +274,21 @@ func (c *Clock) Moves(by []int64) (shift, most int64) {
 			}
 		}
 	}
-	return max(c.moved, -c.moved), most
+	return shift, most
 }
 
-// Skip moves ranks and queues by n periods.
+// Skip moves ranks, computations and queues by n periods.
 func (c *Clock) Skip(n int64, by []int64) {
-	for rank := range c.Ranks {
+	c.skip(n, by)
+	by = by[len(c.Ranks):]
+	for rank := range c.Duties {
 		d := &c.Duties[rank]
-		c.Ranks[rank].Skip(int(n * by[3*rank]))
-		d.Action = d.Action.Shift(int(n * by[3*rank+1]))
+		d.Action = d.Action.Shift(int(n * by[0]))
 		if d.With != 0 {
-			d.With = d.With.Shift(int(n * by[3*rank+2]))
+			d.With = d.With.Shift(int(n * by[1]))
 		}
+		by = by[2:]
 	}
-	by = by[3*len(c.Ranks):]
 	for i := range c.Queues {
 		q := &c.Queues[i]
 		for k := range q.List() {

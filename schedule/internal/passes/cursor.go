@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Cursor is where a rank is in its program.
+// Cursor is the position of a rank in its program.
 type Cursor struct {
 	Program  []schedule.Segment
 	Segment  int
@@ -13,8 +13,8 @@ type Cursor struct {
 	Position int64
 
 	inner, again int               // in a loop of loops the inner segment, and its repeat
-	body         []schedule.Action // in which the rank is; nil at the end
-	shift        int               // of the microbatches of the body
+	body         []schedule.Action // nil at the end
+	shift        int               // that this repeat adds to the microbatches of the body
 	Index        int               // in the body
 }
 
@@ -53,15 +53,18 @@ func (p *Cursor) Action() (schedule.Action, bool) {
 
 func (p *Cursor) Advance() {
 	p.Position++
-	if p.Index++; p.Index < len(p.body) {
-		return
+	if p.Index++; p.Index == len(p.body) {
+		p.nextBody()
 	}
+}
+
+func (p *Cursor) nextBody() {
 	p.Index = 0
 	p.leave()
 	p.enter()
 }
 
-// leave goes on to the next body.
+// leave goes on to the next repeat or segment.
 func (p *Cursor) leave() {
 	s := &p.Program[p.Segment]
 	if s.Inner != nil {
@@ -79,7 +82,7 @@ func (p *Cursor) leave() {
 	}
 }
 
-// Skip goes on by n repeats of the segment in which the rank is, which are there.
+// Skip goes on by n repeats of the rank's segment, which has as many left.
 func (p *Cursor) Skip(n int) {
 	if n > 0 {
 		p.Repeat += n
@@ -91,12 +94,12 @@ func (p *Cursor) Skip(n int) {
 // Starts reports whether the rank is at the beginning of a repeat.
 func (p *Cursor) Starts() bool { return p.Index == 0 && p.again == 0 && p.inner == 0 }
 
-// Within reports whether the rank is at the same place of a repeat as another one.
-func (p *Cursor) Within(other *Cursor) bool {
+// SamePlace reports whether the rank is at the same place of a repeat as another one.
+func (p *Cursor) SamePlace(other *Cursor) bool {
 	return p.Index == other.Index && p.again == other.again && p.inner == other.inner
 }
 
-// repeating returns the segment in which the rank is, nil if it has no repeats.
+// repeating returns the rank's segment, nil if it does not repeat.
 func (p *Cursor) repeating() *schedule.Segment {
 	if p.Segment == len(p.Program) || p.Program[p.Segment].Repeat == 1 {
 		return nil
@@ -104,8 +107,8 @@ func (p *Cursor) repeating() *schedule.Segment {
 	return &p.Program[p.Segment]
 }
 
-// Partner returns the action behind the rank's next one, in the same repeat: the other
-// one of a joined pair. It is the zero action at the end of a body.
+// Partner returns the action after the rank's next one, in the same repeat: the second of a
+// joined pair. It is the zero action at the end of a body.
 func (p *Cursor) Partner() schedule.Action {
 	if p.Index+1 == len(p.body) {
 		return 0
@@ -113,7 +116,7 @@ func (p *Cursor) Partner() schedule.Action {
 	return p.body[p.Index+1].Shift(p.shift)
 }
 
-// state tells where the rank is.
-func (p *Cursor) state(s *repeats.State) bool {
+// State enters where the rank is: one number that moves, its repeat.
+func (p *Cursor) State(s *repeats.State) bool {
 	return s.Fixed(int64(p.Segment)) && s.Fixed(int64(p.inner)) && s.Fixed(int64(p.again)) && s.Fixed(int64(p.Index)) && s.Moving(int64(p.Repeat))
 }

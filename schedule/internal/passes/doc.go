@@ -1,6 +1,82 @@
-// Package passes is what check, lower and simulate go over plans with: what follows
-// from a plan's placement and mode, the links between ranks, and engines that skip
-// repeats which cannot differ. A walk goes through one rank's program (walk.go has the
-// argument), a march takes all ranks together, in any order (march.go), a clock takes
-// them round by round (clock.go).
+// Package passes has the traversals of a plan that check, lower and simulate share, and the
+// facts that follow from a plan's placement and mode. A Walk goes through the program of one
+// rank, from its first action to its last. A Machine runs all ranks together. Both skip repeats
+// that cannot differ from those before them (package repeats).
+//
+// # The machine
+//
+// The configuration of a machine is the next action of each rank, held by a Cursor, and
+// whatever the visitor keeps: sets of microbatches, counts, queues, clocks. The machine does one
+// thing: a rank runs its next action. A policy says which rank is next, and a visitor says
+// whether the action can run in this configuration and changes the configuration accordingly.
+//
+//	client     policy       visitor
+//	check      RoundRobin   an action waits for what it needs of other ranks, and for room on its link
+//	simulate   RoundRobin   an action waits for a message, which says when it can begin
+//	transfers  Clock        a computation waits for its message; sends and receives are placed by the clock
+//
+// # The order of the ranks
+//
+// In a real run the ranks go on in any order. RoundRobin runs them in one order, and that is
+// enough for a monotone visitor. A visitor is monotone if a rank that can run its next action
+// still can after any actions of other ranks, and the action then does the same.
+//
+// Lemma. Two runs of a machine with a monotone visitor, each continued until no rank can go on,
+// have run the same actions.
+//
+// Proof. Suppose run A has run an action that run B has not. Let a be the first one in the order
+// of A. B has run every action that A had run before a, so a is the next action of its rank in
+// B. It could run in A after those actions. B has run them too, and otherwise only actions of
+// other ranks, so it can run in B. But B was continued until no rank can go on.
+//
+// So if one run comes to the end of every program, every run does; and if one ends in a
+// deadlock, every run ends with the same ranks before the same actions.
+//
+// The visitors of RoundRobin are monotone:
+//
+//   - An action that waits until an action of another rank is done finds it done from then on.
+//   - A send that waits for room on a link stays able to run, because no other rank sends there:
+//     the messages on the link only become fewer.
+//   - A receive from a link that holds nothing waits until the sender's next action is its send.
+//     It stays that, because the sender waits for the receive.
+//   - A message in simulated time is put by one rank and taken by another one, in order. So its
+//     times follow from the programs of the ranks, whoever runs first.
+//
+// A Clock is not monotone, and need not be. It runs the ranks in the one order that their
+// durations give.
+//
+// # Periods
+//
+// Ranks whose segments repeat come back to the same action of their bodies, with later
+// microbatches. A period is what the machine runs from one configuration to a later one. It
+// recurs if
+//
+//   - each rank is at the same action of the same segment as at its beginning;
+//   - all ranks that have moved have moved by the same number n of microbatches;
+//   - the sets, queues and clocks have moved with them, and counts evenly.
+//
+// Lemma. The actions of the next period are those of this one, n microbatches later.
+//
+// Proof, by induction on the actions of the period. Suppose the next period has run the first i
+// actions of this one, n microbatches later. The policy depends on the configuration alone, so
+// it comes to the same rank, whose next action is that of this period moved by n. The visitor
+// asks the same questions, about microbatches that are later by n. The answers are the same,
+// because all that has moved has moved by n, and what has not moved is not among it. So the
+// action can run if it could in this period, and changes the configuration in the same way.
+//
+// The last step holds until something that moves meets something that does not: the end of a
+// segment, the edge of a set, the limit of a count. Machine and package repeats find out how many
+// periods there are until then. By induction on periods these can be skipped at once: each
+// position, set, queue and count is moved by as many times what the period moved it.
+//
+// Clock compares the configuration after each round and so waits for the steady state.
+// RoundRobin does not need to. In its period every rank that is in a segment that repeats runs
+// whole repeats, as many as move it by a number of microbatches that is common to all, from
+// wherever it is in its body, and then waits for the others. If ranks that repeat for ever do
+// not end in a deadlock, they can usually all do so: otherwise some would wait for each other in
+// a cycle. If one cannot, the period does not recur, nothing is skipped, and the next one is
+// tried later. That costs time, and does not make anything wrong.
+//
+// The simulation compares times, which need not all move alike. Its period is a cycle of some
+// periods of RoundRobin, and repeats.Trend has the argument.
 package passes

@@ -2,13 +2,13 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Links are the ways between ranks. Each goes from one rank to another, carries outputs or
+// Links are the links between ranks. A link leads from one rank to another, carries outputs or
 // gradients, or both in PyTorch, and is first in, first out.
 //
-// An edge is the way out of a stage in one direction: edge 2s is that of its outputs,
-// edge 2s+1 that of the gradients that it sends back. Several edges may share a link.
+// An edge leads out of a stage in one direction: edge 2s carries the outputs of stage s, edge
+// 2s+1 the gradients that it sends back. Several edges may share a link.
 type Links struct {
-	Of       []int // by edge: its link; -1 where nothing goes
+	Of       []int // by edge: its link, -1 if it does not leave its rank
 	From, To []int // by link: its ranks
 }
 
@@ -69,8 +69,8 @@ func Receiver(edge int) int {
 	return edge/2 - 1
 }
 
-// Takes returns the edge on which a computation's message comes, and makes that on which
-// its own goes, -1 where there is none.
+// Takes returns the edge that brings the message which a computation reads, and Makes the edge
+// that carries the message which it makes; -1 if there is none.
 func (l *Links) Takes(a schedule.Action) int {
 	switch stage := a.Stage(); a.Kind() {
 	case schedule.F:
@@ -99,7 +99,7 @@ func (l *Links) Crossing(edge int) int {
 	return edge
 }
 
-// ReceiptOf returns the receive of a send, waitFor the wait for it.
+// ReceiptOf returns the receive of a send, WaitFor the wait for it.
 func ReceiptOf(send schedule.Action) schedule.Action {
 	return Received(Edge(send), int64(send.Microbatch()))
 }

@@ -2,16 +2,16 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Need is an action that another one needs: of either kind, where there are two.
+// Need is an action that another one needs. If it has two kinds, either will do.
 type Need struct {
 	Kind, Or schedule.Kind
-	On       int8 // microbatches on: -1 is the slice before, 1 the slice behind
+	On       int8 // -1 for the slice before, 1 for the slice after, else 0
 	Remote   bool // on another rank, and nothing is sent: the rank waits for it
 	Why      reason
 	Stage    int
 }
 
-// reason says what an action needs another one for.
+// reason says why an action needs another one.
 type reason uint8
 
 const (
@@ -40,8 +40,8 @@ var Reasons = [...]string{
 	sliceBehindReason: "the slice behind it",
 }
 
-// Needs appends to the list what a computation, a send or a wait of a stage needs,
-// the same for every microbatch; what was there first comes first.
+// Needs appends the needs of a computation, a send or a wait of a stage, which are the same for
+// every microbatch.
 func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	sliced := o.Plan.Slices > 1
 	switch kind {
@@ -82,15 +82,13 @@ func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	return list
 }
 
-// Neighbour returns the slice that is so many on (-1 or 1), and whether it is of the
-// same sequence.
+// Neighbour returns the slice before (-1) or after (1), and whether it is of the same sequence.
 func (o *Outline) Neighbour(mb int64, on int8) (int64, bool) {
 	other, k := mb+int64(on), int64(max(o.Plan.Slices, 1))
 	return other, other/k == mb/k
 }
 
-// DependsOn reports whether an action of a stage and a microbatch needs another one
-// at first hand.
+// DependsOn reports whether an action needs another one directly.
 func (o *Outline) DependsOn(a, other schedule.Action) bool {
 	var list [3]Need
 	for _, n := range o.Needs(list[:0], a.Stage(), a.Kind()) {

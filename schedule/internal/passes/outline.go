@@ -5,8 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Outline is what follows from a plan's placement, mode and frozen stages, for
-// the passes that go over it.
+// Outline holds the facts that follow from a plan's placement, mode and frozen stages.
 type Outline struct {
 	Plan         *schedule.Plan
 	Stages       int
@@ -15,8 +14,8 @@ type Outline struct {
 	Marked       bool // the plan says what is dropped
 	Reduces      bool // the plan says when gradients are reduced
 	Quantizes    bool // the plan has copies of weights
-	// Allowance is how many actions a march runs one by one at most, before it gives up; a walk
-	// and a clock, to which an action costs more, run an eighth of them. It follows from the size
+	// Allowance is how many actions a RoundRobin runs one by one at most, before it gives up; a Walk
+	// and a Clock, to which an action costs more, run an eighth of them. It follows from the size
 	// of the plan, so that a file of a few bytes is cheap to refuse.
 	Allowance int64
 
@@ -25,7 +24,7 @@ type Outline struct {
 	Sites []site  // by stage
 }
 
-// site is what follows for one stage.
+// site holds the facts of one stage.
 type site struct {
 	Copy        int  // of the model
 	First, Last bool // of its copy
@@ -35,7 +34,7 @@ type site struct {
 	Kinds       uint32 // those that the plan has of it, a set
 }
 
-// KindsPerStage is how many sets of microbatches a stage has: one for each kind up
+// KindsPerStage is the number of sets of microbatches of a stage: one for each kind up
 // to WaitB, None among them.
 const KindsPerStage = int(schedule.WaitB) + 1
 
@@ -82,7 +81,7 @@ func NewOutline(plan *schedule.Plan) Outline {
 	return o
 }
 
-// allowance returns that of a plan with so many actions as they are written. Warm-up and drain of
+// allowance returns the allowance of a plan with so many written actions. Warm-up and drain of
 // a plan take up to about ten actions for each stage and rank.
 func (o *Outline) allowance(written int64) int64 {
 	return 1<<24 + 128*(int64(len(o.On))*int64(o.Stages)+written)
@@ -91,8 +90,8 @@ func (o *Outline) allowance(written int64) int64 {
 // Set returns the index of the set of microbatches of a stage and a kind up to WaitB.
 func (o *Outline) Set(stage int, kind schedule.Kind) int { return stage*KindsPerStage + int(kind) }
 
-// IsFirst reports whether nothing comes before the stage, isLast whether nothing
-// comes behind it: it is the first, or the last, of its copy of the model.
+// IsFirst and IsLast report whether the stage is the first, or the last, of its copy of the
+// model.
 func (o *Outline) IsFirst(stage int) bool { return o.Sites[stage].First }
 func (o *Outline) IsLast(stage int) bool  { return o.Sites[stage].Last }
 

@@ -2,19 +2,19 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Queue is a first-in first-out list of actions. It holds stretches of them, so that
-// it takes no more space for a million messages of one stage than for two, and its
-// ends move with the microbatches as the edges of a set do.
+// Queue is a first-in first-out list of actions. It holds them as stretches of ascending or
+// descending microbatches, so that a million messages of one stage take no more space than two,
+// and its ends move with the microbatches as the edges of a set do.
 type Queue struct {
 	items []stretch
 	first int // in items
 	N     int // actions in all
 }
 
-// stretch is n actions, each that of the microbatch one step on from the one before.
+// stretch is N actions, each of the microbatch one step after the one before.
 type stretch struct {
 	Head    schedule.Action
-	N, Step int // step is 1, -1, or 0 where n is 1
+	N, Step int // Step is 1, -1, or 0 if N is 1
 }
 
 // at returns the i-th action.
@@ -43,7 +43,7 @@ func (q *Queue) Push(a schedule.Action) {
 	q.items = append(q.items, stretch{Head: a, N: 1})
 }
 
-// Pop takes the first action out of a queue that has one, and returns it.
+// Pop removes and returns the first action of a queue that has one.
 func (q *Queue) Pop() schedule.Action {
 	s := &q.items[q.first]
 	a := s.Head

@@ -7,45 +7,43 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Walk takes a rank's program action by action and keeps sets of microbatches
-// on the way: what is done, what is dropped, what is in flight. It skips repeats that
-// cannot differ (package repeats), so that it costs the same whatever their number.
+// A Walk goes through a rank's program action by action and keeps sets of microbatches on the
+// way: those that are done, dropped, or in flight. It skips repeats that cannot differ (package
+// repeats), so that it costs the same whatever their number.
 //
-// A set's width is linear in the repeat, so its largest value is found in the first or
-// the last repeat of those that are skipped or around them, and these are walked.
+// The width of a set is linear in the repeat. So it is largest in the first or the last repeat
+// of those that are skipped, or next to them, and these are walked.
 type Walk struct {
 	repeats.Sets
 
-	// Where the walk is; for what visits it.
+	// The place of the walk, for its visitor.
 	Body     []schedule.Action
-	Segment  int   // the number of the body, those of loops within a loop counted
+	Segment  int   // the number of the body; inner segments count
 	Index    int   // in the body
 	Position int64 // of the action in the expanded program
 	Depth    int   // 1 within a loop of loops
 
-	// Every is what a stride must be a multiple of where visits look at a microbatch
-	// modulo it; 0 is 1.
+	// Every is set if the visitor looks at microbatches modulo it: strides that are skipped must
+	// be multiples of it. 0 is 1.
 	Every int
 
 	Visited int64 // actions
 }
 
-// visitor is what a walk calls.
-type visitor interface {
-	// Visit is called for each action that the walk does not skip, with the
-	// microbatch that it is for in this repeat.
+// walked is the visitor of a Walk.
+type walked interface {
+	// Visit is called for each action that is not skipped, with its microbatch in this repeat.
 	Visit(a schedule.Action, mb int64)
-	// Repeats is called with n after a repeat of a segment that stands for n repeats: itself,
-	// and then once more for those that are skipped because they are like it.
+	// Repeats is called after each repeat of a segment, with 1, and once more with the number of
+	// repeats like it that are skipped.
 	Repeats(s *schedule.Segment, n int64)
 }
 
-// NewWalk returns a walk of a plan's program over this many sets, all empty.
+// NewWalk returns a walk with this many sets, all empty.
 func NewWalk(o *Outline, sets int) Walk { return Walk{Sets: repeats.NewSets(sets, o.Allowance/8)} }
 
-// Program walks all segments. Reverse walks them from the last action to the
-// first.
-func (w *Walk) Program(segments []schedule.Segment, reverse bool, v visitor) {
+// Program walks all segments, in reverse from the last action to the first.
+func (w *Walk) Program(segments []schedule.Segment, reverse bool, v walked) {
 	if reverse {
 		segments = Backwards(segments)
 	}
@@ -62,8 +60,8 @@ func Backwards(program []schedule.Segment) []schedule.Segment {
 	return list
 }
 
-// backwards returns the segment that runs the same actions in reverse, with so much added
-// to their microbatches.
+// backwards returns the segment that runs the same actions in reverse, with by added to their
+// microbatches.
 func backwards(s schedule.Segment, by int) schedule.Segment {
 	by += (s.Repeat - 1) * s.Stride
 	back := schedule.Segment{Repeat: s.Repeat, Stride: -s.Stride}
@@ -79,9 +77,9 @@ func backwards(s schedule.Segment, by int) schedule.Segment {
 	return back
 }
 
-// walk walks segments whose first body has this number, with so much added to their
+// walk walks segments whose first body has this number, with shift added to their
 // microbatches.
-func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v visitor) {
+func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v walked) {
 	for i := range segments {
 		s := &segments[i]
 		w.walkSegment(s, number, shift, v)
@@ -89,9 +87,8 @@ func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v visi
 	}
 }
 
-// walkSegment walks the repeats of a segment, but for those that are like the one before
-// them. The last one is always walked.
-func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v visitor) {
+// walkSegment walks the repeats of a segment that cannot be skipped, always the last one.
+func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v walked) {
 	start, length, total := w.Position, s.Len(), int64(s.Repeat)
 	try := int64(1) // the next repeat that is recorded; the first one differs from the second
 	if s.Stride%max(w.Every, 1) != 0 {
@@ -126,7 +123,7 @@ func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v visit
 	w.Position = start + total*length
 }
 
-func (w *Walk) walkBody(shift int64, v visitor) {
+func (w *Walk) walkBody(shift int64, v walked) {
 	start := w.Position
 	for i, a := range w.Body {
 		w.Index, w.Position = i, start+int64(i)
@@ -143,7 +140,7 @@ func (w *Walk) walkBody(shift int64, v visitor) {
 	w.Visited += int64(len(w.Body))
 }
 
-// pace returns by how many microbatches a repeat moves on, and sign in which direction.
+// pace returns by how many microbatches a repeat moves, and sign in which direction.
 func pace(s *schedule.Segment) int64 { return int64(max(s.Stride, -s.Stride)) }
 
 func sign(stride int) int8 {

@@ -1,29 +1,29 @@
 package repeats
 
-// A Machine is what an engine skips periods of.
+// A Machine has periods that an Engine can skip.
 type Machine interface {
-	// State tells all that decides how the machine goes on, but for its sets. It may return
-	// as soon as Fixed or Moving has returned false.
+	// State enters everything that decides how the machine goes on, except its sets. It may
+	// return as soon as Fixed or Moving has returned false.
 	State(s *State)
-	// Moves is told by how much each of the moving numbers has moved in a period, and
-	// returns by how many microbatches the period moves and how many more the machine may
-	// go through: 0 where it cannot be said.
+	// Moves receives the deltas of the moving numbers over a period. It returns by how many
+	// microbatches the period moves and how many more periods the machine can go through, or 0
+	// if the period does not recur.
 	Moves(by []int64) (shift, most int64)
 	// Skip moves the machine on by n periods.
 	Skip(n int64, by []int64)
 }
 
-// State is where a machine stands.
+// State is the configuration of a machine, as numbers.
 type State struct {
 	fixed, moving []int64
-	by            []int64 // how far the moving numbers are from those of another state
-	than          *State  // which it is compared with, nil while it is written down
-	k             int     // of the fixed numbers that are the same
+	by            []int64 // the deltas of the moving numbers from those of the other state
+	than          *State  // the state that it is compared with; nil if it is kept
+	k             int     // the fixed numbers that are equal
 	differs       bool
 }
 
-// Fixed tells a number that is the same in every period, Moving one that may move on by
-// the same amount from each to the next. Both return false if this state is another one.
+// Fixed enters a number that is the same in every period, Moving one that may move by the same
+// amount from each to the next. Both return false if the two states differ.
 func (s *State) Fixed(v int64) bool {
 	if s.than == nil {
 		s.fixed = append(s.fixed, v)
@@ -50,10 +50,10 @@ func (s *State) Moving(v int64) bool {
 	return true
 }
 
-// Unclear says that the state cannot be told.
+// Unclear says that the state is unknown: it equals no other one.
 func (s *State) Unclear() { s.differs = true }
 
-// same reports whether all of the state is there.
+// same reports whether the two states are alike.
 func (s *State) same() bool {
 	return !s.differs && s.k == len(s.than.fixed) && len(s.by) == len(s.than.moving)
 }
@@ -64,24 +64,23 @@ type Engine struct {
 	past, now State
 	age       int // moments since the period began
 	limit     int // the age at which another period is begun
-	first     int // what that is at first
+	first     int // the first limit
 }
 
-// NewEngine returns an engine for a machine with this many sets, all empty, that runs so many
-// actions at most.
+// NewEngine returns an engine for a machine with this many sets, all empty, that runs at most
+// this many actions.
 func NewEngine(sets int, most int64) Engine {
 	return Engine{Sets: NewSets(sets, most), first: firstLimit}
 }
 
-// Expect says how many moments the shortest period may have.
+// Expect says that the shortest period may have this many moments.
 func (e *Engine) Expect(moments int) { e.first = min(max(e.first, moments), lastLimit) }
 
 // The moments among which Look looks for the end of a period.
 const firstLimit, lastLimit = 16, 1 << 14
 
-// Look is called at moments at which a period may begin or end, after whatever happens
-// at them. It skips the periods that are like the one that ends now, if one does, and
-// returns how many that are.
+// Look is called at each moment at which a period may begin or end. If a period ends now it skips
+// those that are like it, and returns how many.
 func (e *Engine) Look(m Machine) int64 {
 	if e.age++; e.limit == 0 {
 		e.watch(m, e.first)
@@ -98,7 +97,7 @@ func (e *Engine) Look(m Machine) int64 {
 	return 0
 }
 
-// Forget ends the period that began, if one did: the next Look begins another one.
+// Forget gives up the current period: the next Look begins another one.
 func (e *Engine) Forget() {
 	e.Stop()
 	e.limit = 0
@@ -112,8 +111,8 @@ func (e *Engine) watch(m Machine, limit int) {
 	e.age, e.limit = 0, limit
 }
 
-// Begin begins a period. End ends it where the machine stands as it did, and skips those
-// that are like it: it returns how many these are, and 0 where the period may go on.
+// Begin begins a period. End ends it if the state has recurred, skips those that are like it, and
+// returns how many; it returns 0 if the period may go on.
 func (e *Engine) Begin(m Machine) {
 	e.Sets.Begin(0)
 	e.past.fixed, e.past.moving = e.past.fixed[:0], e.past.moving[:0]
@@ -134,7 +133,7 @@ func (e *Engine) End(m Machine) int64 {
 	return n
 }
 
-// Stop ends the looking for periods.
+// Stop gives up all periods that have begun.
 func (e *Engine) Stop() {
 	for e.depth > 0 {
 		e.end(0, 0)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Run is the microbatches from lo up to, and without, hi.
+// Run is the microbatches from Lo up to, and without, Hi.
 type Run struct{ Lo, Hi int64 }
 
 // String names the microbatches of the run.
@@ -45,7 +45,7 @@ func (s Runs) Width() int64 {
 	return s[len(s)-1].Hi - s[0].Lo
 }
 
-// Minus returns what is in s and in none of the others.
+// Minus returns the microbatches of s that are in none of the others.
 func (s Runs) Minus(others ...Runs) Runs {
 	rest := slices.Clone(s)
 	for _, other := range others {
@@ -66,7 +66,7 @@ func (s Runs) Minus(others ...Runs) Runs {
 	return rest
 }
 
-// add puts m into the set and returns where, and whether it was not there.
+// add puts m into the set. It returns the index of its run, and whether m was not there.
 func (s *Runs) add(m int64) (int, bool) {
 	i := s.at(m)
 	t := *s

@@ -1,27 +1,27 @@
 package repeats
 
-// Sets are sets of microbatches that a machine keeps: what is done, what is in flight.
-// While a period is recorded they note which microbatches it looks at, so that what it
-// does can be told for later periods.
+// Sets are the sets of microbatches of a machine: those that are done, or in flight. While a
+// period is recorded they note which microbatches it looks at, which decides how many more
+// periods find the same.
 type Sets struct {
 	of []Runs
-	// Sign is the direction in which the microbatches move that the machine asks for now:
-	// 1, -1, or 0 where they stay the same from period to period.
+	// Sign is the direction in which the microbatches of the next operations move from period to
+	// period: 1, -1, or 0 if they do not.
 	Sign int8
 
-	record  *record // of the innermost period that is recorded, nil where none is
+	record  *record // of the innermost period that is recorded; nil if none is
 	records []*record
 	depth   int
 
-	// Exhausted is set where a limit was reached: what runs then is incomplete.
+	// Exhausted is set if a limit was reached: the run is incomplete then.
 	Exhausted        bool
-	most, work, held int64 // as they count for the limits
+	most, work, held int64 // the limit of work, the work, and the runs that are held
 }
 
 // maxHeld is how many runs are held at once at most.
 const maxHeld = 1 << 21
 
-// Spend counts actions that are run, and Work returns how many these were.
+// Spend counts actions that are run. Work returns their number.
 func (s *Sets) Spend(actions int64) {
 	if s.work += actions; s.work > s.most || s.held > maxHeld {
 		s.Exhausted = true
@@ -30,8 +30,8 @@ func (s *Sets) Spend(actions int64) {
 
 func (s *Sets) Work() int64 { return s.work }
 
-// NewSets returns this many sets, all empty, for so many actions that are run. Moving many
-// runs of a scattered set counts as well.
+// NewSets returns n empty sets for at most this many actions. Moving many runs of a scattered set
+// counts as well.
 func NewSets(n int, most int64) Sets { return Sets{of: make([]Runs, n), most: most} }
 
 // Get returns a set, which the caller may not change.
@@ -40,7 +40,7 @@ func (s *Sets) Get(set int) Runs { return s.of[set] }
 // Upto returns the first n sets, which the caller may not change.
 func (s *Sets) Upto(n int) []Runs { return s.of[:n] }
 
-// Put makes a set what another one is, before anything runs.
+// Put initializes a set.
 func (s *Sets) Put(set int, r Runs) { s.of[set] = append(Runs(nil), r...) }
 
 // Has reports whether a microbatch is in a set.
@@ -84,11 +84,11 @@ func (s *Sets) Remove(set int, mb int64) bool {
 	return removed
 }
 
-// charge counts what an operation did to a set, from run i on.
+// charge counts the runs that an operation on a set has moved, from run i on.
 func (s *Sets) charge(set, i, runs int) {
 	if n := len(s.of[set]); n != runs {
 		s.held += int64(n - runs)
-		s.work += int64((n - i) / 16) // it moved them
+		s.work += int64((n - i) / 16)
 	}
 }
 
@@ -118,26 +118,26 @@ func (s *Sets) flag(set int) {
 	}
 }
 
-// record is what a period does to sets.
+// record holds the sets that a period has touched.
 type record struct {
 	touched []touched
 	runs    []Run   // of the touched sets, as they were before
-	index   []int32 // by set: its place in touched, where stamp is the epoch
+	index   []int32 // by set: its place in touched, if stamp is the epoch
 	stamp   []uint32
 	epoch   uint32
 	sign    int8 // the direction of the period
 }
 
-// touched is a set that a period looks at or changes.
+// touched is a set that a period has looked at or changed.
 type touched struct {
-	set, from, to int // the runs that it was
+	set, from, to int // the set, and its runs before the period
 	sign          int8
-	bent          bool   // it is looked at in both directions
-	moving        window // what is looked at by those that move, one by one
-	standing      window // by those that stand still
+	bent          bool   // it was looked at in both directions
+	moving        window // looked at by operations that move
+	standing      window // looked at by operations that do not
 }
 
-// window is the microbatches from lo to hi, none where hi is below lo.
+// window is the microbatches from lo to hi, none if hi is below lo.
 type window struct{ lo, hi int64 }
 
 const unlimited = int64(1) << 62
@@ -146,7 +146,7 @@ var nowhere = window{unlimited, -unlimited}
 
 func (w *window) extend(lo, hi int64) { w.lo, w.hi = min(w.lo, lo), max(w.hi, hi) }
 
-// touch returns the note of a set.
+// touch returns the entry of a set.
 func (r *record) touch(s *Sets, set int) *touched {
 	if r.stamp[set] == r.epoch {
 		return &r.touched[r.index[set]]
@@ -154,7 +154,7 @@ func (r *record) touch(s *Sets, set int) *touched {
 	return r.keep(set, s.of[set])
 }
 
-// keep notes a set that is looked at for the first time, and what it was.
+// keep adds a set that is looked at for the first time, with its runs.
 func (r *record) keep(set int, runs Runs) *touched {
 	r.stamp[set], r.index[set] = r.epoch, int32(len(r.touched))
 	from := len(r.runs)
@@ -163,7 +163,7 @@ func (r *record) keep(set int, runs Runs) *touched {
 	return &r.touched[len(r.touched)-1]
 }
 
-// looks notes that microbatches of a set are looked at.
+// looks notes that an operation looks at microbatches of a set.
 func (r *record) looks(s *Sets, set int, lo, hi int64) {
 	t := r.touch(s, set)
 	if s.Sign == 0 {
@@ -175,8 +175,7 @@ func (r *record) looks(s *Sets, set int, lo, hi int64) {
 	t.moving.extend(lo, hi)
 }
 
-// Begin begins to record a period that moves in a direction. Periods within periods are
-// recorded too.
+// Begin begins to record a period that moves in a direction. Periods may be nested.
 func (s *Sets) Begin(sign int8) {
 	if s.depth == len(s.records) {
 		s.records = append(s.records, &record{index: make([]int32, len(s.of)), stamp: make([]uint32, len(s.of))})
@@ -188,16 +187,15 @@ func (s *Sets) Begin(sign int8) {
 	s.depth++
 }
 
-// End ends the recording of a period that moves microbatches by so many, and makes the
-// sets what they are after up to most more of them. It returns how many these are, 0
-// where nothing can be said of them.
+// End ends the recording of a period that moves microbatches by shift, and skips up to most more
+// like it. It returns how many.
 func (s *Sets) End(shift, most int64) int64 {
 	n := s.fit(shift, most)
 	s.end(n, shift)
 	return n
 }
 
-// fit returns up to how many more periods find what this one has found, and do the same.
+// fit returns how many more periods, up to most, find in the sets what this one has found.
 func (s *Sets) fit(shift, most int64) int64 {
 	r := s.record
 	for i := 0; i < len(r.touched) && most > 0; i++ {
@@ -206,7 +204,7 @@ func (s *Sets) fit(shift, most int64) int64 {
 	return max(most, 0)
 }
 
-// end ends the recording of a period, and skips n more of them.
+// end ends the recording of a period, and moves the sets by n more.
 func (s *Sets) end(n, shift int64) {
 	r := s.record
 	if n > 0 && shift > 0 {
@@ -227,9 +225,9 @@ func (s *Sets) end(n, shift int64) {
 	}
 }
 
-// fits returns how many more periods find in a set what this one has found there. The
-// edges of its runs must stand still, or move with the microbatches that are looked at.
-// All goes on in the same way as long as nothing that moves meets an edge that does not.
+// fits returns how many more periods find in a set what this one has found there. Each edge of
+// its runs must either not move, or move with the microbatches that are looked at. Then every
+// period finds the same until something that moves meets an edge that does not.
 func (r *record) fits(t *touched, now Runs, shift int64) int64 {
 	was := r.runs[t.from:t.to]
 	if len(now) != len(was) || t.bent {
@@ -283,8 +281,8 @@ func (r *record) fits(t *touched, now Runs, shift int64) int64 {
 	return n
 }
 
-// takes adds a period within this one, after which more like it were skipped that moved
-// on by so many microbatches in all.
+// takes adds a nested period, after which others like it were skipped that moved by skipped
+// microbatches in all.
 func (r *record) takes(inner *record, skipped int64) {
 	for i := range inner.touched {
 		in := &inner.touched[i]

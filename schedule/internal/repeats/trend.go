@@ -2,11 +2,11 @@ package repeats
 
 import "slices"
 
-// A Trend skips periods of a machine whose numbers move evenly, though not alike. They
-// must be sums of constants and of each other, and everything else must follow from
-// comparisons of two of them. So where two periods in a row move every number as far and
-// make the same comparisons, with differences that change evenly, the next one does so
-// too, until a difference changes its sign.
+// A Trend skips periods of a machine whose numbers move evenly, but not all alike. They must be
+// sums of constants and of each other, and everything else must follow from comparisons of two
+// of them. If two periods in a row move every number by as much and make the same comparisons,
+// with differences that change evenly, then the next one does so too, until a difference changes
+// its sign.
 type Trend struct {
 	noting      bool
 	notes, past []int64
@@ -14,7 +14,7 @@ type Trend struct {
 	by, before  []int64
 }
 
-// A Trending machine is told where a period begins, before it tells its state.
+// Began of a Trending machine is called when a period begins, before State.
 type Trending interface {
 	Machine
 	Began()
@@ -65,7 +65,7 @@ func (t *Trend) Run(m Trending, period func()) int64 {
 	return max(n, 0)
 }
 
-// observe runs a period, and reports whether the machine stands as it did before.
+// observe runs a period, and reports whether the state has recurred.
 func (t *Trend) observe(m Trending, period func()) bool {
 	m.Began()
 	t.was = State{fixed: t.was.fixed[:0], moving: t.was.moving[:0]}
