@@ -15,7 +15,7 @@ import (
 // plan makes a runner that plans the memory of every step before it. What stages allocate is
 // found out in a dry run of the same model on Null devices, for the longest and for the
 // shortest microbatch that there can be, and for one half as long: sizes in between lie
-// between. If a step keeps so much that it cannot be planned, memory comes as it is asked
+// between. It also chooses whether logits are kept, unless -keep-logits says so. If a step keeps so much that it cannot be planned, memory comes as it is asked
 // for; why is then in t.unplanned.
 func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
 	nulls := make([]kernels.Compute, len(t.ranks))
@@ -28,10 +28,13 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	if err != nil {
 		return err
 	}
-	if t.profile, err = runner.Record(ctx, t.config(model, nulls),
+	dry := t.config(model, nulls)
+	dry.Memory.Budget = t.opts.Budget
+	if t.profile, err = model.Record(ctx, dry, t.opts.Microbatches,
 		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1)); err != nil {
 		return err
 	}
+	t.model.KeepLogits = model.KeepLogits
 	planned := cfg
 	planned.Memory = runner.Memory{Profile: t.profile, Budget: t.opts.Budget}
 	if t.run, err = runner.New(planned); err != nil {

@@ -18,7 +18,8 @@ import (
 func TestMemoryIsPlanned(t *testing.T) {
 	text := sentence(t)
 	for _, ranks := range []string{"1", "2"} {
-		planned := summaryOf(t, "-data", text, "-ranks", ranks)
+		planned := summaryOf(t, "-data", text, "-ranks", ranks, "-keep-logits", "-1")
+		require.Equal(t, planned.WeightsSHA256, summaryOf(t, "-data", text, "-ranks", ranks).WeightsSHA256, "with logits that are kept")
 		free := summaryOf(t, "-data", text, "-ranks", ranks, "-unplanned")
 		require.Equal(t, free.WeightsSHA256, planned.WeightsSHA256)
 		require.Equal(t, free.PeakBytes, planned.PeakBytes)
@@ -64,7 +65,7 @@ func requirePeak(t *testing.T, s *summary) {
 func TestLogHasThePlan(t *testing.T) {
 	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t))
 	require.Zero(t, status, stderr)
-	require.Contains(t, stdout, "envelope of 3 shape classes")
+	require.Contains(t, stdout, "envelope of 3 shape classes; logits are kept\n")
 	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
 	require.NoError(t, err)
 	defer log.Close()

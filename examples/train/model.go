@@ -46,7 +46,8 @@ func (t *trainer) build(ctx context.Context) error {
 		devs[rank] = t.ranks[rank]
 	}
 	if t.world != nil {
-		facts := append(t.opts.Facts(slices.Concat(job.Deciding, []string{"recompute", "evaluate", "unplanned", "budget"}, deciding)...),
+		facts := append(t.opts.Facts(slices.Concat(job.Deciding, []string{"recompute", "evaluate", "unplanned"}, deciding)...),
+			tcp.Fact{Name: "-budget", Value: fmt.Sprint(t.opts.Budget)}, tcp.Fact{Name: "-keep-logits", Value: fmt.Sprint(t.opts.model.KeepLogits)},
 			tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.Checkpoint != "")}, tcp.Fact{Name: "-data", Value: t.data.sum, Shown: t.data.describe(t.opts)},
 			tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(t.first)})
 		if err := t.world.Join(ctx, t.devs, facts...); err != nil {

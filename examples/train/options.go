@@ -86,8 +86,10 @@ func (o *options) flags() {
 	f.BoolVar(&o.tied, "tied", o.tied, "use the embedding's table in the head too")
 	f.Var((*float32Value)(&o.model.Dropout), "dropout", "`probability` of dropping an activation")
 	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "keep only the input of a block and compute the rest again in its backward")
-	f.Func("keep-logits", "most `bytes` of logits that a microbatch keeps for its backward, such as 1MiB; default 0: they are computed again", func(text string) (err error) {
-		o.model.KeepLogits, err = units.ParseSize(text)
+	f.Func("keep-logits", "most `bytes` of logits that a microbatch keeps for its backward, such as 1MiB; -1: none, they are computed again; default 0: all if a step then fits -budget or, without one, if no rank needs more than a fifth more memory, else none; with -unplanned none", func(text string) (err error) {
+		if o.model.KeepLogits = transformer.NoLogits; text != "-1" {
+			o.model.KeepLogits, err = units.ParseSize(text)
+		}
 		return err
 	})
 	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+job.List(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/metrics"
@@ -57,7 +58,7 @@ func (t *trainer) introduce() {
 		}
 	}
 	if planned := s.Memory(); planned != "" {
-		fmt.Fprintf(t.out, "memory  %s\n", planned)
+		fmt.Fprintf(t.out, "memory  %s; %s\n", planned, t.logits())
 	} else {
 		fmt.Fprintf(t.out, "memory  not planned: %s\n", oneLine(t.unplanned))
 	}
@@ -71,6 +72,17 @@ func (t *trainer) introduce() {
 	if url := t.watch.URL(); url != "" {
 		fmt.Fprintf(t.out, "live    %s\n", url)
 	}
+}
+
+// logits says what a microbatch keeps of them.
+func (t *trainer) logits() string {
+	switch keep := t.model.KeepLogits; {
+	case keep == transformer.AllLogits:
+		return "logits are kept"
+	case keep > 0:
+		return fmt.Sprintf("a microbatch keeps up to %s of logits", units.Size(keep))
+	}
+	return "logits are computed twice"
 }
 
 // weights returns how many weights the model has.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,6 +102,9 @@ func TestProcesses(t *testing.T) {
 			require.Zero(t, got.Growth)
 			require.Equal(t, 2, got.BooksAudited)
 			require.Len(t, got.ByRank, ranks)
+			for rank := range got.ByRank { // logits kept or not, as the process of the head has chosen
+				require.Equal(t, want.ByRank[rank].PeakByClass, got.ByRank[rank].PeakByClass)
+			}
 			require.Equal(t, ranks*3*5, samples(t, filepath.Join(all[0].folder, "memory.jsonl")))
 			page, err := os.ReadFile(filepath.Join(all[0].folder, "report.html"))
 			require.NoError(t, err)
@@ -173,6 +177,22 @@ func TestProcessesReadDifferentTexts(t *testing.T) {
 	for i := range errs {
 		require.Contains(t, errs[i].String(), fmt.Sprintf("-data is %s (%d bytes, SHA-256 ", other, len(content)+1))
 		require.Contains(t, errs[i].String(), fmt.Sprintf("...) on rank 1 and %s (%d bytes, SHA-256 ", one, len(content)))
+	}
+}
+
+// Processes that plan memory in different ways are told so.
+func TestProcessesPlanAlike(t *testing.T) {
+	text := sentence(t)
+	for flag, values := range map[string][]string{"-budget": {"1MiB", "2MiB"}, "-keep-logits": {"0", "-1"}} {
+		address := meeting(t, "unix")
+		var errs [2]strings.Builder
+		var all sync.WaitGroup
+		for number, value := range values {
+			args := append(slices.Clone(tiny), "-data", text, "-transport", address, "-processes", "2", "-process", fmt.Sprint(number), "-run", t.TempDir()+"/run", flag, value)
+			all.Go(func() { run(t.Context(), args, io.Discard, &errs[number]) })
+		}
+		all.Wait()
+		require.Contains(t, errs[1].String(), flag+" is ", &errs[0])
 	}
 }
 

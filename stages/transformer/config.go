@@ -38,9 +38,10 @@ type Config struct {
 	FP8Attention bool
 	// Untied gives the head its own table. Otherwise it uses the embedding's.
 	Untied bool
-	// KeepLogits is the most bytes of logits that a microbatch keeps from its forward to its
-	// backward, in float32. 0 keeps none: the backward computes them again, a quarter of
-	// the products of the head. 4 bytes for each token and word of the vocabulary keep all.
+	// KeepLogits is the most bytes of logits that a microbatch of Context tokens keeps from its
+	// forward to its backward, in float32. 4 bytes for each token and word of the vocabulary
+	// keep all, NoLogits keeps none: the backward computes them again, a quarter of the products
+	// of the head. 0 leaves the choice to Model.Record; without Record none are kept.
 	// No number changes.
 	KeepLogits int64
 	// Seed draws the initial weights.
@@ -83,8 +84,8 @@ func (c Config) Validate() error {
 	if !(c.Dropout >= 0 && c.Dropout < 1) {
 		fault("Dropout is %v, want at least 0 and below 1", c.Dropout)
 	}
-	if c.KeepLogits < 0 {
-		fault("KeepLogits is %d, want at least 0", c.KeepLogits)
+	if c.KeepLogits < NoLogits {
+		fault("KeepLogits is %d, want bytes, %d for none or 0 for a choice by the plan of memory", c.KeepLogits, NoLogits)
 	}
 	if c.FP8 != nil {
 		if err := c.FP8.Validate(); err != nil {

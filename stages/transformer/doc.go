@@ -44,7 +44,8 @@
 //
 // Normalised inputs, their means and deviations, and what comes out of GELU are
 // computed again from these, and so are the logits, in tiles, of which the head keeps
-// none by default; with Config.KeepLogits the first tiles stay, or all. Within a backward each of these ends as
+// none, the first tiles or all: Config.KeepLogits says so, or Model.Record chooses by the plan of
+// memory. Within a backward each of these ends as
 // soon as nothing of the call reads it: a block's backward rises at most 4·W above
 // what it found, 5·W with dropout, or by the workspace of attention where that is
 // more.

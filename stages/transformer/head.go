@@ -1,8 +1,6 @@
 package transformer
 
 import (
-	"math"
-
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -12,7 +10,8 @@ import (
 type head struct {
 	stage
 	vocabulary int
-	keep       int64 // most bytes of logits that a microbatch keeps
+	context    int
+	keep       *int64 // Model.KeepLogits
 	norm       norm
 	table      kernels.Buffer
 	tableUse   batchctx.Param
@@ -27,7 +26,7 @@ type head struct {
 
 // head makes the head. Its table is the embedding's, or a separate one.
 func (b *builder) head() *head {
-	h := &head{vocabulary: b.cfg.Vocabulary, keep: b.cfg.KeepLogits}
+	h := &head{vocabulary: b.cfg.Vocabulary, context: b.cfg.Context, keep: b.keep}
 	h.norm = b.norm(&h.stage, "norm")
 	table := tableName
 	if b.cfg.Untied {
@@ -45,14 +44,18 @@ func (b *builder) head() *head {
 	return h
 }
 
-// kept returns how many logits of the given tokens are kept from forward to backward: all,
-// or whole tiles of them.
+// keepsAll reports whether microbatches of any length keep all their logits.
+func (h *head) keepsAll() bool { return *h.keep/4/int64(h.vocabulary) >= int64(h.context) }
+
+// kept returns how many logits of the given tokens are kept from forward to backward: all, or
+// whole tiles of them, as many as of the longest microbatch, so that all have the same calls.
 func (h *head) kept(rows int) int {
-	most, tile := int(min(h.keep/4, math.MaxInt)), h.dev.HeadWorkspace(rows, h.width, h.vocabulary)
-	if all := rows * h.vocabulary; all <= most || tile == 0 {
-		return min(all, most)
+	all, tile := rows*h.vocabulary, h.dev.HeadWorkspace(rows, h.width, h.vocabulary)
+	if h.keepsAll() {
+		return all
 	}
-	return most / tile * tile
+	tiles := max(*h.keep, 0) / 4 / int64(max(h.dev.HeadWorkspace(h.context, h.width, h.vocabulary), 1))
+	return int(min(int64(all), tiles*int64(tile)))
 }
 
 func (h *head) forward(c *call, in, _ []kernels.Buffer) {
@@ -165,7 +168,7 @@ func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer, gradients bool) 
 
 // scratch returns the workspace for the logits that are not kept.
 func (h *head) scratch(c *call, rows int, logits kernels.Buffer) kernels.Buffer {
-	if logits.N == rows*h.vocabulary {
+	if logits.N > 0 && h.keepsAll() {
 		return kernels.Buffer{}
 	}
 	return c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))

@@ -23,7 +23,7 @@ func TestKeepLogits(t *testing.T) {
 	batch := sequences(random(t), cfg, 3)
 	want := train(t, cfg, 1, 2, nil, batch)
 	for _, test := range []struct{ bound, kept int64 }{
-		{0, 0}, {4*tokens*tile - 1, 0}, {4 * tokens * tile, 4 * tokens * tile}, {all - 1, 4 * tokens * 2 * tile}, {all, all}, {1 << 40, all},
+		{transformer.NoLogits, 0}, {0, 0}, {4*tokens*tile - 1, 0}, {4 * tokens * tile, 4 * tokens * tile}, {all - 1, 4 * tokens * 2 * tile}, {all, all}, {1 << 40, all}, {transformer.AllLogits, all},
 	} {
 		cfg.KeepLogits = test.bound
 		for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": apart(schedule.DepthFirst, 2)} {
@@ -45,8 +45,8 @@ func TestKeepLogits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, test.kept+int64(4*tokens*(9*cfg.Width+cfg.Heads+1)), saved)
 	}
-	cfg.KeepLogits = -1
-	require.ErrorContains(t, cfg.Validate(), "KeepLogits is -1")
+	cfg.KeepLogits = transformer.NoLogits - 1
+	require.ErrorContains(t, cfg.Validate(), "KeepLogits is -2")
 }
 
 // TestKeepLogitsErrors fails every call of a step that keeps logits: nothing is lost.

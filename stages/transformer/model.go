@@ -18,6 +18,9 @@ type Model struct {
 	// Updates is how many updates the weights have seen. A checkpoint keeps it
 	// with the weights and the moments, and sets it when it restores them.
 	Updates int64
+	// KeepLogits is that of the configuration, or what Record has chosen: AllLogits or NoLogits.
+	// Where Record has chosen, the model that trains must get the same before its first step.
+	KeepLogits int64
 
 	stages     []stages.Stage[kernels.Buffer]
 	parameters []*Parameter
@@ -54,7 +57,9 @@ func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 	if err := errors.Join(cfg.Validate(), validate(devices)); err != nil {
 		return nil, err
 	}
+	m := &Model{KeepLogits: cfg.KeepLogits}
 	b := newBuilder(cfg)
+	b.keep = &m.KeepLogits
 	var all []stages.Stage[kernels.Buffer]
 	for _, byStage := range devices {
 		part := 0
@@ -72,7 +77,8 @@ func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 		_ = release(b.buffers) // The first error is the one to tell.
 		return nil, b.err
 	}
-	return &Model{stages: all, parameters: b.parameters, buffers: b.buffers, scaling: scaling}, nil
+	m.stages, m.parameters, m.buffers, m.scaling = all, b.parameters, b.buffers, scaling
+	return m, nil
 }
 
 // validate reports every fault of the devices.

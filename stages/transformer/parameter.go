@@ -62,6 +62,7 @@ const standardDeviation = 0.02
 // what follows it does nothing.
 type builder struct {
 	cfg        Config
+	keep       *int64          // Model.KeepLogits
 	dev        kernels.Compute // of the stage that is made
 	residual   float32         // standard deviation of a projection onto the residual stream
 	ones       []float32

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // rounds are the turns that each has.
@@ -173,8 +175,8 @@ func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) 
 	return best.setting, nil
 }
 
-// steps measures training steps beside PyTorch: with the best instructions, logits computed
-// again and kept, and with less.
+// steps measures training steps beside PyTorch: with the best instructions, logits kept or not
+// as the plan of memory chooses and always computed again, and with less.
 func (c *comparison) steps(threads []int) error {
 	chosen, tried := make(map[int]setting), settings()
 	for _, n := range threads {
@@ -184,23 +186,23 @@ func (c *comparison) steps(threads []int) error {
 		}
 		chosen[n], tried = best, []setting{best}
 	}
-	fmt.Fprint(c.out, "\n| configuration | threads | Weir tokens/s | MiB | logits kept | MiB | PyTorch | MiB | Weir : PyTorch | kept | by the best steps | kept |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(c.out, "\n| configuration | threads | Weir tokens/s | MiB | logits again | MiB | PyTorch | MiB | Weir : PyTorch | again | by the best steps | again |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range steps(c.options.only) {
 		if c.options.short && c.options.only == "" && !slices.Contains(shortSteps, s.Name) {
 			continue
 		}
 		for _, n := range threads {
-			kept := c.options
-			kept.keep = 4 * int64(s.Sequence) * int64(s.Vocabulary)
-			all, err := c.turns(c.ours(s, n, c.options), c.ours(s, n, kept),
+			none := c.options
+			none.keep = transformer.NoLogits
+			all, err := c.turns(c.ours(s, n, c.options), c.ours(s, n, none),
 				func() (sample, error) { return c.peers.torch(s, n, chosen[n], c.options) })
 			if err != nil {
 				return err
 			}
-			again, keep, torch := all[0], all[1], all[2]
+			ours, again, torch := all[0], all[1], all[2]
 			fmt.Fprintf(c.out, "| %s | %d | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n", s.Name, n,
-				middle(again, byMedian), middle(again, mib), middle(keep, byMedian), middle(keep, mib), middle(torch, byMedian), middle(torch, mib),
-				ratio(again, torch, byMedian), ratio(keep, torch, byMedian), ratio(again, torch, byBest), ratio(keep, torch, byBest))
+				middle(ours, byMedian), middle(ours, mib), middle(again, byMedian), middle(again, mib), middle(torch, byMedian), middle(torch, mib),
+				ratio(ours, torch, byMedian), ratio(again, torch, byMedian), ratio(ours, torch, byBest), ratio(again, torch, byBest))
 		}
 	}
 	fmt.Fprint(c.out, "\n| configuration, one thread | Weir AVX2 | PyTorch AVX2 | Weir : PyTorch | Weir plain Go | Weir AVX-512 |\n|---|---|---|---|---|---|\n")

@@ -72,7 +72,7 @@ func main() {
 	flag.BoolVar(&o.cpu, "cpu", false, "take the time that the process computes for instead of the clock's: for one thread on a busy machine")
 	flag.BoolVar(&o.profile, "profile", false, "say where the time of a step goes")
 	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
-	flag.Int64Var(&o.keep, "keep-logits", 0, "most bytes of logits that a microbatch keeps for its backward, in place of computing them again")
+	flag.Int64Var(&o.keep, "keep-logits", 0, "most bytes of logits that a microbatch keeps for its backward; -1: none, 0: all or none, as transformer.Model.Record chooses")
 	flag.StringVar(&o.instructions, "instructions", "best", "best, avx512, avx2, neon or portable, which is plain Go")
 	flag.BoolVar(&o.all, "all", false, "measure steps and products in turns with PyTorch and OpenBLAS; -products and -only choose some of it")
 	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines, and shorter turns")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // tiny is a model that trains in no time.
@@ -45,7 +47,7 @@ func TestMeasure(t *testing.T) {
 // Logits that were kept are no products of the backward.
 func TestProfileOfKeptLogits(t *testing.T) {
 	logits := tiny.sequence * tiny.vocabulary
-	for keep, products := range map[int64]int{0: 3, int64(4 * logits): 2} {
+	for keep, products := range map[int64]int{transformer.NoLogits: 3, 0: 2, int64(4 * logits): 2} {
 		m, err := measure(tiny, 1, options{time: time.Millisecond, profile: true, keep: keep})
 		require.NoError(t, err)
 		i := slices.IndexFunc(m.Profile, func(s share) bool { return s.Operation == "head backward" })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -94,10 +95,26 @@ func newTrainer(c configuration, threads int, o options) (t *trainer, err error)
 		return t, err
 	}
 	t.source = newSource(t.dev, c)
-	t.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Spaces: runner.Spaces(t.dev), Seed: 1,
-	})
+	cfg := runner.Config[kernels.Buffer]{Stages: t.model.Stages(), Spaces: runner.Spaces(t.dev), Seed: 1}
+	if cfg.Memory.Profile, err = t.record(c); err != nil {
+		return t, err
+	}
+	t.runner, err = runner.New(cfg)
 	return t, err
+}
+
+// record finds out in a dry run what the stages allocate, and whether logits are kept.
+func (t *trainer) record(c configuration) (profile *layout.Profile, err error) {
+	null := kernels.NewNull(t.dev)
+	defer func() { err = errors.Join(err, null.Close()) }()
+	model, err := transformer.New(null, c.model(t.model.KeepLogits), 1)
+	if err != nil {
+		return nil, err
+	}
+	profile, err = model.Record(context.Background(), runner.Config[kernels.Buffer]{Stages: model.Stages(), Spaces: runner.Spaces(null)},
+		batch, runner.Shape[kernels.Buffer]{Name: "all", Source: newSource(null, c)})
+	t.model.KeepLogits = model.KeepLogits
+	return profile, err
 }
 
 // step trains on four sequences and updates the weights.

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // grows are the schedules that keep more the more microbatches there are, by what they are.
@@ -63,7 +64,7 @@ func TestKeptLogitsArePlanned(t *testing.T) {
 	s.model.Vocabulary = 2100
 	for _, s.schedule = range []string{"1f1b", "zb-h1"} {
 		var peaks []int64                                        // of the rank that has the head
-		for _, keep := range []int64{0, 4 * 5 * 1040, 1 << 20} { // a tile of the host, all
+		for _, keep := range []int64{0, 4 * 8 * 1040, 1 << 20} { // a tile of the host, all
 			s.model.KeepLogits = keep
 			peaks = append(peaks, checkPeak(t, s, 8)[1])
 		}
@@ -71,6 +72,53 @@ func TestKeptLogitsArePlanned(t *testing.T) {
 			require.IsIncreasing(t, peaks)
 		}
 	}
+}
+
+// TestLogitsAreChosen: all are kept if there is room for those of every microbatch in flight, or
+// else none; what is given by hand stays. The step is as it was planned, and the loss the same.
+func TestLogitsAreChosen(t *testing.T) {
+	const m = 16
+	s := setup{schedule: "1f1b", ranks: 2, stages: 2, capacity: 1, model: tiny}
+	s.model.Vocabulary = 300
+	free := newRig(t, s, false)
+	lengths := func(microbatch int) int { return 1 + microbatch%s.model.Context }
+	want, err := free.group(t, nil).Step(t.Context(), m, free.sources(lengths))
+	require.NoError(t, err)
+	run := func(schedule string, given, budget int64) (keep, reserve int64) {
+		s := s
+		s.schedule, s.model.KeepLogits = schedule, given
+		dry := newRig(t, s, true)
+		dry.cfg.Memory.Budget, dry.cfg.Memory.Search.Nodes = budget, 1 // as group has it
+		profile, err := dry.model.Record(t.Context(), dry.cfg, m, dry.shape(s.model.Context), dry.shape(1))
+		require.NoError(t, err)
+		laid := newRig(t, s, false)
+		laid.model.KeepLogits, laid.cfg.Memory.Budget = dry.model.KeepLogits, budget
+		got, err := laid.group(t, profile).Step(t.Context(), m, laid.sources(lengths))
+		require.NoError(t, err)
+		require.Equal(t, want.Losses, got.Losses)
+		require.Equal(t, math.Float64bits(want.GradNorm), math.Float64bits(got.GradNorm))
+		return dry.model.KeepLogits, got.Ranks[1].Height // where the head is
+	}
+	choice := func(schedule string, given, budget int64) int64 { keep, _ := run(schedule, given, budget); return keep }
+	require.EqualValues(t, transformer.AllLogits, choice("1f1b", 0, 0), "one microbatch in flight")
+	require.EqualValues(t, transformer.AllLogits, choice("zb-h1", 0, 0), "18 % more memory, with the model")
+	keep, reserve := run("gpipe", 0, 1<<20)
+	require.EqualValues(t, transformer.AllLogits, keep)
+	require.EqualValues(t, transformer.AllLogits, choice("gpipe", 0, reserve))
+	require.EqualValues(t, transformer.NoLogits, choice("gpipe", 0, reserve-1))
+	for _, given := range []int64{transformer.NoLogits, 4 * 300, 4 * 8 * 300, transformer.AllLogits} {
+		require.Equal(t, given, choice("1f1b", given, 1<<20))
+	}
+
+	s.schedule, s.model.Vocabulary = "gpipe", 40
+	dry := newRig(t, s, true)
+	_, err = dry.model.Record(t.Context(), dry.cfg, m, dry.shape(s.model.Context))
+	require.NoError(t, err)
+	require.EqualValues(t, transformer.NoLogits, dry.model.KeepLogits, "all in flight, 27 % more memory")
+	dry.model.KeepLogits = 0
+	_, err = dry.model.Record(t.Context(), dry.cfg, 1<<16, dry.shape(1))
+	require.NoError(t, err)
+	require.EqualValues(t, transformer.NoLogits, dry.model.KeepLogits, "a step that is too long to be planned")
 }
 
 // checkPeak runs steps with and without a layout, and returns the peaks of the ranks.

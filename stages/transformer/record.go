@@ -1,0 +1,68 @@
+package transformer
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// Values of Config.KeepLogits.
+const (
+	NoLogits  = -1
+	AllLogits = math.MaxInt64
+)
+
+// Record is runner.Record for the stages of m, which is a model on Null devices, the spaces of
+// all ranks in dry. If KeepLogits is 0 it chooses: it plans a step of so many microbatches with
+// all logits kept and with none, and keeps all if the step then fits dry.Memory.Budget on every
+// rank or, without a budget, if no rank needs more than 6/5 of the memory, with what is resident
+// there. The choice is in the profile and in m.KeepLogits. It is the same in every process that
+// records the same ranks, whichever of them has the head. A step that is too long to be planned
+// keeps none.
+func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes ...runner.Shape[kernels.Buffer]) (*layout.Profile, error) {
+	if m.KeepLogits != 0 {
+		return runner.Record(ctx, dry, shapes...)
+	}
+	m.KeepLogits = AllLogits
+	all, most, err := planned(ctx, dry, microbatches, shapes)
+	if err != nil {
+		return nil, err
+	}
+	m.KeepLogits = NoLogits
+	none, least, err := planned(ctx, dry, microbatches, shapes)
+	if err != nil || most == nil || least == nil {
+		return none, err
+	}
+	for rank, space := range dry.Spaces {
+		resident := space.(kernels.Device).Live()
+		with, without := most.Ranks[rank].Height, least.Ranks[rank].Height
+		if budget := dry.Memory.Budget; budget > 0 && with > budget || budget == 0 && resident+with > (resident+without)*6/5 {
+			return none, nil
+		}
+	}
+	m.KeepLogits = AllLogits
+	return all, nil
+}
+
+// planned records the stages of dry and plans a step with them, whatever the budget is. The plan
+// is nil if the step is too long to be planned.
+func planned(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes []runner.Shape[kernels.Buffer]) (*layout.Profile, *layout.Memory, error) {
+	profile, err := runner.Record(ctx, dry, shapes...)
+	if err != nil {
+		return nil, nil, err
+	}
+	dry.Memory = runner.Memory{Profile: profile, Search: dry.Memory.Search}
+	run, err := runner.New(dry)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := run.Prepare(ctx, microbatches, nil)
+	if errors.Is(err, layout.ErrTooLong) {
+		err = nil
+	}
+	return profile, plan, errors.Join(err, run.Close())
+}
