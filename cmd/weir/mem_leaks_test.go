@@ -12,37 +12,41 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// TestSnapshotsDocumented runs the commands of docs/snapshots.md over the files beside
-// it, and compares the page with what they print. -update writes it anew.
-func TestSnapshotsDocumented(t *testing.T) {
-	docs, err := filepath.Abs("../../docs")
-	require.NoError(t, err)
-	path := filepath.Join(docs, "snapshots.md")
-	page, err := os.ReadFile(path)
-	require.NoError(t, err)
-	t.Chdir(filepath.Join(docs, "snapshots"))
+// TestPagesDocumented runs the commands of pages over the files beside them, and compares the
+// pages with what they print. -update writes them anew.
+func TestPagesDocumented(t *testing.T) {
+	for name, wanted := range map[string]int{"snapshots": 3, "hang": 2} {
+		t.Run(name, func(t *testing.T) {
+			docs, err := filepath.Abs("../../docs")
+			require.NoError(t, err)
+			path := filepath.Join(docs, name+".md")
+			page, err := os.ReadFile(path)
+			require.NoError(t, err)
+			t.Chdir(filepath.Join(docs, name))
 
-	var fresh strings.Builder
-	inside, commands := false, 0
-	for line := range strings.Lines(string(page)) {
-		command, is := strings.CutPrefix(line, "$ ")
-		switch {
-		case strings.HasPrefix(line, "```"):
-			inside = !inside && strings.HasPrefix(line, "```console")
-			fresh.WriteString(line)
-		case inside && is:
-			commands++
-			fresh.WriteString(line + shell(t, strings.TrimSpace(command)))
-		case !inside:
-			fresh.WriteString(line)
-		}
+			var fresh strings.Builder
+			inside, commands := false, 0
+			for line := range strings.Lines(string(page)) {
+				command, is := strings.CutPrefix(line, "$ ")
+				switch {
+				case strings.HasPrefix(line, "```"):
+					inside = !inside && strings.HasPrefix(line, "```console")
+					fresh.WriteString(line)
+				case inside && is:
+					commands++
+					fresh.WriteString(line + shell(t, strings.TrimSpace(command)))
+				case !inside:
+					fresh.WriteString(line)
+				}
+			}
+			require.Equal(t, wanted, commands)
+			if *testkit.Update {
+				require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
+				return
+			}
+			require.Equal(t, fresh.String(), string(page), "go test ./cmd/weir -update writes the page anew")
+		})
 	}
-	require.Equal(t, 3, commands)
-	if *testkit.Update {
-		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
-		return
-	}
-	require.Equal(t, fresh.String(), string(page), "go test ./cmd/weir -update writes the page anew")
 }
 
 func TestMemLeaks(t *testing.T) {

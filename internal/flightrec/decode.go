@@ -28,7 +28,7 @@ func decode(r io.Reader, first byte) (*Dump, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{Data: data, dump: &Dump{}, index: map[string]int32{}, words: map[string]string{}}
+	d := &decoder{Data: data, dump: &Dump{}, index: map[string]int32{}, words: map[string]string{}, calls: map[Call]*Call{}, names: map[string]named{}}
 	if err := d.top(data.Top()); err != nil {
 		return nil, err
 	}
@@ -41,15 +41,24 @@ type decoder struct {
 	dump    *Dump
 	index   map[string]int32 // of groups, by name
 	words   map[string]string
-	batches []closing
+	calls   map[Call]*Call
+	names   map[string]named // by profiling_name
+	batches []batch          // of the entries, in their order
+	closed  map[batch]State
 }
 
-// closing is the entry that closes a batch of transfers or of collectives.
-type closing struct {
+// named is what the name of an operation says.
+type named struct {
+	name string
+	kind Kind
+	peer int // in the group
+}
+
+// batch names operations that are issued together.
+type batch struct {
 	group     int32
-	batch     int64
+	number    int64
 	transfers bool
-	state     State
 }
 
 func fault(format string, args ...any) error {
@@ -81,7 +90,7 @@ func (d *decoder) top(v pickle.Value) error {
 	if err := d.Hold(int64(len(items)) * entryBytes); err != nil {
 		return err
 	}
-	d.dump.Entries = make([]Entry, 0, len(items))
+	d.dump.Entries, d.batches, d.closed = make([]Entry, 0, len(items)), make([]batch, 0, len(items)), map[batch]State{}
 	for i, item := range items {
 		if item.Kind != pickle.Dict {
 			return fault("entry %d is %v, where a dict belongs", i, item.Kind)
@@ -94,7 +103,7 @@ func (d *decoder) top(v pickle.Value) error {
 	return nil
 }
 
-const entryBytes = 120
+const entryBytes = 40 + 24 // of an entry and its batch
 
 // group notes a process group of pg_config.
 func (d *decoder) group(name string, config pickle.Value) {
@@ -140,8 +149,9 @@ const mostRank = 1<<24 - 1
 
 // entry reads an operation, and keeps it unless it closes a batch.
 func (d *decoder) entry(v pickle.Value) {
-	e := Entry{Group: -1, Peer: -1, Number: -1}
-	local, collective, batch, op := int64(-1), int64(-1), int64(0), int64(-1)
+	e := Entry{Group: -1, Peer: -1}
+	var call Call
+	local, collective, transfers, op := int64(-1), int64(-1), int64(0), int64(-1)
 	name, transfer := "", false
 	for key, v := range d.pairs(v) {
 		switch key {
@@ -154,19 +164,17 @@ func (d *decoder) entry(v pickle.Value) {
 		case "collective_seq_id", "seq_id":
 			collective = d.number(v)
 		case "p2p_seq_id":
-			batch = d.number(v)
+			transfers = d.number(v)
 		case "op_id":
 			op = d.number(v)
 		case "profiling_name":
 			name = d.word(v)
-		case "time_created_ns":
-			e.Created = d.number(v)
 		case "input_sizes":
-			e.Sizes = d.sizes(v)
+			call.Sizes = d.sizes(v)
 		case "input_dtypes":
-			e.Type = d.joined(v, ",")
+			call.Type = d.joined(v, ",")
 		case "state":
-			e.State = State(max(0, slices.Index([]string{"scheduled", "started", "completed"}, d.word(v))))
+			e.State = State(max(0, slices.Index(stateNames[:], d.word(v))))
 		case "is_p2p":
 			transfer = v.Kind == pickle.Boolean && v.Bits != 0
 		}
@@ -175,46 +183,67 @@ func (d *decoder) entry(v pickle.Value) {
 		e.Group = d.named(strconv.FormatInt(local, 10))
 	}
 	d.dump.Groups[e.Group].Local = local
-	_, e.Name, _ = strings.Cut(name, ":")
-	d.direction(&e)
-	e.Number, e.Batch = collective, collective
-	if e.Kind != Collective || transfer {
-		e.Number, e.Batch = batch, batch
+	said := d.operation(name)
+	call.Name, call.Kind = said.name, said.kind
+	e.Number = collective
+	in := batch{e.Group, collective, false}
+	if call.Kind != Collective || transfer {
+		e.Number = transfers
+		in = batch{e.Group, transfers, true}
 		if op >= collective && collective >= 0 {
 			e.Number = op - collective
 		}
+		e.Peer = d.peer(e.Group, said.peer)
 	}
-	if e.Name == "coalesced" {
-		d.batches = append(d.batches, closing{e.Group, e.Batch, transfer, e.State})
+	if call.Name == "coalesced" {
+		d.closed[in] = e.State
 		return
 	}
-	d.dump.Entries = append(d.dump.Entries, e)
+	if d.calls[call] == nil {
+		d.calls[call] = &Call{call.Kind, call.Name, call.Sizes, call.Type}
+	}
+	e.Call = d.calls[call]
+	d.dump.Entries, d.batches = append(d.dump.Entries, e), append(d.batches, in)
 }
 
-// direction reads the two ends of a transfer off its name.
-func (d *decoder) direction(e *Entry) {
-	word, ends, _ := strings.Cut(e.Name, " ")
-	arrow := map[string]string{"send": "->", "recv": "<-"}[word]
-	_, peer, found := strings.Cut(ends, arrow)
-	if arrow == "" || !found {
-		return
+// operation reads what the name of an operation says: "nccl:all_reduce", "nccl:recv 0<-3".
+func (d *decoder) operation(text string) named {
+	n, known := d.names[text]
+	if known {
+		return n
 	}
-	e.Name, e.Kind = word, Send
-	if word == "recv" {
-		e.Kind = Recv
+	_, name, _ := strings.Cut(text, ":")
+	n = named{name: name, peer: noPeer}
+	word, ends, _ := strings.Cut(name, " ")
+	for kind, arrow := range map[Kind]string{Send: "->", Recv: "<-"} {
+		if _, peer, found := strings.Cut(ends, arrow); found && word == [...]string{Send: "send", Recv: "recv"}[kind] {
+			n.name, n.kind = word, kind
+			if at, err := strconv.Atoi(peer); err == nil {
+				n.peer = at
+			}
+		}
 	}
-	at, err := strconv.Atoi(peer)
-	ranks := d.dump.Groups[e.Group].Ranks
+	d.names[text] = n
+	return n
+}
+
+// noPeer is a place in a group that no rank has.
+const noPeer = -1 << 31
+
+// peer returns the rank at a place of a group, -1 if it is not known.
+func (d *decoder) peer(group int32, at int) int32 {
+	ranks := d.dump.Groups[group].Ranks
 	if at < 0 { // as Python counts, from the end
 		at += len(ranks)
 	}
 	switch {
-	case err != nil || at < 0 || at > mostRank:
+	case at < 0 || at > mostRank:
 	case ranks == nil:
-		e.Peer = int32(at)
+		return int32(at)
 	case at < len(ranks):
-		e.Peer = int32(ranks[at])
+		return int32(ranks[at])
 	}
+	return -1
 }
 
 // member returns the group of an entry, which is its name, or its name and description.
@@ -246,23 +275,12 @@ func (d *decoder) named(name string) int32 {
 
 // close gives the operations of batches the state of the entry that closes the batch.
 func (d *decoder) close() {
-	type key struct {
-		group     int32
-		batch     int64
-		transfers bool
-	}
-	states := make(map[key]State, len(d.batches))
-	for _, c := range d.batches {
-		states[key{c.group, c.batch, c.transfers}] = c.state
-	}
-	if len(states) == 0 {
+	if len(d.closed) == 0 {
 		return
 	}
 	for i := range d.dump.Entries {
 		e := &d.dump.Entries[i]
-		if state, found := states[key{e.Group, e.Batch, e.Kind != Collective}]; found {
-			e.State = max(e.State, state)
-		}
+		e.State = max(e.State, d.closed[d.batches[i]])
 	}
 }
 

@@ -3,7 +3,7 @@
 //
 // [Read] takes files, folders, globs and archives; a dump is a pickle or JSON, of versions
 // 2.0 to 2.10, and may be compressed. Each one is reduced to a [Dump] before the next
-// one is read, so what is held grows with the entries alone, by some 120 bytes for each.
+// one is read, so what is held grows with the entries alone, by 40 bytes for each.
 //
 // What a dump says is kept and not judged; package internal/hang does that. Three things are
 // put right here, once:

@@ -46,23 +46,28 @@ const (
 )
 
 // String returns PyTorch's word.
-func (s State) String() string { return [...]string{"scheduled", "started", "completed"}[s] }
+func (s State) String() string { return stateNames[s] }
+
+var stateNames = [...]string{"scheduled", "started", "completed"}
 
 // Entry is an operation that a rank has issued.
 type Entry struct {
 	Record int64 // counts the operations of the rank, over all groups
 	// Number counts the operations of the rank in the group: collectives, which have the
 	// same number on all members, or transfers, whose numbers are the rank's own.
-	Number  int64
-	Batch   int64  // transfers of one batch have the same
-	Created int64  // nanoseconds of the rank's clock
-	Name    string // "all_reduce"; of transfers "send" or "recv"
-	Sizes   string // of the input: "4096x1x5120"
-	Type    string // of its elements: "BFloat16"
-	Group   int32  // in Dump.Groups
-	Peer    int32  // the rank of the job at the other end of a transfer, -1 if unknown
-	Kind    Kind
-	State   State
+	Number int64
+	*Call
+	Group int32 // in Dump.Groups
+	Peer  int32 // the rank of the job at the other end of a transfer, -1 if unknown
+	State State
+}
+
+// Call is what an operation does. Those of a dump that are equal are one.
+type Call struct {
+	Kind  Kind
+	Name  string // "all_reduce"; of transfers "send" or "recv"
+	Sizes string // of the input: "4096x1x5120"
+	Type  string // of its elements: "BFloat16"
 }
 
 // Pending reports whether the operation has not completed.

@@ -32,9 +32,9 @@ func sample(rank int) *dumptest.Rank {
 
 // wanted are the entries of sample.
 var wanted = []flightrec.Entry{
-	{Record: 0, Number: 1, Batch: 1, Created: 1, Name: "all_reduce", Sizes: "16", Type: "Float", Peer: -1, State: flightrec.Completed},
-	{Record: 1, Number: 1, Batch: 1, Created: 3, Name: "send", Sizes: "4096x1x5120", Type: "BFloat16", Group: 1, Peer: 12, Kind: flightrec.Send, State: flightrec.Completed},
-	{Record: 2, Number: 2, Batch: 2, Created: 4, Name: "recv", Sizes: "4096x1x5120", Type: "BFloat16", Group: 1, Peer: 8, Kind: flightrec.Recv},
+	{Record: 0, Number: 1, Peer: -1, State: flightrec.Completed, Call: &flightrec.Call{Name: "all_reduce", Sizes: "16", Type: "Float"}},
+	{Record: 1, Number: 1, Group: 1, Peer: 12, State: flightrec.Completed, Call: &flightrec.Call{Name: "send", Sizes: "4096x1x5120", Type: "BFloat16", Kind: flightrec.Send}},
+	{Record: 2, Number: 2, Group: 1, Peer: 8, Call: &flightrec.Call{Name: "recv", Sizes: "4096x1x5120", Type: "BFloat16", Kind: flightrec.Recv}},
 }
 
 func packed(t *testing.T, b []byte) []byte {
@@ -111,9 +111,9 @@ func TestSpellings(t *testing.T) {
 	require.NoError(t, s.Add("dump_2.json", strings.NewReader(dump)))
 	d := s.Dumps[0]
 	require.Equal(t, []flightrec.Entry{
-		{Record: 7, Number: 7, Batch: 4, Name: "recv", Peer: 5, Kind: flightrec.Recv, State: flightrec.Completed},
-		{Record: 8, Number: 8, Batch: 4, Name: "send", Peer: 3, Kind: flightrec.Send, State: flightrec.Completed},
-		{Record: 10, Number: 5, Batch: 5, Name: "_all_gather_base", Sizes: "2x3, ", Type: "Float,Long", Group: 1, Peer: -1, State: flightrec.Started},
+		{Record: 7, Number: 7, Peer: 5, State: flightrec.Completed, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv}},
+		{Record: 8, Number: 8, Peer: 3, State: flightrec.Completed, Call: &flightrec.Call{Name: "send", Kind: flightrec.Send}},
+		{Record: 10, Number: 5, Group: 1, Peer: -1, State: flightrec.Started, Call: &flightrec.Call{Name: "_all_gather_base", Sizes: "2x3, ", Type: "Float,Long"}},
 	}, d.Entries)
 	require.Equal(t, flightrec.Status{Enqueued: 9, Started: -1, Completed: 8}, d.Groups[0].Status)
 	require.Equal(t, "x", d.Groups[0].Description)

@@ -221,14 +221,18 @@ func (d *Data) byte() (byte, error) {
 }
 
 // number reads a little-endian number of so many bytes.
-func (d *Data) number(bytes int) (uint64, error) {
-	var b [8]byte
-	n, err := io.ReadFull(d.r, b[:bytes])
-	d.offset += int64(n)
+func (d *Data) number(bytes int) (n uint64, err error) {
+	b, err := d.r.Peek(bytes)
 	if err != nil {
+		d.offset += int64(len(b))
 		return 0, d.ended(err, "within a number")
 	}
-	return binary.LittleEndian.Uint64(b[:]), nil
+	for i, one := range b {
+		n |= uint64(one) << (8 * i)
+	}
+	_, err = d.r.Discard(bytes) // They are in the buffer.
+	d.offset += int64(bytes)
+	return n, err
 }
 
 func (d *Data) pushUnsigned(bytes int) error {

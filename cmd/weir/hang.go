@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/weir-ml/weir/internal/flightrec"
+	"github.com/weir-ml/weir/internal/hang"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// hangCmd says why a job hangs.
+type hangCmd struct {
+	Dumps    []string `arg:"" name:"dump" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives."`
+	Plan     string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE"`
+	Schedule string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME"`
+	making   `group:"Plan:"`
+	Capacity *int   `help:"Messages that a link between ranks holds, as in weir check." group:"Plan:" placeholder:"N"`
+	From     string `help:"Form of the plan file: auto, text, compute, comms, order or json." group:"Plan:" enum:"auto,text,compute,comms,order,json" default:"auto"`
+	Letters  string `help:"PyTorch's letters: today's, or the old ones of 2024." group:"Plan:" enum:"auto,today,old" default:"auto"`
+	meant    `group:"Plan:"`
+	JSON     bool `help:"Print the report as JSON."`
+}
+
+// Help is printed behind the flags.
+func (hangCmd) Help() string {
+	return `The first two lines name the ranks that all others wait for, directly or through others, and say why. The rank of a dump is the number at the end of its name, as in _dump_3 or nccl_trace_rank_3. With a plan each rank is found in its program. The exit status is 1 if a rank is to blame or operations do not match, and 0 if nothing is pending.`
+}
+
+// Run prints the report.
+func (c *hangCmd) Run(s *streams) error {
+	if c.Plan != "" && c.Schedule != "" {
+		return usage("--plan and --schedule both name the plan: give one of them")
+	}
+	set, err := flightrec.Read(c.Dumps...)
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
+		return err
+	}
+	if err != nil {
+		return faults{{Text: err.Error()}}
+	}
+	if len(set.Dumps) == 0 {
+		var found faults
+		for _, b := range set.Broken {
+			found = append(found, fault{File: b.File, Text: b.Err.Error()})
+		}
+		if found == nil {
+			return usage("there is no dump among %s: names of dumps end in their rank, as in _dump_3", units.Number(len(set.Skipped), "file"))
+		}
+		return found
+	}
+	plans, deadlock, err := c.plans(s)
+	if err != nil {
+		return err
+	}
+	report := hang.Dumps(set, plans...)
+	if report.Fit != nil {
+		report.Fit.Deadlock = deadlock
+	}
+	if c.JSON {
+		err = printJSON(s.out, report)
+	} else {
+		err = report.Write(s.text)
+	}
+	if err == nil && report.Found() {
+		err = errShown
+	}
+	return err
+}
+
+// plans returns the plan with the transfers that it has, or with those that either runtime
+// would give it, and says if it deadlocks. There is none if the flags name none.
+func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, err error) {
+	if c.Plan == "" && c.Schedule == "" {
+		return nil, "", nil
+	}
+	if named, err := schedule.Find(c.Schedule); err == nil && c.Ranks == nil && c.Stages != nil {
+		ranks := max(*c.Stages/named.PerRank, 1)
+		c.Ranks = &ranks
+	}
+	from := source{Plan: c.Plan + c.Schedule, making: c.making, Capacity: c.Capacity, From: c.From, Letters: c.Letters}
+	plan, file, err := from.read(s, c.meant)
+	if err != nil {
+		return nil, "", err
+	}
+	if _, err := proven(plan, file, plan.Capacity); err != nil {
+		found, invalid := errors.AsType[faults](err)
+		if !invalid {
+			return nil, "", err
+		}
+		deadlock = found[0].String()
+	}
+	if plan.HasTransfers() {
+		return []*schedule.Plan{plan}, deadlock, nil
+	}
+	for _, runtime := range []schedule.Runtime{schedule.PyTorch, schedule.Weir} {
+		for _, capacity := range []int{0, 1, schedule.Unlimited} {
+			own := *plan
+			own.Runtime = runtime
+			if with, err := lower.Transfers(&own, capacity); err == nil && (c.Runtime == "auto" || c.Runtime == runtime.String()) {
+				plans = append(plans, with)
+			}
+		}
+	}
+	if plans == nil {
+		return nil, "", faults{{Text: "the plan cannot be compared with dumps: " + deadlock}}
+	}
+	return plans, deadlock, nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/flightrec/dumptest"
+)
+
+func TestHang(t *testing.T) {
+	const dumps = "../../docs/hang/dumps.tar.gz"
+	stdout, stderr, status := weir("", "hang", dumps, "--json", "--schedule", "1f1b", "--stages", "4", "--microbatches", "8")
+	require.Empty(t, stderr)
+	require.Equal(t, atFault, status)
+	var found struct {
+		Blamed []int
+		Waits  []struct {
+			Rank, For int
+			Certain   bool
+		}
+		Certain bool
+		Plan    struct{ Fits bool }
+		States  []struct{ Place string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &found))
+	require.Equal(t, []int{5}, found.Blamed)
+	require.True(t, found.Certain)
+	require.Len(t, found.Waits, 7)
+	require.True(t, found.Plan.Fits)
+	require.Contains(t, found.States[5].Place, "before 2F7")
+
+	plan, _, _ := weir("", "plan", "1f1b", "--ranks", "4", "--microbatches", "8", "--capacity", "0")
+	file := filepath.Join(t.TempDir(), "plan.txt")
+	require.NoError(t, os.WriteFile(file, []byte(plan), 0o600))
+	stdout, _, _ = weir("", "hang", dumps, "--plan", file)
+	require.Contains(t, stdout, "rank 5 (pipeline 1, place 2: after 2RECV_F7, before 2F7 or 2RECV_B6)")
+	stdout, _, _ = weir("", "hang", dumps, "--schedule", "1f1b", "--stages", "8", "--microbatches", "8")
+	require.Contains(t, stdout, "does not fit the dumps, which are judged without it: no group of 8 ranks")
+}
+
+// TestHangStatus has the statuses of what is no hang.
+func TestHangStatus(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name string, b []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), b, 0o600))
+	}
+	write("notes.txt", nil)
+	_, stderr, status := weir("", "hang", folder)
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, "there is no dump among 1 file")
+
+	write("dump_0", []byte("no pickle"))
+	_, stderr, status = weir("", "hang", folder)
+	require.Equal(t, atFault, status)
+	require.Contains(t, stderr, "dump_0: not a flight recorder dump: byte 0: ")
+
+	g := &dumptest.Group{Name: "0", Ranks: []int{0, 1}}
+	for rank := range 2 {
+		r := &dumptest.Rank{Rank: rank, Groups: []*dumptest.Group{g}}
+		r.Collective(g, "all_reduce", 1, 8).Completed = 2
+		write([]string{"dump_0", "dump_1"}[rank], r.Pickle())
+	}
+	stdout, _, status := weir("", "hang", folder)
+	require.Equal(t, good, status)
+	require.Contains(t, stdout, "no rank waits for another one: nothing is pending on 2 ranks")
+
+	for _, args := range [][]string{{"hang", filepath.Join(folder, "none")}, {"hang", folder, "--plan", "a", "--schedule", "b"}, {"hang", folder, "--schedule", "2f2b"}} {
+		_, _, status = weir("", args...)
+		require.Equal(t, misused, status, args)
+	}
+}

@@ -1,0 +1,444 @@
+package hang
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-ml/weir/internal/flightrec"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Fit is how the dumps of a job fit a plan.
+type Fit struct {
+	Plan      string  `json:"name"`
+	Fits      bool    `json:"fits"`
+	Why       string  `json:"why,omitempty"`      // it does not
+	Deadlock  string  `json:"deadlock,omitempty"` // of the plan itself
+	Pipelines [][]int `json:"pipelines,omitempty"`
+	places    map[int]*Place
+	plan      *schedule.Plan
+}
+
+// Place is where a rank is in the program of its place in a pipeline.
+type Place struct {
+	Pipeline, Place int
+	// Before are the actions that the rank may stand before, the likeliest first; more than
+	// one if the dumps do not say which.
+	Before []schedule.Action
+	After  schedule.Action // the last action that it is known to have done, 0 is none
+	// For is the transfer that Before[0] waits for, 0 if it waits for none.
+	For     schedule.Action
+	Departs bool // its last transfers are not those of the plan
+	script  *script
+	after   []int // how many transfers of the step it may have issued
+	trail   trail
+}
+
+// trail is what a rank has issued in its pipeline.
+type trail struct {
+	known   bool        // it left a dump
+	issued  []direction // the last ones, if the dump has all of them; else nil
+	count   int         // of all since the job began, -1 is unknown
+	pending map[direction]int
+	stuck   []held // the pending ones, in their order
+}
+
+// held is a transfer that is pending.
+type held struct {
+	direction
+	behind int // transfers that were issued after it, -1 is unknown
+}
+
+// place finds where all ranks are in a plan with transfers. The number of transfers since the
+// job began says it if it counts as the plan does, else their order alone.
+func (a *analysis) place(plan *schedule.Plan) *Fit {
+	fit := &Fit{Plan: plan.Name, plan: plan}
+	all, err := scripts(plan)
+	if err != nil {
+		fit.Why = err.Error()
+		return fit
+	}
+	if fit.Pipelines = a.pipelines(plan.Placement.Ranks); len(fit.Pipelines) == 0 {
+		fit.Why = fmt.Sprintf("no group of %s has transfers between its ranks", plural(plan.Placement.Ranks, "rank"))
+		return fit
+	}
+	for _, counts := range []bool{true, false} {
+		if fit.Why = a.try(fit, all, counts); fit.Why == "" {
+			fit.Fits = true
+			break
+		}
+	}
+	return fit
+}
+
+// try finds a place for every rank, or returns why there is none.
+func (a *analysis) try(fit *Fit, all []script, counts bool) (why string) {
+	fit.places = map[int]*Place{}
+	departed := 0
+	for number, ranks := range fit.Pipelines {
+		for place, rank := range ranks {
+			p := &Place{Pipeline: number, Place: place, script: &all[place], trail: a.trail(rank, ranks)}
+			if !counts {
+				p.trail.count = -1
+			}
+			if len(p.script.transfers) == 0 || !p.candidates() {
+				return fmt.Sprintf("the transfers of rank %d are not those of place %d of the plan", rank, place)
+			}
+			fit.places[rank] = p
+			if p.Departs {
+				departed++
+			}
+		}
+		if rank := fit.narrow(ranks); rank >= 0 {
+			return fmt.Sprintf("the transfers of rank %d do not agree with those of its pipeline at any place of the plan", rank)
+		}
+	}
+	if 4*departed > len(fit.places) {
+		return fmt.Sprintf("the transfers of %d ranks are in another order than the plan's", departed)
+	}
+	for _, p := range fit.places {
+		p.locate(fit.plan)
+	}
+	return ""
+}
+
+// pipelines returns the ranks of each pipeline in the order of their places: of the groups of so
+// many ranks in which there are transfers, or else of ranks that transfers connect.
+func (a *analysis) pipelines(places int) (list [][]int) {
+	connected := map[int][]int{}
+	for _, rank := range a.ranks {
+		d := a.dumps[rank]
+		if d == nil {
+			continue
+		}
+		for i := range d.Entries {
+			if e := &d.Entries[i]; e.Kind != flightrec.Collective && e.Peer >= 0 {
+				a.group(rank, e).carries = true
+				if peer := int(e.Peer); !slices.Contains(connected[rank], peer) {
+					connected[rank], connected[peer] = append(connected[rank], peer), append(connected[peer], rank)
+				}
+			}
+		}
+	}
+	seen := map[int]bool{}
+	add := func(ranks []int) {
+		if len(ranks) == places && !slices.ContainsFunc(ranks, func(rank int) bool { return seen[rank] }) {
+			list = append(list, ranks)
+			for _, rank := range ranks {
+				seen[rank] = true
+			}
+		}
+	}
+	for _, g := range a.groups { // a pipeline of which nothing is pending is one like the others
+		g.carries = g.carries || g.kind != "" && slices.ContainsFunc(a.groups, func(other *group) bool {
+			return other.carries && other.kind == g.kind && len(other.ranks) == len(g.ranks)
+		})
+		if g.carries {
+			add(g.ranks)
+		}
+	}
+	for _, rank := range slices.Sorted(maps.Keys(connected)) {
+		part := []int{rank}
+		for i := 0; i < len(part); i++ {
+			for _, peer := range connected[part[i]] {
+				if !slices.Contains(part, peer) {
+					part = append(part, peer)
+				}
+			}
+		}
+		slices.Sort(part)
+		add(part)
+	}
+	slices.SortFunc(list, func(x, y []int) int { return slices.Min(x) - slices.Min(y) })
+	return list
+}
+
+// trail returns what a rank has issued between the ranks of its pipeline, over all groups.
+func (a *analysis) trail(rank int, pipeline []int) trail {
+	t := trail{pending: map[direction]int{}, count: -1}
+	d := a.dumps[rank]
+	if d == nil {
+		return t
+	}
+	t.known = true
+	last, whole := map[int32]int64{}, true
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		place := slices.Index(pipeline, int(e.Peer))
+		if e.Kind == flightrec.Collective || place < 0 {
+			continue
+		}
+		at := direction{e.Kind, place}
+		t.issued = append(t.issued, at)
+		if number, begun := last[e.Group]; begun && e.Number != number+1 {
+			whole = false
+		}
+		last[e.Group] = e.Number
+		if e.Pending() {
+			t.pending[at]++
+			t.stuck = append(t.stuck, held{at, int(e.Number)})
+		}
+	}
+	for i, g := range a.at[rank] { // what a dump of pending operations does not show
+		number := last[int32(i)]
+		status := g.members[rank].status
+		if g.carries && slices.Equal(g.ranks, pipeline) && status.Enqueued > number {
+			last[int32(i)], whole = status.Enqueued, false
+		}
+	}
+	if !whole || len(t.issued) == len(t.stuck) {
+		t.issued = nil
+	}
+	t.count = 0
+	for _, number := range last {
+		t.count += int(number)
+	}
+	for i := range t.stuck {
+		if t.stuck[i].behind = t.count - t.stuck[i].behind; len(last) > 1 {
+			t.stuck[i].behind = -1 // numbers of several groups say no order
+		}
+	}
+	return t
+}
+
+// odd is how many of its last transfers a rank may have issued out of the plan's order.
+const odd = 2
+
+// candidates finds after how many transfers of the step the rank may be, from its own dump. It
+// returns false if the dump has transfers that are not the plan's.
+func (p *Place) candidates() bool {
+	n := len(p.script.transfers)
+	for _, s := range p.trail.stuck {
+		if p.script.count[s.direction] == 0 {
+			return false
+		}
+	}
+	counted := 0
+	if p.trail.count > 0 {
+		counted = (p.trail.count-1)%n + 1
+	}
+	if len(p.trail.issued) == 0 {
+		if counted > 0 {
+			p.after, p.Departs = []int{counted}, !p.pendingFit(counted)
+			return true
+		}
+		for k := 1; k <= n; k++ {
+			if p.pendingFit(k) {
+				p.after = append(p.after, k)
+			}
+		}
+		return len(p.after) > 0
+	}
+	for tail := 0; tail <= odd && tail < len(p.trail.issued); tail++ {
+		p.after = p.script.matches(p.trail.issued[:len(p.trail.issued)-tail])
+		if before := (counted-tail-1+2*n)%n + 1; counted > 0 && slices.Contains(p.after, before) {
+			p.after = []int{before}
+		}
+		if len(p.after) > 0 {
+			p.Departs = tail > 0
+			return true
+		}
+	}
+	return false
+}
+
+// pendingFit reports whether the pending transfers of a rank are where the plan has them, or at
+// least among the last ones, if it has issued so many of the step.
+func (p *Place) pendingFit(k int) bool {
+	at := k - 1
+	for i := len(p.trail.stuck) - 1; i >= 0; i-- {
+		stuck := p.trail.stuck[i]
+		if stuck.behind >= 0 && p.trail.count > 0 {
+			if p.script.cyclic(k-1-stuck.behind).direction != stuck.direction {
+				return false
+			}
+			continue
+		}
+		for p.script.cyclic(at).direction != stuck.direction {
+			if at--; at < k-1-len(p.script.transfers) {
+				return false
+			}
+		}
+		at--
+	}
+	return true
+}
+
+// narrow leaves out places that do not go together: in each direction as many messages were
+// received as were sent, but for those that are pending. It returns the rank that has no
+// place left, or -1.
+func (f *Fit) narrow(ranks []int) int {
+	for changed := true; changed; {
+		changed = false
+		for _, rank := range ranks {
+			p := f.places[rank]
+			before := len(p.after)
+			for d, most := range p.script.count {
+				other := f.places[ranks[d.peer]]
+				if p.Departs || other.Departs {
+					continue
+				}
+				f.agree(p, other, d, most)
+			}
+			if len(p.after) == 0 {
+				return rank
+			}
+			changed = changed || len(p.after) < before
+		}
+	}
+	return -1
+}
+
+// agree leaves only those places of p at which a direction can agree with the other end.
+func (f *Fit) agree(p, other *Place, d direction, most int) {
+	back := direction{flightrec.Send, p.Place}
+	if d.kind == flightrec.Send {
+		back.kind = flightrec.Recv
+	}
+	own, theirs := p.trail.pending[d], other.trail.pending[back]
+	if own > 0 && theirs > 0 || !p.trail.known && theirs == 0 || !other.trail.known && own == 0 {
+		return // matched and not over, or not known
+	}
+	rest := map[int]bool{}
+	for _, k := range other.after {
+		rest[(other.script.within(k, back)-theirs+2*most)%most] = true
+	}
+	p.after = slices.DeleteFunc(p.after, func(k int) bool { return !rest[(p.script.within(k, d)-own+2*most)%most] })
+}
+
+// locate turns the number of issued transfers into the actions that the rank may stand before.
+func (p *Place) locate(plan *schedule.Plan) {
+	for _, k := range p.after {
+		last := p.script.actions[p.script.transfers[k-1].at]
+		if plan.Runtime == schedule.Weir && p.trail.pending[p.script.transfers[k-1].direction] > 0 {
+			p.stand(last, last, p.script.before(last))
+			continue
+		}
+		done := last
+		held := false
+		for _, a := range p.script.window(k) {
+			if need := p.needs(plan, a, k); need != 0 {
+				p.stand(a, need, done)
+				held = true
+				break
+			}
+			done = a
+		}
+		if !held {
+			for _, a := range p.script.window(k) {
+				p.stand(a, 0, last)
+			}
+			if k == len(p.script.transfers) {
+				p.stand(endOfStep, 0, last)
+			}
+		}
+	}
+}
+
+// endOfStep stands for what follows the last action of a step.
+const endOfStep = schedule.Action(0)
+
+// stand notes an action that the rank may stand before.
+func (p *Place) stand(before, need, after schedule.Action) {
+	if len(p.Before) == 0 {
+		p.After, p.For = after, need
+	}
+	if !slices.Contains(p.Before, before) {
+		p.Before = append(p.Before, before)
+	}
+}
+
+// needs returns the receive that a computation waits for, 0 if it has completed or there is none.
+func (p *Place) needs(plan *schedule.Plan, a schedule.Action, k int) schedule.Action {
+	kind := schedule.RecvF
+	switch a.Kind() {
+	case schedule.F:
+	case schedule.B, schedule.I:
+		kind = schedule.RecvB
+	default:
+		return 0
+	}
+	need := schedule.Act(kind, a.Stage(), a.Microbatch())
+	d, crosses := directionOf(plan, need)
+	if !crosses || p.trail.pending[d] == 0 {
+		return 0
+	}
+	// The last receives of a direction are those that are pending.
+	behind := 0
+	for i := k - 1; i >= 0; i-- {
+		if t := p.script.transfers[i]; t.direction == d {
+			if behind++; p.script.actions[t.at] == need {
+				break
+			}
+		}
+	}
+	if behind <= p.trail.pending[d] && behind > 0 && slices.Contains(p.script.actions[:p.script.transfers[k-1].at+1], need) {
+		return need
+	}
+	return 0
+}
+
+// direct replaces what the ranks wait for by what they wait for in the plan, where their places
+// are certain.
+func (a *analysis) direct(fit *Fit) {
+	for rank, p := range fit.places {
+		s := a.stands[rank]
+		if len(p.after) != 1 || p.Departs || s.Entry == nil || s.Kind == flightrec.Collective {
+			continue
+		}
+		if p.For == 0 {
+			if !slices.Contains(p.Before, endOfStep) { // nothing that is pending holds it up
+				s.Entry, s.waits, s.matched = nil, nil, false
+			}
+			continue
+		}
+		d, _ := directionOf(fit.plan, p.For)
+		peer := fit.Pipelines[p.Pipeline][d.peer]
+		for _, e := range s.pending {
+			if e.Kind == d.kind && int(e.Peer) == peer {
+				*s = stuck{Entry: e, pending: s.pending, group: a.group(rank, e)}
+				a.transfer(rank, s)
+				break
+			}
+		}
+		for i := range s.waits {
+			s.waits[i].In += fmt.Sprintf(" (%v)", p.For)
+		}
+	}
+}
+
+// String says where the rank is.
+func (p *Place) String() string {
+	text := fmt.Sprintf("pipeline %d, place %d", p.Pipeline, p.Place)
+	var words []string
+	for _, a := range p.Before {
+		words = append(words, actionText(a))
+	}
+	after := ""
+	if p.After != 0 {
+		after = fmt.Sprintf("after %v, ", p.After)
+	}
+	if len(words) > 6 {
+		words = append(words[:6], fmt.Sprintf("%d more", len(words)-6))
+	}
+	text += ": " + after + "before " + strings.Join(words, " or ")
+	if p.For != 0 && p.For != p.Before[0] {
+		text += fmt.Sprintf(", which needs %v", p.For)
+	}
+	if p.Departs {
+		text += ", and then it departs from the plan"
+	}
+	return text
+}
+
+func actionText(a schedule.Action) string {
+	if a == endOfStep {
+		return "the end of the step"
+	}
+	return a.String()
+}
+
+// At returns the place of a rank of the job, nil if it has none.
+func (f *Fit) At(rank int) *Place { return f.places[rank] }

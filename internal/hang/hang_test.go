@@ -1,0 +1,133 @@
+package hang_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/flightrec"
+	"github.com/weir-ml/weir/internal/flightrec/dumptest"
+	"github.com/weir-ml/weir/internal/hang"
+)
+
+// small returns the ranks of a job of one group.
+func small(ranks int) (*dumptest.Group, []*dumptest.Rank) {
+	g := &dumptest.Group{Name: "0", Description: "WORLD"}
+	var all []*dumptest.Rank
+	for rank := range ranks {
+		g.Ranks = append(g.Ranks, rank)
+		all = append(all, &dumptest.Rank{Rank: rank, Groups: []*dumptest.Group{g}})
+	}
+	return g, all
+}
+
+func read(t *testing.T, ranks []*dumptest.Rank) *flightrec.Set {
+	s := &flightrec.Set{}
+	for _, r := range ranks {
+		if r != nil {
+			require.NoError(t, s.Add(fmt.Sprintf("dump_%d.json", r.Rank), bytes.NewReader(r.JSON())))
+		}
+	}
+	return s
+}
+
+// TestVerdicts judges small jobs.
+func TestVerdicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		issue   func(g *dumptest.Group, ranks []*dumptest.Rank) // what is pending, behind one collective of all
+		blamed  []int
+		certain bool
+		text    string
+	}{
+		"nothing": {func(*dumptest.Group, []*dumptest.Rank) {}, []int{}, false, "no rank waits for another one: nothing is pending on 4 ranks"},
+		"one did not issue it": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for _, r := range ranks[1:] {
+				r.Collective(g, "all_reduce", 2, 8)
+			}
+		}, []int{0}, true, "rank 0 stopped; 3 others wait for it, directly or through others (certain)\nrank 0 has completed all that it issued, at last broadcast 1 of WORLD (0), and has not issued all_reduce 2 of WORLD (0), which rank 1 waits in"},
+		"one left no dump": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for _, r := range ranks[1:] {
+				r.Collective(g, "all_reduce", 2, 8)
+			}
+			ranks[0] = nil
+		}, []int{0}, false, "rank 0 left no dump"},
+		"another operation": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for i, r := range ranks {
+				r.Collective(g, []string{"all_reduce", "all_reduce", "all_gather", "all_reduce"}[i], 2, 8)
+			}
+		}, []int{2}, true, "operation 2 of WORLD (0) is all_gather of Float 8 on rank 2, and all_reduce of Float 8 on ranks 0, 1 and 3"},
+		"other sizes": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for i, r := range ranks {
+				r.Collective(g, "all_reduce", 2, int64(i/2))
+			}
+		}, []int{0, 1, 2, 3}, true, "all_reduce of Float 0 on ranks 0 and 1, and all_reduce of Float 1 on ranks 2 and 3"},
+		"sizes that may differ": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for i, r := range ranks {
+				r.Collective(g, "all_to_all", 2, int64(i))
+			}
+		}, []int{0, 1, 2, 3}, false, "are all in all_to_all 2 of WORLD (0), which does not end"},
+		"another order": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for i, r := range ranks {
+				names := []string{"barrier", "all_reduce"}
+				if i == 3 {
+					names = []string{"all_reduce", "barrier"}
+				}
+				r.Collective(g, names[0], 2, 8)
+				r.Collective(g, names[1], 3, 8)
+			}
+		}, []int{3}, true, "operation 2 of WORLD (0) is all_reduce of Float 8 on rank 3"},
+		"a link": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			ranks[1].Transfer(g, true, 2, 2, 8)
+			ranks[2].Transfer(g, false, 1, 2, 8)
+			ranks[3].Transfer(g, false, 2, 2, 8)
+		}, []int{1, 2}, false, "look at the link between them"},
+		"transfers of two sizes": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			ranks[1].Transfer(g, true, 2, 2, 8)
+			ranks[2].Transfer(g, false, 1, 2, 9)
+		}, []int{1, 2}, true, "rank 1 sends 8 of BFloat16 to rank 2, which receives 9 of BFloat16"},
+		"a circle": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for i, r := range ranks {
+				r.Transfer(g, true, (i+1)%4, 2, 8)
+			}
+		}, []int{0, 1, 2, 3}, false, "ranks 0-3 wait for each other: rank 0 is in send to rank 1, rank 1 is in send to rank 2"},
+		"overtaken": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for i, r := range ranks {
+				if op := r.Collective(g, "all_reduce", 2, 8); i != 1 {
+					op.Completed = 3
+					r.Collective(g, "all_reduce", 4, 8)
+				}
+			}
+		}, []int{1}, true, "is in all_reduce 2 of WORLD (0), which other members have completed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, ranks := small(4)
+			for _, r := range ranks {
+				r.Collective(g, "broadcast", 1, 8).Completed = 1
+			}
+			c.issue(g, ranks)
+			r := hang.Dumps(read(t, ranks))
+			require.Equal(t, c.blamed, r.Blamed)
+			require.Equal(t, c.certain, r.Certain)
+			require.Contains(t, r.Verdict(), c.text)
+			require.Equal(t, len(c.blamed) > 0, r.Found())
+			var text bytes.Buffer
+			require.NoError(t, r.Write(&text))
+			require.True(t, strings.HasPrefix(text.String(), r.Verdict()))
+		})
+	}
+}
+
+// TestAnotherPlan says that the dumps do not fit, and judges without it.
+func TestAnotherPlan(t *testing.T) {
+	g, ranks := small(4)
+	ranks[0].Transfer(g, true, 3, 2, 8)
+	r := hang.Dumps(read(t, ranks), planNamed(t, "1f1b", 4))
+	require.False(t, r.Fit.Fits)
+	require.Equal(t, []int{3}, r.Blamed)
+	var text bytes.Buffer
+	require.NoError(t, r.Write(&text))
+	require.Contains(t, text.String(), `plan "1f1b" does not fit the dumps, which are judged without it: the transfers of rank 0 are not those of place 0 of the plan`)
+}
