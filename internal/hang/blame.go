@@ -24,7 +24,9 @@ func graph(waits []Wait) waiting {
 	g := waiting{of: map[int][]Wait{}}
 	for _, w := range waits {
 		g.of[w.Rank] = append(g.of[w.Rank], w)
-		g.of[w.For] = g.of[w.For]
+		if _, known := g.of[w.For]; !known {
+			g.of[w.For] = nil
+		}
 	}
 	g.ranks = slices.Sorted(maps.Keys(g.of))
 	return g

@@ -60,10 +60,9 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 // analysis is a report in the making.
 type analysis struct {
 	*job
-	set     *flightrec.Set
-	stands  map[int]*stuck
-	missing map[int]bool
-	r       *Report
+	set    *flightrec.Set
+	stands map[int]*stuck
+	r      *Report
 }
 
 func analyze(set *flightrec.Set) *analysis {
