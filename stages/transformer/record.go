@@ -12,8 +12,8 @@ import (
 
 // Values of Config.KeepLogits.
 const (
-	NoLogits  = -1
-	AllLogits = math.MaxInt64
+	NoLogits  int64 = -1
+	AllLogits int64 = math.MaxInt64
 )
 
 // Record is runner.Record for the stages of m, which is a model on Null devices, the spaces of
