@@ -402,7 +402,7 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 				} else if n >= st.Inputs {
 					what = fmt.Sprintf("gradient of output %d", n-st.Inputs)
 				}
-				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s", c.whose(&st.frames[i/st.width]), s, st.Name, what)
+				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s", c.microbatchName(&st.frames[i/st.width]), s, st.Name, what)
 				if !c.owner(&st.cells[i], name, yield) {
 					return
 				}
@@ -434,8 +434,8 @@ func (c *Frames[T]) itemOf(microbatch int) int {
 	return c.extent.Item(microbatch)
 }
 
-// whose names the microbatch of a frame; before its forward it has none yet.
-func (c *Frames[T]) whose(f *frame[T]) string {
+// microbatchName names the microbatch of a frame; before its forward it has none yet.
+func (c *Frames[T]) microbatchName(f *frame[T]) string {
 	if !f.open {
 		return "(before its forward)"
 	}

@@ -159,7 +159,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	if g.late != nil {
 		return r.lateFigure(f, g)
 	}
-	of, name := &r.within, "level"
+	of, name := &r.stepProfile, "level"
 	if g.From == "books" {
 		of, name = &r.excess, "excess"
 		f.Caption = "Bytes in the allocator's book that the step does not hold, by the place of a record in its step."

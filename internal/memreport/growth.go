@@ -90,16 +90,16 @@ func (r *rank) rises() (g Growth) {
 		g.late = &late
 		g.Still = r.still(late.block, late.Median)
 		g.First = &First{Step: late.first, LastStep: late.last, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
-	} else if within, ok := r.within.rise(1); ok && goesOn(halfX, halfY, within.Median) {
+	} else if inStep, ok := r.stepProfile.rise(1); ok && goesOn(halfX, halfY, inStep.Median) {
 		g.From = "level"
-		g.Still = r.still(0, within.Median)
-		g.rate(within.slope)
-		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(within.from), Last: int(within.to), record: within.from, position: within.from, every: r.steps > 1 && !leaves}
+		g.Still = r.still(0, inStep.Median)
+		g.rate(inStep.slope)
+		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), record: inStep.from, position: inStep.from, every: r.steps > 1 && !leaves}
 	} else if leaves { // each step leaves something, and its microbatches do not show it
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
 	} else if x, y := middles(r.lows.buckets(mostPoints)); unclear(y) {
 		g.Unclear, g.PerStep = true, whole(fit(x, y).Median)
-	} else if rate := fit(halfX, halfY).Median; unclear(halfY) && rate >= fit(middles(r.within.buckets(mostPoints))).Median/2 {
+	} else if rate := fit(halfX, halfY).Median; unclear(halfY) && rate >= fit(middles(r.stepProfile.buckets(mostPoints))).Median/2 {
 		g.Unclear, g.PerMicrobatch = true, whole(rate)
 	}
 	return g

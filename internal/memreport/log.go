@@ -49,7 +49,7 @@ func (l *Log) Add(record *memlog.Record) error {
 	}
 	r := l.ranks[record.Rank]
 	if r == nil {
-		r = &rank{number: record.Rank, within: profile{most: mostPositions}}
+		r = &rank{number: record.Rank, stepProfile: profile{most: mostPositions}}
 		if err := enter(&l.ranks, record.Rank, r); err != nil {
 			return err
 		}

@@ -22,9 +22,9 @@ type rank struct {
 	stepLevel   int64 // level of the step's first record
 	stepLowest  int64
 	firstLowest int64   // lowest level of the first step
-	within      profile // level, by position in the step, above that of the step's first record
+	stepProfile profile // level, by position in the step, above that of the step's first record
 	excess      profile // excess itself, by position, of the steps from the first that has one
-	blocks      blocks  // within, by blocks of steps
+	blocks      blocks  // stepProfile, by blocks of steps
 	lows        profile // lowest level of a step, by step
 
 	grew          bool  // some record has an excess
@@ -66,7 +66,7 @@ func (r *rank) add(record *memlog.Record) {
 	}
 	at := place{r.records, record.Step, record.Microbatch}
 	r.columns.add(record, at)
-	r.within.add(r.inStep, float64(record.Live-r.stepLevel))
+	r.stepProfile.add(r.inStep, float64(record.Live-r.stepLevel))
 	r.blocks.add(r.steps-1, record.Step, r.inStep, float64(record.Live-r.stepLevel))
 	r.stepLowest = min(r.stepLowest, record.Live)
 	if r.steps == 1 {

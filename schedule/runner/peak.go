@@ -26,9 +26,9 @@ func (r *worker[T]) watchPeak(mode schedule.Mode) {
 	}
 }
 
-// tellPeak tells the hook who had what at the peak of the step, where it was higher than
+// reportPeak tells the hook who had what at the peak of the step, where it was higher than
 // any before.
-func (r *worker[T]) tellPeak() {
+func (r *worker[T]) reportPeak() {
 	p := &r.peak
 	if bytes := r.result.Ranks[r.Rank].Peak; p.watched && bytes > p.highest {
 		p.highest = bytes
@@ -57,7 +57,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 		}
 		o := owners[b]
 		if o == nil {
-			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.Rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
+			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.Rank, Name: r.birthName(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
 			owners[b] = o
 		}
 		o.Bytes += buffer.Bytes
@@ -95,8 +95,8 @@ func microbatchOf(action schedule.Action) int {
 	return action.Microbatch()
 }
 
-// born names what is born in an action, as the plan of memory does.
-func (r *worker[T]) born(kind schedule.Kind, stage int, class memory.Class) string {
+// birthName names the buffers that are born in an action, as the plan of memory does.
+func (r *worker[T]) birthName(kind schedule.Kind, stage int, class memory.Class) string {
 	switch {
 	case class == memory.Entry:
 		return "entry parts"

@@ -161,7 +161,7 @@ func (r *worker[T]) output(action schedule.Action) error {
 // pull asks the source for entries up to an item, and the look-ahead beyond it, but never
 // for more than the step has.
 func (r *worker[T]) pull(ctx context.Context, item int) error {
-	for upto := effects.Upto(r.plan.Plan, item, r.cfg.Plan.LookAhead); r.pulled <= upto; r.pulled++ {
+	for last := effects.Upto(r.plan.Plan, item, r.cfg.Plan.LookAhead); r.pulled <= last; r.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.clock.began)

@@ -157,7 +157,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		return nil, r.failed(err, &over)
 	}
 	over = true
-	r.tellPeak()
+	r.reportPeak()
 	return r.result, nil
 }
 

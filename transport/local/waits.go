@@ -16,7 +16,7 @@ func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 	counted := w.reason != waitBegin && w.reason != waitRelease
 	if counted {
 		l.keepWatch()
-		l.lookAround(e)
+		l.findDeadlock(e)
 	}
 	err := e.waiter.Sleep(ctx, func() bool { return l.over(e, &w) })
 	if e.wait = (wait[T]{}); counted {

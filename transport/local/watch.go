@@ -60,10 +60,9 @@ func (l *Links[T]) waitsFor(rank int) int {
 	return -1
 }
 
-// lookAround ends the step where a rank that begins to wait, or another one because
-// of it, can never go on: the rank has closed a cycle, or it is at its end and what
-// is waited for is an action of it.
-func (l *Links[T]) lookAround(e *Endpoint[T]) {
+// findDeadlock ends the step if a rank that begins to wait, or another rank because of it, can never
+// go on: the rank has closed a cycle, or it is at its end and another rank waits for an action of it.
+func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 	if e.wait.reason == waitAll {
 		for rank := range l.ends {
 			if l.ends[rank].wait.reason != waitAll && l.waitsFor(rank) == e.rank {

@@ -342,8 +342,8 @@ func (e *Endpoint[T]) waitedFor() {
 	e.wait = wait[T]{}
 }
 
-// tell posts a frame to the hub, without the lock.
-func (e *Endpoint[T]) tell(f frame) {
+// postToHub posts a frame to the hub, without the lock.
+func (e *Endpoint[T]) postToHub(f frame) {
 	e.mu.Unlock()
 	defer e.mu.Lock()
 	e.toHub(f)
@@ -431,12 +431,12 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	}
 	epoch := e.epoch
 	e.withdrawn, e.differ = false, nil
-	e.tell(frame{kind: begin, data: slices.Clone(hello)})
+	e.postToHub(frame{kind: begin, data: slices.Clone(hello)})
 	err := e.await(ctx, wait[T]{reason: waitBegin, peer: -1, number: epoch + 1})
 	if err == nil || e.job != nil || e.differ != nil {
 		return err
 	}
-	e.tell(frame{kind: withdraw, epoch: epoch})
+	e.postToHub(frame{kind: withdraw, epoch: epoch})
 	if ended := e.await(context.Background(), wait[T]{reason: waitWithdrawal, peer: -1, number: epoch + 1}); ended != nil {
 		return ended
 	}
@@ -613,11 +613,11 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	if err := e.ended(&w); err != nil {
 		return nil, err
 	}
-	e.tell(frame{exchange, e.epoch, append([]byte{}, mine...)})
+	e.postToHub(frame{exchange, e.epoch, append([]byte{}, mine...)})
 	err := e.await(ctx, w)
 	if err != nil && e.cause == nil && e.job == nil {
 		e.own = err
-		e.tell(frame{abort, e.epoch, encodeCause(err)})
+		e.postToHub(frame{abort, e.epoch, encodeCause(err)})
 		err = e.await(context.Background(), w)
 	}
 	all := e.all
@@ -630,7 +630,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	e.mu.Lock()
 	if e.cause == nil && e.job == nil {
 		e.own = cause
-		e.tell(frame{abort, e.epoch, encodeCause(cause)})
+		e.postToHub(frame{abort, e.epoch, encodeCause(cause)})
 		_ = e.await(context.Background(), wait[T]{reason: waitVerdict, peer: -1}) // It is the verdict.
 	}
 	e.shut()

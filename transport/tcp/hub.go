@@ -27,16 +27,16 @@ type hub struct {
 	arrived  int
 	statuses []Status // as of the last heartbeat
 
-	own     func() Status // of rank 0
-	stall   time.Duration
-	heard   []time.Time // when the status of a rank came
-	changed []time.Time // when one came that differed from the one before
+	own      func() Status // of rank 0
+	stall    time.Duration
+	lastBeat []time.Time // when the status of a rank came
+	changed  []time.Time // when one came that differed from the one before
 }
 
 func newHub(ranks int, stall time.Duration, own func() Status) *hub {
 	h := &hub{
 		post: make([]func(frame), ranks), waiting: make([]bool, ranks), hellos: make([][]byte, ranks), brought: make([][]byte, ranks),
-		statuses: make([]Status, ranks), own: own, stall: stall, heard: make([]time.Time, ranks), changed: make([]time.Time, ranks),
+		statuses: make([]Status, ranks), own: own, stall: stall, lastBeat: make([]time.Time, ranks), changed: make([]time.Time, ranks),
 	}
 	for rank := range h.statuses {
 		h.statuses[rank].Rank = -1
@@ -78,8 +78,8 @@ func (h *hub) receive(rank int, f frame) error {
 	case beat:
 		var s Status
 		if json.Unmarshal(f.data, &s) == nil {
-			h.hears(rank, s)
-			h.hears(0, h.own())
+			h.setStatus(rank, s)
+			h.setStatus(0, h.own())
 			h.lookForStall()
 		}
 	default:
@@ -117,12 +117,12 @@ func (h *hub) abort(rank int, cause []byte) {
 	h.all(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
 }
 
-// hears notes what a rank does.
-func (h *hub) hears(rank int, s Status) {
+// setStatus notes the status of a rank.
+func (h *hub) setStatus(rank int, s Status) {
 	s.Rank = rank
 	last, now := h.statuses[rank], time.Now()
 	anew := s.Since < last.Since // it waits for something else, which may have the same name
-	if h.heard[rank] = now; anew || !s.same(&last) {
+	if h.lastBeat[rank] = now; anew || !s.same(&last) {
 		h.changed[rank] = now
 	}
 	h.statuses[rank] = s
@@ -134,7 +134,7 @@ func (h *hub) lookForStall() {
 	still, waits := time.Duration(math.MaxInt64), false
 	for rank := range h.statuses {
 		s := &h.statuses[rank]
-		still = min(still, h.heard[rank].Sub(h.changed[rank]))
+		still = min(still, h.lastBeat[rank].Sub(h.changed[rank]))
 		waits = waits || s.Waits && !h.waiting[rank]
 	}
 	if !waits || h.aborted || still < h.stall {
