@@ -7,15 +7,15 @@ import (
 	"math"
 )
 
-// A checkpoint is, little-endian: magic, the version, the recipe as text behind its
-// length, a hash of the slots, and the scales and histories.
+// A checkpoint consists of, little-endian: magic, the version, the recipe as text preceded by
+// its length, a hash of the slots, and the scales and histories.
 const (
 	magic   = "weirfp8"
 	version = 1
 )
 
-// MarshalBinary returns scales and histories, and what identifies recipe and slots. The
-// same state gives the same bytes.
+// MarshalBinary returns the scales and histories, preceded by the recipe and a hash of the
+// slots. Equal states give equal bytes.
 func (s *State) MarshalBinary() ([]byte, error) {
 	out := s.head()
 	for _, list := range [][]float32{s.scales, s.history} {
@@ -26,7 +26,7 @@ func (s *State) MarshalBinary() ([]byte, error) {
 	return out, nil
 }
 
-// head returns what a checkpoint begins with.
+// head returns the head of a checkpoint: everything before the scales.
 func (s *State) head() []byte {
 	recipe := s.recipe.text()
 	out := append([]byte(magic), version)
@@ -39,8 +39,8 @@ func (s *State) head() []byte {
 	return binary.LittleEndian.AppendUint64(out, slots.Sum64())
 }
 
-// UnmarshalBinary sets scales and histories to those that MarshalBinary has returned for
-// a state of the same recipe and slots. After an error nothing has changed.
+// UnmarshalBinary sets scales and histories to those in data, which MarshalBinary returned for
+// a state with the same recipe and slots. On error the state is unchanged.
 func (s *State) UnmarshalBinary(data []byte) error {
 	head := s.head()
 	if err := s.checkHead(data, head); err != nil {
@@ -69,18 +69,18 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// checkHead reports whether data begins as a checkpoint of this state does.
+// checkHead returns an error unless data begins with the head of a checkpoint of this state.
 func (s *State) checkHead(data, head []byte) error {
 	const fixed = len(magic) + 1 + 4
 	if len(data) < fixed || string(data[:len(magic)]) != magic {
-		return fmt.Errorf("%w: these %d bytes are no checkpoint of one", ErrState, len(data))
+		return fmt.Errorf("%w: these %d bytes are not a checkpoint of a state", ErrState, len(data))
 	}
 	if v := data[len(magic)]; v != version {
 		return fmt.Errorf("%w: a checkpoint of version %d, expected %d", ErrState, v, version)
 	}
 	length := binary.LittleEndian.Uint32(data[fixed-4:])
 	if rest := data[fixed:]; uint64(length)+8 > uint64(len(rest)) {
-		return fmt.Errorf("%w: a checkpoint of %d bytes that ends within its head", ErrState, len(data))
+		return fmt.Errorf("%w: a checkpoint of %d bytes ends within its head", ErrState, len(data))
 	} else if recipe := string(rest[:length]); recipe != s.recipe.text() {
 		return fmt.Errorf("%w: the checkpoint is of the recipe %.200q, not %q", ErrState, recipe, s.recipe.text())
 	}

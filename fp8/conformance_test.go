@@ -11,10 +11,10 @@ import (
 	"github.com/weir-ml/weir/fp8"
 )
 
-// Delayed scaling as TransformerEngine tests it: tests/pytorch/test_recipe.py. If this
-// package decided otherwise, the test says so.
+// Delayed scaling as TransformerEngine tests it: tests/pytorch/test_recipe.py. If this package
+// made a different choice, the test says so.
 
-// delayed is a state of one tensor, forward in E4M3 or a gradient in E5M2.
+// delayed returns a state of one tensor, a forward one in E4M3 or a gradient in E5M2.
 func delayed(t *testing.T, recipe fp8.DelayedScaling, f fp8.Format) *fp8.State {
 	t.Helper()
 	role := fp8.Input
@@ -51,10 +51,10 @@ func TestNumericScenariosAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// test_fp8_scale_update_with_linear_module: a margin of 2, histories of 1, 31 and 1,024,
-// the greatest or the latest amax. The order in which a history rolls shows in a 3 that
-// is above all others: it counts until as many steps as the history is long have gone by.
-// There is no is_first_microbatch here: a scale is that of a step, whoever comes first.
+// test_fp8_scale_update_with_linear_module: a margin of 2, histories of 1, 31 and 1,024, the
+// greatest or the latest amax. A 3 that exceeds all other amaxes shows the order in which a
+// history rolls: it remains in effect for as many steps as the history is long. There is no
+// is_first_microbatch here: a scale belongs to a step, whichever microbatch comes first.
 func TestRollAsTransformerEngine(t *testing.T) {
 	r := rand.New(rand.NewPCG(29, 29))
 	for _, history := range []int{1, 31, 1024} {
@@ -82,8 +82,8 @@ func TestRollAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// test_fp8_scale_update_with_linear_fuser_op: input, weight and gradient with an amax of
-// their own in each of four steps, a history of 1,024, no margin.
+// test_fp8_scale_update_with_linear_fuser_op: input, weight and gradient with an amax of their
+// own in each of four steps, a history of 1,024, no margin.
 func TestStepsAsTransformerEngine(t *testing.T) {
 	s, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid, History: 1024},
 		[]fp8.Slot{{"x", fp8.Input}, {"w", fp8.Weight}, {"dy", fp8.GradOutput}})
@@ -96,9 +96,9 @@ func TestStepsAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// One infinity: TransformerEngine's history has it until it has rolled out, and its scale
-// stands still as long; its two ways to update a scale part on NaN. Here neither gets
-// into a history: the scale waits for the step that brings a number, and no longer.
+// A single infinity: TransformerEngine keeps it in the history until it rolls out, and the
+// scale does not change until then; its two ways to update a scale differ for NaN. Here neither
+// enters a history: the scale stays only until the next step with a finite amax.
 func TestNonFiniteStepsUnlikeTransformerEngine(t *testing.T) {
 	for _, bad := range []float32{inf, nan} {
 		s := delayed(t, fp8.DelayedScaling{History: 1024}, fp8.E4M3)
@@ -108,8 +108,8 @@ func TestNonFiniteStepsUnlikeTransformerEngine(t *testing.T) {
 	}
 }
 
-// A tensor that a step does not use keeps scale and history, as in the fused update
-// (TransformerEngine pull request 825): there is nothing to roll.
+// A tensor that a step does not use keeps its scale and history, as in the fused update
+// (TransformerEngine pull request 825).
 func TestUnusedStepsAsTransformerEngine(t *testing.T) {
 	s := delayed(t, fp8.DelayedScaling{History: 2}, fp8.E4M3)
 	after(t, s, 4)

@@ -19,17 +19,17 @@ func (p Pair) of(role Role) Format {
 	return p.Forward
 }
 
-// Encoding has one scale for the tensor.
+// Encoding returns an encoding with one scale for the tensor.
 func (r DelayedScaling) Encoding(role Role) kernels.Encoding {
 	return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.PerTensor}
 }
 
-// Encoding has one scale for the tensor.
+// Encoding returns an encoding with one scale for the tensor.
 func (r CurrentScaling) Encoding(role Role) kernels.Encoding {
 	return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.PerTensor}
 }
 
-// Encoding has tiles in weights and parts of rows in all others.
+// Encoding returns an encoding with tiles for weights, and parts of rows for all other roles.
 func (r BlockScaling) Encoding(role Role) kernels.Encoding {
 	if role == Weight {
 		return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.Tiles128}
@@ -37,32 +37,33 @@ func (r BlockScaling) Encoding(role Role) kernels.Encoding {
 	return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.Rows128}
 }
 
-// Encoding has a power of two for 32 elements.
+// Encoding returns an encoding with a power of two for each 32 elements.
 func (r MXFP8) Encoding(role Role) kernels.Encoding {
 	return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.MX32}
 }
 
-// Encoding has E2M1 and two levels of scales in every role.
+// Encoding returns E2M1 with two levels of scales for every role.
 func (r NVFP4) Encoding(Role) kernels.Encoding {
 	return kernels.Encoding{Format: E2M1, Scaling: kernels.NV16}
 }
 
-// Quantize takes scales as they come, and leaves the margin where there is no history yet.
+// Quantize allows scales that are not powers of two, and applies the margin while there is no
+// history.
 func (r DelayedScaling) Quantize(Role) kernels.Quantize {
 	return kernels.Quantize{AnyScale: true, Margin: r.Margin}
 }
 
-// Quantize takes the recipe's epsilon and powers of two.
+// Quantize uses the recipe's epsilon and its choice of scales.
 func (r CurrentScaling) Quantize(Role) kernels.Quantize {
 	return kernels.Quantize{Epsilon: r.Epsilon, AnyScale: !r.PowerOf2}
 }
 
-// Quantize takes the recipe's epsilon and powers of two.
+// Quantize uses the recipe's epsilon and its choice of scales.
 func (r BlockScaling) Quantize(Role) kernels.Quantize {
 	return kernels.Quantize{Epsilon: r.Epsilon, AnyScale: r.AnyScale}
 }
 
-// Quantize takes the recipe's rule of rounding scales.
+// Quantize uses the recipe's rounding of scales.
 func (r MXFP8) Quantize(Role) kernels.Quantize { return kernels.Quantize{Down: r.Down} }
 
 // Quantize rounds gradients stochastically.
@@ -70,13 +71,13 @@ func (r NVFP4) Quantize(role Role) kernels.Quantize {
 	return kernels.Quantize{Stochastic: role.backward() && !r.Nearest}
 }
 
-// hardware is what the widths of every operand are multiples of on every device that
-// has such products.
+// hardware is the number of which the widths of every operand must be multiples, on every
+// device with low-precision products.
 const hardware = 16
 
-// Divides reports whether a width of the tensor called name, along which it is contracted
-// somewhere, is a whole number of the recipe's blocks, and of the 16 that hardware wants.
-// Token counts need not be: their last block is short. The error wraps ErrShape.
+// Divides returns an error unless a width, along which the named tensor is contracted, is a
+// multiple of the recipe's block and of the 16 that hardware requires. Token counts need not
+// be: their last block may be short. The error wraps ErrShape.
 func Divides(r Recipe, name string, width int) error {
 	block, of := hardware, "whole blocks of"
 	switch r.Encoding(Input).Scaling {

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/fp8"
 )
 
-// A step measures each tensor over its microbatches, in any order, and rolls once.
+// A step measures each tensor over its microbatches, in any order, and rolls the history once.
 func Example() {
 	state, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid}, []fp8.Slot{{Name: "block0.qkv.input", Role: fp8.Input}})
 	if err != nil {

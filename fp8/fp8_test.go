@@ -27,7 +27,7 @@ func TestFormat(t *testing.T) {
 	require.Equal(t, byte(0x39), fp8.E4M3.EncodeStochastic(1.0624, math.MaxUint32))
 }
 
-// The cases in which implementations disagree, with what this package has decided.
+// The cases in which implementations disagree, with the choice of this package.
 func TestScaleOf(t *testing.T) {
 	for _, c := range []struct {
 		amax, max, epsilon float32
@@ -120,7 +120,7 @@ func TestStateRollsOncePerStep(t *testing.T) {
 	widest := state(t, fp8.DelayedScaling{Format: fp8.Hybrid, Margin: 64})
 	_, err = widest.End(measured(math.MaxFloat32, 1e20, math.MaxFloat32))
 	require.NoError(t, err)
-	require.Equal(t, float32(0x1p-126), widest.Scales()[0], "one whose reciprocal is finite")
+	require.Equal(t, float32(0x1p-126), widest.Scales()[0], "its reciprocal is finite")
 	saved, err := widest.MarshalBinary()
 	require.NoError(t, err)
 	require.NoError(t, widest.UnmarshalBinary(saved))
@@ -133,7 +133,7 @@ func TestStateRollsOncePerStep(t *testing.T) {
 	require.Equal(t, []float32{448, 448, 57344}, recent.Scales())
 }
 
-// Without a history nothing is ever known, and nothing rolls.
+// Without a history no slot is ever known, and nothing rolls.
 func TestStateWithoutHistory(t *testing.T) {
 	s := state(t, fp8.MXFP8{})
 	report, err := s.End([]fp8.Tally{{Amax: math.Float32bits(3), Saturated: 2, Least: 1, Greatest: 4}, {}, {}})
@@ -143,7 +143,7 @@ func TestStateWithoutHistory(t *testing.T) {
 	require.Equal(t, []float32{1, 1, 1}, s.Scales())
 }
 
-// Tallies merge to the same in every order.
+// Tallies merge to the same result in every order.
 func TestTallyMerge(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	parts := []fp8.Tally{{}}
@@ -167,8 +167,8 @@ func TestTallyMerge(t *testing.T) {
 	}
 }
 
-// A resumed run has the scales of one that was never stopped, and refuses what is not
-// its own.
+// A resumed run has the scales of an uninterrupted one, and rejects the checkpoint of another
+// state.
 func TestCheckpoint(t *testing.T) {
 	recipe := fp8.DelayedScaling{Format: fp8.Hybrid, History: 5}
 	through, stopped := state(t, recipe), state(t, recipe)
@@ -204,7 +204,7 @@ func TestCheckpoint(t *testing.T) {
 		require.ErrorIs(t, through.UnmarshalBinary(saved[:n:n]), fp8.ErrState, "the first %d bytes", n)
 	}
 	zero := append([]byte(nil), saved...)
-	copy(zero[len(saved)-4*(2+3*5):], "\x00\x00\x00\x00") // of three slots with histories of five
+	copy(zero[len(saved)-4*(2+3*5):], "\x00\x00\x00\x00") // three slots with histories of five steps
 	for _, c := range []struct {
 		state *fp8.State
 		data  []byte

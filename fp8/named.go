@@ -2,11 +2,11 @@ package fp8
 
 import "fmt"
 
-// Names are those of the usual recipes, in the order of their invention.
+// Names are the names of the usual recipes, in the order of their invention.
 var Names = []string{"delayed", "current", "block", "mxfp8", "nvfp4"}
 
-// Named returns the usual recipe of a name: hybrid formats in the recipes with a scale
-// for each tensor, E4M3 both ways in those with blocks, as published. The error of an
+// Named returns the usual recipe with a name: hybrid formats in the recipes with a scale for
+// each tensor, and E4M3 in both directions in those with blocks, as published. The error for an
 // unknown name wraps ErrRecipe.
 func Named(name string) (Recipe, error) {
 	both := Pair{Forward: E4M3, Backward: E4M3}

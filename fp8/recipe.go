@@ -7,71 +7,72 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// Recipe says how tensors are scaled. It is one of the types of this package, and
+// Recipe defines how tensors are scaled. It is one of the types of this package, and
 // comparable.
 type Recipe interface {
 	// Validate reports every fault of the recipe; each wraps ErrRecipe.
 	Validate() error
-	// String names the recipe as flags and logs do.
+	// String returns the name of the recipe for flags and logs.
 	String() string
-	// Encoding returns how a tensor of a role is stored.
+	// Encoding returns the encoding of a tensor with a role.
 	Encoding(role Role) kernels.Encoding
-	// Quantize returns the operation that puts a tensor of a role into its encoding,
-	// for the caller to complete with buffers, shape, scale, tally and key.
+	// Quantize returns the operation that quantizes a tensor with a role. The caller sets its
+	// buffers, shape, scale, tally and key.
 	Quantize(role Role) kernels.Quantize
-	// text writes everything that the recipe says, for checkpoints.
+	// text returns all parameters of the recipe, for checkpoints.
 	text() string
 }
 
-// ErrRecipe is returned for a recipe that cannot be.
+// ErrRecipe is returned for an invalid recipe.
 var ErrRecipe = errors.New("fp8: recipe")
 
 // MaxHistory is the longest history, in steps.
 const MaxHistory = 1 << 16
 
-// DelayedScaling scales a tensor by what it was in the steps before.
+// DelayedScaling scales a tensor by its greatest magnitudes in earlier steps.
 type DelayedScaling struct {
 	Format Pair
-	// Margin leaves so many powers of two free above the greatest value seen.
+	// Margin is the number of powers of two left free above the greatest value seen.
 	Margin int
-	// History is how many steps are remembered; 0 is 16. It counts steps, not
-	// microbatches as elsewhere, so that it does not depend on how many there are.
+	// History is the number of steps that are remembered; 0 means 16. It counts steps, unlike
+	// other implementations, which count microbatches, so that it does not depend on the number
+	// of microbatches.
 	History int
-	// MostRecent takes the last step's amax, and not the greatest of the history.
+	// MostRecent uses the last step's amax instead of the greatest of the history.
 	MostRecent bool
 }
 
 // CurrentScaling scales a tensor by its own greatest magnitude.
 type CurrentScaling struct {
 	Format   Pair
-	Epsilon  float32 // an amax below it counts as it
+	Epsilon  float32 // lower bound of an amax
 	PowerOf2 bool    // scales are powers of two
 }
 
-// BlockScaling gives activations and gradients a scale for each 128 elements of a row,
-// weights one for each 128 by 128 (DeepSeek-V3).
+// BlockScaling gives activations and gradients a scale for each 128 elements of a row, and
+// weights a scale for each 128 by 128 (DeepSeek-V3).
 type BlockScaling struct {
-	Format  Pair // E4M3 both ways, as published, is Pair{E4M3, E4M3}
+	Format  Pair // E4M3 in both directions, as published, is Pair{E4M3, E4M3}
 	Epsilon float32
-	// AnyScale takes scales as they come; the default is powers of two.
+	// AnyScale allows scales that are not powers of two.
 	AnyScale bool
 }
 
 // MXFP8 gives each 32 elements along the contraction a power of two (OCP MX).
 type MXFP8 struct {
 	Format Pair
-	// Down takes the power of two below, which is OCP's minimal rule and saturates some
-	// values; the default is the one above, which is what hardware does.
+	// Down rounds scales down, which is OCP's minimal rule and saturates some values. The
+	// default is to round up, as hardware does.
 	Down bool
 }
 
-// NVFP4 has E2M1 elements, an E4M3 scale for each 16 of them and one float32 for the
-// tensor. Gradients are rounded stochastically.
+// NVFP4 has E2M1 elements, an E4M3 scale for each 16 of them and one float32 for the tensor.
+// Gradients are rounded stochastically.
 //
-// Two parts of the recipe as TransformerEngine has it are not here. Weights are scaled by
-// 16 elements along the contraction, not by 16 by 16: so the copies for the forward and for
-// the backward are not the same numbers. And the operands of the gradients of weights are
-// not turned by a Hadamard transform, which spreads an outlier over 16 tokens.
+// Two parts of TransformerEngine's recipe are missing. Weights are scaled by 16 elements along
+// the contraction, not by 16 by 16, so that the copies for the forward and the backward pass
+// decode to different numbers. And the operands of weight gradients are not multiplied by a
+// Hadamard transform, which spreads an outlier over 16 tokens.
 type NVFP4 struct {
 	// Nearest rounds gradients to nearest too.
 	Nearest bool
@@ -83,7 +84,7 @@ func (BlockScaling) String() string   { return "block" }
 func (MXFP8) String() string          { return "mxfp8" }
 func (NVFP4) String() string          { return "nvfp4" }
 
-// steps returns how many steps are remembered.
+// steps returns the number of steps that are remembered.
 func (r DelayedScaling) steps() int {
 	if r.History == 0 {
 		return 16
@@ -111,7 +112,7 @@ func (r BlockScaling) Validate() error {
 // Validate reports every fault of the recipe.
 func (r MXFP8) Validate() error { return r.Format.validate("mxfp8") }
 
-// Validate reports no fault: there is nothing that could be wrong.
+// Validate returns nil: every value is valid.
 func (r NVFP4) Validate() error { return nil }
 
 func (p Pair) validate(recipe string) error {
@@ -125,7 +126,7 @@ func epsilon(recipe string, e float32) error {
 	return fault(!(e >= 0 && e <= 1e30), "%s: an epsilon of %g, want 0 or a small positive number", recipe, e)
 }
 
-// fault returns an error where something is wrong.
+// fault returns an error if wrong is set.
 func fault(wrong bool, format string, args ...any) error {
 	if !wrong {
 		return nil

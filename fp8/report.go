@@ -2,16 +2,17 @@ package fp8
 
 import "iter"
 
-// Report is what the tensors of a step met, by role.
+// Report has the statistics of a step's tensors, by role.
 type Report struct{ roles [numRoles]Counters }
 
-// Counters are what the tensors of one role met in a step.
+// Counters are the statistics of the tensors of one role in a step.
 type Counters struct {
 	Tensors int // slots of the role
-	Unused  int // of which nothing but zeros was quantized
-	// Frozen is how many met an infinity or NaN, and keep scale and history for it.
+	Unused  int // slots whose tensors were all zeros
+	// Frozen is the number of slots that had an infinity or NaN, and therefore keep scale and
+	// history.
 	Frozen int
-	Tally  // of all of them, each element of a tensor once
+	Tally  // merged over the slots, with each element of a tensor counted once
 }
 
 func (r *Report) add(role Role, t *Tally) {
@@ -40,8 +41,8 @@ func (r *Report) All() iter.Seq2[Role, Counters] {
 	}
 }
 
-// Merge adds the counters of another step: tensors stay those of one step, numbers of
-// elements add up.
+// Merge adds the counters of another step: the numbers of elements add up, the numbers of
+// tensors are those of one step.
 func (r *Report) Merge(o *Report) {
 	for role := range r.roles {
 		c, other := &r.roles[role], &o.roles[role]

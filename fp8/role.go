@@ -2,7 +2,7 @@ package fp8
 
 import "fmt"
 
-// Role is what a tensor is to the layer that quantizes it.
+// Role is the purpose of a tensor in the layer that quantizes it.
 type Role uint8
 
 // The roles of the tensors of a layer.

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Slab is what a device has of a state: the scales of the running step and a tally for
-// each slot that is used there, in one buffer of scope [memory.Metadata]. The tallies
-// come after the scales.
+// Slab is a device's part of a state: the scales of the running step and a tally for each slot
+// that the device uses, in one buffer of scope [memory.Metadata]. The tallies follow the
+// scales.
 type Slab struct {
 	dev    kernels.Device
 	slots  []int  // by line: the slot of the state
@@ -19,8 +19,8 @@ type Slab struct {
 	words  []int32
 }
 
-// NewSlab allocates the slab of the given slots, a line for each, with the scales of the
-// state. The caller closes it. It is for the goroutine of the device.
+// NewSlab allocates the slab of the given slots, with a line for each, and with the scales of
+// the state. The caller closes it. It belongs to the goroutine of the device.
 func NewSlab(dev kernels.Device, state *State, slots []int) (*Slab, error) {
 	s := &Slab{dev: dev, slots: slots, known: make([]bool, len(slots))}
 	words := (s.tallies() + len(slots)) * kernels.TallyWords
@@ -30,16 +30,16 @@ func NewSlab(dev kernels.Device, state *State, slots []int) (*Slab, error) {
 	}
 	s.words = make([]int32, s.buffer.N)
 	if err := s.Load(state); err != nil {
-		_ = s.Close() // The first error is the one to tell.
+		_ = s.Close() // the first error is reported
 		return nil, err
 	}
 	return s, nil
 }
 
-// tallies returns the place of the first tally, in tallies.
+// tallies returns the offset of the first tally, in units of tallies.
 func (s *Slab) tallies() int { return (len(s.slots) + kernels.TallyWords - 1) / kernels.TallyWords }
 
-// Scale returns the cell of the scale of a line, or none where the slot has no history
+// Scale returns the cell with the scale of a line, or the zero Cell if the slot has no history
 // and is scaled by its own greatest magnitude ([State.Known]).
 func (s *Slab) Scale(line int) kernels.Cell {
 	if !s.known[line] {
@@ -50,7 +50,7 @@ func (s *Slab) Scale(line int) kernels.Cell {
 	return kernels.Cell{Buffer: b, Index: line}
 }
 
-// Tally returns the cell of the tally of a line.
+// Tally returns the cell with the tally of a line.
 func (s *Slab) Tally(line int) kernels.Cell {
 	return kernels.Cell{Buffer: s.buffer, Index: s.tallies() + line}
 }
@@ -68,8 +68,8 @@ func (s *Slab) Load(state *State) error {
 	return nil
 }
 
-// Forget sets the tallies of some lines to zero: what they have measured was of a step
-// that came to nothing. It waits for the device.
+// Forget sets the tallies of some lines to zero, because the step that measured them was
+// abandoned. It waits for the device.
 func (s *Slab) Forget(first, count int) error {
 	if err := s.dev.ReadInt32(s.words, s.buffer); err != nil {
 		return fmt.Errorf("fp8: the slab of %d tensors: %w", len(s.slots), err)
@@ -81,7 +81,8 @@ func (s *Slab) Forget(first, count int) error {
 	return nil
 }
 
-// Collect merges the tallies into those of the slots. It waits for the device.
+// Collect merges the tallies of the lines into the tallies of their slots. It waits for the
+// device.
 func (s *Slab) Collect(tallies []Tally) error {
 	if err := s.dev.ReadInt32(s.words, s.buffer); err != nil {
 		return fmt.Errorf("fp8: the slab of %d tensors: %w", len(s.slots), err)

@@ -7,25 +7,25 @@ import (
 	"slices"
 )
 
-// Slot is one tensor that is scaled, of every microbatch.
+// Slot is a tensor that is scaled. It stands for that tensor in every microbatch.
 type Slot struct {
 	Name string // unique in a State
 	Role Role
 }
 
-// ErrState is returned for a state that cannot be, and for a checkpoint of another one.
+// ErrState is returned for an invalid state, and for a checkpoint of another state.
 var ErrState = errors.New("fp8: state")
 
-// State is what the tensors of a model are scaled by: under [DelayedScaling] a scale and
-// a history for each of its slots, else nothing but their names. It is for one
-// goroutine. A step measures a [Tally] for each slot, merged over microbatches,
-// ranks and replicas in any order; the state itself changes in End alone.
+// State is the scaling state of a model's tensors: under [DelayedScaling] a scale and a history
+// for each slot, under other recipes only their names. It is for one goroutine. A step measures
+// a [Tally] for each slot, merged over microbatches, ranks and replicas in any order; the state
+// itself changes only in End.
 type State struct {
 	recipe  Recipe
 	slots   []Slot
-	length  int       // of a history, in steps; 0 where there is none
+	length  int       // of a history, in steps; 0 if the recipe has none
 	scales  []float32 // by slot
-	history []float32 // by slot, length each, the latest last; 0 where there is none yet
+	history []float32 // by slot, length each, the latest last; 0 for steps that are missing
 }
 
 // NewState returns the state before the first step: scales of 1 and empty histories.
@@ -39,7 +39,7 @@ func NewState(recipe Recipe, slots []Slot) (*State, error) {
 	seen := map[string]bool{}
 	for i, slot := range slots {
 		if slot.Name == "" || seen[slot.Name] {
-			return nil, fmt.Errorf("%w: slot %d is called %q: every slot needs a name of its own", ErrState, i, slot.Name)
+			return nil, fmt.Errorf("%w: slot %d is called %q: every slot needs a unique name", ErrState, i, slot.Name)
 		}
 		if slot.Role >= numRoles {
 			return nil, fmt.Errorf("%w: slot %q has %v", ErrState, slot.Name, slot.Role)
@@ -55,31 +55,31 @@ func NewState(recipe Recipe, slots []Slot) (*State, error) {
 	return s, nil
 }
 
-// Recipe returns what the state is of.
+// Recipe returns the recipe of the state.
 func (s *State) Recipe() Recipe { return s.recipe }
 
-// Scales returns the scales of the running step, by slot. It is a view that holds until
-// End; nobody may write to it.
+// Scales returns the scales of the running step, by slot. The view is valid until End, and must
+// not be modified.
 func (s *State) Scales() []float32 { return s.scales }
 
-// Known reports whether a slot has a history to be scaled by. All others are scaled by
-// their own greatest magnitude: in the first step under [DelayedScaling], in every step
-// under the other recipes. It changes with End only.
+// Known reports whether a slot has a history to be scaled by. All others are scaled by their
+// own greatest magnitude: in the first step under [DelayedScaling], in every step under the
+// other recipes. It changes only in End.
 func (s *State) Known(slot int) bool {
 	return slices.ContainsFunc(s.past(slot), func(a float32) bool { return a != 0 })
 }
 
-// past returns the history of a slot, the latest step last.
+// past returns the history of a slot, with the latest step last.
 func (s *State) past(slot int) []float32 { return s.history[slot*s.length:][:s.length] }
 
-// End rolls the histories by what the step has measured, and sets the scales of the next
-// one: the format's greatest value over 2^margin and the greatest of the history, or its
-// latest, but at least 2^-126. Tallies has one for each slot. A slot that nothing was
-// measured of, and one that met an infinity or NaN, keeps scale and history: elsewhere one
-// infinity freezes a scale until it has left the history.
+// End rolls the histories with the measurements of the step, and sets the scales of the next
+// step: the format's greatest value over 2^margin and the greatest amax of the history, or its
+// latest, but at least 2^-126. tallies has one entry for each slot. A slot without
+// measurements, and one with an infinity or NaN, keeps its scale and history; in other
+// implementations one infinity freezes a scale until it leaves the history.
 func (s *State) End(tallies []Tally) (Report, error) {
 	if len(tallies) != len(s.slots) {
-		return Report{}, fmt.Errorf("%w: %d measured where there are %d slots", ErrState, len(tallies), len(s.slots))
+		return Report{}, fmt.Errorf("%w: %d tallies for %d slots", ErrState, len(tallies), len(s.slots))
 	}
 	var report Report
 	for slot := range tallies {
@@ -92,11 +92,11 @@ func (s *State) End(tallies []Tally) (Report, error) {
 	return report, nil
 }
 
-// minScale is the least scale of a state: its reciprocal, by which codes are decoded, is
-// finite too.
+// minScale is the smallest scale of a state: its reciprocal, by which codes are decoded, is
+// finite.
 const minScale = 0x1p-126
 
-// roll takes the greatest magnitude of a step into the history of a slot.
+// roll adds the greatest magnitude of a step to the history of a slot.
 func (s *State) roll(slot int, latest float32) {
 	recipe := s.recipe.(DelayedScaling)
 	past := s.past(slot)

@@ -4,20 +4,21 @@ import (
 	"math"
 )
 
-// Tally is what quantizing a tensor met, over any number of microbatches.
+// Tally holds statistics of a quantized tensor, over any number of microbatches.
 type Tally struct {
-	// Amax is the bit pattern of the greatest magnitude. Patterns compare like magnitudes,
-	// infinity above all numbers and NaN above infinity; 0 where nothing but zeros was met.
+	// Amax is the bit pattern of the greatest magnitude. Bit patterns compare like magnitudes,
+	// with infinity above all numbers and NaN above infinity. It is 0 if all elements were
+	// zero.
 	Amax uint32
-	// Least and Greatest are the scales that were multiplied with; both are 0 where there
-	// was none.
+	// Least and Greatest are the least and the greatest scale that elements were multiplied by,
+	// or 0 if there was none.
 	Least, Greatest float32
-	// NonFinite counts elements that were infinite or NaN, Saturated those beyond the
-	// greatest value of the format, Underflowed those that became zero and were not.
+	// NonFinite counts the elements that were infinite or NaN, Saturated those beyond the
+	// greatest value of the format, and Underflowed the nonzero elements that became zero.
 	NonFinite, Saturated, Underflowed uint64
 }
 
-// Merge adds another tally. The order of merging does not matter.
+// Merge adds another tally. The order of merges does not matter.
 func (t *Tally) Merge(o Tally) {
 	t.Amax = max(t.Amax, o.Amax)
 	switch {

@@ -9,13 +9,13 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// Usage is what a quantized tensor is for: which of its two halves there are.
+// Usage selects the halves of a quantized tensor.
 type Usage uint8
 
 // The halves of a tensor. Both are Rowwise|Columnwise.
 const (
-	Rowwise    Usage = 1 << iota // as it is, scaled along its columns
-	Columnwise                   // its transpose, scaled along its rows
+	Rowwise    Usage = 1 << iota // the tensor, scaled along its columns
+	Columnwise                   // its transpose, scaled along the rows of the tensor
 )
 
 // String returns the names of the halves.
@@ -26,26 +26,26 @@ func (u Usage) String() string {
 	return fmt.Sprintf("usage(%d)", uint8(u))
 }
 
-// Errors of tensors. Each names the tensor.
+// Errors of tensors. Each includes the name of the tensor.
 var (
-	// ErrKept is returned for a half that the tensor does not have, or not any more:
-	// another one was kept.
+	// ErrKept is returned if the tensor lacks the requested half, possibly because Keep has
+	// released it.
 	ErrKept = errors.New("fp8: the tensor does not have this half")
-	// ErrTaken is returned for the use of a tensor that was saved.
+	// ErrTaken is returned for the use of a tensor after Save.
 	ErrTaken = errors.New("fp8: the tensor was taken")
 	// ErrReleased is returned for the use of a tensor after its release.
 	ErrReleased = errors.New("fp8: the tensor was released")
-	// ErrLost is returned for saving a tensor with both its halves: one of them is what a
-	// backward needs, and the other doubles what is kept.
+	// ErrLost is returned by Save for a tensor with both halves: the backward pass needs only
+	// one of them, and the other would double the saved bytes.
 	ErrLost = errors.New("fp8: one half is saved, not two")
 )
 
-// MB is the view of a stage over buffers of a device, which owns the references of its
-// tensors. A call that it refuses ends the step (batchctx.Microbatch).
+// MB is a stage's view of the buffers of a device. It owns the references of the stage's
+// tensors. A failed call ends the step (batchctx.Microbatch).
 type MB = batchctx.Microbatch[kernels.Buffer]
 
-// Shape says what a tensor is: what it is called in errors, how many rows and columns it
-// has, and how each half is stored.
+// Shape describes a tensor: its name in errors, its numbers of rows and columns, and the
+// encoding of both halves.
 type Shape struct {
 	Name       string
 	Rows, Cols int
@@ -60,7 +60,7 @@ func (s *Shape) dimensions(u Usage) (rows, cols int) {
 	return s.Rows, s.Cols
 }
 
-// Half returns a half in a buffer, and none in none.
+// Half returns the half stored in a buffer, or the zero Quantized for the zero Buffer.
 func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
 	if b == (kernels.Buffer{}) {
 		return kernels.Quantized{}
@@ -69,13 +69,13 @@ func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
 	return kernels.Quantized{Data: b, Encoding: s.Encoding, Rows: rows, Cols: cols}
 }
 
-// Bytes returns the size of a half, codes and scales.
+// Bytes returns the size of a half, including its scales.
 func (s *Shape) Bytes(u Usage) int { return s.Encoding.Bytes(s.dimensions(u)) }
 
-// fit finds the greatest number of rows by which a half has so many bytes: widths are
-// whole numbers of 16, so that every row adds some. If a byte has two codes an odd
-// number is taken for the even one above it; what that adds are zeros, and to a product
-// nothing.
+// fit sets Rows to the greatest number of rows with which a half has the given size. Widths are
+// multiples of 16, so that every row adds bytes. If a byte holds two codes, an odd number of
+// rows becomes the next even one; the additional codes are zeros, which do not change a
+// product.
 func (s *Shape) fit(u Usage, bytes int) error {
 	if s.Rows == 0 {
 		s.Rows = sort.Search(bytes, func(i int) bool {
@@ -84,16 +84,16 @@ func (s *Shape) fit(u Usage, bytes int) error {
 		})
 	}
 	if have := s.Bytes(u); have != bytes {
-		return fmt.Errorf("%w: %q: %d bytes were saved where %d rows of %d have %d", ErrShape, s.Name, bytes, s.Rows, s.Cols, have)
+		return fmt.Errorf("%w: %q: %d bytes were saved, but %d rows of %d have %d", ErrShape, s.Name, bytes, s.Rows, s.Cols, have)
 	}
 	return nil
 }
 
-// Tensor is a matrix in low precision: one buffer for each of its halves, codes and
-// scales together, so that nothing of a half outlives the rest of it. A tensor is in one
-// place: Save moves it, and what is left of it then refuses everything, as it does after
-// Release. It owns one reference to each buffer, through the MB that it is given.
-// Copies of a Tensor are the same tensor and must not be used along with it.
+// Tensor is a matrix in low precision: one buffer for each of its halves, which holds codes and
+// scales together, so that no part of a half outlives the rest. A tensor is in one place: Save
+// moves it, after which every use of it fails, as after Release. It owns one reference to each
+// buffer, through the MB that is passed to its methods. Copies of a Tensor are the same tensor,
+// and must not be used in addition to it.
 type Tensor struct {
 	Shape
 	rowwise, columnwise kernels.Buffer
@@ -103,19 +103,19 @@ type Tensor struct {
 type state uint8
 
 const (
-	released state = iota // the zero Tensor, too
+	released state = iota // also the zero Tensor
 	whole
 	moved
 )
 
-// NewTensor returns a tensor of the given buffers, which it takes over; none stands for a half
-// that is not wanted.
+// NewTensor returns a tensor with the given buffers, which it takes over. The zero Buffer omits
+// a half.
 func NewTensor(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 	return Tensor{Shape: shape, rowwise: rowwise, columnwise: columnwise, state: whole}
 }
 
-// Take moves the tensor whose half is in a slot out of it: the slot is released, and the tensor
-// is the caller's. If shape has no rows they follow from the size of what was saved.
+// Take moves a tensor out of the slot that holds its half: the slot is released, and the caller
+// owns the tensor. If shape has no rows, the number of rows follows from the size of the half.
 func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error) {
 	b := from.Move(slot)
 	if err := shape.fit(usage, b.N); err != nil {
@@ -131,7 +131,7 @@ func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error)
 	return t, nil
 }
 
-// Usage returns the halves that there are.
+// Usage returns the halves that the tensor has.
 func (t *Tensor) Usage() (u Usage) {
 	if t.rowwise != (kernels.Buffer{}) {
 		u |= Rowwise
@@ -142,10 +142,10 @@ func (t *Tensor) Usage() (u Usage) {
 	return u
 }
 
-// Buffers returns the buffers of both halves, none where there is no such half.
+// Buffers returns the buffers of both halves, or the zero Buffer for a missing half.
 func (t *Tensor) Buffers() (rowwise, columnwise kernels.Buffer) { return t.rowwise, t.columnwise }
 
-// alive returns why the tensor cannot be used, or nil.
+// alive returns an error if the tensor cannot be used.
 func (t *Tensor) alive() error {
 	switch t.state {
 	case released:
@@ -156,7 +156,7 @@ func (t *Tensor) alive() error {
 	return nil
 }
 
-// Rowwise returns the tensor as it is, scaled along its columns. It is borrowed.
+// Rowwise returns the tensor, scaled along its columns. It is borrowed.
 func (t *Tensor) Rowwise() (kernels.Quantized, error) { return t.get(Rowwise, t.rowwise) }
 
 // Columnwise returns the transpose, scaled along the rows of the tensor. It is borrowed.
@@ -176,8 +176,8 @@ func (t *Tensor) lacks(u Usage) error {
 	return fmt.Errorf("%w: %q has %v, not %v: quantize or keep what is used later", ErrKept, t.Name, t.Usage(), u)
 }
 
-// Keep releases the half that is not in usage, at once. A half that is wanted and not
-// there is ErrKept.
+// Keep releases the half that is not in usage. It returns ErrKept if a half in usage is
+// missing.
 func (t *Tensor) Keep(mb MB, usage Usage) error {
 	if err := t.alive(); err != nil {
 		return err
@@ -203,8 +203,8 @@ func drop(mb MB, half *kernels.Buffer) {
 	}
 }
 
-// Save moves the one half that there is to a slot, for the action that takes it. If it
-// fails the tensor is as it was.
+// Save moves the only half to a slot, for the action that takes it. On error the tensor is
+// unchanged.
 func (t *Tensor) Save(to MB, by batchctx.Taker, slot batchctx.Slot) error {
 	if err := t.alive(); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (t *Tensor) Save(to MB, by batchctx.Taker, slot batchctx.Slot) error {
 	return nil
 }
 
-// Release releases the halves that are left. A second time is ErrReleased.
+// Release releases the remaining halves. A second call returns ErrReleased.
 func (t *Tensor) Release(mb MB) error {
 	if err := t.alive(); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// place is where tensors are saved: a device, and a stage's view with slots.
+// place is a device, with a stage's view and its slots, in which tensors are saved.
 type place struct {
 	*kernels.Host
 	frames *frames.Frames[kernels.Buffer]
@@ -24,7 +24,7 @@ func newPlace(t *testing.T) *place {
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.Zero(t, host.Live(), "bytes that nobody has released")
+		require.Zero(t, host.Live(), "bytes that were not released")
 		require.NoError(t, host.Close())
 	})
 	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Declaration[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
@@ -39,7 +39,7 @@ func (p *place) in(call frames.Call) fp8.MB { return batchctx.NewMicrobatch(p.fr
 
 var shape = fp8.Shape{Name: "block0.qkv.input", Rows: 5, Cols: 32, Encoding: kernels.Encoding{Format: fp8.E4M3, Scaling: kernels.PerTensor}}
 
-// tensor returns one with the given halves.
+// tensor returns a tensor with the given halves.
 func (p *place) tensor(t *testing.T, usage fp8.Usage) fp8.Tensor {
 	t.Helper()
 	var halves [2]kernels.Buffer
@@ -53,7 +53,7 @@ func (p *place) tensor(t *testing.T, usage fp8.Usage) fp8.Tensor {
 	return fp8.NewTensor(shape, halves[0], halves[1])
 }
 
-// Keep ends the other half at once.
+// Keep releases the other half at once.
 func TestKeep(t *testing.T) {
 	p := newPlace(t)
 	mb := p.in(frames.InForward)
@@ -78,7 +78,7 @@ func TestKeep(t *testing.T) {
 	require.NoError(t, x.Release(mb))
 }
 
-// Save moves and Take gives back once.
+// Save moves a tensor, and Take returns it once.
 func TestSaveAndTake(t *testing.T) {
 	p := newPlace(t)
 	mb := p.in(frames.InForward)
@@ -114,7 +114,7 @@ func TestSaveAndTake(t *testing.T) {
 	require.ErrorIs(t, err, batchctx.ErrTaken)
 }
 
-// What is taken must be what was saved.
+// Take requires the size that was saved.
 func TestTakeOfAnotherSize(t *testing.T) {
 	p := newPlace(t)
 	mb := p.in(frames.InForward)
@@ -136,7 +136,7 @@ func TestZeroTensor(t *testing.T) {
 	require.Equal(t, "rowwise and columnwise usage(9)", (fp8.Rowwise|fp8.Columnwise).String()+" "+fp8.Usage(9).String())
 }
 
-// A slab carries scales to a device and tallies back.
+// A slab copies scales to a device and tallies back.
 func TestSlab(t *testing.T) {
 	p := newPlace(t)
 	s := state(t, fp8.DelayedScaling{Format: fp8.Hybrid})
@@ -175,15 +175,15 @@ func TestSlab(t *testing.T) {
 	require.NoError(t, slab.Close())
 }
 
-// unwritten is a device that nothing can be written to.
+// unwritten is a device to which every write fails.
 type unwritten struct{ *kernels.Host }
 
 var errPlanted = errors.New("planted")
 
 func (unwritten) WriteInt32(kernels.Buffer, []int32) error { return errPlanted }
 
-// A slab that cannot be loaded keeps nothing.
-func TestSlabOfNoUse(t *testing.T) { // newPlace looks at what is left
+// NewSlab releases its buffer if the scales cannot be written.
+func TestSlabOfNoUse(t *testing.T) { // newPlace checks that nothing is left
 	_, err := fp8.NewSlab(unwritten{newPlace(t).Host}, state(t, fp8.DelayedScaling{Format: fp8.Hybrid}), []int{0})
 	require.ErrorIs(t, err, errPlanted)
 }
