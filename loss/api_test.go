@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 )
 
-// pointers lists where a type can refer to other memory, as paths.
+// pointers lists the parts of a type that can refer to other memory, as paths.
 func pointers(t reflect.Type, path string) []string {
 	switch t.Kind() {
 	case reflect.Array:
@@ -33,12 +33,12 @@ func pointers(t reflect.Type, path string) []string {
 	return []string{path + " " + t.String()}
 }
 
-// TestStoredStateHoldsNoPointer holds L3: what is stored for a loss is numbers.
+// TestStoredStateHoldsNoPointer checks L3: the stored state of a loss consists of numbers.
 func TestStoredStateHoldsNoPointer(t *testing.T) {
 	require.Empty(t, pointers(reflect.TypeFor[loss.Cell](), "Cell"))
 	require.Empty(t, pointers(reflect.TypeFor[loss.Exact](), "Exact"))
 	require.Equal(t, []string{"Record.Cells []loss.Cell"}, pointers(reflect.TypeFor[loss.Record](), "Record"))
-	// The ledger adds to its cells the set of losses and running weights.
+	// In addition to its cells, the ledger has the set of losses and the running weights.
 	require.Equal(t, []string{
 		"Ledger.defs []loss.Def", "Ledger.cells []loss.Cell", "Ledger.weights []float64",
 	}, pointers(reflect.TypeFor[loss.Ledger](), "Ledger"))
@@ -49,14 +49,13 @@ func TestStoredStateHoldsNoPointer(t *testing.T) {
 	require.Equal(t, []string{"x.Keep[].F func()"}, pointers(reflect.TypeFor[hidden](), "x"), "the test sees a closure")
 }
 
-// carriers reads the exported functions and methods of a package and lists the
-// parameters that could carry a tensor: interfaces, type parameters, closures
-// other than a merge of records, pointers and containers of types that are not
-// this package's, and anything that is not known.
+// carriers reads the exported functions and methods of a package and lists the parameters that
+// could carry a tensor: interfaces, type parameters, closures other than a merge of records,
+// pointers and containers of other packages' types, and unknown types.
 func carriers(t *testing.T, fset *token.FileSet, files []*ast.File) (found []string, functions int) {
 	conf := types.Config{
 		IgnoreFuncBodies: true,
-		Error:            func(error) {}, // without an importer, what other packages define is not known
+		Error:            func(error) {}, // without an importer, types of other packages are unknown
 	}
 	pkg, _ := conf.Check("loss", fset, files, nil)
 	var numbers func(types.Type, map[types.Type]bool) bool
@@ -113,7 +112,7 @@ func carriers(t *testing.T, fset *token.FileSet, files []*ast.File) (found []str
 	return found, functions
 }
 
-// TestNothingAcceptsATensor holds L3: numbers go in, and nothing else.
+// TestNothingAcceptsATensor checks L3: the package accepts only numbers.
 func TestNothingAcceptsATensor(t *testing.T) {
 	fset := token.NewFileSet()
 	paths, err := filepath.Glob("*.go")

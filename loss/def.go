@@ -9,14 +9,14 @@ import (
 // MaxDefs is the largest number of losses that a Ledger or a Record holds.
 const MaxDefs = 1 << 14
 
-// Reduction says how the records of one loss become one value.
+// Reduction defines how the records of a loss are reduced to a value.
 type Reduction uint8
 
 // The reductions.
 const (
 	// Mean divides the total of the sums by the total of the weights. It is the zero value.
 	Mean Reduction = iota
-	// Sum adds the sums; the weights do not enter the value.
+	// Sum adds the sums; the weights do not affect the value.
 	Sum
 	// Min keeps the smallest value recorded with a weight above 0.
 	Min
@@ -39,35 +39,34 @@ func (r Reduction) valid() bool { return int(r) < len(reductionNames) }
 // extremum reports whether the reduction keeps one of the recorded values.
 func (r Reduction) extremum() bool { return r == Min || r == Max }
 
-// Def declares one loss or metric of a step: exactly one of Objective, Metric and
-// Coefficient says which.
+// Def declares a loss or metric of a step. Exactly one of Objective, Metric and Coefficient is
+// set.
 type Def struct {
 	// Name is unique in its set and not empty.
 	Name string
 
-	// Reduction forms the reported value. It must be Mean or Sum for a loss that
-	// is trained.
+	// Reduction computes the reported value. It must be Mean or Sum for a loss that is trained.
 	Reduction Reduction
 
-	// Objective marks the loss whose total weight is the only divisor of the
-	// step, whichever of Mean and Sum is reported. A training set has exactly
-	// one; a set without any is for evaluation and trains nothing.
+	// Objective marks the loss whose total weight is the only divisor of the step, whether its
+	// value is a Mean or a Sum. A training set has exactly one objective; a set without one is
+	// for evaluation only.
 	Objective bool
 
-	// Metric marks what is reported and not trained.
+	// Metric marks a value that is reported and not trained.
 	Metric bool
 
-	// Coefficient weighs a further trained term against the objective. It is known
-	// before the step, and is not 0: set Metric to watch a term without training it.
-	// The objective has none.
+	// Coefficient is the weight of an additional trained term relative to the objective. It is
+	// known before the step, and is not 0: set Metric to report a term without training it. It
+	// is 0 for the objective.
 	Coefficient float64
 }
 
 // trained reports whether gradients flow from this loss.
 func (d *Def) trained() bool { return d.Objective || d.Coefficient != 0 }
 
-// Validate reports every fault of a set of losses at once, joined, or nil. An
-// empty set and a set without an objective are valid.
+// Validate returns every fault of a set of losses, joined, or nil. An empty set and a set
+// without an objective are valid.
 func Validate(defs []Def) error {
 	var faults []error
 	if len(defs) > MaxDefs {
@@ -95,7 +94,7 @@ func Validate(defs []Def) error {
 		} else if d.Objective && d.Coefficient != 0 {
 			fault("coefficient %v on the objective, against which the others are weighed: leave it out", d.Coefficient)
 		} else if d.Metric && d.trained() {
-			fault("it is a metric, as said here or by a stage, and is trained: it can be only one of the two")
+			fault("it is a metric, according to this def or to a stage, and is trained: it can be only one of the two")
 		} else if !d.Metric && !d.trained() {
 			fault("it is neither the objective nor a metric and has no coefficient: set one of Objective, Metric and Coefficient")
 		} else if d.Reduction.extremum() && d.Coefficient != 0 {
@@ -122,9 +121,9 @@ func Validate(defs []Def) error {
 	return errors.Join(faults...)
 }
 
-// shapeOf condenses the set into the number that two records must share before
-// they may be merged: FNV-1a over names, reductions, objective and coefficients.
-// It is never 0, which stands for a Record that was never filled.
+// shapeOf returns a hash of the set, which two records must share before they can be merged:
+// FNV-1a over names, reductions, objective and coefficients. It is never 0, which denotes a
+// Record that was never filled.
 func shapeOf(defs []Def) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)
@@ -148,7 +147,7 @@ func shapeOf(defs []Def) uint64 {
 		} else {
 			word(0)
 		}
-		word(math.Float64bits(coefficient + 0)) // + 0 makes -0 into 0
+		word(math.Float64bits(coefficient + 0)) // + 0 turns -0 into 0
 	}
 	if h == 0 {
 		return offset

@@ -15,7 +15,7 @@ func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		defs   []loss.Def
-		faults []string // all of them, one a line
+		faults []string // all faults, one per line
 	}{
 		{"nothing", nil, nil},
 		{"objective alone", []loss.Def{ce}, nil},
@@ -23,8 +23,8 @@ func TestValidate(t *testing.T) {
 		{"objective with a coefficient", []loss.Def{{Name: "ce", Objective: true, Coefficient: 1}}, []string{`def 0 ("ce"): coefficient 1 on the objective, against which the others are weighed: leave it out`}},
 		{"metrics only", []loss.Def{{Name: "a", Reduction: loss.Max, Metric: true}, {Name: "b", Metric: true}}, nil},
 		{"neither trained nor a metric", []loss.Def{ce, {Name: "aux"}}, []string{`def 1 ("aux"): it is neither the objective nor a metric and has no coefficient: set one of Objective, Metric and Coefficient`}},
-		{"a metric that is trained", []loss.Def{ce, {Name: "aux", Metric: true, Coefficient: 0.1}}, []string{`def 1 ("aux"): it is a metric, as said here or by a stage, and is trained: it can be only one of the two`}},
-		{"an objective that is a metric", []loss.Def{{Name: "ce", Objective: true, Metric: true}}, []string{`def 0 ("ce"): it is a metric, as said here or by a stage, and is trained: it can be only one of the two`}},
+		{"a metric that is trained", []loss.Def{ce, {Name: "aux", Metric: true, Coefficient: 0.1}}, []string{`def 1 ("aux"): it is a metric, according to this def or to a stage, and is trained: it can be only one of the two`}},
+		{"an objective that is a metric", []loss.Def{{Name: "ce", Objective: true, Metric: true}}, []string{`def 0 ("ce"): it is a metric, according to this def or to a stage, and is trained: it can be only one of the two`}},
 		{"trained term, negative", []loss.Def{ce, {Name: "entropy", Reduction: loss.Mean, Coefficient: -0.01}}, nil},
 		{"empty name", []loss.Def{{Metric: true}}, []string{`def 0 (""): the name is empty`}},
 		{"names with verbs", []loss.Def{{Name: "%d", Metric: true}, {Name: "%d", Metric: true}}, []string{`def 1 ("%d"): the name is taken by def 0`}},

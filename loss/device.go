@@ -2,30 +2,30 @@ package loss
 
 import "fmt"
 
-// DeviceWords is the size of a cell in the memory of a device, in words of 64 bits: those of the
-// exact sum and of the exact weight, as [Exact] has them (66 limbs, and how many were added
-// since its carries were settled), the number of records, and twice one more than a
-// microbatch: the lowest whose sum was not finite, and the lowest whose weight was negative or
-// not finite, which was not recorded. 0 stands for none. All zeros are an empty cell.
+// DeviceWords is the size of a cell in device memory, in words of 64 bits: the words of the
+// exact sum and of the exact weight, as in [Exact] (66 limbs, and the number of additions since
+// carries were propagated); the number of records; and two microbatches, each plus one: the
+// lowest whose sum was not finite, and the lowest whose weight was negative or not finite, and
+// which was therefore not recorded. 0 means that there is none. A cell of zeros is empty.
 const DeviceWords = 2*(limbs+1) + 3
 
-// Cells is an optional ability of a memory.Space: cells of losses in its device, to which the
-// device adds, so that nobody waits for a loss before step end (L3).
+// Cells is an optional interface of a memory.Space: cells of losses in its device's memory, to
+// which the device adds, so that no goroutine waits for a loss before the end of the step (L3).
 type Cells[T any] interface {
-	// NewLossCells returns n cells in one buffer of class memory.Loss, which the caller owns.
+	// NewLossCells returns n cells in one buffer of class memory.Loss, owned by the caller.
 	NewLossCells(n int) (T, error)
-	// ClearLossCells makes them empty, behind the work that is queued.
+	// ClearLossCells empties the cells, after the work that is queued.
 	ClearLossCells(cells T) error
-	// ReadLossCells waits for the device and fills words with the first cells,
-	// DeviceWords each.
+	// ReadLossCells waits for the device and fills words with the first cells, DeviceWords
+	// words each.
 	ReadLossCells(words []int64, cells T) error
 }
 
-// OnDevice reports whether a device can add up a loss: a Sum or a Mean of the set.
+// OnDevice reports whether a device can add a loss: it must be a Sum or a Mean.
 func (l *Ledger) OnDevice(def int) bool { return !l.defs[def].Reduction.extremum() }
 
-// Join adds what a device has recorded of a loss since Reset. The error is ErrWeight where
-// it has met such a weight.
+// Join adds a device's records of a loss since Reset. It returns ErrWeight if the device has
+// met an invalid weight.
 func (l *Ledger) Join(def int, words []int64) error {
 	const sum, weight, count = 0, limbs + 1, 2 * (limbs + 1)
 	if bad := words[count+2]; bad != 0 {

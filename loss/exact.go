@@ -6,42 +6,39 @@ import (
 )
 
 const (
-	// limbs of 32 bits cover the 2,098 bits between the smallest subnormal
-	// (2^-1074, the unit) and the largest finite float64; the last limb is
-	// signed and keeps what is carried out of the others.
+	// limbs of 32 bits cover the 2,098 bits between the smallest subnormal (2^-1074, the unit)
+	// and the largest finite float64; the last limb is signed and receives the carries of the
+	// others.
 	limbs = 66
 	top   = limbs - 1
-	// pending is the index of the word that counts what was added since the
-	// carries were last settled, with the sign bit set once something that is
-	// not finite was added.
+	// pending is the index of the word that counts the additions since carries were last
+	// propagated. Its sign bit is set once a non-finite value was added.
 	pending = limbs
-	// settleAt is a power of two, and pending reaches it in steps of one. That
-	// many contributions of less than 2^32 each stay below 2^61 in a limb,
-	// so two unsettled accumulators merge without overflow.
+	// settleAt is a power of two, which pending reaches in increments of one. That many
+	// contributions of less than 2^32 each stay below 2^61 in a limb, so that two accumulators
+	// with pending carries merge without overflow.
 	settleAt = 1 << 29
 )
 
-// Exact sums float64 values without rounding. It is 67 words of 64 bits: a
-// fixed-point number of 66 limbs with the unit 2^-1074, and a count of what was
-// added since its carries were settled. Because integers add in any order to
-// the same result, so do the floats: sums do not depend on the order of
-// additions nor on how they were split and merged.
+// Exact sums float64 values without rounding. It has 67 words of 64 bits: a fixed-point number
+// of 66 limbs with the unit 2^-1074, and the number of additions since carries were propagated.
+// Integer addition is associative, so sums do not depend on the order of additions nor on how
+// they were split and merged.
 //
-// The sum of all magnitudes must stay below 2^45 times the largest finite
-// float64, which no program reaches by adding. The zero value is 0, ready to
-// use. An Exact holds no pointer and may be copied.
+// The sum of all magnitudes must stay below 2^45 times the largest finite float64, which no
+// program reaches by addition. The zero value is 0, ready to use. An Exact holds no pointer and
+// may be copied.
 //
-// This is Kulisch's long accumulator (Computer Arithmetic and Validity, 2013)
-// with carries put off as in Neal's "Fast exact summation using small and large
-// superaccumulators" (2015).
+// This is Kulisch's long accumulator (Computer Arithmetic and Validity, 2013) with deferred
+// carries as in Neal's "Fast exact summation using small and large superaccumulators" (2015).
 type Exact struct {
 	w [limbs + 1]int64
 }
 
-// Reset makes a zero again.
+// Reset sets a to zero.
 func (a *Exact) Reset() { *a = Exact{} }
 
-// Add adds x. Once a NaN or an infinity was added, Float64 is NaN until Reset.
+// Add adds x. Once a NaN or an infinity was added, Float64 returns NaN until Reset.
 func (a *Exact) Add(x float64) {
 	b := math.Float64bits(x)
 	e := b >> 52 & 0x7ff
@@ -50,16 +47,16 @@ func (a *Exact) Add(x float64) {
 		a.w[pending] |= math.MinInt64
 		return
 	}
-	if e != 0 { // a normal number has a hidden bit; a subnormal shares its unit
+	if e != 0 { // a normal number has a hidden bit; a subnormal has the same unit
 		m |= 1 << 52
 		e--
 	}
-	// x is sign * m * 2^e units. m << (e mod 32) has at most 84 bits and is
-	// spread over three limbs, less than 2^32 to each.
+	// x is sign * m * 2^e units. m << (e mod 32) has at most 84 bits and is spread over three
+	// limbs, less than 2^32 in each.
 	s := e & 31
 	lo, hi := m<<s, m>>1>>(63-s)
 	sign := int64(b) >> 63 // 0 or -1; (v ^ sign) - sign negates without a branch
-	i := e >> 5 & 63       // e is at most 2045; the mask spares the bounds checks
+	i := e >> 5 & 63       // e is at most 2045; the mask avoids bounds checks
 	a.w[i] += (int64(lo&0xffffffff) ^ sign) - sign
 	a.w[i+1] += (int64(lo>>32) ^ sign) - sign
 	a.w[i+2] += (int64(hi) ^ sign) - sign
@@ -69,8 +66,7 @@ func (a *Exact) Add(x float64) {
 	}
 }
 
-// Merge adds everything that was added to b. It only reads b, which may be a
-// itself.
+// Merge adds the sum of b. It only reads b, which may be a itself.
 func (a *Exact) Merge(b *Exact) {
 	flag := (a.w[pending] | b.w[pending]) & math.MinInt64
 	for i := range limbs {
@@ -80,25 +76,25 @@ func (a *Exact) Merge(b *Exact) {
 	a.w[pending] = flag
 }
 
-// settle moves carries upward until every limb but the last is in [0, 2^32).
-// That form is unique: equal sums have equal words.
+// settle propagates carries until every limb but the last is in [0, 2^32). That form is unique:
+// equal sums have equal words.
 func (a *Exact) settle() {
 	var carry int64
 	for i := range top {
 		v := a.w[i] + carry
 		a.w[i] = v & 0xffffffff
-		carry = v >> 32 // an arithmetic shift, so it rounds down for negatives
+		carry = v >> 32 // an arithmetic shift, which rounds down for negatives
 	}
 	a.w[top] += carry
 	a.w[pending] &= math.MinInt64
 }
 
-// negative reports whether the sum is below 0. The carries must be settled.
+// negative reports whether the sum is below 0. Carries must have been propagated.
 func (a *Exact) negative() bool { return a.w[top] < 0 }
 
-// Float64 returns the sum rounded to the nearest float64, ties to even. A sum
-// beyond the largest finite value becomes an infinity of its sign, and a sum of
-// zero is +0. Once a NaN or an infinity was added the answer is NaN.
+// Float64 returns the sum rounded to the nearest float64, ties to even. A sum beyond the
+// largest finite value becomes an infinity of its sign, and a sum of zero is +0. Once a NaN or
+// an infinity was added the result is NaN.
 func (a *Exact) Float64() float64 {
 	if a.w[pending] < 0 {
 		return math.NaN()
@@ -113,7 +109,7 @@ func (a *Exact) Float64() float64 {
 		}
 		v.settle()
 	}
-	// The magnitude in digits of 32 bits; the last limb gives two of them.
+	// The magnitude in digits of 32 bits; the last limb gives two digits.
 	var d [limbs + 1]uint32
 	for i := range top {
 		d[i] = uint32(v.w[i])
@@ -123,22 +119,22 @@ func (a *Exact) Float64() float64 {
 	for h > 1 && d[h] == 0 {
 		h--
 	}
-	// m is the leading 64 bits with its highest bit at position q of the whole
-	// number, or all of it where the number has no more than two digits.
+	// m is the leading 64 bits, with the highest bit at position q of the whole number, or the
+	// whole number if it has at most two digits.
 	m := uint64(d[h])<<32 | uint64(d[h-1])
 	if m < 1<<53 && h == 1 {
-		// The number fits: m units are exactly the float whose bits are m, in
-		// the subnormals and in the first binade of the normals alike.
+		// The number fits: m units are exactly the float whose bits are m, for subnormals and
+		// for the first binade of normal numbers alike.
 		return math.Float64frombits(sign | m)
 	}
 	lz := bits.LeadingZeros64(m)
 	q := h*32 + 31 - lz
 	m <<= lz
-	rest := 0 // the first digit not in m
+	rest := 0 // the first digit that is not in m
 	if h >= 2 {
 		m |= uint64(d[h-2]) >> (32 - lz)
 		if d[h-2]<<lz != 0 {
-			m |= 1 // sticky: below the bits that are kept, only its presence counts
+			m |= 1 // sticky bit: it stands for all lower bits
 		}
 		rest = h - 2
 	}
@@ -152,8 +148,8 @@ func (a *Exact) Float64() float64 {
 	if exponent >= 0x7ff {
 		return math.Float64frombits(sign | 0x7ff<<52)
 	}
-	// Keep 53 bits, and round what is below to nearest even. A carry out of the
-	// mantissa goes on into the exponent, and past the last one to infinity.
+	// Keep 53 bits, and round the rest to nearest even. A carry out of the mantissa increments
+	// the exponent, possibly to infinity.
 	const half, mask = 1 << 10, 1<<11 - 1
 	r := (exponent-1)<<52 + m>>11
 	if tail := m & mask; tail > half || tail == half && r&1 == 1 {

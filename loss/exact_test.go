@@ -18,7 +18,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "seed of the random tests, 0 for a new one")
 
-// random returns a source and prints the seed that repeats it.
+// random returns a source and prints its seed.
 func random(t *testing.T) *rand.Rand {
 	s := *seed
 	if s == 0 {
@@ -37,7 +37,7 @@ func finite(r *rand.Rand) float64 {
 	}
 }
 
-// bigSum adds with 2,400 bits of mantissa, which no sum in these tests fills.
+// bigSum adds with 2,400 bits of mantissa, more than any sum in these tests needs.
 func bigSum(xs []float64) float64 {
 	sum := new(big.Float).SetPrec(2400)
 	for _, x := range xs {
@@ -63,7 +63,7 @@ func requireBits(t *testing.T, want, got float64, about any) {
 
 func TestExactKnownSums(t *testing.T) {
 	const big, tiny = math.MaxFloat64, math.SmallestNonzeroFloat64
-	ulp := math.Ldexp(1, 971) // of the largest finite value
+	ulp := math.Ldexp(1, 971) // ulp of the largest finite value
 	for _, c := range []struct {
 		name string
 		in   []float64
@@ -108,8 +108,8 @@ func TestExactEveryPowerOfTwo(t *testing.T) {
 	}
 }
 
-// TestExactRandom compares with math/big, and at the same time sums in another
-// order and in a random split over accumulators merged in random order.
+// TestExactRandom compares with math/big, and also with sums in another order and with a random
+// split over accumulators merged in random order.
 func TestExactRandom(t *testing.T) {
 	r := random(t)
 	kinds := []func() float64{
@@ -145,13 +145,13 @@ func TestExactRandom(t *testing.T) {
 		}
 		requireBits(t, want, whole.Float64(), "merged")
 
-		// Not only the rounded value: the words are the same however the sum came about.
+		// The words too are the same, however the sum was computed.
 		direct.Merge(first)
 		require.Equal(t, direct, whole)
 	}
 }
 
-// TestExactManyAdditions reaches counts that no short loop can, by doubling.
+// TestExactManyAdditions reaches large counts by doubling.
 func TestExactManyAdditions(t *testing.T) {
 	for _, x := range []float64{math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64, -0x1.fffffffffffffp-30} {
 		var a, b loss.Exact
@@ -165,13 +165,13 @@ func TestExactManyAdditions(t *testing.T) {
 		requireBits(t, want, a.Float64(), x)
 		a.Add(x / 2)
 		a.Merge(&b)
-		requireBits(t, bigSum([]float64{x / 2}), a.Float64(), "what went beyond float64 came back")
+		requireBits(t, bigSum([]float64{x / 2}), a.Float64(), "the sum is finite again")
 	}
 }
 
-// TestExactSettles makes as many additions as go before the carries are settled, of numbers
-// that have every bit of a limb, by counting on. Twice as many must fit a limb, since two
-// such accumulators may be merged.
+// TestExactSettles makes the maximum number of additions before carries are propagated, of
+// numbers with every bit of a limb set, by repetition. Twice as many must fit in a limb,
+// because two such accumulators may be merged.
 func TestExactSettles(t *testing.T) {
 	const most = 1<<29 - 1
 	for _, x := range []float64{0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-990} {
@@ -194,8 +194,8 @@ func TestExactSettles(t *testing.T) {
 	}
 }
 
-// TestExactSettlesInTime makes more additions than an unsettled limb could
-// hold, all with every bit of the low limb set.
+// TestExactSettlesInTime makes more additions than a limb could hold without propagating
+// carries, with every bit of the low limb set.
 func TestExactSettlesInTime(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("3 * 2^30 additions, with -long")

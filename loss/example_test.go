@@ -7,8 +7,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 )
 
-// Three microbatches of 10, 30 and 60 tokens. The mean is that of tokens, not
-// of microbatches.
+// Three microbatches of 10, 30 and 60 tokens. The mean is over tokens, not over microbatches.
 func Example() {
 	ledger, err := loss.NewLedger([]loss.Def{
 		{Name: "cross-entropy", Reduction: loss.Mean, Objective: true},
@@ -48,8 +47,8 @@ func Example() {
 	// stepped divide gradients by 100
 }
 
-// Two ranks reduce together. Every rank hands its record to the collective and
-// goes on with the merge of all.
+// Two ranks reduce together. Every rank passes its record to the collective and continues with
+// the merge of all records.
 func ExampleLedger_Totals() {
 	defs := []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}}
 	first, _ := loss.NewLedger(defs)

@@ -1,12 +1,11 @@
 package loss
 
-// Repeat makes a what it were if all that was added had been added n times, with no carry
-// settled.
+// Repeat changes a as if all its additions had been made n times, without propagating carries.
 func Repeat(a *Exact, n int64) {
 	for i := range a.w {
 		a.w[i] *= n
 	}
 }
 
-// Pending returns the additions since a's carries were settled.
+// Pending returns the number of additions since a's carries were propagated.
 func Pending(a *Exact) int { return int(a.w[pending]) }

@@ -7,12 +7,11 @@ import (
 )
 
 var (
-	// ErrWeight is returned by Record for a weight that is negative or not
-	// finite. Nothing was recorded.
+	// ErrWeight is returned by Record if a weight is negative or not finite. Record has stored
+	// nothing then.
 	ErrWeight = errors.New("loss: weight is not a finite number >= 0")
 
-	// ErrFinished is returned by Record and Finish after the step's one Finish,
-	// until Reset.
+	// ErrFinished is returned by Record and Finish after Finish, until Reset.
 	ErrFinished = errors.New("loss: the step is over")
 
 	// ErrDef is returned by Record for an index outside the set of losses.
@@ -22,8 +21,8 @@ var (
 	ErrMicrobatch = errors.New("loss: negative microbatch")
 )
 
-// Ledger holds what one rank has recorded in one step: one cell for each loss,
-// and nothing that grows with microbatches. It is not safe for concurrent use.
+// Ledger holds the records of one rank in one step: one cell for each loss, regardless of the
+// number of microbatches. It is not safe for concurrent use.
 type Ledger struct {
 	defs    []Def
 	shape   uint64
@@ -48,7 +47,7 @@ func NewLedger(defs []Def) (*Ledger, error) {
 	return l, nil
 }
 
-// Reset forgets the step: everything recorded, and that it is over.
+// Reset starts a new step and discards all records.
 func (l *Ledger) Reset() {
 	for i := range l.cells {
 		l.cells[i] = Cell{reduction: l.defs[i].Reduction, first: -1}
@@ -57,16 +56,15 @@ func (l *Ledger) Reset() {
 	l.over = false
 }
 
-// Record adds one microbatch's contribution to a loss: its sum, not
-// normalised, and its weight. For Min and Max the sum is the value itself, and
-// a weight of 0 means that there is none: nothing is recorded.
+// Record adds a microbatch's contribution to a loss: its unnormalised sum and its weight. For
+// Min and Max the sum is the value itself, and a weight of 0 means that there is no value:
+// nothing is recorded.
 //
-// A sum that is a NaN or an infinity is no error. It is remembered together
-// with the lowest microbatch that had one, and decides the outcome of the step
-// if the loss is trained. Record never allocates unless it fails, and then it
-// has recorded nothing.
+// A sum that is NaN or infinite is not an error. The ledger stores the lowest microbatch with
+// such a sum, and the step is Skipped if the loss is trained. Record allocates only if it
+// fails, and then it has recorded nothing.
 //
-// The errors are ErrWeight, ErrDef, ErrMicrobatch and ErrFinished, wrapped.
+// The errors wrap ErrWeight, ErrDef, ErrMicrobatch or ErrFinished.
 func (l *Ledger) Record(def, microbatch int, sum, weight float64) error {
 	if l.over || uint(def) >= uint(len(l.cells)) || microbatch < 0 || !(weight >= 0 && weight <= math.MaxFloat64) {
 		return l.refuse(def, microbatch, weight)
@@ -80,7 +78,7 @@ func (l *Ledger) Record(def, microbatch int, sum, weight float64) error {
 	return nil
 }
 
-// refuse names the first thing that Record cannot accept.
+// refuse returns the error for arguments that Record rejects.
 func (l *Ledger) refuse(def, microbatch int, weight float64) error {
 	switch {
 	case l.over:
@@ -94,9 +92,8 @@ func (l *Ledger) refuse(def, microbatch int, weight float64) error {
 	}
 }
 
-// Weight returns the weight recorded for a loss since Reset on this rank, as a
-// running float64 sum: cheap, and rounded. It is 0 for an index outside the
-// set.
+// Weight returns the weight recorded for a loss since Reset on this rank, as a rounded running
+// sum. It is 0 for an index outside the set.
 func (l *Ledger) Weight(def int) float64 {
 	if uint(def) >= uint(len(l.weights)) {
 		return 0
@@ -104,7 +101,7 @@ func (l *Ledger) Weight(def int) float64 {
 	return l.weights[def]
 }
 
-// Count returns how often a loss was recorded since Reset on this rank, 0 for an index
+// Count returns the number of records of a loss since Reset on this rank. It is 0 for an index
 // outside the set.
 func (l *Ledger) Count(def int) int64 {
 	if uint(def) >= uint(len(l.cells)) {
@@ -113,8 +110,8 @@ func (l *Ledger) Count(def int) int64 {
 	return l.cells[def].count
 }
 
-// Finish ends the step and fills r with what this rank has recorded, as Snapshot does.
-// There is exactly one in a step: a second one before Reset is ErrFinished.
+// Finish ends the step and fills r with the records of this rank, as Snapshot does. A second
+// call before Reset returns ErrFinished.
 func (l *Ledger) Finish(r *Record) error {
 	if l.over {
 		return fmt.Errorf("%w: a second Finish before Reset", ErrFinished)
@@ -124,8 +121,8 @@ func (l *Ledger) Finish(r *Record) error {
 	return nil
 }
 
-// Snapshot fills r with what this rank has recorded, reusing r's memory. The
-// two share nothing afterwards.
+// Snapshot fills r with the records of this rank, reusing r's memory. The ledger and r share no
+// memory afterwards.
 func (l *Ledger) Snapshot(r *Record) {
 	r.shape = l.shape
 	r.Cells = append(r.Cells[:0], l.cells...)

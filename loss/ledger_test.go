@@ -54,7 +54,7 @@ func TestReduce(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		recs []rec
-		want loss.Totals // Objective is 0 in all
+		want loss.Totals // with Objective 0
 	}{
 		{"nothing recorded", nil, loss.Totals{
 			Values:  []loss.Value{absent("ce"), absent("aux"), absent("norm"), absent("peak"), absent("low")},
@@ -146,7 +146,7 @@ func TestReduce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := ledger(t, defs())
-			for range 2 { // the second time after Reset: a step leaves nothing behind
+			for range 2 { // the second time after Reset, which must leave nothing of the first step
 				record(t, l, c.recs...)
 				got, err := reduce(l)
 				require.NoError(t, err)
@@ -167,8 +167,8 @@ func TestReduceWithoutObjective(t *testing.T) {
 	require.Zero(t, got.Divisor)
 }
 
-// TestReduceSumObjective holds that the total weight divides whichever way the
-// objective is reported.
+// TestReduceSumObjective checks that the total weight is the divisor, whichever reduction the
+// objective has.
 func TestReduceSumObjective(t *testing.T) {
 	l := ledger(t, []loss.Def{{Name: "acc", Metric: true}, {Name: "nll", Reduction: loss.Sum, Objective: true}})
 	record(t, l, rec{1, 0, 6, 2}, rec{1, 1, 4, 3})
@@ -204,7 +204,7 @@ func TestRecordRefuses(t *testing.T) {
 	}
 }
 
-// reduce ends a step of one rank.
+// reduce ends a step with one rank.
 func reduce(l *loss.Ledger) (*loss.Totals, error) {
 	var record loss.Record
 	if err := l.Finish(&record); err != nil {
@@ -237,8 +237,8 @@ func TestWeight(t *testing.T) {
 	require.Zero(t, l.Weight(ce))
 }
 
-// TestLedgerFixedSize holds L7 and L11: recording allocates nothing, and a step
-// allocates the same number at any count of microbatches.
+// TestLedgerFixedSize checks L7 and L11: recording allocates nothing, and the allocations of a
+// step do not depend on the number of microbatches.
 func TestLedgerFixedSize(t *testing.T) {
 	l := ledger(t, defs())
 	var r loss.Record
@@ -265,9 +265,9 @@ func TestLedgerFixedSize(t *testing.T) {
 	require.Equal(t, step(128), step(65536))
 }
 
-// TestMeanOfMeans shows why sums and weights are kept apart: lengths are
-// lognormal, a longer text is easier per token, and the mean of the
-// microbatches' means is off by a tenth and stays off.
+// TestMeanOfMeans shows why sums and weights are kept separate: lengths are lognormal, a longer
+// text is easier per token, and the mean of the microbatches' means deviates by a tenth,
+// however many there are.
 func TestMeanOfMeans(t *testing.T) {
 	r := random(t)
 	for _, c := range []struct {

@@ -6,16 +6,15 @@ import (
 	"math"
 )
 
-// ErrShape is returned when two records do not belong to the same set of
-// losses: their ranks disagree about names, reductions, objective or
-// coefficients.
+// ErrShape is returned if two records do not belong to the same set of losses: their ranks
+// disagree about names, reductions, objective or coefficients.
 var ErrShape = errors.New("loss: records of different losses")
 
-// Cell is the state of one loss: fixed arrays and numbers, and no pointer.
+// Cell is the state of one loss, in arrays and numbers without pointers.
 type Cell struct {
 	sum     Exact   // of the finite sums; stays 0 for Min and Max
 	weight  Exact   // of all records
-	extreme float64 // of the finite values of Min and Max, where has is set
+	extreme float64 // of the finite values of Min and Max, valid if has is set
 	count   int64   // of all records
 	first   int64   // lowest microbatch whose sum was not finite, or -1
 
@@ -23,7 +22,7 @@ type Cell struct {
 	has       bool // extreme holds a value
 }
 
-// record adds one contribution whose weight is finite and >= 0.
+// record adds a contribution whose weight is finite and not negative.
 func (c *Cell) record(microbatch int, sum, weight float64) {
 	c.count++
 	c.weight.Add(weight)
@@ -37,15 +36,15 @@ func (c *Cell) record(microbatch int, sum, weight float64) {
 	}
 }
 
-// nonFinite keeps the lowest of the microbatches it is told.
+// nonFinite keeps the lowest microbatch of its calls.
 func (c *Cell) nonFinite(microbatch int64) {
 	if c.first < 0 || microbatch < c.first {
 		c.first = microbatch
 	}
 }
 
-// reach keeps the smallest or the largest value. -0 counts as below +0, so that
-// the order cannot matter.
+// reach keeps the smallest or the largest value. It treats -0 as less than +0, so that the
+// order does not matter.
 func (c *Cell) reach(v float64) {
 	switch {
 	case !c.has:
@@ -69,28 +68,27 @@ func (c *Cell) merge(o *Cell) {
 	}
 }
 
-// settle gives equal contents equal words.
+// settle propagates carries, so that equal contents have equal words.
 func (c *Cell) settle() {
 	c.sum.settle()
 	c.weight.settle()
 }
 
-// Record is what a rank contributes to the reduction of a step. Merging is
-// exact, commutative and associative: the ranks may be merged in any order and
-// any grouping, to the same words. The zero value is empty, takes the shape of
-// the first record merged into it, and is refused wherever a contribution is
-// expected.
+// Record is the contribution of a rank to the reduction of a step. Merging is exact,
+// commutative and associative: merging the ranks in any order and grouping gives the same
+// words. The zero value is empty and takes the shape of the first record merged into it, but is
+// rejected as a contribution.
 type Record struct {
-	// Cells has one cell for each loss, in the order of the set. It is exported
-	// so that a transport in the same process can move cells as they are. The
-	// carries of their sums are settled: equal contents are equal words.
+	// Cells has one cell for each loss, in the order of the set. It is exported so that a
+	// transport within the process can copy cells directly. The carries of their sums are
+	// propagated, so that equal contents have equal words.
 	Cells []Cell
 
 	shape uint64 // of the set of losses; 0 for a Record that was never filled
 }
 
-// Merge adds the contribution of another rank, which it only reads. The error
-// wraps ErrShape, and r is then unchanged.
+// Merge adds the contribution of another rank, which it only reads. On error, which wraps
+// ErrShape, r is unchanged.
 func (r *Record) Merge(other *Record) error {
 	if other.shape == 0 {
 		return fmt.Errorf("%w: an empty record is not a contribution", ErrShape)
@@ -109,8 +107,8 @@ func (r *Record) Merge(other *Record) error {
 	return nil
 }
 
-// sameAs reports the first difference between r and the set of losses that this
-// shape and these cells belong to.
+// sameAs returns an error for the first difference between r and the set of losses with the
+// given shape and cells.
 func (r *Record) sameAs(shape uint64, cells []Cell) error {
 	if len(r.Cells) != len(cells) {
 		return fmt.Errorf("%w: %d cells here, %d there", ErrShape, len(r.Cells), len(cells))

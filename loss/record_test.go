@@ -11,8 +11,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 )
 
-// randomRecs returns the contributions of a step, some of them not finite where
-// bad is set.
+// randomRecs returns the contributions of a step, some of them not finite if bad is set.
 func randomRecs(r *rand.Rand, n int, bad bool) []rec {
 	recs := make([]rec, n)
 	for i := range recs {
@@ -30,8 +29,8 @@ func randomRecs(r *rand.Rand, n int, bad bool) []rec {
 	return recs
 }
 
-// TestMergeIsExact holds L9: however a step's contributions are ordered, split
-// over ranks and grouped, the merged words and the totals are the same.
+// TestMergeIsExact checks L9: for any order of a step's contributions, any split over ranks and
+// any grouping, the merged words and the totals are the same.
 func TestMergeIsExact(t *testing.T) {
 	r := random(t)
 	for trial := range 60 {
@@ -50,7 +49,7 @@ func TestMergeIsExact(t *testing.T) {
 		for _, i := range r.Perm(len(recs)) {
 			record(t, ranks[r.IntN(len(ranks))], recs[i])
 		}
-		// Merge two at a time, in random grouping, a second hop through bytes.
+		// Merge two at a time, in random grouping, and every second time through bytes.
 		parts := make([]*loss.Record, len(ranks))
 		for i, l := range ranks {
 			parts[i] = new(loss.Record)
@@ -102,7 +101,7 @@ func TestMergeShapes(t *testing.T) {
 
 	b, err := base.AppendBinary(nil)
 	require.NoError(t, err)
-	b[16+568*norm] = byte(loss.Sum) // from outside: the right shape over another reduction
+	b[16+568*norm] = byte(loss.Sum) // corrupted: the right shape with another reduction
 	var forged loss.Record
 	require.NoError(t, forged.UnmarshalBinary(b))
 	require.EqualError(t, base.Merge(&forged), "loss: records of different losses: cell 2 is a mean here and a sum there")
@@ -124,7 +123,7 @@ func TestMergeOwnsItsMemory(t *testing.T) {
 	require.Equal(t, again, a)
 }
 
-// wire returns a record's bytes: a loss of every reduction, one not finite.
+// wire returns the bytes of a record with a loss of every reduction, one of them not finite.
 func wire(t testing.TB) []byte {
 	l := ledger(t, defs())
 	record(t, l, rec{ce, 0, 6, 2}, rec{ce, 1, -7.5, 1}, rec{aux, 9, math.NaN(), 1}, rec{peak, 0, 3, 1}, rec{low, 0, -1e300, 1})
@@ -157,7 +156,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"flag", func(b []byte) []byte { b[at(3, 1)] = 2; return b }, "cell 3: flags 02000000000000, expected 0 or 1 and six zeros"},
 		{"reserved", func(b []byte) []byte { b[at(3, 7)] = 1; return b }, "cell 3: flags 01000000000001, expected 0 or 1 and six zeros"},
 		{"count", func(b []byte) []byte { b[at(0, 15)] = 0x80; return b }, "cell 0: 9223372036854775810 records, expected at most 9007199254740992"},
-		{"microbatch", func(b []byte) []byte { b[at(0, 16)] = 0xfe; return b }, "cell 0: microbatch -2, expected -1 or a number of one"},
+		{"microbatch", func(b []byte) []byte { b[at(0, 16)] = 0xfe; return b }, "cell 0: microbatch -2, expected at least -1"},
 		{"sum out of range", func(b []byte) []byte { b[at(1, 32+exact-1)] = 0x7f; return b }, "cell 1: a sum whose last limb is out of range, or a negative weight"},
 		{"negative weight", func(b []byte) []byte {
 			for i := range 8 {
@@ -195,7 +194,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 	}
 }
 
-// TestShapeHasTheReduction merges no maximum into a minimum of the same name.
+// TestShapeHasTheReduction checks that a maximum does not merge with a minimum of the same
+// name.
 func TestShapeHasTheReduction(t *testing.T) {
 	var a, b loss.Record
 	least := ledger(t, []loss.Def{{Name: "x", Reduction: loss.Min, Metric: true}})
@@ -216,8 +216,8 @@ func TestAppendBinaryReusesMemory(t *testing.T) {
 	}))
 }
 
-// FuzzRecord: whatever is accepted encodes to the same bytes, merges, and gives
-// totals in which every number is finite.
+// FuzzRecord: every accepted record encodes to the same bytes, merges, and gives totals with
+// only finite numbers.
 func FuzzRecord(f *testing.F) {
 	f.Add(wire(f))
 	f.Add(wire(f)[:16])

@@ -5,22 +5,21 @@ import (
 	"math"
 )
 
-// Outcome says what a step's losses allow.
+// Outcome says whether a step's losses allow an optimizer step.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// Stepped means that the optimizer may step, or that the set has no
-	// objective and there is nothing to decide.
+	// Stepped means that the optimizer may step, or that the set has no objective.
 	Stepped Outcome = iota
-	// Empty means that the objective's total weight is 0: there is nothing to
-	// learn from, and no optimizer step.
+	// Empty means that the objective's total weight is 0, so that there is no gradient and no
+	// optimizer step.
 	Empty
-	// Skipped means that a trained loss is not finite. It wins over Empty.
+	// Skipped means that a trained loss is not finite. It takes precedence over Empty.
 	Skipped
-	// OutOfRange means that float32 cannot hold the factor of the gradients, since
-	// the objective's total weight is too small or too large. Totals never says so: the
-	// runner does, which knows the scale of the seeds and the norm of the gradient.
+	// OutOfRange means that the factor of the gradients overflows or underflows float32,
+	// because the objective's total weight is too small or too large. Only the runner returns
+	// it, because Totals has neither the scale of the seeds nor the norm of the gradient.
 	OutOfRange
 )
 
@@ -39,64 +38,63 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// Value is one loss over the whole step. Every number in it is finite.
+// Value is a loss over the whole step. Every number in it is finite.
 type Value struct {
 	Name string
 
-	// Value is the sum, the mean, the minimum or the maximum. Where Present is
-	// false there is none, and it is 0 only because a field holds something.
+	// Value is the sum, the mean, the minimum or the maximum. It is 0 and has no meaning if
+	// Present is false.
 	Value float64
 
-	// Sum is the exact sum, rounded once. It is 0 for Min and Max, and where
-	// NonFinite is set.
+	// Sum is the exact sum, rounded once. It is 0 for Min and Max, and if NonFinite is set.
 	Sum float64
 
-	// Weight is the exact sum of the weights, rounded once, or 0 where it is
-	// beyond float64 (NonFinite is then set).
+	// Weight is the exact sum of the weights, rounded once, or 0 if it exceeds float64
+	// (NonFinite is then set).
 	Weight float64
 
 	// Count is the number of records.
 	Count int64
 
-	// Present is false if nothing was recorded, if a Mean has a total weight
-	// of 0, and if NonFinite is set.
+	// Present is false if nothing was recorded, if a Mean has a total weight of 0, and if
+	// NonFinite is set.
 	Present bool
 
-	// NonFinite is true if a recorded sum was a NaN or an infinity, or if a
-	// total or the mean is beyond float64. A metric shows it here and nowhere
-	// else; for a trained loss it makes the Outcome Skipped.
+	// NonFinite is true if a recorded sum was NaN or infinite, or if a total or the mean
+	// exceeds float64. For a metric it has no other effect; for a trained loss it makes the
+	// Outcome Skipped.
 	NonFinite bool
 }
 
-// Totals is the result of a step's one reduction, the same on every rank.
+// Totals is the result of a step's reduction, which is the same on every rank.
 type Totals struct {
 	// Values has one value for each loss, in the order of the set.
 	Values []Value
 
-	// Outcome is the verdict of the losses.
+	// Outcome says whether the losses allow an optimizer step.
 	Outcome Outcome
 
 	// Objective is the index of the objective, or -1.
 	Objective int
 
-	// FirstNonFinite is the lowest microbatch in which a trained loss was a NaN
-	// or an infinity, or -1. It stays -1 for a Skipped step in which every
-	// microbatch was finite and a total is not.
+	// FirstNonFinite is the lowest microbatch in which a trained loss was NaN or infinite, or
+	// -1. It is -1 in a Skipped step in which the losses of every microbatch were finite, but a
+	// total was not.
 	FirstNonFinite int
 
-	// NonFiniteLoss names the trained loss that made the step Skipped, the one
-	// of FirstNonFinite where there are several, or "".
+	// NonFiniteLoss is the name of the trained loss that made the step Skipped, or "". If there
+	// are several, it is the one of FirstNonFinite.
 	NonFiniteLoss string
 
-	// Divisor is the objective's total weight: the one number that the sums of
-	// gradients are divided by, once. It is finite and above 0 where Outcome is
-	// Stepped and there is an objective, and 0 everywhere else.
+	// Divisor is the objective's total weight: the only number by which the sums of gradients
+	// are divided, once. It is finite and positive if Outcome is Stepped and there is an
+	// objective, and 0 otherwise.
 	Divisor float64
 }
 
-// Totals reads the record of the step, merged with those of all ranks: it is what
-// Finish has filled, where there is one rank. The error is ErrShape where the record is
-// of other losses.
+// Totals computes the totals of a step from its record, merged with those of all ranks; with
+// one rank it is the record that Finish filled. It returns ErrShape if the record belongs to
+// other losses.
 func (l *Ledger) Totals(merged *Record) (*Totals, error) {
 	if err := merged.sameAs(l.shape, l.cells); err != nil {
 		return nil, err
@@ -104,8 +102,8 @@ func (l *Ledger) Totals(merged *Record) (*Totals, error) {
 	return l.totals(merged.Cells), nil
 }
 
-// totals reads the merged cells. It is a pure function of them and of the set,
-// so every rank that holds the same cells reaches the same verdict.
+// totals computes the totals of the merged cells. It is a pure function of them and of the set,
+// so every rank with the same cells computes the same outcome.
 func (l *Ledger) totals(cells []Cell) *Totals {
 	t := &Totals{Values: make([]Value, len(cells)), Objective: -1, FirstNonFinite: -1}
 	for i := range cells {
@@ -128,8 +126,8 @@ func (l *Ledger) totals(cells []Cell) *Totals {
 	return t
 }
 
-// skip makes the outcome Skipped and keeps the loss with the lowest microbatch;
-// -1 is a total that is not finite, and yields to any microbatch.
+// skip makes the outcome Skipped and keeps the loss with the lowest microbatch. A microbatch of
+// -1 means that only a total is not finite; any other microbatch takes precedence.
 func (t *Totals) skip(name string, first int) {
 	earlier := first >= 0 && (t.FirstNonFinite < 0 || first < t.FirstNonFinite)
 	if t.Outcome != Skipped || earlier {
@@ -138,7 +136,7 @@ func (t *Totals) skip(name string, first int) {
 	t.Outcome = Skipped
 }
 
-// value fills v, all but its name.
+// value fills v except for its name.
 func (c *Cell) value(v *Value) {
 	v.Count = c.count
 	v.Weight = c.weight.Float64()

@@ -7,18 +7,18 @@ import (
 	"math"
 )
 
-// ErrFormat is returned by UnmarshalBinary for bytes that no AppendBinary of
-// this version writes.
+// ErrFormat is returned by UnmarshalBinary for bytes that AppendBinary of this version does not
+// produce.
 var ErrFormat = errors.New("loss: not a record")
 
-// The layout of version 1, little-endian throughout.
+// The layout of version 1, all little-endian.
 //
 //	0   "WLR" and the version, 1
 //	4   uint32  number of cells
 //	8   uint64  shape
 //	16  the cells, 568 bytes each:
 //	    0    uint8    reduction
-//	    1    uint8    1 where a minimum or maximum is present, else 0
+//	    1    uint8    1 if a minimum or maximum is present, else 0
 //	    2    6 bytes  0
 //	    8    int64    records counted
 //	    16   int64    lowest microbatch that was not finite, or -1
@@ -26,24 +26,24 @@ var ErrFormat = errors.New("loss: not a record")
 //	    32   exact    sum
 //	    300  exact    weight
 //
-// An exact is 65 limbs of 32 bits from the lowest up, and the last limb as an
-// int64: 268 bytes. The form is unique, equal records have equal bytes.
+// An exact is 65 limbs of 32 bits, lowest first, and the last limb as an int64: 268 bytes. The
+// encoding is unique: equal records have equal bytes.
 const (
 	version    = 1
 	headerSize = 16
 	exactSize  = 4*top + 8
 	cellSize   = 32 + 2*exactSize
 
-	// maxTop bounds the last limb of a decoded sum, so that records from
-	// outside can be merged by the hundred without overflow. It admits 2^35
-	// additions of the largest finite float64.
+	// maxTop is an upper bound on the last limb of a decoded sum, so that hundreds of received
+	// records can be merged without overflow. It admits 2^35 additions of the largest finite
+	// float64.
 	maxTop = 1 << 53
-	// maxCount does the same for the number of records.
+	// maxCount is an upper bound on the number of records, for the same reason.
 	maxCount = 1 << 53
 )
 
-// AppendBinary appends the record to b. The error wraps ErrShape: the record was
-// never filled, or has more than MaxDefs cells.
+// AppendBinary appends the record to b. It returns ErrShape, wrapped, if the record was never
+// filled or has more than MaxDefs cells.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if r.shape == 0 || len(r.Cells) > MaxDefs {
 		return b, fmt.Errorf("%w: cannot encode an empty record or one with more than %d cells, it has %d", ErrShape, MaxDefs, len(r.Cells))
@@ -67,10 +67,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary replaces r by the record that b holds, reusing r's memory. It
-// accepts only the unique form, so encoding the result gives b again; it checks
-// the length before it allocates, and keeps no part of b. The error wraps
-// ErrFormat, and r is then empty.
+// UnmarshalBinary replaces r by the record encoded in b, reusing r's memory. It accepts only
+// the unique encoding, so encoding the result gives b again; it checks the length before it
+// allocates, and keeps no part of b. If it returns an error, which wraps ErrFormat, r is empty.
 func (r *Record) UnmarshalBinary(b []byte) error {
 	r.Cells, r.shape = r.Cells[:0], 0
 	if len(b) < headerSize {
@@ -101,8 +100,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// decode fills a zero Cell from its bytes and says what is wrong with them, or
-// "".
+// decode fills a zero Cell from its bytes. It returns a description of the fault, or "".
 func (c *Cell) decode(b []byte) string {
 	c.reduction = Reduction(b[0])
 	c.has = b[1] == 1
@@ -122,7 +120,7 @@ func (c *Cell) decode(b []byte) string {
 	case count > maxCount:
 		return fmt.Sprintf("%d records, expected at most %d", count, int64(maxCount))
 	case c.first < -1 || int64(int(c.first)) != c.first:
-		return fmt.Sprintf("microbatch %d, expected -1 or a number of one", c.first)
+		return fmt.Sprintf("microbatch %d, expected at least -1", c.first)
 	case !sumOK || !weightOK || c.weight.negative():
 		return "a sum whose last limb is out of range, or a negative weight"
 	case c.has && (!c.reduction.extremum() || !finite):
@@ -144,7 +142,7 @@ func (a *Exact) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(a.w[top]))
 }
 
-// decode fills a zero Exact and reports whether its last limb is within maxTop.
+// decode fills a zero Exact and reports whether its last limb is at most maxTop.
 func (a *Exact) decode(b []byte) bool {
 	for i := range top {
 		a.w[i] = int64(binary.LittleEndian.Uint32(b[4*i:]))

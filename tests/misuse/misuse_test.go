@@ -454,7 +454,7 @@ var cases = []struct {
 		d.Inputs("h")
 		d.Metric("score")
 		p.cfg.Losses, p.cfg.Stages[1] = []loss.Def{{Name: "score", Objective: true}}, d.Stage("head", nil, nil)
-	}, says: `def 0 ("score"): it is a metric, as said here or by a stage, and is trained`},
+	}, says: `def 0 ("score"): it is a metric, according to this def or to a stage, and is trained`},
 	{name: "a loss with a negative weight", change: func(p *program) {
 		p.lastForward = func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, -1) }
 	}, is: loss.ErrWeight},
