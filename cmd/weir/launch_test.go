@@ -46,5 +46,5 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("process %d\n  rank 0 runs 0F1\n  rank 1 waits\n", os.Getpid()), out.String())
 	require.NoError(t, server.Close())
 	require.Equal(t, atFault, run([]string{"status", fmt.Sprint(os.Getpid())}, strings.NewReader(""), &out, &errs))
-	require.Contains(t, errs.String(), "does not say what it does")
+	require.Contains(t, errs.String(), "does not report its status")
 }

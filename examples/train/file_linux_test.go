@@ -59,7 +59,7 @@ func TestFullDevice(t *testing.T) {
 	status, _, _, stderr := runTiny(t, "-data", text, "-json", link)
 	requireOneLine(t, status, stderr, "full: no space left on device: make room or name another place")
 	status, folder, _, stderr := runTiny(t, "-data", text, "-checkpoint", link)
-	requireOneLine(t, status, stderr, "full is no folder: name one")
+	requireOneLine(t, status, stderr, "full is not a folder: name one")
 	require.NoDirExists(t, folder)
 	requireLink(t, link)
 	info, err := os.Stat(link)

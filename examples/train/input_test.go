@@ -72,7 +72,7 @@ func TestBadInput(t *testing.T) {
 		{"checkpoint forgotten", []string{"-data", text, "-resume", "-checkpoint", "c"}, "-resume is followed by -checkpoint: give it a value"},
 		{"checkpoint in no folder", []string{"-data", text, "-checkpoint", filepath.Join(dir, "none", "c")}, "name a folder in one that can be"},
 		{"checkpoint below a file", []string{"-data", text, "-checkpoint", filepath.Join(text, "c")}, "cannot be written (not a directory): name a folder in one that can be"},
-		{"checkpoint is a file", []string{"-data", text, "-checkpoint", text}, "is no folder: name one"},
+		{"checkpoint is a file", []string{"-data", text, "-checkpoint", text}, "is not a folder: name one"},
 		{"summary is a folder", []string{"-data", text, "-json", dir}, "is a folder: name a file"},
 		{"run folder is a file", []string{"-data", text, "-run", short}, "name a folder that can be made"},
 		{"run folder is taken", []string{"-data", text, "-run", full}, "memory.jsonl exists: name another folder with -run"},

@@ -111,7 +111,7 @@ func TestStatus(t *testing.T) {
 		_ = p.Wait() // it was killed
 	}
 	_, err := launch.Statuses(alone.Process.Pid)
-	require.ErrorContains(t, err, "does not say what it does")
+	require.ErrorContains(t, err, "does not report its status")
 	require.NoFileExists(t, filepath.Join(temporary, fmt.Sprint("weir-status-", alone.Process.Pid)))
 }
 

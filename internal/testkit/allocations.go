@@ -5,18 +5,18 @@ import (
 	"runtime"
 )
 
-// Allocations returns how many times f allocates on the Go heap once it is warm: the least
-// of three runs, since the runtime and the testing package allocate now and then beside it.
-// A run that comes to the number expected ends the search.
+// Allocations returns the number of times that f allocates on the Go heap once it is warm. It
+// is the least of three runs, because the runtime and the testing package occasionally allocate
+// at the same time. The first run with an expected number ends the measurement.
 //
-// One processor runs f, as in testing.AllocsPerRun. Each has a cache of the records by which
-// goroutines wait: who blocks on one and goes on on another moves a record, and the runtime
-// allocates more of them, the more so the busier the machine is. A test that calls it is not
-// parallel.
+// f runs on one processor, as in testing.AllocsPerRun. Each processor has a cache of the
+// records with which goroutines wait: a goroutine that blocks on one processor and resumes on
+// another moves a record, and the runtime allocates more records the busier the machine is. A
+// test that calls Allocations must not be parallel.
 //
-// Where f asserts that a value has another interface, as a device does when it receives, the
-// runtime caches the answer from a call on that it chooses by chance, one in 1024, and allocates
-// the cache then. So a test that compares counts runs f ten thousand such calls long before.
+// If f asserts that a value implements another interface, as a device does when it receives,
+// the runtime caches the result at one call in 1024, chosen at random, and allocates the cache
+// then. So a test that compares counts first runs f for ten thousand such calls.
 func Allocations(f func(), expected ...uint64) uint64 {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	f()

@@ -2,8 +2,8 @@ package testkit
 
 import "reflect"
 
-// Added returns the names of the methods that the interface Wide has beyond those of Base
-// and that may fail.
+// Added returns the names of the methods that the interface Wide adds to Base and that return
+// an error.
 func Added[Wide, Base any]() (names []string) {
 	wide, base := reflect.TypeFor[Wide](), reflect.TypeFor[Base]()
 	for m := range wide.Methods() {

@@ -2,6 +2,6 @@
 
 package testkit
 
-// Raced says that the race detector is on. It makes plain Go ten times as slow, and pools
-// forget at random.
+// Raced reports whether the race detector is on. It makes plain Go ten times as slow, and lets
+// pools drop objects at random.
 const Raced = true

@@ -15,13 +15,13 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// save writes a checkpoint of two ranks, whose values are all of a kind.
+// save writes a checkpoint of two ranks, in which all values of a tensor are equal.
 func save(t testing.TB, dir string, step int64, value float32) {
 	t.Helper()
 	require.NoError(t, checkpoint.Commit(dir, checkpoint.State{Step: step, Seed: 1<<64 - 1, Metadata: map[string]string{"text": "a \"b\" <c>\u2028"}}, shards(t, dir, step, value)...))
 }
 
-// shards writes the shards of two ranks at the same time.
+// shards writes the shards of two ranks concurrently.
 func shards(t testing.TB, dir string, step int64, value float32) []checkpoint.Shard {
 	t.Helper()
 	written, faults := make([]checkpoint.Shard, 2), make([]error, 2)
@@ -49,7 +49,7 @@ func bytesOf(value float32, n int) []float32 {
 	return values
 }
 
-// read opens a checkpoint and reads all of it.
+// read opens a checkpoint and reads all tensors.
 func read(path string) (c *checkpoint.Checkpoint, first float32, err error) {
 	if c, err = checkpoint.Open(path); err != nil {
 		return nil, 0, err
@@ -92,8 +92,8 @@ func TestRoundTrip(t *testing.T) {
 	require.ErrorIs(t, checkpoint.Read(c, "weight0", []int{5}, make([]float32, 5)), os.ErrClosed)
 }
 
-// Until it is committed a checkpoint does not exist, and neither a later step nor the same
-// one once more takes anything from the one that does.
+// A checkpoint does not exist until it is committed, and writing a later step or the same step
+// again does not damage an existing one.
 func TestUncommitted(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := shards(t, dir, 3, 1)
@@ -101,7 +101,7 @@ func TestUncommitted(t *testing.T) {
 	require.ErrorIs(t, err, checkpoint.ErrNone)
 	save(t, dir, 3, 2)
 	for _, s := range abandoned {
-		require.NoFileExists(t, filepath.Join(dir, "step-0000000003", s.File), "what was abandoned goes")
+		require.NoFileExists(t, filepath.Join(dir, "step-0000000003", s.File), "the abandoned shard is removed")
 	}
 	for _, step := range []int64{3, 4, 2} {
 		again := shards(t, dir, step, 100)
@@ -116,7 +116,7 @@ func TestUncommitted(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, float32(2), first)
 	}
-	save(t, dir, 2, 50) // an earlier step is the latest checkpoint, where it was written last
+	save(t, dir, 2, 50) // an earlier step is the latest checkpoint if it was written last
 	c, first, err := read(dir)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, c.Step)
@@ -152,8 +152,8 @@ func TestRefusals(t *testing.T) {
 	require.ErrorIs(t, err, checkpoint.ErrNone)
 }
 
-// Every bit of every file counts, but for what stands in latest, which is held to a form: a
-// changed one is reported with the name of the file.
+// Every bit of every file is covered, except in latest, whose format is checked: a change is
+// reported with the name of the file.
 func TestDamage(t *testing.T) {
 	testkit.Slow(t)
 	dir := t.TempDir()
@@ -208,8 +208,8 @@ func TestDamage(t *testing.T) {
 	require.ErrorContains(t, err, "step-1")
 }
 
-// What a shard has is verified where it is needed: damage of one does not keep others from
-// being read, and Verify names all.
+// A shard is verified when it is needed: damage to one shard does not prevent reading the
+// others, and Verify reports all.
 func TestDamageOfOneShard(t *testing.T) {
 	dir := t.TempDir()
 	save(t, dir, 7, 1)
@@ -241,7 +241,7 @@ func TestDamageOfOneShard(t *testing.T) {
 func TestPrune(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "with [a] * in it")
 	require.NoError(t, checkpoint.Prune(dir, 1))
-	for _, step := range []int64{1, 2, 9, 3} { // 9 is of a run before
+	for _, step := range []int64{1, 2, 9, 3} { // 9 is from an earlier run
 		save(t, dir, step, float32(step))
 	}
 	shards(t, dir, 1_000, 0)
@@ -258,7 +258,7 @@ func TestPrune(t *testing.T) {
 	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000002", "step-0000000003", "step-0000000009", "step-0000001000", "step-1.txt", "step-by-step"}, names(t, dir))
 	require.NoError(t, checkpoint.Prune(dir, 0)) // the latest stays
 	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000003", "step-0000000009", "step-0000001000", "step-1.txt", "step-by-step"}, names(t, dir))
-	require.Equal(t, []string{"notes.txt"}, names(t, filepath.Join(dir, "step-0000000001")), "what is no part of a checkpoint stays")
+	require.Equal(t, []string{"notes.txt"}, names(t, filepath.Join(dir, "step-0000000001")), "a file that is not part of a checkpoint stays")
 	require.Equal(t, []string{"manifest.json"}, names(t, filepath.Join(dir, "step-by-step")))
 	_, first, err := read(dir)
 	require.NoError(t, err)
@@ -275,7 +275,7 @@ func names(t testing.TB, dir string) (list []string) {
 	return list
 }
 
-// Weights that another program has written are a checkpoint too.
+// A file of weights written by another program is a checkpoint too.
 func TestLoneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.safetensors")
 	var file bytes.Buffer
@@ -305,7 +305,7 @@ func FuzzManifest(f *testing.F) {
 		require.NoError(t, os.WriteFile(path, content, 0o666))
 		c, err := checkpoint.Open(dir)
 		if err == nil {
-			require.Equal(t, whole, content, "only what was written has its checksum")
+			require.Equal(t, whole, content, "only the written content has this checksum")
 			require.NoError(t, c.Close())
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// Two ranks write a shard each, one of them commits, and whoever needs a tensor reads it.
+// Two ranks write a shard each, one of them commits, and a reader reads a tensor.
 func Example() {
 	dir, err := os.MkdirTemp("", "checkpoint")
 	if err != nil {
@@ -44,7 +44,7 @@ func Example() {
 	// step 800 at rate 0.01 has 2 tensors; head [5 6]
 }
 
-// A run that writes a checkpoint every hundred steps, and goes on from the newest whole one.
+// A run that writes a checkpoint every hundred steps, and resumes from the newest whole one.
 func ExampleSaver() {
 	dir, err := os.MkdirTemp("", "checkpoint")
 	if err != nil {
@@ -70,7 +70,7 @@ func ExampleSaver() {
 	if err := checkpoint.Read(saved, "weights", []int{1}, weights); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("goes on after step", saved.Step, "with", weights)
+	fmt.Println("resumes after step", saved.Step, "with", weights)
 	// Output:
-	// goes on after step 200 with [200]
+	// resumes after step 200 with [200]
 }

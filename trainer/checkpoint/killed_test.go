@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// writeTo in the environment of this program makes it write checkpoints into a folder until
-// it is killed.
+// writeTo is an environment variable that makes this program write checkpoints into a folder
+// until it is killed.
 const writeTo = "WEIR_CHECKPOINT_WRITE_TO"
 
 func init() {
@@ -43,8 +43,8 @@ func init() {
 	}
 }
 
-// Whenever the writer is killed there is a whole checkpoint, of one time, and the next writer
-// goes on.
+// Whenever the writer is killed, there is a whole and consistent checkpoint, and the next
+// writer can continue.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	seed := rand.Uint64()
@@ -58,7 +58,7 @@ func TestKilled(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		_, err = out.Read(make([]byte, 1)) // it has written one
 		require.NoError(t, err)
-		time.Sleep(time.Duration(random.IntN(40_000)) * time.Microsecond) // of another process
+		time.Sleep(time.Duration(random.IntN(40_000)) * time.Microsecond) // time of another process
 		require.NoError(t, cmd.Process.Kill())
 		require.Error(t, cmd.Wait())
 		c, err := checkpoint.Open(dir)
@@ -70,7 +70,7 @@ func TestKilled(t *testing.T) {
 		}
 		require.NoError(t, c.Close())
 	}
-	// What was never finished is gone when the same step is written again.
+	// Unfinished files are removed when the same step is written again.
 	folders, err := filepath.Glob(filepath.Join(dir, "step-*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, folders)

@@ -15,18 +15,18 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// State is what a checkpoint says of the run, apart from its tensors.
+// State is the state of a run apart from its tensors.
 type State struct {
-	Step     int64             `json:"step"` // steps that the weights have seen
+	Step     int64             `json:"step"` // steps that have updated the weights
 	Seed     uint64            `json:"seed"`
-	Metadata map[string]string `json:"metadata"` // the trainer's own
+	Metadata map[string]string `json:"metadata"` // of the trainer
 }
 
-// Shard is what one rank has written.
+// Shard describes the file that a rank has written.
 type Shard struct {
 	Rank    int      `json:"rank"`
 	Ranks   int      `json:"ranks"`
-	File    string   `json:"file"` // its name, in the manifest's folder
+	File    string   `json:"file"` // name in the manifest's folder
 	Bytes   int64    `json:"bytes"`
 	SHA256  string   `json:"sha256"` // of the file
 	Tensors []Tensor `json:"tensors"`
@@ -39,7 +39,7 @@ type Tensor struct {
 	Shape []int             `json:"shape"`
 }
 
-// manifest is the file of that name.
+// manifest is the content of the manifest file.
 type manifest struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -67,7 +67,7 @@ func (m *manifest) encode() ([]byte, error) {
 	}
 	text = append(text, '\n')
 	sum := sha256.Sum256(text)
-	hex.Encode(text[bytes.Index(text, []byte(noDigest)):], sum[:]) // the first: format and version stand before it
+	hex.Encode(text[bytes.Index(text, []byte(noDigest)):], sum[:]) // the first match: the only fields before it are format and version
 	return text, nil
 }
 
@@ -112,7 +112,7 @@ func readManifest(folder string) (*manifest, error) {
 	return m, nil
 }
 
-// check finds what no writer writes.
+// check returns an error for a manifest that Commit does not write.
 func (m *manifest) check() error {
 	if m.Step < 0 {
 		return fmt.Errorf("the step is %d", m.Step)
@@ -132,7 +132,7 @@ func (m *manifest) check() error {
 		}
 		ranks[s.Rank] = true
 		if s.File == "" || s.File != filepath.Base(s.File) || !filepath.IsLocal(s.File) || s.File == "." {
-			return fmt.Errorf("%.80q is not the name of a file beside the manifest", s.File)
+			return fmt.Errorf("%.80q is not the name of a file in the manifest's folder", s.File)
 		}
 		for _, t := range s.Tensors {
 			if names[t.Name] {

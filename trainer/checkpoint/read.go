@@ -16,21 +16,21 @@ import (
 )
 
 var (
-	// ErrNone is returned where there is no checkpoint.
+	// ErrNone is returned if there is no checkpoint.
 	ErrNone = errors.New("checkpoint: there is none")
 
-	// ErrDamaged is returned for a checkpoint that misses a file, or has one that was
+	// ErrDamaged is returned for a checkpoint with a missing file, or with a file that was
 	// changed after it was written.
 	ErrDamaged = errors.New("checkpoint: damaged")
 
 	// ErrVersion is returned for a checkpoint in another version of the format.
 	ErrVersion = errors.New("checkpoint: another version of the format")
 
-	// ErrTensor is returned for a tensor that the checkpoint does not have, or has in
-	// another shape or type.
+	// ErrTensor is returned for a tensor that the checkpoint lacks, or has with another shape
+	// or type.
 	ErrTensor = errors.New("checkpoint: no such tensor")
 
-	// ErrSpace is returned where a shard does not fit on the disk, before it is written.
+	// ErrSpace is returned, before a shard is written, if it does not fit on the disk.
 	ErrSpace = errors.New("checkpoint: not enough space")
 )
 
@@ -40,17 +40,17 @@ func damaged(path, what string, args ...any) error {
 
 const folderPrefix = "step-"
 
-// folderOf is the name of the checkpoint of a step.
+// folderOf returns the name of the checkpoint of a step.
 func folderOf(step int64) string { return fmt.Sprintf("%s%010d", folderPrefix, step) }
 
-// isFolder reports whether a name may be that of a checkpoint.
+// isFolder reports whether a name can be the name of a checkpoint.
 func isFolder(name string) bool {
 	digits, ok := strings.CutPrefix(name, folderPrefix)
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// latest returns the name of the checkpoint that counts. Its error wraps ErrNone if there is no
-// file that says it.
+// latest returns the name of the current checkpoint. Its error wraps ErrNone if the file latest
+// does not exist.
 func latest(dir string) (string, error) {
 	path := filepath.Join(dir, latestName)
 	text, err := read(path, 64)
@@ -67,13 +67,13 @@ func latest(dir string) (string, error) {
 	return name, nil
 }
 
-// read returns the content of a file that has no more than most bytes.
+// read returns the contents of a file of at most most bytes.
 func read(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // the file was only read
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
@@ -87,13 +87,13 @@ func read(path string, most int64) ([]byte, error) {
 // Checkpoint is an open checkpoint, until Close. Its methods may be called concurrently.
 type Checkpoint struct {
 	State
-	Path    string // of the folder that has the manifest
+	Path    string // the folder of the manifest
 	tensors []Tensor
 	shardOf map[string]*shard
 	shards  []*shard
 }
 
-// shard is a shard and its file, which is opened and verified where a tensor of it is read.
+// shard is a shard with its file, which is opened and verified before its first tensor is read.
 type shard struct {
 	Shard
 	path string
@@ -103,10 +103,11 @@ type shard struct {
 	err error
 }
 
-// Open opens the latest checkpoint in a folder, or where the folder is itself a checkpoint,
-// that one. If no file names the latest, it is the one of the last step. It reads the manifest, and looks for the shards: they are there and have their
-// sizes. A file in the safetensors format is a checkpoint of step 0, whose metadata is the
-// file's; its digest, where it has one, is verified at once.
+// Open opens the latest checkpoint in a folder, or the checkpoint that path names. If no file
+// names the latest checkpoint, Open opens that of the last step. It reads the manifest, and
+// checks that the shards exist and have their sizes. A file in the safetensors format is a
+// checkpoint of step 0 with the file's metadata; its digest, if it has one, is verified at
+// once.
 func Open(path string) (*Checkpoint, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -142,9 +143,10 @@ func Open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// All returns the checkpoints that a folder has, the newest first: the latest, and those of
-// steps before it. A damaged one is among them. If the file that names the latest is missing or
-// damaged, all are returned. The error wraps ErrNone if it is missing and there are none.
+// All returns the checkpoints in a folder, newest first: the latest, and those of earlier
+// steps, damaged ones included. If the file that names the latest is missing or damaged, it
+// returns all of them. The error wraps ErrNone if that file is missing and there are no
+// checkpoints.
 func All(dir string) (paths []string, err error) {
 	last, missing := latest(dir)
 	if missing != nil && !errors.Is(missing, ErrDamaged) && !errors.Is(missing, ErrNone) {
@@ -154,7 +156,7 @@ func All(dir string) (paths []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	if last != "" { // whether it is there or not
+	if last != "" { // even if it does not exist
 		paths = append(paths, filepath.Join(dir, last))
 	}
 	for _, entry := range slices.Backward(entries) {
@@ -171,10 +173,10 @@ func All(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// Newest opens the newest whole checkpoint in a folder: the latest, or where that is damaged
-// the one before it, and so on. Every shard is verified. Passed has what was wrong with those
-// that were damaged; where no other is left it is the error. A path that is no such folder
-// is opened as Open does.
+// Newest opens the newest whole checkpoint in a folder: the latest, or if that is damaged the
+// one before it, and so on. It verifies every shard. passed describes the damaged checkpoints
+// that it skipped; if none is whole, err has their errors. A path that is not such a folder is
+// opened as by Open.
 func Newest(path string) (c *Checkpoint, passed, err error) {
 	all, err := All(path)
 	if err != nil || len(all) == 0 {
@@ -183,7 +185,7 @@ func Newest(path string) (c *Checkpoint, passed, err error) {
 	}
 	for _, one := range all {
 		c, err = Open(one)
-		if errors.Is(err, ErrNone) { // and the folder names it
+		if errors.Is(err, ErrNone) { // although the folder's latest file names it
 			err = damaged(one, "it is missing")
 		}
 		if err == nil {
@@ -211,7 +213,7 @@ func openFile(path string) (*Checkpoint, error) {
 	if info, err := os.Stat(path); err == nil {
 		s.Bytes = info.Size()
 	}
-	s.once.Do(func() {}) // it is open
+	s.once.Do(func() {}) // it is already open
 	for _, t := range file.Tensors() {
 		s.Tensors = append(s.Tensors, Tensor{t.Name, t.DType, t.Shape})
 	}
@@ -226,7 +228,7 @@ func (c *Checkpoint) add(s *shard) {
 	}
 }
 
-// there reports a shard that is not there, or not of its size.
+// there returns an error if the shard is missing or does not have its size.
 func (s *Shard) there(folder string) error {
 	path := filepath.Join(folder, s.File)
 	info, err := os.Stat(path)
@@ -236,14 +238,14 @@ func (s *Shard) there(folder string) error {
 	case err != nil:
 		return fmt.Errorf("checkpoint: %w", err)
 	case !info.Mode().IsRegular():
-		return damaged(path, "it is no file")
+		return damaged(path, "it is not a file")
 	case info.Size() != s.Bytes:
 		return damaged(path, "it has %d bytes, the manifest says %d", info.Size(), s.Bytes)
 	}
 	return nil
 }
 
-// open opens the file and compares it with its checksum, once.
+// open opens the file and compares its checksum, once.
 func (s *shard) open() (*safetensors.Reader, error) {
 	s.once.Do(func() {
 		file, err := os.Open(s.path)
@@ -264,13 +266,13 @@ func (s *shard) open() (*safetensors.Reader, error) {
 	return s.file, s.err
 }
 
-// Tensors returns what the checkpoint has, in the order of its shards.
+// Tensors returns the tensors of the checkpoint, in the order of its shards.
 func (c *Checkpoint) Tensors() []Tensor { return slices.Clone(c.tensors) }
 
-// Shards returns of how many files the checkpoint is.
+// Shards returns the number of files of the checkpoint.
 func (c *Checkpoint) Shards() int { return len(c.shards) }
 
-// Bytes returns the size of these files.
+// Bytes returns the total size of the shards.
 func (c *Checkpoint) Bytes() (n int64) {
 	for _, s := range c.shards {
 		n += s.Bytes
@@ -278,7 +280,7 @@ func (c *Checkpoint) Bytes() (n int64) {
 	return n
 }
 
-// Read reads a tensor of a shape into dst.
+// Read reads a tensor with a given shape into dst.
 func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []T) error {
 	s := c.shardOf[name]
 	if s == nil {
@@ -305,7 +307,7 @@ func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []
 	}
 }
 
-// Verify compares every shard with its checksum, and reports all that are damaged.
+// Verify compares every shard with its checksum, and reports all damaged shards.
 func (c *Checkpoint) Verify() error {
 	var faults []error
 	for _, s := range c.shards {
@@ -315,7 +317,7 @@ func (c *Checkpoint) Verify() error {
 	return errors.Join(faults...)
 }
 
-// Close closes the files. Nothing may be read afterwards.
+// Close closes the files. The checkpoint must not be used afterwards.
 func (c *Checkpoint) Close() error {
 	var faults []error
 	for _, s := range c.shards {

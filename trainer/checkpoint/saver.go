@@ -6,24 +6,24 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// Saver writes the checkpoints of a run in time. Its zero value but for Dir is useful: it
-// takes about 1 % of the run's time. It is not for concurrent use.
+// Saver writes the checkpoints of a run at intervals. Only Dir must be set: by default it takes
+// about 1 % of the run's time. It is not for concurrent use.
 type Saver struct {
 	Dir  string
-	Keep int // how many checkpoints stay; 0 is 2
-	// Steps is how many steps, and Every how much time, are between two checkpoints at
-	// most. If both are 0 it is a hundred times what the last checkpoint took, and at
-	// least a minute.
+	Keep int // number of checkpoints to keep; 0 means 2
+	// Steps is the maximum number of steps, and Every the maximum time, between two
+	// checkpoints. If both are 0, the interval is a hundred times the duration of the last
+	// checkpoint, and at least a minute.
 	Steps int64
 	Every time.Duration
 
 	at   time.Time // of the last checkpoint, or of the first call of Due
-	step int64     // of the same
+	step int64     // step of the same
 	took time.Duration
 }
 
-// Due reports whether a checkpoint should be written after this step. The first call, before
-// a run's first step, starts the clock.
+// Due reports whether to write a checkpoint after this step. The first call, before a run's
+// first step, starts the clock.
 func (s *Saver) Due(step int64) bool {
 	if s.at.IsZero() {
 		s.at, s.step = time.Now(), step
@@ -36,8 +36,8 @@ func (s *Saver) Due(step int64) bool {
 	return s.Steps > 0 && step-s.step >= s.Steps || every > 0 && time.Since(s.at) >= every
 }
 
-// Save writes a checkpoint of one process and removes those before the last Keep. If it
-// fails the ones before stay, and the next is due as if it had been written.
+// Save writes a checkpoint of one process and removes all but the last Keep. If it fails, the
+// earlier checkpoints remain, and the next one is due as if it had been written.
 func (s *Saver) Save(state State, tensors ...safetensors.Tensor) error {
 	began := time.Now()
 	err := Save(s.Dir, state, tensors...)

@@ -14,10 +14,10 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// A Saver writes when its steps or its time have gone by, and by default a hundredth of the
-// time at most.
+// A Saver writes when its steps or its time have passed, and by default takes at most a
+// hundredth of the time.
 func TestSaver(t *testing.T) {
-	const took = 3 * time.Second // what a checkpoint takes, of steps of a second
+	const took = 3 * time.Second // duration of a checkpoint; a step takes a second
 	for _, c := range []struct {
 		name  string
 		saver checkpoint.Saver
@@ -56,7 +56,7 @@ func TestSaver(t *testing.T) {
 	}
 }
 
-// The newest whole checkpoint is found behind damaged ones, which are named.
+// Newest skips damaged checkpoints, reports them, and opens the newest whole one.
 func TestNewest(t *testing.T) {
 	dir := t.TempDir()
 	_, _, err := checkpoint.Newest(dir)
@@ -95,7 +95,7 @@ func TestNewest(t *testing.T) {
 	opened(1, "it is missing")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "latest"), nil, 0o666))
 	opened(1, "it is missing")
-	save(t, dir, 2, 20) // the run goes on from step 1
+	save(t, dir, 2, 20) // the run resumes from step 1
 	opened(2)
 	for _, step := range []string{"step-0000000002", "step-0000000001", "step-0000000000"} {
 		require.NoError(t, os.WriteFile(shard(step), nil, 0o666))
@@ -104,8 +104,8 @@ func TestNewest(t *testing.T) {
 	require.ErrorIs(t, err, checkpoint.ErrDamaged)
 }
 
-// Without the file that names the latest checkpoint, the newest whole one is found, and a run that
-// begins anew beside them removes none of them.
+// Without the file that names the latest checkpoint, Newest opens the newest whole one, and a
+// new run in the same folder removes none of them.
 func TestLatestIsLost(t *testing.T) {
 	dir := t.TempDir()
 	for step := range int64(11) {
@@ -114,7 +114,7 @@ func TestLatestIsLost(t *testing.T) {
 	require.NoError(t, checkpoint.Prune(dir, 2))
 	require.NoError(t, os.Remove(filepath.Join(dir, "latest")))
 	shards(t, dir, 12, 12) // never committed
-	require.NoError(t, checkpoint.Prune(dir, 1), "nothing says what is not wanted")
+	require.NoError(t, checkpoint.Prune(dir, 1), "no file names the latest checkpoint")
 	all, err := checkpoint.All(dir)
 	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(dir, "step-0000000010"), filepath.Join(dir, "step-0000000009")}, all)
@@ -140,11 +140,11 @@ func TestLatestIsLost(t *testing.T) {
 	opened(2)
 }
 
-// What does not fit on the disk is refused before a byte of it is written.
+// A shard that does not fit on the disk is rejected before any byte of it is written.
 func TestNoSpace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints")
 	if _, known := outfile.Free(t.TempDir()); !known {
-		t.Skip("the system does not say what is free")
+		t.Skip("the system does not report free space")
 	}
 	save(t, dir, 1, 1)
 	huge := safetensors.Load("x", []int{1 << 30, 1 << 20}, func() ([]float32, error) { panic("it is not fetched") })

@@ -26,9 +26,9 @@ func Save(dir string, state State, tensors ...safetensors.Tensor) error {
 	return Commit(dir, state, shard)
 }
 
-// WriteShard writes what a rank has of a checkpoint, and returns what Commit is to be told
-// of it; a Shard travels between processes as JSON. Ranks may write at the same time. Until
-// Commit has been called the checkpoint does not exist.
+// WriteShard writes a rank's part of a checkpoint, and returns its description for Commit; a
+// Shard is sent between processes as JSON. Ranks may write concurrently. The checkpoint does
+// not exist until Commit.
 func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.Tensor) (Shard, error) {
 	if step < 0 || rank < 0 || rank >= ranks {
 		return Shard{}, fmt.Errorf("checkpoint: step %d, rank %d of %d", step, rank, ranks)
@@ -39,7 +39,7 @@ func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.
 	}
 	if free, known := outfile.Free(folder); known {
 		if need := safetensors.Bytes(tensors...); need > free {
-			_, _ = os.Remove(folder), os.Remove(dir) // They stay where something is in them.
+			_, _ = os.Remove(folder), os.Remove(dir) // both stay if they are not empty
 			return Shard{}, fmt.Errorf("%w: %s has room for %d bytes, and the tensors of rank %d have %d", ErrSpace, dir, free, rank, need)
 		}
 	}
@@ -49,7 +49,7 @@ func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.
 		return safetensors.Write(io.MultiWriter(w, &sum), map[string]string{"format": "pt"}, tensors...)
 	})
 	if err != nil {
-		_, _ = os.Remove(folder), os.Remove(dir) // They stay where something is in them.
+		_, _ = os.Remove(folder), os.Remove(dir) // both stay if they are not empty
 		return Shard{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	s.Bytes, s.SHA256 = sum.n, hex.EncodeToString(sum.Sum(nil))
@@ -57,7 +57,7 @@ func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.
 	if err != nil {
 		return Shard{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // the file was only read
 	header, err := safetensors.NewReader(file, s.Bytes)
 	if err != nil {
 		return Shard{}, damaged(path, "%v", err)
@@ -68,7 +68,7 @@ func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.
 	return s, nil
 }
 
-// tally counts what goes into a hash.
+// tally counts the bytes written to a hash.
 type tally struct {
 	hash.Hash
 	n int64
@@ -79,9 +79,8 @@ func (t *tally) Write(p []byte) (int, error) {
 	return t.Hash.Write(p)
 }
 
-// Commit makes a checkpoint of the shards of all ranks, each of which WriteShard has
-// returned, and the one that Open finds. One process calls it, on a file system that has
-// the shards of all.
+// Commit makes a checkpoint of the shards of all ranks, as returned by WriteShard, and makes it
+// the latest. One process calls it, on a file system that has all shards.
 func Commit(dir string, state State, shards ...Shard) error {
 	m := manifest{State: state, Shards: slices.SortedFunc(slices.Values(shards), func(a, b Shard) int { return a.Rank - b.Rank })}
 	if err := m.check(); err != nil {
@@ -106,11 +105,11 @@ func Commit(dir string, state State, shards ...Shard) error {
 		}
 	}
 	write(filepath.Join(folder, manifestName), text)
-	if err == nil { // The folder's own name is on the disk before latest has it.
+	if err == nil { // flush the folder's own name before latest refers to it
 		err = outfile.Flush(dir)
 	}
 	write(filepath.Join(dir, latestName), []byte(folderOf(state.Step)+"\n"))
-	if err == nil { // dir may be as new as what is in it.
+	if err == nil { // dir may be new too
 		err = outfile.Flush(filepath.Dir(dir))
 	}
 	if err != nil {
@@ -120,8 +119,8 @@ func Commit(dir string, state State, shards ...Shard) error {
 	return nil
 }
 
-// sweep removes the shards of a step that the manifest does not name, and the temporary files
-// of those that were never finished. A file that cannot be removed stays, and does no harm.
+// sweep removes the shards of a step that the manifest does not name, and temporary files of
+// killed writers. A file that cannot be removed stays, and does no harm.
 func (m *manifest) sweep(folder string) {
 	entries, _ := os.ReadDir(folder)
 	for _, entry := range entries {
@@ -132,10 +131,10 @@ func (m *manifest) sweep(folder string) {
 	}
 }
 
-// Prune removes, of the checkpoints of steps before the latest, all but the keep-1 newest, and
-// those that were never committed; so nobody may be writing. What is there of later steps stays:
-// an earlier run has left it, and nothing says that it is not wanted. So do files that are no part
-// of a checkpoint, and everything in a folder in which no file names the latest.
+// Prune removes the checkpoints of steps before the latest except the keep-1 newest, and those
+// that were never committed; no checkpoint may be written at the same time. Checkpoints of
+// later steps stay, because an earlier run may have written them. So do files that are not part
+// of a checkpoint, and everything in a folder without a file that names the latest.
 func Prune(dir string, keep int) error {
 	latest, err := latest(dir)
 	if errors.Is(err, ErrNone) {
@@ -144,7 +143,7 @@ func Prune(dir string, keep int) error {
 	if err != nil {
 		return err
 	}
-	if err := outfile.Flush(dir); err != nil { // A killed Commit may not have done so.
+	if err := outfile.Flush(dir); err != nil { // a killed Commit may not have flushed it
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -166,8 +165,8 @@ func Prune(dir string, keep int) error {
 	return nil
 }
 
-// remove removes a checkpoint: its manifest first, without which it is none, then its
-// shards, and what a killed writer has left of either.
+// remove removes a checkpoint: its manifest first, without which it is not a checkpoint, then
+// its shards, and the files of killed writers.
 func remove(folder string) error {
 	err := os.Remove(filepath.Join(folder, manifestName))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -179,6 +178,6 @@ func remove(folder string) error {
 			err = errors.Join(err, os.Remove(filepath.Join(folder, entry.Name())))
 		}
 	}
-	_ = os.Remove(folder) // It stays where something else is in it.
+	_ = os.Remove(folder) // it stays if other files are in it
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// The windows of a step are the same in whatever order they are asked for.
+// The windows of a step do not depend on the order of the calls.
 func Example() {
 	path := filepath.Join(os.TempDir(), "corpus-example.txt")
 	if err := os.WriteFile(path, []byte("Light itself is a heterogeneous mixture of differently refrangible rays."), 0o666); err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-const mostSource = 4 << 20 // bytes of the standard library, if it stands in for a text
+const mostSource = 4 << 20 // bytes of the standard library, if it replaces a text
 
-// Installed returns a text that every Go installation has: Newton's Opticks, which is among its
-// test data, or if that is not there the standard library's own source.
+// Installed returns a text that is part of every Go installation: Newton's Opticks from its
+// test data, or if that is missing the source of the standard library.
 func Installed(ctx context.Context, most int) (*Text, error) {
 	root := goroot(ctx)
 	opticks := filepath.Join(root, "src", "testdata", "Isaac.Newton-Opticks.txt")
@@ -33,14 +33,14 @@ func Installed(ctx context.Context, most int) (*Text, error) {
 	return text, nil
 }
 
-// goroot returns the root of the Go installation, "" if there is none.
+// goroot returns the root of the Go installation, or "".
 func goroot(ctx context.Context) string {
 	if root := build.Default.GOROOT; root != "" {
 		if _, err := os.Stat(filepath.Join(root, "src")); err == nil {
 			return root
 		}
 	}
-	// A program built with -trimpath does not know.
+	// A program built with -trimpath does not contain GOROOT.
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return ""
@@ -48,7 +48,7 @@ func goroot(ctx context.Context) string {
 	return string(bytes.TrimSpace(out))
 }
 
-// isGo reports whether a file is Go source of the standard library itself.
+// isGo reports whether a file is Go source of the standard library.
 func isGo(path string, head []byte) bool {
 	for _, folder := range [...]string{"cmd", "vendor", "testdata"} {
 		if strings.Contains(path, string(filepath.Separator)+folder+string(filepath.Separator)) {

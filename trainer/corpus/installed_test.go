@@ -13,7 +13,7 @@ func TestInstalled(t *testing.T) {
 	require.NotEmpty(t, text.Bytes)
 }
 
-// If there is no Opticks the standard library's source stands in.
+// If there is no Opticks, the source of the standard library replaces it.
 func TestSourceText(t *testing.T) {
 	const most = 1 << 20
 	read, err := Read(t.Context(), filepath.Join(goroot(t.Context()), "src"), most, isGo)

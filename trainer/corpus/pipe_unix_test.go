@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// A pipe is read when somebody writes to it, and no longer waited for when the context ends.
+// Read reads a pipe once it has a writer, and stops waiting when the context ends.
 func TestReadPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -23,7 +23,7 @@ func TestReadPipe(t *testing.T) {
 	_, err := corpus.Read(ctx, pipe, 100, nil)
 	require.ErrorIs(t, err, context.Canceled)
 
-	writer, err := os.OpenFile(pipe, os.O_RDWR, 0) // it lets the reader go that still waits
+	writer, err := os.OpenFile(pipe, os.O_RDWR, 0) // releases the reader that is still waiting
 	require.NoError(t, err)
 	_, err = writer.WriteString("text\n")
 	require.NoError(t, err)

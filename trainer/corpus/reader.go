@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// VocabularyError is returned for a token that the model does not know.
+// VocabularyError is returned for a token outside the model's vocabulary.
 type VocabularyError struct {
-	Position   int // of the token in its sequence
+	Position   int // position in its sequence
 	Token      int32
 	Vocabulary int
 }
@@ -19,7 +19,7 @@ func (e *VocabularyError) Error() string {
 // Sequence is a text as tokens: Bytes, or a file of Tokens.
 type Sequence interface {
 	Len() int
-	ReadTokens(dst []int32, first int) error // as many as dst is long
+	ReadTokens(dst []int32, first int) error // reads len(dst) tokens
 }
 
 // Bytes is a text whose tokens are its bytes.
@@ -36,19 +36,19 @@ func (b Bytes) ReadTokens(dst []int32, first int) error {
 	return nil
 }
 
-// Reader reads windows of a sequence for a model that learns the next token. It allocates nothing
-// after the longest window.
+// Reader reads windows of a sequence for a model that predicts the next token. It allocates
+// only when a window is longer than all before.
 type Reader struct {
 	Sequence   Sequence
 	Windows    Windows
-	Vocabulary int // 0 if no token is beyond it
+	Vocabulary int // 0 means no limit
 
-	ids     []int32 // of a window, and the one after it
+	ids     []int32 // of a window, and the token after it
 	weights []float32
 }
 
-// Read returns the tokens of window i, their labels, which are the tokens after them, and the
-// weights: 1, and 0 for the last token of the sequence, which has none after it. All are valid
+// Read returns the tokens of window i, their labels, which are the tokens that follow them, and
+// the weights: 1, or 0 for the last token of the sequence, which has no label. All are valid
 // until the next call.
 func (r *Reader) Read(i int) (tokens, labels []int32, weights []float32, err error) {
 	begin, end := r.Windows.Window(i)

@@ -17,21 +17,21 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// Text is what a run learns from. All of it is held in memory.
+// Text is the training text. All of it is in memory.
 type Text struct {
 	Bytes []byte
-	Name  string // for people
+	Name  string // for messages
 	Files int
-	Cut   bool // there was more than the most that was read
+	Cut   bool // there was more text than the limit
 }
 
-// SHA256 identifies the text, so that a checkpoint is not resumed on another.
+// SHA256 identifies the text, so that a checkpoint is not resumed on another text.
 func (t *Text) SHA256() string {
 	sum := sha256.Sum256(t.Bytes)
 	return hex.EncodeToString(sum[:])
 }
 
-// Entropy returns the nats per byte that the frequencies of bytes alone give.
+// Entropy returns the entropy of the byte frequencies in nats per byte.
 func (t *Text) Entropy() float64 {
 	var counts [256]int
 	for _, b := range t.Bytes {
@@ -47,13 +47,13 @@ func (t *Text) Entropy() float64 {
 	return nats
 }
 
-// Wanted says by the name and the beginning of a file whether it is read. Nil wants every
-// file of a folder that looks like text, and a file that was named whatever it is.
+// Wanted decides by the name and the beginning of a file whether to read it. nil accepts every
+// file in a folder that looks like text, and any file that is named directly.
 type Wanted func(path string, head []byte) bool
 
-// Read reads a file, or every file under a folder that is wanted, in lexical order: at most
-// so many bytes in all. In a folder names that begin with a dot are left out, and links are
-// not followed. The error is that of ctx where it ends before all is read.
+// Read reads a file, or every accepted file under a folder, in lexical order, up to most bytes
+// in all. In a folder, it skips names that begin with a dot, and does not follow links. It
+// returns ctx's error if ctx ends before all is read.
 func Read(ctx context.Context, path string, most int, want Wanted) (*Text, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -82,9 +82,9 @@ func Read(ctx context.Context, path string, most int, want Wanted) (*Text, error
 	return t, nil
 }
 
-// readWaiting reads what is no file, such as a pipe, for whose writer it may wait as long as
-// ctx lets it. The system does not end such a wait: where ctx ends first, a goroutine stays
-// until the pipe has a writer.
+// readWaiting reads a path that is not a regular file, such as a pipe, and may wait for a
+// writer until ctx ends. The system cannot cancel such a wait: if ctx ends first, a goroutine
+// remains until the pipe has a writer.
 func readWaiting(ctx context.Context, path string, most int, want Wanted) (*Text, error) {
 	t, done := &Text{Name: path}, make(chan error, 1)
 	go func() { done <- t.readFile(path, most, want) }()
@@ -96,7 +96,7 @@ func readWaiting(ctx context.Context, path string, most int, want Wanted) (*Text
 	}
 }
 
-// readFolder adds every file under a folder that is wanted.
+// readFolder adds every accepted file under a folder.
 func (t *Text) readFolder(ctx context.Context, root string, most int, want Wanted) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil {
@@ -121,14 +121,14 @@ func (t *Text) readFolder(ctx context.Context, root string, most int, want Wante
 	})
 }
 
-// readFile adds a file, or the beginning of it where there is no more room. A
-// file whose head is not wanted adds nothing; nil wants every file.
+// readFile adds a file, or as much of it as fits. A file whose head is rejected adds nothing; a
+// nil want accepts every file.
 func (t *Text) readFile(path string, most int, want Wanted) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // the file was only read
 	head := make([]byte, 8<<10)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -141,7 +141,7 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	var content bytes.Buffer
 	content.Write(head)
 	room := most - len(t.Bytes)
-	// One byte more than there is room for shows that there is more.
+	// Reading one byte beyond the limit shows whether there is more.
 	if _, err := io.Copy(&content, io.LimitReader(file, int64(max(room-n, 0)+1))); err != nil {
 		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
@@ -151,8 +151,8 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	return nil
 }
 
-// LooksLikeText reports whether the head of a file looks like text: no NUL, and few
-// control characters.
+// LooksLikeText reports whether the head of a file looks like text: no NUL, and few control
+// characters.
 func LooksLikeText(_ string, head []byte) bool {
 	control := 0
 	for _, b := range head {

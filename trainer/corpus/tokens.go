@@ -15,21 +15,20 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// ErrTokens is what a file of tokens is refused with, when it is opened and when it is read.
+// ErrTokens is returned, by OpenTokens and by reads, for an invalid file of tokens.
 var ErrTokens = errors.New("not a whole file of tokens")
 
 // Tokens is a file of tokens, which may be larger than memory: it is mapped, and the system
-// reads the pages that are asked for and drops them as it likes. The tokens are uint16 or
-// uint32, low byte first, alone or behind the header that llm.c writes: 256 int32, of which
-// the first is 20240520 for uint16 or 20240801 for uint32, the second the version (1 or 7),
-// and the third the number of tokens.
+// loads and drops its pages as needed. The tokens are uint16 or uint32, little-endian, with or
+// without the header of llm.c: 256 int32, of which the first is 20240520 for uint16 or 20240801
+// for uint32, the second is the version (1 or 7), and the third is the number of tokens.
 //
-// A Tokens is safe for use by several goroutines, but for Close.
+// A Tokens is safe for concurrent use, except for Close.
 type Tokens struct {
-	file   *os.File // for its length
+	file   *os.File // to check its length
 	mapped *mmap.ReaderAt
 	start  int64 // of token 0
-	width  int   // bytes of a token
+	width  int   // bytes per token
 	first  int   // of the slice
 	count  int
 }
@@ -37,18 +36,18 @@ type Tokens struct {
 const (
 	headerBytes  = 256 * 4
 	tokensPiece  = 4 << 10 // bytes that are read at once
-	hashedPieces = 64      // that SHA256 reads
+	hashedPieces = 64      // number of pieces that SHA256 reads
 )
 
-// headers are those of llm.c, by bytes of a token.
+// headers are the headers of llm.c, by the size of a token in bytes.
 var headers = map[int]struct{ magic, version uint32 }{2: {20240520, 1}, 4: {20240801, 7}}
 
-// OpenTokens maps a file whose tokens have 2 or 4 bytes. Whether it has a header is seen
-// from its beginning. Close it when no slice of it is read any more.
+// OpenTokens maps a file with tokens of 2 or 4 bytes. It detects a header by its first bytes.
+// The caller closes it when no slice of it is in use.
 func OpenTokens(path string, width int) (*Tokens, error) {
 	header, known := headers[width]
 	if !known {
-		return nil, fmt.Errorf("corpus: %d bytes for a token: give 2 (uint16) or 4 (uint32)", width)
+		return nil, fmt.Errorf("corpus: %d bytes per token: give 2 (uint16) or 4 (uint32)", width)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -90,7 +89,7 @@ func OpenTokens(path string, width int) (*Tokens, error) {
 	return t, nil
 }
 
-// Close gives the mapping back. The slices of t end with it.
+// Close unmaps the file. The slices of t become invalid.
 func (t *Tokens) Close() error { return errors.Join(t.mapped.Close(), t.file.Close()) }
 
 // Len returns the number of tokens.
@@ -98,14 +97,14 @@ func (t *Tokens) Len() int { return t.count }
 
 // Slice returns the tokens from begin to end, which share the mapping of t.
 func (t *Tokens) Slice(begin, end int) *Tokens {
-	_ = make([]struct{}, t.count)[begin:end] // It panics as a slice does.
+	_ = make([]struct{}, t.count)[begin:end] // panics as slicing does
 	part := *t
 	part.first, part.count = t.first+begin, end-begin
 	return &part
 }
 
-// ReadTokens sets dst to the tokens from number first on, as many as it is long. A token
-// beyond int32 and a file that has become shorter are ErrTokens.
+// ReadTokens sets dst to the tokens from number first on. It returns ErrTokens for a token
+// beyond int32, and if the file has become shorter.
 func (t *Tokens) ReadTokens(dst []int32, first int) error {
 	if first < 0 || first > t.count || len(dst) > t.count-first {
 		return fmt.Errorf("corpus: %s: tokens %d to %d of %d", t.file.Name(), first, first+len(dst), t.count)
@@ -129,9 +128,9 @@ func (t *Tokens) ReadTokens(dst []int32, first int) error {
 	return nil
 }
 
-// read copies bytes out of the mapping. Where the file ends before them, the system raises a
-// signal for a page that is gone, and shows zeros in the rest of the last page: the first
-// becomes a panic of this goroutine, and the length tells of the second.
+// read copies bytes from the mapping. If the file has become shorter, the system raises a
+// signal for a page that no longer exists, which becomes a panic of this goroutine, and returns
+// zeros in the rest of the last page, which read detects by the file's length.
 func (t *Tokens) read(dst []byte, at int64) (err error) {
 	cut := func() error {
 		return fmt.Errorf("corpus: %s: %w: it ends before byte %d, and had %d when it was opened: do not write to a file that is read",
@@ -141,7 +140,7 @@ func (t *Tokens) read(dst []byte, at int64) (err error) {
 	defer func() {
 		switch fault := recover().(type) {
 		case nil:
-		case interface{ Addr() uintptr }: // of runtime.Error, where memory could not be read
+		case interface{ Addr() uintptr }: // a runtime.Error for memory that could not be read
 			err = cut()
 		default:
 			panic(fault)
@@ -150,7 +149,7 @@ func (t *Tokens) read(dst []byte, at int64) (err error) {
 	if _, err := t.mapped.ReadAt(dst, at); err != nil {
 		return fmt.Errorf("corpus: %s: %w", t.file.Name(), err)
 	}
-	size, err := t.file.Seek(0, io.SeekEnd) // unlike Stat it allocates nothing
+	size, err := t.file.Seek(0, io.SeekEnd) // unlike Stat, allocates nothing
 	if err != nil {
 		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
@@ -160,8 +159,8 @@ func (t *Tokens) read(dst []byte, at int64) (err error) {
 	return nil
 }
 
-// SHA256 identifies the file by its length and 64 pieces spread evenly over it: reading all
-// of it would take as long as a step of the run or longer.
+// SHA256 identifies the file by its length and 64 pieces spread evenly over it: reading the
+// whole file would take at least as long as a step.
 func (t *Tokens) SHA256() (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d tokens of %d bytes\n", t.count, t.width)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// tokenFile writes a header and tokens of so many bytes.
+// tokenFile writes a file with a header and tokens of a given width.
 func tokenFile(t testing.TB, width int, header, ids []uint32) string {
 	t.Helper()
 	var content []byte
@@ -31,7 +31,7 @@ func tokenFile(t testing.TB, width int, header, ids []uint32) string {
 	return path
 }
 
-// counted returns the tokens from one number to another, which are their numbers.
+// counted returns the tokens from one number to another; each token is its own number.
 func counted(from, to int) (ids []uint32, want []int32) {
 	for i := from; i < to; i++ {
 		ids, want = append(ids, uint32(i)), append(want, int32(i))
@@ -62,7 +62,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokensSHA256 tells files apart by their tokens alone, at both ends and in the middle.
+// TestTokensSHA256 distinguishes files by their tokens, at both ends and in the middle.
 func TestTokensSHA256(t *testing.T) {
 	sum := func(header, ids []uint32) string {
 		tokens, err := corpus.OpenTokens(tokenFile(t, 4, header, ids), 4)

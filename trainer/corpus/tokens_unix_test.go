@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// TestTokensCut reads a file that was cut short after it was mapped: behind the last page,
-// where the system raises a signal, and within it, where it shows zeros.
+// TestTokensCut reads a file that was truncated after it was mapped: behind the last page,
+// where the system raises a signal, and within it, where the system returns zeros.
 func TestTokensCut(t *testing.T) {
 	ids, want := counted(0, 200_000)
 	path := tokenFile(t, 4, nil, ids)
@@ -25,7 +25,7 @@ func TestTokensCut(t *testing.T) {
 	}
 	_, err = tokens.SHA256()
 	require.ErrorIs(t, err, corpus.ErrTokens)
-	require.NoError(t, tokens.ReadTokens(got, 69_001), "what is left")
+	require.NoError(t, tokens.ReadTokens(got, 69_001), "the remaining tokens")
 	require.Equal(t, want[69_001:70_001], got)
 	require.NoError(t, tokens.Close())
 }

@@ -5,20 +5,19 @@ import (
 	"math/bits"
 )
 
-// Windows says which bytes of a text a microbatch is made of.
+// Windows defines the bytes of each microbatch.
 type Windows interface {
 	// Window returns the range [begin, end) of microbatch i; it is not empty.
 	Window(i int) (begin, end int)
 }
 
-// Drawn are the windows of a training step. A window begins anywhere; its longest
-// length is drawn from half of Longest up to Longest; it ends early at the end of
-// a paragraph where there is one in the second half of that. So lengths are
-// uneven. Seed, step and number alone decide, so that a resumed run and any plan
-// see the same microbatches (L9).
+// Drawn are the windows of a training step. A window begins anywhere. Its maximum length is
+// drawn from half of Longest to Longest; it ends earlier, at the end of a paragraph, if there
+// is one in the second half of that length. So lengths are uneven. Windows depend on seed, step
+// and number alone, so that a resumed run and any plan use the same microbatches (L9).
 type Drawn struct {
-	Text    []byte // longer than Longest; nil where no paragraph ends a window, as in tokens
-	Size    int    // of what is not in Text
+	Text    []byte // longer than Longest; nil if windows do not end at paragraphs, as with tokens
+	Size    int    // size of the sequence if Text is nil
 	Longest int
 	Seed    uint64
 	Step    int64
@@ -41,7 +40,7 @@ func (d *Drawn) Window(i int) (begin, end int) {
 
 var paragraphEnd = []byte("\n\n")
 
-// below returns a number in [0, n) that depends on the keys alone.
+// below returns a number in [0, n) that depends only on the keys.
 func below(n int, keys ...uint64) int {
 	var h uint64
 	for _, key := range keys { // splitmix64 over the keys (Steele, Lea and Flood 2014)
@@ -54,8 +53,8 @@ func below(n int, keys ...uint64) int {
 	return int(high)
 }
 
-// Tiled are windows of one length, side by side over a text, the last one
-// shorter. Where there are more than Most of them, Most are taken, evenly spread.
+// Tiled are adjacent windows of one length over a text, with a shorter last one. If there are
+// more than Most, it uses Most of them, evenly spread.
 type Tiled struct {
 	Size   int // of the text, in bytes or tokens
 	Length int

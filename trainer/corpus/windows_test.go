@@ -35,7 +35,7 @@ func TestDrawnWindows(t *testing.T) {
 	require.True(t, last, "the end of the text, which has no next byte, is drawn too")
 	require.NotContains(t, seen, false)
 
-	// Step, seed and number decide, and nothing else.
+	// Windows depend on step, seed and number, and on nothing else.
 	again := corpus.Drawn{Text: text, Longest: 20, Seed: 1, Step: 3}
 	same, otherStep, otherSeed, otherLength := 0, 0, 0, 0
 	for i := range 1000 {

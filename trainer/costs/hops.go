@@ -12,17 +12,17 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-const hops = 400 // there and back, of each size
+const hops = 400 // round trips of each size
 
-// Hops measures messages between two ranks of this process, on devices of the host: how long
-// the smallest one takes, and how much longer one with a MiB in it.
+// Hops measures messages between two ranks of this process, on devices of the host: the time of
+// the smallest message, and the additional time of a message with one MiB.
 func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 	var devs [2]*kernels.Host
 	for i := range devs {
 		if devs[i], err = kernels.NewHost(kernels.HostConfig{}); err != nil {
 			return 0, 0, err
 		}
-		defer devs[i].Close() // Everything on it was released.
+		defer devs[i].Close() // all its buffers were released
 	}
 	links, err := local.New(local.Config[kernels.Buffer]{
 		Ranks: len(devs), Capacity: 1,
@@ -33,7 +33,7 @@ func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer links.Close() // Nobody is in a call any more.
+	defer links.Close() // no call is in progress
 	var times [2]time.Duration
 	for i, elements := range [...]int{1, 1 << 20 / 4} {
 		player := func(rank int) *player { return &player{links.Rank(rank), devs[rank], rank, elements} }
@@ -44,7 +44,7 @@ func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 	return times[0], max(times[1]-times[0], 0), nil
 }
 
-// rally sends a message to and fro and returns the median time of one way.
+// rally sends a message back and forth and returns the median time of one direction.
 func rally(ctx context.Context, a, b *player) (time.Duration, error) {
 	var faults [2]error
 	var took []time.Duration
@@ -63,7 +63,7 @@ type player struct {
 	elements int
 }
 
-// play plays all turns and returns how long each took.
+// play plays all turns and returns their durations.
 func (p *player) play(ctx context.Context) (took []time.Duration, err error) {
 	ball, err := p.dev.Alloc(memory.Activation, kernels.Float32, p.elements)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *player) play(ctx context.Context) (took []time.Duration, err error) {
 	}
 	defer func() {
 		if err != nil {
-			p.Abort(err) // the other one does not wait for this one
+			p.Abort(err) // releases the other player
 		}
 		_, released := p.dev.Release(ball)
 		err = errors.Join(err, released)
@@ -105,7 +105,7 @@ func (p *player) serve(ctx context.Context, turn int, ball kernels.Buffer) error
 	return p.Wait(ctx, other, tag)
 }
 
-// take receives the other's ball, and drops it.
+// take receives the other player's ball, and releases it.
 func (p *player) take(ctx context.Context, turn int) error {
 	var ball [1]kernels.Buffer
 	if err := p.Recv(ctx, 1-p.rank, p.tag(1-p.rank, turn), ball[:]); err != nil {
@@ -115,7 +115,7 @@ func (p *player) take(ctx context.Context, turn int) error {
 	return err
 }
 
-// tag names the ball of a rank and a turn.
+// tag returns the tag of the ball of a rank in a turn.
 func (p *player) tag(rank, turn int) transport.Tag {
 	return transport.Tag{Content: transport.Content(rank), Stage: rank, Microbatch: turn}
 }

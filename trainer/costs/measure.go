@@ -12,33 +12,34 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Config says what is measured.
+// Config configures a measurement.
 type Config[T any] struct {
-	// Runner is what would train on one rank. Its space is a memory.Book, and it has neither a
-	// plan nor hooks. A stage that does not split its backward has a time of B alone.
+	// Runner is the configuration for training on one rank. Its space is a memory.Book, and it
+	// has neither a plan nor hooks. A stage that does not split its backward has only a time of
+	// B.
 	Runner runner.Config[T]
 	// Source returns the microbatches of a training step.
 	Source func(step int) runner.Source[T]
 	// Largest has one microbatch, of the largest size.
 	Largest runner.Source[T]
-	// Steps are so many, 5 where it is 0, of so many Microbatches, 64 where it is 0. One more
-	// step comes first and does not count.
+	// Steps is the number of steps, and Microbatches their number of microbatches; 0 means 5
+	// and 64. One more step runs first and does not count.
 	Steps, Microbatches int
 }
 
-// Measure returns times in nanoseconds and sizes in bytes. Resident bytes, and the
-// latency and bandwidth of links, are 0.
+// Measure returns times in nanoseconds and sizes in bytes. Resident bytes, and the latency and
+// bandwidth of links, are 0.
 func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error) {
 	if cfg.Source == nil || cfg.Largest == nil {
 		return nil, errors.New("costs: Source or Largest is nil: give the microbatches of a step, and one of the largest size")
 	}
 	if len(cfg.Runner.Spaces) != 1 {
-		return nil, fmt.Errorf("costs: %d Spaces: give that of one rank", len(cfg.Runner.Spaces))
+		return nil, fmt.Errorf("costs: %d Spaces: give the space of one rank", len(cfg.Runner.Spaces))
 	}
 	space := cfg.Runner.Spaces[0]
 	book, ok := space.(memory.Book)
 	if !ok {
-		return nil, errors.New("costs: the space has no book: it is not a memory.Book")
+		return nil, errors.New("costs: the space does not implement memory.Book")
 	}
 	if cfg.Steps == 0 {
 		cfg.Steps = 5
@@ -87,8 +88,8 @@ func apart(p schedule.Params) (*schedule.Plan, error) {
 	return lower.Split(plan), nil
 }
 
-// times runs the steps, each by every rule in turn, so that a machine that is slow for a
-// while is so for all of them.
+// times runs the steps, each with every rule in turn, so that a temporarily slow machine
+// affects all rules.
 func (c *costing[T]) times(ctx context.Context, rules ...schedule.Rule) (err error) {
 	var runs []*runner.Runner[T]
 	defer func() {
@@ -105,7 +106,7 @@ func (c *costing[T]) times(ctx context.Context, rules ...schedule.Rule) (err err
 	}
 	for step := range 1 + c.Steps {
 		for _, m := range c.meters {
-			m.counts = step > 0 // the first one warms up
+			m.counts = step > 0 // the first step is a warm-up
 		}
 		for _, run := range runs {
 			if _, err := run.Step(ctx, c.Microbatches, c.Source(step)); err != nil {
@@ -116,8 +117,8 @@ func (c *costing[T]) times(ctx context.Context, rules ...schedule.Rule) (err err
 	return nil
 }
 
-// levels returns what is live before each action of a microbatch of the largest size,
-// and after the last one.
+// levels returns the live bytes before each action of a microbatch of the largest size, and
+// after the last one.
 func (c *costing[T]) levels(ctx context.Context) (levels []level, err error) {
 	var stats memory.Stats
 	look := func(_ int, action schedule.Action) {

@@ -21,8 +21,8 @@ type whole struct{ stages.Stage[kernels.Buffer] }
 
 func (w whole) Unwrap() stages.Stage[kernels.Buffer] { return w.Stage }
 
-// A stage that does not split its backward has a time of B alone, and a frozen one of I alone.
-// Its sizes are those of the stage that splits it.
+// A stage that does not split its backward has only a time of B, and a frozen stage only one of
+// I. Its sizes equal those of a stage that splits its backward.
 func TestMeasureWhole(t *testing.T) {
 	measure := func(change func([]stages.Stage[kernels.Buffer])) ([]simulate.StageCosts, error) {
 		dev, err := kernels.NewHost(kernels.HostConfig{})

@@ -11,15 +11,15 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// meter is a stage that notes how long its calls take and how large what it returns is.
+// meter is a stage that records the durations of its calls and the sizes of their results.
 type meter[T any] struct {
 	stages.Stage[T]
-	quantizer stages.Quantizer[T] // nil where the stage has none
+	quantizer stages.Quantizer[T] // nil if the stage has none
 	space     memory.Space[T]
 
-	counts           bool // what is run now
+	counts           bool // the current step is measured
 	took             map[schedule.Kind][]time.Duration
-	output, gradient int64 // bytes that the last calls returned
+	output, gradient int64 // size of the last results
 }
 
 // splitMeter is the meter of a stage that splits its backward.
@@ -28,13 +28,13 @@ type splitMeter[T any] struct {
 	split stages.SplitBackward[T]
 }
 
-// newMeter wraps a stage. The second result is what a runner runs, which splits its backward
-// if the stage does.
+// newMeter wraps a stage. The second result is the stage to run, which splits its backward if
+// the given stage does.
 func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], stages.Stage[T]) {
 	quantizer, _ := stages.As[stages.Quantizer[T]](stage)
 	m := &meter[T]{Stage: stage, quantizer: quantizer, space: space, took: map[schedule.Kind][]time.Duration{}}
 	if stage == nil {
-		return m, nil // which a runner refuses
+		return m, nil // which a runner rejects
 	}
 	if split, ok := stage.(stages.SplitBackward[T]); ok {
 		return m, &splitMeter[T]{m, split}
@@ -45,7 +45,7 @@ func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], s
 // Unwrap returns the stage.
 func (m *meter[T]) Unwrap() stages.Stage[T] { return m.Stage }
 
-// Forward is the stage's.
+// Forward measures the stage's Forward.
 func (m *meter[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	defer m.note(schedule.F, time.Now())
 	err := m.Stage.Forward(ctx, mb, in, out)
@@ -53,17 +53,18 @@ func (m *meter[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, o
 	return err
 }
 
-// QuantizeWeights is the stage's. One whose declaration has no copies is never asked.
+// QuantizeWeights measures the stage's QuantizeWeights, which is called only if its declaration
+// has copies.
 func (m *meter[T]) QuantizeWeights(ctx context.Context, q batchctx.Quantization[T]) error {
 	defer m.note(schedule.Quantize, time.Now())
 	return m.quantizer.QuantizeWeights(ctx, q)
 }
 
-// Backward is the stage's.
+// Backward measures the stage's Backward.
 func (m *meter[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	kind := schedule.B
 	if m.Spec().Frozen {
-		kind = schedule.I // as which a plan has it
+		kind = schedule.I // the kind it has in a plan
 	}
 	defer m.note(kind, time.Now())
 	err := m.Stage.Backward(ctx, mb, gradOut, gradIn)
@@ -71,7 +72,7 @@ func (m *meter[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], grad
 	return err
 }
 
-// BackwardInput is the stage's.
+// BackwardInput measures the stage's BackwardInput.
 func (m *splitMeter[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	defer m.note(schedule.I, time.Now())
 	err := m.split.BackwardInput(ctx, mb, gradOut, gradIn)
@@ -79,7 +80,7 @@ func (m *splitMeter[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatc
 	return err
 }
 
-// BackwardWeight is the stage's.
+// BackwardWeight measures the stage's BackwardWeight.
 func (m *splitMeter[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	defer m.note(schedule.W, time.Now())
 	return m.split.BackwardWeight(ctx, mb)
@@ -98,10 +99,10 @@ func (m *meter[T]) bytes(buffers []T) (n int64) {
 	return n
 }
 
-// nanoseconds returns the median of a kind of call.
+// nanoseconds returns the median duration of a kind of call.
 func (m *meter[T]) nanoseconds(kind schedule.Kind) int64 { return median(m.took[kind]).Nanoseconds() }
 
-// median returns the upper median, 0 of none. It sorts the list.
+// median returns the upper median, or 0 for an empty list. It sorts the list.
 func median(list []time.Duration) time.Duration {
 	if len(list) == 0 {
 		return 0

@@ -6,19 +6,19 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// level is what is live before an action.
+// level is the live memory before an action.
 type level struct {
 	action  schedule.Action
 	classes memory.ByClass
 }
 
-// sizes fills in what the stages save, free and carry, of which Output and Gradient
-// are known. It follows from what was live before each action of one microbatch whose
-// backward is split, and after the last one.
+// sizes computes the bytes that the stages save, free and carry. Output and Gradient are
+// already set. It derives them from the live bytes before each action of one microbatch with a
+// split backward, and after the last action.
 //
-// A stage that keeps a result of another one, such as its input, has saved it from then on:
-// F and I release what they are given, and save as much. Of the copies of its
-// weights in FP8 one half is for the forward and one, of the same size, for the backward.
+// A stage that keeps a result of another stage, such as its input, counts it as saved from then
+// on: F and I release their arguments, and save as much. One half of the FP8 copies of its
+// weights is for the forward pass and one, of the same size, for the backward pass.
 func sizes(stages []simulate.StageCosts, levels []level) {
 	for i, before := range levels[:len(levels)-1] {
 		s := before.action.Stage()
@@ -26,7 +26,7 @@ func sizes(stages []simulate.StageCosts, levels []level) {
 		for class := range change {
 			change[class] -= before.classes[class]
 		}
-		change[memory.Entry] = 0 // not of a stage
+		change[memory.Entry] = 0 // does not belong to a stage
 		if before.action.Drop()&schedule.DropForwardWeights != 0 {
 			change[memory.FP8] += costs.ForwardWeights
 		}

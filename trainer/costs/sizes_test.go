@@ -10,9 +10,9 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// TestSizes gives levels of two stages by hand. The first one saves 100 bytes and
-// keeps 20 more of the gradient that the second returns, of which it frees 30 at I. The
-// second one keeps its input, which it frees at I.
+// TestSizes specifies the levels of two stages. The first stage saves 100 bytes, and keeps 20
+// more of the gradient that the second returns, of which it frees 30 at I. The second stage
+// keeps its input, which it frees at I.
 func TestSizes(t *testing.T) {
 	at := func(kind schedule.Kind, stage int, entry, saved, activation, actgrad, carry int64) level {
 		a := level{action: schedule.Act(kind, stage, 0)}

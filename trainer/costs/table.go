@@ -10,16 +10,16 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// secondsOf has the units of time that costs may have.
+// secondsOf maps the time units of costs to seconds.
 var secondsOf = map[string]float64{"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1}
 
-// Seconds returns a time of the costs in seconds, and false where nobody knows their unit.
+// Seconds converts a time of the costs to seconds. It returns false if their unit is unknown.
 func Seconds(costs *simulate.Costs, time int64) (float64, bool) {
 	unit, known := secondsOf[costs.Unit]
 	return costs.Units(time) * unit, known
 }
 
-// Table writes a row for each stage, by name, and a line about the links.
+// Table writes a row for each stage, with its name, and a line about the links.
 func Table(w io.Writer, costs *simulate.Costs, names []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "stage\tpart\tQUANTIZE\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry\tresident")

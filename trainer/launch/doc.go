@@ -1,3 +1,4 @@
-// Package launch starts the processes of a job on this host, and tells a process which one it
-// is, whoever has started it. It reads no environment by itself: a command hands it over.
+// Package launch starts the processes of a job on this host, and determines the rank of a
+// process under any of several launchers. It does not read the environment by itself: a command
+// passes it in.
 package launch

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// mostFolder is the longest path of a folder for sockets: a socket's own path has at most 103
-// bytes on every system.
+// mostFolder is the maximum length of the path of a folder for sockets: the path of a socket
+// has at most 103 bytes on every system.
 const mostFolder = 70
 
-// socketFolder is where the sockets of launchers and of running processes are: TMPDIR, or /tmp if
-// its path is too long.
+// socketFolder returns the folder for the sockets of launchers and of running processes:
+// TMPDIR, or /tmp if its path is too long.
 func socketFolder() string {
 	if dir := os.TempDir(); len(dir) <= mostFolder {
 		return dir
@@ -24,11 +24,11 @@ func socketFolder() string {
 
 const (
 	jobPrefix  = "weir-job-"
-	launchName = "launch" // the socket of a launcher, which lives as long as it
+	launchName = "launch" // the socket of a launcher, which exists as long as the launcher
 )
 
-// jobFolder makes a folder for the sockets of a job, and removes those of launchers that were
-// killed. The caller calls remove.
+// jobFolder creates a folder for the sockets of a job, and removes the folders of killed
+// launchers. The caller calls remove.
 func jobFolder() (folder string, remove func(), err error) {
 	removeLeft()
 	if folder, err = os.MkdirTemp(socketFolder(), jobPrefix); err != nil {
@@ -40,14 +40,14 @@ func jobFolder() (folder string, remove func(), err error) {
 	}
 	return folder, func() {
 		_ = listener.Close()
-		_ = os.RemoveAll(folder) // A socket in it is of no use to anybody.
+		_ = os.RemoveAll(folder) // a socket left in it is useless
 	}, nil
 }
 
-// removeLeft removes what killed processes of this user have left: folders of jobs, and sockets
-// at which running processes said what they do.
+// removeLeft removes the files of this user's killed processes: folders of jobs, and status
+// sockets.
 func removeLeft() {
-	folders, _ := filepath.Glob(filepath.Join(socketFolder(), jobPrefix+"*")) // The pattern is well-formed unless TMPDIR is odd.
+	folders, _ := filepath.Glob(filepath.Join(socketFolder(), jobPrefix+"*")) // the pattern is valid unless TMPDIR is unusual
 	for _, folder := range folders {
 		info, err := os.Lstat(folder)
 		if err != nil || !info.IsDir() || !mine(info) || !refuses(filepath.Join(folder, launchName)) {
@@ -55,7 +55,7 @@ func removeLeft() {
 		}
 		sockets, _ := filepath.Glob(filepath.Join(folder, "*"))
 		left := true
-		for _, socket := range sockets { // A rank may live longer than its launcher.
+		for _, socket := range sockets { // a rank may outlive its launcher
 			left = left && refuses(socket)
 		}
 		if left {
@@ -63,31 +63,31 @@ func removeLeft() {
 		}
 	}
 	for process, path := range statusSockets() {
-		if gone(process) && refuses(path) { // A process that begins refuses for a moment.
+		if gone(process) && refuses(path) { // a process that is starting refuses connections for a moment
 			_ = os.Remove(path)
 		}
 	}
 }
 
-// refuses reports whether a path is a socket of this user at which nobody listens any more.
+// refuses reports whether a path is a socket of this user at which no process listens.
 func refuses(path string) bool {
 	if checkSocket(path) != nil {
 		return false
 	}
 	conn, err := net.DialTimeout("unix", path, patience)
 	if err == nil {
-		_ = conn.Close() // Nothing was said.
+		_ = conn.Close() // nothing was sent
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// checkSocket reports a path that is no socket, or another user's.
+// checkSocket returns an error if a path is not a socket, or belongs to another user.
 func checkSocket(path string) error {
 	switch info, err := os.Lstat(path); {
 	case err != nil:
 		return err
 	case info.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("%s is no socket", path)
+		return fmt.Errorf("%s is not a socket", path)
 	case !mine(info):
 		return fmt.Errorf("%s belongs to another user", path)
 	}

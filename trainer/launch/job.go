@@ -21,17 +21,19 @@ import (
 
 // Exit statuses of a process.
 const (
-	// Interrupted is that of one that was told to end: such a job is not started again.
+	// Interrupted is the status of a process that was asked to end: such a job is not
+	// restarted.
 	Interrupted = 130
-	// Elsewhere is that of one that ends because another process has: it is not the cause.
+	// Elsewhere is the status of a process that ends because another process has failed: it is
+	// not the cause.
 	Elsewhere = 3
 )
 
 // ExitStatus returns the status with which a process of a job should end, so that its launcher
-// blames the process that has failed: 0 without an error, Interrupted if the error is
-// context.Canceled, Elsewhere if another process is its cause, and else 1. An error in whose tree
-// one has a method Elsewhere() bool that returns true has its cause elsewhere, such as those of
-// transport/tcp.
+// can find the process that failed: 0 without an error, Interrupted if the error is
+// context.Canceled, Elsewhere if another process is the cause, and otherwise 1. The cause is
+// another process if an error in the tree has a method Elsewhere() bool that returns true, such
+// as the errors of transport/tcp.
 func ExitStatus(err error) int {
 	var remote interface{ Elsewhere() bool }
 	switch {
@@ -45,28 +47,29 @@ func ExitStatus(err error) int {
 	return 1
 }
 
-// Job is processes to start on this host. Processes and Command must be set.
+// Job describes processes to start on this host. Processes and Command must be set.
 type Job struct {
 	Processes int
 	Command   []string
-	// Address is where the processes meet, as tcp.Config has it; "" is a Unix socket in a new
-	// folder.
+	// Address is the address at which the processes connect, as in tcp.Config; "" selects a
+	// Unix socket in a new folder.
 	Address string
-	// Restarts is how often the job is started again after it has failed. The command goes on
-	// from its last checkpoint by itself.
+	// Restarts is the number of times that the job is restarted after a failure. The command
+	// must resume from its last checkpoint by itself.
 	Restarts int
-	// Grace is how long the others may take to end after a process has failed, before they
-	// are told to, and how long then, before they are killed; 0 is 15 seconds.
+	// Grace is the time that the other processes have to end after a process has failed, before
+	// they are asked to, and then again before they are killed; 0 means 15 seconds.
 	Grace time.Duration
-	// Stdout and Stderr get what the processes write, line by line behind their numbers.
+	// Stdout and Stderr receive the output of the processes, line by line, each prefixed by the
+	// process number.
 	Stdout, Stderr io.Writer
-	// Signals are passed on to all processes; nil is none.
+	// Signals are passed on to all processes; may be nil.
 	Signals <-chan os.Signal
 }
 
 var errInterrupted = errors.New("launch: interrupted")
 
-// exit is how a process has ended.
+// exit describes the end of a process.
 type exit struct {
 	process int
 	status  int
@@ -74,10 +77,10 @@ type exit struct {
 	killed  bool // by this package
 }
 
-// Run runs the job to its end and returns one exit status: 0, or that of the process that
-// failed first, 128 and the signal where one ended it. The error says what has failed, or why
-// the job was not started. The children of a failed process are killed with it, where the
-// system has groups of processes.
+// Run runs the job until it ends and returns its exit status: 0, or the status of the process
+// that failed first, which is 128 plus the signal if a signal ended it. The error describes the
+// failure, or why the job was not started. The children of a failed process are killed with it,
+// if the system has process groups.
 func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
 		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)
@@ -96,7 +99,8 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 	}
 }
 
-// same reports whether two writers are one; those of a type without equality never are.
+// same reports whether two writers are equal; writers of types that are not comparable never
+// are.
 func same(a, b io.Writer) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && (a == nil || reflect.ValueOf(a).Comparable() && a == b)
 }
@@ -129,22 +133,23 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		cmd.Env = append(env[:len(env):len(env)], weirRank+"="+strconv.Itoa(number))
 		cmd.SysProcAttr = attributes()
 		prefix := fmt.Appendf(nil, "[%*d] ", len(strconv.Itoa(j.Processes-1)), number)
-		// Files and not writers: Wait then returns when the process ends, and not when its
-		// children have closed what they share with it, after others have noticed its end.
+		// Files instead of writers: Wait then returns when the process ends, not when its
+		// children have closed the files they share with it, after other processes have noticed
+		// its end.
 		stdout, writeOut, err := os.Pipe()
 		if err != nil {
 			return failed(err)
 		}
 		stderr, writeErr, err := os.Pipe()
 		if err != nil {
-			_, _ = stdout.Close(), writeOut.Close() // Nothing was written.
+			_, _ = stdout.Close(), writeOut.Close() // nothing was written
 			return failed(err)
 		}
 		cmd.Stdout, cmd.Stderr = writeOut, writeErr
 		outputs.Go(func() { copyLines(&prefixed{lines: out, prefix: prefix}, stdout) })
 		outputs.Go(func() { copyLines(&prefixed{lines: errs, prefix: prefix}, stderr) })
 		err = cmd.Start()
-		_, _ = writeOut.Close(), writeErr.Close() // They are the process's.
+		_, _ = writeOut.Close(), writeErr.Close() // they belong to the process now
 		if err != nil {
 			return failed(fmt.Errorf("process %d: %w", number, err))
 		}
@@ -152,10 +157,10 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		go func() {
 			e := exitOf(number, cmd.Wait())
 			if e.status != 0 {
-				signal(cmd, os.Kill) // what it has started goes too
+				signal(cmd, os.Kill) // kill its children too
 			}
 			ended <- e
-			late := time.Now().Add(time.Second) // Its children may hold them for ever.
+			late := time.Now().Add(time.Second) // its children may keep them open indefinitely
 			_, _ = stdout.SetReadDeadline(late), stderr.SetReadDeadline(late)
 		}()
 	}
@@ -200,7 +205,7 @@ func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit)
 	return exits
 }
 
-// exitOf is how a process has ended.
+// exitOf describes the end of a process.
 func exitOf(number int, err error) exit {
 	e := exit{process: number}
 	var failed *exec.ExitError
@@ -221,7 +226,7 @@ func exitOf(number int, err error) exit {
 	return e
 }
 
-// verdict tells the cause from its consequences. The exits are in their order.
+// verdict distinguishes the cause from its consequences. The exits are in order of time.
 func verdict(exits []exit) (int, error) {
 	cause := -1
 	var too, others []string
@@ -258,9 +263,9 @@ func verdict(exits []exit) (int, error) {
 	return exits[cause].status, err
 }
 
-// by says what has ended a process that failed. The least one is the cause: a process that did
-// not end when the others did, and had to be killed, is rather it than one that ended because
-// of them.
+// by classifies a failure. The least class is the cause: a process that did not end when the
+// others did, and had to be killed, is more likely the cause than one that ended because of
+// them.
 func (e *exit) by() int {
 	switch {
 	case e.status == Elsewhere, e.killed && e.status == Interrupted:
@@ -274,7 +279,7 @@ func (e *exit) by() int {
 }
 
 const (
-	crash = iota // a signal, or one that has ended what it had started: another may fail because of it, and not know
+	crash = iota // a signal, or the death of a child: another process may fail because of it without reporting that
 	itself
 	launcher
 	another
@@ -289,16 +294,16 @@ type lines struct {
 func (l *lines) line(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = l.w.Write(line) // Nobody reads it: the job goes on.
+	_, _ = l.w.Write(line) // the job continues without a reader
 }
 
-// prefixed writes what a process prints, line by line behind a prefix.
+// prefixed writes the output of a process, line by line, with a prefix.
 type prefixed struct {
 	*lines
 	prefix, rest []byte
 }
 
-// mostLine is the most bytes of a line: a longer one is broken.
+// mostLine is the maximum length of a line in bytes: longer lines are broken.
 const mostLine = 64 << 10
 
 func (p *prefixed) Write(b []byte) (int, error) {
@@ -314,13 +319,13 @@ func (p *prefixed) Write(b []byte) (int, error) {
 	}
 }
 
-// copyLines copies what a process writes, and closes the file.
+// copyLines copies the output of a process, and closes the file.
 func copyLines(p *prefixed, from *os.File) {
-	_, _ = io.Copy(p, from) // It ends with the process, or a while after it.
-	if len(p.rest) > 0 {    // a line that has no end
+	_, _ = io.Copy(p, from) // ends with the process, or some time after it
+	if len(p.rest) > 0 {    // a line without a newline
 		p.print(len(p.rest))
 	}
-	_ = from.Close() // It was only read.
+	_ = from.Close() // the file was only read
 }
 
 func (p *prefixed) print(n int) {

@@ -21,8 +21,8 @@ type writer func(line []byte) (int, error)
 
 func (w writer) Write(line []byte) (int, error) { return w(line) }
 
-// shell is a job of a script of the shell. Its grace is longer than processes of a busy machine
-// take to end by themselves.
+// shell returns a job that runs a shell script. Its grace is longer than processes on a busy
+// machine take to end by themselves.
 func shell(processes int, script string) (*launch.Job, *bytes.Buffer) {
 	var out bytes.Buffer
 	return &launch.Job{Processes: processes, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &out, Grace: time.Minute}, &out
@@ -49,18 +49,18 @@ func TestJob(t *testing.T) {
 			"process 1 has failed: exit status 7, and by themselves ", nil},
 		"one is killed, the others were first": {`echo $$ >"$0.$WEIR_RANK"; meet a; [ $WEIR_RANK = 1 ] || exit 1; gone 0; gone 2; kill -9 $$`, 128 + 9,
 			"process 1 has failed: signal: killed, and by themselves ", nil},
-		"one hangs, the others say so": {"meet a; [ $WEIR_RANK = 2 ] && kill -STOP $$; exit 3", 128 + 9, "process 2 has failed: signal: killed; ended because of it: ", nil},
-		"one hangs and is told":        {"trap 'exit 130' TERM; meet a; [ $WEIR_RANK = 2 ] && while :; do sleep 0.1; done; exit 3", 3, "has failed: exit status 3", nil},
-		"a token for all":              {"[ -n \"$WEIR_TOKEN\" ] && [ -d \"$(dirname ${WEIR_ADDRESS#unix:})\" ]", 0, "", nil},
+		"one hangs, the others say so":  {"meet a; [ $WEIR_RANK = 2 ] && kill -STOP $$; exit 3", 128 + 9, "process 2 has failed: signal: killed; ended because of it: ", nil},
+		"one hangs and is asked to end": {"trap 'exit 130' TERM; meet a; [ $WEIR_RANK = 2 ] && while :; do sleep 0.1; done; exit 3", 3, "has failed: exit status 3", nil},
+		"a token for all":               {"[ -n \"$WEIR_TOKEN\" ] && [ -d \"$(dirname ${WEIR_ADDRESS#unix:})\" ]", 0, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// meet waits for all processes, so that none comes so late that it is told to end.
-			// gone waits for the end of one.
+			// meet waits for all processes, so that none starts so late that it is asked to end
+			// first. gone waits for the end of a process.
 			job, out := shell(3, `gone() { while kill -0 $(cat "$0.$1") 2>/dev/null; do sleep 0.02; done; }; meet() { touch "$0/$1.$WEIR_RANK"; while [ $(ls "$0" | wc -l) -lt 3 ]; do sleep 0.02; done; }; `+test.script)
 			job.Command = append(job.Command, t.TempDir())
 			if strings.Contains(test.script, "sleep 1000") || strings.HasPrefix(name, "one hangs") {
-				job.Grace = 3 * time.Second // which passes: some do not end by themselves
+				job.Grace = 3 * time.Second // expires, because some do not end by themselves
 			}
 			status, err := job.Run(t.Context())
 			require.Equal(t, test.status, status, "%v: %s", err, out)
@@ -98,7 +98,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// A job that fails is started again as often as it may be, and one that was interrupted is not.
+// A failed job is restarted up to Restarts times, and an interrupted one is not.
 func TestJobRestarts(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	job, out := shell(2, "[ $WEIR_RANK = 1 ] && exit 3; echo x >>"+seen+"; [ $(wc -l <"+seen+") = 3 ] || exit 5")
@@ -117,7 +117,7 @@ func TestJobRestarts(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-// A signal goes to all, and the end of the context ends them.
+// A signal reaches all processes, and the end of the context ends them.
 func TestJobSignals(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	job, out := shell(2, "trap 'echo told; exit 130' INT; echo ready; while :; do sleep 0.05; done")

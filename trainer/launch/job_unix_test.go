@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
-// The children of a failed process do not outlive it: the pipe that it holds ends.
+// The children of a failed process do not outlive it: the pipe that they hold is closed.
 func TestJobChildren(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -40,7 +40,7 @@ func TestJobChildren(t *testing.T) {
 	}
 }
 
-// A process binds its socket before it listens: whoever asks then leaves the socket there.
+// A process binds its socket before it listens: Statuses must not remove the socket in between.
 func TestStatusOfOneThatBegins(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	path := filepath.Join(os.TempDir(), fmt.Sprint("weir-status-", os.Getpid()))
@@ -49,11 +49,11 @@ func TestStatusOfOneThatBegins(t *testing.T) {
 	listener.SetUnlinkOnClose(false)
 	require.NoError(t, listener.Close())
 	_, err = launch.Statuses(os.Getpid())
-	require.ErrorContains(t, err, "does not say what it does")
+	require.ErrorContains(t, err, "does not report its status")
 	require.FileExists(t, path)
 }
 
-// listen listens at a socket; without anybody behind it, that is left as after SIGKILL.
+// listen listens at a socket; if alive is false, the socket is left as after SIGKILL.
 func listen(t *testing.T, path string, alive bool) *net.UnixListener {
 	t.Helper()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -67,7 +67,7 @@ func listen(t *testing.T, path string, alive bool) *net.UnixListener {
 	return listener
 }
 
-// ended returns the number of a process that is no more.
+// ended returns the process number of a process that has ended.
 func ended(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("true")
@@ -75,7 +75,7 @@ func ended(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// What SIGKILL leaves in TMPDIR is removed by the next job, and nothing else.
+// The next job removes the files that SIGKILL left in TMPDIR, and nothing else.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -92,7 +92,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	left := fmt.Sprint("weir-status-", ended(t))
 	listen(t, filepath.Join(dir, left), false)
-	listen(t, filepath.Join(dir, "weir-status-1"), false) // It may begin to listen.
+	listen(t, filepath.Join(dir, "weir-status-1"), false) // it may be about to listen
 	job, _ := shell(1, "")
 	_, err := job.Run(t.Context())
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestLeftovers(t *testing.T) {
 	require.Equal(t, []string{"weir-job-other", "weir-job-runs", "weir-job-survive", "weir-status-1"}, names)
 }
 
-// Statuses asks all at the same time: one answers only after another was asked.
+// Statuses queries all processes concurrently: one answers only after another was queried.
 func TestStatusesAreAskedTogether(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -136,7 +136,7 @@ func TestStatusesAreAskedTogether(t *testing.T) {
 	require.True(t, strings.HasSuffix(all[1].Text, "x\n...\n"))
 }
 
-// Sockets of other users, and what is no socket, are not asked.
+// Sockets of other users, and other files, are not queried.
 func TestStatusesOfOthers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give a socket to another user")
@@ -163,10 +163,11 @@ func TestStatusesOfOthers(t *testing.T) {
 	_, err = launch.Statuses(1)
 	require.ErrorContains(t, err, "belongs to another user")
 	_, err = launch.Statuses(2)
-	require.ErrorContains(t, err, "is no socket")
+	require.ErrorContains(t, err, "is not a socket")
 }
 
-// Under a TMPDIR whose path is longer than that of a socket may be, jobs meet and say what they do.
+// If the path of TMPDIR is longer than the path of a socket may be, jobs still connect and
+// report their status.
 func TestLongTemporaryFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	require.NoError(t, os.Mkdir(dir, 0o700))

@@ -7,18 +7,18 @@ import (
 	"strconv"
 )
 
-// ErrEnvironment is returned for variables of a launcher that contradict each other.
+// ErrEnvironment is returned if variables of a launcher contradict each other.
 var ErrEnvironment = errors.New("launch: the environment contradicts itself")
 
-// Place is which process of a job this one is, as its launcher says.
+// Place is the position of this process in its job, according to its launcher.
 type Place struct {
-	Launcher   string // "" where there is none
-	Rank, Size int    // Size is 0 where the launcher does not say
-	Address    string // where rank 0 is, as tcp.Config has it; "" where the launcher does not say
+	Launcher   string // "" if there is none
+	Rank, Size int    // Size is 0 if the launcher does not provide it
+	Address    string // address of rank 0, as in tcp.Config; "" if the launcher does not provide it
 	Token      string // of the job
 }
 
-// String is a line for people.
+// String returns a line for messages.
 func (p Place) String() string {
 	if p.Launcher == "" {
 		return "no launcher"
@@ -41,11 +41,11 @@ const (
 // Weir is the launcher of this package.
 const Weir = "weir launch"
 
-// launchers are those that are known, the innermost first: whoever is started by another one
-// inherits the variables of that one too.
+// launchers are the supported launchers, innermost first: a process that is started by one
+// launcher within another inherits the variables of both.
 var launchers = []struct {
 	name, rank, size string
-	unsized          bool   // it says no size
+	unsized          bool   // it does not provide the size
 	host, port       string // of rank 0
 }{
 	{name: Weir, rank: weirRank, size: weirSize},
@@ -56,8 +56,8 @@ var launchers = []struct {
 	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX", unsized: true},
 }
 
-// Find returns what the innermost launcher says in an environment. WEIR_TOKEN is the token
-// under every launcher.
+// Find returns the place that the innermost launcher defines in an environment. WEIR_TOKEN is
+// the token under every launcher.
 func Find(getenv func(name string) string) (Place, error) {
 	p := Place{Token: getenv(weirToken)}
 	for _, l := range launchers {
@@ -71,11 +71,11 @@ func Find(getenv func(name string) string) (Place, error) {
 		p.Launcher = l.name
 		var err error
 		if p.Rank, err = strconv.Atoi(rank); err != nil || p.Rank < 0 {
-			return p, fmt.Errorf("%w: %s says %s=%q: it is no rank", ErrEnvironment, l.name, l.rank, rank)
+			return p, fmt.Errorf("%w: %s says %s=%q: it is not a rank", ErrEnvironment, l.name, l.rank, rank)
 		}
 		if !l.unsized {
 			if p.Size, err = strconv.Atoi(size); err != nil || p.Size < 1 {
-				return p, fmt.Errorf("%w: %s says %s=%s and %s=%q: it is no number of processes", ErrEnvironment, l.name, l.rank, rank, l.size, size)
+				return p, fmt.Errorf("%w: %s says %s=%s and %s=%q: it is not a number of processes", ErrEnvironment, l.name, l.rank, rank, l.size, size)
 			}
 			if p.Rank >= p.Size {
 				return p, fmt.Errorf("%w: %s says %s=%d and %s=%d: ranks count from 0", ErrEnvironment, l.name, l.rank, p.Rank, l.size, p.Size)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
-// The variables are those that a launcher sets, some of them within another one.
+// The variables that launchers set, some of them nested.
 func TestFind(t *testing.T) {
 	slurm := map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}
 	for name, test := range map[string]struct {
@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// with returns an environment with more variables.
+// with returns an environment with additional variables.
 func with(env map[string]string, more ...string) map[string]string {
 	all := map[string]string{}
 	for name, value := range env {
@@ -52,7 +52,7 @@ func with(env map[string]string, more ...string) map[string]string {
 	return all
 }
 
-// A command hands its environment over, here that of the second of four tasks under Slurm.
+// A command passes its environment, here that of the second of four tasks under Slurm.
 func ExampleFind() {
 	env := map[string]string{"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}
 	place, err := launch.Find(func(name string) string { return env[name] })

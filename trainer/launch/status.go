@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// statusSocket is where a process tells what it does.
+// statusSocket returns the path at which a process serves its status.
 func statusSocket(process int) string {
 	return filepath.Join(socketFolder(), statusPrefix+strconv.Itoa(process))
 }
 
-// statusSockets are the sockets of this user, by the number of the process.
+// statusSockets returns the sockets of this user, by the number of the process.
 func statusSockets() map[int]string {
 	all := map[int]string{}
-	paths, _ := filepath.Glob(filepath.Join(socketFolder(), statusPrefix+"*")) // The pattern is well-formed unless TMPDIR is odd.
+	paths, _ := filepath.Glob(filepath.Join(socketFolder(), statusPrefix+"*")) // the pattern is valid unless TMPDIR is unusual
 	for _, path := range paths {
 		process, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), statusPrefix))
 		if err == nil && checkSocket(path) == nil {
@@ -37,18 +37,18 @@ func statusSockets() map[int]string {
 
 const (
 	statusPrefix = "weir-status-"
-	mostStatus   = 64 << 10 // bytes that a process may say
+	mostStatus   = 64 << 10 // maximum size of a status in bytes
 )
 
-// patience bounds how long a process takes to say what it does, or to hear it.
+// patience is the maximum time for sending or receiving a status.
 const patience = 10 * time.Second
 
-// ServeStatus answers Statuses of the same user on this host with what text returns, which any
-// goroutine may call, until the closer is closed.
+// ServeStatus answers calls of Statuses by the same user on this host with the result of text,
+// which may be called by any goroutine, until the closer is closed.
 func ServeStatus(text func() string) (io.Closer, error) {
 	removeLeft()
 	path := statusSocket(os.Getpid())
-	_ = os.Remove(path) // A killed process of this number may have left it.
+	_ = os.Remove(path) // a killed process with this number may have left it
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func ServeStatus(text func() string) (io.Closer, error) {
 				return
 			}
 			go func() {
-				_ = conn.SetDeadline(time.Now().Add(patience)) // Who does not read gets nothing.
+				_ = conn.SetDeadline(time.Now().Add(patience)) // a client that does not read gets nothing
 				_, _ = io.WriteString(conn, text())
 				_ = conn.Close()
 			}()
@@ -72,15 +72,15 @@ func ServeStatus(text func() string) (io.Closer, error) {
 	return listener, nil
 }
 
-// Status is what a process says that it does.
+// Status is the status of a process.
 type Status struct {
-	Process int    // its number on this host
+	Process int    // process number on this host
 	Text    string // lines
 }
 
-// Statuses asks the processes of this user on this host that serve their status, or those given,
-// all at the same time. Of those given, one that does not answer within ten seconds is an error;
-// others that do not are left out. Of what one says, the first 64 KiB are kept.
+// Statuses queries, concurrently, the given processes of this user on this host, or all that
+// serve their status. It returns an error for a given process that does not answer within ten
+// seconds, and omits other processes that do not. It keeps the first 64 KiB of each status.
 func Statuses(processes ...int) (all []Status, err error) {
 	removeLeft()
 	given := len(processes) > 0
@@ -99,7 +99,7 @@ func Statuses(processes ...int) (all []Status, err error) {
 		case faults[i] == nil:
 			all = append(all, Status{process, texts[i]})
 		case given:
-			err = errors.Join(err, fmt.Errorf("launch: process %d does not say what it does: %w", process, faults[i]))
+			err = errors.Join(err, fmt.Errorf("launch: process %d does not report its status: %w", process, faults[i]))
 		}
 	}
 	return all, err

@@ -5,13 +5,13 @@ import (
 	"syscall"
 )
 
-// attributes puts a process into its own group, so that a signal of the terminal reaches it
-// once, from here, and ends it where this process is killed.
+// attributes puts a process into its own group, so that it receives a signal of the terminal
+// only from the launcher, and lets it end if the launcher is killed.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// lockThread keeps the thread that starts the processes: they end with it.
+// lockThread locks the thread that starts the processes, because they end with it.
 func lockThread() (unlock func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread

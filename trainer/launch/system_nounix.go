@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// attributes are those that a process has by default.
+// attributes returns the default attributes.
 func attributes() *syscall.SysProcAttr { return nil }
 
-// lockThread does nothing: processes do not end with a thread here.
+// lockThread does nothing: on these systems processes do not end with a thread.
 func lockThread() (unlock func()) { return func() {} }
 
-// signal ends a process: there is no other signal.
+// signal kills a process: there is no other signal.
 func signal(cmd *exec.Cmd, _ os.Signal) {
-	_ = cmd.Process.Kill() // It may be gone.
+	_ = cmd.Process.Kill() // it may have ended
 }
 
-// mine reports whether a file belongs to this user: the system does not say, and its temporary
-// folder is the user's own.
+// mine reports whether a file belongs to this user. The system does not report owners, but its
+// temporary folder belongs to the user.
 func mine(os.FileInfo) bool { return true }

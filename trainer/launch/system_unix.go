@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// signal sends a signal to a process and to those that it has started.
+// signal sends a signal to a process and its children.
 func signal(cmd *exec.Cmd, s os.Signal) {
 	if number, ok := s.(syscall.Signal); ok {
-		_ = syscall.Kill(-cmd.Process.Pid, number) // It may be gone.
+		_ = syscall.Kill(-cmd.Process.Pid, number) // it may have ended
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package outfile is for writing a file under a name that a user gave. [Write] replaces a file
-// whole or not at all, follows a link, and writes to what is no file as it is. A [Stream] is a
-// log, which has another name until it is whole.
+// Package outfile writes files under names chosen by a user. [Write] replaces a file whole or
+// not at all, follows a link, and writes directly to pipes and devices. A [Stream] is a log
+// that has a temporary name until it is complete.
 package outfile

@@ -4,8 +4,8 @@ package outfile
 
 import "syscall"
 
-// Free returns how many bytes this user may still write to the file system of a folder, and
-// whether the system says so.
+// Free returns the number of bytes that this user may still write to the file system of a
+// folder, and whether the system reports it.
 func Free(folder string) (bytes int64, known bool) {
 	var s syscall.Statfs_t
 	if syscall.Statfs(folder, &s) != nil {

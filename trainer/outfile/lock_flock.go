@@ -8,23 +8,24 @@ import (
 	"syscall"
 )
 
-// renamesOpen says that a file can be renamed while it is open, and so locked.
+// renamesOpen reports that a file can be renamed while it is open, and therefore while it is
+// locked.
 const renamesOpen = true
 
-// nonblocking keeps an open from waiting for the other end of a pipe, and from following
-// a link that took the place of a file.
+// nonblocking makes an open not wait for the other end of a pipe, and not follow a link that
+// has replaced a file.
 const nonblocking = syscall.O_NONBLOCK | syscall.O_NOFOLLOW
 
-// errLocked is the error of lock where somebody else has the lock.
+// errLocked is the error of lock if another process holds the lock.
 const errLocked = syscall.EWOULDBLOCK
 
-// lock locks an open file for its writer. The system unlocks it when the file is closed,
-// or the process ends in whatever way.
+// lock locks an open file for its writer. The system unlocks it when the file is closed or the
+// process ends.
 func lock(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// own gives a file the owner and the group of another one, or only the group, where this
+// own gives a file the owner and the group of another file, or only the group, as far as this
 // user may do that.
 func own(f *os.File, old fs.FileInfo) {
 	is, ok := old.Sys().(*syscall.Stat_t)
@@ -32,6 +33,6 @@ func own(f *os.File, old fs.FileInfo) {
 		return
 	}
 	if f.Chown(int(is.Uid), int(is.Gid)) != nil {
-		_ = f.Chown(-1, int(is.Gid)) // It is this user's file then.
+		_ = f.Chown(-1, int(is.Gid)) // the file then belongs to this user
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// These systems have no locks that end with a process in the standard library: nothing
-// is swept on them.
+// On these systems the standard library has no locks that end with a process, so that nothing
+// is swept.
 const (
 	renamesOpen = false
 	nonblocking = 0

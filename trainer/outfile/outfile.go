@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file by what write writes, as Replace does, and follows a link to it;
-// where that fails, what was there stays. Standard output by a name, and what is there and
-// is no file, such as a pipe or a device, are written to as they are. Errors are those of
+// Write replaces a file with the output of write, as Replace does, and follows a link to it. On
+// failure the old file remains. Write does not replace standard output given by name, nor
+// pipes, devices and other special files, but writes to them directly. Errors are those of
 // write, or of the system with the name of the file.
 func Write(path string, write func(io.Writer) error) error {
 	if file := Standard(path); file != nil {
@@ -27,9 +27,9 @@ func Write(path string, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// Standard returns standard output or the output for errors where path leads there, as
-// /dev/stdout does, and else nil. Output that is redirected to a file would be lost if that
-// file was replaced, or opened once more.
+// Standard returns standard output or standard error if path refers to it, as /dev/stdout does,
+// and otherwise nil. If output is redirected to a file, replacing that file or opening it again
+// would lose output.
 func Standard(path string) *os.File {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -43,12 +43,12 @@ func Standard(path string) *os.File {
 	return nil
 }
 
-// Regular returns the name of the file that path leads to, or that it would lead to if it
-// were there. It reports false where there is something that is no file, or a file that
-// has no name any more.
+// Regular returns the name of the file that path refers to, or would refer to if it existed. It
+// returns false if path refers to something other than a regular file, or to a file that no
+// longer has a name.
 func Regular(path string) (target string, is bool) {
 	target = path
-	for range 40 { // as many links as Linux follows
+	for range 40 { // the limit of Linux
 		to, err := os.Readlink(target)
 		if err != nil {
 			break
@@ -67,7 +67,7 @@ func Regular(path string) (target string, is bool) {
 	return target, err == nil && info.Mode().IsRegular() && os.SameFile(info, its)
 }
 
-// Plain takes the name of the system call out of an error about a path.
+// Plain removes the name of the system call from an error about a path.
 func Plain(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", at.Path, at.Err)
@@ -75,8 +75,8 @@ func Plain(err error) error {
 	return err
 }
 
-// CheckFile reports before a run what would stop it at its end from writing a file; "" and "-" are
-// no files.
+// CheckFile reports, before a run, an error that would prevent writing a file at its end. ""
+// and "-" are not files.
 func CheckFile(path string) error {
 	if path == "" || path == "-" {
 		return nil
@@ -90,15 +90,16 @@ func CheckFile(path string) error {
 	return nil
 }
 
-// CheckFolder reports before a run what would stop it from writing into a folder; "" is none.
+// CheckFolder reports, before a run, an error that would prevent writing into a folder. "" is
+// not a folder.
 func CheckFolder(path string) error {
 	if path == "" {
 		return nil
 	}
-	probe := path // if there is none yet, it can be made if a file can
+	probe := path // if it does not exist, it can be created if a file can
 	switch info, err := os.Stat(path); {
 	case err == nil && !info.IsDir():
-		return fmt.Errorf("%s is no folder: name one", path)
+		return fmt.Errorf("%s is not a folder: name one", path)
 	case err == nil:
 		probe = filepath.Join(path, "latest")
 	}
@@ -108,7 +109,7 @@ func CheckFolder(path string) error {
 	return nil
 }
 
-// cause is what the system says about a path, without the path.
+// cause returns the system's error about a path, without the path.
 func cause(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err

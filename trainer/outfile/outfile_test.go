@@ -26,7 +26,7 @@ func requireText(t *testing.T, path, want string) {
 	require.Equal(t, want, string(got))
 }
 
-// A file is replaced whole, behind a link too, which stays; or it stays as it was.
+// A file is replaced whole, also behind a link, which remains; or it remains unchanged.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
@@ -53,8 +53,8 @@ func TestWrite(t *testing.T) {
 	require.Error(t, outfile.Write(loop, text("x")))
 }
 
-// Standard output that is redirected to a file is written through its descriptor: what is
-// there stays, and so does the file.
+// Standard output that is redirected to a file is written through its descriptor: the file and
+// its contents remain.
 func TestWriteStandardOutput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	require.NoError(t, os.WriteFile(path, []byte("before "), 0o600))
@@ -64,7 +64,7 @@ func TestWriteStandardOutput(t *testing.T) {
 	stdout := os.Stdout
 	os.Stdout = file
 	defer func() { os.Stdout = stdout }()
-	link := filepath.Join(t.TempDir(), "stdout") // as /dev/stdout is one
+	link := filepath.Join(t.TempDir(), "stdout") // as /dev/stdout is
 	require.NoError(t, os.Symlink(path, link))
 	require.NoError(t, outfile.Write(link, text("and ")))
 	_, err = file.WriteString("after")

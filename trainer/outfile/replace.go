@@ -13,23 +13,22 @@ import (
 	"syscall"
 )
 
-// Replace replaces the file at path by what write writes. A reader of path, also after
-// a crash or a loss of power, finds the old file or the complete new one and never a
-// part: the bytes go to a temporary file in the same directory, are flushed to the disk,
-// and take the name in one step, which is flushed too where the system can do that. If
-// anything fails, write's own error or panic included, the temporary file is removed and
-// path is as it was; only where flushing the directory fails is the new file already in
-// its place.
+// Replace replaces the file at path with the output of write. A reader of path, also after a
+// crash or a loss of power, finds the old file or the complete new one and never a part: the
+// bytes are written to a temporary file in the same directory, flushed to disk, and renamed
+// atomically; the directory is flushed too if the system can do that. If anything fails,
+// including an error or panic of write, the temporary file is removed and path is unchanged;
+// only if flushing the directory fails is the new file already in place.
 //
-// The new file has the permissions of the old one, and its owner and group where the
-// system allows that; access lists and extended attributes are not kept. Temporary files
-// of path whose writer was killed are removed first. A link at path is replaced, not
-// followed. The writer is buffered and is not to be used after write returned.
+// The new file has the permissions of the old one, and its owner and group if the system allows
+// that; access lists and extended attributes are not kept. Replace first removes the temporary
+// files of killed writers of path. A link at path is replaced, not followed. The writer is
+// buffered and must not be used after write has returned.
 func Replace(path string, write func(io.Writer) error) error {
 	return replace(path, write, (*os.File).Sync)
 }
 
-// replace is Replace, with the call that flushes a file or a directory to the disk.
+// replace is Replace, with the function that flushes a file or a directory to disk.
 func replace(path string, write func(io.Writer) error, flush func(*os.File) error) error {
 	sweep(path)
 	old := regular(path)
@@ -66,13 +65,13 @@ func replace(path string, write func(io.Writer) error, flush func(*os.File) erro
 		return called(err, path)
 	}
 	placed = true
-	if renamesOpen { // It stays locked until it has its name.
+	if renamesOpen { // it stays locked until it has its name
 		err = f.Close()
 	}
 	return errors.Join(called(err, path), flushDir(filepath.Dir(path), flush))
 }
 
-// output is a temporary file whose errors have the name of the file that it will be.
+// output is a temporary file whose errors have the name of the final file.
 type output struct {
 	file *os.File
 	path string
@@ -83,8 +82,7 @@ func (o output) Write(p []byte) (int, error) {
 	return n, called(err, o.path)
 }
 
-// called returns an error of the system with the name of a file in the place of that of
-// its temporary one.
+// called returns an error of the system with the name of the temporary file replaced by path.
 func called(err error, path string) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
@@ -95,8 +93,8 @@ func called(err error, path string) error {
 	return err
 }
 
-// Writable returns the error with which Write would end before it wrote anything, and
-// leaves nothing behind.
+// Writable returns the error that Write would return before writing anything. It leaves no file
+// behind.
 func Writable(path string) error {
 	if Standard(path) != nil {
 		return nil
@@ -116,7 +114,7 @@ func Writable(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// regular returns what is known of the file at path, nil where there is none.
+// regular returns the description of the file at path, or nil if there is none.
 func regular(path string) fs.FileInfo {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		return info
@@ -124,16 +122,16 @@ func regular(path string) fs.FileInfo {
 	return nil
 }
 
-// tempParts returns how the names of the temporary files of path begin and end. Names
-// have room for some 140 bytes in every file system.
+// tempParts returns the beginning and the end of the names of the temporary files of path. The
+// limit on names allows some 140 bytes in every file system.
 func tempParts(path string) (dir, prefix, suffix string) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	return dir, "." + strings.ToValidUTF8(base[:min(len(base), 80)], "") + ".weir-", ".tmp"
 }
 
 // createTemp creates and locks a new file in the folder of path. If it is to replace a file,
-// only this user may read it until it has that one's permissions; else it has those of
-// any new file of this user.
+// only this user can read it until it has the permissions of the old one; otherwise it has the
+// permissions of any new file of this user.
 func createTemp(path string, old fs.FileInfo) (*os.File, error) {
 	dir, prefix, suffix := tempParts(path)
 	perm := fs.FileMode(0o666)
@@ -154,9 +152,8 @@ func createTemp(path string, old fs.FileInfo) (*os.File, error) {
 	}
 }
 
-// claimed locks a new file, and reports whether it is still there: between its creation
-// and its lock somebody else's sweep may have taken it for one of the dead. A file system
-// without locks has no sweeps.
+// claimed locks a new file, and reports whether it still exists: between its creation and its
+// lock, another process may have swept it. On a file system without locks nothing is swept.
 func claimed(f *os.File) bool {
 	if err := lock(f); errors.Is(err, errLocked) {
 		return false
@@ -165,8 +162,8 @@ func claimed(f *os.File) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// sweep removes the temporary files of path that a killed writer has left. Those of a
-// live one are locked. It is a courtesy: what cannot be removed stays.
+// sweep removes the temporary files of killed writers of path. Files of live writers are
+// locked. Files that cannot be removed stay.
 func sweep(path string) {
 	dir, prefix, suffix := tempParts(path)
 	entries, _ := os.ReadDir(dir)
@@ -186,21 +183,20 @@ func sweep(path string) {
 	}
 }
 
-// likeOld gives a file the permissions of another one and, where that is allowed, its
-// owner.
+// likeOld gives a file the permissions of another file and, if that is allowed, its owner.
 func likeOld(f *os.File, old fs.FileInfo) error {
 	if old == nil {
 		return nil
 	}
 	own(f, old)
 	if info, err := f.Stat(); err == nil && info.Mode().Perm() == old.Mode().Perm() {
-		return nil // Some file systems have one mode for all files, and refuse to change it.
+		return nil // some file systems have one mode for all files, and reject changes
 	}
 	return f.Chmod(old.Mode().Perm())
 }
 
-// Flush flushes a directory, so that the names in it survive a loss of power. One that this
-// user may not read stays as it is.
+// Flush flushes a directory, so that the names in it survive a loss of power. It does nothing
+// for a directory that this user cannot read.
 func Flush(dir string) error {
 	if err := flushDir(dir, (*os.File).Sync); !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -208,10 +204,10 @@ func Flush(dir string) error {
 	return nil
 }
 
-// flushDir flushes a directory, so that a rename in it survives a loss of power. A file
-// system that cannot do that says so, which is no error: there is nothing better to do.
+// flushDir flushes a directory, so that a rename in it survives a loss of power. It ignores the
+// error of a file system that cannot do that.
 func flushDir(dir string, flush func(*os.File) error) error {
-	if runtime.GOOS == "windows" { // It does not open directories.
+	if runtime.GOOS == "windows" { // Windows cannot open directories
 		return nil
 	}
 	d, err := os.Open(dir)

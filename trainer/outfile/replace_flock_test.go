@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// TestMain is also the writer of TestReplaceSweeps: a process that replaces a file and
-// waits in the middle of it.
+// TestMain is also the writer of TestReplaceSweeps: a process that replaces a file and pauses
+// in the middle.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("OUTFILE_TEST_WRITER"); path != "" {
 		err := outfile.Replace(path, func(w io.Writer) error {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writer starts a process that writes path, until its input has a line.
+// writer starts a process that writes path until it reads a line from its input.
 func writer(t *testing.T, path string) (*exec.Cmd, io.Writer) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "OUTFILE_TEST_WRITER="+path)
@@ -51,8 +51,8 @@ func writer(t *testing.T, path string) (*exec.Cmd, io.Writer) {
 	return cmd, in
 }
 
-// What a killed writer has left goes when the same file is written next; what a live one
-// is writing, in this process or another, and what belongs to another file, stays.
+// The temporary file of a killed writer is removed when the same file is written next;
+// temporary files of live writers, in this process or another, and of other files, stay.
 func TestReplaceSweeps(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "f"), filepath.Join(dir, "other")
@@ -80,8 +80,8 @@ func TestReplaceSweeps(t *testing.T) {
 			temporary++
 		}
 	}
-	require.Equal(t, 1, temporary, "that of the live writer: %v", names(t, dir))
-	require.Equal(t, 1, others, "that of another file")
+	require.Equal(t, 1, temporary, "the file of the live writer: %v", names(t, dir))
+	require.Equal(t, 1, others, "the temporary file of another file")
 
 	_, err := io.WriteString(in, "\n")
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestReplaceSweeps(t *testing.T) {
 	requireText(t, path, strings.Repeat("x", 1<<17))
 }
 
-// Who replaces the file of another user as root leaves it to that user.
+// A file of another user that root replaces still belongs to that user.
 func TestReplaceKeepsOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")

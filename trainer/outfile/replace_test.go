@@ -25,8 +25,7 @@ func names(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A new file has the permissions of any new file of this user; one that is replaced keeps
-// its own.
+// A new file has the permissions of any new file of this user; a replaced file keeps its own.
 func TestReplaceKeepsPermissions(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("it has no permissions of this kind")
@@ -52,7 +51,7 @@ func TestReplaceKeepsPermissions(t *testing.T) {
 			require.Len(t, entries, 1)
 			info, err := os.Stat(entries[0])
 			require.NoError(t, err)
-			require.Zero(t, info.Mode().Perm()&0o077, "nobody else reads what may be secret while it is written")
+			require.Zero(t, info.Mode().Perm()&0o077, "other users must not read the file while it is written")
 			return text("two")(w)
 		}))
 		requireMode(mode)
@@ -60,7 +59,7 @@ func TestReplaceKeepsPermissions(t *testing.T) {
 	}
 }
 
-// What fails leaves the file as it was, and no other.
+// On failure the file is unchanged, and no other file remains.
 func TestReplaceFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -84,7 +83,7 @@ func TestReplaceFails(t *testing.T) {
 	require.ErrorIs(t, err, boom)
 	unchanged()
 
-	// The rename is what fails: a directory has the name.
+	// The rename fails, because a directory has the name.
 	sub := filepath.Join(dir, "sub")
 	require.NoError(t, os.MkdirAll(filepath.Join(sub, "d", "inner"), 0o777))
 	err = outfile.Replace(filepath.Join(sub, "d"), text("x"))
@@ -95,7 +94,7 @@ func TestReplaceFails(t *testing.T) {
 	require.ErrorIs(t, outfile.Replace(filepath.Join(dir, "none", "f"), text("x")), os.ErrNotExist)
 }
 
-// The bytes are on the disk before the file has its name, and its name is before Replace
+// The bytes are flushed before the file gets its name, and the name is flushed before Replace
 // returns.
 func TestReplaceFlushes(t *testing.T) {
 	dir := t.TempDir()
@@ -123,7 +122,7 @@ func TestReplaceFlushes(t *testing.T) {
 	require.Equal(t, []string{"file", "directory"}, flushed)
 }
 
-// A reader always finds one of the complete files while one is replaced again and again.
+// A reader always finds a complete file while it is replaced repeatedly.
 func TestReplaceUnderReaders(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a file that is open cannot be replaced there")
@@ -154,7 +153,7 @@ func TestReplaceUnderReaders(t *testing.T) {
 	}
 }
 
-// Writable has the error that a write would have, and leaves nothing.
+// Writable returns the error that a write would return, and leaves no file.
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Partial ends the name of a stream that is not whole.
+// Partial is the suffix of the name of an incomplete stream.
 const Partial = ".partial"
 
-// Stream is a file of lines that is written bit by bit. Until it is whole its name ends in
-// Partial, so that a file of the final name is never half-written. If it cannot be
-// written further, what was written before stays under that name, up to its last whole line.
+// Stream is a file of lines that is written incrementally. Its name ends in Partial until it is
+// complete, so that a file with the final name is never half-written. If writing fails, the
+// lines written so far remain under that name, up to the last whole line.
 type Stream struct {
 	path   string
 	file   *os.File
 	buffer *bufio.Writer
-	empty  bool // what could be written is not a line
+	empty  bool // the file has no whole line
 }
 
-// NewStream creates the file. It is fs.ErrExist where there is one, whole or what a writer
-// that was killed has left of one.
+// NewStream creates the file. It returns fs.ErrExist if the file exists, or if a killed writer
+// has left a partial one.
 func NewStream(path string) (*Stream, error) {
 	for _, name := range [...]string{path, path + Partial} {
 		if _, err := os.Lstat(name); err == nil {
@@ -41,17 +41,17 @@ func NewStream(path string) (*Stream, error) {
 	return &Stream{path: path, file: file, buffer: bufio.NewWriterSize(file, 64<<10)}, nil
 }
 
-// Path is the name that the file has when it is whole.
+// Path returns the name that the file has when it is complete.
 func (s *Stream) Path() string { return s.path }
 
-// Write writes to the buffer; an error comes back from every later call too.
+// Write writes to the buffer. After an error, every later call returns it too.
 func (s *Stream) Write(p []byte) (int, error) { return s.buffer.Write(p) }
 
-// Flush writes what is in the buffer to the file.
+// Flush writes the buffer to the file.
 func (s *Stream) Flush() error { return s.failed(s.buffer.Flush()) }
 
-// Finish makes the file whole and gives it its name. A file that cannot be made whole keeps the
-// name that it has, and its lines.
+// Finish completes the file and gives it its name. On failure the file keeps its partial name
+// and its lines.
 func (s *Stream) Finish() error {
 	err := s.Flush()
 	for _, next := range [...]func() error{s.file.Sync, s.file.Close} {
@@ -70,11 +70,11 @@ func (s *Stream) Finish() error {
 
 // Discard removes the file.
 func (s *Stream) Discard() error {
-	_ = s.file.Close() // What it says about lost bytes does not matter any more.
+	_ = s.file.Close() // errors about lost bytes no longer matter
 	return removed(s.path + Partial)
 }
 
-// failed says where the lines are that were written before an error; nil stays nil.
+// failed adds the location of the lines written before an error; nil stays nil.
 func (s *Stream) failed(err error) error {
 	if err == nil {
 		return nil
@@ -87,7 +87,7 @@ func (s *Stream) failed(err error) error {
 	return fmt.Errorf("%w; what was written before is in %s", err, s.path+Partial)
 }
 
-// cut ends a file behind its last whole line, and returns its size then.
+// cut truncates a file after its last whole line, and returns its size.
 func cut(file *os.File) (size int64, err error) {
 	if size, err = file.Seek(0, io.SeekEnd); err != nil {
 		return 0, err
@@ -106,7 +106,7 @@ func cut(file *os.File) (size int64, err error) {
 	return size, file.Truncate(size)
 }
 
-// removed removes a file that need not be there.
+// removed removes a file that may not exist.
 func removed(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -117,7 +117,8 @@ func removed(path string) error {
 // ErrWriting is wrapped by the errors of files that could not be written.
 var ErrWriting = errors.New("writing")
 
-// Failed says to people what could not be written, and what to do; nil stays nil.
+// Failed describes, for messages, the file that could not be written, and a remedy; nil stays
+// nil.
 func Failed(path string, err error) error {
 	if err == nil {
 		return nil
@@ -130,8 +131,8 @@ func Failed(path string, err error) error {
 	return fmt.Errorf("%w %s: %w: make room or name another place", ErrWriting, path, err)
 }
 
-// NewFolder makes a folder whose name is a time, below parent, and returns its path. Where
-// there is one of this second, a number follows.
+// NewFolder creates a folder below parent whose name is a time, and returns its path. If a
+// folder with the same second exists, it appends a number.
 func NewFolder(parent string, now time.Time) (string, error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return "", err

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// A log has another name until it is whole.
+// A log has another name until it is complete.
 func Example() {
 	parent, err := os.MkdirTemp("", "outfile")
 	if err != nil {
@@ -72,8 +72,8 @@ func TestStream(t *testing.T) {
 	require.NoFileExists(t, path+"2"+outfile.Partial)
 }
 
-// Where a stream cannot have its name, what was written stays. examples/train has tests of
-// full disks.
+// If a stream cannot get its name, the lines written remain. examples/train has tests with full
+// disks.
 func TestStreamFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	s, err := outfile.NewStream(path)

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// DType is the name of an element type as the header spells it.
+// DType is an element type, as spelled in the header.
 type DType string
 
 // The element types that this package converts from and to Go slices.
@@ -17,9 +17,9 @@ const (
 	I64 DType = "I64"
 )
 
-// dtypes are the element types of whole bytes, in the format's order of
-// increasing alignment. Tensors lie in a file in the reverse of this order, so
-// that each is aligned. The format's types of 4 and 6 bits are not supported.
+// dtypes are the element types of whole bytes, in the format's order of increasing alignment.
+// Tensors are stored in the reverse of this order, so that each is aligned. The format's types
+// of 4 and 6 bits are not supported.
 var dtypes = []struct {
 	name DType
 	size int
@@ -40,7 +40,7 @@ func (d DType) rank() int {
 	return -1
 }
 
-// Size returns the bytes of one element, or 0 for a type that is not supported.
+// Size returns the size of one element in bytes, or 0 for a type that is not supported.
 func (d DType) Size() int {
 	if i := d.rank(); i >= 0 {
 		return dtypes[i].size
@@ -48,9 +48,8 @@ func (d DType) Size() int {
 	return 0
 }
 
-// byteSize returns the bytes of a tensor whose dimensions are not negative. It
-// reports false where the product of any leading dimensions, in bytes, is beyond
-// an int64.
+// byteSize returns the size in bytes of a tensor whose dimensions are not negative. It returns
+// false if the product of any leading dimensions, in bytes, exceeds an int64.
 func byteSize(d DType, shape []int) (int64, bool) {
 	n := uint64(d.Size())
 	for _, dim := range shape {
@@ -63,7 +62,7 @@ func byteSize(d DType, shape []int) (int64, bool) {
 	return int64(n), true
 }
 
-// Element is a Go type that a tensor's values are converted from and to.
+// Element is a Go type that a tensor's values can be converted from and to.
 type Element interface {
 	float32 | int32 | int64 | uint8
 }
@@ -81,8 +80,7 @@ func dtypeOf[T Element]() DType {
 	}
 }
 
-// encode fills b, a whole number of elements long, with the first elements of
-// src.
+// encode fills b, whose length is a whole number of elements, with the first elements of src.
 func encode[T Element](b []byte, src []T) {
 	switch s := any(src).(type) {
 	case []float32:

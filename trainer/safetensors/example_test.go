@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// Weights go into a file that every reader of the format takes, and come back by name.
+// Weights are written to a file that every reader of the format accepts, and are read by name.
 func Example() {
 	var file bytes.Buffer
 	err := safetensors.Write(&file, map[string]string{"model": "line"},

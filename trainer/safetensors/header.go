@@ -22,9 +22,9 @@ type Info struct {
 	Begin, End int64
 }
 
-// headerParser reads the header's JSON token by token: encoding/json alone would
-// take the last of two equal keys and skip what it does not know. It returns
-// faults as plain errors; parseHeader adds what they mean.
+// headerParser reads the header's JSON token by token: encoding/json alone would accept
+// duplicate keys and ignore unknown ones. It returns faults as plain errors, to which
+// parseHeader adds the context.
 type headerParser struct {
 	dec      *json.Decoder
 	infos    []Info
@@ -32,8 +32,8 @@ type headerParser struct {
 	seen     map[string]bool
 }
 
-// parseHeader parses and checks a header for a file with this many bytes of
-// data. The tensors come back in the order of their data.
+// parseHeader parses and checks a header for a file with this many bytes of data. It returns
+// the tensors in the order of their data.
 func parseHeader(header []byte, data int64) ([]Info, map[string]string, error) {
 	if !utf8.Valid(header) {
 		return nil, nil, corrupt("the header is not UTF-8")
@@ -49,7 +49,7 @@ func parseHeader(header []byte, data int64) ([]Info, map[string]string, error) {
 	if rest := bytes.TrimLeft(header[p.dec.InputOffset():], " "); len(rest) > 0 {
 		return nil, nil, corrupt("the header ends with %.10q, expected spaces", rest)
 	}
-	// Empty tensors share an offset with their successor; the end decides.
+	// Empty tensors share an offset with their successor, so that the end determines the order.
 	slices.SortStableFunc(p.infos, func(a, b Info) int {
 		if a.Begin != b.Begin {
 			return int(min(1, max(-1, a.Begin-b.Begin)))
@@ -69,8 +69,7 @@ func parseHeader(header []byte, data int64) ([]Info, map[string]string, error) {
 	return p.infos, p.metadata, nil
 }
 
-// object reads an object and hands each key to value, which reads what belongs
-// to it.
+// object reads an object and passes each key to value, which reads the corresponding value.
 func (p *headerParser) object(value func(key string) error) error {
 	if err := p.delim('{'); err != nil {
 		return err
@@ -119,7 +118,7 @@ func (p *headerParser) entry(name string) error {
 	if !ok {
 		return fmt.Errorf("tensor %.80q: the size of shape %.80v overflows", name, fmt.Sprint(t.Shape))
 	}
-	if t.End-t.Begin != size { // an end before its begin is never a size
+	if t.End-t.Begin != size { // an end before its begin never equals a size
 		return fmt.Errorf("tensor %.80q: data_offsets [%d,%d], expected %d bytes for %s of shape %.80v", name, t.Begin, t.End, size, t.DType, fmt.Sprint(t.Shape))
 	}
 	p.infos = append(p.infos, t)
@@ -204,7 +203,7 @@ func (p *headerParser) numbers(each func(int64) error) error {
 	return p.delim(']')
 }
 
-// token returns the next token; the end of the header is none.
+// token returns the next token; the end of the header is not a token.
 func (p *headerParser) token() (json.Token, error) {
 	tok, err := p.dec.Token()
 	if err == io.EOF {
@@ -236,7 +235,7 @@ func (p *headerParser) delim(want json.Delim) error {
 	return nil
 }
 
-// describe shows a token on one line and in few characters.
+// describe returns a short form of a token on one line.
 func describe(tok json.Token) string {
 	switch v := tok.(type) {
 	case string:

@@ -12,15 +12,15 @@ import (
 )
 
 var (
-	// ErrCorrupt is returned for a file that is cut short, was changed after it
-	// was written, or is not in this format.
+	// ErrCorrupt is returned for a file that was truncated, was changed after it was written,
+	// or is not in this format.
 	ErrCorrupt = errors.New("safetensors: the file is damaged or not in this format")
 
 	// ErrNoDigest is returned by Verify for a file without a digest.
 	ErrNoDigest = errors.New("safetensors: the file has no digest")
 
-	// ErrTensor is returned for a tensor that the file does not have, or has
-	// with another type or size than asked for.
+	// ErrTensor is returned for a tensor that the file lacks, or has with another type or size
+	// than requested.
 	ErrTensor = errors.New("safetensors: no such tensor")
 )
 
@@ -28,8 +28,8 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// Reader reads tensors from a file whose header was checked. Its methods may be
-// called concurrently.
+// Reader reads tensors from a file whose header was checked. Its methods may be called
+// concurrently.
 type Reader struct {
 	src      io.ReaderAt
 	start    int64 // of the data
@@ -39,9 +39,9 @@ type Reader struct {
 	metadata map[string]string
 }
 
-// NewReader reads and checks the header of a file of size bytes; it reads no
-// data and does not check the digest, which is Verify. It borrows src for as
-// long as the Reader is used. An error about the contents wraps ErrCorrupt.
+// NewReader reads and checks the header of a file of size bytes. It does not read the data and
+// does not verify the digest: see Verify. It borrows src for as long as the Reader is used. An
+// error about the contents wraps ErrCorrupt.
 func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 	if size < 10 {
 		return nil, corrupt("%d bytes, the smallest file has 10", size)
@@ -73,7 +73,7 @@ func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 	return r, nil
 }
 
-// readAt fills b. A file that is shorter than it was said to be is corrupt.
+// readAt fills b. It returns ErrCorrupt if the file is shorter than its stated size.
 func readAt(src io.ReaderAt, b []byte, at int64) error {
 	n, err := src.ReadAt(b, at)
 	if n == len(b) {
@@ -85,14 +85,14 @@ func readAt(src io.ReaderAt, b []byte, at int64) error {
 	return fmt.Errorf("safetensors: reading at byte %d: %w", at, err)
 }
 
-// Metadata returns the file's metadata, DigestKey included, or nil. It is the
-// reader's own and is not to be changed.
+// Metadata returns the file's metadata, including DigestKey, or nil. The map belongs to the
+// reader and must not be changed.
 func (r *Reader) Metadata() map[string]string { return r.metadata }
 
-// Tensors returns a copy of what the header says, in the order of the data.
+// Tensors returns the descriptions of all tensors, in the order of the data.
 func (r *Reader) Tensors() []Info { return slices.Clone(r.infos) }
 
-// Info returns what the header says of one tensor. The error wraps ErrTensor.
+// Info returns the description of a tensor. The error wraps ErrTensor.
 func (r *Reader) Info(name string) (Info, error) {
 	i, ok := r.index[name]
 	if !ok {
@@ -101,8 +101,7 @@ func (r *Reader) Info(name string) (Info, error) {
 	return r.infos[i], nil
 }
 
-// Bytes returns a tensor's values as they lie in the file. The error wraps
-// ErrTensor.
+// Bytes returns a tensor's values as stored in the file. The error wraps ErrTensor.
 func (r *Reader) Bytes(name string) (*io.SectionReader, error) {
 	t, err := r.Info(name)
 	if err != nil {
@@ -111,9 +110,8 @@ func (r *Reader) Bytes(name string) (*io.SectionReader, error) {
 	return io.NewSectionReader(r.src, r.start+t.Begin, t.End-t.Begin), nil
 }
 
-// Read reads a tensor into dst, whose type and length must be the tensor's. The
-// error wraps ErrTensor, or ErrCorrupt where the file has become shorter, or is
-// the source's.
+// Read reads a tensor into dst, whose type and length must match the tensor. The error wraps
+// ErrTensor, wraps ErrCorrupt if the file has become shorter, or is an error of the source.
 func Read[T Element](r *Reader, name string, dst []T) error {
 	t, err := r.Info(name)
 	if err != nil {
@@ -137,9 +135,9 @@ func Read[T Element](r *Reader, name string, dst []T) error {
 	return nil
 }
 
-// Verify reads the whole file and compares it with the digest in its metadata.
-// The error is ErrNoDigest for a file without one, wraps ErrCorrupt where they
-// differ, or is the source's.
+// Verify reads the whole file and compares it with the digest in its metadata. The error is
+// ErrNoDigest for a file without one, wraps ErrCorrupt if they differ, or is an error of the
+// source.
 func (r *Reader) Verify() error {
 	digest, ok := r.metadata[DigestKey]
 	if !ok {
@@ -172,14 +170,13 @@ type File struct {
 	file *os.File
 }
 
-// Close closes the file. The Reader is not to be used afterwards.
+// Close closes the file. The Reader must not be used afterwards.
 func (f *File) Close() error { return f.file.Close() }
 
-// Open opens a file, checks its header, and verifies its digest if it has one:
-// it reads the file once from end to end. A reader that expects a file of Write's also
-// calls Verify, or looks for DigestKey, so that a lost digest is found. An error
-// about the contents wraps ErrCorrupt and says in one line what was found and
-// what to do.
+// Open opens a file, checks its header, and verifies its digest if it has one: it reads the
+// file once from end to end. A reader that expects a file written by Write also calls Verify,
+// or looks for DigestKey, to detect a missing digest. An error about the contents wraps
+// ErrCorrupt and states in one line the fault and the remedy.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {

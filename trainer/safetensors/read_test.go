@@ -18,14 +18,14 @@ import (
 	st "github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// file lays out a file by hand.
+// file returns a file with the given header and amount of data.
 func file(header string, data int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, data)...)
 }
 
-// TestReadReference reads what the format's reference implementation writes,
-// the expectations of its own tests.
+// TestReadReference reads files written by the format's reference implementation, from its own
+// tests.
 func TestReadReference(t *testing.T) {
 	values := "\x00\x00\x00\x00\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40\x00\x00\xa0\x40"
 	for _, c := range []struct {
@@ -50,8 +50,8 @@ func TestReadReference(t *testing.T) {
 	}
 }
 
-// TestReadAnyOrder reads a header whose order is not that of the data, with a
-// type that this package does not convert, and empty tensors between others.
+// TestReadAnyOrder reads a header whose order differs from the order of the data, with a type
+// that this package does not convert, and with empty tensors between others.
 func TestReadAnyOrder(t *testing.T) {
 	r := open(t, file(`{"y":{"dtype":"BF16","shape":[2],"data_offsets":[2,6]}, "z":{"data_offsets":[2,2],"dtype":"BOOL","shape":[0]},`+
 		"\n\t"+`"__metadata__":{}, "x":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}`, 6))
@@ -229,7 +229,7 @@ func TestOpen(t *testing.T) {
 	require.ErrorContains(t, err, "not a regular file")
 }
 
-// failing is a source that cannot be read from some byte on.
+// failing is a source that cannot be read beyond some byte.
 type failing struct {
 	*bytes.Reader
 	from int64
@@ -255,8 +255,8 @@ func TestReadErrorsAreNotCorruption(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever is accepted is valid JSON whose tensors tile the data,
-// and a file with a digest that verifies is still told from a changed one.
+// FuzzReader: every accepted file has a valid JSON header whose tensors tile the data, and a
+// change to a file with a valid digest is detected.
 func FuzzReader(f *testing.F) {
 	metadata, tensors := sample()
 	f.Add(encode(f, metadata, tensors...))

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// MaxHeader is the largest header in bytes, for reading and for writing.
+	// MaxHeader is the maximum size of a header in bytes, for reading and for writing.
 	MaxHeader = 100_000_000
-	// MaxName is the longest name of a tensor in bytes.
+	// MaxName is the maximum length of a tensor's name in bytes.
 	MaxName = 1024
 	// DigestKey is the metadata key of the file's SHA-256.
 	DigestKey = "weir.sha256"
@@ -31,35 +31,34 @@ const (
 	chunk       = 1 << 16 // bytes converted at a time
 )
 
-// ErrInput is returned by Write for tensors or metadata that the format cannot
-// hold.
+// ErrInput is returned by Write for tensors or metadata that the format cannot represent.
 var ErrInput = errors.New("safetensors: cannot be written")
 
 var errLarge = fmt.Errorf("%w: the header would have more than %d bytes", ErrInput, MaxHeader)
 
-// Tensor is one tensor to write: its name, its shape, and where its values come from.
+// Tensor is a tensor to write: its name, its shape, and the source of its values.
 type Tensor struct {
 	name  string
 	dtype DType
 	shape []int
-	count int // elements; -1 for as many as the shape says
-	// load returns how many elements there are and what converts those from one on until
-	// b is full.
+	count int // number of elements; -1 to use the shape
+	// load returns the number of elements, and a function that converts elements from index
+	// from on until b is full.
 	load func() (count int, fill func(b []byte, from int), err error)
 }
 
-// Of describes a tensor over data, which is row-major and has as many elements
-// as the shape says. An empty shape is a scalar. Both slices are borrowed, and
-// must not change until Write has returned.
+// Of describes a tensor over data, which is row-major and whose length must match the shape. An
+// empty shape is a scalar. Both slices are borrowed, and must not change until Write has
+// returned.
 func Of[T Element](name string, shape []int, data []T) Tensor {
 	t := Load(name, shape, func() ([]T, error) { return data, nil })
 	t.count = len(data)
 	return t
 }
 
-// Load is Of for values that are fetched while they are written, so that one tensor at a
-// time is in memory. Write calls load twice, and borrows what it returns until the next
-// call of any tensor's; both times the values are the same.
+// Load is Of for values that are loaded while they are written, so that only one tensor at a
+// time is in memory. Write calls load twice, and borrows each result until the next call of any
+// tensor's load; both calls must return the same values.
 func Load[T Element](name string, shape []int, load func() ([]T, error)) Tensor {
 	return Tensor{
 		name: name, dtype: dtypeOf[T](), shape: shape, count: -1,
@@ -70,9 +69,9 @@ func Load[T Element](name string, shape []int, load func() ([]T, error)) Tensor 
 	}
 }
 
-// WriteFile replaces the file at path by a complete one of these tensors, as Write writes
-// it: a program that opens path, also after a crash or a loss of power, finds the old file or the
-// new one. The new one has the permissions of the old one.
+// WriteFile replaces the file at path with the output of Write for these tensors: a program
+// that opens path, also after a crash or a loss of power, finds the old file or the complete
+// new one. The new file has the permissions of the old one.
 func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error {
 	err := outfile.Write(path, func(w io.Writer) error { return Write(w, metadata, tensors...) })
 	if err != nil && !errors.Is(err, ErrInput) {
@@ -81,11 +80,10 @@ func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error
 	return err
 }
 
-// Write writes a complete file. The order of the tensors does not matter: the
-// bytes are a function of their names, types, shapes and values and of the
-// metadata alone. Every tensor is converted twice, once for the digest and once
-// for w, through one small buffer. Names and metadata are valid UTF-8, and
-// DigestKey is not among the metadata's keys.
+// Write writes a complete file. The order of the tensors does not matter: the bytes are a
+// function of their names, types, shapes and values and of the metadata alone. Every tensor is
+// converted twice through one small buffer, once for the digest and once for w. Names and
+// metadata must be valid UTF-8, and metadata must not contain DigestKey.
 //
 // An error about the arguments wraps ErrInput, and nothing has been written then.
 func Write(w io.Writer, metadata map[string]string, tensors ...Tensor) error {
@@ -133,12 +131,12 @@ func writeData(w io.Writer, tensors []Tensor, buf []byte) error {
 	return nil
 }
 
-// zeroDigest stands in the header while the digest is computed.
+// zeroDigest is in the header while the digest is computed.
 var zeroDigest = strings.Repeat("0", 2*sha256.Size)
 
-// digestAt returns where the digest's digits stand in a header that Write laid
-// out, or -1. No JSON string can contain what is looked for, because of its
-// quotes, and no tensor has a string for its value.
+// digestAt returns the offset of the digest's digits in a header written by Write, or -1. No
+// JSON string can contain the text that it searches for, because of its quotes, and no tensor
+// has a string as its value.
 func digestAt(header []byte, digest string) int {
 	key := `"` + DigestKey + `":"`
 	if i := bytes.Index(header, []byte(key+digest+`"`)); i >= 0 {
@@ -210,8 +208,8 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 	return b, nil
 }
 
-// Bytes returns what the values of tensors take in a file, without its header. Tensors that
-// Write refuses count as nothing.
+// Bytes returns the size of the tensors' values in a file, without the header. Tensors that
+// Write rejects count as 0.
 func Bytes(tensors ...Tensor) (n int64) {
 	for i := range tensors {
 		if size, err := tensors[i].check(); err == nil && n+size >= n {
@@ -221,7 +219,7 @@ func Bytes(tensors ...Tensor) (n int64) {
 	return n
 }
 
-// check returns the bytes of t.
+// check returns the size of t in bytes.
 func (t *Tensor) check() (int64, error) {
 	if fault := badName(t.name); fault != "" {
 		return 0, fmt.Errorf("%w: tensor name %.80q %s", ErrInput, t.name, fault)
@@ -241,7 +239,7 @@ func (t *Tensor) check() (int64, error) {
 	return size, nil
 }
 
-// fits reports whether t has as many elements as its shape says.
+// fits returns an error unless t has as many elements as its shape implies.
 func (t *Tensor) fits() bool {
 	size, ok := byteSize(t.dtype, t.shape)
 	return ok && (t.count < 0 || size == int64(t.count)*int64(t.dtype.Size()))
@@ -251,7 +249,7 @@ func (t *Tensor) misfit() error {
 	return fmt.Errorf("%w: tensor %.80q has the shape %v and %d elements", ErrInput, t.name, t.shape, t.count)
 }
 
-// badName says what is wrong with a tensor's name, or "".
+// badName describes the fault of a tensor's name, or returns "".
 func badName(name string) string {
 	switch {
 	case name == "":

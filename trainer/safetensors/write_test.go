@@ -29,7 +29,7 @@ func open(t testing.TB, file []byte) *st.Reader {
 	return r
 }
 
-// sample has a tensor of every type, of an empty shape, and without elements.
+// sample has a tensor of every type, one with an empty shape, and one without elements.
 func sample() (map[string]string, []st.Tensor) {
 	return map[string]string{"step": "7", "quote": `"</a>` + "\u2028"}, []st.Tensor{
 		st.Of("bytes", []int{3}, []uint8{1, 2, 255}),
@@ -58,7 +58,7 @@ func TestWriteLayout(t *testing.T) {
 		h += strings.Repeat(" ", (8-len(h)%8)%8)
 		return string([]byte{byte(len(h)), byte(len(h) >> 8), 0, 0, 0, 0, 0, 0}) + h + data
 	}
-	sum := sha256.Sum256([]byte(fill(strings.Repeat("0", 64)))) // as doc.go defines it
+	sum := sha256.Sum256([]byte(fill(strings.Repeat("0", 64)))) // as defined in doc.go
 	require.Equal(t, fill(hex.EncodeToString(sum[:])), string(file))
 
 	for i := range tensors { // the order of the arguments does not matter
@@ -69,7 +69,7 @@ func TestWriteLayout(t *testing.T) {
 
 func TestRoundTrip(t *testing.T) {
 	metadata, tensors := sample()
-	big := make([]float32, 100_003) // more than one chunk, not a whole number of them
+	big := make([]float32, 100_003) // more than one chunk, not a whole number of chunks
 	for i := range big {
 		big[i] = float32(i) * 0.37
 	}
@@ -163,8 +163,8 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// Values that are fetched while they are written make the same bytes; a failure to fetch
-// them, or too few of them, is found before anything is written.
+// Values that are loaded while they are written give the same bytes; a failure to load them, or
+// too few of them, is detected before anything is written.
 func TestLoad(t *testing.T) {
 	values := []float32{1, 2, 3, 4, 5, 6}
 	calls := 0
@@ -181,7 +181,7 @@ func TestLoad(t *testing.T) {
 	require.Zero(t, b.Len())
 }
 
-// What cannot be written leaves the file that is there.
+// If a write fails, the existing file remains.
 func TestWriteFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	require.NoError(t, st.WriteFile(path, nil, st.Of("a", []int{1}, []float32{1})))
