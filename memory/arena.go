@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/internal/invariants"
 )
 
-// ArenaConfig says how large an [Arena] is. The zero value is useful.
+// ArenaConfig is the configuration of an [Arena]. The zero value is useful.
 type ArenaConfig struct {
 	// Capacity is the size of the reserved range in bytes of address space,
 	// rounded up to Align; untouched pages cost nothing. 0 means 8 GiB, on
@@ -22,20 +22,20 @@ type ArenaConfig struct {
 	// 4096. 0 means 64, a cache line.
 	Align int64
 	// RedZone is the number of guard bytes behind every buffer that no layout places. A build
-	// with -tags invariants examines them as the buffer is released, together with the padding
-	// of the alignment. Without the tag, and below a Capacity of 1 MiB, there are none.
+	// with -tags invariants examines them when the buffer is released, together with the
+	// padding of the alignment. Without the tag, and below a Capacity of 1 MiB, there are none.
 	RedZone int64
-	// Pages supplies and discards the pages of planned steps. nil is System{}.
+	// Pages supplies and discards the pages of planned steps. nil means System{}.
 	Pages Pager
-	// Range is memory of another device, which the processor cannot read. nil is the
-	// processor's own memory. Capacity is then rounded up to its pages,
-	// Pages is not asked, and a build with -tags invariants examines no bytes.
+	// Range is memory of another device, which the processor cannot read. nil means the
+	// processor's own memory. With a Range, Capacity is rounded up to its pages, Pages is not
+	// used, and a build with -tags invariants examines no bytes.
 	Range Range
 }
 
 const (
 	defaultAlign = 64
-	maxAlign     = 4096 // the smallest page: a reserved range starts on one
+	maxAlign     = 4096 // the smallest page: a reserved range starts on a page
 	// maxCapacity leaves room for rounding up to a page.
 	maxCapacity = math.MaxInt - 2*maxAlign
 )
@@ -56,29 +56,28 @@ func (c ArenaConfig) Validate() error {
 }
 
 // Arena is a [Space] of [Handle], a [Book], a [Reclaimer], [Planned], [Scoped] and
-// [PeakWatched] over one reserved range outside the garbage collector's heap. The
-// collector neither scans nor counts it. Only pages that were touched take memory. An
-// Arena is not for concurrent use. Close gives the range back; an Arena that is dropped
+// [PeakWatched] over one reserved range outside the garbage collector's heap. The collector
+// neither scans nor counts it. Only pages that were touched take memory. An Arena is not for
+// concurrent use. Close returns the range to the system; an Arena that becomes unreachable
 // without Close keeps it until the process ends.
 //
-// Placement is deterministic. Under a layout (Lay) the start of the range belongs
-// to the step, and a buffer lies at base plus offset. Without a layout, buffers of class
-// [Resident] go to the highest free address that fits, all others to the lowest. A buffer that
-// lives as long as the model therefore never lies between the buffers of a step, and a step
-// that repeats is placed the same way. Scopes (AllocIn) take whole pages
-// from the top. A buffer is never placed over one that was not released.
+// Placement is deterministic. Under a layout (Lay) the start of the range belongs to the step,
+// and the address of a buffer is base plus offset. Without a layout, buffers of class
+// [Resident] go to the highest free address that fits, all others to the lowest. A buffer with
+// the lifetime of the model is therefore never between the buffers of a step, and a step that
+// repeats is placed the same way. Scopes (AllocIn) take whole pages from the top. A buffer is
+// never placed over one that was not released.
 //
-// Sizes in the book are those that were asked for. Rounding up to the alignment
-// shows in Stats.Reserved alone, which is the high-water mark of both ends of
-// the range. The bookkeeping is two slices as long as the most buffers and the
-// most gaps that ever were at once: in steady state nothing is allocated on the
-// Go heap (L7). A slot whose 2^32-1 generations are used up is retired, and
-// costs its few bytes from then on.
+// The book has the sizes that were requested. Rounding up to the alignment affects only
+// Stats.Reserved, which is the high-water mark of both ends of the range. The bookkeeping is
+// two slices, as long as the maximum numbers of buffers and of gaps: in steady state nothing is
+// allocated on the Go heap (L7). A slot that has used up its 2^32-1 generations is retired, and
+// its few bytes are not reused.
 //
-// The range comes from mmap on Linux, macOS and the BSDs, and from VirtualAlloc
-// on Windows, where pages are committed as the high-water mark grows. On other
-// systems it is one []byte of full capacity on the Go heap: all else holds
-// there, but the collector counts the capacity as live.
+// The range comes from mmap on Linux, macOS and the BSDs, and from VirtualAlloc on Windows,
+// where pages are committed as the high-water mark grows. On other systems it is one []byte of
+// full capacity on the Go heap, whose capacity the collector counts as live; everything else is
+// the same.
 type Arena struct {
 	pages    pages
 	pager    Pager
@@ -89,13 +88,13 @@ type Arena struct {
 	red      int64 // bytes of the red zone
 	closed   bool
 
-	slots  []slot // slot 0 stays empty, under a generation that no handle to it has
+	slots  []slot // slot 0 stays empty, with a generation that no handle to it has
 	unused uint32 // the last released slot, or noSlot; a list through slot.next
-	number uint32 // is in every handle; random, so that two arenas hardly ever have the same
+	number uint32 // part of every handle; random, so that two arenas are unlikely to share it
 	free   spans
 
-	// The bytes below low and from high on were touched at some time, those in between never.
-	// low <= high.
+	// The bytes below low and from high on have been touched at some time, those in between
+	// never. low <= high.
 	low, high int64
 
 	meter    Meter
@@ -114,8 +113,8 @@ type Arena struct {
 // noSlot is greater than every index of a slot.
 const noSlot = math.MaxUint32
 
-// slot is the place of one buffer, and then of another one. A slot is live
-// while it has references, and its generation is in one handle at most.
+// slot is the place of one buffer at a time. A slot is live while it has references, and at
+// most one handle has its current generation.
 type slot struct {
 	off, bytes  int64 // its offset, and the size that was requested
 	plain, held int64
@@ -141,8 +140,8 @@ var (
 	_ Unordered[Handle] = (*Arena)(nil)
 )
 
-// NewArena reserves the range. If the system refuses so much address space
-// the error wraps ErrOutOfMemory.
+// NewArena reserves the range. If the system refuses the reservation the error wraps
+// ErrOutOfMemory.
 func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -163,7 +162,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
 	if err := a.reserve(cfg.Range); err != nil {
-		return nil, fmt.Errorf("%w: the system does not reserve %d bytes (a smaller ArenaConfig.Capacity may do): %w", ErrOutOfMemory, a.capacity, err)
+		return nil, fmt.Errorf("%w: the system does not reserve %d bytes (try a smaller ArenaConfig.Capacity): %w", ErrOutOfMemory, a.capacity, err)
 	}
 	a.high = a.capacity
 	a.free.give(0, a.capacity)
@@ -179,9 +178,9 @@ func (a *Arena) paged(bytes int64) int64 { return (bytes + a.page - 1) &^ (a.pag
 // footprint returns the bytes of the range that a buffer covers if no layout places it.
 func (a *Arena) footprint(bytes int64) int64 { return a.padded(bytes + a.red) }
 
-// Alloc returns a buffer with one plain reference, the caller's. Its content is
-// undefined. The error wraps ErrOutOfMemory if no gap is large enough, and
-// ErrClosed after Close; a size below 1 and an unknown class are errors.
+// Alloc returns a buffer with one plain reference, owned by the caller. Its contents are
+// undefined. The error wraps ErrOutOfMemory if no gap is large enough, and ErrClosed after
+// Close; a size below 1 and an unknown class are errors.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	l, i := &a.laid, a.unused
 	n := l.next
@@ -192,8 +191,8 @@ func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	if b.Class != class || b.Bytes != bytes || b.free != l.marks {
 		return a.allocSlow(class, bytes)
 	}
-	// The layout has exactly this buffer next, and its place was free when the same buffers were
-	// live before. The following lines are enter, inlined by hand.
+	// The layout has exactly this buffer next, and its place was free when the same buffers
+	// were live before. The following lines are enter, inlined by hand.
 	mark := b.mark
 	l.next = n + 1
 	l.marks += mark
@@ -217,7 +216,7 @@ func (a *Arena) allocSlow(class Class, bytes int64) (Handle, error) {
 	return a.allocPlanned(class, bytes)
 }
 
-// fit places a buffer in the first gap that has room.
+// fit places a buffer in the first gap that is large enough.
 func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if class == Resident && a.regions[Weights].released {
 		return Handle{}, fmt.Errorf("%w: alloc of %d bytes (%s): RestorePages first", ErrReleased, bytes, class)
@@ -248,7 +247,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 			return Handle{}, err
 		}
 	}
-	if a.laid.most > 0 { // pages were discarded, perhaps some of these
+	if a.laid.most > 0 { // pages were discarded, possibly some of these
 		if err := a.commit(off, off+size); err != nil {
 			a.free.give(off, size)
 			return Handle{}, fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, size, err)
@@ -264,7 +263,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	return h, nil
 }
 
-// enter gives a buffer a slot, with the caller's one plain reference.
+// enter assigns a slot to a buffer, with one plain reference, owned by the caller.
 func (a *Arena) enter(class Class, off, bytes int64) Handle {
 	if a.unused == noSlot {
 		a.unused = uint32(len(a.slots))
@@ -283,9 +282,8 @@ func (a *Arena) enter(class Class, off, bytes int64) Handle {
 // touched before.
 func (a *Arena) touch(class Class, off, size int64) error {
 	low, high := a.low, a.high
-	// The bytes between the marks lie in one free span, so a buffer from the
-	// bottom that reaches into them covers the lower mark, one from the top the
-	// upper one.
+	// The bytes between the marks are in one free span, so a buffer from the bottom that
+	// extends into them covers the lower mark, and one from the top the upper mark.
 	if class == Resident {
 		high = max(off, low)
 	} else {
@@ -326,7 +324,7 @@ func (a *Arena) commit(low, high int64) error {
 	return a.pages.commit(low, high)
 }
 
-// refusal says why Alloc returns no buffer.
+// refusal returns the reason why Alloc returns no buffer.
 func (a *Arena) refusal(class Class, bytes int64) error {
 	switch {
 	case a.closed:
@@ -336,7 +334,7 @@ func (a *Arena) refusal(class Class, bytes int64) error {
 	case bytes <= 0:
 		return fmt.Errorf("memory: alloc of %d bytes (%s): the size must be positive", bytes, class)
 	}
-	return fmt.Errorf("%w: %d bytes (%s) asked for; live %d, capacity %d, largest gap %d bytes",
+	return fmt.Errorf("%w: %d bytes (%s) requested; live %d, capacity %d, largest gap %d bytes",
 		ErrOutOfMemory, bytes, class, a.meter.live, a.capacity, a.free.largest())
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/internal/invariants"
 )
 
-// Live returns the bytes of all buffers, as they were asked for.
+// Live returns the bytes of all buffers, as requested.
 func (a *Arena) Live() int64 { return a.meter.live }
 
 // Stats fills s. Reserved is the high-water mark: the bytes at both ends of the
@@ -27,13 +27,13 @@ func (a *Arena) Stats(s *Stats) {
 			live -= r.live
 		}
 	}
-	s.Reserved = max(s.Reserved, live) // a full arena has buffers of a step between Weights
+	s.Reserved = max(s.Reserved, live) // a full arena has buffers of a step between those of Weights
 }
 
 // ResetPeak makes the current level the peak.
 func (a *Arena) ResetPeak() { a.meter.ResetPeak() }
 
-// Mark returns a point in the order of allocations.
+// Mark returns the current position in the order of allocations.
 func (a *Arena) Mark() uint64 { return uint64(a.meter.allocs) }
 
 // Reclaim frees every buffer allocated since mark that is not Lasting,
@@ -95,8 +95,8 @@ func (s *slot) atPeak() PeakBuffer {
 	return PeakBuffer{Class: s.class, Bytes: s.bytes, Place: int(s.birth)}
 }
 
-// WatchPeak begins a period, or stops watching; see [PeakWatched]. Lay stops watching too: a
-// layout knows in advance which buffers are live at its peak.
+// WatchPeak starts a period, or stops watching; see [PeakWatched]. Lay stops watching too: a
+// layout determines in advance which buffers are live at its peak.
 func (a *Arena) WatchPeak(on bool) {
 	if !on {
 		a.peak = peakWatch{}
@@ -127,10 +127,10 @@ func (a *Arena) AtPeak() iter.Seq[PeakBuffer] {
 	}
 }
 
-// Check proves the arena: buffers and gaps cover the range exactly once, so
-// that no buffer lies over another one, neighbouring gaps are merged, and the
-// book is the sum of the buffers. It is for tests and for debugging; it allocates.
-// A build with -tags invariants also looks for overlaps at every Alloc.
+// Check verifies the invariants of the arena: buffers and gaps cover the range exactly once, so
+// that no buffer overlaps another one, neighbouring gaps are merged, and the book is the sum of
+// the buffers. It is for tests and for debugging; it allocates. A build with -tags invariants
+// also looks for overlaps at every Alloc.
 func (a *Arena) Check() error {
 	if a.closed {
 		return nil
@@ -166,7 +166,7 @@ func (a *Arena) Check() error {
 		}
 	}
 	if marks != a.laid.marks {
-		return fmt.Errorf("memory: the sum of marks is %#x, that of the buffers %#x", a.laid.marks, marks)
+		return fmt.Errorf("memory: the sum of marks is %#x, the marks of the buffers sum to %#x", a.laid.marks, marks)
 	}
 	if a.laid.area > 0 {
 		parts = append(parts, part{span{0, a.laid.area + a.laid.guard}, "the step's part"})
@@ -228,9 +228,8 @@ func fill(b []byte, with byte) {
 }
 
 // verify examines a place that Alloc is about to use, under -tags invariants. It panics if a
-// live buffer lies there, which is a fault of the arena. It returns an error if a byte there
-// was touched before and is not poisoned: it was written through the view of a buffer that
-// had been released.
+// live buffer overlaps it, which is a fault of the arena. It returns an error if a byte there
+// was touched before and is not poisoned: it was written through the view of a released buffer.
 func (a *Arena) verify(off, size int64) error {
 	for i := range a.slots {
 		s := &a.slots[i]
@@ -251,11 +250,11 @@ func (a *Arena) verify(off, size int64) error {
 }
 
 // stale examines bytes that belong to no buffer. A byte that is neither poisoned nor equal to
-// fresh was written through the view of a buffer that had been released.
+// fresh was written through the view of a released buffer.
 func (a *Arena) stale(free []byte, fresh byte) error {
 	for i, b := range free {
 		if b != poisoned && b != fresh {
-			poison(free[i:]) // the next call reports it no more
+			poison(free[i:]) // so that the next call does not report it again
 			return fmt.Errorf("%w: a view was written after its release, in what was to become a buffer of %d bytes", ErrStale, len(free))
 		}
 	}
@@ -305,8 +304,8 @@ func (a *Arena) poisonBack() {
 // fence is the number of bytes before and behind a buffer that its release examines.
 const fence = 64
 
-// checkSurroundings examines the bytes next to a buffer that is released, if they belong to no
-// other one: its padding and red zone, or free bytes on both sides if a layout placed it.
+// checkSurroundings examines the bytes next to a buffer that is being released, if they belong
+// to no other one: its padding and red zone, or free bytes on both sides if a layout placed it.
 func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 	if a.regions[s.scope].released {
 		return nil
@@ -338,7 +337,7 @@ func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 			if at >= s.off {
 				where = fmt.Sprintf("%d bytes behind its end", at-s.off-s.bytes+1)
 			}
-			return fmt.Errorf("%w: handle %v (%s, %d bytes, allocation %d): something was written %s, by whom it belongs to or by its neighbour",
+			return fmt.Errorf("%w: handle %v (%s, %d bytes, allocation %d): its owner or the owner of its neighbour wrote %s",
 				ErrOverrun, Handle{i, s.generation, a.number}, s.class, s.bytes, s.serial, where)
 		}
 	}
@@ -348,8 +347,8 @@ func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 // untouched is the byte that fills the step's part as Lay sets it aside.
 const untouched = 0xA5
 
-// survey counts the bytes that a step has touched in its part, and examines those of no buffer.
-// It poisons the part afterwards.
+// survey counts the bytes that a step has touched in its part, and examines those that belong
+// to no buffer. It poisons the part afterwards.
 func (a *Arena) survey() error {
 	l := &a.laid
 	var live []span
@@ -386,7 +385,7 @@ func (a *Arena) survey() error {
 	return fault
 }
 
-// overrun names the planned buffer that lies nearest below a byte of no buffer.
+// overrun returns the error for a byte of no buffer, with the planned buffer nearest below it.
 func (a *Arena) overrun(at int64) error {
 	births := a.laid.layout.Allocations
 	nearest := -1

@@ -11,11 +11,11 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// device is a memory.Range over bytes of the test, with pages that come and go.
+// device is a memory.Range over bytes of the test, whose pages are made present and discarded.
 type device struct {
 	mem     []byte
 	pages   []bool
-	room    int // pages that may still be made present
+	room    int // number of pages that can still be made present
 	commits int
 	t       *testing.T
 }
@@ -85,15 +85,15 @@ func (d *device) WriteAt(p []byte, off int64) (int, error) {
 	return copy(d.mem[off:], p), nil
 }
 
-// use demands pages.
+// use requires pages to be present.
 func (d *device) use(off int64, n int) {
 	for p := off / devicePage; p*devicePage < off+int64(n); p++ {
 		require.True(d.t, d.pages[p], "byte %d has no page", p*devicePage)
 	}
 }
 
-// An arena over memory that the processor cannot read: the same books, offsets and scopes,
-// pages by the range alone, and none of its calls within a step.
+// An arena over memory that the processor cannot read has the same books, offsets and scopes.
+// Its pages come only from the range, which is not called within a step.
 func TestFarArena(t *testing.T) {
 	far := &device{t: t, room: 12}
 	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 20*devicePage - 1, Range: far})
@@ -122,7 +122,7 @@ func TestFarArena(t *testing.T) {
 		Height: 4*devicePage + 64, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
 		Allocations: []memory.Allocation{{Offset: 64, Bytes: 4 * devicePage, Class: memory.Saved}},
 	}
-	for range 2 { // the second step finds all as it needs it
+	for range 2 { // the second step finds all pages present
 		require.NoError(t, a.Lay(layout))
 		before := far.commits
 		for range 10 {
@@ -151,7 +151,7 @@ func TestFarArena(t *testing.T) {
 
 	far.room = 2
 	require.ErrorIs(t, a.RestorePages(bytes.NewReader(file.Bytes())), memory.ErrOutOfMemory)
-	require.Zero(t, far.Present(0, 20*devicePage), "what came is handed back")
+	require.Zero(t, far.Present(0, 20*devicePage), "pages are returned")
 	far.room = 12
 	require.ErrorIs(t, a.RestorePages(io.LimitReader(bytes.NewReader(file.Bytes()), 100)), memory.ErrSaved)
 	require.NoError(t, a.RestorePages(&file))

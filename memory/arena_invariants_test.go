@@ -42,7 +42,7 @@ func TestInvariantsPoison(t *testing.T) {
 		release(t, a, h)
 		require.Equal(t, poison, data, "a released buffer")
 
-		// Whoever writes through a view after its release is found out once.
+		// A write through a view after the release is reported once.
 		data[99] = 7
 		_, err = a.Alloc(class, 128)
 		require.ErrorIs(t, err, memory.ErrStale)
@@ -52,8 +52,8 @@ func TestInvariantsPoison(t *testing.T) {
 	}
 }
 
-// Who writes behind a buffer, or before one that a layout placed, is found out when the
-// buffer ends, as far as the bytes there are nobody's.
+// A write behind a buffer, or before one that a layout placed, is reported when the buffer is
+// released, if the bytes there belong to no other buffer.
 func TestInvariantsCanaries(t *testing.T) {
 	outside := func(a *memory.Arena, h memory.Handle, at int) *byte {
 		data, err := a.Data(h)
@@ -74,7 +74,7 @@ func TestInvariantsCanaries(t *testing.T) {
 		h := allocIn(t, a, scope, 100)
 		*outside(a, h, 127) = 1
 		overrun(a, h, "100 bytes, allocation ")
-		h = allocIn(t, a, scope, 128) // leaves no room
+		h = allocIn(t, a, scope, 128) // leaves no free bytes
 		release(t, a, h)
 	}
 	zoned, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20, RedZone: 64})
@@ -91,7 +91,7 @@ func TestInvariantsCanaries(t *testing.T) {
 	}{
 		{1, 400, "(workspace, 400 bytes, allocation 1): something was written 1 bytes behind its end"},
 		{1, 463, "something was written 64 bytes behind its end"},
-		{0, 0, ""}, {0, 999, ""}, {0, 1000, ""}, // its own, and its neighbour's
+		{0, 0, ""}, {0, 999, ""}, {0, 1000, ""}, // its own bytes, and its neighbour's
 	} {
 		a := open(t, 1<<20, 0)
 		require.NoError(t, a.Lay(&s.layout))
@@ -117,7 +117,7 @@ func TestInvariantsCanaries(t *testing.T) {
 	require.ErrorIs(t, a.Lay(nil), memory.ErrOverrun)
 }
 
-// A step that writes where it has no buffer is found out when it ends.
+// A write of a step to bytes of no buffer is reported when the step ends.
 func TestInvariantsSurvey(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	s := example()
@@ -150,7 +150,7 @@ func TestInvariantsSurvey(t *testing.T) {
 	require.ErrorContains(t, a.Lay(nil), "byte 500 of its part, which no buffer has now; the nearest is birth 0 ", "of two at the same place the first")
 	touched(1, 501)
 
-	// What is left of a step counts too.
+	// Buffers that outlive a step count too.
 	require.NoError(t, a.Lay(&s.layout))
 	a.At(0)
 	first := alloc(t, a, memory.Saved, 1000)
@@ -159,7 +159,7 @@ func TestInvariantsSurvey(t *testing.T) {
 	release(t, a, first)
 	step(t, a)
 
-	// A layout that is one byte wrong: its second buffer begins in its first one.
+	// A layout that is wrong by one byte: its second buffer begins in its first one.
 	wrong := example()
 	wrong.layout.Allocations[0].Bytes++
 	require.NoError(t, a.Lay(&wrong.layout))
@@ -171,7 +171,7 @@ func TestInvariantsSurvey(t *testing.T) {
 	require.NoError(t, a.Lay(nil))
 }
 
-// Beside the step's part, and beside the extents of a scope, there is nothing to touch.
+// The bytes next to the step's part, and next to the extents of a scope, are inaccessible.
 func TestInvariantsGuards(t *testing.T) {
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
 		t.Skip("there are no guards here")

@@ -14,19 +14,19 @@ import (
 	"github.com/weir-ml/weir/memory/memorytest"
 )
 
-// script is a step in the small: at each place some buffers are born and some end.
+// script is a small step: at each place some buffers are born and some are released.
 type script struct {
 	layout memory.Layout
 	places [][]event
 }
 
-// event is the next birth (buffer is its number), or the end of a buffer.
+// event is the next birth (buffer is its number), or the release of a buffer.
 type event struct {
 	buffer int
 	end    bool
 }
 
-// planner writes a script, and lays its buffers out first fit.
+// planner writes a script, and lays out its buffers by first fit.
 type planner struct {
 	script
 	live  []memory.Allocation
@@ -74,7 +74,7 @@ func (p *planner) done() *script {
 	return &p.script
 }
 
-// example is three buffers at two places: the third lies where the first was.
+// example has three buffers at two places: the third reuses the place of the first.
 func example() *script {
 	p := &planner{}
 	p.place()
@@ -94,7 +94,7 @@ func TestLaid(t *testing.T) {
 	a.At(0)
 	first := alloc(t, a, memory.Saved, 1000)
 	base := address(t, a, first)
-	second := alloc(t, a, memory.Workspace, 77) // fewer than planned: at most 400
+	second := alloc(t, a, memory.Workspace, 77) // less than planned: at most 400
 	require.EqualValues(t, 77, a.Bytes(second))
 	require.EqualValues(t, 1000, address(t, a, second)-base)
 	grads := alloc(t, a, memory.Resident, 100) // in mid-step, at the top
@@ -119,7 +119,8 @@ func TestLaid(t *testing.T) {
 	release(t, a, weights, grads)
 }
 
-// What the layout does not have is refused with what was asked for and what is planned.
+// A request that is not in the layout fails with an error that contains the request and the
+// plan.
 func TestLaidUnplanned(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	s := example()
@@ -136,13 +137,13 @@ func TestLaidUnplanned(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, []any{class, bytes}, []any{e.Class, e.Bytes})
 	}
-	refused(memory.Saved, 1000, "1000 bytes (saved) asked for as allocation 0 of place 0; nothing more is planned there")
+	refused(memory.Saved, 1000, "1000 bytes (saved) requested as allocation 0 of place 0; nothing more is planned there")
 	a.At(0)
-	refused(memory.Saved, 999, "999 bytes (saved) asked for as allocation 0 of place 0; planned are 1000 bytes (saved)")
-	refused(memory.Carry, 1000, "planned are 1000 bytes (saved)")
+	refused(memory.Saved, 999, "999 bytes (saved) requested as allocation 0 of place 0; the plan has 1000 bytes (saved)")
+	refused(memory.Carry, 1000, "the plan has 1000 bytes (saved)")
 	first := alloc(t, a, memory.Saved, 1000)
-	refused(memory.Workspace, 401, "401 bytes (workspace) asked for as allocation 1 of place 0; planned are at most 400 bytes (workspace)")
-	refused(memory.Workspace, math.MaxInt64, "planned are at most 400 bytes")
+	refused(memory.Workspace, 401, "401 bytes (workspace) requested as allocation 1 of place 0; the plan has at most 400 bytes (workspace)")
+	refused(memory.Workspace, math.MaxInt64, "the plan has at most 400 bytes")
 	second := alloc(t, a, memory.Workspace, 400)
 	refused(memory.Workspace, 4, "allocation 2 of place 0; nothing more is planned there")
 	for _, place := range []int{2, -1, math.MaxInt} {
@@ -155,12 +156,12 @@ func TestLaidUnplanned(t *testing.T) {
 	require.ErrorContains(t, err, "unknown class")
 	release(t, a, first, second)
 	require.NoError(t, a.Lay(nil))
-	a.At(0) // says nothing where no layout is
+	a.At(0) // has no effect without a layout
 	release(t, a, alloc(t, a, memory.Carry, 5000))
 }
 
-// A buffer that outlives its plan is not written over: who is in the way is named. Where
-// nothing is in the way it does not matter that more, or less, is live than planned.
+// A buffer that outlives its plan is not overwritten: the error names it. If it overlaps no
+// planned buffer, it does not matter that more, or less, is live than planned.
 func TestLaidOverlap(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	s := example()
@@ -173,24 +174,24 @@ func TestLaidOverlap(t *testing.T) {
 	var e *memory.PlanError
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, memory.Info{Handle: first, Class: memory.Saved, Bytes: 1000, Plain: 1}, e.Owner)
-	require.EqualError(t, err, "memory: the place of the buffer is not free: 996 bytes (activation) asked for as allocation 0 of place 1; "+
+	require.EqualError(t, err, "memory: the place of the buffer is not free: 996 bytes (activation) requested as allocation 0 of place 1; "+
 		"its offset 0 is taken: 1000 bytes (saved), allocation 0 since the arena was made, were not released")
 	require.NoError(t, a.Check())
 	release(t, a, first, second)
-	third := alloc(t, a, memory.Activation, 996) // second is not there, and nothing is in the way
+	third := alloc(t, a, memory.Activation, 996) // second does not exist, and nothing overlaps
 	require.NoError(t, a.Check())
 	release(t, a, third)
 }
 
-// A birth over a live buffer is refused each time that it comes to that, also where it was
-// free before, where it is by four bytes alone, and where the live buffer asked for fewer
-// bytes than the layout has for it.
+// A birth over a live buffer fails every time, also if its place was free before, if the
+// overlap is only four bytes, and if the live buffer requested fewer bytes than the layout has
+// for it.
 func TestLaidCrossed(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	l := &memory.Layout{Height: 300, Places: []int32{0, 1, 2, 3}, Levels: make([]memory.Level, 3), Allocations: []memory.Allocation{
 		{Offset: 0, Bytes: 100, Class: memory.Saved, AtMost: true},
 		{Offset: 200, Bytes: 100, Class: memory.Entry},
-		{Offset: 96, Bytes: 100, Class: memory.Carry}, // over the first, not the second
+		{Offset: 96, Bytes: 100, Class: memory.Carry}, // overlaps the first, not the second
 	}}
 	require.NoError(t, a.Lay(l))
 	at := func(place int, class memory.Class, bytes int64) memory.Handle {
@@ -223,7 +224,7 @@ func TestLaidCrossed(t *testing.T) {
 	}
 }
 
-// A step whose births have all been seen once looks at nothing: one comparison a birth.
+// Once all births of a step have been checked, a birth costs one comparison.
 func TestLaidLooksOnce(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("there every birth is looked at")
@@ -251,11 +252,11 @@ func TestLaidLooksOnce(t *testing.T) {
 	a.Obstruct(900)
 	require.NoError(t, step(400))
 	require.NoError(t, step(77), "fewer bytes in the same place")
-	s = example() // of another layout nothing is known
+	s = example() // nothing is known about another layout
 	require.ErrorIs(t, step(400), memory.ErrOverlap)
 }
 
-// A step does not begin over what is left of another one.
+// A step does not begin over live buffers of another step.
 func TestLaidRefusesWhatIsLive(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	alloc(t, a, memory.Resident, 50)
@@ -266,7 +267,7 @@ func TestLaidRefusesWhatIsLive(t *testing.T) {
 	s := example()
 	err := a.Lay(&s.layout)
 	require.ErrorIs(t, err, memory.ErrLive)
-	require.EqualError(t, err, "memory: something of a step is live: Lay: "+
+	require.EqualError(t, err, "memory: a buffer of a step is live: Lay: "+
 		"300 bytes (saved; 1 plain, 0 held; allocation 1), 300 bytes (saved; 1 plain, 0 held; allocation 2), "+
 		"300 bytes (saved; 1 plain, 0 held; allocation 3), 300 bytes (saved; 1 plain, 0 held; allocation 4), 2 more")
 	release(t, a, handles...)
@@ -276,7 +277,7 @@ func TestLaidRefusesWhatIsLive(t *testing.T) {
 	require.ErrorIs(t, a.Lay(&s.layout), memory.ErrLive)
 	require.NoError(t, a.Lay(nil))
 
-	// It lives on where it was, and nothing is placed over it.
+	// It stays at its address, and nothing is placed over it.
 	base := address(t, a, first)
 	other := alloc(t, a, memory.Saved, 64)
 	require.GreaterOrEqual(t, address(t, a, other), base+1000)
@@ -335,7 +336,7 @@ func TestLayoutValidate(t *testing.T) {
 	require.ErrorIs(t, (&memory.Layout{}).Validate(), memory.ErrLayout)
 }
 
-// A mark tells buffers apart that swapped their sizes, or their places.
+// Marks distinguish buffers that swapped their sizes, or their places.
 func TestMark(t *testing.T) {
 	require.NotEqual(t, memory.Mark(0, 64)+memory.Mark(64, 128), memory.Mark(0, 128)+memory.Mark(64, 64))
 	sums := map[uint64]bool{}
@@ -349,7 +350,7 @@ func TestMark(t *testing.T) {
 	require.Len(t, sums, 200*200)
 }
 
-// drawScript draws a step of some places.
+// drawScript draws a step with some places.
 func drawScript(t *rapid.T) *script {
 	p := &planner{}
 	for range rapid.IntRange(1, 8).Draw(t, "places") {
@@ -370,8 +371,8 @@ func drawScript(t *rapid.T) *script {
 	return p.done()
 }
 
-// Random steps lie where their layouts say, time after time, with first fit in between,
-// and hand out no byte twice.
+// Random steps are placed according to their layouts, repeatedly, with first fit in between,
+// and no byte is handed out twice.
 func TestLaidAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 18})
@@ -448,7 +449,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 				require.NoError(t, err)
 				for _, x := range data {
 					if x != b.fill {
-						t.Fatalf("handle %v: somebody else wrote there", b.handle)
+						t.Fatalf("handle %v: its contents were overwritten", b.handle)
 					}
 				}
 			}
@@ -460,7 +461,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 	require.NoError(t, a.Lay(nil))
 }
 
-// Whichever allocation of a step fails, what the step has is taken back, the books are
+// Whichever allocation of a step fails, the buffers of the step are reclaimed, the books are
 // right, and the next step works.
 func TestNthAllocationFails(t *testing.T) {
 	a := open(t, 1<<20, 0)

@@ -12,21 +12,21 @@ import (
 // laid is the state of the layout of a step. The step's part is the start of the range: a
 // planned buffer lies at its offset from there.
 type laid struct {
-	layout *Layout // in force, nil between steps
+	layout *Layout // in force; nil between steps
 	valid  *Layout // the layout that was validated last
 	all    []birth // of valid
 	area   int64   // size of the step's part, 0 if none is set aside
 
-	// Bytes from the start of the range.
-	present int64 // have pages
-	held    int64 // RestorePages reclaims
-	most    int64 // had pages before any ReleasePages
+	// Offsets from the start of the range.
+	present int64 // end of the bytes that have pages
+	held    int64 // end of the bytes that RestorePages reclaims
+	most    int64 // end of the bytes that had pages before any ReleasePages
 
 	place  int
-	births []birth // up to the last of the place
+	births []birth // births up to the last one of the place
 	next   int     // the next of them
 	group  int     // the first of the allocations that may come in any order (AnyOrder)
-	open   int     // the end of them
+	open   int     // the end of these allocations
 	marks  uint64  // the sum over the live buffers that the layout placed
 	left   int     // number of buffers that outlived the layout and are still live
 
@@ -61,11 +61,11 @@ func mark(offset, bytes int64) uint64 {
 }
 
 // Lay sets the start of the range aside for the steps of a layout, makes its pages present, and
-// places every buffer that is not Lasting as the layout says. Only Lasting buffers may be live.
-// Lay(nil) returns to the first gap that fits; a buffer that is still live keeps its place, and
-// makes the next Lay fail.
+// places every buffer that is not Lasting according to the layout. Only Lasting buffers may be
+// live. Lay(nil) returns to the first gap that fits; a buffer that is still live keeps its
+// place, and makes the next Lay fail.
 //
-// Lay validates a layout the first time only.
+// Lay validates each layout only once.
 func (a *Arena) Lay(layout *Layout) error {
 	if layout == nil {
 		return a.unlay()
@@ -184,7 +184,7 @@ func (a *Arena) At(place int) {
 	l.next, l.births = 0, nil
 }
 
-// allocPlanned places a buffer as the layout says, or returns a PlanError.
+// allocPlanned places a buffer according to the layout, or returns a PlanError.
 func (a *Arena) allocPlanned(class Class, bytes int64) (Handle, error) {
 	l := &a.laid
 	if l.next >= len(l.births) {
@@ -258,8 +258,8 @@ func (a *Arena) AnyOrder(n int) {
 	l.group, l.open = l.next, min(l.next+n, len(l.births))
 }
 
-// choose moves the smallest allocation with enough room, among those that may come now, to the
-// front. The larger ones stay for requests that need them.
+// choose moves the smallest allocation that is large enough, among those that may come now, to
+// the front. The larger ones remain for requests that need them.
 func (l *laid) choose(class Class, bytes int64) {
 	best := -1
 	for i := l.next; i < l.open; i++ {
@@ -284,8 +284,8 @@ type move struct {
 }
 
 // Settle assigns the buffers to the allocations since AnyOrder: handles[i] is the i-th of the
-// layout, or none. It moves each buffer that lies in the place of another one, with its
-// contents.
+// layout, or the zero Handle. It moves each buffer that occupies the place of another one, with
+// its contents.
 func (a *Arena) Settle(handles []Handle) error {
 	l := &a.laid
 	group := l.all[l.group:l.open]

@@ -13,13 +13,13 @@ import (
 )
 
 // ofASpan are the classes that Alloc places in the first gap or, for Resident, in the last: all
-// but Loss, which lies in scope Metadata.
+// but Loss, which is in scope Metadata.
 var ofASpan = []memory.Class{
 	memory.Resident, memory.Entry, memory.Activation, memory.ActGrad, memory.Saved, memory.Carry, memory.Transfer, memory.Workspace,
 	memory.FP8, memory.Unsharded,
 }
 
-// model is an arena as simple as it can be said: a map of buffers.
+// model is the simplest possible arena: a map of buffers.
 type model struct {
 	arena    *memory.Arena
 	capacity int64
@@ -42,7 +42,7 @@ type buffer struct {
 
 func (m *model) padded(bytes int64) int64 { return (bytes + m.align - 1) / m.align * m.align }
 
-// place returns where a buffer must go, or false where it does not fit: the
+// place returns the offset at which a buffer must be placed, or false if it does not fit: the
 // lowest gap that fits, for Resident the highest.
 func (m *model) place(class memory.Class, bytes int64) (off, largest int64, ok bool) {
 	used := slices.SortedFunc(maps.Values(m.live), func(x, y *buffer) int { return int(x.off - y.off) })
@@ -71,7 +71,7 @@ func (m *model) end(h memory.Handle) int64 {
 	return b.bytes
 }
 
-// any returns a handle that is live in most cases, else stale or none.
+// any returns a handle that is live in most cases, otherwise stale or zero.
 func (m *model) any(t *rapid.T) memory.Handle {
 	live := slices.SortedFunc(maps.Keys(m.live), func(x, y memory.Handle) int {
 		return int(m.live[x].serial) - int(m.live[y].serial)
@@ -95,7 +95,7 @@ func (m *model) missing(h memory.Handle) error {
 	return memory.ErrStale
 }
 
-// same compares what a call returned with the model's answer.
+// same compares the result of a call with the model's.
 func same(t *rapid.T, want, got int64, wantErr, err error) {
 	require.ErrorIs(t, err, wantErr)
 	require.Equal(t, want, got)
@@ -113,7 +113,7 @@ func (m *model) Alloc(t *rapid.T) {
 	}
 	require.NoError(t, err)
 	require.NotContains(t, m.live, h)
-	require.NotContains(t, m.stale, h, "a handle comes once")
+	require.NotContains(t, m.stale, h, "a handle is used only once")
 	data, err := m.arena.Data(h)
 	require.NoError(t, err)
 	if m.base == 0 {
@@ -261,7 +261,7 @@ func (m *model) Check(t *rapid.T) {
 		require.Len(t, data, int(b.bytes))
 		for _, x := range data {
 			if x != b.fill {
-				t.Fatalf("handle %v (%s, %d bytes at %d): somebody else wrote there", h, b.class, b.bytes, b.off)
+				t.Fatalf("handle %v (%s, %d bytes at %d): its contents were overwritten", h, b.class, b.bytes, b.off)
 			}
 		}
 	}
@@ -271,7 +271,7 @@ func (m *model) Check(t *rapid.T) {
 	}
 }
 
-// Random calls do to an arena what they do to a map.
+// Random calls have the same effect on an arena as on the model.
 func TestArenaAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{align: 1 << rapid.IntRange(0, 7).Draw(t, "align"), live: map[memory.Handle]*buffer{}}

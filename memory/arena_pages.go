@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// region is the part of the range that belongs to a resident scope: extents of whole pages, with
-// buffers within them. Weights has no extents: its buffers lie one below the other at the top
+// region is the part of the range that belongs to a resident scope: extents of whole pages,
+// which contain buffers. Weights has no extents: its buffers are stacked downwards from the top
 // of the range.
 type region struct {
 	extents  []extent
-	free     spans // within the extents; of Weights, its gaps while it is released
+	free     spans // within the extents; for Weights, its gaps while it is released
 	live     int64 // bytes of the scope's buffers
 	released bool
 }
@@ -29,12 +29,13 @@ type extent struct {
 // outer returns the extent with its guards.
 func (e extent) outer() span { return span{e.off - e.guard, e.size + 2*e.guard} }
 
-// slab is the smallest extent of Metadata in bytes, so that its small tables lie together.
+// slab is the minimum size of an extent of Metadata in bytes, so that its small tables are
+// adjacent.
 const slab = 64 << 10
 
-// AllocIn returns a buffer of class Resident on pages of its scope, with one plain
-// reference, the caller's. Its content is undefined. Alloc of class Resident is AllocIn
-// of Weights. The errors are those of Alloc.
+// AllocIn returns a buffer of class Resident on pages of its scope, with one plain reference,
+// owned by the caller. Its contents are undefined. Alloc of class Resident is AllocIn of
+// Weights. The errors are those of Alloc.
 func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
 	return a.allocIn(scope, Resident, bytes)
 }
@@ -138,8 +139,8 @@ func (a *Arena) shrink(scope Scope) {
 	})
 }
 
-// Scope returns the figures of a scope. Those of StepScope count every page that steps have ever
-// touched.
+// Scope returns the statistics of a scope. For StepScope they count every page that steps have
+// ever touched.
 func (a *Arena) Scope(scope Scope) ScopeStats {
 	if a.closed || int(scope) >= NumScopes {
 		return ScopeStats{}
@@ -233,7 +234,7 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 			return fmt.Errorf("memory: ReleasePages of %s without a writer: only step and gradients may be lost between steps", keep[0])
 		}
 		if a.saved.buffers != nil {
-			return fmt.Errorf("%w: ReleasePages of %s: what an earlier call wrote was not read back yet", ErrReleased, keep[0])
+			return fmt.Errorf("%w: ReleasePages of %s: the output of an earlier call was not read back yet", ErrReleased, keep[0])
 		}
 		if err := a.save(w, keep); err != nil {
 			return err
@@ -246,9 +247,9 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 		}
 	}
 	var faults []error
-	for _, run := range without(runs, nil) { // adjacent runs of different scopes are discarded together, so that huge pages go whole
+	for _, run := range without(runs, nil) { // adjacent runs of different scopes are discarded together, so that huge pages are discarded whole
 		if err := a.discardRun(run); err != nil {
-			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system does not take %d bytes back: %w", scopes, run.size, err))
+			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system does not accept %d bytes: %w", scopes, run.size, err))
 		}
 	}
 	for scope := Scope(NumScopes); scope > 0; { // StepScope last: it poisons the free bytes that still have pages
@@ -350,17 +351,17 @@ func (a *Arena) RestorePages(r io.Reader) error {
 	return nil
 }
 
-// discard discards runs whose pages are of no use.
+// discard discards runs whose pages are no longer needed.
 func (a *Arena) discard(runs []span) {
 	for _, run := range runs {
-		_ = a.discardRun(run) // If it fails, the pages stay until Close.
+		_ = a.discardRun(run) // if it fails, the pages stay until Close
 	}
 }
 
-// runs returns the runs of whole pages that belong to a scope. Those of StepScope are the pages
-// that steps have touched, ever or since they were last released, without the pages of
-// Weights. Those of Weights are the pages of its buffers and all above the high-water mark
-// that no step has touched. Those of any other scope are its extents.
+// runs returns the runs of whole pages that belong to a scope. For StepScope these are the
+// pages that steps have touched, ever or since they were last released, without the pages of
+// Weights. For Weights they are the pages of its buffers and all pages above the high-water
+// mark that no step has touched. For other scopes they are the extents.
 func (a *Arena) runs(scope Scope, ever bool) []span {
 	l := &a.laid
 	step := max(a.low, l.area, l.present, l.held)

@@ -46,7 +46,7 @@ func newResident(t testing.TB, pages memory.Pager) *resident {
 	return r
 }
 
-// same expects the content of the scopes, and of the rest.
+// same requires the contents of the given scopes, and of the rest.
 func (r *resident) same(t testing.TB, scopes ...memory.Scope) {
 	t.Helper()
 	for _, scope := range scopes {
@@ -74,7 +74,7 @@ func (r *resident) released(t testing.TB, scopes ...memory.Scope) {
 	require.NoError(t, r.Check())
 }
 
-// step is one planned step.
+// step runs one planned step.
 func step(t testing.TB, a *memory.Arena) {
 	t.Helper()
 	s := example()
@@ -88,7 +88,8 @@ func step(t testing.TB, a *memory.Arena) {
 
 var keeps = []memory.Scope{memory.Weights, memory.Optimizer, memory.Metadata}
 
-// What is dead between steps goes without a trace, what is not comes back bit for bit.
+// Memory that is dead between steps is discarded without a trace; everything else is restored
+// bit for bit.
 func TestReleasePages(t *testing.T) {
 	for name, kept := range map[string][]memory.Scope{
 		"dead": nil, "weights": keeps[:1], "optimizer": keeps[1:2], "all": keeps,
@@ -109,7 +110,7 @@ func TestReleasePages(t *testing.T) {
 			var stats memory.Stats
 			r.Stats(&stats)
 			require.Equal(t, before.Live, stats.Live, "the book of allocations is as it was")
-			if name == "all" && !invariants.Enabled { // guards count
+			if name == "all" && !invariants.Enabled { // guards affect the counts
 				require.Zero(t, stats.Reserved)
 			}
 			require.Less(t, stats.Reserved, before.Reserved)
@@ -134,7 +135,7 @@ func TestReleasePages(t *testing.T) {
 	}
 }
 
-// Weights and moments go to a file and come back.
+// Weights and moments are written to a file and restored.
 func TestReleasePagesToFile(t *testing.T) {
 	r := newResident(t, nil)
 	f, err := os.Create(filepath.Join(t.TempDir(), "weights"))
@@ -148,7 +149,7 @@ func TestReleasePagesToFile(t *testing.T) {
 	r.same(t, memory.Weights, memory.Optimizer, memory.Gradients, memory.Metadata)
 }
 
-// Nothing is released while a step is under way, or something of one is live.
+// Nothing is released while a step is running, or a buffer of one is live.
 func TestReleasePagesRefused(t *testing.T) {
 	r := newResident(t, nil)
 	saved := alloc(t, r.Arena, memory.Saved, 700)
@@ -185,7 +186,7 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A writer that fails costs nothing, and a reader that fails can be tried again.
+// A failed writer has no effect, and a failed reader can be retried.
 func TestReleasePagesFaults(t *testing.T) {
 	r := newResident(t, nil)
 	err := r.ReleasePages(&full{left: 35000}, append(keeps, memory.StepScope, memory.Gradients)...)
@@ -204,7 +205,7 @@ func TestReleasePagesFaults(t *testing.T) {
 		require.ErrorIs(t, r.RestorePages(reader), memory.ErrSaved)
 		r.released(t, keeps[0], keeps[1])
 	}
-	// A buffer that ends meanwhile is passed over.
+	// A buffer that was released meanwhile is skipped.
 	gone := r.handles[memory.Weights][0]
 	release(t, r.Arena, gone)
 	_, err = r.Alloc(memory.Resident, 100)
@@ -217,8 +218,9 @@ func TestReleasePagesFaults(t *testing.T) {
 	require.NoError(t, r.Check())
 }
 
-// The system may refuse any page, when a step is laid and when pages are taken back: an
-// error before anything happens, books as before, and all is well when it has pages again.
+// The system may refuse any page, when a layout is set and when pages are reclaimed: the error
+// comes before anything changes, the books are unchanged, and everything works once the system
+// has pages again.
 func TestNthPageRefused(t *testing.T) {
 	page := int64(os.Getpagesize())
 	layout := &memory.Layout{
@@ -261,19 +263,19 @@ func TestNthPageRefused(t *testing.T) {
 	}
 }
 
-// paged is an arena whose pages come and go, as a map of buffers.
+// paged is a model of an arena whose pages are released and restored: a map of buffers.
 type paged struct {
 	arena    *memory.Arena
 	page     int64
 	live     map[memory.Handle]*pagedBuffer
 	order    []memory.Handle
 	released [memory.NumScopes]bool
-	saved    *bytes.Buffer // what is to be read back; nil where nothing was written
+	saved    *bytes.Buffer // still to be read back; nil if nothing was written
 }
 
 type pagedBuffer struct {
 	scope   memory.Scope
-	content []byte // nil where it is not known
+	content []byte // nil if unknown
 }
 
 func (p *paged) fill(t *rapid.T, h memory.Handle) {
@@ -319,7 +321,7 @@ func (p *paged) Free(t *rapid.T) {
 	p.order = append(p.order[:i], p.order[i+1:]...)
 }
 
-// Pages releases some scopes, or brings all back.
+// Pages releases some scopes, or restores all.
 func (p *paged) Pages(t *rapid.T) {
 	if rapid.Bool().Draw(t, "restore") {
 		p.restore(t)
@@ -343,7 +345,7 @@ func (p *paged) Pages(t *rapid.T) {
 	for _, scope := range scopes {
 		s := p.arena.Scope(scope)
 		require.Zero(t, s.Live, scope)
-		if !p.released[scope] && !invariants.Enabled { // poison touches what lies between
+		if !p.released[scope] && !invariants.Enabled { // poison touches the bytes in between
 			require.LessOrEqual(t, s.Pages, int64(0), scope)
 		}
 		p.released[scope] = scope != memory.StepScope
@@ -393,8 +395,8 @@ func (p *paged) Check(t *rapid.T) {
 	}
 }
 
-// Random buffers keep their bytes through random releases of pages. The arena is small, so
-// that scopes come to lie where others have been.
+// Random buffers keep their bytes through random releases of pages. The arena is small, so that
+// scopes reuse the addresses of others.
 func TestPagesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &paged{page: int64(os.Getpagesize()), live: map[memory.Handle]*pagedBuffer{}}
@@ -414,8 +416,8 @@ func TestPagesAgainstModel(t *testing.T) {
 	})
 }
 
-// What is Resident may come to lie where steps have been. It keeps its pages, and counts,
-// when those of steps go.
+// A Resident buffer may occupy an address that steps have used. It keeps its pages, and counts,
+// when the pages of steps are released.
 func TestReleasePagesBesideResident(t *testing.T) {
 	page := int64(os.Getpagesize())
 	for _, scope := range []memory.Scope{memory.Weights, memory.Optimizer} {
@@ -427,7 +429,7 @@ func TestReleasePagesBesideResident(t *testing.T) {
 		data[0], data[7*page-1] = 1, 2
 		require.NoError(t, a.ReleasePages(nil, memory.StepScope))
 		require.Equal(t, []byte{1, 2}, []byte{data[0], data[7*page-1]})
-		if !invariants.Enabled { // poison touches what lies between
+		if !invariants.Enabled { // poison touches the bytes in between
 			require.LessOrEqual(t, a.Scope(memory.StepScope).Pages, int64(0))
 		}
 		var stats memory.Stats
@@ -440,7 +442,7 @@ func TestReleasePagesBesideResident(t *testing.T) {
 	}
 }
 
-// inPieces counts in how many pieces pages come and go.
+// inPieces counts the pieces in which pages are populated and discarded.
 type inPieces struct {
 	memory.System
 	populated, discarded int
@@ -449,8 +451,8 @@ type inPieces struct {
 func (p *inPieces) Populate(mem []byte) error { p.populated++; return p.System.Populate(mem) }
 func (p *inPieces) Discard(mem []byte) error  { p.discarded++; return p.System.Discard(mem) }
 
-// Neighbours of different scopes go back to the system in the pieces in which they come
-// again, however many scopes have them: so there is room for huge pages.
+// Adjacent pages of different scopes are discarded in the same pieces in which they are
+// populated again, regardless of their scopes, to allow huge pages.
 func TestReleasePagesJoinsNeighbours(t *testing.T) {
 	pages := &inPieces{}
 	r := newResident(t, pages)
@@ -463,7 +465,7 @@ func TestReleasePagesJoinsNeighbours(t *testing.T) {
 	r.same(t, keeps...)
 }
 
-// A gap of one byte between weights without pages is nobody's until they are back.
+// A gap of one byte between weights without pages belongs to no scope until they are restored.
 func TestReleasePagesKeepsSmallestGap(t *testing.T) {
 	page := int64(os.Getpagesize())
 	a := open(t, 3*page, 1)

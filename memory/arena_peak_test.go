@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// atPeak returns what was live at the peak, in an order of its own.
+// atPeak returns the buffers that were live at the peak, in a fixed order.
 func atPeak(a *memory.Arena) []memory.PeakBuffer { return ordered(slices.Collect(a.AtPeak())) }
 
 func ordered(list []memory.PeakBuffer) []memory.PeakBuffer {
@@ -21,8 +21,8 @@ func ordered(list []memory.PeakBuffer) []memory.PeakBuffer {
 	return list
 }
 
-// What AtPeak tells is what was live when most was, for the first time, whatever happened
-// before and since.
+// AtPeak returns the buffers that were live at the first maximum, whatever happened before and
+// since.
 func TestAtPeak(t *testing.T) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -64,7 +64,7 @@ func TestAtPeak(t *testing.T) {
 	}
 }
 
-// Watching allocates nothing once it has seen a period, and is over with Lay.
+// Watching allocates nothing after the first period, and ends with Lay.
 func TestWatchPeakAllocatesNothing(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	period := func() {

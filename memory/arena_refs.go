@@ -9,7 +9,7 @@ import (
 // live reports whether the slot has a buffer: every live buffer has a reference.
 func (s *slot) live() bool { return s.plain+s.held > 0 }
 
-// lookup returns the slot of a live buffer, nil for any other handle.
+// lookup returns the slot of a live buffer, or nil for any other handle.
 func (a *Arena) lookup(h Handle) *slot {
 	if uint(h.slot) < uint(len(a.slots)) {
 		if s := &a.slots[h.slot]; s.generation == h.generation && h.arena == a.number {
@@ -36,12 +36,12 @@ func (a *Arena) withoutPages(call string, h Handle, s *slot) error {
 	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes): RestorePages first", ErrReleased, call, h, s.scope, s.bytes)
 }
 
-// wrong returns the error of a call that lacks the reference that it needs.
+// wrong returns the error of a call that lacks the required reference.
 func (s *slot) wrong(err error, call string, h Handle) error {
 	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes; %d plain, %d held)", err, call, h, s.class, s.bytes, s.plain, s.held)
 }
 
-// Bytes returns the requested size, 0 for a handle without a buffer.
+// Bytes returns the requested size, or 0 for a handle without a buffer.
 func (a *Arena) Bytes(h Handle) int64 {
 	if s := a.lookup(h); s != nil {
 		return s.bytes
@@ -49,8 +49,7 @@ func (a *Arena) Bytes(h Handle) int64 {
 	return 0
 }
 
-// Class returns the class given at Alloc, the zero class for a handle without a
-// buffer.
+// Class returns the class given to Alloc, or the zero class for a handle without a buffer.
 func (a *Arena) Class(h Handle) Class {
 	if s := a.lookup(h); s != nil {
 		return s.class
@@ -58,9 +57,9 @@ func (a *Arena) Class(h Handle) Class {
 	return 0
 }
 
-// Data returns a view of exactly the bytes of the buffer. The view dies with the
-// buffer: after the last Release it shows the bytes of another buffer, and after Close any
-// access is a fault of the process.
+// Data returns a view of exactly the bytes of the buffer. The view is invalid once the buffer
+// is freed: after the last Release it shows the bytes of another buffer, and after Close any
+// access crashes the process.
 func (a *Arena) Data(h Handle) ([]byte, error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -119,8 +118,8 @@ func (a *Arena) Retain(h Handle) error {
 	return nil
 }
 
-// Release releases a plain reference. With the last reference of either kind the
-// buffer is freed: its bytes are returned and h is stale.
+// Release releases a plain reference. If it was the last reference of either kind, the buffer
+// is freed: Release returns its bytes and h is stale.
 func (a *Arena) Release(h Handle) (freed int64, err error) {
 	s := a.lookup(h)
 	switch {
@@ -135,7 +134,7 @@ func (a *Arena) Release(h Handle) (freed int64, err error) {
 	return a.freeLast(h.slot, s)
 }
 
-// freeLast frees a buffer as its last reference ends.
+// freeLast frees a buffer whose last reference was released.
 func (a *Arena) freeLast(i uint32, s *slot) (freed int64, err error) {
 	if a.examined() {
 		err = a.checkSurroundings(i, s)
@@ -168,7 +167,7 @@ func (a *Arena) Enter(h Handle) (held int64, class Class, err error) {
 	return held, s.class, nil
 }
 
-// Leave is Yield followed by Release.
+// Leave combines Yield and Release.
 func (a *Arena) Leave(h Handle) (yielded, freed int64, class Class, err error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -218,7 +217,7 @@ func (a *Arena) end(i uint32, s *slot) int64 {
 	a.laid.marks -= s.mark
 	a.meter.Free(s.class, s.bytes)
 	s.generation++
-	// No handle has generation 0. A slot whose generations are used up is retired, so that a
+	// No handle has generation 0. A slot that has used up its generations is retired, so that a
 	// handle of its first buffer never becomes valid again.
 	if s.generation != 0 {
 		s.next, a.unused = a.unused, i
@@ -226,7 +225,7 @@ func (a *Arena) end(i uint32, s *slot) int64 {
 	return s.bytes
 }
 
-// take frees a buffer, regardless of its references, and its place.
+// take frees a buffer and its place, regardless of its references.
 func (a *Arena) take(i uint32, s *slot) int64 {
 	s.plain, s.held = 0, 0
 	scope := s.scope

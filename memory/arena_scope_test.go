@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// allocIn allocates in a scope, where StepScope stands for class Saved.
+// allocIn allocates in a scope. For StepScope it uses class Saved.
 func allocIn(t require.TestingT, a *memory.Arena, scope memory.Scope, bytes int64) memory.Handle {
 	var h memory.Handle
 	var err error
@@ -30,8 +30,8 @@ func TestScopeNames(t *testing.T) {
 			memory.Optimizer.String()+" "+memory.Metadata.String()+" "+memory.Scope(5).String())
 }
 
-// Buffers of a scope lie on pages where none of another scope does, whatever comes
-// between them, and a scope that is empty has given its pages back to the others.
+// Buffers of a scope never share a page with another scope, in any order of allocations, and an
+// empty scope returns its pages to the others.
 func TestScopesShareNoPages(t *testing.T) {
 	page := int64(os.Getpagesize())
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,7 +95,7 @@ func TestScopesShareNoPages(t *testing.T) {
 	})
 }
 
-// pageOf is address for a test of any kind.
+// pageOf is address for any kind of test.
 func pageOf(t require.TestingT, a *memory.Arena, h memory.Handle) int64 {
 	data, err := a.Data(h)
 	require.NoError(t, err)
@@ -119,10 +119,10 @@ func TestAllocInRefuses(t *testing.T) {
 			require.ErrorIs(t, err, memory.ErrOutOfMemory)
 		}
 	}
-	_, err := a.Release(allocIn(t, a, memory.Weights, 64*page)) // the whole of it fits
+	_, err := a.Release(allocIn(t, a, memory.Weights, 64*page)) // an extent that exactly fits
 	require.NoError(t, err)
 	rest := allocIn(t, a, memory.StepScope, 63*page)
-	table := allocIn(t, a, memory.Metadata, 100) // a page, where a slab does not fit
+	table := allocIn(t, a, memory.Metadata, 100) // a page, because a slab does not fit
 	_, err = a.AllocIn(memory.Optimizer, 100)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.NoError(t, a.Check())
@@ -134,7 +134,7 @@ func TestAllocInRefuses(t *testing.T) {
 	require.Equal(t, memory.ScopeStats{}, a.Scope(memory.Gradients))
 }
 
-// A cell of losses is there before a step and after it: layouts and Reclaim leave it alone.
+// A cell of losses survives steps: layouts and Reclaim do not affect it.
 func TestLossIsLasting(t *testing.T) {
 	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	require.NoError(t, err)

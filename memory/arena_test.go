@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// open returns an arena that the end of the test closes.
+// open returns an arena that is closed when the test ends.
 func open(t testing.TB, capacity, align int64) *memory.Arena {
 	t.Helper()
 	a, err := memory.NewArena(memory.ArenaConfig{Capacity: capacity, Align: align})
@@ -41,7 +41,7 @@ func release(t testing.TB, a *memory.Arena, handles ...memory.Handle) {
 	}
 }
 
-// address returns where a buffer lies.
+// address returns the address of a buffer.
 func address(t testing.TB, a *memory.Arena, h memory.Handle) int64 {
 	t.Helper()
 	data, err := a.Data(h)
@@ -77,7 +77,7 @@ func TestArenaConfig(t *testing.T) {
 	}
 }
 
-// Red zones are there under -tags invariants, in an arena that has room for them.
+// Red zones exist under -tags invariants, in an arena that is large enough for them.
 func TestRedZones(t *testing.T) {
 	for capacity, zones := range map[int64]bool{1 << 19: false, 1 << 20: invariants.Enabled} {
 		a, err := memory.NewArena(memory.ArenaConfig{Capacity: capacity, RedZone: 4096})
@@ -88,7 +88,7 @@ func TestRedZones(t *testing.T) {
 	}
 }
 
-// Check tells what an arena that is broken in one place has wrong.
+// Check reports the fault of an arena that is broken in one place.
 func TestArenaCheck(t *testing.T) {
 	a := open(t, 1<<20, 1)
 	require.NoError(t, a.Lay(&memory.Layout{
@@ -103,7 +103,7 @@ func TestArenaCheck(t *testing.T) {
 	require.ErrorContains(t, a.Check(), "covers bytes 256 to 266, over the end of the step's part")
 	a.Move(second, 512)
 	require.NoError(t, a.Check())
-	alloc(t, a, memory.Resident, 10) // at the end
+	alloc(t, a, memory.Resident, 10) // at the end of the range
 	a.GiveNothing()
 	require.ErrorContains(t, a.Check(), "a gap covers bytes 1048576 to 1048576")
 }
@@ -167,7 +167,7 @@ func TestArenaOutOfMemory(t *testing.T) {
 	release(t, a, x)
 	_, err := a.Alloc(memory.Carry, 3000)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
-	require.EqualError(t, err, "memory: out of memory: 3000 bytes (carry) asked for; live 1024, capacity 4096, largest gap 2048 bytes")
+	require.EqualError(t, err, "memory: out of memory: 3000 bytes (carry) requested; live 1024, capacity 4096, largest gap 2048 bytes")
 	for _, bytes := range []int64{4097, math.MaxInt64} {
 		for _, class := range []memory.Class{memory.Carry, memory.Resident} {
 			_, err = a.Alloc(class, bytes)
@@ -208,7 +208,7 @@ func TestArenaPlacement(t *testing.T) {
 	require.NoError(t, a.Check())
 }
 
-// Resident buffers that come while a step runs leave no hole in its range.
+// Resident buffers that are allocated while a step runs leave no hole in its range.
 func TestArenaResidentDoesNotFragment(t *testing.T) {
 	a := open(t, 64*1000, 64)
 	step := alloc(t, a, memory.Saved, 64*100)
@@ -239,7 +239,7 @@ func TestArenaReserved(t *testing.T) {
 	alloc(t, a, memory.Saved, 64*2)
 	require.EqualValues(t, 36, reserved())
 	release(t, a, x, y)
-	// From both ends into the middle, and over what the other end touched.
+	// From both ends into the middle, and beyond the bytes that the other end touched.
 	low := alloc(t, a, memory.Resident, 64*65)
 	require.EqualValues(t, 31+4+65, reserved())
 	release(t, a, weights, low)
@@ -247,7 +247,7 @@ func TestArenaReserved(t *testing.T) {
 	require.EqualValues(t, 100, reserved())
 }
 
-// Resident and other buffers meet in one range: either may use all of it.
+// Resident and other buffers share one range: either may use all of it.
 func TestArenaReservedFromEitherEnd(t *testing.T) {
 	for _, class := range []memory.Class{memory.Resident, memory.Saved} {
 		a := open(t, 6400, 64)
@@ -312,8 +312,8 @@ func TestArenaErrorsNameHandleAndCall(t *testing.T) {
 	require.Equal(t, "1.2", alloc(t, a, memory.Saved, 1).String())
 }
 
-// A handle of another arena is refused, also where slot and generation are those of a
-// buffer of this one, and after the other arena was closed.
+// A handle of another arena is rejected, also if its slot and generation are those of a live
+// buffer, and after the other arena was closed.
 func TestArenaRefusesHandlesOfOthers(t *testing.T) {
 	a, b := open(t, 1<<20, 0), open(t, 1<<20, 0)
 	own := alloc(t, a, memory.Saved, 100)
@@ -346,14 +346,14 @@ func TestArenaAll(t *testing.T) {
 	x := alloc(t, a, memory.Saved, 100)
 	y := alloc(t, a, memory.Resident, 200)
 	release(t, a, x)
-	z := alloc(t, a, memory.Loss, 8) // takes the slot of x, and comes after y
+	z := alloc(t, a, memory.Loss, 8) // reuses the slot of x, and is allocated after y
 	require.NoError(t, a.Retain(z))
 	_, err := a.Hold(z)
 	require.NoError(t, err)
 	var all []memory.Info
 	for info := range a.All() {
 		all = append(all, info)
-		release(t, a, y) // the iteration goes over a snapshot
+		release(t, a, y) // the iteration uses a snapshot
 		y = alloc(t, a, memory.Resident, 200)
 	}
 	require.Len(t, all, 2)
@@ -364,7 +364,7 @@ func TestArenaAll(t *testing.T) {
 	}
 }
 
-// A slot ends with its last generation, and no old handle comes to life (L7).
+// A slot is retired after its last generation, and no old handle becomes valid (L7).
 func TestArenaRetiresSlots(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	first := alloc(t, a, memory.Saved, 100)
@@ -385,7 +385,7 @@ func TestArenaRetiresSlots(t *testing.T) {
 	require.NoError(t, a.Check())
 }
 
-// The check that no buffer lies over another one sees one that does.
+// Check detects a buffer that overlaps another one.
 func TestArenaCheckFindsOverlap(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	alloc(t, a, memory.Saved, 100)
@@ -393,7 +393,7 @@ func TestArenaCheckFindsOverlap(t *testing.T) {
 	require.NoError(t, a.Check())
 	a.Forget(h)
 	require.ErrorContains(t, a.Check(), "memory: ")
-	if !invariants.Enabled { // with them Alloc panics, see TestInvariantsOverlap
+	if !invariants.Enabled { // with invariants Alloc panics, see TestInvariantsOverlap
 		alloc(t, a, memory.Entry, 100)
 		err := a.Check()
 		require.ErrorContains(t, err, "memory: handle ")
@@ -401,7 +401,7 @@ func TestArenaCheckFindsOverlap(t *testing.T) {
 	}
 }
 
-// The pages lie outside the Go heap, and the collector does not count them.
+// The pages are outside the Go heap, and the collector does not count them.
 func TestArenaIsOutsideTheGoHeap(t *testing.T) {
 	switch runtime.GOOS {
 	case "linux", "darwin", "windows", "freebsd", "netbsd", "openbsd", "dragonfly":
@@ -435,7 +435,7 @@ func TestArenaAllocatesNothing(t *testing.T) {
 				}
 				live[i] = h
 			}
-			for i := range live { // gaps come in odd places
+			for i := range live { // gaps are created in irregular order
 				h := live[(i*37)%len(live)]
 				_, yielded := a.Yield(h)
 				_, err := a.Release(h)

@@ -9,8 +9,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// BenchmarkArenaAlloc is Alloc and Release beside some live buffers with gaps
-// between them.
+// BenchmarkArenaAlloc measures Alloc and Release in an arena with some live buffers and gaps.
 func BenchmarkArenaAlloc(b *testing.B) {
 	for _, live := range []int{0, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
@@ -35,7 +34,7 @@ func BenchmarkArenaAlloc(b *testing.B) {
 	}
 }
 
-// references is what a step does with a buffer that it hands on.
+// references makes the calls of a step for a buffer that it passes on.
 func references[T any](b *testing.B, s memory.Space[T], h T) {
 	b.Run("retain+release", func(b *testing.B) {
 		b.ReportAllocs()
@@ -78,8 +77,8 @@ func BenchmarkRingPut(b *testing.B) {
 	}
 }
 
-// BenchmarkArenaPlanned is Alloc and Release where a layout says the place, beside some
-// live buffers: a thousand pairs at a place.
+// BenchmarkArenaPlanned measures Alloc and Release under a layout, with some live buffers: a
+// thousand pairs at a place.
 func BenchmarkArenaPlanned(b *testing.B) {
 	const births = 1000
 	for _, live := range []int{0, 10, 1000} {
@@ -108,7 +107,7 @@ func BenchmarkArenaPlanned(b *testing.B) {
 					}
 				}
 			}
-			place() // the first time each birth is looked at
+			place() // the first time, each birth is checked
 			b.ReportAllocs()
 			for b.Loop() {
 				place()
@@ -118,9 +117,9 @@ func BenchmarkArenaPlanned(b *testing.B) {
 	}
 }
 
-// BenchmarkReleasePages hands 256 MiB of a step and 256 MiB of gradients back and takes
-// them again, and runs a step over all of it before and after: pairs, of which it reports
-// the medians and the quartiles in milliseconds. Run it with -benchtime 31x.
+// BenchmarkReleasePages releases 256 MiB of a step and 256 MiB of gradients and restores them,
+// and runs a step over all of it before and after. It reports the medians and the quartiles of
+// these pairs in milliseconds. Run it with -benchtime 31x.
 func BenchmarkReleasePages(b *testing.B) {
 	const bytes = 256 << 20
 	a := open(b, 2<<30, 0)

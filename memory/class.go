@@ -2,20 +2,21 @@ package memory
 
 import "errors"
 
-// Class is what a buffer is for. A buffer has one class, given at allocation, so that both books can be compared class by class.
+// Class is the purpose of a buffer. A buffer has one class, given at allocation, so that both
+// books can be compared class by class.
 type Class uint8
 
 // The classes, in the order of the memory log.
 const (
-	Resident   Class = iota // weights, gradients, optimizer state: as long as the model
+	Resident   Class = iota // weights, gradients, optimizer state: the lifetime of the model
 	Entry                   // parts of a batch entry: until their last read on this rank
-	Activation              // what a stage returns from Forward: until the next stage has read it
-	ActGrad                 // what a stage returns from Backward: until the previous stage has read it
-	Saved                   // what Forward saves for a later action
-	Carry                   // what I saves for W
+	Activation              // result of a stage's Forward: until the next stage has read it
+	ActGrad                 // result of a stage's Backward: until the previous stage has read it
+	Saved                   // saved by Forward for a later action
+	Carry                   // saved by I for W
 	Transfer                // buffers in flight between ranks
-	Workspace               // scratch inside one call of a stage
-	Loss                    // device cells of losses: as long as the runner
+	Workspace               // scratch within one call of a stage
+	Loss                    // device cells of losses: the lifetime of the runner
 	FP8                     // low-precision copies and their scales
 	Unsharded               // weights gathered from their shards
 
@@ -27,8 +28,8 @@ var classNames = [NumClasses]string{
 	"transfer", "workspace", "loss", "fp8", "unsharded",
 }
 
-// Lasting reports whether buffers of the class are there before a step and after it: no layout
-// places them.
+// Lasting reports whether buffers of the class exist before a step and after it, so that no
+// layout places them.
 func (c Class) Lasting() bool { return c == Resident || c == Loss }
 
 // String returns the name that the memory log uses.
@@ -39,7 +40,7 @@ func (c Class) String() string {
 	return "class(?)"
 }
 
-// ParseClass is the reverse of String. It reports false for an unknown name.
+// ParseClass is the reverse of String. It returns false for an unknown name.
 func ParseClass(name string) (Class, bool) {
 	for i, n := range classNames {
 		if n == name {
@@ -74,7 +75,7 @@ func (b *ByClass) Total() int64 {
 	return total
 }
 
-// Named returns the bytes of the classes that have any, by name.
+// Named returns the bytes of the classes that have any, by the name of the class.
 func (b *ByClass) Named() map[string]int64 {
 	named := map[string]int64{}
 	for class, bytes := range b {

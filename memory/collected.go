@@ -6,38 +6,36 @@ import (
 	"iter"
 )
 
-// Collected is a [Space] for handles whose memory belongs to a garbage
-// collector. It counts references, and reaches a handle no longer than it must,
-// so that the collector can have the memory once the step let go.
+// Collected is a [Space] for handles whose memory belongs to a garbage collector. It counts
+// references, and keeps a handle reachable no longer than necessary, so that the collector can
+// free the memory once the step has released it.
 //
-// One rule defines it: a handle that Collected does not know is a buffer with
-// exactly one plain reference, its maker's. Nobody registers anything: a stage
-// makes a tensor and returns it, and the runner's Hold finds that one reference
-// and turns it. Retain of such a handle makes it two. By the same rule Collected
-// forgets a handle whose count is back at one plain reference and no held one,
-// and a handle without references. Code that was handed its tensor back by Yield
-// may therefore Release it or simply drop it: nothing here reaches it any more.
-// Class and bytes are asked for when a handle becomes known and stay the same
+// One rule defines it: a handle that Collected does not know is a buffer with exactly one plain
+// reference, owned by its creator. No registration is needed: a stage creates a tensor and
+// returns it, and the runner's Hold finds that one reference and converts it. Retain of such a
+// handle makes two. By the same rule Collected forgets a handle whose count returns to one
+// plain reference and no held one, and a handle without references. Code that receives its
+// tensor back from Yield may therefore either Release it or simply drop it: the space no longer
+// refers to it. Class and size are determined when a handle becomes known and stay the same
 // until it is forgotten.
 //
-// It catches, for a handle that it knows, a Hold or a Release where no plain
-// reference is left (ErrNoPlain) and a Yield of what nobody holds (ErrNotHeld).
-// It cannot catch the Release of a buffer that was released, which by the rule is
-// the Release of a fresh one, nor any other use after the release, nor a stage that
-// keeps a handle in secret. It has no [Book], so a step over it audits one book.
-// Where Retain raised a count and nobody lowers it, the handle stays reachable:
-// Len and All show it, Reclaim releases it.
+// For a handle that it knows, it detects a Hold or a Release if no plain reference is left
+// (ErrNoPlain) and a Yield of a buffer that is not held (ErrNotHeld). It cannot detect a second
+// Release of a buffer, which by the rule is the Release of a new one, nor any other use after
+// the release, nor a stage that keeps a handle without a reference. It has no [Book], so a step
+// over it audits only one book. If a Retain has no matching Release, the handle stays
+// reachable: Len and All show it, Reclaim releases it.
 //
-// Handles that are equal (==) are the same buffer, and a handle must equal
-// itself. The zero T is none. A Collected is not for concurrent use.
+// Handles that are equal (==) are the same buffer, and a handle must equal itself. The zero T
+// is no buffer. A Collected is not for concurrent use.
 type Collected[T comparable] struct {
 	class  func(T) Class
 	bytes  func(T) int64
 	known  table[T]
-	serial uint64 // of the next handle to become known
+	serial uint64 // of the next handle that becomes known
 }
 
-// count is what Collected knows about a handle.
+// count is the state of a known handle.
 type count struct {
 	bytes, plain, held int64
 	serial             uint64
@@ -49,9 +47,9 @@ var (
 	_ Reclaimer  = (*Collected[int])(nil)
 )
 
-// NewCollected returns a space that knows no handle. The functions say what is
-// behind a handle; they are never called with the zero T. A nil class means
-// Activation for all, a nil bytes 0.
+// NewCollected returns a space that knows no handle. The functions return the class and the
+// size of a buffer; they are never called with the zero T. A nil class means Activation for all
+// buffers, a nil bytes a size of 0.
 func NewCollected[T comparable](class func(T) Class, bytes func(T) int64) *Collected[T] {
 	if class == nil {
 		class = func(T) Class { return Activation }
@@ -63,13 +61,13 @@ func NewCollected[T comparable](class func(T) Class, bytes func(T) int64) *Colle
 	return &Collected[T]{class: class, bytes: bytes, known: known}
 }
 
-// Bytes returns the size of the buffer, 0 for the zero T.
+// Bytes returns the size of the buffer, or 0 for the zero T.
 func (c *Collected[T]) Bytes(h T) int64 {
 	n, _, _ := c.find(h)
 	return n.bytes
 }
 
-// Class returns the class of the buffer, the zero class for the zero T.
+// Class returns the class of the buffer, or the zero class for the zero T.
 func (c *Collected[T]) Class(h T) Class {
 	n, _, _ := c.find(h)
 	return n.class
@@ -81,8 +79,8 @@ func (c *Collected[T]) Retain(h T) error {
 	return err
 }
 
-// Release releases a plain reference. With the last reference of either kind it
-// returns the bytes that the collector may have from now on.
+// Release releases a plain reference. If it was the last reference of either kind, it returns
+// the bytes that the collector can now free.
 func (c *Collected[T]) Release(h T) (freed int64, err error) {
 	n, err := c.change("release", h, -1, 0)
 	if err != nil || n.plain+n.held > 0 {
@@ -91,7 +89,7 @@ func (c *Collected[T]) Release(h T) (freed int64, err error) {
 	return n.bytes, nil
 }
 
-// Hold turns one plain reference into a held one.
+// Hold converts one plain reference into a held one.
 func (c *Collected[T]) Hold(h T) (held int64, err error) {
 	n, err := c.change("hold", h, -1, 1)
 	if err != nil || n.held > 1 {
@@ -100,7 +98,7 @@ func (c *Collected[T]) Hold(h T) (held int64, err error) {
 	return n.bytes, nil
 }
 
-// Yield turns one held reference into a plain one.
+// Yield converts one held reference into a plain one.
 func (c *Collected[T]) Yield(h T) (yielded int64, err error) {
 	n, err := c.change("yield", h, 1, -1)
 	if err != nil || n.held > 0 {
@@ -109,9 +107,8 @@ func (c *Collected[T]) Yield(h T) (yielded int64, err error) {
 	return n.bytes, nil
 }
 
-// find returns what is known about h and its place in the table, or what the
-// rule says of a handle that is not there, with place -1. It reports false for
-// the zero T.
+// find returns the count of h and its index in the table, or for an unknown handle the count
+// given by the rule and index -1. It returns false for the zero T.
 func (c *Collected[T]) find(h T) (n count, place int, ok bool) {
 	var zero T
 	if h == zero {
@@ -123,8 +120,8 @@ func (c *Collected[T]) find(h T) (n count, place int, ok bool) {
 	return count{bytes: c.bytes(h), class: c.class(h), plain: 1, serial: c.serial}, -1, true
 }
 
-// change adds to the references of h and returns what they are now. It keeps h
-// only where they say more than the rule does.
+// change adds to the references of h and returns the new count. It keeps h only if the count
+// differs from the rule.
 func (c *Collected[T]) change(call string, h T, plain, held int64) (count, error) {
 	n, i, ok := c.find(h)
 	switch {
@@ -149,11 +146,11 @@ func (c *Collected[T]) change(call string, h T, plain, held int64) (count, error
 	return n, nil
 }
 
-// Mark returns a point in the order in which handles become known.
+// Mark returns the current position in the order in which handles become known.
 func (c *Collected[T]) Mark() uint64 { return c.serial }
 
-// Reclaim forgets every handle that became known since mark and is not Lasting,
-// and returns their bytes. Each is back at its maker's one reference.
+// Reclaim forgets every handle that became known since mark and is not Lasting, and returns
+// their bytes. Each has again the one reference of its creator.
 func (c *Collected[T]) Reclaim(mark uint64) int64 {
 	var zero T
 	var freed int64
@@ -164,23 +161,23 @@ func (c *Collected[T]) Reclaim(mark uint64) int64 {
 			continue
 		}
 		freed += e.count.bytes
-		c.known.remove(i) // may move an entry to i, so i is looked at again
+		c.known.remove(i) // may move an entry to i, so i is examined again
 	}
 	return freed
 }
 
-// wrong says why a reference that a call needs is not there. It does not print
-// the handle, which may be a whole tensor.
+// wrong returns the error for a missing reference. It does not print the handle, which may be a
+// whole tensor.
 func (n *count) wrong(err error, call string) error {
 	return fmt.Errorf("%w: %s (%s, %d bytes; %d plain, %d held)", err, call, n.class, n.bytes, n.plain, n.held)
 }
 
-// Len returns the number of handles that the space reaches.
+// Len returns the number of handles that the space knows.
 func (c *Collected[T]) Len() int { return c.known.used }
 
-// All returns the handles that the space reaches, in the order in which they
-// became known, without the handles themselves. It is a snapshot from the start
-// of the iteration, and allocates.
+// All returns a description of each handle that the space knows, in the order in which they
+// became known, without the handles themselves. It is a snapshot from the start of the
+// iteration, and allocates.
 func (c *Collected[T]) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		var zero T

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// tensor is a handle whose memory is the collector's.
+// tensor is a handle whose memory belongs to the collector.
 type tensor struct {
 	class memory.Class
 	data  []byte
@@ -25,7 +25,7 @@ func newTensors() *memory.Collected[*tensor] {
 	)
 }
 
-// A handle that nobody told of has one plain reference, its maker's.
+// An unknown handle has one plain reference, owned by its creator.
 func TestCollectedAdopts(t *testing.T) {
 	c := newTensors()
 	fresh := func() *tensor { return &tensor{memory.Saved, make([]byte, 300)} }
@@ -70,7 +70,7 @@ func TestCollectedForgets(t *testing.T) {
 	require.Equal(t, 1, c.Len())
 	_, err = c.Yield(h)
 	require.NoError(t, err)
-	require.Zero(t, c.Len(), "what was handed back may be dropped without a word")
+	require.Zero(t, c.Len(), "a yielded tensor may be dropped without a call")
 	_, err = c.Release(h)
 	require.NoError(t, err)
 	require.Zero(t, c.Len())
@@ -82,7 +82,7 @@ func TestCollectedForgets(t *testing.T) {
 	require.Zero(t, c.Len())
 }
 
-// Class and bytes are those of the moment in which the handle became known.
+// Class and size are those at the time when the handle became known.
 func TestCollectedRemembersClassAndBytes(t *testing.T) {
 	c := newTensors()
 	h := &tensor{memory.Saved, make([]byte, 300)}
@@ -106,12 +106,12 @@ func TestCollectedDefaults(t *testing.T) {
 	require.EqualError(t, err, "memory: no buffer behind this handle: hold")
 }
 
-// After the last reference nothing in the space reaches the tensor.
+// After the last reference the space does not refer to the tensor.
 func TestCollectedHoldsNothingAfterTheEnd(t *testing.T) {
 	c := newTensors()
 	var gone []weak.Pointer[tensor]
 	step := func(end func(h *tensor)) {
-		for range 100 { // more than the table begins with
+		for range 100 { // more than the initial size of the table
 			h := &tensor{memory.Saved, make([]byte, 300)}
 			gone = append(gone, weak.Make(h))
 			require.NoError(t, c.Retain(h))
@@ -128,7 +128,7 @@ func TestCollectedHoldsNothingAfterTheEnd(t *testing.T) {
 	require.EqualValues(t, 100*300, c.Reclaim(mark))
 	require.Zero(t, c.Len())
 
-	// And what is held stays, whatever the collector does.
+	// And a held tensor stays, whatever the collector does.
 	kept := weak.Make(func() *tensor {
 		h := &tensor{memory.Saved, make([]byte, 300)}
 		ok(c.Hold(h))
@@ -158,7 +158,7 @@ func TestCollectedAll(t *testing.T) {
 	}, slices.Collect(c.All()))
 }
 
-// Handles that come and go cost nothing, however long it lasts (L7, L11).
+// Handles that become known and are forgotten cost nothing, however many there are (L7, L11).
 func TestCollectedAllocatesNothing(t *testing.T) {
 	c := newTensors()
 	pool := make([]*tensor, 1000)
@@ -186,7 +186,7 @@ func TestCollectedAllocatesNothing(t *testing.T) {
 	require.Equal(t, live, c.Len())
 }
 
-// Random calls do to a Collected what they do to a map.
+// Random calls have the same effect on a Collected as on a map.
 func TestCollectedAgainstModel(t *testing.T) {
 	type refs struct{ plain, held int64 }
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Two books tell of a stage that keeps a buffer which it was to give up.
+// Two books reveal a stage that keeps a buffer which it should have released.
 func ExampleArena() {
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	if err != nil {
@@ -16,7 +16,7 @@ func ExampleArena() {
 	}
 	defer arena.Close()
 
-	// A stage makes a buffer and hands it to the step, but keeps a reference.
+	// A stage allocates a buffer and passes it to the step, but keeps a reference.
 	saved, err := arena.Alloc(memory.Saved, 240<<10)
 	if err != nil {
 		fmt.Println(err)
@@ -26,7 +26,7 @@ func ExampleArena() {
 	held, _ := arena.Hold(saved)
 	fmt.Println("the step holds", held, "of", arena.Live())
 
-	// The step lets go.
+	// The step releases it.
 	yielded, _ := arena.Yield(saved)
 	freed, _ := arena.Release(saved)
 	fmt.Println("the step holds", held-yielded, "of", arena.Live(), "- freed", freed)
@@ -34,7 +34,7 @@ func ExampleArena() {
 		fmt.Println("left:", info.Class, info.Bytes, "bytes,", info.Plain, "plain reference")
 	}
 
-	// After the last reference the handle is worth nothing.
+	// After the last reference the handle is stale.
 	_, _ = arena.Release(saved)
 	_, err = arena.Data(saved)
 	fmt.Println(errors.Is(err, memory.ErrStale), arena.Live())
@@ -45,12 +45,12 @@ func ExampleArena() {
 	// true 0
 }
 
-// Handles of an embedder's own, in memory that the garbage collector owns.
+// An embedder's own handles, to memory that belongs to the garbage collector.
 func ExampleCollected() {
 	space := memory.NewCollected(nil, func(t *[]float32) int64 { return int64(4 * len(*t)) })
 	output := make([]float32, 1000)
 
-	held, _ := space.Hold(&output) // nothing was called before: it is the maker's reference
+	held, _ := space.Hold(&output) // no call is needed before: this is the creator's reference
 	fmt.Println("held:", held, "known:", space.Len())
 	yielded, _ := space.Yield(&output)
 	fmt.Println("yielded:", yielded, "known:", space.Len())
@@ -59,7 +59,7 @@ func ExampleCollected() {
 	// yielded: 4000 known: 0
 }
 
-// A layout says where the buffers of a step lie. What it does not have is refused.
+// A layout gives the offsets of the buffers of a step. Other allocations fail.
 func ExampleArena_Lay() {
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	if err != nil {
@@ -69,7 +69,7 @@ func ExampleArena_Lay() {
 	defer arena.Close()
 	layout := &memory.Layout{
 		Height: 4096,
-		Allocations: []memory.Allocation{ // the second lies where the first was
+		Allocations: []memory.Allocation{ // the second reuses the offset of the first
 			{Offset: 0, Bytes: 4096, Class: memory.Saved},
 			{Offset: 0, Bytes: 1024, Class: memory.ActGrad},
 		},
@@ -91,12 +91,12 @@ func ExampleArena_Lay() {
 	_, err = arena.Alloc(memory.Workspace, 512)
 	fmt.Println(err)
 	// Output:
-	// memory: the place of the buffer is not free: 1024 bytes (actgrad) asked for as allocation 0 of place 1; its offset 0 is taken: 4096 bytes (saved), allocation 0 since the arena was made, were not released
+	// memory: the place of the buffer is not free: 1024 bytes (actgrad) requested as allocation 0 of place 1; its offset 0 is taken: 4096 bytes (saved), allocation 0 since the arena was made, were not released
 	// 1024 <nil>
-	// memory: the allocation is not in the plan: 512 bytes (workspace) asked for as allocation 1 of place 1; nothing more is planned there: record the stage again, its profile is not what it does
+	// memory: the allocation is not in the plan: 512 bytes (workspace) requested as allocation 1 of place 1; nothing more is planned there: record the stage again, its profile is out of date
 }
 
-// Between steps the pages of gradients go back to the system, and their addresses stay.
+// Between steps the pages of gradients are returned to the system, and their addresses stay.
 func ExampleArena_ReleasePages() {
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 16 << 20})
 	if err != nil {

@@ -2,9 +2,9 @@ package memory
 
 import "strconv"
 
-// Handle names a buffer of an [Arena]: a slot, the generation of its tenant, and a number
-// of the arena. The zero Handle is none. Handles are values and comparable. A handle
-// means something to the Arena that made it; every other one refuses it (ErrOtherArena).
+// Handle identifies a buffer of an [Arena]: a slot, a generation of the slot, and a number of
+// the arena. The zero Handle refers to no buffer. Handles are values and comparable. Only the
+// Arena that created a handle accepts it; every other one returns ErrOtherArena.
 type Handle struct {
 	slot, generation, arena uint32
 }

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Info describes one live buffer to people: in the dump after a failure and in
-// reports of leaks. Any package that owns buffers can fill one.
+// Info describes a live buffer in messages: in the dump after a failure and in reports of
+// leaks. Any package that owns buffers can fill one.
 type Info struct {
-	Name   string // what the owner calls the buffer; "" where nobody named it
-	Handle Handle // the handle where the buffer is an [Arena]'s, else none
+	Name   string // the owner's name for the buffer; may be ""
+	Handle Handle // set if the buffer belongs to an [Arena]
 	Class  Class
 	Bytes  int64
 	Plain  int64  // plain references
 	Held   int64  // held references
-	Serial uint64 // place in the order of allocations, the first is 0
+	Serial uint64 // position in the order of allocations, from 0
 	Offset int64  // of the first byte, in an Arena's range
 }
 

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// kernelBytes returns how many bytes of a range the kernel has pages for, in memory or
-// in swap space, by /proc/self/pagemap; -1 where it does not say.
+// kernelBytes returns the size of a range's pages that are present in memory or in swap space,
+// according to /proc/self/pagemap, or -1 if that is unknown.
 func kernelBytes(mem []byte) int64 {
 	const inMemory, inSwap = 1 << 63, 1 << 62
 	f, err := os.Open("/proc/self/pagemap")

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// By the kernel's account a scope has the pages that were touched, and after its release
-// none, while those of the other scopes stay.
+// According to the kernel a scope has the pages that were touched, and after its release none,
+// while those of the other scopes stay.
 func TestKernelPages(t *testing.T) {
 	page := int64(os.Getpagesize())
 	r := newResident(t, nil)
@@ -53,13 +53,13 @@ func TestKernelPages(t *testing.T) {
 	require.Zero(t, r.Scope(memory.Weights).Pages)
 }
 
-// A step after release and restore meets as many missing pages as one without: none. One
-// without the restore meets them all.
+// A step after release and restore has as many page faults as one without: none. A step without
+// the restore has a fault for every page.
 func TestPageFaults(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("poison touches every page")
 	}
-	const bytes = 2<<20 - 64<<10 // no room for a huge page, which is one fault
+	const bytes = 2<<20 - 64<<10 // too small for a huge page, which is one fault
 	page := int64(os.Getpagesize())
 	a := open(t, 64<<20, 0)
 	grads := allocIn(t, a, memory.Gradients, bytes)
@@ -97,21 +97,21 @@ func TestPageFaults(t *testing.T) {
 		return int64(after.Minflt) - int64(before.Minflt) // 32 bits on some machines
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	const few = 40 // Go's own
+	const few = 40 // from Go itself
 	require.GreaterOrEqual(t, faults(true), bytes/page, "the gradients have no pages yet; the step has")
 	require.Less(t, faults(true), int64(few))
 	require.NoError(t, a.ReleasePages(nil, memory.StepScope, memory.Gradients))
 	require.NoError(t, a.RestorePages(nil))
 	require.Less(t, faults(true), int64(few))
 	require.NoError(t, a.ReleasePages(nil, memory.StepScope))
-	require.Less(t, faults(true), int64(few), "Lay takes back what it needs")
+	require.Less(t, faults(true), int64(few), "Lay reclaims the pages that it needs")
 	require.NoError(t, a.ReleasePages(nil, memory.StepScope))
-	require.GreaterOrEqual(t, faults(false), bytes/page, "nobody took them back, and nothing was laid")
+	require.GreaterOrEqual(t, faults(false), bytes/page, "the pages were not reclaimed, and there is no layout")
 }
 
-// Small tables that are born in mid-step and live on pin nothing: when all else has gone
-// the step's part is 0 by our account and by the kernel's. In an allocator that puts them
-// where there is room they would keep what they lie between.
+// Small tables that are allocated in mid-step and outlive it pin nothing: after everything else
+// was released, the step's part is 0 by the arena's account and by the kernel's. In an
+// allocator that places them in any free gap they would pin the memory around them.
 func TestSmallTablesPinNothing(t *testing.T) {
 	const tables, size, large = 32, 8 << 10, 1 << 20
 	a := open(t, 256<<20, 0)
@@ -149,7 +149,7 @@ func TestSmallTablesPinNothing(t *testing.T) {
 		require.EqualValues(t, tables*size, slab.Reserved, "four slabs, and nothing between the tables")
 		var stats memory.Stats
 		a.Stats(&stats)
-		if !invariants.Enabled { // guards count
+		if !invariants.Enabled { // guards affect the counts
 			require.Equal(t, slab.Reserved, stats.Reserved)
 		}
 		require.NoError(t, a.RestorePages(nil))
@@ -157,13 +157,14 @@ func TestSmallTablesPinNothing(t *testing.T) {
 	}
 }
 
-// More pages than are asked for at once are counted, and none behind the range.
+// Ranges with more pages than one query covers are counted correctly, and no page behind the
+// range is counted.
 func TestKernelBytesOfManyPages(t *testing.T) {
 	page := os.Getpagesize()
 	mem, err := syscall.Mmap(-1, 0, (1<<16+2)*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, syscall.Munmap(mem)) }()
-	_ = syscall.Madvise(mem, syscall.MADV_NOHUGEPAGE) // which a kernel without huge pages refuses
+	_ = syscall.Madvise(mem, syscall.MADV_NOHUGEPAGE) // a kernel without huge pages rejects it
 	mem[len(mem)-1] = 1
 	require.Zero(t, memory.KernelBytes(mem[:len(mem)-page]))
 	mem[len(mem)-1-page] = 1

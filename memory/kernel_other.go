@@ -2,5 +2,5 @@
 
 package memory
 
-// kernelBytes is not known here.
+// kernelBytes returns -1: the number is unknown on this system.
 func kernelBytes([]byte) int64 { return -1 }

@@ -1,31 +1,30 @@
 package memory
 
-// Meter is an allocator's book as a value: what is live, by class, and what was when it
-// was most. The zero Meter is empty and ready. Implementations of [Book] keep one and
-// feed it at allocate and at free, nowhere else (L6). It is not for concurrent use.
+// Meter is an allocator's book as a value: the live bytes by class, and those at the peak. The
+// zero Meter is empty and ready to use. Implementations of [Book] keep one and update it only
+// at allocations and frees (L6). It is not for concurrent use.
 type Meter struct {
 	live          int64
 	allocs, frees int64
 	classes       ByClass
 
 	// The highest level at which a buffer was freed since ResetPeak. While nothing is freed the
-	// level only climbs, so the first free above it has met the next one, and the present
+	// level only rises, so the first free above this level updates it, and the current level
 	// may be above it too.
 	peak        int64
 	peakClasses ByClass
 }
 
-// Alloc enters a buffer of so many bytes. The class must be one of
-// the classes.
+// Alloc records the allocation of a buffer. The class must be one of the classes.
 func (m *Meter) Alloc(class Class, bytes int64) {
 	m.live += bytes
 	m.allocs++
 	m.classes[class] += bytes
 }
 
-// Free enters that a buffer was freed, with the class and the bytes of its allocation.
+// Free records the free of a buffer, with the class and the bytes of its allocation.
 func (m *Meter) Free(class Class, bytes int64) {
-	if m.live > m.peak { // a branch: at most times there is nothing to store
+	if m.live > m.peak { // rarely true, so that there is usually nothing to store
 		m.ResetPeak()
 	}
 	m.live -= bytes
@@ -36,14 +35,14 @@ func (m *Meter) Free(class Class, bytes int64) {
 // Live returns the bytes allocated and not yet freed.
 func (m *Meter) Live() int64 { return m.live }
 
-// ResetPeak makes what is live now the peak.
+// ResetPeak sets the peak to the live bytes.
 func (m *Meter) ResetPeak() {
 	m.peak = m.live
 	m.peakClasses = m.classes
 }
 
-// Stats fills s. The meter does not know how much the system has given:
-// Reserved becomes 0 and the caller sets it.
+// Stats fills s. The meter does not know the memory held from the system: it sets Reserved to 0
+// and the caller fills it in.
 func (m *Meter) Stats(s *Stats) {
 	*s = Stats{Live: m.live, Peak: m.peak, Allocs: m.allocs, Frees: m.frees, Classes: m.classes, PeakClasses: m.peakClasses}
 	if m.live > m.peak {

@@ -24,7 +24,7 @@ func TestMeter(t *testing.T) {
 	want := memory.Stats{Live: 23, Peak: 120, Allocs: 3, Frees: 1}
 	want.Classes[memory.Saved], want.Classes[memory.Loss] = 3, 20
 	want.PeakClasses[memory.Saved], want.PeakClasses[memory.Loss] = 100, 20
-	s.Reserved = 999 // what was there before does not shine through
+	s.Reserved = 999 // the previous value must be overwritten
 	m.Stats(&s)
 	require.Equal(t, want, s)
 
@@ -37,8 +37,8 @@ func TestMeter(t *testing.T) {
 	require.EqualValues(t, 24, s.Peak)
 }
 
-// The classes at the peak are those of the first moment that had so much, and they sum to
-// it: while the level still climbs, behind its top, and after every reset.
+// The classes at the peak are those of the first moment at that level, and sum to it: while the
+// level still rises, after the maximum, and after every reset.
 func TestMeterPeakClasses(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	type buffer struct {

@@ -6,17 +6,18 @@ import (
 )
 
 // Pager supplies the pages of an arena's range, and takes them back. The system is one
-// ([System]); a test may put its own in between, to refuse the nth page. A range begins
-// on a page; it ends on one, or with the arena.
+// ([System]); a test may wrap it to refuse the nth page. A range begins on a page; it ends on
+// one, or with the arena.
 type Pager interface {
-	// Populate makes every page of the range present, so that writing to it is no page
-	// fault. Their contents stay.
+	// Populate makes every page of the range present, so that writing to it causes no page
+	// fault. Their contents do not change.
 	Populate(mem []byte) error
-	// Discard hands the pages of the range back. The addresses stay, and read as zeros.
+	// Discard returns the pages of the range to the system. The addresses stay reserved, and
+	// read as zeros.
 	Discard(mem []byte) error
 }
 
-// Unpaged is a [Pager] that does nothing, for arenas whose bytes nobody looks at.
+// Unpaged is a [Pager] that does nothing, for arenas whose bytes are never accessed.
 type Unpaged struct{}
 
 // Populate does nothing.
@@ -25,19 +26,19 @@ func (Unpaged) Populate([]byte) error { return nil }
 // Discard does nothing.
 func (Unpaged) Discard([]byte) error { return nil }
 
-// System is the [Pager] of the operating system. Linux populates and discards with
-// madvise (MADV_POPULATE_WRITE, MADV_DONTNEED), but for ranges with room for huge pages:
-// it discards those as macOS and FreeBSD discard all, which map fresh pages over the
-// range. Windows decommits and commits. If there is no such call pages are made present
-// by a write to each, and a discarded range is filled with zeros and stays.
+// System is the [Pager] of the operating system. Linux populates and discards with madvise
+// (MADV_POPULATE_WRITE, MADV_DONTNEED), except that it discards ranges large enough for huge
+// pages as macOS and FreeBSD discard all ranges: by mapping fresh pages over them. Windows
+// decommits and commits. On systems without such calls, Populate writes to each page, and
+// Discard fills the range with zeros and keeps its pages.
 type System struct{}
 
-// touch writes to every page of a range and changes nothing.
+// touch writes to every page of a range without changing its contents.
 func touch(mem []byte) {
 	for i := 0; i < len(mem); i += smallestPage {
 		atomic.AddUint32((*uint32)(unsafe.Pointer(&mem[i])), 0)
 	}
 }
 
-// smallestPage is the size of the smallest pages there are.
+// smallestPage is the smallest page size of any system.
 const smallestPage = 4096

@@ -9,12 +9,12 @@ import (
 // madvPopulateWrite is MADV_POPULATE_WRITE, of Linux 5.14 and later.
 const madvPopulateWrite = 23
 
-// hugePage is the size of a huge page where there are any: of x86 and of ARM with pages
-// of 4 KiB.
+// hugePage is the size of a huge page on systems that have them: x86, and ARM with pages of 4
+// KiB.
 const hugePage = 2 << 20
 
-// Populate asks for huge pages where the range has room for one: they are made, found and
-// handed back faster. The system may refuse them, and no harm is done.
+// Populate requests huge pages if the range is large enough for one: they are faster to
+// allocate, to access and to release. The system may refuse them without any harm.
 func (System) Populate(mem []byte) error {
 	if len(mem) >= hugePage {
 		_ = syscall.Madvise(mem, syscall.MADV_HUGEPAGE)
@@ -34,11 +34,13 @@ func (System) Populate(mem []byte) error {
 	}
 }
 
-// renews says that mmap takes its six arguments as they are, which it does not everywhere.
+// renews reports whether mmap takes its six arguments directly, which is not the case on every
+// architecture.
 const renews = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
 
-// Discard hands the pages back. A range with room for a huge page is mapped anew: that
-// ends the tables of its small pages, which would keep huge ones away for good.
+// Discard returns the pages. It maps a range that is large enough for a huge page anew: that
+// removes the page tables of its small pages, which would otherwise prevent huge pages
+// permanently.
 func (System) Discard(mem []byte) error {
 	if renews && len(mem) >= hugePage {
 		return renew(mem, mapAt)
@@ -46,11 +48,11 @@ func (System) Discard(mem []byte) error {
 	return syscall.Madvise(mem, syscall.MADV_DONTNEED)
 }
 
-// mapFixedNoreplace is MAP_FIXED_NOREPLACE, of Linux 4.17 and later: a mapping that is
-// refused where there is one. Older kernels make it elsewhere then.
+// mapFixedNoreplace is MAP_FIXED_NOREPLACE, of Linux 4.17 and later: the mapping fails if there
+// is one at the address. Older kernels choose another address in that case.
 const mapFixedNoreplace = 0x100000
 
-// mapper maps anonymous memory at the addresses of a range, and may fail.
+// mapper maps anonymous memory at the addresses of a range. It may fail.
 type mapper func(mem []byte, prot, how uintptr) error
 
 // mapAt is the mapper of the system.
@@ -62,16 +64,16 @@ func mapAt(mem []byte, prot, how uintptr) error {
 	case err != 0:
 		return err
 	case got != want:
-		_, _, _ = syscall.Syscall(syscall.SYS_MUNMAP, got, uintptr(len(mem)), 0) // nobody has it
+		_, _, _ = syscall.Syscall(syscall.SYS_MUNMAP, got, uintptr(len(mem)), 0) // no code has this address yet
 		return syscall.EEXIST
 	}
 	return nil
 }
 
-// renew maps fresh pages over a range. The kernel may fail halfway, when the old pages are
-// gone and the new ones not there: then anybody's next mapping could come to lie within
-// the arena. So the range is taken again where it has become free, as pages without
-// access where there is nothing else; Populate opens those.
+// renew maps fresh pages over a range. The kernel may fail halfway, after it has removed the
+// old pages and before it has mapped the new ones: then an unrelated mapping could be placed
+// within the arena. So renew maps a range that has become free again, without access if nothing
+// else is possible; Populate makes such pages accessible.
 func renew(mem []byte, mmap mapper) error {
 	const open = syscall.PROT_READ | syscall.PROT_WRITE
 	refused := mmap(mem, open, syscall.MAP_FIXED)
@@ -84,7 +86,7 @@ func renew(mem []byte, mmap mapper) error {
 			return refused
 		}
 	}
-	if err == syscall.EEXIST { // all is as it was
+	if err == syscall.EEXIST { // the old mapping is intact
 		return syscall.Madvise(mem, syscall.MADV_DONTNEED)
 	}
 	return err

@@ -11,17 +11,17 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A kernel that fails to map fresh pages over a range leaves no hole in it: the addresses
-// stay the arena's, whether it had taken the old pages away already or not, and become
-// pages of zeros again.
+// A kernel that fails to map fresh pages over a range leaves no hole in it: the addresses stay
+// reserved, whether it had removed the old pages already or not, and become pages of zeros
+// again.
 func TestRenewLeavesNoHole(t *testing.T) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("ranges are not mapped anew here")
 	}
 	for name, c := range map[string]struct {
-		fails    int  // calls, from the first on
-		halfway  bool // the first has unmapped the range
-		released bool // what is left after it
+		fails    int  // number of calls that fail, from the first
+		halfway  bool // the first call has unmapped the range
+		released bool // the resulting state
 	}{
 		"nothing":                           {0, false, true},
 		"before the old pages are gone":     {1, false, true},
@@ -49,7 +49,7 @@ func TestRenewLeavesNoHole(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, syscall.ENOMEM)
 			}
-			require.ErrorIs(t, memory.MapAt(mem, syscall.PROT_NONE, memory.MapFixedNoreplace), syscall.EEXIST, "the addresses are somebody's")
+			require.ErrorIs(t, memory.MapAt(mem, syscall.PROT_NONE, memory.MapFixedNoreplace), syscall.EEXIST, "the addresses are mapped")
 			require.NoError(t, memory.System{}.Populate(mem))
 			require.Zero(t, mem[0])
 			require.Zero(t, mem[bytes-1])

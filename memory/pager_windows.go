@@ -7,8 +7,8 @@ import (
 
 const memDecommit = 0x4000
 
-// Populate commits the pages, and writes to each: a committed page is one that the
-// system has promised.
+// Populate commits the pages, and writes to each: a committed page is only a promise of the
+// system.
 func (System) Populate(mem []byte) error {
 	kernel32 := syscall.NewLazyDLL("kernel32.dll")
 	addr, _, err := kernel32.NewProc("VirtualAlloc").Call(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), memCommit, pageReadWrite)
@@ -19,7 +19,7 @@ func (System) Populate(mem []byte) error {
 	return nil
 }
 
-// Discard decommits the pages. They are not to be touched before the next Populate.
+// Discard decommits the pages. They must not be touched before the next Populate.
 func (System) Discard(mem []byte) error {
 	kernel32 := syscall.NewLazyDLL("kernel32.dll")
 	if ok, _, err := kernel32.NewProc("VirtualFree").Call(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), memDecommit); ok == 0 {

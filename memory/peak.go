@@ -2,16 +2,16 @@ package memory
 
 import "iter"
 
-// PeakWatched is an optional ability of a [Space]: to say, when a period is over, which
-// buffers were live at its highest level. It is for steps without a layout; what is live
-// at the peak of a layout is known before the step.
+// PeakWatched is an optional interface of a [Space]: after a period it reports which buffers
+// were live at the highest level. It is for steps without a layout; a layout determines the
+// buffers at its peak before the step.
 type PeakWatched interface {
-	// WatchPeak begins a period, or stops watching and forgets its state.
+	// WatchPeak starts a period, or stops watching and discards its state.
 	WatchPeak(on bool)
-	// At says at which place of its program a step is: where the next buffers are allocated.
+	// At sets the current place of the program, at which the next buffers are allocated.
 	At(place int)
-	// AtPeak iterates over the buffers that were live when most bytes were, since the last
-	// WatchPeak, for the first time. The space must not be used meanwhile.
+	// AtPeak iterates over the buffers that were live when the level first reached its maximum
+	// since the last WatchPeak. The space must not be used meanwhile.
 	AtPeak() iter.Seq[PeakBuffer]
 }
 
@@ -22,15 +22,16 @@ type PeakBuffer struct {
 	Place int // where it was allocated
 }
 
-// PeakOwner is what is alive of one name and class at the peak of a step, on one rank: as
-// it was planned, or as it was.
+// PeakOwner describes the live memory with one name and class at the peak of a step, on one
+// rank, as planned or as measured.
 type PeakOwner struct {
-	Step    int64 // the step, or the first of those that a plan is for
+	Step    int64 // the step, or the first of the steps of a plan
 	Rank    int
 	Name    string
 	Class   Class
 	Bytes   int64 // of all its buffers
 	Buffers int
-	// First and Last are the lowest and the highest of their microbatches, -1 for none.
+	// First and Last are the lowest and the highest of their microbatches, or -1 if there is
+	// none.
 	First, Last int
 }

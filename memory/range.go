@@ -5,20 +5,20 @@ import (
 	"io"
 )
 
-// Range is a range of addresses that the processor cannot read, such as that of a GPU's
-// memory. An [Arena] places buffers in it as in its own ([ArenaConfig].Range); its owner
-// adds the offset of a buffer ([Arena.Extent]) to the start.
+// Range is a range of addresses that the processor cannot read, such as the memory of a GPU. An
+// [Arena] places buffers in it as in its own ([ArenaConfig].Range); its owner adds the offset
+// of a buffer ([Arena.Extent]) to the start.
 type Range interface {
-	// Page returns the bytes of a page, a power of two from 4096 on.
+	// Page returns the size of a page in bytes, a power of two of at least 4096.
 	Page() int64
-	// Reserve takes the addresses, a multiple of the page, without memory.
+	// Reserve reserves the addresses, a multiple of the page, without memory.
 	Reserve(bytes int64) error
-	// Commit makes the pages of the bytes from low to high present. Pages that are present stay
-	// as they are. If it fails, it leaves no new page.
+	// Commit makes the pages of the bytes from low to high present. Pages that are already
+	// present do not change. If it fails, it leaves no new page.
 	Commit(low, high int64) error
-	// Discard releases the pages from low to high, whole ones, that are present.
+	// Discard releases the present pages from low to high, which are page boundaries.
 	Discard(low, high int64) error
-	// Present returns the bytes of the pages from low to high that are present.
+	// Present returns the size of the present pages from low to high, in bytes.
 	Present(low, high int64) int64
 	// Release returns pages and addresses.
 	Release() error
@@ -34,7 +34,7 @@ var ErrFar = errors.New("memory: the processor cannot read this range")
 // the size of a page in bytes.
 type Unbacked int64
 
-// Page returns the page.
+// Page returns the page size.
 func (u Unbacked) Page() int64 { return int64(u) }
 
 // Reserve does nothing.

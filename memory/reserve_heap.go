@@ -8,17 +8,16 @@ import (
 	"unsafe"
 )
 
-// defaultCapacity is smaller than elsewhere: the collector counts it as live.
+// defaultCapacity is smaller than on other systems, because the collector counts it as live.
 const defaultCapacity = 256 << 20 << (bits.UintSize / 64 * 2)
 
 // pages is a range of memory on the Go heap.
 type pages struct{ mem []byte }
 
-// reserve allocates the whole range. Go takes fresh zeroed pages from the
-// system for it, so most systems supply memory at the first touch.
+// reserve allocates the whole range. Go gets fresh zeroed pages from the system for it, so most
+// systems supply memory at the first touch.
 func reserve(bytes int) (p pages, err error) {
-	// A size beyond the address space is a panic of make, and the caller's to
-	// hear of as an error.
+	// make panics for a size beyond the address space; the caller gets an error instead.
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("%v", fault)

@@ -2,8 +2,7 @@
 
 package memory
 
-// noReserve is 0: these systems overcommit without being asked, or refuse the
-// flag.
+// noReserve is 0: these systems overcommit by default, or reject the flag.
 const noReserve = 0
 
 // protect does nothing here: package syscall has no mprotect.

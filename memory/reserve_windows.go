@@ -17,8 +17,8 @@ const (
 	pageReadWrite = 0x04
 )
 
-// chunk is the grain of commits, so that a growing mark does not pay a system
-// call for every page.
+// chunk is the granularity of commits, so that a growing mark does not need a system call for
+// every page.
 const chunk = 4 << 20
 
 // pages is a reserved range of memory outside the Go heap.
@@ -27,7 +27,7 @@ type pages struct {
 	alloc, free *syscall.LazyProc
 }
 
-// reserve takes address space. Nothing in it is usable before commit.
+// reserve reserves address space. Nothing in it is usable before commit.
 func reserve(bytes int) (pages, error) {
 	kernel32 := syscall.NewLazyDLL("kernel32.dll")
 	p := pages{alloc: kernel32.NewProc("VirtualAlloc"), free: kernel32.NewProc("VirtualFree")}
@@ -40,13 +40,13 @@ func reserve(bytes int) (pages, error) {
 	if addr == 0 {
 		return pages{}, err
 	}
-	// The address is not the Go heap's, so it may pass through a uintptr.
+	// The address is outside the Go heap, so that it may be held in a uintptr.
 	p.mem = unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), bytes)
 	return p, nil
 }
 
-// commit makes the bytes from low to high usable, and a few around them. To
-// commit a page twice does no harm.
+// commit makes the bytes from low to high usable, and a few around them. Committing a page
+// twice has no effect.
 func (p *pages) commit(low, high int64) error {
 	if low >= high {
 		return nil
@@ -63,7 +63,7 @@ func (p *pages) commit(low, high int64) error {
 // protect does nothing here.
 func (p *pages) protect(low, high int64, open bool) {}
 
-// release gives the range back to the system.
+// release returns the range to the system.
 func (p *pages) release() error {
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(p.mem)))
 	p.mem = nil

@@ -2,8 +2,8 @@ package memory
 
 import "strconv"
 
-// Sample is one record of the memory log: the state of one rank after the last
-// action there of one microbatch. All sizes are bytes.
+// Sample is one record of the memory log: the state of one rank after its last action of a
+// microbatch. All sizes are in bytes.
 type Sample struct {
 	Time       int64 // nanoseconds since the Unix epoch
 	Step       int64
@@ -11,35 +11,35 @@ type Sample struct {
 	Microbatch int
 	Stage      int    // stage of the action
 	Kind       string // letters of the action's kind, such as "B"
-	Live       int64  // allocator's book; the context's book where the space has none
+	Live       int64  // allocator's book, or the context's book if the space has none
 	Peak       int64  // highest Live since this rank's previous record
 	Reserved   int64
 	Excess     int64   // allocator's book minus the context's and the baseline; 0 unless something leaks (L6)
 	Growth     int64   // change of Excess since this rank's previous record (L7)
-	Weight     float64 // weight recorded so far in the step for the objective; 0 where a device adds it up
+	Weight     float64 // weight recorded so far in the step for the objective; 0 if a device sums it
 	WaitData   int64   // nanoseconds waited for the source since the previous record
 	Classes    ByClass // Live by class
-	// PeakClasses is Peak by class: what was live at that moment, so that the sum is Peak.
+	// PeakClasses is Peak by class: the live bytes at that moment, whose sum is Peak.
 	PeakClasses ByClass
 
-	// Planned says that the memory of the step was planned: Live and Peak are then what
-	// these say, at most where a plan is for several shapes.
+	// Planned reports whether the memory of the step was planned: LivePlanned and PeakPlanned
+	// are then the planned values, or upper bounds if a plan is for several shapes.
 	Planned                  bool
 	LivePlanned, PeakPlanned int64
 }
 
-// Ring keeps the last samples and never grows. The zero Ring keeps none. It is
-// not for concurrent use.
+// Ring keeps the last samples and never grows. The zero Ring keeps none. It is not for
+// concurrent use.
 type Ring struct {
 	samples []Sample
 	next    int
 	full    bool
 }
 
-// NewRing returns a ring of the last n samples; all its memory is allocated here.
+// NewRing returns a ring of the last n samples. It allocates all of its memory.
 func NewRing(n int) *Ring { return &Ring{samples: make([]Sample, max(n, 0))} }
 
-// Put adds a sample and forgets the oldest where the ring is full.
+// Put adds a sample. If the ring is full, it removes the oldest one.
 func (r *Ring) Put(s *Sample) {
 	if len(r.samples) == 0 {
 		return
@@ -59,7 +59,7 @@ func (r *Ring) Len() int {
 	return r.next
 }
 
-// At returns sample i, the oldest first, for 0 <= i < Len().
+// At returns sample i, where 0 is the oldest, for 0 <= i < Len().
 func (r *Ring) At(i int) *Sample {
 	if r.full {
 		i = (r.next + i) % len(r.samples)
@@ -67,15 +67,15 @@ func (r *Ring) At(i int) *Sample {
 	return &r.samples[i]
 }
 
-// Growth is by how many bytes a microbatch grows at most what is live beyond the plan: 0
-// is what must be. Audited says that an allocator's book was compared with the step's;
-// without one, memory that a garbage collector owns may grow unseen.
+// Growth is the largest number of bytes by which a microbatch increases the live memory beyond
+// the plan: it should be 0. Audited reports whether an allocator's book was compared with the
+// step's; without one, memory that a garbage collector owns may grow unnoticed.
 type Growth struct {
 	Bytes   int64
 	Audited bool
 }
 
-// String returns the bytes, and "not audited" where they say nothing.
+// String returns the bytes, or "not audited" if they have no meaning.
 func (g Growth) String() string {
 	if !g.Audited && g.Bytes == 0 {
 		return "not audited"

@@ -6,12 +6,12 @@ import "slices"
 // the arena's alignment.
 type span struct{ off, size int64 }
 
-// spans are the free ranges of an arena, ascending, with used bytes between any
-// two of them. First fit over a sorted slice beats a tree here: a step has tens
-// of gaps, which are a few cache lines.
+// spans are the free ranges of an arena, in ascending order, with used bytes between any two of
+// them. First fit over a sorted slice is faster than a tree here: a step has tens of gaps,
+// which occupy a few cache lines.
 type spans []span
 
-// takeLow takes size bytes from the low end of the lowest span that has them.
+// takeLow takes size bytes from the low end of the lowest span that is large enough.
 func (s *spans) takeLow(size int64) (off int64, ok bool) {
 	for i := range *s {
 		if f := &(*s)[i]; f.size >= size {
@@ -24,7 +24,7 @@ func (s *spans) takeLow(size int64) (off int64, ok bool) {
 	return 0, false
 }
 
-// takeHigh takes size bytes from the high end of the highest span that has them.
+// takeHigh takes size bytes from the high end of the highest span that is large enough.
 func (s *spans) takeHigh(size int64) (off int64, ok bool) {
 	for i := len(*s) - 1; i >= 0; i-- {
 		if f := &(*s)[i]; f.size >= size {
@@ -36,8 +36,8 @@ func (s *spans) takeHigh(size int64) (off int64, ok bool) {
 	return 0, false
 }
 
-// takeHighAligned takes size bytes from the highest span that has them at a multiple of
-// align, a power of two.
+// takeHighAligned takes size bytes at a multiple of align, a power of two, from the highest
+// span in which they fit.
 func (s *spans) takeHighAligned(size, align int64) (off int64, ok bool) {
 	for i := len(*s) - 1; i >= 0; i-- {
 		f := (*s)[i]
@@ -48,7 +48,7 @@ func (s *spans) takeHighAligned(size, align int64) (off int64, ok bool) {
 	return 0, false
 }
 
-// takeAt takes the range of size bytes at off, where it is free.
+// takeAt takes the range of size bytes at off, if it is free.
 func (s *spans) takeAt(off, size int64) bool {
 	for i, f := range *s {
 		if f.off <= off && off+size <= f.off+f.size {
@@ -65,7 +65,7 @@ func (s *spans) takeAt(off, size int64) bool {
 	return false
 }
 
-// shrink takes size off span i and removes the span where nothing is left.
+// shrink removes size bytes from span i, and the span itself if it becomes empty.
 func (s *spans) shrink(i int, size int64) {
 	(*s)[i].size -= size
 	if (*s)[i].size == 0 {
@@ -73,7 +73,7 @@ func (s *spans) shrink(i int, size int64) {
 	}
 }
 
-// give returns a range, and merges it with the spans that it touches.
+// give returns a range, and merges it with adjacent spans.
 func (s *spans) give(off, size int64) {
 	free := *s
 	// i is the first span above the range.

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Survivors are the tensors of a watched step that somebody still reaches, each once, and
+// Survivors counts the tensors of a recorded step that are still reachable, each once, and
 // their bytes.
 func TestSurvivors(t *testing.T) {
 	s := memory.NewSurveyed(func(*tensor) memory.Class { return memory.Saved }, func(t *tensor) int64 { return int64(len(t.data)) })
@@ -19,7 +19,7 @@ func TestSurvivors(t *testing.T) {
 		mark := s.Mark()
 		for i := range handed {
 			h := &tensor{data: make([]byte, 100+i)}
-			for range 2 { // it is handed over, comes back, and is handed over again
+			for range 2 { // it is held, yielded, and held again
 				_, err := s.Hold(h)
 				require.NoError(t, err)
 				_, err = s.Yield(h)
@@ -39,8 +39,8 @@ func TestSurvivors(t *testing.T) {
 			require.Equal(t, []int64{2, 101 + 103}, []int64{int64(handles), bytes}, "step %d", i)
 		}
 	}
-	step(2) // is not watched
+	step(2) // is not recorded
 	handles, _ := s.Survivors()
-	require.Zero(t, handles, "those of the last watched step are gone")
+	require.Zero(t, handles, "the tensors of the last recorded step are gone")
 	runtime.KeepAlive(kept)
 }

@@ -2,24 +2,23 @@ package memory
 
 import "hash/maphash"
 
-// table maps handles to their counts, by linear probing. A built-in map would
-// do but for one thing: it leaves tombstones where it deletes, and now and then
-// grows although it never holds more than before. This table allocates when it
-// holds more handles than ever, and at no other time (L7, L11).
+// table maps handles to their counts, by linear probing. A built-in map has one disadvantage:
+// it leaves tombstones for deleted keys, and sometimes grows although it never holds more keys
+// than before. This table allocates only when it holds more handles than ever (L7, L11).
 type table[T comparable] struct {
 	seed    maphash.Seed
-	entries []entry[T] // as many as a power of two, half of them empty at least
+	entries []entry[T] // the length is a power of two; at least half of them are empty
 	used    int
 }
 
-// entry is a handle and what is known about it. The zero T marks an empty one.
+// entry is a handle with its count. The zero T marks an empty entry.
 type entry[T comparable] struct {
 	handle T
 	hash   uint64
 	count  count
 }
 
-// find returns the index of h, or reports false.
+// find returns the index of h, or false.
 func (t *table[T]) find(h T) (int, bool) {
 	var zero T
 	hash := maphash.Comparable(t.seed, h)
@@ -49,7 +48,7 @@ func (t *table[T]) insert(h T, n count) {
 	t.place(entry[T]{h, maphash.Comparable(t.seed, h), n})
 }
 
-// place puts an entry into the first empty place from its own on.
+// place puts an entry into the first empty slot at or after its own.
 func (t *table[T]) place(e entry[T]) {
 	var zero T
 	mask := len(t.entries) - 1
@@ -60,14 +59,14 @@ func (t *table[T]) place(e entry[T]) {
 	t.entries[i] = e
 }
 
-// remove empties entry i and moves entries behind it that it had pushed out of
-// their place, so that every search still meets no gap.
+// remove empties entry i and moves later entries that were displaced by it, so that no search
+// encounters a gap.
 func (t *table[T]) remove(i int) {
 	var zero T
 	t.used--
 	mask := len(t.entries) - 1
 	for j := (i + 1) & mask; t.entries[j].handle != zero; j = (j + 1) & mask {
-		// Entry j may move to i where its own place is not behind i.
+		// Entry j may move to i unless its own slot is behind i.
 		if own := int(t.entries[j].hash) & mask; (j-own)&mask >= (j-i)&mask {
 			t.entries[i] = t.entries[j]
 			i = j

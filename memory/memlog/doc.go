@@ -1,5 +1,5 @@
-// Package memlog is for the memory log of a training run: it writes and reads one line of JSON
-// for each microbatch and rank.
+// Package memlog writes and reads the memory log of a training run: one line of JSON for each
+// microbatch and rank.
 //
 // A [Log] writes a [memory.Sample] as one line in schema 1:
 //
@@ -7,20 +7,20 @@
 //	growth weight wait_data, and classes, an object of the bytes by class, of those
 //	that have any
 //
-// Sizes are bytes, times nanoseconds, time since the Unix epoch; peak is the
-// highest level since this rank's previous line. [Log.Every] thins a log out, and its lines
-// have every; [File] is a file of limited size. live_planned and peak_planned,
-// which follow live and peak, belong to schema 1 as well; they are absent until
-// memory is planned, and absent is not 0. So does peak_classes at the end, which is peak
-// by class; it is absent where the allocator does not say.
+// Sizes are in bytes, times in nanoseconds, and time is since the Unix epoch; peak is the
+// highest level since this rank's previous line. [Log.Every] writes only some of the records,
+// and its lines have every; [File] is a file of limited size. live_planned and peak_planned,
+// which follow live and peak, also belong to schema 1; they are absent unless memory is
+// planned, and absent is not 0. So does peak_classes at the end, which is peak by class; it is
+// absent if the allocator does not report it.
 //
-// Lines of [Log.PeakOwner] say who has what at the peak of a step: before the steps where
-// memory is planned, behind the step where it is not. Where tensors are in FP8, lines of
-// [Log.FP8] say after each step what they met.
+// Lines of [Log.PeakOwner] describe the owners of memory at the peak of a step: before the
+// steps if memory is planned, otherwise after the step. If tensors are in FP8, lines of
+// [Log.FP8] have their statistics after each step.
 //
-// [Read] reads such lines, the lines of a [Dump], and the minimal form that any
-// other trainer can write: an object with step, rank, microbatch, allocated,
-// reserved and peak, and whatever else that trainer wants to say.
+// [Read] reads such lines, the lines of a [Dump], and the minimal form that any other trainer
+// can write: an object with step, rank, microbatch, allocated, reserved and peak, and any other
+// keys.
 //
 // This package is the only one of the module that imports zerolog.
 package memlog

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Dump writes what is known after a failure: the samples of the ring, the oldest
-// first, then one line for each owner of live memory, an object with schema and
-// owner. Either may be nil. It returns the first error of the writer.
+// Dump writes the state after a failure: the samples of the ring, the oldest first, then one
+// line for each owner of live memory, an object with schema and owner. Either may be nil. It
+// returns the first error of the writer.
 func Dump(w io.Writer, ring *memory.Ring, owners iter.Seq[memory.Info]) error {
 	l := New(w)
 	if ring != nil {
@@ -25,7 +25,7 @@ func Dump(w io.Writer, ring *memory.Ring, owners iter.Seq[memory.Info]) error {
 	return l.Err()
 }
 
-// ownerFields are those of a live buffer.
+// ownerFields returns the fields of a live buffer.
 func ownerFields(o *memory.Info) object {
 	return object{
 		{key: "name", to: &o.Name, optional: true},

@@ -22,7 +22,7 @@ func ExampleLog() {
 }
 
 func ExampleRead() {
-	// Lines as any trainer can write them, the last one torn.
+	// Lines that any trainer can write. The last one is torn.
 	log := strings.NewReader(`{"step":1,"rank":0,"microbatch":0,"allocated":4096,"reserved":8192,"peak":6144}
 {"step":1,"rank":0,"microbatch":1,"allocated":4336,"reserved":8192,"peak":6384}
 {"step":1,"rank":0,"microb`)

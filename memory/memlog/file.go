@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// File is a writer of a file of limited size. A write that would make it larger than Most
-// first renames it: Path becomes Path.1, Path.1 becomes Path.2, and so on up to Keep, the
-// oldest. A log writes whole lines, so none is cut. The files from the oldest to Path, one
-// behind the other, are the log. A File is safe for concurrent use.
+// File is a writer of a file of limited size. A write that would make it larger than Most first
+// renames it: Path becomes Path.1, Path.1 becomes Path.2, and so on up to Keep. A log writes
+// whole lines, so no line is cut. The concatenation of the files, from the oldest to Path, is
+// the log. A File is safe for concurrent use.
 type File struct {
 	Path string
-	Most int64 // bytes; 0 is no limit
-	Keep int   // earlier files; 0 keeps none
+	Most int64 // bytes; 0 means no limit
+	Keep int   // number of earlier files; 0 keeps none
 
 	mu   sync.Mutex
 	file *os.File
 	size int64
 }
 
-// Write implements io.Writer. It appends to a file that is there.
+// Write implements io.Writer. It appends to an existing file.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,7 +54,7 @@ func (f *File) open(flag int) error {
 	return nil
 }
 
-// rotate renames the files and begins a new one.
+// rotate renames the files and starts a new one.
 func (f *File) rotate() error {
 	err := f.file.Close()
 	f.file = nil

@@ -1,18 +1,18 @@
 package memlog
 
-// FP8 is what the tensors of one role met in a step in low precision, on all ranks and in
-// all microbatches.
+// FP8 has the statistics of the tensors of one role in a step in low precision, on all ranks
+// and in all microbatches.
 type FP8 struct {
 	Step int64
-	// Role is what they are to the layers that quantize them, such as input.
+	// Role is their role in the layers that quantize them, such as input.
 	Role string
-	// Tensors counts those of the role, Frozen those of them that met an infinity or NaN and
-	// keep their scale for it.
+	// Tensors counts the tensors of the role, and Frozen those that had an infinity or NaN and
+	// therefore keep their scale.
 	Tensors, Frozen int
-	// Elements that were infinite or NaN, that were cut to the format's greatest value, and
-	// that became zero and were not.
+	// Elements that were infinite or NaN, that saturated to the format's greatest value, and
+	// nonzero ones that became zero.
 	NonFinite, Saturated, Underflowed uint64
-	// The least and the greatest scale; both are 0 where there was none.
+	// The least and the greatest scale, or 0 if there was none.
 	LeastScale, GreatestScale float64
 }
 

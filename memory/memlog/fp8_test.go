@@ -9,7 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// What tensors in low precision met is a line for each role, and reads as it was written.
+// The statistics of tensors in low precision are one line for each role, and are read as they
+// were written.
 func TestFP8(t *testing.T) {
 	roles := []memlog.FP8{
 		{Step: 7, Role: "input", Tensors: 8, Frozen: 1, NonFinite: 2, Saturated: 1 << 63, Underflowed: 4, LeastScale: 0.5, GreatestScale: 448},

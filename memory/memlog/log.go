@@ -9,31 +9,31 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// schema is the number of the form written here.
+// schema is the number of the schema written here.
 const schema = 1
 
-// Log writes samples to a writer, one call of Write for each line. It buffers
-// and flushes nothing, has no level, adds no field, and allocates nothing for a
-// record. A Log is safe for concurrent use: the ranks of a process share one. A program
-// that sets zerolog's global level to Disabled silences this log too.
+// Log writes samples to a writer, with one call of Write for each line. It buffers and flushes
+// nothing, has no level, adds no field, and allocates nothing for a record. A Log is safe for
+// concurrent use: the ranks of a process share one. A program that sets zerolog's global level
+// to Disabled silences this log too.
 type Log struct {
 	sink  sink
 	json  zerolog.Logger
 	every int
 	mu    sync.Mutex
-	since map[int]*skipped // by rank, where not every record is written
+	since map[int]*skipped // by rank; nil if every record is written
 }
 
-// skipped is what was not written of a rank since its last record.
+// skipped summarizes the records of a rank since its last line.
 type skipped struct {
 	step    int64
 	records int
-	highest memory.Sample // the one with the highest peak
+	highest memory.Sample // the record with the highest peak
 	written memory.Sample
 }
 
-// New returns a log that writes to w; with a nil w it writes nothing. The caller
-// owns w, and buffers, flushes and closes it.
+// New returns a log that writes to w; if w is nil it writes nothing. The caller owns w, and
+// buffers, flushes and closes it.
 func New(w io.Writer) *Log {
 	if w == nil {
 		w = io.Discard
@@ -43,15 +43,15 @@ func New(w io.Writer) *Log {
 	return l
 }
 
-// Every makes the log write one record of n of each rank, the first of every step among
-// them, and those that show growth. Its lines have n as every, and the highest peak of those
-// that were left out. It is called before the first record.
+// Every makes the log write one of n records of each rank, including the first of every step,
+// and all that show growth. Its lines have n as every, and the highest peak of the omitted
+// records. It must be called before the first record.
 func (l *Log) Every(n int) {
 	l.every, l.since = n, map[int]*skipped{}
 }
 
-// thinned returns what is written of a record, nil where it is left out: it has the highest
-// peak since the last one. It is valid until the next record of the rank.
+// thinned returns the record to write, or nil if it is omitted. Its peak is the highest since
+// the last line. It is valid until the next record of the rank.
 func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	return &r.written
 }
 
-// Sample writes one line. It does not keep s. Err has the first error.
+// Sample writes one line. It does not keep s. Err returns the first error.
 func (l *Log) Sample(s *memory.Sample) {
 	if l.every > 1 {
 		if s = l.thinned(s); s == nil {
@@ -115,9 +115,8 @@ func (l *Log) Sample(s *memory.Sample) {
 }
 
 // PeakOwner writes one line. A trainer that has planned the memory of steps writes one for each
-// owner at the peak, before the first of them: a run that keeps to its plan has the same
-// owners then, in every step. Where memory is not planned they are written behind the
-// step: runner.Hooks.Peak tells them.
+// owner at the peak, before the first step: a run that follows its plan has the same owners in
+// every step. If memory is not planned, it writes them after the step, from runner.Hooks.Peak.
 func (l *Log) PeakOwner(o *memory.PeakOwner) {
 	fields := peakOwnerFields(o)
 	if o.First < 0 {
@@ -126,7 +125,7 @@ func (l *Log) PeakOwner(o *memory.PeakOwner) {
 	l.object("peak_owner", fields)
 }
 
-// peakOwnerFields are those of an owner at the peak; the last two are of microbatches.
+// peakOwnerFields returns the fields of an owner at the peak; the last two are microbatches.
 func peakOwnerFields(o *memory.PeakOwner) object {
 	return object{
 		{key: "step", to: &o.Step},
@@ -143,8 +142,8 @@ func peakOwnerFields(o *memory.PeakOwner) object {
 // object writes a line that has an object under a key.
 func (l *Log) object(key string, o object) { l.json.Log().Int("schema", schema).Object(key, o).Send() }
 
-// Err returns the first error of the writer. After it nothing more is written,
-// so that the log ends with at most one broken line.
+// Err returns the first error of the writer. Nothing is written after it, so that the log ends
+// with at most one broken line.
 func (l *Log) Err() error {
 	l.sink.mu.Lock()
 	defer l.sink.mu.Unlock()
@@ -163,8 +162,8 @@ func (c *classes) MarshalZerologObject(e *zerolog.Event) {
 	}
 }
 
-// sink keeps the first error of a writer. zerolog must not see one: it would
-// print it to the process's standard error.
+// sink keeps the first error of a writer. zerolog must not see an error, because it would print
+// it to the process's standard error.
 type sink struct {
 	w   io.Writer
 	mu  sync.Mutex

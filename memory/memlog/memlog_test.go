@@ -46,7 +46,7 @@ func TestSampleIsOneLine(t *testing.T) {
 	require.Equal(t, fullLine, out.String())
 }
 
-// The classes at the peak are the last key, and absent where the allocator does not say.
+// The classes at the peak are the last key, and absent if the allocator does not report them.
 func TestPeakClasses(t *testing.T) {
 	var out bytes.Buffer
 	s := full()
@@ -75,15 +75,15 @@ func TestNewWithoutWriter(t *testing.T) {
 	require.NoError(t, log.Err())
 }
 
-// A record costs no allocation (L11).
+// A record allocates nothing (L11).
 func TestSampleAllocatesNothing(t *testing.T) {
 	log, s := memlog.New(io.Discard), full()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties zerolog's pool
 	require.Zero(t, testing.AllocsPerRun(1000, func() { log.Sample(&s) }))
 }
 
-// Classes without bytes are left out, and lines that have them, as earlier ones do, read the
-// same.
+// Classes without bytes are omitted. Lines that contain them, as earlier versions wrote, are
+// read as the same record.
 func TestClassesWithoutBytes(t *testing.T) {
 	s := full()
 	s.Classes = memory.ByClass{memory.Saved: 7}
@@ -96,7 +96,7 @@ func TestClassesWithoutBytes(t *testing.T) {
 	require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}, {Schema: 1, Sample: s}}, records)
 }
 
-// Of n records of a rank one is written, and the first of a step, and every one that shows
+// One of n records of a rank is written, and also the first of a step, and every one that shows
 // growth. No peak is lost.
 func TestEvery(t *testing.T) {
 	var out bytes.Buffer
@@ -137,8 +137,7 @@ func TestEvery(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { log.Sample(&s) }))
 }
 
-// The ranks of a process share a log: under the race detector this finds what they do not
-// do in turn.
+// The ranks of a process share a log: the race detector reports unsynchronized use.
 func TestRanksShareALog(t *testing.T) {
 	var out bytes.Buffer
 	log := memlog.New(&out)
@@ -160,8 +159,8 @@ func TestRanksShareALog(t *testing.T) {
 	require.Len(t, records, 200)
 }
 
-// A file of limited size is renamed when it is full, between two lines, and appended to when
-// it is opened again. What was kept is the end of the log.
+// A file of limited size is renamed when it is full, between two lines, and appended to when it
+// is opened again. The files that are kept are the end of the log.
 func TestFileRotates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log.jsonl")
 	write := func(from, to int) {
@@ -220,7 +219,7 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// silentWriter takes less than it is given and does not say so.
+// silentWriter writes less than it is given and returns no error.
 type silentWriter struct{}
 
 func (silentWriter) Write(p []byte) (int, error) { return len(p) - 1, nil }
@@ -290,7 +289,7 @@ func TestReadPlanned(t *testing.T) {
 func TestReadMinimal(t *testing.T) {
 	records, faults := read(`
   {"step": 1, "rank": 0, "microbatch": 7, "allocated": 100, "reserved": 300, "peak": 200}` + "\r\n\n" +
-		// A trainer's own keys are its own, even those that mean something here.
+		// A trainer may have keys of its own, even some that have a meaning here.
 		`{"peak":2,"time":"noon","loss":[1,{"a":"}"}],"classes":null,"reserved":3,"allocated":1,"microbatch":8,"rank":1,"step":1}`)
 	require.Empty(t, faults)
 	require.Equal(t, []memlog.Record{
@@ -354,7 +353,7 @@ func TestReadFaults(t *testing.T) {
 	}
 }
 
-// An editor's byte order mark is no part of the first line, and is a fault in any other.
+// An editor's byte order mark is ignored on the first line, and is a fault on any other.
 func TestReadByteOrderMark(t *testing.T) {
 	const mark, minimal = "\ufeff", `{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}` + "\n"
 	records, faults := read(mark + minimal + mark + minimal)
@@ -362,7 +361,7 @@ func TestReadByteOrderMark(t *testing.T) {
 	require.Equal(t, []string{`memlog: not a line of a memory log: 2:1: expected an object, found "\ufeff"`}, faults)
 }
 
-// A last line that stops in the middle is told from one that is wrong.
+// A last line that stops in the middle is distinguished from an invalid one.
 func TestReadTorn(t *testing.T) {
 	const minimal = `{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}`
 	for text, torn := range map[string]bool{
@@ -390,7 +389,7 @@ func TestReadCapsLines(t *testing.T) {
 	require.Len(t, records, 2)
 }
 
-// brokenReader has one line and then an error.
+// brokenReader returns one line and then an error.
 type brokenReader struct{ text string }
 
 func (r *brokenReader) Read(p []byte) (int, error) {
@@ -452,7 +451,7 @@ func TestDump(t *testing.T) {
 	require.NoError(t, memlog.Dump(io.Discard, nil, nil))
 }
 
-// Who has what at the planned peak is a line each, and reads as it was written.
+// The owners at the planned peak are one line each, and are read as they were written.
 func TestPeakOwner(t *testing.T) {
 	owners := []memory.PeakOwner{
 		{Step: 7, Rank: 2, Name: `saved of "F"`, Class: memory.Saved, Bytes: 4096, Buffers: 4, First: 0, Last: 3},
@@ -498,7 +497,7 @@ func FuzzRead(f *testing.F) {
 				require.Equal(t, memlog.Record{}, r)
 				continue
 			}
-			// What was read can be written, and reads as the same again.
+			// Records that were read can be written, and are then read as the same records.
 			var again bytes.Buffer
 			want := memlog.Record{Schema: 1, Sample: r.Sample, Owner: r.Owner, PeakOwner: r.PeakOwner, FP8: r.FP8}
 			switch {

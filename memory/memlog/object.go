@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/internal/jsontext"
 )
 
-// fault is an error at a column of a line, from 1.
+// fault is an error at a column of a line, counted from 1.
 type fault struct {
 	column int
 	text   string
@@ -23,8 +23,8 @@ func expected(column int, what string, found any) *fault {
 	return &fault{column, fmt.Sprintf("expected %s, found %v", what, found)}
 }
 
-// short returns a value for an error message: its beginning, quoted where a terminal
-// would not show it as it is.
+// short returns a value for an error message: its beginning, quoted if it contains characters
+// that a terminal does not show.
 func short(raw []byte) string {
 	if cut, more := begin(raw, 40); !bytes.ContainsFunc(cut, unprintable) {
 		return string(cut) + more
@@ -33,8 +33,7 @@ func short(raw []byte) string {
 	return strconv.Quote(string(cut)) + more
 }
 
-// begin returns at most so many bytes of a text, which do not end within a character, and
-// dots for what is left out.
+// begin returns at most most bytes of a text, cut between characters, and dots if it is cut.
 func begin(raw []byte, most int) (cut []byte, more string) {
 	if len(raw) <= most {
 		return raw, ""
@@ -47,7 +46,7 @@ func begin(raw []byte, most int) (cut []byte, more string) {
 
 func unprintable(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) && c != '\t' }
 
-// member is one key of an object and its value, not yet interpreted.
+// member is a key of an object with its value, not yet interpreted.
 type member struct {
 	key    string
 	column int // of the value

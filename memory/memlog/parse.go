@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// field says where the value of a key goes.
+// field maps a key to the location of its value.
 type field struct {
 	key string
 	to  any // a pointer to one of the types in value
@@ -21,7 +21,7 @@ type field struct {
 	optional bool
 }
 
-// object has the fields of an object, to write it or to read it.
+// object has the fields of an object, for writing or for reading.
 type object []field
 
 // MarshalZerologObject implements zerolog.LogObjectMarshaler.
@@ -66,7 +66,7 @@ func parse(text []byte) (Record, error) {
 	return parseSample(all)
 }
 
-// parseMinimal reads the form of other trainers. A key beyond the six is theirs.
+// parseMinimal reads the minimal form of other trainers. It ignores keys other than the six.
 func parseMinimal(all []member) (r Record, err error) {
 	err = fill(1, all, "the minimal form (no schema)", []field{
 		{key: "step", to: &r.Step},
@@ -155,8 +155,8 @@ func has(all []member, key string) bool {
 	return slices.ContainsFunc(all, func(m member) bool { return m.key == key })
 }
 
-// fill gives every field its value. A key that no field has is not read; a field without
-// a key is a fault.
+// fill sets every field to its value. It ignores keys without a field; a field without a key is
+// a fault.
 func fill(column int, all []member, form string, fields []field) error {
 	var missing []string
 	for _, f := range fields {

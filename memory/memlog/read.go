@@ -11,53 +11,52 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ErrFormat is returned for a line that is not one of a memory log. It is
-// wrapped with line:column, what was expected and what was found.
+// ErrFormat is returned for a line that does not belong to a memory log. It is wrapped with
+// line:column, and with the expected and the actual text.
 var ErrFormat = errors.New("memlog: not a line of a memory log")
 
-// ErrTorn is returned, together with ErrFormat, for a last line that has no end and cannot be
-// read: its writer is still at work, or was stopped in the middle of it.
+// ErrTorn is returned, together with ErrFormat, for a last line without an end that cannot be
+// read: its writer is still running, or was stopped in the middle of it.
 var ErrTorn = errors.New("the last line is torn")
 
 const (
-	// maxLine is the longest line that is read, in bytes without its end.
+	// maxLine is the maximum length of a line, in bytes without its end.
 	maxLine = 1 << 20
-	// maxSkipped is the longest line behind which anything is read.
+	// maxSkipped is the length of a line after which reading stops.
 	maxSkipped = 256 << 20
 )
 
-// byteOrderMark begins what some editors write.
+// byteOrderMark is written by some editors at the beginning of a file.
 var byteOrderMark = []byte("\ufeff")
 
 // Record is one line of a memory log.
 type Record struct {
 	// Schema is 1, or 0 for the minimal form.
 	Schema int
-	// Sample is what the line says. The minimal form has Step, Rank, Microbatch,
-	// Reserved, Peak and, as Live, what it calls allocated. Planned says that the line
-	// has live_planned and peak_planned.
+	// Sample is the content of the line. The minimal form has Step, Rank, Microbatch, Reserved,
+	// Peak and, as Live, its key allocated. Planned reports whether the line has live_planned
+	// and peak_planned.
 	memory.Sample
-	// Every is n where the log has one record of n; 0 where it has all.
+	// Every is n if the log has one of n records, or 0 if it has all.
 	Every int
-	// Owner is the live buffer of which a line of a Dump tells; Sample is empty
-	// then. It is nil in all other lines.
+	// Owner is the live buffer described by a line of a Dump; Sample is empty then. It is nil
+	// for all other lines.
 	Owner *memory.Info
-	// PeakOwner is what a line of Log.PeakOwner tells; Sample is empty then. It is nil in
+	// PeakOwner is the content of a line of Log.PeakOwner; Sample is empty then. It is nil for
 	// all other lines.
 	PeakOwner *memory.PeakOwner
-	// FP8 is what a line of Log.FP8 tells; Sample is empty then. It is nil in all other
+	// FP8 is the content of a line of Log.FP8; Sample is empty then. It is nil for all other
 	// lines.
 	FP8 *FP8
 }
 
-// Sampled reports whether the record is of a microbatch, and not of an owner or a step.
+// Sampled reports whether the record describes a microbatch, and not an owner or a step.
 func (r *Record) Sampled() bool { return r.Owner == nil && r.PeakOwner == nil && r.FP8 == nil }
 
-// Read returns the records of a memory log, in order. Blank lines are skipped, and so is a
-// byte order mark. A
-// line that cannot be read gives an error that wraps ErrFormat, and an empty
-// record; the loop may go on to the next line. An error of r is the last
-// element. The iterator reads r once, so it is for a single use.
+// Read returns the records of a memory log, in order. It skips blank lines and a byte order
+// mark. For a line that cannot be read it yields an error that wraps ErrFormat, and an empty
+// record; the loop may continue with the next line. An error of r is the last element. The
+// iterator reads r once, so it is for a single use.
 func Read(r io.Reader) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10)}
@@ -96,23 +95,23 @@ func Read(r io.Reader) iter.Seq2[Record, error] {
 	}
 }
 
-// tooShort reports whether what is wrong with a line is that it ends.
+// tooShort reports whether the fault of a line is its missing end.
 func tooShort(err error, text []byte) bool {
 	place, ok := errors.AsType[*fault](err)
 	return ok && place.column > len(text)
 }
 
-// lineReader cuts a reader into lines. It holds one line at a time.
+// lineReader splits the input into lines. It holds one line at a time.
 type lineReader struct {
 	r      *bufio.Reader
 	line   []byte
-	number int  // of the line returned last, from 1
-	torn   bool // the line returned last has no end
+	number int  // of the last line returned, from 1
+	torn   bool // the last line returned has no end
 	over   bool // nothing more is read
 }
 
-// next returns the next line without its end, valid until the next call. A line
-// above maxLine is skipped and is an error, and one above maxSkipped is the last.
+// next returns the next line without its end, valid until the next call. A line longer than
+// maxLine is skipped and is an error, and one longer than maxSkipped is the last.
 func (l *lineReader) next() ([]byte, error) {
 	if l.over {
 		return nil, io.EOF

@@ -2,14 +2,14 @@ package memorytest
 
 import "github.com/weir-ml/weir/memory"
 
-// check is one promise of the interfaces.
+// check is one requirement of the interfaces.
 type check[T any] struct {
 	name string
 	run  func(*probe[T])
 }
 
-// checks returns every check. Sizes differ within a check, so that an answer
-// for the wrong buffer is a wrong number.
+// checks returns every check. Sizes differ within a check, so that a result for the wrong
+// buffer is a wrong number.
 func checks[T any]() []check[T] {
 	return []check[T]{
 		{"none", none[T]},
@@ -33,18 +33,18 @@ func checks[T any]() []check[T] {
 		{"planned", planned[T]},
 		{"unplanned", unplanned[T]},
 		{"overlap", overlap[T]},
-		{"laid over what is live", laidOverLive[T]},
+		{"laid over live buffers", laidOverLive[T]},
 		{"pages", pages[T]},
 	}
 }
 
-// none: there is no buffer behind the zero handle.
+// none: the zero handle has no buffer.
 func none[T any](p *probe[T]) {
 	var zero T
 	p.gone(zero, memory.ErrNone)
 }
 
-// birth: a buffer has the size and the class that it was made with.
+// birth: a buffer has the size and the class given to Alloc.
 func birth[T any](p *probe[T]) {
 	for c := range memory.NumClasses {
 		class, size := memory.Class(c), int64(100+c)
@@ -60,7 +60,7 @@ func birth[T any](p *probe[T]) {
 	}
 }
 
-// release: the last reference frees the buffer, one before it does not.
+// release: only the last reference frees the buffer.
 func release[T any](p *probe[T]) {
 	h := p.alloc(memory.Saved, 300)
 	p.retain(h)
@@ -70,7 +70,7 @@ func release[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// hold: the first hold counts the bytes, another one does not.
+// hold: only the first hold returns the bytes.
 func hold[T any](p *probe[T]) {
 	h := p.alloc(memory.Saved, 300)
 	p.retain(h)
@@ -82,7 +82,7 @@ func hold[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// yield: the caller has the reference afterwards, and can hand it over again.
+// yield: the caller then owns the reference, and can hold the buffer again.
 func yield[T any](p *probe[T]) {
 	h := p.alloc(memory.Saved, 300)
 	p.hold(h, 300)
@@ -92,7 +92,8 @@ func yield[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// borrow: who is lent a buffer that others hold may retain it, and outlive them.
+// borrow: a caller that borrows a held buffer may retain it, and keep it longer than its
+// holders.
 func borrow[T any](p *probe[T]) {
 	h := p.alloc(memory.Activation, 300)
 	p.hold(h, 300)
@@ -104,7 +105,7 @@ func borrow[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// noPlain: held references are not the caller's to release or to hand over.
+// noPlain: held references cannot be released or held again by the caller.
 func noPlain[T any](p *probe[T]) {
 	h := p.alloc(memory.Activation, 300)
 	p.hold(h, 300)
@@ -114,17 +115,17 @@ func noPlain[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// notHeld: nothing can be yielded that nobody holds.
+// notHeld: a buffer that is not held cannot be yielded.
 func notHeld[T any](p *probe[T]) {
 	h := p.alloc(memory.Activation, 300)
-	p.refuses("yield of a buffer that nobody holds", p.Space.Yield, h, memory.ErrNotHeld)
+	p.refuses("yield of a buffer that is not held", p.Space.Yield, h, memory.ErrNotHeld)
 	p.hold(h, 300) // still one plain reference
 	p.yield(h, 300)
-	p.refuses("yield of a buffer that nobody holds any more", p.Space.Yield, h, memory.ErrNotHeld)
+	p.refuses("yield of a buffer that is no longer held", p.Space.Yield, h, memory.ErrNotHeld)
 	p.release(h, 300)
 }
 
-// independent: what is done to one buffer is not done to another.
+// independent: calls on one buffer do not affect another.
 func independent[T any](p *probe[T]) {
 	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Saved, 500)
 	p.hold(x, 300)
@@ -138,7 +139,7 @@ func independent[T any](p *probe[T]) {
 	p.release(y, 500)
 }
 
-// stale: a handle is worth nothing after the last release.
+// stale: a handle is invalid after the last release.
 func stale[T any](p *probe[T]) {
 	if p.Adopts {
 		return
@@ -162,7 +163,7 @@ func reused[T any](p *probe[T]) {
 	}
 }
 
-// book: the allocator's book is fed by allocate and free alone (L6).
+// book: only allocations and frees change the allocator's book (L6).
 func book[T any](p *probe[T]) {
 	b, ok := p.Space.(memory.Book)
 	if !ok {
@@ -183,7 +184,7 @@ func book[T any](p *probe[T]) {
 	p.equal("Live after the last release", b.Live(), 0)
 }
 
-// bookByClass: Stats says the same as Live, class by class, and counts buffers.
+// bookByClass: Stats agrees with Live, class by class, and counts buffers.
 func bookByClass[T any](p *probe[T]) {
 	b, ok := p.Space.(memory.Book)
 	if !ok {
@@ -213,8 +214,8 @@ func bookByClass[T any](p *probe[T]) {
 	p.equal("Stats.Classes in total after all releases", s.Classes.Total(), 0)
 }
 
-// peak: the peak is the highest level since the last reset, and its classes are what was
-// live then.
+// peak: the peak is the highest level since the last reset, and its classes are the live bytes
+// at that time.
 func peak[T any](p *probe[T]) {
 	b, ok := p.Space.(memory.Book)
 	if !ok {
@@ -241,8 +242,8 @@ func peak[T any](p *probe[T]) {
 	p.equal("Stats.PeakClasses in total after ResetPeak and a release", s.PeakClasses.Total(), 300)
 }
 
-// atPeak: what was live at the highest level is told afterwards, with the places of its
-// allocations.
+// atPeak: the buffers that were live at the highest level are reported afterwards, with the
+// places of their allocations.
 func atPeak[T any](p *probe[T]) {
 	w, ok := p.Space.(memory.PeakWatched)
 	if !ok {
@@ -268,19 +269,19 @@ func atPeak[T any](p *probe[T]) {
 		}
 	}
 	tell()
-	p.equal("AtPeak of what is still live", bytes[1], 300)
+	p.equal("AtPeak of a buffer that is still live", bytes[1], 300)
 	p.equal("AtPeak of a buffer that was released", bytes[2], 500)
 	p.equal("AtPeak of a buffer that was allocated later", bytes[3], 0)
 	w.WatchPeak(true)
 	p.release(x, 300)
 	p.release(z, 400)
 	tell()
-	p.equal("AtPeak of what was there before WatchPeak", bytes[1]+bytes[3], 700)
+	p.equal("AtPeak of buffers allocated before WatchPeak", bytes[1]+bytes[3], 700)
 	p.equal("AtPeak of an earlier period", bytes[2], 0)
 	w.WatchPeak(false)
 }
 
-// flat: a pattern that repeats reserves nothing more after the first time (L7).
+// flat: a repeating pattern reserves no more memory after the first time (L7).
 func flat[T any](p *probe[T]) {
 	b, ok := p.Space.(memory.Book)
 	if !ok {
@@ -302,8 +303,8 @@ func flat[T any](p *probe[T]) {
 	p.equal("Stats.Reserved after 64 equal rounds", s.Reserved, first.Reserved)
 }
 
-// reclaim: everything since the mark goes, held or not; what is Resident or
-// older stays (L8).
+// reclaim: everything allocated since the mark is freed, held or not; Resident and older
+// buffers stay (L8).
 func reclaim[T any](p *probe[T]) {
 	r, ok := p.Space.(memory.Reclaimer)
 	if !ok {
@@ -332,7 +333,7 @@ func reclaim[T any](p *probe[T]) {
 	}
 }
 
-// reclaimed: handles to what was reclaimed are stale, also after new buffers are allocated.
+// reclaimed: handles to reclaimed buffers are stale, also after new buffers are allocated.
 func reclaimed[T any](p *probe[T]) {
 	r, ok := p.Space.(memory.Reclaimer)
 	if !ok || p.Adopts {

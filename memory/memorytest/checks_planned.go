@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// tiny is a step of two places: the third buffer lies where the first one was.
+// tiny is a step of two places: the third buffer reuses the place of the first.
 func tiny() *memory.Layout {
 	return &memory.Layout{
 		Height: 804,
@@ -20,7 +20,7 @@ func tiny() *memory.Layout {
 	}
 }
 
-// lay lays the tiny step and says that the program is at its first place.
+// lay lays out the tiny step and sets the program to its first place.
 func (p *probe[T]) lay() (planned memory.Planned, ok bool) {
 	planned, ok = p.Space.(memory.Planned)
 	if !ok || p.fault != nil {
@@ -43,7 +43,7 @@ func (p *probe[T]) unlay(planned memory.Planned) {
 	}
 }
 
-// noRoom expects that Alloc fails with want and that nothing is live by it.
+// noRoom requires that Alloc fails with want and leaves nothing live.
 func (p *probe[T]) noRoom(class memory.Class, size int64, want error) {
 	p.refuses("alloc", func(T) (int64, error) {
 		h, err := p.Alloc(class, size)
@@ -51,7 +51,7 @@ func (p *probe[T]) noRoom(class memory.Class, size int64, want error) {
 	}, *new(T), want)
 }
 
-// planned: what the layout has is allocated, time after time, and Resident as well.
+// planned: allocations of the layout succeed, repeatedly, and so do Resident ones.
 func planned[T any](p *probe[T]) {
 	for range 3 {
 		l, ok := p.lay()
@@ -70,10 +70,10 @@ func planned[T any](p *probe[T]) {
 		p.release(weights, 700)
 		p.unlay(l)
 	}
-	p.release(p.alloc(memory.Activation, 3000), 3000) // without a layout as ever
+	p.release(p.alloc(memory.Activation, 3000), 3000) // first fit without a layout
 }
 
-// unplanned: what the layout does not have is refused.
+// unplanned: allocations that are not in the layout fail.
 func unplanned[T any](p *probe[T]) {
 	l, ok := p.lay()
 	if !ok {
@@ -92,7 +92,7 @@ func unplanned[T any](p *probe[T]) {
 	p.unlay(l)
 }
 
-// overlap: nothing is placed over what was not released.
+// overlap: nothing is placed over a buffer that was not released.
 func overlap[T any](p *probe[T]) {
 	l, ok := p.lay()
 	if !ok {
@@ -106,7 +106,7 @@ func overlap[T any](p *probe[T]) {
 	p.unlay(l)
 }
 
-// laidOverLive: a step does not begin while something of another one is live.
+// laidOverLive: a step does not begin while a buffer of another one is live.
 func laidOverLive[T any](p *probe[T]) {
 	l, ok := p.Space.(memory.Planned)
 	if !ok {
@@ -123,8 +123,8 @@ func laidOverLive[T any](p *probe[T]) {
 	p.release(weights, 300)
 }
 
-// pages: the pages of steps go back where no step is under way, and what is Resident
-// goes to a writer and comes back.
+// pages: the pages of steps are released if no step is running, and Resident buffers are
+// written out and restored.
 func pages[T any](p *probe[T]) {
 	s, ok := p.Space.(memory.Scoped)
 	if !ok {

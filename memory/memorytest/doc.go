@@ -1,8 +1,8 @@
-// Package memorytest is for the author of a [memory.Space]: it proves that a space counts
-// references as the interface says.
+// Package memorytest is a test suite for implementations of [memory.Space]: it checks that a
+// space counts references as the interface requires.
 //
-// An embedder with other handles runs [Space] in a test and hands it
-// a function that opens a fresh [Subject]. The optional abilities [memory.Book],
-// [memory.Reclaimer], [memory.Planned] and [memory.Scoped] are found and examined as
-// well. [Refusal] and [Pages] make allocations and pages fail.
+// An embedder with its own handles calls [Space] in a test and passes a function that opens a
+// new [Subject]. The suite detects the optional interfaces [memory.Book], [memory.Reclaimer],
+// [memory.Planned] and [memory.Scoped] and checks them as well. [Refusal] and [Pages] make
+// allocations and pages fail.
 package memorytest

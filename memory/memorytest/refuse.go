@@ -6,14 +6,13 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Refusal says no at one call: for tests of what becomes of the rest when an allocation
-// fails.
+// Refusal fails one call, for tests of the state after a failed allocation.
 type Refusal struct {
-	At    int // the number of the call, from 1; 0 refuses none
-	Calls int // so many there were
+	At    int // the number of the call, from 1; 0 means none
+	Calls int // number of calls so far
 }
 
-// Next is nil but for the call at At, where it wraps memory.ErrOutOfMemory.
+// Next returns nil, except for call At, for which it wraps memory.ErrOutOfMemory.
 func (r *Refusal) Next() error {
 	if r.Calls++; r.Calls == r.At {
 		return fmt.Errorf("%w: memorytest refuses call %d", memory.ErrOutOfMemory, r.At)
@@ -21,15 +20,15 @@ func (r *Refusal) Next() error {
 	return nil
 }
 
-// Pages is a [memory.Pager] that has so many pages and no more. Those that it cannot
-// supply it refuses after it has supplied the others, as a system may.
+// Pages is a [memory.Pager] with a limited number of pages. If it has too few, it supplies as
+// many as it has and returns an error, as a system may.
 type Pages struct {
-	Pager memory.Pager // that supplies; nil is memory.System{}
-	Bytes int64        // of each page
-	Left  int64        // pages
+	Pager memory.Pager // the underlying pager; nil means memory.System{}
+	Bytes int64        // per page
+	Left  int64        // remaining pages
 }
 
-// Populate supplies the pages of mem from the first on, as many as are left.
+// Populate supplies the pages of mem in order, as many as are left.
 func (p *Pages) Populate(mem []byte) error {
 	want := (int64(len(mem)) + p.Bytes - 1) / p.Bytes
 	if got := min(want, p.Left); got > 0 {
@@ -45,8 +44,7 @@ func (p *Pages) Populate(mem []byte) error {
 	return nil
 }
 
-// Discard takes the pages of mem back, whether they were supplied by Populate or by a
-// touch.
+// Discard returns the pages of mem, whether they were supplied by Populate or by a touch.
 func (p *Pages) Discard(mem []byte) error {
 	p.Left += (int64(len(mem)) + p.Bytes - 1) / p.Bytes
 	return p.pager().Discard(mem)

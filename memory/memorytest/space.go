@@ -8,22 +8,22 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Subject is a space to examine.
+// Subject is a space to check.
 type Subject[T any] struct {
-	// Space has no live buffer, and nobody else uses it. A space that the check before has
-	// left empty may be opened again.
+	// Space has no live buffer, and no other user. open may return a space again after a check
+	// has left it empty.
 	Space memory.Space[T]
-	// Alloc makes a buffer in Space that has one plain reference. It is asked for
-	// at most 64 KiB at once and 1 MiB in all.
+	// Alloc returns a buffer in Space that has one plain reference. The checks allocate at most
+	// 64 KiB at once and 1 MiB in total.
 	Alloc func(class memory.Class, bytes int64) (T, error)
-	// Adopts says that the space takes a handle it does not know for a fresh one,
-	// as memory.Collected does, so that a use after the release is no error.
+	// Adopts is set if the space treats an unknown handle as a new one, as memory.Collected
+	// does, so that a use after the release is not an error.
 	Adopts bool
 	// Close closes the subject after its check. It may be nil.
 	Close func() error
 }
 
-// Space runs every check as a subtest. Each opens its own subject.
+// Space runs every check as a subtest, each with its own subject.
 func Space[T any](t *testing.T, open func() (Subject[T], error)) {
 	t.Helper()
 	for _, c := range checks[T]() {
@@ -36,8 +36,8 @@ func Space[T any](t *testing.T, open func() (Subject[T], error)) {
 	}
 }
 
-// Faults runs every check and returns what is wrong, an error for each check
-// that fails, with the name of the check in front. It is Space without testing.
+// Faults runs every check and returns an error for each check that fails, prefixed with the
+// name of the check. It is Space without testing.
 func Faults[T any](open func() (Subject[T], error)) []error {
 	var faults []error
 	for _, c := range checks[T]() {
@@ -64,8 +64,8 @@ func (c check[T]) fault(open func() (Subject[T], error)) error {
 	return p.fault
 }
 
-// probe does to a space what a check asks for and remembers the first answer
-// that was not the expected one. After it nothing more is done.
+// probe makes the calls of a check and keeps the first unexpected result. It makes no further
+// calls after that.
 type probe[T any] struct {
 	Subject[T]
 	fault error
@@ -88,7 +88,7 @@ func (p *probe[T]) alloc(class memory.Class, size int64) (h T) {
 	return h
 }
 
-// retain expects that Retain works.
+// retain requires that Retain succeeds.
 func (p *probe[T]) retain(h T) {
 	if p.fault == nil {
 		if err := p.Space.Retain(h); err != nil {
@@ -97,7 +97,7 @@ func (p *probe[T]) retain(h T) {
 	}
 }
 
-// release, hold and yield expect that the call works and returns so many bytes.
+// release, hold and yield require that the call succeeds and returns the given number of bytes.
 func (p *probe[T]) release(h T, want int64) { p.bytes("release", p.Space.Release, h, want) }
 func (p *probe[T]) hold(h T, want int64)    { p.bytes("hold", p.Space.Hold, h, want) }
 func (p *probe[T]) yield(h T, want int64)   { p.bytes("yield", p.Space.Yield, h, want) }
@@ -113,7 +113,7 @@ func (p *probe[T]) bytes(name string, call func(T) (int64, error), h T, want int
 	}
 }
 
-// refuses expects that the call fails with want and returns no bytes.
+// refuses requires that the call fails with want and returns no bytes.
 func (p *probe[T]) refuses(name string, call func(T) (int64, error), h T, want error) {
 	if p.fault != nil {
 		return
@@ -125,7 +125,7 @@ func (p *probe[T]) refuses(name string, call func(T) (int64, error), h T, want e
 	}
 }
 
-// gone expects that no call finds a buffer behind h.
+// gone requires that every call finds no buffer for h.
 func (p *probe[T]) gone(h T, want error) {
 	if p.fault != nil {
 		return
@@ -141,7 +141,7 @@ func (p *probe[T]) gone(h T, want error) {
 	p.refuses("yield", p.Space.Yield, h, want)
 }
 
-// equal expects a number.
+// equal requires a number.
 func (p *probe[T]) equal(what string, got, want int64) {
 	if got != want {
 		p.failf("%s is %d, want %d", what, got, want)

@@ -46,7 +46,7 @@ func TestCollected(t *testing.T) { memorytest.Space(t, openCollected) }
 type faulty struct {
 	*memory.Arena
 	fault string
-	// first is the first handle, last the latest.
+	// first is the first handle, last is the latest one.
 	first, last memory.Handle
 	level       int64
 }
@@ -60,16 +60,16 @@ func (f *faulty) alloc(class memory.Class, bytes int64) (handle, error) {
 	case f.fault == "rounds sizes up":
 		bytes = (bytes + 63) / 64 * 64
 	case f.fault == "hands a slot out without a new generation" && f.first != (handle{}) && f.Arena.Bytes(f.first) == 0:
-		// The old handle stands for the new buffer from here on.
+		// The old handle refers to the new buffer from here on.
 		h, err := f.Arena.Alloc(class, bytes)
 		f.last = h
 		return f.first, err
 	}
 	h, err := f.Arena.Alloc(class, bytes)
-	if f.fault == "places over what is live" && errors.Is(err, memory.ErrOverlap) {
+	if f.fault == "places over live buffers" && errors.Is(err, memory.ErrOverlap) {
 		return f.first, nil
 	}
-	if f.fault == "leaks beside every buffer" {
+	if f.fault == "leaks with every buffer" {
 		_, err = f.Arena.Alloc(class, 1<<10)
 	}
 	if f.first == (handle{}) {
@@ -79,7 +79,7 @@ func (f *faulty) alloc(class memory.Class, bytes int64) (handle, error) {
 	return h, err
 }
 
-// real is the handle of the arena that is meant.
+// real returns the corresponding handle of the arena.
 func (f *faulty) real(h handle) handle {
 	switch {
 	case f.fault == "takes every handle for the first" && h != (handle{}):
@@ -97,7 +97,7 @@ func (f *faulty) Retain(h handle) error {
 	switch {
 	case f.fault == "knows the zero handle" && h == (handle{}):
 		return nil
-	case f.fault == "does not lend what is held":
+	case f.fault == "does not lend held buffers":
 		if _, err := f.Arena.Release(h); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (f *faulty) Yield(h handle) (int64, error) {
 	switch {
 	case f.fault == "ends the buffer at yield" && err == nil:
 		_, err = f.Arena.Release(h)
-	case f.fault == "yields what nobody holds" && err != nil && f.Arena.Bytes(h) > 0:
+	case f.fault == "yields buffers that are not held" && err != nil && f.Arena.Bytes(h) > 0:
 		return 0, nil
 	}
 	return yielded, err
@@ -166,7 +166,7 @@ func (f *faulty) Stats(s *memory.Stats) {
 }
 
 func (f *faulty) WatchPeak(on bool) {
-	if f.fault != "forgets what has ended" {
+	if f.fault != "forgets released buffers" {
 		f.Arena.WatchPeak(on)
 	}
 }
@@ -192,7 +192,7 @@ func (f *faulty) Lay(l *memory.Layout) error {
 }
 
 func (f *faulty) At(place int) {
-	if f.fault == "stays where it is" {
+	if f.fault == "ignores places" {
 		place = 0
 	}
 	f.Arena.At(place)
@@ -207,7 +207,7 @@ func (f *faulty) ReleasePages(w io.Writer, scopes ...memory.Scope) error {
 
 func (f *faulty) Reclaim(mark uint64) int64 {
 	switch f.fault {
-	case "reclaims what is older":
+	case "reclaims older buffers":
 		return f.Arena.Reclaim(0)
 	case "only says that it reclaims":
 		var bytes int64
@@ -221,7 +221,7 @@ func (f *faulty) Reclaim(mark uint64) int64 {
 	return f.Arena.Reclaim(mark)
 }
 
-// Every check finds a space that is broken in the way it looks for.
+// Every check detects the spaces with the fault that it looks for.
 func TestChecksCatch(t *testing.T) {
 	caught := map[string]bool{}
 	for _, test := range []struct{ fault, check string }{
@@ -231,10 +231,10 @@ func TestChecksCatch(t *testing.T) {
 		{"frees at every release", "release"},
 		{"counts every hold", "hold"},
 		{"ends the buffer at yield", "yield"},
-		{"does not lend what is held", "borrow"},
+		{"does not lend held buffers", "borrow"},
 		{"ends held references", "no plain reference"},
 		{"adds a plain reference at hold", "no plain reference"},
-		{"yields what nobody holds", "not held"},
+		{"yields buffers that are not held", "not held"},
 		{"takes every handle for the first", "independent"},
 		{"forgives stale handles", "stale"},
 		{"hands a slot out without a new generation", "reused"},
@@ -242,15 +242,15 @@ func TestChecksCatch(t *testing.T) {
 		{"books all under one class", "book by class"},
 		{"keeps its peak", "peak"},
 		{"takes the present for the peak", "peak"},
-		{"forgets what has ended", "at the peak"},
-		{"leaks beside every buffer", "flat"},
+		{"forgets released buffers", "at the peak"},
+		{"leaks with every buffer", "flat"},
 		{"reserves more and more", "flat"},
-		{"reclaims what is older", "reclaim"},
+		{"reclaims older buffers", "reclaim"},
 		{"only says that it reclaims", "reclaimed"},
-		{"stays where it is", "planned"},
+		{"ignores places", "planned"},
 		{"takes a layout and forgets it", "unplanned"},
-		{"places over what is live", "overlap"},
-		{"begins a step over another one", "laid over what is live"},
+		{"places over live buffers", "overlap"},
+		{"begins a step over another one", "laid over live buffers"},
 		{"keeps its pages", "pages"},
 	} {
 		t.Run(test.fault, func(t *testing.T) {
@@ -280,7 +280,7 @@ func contains(faults []error, check string) bool {
 	return false
 }
 
-// A subject that does not open, allocate or close is a fault and not a panic.
+// A subject that fails to open, allocate or close is a fault and not a panic.
 func TestSubjectsThatFail(t *testing.T) {
 	broken := fmt.Errorf("broken")
 	all := len(memorytest.CheckNames())

@@ -1,15 +1,14 @@
-// Package snapshot is for the memory snapshots of PyTorch: it reads and writes the pickle that
-// torch.cuda.memory._dump_snapshot makes and that pytorch.org/memory_viz opens.
+// Package snapshot reads and writes the memory snapshots of PyTorch: the pickle that
+// torch.cuda.memory._dump_snapshot writes and that pytorch.org/memory_viz opens.
 //
-// A [Snapshot] has two halves: the segments of every device as they are in the end,
-// and the trace of what led there. [Write] makes a file of them that the viewer and
-// torch.cuda._memory_viz read; it uses no opcode that the viewer lacks. [Read] reads
-// what PyTorch and this package have written. It builds numbers, texts, lists, tuples
-// and dicts, and nothing else: a pickle that would call something is refused, and no
-// file makes it hold more memory than its limits say.
+// A [Snapshot] has two parts: the segments of every device at the end, and the trace of the
+// events before. [Write] writes a file that the viewer and torch.cuda._memory_viz can read; it
+// uses only opcodes that the viewer supports. [Read] reads the files of PyTorch and of this
+// package. It builds only numbers, texts, lists, tuples and dicts: it rejects a pickle that
+// would call a function, and its limits bound the memory that any file can use.
 //
-// [Snapshot.Rewind] undoes the trace from its end, as the viewer does, and so proves
-// that both halves belong together.
+// [Snapshot.Rewind] undoes the trace from its end, as the viewer does, and thus proves that
+// both parts are consistent.
 //
 // The schema is that of torch/csrc/cuda/memory_snapshot.cpp, PyTorch 2.1 and later.
 package snapshot

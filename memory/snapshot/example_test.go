@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// A buffer that lived for one microbatch, in a file that pytorch.org/memory_viz opens.
+// A buffer with the lifetime of one microbatch, in a file that pytorch.org/memory_viz opens.
 func Example() {
 	const base = 0x7f0000000000
 	site := []snapshot.Frame{{Name: "saved:qkv", Filename: "mb3/stage1/F"}}

@@ -1,21 +1,21 @@
 package snapshot
 
-// field is a key of a dict and a pointer to its value, to read it or to write it.
+// field is a key of a dict with a pointer to its value, for reading or for writing.
 type field struct {
 	key   string
 	value any
 }
 
-// Types of values that a file has in a form of their own.
+// Types of values with a special form in the file.
 type (
 	size      int64 // bytes, at least 0
-	requested int64 // bytes; less than 0 is unknown
-	split     int64 // bytes; -1 in the file where it is 0
+	requested int64 // bytes; less than 0 means unknown
+	split     int64 // bytes; written as -1 if it is 0
 	small     bool  // "small" or "large"
 )
 
 func (s *Segment) fields() []field {
-	sizes := s.Sizes() // of the file they are not needed
+	sizes := s.Sizes() // the sizes in the file are redundant
 	return []field{
 		{"device", &s.Device},
 		{"address", &s.Address},
@@ -42,7 +42,7 @@ func (b *Block) fields() []field {
 	}
 }
 
-// fields returns those of an entry, whose address has one of these keys.
+// fields returns the fields of an entry, whose address has one of the given keys.
 func (e *Entry) fields(addresses ...string) []field {
 	list := make([]field, 0, 7)
 	list = append(list, field{"action", &e.Action})

@@ -9,22 +9,22 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
-// ErrPickle is wrapped by the errors of Read for a file that is no pickle, that would
-// run code, or that does not fit within the limits.
+// ErrPickle is wrapped by the errors of Read for a file that is not a pickle, that would run
+// code, or that exceeds the limits.
 var ErrPickle = errors.New("snapshot: not a pickle of plain data")
 
-// ErrSchema is wrapped by the errors of Read for a pickle that is no memory snapshot.
+// ErrSchema is wrapped by the errors of Read for a pickle that is not a memory snapshot.
 var ErrSchema = errors.New("snapshot: not a memory snapshot")
 
-// Limits bound what a file may cost. The zero value is fit for files of strangers.
+// Limits bound the resources for a file. The zero value is suitable for untrusted files.
 type Limits struct {
-	// Memory is how many bytes Read may hold, about; 0 is 4 GiB. Of a small file it holds
-	// less: 16 MiB and 16 bytes for each of the file's.
+	// Memory is the approximate number of bytes that Read may use; 0 means 4 GiB. For a small
+	// file the limit is lower: 16 MiB plus 16 times the size of the file.
 	Memory int64
 }
 
-// Read reads a snapshot. Entries of a trace that it does not know stay in it; keys
-// that it does not know are left out. It reads protocols 2 to 5, from PyTorch 2.1 on.
+// Read reads a snapshot. It keeps trace entries with unknown actions, and ignores unknown keys.
+// It reads protocols 2 to 5, from PyTorch 2.1 on.
 func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 	data, err := pickle.Read(r, pickle.Options{
 		Memory: limits.Memory, Limit: ": raise Limits.Memory for a file that you trust", Err: ErrPickle,
@@ -41,8 +41,8 @@ func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 	return s, nil
 }
 
-// decoder makes a snapshot of the values of a pickle. The first error stays, and what
-// follows it is empty.
+// decoder builds a snapshot from the values of a pickle. It keeps the first error, and returns
+// empty values after it.
 type decoder struct {
 	*pickle.Data
 	stacks map[uint32][]Frame // by container
@@ -79,7 +79,7 @@ func (d *decoder) segment(v pickle.Value, at path, s *Segment) {
 	next := s.Address
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if b.Address == 0 { // the snapshots of 2.1 do not say it
+		if b.Address == 0 { // snapshots of 2.1 do not have it
 			b.Address = next
 		}
 		next = b.Address + b.Size
@@ -94,7 +94,7 @@ func (d *decoder) block(v pickle.Value, at path, b *Block) {
 	}
 }
 
-// fill gives the fields of a dict their values. Keys of no field are left out.
+// fill sets fields from a dict. It ignores keys without a field.
 func (d *decoder) fill(v pickle.Value, at path, fields []field) {
 	d.dict(v, at, func(key string, v pickle.Value) {
 		for _, f := range fields {
@@ -162,10 +162,10 @@ func (d *decoder) frames(v pickle.Value, at path) []Frame {
 	return frames
 }
 
-// path names an element of a list, for errors. It becomes a text only there.
+// path is the location of an element of a list, for errors. It is formatted only for an error.
 type path struct {
 	list  string
-	index int // -1 where it is no element
+	index int // -1 if it is not an element
 }
 
 func (p path) String() string {
@@ -190,7 +190,7 @@ func (d *decoder) items(v pickle.Value, at string) []pickle.Value {
 	return d.Items(v)
 }
 
-// dict calls visit for every key of a dict that is a text.
+// dict calls visit for every text key of a dict.
 func (d *decoder) dict(v pickle.Value, at path, visit func(key string, v pickle.Value)) {
 	if v.Kind != pickle.Dict {
 		d.fault(at.String(), "%v, where a dict belongs", v.Kind)
@@ -212,8 +212,8 @@ func (d *decoder) number(v pickle.Value, at path, key string) int64 {
 	return v.Bits
 }
 
-// bytes returns a size. All of them together are within an int64, so that whoever adds
-// them up does not have to look.
+// bytes returns a size. The sum of all sizes fits an int64, so that callers can add them
+// without checks.
 func (d *decoder) bytes(v pickle.Value, at path, key string) int64 {
 	n := d.number(v, at, key)
 	switch {
@@ -236,7 +236,7 @@ func (d *decoder) text(v pickle.Value, at path, key string) string {
 	return d.Text(v)
 }
 
-// decodeList makes a slice of a list; an element of it takes so many bytes.
+// decodeList builds a slice from a list; bytes is the size of an element.
 func decodeList[T any](d *decoder, v pickle.Value, at string, bytes int64, element func(v pickle.Value, at path, to *T)) []T {
 	items := d.items(v, at)
 	if err := d.Hold(bytes * int64(len(items))); err != nil && d.err == nil {

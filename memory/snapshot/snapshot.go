@@ -1,24 +1,24 @@
 package snapshot
 
-// Snapshot is the memory of every device at one time, and what led there. All sizes
-// and addresses are bytes.
+// Snapshot is the memory of every device at one time, with the preceding events. All sizes and
+// addresses are in bytes.
 type Snapshot struct {
-	Segments []Segment // ascending in addresses
+	Segments []Segment // in ascending order of addresses
 	Traces   [][]Entry // by device
 	Settings Settings
 }
 
-// Segment is one range that an allocator got from the driver. Where it expands, it is
-// one contiguous mapped range.
+// Segment is a range that an allocator got from the driver. If it is expandable, it is one
+// contiguous mapped range.
 type Segment struct {
 	Device     int
 	Address    int64
 	Size       int64
 	Stream     int64
-	Small      bool     // of the pool for small sizes
-	Pool       [2]int64 // of a private pool; zero for the common one
+	Small      bool     // from the pool for small sizes
+	Pool       [2]int64 // of a private pool; zero for the common pool
 	Expandable bool
-	Frames     []Frame // where it was got
+	Frames     []Frame // call stack of its allocation
 	Blocks     []Block // in order; they tile the segment
 }
 
@@ -26,12 +26,12 @@ type Segment struct {
 type Block struct {
 	Address   int64
 	Size      int64
-	Requested int64 // what was asked for; at most Size
+	Requested int64 // requested size; at most Size
 	State     State
-	Frames    []Frame // where it was allocated
+	Frames    []Frame // call stack of its allocation
 }
 
-// State is what a block is.
+// State is the state of a block.
 type State string
 
 // The states of a block.
@@ -44,17 +44,17 @@ const (
 // Entry is one event of a trace.
 type Entry struct {
 	Action  Action
-	Address int64 // for OutOfMemory the bytes that the device had free
-	Size    int64 // as asked for, or that of a segment
+	Address int64 // for OutOfMemory the free bytes of the device
+	Size    int64 // requested size, or the size of a segment
 	Stream  int64
 	Time    int64 // microseconds
 	Frames  []Frame
 }
 
-// Action is what an entry of a trace tells.
+// Action is the kind of an entry of a trace.
 type Action string
 
-// The actions. A trace may hold others, which say nothing about memory.
+// The actions. A trace may contain others, which do not affect memory.
 const (
 	Alloc         Action = "alloc"
 	FreeRequested Action = "free_requested"
@@ -66,26 +66,26 @@ const (
 	OutOfMemory   Action = "oom"
 )
 
-// Frame is one line of a call stack, innermost first in a list of them. Lists are
-// shared: events of one place have the same one.
+// Frame is one line of a call stack; lists of frames begin with the innermost. Lists are
+// shared: events with the same call stack have the same list.
 type Frame struct {
 	Name     string
 	Filename string
 	Line     int
 }
 
-// Settings are those of the allocator that the snapshot is of.
+// Settings are the settings of the snapshot's allocator.
 type Settings struct {
 	Conf       string // PYTORCH_CUDA_ALLOC_CONF
 	Expandable bool
-	MaxSplit   int64 // bytes; 0 or less where blocks of any size are split
+	MaxSplit   int64 // bytes; at most 0 if blocks of any size are split
 }
 
 // Sizes are sums over the blocks of a segment.
 type Sizes struct {
 	Allocated int64 // in live blocks
 	Active    int64 // in live and pending blocks
-	Requested int64 // that was asked for, of the active ones
+	Requested int64 // requested bytes of the active blocks
 }
 
 // Sizes returns the sums over the segment's blocks.
@@ -104,5 +104,5 @@ func (s *Segment) Sizes() Sizes {
 	return sizes
 }
 
-// End is the address behind the segment.
+// End returns the address behind the segment.
 func (s *Segment) End() int64 { return s.Address + s.Size }

@@ -21,8 +21,8 @@ var (
 	caller  = []snapshot.Frame{{Name: "init", Filename: "model.py", Line: 1}}
 )
 
-// small is a snapshot with one of everything: a block that was there before the trace,
-// one that stays, one that is pending, a segment that went, and ranges that grew.
+// small returns a snapshot with one of everything: a block allocated before the trace, one that
+// stays, one that is pending, a segment that was returned, and ranges that grew.
 func small() *snapshot.Snapshot {
 	const a, b, c = 0x7f0000000000, 0x7f0000200000, 0x7f0100000000
 	return &snapshot.Snapshot{
@@ -76,8 +76,8 @@ func TestRoundTrip(t *testing.T) {
 	require.Same(t, &got.Segments[0].Frames[0], &got.Traces[0][0].Frames[0], "a list of frames is one slice")
 }
 
-// TestViewersOpcodes holds a file of many entries to the opcodes of the viewer, its
-// lists to thousands, and its size to what shared texts and frames make of it.
+// TestViewersOpcodes requires that a file of many entries uses only opcodes of the viewer and
+// lists of at most a thousand elements, and that shared texts and frames keep it small.
 func TestViewersOpcodes(t *testing.T) {
 	s := &snapshot.Snapshot{Traces: [][]snapshot.Entry{nil}}
 	for i := range 3001 {
@@ -108,8 +108,8 @@ func TestRewind(t *testing.T) {
 	require.Empty(t, before, "a device without anything")
 }
 
-// TestRewindSizes rewinds over a block of which 512 KiB were not split off: the one that
-// was allocated behind it tells so.
+// TestRewindSizes rewinds over a block from which 512 KiB were not split off, as the block
+// allocated behind it shows.
 func TestRewindSizes(t *testing.T) {
 	const base, mib = 0x7f0000000000, 1 << 20
 	s := &snapshot.Snapshot{
@@ -188,7 +188,7 @@ func TestReadFails(t *testing.T) {
 	require.NotErrorIs(t, err, snapshot.ErrPickle)
 }
 
-// TestHostile reads files that are none.
+// TestHostile reads invalid files.
 func TestHostile(t *testing.T) {
 	nested := strings.Repeat("]", 1000)
 	const vast = "}(X\x0a\x00\x00\x00total_size\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fu"
@@ -233,9 +233,9 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded reads a small file that describes a large snapshot: one trace of a
-// thousand entries, which is all one, in a list of many traces, which is all one. Other files
-// are of one opcode that takes a byte and holds much.
+// TestMemoryIsBounded reads a small file that describes a large snapshot: one shared trace of a
+// thousand copies of one entry, in a list of many copies of the trace. Other files repeat an
+// opcode of one byte that uses much memory.
 func TestMemoryIsBounded(t *testing.T) {
 	testkit.Slow(t)
 	bomb := func(traces int) string {
@@ -264,7 +264,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "Limits.Memory")
 }
 
-// TestProtocols reads what Python's pickle.dumps makes of the same snapshot, by protocol.
+// TestProtocols reads the output of Python's pickle.dumps for the same snapshot, by protocol.
 func TestProtocols(t *testing.T) {
 	for protocol, file := range pythons {
 		s, err := snapshot.Read(strings.NewReader(file), snapshot.Limits{})

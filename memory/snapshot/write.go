@@ -9,9 +9,8 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
-// Write writes a snapshot as a pickle of protocol 2. Lists of frames that share their
-// memory are written once. Addresses should be below 2^53: the viewer counts in
-// floating point.
+// Write writes a snapshot as a pickle of protocol 2. It writes lists of frames that share their
+// memory once. Addresses should be below 2^53, because the viewer uses floating point.
 func Write(w io.Writer, s *Snapshot) error {
 	p := pickler{w: bufio.NewWriter(w), texts: map[string]uint32{}, stacks: map[stack]uint32{}}
 	p.op(pickle.OpProto, 2)
@@ -88,7 +87,7 @@ func (p *pickler) value(value any) {
 	}
 }
 
-// frames writes a list of frames, or a reference to the one written before.
+// frames writes a list of frames, or a reference to the same list written before.
 func (p *pickler) frames(frames []Frame) {
 	if len(frames) == 0 {
 		p.op(pickle.OpEmptyList)
@@ -103,7 +102,7 @@ func (p *pickler) frames(frames []Frame) {
 	p.stacks[key] = p.put()
 }
 
-// pickler writes opcodes. The first error of the writer stays in it.
+// pickler writes opcodes. It keeps the first error of the writer.
 type pickler struct {
 	w      *bufio.Writer
 	texts  map[string]uint32 // memo of texts
@@ -117,8 +116,8 @@ type stack struct {
 	len   int
 }
 
-// batch is how many elements an APPENDS takes at most, as in Python: the viewer hands
-// them to one call.
+// batch is the maximum number of elements of an APPENDS, as in Python: the viewer passes them
+// to one call.
 const batch = 1000
 
 func list[T any](p *pickler, items []T, write func(*T)) {
@@ -191,7 +190,7 @@ func (p *pickler) text(s string) {
 	p.texts[s] = p.put()
 }
 
-// put remembers the value that was written last and returns its number.
+// put memoizes the value that was written last and returns its number.
 func (p *pickler) put() uint32 {
 	memo := p.memo
 	p.memo++

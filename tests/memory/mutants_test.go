@@ -94,7 +94,7 @@ func TestUnplannedIsRefused(t *testing.T) {
 	require.Equal(t, schedule.F, at.Action.Kind())
 	require.ErrorIs(t, err, memory.ErrUnplanned)
 	require.ErrorContains(t, err, "24 bytes (entry) asked for")
-	require.ErrorContains(t, err, "planned are 20 bytes (entry)")
+	require.ErrorContains(t, err, "the plan has 20 bytes (entry)")
 	for _, dev := range r.devs {
 		require.Equal(t, resident(dev), dev.Live(), "nothing is lost")
 	}

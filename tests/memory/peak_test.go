@@ -248,7 +248,7 @@ func TestWrongLayoutFails(t *testing.T) {
 		for _, wrong := range []int64{1, -1} {
 			_, err := run(func(l *memory.Layout) { l.Allocations[i].Bytes += wrong; l.Height++ })
 			require.ErrorIs(t, err, memory.ErrUnplanned, "birth %d has %+d bytes", i, wrong)
-			require.ErrorContains(t, err, fmt.Sprintf("planned are %d bytes", good.Allocations[i].Bytes+wrong))
+			require.ErrorContains(t, err, fmt.Sprintf("the plan has %d bytes", good.Allocations[i].Bytes+wrong))
 		}
 		for _, moved := range []int64{-64, -4, 4, 64} {
 			if good.Allocations[i].Offset+moved < 0 {

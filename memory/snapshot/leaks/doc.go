@@ -1,13 +1,13 @@
-// Package leaks is for finding a leak in a PyTorch memory snapshot: what grows with
-// microbatches, and what keeps memory reserved.
+// Package leaks finds leaks in a PyTorch memory snapshot: groups of allocations that grow with
+// the number of microbatches, and blocks that keep memory reserved.
 //
-// [Find] follows every allocation of the trace to its end and groups them by call
-// stack and size. It cuts the trace into microbatches: at the calls of one site that
-// recurs as evenly as they do. A group grows when allocations of at least three
-// microbatches are still live in the end, and older than any of the group that was
-// freed ever became: what is only in flight is not that old. The report says how many
-// bytes each microbatch adds, since which one, and where they were allocated.
+// [Find] follows every allocation of the trace to its end and groups the allocations by call
+// stack and size. It divides the trace into microbatches, at the calls of one site that recurs
+// at the interval of microbatches. A group grows if allocations of at least three microbatches
+// are still live at the end, and are older than any freed allocation of the group ever became:
+// allocations that are merely in flight are not that old. The report has the bytes that each
+// microbatch adds, the first such microbatch, and the site of the allocations.
 //
-// It also says what the trace cannot tell, where the ring was full, and which blocks
-// keep segments that are free otherwise.
+// It also reports the limits of the trace if the ring was full, and which blocks keep otherwise
+// free segments.
 package leaks

@@ -19,7 +19,7 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		if _, err := a.Malloc(cachingsim.Request{Bytes: 164 << 20, Frames: loss}); err != nil { // logged, and never let go
+		if _, err := a.Malloc(cachingsim.Request{Bytes: 164 << 20, Frames: loss}); err != nil { // logged, and never freed
 			fmt.Println(err)
 			return
 		}

@@ -9,30 +9,31 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Options say what is known of a snapshot.
+// Options is prior knowledge about a snapshot.
 type Options struct {
-	// Microbatches is how many the trace holds, over all of its steps; 0 finds out.
+	// Microbatches is the number of microbatches in the trace, over all of its steps; 0 means
+	// that Find determines it.
 	Microbatches int
 }
 
-// Report is what was found, by device that has a trace or a segment.
+// Report is the result of Find, with an entry for each device that has a trace or a segment.
 type Report struct {
 	Devices []Device `json:"devices"`
 }
 
-// Device is what was found on one device. Bytes of groups are as asked for.
+// Device is the result for one device. The bytes of groups are as requested.
 type Device struct {
 	Device       int   `json:"device"`
 	Entries      int   `json:"entries"`          // of the trace
-	Microbatches int   `json:"microbatches"`     // 0 where the trace has no period
-	Anchor       *Site `json:"anchor,omitempty"` // whose calls cut the trace into microbatches; nil where it was cut evenly
-	// Candidates are the numbers that the calls of some site come in, as evenly as those of
-	// microbatches, with the one that was taken; nil where the number was given.
+	Microbatches int   `json:"microbatches"`     // 0 if the trace has no period
+	Anchor       *Site `json:"anchor,omitempty"` // the site whose calls divide the trace into microbatches; nil if it was divided evenly
+	// Candidates are the possible numbers of microbatches: the numbers of calls of sites that
+	// recur at even intervals, including the chosen one; nil if the number was given.
 	Candidates []Candidate `json:"candidates,omitempty"`
 	Growing    []Group     `json:"growing"`  // with microbatches, the fastest first
-	Standing   []Group     `json:"standing"` // live in the end, and not growing, the largest first
+	Standing   []Group     `json:"standing"` // live at the end, and not growing, the largest first
 	Before     Before      `json:"before"`
-	Live       int64       `json:"live"`     // bytes in live blocks, as rounded
+	Live       int64       `json:"live"`     // bytes in live blocks, as rounded by the allocator
 	Reserved   int64       `json:"reserved"` // bytes in segments
 	Pins       Pins        `json:"pins"`
 }
@@ -40,37 +41,37 @@ type Device struct {
 // Candidate is a number of microbatches that a trace may have.
 type Candidate struct {
 	Microbatches int  `json:"microbatches"`
-	Sites        int  `json:"sites"` // that are called so often
+	Sites        int  `json:"sites"` // sites with this number of calls
 	Site         Site `json:"site"`  // the first of them
 }
 
-// Group is the allocations of one call stack and one size.
+// Group is the set of allocations with one call stack and one size.
 type Group struct {
 	Site   Site  `json:"site"`
-	Size   int64 `json:"size"`   // of each
-	Blocks int   `json:"blocks"` // live in the end
-	Bytes  int64 `json:"bytes"`  // of them
+	Size   int64 `json:"size"`   // per allocation
+	Blocks int   `json:"blocks"` // live at the end
+	Bytes  int64 `json:"bytes"`  // of the live blocks
 	Freed  int   `json:"freed"`  // allocations of the group that were freed
-	Before int   `json:"before"` // more live blocks like these that were allocated before the trace
+	Before int   `json:"before"` // additional live blocks with this stack and size that were allocated before the trace
 
-	// Where it grows:
+	// If it grows:
 	Each  int64 `json:"each,omitempty"`  // bytes that a microbatch adds, the median
-	First int   `json:"first,omitempty"` // microbatch since which, from 0
+	First int   `json:"first,omitempty"` // first microbatch that adds, from 0
 	Count int   `json:"count,omitempty"` // microbatches that added
-	Place int   `json:"place,omitempty"` // of its first allocation within that microbatch, in allocations, from 0
-	Of    int   `json:"of,omitempty"`    // allocations of that microbatch
+	Place int   `json:"place,omitempty"` // index of its first allocation within that microbatch, from 0
+	Of    int   `json:"of,omitempty"`    // number of allocations of that microbatch
 }
 
-// Before is what the trace does not show.
+// Before summarizes allocations before the trace.
 type Before struct {
-	Frees  int   `json:"frees"`  // of allocations before the trace
-	Blocks int   `json:"blocks"` // that are live in the end and were allocated before the trace
+	Frees  int   `json:"frees"`  // frees of such allocations
+	Blocks int   `json:"blocks"` // such allocations that are live at the end
 	Bytes  int64 `json:"bytes"`  // of them
-	Full   bool  `json:"full"`   // some of them have a call stack: they were recorded, and the ring was full since
+	Full   bool  `json:"full"`   // some of them have a call stack: they were recorded, and the ring has overflowed since
 }
 
-// Find reads a snapshot. It is an error where the snapshot has no trace, or where the
-// given number of microbatches is larger than that of allocations.
+// Find analyses a snapshot. It returns an error if the snapshot has no trace, or if the given
+// number of microbatches exceeds the number of allocations.
 func Find(s *snapshot.Snapshot, options Options) (*Report, error) {
 	r := &Report{}
 	devices := len(s.Traces)
@@ -122,15 +123,15 @@ func (h *history) find(options Options) (Device, error) {
 	return d, nil
 }
 
-// enough is from how many microbatches allocations must be left over for a group to
-// grow: one or two may be what a first microbatch sets up.
+// enough is the minimum number of microbatches with remaining allocations for a group to grow:
+// one or two may be the setup of a first microbatch.
 const enough = 3
 
-// group sums up the allocations of one stack and size, and decides whether it grows.
+// group summarizes the allocations of one stack and size, and decides whether they grow.
 func (h *history) group(births []int, cuts []int) Group {
 	first := &h.births[births[0]]
 	g := Group{Site: siteOf(first.frames), Size: first.size, Before: h.earlier[kin{first.stack, first.size}]}
-	longest := 0 // life of one that was freed, in microbatches
+	longest := 0 // the longest lifetime of a freed allocation, in microbatches
 	for _, i := range births {
 		if b := &h.births[i]; b.freed {
 			g.Freed++
@@ -167,7 +168,7 @@ func (h *history) group(births []int, cuts []int) Group {
 	return g
 }
 
-// Total returns the bytes that each microbatch adds, over all groups that grow.
+// Total returns the bytes that each microbatch adds, over all growing groups.
 func (d *Device) Total() int64 {
 	var total int64
 	for _, g := range d.Growing {

@@ -27,9 +27,9 @@ func find(t *testing.T, s *snapshot.Snapshot, options leaks.Options) leaks.Devic
 	return report.Devices[0]
 }
 
-// TestPublished finds each of the published leaks, in a run with the guard removed that
-// the fix put there, and nothing in a run that has it; with one microbatch in flight
-// and with four, in native and in expandable segments.
+// TestPublished finds each of the published leaks in a run without the guard that its fix
+// added, and nothing in a run with it, with one microbatch in flight and with four, in native
+// and in expandable segments.
 func TestPublished(t *testing.T) {
 	const microbatches = 24
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestPublished(t *testing.T) {
 			func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &logits[0] }, logits, "loss.py:31 cross_entropy", 164 * mib, 0, 24},
 		{"attention keeps its saved tensors on its context (TransformerEngine 1935)",
 			func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &attention[0] }, attention, "attention.py:104 forward", 4 * 24 * mib, 0, 96},
-		{"the operation fuser keeps those of one layer, once it fuses (TransformerEngine 2750)",
+		{"the operation fuser keeps the blocks of one layer, once it fuses (TransformerEngine 2750)",
 			func(site []snapshot.Frame, mb, layer int) bool { return &site[0] == &mlp[0] && layer == 2 && mb >= 5 }, mlp, "mlp.py:33 forward", 12 * mib, 5, 19},
 	} {
 		for _, depth := range []int{1, 4} {
@@ -71,8 +71,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestHealthy finds nothing where nothing is forgotten, at the end of a step and in its
-// middle, where four microbatches are in flight.
+// TestHealthy finds nothing in runs without a leak, at the end of a step and in its middle,
+// where four microbatches are in flight.
 func TestHealthy(t *testing.T) {
 	never := func([]snapshot.Frame, int, int) bool { return false }
 	s := newTraining(t, false)
@@ -85,7 +85,7 @@ func TestHealthy(t *testing.T) {
 
 	for mb := range 12 {
 		if mb < 2 {
-			s.malloc(mib, rope) // a cache that fills with two
+			s.malloc(mib, rope) // a cache that is full after two entries
 		}
 		s.forward(mb, never)
 		if len(s.inFlight) == 5 {
@@ -95,9 +95,9 @@ func TestHealthy(t *testing.T) {
 	require.Empty(t, find(t, s.a.Snapshot(), leaks.Options{}).Growing, "in mid-step")
 }
 
-// TestLayersAreNoMicrobatches trains one batch of 40 layers, whose parameters a loop goes
-// over in the end, and six microbatches of them: the first has no period, the second has
-// six, not 240.
+// TestLayersAreNoMicrobatches trains one batch of 40 layers, with a loop over their parameters
+// at the end, and six microbatches of such layers: the first has no period, and the second has
+// six microbatches, not 240.
 func TestLayersAreNoMicrobatches(t *testing.T) {
 	for _, c := range []struct{ batches, period int }{{1, 0}, {6, 6}} {
 		s := newTraining(t, false)
@@ -120,8 +120,8 @@ func TestLayersAreNoMicrobatches(t *testing.T) {
 	}
 }
 
-// TestCandidates trains 24 microbatches of twelve layers, whose gradients are there
-// already: layers come as evenly as microbatches, of which four leak.
+// TestCandidates trains 24 microbatches of twelve layers, whose gradients already exist: layers
+// recur as evenly as microbatches, of which four leak.
 func TestCandidates(t *testing.T) {
 	s := newTraining(t, false)
 	for mb := range 24 {
@@ -147,8 +147,8 @@ func TestCandidates(t *testing.T) {
 	require.Equal(t, []int{24, 4}, []int{d.Microbatches, d.Growing[0].Count})
 }
 
-// TestParametersAreNoMicrobatches is told of four microbatches, where four is how many
-// parameters the model has: the calls that make those come before all training.
+// TestParametersAreNoMicrobatches is given four microbatches for a model with four parameters:
+// the calls that allocate parameters all come before training.
 func TestParametersAreNoMicrobatches(t *testing.T) {
 	s := newTraining(t, false)
 	s.train(16, 1, func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &logits[0] })
@@ -159,8 +159,8 @@ func TestParametersAreNoMicrobatches(t *testing.T) {
 	require.EqualValues(t, 4*164*mib, d.Growing[0].Each)
 }
 
-// TestFullRing cuts the beginning of the trace off, as a ring does, and a recording
-// that begins late.
+// TestFullRing removes the beginning of the trace, as a full ring does, and also tests a
+// recording that begins late.
 func TestFullRing(t *testing.T) {
 	s := newTraining(t, false)
 	s.train(24, 2, func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &logits[0] })
@@ -187,8 +187,8 @@ func TestFullRing(t *testing.T) {
 	require.False(t, find(t, &late, leaks.Options{}).Before.Full)
 }
 
-// TestPins is the case of NeMo-RL 2003: small tables that are born in mid-step, in a
-// cache, keep the segments of everything that was freed.
+// TestPins is the case of NeMo-RL 2003: small cached tables that are allocated in mid-step pin
+// the segments of all freed blocks.
 func TestPins(t *testing.T) {
 	s := newTraining(t, false)
 	s.train(8, 4, func([]snapshot.Frame, int, int) bool { return false })
@@ -225,12 +225,12 @@ func TestRefuses(t *testing.T) {
 	s := newTraining(t, false)
 	s.malloc(1, weights)
 	_, err = leaks.Find(s.a.Snapshot(), leaks.Options{Microbatches: 9})
-	require.ErrorContains(t, err, "9 microbatches, and the trace of device 0 has 1 allocations")
+	require.ErrorContains(t, err, "9 microbatches, but the trace of device 0 has only 1 allocations")
 	_, err = leaks.Find(&snapshot.Snapshot{Segments: []snapshot.Segment{{Device: 1 << 30}}}, leaks.Options{})
 	require.ErrorContains(t, err, "at most 1024")
 }
 
-// TestHostileSegments reads segments that no allocator makes.
+// TestHostileSegments reads segments that no allocator produces.
 func TestHostileSegments(t *testing.T) {
 	s := &snapshot.Snapshot{Traces: [][]snapshot.Entry{{{Action: snapshot.Alloc, Address: 1, Size: 1}}}}
 	for _, segment := range []snapshot.Segment{
@@ -243,8 +243,8 @@ func TestHostileSegments(t *testing.T) {
 	}
 }
 
-// TestDocumentedSnapshot holds the snapshot that docs/snapshots.md shows to what a run
-// with a kept loss makes: 16 microbatches of 1F1B, tables of a cache born in the last.
+// TestDocumentedSnapshot compares the snapshot in docs/snapshots.md with the result of a run
+// with a kept loss: 16 microbatches of 1F1B, and tables of a cache allocated in the last.
 func TestDocumentedSnapshot(t *testing.T) {
 	s := newTraining(t, false)
 	s.train(16, 4, func(site []snapshot.Frame, mb, _ int) bool { return &site[0] == &logits[0] && mb >= 2 })

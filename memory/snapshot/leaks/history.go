@@ -2,14 +2,14 @@ package leaks
 
 import "github.com/weir-ml/weir/memory/snapshot"
 
-// history is the trace of one device as allocations with a beginning and an end.
+// history is the trace of one device as allocations with a start and an end.
 type history struct {
 	device   int
 	trace    []snapshot.Entry
 	segments []snapshot.Segment
 	births   []birth // in order
 	before   Before
-	earlier  map[kin]int // live blocks that were allocated before the trace
+	earlier  map[kin]int // number of live blocks that were allocated before the trace
 	live     int64
 	reserved int64
 }
@@ -18,12 +18,12 @@ type history struct {
 type birth struct {
 	frames  []snapshot.Frame
 	size    int64
-	stack   int // number of its call stack
+	stack   int // index of its call stack
 	freed   bool
-	endedBy int // how many allocations came before its end
+	endedBy int // number of allocations before its end
 }
 
-// kin is what allocations of one group share.
+// kin is the key of a group of allocations.
 type kin struct {
 	stack int
 	size  int64
@@ -75,7 +75,7 @@ func follow(s *snapshot.Snapshot, device int) *history {
 	return h
 }
 
-// groups returns the allocations of every stack and size, in order of the first one.
+// groups returns the allocations with the same stack and size, in order of the first one.
 func (h *history) groups() [][]int {
 	at := map[kin]int{}
 	var groups [][]int

@@ -6,17 +6,18 @@ import (
 	"slices"
 )
 
-// cut returns where the microbatches of the trace begin, as numbers of allocations,
-// and the site whose calls they are. Without a number it takes the one that most sites
-// share among those that are called as evenly as microbatches come. With one, where no
-// site is called so often and evenly, one that is called so often will do, unless that
-// is all in one part of the trace. Allocations before the first cut belong to none. What it
-// chose from without a number is returned as well, those of most sites first.
+// cut returns the indices of the allocations at which the microbatches of the trace begin, and
+// the site whose calls these are. Without a given number of microbatches it chooses the number
+// of calls shared by most of the sites that recur at even intervals. With a given number, if no
+// site is called that often at even intervals, it accepts a site that is called that often,
+// unless all its calls are in one part of the trace. Allocations before the first cut belong to
+// no microbatch. Without a given number it also returns the candidates, those with most sites
+// first.
 func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 	if microbatches > len(h.births) {
-		return nil, nil, nil, fmt.Errorf("leaks: %d microbatches, and the trace of device %d has %d allocations", microbatches, h.device, len(h.births))
+		return nil, nil, nil, fmt.Errorf("leaks: %d microbatches, but the trace of device %d has only %d allocations", microbatches, h.device, len(h.births))
 	}
-	calls := map[int][]int{} // by stack, its allocations
+	calls := map[int][]int{} // allocations by stack
 	var stacks []int
 	for i := range h.births {
 		stack := h.births[i].stack
@@ -62,10 +63,10 @@ func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 	return cuts, nil, candidates, nil
 }
 
-// even reports that calls come like microbatches do: over more than three fifths of the
-// trace, and with pauses longer than twice the usual one for less than three tenths of
-// that time. The end of a step is such a pause, and short. A call for every layer is not
-// even: it comes in bursts, and pauses for a whole backward. Neither is one for every
+// even reports whether calls recur as microbatches do: over more than three fifths of the
+// trace, and with less than three tenths of that time in pauses longer than twice the usual
+// one. The end of a step is such a pause, but it is short. A call for every layer is not even:
+// it comes in bursts, with pauses as long as a whole backward pass. Neither is a call for every
 // parameter: it comes in one part of the step.
 func (h *history) even(at []int) bool {
 	var pauses int
@@ -82,10 +83,10 @@ func (h *history) even(at []int) bool {
 	return 5*span(at) > 3*len(h.births) && 10*pauses < 3*span(at)
 }
 
-// span is from the first call to the last one.
+// span returns the distance from the first call to the last one.
 func span(at []int) int { return at[len(at)-1] - at[0] }
 
-// microbatch returns that of an allocation; -1 is before the first one.
+// microbatch returns the microbatch of an allocation, or -1 before the first one.
 func microbatch(cuts []int, allocation int) int {
 	at, found := slices.BinarySearch(cuts, allocation)
 	if !found {
@@ -94,7 +95,7 @@ func microbatch(cuts []int, allocation int) int {
 	return at
 }
 
-// bounds returns the allocations of a microbatch.
+// bounds returns the range of the allocations of a microbatch.
 func bounds(cuts []int, mb, all int) (start, end int) {
 	if mb+1 < len(cuts) {
 		return cuts[mb], cuts[mb+1]

@@ -7,26 +7,27 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Pins are segments that are free for the most part, and the blocks that keep them. Of
-// a segment that expands every page counts by itself.
+// Pins describes mostly free segments, and the blocks that keep them reserved. In an expandable
+// segment every page counts by itself.
 type Pins struct {
 	Segments int   `json:"segments"`
 	Reserved int64 `json:"reserved"` // bytes of the segments
-	Blocks   int   `json:"blocks"`   // that keep them
+	Blocks   int   `json:"blocks"`   // blocks that keep them
 	Live     int64 `json:"live"`     // bytes of the blocks
-	Sites    []Pin `json:"sites"`    // who allocated the blocks, the most reserved first
+	Sites    []Pin `json:"sites"`    // sites that allocated the blocks, the most reserved bytes first
 }
 
-// Pin is the blocks of one site that keep segments.
+// Pin describes the blocks of one site that keep segments.
 type Pin struct {
 	Site     Site  `json:"site"`
 	Blocks   int   `json:"blocks"`
 	Live     int64 `json:"live"`
-	Segments int   `json:"segments"` // that have a block of the site
-	Reserved int64 `json:"reserved"` // bytes of them
+	Segments int   `json:"segments"` // segments that contain a block of the site
+	Reserved int64 `json:"reserved"` // bytes of these segments
 }
 
-// pinned is the share of a segment below which its live blocks pin it: 1/4.
+// pinned is the reciprocal of the fraction of live bytes below which a segment counts as
+// pinned: 1/4.
 const pinned = 4
 
 func (h *history) pins() Pins {
@@ -69,15 +70,15 @@ func (h *history) pins() Pins {
 	return p
 }
 
-// part is what goes back to the device as a whole: a segment, or a page.
+// part is a unit that is returned to the device as a whole: a segment, or a page.
 type part struct {
 	size   int64
 	live   int64
-	blocks []*snapshot.Block // that begin in it
+	blocks []*snapshot.Block // blocks that begin in it
 }
 
-// parts cuts a segment into what goes back as a whole. A block that crosses pages is
-// live in each, and counts as one block in the first.
+// parts divides a segment into units that are returned as a whole. A block that crosses pages
+// is live in each, and counts as a block in the first.
 func parts(s *snapshot.Segment) []part {
 	page := s.Size
 	if s.Expandable {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Site is where something was allocated: the frames of its call stack that are not the
-// machinery of Python and of PyTorch's dispatcher, innermost first.
+// Site is the location of an allocation: the frames of its call stack without the machinery of
+// Python and of PyTorch's dispatcher, innermost first.
 type Site struct{ Frames []snapshot.Frame }
 
 // MarshalText writes the frames as the viewer does, innermost first.
@@ -24,7 +24,7 @@ func (s Site) MarshalText() ([]byte, error) {
 	return []byte(strings.Join(lines, "\n")), nil
 }
 
-// String names the innermost line of the program itself: file:line, and the function.
+// String returns the innermost line of the program itself: file:line, and the function.
 func (s Site) String() string {
 	own := s.own()
 	if len(own) == 0 {
@@ -33,7 +33,7 @@ func (s Site) String() string {
 	return line(own[0])
 }
 
-// Caller names the line of the program that called the one of String, or "".
+// Caller returns the line of the program that called the line of String, or "".
 func (s Site) Caller() string {
 	own := s.own()
 	if len(own) < 2 {
@@ -42,8 +42,8 @@ func (s Site) Caller() string {
 	return line(own[1])
 }
 
-// line names a line, and its function without the types of C++. A text of the file is not
-// let loose on a terminal: control characters become question marks.
+// line formats a frame, with its function without C++ types. It replaces control characters in
+// texts of the file by question marks.
 func line(f snapshot.Frame) string {
 	file, name := f.Filename, f.Name
 	if path.IsAbs(file) {
@@ -60,8 +60,8 @@ func line(f snapshot.Frame) string {
 	}, fmt.Sprintf("%s:%d %s", file, f.Line, name))
 }
 
-// own returns the frames that are Python and not a part of PyTorch; those that are Python
-// where there are no others, and all where nothing is.
+// own returns the Python frames that are not a part of PyTorch; if there are none, the Python
+// frames; and if there are none, all frames.
 func (s Site) own() []snapshot.Frame {
 	var python, own []snapshot.Frame
 	for _, f := range s.Frames {
@@ -81,7 +81,7 @@ func (s Site) own() []snapshot.Frame {
 	return s.Frames
 }
 
-// machinery is what the viewer leaves out as well (torch/cuda/_memory_viz.py).
+// machinery has the frames that the viewer omits too (torch/cuda/_memory_viz.py).
 var (
 	machineryNames = []string{
 		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main", "PyEval_", "PyObject_", "PyFunction_",
@@ -103,8 +103,8 @@ func siteOf(frames []snapshot.Frame) Site {
 	return Site{kept}
 }
 
-// anyMicrobatch returns a file without the microbatch that weir mem export begins it
-// with, as in mb3/stage1/F: the site is the same in every microbatch.
+// anyMicrobatch removes the microbatch with which weir mem export prefixes a file, as in
+// mb3/stage1/F, so that the site is the same in every microbatch.
 func anyMicrobatch(filename string) string {
 	if rest, ok := strings.CutPrefix(filename, "mb"); ok {
 		number, place, cut := strings.Cut(rest, "/")
@@ -119,8 +119,8 @@ func containsAny(text string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
 }
 
-// stacker numbers call stacks by what they say. A list of frames that was seen before
-// is known by its place.
+// stacker numbers call stacks by their contents. It recognizes a list of frames seen before by
+// its address.
 type stacker struct {
 	places map[place]int
 	texts  map[string]int

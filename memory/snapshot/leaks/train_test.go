@@ -11,15 +11,15 @@ import (
 
 const mib = 1 << 20
 
-// training is a step of a pipeline stage on a simulated allocator: forwards and
-// backwards of 1F1B, layers that save what their backward takes, and a loss.
+// training is a step of a pipeline stage on a simulated allocator: forwards and backwards of
+// 1F1B, layers that save tensors for their backward, and a loss.
 type training struct {
 	t        *testing.T
 	a        *cachingsim.Allocator
-	inFlight [][]int64 // saved by every microbatch that has no backward yet
+	inFlight [][]int64 // saved blocks of every microbatch without a backward so far
 }
 
-// stack is a call stack; the same one for the same line, as PyTorch records it.
+// stacks caches call stacks, so that a line always has the same stack, as PyTorch records it.
 var stacks = map[string][]snapshot.Frame{}
 
 func stack(file, name string, line int) []snapshot.Frame {
@@ -58,11 +58,11 @@ func (s *training) free(addresses ...int64) {
 	}
 }
 
-// guard says what a run forgets: of the blocks of a site, which microbatches keep one.
+// guard decides whether a microbatch forgets to free the block of a site.
 type guard func(site []snapshot.Frame, microbatch, layer int) (forgets bool)
 
-// train runs M microbatches of four layers, with so many in flight at most, and
-// returns the saved blocks that nothing has freed.
+// train runs a number of microbatches with four layers, with at most depth in flight, and
+// returns the saved blocks that were not freed.
 func (s *training) train(microbatches, depth int, forget guard) {
 	for range 4 {
 		s.malloc(64*mib, weights)
