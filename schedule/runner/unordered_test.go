@@ -138,7 +138,7 @@ func TestUnplannedBuffersAreNamed(t *testing.T) {
 	_, err = run.Step(t.Context(), 2, source(r, 3))
 	require.ErrorIs(t, err, memory.ErrUnplanned)
 	require.ErrorContains(t, err, "action 0B0 (stage 0 stage, microbatch 0): ")
-	require.ErrorContains(t, err, "24 bytes (workspace) asked for as allocation 0")
+	require.ErrorContains(t, err, "24 bytes (workspace) requested as allocation 0")
 	require.ErrorContains(t, err, "; the plan has here: stage 0 (stage): workspace of B (20 bytes), stage 0 (stage): workspace of B (12 bytes)")
 }
 
