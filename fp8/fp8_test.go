@@ -218,7 +218,7 @@ func TestCheckpoint(t *testing.T) {
 		{through, saved[:len("weirfp8")+1+4], "ends within its head"},
 		{through, infinite, `an amax of +Inf for "qkv.grad"`},
 		{through, zero, `a scale of 0 for "qkv.weight"`},
-		{through, nil, "no checkpoint"},
+		{through, nil, "not a checkpoint"},
 		{through, append([]byte("weirfp8\x02"), saved[8:]...), "version 2, expected 1"},
 	} {
 		before := c.state.Scales()[0]

@@ -324,7 +324,7 @@ func TestLayoutValidate(t *testing.T) {
 		"it has 3 bounds of places and 1":       func(l *memory.Layout) { l.Levels = l.Levels[:1] },
 		"bound 0 of its places is 1":            func(l *memory.Layout) { l.Places[0] = 1 },
 		"bound 2 of its places is 1, after 2":   func(l *memory.Layout) { l.Places[2] = 1 },
-		"its places have 2 allocations, of 3":   func(l *memory.Layout) { l.Places[2] = 2 },
+		"its places have 2 of its 3 allocations":   func(l *memory.Layout) { l.Places[2] = 2 },
 	} {
 		l := example().layout
 		spoil(&l)

@@ -262,7 +262,7 @@ func TestBoundedSize(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, err, memory.ErrUnplanned)
-		require.ErrorContains(t, err, "40 bytes (entry) asked for")
+		require.ErrorContains(t, err, "40 bytes (entry) requested")
 		require.ErrorContains(t, err, "the plan has at most 36 bytes (entry)")
 		require.EqualValues(t, 4, d.dev.Live())
 	}

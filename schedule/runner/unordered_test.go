@@ -126,7 +126,7 @@ func TestUnplannedBuffersAreNamed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = run.Step(t.Context(), 2, source(r, 4))
 	require.ErrorIs(t, err, memory.ErrUnplanned)
-	require.ErrorContains(t, err, "16 bytes (entry) asked for")
+	require.ErrorContains(t, err, "16 bytes (entry) requested")
 	require.ErrorContains(t, err, `entry part "points" (8 bytes)`)
 	require.ErrorContains(t, err, `entry part "labels" (12 bytes)`)
 

@@ -536,7 +536,7 @@ func TestOtherShapesThanTheProfile(t *testing.T) {
 	p.size = 3
 	_, err = p.run(t.Context())
 	require.ErrorIs(t, err, memory.ErrUnplanned)
-	require.ErrorContains(t, err, "12 bytes (entry) asked for")
+	require.ErrorContains(t, err, "12 bytes (entry) requested")
 }
 
 // What the garbage collector owns is in no allocator's book: a stage that keeps a pointer is
