@@ -35,11 +35,11 @@ func (s *Setup) layer(m *Model, p Part) Layer {
 	case Embedding:
 		return embedding()
 	case Head:
-		return s.head(true)
+		return s.head(m, true)
 	case Further:
 		l := s.block(m, m.sparse(p.Layer))
 		l.Name = "further tokens"
-		head := s.head(false)
+		head := s.head(m, false)
 		for _, t := range head.Tensors {
 			if t.Role == Own {
 				l.Tensors = append(l.Tensors, t)
@@ -173,16 +173,15 @@ func embedding() Layer {
 
 // head returns the layer of the loss. Logits are in float32 from their float() on, which
 // cross-entropy turns into probabilities, in place with Megatron-LM.
-func (s *Setup) head(last bool) Layer {
+func (s *Setup) head(m *Model, last bool) Layer {
 	list := []Tensor{
 		{Name: "input", Role: Input, Freed: atI(5)},
 		kept("output of the final norm", "e*s*b*h/q", 1, atW(), 4).group("norm"),
 		kept("statistics of the final norm", "4*l*s*b/q", 1, atI(5), 0),
 	}
 	if s.Tables == PyTorch {
-		list = list[:1]
-		list = append(list, pytorchNorm("final norm", 1, 5)...)
-		list = append(list, kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0))
+		list = append(list[:1], pytorchNorm(m, "final norm", 1, 5)...)
+		list = append(list, kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0), kept("weight of labels", "4", 3, atI(2), 0))
 		if s.Precision != FP32 {
 			list = append(list, scratch("logits in float32", "4*s*b*v/t", F, 3, 3), scratch("logits, gradient in float32", "4*s*b*v/t", I, 1, 2))
 		}
@@ -201,23 +200,24 @@ func (s *Setup) head(last bool) Layer {
 	return Layer{"head", list}
 }
 
-// pytorchNorm returns what a norm saves: LayerNorm its statistics, RMSNorm of plain
-// operations also what is normalised, before the gain. The input is somebody else's.
-func pytorchNorm(name string, born, freed int) []Tensor {
-	return []Tensor{
+// pytorchNorm returns what a norm saves besides its input: statistics, and what the next
+// product takes in. RMSNorm is several operations, and also saves what is normalised, before
+// the gain.
+func pytorchNorm(m *Model, name string, born, freed int) []Tensor {
+	list := []Tensor{
 		kept("statistics of "+name, "4*l*s*b/q", born, atI(freed), 0),
 		kept("output of "+name, "e*s*b*h/q", born, atW(), freed-1).group("norm"),
 	}
+	if !m.LayerNorm {
+		list = append(list, kept("normalised, of "+name, "e*s*b*h/q", born, atI(freed), 0))
+	}
+	return list
 }
 
-// pytorchAttention returns the tensors of attention.
+// pytorchAttention returns the tensors of attention. Each head has keys and values of its own.
 func pytorchAttention(m *Model) []Tensor {
-	list := pytorchNorm("norm 1", 1, 12)
-	if !m.LayerNorm {
-		list = append(list, kept("normalised input", "e*s*b*h/q", 1, atI(12), 0))
-	}
-	return append(list,
-		kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0), // keys and values for each head
+	return append(pytorchNorm(m, "norm 1", 1, 12),
+		kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0),
 		kept("output of attention", "e*s*b*o/t", 3, atW(), 9),
 		kept("log-sum-exp of scores", "4*a*s*b/t", 3, atI(9), 0),
 		kept("middle", "e*s*b*h/q", 4, atI(6), 0),
@@ -231,11 +231,7 @@ func pytorchAttention(m *Model) []Tensor {
 // pytorchMLP returns the tensors of the MLP. A gated one saves what both matrices put out,
 // the activation of one, and their product.
 func pytorchMLP(m *Model) []Tensor {
-	list := pytorchNorm("norm 2", 5, 6)
-	if !m.LayerNorm {
-		list = append(list, kept("normalised middle", "e*s*b*h/q", 5, atI(6), 0))
-	}
-	list = append(list, mlp("", "f", "t")...)
+	list := append(pytorchNorm(m, "norm 2", 5, 6), mlp("", "f", "t")...)
 	if m.Gated {
 		list = append(list, kept("activation of the gate", "e*s*b*f/t", 7, atI(3), 0).group("activation"))
 	}

@@ -1,0 +1,15 @@
+package fit
+
+// Composed returns the layers of the stages of a cut, and the values of their formulas.
+func Composed(m *Model, s Setup, cut []int) ([][]Layer, Sizes) {
+	s = s.withDefaults()
+	var stages [][]Layer
+	for _, parts := range m.stages(cut, false) {
+		var layers []Layer
+		for _, p := range parts {
+			layers = append(layers, s.layer(m, p))
+		}
+		stages = append(stages, layers)
+	}
+	return stages, m.sizes(&s)
+}
