@@ -48,13 +48,17 @@ type fitCmd struct {
 	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules)." enum:"megatron,pytorch" default:"megatron"`
 	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
 
-	Memory    size   `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
-	Allowance size   `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
-	Profile   string `group:"Memory:" help:"A measured profile of the stages in place of formulas: what examples/train -emit-profile writes." placeholder:"FILE" predictor:"file"`
-	Costs     string `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
-	Reserved  bool   `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
-	Work      int64  `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
-	JSON      bool   `group:"Output:" help:"Print the prediction as JSON."`
+	Memory    size    `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
+	Allowance size    `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
+	Profile   string  `group:"Memory:" help:"A measured profile of the stages in place of formulas: what examples/train -emit-profile writes." placeholder:"FILE" predictor:"file"`
+	Costs     string  `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
+	Reserved  bool    `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
+	Work      int64   `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
+	Best      bool    `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
+	Teraflops float64 `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
+	Link      float64 `group:"Search:" help:"Bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
+	To        string  `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
+	JSON      bool    `group:"Output:" help:"Print the prediction as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -78,9 +82,15 @@ func (c *fitCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	if c.Best {
+		return c.best(s, request)
+	}
 	out, err := fit.Predict(context.Background(), *request)
 	if err != nil {
 		return c.refused(err)
+	}
+	if c.To != "report" {
+		return c.write(s, request, out.Cut, request.Plan)
 	}
 	if c.JSON {
 		err = printJSON(s.out, c.report(read, request, out))

@@ -1,5 +1,12 @@
 package fit
 
+import "github.com/weir-ml/weir/schedule/simulate"
+
+// CutLayers is the cut of the search.
+func CutLayers(parts []simulate.StageCosts, layers, stages int) []int {
+	return cutLayers(parts, layers, stages)
+}
+
 // Composed returns the layers of the stages of a cut, and the values of their formulas.
 func Composed(m *Model, s Setup, cut []int) ([][]Layer, Sizes) {
 	s = s.withDefaults()

@@ -2,7 +2,6 @@ package fit
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -29,7 +28,9 @@ type Formula string
 // Sizes are the values of a formula's letters.
 type Sizes map[byte]int64
 
-// bytes returns the number of bytes. A number beyond 2^62 is an error, and so is a letter that
+const maxBytes = 1 << 48 // of a tensor
+
+// bytes returns the number of bytes. A number beyond 2^48 is an error, and so is a letter that
 // means nothing.
 func (f Formula) bytes(s Sizes) (total int64, err error) {
 	for term := range strings.SplitSeq(string(f), "+") {
@@ -50,8 +51,8 @@ func (f Formula) bytes(s Sizes) (total int64, err error) {
 				}
 			}
 		}
-		if total += above/below + min(above%below, 1); total > math.MaxInt64/4 {
-			return 0, fmt.Errorf("%w: a tensor of %q has more than 2^61 bytes", ErrSetup, f)
+		if total += above/below + min(above%below, 1); total > maxBytes {
+			return 0, fmt.Errorf("%w: a tensor of %q bytes has more than 2^48: give a shorter sequence or a smaller microbatch", ErrSetup, f)
 		}
 	}
 	return total, nil

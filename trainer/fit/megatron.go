@@ -141,6 +141,9 @@ func expandList(text string) (list []int) {
 			fmt.Sscan(times, &n)
 		}
 		for range min(max(n, 0), maxLayers) {
+			if len(list) == maxLayers {
+				return list
+			}
 			for word := range strings.SplitSeq(strings.Trim(body, "[] "), ",") {
 				value := 0
 				if _, err := fmt.Sscan(word, &value); err == nil && len(list) < maxLayers {

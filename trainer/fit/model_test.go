@@ -1,6 +1,7 @@
 package fit_test
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -190,4 +191,45 @@ func TestRecompute(t *testing.T) {
 	require.InEpsilon(t, 8*(2*sh+2*4096*14336), none[3]-some[3], 0.05, "of a microbatch: two norms and an activation in each of eight layers, but for what is computed again at the peak")
 	unfused, core := peak(fit.Recompute{}, true), peak(fit.Recompute{Groups: []string{"core"}}, true)
 	require.Greater(t, unfused[0]-core[0], int64(3*8*2*32*4096*4096), "scores of three microbatches in eight layers")
+}
+
+// FuzzConfigs: no description makes a reader panic, and of what is read parameters can be
+// counted.
+func FuzzConfigs(f *testing.F) {
+	for _, config := range configs {
+		f.Add(config)
+	}
+	f.Add("--num-layers 6 --hidden-size 64 --num-attention-heads 4 --vocab-size 100 --position-embedding-type rope --num-experts 8 --moe-layer-freq ([0]*2+[1,0]*2) --multi-latent-attention")
+	f.Add("--num-layers=2 --moe-layer-freq [1,1]*9999999+([")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, read := range []func(io.Reader, []string) (*fit.Config, error){fit.ReadConfig, fit.ReadMegatron} {
+			if c, err := read(strings.NewReader(text), nil); err == nil {
+				require.NoError(t, c.Model.Validate())
+				require.Positive(t, c.Model.Parameters(true))
+			}
+		}
+	})
+}
+
+// TestTooLarge: sizes that no device has are refused, not computed with.
+func TestTooLarge(t *testing.T) {
+	c, err := fit.ReadConfig(strings.NewReader(configs["Llama-3-8B"]), nil)
+	require.NoError(t, err)
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
+	require.NoError(t, err)
+	for _, one := range []struct {
+		setup fit.Setup
+		want  string
+	}{
+		{fit.Setup{Sequence: 1 << 26, Microbatch: 1 << 26}, "has more than 2^48"},
+		{fit.Setup{Sequence: 1 << 27}, "the sequence is 134217728"},
+		{fit.Setup{}, "the sequence is 0: give 1 to 67108864"},
+		{fit.Setup{Sequence: 9, Tensor: 5, Context: 2, Zero: 4, Expert: 2}, "32 attention heads do not divide over a tensor parallelism of 5\nfit: invalid setup: a sequence of 9 does not divide over a context parallelism of 2\nfit: invalid setup: expert parallelism is 2, and the model has no experts\nfit: invalid setup: ZeRO is 4: give 0 to 3"},
+	} {
+		_, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: one.setup, Plan: plan, Capacity: 1})
+		require.ErrorIs(t, err, fit.ErrSetup)
+		require.ErrorContains(t, err, one.want)
+	}
+	_, err = fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: fit.Setup{Sequence: 16}, Plan: plan, Cut: []int{31, 2}, Capacity: 1})
+	require.ErrorContains(t, err, "a cut of 33 layers into 2 stages, of a model of 32 layers")
 }

@@ -119,8 +119,12 @@ func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 		stages = append(stages, layers)
 	}
 	v := r.Model.sizes(&r.Setup)
-	each := v['s'] * v['b']
-	return Compose(stages, 16*each, 12*each, v) // tokens and positions, and labels, in 8 bytes each; weights of labels in 4
+	// Tokens and positions, and labels, have 8 bytes each; weights of labels have 4.
+	tokens, err := Formula("16*s*b").bytes(v)
+	if err != nil {
+		return nil, err
+	}
+	return Compose(stages, tokens, tokens/4*3, v)
 }
 
 // cuts checks a cut, or makes an even one: stages in the middle of the model take what is left

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/trainer/fit"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// longestSearch is how long --best begins further candidates.
+const longestSearch = 50 * time.Second
+
+// best searches, and prints the front.
+func (c *fitCmd) best(s *streams, r *fit.Request) error {
+	switch {
+	case r.Model == nil || r.Profile != nil:
+		return usage("--best takes formulas: leave out --profile and --costs")
+	case c.Layers != nil || c.Stages != nil:
+		return usage("--best looks for stages and layers itself: leave out --stages and --layers")
+	case !(c.Teraflops > 0 && c.Teraflops < 1e6) || !(c.Link > 0 && c.Link < 1e6):
+		return usage("--teraflops and --link are more than 0")
+	}
+	search := fit.Search{
+		Model: r.Model, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
+		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, Capacity: c.Capacity, Deadline: time.Now().Add(longestSearch),
+	}
+	if c.To == "layout" { // of what Megatron-LM runs
+		search.Only = []string{"1f1b", "interleaved"}
+	}
+	front, tried, all, err := fit.Best(context.Background(), search)
+	switch {
+	case err != nil:
+		return c.refused(err)
+	case len(front) == 0:
+		return faults{{Text: fmt.Sprintf("weir: none of %s of stages, recompute and microbatch sizes gives a plan that fits into %s", units.Number(tried, "combination"), units.Size(int64(c.Memory)))}}
+	case c.To != "report":
+		r.Setup.Microbatch = front[0].Microbatch
+		return c.write(s, r, front[0].Cut, front[0].Plan)
+	case c.JSON:
+		return printJSON(s.out, options(front))
+	}
+	return c.front(s.text, front, tried, all)
+}
+
+// option is what --best --json prints of each.
+type option struct {
+	Schedule   string  `json:"schedule"`
+	Stages     int     `json:"stages"`
+	Layers     []int   `json:"layers_by_stage"`
+	Recompute  string  `json:"recompute"`
+	Microbatch int     `json:"microbatch_size"`
+	Seconds    float64 `json:"seconds"`
+	Peak       int64   `json:"peak"`
+}
+
+func options(front []fit.Option) (list []option) {
+	for _, o := range front {
+		list = append(list, option{o.Name, o.Stages, o.Cut, o.Recompute.String(), o.Microbatch, o.Seconds, o.Peak})
+	}
+	return list
+}
+
+// front prints the options for people.
+func (c *fitCmd) front(w io.Writer, front []fit.Option, tried, all int) error {
+	fmt.Fprintf(w, "%d of %s of stages, recompute and microbatch sizes were tried\n\n", tried, units.Number(all, "combination"))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "step\tpeak\tschedule\tstages\tmicrobatch\trecompute\tlayers by stage")
+	for _, o := range front {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", units.Seconds(o.Seconds), units.Size(o.Peak), o.Name, o.Stages, o.Microbatch, o.Recompute, strings.Trim(fmt.Sprint(o.Cut), "[]"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nTimes are simulated at %g * 10^12 operations a second and %g * 10^9 bytes a second between ranks (--teraflops, --link): they compare options, and predict no run.\n", c.Teraflops, c.Link)
+	return err
+}
+
+// write prints the cut or the plan for other programs.
+func (c *fitCmd) write(s *streams, r *fit.Request, cut []int, plan *schedule.Plan) error {
+	if c.To == "compute" {
+		return format.Write(s.out, plan, format.Compute)
+	}
+	for stage, rank := range plan.Placement.Rank {
+		if rank != stage%plan.Placement.Ranks || cut == nil {
+			return usage("--to layout: Megatron-LM's layout is for stages that go round the ranks, and stage %d of %s is on rank %d: take 1f1b or interleaved", stage, plan.Name, rank)
+		}
+	}
+	further := 0
+	if r.Setup.Further {
+		further = r.Model.MTP
+	}
+	_, err := fmt.Fprintln(s.out, fit.MegatronLayout(cut, further))
+	return err
+}

@@ -1,0 +1,345 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// Search says what is searched for the fastest way to train that fits. The sequences of a step
+// stay the same.
+type Search struct {
+	Model     *Model
+	Setup     Setup // with the microbatch and the recompute that are tried besides others
+	Ranks     int
+	Sequences int   // of a step on one replica
+	Memory    int64 // of a rank, with the allowance; 0 is any
+	// Speed is how many operations a rank does in a second, and Bandwidth how many bytes go over
+	// a link.
+	Speed, Bandwidth float64
+	Capacity         int
+	Only             []string  // schedules that may be taken; nil is all, and orders that are searched
+	Deadline         time.Time // no further candidate is begun after it; zero is none
+}
+
+// Option is a way to train.
+type Option struct {
+	Name       string // of the schedule
+	Stages     int
+	Cut        []int
+	Recompute  Recompute
+	Microbatch int
+	Seconds    float64 // of a simulated step
+	Peak       int64   // of the fullest rank, with the allowance
+	Plan       *schedule.Plan
+}
+
+const (
+	mostTried = 12 // combinations of stages, recompute and microbatch that are given to choose
+	mostLaid  = 8  // plans of each that are laid out
+	mostKept  = 3  // of them that fit
+)
+
+// trial is a combination before a schedule is chosen for it.
+type trial struct {
+	setup   Setup
+	cut     []int
+	stages  int
+	costs   *simulate.Costs
+	turn    int
+	busiest int64 // time of the longest stage in a step, for all stages of a rank
+}
+
+// Best returns the Pareto front of simulated time and peak, the fastest first, and how many
+// combinations were tried of those that there are. Every option is proven and laid out. Errors
+// wrap ErrModel or ErrSetup; a front without options means that nothing fits.
+func Best(ctx context.Context, s Search) (front []Option, tried, all int, err error) {
+	s.Setup = s.Setup.withDefaults()
+	if err := errors.Join(s.Model.Validate(), s.Setup.Validate(s.Model)); err != nil {
+		return nil, 0, 0, err
+	}
+	trials, err := s.trials()
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	var options []Option
+	for i := range trials[:min(len(trials), mostTried)] {
+		if i > 0 && !s.Deadline.IsZero() && time.Now().After(s.Deadline) {
+			break
+		}
+		tried++
+		found, err := s.choose(ctx, &trials[i])
+		if err != nil {
+			return nil, tried, len(trials), err
+		}
+		options = append(options, found...)
+	}
+	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Or(cmp.Compare(a.Seconds, b.Seconds), cmp.Compare(a.Peak, b.Peak)) })
+	for _, o := range options {
+		if n := len(front); n == 0 || o.Peak < front[n-1].Peak {
+			front = append(front, o)
+		}
+	}
+	return front, tried, len(trials), nil
+}
+
+// trials returns the combinations in the order in which they are tried: those whose longest
+// stage is shortest first, and every way of recompute in turn, since one alone may fit.
+func (s *Search) trials() (list []trial, err error) {
+	recomputes := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
+	for each := 1; each <= 4 && each*s.Ranks <= s.Model.Layers+2; each *= 2 {
+		for _, r := range recomputes {
+			for size := 1; size <= 4*s.Setup.Microbatch && size <= s.Sequences; size *= 2 {
+				if s.Sequences%size != 0 {
+					continue
+				}
+				t := trial{setup: s.Setup, stages: each * s.Ranks}
+				t.setup.Recompute, t.setup.Microbatch = r, size
+				if err := s.price(&t); err != nil {
+					return nil, err
+				}
+				list = append(list, t)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b trial) int { return cmp.Compare(a.busiest, b.busiest) })
+	turn := map[string]int{} // the first of each recompute, then the second of each, and so on
+	for i := range list {
+		name := list[i].setup.Recompute.String()
+		list[i].turn = turn[name]
+		turn[name]++
+	}
+	slices.SortStableFunc(list, func(a, b trial) int { return cmp.Compare(a.turn, b.turn) })
+	return list, nil
+}
+
+// price cuts the layers and sets the costs of the stages.
+func (s *Search) price(t *trial) error {
+	parts := s.Model.Parts(t.setup.Further)
+	each := make([]simulate.StageCosts, len(parts))
+	v := s.Model.sizes(&t.setup)
+	for i, p := range parts {
+		if err := s.part(&each[i], p, t, v); err != nil {
+			return err
+		}
+	}
+	t.cut = cutLayers(each, s.Model.Layers, t.stages)
+	hidden, err := Formula("e*s*b*h/q").bytes(v)
+	if err != nil {
+		return err
+	}
+	t.costs = &simulate.Costs{Unit: "ns", Latency: int64(1e9*float64(hidden)/s.Bandwidth) + 10_000, Stages: make([]simulate.StageCosts, t.stages)}
+	next := 0
+	for stage, n := range stageLengths(t.cut, len(parts)) {
+		c := &t.costs.Stages[stage]
+		for _, one := range each[next : next+n] {
+			c.F, c.I, c.W, c.Saved, c.FreedByI, c.Carry, c.Resident = c.F+one.F, c.I+one.I, c.W+one.W, c.Saved+one.Saved, c.FreedByI+one.FreedByI, c.Carry+one.Carry, c.Resident+one.Resident
+		}
+		next += n
+		c.Output, c.Gradient = hidden, hidden
+		t.busiest = max(t.busiest, int64(s.Sequences/t.setup.Microbatch)*(c.F+c.I+c.W)*int64(t.stages/s.Ranks))
+	}
+	return nil
+}
+
+// part returns the time and the bytes of a part.
+func (s *Search) part(c *simulate.StageCosts, p Part, t *trial, v Sizes) error {
+	m, setup := s.Model, &t.setup
+	layer := setup.layer(m, p)
+	if p.Kind != Embedding && p.Kind != Head {
+		layer = layer.again(setup.Recompute)
+	}
+	for _, tensor := range layer.Tensors {
+		if tensor.Role == Input {
+			tensor.Bytes = "e*s*b*h/q"
+		} else if tensor.Role != Own || tensor.Class != memory.Saved && tensor.Class != memory.Carry {
+			continue
+		}
+		bytes, err := tensor.Bytes.bytes(v)
+		switch {
+		case err != nil:
+			return err
+		case tensor.Class == memory.Carry:
+			c.Carry += bytes
+		case tensor.Born.Action == F:
+			if c.Saved += bytes; tensor.Freed.Action == I {
+				c.FreedByI += bytes
+			}
+		}
+	}
+	tokens := float64(v['s'] * v['b'])
+	products := 2 * tokens * float64(m.active(p, setup)) // of a forward
+	scores := 0.0
+	if p.Kind != Embedding && p.Kind != Head { // half of all pairs of tokens, for queries and for values
+		scores = tokens * float64(v['S']) * float64(v['n']+v['o']) / float64(v['t'])
+	}
+	seconds := func(operations float64) int64 { return int64(1e9 * operations / s.Speed) }
+	c.F, c.I, c.W = seconds(products+scores), seconds(products+2.5*scores), seconds(products)
+	if setup.Recompute.All && p.Kind != Embedding && p.Kind != Head {
+		c.I += c.F
+	}
+	static := m.static(setup, []int{0}, [][]Part{{p}})
+	c.Resident = static.Total()
+	return nil
+}
+
+// active returns the elements of matrices that a token meets on a rank.
+func (m *Model) active(p Part, s *Setup) (n int64) {
+	if p.Kind == Embedding {
+		return 0
+	}
+	for _, w := range m.Weights(p, m.padded(s.Tensor)) {
+		switch w.Split {
+		case ByTensor:
+			n += w.Elements / int64(s.Tensor)
+		case ByExpert:
+			n += w.Elements / int64(m.Experts) * int64(m.TopK) / int64(s.Tensor)
+		}
+	}
+	if p.Kind == Head && m.Tied || p.Kind == Further {
+		n += int64(m.padded(s.Tensor)) * int64(m.Hidden) / int64(s.Tensor)
+	}
+	return n
+}
+
+// cutLayers cuts the layers over stages so that the longest stage is as short as can be, by
+// dynamic programming over the layers; of equal cuts it takes that with the least sum of squares.
+func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
+	sum := make([]float64, layers+1) // of layers
+	for i := range layers {
+		c := parts[i+1]
+		sum[i+1] = sum[i] + float64(c.F+c.I+c.W)
+	}
+	ends := [2]float64{float64(parts[0].F + parts[0].I + parts[0].W)}
+	for _, c := range parts[layers+1:] {
+		ends[1] += float64(c.F + c.I + c.W)
+	}
+	type best struct {
+		longest, squares float64
+		from             int
+	}
+	table := make([][]best, stages+1)
+	table[0] = make([]best, layers+1)
+	for stage := 1; stage <= stages; stage++ {
+		table[stage] = make([]best, layers+1)
+		for to := range layers + 1 {
+			one := best{longest: -1}
+			for from := range to + 1 {
+				if stage == 1 && from > 0 || from == to && stage > 1 && stage < stages {
+					continue
+				}
+				before := table[stage-1][from]
+				if before.longest < 0 {
+					continue
+				}
+				length := sum[to] - sum[from]
+				if stage == 1 {
+					length += ends[0]
+				}
+				if stage == stages {
+					length += ends[1]
+				}
+				longest, squares := max(before.longest, length), before.squares+length*length
+				if one.longest < 0 || longest < one.longest || longest == one.longest && squares < one.squares {
+					one = best{longest, squares, from}
+				}
+			}
+			table[stage][to] = one
+		}
+	}
+	cut := make([]int, stages)
+	for stage, to := stages, layers; stage > 0; stage-- {
+		from := table[stage][to].from
+		cut[stage-1], to = to-from, from
+	}
+	return cut
+}
+
+// stageLengths returns how many parts each stage of a cut has.
+func stageLengths(cut []int, parts int) []int {
+	lengths := slices.Clone(cut)
+	lengths[0]++
+	rest := parts
+	for _, n := range lengths {
+		rest -= n
+	}
+	lengths[len(lengths)-1] += rest
+	return lengths
+}
+
+// choose returns options of a trial: the front of choose, laid out.
+func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err error) {
+	choice, err := choose.Choose(choose.Request{
+		Ranks: s.Ranks, Stages: t.stages, Microbatches: s.Sequences / t.setup.Microbatch, Costs: t.costs,
+		Memory: s.room(), Capacity: s.Capacity,
+	})
+	if err != nil && !errors.Is(err, choose.ErrNone) {
+		return nil, err
+	}
+	candidates := choice.Front
+	if s.Only != nil {
+		candidates = slices.DeleteFunc(choice.All, func(c *choose.Candidate) bool { return !c.Fits || !slices.Contains(s.Only, c.Schedule) })
+	}
+	for i, c := range candidates {
+		if len(options) == mostKept || i == mostLaid {
+			break
+		}
+		out, err := Predict(ctx, Request{
+			Model: s.Model, Setup: t.setup, Plan: c.Plan, Cut: t.cut, Capacity: s.Capacity, Layout: layout.Config{Search: placement.Options{Nodes: 1}},
+		})
+		if errors.Is(err, layout.ErrTooLong) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name(), err)
+		}
+		o := Option{Name: c.Name(), Stages: t.stages, Cut: t.cut, Recompute: t.setup.Recompute, Microbatch: t.setup.Microbatch, Seconds: float64(c.Report.Makespan) / 1e9, Plan: c.Plan}
+		for i := range out.Ranks {
+			o.Peak = max(o.Peak, out.Ranks[i].Total())
+		}
+		if s.Memory == 0 || o.Peak <= s.Memory {
+			options = append(options, o)
+		}
+	}
+	return options, nil
+}
+
+// room returns the bytes of a rank without the allowance; 0 is any number.
+func (s *Search) room() int64 {
+	if s.Memory == 0 {
+		return 0
+	}
+	return max(s.Memory-s.Setup.Allowance, 1)
+}
+
+// MegatronLayout writes a cut as Megatron-LM's --pipeline-model-parallel-layout: E, t, m and L are
+// the embedding, a layer, a layer that predicts further tokens, and the loss; stages are in the order
+// in which they go round the ranks.
+func MegatronLayout(cut []int, further int) string {
+	text := "E"
+	for stage, layers := range cut {
+		if stage > 0 {
+			text += "|"
+		}
+		switch {
+		case layers == 1:
+			text += "t"
+		case layers > 1:
+			text += fmt.Sprintf("t*%d", layers)
+		}
+	}
+	for range further {
+		text += "m"
+	}
+	return text + "L"
+}
