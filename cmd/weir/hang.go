@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"path/filepath"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/flightrec"
 	"github.com/weir-ml/weir/internal/hang"
@@ -21,7 +23,8 @@ type hangCmd struct {
 	From     string `help:"Form of the plan file: auto, text, compute, comms, order or json." group:"Plan:" enum:"auto,text,compute,comms,order,json" default:"auto"`
 	Letters  string `help:"PyTorch's letters: today's, or the old ones of 2024." group:"Plan:" enum:"auto,today,old" default:"auto"`
 	meant    `group:"Plan:"`
-	JSON     bool `help:"Print the report as JSON."`
+	Output   string `help:"Picture of the schedule with the front line of the hang, if the dumps fit the plan: FILE.html, or FILE.svg of one pipeline." short:"o" placeholder:"FILE"`
+	JSON     bool   `help:"Print the report as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -31,6 +34,13 @@ func (hangCmd) Help() string {
 
 // Run prints the report.
 func (c *hangCmd) Run(s *streams) error {
+	ending := strings.ToLower(filepath.Ext(c.Output))
+	switch {
+	case c.Output != "" && ending != ".html" && ending != ".svg":
+		return usage("%q does not end in .html or .svg", c.Output)
+	case c.Output != "" && c.Plan == "" && c.Schedule == "":
+		return usage("--output draws a plan: give --plan or --schedule")
+	}
 	if c.Plan != "" && c.Schedule != "" {
 		return usage("--plan and --schedule both name the plan: give one of them")
 	}
@@ -63,6 +73,13 @@ func (c *hangCmd) Run(s *streams) error {
 		err = printJSON(s.out, report)
 	} else {
 		err = report.Write(s.text)
+	}
+	if err == nil && c.Output != "" {
+		picture := report.HTML
+		if ending == ".svg" {
+			picture = report.SVG
+		}
+		err = s.write(c.Output, picture)
 	}
 	if err == nil && report.Found() {
 		err = errShown

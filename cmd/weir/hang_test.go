@@ -38,6 +38,10 @@ func TestHang(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(plan), 0o600))
 	stdout, _, _ = weir("", "hang", dumps, "--plan", file)
 	require.Contains(t, stdout, "rank 5 (pipeline 1, place 2: after 2RECV_F7, before 2F7 or 2RECV_B6)")
+	picture := filepath.Join(t.TempDir(), "hang.svg")
+	_, _, status = weir("", "hang", dumps, "--plan", file, "-o", picture)
+	require.Equal(t, atFault, status)
+	require.FileExists(t, picture)
 	stdout, _, _ = weir("", "hang", dumps, "--schedule", "1f1b", "--stages", "8", "--microbatches", "8")
 	require.Contains(t, stdout, "does not fit the dumps, which are judged without it: no group of 8 ranks")
 }
@@ -68,7 +72,7 @@ func TestHangStatus(t *testing.T) {
 	require.Equal(t, good, status)
 	require.Contains(t, stdout, "no rank waits for another one: nothing is pending on 2 ranks")
 
-	for _, args := range [][]string{{"hang", filepath.Join(folder, "none")}, {"hang", folder, "--plan", "a", "--schedule", "b"}, {"hang", folder, "--schedule", "2f2b"}} {
+	for _, args := range [][]string{{"hang", filepath.Join(folder, "none")}, {"hang", folder, "--plan", "a", "--schedule", "b"}, {"hang", folder, "--schedule", "2f2b"}, {"hang", folder, "-o", "a.svg"}, {"hang", folder, "--schedule", "1f1b", "-o", "a.png"}, {"hang", folder, "--schedule", "1f1b", "-o", filepath.Join(folder, "a.svg")}} {
 		_, _, status = weir("", args...)
 		require.Equal(t, misused, status, args)
 	}

@@ -191,11 +191,13 @@ func (t *trainer) status() string {
 	case t.world == nil && t.opts.Ranks == 1:
 		return "rank 0 is alone and waits for nobody\n"
 	}
-	for _, standing := range t.run.Standings() {
+	standings, statuses := t.run.Standings(), t.world.Statuses()
+	for _, standing := range standings {
 		fmt.Fprintln(&b, standing)
 	}
-	for _, status := range t.world.Statuses() {
+	for _, status := range statuses {
 		fmt.Fprintln(&b, status)
 	}
+	b.WriteString(job.Verdict(standings, statuses))
 	return b.String()
 }

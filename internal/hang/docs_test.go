@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/flightrec/dumptest"
+	"github.com/weir-ml/weir/internal/hang"
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
@@ -53,6 +54,16 @@ func TestDocumentedDumps(t *testing.T) {
 	kept, err := io.ReadAll(z)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(archive.Bytes(), kept), "go test ./internal/hang -run DocumentedDumps -update writes them anew")
+
+	var svg bytes.Buffer
+	require.NoError(t, hang.Dumps(m.dumps(t, false), m.plan).SVG(&svg))
+	const picture = "../../docs/hang/front.svg"
+	if *testkit.Update {
+		require.NoError(t, os.WriteFile(picture, svg.Bytes(), 0o644))
+	}
+	drawn, err := os.ReadFile(picture)
+	require.NoError(t, err)
+	require.Equal(t, string(drawn), svg.String())
 }
 
 // finish leaves operations pending that would complete after the end.

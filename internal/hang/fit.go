@@ -98,8 +98,9 @@ func (a *analysis) try(fit *Fit, all []script, counts bool) (why string) {
 	if 4*departed > len(fit.places) {
 		return fmt.Sprintf("the transfers of %d ranks are in another order than the plan's", departed)
 	}
-	for _, p := range fit.places {
-		p.locate(fit.plan)
+	for rank, p := range fit.places {
+		s := a.stands[rank]
+		p.locate(fit.plan, s.Entry != nil && s.Kind == flightrec.Collective)
 	}
 	return ""
 }
@@ -308,8 +309,9 @@ func (f *Fit) agree(p, other *Place, d direction, most int) {
 	p.after = slices.DeleteFunc(p.after, func(k int) bool { return !rest[(p.script.within(k, d)-own+2*most)%most] })
 }
 
-// locate turns the number of issued transfers into the actions that the rank may stand before.
-func (p *Place) locate(plan *schedule.Plan) {
+// locate turns the number of issued transfers into the actions that the rank may stand before. A
+// rank that is in a collective has not begun the next step.
+func (p *Place) locate(plan *schedule.Plan, inCollective bool) {
 	for _, k := range p.after {
 		last := p.script.actions[p.script.transfers[k-1].at]
 		if plan.Runtime == schedule.Weir && p.trail.pending[p.script.transfers[k-1].direction] > 0 {
@@ -326,12 +328,19 @@ func (p *Place) locate(plan *schedule.Plan) {
 			}
 			done = a
 		}
-		if !held {
-			for _, a := range p.script.window(k) {
+		if held {
+			continue
+		}
+		for _, a := range p.script.window(k) {
+			p.stand(a, 0, last)
+		}
+		if k < len(p.script.transfers) {
+			continue
+		}
+		p.stand(endOfStep, 0, last)
+		if !inCollective { // of the next step
+			for _, a := range p.script.actions[:p.script.transfers[0].at+1] {
 				p.stand(a, 0, last)
-			}
-			if k == len(p.script.transfers) {
-				p.stand(endOfStep, 0, last)
 			}
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/weir-ml/weir/internal/flightrec"
 	"github.com/weir-ml/weir/internal/flightrec/dumptest"
 	"github.com/weir-ml/weir/internal/hang"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/transport"
 )
 
 // small returns the ranks of a job of one group.
@@ -130,4 +132,60 @@ func TestAnotherPlan(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, r.Write(&text))
 	require.Contains(t, text.String(), `plan "1f1b" does not fit the dumps, which are judged without it: the transfers of rank 0 are not those of place 0 of the plan`)
+}
+
+// TestPage draws the front line of a hang where the ranks stand in the plan.
+func TestPage(t *testing.T) {
+	plan := planNamed(t, "1f1b", 4)
+	m := makeJob(plan, 2, 3, false)
+	r := m.ranks[5]
+	m.faults = []*planted{{kind: "stopped", rank: 5, item: len(r.items) - 9}}
+	require.False(t, m.run())
+	report := hang.Dumps(m.dumps(t, false), plan)
+	var page, svg bytes.Buffer
+	require.NoError(t, report.HTML(&page))
+	require.NoError(t, report.SVG(&svg))
+	require.Contains(t, page.String(), svg.String())
+	require.Equal(t, 1, strings.Count(page.String(), "<svg"), "the pipeline of rank 5 alone")
+	require.Equal(t, 4, strings.Count(svg.String(), `<circle fill="#c8324a"`))
+	require.Contains(t, svg.String(), `r="7"><title>rank 5, `+report.Fit.At(5).String())
+
+	_, ranks := small(2)
+	require.ErrorIs(t, hang.Dumps(read(t, ranks)).SVG(&svg), hang.ErrNoPicture)
+	require.ErrorIs(t, hang.Dumps(read(t, ranks)).HTML(&svg), hang.ErrNoPicture)
+}
+
+// TestLive judges what the ranks of a running job do.
+func TestLive(t *testing.T) {
+	waits := func(rank, awaited int, action string) transport.Standing {
+		s := transport.Standing{Waits: true}
+		s.Rank, s.ForRank = rank, awaited
+		if action != "" {
+			var err error
+			s.For, err = schedule.ParseAction(action)
+			require.NoError(t, err)
+		}
+		return s
+	}
+	runs := func(rank int) transport.Standing {
+		s := transport.Standing{}
+		s.Rank, s.Action = rank, schedule.Act(schedule.F, 2, 7)
+		return s
+	}
+	outside := transport.Standing{}
+	outside.Rank = 3
+	for name, c := range map[string]struct {
+		ranks  []transport.Standing
+		blamed []int
+		text   string
+	}{
+		"a chain":  {[]transport.Standing{waits(0, 1, "1RECV_F0"), waits(1, 2, "2RECV_F0"), runs(2)}, []int{2}, "rank 2 waits for none; 2 others wait for it, directly or through others\nrank 2 runs 2F7"},
+		"the end":  {[]transport.Standing{waits(0, -1, ""), waits(1, -1, ""), runs(2), outside}, []int{2, 3}, "ranks 2 and 3 wait for none; 2 others wait for them, directly or through others\nrank 2 runs 2F7; rank 3 is outside of its program"},
+		"a circle": {[]transport.Standing{waits(0, 1, "1SEND_B0"), waits(1, 0, "0SEND_F3")}, []int{0, 1}, "ranks 0 and 1 wait for each other"},
+		"nothing":  {[]transport.Standing{runs(0), runs(1)}, []int{}, "no rank waits for another one"},
+	} {
+		r := hang.Live(c.ranks)
+		require.Equal(t, c.blamed, r.Blamed, name)
+		require.Contains(t, r.Verdict(), c.text, name)
+	}
 }

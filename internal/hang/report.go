@@ -23,6 +23,7 @@ type Report struct {
 	Broken   []string  `json:"broken,omitempty"`  // files that cannot be read, with the reason
 	Skipped  int       `json:"skipped,omitempty"` // files of folders and archives that are no dumps by their name
 	Fit      *Fit      `json:"plan,omitempty"`
+	live     bool      // of a running job
 }
 
 // Reason says why ranks are to blame.

@@ -14,7 +14,7 @@ import (
 )
 
 // score counts what became of the hangs of one kind.
-type score struct{ hung, right, certain, planned, place, listed int }
+type score struct{ hung, right, certain, planned, first, listed, actions int }
 
 // TestFaultsAreNamed plants faults in jobs of every schedule and counts how often the ranks, and
 // with a plan the action, are named. The numbers are those of docs/hang.md, with -long.
@@ -95,6 +95,11 @@ func one(t *testing.T, scores map[string]*score, rng *rand.Rand, plan *schedule.
 		require.True(t, planted && kind != "nothing", "%s %s hangs", name, key)
 		c := scores[key]
 		c.hung++
+		for _, r := range append(blind.Reasons, seeing.Reasons...) {
+			for _, rank := range r.Ranks {
+				require.True(t, !r.Certain || slices.Contains(want, rank), "%s %s: rank %d is not to blame, and that is certain: %v", name, key, rank, r)
+			}
+		}
 		if slices.Equal(want, blind.Blamed) {
 			c.right++
 			if blind.Certain {
@@ -117,11 +122,14 @@ func one(t *testing.T, scores map[string]*score, rng *rand.Rand, plan *schedule.
 				p := seeing.Fit.At(f.rank)
 				stood := m.ranks[f.rank].items[f.item].action
 				exact = exact && p != nil && p.Before[0] == stood
+				if p != nil {
+					c.actions += len(p.Before)
+				}
 				listed = listed && p != nil && slices.Contains(p.Before, stood)
 			}
 		}
 		if exact {
-			c.place++
+			c.first++
 		}
 		if listed {
 			c.listed++

@@ -81,17 +81,27 @@ func (r *Report) Verdict() string {
 	}
 	if len(stopped) > 0 {
 		slices.Sort(stopped)
-		who = append([]string{ranksText(stopped) + " stopped"}, who...)
+		verb := " stopped"
+		if r.live {
+			verb = " waits for none"
+			if len(stopped) > 1 {
+				verb = " wait for none"
+			}
+		}
+		who = append([]string{ranksText(stopped) + verb}, who...)
 	}
 	if more := len(r.Reasons) - len(why); more > 0 {
 		why = append(why, fmt.Sprintf("and %d more", more))
 	}
-	them, sure := "them", "likely"
+	them, sure := "them", " (likely)"
 	if len(r.Blamed) == 1 {
 		them = "it"
 	}
 	if r.Certain {
-		sure = "certain"
+		sure = " (certain)"
+	}
+	if r.live {
+		sure = ""
 	}
 	switch len(r.Behind) {
 	case 0:
@@ -100,7 +110,7 @@ func (r *Report) Verdict() string {
 	default:
 		who = append(who, fmt.Sprintf("%d others wait for %s, directly or through others", len(r.Behind), them))
 	}
-	return fmt.Sprintf("%s (%s)\n%s", strings.Join(who, "; "), sure, strings.Join(why, "; "))
+	return fmt.Sprintf("%s%s\n%s", strings.Join(who, "; "), sure, strings.Join(why, "; "))
 }
 
 // placeText says where a single rank is in the plan.

@@ -429,3 +429,25 @@ func TestHostileNames(t *testing.T) {
 	require.NoError(t, xml.Unmarshal([]byte(text), new(struct{ XMLName xml.Name })))
 	require.NoError(t, json.Unmarshal([]byte(trace(t, step)), new(any)))
 }
+
+// TestFront draws the line before what has not run, at the time at which each rank comes there.
+func TestFront(t *testing.T) {
+	s := steps(t)["1f1b"]
+	plain := picture(t, s)
+	own := *s
+	last := s.Events[0][len(s.Events[0])-1].Position
+	require.Equal(t, s.Events[0][3].Start, own.FrontAt(0, s.Events[0][3].Position))
+	require.Greater(t, own.FrontAt(0, last+1), own.FrontAt(0, last))
+	for rank := range s.Events {
+		own.Front = append(own.Front, draw.Front{Time: own.FrontAt(rank, 3), Blamed: rank == 1, Explain: "a < b"})
+	}
+	faded := picture(t, &own)
+	ranks := len(s.Events)
+	require.Equal(t, ranks, strings.Count(faded, `fill-opacity="0.72"`))
+	require.Equal(t, 1, strings.Count(faded, `r="7"><title>a &lt; b</title>`))
+	require.Equal(t, ranks-1, strings.Count(faded, `r="3.5"><title>`))
+	require.True(t, strings.HasPrefix(faded, strings.TrimSuffix(plain, "</svg>\n")))
+
+	own.Front = own.Front[1:]
+	require.ErrorIs(t, own.SVG(io.Discard), draw.ErrStep)
+}

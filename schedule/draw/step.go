@@ -27,6 +27,8 @@ type Step struct {
 	Events [][]simulate.Event
 	// Peaks are by rank the most bytes live at once; nil takes the most that an event has.
 	Peaks []int64
+	// Front is by rank where the ranks stand in a step that hangs, which SVG draws; nil is none.
+	Front []Front
 	Unit  string // of time, for people: "ms"; "" is a tick
 	Scale int64  // how much of the events' time is a unit; 0 is 1
 }
@@ -77,6 +79,9 @@ func (s *Step) check() (computations int64, err error) {
 	ranks := s.Plan.Placement.Ranks
 	if len(s.Events) != ranks || s.Peaks != nil && len(s.Peaks) != ranks {
 		return 0, fmt.Errorf("%w: events of %d ranks and %d peaks for a plan of %d ranks", ErrStep, len(s.Events), len(s.Peaks), ranks)
+	}
+	if s.Front != nil && len(s.Front) != ranks {
+		return 0, fmt.Errorf("%w: a front of %d ranks for a plan of %d", ErrStep, len(s.Front), ranks)
 	}
 	if p := s.Plan.Placement; p.Copies > 1 && p.Stages()%p.Copies != 0 {
 		return 0, fmt.Errorf("%w: %d copies do not share %d stages out evenly", ErrStep, p.Copies, p.Stages())

@@ -56,6 +56,7 @@ func (s *Step) SVG(w io.Writer) error {
 	for rank := range s.Events {
 		p.rank(rank)
 	}
+	p.front()
 	p.printf("</svg>\n")
 	if err := p.w.Flush(); err != nil {
 		return fmt.Errorf("draw: %w", err)

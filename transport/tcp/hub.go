@@ -142,7 +142,7 @@ func (h *hub) lookForStall() {
 	}
 	stall := &transport.StallError{Still: still}
 	for _, s := range h.statuses {
-		stall.Ranks = append(stall.Ranks, s.standing())
+		stall.Ranks = append(stall.Ranks, s.Standing())
 	}
 	h.abort(len(h.post), encode(cause{Stall: stall}))
 }

@@ -30,8 +30,8 @@ func (s *Status) same(last *Status) bool {
 	return now == *last
 }
 
-// standing is the status in the terms of a stall.
-func (s *Status) standing() transport.Standing {
+// Standing is the status in the terms of a stall.
+func (s *Status) Standing() transport.Standing {
 	return transport.Standing{
 		Waiting: check.Waiting{Rank: s.Rank, Position: s.Position, Action: s.Action, For: s.For, ForRank: s.Peer},
 		Waits:   s.Waits, Since: s.Since,

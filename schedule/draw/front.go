@@ -1,0 +1,45 @@
+package draw
+
+// Front is where a rank stands in a step that hangs: what begins there or later has not run.
+type Front struct {
+	Time    int64
+	Blamed  bool   // the step waits for this rank
+	Explain string // for people: what the rank stands before, and why
+}
+
+// FrontAt returns the time at which a rank comes to the action at a position of its program, that
+// of the end of the step behind the last one.
+func (s *Step) FrontAt(rank int, position int64) int64 {
+	c := s.clocks()
+	for _, e := range s.Events[rank] {
+		if e.Position >= position {
+			return min(max(e.Start, c.first), c.last)
+		}
+	}
+	return c.last
+}
+
+// front fades what has not run, and draws the line before it.
+func (p *picture) front() {
+	if p.step.Front == nil {
+		return
+	}
+	end, path := left+p.plot, ""
+	for rank, f := range p.step.Front {
+		x, y := p.x(f.Time), p.y(rank)
+		p.printf(`<rect class="page" fill-opacity="0.72" x="%s" y="%s" width="%s" height="%s"/>`+"\n", at(x), at(y-1), at(max(end-x, 0)), at(lane+2))
+		step := "L"
+		if rank == 0 {
+			step = "M"
+		}
+		path += step + at(x) + " " + at(y-gap/3) + "V" + at(y+lane+gap/3)
+	}
+	p.printf(`<path fill="none" stroke="#c8324a" stroke-width="2" stroke-linejoin="round" d="%s"/>`+"\n", path)
+	for rank, f := range p.step.Front {
+		x, y, radius := p.x(f.Time), p.y(rank)+lane/2, 3.5
+		if f.Blamed {
+			radius = 7
+		}
+		p.printf(`<circle fill="#c8324a" stroke="#fff" stroke-width="1.5" cx="%s" cy="%s" r="%s"><title>%s</title></circle>`+"\n", at(x), at(y), at(radius), escape(f.Explain))
+	}
+}
