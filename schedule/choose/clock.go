@@ -1,49 +1,82 @@
 package choose
 
-// clock finds out when the tasks of an order run: each as early as it can. It keeps its
-// memory from one order to the next.
-type clock struct {
+import "math"
+
+// progress is how far a shop has come. It keeps its memory from one order to the next.
+type progress struct {
 	*shop
+	there [][]int64 // by task: when the inputs of its microbatches are there, those that are known
+	begun []int     // by task
+}
+
+const never = math.MaxInt64
+
+func newProgress(s *shop) progress {
+	p := progress{shop: s, there: make([][]int64, len(s.time)), begun: make([]int, len(s.time))}
+	for t := range p.there {
+		p.there[t] = make([]int64, 0, s.microbatches)
+	}
+	return p
+}
+
+// reset goes back to the beginning of the step.
+func (p *progress) reset() {
+	clear(p.begun)
+	for t := range p.there {
+		p.there[t] = p.there[t][:0]
+	}
+	p.there[0] = p.there[0][:p.microbatches] // all 0
+}
+
+// input returns when the next input of a task is there, never if that is not known.
+func (p *progress) input(t task) int64 {
+	if p.begun[t] == len(p.there[t]) {
+		return never
+	}
+	return p.there[t][p.begun[t]]
+}
+
+// begin begins a task that ends then. It returns the task that takes its result, -1 if there is
+// none.
+func (p *progress) begin(t task, end int64) (to task) {
+	p.begun[t]++
+	if to = p.after[t]; to >= 0 {
+		p.there[to] = append(p.there[to], end+p.lag[t])
+	}
+	return to
+}
+
+// clock finds out when the tasks of an order run: each as early as it can.
+type clock struct {
+	progress
 	start [][]int64 // by rank: when its tasks begin
 
-	there   [][]int64 // by task: when the input of each microbatch is there
-	arrived []int     // by task: how many are
-	begun   []int     // by task
-	waiting []bool    // by task: its rank waits for the next input
-	next    []int     // by rank: its next task
-	now     []int64   // by rank
-	ready   []int     // ranks that can go on
+	waiting []bool  // by task: its rank waits for the next input
+	next    []int   // by rank: its next task
+	now     []int64 // by rank
+	ready   []int   // ranks that can go on
 }
 
 // timing is how long an order takes.
 type timing struct{ makespan, span int64 }
 
 func newClock(s *shop) *clock {
-	tasks := parts * len(s.blocks)
 	c := &clock{
-		shop: s, start: make([][]int64, s.ranks), there: make([][]int64, tasks), arrived: make([]int, tasks),
-		begun: make([]int, tasks), waiting: make([]bool, tasks), next: make([]int, s.ranks), now: make([]int64, s.ranks),
+		progress: newProgress(s), start: make([][]int64, s.ranks), waiting: make([]bool, len(s.time)),
+		next: make([]int, s.ranks), now: make([]int64, s.ranks),
 	}
 	for rank := range c.start {
 		c.start[rank] = make([]int64, s.kinds()*len(s.on[rank])*s.microbatches)
 	}
-	for t := range c.there {
-		if task(t).part() != weight {
-			c.there[t] = make([]int64, s.microbatches)
-		}
-	}
 	return c
 }
 
-// run reports false where the order cannot be run to its end.
+// run reports false if the order cannot be run to its end.
 func (c *clock) run(o order) (timing, bool) {
-	clear(c.arrived)
-	clear(c.begun)
+	c.reset()
 	clear(c.waiting)
 	clear(c.next)
 	clear(c.now)
-	clear(c.there[0])
-	c.arrived[0] = c.microbatches
 	c.ready = c.ready[:0]
 	for rank := range o {
 		c.ready = append(c.ready, rank)
@@ -71,26 +104,21 @@ func (c *clock) goOn(rank int, tasks []task) {
 	now, at, start := c.now[rank], c.next[rank], c.start[rank]
 	for ; at < len(tasks); at++ {
 		t := tasks[at]
-		mb := c.begun[t]
-		if t.part() != weight {
-			if mb >= c.arrived[t] {
-				c.waiting[t] = true
-				break
+		if t.part() == weight {
+			if c.begun[t] >= c.begun[t-1] {
+				break // never
 			}
-			now = max(now, c.there[t][mb])
-		} else if mb >= c.begun[t-1] {
-			break // never
+		} else if input := c.input(t); input != never {
+			now = max(now, input)
+		} else {
+			c.waiting[t] = true
+			break
 		}
 		start[at] = now
 		now += c.time[t]
-		c.begun[t]++
-		if to := c.after(t); to >= 0 {
-			c.there[to][mb] = now + c.lag[t]
-			c.arrived[to]++
-			if c.waiting[to] {
-				c.waiting[to] = false
-				c.ready = append(c.ready, c.blocks[to.block()].rank)
-			}
+		if to := c.begin(t, now); to >= 0 && c.waiting[to] {
+			c.waiting[to] = false
+			c.ready = append(c.ready, c.blocks[to.block()].rank)
 		}
 	}
 	c.now[rank], c.next[rank] = now, at

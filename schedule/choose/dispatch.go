@@ -1,33 +1,26 @@
 package choose
 
-import "math"
-
-// dispatcher makes orders from policies, rank by rank and task by task as time goes
-// on. It keeps its memory from one order to the next.
+// dispatcher makes orders from policies: task by task, of the rank that decides first.
 type dispatcher struct {
-	*shop
+	progress
 	limit int64   // bytes on a rank
 	way   []int64 // by block: the time from the end of a forward to its gradient, if nothing waits
 	// held is by block the bytes that are left free when a forward begins there: those for
 	// one microbatch to come through the rank's later blocks. So something can always go on.
 	held []int64
 
-	most  []int     // by block: microbatches between forward and backward
-	there [][]int64 // by task: when each input is there, as far as that is known
-	begun []int     // by task
-	live  []int64   // by rank: bytes
-	wake  []int64   // by rank: when it decides next
-	until []int64   // by rank: when its task ends
+	most  []int   // by block: microbatches between forward and backward
+	live  []int64 // by rank: bytes
+	wake  []int64 // by rank: when it decides next
+	until []int64 // by rank: when its task ends
 	order order
 }
 
-const never = math.MaxInt64
-
 func newDispatcher(s *shop) *dispatcher {
-	blocks, tasks := len(s.blocks), len(s.time)
+	blocks := len(s.blocks)
 	d := &dispatcher{
-		shop: s, way: make([]int64, blocks), held: make([]int64, blocks), most: make([]int, blocks), there: make([][]int64, tasks),
-		begun: make([]int, tasks), live: make([]int64, s.ranks), wake: make([]int64, s.ranks), until: make([]int64, s.ranks),
+		progress: newProgress(s), way: make([]int64, blocks), held: make([]int64, blocks), most: make([]int, blocks),
+		live: make([]int64, s.ranks), wake: make([]int64, s.ranks), until: make([]int64, s.ranks),
 	}
 	for b := blocks - 2; b >= 0; b-- {
 		f, i := taskOf(b+1, forward), taskOf(b+1, backward)
@@ -40,16 +33,13 @@ func newDispatcher(s *shop) *dispatcher {
 			later += max(0, s.bytes[taskOf(on[k], forward)].net)
 		}
 	}
-	for t := range d.there {
-		d.there[t] = make([]int64, 0, s.microbatches)
-	}
 	return d
 }
 
 // run returns the order of a policy when no rank has more than this many bytes. It
 // reports false where they are too few for it.
 func (d *dispatcher) run(p policy, limit int64) (order, bool) {
-	d.begin(&p)
+	d.prepare(&p)
 	d.limit = limit
 	for left := d.letters(); left > 0; {
 		rank := d.first()
@@ -68,18 +58,12 @@ func (d *dispatcher) run(p policy, limit int64) (order, bool) {
 	return d.order, true
 }
 
-// begin goes back to the beginning of the step.
-func (d *dispatcher) begin(p *policy) {
-	clear(d.begun)
+// prepare goes back to the beginning of the step, for a policy.
+func (d *dispatcher) prepare(p *policy) {
+	d.reset()
 	clear(d.wake)
 	clear(d.until)
 	copy(d.live, d.base)
-	for t := range d.there {
-		d.there[t] = d.there[t][:0]
-	}
-	for range d.microbatches {
-		d.there[0] = append(d.there[0], 0)
-	}
 	d.order = make(order, d.ranks)
 	for rank, on := range d.on {
 		d.order[rank] = make([]task, 0, d.kinds()*len(on)*d.microbatches)
@@ -148,14 +132,6 @@ func (d *dispatcher) look(rank int, now int64, high bool) chances {
 	return c
 }
 
-// input returns when the next input of a task is there, never where that is not known.
-func (d *dispatcher) input(t task) int64 {
-	if d.begun[t] == len(d.there[t]) {
-		return never
-	}
-	return d.there[t][d.begun[t]]
-}
-
 // decide returns the task that begins now, or -1 and when to decide again.
 func (p *policy) decide(c *chances, time []int64, now int64) (task, int64) {
 	// fits reports whether so much of a task is done by then.
@@ -181,16 +157,12 @@ func (p *policy) decide(c *chances, time []int64, now int64) (task, int64) {
 // do lets a rank begin a task.
 func (d *dispatcher) do(rank int, t task, now int64) {
 	d.order[rank] = append(d.order[rank], t)
-	d.begun[t]++
 	d.live[rank] += d.bytes[t].net
 	end := now + d.time[t]
 	d.wake[rank], d.until[rank] = end, end
-	to := d.after(t)
-	if to < 0 {
-		return
-	}
-	d.there[to] = append(d.there[to], end+d.lag[t])
-	if peer := d.blocks[to.block()].rank; peer != rank && d.until[peer] <= now {
-		d.wake[peer] = now // it is free and may decide anew
+	if to := d.begin(t, end); to >= 0 {
+		if peer := d.blocks[to.block()].rank; peer != rank && d.until[peer] <= now {
+			d.wake[peer] = now // it is free and may decide anew
+		}
 	}
 }

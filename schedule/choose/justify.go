@@ -76,7 +76,7 @@ func newBoard(s *shop, reversed bool) *board {
 	for i := range s.time {
 		t := task(i)
 		b.ends[t] = make([]int64, s.microbatches)
-		if to := s.after(t); to >= 0 {
+		if to := s.after[t]; to >= 0 {
 			precede(t, to, s.lag[t])
 		}
 		if t.part() == weight && s.split {

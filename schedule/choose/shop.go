@@ -16,8 +16,9 @@ type shop struct {
 	on                  [][]int // blocks by rank, ascending
 	split               bool    // the backward runs as two tasks, or else as one
 
-	time []int64 // by task
-	lag  []int64 // by task: from its end until the next task can have what it made
+	after []task  // by task: the task that takes its result, -1 if there is none; W, which takes what stays on its rank, is none
+	time  []int64 // by task
+	lag   []int64 // by task: from its end until the next task can have what it made
 	// bytes says by task what is live while it runs and what stays then, spare by rank
 	// what a task may need beyond what stays, and base by rank what is always there.
 	bytes       []change
@@ -63,7 +64,7 @@ func newShop(r *Request, blocks []block, microbatches int, split bool) (*shop, e
 	}
 	s := &shop{
 		ranks: r.Ranks, microbatches: microbatches, blocks: blocks, split: split,
-		on: make([][]int, r.Ranks), time: make([]int64, tasks), lag: make([]int64, tasks),
+		on: make([][]int, r.Ranks), after: make([]task, tasks), time: make([]int64, tasks), lag: make([]int64, tasks),
 		bytes: make([]change, tasks), spare: make([]int64, r.Ranks), base: make([]int64, r.Ranks),
 	}
 	copy(s.base, r.Costs.Resident)
@@ -75,6 +76,7 @@ func newShop(r *Request, blocks []block, microbatches int, split bool) (*shop, e
 	}
 	var slowest, largest float64
 	for t := range tasks {
+		s.after[t] = s.taker(task(t))
 		slowest = max(slowest, float64(s.time[t])+float64(s.lag[t]))
 		largest = max(largest, float64(s.bytes[t].up))
 		rank := blocks[task(t).block()].rank
@@ -107,9 +109,7 @@ func (s *shop) busy(rank int) (total int64) {
 	return total
 }
 
-// after returns the task that takes what a task makes, -1 where there is none. W, which
-// takes what stays on its rank, is not among them.
-func (s *shop) after(t task) task {
+func (s *shop) taker(t task) task {
 	switch {
 	case t.part() == forward && t.block()+1 == len(s.blocks):
 		return t + backward - forward
