@@ -1,9 +1,9 @@
 package check
 
-// LeastCapacity returns how many messages a link between two ranks must hold so that
-// no rank of a proved plan waits for ever: 0 where rendezvous will do, or where the plan
-// sends nothing or is not valid. Any larger capacity works as well. An error says that it
-// was too much to find out.
+// LeastCapacity returns how many messages a link between two ranks must hold so that no rank of a
+// proved plan waits for ever: 0 if rendezvous is enough, or if the plan sends nothing or is not
+// valid. Any larger capacity works as well. It returns an error if the plan is too irregular to
+// find out.
 func (p *Proof) LeastCapacity() (int, error) {
 	c := p.checker
 	if c == nil || !c.Transfers || c.rendezvous || len(c.Faults) > 0 {
@@ -23,12 +23,12 @@ func (p *Proof) LeastCapacity() (int, error) {
 	return enough, c.Err()
 }
 
-// flows reports whether every rank comes to its end where a link holds so many
-// messages. Where that cannot be found out, which is a fault, it reports true.
+// flows reports whether every rank comes to its end if links hold this many messages. If that
+// cannot be found out, which is a fault, it reports true.
 func (c *Checker) flows(capacity int) bool {
 	v := c.run(capacity)
 	if v.Exhausted {
-		c.untold()
+		c.undecided()
 		return true
 	}
 	return v.Done()

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// census counts the actions of all ranks and compares them with those that the
-// plan must have. In passing it sees whether they stand in order.
+// census counts the actions of all ranks and compares them with those that the plan must have. It
+// also finds out whether every rank runs its actions in an order that works.
 func (c *Checker) census() {
 	c.uneven = make([]bool, 2*c.Stages)
 	sets := c.Stages * passes.KindsPerStage
@@ -29,7 +29,7 @@ func (c *Checker) census() {
 	c.looked(&v.Walk)
 	c.totals, c.ordered = v.Upto(sets), !v.early
 	if c.lost {
-		return // what is missing may be what is in the wrong place
+		return // missing actions may be those in the wrong place
 	}
 	if c.nowhere(); c.lost {
 		return
@@ -39,8 +39,8 @@ func (c *Checker) census() {
 	}
 }
 
-// nowhere adds a fault where some stages have no action at all and others have. Whatever
-// else is wrong follows from that: a row of a file is missing, say.
+// nowhere adds a fault if some stages have no action at all and others have. All other faults
+// follow from that: for example, a row of a file is missing.
 func (c *Checker) nowhere() {
 	var names []string
 	for stage := range c.Stages {
@@ -65,7 +65,7 @@ type census struct {
 	rank    int
 	spans   int // the set of the microbatches of the first copy of the model; then those of the others
 	demands demands
-	early   bool // an action stands before one that it needs, or lacks it
+	early   bool // an action comes before one that it needs, or lacks it
 }
 
 func (v *census) Repeats(*schedule.Segment, int64) {}
@@ -99,7 +99,7 @@ func (v *census) Visit(a schedule.Action, mb int64) {
 		v.checkJoin(a, mb)
 	}
 	if kind > schedule.WaitB {
-		return // it may be there more than once
+		return // a plan may have it more than once
 	}
 
 	set := c.Set(stage, kind)
@@ -130,7 +130,7 @@ func (v *census) noMicrobatch(a schedule.Action, mb int64) {
 	v.fault(a, mb, UnknownMicrobatch, "is of a microbatch that is not there; microbatches are 0 to %d.", v.c.Microbatches-1)
 }
 
-// checkMix looks for a full backward beside its halves.
+// checkMix adds a fault for a full backward beside its halves.
 func (v *census) checkMix(a schedule.Action, mb int64) {
 	has := func(kind schedule.Kind) bool { return v.Has(v.c.Set(a.Stage(), kind), mb) }
 	switch a.Kind() {
@@ -145,7 +145,7 @@ func (v *census) checkMix(a schedule.Action, mb int64) {
 	}
 }
 
-// checkJoin looks at the action that a joined one overlaps with.
+// checkJoin checks the action that a joined one overlaps with.
 func (v *census) checkJoin(a schedule.Action, mb int64) {
 	body := v.Body
 	if v.Index+1 == len(body) {
@@ -162,7 +162,7 @@ func (v *census) checkJoin(a schedule.Action, mb int64) {
 // the same stage and microbatch.
 func (c *Checker) entangled(a, b schedule.Action) bool {
 	if b.Stage() >= c.Stages {
-		return false // which is said elsewhere
+		return false // another check reports that
 	}
 	return a.Stage() == b.Stage() && a.Microbatch() == b.Microbatch() || c.DependsOn(a, b) || c.DependsOn(b, a)
 }
@@ -179,8 +179,7 @@ func (c *Checker) permit() {
 	}
 }
 
-// putSpans makes sets the microbatches of each copy of the model, the first of them that
-// of the first copy.
+// putSpans initializes one set for each copy of the model with its microbatches.
 func (c *Checker) putSpans(w *passes.Walk, first int) {
 	for copy := range c.Copies() {
 		w.Put(first+copy, repeats.Runs{c.Span(copy * c.Plan.Placement.Depth())})
@@ -197,8 +196,8 @@ func (c *Checker) mixes(stage int) bool {
 	return c.Includes(stage, schedule.B) && (c.Includes(stage, schedule.I) || c.Includes(stage, schedule.W))
 }
 
-// ruledOut says why a plan like this one has no action of the kind on the stage,
-// "" where it may have one.
+// ruledOut says why a plan like this one has no action of the kind on the stage, "" if it may have
+// one.
 func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 	switch kind {
 	case schedule.F, schedule.Unshard, schedule.Reshard:
@@ -229,13 +228,13 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 	default:
 		return fmt.Sprintf("there is no rule for %v yet", kind)
 	}
-	if !c.Transfers { // only a wait comes here then; where there are transfers, its send must be there too
+	if !c.Transfers { // then it is a wait; in a plan with transfers its send must be there too
 		return "the plan sends nothing"
 	}
 	return ""
 }
 
-// noGradients says why the stage has no weight gradients, "" where it has.
+// noGradients says why the stage has no weight gradients, "" if it has.
 func (c *Checker) noGradients(stage int) string {
 	switch {
 	case c.Plan.Mode == schedule.ForwardOnly:
@@ -263,7 +262,7 @@ func (c *Checker) noBackward(stage int, kind schedule.Kind) string {
 	return ""
 }
 
-// countStage compares what the plan has of a stage with what it must have.
+// countStage compares the actions that the plan has of a stage with those that it must have.
 func (c *Checker) countStage(stage int) {
 	all := repeats.Runs{c.Span(stage)}
 	has := func(kind schedule.Kind) repeats.Runs { return c.totals[c.Set(stage, kind)] }

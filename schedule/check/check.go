@@ -5,13 +5,12 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Plan proves a plan without knowing what made it, where a link between two ranks
-// holds any number of messages. It is Links(plan, Unlimited).
+// Plan proves a plan, whatever rule made it, for links between ranks that hold any number of
+// messages. It is Links(plan, Unlimited).
 func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 
-// Links proves a plan without knowing what made it, for links that hold so many
-// messages: Unlimited, or 0 for rendezvous, where a send and its receive complete
-// together. It demands that
+// Links proves a plan, whatever rule made it, for links that hold this many messages: Unlimited, or
+// 0 for rendezvous, in which a send and its receive complete together. It demands that
 //
 //   - the actions are exactly those that mode, frozen stages and facts require,
 //     each once and on the rank of its stage;
@@ -20,37 +19,35 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 //   - a stage's weights are there where it computes, if the plan gathers them, and its
 //     gradients are reduced when they are complete, if the plan reduces any;
 //   - the copies of weights on which a stage computes are made once, before their use;
-//   - what one rank sends to another is received in the same order, and no rank waits
-//     for ever;
-//   - where the plan has drops: nothing is used after its drop, everything is
-//     dropped once, a microbatch retires once on a rank and last, and no more is in
-//     flight than Windows, Outgoing and Entries say.
+//   - messages from one rank to another are received in the order in which they are sent, and no
+//     rank waits for ever;
+//   - if the plan has drops: nothing is used after its drop, everything is dropped once, a
+//     microbatch retires once on a rank and last, and no more is in flight than Windows, Outgoing
+//     and Entries say.
 //
 // A nil error is a proof for every repeat of every segment. Its cost depends on the
-// size of the plan as segments, not on the number of microbatches, wherever
-// microbatches are taken in order; where a plan has no such form, every action is
-// visited.
+// size of the plan as segments, not on the number of microbatches, if these are taken in order.
+// If a plan has no such form every action is visited.
 //
-// The error is a *Error, which lists every fault up to a limit and is
-// ErrInvalidPlan; with ranks that block each other it is ErrDeadlock as well. What
-// would only repeat a fault already found is not looked for.
+// The error is a *Error, which lists every fault up to a limit and is ErrInvalidPlan; if ranks block
+// each other it is ErrDeadlock as well. It does not list faults that follow from others.
 func Links(plan *schedule.Plan, capacity int) error {
 	_, err := Prove(plan, capacity)
 	return err
 }
 
-// Proof says what a plan was proved by.
+// Proof is the extent of a proof.
 type Proof struct {
 	Actions int64 // of all ranks, each repeat counted
-	// Visited is how many of them were looked at one by one. All others are repeats of
-	// these, and proved at once.
+	// Visited is how many of them were visited one by one. All others are repeats of these, and
+	// proved at once.
 	Visited int64
 
-	checker *Checker // for what is asked later; nil where the plan does not fit together
+	checker *Checker // for LeastCapacity; nil if the parts of the plan do not fit together
 }
 
-// Prove is Links, and says how much of the plan the proof had to look at. The
-// proof means nothing where there is an error.
+// Prove is Links, and returns how much of the plan the proof had to visit. The proof means nothing
+// if there is an error.
 func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	c := &Checker{Name: plan.Name}
 	c.CheckShape(plan)
@@ -65,8 +62,8 @@ func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	return Proof{c.actions(), c.visited, c}, err
 }
 
-// Finish goes on from Programs: it finds ranks that wait for ever, and faults of drops. The
-// error has all faults that were found.
+// Finish continues after Programs: it finds deadlocks and faults of drops. The error has all faults
+// that were found.
 func (c *Checker) Finish(capacity int) error {
 	if c.Plan != nil && !c.lost {
 		c.progress(capacity)
@@ -77,8 +74,8 @@ func (c *Checker) Finish(capacity int) error {
 	return c.Err()
 }
 
-// Programs finds what is wrong with a plan that fits together, but for ranks that wait
-// for ever and for drops.
+// Programs finds all faults of a plan whose parts fit together, except deadlocks and faults of
+// drops.
 func (c *Checker) Programs(plan *schedule.Plan) {
 	if len(c.Faults) > 0 {
 		return

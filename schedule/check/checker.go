@@ -16,13 +16,13 @@ type Checker struct {
 	totals  []repeats.Runs // by set: the microbatches that the plan has, from the census
 	lost    bool           // actions that belong nowhere: nothing else means anything
 	counted bool           // the census has found nothing wrong
-	ordered bool           // the census has seen every action behind what it needs on its rank
+	ordered bool           // the census has found every action after its needs on its rank
 	uneven  []bool         // by edge: sends and receives do not come in pairs
-	visited int64          // the most actions that a pass has looked at
+	visited int64          // the most actions that a traversal has visited
 
-	rendezvous bool // no rank waits for ever where links hold nothing
+	rendezvous bool // links of capacity 0 do not end in a deadlock
 
-	compared int64 // messages, one by one
+	compared int64 // messages that pairing has compared one by one
 
 	Faults []Fault
 	listed [numCodes]int
@@ -30,15 +30,15 @@ type Checker struct {
 	seen   map[faultPlace]struct{}
 }
 
-// spot is where an action is in the programs.
+// spot is the place of an action in the programs.
 type spot struct {
 	rank, segment, index int
 	position             int64
 	action               schedule.Action
-	mb                   int64 // of the action, which may lie outside of what an Action holds
+	mb                   int64 // of the action, which may be larger than an Action can hold
 }
 
-// faultPlace tells faults apart that are not repeats of each other.
+// faultPlace is equal for faults that are repeats of each other.
 type faultPlace struct {
 	code                 Code
 	rank, segment, index int
@@ -52,7 +52,7 @@ func (c *Checker) Err() error {
 	return &Error{Plan: c.Name, Faults: c.Faults, More: c.more}
 }
 
-// Add adds a fault, or counts it where enough of its code are listed.
+// Add adds a fault, or counts it if enough faults of its code are listed.
 func (c *Checker) Add(f Fault) {
 	if c.listed[f.Code] < maxFaults {
 		c.Faults = append(c.Faults, f)
@@ -80,8 +80,7 @@ func (c *Checker) at(w *passes.Walk, rank int, a schedule.Action, mb int64, code
 	c.fault(spot{rank, w.Segment, w.Index, w.Position, a, mb}, code, about, format, args...)
 }
 
-// fault adds a fault of an action. A fault about the same thing that comes back in
-// the repeats of a segment is added once.
+// fault adds a fault of an action. A fault that recurs in the repeats of a segment is added once.
 func (c *Checker) fault(s spot, code Code, about, format string, args ...any) {
 	place := faultPlace{code, s.rank, s.segment, s.index, about}
 	if _, ok := c.seen[place]; ok {
@@ -108,12 +107,12 @@ func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
 	return w.Exhausted
 }
 
-// untold adds a fault for what is between the ranks and was given up.
-func (c *Checker) untold() {
+// undecided adds a fault if the proof of what passes between the ranks was given up.
+func (c *Checker) undecided() {
 	c.plain(Unproved, -1, "The programs of all ranks together are too large and too irregular to prove what passes between them; write them in segments whose microbatches ascend or descend without gaps.")
 }
 
-// looked notes how much a pass had to look at.
+// looked notes how many actions a walk has visited.
 func (c *Checker) looked(w *passes.Walk) { c.visited = max(c.visited, w.Visited) }
 
 // actions returns the number of actions of all ranks.
@@ -125,11 +124,11 @@ func (c *Checker) actions() int64 {
 	return n
 }
 
-// findAction returns where the plan has an action, whatever dies with it.
+// findAction returns the place of an action in the plan, whatever it drops.
 func findAction(p *schedule.Plan, rank int, want schedule.Action) spot {
 	start := int64(0)
 	for i, s := range p.Programs[rank] {
-		first, length := 0, s.Len() // of an inner segment its first action
+		first, length := 0, s.Len() // first action of the inner segment
 		for _, inner := range s.Inside() {
 			for k, a := range inner.Body {
 				if a.Kind() != want.Kind() || a.Stage() != want.Stage() {

@@ -5,23 +5,23 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// demands are what actions need of their own rank, by the set of their stage and kind.
+// demands are the needs of actions on their own rank, by the set of their stage and kind.
 type demands struct {
 	outline *passes.Outline
 	list    []demand
 	from    []int32 // by set: the first of its demands; the last one ends where the next set's begin
 }
 
-// demand is one of two actions: the index of the set of those that are done, or, where
-// there is no other one, the same twice.
+// demand is met by either of two actions. It has the indices of their sets, or the same one twice
+// if there is no other.
 type demand struct {
 	set, or int32
-	span    int32 // the set of the microbatches that there are
-	on      int8  // as in need
+	span    int32 // the set of the plan's microbatches
+	on      int8  // as in passes.Need
 }
 
-// newDemands returns the demands for a walk whose sets of the microbatches that there are
-// begin with this one.
+// newDemands returns the demands for a walk whose sets of the plan's microbatches begin with this
+// one.
 func newDemands(o *passes.Outline, spans int) demands {
 	sets := o.Stages * passes.KindsPerStage
 	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
@@ -43,8 +43,8 @@ func newDemands(o *passes.Outline, spans int) demands {
 	return d
 }
 
-// met reports whether a walk, whose sets are what is done, has done all that an action
-// needs.
+// met reports whether a walk, whose sets hold the actions that are done, has done everything that
+// an action needs.
 func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 	met := true
 	for i := d.from[set]; i < d.from[set+1]; i++ {

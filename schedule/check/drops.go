@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// drops proves, rank by rank, that nothing is used after its drop and that
-// everything is dropped once, and, where bounds is set, that no more is in
-// flight than declared. Bounds mean nothing in a plan that has other faults.
+// drops proves, rank by rank, that nothing is used after its drop and that everything is dropped
+// once and, if bounds is set, that no more is in flight than declared. Bounds mean nothing in a
+// plan that has other faults.
 func (c *Checker) drops(bounds bool) {
 	faults := len(c.Faults)
 	for rank, program := range c.Plan.Programs {
@@ -26,39 +26,39 @@ func (c *Checker) drops(bounds bool) {
 	}
 }
 
-// dropping is the visitor that follows what lives on a rank.
+// dropping is the visitor that follows the lifetimes on a rank.
 type dropping struct {
 	passes.Walk
 	c      *Checker
 	rank   int
 	copies []copied
 
-	// Indices of sets. The first ones are what is done, by the rank's stages and
-	// by kind.
-	totals   int // what the plan has at all, in the same order
-	live     int // by the rank's stages: microbatches of which something is in flight
-	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; and then gradients
+	// Indices of sets. The first sets are the actions that are done, by the rank's stages and by
+	// kind.
+	totals   int // the actions that the plan has at all, in the same order
+	live     int // by the rank's stages: microbatches in flight
+	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; then the same for gradients
 
-	all        [][]int         // by the rank's stages: the sets of what is computed of it, the latest kind first
-	must       []schedule.Drop // by the rank's stages and by kind: what ends at such an action
+	all        [][]int         // by the rank's stages: the sets of its computations, the latest kind first
+	must       []schedule.Drop // by the rank's stages and by kind: the drops of such an action
 	worst      []peak          // by the rank's stages
 	worstOut   []peak
 	worstEntry peak
 }
 
-// copied is what a rank has of a copy of the model.
+// copied is the part of a copy of the model that a rank has.
 type copied struct {
-	stage int    // one of its stages; -1 where the rank has none
-	held  uint64 // the entry parts that the rank holds: those that something on it reads
+	stage int    // one of its stages; -1 if the rank has none
+	held  uint64 // the entry parts that the rank holds: those that an action on it reads
 
 	// Sets of its microbatches.
-	entry   int // those whose entry has a part left
-	started int // those that have had an action on the rank
+	entry   int // those with an entry part left
+	started int // those of which an action has run on the rank
 	retired int
 	dead    int // by part
 }
 
-// peak is the most that was in flight, and where.
+// peak is the most that was in flight, and the action that reached it.
 type peak struct {
 	width    int64
 	position int64
@@ -101,10 +101,10 @@ func (c *Checker) newDropping(rank int) *dropping {
 	return v
 }
 
-// copyOf returns what the rank has of the copy of the model that a stage is of.
+// copyOf returns the rank's part of the copy of the model to which a stage belongs.
 func (v *dropping) copyOf(stage int) *copied { return &v.copies[v.c.Sites[stage].Copy] }
 
-// set returns the index of what is done of a stage and a kind.
+// set returns the index of the set of a stage and a kind.
 func (v *dropping) set(stage int, kind schedule.Kind) int {
 	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
 }
@@ -143,7 +143,7 @@ func (v *dropping) fault(a schedule.Action, mb int64, code Code, about, format s
 	v.c.at(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
-// births counts what an action brings onto the rank, before it frees anything.
+// births counts the buffers that an action brings onto the rank, before it frees any.
 func (v *dropping) births(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	v.c.born(stage, kind, func(stage int) {
@@ -161,9 +161,9 @@ func (v *dropping) births(a schedule.Action, mb int64) {
 	}
 }
 
-// born calls yield with each stage for which an action of this stage and kind
-// brings the input onto the rank: the stage behind a local forward, the stage of
-// a receive, and a forward itself where nothing brings its input.
+// born calls yield with each stage whose input an action of this stage and kind brings onto the
+// rank: the stage after a local forward, the stage of a receive, and the stage of a forward itself
+// if no other action brings its input.
 func (c *Checker) born(stage int, kind schedule.Kind, yield func(stage int)) {
 	switch kind {
 	case schedule.F:
@@ -178,8 +178,8 @@ func (c *Checker) born(stage int, kind schedule.Kind, yield func(stage int)) {
 	}
 }
 
-// sends returns the set of what waits to be sent that a computation adds to, false
-// where nothing of it is sent.
+// sends returns the set of outgoing microbatches to which a computation adds one, false if its
+// result is not sent.
 func (v *dropping) sends(stage int, kind schedule.Kind) (set int, ok bool) {
 	c := v.c
 	switch {
@@ -199,8 +199,8 @@ func (v *dropping) measure(p *peak, set int, a schedule.Action, mb int64) {
 	}
 }
 
-// ends notes that an action is done, and that its stage has let go of the
-// microbatch where nothing of it is left to compute. What is sent has a bound of its own.
+// ends notes that an action is done. The microbatch is no more in flight on its stage if nothing of
+// it is left to compute; sends have a bound of their own.
 func (v *dropping) ends(a schedule.Action, mb int64) {
 	place := v.c.Place[a.Stage()]
 	switch a.Kind() {
@@ -219,7 +219,7 @@ func (v *dropping) ends(a schedule.Action, mb int64) {
 	v.Remove(v.live+place, mb)
 }
 
-// handle is one sort of thing that a stage holds for a microbatch.
+// handle is something that a stage holds for a microbatch.
 type handle struct {
 	bit  schedule.Drop
 	what string
@@ -250,9 +250,8 @@ func phase(kind schedule.Kind) int {
 	return 6
 }
 
-// dropsAt reports whether what the bit stands for ends at an action of the kind,
-// and, where it does not, whether it ends at an earlier one; never is set where
-// the stage has no such thing.
+// dropsAt reports whether the handle of the bit ends at an action of the kind and, if not, whether
+// it ends at an earlier one. Never is set if the stage has no such handle.
 func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (here, earlier, never bool) {
 	var home schedule.Kind // the kind at which it ends
 	switch bit {
@@ -283,8 +282,8 @@ func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (her
 	return !never && phase(kind) == phase(home), phase(kind) > phase(home), never
 }
 
-// checkHandles compares the drops of inputs, outputs, gradients, saved state and
-// sent buffers with what ends at this action.
+// checkHandles compares the drops of inputs, outputs, gradients, saved state and sent buffers with
+// the handles that end at this action.
 func (v *dropping) checkHandles(a schedule.Action, mb int64) {
 	for _, h := range handles {
 		here, earlier, never := v.c.dropsAt(h.bit, a.Stage(), a.Kind())
@@ -345,10 +344,10 @@ func (v *dropping) checkParts(a schedule.Action, mb int64) {
 	v.Remove(of.entry, mb)
 }
 
-// verbs are what an action does to a part, by fault.
+// verbs say how an action uses a part, by fault.
 var verbs = map[Code]string{UseAfterDrop: "reads", MisplacedDrop: "drops", DoubleDrop: "drops"}
 
-// left adds faults for what is still there at the end.
+// left adds faults for parts and microbatches that are left at the end.
 func (v *dropping) left() {
 	for _, of := range v.copies {
 		if of.stage < 0 {
@@ -370,7 +369,7 @@ func (v *dropping) left() {
 	v.unwaited()
 }
 
-// unwaited adds faults for sends whose buffer nothing ends (L4).
+// unwaited adds faults for sends that no wait ends (L4).
 func (v *dropping) unwaited() {
 	for _, stage := range v.c.On[v.rank] {
 		for _, pair := range [...]struct{ send, wait schedule.Kind }{{schedule.SendF, schedule.WaitF}, {schedule.SendB, schedule.WaitB}} {
@@ -381,7 +380,7 @@ func (v *dropping) unwaited() {
 	}
 }
 
-// bounds compares what was in flight with what the plan declares.
+// bounds compares the peaks with those that the plan declares.
 func (v *dropping) bounds() {
 	plan := v.c.Plan
 	fault := func(code Code, p peak, format string, args ...any) {

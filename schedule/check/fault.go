@@ -9,13 +9,13 @@ import (
 )
 
 var (
-	// ErrInvalidPlan is what every error of Check is.
+	// ErrInvalidPlan is in every error of Check.
 	ErrInvalidPlan = errors.New("schedule: invalid plan")
-	// ErrDeadlock is what an error of Check also is where ranks wait for each other for ever.
+	// ErrDeadlock is also in an error of Check if ranks wait for each other for ever.
 	ErrDeadlock = errors.New("schedule: deadlock")
 )
 
-// Code is the sort of a fault.
+// Code is the kind of a fault.
 type Code uint8
 
 // The codes.
@@ -64,19 +64,18 @@ func (c Code) String() string {
 // A Fault is one thing that is wrong with a plan.
 type Fault struct {
 	Code     Code
-	Rank     int             // -1 where the fault is of no single rank
-	Position int64           // of the action in the rank's program, from 0, each repeat counted; -1 where it is not there
-	Action   schedule.Action // the action at fault, or the one that is missing; the zero Action where there is none
-	Text     string          // one sentence: what is wrong, where, and how to put it right
-	// Cycle is who waits for whom in a Deadlock, as FindCycle returns it; nil in others.
+	Rank     int             // -1 if the fault is of no single rank
+	Position int64           // of the action in the rank's program, from 0, each repeat counted; -1 if it is not there
+	Action   schedule.Action // the action at fault, or the missing one; the zero Action if there is none
+	Text     string          // one sentence: the fault, its place, and a way to put it right
+	// Cycle is the waiting cycle of a Deadlock, as FindCycle returns it; nil in other faults.
 	Cycle []Waiting
 }
 
 // maxFaults is how many faults of one code an Error lists.
 const maxFaults = 5
 
-// Error says everything that is wrong with a plan. It is ErrInvalidPlan, and
-// ErrDeadlock where a fault is.
+// Error lists the faults of a plan. It is ErrInvalidPlan, and ErrDeadlock if a fault is a deadlock.
 type Error struct {
 	Plan   string       // the plan's name
 	Faults []Fault      // the first of each code; a fault that comes back in every repeat is listed once

@@ -7,10 +7,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// order proves, rank by rank, that every action comes after those on its rank that
-// it needs. What it needs of other ranks is not in the hands of its own: links proves
-// that it comes. Where the census has seen nothing come too early, nothing is left to
-// find.
+// checkOrder proves, rank by rank, that every action comes after those on its rank that it needs.
+// That the actions of other ranks come, progress proves. If the census has found every action in
+// order, there is nothing left to find.
 func (c *Checker) checkOrder() {
 	if c.ordered {
 		return
@@ -36,12 +35,12 @@ func (c *Checker) checkOrder() {
 	c.looked(&v.Walk)
 }
 
-// ordering is the visitor that does the actions in the order of each rank.
+// ordering is the visitor that runs the actions of each rank in order.
 type ordering struct {
 	passes.Walk
 	c      *Checker
 	rank   int
-	totals int // the index of the first set that says what the plan has at all
+	totals int // the index of the first set of all actions that the plan has
 	spans  int // the set of the microbatches of the first copy of the model; then those of the others
 
 	needs []passes.Need // of all stages and kinds
@@ -50,7 +49,7 @@ type ordering struct {
 
 func (v *ordering) Repeats(*schedule.Segment, int64) {}
 
-// Visit does an action, whatever it still needs.
+// Visit runs an action, and adds a fault if it needs another one before.
 func (v *ordering) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if kind > schedule.WaitB || !c.allows(stage, kind) {
@@ -75,8 +74,8 @@ func (v *ordering) Visit(a schedule.Action, mb int64) {
 	v.Add(set, mb)
 }
 
-// met reports whether what is needed is done, or is not in the plan at all,
-// which the census has said.
+// met reports whether a needed action is done, or is not in the plan at all, which the census has
+// reported.
 func (v *ordering) met(n *passes.Need, mb int64) bool {
 	has := func(first int, kind schedule.Kind) bool {
 		return kind != schedule.None && v.Has(first+v.c.Set(n.Stage, kind), mb)

@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// pairing proves that what is sent on a link is received in the same order, if there
-// is as much of the one as of the other.
+// pairing proves that messages are received from each link in the order in which they were sent,
+// if the link has as many receives as sends.
 func (c *Checker) pairing() {
 	if !c.Transfers {
 		return
@@ -26,8 +26,8 @@ func (c *Checker) pairing() {
 	}
 }
 
-// traffic returns by link what is sent and what is received, in the order of the
-// programs of its ranks and in segments as they are.
+// traffic returns by link the programs of its two ranks without any action but its sends, and
+// its receives.
 func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment) {
 	sends, receives = make([][]schedule.Segment, len(l.From)), make([][]schedule.Segment, len(l.From))
 	segments, bodies := 0, 0
@@ -66,12 +66,12 @@ func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment)
 	return sends, receives
 }
 
-// maxCrossed is how many faults are found on a link.
+// maxCrossed is the most faults that are reported of a link.
 const maxCrossed = 4
 
-// pairLink compares the two lists of a link. Where as many messages as make whole
-// repeats on both sides agree, and both sides have moved on by the same number of
-// microbatches, all repeats agree that both sides have left.
+// pairLink compares the sends and the receives of a link. If they agree over whole repeats on both
+// sides, in which both move by the same number of microbatches, they agree in all further repeats
+// of the two segments.
 func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
 	crossed, before := 0, false
 	agreed := 0 // messages in a row, since both sides are in their segments
@@ -82,12 +82,12 @@ func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
 			return
 		}
 		if c.compared++; c.compared > c.Allowance {
-			c.untold()
+			c.undecided()
 			return
 		}
 		agreed++
 		if wants := passes.Sent(passes.Edge(want), int64(want.Microbatch())); got != wants {
-			if !before { // what follows it in a row is likely to come from it
+			if !before { // faults in a row are likely to have one cause
 				crossed++
 				c.fault(findAction(c.Plan, to, want), Pairing, "", "receives %v, which rank %d sent before %v; send and receive in the same order.", got, from, wants)
 			}
@@ -105,8 +105,8 @@ func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
 	}
 }
 
-// skip goes over the repeats that are like those in which so many messages in a row
-// have agreed, and reports whether it did.
+// skip skips the repeats that are like those in which this many messages in a row have agreed, and
+// reports whether there were any.
 func skip(sends, receives *passes.Cursor, agreed int) bool {
 	x, y := &sends.Program[sends.Segment], &receives.Program[receives.Segment]
 	if sends.Repeat == x.Repeat-1 || receives.Repeat == y.Repeat-1 {

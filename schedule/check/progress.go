@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// progress proves that no rank waits for ever for another one, where a link holds so
-// many messages. It runs all ranks together, and looks only at what one rank needs of another.
+// progress proves that no rank waits for ever for another one, if links hold this many messages. It
+// runs all ranks together, and looks only at what one rank needs of another.
 // A plan that comes to its end under rendezvous does so with any links, so that is tried first.
 func (c *Checker) progress(capacity int) {
 	if len(c.Plan.Programs) == 1 {
@@ -23,7 +23,7 @@ func (c *Checker) progress(capacity int) {
 	c.visited = max(c.visited, v.Visited)
 	c.rendezvous = capacity == 0 && v.Done()
 	if v.Exhausted {
-		c.untold()
+		c.undecided()
 		return
 	}
 	still := Standstill{&c.Outline, v.links, v.Ranks}
@@ -52,7 +52,7 @@ type progress struct {
 	c        *Checker
 	capacity int64
 	links    passes.Links
-	totals   int // the index of the first set that says what the plan has at all
+	totals   int // the index of the first set of all actions that the plan has
 }
 
 // Step runs an action unless it has to wait for another rank. The first of a joined pair waits
@@ -78,7 +78,7 @@ func (v *progress) Step(rank int, a schedule.Action) bool {
 func (v *progress) clear(a schedule.Action, mb int64) bool {
 	stage, kind := a.Stage(), a.Kind()
 	if kind > schedule.WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.Has(v.c.Set(stage, kind), mb)) {
-		return true // what the census has found is not found again
+		return true // the census has reported it
 	}
 	switch kind {
 	case schedule.F:
@@ -100,7 +100,7 @@ func (v *progress) clear(a schedule.Action, mb int64) bool {
 			return v.Next(v.links.From[v.links.Of[e]], passes.Sent(e, mb)) || v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
 		}
 		return v.done(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
-	case schedule.WaitF: // of a wait before its send the order of its rank has told
+	case schedule.WaitF: // checkOrder has reported a wait before its send
 		return v.done(stage+1, schedule.RecvF, schedule.None, mb) || !v.Has(v.c.Set(stage, schedule.SendF), mb)
 	case schedule.WaitB:
 		return v.done(stage-1, schedule.RecvB, schedule.None, mb) || !v.Has(v.c.Set(stage, schedule.SendB), mb)
@@ -108,8 +108,8 @@ func (v *progress) clear(a schedule.Action, mb int64) bool {
 	return true
 }
 
-// done reports whether an action of one of two kinds is done, or is not in the plan
-// at all, which the census has said.
+// done reports whether an action of one of two kinds is done, or is not in the plan at all, which
+// the census has reported.
 func (v *progress) done(stage int, kind, or schedule.Kind, mb int64) bool {
 	return v.Has(v.c.Set(stage, kind), mb) || or != schedule.None && v.Has(v.c.Set(stage, or), mb) || v.missing(stage, kind, or, mb)
 }
@@ -118,7 +118,7 @@ func (v *progress) missing(stage int, kind, or schedule.Kind, mb int64) bool {
 	return !v.c.counted && !v.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.Has(v.totals+v.c.Set(stage, or), mb))
 }
 
-// act does an action, if another rank may ask for it.
+// act notes that an action is done, if another rank may ask for it.
 func (v *progress) act(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	if !v.asked(stage, kind) || !v.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {

@@ -5,9 +5,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// quantizing proves, rank by rank, that the copies of a stage's weights are made once,
-// before anything reads them, and where the plan has drops, that each of the two, for
-// the forward and for the backward, is dropped once, by the last action that reads it.
+// quantizing proves, rank by rank, that the copies of a stage's weights are made once, before any
+// action reads them and, if the plan has drops, that each of the two, for the forward and for the
+// backward, is dropped once, by the last action that reads it.
 func (c *Checker) quantizing() {
 	if !c.Quantizes {
 		return
@@ -22,13 +22,12 @@ func (c *Checker) quantizing() {
 	}
 }
 
-// quantized is the visitor that follows the copies of weights on a rank. Its sets hold
-// microbatch 0 where something is so of a stage.
+// quantized is the visitor that follows the copies of weights on a rank. Its sets are flags.
 type quantized struct {
 	passes.Walk
 	c    *Checker
 	rank int
-	last [][len(weights)]spot // by the rank's stage: what has read each of its copies last
+	last [][len(weights)]spot // by the rank's stage: the last action to read each of its copies
 }
 
 // The sets of each of the rank's stages.
@@ -39,7 +38,7 @@ const (
 	setsOfWeights   = iota
 )
 
-// weights are the two copies: what drops them, and where they are.
+// weights are the two copies: their drops, sets and names.
 var weights = [...]struct {
 	bit  schedule.Drop
 	set  int
@@ -97,8 +96,8 @@ func (v *quantized) fault(a schedule.Action, mb int64, code Code, about, format 
 	v.c.at(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
-// left adds faults for copies that are there at the end of a plan with drops, at the
-// actions that read them last.
+// left adds faults for copies that are left at the end of a plan with drops, at the actions that
+// read them last.
 func (v *quantized) left() {
 	for i, stage := range v.c.On[v.rank] {
 		for k, w := range weights {
@@ -114,8 +113,8 @@ func (v *quantized) left() {
 	}
 }
 
-// readsWeights returns which copies of the stage's weights an action of the kind reads,
-// as what drops them. W reads none: a gradient of weights does not depend on them.
+// readsWeights returns the drops of the copies of weights that an action of the kind reads. W reads
+// none: a gradient of weights does not depend on them.
 func (c *Checker) readsWeights(stage int, kind schedule.Kind) schedule.Drop {
 	switch {
 	case !c.Includes(stage, schedule.Quantize):

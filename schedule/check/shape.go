@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// CheckShape looks at whether the parts of the plan fit together, so that
-// everything after it may index them.
+// CheckShape checks that the parts of the plan fit together, so that everything after it may index
+// them.
 func (c *Checker) CheckShape(plan *schedule.Plan) {
 	fault := func(format string, args ...any) { c.plain(Malformed, -1, format, args...) }
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
@@ -70,7 +70,7 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 	}
 }
 
-// checkTables looks at what the lifetime pass has filled in.
+// checkTables checks the tables of the lifetime pass.
 func (c *Checker) checkTables(plan *schedule.Plan, fault func(string, ...any)) {
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
 	for _, table := range []struct {

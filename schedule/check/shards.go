@@ -8,11 +8,10 @@ import (
 // sharding proves, rank by rank, that the weights of a stage are there when it
 // computes and that its gradients are reduced when they are complete.
 //
-// A plan that gathers the weights of a stage (UNSHARD) or gives them up (RESHARD) has
-// the stage compute only between the two, in as many stretches as it likes, and ends
-// with all given up. A plan that reduces the gradients of a stage (REDUCE_GRAD) may do
-// so in parts: each reduction takes what was added since the one before, which must be
-// something, and the last one comes behind the last B or W.
+// In a plan that gathers the weights of a stage (UNSHARD) or gives them up (RESHARD) the stage
+// computes only between the two, any number of times, and all weights are given up at the end. A
+// plan may reduce the gradients of a stage (REDUCE_GRAD) in parts: something must have been added
+// to them since the reduction before, and the last reduction comes after the last B or W.
 func (c *Checker) sharding() {
 	for rank, program := range c.Plan.Programs {
 		v := &sharding{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, 2*len(c.On[rank])), first: make([]spot, len(c.On[rank]))}
@@ -27,14 +26,14 @@ func (c *Checker) sharding() {
 	}
 }
 
-// sharding is the visitor that follows weights and gradients on a rank. Its sets hold
-// microbatch 0 where something is so of a stage: the first ones, by the rank's stages,
-// that the weights are gathered, the others that gradients are not reduced yet.
+// sharding is the visitor that follows weights and gradients on a rank. Its sets are flags, by the
+// rank's stages: first those of weights that are gathered, then those of gradients that are not
+// reduced yet.
 type sharding struct {
 	passes.Walk
 	c     *Checker
 	rank  int
-	first []spot // by the rank's stages: the first to add to a gradient since it was reduced
+	first []spot // by the rank's stages: the first action that has added to a gradient since its reduction
 }
 
 // needed reports whether there is anything to follow on the rank.
@@ -47,7 +46,7 @@ func (v *sharding) needed() bool {
 	return false
 }
 
-// shards reports whether the plan says when the weights of the stage are there.
+// shards reports whether the plan gathers the weights of the stage.
 func (v *sharding) shards(stage int) bool {
 	return v.c.Includes(stage, schedule.Unshard) || v.c.Includes(stage, schedule.Reshard)
 }
@@ -84,7 +83,8 @@ func (v *sharding) fault(a schedule.Action, mb int64, code Code, format string, 
 	v.c.at(&v.Walk, v.rank, a, mb, code, "", format, args...)
 }
 
-// left adds faults for what is not given up and not reduced at the end.
+// left adds faults for weights that are not given up, and gradients that are not reduced, at the
+// end.
 func (v *sharding) left() {
 	for i, stage := range v.c.On[v.rank] {
 		if len(v.Get(i)) > 0 {

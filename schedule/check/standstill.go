@@ -7,14 +7,14 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Standstill is where the ranks of a plan are when none of them can go on.
+// Standstill is a configuration in which no rank can go on.
 type Standstill struct {
 	*passes.Outline
 	Links passes.Links
 	Ranks []passes.Cursor
 }
 
-// Faults returns a fault for each circle of ranks that wait for each other.
+// Faults returns a fault for each waiting cycle.
 func (s *Standstill) Faults() (list []Fault) {
 	waiting := s.waiting()
 	for first := true; len(waiting) > 0; first = false {
@@ -29,7 +29,7 @@ func (s *Standstill) Faults() (list []Fault) {
 	return list
 }
 
-// waiting returns what each rank waits for that has not come to its end.
+// waiting returns all ranks that have not come to the end of their programs.
 func (s *Standstill) waiting() []Waiting {
 	var list []Waiting
 	for rank := range s.Ranks {
@@ -53,8 +53,8 @@ func (s *Standstill) waiting() []Waiting {
 	return list
 }
 
-// awaited returns the action of another rank that an action needs, itself where there is
-// none, and whether it is one that is still to come.
+// awaited returns the action of another rank that an action needs, the action itself if there is
+// none, and whether it has still to run.
 func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 	stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
 	var need schedule.Action
@@ -83,7 +83,7 @@ func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 	return need, s.position(need) >= s.Ranks[s.home(need)].Position
 }
 
-// position returns where an action is in the program of its rank, -1 if it is not there.
+// position returns the position of an action in the program of its rank, -1 if it is not there.
 func (s *Standstill) position(a schedule.Action) int64 {
 	return findAction(s.Plan, s.home(a), a).position
 }
@@ -91,8 +91,8 @@ func (s *Standstill) position(a schedule.Action) int64 {
 // home returns the rank of an action's stage.
 func (s *Standstill) home(a schedule.Action) int { return s.Plan.Placement.Rank[a.Stage()] }
 
-// nextReceive returns the next receive of an edge's link that its receiver comes to, that
-// of the microbatch on the edge if it comes to none.
+// nextReceive returns the next receive from an edge's link in the program of its receiver. If there
+// is none it returns the receive of the microbatch.
 func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 	link := s.Links.Of[e]
 	if link < 0 {

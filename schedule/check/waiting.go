@@ -9,22 +9,21 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Waiting says what a rank that cannot go on waits for.
+// Waiting is a rank that cannot go on, and the action that it waits for.
 type Waiting struct {
 	Rank     int
 	Position int64           // of Action in the rank's program, from 0, each repeat counted
-	Action   schedule.Action // the action that the rank stands before
-	With     schedule.Action // the one that it is joined with, which may be what waits; else 0
-	For      schedule.Action // what it waits for
-	ForRank  int             // the rank whose action that is
+	Action   schedule.Action // the next action of the rank
+	With     schedule.Action // the action that it is joined with, which may be the one that waits; else 0
+	For      schedule.Action // the action that it waits for
+	ForRank  int             // the rank of that action
 }
 
-// FindCycle returns those that wait for each other, out of what every rank that
-// cannot go on waits for, in any order: each one waits for the next and the last for
-// the first, which is the lowest rank of the cycle. Of several cycles it is the one
-// to which the lowest ranks lead. Where there is none, because some rank waits for
-// one that is not among them, it returns the way from the lowest rank to that one,
-// and nil where nobody waits.
+// FindCycle returns a waiting cycle among all ranks that cannot go on, which may be in any order:
+// each rank of it waits for the next one, and the last one for the first, which is the lowest
+// rank of the cycle. Of several cycles it returns the one that is reached from the lowest rank. If
+// there is none, because some rank waits for one that is not in the list, it returns the path from
+// the lowest rank to that one. It returns nil for an empty list.
 func FindCycle(waiting []Waiting) []Waiting {
 	of := make(map[int]Waiting, len(waiting))
 	for _, w := range waiting {
@@ -64,8 +63,8 @@ func lowestFirst(cycle []Waiting) []Waiting {
 // maxWaiting is how many ranks DescribeCycle names one by one.
 const maxWaiting = 64
 
-// DescribeCycle says in a sentence what FindCycle has found: who waits for which
-// action of whom, and what would end it. It is empty for an empty list.
+// DescribeCycle describes a result of FindCycle in a sentence: which rank waits for which action of
+// which other rank, and a change that would end it. It is empty for an empty list.
 func DescribeCycle(cycle []Waiting) string {
 	if len(cycle) == 0 {
 		return ""
@@ -95,10 +94,10 @@ func DescribeCycle(cycle []Waiting) string {
 	return b.String()
 }
 
-// closed reports whether those that wait are a cycle.
+// closed reports whether the ranks are a cycle, and not a path.
 func closed(cycle []Waiting) bool { return cycle[len(cycle)-1].ForRank == cycle[0].Rank }
 
-// at names the action that the rank stands before, or the pair.
+// at names the next action of the rank, or the pair.
 func (w Waiting) at(and string) string {
 	if w.With != 0 {
 		return fmt.Sprintf("%v %s %v", w.Action, and, w.With)
@@ -121,8 +120,8 @@ func ranksOf(list []Waiting) string {
 	return b.String()
 }
 
-// cure says what would end a cycle: that one of its ranks does what is waited for
-// before what it waits with itself, the first one that can.
+// cure names a change that would end a cycle. The first of its ranks that can should run the action
+// that the rank before waits for earlier than its own next action.
 func cure(cycle []Waiting) string {
 	before := func(i int) Waiting { return cycle[(i+len(cycle)-1)%len(cycle)] }
 	for i, w := range cycle {
@@ -143,9 +142,8 @@ func cure(cycle []Waiting) string {
 	return text
 }
 
-// follows reports whether an action may need another one: it is of the same
-// microbatch, and not before it on the way through the model and back. Nothing needs a
-// wait.
+// follows reports whether an action may need another one: it is of the same microbatch, and not
+// before it on the way through the model and back. No action needs a wait.
 func follows(a, other schedule.Action) bool {
 	if kind := other.Kind(); kind == schedule.WaitF || kind == schedule.WaitB {
 		return false

@@ -1,5 +1,4 @@
-// Package lower is for turning a plan of computations into one that can run: it adds when
-// weights are gathered and gradients reduced, when copies of weights are made, what is sent
-// and received, and what is released after each action. [Prepare] does all of it and proves
-// the outcome; the passes are there one by one as well.
+// Package lower is for turning a plan of computations into one that can run. Its passes add the
+// gathering of weights, the reduction of gradients, the copies of weights, the transfers between
+// ranks, and the drops of each action. [Prepare] runs all of them and proves the result.
 package lower

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Exchange sends what the links take.
+// Exchange sends the messages for which links have room.
 func (v *lowering) Exchange() {
 	clear(v.asked)
 	for rank := range v.Ranks {
@@ -16,9 +16,9 @@ func (v *lowering) Exchange() {
 	clear(v.ended)
 }
 
-// dispatch empties a rank's outbox as far as the links take it. Those to whom it sends
-// come first where links may be full: so they do not stand at a receive, should this rank
-// be late, with something to send behind it.
+// dispatch empties a rank's outbox as far as links have room. If links may be full the ranks to
+// which it sends come first. So they do not wait at a receive, should this rank be late, with a
+// send after it.
 func (v *lowering) dispatch(rank int) {
 	if v.asked[rank] {
 		return
@@ -48,9 +48,9 @@ func (v *lowering) dispatch(rank int) {
 // dispatched in the order of the ranks then.
 func (v *lowering) posts() bool { return v.capacity == 0 && v.Plan.Runtime == schedule.PyTorch }
 
-// room reports whether a link takes a message now. It makes room in a full one if the
-// receiver can take the oldest message: at once where it is between two computations,
-// or else before the one that it is at, if the message was there then.
+// room reports whether a link has room for a message now. It makes room in a full link if the
+// receiver can take the oldest message: at once if it is between two computations, or else before
+// its current one, if the message had arrived then.
 func (v *lowering) room(l int) bool {
 	old, young := v.Queues[queueOf(l, ripe)].N, v.Queues[queueOf(l, fresh)].N
 	between := !v.Busy(v.To[l])
@@ -66,9 +66,9 @@ func (v *lowering) room(l int) bool {
 	return false
 }
 
-// receiveEarly receives the oldest message of a link before anything takes it. A receive that
-// is posted may come before what its rank ends in this round, so that a hop costs no time:
-// of two ranks that send to each other then, the higher one posts first.
+// receiveEarly receives the oldest message of a link before a computation takes it. A receive that
+// is posted may come before the computation that its rank ends in this round, so that a hop costs
+// no time: of two ranks that send to each other then, the higher one posts first.
 func (v *lowering) receiveEarly(l int) {
 	send := v.receive(l)
 	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// Fixed returns the rule that trains with this plan, whatever made it: a file, a search. Drops
-// of the plan are forgotten, its transfers stay. A plan for PyTorch, and one that sends and never
-// waits for it, comes without transfers; [Prepare] adds them.
+// Fixed returns the rule that trains with this plan, such as one from a file or a search. Drops of
+// the plan are forgotten, its transfers stay. A plan for PyTorch, and one that sends and never
+// waits, comes without transfers; [Prepare] adds them.
 //
-// The rule has the plan's own number of microbatches, and every other one that the plan's
+// The rule accepts the plan's own number of microbatches, and every other one that the plan's
 // loops fit: each kind of action of a stage is in one loop that runs more or fewer times, and
-// what comes out is valid. An evaluation runs the forwards of DepthFirst on the plan's
+// the result is valid. An evaluation runs the forwards of DepthFirst on the plan's
 // placement, or those of DualPipe for two copies of a model; if the plan gathers weights it
 // gathers as many stages. The rule refuses a Group, Cap or Slices, and its errors wrap
 // ErrParams.
@@ -99,7 +99,7 @@ func mostGathered(plan *schedule.Plan) (most int) {
 // resize returns the plan for another number of microbatches, or nil. It may not be valid.
 func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	if plan.Placement.Copies > 1 || microbatches < 1 {
-		return nil // copies share numbers out
+		return nil // the microbatches of other copies would change
 	}
 	by := microbatches - plan.Microbatches
 	resized := *plan.Flat()
@@ -116,15 +116,15 @@ func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	return &resized
 }
 
-// stream is what loops run for one microbatch after the other: a kind of action of a stage.
+// stream is a kind of action of a stage, which loops run for one microbatch after the other.
 type stream struct {
 	kind  schedule.Kind
 	stage int
 }
 
-// resizeProgram returns the program for so many more microbatches, or nil. Every stream is in
-// one loop that makes room for the new microbatches, that of most streams and then of most
-// repeats: the microbatches above it move on.
+// resizeProgram returns the program for n more microbatches, or nil. Every stream is in one loop that
+// takes the new microbatches: the loop of most streams and then of most repeats. The microbatches
+// above it move by n.
 func resizeProgram(program []schedule.Segment, by int) []schedule.Segment {
 	streams := make([]map[stream]int, len(program)) // by segment: the highest microbatch
 	var loops []int

@@ -12,22 +12,20 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Lifetimes returns a plan with the same actions that says on each of them what
-// dies there, given the facts of each stage and the number of parts of a batch
-// entry. It fills Facts, Parts, Windows, Outgoing and Entries; drops that the plan had
-// are forgotten, and the plan itself is left alone.
+// Lifetimes returns a plan with the same actions, each with its drops, for the facts of each stage
+// and the number of parts of a batch entry. It fills in Facts, Parts, Windows, Outgoing and
+// Entries. Drops that the plan had are forgotten, and the plan itself is not changed.
 //
-// Package effects says what ends with an action by its kind. Besides, on every rank: a part of
-// an entry ends with the last action that reads it (L1), so do the copies of a stage's weights,
-// and a microbatch retires with its last action, which may be the wait for a send. An action
-// of a stage alone, such as UNSHARD, drops nothing.
+// Package effects defines the lifetimes that end with an action because of its kind. Besides, on
+// every rank, a part of an entry ends with the last action that reads it (L1), and so do the
+// copies of a stage's weights. A microbatch retires with its last action, which may be the wait
+// for a send. An action of a stage alone, such as UNSHARD, drops nothing.
 //
-// A segment is split where its first or last repeats drop something else than the
-// others, so that one body has one set of drops. As with Check the cost depends on
-// the size of the plan as segments.
+// A segment is split if its first or last repeats have other drops than the rest, so that one body
+// has one set of drops. As with Check the cost depends on the size of the plan as segments.
 //
-// The plan must be valid: the error is that of Check where it is not. Other errors
-// wrap ErrFacts. A plan that sends must wait for each send, as those of [Transfers] do.
+// The plan must be valid, or else the error is that of Check. Other errors wrap ErrFacts. A plan
+// that sends must wait for each send, as the plans of [Transfers] do.
 func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedule.Plan, error) {
 	if err := checkFacts(facts, plan.Placement.Stages(), parts); err != nil {
 		return nil, err
@@ -69,8 +67,7 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 	return marked, nil
 }
 
-// checkFacts reports at once every fault of facts for this many stages and entry
-// parts.
+// checkFacts reports all faults of facts for this many stages and entry parts.
 func checkFacts(facts []schedule.Facts, stages, parts int) error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -93,7 +90,7 @@ func checkFacts(facts []schedule.Facts, stages, parts int) error {
 	return errors.Join(faults...)
 }
 
-// withoutDrops returns a copy of the plan as it is before the lifetime pass.
+// withoutDrops returns a copy of the plan as before the lifetime pass.
 func withoutDrops(plan *schedule.Plan) *schedule.Plan {
 	bare := *plan
 	bare.Facts, bare.Parts, bare.Windows, bare.Outgoing, bare.Entries = nil, nil, nil, nil, nil
@@ -115,28 +112,28 @@ func bareProgram(program []schedule.Segment) []schedule.Segment {
 	return list
 }
 
-// marking is the visitor that goes through a rank's program from its end. So
-// what it sees for the first time is there for the last time, and what is born at
-// an action has been in flight until then.
+// marking is the visitor that goes through a rank's program from its end. So the first use of
+// something that it meets is the last one of the program, and a lifetime ends, for the visitor, at
+// the action that begins it.
 type marking struct {
 	passes.Walk
 	*passes.Outline
 	rank  int
-	lower []int // by copy of the model: its lowest stage on the rank, whose birth is the first action of a microbatch here; -1 where it has none
+	lower []int // by copy of the model: its lowest stage on the rank, with which a microbatch begins here; -1 if it has none
 
 	// Indices of sets.
-	seen     int // by copy of the model: microbatches that have had their last action on the rank
-	dead     int // by copy and part: microbatches that have had its last read
-	touched  int // by the rank's stages: microbatches that have had the stage's last computation
-	live     int // by the rank's stages: microbatches of which something is in flight
-	outgoing int // by the rank's stages: microbatches whose output is there until it is sent; and then gradients
-	entry    int // by copy: microbatches whose entry has a part left
-	weights  int // by the rank's stages: microbatch 0 where the last forward, and then the last backward, has read copies of weights
+	seen     int // by copy of the model: microbatches whose last action on the rank was met
+	dead     int // by copy and part: microbatches whose last read of the part was met
+	touched  int // by the rank's stages: microbatches whose last computation was met
+	live     int // by the rank's stages: microbatches in flight
+	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; then the same for gradients
+	entry    int // by copy: microbatches with an entry part left
+	weights  int // by the rank's stages: a flag, set if the last forward that reads copies of weights was met; then the same for backward
 
 	byKind []kindEffect      // by the rank's stages and by kind
 	most   int64             // entries
-	body   []schedule.Action // of the repeat that is walked, with what dies
-	lists  [2][]piece        // what was walked before, by depth
+	body   []schedule.Action // of the current repeat, with drops
+	lists  [2][]piece        // the repeats before, by depth
 	fault  error
 }
 
@@ -149,7 +146,7 @@ type kindEffect struct {
 	born    []int       // the stages whose input it brings onto the rank
 }
 
-// piece is repeats of a segment that follow each other and drop the same.
+// piece is consecutive repeats of a segment with the same drops.
 type piece struct {
 	schedule.Segment
 	of *schedule.Segment
@@ -189,10 +186,10 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	return v
 }
 
-// copyOf returns the copy of the model that a stage is of.
+// copyOf returns the copy of the model to which a stage belongs.
 func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
 
-// deadOf returns the first of the sets of a stage's copy of the model that are by part.
+// deadOf returns the first set by part of a stage's copy of the model.
 func (v *marking) deadOf(stage int) int { return v.dead + v.copyOf(stage)*schedule.MaxParts }
 
 func (v *marking) Visit(a schedule.Action, mb int64) {
@@ -231,7 +228,7 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 	v.body = append(v.body, a.Shift(int(mb)-a.Microbatch()).WithDrop(drop))
 }
 
-// widen makes a stage's bound that of what a set holds now.
+// widen raises a stage's bound to the width of a set.
 func (v *marking) widen(bounds []int, stage, set int) {
 	bounds[stage] = max(bounds[stage], int(v.Get(set).Width()))
 }
@@ -255,8 +252,8 @@ func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int6
 	}
 }
 
-// lastReads enters into the table which parts the action is the last to read,
-// and reports whether there are any.
+// lastReads enters the parts that the action is the last to read into the table, and reports whether
+// there are any.
 func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	reads, dies := v.Reads(stage, kind), uint64(0)
 	for part := 0; reads>>part != 0; part++ {
@@ -279,8 +276,8 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	return true
 }
 
-// unread returns an error where a part is read for some microbatches of a copy only, so
-// that nothing would end it for the others.
+// unread returns an error if a part is read for some microbatches of a copy only, so that no action
+// would end it for the others.
 func (v *marking) unread() error {
 	for _, stage := range v.lower {
 		if stage < 0 {
@@ -298,7 +295,7 @@ func (v *marking) unread() error {
 	return nil
 }
 
-// Repeats takes n repeats of which the first was walked, or that are like the one before.
+// Repeats adds n repeats: the one that was walked, or others that are like it.
 func (v *marking) Repeats(s *schedule.Segment, n int64) {
 	next := piece{schedule.Segment{Body: v.body, Repeat: int(n), Stride: s.Stride}, s}
 	if s.Inner != nil {

@@ -7,9 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Split returns a plan that runs I and then W wherever the plan runs B. Of a joined B
-// the I overlaps, and the W comes behind the pair. Drops that the plan had are
-// forgotten.
+// Split returns a plan that runs I and then W in place of each B. If the B is joined the I overlaps,
+// and the W comes after the pair. Drops that the plan had are forgotten.
 func Split(plan *schedule.Plan) *schedule.Plan {
 	return rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		split := make([]schedule.Action, 0, 2*len(body))
@@ -33,9 +32,8 @@ func Split(plan *schedule.Plan) *schedule.Plan {
 	})
 }
 
-// Unsplit returns a plan that runs B where the plan runs I on one of the stages, and
-// none of their W: for stages that have one full backward and no other. A frozen stage
-// keeps its I. Drops that the plan had are forgotten. There is one entry for each stage;
+// Unsplit returns a plan that runs B in place of each I of the given stages, and none of their W: for
+// stages that have a full backward only. A frozen stage keeps its I. Drops that the plan had are forgotten. There is one entry for each stage;
 // another number is ErrParams.
 func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	if len(stages) != plan.Placement.Stages() {
@@ -75,9 +73,8 @@ func splits(plan *schedule.Plan) bool {
 	return false
 }
 
-// Merge returns a plan that runs B where the plan runs I and right behind it W of the
-// same stage and microbatch, neither of them joined. Drops that the plan had are
-// forgotten.
+// Merge returns a plan that runs B in place of an I and the W of the same stage and microbatch right
+// after it, if neither of them is joined. Drops that the plan had are forgotten.
 func Merge(plan *schedule.Plan) *schedule.Plan {
 	unrolled := *plan
 	unrolled.Programs = make([][]schedule.Segment, len(plan.Programs))
@@ -98,16 +95,16 @@ func Merge(plan *schedule.Plan) *schedule.Plan {
 	})
 }
 
-// merges reports whether what ends the first list and what begins the second one are
-// the two halves of one backward.
+// merges reports whether the last action of the first list and the first action of the second one
+// are the two halves of one backward.
 func merges(list, next []schedule.Action) bool {
 	a, b := list[len(list)-1], next[0]
 	second := len(list) > 1 && list[len(list)-2].Joined()
 	return a.Kind() == schedule.I && b.Kind() == schedule.W && !second && !a.Joined() && !b.Joined() && withKind(a, schedule.W).WithDrop(0) == b.WithDrop(0)
 }
 
-// together returns a program that runs the same, in which no two halves of a backward
-// stand at the two sides of an end of a body.
+// together returns a program that runs the same, in which no end of a body separates the two halves
+// of a backward.
 func together(program []schedule.Segment) []schedule.Segment {
 	var list []schedule.Segment
 	for _, s := range program {
@@ -134,7 +131,7 @@ func rotated(s schedule.Segment) []schedule.Segment {
 }
 
 // attached adds the segment to the list, its first repeat in one body with the last
-// repeat before it where the halves of a backward would stand apart.
+// repeat before it if their ends are the halves of a backward.
 func attached(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
 	if len(s.Body) == 0 {
 		return list
@@ -179,7 +176,7 @@ func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
 }
 
 // rewritten returns the plan with every body as the function returns it, without drops.
-// Segments whose body comes out empty are gone.
+// Segments whose body becomes empty are removed.
 func rewritten(p *schedule.Plan, rewrite func(body []schedule.Action) []schedule.Action) *schedule.Plan {
 	bare := withoutDrops(p)
 	for rank, program := range bare.Programs {

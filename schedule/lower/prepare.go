@@ -7,35 +7,35 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// Passes says what [Prepare] adds to a plan.
+// Passes are the parameters of [Prepare].
 type Passes struct {
-	// Facts are those of the stages, and Parts the number of parts of a batch entry.
+	// Facts are by stage, and Parts is the number of parts of a batch entry.
 	Facts []schedule.Facts
 	Parts int
-	// Shard is how many stages a rank has gathered at once, 0 where weights are not sharded.
+	// Shard is how many stages a rank has gathered at once, 0 if weights are not sharded.
 	Shard int
-	// Quantizing says where the copies of weights are made that facts ask for.
+	// Quantizing is where the copies of weights are made, if facts ask for any.
 	Quantizing Quantizing
 	// Reduce adds the reduction of gradients over replicas.
 	Reduce bool
-	// Capacity is that of the links between ranks.
+	// Capacity is the capacity of the links between ranks.
 	Capacity int
 	// NoLifetimes leaves out the lifetimes, for a plan that is only simulated or drawn.
 	NoLifetimes bool
 }
 
-// Prepare is the way from the plan of a rule to a plan that can run. In this order:
+// Prepare turns the plan of a rule into a plan that can run. In this order:
 //
 //   - stages that neither split their backward nor are frozen run it whole ([Unsplit]);
-//   - weights are gathered and given up where they are sharded ([Shard]);
-//   - copies of weights are made where facts ask for them ([Quantize]);
-//   - gradients are reduced where that is asked for ([Reduce]);
+//   - weights are gathered and given up if they are sharded ([Shard]);
+//   - copies of weights are made if facts ask for them ([Quantize]);
+//   - gradients are reduced if that is asked for ([Reduce]);
 //   - a plan for several ranks that has no transfers gets them ([Transfers]);
-//   - every action gets what dies with it ([Lifetimes]).
+//   - every action gets its drops ([Lifetimes]).
 //
-// What comes out is proved, as [check.Links] does, for links of the capacity: nobody needs to
-// prove it again. Errors are those of the passes and of the proof; where the plan itself is
-// not valid, they are about the plan as it was given.
+// The result is proved, by [check.Links] for links of the capacity, and need not be proved again.
+// Errors are those of the passes and of the proof; if the given plan is not valid, they are about
+// that plan.
 func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
 	if err := checkFacts(p.Facts, plan.Placement.Stages(), p.Parts); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
 	return prepared, nil
 }
 
-// apply runs the passes over a plan whose programs are valid, each by itself.
+// apply runs the passes over a plan each of whose programs is valid by itself.
 func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, err error) {
 	whole, quantizes := make([]bool, len(p.Facts)), false
 	for stage, f := range p.Facts {
@@ -95,8 +95,8 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 	return lifetimes(plan, p.Facts)
 }
 
-// programs finds the faults of a plan that does not fit together, or whose programs are not
-// valid each by itself. Where there are none a pass may rely on that.
+// programs finds the faults of a plan whose parts do not fit together, or whose programs are not
+// valid each by itself. A pass may rely on a plan without such faults.
 func programs(plan *schedule.Plan) *check.Checker {
 	c := &check.Checker{Name: plan.Name}
 	c.CheckShape(plan)

@@ -11,11 +11,11 @@ import (
 type Quantizing uint8
 
 const (
-	// BeforeUse makes those of a stage right before its first forward: they live no
-	// longer than they must.
+	// BeforeUse makes the copies of a stage right before its first forward, so that they live no
+	// longer than necessary.
 	BeforeUse Quantizing = iota
-	// AtStart makes those of all stages of a rank before anything else, while the first
-	// microbatch is on its way: they live longer, and nobody waits for them later on.
+	// AtStart makes the copies of all stages of a rank before anything else, while the first
+	// microbatch is on its way: they live longer, and no later action waits for them.
 	AtStart
 )
 
@@ -31,13 +31,13 @@ func (q Quantizing) String() string {
 }
 
 // Quantize returns a plan that makes the copies of weights on which stages compute,
-// once in a step (QUANTIZE): for each stage whose facts say so and that the plan has no
-// QUANTIZE of. A joined pair whose forward is a stage's first one has it before both.
-// AtStart puts it behind the first UNSHARD of the stage where its weights are sharded.
+// once in a step (QUANTIZE): for each stage whose facts ask for it, unless the plan has a
+// QUANTIZE of the stage. It comes before a joined pair whose forward is the stage's first one.
+// AtStart puts it after the first UNSHARD of a stage whose weights are sharded.
 //
-// Transfers comes behind this pass, so that a rank makes copies and then receives, and Shard
-// before it. Drops that the plan had are forgotten: [Lifetimes] says where the copies
-// end. The plan must be valid: the error is that of Check where it is not. There is one
+// Transfers comes after this pass, so that a rank makes copies and then receives, and Shard
+// before it. Drops that the plan had are forgotten: [Lifetimes] decides where the copies
+// end. The plan must be valid, or else the error is that of Check. There is one
 // entry of facts for each stage; another number is ErrFacts. As with Check the cost
 // depends on the size of the plan as segments.
 func Quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*schedule.Plan, error) {
@@ -81,8 +81,8 @@ func quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*s
 // quantizing puts QUANTIZE into programs.
 type quantizing struct {
 	where   Quantizing
-	awaited []bool // by stage: the plan is to have one, and has none yet
-	sharded []bool // by stage: its weights are gathered, and not there before
+	awaited []bool // by stage: the plan needs one, and has none yet
+	sharded []bool // by stage: the plan gathers its weights
 }
 
 // program returns the program of a rank with its stages' QUANTIZE, in the order in which
@@ -113,8 +113,8 @@ func (q *quantizing) program(program []schedule.Segment) []schedule.Segment {
 	return list
 }
 
-// body returns the actions with the QUANTIZE of each stage that has its first forward,
-// or at the start its first UNSHARD, among them.
+// body returns the actions with the QUANTIZE of each stage whose first forward, or at the start
+// first UNSHARD, is among them.
 func (q *quantizing) body(body []schedule.Action) []schedule.Action {
 	list := make([]schedule.Action, 0, len(body))
 	for i, a := range body {
@@ -132,7 +132,7 @@ func (q *quantizing) body(body []schedule.Action) []schedule.Action {
 	return list
 }
 
-// quantize appends the QUANTIZE of an action's stage where it is awaited.
+// quantize appends the QUANTIZE of an action's stage if it is awaited.
 func (q *quantizing) quantize(list []schedule.Action, a schedule.Action) []schedule.Action {
 	if !q.awaited[a.Stage()] {
 		return list

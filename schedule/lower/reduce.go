@@ -8,14 +8,14 @@ import (
 )
 
 // Reduce returns a plan that reduces the gradients of each stage over the
-// replicas (REDUCE_GRAD) right behind the last B or W of the stage, or behind the joined
-// pair that this is in. A stage without weight gradients has nothing to reduce. A plan
-// that reduces already is ErrParams. Drops that the plan had are forgotten. The cost
+// replicas (REDUCE_GRAD) right after the last B or W of the stage, or after the joined pair that
+// has it. A stage without weight gradients has nothing to reduce. A plan that reduces already is
+// ErrParams. Drops that the plan had are forgotten. The cost
 // depends on the size of the plan as segments.
 func Reduce(plan *schedule.Plan) (*schedule.Plan, error) {
 	reduced := withoutDrops(plan).Flat()
 	for rank, program := range reduced.Programs {
-		over := map[int]bool{}      // stages that have had their last weight gradient
+		over := map[int]bool{}      // stages whose last weight gradient was met
 		var list []schedule.Segment // from the end
 		for _, s := range slices.Backward(program) {
 			if i := slices.IndexFunc(s.Body, func(a schedule.Action) bool { return a.Kind() == schedule.ReduceGrad }); i >= 0 {
@@ -34,8 +34,8 @@ func Reduce(plan *schedule.Plan) (*schedule.Plan, error) {
 	return reduced, nil
 }
 
-// reducing returns the actions with a reduction behind the last weight gradient of each
-// stage that is not over yet.
+// reducing returns the actions with a reduction after the last weight gradient of each stage that is
+// not over yet.
 func reducing(body []schedule.Action, over map[int]bool) []schedule.Action {
 	var list, behind []schedule.Action // from the end
 	for i, a := range slices.Backward(body) {

@@ -2,11 +2,11 @@ package lower
 
 import "github.com/weir-ml/weir/schedule"
 
-// script is the program of a rank as it is written, action by action. The actions of a period
-// can be repeated. Append writes an action before the last computations, write behind them.
+// script is the program of a rank as it is written, action by action. The actions of a period can
+// be repeated. Append writes an action before the last computations, and write after them.
 type script struct {
 	schedule.Builder
-	list []schedule.Action // the last computations, and the actions behind them
+	list []schedule.Action // the last computations, and the actions after them
 	mark int64             // the length of the program when the period began
 }
 
@@ -26,7 +26,7 @@ func (s *script) settle() {
 	s.list = s.list[:0]
 }
 
-// begin begins a period, before the last computations if the rank is still at them.
+// begin begins a period, before the last computations if these have not ended.
 func (s *script) begin(busy bool) {
 	if !busy {
 		s.settle()
@@ -34,8 +34,8 @@ func (s *script) begin(busy bool) {
 	s.mark = s.Len()
 }
 
-// repeat writes the actions of the period n more times, each moved on by the stride. The
-// computations that the rank is at come behind all of them.
+// repeat writes the actions of the period n more times, each moved by the stride. The rank's current
+// computations come after all of them.
 func (s *script) repeat(n, stride int, busy bool) {
 	if !busy {
 		s.settle()

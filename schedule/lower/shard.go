@@ -13,11 +13,11 @@ import (
 // are no longer among them (RESHARD) and gathers the new ones (UNSHARD), some stages
 // ahead of their use. At the end it gives up the last ones.
 //
-// Two of a joined pair are both gathered before it, so a plan that has them needs two
-// active stages. Fewer, or none, is ErrParams, as is a plan that gathers already, and one
-// that makes copies of weights: [Quantize] comes behind this pass, so that it knows where
-// the weights are there. Drops that the plan had are forgotten. The cost depends on the size of the plan as segments;
-// each becomes a few.
+// The weights of both stages of a joined pair are gathered before it, so a plan with pairs needs two
+// active stages. Fewer, or none, is ErrParams, as is a plan that gathers already, and one that
+// makes copies of weights: [Quantize] comes after this pass, so that it knows when the weights are
+// gathered. Drops that the plan had are forgotten. The cost depends on the size of the plan as
+// segments; each becomes a few.
 func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 	if active < 1 {
 		return nil, fmt.Errorf("%w: %d active stages: a rank has at least the one that it computes", schedule.ErrParams, active)
@@ -104,8 +104,8 @@ func stageWindows(body []schedule.Action, active int, coming []int) ([][]int, []
 	return windows, coming
 }
 
-// gather returns the actions with what is given up and gathered between them, and what
-// is gathered at the end.
+// gather returns the actions with the UNSHARD and RESHARD between them, and the stages that are
+// gathered at the end.
 func gather(body []schedule.Action, windows [][]int, gathered []int) ([]schedule.Action, []int) {
 	list := make([]schedule.Action, 0, len(body))
 	for i, a := range body {
@@ -118,8 +118,8 @@ func gather(body []schedule.Action, windows [][]int, gathered []int) ([]schedule
 	return list, gathered
 }
 
-// change adds what must be given up, lower stages first, and what must be gathered where
-// some stages are gathered and others wanted.
+// change adds the RESHARD of stages that are held and not wanted, lower stages first, and the UNSHARD
+// of those that are wanted and not held.
 func change(list []schedule.Action, gathered, wanted []int) []schedule.Action {
 	first := len(list)
 	for _, stage := range gathered {

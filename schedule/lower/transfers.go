@@ -12,30 +12,29 @@ import (
 // Transfers returns a plan with the same computations that says what is sent and received,
 // for links that hold up to so many messages (Unlimited, or 0 for rendezvous):
 //
-//   - A send stands right behind what makes its message.
-//   - A receive stands right before what takes its message, and a link is first in,
-//     first out: so what was sent on it before is received there as well. Where the
-//     sender would stand at a full link meanwhile, the receiver takes the oldest message
-//     before what it computes then.
-//   - A wait stands before the second computation that its rank begins when what took
-//     the message is over. Then the buffer of the send is free, and a receiver that is a
-//     computation late by the clock does not hold the sender up.
-//   - All receives of a joined pair stand before it and all sends behind it.
+//   - A send comes right after the computation that makes its message.
+//   - A receive comes right before the computation that takes its message. A link is first in,
+//     first out, so earlier messages on it are received there as well. If the sender would wait at
+//     a full link meanwhile, the receiver takes the oldest message before its current computation.
+//   - A wait comes before the second computation that its rank begins after the end of the
+//     computation that took the message. Then the buffer of the send is free, and a receiver that
+//     is late by one computation does not delay the sender.
+//   - All receives of a joined pair come before it and all sends after it.
 //
 // A plan for PyTorch has no waits, since PyTorch waits for its sends at the end of the step;
 // with a capacity of 0 its receives are posted when their messages are sent.
 //
-// What comes before what is decided by a clock, for which F, I and W take equally long
-// and B takes both of its halves; a rank without any backward is as slow as the busiest.
-// By that clock no rank stands at a transfer of unlimited links at which it would not
-// stand without transfers. And there is one order of everything in which no link ever
-// holds more than its capacity: so the plan does not block, whatever its actions cost.
+// A clock decides the order of actions of different ranks. F, I and W take equally long, and B as
+// long as its two halves; a rank without any backward is as slow as the busiest. By that clock no
+// rank waits at a transfer of unlimited links where it would not wait without transfers. The clock
+// is one order of all actions in which no link ever holds more than its capacity: so the plan does
+// not end in a deadlock, whatever its actions cost.
 //
-// The plan must be valid: the error is that of Check where it is not. A plan that has
-// transfers already, and a capacity below Unlimited, is ErrParams. Drops that the plan
-// had are forgotten. As with Check the cost depends on the size of the plan as segments,
-// and so does the size of what comes out, unless ranks drift apart without end, as those
-// may that have unequal work and run all forwards, or all backwards, of a stage at once.
+// The plan must be valid, or else the error is that of Check. A plan that has transfers already,
+// and a capacity below Unlimited, is ErrParams. Drops that the plan had are forgotten. As with
+// Check the cost depends on the size of the plan as segments. So does the size of the result,
+// unless ranks drift apart without end, as ranks with unequal work may that run all forwards, or
+// all backwards, of a stage at once.
 func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if capacity < schedule.Unlimited {
 		return nil, fmt.Errorf("%w: a link for %d messages: it holds 0 or more, or any number (%d)", schedule.ErrParams, capacity, schedule.Unlimited)
@@ -51,7 +50,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	}
 	lowered, err := transfer(plan, capacity)
 	if err != nil {
-		if invalid := c.Finish(schedule.Unlimited); invalid != nil { // ranks that wait for ever stop the clock
+		if invalid := c.Finish(schedule.Unlimited); invalid != nil { // the clock stops at a deadlock
 			return nil, invalid
 		}
 	}
@@ -70,8 +69,8 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 	return bare
 }
 
-// For returns the plan for a runtime: with the same computations, and transfers that are
-// placed for it anew if they were for another one, for links of the capacity.
+// For returns the plan for a runtime: with the same computations, and with transfers that are placed
+// anew, for links of the capacity, if they were for another runtime.
 func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.Runtime == runtime {
 		return plan, nil
@@ -101,33 +100,32 @@ func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	return lowered, nil
 }
 
-// lowering is the visitor of a clock that writes down what the ranks do, with the
-// transfers that it takes.
+// lowering is the visitor of a clock that writes the actions of the ranks, with transfers.
 type lowering struct {
 	passes.Clock
 	passes.Links
 	capacity int
 	in, out  [][]int // by rank: its links
-	outbox   int     // the queue of the first rank's outbox: what is to be sent, as soon as its link takes it
+	outbox   int     // the queue of the first rank's outbox: messages to be sent as soon as their links have room
 	scripts  []script
 	asked    []bool // by rank: it was dispatched in this round
-	ended    []bool // by rank, for what is posted: a computation of it ended in this round
+	ended    []bool // by rank, for posted receives: a computation of it ended in this round
 }
 
 // Each edge has two sets of microbatches.
 const (
-	made    = iota // and taken by no computation yet
-	early          // received, and taken by no computation yet
+	made    = iota // sent, and not yet taken by a computation
+	early          // received, and not yet taken by a computation
 	numSets = iota
 )
 
 // Each link has five queues of sends, which every message goes through.
 const (
-	fresh     = iota // sent since the receiver began what it does
+	fresh     = iota // sent since the receiver began its computation
 	ripe             // sent before, and not received
-	taken            // received; what the receiver does then is not over
-	over             // that is over
-	due              // and the sender has begun something since: it waits before the next
+	taken            // received for a computation that has not ended
+	over             // received for a computation that has ended
+	due              // the sender has begun a computation since, and waits before the next one
 	numQueues = iota
 )
 
@@ -146,8 +144,8 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 	return v
 }
 
-// Ready asks for both of a joined pair before the first of them. A rank that has
-// something to send stands until it is sent.
+// Ready asks for the messages of both of a joined pair before the first of them. A rank waits until
+// its outbox is empty.
 func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	if v.Duties[rank].Action.Joined() {
 		return true
@@ -286,7 +284,7 @@ func (v *lowering) Repeats(n, stride int64) {
 	}
 }
 
-// programs returns what is written, with the waits that are left.
+// programs returns the written programs, with the waits that are left.
 func (v *lowering) programs() [][]schedule.Segment {
 	programs := make([][]schedule.Segment, len(v.scripts))
 	for rank := range v.scripts {
@@ -312,7 +310,7 @@ func (v *lowering) programs() [][]schedule.Segment {
 	return programs
 }
 
-// stopped returns the error of a clock that has not come to the end of a rank.
+// stopped returns the error of a clock that has not come to the end of a rank's program.
 func (v *lowering) stopped(rank int) error {
 	if v.Exhausted {
 		return fmt.Errorf("%w: plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", schedule.ErrParams, v.Plan.Name)

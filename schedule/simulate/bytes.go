@@ -12,14 +12,14 @@ const (
 	numHeld   = int(memory.Transfer-firstHeld) + 1
 )
 
-// holding is what an action of one kind on one stage allocates and frees.
+// holding is the bytes that an action of one kind on one stage allocates and frees.
 type holding struct {
 	born, dies   [numHeld]int64 // bytes by class
-	up, change   int64          // of all classes: born, and born less those that die
+	up, change   int64          // of all classes: born, and born less dies
 	begins, ends int64          // microbatches in flight on the stage
 }
 
-// buffer is what a place of a stage holds for a microbatch.
+// buffer is the contents of a place of a stage for a microbatch.
 type buffer struct {
 	class memory.Class
 	bytes int64
@@ -41,8 +41,8 @@ func (h *holding) end(b buffer) {
 	}
 }
 
-// hold fills in what the actions of a stage allocate and free. I takes a part of the saved
-// state and leaves a carry, and W takes both.
+// hold fills in the holdings of a stage. I frees a part of the saved state and leaves a carry; W
+// frees both.
 func (s *simulation) hold(stage int) {
 	costs := s.costs.Of(stage)
 	for kind := schedule.F; kind <= schedule.WaitB; kind++ {
@@ -72,7 +72,8 @@ func (s *simulation) hold(stage int) {
 	}
 }
 
-// cross fills in what crosses ranks in a plan that does not wait for its sends, or has none.
+// cross fills in the buffers of a message in a plan that does not wait for its sends, or has
+// none.
 func (s *simulation) cross(p *passage) {
 	sent, received := s.buffers[p.from][p.sent], s.buffers[p.to][p.received]
 	if s.transfers {
@@ -85,7 +86,7 @@ func (s *simulation) cross(p *passage) {
 	}
 }
 
-// level is what is live on a rank.
+// level is the memory that is live on a rank.
 type level struct {
 	holdings []holding // by stage and kind
 	copies   []copying // of weights, by stage; nil where the plan makes none
@@ -96,8 +97,7 @@ type level struct {
 	report *RankReport // where the peaks are kept
 }
 
-// level returns what is live on a rank before its first action, with peaks to be
-// kept in the report.
+// level returns the level of a rank before its first action. Peaks are kept in the report.
 func (s *simulation) level(rank int, report *RankReport) level {
 	l := level{holdings: s.holdings, copies: s.copies, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
@@ -105,10 +105,10 @@ func (s *simulation) level(rank int, report *RankReport) level {
 	return l
 }
 
-// peaks finds the peaks of a rank. They follow from the order of its program alone.
-// The level at an action of a body changes by the same from each repeat to the
-// next, so that it is highest in the first repeat or in the last one; or in the one before
-// the last, within which copies of weights may end.
+// peaks finds the peaks of a rank, which follow from the order of its program alone. The level at
+// an action of a body changes by the same amount from each repeat to the next. So it is highest
+// in the first repeat or in the last one, or in the one before the last, during which copies of
+// weights may end.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {
@@ -128,7 +128,7 @@ func (s *simulation) peaks(rank int, report *RankReport) {
 	}
 }
 
-// body goes through the actions of a body with so much added to their microbatches.
+// body goes through the actions of a body with shift added to their microbatches.
 func (l *level) body(body []schedule.Action, shift int, position int64) {
 	for i := 0; i < len(body); i++ {
 		a := body[i]
@@ -141,7 +141,7 @@ func (l *level) body(body []schedule.Action, shift int, position int64) {
 	}
 }
 
-// of returns what an action allocates and frees, nil where that is nothing.
+// of returns the holding of an action, nil if it allocates and frees nothing.
 func (l *level) of(a schedule.Action) *holding {
 	if a.Kind() > schedule.WaitB {
 		return nil
@@ -149,7 +149,7 @@ func (l *level) of(a schedule.Action) *holding {
 	return &l.holdings[tableIndex(a.Stage(), a.Kind())]
 }
 
-// action does what the action does to the level.
+// action applies an action to the level.
 func (l *level) action(a schedule.Action, position int64) {
 	if h := l.of(a); h != nil {
 		l.begin(h)
@@ -162,7 +162,7 @@ func (l *level) action(a schedule.Action, position int64) {
 	}
 }
 
-// pair does what a joined pair does to the level; the position is that of the first.
+// pair applies a joined pair, whose first action is at the position.
 func (l *level) pair(a, b schedule.Action, position int64) {
 	first, second := l.of(a), l.of(b)
 	l.begin(first)
@@ -190,7 +190,7 @@ func (l *level) end(h *holding) {
 	l.flight -= h.ends
 }
 
-// compare keeps the peaks.
+// compare updates the peaks.
 func (l *level) compare(a schedule.Action, position int64) {
 	if l.bytes > l.report.Peak || l.report.PeakPosition < 0 {
 		l.report.Peak, l.report.Classes = l.bytes, l.classes

@@ -15,35 +15,35 @@ import (
 // ErrCosts is wrapped by every error about costs.
 var ErrCosts = errors.New("schedule: invalid costs")
 
-// Costs say what the actions of a plan cost: the time that they take, and the bytes
-// that they allocate and free. Times are whole numbers of steps, of which Scale make
-// one Unit, so that a simulation is exact. The zero value is not valid: there is at
-// least one stage. Costs are not changed by what they are given to.
+// Costs are the times of the actions of a plan, and the bytes that they allocate and free. Times
+// are whole numbers of steps, of which Scale make one Unit, so that a simulation is exact. The
+// zero value is not valid: there is at least one stage. Functions that take Costs do not change
+// them.
 type Costs struct {
 	Unit  string // of time, for people: "ns", "ms", ...
 	Scale int64  // how many steps make one Unit; 0 is 1
-	// Stages are by stage of the model; one entry stands for all. Where a plan holds
-	// copies of the model they may also be by stage of the plan.
+	// Stages are by stage of the model; one entry is for all stages. If a plan has copies of the
+	// model they may also be by stage of the plan.
 	Stages []StageCosts
-	// Each, where it is set, is the time of a computation in place of the times of
-	// Stages, for microbatches that differ. It is asked for F, I, W and B, more than
-	// once for one action, and must say the same. A joined pair takes the sum, and the
-	// plan is run in full. Files have no word for it.
+	// Each, if it is not nil, returns the time of a computation in place of the times of Stages, for
+	// microbatches that differ. It is called for F, I, W and B, more than once for one action, and
+	// must return the same each time. A joined pair takes the sum, and the plan is run in full.
+	// Files cannot express it.
 	Each    func(schedule.Action) int64
 	Latency int64       // of a hop between ranks; it occupies neither of them
 	PerMiB  int64       // time that a MiB takes on a link between ranks
 	Links   []LinkCosts // links that differ from Latency and PerMiB; nil is none
-	// Microbatch, where it is not 0, says that sizes count microbatches and not bytes: so
-	// much is what one microbatch saves over all stages that it visits on a rank.
+	// Microbatch, if it is not 0, says that sizes count microbatches and not bytes: one microbatch
+	// saves this much over all stages that it visits on a rank.
 	Microbatch int64
-	// Resident is by rank the bytes that are always there, without those of its stages;
-	// nil is 0.
+	// Resident is by rank the bytes that are always allocated, without those of its stages; nil is
+	// 0.
 	Resident []int64
 }
 
 // StageCosts are the costs of one microbatch on one stage: times in steps and sizes
-// in bytes. Of what is saved at F, FreedByI is freed at I and the rest at W; B frees
-// all of it. So does I on a frozen stage, and F where the stage has no backward.
+// in bytes. FreedByI of the bytes that F saves are freed at I, and the rest at W; B frees all of
+// them. So does I on a frozen stage, and F on a stage without backward.
 type StageCosts struct {
 	F         int64 `json:"f"`
 	I         int64 `json:"i,omitempty"`
@@ -51,17 +51,17 @@ type StageCosts struct {
 	B         int64 `json:"b,omitempty"`         // 0: I + W
 	Joined    int64 `json:"joined,omitempty"`    // of a joined pair whose forward is of this stage; 0: the sum of the two
 	Recompute int64 `json:"recompute,omitempty"` // added to the first backward action of a stage that recomputes
-	Output    int64 `json:"output,omitempty"`    // what F hands on to the next stage
-	Gradient  int64 `json:"gradient,omitempty"`  // what the backward hands back to the stage before
-	Saved     int64 `json:"saved,omitempty"`     // what F saves for the backward
+	Output    int64 `json:"output,omitempty"`    // of F for the next stage
+	Gradient  int64 `json:"gradient,omitempty"`  // of the backward for the stage before
+	Saved     int64 `json:"saved,omitempty"`     // by F for the backward
 	FreedByI  int64 `json:"freed_by_i,omitempty"`
-	Carry     int64 `json:"carry,omitempty"` // what I saves for W
-	// Resident is what is always there on the stage's rank: its weights, their gradients
-	// and what the optimizer keeps.
+	Carry     int64 `json:"carry,omitempty"` // by I for W
+	// Resident is always allocated on the stage's rank: its weights, their gradients and the
+	// optimizer's state.
 	Resident int64 `json:"resident,omitempty"`
-	// Quantize is the time of QUANTIZE, once in a step. It makes copies of the stage's
-	// weights: ForwardWeights that its forward reads, and the recompute of its backward,
-	// and BackwardWeights that its backward reads, where it has one.
+	// Quantize is the time of QUANTIZE, once in a step. It makes copies of the stage's weights:
+	// ForwardWeights bytes for its forward and for the recompute of its backward, and
+	// BackwardWeights bytes for its backward, if it has one.
 	Quantize        int64 `json:"quantize,omitempty"`
 	ForwardWeights  int64 `json:"forward_weights,omitempty"`
 	BackwardWeights int64 `json:"backward_weights,omitempty"`
@@ -80,7 +80,7 @@ const (
 	// maxCost bounds every time and every size of the costs: 78 hours in nanoseconds,
 	// 256 TiB.
 	maxCost = 1 << 48
-	// maxTotal bounds what a whole step may come to.
+	// maxTotal bounds the times and the bytes of a whole step.
 	maxTotal = 1 << 62
 	// maxUnit bounds the name of the unit in bytes.
 	maxUnit = 32
@@ -138,8 +138,8 @@ func (c *Costs) Validate() error {
 // Units returns a time in units, given in steps.
 func (c *Costs) Units(steps int64) float64 { return float64(steps) / float64(max(c.Scale, 1)) }
 
-// ValidateFor is Validate, and reports costs that are not for so many ranks and stages;
-// there may be several numbers of stages.
+// ValidateFor is Validate, and reports costs that are for another number of ranks or stages. It
+// accepts any of several numbers of stages.
 func (c *Costs) ValidateFor(ranks int, stages ...int) error {
 	faults := []error{c.Validate()}
 	if faults[0] != nil {
@@ -172,7 +172,7 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 	for rank := range plan.Programs {
 		actions += float64(plan.Actions(rank))
 	}
-	actions = max(actions, 1) // what a message costs is worked out whether there is one or not
+	actions = max(actions, 1) // the cost of a message is computed even if there is none
 	for i := range c.Stages {
 		s := &c.Stages[i]
 		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute+s.Quantize))
@@ -188,11 +188,11 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 	return nil
 }
 
-// Of returns the costs of a stage of a plan that they fit, borrowed: those of its stage of
-// the model, since a copy of the model costs the same as another one.
+// Of returns the costs of a stage of a plan that they fit, borrowed. All copies of the model cost
+// the same.
 func (c *Costs) Of(stage int) *StageCosts { return &c.Stages[stage%len(c.Stages)] }
 
-// ResidentOf returns the bytes that are always on a rank of a plan.
+// ResidentOf returns the bytes that are always allocated on a rank of a plan.
 func (c *Costs) ResidentOf(p schedule.Placement, rank int) (bytes int64) {
 	if c.Resident != nil {
 		bytes = c.Resident[rank]
@@ -216,8 +216,7 @@ func (c *Costs) Link(from, to int) LinkCosts {
 	return link
 }
 
-// transmission returns how long the link is taken by this many bytes; a part of a
-// step counts as one.
+// transmission returns how long this many bytes occupy the link, rounded up to whole steps.
 func (l LinkCosts) transmission(bytes int64) int64 {
 	hi, lo := bits.Mul64(uint64(bytes), uint64(l.PerMiB))
 	lo, carry := bits.Add64(lo, mebi-1, 0)

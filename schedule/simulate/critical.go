@@ -5,16 +5,14 @@ import (
 	"sort"
 )
 
-// delay is an action that had to wait, and what ended the wait: another action, and
-// when that one ended.
+// delay is an action that had to wait, and the action whose end ended the wait.
 type delay struct {
 	position, ready int64
 	rank            int
 	by, since       int64
 }
 
-// itself stands for the rank's own action before, ownPost and less for the one of its
-// actions that has the number of ownPost - by.
+// by is itself for the rank's own action before, and ownPost - n for its action at position n.
 const (
 	itself  = -1
 	ownPost = -2
@@ -35,8 +33,8 @@ func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
 	s.waited[rank] = append(s.waited[rank], d)
 }
 
-// critical returns the critical path: from the last end back to the last wait on that
-// rank, on to the rank that was waited for, and so on.
+// critical returns the critical path: from the last end back to the last wait on its rank, on to
+// the rank that it waited for, and so on.
 func (s *simulation) critical() []Stretch {
 	last := -1
 	for rank := range s.ranks {

@@ -8,7 +8,7 @@ import (
 )
 
 // transmit puts a message on the wire as soon as its link is free.
-func (s *simulation) transmit(r *simRank, d *deed, key int64) {
+func (s *simulation) transmit(r *simRank, d *actionCost, key int64) {
 	link := &s.free[d.link]
 	p := parcel{key: key, wire: r.clock}
 	if s.later(link.until, r.clock) {
@@ -24,7 +24,7 @@ func (s *simulation) transmit(r *simRank, d *deed, key int64) {
 
 // enter sends a message as soon as there is room for it, and reports false if the rank must
 // wait. With capacity 0 it ends with its receive, which has put the message on the wire.
-func (s *simulation) enter(r *simRank, rank int, d *deed, key int64) bool {
+func (s *simulation) enter(r *simRank, rank int, d *actionCost, key int64) bool {
 	link, way := &s.free[d.link], &s.routes[d.link]
 	switch {
 	case s.capacity == schedule.Unlimited:
@@ -46,11 +46,11 @@ func (s *simulation) enter(r *simRank, rank int, d *deed, key int64) bool {
 
 // offered returns the message that the sender of a link offers with capacity 0: its next action
 // is the send, which has no receipt yet.
-func (s *simulation) offered(r *simRank, d *deed) (p parcel, ok bool) {
+func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	way := &s.routes[d.link]
 	from := &s.ranks[way.from]
 	a, more := from.Action()
-	send := s.deed(a)
+	send := s.costOf(a)
 	if !more || send.does != doSend || send.link != d.link || s.boxes[way.room].first() != nil {
 		return p, false
 	}
@@ -65,7 +65,7 @@ func (s *simulation) offered(r *simRank, d *deed) (p parcel, ok bool) {
 
 // receive takes a message that must be the first one of its link, and leaves receipts for the
 // send and for its wait.
-func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *deed) bool {
+func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionCost) bool {
 	way := &s.routes[d.link]
 	var message parcel
 	if s.capacity == 0 {
@@ -102,7 +102,7 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *deed) b
 // posted too and the link is free. Until then an end is kept in its mailbox, with the mailbox
 // of the message in the place of a time on the wire. Of two ends posted at the same time the
 // receive counts for the critical path.
-func (s *simulation) posted(r *simRank, d *deed, key int64) {
+func (s *simulation) posted(r *simRank, d *actionCost, key int64) {
 	end, sends := parcel{key: key, wire: int64(d.sends), ready: r.clock, by: r.Position, since: r.clock}, int64(1)
 	if d.posts == s.routes[d.link].awaited {
 		end.by, sends = ownPost-r.Position, 0
@@ -133,8 +133,7 @@ func (s *simulation) posted(r *simRank, d *deed, key int64) {
 	s.boxes[d.sends].put(end)
 }
 
-// wait lets the rank wait until the parcel is ready. Peer is the rank that the parcel
-// comes from.
+// wait lets the rank wait until the parcel of a peer is ready.
 func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 	if !s.later(p.ready, r.clock) {
 		return
@@ -152,7 +151,8 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 	r.clock = p.ready
 }
 
-// later reports whether a time is later than another one, or a number larger.
+// later reports whether a is later than b, or a larger number. If repeats are skipped every
+// comparison that decides anything goes through it.
 func (s *simulation) later(a, b int64) bool {
 	if s.skips != nil {
 		s.skips.Note(a - b)

@@ -2,14 +2,14 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// parcel is a message on its way, or the word that one was received.
+// parcel is a message on its way, or the receipt of one.
 type parcel struct {
-	key   int64 // whom it is for: see keyOf
+	key   int64 // stage and microbatch of the action that takes it: see keyOf
 	wire  int64 // when it went on the wire
 	there int64 // when it came off the wire
-	ready int64 // when whoever waits for it can go on
-	// For the critical path: the action of the sender that the time of the parcel goes
-	// back to, and when that action ended.
+	ready int64 // when a rank that waits for it can go on
+	// For the critical path: the action of the sender that determines the time of the parcel,
+	// and the end of that action.
 	by, since int64
 }
 
@@ -36,21 +36,21 @@ type mailbox struct {
 	ring       []parcel // its length is a power of two
 	head, tail uint     // the number of the first parcel, and of the next one
 
-	// Piles stand for parcels that were leapt over, each before the parcel of a
-	// number; stop is that number of the first pile.
+	// Piles stand for parcels of repeats that were skipped, each before the parcel of a number;
+	// stop is this number of the first pile.
 	piles []pile
 	stop  uint
 }
 
-// pile is parcels in arithmetic progression: those of first, then each of them with
-// its step added, and so on.
+// pile holds parcels in arithmetic progression: those of first, then each of them with its step
+// added, and so on.
 type pile struct {
 	first, step []parcel
-	done, total int64 // how often that is written out, and how often there is
+	done, total int64 // how often it was written out, and how often it is in all
 	before      uint
 }
 
-// noStop is a number that no parcel has.
+// noStop is the number of no parcel.
 const noStop = ^uint(0)
 
 // newMailbox returns an empty mailbox. Numbers begin in the middle, so that parcels
@@ -75,7 +75,7 @@ func (b *mailbox) putBack(p parcel) {
 	*b.at(b.head) = p
 }
 
-// first returns the first parcel, nil where there is none.
+// first returns the first parcel, nil if there is none.
 func (b *mailbox) first() *parcel {
 	if b.head == b.stop {
 		b.unfold()
@@ -86,7 +86,7 @@ func (b *mailbox) first() *parcel {
 	return b.at(b.head)
 }
 
-// take takes the first parcel away.
+// take removes the first parcel.
 func (b *mailbox) take() { b.head++ }
 
 // at returns the place of the parcel of a number.

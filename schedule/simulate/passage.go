@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// passage is what one stage hands to a neighbour for each microbatch: its output to
-// the next one, or the gradient of its input to the one before.
+// passage is the message of a stage to a neighbour for each microbatch: its output for the next
+// stage, or the gradient of its input for the one before.
 type passage struct {
 	from, to, edge      int  // stages, and the edge from the one to the other
 	crosses             bool // to another rank
@@ -18,8 +18,7 @@ type passage struct {
 	waits               bool // the plan waits for its sends
 }
 
-// newPassages returns what the stages of the plan hand to each other, and fills in the buffers
-// that hold it.
+// newPassages returns the passages of the plan, and fills in the buffers that hold them.
 func (s *simulation) newPassages() []passage {
 	var list []passage
 	for stage := range s.Stages {

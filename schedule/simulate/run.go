@@ -18,32 +18,32 @@ type simulation struct {
 	passages  []passage
 	transfers bool // the plan says what is sent
 
-	deeds    []deed                      // by stage and kind
-	idle     deed                        // that of the kinds that take no time
-	buffers  [][effects.NumPlaces]buffer // by stage: those of what stages hand to each other
-	holdings []holding                   // by stage and kind
-	copies   []copying                   // of weights, by stage; nil where the plan makes none
-	links    passes.Links
-	routes   []route // by link
+	actionCosts []actionCost                // by stage and kind
+	idle        actionCost                  // of the kinds that take no time
+	buffers     [][effects.NumPlaces]buffer // by stage: the passages to and from it
+	holdings    []holding                   // by stage and kind
+	copies      []copying                   // of weights, by stage; nil where the plan makes none
+	links       passes.Links
+	routes      []route // by link
 
-	// The state. A parcel that is in the way of another one is laid aside.
+	// The state. A parcel that is before an awaited one in its mailbox is laid aside.
 	ranks []simRank
 	free  []simLink // by route
 	boxes []mailbox
 	aside map[asideKey]parcel
 
 	skips   *skips // nil: every repeat is run
-	unclear bool   // something happened that the state does not tell
+	unclear bool   // something has happened that State does not cover
 
-	chains bool      // what each rank waited for is noted
+	chains bool      // delays are noted, for the critical path
 	waited [][]delay // by rank
 
-	visit   func(Event) // nil: nobody looks
+	visit   func(Event) // nil for no timeline
 	visited []level     // by rank
 
-	due     int64 // the work at which the limits are looked at next
+	due     int64 // the work at which the limits are checked next
 	fault   error
-	longest int64 // that Costs.Each may say
+	longest int64 // time that Costs.Each may return
 }
 
 // simRank is the state of a rank.
@@ -61,10 +61,10 @@ type simRank struct {
 type simLink struct {
 	until     int64 // when the link is free
 	room      int   // for more messages
-	by, since int64 // where the time of the messages that follow each other on it began
+	by, since int64 // for the critical path: the action after which messages have followed each other without a gap, and its end
 }
 
-// asideKey says where a parcel that is laid aside belongs.
+// asideKey is the mailbox and the key of a parcel that is laid aside.
 type asideKey struct {
 	box int
 	key int64
@@ -79,7 +79,7 @@ const (
 	maxFlat      = 1 << 23 // actions with the bodies of loops of loops written out
 )
 
-// auditEvery is after how many actions the limits are looked at.
+// auditEvery is the number of actions between two audits.
 const auditEvery = 1 << 16
 
 // run runs all ranks to their ends.
@@ -112,7 +112,7 @@ func (s *simulation) period() (moved bool) {
 	return moved
 }
 
-// audit looks at the limits.
+// audit checks the limits.
 func (s *simulation) audit() {
 	s.due = s.Work() + auditEvery
 	if s.Exhausted || s.parcels() > maxParcels || len(s.aside) >= maxAside {
@@ -120,13 +120,13 @@ func (s *simulation) audit() {
 	}
 }
 
-// tooLarge is the fault of a plan that is beyond the limits.
+// tooLarge ends the simulation of a plan that is beyond the limits.
 func (s *simulation) tooLarge() {
 	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{Code: check.Unproved, Rank: -1, Position: -1,
 		Text: "The plan is too large and too irregular to be simulated; write it in segments whose microbatches ascend or descend without gaps."}}}
 }
 
-// parcels returns how many parcels there are, but for piles.
+// parcels returns the number of parcels, without piles.
 func (s *simulation) parcels() uint {
 	n := uint(len(s.aside))
 	for i := range s.boxes {
@@ -140,7 +140,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 	if s.fault != nil {
 		return false
 	}
-	r, d := &s.ranks[rank], s.deed(a)
+	r, d := &s.ranks[rank], s.costOf(a)
 	if d.does == doCompute {
 		if d.awaits >= 0 && !s.await(r, rank, d, keyOf(a)) {
 			return false
@@ -175,8 +175,8 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 	return true
 }
 
-// compute runs a computation, or a joined pair of which this is the second one.
-func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *deed) {
+// compute runs a computation, or the joined pair of which this is the second one.
+func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionCost) {
 	start, pair := r.clock, r.pair
 	if !r.started {
 		r.started, r.first = true, start
@@ -186,7 +186,7 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *deed) {
 	} else {
 		r.clock += s.together(pair, a)
 		r.pair = 0
-		if first := s.deed(pair); first.sends >= 0 {
+		if first := s.costOf(pair); first.sends >= 0 {
 			s.transmit(r, first, keyOf(pair)+first.offset)
 		}
 	}
@@ -204,7 +204,7 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *deed) {
 }
 
 // await waits for the parcel with this key, and takes it.
-func (s *simulation) await(r *simRank, rank int, d *deed, key int64) bool {
+func (s *simulation) await(r *simRank, rank int, d *actionCost, key int64) bool {
 	p := s.find(d.awaits, key)
 	if p == nil {
 		return false
@@ -214,9 +214,9 @@ func (s *simulation) await(r *simRank, rank int, d *deed, key int64) bool {
 	return true
 }
 
-// find makes the parcel with this key the first one of a mailbox and returns it, nil
-// where it is not there. Nearly always it is the first one already; what is before it
-// is laid aside, so that each parcel is moved once.
+// find makes the parcel with this key the first one of a mailbox and returns it, nil if it is
+// not there. Nearly always it is the first one already. Parcels before it are laid aside, so
+// that each is moved once.
 func (s *simulation) find(box int, key int64) *parcel {
 	b := &s.boxes[box]
 	p := b.first()

@@ -9,7 +9,7 @@ func (s *simulation) show(rank int, a schedule.Action, position, start, end int6
 	s.visit(Event{Rank: rank, Position: position, Action: a, Start: start, End: end, Live: l.classes})
 }
 
-// showPair shows a joined pair of which the second action is at the position.
+// showPair shows a joined pair whose second action is at the position.
 func (s *simulation) showPair(rank int, a, b schedule.Action, position, start, end int64) {
 	l := &s.visited[rank]
 	l.pair(a, b, position-1)

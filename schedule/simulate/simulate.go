@@ -10,46 +10,41 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Run simulates a plan and says how long it takes and what it holds. The
-// answer is exact: all times are whole numbers.
+// Run simulates a plan and reports its time and its memory. The answer is exact: all times are
+// whole numbers.
 //
-// A rank does its actions one after the other, each as early as it can. A computation
-// or a QUANTIZE takes its time of the costs; a joined pair starts when both can, and its
-// results are there at its end. All other actions take no time. A message goes
-// on the wire when it is sent and its link is free, takes its link for its bytes, and
-// is there a latency later; neither occupies a rank. A result that stays on its rank is there at
-// once.
+// A rank runs its actions one after the other, each as early as possible. A computation or a
+// QUANTIZE takes its time of the costs. A joined pair starts when both can, and its results are
+// available at its end. All other actions take no time. A message goes on the wire when it is
+// sent and its link is free, occupies the link for its bytes, and arrives a latency later; neither
+// occupies a rank. A result that stays on its rank is available at once.
 //
-// In a plan of Weir with transfers a link holds as many messages as its capacity says, sent
-// and not yet received: a send waits until there is room, a receive until its message
-// is there, a wait until the message was received. With capacity 0 a message goes on
-// the wire when both its send and its receive have been reached, and both end when it
-// is there. In a plan of PyTorch no rank waits at a transfer, whatever the capacity: a message
-// goes on the wire when its send and its receive have been reached, and the computation that
-// takes it waits until it is there. What one rank sends to another shares one link there.
-// In a plan without transfers every result is sent to the rank that needs
-// it as soon as it is there; the links of such a plan are unlimited whatever the
-// capacity.
+// In a plan of Weir with transfers the capacity is the number of messages that a link holds, sent
+// and not yet received: a send waits until there is room, a receive until its message arrives, a
+// wait until the message was received. With capacity 0 a message goes on the wire when both its
+// send and its receive have been reached, and both end when it arrives. In a plan of PyTorch no
+// rank waits at a transfer, whatever the capacity: a message goes on the wire when its send and
+// its receive have been reached, and the computation that takes it waits until it arrives. All
+// messages from one rank to another share one link there. In a plan without transfers every
+// result is sent to the rank that needs it as soon as it is available; the links of such a plan
+// are unlimited, whatever the capacity.
 //
-// Bytes follow the order of each program, and within an action, or a joined pair,
-// what is allocated comes before what is freed. The class is that at birth:
-// [memory.Saved] from F to the actions that free it, [memory.Carry] from I to W,
-// [memory.Activation] and [memory.ActGrad] from the action that returns them to the
-// one on the same rank that reads them, or to the WAIT for the send (to the send in a
-// plan that does not wait), [memory.Transfer] from the receive to the action that
-// reads it. In a plan without transfers what crosses ranks is there during the
-// actions on both sides and not between them. [memory.FP8] are the copies of weights,
-// from QUANTIZE to the last action of the stage that reads them. Nothing follows from
-// drop bits.
+// Bytes follow the order of each program. Within an action, or a joined pair, allocations come
+// before frees. The class of a buffer is its first one: [memory.Saved] from F to the actions that
+// free it, [memory.Carry] from I to W, [memory.Activation] and [memory.ActGrad] from the action
+// that returns them to the one on the same rank that reads them, or to the WAIT for the send (to
+// the send in a plan that does not wait), [memory.Transfer] from the receive to the action that
+// reads it. In a plan without transfers a message to another rank is live during the actions on
+// both sides and not between them. [memory.FP8] are the copies of weights, from QUANTIZE to the
+// last action of the stage that reads them. Drop bits have no effect.
 //
-// The cost of a long plan depends on its size as segments: repeats that must go like
-// others are leapt over. Plans of up to 65,536 actions are always run in full and have
-// a critical path; longer plans have one from [Timeline].
+// The cost of a long plan depends on its size as segments: repeats like those before them are
+// skipped. Plans of up to 65,536 actions are always run in full and have a critical path; longer
+// plans have one from [Timeline].
 //
-// The plan should be one that [check.Plan] accepts, for the same capacity. Of others it is
-// promised only that Run ends. A plan that cannot go on is a [check.Error] that
-// is ErrDeadlock, with the words of Check. Errors about the costs wrap
-// ErrCosts, those about the capacity ErrParams.
+// The plan should be one that [check.Plan] accepts, for the same capacity. For other plans Run
+// guarantees only that it ends. A deadlock is a [check.Error] that is ErrDeadlock, with the words
+// of Check. Errors about the costs wrap ErrCosts, errors about the capacity ErrParams.
 func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, fullRun)
 	if err != nil {
@@ -58,20 +53,20 @@ func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	return s.report()
 }
 
-// Event is an action in its place in time.
+// Event is an action of a timeline.
 type Event struct {
 	Rank     int
 	Position int64 // in the rank's program, each repeat counted
 	Action   schedule.Action
-	// Start and End are when it runs; of what waits, from when it waits until when. Both
-	// of a joined pair have those of the pair.
+	// Start and End are the time of the action; of an action that waits, the time of the wait; of
+	// both actions of a joined pair, the time of the pair.
 	Start, End int64
-	Live       memory.ByClass // what is live on the rank after it, or after the joined pair
+	Live       memory.ByClass // bytes on the rank after it, or after the joined pair
 }
 
-// Timeline is Run, and shows every action to visit: those of a rank in their
-// order, and those of several ranks in an order that is always the same, but not that
-// of time. It runs every repeat, and its report has a critical path.
+// Timeline is Run, and calls visit for every action: in their order for the actions of a rank, and
+// in a fixed order, which is not that of time, across ranks. It runs every repeat, and its report
+// has a critical path.
 func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, math.MaxInt64)
 	if err != nil {
@@ -85,7 +80,7 @@ func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)
 	return s.report()
 }
 
-// fullRun is up to how many actions a plan is simulated without leaps.
+// fullRun is the most actions of a plan that is simulated without skipping repeats.
 const fullRun = 1 << 16
 
 // newSimulation returns a simulation of which nothing has run. It skips repeats if the plan has
@@ -133,7 +128,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	return s, nil
 }
 
-// refusal returns the error of a plan that cannot be simulated, in the words of Check.
+// refusal returns the error for a plan that cannot be simulated, in the words of Check.
 func (s *simulation) refusal() error {
 	if err := check.Links(s.plan, s.capacity); err != nil {
 		return err
@@ -141,7 +136,7 @@ func (s *simulation) refusal() error {
 	return fmt.Errorf("%w: it has an action that cannot be simulated", check.ErrInvalidPlan)
 }
 
-// report runs the simulation and says what it came to.
+// report runs the simulation and returns its result.
 func (s *simulation) report() (*Report, error) {
 	if err := s.run(); err != nil {
 		return nil, err
@@ -173,7 +168,7 @@ func (s *simulation) busy(rank int) int64 {
 	var total int64
 	if s.costs.Each != nil {
 		for a := range s.plan.All(rank) {
-			if d := s.deed(a); d.does == doCompute {
+			if d := s.costOf(a); d.does == doCompute {
 				total += s.alone(d, a)
 			}
 		}
@@ -186,7 +181,7 @@ func (s *simulation) busy(rank int) int64 {
 			case a.Joined():
 				body += s.together(a, segment.Body[i+1])
 			case i == 0 || !segment.Body[i-1].Joined():
-				body += s.deed(a).time
+				body += s.costOf(a).time
 			}
 		}
 		total += body * int64(segment.Repeat)

@@ -34,7 +34,7 @@ type boxed struct {
 	piles      bool
 }
 
-// waits are the times in which a rank waited for messages on the wire: all until the last
+// waits are the times for which a rank waited for messages on the wire: all until the last
 // cycle began, those in the last two cycles, and those of them that came after its last
 // computation.
 type waits struct{ before, last, past, after, pastAfter int64 }

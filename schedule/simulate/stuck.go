@@ -2,7 +2,7 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule/check"
 
-// stuck returns the error of ranks that wait for ever, in the words of Check.
+// stuck returns the error of a deadlock, in the words of Check.
 func (s *simulation) stuck() error {
 	if s.posts() {
 		return s.refusal()

@@ -26,8 +26,8 @@ func (s *simulation) survey() bool {
 	return true
 }
 
-// kinds returns by stage a bit for each kind of action that it can have. It has
-// transfers only of what passes between ranks.
+// kinds returns by stage a bit for each kind of action that it can have: a transfer only if its
+// message goes to another rank.
 func (s *simulation) kinds() []uint32 {
 	kinds := make([]uint32, s.plan.Placement.Stages())
 	for stage := range kinds {
@@ -42,8 +42,8 @@ func (s *simulation) kinds() []uint32 {
 	return kinds
 }
 
-// misplaced reports whether an action of a body is on the wrong rank, of a microbatch
-// that there is not, here or in another repeat, or joined with what cannot overlap.
+// misplaced reports whether an action of a body is on the wrong rank, is of a microbatch beyond
+// the plan's in some repeat, or is joined with an action that cannot overlap.
 func (s *simulation) misplaced(rank int, segment *schedule.Segment, i int) bool {
 	a := segment.Body[i]
 	first, last := int64(0), int64(0) // microbatches

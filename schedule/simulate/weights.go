@@ -9,16 +9,15 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// copying is what a simulation knows of the copies of a stage's weights: how they are
-// made, how many bytes there are for the forward and for the backward, and the action on
-// the rank that is the last to read them.
+// copying describes the copies of a stage's weights: the cost of making them, their bytes for the
+// forward and for the backward, and the last actions on the rank that read them.
 type copying struct {
-	making            deed
+	making            actionCost
 	forward, backward int64
-	last              [2]schedule.Action // 0 where nothing reads them
+	last              [2]schedule.Action // 0 if nothing reads them
 }
 
-// copyWeights fills in the copies of the stages that make some.
+// copyWeights fills in the copies of all stages.
 func (s *simulation) copyWeights() {
 	o := passes.NewOutline(s.plan)
 	if !o.Quantizes {
@@ -63,7 +62,7 @@ func (l *level) beginWeights(a schedule.Action) {
 	l.bytes += c.forward + c.backward
 }
 
-// endWeights takes away the copies that the action is the last to read.
+// endWeights removes the copies that the action is the last to read.
 func (l *level) endWeights(a schedule.Action) {
 	if l.copies == nil {
 		return

@@ -7,23 +7,23 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// deed is what an action of one kind on one stage does and costs.
-type deed struct {
+// actionCost says what an action of one kind on one stage does, and its costs.
+type actionCost struct {
 	does   doing
-	awaits int   // the mailbox in which must be what it waits for, -1 for none
-	peer   int   // the rank that what it awaits comes from
+	awaits int   // the mailbox of the parcel that it waits for, -1 for none
+	peer   int   // the rank that sends this parcel
 	link   int   // the link on which it sends or receives, -1 for none
 	sends  int   // the mailbox that it sends to, or puts its receipt into; -1 for none
-	posts  int   // the mailbox of a transfer that is posted until the other end, in awaits, is
-	offset int64 // from the key of the action to that of its parcel
+	posts  int   // the mailbox in which a posted transfer waits for its other end, whose mailbox is awaits
+	offset int64 // from the key of the action to the key of its parcel
 
-	time      int64 // that the rank is taken
-	recompute int64 // the part of it that is for recomputing
-	joined    int64 // of a pair with this forward, without what the other recomputes; 0: the sum of the two
-	wire      int64 // how long its message takes the link
+	time      int64 // for which it occupies the rank
+	recompute int64 // the part of time that is for recomputing
+	joined    int64 // the time of a pair with this forward, without recomputing; 0 is the sum of the two
+	wire      int64 // for which its message occupies the link
 }
 
-// doing is how a deed is done.
+// doing tells actions apart by what the simulation does for them.
 type doing uint8
 
 const (
@@ -39,37 +39,37 @@ const (
 type route struct {
 	from, to int
 	latency  int64
-	box      int // the mailbox of what is on its way, in a plan with transfers
-	room     int // the mailbox of receipts that make room for more, -1 where there is no need
+	box      int // the mailbox of the messages on their way, in a plan with transfers
+	room     int // the mailbox of receipts, each of which makes room for a message; -1 if the link has no limit
 	// The mailboxes of sends and of receives that are posted, in PyTorch.
 	sent, awaited int
 }
 
-// deed returns what the action does.
-func (s *simulation) deed(a schedule.Action) *deed {
+// costOf returns the cost of an action.
+func (s *simulation) costOf(a schedule.Action) *actionCost {
 	if a.Kind() > schedule.WaitB {
 		if a.Kind() == schedule.Quantize && s.copies != nil {
 			return &s.copies[a.Stage()].making
 		}
 		return &s.idle
 	}
-	return &s.deeds[tableIndex(a.Stage(), a.Kind())]
+	return &s.actionCosts[tableIndex(a.Stage(), a.Kind())]
 }
 
 // together returns the time of a joined pair.
 func (s *simulation) together(a, b schedule.Action) int64 {
-	first, second := s.deed(a), s.deed(b)
+	first, second := s.costOf(a), s.costOf(b)
 	if b.Kind() == schedule.F {
 		first, second = second, first
 	}
 	if first.joined != 0 && a.Kind() != b.Kind() && s.costs.Each == nil {
 		return first.joined + second.recompute
 	}
-	return s.alone(s.deed(a), a) + s.alone(s.deed(b), b)
+	return s.alone(s.costOf(a), a) + s.alone(s.costOf(b), b)
 }
 
 // alone returns the time of a computation that overlaps with no other.
-func (s *simulation) alone(d *deed, a schedule.Action) int64 {
+func (s *simulation) alone(d *actionCost, a schedule.Action) int64 {
 	if s.costs.Each == nil || a.Kind() == schedule.Quantize {
 		return d.time
 	}
@@ -84,13 +84,13 @@ func (s *simulation) alone(d *deed, a schedule.Action) int64 {
 	return time
 }
 
-// prepare fills in the deeds and holdings, the routes and the mailboxes.
+// prepare fills in the tables of actions, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
-	s.idle = deed{awaits: -1, link: -1, sends: -1}
-	s.deeds, s.holdings = make([]deed, p.Stages()*passes.KindsPerStage), make([]holding, p.Stages()*passes.KindsPerStage)
-	for i := range s.deeds {
-		s.deeds[i] = s.idle
+	s.idle = actionCost{awaits: -1, link: -1, sends: -1}
+	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*passes.KindsPerStage), make([]holding, p.Stages()*passes.KindsPerStage)
+	for i := range s.actionCosts {
+		s.actionCosts[i] = s.idle
 	}
 	for stage := range p.Stages() {
 		s.computations(stage)
@@ -133,15 +133,15 @@ func (s *simulation) prepare() {
 // tableIndex returns the place of a kind on a stage in the tables.
 func tableIndex(stage int, kind schedule.Kind) int { return stage*passes.KindsPerStage + int(kind) }
 
-// computations fills in those of a stage.
+// computations fills in the computations of a stage.
 func (s *simulation) computations(stage int) {
 	costs := s.costs.Of(stage)
 	recompute := costs.Recompute
 	if s.plan.Facts != nil && !s.plan.Facts[stage].Recomputes {
 		recompute = 0
 	}
-	set := func(kind schedule.Kind, time, recompute int64) *deed {
-		d := &s.deeds[tableIndex(stage, kind)]
+	set := func(kind schedule.Kind, time, recompute int64) *actionCost {
+		d := &s.actionCosts[tableIndex(stage, kind)]
 		d.does, d.time, d.recompute = doCompute, time+recompute, recompute
 		return d
 	}
@@ -167,43 +167,43 @@ func (s *simulation) route(link int) {
 	s.routes[link] = r
 }
 
-// imply fills in what passes between ranks in a plan without transfers: who makes it
-// sends it, and who reads it waits for it.
+// imply fills in a message of a plan without transfers: the computation that makes it sends it,
+// and the one that reads it waits for it.
 func (s *simulation) imply(p *passage, link int, wire int64) {
 	box := s.mailbox()
 	for _, kind := range p.kinds {
-		d := &s.deeds[tableIndex(p.from, kind)]
+		d := &s.actionCosts[tableIndex(p.from, kind)]
 		d.link, d.sends, d.offset, d.wire = link, box, int64(p.to-p.from), wire
-		d = &s.deeds[tableIndex(p.to, kind)]
+		d = &s.actionCosts[tableIndex(p.to, kind)]
 		d.awaits, d.peer = box, s.routes[link].from
 	}
 }
 
-// transfer fills in the transfers of what passes between ranks.
+// transfer fills in the transfers of a message.
 func (s *simulation) transfer(p *passage, link int, wire int64) {
 	way, offset := &s.routes[link], int64(p.to-p.from)
 	receipts := -1
 	if p.waits {
 		receipts = s.mailbox()
-		s.deeds[tableIndex(p.from, p.wait)] = deed{does: doAwait, awaits: receipts, peer: way.to, link: -1, sends: -1, offset: offset}
+		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{does: doAwait, awaits: receipts, peer: way.to, link: -1, sends: -1, offset: offset}
 	}
-	s.deeds[tableIndex(p.from, p.send)] = deed{does: doSend, awaits: -1, link: link, sends: way.box, offset: offset, wire: wire}
-	s.deeds[tableIndex(p.to, p.receive)] = deed{does: doReceive, awaits: way.box, peer: way.from, link: link, sends: receipts, wire: wire}
+	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{does: doSend, awaits: -1, link: link, sends: way.box, offset: offset, wire: wire}
+	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{does: doReceive, awaits: way.box, peer: way.from, link: link, sends: receipts, wire: wire}
 }
 
 // posts reports whether the plan has transfers that no rank waits at.
 func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == schedule.PyTorch }
 
-// post fills in the transfers of what passes between ranks if ranks do not wait at them:
-// who reads it waits for it.
+// post fills in the transfers of a message if ranks do not wait at them: the computation that
+// reads it waits for it.
 func (s *simulation) post(p *passage, link int, wire int64) {
 	box, way := s.mailbox(), s.routes[link]
 	for _, kind := range p.kinds {
-		d := &s.deeds[tableIndex(p.to, kind)]
+		d := &s.actionCosts[tableIndex(p.to, kind)]
 		d.awaits, d.peer = box, way.from
 	}
-	s.deeds[tableIndex(p.from, p.send)] = deed{does: doPost, awaits: way.awaited, link: link, posts: way.sent, sends: box, offset: int64(p.to - p.from), wire: wire}
-	s.deeds[tableIndex(p.to, p.receive)] = deed{does: doPost, awaits: way.sent, link: link, posts: way.awaited, sends: box, wire: wire}
+	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{does: doPost, awaits: way.awaited, link: link, posts: way.sent, sends: box, offset: int64(p.to - p.from), wire: wire}
+	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{does: doPost, awaits: way.sent, link: link, posts: way.awaited, sends: box, wire: wire}
 }
 
 // mailbox adds a mailbox.
