@@ -151,12 +151,14 @@ func (s *sleeper) accumulate(mb view, dw float64) error {
 	return nil
 }
 
-// forward and backward are the arithmetic of a stage; no product of it is exact.
+// forward and backward are the arithmetic of a stage; no product of it is exact. The conversion
+// keeps a compiler from fusing a product with the sum that it is added to, which some callers
+// would get and others not.
 func forward(weight, x float64) float64 { return math.Sin(weight * x) }
 
 func backward(weight, x, dy float64) (dx, dw float64) {
 	d := dy * math.Cos(weight*x)
-	return d * weight, d * x
+	return d * weight, float64(d * x)
 }
 
 // input is the entry of a microbatch.
