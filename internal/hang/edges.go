@@ -2,6 +2,7 @@ package hang
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weir-ml/weir/internal/flightrec"
 )
@@ -97,12 +98,9 @@ func (j *job) collective(rank int, s *stuck) {
 			s.waits = append(s.waits, Wait{Rank: rank, For: other, In: describe(s.Entry), Group: s.group.name, Certain: m != nil && !m.guessed})
 		}
 	}
-	if s.matched { // all are in it: they wait for each other, or for what connects them
-		for _, other := range s.group.ranks {
-			if other != rank {
-				s.waits = append(s.waits, Wait{Rank: rank, For: other, In: describe(s.Entry), Group: s.group.name})
-			}
-		}
+	if s.matched && len(s.group.ranks) > 1 { // all are in it: they wait for each other, each one for the next
+		next := s.group.ranks[(slices.Index(s.group.ranks, rank)+1)%len(s.group.ranks)]
+		s.waits = append(s.waits, Wait{Rank: rank, For: next, In: describe(s.Entry), Group: s.group.name})
 	}
 }
 

@@ -3,6 +3,7 @@ package hang_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -188,4 +189,30 @@ func TestLive(t *testing.T) {
 		require.Equal(t, c.blamed, r.Blamed, name)
 		require.Contains(t, r.Verdict(), c.text, name)
 	}
+}
+
+// FuzzDumps judges any two dumps, with a plan and without.
+func FuzzDumps(f *testing.F) {
+	plan := planNamed(f, "1f1b", 2)
+	m := makeJob(plan, 1, 2, false)
+	m.faults = []*planted{{kind: "stopped", rank: 1, item: len(m.ranks[1].items) - 5}}
+	m.run()
+	f.Add(m.ranks[0].JSON(), m.ranks[1].JSON())
+	m.ranks[0].Pending = true
+	f.Add(m.ranks[0].Pickle(), m.ranks[1].Pickle())
+	f.Add([]byte(`{"pg_config": {"0": {"ranks": "[0, 0]"}}, "entries": [{"process_group": "0", "profiling_name": "nccl:send 0->1", "p2p_seq_id": 9000000000000000000, "is_p2p": true}]}`), []byte(`{"entries": []}`))
+	f.Fuzz(func(t *testing.T, one, other []byte) {
+		var s flightrec.Set
+		_ = s.Add("dump_0", bytes.NewReader(one))
+		_ = s.Add("dump_1", bytes.NewReader(other))
+		if len(s.Dumps) == 0 {
+			return
+		}
+		for _, r := range []*hang.Report{hang.Dumps(&s), hang.Dumps(&s, plan)} {
+			require.NoError(t, r.Write(io.Discard))
+			if r.Fit != nil && r.Fit.Fits {
+				require.NoError(t, r.HTML(io.Discard))
+			}
+		}
+	})
 }
