@@ -28,6 +28,7 @@ type commands struct {
 	Mem        memCmd           `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
 	Fit        fitCmd           `cmd:"" help:"Say whether a training run fits, from the description of a model."`
 	Hang       hangCmd          `cmd:"" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
+	Trace      traceCmd         `cmd:"" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`
 	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
 	Status     statusCmd        `cmd:"" help:"Show the action of each rank of the running jobs, and the rank that it waits for."`
 	Checkpoint checkpointCmd    `cmd:"" help:"Look at the checkpoints of a run."`

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bufio"
 	"cmp"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/weir-ml/weir/internal/unzip"
 )
 
 // Set is all that was read.
@@ -150,11 +151,15 @@ func (s *Set) stream(name string, r io.Reader, packed bool) error {
 	}
 	switch {
 	case packed && len(head) > 2 && head[0] == 0x1f && head[1] == 0x8b:
-		z, err := unzip(in)
+		z, err := unzip.New(in)
 		if err != nil {
-			return err
+			return fault("gzip: %v", err)
 		}
-		return s.stream(name, z, false)
+		err = s.stream(name, z, false)
+		if errors.Is(err, unzip.ErrBomb) && !errors.Is(err, ErrDump) {
+			err = fmt.Errorf("%w: %w", ErrDump, err)
+		}
+		return err
 	case len(head) == 262 && string(head[257:262]) == "ustar":
 		return s.archive(name, in)
 	}
@@ -192,7 +197,7 @@ func (s *Set) archive(name string, r io.Reader) error {
 			continue
 		}
 		if err := s.Add(within, t); err != nil {
-			if errors.Is(err, errBomb) {
+			if errors.Is(err, unzip.ErrBomb) {
 				return err
 			}
 			s.Broken = append(s.Broken, Broken{within, rankOf(header.Name), err})
@@ -234,47 +239,4 @@ func (d *Dump) own() int {
 		return -1
 	}
 	return common[0]
-}
-
-var errBomb = fmt.Errorf("%w: it unpacks to far more than its size", ErrDump)
-
-// Dumps compress to a tenth or a fiftieth. What unpacks to more than these is none.
-const (
-	unpackedAtOnce = 16 << 20
-	unpackedByByte = 200
-)
-
-// unzip returns what a gzip file holds, as long as it is in proportion to its size.
-func unzip(r io.Reader) (io.Reader, error) {
-	in := &counted{r: r}
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return nil, fault("gzip: %v", err)
-	}
-	return &guarded{z, in, 0}, nil
-}
-
-type counted struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
-type guarded struct {
-	z        io.Reader
-	in       *counted
-	unpacked int64
-}
-
-func (g *guarded) Read(p []byte) (int, error) {
-	n, err := g.z.Read(p)
-	if g.unpacked += int64(n); g.unpacked > unpackedAtOnce+unpackedByByte*g.in.n {
-		return n, errBomb
-	}
-	return n, err
 }

@@ -9,12 +9,16 @@ first start of a computation on any rank to the last end on any. Printed are the
 the steps and the least one, in the unit of the costs, as weir sim does: other work on the
 machine only makes a step longer.
 
+With --traces FOLDER every rank writes there what torch.profiler records of the last three
+steps, for weir trace. Every action is annotated as newer versions of PyTorch do it, "PP:2F7".
+
 makespans.sh beside this file measures several plans, with and without a cost of hops, and
 starts the ranks itself: --rank and --folder are for that, and --summary prints what they
 measured. The costs of stage 0 must have no i: PyTorch runs all of its backward in W.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -31,6 +35,21 @@ def read_costs(path):
     with open(path) as file:
         costs = json.load(file)
     return costs, SECONDS[costs["unit"]] / costs.get("scale", 1)
+
+
+def annotate(stage, record_function):
+    """Gives every computation of a stage the annotation of its action."""
+    def wrap(name, letter):
+        call = getattr(stage, name)
+
+        def annotated(microbatch, *args, **kwargs):
+            with record_function(f"PP:{stage.stage_index}{letter(kwargs)}{microbatch}"):
+                return call(microbatch, *args, **kwargs)
+        setattr(stage, name, annotated)
+
+    wrap("forward_one_chunk", lambda kwargs: "F")
+    wrap("backward_one_chunk", lambda kwargs: "B" if kwargs.get("full_backward", True) else "I")
+    wrap("backward_weight_one_chunk", lambda kwargs: "W")
 
 
 def run(args):
@@ -80,11 +99,16 @@ def run(args):
     like = torch.empty(1, floats)
     stages = [PipelineStage(Stage(per_stage[s]), s, plan.stages, torch.device("cpu"), input_args=like, output_args=like)
               for s in plan.on(args.rank)]
+    for stage in stages if args.traces else []:
+        annotate(stage, torch.profiler.record_function)
     schedule = plan.schedule(stages, lambda output, target: output.mean())
     inputs, targets = torch.ones(plan.microbatches, floats), torch.ones(plan.microbatches, 1)
     spans = []
-    for _ in range(args.steps + 1):  # the first one connects
+    profiler = contextlib.ExitStack()
+    for step in range(args.steps + 1):  # the first one connects
         dist.barrier()
+        if args.traces and step == max(args.steps - 2, 1):
+            recorded = profiler.enter_context(torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]))
         busy.clear()
         if 0 in plan.on(args.rank):
             kwargs = {"target": targets} if plan.stages - 1 in plan.on(args.rank) else {}
@@ -94,6 +118,9 @@ def run(args):
         else:
             schedule.step()
         spans.append([busy[0], busy[-1]])
+    profiler.close()
+    if args.traces:
+        recorded.export_chrome_trace(f"{args.traces}/rank{args.rank}.json.gz")
     with open(f"{args.folder}/{args.rank}.json", "w") as file:
         json.dump(spans[1:], file)
     dist.barrier()
@@ -112,6 +139,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--costs", required=True)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--traces", metavar="FOLDER", help="write a trace of every rank there")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--folder")
     parser.add_argument("--summary", action="store_true")
@@ -126,6 +154,8 @@ def main():
         with open(args.file) as file:
             ranks = len(file.read().splitlines())
         command = [sys.executable, __file__, "--costs", args.costs, "--steps", str(args.steps), "--folder", args.folder, args.file]
+        if args.traces:
+            command += ["--traces", args.traces]
         started = [subprocess.Popen(command + ["--rank", str(rank)]) for rank in range(ranks)]
         if any([process.wait() for process in started]):
             sys.exit(1)

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/timing"
+	"github.com/weir-ml/weir/internal/traces"
+	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/terminal"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// traceCmd compares what a run took with what its plan would take.
+type traceCmd struct {
+	Files        []string `arg:"" name:"file" predictor:"file" help:"Traces of all ranks, folders of them or patterns: JSON of torch.profiler, a file for each rank; Chrome traces of weir; spans of OpenTelemetry of Megatron-LM. They may end in .gz."`
+	Plan         string   `help:"The plan file that the run should have followed; by default the order of the run is simulated." placeholder:"FILE" predictor:"plan"`
+	Costs        string   `help:"A cost file whose bytes --emit-costs keeps, since a trace has none." placeholder:"FILE" predictor:"file"`
+	RanksPerHost int      `help:"Ranks that share a clock, if the traces do not name their hosts; by default all of them." placeholder:"N"`
+	Pipeline     int      `help:"Which one of several pipelines side by side, from 0." placeholder:"K"`
+	EmitCosts    string   `help:"Write the measured costs to this file, for weir choose, sim and fit." placeholder:"FILE"`
+	JSON         bool     `help:"Print the report as JSON; times are nanoseconds."`
+}
+
+// Help is printed behind the flags.
+func (traceCmd) Help() string {
+	return `Actions are spans with names such as PP:2F7, as newer versions of PyTorch annotate them: stage 2, forward, microbatch 7. docs/trace.md has the lines that do it in older ones.
+
+Of several steps in a trace the one of median makespan is shown; costs are medians over all of them. A rank's gap is the median time that it lets pass before an action that could begin; it is part of the costs that are simulated and written. A message is copied from the later of two starts, that of the send and that of the receive, to its end; before that the receiver waits for the sender.`
+}
+
+// Run prints the comparison.
+func (c *traceCmd) Run(s *streams) error {
+	request := timing.Request{RanksPerHost: c.RanksPerHost, Pipeline: c.Pipeline}
+	if c.RanksPerHost < 0 {
+		return usage("--ranks-per-host %d: give 1 or more", c.RanksPerHost)
+	}
+	var err error
+	if c.Plan != "" {
+		file, err := readFile(s, c.Plan, "auto", "auto", making{})
+		if err != nil {
+			return err
+		}
+		if _, err := proven(file.Plan, file, file.Plan.Capacity); err != nil {
+			return err
+		}
+		request.Plan = file.Plan
+	}
+	if c.Costs != "" {
+		if request.Costs, err = (&pricing{Costs: c.Costs}).fromFile(); err != nil {
+			return err
+		}
+	}
+	if request.Traces, err = traces.Read(c.Files...); err != nil {
+		return err
+	}
+	report, err := timing.Analyze(request)
+	if errors.Is(err, timing.ErrRun) {
+		return faultOf(err, timing.ErrRun)
+	}
+	if err != nil {
+		return err
+	}
+	if c.EmitCosts != "" {
+		if err := outfile.Write(c.EmitCosts, func(w io.Writer) error { return simulate.WriteCosts(w, report.Model) }); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printJSON(s.out, report)
+	}
+	return traceTable(s.text, report)
+}
+
+// span writes a time in nanoseconds.
+func span(ns int64) string { return units.Seconds(float64(ns) / 1e9) }
+
+// traceTable prints the report for people.
+func traceTable(w io.Writer, r *timing.Report) error {
+	fmt.Fprintf(w, "%s, %s, %s, %s", units.Number(r.Ranks, "rank"), units.Number(r.Stages, "stage"), units.Number(r.Microbatches, "microbatch"), units.Number(len(r.Steps), "step"))
+	if len(r.Steps) > 1 {
+		fmt.Fprintf(w, "; step %d is shown, whose makespan is the median", r.Shown)
+	}
+	fmt.Fprint(w, "\n\n")
+
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if sim := r.Simulated; sim != nil {
+		fmt.Fprintf(t, "\tmeasured\tsimulated\t\n")
+		fmt.Fprintf(t, "makespan\t%s\t%s\t%+.1f %%\n", span(r.Measured.Makespan), span(sim.Makespan), 100*(float64(sim.Makespan)/float64(r.Measured.Makespan)-1))
+		fmt.Fprintf(t, "busiest rank\t%s\t%s\t\n", span(r.Measured.Ideal), span(sim.Ideal))
+		fmt.Fprintf(t, "bubble\t%.4f\t%.4f\t\n", r.Measured.Bubble, sim.Bubble)
+	} else {
+		fmt.Fprintf(t, "\tmeasured\t\nmakespan\t%s\t\nbusiest rank\t%s\t\nbubble\t%.4f\t\n", span(r.Measured.Makespan), span(r.Measured.Ideal), r.Measured.Bubble)
+	}
+	t.Flush() // The last write has the error.
+	if r.Refused != "" {
+		fmt.Fprintf(w, "\nNothing is simulated: %s\n", r.Refused)
+	}
+	for _, d := range r.Departs {
+		fmt.Fprintf(w, "\nRank %d left the plan at %v, where the plan has %v.", d.Rank, d.Ran, d.Plan)
+	}
+	if r.Departs != nil {
+		fmt.Fprintln(w)
+	}
+	traceVerdict(w, r)
+	traceRanks(w, r)
+	traceCosts(w, r)
+	return traceLinks(w, r)
+}
+
+// traceVerdict names the straggler.
+func traceVerdict(w io.Writer, r *timing.Report) {
+	s := r.Straggler
+	switch {
+	case r.Simulated == nil:
+	case s == nil:
+		fmt.Fprint(w, "\nNo rank and no link holds the step up: none would save 3 % if it were as fast as the others.\n")
+	case s.Link != nil:
+		fmt.Fprintf(w, "\nThe link from rank %d to rank %d is slow: a message takes %s, %.1f times the median of the other links.\n", s.Link.From, s.Link.To, span(s.Link.Copying), s.Factor)
+	default:
+		fmt.Fprintf(w, "\nRank %d (%s) is slow: it works %.2f times as long as the median of the other ranks.\n", s.Rank, terminal.Quote(r.PerRank[s.Rank].File), s.Factor)
+	}
+	if s != nil {
+		fmt.Fprintf(w, "If it were as fast as they are, the step would take %s, %.1f %% less.\n", span(s.Makespan), 100*(1-float64(s.Makespan)/float64(r.Simulated.Makespan)))
+	}
+}
+
+func traceRanks(w io.Writer, r *timing.Report) {
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	head := "rank\tof the job\tbusy\twait\ton the wire\tgap\t"
+	if r.Simulated != nil {
+		head += "simulated: busy\twait\ton the wire\t"
+	}
+	fmt.Fprintln(t, head)
+	for i, one := range r.PerRank {
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t", i, one.Global, span(one.Busy), span(one.Wait), span(one.Wire), span(one.Gap))
+		if s := one.Simulated; s != nil {
+			fmt.Fprintf(t, "%s\t%s\t%s\t", span(s.Busy), span(s.Wait), span(s.Wire))
+		}
+		fmt.Fprintln(t)
+	}
+	t.Flush()
+}
+
+func traceCosts(w io.Writer, r *timing.Report) {
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "stage\trank\tkind\tmedian\t5 % below\t5 % above\tlongest\tslowest microbatch\t")
+	for _, c := range r.Costs {
+		slowest := 0
+		for mb, took := range c.ByMicrobatch {
+			if took > c.ByMicrobatch[slowest] {
+				slowest = mb
+			}
+		}
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d: %s\t\n", c.Stage, c.Rank, c.Kind, span(c.Median), span(c.Low), span(c.High), span(c.Most), slowest, span(c.ByMicrobatch[slowest]))
+	}
+	t.Flush()
+	if r.Halved {
+		fmt.Fprintln(w, "\nI and W were not measured: in costs that are written each is half of B.")
+	}
+}
+
+// traceLinks prints the transfers, and how far clocks may be off.
+func traceLinks(w io.Writer, r *timing.Report) error {
+	if len(r.Links) > 0 {
+		fmt.Fprintln(w)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(t, "link\tmessages\tawaited\ta copy\tcopying\twaiting for the sender\t")
+		for _, l := range r.Links {
+			copying := "-"
+			if l.Copying >= 0 {
+				copying = span(l.Copying)
+			}
+			fmt.Fprintf(t, "%d to %d\t%d\t%d\t%s\t%s\t%s\t\n", l.From, l.To, l.Messages, l.Awaited, copying, span(l.Copied), span(l.Waiting))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	for i, c := range r.Clocks {
+		name := terminal.Quote(c.Host)
+		var err error
+		switch {
+		case i == 0:
+		case !c.Known:
+			_, err = fmt.Fprintf(w, "\nNo messages say how far the clock of %s is off: times between it and %s mean nothing.\n", name, terminal.Quote(r.Clocks[0].Host))
+		default:
+			_, err = fmt.Fprintf(w, "\nThe clock of %s was moved by %s, within %s either way.\n", name, strings.TrimSpace(signed(c.Offset)), span(c.Width/2))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func signed(ns int64) string {
+	if ns < 0 {
+		return "-" + span(-ns)
+	}
+	return span(ns)
+}

@@ -1,0 +1,136 @@
+package timing
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Clock is the clock of a host.
+type Clock struct {
+	Host  string `json:"host"`
+	Ranks []int  `json:"ranks"` // of the pipeline
+	// Offset was added to the times of the host, and can be off by half of Width.
+	Offset int64 `json:"offset"`
+	Width  int64 `json:"width"`
+	// Known is false if no messages bound the offset.
+	Known bool `json:"known"`
+}
+
+// far is the distance between clocks that nothing bounds.
+const far = math.MaxInt64 / 4
+
+// align makes the ranks have one clock. Ranks of one host have the same one. Between hosts
+// a receive ends after its send has begun, which bounds the difference of the two clocks; the shortest
+// paths over these bounds are the least and the most by which a clock can differ from that of the
+// first host.
+func (u *run) align(ranksPerHost int) error {
+	host := make([]int, len(u.traces))
+	byName := map[string]int{}
+	for rank, t := range u.traces {
+		name := t.Host
+		if ranksPerHost > 0 {
+			name = fmt.Sprintf("host %d", t.Rank/ranksPerHost)
+		}
+		h, known := byName[name]
+		if !known {
+			h = len(u.hosts)
+			byName[name] = h
+			u.hosts = append(u.hosts, Clock{Host: name, Known: h == 0})
+		}
+		host[rank] = h
+		u.hosts[h].Ranks = append(u.hosts[h].Ranks, rank)
+	}
+	if len(u.hosts) == 1 {
+		return nil
+	}
+	most, least := u.distances(host)
+	for h := range u.hosts {
+		c := &u.hosts[h]
+		if h == 0 || most[h] >= far || least[h] >= far {
+			continue
+		}
+		// The offset is from -least to most.
+		c.Known, c.Width = true, most[h]+least[h]
+		c.Offset = -least[h] + c.Width/2
+		if c.Width < 0 {
+			return fmt.Errorf("%w: by the messages between them, the clocks of %q and %q differ by two amounts that are %d ns apart: a clock was set during the run, or the files are of different runs",
+				ErrRun, u.hosts[0].Host, c.Host, -c.Width)
+		}
+	}
+	for _, ranks := range u.steps {
+		for rank, events := range ranks {
+			for i := range events {
+				events[i].start += u.hosts[host[rank]].Offset
+				events[i].end += u.hosts[host[rank]].Offset
+			}
+		}
+	}
+	return nil
+}
+
+// distances returns for every host the most that is to be added to its clock, and the most that is to be
+// taken from it, to have that of the first host.
+func (u *run) distances(host []int) (most, least []int64) {
+	type pair struct{ from, to int }
+	bounds := map[pair]int64{} // the clock of to is at most this much more than that of from
+	shortest := u.shortest()
+	for _, ranks := range u.steps {
+		of := index(ranks)
+		for rank, events := range ranks {
+			for _, e := range events {
+				made, ok := input(u.plan.Placement, e.action, of)
+				if !ok {
+					continue
+				}
+				from := of[made]
+				key := pair{host[rank], host[from.rank]}
+				// The receive is over when the computation begins, at the latest its shortest time before its end.
+				bound := e.end - shortest[kindOf(e.action)] - ranks[from.rank][from.index].end
+				if old, known := bounds[key]; key.from != key.to && (!known || bound < old) {
+					bounds[key] = bound
+				}
+			}
+		}
+	}
+	most, least = make([]int64, len(u.hosts)), make([]int64, len(u.hosts))
+	for h := 1; h < len(u.hosts); h++ {
+		most[h], least[h] = far, far
+	}
+	for range u.hosts {
+		for key, bound := range bounds {
+			if most[key.from] < far {
+				most[key.to] = min(most[key.to], most[key.from]+bound)
+			}
+			if least[key.to] < far {
+				least[key.from] = min(least[key.from], least[key.to]+bound)
+			}
+		}
+	}
+	return most, least
+}
+
+// stageKind is a kind of computation of a stage.
+type stageKind struct {
+	stage int
+	kind  schedule.Kind
+}
+
+func kindOf(a schedule.Action) stageKind { return stageKind{a.Stage(), a.Kind()} }
+
+// shortest returns the shortest span of each kind of computation.
+func (u *run) shortest() map[stageKind]int64 {
+	least := map[stageKind]int64{}
+	for _, ranks := range u.steps {
+		for _, events := range ranks {
+			for _, e := range events {
+				took, key := e.end-e.start, kindOf(e.action)
+				if old, known := least[key]; !known || took < old {
+					least[key] = took
+				}
+			}
+		}
+	}
+	return least
+}

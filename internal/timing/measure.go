@@ -1,0 +1,213 @@
+package timing
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// measured is what the steps of a run come to.
+type measured struct {
+	took    map[stageKind][]sample
+	joined  map[int][]int64 // of pairs, by the stage of the first one
+	gaps    [][]gap         // by rank
+	links   map[[2]int]*linkTimes
+	perRank [][]rankTimes // by step
+}
+
+// sample is one computation.
+type sample struct {
+	step, microbatch int
+	took             int64
+}
+
+// gap is how long a rank did not begin an action whose input had been made.
+type gap struct {
+	took  int64
+	slack int64  // since the input was made, when the rank was free
+	link  [2]int // over which it came, of one rank if it was there
+}
+
+// linkTimes are of the messages from one rank to another.
+type linkTimes struct {
+	copying  []int64 // of messages for which the receiver waited
+	messages int
+	waiting  int64 // before the send began
+}
+
+// rankTimes are of a rank in a step.
+type rankTimes struct {
+	first, last, busy, wire int64
+}
+
+// measure looks at all steps.
+func (u *run) measure() *measured {
+	m := &measured{took: map[stageKind][]sample{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), links: map[[2]int]*linkTimes{}}
+	typical := u.typical()
+	for n, ranks := range u.steps {
+		of := index(ranks)
+		m.perRank = append(m.perRank, make([]rankTimes, len(ranks)))
+		for rank := range ranks {
+			m.rank(u, n, rank, of, typical)
+		}
+	}
+	return m
+}
+
+// ready returns when the input of an action was made, and on which rank; math.MinInt64 if it needs
+// none of another action.
+func (u *run) ready(a schedule.Action, ranks []step, of map[schedule.Action]place) (at int64, from int) {
+	made, ok := input(u.plan.Placement, a, of)
+	if !ok {
+		return math.MinInt64, -1
+	}
+	p := of[made]
+	return ranks[p.rank][p.index].end, p.rank
+}
+
+// typical returns what computations take whose span has no wait in it. If all of a kind have
+// one, it is the least time from when the input was made.
+func (u *run) typical() map[stageKind]int64 {
+	clean, least := map[stageKind][]int64{}, map[stageKind]int64{}
+	for _, ranks := range u.steps {
+		of := index(ranks)
+		for _, events := range ranks {
+			for _, e := range events {
+				ready, _ := u.ready(e.action, ranks, of)
+				key := kindOf(e.action)
+				if e.start >= ready {
+					clean[key] = append(clean[key], e.end-e.start)
+				} else if old, known := least[key]; !known || e.end-ready < old {
+					least[key] = max(e.end-ready, 0)
+				}
+			}
+		}
+	}
+	for key, list := range clean {
+		least[key] = median(list)
+	}
+	return least
+}
+
+// rank looks at a step of a rank.
+func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typical map[stageKind]int64) {
+	ranks := u.steps[n]
+	times := &m.perRank[n][rank]
+	times.first = math.MaxInt64
+	free := int64(math.MinInt64)   // since when the rank could begin
+	worked := int64(math.MinInt64) // since when it has computed nothing
+	for i, e := range ranks[rank] {
+		if !e.action.Kind().Compute() {
+			free = max(free, e.end)
+			continue
+		}
+		ready, from := u.ready(e.action, ranks, of)
+		begin := e.start
+		if begin < ready { // The wait is in the span.
+			begin = max(ready, e.end-typical[kindOf(e.action)])
+		}
+		begin = min(begin, e.end)
+		if from >= 0 && from != rank {
+			copying := m.message(ranks, of, &e, begin, from, rank, ready, worked)
+			times.wire += copying
+		}
+		if free > math.MinInt64 && free >= ready && !e.joined {
+			one := gap{took: max(begin-free, 0), link: [2]int{rank, rank}}
+			if from >= 0 && from != rank {
+				one.slack, one.link = free-ready, [2]int{from, rank}
+			}
+			m.gaps[rank] = append(m.gaps[rank], one)
+		}
+		if next := i + 1; next < len(ranks[rank]) && ranks[rank][next].joined {
+			m.joined[e.action.Stage()] = append(m.joined[e.action.Stage()], e.end-begin)
+		} else if !e.joined {
+			key := kindOf(e.action)
+			m.took[key] = append(m.took[key], sample{n, e.action.Microbatch(), e.end - begin})
+		}
+		if !e.joined {
+			times.busy += e.end - begin
+		}
+		times.first, times.last = min(times.first, begin), max(times.last, e.end)
+		free, worked = max(free, e.end), max(worked, e.end)
+	}
+}
+
+// message adds the message that an action takes, and returns for how long the rank waited while it was copied.
+func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event, begin int64, from, to int, sent, received int64) int64 {
+	end := begin
+	stage, send, receive := e.action.Stage(), schedule.SendF, schedule.RecvF
+	other := stage - 1
+	if e.action.Kind() != schedule.F {
+		send, receive, other = schedule.SendB, schedule.RecvB, stage+1
+	}
+	if p, there := of[schedule.Act(receive, stage, e.action.Microbatch())]; there {
+		received, end = ranks[p.rank][p.index].start, ranks[p.rank][p.index].end
+	}
+	if p, there := of[schedule.Act(send, other, e.action.Microbatch())]; there {
+		sent = ranks[p.rank][p.index].start
+	}
+	key := [2]int{from, to}
+	link := m.links[key]
+	if link == nil {
+		link = &linkTimes{}
+		m.links[key] = link
+	}
+	link.messages++
+	if sent < received { // It may have been there long before.
+		return 0
+	}
+	copying := max(end-sent, 0)
+	link.copying = append(link.copying, copying)
+	if received > math.MinInt64 {
+		link.waiting += sent - received
+	}
+	return copying
+}
+
+// gap returns the median gap of a rank, of actions whose input had not only been made but had
+// arrived.
+func (m *measured) gap(rank int) int64 {
+	var all []int64
+	hops := map[[2]int]int64{}
+	for key, link := range m.links {
+		if key[1] == rank {
+			hops[key] = median(link.copying)
+		}
+	}
+	for _, g := range m.gaps[rank] {
+		if g.slack >= hops[g.link] {
+			all = append(all, g.took)
+		}
+	}
+	return median(all)
+}
+
+// makespan returns what a step took.
+func (m *measured) makespan(step int) int64 {
+	first, last := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, r := range m.perRank[step] {
+		first, last = min(first, r.first), max(last, r.last)
+	}
+	return last - first
+}
+
+// middle returns the step of median makespan.
+func (m *measured) middle() int {
+	order := make([]int, len(m.perRank))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(m.makespan(a), m.makespan(b)) })
+	return order[len(order)/2]
+}
+
+// median returns the upper median, 0 of none.
+func median(list []int64) int64 {
+	if len(list) == 0 {
+		return 0
+	}
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2]
+}

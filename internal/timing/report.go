@@ -1,0 +1,400 @@
+package timing
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/traces"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// Request says what is analysed.
+type Request struct {
+	Traces []*traces.Trace // of all ranks, by rank
+	// Plan is what the run should have done. If it is nil, the order in which the run did
+	// its actions is simulated.
+	Plan *schedule.Plan
+	// Costs have the bytes of the stages, which no trace has. They may be nil.
+	Costs *simulate.Costs
+	// RanksPerHost says which ranks share a clock. If it is 0 the traces name their hosts, and
+	// those that do not have the same one.
+	RanksPerHost int
+	Pipeline     int // which one of several side by side, from 0
+}
+
+// Report is what the run took beside what its plan would take. Times are in nanoseconds.
+type Report struct {
+	Ranks        int     `json:"ranks"`
+	Stages       int     `json:"stages"`
+	Microbatches int     `json:"microbatches"`
+	Steps        []int64 `json:"steps"` // makespans
+	Shown        int     `json:"shown"` // the step of median makespan: Measured and PerRank are of it
+	Measured     Times   `json:"measured"`
+	Simulated    *Times  `json:"simulated,omitempty"` // nil if Refused says why
+	Refused      string  `json:"refused,omitempty"`
+	// Departs is the first action of each rank that is not the plan's.
+	Departs   []Departure `json:"departs,omitempty"`
+	PerRank   []Rank      `json:"per_rank"`
+	Costs     []Cost      `json:"costs"`
+	Links     []Link      `json:"links"`
+	Clocks    []Clock     `json:"clocks"`
+	Straggler *Straggler  `json:"straggler,omitempty"`
+	Halved    bool        `json:"halved,omitempty"` // I and W were not measured: each is taken to be half of B
+
+	// Model is what the simulation was given: medians, with the gaps of the rank in them.
+	Model *simulate.Costs `json:"-"`
+	Plan  *schedule.Plan  `json:"-"` // that was simulated
+	// Run is the step that is shown, for drawing.
+	Run *draw.Step `json:"-"`
+}
+
+// Times are those of a step.
+type Times struct {
+	Makespan int64   `json:"makespan"`
+	Ideal    int64   `json:"ideal"` // the work of the busiest rank
+	Bubble   float64 `json:"bubble"`
+}
+
+// Rank is a rank of the pipeline in the step that is shown.
+type Rank struct {
+	Global    int    `json:"global"` // its rank in the job
+	File      string `json:"file"`
+	Busy      int64  `json:"busy"`
+	Wait      int64  `json:"wait"` // the rest between its first start and its last end
+	Wire      int64  `json:"wire"` // the part of Wait in which the message was copied
+	Gap       int64  `json:"gap"`  // median time before an action that could have begun
+	Simulated *struct {
+		Busy int64 `json:"busy"`
+		Wait int64 `json:"wait"`
+		Wire int64 `json:"wire"`
+	} `json:"simulated,omitempty"`
+}
+
+// Cost is what a kind of computation of a stage takes, over all steps.
+type Cost struct {
+	Stage  int    `json:"stage"`
+	Kind   string `json:"kind"`
+	Rank   int    `json:"rank"`
+	Count  int    `json:"count"`
+	Median int64  `json:"median"`
+	Low    int64  `json:"low"`  // one in twenty is shorter
+	High   int64  `json:"high"` // one in twenty is longer
+	Most   int64  `json:"most"`
+	// ByMicrobatch has the medians over the steps.
+	ByMicrobatch []int64 `json:"by_microbatch"`
+}
+
+// Link is what the messages from one rank to another take, over all steps.
+type Link struct {
+	From     int `json:"from"`
+	To       int `json:"to"`
+	Messages int `json:"messages"`
+	Awaited  int `json:"awaited"` // the receiver was there before the sender
+	// Copying is the median time of an awaited message, -1 if there is none.
+	Copying int64 `json:"copying"`
+	Copied  int64 `json:"copied"`  // time that receivers waited while messages were copied
+	Waiting int64 `json:"waiting"` // time that receivers waited before the send had begun
+}
+
+// Departure is the first action of a rank that is not the plan's.
+type Departure struct {
+	Rank int             `json:"rank"`
+	Ran  schedule.Action `json:"ran"`
+	Plan schedule.Action `json:"plan"`
+}
+
+// Straggler is the rank or the link that costs the step most.
+type Straggler struct {
+	Rank int   `json:"rank"` // -1 if it is a link
+	Link *Link `json:"link,omitempty"`
+	// Factor says how many times as long as the median of the others it takes.
+	Factor float64 `json:"factor"`
+	// Makespan is the simulated one if it took as long as that median.
+	Makespan int64 `json:"makespan"`
+}
+
+// Analyze compares a run with its plan. Errors wrap ErrRun.
+func Analyze(r Request) (*Report, error) {
+	u, err := newRun(&r)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.align(r.RanksPerHost); err != nil {
+		return nil, err
+	}
+	m := u.measure()
+	out := &Report{
+		Ranks: len(u.traces), Stages: u.plan.Placement.Stages(), Microbatches: u.plan.Microbatches,
+		Shown: m.middle(), Clocks: u.hosts,
+	}
+	for n := range u.steps {
+		out.Steps = append(out.Steps, m.makespan(n))
+	}
+	out.ranks(u, m)
+	out.costs(u, m)
+	out.links(m)
+	out.Run = u.drawing(out.Shown)
+	out.Model = out.model(u, m, r.Costs)
+	out.Plan = u.plan
+	if r.Plan != nil {
+		out.Plan = r.Plan
+		if r.Plan.Microbatches != u.plan.Microbatches {
+			return nil, fmt.Errorf("%w: the plan is for %d microbatches, and the traces have %d", ErrRun, r.Plan.Microbatches, u.plan.Microbatches)
+		}
+		out.departures(u)
+	} else if _, err := check.Prove(u.plan, schedule.Unlimited); err != nil {
+		out.Refused = "the order of the run is no whole step: " + err.Error()
+		return out, nil
+	}
+	return out, out.simulate()
+}
+
+// ranks fills in what was measured of the step.
+func (r *Report) ranks(u *run, m *measured) {
+	r.Measured.Makespan = r.Steps[r.Shown]
+	for rank, t := range u.traces {
+		x := m.perRank[r.Shown][rank]
+		r.PerRank = append(r.PerRank, Rank{
+			Global: t.Rank, File: t.File, Busy: x.busy, Wait: x.last - x.first - x.busy, Wire: x.wire, Gap: m.gap(rank),
+		})
+		r.Measured.Ideal = max(r.Measured.Ideal, x.busy)
+	}
+	r.Measured.Bubble = bubble(r.Measured)
+}
+
+func bubble(t Times) float64 {
+	if t.Makespan == 0 {
+		return 0
+	}
+	return 1 - float64(t.Ideal)/float64(t.Makespan)
+}
+
+// costs fills in the table of costs.
+func (r *Report) costs(u *run, m *measured) {
+	keys := slices.SortedFunc(maps.Keys(m.took), func(a, b stageKind) int { return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.kind, b.kind)) })
+	for _, key := range keys {
+		var all []int64
+		byMicrobatch := make([][]int64, r.Microbatches)
+		for _, s := range m.took[key] {
+			all = append(all, s.took)
+			byMicrobatch[s.microbatch] = append(byMicrobatch[s.microbatch], s.took)
+		}
+		slices.Sort(all)
+		c := Cost{
+			Stage: key.stage, Kind: key.kind.String(), Rank: u.plan.Placement.Rank[key.stage], Count: len(all), Median: median(all),
+			Low: all[len(all)/20], High: all[len(all)-1-len(all)/20], Most: all[len(all)-1],
+		}
+		for _, list := range byMicrobatch {
+			c.ByMicrobatch = append(c.ByMicrobatch, median(list))
+		}
+		r.Costs = append(r.Costs, c)
+	}
+}
+
+// links fills in the table of links.
+func (r *Report) links(m *measured) {
+	for _, key := range slices.SortedFunc(maps.Keys(m.links), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+		l := m.links[key]
+		one := Link{From: key[0], To: key[1], Messages: l.messages, Awaited: len(l.copying), Copying: -1, Waiting: l.waiting}
+		if len(l.copying) > 0 {
+			one.Copying = median(l.copying)
+		}
+		for _, took := range l.copying {
+			one.Copied += took
+		}
+		r.Links = append(r.Links, one)
+	}
+}
+
+// model returns the costs for the simulator. They have the bytes of other ones.
+func (r *Report) model(u *run, m *measured, bytes *simulate.Costs) *simulate.Costs {
+	model := &simulate.Costs{Unit: "ms", Scale: 1e6}
+	if bytes != nil {
+		model.Resident = bytes.Resident
+	}
+	depth := u.plan.Placement.Depth()
+	for stage := range r.Stages {
+		s := simulate.StageCosts{}
+		if bytes != nil && (len(bytes.Stages) == 1 || stage%depth < len(bytes.Stages)) {
+			s = bytes.Stages[min(stage%depth, len(bytes.Stages)-1)]
+		}
+		gap := r.PerRank[u.plan.Placement.Rank[stage]].Gap
+		took := func(kind schedule.Kind) int64 {
+			var list []int64
+			for _, one := range m.took[stageKind{stage, kind}] {
+				list = append(list, one.took)
+			}
+			if len(list) == 0 {
+				return 0
+			}
+			return median(list) + gap
+		}
+		s.F, s.I, s.W, s.B, s.Joined = took(schedule.F), took(schedule.I), took(schedule.W), took(schedule.B), 0
+		if list := m.joined[stage]; len(list) > 0 {
+			s.Joined = median(list) + gap
+		}
+		if s.B > 0 && s.I == 0 && s.W == 0 {
+			s.I, s.W, r.Halved = s.B/2, s.B-s.B/2, true
+		}
+		model.Stages = append(model.Stages, s)
+	}
+	var all []int64
+	for _, l := range r.Links {
+		if l.Copying >= 0 {
+			all = append(all, r.latency(&l))
+		}
+	}
+	model.Latency = median(all)
+	for _, l := range r.Links {
+		if l.Copying >= 0 {
+			model.Links = append(model.Links, simulate.LinkCosts{From: l.From, To: l.To, Latency: r.latency(&l)})
+		}
+	}
+	return model
+}
+
+// latency returns the copying of a link without the receiver's own gap.
+func (r *Report) latency(l *Link) int64 { return max(l.Copying-r.PerRank[l.To].Gap, 0) }
+
+// departures finds where ranks leave the order of the plan.
+func (r *Report) departures(u *run) {
+	for rank := range u.plan.Programs {
+		ran := u.plan.Programs[rank][0].Body
+		i := 0
+		for a := range r.Plan.All(rank) {
+			if !a.Kind().Compute() {
+				continue
+			}
+			if i == len(ran) {
+				break
+			}
+			if want := schedule.Act(a.Kind(), a.Stage(), a.Microbatch()); want != ran[i].WithJoin(false) {
+				r.Departs = append(r.Departs, Departure{rank, ran[i].WithJoin(false), want})
+				break
+			}
+			i++
+		}
+	}
+}
+
+// simulate fills in the simulated columns, and finds the straggler.
+func (r *Report) simulate() error {
+	report, err := simulate.Run(r.Plan, r.Model, r.Plan.Capacity)
+	if err != nil {
+		r.Refused = err.Error()
+		return nil
+	}
+	r.Simulated = &Times{Makespan: report.Makespan, Ideal: report.Ideal, Bubble: report.BubbleMakespan()}
+	for rank := range r.PerRank {
+		s := &report.Ranks[rank]
+		r.PerRank[rank].Simulated = &struct {
+			Busy int64 `json:"busy"`
+			Wait int64 `json:"wait"`
+			Wire int64 `json:"wire"`
+		}{s.Busy, s.Wait, s.Communication}
+	}
+	return r.straggler(report)
+}
+
+const (
+	mostTried  = 4    // ranks and links, each, that are simulated as fast as the others
+	leastSaved = 0.03 // of the makespan, for a rank or a link to be named
+)
+
+// straggler finds the rank or link that, if it took as long as the median of the others, would
+// shorten the step most.
+func (r *Report) straggler(report *simulate.Report) error {
+	work, copying := []int64{}, []int64{}
+	for _, rank := range report.Ranks {
+		work = append(work, rank.Busy)
+	}
+	for _, l := range r.Model.Links {
+		copying = append(copying, l.Latency)
+	}
+	best := float64(report.Makespan) * (1 - leastSaved)
+	try := func(costs *simulate.Costs, s Straggler) error {
+		faster, err := simulate.Run(r.Plan, costs, r.Plan.Capacity)
+		if err != nil {
+			return fmt.Errorf("timing: %w", err)
+		}
+		if float64(faster.Makespan) < best {
+			best = float64(faster.Makespan)
+			s.Makespan = faster.Makespan
+			r.Straggler = &s
+		}
+		return nil
+	}
+	for _, rank := range longest(work) {
+		factor := ratio(work[rank], others(work, rank))
+		if factor <= 1 || math.IsInf(factor, 0) {
+			continue
+		}
+		costs := *r.Model
+		costs.Stages = slices.Clone(costs.Stages)
+		for _, stage := range r.Plan.Placement.On(rank) {
+			s := &costs.Stages[stage]
+			for _, time := range []*int64{&s.F, &s.I, &s.W, &s.B, &s.Joined} {
+				*time = int64(float64(*time) / factor)
+			}
+		}
+		if err := try(&costs, Straggler{Rank: rank, Factor: factor}); err != nil {
+			return err
+		}
+	}
+	for _, i := range longest(copying) {
+		factor := ratio(copying[i], others(copying, i))
+		if factor <= 1 {
+			continue
+		}
+		costs := *r.Model
+		costs.Links = slices.Clone(costs.Links)
+		costs.Links[i].Latency = others(copying, i)
+		named := slices.IndexFunc(r.Links, func(l Link) bool { return l.From == costs.Links[i].From && l.To == costs.Links[i].To })
+		if err := try(&costs, Straggler{Rank: -1, Link: &r.Links[named], Factor: min(factor, 1e6)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// longest returns the places of the longest times.
+func longest(times []int64) []int {
+	var places []int
+	for i := range times {
+		places = append(places, i)
+	}
+	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(times[b], times[a]) })
+	return places[:min(len(places), mostTried)]
+}
+
+// others returns the median of the other times.
+func others(times []int64, i int) int64 { return median(slices.Delete(slices.Clone(times), i, i+1)) }
+
+func ratio(a, b int64) float64 { return float64(a) / float64(b) }
+
+// drawing returns a step for drawing.
+func (u *run) drawing(n int) *draw.Step {
+	plan := measuredPlan(u.plan.Placement, u.steps[n])
+	d := &draw.Step{Plan: plan, Unit: "ms", Scale: 1e6}
+	first := int64(math.MaxInt64)
+	for _, events := range u.steps[n] {
+		first = min(first, events[0].start)
+	}
+	for rank, events := range u.steps[n] {
+		var list []simulate.Event
+		for _, e := range events {
+			if e.action.Kind().Compute() {
+				i := int64(len(list))
+				list = append(list, simulate.Event{Rank: rank, Position: i, Action: plan.Programs[rank][0].Body[i], Start: e.start - first, End: e.end - first})
+			}
+		}
+		d.Events = append(d.Events, list)
+	}
+	return d
+}

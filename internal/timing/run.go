@@ -1,0 +1,278 @@
+package timing
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/traces"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// ErrRun is wrapped by errors about traces that are not those of all ranks of a pipeline.
+var ErrRun = errors.New("the traces do not fit together")
+
+// event is a computation or a transfer that was measured.
+type event struct {
+	action     schedule.Action
+	start, end int64
+	joined     bool // it ran at the same time as the one before it
+}
+
+// step is what a rank did in one step, in the order of the starts.
+type step []event
+
+// run is what the ranks of one pipeline did.
+type run struct {
+	plan   *schedule.Plan // as measured: the order of the last step
+	traces []*traces.Trace
+	steps  [][]step // by step and rank
+	hosts  []Clock
+}
+
+// newRun puts the traces of a pipeline in the order of its ranks, and cuts them into steps. The
+// plan may be nil.
+func newRun(r *Request) (*run, error) {
+	u := &run{}
+	all, err := staged(r)
+	if err != nil {
+		return nil, err
+	}
+	placement, err := u.place(all, r)
+	if err != nil {
+		return nil, err
+	}
+	least := math.MaxInt
+	var steps [][]step // by rank
+	for _, t := range u.traces {
+		complete := cut(t.Spans)
+		steps = append(steps, complete)
+		least = min(least, len(complete))
+	}
+	for back := least; back > 0; back-- { // the last steps of every rank are the same
+		var one []step
+		for _, list := range steps {
+			one = append(one, list[len(list)-back])
+		}
+		u.steps = append(u.steps, one)
+	}
+	u.plan = measuredPlan(placement, u.steps[least-1])
+	return u, nil
+}
+
+// staged returns the traces with a stage in every span. Where a trace does not name stages, the
+// ranks have one each, or the plan says which stage comes when.
+func staged(r *Request) ([]*traces.Trace, error) {
+	unknown := func(s traces.Span) bool { return s.Stage < 0 }
+	ranks := len(r.Traces)
+	if r.Plan != nil {
+		ranks = r.Plan.Placement.Ranks
+	}
+	var all []*traces.Trace
+	for i, t := range r.Traces {
+		if !slices.ContainsFunc(t.Spans, unknown) {
+			all = append(all, t)
+			continue
+		}
+		if len(r.Traces)%ranks != 0 {
+			return nil, fmt.Errorf("%w: the plan is for %d ranks, and there are traces of %d", ErrRun, ranks, len(r.Traces))
+		}
+		own := *t
+		own.Spans = slices.Clone(t.Spans)
+		place := i / (len(r.Traces) / ranks)
+		order := map[schedule.Kind][]schedule.Action{}
+		if r.Plan != nil {
+			for a := range r.Plan.All(place) {
+				order[a.Kind()] = append(order[a.Kind()], a)
+			}
+		}
+		seen := map[schedule.Kind]int{}
+		for j := range own.Spans {
+			s := &own.Spans[j]
+			s.Stage = place
+			if list := order[s.Kind]; len(list) > 0 {
+				a := list[seen[s.Kind]%len(list)]
+				s.Stage, s.Microbatch = a.Stage(), a.Microbatch()
+			}
+			seen[s.Kind]++
+		}
+		all = append(all, &own)
+	}
+	return all, nil
+}
+
+// stages returns the stages that a trace computes.
+func stages(t *traces.Trace) []int {
+	set := map[int]bool{}
+	for _, s := range t.Spans {
+		if s.Kind.Compute() {
+			set[s.Stage] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// place finds the ranks of the pipeline that is asked for. Traces of the same stages belong to
+// pipelines side by side, in the order of the ranks.
+func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err error) {
+	var groups [][]*traces.Trace // of the same stages
+	byStages := map[string]int{}
+	for _, t := range all {
+		on := stages(t)
+		if len(on) == 0 {
+			continue
+		}
+		key := fmt.Sprint(on)
+		i, known := byStages[key]
+		if !known {
+			i = len(groups)
+			byStages[key] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], t)
+	}
+	if len(groups) == 0 {
+		return p, fmt.Errorf("%w: there are transfers and no computations", ErrRun)
+	}
+	slices.SortFunc(groups, func(a, b []*traces.Trace) int { return cmp.Compare(stages(a[0])[0], stages(b[0])[0]) })
+	p.Ranks = len(groups)
+	rank := map[int]int{} // by stage
+	for place, group := range groups {
+		if len(group) != len(groups[0]) {
+			return p, fmt.Errorf("%w: %d traces have the stages %v and %d have %v: give the traces of all ranks", ErrRun, len(groups[0]), stages(groups[0][0]), len(group), stages(group[0]))
+		}
+		if r.Pipeline < 0 || r.Pipeline >= len(group) {
+			return p, fmt.Errorf("%w: pipeline %d: there are %d side by side, from 0", ErrRun, r.Pipeline, len(group))
+		}
+		t := group[r.Pipeline]
+		for _, stage := range stages(t) {
+			if other, taken := rank[stage]; taken {
+				return p, fmt.Errorf("%w: stage %d is in %s and in %s", ErrRun, stage, u.traces[other].File, t.File)
+			}
+			rank[stage] = place
+		}
+		u.traces = append(u.traces, t)
+	}
+	for stage := range len(rank) {
+		place, there := rank[stage]
+		if !there {
+			return p, fmt.Errorf("%w: no trace has stage %d: give the traces of all ranks", ErrRun, stage)
+		}
+		p.Rank = append(p.Rank, place)
+	}
+	if r.Plan == nil {
+		return p, nil
+	}
+	return u.follow(p, r.Plan)
+}
+
+// follow puts the ranks in the order of a plan.
+func (u *run) follow(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
+	want := plan.Placement
+	if want.Ranks != p.Ranks || want.Stages() != p.Stages() {
+		return p, fmt.Errorf("%w: the plan has %d ranks and %d stages, and the traces have %d and %d", ErrRun, want.Ranks, want.Stages(), p.Ranks, p.Stages())
+	}
+	own := slices.Clone(u.traces)
+	for stage, place := range want.Rank {
+		u.traces[place] = own[p.Rank[stage]]
+	}
+	for place, t := range u.traces {
+		if !slices.Equal(stages(t), want.On(place)) {
+			return p, fmt.Errorf("%w: %s has the stages %v, and no rank of the plan has these", ErrRun, t.File, stages(t))
+		}
+	}
+	return want, nil
+}
+
+// cut cuts the spans of a rank into steps: one begins with an action that the step before it
+// has had. Steps that lack actions, as the first and the last one of a recording may, are left
+// out.
+func cut(spans []traces.Span) (complete []step) {
+	var all []step
+	seen := map[schedule.Action]bool{}
+	for _, s := range spans {
+		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
+		if len(all) == 0 || seen[a] {
+			clear(seen)
+			all = append(all, nil)
+		}
+		seen[a] = true
+		now := &all[len(all)-1]
+		e := event{action: a, start: s.Start, end: s.End}
+		if n := len(*now); n > 0 && s.End > s.Start {
+			last := &(*now)[n-1]
+			e.joined = s.Kind.Compute() && last.action.Kind().Compute() && !last.joined && last.start == e.start && last.end == e.end
+		}
+		*now = append(*now, e)
+	}
+	most := 0
+	for _, s := range all {
+		most = max(most, len(s))
+	}
+	return slices.DeleteFunc(all, func(s step) bool { return len(s) < most })
+}
+
+// measuredPlan returns the order of the computations of a step as a plan.
+func measuredPlan(p schedule.Placement, ranks []step) *schedule.Plan {
+	plan := &schedule.Plan{Name: "the order of the run", Placement: p, Runtime: schedule.PyTorch, Mode: schedule.ForwardOnly}
+	for _, events := range ranks {
+		var b []schedule.Action
+		for _, e := range events {
+			if !e.action.Kind().Compute() {
+				continue
+			}
+			if e.joined {
+				b[len(b)-1] = b[len(b)-1].WithJoin(true)
+			}
+			b = append(b, e.action)
+			plan.Microbatches = max(plan.Microbatches, e.action.Microbatch()+1)
+			if e.action.Kind() != schedule.F {
+				plan.Mode = schedule.Training
+			}
+		}
+		plan.Programs = append(plan.Programs, []schedule.Segment{{Body: b, Repeat: 1}})
+	}
+	return plan
+}
+
+// input returns the computation on the stage before or behind whose result an action takes.
+func input(p schedule.Placement, a schedule.Action, of map[schedule.Action]place) (schedule.Action, bool) {
+	stage, mb := a.Stage(), a.Microbatch()
+	switch a.Kind() {
+	case schedule.F:
+		if p.First(stage) {
+			return 0, false
+		}
+		made := schedule.Act(schedule.F, stage-1, mb)
+		_, there := of[made]
+		return made, there
+	case schedule.B, schedule.I:
+		if p.Last(stage) {
+			return 0, false
+		}
+		for _, kind := range [...]schedule.Kind{schedule.B, schedule.I} {
+			made := schedule.Act(kind, stage+1, mb)
+			if _, there := of[made]; there {
+				return made, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// place is where an action is in a step.
+type place struct{ rank, index int }
+
+// index returns where the actions of a step are.
+func index(ranks []step) map[schedule.Action]place {
+	of := map[schedule.Action]place{}
+	for rank, events := range ranks {
+		for i, e := range events {
+			of[e.action] = place{rank, i}
+		}
+	}
+	return of
+}

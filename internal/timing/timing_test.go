@@ -1,0 +1,272 @@
+package timing_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/timing"
+	"github.com/weir-ml/weir/internal/traces"
+	"github.com/weir-ml/weir/internal/traces/tracetest"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+const ms = 1_000_000
+
+// plan returns a plan by name, computations alone.
+func plan(t *testing.T, name string, ranks, stages, microbatches int) *schedule.Plan {
+	rule, err := schedule.Find(name)
+	require.NoError(t, err)
+	placement, err := rule.Place(ranks, stages)
+	require.NoError(t, err)
+	p, err := rule.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
+	require.NoError(t, err)
+	return p
+}
+
+// uneven returns costs of stages that differ, with hops of 2 ms.
+func uneven(stages int) *simulate.Costs {
+	c := &simulate.Costs{Unit: "ns", Latency: 2 * ms}
+	for s := range int64(stages) {
+		c.Stages = append(c.Stages, simulate.StageCosts{F: 10*ms + s*100_000, I: 11*ms + s, W: 7 * ms, B: 18*ms + s, Joined: 26 * ms})
+	}
+	return c
+}
+
+func simulated(t *testing.T, p *schedule.Plan, costs *simulate.Costs, steps int) *tracetest.Steps {
+	s, err := tracetest.Simulate(p, costs, steps)
+	require.NoError(t, err)
+	return s
+}
+
+// kineto reads the files of torch.profiler that the steps make.
+func kineto(t *testing.T, s *tracetest.Steps, category string) (all []*traces.Trace) {
+	for rank := range s.Events {
+		one, err := traces.ReadFrom("trace.json", bytes.NewReader(s.Kineto(rank, category)))
+		require.NoError(t, err)
+		all = append(all, one...)
+	}
+	return all
+}
+
+// A trace of a simulated step gives back the costs, the makespan and the waits of the simulation.
+func TestMeasuresWhatWasSimulated(t *testing.T) {
+	for _, c := range []struct {
+		schedule      string
+		ranks, stages int
+	}{{"1f1b", 4, 4}, {"zb-h1", 4, 4}, {"interleaved", 4, 8}, {"zb-v", 4, 8}, {"gpipe", 3, 3}, {"dualpipev", 2, 4}} {
+		t.Run(c.schedule, func(t *testing.T) {
+			p, costs := plan(t, c.schedule, c.ranks, c.stages, 8), uneven(c.stages)
+			want, err := simulate.Run(p, costs, 0)
+			require.NoError(t, err)
+			r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 3), "gpu_user_annotation")})
+			require.NoError(t, err)
+			require.Empty(t, r.Refused)
+			require.Len(t, r.Steps, 3)
+			require.Equal(t, want.Makespan, r.Measured.Makespan)
+			require.Equal(t, want.Makespan, r.Simulated.Makespan)
+			require.InDelta(t, want.BubbleMakespan(), r.Measured.Bubble, 1e-9)
+			for rank := range want.Ranks {
+				require.Equal(t, want.Ranks[rank].Busy, r.PerRank[rank].Busy)
+				require.Equal(t, want.Ranks[rank].Wait, r.PerRank[rank].Wait)
+			}
+			for _, one := range r.Costs {
+				s := costs.Stages[one.Stage]
+				require.Equal(t, map[string]int64{"F": s.F, "I": s.I, "W": s.W, "B": s.B}[one.Kind], one.Median, "%s of stage %d", one.Kind, one.Stage)
+			}
+			for _, l := range r.Links {
+				if l.Copying >= 0 {
+					require.Equal(t, costs.Latency, l.Copying, "%d to %d", l.From, l.To)
+				}
+			}
+		})
+	}
+}
+
+// Annotations of the host have the wait for the input in them. Costs come out without it, but for
+// a part of a hop if the rank has waited for every input.
+func TestWaitsInsideOfSpans(t *testing.T) {
+	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
+	s := simulated(t, p, costs, 2)
+	s.WaitInside()
+	r, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "user_annotation")})
+	require.NoError(t, err)
+	for _, one := range r.Costs {
+		c := costs.Stages[one.Stage]
+		require.InEpsilon(t, map[string]int64{"F": c.F, "B": c.B}[one.Kind], one.Median, 0.025, "%s of stage %d", one.Kind, one.Stage)
+	}
+	want, err := simulate.Run(p, costs, 0)
+	require.NoError(t, err)
+	require.InEpsilon(t, want.Makespan, r.Simulated.Makespan, 0.001)
+	require.True(t, r.Halved)
+}
+
+// A slow rank and a slow link are named, in every schedule, and nothing is if all are alike.
+func TestStraggler(t *testing.T) {
+	for _, name := range []string{"1f1b", "zb-h1", "interleaved", "zb-v"} {
+		stages := map[string]int{"interleaved": 8, "zb-v": 8}[name]
+		p := plan(t, name, 4, max(stages, 4), 16)
+		even := func() *simulate.Costs {
+			c := uneven(p.Placement.Stages())
+			for s := range c.Stages {
+				c.Stages[s].F, c.Stages[s].I, c.Stages[s].B = 10*ms, 11*ms, 18*ms
+			}
+			return c
+		}
+		for rank := range 4 {
+			costs := even()
+			tracetest.Slow(p, costs, rank, 1.3)
+			r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation")})
+			require.NoError(t, err)
+			require.NotNil(t, r.Straggler, "%s rank %d", name, rank)
+			require.Equal(t, rank, r.Straggler.Rank, "%s", name)
+			require.InDelta(t, 1.3, r.Straggler.Factor, 0.01)
+		}
+		for from := range 3 {
+			costs := even()
+			costs.Links = []simulate.LinkCosts{{From: from, To: from + 1, Latency: 30 * ms}}
+			r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation")})
+			require.NoError(t, err)
+			require.NotNil(t, r.Straggler, "%s link %d", name, from)
+			require.NotNil(t, r.Straggler.Link, "%s link %d", name, from)
+			require.Equal(t, [2]int{from, from + 1}, [2]int{r.Straggler.Link.From, r.Straggler.Link.To}, "%s", name)
+		}
+		r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, even(), 1), "gpu_user_annotation")})
+		require.NoError(t, err)
+		require.Nil(t, r.Straggler, "%s", name)
+	}
+}
+
+// Clocks of hosts are brought together, and the width says by how much the outcome can be off.
+func TestClocksOfHosts(t *testing.T) {
+	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
+	s := simulated(t, p, costs, 2)
+	const off = 3_700 * ms
+	s.Shift(2, off)
+	s.Shift(3, off)
+	r, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation"), RanksPerHost: 2})
+	require.NoError(t, err)
+	require.Len(t, r.Clocks, 2)
+	c := r.Clocks[1]
+	require.True(t, c.Known)
+	require.Equal(t, []int{2, 3}, c.Ranks)
+	require.LessOrEqual(t, c.Width, 4*costs.Latency, "twice a hop, and as much again for spans of different lengths")
+	require.InDelta(t, -off, c.Offset, float64(c.Width)/2)
+	want, err := simulate.Run(p, costs, 0)
+	require.NoError(t, err)
+	require.InDelta(t, want.Makespan, r.Measured.Makespan, float64(c.Width))
+
+	// A clock that is set in between fits no offset.
+	for rank := 2; rank < 4; rank++ {
+		for i := len(s.Events[rank]) / 2; i < len(s.Events[rank]); i++ {
+			s.Events[rank][i].Start += 1000 * ms
+			s.Events[rank][i].End += 1000 * ms
+		}
+	}
+	_, err = timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation"), RanksPerHost: 2})
+	require.ErrorIs(t, err, timing.ErrRun)
+	require.ErrorContains(t, err, "a clock was set during the run")
+}
+
+// Spans of Megatron-LM and traces of Weir give the same figures as those of torch.profiler.
+func TestOtherFormats(t *testing.T) {
+	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
+	s := simulated(t, p, costs, 1)
+	want, err := simulate.Run(p, costs, 0)
+	require.NoError(t, err)
+	weir, err := s.Weir()
+	require.NoError(t, err)
+	for name, text := range map[string][]byte{"otlp.jsonl": s.OTLP(4), "weir.json": weir} {
+		all, err := traces.ReadFrom(name, bytes.NewReader(text))
+		require.NoError(t, err, name)
+		require.Len(t, all, 4, name)
+		r, err := timing.Analyze(timing.Request{Traces: sorted(all)})
+		require.NoError(t, err, name)
+		require.Equal(t, want.Makespan, r.Measured.Makespan, name)
+		require.Equal(t, want.Makespan, r.Simulated.Makespan, name)
+	}
+}
+
+func sorted(all []*traces.Trace) []*traces.Trace {
+	out := make([]*traces.Trace, len(all))
+	for _, t := range all {
+		out[t.Rank] = t
+	}
+	return out
+}
+
+// Pipelines side by side are told apart, and a rank without a trace is missed.
+func TestPipelines(t *testing.T) {
+	p := plan(t, "1f1b", 2, 2, 4)
+	var all []*traces.Trace
+	for rank := range 4 { // ranks 0 and 1 have stage 0
+		costs := uneven(2)
+		tracetest.Slow(p, costs, 0, float64(1+rank%2))
+		for _, one := range kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation") {
+			if one.Rank == rank/2 {
+				one.Rank, one.File = rank, fmt.Sprintf("rank%d.json", rank)
+				all = append(all, one)
+			}
+		}
+	}
+	for pipeline := range 2 {
+		r, err := timing.Analyze(timing.Request{Traces: all, Pipeline: pipeline})
+		require.NoError(t, err)
+		require.Equal(t, pipeline, r.PerRank[0].Global)
+		require.Equal(t, 2+pipeline, r.PerRank[1].Global)
+		require.EqualValues(t, 10*ms*(1+pipeline), r.Costs[0].Median)
+	}
+	_, err := timing.Analyze(timing.Request{Traces: all[:3]})
+	require.ErrorContains(t, err, "give the traces of all ranks")
+	_, err = timing.Analyze(timing.Request{Traces: all, Pipeline: 2})
+	require.ErrorContains(t, err, "there are 2 side by side")
+}
+
+// A plan puts the ranks in its order, and the first action that is not the plan's is named.
+func TestPlan(t *testing.T) {
+	p, costs := plan(t, "zb-v", 4, 8, 8), uneven(8)
+	all := kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation")
+	all[0].Rank, all[3].Rank = 3, 0
+	r, err := timing.Analyze(timing.Request{Traces: all, Plan: p})
+	require.NoError(t, err)
+	require.Empty(t, r.Departs)
+	require.Equal(t, r.Measured.Makespan, r.Simulated.Makespan)
+
+	other := plan(t, "1f1b", 4, 4, 8)
+	all = kineto(t, simulated(t, other, uneven(4), 1), "gpu_user_annotation")
+	r, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 8)})
+	require.NoError(t, err)
+	require.Equal(t, timing.Departure{Rank: 0, Ran: schedule.Act(schedule.B, 0, 0), Plan: schedule.Act(schedule.F, 0, 4)}, r.Departs[0])
+	_, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 6)})
+	require.ErrorContains(t, err, "the plan is for 6 microbatches, and the traces have 8")
+	_, err = timing.Analyze(timing.Request{Traces: all, Plan: p})
+	require.ErrorContains(t, err, "the plan has 4 ranks and 8 stages")
+}
+
+// Files, folders and patterns are read, compressed or not.
+func TestFiles(t *testing.T) {
+	p := plan(t, "1f1b", 2, 2, 4)
+	s := simulated(t, p, uneven(2), 1)
+	folder := t.TempDir()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write(s.Kineto(0, "user_annotation"))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "node7_31.1790857026.pt.trace.json.gz"), packed.Bytes(), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "node8_31.1790857026.pt.trace.json"), s.Kineto(1, "user_annotation"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "notes.txt"), []byte("none"), 0o600))
+	for _, name := range []string{folder, filepath.Join(folder, "*.json*")} {
+		all, err := traces.Read(name)
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		require.Equal(t, "node7", all[0].Host)
+		require.Equal(t, "node8", all[1].Host)
+	}
+}

@@ -1,0 +1,223 @@
+package traces
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// read reads all values of the file: one object or list of Chrome's events, or objects of
+// OpenTelemetry one behind the other.
+func (f *file) read() error {
+	values := 0
+	for {
+		c, err := f.next()
+		if errors.Is(err, io.EOF) && values > 0 {
+			return nil
+		}
+		if err != nil {
+			return f.ended(err)
+		}
+		switch c {
+		case '{':
+			err = f.top()
+		case '[':
+			err = f.list(maxEvent, f.event)
+		default:
+			return f.fault("found %q, expected an object, { or a list, [", c)
+		}
+		if err != nil {
+			return err
+		}
+		values++
+	}
+}
+
+// top reads an object at the top of the file.
+func (f *file) top() error {
+	f.fields = map[string][]byte{}
+	err := f.object(func(name string) error {
+		switch name {
+		case "traceEvents":
+			return f.list(maxEvent, f.event)
+		case "resourceSpans":
+			return f.list(maxResource, f.resource)
+		case "distributedInfo", "baseTimeNanoseconds", "name", "start_time", "end_time", "attributes", "resource":
+			text, err := f.value(maxField)
+			f.fields[name] = bytes.Clone(text)
+			return err
+		}
+		_, err := f.value(0)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if text := f.fields["baseTimeNanoseconds"]; text != nil {
+		if err := f.decode(text, &f.info.base); err != nil {
+			return err
+		}
+		if f.info.base < 0 || f.info.base > maxTime {
+			return f.fault("baseTimeNanoseconds is %d: expected 0 to %d", f.info.base, int64(maxTime))
+		}
+	}
+	if text := f.fields["distributedInfo"]; text != nil {
+		var info struct {
+			Rank *int `json:"rank"`
+		}
+		if err := f.decode(text, &info); err != nil {
+			return err
+		}
+		f.info.rank = info.Rank
+	}
+	if f.fields["start_time"] != nil {
+		return f.console()
+	}
+	return nil
+}
+
+// event is an event of Chrome's format, whose times are microseconds.
+type event struct {
+	Phase    string          `json:"ph"`
+	Name     string          `json:"name"`
+	Category string          `json:"cat"`
+	Process  json.RawMessage `json:"pid"`
+	Start    float64         `json:"ts"`
+	Length   float64         `json:"dur"`
+}
+
+// event reads an event, if it is an action.
+func (f *file) event(text []byte) error {
+	if !mayBeAction(text) {
+		return nil
+	}
+	var e event
+	if json.Unmarshal(text, &e) != nil || e.Phase != "X" { // Other events may have fields of other types.
+		return nil
+	}
+	spans := named(e.Name)
+	start, end, ok := interval(1e3*e.Start, 1e3*e.Length)
+	if len(spans) == 0 || !ok {
+		return nil
+	}
+	for _, s := range spans {
+		s.Start, s.End = start, end
+		var err error
+		switch e.Category {
+		case "gpu_user_annotation":
+			f.device, err = f.add(f.device, s)
+		case "user_annotation", "cpu_op":
+			f.host, err = f.add(f.host, s)
+		default:
+			rank, bad := strconv.Atoi(string(e.Process))
+			if bad != nil || rank < 0 || rank > maxRank {
+				return nil // Weir's processes are the ranks.
+			}
+			t := f.of(rank)
+			t.Spans, err = f.add(t.Spans, s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// of returns the trace of a rank in a file that holds several.
+func (f *file) of(rank int) *Trace {
+	t := f.ranks[rank]
+	if t == nil {
+		t = &Trace{Rank: rank}
+		f.ranks[rank] = t
+	}
+	return t
+}
+
+// mayBeAction reports whether one of the names in an event is an action. Most events of
+// torch.profiler are operators, and need not be decoded.
+func mayBeAction(text []byte) bool {
+	for {
+		_, rest, found := bytes.Cut(text, []byte(`"name"`))
+		if !found {
+			return false
+		}
+		text = bytes.TrimLeft(rest, ": \t\r\n")
+		if len(text) > 1 && text[0] == '"' {
+			name, _, _ := bytes.Cut(text[1:min(len(text), 200)], []byte{'"'})
+			if len(named(string(name))) > 0 {
+				return true
+			}
+		}
+	}
+}
+
+// named returns the actions that a name stands for, none if it is no action's.
+func named(name string) []Span {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "PP:"), ":")
+	if name == "" || len(name) > 128 {
+		return nil
+	}
+	if pair, joined := strings.CutSuffix(name, "OVERLAP_F_B"); joined {
+		first, second, two := strings.Cut(strings.Trim(pair, "()"), ";")
+		a, b := named(first), named(second)
+		if !two || len(a) != 1 || len(b) != 1 {
+			return nil
+		}
+		return append(a, b...)
+	}
+	if c := name[0]; c >= '0' && c <= '9' {
+		a, err := schedule.ParseAction(name)
+		if err != nil || !a.Kind().Compute() && !isTransfer(a.Kind()) {
+			return nil
+		}
+		return []Span{{Kind: a.Kind(), Stage: a.Stage(), Microbatch: a.Microbatch()}}
+	}
+	if spaces := strings.Count(name, " "); spaces == 1 || spaces == 4 {
+		if words := strings.Fields(name); len(words) == spaces+1 {
+			return inWords(words)
+		}
+	}
+	return nil
+}
+
+// inWords returns the action of "Forward 7" or "F stage 2 mb 7".
+func inWords(words []string) []Span {
+	s := Span{Stage: -1}
+	switch words[0] {
+	case "Forward":
+		s.Kind = schedule.F
+	case "Backward":
+		s.Kind = schedule.B
+	default:
+		s.Kind, _ = schedule.ParseKind(words[0])
+	}
+	if !s.Kind.Compute() && !isTransfer(s.Kind) {
+		return nil
+	}
+	number := func(word string, below int) int {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 0 || n >= below {
+			return -1
+		}
+		return n
+	}
+	if s.Microbatch = number(words[len(words)-1], schedule.MaxMicrobatches); s.Microbatch < 0 {
+		return nil
+	}
+	if len(words) == 5 {
+		s.Stage = number(words[2], schedule.MaxStages)
+		if words[1] != "stage" || s.Stage < 0 || words[3] != "mb" && words[3] != "microbatch" {
+			return nil
+		}
+	}
+	return []Span{s}
+}
+
+func isTransfer(k schedule.Kind) bool {
+	return k == schedule.SendF || k == schedule.RecvF || k == schedule.SendB || k == schedule.RecvB
+}

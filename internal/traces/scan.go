@@ -1,0 +1,204 @@
+package traces
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// scanner takes a text of JSON apart while it is read, and holds one value at a time. Values
+// that are not kept are skipped without a look at them.
+type scanner struct {
+	in  *bufio.Reader
+	at  int64 // bytes that were read
+	buf []byte
+}
+
+// The most bytes of a value that is held.
+const (
+	maxEvent    = 256 << 10
+	maxField    = 1 << 20
+	maxResource = 64 << 20 // a batch of spans of OpenTelemetry
+)
+
+// fault is an error at the last byte that was read.
+func (s *scanner) fault(format string, args ...any) error {
+	return fmt.Errorf("%w: byte %d: %s", ErrTrace, s.at, fmt.Sprintf(format, args...))
+}
+
+// ended makes an error of the end of the text.
+func (s *scanner) ended(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return s.fault("the file ends inside of a value: copy it again, or export it anew")
+	}
+	return fmt.Errorf("%w: byte %d: %w", ErrTrace, s.at, err)
+}
+
+// next returns the first byte of the next token, without taking it. Commas and colons are no
+// tokens.
+func (s *scanner) next() (byte, error) {
+	for {
+		c, err := s.in.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		switch c {
+		case ' ', '\t', '\r', '\n', ',', ':':
+			s.at++
+		default:
+			return c, s.in.UnreadByte()
+		}
+	}
+}
+
+// take takes the byte that next has returned.
+func (s *scanner) take() {
+	s.in.Discard(1) // It is in the buffer.
+	s.at++
+}
+
+// value takes the next value and returns its text, which is valid until the next call; nil if
+// it has more bytes than are to be kept.
+func (s *scanner) value(most int) ([]byte, error) {
+	if _, err := s.next(); err != nil {
+		return nil, s.ended(err)
+	}
+	s.buf = s.buf[:0]
+	var v nesting
+	for size, done := 0, false; !done; {
+		_, err := s.in.Peek(1)
+		if err == io.EOF && size > 0 && v.depth == 0 && !v.inString {
+			break // A number or a word ends the file.
+		}
+		if err != nil {
+			return nil, s.ended(err)
+		}
+		chunk, _ := s.in.Peek(s.in.Buffered())
+		var n int
+		if n, done = v.end(chunk); n == 0 && size == 0 {
+			return nil, s.fault("found %q, expected a value", chunk[0])
+		}
+		if size += n; size <= most {
+			s.buf = append(s.buf, chunk[:n]...)
+		} else if s.buf = s.buf[:0]; size > maxSkipped {
+			return nil, s.fault("a value has more than %d bytes", int64(maxSkipped))
+		}
+		s.in.Discard(n) // They are in the buffer.
+		s.at += int64(n)
+	}
+	if len(s.buf) == 0 {
+		return nil, nil
+	}
+	return s.buf, nil
+}
+
+// maxSkipped bounds a value that is skipped.
+const maxSkipped = 1 << 30
+
+// nesting is where a text is inside of a value.
+type nesting struct {
+	depth                    int
+	begun, inString, escaped bool
+}
+
+// end returns how many bytes of a text belong to the value, and whether it ends there.
+func (v *nesting) end(text []byte) (n int, done bool) {
+	for i, c := range text {
+		switch {
+		case v.escaped:
+			v.escaped = false
+		case v.inString:
+			v.escaped = c == '\\'
+			if v.inString = c != '"'; !v.inString && v.depth == 0 {
+				return i + 1, true
+			}
+		case c == '"' || c == '{' || c == '[':
+			if v.begun && v.depth == 0 {
+				return i, true
+			}
+			if v.inString = c == '"'; !v.inString {
+				v.depth++
+			}
+		case c == '}' || c == ']':
+			if v.depth == 0 {
+				return i, true
+			}
+			if v.depth--; v.depth == 0 {
+				return i + 1, true
+			}
+		case v.depth == 0 && (c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ',' || c == ':'):
+			return i, true
+		}
+		v.begun = true
+	}
+	return len(text), false
+}
+
+// object calls field at the value of every field of an object, which has to take it.
+func (s *scanner) object(field func(name string) error) error {
+	s.take()
+	for {
+		c, err := s.next()
+		if err != nil {
+			return s.ended(err)
+		}
+		if c == '}' {
+			s.take()
+			return nil
+		}
+		if c != '"' {
+			return s.fault("found %q, expected the name of a field, in quotes", c)
+		}
+		key, err := s.value(maxEvent)
+		if err != nil {
+			return err
+		}
+		var name string
+		if key == nil || json.Unmarshal(key, &name) != nil {
+			return s.fault("the name of a field is no string of JSON")
+		}
+		if err := field(name); err != nil {
+			return err
+		}
+	}
+}
+
+// list calls value for every value of a list, with at most so many bytes of its text, nil for a longer one.
+func (s *scanner) list(most int, value func(text []byte) error) error {
+	if c, err := s.next(); err != nil {
+		return s.ended(err)
+	} else if c != '[' {
+		return s.fault("found %q, expected a list, [", c)
+	}
+	s.take()
+	for {
+		c, err := s.next()
+		if err != nil {
+			return s.ended(err)
+		}
+		if c == ']' {
+			s.take()
+			return nil
+		}
+		text, err := s.value(most)
+		if err != nil {
+			return err
+		}
+		if text == nil {
+			continue
+		}
+		if err := value(text); err != nil {
+			return err
+		}
+	}
+}
+
+// decode reads a value that scan has found.
+func (s *scanner) decode(text []byte, v any) error {
+	if err := json.Unmarshal(text, v); err != nil {
+		return s.fault("%v", err)
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package traces
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/weir-ml/weir/internal/unzip"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// ErrTrace is wrapped by errors about a file that is no trace.
+var ErrTrace = errors.New("not a trace")
+
+// Span is an action that a rank ran. Times are in nanoseconds, by the clock of its host.
+type Span struct {
+	Kind              schedule.Kind // a computation, a send or a receive
+	Stage, Microbatch int           // -1 if the trace does not say
+	Start, End        int64
+}
+
+// Trace is all that was recorded of one rank, in the order of the starts.
+type Trace struct {
+	File  string
+	Rank  int
+	Host  string // "" if the trace does not say
+	Spans []Span
+}
+
+const (
+	maxRank  = 1 << 20
+	maxSpans = 4 << 20 // of a file
+)
+
+// Read reads traces from files, folders and patterns of filepath.Glob. It returns those that have
+// actions, by rank, which no two share. Files of a folder that do not end in .json, .json.gz or
+// .jsonl are left out.
+func Read(names ...string) ([]*Trace, error) {
+	files, err := expand(names)
+	if err != nil {
+		return nil, err
+	}
+	var all []*Trace
+	for _, name := range files {
+		found, err := readFile(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	slices.SortStableFunc(all, func(a, b *Trace) int { return cmp.Compare(a.Rank, b.Rank) })
+	for i := 1; i < len(all); i++ {
+		if a, b := all[i-1], all[i]; a.Rank == b.Rank {
+			return nil, fmt.Errorf("rank %d has two traces, in %s and %s: give those of one run", a.Rank, a.File, b.File)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: no span is named after an action, as PP:2F7 is: newer versions of PyTorch annotate the actions of a pipeline, and record_function does it in older ones", ErrTrace)
+	}
+	return all, nil
+}
+
+var endings = regexp.MustCompile(`\.(json|jsonl)(\.gz)?$`)
+
+// expand finds the files of folders and patterns.
+func expand(names []string) (files []string, err error) {
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			matches, bad := filepath.Glob(name)
+			if bad != nil || len(matches) == 0 {
+				return nil, err
+			}
+			files = append(files, matches...)
+			continue
+		}
+		if !info.IsDir() {
+			files = append(files, name)
+			continue
+		}
+		entries, err := os.ReadDir(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if !entry.IsDir() && endings.MatchString(entry.Name()) {
+				files = append(files, filepath.Join(name, entry.Name()))
+			}
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+func readFile(name string) ([]*Trace, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // It was only read.
+	return ReadFrom(name, file)
+}
+
+// ReadFrom reads the traces of one file, which may be compressed. The file's name gives a rank, if
+// its content does not.
+func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
+		z, err := unzip.New(in)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: gzip: %w", name, ErrTrace, err)
+		}
+		in = bufio.NewReaderSize(z, 1<<16)
+	}
+	f := &file{scanner: scanner{in: in}, ranks: map[int]*Trace{}, counts: map[int]*counts{}}
+	if err := f.read(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return f.traces(name)
+}
+
+// file is a file that is being read.
+type file struct {
+	scanner
+	fields map[string][]byte // of the object at the top, those that are kept
+	spans  int
+	// host and device have the annotations of Kineto, and ranks the spans of files that hold
+	// several ranks.
+	host, device []Span
+	ranks        map[int]*Trace
+	counts       map[int]*counts // of Megatron's spans, by rank
+	info         kineto
+}
+
+// kineto is what the head of a file of torch.profiler says.
+type kineto struct {
+	base int64 // nanoseconds to add to all times
+	rank *int
+}
+
+// add adds a span to a list.
+func (f *file) add(list []Span, s Span) ([]Span, error) {
+	if f.spans++; f.spans > maxSpans {
+		return nil, fmt.Errorf("%w: it has more than %d actions: record fewer steps", ErrTrace, maxSpans)
+	}
+	return append(list, s), nil
+}
+
+// traces returns the traces that were read, with their spans in order.
+func (f *file) traces(name string) (all []*Trace, err error) {
+	spans := f.device
+	if !slices.ContainsFunc(spans, func(s Span) bool { return s.Kind.Compute() }) {
+		// A host posts its transfers and goes on: only the computations are meant here.
+		spans = slices.DeleteFunc(f.host, func(s Span) bool { return !s.Kind.Compute() })
+	}
+	if len(spans) > 0 {
+		t := &Trace{Rank: rankOf(name), Host: hostOf(name), Spans: spans}
+		if f.info.rank != nil {
+			t.Rank = *f.info.rank
+		}
+		if t.Rank < 0 || t.Rank > maxRank {
+			return nil, fmt.Errorf("%s: %w: neither distributedInfo nor its name says which rank it is of: name it after its rank, as in rank3.json", name, ErrTrace)
+		}
+		for i := range spans {
+			spans[i].Start, spans[i].End = spans[i].Start+f.info.base, spans[i].End+f.info.base
+		}
+		f.ranks[t.Rank] = t
+	}
+	for _, t := range f.ranks {
+		t.File = name
+		t.sort()
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// sort sorts the spans, and makes one of spans of the same action that overlap: a device has an
+// annotation for each of its streams.
+func (t *Trace) sort() {
+	slices.SortStableFunc(t.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
+	last := map[Span]int{} // by what the span is
+	merged := t.Spans[:0]
+	for _, s := range t.Spans {
+		action := Span{Kind: s.Kind, Stage: s.Stage, Microbatch: s.Microbatch}
+		if i, known := last[action]; known && s.Start < merged[i].End && s.Microbatch >= 0 {
+			merged[i].End = max(merged[i].End, s.End)
+			continue
+		}
+		last[action] = len(merged)
+		merged = append(merged, s)
+	}
+	t.Spans = merged
+}
+
+var (
+	rankInName = regexp.MustCompile(`(?i)rank[-_.]?(\d+)`)
+	lastNumber = regexp.MustCompile(`(\d+)\D*$`)
+	// hostInName matches the names that tensorboard_trace_handler gives: host, process, time.
+	hostInName = regexp.MustCompile(`^(.+)_\d+\.\d+\.pt\.trace\.json`)
+)
+
+// rankOf returns the rank in a file's name, -1 if there is none.
+func rankOf(name string) int {
+	base := filepath.Base(name)
+	for _, form := range []*regexp.Regexp{rankInName, lastNumber} {
+		if found := form.FindStringSubmatch(base); found != nil {
+			if rank, err := strconv.Atoi(found[1]); err == nil && rank <= maxRank {
+				return rank
+			}
+		}
+	}
+	return -1
+}
+
+func hostOf(name string) string {
+	if found := hostInName.FindStringSubmatch(filepath.Base(name)); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// maxTime bounds times in nanoseconds, so that differences do not overflow.
+const maxTime = math.MaxInt64 / 4
+
+// interval returns a span's times, and false if they cannot be.
+func interval(start, length float64) (from, to int64, ok bool) {
+	if !(math.Abs(start) < maxTime && length >= 0 && length < maxTime) {
+		return 0, 0, false
+	}
+	from = int64(math.Round(start))
+	return from, from + int64(math.Round(length)), true
+}

@@ -1,0 +1,222 @@
+package traces_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/traces"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
+
+	"github.com/weir-ml/weir/internal/traces/tracetest"
+)
+
+// one returns the trace of a file with one event.
+func one(t *testing.T, event string) []traces.Span {
+	all, err := traces.ReadFrom("rank3.json", strings.NewReader(`{"traceEvents":[`+event+`]}`))
+	require.NoError(t, err)
+	if len(all) == 0 {
+		return nil
+	}
+	require.Equal(t, 3, all[0].Rank)
+	return all[0].Spans
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string][]traces.Span{
+		"PP:2F7":                      {{Kind: schedule.F, Stage: 2, Microbatch: 7}},
+		"12W130":                      {{Kind: schedule.W, Stage: 12, Microbatch: 130}},
+		"PP:(7F0;0B1)OVERLAP_F_B":     {{Kind: schedule.F, Stage: 7}, {Kind: schedule.B, Microbatch: 1}},
+		"F stage 1 mb 2":              {{Kind: schedule.F, Stage: 1, Microbatch: 2}},
+		"B stage 1 microbatch 2":      {{Kind: schedule.B, Stage: 1, Microbatch: 2}},
+		"Forward 3":                   {{Kind: schedule.F, Stage: -1, Microbatch: 3}},
+		"Backward 3":                  {{Kind: schedule.B, Stage: -1, Microbatch: 3}},
+		"PP:2SEND_F7":                 nil, // a host posts it
+		"PP:1UNSHARD":                 nil,
+		"aten::mul":                   nil,
+		"F stage 99999999999 mb 2":    nil,
+		"PP:99999F0":                  nil,
+		"Forward now":                 nil,
+		"(1F0)OVERLAP_F_B":            nil,
+		strings.Repeat("9", 200):      nil,
+		"PP:1F9999999999999999999":    nil,
+		"ProfilerStep#3":              nil,
+		"(" + strings.Repeat("(", 60): nil,
+	} {
+		got := one(t, fmt.Sprintf(`{"ph":"X","cat":"user_annotation","name":%q,"ts":1.5,"dur":2,"pid":1}`, name))
+		for i := range want {
+			want[i].Start, want[i].End = 1500, 3500
+		}
+		require.Equal(t, want, got, name)
+	}
+}
+
+// The device's annotations count if there are some, of several streams together.
+func TestDeviceBeforeHost(t *testing.T) {
+	got := one(t, `{"ph":"X","cat":"user_annotation","name":"PP:2F7","ts":1,"dur":1,"pid":1},
+		{"ph":"X","cat":"gpu_user_annotation","name":"PP:2F7","ts":10,"dur":5,"pid":0,"tid":7},
+		{"ph":"X","cat":"gpu_user_annotation","name":"PP:2F7","ts":12,"dur":7,"pid":0,"tid":20},
+		{"ph":"X","cat":"gpu_user_annotation","name":"PP:2SEND_F7","ts":20,"dur":7,"pid":0,"tid":20}`)
+	require.Equal(t, []traces.Span{
+		{Kind: schedule.F, Stage: 2, Microbatch: 7, Start: 10000, End: 19000},
+		{Kind: schedule.SendF, Stage: 2, Microbatch: 7, Start: 20000, End: 27000},
+	}, got)
+}
+
+// Spans as Python's console exporter of OpenTelemetry prints them.
+func TestConsole(t *testing.T) {
+	var b strings.Builder
+	for mb := range 2 {
+		for _, name := range []string{"forward", "backward"} {
+			attributes := "{}"
+			if name == "forward" {
+				attributes = fmt.Sprintf(`{"megatron.microbatch_id": %d}`, mb)
+			}
+			fmt.Fprintf(&b, `{
+    "name": "megatron.microbatch.%s",
+    "context": {"trace_id": "0x1"},
+    "start_time": "2026-08-01T12:00:0%d.000001Z",
+    "end_time": "2026-08-01T12:00:0%d.500001Z",
+    "attributes": %s,
+    "resource": {"attributes": {"host.name": "node7", "dl.rank": 5, "dl.pipeline_parallel.rank": 1}, "schema_url": ""}
+}
+`, name, mb, mb, attributes)
+		}
+	}
+	all, err := traces.ReadFrom("spans.json", strings.NewReader(b.String()))
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "node7", all[0].Host)
+	require.Equal(t, 5, all[0].Rank)
+	var names []string
+	for _, s := range all[0].Spans {
+		names = append(names, schedule.Act(s.Kind, s.Stage, s.Microbatch).String())
+		require.EqualValues(t, 500_000_000, s.End-s.Start)
+	}
+	require.Equal(t, []string{"1F0", "1B0", "1F1", "1B1"}, names)
+}
+
+// A file of strangers cannot make the reader hold much more than its actions.
+func TestHostile(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader(`{"traceEvents":[{"ph":"X","name":"`), io.LimitReader(letters{}, 64<<20))
+	deep := strings.NewReader(`{"traceEvents":[` + strings.Repeat(`{"args":[`, 1<<20))
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	_, err := io.CopyN(z, letters{}, 256<<20)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	for name, c := range map[string]struct {
+		text io.Reader
+		want string
+	}{
+		"endless string": {endless, "the file ends inside of a value"},
+		"deep":           {deep, "the file ends inside of a value"},
+		"gzip bomb":      {io.MultiReader(bytes.NewReader(bombed(t)), &bomb), "unpacks to far more"},
+		"empty":          {strings.NewReader(""), "the file ends"},
+		"no JSON":        {strings.NewReader("hello"), `found 'h', expected an object`},
+		"no rank":        {strings.NewReader(`{"traceEvents":[{"ph":"X","cat":"user_annotation","name":"PP:2F7","ts":1,"dur":1,"pid":1}]}`), "which rank"},
+		"events no list": {strings.NewReader(`{"traceEvents":{}}`), "expected a list"},
+		"closed twice":   {strings.NewReader(`{"x":]}`), "expected a value"},
+		"base":           {strings.NewReader(`{"baseTimeNanoseconds":-1}`), "baseTimeNanoseconds"},
+		"times":          {strings.NewReader(`{"resourceSpans":[{"scopeSpans":7}]}`), "cannot unmarshal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := traces.ReadFrom("trace.json", c.text)
+			runtime.ReadMemStats(&after)
+			require.ErrorIs(t, err, traces.ErrTrace)
+			require.ErrorContains(t, err, c.want)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), "bytes allocated")
+		})
+	}
+}
+
+// bombed is the beginning of a gzip file whose content opens a string.
+func bombed(t *testing.T) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write([]byte(`{"x":"`))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	return b.Bytes()
+}
+
+type letters struct{}
+
+func (letters) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'a'
+	}
+	return len(p), nil
+}
+
+// A file of 45 MB is read without holding it.
+func TestStreams(t *testing.T) {
+	event := `{"ph":"X","cat":"cpu_op","name":"aten::mul","pid":1,"tid":1,"ts":1,"dur":1,"args":{"Input Dims":[[1,2],[3]]}},` + "\n"
+	many := io.MultiReader(strings.NewReader(`{"traceEvents":[`+"\n"), io.LimitReader(&repeated{text: event}, int64(len(event))*400_000),
+		strings.NewReader(`{"ph":"X","cat":"user_annotation","name":"PP:0F0","ts":1,"dur":2,"pid":1}]}`))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	all, err := traces.ReadFrom("rank0.json", many)
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20), "bytes allocated")
+}
+
+type repeated struct {
+	text string
+	at   int
+}
+
+func (r *repeated) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		k := copy(p[n:], r.text[r.at:])
+		n, r.at = n+k, (r.at+k)%len(r.text)
+	}
+	return n, nil
+}
+
+// samples are files of every form.
+func samples(tb testing.TB) [][]byte {
+	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
+	require.NoError(tb, err)
+	s, err := tracetest.Simulate(p, &simulate.Costs{Unit: "ns", Stages: []simulate.StageCosts{{F: 1000, B: 2000}}}, 1)
+	require.NoError(tb, err)
+	weir, err := s.Weir()
+	require.NoError(tb, err)
+	return [][]byte{s.Kineto(0, "user_annotation"), s.Kineto(1, "gpu_user_annotation"), s.OTLP(1), weir}
+}
+
+// FuzzRead holds the readers of Chrome traces and of OpenTelemetry to their errors.
+func FuzzRead(f *testing.F) {
+	for _, text := range samples(f) {
+		f.Add(text)
+	}
+	f.Add([]byte(`{"name":"megatron.microbatch.forward","start_time":"2026-08-01T12:00:00Z","end_time":"2026-08-01T12:00:01Z","attributes":{"dl.rank":1}}`))
+	f.Add([]byte(`[{"ph":"X","name":"(7F0;0B1)OVERLAP_F_B","ts":1e300,"dur":-1,"pid":4}]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		all, err := traces.ReadFrom("rank1.json", bytes.NewReader(text))
+		if err != nil {
+			require.ErrorIs(t, err, traces.ErrTrace)
+			return
+		}
+		for _, one := range all {
+			require.NotEmpty(t, one.Spans)
+			for i, s := range one.Spans {
+				require.GreaterOrEqual(t, s.End, s.Start)
+				require.True(t, i == 0 || s.Start >= one.Spans[i-1].Start)
+				require.Less(t, s.Stage, schedule.MaxStages)
+				require.Less(t, s.Microbatch, schedule.MaxMicrobatches)
+			}
+		}
+	})
+}
