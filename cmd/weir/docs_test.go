@@ -30,7 +30,7 @@ func documented(t *testing.T, name string, least int) {
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
-	for _, files := range []string{"memory-log", "placement", "fit"} { // that the page reads
+	for _, files := range []string{"memory-log", "placement", "fit", "snapshots"} { // that the page reads
 		require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), files))))
 	}
 

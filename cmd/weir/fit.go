@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -48,17 +50,17 @@ type fitCmd struct {
 	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules)." enum:"megatron,pytorch" default:"megatron"`
 	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
 
-	Memory    size    `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
-	Allowance size    `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
-	Profile   string  `group:"Memory:" help:"A measured profile of the stages in place of formulas: what examples/train -emit-profile writes." placeholder:"FILE" predictor:"file"`
-	Costs     string  `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
-	Reserved  bool    `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
-	Work      int64   `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
-	Best      bool    `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
-	Teraflops float64 `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
-	Link      float64 `group:"Search:" help:"Bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
-	To        string  `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
-	JSON      bool    `group:"Output:" help:"Print the prediction as JSON."`
+	Memory    size     `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
+	Allowance size     `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
+	Profile   []string `group:"Memory:" help:"What was measured, in place of formulas: a profile that examples/train -emit-profile has written; or memory snapshots of PyTorch, of one microbatch each, one for all stages or one for each." placeholder:"FILE" predictor:"file"`
+	Costs     string   `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
+	Reserved  bool     `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
+	Work      int64    `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
+	Best      bool     `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
+	Teraflops float64  `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
+	Link      float64  `group:"Search:" help:"Bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
+	To        string   `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
+	JSON      bool     `group:"Output:" help:"Print the prediction as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -112,8 +114,8 @@ func (c *fitCmd) refused(err error) error {
 			lines = append(lines, trimKinds(line, fit.ErrModel.Error(), fit.ErrSetup.Error()))
 		}
 		return usage("%s", strings.Join(lines, "\n"))
-	case errors.Is(err, layout.ErrProfile) && c.Profile != "":
-		return inFile(c.Profile, err)
+	case errors.Is(err, layout.ErrProfile) && len(c.Profile) == 1:
+		return inFile(c.Profile[0], err)
 	}
 	return err
 }
@@ -237,27 +239,70 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 
 // measured puts what was measured in place of formulas.
 func (c *fitCmd) measured(r *fit.Request) error {
-	if c.Profile == "" && c.Costs == "" {
-		return nil
-	}
-	if c.Profile != "" && c.Costs != "" {
+	switch {
+	case len(c.Profile) > 0 && c.Costs != "":
 		return usage("--profile and --costs both say what stages hold: give one")
-	}
-	measured := laidOut{priced: priced{pricing: pricing{Costs: c.Costs}}, Profile: c.Profile}
-	var costs *simulate.Costs
-	var err error
-	if c.Costs != "" {
-		if costs, err = measured.fromFile(); err != nil {
+	case c.Costs != "":
+		measured := laidOut{priced: priced{pricing: pricing{Costs: c.Costs}}}
+		costs, err := measured.fromFile()
+		if err != nil {
 			return err
 		}
-	}
-	if r.Profile, err = measured.profile(r.Plan, costs); err != nil {
+		if slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Resident > 0 }) {
+			r.Resident, r.Model = costs.ResidentOf, nil
+		}
+		r.Profile, err = measured.profile(r.Plan, costs)
 		return err
+	case len(c.Profile) == 0:
+		return nil
 	}
-	if costs != nil && slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Resident > 0 }) {
-		r.Resident, r.Model = costs.ResidentOf, nil
+	var list []*snapshot.Snapshot
+	for _, name := range c.Profile {
+		snap, err := openSnapshot(name)
+		if err != nil {
+			return err
+		}
+		if snap == nil && len(c.Profile) > 1 {
+			return usage("--profile: %s is no snapshot: give one profile, or snapshots alone", name)
+		}
+		if snap == nil {
+			r.Profile, err = (&laidOut{Profile: name}).profile(r.Plan, nil)
+			return err
+		}
+		list = append(list, snap)
+	}
+	profile, resident, err := fit.FromSnapshots(list, r.Plan.Placement.Depth())
+	if err != nil {
+		return faults{{Text: "weir: " + trimKinds(err.Error(), fit.ErrSnapshot.Error())}}
+	}
+	r.Profile, r.Model = profile, nil
+	r.Resident = func(place schedule.Placement, rank int) (bytes int64) {
+		for stage, home := range place.Rank {
+			if home == rank {
+				bytes += resident[stage%len(resident)]
+			}
+		}
+		return bytes
 	}
 	return nil
+}
+
+// openSnapshot returns the snapshot in a file, nil where the file is text.
+func openSnapshot(name string) (*snapshot.Snapshot, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // It was only read.
+	var first [1]byte
+	if n, _ := file.ReadAt(first[:], 0); n == 0 || first[0] != 0x80 { // which begins every pickle
+		return nil, nil
+	}
+	snap, err := snapshot.Read(file, snapshot.Limits{})
+	if err != nil {
+		return nil, faults{{File: name, Text: err.Error()}}
+	}
+	return snap, nil
 }
 
 // left returns the bytes of the device that a rank leaves.
@@ -344,7 +389,13 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "rank\tweights\tgradients\toptimizer\tactivations\tlogits\ttransfers\ttotal\t")
+	fmt.Fprint(t, "rank\t")
+	if r.Model == nil {
+		fmt.Fprint(t, "resident\t")
+	} else {
+		fmt.Fprint(t, "weights\tgradients\toptimizer\t")
+	}
+	fmt.Fprint(t, "activations\tlogits\ttransfers\ttotal\t")
 	if c.Memory > 0 {
 		fmt.Fprint(t, "left\t")
 	}
@@ -355,6 +406,9 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 	for i := range out.Ranks {
 		k := &out.Ranks[i]
 		sizes := []int64{k.Weights + k.Other, k.Gradients, k.Optimizer, k.Activations, k.Logits, k.Transfers, k.Total()}
+		if r.Model == nil {
+			sizes = append(sizes[:1], sizes[3:]...)
+		}
 		if c.Memory > 0 {
 			sizes = append(sizes, c.left(k))
 		}
@@ -381,8 +435,10 @@ func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
 		b.WriteString("Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones.\n")
 	}
 	switch {
+	case r.Model == nil:
+		b.WriteString("All else is as it was measured.\n")
 	case r.Profile != nil:
-		b.WriteString("Activations are as they were measured.\n")
+		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are as they were measured.\n")
 	case c.Tables == "megatron":
 		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled: within 3 % of nine published peaks out of ten (docs/fit.md).\n")
 	default:

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const tinyLlama = `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 6, "vocab_size": 200}`
+
+// fitRun runs weir fit over a description.
+func fitRun(t *testing.T, config string, args ...string) (status int, out, errs string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(path, []byte(config), 0o644))
+	var stdout, stderr bytes.Buffer
+	status = run(append([]string{"fit", path}, args...), strings.NewReader(""), &stdout, &stderr)
+	return status, stdout.String(), strings.ReplaceAll(stderr.String(), path, "config.json")
+}
+
+func TestFitFaults(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		args   []string
+		status int
+		errs   string
+	}{
+		{tinyLlama, nil, misused, "weir: give --seq, the tokens of a sequence"},
+		{`{"model_type": "other"}`, []string{"--seq", "8"}, atFault, `config.json: model_type is "other", which is not known`},
+		{`{"model_type": 1,}`, []string{"--seq", "8"}, atFault, `config.json:1:18: found "}", expected the name of a field`},
+		{tinyLlama, []string{"--seq", "8", "--tensor", "3"}, misused, "weir: 4 attention heads do not divide over a tensor parallelism of 3"},
+		{tinyLlama, []string{"--seq", "8", "--ranks", "9"}, misused, "stage 1 has 0 layers: give each one or more"},
+		{tinyLlama, []string{"--seq", "8", "--recompute", "all"}, misused, `--recompute: "all" is not recomputed by itself`},
+		{tinyLlama, []string{"--seq", "8", "--layers", "1,2"}, misused, "a cut of 3 layers into 2 stages, of a model of 6 layers and a plan of 4 stages"},
+		{tinyLlama, []string{"--seq", "8", "--ranks", "2", "--schedule", "zb-v", "--to", "layout"}, misused, "stage 2 of zb-v is on rank 1: take 1f1b or interleaved"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--layers", "3,3"}, misused, "--best looks for stages and layers itself"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--ranks", "2", "--memory", "1MiB"}, atFault, "of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB"},
+		{tinyLlama, []string{"--seq", "8", "--profile", "nowhere.json"}, misused, "nowhere.json"},
+		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
+	} {
+		status, _, errs := fitRun(t, c.config, c.args...)
+		require.Contains(t, errs, c.errs)
+		require.Equal(t, c.status, status, c.errs)
+	}
+}
+
+// TestFitJSON: the outcome for programs adds up, and says whether it fits.
+func TestFitJSON(t *testing.T) {
+	status, out, errs := fitRun(t, tinyLlama, "--seq", "32", "--ranks", "2", "--memory", "1GiB", "--allowance", "1MiB", "--json", "--set", "experimental=1")
+	require.Equal(t, good, status, errs)
+	var one fitted
+	require.NoError(t, json.Unmarshal([]byte(out), &one))
+	require.True(t, *one.Fits)
+	require.Equal(t, []string{"experimental"}, one.NotRead)
+	require.Equal(t, []int{3, 3}, one.Layers)
+	require.Len(t, one.Ranks, 2)
+	for _, r := range one.Ranks {
+		require.Equal(t, r.Total, r.Weights+r.Gradients+r.Optimizer+r.Activations+r.Logits+r.Transfers+r.Allowance)
+		require.Equal(t, int64(1<<30)-r.Total, *r.Left)
+		require.GreaterOrEqual(t, r.Native, r.Total-r.Allowance)
+		require.GreaterOrEqual(t, r.Height, r.Activations)
+	}
+	status, _, _ = fitRun(t, tinyLlama, "--seq", "32", "--ranks", "2", "--memory", "2MiB")
+	require.Equal(t, atFault, status)
+	status, out, errs = fitRun(t, tinyLlama, "--seq", "8", "--ranks", "2", "--microbatches", "3", "--to", "compute")
+	require.Equal(t, good, status, errs)
+	require.Equal(t, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", out)
+}

@@ -1,0 +1,64 @@
+package fit_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/cachingsim"
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/snapshot"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/trainer/fit"
+)
+
+// TestFromSnapshots writes what PyTorch's allocator would record of one microbatch on one
+// rank, makes a profile of it, and wants the peak that the tables have, and for several
+// microbatches one that is not lower.
+func TestFromSnapshots(t *testing.T) {
+	m := fit.Model{Layers: 4, Hidden: 64, Heads: 4, KVHeads: 4, HeadDim: 16, FFN: 256, Vocabulary: 100, LayerNorm: true}
+	layers, sizes := fit.Composed(&m, fit.Setup{Sequence: 64, Microbatch: 2}, []int{4})
+	composed, err := fit.Compose(layers, 16, 16, sizes)
+	require.NoError(t, err)
+
+	a := cachingsim.New(cachingsim.Config{History: true})
+	_, err = a.Malloc(cachingsim.Request{Bytes: 12345}) // weights
+	require.NoError(t, err)
+	live := map[int]int64{}
+	for change := range laid(t, composed, 1).All(0) {
+		if !change.Alloc {
+			require.NoError(t, a.Free(live[change.Serial]))
+			continue
+		}
+		live[change.Serial], err = a.Malloc(cachingsim.Request{Bytes: change.Bytes, Frames: []snapshot.Frame{{Name: "forward", Filename: "model.py", Line: 3}}})
+		require.NoError(t, err)
+	}
+	profile, resident, err := fit.FromSnapshots([]*snapshot.Snapshot{a.Snapshot()}, 1)
+	require.NoError(t, err)
+	require.Equal(t, []int64{12345}, resident)
+	require.Equal(t, "forward, model.py:3", profile.Shapes[0].Stages[0].Buffers[0].Name)
+	const logits = 2 * 128 * 100
+	for n := range int64(4) { // gpipe: n further microbatches keep what is live at the peak of one
+		want, got := laid(t, composed, int(n)+1).Ranks[0].Peak.Bytes, laid(t, profile, int(n)+1).Ranks[0].Peak.Bytes
+		require.Equal(t, want+n*logits, got, "logits that F frees are taken to be kept")
+	}
+
+	_, _, err = fit.FromSnapshots([]*snapshot.Snapshot{{}}, 2)
+	require.ErrorIs(t, err, fit.ErrSnapshot)
+	require.ErrorContains(t, err, "_record_memory_history")
+	_, _, err = fit.FromSnapshots(make([]*snapshot.Snapshot, 2), 3)
+	require.ErrorContains(t, err, "there are 2 snapshots of 3 stages")
+}
+
+// laid is the layout of a profile of one stage under gpipe.
+func laid(t *testing.T, profile *layout.Profile, microbatches int) *layout.Memory {
+	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: microbatches})
+	require.NoError(t, err)
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Parts: len(profile.Parts), Capacity: 1})
+	require.NoError(t, err)
+	made, err := layout.Make(t.Context(), plan, profile, layout.Config{Search: placement.Options{Nodes: 1}})
+	require.NoError(t, err)
+	return made
+}
