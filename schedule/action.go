@@ -1,10 +1,10 @@
 package schedule
 
-// Kind is what an action does.
+// Kind is the kind of an action.
 type Kind uint8
 
-// The kinds. The letters are PyTorch's of today. Those that are reserved plans may name,
-// and nothing here emits them yet.
+// The kinds. The letters are those of PyTorch. Plans may name the reserved kinds, but nothing here
+// emits them yet.
 const (
 	None       Kind = iota
 	F               // forward of a stage
@@ -33,17 +33,17 @@ const (
 // Compute reports whether the kind runs a stage: F, B, I or W.
 func (k Kind) Compute() bool { return k >= F && k <= W }
 
-// Drop is a set of drop bits: what dies with an action on its rank.
+// Drop is a set of drop bits: the lifetimes that end with an action on its rank.
 type Drop uint16
 
-// The drop bits. What a bit means for one stage and kind is in the plan's table
-// (Plan.Parts for entry parts); the bit on the action says that it happens.
+// The drop bits. The plan's table (Plan.Parts for entry parts) defines the meaning of a bit for one
+// stage and kind; the bit on the action says that it happens.
 const (
 	DropParts  Drop = 1 << iota // p: the entry parts that the table lists for this stage and kind
 	DropInput                   // i: the stage's input, the previous stage's output
-	DropOutput                  // o: the stage's output, where nothing reads it
+	DropOutput                  // o: the stage's output, if nothing reads it
 	DropGrad                    // g: the gradient of the stage's output
-	DropSaved                   // s: what was saved for this kind, and the frame after the last of them
+	DropSaved                   // s: the state that was saved for this kind, and the frame after the last kind
 	DropSent                    // t: the buffer of a completed transfer
 	Retire                      // r: the microbatch's last action on this rank: the books are compared here
 
@@ -66,7 +66,7 @@ const (
 	StageShift = KindShift + kindBits
 	MbShift    = StageShift + stageBits
 
-	// MaxStages and MaxMicrobatches bound what an action can hold.
+	// MaxStages and MaxMicrobatches bound the stages and microbatches of actions.
 	MaxStages       = 1 << stageBits
 	MaxMicrobatches = 1 << mbBits
 )
@@ -78,7 +78,7 @@ func Act(kind Kind, stage, microbatch int) Action {
 	return Action(microbatch)<<MbShift | Action(stage)<<StageShift | Action(kind)<<KindShift
 }
 
-// Kind returns what the action does.
+// Kind returns the kind.
 func (a Action) Kind() Kind { return Kind(a >> KindShift & (1<<kindBits - 1)) }
 
 // Stage returns the stage, from 0.
@@ -87,7 +87,7 @@ func (a Action) Stage() int { return int(a >> StageShift & (1<<stageBits - 1)) }
 // Microbatch returns the microbatch, from 0.
 func (a Action) Microbatch() int { return int(a >> MbShift) }
 
-// Drop returns what dies with the action.
+// Drop returns the drop bits.
 func (a Action) Drop() Drop { return Drop(a) }
 
 // Joined reports whether this action and the next one overlap.

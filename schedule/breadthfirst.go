@@ -4,8 +4,8 @@ import "slices"
 
 // BreadthFirst runs the forward of all microbatches stage by stage, ascending, and
 // then the backward of all of them stage by stage, descending. Microbatches ascend in
-// both. Every microbatch is in flight at once, which is what it costs; each stage's
-// weights are needed in two stretches only, which is what it buys.
+// both. Every microbatch is in flight at once; in return each stage's weights are needed in two
+// stretches only.
 //
 // Any placement of one copy of the model will do. With V stages a rank, looped, and F
 // and B the time of a rank, the makespan has a bubble of (P-1)(F+B)/V. The size of the
@@ -18,7 +18,7 @@ func BreadthFirst(p Params) (*Plan, error) {
 }
 
 // BreadthFirstDescending is BreadthFirst with the microbatches of the backward
-// descending, as PyTorch's LoopedBFS has them: what was computed last is freed first.
+// descending, as in PyTorch's LoopedBFS: the last microbatch to be computed is freed first.
 // Gradients are added in another order than in the plans that ascend (L9).
 func BreadthFirstDescending(p Params) (*Plan, error) {
 	if err := p.check("breadth-first descending", 0); err != nil {

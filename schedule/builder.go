@@ -2,10 +2,10 @@ package schedule
 
 import "slices"
 
-// A Builder writes a program action by action: what repeats with a fixed stride of
-// microbatches becomes a segment as it comes, so it holds no more than the program takes
-// as segments. It finds periods of up to maxPeriod actions; who knows of a longer one
-// says so (Repeat). No body ends with a joined action. The zero Builder is ready for use.
+// A Builder writes a program action by action. Actions that repeat with a fixed stride of
+// microbatches become a segment as they come, so it holds no more than the segments of the
+// program. It finds periods of up to maxPeriod actions; Repeat is for callers that know of a longer
+// one. No body ends with a joined action. The zero Builder is ready for use.
 type Builder struct {
 	program []Segment
 	written int64    // actions of the program
@@ -17,14 +17,14 @@ type Builder struct {
 type run struct {
 	from, period int // in the tail; a period of 0 is no run
 	repeats      int // those that are complete
-	next         int // in the body: what comes next if the run goes on
+	next         int // in the body: the next action if the run goes on
 	stride       int
-	known        bool // it becomes a segment, whatever it saves
+	known        bool // it becomes a segment, however little that saves
 }
 
 const (
 	// maxPeriod is the longest period that a Builder looks for: the computations of a
-	// microbatch on a rank of some stages, with what is sent, received and waited for.
+	// microbatch on a rank of some stages, with sends, receives and waits.
 	maxPeriod = 128
 	// leastSaved is how many actions a run must save to become a segment. Short programs
 	// read best as they are.
@@ -54,16 +54,15 @@ func (b *Builder) Append(a Action) {
 	b.search()
 }
 
-// Segment writes the actions of a segment. Where it continues the last one, the two are
-// one.
+// Segment writes the actions of a segment. If it continues the last one, the two become one.
 func (b *Builder) Segment(s Segment) {
 	since := b.Len()
 	expand(s.Inside(), 0, func(a Action) bool { b.Append(a); return true })
 	b.Repeat(since, s.Repeat-1, s.Stride)
 }
 
-// search begins a run where the tail ends with a body and its repeats: one of them, or
-// as many as have a few actions, since a longer body may be made of short runs.
+// search begins a run if the tail ends with a body and its repeats: one repeat, or as many as have a
+// few actions, since a longer body may consist of short runs.
 func (b *Builder) search() {
 	const few, still = 4, 1<<MbShift - 1 // the bits that a repeat does not move
 	n := len(b.tail)
@@ -126,7 +125,7 @@ func (b *Builder) flush() {
 	}
 }
 
-// add adds a segment, to the last one where both are written out.
+// add adds a segment, to the last one if both are written out.
 func (b *Builder) add(s Segment) {
 	b.written += s.Len() * int64(s.Repeat)
 	if n := len(b.program); n > 0 && s.Repeat == 1 && b.program[n-1].Repeat == 1 {
@@ -136,8 +135,8 @@ func (b *Builder) add(s Segment) {
 	b.program = append(b.program, s)
 }
 
-// Repeat writes what was written since the builder had this length n more times, each
-// moved on by the stride.
+// Repeat writes the actions that were written since the builder had this length n more times, each
+// moved by the stride.
 func (b *Builder) Repeat(since int64, n, stride int) {
 	length := b.Len() - since
 	if length == 0 || n == 0 {
@@ -167,7 +166,7 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 }
 
 // endsWith reports whether the last segment is written out and ends with these actions,
-// moved on by so much.
+// moved by so many microbatches.
 func (b *Builder) endsWith(body []Action, by int) bool {
 	if len(b.program) == 0 {
 		return false
@@ -205,7 +204,7 @@ func (b *Builder) take(n int64) []Segment {
 	return taken
 }
 
-// Program returns what was written, and makes the builder empty.
+// Program returns the written program, and makes the builder empty.
 func (b *Builder) Program() []Segment {
 	b.stop()
 	b.flush()

@@ -13,12 +13,12 @@ type Schedule struct {
 	Summary string // one line
 	Rule    Rule
 	PerRank int // stages of the model that a rank usually has
-	// Place returns the placement for so many ranks and stages of the model. The
+	// Place returns the placement for these numbers of ranks and stages of the model. The
 	// error wraps ErrParams and says which numbers of stages work.
 	Place func(ranks, stages int) (Placement, error)
-	// Split is set where the rule runs I and W apart.
+	// Split is set if the rule runs I and W apart.
 	Split bool
-	// Ascends is set where every stage runs its backward in ascending order of
+	// Ascends is set if every stage runs its backward in ascending order of
 	// microbatches, so that gradients are bit-equal to those of any other such plan (L9).
 	Ascends bool
 }
@@ -92,8 +92,8 @@ func place(name string, placing placing) func(ranks, stages int) (Placement, err
 // anywhere places any number of stages, looped.
 func anywhere(ranks, stages int) (Placement, string) { return Looped(ranks, stages), "" }
 
-// inBlocks places stages that follow one another on the same rank; where there are
-// fewer stages than ranks the last ranks have none.
+// inBlocks places stages that follow one another on the same rank. If there are fewer stages than
+// ranks the last ranks have none.
 func inBlocks(ranks, stages int) (Placement, string) {
 	p := Looped(ranks, stages)
 	for s := range p.Rank {

@@ -9,13 +9,13 @@ import (
 // written out in full.
 const maxBody = 1 << 24
 
-// DepthFirst takes every microbatch as far as it will go before it starts another
-// one, so that what is in flight does not depend on how many there are.
+// DepthFirst takes every microbatch as far as possible before it starts another one, so that the
+// number in flight does not depend on the number of microbatches.
 //
 // On one rank a microbatch runs through all stages, forward and back, before the next
 // one begins. With groups it does so for Group microbatches at once: stages
 // ascending, the forward of the whole group; stages descending, its backward. A last,
-// smaller group takes the rest where Group does not divide Microbatches.
+// smaller group takes the rest if Group does not divide Microbatches.
 //
 // On several ranks each one runs, whenever it is free, a backward that is ready, or
 // else the forward of the highest stage that is ready, as long as it has less in

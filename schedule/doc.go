@@ -1,8 +1,8 @@
 // Package schedule is for making and reading plans, which are data: it has the plans, the
-// rules that make them, and their text form. Nothing here runs or holds a tensor.
+// rules that make them, and their text form. Nothing here runs a plan or holds a tensor.
 //
 // An [Action] is one packed word: a kind (F, I, W, B, a transfer, ...), a stage
-// and a microbatch, and the drop bits that say what dies with it. A rank's
+// and a microbatch, and the drop bits for the lifetimes that end with it. A rank's
 // program is a list of [Segment]s, each a body that repeats with a stride of
 // microbatches, so that a [Plan] takes the same space and the same time to build
 // and to check for eight microbatches as for a million. A [Placement] says which
@@ -12,18 +12,18 @@
 //
 //   - A [Rule] makes the computations of a plan: [OneFOneB], [Interleaved], [ZBV]
 //     and the others. [Schedules] lists them by name, [Find] finds one. A [Builder]
-//     writes their programs, and finds what repeats.
-//   - Package schedule/lower adds the rest: when weights are gathered and gradients
-//     reduced, when the copies are made on which stages compute in low precision, what
-//     is sent and received between ranks, what dies with each action.
-//   - Package schedule/check proves a plan without knowing what made it.
-//   - Package schedule/simulate says what a plan costs: time by two clocks, waits, bytes.
+//     writes their programs, and finds their repeats.
+//   - Package schedule/lower adds the rest: the gathering of weights and the reduction of
+//     gradients, the copies on which stages compute in low precision, the transfers between ranks,
+//     and the drops of each action.
+//   - Package schedule/check proves a plan, whatever rule made it.
+//   - Package schedule/simulate computes the costs of a plan: time by two clocks, waits, bytes.
 //
 // The runner (package schedule/runner) obeys the plan; it never guesses. Forms of
 // files are in schedule/format, pictures in schedule/draw, the search for the best
 // schedule in schedule/choose.
 //
-// Letters and words are the field's: F forward, B full backward, I input
+// Letters and words are those of the field: F forward, B full backward, I input
 // gradient, W weight gradient, as in PyTorch today. A rank is a place in the
 // pipeline.
 package schedule

@@ -8,17 +8,17 @@ var ErrFacts = errors.New("schedule: invalid facts")
 // MaxParts is the number of parts that a batch entry may have.
 const MaxParts = 64
 
-// Facts are what the lifetime pass must know of a stage. They come from the
-// stage itself (package stages) or from a file.
+// Facts are the properties of a stage that the lifetime pass needs. They come from the stage itself
+// (package stages) or from a file.
 type Facts struct {
 	// Reads[kind] is the set of entry parts, one bit each, that an action of this
 	// kind reads. A recompute is a read: a stage that recomputes in its backward
 	// has the parts of its forward at B (or I) as well.
 	Reads [NumKinds]uint64
 	// Frozen stages have no weight gradients: in training they run I, not B, and
-	// nothing at all where no stage before them trains.
+	// nothing at all if no stage before them trains.
 	Frozen bool
-	// Split stages run I and W apart where the plan has them apart.
+	// Split stages run I and W apart if the plan does.
 	Split bool
 	// Recomputes says that the backward runs the forward again.
 	Recomputes bool

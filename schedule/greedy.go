@@ -7,19 +7,17 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// greedy returns the programs that come about when every rank, whenever it is free,
-// runs a ready backward, or else a ready forward, each of the microbatch that is
-// farthest along: the backward of its lowest ready stage, the forward of its highest.
-// A forward takes one tick and a backward two, and what one rank has computed is there
-// for the others at once.
+// greedy returns the programs that result if every rank, whenever it is free, runs a ready
+// backward, or else a ready forward, each of the microbatch that is farthest along: the backward of
+// its lowest ready stage, the forward of its highest. A forward takes one tick and a backward two,
+// and a result is available on other ranks at once.
 //
-// A rank of n stages has at most its cap in flight, microbatches counted stage by
-// stage. The forward of its first stage begins only with n places free, that of the
-// next one with n-1, that of the last one with one: so a rank is never full of what
-// waits for a place on it.
+// A rank of n stages has at most its cap in flight, microbatches counted stage by stage. The
+// forward of its first stage begins only with n places free, the next stage's with n-1, the last
+// stage's with one. So a rank is never full of microbatches that wait for a place on it.
 //
-// After a while the ranks do the same again with later microbatches. That is skipped
-// (package repeats), and is one segment.
+// After a while the ranks repeat their actions with later microbatches. These periods are skipped
+// (package repeats) and become one segment.
 func greedy(p Params) ([][]Segment, error) {
 	w := newWorkers(p)
 	for w.tick() {
@@ -43,7 +41,8 @@ func greedy(p Params) ([][]Segment, error) {
 	return programs, nil
 }
 
-// workers are the ranks of a plan at work, at one moment.
+// workers are the ranks of a plan at one moment. It is not the machine of package passes, because
+// it chooses actions in place of running those of a program.
 type workers struct {
 	repeats.Engine
 	stages, microbatches int
@@ -52,14 +51,14 @@ type workers struct {
 
 	counts  []int     // by stage four: forwards begun and done, backwards begun and done
 	busy    []int     // by rank: ticks until it is free
-	doing   []int     // by rank: which count grows then
-	lists   []Builder // by rank: what it has begun
+	doing   []int     // by rank: the count that grows then
+	lists   []Builder // by rank: the actions that it has begun
 	began   []int64   // by rank: the length of its list when the period began
-	written int       // actions of all lists, one by one
-	skipped bool      // a period was
+	written int       // actions of all lists, without those of skipped periods
+	skipped bool      // periods were skipped
 }
 
-// Where the counts of a stage are.
+// The counts of a stage.
 const (
 	forwardsBegun = iota
 	forwardsDone
@@ -89,7 +88,8 @@ func newWorkers(p Params) *workers {
 	return w
 }
 
-// State tells what everybody is at, and how far. The counts say what a rank is busy with.
+// State is the configuration: the ticks for which each rank is busy, and the counts, which say with
+// which action.
 func (w *workers) State(s *repeats.State) {
 	for _, ticks := range w.busy {
 		if !s.Fixed(int64(ticks)) {
@@ -103,7 +103,7 @@ func (w *workers) State(s *repeats.State) {
 	}
 }
 
-// Moves wants all stages to have gone on by the same number of microbatches.
+// Moves returns by how many microbatches all stages have moved, if that is the same number.
 func (w *workers) Moves(by []int64) (stride, most int64) {
 	stride = by[0]
 	if stride == 0 || slices.ContainsFunc(by, func(n int64) bool { return n != stride }) {
@@ -112,7 +112,7 @@ func (w *workers) Moves(by []int64) (stride, most int64) {
 	return stride, int64(w.microbatches-w.counts[0]) / stride
 }
 
-// Skip repeats what has been begun in the period.
+// Skip writes the actions of the period n more times.
 func (w *workers) Skip(n int64, by []int64) {
 	w.skipped = true
 	for rank := range w.lists {
@@ -123,8 +123,8 @@ func (w *workers) Skip(n int64, by []int64) {
 	}
 }
 
-// tick is the next moment: what ends now is done, and who is free begins what is
-// ready. It reports whether anybody is at work then.
+// tick is the next moment: actions end, and free ranks begin ready ones. It reports whether any rank
+// is at work then.
 func (w *workers) tick() (working bool) {
 	for rank := range w.busy {
 		if w.busy[rank] == 0 {
@@ -143,7 +143,7 @@ func (w *workers) tick() (working bool) {
 	return working
 }
 
-// begin lets a free rank begin what it runs next, if anything is ready.
+// begin lets a free rank begin its next action, if one is ready.
 func (w *workers) begin(rank int) {
 	held, back := 0, -1
 	for _, stage := range w.on[rank] {

@@ -8,7 +8,7 @@ import (
 // Unlimited is the capacity of a link that holds any number of messages.
 const Unlimited = -1
 
-// Mode is what a plan is for.
+// Mode is the purpose of a plan.
 type Mode uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	ForwardOnly
 )
 
-// Runtime is what runs a plan. It decides what the transfers of the plan mean.
+// Runtime is the system that runs a plan. It decides what the transfers of the plan mean.
 type Runtime uint8
 
 const (
@@ -64,8 +64,8 @@ type Segment struct {
 	Stride int // of either sign
 }
 
-// Plan is a step as data: for every rank its program, and what the passes have
-// found out about it. A plan is immutable once built and safe for concurrent use.
+// Plan is a step as data: for every rank its program, and the results of the passes. A plan is
+// immutable once built and safe for concurrent use.
 type Plan struct {
 	Name         string // how it was made, such as "depth-first group=4"
 	Mode         Mode
@@ -73,42 +73,39 @@ type Plan struct {
 	Microbatches int
 	// Slices is how many microbatches in a row are slices of one sequence; 0 is 1.
 	// Microbatch u is slice u mod Slices of sequence u / Slices; the last sequence may
-	// have fewer. The forward of a slice needs that of the slice before it on the same
-	// stage, its backward that of the slice behind it.
+	// have fewer. The forward of a slice needs the forward of the slice before it on the same
+	// stage, its backward the backward of the slice after it.
 	Slices int
-	// Frozen says by stage which stages have no weight gradients; nil is none. It
-	// belongs to what a training plan declares and means nothing in another mode.
+	// Frozen is true by stage for stages that have no weight gradients; nil is none. It is declared
+	// by training plans and means nothing in another mode.
 	Frozen   []bool
 	Programs [][]Segment // by rank
-	// Runtime is what the plan is for, and Capacity how many messages a link between two
-	// ranks of Weir holds: Unlimited, or 0 for rendezvous. A plan without transfers has
-	// no capacity.
+	// Runtime is the system for which the plan is made. Capacity is the number of messages that a
+	// link between two ranks of Weir holds: Unlimited, or 0 for rendezvous. A plan without transfers
+	// has no capacity.
 	Runtime  Runtime
 	Capacity int
 
-	// Facts are those the lifetime pass was given, by stage; nil before that pass.
+	// Facts are the facts of the lifetime pass, by stage; nil before that pass.
 	Facts []Facts
 	// Parts[stage][kind] is the set of entry parts, one bit each in the order that
-	// the facts use, that die with an action of this kind on this stage where it
-	// carries DropParts; nil before the lifetime pass.
+	// the facts use, that are dropped by an action of this kind on this stage if it has DropParts;
+	// nil before the lifetime pass.
 	Parts [][NumKinds]uint64
-	// Windows[stage] says how many consecutive microbatches of a stage are in
-	// flight at once at most: the highest minus the lowest plus one, at the worst
-	// moment, each from the birth of the stage's input to the last computation of the
-	// stage. So a ring of that size, with microbatch mod window as the slot, never
-	// holds two in one slot. Entries[rank] is the same of batch entries on a rank,
-	// from the first action of a microbatch there to the death of its last part; it
-	// is at least 1.
+	// Windows[stage] is the largest number of consecutive microbatches of a stage in flight at once:
+	// the highest minus the lowest plus one, each from the action that brings the stage's input to
+	// the last computation of the stage. So a ring of that size, with microbatch mod window as the
+	// slot, never holds two in one slot. Entries[rank] is the same for batch entries on a rank, from
+	// the first action of a microbatch there to the drop of its last part; it is at least 1.
 	Windows []int
 	Entries []int
-	// Outgoing[stage] is the same of what the stage sends: consecutive microbatches
-	// whose output is there, from its F to its WAIT_F, or whose input's gradient is,
-	// from its B or I to its WAIT_B, whichever is more; 0 where nothing of the stage
-	// crosses a rank. It is nil on one rank.
+	// Outgoing[stage] is the same for messages that the stage sends: consecutive microbatches whose
+	// output is live, from its F to its WAIT_F, or whose input's gradient is, from its B or I to its
+	// WAIT_B, whichever is more; 0 if the stage sends nothing to another rank. It is nil on one rank.
 	Outgoing []int
 }
 
-// HasTransfers reports whether the plan says what is sent and received.
+// HasTransfers reports whether the plan has sends or receives.
 func (p *Plan) HasTransfers() bool {
 	for _, program := range p.Programs {
 		for a := range Written(program) {
@@ -225,10 +222,10 @@ func (p *Plan) Ends(stage int, kind Kind) bool {
 	return kind == B || kind == W
 }
 
-// Span returns the microbatches that run through a stage, from lo up to and
-// without hi: all of them where the placement has one copy. The copies of a model
-// share the microbatches out in equal parts, the first ones a microbatch more. A plan
-// numbers them copy after copy, which Item maps to the order of a batch.
+// Span returns the microbatches that run through a stage, from lo up to and without hi: all of them
+// if the placement has one copy. Several copies of a model get equal parts of the microbatches, the
+// first ones a microbatch more. A plan numbers them copy after copy, which Item maps to the order
+// of a batch.
 func (p *Plan) Span(stage int) (lo, hi int) {
 	return p.Placement.span(stage, p.Microbatches)
 }

@@ -89,11 +89,11 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// textFault is what is wrong at a place of a text.
+// textFault is a fault at a place of a text.
 type textFault struct {
-	of           error  // what the text is: ErrText, or that of another text
+	of           error  // the kind of text: ErrText, or the error of another one
 	name         string // of the file, or ""
-	line, column int    // from 1; 0 where the text has no places
+	line, column int    // from 1; 0 if the text has no places
 	fault        string
 }
 
@@ -108,18 +108,17 @@ func (f *textFault) Error() string {
 	return fmt.Sprintf("%v: %s:%d:%d: %s", f.of, f.name, f.line, f.column, f.fault)
 }
 
-// Unwrap returns what the text is.
+// Unwrap returns the kind of text.
 func (f *textFault) Unwrap() error { return f.of }
 
 // Place returns the line and the column, in bytes, both from 1.
 func (f *textFault) Place() (line, column int) { return f.line, f.column }
 
-// Fault returns what was found there and what was expected.
+// Fault says what was found there and what was expected.
 func (f *textFault) Fault() string { return f.fault }
 
-// fail notes that the current word is not what was expected. Only the first
-// fault is kept: what follows it is likely to come from it. After a fault there
-// are no more words.
+// fail notes a fault of the current word. Only the first fault is kept, because later ones are likely
+// to follow from it. After a fault there are no more words.
 func (s *scanner) fail(format string, args ...any) {
 	if s.parseFault != nil {
 		return

@@ -28,17 +28,17 @@ const vPeriod = vSteps
 
 // followV returns the programs of the ranks of a V that follow a pattern as early as
 // they can: in each slot a rank runs the first step of its pattern that is ready. So
-// a step may overtake others, but only where the rank does not come to hold more than
-// inFlight by that, microbatches counted stage by stage. On a rank that has run its
-// last F0, W lets everything else pass.
+// a step may overtake others, but only if the rank does not hold more than inFlight then,
+// microbatches counted stage by stage. On a rank that has run its last F0, W lets everything else
+// pass.
 //
-// The pattern is the slots in which the first F0, F1, I1 and I0 of a rank begin. Those
-// of the next microbatches begin a period later each, and every W has the first free
-// slot behind its I. A pattern must work as it stands: then the step that is first in
-// the patterns of all ranks is always ready, and the ranks come to an end.
+// The pattern is the slots in which the first F0, F1, I1 and I0 of a rank begin. The steps of each
+// next microbatch begin a period later, and every W has the first free slot after its I. A pattern
+// must work without overtaking: then the step that is first in the patterns of all ranks is always
+// ready, and the ranks come to an end.
 //
-// Where all ranks stand as they did a period before, only with the next microbatches,
-// they will do the same again, up to the last microbatches, and that is skipped.
+// If the configuration of all ranks is that of a period before with the next microbatches, the
+// ranks will repeat the period, up to the last microbatches. These periods are skipped.
 func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment {
 	ranks := p.Placement.Ranks
 	v := &vee{Engine: repeats.NewEngine(0, 0), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
@@ -66,8 +66,8 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 	return programs
 }
 
-// vPattern returns the step of each slot of a rank, -1 for none, where its first F0,
-// F1, I1 and I0 begin in these slots. The last period of it goes on for ever.
+// vPattern returns the step of each slot of a rank, -1 for none, if its first F0, F1, I1 and I0 begin
+// in these slots. The last period of it repeats for ever.
 func vPattern(starts [4]int) []int {
 	pattern := slices.Repeat([]int{-1}, starts[vI0]+2*vPeriod)
 	var waiting []int
@@ -89,7 +89,7 @@ func vPattern(starts [4]int) []int {
 	return pattern
 }
 
-// vee is a V at work.
+// vee is the ranks of a V at one moment. As in greedy they choose their actions.
 type vee struct {
 	repeats.Engine
 	ranks        []vRank
@@ -103,12 +103,12 @@ type vRank struct {
 	actions [vSteps]Action // of each step
 	builder *countingBuilder
 
-	slot   int         // what the pattern has before this slot is done or in the queue
-	queue  []vStep     // what comes next, in the order of the pattern
+	slot   int         // the steps of the pattern before this slot are done or in the queue
+	queue  []vStep     // the next steps, in the order of the pattern
 	queued [vSteps]int // microbatches that are done or in the queue, by step
 	done   [vSteps]int // microbatches that are done
-	choice int         // in the queue: what runs now, -1 for nothing
-	word   []Action    // what has run in this period
+	choice int         // in the queue: the step that runs now, -1 for none
+	word   []Action    // the actions of this period
 }
 
 // vStep is a step of one microbatch.
@@ -125,8 +125,8 @@ func (s vStep) held() int {
 	return 0
 }
 
-// runPeriod lets every rank run what it can in a period. It reports whether that was
-// anything.
+// runPeriod lets every rank run as much as it can in a period. It reports whether any rank has run a
+// step.
 func (v *vee) runPeriod() (ran bool) {
 	for range vPeriod {
 		for r := range v.ranks {
@@ -143,8 +143,7 @@ func (v *vee) runPeriod() (ran bool) {
 	return ran
 }
 
-// fill sees to it that the next microbatch of every step is in the queue: no other
-// one can be ready.
+// fill puts the next microbatch of every step into the queue: no other one can be ready.
 func (r *vRank) fill(microbatches int) {
 	for step := range vSteps {
 		for r.queued[step] == r.done[step] && r.done[step] < microbatches {
@@ -157,7 +156,7 @@ func (r *vRank) fill(microbatches int) {
 	}
 }
 
-// at returns where in its pattern the rank is.
+// at returns the rank's slot in its pattern.
 func (r *vRank) at() int {
 	if over := r.slot - len(r.pattern); over >= 0 {
 		return len(r.pattern) - vPeriod + over%vPeriod
@@ -165,8 +164,7 @@ func (r *vRank) at() int {
 	return r.slot
 }
 
-// choose returns the place in its queue of what a rank runs in this slot, -1 for
-// nothing.
+// choose returns the place in its queue of the step that a rank runs in this slot, -1 for none.
 func (v *vee) choose(rank int) int {
 	me := &v.ranks[rank]
 	var ready [vSteps]bool
@@ -200,7 +198,7 @@ func (v *vee) choose(rank int) int {
 	return weight
 }
 
-// ready reports whether what the next microbatch of a step needs is done.
+// ready reports whether the needs of the next microbatch of a step are done.
 func (v *vee) ready(rank, step int) bool {
 	mb := v.ranks[rank].done[step]
 	done := func(rank, step int) bool { return v.ranks[rank].done[step] > mb }
@@ -223,7 +221,7 @@ func (v *vee) ready(rank, step int) bool {
 	}
 }
 
-// run runs what is chosen.
+// run runs the chosen step.
 func (r *vRank) run() {
 	step := r.queue[r.choice].step
 	r.queue = slices.Delete(r.queue, r.choice, r.choice+1)
@@ -231,7 +229,7 @@ func (r *vRank) run() {
 	r.word = append(r.word, r.actions[step])
 }
 
-// State tells where all ranks are in their patterns, and what they have in their queues.
+// State is the configuration: the slots of all ranks, their queues, and the steps that are done.
 func (v *vee) State(s *repeats.State) {
 	for r := range v.ranks {
 		me := &v.ranks[r]
@@ -251,7 +249,7 @@ func (v *vee) State(s *repeats.State) {
 	}
 }
 
-// Moves wants every step to have gone on by one microbatch.
+// Moves returns 1 if every step has moved by one microbatch.
 func (v *vee) Moves(by []int64) (stride, most int64) {
 	if slices.ContainsFunc(by, func(n int64) bool { return n != 1 }) {
 		return 0, 0

@@ -1,9 +1,9 @@
 package choose
 
-// least returns a time below which no order of so many microbatches comes by this
-// clock. A rank begins when the first microbatch has come to it, and has all its work to
-// do then. And when it has done all forwards and I, of which the last is that of its
-// first block, the gradient has to go back to the first block of all, and W follows.
+// least returns a lower bound of the time of any order of this many microbatches by this clock. A
+// rank begins when the first microbatch has come to it, and then has all its work to do. After all
+// its forwards and I, the last of which is on its first block, the gradient has to go back to the
+// first block of the model, and W follows.
 func (s *shop) least(microbatches int, by Clock) (most int64) {
 	n := int64(microbatches)
 	seen := make([]bool, s.ranks)
@@ -20,7 +20,7 @@ func (s *shop) least(microbatches int, by Clock) (most int64) {
 		seen[own.rank] = true
 		busy, begins := s.busy(own.rank), there
 		if by == Span {
-			begins = 0 // its first start is where its span begins
+			begins = 0 // its span begins with its first task
 		}
 		var later int64
 		if s.split {

@@ -10,15 +10,15 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Candidate is one plan that was looked at.
+// Candidate is a plan that was considered.
 type Candidate struct {
 	Schedule string
-	Variant  string // such as "group 8", "" where there is one only
-	// Params are what the rule made the plan from. An order that was searched has no
-	// rule, and of these only the placement and the microbatches.
+	Variant  string // such as "group 8", "" if there is one only
+	// Params are the parameters of the rule. An order that was searched has no rule, and only the
+	// placement and the microbatches of these.
 	Params schedule.Params
-	// Plan is proven, with transfers where there are several ranks. Report is its
-	// simulation. Both are nil where it was refused.
+	// Plan is proven, with transfers if there are several ranks. Report is its simulation. Both are
+	// nil if the candidate was refused.
 	Plan   *schedule.Plan
 	Report *simulate.Report
 	Peak   int64 // bytes on the fullest rank

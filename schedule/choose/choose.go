@@ -9,13 +9,13 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// ErrNone is returned where no schedule gives a plan that fits.
+// ErrNone is returned if no schedule gives a plan that fits.
 var ErrNone = errors.New("choose: no plan fits")
 
-// Choice is what was found.
+// Choice is the result of Choose.
 type Choice struct {
 	Best *Candidate
-	// Front is by time, the fastest first: the best, and what takes less memory.
+	// Front is by time, the fastest first: the best, and others that take less memory.
 	Front []*Candidate
 	// All has every candidate: those with a report by time, then those refused.
 	All []*Candidate
@@ -23,7 +23,7 @@ type Choice struct {
 
 // Choose returns the fastest proven plan that fits, the smaller one of two that are
 // as fast. The same request gives the same choice. Errors wrap schedule.ErrParams or
-// simulate.ErrCosts for a request that means nothing, ErrNone where nothing fits;
+// simulate.ErrCosts for an invalid request, ErrNone if nothing fits;
 // then the choice still has all candidates.
 func Choose(r Request) (*Choice, error) {
 	if err := r.Validate(); err != nil {
@@ -86,7 +86,7 @@ func (r *Request) clock(c *Candidate) int64 {
 	return c.Report.Makespan
 }
 
-// Smallest returns the candidate that needs the least memory, nil where all were refused.
+// Smallest returns the candidate that needs the least memory, nil if all were refused.
 func (c *Choice) Smallest() (smallest *Candidate) {
 	for _, candidate := range c.All {
 		if candidate.Report != nil && (smallest == nil || candidate.Peak < smallest.Peak) {

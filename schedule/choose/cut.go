@@ -23,8 +23,8 @@ var strides = []int{1, 2, 3, 4, 6, maxStride}
 
 const maxStride = 12
 
-// cut returns the cut of an order that has just been run, for so many microbatches
-// more: the one at which it runs fastest. It reports false where there is none.
+// cut returns the cut of an order that has just been run at which it is fastest for this many more
+// microbatches. It reports false if there is none.
 func (c *clock) cut(o order, more int) (best cut, found bool) {
 	if more == 0 {
 		return cut{}, true
@@ -52,7 +52,7 @@ type moments struct {
 	begun   [][]int // by task: how many have, less the microbatches that entered before
 }
 
-// moments returns those of an order that has just been run.
+// moments returns the moments of an order that has just been run.
 func (c *clock) moments(o order) moments {
 	n := c.microbatches
 	m := moments{make([]int64, 0, n), make([][]int, n), make([][]int, n)}

@@ -37,7 +37,7 @@ func newDispatcher(s *shop) *dispatcher {
 }
 
 // run returns the order of a policy when no rank has more than this many bytes. It
-// reports false where they are too few for it.
+// reports false if they are too few for it.
 func (d *dispatcher) run(p policy, limit int64) (order, bool) {
 	d.prepare(&p)
 	d.limit = limit
@@ -89,8 +89,8 @@ func (d *dispatcher) first() (rank int) {
 	return rank
 }
 
-// chances are the tasks that a free rank can begin, -1 where there is none of a kind,
-// and when the next ones can.
+// chances are the tasks that a free rank can begin, -1 if there is none of a kind, and when the next
+// ones can begin.
 type chances struct {
 	forward, backward, weight task
 	ahead                     int // microbatches between forward and backward in the block of the forward
@@ -134,7 +134,7 @@ func (d *dispatcher) look(rank int, now int64, high bool) chances {
 
 // decide returns the task that begins now, or -1 and when to decide again.
 func (p *policy) decide(c *chances, time []int64, now int64) (task, int64) {
-	// fits reports whether so much of a task is done by then.
+	// fits reports whether this part of a task is done by then.
 	fits := func(part float64, t task, then int64) bool {
 		return then == never || float64(then-now) >= part*float64(time[t])
 	}

@@ -47,7 +47,7 @@ type job struct {
 type board struct {
 	*shop
 	reversed bool
-	needs    [][]need  // by task: what must have ended before it
+	needs    [][]need  // by task: the tasks that must have ended before it
 	bytes    []change  // by task
 	slots    [][]slot  // by rank
 	ends     [][]int64 // by task and microbatch
@@ -58,7 +58,7 @@ type need struct {
 	lag  int64
 }
 
-// slot is a task in its place: when it runs, and what is live meanwhile.
+// slot is a task that is placed: the time in which it runs, and the bytes that are live then.
 type slot struct {
 	task     task
 	from, to int64
@@ -118,7 +118,7 @@ func (b *board) place(jobs []job, limit int64) {
 	}
 }
 
-// step returns where on the way of a microbatch a task is.
+// step returns the place of a task on the way of a microbatch.
 func (s *shop) step(t task) int {
 	switch t.part() {
 	case forward:
@@ -129,7 +129,7 @@ func (s *shop) step(t task) int {
 	return 2*(2*len(s.blocks)-t.block()) + 1
 }
 
-// ready returns when what a job needs has ended. Microbatches stay in their order.
+// ready returns when the needs of a job have ended. Microbatches stay in their order.
 func (b *board) ready(j job) (at int64) {
 	for _, n := range b.needs[j.task] {
 		at = max(at, b.ends[n.task][j.mb]+n.lag)
@@ -186,7 +186,7 @@ func (b *board) insert(rank, at int, j job, ready int64) {
 	}
 }
 
-// order returns what is on the board.
+// order returns the order that is on the board.
 func (b *board) order() order {
 	o := make(order, b.ranks)
 	for rank, slots := range b.slots {

@@ -2,8 +2,7 @@ package choose
 
 import "github.com/weir-ml/weir/schedule"
 
-// order is what each rank does, one task after the other. The k-th of a kind is that
-// of microbatch k.
+// order is the list of tasks of each rank. The k-th of a kind and a block is for microbatch k.
 type order [][]task
 
 // peak returns the most bytes that are live on a rank.
@@ -56,8 +55,8 @@ func (s *shop) plan(name string, o order, c cut) *schedule.Plan {
 	return plan
 }
 
-// actions returns the actions of tasks, and where those of each task begin. From one
-// task on the microbatches are so much later.
+// actions returns the actions of tasks, and the index of the first action of each task. From one
+// task on, later is added to the microbatches.
 func (s *shop) actions(tasks []task, later, from int) ([]schedule.Action, []int) {
 	var actions []schedule.Action
 	places := make([]int, 0, len(tasks)+1)

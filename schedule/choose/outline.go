@@ -14,9 +14,9 @@ type outline struct {
 }
 
 // outlines returns the ways to place the stages: a block on every rank, two on a wave,
-// and stage by stage where every rank has as many. Where stages take unequal times
-// there are also blocks that share the work out evenly; not where bytes are resident
-// on ranks, which belong to certain stages.
+// and stage by stage if every rank has as many. If stages take unequal times there are also blocks
+// with equal shares of the work, unless bytes are resident on ranks, since these belong to certain
+// stages.
 func (r *Request) outlines() []outline {
 	var list []outline
 	add := func(name string, ranks []int) {
@@ -81,7 +81,7 @@ func (r *Request) balanced(n int) []int {
 }
 
 // fill gives each block in turn as much work as it may have, and a stage at least. It
-// returns nil where that is not enough for all.
+// returns nil if that is not enough for all.
 func fill(work []int64, n int, most int64) []int {
 	ends := make([]int, n)
 	stage := 0

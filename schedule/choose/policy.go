@@ -2,10 +2,9 @@ package choose
 
 import "math/rand/v2"
 
-// policy decides what a free rank does next. It is the automatic heuristic of the
-// zero-bubble paper as list scheduling: a gradient that is there goes first, then a
-// forward if memory allows it, and W fills the gaps. It looks ahead as far as it is
-// known when inputs come.
+// policy decides the next task of a free rank. It is the automatic heuristic of the zero-bubble paper
+// as list scheduling: a gradient that has arrived goes first, then a forward if memory allows it,
+// and W fills the gaps. It considers inputs whose arrival is known.
 type policy struct {
 	// fill is how much of a W must fit into a gap: 1 is all of it, 0 nothing.
 	fill float64

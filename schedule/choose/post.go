@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// mostPosted is up to how many actions of a plan its receives are posted by the costs.
+// mostPosted is the most actions of a plan whose receives are posted by the costs.
 const mostPosted = 1 << 16
 
-// message is what one rank sends to another, and when.
+// message is a message from one rank to another, and the time of its send.
 type message struct {
 	from, to      int // ranks
 	at            int64
@@ -21,9 +21,9 @@ type message struct {
 
 // posted returns the plan of PyTorch with receives that are posted by the clock of the costs:
 // each before the computation during which its message is sent, so that no hop takes longer than
-// it must. If a message is sent at the end of a computation, it counts as sent during it for a
-// higher rank. So what comes before what is an order in time, and ranks that wait at
-// their receives, as those over NCCL do, come to the end too.
+// necessary. A message that is sent at the end of a computation counts as sent during it for a
+// higher rank. So the order of the transfers is an order in time, and ranks that wait at their
+// receives, as over NCCL, come to the end too.
 func posted(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, error) {
 	bare := lower.Computations(plan)
 	timeline := make([][]simulate.Event, len(bare.Programs))

@@ -7,16 +7,16 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// pricing says what the tasks of a shop cost. Its bytes are those of
-// [simulate.Run] for a plan without transfers: what crosses ranks is there while
-// the tasks on both sides run.
+// pricing computes the times and bytes of the tasks of a shop. Its bytes are those of [simulate.Run]
+// for a plan without transfers: a message to another rank is live while the tasks on both sides
+// run.
 type pricing struct {
 	stages []simulate.StageCosts
 	costs  *simulate.Costs
 }
 
-// newPricing returns the pricing of a request. Where no stage saves any bytes each one
-// is taken to save one, so that what is in flight counts for something.
+// newPricing returns the pricing of a request. If no stage saves any bytes each one is taken to save
+// one, so that microbatches in flight are not free.
 func newPricing(r *Request) pricing {
 	p := pricing{stages: r.stages(), costs: r.Costs}
 	if !r.saves() {
@@ -111,8 +111,7 @@ func (p *pricing) backward(s *shop, b int) {
 	}
 }
 
-// then adds an action that is run behind the others: what it allocates comes before
-// what it frees.
+// then adds an action that runs after the others: its allocations come before its frees.
 func (c *change) then(born, dies int64) {
 	c.up = max(c.up, c.net+born)
 	c.net += born - dies

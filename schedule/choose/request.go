@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Request says what to choose for.
+// Request is a step for which a plan is chosen.
 type Request struct {
 	Ranks, Stages, Microbatches int
 	// Costs are by stage of the model, or one entry for all. They are borrowed.
@@ -17,11 +17,11 @@ type Request struct {
 	Memory int64
 	// Clock is the time that counts.
 	Clock Clock
-	// Runtime is what the plans are for.
+	// Runtime is the system that runs the plan.
 	Runtime schedule.Runtime
-	// Capacity is what a link between ranks holds: schedule.Unlimited, or 0 or more. For
-	// PyTorch, where no rank waits at a transfer, it is taken to be 0, so that receives are
-	// posted early.
+	// Capacity is the number of messages that a link between ranks holds: schedule.Unlimited, or 0 or
+	// more. For PyTorch, in which no rank waits at a transfer, it is taken to be 0, so that receives
+	// are posted early.
 	Capacity int
 	// Reordered allows plans whose backward does not take microbatches in ascending
 	// order, so that sums of gradients differ in their last bits from others.
@@ -35,7 +35,7 @@ const (
 	// Makespan is from the first start to the last end over all ranks.
 	Makespan Clock = iota
 	// Span is the longest that a single rank takes, from its own first start to its own
-	// last end: what counts where the optimizer of a rank waits for no other one.
+	// last end. It is the time that counts if the optimizer of a rank waits for no other one.
 	Span
 )
 

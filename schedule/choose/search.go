@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// search finds orders for one way to place the model: those of the schedules by name, and
-// under each limit of memory those of policies; and makes the best of them better. The result
+// search finds orders for one way to place the model: those of the schedules by name and, under each
+// limit of memory, those of policies. It improves the best of them. The result
 // depends on the request alone: random choices have a fixed seed.
 type search struct {
 	*clock
@@ -107,7 +107,7 @@ type trial struct {
 }
 
 // policies tries those that are known, then some at random, then the best of them with
-// one thing changed. It gives up where the first are all slower than slow.
+// one thing changed. It gives up if the first are all slower than slow.
 func (q *search) policies(limit int64, known []policy, effort int, slow int64) (best []trial) {
 	n := q.tries(effort*policyWork, fewPolicies, effort*manyPolicies)
 	for i := range len(known) + n {
@@ -193,7 +193,7 @@ func (q *search) tasks(plan *schedule.Plan) order {
 	return o
 }
 
-// appraise runs an order and says what it comes to.
+// appraise runs an order and returns its figures.
 func (q *search) appraise(o order) (found, bool) {
 	t, runs := q.run(o)
 	if !runs {
@@ -202,8 +202,8 @@ func (q *search) appraise(o order) (found, bool) {
 	return q.judge(o, t)
 }
 
-// judge says what an order that has just been run comes to for the whole step. It
-// reports false where it is not known how the order goes on.
+// judge returns the figures of an order that has just been run, for the whole step. It reports false
+// if it is not known how the order continues.
 func (q *search) judge(o order, t timing) (found, bool) {
 	c, cuts := q.cut(o, q.more)
 	longer := int64(c.times) * c.elapsed

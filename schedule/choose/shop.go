@@ -16,11 +16,11 @@ type shop struct {
 	on                  [][]int // blocks by rank, ascending
 	split               bool    // the backward runs as two tasks, or else as one
 
-	after []task  // by task: the task that takes its result, -1 if there is none; W, which takes what stays on its rank, is none
+	after []task  // by task: the task that takes its result, -1 if there is none or it is W, whose input stays on its rank
 	time  []int64 // by task
-	lag   []int64 // by task: from its end until the next task can have what it made
-	// bytes says by task what is live while it runs and what stays then, spare by rank
-	// what a task may need beyond what stays, and base by rank what is always there.
+	lag   []int64 // by task: from its end until the task after it can have its result
+	// bytes are by task those that are live while it runs, and those that stay. By rank spare is the
+	// most that a task needs beyond those that stay, and base is always allocated.
 	bytes       []change
 	spare, base []int64
 }
@@ -29,13 +29,12 @@ type shop struct {
 // stages from first on, up to and without end.
 type block struct{ rank, first, end int }
 
-// task is what a rank does for one microbatch in one block: its forward, or a part of
-// its backward.
+// task is the forward of a block for one microbatch, or a part of its backward.
 type task int
 
 const (
 	forward  = iota
-	backward // I, or B where the backward is not split
+	backward // I, or B if the backward is not split
 	weight   // W
 	parts
 )
@@ -45,14 +44,13 @@ func taskOf(block, part int) task { return task(parts*block + part) }
 func (t task) block() int { return int(t) / parts }
 func (t task) part() int  { return int(t) % parts }
 
-// change is what a task does to the bytes on its rank: up while it runs, and net from
-// before it to behind it.
+// change is the change of the bytes on a rank by a task: up while it runs, and net after it.
 type change struct{ up, net int64 }
 
 const (
 	// maxLetters bounds the tasks of an order that is searched.
 	maxLetters = 1 << 19
-	// maxSum bounds what the times of a step may come to, and its bytes.
+	// maxSum bounds the sum of the times of a step, and of its bytes.
 	maxSum = 1 << 50
 )
 

@@ -18,16 +18,18 @@
 // # The order of the ranks
 //
 // In a real run the ranks go on in any order. RoundRobin runs them in one order, and that is
-// enough for a monotone visitor. A visitor is monotone if a rank that can run its next action
-// still can after any actions of other ranks, and the action then does the same.
+// enough for a monotone visitor. A visitor is monotone if
+//
+//   - the configuration follows from the actions that were run, whatever their order;
+//   - a rank that can run its next action still can after any further actions of other ranks.
 //
 // Lemma. Two runs of a machine with a monotone visitor, each continued until no rank can go on,
 // have run the same actions.
 //
 // Proof. Suppose run A has run an action that run B has not. Let a be the first one in the order
 // of A. B has run every action that A had run before a, so a is the next action of its rank in
-// B. It could run in A after those actions. B has run them too, and otherwise only actions of
-// other ranks, so it can run in B. But B was continued until no rank can go on.
+// B. It could run in A after those actions. B has run them too, and further actions of other ranks
+// only, so a can run in B. But B was continued until no rank can go on.
 //
 // So if one run comes to the end of every program, every run does; and if one ends in a
 // deadlock, every run ends with the same ranks before the same actions.
@@ -40,7 +42,7 @@
 //   - A receive from a link that holds nothing waits until the sender's next action is its send.
 //     It stays that, because the sender waits for the receive.
 //   - A message in simulated time is put by one rank and taken by another one, in order. So its
-//     times follow from the programs of the ranks, whoever runs first.
+//     times follow from the programs of the ranks, in whatever order these run.
 //
 // A Clock is not monotone, and need not be. It runs the ranks in the one order that their
 // durations give.
@@ -48,8 +50,7 @@
 // # Periods
 //
 // Ranks whose segments repeat come back to the same action of their bodies, with later
-// microbatches. A period is what the machine runs from one configuration to a later one. It
-// recurs if
+// microbatches. A period is the part of a run between two configurations. It recurs if
 //
 //   - each rank is at the same action of the same segment as at its beginning;
 //   - all ranks that have moved have moved by the same number n of microbatches;
@@ -57,17 +58,25 @@
 //
 // Lemma. The actions of the next period are those of this one, n microbatches later.
 //
+// For example, rank 0 of 1F1B on two ranks runs F1 B0, F2 B1, F3 B2 and so on, and rank 1 runs
+// F0 B0, F1 B1, F2 B2. Let a period begin before F2 on rank 0 and before F1 on rank 1. It runs
+// F2 B1 and F1 B1. Then both ranks are at the same places, one microbatch later, and so are the
+// microbatches that are done. The next period runs F3 B2 and F2 B2.
+//
 // Proof, by induction on the actions of the period. Suppose the next period has run the first i
 // actions of this one, n microbatches later. The policy depends on the configuration alone, so
 // it comes to the same rank, whose next action is that of this period moved by n. The visitor
-// asks the same questions, about microbatches that are later by n. The answers are the same,
-// because all that has moved has moved by n, and what has not moved is not among it. So the
-// action can run if it could in this period, and changes the configuration in the same way.
+// asks the same questions about microbatches that are later by n, of sets, queues and clocks that
+// have moved by n as well, so it gets the same answers. So the action can run as it could in this
+// period, and changes the configuration in the same way.
 //
-// The last step holds until something that moves meets something that does not: the end of a
-// segment, the edge of a set, the limit of a count. Machine and package repeats find out how many
-// periods there are until then. By induction on periods these can be skipped at once: each
-// position, set, queue and count is moved by as many times what the period moved it.
+// A rank whose stride is negative moves by -n. Sets note the direction in which they are asked, and
+// do not skip if it is not always the same.
+//
+// The proof holds until something that moves meets something that does not: the end of a segment,
+// the edge of a set, the limit of a count. Machine and package repeats find out how many periods
+// there are until then. By induction on periods these can be skipped at once: each position, set,
+// queue and count moves by its move in one period, times their number.
 //
 // Clock compares the configuration after each round and so waits for the steady state.
 // RoundRobin does not need to. In its period every rank that is in a segment that repeats runs
@@ -75,7 +84,7 @@
 // wherever it is in its body, and then waits for the others. If ranks that repeat for ever do
 // not end in a deadlock, they can usually all do so: otherwise some would wait for each other in
 // a cycle. If one cannot, the period does not recur, nothing is skipped, and the next one is
-// tried later. That costs time, and does not make anything wrong.
+// tried later. That costs time and nothing else.
 //
 // The simulation compares times, which need not all move alike. Its period is a cycle of some
 // periods of RoundRobin, and repeats.Trend has the argument.
