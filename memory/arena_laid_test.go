@@ -312,19 +312,19 @@ func TestLayoutValidate(t *testing.T) {
 	require.NoError(t, example().layout.Validate())
 	require.NoError(t, (&memory.Layout{Places: []int32{0}}).Validate())
 	for text, spoil := range map[string]func(*memory.Layout){
-		"its height is -1":                      func(l *memory.Layout) { l.Height = -1 },
-		"birth 1 has 400 bytes at offset 1000":  func(l *memory.Layout) { l.Height = 1399 },
-		"birth 0 has 0 bytes":                   func(l *memory.Layout) { l.Allocations[0].Bytes = 0 },
-		"birth 0 has 9223372036854775807 bytes": func(l *memory.Layout) { l.Allocations[0].Bytes = math.MaxInt64 },
-		"at offset -4":                          func(l *memory.Layout) { l.Allocations[2].Offset = -4 },
-		"birth 2 is at offset 2":                func(l *memory.Layout) { l.Allocations[2].Offset = 2 },
-		"birth 0 is of class resident":          func(l *memory.Layout) { l.Allocations[0].Class = memory.Resident },
-		"birth 0 is of class class(?)":          func(l *memory.Layout) { l.Allocations[0].Class = 200 },
-		"birth 1 is of class class(?)":          func(l *memory.Layout) { l.Allocations[1].Class = memory.Class(memory.NumClasses) },
-		"it has 3 bounds of places and 1":       func(l *memory.Layout) { l.Levels = l.Levels[:1] },
-		"bound 0 of its places is 1":            func(l *memory.Layout) { l.Places[0] = 1 },
-		"bound 2 of its places is 1, after 2":   func(l *memory.Layout) { l.Places[2] = 1 },
-		"its places have 2 of its 3 allocations":   func(l *memory.Layout) { l.Places[2] = 2 },
+		"its height is -1":                       func(l *memory.Layout) { l.Height = -1 },
+		"birth 1 has 400 bytes at offset 1000":   func(l *memory.Layout) { l.Height = 1399 },
+		"birth 0 has 0 bytes":                    func(l *memory.Layout) { l.Allocations[0].Bytes = 0 },
+		"birth 0 has 9223372036854775807 bytes":  func(l *memory.Layout) { l.Allocations[0].Bytes = math.MaxInt64 },
+		"at offset -4":                           func(l *memory.Layout) { l.Allocations[2].Offset = -4 },
+		"birth 2 is at offset 2":                 func(l *memory.Layout) { l.Allocations[2].Offset = 2 },
+		"birth 0 is of class resident":           func(l *memory.Layout) { l.Allocations[0].Class = memory.Resident },
+		"birth 0 is of class class(?)":           func(l *memory.Layout) { l.Allocations[0].Class = 200 },
+		"birth 1 is of class class(?)":           func(l *memory.Layout) { l.Allocations[1].Class = memory.Class(memory.NumClasses) },
+		"it has 3 bounds of places and 1":        func(l *memory.Layout) { l.Levels = l.Levels[:1] },
+		"bound 0 of its places is 1":             func(l *memory.Layout) { l.Places[0] = 1 },
+		"bound 2 of its places is 1, after 2":    func(l *memory.Layout) { l.Places[2] = 1 },
+		"its places have 2 of its 3 allocations": func(l *memory.Layout) { l.Places[2] = 2 },
 	} {
 		l := example().layout
 		spoil(&l)
