@@ -6,28 +6,28 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Trainable is the ability to have parameters. Microbatch.Grad takes the index
-// of a parameter in Params. The list is asked for once and must not change.
+// Trainable is implemented by stages with parameters. Microbatch.Grad takes the index of a
+// parameter in Params. The list is requested once and must not change.
 type Trainable[T any] interface {
 	Params() []batchctx.Use[T]
 }
 
-// SplitBackward is the ability to compute the input gradient (I) and the weight
-// gradients (W) in two calls. BackwardInput may save for W (ByWeight). A
-// decorator that has this ability implements it itself: it is never looked for
-// underneath, because a call must not go around a decorator.
+// SplitBackward is implemented by stages that compute the input gradient (I) and the weight
+// gradients (W) in two calls. BackwardInput may save for W (ByWeight). A decorator that
+// supports it implements it itself: it is never searched for in the decorated stage, because a
+// call must not bypass a decorator.
 type SplitBackward[T any] interface {
 	BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 	BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error
 }
 
-// Quantizer is the ability to compute on copies of the weights, in low precision, say,
-// that are made once in a step, by an action of the plan (L14). The stage declares them in
-// its Spec.
+// Quantizer is implemented by stages that compute on copies of their weights, for instance in
+// low precision, that are made once per step, by an action of the plan (L14). The stage
+// declares the copies in its Spec.
 type Quantizer[T any] interface {
-	// QuantizeWeights makes those of Spec.WeightCopies that call.Wants, in buffers of class
-	// FP8, and hands them over with call.Put. The step ends each with the last action that
-	// reads it. Until then Microbatch.WeightCopy lends it to the stage.
+	// QuantizeWeights makes those of Spec.WeightCopies for which call.Wants is true, in buffers
+	// of class FP8, and passes them to call.Put. The step releases each after the last action
+	// that reads it. Until then Microbatch.WeightCopy lends it to the stage.
 	QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error
 }
 
@@ -36,8 +36,9 @@ type Unwrapper[T any] interface {
 	Unwrap() Stage[T]
 }
 
-// As finds an ability of a stage, or of what it decorates, the outermost first.
-// Use it for abilities that describe a stage or are of no microbatch, not for calls.
+// As finds an interface that a stage, or a stage that it decorates, implements, outermost
+// first. Use it for interfaces that describe a stage or do not belong to a microbatch, not for
+// calls.
 func As[A any, T any](stage Stage[T]) (A, bool) {
 	for stage != nil {
 		if ability, ok := stage.(A); ok {
@@ -53,7 +54,7 @@ func As[A any, T any](stage Stage[T]) (A, bool) {
 	return none, false
 }
 
-// Params returns the parameters of a stage, nil where it has none.
+// Params returns the parameters of a stage, or nil if it has none.
 func Params[T any](stage Stage[T]) []batchctx.Use[T] {
 	if trainable, ok := As[Trainable[T]](stage); ok {
 		return trainable.Params()

@@ -8,18 +8,18 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Call is a forward or a backward: from is in or gradOut, to is out or gradIn, as
-// [Stage] has them.
+// Call is a forward or a backward: from is in or gradOut, and to is out or gradIn, as in
+// [Stage].
 type Call[T any] = func(ctx context.Context, mb batchctx.Microbatch[T], from, to []T) error
 
-// Decl declares what a stage needs, once and by name, as package flag does: each method
-// returns the key by which the calls of the stage reach what it has declared. Stage and
-// Split make a stage of closures. Embedded in a struct, a Decl is its Spec and Params.
+// Decl declares the needs of a stage, once and by name, as package flag does: each method
+// returns the key with which the calls of the stage access what it declared. Stage and Split
+// make a stage from closures. Embedded in a struct, a Decl provides its Spec and Params.
 //
-// The zero value declares nothing. It is complete when a runner asks for it.
+// The zero value declares nothing. It must be complete when a runner is built.
 type Decl[T any] struct {
 	Name   string // of the stage
-	Frozen bool   // it has no weight gradients at all
+	Frozen bool   // it has no weight gradients
 
 	inputs, outputs []Port
 	reads           []Read
@@ -29,10 +29,10 @@ type Decl[T any] struct {
 	uses            []batchctx.Use[T]
 }
 
-// Inputs declares the tensors that the stage takes, in order.
+// Inputs declares the input tensors of the stage, in order.
 func (d *Decl[T]) Inputs(names ...string) { d.inputs = ports(d.inputs, names) }
 
-// Outputs declares the tensors that it returns, in order.
+// Outputs declares the output tensors of the stage, in order.
 func (d *Decl[T]) Outputs(names ...string) { d.outputs = ports(d.outputs, names) }
 
 func ports(list []Port, names []string) []Port {
@@ -42,8 +42,7 @@ func ports(list []Port, names []string) []Port {
 	return list
 }
 
-// NoGrad says of inputs and outputs that were declared that they have no gradient: an
-// index, a mask.
+// NoGrad marks declared inputs and outputs that have no gradient, such as an index or a mask.
 func (d *Decl[T]) NoGrad(names ...string) {
 	for _, list := range [][]Port{d.inputs, d.outputs} {
 		for i := range list {
@@ -52,7 +51,8 @@ func (d *Decl[T]) NoGrad(names ...string) {
 	}
 }
 
-// Part declares a read of an entry part, at the kinds of action given: none is in Forward.
+// Part declares a read of an entry part, in the given kinds of actions, or in Forward if none
+// is given.
 func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
 	read := Read{Part: name}
 	for _, a := range at {
@@ -62,19 +62,19 @@ func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
 	return batchctx.Part(len(d.reads))
 }
 
-// Slot declares a place to save in.
+// Slot declares a slot for saved tensors.
 func (d *Decl[T]) Slot(name string) batchctx.Slot {
 	d.slots = append(d.slots, name)
 	return batchctx.Slot(len(d.slots))
 }
 
-// Loss declares a loss that the stage records and trains: its backward asks for the seed.
+// Loss declares a loss that the stage records and trains: its backward uses the seed.
 func (d *Decl[T]) Loss(name string) batchctx.Loss {
 	d.losses = append(d.losses, name)
 	return batchctx.Loss(len(d.losses))
 }
 
-// Metric declares a number that the stage records as a loss and that is never trained.
+// Metric declares a number that the stage records like a loss and that is never trained.
 func (d *Decl[T]) Metric(name string) batchctx.Loss {
 	d.metrics = append(d.metrics, name)
 	return d.Loss(name)
@@ -85,7 +85,7 @@ func (d *Decl[T]) Param(name string, grad T) batchctx.Param {
 	return d.Use(batchctx.Use[T]{Name: name, Grad: grad})
 }
 
-// Use is Param for one that contributes otherwise.
+// Use declares a use of a parameter with another kind of contribution.
 func (d *Decl[T]) Use(use batchctx.Use[T]) batchctx.Param {
 	d.uses = append(d.uses, use)
 	return batchctx.Param(len(d.uses))
@@ -97,7 +97,7 @@ func (d *Decl[T]) WeightCopy(name string, at batchctx.At) batchctx.Copy {
 	return batchctx.Copy(len(d.copies))
 }
 
-// Spec returns what was declared.
+// Spec returns the declaration.
 func (d *Decl[T]) Spec() Spec {
 	return Spec{
 		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Losses: d.losses, Metrics: d.metrics,
@@ -105,18 +105,18 @@ func (d *Decl[T]) Spec() Spec {
 	}
 }
 
-// Params returns the uses of parameters that were declared.
+// Params returns the declared uses of parameters.
 func (d *Decl[T]) Params() []batchctx.Use[T] { return d.uses }
 
-// Stage returns the stage of what was declared and two closures. A nil backward is a
-// stage without one, for forward-only plans and frozen prefixes.
+// Stage returns a stage with this declaration and two closures. A stage with a nil backward has
+// none, which is allowed in forward-only plans and frozen prefixes.
 func (d *Decl[T]) Stage(name string, forward, backward Call[T]) Stage[T] {
 	d.Name = name
 	return &Func[T]{Declares: d.Spec(), Parameters: d.uses, ForwardFunc: forward, BackwardFunc: backward}
 }
 
-// Split is Stage for one that splits its backward: input computes the gradients of its
-// inputs, weight those of its parameters.
+// Split is Stage for a stage that splits its backward: input computes the gradients of its
+// inputs, and weight those of its parameters.
 func (d *Decl[T]) Split(name string, forward, backward, input Call[T], weight func(context.Context, batchctx.Microbatch[T]) error) Stage[T] {
 	d.Name = name
 	return &splitFunc[T]{Func[T]{Declares: d.Spec(), Parameters: d.uses, ForwardFunc: forward, BackwardFunc: backward}, input, weight}
@@ -130,14 +130,14 @@ type splitFunc[T any] struct {
 
 func (f *splitFunc[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	if f.input == nil {
-		return fmt.Errorf("stages: the input function of %q is nil: give it to Decl.Split", f.Declares.Name)
+		return fmt.Errorf("stages: the input function of %q is nil: pass it to Decl.Split", f.Declares.Name)
 	}
 	return f.input(ctx, mb, gradOut, gradIn)
 }
 
 func (f *splitFunc[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	if f.weight == nil {
-		return fmt.Errorf("stages: the weight function of %q is nil: give it to Decl.Split", f.Declares.Name)
+		return fmt.Errorf("stages: the weight function of %q is nil: pass it to Decl.Split", f.Declares.Name)
 	}
 	return f.weight(ctx, mb)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// TestDecl declares one of everything: keys count from 1, each sort apart.
+// TestDecl declares one of everything: keys count from 1, separately for each kind.
 func TestDecl(t *testing.T) {
 	var d stages.Decl[int]
 	d.Inputs("x", "mask")

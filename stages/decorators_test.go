@@ -11,12 +11,12 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// models are ways to put the stages a, b and c together. All have the numbers of
-// the stages apart.
+// models are ways to combine the stages a, b and c. All give the same numbers as the separate
+// stages.
 var models = []struct {
 	name   string
 	make   func(t testing.TB, a, b, c stage) []stage
-	splits []int // first and last stage of the model that can split its backward; nil for none
+	splits []int // first and last stage of the model that can split its backward; nil if there is none
 }{
 	{"apart", func(_ testing.TB, a, b, c stage) []stage { return []stage{a, b, c} }, []int{1, 3}},
 	{"sequential of one", func(t testing.TB, a, b, c stage) []stage { return []stage{sequential(t, "s", a), b, c} }, []int{1, 3}},
@@ -92,9 +92,9 @@ func TestDecoratorsDoNotChangeEvaluation(t *testing.T) {
 	}
 }
 
-// TestEveryWayOutReleasesEverything fails every call of every stage in turn, by
-// an error or a panic, before it does anything or after it has done everything.
-// The space cannot reclaim, so each handle must be released by who has it.
+// TestEveryWayOutReleasesEverything makes every call of every stage fail in turn, by an error
+// or a panic, before it does anything or after it has done everything. The space cannot
+// reclaim, so each handle must be released by its owner.
 func TestEveryWayOutReleasesEverything(t *testing.T) { // L8
 	for _, m := range models {
 		for _, apart := range []bool{false, true} {

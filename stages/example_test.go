@@ -20,7 +20,7 @@ type (
 
 func newNumber(v float64) number { return &v }
 
-// times returns y = w·x. Its forward saves x, its backward takes it.
+// times returns y = w·x. Its forward saves x, and its backward takes it.
 func times(name string, w float64, grad number) *stages.Func[number] {
 	wire := []stages.Port{{Name: "x"}}
 	return &stages.Func[number]{
@@ -68,7 +68,7 @@ var (
 	}
 )
 
-// calculator is what the runner does with gradients at step end.
+// calculator implements the runner's operations on gradients at the end of a step.
 type calculator struct{}
 
 func (calculator) Zero(g number) error                  { *g = 0; return nil }
@@ -94,7 +94,7 @@ func run(chain ...stages.Stage[number]) {
 	fmt.Println("loss", result.Losses[0].Value)
 }
 
-// Stages of functions, run one microbatch after the other.
+// Stages made of functions, run one microbatch after the other.
 func ExampleFunc() {
 	three, five := newNumber(0), newNumber(0)
 	run(numbers, times("three", 3, three), times("five", 5, five), identity)
@@ -119,8 +119,8 @@ func ExampleSequential() {
 	// gradients 50 30
 }
 
-// Under Recompute the stage keeps its inputs alone, and runs its forward again
-// before its backward. The numbers are the same.
+// Under Recompute the stage keeps only its inputs, and runs its forward again before its
+// backward. The numbers are the same.
 func ExampleRecompute() {
 	three := newNumber(0)
 	inner := times("three", 3, three)
@@ -146,7 +146,7 @@ func ExampleFreeze() {
 	// gradients 50 0
 }
 
-// Abilities are found through decorators.
+// As finds interfaces through decorators.
 func ExampleAs() {
 	stage := stages.Recompute(stages.Freeze[number](times("three", 3, nil)))
 	trainable, ok := stages.As[stages.Trainable[number]](stage)
@@ -162,7 +162,7 @@ func ExampleJoins() {
 	tokens := stages.Spec{Name: "embed", Outputs: []stages.Port{{Name: "x"}, {Name: "mask", NoGrad: true}}}
 	block := stages.Spec{Name: "block", Inputs: []stages.Port{{Name: "x"}}}
 	fmt.Println(stages.Joins(&tokens, &block))
-	// Output: stages: "embed" returns 2 tensors and "block" takes 1
+	// Output: stages: "embed" returns 2 tensors, but "block" takes 1
 }
 
 func ExampleSpec_Validate() {

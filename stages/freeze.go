@@ -4,11 +4,11 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Freeze returns the stage with all its parameters frozen: it runs no weight
-// gradients, and no backward at all where no stage before it trains.
+// Freeze returns the stage with all its parameters frozen: it computes no weight gradients, and
+// runs no backward at all if no stage before it trains.
 func Freeze[T any](stage Stage[T]) Stage[T] {
 	if stage == nil {
-		return nil // which a runner and Sequential refuse
+		return nil // which a runner and Sequential reject
 	}
 	f := &frozen[T]{Stage: stage}
 	for _, param := range Params(stage) {

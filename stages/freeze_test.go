@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// frozen runs a step of a model with NaN in every gradient and returns which
-// backward calls its scales had, what their gradients are, and the scales.
+// frozen runs a step of a model with NaN in every gradient and returns the backward calls of
+// its scales, their gradients, and the scales.
 func frozen(t *testing.T, set setting, make func(t testing.TB, a, b, c stage) []stage) (backwards string, scales []*scale) {
 	b := newBench(t)
 	scales, wrapped := b.scales(false)
@@ -97,7 +97,7 @@ func TestFreezeDeclares(t *testing.T) {
 	require.Equal(t, batchctx.Frozen, stages.Params(f)[0].Contributes)
 	require.Equal(t, batchctx.Every, stages.Params[handle](inner)[0].Contributes, "the stage itself is as it was")
 	_, splits := f.(stages.SplitBackward[handle])
-	require.False(t, splits, "there is no W of a frozen stage")
+	require.False(t, splits, "a frozen stage has no W")
 }
 
 // frozenSplit is a frozen stage that could split its backward if it had a W.
@@ -124,7 +124,7 @@ func TestASequenceRunsNoWOfAFrozenStage(t *testing.T) {
 	require.NotContains(t, b.calls, "b W2")
 }
 
-// keepsForWeight saves its input for W already in the forward.
+// keepsForWeight already saves its input for W in the forward.
 type keepsForWeight struct{ *scale }
 
 func (k keepsForWeight) Forward(ctx context.Context, mb view, in, out []handle) error {
@@ -140,8 +140,9 @@ func (k keepsForWeight) Backward(ctx context.Context, mb view, gradOut, gradIn [
 	return k.scale.Backward(ctx, mb, gradOut, gradIn)
 }
 
-// TestASequenceSplitsAroundAFrozenStage: a stage that cannot split its backward, and
-// takes in it what it saved for W, does not keep the others from it once it is frozen.
+// TestASequenceSplitsAroundAFrozenStage: a stage that cannot split its backward, and takes in
+// it the tensors that it saved for W, does not prevent the others from splitting once it is
+// frozen.
 func TestASequenceSplitsAroundAFrozenStage(t *testing.T) {
 	for name, decorate := range map[string]func(stage) stage{
 		"frozen":              stages.Freeze[handle],
@@ -167,7 +168,8 @@ func TestASequenceSplitsAroundAFrozenStage(t *testing.T) {
 	}
 }
 
-// TestASequenceReadsNothingAtAFrozenW: without a W its reads there are the backward's.
+// TestASequenceReadsNothingAtAFrozenW: without a W, the reads declared for W belong to the
+// backward.
 func TestASequenceReadsNothingAtAFrozenW(t *testing.T) {
 	b := newBench(t)
 	_, wrapped := b.scales(true)
@@ -178,7 +180,7 @@ func TestASequenceReadsNothingAtAFrozenW(t *testing.T) {
 	}, spec.Reads)
 }
 
-// TestASequenceOfFrozenStagesDoesNotSplit: there is no W of it.
+// TestASequenceOfFrozenStagesDoesNotSplit: it has no W.
 func TestASequenceOfFrozenStagesDoesNotSplit(t *testing.T) {
 	b := newBench(t)
 	_, wrapped := b.scales(true)

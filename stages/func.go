@@ -7,14 +7,14 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Func makes a stage of functions. A nil BackwardFunc is a stage without a
-// backward, for forward-only plans and frozen prefixes.
+// Func makes a stage from functions. A stage with a nil BackwardFunc has no backward, which is
+// allowed in forward-only plans and frozen prefixes.
 type Func[T any] struct {
 	Declares     Spec
 	Parameters   []batchctx.Use[T]
 	ForwardFunc  func(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
 	BackwardFunc func(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
-	// QuantizeFunc makes the copies of weights that Declares has.
+	// QuantizeFunc makes the copies of weights that Declares contains.
 	QuantizeFunc func(ctx context.Context, call batchctx.Quantization[T]) error
 }
 

@@ -24,22 +24,22 @@ type (
 	stage  = stages.Stage[handle]
 )
 
-// bench is an arena with a model around the stages under test: a bottom stage
-// that reads the part "x" and a top stage with the objective.
+// bench is an arena with a model around the stages under test: a bottom stage that reads the
+// part "x" and a top stage with the objective.
 type bench struct {
 	arena *memory.Arena
 	space memory.Space[handle]
-	calls []string // what the scales were asked for
-	// At the call of this number, from 1, a scale returns an error, or panics, before
-	// it does anything or after it has done all. 0 is never.
+	calls []string // the calls of the scales
+	// At the call with this number, from 1, a scale returns an error, or panics, before it does
+	// anything or after it has done everything. 0 means never.
 	fails       int
 	after, dies bool
-	reaches     string // for copies of weights that it does not have: whose call
+	reaches     string // the call in which a stage uses copies of weights that it does not have
 }
 
 var errPlanted = errors.New("planted")
 
-// bookOnly is an arena that cannot reclaim: what is lost stays lost.
+// bookOnly is an arena that cannot reclaim: lost buffers stay lost.
 type bookOnly struct {
 	memory.Space[handle]
 	memory.Book
@@ -82,7 +82,7 @@ func (b *bench) bottom(trains bool) stage {
 	}
 }
 
-// top is Σ x²/2 over the microbatch's elements.
+// top computes Σ x²/2 over the microbatch's elements.
 func (b *bench) top() stage {
 	return &stages.Func[handle]{
 		Declares: stages.Spec{Name: "top", Inputs: wire, Slots: []string{"x"}, Losses: []string{"objective"}},
@@ -113,17 +113,16 @@ func (b *bench) top() stage {
 	}
 }
 
-// scale multiplies by a weight, and by a part of its own, which its backward
-// reads again. It keeps x in a slot, records a metric, and relays the index. Its
-// workspace and its index into slots, reads, losses and parameters are what the
-// decorators must not mix up.
+// scale multiplies by a weight, and by a part of its own, which its backward reads again. It
+// saves x in a slot, records a metric, and relays the index. Decorators must not mix up its
+// workspace and its indices of slots, reads, losses and parameters.
 type scale struct {
 	*bench
 	name   string
 	weight float32
 	grad   handle
 	part   string
-	tied   string          // the name of the parameter where it is not the stage's
+	tied   string          // the name of the parameter if it is not the stage's
 	passes []batchctx.Pass // of its calls
 }
 
@@ -148,7 +147,7 @@ func (s *scale) Params() []batchctx.Use[handle] {
 	return []batchctx.Use[handle]{{Name: name, Grad: s.grad}}
 }
 
-// call counts a call, and fails where it is to.
+// call counts a call, and fails if it is the one to fail.
 func (s *scale) call(mb view, what string, work func() error) error {
 	s.calls = append(s.calls, fmt.Sprintf("%s %s%d", s.name, what, mb.Index()))
 	now := len(s.calls) == s.fails
@@ -217,7 +216,7 @@ func (s *scale) contribute(mb view, x, dy []float32, part float32) error {
 	return nil
 }
 
-// splitScale computes its backward in two calls, too.
+// splitScale also computes its backward in two calls.
 type splitScale struct{ *scale }
 
 func (s splitScale) BackwardInput(_ context.Context, mb view, gradOut, gradIn []handle) error {
@@ -251,7 +250,7 @@ func (b *bench) SumSquares(g handle) (float64, error) {
 	return v * v, nil
 }
 
-// setting is how a chain is run.
+// setting describes how a chain is run.
 type setting struct {
 	rule   schedule.Rule
 	frozen bool // the bottom trains nothing
@@ -292,7 +291,7 @@ func (b *bench) build(t testing.TB, set setting, chain ...stage) (*runner.Runner
 
 const microbatches = 3
 
-// outcome is what a step came to, bit by bit.
+// outcome is the result of a step, bit by bit.
 type outcome struct {
 	losses []loss.Value
 	grads  []uint32
@@ -308,7 +307,7 @@ func (b *bench) outcome(result *runner.Result, scales []*scale) outcome {
 	return o
 }
 
-// train runs a step of a model made of fresh scales.
+// train runs a step of a model made of new scales.
 func train(t testing.TB, set setting, split bool, tied bool, make func(t testing.TB, a, b, c stage) []stage) (outcome, *bench) {
 	b := newBench(t)
 	scales, wrapped := b.scales(split)
@@ -343,8 +342,8 @@ func sequential(t testing.TB, name string, inner ...stage) stage {
 	return s
 }
 
-// weightsLate is depth-first with I and W for every B on the stages in a range,
-// each W right before the stage's next I.
+// weightsLate is depth-first with I and W for every B on the stages in a range, with each W
+// directly before the stage's next I.
 func weightsLate(first, last int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := schedule.DepthFirst(p)

@@ -4,17 +4,17 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// passing is what a decorator passes from one call of its children to the next.
-// Between the calls the step holds it, as it holds what passes between stages:
-// what is missing, ended or not the child's to return is refused at once.
+// passing holds the tensors that a decorator passes from one call of its children to the next.
+// Between the calls the step holds them, as it holds tensors between stages: a tensor that is
+// missing, released or not the child's to return is an error at once.
 type passing[T any] struct {
 	handles []T
 	none    uint64 // ports without a tensor
-	held    int    // how many of the handles the step holds, from the first on
-	lent    bool   // to a child that has not come back with all of them
+	held    int    // number of handles that the step holds, from the first on
+	lent    bool   // to a child that has not returned all of them
 }
 
-// newPassing returns a place for what goes through the ports, as gradients or not.
+// newPassing returns a passing for the given ports, as gradients or as values.
 func newPassing[T any](ports []Port, gradients bool) passing[T] {
 	p := passing[T]{handles: make([]T, len(ports))}
 	for i, port := range ports {
@@ -25,13 +25,13 @@ func newPassing[T any](ports []Port, gradients bool) passing[T] {
 	return p
 }
 
-// open gives a child the place to fill.
+// open returns the slice for a child to fill.
 func (p *passing[T]) open() []T {
 	p.lent = true
 	return p.handles
 }
 
-// hold hands over what the child has returned.
+// hold takes over the tensors that the child has returned.
 func (p *passing[T]) hold(mb batchctx.Microbatch[T]) {
 	for i, h := range p.handles {
 		if p.none>>i&1 == 0 {
@@ -42,7 +42,7 @@ func (p *passing[T]) hold(mb batchctx.Microbatch[T]) {
 	p.lent = false
 }
 
-// drop ends what is held.
+// drop releases the held tensors.
 func (p *passing[T]) drop(mb batchctx.Microbatch[T]) {
 	for p.held > 0 {
 		p.held--
@@ -53,8 +53,8 @@ func (p *passing[T]) drop(mb batchctx.Microbatch[T]) {
 	clear(p.handles)
 }
 
-// dropHolding ends what is held while the step holds result, which may be the same
-// tensor retained: a child that returns its input hands it on, and does not keep it.
+// dropHolding releases the held tensors while the step holds result, which may be the same
+// tensor retained: a child that returns its input passes it on, and does not keep it.
 func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uint64) {
 	held := 0
 	defer func() {
@@ -72,12 +72,12 @@ func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uin
 	p.drop(mb)
 }
 
-// abandon ends what a call left on its way out: what is held, and what a child
-// had put there before it failed.
+// abandon releases what a failed call left: the held tensors, and those that a child had
+// returned before it failed.
 func (p *passing[T]) abandon(mb batchctx.Microbatch[T]) {
 	if p.lent {
 		for _, h := range p.handles[p.held:] {
-			mb.Abandon(h, false) // most are none
+			mb.Abandon(h, false) // most are zero
 		}
 		p.lent = false
 	}

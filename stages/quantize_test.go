@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// copied is a relay that makes so many copies of weights, and looks for its own in every
-// call: each has a number of elements of its own.
+// copied is a relay that makes several copies of weights, and looks for its own in every call:
+// each has a different number of elements.
 func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *stages.Func[handle] {
 	s := relay()
 	s.Declares.Name = name
@@ -59,7 +59,7 @@ func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *
 		if b.reaches == name+"'s backward" {
 			mb.WeightCopy(batchctx.Copy(forward + backward + 1))
 		}
-		if gradIn == nil { // nobody wants it
+		if gradIn == nil { // it is not needed
 			return nil
 		}
 		return inBackward(ctx, mb, gradOut, gradIn)
@@ -67,8 +67,8 @@ func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *
 	return s
 }
 
-// TestDecoratorsPassCopiesOn: each stage of a sequence has its own, also where a part of
-// it recomputes or is frozen.
+// TestDecoratorsPassCopiesOn: each stage of a sequence has its own copies, also if a part of it
+// recomputes or is frozen.
 func TestDecoratorsPassCopiesOn(t *testing.T) { // L14
 	b := newBench(t)
 	plain := relay()
@@ -96,14 +96,14 @@ func TestDecoratorsPassCopiesOn(t *testing.T) { // L14
 	require.NoError(t, err)
 	require.Equal(t, []string{"a 2 of 3", "b 1 of 3", "c 0 of 3", "d 3 of 3"}, b.calls[4:])
 
-	for _, b.reaches = range []string{"a's copies", "a's forward", "a's backward", "d's copies", "d's forward", "c's backward"} { // beyond its own
+	for _, b.reaches = range []string{"a's copies", "a's forward", "a's backward", "d's copies", "d's forward", "c's backward"} { // not its own
 		_, err = r.Step(t.Context(), 3, source)
 		require.ErrorIs(t, err, batchctx.ErrUndeclared, b.reaches)
 	}
 }
 
-// TestFrozenPrefixIsNotCopied: what comes before the first stage that trains has copies for
-// the backward where somebody wants the gradient of the sequence's input, and else none.
+// TestFrozenPrefixIsNotCopied: the stages before the first one that trains have copies for the
+// backward only if the gradient of the sequence's input is needed.
 func TestFrozenPrefixIsNotCopied(t *testing.T) { // L14
 	for _, frozen := range []bool{false, true} {
 		b := newBench(t)
@@ -112,7 +112,7 @@ func TestFrozenPrefixIsNotCopied(t *testing.T) { // L14
 		s := sequential(t, "s", stages.Freeze[handle](b.copied(t, "a", 10, 1, 3)), inner, b.copied(t, "e", 50, 1, 1))
 		require.Equal(t, []string{"a.down", "a.down", "a.down", "b.down"}, inputOnly(s))
 		want := []string{"a 4 of 4", "b 2 of 2", "c 3 of 3", "d 2 of 2", "e 2 of 2"}
-		if frozen { // and so is all before the sequence
+		if frozen { // then so is everything before the sequence
 			want[0], want[1] = "a 1 of 4", "b 1 of 2"
 		}
 		r, source := b.build(t, setting{frozen: frozen}, s)
@@ -128,7 +128,7 @@ func TestFrozenPrefixIsNotCopied(t *testing.T) { // L14
 	}
 }
 
-// inputOnly returns the names of the copies that only the gradient of the input is for.
+// inputOnly returns the names of the copies that are only for the gradient of the input.
 func inputOnly(s stage) (names []string) {
 	for _, w := range s.Spec().WeightCopies {
 		if w.InputOnly {
@@ -138,7 +138,7 @@ func inputOnly(s stage) (names []string) {
 	return names
 }
 
-// TestSequenceQuantizeFails with what an inner stage says, and keeps nothing.
+// TestSequenceQuantizeFails with the error of an inner stage, and keeps nothing.
 func TestSequenceQuantizeFails(t *testing.T) {
 	b := newBench(t)
 	last := b.copied(t, "b", 20, 1, 1)
@@ -156,7 +156,7 @@ func TestSequenceQuantizeFails(t *testing.T) {
 	undeclared := struct{ stage }{b.copied(t, "c", 30, 1, 0)}
 	r, source = b.build(t, setting{}, sequential(t, "s", undeclared))
 	_, err = r.Step(t.Context(), 3, source)
-	require.ErrorContains(t, err, `stage 0 of sequence "s" declares copies of weights and is no Quantizer`)
+	require.ErrorContains(t, err, `stage 0 of sequence "s" declares copies of weights and is not a Quantizer`)
 
 	bad := stages.Spec{Name: "bad", WeightCopies: []batchctx.WeightCopy{{Name: "up", At: batchctx.AtWeight}, {At: batchctx.AtForward, InputOnly: true}}}
 	require.ErrorContains(t, bad.Validate(), `the copy of weight "up" is read at "AtWeight", want AtForward or AtBackward`)

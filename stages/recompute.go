@@ -6,12 +6,12 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Recompute returns the stage with activation checkpointing: its forward keeps
-// only its inputs, and its backward runs the forward again before anything
-// else. The numbers are those without it (L9, L13).
+// Recompute returns the stage with activation checkpointing: its forward keeps only its inputs,
+// and its backward first runs the forward again. The numbers are the same as without it (L9,
+// L13).
 func Recompute[T any](stage Stage[T]) Stage[T] {
 	if stage == nil {
-		return nil // which a runner and Sequential refuse
+		return nil // which a runner and Sequential reject
 	}
 	spec := stage.Spec()
 	r := recompute[T]{
@@ -28,9 +28,9 @@ func Recompute[T any](stage Stage[T]) Stage[T] {
 
 type recompute[T any] struct {
 	inner Stage[T]
-	slots int        // of the inner stage; the inputs come before them
+	slots int        // of the inner stage; preceded by those of the inputs
 	in    []T        // scratch of one call
-	out   passing[T] // what the forward returns again, and nothing reads
+	out   passing[T] // the repeated results of the forward, which are not read
 }
 
 // child returns the access of the inner stage within outer.
@@ -41,8 +41,8 @@ func (r *recompute[T]) child(outer batchctx.Access) batchctx.Access {
 
 func (r *recompute[T]) Unwrap() Stage[T] { return r.inner }
 
-// Spec is the inner one, with slots for the inputs first, and with every read of
-// the forward happening in the backward too.
+// Spec returns the inner stage's Spec, with slots for the inputs first, and with every read of
+// the forward also declared in the backward.
 func (r *recompute[T]) Spec() Spec {
 	spec := r.inner.Spec()
 	var slots []string
@@ -65,7 +65,7 @@ func (r *recompute[T]) Spec() Spec {
 	return spec
 }
 
-// Forward runs the stage, keeps its inputs and discards what it saves.
+// Forward runs the stage, keeps its inputs and discards its saved tensors.
 func (r *recompute[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	outer := mb.Access()
 	defer mb.SetAccess(outer)
@@ -102,8 +102,8 @@ func (r *recompute[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], 
 	return r.inner.Backward(ctx, mb, gradOut, gradIn)
 }
 
-// runForward runs the forward in a Recompute pass, so that what it saves is there
-// for the backward, and leaves the access at the inner stage's.
+// runForward runs the forward in a Recompute pass, so that its saved tensors are available for
+// the backward, and leaves the access set to the inner stage's.
 func (r *recompute[T]) runForward(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	defer func() {
 		clear(r.in)
@@ -125,7 +125,7 @@ func (r *recompute[T]) runForward(ctx context.Context, mb batchctx.Microbatch[T]
 	return nil
 }
 
-// splitRecompute recomputes in I; W finds what the recompute saved for it.
+// splitRecompute recomputes in I; W takes the tensors that the recompute saved for it.
 type splitRecompute[T any] struct {
 	recompute[T]
 	split SplitBackward[T]

@@ -32,7 +32,7 @@ func TestRecomputeTellsThePass(t *testing.T) { // L13
 	const train, again, eval = batchctx.Train, batchctx.Recompute, batchctx.Eval
 	for name, test := range map[string]struct {
 		make func(t testing.TB, a, b, c stage) []stage
-		want []batchctx.Pass // of the stage b, in a step of one microbatch
+		want []batchctx.Pass // of stage b, in a step of one microbatch
 	}{
 		"once":  {func(_ testing.TB, a, b, c stage) []stage { return []stage{a, stages.Recompute(b), c} }, []batchctx.Pass{train, again, train}},
 		"twice": {models[6].make, []batchctx.Pass{train, again, again, train}},
@@ -59,7 +59,7 @@ func TestRecomputeTellsThePass(t *testing.T) { // L13
 	}
 }
 
-// hoarder is a scale that saves 4000 bytes besides, for nobody.
+// hoarder is a scale that also saves 4000 bytes that no call takes.
 type hoarder struct{ *scale }
 
 func (h hoarder) Forward(ctx context.Context, mb view, in, out []handle) error {
@@ -87,7 +87,7 @@ func TestRecomputeKeepsItsInputsOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			// The stage behind it runs its forward while the step holds what was saved.
+			// The next stage runs its forward while the step holds the saved tensors.
 			var saved int64
 			after := &stages.Func[handle]{
 				Declares: stages.Spec{Name: "after", Inputs: wire, Outputs: wire},

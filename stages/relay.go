@@ -7,10 +7,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Relay returns a stage without parameters that hands its inputs on as its outputs,
-// and gradients back, without a copy. It fills the places of a schedule that has more
-// stages than a model has parts. It can split its backward: there is nothing to do
-// in W.
+// Relay returns a stage without parameters that returns its inputs as its outputs, and
+// gradients likewise, without a copy. It fills the places of a schedule that has more stages
+// than a model has parts. It can split its backward, with an empty W.
 func Relay[T any](name string, ports ...Port) Stage[T] {
 	return &relay[T]{Spec{Name: name, Inputs: ports, Outputs: ports}}
 }
@@ -34,14 +33,14 @@ func (r *relay[T]) Backward(_ context.Context, mb batchctx.Microbatch[T], gradOu
 			continue
 		}
 		if gradOut == nil {
-			return fmt.Errorf("stages: relay %q is the last stage, where a loss must start the gradient", r.spec.Name)
+			return fmt.Errorf("stages: relay %q is the last stage, in which a loss must start the gradient", r.spec.Name)
 		}
 		gradIn[i] = mb.Retain(gradOut[i])
 	}
 	return nil
 }
 
-// BackwardInput is the whole backward.
+// BackwardInput computes the whole backward.
 func (r *relay[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return r.Backward(ctx, mb, gradOut, gradIn)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// TestRelay puts relays between the stages of a model: nothing changes but the
-// number of stages, and no byte is allocated more.
+// TestRelay puts relays between the stages of a model: only the number of stages changes, and
+// no additional byte is allocated.
 func TestRelay(t *testing.T) {
 	relay := func(name string) stage { return stages.Relay[handle](name, wire...) }
 	peak := func(b *bench) int64 {
@@ -23,7 +23,7 @@ func TestRelay(t *testing.T) {
 	require.Equal(t, want, late)
 	for name, test := range map[string]struct {
 		make func(t testing.TB, a, b, c stage) []stage
-		last int // of the stages between bottom and top
+		last int // index of the last stage between bottom and top
 	}{
 		"between": {func(_ testing.TB, a, b, c stage) []stage {
 			return []stage{relay("r0"), a, b, relay("r1"), relay("r2"), c}
@@ -49,7 +49,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// TestRelayAtTheEnd has no gradient to hand back.
+// TestRelayAtTheEnd has no gradient to return.
 func TestRelayAtTheEnd(t *testing.T) {
 	r := stages.Relay[handle]("r", wire...)
 	require.ErrorContains(t, r.Backward(t.Context(), view{}, nil, make([]handle, 2)), `relay "r" is the last stage`)

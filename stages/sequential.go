@@ -9,10 +9,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Sequential returns one stage that runs stages one after the other. Its numbers
-// are those of the stages run apart. Tensors between them live within the
-// call. It can split its backward where all of its stages that train can: a frozen
-// one has no W, and runs its whole backward at I.
+// Sequential returns one stage that runs stages one after the other. Its numbers are those of
+// the separate stages. Tensors between them live within the call. It can split its backward if
+// all of its stages that train can: a frozen one has no W, and runs its whole backward at I.
 func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	if len(inner) == 0 {
 		return nil, fmt.Errorf("stages: sequential %q has no stages", name)
@@ -49,7 +48,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 			switch {
 			case i < s.firstTrained:
 				w.InputOnly = w.At == batchctx.AtBackward
-			case i > s.firstTrained: // its input's gradient is always needed
+			case i > s.firstTrained: // the gradient of its input is always needed
 				w.InputOnly = false
 			}
 			s.spec.WeightCopies = append(s.spec.WeightCopies, w)
@@ -68,7 +67,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	return s, nil
 }
 
-// specsOf returns the declarations of stages in a row, or every fault of them.
+// specsOf returns the declarations of consecutive stages, or all of their faults.
 func specsOf[T any](inner []Stage[T]) ([]Spec, error) {
 	specs := make([]Spec, len(inner))
 	var faults []error
@@ -86,17 +85,17 @@ func specsOf[T any](inner []Stage[T]) ([]Spec, error) {
 	return specs, errors.Join(faults...)
 }
 
-// Joins reports whether the outputs of one stage fit the inputs of the next.
+// Joins returns an error unless the outputs of one stage fit the inputs of the next.
 func Joins(from, to *Spec) error {
 	if len(from.Outputs) != len(to.Inputs) {
-		return fmt.Errorf("stages: %q returns %d tensors and %q takes %d", from.Name, len(from.Outputs), to.Name, len(to.Inputs))
+		return fmt.Errorf("stages: %q returns %d tensors, but %q takes %d", from.Name, len(from.Outputs), to.Name, len(to.Inputs))
 	}
 	var faults []error
 	for i, out := range from.Outputs {
 		if in := to.Inputs[i]; in != out {
-			what := fmt.Sprintf("is %q, and input %d of %q is %q: give both one name", out.Name, i, to.Name, in.Name)
+			what := fmt.Sprintf("is %q, and input %d of %q is %q: give both the same name", out.Name, i, to.Name, in.Name)
 			if in.Name == out.Name {
-				what = fmt.Sprintf("and input %d of %q are both %q: say NoGrad of both, or of neither", i, to.Name, in.Name)
+				what = fmt.Sprintf("and input %d of %q are both %q: set NoGrad for both, or for neither", i, to.Name, in.Name)
 			}
 			faults = append(faults, fmt.Errorf("stages: output %d of %q %s", i, from.Name, what))
 		}
@@ -108,14 +107,14 @@ type sequential[T any] struct {
 	spec         Spec
 	params       []batchctx.Use[T]
 	links        []link[T]
-	firstTrained int // the first stage that trains; before it nothing needs a gradient
+	firstTrained int // the first stage that trains; no gradient is needed before it
 }
 
-// link is one stage of a sequence, what of the sequence's is its own, and what it
-// hands on within a call.
+// link is a stage of a sequence, with its part of the sequence's declaration, and the tensors
+// that it passes on within a call.
 type link[T any] struct {
 	stage  Stage[T]
-	split  SplitBackward[T] // nil where the stage cannot
+	split  SplitBackward[T] // nil if the stage cannot split
 	frozen bool
 	own    batchctx.Access
 	out    passing[T]
@@ -125,7 +124,7 @@ type link[T any] struct {
 func (s *sequential[T]) Spec() Spec                { return s.spec }
 func (s *sequential[T]) Params() []batchctx.Use[T] { return s.params }
 
-// enter sets the access of a link within outer.
+// enter sets the access to that of a link within outer.
 func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Access) {
 	access := outer
 	access.Slots = outer.Slots.Sub(l.own.Slots.First, l.own.Slots.Count)
@@ -137,7 +136,8 @@ func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Access) {
 	mb.SetAccess(access)
 }
 
-// reads returns what the link reads and when: without a W nothing is read there.
+// reads returns the reads of the link with their actions: a link without a W reads nothing
+// there.
 func (l *link[T]) reads(own []Read) []Read {
 	if !l.frozen {
 		return own
@@ -160,7 +160,7 @@ func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quant
 		}
 		quantizer, ok := As[Quantizer[T]](s.links[i].stage)
 		if !ok {
-			return fmt.Errorf("stages: stage %d of sequence %q declares copies of weights and is no Quantizer", i, s.spec.Name)
+			return fmt.Errorf("stages: stage %d of sequence %q declares copies of weights and is not a Quantizer", i, s.spec.Name)
 		}
 		if err := quantizer.QuantizeWeights(ctx, call.Narrow(copies)); err != nil {
 			return err
@@ -210,7 +210,7 @@ func (s *sequential[T]) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T,
 	outer := mb.Access()
 	defer s.leave(mb, outer)
 	first := 0
-	if gradIn == nil { // nothing before the first stage that trains needs a gradient
+	if gradIn == nil { // no gradient is needed before the first stage that trains
 		first = min(s.firstTrained, len(s.links)-1)
 	}
 	for i := len(s.links) - 1; i >= first; i-- {
@@ -238,8 +238,8 @@ func (s *sequential[T]) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T,
 	return nil
 }
 
-// leave restores the access. After an error or a panic it ends what was on its
-// way between two stages.
+// leave restores the access. After an error or a panic it releases the tensors between two
+// stages.
 func (s *sequential[T]) leave(mb batchctx.Microbatch[T], outer batchctx.Access) {
 	mb.SetAccess(outer)
 	for i := range s.links {

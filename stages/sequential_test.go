@@ -20,8 +20,8 @@ func TestSequentialReportsEveryFault(t *testing.T) {
 	a := stage(b.scale("a", 1))
 	narrow := &stages.Func[handle]{Declares: stages.Spec{Name: "narrow", Inputs: wire[:1], Outputs: wire[:1]}}
 	_, err = stages.Sequential("s", a, narrow, a)
-	require.ErrorContains(t, err, `"a" returns 2 tensors and "narrow" takes 1`)
-	require.ErrorContains(t, err, `"narrow" returns 1 tensors and "a" takes 2`)
+	require.ErrorContains(t, err, `"a" returns 2 tensors, but "narrow" takes 1`)
+	require.ErrorContains(t, err, `"narrow" returns 1 tensors, but "a" takes 2`)
 }
 
 func TestSequentialDeclares(t *testing.T) {
@@ -47,8 +47,8 @@ func TestSequentialDeclares(t *testing.T) {
 	require.False(t, sequential(t, "s", wrapped[0]).Spec().Recomputes)
 }
 
-// between runs a step of a, then a stage that does one thing wrong, then c: apart
-// or as one sequence. A panic comes back as an error.
+// between runs a step of a, then a stage with one fault, then c: as separate stages or as one
+// sequence. A panic is returned as an error.
 func between(t *testing.T, whole bool, wrong func(b *bench) *stages.Func[handle]) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -66,7 +66,7 @@ func between(t *testing.T, whole bool, wrong func(b *bench) *stages.Func[handle]
 	return err
 }
 
-// relay returns its inputs and hands the gradient back.
+// relay returns its inputs, and its gradients.
 func relay() *stages.Func[handle] {
 	return &stages.Func[handle]{
 		Declares: stages.Spec{Name: "wrong", Inputs: wire, Outputs: wire},
@@ -81,7 +81,7 @@ func relay() *stages.Func[handle] {
 	}
 }
 
-// inForward is a relay that does one thing more at the end of its forward.
+// inForward is a relay with an additional function at the end of its forward.
 func inForward(f func(b *bench, mb view, in, out []handle) error) func(b *bench) *stages.Func[handle] {
 	return func(b *bench) *stages.Func[handle] {
 		s := relay()
@@ -96,7 +96,7 @@ func inForward(f func(b *bench, mb view, in, out []handle) error) func(b *bench)
 	}
 }
 
-// inBackward is a relay that does one thing more at the end of its backward.
+// inBackward is a relay with an additional function at the end of its backward.
 func inBackward(f func(b *bench, mb view, gradOut, gradIn []handle) error) func(b *bench) *stages.Func[handle] {
 	return func(b *bench) *stages.Func[handle] {
 		s := relay()
@@ -111,8 +111,8 @@ func inBackward(f func(b *bench, mb view, gradOut, gradIn []handle) error) func(
 	}
 }
 
-// TestASequenceKeepsStagesApart: what a stage did not declare is out of its reach
-// in a sequence as well, where its neighbours have such things.
+// TestASequenceKeepsStagesApart: a stage of a sequence cannot access what only its neighbours
+// have declared.
 func TestASequenceKeepsStagesApart(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrong func(b *bench) *stages.Func[handle]
@@ -154,8 +154,8 @@ func TestASequenceKeepsStagesApart(t *testing.T) {
 	}
 }
 
-// TestASequenceChecksWhatItHandsOn: what the runner refuses to hand to the next
-// stage, a sequence does not hand on either.
+// TestASequenceChecksWhatItHandsOn: a sequence rejects the same tensors between its stages as
+// the runner does.
 func TestASequenceChecksWhatItHandsOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrong func(b *bench) *stages.Func[handle]
@@ -186,7 +186,7 @@ func TestASequenceChecksWhatItHandsOn(t *testing.T) {
 			return nil
 		}), memory.ErrStale},
 		"an input that it releases": {inForward(func(_ *bench, mb view, in, out []handle) error {
-			mb.Release(in[0]) // the reference of out[0], which is the same
+			mb.Release(in[0]) // the reference of out[0], which is the same tensor
 			mb.Release(in[0])
 			return nil
 		}), memory.ErrNoPlain},
@@ -208,8 +208,8 @@ func TestASequenceChecksWhatItHandsOn(t *testing.T) {
 	}
 }
 
-// TestSequentialValidatesItsStages: what Config.Validate of a runner says about a
-// stage in a chain, Sequential says about one of its own.
+// TestSequentialValidatesItsStages: Sequential reports the same faults of its stages as
+// Config.Validate of a runner.
 func TestSequentialValidatesItsStages(t *testing.T) {
 	a := stage(newBench(t).scale("a", 1))
 	t.Run("nil", func(t *testing.T) {

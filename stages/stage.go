@@ -9,55 +9,54 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// MaxPorts is how many tensors a stage may take or return.
+// MaxPorts is the maximum number of inputs and of outputs of a stage.
 const MaxPorts = 64
 
-// Stage is one stage of a model. The runner calls it from one goroutine, one
-// call at a time.
+// Stage is a stage of a model. The runner calls it from one goroutine, one call at a time.
 type Stage[T any] interface {
-	// Spec says what the stage takes, returns, reads, saves and records. It is
-	// asked when the runner is built, and must not change.
+	// Spec returns the declaration of the stage. It is requested when the runner is built, and
+	// must not change.
 	Spec() Spec
-	// Forward computes out (len Spec.Outputs, zero on entry) from in (len
-	// Spec.Inputs). Handles put into out are handed over.
+	// Forward computes out (len Spec.Outputs, zero on entry) from in (len Spec.Inputs). The
+	// runner takes over the handles in out.
 	Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
-	// Backward computes gradIn from gradOut, the gradients of the outputs, and
-	// contributes to the gradients of parameters. gradIn is zero on entry; it is
-	// nil where nothing before this stage trains, and then need not be computed.
-	// Ports with NoGrad have the zero T in both and stay so. gradOut is nil for the
-	// last stage: its losses start the backward (Microbatch.LossSeed).
+	// Backward computes gradIn from gradOut, the gradients of the outputs, and contributes to
+	// the gradients of parameters. gradIn is zero on entry; it is nil if nothing before this
+	// stage trains, and is then not needed. Ports with NoGrad have the zero T in both, which
+	// must stay. gradOut is nil for the last stage: its losses start the backward
+	// (Microbatch.LossSeed).
 	Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 }
 
-// Port is one tensor between two stages.
+// Port is a tensor between two stages.
 type Port struct {
-	Name   string // the same on both sides
+	Name   string // must be the same on both sides
 	NoGrad bool   // it has no gradient: an index, a mask
 }
 
-// Read declares that the stage reads a part of the batch entry. Microbatch.Part
-// takes the number of the Read in Spec.Reads, from 1.
+// Read declares that the stage reads a part of the batch entry. Microbatch.Part takes the
+// number of the Read in Spec.Reads, from 1.
 type Read struct {
 	Part string
-	At   batchctx.At // zero: in Forward
+	At   batchctx.At // zero means in Forward
 }
 
-// Spec is what a stage declares.
+// Spec is the declaration of a stage.
 type Spec struct {
 	Name    string
 	Inputs  []Port
 	Outputs []Port
 	Reads   []Read
-	Slots   []string // places for Save; Microbatch.Save takes the number, from 1
+	Slots   []string // names of slots for Save; Microbatch.Save takes the number, from 1
 	Losses  []string // names of losses; Microbatch.Loss takes the number, from 1
-	Metrics []string // which of Losses are reported and never trained: they have no seed
-	// WeightCopies are the copies of weights on which the stage computes, made by Quantizer.
-	// A stage without any computes on its weights themselves. Microbatch.WeightCopy takes
-	// the number, from 1.
+	Metrics []string // the Losses that are reported and never trained: they have no seed
+	// WeightCopies are the copies of weights on which the stage computes, made by Quantizer. A
+	// stage without any computes directly on its weights. Microbatch.WeightCopy takes the
+	// number, from 1.
 	WeightCopies []batchctx.WeightCopy
 	// Frozen stages have no weight gradients at all.
 	Frozen bool
-	// Recomputes says that the backward runs the forward again.
+	// Recomputes reports that the backward runs the forward again.
 	Recomputes bool
 }
 
@@ -102,7 +101,7 @@ func (s *Spec) Validate() error {
 	}
 	for _, name := range s.Metrics {
 		if !slices.Contains(s.Losses, name) {
-			fault("metric %q is none of its losses %q", name, s.Losses)
+			fault("metric %q is not one of its losses %q", name, s.Losses)
 		}
 	}
 	return errors.Join(faults...)

@@ -40,7 +40,7 @@ func TestJoins(t *testing.T) {
 	require.NoError(t, stages.Joins(spec("from", nil, nil), spec("to", nil, nil)))
 
 	err := stages.Joins(from, spec("to", wire[:1], nil))
-	require.ErrorContains(t, err, `"from" returns 2 tensors and "to" takes 1`)
+	require.ErrorContains(t, err, `"from" returns 2 tensors, but "to" takes 1`)
 
 	err = stages.Joins(from, spec("to", []stages.Port{{Name: "x", NoGrad: true}, {Name: "mask", NoGrad: true}}, nil))
 	require.ErrorContains(t, err, "output 0")
@@ -71,14 +71,14 @@ func TestFunc(t *testing.T) {
 	require.ErrorIs(t, f.Backward(t.Context(), batchctx.Microbatch[int]{}, nil, nil), fault)
 }
 
-// described is a stage with an ability that describes it.
+// described is a stage that implements a descriptive interface.
 type described struct{ stage }
 
 func (described) Describe() string { return "a description" }
 
 type describer interface{ Describe() string }
 
-// wrapper is a decorator without any ability of its own.
+// wrapper is a decorator that implements no optional interface.
 type wrapper struct{ inner stage }
 
 func (w wrapper) Unwrap() stage { return w.inner }

@@ -8,37 +8,37 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// ErrOutOfMemory is wrapped by the errors of Malloc where the device is full even
-// after the cache was emptied.
+// ErrOutOfMemory is wrapped by the errors of Malloc if the device is full even after the cache
+// was emptied.
 var ErrOutOfMemory = errors.New("cachingsim: out of memory")
 
-// ErrUnknown is wrapped by the errors of Free, Retire and Complete for an address at
-// which nothing of that kind is.
+// ErrUnknown is wrapped by the errors of Free, Retire and Complete for an address without a
+// block in the required state.
 var ErrUnknown = errors.New("cachingsim: nothing is allocated there")
 
-// Config says which allocator is simulated. The zero value is PyTorch's default on a
-// device without limit.
+// Config selects the simulated allocator. The zero value is PyTorch's default on a device
+// without a limit.
 type Config struct {
 	Expandable bool  // expandable_segments:True
-	MaxSplit   int64 // max_split_size in bytes; 0 is no limit
-	Capacity   int64 // bytes of the device; 0 is no limit
-	History    bool  // keep a trace for Snapshot
+	MaxSplit   int64 // max_split_size in bytes; 0 means no limit
+	Capacity   int64 // size of the device in bytes; 0 means no limit
+	History    bool  // record a trace for Snapshot
 
-	// Place gives the address of a new segment of so many bytes, as the driver would: a
-	// multiple of 512, above 0, outside of every other segment. With Expandable it is asked for the
-	// address of a whole reserved range. By default addresses ascend.
+	// Place returns the address of a new segment of a given size, as the driver would: a
+	// multiple of 512, above 0, outside of every other segment. With Expandable it is called
+	// for whole reserved ranges. By default addresses ascend.
 	Place func(bytes int64) int64
 }
 
 // Allocator is the allocator of one device. It is for one goroutine.
 type Allocator struct {
 	config Config
-	split  int64 // the size from which blocks are not split
+	split  int64 // minimum size of blocks that are not split
 
 	small, large pool
-	live         map[int64]*block // allocated or pending, by address
-	reserved     int64            // bytes taken from the device
-	next         int64            // address of the next segment, where nobody gives one
+	live         map[int64]*block // allocated or pending blocks by address
+	reserved     int64            // bytes allocated from the device
+	next         int64            // address of the next segment without Config.Place
 
 	stats Stats
 	trace []snapshot.Entry
@@ -56,22 +56,22 @@ func New(config Config) *Allocator {
 	return a
 }
 
-// firstAddress is about where drivers put memory.
+// firstAddress is close to the addresses that drivers return.
 const firstAddress = 0x7f00_0000_0000
 
-// Request is what Malloc is asked for.
+// Request is the argument of Malloc.
 type Request struct {
 	Bytes  int64 // positive
 	Stream int64
-	Frames []snapshot.Frame // who asks, for the history
+	Frames []snapshot.Frame // call stack, for the history
 }
 
-// Malloc allocates and returns the address. It looks for a block in the pool, then
-// for one of the device, then again for one of the device after it has given back the
-// cached segments.
+// Malloc allocates a block and returns its address. It first looks for a block in the pool,
+// then tries to get one from the device, then tries again after returning the cached segments
+// to the device.
 func (a *Allocator) Malloc(r Request) (int64, error) {
 	if r.Bytes <= 0 || r.Bytes > maxRequest {
-		return 0, fmt.Errorf("cachingsim: a request for %d bytes; between 1 and %d can be asked for", r.Bytes, int64(maxRequest))
+		return 0, fmt.Errorf("cachingsim: a request for %d bytes, want 1 to %d", r.Bytes, int64(maxRequest))
 	}
 	size := roundSize(r.Bytes)
 	p := a.pool(size)
@@ -90,7 +90,7 @@ func (a *Allocator) Malloc(r Request) (int64, error) {
 	if found == nil {
 		a.stats.OutOfMemory++
 		a.record(snapshot.OutOfMemory, a.config.Capacity-a.reserved, size, r.Stream, r.Frames)
-		return 0, fmt.Errorf("%w: %d bytes asked for, %d reserved of %d, of which %d are allocated",
+		return 0, fmt.Errorf("%w: %d bytes requested, %d reserved of %d, of which %d are allocated",
 			ErrOutOfMemory, r.Bytes, a.reserved, a.config.Capacity, a.stats.Allocated.Current)
 	}
 	b := a.cut(found, size)
@@ -103,10 +103,10 @@ func (a *Allocator) Malloc(r Request) (int64, error) {
 	return b.address, nil
 }
 
-// maxRequest keeps sums within 64 bits.
+// maxRequest prevents sums from overflowing 64 bits.
 const maxRequest = 1 << 50
 
-// Free ends an allocation.
+// Free frees an allocation.
 func (a *Allocator) Free(address int64) error {
 	if err := a.Retire(address); err != nil {
 		return err
@@ -114,8 +114,8 @@ func (a *Allocator) Free(address int64) error {
 	return a.Complete(address)
 }
 
-// Retire asks for the end of an allocation, and leaves its bytes taken until Complete,
-// as a free does that another stream has to finish with.
+// Retire marks an allocation as freed, but keeps its bytes in use until Complete, as a free
+// does that has to wait for another stream.
 func (a *Allocator) Retire(address int64) error {
 	b := a.live[address]
 	if b == nil || b.state != snapshot.Live {
@@ -127,8 +127,8 @@ func (a *Allocator) Retire(address int64) error {
 	return nil
 }
 
-// Complete puts the block of a retired allocation back into its pool, merged with its
-// free neighbours.
+// Complete returns the block of a retired allocation to its pool, merged with its free
+// neighbours.
 func (a *Allocator) Complete(address int64) error {
 	b := a.live[address]
 	if b == nil || b.state != snapshot.Pending {
@@ -145,9 +145,9 @@ func (a *Allocator) Complete(address int64) error {
 	return nil
 }
 
-// fit takes the best free block of a pool: the smallest that is large enough, of
-// equal ones the lowest. Where segments expand, a block at the end of the mapped pages
-// counts as large as it can become, so that it is taken last.
+// fit takes the best free block of a pool: the smallest that is large enough, and among equal
+// ones the lowest. In expandable segments, a block at the end of the mapped pages counts with
+// the size to which it can grow, so that it is taken last.
 func (a *Allocator) fit(p *pool, stream, size int64) *block {
 	i := p.free.search(block{stream: stream, size: size})
 	b := p.free.at(i, stream)
@@ -160,16 +160,16 @@ func (a *Allocator) fit(p *pool, stream, size int64) *block {
 		}
 	}
 	if size < a.split && b.size >= a.split {
-		return nil // what is not to be split is not for small requests
+		return nil // blocks that are not split do not serve small requests
 	}
 	if size >= a.split && b.size >= size+largeSegment {
-		return nil // it may be larger, but not by a segment
+		return nil // it may be larger, but by less than a segment
 	}
 	p.free.delete(b)
 	return b
 }
 
-// grow gets a block from the device, or nil.
+// grow returns a block from the device, or nil.
 func (a *Allocator) grow(p *pool, r Request, size int64) *block {
 	if a.config.Expandable {
 		return a.expand(p, r, size)
@@ -185,8 +185,8 @@ func (a *Allocator) grow(p *pool, r Request, size int64) *block {
 	return b
 }
 
-// cut returns the low part of a block that was taken from the pool, and puts the rest
-// back where it is worth it.
+// cut returns the low part of a block that was taken from the pool, and returns the rest to the
+// pool if it is large enough.
 func (a *Allocator) cut(b *block, size int64) *block {
 	rest := b.size - size
 	if b.pool.small || a.config.Expandable {
@@ -208,7 +208,7 @@ func (a *Allocator) pool(size int64) *pool {
 	return &a.large
 }
 
-// room reports whether the device has so many bytes more.
+// room reports whether the device has that many bytes left.
 func (a *Allocator) room(bytes int64) bool {
 	return a.config.Capacity <= 0 || a.reserved+bytes <= a.config.Capacity
 }

@@ -14,9 +14,9 @@ const (
 	mib = int64(1) << 20
 )
 
-// The rules, one case each, with figures worked out by hand. A line is a request: "+"
-// with a name and bytes, "-" with a name, "empty" for EmptyCache; behind the arrow the
-// place that it must get, as segment:offset, or what is reserved after it in MiB.
+// The rules, one case each, with figures worked out by hand. A line is a request: "+" with a
+// name and bytes, "-" with a name, or "empty" for EmptyCache. It is followed by the expected
+// location, as segment and offset, and by the reserved bytes after it.
 var rules = []struct {
 	name   string
 	config cachingsim.Config
@@ -62,7 +62,7 @@ var rules = []struct {
 		{"+", "a", 40 * mib, 0, 0, 40 * mib}, {"-", "a", 0, 0, 0, 40 * mib}, {"+", "b", 50 * mib, 1, 0, 50 * mib},
 		{"+", "c", 20 * mib, -1, 0, 50 * mib},
 	}},
-	{"what is not to be split serves no small request, and none much smaller", cachingsim.Config{MaxSplit: 30 * mib}, []step{
+	{"blocks that are not split do not serve small or much smaller requests", cachingsim.Config{MaxSplit: 30 * mib}, []step{
 		{"+", "a", 64 * mib, 0, 0, 64 * mib}, {"-", "a", 0, 0, 0, 64 * mib},
 		{"+", "b", 20 * mib, 1, 0, 84 * mib},
 		{"+", "c", 44 * mib, 2, 0, 128 * mib}, // 64 is 20 more than 44
@@ -74,34 +74,34 @@ var rules = []struct {
 		{"-", "a", 0, 0, 0, 90 * mib}, {"-", "b", 0, 0, 0, 90 * mib},
 		{"+", "c", 10 * mib, 2, 0, 100 * mib},
 		{"+", "d", 22 * mib, 0, 0, 100 * mib}, // fits: 30 is less than 42
-		{"+", "e", 30 * mib, 3, 0, 70 * mib},  // 60 is no less than 50: given back
+		{"+", "e", 30 * mib, 3, 0, 70 * mib},  // 60 is not less than 50: returned to the device
 	}},
 	{"a range grows by pages of 20 MiB, blocks are split to 512", cachingsim.Config{Expandable: true}, []step{
 		{"+", "a", 25 * mib, 0, 0, 40 * mib}, {"+", "b", 14 * mib, 0, 25 * mib, 40 * mib}, {"+", "c", 2 * mib, 0, 39 * mib, 60 * mib},
 		{"+", "d", mib, 1, 0, 62 * mib}, {"+", "e", mib + 512, 0, 41 * mib, 62 * mib},
 	}},
-	{"what is free at the end is a part of what grows", cachingsim.Config{Expandable: true}, []step{
+	{"the free end of a segment is part of its growth", cachingsim.Config{Expandable: true}, []step{
 		{"+", "a", 30 * mib, 0, 0, 40 * mib}, {"+", "b", 25 * mib, 0, 30 * mib, 60 * mib},
 	}},
 	{"a gap is taken before the end that can grow", cachingsim.Config{Expandable: true}, []step{
 		{"+", "a", 12 * mib, 0, 0, 20 * mib}, {"+", "b", 4 * mib, 0, 12 * mib, 20 * mib},
-		{"-", "a", 0, 0, 0, 20 * mib}, // 12 free in front; the end has 4 free and can grow
+		{"-", "a", 0, 0, 0, 20 * mib}, // 12 are free at the start; the end has 4 free and can grow
 		{"+", "c", 3 * mib, 0, 0, 20 * mib},
 	}},
 	{"pages that are free as a whole are unmapped, and mapped again first", cachingsim.Config{Expandable: true}, []step{
 		{"+", "a", 50 * mib, 0, 0, 60 * mib}, {"+", "b", 5 * mib, 0, 50 * mib, 60 * mib},
-		{"-", "a", 0, 0, 0, 60 * mib}, {"empty", "", 0, 0, 0, 20 * mib}, // of 50 free, pages 0 and 1
-		{"+", "c", 45 * mib, 0, 0, 60 * mib}, // two pages, and 5 of the 10 left free
+		{"-", "a", 0, 0, 0, 60 * mib}, {"empty", "", 0, 0, 0, 20 * mib}, // 50 are free, with pages 0 and 1
+		{"+", "c", 45 * mib, 0, 0, 60 * mib}, // two pages, and 5 of the remaining 10 free
 		{"-", "c", 0, 0, 0, 60 * mib}, {"-", "b", 0, 0, 0, 60 * mib}, {"empty", "", 0, 0, 0, 0},
 	}},
 }
 
-// step is one request and what must come of it.
+// step is a request with its expected result.
 type step struct {
 	do       string
 	name     string
 	bytes    int64
-	segment  int // in order of their first appearance; -1 where there is no memory
+	segment  int // in order of their first appearance; -1 if there is no memory
 	offset   int64
 	reserved int64
 }

@@ -2,7 +2,7 @@ package cachingsim
 
 import "github.com/weir-ml/weir/memory/snapshot"
 
-// block is a part of a segment, or of a reserved range. Blocks of one are linked in
+// block is a part of a segment, or of a reserved range. The blocks of a segment are linked in
 // order.
 type block struct {
 	pool       *pool
@@ -11,17 +11,17 @@ type block struct {
 	size       int64
 	requested  int64
 	state      snapshot.State
-	mapped     bool // has memory; a part of a reserved range may have none
+	mapped     bool // has memory; parts of a reserved range may have none
 	reserved   *reservation
 	prev, next *block
-	frames     []snapshot.Frame // where it was allocated
-	segment    []snapshot.Frame // of a first block: where the segment was got
+	frames     []snapshot.Frame // call stack of its allocation
+	segment    []snapshot.Frame // in the first block: call stack of the segment's allocation
 }
 
-// reservation is a range of addresses whose pages get memory one by one.
+// reservation is a range of addresses whose pages are mapped one by one.
 type reservation struct{ address, size int64 }
 
-// pool is the free blocks of one kind: for small sizes, or for large ones.
+// pool holds the free blocks for small sizes, or for large ones.
 type pool struct {
 	small    bool
 	free     set // inactive and mapped
@@ -32,7 +32,7 @@ func newPool(small bool) pool {
 	return pool{small: small, free: set{order: bySize}, unmapped: set{order: byAddress}}
 }
 
-// page is what a reserved range of the pool grows by.
+// page is the unit by which a reserved range of the pool grows.
 func (p *pool) page() int64 {
 	if p.small {
 		return smallSegment
@@ -40,7 +40,7 @@ func (p *pool) page() int64 {
 	return largeSegment
 }
 
-// put files a free block.
+// put adds a free block.
 func (p *pool) put(b *block) {
 	if b.mapped {
 		p.free.insert(b)
@@ -49,7 +49,7 @@ func (p *pool) put(b *block) {
 	}
 }
 
-// take unfiles a free block.
+// take removes a free block.
 func (p *pool) take(b *block) {
 	if b.mapped {
 		p.free.delete(b)
@@ -58,13 +58,13 @@ func (p *pool) take(b *block) {
 	}
 }
 
-// whole reports that the block is all of its segment.
+// whole reports whether the block is its whole segment.
 func (b *block) whole() bool { return b.prev == nil && b.next == nil }
 
-// end is the address behind the block.
+// end returns the address behind the block.
 func (b *block) end() int64 { return b.address + b.size }
 
-// expandable is the size that a free block can grow to without moving.
+// expandable returns the size that a free block can grow to in place.
 func (b *block) expandable() int64 {
 	if b.next != nil && !b.next.mapped {
 		return b.size + b.next.size
@@ -72,7 +72,7 @@ func (b *block) expandable() int64 {
 	return b.size
 }
 
-// divide cuts a block that is in no set. The high part becomes its neighbour.
+// divide splits a block that is in no set. The high part becomes its neighbour.
 func (b *block) divide(size int64) {
 	rest := *b
 	rest.address, rest.size, rest.prev, rest.segment = b.address+size, b.size-size, b, nil
@@ -82,7 +82,7 @@ func (b *block) divide(size int64) {
 	b.size, b.next = size, &rest
 }
 
-// merge takes in a neighbour that is free as well, and has memory where this one has.
+// merge absorbs a neighbour that is also free, and is mapped if and only if b is.
 func (b *block) merge(other *block) {
 	if other == nil || other.state != snapshot.Inactive || other.mapped != b.mapped {
 		return

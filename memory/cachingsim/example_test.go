@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/memory/cachingsim"
 )
 
-// A table of 64 KiB, born among activations, keeps their segment when they are gone.
+// A table of 64 KiB, allocated between activations, keeps their segment after they are freed.
 func Example() {
 	a := cachingsim.New(cachingsim.Config{})
 	live, err := a.Replay([]cachingsim.Event{

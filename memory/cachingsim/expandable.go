@@ -2,12 +2,12 @@ package cachingsim
 
 import "github.com/weir-ml/weir/memory/snapshot"
 
-// unlimited is the address space of a range on a device without limit.
+// unlimited is the size of the address range on a device without a limit.
 const unlimited = 1 << 44
 
-// expand gets a block of at least a size by mapping pages: at the lowest address where
-// free and unmapped blocks in a row are long enough. It is nil where the device has
-// not the pages; what was mapped until then stays.
+// expand returns a block of at least the given size by mapping pages, at the lowest address at
+// which consecutive free and unmapped blocks are long enough. It returns nil if the device has
+// not enough pages; the pages mapped so far stay mapped.
 func (a *Allocator) expand(p *pool, r Request, size int64) *block {
 	b := a.expandableAt(p, r.Stream, size)
 	if !b.mapped && !a.mapPages(b, min(b.size, size), r.Frames) {
@@ -18,15 +18,15 @@ func (a *Allocator) expand(p *pool, r Request, size int64) *block {
 		if !a.mapPages(next, min(size-b.size, next.size), r.Frames) {
 			return nil
 		}
-		b = next // it has taken in the block before it
+		b = next // it has absorbed the block before it
 	}
 	p.take(b)
 	return b
 }
 
-// expandableAt returns the first of the blocks to be used: an unmapped one, or the
-// free one before it. If there is none it reserves a range, an eighth larger than
-// the device, because pages in the middle may stay unmapped.
+// expandableAt returns the first of the blocks to use: an unmapped one, or the free one before
+// it. If there is none it reserves a range, an eighth larger than the device, because pages in
+// the middle may stay unmapped.
 func (a *Allocator) expandableAt(p *pool, stream, size int64) *block {
 	for i := p.unmapped.search(block{stream: stream}); ; i++ {
 		b := p.unmapped.at(i, stream)
@@ -48,14 +48,14 @@ func (a *Allocator) expandableAt(p *pool, stream, size int64) *block {
 	return a.rangeAt(p, stream, &reservation{a.place(bytes), bytes})
 }
 
-// rangeAt makes a reserved range one unmapped block.
+// rangeAt makes a reserved range a single unmapped block.
 func (a *Allocator) rangeAt(p *pool, stream int64, r *reservation) *block {
 	b := &block{pool: p, stream: stream, address: r.address, size: r.size, state: snapshot.Inactive, reserved: r}
 	p.put(b)
 	return b
 }
 
-// fits reports that free blocks in a row, mapped or not, are together large enough.
+// fits reports whether consecutive free blocks, mapped or not, are together large enough.
 func fits(b *block, size int64) bool {
 	var bytes int64
 	for ; bytes < size && b != nil && b.state == snapshot.Inactive; b = b.next {
@@ -64,9 +64,9 @@ func fits(b *block, size int64) bool {
 	return bytes >= size
 }
 
-// mapPages gives the beginning of an unmapped block memory for at least so many
-// bytes, and reports whether the device had it. The block is merged with its
-// neighbours and lies in the pool.
+// mapPages maps the beginning of an unmapped block for at least the given number of bytes, and
+// reports whether the device had enough memory. The block is merged with its neighbours and put
+// into the pool.
 func (a *Allocator) mapPages(b *block, bytes int64, frames []snapshot.Frame) bool {
 	bytes = roundUp(bytes, b.pool.page())
 	if !a.room(bytes) {
@@ -89,8 +89,8 @@ func (a *Allocator) mapPages(b *block, bytes int64, frames []snapshot.Frame) boo
 	return true
 }
 
-// unmapPages takes the memory of the pages that a free block covers wholly. A range
-// without any memory is given up.
+// unmapPages unmaps the pages that a free block covers completely. A range without mapped pages
+// is released.
 func (a *Allocator) unmapPages(b *block) {
 	page, base := b.pool.page(), b.reserved.address
 	from, to := base+roundUp(b.address-base, page), base+(b.end()-base)/page*page

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Check walks every block and reports what is not as it must be: blocks tile their
-// segments, links agree, neighbours that could be one are one, sets hold exactly the
-// free blocks in order, and the statistics are the sums.
+// Check verifies the invariants of all blocks: blocks tile their segments, links are
+// consistent, adjacent blocks that can be merged are merged, sets contain exactly the free
+// blocks in order, and the statistics are the sums.
 func (a *Allocator) Check() error {
 	var reserved, allocated, active, requested int64
 	segments, seen := 0, map[*block]bool{}
@@ -27,7 +27,7 @@ func (a *Allocator) Check() error {
 					return fmt.Errorf("block %#x and its neighbour %#x do not fit together", b.address, next.address)
 				}
 				if b.state == snapshot.Inactive && next.state == snapshot.Inactive && b.mapped == next.mapped {
-					return fmt.Errorf("%#x and %#x are free beside each other", b.address, next.address)
+					return fmt.Errorf("%#x and %#x are free and adjacent", b.address, next.address)
 				}
 			}
 			if b.mapped {
@@ -68,7 +68,7 @@ func (a *Allocator) Check() error {
 		}
 		for _, b := range p.unmapped.blocks {
 			if b.address%minBlock != 0 || b.size%p.page() != 0 || (b.address-b.reserved.address)%p.page() != 0 {
-				return fmt.Errorf("unmapped %#x is no row of pages", b.address)
+				return fmt.Errorf("unmapped %#x is not a sequence of pages", b.address)
 			}
 		}
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Snapshot returns the segments, and with Config.History the trace, of everything
-// until now, as device 0.
+// Snapshot returns the segments, and with Config.History the trace, of device 0.
 func (a *Allocator) Snapshot() *snapshot.Snapshot {
 	s := &snapshot.Snapshot{
 		Traces:   [][]snapshot.Entry{slices.Clone(a.trace)},

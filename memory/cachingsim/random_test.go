@@ -20,9 +20,9 @@ var configs = []cachingsim.Config{
 	{}, {Expandable: true}, {MaxSplit: 30 << 20}, {Capacity: 900 << 20}, {Capacity: 900 << 20, Expandable: true}, {Capacity: 900 << 20, MaxSplit: 25 << 20},
 }
 
-// TestRandom makes requests of all sizes and checks every block after each. In the
-// end it rewinds the history to nothing, and begins a second allocator with what the
-// first one has: both go on with the same addresses.
+// TestRandom makes requests of all sizes and checks every block after each. At the end it
+// rewinds the history to the beginning, and starts a second allocator with the contents of the
+// first one: both return the same addresses from then on.
 func TestRandom(t *testing.T) {
 	for _, config := range configs {
 		t.Run(fmt.Sprintf("%+v", config), func(t *testing.T) {
@@ -41,9 +41,9 @@ func TestRandom(t *testing.T) {
 			require.Empty(t, before, "before the first request there is no segment")
 
 			if config.Expandable || config.Capacity > 0 {
-				return // how much of a range is reserved is not in a snapshot
+				return // a snapshot does not contain the size of a reserved range
 			}
-			// the second one gets its segments where the first one does
+			// the second allocator gets its segments at the same addresses
 			var places []int64
 			b := cachingsim.New(cachingsim.Config{MaxSplit: config.MaxSplit, Place: func(int64) int64 { return places[0] }})
 			require.NoError(t, b.Restore(s.Segments))
@@ -66,7 +66,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// play makes one random request.
+// play makes a random request.
 func play(t *testing.T, r *rand.Rand, a *cachingsim.Allocator, live, retired *[]int64) {
 	takeOne := func(from *[]int64) int64 {
 		i := r.IntN(len(*from))

@@ -17,11 +17,11 @@ import (
 
 var snapshots = flag.String("snapshots", "", "a folder of memory snapshots of PyTorch on CUDA, with traces")
 
-// TestRealHistories replays what real allocators did. It rewinds the trace of each
-// snapshot to its beginning, starts a simulated allocator with the segments that were
-// there, makes the same requests, and wants every one at the address that the real one
-// gave, new segments of the same sizes at the same moments, and the same blocks in the
-// end. docs/snapshots.md says which files it has seen.
+// TestRealHistories replays the histories of real allocators. It rewinds the trace of each
+// snapshot to its beginning, starts a simulated allocator with the segments at that time, makes
+// the same requests, and requires for each the address of the real allocator, new segments of
+// the same sizes at the same time, and the same blocks at the end. docs/snapshots.md lists the
+// files it was run with.
 func TestRealHistories(t *testing.T) {
 	if *snapshots == "" {
 		t.Skip("give -snapshots FOLDER")
@@ -48,7 +48,7 @@ func TestRealHistories(t *testing.T) {
 	}
 }
 
-// history is a trace that a simulated allocator goes through.
+// history is a trace that is replayed on a simulated allocator.
 type history struct {
 	trace                          []snapshot.Entry
 	at                             int
@@ -56,12 +56,11 @@ type history struct {
 	misplaced                      error
 }
 
-// place answers for the driver: with the address that it gave in the history, if it
-// was asked for the same size there.
+// place returns the address that the driver returned in the history, if the size is the same.
 func (h *history) place(bytes int64) int64 {
 	e := &h.trace[h.at]
 	if e.Action != snapshot.SegmentMap && (e.Action != snapshot.SegmentAlloc || e.Size != bytes) {
-		h.misplaced = fmt.Errorf("entry %d: a segment of %d bytes, where the history has %s of %d", h.at, bytes, e.Action, e.Size)
+		h.misplaced = fmt.Errorf("entry %d: a segment of %d bytes, but the history has %s of %d", h.at, bytes, e.Action, e.Size)
 		return 1<<50 + int64(h.at)<<30
 	}
 	h.segments++
@@ -86,11 +85,11 @@ func (h *history) replay(s *snapshot.Snapshot, device int, before []snapshot.Seg
 	return sameBlocks(segments, a.Snapshot().Segments)
 }
 
-// step plays one entry, or those that one request of a program makes.
+// step replays one entry, or the entries of one request of a program.
 func (h *history) step(a *cachingsim.Allocator) error {
 	switch e := h.trace[h.at]; e.Action {
 	case snapshot.SegmentAlloc, snapshot.SegmentMap, snapshot.Alloc:
-		asked := h.at // the request comes last, behind the segments that it needs
+		asked := h.at // the request follows the segments that it needs
 		for h.trace[asked].Action != snapshot.Alloc {
 			if asked++; asked == len(h.trace) {
 				return fmt.Errorf("entry %d: the trace ends before the request that needs the segment", h.at)

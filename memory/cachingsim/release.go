@@ -6,9 +6,8 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// EmptyCache gives back to the device what is free as a whole: segments without a
-// live block, and of ranges that expand the pages without one. One live block of 512
-// bytes keeps its segment.
+// EmptyCache returns completely free memory to the device: segments without a live block, and
+// pages of expandable ranges without one. A live block of 512 bytes keeps its segment.
 func (a *Allocator) EmptyCache() {
 	for _, p := range []*pool{&a.large, &a.small} {
 		for _, b := range slices.Clone(p.free.blocks) {
@@ -22,9 +21,9 @@ func (a *Allocator) EmptyCache() {
 	}
 }
 
-// releaseOversize gives back blocks that are not split, and not more of them than the
-// request needs: one that is large enough, or several, the largest first. It reports
-// whether that was enough.
+// releaseOversize returns blocks that are not split to the device, and no more than the request
+// needs: one that is large enough, or several, the largest first. It reports whether that was
+// enough.
 func (a *Allocator) releaseOversize(p *pool, stream, size int64) bool {
 	if a.config.MaxSplit <= 0 || a.config.Expandable {
 		return false
@@ -47,7 +46,7 @@ func (a *Allocator) releaseOversize(p *pool, stream, size int64) bool {
 	return true
 }
 
-// release gives a segment back.
+// release returns a segment to the device.
 func (a *Allocator) release(b *block) {
 	b.pool.take(b)
 	a.reserve(-b.size)

@@ -2,14 +2,14 @@ package cachingsim
 
 import "fmt"
 
-// Event is one event of a step: the allocation of a buffer, or its end.
+// Event is the allocation or the free of a buffer.
 type Event struct {
 	ID    int   // of the buffer
-	Bytes int64 // of an allocation; 0 is the end
+	Bytes int64 // of an allocation; 0 means a free
 }
 
-// Replay plays the events of a step. Buffers that have no end stay allocated; their
-// addresses are returned, by buffer.
+// Replay replays the events of a step. It returns the addresses, by buffer, of the buffers that
+// are not freed.
 func (a *Allocator) Replay(events []Event) (live map[int]int64, err error) {
 	live = map[int]int64{}
 	for i, e := range events {

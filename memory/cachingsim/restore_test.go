@@ -7,12 +7,12 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Restore begins an empty allocator with the segments of a snapshot, or with those
-// that rewind.Segments found before its trace: ascending in addresses, their
-// blocks tiling them. A range that expands is taken to begin at its first segment.
+// Restore initializes an empty allocator with the segments of a snapshot, or with those that
+// rewind.Segments found before its trace: in ascending order of addresses, tiled by their
+// blocks. An expandable range is assumed to begin at its first segment.
 //
-// Where a block of the large pool is followed by 1 MiB or less that is free, both
-// become one block, as they were: so little is not split off.
+// If a block of the large pool is followed by at most 1 MiB of free memory, both become one
+// block, because so little is not split off.
 func (a *Allocator) Restore(segments []snapshot.Segment) error {
 	if a.reserved != 0 {
 		return errors.New("cachingsim: only an empty allocator can be restored")
@@ -33,14 +33,14 @@ func (a *Allocator) Restore(segments []snapshot.Segment) error {
 	return nil
 }
 
-// rangeKey says to which range a segment belongs.
+// rangeKey identifies the range of a segment.
 type rangeKey struct {
 	stream int64
 	small  bool
 }
 
-// mappedAt returns a block that is all of a segment, in no set. Of a range that
-// expands, last has the unmapped block at its end.
+// mappedAt returns a block that is a whole segment, in no set. For an expandable range, last
+// has the unmapped block at its end.
 func (a *Allocator) mappedAt(s *snapshot.Segment, last map[rangeKey]*block) *block {
 	p := &a.large
 	if s.Small {
@@ -69,7 +69,7 @@ func (a *Allocator) mappedAt(s *snapshot.Segment, last map[rangeKey]*block) *blo
 	return b
 }
 
-// restore cuts a block into those of a segment.
+// restore divides a block into the blocks of a segment.
 func (a *Allocator) restore(s *snapshot.Segment, b *block) error {
 	rest := b.size
 	for _, known := range folded(s) {
@@ -101,7 +101,8 @@ func (a *Allocator) restore(s *snapshot.Segment, b *block) error {
 	return nil
 }
 
-// folded returns the blocks of a segment with what was not split off them.
+// folded returns the blocks of a segment, each merged with the remainder that was not split
+// off.
 func folded(s *snapshot.Segment) []snapshot.Block {
 	if s.Small || s.Expandable {
 		return s.Blocks

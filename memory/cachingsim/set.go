@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// set is blocks in an order.
+// set is an ordered set of blocks.
 type set struct {
 	order  func(a, b *block) int
 	blocks []*block
 }
 
-// bySize is the order in which the best fit comes first.
+// bySize orders blocks so that the best fit comes first.
 func bySize(a, b *block) int {
 	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.address, b.address))
 }
 
-// byAddress is the order of what has no memory.
+// byAddress orders unmapped blocks.
 func byAddress(a, b *block) int {
 	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.address, b.address))
 }
 
-// search returns the place of the first block that is not before a key.
+// search returns the index of the first block that is not before a key.
 func (s *set) search(key block) int {
 	i, _ := slices.BinarySearchFunc(s.blocks, &key, s.order)
 	return i
 }
 
-// at returns a block of the stream, or nil.
+// at returns the block at an index if it belongs to the stream, or nil.
 func (s *set) at(i int, stream int64) *block {
 	if i < 0 || i >= len(s.blocks) || s.blocks[i].stream != stream {
 		return nil

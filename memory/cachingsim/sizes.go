@@ -6,14 +6,14 @@ const (
 	smallSize    = 1 << 20  // the largest size of the small pool
 	smallSegment = 2 << 20  // a segment of the small pool
 	largeSegment = 20 << 20 // a segment of the large pool, for sizes below ownSegment
-	ownSegment   = 10 << 20 // from this size on a segment of its own
-	roundLarge   = 2 << 20  // which is a multiple of this
+	ownSegment   = 10 << 20 // from this size on, a segment of its own
+	roundLarge   = 2 << 20  // which is a multiple of roundLarge
 )
 
-// roundSize is the size of the block that a request gets at least.
+// roundSize returns the minimum size of the block for a request.
 func roundSize(bytes int64) int64 { return max(minBlock, roundUp(bytes, minBlock)) }
 
-// segmentSize is the size of the segment that is got for a block.
+// segmentSize returns the size of the segment that is allocated for a block.
 func segmentSize(size int64) int64 {
 	switch {
 	case size <= smallSize:

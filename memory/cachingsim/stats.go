@@ -1,6 +1,6 @@
 package cachingsim
 
-// Stat is a number of bytes now, and the most there ever was.
+// Stat is a current and a maximum number of bytes.
 type Stat struct{ Current, Peak int64 }
 
 func (s *Stat) add(bytes int64) {
@@ -8,21 +8,21 @@ func (s *Stat) add(bytes int64) {
 	s.Peak = max(s.Peak, s.Current)
 }
 
-// Stats are what torch.cuda.memory_stats tells, all of both pools together.
+// Stats are the values of torch.cuda.memory_stats, summed over both pools.
 type Stats struct {
-	Requested   Stat // as asked for
+	Requested   Stat // as requested
 	Allocated   Stat // blocks of live allocations, as rounded
-	Active      Stat // and of those that wait for a stream
+	Active      Stat // and blocks that wait for a stream
 	Reserved    Stat // segments, or mapped pages
-	Segments    int  // got with cudaMalloc; where segments expand it stays 0
-	Retries     int  // of the device after the cache was emptied
+	Segments    int  // allocated with cudaMalloc; 0 for expandable segments
+	Retries     int  // allocations after the cache was emptied
 	OutOfMemory int
 }
 
 // Stats returns the statistics.
 func (a *Allocator) Stats() Stats { return a.stats }
 
-// ResetPeaks begins the peaks anew.
+// ResetPeaks sets the peaks to the current values.
 func (a *Allocator) ResetPeaks() {
 	for _, s := range []*Stat{&a.stats.Requested, &a.stats.Allocated, &a.stats.Active, &a.stats.Reserved} {
 		s.Peak = s.Current

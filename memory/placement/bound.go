@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Bound returns the most bytes that are alive at once in a valid problem. No layout is
+// Bound returns the maximum number of live bytes at any time in a valid problem. No layout is
 // lower.
 func (p *Problem) Bound() (most int64) {
 	_, load := p.Columns()
@@ -18,13 +18,13 @@ func (p *Problem) Bound() (most int64) {
 // Span is a range of columns, half open.
 type Span struct{ Lower, Upper int32 }
 
-// Columns returns the moments of a valid problem that matter: the largest sets of buffers that
-// are alive together, in order of time. Two buffers are alive together where they share a
-// column. The spans are those of each buffer, ascending, one more than it has gaps; the load is
-// the bytes that are alive, by column.
+// Columns returns the relevant times of a valid problem: the maximal sets of buffers that are
+// live together, in order of time. Two buffers are live together if they share a column. spans
+// has the spans of each buffer, in ascending order, one more than it has gaps; load has the
+// live bytes of each column.
 func (p *Problem) Columns() (spans [][]Span, load []int64) {
 	spans = make([][]Span, len(p.Buffers))
-	growing, live := false, int64(0) // growing: no buffer has died since the last birth
+	growing, live := false, int64(0) // growing: no buffer has ended since the last birth
 	for _, c := range p.changes() {
 		b, s := &p.Buffers[c.buffer], &spans[c.buffer]
 		if !c.birth {
@@ -47,15 +47,15 @@ func (p *Problem) Columns() (spans [][]Span, load []int64) {
 	return spans, load
 }
 
-// change is a time at which a buffer starts or stops to need its bytes.
+// change is a time at which a buffer starts or stops needing its bytes.
 type change struct {
 	time   int64
 	buffer int32
 	birth  bool
 }
 
-// changes returns the changes of all buffers in order of time. At one time what ends
-// comes first, and else the buffers are in order.
+// changes returns the changes of all buffers in order of time. At the same time ends come
+// before births, and otherwise the buffers are in order.
 func (p *Problem) changes() []change {
 	n := len(p.Buffers)
 	for i := range p.Buffers {

@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// ErrOverlap is wrapped by what Check finds wrong with a layout.
+// ErrOverlap is wrapped by the errors of Check.
 var ErrOverlap = errors.New("placement: not a layout")
 
-// Check returns the height of a layout, or an ErrOverlap that names the buffers: two
-// that share a byte at the same time, one below 0, or one that is not aligned. It
-// knows nothing of how layouts are made. It walks through time with all that is alive
-// in order of offset, so that a newcomer is compared with its two neighbours: what was
-// alive before is disjoint already.
+// Check returns the height of a layout, or an ErrOverlap that names the buffers: two that share
+// a byte at the same time, one below 0, or one that is not aligned. It is independent of the
+// code that creates layouts. It sweeps through time with the live buffers in order of offset,
+// so that a new buffer is compared only with its two neighbours: the others are already
+// disjoint.
 func Check(p *Problem, offsets []int64) (height int64, err error) {
 	if err := p.Validate(); err != nil {
 		return 0, err
@@ -28,16 +28,16 @@ func Check(p *Problem, offsets []int64) (height int64, err error) {
 		b := &p.Buffers[i]
 		switch {
 		case at < 0:
-			return 0, fmt.Errorf("%w: buffer %d lies at %d, which is below 0", ErrOverlap, i, at)
+			return 0, fmt.Errorf("%w: buffer %d is at %d, which is below 0", ErrOverlap, i, at)
 		case at > math.MaxInt64-b.Size:
 			return 0, fmt.Errorf("%w: buffer %d of %d bytes at %d ends above %d", ErrOverlap, i, b.Size, at, int64(math.MaxInt64))
 		case b.Align > 1 && at%b.Align != 0:
-			return 0, fmt.Errorf("%w: buffer %d lies at %d, which is not a multiple of %d", ErrOverlap, i, at, b.Align)
+			return 0, fmt.Errorf("%w: buffer %d is at %d, which is not a multiple of %d", ErrOverlap, i, at, b.Align)
 		}
 		height = max(height, at+b.Size)
 	}
 
-	byOffset := make([]int32, len(offsets)) // buffers from low to high
+	byOffset := make([]int32, len(offsets)) // buffers in order of offset
 	for i := range byOffset {
 		byOffset[i] = int32(i)
 	}
@@ -68,8 +68,8 @@ func Check(p *Problem, offsets []int64) (height int64, err error) {
 	return height, nil
 }
 
-// rankSet is a set of ranks: a bit for each, then a bit for each word of these that is not
-// 0, and so on up to a single word. Whatever its size, every method looks at a few words.
+// rankSet is a set of ranks: a bit for each rank, then a bit for each nonzero word of these,
+// and so on up to a single word. For any size, every method reads a few words.
 type rankSet [][]uint64
 
 func newRankSet(n int) (s rankSet) {
@@ -96,7 +96,7 @@ func (s rankSet) remove(i int) {
 	}
 }
 
-// below returns the greatest rank below i, -1 if there is none.
+// below returns the greatest rank below i, or -1 if there is none.
 func (s rankSet) below(i int) int {
 	for k := range s {
 		if i--; i < 0 {
@@ -113,7 +113,7 @@ func (s rankSet) below(i int) int {
 	return -1
 }
 
-// above returns the least rank above i, -1 if there is none.
+// above returns the least rank above i, or -1 if there is none.
 func (s rankSet) above(i int) int {
 	for k := range s {
 		if i++; i/64 >= len(s[k]) {

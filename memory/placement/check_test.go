@@ -42,10 +42,10 @@ func TestValidateTellsEverything(t *testing.T) {
 	err := p.Validate()
 	require.ErrorContains(t, err, "buffer 0: lower 0 is not before upper 0")
 	require.ErrorContains(t, err, "buffer 7: size 0 is not positive")
-	require.ErrorContains(t, err, "and 1984 faults more")
+	require.ErrorContains(t, err, "and 1984 more faults")
 }
 
-// A buffer may live for all times there are, and lie as high as there are bytes.
+// A buffer may live for the whole range of times, and end at the greatest offset.
 func TestExtremes(t *testing.T) {
 	p := &placement.Problem{Buffers: []placement.Buffer{
 		{Lower: math.MinInt64, Upper: math.MaxInt64, Size: math.MaxInt64 - 9},
@@ -58,7 +58,7 @@ func TestExtremes(t *testing.T) {
 	require.GreaterOrEqual(t, layout.Height, layout.Bound)
 }
 
-// valid is Check as its definition reads.
+// valid implements the definition of a layout.
 func valid(p *placement.Problem, offsets []int64) bool {
 	for i := range p.Buffers {
 		a := &p.Buffers[i]
@@ -92,7 +92,7 @@ func TestBoundIsTheMostAlive(t *testing.T) {
 	}
 }
 
-// Layouts of random offsets, of which about half are right.
+// Random layouts, of which about half are valid.
 func TestCheckIsItsDefinition(t *testing.T) {
 	right := 0
 	for seed := range uint64(2000) {
@@ -132,8 +132,8 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		want    string
 	}{
 		{[]int64{0, 8}, "2 offsets for 3 buffers"},
-		{[]int64{0, -4, 0}, "buffer 1 lies at -4, which is below 0"},
-		{[]int64{0, 10, 0}, "buffer 1 lies at 10, which is not a multiple of 4"},
+		{[]int64{0, -4, 0}, "buffer 1 is at -4, which is below 0"},
+		{[]int64{0, 10, 0}, "buffer 1 is at 10, which is not a multiple of 4"},
 		{[]int64{0, math.MaxInt64 - 7, 0}, "ends above"},
 		{[]int64{0, 4, 12}, "at time 5 buffer 1 at [4, 12) overlaps buffer 0 at [0, 8)"},
 		{[]int64{12, 8, 0}, "at time 5 buffer 1 at [8, 16) overlaps buffer 0 at [12, 20)"},
@@ -151,7 +151,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	require.ErrorIs(t, err, placement.ErrProblem)
 }
 
-// A byte too low is a byte of another one.
+// Moving a buffer down by one byte makes it overlap another one.
 func TestOneByteWrong(t *testing.T) {
 	p := instances.Training(nil, 12, 1024)
 	layout, err := placement.Solve(t.Context(), p, placement.Options{})
@@ -168,7 +168,7 @@ func TestOneByteWrong(t *testing.T) {
 	}
 }
 
-// rows returns n buffers that lie at so many offsets, at each of them one after the other.
+// rows returns n buffers in the given number of columns, one after the other at each offset.
 func rows(n, columns int) (p *placement.Problem, offsets []int64) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	p, offsets = &placement.Problem{Buffers: make([]placement.Buffer, n)}, make([]int64, n)
@@ -180,7 +180,7 @@ func rows(n, columns int) (p *placement.Problem, offsets []int64) {
 	return p, offsets
 }
 
-// A neighbour is found at any distance, among few that are alive and among many.
+// Check finds a neighbour at any distance, among few live buffers and among many.
 func TestCheckOfMany(t *testing.T) {
 	for _, columns := range []int{3, 300, 5000} {
 		p, offsets := rows(5000, columns)

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// Four buffers, of which at most 8 bytes are alive at once: that many are enough.
+// Four buffers, of which at most 8 bytes are live at once: a layout of that height exists.
 func Example() {
 	problem := placement.Problem{Buffers: []placement.Buffer{
 		{Lower: 0, Upper: 10, Size: 4},

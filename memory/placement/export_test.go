@@ -2,7 +2,7 @@ package placement
 
 import "context"
 
-// Recipes lays a problem out by every recipe.
+// Recipes lays out a problem by every recipe.
 func Recipes(p *Problem) (names []string, offsets [][]int64) {
 	g := newGrid(p)
 	taken := newOccupied(len(g.load))
@@ -14,22 +14,22 @@ func Recipes(p *Problem) (names []string, offsets [][]int64) {
 	return names, offsets
 }
 
-// Ring lays a problem out around a ring.
+// Ring lays out a problem as a ring buffer.
 func Ring(p *Problem, limit, start int64) ([]int64, bool) {
 	r := newRing(p)
 	found := r.layOut(context.Background(), limit, start, 100_000)
 	return r.offsets, found
 }
 
-// Lasting lays out what lives long. The others have offsets below 0.
+// Lasting lays out the long-lived buffers. The others have offsets below 0.
 func Lasting(p *Problem, limit, start int64) ([]int64, bool) {
 	s := newLongLived(newGrid(p))
 	found, _ := s.layOut(context.Background(), limit, start)
 	return s.fixed, found
 }
 
-// Reordered returns the height of the first recipe, and the least that it has after so
-// many rounds.
+// Reordered returns the height of the first recipe, and the least height after some rounds of
+// reordering.
 func Reordered(p *Problem, rounds int, seed uint64) (first, least int64) {
 	g := newGrid(p)
 	taken := newOccupied(len(g.load))

@@ -6,19 +6,19 @@ import (
 	"math/bits"
 )
 
-// noLimit is the end of free bytes that have nothing above them.
+// noLimit is the end of a free range with nothing above it.
 const noLimit = math.MaxInt64
 
-// fit is which of the holes a buffer goes into.
+// fit selects the hole for a buffer.
 type fit uint8
 
 const (
 	firstFit fit = iota // the lowest
-	bestFit             // the one that the buffer fills best, of these the lowest
+	bestFit             // the smallest, and of these the lowest
 )
 
-// place lays out buffers one after the other, each at the hole that fit says, around
-// those that are fixed. It returns the height: noLimit where ctx ended before that.
+// place lays out buffers one after the other around the fixed ones, each in the hole selected
+// by how. It returns the height, or noLimit if ctx ended before.
 func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, offsets []int64) (height int64) {
 	o.clear()
 	for i, at := range g.fixed {
@@ -29,7 +29,7 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 		}
 	}
 	for k, i := range order {
-		if k%16 == 15 && ctx.Err() != nil { // Among many that live long a buffer takes milliseconds.
+		if k%16 == 15 && ctx.Err() != nil { // with many long-lived buffers, placing one takes milliseconds
 			return noLimit
 		}
 		if g.fixed != nil && g.fixed[i] >= 0 {
@@ -48,24 +48,24 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 	return height
 }
 
-// quick lays out buffers in one walk through time: a buffer goes
-// where one of its size class was that has died, or else on top. Gaps are not used. It is for
-// problems that are too large for place in the time that there is.
+// quick lays out buffers in one sweep through time: a buffer reuses the offset of a dead one of
+// its size class, or is placed on top. It does not use gaps. It is for problems that are too
+// large for place in the available time.
 func (g *grid) quick(offsets []int64) (height int64) {
 	room := int64(math.MaxInt64)
 	for i := range g.problem.Buffers {
 		b := &g.problem.Buffers[i]
 		room -= b.Size + b.Align
 	}
-	roomy := room > math.MaxInt64/2 // Rounded sizes fit end to end too.
+	roomy := room > math.MaxInt64/2 // rounded sizes also fit end to end
 	type class struct{ size, align int64 }
 	of := func(b *Buffer) class {
 		if !roomy {
 			return class{b.Size, b.Align}
 		}
-		return class{alignUp(b.Size, 1<<max(bits.Len64(uint64(b.Size))-4, 0)), b.Align} // An eighth is lost at most.
+		return class{alignUp(b.Size, 1<<max(bits.Len64(uint64(b.Size))-4, 0)), b.Align} // wastes at most an eighth
 	}
-	free := map[class][]int64{} // the offsets where nothing lies
+	free := map[class][]int64{} // the free offsets
 	top := int64(0)
 	for _, c := range g.problem.changes() {
 		b := &g.problem.Buffers[c.buffer]
@@ -85,8 +85,8 @@ func (g *grid) quick(offsets []int64) (height int64) {
 	return height
 }
 
-// tightest returns where the hole is that leaves the least free above a buffer. The
-// one that is open at the top is the last choice.
+// tightest returns the offset of the hole with the least space above a buffer. The unbounded
+// hole at the top is the last choice.
 func tightest(taken *sweep, at, end int64, b *Buffer) (best int64) {
 	best = at
 	left := end - at

@@ -2,15 +2,15 @@ package placement
 
 import "slices"
 
-// grid is a problem as planners see it.
+// grid is a problem in the form that planners use.
 type grid struct {
 	problem *Problem
 	spans   [][]Span // by buffer
-	pieces  int      // spans of all buffers
-	load    []int64  // by column, the bytes alive
-	bound   int64    // the most of them
-	fixed   []int64  // by buffer, where it must lie if not below 0; or nil
-	full    []int32  // by column, at how many columns before it the load is the bound
+	pieces  int      // number of spans of all buffers
+	load    []int64  // by column, the live bytes
+	bound   int64    // the maximum of load
+	fixed   []int64  // by buffer, its fixed offset, or below 0; may be nil
+	full    []int32  // by column, the number of earlier columns at which the load equals the bound
 }
 
 func newGrid(p *Problem) *grid {

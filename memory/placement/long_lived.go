@@ -2,28 +2,29 @@ package placement
 
 import "context"
 
-// longLived lays out what lives long before all else and alone, around a ring, in order of
-// death. Those that die first then lie next to the free room, which grows in one piece;
-// and what is short-lived is placed later, so that it leaves no holes between what lasts.
-// A rank of 1F1B that keeps what it saves is laid out well by it, whatever its sizes.
+// longLived first lays out only the long-lived buffers, as a ring buffer in order of death.
+// Buffers that die first are then next to the free space, which grows in one piece; and
+// short-lived buffers are placed later, so that they leave no holes between long-lived ones.
+// This suits a rank of 1F1B that keeps its saved tensors, for any sizes.
 type longLived struct {
-	buffers []int32 // those that live long
-	ring    *ring   // of them, backward in time: there they are born in order of death
-	bound   int64   // the most of their bytes alive at once
-	pass    int64   // nodes of the ring that go once through all
-	fixed   []int64 // by buffer of the problem, where it lies on the ring; below 0 is anywhere
+	buffers []int32 // the long-lived buffers
+	ring    *ring   // with their time reversed, so that they are born in order of death
+	bound   int64   // maximum of their live bytes
+	pass    int64   // nodes of one pass of the ring over all buffers
+	fixed   []int64 // by buffer of the problem, its offset in the ring; below 0 means not fixed
 }
 
 const (
-	// longLifeDivisor is which part of the longest life is a long one.
+	// longLifeDivisor is the divisor of the longest lifetime that gives the minimum of a long
+	// one.
 	longLifeDivisor = 3
-	// longLivedAhead is among how many next ones the ring looks for one that fits into room
-	// that it would leave.
+	// longLivedAhead is the number of subsequent buffers among which the ring looks for one
+	// that fits into space that it would otherwise leave unused.
 	longLivedAhead = 8
-	// longLivedRounds is after how many turns without a gain it ends.
+	// longLivedRounds is the number of rounds without improvement after which it ends.
 	longLivedRounds = 16
 
-	longLivedMethod = "what lives long around a ring, in order of death; then larger first, first fit, reordered by what lay too high"
+	longLivedMethod = "long-lived buffers around a ring, in order of death; then larger first, first fit, reordered by excess height"
 )
 
 func newLongLived(g *grid) *longLived {
@@ -55,14 +56,14 @@ func newLongLived(g *grid) *longLived {
 	return s
 }
 
-// backward returns a buffer without gaps as it is where time runs backward.
+// backward returns a buffer without gaps with its time reversed.
 func (b Buffer) backward() Buffer {
-	b.Lower, b.Upper = ^b.Upper, ^b.Lower // like a minus, without overflow
+	b.Lower, b.Upper = ^b.Upper, ^b.Lower // negation without overflow
 	return b
 }
 
-// layOut lays out what lives long below a limit, the first one at an offset. It says
-// whether it found how, and how many nodes it took.
+// layOut lays out the long-lived buffers below a limit, with the first one at an offset. It
+// reports whether it succeeded, and the number of nodes spent.
 func (s *longLived) layOut(ctx context.Context, limit, start int64) (found bool, nodes int64) {
 	found = s.ring.layOut(ctx, limit, start, 2*s.pass)
 	for k, i := range s.buffers {
@@ -71,10 +72,9 @@ func (s *longLived) layOut(ctx context.Context, limit, start int64) (found bool,
 	return found, 2*s.pass - max(s.ring.left, 0)
 }
 
-// longLived tries layouts in which long-lived buffers have their places first. It varies
-// where the ring begins, and how much room is left above it for what lives less long:
-// turn after turn takes other 1024ths, evenly spread. It ends soon where it does not find
-// the best layout.
+// longLived tries layouts in which long-lived buffers are placed first. It varies the start of
+// the ring, and the space that is left above it for the other buffers: each round takes other
+// multiples of 1/1024, evenly spread. It ends soon if it does not find the best layout.
 func (r *race) longLived(ctx context.Context) {
 	if r.done(ctx) || !r.plain() {
 		return
@@ -92,8 +92,8 @@ func (r *race) longLived(ctx context.Context) {
 	}
 }
 
-// placeRest places what has no place around the rest, larger first, and again in another
-// order while that gains. It reports whether it made the best layout.
+// placeRest places the other buffers around the fixed ones, larger first, and reorders them as
+// long as that improves the layout. It reports whether it found the best layout.
 func (r *race) placeRest(ctx context.Context, fixed []int64) (lower bool) {
 	g := *r.grid
 	g.fixed = fixed

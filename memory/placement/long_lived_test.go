@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// A rank of 1F1B that keeps what it saves, with equal lengths (seed 0) and with lengths
-// that were told.
+// A rank of 1F1B that keeps its saved tensors, with equal lengths (seed 0) and with given
+// lengths.
 func TestKeeping(t *testing.T) {
 	if testkit.Raced {
 		t.Skip("large, and has no goroutines that smaller searches do not have")
@@ -35,9 +35,9 @@ func TestKeeping(t *testing.T) {
 	}
 }
 
-// keeping is a rank of 1F1B with four microbatches in flight: blocks that keep what they
-// save until their backward, and work in buffers that are gone soon, up to twice as large.
-// An output is gone one forward later. Lengths are of the microbatches, in units of bytes.
+// keeping is a rank of 1F1B with four microbatches in flight: blocks that keep their saved
+// tensors until their backward, and short-lived workspaces up to twice as large. An output
+// lives for one forward more. lengths are those of the microbatches, in units of bytes.
 func keeping(lengths []int64, blocks int) *placement.Problem {
 	const inFlight = 4
 	p := &placement.Problem{}

@@ -2,25 +2,24 @@ package placement
 
 import "slices"
 
-// occupied says which bytes are taken at which columns. It is a tree over the columns:
-// a node stands for a range of them, its children for equal parts of it. A buffer is written
-// down at the highest nodes that its spans cover. A node keeps unions of byte
-// ranges, without times, and a dense layout is few ranges: that makes it cheap to place
-// a buffer among thousands.
+// occupied records which bytes are taken at which columns. It is a tree over the columns: a
+// node represents a range of them, which its children divide equally. A buffer is stored at the
+// highest nodes that its spans cover. A node keeps unions of byte ranges, without times, and a
+// dense layout has few ranges, so that placing a buffer among thousands is cheap.
 type occupied struct {
 	columns int
-	at      []extents // by node: taken by buffers that are written down here
-	below   []extents // by node: taken by buffers that are written down here or below
-	found   sweep     // scratch of taken; its sets are at and below
+	at      []extents // by node: taken by buffers that are stored in it
+	below   []extents // by node: taken by buffers that are stored in it or below
+	found   sweep     // scratch of taken
 }
 
-// extents are disjoint ranges of bytes that do not touch, ascending.
+// extents are disjoint byte ranges that do not touch, in ascending order.
 type extents []extent
 
 // extent is a range of bytes, half open.
 type extent struct{ lower, upper int64 }
 
-// children is how many a node has: those of node n are from n*children+1 on.
+// children is the number of children of a node: those of node n start at n*children+1.
 const children = 4
 
 func newOccupied(columns int) *occupied {
@@ -41,7 +40,7 @@ func (o *occupied) clear() {
 	}
 }
 
-// take takes bytes for spans.
+// take marks bytes as taken during spans.
 func (o *occupied) take(spans []Span, e extent) {
 	o.takeColumns(0, 0, int32(o.columns), spans, e)
 }
@@ -61,8 +60,8 @@ func (o *occupied) takeColumns(node int, lower, upper int32, spans []Span, e ext
 	}
 }
 
-// taken returns a sweep through all that is taken within spans. It is good until the next
-// call.
+// taken returns a sweep through the bytes that are taken within spans. It is valid until the
+// next call.
 func (o *occupied) taken(spans []Span) *sweep {
 	o.found.heads = o.found.heads[:0]
 	o.findTaken(0, 0, int32(o.columns), spans)
@@ -92,7 +91,7 @@ func (o *occupied) findTaken(node int, lower, upper int32, spans []Span) {
 	}
 }
 
-// clip returns those of ascending spans that reach into a range of columns.
+// clip returns the spans of an ascending list that overlap a range of columns.
 func clip(spans []Span, lower, upper int32) []Span {
 	for len(spans) > 0 && spans[0].Upper <= lower {
 		spans = spans[1:]
@@ -107,7 +106,7 @@ func covers(s Span, lower, upper int32) bool { return s.Lower <= lower && upper 
 
 // add adds a range to a set.
 func (x extents) add(e extent) extents {
-	i := x.search(0, e.lower-1) // the first that e touches, or that lies above e
+	i := x.search(0, e.lower-1) // the first one that e touches, or that is above e
 	j := i
 	for j < len(x) && x[j].lower <= e.upper {
 		e.lower = min(e.lower, x[j].lower)
@@ -121,8 +120,8 @@ func (x extents) add(e extent) extents {
 	return slices.Replace(x, i, j, e)
 }
 
-// search returns the first range from i on that ends above a byte. It is quick where
-// that is near i.
+// search returns the first range from index i on that ends above a byte. It is fast if that is
+// near i.
 func (x extents) search(i int, byte int64) int {
 	step := 1
 	for i+step <= len(x) && x[i+step-1].upper <= byte {
@@ -137,21 +136,21 @@ func (x extents) search(i int, byte int64) int {
 	return i
 }
 
-// sweep goes up through all that is taken within spans, from low to high.
+// sweep iterates upwards over all bytes that are taken within spans.
 type sweep struct {
 	sets  []extents
-	heads []head // a heap, the lowest on top
+	heads []head // a heap, the lowest at the root
 }
 
-// head is an extent of a set: the next one of it on the walk.
+// head is an extent of a set, the next one of the sweep.
 type head struct {
 	lower     int64
 	set, next int32
 }
 
-// hole returns the lowest free bytes from a given one on that hold size bytes at an
-// aligned offset: the offset, and where the free bytes end (noLimit where nothing is
-// above them). A sweep only goes up, and so must from.
+// hole returns the lowest free range at or above from that holds size bytes at an aligned
+// offset: the offset, and the end of the range (noLimit if nothing is above it). A sweep only
+// moves upwards, so from must not decrease.
 func (s *sweep) hole(from, size, align int64) (offset, end int64) {
 	offset = alignUp(from, align)
 	for len(s.heads) > 0 {
@@ -175,7 +174,7 @@ func (s *sweep) hole(from, size, align int64) (offset, end int64) {
 	return offset, noLimit
 }
 
-// sink moves a head down to its place in the heap.
+// sink moves a head down to its position in the heap.
 func (s *sweep) sink(i int) {
 	heads := s.heads
 	if i >= len(heads) {
@@ -199,8 +198,8 @@ func (s *sweep) sink(i int) {
 	heads[i] = sinking
 }
 
-// alignUp returns the first multiple of align from offset on. Align is a power of two,
-// or 0 for 1.
+// alignUp returns the first multiple of align at or above offset. Align is a power of two, or 0
+// for 1.
 func alignUp(offset, align int64) int64 {
 	if align > 1 {
 		offset = (offset + align - 1) &^ (align - 1)

@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// recipe is a greedy way to lay out a problem: an order of the buffers, and which hole
-// each goes into.
+// recipe is a greedy way to lay out a problem: an order of the buffers, and the choice of
+// holes.
 type recipe struct {
 	name string
-	full before // if any, the order of those that live when most is live: they come first
+	full before // if set, the order of the buffers that are live at the peak, which come first
 	rest before // the order of the others
 	fit  fit
 }
 
-// before compares two buffers of a grid: negative where x is placed before y.
+// before compares two buffers of a grid: it is negative if x is placed before y.
 type before func(g *grid, x, y int32) int
 
-// recipes are raced in this order. None is best everywhere. Larger first is the safe
-// one: small buffers fill what large ones leave. In order of birth with the best fit is
-// what an allocator does that does not know the future; it is exact for stacks and good
-// where a pattern repeats. In a training step the bound is reached at one moment, the
-// turn from forward to backward. The buffers live then must be packed without a hole, and
-// placing it first does that; all else has more room.
+// recipes are raced in this order. None is best everywhere. Larger first is a safe choice:
+// small buffers fill the space that large ones leave. The order of birth with the best fit is
+// the behaviour of an allocator that does not know the future; it is exact for stacks and good
+// if a pattern repeats. In a training step the bound is reached at one moment, the turn from
+// forward to backward. The buffers that are live then must be packed without a hole, which is
+// achieved by placing them first; all others have more space.
 var recipes = []recipe{
 	{"larger first, first fit", nil, larger, firstFit},
 	{"the fullest time first, there larger first; then longer first; first fit", larger, longer, firstFit},
@@ -83,7 +83,7 @@ func (g *grid) order(r recipe) []int32 {
 	})
 }
 
-// sorted returns all buffers in an order. Equals are in order of their numbers.
+// sorted returns all buffers in an order. Equal buffers are in order of their numbers.
 func (g *grid) sorted(compare func(x, y int32) int) []int32 {
 	order := make([]int32, len(g.problem.Buffers))
 	for i := range order {
@@ -93,7 +93,7 @@ func (g *grid) sorted(compare func(x, y int32) int) []int32 {
 	return order
 }
 
-// atFull says whether a buffer lives at a time when the bound is reached.
+// atFull reports whether a buffer is live at a time when the bound is reached.
 func (g *grid) atFull(i int32) bool {
 	for _, s := range g.spans[i] {
 		if g.full[s.Lower] < g.full[s.Upper] {
@@ -107,9 +107,9 @@ func (g *grid) size(i int32) int64  { return g.problem.Buffers[i].Size }
 func (g *grid) lower(i int32) int64 { return g.problem.Buffers[i].Lower }
 func (g *grid) upper(i int32) int64 { return g.problem.Buffers[i].Upper }
 
-// duration is how long it is from a buffer's birth to its death. It counts in 64 bits
-// without a sign, which any two times fit.
+// duration returns the time from a buffer's birth to its death, as an unsigned number, which
+// any two times fit.
 func (g *grid) duration(i int32) uint64 { return uint64(g.upper(i)) - uint64(g.lower(i)) }
 
-// area is bytes times duration, rounded.
+// area returns bytes times duration, rounded.
 func (g *grid) area(i int32) float64 { return float64(g.size(i)) * float64(g.duration(i)) }

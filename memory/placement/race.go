@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// race is the best layout so far, and what is left to spend.
+// race is the best layout so far, with the remaining nodes.
 type race struct {
 	grid   *grid
 	wanted int64 // a height that is low enough
@@ -20,19 +20,20 @@ type race struct {
 	height  int64
 	method  string
 	ranking []entrant     // recipes that have run, the best first
-	improve []*reordering // of the best of them
+	improve []*reordering // the best of them
 }
 
-// entrant is how far a recipe got.
+// entrant is a recipe with its result.
 type entrant struct {
 	recipe recipe
 	height int64
 }
 
-// finalists is how many recipes are improved.
+// finalists is the number of recipes that are improved.
 const finalists = 4
 
-// queueDivisor is the bound, divided by the bytes that are not worth another ring.
+// queueDivisor is the divisor of the bound that gives the smallest difference worth another
+// ring.
 const queueDivisor = 4096
 
 func newRace(p *Problem, options Options) *race {
@@ -45,15 +46,15 @@ func newRace(p *Problem, options Options) *race {
 	return r
 }
 
-// done reports whether the best layout is good enough, or nothing is left to spend.
+// done reports whether the best layout is good enough, or no nodes are left.
 func (r *race) done(ctx context.Context) bool {
 	return r.offsets != nil && (r.height <= r.wanted || r.left <= 0 || ctx.Err() != nil)
 }
 
-// round is what it costs to place all buffers once.
+// round returns the cost of placing all buffers once, in nodes.
 func (r *race) round() int64 { return int64(r.grid.pieces) }
 
-// offer takes a layout if it is the best.
+// offer replaces the best layout if the given one is lower.
 func (r *race) offer(offsets []int64, height int64, method string) {
 	if r.offsets == nil || height < r.height {
 		r.offsets = append(make([]int64, 0, len(offsets)), offsets...)
@@ -70,7 +71,7 @@ func (r *race) greedy(ctx context.Context) {
 		}
 		r.left -= r.round()
 		height := r.grid.place(ctx, r.taken, r.grid.order(recipe), recipe.fit, offsets)
-		if height == noLimit { // The time has ended: there is a layout in any case.
+		if height == noLimit { // the time has ended, but there must be a layout
 			if r.offsets == nil {
 				r.offer(offsets, r.grid.quick(offsets), "size classes in order of birth")
 			}
@@ -82,8 +83,8 @@ func (r *race) greedy(ctx context.Context) {
 	slices.SortStableFunc(r.ranking, func(x, y entrant) int { return cmp.Compare(x.height, y.height) })
 }
 
-// queue tries whether the buffers go round like a queue, within limits that halve the
-// way between what is too low and the best layout. It costs little where they do not.
+// queue tries whether the buffers can be laid out as a ring buffer, with limits that bisect
+// between the highest that failed and the best layout. It costs little if they cannot.
 func (r *race) queue(ctx context.Context) {
 	p := r.grid.problem
 	if r.done(ctx) || !r.plain() {
@@ -110,13 +111,13 @@ func (r *race) queue(ctx context.Context) {
 	}
 }
 
-// plain says whether the problem has no gaps, and nothing is fixed.
+// plain reports whether the problem has no gaps, and nothing is fixed.
 func (r *race) plain() bool {
 	return r.grid.pieces == len(r.grid.problem.Buffers) && r.grid.fixed == nil
 }
 
-// reorder improves the best recipes in turns, the best one every other turn, the next
-// one every fourth, for as long as there are nodes.
+// reorder improves the best recipes in turns, the best one every other turn, the next one every
+// fourth, and so on, as long as there are nodes.
 func (r *race) reorder(ctx context.Context) {
 	for turn := 1; !r.done(ctx); turn++ {
 		k := min(bits.TrailingZeros(uint(turn)), finalists-1, len(r.ranking)-1, len(r.improve))
@@ -126,7 +127,7 @@ func (r *race) reorder(ctx context.Context) {
 		s := r.improve[k]
 		r.left -= r.round()
 		if height := s.round(ctx, r.taken); height < r.height {
-			r.offer(s.offsets, height, s.recipe.name+", reordered by what lay too high")
+			r.offer(s.offsets, height, s.recipe.name+", reordered by excess height")
 		}
 	}
 }

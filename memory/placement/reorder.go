@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// reordering improves a greedy layout by its complaints (squeaky wheel optimization,
-// Joslin and Clements 1999): a buffer that ended up too high is moved forward in the
-// order, and all are placed again. A buffer that is hard to place gets its place early, however
-// it got hard.
+// reordering improves a greedy layout by squeaky wheel optimization (Joslin and Clements 1999):
+// a buffer that ended too high is moved forward in the order, and all are placed again. A
+// buffer that is hard to place is placed early, whatever makes it hard.
 type reordering struct {
 	grid    *grid
 	recipe  recipe
 	rng     *rand.Rand
 	order   []int32
-	line    []float64 // by buffer, its place in the order
+	line    []float64 // by buffer, its sort key
 	offsets []int64
 
 	best  []float64 // line of the lowest layout
@@ -24,7 +23,8 @@ type reordering struct {
 	stale int       // rounds since it was found
 }
 
-// patience is after how many rounds without a gain the best order is taken up again.
+// patience is the number of rounds without improvement after which it returns to the best
+// order.
 const patience = 10
 
 func newReordering(g *grid, r recipe, seed uint64) *reordering {
@@ -37,7 +37,7 @@ func newReordering(g *grid, r recipe, seed uint64) *reordering {
 	return s
 }
 
-// round places all buffers once, and returns the height: noLimit where ctx ended.
+// round places all buffers once, and returns the height, or noLimit if ctx ended.
 func (s *reordering) round(ctx context.Context, o *occupied) (height int64) {
 	slices.SortFunc(s.order, func(x, y int32) int {
 		return cmp.Or(cmp.Compare(s.line[x], s.line[y]), cmp.Compare(x, y))
@@ -56,8 +56,8 @@ func (s *reordering) round(ctx context.Context, o *occupied) (height int64) {
 	return height
 }
 
-// complain moves buffers forward that end above what is wanted: a quarter less excess
-// than the best layout has, or none at all if that is reached.
+// complain moves buffers forward that end above a limit: a quarter below the best layout's
+// excess over the wanted height, or the wanted height itself if that is reached.
 func (s *reordering) complain(height int64) {
 	wanted := s.grid.bound + (s.least-s.grid.bound)/4*3
 	if height <= wanted {
@@ -65,7 +65,7 @@ func (s *reordering) complain(height int64) {
 	}
 	for i, at := range s.offsets {
 		if at+s.grid.size(int32(i)) > wanted {
-			s.line[i] *= 0.3 + float64(0.6*s.rng.Float64()) // rounded alike on every machine
+			s.line[i] *= 0.3 + float64(0.6*s.rng.Float64()) // rounded identically on every machine
 		}
 	}
 }

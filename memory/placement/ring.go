@@ -6,24 +6,24 @@ import (
 	"slices"
 )
 
-// ring lays out buffers in order of birth, each behind the one before it, and goes
-// round at a limit, as a queue does in a ring buffer. Microbatches in flight are such a
-// queue, whatever their sizes. The only room lost is that below the limit that the next
-// buffer does not fit into. So where there was a choice of holes and room runs out
-// later, it goes back and takes another one.
+// ring lays out buffers in order of birth, each after the one before, and wraps around at a
+// limit, like a queue in a ring buffer. The microbatches in flight are such a queue, whatever
+// their sizes. The only wasted space is the space below the limit into which the next buffer
+// does not fit. So if there was a choice of holes and space runs out later, it backtracks and
+// takes another hole.
 //
-// It knows no gaps: it is for problems without.
+// It does not support gaps.
 type ring struct {
 	problem  *Problem
 	offsets  []int64
-	live     []occupant // from low to high
+	live     []occupant // in order of offset
 	changes  []change
 	limit    int64
 	left     int64 // nodes
-	ahead    int   // among how many next births it looks for what fits into room left behind
-	cursor   int64 // where the last buffer ends
+	ahead    int   // number of subsequent births among which it looks for one that fits into space left behind
+	cursor   int64 // the end of the last buffer
 	branches []branch
-	holes    []int64 // scratch: where the next buffer fits
+	holes    []int64 // scratch: offsets at which the next buffer fits
 	wrapped  []int64 // scratch: holes below the cursor
 }
 
@@ -33,7 +33,7 @@ type occupant struct {
 	buffer int32
 }
 
-// branch is a birth at which there was a choice, and what was so before it.
+// branch is a birth at which there was a choice, with the state before it.
 type branch struct {
 	change int
 	cursor int64
@@ -41,8 +41,8 @@ type branch struct {
 	tried  int
 }
 
-// The ring goes back to so many branches at most, and tries so many holes at each. It
-// is tried from so many offsets, evenly spread.
+// Limits of the search: the number of branches to which the ring can backtrack, the number of
+// holes that it tries at each, and the number of evenly spread offsets at which it starts.
 const (
 	maxBranches = 256
 	maxTried    = 3
@@ -53,8 +53,8 @@ func newRing(p *Problem) *ring {
 	return &ring{problem: p, offsets: make([]int64, len(p.Buffers)), changes: p.changes()}
 }
 
-// layOut lays out all buffers below a limit, the first one at an offset. It says whether
-// it found how, within a number of nodes.
+// layOut lays out all buffers below a limit, with the first one at an offset. It reports
+// whether it succeeded within a number of nodes.
 func (r *ring) layOut(ctx context.Context, limit, start, nodes int64) bool {
 	r.limit, r.left = limit, nodes
 	r.live, r.cursor, r.branches = r.live[:0], start, r.branches[:0]
@@ -90,10 +90,10 @@ func (r *ring) layOut(ctx context.Context, limit, start, nodes int64) bool {
 	return true
 }
 
-// nodesOf returns how many nodes it costs to look at so many that are alive.
+// nodesOf returns the cost of examining live buffers, in nodes.
 func nodesOf(live int) int64 { return 1 + int64(live/64) }
 
-// find sets holes to the offsets at which a buffer fits, from the cursor on and around.
+// find sets holes to the offsets at which a buffer fits, from the cursor on and around the end.
 func (r *ring) find(b *Buffer) {
 	r.holes, r.wrapped = r.holes[:0], r.wrapped[:0]
 	free := func(lower, upper int64) {
@@ -122,20 +122,21 @@ func (r *ring) find(b *Buffer) {
 	r.holes = append(r.holes, r.wrapped...)
 }
 
-// put places a buffer, and moves the cursor behind it.
+// put places a buffer, and moves the cursor to its end.
 func (r *ring) put(buffer int32, at int64) {
 	r.offsets[buffer], r.cursor = at, at+r.problem.Buffers[buffer].Size
 	r.live = slices.Insert(r.live, r.index(at), occupant{extent{at, r.cursor}, buffer})
 }
 
-// index returns the first of the live buffers that lies at an offset or above it.
+// index returns the first live buffer at or above an offset.
 func (r *ring) index(at int64) int {
 	k, _ := slices.BinarySearchFunc(r.live, at, func(o occupant, at int64) int { return cmp.Compare(o.lower, at) })
 	return k
 }
 
-// fill puts into the room behind the cursor, which is too small for the next one, what is
-// born soon after that: as early as now, so that nothing else gets there.
+// fill fills the space after the cursor, which is too small for the next buffer, with buffers
+// that are born soon after. They occupy it from now on, so that no other buffer is placed
+// there.
 func (r *ring) fill(from int) {
 	end := r.limit
 	if k := r.index(r.cursor); k < len(r.live) {
@@ -160,13 +161,13 @@ func (r *ring) fill(from int) {
 	}
 }
 
-// holds says whether a buffer has its place already.
+// holds reports whether a buffer is already placed.
 func (r *ring) holds(buffer int32) bool {
 	k := r.index(r.offsets[buffer])
 	return k < len(r.live) && r.live[k].buffer == buffer
 }
 
-// end ends a buffer. If it is the last one, the cursor goes back to its beginning.
+// end removes a buffer. If it is the last one, the cursor moves back to its beginning.
 func (r *ring) end(buffer int32) {
 	k := r.index(r.offsets[buffer])
 	if o := r.live[k]; o.upper == r.cursor {
@@ -175,9 +176,9 @@ func (r *ring) end(buffer int32) {
 	r.live = slices.Delete(r.live, k, k+1)
 }
 
-// remember keeps a birth at which the first of several holes is taken.
+// remember records a birth at which the first of several holes is taken.
 func (r *ring) remember(at int) {
-	if len(r.branches) == maxBranches { // forget the older half
+	if len(r.branches) == maxBranches { // discard the older half
 		half := slices.Clone(r.branches[:maxBranches/2])
 		r.branches = append(append(r.branches[:0], r.branches[maxBranches/2:]...), half...)[:maxBranches/2]
 	}
@@ -186,8 +187,8 @@ func (r *ring) remember(at int) {
 	t.change, t.cursor, t.live, t.tried = at, r.cursor, append(t.live[:0], r.live...), 1
 }
 
-// backtrack goes back to the last birth at which a hole is left, and takes it. It returns
-// the change that this was.
+// backtrack returns to the last birth with an untried hole, and takes it. It returns the change
+// of that birth.
 func (r *ring) backtrack() (change int, found bool) {
 	for len(r.branches) > 0 {
 		t := &r.branches[len(r.branches)-1]

@@ -6,30 +6,31 @@ import (
 	"time"
 )
 
-// Options limit what Solve does. The zero value asks for the least height, within a
-// default amount of work.
+// Options limit the work of Solve. The zero value requests the minimal height, within a default
+// amount of work.
 type Options struct {
-	// Capacity is a height that is low enough: Plan stops there. 0 asks for the least.
+	// Capacity is a height that is low enough: Solve stops there. 0 requests the minimal
+	// height.
 	Capacity int64
-	// Time is after how long Plan stops with the best so far; 0 is no limit by the clock.
+	// Time is the time after which Solve stops with the best layout so far; 0 means no limit.
 	Time time.Duration
-	// Nodes is how much work Solve may do, counted in buffers put to a place, more for one
-	// with gaps: about a microsecond each. 0 is five million. A first greedy layout is made
-	// however few they are, and there are about a dozen: for less than that many times the
-	// buffers not all are tried. As long as it is this limit that ends Plan, and not the clock or
-	// the context, equal problems with equal options have equal layouts on every machine.
+	// Nodes limits the work of Solve, counted in placements of buffers, more for one with gaps:
+	// about a microsecond each. 0 means five million. A first greedy layout is always made.
+	// There are about a dozen recipes: with fewer nodes than that many times the buffers not
+	// all are tried. Unless the clock or the context ends Solve, equal problems with equal
+	// options have equal layouts on every machine.
 	Nodes int64
-	// Seed is of the random choices.
+	// Seed determines the random choices.
 	Seed uint64
 }
 
-// DefaultNodes is Options.Nodes where they are 0.
+// DefaultNodes is the value of Options.Nodes if it is 0.
 const DefaultNodes = 5_000_000
 
 // Solve lays out a problem. It races greedy recipes and improves the best of them; it stops as
-// soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends, it returns the best
-// layout so far, or where there is none yet one of size classes, which takes no longer than
-// to check it. The only errors are ErrProblem.
+// soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends,
+// Solve returns the best layout so far, or if there is none yet, one of size classes, which
+// takes no longer than a check. The only errors are ErrProblem.
 func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) 
 	return r.solution()
 }
 
-// validate says whether the options make sense.
+// validate returns an error if the options are invalid.
 func (o *Options) validate() error {
 	if o.Capacity < 0 || o.Time < 0 || o.Nodes < 0 {
 		return fmt.Errorf("%w: capacity %d, time %v, nodes %d: a limit is below 0", ErrProblem, o.Capacity, o.Time, o.Nodes)

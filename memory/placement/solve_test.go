@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
-// plan plans a problem, and holds the outcome to what Plan promises.
+// plan solves a problem, and checks the promises of Solve.
 func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Solution {
 	t.Helper()
 	layout, err := placement.Solve(t.Context(), p, options)
@@ -46,8 +46,8 @@ func TestPlanOfLittle(t *testing.T) {
 	require.True(t, layout.Optimal)
 }
 
-// Random problems, with and without gaps and alignments, and what else is the same
-// problem: time backward, other numbers, other units.
+// Random problems, with and without gaps and alignments, and equivalent problems: with reversed
+// time, permuted buffers, and other units.
 func TestPlanRandom(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestPlanRandom(t *testing.T) {
 	}
 }
 
-// Training steps up to that of a large model: over 10,000 buffers, 2,000 of them live.
+// Training steps up to the size of a large model: over 10,000 buffers, 2,000 of them live.
 func TestTrainingStep(t *testing.T) {
 	testkit.Slow(t)
 	if testkit.Raced {
@@ -88,8 +88,8 @@ func TestTrainingStep(t *testing.T) {
 	}
 }
 
-// 1F1B with sizes of their own for every layer and microbatch of a period. Short periods of
-// few in flight are hard.
+// 1F1B with different sizes for every layer and microbatch of a period. Short periods with few
+// microbatches in flight are hard.
 func TestPipeline(t *testing.T) {
 	microbatches, periods := 256, []int{12, 256, 5}
 	if *testkit.Long {
@@ -112,8 +112,8 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// pipeline is a rank of 1F1B: six layers save for a microbatch in F what B takes, with
-// so many microbatches in flight.
+// pipeline is a rank of 1F1B: for each microbatch, six layers save in F the tensors that B
+// takes, with a given number of microbatches in flight.
 func pipeline(microbatches, inFlight int, bytes func(layer, microbatch int) int64) *placement.Problem {
 	const layers = 6
 	p := &placement.Problem{}
@@ -152,9 +152,9 @@ func TestPlanIsDeterministic(t *testing.T) {
 	}
 }
 
-// If the context has ended there is a layout all the same, of one walk through time: with
-// gaps, alignments, fixed buffers, and sizes that fill the numbers there are. It is not the
-// first recipe's: in the largest instances that may be read a recipe takes minutes.
+// If the context has ended there is still a layout, from one sweep through time: with gaps,
+// alignments, fixed buffers, and sizes up to the greatest numbers. It is not the first
+// recipe's: for the largest instances that can be read a recipe takes minutes.
 func TestPlanIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -179,7 +179,7 @@ func TestPlanIsCancelled(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, valid(p, layout.Offsets))
 	require.Equal(t, method, layout.Method)
-	require.Less(t, layout.Height, 3*layout.Bound, "what has died is used again")
+	require.Less(t, layout.Height, 3*layout.Bound, "the bytes of dead buffers are reused")
 }
 
 func TestPlanRefuses(t *testing.T) {
@@ -191,7 +191,7 @@ func TestPlanRefuses(t *testing.T) {
 	require.ErrorIs(t, err, placement.ErrProblem)
 }
 
-// G_1 of idealloc's instances reaches its bound.
+// The layout of G_1 of idealloc's instances meets its bound.
 func TestPublishedTrace(t *testing.T) {
 	file, err := os.Open(filepath.Join(instances.Published(), "G_1.csv"))
 	if err != nil {
@@ -204,7 +204,7 @@ func TestPublishedTrace(t *testing.T) {
 	require.Equal(t, layout.Bound, layout.Height)
 }
 
-// Any bytes are a problem, and what is laid out is right.
+// Any bytes make a problem, and its layout is valid.
 func FuzzPlan(f *testing.F) {
 	f.Add([]byte{1, 3, 9, 0, 0, 2, 5, 7, 3, 0, 0, 9, 200, 4, 9})
 	f.Add([]byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 0})
@@ -228,7 +228,7 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// BenchmarkGreedy is one layout of a training step of 22,000 buffers.
+// BenchmarkGreedy measures one layout of a training step with 22,000 buffers.
 func BenchmarkGreedy(b *testing.B) {
 	p := instances.Training(rand.New(rand.NewPCG(1, 1)), 1000, 1<<20)
 	for b.Loop() {

@@ -9,8 +9,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement/internal/instances"
 )
 
-// Every way to lay out a problem makes right layouts, of its own and not only where it
-// wins the race, and keeps to its limit.
+// Every method produces valid layouts, not only when it wins the race, and respects its limit.
 func TestEveryWay(t *testing.T) {
 	ring, lasting := 0, 0
 	for seed := range uint64(60) {
@@ -21,7 +20,7 @@ func TestEveryWay(t *testing.T) {
 			require.True(t, valid(p, offsets), "seed %d: %s", seed, names[i])
 		}
 		if seed%2 == 1 {
-			continue // the others are for problems without gaps
+			continue // the other methods do not support gaps
 		}
 		for percent := int64(105); percent < 160; percent += 10 {
 			limit := p.Bound() * percent / 100
@@ -63,21 +62,21 @@ func heights(t *testing.T, p *placement.Problem) map[string]int64 {
 	return out
 }
 
-// The best fit takes the hole that a buffer fills, and leaves the large one free.
+// The best fit uses the hole that a buffer fills exactly, and leaves the large one free.
 func TestBestFit(t *testing.T) {
 	h := heights(t, &placement.Problem{Buffers: []placement.Buffer{
 		{Lower: 0, Upper: 5, Size: 4}, // leaves a hole of 4 at the bottom
-		{Lower: 1, Upper: 9, Size: 1}, // keeps it apart
+		{Lower: 1, Upper: 9, Size: 1}, // separates the holes
 		{Lower: 2, Upper: 5, Size: 2}, // leaves a hole of 2
-		{Lower: 3, Upper: 9, Size: 1}, // keeps that apart
-		{Lower: 6, Upper: 9, Size: 2}, // belongs into the hole of 2
-		{Lower: 7, Upper: 9, Size: 4}, // belongs into the hole of 4
+		{Lower: 3, Upper: 9, Size: 1}, // separates the holes
+		{Lower: 6, Upper: 9, Size: 2}, // belongs in the hole of 2
+		{Lower: 7, Upper: 9, Size: 4}, // belongs in the hole of 4
 	}})
 	require.EqualValues(t, 8, h["in order of birth, best fit"])
 }
 
-// What lives at the fullest time is packed first, so that there is no hole then. A
-// large buffer of another time, placed before, would leave one.
+// Buffers that are live at the fullest time are packed first, without a hole. A large buffer of
+// another time, placed before them, would leave one.
 func TestFullestFirst(t *testing.T) {
 	p := instances.Training(rand.New(rand.NewPCG(200, 1)), 60, 1<<20)
 	h := heights(t, p)
@@ -88,7 +87,7 @@ func TestFullestFirst(t *testing.T) {
 		h["the fullest time first, there in order of birth; then larger first; first fit"]))
 }
 
-// What lay too high is placed earlier, and so lies lower.
+// Buffers that are too high are placed earlier, and so end lower.
 func TestReordering(t *testing.T) {
 	lower := 0
 	for seed := range uint64(20) {

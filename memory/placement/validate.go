@@ -6,15 +6,14 @@ import (
 	"math"
 )
 
-// ErrProblem is wrapped by the faults of a problem or of options that make no sense.
+// ErrProblem is wrapped by the faults of invalid problems and options.
 var ErrProblem = errors.New("placement: not a problem")
 
-// maxFaults is how many faults are told in words; the rest is counted.
+// maxFaults is the number of faults that are described; the others are counted.
 const maxFaults = 16
 
-// Validate reports what is wrong with a problem, by the number of the buffer. Every
-// fault is an ErrProblem. A valid problem can be laid out: even end to end, its
-// buffers end within int64.
+// Validate reports the faults of a problem, with the numbers of the buffers. Every fault is an
+// ErrProblem. A valid problem can be laid out: even end to end, its buffers end within int64.
 func (p *Problem) Validate() error {
 	var faults []error
 	more := 0
@@ -25,7 +24,7 @@ func (p *Problem) Validate() error {
 		}
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrProblem}, args...)...))
 	}
-	room := int64(math.MaxInt64) // left when all buffers up to here lie end to end
+	room := int64(math.MaxInt64) // what remains if all buffers up to here are placed end to end
 	pieces := 0
 	full := false
 	for i := range p.Buffers {
@@ -51,7 +50,7 @@ func (p *Problem) Validate() error {
 			case g.Lower >= g.Upper:
 				fault("buffer %d: gap %d: lower %d is not before upper %d", i, k, g.Lower, g.Upper)
 			case g.Lower <= from:
-				fault("buffer %d: gap %d: lower %d is not behind %d, where the buffer is born or its last gap ends", i, k, g.Lower, from)
+				fault("buffer %d: gap %d: lower %d is not after %d, at which the buffer is born or its last gap ends", i, k, g.Lower, from)
 			case g.Upper >= b.Upper:
 				fault("buffer %d: gap %d: upper %d is not before %d, the upper of the buffer", i, k, g.Upper, b.Upper)
 			}
@@ -60,10 +59,10 @@ func (p *Problem) Validate() error {
 		pieces += 1 + len(b.Gaps)
 	}
 	if pieces > math.MaxInt32 {
-		fault("%d buffers and gaps, where %d can be planned", pieces, math.MaxInt32)
+		fault("%d buffers and gaps, want at most %d", pieces, math.MaxInt32)
 	}
 	if more > 0 {
-		faults = append(faults, fmt.Errorf("%w: and %d faults more", ErrProblem, more))
+		faults = append(faults, fmt.Errorf("%w: and %d more faults", ErrProblem, more))
 	}
 	return errors.Join(faults...)
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Backend is a backend of GoMLX that counts: it sees every buffer that is made and
-// finalized, those of the stages and those that GoMLX makes by itself for variables,
+// Backend is a backend of GoMLX that accounts for memory: it sees every buffer that is created
+// and finalized, those of the stages and those that GoMLX creates by itself for variables,
 // optimizers and data sets. It is a compute.Backend, for model.Exec and train.Trainer.
 type Backend struct {
 	compute.Backend
-	model *Device    // counts what is made through compute.Backend
-	build sync.Mutex // GoMLX's store is for one graph at a time
+	model *Device    // accounts for buffers created through compute.Backend
+	build sync.Mutex // GoMLX's store can build one graph at a time
 }
 
-// NewBackend opens a backend by GoMLX's name and configuration, such as "go" or
-// "xla:cuda"; "" is "go". Backends other than "go" must be imported by the program.
+// NewBackend opens a backend by GoMLX's name and configuration, such as "go" or "xla:cuda"; ""
+// means "go". Backends other than "go" must be imported by the program.
 func NewBackend(config string) (*Backend, error) {
 	if config == "" {
 		config = "go"
@@ -45,7 +45,7 @@ func NewBackend(config string) (*Backend, error) {
 
 func (b *Backend) device() *Device { return &Device{backend: b, made: map[*Buffer]struct{}{}} }
 
-// Builder returns a builder whose executables count.
+// Builder returns a builder whose executables account for their buffers.
 func (b *Backend) Builder(name string) compute.Builder {
 	return &builder{b.Backend.Builder(name), b}
 }
@@ -59,7 +59,7 @@ func (b *Backend) BufferFromFlatData(device compute.DeviceNum, flat any, shape s
 	return b.model.own(raw, shape, memory.Resident), nil
 }
 
-// NewSharedBuffer makes a buffer that the host reaches.
+// NewSharedBuffer creates a buffer that the host can access.
 func (b *Backend) NewSharedBuffer(device compute.DeviceNum, shape shapes.Shape) (compute.Buffer, any, error) {
 	raw, flat, err := b.Backend.NewSharedBuffer(device, shape)
 	if err != nil {
@@ -87,7 +87,7 @@ type executable struct {
 	outputs []shapes.Shape
 }
 
-// Execute is for GoMLX, which makes what is resident.
+// Execute is called by GoMLX, for resident buffers.
 func (e *executable) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
 	in := make([]*Buffer, len(inputs))
 	for i, input := range inputs {
@@ -108,7 +108,8 @@ func (e *executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	return out, nil
 }
 
-// run executes, and ends what is donated. The outputs are counted by the caller.
+// run executes the program, and releases the donated inputs. The caller accounts for the
+// outputs.
 func (e *executable) run(inputs []*Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
 	raws := make([]compute.Buffer, len(inputs))
 	for i, b := range inputs {
@@ -130,9 +131,8 @@ func (e *executable) run(inputs []*Buffer, donate []bool, device compute.DeviceN
 	return out, nil
 }
 
-// Buffer is a buffer of a [Device]: the handle that a runner moves, and a compute.Buffer of
-// GoMLX. It ends with the last reference that the device counts, or with Finalize where
-// GoMLX has it.
+// Buffer is a buffer of a [Device]: the handle of a runner, and a compute.Buffer of GoMLX. It
+// is freed with the last reference that the device counts, or by Finalize if GoMLX owns it.
 type Buffer struct {
 	raw     compute.Buffer // nil once it is freed or donated
 	backend *Backend
@@ -146,7 +146,7 @@ type Buffer struct {
 	variant *variant // of a ticket
 }
 
-// T is the handle.
+// T is the handle type.
 type T = *Buffer
 
 // Bytes returns the size.
@@ -161,7 +161,7 @@ func (b *Buffer) ToFlatData(flat any) error {
 	return err
 }
 
-// CopyToDevice copies within the backend's one device.
+// CopyToDevice copies within the backend's only device.
 func (b *Buffer) CopyToDevice(to compute.DeviceNum) (compute.Buffer, error) {
 	raw, err := onRaw(b, func(raw compute.Buffer) (compute.Buffer, error) { return raw.CopyToDevice(to) })
 	if err != nil {
@@ -170,7 +170,7 @@ func (b *Buffer) CopyToDevice(to compute.DeviceNum) (compute.Buffer, error) {
 	return b.backend.model.own(raw, b.shape, memory.Resident), nil
 }
 
-// Finalize frees the buffer. A second call is memory.ErrStale.
+// Finalize frees the buffer. A second call returns memory.ErrStale.
 func (b *Buffer) Finalize() error {
 	_, err := onRaw(b, func(raw compute.Buffer) (any, error) { return nil, raw.Finalize() })
 	if err == nil {
@@ -189,17 +189,17 @@ func onRaw[R any](b *Buffer, call func(compute.Buffer) (R, error)) (R, error) {
 	return call(b.raw)
 }
 
-// Device is the space of a rank, with the allocator's book: it counts buffers as the backend
-// makes and finalizes them. One backend has a device for each rank; where there is one rank,
-// what GoMLX makes by itself is in its book, too.
+// Device is the space of a rank, with the allocator's book: it accounts for buffers as the
+// backend creates and finalizes them. A backend has one device for each rank; with a single
+// rank, its book also has the buffers that GoMLX creates by itself.
 type Device struct {
 	backend *Backend
 	live    atomic.Int64
 	mu      sync.Mutex // GoMLX may finalize on any goroutine
 	stats   memory.Stats
-	made    map[*Buffer]struct{} // those that are live
+	made    map[*Buffer]struct{} // the live buffers
 	serial  uint64
-	begin   func() // of a step
+	begin   func() // called at the start of a step
 }
 
 var (
@@ -208,14 +208,14 @@ var (
 	_ memory.Reclaimer = (*Device)(nil)
 )
 
-// own counts a buffer that the backend has made. The caller has the one reference.
+// own accounts for a buffer that the backend has created. The caller owns its only reference.
 func (d *Device) own(raw compute.Buffer, shape shapes.Shape, class memory.Class) *Buffer {
 	b := &Buffer{raw: raw, backend: d.backend, shape: shape, class: class, bytes: shape.ByteSize(), plain: 1}
 	d.enter(b)
 	return b
 }
 
-// enter counts a buffer that is made, or comes from another book.
+// enter adds a buffer to the book.
 func (d *Device) enter(b *Buffer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -229,7 +229,7 @@ func (d *Device) enter(b *Buffer) {
 	}
 }
 
-// leave counts a buffer that has ended, or goes to another book.
+// leave removes a buffer from the book.
 func (d *Device) leave(b *Buffer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -256,12 +256,12 @@ func (d *Device) Put(class memory.Class, flat any, shape shapes.Shape) (T, error
 	return d.own(raw, shape, class), nil
 }
 
-// Floats makes a buffer of float32 values.
+// Floats creates a buffer of float32 values.
 func (d *Device) Floats(class memory.Class, values []float32, dimensions ...int) (T, error) {
 	return d.Put(class, values, shapes.Make(dtypes.Float32, dimensions...))
 }
 
-// run executes a program of the stages. The last outputs go into accumulators, which are
+// run executes a program of the stages. The last outputs are added to accumulators, which are
 // donated.
 func (d *Device) run(e *executable, inputs []T, donate []bool, classes []memory.Class, accumulators []T) ([]T, error) {
 	raws, err := e.run(inputs, donate, 0)
@@ -284,10 +284,10 @@ func (d *Device) run(e *executable, inputs []T, donate []bool, classes []memory.
 	return out, err
 }
 
-// Live returns the bytes made and not yet finalized.
+// Live returns the bytes created and not yet finalized.
 func (d *Device) Live() int64 { return d.live.Load() }
 
-// Stats fills s. The backend's own pool is not in it: see Programs.
+// Stats fills s. It does not include the backend's own pool: see Programs.
 func (d *Device) Stats(s *memory.Stats) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -296,14 +296,15 @@ func (d *Device) Stats(s *memory.Stats) {
 	s.Reserved = s.Live
 }
 
-// ResetPeak makes what is live now the peak.
+// ResetPeak sets the peak to the live bytes.
 func (d *Device) ResetPeak() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stats.Peak, d.stats.PeakClasses = d.live.Load(), d.stats.Classes
 }
 
-// Mark returns a point in the order of allocations. It is called as a step begins.
+// Mark returns the current position in the order of allocations. It is called when a step
+// begins.
 func (d *Device) Mark() uint64 {
 	if d.begin != nil {
 		d.begin()
@@ -313,7 +314,7 @@ func (d *Device) Mark() uint64 {
 	return d.serial
 }
 
-// Reclaim finalizes every buffer made since mark that is not Resident.
+// Reclaim finalizes every buffer created since mark that is not Resident.
 func (d *Device) Reclaim(mark uint64) (freed int64) {
 	d.mu.Lock()
 	var lost []*Buffer
@@ -354,7 +355,7 @@ func (d *Device) Retain(b T) error {
 	return err
 }
 
-// Release ends a plain reference, and finalizes the buffer with the last one.
+// Release releases a plain reference, and finalizes the buffer with the last one.
 func (d *Device) Release(b T) (freed int64, err error) {
 	left, err := d.count("release", b, -1, 0)
 	if err != nil || left > 0 {
@@ -366,7 +367,7 @@ func (d *Device) Release(b T) (freed int64, err error) {
 	return b.bytes, b.Finalize()
 }
 
-// Hold turns a plain reference into a held one.
+// Hold converts a plain reference into a held one.
 func (d *Device) Hold(b T) (held int64, err error) {
 	if _, err = d.count("hold", b, -1, 1); err != nil || b.held > 1 {
 		return 0, err
@@ -374,7 +375,7 @@ func (d *Device) Hold(b T) (held int64, err error) {
 	return b.bytes, nil
 }
 
-// Yield turns a held reference into a plain one.
+// Yield converts a held reference into a plain one.
 func (d *Device) Yield(b T) (yielded int64, err error) {
 	if _, err = d.count("yield", b, 1, -1); err != nil || b.held > 0 {
 		return 0, err
@@ -403,7 +404,7 @@ func (d *Device) count(call string, b T, plain, held int64) (left int64, err err
 	return 0, fmt.Errorf("gomlx: %s: %w", call, err)
 }
 
-// edit calls f on the values of a buffer, on the host, and puts back what it changes.
+// edit calls f on the values of a buffer, on the host, and writes the changes back.
 func (d *Device) edit(b T, f func(x []float32)) error {
 	if d.backend.HasSharedBuffers() {
 		flat, err := b.Data()
@@ -426,7 +427,7 @@ func (d *Device) edit(b T, f func(x []float32)) error {
 	return old.Finalize()
 }
 
-// Floats32 returns a copy of the values of a buffer of float32.
+// read returns a copy of the values of a float32 buffer.
 func (d *Device) read(b T) ([]float32, error) {
 	x := make([]float32, b.shape.Size())
 	return x, b.ToFlatData(x)
@@ -457,7 +458,7 @@ func (d *Device) Copy(dst, src T) error {
 	return d.edit(dst, func(x []float32) { copy(x, from) })
 }
 
-// SumSquares returns the sum of squares, in order.
+// SumSquares returns the sum of squares, added in order.
 func (d *Device) SumSquares(g T) (sum float64, err error) {
 	x, err := d.read(g)
 	for _, v := range x {
@@ -466,7 +467,7 @@ func (d *Device) SumSquares(g T) (sum float64, err error) {
 	return sum, err
 }
 
-// host returns the values in a slice of Go, which may be the buffer's own.
+// host returns the values in a Go slice, which may be the buffer's own memory.
 func (b *Buffer) host() (any, error) {
 	if b.backend.HasSharedBuffers() {
 		return b.Data()
@@ -475,9 +476,9 @@ func (b *Buffer) host() (any, error) {
 	return flat, b.ToFlatData(flat)
 }
 
-// Backend returns the backend of the device, for executions of the caller's own.
+// Backend returns the backend of the device, for the caller's own executions.
 func (d *Device) Backend() *Backend { return d.backend }
 
-// Model returns the book of what GoMLX makes by itself, which is that of the rank where there
-// is one.
+// Model returns the book of the buffers that GoMLX creates by itself. With a single rank it is
+// the rank's book.
 func (b *Backend) Model() *Device { return b.model }

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrRefused is returned for a model that cannot be cut. The error names the node or the
-// variable, and says what to do.
+// variable, and a remedy.
 var ErrRefused = errors.New("gomlx: the model cannot be cut")
 
 const random = "/" + model.RNGStateVariableName
@@ -26,15 +26,15 @@ type forward struct {
 	graph     *graph.Graph
 	inputs    []*graph.Node
 	outputs   []*graph.Node
-	losses    [][2]*graph.Node // sum and weight
+	losses    [][2]*graph.Node // sum and weight of each
 	variables []*model.Variable
 }
 
-// trace builds the graph of a stage. It is built twice, once for the joint graph and once to
-// run, with the same node ids.
+// trace builds the graph of a stage. It is called twice, once for the joint graph and once to
+// run, and gives the same node ids.
 func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) {
 	g := graph.NewGraph(s.model.backend, s.def.Name)
-	takes := fmt.Sprintf("its graph function gets %d inputs, %d from the stage before and the parts of its Reads, %q, and takes another one: name it in Stage.Reads", len(s.inputs)+len(s.def.Reads), len(s.inputs), s.def.Reads)
+	takes := fmt.Sprintf("its graph function gets %d inputs, %d from the previous stage and the parts of its Reads, %q, but uses another one: name it in Stage.Reads", len(s.inputs)+len(s.def.Reads), len(s.inputs), s.def.Reads)
 	caught := exceptions.TryCatch[error](func() {
 		store := s.model.Store
 		model.SetStore(g, store)
@@ -47,7 +47,7 @@ func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) 
 		if s.last {
 			labels := f.inputs[len(s.inputs)+len(s.def.Reads):]
 			for i, l := range s.model.losses {
-				takes = fmt.Sprintf("loss %q gets %d labels, %q, and %d predictions and takes another one: name it in Config.Labels, or return it from the last stage", l.name, len(labels), s.model.Labels, len(f.outputs))
+				takes = fmt.Sprintf("loss %q gets %d labels, %q, and %d predictions, but uses another one: name it in Config.Labels, or return it from the last stage", l.name, len(labels), s.model.Labels, len(f.outputs))
 				n := l.fn(labels, f.outputs)
 				sum, weight := perExample(n, labels, f.outputs)
 				if i == 0 && !n.DType().IsFloat() {
@@ -78,8 +78,8 @@ func (s *stage) refused(format string, args ...any) error {
 	return fmt.Errorf("%w: stage %q: "+format, append([]any{ErrRefused, s.def.Name}, args...)...)
 }
 
-// refuse names what would train otherwise than the model's author means, and collects the
-// variables of the stage.
+// refuse returns an error for variables and operations that would train differently than the
+// model's author intends, and collects the variables of the stage.
 func (s *stage) refuse(f *forward) error {
 	var changed []string
 	for v := range s.model.Store.IterVariables() {
@@ -87,7 +87,7 @@ func (s *stage) refuse(f *forward) error {
 			continue
 		}
 		if v.Path() == random {
-			v.SetTrainable(false) // a checkpoint does not say so
+			v.SetTrainable(false) // a checkpoint does not store it
 		} else if v.ChangedInGraph(f.graph) {
 			changed = append(changed, v.Path())
 		}
@@ -121,9 +121,9 @@ func (s *stage) refuse(f *forward) error {
 	return nil
 }
 
-// perExample makes a sum and a weight of a loss of GoMLX, which is a mean of all elements of
-// the labels or, where there is a mask, of those where it is set. One that returns a
-// loss for each example is summed.
+// perExample converts a loss of GoMLX to a sum and a weight. Such a loss is a mean over all
+// elements of the labels or, if there is a mask, over those for which it is set. A loss that
+// returns a value for each example is summed.
 func perExample(l *graph.Node, labels, predictions []*graph.Node) (sum, weight *graph.Node) {
 	l = graph.ConvertDType(l, dtypes.Float32)
 	count := predictions[0].Shape().Size()
@@ -137,7 +137,7 @@ func perExample(l *graph.Node, labels, predictions []*graph.Node) (sum, weight *
 	for _, extra := range labels[min(1, len(labels)):] {
 		if extra.DType() == dtypes.Bool {
 			weight = graph.ReduceAllSum(graph.ConvertDType(extra, dtypes.Float32))
-			if !l.IsScalar() { // each of the mask is for so many losses
+			if !l.IsScalar() { // each element of the mask stands for that many losses
 				weight = graph.MulScalar(weight, float64(l.Shape().Size())/float64(extra.Shape().Size()))
 			}
 		}
@@ -148,14 +148,14 @@ func perExample(l *graph.Node, labels, predictions []*graph.Node) (sum, weight *
 	return graph.ReduceAllSum(l), weight
 }
 
-// joint is a stage's forward with its gradients. It is only read.
+// joint is a stage's forward with its gradients. It is not executed.
 type joint struct {
 	*forward
 	stage   *stage
-	first   graph.NodeId // of what is not the forward's
+	first   graph.NodeId // the first node after the forward's
 	seed    *graph.Node
 	gradOut []*graph.Node
-	gradIn  []*graph.Node // of the inputs from the stage before
+	gradIn  []*graph.Node // of the inputs from the previous stage
 	grads   []*graph.Node // of the trained variables
 }
 
@@ -170,7 +170,7 @@ func (s *stage) differentiate(in []shapes.Shape) (*joint, error) {
 		g := f.graph
 		j.first = graph.NodeId(len(g.Nodes()))
 		var root *graph.Node
-		start := func(n *graph.Node, name string) *graph.Node { // n is where a gradient comes in
+		start := func(n *graph.Node, name string) *graph.Node { // marks the node at which a gradient starts
 			grad := graph.Parameter(g, name, n.Shape())
 			n = graph.ReduceAllSum(graph.IdentityWithCustomGradient(n, func(_, _ *graph.Node) *graph.Node { return grad }))
 			if root == nil {
@@ -200,7 +200,8 @@ func (s *stage) differentiate(in []shapes.Shape) (*joint, error) {
 	return j, s.blame(err)
 }
 
-// cheap says what a backward computes again rather than to keep: it copies or fills.
+// cheap reports whether a backward computes a node again instead of keeping it: it only copies
+// or fills.
 func cheap(n *graph.Node) bool {
 	switch n.Type() {
 	case graph.NodeTypeBroadcastInDim, graph.NodeTypeReshape, graph.NodeTypeIdentity, graph.NodeTypeIota:
@@ -209,7 +210,8 @@ func cheap(n *graph.Node) bool {
 	return n.Type() == graph.NodeTypeConstant && n.ConstantValue() != nil
 }
 
-// given says whether a backward is given the node: it is an input, or the forward keeps it.
+// given reports whether a node is passed to the backward: it is an input, or the forward keeps
+// it.
 func (j *joint) given(n *graph.Node) bool {
 	if n.Type() == graph.NodeTypeParameter {
 		return true
@@ -217,8 +219,8 @@ func (j *joint) given(n *graph.Node) bool {
 	return n.Id() < j.first && n.NumOutputs() == 1 && !cheap(n) && !j.stage.model.recompute(n)
 }
 
-// reach walks from targets towards the inputs, and returns what stops the walk and what it
-// passes, in the order of the graph.
+// reach traverses the graph from targets towards the inputs. It returns the nodes at which it
+// stops and the nodes that it passes, in the order of the graph.
 func reach(targets []*graph.Node, stop func(*graph.Node) bool) (stopped, passed []*graph.Node) {
 	seen := map[*graph.Node]bool{}
 	var walk func(*graph.Node)
@@ -245,16 +247,16 @@ func reach(targets []*graph.Node, stop func(*graph.Node) bool) (stopped, passed 
 	return stopped, passed
 }
 
-// program is an executable and where its inputs come from: nodes of the joint graph, and
-// then accumulators.
+// program is an executable with its inputs: nodes of the joint graph, followed by accumulators.
 type program struct {
 	*executable
 	feeds  []*graph.Node
 	inside int64
 }
 
-// cut makes a program of its own, unless it is there, that computes targets from the nodes
-// where it stops. The gradients that follow them are added to accumulators, which are donated.
+// cut compiles, unless it exists, a separate program that computes targets from the nodes at
+// which it stops. The gradients that follow the targets are added to accumulators, which are
+// donated.
 func (j *joint) cut(to **program, name string, targets, grads []*graph.Node, stop func(*graph.Node) bool) error {
 	if *to != nil {
 		return nil
@@ -285,12 +287,12 @@ func (j *joint) cut(to **program, name string, targets, grads []*graph.Node, sto
 	}))
 }
 
-// clone makes a node again in another graph.
+// clone creates a copy of a node in another graph.
 func clone(g *graph.Graph, n *graph.Node, made map[*graph.Node]*graph.Node) *graph.Node {
 	switch n.Type() {
 	case graph.NodeTypeConstant:
 		return graph.ConstTensor(g, n.ConstantValue())
-	case graph.NodeTypeIota: // it has no input that would say in which graph
+	case graph.NodeTypeIota: // it has no input that determines its graph
 		text := n.String()
 		axis, at := 0, strings.LastIndex(text, "iotaAxis=")
 		if _, err := fmt.Sscanf(text[max(at, 0):], "iotaAxis=%d", &axis); err != nil {
@@ -305,13 +307,13 @@ func clone(g *graph.Graph, n *graph.Node, made map[*graph.Node]*graph.Node) *gra
 	return n.CloneWithInputs(inputs...)
 }
 
-// movable refuses nodes that cannot be made again in another graph.
+// movable returns an error for nodes that cannot be created again in another graph.
 func (s *stage) movable(nodes []*graph.Node) error {
 	for _, n := range nodes {
 		switch {
 		case n.Type() == graph.NodeTypeConstant && n.ConstantValue() == nil:
 			return s.refused("%s: a constant of %d elements in a gradient, of which GoMLX keeps no value: make it a variable that is not trained", n, n.Shape().Size())
-		case n.Type() >= graph.NodeTypeCall: // they have functions inside, which stay in their graph
+		case n.Type() >= graph.NodeTypeCall: // they contain functions, which stay in their graph
 			return s.refused("%s: %s in a gradient cannot be moved to a graph of its own: write it out, or put graph.StopGradient before it", n, names[n.Type()])
 		}
 	}
@@ -320,8 +322,8 @@ func (s *stage) movable(nodes []*graph.Node) error {
 
 var names = map[graph.NodeType]string{graph.NodeTypeCall: "Call", graph.NodeTypeSort: "Sort", graph.NodeTypeWhile: "While", graph.NodeTypeIf: "If"}
 
-// compile ends a graph. inside is the most that its nodes need at once, in the order of
-// their making, in addition to inputs and outputs.
+// compile finishes a graph. inside is the maximum memory of its nodes in the order of their
+// creation, in addition to inputs and outputs.
 func (m *Model) compile(g *graph.Graph, outputs []*graph.Node) (*executable, int64) {
 	last := map[*graph.Node]int{}
 	nodes := g.Nodes()

@@ -33,7 +33,7 @@ func store() *model.Store {
 	return s
 }
 
-// dense is a layer of the network that the tests train.
+// dense returns a layer of the network that the tests train.
 func dense(i, out int, act bool) gomlx.Stage {
 	s := gomlx.Stage{Name: fmt.Sprint("layer", i), Graph: func(scope *model.Scope, in []*graph.Node) []*graph.Node {
 		x := layers.Dense(scope.In("layer%d", i).WithInitializer(initializer.RandomNormalFn(scope, 0.3)), in[0], true, out)
@@ -67,7 +67,7 @@ func config(n int) gomlx.Config {
 	}
 }
 
-// data is microbatch i.
+// data returns microbatch i.
 func data(i int) (x, y []float32) {
 	random := rand.New(rand.NewPCG(7, uint64(i)))
 	x, y = make([]float32, 4*rows), make([]float32, 2*rows)
@@ -106,7 +106,7 @@ func values(t *testing.T, s *model.Store) map[string][]float32 {
 	return all
 }
 
-// reference trains with GoMLX's own trainer, which accumulates.
+// reference trains with GoMLX's own trainer, with gradient accumulation.
 func reference(t *testing.T, cfg gomlx.Config, steps, m int) (map[string][]float32, *gomlx.Backend) {
 	b, err := gomlx.NewBackend("")
 	require.NoError(t, err)

@@ -116,7 +116,7 @@ func bytesOf(b gomlx.T) ([]byte, error) {
 	return dtypes.UnsafeByteSliceFromAny(flat), nil
 }
 
-// outputOf returns the dimensions that the layer makes of an input.
+// outputOf returns the dimensions of the layer's output for an input.
 func outputOf(m *gomlx.Model, in []int) (out []int) {
 	g := graph.NewGraph(m.Devices[0].Backend(), "")
 	model.SetStore(g, m.Store)
@@ -124,7 +124,7 @@ func outputOf(m *gomlx.Model, in []int) (out []int) {
 	return m.Stages[1].Graph(m.Store.RootScope(), []*graph.Node{x})[0].Shape().Dimensions
 }
 
-// TestFiniteDifferences moves variables and input along the gradient.
+// TestFiniteDifferences moves variables and inputs along the gradient.
 func TestFiniteDifferences(t *testing.T) {
 	const h = 1e-2
 	for _, kind := range kinds {
@@ -132,7 +132,7 @@ func TestFiniteDifferences(t *testing.T) {
 			continue // it has no derivative where the draw differs from Eval
 		}
 		t.Run(kind.name, func(t *testing.T) {
-			trainable := func(s *model.Scope, in []*graph.Node) []*graph.Node { // x is a variable, too
+			trainable := func(s *model.Scope, in []*graph.Node) []*graph.Node { // x is a variable too
 				shift := s.VariableWithValue("shift", tensors.FromShape(in[0].Shape()))
 				return []*graph.Node{graph.Add(in[0], shift.NodeValue(in[0]))}
 			}

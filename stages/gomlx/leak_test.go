@@ -19,7 +19,7 @@ import (
 )
 
 // TestMemory: nothing grows with microbatches or with steps, and every buffer that a step
-// makes is finalized.
+// creates is finalized.
 func TestMemory(t *testing.T) {
 	m, err := gomlx.New(config(3))
 	require.NoError(t, err)
@@ -41,14 +41,15 @@ func TestMemory(t *testing.T) {
 			require.Equal(t, []int64{live, peak, made}, []int64{step.Live, step.Peak, each}, microbatches)
 		}
 		live, peak, made = m.Devices[0].Live(), step.Peak, each
-		if i == 0 { // the optimizer has made its variables
+		if i == 0 { // the optimizer has created its variables
 			made = each
 			peak = step.Peak + m.Devices[0].Live() - step.Live
 		}
 	}
 }
 
-// buffers is how many the model keeps: variables, those of the optimizer, and accumulators.
+// buffers returns the number of buffers that the model keeps: variables, the optimizer's
+// variables, and accumulators.
 func buffers(m *gomlx.Model) (n int) {
 	for v := range m.Store.IterVariables() {
 		n++
@@ -147,7 +148,7 @@ func TestPlantedLeaks(t *testing.T) {
 				switch {
 				case name == "none":
 					require.NoError(t, err)
-				case ranks == 2 && name != "a residual is kept": // no rank has it in its book
+				case ranks == 2 && name != "a residual is kept": // it is in no rank's book
 					require.ErrorIs(t, err, gomlx.ErrKept)
 				default:
 					require.ErrorIs(t, err, batchctx.ErrLeak)
@@ -157,7 +158,7 @@ func TestPlantedLeaks(t *testing.T) {
 	}
 }
 
-// TestClose: a model that is closed leaves its variables on the backend, and nothing else.
+// TestClose: a closed model leaves only its variables on the backend.
 func TestClose(t *testing.T) {
 	cfg := config(3)
 	var err error
@@ -189,7 +190,7 @@ func TestUnknownBackend(t *testing.T) {
 	require.ErrorContains(t, err, "nope")
 }
 
-// TestUseAfterFinalize: a buffer ends once.
+// TestUseAfterFinalize: a buffer can be finalized only once.
 func TestUseAfterFinalize(t *testing.T) {
 	b, err := gomlx.NewBackend("")
 	require.NoError(t, err)

@@ -24,10 +24,10 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Loss is a loss or a metric of GoMLX, as loss.LossFn is: a mean, or a number for each example.
+// Loss is a loss or a metric of GoMLX, like loss.LossFn: a mean, or a number for each example.
 type Loss = func(labels, predictions []*graph.Node) *graph.Node
 
-// Optimizer is any of GoMLX's that takes gradients: SGD, Adam, AdamW, RMSProp.
+// Optimizer is any optimizer of GoMLX that takes gradients: SGD, Adam, AdamW, RMSProp.
 type Optimizer interface {
 	optimizer.Interface
 	train.OptimizeWithGradients
@@ -36,33 +36,35 @@ type Optimizer interface {
 // Stage is a part of a model.
 type Stage struct {
 	Name string
-	// Reads are parts of the entry, which follow the outputs of the stage before in inputs.
+	// Reads are parts of the entry, which follow the outputs of the previous stage in inputs.
 	Reads []string
-	// Graph builds the stage. The scope is the root of the store, so that a model keeps the
-	// names of its variables however it is cut. Stages that use the same variable share it.
+	// Graph builds the stage. The scope is the root of the store, so that the names of
+	// variables do not depend on the cut. Stages that use the same variable share it.
 	Graph func(scope *model.Scope, inputs []*graph.Node) []*graph.Node
-	// Outputs is how many tensors Graph returns; 0 is 1.
+	// Outputs is the number of tensors that Graph returns; 0 means 1.
 	Outputs int
 }
 
 // Config is a model in stages, with its loss and its optimizer.
 type Config struct {
-	Backend *Backend     // nil is a new "go"
+	Backend *Backend     // nil means a new "go"
 	Store   *model.Store // of the variables
 	Stages  []Stage
 	Entry   map[string]shapes.Shape // the parts of an entry, with the largest shapes
-	// Labels are parts for the losses, which follow the last stage. After the first, one of
-	// booleans is a mask: how often it is set is the weight of a microbatch.
+	// Labels are the parts for the losses, which follow the outputs of the last stage. After
+	// the first, a boolean part is a mask: the number of its set elements is the weight of a
+	// microbatch.
 	Labels    []string
 	Loss      Loss // the objective, recorded as "loss"
 	Metrics   map[string]Loss
-	Ranks     int // 0 is 1
+	Ranks     int // 0 means 1
 	Schedule  string
-	Optimizer Optimizer // updates the variables; it may be nil
-	// Recompute says which nodes of the forward the backward computes again from their inputs,
-	// beside those that only copy or fill. nil is none.
+	Optimizer Optimizer // updates the variables; may be nil
+	// Recompute selects nodes of the forward that the backward computes again from their
+	// inputs, in addition to those that only copy or fill. nil selects none.
 	Recompute func(*graph.Node) bool
-	// MaxShapes is for how many sets of input shapes a stage keeps programs; 0 is 16.
+	// MaxShapes is the number of sets of input shapes for which a stage keeps programs; 0 means
+	// 16.
 	MaxShapes int
 }
 
@@ -73,10 +75,10 @@ type Model struct {
 	backend  *Backend
 	losses   []named
 	stages   []*stage
-	grads    map[string]T       // by path of the variable: its accumulator of the first stage that uses it
+	grads    map[string]T       // by path of the variable: its accumulator in the first stage that uses it
 	owners   map[string]*Device // by path: the rank of that stage
 	compiled atomic.Int64
-	before   atomic.Int64 // live in the book of what GoMLX makes, as the step began
+	before   atomic.Int64 // live bytes in the book of GoMLX's own buffers when the step began
 	update   *model.Exec
 	reading  []*batches
 	sums     []T // the accumulators of all stages
@@ -87,7 +89,7 @@ type named struct {
 	fn   Loss
 }
 
-// New cuts a model. It initializes the variables that have no value.
+// New cuts a model. It initializes the variables without a value.
 func New(cfg Config) (*Model, error) {
 	m := &Model{Config: cfg, backend: cfg.Backend, grads: map[string]T{}, owners: map[string]*Device{}}
 	m.MaxShapes, m.Ranks = max(m.MaxShapes, 1), max(m.Ranks, 1)
@@ -140,7 +142,7 @@ func New(cfg Config) (*Model, error) {
 	}
 	for _, d := range m.Devices {
 		d.begin = func() {
-			_ = m.place(d) // a stage that needs what is not there says so
+			_ = m.place(d) // a stage that lacks a variable reports it later
 			m.before.Store(m.backend.model.Live())
 		}
 		d.begin()
@@ -158,8 +160,8 @@ func (m *Model) addLosses() {
 	slices.SortFunc(m.losses[1:], func(a, b named) int { return strings.Compare(a.name, b.name) })
 }
 
-// declare finds out what a stage has for the shapes of Config.Entry, and returns those of its
-// outputs.
+// declare determines the declaration of a stage for the shapes of Config.Entry, and returns the
+// shapes of its outputs.
 func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 	m := s.model
 	s.Name = s.def.Name
@@ -228,8 +230,8 @@ func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 	return after, nil
 }
 
-// place moves the variables of a rank to the backend and into its book: those that the
-// optimizer has made, that a checkpoint has loaded, or that were changed on the host.
+// place moves the variables of a rank to the backend and into its book: variables that the
+// optimizer has created, that a checkpoint has loaded, or that were changed on the host.
 func (m *Model) place(d *Device) (err error) {
 	for path, owner := range m.owners {
 		if owner == d {
@@ -260,8 +262,8 @@ func (m *Model) value(path string) (*Buffer, error) {
 	return b.(*Buffer), nil
 }
 
-// unchanged says whether the variables that are trained are those that New found: accumulators
-// and what the optimizer updates go by them.
+// unchanged returns an error unless the trained variables are those that New found, on which
+// the accumulators and the optimizer depend.
 func (m *Model) unchanged() error {
 	for v := range m.Store.IterVariables() {
 		if path := v.Path(); m.owners[path] != nil && v.Trainable != (m.grads[path] != nil) {
@@ -271,8 +273,8 @@ func (m *Model) unchanged() error {
 	return nil
 }
 
-// Runner returns what a runner needs of the model. Hooks, memory and all else are the
-// caller's to add.
+// Runner returns the parts of a runner's configuration that the model determines. The caller
+// adds hooks, memory and everything else.
 func (m *Model) Runner() runner.Config[T] {
 	cfg := runner.Config[T]{Schedule: m.Schedule}
 	for _, s := range m.stages {
@@ -309,7 +311,7 @@ func (m *Model) Update(factor float64) error {
 	}
 	var paths []string
 	args := []any{float32(factor)}
-	for v := range m.Store.IterVariables() { // as the optimizer goes through them
+	for v := range m.Store.IterVariables() { // in the order of the optimizer
 		if g := m.grads[v.Path()]; g != nil {
 			if g.raw == nil { // GoMLX would lose the variables, which it donates
 				return fmt.Errorf("gomlx: the model is closed: %w", memory.ErrStale)

@@ -2,19 +2,20 @@ package gomlx
 
 import "github.com/gomlx/compute/shapes"
 
-// Program is what a stage has compiled for one set of input shapes. Sizes are bytes.
+// Program describes the executables that a stage has compiled for one set of input shapes.
+// Sizes are in bytes.
 type Program struct {
 	Stage string
 	In    []shapes.Shape
-	Kept  int64 // from the forward of a microbatch to its backward, inputs included
-	// Forward, Backward, Input and Weight are the most that the nodes of each need inside, in
-	// the order in which they were made, in addition to what they take and return; 0 where it has
-	// not run. They are no buffers between executions, and in no book.
+	Kept  int64 // from the forward of a microbatch to its backward, including inputs
+	// Forward, Backward, Input and Weight are the maximum memory of the nodes of each, in the
+	// order of their creation, in addition to inputs and outputs; 0 if it has not run. It is
+	// not in buffers between executions, and in no book.
 	Forward, Backward, Input, Weight int64
 }
 
-// Programs returns what the stages have compiled and still have, and how many executables
-// were compiled since New: a number that grows with steps says that MaxShapes is too small.
+// Programs returns the programs that the stages have, and the number of executables compiled
+// since New. If that number grows with steps, MaxShapes is too small.
 func (m *Model) Programs() (all []Program, compiled int) {
 	inside := func(p *program) int64 {
 		if p == nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// ErrKept is returned on several ranks, where no rank has it in its book, for what was made
-// through GoMLX in a step and is still there: by a data set, or by a loss kept as a tensor.
+// ErrKept is returned, with several ranks, for buffers that were created through GoMLX in a
+// step and still exist, which are in no rank's book: for instance those of a data set, or of a
+// loss kept as a tensor.
 var ErrKept = errors.New("gomlx: buffers are kept")
 
 // part is a tensor of a batch on the host.
@@ -27,10 +28,10 @@ type part struct {
 	flat  any
 }
 
-// Dataset returns a source of the batches of ds, one a microbatch and epoch after epoch.
-// The inputs of a batch are the parts of the names given, its labels those of Config.Labels.
-// A batch is copied to the ranks that read it and finalized at once. The first one is read
-// here, because some data sets move what they have to the backend when they are read first.
+// Dataset returns a source of the batches of ds, one per microbatch, epoch after epoch. The
+// inputs of a batch are the parts with the given names, and its labels those of Config.Labels.
+// A batch is copied to the ranks that read it and finalized at once. The first batch is read
+// here, because some data sets move their data to the backend when they are first read.
 func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {
 	b := &batches{model: m, ds: ds, inputs: len(inputs), names: slices.Concat(inputs, m.Labels)}
 	b.next, b.stop = iter.Pull2(ds.Iter())
@@ -43,7 +44,7 @@ func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {
 		}
 		before := m.backend.model.Live()
 		parts, failed = b.read()
-		if kept := m.backend.model.Live() - before; m.Ranks > 1 && kept > 0 { // of one rank, the books see it
+		if kept := m.backend.model.Live() - before; m.Ranks > 1 && kept > 0 { // with one rank, the books see it
 			return nil, fmt.Errorf("%w: %d bytes of %s that were not there before the batch: finalize what it does not yield", ErrKept, kept, ds.Name())
 		}
 		return parts, failed
@@ -57,14 +58,14 @@ func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {
 	})
 }
 
-// Close ends the iterations over data sets, and finalizes the accumulators of gradients.
+// Close stops the iteration over data sets, and finalizes the accumulators of gradients.
 // Variables stay in the store. Close the runner first.
 func (m *Model) Close() {
 	for _, b := range m.reading {
 		b.stop()
 	}
 	for _, g := range m.sums {
-		_ = g.Finalize() // memory.ErrStale where Close was called before
+		_ = g.Finalize() // memory.ErrStale if Close was called before
 	}
 }
 
@@ -108,7 +109,7 @@ func (b *batches) read() ([]part, error) {
 func copied(t *tensors.Tensor) (flat any, err error) {
 	local, err := t.LocalClone()
 	if err == nil {
-		err = local.ConstFlatData(func(values any) { flat = values }) // which nobody else has
+		err = local.ConstFlatData(func(values any) { flat = values }) // no other code has it
 	}
 	return flat, err
 }

@@ -24,31 +24,32 @@ type stage struct {
 	model   *Model
 	device  *Device
 	last    bool
-	inputs  []string // from the stage before
+	inputs  []string // from the previous stage
 	outputs []string
 	parts   []batchctx.Part
 	losses  []batchctx.Loss
 	params  []batchctx.Param
-	ticket  [2]batchctx.Slot // which variant the microbatch is of: for the backward and for W
+	ticket  [2]batchctx.Slot // the variant of the microbatch: for the backward and for W
 	kept    []batchctx.Slot
 	carries []batchctx.Slot
-	known   []*variant // the one used last at the end
+	known   []*variant // the one used last is at the end
 }
 
-// variant is the programs of a stage for one set of input shapes.
+// variant holds the programs of a stage for one set of input shapes.
 type variant struct {
 	in      []shapes.Shape
 	joint   *joint
 	kept    []*graph.Node // what the forward keeps
-	forI    []bool        // of kept: I needs it, or else W alone
+	forI    []bool        // of kept: I needs it, otherwise only W does
 	byI     []*graph.Node // what I computes
-	carries []*graph.Node // what I hands to W
+	carries []*graph.Node // what I passes to W
 
 	forward, evaluate, both, frozen, input, weight *program
 	returned                                       []*graph.Node // by the forward
 }
 
-// newVariant finds what the programs for these shapes take and give. It compiles nothing.
+// newVariant determines the inputs and outputs of the programs for these shapes. It compiles
+// nothing.
 func (s *stage) newVariant(in []shapes.Shape) (*variant, error) {
 	j, err := s.differentiate(in)
 	if err != nil {
@@ -77,13 +78,13 @@ func (s *stage) newVariant(in []shapes.Shape) (*variant, error) {
 	return v, nil
 }
 
-// keeps says whether a node that a backward is given is kept from the forward: what is not
-// is a variable, random state, or what the action gets.
+// keeps reports whether an input node of a backward is kept from the forward; the others are
+// variables, random state, or inputs of the action.
 func keeps(n *graph.Node) bool {
 	return n.Type() != graph.NodeTypeParameter || strings.HasPrefix(n.GetParameterName(), "#in")
 }
 
-// stopW says what W is given: what any backward is, and what I has computed.
+// stopW reports whether a node is an input of W: an input of any backward, or computed by I.
 func (v *variant) stopW(n *graph.Node) bool {
 	return v.joint.given(n) || n.NumOutputs() == 1 && !cheap(n) && slices.Contains(v.byI, n)
 }
@@ -114,7 +115,7 @@ func (s *stage) variant(buffers []T) (*variant, error) {
 		return nil, err
 	}
 	if len(v.kept) > len(s.kept) || len(v.carries) > len(s.carries) {
-		return nil, s.refused("with inputs %v it keeps %d tensors and carries %d, with those of Config.Entry %d and %d: give the shapes that need most", in, len(v.kept), len(v.carries), len(s.kept), len(s.carries))
+		return nil, s.refused("with inputs %v it keeps %d tensors and carries %d, but with the shapes of Config.Entry %d and %d: put the shapes that need most there", in, len(v.kept), len(v.carries), len(s.kept), len(s.carries))
 	}
 	s.known = append(s.known, v)
 	if len(s.known) > s.model.MaxShapes { // a microbatch in flight keeps its own
@@ -123,7 +124,8 @@ func (s *stage) variant(buffers []T) (*variant, error) {
 	return v, nil
 }
 
-// compileForward builds the forward again, with the same ids, for its outputs and what is kept.
+// compileForward builds the forward again, with the same ids, for its outputs and the kept
+// nodes.
 func (s *stage) compileForward(v *variant, training bool) (*program, []*graph.Node, error) {
 	s.model.backend.build.Lock()
 	defer s.model.backend.build.Unlock()
@@ -158,13 +160,13 @@ func (s *stage) compileForward(v *variant, training bool) (*program, []*graph.No
 	return p, returned, s.blame(err)
 }
 
-// call gathers the inputs of a program for one action, and runs it.
+// call collects the inputs of a program for one action, and runs it.
 type call struct {
 	*stage
 	mb     batchctx.Microbatch[T]
 	given  map[*graph.Node]T // by node of the joint graph
 	named  map[string]T
-	owned  []T // ends with the call
+	owned  []T // released with the call
 	donate map[T]bool
 }
 
@@ -191,7 +193,7 @@ func (c *call) feed(n *graph.Node) T {
 	return b
 }
 
-// draw is the state of GoMLX's random numbers for this microbatch and stage (L9).
+// draw returns the state of GoMLX's random numbers for this microbatch and stage (L9).
 func (c *call) draw() []uint64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s", c.mb.Seed(), c.mb.Step(), c.mb.Global(), c.def.Name))
 	var state []uint64
@@ -228,7 +230,7 @@ func (s *stage) newCall(mb batchctx.Microbatch[T]) *call {
 
 func repeat(class memory.Class, n int) []memory.Class { return slices.Repeat([]memory.Class{class}, n) }
 
-// Forward computes outputs and losses, and keeps what the backward needs.
+// Forward computes outputs and losses, and keeps the nodes that the backward needs.
 func (s *stage) Forward(_ context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	buffers := slices.Clone(in)
 	for _, part := range s.parts {
@@ -303,7 +305,7 @@ func (s *stage) Forward(_ context.Context, mb batchctx.Microbatch[T], in, out []
 func (c *call) take(n *graph.Node, slot batchctx.Slot) T {
 	b := c.mb.Take(slot)
 	c.given[n] = b
-	c.donate[b] = b.plain+b.held == 1 // nobody else reads it, and it ends with the action
+	c.donate[b] = b.plain+b.held == 1 // it has no other reader, and is released with the action
 	return b
 }
 
@@ -353,7 +355,7 @@ func (c *call) backward(p *program, v *variant, gradOut, gradIn, grads []T, carr
 	return made[len(v.joint.gradIn):]
 }
 
-// BackwardInput computes the gradients of the inputs, and carries what W needs.
+// BackwardInput computes the gradients of the inputs, and carries the nodes that W needs.
 func (s *stage) BackwardInput(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	c, v := s.newCall(mb), mb.Take(s.ticket[0]).variant
 	for i, n := range v.kept {

@@ -63,17 +63,17 @@ func shared(cfg gomlx.Config) gomlx.Config {
 	return cfg
 }
 
-// TestTraining compares weights: with those of GoMLX's trainer where they are to be its own,
-// and those of other plans.
+// TestTraining compares weights: with those of GoMLX's trainer if they should agree, and with
+// those of other plans.
 func TestTraining(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(gomlx.Config) gomlx.Config
-		within float64 // of GoMLX's trainer; 0 is bit-equal, -1 other random numbers
+		within float64 // tolerance against GoMLX's trainer; 0 means bit-equal, -1 other random numbers
 	}{
 		{"adamw", adamw, 0},
 		{"dropout", dropout, -1},
-		{"shared weights", shared, 1e-6}, // GoMLX adds the uses of each microbatch first
+		{"shared weights", shared, 1e-6}, // GoMLX first adds the uses of each microbatch
 		{"recompute", func(cfg gomlx.Config) gomlx.Config {
 			cfg.Recompute = func(*graph.Node) bool { return true }
 			return cfg
@@ -96,7 +96,7 @@ func TestTraining(t *testing.T) {
 	}
 }
 
-// TestRecompute: what is computed again is not kept, and comes to the same.
+// TestRecompute: recomputed nodes are not kept, and the results are the same.
 func TestRecompute(t *testing.T) {
 	kept := func(recompute func(*graph.Node) bool) (bytes int64) {
 		cfg := config(4)
@@ -116,7 +116,8 @@ func TestRecompute(t *testing.T) {
 	require.Equal(t, trained(t, dropout(config(4)), 2), trained(t, cfg, 2)) // the same draws
 }
 
-// TestDraws: microbatches, steps and seeds draw apart, and a run anew draws the same (L9).
+// TestDraws: microbatches, steps and seeds have different draws, and a new run has the same
+// ones (L9).
 func TestDraws(t *testing.T) {
 	sum := func(seed uint64, first int64, microbatches int) float64 {
 		cfg := around(one(func(s *model.Scope, x *graph.Node) *graph.Node {
@@ -146,8 +147,7 @@ func TestDraws(t *testing.T) {
 	require.NotEqual(t, once, sum(1, 1, 1))
 }
 
-// TestCheckpoint goes on from a checkpoint of GoMLX, to the weights of a run that was not
-// interrupted.
+// TestCheckpoint resumes from a checkpoint of GoMLX, with the weights of an uninterrupted run.
 func TestCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	want := trained(t, dropout(adamw(config(4))), 4)
@@ -162,7 +162,7 @@ func TestCheckpoint(t *testing.T) {
 	require.Equal(t, want, trained(t, cfg, 2))
 }
 
-// TestMasksAndMetrics: uneven microbatches with a mask come to what one big batch does.
+// TestMasksAndMetrics: uneven microbatches with a mask give the result of one large batch.
 func TestMasksAndMetrics(t *testing.T) {
 	ends := []int{0, 8, 9, 16, 24}
 	var losses, metrics []float64
@@ -204,7 +204,8 @@ func TestMasksAndMetrics(t *testing.T) {
 	}
 }
 
-// TestMaskOfRows: a mask of rows that is set everywhere is none, for a loss of each element.
+// TestMaskOfRows: for a loss of each element, a mask of rows that is set everywhere has no
+// effect.
 func TestMaskOfRows(t *testing.T) {
 	var losses []float64
 	for _, labels := range [][]string{{"y"}, {"y", "mask"}} {
@@ -231,7 +232,7 @@ func TestMaskOfRows(t *testing.T) {
 	require.Equal(t, losses[0], losses[1])
 }
 
-// TestShapes: one set of shapes more than MaxShapes compiles anew, and a step may mix them.
+// TestShapes: one more set of shapes than MaxShapes compiles again, and a step may mix sets.
 func TestShapes(t *testing.T) {
 	cfg := config(2)
 	cfg.MaxShapes = 2
@@ -253,7 +254,7 @@ func TestShapes(t *testing.T) {
 		programs, compiled := m.Programs()
 		require.Len(t, programs, 2*cfg.MaxShapes)
 		require.Positive(t, programs[0].Kept)
-		require.Equal(t, []int{8, 0, 40}[i], compiled-before) // forward and backward, two stages; two are there
+		require.Equal(t, []int{8, 0, 40}[i], compiled-before) // forward and backward for two stages; two exist already
 		before = compiled
 	}
 }
@@ -281,7 +282,7 @@ func TestRefusals(t *testing.T) {
 			train.AddLoss(graph.ReduceAllMean(x))
 			return x
 		})},
-		{"a part that is not declared", `stage "layer": its graph function gets 1 inputs, 1 from the stage before and the parts of its Reads, [], and takes another one: name it in Stage.Reads: runtime error: index out of range [1] with length 1`,
+		{"a part that is not declared", `stage "layer": its graph function gets 1 inputs, 1 from the previous stage and the parts of its Reads, [], but uses another one: name it in Stage.Reads: runtime error: index out of range [1] with length 1`,
 			func(_ *model.Scope, in []*graph.Node) []*graph.Node { return []*graph.Node{graph.Add(in[0], in[1])} }},
 		{"an update of every step", "AddPerStepUpdateGraphFn", func(s *model.Scope, in []*graph.Node) []*graph.Node {
 			train.AddPerStepUpdateGraphFn(s, in[0].Graph(), func(*model.Scope, *graph.Graph) {})
@@ -315,10 +316,10 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestWrongUses are refused where they would train something else, or nothing.
+// TestWrongUses are rejected if they would train something else, or nothing.
 func TestWrongUses(t *testing.T) {
 	cfg := dropout(config(3))
-	cfg.Stages[1].Name = cfg.Stages[0].Name // both would drop the same
+	cfg.Stages[1].Name = cfg.Stages[0].Name // both would drop the same elements
 	_, err := gomlx.New(cfg)
 	require.ErrorContains(t, err, `two stages are named "layer0"`)
 
@@ -334,7 +335,7 @@ func TestWrongUses(t *testing.T) {
 	cfg.Loss = func(labels, p []*graph.Node) *graph.Node { return graph.Sub(labels[1], p[0]) }
 	_, err = gomlx.New(cfg)
 	require.ErrorIs(t, err, gomlx.ErrRefused)
-	require.ErrorContains(t, err, `loss "loss" gets 1 labels, ["y"], and 1 predictions and takes another one: name it in Config.Labels, or return it from the last stage: runtime error`)
+	require.ErrorContains(t, err, `loss "loss" gets 1 labels, ["y"], and 1 predictions, but uses another one: name it in Config.Labels, or return it from the last stage: runtime error`)
 
 	cfg = config(2)
 	m, err := gomlx.New(cfg)

@@ -412,7 +412,7 @@ var cases = []struct {
 		var d stages.Decl[T]
 		d.Inputs("hidden")
 		p.cfg.Stages[1] = d.Stage("head", nil, nil)
-	}, says: `output 0 of "embed" is "h", and input 0 of "head" is "hidden": give both one name`},
+	}, says: `output 0 of "embed" is "h", and input 0 of "head" is "hidden": give both the same name`},
 	{name: "no contribution", change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept) }
 	}, is: batchctx.ErrContribution, says: `parameter "w" of stage 0 (embed): 0 of 3 microbatches; declare it Sometimes or Frozen where that is meant`},

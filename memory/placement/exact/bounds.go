@@ -2,8 +2,8 @@ package exact
 
 import "math/bits"
 
-// settle raises the least offsets of what is not placed as far as they follow from each
-// other. It reports false where no layout can follow.
+// settle propagates the lower bounds of the offsets of unplaced buffers. It returns false if no
+// layout is possible.
 func (s *searcher) settle() bool {
 	for again := true; again; {
 		again = false
@@ -22,12 +22,12 @@ func (s *searcher) settle() bool {
 	return true
 }
 
-// fits reports whether what is left of a column fits between its top and the capacity,
-// and raises what follows from that.
+// fits reports whether the unplaced buffers of a column fit between its top and the capacity,
+// and raises lower bounds accordingly.
 func (s *searcher) fits(c int32) bool {
 	row := s.ordered(c)
 
-	// As low as their least offsets let them, the buffers end there.
+	// the end of the buffers if each is as low as its lower bound allows
 	end := s.tops[c]
 	for _, x := range row {
 		end = max(end, s.least[x]) + s.buffers[x].size
@@ -40,8 +40,8 @@ func (s *searcher) fits(c int32) bool {
 		s.slack[c] = slack
 	}
 
-	// One of those that can begin so low that all others fit above it is the lowest. The
-	// others lie above one of them.
+	// One of the buffers that can start so low that all others fit above it is the lowest. The
+	// others are above one of them.
 	latest := s.capacity - s.rest[c]
 	above := int64(placed)
 	for _, x := range row {
@@ -57,7 +57,7 @@ func (s *searcher) fits(c int32) bool {
 	return true
 }
 
-// ordered returns those of a column that are not placed, in order of least.
+// ordered returns the unplaced buffers of a column, in order of least.
 func (s *searcher) ordered(c int32) []int32 {
 	row := s.rows[c]
 	s.cells += int64(len(row))
@@ -80,16 +80,16 @@ func (s *searcher) ordered(c int32) []int32 {
 	return row[:left]
 }
 
-// carry raises a buffer that does not lie on what is placed, to where another one that
-// is not placed can carry it: any layout can be pushed down until each of its buffers
-// lies on another one or at 0.
+// carry raises a buffer that does not rest on a placed buffer to the lowest offset at which an
+// unplaced one can carry it: any layout can be pushed down until each of its buffers rests on
+// another one or is at 0.
 func (s *searcher) carry(x int32) {
 	least := s.least[x]
 	if y := s.carrier[x]; s.least[y] < least && s.least[y]+s.buffers[y].size <= least {
 		return
 	}
 	s.cells += int64(len(s.buffers[x].near))
-	top := s.capacity // where nothing fits
+	top := s.capacity // if nothing fits
 	for _, y := range s.buffers[x].near {
 		if s.least[y] >= top {
 			continue

@@ -1,7 +1,7 @@
 package exact
 
-// run searches all layouts in the order of a preference, until it has looked at so many
-// cells, or idle tells it to stop. If the outcome is solved, low is the layout.
+// run searches all layouts in the order of a preference, until it has visited limit cells, or
+// idle returns true. If the outcome is solved, low is the layout.
 func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	s.reset()
 	s.preference, s.limit, s.idle = t, limit, idle
@@ -12,8 +12,8 @@ func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	return s.parts(0, int32(len(s.tops)))
 }
 
-// parts places what is left within some columns, part by part: what shares no column
-// has nothing to do with each other. If one part cannot be placed, the others do not
+// parts places the unplaced buffers within a range of columns, one connected part at a time:
+// buffers that share no column are independent. If a part cannot be placed, the others do not
 // matter.
 func (s *searcher) parts(lower, upper int32) outcome {
 	for lower < upper {
@@ -33,9 +33,9 @@ func (s *searcher) parts(lower, upper int32) outcome {
 	return solved
 }
 
-// part places what is left within some columns and hangs together. It takes a buffer
-// that can lie on what is placed, below all that is not: either it lies there, or it
-// does not. An impossible choice is taken back, and remembered.
+// part places the unplaced buffers of a connected part. It chooses a buffer that can rest on
+// placed buffers, below all unplaced ones: either it is placed there, or it is not. An
+// impossible choice is undone and remembered.
 func (s *searcher) part(lower, upper int32) outcome {
 	before, left := len(s.edits), s.dead.left(lower, upper)
 	for {
@@ -65,8 +65,8 @@ func (s *searcher) part(lower, upper int32) outcome {
 	return impossible
 }
 
-// bottom goes down from a buffer to one that nothing can come to lie below. If that
-// one could not lie on what is placed, settle would have raised it.
+// bottom descends from a buffer to one below which no other can be placed. If that one could
+// not rest on placed buffers, settle would have raised it.
 func (s *searcher) bottom(x int32) int32 {
 	for {
 		s.cells += int64(len(s.buffers[x].near))

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory/placement/exact"
 )
 
-// Three buffers of 2 bytes of which any two meet, one of them with a gap between: at most 4
-// bytes are alive at once, but no layout is lower than 6.
+// Three buffers of 2 bytes of which any two are live together, one of them with a gap: at most
+// 4 bytes are live at once, but no layout is lower than 6.
 func Example() {
 	problem := placement.Problem{Buffers: []placement.Buffer{
 		{Lower: 0, Upper: 2, Size: 2},

@@ -13,12 +13,12 @@ const (
 	Impossible = impossible
 )
 
-// Search is the exact search for a layout within a capacity.
+// Search searches for a layout within a capacity.
 func Search(ctx context.Context, p *placement.Problem, capacity, budget int64, seed uint64) ([]int64, outcome, int64) {
 	return search(ctx, newGrid(p), capacity, budget, seed)
 }
 
-// Minimise is the exact search for the least height below a given one.
+// Minimise searches for the minimal height below a given one.
 func Minimise(ctx context.Context, p *placement.Problem, height, budget int64, seed uint64) ([]int64, int64, int64) {
 	return minimise(ctx, newGrid(p), height, budget, seed)
 }

@@ -2,14 +2,14 @@ package exact
 
 import "github.com/weir-ml/weir/memory/placement"
 
-// field is what a search knows of a problem before it begins. Searchers share it.
+// field is the part of a problem that is constant during a search. Searchers share it.
 type field struct {
 	buffers []tenant
-	rows    [][]int32 // by column, the buffers that are alive there
+	rows    [][]int32 // by column, its live buffers
 	load    []int64   // by column, their bytes
-	crossed []int32   // by column, how many lives reach over its end
-	work    int64     // cells that are looked at where all buffers are placed, about
-	nodes   int64     // that it took to make the field
+	crossed []int32   // by column, the number of lifetimes that extend beyond it
+	work    int64     // approximate number of cells visited when all buffers are placed
+	nodes   int64     // number of nodes spent to make the field
 }
 
 // tenant is a buffer of a field.
@@ -18,27 +18,26 @@ type tenant struct {
 	spans       []placement.Span
 	whole       placement.Span // from the first column to the last
 	over        []word         // its columns
-	near        []int32        // the others that share a column with it
-	length      float64        // of its life without gaps, in time
-	columns     int            // of its life without gaps
+	near        []int32        // the other buffers that share a column with it
+	length      float64        // lifetime including gaps, in time
+	columns     int            // lifetime including gaps, in columns
 }
 
-// word is 64 columns of a set.
+// word is a set of 64 columns.
 type word struct {
 	at   int32
 	bits uint64
 }
 
-// Limits of what is searched. Above them a buffer takes so long to place that a search
-// gets nowhere.
+// Limits of the search. Beyond them placing a buffer takes so long that a search is useless.
 const (
-	maxCells = 1 << 21 // buffers alive, over all columns
-	maxPairs = 1 << 22 // of buffers that share a column, each counted from both sides
-	maxBytes = 1 << 60 // of all buffers: no sum comes near the end of int64
+	maxCells = 1 << 21 // live buffers, over all columns
+	maxPairs = 1 << 22 // pairs of buffers that share a column, each counted twice
+	maxBytes = 1 << 60 // of all buffers: no sum overflows int64
 )
 
-// newField returns nil for a problem beyond the limits, or where a number of nodes is
-// not enough to make it.
+// newField returns nil for a problem beyond the limits, or if budget nodes are not enough to
+// make it.
 func newField(g *grid, budget int64) *field {
 	budget = min(budget, maxPairs)
 	f := &field{
@@ -89,10 +88,10 @@ func newField(g *grid, budget int64) *field {
 	return f
 }
 
-// meet finds out who shares a column with whom. It returns the number of pairs, or -1
-// where they are more than most.
+// meet finds the pairs of buffers that share a column. It returns the number of pairs, or -1 if
+// it exceeds most.
 func (f *field) meet(births [][]int32, most int64) (pairs int64) {
-	met := make([]int, len(f.buffers)) // the last buffer that met this one, from 1
+	met := make([]int, len(f.buffers)) // the last buffer that met this one, plus 1
 	for i := range f.buffers {
 		b := &f.buffers[i]
 		met[i] = i + 1

@@ -6,12 +6,12 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// grid is a problem in columns.
+// grid is a problem divided into columns.
 type grid struct {
 	buffers []placement.Buffer
 	spans   [][]placement.Span // by buffer, ascending
-	load    []int64            // by column, the bytes alive
-	bound   int64              // the most of them
+	load    []int64            // by column, the live bytes
+	bound   int64              // the maximum of load
 }
 
 // newGrid returns the grid of a valid problem.
@@ -23,8 +23,8 @@ func newGrid(p *placement.Problem) *grid {
 	return g
 }
 
-// alignUp returns the first multiple of align from offset on. Align is a power of two,
-// or 0 for 1.
+// alignUp returns the first multiple of align at or above offset. Align is a power of two, or 0
+// for 1.
 func alignUp(offset, align int64) int64 {
 	if align > 1 {
 		offset = (offset + align - 1) &^ (align - 1)

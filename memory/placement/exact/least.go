@@ -2,13 +2,13 @@ package exact
 
 import "context"
 
-// minimise looks for the least height below a given one. It returns the best layout
-// that it found, nil where it found none, a height that no layout is below as far as
-// that is proven, and the nodes that it spent, at most budget.
+// minimise searches for the minimal height below a given one. It returns the best layout that
+// it found, or nil, a proven lower bound of the height, and the number of nodes that it spent,
+// at most budget.
 //
-// It goes in rounds. A round tries the least height that is not ruled out, and then
-// halves what is between the highest capacity at which it gave up and the lowest layout.
-// A capacity gets twice as many nodes as in the round before.
+// It works in rounds. A round tries the least height that is not ruled out, and then bisects
+// between the highest capacity at which it gave up and the lowest layout. A capacity gets twice
+// as many nodes as in the previous round.
 func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (offsets []int64, least, nodes int64) {
 	least = g.bound
 	f := newField(g, budget)
@@ -18,7 +18,7 @@ func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (
 	nodes = f.nodes
 	unit := g.unit()
 	for share := int64(firstShare); least < height && nodes < budget && ctx.Err() == nil; share *= 2 {
-		fine := max(unit, (height-least)/32) // what a round leaves open
+		fine := max(unit, (height-least)/32) // resolution of a round
 		for tried := least - unit; height-tried > fine && nodes < budget && ctx.Err() == nil; {
 			capacity := least
 			if tried >= least {
@@ -39,11 +39,11 @@ func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (
 	return offsets, least, nodes
 }
 
-// firstShare is how many nodes a capacity gets in the first round.
+// firstShare is the number of nodes for a capacity in the first round.
 const firstShare = 1 << 16
 
-// unit returns what divides all sizes and alignments. It divides the height of every
-// layout in which nothing can be pushed down.
+// unit returns the greatest common divisor of all sizes and alignments. It divides the height
+// of every layout in which no buffer can be pushed down.
 func (g *grid) unit() (unit int64) {
 	for i := range g.buffers {
 		b := &g.buffers[i]

@@ -1,11 +1,11 @@
 package exact
 
-// memory knows parts of a problem that were found to be impossible. What is left to
-// place of a part is which buffers, the lowest place of each, and the bound of its
-// offset; how it came to that does not matter. Parts are told apart by a hash of 128
-// bits. A new part takes the place of an old one where the table is full.
+// memory records parts of a problem that were found to be impossible. A part is identified by
+// its unplaced buffers, the lowest possible offset of each, and the capacity; how the search
+// reached it does not matter. Parts are distinguished by a hash of 128 bits. If the table is
+// full, a new part replaces an old one.
 type memory struct {
-	columns []hash // by column, the sum over the buffers not placed whose life begins there
+	columns []hash // by column, the sum over the unplaced buffers whose lifetime begins there
 	parts   []part
 }
 
@@ -16,7 +16,7 @@ type part struct {
 	failed int32 // the column that failed last
 }
 
-// maxParts is how many parts a memory holds.
+// maxParts is the number of parts that a memory can hold.
 const maxParts = 1 << 16
 
 func newMemory(buffers, columns int) *memory {
@@ -32,7 +32,7 @@ func (m *memory) clear() {
 	clear(m.parts)
 }
 
-// toggle adds a buffer as it is now to what is left, or takes it out.
+// toggle adds a buffer in its current state to the unplaced ones, or removes it.
 func (s *searcher) toggle(x int32) {
 	h := uint64(x+1)*0x9e3779b97f4a7c15 ^ uint64(s.low[x])*0xbf58476d1ce4e5b9 ^ (uint64(s.least[x])+1)*0x94d049bb133111eb
 	h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
@@ -43,7 +43,7 @@ func (s *searcher) toggle(x int32) {
 	sum.b ^= h ^ h>>33
 }
 
-// left returns the hash of what is left within columns.
+// left returns the hash of the unplaced buffers within a range of columns.
 func (m *memory) left(lower, upper int32) (sum hash) {
 	for _, h := range m.columns[lower:upper] {
 		sum.a ^= h.a
@@ -52,5 +52,5 @@ func (m *memory) left(lower, upper int32) (sum hash) {
 	return sum
 }
 
-// of returns where a part is, or would be.
+// of returns the entry of a part in the table.
 func (m *memory) of(h hash) *part { return &m.parts[h.a%uint64(len(m.parts))] }

@@ -6,38 +6,39 @@ import (
 	"math/rand/v2"
 )
 
-// preference is what a run prefers where it has a choice.
+// preference determines the choices of a run.
 type preference struct {
 	columns  columnOrder
-	stubborn bool // goes on at the column that failed last
+	stubborn bool // continues at the column that failed last
 	buffers  bufferOrder
-	noise    float64 // how far off the worth of a buffer may be, as a fraction of it
+	noise    float64 // relative error added to the value of a buffer
 	seed     uint64  // of the noise
 }
 
-// columnOrder is at which column a run goes on.
+// columnOrder selects the column at which a run continues.
 type columnOrder uint8
 
 const (
-	fullest  columnOrder = iota // the one with the most left to place
-	scarcest                    // the one with the least to waste
-	between                     // fullest and scarcest in one
-	lowest                      // the one whose top is lowest
-	anywhere                    // where a buffer can lie lowest
+	fullest  columnOrder = iota // the column with the most unplaced bytes
+	scarcest                    // the column with the fewest bytes to waste
+	between                     // combination of fullest and scarcest
+	lowest                      // the column with the lowest top
+	anywhere                    // the column in which a buffer can be placed lowest
 )
 
-// bufferOrder is which of the buffers a run tries first that can lie equally low.
+// bufferOrder selects the buffer that a run tries first among those that can be placed equally
+// low.
 type bufferOrder uint8
 
 const (
-	longest   bufferOrder = iota // lives longest
-	widest                       // is alive at the most columns
-	wideLarge                    // is alive at many columns, and size counts too
-	largest                      // has the most bytes
-	area                         // has the most bytes times time
+	longest   bufferOrder = iota // the longest lifetime
+	widest                       // the most columns
+	wideLarge                    // many columns, weighted by size
+	largest                      // the most bytes
+	area                         // the largest product of bytes and time
 )
 
-// preferences are those of the first runs.
+// preferences are the preferences of the first runs.
 var preferences = [...]preference{
 	{columns: fullest, buffers: longest},
 	{columns: scarcest, buffers: longest},
@@ -49,7 +50,7 @@ var preferences = [...]preference{
 	{columns: anywhere, buffers: widest},
 }
 
-// preferenceOf returns the preference of a run: one of the above, and then one drawn by lot.
+// preferenceOf returns the preference of a run: one of the above, and later a random one.
 func preferenceOf(run int64, seed uint64) preference {
 	if run < int64(len(preferences)) {
 		return preferences[run]
@@ -64,8 +65,8 @@ func preferenceOf(run int64, seed uint64) preference {
 	}
 }
 
-// values sets what each buffer is worth to a preference. If something is added the
-// product before it is rounded first, so that all processors come to the same.
+// values sets the value of each buffer under a preference. Products are rounded before an
+// addition, so that all processors compute the same.
 func (t preference) values(f *field, worth []float64) {
 	lot := rand.New(rand.NewPCG(t.seed, 0))
 	for i := range f.buffers {
@@ -89,7 +90,7 @@ func (t preference) values(f *field, worth []float64) {
 	}
 }
 
-// choose returns the buffer that a run would like to place next within columns.
+// choose returns the buffer that a run prefers to place next within a range of columns.
 func (s *searcher) choose(lower, upper int32) int32 {
 	if s.preference.columns == anywhere && !s.stuck(lower, upper) {
 		best := int32(-1)
@@ -110,7 +111,7 @@ func (s *searcher) choose(lower, upper int32) int32 {
 	return s.best(at, -1)
 }
 
-// stuck reports whether the run goes on at the column that failed last.
+// stuck reports whether the run continues at the column that failed last.
 func (s *searcher) stuck(lower, upper int32) bool {
 	return s.preference.stubborn && s.failed >= lower && s.failed < upper && s.rest[s.failed] > 0
 }
@@ -129,7 +130,8 @@ func (s *searcher) sooner(c, d int32) bool {
 	return cmp.Or(order, cmp.Compare(s.tops[c], s.tops[d]), cmp.Compare(s.slack[c], s.slack[d])) < 0
 }
 
-// best returns the best buffer of a column, or one that is better; -1 is none.
+// best returns the best buffer of a column if it is better than the given one, where -1 means
+// none.
 func (s *searcher) best(c, than int32) int32 {
 	s.cells += int64(len(s.rows[c]))
 	for _, x := range s.rows[c] {

@@ -8,24 +8,24 @@ import (
 	"sync/atomic"
 )
 
-// outcome is how a search ended.
+// outcome is the result of a search.
 type outcome uint8
 
 const (
-	gaveUp     outcome = iota // neither, within the limits
-	solved                    // there is a layout
-	impossible                // there is none
+	gaveUp     outcome = iota // undecided within the limits
+	solved                    // a layout exists
+	impossible                // no layout exists
 )
 
-// search decides whether a problem has a layout of at most a height, the capacity. It
-// spends at most budget nodes, of about a microsecond each, and returns how many it
-// did. As long as ctx does not end, what it returns depends on its arguments alone:
-// neither on time nor on the number of processors.
+// search decides whether a problem has a layout of at most a given height, the capacity. It
+// spends at most budget nodes, of about a microsecond each, and returns the number spent.
+// Unless ctx ends, its result depends only on its arguments, not on time or on the number of
+// processors.
 //
-// A run goes through all layouts, depth first, and how soon it finds one depends on its
-// preference. So a run is cut short after some work and another one is made with another
-// preference, with ever more work, as Luby, Sinclair and Zuckerman advise. Runs know nothing
-// of each other. They are made side by side, and the first one that decides counts.
+// A run searches all layouts depth first, and how soon it finds one depends on its preference.
+// So a run is aborted after some work and another one is started with another preference, with
+// increasing limits, as Luby, Sinclair and Zuckerman propose. Runs are independent of each
+// other. They run in parallel, and the first one that decides counts.
 func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	if g.bound > capacity {
 		return nil, impossible, 0
@@ -38,7 +38,7 @@ func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (
 	return offsets, o, f.nodes + nodes
 }
 
-// search is search in a field that is made already.
+// search is search in an existing field.
 func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	t := &tries{ctx: ctx, seed: seed, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
 	t.first.Store(undecided)
@@ -60,30 +60,30 @@ func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64)
 
 const (
 	turnsPerBuffer = 2  // of a short run
-	cellsPerNode   = 32 // that are looked at in about a microsecond
+	cellsPerNode   = 32 // number of cells that are visited in about a microsecond
 	mostWorkers    = 8
 )
 
-// tries hands out runs, and keeps what came of the first one that decided.
+// tries distributes runs, and keeps the result of the first one that decided.
 type tries struct {
 	ctx   context.Context
 	seed  uint64
-	unit  int64        // cells of a short run
+	unit  int64        // limit of a short run, in cells
 	first atomic.Int64 // the first run that decided
 
 	sync.Mutex
-	left    int64   // cells that no run has got
+	left    int64   // cells that are not assigned to a run
 	spent   []int64 // cells, by run
 	outcome outcome
 	offsets []int64
 }
 
-// undecided is the number of the first run that decided while there is none.
+// undecided is the value of tries.first while no run has decided.
 const undecided = 1 << 62
 
-// measure makes the first run, which is often the last. It is over when each buffer
-// could have been placed twice, and what that took is the work of a short run. It
-// reports whether the search goes on.
+// measure makes the first run, which is often the only one. It ends when each buffer could have
+// been placed twice, and its work becomes the limit of a short run. measure reports whether the
+// search continues.
 func (t *tries) measure(s *searcher) bool {
 	s.turns = turnsPerBuffer * len(s.buffers)
 	o := s.run(preferenceOf(0, t.seed), t.left, func() bool { return t.idle(0) })
@@ -106,8 +106,8 @@ func (t *tries) try(s *searcher) bool {
 	return true
 }
 
-// next returns the number of the next run, and how many cells it may look at: 0 where
-// there is to be none.
+// next returns the number of the next run, and its limit in cells, which is 0 if there are no
+// more runs.
 func (t *tries) next() (i, limit int64) {
 	t.Lock()
 	defer t.Unlock()
@@ -122,10 +122,10 @@ func (t *tries) next() (i, limit int64) {
 	return i, limit
 }
 
-// idle reports whether a run does not matter any more.
+// idle reports whether a run no longer matters.
 func (t *tries) idle(i int64) bool { return t.first.Load() < i || t.ctx.Err() != nil }
 
-// done takes the outcome of a run.
+// done records the outcome of a run.
 func (t *tries) done(i int64, s *searcher, o outcome) {
 	t.Lock()
 	defer t.Unlock()
@@ -139,7 +139,7 @@ func (t *tries) done(i int64, s *searcher, o outcome) {
 	}
 }
 
-// nodes returns what was spent up to the run that decided.
+// nodes returns the nodes spent up to the run that decided.
 func (t *tries) nodes() int64 {
 	var cells int64
 	for i, n := range t.spent {
@@ -150,7 +150,7 @@ func (t *tries) nodes() int64 {
 	return (cells + cellsPerNode - 1) / cellsPerNode
 }
 
-// luby returns number i, from 1, of 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 and so on.
+// luby returns element i, from 1, of the sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 and so on.
 func luby(i int64) int64 {
 	for power := int64(2); ; power *= 2 {
 		switch {

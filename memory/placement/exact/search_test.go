@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
-// leastHeight tries all orders in which buffers can be stacked. Any layout, pushed down,
-// is a stack in order of offset.
+// leastHeight tries all orders in which buffers can be stacked. Any layout, pushed down, is a
+// stack in order of offset.
 func leastHeight(p *placement.Problem) int64 {
 	n := len(p.Buffers)
 	offsets := make([]int64, n)
@@ -54,7 +54,7 @@ func leastHeight(p *placement.Problem) int64 {
 	return best
 }
 
-// tight returns a few buffers that are in each other's way.
+// tight returns a few buffers that overlap each other in time.
 func tight(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	p := &placement.Problem{}
 	for range n {
@@ -73,9 +73,9 @@ func tight(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	return p
 }
 
-// The search finds the least height there is, and proves it.
+// The search finds the minimal height, and proves it.
 func TestSearchIsExact(t *testing.T) {
-	above := 0 // problems whose least height is above their bound
+	above := 0 // problems whose minimal height exceeds their bound
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		p := tight(rng, 3+rng.IntN(5), seed%2 == 1, seed%4 > 1)
@@ -104,7 +104,7 @@ func TestSearchIsExact(t *testing.T) {
 	require.Greater(t, above, 50)
 }
 
-// What is cut from a rectangle goes back into it.
+// Pieces cut from a rectangle can be packed into it again.
 func TestSearchPacksPerfectly(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 12))
@@ -119,7 +119,7 @@ func TestSearchPacksPerfectly(t *testing.T) {
 	}
 }
 
-// Neither time nor processors have a say.
+// The result depends neither on time nor on the number of processors.
 func TestSearchIsDeterministic(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	p := instances.Guillotine(rand.New(rand.NewPCG(4, 13)), 100, 1000, 200)
@@ -168,7 +168,7 @@ func TestSearchGivesUp(t *testing.T) {
 	require.Zero(t, nodes)
 }
 
-// Instances of MiniMalloc that are known for being hard.
+// Instances of MiniMalloc that are known to be hard.
 func TestSearchPublished(t *testing.T) {
 	const capacity = 1 << 20
 	for _, name := range []string{"B", "D", "F", "G", "J"} {
@@ -190,7 +190,7 @@ func TestSearchPublished(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch measures nodes: one should be about a microsecond.
+// BenchmarkSearch measures the time of a node, which should be about a microsecond.
 func BenchmarkSearch(b *testing.B) {
 	p := instances.Random(rand.New(rand.NewPCG(0, 15)), 60, true, true)
 	nodes := int64(0)

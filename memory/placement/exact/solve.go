@@ -9,15 +9,14 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// firstRounds is how often the greedy orders of package placement may place all buffers
-// before the search begins.
+// firstRounds is the number of times that package placement may place all buffers before the
+// search begins.
 const firstRounds = 200
 
-// Solve lays out a problem: greedily first, and then by the exact search, where the problem is
-// small enough for it. It stops as soon as a layout meets the bound or the capacity, or is
-// proven to be the least, or that none has the capacity. The layout has passed
-// placement.Check, and its certificate says what was proven. The only errors are
-// placement.ErrProblem.
+// Solve lays out a problem: first greedily, and then by the exact search, if the problem is
+// small enough. It stops as soon as a layout meets the bound or the capacity, is proven to be
+// minimal, or it is proven that none has the capacity. The layout has passed placement.Check,
+// and its certificate states what was proven. The only errors are placement.ErrProblem.
 func Solve(ctx context.Context, p *placement.Problem, options placement.Options) (*placement.Solution, error) {
 	if options.Time > 0 {
 		var cancel context.CancelFunc
@@ -39,7 +38,7 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 	if r.open(ctx, left) {
 		left -= r.search(ctx, left/4*3)
 	}
-	if r.open(ctx, left) { // too hard, or too large: what is left is for other orders
+	if r.open(ctx, left) { // too hard, or too large: the remaining nodes are for other orders
 		again := options
 		again.Nodes, again.Seed = left, options.Seed+1
 		other, err := placement.Solve(ctx, p, again)
@@ -51,29 +50,29 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 	return r.best, r.certify(p)
 }
 
-// run is the best layout so far, and what is proven.
+// run is the best layout so far, with the proven facts.
 type run struct {
 	grid    *grid
 	options placement.Options
 	best    *placement.Solution
-	least   int64  // no layout is lower
-	proof   string // that none has the capacity
+	least   int64  // lower bound of the height
+	proof   string // proof that no layout has the capacity
 }
 
-// open reports whether it is worth it to go on.
+// open reports whether it is worth continuing.
 func (r *run) open(ctx context.Context, left int64) bool {
 	return r.best.Height > max(r.grid.bound, r.options.Capacity, r.least) && r.proof == "" && left > 0 && ctx.Err() == nil
 }
 
-// offer takes a layout if it is lower.
+// offer replaces the best layout if the given one is lower.
 func (r *run) offer(offsets []int64, height int64, method string) {
 	if height < r.best.Height {
 		r.best.Offsets, r.best.Height, r.best.Method = offsets, height, method
 	}
 }
 
-// search takes at most so many nodes, and half of the time that is left. It returns how many
-// nodes it took.
+// search spends at most spend nodes, and half of the remaining time. It returns the number of
+// nodes spent.
 func (r *run) search(ctx context.Context, spend int64) (nodes int64) {
 	if deadline, limited := ctx.Deadline(); limited {
 		var cancel context.CancelFunc
@@ -101,7 +100,7 @@ func (r *run) search(ctx context.Context, spend int64) (nodes int64) {
 	return nodes
 }
 
-// certify checks the best layout and writes what is proven of it.
+// certify checks the best layout and writes its certificate.
 func (r *run) certify(p *placement.Problem) error {
 	l := r.best
 	height, err := placement.Check(p, l.Offsets)
@@ -122,5 +121,5 @@ func (r *run) certify(p *placement.Problem) error {
 	return nil
 }
 
-// noLimit is a number of nodes that is none.
+// noLimit means that the number of nodes is not limited.
 const noLimit = math.MaxInt64

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
-// plan plans a problem, and holds the outcome to what Plan promises.
+// plan solves a problem, and checks the promises of Solve.
 func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Solution {
 	t.Helper()
 	layout, err := exact.Solve(t.Context(), p, options)
@@ -27,9 +27,10 @@ func plan(t *testing.T, p *placement.Problem, options placement.Options) *placem
 	return layout
 }
 
-// With no room for another layout the certificate says why.
+// Without room for a better layout the certificate states the reason.
 func TestCertificate(t *testing.T) {
-	// Three buffers of 2 of which any two meet, one of them only with half of each.
+	// Three buffers of 2 bytes of which any two are live together, one of them for half of each
+	// of the others.
 	p := &placement.Problem{Buffers: []placement.Buffer{
 		{Lower: 0, Upper: 2, Size: 2},
 		{Lower: 1, Upper: 3, Size: 2},
@@ -69,7 +70,7 @@ func TestPerfectPackings(t *testing.T) {
 	}
 }
 
-// The published instances are solved by the whole plan too, each within its capacity.
+// Solve finds a layout for each published instance within its capacity.
 func TestPlanPublished(t *testing.T) {
 	for name, capacity := range map[string]int64{"B.1048576": 1 << 20, "D.1048576": 1 << 20, "F.1048576": 1 << 20, "G.1048576": 1 << 20, "J.1048576": 1 << 20, "G_1": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestPlanPublished(t *testing.T) {
 	}
 }
 
-// A time that ends leaves the best layout so far, and what makes no sense is refused.
+// When the time ends, Solve returns the best layout so far, and it rejects invalid options.
 func TestPlanEndsInTime(t *testing.T) {
 	p := instances.Random(rand.New(rand.NewPCG(6, 6)), 200, true, false)
 	layout := plan(t, p, placement.Options{Time: 50 * time.Millisecond, Nodes: 1 << 40})

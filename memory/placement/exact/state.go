@@ -2,45 +2,45 @@ package exact
 
 import "math"
 
-// searcher is the state of a run: what is placed, and bounds for what is not. A buffer
-// that is not placed will lie above all that are placed and share a column with it, so
-// that columns fill from below.
+// searcher is the state of a run: the placed buffers, and bounds for the others. An unplaced
+// buffer will be placed above all placed buffers that share a column with it, so that columns
+// fill from below.
 type searcher struct {
 	*field
 	capacity   int64
 	preference preference
-	worth      []float64 // of buffers, to the preference
-	cells      int64     // looked at
+	worth      []float64 // of buffers, according to the preference
+	cells      int64     // visited so far
 	limit      int64     // of cells
-	turns      int       // left, each a buffer placed
+	turns      int       // remaining number of placements
 	idle       func() bool
 
-	low     []int64   // by buffer, the end of what is placed below it; of a placed one, its offset
-	least   []int64   // by buffer, no offset is lower; placed where it has one
-	carrier []int32   // by buffer, one on which it may come to lie, or itself
-	tops    []int64   // by column, the end of what is placed
-	rest    []int64   // by column, bytes that are not placed
-	slack   []int64   // by column, bytes that can be wasted still
-	crossed []int32   // by column, how many lives of those not placed reach over its end
-	rows    [][]int32 // by column, its buffers, about in order of least
+	low     []int64   // by buffer, the end of the placed buffers below it; for a placed one, its offset
+	least   []int64   // by buffer, a lower bound of its offset; for a placed one, placed
+	carrier []int32   // by buffer, one that may carry it, or itself
+	tops    []int64   // by column, the end of the placed buffers
+	rest    []int64   // by column, the bytes of unplaced buffers
+	slack   []int64   // by column, the bytes that can still be wasted
+	crossed []int32   // by column, the number of unplaced lifetimes that extend beyond it
+	rows    [][]int32 // by column, its buffers, approximately in order of least
 
-	dirty  []uint64 // columns that are to be looked at again, a set
-	edits  []edit   // the last one at the end
+	dirty  []uint64 // set of columns to be examined again
+	edits  []edit   // in order
 	failed int32    // the column that failed last, or -1
 	dead   *memory  // parts that are known to be impossible
 }
 
-// placed is the least offset of a buffer that has its place.
+// placed is the value of least for a placed buffer.
 const placed = math.MaxInt64
 
-// edit is a change of the state that can be taken back.
+// edit is a change of the state that can be undone.
 type edit struct {
 	what quantity
 	at   int32
 	was  int64
 }
 
-// quantity is what an edit changed.
+// quantity identifies the value that an edit changed.
 type quantity uint8
 
 const (
@@ -48,10 +48,10 @@ const (
 	ofLeast
 	ofTops
 	ofSlack
-	ofPlaced // and what comes with it
+	ofPlaced // placing a buffer, with all related values
 )
 
-// newSearcher returns a searcher that has placed nothing.
+// newSearcher returns a searcher without placed buffers.
 func newSearcher(f *field, capacity int64) *searcher {
 	n, columns := len(f.buffers), len(f.rows)
 	s := &searcher{
@@ -68,7 +68,7 @@ func newSearcher(f *field, capacity int64) *searcher {
 	return s
 }
 
-// reset takes everything back, so that a run depends on nothing before it.
+// reset undoes everything, so that a run does not depend on earlier ones.
 func (s *searcher) reset() {
 	s.rewind(0)
 	for c, row := range s.field.rows {
@@ -83,7 +83,7 @@ func (s *searcher) reset() {
 	}
 }
 
-// place puts a buffer on what is placed below it.
+// place places a buffer on the placed buffers below it.
 func (s *searcher) place(x int32) {
 	b := &s.buffers[x]
 	s.turns--
@@ -114,13 +114,13 @@ func (s *searcher) place(x int32) {
 	}
 }
 
-// raise sets the least offset of a buffer.
+// raise raises the lower bound of a buffer's offset.
 func (s *searcher) raise(x int32, least int64) {
 	s.set(ofLeast, x, alignUp(least, s.buffers[x].align))
 	s.touch(x)
 }
 
-// set changes low or least of a buffer that is not placed.
+// set changes low or least of an unplaced buffer.
 func (s *searcher) set(what quantity, x int32, to int64) {
 	values := s.low
 	if what == ofLeast {
@@ -132,14 +132,14 @@ func (s *searcher) set(what quantity, x int32, to int64) {
 	s.toggle(x)
 }
 
-// touch has the columns of a buffer looked at.
+// touch marks the columns of a buffer to be examined again.
 func (s *searcher) touch(x int32) {
 	for _, w := range s.buffers[x].over {
 		s.dirty[w.at] |= w.bits
 	}
 }
 
-// rewind takes back all edits but the first ones.
+// rewind undoes all edits but the first keep.
 func (s *searcher) rewind(keep int) {
 	for k := len(s.edits) - 1; k >= keep; k-- {
 		switch e := s.edits[k]; e.what {

@@ -64,8 +64,8 @@ func TestFaultsHaveAPlace(t *testing.T) {
 		{columns + "0,1,2\n", "2:5: found 3 fields, expected 4"},
 		{columns + "0,1,2,3,4\n", "2:7: found 5 fields, expected 4"},
 		{columns + "0,1,2,3\n1,x,2,3\n", `3:3: found "x", expected a time`},
-		{columns + "0,1, 1,3\n", `2:6: found "1", expected a time behind 1`},
-		{columns + "0,5,1,3\n", `2:5: found "1", expected a time behind 5`},
+		{columns + "0,1, 1,3\n", `2:6: found "1", expected a time after 1`},
+		{columns + "0,5,1,3\n", `2:5: found "1", expected a time after 5`},
 		{columns + "0,1,2,0\n", `2:7: found "0", expected a size, an integer from 1`},
 		{columns + "0,1,2,-3\n", `2:7: found "-3", expected a size`},
 		{columns + "0,1,9223372036854775808,3\n", `2:5: found "9223372036854775808", expected a time`},
@@ -113,7 +113,7 @@ func (r brokenReader) Read(p []byte) (int, error) {
 	return r.text.Read(p)
 }
 
-// An error of the system names its file itself.
+// An error of the system already names its file.
 func TestFilesAreNamedOnce(t *testing.T) {
 	folder := t.TempDir()
 	file, err := os.Open(folder)
@@ -137,7 +137,7 @@ func TestTooManyBuffers(t *testing.T) {
 	require.ErrorContains(t, err, "3:1: found more than 3 buffers and gaps")
 }
 
-// A file without an end is not read for ever, even where nothing of it is kept.
+// An endless file is not read forever, even if none of it is kept.
 func TestTooManyBytes(t *testing.T) {
 	testkit.Slow(t)
 	header := "id,lower,upper,size\n"
@@ -146,7 +146,7 @@ func TestTooManyBytes(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("%d:1: found more than %d bytes", 2+minimalloc.MaxBytes-len(header), minimalloc.MaxBytes))
 }
 
-// blanks are lines with nothing in them, without an end.
+// blanks is an endless sequence of blank lines.
 type blanks struct{}
 
 func (blanks) Read(p []byte) (int, error) {
@@ -190,7 +190,7 @@ func TestWriteRefuses(t *testing.T) {
 	require.ErrorIs(t, minimalloc.Write(&bytes.Buffer{}, &minimalloc.Instance{Problem: one}), placement.ErrProblem)
 }
 
-// What is read is valid, and is read again as it was when it is written.
+// Every accepted file is valid, and is read as the same instance after it is written.
 func FuzzRead(f *testing.F) {
 	f.Add("id,lower,upper,size\nb1,0,3,4\n")
 	f.Add("size,upper,lower,id,gaps,hint,alignment,offset\n8,20,0,x,2-3 5-9,-1,4,16\n")
@@ -204,7 +204,7 @@ func FuzzRead(f *testing.F) {
 		require.NoError(t, in.Problem.Validate())
 		var out bytes.Buffer
 		if err := minimalloc.Write(&out, in); err != nil {
-			require.ErrorContains(t, err, "the name") // with a line end of its own
+			require.ErrorContains(t, err, "the name") // contains a line end of its own
 			return
 		}
 		again, err := minimalloc.Read(&out)

@@ -13,15 +13,15 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// maxLine is the longest line that is read, in bytes.
+// maxLine is the maximum length of a line in bytes.
 const maxLine = 1 << 20
 
-// Read reads an instance. Its problem is valid. Offsets are read as they stand: whether
-// they are a layout says placement.Check. Hints, which are of another solver's search,
-// are read and dropped. A gap with a window of bytes (a-b@lo:hi) is refused.
+// Read reads an instance. Its problem is valid. Offsets are read without checks:
+// placement.Check verifies whether they are a layout. Hints, which are for another solver's
+// search, are ignored. A gap with a range of bytes (a-b@lo:hi) is rejected.
 //
-// Errors wrap ErrFormat and say where the fault is, what was found there and what was
-// expected. If r has a Name, as a file does, the place is file:line:column.
+// Errors wrap ErrFormat and contain the location of the fault, the actual and the expected
+// text. If r has a Name, as a file does, the location is file:line:column.
 func Read(r io.Reader) (*Instance, error) { return read(r, MaxBuffers) }
 
 func read(r io.Reader, limit int) (*Instance, error) {
@@ -40,14 +40,14 @@ func read(r io.Reader, limit int) (*Instance, error) {
 	return &s.in, nil
 }
 
-// column is what a column of a file holds.
+// column is the meaning of a column of a file.
 type column uint8
 
 const (
 	id column = iota
 	lower
 	upper
-	end // upper, and one unit of time before it
+	end // upper, minus one unit of time
 	size
 	alignment
 	gaps
@@ -55,7 +55,7 @@ const (
 	offset
 )
 
-// columns are the names of columns.
+// columns maps the names of columns.
 var columns = map[string]column{
 	"id": id, "buffer": id, "buffer_id": id,
 	"lower": lower, "start": lower, "begin": lower,
@@ -63,7 +63,7 @@ var columns = map[string]column{
 	"size": size, "alignment": alignment, "gaps": gaps, "hint": hint, "offset": offset,
 }
 
-// reader reads an instance line by line. The first fault stays.
+// reader reads an instance line by line. It keeps the first fault.
 type reader struct {
 	name    string
 	lines   *bufio.Scanner
@@ -71,16 +71,16 @@ type reader struct {
 	bytes   int // up to the end of the line
 	fields  []string
 	columns []column
-	last    int64          // 1 where times of death are the last unit alive, else 0
+	last    int64          // 1 if ends are inclusive, otherwise 0
 	pieces  int            // buffers and gaps
 	limit   int            // of pieces
-	room    int64          // left when all buffers lie end to end
+	room    int64          // what remains of the address range if all buffers are placed end to end
 	ids     map[string]int // the line of a name
 	in      Instance
 	fault   error
 }
 
-// next goes on to the next line that is not blank.
+// next advances to the next line that is not blank.
 func (s *reader) next() bool {
 	for s.lines.Scan() {
 		s.number++
@@ -186,7 +186,7 @@ func (s *reader) row() {
 		}
 	}
 	if b.Lower >= b.Upper {
-		s.fail(where[upper], "found %s, expected a time behind %d, where the buffer is born", quote(strings.TrimSpace(s.fields[where[upper]])), b.Lower)
+		s.fail(where[upper], "found %s, expected a time after %d, at which the buffer is born", quote(strings.TrimSpace(s.fields[where[upper]])), b.Lower)
 	}
 	for k, c := range s.columns {
 		if c == gaps {
@@ -203,7 +203,7 @@ func (s *reader) row() {
 	s.in.Problem.Buffers = append(s.in.Problem.Buffers, b)
 }
 
-// gaps reads the gaps of a buffer, whose lifetime is known.
+// gaps reads the gaps of a buffer whose lifetime is known.
 func (s *reader) gaps(k int, b *placement.Buffer) {
 	from := b.Lower
 	for text := range strings.FieldsSeq(s.fields[k]) {
@@ -211,7 +211,7 @@ func (s *reader) gaps(k int, b *placement.Buffer) {
 			s.fail(k, "found %s, expected a gap without a window of bytes, such as 3-7: only gaps of whole buffers are planned", quote(text))
 			return
 		}
-		dash := 1 + strings.IndexByte(text[1:], '-') // behind the sign of the first time
+		dash := 1 + strings.IndexByte(text[1:], '-') // after the sign of the first time
 		if dash == 0 {
 			s.fail(k, "found %s, expected a gap such as 3-7", quote(text))
 			return
@@ -226,9 +226,9 @@ func (s *reader) gaps(k int, b *placement.Buffer) {
 		case g.Lower >= g.Upper:
 			s.fail(k, "found %s, expected a gap that ends behind its beginning", quote(text))
 		case g.Lower <= from:
-			s.fail(k, "found %s, expected a gap behind %d, where the buffer is born or its last gap ends", quote(text), from)
+			s.fail(k, "found %s, expected a gap after %d, at which the buffer is born or its last gap ends", quote(text), from)
 		case g.Upper >= b.Upper:
-			s.fail(k, "found %s, expected a gap before %d, where the buffer ends", quote(text), b.Upper)
+			s.fail(k, "found %s, expected a gap before %d, at which the buffer ends", quote(text), b.Upper)
 		}
 		b.Gaps = append(b.Gaps, g)
 		from = g.Upper
@@ -267,7 +267,7 @@ func (s *reader) file() string {
 	return s.name + ":"
 }
 
-// quote quotes what was found, shortened.
+// quote quotes and shortens a text.
 func quote(text string) string {
 	const enough = 40
 	if len(text) > enough {

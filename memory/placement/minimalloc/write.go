@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Write writes an instance in the form that Read reads. The columns are id, lower,
-// upper and size, then alignment and gaps where a buffer has such, and offset where a
-// layout is given. A buffer without a name has its number for one.
+// Write writes an instance in the form that Read reads. The columns are id, lower, upper and
+// size, then alignment and gaps if a buffer has any, and offset if there is a layout. The name
+// of a buffer without one is its number.
 func Write(w io.Writer, in *Instance) error {
 	if err := in.Problem.Validate(); err != nil {
 		return err

@@ -1,3 +1,3 @@
-// Package instances is for tests of placement: it makes problems at random, from rectangles
-// that are cut into buffers, and from what training allocates.
+// Package instances provides problems for tests of placement: random ones, rectangles that are
+// cut into buffers, and the allocations of training steps.
 package instances

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// Random returns buffers of any size and lifetime, some with gaps and alignments.
+// Random returns buffers of random sizes and lifetimes, some with gaps and alignments.
 func Random(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	p := &placement.Problem{}
 	for range n {
@@ -32,8 +32,8 @@ func Random(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	return p
 }
 
-// Guillotine cuts a rectangle of time and bytes into n buffers, each cut going through
-// the whole of a piece. They can be packed without a hole.
+// Guillotine cuts a rectangle of time and bytes into n buffers; each cut divides a whole piece.
+// They can be packed without a hole.
 func Guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
 	pieces := []placement.Buffer{{Upper: time, Size: bytes}}
 	for len(pieces) < n {
@@ -56,15 +56,15 @@ func Guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
 	return &placement.Problem{Buffers: pieces}
 }
 
-// Pinwheels makes squares of 20 bytes by 20 units of time, one behind the other, of five
-// buffers each: four around a middle one. No cut goes through a whole square. They can
-// be packed without a hole.
+// Pinwheels returns squares of 20 bytes by 20 units of time, one after another, each cut into
+// five buffers: four around a central one. No cut divides a whole square. They can be packed
+// without a hole.
 func Pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	p := &placement.Problem{}
 	for k := range int64(count) {
 		t := 20 * k
-		a, b := 1+rng.Int64N(8), 1+rng.Int64N(8)   // where the middle begins, in time and bytes
-		c, d := 10+rng.Int64N(9), 10+rng.Int64N(9) // where it ends
+		a, b := 1+rng.Int64N(8), 1+rng.Int64N(8)   // start of the central buffer, in time and bytes
+		c, d := 10+rng.Int64N(9), 10+rng.Int64N(9) // its end
 		p.Buffers = append(p.Buffers,
 			placement.Buffer{Lower: t, Upper: t + c, Size: b},           // below
 			placement.Buffer{Lower: t + c, Upper: t + 20, Size: d},      // on the right
@@ -77,10 +77,10 @@ func Pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	return p
 }
 
-// Training is a step of a transformer on one device, with optimizer state that is born
-// on the way: every layer saves activations that its backward takes, the last layer's
-// first, some a layer late; gradients stay to the end. If rng is given every size
-// differs, as those of experts do by the tokens that they get.
+// Training returns the buffers of a transformer's step on one device, in which the optimizer
+// state is allocated: every layer saves activations for its backward, which begins with the
+// last layer, and some are freed a layer later; gradients live to the end. If rng is not nil
+// every size differs, as the sizes of experts depend on their numbers of tokens.
 func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	p := &placement.Problem{}
 	now := int64(0)
@@ -139,7 +139,7 @@ func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	return p
 }
 
-// Reversed lets time run backward.
+// Reversed reverses time.
 func Reversed(p *placement.Problem) *placement.Problem {
 	q := &placement.Problem{}
 	for _, b := range p.Buffers {
@@ -154,14 +154,14 @@ func Reversed(p *placement.Problem) *placement.Problem {
 	return q
 }
 
-// Shuffled gives the buffers other numbers.
+// Shuffled permutes the buffers.
 func Shuffled(rng *rand.Rand, p *placement.Problem) *placement.Problem {
 	q := &placement.Problem{Buffers: slices.Clone(p.Buffers)}
 	rng.Shuffle(len(q.Buffers), func(i, k int) { q.Buffers[i], q.Buffers[k] = q.Buffers[k], q.Buffers[i] })
 	return q
 }
 
-// Scaled stretches time and bytes.
+// Scaled scales time and bytes.
 func Scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
 	q := &placement.Problem{}
 	for _, b := range p.Buffers {
@@ -175,7 +175,7 @@ func Scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
 	return q
 }
 
-// Alive says whether a buffer needs its bytes at a time.
+// Alive reports whether a buffer needs its bytes at a time.
 func Alive(b *placement.Buffer, time int64) bool {
 	for _, g := range b.Gaps {
 		if g.Lower <= time && time < g.Upper {
@@ -185,8 +185,8 @@ func Alive(b *placement.Buffer, time int64) bool {
 	return b.Lower <= time && time < b.Upper
 }
 
-// Meet says whether two buffers need their bytes at the same time. It does if it does
-// at a birth.
+// Meet reports whether two buffers need their bytes at the same time. If they do, they do at
+// the birth of one of them.
 func Meet(a, b *placement.Buffer) bool {
 	for _, x := range []*placement.Buffer{a, b} {
 		times := []int64{x.Lower}
@@ -204,14 +204,14 @@ func Meet(a, b *placement.Buffer) bool {
 
 var folder = flag.String("instances", "", "the folder of published instances")
 
-// Published returns the folder of published instances, by default one next to the module, and
-// "" where there is none.
+// Published returns the folder of published instances, by default one next to the module, or ""
+// if there is none.
 func Published() string {
 	if *folder != "" {
 		return *folder
 	}
 	for _, up := range []string{"../../..", "../../../.."} {
-		if found, _ := filepath.Glob(up + "/*/data/placement"); len(found) > 0 { // The pattern is well formed.
+		if found, _ := filepath.Glob(up + "/*/data/placement"); len(found) > 0 { // the pattern is valid
 			return found[0]
 		}
 	}

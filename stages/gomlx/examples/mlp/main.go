@@ -1,4 +1,5 @@
-// Mlp trains a network of GoMLX's layers on four ranks under 1F1B, 4,096 microbatches a step.
+// Mlp trains a network of GoMLX's layers on four ranks under 1F1B, with 4,096 microbatches per
+// step.
 package main
 
 import (
@@ -25,9 +26,9 @@ import (
 	"github.com/weir-ml/weir/stages/gomlx"
 )
 
-const rows = 8 // of a microbatch
+const rows = 8 // per microbatch
 
-// layer is one stage of the model.
+// layer returns one stage of the model.
 func layer(name string, out int, last bool) gomlx.Stage {
 	return gomlx.Stage{Name: name, Graph: func(scope *model.Scope, in []*graph.Node) []*graph.Node {
 		x := layers.Dense(scope.In("%s", name), in[0], true, out)
@@ -91,7 +92,7 @@ func train(ctx context.Context, steps, microbatches int, plan string, ranks int,
 	return nil
 }
 
-// ring is a data set of GoMLX: points of the plane, and whether each is in a ring.
+// ring returns a data set of GoMLX: points of the plane, and whether each is inside a ring.
 func ring(backend *gomlx.Backend, batches int) (*dataset.InMemoryDataset, error) {
 	random := rand.New(rand.NewPCG(7, 0))
 	var points, inside [][]float32

@@ -26,7 +26,7 @@ import (
 
 const width, heads, length = 48, 4, 32
 
-// gpt is a transformer that predicts the next byte of a text.
+// gpt returns a transformer that predicts the next byte of a text.
 func gpt() (example, error) {
 	text, err := corpus.Read(context.Background(), filepath.Join(build.Default.GOROOT, "src/testdata/Isaac.Newton-Opticks.txt"), 1<<24, nil)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 const side, kinds = 12, 4 // of an image, and of pictures
 
-// images is a convolutional network that tells stripes from checks.
+// images returns a convolutional network that distinguishes kinds of patterns.
 func images() (example, error) {
 	convolution := func(name string, channels int) gomlx.Stage {
 		return gomlx.Stage{Name: name, Graph: func(scope *model.Scope, in []*graph.Node) []*graph.Node {
@@ -51,7 +51,7 @@ func images() (example, error) {
 	}, nil
 }
 
-// pictures are rows, columns, diagonals and checks, under noise.
+// pictures returns rows, columns, diagonals and checks, with noise.
 func pictures(first, rows int) (image, kind *tensors.Tensor) {
 	x, y := make([]float32, 0, rows*side*side), make([]int32, rows)
 	for i := range rows {

@@ -1,5 +1,6 @@
-// Train trains a small network, a convolutional classifier or a GPT, made of GoMLX's layers, through
-// Weir, or the same model with GoMLX's own trainer, and says what each needs.
+// Train trains a small network, a convolutional classifier or a GPT, made of GoMLX's layers,
+// through Weir, or the same model with GoMLX's own trainer, and prints the resources that each
+// needs.
 package main
 
 import (
@@ -29,9 +30,9 @@ import (
 type example struct {
 	config gomlx.Config
 	input  string
-	rows   int                                                  // of a microbatch
-	batch  func(first, rows int) (input, label *tensors.Tensor) // rows from the first on
-	floor  string                                               // what the loss is to be below
+	rows   int                                                  // per microbatch
+	batch  func(first, rows int) (input, label *tensors.Tensor) // rows, starting at first
+	floor  string                                               // a description of the loss to get below
 }
 
 var examples = map[string]func() (example, error){"mlp": mlp, "images": images, "gpt": gpt}
@@ -72,7 +73,7 @@ func run(ctx context.Context, name, trainer, plan string, ranks, steps, microbat
 		if err != nil {
 			return err
 		}
-		if i > 0 { // the first one compiles
+		if i > 0 { // the first step compiles
 			used += processor() - before
 		}
 		fmt.Fprintf(out, "step %2d  %s\n", i, says)
@@ -82,7 +83,7 @@ func run(ctx context.Context, name, trainer, plan string, ranks, steps, microbat
 	return nil
 }
 
-// prepare makes a model with its own store and backend.
+// prepare returns a model with its own store and backend.
 func prepare(name, plan string, ranks int) (*example, error) {
 	made, ok := examples[name]
 	if !ok {
@@ -100,7 +101,7 @@ func prepare(name, plan string, ranks int) (*example, error) {
 	return &ex, err
 }
 
-// weir returns a step.
+// weir returns a function that runs a step with Weir.
 func (ex *example) weir(_ string, microbatches int) (func(context.Context) (string, error), error) {
 	m, err := gomlx.New(ex.config)
 	if err != nil {
@@ -129,7 +130,7 @@ func (ex *example) weir(_ string, microbatches int) (func(context.Context) (stri
 	}, nil
 }
 
-// gomlx returns a step of GoMLX's trainer, over the same rows.
+// gomlx returns a function that runs a step of GoMLX's trainer, over the same rows.
 func (ex *example) gomlx(trainer string, microbatches int) (func(context.Context) (string, error), error) {
 	cfg := ex.config
 	whole := func(scope *model.Scope, _ any, x []*graph.Node) []*graph.Node {
@@ -173,7 +174,7 @@ func (ex *example) gomlx(trainer string, microbatches int) (func(context.Context
 	}, nil
 }
 
-// endless is a data set of GoMLX.
+// endless is an infinite data set of GoMLX.
 type endless struct {
 	rows int
 	make func(first, rows int) (input, label *tensors.Tensor)
@@ -196,14 +197,14 @@ func (e endless) Iter() iter.Seq2[train.Batch, error] {
 
 func size(bytes int64) string { return fmt.Sprintf("%.2f MiB", float64(bytes)/(1<<20)) }
 
-// processor returns the time that the process has computed.
+// processor returns the processor time of the process.
 func processor() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peak returns the most memory that the process has had, where Linux says it.
+// peak returns the peak memory of the process, if Linux reports it.
 func peak() string {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, after, _ := strings.Cut(string(status), "VmHWM:")

@@ -22,7 +22,7 @@ func weights(t *testing.T, s *model.Store) map[string][]float32 {
 	return all
 }
 
-// TestPlans: every plan comes to the losses and the weights of GoMLX's own trainer.
+// TestPlans: every plan gives the losses and the weights of GoMLX's own trainer.
 func TestPlans(t *testing.T) {
 	const steps, microbatches = 2, 4
 	for name := range examples {
@@ -60,7 +60,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestBelowByteFrequencies: the GPT learns more than how often each byte is there.
+// TestBelowByteFrequencies: the GPT's loss is below the entropy of the byte frequencies.
 func TestBelowByteFrequencies(t *testing.T) {
 	ex, err := prepare("gpt", "depth-first", 1)
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/stages/gomlx"
 )
 
-// mlp is a network that learns which points of the plane are in a ring.
+// mlp returns a network that learns which points of the plane are inside a ring.
 func mlp() (example, error) {
 	const rows = 8
 	ex := example{
@@ -42,7 +42,7 @@ func mlp() (example, error) {
 	return ex, nil
 }
 
-// ring is points of the plane, and whether each is in a ring.
+// ring returns points of the plane, and whether each is inside a ring.
 func ring(first, rows int) (points, inside *tensors.Tensor) {
 	x, y := make([]float32, 2*rows), make([]float32, rows)
 	for i := range rows {
