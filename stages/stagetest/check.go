@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Run examines the stage and reports every fault as an error of the test.
+// Run checks the stage and reports every fault as an error of the test.
 func Run[T any](t testing.TB, cfg Config[T]) {
 	t.Helper()
 	s := &suite[T]{cfg: cfg}
@@ -19,30 +19,30 @@ func Run[T any](t testing.TB, cfg Config[T]) {
 	}
 }
 
-// Check examines the stage and returns what is wrong, at most one fault of each
-// code, nil where nothing is. It is Run without testing.
+// Check checks the stage and returns its faults, at most one of each code, or nil. It is Run
+// without testing.
 func Check[T any](cfg Config[T]) []Fault {
 	s := &suite[T]{cfg: cfg}
 	s.check()
 	return s.faults
 }
 
-// suite is one examination.
+// suite is a check of a stage.
 type suite[T any] struct {
 	cfg    Config[T]
 	faults []Fault
-	notes  []string // what was not examined
+	notes  []string // parts that were not checked
 	splits bool     // the stage can split its backward
-	// The results of a depth-first step, of one and several microbatches; the other
-	// checks compare with it.
+	// The results of a depth-first step, of one and several microbatches, with which the other
+	// checks compare.
 	one, several numbers
 }
 
-// Enough microbatches for their order to matter, and to be uneven.
+// Enough microbatches for their order to matter, and for uneven lengths.
 const several = 5
 
-// check runs the checks in groups. The later ones compare with what the earlier
-// ones have found to be reliable.
+// check runs the checks in groups. The later ones compare with results that the earlier ones
+// have found to be reliable.
 func (s *suite[T]) check() {
 	whole := setting[T]{name: "depth-first"}
 	for _, group := range [][]func(){
@@ -61,8 +61,8 @@ func (s *suite[T]) check() {
 	}
 }
 
-// survive runs the checks that a stage must pass with a whole backward and, where it can, with
-// I and W apart.
+// survive runs the checks that a stage must pass with a whole backward and, if it supports
+// that, with I and W apart.
 func (s *suite[T]) survive() {
 	ways := []setting[T]{{name: "depth-first"}}
 	if s.splits {
@@ -77,7 +77,7 @@ func (s *suite[T]) survive() {
 	}
 }
 
-// report appends a fault, unless there is one of this code already.
+// report appends a fault, unless there is already one with this code.
 func (s *suite[T]) report(code Code, format string, args ...any) {
 	for _, f := range s.faults {
 		if f.Code == code {
@@ -87,7 +87,7 @@ func (s *suite[T]) report(code Code, format string, args ...any) {
 	s.faults = append(s.faults, Fault{Code: code, Text: fmt.Sprintf(format, args...) + "; " + texts[code].advice + "."})
 }
 
-// note says once what was not examined.
+// note records once that something was not checked.
 func (s *suite[T]) note(text string) {
 	if !slices.Contains(s.notes, text) {
 		s.notes = append(s.notes, text)

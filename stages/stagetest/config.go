@@ -9,58 +9,59 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Config says what to examine. New must be set.
+// Config is the configuration of a check. New must be set.
 type Config[T any] struct {
-	// New makes the stage, in its own space, with the same weights every time.
-	// It is called some dozens of times.
+	// New makes the stage, in its own space, with the same weights every time. It is called
+	// several dozen times.
 	New func() (Subject[T], error)
-	// Parts names the parts of a batch entry; nil takes those that the stage reads.
+	// Parts names the parts of a batch entry; nil means those that the stage reads.
 	Parts []string
-	// Losses are the losses that the stage may record; nil takes those that it declares,
-	// each a mean: metrics as such, the first other one as the objective, and further ones
-	// with a coefficient.
+	// Losses are the losses that the stage may record; nil means those that it declares, each a
+	// mean: metrics as metrics, the first other loss as the objective, and further ones with a
+	// coefficient.
 	Losses []loss.Def
-	// EvalDiffers says that the outputs in Eval are meant to be others than in
-	// Train, as with dropout. Eval is then compared with itself alone.
+	// EvalDiffers declares that the outputs in Eval intentionally differ from those in Train,
+	// as with dropout. Eval is then compared only with itself.
 	EvalDiffers bool
-	// GradientDiffers says that gradients are meant to be others than differences of the
-	// losses, as where a stage rounds, or lets gradients through where it has none. They
-	// are then not compared. Stages that compute on copies of their weights never are.
+	// GradientDiffers declares that gradients intentionally differ from differences of the
+	// losses, for instance because the stage rounds, or passes gradients through an operation
+	// that has none. They are then not compared. Stages that compute on copies of their weights
+	// are never compared.
 	GradientDiffers bool
-	// Allocations asks that the calls of the stage allocate the same on the Go heap
-	// with 16 microbatches as with 64 (L11).
+	// Allocations requires that the calls of the stage allocate the same on the Go heap with 16
+	// microbatches as with 64 (L11).
 	Allocations bool
 }
 
-// Subject is one stage to examine, and what the suite must be able to do with
-// the tensors in its space. Stage and Space must be set.
+// Subject is a stage to check, with the operations on the tensors in its space that the suite
+// needs. Stage and Space must be set.
 type Subject[T any] struct {
 	Stage stages.Stage[T]
 	Space memory.Space[T]
-	// Make returns a new tensor in Space that the suite owns: a part of a batch
-	// entry, an input, or the gradient of an output. It depends on want alone.
-	// Microbatches are best uneven. A stage without any of the three needs none.
+	// Make returns a new tensor in Space that the suite owns: a part of a batch entry, an
+	// input, or the gradient of an output. It depends on want alone. Microbatches should be
+	// uneven. A stage without any of the three needs no Make.
 	Make func(want Want) (T, error)
-	// Read returns the bytes of a tensor; it may be a view. If it is nil losses
-	// are compared and tensors are not, and Run says so.
+	// Read returns the bytes of a tensor, possibly as a view. If it is nil only losses are
+	// compared, and Run reports that.
 	Read func(T) ([]byte, error)
-	// Write overwrites the start of a tensor. It may be nil. With it gradients are
-	// filled with NaN before a step, and weights (batchctx.Use.Weight) and inputs are moved
-	// to compare gradients with differences of the losses. Weights, and inputs and outputs
-	// that have a gradient, are float32 then, as the bytes of Read have them.
+	// Write overwrites the start of a tensor. It may be nil. With it, the suite fills gradients
+	// with NaN before a step, and moves weights (batchctx.Use.Weight) and inputs to compare
+	// gradients with differences of the losses. Weights, and inputs and outputs with a
+	// gradient, must then be float32 in the bytes of Read.
 	Write func(T, []byte) error
-	// Gradients must be set where the stage trains.
+	// Gradients must be set if the stage trains.
 	Gradients runner.Gradients[T]
-	// Weak returns a function that says whether the tensor is still reachable, and
-	// does not keep it so: [Weak] for pointers. With it the suite asks that nothing
-	// of a microbatch is reachable once the microbatch has retired. It may be nil; it
-	// is for memory that a garbage collector owns, which no book sees.
+	// Weak returns a function that reports whether the tensor is still reachable, without
+	// keeping it reachable: [Weak] for pointers. With it the suite requires that nothing of a
+	// microbatch is reachable once the microbatch has retired. It may be nil; it is for memory
+	// that belongs to a garbage collector, which is in no book.
 	Weak func(T) (reachable func() bool)
 	// Close closes the subject. It may be nil.
 	Close func() error
 }
 
-// Kind is what the suite wants a tensor for.
+// Kind is the kind of a tensor that the suite requests.
 type Kind uint8
 
 // The kinds.
@@ -70,27 +71,27 @@ const (
 	GradOut             // the gradient of an output
 )
 
-// String returns words for a message.
+// String returns the kind in words, for messages.
 func (k Kind) String() string { return [...]string{"entry part", "input", "gradient of output"}[k] }
 
-// Want says which tensor to make.
+// Want describes the tensor to make.
 type Want struct {
 	Kind       Kind
 	Index      int    // of the part in Config.Parts, or of the port
 	Name       string // of the part or the port
 	Microbatch int
 	Class      memory.Class // to allocate it with
-	Bytes      int64        // for a GradOut the size of the output, else 0
+	Bytes      int64        // for a GradOut the size of the output, otherwise 0
 }
 
-// Float returns element i of a tensor that is different for every part, port and
-// microbatch, in [-1, 1).
+// Float returns element i of a tensor, in [-1, 1). The elements differ for every part, port and
+// microbatch.
 func (w Want) Float(i int) float32 { return float32(int64(w.draw(i)>>40)-1<<23) / (1 << 23) }
 
 // Int returns element i of a tensor as Float does, in [0, n).
 func (w Want) Int(i, n int) int { return int(w.draw(i) >> 33 % uint64(n)) }
 
-// draw is splitmix64 of what names the element.
+// draw is splitmix64 of the position of the element.
 func (w Want) draw(i int) uint64 {
 	x := uint64(w.Kind)<<56 ^ uint64(w.Index)<<48 ^ uint64(w.Microbatch)<<32 ^ uint64(i)
 	x = (x + 1) * 0x9e3779b97f4a7c15

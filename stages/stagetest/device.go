@@ -9,10 +9,9 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// OnDevice returns the subject of a stage over buffers of a device. Parts and
-// inputs are float32 with as many elements as asked, gradients have the size of
-// their outputs; replace Make where a part is of another type. The subject closes
-// the device.
+// OnDevice returns the subject of a stage over buffers of a device. Parts and inputs are
+// float32 with the number of elements that elements returns, and gradients have the size of
+// their outputs; replace Make if a part is of another type. The subject closes the device.
 func OnDevice(device kernels.Compute, stage stages.Stage[kernels.Buffer], elements func(Want) int) Subject[kernels.Buffer] {
 	return Subject[kernels.Buffer]{
 		Stage: stage, Space: device, Gradients: device, Close: device.Close,

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// diagnose reports the fault behind the error of a step. If a look at the
-// tensors has found one already, the error only follows from it.
+// diagnose reports the fault that caused the error of a step. If a comparison of tensors has
+// already found one, the error is only its consequence.
 func (x *run[T]) diagnose(err error) {
 	if t := x.trial; t.faults == 0 {
 		code, text := x.verdict(err)
@@ -31,15 +31,15 @@ var sentinels = []struct {
 	{batchctx.ErrTaken, TakesTwice, "it takes a slot again"},
 	{batchctx.ErrEmpty, TakesUnsaved, "it takes from a slot that it saved nothing in"},
 	{batchctx.ErrOccupied, SavesTwice, "it saves in a slot that is in use"},
-	{batchctx.ErrMisplaced, Misplaced, "it does what this kind of action does not allow"},
+	{batchctx.ErrMisplaced, Misplaced, "it makes a call that this kind of action does not allow"},
 	{batchctx.ErrContribution, ContributesTwice, "it contributes to a gradient again"},
 	{batchctx.ErrEnded, KeepsView, "it uses a microbatch after its call"},
 	{memory.ErrStale, UsesEnded, "it uses a tensor that was released"},
-	{memory.ErrNone, UsesEnded, "it uses a tensor that is none"},
+	{memory.ErrNone, UsesEnded, "it uses the zero tensor"},
 	{memory.ErrNoPlain, ReleasesBorrowed, "it releases a tensor to which it has no reference of its own"},
 }
 
-// verdict says what an error of a step means.
+// verdict returns the fault that an error of a step indicates.
 func (x *run[T]) verdict(err error) (Code, string) {
 	var leak *batchctx.LeakError
 	var paniced *panicked
@@ -52,9 +52,9 @@ func (x *run[T]) verdict(err error) (Code, string) {
 		return x.handover(err)
 	case errors.Is(err, batchctx.ErrUndeclared), errors.Is(err, batchctx.ErrDropped):
 		if x.declaredLater() {
-			return ReadsLate, fmt.Sprintf("it reads an entry part in an action that its Read.At does not have: %v", err)
+			return ReadsLate, fmt.Sprintf("it reads an entry part in an action that its Read.At does not include: %v", err)
 		}
-		return Undeclared, fmt.Sprintf("it reaches what it did not declare: %v", err)
+		return Undeclared, fmt.Sprintf("it accesses something that it did not declare: %v", err)
 	}
 	for _, s := range sentinels {
 		if errors.Is(err, s.err) {
@@ -64,8 +64,8 @@ func (x *run[T]) verdict(err error) (Code, string) {
 	return Fails, fmt.Sprintf("it returns an error: %v", err)
 }
 
-// handover says what is wrong where the calls of the stage were well and the
-// runner could not go on with what they returned.
+// handover returns the fault if the calls of the stage succeeded, but the runner could not
+// continue with their results.
 func (x *run[T]) handover(err error) (Code, string) {
 	var where *runner.Error
 	at := schedule.None
@@ -87,7 +87,7 @@ func (x *run[T]) handover(err error) (Code, string) {
 	return Fails, err.Error()
 }
 
-// leak says who keeps what the books found.
+// leak returns the fault with the owner of the leak that the books found.
 func (x *run[T]) leak(leak *batchctx.LeakError) (Code, string) {
 	codes := [...]Code{asPart: KeepsPart, asGradient: KeepsGradient, asOutput: KeepsOutput, asInput: KeepsInput, asSaved: KeepsSaved}
 	if k, ok := x.trial.watch.culprit(); ok {
@@ -99,11 +99,11 @@ func (x *run[T]) leak(leak *batchctx.LeakError) (Code, string) {
 	return Unreleased, fmt.Sprintf("it allocates and does not release: %v", leak)
 }
 
-// declaredLater reports whether the stage runs through where all of its reads
-// are declared in every action.
+// declaredLater reports whether the stage passes if all of its reads are declared in every
+// action.
 func (x *run[T]) declaredLater() bool {
 	s := x.trial.suite
-	shadow := &suite[T]{cfg: s.cfg} // its faults are not the stage's
+	shadow := &suite[T]{cfg: s.cfg} // its faults are not reported
 	t, ok := shadow.open()
 	if !ok {
 		return false

@@ -15,37 +15,37 @@ import (
 //
 //	L = Σ s·l + Σ g·y
 //
-// with respect to its weights and its inputs. Along a direction d that gradient must be
-// (L(x+h·d) - L(x-h·d)) / 2h, up to h² and to rounding, which two step sizes tell apart.
+// with respect to its weights and its inputs. Along a direction d that gradient must equal
+// (L(x+h·d) - L(x-h·d)) / 2h, up to h² and to rounding, which two step sizes distinguish.
 
 const (
-	differenceSeed  = 3       // the exponent of the seeds: 8, not 1
-	differenceStep  = 1. / 64 // the first of the larger step sizes, in parts of the root mean square
-	differenceTries = 4       // step sizes, each a quarter of the one before
-	// The gradient may be off by tolerance of itself; a step size is good if its error is
-	// smaller than goodStep. Both together are less than 1 %.
+	differenceSeed  = 3       // exponent of the seeds: 8 rather than 1
+	differenceStep  = 1. / 64 // the first of the larger step sizes, relative to the root mean square
+	differenceTries = 4       // number of step sizes, each a quarter of the one before
+	// The gradient may be wrong by a fraction tolerance of itself; a step size is good if its
+	// error is smaller than goodStep. Both together are less than 1 %.
 	tolerance, goodStep = 0.004, 0.002
-	// rounding is that of a sum of numbers in float32, in parts of their norm.
+	// rounding is the relative rounding error of a sum of numbers in float32.
 	rounding = 1. / (1 << 24)
 )
 
-// differences is the check of one trial.
+// differences is the state of the check for one trial.
 type differences[T any] struct {
 	*trial[T]
 	set   setting[T]
-	shift func(at place, x []float64) (moved bool) // moves an input; nil does not
-	err   error                                    // of reading or writing a tensor
+	shift func(at place, x []float64) (moved bool) // moves an input; nil moves none
+	err   error                                    // from reading or writing a tensor
 
-	// Of the last step.
+	// Results of the last step.
 	values, gradIns, outputs map[place][]float64 // the inputs that were not moved, their gradients, and the outputs
-	total, norm              float64             // L, and the norm of what it is the sum of
+	total, norm              float64             // L, and the norm of its terms
 }
 
-// target is what moves: the weight of a name, or an input.
+// target is the quantity that is moved: the weight with a name, or an input.
 type target struct {
 	what     string
 	at       []place             // its tensors
-	value    map[place][]float64 // before it moves
+	value    map[place][]float64 // before it is moved
 	gradient map[place][]float64
 }
 
@@ -62,7 +62,7 @@ func (s *suite[T]) differences() {
 			s.note("the stage computes on copies of its weights: gradients were not compared with differences of the losses")
 			return
 		case t.subject.Read == nil:
-			return // which has a note
+			return // start has already reported it
 		case t.subject.Write == nil:
 			s.note("Subject.Write is nil: gradients were not compared with differences of the losses")
 			return
@@ -83,8 +83,8 @@ func (s *suite[T]) differences() {
 	})
 }
 
-// weights returns the targets among the weights, which it moves off what New has given them,
-// so that no weight is 1 where another number would do the same.
+// weights returns the weights as targets. It first moves them away from the values of New,
+// because a weight of 1 could hide a missing factor.
 func (d *differences[T]) weights() (targets []*target) {
 	for i, use := range d.params {
 		first := slices.IndexFunc(d.params, func(u batchctx.Use[T]) bool { return u.Name == use.Name })
@@ -113,7 +113,7 @@ func (d *differences[T]) weights() (targets []*target) {
 	return targets
 }
 
-// inputs returns the targets among the inputs, as the last step has had them.
+// inputs returns the inputs of the last step as targets.
 func (d *differences[T]) inputs() (targets []*target) {
 	for i, port := range d.spec.Inputs {
 		if port.NoGrad {
@@ -130,8 +130,8 @@ func (d *differences[T]) inputs() (targets []*target) {
 
 const differenceMicrobatches = 2
 
-// compare holds the gradient of a target to differences, along a direction that follows it,
-// which no sum hides, and along a random one.
+// compare compares the gradient of a target with differences, along a direction parallel to the
+// gradient, for which terms do not cancel, and along a random one.
 func (d *differences[T]) compare(t *target) {
 	for _, at := range t.at {
 		if len(t.gradient[at]) != len(t.value[at]) {
@@ -167,7 +167,7 @@ func (d *differences[T]) compare(t *target) {
 			}
 		}
 		if !(math.Abs(along-best) <= tolerance*size+slack) {
-			d.fault(GradientDiffers, "the gradient of %s along a direction is %.6g, and the losses change by %.6g", t.what, along, best)
+			d.fault(GradientDiffers, "the gradient of %s along a direction is %.6g, but the losses change by %.6g", t.what, along, best)
 			return
 		}
 	}
@@ -205,7 +205,7 @@ func (d *differences[T]) central(t *target, direction map[place][]float64, h flo
 	return (totals[0] - totals[1]) / (2 * h), true
 }
 
-// step runs the first step of a new runner, with the draws of all others, and computes L.
+// step runs the first step of a new runner, with the same draws as all others, and computes L.
 func (d *differences[T]) step() bool {
 	d.total, d.norm = 0, 0
 	d.values, d.gradIns, d.outputs = map[place][]float64{}, map[place][]float64{}, map[place][]float64{}
@@ -279,7 +279,7 @@ func (d *differences[T]) made(want Want, h T) {
 	}
 }
 
-// read returns the numbers of a tensor of float32.
+// read returns the numbers of a float32 tensor.
 func (d *differences[T]) read(h T) []float64 {
 	data, err := d.subject.Read(h)
 	if err != nil && d.err == nil {
@@ -307,7 +307,7 @@ func (d *differences[T]) draw(at place, number, k int) float64 {
 	return float64(Want{Kind: Kind(at.kind), Index: at.index, Microbatch: at.microbatch&0xff | number<<8}.Float(k))
 }
 
-// spread returns the root mean square of numbers, 1 where they are all 0.
+// spread returns the root mean square of numbers, or 1 if they are all 0.
 func spread(x []float64) float64 {
 	var squares float64
 	for _, v := range x {

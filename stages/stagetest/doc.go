@@ -1,22 +1,21 @@
-// Package stagetest is for the author of a stage: it holds the stage to the contract of
-// package stages.
+// Package stagetest is the conformance suite for authors of stages: it checks a stage against
+// the contract of package stages.
 //
-// A test hands [Run] a function that makes the stage and says how to make its
-// inputs. The suite puts the stage between two tiny stages of its own where it
-// has inputs and outputs, and drives it through the real runner: depth first and
-// breadth first, training and evaluation, one microbatch and several uneven ones,
-// frozen, recomputed, with a split backward, cancelled at every action, with
-// errors from the context. It finds what a training run would show late or never:
-// references that are kept, arguments that are changed, gradients that are
+// A test passes [Run] a function that makes the stage and describes how to make its inputs. If
+// the stage has inputs or outputs, the suite puts it between two tiny stages of its own. It
+// runs the stage in the real runner: depth first and breadth first, training and evaluation,
+// one microbatch and several uneven ones, frozen, recomputed, with a split backward, cancelled
+// at every action, with errors from the context. It finds faults that a training run would show
+// late or never: references that are kept, arguments that are changed, gradients that are
 // overwritten, numbers that depend on the order of microbatches.
 //
-// [Check] is Run without package testing. Every [Fault] has a [Code] and one
-// sentence that says what is wrong and how to put it right. Questions about a
-// stage whose results depend on the order of microbatches would mean nothing, so the
-// suite stops at the first group of checks that finds something.
+// [Check] is Run without package testing. Every [Fault] has a [Code] and one sentence with the
+// fault and its remedy. If the results of a stage depend on the order of microbatches, further
+// checks of its numbers are meaningless, so the suite stops at the first group of checks that
+// finds a fault.
 //
-// With Subject.Read and Subject.Write the suite compares gradients with central differences
-// of the losses, along directions of every weight (batchctx.Use.Weight) and every input, at
-// weights and seeds that are not 1: a term that is there twice, a seed or a coefficient that
-// was forgotten, a factor of 1.01.
+// With Subject.Read and Subject.Write the suite compares gradients with central differences of
+// the losses, along directions of every weight (batchctx.Use.Weight) and every input, at
+// weights and seeds other than 1. This detects a term that is added twice, a missing seed or
+// coefficient, or a factor of 1.01.
 package stagetest

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/stages/stagetest"
 )
 
-// A stage that passes its input on, and keeps it. In a test call Run with the
-// test instead of Check.
+// A stage that passes its input on, and keeps it. In a test, call Run with the test instead of
+// Check.
 func Example() {
 	wire := []stages.Port{{Name: "x"}}
 	type mb = batchctx.Microbatch[memory.Handle]
@@ -21,7 +21,7 @@ func Example() {
 		return &stages.Func[memory.Handle]{
 			Declares: stages.Spec{Name: "keeps", Inputs: wire, Outputs: wire},
 			ForwardFunc: func(_ context.Context, mb mb, in, out []memory.Handle) error {
-				last = mb.Retain(in[0]) // to look at it later
+				last = mb.Retain(in[0]) // keeps a reference
 				out[0] = mb.Retain(last)
 				return nil
 			},
@@ -52,7 +52,7 @@ func Example() {
 	// Output: keeps input
 }
 
-// A stage over buffers of a device needs no more than its sizes.
+// A stage over buffers of a device needs only its sizes.
 func ExampleOnDevice() {
 	faults := stagetest.Check(stagetest.Config[kernels.Buffer]{
 		New: func() (stagetest.Subject[kernels.Buffer], error) {

@@ -12,7 +12,7 @@ func split(broken string) []stagetest.Fault { return stagetest.Check(config(brok
 
 func pointers(broken string) []stagetest.Fault { return stagetest.Check(pointerConfig(broken)) }
 
-// mutants has a broken stage for every code that a stage can have.
+// mutants has a broken stage for every code that a stage can cause.
 var mutants = []struct {
 	broken string
 	check  func(broken string) []stagetest.Fault
@@ -27,7 +27,7 @@ var mutants = []struct {
 	{"undeclared read", whole, stagetest.Undeclared},
 	{"saves undeclared", whole, stagetest.Undeclared},
 	{"reads late", whole, stagetest.ReadsLate},
-	{"saves for nobody", whole, stagetest.Misplaced},
+	{"saves without a taker", whole, stagetest.Misplaced},
 	{"contributes in forward", whole, stagetest.Misplaced},
 	{"takes in forward", whole, stagetest.Misplaced},
 	{"records late", whole, stagetest.Misplaced},
@@ -72,7 +72,7 @@ var mutants = []struct {
 	{"ignores frozen", whole, stagetest.FrozenDiffers},
 	{"writes frozen", whole, stagetest.WritesFrozen},
 	{"split differs", split, stagetest.SplitDiffers},
-	{"split takes what I took", split, stagetest.SplitDiffers},
+	{"split takes again", split, stagetest.SplitDiffers},
 	{"I keeps in a field", split, stagetest.SplitDiffers},
 	{"I keeps gradOut", split, stagetest.SplitDiffers},
 	{"I has an unwanted gradIn", split, stagetest.GradInUnwanted},

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-ml/weir/loss"
 )
 
-// A numbers is what a step came to, as far as the stage decides it.
+// numbers is the result of a step, as far as the stage determines it.
 type numbers struct {
 	digests map[place]uint64
 	losses  []loss.Value
 }
 
-// place names a tensor of a step.
+// place identifies a tensor of a step.
 type place struct {
 	kind       placeKind
 	microbatch int // -1 for a gradient
@@ -29,12 +29,12 @@ const (
 	outputs placeKind = 1 << iota
 	gradIns
 	gradients
-	lossValues // in a set of kinds only
+	lossValues // only in a set of kinds
 
 	allNumbers = outputs | gradIns | gradients | lossValues
 )
 
-// String names the place for people.
+// String describes the place for messages.
 func (p place) String() string {
 	switch p.kind {
 	case outputs:
@@ -49,8 +49,7 @@ var digestSeed = maphash.MakeSeed()
 
 func digestOf(data []byte) uint64 { return maphash.Bytes(digestSeed, data) }
 
-// difference names the first of the kinds of numbers in which two steps differ,
-// "" where none does.
+// difference returns the first number of the given kinds in which two steps differ, or "".
 func (n numbers) difference(other numbers, kinds placeKind) string {
 	var places []place
 	for p := range n.digests {

@@ -21,8 +21,8 @@ func (s *suite[T]) with(set setting[T], f func(x *run[T])) {
 	}
 }
 
-// agrees runs a step in a setting and reports where it differs from the
-// reference, or fails, as code.
+// agrees runs a step in a setting and reports, with the given code, a difference from the
+// reference or a failure.
 func (x *run[T]) agrees(code Code, m int, want numbers, kinds placeKind) {
 	got, err := x.step(context.Background(), m)
 	x.compare(code, got, err, want, kinds)
@@ -31,16 +31,16 @@ func (x *run[T]) agrees(code Code, m int, want numbers, kinds placeKind) {
 func (x *run[T]) compare(code Code, got numbers, err error, want numbers, kinds placeKind) {
 	switch {
 	case err != nil && x.trial.faults == 0:
-		x.trial.fault(code, "it is well otherwise, and here it fails: %v", err)
+		x.trial.fault(code, "it succeeds otherwise, but fails here: %v", err)
 	case err == nil:
 		if what := want.difference(got, kinds); what != "" {
-			x.trial.fault(code, "%s is another one", what)
+			x.trial.fault(code, "%s differs", what)
 		}
 	}
 }
 
-// train runs one microbatch and several, depth first. Every error here has its
-// own cause; what comes out is what later checks compare with.
+// train runs one microbatch and several, depth first. Each error here has a cause of its own;
+// later checks compare with the results.
 func (s *suite[T]) train() {
 	for _, m := range []int{1, several} {
 		s.with(setting[T]{name: "depth-first"}, func(x *run[T]) {
@@ -60,7 +60,7 @@ func (s *suite[T]) train() {
 	}
 }
 
-// repeat does the same again.
+// repeat repeats the same step.
 func (s *suite[T]) repeat() {
 	s.with(setting[T]{name: "depth-first, once more"}, func(x *run[T]) {
 		x.agrees(NotRepeatable, several, s.several, allNumbers)
@@ -72,7 +72,7 @@ func (s *suite[T]) order() {
 	for _, set := range []setting[T]{
 		{name: "breadth-first", rule: schedule.BreadthFirst},
 		{name: "depth-first in groups of 2", group: 2, lookAhead: 1},
-		// The look-ahead is the room for entries that the source gives before their turn.
+		// The look-ahead is the number of entries that the source gives before their turn.
 		{name: "descending forwards", rule: descending, lookAhead: several},
 	} {
 		s.with(set, func(x *run[T]) { x.agrees(OrderMatters, several, s.several, allNumbers) })
@@ -108,12 +108,12 @@ func (s *suite[T]) evaluate() {
 	})
 }
 
-// first begins with gradients that are full of garbage.
+// first runs a step with garbage in the gradients.
 func (s *suite[T]) first() {
 	s.with(setting[T]{name: "depth-first with garbage in the gradients"}, func(x *run[T]) {
 		t := x.trial
 		if _, err := x.step(context.Background(), several); err != nil {
-			return // reported by train
+			return // already reported by train
 		}
 		if t.subject.Write != nil && t.subject.Read != nil {
 			for i := range t.params {
@@ -138,11 +138,11 @@ func (s *suite[T]) first() {
 	})
 }
 
-// add empties the gradients before the last microbatch. If the result is the
-// same, what the microbatches before had contributed was not in it.
+// add zeroes the gradients before the last microbatch. If the result is the same, the
+// contributions of the earlier microbatches were not in it.
 func (s *suite[T]) add() {
 	var t *trial[T]
-	var emptied []int // the gradients in which there was something
+	var emptied []int // the gradients that were not zero
 	set := setting[T]{name: "depth-first with the gradients emptied before the last microbatch"}
 	done := false
 	set.before = func(action schedule.Action) {
@@ -170,13 +170,13 @@ func (s *suite[T]) add() {
 		for _, i := range emptied {
 			at := place{gradients, -1, i}
 			if got.digests[at] == s.several.digests[at] {
-				t.fault(IgnoresAdd, "the gradient of parameter %d (%s) has only the last microbatch in it", i, t.params[i].Name)
+				t.fault(IgnoresAdd, "the gradient of parameter %d (%s) contains only the last microbatch", i, t.params[i].Name)
 			}
 		}
 	})
 }
 
-// gradient returns the digest of a gradient, 0 where there is none.
+// gradient returns the digest of a gradient, or 0 if there is none.
 func (t *trial[T]) gradient(i int) uint64 {
 	if t.params[i].Contributes == batchctx.Frozen {
 		return 0
@@ -192,8 +192,7 @@ func (t *trial[T]) empty(i int) {
 	}
 }
 
-// frozenBefore trains the stage where nothing before it trains, so that gradIn
-// is nil.
+// frozenBefore trains the stage with nothing before it that trains, so that gradIn is nil.
 func (s *suite[T]) frozenBefore(set setting[T]) {
 	set.name += ", nothing before it trains"
 	set.frozenFeed = true
@@ -238,8 +237,8 @@ func (s *suite[T]) recompute() {
 	}
 }
 
-// split runs I and W in place of B, for a stage that can: W right after I, after
-// the next one, and after all of them.
+// split runs I and W in place of B, for a stage that supports it: W directly after I, after the
+// next one, and after all of them.
 func (s *suite[T]) split() {
 	if !s.splits {
 		return

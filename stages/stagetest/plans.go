@@ -2,8 +2,8 @@ package stagetest
 
 import "github.com/weir-ml/weir/schedule"
 
-// descending runs the forwards of a stage in descending order of microbatches,
-// and the backwards as breadth first does, ascending (L9).
+// descending runs the forwards of a stage in descending order of microbatches, and the
+// backwards ascending, as breadth first does (L9).
 func descending(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.BreadthFirst(p)
 	if err != nil {
@@ -22,8 +22,8 @@ func descending(p schedule.Params) (*schedule.Plan, error) {
 	return plan, nil
 }
 
-// apart returns the depth-first rule with I and W instead of B on one stage. Each W
-// comes after its I and lag further ones, right before the next, or at the end.
+// apart returns the depth-first rule with I and W instead of B on one stage. Each W comes after
+// its I and lag further ones, directly before the next, or at the end.
 func apart(stage, lag int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := schedule.DepthFirst(p)

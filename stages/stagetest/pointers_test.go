@@ -11,14 +11,13 @@ import (
 	"github.com/weir-ml/weir/stages/stagetest"
 )
 
-// tensor is memory that the garbage collector owns.
+// tensor is memory that belongs to the garbage collector.
 type tensor struct {
 	x     []float32
 	class memory.Class
 }
 
-// square is y = w·x², the first stage of a model: x is an entry part. It saves x,
-// and y.
+// square is y = w·x², the first stage of a model: x is an entry part. It saves x and y.
 type square struct {
 	weight float32
 	grad   *tensor
@@ -56,7 +55,7 @@ func (s *square) Forward(_ context.Context, mb batchctx.Microbatch[*tensor], _, 
 }
 
 func (s *square) Backward(_ context.Context, mb batchctx.Microbatch[*tensor], gradOut, _ []*tensor) error {
-	mb.Take(1) // which is only kept to be seen
+	mb.Take(1) // only to make it reachable
 	y := mb.Take(2)
 	g, write := mb.GradFirst(1)
 	if write == batchctx.Skip {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// visit is a call of the stage: what it lends, and what the stage hands over.
+// visit is a call of the stage, with its arguments and results.
 type visit[T any] struct {
 	mb          batchctx.Microbatch[T]
 	at          batchctx.At // the reads that it may do
@@ -20,18 +20,18 @@ type visit[T any] struct {
 // around is a stage with a function around each of its calls.
 type around[T any] struct {
 	stages.Stage[T]
-	spec  stages.Spec // as it was when the stage was wrapped
+	spec  stages.Spec // when the stage was wrapped
 	watch *watch[T]
 	visit func(v visit[T], run func() error) error
 }
 
-// splitAround is around a stage that can split its backward.
+// splitAround is around for a stage that can split its backward.
 type splitAround[T any] struct {
 	*around[T]
 	split stages.SplitBackward[T]
 }
 
-// wrap puts visit around a stage, which keeps its abilities.
+// wrap puts visit around a stage, which keeps its optional interfaces.
 func (t *trial[T]) wrap(stage stages.Stage[T], visit func(v visit[T], run func() error) error) stages.Stage[T] {
 	a := &around[T]{stage, stage.Spec(), t.watch, visit}
 	if split, ok := stage.(stages.SplitBackward[T]); ok {
@@ -72,11 +72,11 @@ func (a *around[T]) call(v visit[T], run func() error) error {
 	})
 }
 
-// probe looks at what goes into a stage and comes out.
+// probe checks the arguments and results of a stage.
 type probe[T any] struct {
 	spec    stages.Spec
 	trial   *trial[T]
-	failed  error // what the last call of the stage returned
+	failed  error // returned by the last call of the stage
 	digests map[place]uint64
 }
 
@@ -84,10 +84,10 @@ func (p *probe[T]) reset() {
 	p.failed, p.digests = nil, map[place]uint64{}
 }
 
-// errUnwound stands for the error of a call that did not return.
+// errUnwound represents the error of a call that did not return.
 var errUnwound = errors.New("stagetest: the call did not return")
 
-// visit looks at what a call borrows before and after it, and at what the stage hands over.
+// visit checks the borrowed tensors of a call before and after it, and its results.
 func (p *probe[T]) visit(v visit[T], run func() error) error {
 	look := p.look(v)
 	p.failed = errUnwound
@@ -118,7 +118,7 @@ func (p *probe[T]) visit(v visit[T], run func() error) error {
 	return nil
 }
 
-// look is what a call borrows, and its content before the call.
+// look holds the borrowed tensors of a call, and their contents before the call.
 type look[T any] struct {
 	probe      *probe[T]
 	microbatch int
@@ -128,12 +128,12 @@ type look[T any] struct {
 type borrowed[T any] struct {
 	handle T
 	what   string
-	code   Code // of a change
+	code   Code // reported for a change
 	before uint64
 }
 
-// look looks at what a call borrows. The parts are those that the stage may read in this
-// action.
+// look records the borrowed tensors of a call. The parts are those that the stage may read in
+// this action.
 func (p *probe[T]) look(v visit[T]) *look[T] {
 	l := &look[T]{probe: p, microbatch: v.mb.Index()}
 	for i, h := range v.in {
@@ -157,7 +157,7 @@ func (l *look[T]) add(h T, as role, code Code, what string) {
 	l.borrowed = append(l.borrowed, borrowed[T]{h, what, code, l.probe.trial.digest(h)})
 }
 
-// again looks once more, after the call.
+// again compares the contents after the call.
 func (l *look[T]) again() {
 	for _, b := range l.borrowed {
 		if l.probe.trial.digest(b.handle) != b.before {

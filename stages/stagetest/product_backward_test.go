@@ -12,7 +12,7 @@ func (p *product) Backward(_ context.Context, mb view, gradOut, gradIn []handle)
 	if mb.Index() == 0 {
 		p.dirty = false
 	}
-	if p.is("saves for nobody") {
+	if p.is("saves without a taker") {
 		h, _, err := p.alloc(memory.Saved, 1)
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func (p *product) Backward(_ context.Context, mb view, gradOut, gradIn []handle)
 	return p.contribute(mb, x, mask, dy)
 }
 
-// swallow calls f, and goes on whatever happens in it where the fault is this one.
+// swallow calls f, and ignores its failure if the fault is this one.
 func (p *product) swallow(fault string, f func()) {
 	if p.is(fault) {
 		defer func() { _ = recover() }()
@@ -153,7 +153,7 @@ func (p *product) contributeOdd(mb view, dy []float32) error {
 	return nil
 }
 
-// splitProduct computes its backward in two calls, too.
+// splitProduct also computes its backward in two calls.
 type splitProduct struct{ *product }
 
 // BackwardInput computes gradIn and carries x, mask and dy to W.
@@ -183,7 +183,7 @@ func (p splitProduct) BackwardInput(_ context.Context, mb view, gradOut, gradIn 
 		c[0]++
 	}
 	if p.is("I keeps in a field") {
-		p.fields = append(p.fields[:min(len(p.fields), 1)], c) // room for two microbatches, not more
+		p.fields = append(p.fields[:min(len(p.fields), 1)], c) // space for two microbatches, not more
 	}
 	if p.is("I keeps gradOut") {
 		p.kept = mb.Retain(gradOut[0])
@@ -210,7 +210,7 @@ func (p splitProduct) BackwardWeight(_ context.Context, mb view) error {
 		p.scratch = make([]byte, 100)
 	}
 	slot := batchctx.Slot(3)
-	if p.is("split takes what I took") {
+	if p.is("split takes again") {
 		slot = 1
 	}
 	h := mb.Take(slot)

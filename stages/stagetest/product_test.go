@@ -15,18 +15,18 @@ type (
 	view   = batchctx.Microbatch[handle]
 )
 
-// product is the stage that the mutants are made of. Over rows of the width of
-// the weight w, with a mask that drops every fourth element by a keyed draw,
+// product is the stage from which the mutants are made. Over rows of the width of the weight w,
+// with a mask that drops every fourth element by a keyed draw,
 //
 //	y = x·w·mask + bias part
 //
-// It saves x and the mask, and records the sum of y as a metric. If broken is
-// not "" it does one thing wrong.
+// It saves x and the mask, and records the sum of y as a metric. If broken is not "" it has one
+// fault.
 type product struct {
 	arena   *memory.Arena
 	weights handle
 	weight  []float32 // in weights
-	grads   [2]handle // of the weight, and of a weight that is declared and Sometimes used
+	grads   [2]handle // of the weight, and of a weight that is declared and used Sometimes
 	broken  string
 
 	// For mutants.
@@ -239,7 +239,7 @@ func (p *product) save(mb view, x, mask handle) error {
 	if p.is("saves undeclared") {
 		slot = 4
 	}
-	if p.is("saves for nobody") {
+	if p.is("saves without a taker") {
 		mb.Release(mask)
 		return nil
 	}

@@ -16,11 +16,11 @@ type run[T any] struct {
 	setting setting[T]
 	runner  *runner.Runner[T]
 	source  runner.Source[T]
-	size    int // microbatches of the last step
+	size    int // number of microbatches of the last step
 	last    schedule.Action
 }
 
-// action is the hook of the runner.
+// action is the runner's action hook.
 func (x *run[T]) action(_ int, action schedule.Action) {
 	x.last = action
 	if x.setting.before != nil {
@@ -28,13 +28,13 @@ func (x *run[T]) action(_ int, action schedule.Action) {
 	}
 }
 
-// panicked is a panic of a stage as an error.
+// panicked is the panic of a stage as an error.
 type panicked struct{ value any }
 
 func (p *panicked) Error() string { return fmt.Sprintf("it panics: %v", p.value) }
 
-// step trains on m microbatches and returns the numbers. Faults that need no
-// error to be seen are reported.
+// step trains on m microbatches and returns the numbers. It also reports faults that cause no
+// error.
 func (x *run[T]) step(ctx context.Context, m int) (numbers, error) {
 	return x.do(m, "", func() (*runner.Result, error) { return x.runner.Step(ctx, m, x.source) })
 }
@@ -77,7 +77,7 @@ func (x *run[T]) do(m int, what string, call func() (*runner.Result, error)) (n 
 	return n, nil
 }
 
-// protect turns a panic into an error. The runner has released everything by then.
+// protect converts a panic to an error. The runner has released everything by then.
 func (x *run[T]) protect(call func() (*runner.Result, error)) (result *runner.Result, err error) {
 	defer func() {
 		if value := recover(); value != nil {

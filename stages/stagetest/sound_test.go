@@ -55,7 +55,7 @@ func pair(a, b stages.Stage[handle]) stages.Stage[handle] {
 	return s
 }
 
-// sibling is another stage with the same parameters, tied, and gradients of its own.
+// sibling is another stage with the same parameters, tied, and separate gradients.
 func sibling(s stages.Stage[handle]) stages.Stage[handle] {
 	split, splits := s.(splitProduct)
 	original, _ := s.(*product)
@@ -75,8 +75,8 @@ func sibling(s stages.Stage[handle]) stages.Stage[handle] {
 	return &p
 }
 
-// ends are the stages at the ends of a model, and a model of one stage, over a
-// part "x" that counts as the input where there is none.
+// ends returns the configuration for the stages at the ends of a model, and for a model of one
+// stage, over a part "x" that acts as the input if there is none.
 func ends(input, output bool) stagetest.Config[handle] {
 	return stagetest.Config[handle]{New: func() (stagetest.Subject[handle], error) {
 		s, err := subject("", false)
@@ -124,7 +124,7 @@ func ends(input, output bool) stagetest.Config[handle] {
 			}
 			seed := float32(1)
 			if output != (gradOut != nil) || !input && gradIn != nil {
-				return errors.New("gradients that nobody could have given, or could want")
+				return errors.New("a first stage has gradIn, or a last stage gradOut")
 			}
 			if !output {
 				seed = mb.LossSeed(1)
@@ -259,7 +259,7 @@ func TestWhatIsGivenMayBeWrong(t *testing.T) {
 	}
 }
 
-// recorder is a testing.TB that keeps what is reported.
+// recorder is a testing.TB that keeps the reported errors.
 type recorder struct {
 	testing.TB
 	errors, logs []string
@@ -276,11 +276,12 @@ func (r *recorder) Log(args ...any) { r.logs = append(r.logs, fmt.Sprint(args...
 func TestRunReports(t *testing.T) {
 	r := &recorder{TB: t}
 	stagetest.Run(r, config("keeps saved", false))
-	if len(r.errors) != 1 || !strings.Contains(r.errors[0], "stagetest: keeps saved: it keeps a reference to what it saved of microbatch 0") || len(r.logs) != 0 {
+	if len(r.errors) != 1 || !strings.Contains(r.errors[0], "stagetest: keeps saved: it keeps a reference to its saved tensor of microbatch 0") || len(r.logs) != 0 {
 		t.Errorf("errors %q, logs %q", r.errors, r.logs)
 	}
 
-	// Without Read tensors are not compared: a stage with wrong gradients passes, and Run says so.
+	// Without Read tensors are not compared: a stage with wrong gradients passes, and Run
+	// reports that.
 	r = &recorder{TB: t}
 	cfg := config("ignores Add", false)
 	inner := cfg.New

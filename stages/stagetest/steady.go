@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// allocations compares what the calls of the stage allocate on the Go heap in
-// steps of two sizes (L11).
+// allocations compares the allocations of the stage's calls on the Go heap in steps of two
+// sizes (L11).
 func (s *suite[T]) allocations(set setting[T]) {
 	if !s.cfg.Allocations {
 		return
 	}
-	// The runtime allocates more for goroutines that wait on one processor and go on on another.
+	// The runtime allocates more for goroutines that block on one processor and resume on
+	// another.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var before, after runtime.MemStats
 	var count uint64
@@ -30,7 +31,8 @@ func (s *suite[T]) allocations(set setting[T]) {
 		if !ok {
 			return
 		}
-		// Another goroutine can only add, so the least of some steps is the stage's.
+		// Other goroutines can only add allocations, so the least of several steps is the
+		// stage's.
 		const few, many, tries = 16, 64, 3
 		least := map[int]uint64{}
 		for try := range tries + 1 {
@@ -41,7 +43,7 @@ func (s *suite[T]) allocations(set setting[T]) {
 					return
 				}
 				if try == 1 || try > 1 && count < least[m] {
-					least[m] = count // the first try fills what grows once
+					least[m] = count // the first try fills memory that grows once
 				}
 			}
 		}
@@ -51,8 +53,7 @@ func (s *suite[T]) allocations(set setting[T]) {
 	})
 }
 
-// reachable asks that nothing of a microbatch is reachable once the microbatch
-// has retired, whoever would keep it.
+// reachable requires that nothing of a microbatch is reachable once the microbatch has retired.
 func (s *suite[T]) reachable(set setting[T]) {
 	t, ok := s.open()
 	if !ok {
@@ -83,13 +84,13 @@ func (s *suite[T]) reachable(set setting[T]) {
 		}
 	}
 	t.watch.forgetful = true
-	t.watch.saved = func(h T, microbatch int) { follow(h, microbatch, "what it saved") }
+	t.watch.saved = func(h T, microbatch int) { follow(h, microbatch, "its saved tensor") }
 	set.made = func(want Want, h T) { follow(h, want.Microbatch, want.Kind.String()) }
 	set.retired = func(microbatch int) { retired[microbatch] = true; look() }
 	set.visit = func(v visit[T], run func() error) error {
 		err := run()
 		for _, h := range slices.Concat(v.out, v.gradIn) {
-			follow(h, v.mb.Index(), "what it returned")
+			follow(h, v.mb.Index(), "its result")
 		}
 		return err
 	}
@@ -99,6 +100,6 @@ func (s *suite[T]) reachable(set setting[T]) {
 			return
 		}
 		look()
-		runtime.KeepAlive(t.subject) // whatever the stage keeps, it still keeps
+		runtime.KeepAlive(t.subject) // anything that the stage keeps stays reachable
 	}
 }

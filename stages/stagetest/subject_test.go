@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/stages/stagetest"
 )
 
-// arenaGradients is what the runner does with gradients at step end.
+// arenaGradients implements the runner's operations on gradients at the end of a step.
 type arenaGradients struct{ *product }
 
 func (g arenaGradients) Zero(h handle) error {
@@ -38,7 +38,7 @@ func (g arenaGradients) SumSquares(h handle) (float64, error) {
 	return sum, err
 }
 
-// subject makes a product.
+// subject returns a subject with a product.
 func subject(broken string, split bool) (stagetest.Subject[handle], error) {
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	if err != nil {

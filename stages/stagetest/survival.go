@@ -7,8 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// cancel cancels a step before each of its actions in turn. The step after it
-// must be as if nothing had been.
+// cancel cancels a step before each of its actions in turn. The next step must not be affected.
 func (s *suite[T]) cancel(set setting[T]) {
 	const m = 2
 	at, seen := -1, 0
@@ -37,7 +36,7 @@ func (s *suite[T]) cancel(set setting[T]) {
 					cancel()
 				}
 				if _, err := y.step(ctx, m); err == nil || !errors.Is(err, context.Canceled) {
-					t.fault(AbortMatters, "a cancelled step ends with another error than context.Canceled: %v", err)
+					t.fault(AbortMatters, "a cancelled step ends with an error other than context.Canceled: %v", err)
 				}
 				cancel()
 				stop = func() {}
@@ -48,7 +47,7 @@ func (s *suite[T]) cancel(set setting[T]) {
 	})
 }
 
-// failures lets every Save of a step fail in turn.
+// failures makes every Save of a step fail in turn.
 func (s *suite[T]) failures(set setting[T]) {
 	set.name += " with an error of Save"
 	s.with(set, func(x *run[T]) {
@@ -66,7 +65,7 @@ func (s *suite[T]) failures(set setting[T]) {
 				t.watch.failAt = n
 				_, err := y.step(context.Background(), 1)
 				if t.watch.failAt = 0; !errors.Is(err, errInjected) {
-					t.fault(Fails, "Save %d of the step fails, and the step does not end with its error but with: %v", n, err)
+					t.fault(Fails, "Save %d of the step fails, but the step does not end with its error but with: %v", n, err)
 				}
 				y.agrees(AbortMatters, 1, s.one, allNumbers)
 			}

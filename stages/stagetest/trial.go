@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// trial is one subject, and the stages around it.
+// trial is a subject, with the stages around it.
 type trial[T any] struct {
 	suite   *suite[T]
 	subject Subject[T]
@@ -28,28 +28,28 @@ type trial[T any] struct {
 	sizes   map[place]int64 // of outputs, in bytes
 
 	where  string // setting and number of microbatches, for messages
-	faults int    // found in this step
+	faults int    // number found in this step
 }
 
-// setting is how a trial runs the stage.
+// setting determines how a trial runs the stage.
 type setting[T any] struct {
 	name       string // for messages
 	rule       schedule.Rule
 	group      int
 	lookAhead  int
-	apart      bool // the stage's I and W, in place of the rule, with W lag I's behind
+	apart      bool // I and W of the stage, in place of the rule, with each W lag I's later
 	lag        int
 	frozenFeed bool // nothing before the stage trains
 	exponent   int  // of the seeds of losses
 
-	decorate func(stages.Stage[T]) stages.Stage[T]    // nil: as it is
-	visit    func(v visit[T], run func() error) error // stands in for the probe; nil is the probe
-	before   func(action schedule.Action)             // told of every action; nil is off
-	retired  func(microbatch int)                     // told of every microbatch; nil is off
-	made     func(want Want, h T)                     // told of every tensor that the suite makes; nil is off
+	decorate func(stages.Stage[T]) stages.Stage[T]    // nil leaves the stage as it is
+	visit    func(v visit[T], run func() error) error // replaces the probe; nil means the probe
+	before   func(action schedule.Action)             // called for every action; may be nil
+	retired  func(microbatch int)                     // called for every microbatch; may be nil
+	made     func(want Want, h T)                     // called for every tensor that the suite makes; may be nil
 }
 
-// open makes a fresh subject; it reports what keeps it from doing so.
+// open makes a new subject, and reports a failure to do so.
 func (s *suite[T]) open() (*trial[T], bool) {
 	if s.cfg.New == nil {
 		s.report(BadConfig, "Config.New is nil")
@@ -117,11 +117,11 @@ func (s *suite[T]) open() (*trial[T], bool) {
 	return t, true
 }
 
-// furtherCoefficient is that of a stage's trained losses but the first: not 1, so that a stage
-// that forgets it has other gradients.
+// furtherCoefficient is the coefficient of a stage's trained losses except the first: not 1, so
+// that a stage that omits it has other gradients.
 const furtherCoefficient = 0.375
 
-// ownLoss is the objective where the stage has none.
+// ownLoss is the objective if the stage has none.
 const ownLoss = "stagetest"
 
 func (t *trial[T]) hasFeed() bool { return len(t.spec.Inputs) > 0 }
@@ -135,13 +135,13 @@ func (t *trial[T]) number() int {
 	return 0
 }
 
-// close looks for changes of the declaration, and closes the subject.
+// close checks that the declaration has not changed, and closes the subject.
 func (t *trial[T]) close() {
 	if !sameSpec(t.spec, t.subject.Stage.Spec()) {
-		t.suite.report(SpecChanges, "its Spec is another one after some steps")
+		t.suite.report(SpecChanges, "its Spec differs after some steps")
 	}
 	if !sameParams(t.params, stages.Params(t.subject.Stage)) {
-		t.suite.report(SpecChanges, "its Params are others after some steps")
+		t.suite.report(SpecChanges, "its Params differ after some steps")
 	}
 	t.end()
 }
@@ -173,15 +173,14 @@ func (t *trial[T]) fault(code Code, format string, args ...any) {
 	t.suite.report(code, "%s (%s)", fmt.Sprintf(format, args...), t.where)
 }
 
-// digest returns a number that stands for the content of a tensor, 0 where
-// values are not read.
+// digest returns a hash of the contents of a tensor, or 0 if values are not read.
 func (t *trial[T]) digest(h T) uint64 {
 	if t.subject.Read == nil {
 		return 0
 	}
 	data, err := t.subject.Read(h)
 	if errors.Is(err, memory.ErrStale) || errors.Is(err, memory.ErrNone) {
-		t.fault(UsesEnded, "it returns a tensor that was released, or releases one that the suite lends to it: %v", err)
+		t.fault(UsesEnded, "it returns a tensor that was released, or releases one that the suite lends it: %v", err)
 		return 0
 	}
 	if err != nil {
@@ -191,7 +190,7 @@ func (t *trial[T]) digest(h T) uint64 {
 	return digestOf(data)
 }
 
-// start makes a runner for a setting.
+// start returns a runner for a setting.
 func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 	stage := t.subject.Stage
 	if s.decorate != nil {
@@ -225,14 +224,14 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 		Plan: runner.Plan{Rule: s.rule, Group: s.group, LookAhead: s.lookAhead},
 	})
 	if err != nil {
-		t.suite.report(BadConfig, "no runner takes the stage: %v", err)
+		t.suite.report(BadConfig, "no runner accepts the stage: %v", err)
 		return nil, false
 	}
 	x.runner, x.source = r, t.source(s)
 	return x, true
 }
 
-// make asks the subject for a tensor.
+// make requests a tensor from the subject.
 func (t *trial[T]) make(s setting[T], want Want) (T, error) {
 	h, err := t.subject.Make(want)
 	if err != nil {
@@ -286,8 +285,7 @@ func (t *trial[T]) feed(s setting[T]) stages.Stage[T] {
 	return feed
 }
 
-// sink is the stage after the one under test: it makes the gradients of its
-// outputs.
+// sink is the stage after the one under test: it makes the gradients of its outputs.
 func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 	sink := &stages.Func[T]{
 		Declares: stages.Spec{Name: "stagetest sink", Inputs: t.spec.Outputs},
@@ -299,7 +297,7 @@ func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 		},
 		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, gradIn []T) error {
 			if t.ownsObjective() {
-				mb.LossSeed(1) // the gradients of outputs are what Make makes of them
+				mb.LossSeed(1) // the gradients of outputs come from Make
 			}
 			if gradIn == nil {
 				return nil
@@ -324,8 +322,7 @@ func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 	return sink
 }
 
-// declareOwn declares the suite's objective, where there is one and this stage
-// is to record it.
+// declareOwn declares the suite's objective, if there is one and this stage is to record it.
 func (t *trial[T]) declareOwn(spec *stages.Spec, here bool) {
 	if here && t.ownsObjective() {
 		spec.Losses = []string{ownLoss}
@@ -343,5 +340,5 @@ func (t *trial[T]) ownsObjective() bool {
 	return len(t.losses) > 0 && t.losses[len(t.losses)-1].Name == ownLoss
 }
 
-// resident reports whether a tensor lives as long as the model.
+// resident reports whether a tensor has the lifetime of the model.
 func (t *trial[T]) resident(h T) bool { return t.subject.Space.Class(h) == memory.Resident }

@@ -7,10 +7,10 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// errInjected is what an injected failure of the space returns.
+// errInjected is the error of an injected failure of the space.
 var errInjected = errors.New("stagetest: an error made for this test")
 
-// part of the life of a tensor that a message can name.
+// role is the role of a tensor for the stage, for messages.
 type role uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	asSaved
 )
 
-// known is a tensor and what it was to the stage.
+// known is a tensor with its role for the stage.
 type known[T any] struct {
 	handle     T
 	as         role
@@ -29,41 +29,41 @@ type known[T any] struct {
 	microbatch int
 }
 
-// watch is the subject's space between the runner and the subject. It tells what
-// the stage does through the microbatch from what the runner does, and remembers
-// what should have been released and was not.
+// watch is a space between the runner and the subject's space. It distinguishes the stage's
+// calls through the microbatch from the runner's, and records buffers that should have been
+// released and were not.
 type watch[T any] struct {
 	memory.Space[T]
-	inCall     bool // the stage under test runs
+	inCall     bool // the stage under test is running
 	microbatch int
 
-	holds  int // of the stage, in this step
-	failAt int // the hold of the stage that fails, from 1; 0 for none
+	holds  int // by the stage, in this step
+	failAt int // the number of the stage's hold that fails, from 1; 0 means none
 
 	knows          []known[T]
 	yielded        int64 // by the last call, if it was Yield
 	kept           []T   // released by the runner, and still referenced
-	refusedRelease bool  // the stage released what it has no reference to
-	refusedHold    bool  // the stage saved what it has no reference to
+	refusedRelease bool  // the stage released a buffer without having a reference
+	refusedHold    bool  // the stage saved a buffer without having a reference
 
-	forgetful bool                      // remember no tensor: for checks of what is reachable or allocated
-	saved     func(h T, microbatch int) // told of what the stage saves; nil is off
+	forgetful bool                      // record no tensor: for checks of reachability and allocations
+	saved     func(h T, microbatch int) // called for every saved tensor; may be nil
 }
 
-// reset forgets what an earlier step did.
+// reset discards the records of an earlier step.
 func (w *watch[T]) reset() {
 	*w = watch[T]{Space: w.Space, failAt: w.failAt, forgetful: w.forgetful, saved: w.saved}
 }
 
-// note remembers a tensor.
+// note records a tensor.
 func (w *watch[T]) note(h T, as role, what string) {
 	if !w.forgetful {
 		w.knows = append(w.knows, known[T]{h, as, what, w.microbatch})
 	}
 }
 
-// culprit returns what is known about the first tensor that was still referenced when
-// the runner released it.
+// culprit returns the record of the first tensor that was still referenced when the runner
+// released it.
 func (w *watch[T]) culprit() (known[T], bool) {
 	var best known[T]
 	found := false
@@ -101,7 +101,7 @@ func (w *watch[T]) Hold(h T) (int64, error) {
 	held, err := w.Space.Hold(h)
 	if w.inCall {
 		if err == nil {
-			w.note(h, asSaved, "what it saved")
+			w.note(h, asSaved, "its saved tensor")
 			if w.saved != nil {
 				w.saved(h, w.microbatch)
 			}
@@ -118,7 +118,7 @@ func (w *watch[T]) Yield(h T) (int64, error) {
 	return yielded, err
 }
 
-// The forms of a watched space, each with the abilities of the subject's.
+// The kinds of watched spaces, each with the optional interfaces of the subject's space.
 type (
 	watchBook[T any] struct {
 		*watch[T]
@@ -135,8 +135,7 @@ type (
 	}
 )
 
-// space returns the watch as a space with exactly the abilities of the one it
-// watches.
+// space returns the watch as a space with exactly the optional interfaces of the watched space.
 func (w *watch[T]) space() memory.Space[T] {
 	book, isBook := w.Space.(memory.Book)
 	reclaimer, isReclaimer := w.Space.(memory.Reclaimer)
@@ -151,8 +150,7 @@ func (w *watch[T]) space() memory.Space[T] {
 	return w
 }
 
-// same reports whether two handles are equal; those that Go cannot compare are
-// not.
+// same reports whether two handles are equal; handles that are not comparable in Go are not.
 func same[T any](a, b T) bool {
 	x, y := reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem()
 	return x.Comparable() && y.Comparable() && x.Equal(y)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// BenchmarkStep is a training step of 8 microbatches of 64 tokens without its update, in
+// BenchmarkStep measures a training step of 8 microbatches of 64 tokens without its update, in
 // float32 and in every recipe.
 func BenchmarkStep(b *testing.B) {
 	const tokens, microbatches = 64, 8

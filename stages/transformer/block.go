@@ -20,16 +20,17 @@ type block struct {
 	low                    lowPrecision
 }
 
-// Slots of the tensors that a block saves; the sizes per token are in the package's documentation.
+// Slots of the tensors that a block saves; the package's documentation has their sizes per
+// token.
 const (
 	slotInput     batchctx.Slot = iota + 1
 	slotQKV                     // queries, keys and values
 	slotAttention               // the output of attention
 	slotLSE                     // the logarithm of each attention row's sum of exponentials
-	slotMiddle                  // the input and what attention adds to it
+	slotMiddle                  // the input plus the result of attention
 	slotUp                      // the input of GELU
 
-	// In float32, from I for W, the gradients of:
+	// In float32, left by I for W, the gradients of:
 	slotGradOut    // the output
 	slotGradUp     // the input of GELU
 	slotGradNorm2  // the output of norm2
@@ -85,7 +86,7 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 
 	class := b.low.class(b.low.qkv)
 	qkv := b.qkv.normed(c, class, x, &b.norm1, rows)
-	if b.low.qkv != nil { // attention sees what is kept
+	if b.low.qkv != nil { // attention uses the values that are kept
 		kept := c.quantize(qkv, b.low.qkv, rows, fp8.Rowwise)
 		c.dequantize(qkv, &kept)
 		c.saveTensor(batchctx.ByBackward, slotQKV, &kept)
@@ -122,9 +123,9 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 	c.hand(&out[0], y)
 }
 
-// forWeight returns what W takes in float32: of every layer that trains the input, of which
-// a norm's output is computed again, and the gradient of the output. In FP8 every layer has
-// its own slots.
+// forWeight returns the slots that W takes in float32: for every layer that trains, its input,
+// or the input of its norm from which W computes it again, and the gradient of its output. In
+// FP8 every layer has its own slots.
 func (b *block) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	var s slots
 	if b.low.linears != nil {
@@ -149,7 +150,7 @@ func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	ddown := c.dropoutBackward(dy, &b.mlpDrop)
 	d := b.down.gradient(c, gradient{dy: ddown, lent: ddown == dy}, rows)
 	up := c.takeKept(slotUp, b.low.up, 4*dy.N, rows)
-	wide := c.carry(slotGradUp, 4*dy.N) // gelu(up), then its gradient, then that of up
+	wide := c.carry(slotGradUp, 4*dy.N) // gelu(up), then its gradient, then the gradient of up
 	if b.down.readsInput(c) {
 		c.gelu(wide, up)
 	}
@@ -208,8 +209,8 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 	c.leave(slotGradMiddle, dmiddle)
 }
 
-// weights is W. In float32 it goes through the layers in the order of B; in FP8 it is four
-// products of what I has left, and eight sums.
+// weights is W. In float32 it processes the layers in the order of B; in FP8 it consists of
+// four products of the operands that I has left, and eight sums.
 func (b *block) weights(c *call) {
 	if b.low.linears != nil {
 		for _, l := range b.low.linears {
@@ -221,7 +222,7 @@ func (b *block) weights(c *call) {
 	}
 	if c.split.forWeight.has(slotUp) {
 		up, dy := c.mb.Take(slotUp), c.mb.Take(slotGradOut)
-		c.gelu(up, up) // in place: no other call takes it
+		c.gelu(up, up) // in place, because no later call takes it
 		c.droppedWeights(up, dy, b.down, &b.mlpDrop, dy.N/b.width)
 		c.mb.End(slotUp)
 		c.mb.End(slotGradOut)

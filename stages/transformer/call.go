@@ -8,15 +8,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// maxOwned is how many buffers one call of a stage owns at once at most.
+// maxOwned is the maximum number of buffers that a call of a stage owns at once.
 const maxOwned = 12
 
-// errOwned says that a stage of this package is wrong.
+// errOwned reports a bug in a stage of this package.
 var errOwned = errors.New("transformer: a call of a stage has lost count of its buffers")
 
-// call is one call of a stage, and the buffers that it owns. A method that fails does not return
-// (batchctx.Microbatch), so that a forward or a backward reads like its formulas, and
-// abandon, deferred, releases what the call still owns.
+// call is a call of a stage, with the buffers that it owns. A method that fails does not return
+// (batchctx.Microbatch), so that a forward or a backward reads like its formulas, and the
+// deferred abandon releases the buffers that the call still owns.
 type call struct {
 	dev   kernels.Compute
 	mb    batchctx.Microbatch[kernels.Buffer]
@@ -24,7 +24,7 @@ type call struct {
 	split split
 }
 
-// abandon releases what a failure has left of the call's buffers.
+// abandon releases the buffers that are left after a failure.
 func (c *call) abandon() {
 	for i, b := range c.owned {
 		if b != (kernels.Buffer{}) {
@@ -34,7 +34,7 @@ func (c *call) abandon() {
 	}
 }
 
-// done ends a call that went well: a buffer that is left is an error.
+// done ends a successful call: it returns an error if a buffer is left.
 func (c *call) done() error {
 	for _, b := range c.owned {
 		if b != (kernels.Buffer{}) {
@@ -57,7 +57,7 @@ func (c *call) own(b kernels.Buffer) kernels.Buffer {
 	return b
 }
 
-// disown forgets a buffer that the call has released or handed over.
+// disown removes a buffer that the call has released or passed on.
 func (c *call) disown(b kernels.Buffer) {
 	for i := range c.owned {
 		if c.owned[i] == b {
@@ -67,7 +67,7 @@ func (c *call) disown(b kernels.Buffer) {
 	}
 }
 
-// alloc returns a buffer of n elements of float32 that the call owns.
+// alloc returns a float32 buffer of n elements that the call owns.
 func (c *call) alloc(class memory.Class, n int) kernels.Buffer {
 	return c.allocOf(class, kernels.Float32, n)
 }
@@ -77,10 +77,10 @@ func (c *call) allocOf(class memory.Class, t kernels.DType, n int) kernels.Buffe
 	return c.own(c.mb.Must(c.dev.Alloc(class, t, n)))
 }
 
-// workspace returns a buffer that the call frees again.
+// workspace returns a buffer that the call releases again.
 func (c *call) workspace(n int) kernels.Buffer { return c.alloc(memory.Workspace, n) }
 
-// scratch is workspace for an operation, some of which need none.
+// scratch returns a workspace for an operation, or the zero Buffer if n is 0.
 func (c *call) scratch(n int) kernels.Buffer {
 	if n == 0 {
 		return kernels.Buffer{}
@@ -88,7 +88,7 @@ func (c *call) scratch(n int) kernels.Buffer {
 	return c.workspace(n)
 }
 
-// saved returns a buffer that the call hands to save.
+// saved returns a buffer for save.
 func (c *call) saved(n int) kernels.Buffer { return c.alloc(memory.Saved, n) }
 
 // free releases a buffer of the call.
@@ -99,8 +99,8 @@ func (c *call) free(b kernels.Buffer) {
 	}
 }
 
-// save hands a buffer of the call over until the backward. In Eval, and in the
-// first pass of a stage that recomputes, it is released here.
+// save saves a buffer of the call for the backward. In Eval, and in the first pass of a stage
+// that recomputes, it releases the buffer instead.
 func (c *call) save(slot batchctx.Slot, b kernels.Buffer) {
 	c.saveFor(batchctx.ByBackward, slot, b)
 }
@@ -113,14 +113,14 @@ func (c *call) saveFor(taker batchctx.Taker, slot batchctx.Slot, b kernels.Buffe
 // saveInput saves an argument, without a copy.
 func (c *call) saveInput(slot batchctx.Slot, b kernels.Buffer) { c.save(slot, c.own(c.mb.Retain(b))) }
 
-// hand puts a buffer of the call where the runner takes it over.
+// hand passes a buffer of the call to the runner.
 func (c *call) hand(to *kernels.Buffer, b kernels.Buffer) {
 	c.disown(b)
 	*to = b
 }
 
-// grad returns the gradient of one of the stage's parameters, none in I and where
-// it is frozen, and whether to add to it.
+// grad returns the gradient of one of the stage's parameters, or the zero Buffer in I and if it
+// is frozen, and whether to add to it.
 func (c *call) grad(use batchctx.Param) (g kernels.Buffer, accumulate bool) {
 	if c.split.input {
 		return kernels.Buffer{}, false

@@ -13,43 +13,43 @@ import (
 // runner as loss.Def{Name: LossName, Reduction: loss.Mean, Objective: true}.
 const LossName = "loss"
 
-// Config says what the model is. The five sizes must be given.
+// Config is the configuration of a model. The five sizes must be set.
 type Config struct {
 	Vocabulary int // number of different tokens
 	Width      int // elements of a token's hidden state
 	Layers     int // number of blocks
 	Heads      int // attention heads of a block; they divide Width
 	Context    int // longest sequence, in tokens
-	// Dropout is the probability of dropping an element of the embedding's output
-	// and of what each half of a block adds to its input. 0 is off.
+	// Dropout is the probability of dropping an element of the embedding's output and of the
+	// result of each half of a block. 0 means no dropout.
 	Dropout float32
-	// Recompute makes every block keep nothing but its input, and run its forward
-	// again in its backward. No number changes.
+	// Recompute makes every block keep only its input, and run its forward again in its
+	// backward. The numbers do not change.
 	Recompute bool
-	// FP8 is the recipe by which the linear layers of the blocks compute; nil is float32.
-	// Weights, their gradients and everything between the layers stay float32, and so do
-	// embedding and head. Width must be a whole number of the recipe's blocks.
+	// FP8 is the recipe for the linear layers of the blocks; nil means float32. Weights, their
+	// gradients and everything between the layers stay float32, and so do embedding and head.
+	// Width must be a multiple of the recipe's block.
 	FP8 fp8.Recipe
 	// FP8Attention keeps queries, keys, values and the output of attention in FP8 as well;
-	// attention then sees what is kept. Its own products stay float32: neither the weights
-	// of attention (P) nor their gradients (dP, dS) are quantized. So it saves memory and no
-	// time. TransformerEngine's fp8_dpa quantizes P and dP as well, scaled by a history even
-	// where the recipe is current scaling, and is not to be had with block scaling.
+	// attention then uses the kept values. Its own products stay float32: neither the weights
+	// of attention (P) nor their gradients (dP, dS) are quantized. So it saves memory but no
+	// time. TransformerEngine's fp8_dpa quantizes P and dP as well, scaled by a history even if
+	// the recipe is current scaling, and is not available with block scaling.
 	FP8Attention bool
-	// Untied gives the head its own table. Otherwise it uses the embedding's.
+	// Untied gives the head its own table instead of the embedding's.
 	Untied bool
-	// KeepLogits is the most bytes of logits that a microbatch of Context tokens keeps from its
-	// forward to its backward, in float32. 4 bytes for each token and word of the vocabulary
-	// keep all, NoLogits keeps none: the backward computes them again, a quarter of the products
-	// of the head. 0 leaves the choice to Model.Record; without Record none are kept.
-	// No number changes.
+	// KeepLogits is the maximum number of bytes of logits that a microbatch of Context tokens
+	// keeps from its forward to its backward, in float32. 4 bytes for each token and word of the
+	// vocabulary keep all, NoLogits keeps none: the backward computes them again, a quarter of
+	// the products of the head. 0 leaves the choice to Model.Record; without Record none are
+	// kept. The numbers do not change.
 	KeepLogits int64
-	// Seed draws the initial weights.
+	// Seed is the seed of the initial weights.
 	Seed uint64
 }
 
-// Limits of what New takes up at all. They keep products of sizes within an int
-// and names within reason; memory is exhausted long before.
+// Limits of New. They keep products of sizes within an int and names reasonably short; memory
+// is exhausted long before.
 const (
 	maxLayers   = 1 << 16
 	maxElements = math.MaxInt / 64
@@ -102,8 +102,8 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// elements returns the number of elements of all parameters. It is a float64 so
-// that it cannot overflow.
+// elements returns the number of elements of all parameters, as a float64 because it may
+// overflow an int.
 func (c Config) elements() float64 {
 	vocabulary, width := float64(c.Vocabulary), float64(c.Width)
 	tables := vocabulary
@@ -113,7 +113,7 @@ func (c Config) elements() float64 {
 	return width * (tables + float64(c.Context) + float64(c.Layers)*(12*width+13) + 2)
 }
 
-// dropout is one place with dropout, named for its draws.
+// dropout is a place with dropout, with the name of its draws.
 type dropout struct {
 	p  float32
 	op uint64

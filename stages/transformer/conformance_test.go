@@ -15,8 +15,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestConformance holds every stage of two splits to the contract of package
-// stages.
+// TestConformance checks every stage of two splits against the contract of package stages.
 func TestConformance(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
@@ -35,8 +34,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestDifferencesFindAPercent scales each gradient of each stage by 1.01 in turn: stagetest
-// finds it, along a direction, in every one.
+// TestDifferencesFindAPercent multiplies each gradient of each stage by 1.01 in turn: stagetest
+// detects every one, along a direction.
 func TestDifferencesFindAPercent(t *testing.T) {
 	cfg := tiny
 	cfg.Dropout, cfg.Layers = 0.1, 1
@@ -62,8 +61,8 @@ func TestDifferencesFindAPercent(t *testing.T) {
 	}
 }
 
-// off is a stage one of whose gradients, by the number of the parameter, is 1.01 times what it
-// should be: the last one is that of its input.
+// off is a stage with one gradient, given by the number of the parameter, multiplied by 1.01.
+// The number after the last parameter means the gradient of the input.
 type off struct {
 	stages.Stage[kernels.Buffer]
 	host   *kernels.Host
@@ -79,7 +78,7 @@ func (o *off) Backward(ctx context.Context, mb batchctx.Microbatch[kernels.Buffe
 	var x []float32
 	params := stages.Params(o.Stage)
 	switch {
-	case o.scaled < len(params) && mb.Index() == 1 && !mb.Frozen(batchctx.Param(o.scaled+1)): // of what the check has, the last one
+	case o.scaled < len(params) && mb.Index() == 1 && !mb.Frozen(batchctx.Param(o.scaled+1)): // the last microbatch of the check
 		x = o.host.Float32s(params[o.scaled].Grad)
 	case o.scaled == len(params) && gradIn != nil:
 		x = o.host.Float32s(gradIn[0])
@@ -90,7 +89,7 @@ func (o *off) Backward(ctx context.Context, mb batchctx.Microbatch[kernels.Buffe
 	return nil
 }
 
-// TestFP8Conformance holds blocks in FP8 to the contract as well.
+// TestFP8Conformance checks blocks in FP8 against the contract as well.
 func TestFP8Conformance(t *testing.T) {
 	for i, name := range []string{"delayed", "mxfp8", "nvfp4"} {
 		cfg := inFP8(t, name)
@@ -105,7 +104,7 @@ func TestFP8Conformance(t *testing.T) {
 	}
 }
 
-// subject returns one stage of a model on a device of its own.
+// subject returns one stage of a model on a separate device.
 func subject(cfg transformer.Config, count, stage int) (stagetest.Subject[kernels.Buffer], error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 4 << 20})
 	if err != nil {

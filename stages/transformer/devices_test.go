@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// newModelOn returns a model on several devices that ends with the test.
+// newModelOn returns a model on several devices that is closed when the test ends.
 func newModelOn(t testing.TB, cfg transformer.Config, devices ...[]kernels.Compute) *transformer.Model {
 	t.Helper()
 	m, err := transformer.NewOn(cfg, devices...)
@@ -26,8 +26,8 @@ func newModelOn(t testing.TB, cfg transformer.Config, devices ...[]kernels.Compu
 	return m
 }
 
-// TestDevices places the stages of a model on devices: each has the parameters that its
-// stages use, a name is there once, and the initial weights are those of one device.
+// TestDevices places the stages of a model on devices: each has the parameters that its stages
+// use, each name once, and the initial weights are the same as on one device.
 func TestDevices(t *testing.T) {
 	a, b, alone := newHost(t), newHost(t), newHost(t)
 	on := map[kernels.Compute]string{a: "a", b: "b"}
@@ -38,7 +38,7 @@ func TestDevices(t *testing.T) {
 		name    string
 		cfg     transformer.Config
 		devices [][]kernels.Compute
-		table   string // where the embedding's table is
+		table   string // devices that have the embedding's table
 		block1  string
 		norm    string
 		uses    map[string]int // of the table, by device
@@ -55,7 +55,7 @@ func TestDevices(t *testing.T) {
 			accumulators := map[string]map[kernels.Buffer]bool{"a": {}, "b": {}}
 			for i, p := range m.Parameters() {
 				if !test.cfg.Untied {
-					require.Equal(t, one.Parameters()[i].Name, p.Name, "the order is that of one device")
+					require.Equal(t, one.Parameters()[i].Name, p.Name, "the order is the same as on one device")
 				}
 				for c := range p.All() {
 					places[p.Name] += on[c.Device]
@@ -112,13 +112,13 @@ func TestNewOnRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "stage 1 of copy 0 has no device")
 }
 
-// slice is a device that Go cannot compare.
+// slice is a device that is not comparable in Go.
 type slice struct {
 	kernels.Compute
 	_ []int
 }
 
-// TestNewOnTooSmallDevices: whichever of two devices is full, both are given back.
+// TestNewOnTooSmallDevices: whichever of two devices is full, the memory of both is released.
 func TestNewOnTooSmallDevices(t *testing.T) {
 	for which := range 2 {
 		var devices []kernels.Compute
@@ -140,7 +140,7 @@ func TestNewOnTooSmallDevices(t *testing.T) {
 	}
 }
 
-// end is a stage of the tests where a model is cut in two. It has no parameters.
+// end is a stage without parameters at the end of a model that the tests cut in two.
 type end struct{ *stages.Func[kernels.Buffer] }
 
 func (e end) BackwardInput(ctx context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
@@ -149,12 +149,12 @@ func (e end) BackwardInput(ctx context.Context, mb batchctx.Microbatch[kernels.B
 
 func (e end) BackwardWeight(context.Context, batchctx.Microbatch[kernels.Buffer]) error { return nil }
 
-// stepCut trains on one microbatch with the stages before the cut on the first device
-// and the others on the second: a runner for each, the first one with a last stage that
-// runs the second one in its forward. It returns the result of the second.
+// stepCut trains on one microbatch with the stages before the cut on the first device and the
+// others on the second: each device has a runner, and the first one has a last stage that runs
+// the second runner in its forward. It returns the result of the second runner.
 func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan schedule.Rule, q sequence, dev [2]*kernels.Host) *runner.Result {
 	wire := []stages.Port{{Name: "hidden"}}
-	var there, back kernels.Buffer // what is between the runners
+	var there, back kernels.Buffer // the tensors between the runners
 	var result *runner.Result
 	feed := &stages.Func[kernels.Buffer]{
 		Declares: stages.Spec{Name: "feed", Outputs: wire},
@@ -180,7 +180,7 @@ func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan sc
 			return nil
 		},
 		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
-			gradIn[0] = back // for the seed that second has asked for, which is the same
+			gradIn[0] = back // for the seed that the second runner has used, which is the same
 			mb.LossSeed(1)
 			return nil
 		},
@@ -191,8 +191,8 @@ func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan sc
 	return result
 }
 
-// TestTwoDevices trains on two devices and demands the numbers of one: losses,
-// gradients and, after Update, weights and moments on both.
+// TestTwoDevices trains on two devices and requires the numbers of one: losses, gradients and,
+// after Update, weights and moments on both.
 func TestTwoDevices(t *testing.T) {
 	for _, untied := range []bool{false, true} {
 		for cut := 1; cut <= 3; cut++ {
@@ -227,7 +227,7 @@ func TestTwoDevices(t *testing.T) {
 }
 
 // weighed returns the result of a step with the losses of another one and no gradients: the
-// tests sum those themselves, so they are not what the other step has left.
+// tests sum those themselves, so they are not the gradients of the other step.
 func weighed(t *testing.T, dev *kernels.Host, q sequence, of *runner.Result) *runner.Result {
 	head := &stages.Func[kernels.Buffer]{
 		Declares: stages.Spec{Name: "head", Losses: []string{transformer.LossName}},
@@ -241,8 +241,8 @@ func weighed(t *testing.T, dev *kernels.Host, q sequence, of *runner.Result) *ru
 	return result
 }
 
-// sumUses does what the runner does at step end: every copy gets the sum over the uses,
-// in the order of stages.
+// sumUses does the work of the runner at the end of a step: every copy gets the sum over the
+// uses, in the order of stages.
 func sumUses(t *testing.T, p *transformer.Parameter) {
 	total := read(t, p.Device, p.Grad)
 	for _, c := range p.Others {
@@ -255,7 +255,7 @@ func sumUses(t *testing.T, p *transformer.Parameter) {
 	}
 }
 
-// requireSameParameters demands that every copy in have is what the one in want is.
+// requireSameParameters requires that every copy in have equals the one in want.
 func requireSameParameters(t *testing.T, want, have *transformer.Model) {
 	t.Helper()
 	require.Len(t, have.Parameters(), len(want.Parameters()))
@@ -273,8 +273,8 @@ func requireSameParameters(t *testing.T, want, have *transformer.Model) {
 	}
 }
 
-// TestTwoCopies trains on the same microbatch in both copies of a model, on two devices
-// that hold one stage of each: the gradients are twice those of one copy.
+// TestTwoCopies trains on the same microbatch in both copies of a model, on two devices with
+// one stage of each: the gradients are twice those of one copy.
 func TestTwoCopies(t *testing.T) {
 	cfg := tiny
 	cfg.Untied = true

@@ -1,14 +1,12 @@
-// Package transformer is for training a GPT without writing stages: it makes those of a
-// GPT-2-layout language model, embedding, pre-norm blocks, and a head with fused
-// cross-entropy.
+// Package transformer trains a GPT without user-written stages: it provides the stages of a
+// GPT-2-layout language model, embedding, pre-norm blocks, and a head with fused cross-entropy.
 //
-// [New] makes the parameters on a device and splits the model's parts over any
-// number of stages, also over more than there are parts; [NewOn] puts the stages on one
-// device each. A microbatch is one sequence: the entry parts of [Parts] have
-// one element per token, and their length may differ from microbatch to
-// microbatch, up to Config.Context. The objective is the loss [LossName]: the sum
-// over tokens of weight times the negative log-likelihood of the label, in nats,
-// and the sum of the weights.
+// [New] makes the parameters on a device and splits the model's parts over any number of
+// stages, also over more than there are parts; [NewOn] puts each stage on its own device. A
+// microbatch is one sequence: the entry parts of [Parts] have one element per token, and their
+// length may differ from microbatch to microbatch, up to Config.Context. The objective is the
+// loss [LossName]: the sum over tokens of weight times the negative log-likelihood of the
+// label, in nats, and the sum of the weights.
 //
 // # The model
 //
@@ -18,20 +16,19 @@
 //	loss = crossentropy(norm(x)·tableᵀ, label)           head
 //
 // Matrices are stored inputs×outputs, row-major (qkv is Width×3·Width), tables
-// Vocabulary×Width. Dropout stands on the embedding's output, on the output of
-// attention and on that of the second half. Its draws are keyed by the runner's
-// seed, the step, the microbatch and a name such as "block3.attention.dropout",
-// so that no plan, no split and no recompute changes them (L9, L13). In Eval
-// there is none.
+// Vocabulary×Width. Dropout is applied to the embedding's output, to the output of attention
+// and to the output of the second half. Its draws are keyed by the runner's seed, the step, the
+// microbatch and a name such as "block3.attention.dropout", so that no plan, no split and no
+// recompute changes them (L9, L13). In Eval there is none.
 //
-// # What a microbatch keeps
+// # Memory of a microbatch
 //
-// From its forward to its backward a microbatch keeps this much, in elements of
-// 4 bytes per token, with width W and heads H:
+// From its forward to its backward a microbatch keeps the following, in elements of 4 bytes per
+// token, with width W and heads H:
 //
 //	embedding   nothing; the backward reads the tokens of the entry again
 //	block       10·W + H
-//	              W    the input, shared with whoever returned it
+//	              W    the input, shared with the stage that returned it
 //	              3·W  queries, keys and values
 //	              W    the output of attention, before its projection
 //	              H    the logarithm of each row's sum of exponentials
@@ -39,78 +36,76 @@
 //	              4·W  the input of GELU
 //	block, with Config.Recompute
 //	            W, the input
-//	head        W + 1: the input, and the logarithm of the sum of exponentials, and of
-//	            logits what Config.KeepLogits allows
+//	head        W + 1: the input, and the logarithm of the sum of exponentials, and
+//	            as many logits as Config.KeepLogits allows
 //
-// Normalised inputs, their means and deviations, and what comes out of GELU are
-// computed again from these, and so are the logits, in tiles, of which the head keeps
-// none, the first tiles or all: Config.KeepLogits says so, or Model.Record chooses by the plan of
-// memory. Within a backward each of these ends as
-// soon as nothing of the call reads it: a block's backward rises at most 4·W above
-// what it found, 5·W with dropout, or by the workspace of attention where that is
-// more.
+// Normalised inputs, their means and deviations, and the output of GELU are computed again from
+// these, and so are the logits, in tiles. The head keeps none of them, the first tiles or all,
+// according to Config.KeepLogits or to the choice that Model.Record makes from the memory plan.
+// A backward releases each of these as soon as its call does not read it any more: the level
+// rises during a block's backward by at most 4·W, by 5·W with dropout, or by the workspace of
+// attention if that is more.
 //
 // # Backward in two calls
 //
-// Every stage can split its backward into I and W; the bits are those of B. Between
-// the two a microbatch keeps, of each linear layer and each norm, its input and the
-// gradient of its output, in elements per token:
+// Every stage can split its backward into I and W, with the same bits as B. Between the two a
+// microbatch keeps, for each linear layer and each norm, its input and the gradient of its
+// output, in elements per token:
 //
-//	embedding   W, the gradient of its output, shared with whoever returned it
+//	embedding   W, the gradient of its output, shared with the stage that returned it
 //	block       18·W
-//	              W    the input, shared with whoever returned it
-//	              6·W  of what it kept: the output of attention, the middle, the input of GELU
-//	              W    the gradient of its output, shared with whoever returned it
+//	              W    the input, shared with the stage that returned it
+//	              6·W  from the forward: the output of attention, the middle, the input of GELU
+//	              W    the gradient of its output, shared with the stage that returned it
 //	              10·W gradients, of class Carry: 4·W of the input of GELU, 3·W of queries,
 //	                   keys and values, W each of the middle and of the outputs of both norms
-//	head        2·W + 1: what it kept, and the gradient of the output of its norm; where
-//	            logits are kept, I leaves their gradients in their place
+//	head        2·W + 1: the tensors from the forward, and the gradient of the output of its
+//	            norm; if logits are kept, I replaces them by their gradients
 //
-// Tensors kept for the weights of frozen layers end with I. The head's W
-// computes the logits that are not kept a third time, in tiles.
+// I releases tensors that are kept only for the weights of frozen layers. The head's W computes
+// the logits that are not kept a third time, in tiles.
 //
 // # FP8
 //
-// With Config.FP8 the linear layers of the blocks compute by a recipe of package fp8:
-// each of their three products has two operands in FP8, and adds up in float32. Weights,
-// gradients and moments stay float32, and so do norms, biases, the embedding and the head
-// (and attention, but for FP8Attention). A plan has an action QUANTIZE for each stage:
-// it makes two copies of every matrix, for the forward and for the backward, and each ends
-// with the last action of the step that reads it.
+// With Config.FP8 the linear layers of the blocks compute by a recipe of package fp8: each of
+// their three products has two operands in FP8, and sums in float32. Weights, gradients and
+// moments stay float32, and so do norms, biases, the embedding and the head (and attention,
+// except with FP8Attention). A plan has an action QUANTIZE for each stage: it makes two copies
+// of every matrix, for the forward and for the backward, and each is released after the last
+// action of the step that reads it.
 //
-// All else is quantized where it is used, and most of it is not kept: the
-// inputs of qkv and up are computed again from x and the middle, to the same bits. From
-// its forward to its backward a block keeps, in bytes per token and without scales,
+// Everything else is quantized when it is used, and most of it is not kept: the inputs of qkv
+// and up are computed again from x and the middle, to the same bits. From its forward to its
+// backward a block keeps, in bytes per token and without scales,
 //
 //	block in FP8        28·W + 4·H
-//	                      4·W   the input, shared with whoever returned it
+//	                      4·W   the input, shared with the stage that returned it
 //	                      12·W  queries, keys and values
 //	                      4·W   the output of attention
 //	                      4·H   the logarithm of each row's sum of exponentials
 //	                      4·W   the middle of the block
-//	                      4·W   the input of GELU, a byte an element
+//	                      4·W   the input of GELU, one byte per element
 //	with FP8Attention   16·W + 4·H
-//	                      3·W   queries, keys and values, a byte an element
-//	                      1·W   the output of attention, columnwise alone
+//	                      3·W   queries, keys and values, one byte per element
+//	                      1·W   the output of attention, only columnwise
 //
-// where float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. NVFP4 has
-// half a byte where this says a byte. The backward computes GELU from what was kept of
-// its input; attention in FP8 sees what is kept in both directions, and its own products
-// stay float32 (Config.FP8Attention). Between I and W there are, in place of 72·W bytes,
+// while float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. NVFP4 has
+// half a byte for each of these bytes. The backward computes GELU from its kept input;
+// attention in FP8 uses the kept values in both directions, and its own products stay float32
+// (Config.FP8Attention). Between I and W a block keeps, instead of 72·W bytes,
 //
-//	16·W  the inputs of all four linear layers, and the gradients of their outputs,
-//	      columnwise alone: W is four products of them
-//	      and the sums over tokens of biases and norms, 52·W bytes a microbatch
+//	16·W  the inputs of all four linear layers, and the gradients of their outputs, only
+//	      columnwise: W consists of four products of them
+//	      and the sums over tokens of biases and norms, 52·W bytes per microbatch
 //
-// Scales of delayed scaling are frozen for the step, and what all microbatches measure is
-// merged by maximum, so no schedule, split, rank or recompute changes a bit. After each
+// Scales of delayed scaling are frozen for the step, and the measurements of all microbatches
+// are merged by maximum, so no schedule, split, rank or recompute changes a bit. After each
 // Step [Model.RollScales] rolls them, once; [Model.MarshalScales] is for checkpoints.
 //
 // # Parameters
 //
-// Each parameter has the buffers weight, gradient and two moments, of class
-// Resident, from New to Close, once on each device that uses it. If stages of one
-// device use it more than once, as a tied table, every further use has a gradient more:
-// each accumulates alone, and the runner adds them at step end. Initial weights depend
-// on the seed and on the parameter's name alone.
+// Each parameter has the buffers weight, gradient and two moments, of class Resident, from New
+// to Close, once on each device that uses it. If stages of one device use it more than once, as
+// with a tied table, every further use has a separate gradient, which the runner adds at the
+// end of the step. Initial weights depend only on the seed and on the parameter's name.
 package transformer

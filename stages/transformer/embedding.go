@@ -12,8 +12,8 @@ import (
 // ErrTooLong is returned for a sequence longer than Config.Context.
 var ErrTooLong = errors.New("transformer: the sequence is longer than the context")
 
-// embedding turns tokens into hidden states. It saves nothing for B. It has no input,
-// so that I is nothing but to keep the gradient of the output for W.
+// embedding converts tokens to hidden states. It saves nothing for B. It has no input, so that
+// I only keeps the gradient of the output for W.
 type embedding struct {
 	stage
 	vocabulary, context int
@@ -22,10 +22,10 @@ type embedding struct {
 	positionsUse        batchctx.Param
 	dropout             dropout
 	tokens              batchctx.Part
-	gradHidden          batchctx.Slot // from I for W
+	gradHidden          batchctx.Slot // left by I for W
 }
 
-// The embedding's table is the head's as well, where it is tied.
+// The embedding's table is also the head's, if it is tied.
 const tableName = "embedding.weight"
 
 func (b *builder) embedding() *embedding {
@@ -54,7 +54,7 @@ func (e *embedding) forward(c *call, _, out []kernels.Buffer) {
 	c.hand(&out[0], x)
 }
 
-// backward keeps the gradient in I.
+// backward in I only keeps the gradient.
 func (e *embedding) backward(c *call, gradOut, _ []kernels.Buffer) {
 	if c.split.input {
 		c.keep(e.gradHidden, gradOut[0])

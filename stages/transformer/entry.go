@@ -6,13 +6,13 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Parts names the entry parts that the stages read: the tokens and their labels (int32,
-// below Config.Vocabulary), and the weights of the labels in the loss (float32, at least
-// 0). Each has one element per token. It must not be changed.
+// Parts names the entry parts that the stages read: the tokens and their labels (int32, below
+// Config.Vocabulary), and the weights of the labels in the loss (float32, at least 0). Each has
+// one element per token. It must not be changed.
 var Parts = []string{"tokens", "labels", "weights"}
 
-// Put makes those of Parts that the rank of an entry wants, on the rank's device, and hands
-// them over.
+// Put makes those of Parts that the rank of an entry needs, on the rank's device, and passes
+// them to the entry.
 func Put(dev kernels.Device, entry batchctx.Entry[kernels.Buffer], tokens, labels []int32, weights []float32) {
 	for i, ids := range [...][]int32{tokens, labels} {
 		if entry.Wants(Parts[i]) {

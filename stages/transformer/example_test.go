@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// text gives lines of a text as microbatches: each byte predicts the next one.
+// text provides lines of a text as microbatches: each byte predicts the next one.
 type text struct {
 	dev   kernels.Device
 	lines []string
@@ -29,7 +29,7 @@ func (s text) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) erro
 	return nil
 }
 
-// A byte-level model over three stages learns two lines by heart.
+// A byte-level model over three stages memorizes two lines.
 func Example() {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {

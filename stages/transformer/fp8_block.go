@@ -10,18 +10,18 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// lowPrecision is the part of a block that only a block in FP8 has. Its backward quantizes
-// the operands of all gradients of weights: B makes the gradients at once, I leaves the
-// operands for W, a byte an element.
+// lowPrecision is the additional state of a block in FP8. Its backward quantizes the operands
+// of all weight gradients: B computes the gradients at once, I leaves the operands for W, one
+// byte per element.
 type lowPrecision struct {
 	linears []*fp8Linear // nil in float32
-	up      *quantity    // the input of GELU, as it is kept
+	up      *quantity    // the input of GELU, in the form in which it is kept
 	qkv     *quantity    // queries, keys and values, if attention is in FP8
 	lines   lines
 }
 
-// class returns where the forward allocates a tensor that the backward needs: one that is
-// kept quantized is a workspace.
+// class returns the class in which the forward allocates a tensor that the backward needs: a
+// workspace if a quantized copy is kept instead.
 func (p *lowPrecision) class(kept *quantity) memory.Class {
 	if kept == nil {
 		return memory.Saved
@@ -29,7 +29,7 @@ func (p *lowPrecision) class(kept *quantity) memory.Class {
 	return memory.Workspace
 }
 
-// inFP8 makes the stage of a block whose linear layers compute in FP8.
+// inFP8 returns the stage of a block whose linear layers compute in FP8.
 func (b *builder) inFP8(s *block, qkv, output, up, down *linear) stages.Stage[kernels.Buffer] {
 	layer := func(l *linear, name string) *fp8Linear {
 		name = s.Name + name
@@ -76,8 +76,8 @@ type fp8Stage struct {
 	low *lowPrecision
 }
 
-// QuantizeWeights makes the copies of the weights that the step wants: for the forward
-// columnwise, for the backward rowwise.
+// QuantizeWeights makes the requested copies of the weights: columnwise for the forward,
+// rowwise for the backward.
 func (s *fp8Stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[kernels.Buffer]) error {
 	if q.Pass() == batchctx.Train {
 		if err := s.low.lines.begin(); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// quantity is a tensor that is quantized in every microbatch, or a weight that is in
-// every step: what it is called, how it is stored and what it is scaled by.
+// quantity is a tensor that is quantized in every microbatch, or a weight that is quantized in
+// every step: its name, encoding and scale.
 type quantity struct {
 	name     string
 	cols     int
@@ -16,17 +16,17 @@ type quantity struct {
 	op       kernels.Quantize // the settings of the recipe
 	key      uint64           // of its random draws
 	scales   *scales
-	line     int  // in the slab of the scales
+	line     int  // in the slab of scales
 	repeated bool // a weight that another copy of the model measures
 }
 
-// shape returns the tensor of so many rows.
+// shape returns the shape for a number of rows.
 func (q *quantity) shape(rows int) fp8.Shape {
 	return fp8.Shape{Name: q.name, Rows: rows, Cols: q.cols, Encoding: q.encoding}
 }
 
-// fill completes the operation that quantizes x, but for the halves. The measurement
-// counts where counts is set.
+// fill completes the operation that quantizes x, except for its halves. It is measured if
+// counts is set.
 func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantize {
 	op := q.op
 	op.X, op.Rows, op.Cols = x, rows, q.cols
@@ -37,9 +37,9 @@ func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantiz
 	return op
 }
 
-// quantize returns the halves of x that usage names. Its values count once: in the
-// first pass (L13), and there where it is quantized rowwise. Columnwise alone is what a
-// backward makes again of an input that the forward has measured.
+// quantize returns the halves of x selected by usage. Its values are measured once: in the
+// first pass (L13), and when it is quantized rowwise. A backward quantizes an input, which the
+// forward has measured, again only columnwise.
 func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	shape := q.shape(rows)
 	row, col := c.half(&shape, usage, fp8.Rowwise), c.half(&shape, usage, fp8.Columnwise)
@@ -52,7 +52,7 @@ func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage
 	return fp8.NewTensor(shape, row, col)
 }
 
-// half returns the buffer of a half, none where it is not in usage.
+// half returns a buffer for a half, or the zero Buffer if it is not in usage.
 func (c *call) half(shape *fp8.Shape, usage, half fp8.Usage) kernels.Buffer {
 	if usage&half == 0 {
 		return kernels.Buffer{}
@@ -60,7 +60,7 @@ func (c *call) half(shape *fp8.Shape, usage, half fp8.Usage) kernels.Buffer {
 	return c.allocOf(memory.FP8, kernels.Uint8, shape.Bytes(half))
 }
 
-// dequantize sets x to the tensor, from the one half that it has.
+// dequantize sets x to the tensor, from its only half.
 func (c *call) dequantize(x kernels.Buffer, t *fp8.Tensor) {
 	if t.Usage() == fp8.Columnwise {
 		c.mb.Check(c.dev.Dequantize(x, c.columnwise(t), true))
@@ -97,7 +97,7 @@ func (c *call) release(t *fp8.Tensor) {
 	c.mb.Check(t.Release(c.mb))
 }
 
-// saveTensor hands the one half of a tensor over to a later action.
+// saveTensor saves the only half of a tensor for a later action.
 func (c *call) saveTensor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Tensor) {
 	row, col := t.Buffers()
 	c.mb.Check(t.Save(c.mb, taker, slot))
@@ -105,8 +105,8 @@ func (c *call) saveTensor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Tenso
 	c.disown(col)
 }
 
-// takeTensor moves out of a slot what was saved there. If rows is 0 they follow from
-// its size.
+// takeTensor takes a saved tensor from a slot. If rows is 0 the number of rows follows from its
+// size.
 func (c *call) takeTensor(slot batchctx.Slot, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	t, err := fp8.Take(c.mb, slot, q.shape(rows), usage)
 	c.mb.Check(err)
@@ -116,8 +116,8 @@ func (c *call) takeTensor(slot batchctx.Slot, q *quantity, rows int, usage fp8.U
 	return t
 }
 
-// takeKept returns n elements that the forward has kept in a slot: borrowed, or decoded if
-// they were quantized. endKept ends them.
+// takeKept returns n elements that the forward has kept in a slot: borrowed, or decoded if they
+// were quantized. endKept releases them.
 func (c *call) takeKept(slot batchctx.Slot, q *quantity, n, rows int) kernels.Buffer {
 	if q == nil {
 		return c.mb.Take(slot)
@@ -137,7 +137,7 @@ func (c *call) endKept(slot batchctx.Slot, q *quantity, b kernels.Buffer) {
 	}
 }
 
-// quantizedMatMul computes a product whose operands are complete, but for the workspace.
+// quantizedMatMul computes a product with complete operands, and adds the workspace.
 func (c *call) quantizedMatMul(op kernels.QuantizedMatMul) {
 	op.Workspace = c.scratch(c.dev.QuantizedWorkspace(op.M, op.N, op.K))
 	c.mb.Check(c.dev.QuantizedMatMul(op))

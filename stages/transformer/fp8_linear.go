@@ -7,20 +7,20 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// fp8Linear is a linear layer whose three products are of FP8 operands:
+// fp8Linear is a linear layer whose three products have FP8 operands:
 //
 //	y  = x·weight   of x rowwise and weight columnwise
 //	dx = dy·weightᵀ of dy rowwise and weight rowwise
-//	dw = xᵀ·dy      of both columnwise, added up in float32
+//	dw = xᵀ·dy      of both columnwise, summed in float32
 //
-// Weight and bias are float32; the bias and its gradient never are anything else.
+// Weight and bias are float32; the bias and its gradient are never quantized.
 type fp8Linear struct {
 	*linear
 	name                      string
 	inputs, weights, grads    quantity
 	keepsInput                bool // in FP8, for the backward
 	forwardCopy, backwardCopy batchctx.Copy
-	// From I for W: the input and the gradient of the output, both columnwise, and the
+	// Left by I for W: the input and the gradient of the output, both columnwise, and the
 	// gradient of the bias.
 	inputSlot, gradSlot, biasSum batchctx.Slot
 }
@@ -131,8 +131,8 @@ func (c *call) fp8Weights(l *fp8Linear) {
 	c.takeSum(l.biasUse, l.biasSum)
 }
 
-// sum returns a buffer for the gradient of a bias or a gain, of one microbatch, and none if
-// it is frozen.
+// sum returns a buffer for the gradient of a bias or a gain for one microbatch, or the zero
+// Buffer if it is frozen.
 func (c *call) sum(use batchctx.Param, n int) kernels.Buffer {
 	switch {
 	case c.mb.Frozen(use):
@@ -143,8 +143,8 @@ func (c *call) sum(use batchctx.Param, n int) kernels.Buffer {
 	return c.workspace(n)
 }
 
-// contribute adds the sum of a microbatch to the gradient of a parameter, or leaves it
-// for W, and ends it. The bits are the same: each microbatch is summed alone.
+// contribute adds the sum of a microbatch to the gradient of a parameter, or leaves it for W,
+// and releases it. The bits are the same, because each microbatch is summed separately.
 func (c *call) contribute(use batchctx.Param, slot batchctx.Slot, sum kernels.Buffer) {
 	switch {
 	case sum == kernels.Buffer{}:
@@ -156,7 +156,7 @@ func (c *call) contribute(use batchctx.Param, slot batchctx.Slot, sum kernels.Bu
 	}
 }
 
-// takeSum contributes what I has left in a slot.
+// takeSum contributes the sum that I has left in a slot.
 func (c *call) takeSum(use batchctx.Param, slot batchctx.Slot) {
 	if !c.mb.Frozen(use) {
 		c.addTo(use, c.mb.Take(slot))

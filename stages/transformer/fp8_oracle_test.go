@@ -13,25 +13,25 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// witness is a device that holds every product of FP8 operands against float64, and every
-// quantized tensor against what it was made of.
+// witness is a device that compares every product of FP8 operands with float64, and every
+// quantized tensor with its source.
 type witness struct {
 	*kernels.Host
 	t        *testing.T
 	products map[kernels.Format]int
-	least    map[kernels.Format]float64 // signal over noise of a cast, in dB
-	rowwise  []float64                  // what was quantized last, decoded
+	least    map[kernels.Format]float64 // signal-to-noise ratio of a cast, in dB
+	rowwise  []float64                  // the last quantized matrix, decoded
 	seen     []float32                  // by attention, in the forward
 }
 
-// CausalAttention demands that attention sees what is kept.
+// CausalAttention requires that attention uses the kept values.
 func (w *witness) CausalAttention(op kernels.CausalAttention) error {
 	w.seen = read(w.t, w.Host, op.QKV)
 	require.Equal(w.t, w.rowwise, widened(w.seen))
 	return w.Host.CausalAttention(op)
 }
 
-// CausalAttentionBackward demands that it sees the same again.
+// CausalAttentionBackward requires that it uses the same values again.
 func (w *witness) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
 	require.Equal(w.t, bits(w.seen), bits(read(w.t, w.Host, op.QKV)))
 	return w.Host.CausalAttentionBackward(op)
@@ -56,7 +56,7 @@ func widened(x []float32) []float64 {
 	return out
 }
 
-// Quantize measures what the cast has lost.
+// Quantize measures the loss of the cast.
 func (w *witness) Quantize(op kernels.Quantize) error {
 	if err := w.Host.Quantize(op); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (w *witness) Quantize(op kernels.Quantize) error {
 	return nil
 }
 
-// transposed returns the transpose of rows×cols.
+// transposed returns the transpose of a rows×cols matrix.
 func transposed(x []float64, rows, cols int) []float64 {
 	out := make([]float64, len(x))
 	for i := range rows {
@@ -92,7 +92,7 @@ func transposed(x []float64, rows, cols int) []float64 {
 	return out
 }
 
-// sqnr is the signal over the noise in dB: 20·log10(|x| / |x-y|).
+// sqnr returns the signal-to-noise ratio in dB: 20·log10(|x| / |x-y|).
 func sqnr(x, y []float64) float64 {
 	var signal, noise float64
 	for i := range x {
@@ -102,8 +102,8 @@ func sqnr(x, y []float64) float64 {
 	return 10 * math.Log10(signal/noise)
 }
 
-// QuantizedMatMul demands the product of the decoded operands: within what float32 may
-// lose of sums of K products.
+// QuantizedMatMul requires the product of the decoded operands, within the rounding of float32
+// sums of K products.
 func (w *witness) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	a, b := w.values(op.A), w.values(op.B)
 	want, size := make([]float64, op.M*op.N), make([]float64, op.M*op.N)
@@ -138,11 +138,11 @@ func (w *witness) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	return nil
 }
 
-// TestFP8Products holds every product of a step, forward and both of the backward, against
-// a float64 oracle of the dequantized operands, and what casts and the whole backward lose
-// against the bounds that torchao's tests have: 25 dB for a cast to E4M3, 17 dB for the
-// gradients of linear layers beside those of float32. E5M2 has a bit less, and E2M1 is
-// held to what four bits can.
+// TestFP8Products compares every product of a step, forward and both of the backward, with a
+// float64 oracle of the dequantized operands, and the loss of casts and of the whole backward
+// with the bounds of torchao's tests: 25 dB for a cast to E4M3, 17 dB for the gradients of
+// linear layers relative to float32. E5M2 has one bit less, and E2M1 has a bound that four bits
+// can meet.
 func TestFP8Products(t *testing.T) {
 	for name, bound := range map[string]struct {
 		cast     map[kernels.Format]float64
@@ -180,7 +180,7 @@ func TestFP8Products(t *testing.T) {
 			full := cfg
 			full.FP8, full.FP8Attention = nil, false
 			want := gradients(full, newHost(t))
-			for name := range want { // biases and norms, and the tables behind all of the backward too
+			for name := range want { // biases and norms, and the tables that all of the backward affects
 				require.Greater(t, sqnr(want[name], have[name]), bound.gradient, "dB of the gradient of %s", name)
 			}
 		})

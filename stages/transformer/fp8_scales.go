@@ -9,12 +9,12 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// ErrUnrolled is returned by Update where the scales of the step before it were not
-// rolled: delayed scaling would never learn what it is to scale.
+// ErrUnrolled is returned by Update if the scales of the step before it were not rolled:
+// delayed scaling would never update its scales.
 var ErrUnrolled = errors.New("transformer: the scales of the step were not rolled")
 
-// scaling is what a model in FP8 is scaled by: one state, and on each device a slab of
-// the scales and tallies of the tensors that are quantized there.
+// scaling is the scaling state of a model in FP8: one fp8.State, and for each device a slab
+// with the scales and tallies of the tensors that are quantized there.
 type scaling struct {
 	state     *fp8.State
 	byDevice  []*scales
@@ -22,22 +22,22 @@ type scaling struct {
 	tallies   []fp8.Tally // by slot
 }
 
-// scales are those of one device.
+// scales are the scales of one device.
 type scales struct {
 	dev   kernels.Device
 	slots []int // by line
 	slab  *fp8.Slab
 }
 
-// lines are the part of a slab that one block measures in.
+// lines are the lines of a slab in which one block measures.
 type lines struct {
 	of           *scales
 	first, count int
-	measured     bool // in this step, or in one that came to nothing
+	measured     bool // in this step, or in an abandoned one
 }
 
-// begin begins the block's part in a step. The measurements of a step that was never rolled,
-// because it failed, are forgotten.
+// begin begins the block's part in a step. It discards the measurements of a step that failed
+// and was never rolled.
 func (l *lines) begin() error {
 	if l.measured {
 		return l.of.slab.Forget(l.first, l.count)
@@ -58,7 +58,7 @@ func (b *builder) scales() *scales {
 	return s
 }
 
-// quantity adds a tensor with rows of so many elements.
+// quantity adds a tensor whose rows have the given number of elements.
 func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
 	slot, known := b.bySlot[name]
 	if !known {
@@ -74,7 +74,7 @@ func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
 	}
 }
 
-// scaling makes the state and the slabs, when every block is made.
+// scaling makes the state and the slabs, after all blocks are made.
 func (b *builder) scaling() (*scaling, error) {
 	state, err := fp8.NewState(b.cfg.FP8, b.slots)
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *builder) scaling() (*scaling, error) {
 	s := &scaling{state: state, byDevice: b.byDevice, measuring: b.measuring, tallies: make([]fp8.Tally, len(b.slots))}
 	for _, on := range s.byDevice {
 		if on.slab, err = fp8.NewSlab(on.dev, state, on.slots); err != nil {
-			_ = s.close() // The first error is the one to tell.
+			_ = s.close() // the first error is reported
 			return nil, fmt.Errorf("transformer: %w", err)
 		}
 	}
@@ -117,12 +117,11 @@ func (s *scaling) load() error {
 	return nil
 }
 
-// RollScales ends the measuring of a step of a model in FP8: what all microbatches on all
-// devices have met is merged, by reduce with that of other processes as well, histories
-// roll once, and the next step has new scales. Call it after each Step that returned a
-// result and before Update; not after one that failed: what that one has measured is
-// forgotten. A nil reduce stands for one process. It waits for the devices. Without FP8
-// it does nothing.
+// RollScales ends the measurement of a step of a model in FP8: it merges the tallies of all
+// microbatches on all devices, and by reduce those of other processes; then it rolls the
+// histories once, which gives the next step new scales. Call it after each Step that returned a
+// result and before Update, but not after a failed step, whose measurements are discarded. A
+// nil reduce means a single process. It waits for the devices. Without FP8 it does nothing.
 func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Report, error) {
 	s := m.scaling
 	if s == nil {
@@ -149,7 +148,7 @@ func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Report,
 	return report, nil
 }
 
-// unrolled reports whether a step has measured something that was not rolled.
+// unrolled returns an error if a step has measured something that was not rolled.
 func (s *scaling) unrolled() error {
 	if s != nil {
 		for _, l := range s.measuring {
@@ -161,8 +160,8 @@ func (s *scaling) unrolled() error {
 	return nil
 }
 
-// MarshalScales returns scales and histories for a checkpoint, always in the same bytes;
-// nil without FP8. Call it between steps.
+// MarshalScales returns scales and histories for a checkpoint, or nil without FP8. Equal states
+// give equal bytes. Call it between steps.
 func (m *Model) MarshalScales() ([]byte, error) {
 	if m.scaling == nil {
 		return nil, nil
@@ -170,9 +169,9 @@ func (m *Model) MarshalScales() ([]byte, error) {
 	return m.scaling.state.MarshalBinary()
 }
 
-// UnmarshalScales sets scales and histories to what MarshalScales has returned of a model
-// of the same blocks and the same recipe; else the error wraps fp8.ErrState, and nothing
-// has changed.
+// UnmarshalScales sets scales and histories to a result of MarshalScales of a model with the
+// same blocks and the same recipe; otherwise the error wraps fp8.ErrState, and nothing has
+// changed.
 func (m *Model) UnmarshalScales(data []byte) error {
 	if m.scaling == nil {
 		if len(data) == 0 {

@@ -47,7 +47,7 @@ func eachRecipe(t *testing.T, test func(t *testing.T, cfg transformer.Config)) {
 	}
 }
 
-// TestFP8Validate demands errors that name the tensor.
+// TestFP8Validate requires errors that name the tensor.
 func TestFP8Validate(t *testing.T) {
 	cfg := tiny
 	cfg.FP8Attention = true
@@ -62,9 +62,9 @@ func TestFP8Validate(t *testing.T) {
 	require.NoError(t, cfg.Validate())
 }
 
-// TestFP8SameNumbers demands the same bits for every split, with recompute and without,
-// in both orders, with I and W apart: losses, gradients, weights, scales and histories
-// (L9, L13, L14).
+// TestFP8SameNumbers requires the same bits for every split, with recompute and without, in
+// both orders, with I and W apart: losses, gradients, weights, scales and histories (L9, L13,
+// L14).
 func TestFP8SameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	eachRecipe(t, func(t *testing.T, cfg transformer.Config) {
@@ -91,8 +91,8 @@ func TestFP8SameNumbers(t *testing.T) {
 	})
 }
 
-// keptBytes is the documentation's table: what a block keeps for each token count, in
-// bytes, by class, beside its input.
+// keptBytes is the documentation's table: the bytes that a block keeps for a number of tokens,
+// by class, in addition to its input.
 func keptBytes(cfg transformer.Config, tokens int) (saved, low int64) {
 	half := func(rows, cols int) int64 {
 		return int64(cfg.FP8.Encoding(fp8.Input).Bytes(rows, cols))
@@ -106,8 +106,8 @@ func keptBytes(cfg transformer.Config, tokens int) (saved, low int64) {
 	return saved + int64(4*tokens*4*w), low
 }
 
-// TestFP8Kept measures what a microbatch keeps between forward and backward, by class, to
-// the byte.
+// TestFP8Kept measures the bytes that a microbatch keeps between forward and backward, by
+// class.
 func TestFP8Kept(t *testing.T) {
 	eachRecipe(t, func(t *testing.T, cfg transformer.Config) {
 		for _, recompute := range []bool{false, true} {
@@ -136,7 +136,7 @@ func TestFP8Kept(t *testing.T) {
 			layers := int64(cfg.Layers)
 			require.Equal(t, layers*saved+4*tokens, first.Classes[memory.Saved], "saved; 4 bytes a token are the head's")
 			copies := before.Classes[memory.FP8]
-			if !recompute { // without, what the forward alone reads has ended
+			if !recompute { // otherwise tensors that only the forward reads are released
 				copies /= 2
 			}
 			require.Equal(t, layers*low+copies, first.Classes[memory.FP8], "in low precision")
@@ -145,8 +145,8 @@ func TestFP8Kept(t *testing.T) {
 	})
 }
 
-// TestFP8Bytes holds the widths of the table against its round numbers: 28 bytes for
-// each element of a token's hidden state, 16 with attention in FP8, where float32 has 40.
+// TestFP8Bytes compares the widths of the table with its round numbers: 28 bytes for each
+// element of a token's hidden state, 16 with attention in FP8, and 40 in float32.
 func TestFP8Bytes(t *testing.T) {
 	for _, name := range []string{"delayed", "current"} {
 		cfg := inFP8(t, name)
@@ -166,8 +166,8 @@ func TestFP8Bytes(t *testing.T) {
 	}
 }
 
-// TestFP8KeptForW demands that nothing but FP8 and sums without tokens lives between I
-// and W of a block: 16 bytes for each element of the hidden state.
+// TestFP8KeptForW requires that only FP8 tensors and sums over tokens are live between I and W
+// of a block: 16 bytes for each element of the hidden state.
 func TestFP8KeptForW(t *testing.T) {
 	eachRecipe(t, func(t *testing.T, cfg transformer.Config) {
 		const tokens = 7
@@ -191,12 +191,12 @@ func TestFP8KeptForW(t *testing.T) {
 	})
 }
 
-// TestFP8Flat runs a step of many microbatches: the level after each is the same, and
-// allocations are as many as for few (L7, L11).
+// TestFP8Flat runs a step of many microbatches: the level after each is the same, and the
+// number of allocations is the same as for few (L7, L11).
 func TestFP8Flat(t *testing.T) {
 	testkit.Slow(t)
 	if invariants.Enabled || testkit.Raced {
-		t.Skip("every call has a view of its own where invariants are checked, and pools forget under the race detector")
+		t.Skip("every call has a separate view if invariants are checked, and pools forget under the race detector")
 	}
 	for _, name := range fp8.Names {
 		t.Run(name, func(t *testing.T) {
@@ -233,8 +233,8 @@ func TestFP8Flat(t *testing.T) {
 	}
 }
 
-// TestFP8Errors fails every call of a step in turn: stages release what they have
-// allocated, and a step that failed leaves nothing in the tallies of the next.
+// TestFP8Errors makes every call of a step fail in turn: stages release their buffers, and a
+// failed step leaves nothing in the tallies of the next.
 func TestFP8Errors(t *testing.T) {
 	for _, plan := range []schedule.Rule{nil, apart(schedule.DepthFirst, atTheEnd)} {
 		for _, attention := range []bool{false, true} {
@@ -245,7 +245,7 @@ func TestFP8Errors(t *testing.T) {
 	}
 }
 
-// TestFP8FailedStep: a step that fails after it has measured does not count.
+// TestFP8FailedStep: the measurements of a failed step do not count.
 func TestFP8FailedStep(t *testing.T) {
 	cfg := inFP8(t, "delayed")
 	batch := sequences(random(t), cfg, 3)
@@ -254,7 +254,7 @@ func TestFP8FailedStep(t *testing.T) {
 		m := newModel(t, dev, cfg, 2)
 		r := newRunner(t, dev, m.Stages(), nil)
 		if fails {
-			for _, p := range m.Parameters() { // what is measured is another size
+			for _, p := range m.Parameters() { // the measurements have another magnitude
 				w := read(t, dev, p.Weight)
 				for i := range w {
 					w[i] *= 8
@@ -283,7 +283,7 @@ func TestFP8FailedStep(t *testing.T) {
 	require.Equal(t, scales(false), scales(true))
 }
 
-// counting is a device that counts what is quantized, and how.
+// counting is a device that counts quantizations by kind.
 type counting struct {
 	*kernels.Host
 	counts
@@ -311,9 +311,10 @@ func (c *counting) Quantize(op kernels.Quantize) error {
 	return c.Host.Quantize(op)
 }
 
-// TestFP8Scales: in the first step delayed scaling knows nothing, from the second on every
-// tensor has the scale of its history; others never do. A recompute and an evaluation
-// measure nothing (L13), nor does the backward of what the forward has measured; only gradients in NVFP4 are rounded by chance.
+// TestFP8Scales: in the first step delayed scaling has no history, and from the second on every
+// tensor has the scale of its history; other recipes have none. A recompute and an evaluation
+// measure nothing (L13), nor does the backward measure tensors again that the forward has
+// measured; only gradients in NVFP4 are rounded stochastically.
 func TestFP8Scales(t *testing.T) {
 	for _, name := range fp8.Names {
 		t.Run(name, func(t *testing.T) {
@@ -323,7 +324,7 @@ func TestFP8Scales(t *testing.T) {
 			m := newModel(t, dev, cfg, 2)
 			r := newRunner(t, dev, m.Stages(), nil)
 			batch := sequences(random(t), cfg, 3)
-			const weights, forward, backward = 4, 5, 8 // by QUANTIZE, and by microbatch
+			const weights, forward, backward = 4, 5, 8 // per QUANTIZE, and per microbatch
 			want := counts{
 				quantized: weights + 3*(2*forward+backward), measured: weights + 3*(forward+backward/2),
 				rowwise: weights + 3*(2*forward+4), columnwise: weights + 3*backward,
@@ -347,17 +348,17 @@ func TestFP8Scales(t *testing.T) {
 			_, err := r.Evaluate(context.Background(), 3, &source{dev, batch})
 			require.NoError(t, err)
 			require.Zero(t, dev.measured)
-			require.Equal(t, weights+3*(forward-1), dev.quantized, "all but what would be kept")
+			require.Equal(t, weights+3*(forward-1), dev.quantized, "all except kept tensors")
 			require.Equal(t, weights, dev.columnwise, "copies of weights for the forward")
 		})
 	}
 }
 
-// TestFP8Counts: every element counts once, whatever is kept and wherever it runs, and a
-// weight in one copy of the model only.
+// TestFP8Counts: every element is measured once, whatever is kept and wherever it runs, and a
+// weight in only one copy of the model.
 func TestFP8Counts(t *testing.T) {
 	cfg := inFP8(t, "nvfp4")
-	cfg.Dropout, cfg.FP8 = 0.1, fp8.NVFP4{Nearest: true} // draws are those of a microbatch's number
+	cfg.Dropout, cfg.FP8 = 0.1, fp8.NVFP4{Nearest: true} // draws depend on the number of the microbatch
 	batch := sequences(random(t), cfg, 4)
 	report := func(recompute bool, devices ...[]kernels.Compute) (out fp8.Report) {
 		cfg.Recompute = recompute
@@ -388,7 +389,7 @@ func TestFP8Counts(t *testing.T) {
 	require.InEpsilon(t, want.Role(fp8.Input).Underflowed, attention.Role(fp8.Input).Underflowed, 0.05)
 }
 
-// TestFP8Unrolled: an update without the roll would never scale by a history.
+// TestFP8Unrolled: an update without rolling would never use a history.
 func TestFP8Unrolled(t *testing.T) {
 	cfg := inFP8(t, "delayed")
 	dev := newHost(t)
@@ -429,7 +430,7 @@ type reducer func([]fp8.Tally) error
 
 func (r reducer) ReduceTallies(_ context.Context, tallies []fp8.Tally) error { return r(tallies) }
 
-// TestFP8Resume: a model that gets weights and scales of another one goes on as that one.
+// TestFP8Resume: a model with the weights and scales of another one continues like that one.
 func TestFP8Resume(t *testing.T) {
 	cfg := inFP8(t, "delayed")
 	batch := sequences(random(t), cfg, 3)

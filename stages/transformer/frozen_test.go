@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestFrozen freezes the first stages: nothing of them is computed or changes,
-// and what trains gets the same gradients as without.
+// TestFrozen freezes the first stages: nothing of them is computed or changes, and the others
+// get the same gradients as without freezing.
 func TestFrozen(t *testing.T) {
 	cfg := tiny
 	cfg.Untied = true
@@ -82,8 +82,8 @@ type without struct {
 
 func (w *without) Params() []batchctx.Use[kernels.Buffer] { return w.params }
 
-// TestFrozenAlone freezes every parameter in turn: its gradient is not touched,
-// and all others keep their bits.
+// TestFrozenAlone freezes every parameter in turn: its gradient is not touched, and all others
+// keep their bits.
 func TestFrozenAlone(t *testing.T) {
 	cfg := tiny
 	cfg.Untied, cfg.Layers, cfg.Dropout = true, 1, 0.1
@@ -119,9 +119,9 @@ func TestFrozenAlone(t *testing.T) {
 	}
 }
 
-// TestFrozenPrefixInFP8 freezes what a sequence begins with: it has no copies of its
-// weights for a backward that nobody runs, and each copy is called by its weight. The
-// gradients of what trains are those of the stages apart.
+// TestFrozenPrefixInFP8 freezes the beginning of a sequence: it has no copies of its weights
+// for a backward that does not run, and each copy is named by its weight. The gradients of the
+// other stages equal those of separate stages.
 func TestFrozenPrefixInFP8(t *testing.T) {
 	cfg := inFP8(t, "delayed")
 	cfg.Untied = true

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// larger makes the weights large enough that every part of the model matters to
-// the loss, and norms and biases different from 1 and 0.
+// larger makes the weights large enough that every part of the model affects the loss, and
+// norms and biases different from 1 and 0.
 func larger(t *testing.T, dev kernels.Compute, m *transformer.Model, r *rand.Rand) {
 	for _, p := range m.Parameters() {
 		w := read(t, dev, p.Weight)
@@ -28,8 +28,8 @@ func larger(t *testing.T, dev kernels.Compute, m *transformer.Model, r *rand.Ran
 	}
 }
 
-// TestGradient holds the loss and the gradient of every parameter against central
-// differences of the oracle, along a random direction and for single elements.
+// TestGradient compares the loss and the gradient of every parameter with central differences
+// of the oracle, along a random direction and for single elements.
 func TestGradient(t *testing.T) {
 	for _, test := range []struct {
 		name   string

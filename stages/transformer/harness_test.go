@@ -20,21 +20,21 @@ import (
 
 var seedFlag = flag.Uint64("seed", 1, "seed of the random tests")
 
-// random returns a source of draws whose seed the test's log shows.
+// random returns a source of random numbers whose seed is logged.
 func random(t testing.TB) *rand.Rand {
 	t.Helper()
 	t.Logf("-seed %d", *seedFlag)
 	return rand.New(rand.NewPCG(*seedFlag, 7))
 }
 
-// Of every runner here.
+// Constants of every runner here.
 const (
 	runnerSeed = 99
 	firstStep  = 3
 )
 
-// tiny is a model that is small enough for finite differences and large enough
-// that every dimension differs from every other.
+// tiny is a model that is small enough for finite differences and large enough that every
+// dimension differs from every other.
 var tiny = transformer.Config{Vocabulary: 11, Width: 8, Layers: 2, Heads: 2, Context: 10, Seed: 5}
 
 // sequence is one microbatch.
@@ -43,7 +43,7 @@ type sequence struct {
 	weights        []float32
 }
 
-// sequences draws n microbatches of uneven lengths. Some labels weigh nothing.
+// sequences draws n microbatches of uneven lengths. Some labels have weight 0.
 func sequences(r *rand.Rand, cfg transformer.Config, n int) []sequence {
 	out := make([]sequence, n)
 	for i := range out {
@@ -62,8 +62,8 @@ func sequences(r *rand.Rand, cfg transformer.Config, n int) []sequence {
 	return out
 }
 
-// source gives the sequences in order, and begins again at the end of a step. It
-// allocates nothing on the Go heap.
+// source provides the sequences in order, and starts again at the end of a step. It allocates
+// nothing on the Go heap.
 type source struct {
 	dev       kernels.Device
 	sequences []sequence
@@ -75,8 +75,8 @@ func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) e
 	return nil
 }
 
-// newHost returns a small host that ends with the test, and demands that it is
-// empty then.
+// newHost returns a small host that is closed when the test ends, and requires that it is empty
+// then.
 func newHost(t testing.TB) *kernels.Host {
 	t.Helper()
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
@@ -88,7 +88,7 @@ func newHost(t testing.TB) *kernels.Host {
 	return host
 }
 
-// newModel returns a model that ends with the test.
+// newModel returns a model that is closed when the test ends.
 func newModel(t testing.TB, dev kernels.Compute, cfg transformer.Config, stageCount int) *transformer.Model {
 	t.Helper()
 	m, err := transformer.New(dev, cfg, stageCount)
@@ -111,7 +111,7 @@ func newRunner(t testing.TB, dev kernels.Compute, list []stages.Stage[kernels.Bu
 	return r
 }
 
-// read copies a buffer of float32 to the host.
+// read copies a float32 buffer to the host.
 func read(t testing.TB, dev kernels.Device, b kernels.Buffer) []float32 {
 	t.Helper()
 	out := make([]float32, b.N)
@@ -129,7 +129,7 @@ func fill(t testing.TB, dev kernels.Device, b kernels.Buffer, value float32) {
 	require.NoError(t, dev.WriteFloat32(b, numbers))
 }
 
-// bits returns what must be equal where numbers must be bit-equal.
+// bits returns the bits of numbers that must be bit-equal.
 func bits(x []float32) []uint32 {
 	out := make([]uint32, len(x))
 	for i, v := range x {
@@ -138,15 +138,15 @@ func bits(x []float32) []uint32 {
 	return out
 }
 
-// outcome is every number that steps leave behind.
+// outcome has all numbers that steps leave behind.
 type outcome struct {
 	losses    []uint64
 	gradients map[string][]uint32
 	weights   map[string][]uint32
-	scales    []byte // and histories, of a model in FP8
+	scales    []byte // scales and histories of a model in FP8
 }
 
-// train runs steps of all sequences and an update each.
+// train runs steps over all sequences with an update each.
 func train(t *testing.T, cfg transformer.Config, stageCount, steps int, plan schedule.Rule, batch []sequence) outcome {
 	t.Helper()
 	dev := newHost(t)

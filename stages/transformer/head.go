@@ -20,11 +20,11 @@ type head struct {
 	labelWeights batchctx.Part
 	loss         batchctx.Loss
 	input, lse   batchctx.Slot // lse: the logarithm of each token's sum of exponentials
-	gradNorm     batchctx.Slot // from I for W: the gradient of the output of the norm
-	logits       batchctx.Slot // of the first tiles; from I for W their gradients
+	gradNorm     batchctx.Slot // left by I for W: the gradient of the output of the norm
+	logits       batchctx.Slot // of the first tiles; replaced by their gradients in I for W
 }
 
-// head makes the head. Its table is the embedding's, or a separate one.
+// head returns the head. Its table is the embedding's, or a separate one.
 func (b *builder) head() *head {
 	h := &head{vocabulary: b.cfg.Vocabulary, context: b.cfg.Context, keep: b.keep}
 	h.norm = b.norm(&h.stage, "norm")
@@ -47,8 +47,9 @@ func (b *builder) head() *head {
 // keepsAll reports whether microbatches of any length keep all their logits.
 func (h *head) keepsAll() bool { return *h.keep/4/int64(h.vocabulary) >= int64(h.context) }
 
-// kept returns how many logits of the given tokens are kept from forward to backward: all, or
-// whole tiles of them, as many as of the longest microbatch, so that all have the same calls.
+// kept returns the number of logits of the given tokens that are kept from forward to backward:
+// all, or as many whole tiles of them as of the longest microbatch, so that all microbatches
+// make the same calls.
 func (h *head) kept(rows int) int {
 	all, tile := rows*h.vocabulary, h.dev.HeadWorkspace(rows, h.width, h.vocabulary)
 	if h.keepsAll() {
@@ -83,8 +84,8 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 	c.saveInput(h.input, x)
 }
 
-// record records the loss: in a cell of the device where it has one, else as two numbers. A recompute
-// records nothing, and waits for none.
+// record records the loss: in a cell of the device if it has one, otherwise as two numbers. A
+// recompute records nothing, and does not wait for a loss.
 func (h *head) record(c *call, op kernels.HeadLoss) {
 	cells, index := c.mb.LossCell(h.loss)
 	if dev, ok := h.dev.(kernels.LossCells); ok && (cells != (kernels.Buffer{}) || c.mb.Pass() == batchctx.Recompute) {
@@ -96,7 +97,7 @@ func (h *head) record(c *call, op kernels.HeadLoss) {
 	c.mb.Loss(h.loss, sum, weight)
 }
 
-// forWeight returns what W takes.
+// forWeight returns the slots that W takes.
 func (h *head) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	s := slots(0).with(trains(mb, h.tableUse), h.input, h.lse, h.logits)
 	return s.with(trains(mb, h.norm.gainUse, h.norm.biasUse), h.input, h.gradNorm)
@@ -125,7 +126,7 @@ func (h *head) backward(c *call, _, gradIn []kernels.Buffer) {
 	}
 }
 
-// weights computes the logits of each tile once more, but for those that are kept.
+// weights computes the logits of each tile again, except for those that are kept.
 func (h *head) weights(c *call) {
 	if !c.split.forWeight.has(h.input) {
 		return
@@ -144,8 +145,8 @@ func (h *head) weights(c *call) {
 	c.freeStatistics(s)
 }
 
-// lossBackward sets dn, which may be none, and contributes to the gradient of the
-// table. In W the kept logits are gradients already, which I has made of them.
+// lossBackward sets dn, which may be zero, and contributes to the gradient of the table. In W
+// the kept logits have already been replaced by gradients, in I.
 func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer, gradients bool) {
 	rows := n.N / h.width
 	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.labelWeights)

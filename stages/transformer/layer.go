@@ -12,16 +12,17 @@ type layer interface {
 	// forward returns y in a new buffer of a class. It takes x over, and saves it in the slot
 	// for the backward, or releases it if the slot is 0.
 	forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer
-	// normed is forward of the normalised x, which stays the caller's.
+	// normed is forward of the normalised x, which the caller keeps.
 	normed(c *call, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer
-	// gradient makes of dy what backward needs. The layer takes dy over, unless it is lent.
+	// gradient converts dy to the form that backward needs. The layer takes dy over, unless it
+	// is lent.
 	gradient(c *call, d gradient, rows int) gradient
-	// input returns what forward has saved in the slot.
+	// input returns the input that forward has saved in the slot.
 	input(c *call, slot batchctx.Slot, rows int) operand
 	// readsInput reports whether backward reads x.
 	readsInput(c *call) bool
 	// backward contributes to the gradients of the parameters, or leaves that to W. It returns
-	// the gradient of the input in dx, which may be x, or in a new workspace if dx is none.
+	// the gradient of the input in dx, which may be x, or in a new workspace if dx is zero.
 	backward(c *call, dx kernels.Buffer, x operand, d gradient, rows int) kernels.Buffer
 	// trains reports whether weight or bias is not frozen.
 	trains(mb batchctx.Microbatch[kernels.Buffer]) bool
@@ -29,14 +30,14 @@ type layer interface {
 	weightGradients(c *call, x, dy kernels.Buffer, rows int)
 }
 
-// operand is the input of a layer, and in FP8 perhaps its columnwise half.
+// operand is the input of a layer, in FP8 possibly its columnwise half.
 type operand struct {
 	x   kernels.Buffer
 	low fp8.Tensor
 }
 
-// gradient is the gradient of a layer's output, in FP8 quantized. The call that is done with
-// dy leaves it in the slot for W, or releases it; if it is lent, neither.
+// gradient is the gradient of a layer's output, in FP8 quantized. The last user of dy leaves it
+// in the slot for W, or releases it; if it is lent, neither.
 type gradient struct {
 	dy   kernels.Buffer
 	slot batchctx.Slot
@@ -44,7 +45,7 @@ type gradient struct {
 	low  fp8.Tensor
 }
 
-// endGradient ends the float32 buffer of a gradient.
+// endGradient releases the float32 buffer of a gradient, or leaves it for W.
 func (c *call) endGradient(d *gradient) {
 	if !d.lent {
 		c.leave(d.slot, d.dy)
@@ -66,7 +67,7 @@ type norm struct {
 	gainSum, biasSum batchctx.Slot
 }
 
-// statistics are what a layer norm's backward needs in addition to its input.
+// statistics are the values that a layer norm's backward needs in addition to its input.
 type statistics struct{ mean, rstd kernels.Buffer }
 
 func (l *linear) forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer {
@@ -124,7 +125,7 @@ func (l *linear) weightGradients(c *call, x, dy kernels.Buffer, rows int) {
 	}
 }
 
-// norm sets y to the normalised x. The statistics are the caller's to free.
+// norm sets y to the normalised x. The caller frees the statistics.
 func (c *call) norm(y, x kernels.Buffer, n *norm, rows int) statistics {
 	s := statistics{mean: c.workspace(rows), rstd: c.workspace(rows)}
 	c.mb.Check(c.dev.LayerNorm(kernels.LayerNorm{
@@ -133,8 +134,7 @@ func (c *call) norm(y, x kernels.Buffer, n *norm, rows int) statistics {
 	return s
 }
 
-// normBackward contributes to the gradients of gain and bias, and sets dx, which
-// may be none.
+// normBackward contributes to the gradients of gain and bias, and sets dx, which may be zero.
 func (c *call) normBackward(dx, dy, x kernels.Buffer, s statistics, n *norm, rows int) {
 	op := kernels.LayerNormBackward{DY: dy, X: x, Gamma: n.gain, Mean: s.mean, RStd: s.rstd, DX: dx, Rows: rows, Cols: x.N / rows}
 	var none kernels.Buffer
@@ -169,15 +169,15 @@ func (c *call) dropout(y, x kernels.Buffer, d *dropout) {
 	}))
 }
 
-// dropoutInPlace drops elements of x where this pass drops any.
+// dropoutInPlace drops elements of x if this pass drops any.
 func (c *call) dropoutInPlace(x kernels.Buffer, d *dropout) {
 	if c.drops(d) {
 		c.dropout(x, x, d)
 	}
 }
 
-// dropoutBackward returns the gradient before the dropout: a workspace, or dy
-// itself where nothing was dropped. freeDropped releases it.
+// dropoutBackward returns the gradient before the dropout: a workspace, or dy itself if nothing
+// was dropped. freeDropped releases it.
 func (c *call) dropoutBackward(dy kernels.Buffer, d *dropout) kernels.Buffer {
 	if !c.drops(d) {
 		return dy

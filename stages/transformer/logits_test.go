@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestKeepLogits: no bit depends on how many logits are kept, whether the backward is one
-// call or two, and a microbatch keeps as many as the bound allows: whole tiles, or all.
+// TestKeepLogits: no bit depends on the number of kept logits, whether the backward is one call
+// or two, and a microbatch keeps as many as the bound allows: whole tiles, or all.
 func TestKeepLogits(t *testing.T) {
 	const tokens, tile = 5, 1040 // of the host, in words
 	cfg := transformer.Config{Vocabulary: 2*tile + 20, Width: 8, Layers: 1, Heads: 2, Context: tokens, Seed: 1}
@@ -49,7 +49,7 @@ func TestKeepLogits(t *testing.T) {
 	require.ErrorContains(t, cfg.Validate(), "KeepLogits is -2")
 }
 
-// TestKeepLogitsErrors fails every call of a step that keeps logits: nothing is lost.
+// TestKeepLogitsErrors makes every call of a step that keeps logits fail: nothing is lost.
 func TestKeepLogitsErrors(t *testing.T) {
 	cfg := tiny
 	cfg.Layers, cfg.KeepLogits = 1, 1<<20

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestKept measures what a microbatch keeps between forward and backward, by
-// class, and holds it against the table in the package's documentation.
+// TestKept measures the memory that a microbatch keeps between forward and backward, by class,
+// and compares it with the table in the package's documentation.
 func TestKept(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -51,8 +51,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestBackwardPeak measures how far each backward rises above what is live when it
-// begins: a buffer that ends later than it could shows here.
+// TestBackwardPeak measures how far each backward rises above the level at its beginning, which
+// shows a buffer that is released later than possible.
 func TestBackwardPeak(t *testing.T) {
 	for _, dropout := range []float32{0, 0.5} {
 		cfg := tiny
@@ -87,8 +87,8 @@ func TestBackwardPeak(t *testing.T) {
 		if dropout > 0 {
 			dropped = width
 		}
-		// The rise in the block's attention has its end of the up and middle slots
-		// to its credit: dmiddle, dattended and dqkv take no more than they left.
+		// In the block's attention, the released up and middle slots count against the rise:
+		// dmiddle, dattended and dqkv need no more than they left.
 		block := max(4*width+dropped, int64(4*attention))
 		require.Equal(t, block, above[1], "block0, dropout %v", dropout)
 		require.Equal(t, block, above[2], "block1, dropout %v", dropout)
@@ -96,8 +96,8 @@ func TestBackwardPeak(t *testing.T) {
 	}
 }
 
-// TestPeak demands that the peak does not depend on the number of microbatches
-// and does not hold logits for every token.
+// TestPeak requires that the peak does not depend on the number of microbatches and does not
+// contain logits for every token.
 func TestPeak(t *testing.T) {
 	cfg := transformer.Config{Vocabulary: 2000, Width: 8, Layers: 1, Heads: 2, Context: 256, Seed: 1}
 	dev := newHost(t)
@@ -119,10 +119,10 @@ func TestPeak(t *testing.T) {
 	require.Less(t, peaks[0], int64(4*tokens*cfg.Vocabulary), "bytes of all logits")
 }
 
-// TestAllocations demands that microbatches cost no allocation on the Go heap.
+// TestAllocations requires that microbatches cost no allocation on the Go heap.
 func TestAllocations(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("every call has a view of its own where invariants are checked")
+		t.Skip("every call has a separate view if invariants are checked")
 	}
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
@@ -149,8 +149,8 @@ func TestAllocations(t *testing.T) {
 
 var errPlanned = errors.New("planned")
 
-// failing is a device whose call number at fails, and which takes back nothing
-// after an error, so that what a stage lost stays visible.
+// failing is a device whose call number at fails, and which reclaims nothing after an error, so
+// that a leak of a stage stays visible.
 type failing struct {
 	kernels.Compute
 	at, calls int
@@ -212,8 +212,8 @@ func (f *failing) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error
 	return errors.Join(f.next(), f.Compute.Dropout(y, x, p, key))
 }
 
-// TestErrors fails every call of a step in turn: the stages release what they
-// allocated without any help.
+// TestErrors makes every call of a step fail in turn: the stages release their buffers without
+// help.
 func TestErrors(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
@@ -222,7 +222,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// failEveryCall returns how many calls of a step it has seen fail.
+// failEveryCall returns the number of calls of a step that failed.
 func failEveryCall(t *testing.T, cfg transformer.Config, stageCount int, plan schedule.Rule) (failures int) {
 	dev := &failing{Compute: newHost(t)}
 	m := newModel(t, dev, cfg, stageCount)

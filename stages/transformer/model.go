@@ -11,12 +11,12 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Model is the parameters of a transformer and the stages that train them. The model
-// is for one goroutine, and no step may run while it is called; each of its stages is
-// for the goroutine of its device.
+// Model has the parameters of a transformer and the stages that train them. A Model is for one
+// goroutine, and no step may run while a method is called; each of its stages is for the
+// goroutine of its device.
 type Model struct {
-	// Updates is how many updates the weights have seen. A checkpoint keeps it
-	// with the weights and the moments, and sets it when it restores them.
+	// Updates is the number of updates of the weights. A checkpoint stores it with the weights
+	// and the moments, and sets it when it restores them.
 	Updates int64
 	// KeepLogits is that of the configuration, or what Record has chosen: AllLogits or NoLogits.
 	// Where Record has chosen, the model that trains must get the same before its first step.
@@ -24,20 +24,19 @@ type Model struct {
 
 	stages     []stages.Stage[kernels.Buffer]
 	parameters []*Parameter
-	buffers    []owned  // all that the model owns
+	buffers    []owned  // everything that the model owns
 	scaling    *scaling // nil in float32
 }
 
-// New makes a model on a device and splits it over stageCount stages. The parts of
-// the model are the embedding, the blocks and the head, in this order; every stage
-// gets as many consecutive parts as every other, and where that does not come out even
-// the first stages get one more. If there are more stages than parts each part is a
-// stage of its own, the embedding the first, the head the last, the blocks at equal
-// distances, and the stages between them hand on what they get. The initial weights do
-// not depend on the split.
+// New makes a model on a device and splits it over stageCount stages. The parts of the model
+// are the embedding, the blocks and the head, in this order. Every stage gets the same number
+// of consecutive parts; if they do not divide evenly, the first stages get one more. If there
+// are more stages than parts, each part is a stage of its own: the embedding is the first
+// stage, the head the last, the blocks are at equal distances, and the stages between them are
+// relays. The initial weights do not depend on the split.
 //
-// The device is borrowed: it must outlive the model, and be the space of the
-// runner that runs the stages. New works on a kernels.Null as well.
+// The device is borrowed: it must outlive the model, and be the space of the runner that runs
+// the stages. New also works on a kernels.Null.
 func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
 	if stageCount < 1 || stageCount > schedule.MaxStages {
 		return nil, fmt.Errorf("transformer: %d stages, want 1 to %d", stageCount, schedule.MaxStages)
@@ -45,13 +44,13 @@ func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
 	return NewOn(cfg, slices.Repeat([]kernels.Compute{dev}, stageCount))
 }
 
-// NewOn is New with a device for each stage: stage s is on devices[s], which must be
-// the space of the rank that runs it. Stages on the same device share the weights of a
-// parameter that both use. On several devices each has a copy of the weights: the
-// copies begin equal, and stay so as long as every use's accumulator has the sum over
-// all uses when Update is called, which is the runner's doing.
+// NewOn is New with a device for each stage: stage s is on devices[s], which must be the space
+// of the rank that runs it. Stages on the same device share the weights of a parameter that
+// both use. On several devices each has a copy of the weights: the copies begin equal, and stay
+// equal as long as every use's accumulator has the sum over all uses when Update is called,
+// which the runner ensures.
 //
-// Several lists, of the same length, make the stages as many times, of the same
+// Several lists, of the same length, make that many copies of the stages, with the same
 // parameters: for a schedule that runs copies of the model.
 func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 	if err := errors.Join(cfg.Validate(), validate(devices)); err != nil {
@@ -74,7 +73,7 @@ func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 		scaling, b.err = b.scaling()
 	}
 	if b.err != nil {
-		_ = release(b.buffers) // The first error is the one to tell.
+		_ = release(b.buffers) // the first error is reported
 		return nil, b.err
 	}
 	m.stages, m.parameters, m.buffers, m.scaling = all, b.parameters, b.buffers, scaling
@@ -100,14 +99,14 @@ func validate(devices [][]kernels.Compute) error {
 			if dev == nil {
 				fault("stage %d of copy %d has no device", s, i)
 			} else if !reflect.ValueOf(dev).Comparable() {
-				fault("the device of stage %d of copy %d is a %T, which cannot be told from another: use a pointer", s, i, dev)
+				fault("the device of stage %d of copy %d is a %T, which is not comparable: use a pointer", s, i, dev)
 			}
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// spread returns how many of the parts each of count stages has.
+// spread returns the number of parts of each stage.
 func spread(parts, count int) []int {
 	at := make([]int, count)
 	if count > parts {
@@ -125,7 +124,7 @@ func spread(parts, count int) []int {
 	return at
 }
 
-// stage makes stage s of n parts, from the given one on.
+// stage makes stage s with n parts, from the given one on.
 func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
 	if n == 0 {
 		return stages.Relay[kernels.Buffer](fmt.Sprintf("relay%d", s), stages.Port{Name: hidden})
@@ -142,7 +141,7 @@ func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
 	return joined
 }
 
-// part makes one part: the embedding is number 0, the head the last.
+// part makes one part: number 0 is the embedding, the last is the head.
 func (b *builder) part(i int) stages.Stage[kernels.Buffer] {
 	switch i {
 	case 0:
@@ -160,9 +159,9 @@ func (b *builder) part(i int) stages.Stage[kernels.Buffer] {
 // Stages returns the stages in order, copy after copy, for runner.Config.Stages.
 func (m *Model) Stages() []stages.Stage[kernels.Buffer] { return slices.Clone(m.stages) }
 
-// Parameters returns every parameter once, in an order that does not depend on
-// the split: embedding, positions, blocks in ascending order, final norm, and the
-// head's table where it is not tied.
+// Parameters returns every parameter once, in an order that does not depend on the split:
+// embedding, positions, blocks in ascending order, final norm, and the head's table if it is
+// not tied.
 func (m *Model) Parameters() []*Parameter { return slices.Clone(m.parameters) }
 
 // Close releases every buffer of the model. The stages must not be called again.

@@ -62,7 +62,7 @@ func TestNewRefuses(t *testing.T) {
 	_, err = transformer.New(dev, large, 1)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.ErrorContains(t, err, `parameter "embedding.weight" of 8388608 elements`)
-	require.Zero(t, dev.Live(), "what was allocated before the error")
+	require.Zero(t, dev.Live(), "buffers allocated before the error")
 }
 
 func TestSplit(t *testing.T) {
@@ -158,7 +158,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestInitialWeights checks the draws, and that they depend on the name alone.
+// TestInitialWeights checks the draws, and that they depend only on the name.
 func TestInitialWeights(t *testing.T) {
 	cfg := transformer.Config{Vocabulary: 300, Width: 64, Layers: 2, Heads: 4, Context: 50, Seed: 3}
 	dev := newHost(t)
@@ -204,7 +204,7 @@ func TestInitialWeights(t *testing.T) {
 	}
 }
 
-// dirty leaves numbers in memory that is free again.
+// dirty leaves numbers in free memory.
 func dirty(t *testing.T, dev kernels.Device, n int) {
 	b, err := dev.Alloc(memory.Resident, kernels.Float32, n)
 	require.NoError(t, err)
@@ -213,8 +213,8 @@ func dirty(t *testing.T, dev kernels.Device, n int) {
 	require.NoError(t, err)
 }
 
-// TestCausality changes one token and demands that the logits before it keep
-// their bits, and that those from it on do not.
+// TestCausality changes one token and requires that the logits before it keep their bits, and
+// that those from it on do not.
 func TestCausality(t *testing.T) {
 	rng := random(t)
 	cfg := tiny
@@ -296,8 +296,8 @@ func TestTooLong(t *testing.T) {
 	require.Equal(t, live, dev.Live())
 }
 
-// TestNull builds and runs a model on the Null device: nothing is computed, and
-// memory is as on its target.
+// TestNull builds and runs a model on the Null device: nothing is computed, and memory is the
+// same as on its target.
 func TestNull(t *testing.T) {
 	batch := sequences(random(t), tiny, 3)
 	var plan schedule.Rule
@@ -323,8 +323,8 @@ func TestNull(t *testing.T) {
 	require.NoError(t, null.Close())
 }
 
-// TestNewOnATooSmallDevice runs out of memory at every size of device up to one
-// that is large enough: each time an error, and nothing kept.
+// TestNewOnATooSmallDevice runs out of memory at every size of device up to one that is large
+// enough: each time New returns an error, and keeps nothing.
 func TestNewOnATooSmallDevice(t *testing.T) {
 	cfg := transformer.Config{Vocabulary: 8, Width: 4, Layers: 3, Heads: 1, Context: 4}
 	refused := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// oracle is the model once more, in float64, as plainly as it can be written.
+// oracle is the model in float64, written as plainly as possible.
 type oracle struct {
 	cfg     transformer.Config
 	weights map[string][]float64
@@ -40,7 +40,7 @@ func newOracle(t *testing.T, dev kernels.Compute, m *transformer.Model, cfg tran
 	return o
 }
 
-// dropoutMask returns what step firstStep multiplies by.
+// dropoutMask returns the factors of a dropout in step firstStep.
 func dropoutMask(t *testing.T, dev kernels.Compute, p float32, microbatch int, name string, n int) []float64 {
 	ones, out := make([]float32, n), make([]float64, n)
 	for i := range ones {
@@ -127,7 +127,7 @@ func (o *oracle) addDropped(x, y []float64, microbatch int, name string) {
 	}
 }
 
-// logits returns tokens×vocabulary.
+// logits returns the logits, tokens×vocabulary.
 func (o *oracle) logits(microbatch int, q *sequence) []float64 {
 	w, c := o.cfg.Width, o.cfg
 	embedded := make([]float64, len(q.tokens)*w)

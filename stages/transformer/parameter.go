@@ -11,31 +11,31 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Parameter is one parameter of a model: what it is called, and a copy of it on
-// every device that uses it, all with the same weight and the same moments.
+// Parameter is a parameter of a model: its name, and a copy of it on every device that uses it,
+// all with the same weight and the same moments.
 type Parameter struct {
 	Name  string
 	Shape []int
 	Copy  // on the device of the parameter's first use
-	// Others are on further devices, where stages on several of them use the
-	// parameter. Code that writes a weight or a moment writes it in All.
+	// Others are on further devices, if stages on several devices use the parameter. Code that
+	// writes a weight or a moment writes all copies (All).
 	Others []Copy
-	// Decay says that weight decay applies: to matrices and tables, not to norms
-	// and biases.
+	// Decay reports whether weight decay applies: to matrices and tables, not to norms and
+	// biases.
 	Decay bool
-	// Frozen keeps Update away from the parameter. Set it for the parameters of
-	// stages wrapped in stages.Freeze, whose gradients nobody writes. A tied table
-	// must be frozen in both its uses or in neither.
+	// Frozen excludes the parameter from Update. Set it for the parameters of stages wrapped in
+	// stages.Freeze, whose gradients are not written. A tied table must be frozen in both its
+	// uses or in neither.
 	Frozen bool
 }
 
-// Copy is the buffers of a parameter on one device: float32, of class Resident, and
-// the model's: its weight, its gradient and its moments each in their own
-// [memory.Scope]. Model.Close releases them.
+// Copy has the buffers of a parameter on one device: float32, of class Resident, and owned by
+// the model: its weight, its gradient and its moments each in their own [memory.Scope].
+// Model.Close releases them.
 type Copy struct {
 	Device kernels.Compute
 	Weight kernels.Buffer
-	// Grad is the accumulator of the first use on this device. At step end the runner
+	// Grad is the accumulator of the first use on this device. At the end of a step the runner
 	// adds those of all uses, and this is the sum.
 	Grad kernels.Buffer
 	M, V kernels.Buffer // AdamW's moments, 0 at the start
@@ -55,21 +55,21 @@ func (p *Parameter) All() iter.Seq[Copy] {
 	}
 }
 
-// standardDeviation is GPT-2's, of every matrix and table at the start.
+// standardDeviation is the initial one of every matrix and table, as in GPT-2.
 const standardDeviation = 0.02
 
-// builder makes the parts of a model, and their buffers. The first error stays, and
-// what follows it does nothing.
+// builder makes the parts of a model, and their buffers. It keeps the first error, and does
+// nothing after it.
 type builder struct {
 	cfg        Config
 	keep       *int64          // Model.KeepLogits
-	dev        kernels.Compute // of the stage that is made
+	dev        kernels.Compute // of the stage that is being made
 	residual   float32         // standard deviation of a projection onto the residual stream
 	ones       []float32
 	parameters []*Parameter
 	byName     map[string]*Parameter
 	buffers    []owned
-	slots      []fp8.Slot     // what is quantized anywhere
+	slots      []fp8.Slot     // everything that is quantized
 	bySlot     map[string]int // by name: the number of the slot
 	byDevice   []*scales
 	measuring  []*lines // of every block in FP8
@@ -111,10 +111,9 @@ func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
 	return buffer
 }
 
-// use adds a use of a parameter to a stage, and returns its number there and the
-// weight on the builder's device. The first use of all makes the parameter, the first
-// one on a device a copy there, of zeros that fill may overwrite. Every use has its
-// own accumulator.
+// use adds a use of a parameter to a stage, and returns its number there and the weight on the
+// builder's device. The first use of all makes the parameter, the first one on a device makes a
+// copy there, of zeros that fill may overwrite. Every use has its own accumulator.
 func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) (use batchctx.Param, weight kernels.Buffer) {
 	if b.err != nil {
 		return 0, kernels.Buffer{}
@@ -133,7 +132,7 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	return s.Use(batchctx.Use[kernels.Buffer]{Name: name, Grad: grad, Weight: c.Weight}), c.Weight
 }
 
-// parameter returns the parameter of a name, and its number of elements.
+// parameter returns the parameter with a name, and its number of elements.
 func (b *builder) parameter(name string, shape []int) (p *Parameter, n int) {
 	n = 1
 	for _, size := range shape {
@@ -148,8 +147,8 @@ func (b *builder) parameter(name string, shape []int) (p *Parameter, n int) {
 	return p, n
 }
 
-// copyOf returns the copy of a parameter of n elements on the builder's device, and
-// whether it is new there.
+// copyOf returns the copy of a parameter of n elements on the builder's device, and whether it
+// is new there.
 func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 	if p.Device != nil {
 		for c := range p.All() {

@@ -15,22 +15,21 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Weight is a weight on its way to an engine that generates with it. One of its two
-// buffers is set. It is borrowed, and not to be written.
+// Weight is a weight for an engine that generates text. One of its two buffers is set. It is
+// borrowed, and must not be modified.
 type Weight struct {
 	Name   string
 	Shape  []int           // the matrix of a linear layer is in×out
-	Device kernels.Compute // where it lies
-	// Float32 is the weight as it is.
+	Device kernels.Compute // the device of the buffer
+	// Float32 is the weight in float32.
 	Float32 kernels.Buffer
-	// Quantized is the matrix of a linear layer, transposed: out×in, with its scales along
-	// in, as the left operand's rows meet it in a product.
+	// Quantized is the matrix of a linear layer, transposed: out×in, with its scales along in,
+	// as operand B of a kernels.QuantizedMatMul.
 	Quantized kernels.Quantized
 }
 
-// Weights iterates over the weights in the order of Parameters, one at a time. They are
-// the model's own: nothing is copied, and nothing is kept of what the loop has passed.
-// They hold until the next Update, Release or Close.
+// Weights iterates over the weights in the order of Parameters, one at a time. They belong to
+// the model: nothing is copied. They are valid until the next Update, Release or Close.
 func (m *Model) Weights() iter.Seq[Weight] {
 	return func(yield func(Weight) bool) {
 		for _, p := range m.parameters {
@@ -42,8 +41,8 @@ func (m *Model) Weights() iter.Seq[Weight] {
 }
 
 // SHA256 returns the hash of all weights in hexadecimal: of their elements as float32,
-// little-endian, in the order of their names. Models with the same weights have the same,
-// whatever they are split into.
+// little-endian, in the order of their names. Models with the same weights have the same hash,
+// however they are split.
 func (m *Model) SHA256() (string, error) {
 	hash := sha256.New()
 	for _, w := range slices.SortedFunc(m.Weights(), func(a, b Weight) int { return strings.Compare(a.Name, b.Name) }) {
@@ -51,15 +50,15 @@ func (m *Model) SHA256() (string, error) {
 		if err := w.Device.ReadFloat32(values, w.Float32); err != nil {
 			return "", fmt.Errorf("transformer: the hash of %s: %w", w.Name, err)
 		}
-		_ = binary.Write(hash, binary.LittleEndian, values) // A hash takes everything.
+		_ = binary.Write(hash, binary.LittleEndian, values) // hash.Hash never returns an error
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// QuantizedWeights is Weights with the matrices of the blocks quantized, scaled by
-// themselves and by powers of two; norms, biases and tables are as they are. A quantized
-// weight is released when the loop goes on, so that there is never more than one. After an error
-// the iteration ends.
+// QuantizedWeights is Weights with the matrices of the blocks quantized, scaled by themselves
+// and by powers of two; norms, biases and tables are unchanged. A quantized weight is released
+// when the loop continues, so that there is never more than one. After an error the iteration
+// ends.
 func (m *Model) QuantizedWeights(encoding kernels.Encoding) iter.Seq2[Weight, error] {
 	return func(yield func(Weight, error) bool) {
 		for _, p := range m.parameters {
@@ -84,20 +83,20 @@ func (m *Model) QuantizedWeights(encoding kernels.Encoding) iter.Seq2[Weight, er
 	}
 }
 
-// handed is the parameter as it leaves.
+// handed returns the parameter as a Weight.
 func (p *Parameter) handed() Weight {
 	return Weight{Name: p.Name, Shape: p.Shape, Device: p.Device, Float32: p.Weight}
 }
 
-// linear reports whether the parameter is the matrix of a linear layer, and no table.
+// linear reports whether the parameter is the matrix of a linear layer, and not a table.
 func (p *Parameter) linear() bool { return len(p.Shape) == 2 && strings.HasPrefix(p.Name, "block") }
 
-// quantize puts a quantized copy in the place of the weight.
+// quantize replaces the weight by a quantized copy.
 func (w *Weight) quantize(encoding kernels.Encoding) error {
 	in, out := w.Shape[0], w.Shape[1]
 	bytes := encoding.Bytes(out, in)
 	if bytes == 0 {
-		return fmt.Errorf("transformer: handing over %s: %w: there is no %v", w.Name, kernels.ErrShape, encoding)
+		return fmt.Errorf("transformer: handing over %s: %w: no such encoding: %v", w.Name, kernels.ErrShape, encoding)
 	}
 	data, err := w.Device.Alloc(memory.FP8, kernels.Uint8, bytes)
 	if err != nil {
@@ -105,25 +104,24 @@ func (w *Weight) quantize(encoding kernels.Encoding) error {
 	}
 	q := kernels.Quantized{Data: data, Encoding: encoding, Rows: out, Cols: in}
 	if err := w.Device.Quantize(kernels.Quantize{X: w.Float32, Rows: in, Cols: out, Columnwise: q}); err != nil {
-		_, _ = w.Device.Release(data) // The first error is the one to tell.
+		_, _ = w.Device.Release(data) // the first error is reported
 		return fmt.Errorf("transformer: handing over %s: %w", w.Name, err)
 	}
 	w.Float32, w.Quantized = kernels.Buffer{}, q
 	return nil
 }
 
-// Release hands memory of the model's devices back to the system between two steps, and
-// keeps every address; see [memory.Scoped]. Scopes are memory.StepScope and
-// memory.Gradients where none is named: nothing reads them then, and w may be nil. Copies of
-// weights in low precision, saved activations and workspaces all lie in the step's scope,
-// so that nothing else is to be cleared. The contents of other scopes are written to w, device
-// after device. Until Restore a step fails, and so does the use of a buffer that was
-// released.
+// Release returns memory of the model's devices to the system between two steps, and keeps
+// every address; see [memory.Scoped]. Without arguments, the scopes are memory.StepScope and
+// memory.Gradients, which are not read between steps, and w may be nil. Copies of weights in
+// low precision, saved activations and workspaces are all in the step's scope, so that nothing
+// else has to be cleared. The contents of other scopes are written to w, device after device.
+// Until Restore a step fails, and so does the use of a released buffer.
 //
-// All devices are asked before the first one releases: where a step or a transfer is under
-// way on any of them nothing is released, and the error is memory.ErrLive with the owners
-// on every device. If w fails, the devices before have released; Restore takes that
-// back.
+// Release checks all devices before the first one releases: if a step or a transfer is in
+// progress on any of them, it releases nothing, and the error is memory.ErrLive with the owners
+// on every device. If w fails, the devices before have released their memory; Restore reverts
+// that.
 func (m *Model) Release(w io.Writer, scopes ...memory.Scope) error {
 	if len(scopes) == 0 {
 		scopes = []memory.Scope{memory.StepScope, memory.Gradients}
@@ -147,8 +145,8 @@ func (m *Model) Release(w io.Writer, scopes ...memory.Scope) error {
 	return nil
 }
 
-// Restore takes back what Release handed back, with every page, and reads from r what it
-// has written; r may be nil where it wrote nothing. It can be called again after an error.
+// Restore restores the memory released by Release, with every page, and reads its contents from
+// r, which may be nil if Release wrote nothing. It can be called again after an error.
 func (m *Model) Restore(r io.Reader) error {
 	devices, err := m.scoped("restoring")
 	if err != nil {
@@ -162,13 +160,13 @@ func (m *Model) Restore(r io.Reader) error {
 	return nil
 }
 
-// scopedDevice is a device that can give pages back.
+// scopedDevice is a device that can release pages.
 type scopedDevice struct {
 	memory.Scoped
 	name string
 }
 
-// failed returns the error of doing something to the memory of the device.
+// failed returns the error of an operation on the memory of the device.
 func (d *scopedDevice) failed(doing string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("transformer: %s memory of %s: %w", doing, d.name, err)
@@ -176,8 +174,8 @@ func (d *scopedDevice) failed(doing string, err error) error {
 	return err
 }
 
-// scoped returns the devices of the model, in the order of their first use. One that
-// cannot give pages back is an error.
+// scoped returns the devices of the model, in the order of their first use. It returns an error
+// if a device cannot release pages.
 func (m *Model) scoped(doing string) (devices []*scopedDevice, err error) {
 	var seen []kernels.Device
 	for _, b := range m.buffers {

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// all is every scope that a model has something in.
+// all is every scope in which a model has buffers.
 var all = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
 
 // pair is a model on two devices with its runners.
@@ -30,7 +30,8 @@ type pair struct {
 	batch []sequence
 }
 
-// delayed is a small model in FP8, with scales of its own and a slab for them.
+// delayed is a small model in FP8 with delayed scaling, which has scales of its own and a slab
+// for them.
 var delayed = transformer.Config{
 	Vocabulary: 11, Width: 16, Layers: 2, Heads: 2, Context: 10, Seed: 5,
 	FP8: fp8.DelayedScaling{Format: fp8.Hybrid},
@@ -66,7 +67,7 @@ func (p *pair) step(t *testing.T) (*runner.Result, error) {
 	return result, err
 }
 
-// state is the bits of everything that a model keeps between steps.
+// state returns the bits of everything that a model keeps between steps.
 func (p *pair) state(t *testing.T) (list [][]uint32) {
 	t.Helper()
 	for _, parameter := range p.model.Parameters() {
@@ -84,8 +85,8 @@ func (p *pair) state(t *testing.T) (list [][]uint32) {
 	return list
 }
 
-// A model that is released between steps, all of it or what is dead alone, trains to the
-// same bits, at the same addresses, and has nothing in between.
+// A model whose scopes are released between steps, all or only the dead ones, trains to the
+// same bits, at the same addresses, and has no memory in between.
 func TestReleaseAndRestore(t *testing.T) {
 	for _, cfg := range []transformer.Config{tiny, delayed} {
 		batch := sequences(random(t), cfg, 6)
@@ -94,7 +95,7 @@ func TestReleaseAndRestore(t *testing.T) {
 			_, err := kept.step(t)
 			require.NoError(t, err)
 		}
-		for name, scopes := range map[string][]memory.Scope{"what is dead": nil, "all": all, "all but the weights": {memory.StepScope, memory.Gradients, memory.Optimizer, memory.Metadata}} {
+		for name, scopes := range map[string][]memory.Scope{"dead scopes": nil, "all": all, "all but the weights": {memory.StepScope, memory.Gradients, memory.Optimizer, memory.Metadata}} {
 			t.Run(fmt.Sprintf("%s, FP8 %v", name, cfg.FP8 != nil), func(t *testing.T) {
 				p := newPair(t, cfg, batch)
 				before := addresses(t, p)
@@ -110,7 +111,7 @@ func TestReleaseAndRestore(t *testing.T) {
 	}
 }
 
-// refit releases scopes, looks that nothing of them is left, and restores them.
+// refit releases scopes, checks that nothing of them is left, and restores them.
 func (p *pair) refit(t *testing.T, scopes []memory.Scope) {
 	t.Helper()
 	var file bytes.Buffer
@@ -133,7 +134,7 @@ func (p *pair) refit(t *testing.T, scopes []memory.Scope) {
 	require.Zero(t, file.Len(), "all that was written is read")
 }
 
-// addresses are where the weights lie.
+// addresses returns the addresses of the weights.
 func addresses(t *testing.T, p *pair) (list []*byte) {
 	t.Helper()
 	for _, parameter := range p.model.Parameters() {
@@ -146,8 +147,8 @@ func addresses(t *testing.T, p *pair) (list []*byte) {
 	return list
 }
 
-// The stream has every weight once, in the order of the parameters, and ends where the
-// loop does.
+// The stream has every weight once, in the order of the parameters, and stops when the loop
+// does.
 func TestWeightsOneAtATime(t *testing.T) {
 	p := newPair(t, tiny, sequences(random(t), tiny, 2))
 	live := p.hosts[0].Live() + p.hosts[1].Live()
@@ -166,8 +167,8 @@ func TestWeightsOneAtATime(t *testing.T) {
 	}
 }
 
-// The quantized stream has the same names; a matrix of a block is what Quantize makes of
-// it, transposed, and it ends when the loop goes on, also where the loop is left.
+// The quantized stream has the same names; a matrix of a block equals the result of Quantize,
+// transposed, and it is released when the loop continues, also if the loop is left.
 func TestQuantizedWeightsOneAtATime(t *testing.T) {
 	p := newPair(t, tiny, sequences(random(t), tiny, 2))
 	live := func() int64 { return p.hosts[0].Live() + p.hosts[1].Live() }
@@ -217,7 +218,7 @@ func TestQuantizedWeightsOneAtATime(t *testing.T) {
 	require.Fail(t, "there are no E2M1 codes with one scale")
 }
 
-// A writer that fails leaves the first device as it was; the model goes on after Restore.
+// If a writer fails the first device is unchanged; the model continues after Restore.
 func TestReleaseFails(t *testing.T) {
 	batch := sequences(random(t), tiny, 2)
 	p, kept := newPair(t, tiny, batch), newPair(t, tiny, batch)
@@ -248,8 +249,8 @@ func TestReleaseFails(t *testing.T) {
 	require.ErrorIs(t, unpaged.Release(nil), errors.ErrUnsupported)
 }
 
-// What is live on one device, or on both, keeps all of them: nothing is released, and the
-// error has the owners on each.
+// A live buffer on one device, or on both, prevents all releases: nothing is released, and the
+// error has the owners on each device.
 func TestReleaseAsksAllFirst(t *testing.T) {
 	batch := sequences(random(t), delayed, 2)
 	p := newPair(t, delayed, batch)
@@ -290,7 +291,7 @@ func TestReleaseAsksAllFirst(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// limited is a file with room for so many writes.
+// limited is a file with space for a limited number of writes.
 type limited struct {
 	bytes.Buffer
 	room int
@@ -304,5 +305,5 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// plainDevice is a device that gives no pages back.
+// plainDevice is a device that does not release pages.
 type plainDevice struct{ kernels.Compute }

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// TestSameNumbers trains with dropout and a tied table and demands the same bits
-// for every split, more stages than parts included, with recompute and without, in
-// both orders, with I and W apart (L9).
+// TestSameNumbers trains with dropout and a tied table and requires the same bits for every
+// split, including more stages than parts, with recompute and without, in both orders, with I
+// and W apart (L9).
 func TestSameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	cfg := tiny

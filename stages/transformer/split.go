@@ -6,22 +6,21 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A stage computes B and I by the same code. In B the gradients of the weights are
-// computed on the way, and nothing is left. In I they are not: what they are made of
-// goes on to W, each layer's input from the slot that the forward saved it in, each
-// layer's output gradient in a separate slot. Everything else is released by I as it
-// is by B.
+// A stage computes B and I by the same code. In B it also computes the gradients of the
+// weights, and nothing is left. In I it does not: it leaves their operands for W, each layer's
+// input in the slot in which the forward saved it, each layer's output gradient in a separate
+// slot. I releases everything else as B does.
 
-// split says what a call has to do with W.
+// split describes the relation of a call to W.
 type split struct {
 	input     bool  // the call is I
-	forWeight slots // what I leaves for W, and W takes; none in B
+	forWeight slots // slots that I leaves for W, and W takes; none in B
 }
 
 // slots is a set of a stage's slots.
 type slots uint32
 
-// with returns the set with the given slots where yes is set.
+// with returns the set with the given slots added if yes is set.
 func (s slots) with(yes bool, more ...batchctx.Slot) slots {
 	if yes {
 		for _, slot := range more {
@@ -63,7 +62,7 @@ func (c *call) leave(slot batchctx.Slot, b kernels.Buffer) {
 	}
 }
 
-// pass releases what was taken from a slot, or leaves it there for W.
+// pass releases a buffer that was taken from a slot, or leaves it there for W.
 func (c *call) pass(slot batchctx.Slot, b kernels.Buffer) {
 	if !c.leaves(slot) {
 		c.mb.End(slot)
@@ -79,16 +78,16 @@ func (c *call) keep(slot batchctx.Slot, b kernels.Buffer) {
 	}
 }
 
-// droppedWeights is W of a linear layer with a dropout behind it, from the layer's
-// input and the gradient behind the dropout.
+// droppedWeights is W of a linear layer followed by a dropout, from the layer's input and the
+// gradient of the dropout's output.
 func (c *call) droppedWeights(x, dy kernels.Buffer, l layer, d *dropout, rows int) {
 	dropped := c.dropoutBackward(dy, d)
 	l.weightGradients(c, x, dropped, rows)
 	c.freeDropped(dropped, dy)
 }
 
-// normedWeights is W of a norm and the linear layer behind it, from the slots of the
-// norm's input and of the gradients of both outputs.
+// normedWeights is W of a norm and the linear layer after it, from the slots of the norm's
+// input and of the gradients of both outputs.
 func (c *call) normedWeights(input, gradNorm, gradOut batchctx.Slot, n *norm, l layer, width int) {
 	if !c.split.forWeight.has(input) {
 		return

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// apart returns a rule with I and W for every B. The W of a stage comes right after
-// its I, lag further I's of the stage later, or at the end.
+// apart returns a rule with I and W for every B. The W of a stage comes directly after its I,
+// lag further I's of the stage later, or at the end.
 func apart(rule schedule.Rule, lag int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := rule(p)
@@ -52,7 +52,7 @@ func apart(rule schedule.Rule, lag int) schedule.Rule {
 
 const atTheEnd = 1 << 20
 
-// TestEveryStageSplits, joined, recomputed, relays and all.
+// TestEveryStageSplits includes joined and recomputed stages, and relays.
 func TestEveryStageSplits(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
@@ -66,8 +66,8 @@ func TestEveryStageSplits(t *testing.T) {
 	}
 }
 
-// between runs a step of one microbatch with all I's before all W's, and returns what
-// is live besides the model before the first W, by class.
+// between runs a step of one microbatch with all I's before all W's, and returns the live bytes
+// in addition to the model's before the first W, by class.
 func between(t *testing.T, cfg transformer.Config, stageCount, tokens int, change func([]stages.Stage[kernels.Buffer])) memory.ByClass {
 	t.Helper()
 	dev := newHost(t)
@@ -95,8 +95,8 @@ func between(t *testing.T, cfg transformer.Config, stageCount, tokens int, chang
 	return live.Classes
 }
 
-// TestKeptForW holds what lives between I and W, to the byte, against the table in
-// the package's documentation: the inputs of linear layers and gradients of outputs.
+// TestKeptForW compares the live bytes between I and W with the table in the package's
+// documentation: the inputs of linear layers and gradients of outputs.
 func TestKeptForW(t *testing.T) {
 	const tokens = 7
 	width, layers := int64(tiny.Width), int64(tiny.Layers)
@@ -120,8 +120,8 @@ func TestKeptForW(t *testing.T) {
 	}
 }
 
-// TestFrozenKeepsNothingForW freezes parameters one layer at a time: what only its W
-// would take ends with I.
+// TestFrozenKeepsNothingForW freezes parameters one layer at a time: I releases the tensors
+// that only its W would take.
 func TestFrozenKeepsNothingForW(t *testing.T) {
 	const tokens = 5
 	cfg := tiny
@@ -159,7 +159,7 @@ func TestFrozenKeepsNothingForW(t *testing.T) {
 	}
 }
 
-// splitWithout is a stage with some parameters frozen that can still split.
+// splitWithout is a stage with some frozen parameters that can still split.
 type splitWithout struct {
 	without
 	stages.SplitBackward[kernels.Buffer]
@@ -209,8 +209,7 @@ func TestSplitFrozenAlone(t *testing.T) {
 	}
 }
 
-// TestSplitPeak measures how far each I and each W rises above what is live when it
-// begins.
+// TestSplitPeak measures how far each I and each W rises above the level at its beginning.
 func TestSplitPeak(t *testing.T) {
 	for _, dropout := range []float32{0, 0.5} {
 		cfg := tiny
@@ -229,7 +228,7 @@ func TestSplitPeak(t *testing.T) {
 				running, before = fmt.Sprint(action.Stage(), action.Kind()), stats.Live
 				dev.ResetPeak()
 			}
-			c.Hooks.Microbatch = func(sample *memory.Sample) { retired = sample.Peak } // which begins a new one
+			c.Hooks.Microbatch = func(sample *memory.Sample) { retired = sample.Peak } // which starts a new peak
 		})
 		const tokens = 7
 		q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
@@ -244,8 +243,8 @@ func TestSplitPeak(t *testing.T) {
 		if dropout > 0 {
 			dropped = width
 		}
-		// I rises to its carries and the workspace of attention. W ends the 5·W of the
-		// first layer before it asks for as much.
+		// I rises to its carries and the workspace of attention. W releases the 5·W of the
+		// first layer before it allocates as much.
 		require.Equal(t, 10*width+int64(4*attention), above["1 I"], "block0's I, dropout %v", dropout)
 		require.Equal(t, dropped, above["1 W"], "block0's W, dropout %v", dropout)
 		require.Equal(t, 2*width+statistics+head, above["3 I"], "head's I, dropout %v", dropout)
@@ -255,11 +254,11 @@ func TestSplitPeak(t *testing.T) {
 	}
 }
 
-// TestSplitAllocations demands that microbatches cost no allocation on the Go heap,
-// with I and W apart as well.
+// TestSplitAllocations requires that microbatches cost no allocation on the Go heap, with I and
+// W apart as well.
 func TestSplitAllocations(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("every call has a view of its own where invariants are checked")
+		t.Skip("every call has a separate view if invariants are checked")
 	}
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
@@ -279,7 +278,7 @@ func TestSplitAllocations(t *testing.T) {
 	}
 }
 
-// TestSplitErrors fails every call of a step with I and W apart in turn.
+// TestSplitErrors makes every call of a step with I and W apart fail in turn.
 func TestSplitErrors(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
@@ -288,8 +287,8 @@ func TestSplitErrors(t *testing.T) {
 	}
 }
 
-// TestOneBook: what a call takes out of a slot, and keeps for itself or leaves for W, is no
-// leak to a step whose space has no book (L6).
+// TestOneBook: a tensor that a call takes out of a slot, and keeps for itself or leaves for W,
+// is not reported as a leak by a step whose space has no book (L6).
 func TestOneBook(t *testing.T) {
 	quantized := tiny
 	quantized.Width, quantized.FP8 = 32, fp8.CurrentScaling{}

@@ -8,12 +8,12 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// stage is what embedding, block and head have in common.
+// stage is the common part of embedding, block and head.
 type stage struct {
 	stages.Decl[kernels.Buffer]
 	dev   kernels.Compute
 	width int
-	c     call // the one that runs
+	c     call // the current call
 }
 
 // layers computes a stage.
@@ -24,12 +24,12 @@ type layers interface {
 	backward(c *call, gradOut, gradIn []kernels.Buffer)
 	// weights is W.
 	weights(c *call)
-	// forWeight returns what I leaves for W, in the slots that the forward saved it in and in
-	// those of gradients.
+	// forWeight returns the slots that I leaves for W: those of the forward and those of
+	// gradients.
 	forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots
 }
 
-// trained is a stage that the runner calls.
+// trained is a stage in the form that the runner calls.
 type trained struct {
 	*stage
 	layers
@@ -37,16 +37,16 @@ type trained struct {
 
 func (s *stage) common() *stage { return s }
 
-// asStage returns what the runner calls.
+// asStage returns the stage for the runner.
 func asStage(l layers) *trained { return &trained{l.common(), l} }
 
-// begin begins a call, which end ends, deferred.
+// begin begins a call. The deferred end ends it.
 func (s *trained) begin(mb batchctx.Microbatch[kernels.Buffer], split split) *call {
 	s.c = call{dev: s.dev, mb: mb, split: split}
 	return &s.c
 }
 
-// end releases what a failure has left of the call's buffers.
+// end releases the call's buffers that are left after a failure.
 func (s *trained) end() {
 	s.c.abandon()
 	s.c = call{}
@@ -60,8 +60,8 @@ func (s *trained) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buff
 	return c.done()
 }
 
-// Backward returns the gradient of the input, where it is wanted, and contributes to the
-// gradients of the parameters.
+// Backward returns the gradient of the input, if it is needed, and contributes to the gradients
+// of the parameters.
 func (s *trained) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := s.begin(mb, split{})
 	defer s.end()
@@ -69,7 +69,7 @@ func (s *trained) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buf
 	return c.done()
 }
 
-// BackwardInput returns the gradient of the input, where it is wanted.
+// BackwardInput returns the gradient of the input, if it is needed.
 func (s *trained) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := s.begin(mb, split{input: true, forWeight: s.forWeight(mb)})
 	defer s.end()
@@ -85,5 +85,5 @@ func (s *trained) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kerne
 	return c.done()
 }
 
-// hidden is what passes between two stages: the hidden states, tokens×Width.
+// hidden is the tensor between two stages: the hidden states, tokens×Width.
 const hidden = "hidden"

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// AdamW are the numbers of an update by AdamW (Loshchilov and Hutter 2019).
-// LearningRate and WeightDecay are taken as they are, so that a schedule may start
-// at 0. A Beta1, Beta2 or Epsilon of 0 stands for 0.9, 0.999 and 1e-8.
+// AdamW are the parameters of an update by AdamW (Loshchilov and Hutter 2019). LearningRate and
+// WeightDecay are used as given, so that a schedule may start at 0. A Beta1, Beta2 or Epsilon
+// of 0 means 0.9, 0.999 and 1e-8.
 type AdamW struct {
 	LearningRate, Beta1, Beta2, Epsilon, WeightDecay float32
 }
@@ -35,7 +35,7 @@ func (o AdamW) Validate() error {
 	return errors.Join(faults...)
 }
 
-// withDefaults puts the usual numbers where there is 0.
+// withDefaults replaces zeros by the defaults.
 func (o AdamW) withDefaults() AdamW {
 	if o.Beta1 == 0 {
 		o.Beta1 = 0.9
@@ -49,13 +49,13 @@ func (o AdamW) withDefaults() AdamW {
 	return o
 }
 
-// Update takes the factor of a step's result and updates every copy of every
-// parameter that is not Frozen, in the order of Parameters. If result.GradNorm is
-// above maxNorm the gradient is scaled down to it; a maxNorm of 0 is off.
+// Update uses the factor of a step's result and updates every copy of every parameter that is
+// not Frozen, in the order of Parameters. If result.GradNorm is above maxNorm the gradient is
+// scaled down to it; a maxNorm of 0 disables that.
 //
-// The error wraps runner.ErrNoUpdate where the step has no update, runner.ErrUpdated where
-// the result was used before, and runner.ErrStaleResult where another training step has
-// begun since; then, and for numbers out of range, nothing has changed.
+// The error wraps runner.ErrNoUpdate if the step has no update, runner.ErrUpdated if the result
+// was used before, and runner.ErrStaleResult if another training step has begun since; then,
+// and for parameters out of range, nothing has changed.
 func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error {
 	if err := opt.Validate(); err != nil {
 		return err

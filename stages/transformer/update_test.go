@@ -11,12 +11,12 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestUpdate holds two updates, with the gradient clipped and not, against the
-// formula in float64.
+// TestUpdate compares two updates, with the gradient clipped and not, with the formula in
+// float64.
 func TestUpdate(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		limit float64 // of the norm, as a multiple of what it is
+		limit float64 // of the norm, as a multiple of its value
 	}{{"clipped", 0.7}, {"below the limit", 1.5}, {"off", 0}} {
 		t.Run(test.name, func(t *testing.T) {
 			dev := newHost(t)
@@ -57,7 +57,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// adamW is the published update in float64, with the usual numbers.
+// adamW is the published update in float64, with the usual parameters.
 type adamW struct{ w, m, v []float64 }
 
 func newAdamW(weights []float32) *adamW {
