@@ -26,9 +26,9 @@ func TestValidate(t *testing.T) {
 		{placement.Buffer{Upper: 3, Size: math.MaxInt64 - 4}, "buffer 1: the sizes up to here sum to more than"},
 		{placement.Buffer{Upper: 3, Size: math.MaxInt64 - 8, Align: 8}, "buffer 1: the sizes up to here sum to more than"},
 		{placement.Buffer{Upper: 9, Size: 1, Gaps: []placement.Gap{gap(5, 5)}}, "buffer 1: gap 0: lower 5 is not before upper 5"},
-		{placement.Buffer{Upper: 9, Size: 1, Gaps: []placement.Gap{gap(0, 5)}}, "buffer 1: gap 0: lower 0 is not behind 0"},
+		{placement.Buffer{Upper: 9, Size: 1, Gaps: []placement.Gap{gap(0, 5)}}, "buffer 1: gap 0: lower 0 is not after 0"},
 		{placement.Buffer{Upper: 9, Size: 1, Gaps: []placement.Gap{gap(3, 9)}}, "buffer 1: gap 0: upper 9 is not before 9"},
-		{placement.Buffer{Upper: 9, Size: 1, Gaps: []placement.Gap{gap(3, 5), gap(5, 6)}}, "buffer 1: gap 1: lower 5 is not behind 5"},
+		{placement.Buffer{Upper: 9, Size: 1, Gaps: []placement.Gap{gap(3, 5), gap(5, 6)}}, "buffer 1: gap 1: lower 5 is not after 5"},
 	} {
 		p := placement.Problem{Buffers: []placement.Buffer{{Upper: 1, Size: 5}, test.buffer}}
 		err := p.Validate()

@@ -33,5 +33,5 @@ func Example() {
 	// offsets [0 4 4 6]
 	// found: larger first, first fit
 	// proof: the height is the bound: the most bytes alive at once
-	// placement: not a layout: buffer 3 lies at 5, which is not a multiple of 2
+	// placement: not a layout: buffer 3 is at 5, which is not a multiple of 2
 }

@@ -81,7 +81,7 @@ func TestFaultsHaveAPlace(t *testing.T) {
 		{"id,lower,upper,size,gaps\n0,1,9,3,7\n", `2:9: found "7", expected a gap such as 3-7`},
 		{"id,lower,upper,size,gaps\n0,1,9,3,-\n", `2:9: found "-", expected a gap such as 3-7`},
 		{"id,lower,upper,size,gaps\n0,1,9,3,4-4\n", `2:9: found "4-4", expected a gap that ends behind its beginning`},
-		{"id,lower,upper,size,gaps\n0,1,9,3,4-6 5-7\n", `2:9: found "5-7", expected a gap behind 6`},
+		{"id,lower,upper,size,gaps\n0,1,9,3,4-6 5-7\n", `2:9: found "5-7", expected a gap after 6`},
 		{"id,lower,upper,size,gaps\n0,1,9,3,4-9\n", `2:9: found "4-9", expected a gap before 9`},
 		{columns + strings.Repeat("7", 1<<20) + "\n", "2:1: found a line of more than 1048576 bytes"},
 	} {
