@@ -11,31 +11,29 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/schedule/runner/internal/calls"
-)
-
-// mode says which calls of the stages a pass makes.
-type mode uint8
-
-const (
-	evaluation mode = iota // forward only
-	whole                  // forward, and B
-	split                  // forward, I and W if the stage can split its backward, else B
 )
 
 // pass is one microbatch of one shape, which goes through all stages.
 type pass[T any] struct {
 	*Recorder[T]
-	mode    mode
+	plan    *schedule.Plan // for the effects of calls: every stage has a rank of its own, so that no two have the same buffer
+	split   bool           // stages that can split their backward do
 	profile []layout.StageProfile
 	stages  []*recording[T]
 }
 
 // pass records the calls of all stages in a mode.
-func (r *Recorder[T]) pass(ctx context.Context, mode mode, profile []layout.StageProfile) (err error) {
-	p := pass[T]{r, mode, profile, make([]*recording[T], len(profile))}
+func (r *Recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, profile []layout.StageProfile) (err error) {
+	plan := &schedule.Plan{Mode: mode, Placement: r.Ranks[0].Placement}
+	plan.Placement.Rank = make([]int, len(profile))
+	for s := range profile {
+		if plan.Frozen = append(plan.Frozen, r.Facts[s].Frozen); r.Copy != nil {
+			plan.Placement.Rank[s] = s
+		}
+	}
+	p := pass[T]{r, plan, split, profile, make([]*recording[T], len(profile))}
 	kind := frames.Train
-	if mode == evaluation {
+	if mode == schedule.ForwardOnly {
 		kind = frames.Eval
 	}
 	for _, rank := range r.Ranks {
@@ -51,17 +49,15 @@ func (r *Recorder[T]) pass(ctx context.Context, mode mode, profile []layout.Stag
 			return p.fault(s, schedule.Quantize, err)
 		}
 		p.stages[s] = p.recordStage(s)
-		if err := p.forward(ctx, s); err != nil {
+		if err := p.call(ctx, s, schedule.F); err != nil {
 			return p.fault(s, schedule.F, err)
 		}
 	}
 	for s := range slices.Backward(profile) {
 		st := &r.at(s).Stages[s]
-		if p.hasBackward(st) {
-			for _, kind := range p.backwardKinds(st) {
-				if err := p.backward(ctx, s, kind); err != nil {
-					return p.fault(s, kind, err)
-				}
+		for _, kind := range p.backwardKinds(s) {
+			if err := p.call(ctx, s, kind); err != nil {
+				return p.fault(s, kind, err)
 			}
 		}
 		if isProfiled(st.Stage) {
@@ -78,17 +74,14 @@ func (p *pass[T]) fault(s int, kind schedule.Kind, err error) error {
 	return fmt.Errorf("stage %d (%s) %v: %w", s, p.profile[s].Stage, kind, err)
 }
 
-// hasBackward reports whether the pass has a backward of the stage.
-func (p *pass[T]) hasBackward(st *calls.Stage[T]) bool {
-	return p.mode != evaluation && st.GradientWanted
-}
-
-// backwardKinds returns the backward calls of a stage, as a plan has them.
-func (p *pass[T]) backwardKinds(st *calls.Stage[T]) []schedule.Kind {
-	switch {
+// backwardKinds returns the backward calls of a stage.
+func (p *pass[T]) backwardKinds(s int) []schedule.Kind {
+	switch st := &p.at(s).Stages[s]; {
+	case !p.plan.HasBackward(s):
+		return nil
 	case st.Spec.Frozen:
 		return []schedule.Kind{schedule.I}
-	case p.mode == split && st.Split != nil:
+	case p.split && st.Split != nil:
 		return []schedule.Kind{schedule.I, schedule.W}
 	}
 	return []schedule.Kind{schedule.B}
@@ -117,7 +110,7 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 	if st.Quantizer == nil {
 		return nil
 	}
-	place, backward := &p.profile[s].QuantizeEval, p.hasBackward(st)
+	place, backward := &p.profile[s].QuantizeEval, p.plan.HasBackward(s)
 	if backward {
 		place = &p.profile[s].Quantize
 	}
@@ -141,17 +134,32 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 	return p.keep(s, rec, place, made, func(i int) string { return names[i] })
 }
 
-// stage records a call of a stage, f, and the end of the saved state that the call takes. The
-// call has put its results in the place in e.
-func (p *pass[T]) stage(s int, kind schedule.Kind, last bool, e *effects.Effects, f func() error) error {
+// call records a call of a stage, with the end of the saved state that it takes. Then it ends the
+// arguments, and sends the results to the next stage.
+func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	rank, rec, place := p.at(s), p.stages[s], p.place(s, kind)
+	e := effects.OfKind(p.plan, s, kind)
+	ends := func(place effects.Place) bool { return e.Ends>>place&1 == 1 }
+	if ends(effects.Input) {
+		rec.lendAll(layout.In, rank.Frames.Placed(effects.Input, s, 0))
+	}
+	if ends(effects.Gradient) {
+		rec.lendAll(layout.GradOut, rank.Frames.Placed(effects.Gradient, s, 0))
+	}
 	rec.again = births(*place)
 	made := &layout.Call{}
-	err := rec.call(kind.String(), func() error {
-		err := f()
+	err := rec.call(kind.String(), func() (err error) {
+		switch kind {
+		case schedule.F:
+			err = rank.Forward(ctx, s, 0, &e)
+		case schedule.W:
+			err = rank.BackwardWeight(ctx, s, 0)
+		default:
+			err = rank.Backward(ctx, s, 0, kind, &e)
+		}
 		before := len(rec.events)
-		if err == nil && (kind != schedule.F || last) {
-			err = rank.Frames.DropSaved(s, 0, kind, last)
+		if err == nil && ends(effects.Saved) {
+			err = rank.Frames.DropSaved(s, 0, kind, e.Last)
 		}
 		made.Taken = len(rec.events) - before
 		return err
@@ -163,13 +171,28 @@ func (p *pass[T]) stage(s int, kind schedule.Kind, last bool, e *effects.Effects
 	if e.To != effects.None {
 		made.Out = rec.allHandedOver(rank.Frames.Placed(e.To, int(e.Stage), 0))
 	}
-	return p.keep(s, rec, place, made, func(port int) string {
-		spec := &rank.Stages[s].Spec
+	spec := &rank.Stages[s].Spec
+	err = p.keep(s, rec, place, made, func(port int) string {
 		if kind == schedule.F {
 			return fmt.Sprintf("output %q", spec.Outputs[port].Name)
 		}
 		return fmt.Sprintf("gradient of input %q", spec.Inputs[port].Name)
 	})
+	if err != nil {
+		return err
+	}
+	for left := e.Ends &^ (1 << effects.Saved); left != 0; left &= left - 1 {
+		if err := rank.Frames.DropAt(left.First(), s, 0); err != nil {
+			return err
+		}
+	}
+	switch e.To {
+	case effects.SentOutput:
+		return p.send(s, e.To, s+1, effects.Input, 0)
+	case effects.SentGradient:
+		return p.send(s, e.To, s-1, effects.Gradient, rank.Stages[s].NoGradIn)
+	}
+	return nil
 }
 
 // place returns where the profile has the record of a call.
@@ -182,7 +205,7 @@ func (p *pass[T]) place(s int, kind schedule.Kind) **layout.Call {
 		return &profile.Input
 	case kind == schedule.W:
 		return &profile.Weight
-	case p.mode == evaluation:
+	case p.plan.Mode == schedule.ForwardOnly:
 		return &profile.Eval
 	}
 	return &profile.Forward
@@ -212,26 +235,10 @@ func births(c *layout.Call) (numbers []int) {
 	return numbers
 }
 
-// results returns the place for what a call returns: the next stage's, or the outbox if the
-// rank of the next stage gets a copy. No next stage is -1.
-func (p *pass[T]) results(s, next int, place, sent effects.Place) effects.Effects {
-	switch {
-	case next < 0:
-		return effects.Effects{To: effects.Output, Stage: int32(s)}
-	case p.Copy == nil:
-		return effects.Effects{To: place, Stage: int32(next)}
-	}
-	return effects.Effects{To: sent, Stage: int32(s)}
-}
-
-// send copies the results of a stage from the outbox to a place of the next stage, so that no two
-// stages have the same buffer, and ends them.
-func (p *pass[T]) send(s, next int, e *effects.Effects, to effects.Place, none uint64) error {
+// send copies the results of a stage from its outbox to a place of the next stage, and ends them.
+func (p *pass[T]) send(s int, outbox effects.Place, next int, to effects.Place, none uint64) error {
 	source, target := p.at(s), p.at(next)
-	if e.To == to {
-		return nil
-	}
-	handles := source.Frames.Placed(e.To, s, 0)
+	handles := source.Frames.Placed(outbox, s, 0)
 	copies, err := 0, error(nil)
 	for ; copies < len(handles) && err == nil; copies++ {
 		if none>>copies&1 == 0 {
@@ -247,57 +254,5 @@ func (p *pass[T]) send(s, next int, e *effects.Effects, to effects.Place, none u
 		target.GiveBack(handles[:copies])
 		return err
 	}
-	return source.Frames.DropAt(e.To, s, 0)
-}
-
-// forward records F.
-func (p *pass[T]) forward(ctx context.Context, s int) error {
-	rank := p.at(s)
-	st, next := &rank.Stages[s], s+1
-	if st.Before >= 0 {
-		for i, h := range rank.Frames.Placed(effects.Input, s, 0) {
-			p.stages[s].lend(layout.In, i, h)
-		}
-	}
-	if st.After < 0 {
-		next = -1
-	}
-	e := p.results(s, next, effects.Input, effects.SentOutput)
-	err := p.stage(s, schedule.F, !p.hasBackward(st), &e, func() error { return rank.Forward(ctx, s, 0, &e) })
-	if err == nil && st.Before >= 0 {
-		err = rank.Frames.DropAt(effects.Input, s, 0)
-	}
-	switch {
-	case err != nil:
-		return err
-	case next < 0:
-		return rank.Frames.DropAt(effects.Output, s, 0)
-	}
-	return p.send(s, next, &e, effects.Input, 0)
-}
-
-// backward records B, I or W.
-func (p *pass[T]) backward(ctx context.Context, s int, kind schedule.Kind) error {
-	rank := p.at(s)
-	st := &rank.Stages[s]
-	if kind == schedule.W {
-		return p.stage(s, kind, true, &effects.Effects{}, func() error { return rank.BackwardWeight(ctx, s, 0) })
-	}
-	if st.After >= 0 {
-		for i, h := range rank.Frames.Placed(effects.Gradient, s, 0) {
-			p.stages[s].lend(layout.GradOut, i, h)
-		}
-	}
-	var e effects.Effects
-	if st.WantsGradient {
-		e = p.results(s, s-1, effects.Gradient, effects.SentGradient)
-	}
-	err := p.stage(s, kind, kind == schedule.B || st.Spec.Frozen, &e, func() error { return rank.Backward(ctx, s, 0, kind, &e) })
-	if err == nil && st.After >= 0 {
-		err = rank.Frames.DropAt(effects.Gradient, s, 0)
-	}
-	if err != nil || !st.WantsGradient {
-		return err
-	}
-	return p.send(s, s-1, &e, effects.Gradient, st.NoGradIn)
+	return source.Frames.DropAt(outbox, s, 0)
 }

@@ -80,10 +80,13 @@ func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfi
 		allProfiled = allProfiled && isProfiled(st.Stage)
 	}
 	if !allProfiled {
-		for _, mode := range []mode{whole, split, evaluation} {
-			if err := r.pass(ctx, mode, recorded.Stages); err != nil {
+		for _, split := range []bool{false, true} {
+			if err := r.pass(ctx, schedule.Training, split, recorded.Stages); err != nil {
 				return recorded, err
 			}
+		}
+		if err := r.pass(ctx, schedule.ForwardOnly, false, recorded.Stages); err != nil {
+			return recorded, err
 		}
 	}
 	for s := range recorded.Stages {

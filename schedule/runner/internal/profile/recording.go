@@ -122,6 +122,12 @@ func (r *recording[T]) lend(kind layout.RefKind, index int, h T) {
 	}
 }
 
+func (r *recording[T]) lendAll(kind layout.RefKind, handles []T) {
+	for i, h := range handles {
+		r.lend(kind, i, h)
+	}
+}
+
 // handedOver records that a call hands a reference over, and returns its buffer.
 func (r *recording[T]) handedOver(h T) layout.Ref {
 	serial, there := r.watched.Serial(h)
