@@ -493,7 +493,7 @@ func (p *parser) multiply(in *instruction, op string, args []string) error {
 // access decodes a load or a store; the address is the second operand.
 func (p *parser) access(in *instruction, op, args []string, width int) error {
 	where := ""
-	for _, part := range op[1 : len(op)-1] {
+	for _, part := range op[1:max(1, len(op)-1)] {
 		switch part {
 		case "global", "shared", "param":
 			where = part
