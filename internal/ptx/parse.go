@@ -185,6 +185,9 @@ const maxParse = 1 << 20
 // declare assigns an offset to a variable such as ".shared .align 4 .b8 name[64];".
 func declare(line string, at map[string]int, total *int) error {
 	fields := strings.Fields(strings.TrimSuffix(line, ";"))
+	if len(fields) == 0 {
+		return errors.New("a declaration without a name")
+	}
 	name, dimension, isArray := strings.Cut(fields[len(fields)-1], "[")
 	size, err := 0, error(nil)
 	align := 1
