@@ -26,7 +26,7 @@ type Config[T any] struct {
 	// GradientDiffers declares that gradients intentionally differ from differences of the
 	// losses, for instance because the stage rounds, or passes gradients through an operation
 	// that has none. They are then not compared. Stages that compute on copies of their weights
-	// are never compared.
+	// are compared only on an [Exact].
 	GradientDiffers bool
 	// Allocations requires that the calls of the stage allocate the same on the Go heap with 16
 	// microbatches as with 64 (L11).

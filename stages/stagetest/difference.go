@@ -58,8 +58,8 @@ func (s *suite[T]) differences() {
 	s.with(set, func(x *run[T]) {
 		t := x.trial
 		switch {
-		case t.spec.Quantizes():
-			s.note("the stage computes on copies of its weights: gradients were not compared with differences of the losses")
+		case t.spec.Quantizes() && !isExact(t.subject.Space):
+			s.note("the stage computes on copies of its weights: gradients are compared with differences of the losses where Subject.Space is an Exact")
 			return
 		case t.subject.Read == nil:
 			return // start has already reported it
@@ -81,6 +81,11 @@ func (s *suite[T]) differences() {
 			d.compare(target)
 		}
 	})
+}
+
+func isExact(space any) bool {
+	_, ok := space.(interface{ exact() })
+	return ok
 }
 
 // weights returns the weights as targets. It first moves them away from the values of New,

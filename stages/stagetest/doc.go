@@ -17,5 +17,5 @@
 // With Subject.Read and Subject.Write the suite compares gradients with central differences of
 // the losses, along directions of every weight (batchctx.Use.Weight) and every input, at
 // weights and seeds other than 1. This detects a term that is added twice, a missing seed or
-// coefficient, or a factor of 1.01.
+// coefficient, or a factor of 1.01. A stage in FP8 needs a second Run for this, on an [Exact].
 package stagetest
