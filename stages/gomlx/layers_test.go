@@ -2,14 +2,12 @@ package gomlx_test
 
 import (
 	"context"
-	"fmt"
-	"math"
+	"strings"
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
-	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/layers/activation"
 	"github.com/gomlx/gomlx/ml/layers/attention"
@@ -18,8 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/gomlx"
 	"github.com/weir-ml/weir/stages/stagetest"
@@ -79,33 +75,73 @@ func TestLayersKeepTheContract(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			stagetest.Run(t, stagetest.Config[gomlx.T]{EvalDiffers: kind.random, New: func() (stagetest.Subject[gomlx.T], error) {
-				m, err := gomlx.New(around(kind.layer, kind.dimensions))
-				if err != nil {
-					return stagetest.Subject[gomlx.T]{}, err
-				}
-				d, layer := m.Devices[0], m.Runner().Stages[1]
-				return stagetest.Subject[gomlx.T]{
-					Stage: layer, Space: d, Gradients: d, Read: bytesOf,
-					Make: func(want stagetest.Want) (gomlx.T, error) {
-						dimensions := append([]int{kind.dimensions[0] + want.Microbatch%2}, kind.dimensions[1:]...)
-						if want.Kind == stagetest.GradOut {
-							dimensions = outputOf(m, dimensions)
-						}
-						x := make([]float32, shapes.Make(dtypes.Float32, dimensions...).Size())
-						for i := range x {
-							x[i] = want.Float(i)
-						}
-						return d.Floats(want.Class, x, dimensions...)
-					},
-					Write: func(b gomlx.T, data []byte) error {
-						flat, err := b.Data()
-						copy(dtypes.UnsafeByteSliceFromAny(flat), data)
-						return err
-					},
-				}, nil
+				return subject(kind.layer, kind.dimensions, 1)
 			}})
 		})
 	}
+	t.Run("loss", func(t *testing.T) {
+		stagetest.Run(t, stagetest.Config[gomlx.T]{New: func() (stagetest.Subject[gomlx.T], error) { return subject(identity, []int{4, 6}, 2) }})
+	})
+}
+
+// TestDifferencesFindAPercent scales the gradient of one variable, the bias of 5 numbers in a dense
+// layer, by 1.01.
+func TestDifferencesFindAPercent(t *testing.T) {
+	faults := stagetest.Check(stagetest.Config[gomlx.T]{New: func() (stagetest.Subject[gomlx.T], error) {
+		s, err := subject(kinds[0].layer, kinds[0].dimensions, 1)
+		s.Stage = &off{s.Stage}
+		return s, err
+	}})
+	require.Len(t, faults, 1)
+	require.Equal(t, stagetest.GradientDiffers, faults[0].Code)
+	require.Contains(t, faults[0].Text, "biases")
+}
+
+// off is a stage whose gradients of biases are 1.01 times what they should be.
+type off struct{ stages.Stage[gomlx.T] }
+
+func (o *off) Unwrap() stages.Stage[gomlx.T] { return o.Stage }
+
+func (o *off) Backward(ctx context.Context, mb batchctx.Microbatch[gomlx.T], gradOut, gradIn []gomlx.T) error {
+	err := o.Stage.Backward(ctx, mb, gradOut, gradIn)
+	for i, use := range stages.Params(o.Stage) {
+		if err == nil && mb.Index() == 1 && strings.HasSuffix(use.Name, "biases") && !mb.Frozen(batchctx.Param(i+1)) {
+			var flat any
+			flat, err = use.Grad.Data()
+			for k := range flat.([]float32) {
+				flat.([]float32)[k] *= 1.01
+			}
+		}
+	}
+	return err
+}
+
+// subject is one of three stages: what gives the input, the layer, and the loss.
+func subject(layer graphFn, dimensions []int, stage int) (s stagetest.Subject[gomlx.T], err error) {
+	m, err := gomlx.New(around(layer, dimensions))
+	if err != nil {
+		return s, err
+	}
+	d := m.Devices[0]
+	return stagetest.Subject[gomlx.T]{
+		Stage: m.Runner().Stages[stage], Space: d, Gradients: d, Read: bytesOf,
+		Make: func(want stagetest.Want) (gomlx.T, error) {
+			shape := append([]int{dimensions[0] + want.Microbatch%2}, dimensions[1:]...)
+			if want.Kind == stagetest.GradOut {
+				shape = outputOf(m, shape)
+			}
+			x := make([]float32, shapes.Make(dtypes.Float32, shape...).Size())
+			for i := range x {
+				x[i] = want.Float(i)
+			}
+			return d.Floats(want.Class, x, shape...)
+		},
+		Write: func(b gomlx.T, data []byte) error {
+			flat, err := b.Data()
+			copy(dtypes.UnsafeByteSliceFromAny(flat), data)
+			return err
+		},
+	}, nil
 }
 
 func bytesOf(b gomlx.T) ([]byte, error) {
@@ -122,65 +158,4 @@ func outputOf(m *gomlx.Model, in []int) (out []int) {
 	model.SetStore(g, m.Store)
 	x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, in...))
 	return m.Stages[1].Graph(m.Store.RootScope(), []*graph.Node{x})[0].Shape().Dimensions
-}
-
-// TestFiniteDifferences moves variables and inputs along the gradient.
-func TestFiniteDifferences(t *testing.T) {
-	const h = 1e-2
-	for _, kind := range kinds {
-		if kind.random {
-			continue // it has no derivative where the draw differs from Eval
-		}
-		t.Run(kind.name, func(t *testing.T) {
-			trainable := func(s *model.Scope, in []*graph.Node) []*graph.Node { // x is a variable too
-				shift := s.VariableWithValue("shift", tensors.FromShape(in[0].Shape()))
-				return []*graph.Node{graph.Add(in[0], shift.NodeValue(in[0]))}
-			}
-			cfg := around(kind.layer, kind.dimensions)
-			cfg.Stages[0].Graph = trainable
-			m, err := gomlx.New(cfg)
-			require.NoError(t, err)
-			run, err := runner.New(m.Runner())
-			require.NoError(t, err)
-			x := make([]float32, cfg.Entry["x"].Size())
-			for i := range x {
-				x[i] = float32(math.Sin(float64(3*i) + 1))
-			}
-			source := runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
-				e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, x, kind.dimensions...)))
-				return nil
-			})
-			step, err := run.Step(t.Context(), 1, source)
-			require.NoError(t, err)
-			var squares float64
-			var grads [][]float32
-			var to []*model.Variable
-			for _, s := range m.Runner().Stages {
-				for _, use := range stages.Params(s) {
-					g := make([]float32, use.Grad.Bytes()/4)
-					require.NoError(t, use.Grad.ToFlatData(g))
-					for _, v := range g {
-						squares += float64(v) * float64(v)
-					}
-					grads, to = append(grads, g), append(to, m.Store.GetVariable(use.Name))
-				}
-			}
-			require.NotZero(t, squares)
-			move := func(by float64) float64 {
-				for i, v := range to {
-					require.NoError(t, tensors.MutableFlatData(v.MustValue(), func(x []float32) {
-						for k, g := range grads[i] {
-							x[k] += float32(by / math.Sqrt(squares) * float64(g))
-						}
-					}))
-				}
-				step, err = run.Evaluate(t.Context(), 1, source)
-				require.NoError(t, err)
-				return step.Losses[0].Sum
-			}
-			up := move(h)
-			down := move(-2 * h)
-			require.InEpsilon(t, math.Sqrt(squares), (up-down)/(2*h), 0.01, fmt.Sprint(up, down))
-		})
-	}
 }

@@ -404,4 +404,14 @@ func (s *stage) BackwardWeight(_ context.Context, mb batchctx.Microbatch[T]) err
 	return nil
 }
 
+// Params returns the uses of variables, each with the buffer that the variable has now: New
+// initializes them when all stages are declared.
+func (s *stage) Params() []batchctx.Use[T] {
+	uses := slices.Clone(s.Decl.Params())
+	for i := range uses {
+		uses[i].Weight, _ = s.model.value(uses[i].Name) // a step says why there is none
+	}
+	return uses
+}
+
 var _ stages.SplitBackward[T] = (*stage)(nil)
