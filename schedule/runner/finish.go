@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/internal/frames"
-	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -126,25 +125,17 @@ func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err err
 	return to, nil
 }
 
-// unchanged finds a gradient whose sum of squares is not what the step has measured: it looks
-// at the smallest that is not zero, so that it takes no time, and under -tags invariants at all of them.
+// unchanged finds a gradient whose sum of squares is not what the step has measured.
 func (r *worker[T]) unchanged() error {
-	from, to := 0, len(r.measured)
-	if !invariants.Enabled {
-		to = 0
-		for i, g := range r.measured {
-			if r.sums[i] != 0 && (to == 0 || r.Space.Bytes(g) < r.Space.Bytes(r.measured[from])) {
-				from, to = i, i+1
-			}
-		}
-	}
-	all, err := r.squaresOf(r.sums, r.measured[from:to])
+	all, err := r.squaresOf(r.sums, r.measured)
 	if err != nil {
 		return fmt.Errorf("runner: the gradients cannot be read any more: %w", err)
 	}
-	for i, now := range all[len(r.sums):] {
-		if was := r.sums[from+i]; now != was {
-			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients in the function of Update, and add those of replicas in Replicas.Reduce", ErrOverwritten, r.measuredName(from+i), was, now)
+	n := len(r.sums)
+	r.sums = all[:n] // with room for the next time
+	for i, was := range r.sums {
+		if now := all[n+i]; now != was {
+			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients in the function of Update, and add those of replicas in Replicas.Reduce", ErrOverwritten, r.measuredName(i), was, now)
 		}
 	}
 	return nil

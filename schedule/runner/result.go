@@ -101,9 +101,8 @@ func (r *Result) Bubble() float64 {
 // ErrStaleResult. Where the step has no update apply is not called, and the error wraps
 // ErrNoUpdate: ErrSkipped, ErrEmpty, ErrRange, or itself for an evaluation. To go on after a
 // step that was skipped is a choice that the trainer makes by looking for it. Gradients that
-// were written to since the step are ErrOverwritten: Update looks at the smallest one of each
-// rank that is not zero, and at all of them with -tags invariants. Once a runner
-// was updated, it refuses the step behind a result that was not (ErrUnused).
+// were written to since the step are ErrOverwritten: Update sums their squares once more. Once a
+// runner was updated, it refuses the step behind a result that was not (ErrUnused).
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:

@@ -201,6 +201,19 @@ func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
 	require.NoError(t, err)
 }
 
+// TestUpdateLooksAtEveryGradient changes one of three gradients in turn behind a step.
+func TestUpdateLooksAtEveryGradient(t *testing.T) {
+	for i, name := range []string{`"a" of stage 0`, `"b" of stage 1`, `"c" of stage 2`} {
+		chain := chain()
+		result, err := newRunner(t, config(chain)).Step(t.Context(), 2, &counted{})
+		require.NoError(t, err)
+		*chain[i].grad *= 1.5
+		_, err = factorOf(result)
+		require.ErrorIs(t, err, runner.ErrOverwritten)
+		require.ErrorContains(t, err, name)
+	}
+}
+
 // TestUpdateBehindAFailedStep has a result that was not updated when the next step failed.
 func TestUpdateBehindAFailedStep(t *testing.T) { // L8, L10
 	r := newRunner(t, config(chain()))
