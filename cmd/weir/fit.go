@@ -143,17 +143,13 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 		read = fit.ReadMegatron
 	}
 	config, err := read(in, c.Set)
-	if err != nil && name != "" {
+	switch {
+	case err == nil:
+		return config, nil
+	case name != "":
 		return nil, inFile(name, errors.New(strings.ReplaceAll(err.Error(), fit.ErrModel.Error()+": ", "")))
 	}
-	return config, c.refusedOrNil(err)
-}
-
-func (c *fitCmd) refusedOrNil(err error) error {
-	if err == nil {
-		return nil
-	}
-	return c.refused(err)
+	return nil, c.refused(err)
 }
 
 // setup returns how the model is trained: the flags, and where one is not given the
@@ -224,6 +220,9 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 	}
 	if each := max(setup.Microbatch, 1) * max(setup.Data, 1); c.Microbatches == nil && read.GlobalBatch >= each {
 		c.Microbatches = new(read.GlobalBatch / each)
+	}
+	if c.Schedule == "seq1f1b" {
+		return nil, usage("--schedule seq1f1b: slices of a sequence are not known to fit; take 1f1b, whose peak is not lower")
 	}
 	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 {
 		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
@@ -381,6 +380,9 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 	}
 	fmt.Fprintf(w, "%s: %s, %s, %s of %s of %s\n", terminal.Quote(p.Name), units.Number(p.Placement.Ranks, "rank"), units.Number(p.Placement.Depth(), "stage"),
 		units.Number(p.Microbatches, "microbatch"), units.Number(max(r.Setup.Microbatch, 1), "sequence"), units.Number(r.Setup.Sequence, "token"))
+	if k := &r.Setup; r.Model != nil {
+		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, max(k.Tensor, 1), max(k.Context, 1), max(k.Data, 1), k.Zero, max(k.Expert, 1))
+	}
 	if out.Cut != nil {
 		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(out.Cut), "[]"))
 	}

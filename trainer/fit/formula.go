@@ -20,7 +20,7 @@ import (
 //	l  statistics of a norm                j  part of a head without position
 //	E  experts                             x  experts of a token
 //	m  inner width of an expert            u  inner width of the shared experts
-//	z  tensor parallelism of an expert     y  t where it is not sequence parallel, else 1
+//	z  tensor parallelism of an expert     y  1 where ranks share the sequence between products, else 0
 //	r  part of a head with position        c  rank of queries
 //	i  rank of keys and values
 type Formula string
@@ -70,13 +70,13 @@ func (m *Model) sizes(s *Setup) Sizes {
 		's': int64(s.Sequence / s.Context), 'b': int64(s.Microbatch), 'e': 2, 'h': int64(m.Hidden), 'n': int64(m.queryWidth()), 'o': int64(m.valueWidth()),
 		'k': int64(m.KVHeads * m.HeadDim), 'a': int64(m.Heads), 'f': int64(m.FFN), 'g': 1 + flag(m.Gated), 'v': int64(m.padded(s.Tensor)), 'w': flag(s.Unfused || s.Tables == PyTorch),
 		't': int64(s.Tensor), 'q': 1, 'S': int64(s.Sequence), 'd': flag(m.Dropout), 'l': 1 + flag(m.LayerNorm),
-		'E': int64(m.Experts), 'x': int64(m.TopK), 'm': int64(m.ExpertFFN), 'u': int64(m.SharedFFN), 'z': int64(s.ExpertTensor), 'y': int64(s.Tensor),
+		'E': int64(m.Experts), 'x': int64(m.TopK), 'm': int64(m.ExpertFFN), 'u': int64(m.SharedFFN), 'z': int64(s.ExpertTensor), 'y': 0,
 	}
 	if s.Precision == FP32 {
 		v['e'] = 4
 	}
 	if s.SequenceParallel {
-		v['q'], v['y'] = v['t'], 1
+		v['q'], v['y'] = v['t'], min(v['t']-1, 1)
 	}
 	if l := m.Latent; l != nil {
 		v['c'], v['i'], v['r'], v['j'] = int64(l.Query), int64(l.KV), int64(l.Rope), int64(l.Nope)

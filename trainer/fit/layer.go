@@ -1,6 +1,10 @@
 package fit
 
-import "github.com/weir-ml/weir/memory"
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+)
 
 // Layer is what one part of a model allocates, keeps and releases for a microbatch.
 type Layer struct {
@@ -91,7 +95,7 @@ func (l Layer) again(r Recompute) Layer {
 	var list []Tensor
 	for _, t := range l.Tensors {
 		held := t.Role == Own && t.Born.Action == F && t.Freed.Action != F
-		if !held || !r.All && !r.has(t.Group) {
+		if !held || !r.All && !slices.Contains(r.Groups, t.Group) {
 			list = append(list, t)
 			continue
 		}
@@ -104,13 +108,4 @@ func (l Layer) again(r Recompute) Layer {
 		list = append(list, forward, backward)
 	}
 	return Layer{l.Name, list}
-}
-
-func (r *Recompute) has(group string) bool {
-	for _, g := range r.Groups {
-		if g == group {
-			return true
-		}
-	}
-	return false
 }

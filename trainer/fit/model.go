@@ -104,8 +104,8 @@ func (m *Model) Validate() error {
 		size("the part of a head with position", l.Rope, 1, maxWidth)
 		size("the size of a value", l.Value, 1, maxWidth)
 	}
-	if len(faults) == 0 && m.elements() > maxParameters {
-		fault("it has %.3g parameters: at most 2^50 are counted", m.elements())
+	if len(faults) == 0 && m.Parameters(true) > maxParameters {
+		fault("it has more than 2^50 parameters")
 	}
 	return errors.Join(faults...)
 }

@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"slices"
+
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -17,12 +19,8 @@ var tables = []string{"megatron", "pytorch"}
 
 // ParseTables returns the tables of a name: megatron or pytorch.
 func ParseTables(name string) (Tables, bool) {
-	for i, one := range tables {
-		if one == name {
-			return Tables(i), true
-		}
-	}
-	return 0, false
+	i := slices.Index(tables, name)
+	return Tables(max(i, 0)), i >= 0
 }
 
 // atI and atW are the moments of a step of I, and of W.
@@ -82,7 +80,7 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 		kept("statistics of norm 2", "4*l*s*b/q", 5, atI(6), 0),
 		carried("gradient of middle", "e*s*b*h/q", 6, 12),
 		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
-		scratch("gradient of norm 1", "e*s*b*h/q", I, 10, 12),
+		scratch("gradient of norm 1", "e*s*b*h", I, 10, 12),
 	)
 	if list = append(list, gathered("fc1", 6)...); sparse {
 		list = append(list, experts(m)...)
@@ -98,7 +96,7 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 
 // gathered is the whole sequence in front of a product that ranks share.
 func gathered(what string, step int) []Tensor {
-	return []Tensor{scratch("gathered input of "+what, "e*s*b*h/y", F, step, step), scratch("gathered input of "+what+" in W", "e*s*b*h/y", W, 1, 1)}
+	return []Tensor{scratch("gathered input of "+what, "y*e*s*b*h", F, step, step), scratch("gathered input of "+what+" in W", "y*e*s*b*h", W, 1, 1)}
 }
 
 // attention returns the tensors of queries, keys and values.
@@ -136,7 +134,7 @@ func mlp(name string, width, ranks Formula) []Tensor {
 		kept("output of the activation"+name, "e*"+inner, 7, atW(), 2).group("activation"),
 		scratch("gradient of the activation"+name, "e*"+inner, I, 2, 3),
 		carried("gradient of the input of the activation"+name, "e*g*"+inner, 3, 5),
-		scratch("gradient of norm 2"+name, "e*s*b*h/y", I, 4, 6),
+		scratch("gradient of norm 2"+name, "e*s*b*h", I, 4, 6),
 	}
 }
 
@@ -193,7 +191,7 @@ func (s *Setup) head(m *Model, last bool) Layer {
 	list = append(list,
 		carried("logits, gradient", "e*s*b*v/t", 2, 4),
 		scratch("gradient of the table", "w*e*v*h/t", I, 3, 4),
-		scratch("gradient of the final norm", "e*s*b*h/y", I, 4, 5))
+		scratch("gradient of the final norm", "e*s*b*h", I, 4, 5))
 	if last {
 		list = append(list, Tensor{Name: "gradient of input", Bytes: "e*s*b*h/q", Class: memory.ActGrad, Role: Back, Born: atI(5)})
 	}
@@ -224,7 +222,7 @@ func pytorchAttention(m *Model) []Tensor {
 		carried("gradient of middle", "e*s*b*h/q", 6, 12),
 		carried("gradient of queries, keys and values", "3*e*s*b*n/t", 9, 11),
 		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
-		scratch("gradient of norm 1", "e*s*b*h/q", I, 10, 12),
+		scratch("gradient of norm 1", "e*s*b*h", I, 10, 12),
 	)
 }
 

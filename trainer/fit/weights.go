@@ -157,17 +157,7 @@ func (m *Model) experts(w *weighing) {
 func (m *Model) Parameters(further bool) (n int64) {
 	for _, p := range m.Parts(further) {
 		for _, w := range m.Weights(p, m.Vocabulary) {
-			n += w.Elements
-		}
-	}
-	return n
-}
-
-// elements returns the number of parameters as a number that cannot overflow.
-func (m *Model) elements() (n float64) {
-	for _, p := range m.Parts(true) {
-		for _, w := range m.Weights(p, m.Vocabulary) {
-			n += float64(w.Elements)
+			n = min(n, math.MaxInt64/2) + min(w.Elements, math.MaxInt64/2) // Validate refuses such numbers
 		}
 	}
 	return n
