@@ -1,209 +1,81 @@
 package pickle
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"io"
 	"math"
-	"strconv"
 )
-
-// deepest is how many lists and objects of JSON may be open at once.
-const deepest = 1000
 
 // ReadJSON reads one value of JSON, and nothing but space behind it. An object becomes a
 // Dict, an array a List, and a number without a fraction or an exponent an Integer.
 func ReadJSON(r io.Reader, options Options) (*Data, error) {
-	p := parser{Data: newData(r, options)}
-	if err := p.value(0); err != nil {
-		return nil, err
-	}
-	if b, err := p.next(); err == nil {
-		return nil, p.fault(p.offset-1, "%q follows the value: the file should end there", b)
-	} else if !errors.Is(err, io.EOF) {
-		return nil, p.ended(err, "")
-	}
-	p.top = p.stack[0]
-	return p.read(), nil
-}
-
-// parser reads JSON with the stack of an unpickler: the values of a list that is open are
-// above its mark.
-type parser struct {
-	*Data
-	word []byte
-}
-
-// next returns the first byte that is no space.
-func (p *parser) next() (byte, error) {
+	d := newData(r, options)
+	tokens := json.NewDecoder(d.r)
+	tokens.UseNumber()
 	for {
-		b, err := p.byte()
-		if err != nil || b != ' ' && b != '\n' && b != '\t' && b != '\r' {
-			return b, err
+		token, err := tokens.Token()
+		d.offset = tokens.InputOffset()
+		if syntax, wrong := errors.AsType[*json.SyntaxError](err); wrong {
+			return nil, d.fault(d.offset, "%v", syntax)
+		}
+		if err == io.EOF && len(d.marks) == 0 && len(d.stack) == 1 {
+			d.top = d.stack[0]
+			return d.read(), nil
+		}
+		if err != nil {
+			return nil, d.ended(err, "before its last bracket")
+		}
+		if len(d.marks) == 0 && len(d.stack) == 1 {
+			return nil, d.fault(d.offset, "%v follows the value: the file should end there", token)
+		}
+		if err := d.token(token); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// back undoes the byte that was read last.
-func (p *parser) back() {
-	_ = p.r.UnreadByte() // A byte was read right before.
-	p.offset--
-}
-
-// value reads a value and pushes it.
-func (p *parser) value(depth int) error {
-	b, err := p.next()
-	switch {
-	case err != nil:
-		return p.ended(err, "where a value belongs")
-	case b == '{':
-		return p.list(Dict, '}', depth+1)
-	case b == '[':
-		return p.list(List, ']', depth+1)
-	case b == '"':
-		return p.quoted()
-	}
-	p.back()
-	return p.scalar()
-}
-
-// list reads the values of a list or an object up to its end.
-func (p *parser) list(kind Kind, end byte, depth int) error {
-	if depth > deepest {
-		return p.fault(p.offset, "more than %d lists are open", deepest)
-	}
-	err := p.pushContainer(kind, nil)
-	if err == nil {
-		err = p.step(p.offset, OpMark)
-	}
-	if err != nil {
-		return err
-	}
-	b, err := p.next()
-	for err == nil && b != end {
-		p.back()
-		if err := p.element(kind, depth); err != nil {
+// token takes a step of the unpickler for a token: what is open lies above a mark.
+func (d *Data) token(token json.Token) error {
+	switch t := token.(type) {
+	case json.Delim:
+		switch t {
+		case ']':
+			return d.extendMarked(d.offset, List)
+		case '}':
+			return d.extendMarked(d.offset, Dict)
+		}
+		kind := List
+		if t == '{' {
+			kind = Dict
+		}
+		if err := d.pushContainer(kind, nil); err != nil {
 			return err
 		}
-		if b, err = p.next(); err != nil || b == end {
-			break
+		return d.step(d.offset, OpMark)
+	case string:
+		if len(t) > longest {
+			return d.fault(d.offset, "a text of %d bytes; at most %d are read", len(t), longest)
 		}
-		if b != ',' {
-			return p.fault(p.offset-1, "%q, where a comma or %q belongs", b, end)
+		if err := d.Hold(int64(len(t))); err != nil {
+			return err
 		}
-		if b, err = p.next(); err == nil && b == end {
-			return p.fault(p.offset-1, "%q follows a comma, where a value belongs", b)
+		return d.pushString(t)
+	case bool:
+		v := Value{Kind: Boolean}
+		if t {
+			v.Bits = 1
 		}
-	}
-	if err != nil {
-		return p.ended(err, "within a list")
-	}
-	return p.extendMarked(p.offset, kind)
-}
-
-// element reads an element of a list, or a key of an object and its value.
-func (p *parser) element(kind Kind, depth int) error {
-	if kind == Dict {
-		for _, want := range []byte{'"', ':'} {
-			b, err := p.next()
-			if err != nil {
-				return p.ended(err, "within an object")
-			}
-			if b != want {
-				return p.fault(p.offset-1, "%q, where %q belongs", b, want)
-			}
-			if want == '"' {
-				if err := p.quoted(); err != nil {
-					return err
-				}
-			}
+		return d.push(v)
+	case json.Number:
+		if n, err := t.Int64(); err == nil {
+			return d.push(Value{Kind: Integer, Bits: n})
 		}
-	}
-	return p.value(depth)
-}
-
-// quoted reads a text behind its first quotation mark.
-func (p *parser) quoted() error {
-	at, plain := p.offset-1, true
-	p.word = append(p.word[:0], '"')
-	for {
-		part, err := p.r.ReadSlice('"')
-		p.offset += int64(len(part))
-		p.word = append(p.word, part...)
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return p.ended(err, "within a text")
+		x, err := t.Float64()
+		if err != nil {
+			return d.fault(d.offset, "%v is no number that can be held", t)
 		}
-		if len(p.word) > longest {
-			return p.fault(at, "a text of more than %d bytes", longest)
-		}
-		for _, b := range part {
-			plain = plain && b != '\\' && b >= ' '
-		}
-		if err == nil && !p.escaped() {
-			break
-		}
+		return d.push(Value{Kind: Float, Bits: int64(math.Float64bits(x))})
 	}
-	if plain {
-		return p.text(string(p.word[1 : len(p.word)-1]))
-	}
-	var text string
-	if err := json.Unmarshal(p.word, &text); err != nil {
-		return p.fault(at, "%s is no text", p.word[:min(len(p.word), 40)])
-	}
-	return p.text(text)
-}
-
-// text pushes a text.
-func (p *parser) text(s string) error {
-	if err := p.Hold(int64(len(s))); err != nil {
-		return err
-	}
-	return p.pushString(s)
-}
-
-// escaped reports whether the last quotation mark of the word is part of the text.
-func (p *parser) escaped() bool {
-	backslashes := 0
-	for i := len(p.word) - 2; i > 0 && p.word[i] == '\\'; i-- {
-		backslashes++
-	}
-	return backslashes%2 == 1
-}
-
-// scalar reads a number, true, false or null.
-func (p *parser) scalar() error {
-	at := p.offset
-	p.word = p.word[:0]
-	for {
-		b, err := p.byte()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return p.ended(err, "")
-		}
-		letter := b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '-' || b == '+' || b == '.'
-		if err != nil || !letter || len(p.word) > 64 {
-			if err == nil {
-				p.back()
-			}
-			break
-		}
-		p.word = append(p.word, b)
-	}
-	word := string(p.word)
-	switch word {
-	case "null":
-		return p.push(Value{})
-	case "true":
-		return p.push(Value{Kind: Boolean, Bits: 1})
-	case "false":
-		return p.push(Value{Kind: Boolean})
-	}
-	if n, err := strconv.ParseInt(word, 10, 64); err == nil {
-		return p.push(Value{Kind: Integer, Bits: n})
-	}
-	x, err := strconv.ParseFloat(word, 64)
-	if err != nil || !json.Valid(p.word) {
-		return p.fault(at, "%q, where a value belongs", word)
-	}
-	return p.push(Value{Kind: Float, Bits: int64(math.Float64bits(x))})
+	return d.push(Value{})
 }
