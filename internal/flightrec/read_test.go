@@ -141,7 +141,7 @@ func TestRanks(t *testing.T) {
 // TestBroken reads files that are no dumps, which are named and keep no other from being read.
 func TestBroken(t *testing.T) {
 	whole := sample(3).Pickle()
-	bomb := packed(t, append([]byte("{"), bytes.Repeat([]byte(" "), 20<<20)...))
+	bomb := packed(t, append([]byte("\x80\x02"), bytes.Repeat([]byte("\x95\x00\x00\x00\x00\x00\x00\x00\x00"), 3<<20)...))
 	for name, c := range map[string]struct{ file, want string }{
 		"empty":           {"", "the file is empty"},
 		"cut":             {string(whole[:len(whole)/2]), "the file ends"},
@@ -156,6 +156,7 @@ func TestBroken(t *testing.T) {
 		"two values":      {`{"entries": []} 1`, "follows the value"},
 		"a word":          {`{"entries": nul}`, "invalid character '}' in literal null"},
 		"gzip bomb":       {string(bomb), "unpacks to far more"},
+		"space":           {"{" + strings.Repeat(" ", 2<<20), "more than 1048576 bytes of space"},
 		"gzip in gzip":    {string(packed(t, packed(t, whole))), "begins with 0x1f"},
 		"long text":       {`{"entries": "` + strings.Repeat("x", 1<<20+1) + `"}`, "a text of 1048577 bytes"},
 	} {

@@ -11,7 +11,7 @@ import (
 // Dict, an array a List, and a number without a fraction or an exponent an Integer.
 func ReadJSON(r io.Reader, options Options) (*Data, error) {
 	d := newData(r, options)
-	tokens := json.NewDecoder(d.r)
+	tokens := json.NewDecoder(&spaced{r: d.r, fault: d.fault})
 	tokens.UseNumber()
 	for {
 		token, err := tokens.Token()
@@ -22,6 +22,9 @@ func ReadJSON(r io.Reader, options Options) (*Data, error) {
 		if err == io.EOF && len(d.marks) == 0 && len(d.stack) == 1 {
 			d.top = d.stack[0]
 			return d.read(), nil
+		}
+		if errors.Is(err, d.Err) {
+			return nil, err
 		}
 		if err != nil {
 			return nil, d.ended(err, "before its last bracket")
@@ -78,4 +81,25 @@ func (d *Data) token(token json.Token) error {
 		return d.push(Value{Kind: Float, Bits: int64(math.Float64bits(x))})
 	}
 	return d.push(Value{})
+}
+
+// spaced refuses runs of space that are longer than any text: encoding/json goes over space again
+// with every part of it that comes.
+type spaced struct {
+	r     io.Reader
+	run   int
+	at    int64
+	fault func(at int64, format string, args ...any) error
+}
+
+func (s *spaced) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	for _, b := range p[:n] {
+		if s.at++; b != ' ' && b != '\n' && b != '\t' && b != '\r' {
+			s.run = 0
+		} else if s.run++; s.run > longest {
+			return 0, s.fault(s.at, "more than %d bytes of space", longest)
+		}
+	}
+	return n, err
 }
