@@ -3,9 +3,9 @@ package schedule
 import "slices"
 
 // DualPipeV is DeepSeek's DualPipe cut in half: two stages a rank, placed as a V,
-// where the forward of one and the backward of the other overlap (a joined pair), so
-// that one computes while the other communicates. The order is that of the published
-// code, where some backwards are split and most are not.
+// in which the forward of one and the backward of the other overlap (a joined pair), so that one
+// computes while the other communicates. The order is that of the published code, in which some
+// backwards are split and most are not.
 //
 // The stages of a rank hold 2P+1 microbatches in flight at most, counted stage by
 // stage: P+1/2 whole ones. With PP = 2P, F&B the time of a joined pair, and F, B, W

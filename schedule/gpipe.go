@@ -3,8 +3,8 @@ package schedule
 import "slices"
 
 // GPipe runs the forward of every microbatch and then the backward of every
-// microbatch, both ascending. Where stages that follow one another are on one rank,
-// a microbatch runs through all of them at once.
+// microbatch, both ascending. If consecutive stages are on one rank, a microbatch runs through all of
+// them in a row.
 //
 // Every microbatch is in flight at once, on every rank. With F and B the time of a
 // rank, the makespan has a bubble of (P-1)(F+B). Any placement of one copy of the

@@ -10,8 +10,8 @@ import (
 // and all of it in step. Every rank runs an F, an I and a W in every three slots, and
 // a W follows its I.
 //
-// With groups of P, the default, a rank has P microbatches in flight at most, where
-// Interleaved has up to half as many again; where F, I and W take equally long the
+// With groups of P, the default, a rank has P microbatches in flight at most, and Interleaved up to
+// half as many again. If F, I and W take equally long the
 // makespan has a bubble of 2(P-1)/V of them. Smaller groups, down to P/2, hold down to
 // 3P/4 on two stages a rank, and wait longer. Any size of group works.
 //

@@ -17,7 +17,7 @@ import (
 //
 // A group has P microbatches or more. Megatron refuses numbers of microbatches that
 // leave less than P for the last group. Here the order is then that of a whole last
-// group, without the microbatches that are not there. Errors wrap ErrParams.
+// group, without the missing microbatches. Errors wrap ErrParams.
 func Interleaved(p Params) (*Plan, error) {
 	t, err := newTable(p, "interleaved")
 	if err != nil {

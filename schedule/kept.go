@@ -1,9 +1,8 @@
 package schedule
 
-// kept returns what is left of the program of a plan in which every stage trains,
-// when the mode and the frozen stages of this plan are its own: a stage without a
-// backward keeps F alone, a frozen one behind a stage that trains has I for B and no
-// W. Segments that continue each other become one.
+// kept returns the program of a plan in which every stage trains without the actions that this
+// plan's mode and frozen stages rule out: a stage without a backward keeps F alone, a frozen one
+// after a stage that trains has I for B and no W. Segments that continue each other become one.
 func (p *Plan) kept(program []Segment) []Segment {
 	var left Builder
 	for _, s := range flatten(program) {
@@ -12,7 +11,7 @@ func (p *Plan) kept(program []Segment) []Segment {
 			switch kind := p.runs(a); {
 			case kind != None:
 				body = append(body, Act(kind, a.Stage(), a.Microbatch()).WithJoin(a.Joined()))
-			case len(body) > 0: // nothing overlaps with what is gone
+			case len(body) > 0: // nothing overlaps with a removed action
 				body[len(body)-1] = body[len(body)-1].WithJoin(false)
 			}
 		}
@@ -23,7 +22,7 @@ func (p *Plan) kept(program []Segment) []Segment {
 }
 
 // runs returns the kind that an action of a training of all stages has in this
-// plan, None where it is not run.
+// plan, None if it is not run.
 func (p *Plan) runs(a Action) Kind {
 	switch kind := a.Kind(); {
 	case kind == F:

@@ -39,7 +39,7 @@ func (k Kind) OfStage() bool {
 }
 
 // String returns the action as PyTorch writes it, stage, kind and microbatch,
-// without drops and join: 2F0, 3SEND_B17. Where the microbatch is 0 and the kind
+// without drops and join: 2F0, 3SEND_B17. If the microbatch is 0 and the kind
 // is of a stage alone, it is left out: 1UNSHARD.
 func (a Action) String() string {
 	var buf [40]byte
@@ -56,7 +56,7 @@ func (a Action) appendText(b []byte) []byte {
 }
 
 // ParseAction is the reverse of Action.String. The error wraps ErrText and says
-// what was expected; a method Fault() string of it says so without a prefix.
+// what was expected; its method Fault() string returns the same without a prefix.
 func ParseAction(text string) (Action, error) {
 	a, fault := parseAction(text)
 	if fault != "" {
@@ -66,15 +66,15 @@ func ParseAction(text string) (Action, error) {
 }
 
 // AppendText appends the action with its drops and its join, as the text form of a
-// plan has it: 1B3~gs&. It never fails; what has no name is not read back.
+// plan has it: 1B3~gs&. It never fails; kinds and drops without a name cannot be read back.
 func (a Action) AppendText(b []byte) ([]byte, error) {
 	return a.appendWord(b), nil
 }
 
-// MarshalText returns what AppendText appends.
+// MarshalText returns the text of AppendText.
 func (a Action) MarshalText() ([]byte, error) { return a.appendWord(nil), nil }
 
-// UnmarshalText is the reverse of MarshalText. Its errors are those of ParseAction.
+// UnmarshalText is the reverse of MarshalText, with the errors of ParseAction.
 func (a *Action) UnmarshalText(text []byte) error {
 	parsed, fault := parseWord(string(text))
 	if fault != "" {
@@ -96,8 +96,8 @@ func (a Action) appendWord(b []byte) []byte {
 	return b
 }
 
-// parseWord is the reverse of appendWord, with what is wrong with the word, ""
-// where nothing is.
+// parseWord is the reverse of appendWord. The second result is the fault of the word, "" if it has
+// none.
 func parseWord(word string) (Action, string) {
 	word, joined := strings.CutSuffix(word, "&")
 	word, letters, drops := strings.Cut(word, "~")
@@ -113,7 +113,7 @@ func parseWord(word string) (Action, string) {
 	return a.WithJoin(joined), ""
 }
 
-// parseAction returns what is wrong with the text, "" where nothing is.
+// parseAction also returns the fault of the text, "" if it has none.
 func parseAction(text string) (Action, string) {
 	const digits = "0123456789"
 	name := strings.TrimLeft(text, digits)
@@ -138,8 +138,8 @@ func parseAction(text string) (Action, string) {
 	return Act(kind, stage, mb), ""
 }
 
-// parseNumber returns the number that the digits make, false where there is
-// anything else or it is more than the limit.
+// parseNumber returns the number of the digits, false if there are other characters or it is more
+// than the limit.
 func parseNumber(digits string, limit int) (int, bool) {
 	if digits == "" {
 		return 0, false
@@ -162,8 +162,7 @@ const dropLetters = "piogstrfb"
 // knownDrops are the bits that have a letter.
 const KnownDrops = Drop(1<<len(dropLetters) - 1)
 
-// String returns the letters of the bits in the order of the constants, "" where
-// none is set. Bits without a name are one ? at the end.
+// String returns the letters of the bits in the order of the constants, "" if none is set. Bits without a name are one ? at the end.
 func (d Drop) String() string {
 	var buf [len(dropLetters) + 1]byte
 	return string(d.appendText(buf[:0]))
@@ -181,8 +180,8 @@ func (d Drop) appendText(b []byte) []byte {
 	return b
 }
 
-// parseDrop returns the bits of the letters, each given once in any order, and
-// what is wrong with them, "" where nothing is.
+// parseDrop returns the bits of the letters, each given once in any order, and their fault, "" if
+// they have none.
 func parseDrop(letters string) (Drop, string) {
 	var drop Drop
 	for i := range len(letters) {

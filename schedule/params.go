@@ -9,7 +9,7 @@ import (
 // ErrParams is wrapped by every error about the parameters of a plan.
 var ErrParams = errors.New("schedule: invalid parameters")
 
-// Params are what a generator makes a plan from. The zero value is not valid: a
+// Params are the parameters of a rule. The zero value is not valid: a
 // plan has at least one stage and one microbatch.
 type Params struct {
 	Placement    Placement
@@ -135,9 +135,8 @@ func (p Params) check(rule string, takes option) error {
 	return errors.Join(faults...)
 }
 
-// plan returns the plan that these programs make, one for each rank. Of what a
-// program has it takes out what the mode and the frozen stages do not run (kept), so
-// a rule may be written for a training of all stages.
+// plan returns the plan of these programs, one for each rank. It removes the actions that the mode
+// and the frozen stages rule out (kept), so a rule may be written for a training of all stages.
 func (p Params) plan(name string, programs ...[]Segment) *Plan {
 	plan := &Plan{Name: name, Mode: p.Mode, Placement: p.Placement, Microbatches: p.Microbatches, Programs: programs}
 	plan.Placement.Rank = slices.Clone(p.Placement.Rank)

@@ -8,18 +8,16 @@ import (
 
 // ParseText reads the text form that WriteText writes; lines may be broken
 // anywhere between words, and # begins a comment. It reads at most MaxText bytes
-// and allocates no more than a small multiple of what it has read. It does not
-// say whether the plan is valid: Check does.
+// and allocates no more than a small multiple of the bytes that it has read. It does not prove that
+// the plan is valid: Check does.
 //
-// Errors wrap ErrText and say where the fault is, what was found there and what
-// was expected. Where r has a Name, as a file does, the place is file:line:column.
-// An error about a place has the methods Place() (line, column int) and
-// Fault() string, which is the rest of it.
+// Errors wrap ErrText and name the place, what was found there and what was expected. If r has a
+// Name, as a file does, the place is file:line:column. An error about a place has the methods
+// Place() (line, column int) and Fault() string, which is the rest of it.
 func ParseText(r io.Reader) (*Plan, error) { return ParseTextAt(r, nil) }
 
 // ParseTextAt is ParseText, and calls at for every action of the text in the order
-// of the text, with the offset of its first byte. So a fault of the plan can be
-// shown where it stands.
+// of the text, with the offset of its first byte. So a fault of the plan can be shown in the text.
 func ParseTextAt(r io.Reader, at func(offset int)) (*Plan, error) {
 	s, err := newScanner(r)
 	if err != nil {
@@ -123,8 +121,7 @@ func (s *scanner) frozen(p *Plan, stages int) {
 	}
 }
 
-// stages takes the lines of the stages, where there are any: one for each, all of
-// the same fields.
+// stages takes the lines of the stages, if there are any: one for each, all of the same fields.
 func (s *scanner) stages(p *Plan) {
 	if s.word != "stage" {
 		return
@@ -265,7 +262,7 @@ func (s *scanner) ranks(p *Plan) {
 	}
 }
 
-// segment takes a segment, which may be a loop of loops where nests is set.
+// segment takes a segment, which may be a loop of loops if nests is set.
 func (s *scanner) segment(nests bool) Segment {
 	s.keyword("x")
 	segment := Segment{Repeat: s.number("a repeat", 1, MaxMicrobatches, "")}

@@ -10,24 +10,24 @@ import (
 // ErrText is wrapped by every error about the text form of a plan.
 var ErrText = errors.New("schedule: invalid plan text")
 
-// The most that ParseText reads. What is not one plan in segments but every action written
-// out is checked in a second or two up to there.
+// The limits of ParseText. A plan in which every action is written out is checked in a second or two
+// up to there.
 const (
 	MaxText    = 64 << 20 // bytes
 	MaxWritten = 1 << 21  // actions, each repeat of a segment counted once
 	MaxNested  = 1 << 25  // actions of one repeat of each loop of loops, all of them together
 )
 
-// scanner takes a text apart into words. White space and comments, from # to the
-// end of the line, stand between words and mean nothing else.
+// scanner splits a text into words. White space and comments, from # to the end of the line, separate
+// words and mean nothing else.
 type scanner struct {
 	name string // of the file, or ""
 	text string
 	pos  int // behind the current word
 
 	word       string // the current word, "" at the end of the text
-	start      int    // where it is in the text
-	line       int    // where it is, from 1
+	start      int    // its offset in the text
+	line       int    // its line, from 1
 	lineStart  int    // of the line of pos
 	column     int
 	lineOfPos  int

@@ -2,10 +2,10 @@ package schedule
 
 // VHalf is the schedule of half the memory from "Pipeline Parallelism with
 // Controllable Memory": two stages a rank, placed as a V, and steps so far apart that
-// a rank has (P+2)/2 microbatches in flight at most, rounded down. Where F, I and W
+// a rank has (P+2)/2 microbatches in flight at most, rounded down. If F, I and W
 // take equally long and microbatches are many, the makespan has a bubble of 3P/2 - 7/2
 // times F on an even number of ranks, 3P/2 - 2 on an odd one, from three ranks on. It
-// wants W + 2I >= 2F and W + 2F >= 2I; where that is not so it loses more.
+// assumes W + 2I >= 2F and W + 2F >= 2I; otherwise it loses more.
 //
 // The paper's code searches for an order that begins and ends well. This rule
 // (followV) searches for nothing and comes to the same bubble.

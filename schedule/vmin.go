@@ -3,9 +3,9 @@ package schedule
 // VMin is the schedule of least memory from "Pipeline Parallelism with Controllable
 // Memory": two stages a rank, placed as a V, and each microbatch straight through all
 // of them, so that a rank has (P+4)/3 microbatches in flight at most, rounded down.
-// Where F, I and W take equally long and microbatches are many, the makespan has a
-// bubble of 2P - 5/2 times F, one F less where 3 divides P, from three ranks on. Where
-// they do not take equally long it loses far more than VHalf.
+// If F, I and W take equally long and microbatches are many, the makespan has a
+// bubble of 2P - 5/2 times F, one F less if 3 divides P, from three ranks on. If they do
+// not take equally long it loses far more than VHalf.
 //
 // The size of the plan does not depend on the number of microbatches. There may be 512
 // ranks. Errors wrap ErrParams.

@@ -12,7 +12,7 @@ import (
 // others.
 const textVersion = 1
 
-// lineWidth is where the text form breaks a long line.
+// lineWidth is the column at which the text form breaks a long line.
 const lineWidth = 100
 
 // WriteText writes the plan for people and for ParseText, which reads back
@@ -34,13 +34,12 @@ const lineWidth = 100
 //	rank 0: entries=1
 //	x 64 +1: 0F0~p 1F0~io 1B0~ps 0B0~gsr
 //
-// Behind the microbatches stand, where there are more than one, the copies of the
-// model and the slices of a sequence; then the runtime, if it is not Weir, and the capacity
-// of the links of a plan with transfers, if it is not Unlimited. A placement gives each stage's rank. The stage
-// lines are there after the lifetime pass: the window, in a plan with transfers the
-// window of what the stage sends (outgoing), the facts (frozen, split, recomputes, quantizes),
-// which entry parts an action of a kind reads, and which die with it. A segment is x,
-// its repeat and its stride, and its body; letters behind ~ are drops, an & after an
+// After the microbatches come the copies of the model and the slices of a sequence, if there are
+// more than one; then the runtime, if it is not Weir, and the capacity of the links of a plan with
+// transfers, if it is not Unlimited. A placement gives each stage's rank. A plan has stage lines
+// after the lifetime pass: the window, in a plan with transfers the window of sends (outgoing), the
+// facts (frozen, split, recomputes, quantizes), and which entry parts an action of a kind reads and
+// drops. A segment is x, its repeat and its stride, and its body; letters after ~ are drops, an & after an
 // action joins it with the next. A loop of loops has segments in parentheses for a body:
 //
 //	x 976 +1024: (
@@ -50,8 +49,8 @@ const lineWidth = 100
 //
 // The same plan gives the same bytes.
 //
-// The error is that of w, or wraps ErrText for a plan that has no text: kinds or
-// drops without a name, or tables of a wrong length.
+// The error comes from w, or wraps ErrText for a plan that has no text: kinds or drops without a
+// name, or tables of a wrong length.
 func (p *Plan) WriteText(w io.Writer) error {
 	if fault := p.noText(); fault != "" {
 		return fmt.Errorf("%w: %s", ErrText, fault)
@@ -80,7 +79,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 	return nil
 }
 
-// noText says why the plan cannot be written, "" where it can.
+// noText says why the plan cannot be written, "" if it can.
 func (p *Plan) noText() string {
 	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
 	for _, table := range []struct {

@@ -2,9 +2,9 @@ package schedule
 
 import "slices"
 
-// loop calls write with from, from+1, ... up to and without to. A call writes what the call a
-// period before it wrote, with stride added to the microbatches, so whole periods are
-// written once and repeated.
+// loop calls write with from, from+1, ... up to and without to. A call writes the actions of
+// the call a period before it, with stride added to the microbatches, so whole periods are written
+// once and repeated.
 func (b *Builder) loop(from, to, period, stride int, write func(i int)) {
 	if repeat := (to - from) / period; repeat > 1 {
 		since := b.Len()

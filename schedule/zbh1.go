@@ -1,8 +1,8 @@
 package schedule
 
 // ZBH1 is the first handcrafted schedule of the zero-bubble paper: 1F1B with the
-// backward in two halves. I, which the rank before waits for, runs where B would; W,
-// which nobody waits for, fills the gaps. Rank r puts off r of them, so that every
+// backward in two halves. I, which the rank before waits for, runs in place of B; W,
+// which no rank waits for, fills the gaps. Rank r postpones r of them, so that every
 // rank has as many microbatches in flight as the first one of 1F1B, P. With F, I and
 // W the time of a rank, the makespan has a bubble of (P-1)(F+I-W). PyTorch calls the
 // same order InterleavedZeroBubble, with one stage a rank.

@@ -4,7 +4,7 @@ import "fmt"
 
 // ZBH2 is the second handcrafted schedule of the zero-bubble paper: it buys time with
 // memory. Rank r runs 2(P-1-r) forwards while the first gradient is on its way, and
-// puts off W until 2P-1 microbatches are in flight, on every rank. Where F, I and W
+// postpones W until 2P-1 microbatches are in flight, on every rank. If F, I and W
 // take equally long no rank waits between its first and its last action. The makespan
 // still has a bubble of (P-1)F, because rank r begins r forwards after the first.
 //

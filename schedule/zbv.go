@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// ZBV is the handcrafted zero-bubble schedule on a V: rank r runs stage r, where the
-// microbatches come by first, and stage 2P-1-r, where they come back. So the first
-// rank runs the last stage, the first gradient is there as soon as the pipeline is
-// full, and W fills what is left.
+// ZBV is the handcrafted zero-bubble schedule on a V: rank r runs stage r, which microbatches reach
+// on their way to the last rank, and stage 2P-1-r, on their way back. So the first rank runs the
+// last stage, the first gradient arrives as soon as the pipeline is full, and W fills the gaps.
 //
-// Every rank has P microbatches in flight at most. Where F, I and W take equally long
+// Every rank has P microbatches in flight at most. If F, I and W take equally long
 // no rank waits between its first and its last action, and the makespan has a bubble
 // of (P-1)F/2, F being the time of a rank: rank r begins r stages after the first.
 //

@@ -103,7 +103,7 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	c.Fits = r.Memory == 0 || c.Peak <= r.Memory
 }
 
-// faster returns a plan of PyTorch with receives that are posted by the costs, where that is
+// faster returns a plan of PyTorch with receives that are posted by the costs, if that is
 // proven and faster.
 func faster(plan *schedule.Plan, report *simulate.Report, r *Request) (*schedule.Plan, *simulate.Report) {
 	var actions int64
@@ -127,7 +127,7 @@ func faster(plan *schedule.Plan, report *simulate.Report, r *Request) (*schedule
 }
 
 // quantizing returns facts of stages that run the backward as the plan has it, and QUANTIZE
-// where that costs time or memory.
+// if that costs time or memory.
 func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {

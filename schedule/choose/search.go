@@ -30,14 +30,14 @@ type found struct {
 	timing
 }
 
-// How much is tried. An order of a few tasks is tried many times, a long one a few.
+// The limits of a search. An order of a few tasks is tried many times, a long one a few.
 const (
 	policyWork, fewPolicies, manyPolicies = 1 << 18, 8, 128 // tasks in all and orders, under one limit
 	// goodPolicies are kept to be varied. They are given up after a quarter of the work
-	// where the best order is slower than another one by more than a part of farBehind.
+	// if the best order is slower than another one by more than a part of farBehind.
 	goodPolicies, farBehind = 4, 20
-	// betterOrders of each kind are made better, one of each where it has more tasks than
-	// longOrder, as long as that helps, but not more often than polishes.
+	// betterOrders of each kind are improved, one of each if it has more tasks than longOrder, as
+	// long as that helps, but not more often than polishes.
 	betterOrders, longOrder, polishes = 2, 1 << 13, 3
 )
 

@@ -85,8 +85,8 @@ func (r *Request) searched(o outline) (list []*Candidate) {
 const attempts = 3
 
 // candidate returns the best plan under a limit, or else the candidate that is named so,
-// and good policies. Transfers take bytes that an order does not show, so where they
-// make a plan too large for the memory the search goes on below.
+// and good policies. Transfers take bytes that an order does not include. If they make
+// a plan too large for the memory the search continues with a lower limit.
 func (q *search) candidate(named *Candidate, r *Request, limit int64, known []policy, effort int) (best *Candidate, good []policy) {
 	best = named
 	for range attempts {
@@ -108,8 +108,8 @@ func (q *search) candidate(named *Candidate, r *Request, limit int64, known []po
 	return best, known
 }
 
-// proven returns the plan of an order. Where some backwards take less time in one, it
-// may have those whose W follows on I.
+// proven returns the plan of an order. If some backwards take less time in one, it may have those
+// whose W follows their I.
 func (q *search) proven(named *Candidate, r *Request, f found) *Candidate {
 	plan := q.plan(named.Name(), f.order, f.cut)
 	c := &Candidate{

@@ -13,10 +13,10 @@ const MaxCostsText = 16 << 20
 
 // ReadCosts reads what WriteCosts writes. All fields may be left out but schema and
 // stages. It reads at most MaxCostsText bytes and allocates no more than a small
-// multiple of what it has read.
+// multiple of the bytes that it has read.
 //
-// Errors wrap ErrCosts and say where the fault is, what was found there and what was
-// expected. Where r has a Name, as a file does, the place is file:line:column.
+// Errors wrap ErrCosts and name the place, what was found there and what was expected. If r has a
+// Name, as a file does, the place is file:line:column.
 func ReadCosts(r io.Reader) (*Costs, error) {
 	text, err := jsontext.New(r, MaxCostsText, "the costs")
 	if errors.Is(err, jsontext.ErrLong) {
@@ -50,7 +50,7 @@ func (f *costsFault) Error() string {
 
 func (f *costsFault) Unwrap() error { return ErrCosts }
 
-// Place returns where the fault is, for those who read costs out of a larger text.
+// Place returns the place of the fault, for callers that read costs out of a larger text.
 func (f *costsFault) Place() (line, column int) { return f.at.Line, f.at.Column }
 
 // Fault returns what was found and what was expected.

@@ -32,7 +32,7 @@ type Clock struct {
 	shift    int64 // by how many microbatches the last period moved, of either sign
 }
 
-// Duty is what a rank does, or did last.
+// Duty is the current computation of a rank, or its last one.
 type Duty struct {
 	Action schedule.Action
 	With   schedule.Action // the action before it, if that is joined with it; else 0
@@ -40,7 +40,7 @@ type Duty struct {
 	owed   int             // of a round, left over by pacing
 }
 
-// clocked is what a Clock calls.
+// clocked is the visitor of a Clock.
 type clocked interface {
 	// Write takes an action that is no computation.
 	Write(rank int, a schedule.Action)

@@ -32,11 +32,10 @@ type RoundRobin struct {
 	apart     int64   // the least distance in microbatches that Next found between ranks that do not move alike
 }
 
-// Visitor is what a RoundRobin calls.
+// Visitor is the visitor of a RoundRobin.
 type Visitor interface {
 	// Step runs the next action of the rank if it can run now, and reports whether it could.
-	// What that depends on, it finds out by the machine's sets, Next and Room, or else does not
-	// call Run.
+	// A visitor of Run decides that by the machine's sets, Next and Room alone.
 	Step(rank int, a schedule.Action) bool
 }
 
