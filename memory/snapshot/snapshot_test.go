@@ -142,7 +142,7 @@ func TestRewindFindsContradictions(t *testing.T) {
 			s.Segments[0].Blocks = s.Segments[0].Blocks[:2]
 		}, "it ends at"},
 		"another size":    {func(s *snapshot.Snapshot) { s.Traces[0][2].Size = 999 }, "entry 2, alloc of 999 bytes"},
-		"freed twice":     {func(s *snapshot.Snapshot) { s.Traces[0][6] = s.Traces[0][5] }, "lies in no segment"},
+		"freed twice":     {func(s *snapshot.Snapshot) { s.Traces[0][6] = s.Traces[0][5] }, "is in no segment"},
 		"no request":      {func(s *snapshot.Snapshot) { s.Traces[0][4].Action = "note" }, "a block of 5242880 bytes is there, active_pending_free"},
 		"never freed":     {func(s *snapshot.Snapshot) { s.Traces[0][5].Action = "note" }, "nothing is pending there"},
 		"asked twice":     {func(s *snapshot.Snapshot) { s.Traces[0][7] = s.Traces[0][3] }, "entry 3, free_requested of 1000 bytes at 0x7f0000000200: nothing is pending there"},

@@ -13,18 +13,18 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// rounds are the turns that each has.
+// rounds is the number of rounds of measurements.
 const rounds = 3
 
-// comparison measures Weir and the peers in turns, each turn a process of its own, and
-// prints Markdown. A ratio is that of neighbours in time, its median over the turns.
+// comparison measures Weir and its peers alternately, each in a separate process, and prints
+// Markdown. A ratio is the median over the ratios of measurements that are adjacent in time.
 type comparison struct {
 	peers   *peers
 	options options
 	out     io.Writer
 }
 
-// all measures all tables, or with -products or -only those alone.
+// all measures all tables, or only those selected by -products or -only.
 func all(o options, threads []int, out io.Writer) (err error) {
 	p, err := newPeers(o.peers)
 	if err != nil {
@@ -32,7 +32,7 @@ func all(o options, threads []int, out io.Writer) (err error) {
 	}
 	defer func() { err = joinClose(err, p) }()
 	c := &comparison{p, o, out}
-	c.options.time /= 2 // of a turn
+	c.options.time /= 2 // per measurement
 	if o.short {
 		c.options.time /= 2
 	}
@@ -67,7 +67,7 @@ func all(o options, threads []int, out io.Writer) (err error) {
 	return nil
 }
 
-// joinClose closes p after err.
+// joinClose closes p and joins its error with err.
 func joinClose(err error, p *peers) error {
 	if e := p.Close(); err == nil {
 		err = e
@@ -75,7 +75,7 @@ func joinClose(err error, p *peers) error {
 	return err
 }
 
-// turns lets each of them measure in turn, round after round: samples by measure.
+// turns lets each measure run in turn, round by round. It returns the samples by measure.
 func (c *comparison) turns(measures ...func() (sample, error)) ([][]sample, error) {
 	all := make([][]sample, len(measures))
 	for range rounds {
@@ -100,7 +100,7 @@ func middle(samples []sample, figure func(sample) float64) float64 {
 	return x[len(x)/2]
 }
 
-// ratio returns the median ratio of neighbours.
+// ratio returns the median ratio of adjacent samples.
 func ratio(ours, theirs []sample, figure func(sample) float64) float64 {
 	x := make([]sample, len(ours))
 	for i := range x {
@@ -114,7 +114,7 @@ func byBest(s sample) float64   { return s.Best }
 func mib(s sample) float64      { return s.Resident / (1 << 20) }
 func ofPeak(s sample) float64   { return 100 * s.Median / s.peak }
 
-// ours returns how Weir measures a step or product.
+// ours returns the function that measures a step or product with Weir.
 func (c *comparison) ours(s subject, threads int, o options) func() (sample, error) {
 	return func() (sample, error) {
 		m, err := s.measureApart(threads, o)
@@ -125,7 +125,7 @@ func (c *comparison) ours(s subject, threads int, o options) func() (sample, err
 	}
 }
 
-// settings are the ways to run PyTorch that are tried.
+// settings returns the PyTorch settings to try.
 func settings() (all []setting) {
 	passive := func(name, folder string, more ...string) {
 		all = append(all, setting{name: name, environment: append([]string{"OMP_WAIT_POLICY=PASSIVE", "LD_LIBRARY_PATH=" + folder}, more...)})
@@ -138,8 +138,8 @@ func settings() (all []setting) {
 	return all
 }
 
-// chooseSetting tries settings with few steps, then the best of several with torch.compile,
-// and of several threads with active waiting, and returns the fastest.
+// chooseSetting tries settings with few steps, then the best of several with torch.compile, and
+// the best of several threads with active waiting, and returns the fastest.
 func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) {
 	s := steps("g4 4k T256")[0]
 	o := c.options
@@ -150,7 +150,7 @@ func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) 
 	var best tried
 	try := func(w setting) {
 		r, err := c.peers.torch(s, threads, w, o)
-		if err != nil { // such as no MKL
+		if err != nil { // for instance without MKL
 			fmt.Fprintf(os.Stderr, "bench: PyTorch with %s is left out: %v\n", w.name, err)
 			return
 		}
@@ -175,8 +175,9 @@ func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) 
 	return best.setting, nil
 }
 
-// steps measures training steps beside PyTorch: with the best instructions, logits kept or not
-// as the plan of memory chooses and always computed again, and with less.
+// steps measures training steps of Weir and PyTorch: with the best instructions, with logits
+// kept or not as the memory plan chooses and with logits always computed again, and with fewer
+// instructions.
 func (c *comparison) steps(threads []int) error {
 	chosen, tried := make(map[int]setting), settings()
 	for _, n := range threads {
@@ -222,10 +223,10 @@ func (c *comparison) steps(threads []int) error {
 	return nil
 }
 
-// shortSteps are those of -short.
+// shortSteps are the steps of -short.
 var shortSteps = []string{"g4 4k T64", "g4 4k T256", "g6 4k T256", "g4 50k T256"}
 
-// steps returns the configurations whose name has the given parts.
+// steps returns the configurations whose names contain the given parts.
 func steps(only string) []subject { return options{only: only}.subjects() }
 
 // with returns the options with an instruction set.
@@ -235,7 +236,7 @@ func (c *comparison) with(instructions string) options {
 	return o
 }
 
-// products measures products beside OpenBLAS, with the best instructions and with less.
+// products measures products of Weir and OpenBLAS, with the best instructions and with fewer.
 func (c *comparison) products(threads []int) error {
 	c.options.products = true
 	c.options.time /= 4
@@ -278,13 +279,13 @@ func (c *comparison) products(threads []int) error {
 	return nil
 }
 
-// chooseCore returns what OpenBLAS is fastest as, over three products.
+// chooseCore returns the core type with which OpenBLAS is fastest, over three products.
 func (c *comparison) chooseCore() (best string, err error) {
 	all, most := c.options.subjects(), 0.0
 	fmt.Fprint(c.out, "\n| OpenBLAS as | which is | GFLOP/s of three products together |\n|---|---|---|\n")
 	for _, core := range []string{"HASWELL", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS", "ZEN"} {
 		var name string
-		var took float64 // of 10^9 operations of each
+		var took float64 // for 10^9 operations of each
 		for _, s := range []subject{all[0], all[5], all[8]} {
 			r, err := c.peers.openBLAS(s, 1, core, c.options)
 			if err != nil {
@@ -300,7 +301,7 @@ func (c *comparison) chooseCore() (best string, err error) {
 	return best, nil
 }
 
-// runner measures what a step costs beside its stages.
+// runner measures the cost of a step apart from its stages.
 func (c *comparison) runner() error {
 	text, err := exec.Command("go", "test", "./tests/scaling", "-run", "^$", "-bench", "Step", "-benchtime", "1s", "-count", "5").CombinedOutput()
 	if err != nil {
@@ -316,9 +317,9 @@ func (c *comparison) runner() error {
 	return err
 }
 
-// processor returns what the system calls it.
+// processor returns the name of the processor according to the system.
 func processor() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // "?" where there is none
+	text, _ := os.ReadFile("/proc/cpuinfo") // "?" if there is none
 	fields := map[string]string{"model name": "?"}
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(line, ":"); ok {
@@ -328,7 +329,7 @@ func processor() string {
 	return fmt.Sprintf("%s (family %s, model %s)", fields["model name"], fields["cpu family"], fields["model"])
 }
 
-// load returns the load of the last minute.
+// load returns the load average of the last minute.
 func load() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	if fields := strings.Fields(string(text)); len(fields) > 0 {

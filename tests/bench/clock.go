@@ -2,9 +2,8 @@ package main
 
 import "time"
 
-// clock is what times are taken by: the clock on the wall, or the time that the
-// process has computed for. The second is for a machine that does other work too;
-// with several threads it is the sum over them.
+// clock measures time: wall-clock time, or the processor time of the process. The second is for
+// a machine that does other work too; with several threads it is their sum.
 type clock func() time.Duration
 
 var began = time.Now()

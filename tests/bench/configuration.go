@@ -7,13 +7,13 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// configuration is a model and the length of its sequences.
+// configuration is a model with the length of its sequences.
 type configuration struct {
 	layers, heads, width int
 	vocabulary, sequence int
 }
 
-// configurations are those that other programs were measured with.
+// configurations are those with which other programs were measured.
 var configurations = func() (all []configuration) {
 	for _, vocabulary := range []int{4096, 50257} {
 		for _, layers := range []int{4, 6} {
@@ -25,12 +25,12 @@ var configurations = func() (all []configuration) {
 	return all
 }()
 
-// name is short, such as "g4 4k T64".
+// name returns a short name such as "g4 4k T64".
 func (c configuration) name() string {
 	return fmt.Sprintf("g%d %dk T%d", c.layers, c.vocabulary/1000, c.sequence)
 }
 
-// matches reports whether the name has all parts of a list with commas.
+// matches reports whether the name contains all parts of a comma-separated list.
 func (c configuration) matches(parts string) bool {
 	for _, part := range strings.FieldsFunc(parts, func(r rune) bool { return r == ',' || r == ' ' }) {
 		if !strings.Contains(" "+c.name()+" ", " "+part+" ") {

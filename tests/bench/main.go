@@ -1,15 +1,15 @@
-// Bench measures a training step on the host: tokens per second, memory, and where
-// the time goes, for models of the GPT-2 layout in float32 with AdamW. A step has
-// four sequences, each a microbatch. The text is random, which changes nothing.
+// Bench measures a training step on the host: tokens per second, memory, and a profile, for
+// models of the GPT-2 layout in float32 with AdamW. A step has four sequences, each a
+// microbatch. The text is random, which makes no difference.
 //
 //	go run ./tests/bench                      all configurations, one and two threads
-//	go run ./tests/bench -only g4,4k -profile those whose name has both parts
-//	go run ./tests/bench -products            matrix products alone
-//	go run ./tests/bench -all                 all in turns with PyTorch and OpenBLAS, as Markdown
+//	go run ./tests/bench -only g4,4k -profile those whose name contains both parts
+//	go run ./tests/bench -products            matrix products only
+//	go run ./tests/bench -all                 everything, alternating with PyTorch and OpenBLAS, as Markdown
 //	go run ./tests/bench -all -short          a part of it
 //
-// Every line of a table is a process of its own, so that its memory is its own. peers.sh,
-// beside this file, sets up what -all measures beside.
+// Every line of a table is measured in a separate process, so that memory is measured
+// separately. peers.sh, in this directory, sets up the peers of -all.
 package main
 
 import (
@@ -43,10 +43,10 @@ type options struct {
 	json     bool
 
 	instructions string
-	child        string // the name of the one configuration or product that this process measures
+	child        string // the name of the only configuration or product that this process measures
 }
 
-// clock returns what times are taken by.
+// clock returns the clock for measurements.
 func (o options) clock() clock {
 	if o.cpu {
 		return processorTime
@@ -66,18 +66,18 @@ func (o options) host(threads int) (*kernels.Host, error) {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure configurations whose name has all of these parts, such as g4,4k,T64")
+	flag.StringVar(&o.only, "only", "", "measure configurations whose name contains all of these parts, such as g4,4k,T64")
 	flag.StringVar(&o.threads, "threads", "1,2", "numbers of threads")
-	flag.DurationVar(&o.time, "time", 5*time.Second, "time to measure each for, at least three steps")
-	flag.BoolVar(&o.cpu, "cpu", false, "take the time that the process computes for instead of the clock's: for one thread on a busy machine")
-	flag.BoolVar(&o.profile, "profile", false, "say where the time of a step goes")
+	flag.DurationVar(&o.time, "time", 5*time.Second, "measuring time for each, at least three steps")
+	flag.BoolVar(&o.cpu, "cpu", false, "measure processor time instead of wall-clock time: for one thread on a busy machine")
+	flag.BoolVar(&o.profile, "profile", false, "print a profile of a step")
 	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
-	flag.Int64Var(&o.keep, "keep-logits", 0, "most bytes of logits that a microbatch keeps for its backward; -1: none, 0: all or none, as transformer.Model.Record chooses")
+	flag.Int64Var(&o.keep, "keep-logits", 0, "maximum bytes of logits that a microbatch keeps for its backward; -1: none, 0: all or none, as transformer.Model.Record chooses")
 	flag.StringVar(&o.instructions, "instructions", "best", "best, avx512, avx2, neon or portable, which is plain Go")
-	flag.BoolVar(&o.all, "all", false, "measure steps and products in turns with PyTorch and OpenBLAS; -products and -only choose some of it")
+	flag.BoolVar(&o.all, "all", false, "measure steps and products, alternating with PyTorch and OpenBLAS; -products and -only select a part")
 	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines, and shorter turns")
-	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" is this machine itself")
-	flag.BoolVar(&o.list, "list", false, "write what would be measured as JSON, and end")
+	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" means this machine itself")
+	flag.BoolVar(&o.list, "list", false, "write the list of measurements as JSON, and exit")
 	flag.BoolVar(&o.json, "json", false, "write JSON lines")
 	flag.StringVar(&o.child, "child", "", "measure this one in this process")
 	flag.Parse()
@@ -103,7 +103,7 @@ func run(o options, out io.Writer) error {
 	case o.child != "":
 		i := slices.IndexFunc(chosen, func(s subject) bool { return s.Name == o.child })
 		if i < 0 {
-			return fmt.Errorf("-child %s: there is no such configuration", o.child)
+			return fmt.Errorf("-child %s: no such configuration", o.child)
 		}
 		m, err := chosen[i].measure(threads[0], o)
 		return errors.Join(err, json.NewEncoder(out).Encode(m))

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// tiny is a model that trains in no time.
+// tiny is a model that trains in a moment.
 var tiny = configuration{layers: 2, heads: 2, width: 16, vocabulary: 50, sequence: 12}
 
 func TestMeasure(t *testing.T) {
@@ -44,7 +44,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// Logits that were kept are no products of the backward.
+// The products of the backward do not include logits that were kept.
 func TestProfileOfKeptLogits(t *testing.T) {
 	logits := tiny.sequence * tiny.vocabulary
 	for keep, products := range map[int64]int{transformer.NoLogits: 3, 0: 2, int64(4 * logits): 2} {
@@ -75,7 +75,7 @@ func TestMeasureProduct(t *testing.T) {
 	}
 }
 
-// The list is what peer.py reads.
+// peer.py reads the list.
 func TestList(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, run(options{threads: "1", list: true, only: "g6 50k T64"}, &text))

@@ -23,17 +23,17 @@ type measurement struct {
 	Best       float64 `json:"best_tokens_per_second"`
 	Median     float64 `json:"median_tokens_per_second"`
 	Arena      int64   `json:"arena_peak_bytes"`
-	Resident   int64   `json:"resident_peak_bytes"`     // of the process; 0 where the system does not say
-	Peak       float64 `json:"peak_gflops"`             // of one core, just now
-	Rate       float64 `json:"gflops"`                  // of the best step: what its products need, without what is computed twice
+	Resident   int64   `json:"resident_peak_bytes"`     // of the process; 0 if unknown
+	Peak       float64 `json:"peak_gflops"`             // of one core, measured at the same time
+	Rate       float64 `json:"gflops"`                  // of the best step, counting only necessary products, not recomputed ones
 	MedianRate float64 `json:"median_gflops,omitempty"` // of a product
 	Profile    []share `json:"profile,omitempty"`
 	FirstLoss  float64 `json:"first_loss"`
 	LastLoss   float64 `json:"last_loss"`
 }
 
-// measure trains for the given time, and at least three steps after one that is
-// not counted. The profile is of one more step.
+// measure trains for the given time, and at least three steps after a warm-up step. The profile
+// is of one more step.
 func measure(c configuration, threads int, o options) (m measurement, err error) {
 	t, err := newTrainer(c, threads, o)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// meter is a host that takes the time of its operations while it is on.
+// meter is a host that measures the time of its operations while it is on.
 type meter struct {
 	*kernels.Host
 	now   clock
@@ -16,20 +16,20 @@ type meter struct {
 	total map[string]*share
 }
 
-// share is what one kind of operation takes of a step.
+// share is the part of a step that one kind of operation takes.
 type share struct {
 	Operation string        `json:"operation"`
 	Calls     int           `json:"calls"`
 	Time      time.Duration `json:"nanoseconds"`
 	Share     float64       `json:"share"`
-	Rate      float64       `json:"gflops,omitempty"` // 0 for what is not products
+	Rate      float64       `json:"gflops,omitempty"` // 0 for operations other than products
 	flops     float64
 }
 
 func (m *meter) begin() { m.on, m.total = true, map[string]*share{} }
 
-// end returns the shares of a step, the largest first; what is left of it is the
-// runner's, the books' and the source's.
+// end returns the shares of a step, the largest first; the remainder is that of the runner, the
+// books and the source.
 func (m *meter) end(step time.Duration) []share {
 	m.on = false
 	rest := share{Operation: "all else", Time: step}
@@ -47,7 +47,7 @@ func (m *meter) end(step time.Duration) []share {
 	return all
 }
 
-// timed runs an operation of so many floating-point operations in products.
+// timed runs an operation with the given number of floating-point operations in products.
 func (m *meter) timed(name string, flops int, f func() error) error {
 	if !m.on {
 		return f()
@@ -65,8 +65,9 @@ func (m *meter) timed(name string, flops int, f func() error) error {
 	return err
 }
 
-// stepFlops returns what the products that a step needs: two forward and four backward
-// for each weight and token, and those of attention over half of the pairs of tokens.
+// stepFlops returns the floating-point operations of the necessary products of a step: two in
+// the forward and four in the backward for each weight and token, and those of attention over
+// half of the pairs of tokens.
 func (m *meter) stepFlops(c configuration) float64 {
 	weights := 12*c.width*c.width*c.layers + c.width*c.vocabulary
 	pairs := c.sequence * (c.sequence + 1) / 2

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// sgemm is the source of a program that measures products of OpenBLAS, and peer that of one
-// that measures training steps of PyTorch.
+// sgemm is the source of a program that measures products of OpenBLAS, and peer the source of
+// one that measures training steps of PyTorch.
 //
 //go:embed openblas/sgemm.c
 var sgemm []byte
@@ -23,17 +23,17 @@ var sgemm []byte
 //go:embed peer.py
 var peer []byte
 
-// peers is the folder that peers.sh sets up, a Debian with PyTorch, OpenBLAS and a C
-// compiler. "" is this machine itself.
+// peers is the folder that peers.sh sets up, a Debian with PyTorch, OpenBLAS and a C compiler.
+// "" means this machine itself.
 type peers struct {
 	root    string
-	program string // sgemm, compiled, a path in the folder
+	program string // the compiled sgemm, a path in the folder
 }
 
-// libraries is where Debian has them.
+// libraries is Debian's folder of libraries.
 const libraries = "/usr/lib/x86_64-linux-gnu/"
 
-// newPeers compiles what is to be compiled. The caller closes it.
+// newPeers compiles the programs. The caller closes it.
 func newPeers(root string) (p *peers, err error) {
 	folder, err := os.MkdirTemp(filepath.Join(root, os.TempDir()), "bench")
 	if err != nil {
@@ -50,7 +50,7 @@ func newPeers(root string) (p *peers, err error) {
 // Close removes the program.
 func (p *peers) Close() error { return os.RemoveAll(filepath.Dir(filepath.Join(p.root, p.program))) }
 
-// run runs a command in the folder and returns what it prints.
+// run runs a command in the folder and returns its output.
 func (p *peers) run(input []byte, environment []string, command ...string) ([]byte, error) {
 	args := slices.Concat([]string{"env"}, environment, command)
 	if p.root != "" {
@@ -67,13 +67,13 @@ func (p *peers) run(input []byte, environment []string, command ...string) ([]by
 	return text, err
 }
 
-// sample is what one process has measured: tokens or 10^9 operations a second.
+// sample is the result of one process: tokens or 10^9 operations per second.
 type sample struct {
 	Name     string  `json:"name"`
 	Median   float64 `json:"median"`
 	Best     float64 `json:"best"`
-	Resident float64 `json:"resident"` // bytes, at most
-	peak     float64 // GFLOP/s of all threads, just then, of our own
+	Resident float64 `json:"resident"` // maximum, in bytes
+	peak     float64 // GFLOP/s of all threads, measured by Weir at the same time
 }
 
 func (p *peers) sample(input []byte, environment []string, command ...string) (s sample, err error) {
@@ -84,7 +84,7 @@ func (p *peers) sample(input []byte, environment []string, command ...string) (s
 	return s, err
 }
 
-// openBLAS measures a product. core is what OpenBLAS is to take the processor for.
+// openBLAS measures a product. core is the processor type that OpenBLAS should assume.
 func (p *peers) openBLAS(s subject, threads int, core string, o options) (sample, error) {
 	flag := func(is bool) string { return strconv.Itoa(map[bool]int{true: 1}[is]) }
 	library := libraries + "openblas-openmp/"
@@ -114,7 +114,8 @@ func (p *peers) torch(s subject, threads int, w setting, o options) (sample, err
 	}
 	n := strconv.Itoa(threads)
 	environment := append([]string{
-		// What is freed stays with the process: else a tenth of a step is page faults.
+		// Freed memory stays with the process: otherwise a tenth of a step is spent in page
+		// faults.
 		"MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=17179869184", "MALLOC_TOP_PAD_=268435456",
 		"OMP_NUM_THREADS=" + n, "OPENBLAS_NUM_THREADS=" + n, "MKL_NUM_THREADS=" + n,
 	}, w.environment...)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program compiles, and says what is wrong with a library that is not there.
+// The program compiles, and reports a library that does not exist.
 func TestOpenBLASThatIsNotThere(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("there is no C compiler")
@@ -27,7 +27,7 @@ func TestPeersThatAreNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "tests/bench/peers.sh sets them up")
 }
 
-// A ratio is that of neighbours: a minute in which all is slow does not move it.
+// A ratio compares adjacent samples: a minute in which everything is slow does not affect it.
 func TestRatio(t *testing.T) {
 	ours := []sample{{Median: 10}, {Median: 2}, {Median: 30}}
 	theirs := []sample{{Median: 5}, {Median: 1}, {Median: 10}}

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// products are the shapes that others publish, those of training (forward, gradient
-// of the input, gradient of the weight), large and as small as in examples/train.
+// products are shapes that other projects publish, and those of training (forward, gradient of
+// the input, gradient of the weight), both large and as small as in examples/train.
 var products = []kernels.MatMul{
 	{M: 512, N: 512, K: 512},
 	{M: 1024, N: 1024, K: 1024},
@@ -32,7 +32,7 @@ var products = []kernels.MatMul{
 	{M: 64, N: 256, K: 32, TransA: true, Accumulate: true},
 }
 
-// productName is short, such as "64×384×1536 Bᵀ".
+// productName returns a short name such as "64×384×1536 Bᵀ".
 func productName(op kernels.MatMul) string {
 	name := fmt.Sprintf("%d×%d×%d", op.M, op.N, op.K)
 	if op.TransA {
@@ -44,8 +44,8 @@ func productName(op kernels.MatMul) string {
 	return name
 }
 
-// measureProduct repeats a product for the given time, and at least three times. A
-// sample is as many calls as make the clock not count.
+// measureProduct repeats a product for the given time, and at least three times. A sample has
+// enough calls to make the cost of reading the clock negligible.
 func measureProduct(op kernels.MatMul, threads int, o options) (m measurement, err error) {
 	host, err := o.host(threads)
 	if err != nil {
@@ -78,7 +78,7 @@ func measureProduct(op kernels.MatMul, threads int, o options) (m measurement, e
 	if err != nil {
 		return m, err
 	}
-	rates = rates[1:] // the first touches the memory
+	rates = rates[1:] // the first sample touches the memory
 	slices.Sort(rates)
 	best := rates[len(rates)-1]
 	return measurement{

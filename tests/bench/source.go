@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// source makes the same four sequences of random tokens for every step.
+// source provides the same four sequences of random tokens in every step.
 type source struct {
 	dev     kernels.Device
-	tokens  [batch][]int32 // one more than a sequence has: the labels are the next ones
+	tokens  [batch][]int32 // one more than in a sequence: the labels are the next tokens
 	weights []float32
 }
 

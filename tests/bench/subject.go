@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// subject is what can be measured: a training step or a matrix product. The fields
-// of the other one are 0.
+// subject is a training step or a matrix product to be measured. The fields of the other kind
+// are 0.
 type subject struct {
 	Kind string `json:"kind"` // step or product
 	Name string `json:"name"`
@@ -33,7 +33,7 @@ type subject struct {
 	product       kernels.MatMul
 }
 
-// subjects returns what the flags choose.
+// subjects returns the subjects selected by the flags.
 func (o options) subjects() (all []subject) {
 	if o.products {
 		for _, p := range products {

@@ -6,12 +6,12 @@ import (
 	"io"
 )
 
-// table prints measurements as they come, for people or as JSON lines.
+// table prints measurements as they arrive, as a table or as JSON lines.
 type table struct {
 	out   io.Writer
 	plain bool // JSON
 	lines int
-	err   error // the first of writing
+	err   error // the first error of writing
 }
 
 func (t *table) add(m measurement) {

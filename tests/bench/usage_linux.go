@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// residentPeak returns the most memory that this process has had in use, in bytes.
+// residentPeak returns the peak resident memory of this process in bytes.
 func residentPeak() int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -24,10 +24,10 @@ func residentPeak() int64 {
 	return 0
 }
 
-// processorTime returns what all threads of this process have computed for.
+// processorTime returns the processor time of all threads of this process.
 func processorTime() time.Duration {
 	const processCPUTime = 2 // CLOCK_PROCESS_CPUTIME_ID
 	var t syscall.Timespec
-	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, processCPUTime, uintptr(unsafe.Pointer(&t)), 0) // It cannot fail.
+	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, processCPUTime, uintptr(unsafe.Pointer(&t)), 0) // it cannot fail
 	return time.Duration(t.Nano())
 }

@@ -4,8 +4,8 @@ package main
 
 import "time"
 
-// residentPeak is known on Linux only.
+// residentPeak returns 0: it is known only on Linux.
 func residentPeak() int64 { return 0 }
 
-// processorTime is known on Linux only: elsewhere it is the time of the clock.
+// processorTime returns the wall-clock time: processor time is known only on Linux.
 func processorTime() time.Duration { return wallTime() }

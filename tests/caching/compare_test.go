@@ -16,14 +16,14 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// taken is what one step takes on rank 0, or the most of several.
+// taken is the memory of a step on rank 0, or the maximum over several steps.
 type taken struct {
-	live               int64 // the most at once, as asked for: nothing needs less
+	live               int64 // maximum of live bytes, as requested: a lower bound for all
 	weir               int64 // the height of the layout
-	native, expandable int64 // the most that is reserved
+	native, expandable int64 // maximum of reserved bytes
 }
 
-// String says how far all are above what is live.
+// String returns the ratio of each to the live bytes.
 func (b taken) String() string {
 	over := func(n int64) string { return fmt.Sprintf("+%.2f %%", 100*(float64(n)/float64(b.live)-1)) }
 	return fmt.Sprintf("%.3f GiB | %s | %s | %s", float64(b.live)/(1<<30), over(b.weir), over(b.native), over(b.expandable))
@@ -58,8 +58,8 @@ func trainings() []training {
 	return list
 }
 
-// TestBesideTheCachingAllocator plays the same steps on all three. What the layout takes
-// is never more than what either allocator reserves.
+// TestBesideTheCachingAllocator replays the same steps on a layout and on both kinds of caching
+// allocator. The layout never needs more than either allocator reserves.
 func TestBesideTheCachingAllocator(t *testing.T) {
 	base, microbatches, tokens := model{layers: 2, hidden: 512, ffn: 1792, heads: 8, words: 4000}, 8, int64(2048)
 	if *testkit.Long {
@@ -68,7 +68,7 @@ func TestBesideTheCachingAllocator(t *testing.T) {
 	}
 	for _, r := range trainings() {
 		if !*testkit.Long && (r.recompute || r.precision == float32s || r.variable == r.precision.fp8) {
-			continue // mixed with variable lengths, FP8 with fixed ones
+			continue // only the combinations mixed with variable lengths and FP8 with fixed ones are tested
 		}
 		base.precision, base.recompute = r.precision, r.recompute
 		one, three, allocations := compare(t, r, base, microbatches, tokens)
@@ -81,12 +81,12 @@ func TestBesideTheCachingAllocator(t *testing.T) {
 	}
 }
 
-// compare plays three steps, with other lengths in each where they vary, and returns the
+// compare replays three steps, with different lengths in each if they vary, and returns the
 // figures of the first one and of all.
 func compare(t *testing.T, r training, m model, microbatches int, tokens int64) (one, three taken, allocations int) {
 	t.Helper()
 	lengths := []int64{tokens}
-	if r.variable { // packed batches that are half full at least
+	if r.variable { // packed batches that are at least half full
 		lengths = nil
 		for n := tokens; n >= tokens/2; n -= tokens / 16 {
 			lengths = append(lengths, n)
@@ -122,8 +122,8 @@ func compare(t *testing.T, r training, m model, microbatches int, tokens int64) 
 	return one, three, allocations
 }
 
-// laidOut returns the memory of a plan, with the shape class of every microbatch where
-// there are several.
+// laidOut returns the memory of a plan, with the shape class of every microbatch if there are
+// several.
 func laidOut(t *testing.T, plan *schedule.Plan, profile *layout.Profile, shapes []int) *layout.Memory {
 	t.Helper()
 	cfg := layout.Config{Shapes: shapes}
@@ -135,7 +135,7 @@ func laidOut(t *testing.T, plan *schedule.Plan, profile *layout.Profile, shapes 
 	return made
 }
 
-// events returns the allocations and ends of rank 0.
+// events returns the allocations and frees of rank 0.
 func events(made *layout.Memory) []cachingsim.Event {
 	var list []cachingsim.Event
 	for change := range made.All(0) {
@@ -159,7 +159,7 @@ func planned(t *testing.T, r training, profile *layout.Profile, microbatches int
 	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: microbatches})
 	require.NoError(t, err)
 	facts := profile.Facts
-	if facts == nil { // the stages of the models here read no entries
+	if facts == nil { // the stages of these models read no entries
 		facts = slices.Repeat([]schedule.Facts{{Split: true}}, stages)
 	}
 	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: 1})

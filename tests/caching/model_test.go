@@ -5,24 +5,24 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// model is the sizes of a pipeline of transformer blocks, as its training allocates
-// them: what is saved, what is gone within a call, and the copies of low precision.
+// model has the sizes of a pipeline of transformer blocks, as training allocates them: saved
+// tensors, workspaces, and low-precision copies.
 type model struct {
-	layers    int   // of a stage
+	layers    int   // per stage
 	hidden    int64 // elements
 	ffn       int64
 	heads     int64
 	words     int64 // of the vocabulary
 	precision precision
-	recompute bool // stages save their input alone, and run their forward again
+	recompute bool // stages save only their input, and run their forward again
 }
 
-// precision says what the elements are.
+// precision describes the elements.
 type precision struct {
 	name string
 	act  int64 // bytes of an activation's element
-	// weights' gradients come in that size first, and are added to float32 ones; 0 where
-	// they are added in place
+	// size of the elements of weight gradients that are then added to float32 ones; 0 if they
+	// are accumulated in place
 	grad int64
 	fp8  bool // inputs of products are saved by row and by column in one byte, with scales
 }
@@ -33,7 +33,7 @@ var (
 	fp8      = precision{name: "FP8", act: 2, grad: 2, fp8: true}
 )
 
-// profile returns the profile of so many stages, with a shape class for each length.
+// profile returns the profile of a number of stages, with a shape class for each length.
 func (m model) profile(stages int, lengths ...int64) *layout.Profile {
 	t := &layout.Profile{}
 	for _, tokens := range lengths {
@@ -71,10 +71,10 @@ func (w *writer) event(op layout.Op, refs ...layout.Ref) {
 
 func (w *writer) release(refs ...layout.Ref) { w.event(layout.Release, refs...) }
 
-// wide is the bytes of an activation of so many elements for each token.
+// wide returns the size of an activation with the given number of elements per token.
 func (w *writer) wide(elements int64) int64 { return w.tokens * elements * w.precision.act }
 
-// scratch is a workspace for a moment.
+// scratch allocates and releases a workspace.
 func (w *writer) scratch(name string, bytes int64) { w.release(w.alloc(name, memory.Workspace, bytes)) }
 
 // product saves the input of a matrix product: itself, or its two copies.
@@ -92,14 +92,14 @@ func (w *writer) product(name string, x layout.Ref, elements int64) []layout.Ref
 	return copies
 }
 
-// gradient is what a weight's gradient takes before it is added.
+// gradient allocates and releases a weight's gradient before it is added.
 func (w *writer) gradient(name string, elements int64) {
 	if w.precision.grad > 0 {
 		w.scratch(name, elements*w.precision.grad)
 	}
 }
 
-// kept is what the backward of one block takes.
+// kept holds the tensors that the backward of a block takes.
 type kept struct {
 	input, middle           layout.Ref
 	rstd1, rstd2            layout.Ref
@@ -108,7 +108,7 @@ type kept struct {
 	projected               []layout.Ref
 }
 
-// block writes the forward of one block. Its input x becomes one of what is kept.
+// block writes the forward of one block. Its input x becomes one of the kept tensors.
 func (w *writer) block(x layout.Ref) (layout.Ref, kept) {
 	h, f := w.hidden, w.ffn
 	k := kept{input: x}
@@ -137,7 +137,7 @@ func (w *writer) block(x layout.Ref) (layout.Ref, kept) {
 	return y, k
 }
 
-// all is everything that is kept but the input.
+// all returns all kept tensors except the input.
 func (k *kept) all() []layout.Ref {
 	refs := []layout.Ref{k.middle, k.rstd1, k.rstd2, k.qkv, k.attended, k.lse, k.up}
 	for _, more := range [][]layout.Ref{k.normed1, k.normed2, k.gated, k.projected} {
@@ -146,8 +146,8 @@ func (k *kept) all() []layout.Ref {
 	return refs
 }
 
-// backward writes the backward of one block. It releases what was kept, and its own
-// gradients but for the one that it returns.
+// backward writes the backward of one block. It releases the kept tensors, and its own
+// gradients except the one that it returns.
 func (w *writer) backward(k kept, dy layout.Ref) layout.Ref {
 	h, f := w.hidden, w.ffn
 	quantize := func(x layout.Ref, elements int64) {

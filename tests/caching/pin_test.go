@@ -9,11 +9,11 @@ import (
 	"github.com/weir-ml/weir/memory/cachingsim"
 )
 
-// TestSmallTablesPinSegments is the case of NeMo-RL 2003: in the third step a cache
-// fills with 32 small tables, one now and then; when everything else has been freed and
-// the allocator's cache is emptied, they keep the segments that they were cut from. A
-// layout has what lives long in a region of its own, and gives all of the step's back:
-// 0 bytes, which is tests/memory's to show.
+// TestSmallTablesPinSegments is the case of NeMo-RL 2003: in the third step a cache is filled
+// with 32 small tables at intervals. After all other buffers have been freed and the
+// allocator's cache was emptied, the tables pin their segments. A layout keeps long-lived
+// buffers in a separate region, and returns all memory of the step: 0 bytes remain, as
+// tests/memory shows.
 func TestSmallTablesPinSegments(t *testing.T) {
 	m := model{layers: 8, hidden: 4096, ffn: 14336, heads: 32, words: 32000, precision: fp8}
 	tokens := int64(8192)

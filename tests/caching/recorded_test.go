@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestRecorded compares on what the stages of this library really allocate: a
-// transformer in float32, recorded by a dry run.
+// TestRecorded compares the real allocations of this library's stages: a transformer in
+// float32, recorded by a dry run.
 func TestRecorded(t *testing.T) {
 	model, tokens := transformer.Config{Vocabulary: 4000, Width: 256, Layers: 4, Heads: 4, Context: 512, Seed: 1}, 512
 	if *testkit.Long {
@@ -47,8 +47,8 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// recorded returns the profile of a model in so many stages, recorded on one rank: they
-// serve any placement.
+// recorded returns the profile of a model with a number of stages, recorded on one rank: it is
+// valid for any placement.
 func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *layout.Profile {
 	t.Helper()
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 38})
@@ -67,7 +67,7 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	return profile
 }
 
-// source gives entries of so many tokens.
+// source provides entries with a fixed number of tokens.
 type source struct {
 	dev    kernels.Device
 	tokens int

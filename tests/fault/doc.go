@@ -1,3 +1,3 @@
-// Package fault holds the suite that breaks a step at every point where it can
-// break, and demands that nothing is left and that the next step works (L8).
+// Package fault contains the suite that makes a step fail at every possible point, and requires
+// that nothing is left and that the next step works (L8).
 package fault

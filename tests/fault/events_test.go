@@ -17,18 +17,18 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// place is where in a step an event happens.
+// place is the point in a step at which an event happens.
 type place uint8
 
 const (
 	atAction  place = iota // before an action, in the hook
-	atCall                 // in a stage's Forward or Backward, before it has done anything
-	atReturn               // in a stage's Forward or Backward, after it has handed everything over
+	atCall                 // at the start of a stage's Forward or Backward
+	atReturn               // at the end of a stage's Forward or Backward, after it has returned its tensors
 	atAlloc                // a buffer is about to be allocated, by a stage or the source
-	atSource               // the source is asked
-	atPut                  // the source has handed everything over
+	atSource               // the source is called
+	atPut                  // the source has put all parts
 	atRetire               // in the hook after a microbatch
-	atOutputs              // the sink of outputs has taken them over
+	atOutputs              // the sink has taken over the outputs
 	atEnd                  // after the last action: gradients are added up, losses merged
 	numPlaces
 )
@@ -38,14 +38,14 @@ var placeNames = [numPlaces]string{"action", "call", "return", "alloc", "source"
 // fails reports whether code at the place can return an error.
 func (p place) fails() bool { return p != atAction && p != atRetire }
 
-// fault is what goes wrong.
+// fault is the way in which a step fails.
 type fault uint8
 
 const (
 	returns fault = iota // an error
 	panics
 	exits   // runtime.Goexit, as t.FailNow does
-	cancels // the context of the step is cancelled, and the code goes on
+	cancels // the context of the step is cancelled, and the code continues
 	numFaults
 )
 
@@ -53,22 +53,21 @@ var faultNames = [numFaults]string{"error", "panic", "goexit", "cancel"}
 
 func (f fault) String() string { return faultNames[f] }
 
-// Causes that the tests look for behind the runner's errors.
+// Causes that the tests look for in the runner's errors.
 var (
 	errPlanted   = errors.New("planted error")
 	errCancelled = errors.New("planted cause of a cancellation")
 )
 
-// planted is the value of planted panics: a pointer, so that identity shows that
-// it came through unchanged.
+// planted is the value of planted panics: a pointer, whose identity shows that it arrived
+// unchanged.
 type planted struct{ event int }
 
-// events numbers everything that happens in a step, and breaks the step at one
-// of them.
+// events numbers all events of a step, and makes the step fail at one of them.
 type events struct {
 	log    []event // of the running step
 	action schedule.Action
-	target int // index of the event to break at, -1 for none
+	target int // index of the event to fail at, or -1
 	fault  fault
 	value  *planted
 	cancel context.CancelCauseFunc
@@ -76,7 +75,7 @@ type events struct {
 
 type event struct {
 	place  place
-	action schedule.Action // the running one
+	action schedule.Action // the current one
 }
 
 func (e event) String() string {
@@ -94,7 +93,7 @@ func (e *events) actions() []schedule.Action {
 	return actions
 }
 
-// plan makes the next step break at an event, or not at all where target is -1.
+// plan makes the next step fail at an event, or not at all if target is -1.
 func (e *events) plan(target int, f fault, cancel context.CancelCauseFunc) {
 	e.log = e.log[:0]
 	e.action = 0
@@ -102,13 +101,13 @@ func (e *events) plan(target int, f fault, cancel context.CancelCauseFunc) {
 	e.value = &planted{target}
 }
 
-// end notes an event after the last action.
+// end records an event after the last action.
 func (e *events) end() error {
 	e.action = 0
 	return e.happen(atEnd)
 }
 
-// happen notes an event, and breaks the step where it is the planned one.
+// happen records an event, and fails if it is the planned one.
 func (e *events) happen(at place) error {
 	e.log = append(e.log, event{at, e.action})
 	if len(e.log)-1 != e.target {
@@ -130,7 +129,7 @@ func (e *events) happen(at place) error {
 	return nil
 }
 
-// ending is how a step with a planted fault ended.
+// ending describes the end of a step with a planted fault.
 type ending struct {
 	returned bool
 	result   *runner.Result
@@ -139,8 +138,8 @@ type ending struct {
 	stack    string
 }
 
-// provoke runs a step that breaks at an event, on a goroutine of its own, so that
-// it may end in any way.
+// provoke runs a step that fails at an event, on a separate goroutine, so that it may end in
+// any way.
 func (e *events) provoke(target int, f fault, step func(context.Context) (*runner.Result, error)) ending {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -161,8 +160,7 @@ func (e *events) provoke(target int, f fault, step func(context.Context) (*runne
 	return end
 }
 
-// require demands that a fault came out of Step as what it was. The actions are
-// the plan's.
+// require requires that Step reports the fault unchanged. The actions are the plan's.
 func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
 	t.Helper()
 	require.Greater(t, len(e.log), e.target, "the planted fault was reached")
@@ -171,8 +169,8 @@ func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
 	case panics:
 		require.Same(t, e.value, end.panicked, "the value of the panic")
 		require.Contains(t, end.stack, "fault_test.explode", "the stack still has the frames of the panic")
-		require.Contains(t, end.stack, "runner.(*Runner[...])", "and of what called it")
-		require.Equal(t, 1, strings.Count(end.stack, "\npanic("), "it was thrown once: nobody recovered it")
+		require.Contains(t, end.stack, "runner.(*Runner[...])", "and of its caller")
+		require.Equal(t, 1, strings.Count(end.stack, "\npanic("), "it was thrown once and never recovered")
 		return
 	case exits:
 		require.False(t, end.returned, "Step did not return")
@@ -187,7 +185,7 @@ func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
 	switch {
 	case e.fault == cancels:
 		require.ErrorIs(t, end.err, errCancelled)
-		// What runs goes on to the end of its action; the next one does not begin.
+		// The running action ends; the next one does not begin.
 		require.Equal(t, actions[slices.Index(actions, at.action)+1], typed.Action, "the error names the action that did not begin")
 		require.Equal(t, at.action, e.action)
 		return
@@ -199,7 +197,7 @@ func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
 	require.Equal(t, at.action, typed.Action, "the error names the very action")
 }
 
-// explode panics. Its name is looked for in the stack that arrives.
+// explode panics. Its name must appear in the stack of the panic.
 //
 //go:noinline
 func explode(value any) { panic(value) }

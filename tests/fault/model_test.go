@@ -14,8 +14,8 @@ type (
 	stage  = stages.Stage[tensor]
 )
 
-// size is the number of weights of every parameter; element i of an activation
-// meets weight i mod size.
+// size is the number of weights of every parameter; element i of an activation is multiplied by
+// weight i mod size.
 const size = 3
 
 // weight is one parameter with an accumulator for each of its uses.
@@ -25,18 +25,18 @@ type weight struct {
 	grads  []tensor
 }
 
-// model makes stages over a pool. Its numbers mean nothing; they depend on
-// everything that can go wrong.
+// model makes stages over a pool. Its numbers have no meaning, but depend on everything that
+// can fail.
 type model struct {
 	pool    *pool
 	weights []*weight
 }
 
-// use declares a further use of a parameter.
+// use declares another use of a parameter.
 func (m *model) use(name string) (batchctx.Use[tensor], *weight) {
 	h, _, err := m.pool.alloc(memory.Resident, size)
 	if err != nil {
-		panic(err) // only in the making of a test
+		panic(err) // only while a test is set up
 	}
 	for _, w := range m.weights {
 		if w.name == name {
@@ -85,7 +85,7 @@ var ports = []stages.Port{{Name: "x"}, {Name: "mask", NoGrad: true}}
 // The entry parts.
 var parts = []string{"tokens", "mask", "labels"}
 
-// embed is x = w·token + noise; the mask goes on as it is.
+// embed is x = w·token + noise; the mask is returned unchanged.
 func (m *model) embed(name string) stage {
 	param, w := m.use("table")
 	return watch[tensor](m.pool.events, &stages.Func[tensor]{
@@ -128,8 +128,8 @@ func (m *model) part(mb view, read batchctx.Part) ([]float32, error) {
 	return m.pool.view(mb.Part(read))
 }
 
-// mix is y = w·x·(1 + mask·x/8) by way of a workspace, with the mask relayed.
-// It can split its backward.
+// mix is y = w·x·(1 + mask·x/8), computed in a workspace, with the mask relayed. It can
+// split its backward.
 type mix struct {
 	*model
 	name   string
@@ -142,7 +142,7 @@ func (m *model) mix(name, parameter string) stage {
 	return watch[tensor](m.pool.events, &mix{m, name, param, w})
 }
 
-// Slots of mix: what its forward saves, and what I carries to W.
+// Slots of mix: tensors that its forward saves, and those that I carries to W.
 const (
 	slotX batchctx.Slot = iota + 1
 	slotMask
@@ -186,9 +186,8 @@ func (s *mix) Forward(_ context.Context, mb view, in, out []tensor) error {
 	return nil
 }
 
-// workspace returns zeros for the length of a call, and what ends them: also on
-// the way of a panic, so that a space which cannot reclaim loses nothing by a
-// stage of this model.
+// workspace returns zeros for the duration of a call, and a function that releases them, also
+// during a panic, so that a space which cannot reclaim loses nothing.
 func (m *model) workspace(mb view, n int) ([]float32, func(), error) {
 	h, x, err := m.pool.alloc(memory.Workspace, n)
 	if err != nil {
@@ -199,7 +198,7 @@ func (m *model) workspace(mb view, n int) ([]float32, func(), error) {
 	}, nil
 }
 
-// save hands h over, or ends it.
+// save saves h, or releases it.
 func save(mb view, slot batchctx.Slot, by batchctx.Taker, h tensor) {
 	saved := false
 	defer func() {
@@ -276,8 +275,8 @@ func (s *mix) input(g, x, mask []float32, gradIn []tensor) error {
 	return nil
 }
 
-// head records Σ mask·(w·x - label)² with the weight Σ mask, and starts the
-// backward. Its parameter is the first stage's.
+// head records Σ mask·(w·x - label)² with the weight Σ mask, and starts the backward. It
+// shares the first stage's parameter.
 func (m *model) head() stage {
 	param, w := m.use("table")
 	return watch[tensor](m.pool.events, &stages.Func[tensor]{

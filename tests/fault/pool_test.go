@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// pool is an arena whose allocations are points where a fault can be planted.
-// It embeds the arena, so it is its Space, its Book and its Reclaimer.
+// pool is an arena in which every allocation is an event. It embeds the arena, so it is its
+// Space, its Book and its Reclaimer.
 type pool struct {
 	*memory.Arena
 	events *events
@@ -26,7 +26,7 @@ func newPool(t testing.TB, events *events, capacity int64) *pool {
 	return &pool{arena, events}
 }
 
-// alloc returns a buffer of n float32 and the view of it.
+// alloc returns a buffer of n float32 and a view of it.
 func (p *pool) alloc(class memory.Class, n int) (memory.Handle, []float32, error) {
 	if err := p.events.happen(atAlloc); err != nil {
 		return memory.Handle{}, nil, err
@@ -59,7 +59,7 @@ func twin(t testing.TB, other *pool, h memory.Handle) memory.Handle {
 	return h
 }
 
-// view returns the numbers behind a handle.
+// view returns the numbers of a handle.
 func (p *pool) view(h memory.Handle) ([]float32, error) {
 	data, err := p.Data(h)
 	if err != nil {
@@ -68,14 +68,14 @@ func (p *pool) view(h memory.Handle) ([]float32, error) {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), nil
 }
 
-// book is all that can be seen of a pool between steps.
+// book is the observable state of a pool between steps.
 type book struct {
 	live    int64
 	classes memory.ByClass
 	buffers []memory.Info
 }
 
-// bookOf reads a book. all lists the live buffers, where something can.
+// bookOf reads a book. all iterates over the live buffers, if that is possible.
 func bookOf(b memory.Book, all iter.Seq[memory.Info]) book {
 	var stats memory.Stats
 	b.Stats(&stats)
@@ -88,9 +88,8 @@ func bookOf(b memory.Book, all iter.Seq[memory.Info]) book {
 
 func (p *pool) book() book { return bookOf(p, p.All()) }
 
-// requireReleased demands that a book is as it was: the bytes, every class, and
-// every single buffer with its references. A buffer that a frame or an entry
-// still had would be held.
+// requireReleased requires that a book is unchanged: the bytes, every class, and every buffer
+// with its references. A buffer that a frame or an entry still had would be held.
 func requireReleased(t testing.TB, before, after book) {
 	t.Helper()
 	require.Equal(t, before.live, after.live, "live bytes")

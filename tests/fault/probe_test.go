@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// watch makes the beginning and the end of every call of a stage an event, and
-// holds the caller to what it promises: nothing is in out or gradIn yet.
+// watch makes the beginning and the end of every call of a stage an event, and checks that out
+// and gradIn are empty at the beginning.
 func watch[T comparable](events *events, s stages.Stage[T]) stages.Stage[T] {
 	p := probe[T]{s, events}
 	if split, ok := s.(stages.SplitBackward[T]); ok {

@@ -22,15 +22,14 @@ type design struct {
 	rule      schedule.Rule
 	group     int
 	lookAhead int
-	// bare hides that the arena has a book and can reclaim: what is released is then
-	// released by whoever owns it.
+	// bare hides that the arena has a book and can reclaim: then only owners release buffers.
 	bare bool
 	// capacity is the size of the arena in bytes.
 	capacity int64
 }
 
-// whole is a model in which every stage trains: a tied parameter, a stage that
-// recomputes, two stages in sequence.
+// whole is a model in which every stage trains: with a tied parameter, a stage that recomputes,
+// and two stages in sequence.
 func whole(t testing.TB, m *model) []stage {
 	first, mixA, mixB, mixC := m.embed("embed"), m.mix("mix a", "a"), m.mix("mix b", "b"), m.mix("mix c", "a")
 	sequence, err := stages.Sequential("b and c", mixB, stages.Recompute(mixC))
@@ -38,13 +37,13 @@ func whole(t testing.TB, m *model) []stage {
 	return []stage{first, stages.Recompute(mixA), sequence, m.head()}
 }
 
-// prefix is a model with a frozen stage before all that trains, and one between.
+// prefix is a model with a frozen stage before all that train, and one between them.
 func prefix(_ testing.TB, m *model) []stage {
 	return []stage{stages.Freeze(m.embed("embed")), m.mix("mix a", "a"), stages.Freeze(m.mix("mix b", "b")), m.head()}
 }
 
-// splitting takes microbatches depth first, with the weight gradients of stages
-// 1 and 2 after all input gradients.
+// splitting is depth first, with the weight gradients of stages 1 and 2 after all input
+// gradients.
 func splitting(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.DepthFirst(p)
 	if err != nil || p.Mode != schedule.Training {
@@ -76,15 +75,15 @@ var designs = []design{
 	{"bare split backward", whole, splitting, 0, 0, true, 1 << 20},
 }
 
-// rig is a runner over a model, with everything an event.
+// rig is a runner over a model, with all events.
 type rig struct {
 	t      testing.TB
 	events events
 	pool   *pool
 	model  *model
 	runner *runner.Runner[tensor]
-	books  int     // audited
-	sunk   float64 // of the outputs that the sink has read
+	books  int     // number of books that are audited
+	sunk   float64 // sum of the outputs that the sink has read
 	keep   func(out []tensor)
 }
 
@@ -118,7 +117,7 @@ func newRig(t testing.TB, d design) *rig {
 	return r
 }
 
-// sink reads outputs and ends them.
+// sink reads outputs and releases them.
 func (r *rig) sink(_ int, out []tensor) error {
 	if r.keep != nil {
 		r.keep(out)
@@ -139,7 +138,7 @@ func (r *rig) sink(_ int, out []tensor) error {
 	return r.events.happen(atOutputs)
 }
 
-// gradients is what the runner does with gradients at step end.
+// gradients implements the runner's operations on gradients at the end of a step.
 type gradients struct{ pool *pool }
 
 func (g gradients) Zero(h tensor) error {
@@ -178,7 +177,7 @@ func (g gradients) SumSquares(h tensor) (float64, error) {
 // fill makes an entry.
 type fill = func(context.Context, batchctx.Entry[tensor]) error
 
-// source gives entries of uneven length, the same in every step.
+// source provides entries of uneven length, the same in every step.
 func (r *rig) source() fill {
 	return func(_ context.Context, entry batchctx.Entry[tensor]) error {
 		if err := r.events.happen(atSource); err != nil {
@@ -213,7 +212,7 @@ func (r *rig) fill(entry batchctx.Entry[tensor]) error {
 	return nil
 }
 
-// outcome is every number of a step.
+// outcome has all numbers of a step.
 type outcome struct {
 	result runner.Result
 	grads  map[string][][]float32
@@ -225,7 +224,7 @@ func (r *rig) step(ctx context.Context, mode schedule.Mode, m int) (*runner.Resu
 	return r.run(ctx, mode, m, r.source())
 }
 
-// run does so over a source of the test's own.
+// run runs a step over a source of the test.
 func (r *rig) run(ctx context.Context, mode schedule.Mode, m int, next fill) (*runner.Result, error) {
 	r.sunk = 0
 	if mode == schedule.ForwardOnly {
@@ -243,8 +242,7 @@ func (r *rig) clean(mode schedule.Mode, m int) outcome {
 	return r.settle(mode, result)
 }
 
-// settle reads the numbers of a step, and updates the weights, so that no step
-// is like the one before.
+// settle reads the numbers of a step, and updates the weights, so that no two steps are alike.
 func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 	r.t.Helper()
 	require.Zero(r.t, result.Excess)
@@ -253,14 +251,14 @@ func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 	o := outcome{grads: map[string][][]float32{}, sunk: r.sunk}
 	factor := 0.0
 	if mode == schedule.Training {
-		log := r.events.log // Update reads a gradient, which is no event of the step
+		log := r.events.log // Update reads a gradient, which is not an event of the step
 		var err error
 		factor, err = factorOf(result)
 		require.NoError(r.t, err)
 		r.events.log = log
 	}
 	o.result = *result
-	o.result.Reserved = 0 // a high-water mark, which what a fault left behind for a moment may have raised
+	o.result.Reserved = 0 // a high-water mark, which a fault may have raised
 	o.result.Ranks, o.result.Makespan, o.result.Span = nil, 0, 0
 	for _, w := range r.model.weights {
 		for _, h := range w.grads {
@@ -281,8 +279,8 @@ func factorOf(r *runner.Result) (factor float64, err error) {
 	return factor, err
 }
 
-// asked is a source of one rank. It is asked once for each entry, also with -tags invariants,
-// which hold a source of runner.Indexed to its contract.
+// asked is a source of one rank. It is called once for each entry, also with -tags invariants,
+// under which a source of runner.Indexed is checked against its contract.
 type asked fill
 
 func (a asked) Next(ctx context.Context, e entry) error { return a(ctx, e) }

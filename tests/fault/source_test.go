@@ -19,8 +19,7 @@ import (
 
 type entry = batchctx.Entry[tensor]
 
-// mistakes are what a source can do wrong with the entry of a microbatch. Each
-// says what the step must say.
+// mistakes are faults of a source with the entry of a microbatch, each with the expected error.
 var mistakes = []struct {
 	name string
 	want error
@@ -38,14 +37,14 @@ var mistakes = []struct {
 		return errors.Join(err, errPlanted)
 	}},
 	{"gives nothing", batchctx.ErrMissing, func(*rig, entry) error { return nil }},
-	{"leaves out the last part", batchctx.ErrMissing, func(r *rig, e entry) error { return errors.Join(r.put(e, 0), r.put(e, 1)) }},
+	{"omits the last part", batchctx.ErrMissing, func(r *rig, e entry) error { return errors.Join(r.put(e, 0), r.put(e, 1)) }},
 	{"gives a part twice", batchctx.ErrOccupied, func(r *rig, e entry) error { return errors.Join(r.fill(e), r.put(e, 1)) }},
-	{"gives a part that nobody reads", batchctx.ErrUnread, func(r *rig, e entry) error {
+	{"puts a part that is not read", batchctx.ErrUnread, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		e.Put("mark", h)
 		return err
 	}},
-	{"gives a part that nobody reads, and recovers", batchctx.ErrUnread, func(r *rig, e entry) error {
+	{"puts a part that is not read, and recovers", batchctx.ErrUnread, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		defer func() { _ = recover() }()
 		e.Put("mark", h)
@@ -87,15 +86,14 @@ func (r *rig) put(e entry, part int) error {
 	return give(e, part, h)
 }
 
-// give hands a part over, and never returns where it cannot.
+// give puts a part, which must fail.
 func give(e entry, part int, h tensor) error {
 	e.Put(parts[part], h)
 	return nil
 }
 
-// TestSourceMistakes makes the source fail, end early, or hand over the wrong
-// thing at each microbatch, with and without look-ahead, in training and in
-// evaluation.
+// TestSourceMistakes makes the source fail, end early, or put the wrong part at each
+// microbatch, with and without look-ahead, in training and in evaluation.
 func TestSourceMistakes(t *testing.T) {
 	const m = 4
 	for _, lookAhead := range []int{0, 1, m} {
@@ -136,8 +134,8 @@ func TestSourceMistakes(t *testing.T) {
 	}
 }
 
-// TestForeignBuffer hands over a buffer from before the step. It is not the
-// step's to count, so the books differ; and it was handed over, so it ends.
+// TestForeignBuffer puts a buffer from before the step. The step's book does not count it, so
+// the books differ; and it was put, so it is released.
 func TestForeignBuffer(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	broken, never := newRig(t, d), newRig(t, d)
@@ -155,9 +153,8 @@ func TestForeignBuffer(t *testing.T) {
 	require.Equal(t, never.clean(schedule.Training, 2), broken.clean(schedule.Training, 2))
 }
 
-// TestSlowSource cancels a step while its source waits, by a deadline and by
-// hand: Step comes back with the source, at that moment and not before, and
-// nothing it started goes on.
+// TestSlowSource cancels a step while its source waits, by a deadline and by hand: Step returns
+// together with the source, and nothing that it started keeps running.
 func TestSlowSource(t *testing.T) {
 	for name, lookAhead := range map[string]int{"no look-ahead": 0, "look-ahead": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -204,8 +201,8 @@ func TestSlowSource(t *testing.T) {
 	}
 }
 
-// TestEntryEndsWithNext keeps the view of an entry. After Next it takes nothing
-// over any more, so a handle that comes too late is still the source's.
+// TestEntryEndsWithNext keeps the view of an entry. After Next the view takes nothing over, so
+// the source still owns a handle that it puts too late.
 func TestEntryEndsWithNext(t *testing.T) {
 	for name, last := range map[string]error{"a whole step": nil, "a failed step": errPlanted} {
 		t.Run(name, func(t *testing.T) {

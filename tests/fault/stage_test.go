@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// crooked is a stage that does something to the end of one call: of Forward
-// where kind is F, of Backward where it is B.
+// crooked is a stage with an additional function at the end of a call: of Forward if kind is F,
+// of Backward if it is B.
 type crooked struct {
 	stage
 	kind       schedule.Kind
@@ -41,8 +41,8 @@ func (c *crooked) after(kind schedule.Kind, mb view, given, made []tensor, err e
 	return c.do(mb, given, made)
 }
 
-// TestStageMistakes makes one stage hand over the wrong thing, or treat what it
-// was lent as its own. The step ends at that action, or with that microbatch.
+// TestStageMistakes makes one stage return the wrong tensor, or treat a borrowed one as its
+// own. The step ends at that action, or with that microbatch.
 func TestStageMistakes(t *testing.T) {
 	const m = 3
 	both := []schedule.Kind{schedule.F, schedule.B}
@@ -70,7 +70,7 @@ func TestStageMistakes(t *testing.T) {
 				return nil
 			}
 		}},
-		{"hands over what it was lent", both, memory.ErrNoPlain, func(r *rig) func(view, []tensor, []tensor) error {
+		{"returns a borrowed tensor", both, memory.ErrNoPlain, func(r *rig) func(view, []tensor, []tensor) error {
 			return func(mb view, given, made []tensor) error {
 				h := made[0]
 				made[0] = given[0]
@@ -92,10 +92,10 @@ func TestStageMistakes(t *testing.T) {
 				return err
 			}
 		}},
-		{"keeps what it made", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
+		{"keeps its own tensor", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
 			return func(_ view, _, made []tensor) error { return r.pool.Retain(made[0]) }
 		}},
-		{"keeps what it was lent", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
+		{"keeps a borrowed tensor", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
 			return func(_ view, given, _ []tensor) error { return r.pool.Retain(given[0]) }
 		}},
 		{"fills a port without a gradient", []schedule.Kind{schedule.B}, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
@@ -151,7 +151,7 @@ func TestStageMistakes(t *testing.T) {
 	}
 }
 
-// misplaced is a stage on another arena with gradients where they belong, which New demands.
+// misplaced is a stage on another arena, with its gradients on the right one, as New requires.
 type misplaced struct {
 	stage
 	params []batchctx.Use[tensor]
@@ -159,8 +159,8 @@ type misplaced struct {
 
 func (m *misplaced) Params() []batchctx.Use[tensor] { return m.params }
 
-// TestStageOnAnotherArena builds one stage on the arena of another rank, which has buffers
-// in all slots that the stage is lent.
+// TestStageOnAnotherArena builds one stage on the arena of another rank, which has buffers in
+// all slots that the stage borrows.
 func TestStageOnAnotherArena(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	other := newRig(t, d)
@@ -182,8 +182,8 @@ func TestStageOnAnotherArena(t *testing.T) {
 	requireReleased(t, before[1], wrong.pool.book())
 }
 
-// TestOneStepAtATime calls the runner from within its own step, from everywhere
-// where user code runs. The inner call is refused and changes nothing.
+// TestOneStepAtATime calls the runner from within its own step, in all user code. The inner
+// call fails and changes nothing.
 func TestOneStepAtATime(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	r, never := newRig(t, d), newRig(t, d)
@@ -205,7 +205,7 @@ func TestOneStepAtATime(t *testing.T) {
 	requireReleased(t, before, r.pool.book())
 }
 
-// TestRefusedBeforeItBegins covers what is wrong before there is a step.
+// TestRefusedBeforeItBegins covers errors before a step begins.
 func TestRefusedBeforeItBegins(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	r, never := newRig(t, d), newRig(t, d)
@@ -232,8 +232,8 @@ func TestRefusedBeforeItBegins(t *testing.T) {
 	require.Equal(t, never.clean(schedule.Training, 3), r.clean(schedule.Training, 3))
 }
 
-// TestSmallArena gives a step too little memory, by every size up to the one that
-// is enough: it fails with ErrOutOfMemory and releases everything, or it works.
+// TestSmallArena gives a step too little memory, by every size up to a sufficient one: it fails
+// with ErrOutOfMemory and releases everything, or it works.
 func TestSmallArena(t *testing.T) {
 	for _, rule := range []schedule.Rule{schedule.DepthFirst, schedule.BreadthFirst} {
 		d := design{build: whole, rule: rule, capacity: 1 << 20}
@@ -260,8 +260,8 @@ func TestSmallArena(t *testing.T) {
 	}
 }
 
-// TestOutputsAreTheSinks keeps the outputs of an evaluation: they are the sink's
-// from then on, so that they are no leak of the step.
+// TestOutputsAreTheSinks keeps the outputs of an evaluation: the sink owns them, so that they
+// are not a leak of the step.
 func TestOutputsAreTheSinks(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	r := newRig(t, d)

@@ -13,11 +13,10 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// TestEveryEvent breaks a step at everything that happens in it: before every
-// action, when a stage is called and when it returns, at every allocation, in
-// the source, in the hooks. Each time in every way that is possible there.
-// After each, nothing is left, and the next step gives the numbers of a run that
-// never had a fault.
+// TestEveryEvent makes a step fail at each of its events: before every action, at the start and
+// the end of every call of a stage, at every allocation, in the source, in the hooks, each in
+// every possible way. After each failure, nothing is left, and the next step gives the numbers
+// of a run without a fault.
 func TestEveryEvent(t *testing.T) {
 	testkit.Slow(t)
 	for _, d := range designs {

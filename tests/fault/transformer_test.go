@@ -32,7 +32,7 @@ func (d *device) Alloc(class memory.Class, dtype kernels.DType, n int) (kernels.
 	return d.Compute.Alloc(class, dtype, n)
 }
 
-// language is a runner over the ready-made stages.
+// language is a runner over the stages of package transformer.
 type language struct {
 	t      testing.TB
 	events events
@@ -111,9 +111,8 @@ func (l *language) clean(m int) []any {
 
 func (l *language) book() book { return bookOf(l.dev, nil) }
 
-// TestTransformer does to the ready-made stages what TestEveryEvent does to the
-// simple ones, at a sample of events: every third, each in one way, the ways in
-// turn.
+// TestTransformer is TestEveryEvent for the stages of package transformer, at a sample of
+// events: every third one, each in one way, alternating.
 func TestTransformer(t *testing.T) {
 	const m = 3
 	for _, c := range []struct {

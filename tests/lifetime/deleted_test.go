@@ -20,8 +20,8 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// ends are the calls that end something, by name, each with the function that calls it,
-// or does not, for what it returns.
+// ends are the calls that release something, by name, each with the function that makes the
+// call or omits it, by the type of its result.
 var ends = map[string]string{
 	"drop": "unlessError", "DropAt": "unlessError", "DropParts": "unlessError", "DropSaved": "unlessError", "Discard": "unlessError",
 	"Release": "unlessFreed", "Yield": "unlessFreed",
@@ -30,14 +30,14 @@ var ends = map[string]string{
 	"end": "unless", "End": "unless", "clear": "unless",
 }
 
-// results are what those functions return.
+// results are the result types of those functions.
 var results = map[string]string{"unless": "", "unlessError": "error", "unlessFreed": "(int64, error)"}
 
-// zeros are the names of zero values: assigning one to a place ends what it held.
+// zeros are the names of zero values: assigning one to a variable releases the value it held.
 var zeros = map[string]bool{"zero": true, "none": true, "nil": true}
 
-// switchboard is the file that each package gets: one release, by its number, is left
-// out; number 0 is none.
+// switchboard is the file that is added to each package: one release, given by its number, is
+// omitted; number 0 means none.
 const switchboard = `package %s
 
 import (
@@ -68,15 +68,15 @@ func unlessFreed(n int, f func() (int64, error)) (int64, error) {
 }
 `
 
-// deletion is a release that can be left out.
+// deletion is a release that can be omitted.
 type deletion struct {
 	number int
 	place  string // file:line and the text
 }
 
-// TestEveryReleaseIsNeeded leaves out each release of the runner and of its frames, one
-// at a time, and runs the suites: one must turn red. The suites are built once, with
-// every release behind a number.
+// TestEveryReleaseIsNeeded omits each release of the runner and of its frames, one at a time,
+// and runs the suites: one must fail. The suites are built once, with every release under the
+// control of a number.
 func TestEveryReleaseIsNeeded(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
@@ -141,19 +141,19 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 	}
 }
 
-// suite is the tests of a folder. Those that were red for a deletion are run first for the
-// next ones: few tests find most.
+// suite is the tests of a folder. Tests that failed for a deletion are run first for the next
+// ones, because few tests find most deletions.
 type suite struct {
 	folder, binary string
 
 	mu    sync.Mutex
-	found []string // by the tests that found a deletion
+	found []string // tests that found a deletion
 }
 
-// suites are run against each deletion, the quickest first.
+// suites are run against each deletion, the fastest first.
 var suites = []*suite{{folder: "internal/frames"}, {folder: "schedule/runner"}, {folder: "tests/lifetime"}, {folder: "tests/fault"}}
 
-// red returns a pattern for the tests that were red for some deletion, "" where none was.
+// red returns a pattern for the tests that failed for some deletion, or "".
 func (s *suite) red() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,9 +165,9 @@ func (s *suite) red() string {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+).*|^panic:.*`)
 
-// firstFailure runs tests of a suite without a release and returns the line of the first one
-// that failed, "" where none did. A run that fails in any other way proves nothing. What
-// depends on no release is left out.
+// firstFailure runs tests of a suite without a release and returns the line of the first
+// failure, or "". A run that fails in any other way proves nothing. Tests that depend on no
+// release are omitted.
 func (s *suite) firstFailure(t *testing.T, root, tests string, number int) string {
 	t.Helper()
 	run := exec.Command(s.binary, "-test.failfast", "-test.timeout=5m", "-test.run", tests, "-test.skip", "^(TestALossCannotBeATensor|TestEveryReleaseIsNeeded)$")
@@ -189,7 +189,7 @@ func (s *suite) firstFailure(t *testing.T, root, tests string, number int) strin
 	return string(line[0])
 }
 
-// switched puts the releases of a file behind their numbers.
+// switched puts the releases of a file under the control of their numbers.
 type switched struct {
 	t      *testing.T
 	name   string
@@ -198,7 +198,7 @@ type switched struct {
 	files  *token.FileSet
 	tree   *ast.File
 	source []byte
-	edits  []edit // in the order of the text, none within another
+	edits  []edit // in the order of the text, not nested
 }
 
 type edit struct {
@@ -218,10 +218,10 @@ func (s *switched) file(path string) []byte {
 		case *ast.CallExpr:
 			if way, ok := ends[called(n)]; ok {
 				if f, method := n.Fun.(*ast.SelectorExpr); method && f.Sel.Name == "Release" && isName(f.X, "m") {
-					way = "unlessError" // a view's Release returns an error alone
+					way = "unlessError" // a view's Release returns only an error
 				}
 				if called(n) == "End" && len(n.Args) == 1 {
-					way = "unlessError" // the end of a call returns the error that the call ended with
+					way = "unlessError" // the end of a call returns the error with which the call ended
 				}
 				s.call(n, way)
 			}
@@ -242,7 +242,7 @@ func (s *switched) file(path string) []byte {
 	return append(out, s.source[at:]...)
 }
 
-// call puts a call behind its number.
+// call puts a call under the control of its number.
 func (s *switched) call(n *ast.CallExpr, way string) {
 	back := ""
 	if results[way] != "" {
@@ -251,7 +251,7 @@ func (s *switched) call(n *ast.CallExpr, way string) {
 	s.replace(n, way+"(%d, func() "+results[way]+" { %s })", back+s.text(n))
 }
 
-// replace writes an edit of a node: what has a number and a text.
+// replace records the replacement of a node by a format with a number and a text.
 func (s *switched) replace(n ast.Node, format, text string) {
 	number := s.first + len(s.found)
 	at := s.files.Position(n.Pos())
@@ -278,8 +278,8 @@ func called(call *ast.CallExpr) string {
 	return ""
 }
 
-// endsSomething reports whether the assignment puts zero values into places that
-// are not plain variables.
+// endsSomething reports whether the assignment stores zero values in places other than plain
+// variables.
 func endsSomething(n *ast.AssignStmt) bool {
 	for i, to := range n.Lhs {
 		if _, plain := to.(*ast.Ident); plain || len(n.Rhs) != len(n.Lhs) {

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// kept is what a mutant keeps for ever: the attribute, cache, list or queue of the code
-// that it is modelled on.
+// kept is the set of buffers that a mutant never releases: the attribute, cache, list or queue
+// of the code on which it is modelled.
 type kept []buffer
 
 // alloc allocates and keeps.
@@ -27,9 +27,9 @@ func (k *kept) alloc(l *linear, class memory.Class, n int) error {
 	return err
 }
 
-// The thirteen ways in which training in eight bits has leaked elsewhere, in the order of
-// docs/lifetimes.md, each in a stage that does it. The first microbatch ends the step, and
-// the error says who, which class and how many bytes.
+// The thirteen ways in which training in eight bits has leaked in other projects, in the order
+// of docs/lifetimes.md, each in a stage with that leak. The first microbatch ends the step, and
+// the error has the owner, the class and the number of bytes.
 func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 	encoding := shape("", 0, 0).Encoding
 	for _, mutant := range []struct {
@@ -84,7 +84,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 		},
 		{
 			// TransformerEngine #1261, #1764: both layouts of an activation. Save takes one, so
-			// the other has to be kept past it.
+			// the other has to be kept without it.
 			name: "4 the other half of a saved tensor is kept",
 			change: func(n *network) {
 				var both kept
@@ -98,7 +98,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 		},
 		{
 			// at::empty({1}) for every quantization, which clear() skips. Here scales have no
-			// buffer, so the mutant must make one.
+			// buffer of their own, so the mutant must allocate one.
 			name: "5 a scale has an allocation of its own",
 			change: func(n *network) {
 				var scales kept
@@ -107,7 +107,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			want: leak{1, memory.FP8, 4},
 		},
 		{
-			// Lists of histories that are appended to whenever a module is seen again.
+			// Lists of histories that are extended whenever a module is seen again.
 			name: "6 a history is registered again",
 			change: func(n *network) {
 				var registered []*fp8.Slab
@@ -134,7 +134,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			want: leak{1, memory.Saved, 2 * 4 * 3}, // by the forward, and again by the recompute
 		},
 		{
-			// WeightGradStore: a queue of inputs and gradients, and what is popped is kept.
+			// WeightGradStore: a queue of inputs and gradients whose popped elements are kept.
 			name: "8 a queue of delayed weight gradients is not emptied",
 			change: func(n *network) {
 				var queue kept
@@ -175,7 +175,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 		},
 		{
 			// NeMo-RL 04fc13775: ctx, run_function, the layer, its probabilities, ctx.
-			name: "11 what a recompute runs again holds its input",
+			name: "11 a recomputed call holds its input",
 			change: func(n *network) {
 				var run []func() buffer
 				n.linear.forward = func(_ *linear, mb microbatch, x buffer) error {
@@ -188,8 +188,8 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			want: leak{1, memory.Activation, 4 * rows * in},
 		},
 		{
-			// Fast-LLM #486: a logged loss with what it was computed from.
-			name: "12 a logged number keeps what it was computed from",
+			// Fast-LLM #486: a logged loss with the tensor from which it was computed.
+			name: "12 a logged number keeps its operand",
 			change: func(n *network) {
 				var logged []func() buffer
 				top := n.stages[2].(*stages.Func[buffer])
@@ -203,7 +203,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			want: leak{2, memory.Activation, 4 * rows * out},
 		},
 		{
-			// NeMo-RL #2319: tables that live long between buffers that do not.
+			// NeMo-RL #2319: long-lived tables between short-lived buffers.
 			name: "13 a small table is made within a step",
 			change: func(n *network) {
 				var tables kept
@@ -230,7 +230,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			require.Equal(t, mutant.want, leak{found.Stage, found.Class, found.Bytes}, "%v", err)
 			require.Equal(t, 0, found.Microbatch)
 			if found.Class == memory.Resident {
-				before += found.Bytes // the one class that is never taken back: it may be the model's
+				before += found.Bytes // the only class that is never reclaimed: it may belong to the model
 			}
 			require.Equal(t, before, n.dev.Live(), "everything is taken back after the error")
 			require.NoError(t, r.Close())
@@ -238,7 +238,7 @@ func TestFP8MutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 	}
 }
 
-// The layer without a mutant trains, flat.
+// The layer without a mutant trains with flat memory.
 func TestFP8LinearIsFlat(t *testing.T) {
 	n := newNetwork(t)
 	before := n.dev.Live()
@@ -256,7 +256,7 @@ func TestFP8LinearIsFlat(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// A copy that the plan has made and a module keeps is the book's own until the plan drops
+// A copy that a plan makes and a module keeps is covered by its own book until the plan drops
 // it. Then the step ends, in the same step.
 func TestACopyKeptBeyondItsDropIsCaught(t *testing.T) {
 	for _, m := range []int{1, 4} {
@@ -276,13 +276,13 @@ func TestACopyKeptBeyondItsDropIsCaught(t *testing.T) {
 		var found *batchctx.LeakError
 		require.ErrorAs(t, err, &found)
 		require.Equal(t, memory.FP8, found.Class)
-		require.Equal(t, m-1, found.Microbatch, "whose forward was the last to read it")
+		require.Equal(t, m-1, found.Microbatch, "the last forward that reads it")
 		require.Equal(t, before, n.dev.Live())
 		require.NoError(t, r.Close())
 	}
 }
 
-// What the API has no words for, or refuses by name.
+// Leaks that the API cannot express, or rejects by name.
 func TestFP8LeaksThatCannotBeSaid(t *testing.T) {
 	refused := func(want error, name string, change func(n *network)) {
 		t.Helper()
@@ -322,12 +322,12 @@ func TestFP8LeaksThatCannotBeSaid(t *testing.T) {
 		n.stages[1] = &noGradient{n.linear}
 	})
 
-	// A scale that has no buffer cannot outlive its data: there is one buffer in a quantized
-	// matrix, and one for each half of a tensor.
+	// A scale without a buffer of its own cannot outlive its data: there is one buffer in a
+	// quantized matrix, and one for each half of a tensor.
 	require.Equal(t, 1, buffersIn(reflect.TypeFor[kernels.Quantized]()))
 	require.Equal(t, 2, buffersIn(reflect.TypeFor[fp8.Tensor]()))
-	// A state has no memory of microbatches: it is as long after a thousand steps as before
-	// the first, and a slab is one buffer.
+	// A state does not remember microbatches: it has the same size after a thousand steps as
+	// before the first, and a slab is one buffer.
 	state, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid}, []fp8.Slot{{Name: "x"}})
 	require.NoError(t, err)
 	first, err := state.MarshalBinary()
@@ -342,7 +342,7 @@ func TestFP8LeaksThatCannotBeSaid(t *testing.T) {
 	require.Equal(t, 1, buffersIn(reflect.TypeFor[fp8.Slab]()))
 }
 
-// noGradient is a stage that forgets its parameter's gradient.
+// noGradient is a stage that omits its parameter's gradient.
 type noGradient struct{ *linear }
 
 func (s *noGradient) Backward(_ context.Context, mb microbatch, _, gradIn []buffer) error {
@@ -364,8 +364,8 @@ func buffersIn(t reflect.Type) (n int) {
 	return n
 }
 
-// A long-lived table lies on pages of its own scope, wherever in a step it was asked for:
-// what the steps had goes back to the system, whole.
+// A long-lived table is on pages of its own scope, at whatever point of a step it was
+// allocated: the memory of the steps is returned to the system as a whole.
 func TestTablesAnchorNothing(t *testing.T) {
 	n := newNetwork(t)
 	r, err := runner.New(n.config())

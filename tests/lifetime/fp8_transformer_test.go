@@ -19,9 +19,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// pipeline is a transformer in FP8 on two ranks, each with a device of its own: embedding
-// and a block on the first, a block and the head on the second. What goes from one to the
-// other is copied.
+// pipeline is a transformer in FP8 on two ranks, each with its own device: embedding and a
+// block on the first, a block and the head on the second. Tensors between them are copied.
 type pipeline struct {
 	hosts  [2]*kernels.Host
 	spies  [2]*spy
@@ -53,7 +52,7 @@ func newPipeline(t *testing.T) *pipeline {
 	return p
 }
 
-// live returns what is live on each device.
+// live returns the live bytes on each device.
 func (p *pipeline) live() (live [2]int64) {
 	for rank, host := range p.hosts {
 		live[rank] = host.Live()
@@ -61,7 +60,7 @@ func (p *pipeline) live() (live [2]int64) {
 	return live
 }
 
-// group returns the runners of both ranks. Passed is told of every microbatch that has
+// group returns the runners of both ranks. passed is called for every microbatch that has
 // passed its audit.
 func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int, s *memory.Sample)) *runner.Runner[buffer] {
 	t.Helper()
@@ -82,7 +81,7 @@ func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int,
 	return g
 }
 
-// sources give both ranks microbatches of the same tokens.
+// sources provides both ranks with microbatches of the same tokens.
 func (p *pipeline) sources() runner.Source[buffer] {
 	var list []runner.Source[buffer]
 	for _, host := range p.hosts {
@@ -95,8 +94,7 @@ func (p *pipeline) sources() runner.Source[buffer] {
 	return runner.PerRank(list...)
 }
 
-// spy is a device that shows a mutant what a stage does with it, during the call that
-// the mutant is about.
+// spy is a device that shows a mutant how a stage uses it, during the call of the mutant.
 type spy struct {
 	*kernels.Host
 	born        func(class memory.Class, b buffer)
@@ -126,22 +124,22 @@ func (s *spy) Dequantize(dst buffer, q kernels.Quantized, transposed bool) error
 	return s.Host.Dequantize(dst, q, transposed)
 }
 
-// culprit is a stage of the model that does what it should not before its calls, or shown
-// by the spy within them. Its functions may be nil.
+// culprit is a stage of the model with a leak before its calls, or within them through the spy.
+// Its functions may be nil.
 type culprit struct {
 	stages.Stage[buffer]
 	spy               *spy
 	weight            buffer // of the block's layer that widens fourfold
 	forward, backward func(mb microbatch, in buffer) error
-	kept              kept // an entry each time
+	kept              kept // an entry for each leak
 
-	backwards, weights int // microbatches whose gradients, of input and weights, it has computed
+	backwards, weights int // number of microbatches whose gradients, of input and weights, it has computed
 }
 
 func afterBackward(c *culprit) int { return c.backwards }
 func afterWeights(c *culprit) int  { return c.weights }
 
-// once does something where nothing is kept yet.
+// once calls do if nothing is kept yet.
 func (c *culprit) once(do func() error) error {
 	if c.kept != nil {
 		return nil
@@ -197,7 +195,7 @@ func (c *culprit) BackwardWeight(ctx context.Context, mb microbatch) error {
 	return c.Stage.(stages.SplitBackward[buffer]).BackwardWeight(ctx, mb)
 }
 
-// call runs the deed and the stage, and blinds the spy behind it.
+// call runs the leak and the stage, and then disables the spy.
 func (c *culprit) call(deed func(mb microbatch, in buffer) error, mb microbatch, in buffer, run func() error) error {
 	defer func() { c.spy.born, c.spy.quantized, c.spy.dequantized = nil, nil, nil }()
 	if deed != nil {
@@ -208,10 +206,10 @@ func (c *culprit) call(deed func(mb microbatch, in buffer) error, mb microbatch,
 	return run()
 }
 
-// The thirteen ways, each in a block of a transformer that is one of two ranks, with
-// others in flight: of the first rank, and of the second, which gets copies of what the
-// first one sends. The audit of the rank's first microbatch ends the step on both, and has
-// counted what the block kept until then.
+// The thirteen ways, each in a block of a transformer on one of two ranks, with other
+// microbatches in flight: on the first rank, and on the second, which gets copies of the
+// tensors that the first one sends. The audit of the rank's first microbatch ends the step on
+// both, and has counted the bytes that the block kept until then.
 func TestFP8MutantsInAPipeline(t *testing.T) {
 	const width = 32
 	low := func(rows, cols int) int64 { return int64(decoder.FP8.Encoding(fp8.Input).Bytes(rows, cols)) }
@@ -221,9 +219,10 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		recompute bool
 		change    func(c *culprit)
 		class     [2]memory.Class // by rank
-		bytes     int64           // each time
-		// lawful says which calls of a microbatch end what was kept, but for the reference:
-		// until then it is in a slot of the microbatch. Nil is for what nobody may have.
+		bytes     int64           // per leak
+		// lawful returns the number of calls of a microbatch that may still use the kept
+		// buffer, not counting the leaked reference: until then it is in a slot of the
+		// microbatch. nil means that no call may use it.
 		lawful func(c *culprit) int
 	}{
 		{
@@ -326,7 +325,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 			},
 		},
 		{
-			name: "11 what a recompute runs again holds its input", recompute: true,
+			name: "11 a recomputed call holds its input", recompute: true,
 			class: [2]memory.Class{memory.Activation, memory.Transfer}, bytes: 4 * tokens * width,
 			lawful: afterBackward,
 			change: func(c *culprit) {
@@ -341,7 +340,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 			},
 		},
 		{
-			name:  "12 a logged number keeps what it was computed from",
+			name:  "12 a logged number keeps its operand",
 			class: [2]memory.Class{memory.Activation, memory.Transfer}, bytes: 4 * tokens * width,
 			lawful: afterBackward,
 			change: func(c *culprit) {
@@ -367,7 +366,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, rank %d, %s", mutant.name, rank, plan), func(t *testing.T) {
 					p := newPipeline(t)
 					before := p.live()
-					stage := 1 + rank // its block
+					stage := 1 + rank // the block of this rank
 					c := &culprit{Stage: p.stages[stage], spy: p.spies[rank], weight: p.matrix(t, fmt.Sprintf("block%d.mlp.up.weight", rank))}
 					mutant.change(c)
 					p.stages[stage] = c
@@ -414,7 +413,7 @@ func (p *pipeline) matrix(t *testing.T, name string) buffer {
 	return buffer{}
 }
 
-// The pipeline without a mutant trains, flat.
+// The pipeline without a mutant trains with flat memory.
 func TestFP8PipelineIsFlat(t *testing.T) {
 	p := newPipeline(t)
 	before := p.live()

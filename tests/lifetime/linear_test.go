@@ -27,10 +27,10 @@ const rows, in, out = 8, 32, 16
 
 var hidden = []stages.Port{{Name: "hidden"}}
 
-// linear is y = x·w in FP8, as a training framework has it: a copy of the weight for the
-// forward and one for the backward, made by the plan; the input saved as columns alone;
-// the gradient of the weight in float32. Tensors are scaled by what they are themselves.
-// The functions are where a mutant does what it should not; nil does nothing.
+// linear is y = x·w in FP8, as in a training framework: a copy of the weight for the forward
+// and one for the backward, made by the plan; the input saved only by columns; the gradient of
+// the weight in float32. Tensors are scaled by their own values. A mutant leaks in one of the
+// functions; nil does nothing.
 type linear struct {
 	dev          *kernels.Host
 	weight, grad buffer
@@ -47,12 +47,12 @@ func (l *linear) Spec() stages.Spec {
 		WeightCopies: []batchctx.WeightCopy{{Name: "weight", At: batchctx.AtForward}, {Name: "weight", At: batchctx.AtBackward}}}
 }
 
-// Params is the weight.
+// Params returns the weight.
 func (l *linear) Params() []batchctx.Use[buffer] {
 	return []batchctx.Use[buffer]{{Name: "weight", Grad: l.grad}}
 }
 
-// shape is a tensor of the layer.
+// shape returns the shape of a tensor of the layer.
 func shape(name string, rows, cols int) fp8.Shape {
 	return fp8.Shape{Name: name, Rows: rows, Cols: cols, Encoding: kernels.Encoding{Format: fp8.E4M3, Scaling: kernels.PerTensor}}
 }
@@ -145,7 +145,7 @@ func (l *linear) Backward(_ context.Context, mb microbatch, gradOut, gradIn []bu
 	return errors.Join(x.Release(mb), dy.Release(mb))
 }
 
-// gradients are the two products of the backward.
+// gradients computes the two products of the backward.
 func (l *linear) gradients(mb microbatch, x, dy *fp8.Tensor, gradIn []buffer) (err error) {
 	if gradIn[0], err = l.dev.Alloc(memory.ActGrad, kernels.Float32, rows*in); err != nil {
 		return err
@@ -227,7 +227,7 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// config is what a runner needs.
+// config returns the runner's configuration.
 func (n *network) config() runner.Config[buffer] {
 	return runner.Config[buffer]{
 		Stages: n.stages, Spaces: runner.Spaces(n.dev), Gradients: n.dev,
@@ -235,7 +235,7 @@ func (n *network) config() runner.Config[buffer] {
 	}
 }
 
-// Next gives a microbatch of numbers.
+// Next provides a microbatch of numbers.
 func (n *network) Next(_ context.Context, entry batchctx.Entry[buffer]) error {
 	b, err := n.dev.Alloc(memory.Entry, kernels.Float32, rows*in)
 	if err != nil {

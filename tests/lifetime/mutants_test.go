@@ -1,6 +1,5 @@
-// Package lifetime keeps the leaks that we know of, each as a mutant that is
-// caught on the first microbatch, and proves that every release in the runner
-// and in the context is needed.
+// Package lifetime contains all known leaks, each as a mutant that is caught on the first
+// microbatch, and proves that every release in the runner and in the context is necessary.
 package lifetime_test
 
 import (
@@ -44,7 +43,7 @@ func (w *wrapped) Backward(ctx context.Context, mb toy.MB, gradOut, gradIn []toy
 	return w.S.Backward(ctx, mb, gradOut, gradIn)
 }
 
-// leak is what a mutant must be caught as.
+// leak is the expected report of a mutant.
 type leak struct {
 	stage int
 	class memory.Class
@@ -75,9 +74,9 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			want: leak{1, memory.Activation, size},
 		},
 		{
-			// TransformerEngine #2750: a fused group of operations restores what each of
-			// them saved and keeps it.
-			name: "a fused group keeps what it restored",
+			// TransformerEngine #2750: a fused group of operations restores the tensors that
+			// each of them saved, and keeps them.
+			name: "a fused group keeps the tensors it restored",
 			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
 				var restored []toy.T
 				inner := cfg.Stages[1]
@@ -97,9 +96,9 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			want: leak{1, memory.Saved, size},
 		},
 		{
-			// Fast-LLM #486: the logged loss keeps what it was computed from. Loss takes
-			// two numbers, so the tensor has to be smuggled out through a closure.
-			name: "a loss is kept with what it came from",
+			// Fast-LLM #486: the logged loss keeps the tensor from which it was computed. Loss
+			// takes two numbers, so the tensor has to be smuggled out through a closure.
+			name: "a loss is kept with its tensor",
 			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
 				var logged []func() toy.T
 				last := len(cfg.Stages) - 1
@@ -186,9 +185,9 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 	}
 }
 
-// TestSmuggledValuesAreDeadWhenUsed is the other half of the loss mutant: what
-// was smuggled out without a reference cannot be used after its end, neither
-// through the view nor as a handle.
+// TestSmuggledValuesAreDeadWhenUsed is the other half of the loss mutant: a tensor that was
+// smuggled out without a reference cannot be used after its release, neither through the view
+// nor by its handle.
 func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		smuggle func(m *toy.Model, mb toy.MB) (use func(now toy.MB) error)
@@ -238,9 +237,8 @@ func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 	}
 }
 
-// TestAnEntryThatIsNeverDroppedIsCaught leaves the drop of a part out of the
-// plan: the check refuses the plan, and a context that is driven by it anyway
-// fails its audit.
+// TestAnEntryThatIsNeverDroppedIsCaught removes the drop of a part from the plan: the check
+// rejects the plan, and a context that runs it anyway fails its audit.
 func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	facts := make([]schedule.Facts, 2)
 	facts[0].Reads[schedule.F] = 1
@@ -340,7 +338,7 @@ func TestALeakAtStepEndIsCaught(t *testing.T) { // L6
 }
 
 // asked is a source of one rank that makes each entry once, also with -tags invariants, under
-// which the runner asks a source of runner.Indexed twice.
+// which the runner calls a source of runner.Indexed twice.
 type asked func(context.Context, batchctx.Entry[toy.T]) error
 
 func (a asked) Next(ctx context.Context, entry batchctx.Entry[toy.T]) error { return a(ctx, entry) }

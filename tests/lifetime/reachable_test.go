@@ -18,11 +18,10 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// tensor is memory that the garbage collector owns.
+// tensor is memory that belongs to the garbage collector.
 type tensor struct{ data [64]float64 }
 
-// nursery makes tensors and remembers them weakly, with the microbatch that each
-// belongs to.
+// nursery makes tensors and keeps weak pointers to them, with the microbatch of each.
 type nursery struct {
 	mu   sync.Mutex
 	born []weak.Pointer[tensor]
@@ -38,7 +37,7 @@ func (n *nursery) make(microbatch int) *tensor {
 	return t
 }
 
-// alive counts the tensors of microbatches that have retired and are reachable.
+// alive counts the reachable tensors of microbatches that have retired.
 func (n *nursery) alive(retired map[int]bool) int {
 	runtime.GC()
 	count := 0
@@ -107,8 +106,8 @@ func (l *loader) Next(_ context.Context, e batchctx.Entry[*tensor]) error {
 	return nil
 }
 
-// TestNothingIsReachableOnceAMicrobatchHasRetired holds for handles that the
-// garbage collector owns: weak pointers see what the books cannot.
+// TestNothingIsReachableOnceAMicrobatchHasRetired uses handles that belong to the garbage
+// collector: weak pointers show references that are in no book.
 func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 	for name, rule := range map[string]schedule.Rule{"depth-first": schedule.DepthFirst, "breadth-first": schedule.BreadthFirst} {
 		t.Run(name, func(t *testing.T) {
@@ -156,8 +155,8 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 	}
 }
 
-// TestNothingIsReachableAfterAFailure fails each stage in each of its calls: what
-// the runner had in hand for the call must go as well (L8).
+// TestNothingIsReachableAfterAFailure makes each stage fail in each of its calls: the runner
+// must also drop the arguments of the call (L8).
 func TestNothingIsReachableAfterAFailure(t *testing.T) {
 	cause := errors.New("no more")
 	for fails := range 4 {
@@ -180,7 +179,7 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 	}
 }
 
-// failing fails after its work is done, with everything in hand.
+// failing fails after its work is done, with all results.
 type failing struct {
 	stages.Stage[*tensor]
 	cause    error
@@ -201,9 +200,9 @@ func (f *failing) Backward(ctx context.Context, mb batchctx.Microbatch[*tensor],
 	return f.cause
 }
 
-// TestNothingIsReachableAfterAStepOfSeveralRanks passes the tensors of four stages
-// between two ranks, there and back: when a step is over, well or after a failure of
-// any stage, neither the runners nor the links between them keep one.
+// TestNothingIsReachableAfterAStepOfSeveralRanks passes the tensors of four stages between two
+// ranks in both directions: after a step, successful or failed in any stage, neither the
+// runners nor the links between them keep one.
 func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 	const m = 4
 	cause := errors.New("no more")
@@ -237,9 +236,10 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 	}
 }
 
-// TestNothingThatWasReceivedIsReachable looks at two transfers that no plan's drop ends:
-// of three tensors that come together the second one is missing, so that the step ends
-// with the third in hand; and a tied gradient comes to be added at step end.
+// TestNothingThatWasReceivedIsReachable covers two transfers that no drop of a plan releases:
+// of three tensors that belong together the second one is missing, so that the step ends after
+// the third has been received; and a tied gradient is received to be added at the end of a
+// step.
 func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	type mb = batchctx.Microbatch[*tensor]
 	n := &nursery{}

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// TestALossCannotBeATensor compiles the two ways to record a loss: as numbers it
-// compiles, as anything that could hold a graph it does not (L3).
+// TestALossCannotBeATensor compiles two ways to record a loss: numbers compile, and any value
+// that could hold a graph does not (L3).
 func TestALossCannotBeATensor(t *testing.T) {
 	testkit.Slow(t)
 	files := token.NewFileSet()

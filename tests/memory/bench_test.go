@@ -19,8 +19,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// models are what is measured: the model of examples/train, and as many stages that compute
-// nothing, which is what the runner, the books and the log cost.
+// models are the models to measure: the model of examples/train, and the same number of stages
+// that compute nothing, which measures the cost of the runner, the books and the log.
 var models = []struct {
 	name string
 	make func(b *testing.B, null bool) (runner.Config[T], runner.Source[T])
@@ -35,10 +35,10 @@ func trained(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	return r.cfg, r.sources(fixed(32))
 }
 
-// microbatches is how many a measured step has.
+// microbatches is the number of microbatches of a measured step.
 const microbatches = 64
 
-// stepper returns what runs a step of a model: with memory as it comes ("dynamic"),
+// stepper returns a function that runs a step of a model: with dynamic memory ("dynamic"),
 // planned, or planned and logged.
 func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runner.Source[T]), way string) (step func()) {
 	cfg, from := model(b, false)
@@ -63,7 +63,7 @@ func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runne
 	}
 }
 
-// BenchmarkMicrobatch measures a microbatch: as memory comes, planned, and planned with the
+// BenchmarkMicrobatch measures a microbatch: with dynamic memory, planned, and planned with the
 // memory log.
 func BenchmarkMicrobatch(b *testing.B) {
 	for _, model := range models {
@@ -81,9 +81,9 @@ func BenchmarkMicrobatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPairs measures the same in turns, so that whatever else the machine does meets
-// all alike: the median of a microbatch's time, and the median and the quartiles of what
-// planning and the log add to it. Run it with -benchtime 2001x.
+// BenchmarkPairs measures the same, alternating, so that other load of the machine affects all
+// alike. It reports the median time of a microbatch, and the median and the quartiles of the
+// cost of planning and of the log. Run it with -benchtime 2001x.
 func BenchmarkPairs(b *testing.B) {
 	for _, model := range models {
 		b.Run(model.name, func(b *testing.B) {
@@ -112,7 +112,7 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
-// empty is four stages that hand on one number.
+// empty is four stages that pass on one number.
 func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	r := newRig(b, setup{schedule: "depth-first", ranks: 1, stages: 1, model: tiny}, null)
 	dev := r.devs[0]

@@ -1,3 +1,3 @@
-// Package memory holds memory as it was planned against memory as a step uses it:
-// profile against what the runner does, layouts against the bytes that were touched.
+// Package memory compares planned memory with the memory that a step uses: profiles with the
+// runner's allocations, layouts with the bytes that were touched.
 package memory

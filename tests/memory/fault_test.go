@@ -13,7 +13,7 @@ import (
 
 var errRefused = errors.New("refused")
 
-// failing is a host whose nth allocation fails; 0 is none.
+// failing is a host whose nth allocation fails; 0 means none.
 type failing struct {
 	*kernels.Host
 	nth, count int
@@ -26,8 +26,8 @@ func (f *failing) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buf
 	return f.Host.Alloc(class, t, n)
 }
 
-// Whichever allocation of a planned step fails, nothing is lost and the next step works,
-// with the same numbers.
+// Whichever allocation of a planned step fails, nothing is lost and the next step works, with
+// the same numbers.
 func TestNthAllocationFails(t *testing.T) {
 	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny}
 	profile := record(t, s, 5)
@@ -56,10 +56,10 @@ func TestNthAllocationFails(t *testing.T) {
 	}
 }
 
-// refusing supplies pages, but for one call.
+// refusing supplies pages, except in one call.
 type refusing struct {
 	memory.Pager
-	left int // calls until the one that fails
+	left int // number of calls until the one that fails
 }
 
 func (p *refusing) Populate(mem []byte) error {
@@ -69,8 +69,8 @@ func (p *refusing) Populate(mem []byte) error {
 	return p.Pager.Populate(mem)
 }
 
-// Where the system does not supply the pages of a step, the step ends with ErrOutOfMemory
-// before its first action on that rank, and the next one works.
+// If the system does not supply the pages of a step, the step ends with ErrOutOfMemory before
+// its first action on that rank, and the next one works.
 func TestPagesAreRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 2, model: tiny, capacity: 1}
 	profile := record(t, s, 5)

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// keeper is a stage that does something to what its calls have in hand.
+// keeper is a stage that calls a function with the arguments and results of its calls.
 type keeper struct {
 	stages.Stage[T]
 	forward  func(mb batchctx.Microbatch[T], in, out []T)
@@ -40,8 +40,9 @@ func (k *keeper) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOu
 	return err
 }
 
-// With a layout, what a stage or a source keeps ends the step on the first microbatch,
-// and the error says who, where, which class and how many bytes; and the next step works.
+// With a layout, a buffer that a stage or a source keeps ends the step on the first microbatch,
+// and the error has the owner, the action, the class and the number of bytes; and the next step
+// works.
 func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 	const length = 5
 	hidden := int64(4 * length * tiny.Width)
@@ -80,7 +81,7 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 	}
 }
 
-// What a stage or a source allocates beyond its profile is refused where it asks.
+// An allocation of a stage or a source that is not in its profile fails.
 func TestUnplannedIsRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
 	profile := record(t, s, 5)
@@ -103,8 +104,8 @@ func TestUnplannedIsRefused(t *testing.T) {
 	require.True(t, result.Planned)
 }
 
-// Where a rank has no room for the step, all ranks end before they lose anything, and
-// evaluation and training with what fits go on.
+// If a rank has not enough memory for the step, all ranks end before they lose anything, and
+// evaluation, and training with a smaller step, continue to work.
 func TestNoRoomForAStep(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
 	profile := record(t, s, 5, 8)
@@ -129,7 +130,7 @@ func TestNoRoomForAStep(t *testing.T) {
 	require.True(t, evaluated.Planned)
 }
 
-// crowded is a host that has no room for a step.
+// crowded is a host without enough memory for a step.
 type crowded struct {
 	*kernels.Host
 	full bool

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// peeking is a host that looks at what is live when that is the most that was planned.
+// peeking is a host that records the live buffers when the planned maximum is live.
 type peeking struct {
 	*kernels.Host
 	level   int64
@@ -30,8 +30,8 @@ func (p *peeking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buf
 	return b, err
 }
 
-// Who has what at the peak, as the plan tells the log beforehand, is what is live at the
-// peak of the step.
+// The owners at the peak, as the plan writes them to the log in advance, are the owners at the
+// measured peak of the step.
 func TestOwnersAtThePeak(t *testing.T) {
 	for _, s := range []setup{
 		{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1},
@@ -69,7 +69,7 @@ func TestOwnersAtThePeak(t *testing.T) {
 	}
 }
 
-// Two plans of one step say the same, also where owners differ in their microbatches alone.
+// Two plans of one step give the same owners, also if they differ only in their microbatches.
 func TestOwnersHaveOneOrder(t *testing.T) {
 	s := setup{schedule: "interleaved", ranks: 4, stages: 16, model: tiny, capacity: 1, lookAhead: 1}
 	profile := record(t, s, 5)

@@ -20,15 +20,16 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// grows are the schedules that keep more the more microbatches there are, by what they are.
+// grows are the schedules whose memory grows with the number of microbatches, by their
+// definition.
 var grows = []string{"gpipe", "breadth-first"}
 
 // inShort are the schedules that run thousands of microbatches without -long.
 var inShort = []string{"1f1b", "depth-first", "interleaved", "zb-v"}
 
-// The peak that a rank has is the one that was planned, to the byte, whatever the number
-// of microbatches; the arena has set aside the height of the layout and nothing else; and
-// no number is another one than without a layout (L9).
+// The peak of a rank is the planned one, to the byte, for any number of microbatches; the arena
+// has set aside exactly the height of the layout; and all numbers are the same as without a
+// layout (L9).
 func TestPeakIsPlanned(t *testing.T) {
 	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {
@@ -57,13 +58,13 @@ func TestPeakIsPlanned(t *testing.T) {
 	}
 }
 
-// TestKeptLogitsArePlanned: what the head keeps of its logits is in the plan, to the byte,
-// where the backward is whole and where it is split, which keeps them longer.
+// TestKeptLogitsArePlanned: the logits that the head keeps are in the plan, to the byte, with a
+// whole backward and with a split one, which keeps them longer.
 func TestKeptLogitsArePlanned(t *testing.T) {
 	s := setup{ranks: 2, stages: 2, capacity: 1, model: tiny}
 	s.model.Vocabulary = 2100
 	for _, s.schedule = range []string{"1f1b", "zb-h1"} {
-		var peaks []int64                                        // of the rank that has the head
+		var peaks []int64                                        // of the rank with the head
 		for _, keep := range []int64{0, 4 * 8 * 1040, 1 << 20} { // a tile of the host, all
 			s.model.KeepLogits = keep
 			peaks = append(peaks, checkPeak(t, s, 8)[1])
@@ -162,7 +163,7 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 			require.Equal(t, planned.Bound, ran.Peak-model[rank].Live, "%v M=%d rank %d", s, m, rank)
 			require.Equal(t, ran.PeakPlanned, ran.Peak)
 			require.Equal(t, planned.Height, ran.Height)
-			require.Equal(t, planned.Height, ran.Reserved-model[rank].Reserved, "what the step has reserved")
+			require.Equal(t, planned.Height, ran.Reserved-model[rank].Reserved, "reserved by the step")
 			checkTouched(t, laid, plan, rank)
 			peaks = append(peaks, ran.Peak)
 		}
@@ -170,8 +171,8 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 	return peaks
 }
 
-// checkClasses compares what a rank had at its peak, class by class, with what the plan has
-// there beside the model.
+// checkClasses compares the bytes of a rank at its peak, class by class, with those of the plan
+// in addition to the model's.
 func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.Rank, model *memory.Stats) {
 	t.Helper()
 	require.Equal(t, ran.Peak, ran.PeakClasses.Total())
@@ -182,9 +183,9 @@ func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.Rank, mo
 	require.Equal(t, planned.Peak.Classes, step)
 }
 
-// checkTouched compares the pages that the kernel has for steps with those of the layout,
-// and the bytes that a step has touched with those that the layout has a buffer for at
-// some time. Builds without -tags invariants do not know the bytes.
+// checkTouched compares the pages that the kernel has for steps with those of the layout, and
+// the bytes that a step has touched with those for which the layout has a buffer at some time.
+// The latter are unknown without -tags invariants.
 func checkTouched(t *testing.T, r *rig, plan *layout.Memory, rank int) {
 	t.Helper()
 	if scope := r.hosts[rank].Scope(memory.StepScope); scope.Pages >= 0 {
@@ -212,7 +213,7 @@ func checkTouched(t *testing.T, r *rig, plan *layout.Memory, rank int) {
 	require.Equal(t, covered, bytes, "bytes that were touched")
 }
 
-// group returns runners for the ranks: with a layout where there is a profile.
+// group returns runners for the ranks: with a layout if there is a profile.
 func (r *rig) group(t testing.TB, profile *layout.Profile) *runner.Runner[T] {
 	t.Helper()
 	cfg := r.cfg
@@ -223,8 +224,8 @@ func (r *rig) group(t testing.TB, profile *layout.Profile) *runner.Runner[T] {
 	return group
 }
 
-// A layout that is wrong by a byte ends the step; one whose buffer is moved does just where
-// two buffers of the whole step have a byte at the same time then.
+// A layout that is wrong by a byte ends the step; one with a moved buffer ends it if and only
+// if two buffers of the whole step then share a byte at the same time.
 func TestWrongLayoutFails(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 1, stages: 2, model: tiny, capacity: 1}
 	profile := record(t, s, 5)
@@ -276,12 +277,12 @@ func TestWrongLayoutFails(t *testing.T) {
 			caught++
 		}
 	}
-	require.Positive(t, caught, "levels where a microbatch retires")
+	require.Positive(t, caught, "levels at which a microbatch retires")
 	_, err = sound.Step(t.Context(), m, r.sources(fixed(5)))
 	require.NoError(t, err, "the next step works")
 }
 
-// overlaps looks for two buffers of a whole step that have a byte at the same time.
+// overlaps looks for two buffers of a whole step that share a byte at the same time.
 func overlaps(plan *layout.Memory, rank int) error {
 	live := map[int]layout.Change{}
 	for c := range plan.All(rank) {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// BenchmarkPrepare measures how long a step of the model of examples/train takes to be
-// planned, and what is left above the bound.
+// BenchmarkPrepare measures the time to plan a step of the model of examples/train, and the
+// excess over the bound.
 func BenchmarkPrepare(b *testing.B) {
 	model := transformer.Config{Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Context: 32, Seed: 1, Untied: true}
 	for _, s := range []setup{

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// Between steps a model gives the memory of its steps and gradients to somebody else:
-// nothing of it is live or reserved then, and the kernel has no page of it. Taken back,
-// the next step finds every page there, and all numbers are those of a run that kept it.
+// Between steps a model lends the memory of its steps and gradients: nothing of it is live or
+// reserved then, and the kernel has no page of it. After it is restored, the next step finds
+// every page present, and all numbers equal those of a run that kept its memory.
 func TestNothingIsLeftAtRefit(t *testing.T) {
 	low := tiny
 	low.Width, low.FP8, low.FP8Attention = 16, fp8.DelayedScaling{Format: fp8.Hybrid}, true
@@ -43,7 +43,7 @@ func nothingIsLeft(t *testing.T, model transformer.Config) {
 	}
 	nothing := int64(0)
 	if runtime.GOOS != "linux" {
-		nothing = -1 // only there the kernel says
+		nothing = -1 // unless the kernel reports it
 	}
 	require.Equal(t, train(kept, keeping), func() float64 {
 		result, err := giving.Step(t.Context(), 12, gave.sources(fixed(5)))
@@ -80,8 +80,8 @@ func (r *rig) update(t *testing.T, adam transformer.AdamW, result *runner.Result
 	require.NoError(t, r.model.Update(adam, result, 1))
 }
 
-// pages returns what the kernel has of the step's part on every rank, nil where it does
-// not say.
+// pages returns the kernel's pages of the step's part on every rank, or nil if they are
+// unknown.
 func (r *rig) pages() (list []int64) {
 	for _, dev := range r.hosts {
 		n := dev.Scope(memory.StepScope).Pages

@@ -21,19 +21,19 @@ import (
 // T is the handle of the suite.
 type T = kernels.Buffer
 
-// tiny is a model that a step of thousands of microbatches runs in a moment.
+// tiny is a model with which a step of thousands of microbatches runs in a moment.
 var tiny = transformer.Config{Vocabulary: 11, Width: 8, Layers: 2, Heads: 2, Context: 8, Seed: 5}
 
-// setup is a model, a schedule and ranks to run it on.
+// setup is a model, with a schedule and ranks to run it on.
 type setup struct {
 	schedule  string
 	ranks     int
 	stages    int // of the model
-	frozen    int // the first of them train nothing
+	frozen    int // number of first stages that train nothing
 	capacity  int // of a link
 	lookAhead int
 	model     transformer.Config
-	unsplit   bool // stages run their backward whole where the schedule splits it
+	unsplit   bool // stages run their backward whole although the schedule splits it
 }
 
 func (s setup) String() string {
@@ -53,7 +53,7 @@ func (s setup) String() string {
 	return name
 }
 
-// placement returns where the stages are, and whether the schedule runs so many.
+// placement returns the placement of the stages, and whether the schedule supports that number.
 func (s setup) placement() (schedule.Schedule, schedule.Placement, error) {
 	found, err := schedule.Find(s.schedule)
 	if err != nil {
@@ -68,7 +68,7 @@ type rig struct {
 	setup
 	hosts []*kernels.Host // by rank
 	devs  []kernels.Compute
-	nulls []*kernels.Null // nil where the devices are hosts
+	nulls []*kernels.Null // nil if the devices are hosts
 	model *transformer.Model
 	cfg   runner.Config[T]
 }
@@ -90,7 +90,7 @@ func newRig(t testing.TB, s setup, null bool) *rig {
 	return r
 }
 
-// newRigOn is newRig with a device of the caller's over each host.
+// newRigOn is newRig with a device of the caller over each host.
 func newRigOn(t testing.TB, s setup, over func(*kernels.Host) kernels.Compute) *rig {
 	t.Helper()
 	r := &rig{setup: s}
@@ -145,7 +145,7 @@ type plain struct{ stages.Stage[T] }
 
 func (p *plain) Unwrap() stages.Stage[T] { return p.Stage }
 
-// source gives entries of tokens, of the length that is said for a microbatch.
+// source provides entries of tokens, with a given length for each microbatch.
 type source struct {
 	dev    kernels.Device
 	length func(microbatch int) int
@@ -164,7 +164,7 @@ func (s *source) Next(_ context.Context, entry batchctx.Entry[T]) error {
 	return nil
 }
 
-// sources gives every rank entries of these lengths.
+// sources provides every rank with entries of these lengths.
 func (r *rig) sources(length func(microbatch int) int) runner.Source[T] {
 	var list []runner.Source[T]
 	for _, dev := range r.devs {
@@ -173,10 +173,10 @@ func (r *rig) sources(length func(microbatch int) int) runner.Source[T] {
 	return runner.PerRank(list...)
 }
 
-// fixed is the same length for every microbatch.
+// fixed returns the same length for every microbatch.
 func fixed(n int) func(int) int { return func(int) int { return n } }
 
-// shape is the shape class of one length.
+// shape returns the shape class of one length.
 func (r *rig) shape(n int) runner.Shape[T] {
 	return runner.Shape[T]{Name: fmt.Sprintf("%d tokens", n), Source: r.sources(fixed(n))}
 }
@@ -197,7 +197,7 @@ func record(t testing.TB, s setup, lengths ...int) *layout.Profile {
 	return profile
 }
 
-// resident returns what is live of the model.
+// resident returns the live bytes of the model.
 func resident(dev kernels.Device) int64 {
 	var stats memory.Stats
 	dev.Stats(&stats)

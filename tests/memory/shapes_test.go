@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// told is a source that tells the shape class of every microbatch beforehand.
+// told is a source that announces the shape class of every microbatch in advance.
 type told struct {
 	source
 	shapes []int // by microbatch
@@ -18,9 +18,9 @@ type told struct {
 
 func (s *told) Shape(microbatch int) int { return s.shapes[microbatch] }
 
-// Microbatches of uneven lengths, told beforehand, are planned exactly: the peak is the
-// planned one to the byte. Not told, they are planned for any length, and have at most
-// that.
+// Microbatches of uneven lengths that are announced are planned exactly: the peak is the
+// planned one to the byte. Otherwise they are planned for any length, and the planned peak is
+// an upper bound.
 func TestUnevenLengths(t *testing.T) {
 	lengths := []int{3, 5, 8, 2}
 	classes := []int{0, 2, 1, 2, 3, 0, 0, 1, 2, 3, 3, 1}

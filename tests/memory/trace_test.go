@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// What a plan of memory has, event for event, is what the runner does: for every
+// The plan of memory equals the runner's allocations and releases, event by event: for every
 // schedule, on one rank and on several.
 func TestTraceIsTheRunners(t *testing.T) {
 	testkit.Slow(t)
@@ -30,7 +30,7 @@ func TestTraceIsTheRunners(t *testing.T) {
 					}
 					m := 1 + (i*5+ranks*3)%7
 					if (i+ranks)%2 == 0 {
-						m = 4*ranks + 3 + i // repeats of its segments take turns
+						m = 4*ranks + 3 + i // repeats of its segments alternate
 					}
 					checkTrace(t, s, m)
 				}
@@ -39,7 +39,7 @@ func TestTraceIsTheRunners(t *testing.T) {
 	}
 }
 
-// variants are setups of a schedule that differ in what its stages do.
+// variants are setups of a schedule that differ in their stages.
 func variants(found schedule.Schedule, ranks int) []setup {
 	count := ranks * found.PerRank
 	if found.Name == "dualpipe" && ranks%2 == 1 {
@@ -60,7 +60,7 @@ func variants(found schedule.Schedule, ranks int) []setup {
 	return []setup{plain, recompute, untied, frozen, unsplit, deep, eager}
 }
 
-// event is a birth or an end of a buffer, by its number in the step.
+// event is the allocation or release of a buffer, by its number in the step.
 type event struct {
 	alloc  bool
 	serial uint64
@@ -68,7 +68,7 @@ type event struct {
 	class  string
 }
 
-// String is what a failing comparison shows.
+// String is for the message of a failing comparison.
 func (e event) String() string {
 	return fmt.Sprintf("%v #%d %d %s", map[bool]string{true: "birth", false: "end"}[e.alloc], e.serial, e.bytes, e.class)
 }
@@ -104,7 +104,7 @@ func checkTrace(t *testing.T, s setup, m int) {
 	}
 }
 
-// ran is what a device has recorded of a step.
+// ran returns the events that a device has recorded in a step.
 func ran(dev *kernels.Null, mark uint64) (list []event) {
 	for _, e := range dev.Record() {
 		list = append(list, event{e.Alloc, e.Serial - mark, e.Bytes, e.Class.String()})
@@ -112,7 +112,7 @@ func ran(dev *kernels.Null, mark uint64) (list []event) {
 	return list
 }
 
-// played is what the plan has.
+// played returns the events of the plan.
 func played(plan *layout.Memory, rank int) (list []event) {
 	for c := range plan.All(rank) {
 		list = append(list, event{c.Alloc, uint64(c.Serial), c.Bytes, c.Class.String()})
@@ -120,7 +120,7 @@ func played(plan *layout.Memory, rank int) (list []event) {
 	return list
 }
 
-// sameTrace shows the first difference.
+// sameTrace reports the first difference.
 func sameTrace(t *testing.T, s setup, m, rank int, ran, played []event) {
 	t.Helper()
 	for i := range max(len(ran), len(played)) {

@@ -14,14 +14,14 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// had is what a class had at a peak, and the microbatches that it was of.
+// had is the memory of a class at a peak, with its microbatches.
 type had struct {
 	bytes       int64
 	buffers     int
 	first, last int
 }
 
-// byClass adds up owners. The source is not asked for which microbatch an entry is.
+// byClass sums owners by class. The microbatch of an entry is not compared.
 func byClass(owners iter.Seq[memory.PeakOwner]) map[memory.Class]had {
 	all := map[memory.Class]had{}
 	for o := range owners {
@@ -50,8 +50,8 @@ func ofRank(plan *layout.Memory, rank int) iter.Seq[memory.PeakOwner] {
 	}
 }
 
-// Who had what at the peak of a step without a plan of memory is told when the step has
-// ended: just what a plan of that step has there. While steps are alike it is told once.
+// The owners at the peak of a step without a memory plan are reported when the step has ended:
+// exactly those that a plan of the step has. While steps are alike they are reported once.
 func TestOwnersWithoutAPlan(t *testing.T) {
 	const m = 9
 	for _, found := range schedule.Schedules() {
@@ -96,7 +96,7 @@ func TestOwnersWithoutAPlan(t *testing.T) {
 	}
 }
 
-// atPeak returns the bytes that a space says were live at the peak.
+// atPeak returns the bytes that were live at the peak according to a space.
 func atPeak(space memory.PeakWatched) (bytes int64) {
 	for b := range space.AtPeak() {
 		bytes += b.Bytes
@@ -104,10 +104,10 @@ func atPeak(space memory.PeakWatched) (bytes int64) {
 	return bytes
 }
 
-// Watching allocates nothing once a step has been seen.
+// Watching allocates nothing after the first step.
 func TestWatchingAllocatesNothing(t *testing.T) {
 	if testkit.Raced {
-		t.Skip("counts of allocations are not those of a build without the race detector")
+		t.Skip("the race detector changes the counts of allocations")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	s := setup{schedule: "depth-first", ranks: 1, stages: 2, model: tiny, capacity: 1}

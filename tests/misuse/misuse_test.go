@@ -1,5 +1,5 @@
-// Package misuse has tiny programs with one fault each, and what each is told: wrong use must
-// not pass in silence.
+// Package misuse contains tiny programs with one fault each, and the expected error: wrong use
+// must not pass silently.
 package misuse
 
 import (
@@ -37,13 +37,13 @@ type program struct {
 	cfg          runner.Config[T]
 	source       runner.Source[T]
 	microbatches int
-	input        float32 // every number of the part
+	input        float32 // value of every element of the part
 	size         int     // its length
 
 	firstForward, firstBackward, lastForward, lastBackward Call
 	update                                                 func(p *program, result *runner.Result) error
 
-	// Keys, and what cases keep.
+	// Keys, and values that cases keep.
 	x     batchctx.Part
 	kept  batchctx.Slot // of the first stage
 	w     batchctx.Param
@@ -53,7 +53,7 @@ type program struct {
 	grad  T
 	view  MB
 
-	runner *runner.Runner[T] // that runs it
+	runner *runner.Runner[T] // the runner of the program
 }
 
 func (p *program) alloc(stage int, class memory.Class, n int) T {
@@ -64,7 +64,7 @@ func (p *program) alloc(stage int, class memory.Class, n int) T {
 	return b
 }
 
-// sound is the program without a fault, on so many ranks of devices.
+// sound is the program without a fault, on the given devices, one per rank.
 func sound(devs ...kernels.Compute) *program {
 	p := &program{devs: devs, microbatches: 3, size: 2, input: 1}
 	p.grad = p.alloc(0, memory.Resident, 1)
@@ -146,18 +146,18 @@ func (p *program) run(ctx context.Context) (result *runner.Result, err error) {
 	return result, nil
 }
 
-// mine is a source of one's own.
+// mine is a user-defined source.
 type mine struct{ p *program }
 
 func (m *mine) Next(_ context.Context, e batchctx.Entry[T]) error { m.p.put(e); return nil }
 
-// after returns a call that does more behind another one.
+// after appends a call to another one.
 func after(call *Call, more Call) {
 	before := *call
 	*call = func(p *program, mb MB, from, to []T) { before(p, mb, from, to); more(p, mb, from, to) }
 }
 
-// lost does nothing with a value: for what a case asks for and must not get.
+// lost discards a value that a case must not get.
 func lost[E any](E) {}
 
 // tagged returns an error that only -tags invariants gives.
@@ -170,9 +170,9 @@ func tagged(err error) error {
 
 var cases = []struct {
 	name  string
-	ranks int // 0 is 1
-	// quiet says that the fault passed without a word before one Runner, named parts and
-	// ErrUntaken. An empty says is a fault that passes in silence still.
+	ranks int // 0 means 1
+	// quiet is set if the fault passed silently before one Runner, named parts and ErrUntaken.
+	// An empty says marks a fault that still passes silently.
 	quiet  bool
 	change func(p *program)
 	is     error
@@ -211,7 +211,7 @@ var cases = []struct {
 			mb.Save(p.h, mb.Retain(in[0]))
 		}
 	}, is: runner.ErrRange, says: `the total weight of "score" is 3e-45`},
-	{name: "no update ever", quiet: true, change: func(p *program) { // which is how gradients are evaluated alone
+	{name: "no update ever", quiet: true, change: func(p *program) { // the only way to evaluate gradients
 		p.update = func(*program, *runner.Result) error { return nil }
 	}},
 	{name: "an update is left out", quiet: true, change: func(p *program) {
@@ -223,7 +223,7 @@ var cases = []struct {
 			return result.Update(func(float64) error { return nil })
 		}
 	}, is: runner.ErrUnused, says: "call Result.Update, with a function that does nothing to discard them"},
-	{name: "First is ignored", quiet: true, change: func(p *program) { // without the tag stagetest tells
+	{name: "First is ignored", quiet: true, change: func(p *program) { // without the tag stagetest reports it
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept); mb.GradFirst(p.w) }
 	}, is: tagged(runner.ErrSkipped)},
 	{name: "one source for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.source = &mine{p} },
@@ -259,7 +259,7 @@ var cases = []struct {
 	{name: "no spaces", change: func(p *program) { p.cfg.Spaces = nil }, says: "there are no Spaces: give one for each rank of this process, runner.Spaces(space)"},
 	{name: "no microbatches", change: func(p *program) { p.microbatches = 0 }, says: "0 microbatches"},
 	{name: "no objective", change: func(p *program) { p.cfg.Losses = []loss.Def{{Name: "score", Metric: true}, {Name: "hits"}} }, is: runner.ErrNoObjective},
-	{name: "a loss that nobody lists", change: func(p *program) {
+	{name: "a loss that is not listed", change: func(p *program) {
 		p.cfg.Losses = []loss.Def{{Name: "other", Objective: true}, {Name: "hits", Metric: true}}
 	},
 		says: `stage 1 (head) records loss "score", which Losses does not have: list all that stages record`},
@@ -274,7 +274,7 @@ var cases = []struct {
 		p.cfg.Stages[0] = &stages.Func[T]{Declares: p.cfg.Stages[0].Spec(), Parameters: d.Params()}
 	}, says: `stage 0 (embed): the gradient of "w" has class actgrad: allocate it as memory.Resident`},
 
-	{name: "a part that nobody reads", quiet: true, change: func(p *program) {
+	{name: "a part that is not read", quiet: true, change: func(p *program) {
 		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
 			p.put(e)
 			e.Put("y", p.alloc(0, memory.Entry, 1))
@@ -475,7 +475,7 @@ func TestWrongUseIsTold(t *testing.T) {
 			c.change(p)
 			_, err := p.run(t.Context())
 			if c.is == nil && c.says == "" {
-				require.NoError(t, err, "it is told now: say what in the table")
+				require.NoError(t, err, "it is reported now: put the error into the table")
 				return
 			}
 			require.Error(t, err)
@@ -501,11 +501,11 @@ func hosts(t *testing.T, n int) (devs []kernels.Compute) {
 	return devs
 }
 
-// A slice of a released buffer is poison with -tags invariants, whatever the buffer was for and
-// however much room its device has.
+// A slice of a released buffer is poisoned with -tags invariants, whatever the buffer's class
+// and the size of its device.
 func TestKeptSlices(t *testing.T) {
 	if !invariants.Enabled {
-		t.Skip("only a build with -tags invariants poisons what is released")
+		t.Skip("only a build with -tags invariants poisons released memory")
 	}
 	for _, capacity := range []int64{0, 1 << 16, 1 << 20} {
 		host, err := kernels.NewHost(kernels.HostConfig{Capacity: capacity})
@@ -523,7 +523,7 @@ func TestKeptSlices(t *testing.T) {
 	}
 }
 
-// Memory is planned for a profile: another size is refused before it is allocated.
+// Memory is planned for a profile: another size fails before it is allocated.
 func TestOtherShapesThanTheProfile(t *testing.T) {
 	host := hosts(t, 1)[0]
 	dry := sound(kernels.NewNull(host.(*kernels.Host)))
@@ -539,8 +539,8 @@ func TestOtherShapesThanTheProfile(t *testing.T) {
 	require.ErrorContains(t, err, "12 bytes (entry) requested")
 }
 
-// What the garbage collector owns is in no allocator's book: a stage that keeps a pointer is
-// told of by stages/stagetest, and the growth of a step says that it was not audited.
+// Memory that belongs to the garbage collector is in no allocator's book: stages/stagetest
+// reports a stage that keeps a pointer, and the growth of a step says that it was not audited.
 func TestCollectedTensorsAreNotAudited(t *testing.T) {
 	type number = *[8]float64
 	var d stages.Decl[number]
@@ -572,7 +572,7 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 	require.Len(t, kept, 4)
 	require.Equal(t, "not audited", fmt.Sprint(result.Growth))
 
-	// A survey finds them; what nobody keeps does not survive.
+	// A survey finds them; tensors that are not kept do not survive.
 	for step, m := range []int{0, 3, 5, 7, 11} { // 7 is step 3, which is not watched
 		want := m
 		if step > 0 {
@@ -609,7 +609,7 @@ func TestANilContext(t *testing.T) {
 }
 
 // TestOtherGoroutines: a call that fails on a goroutine of the stage's own ends the process,
-// with a message that says why; a group that brings its panic back ends the step.
+// with a message that says why; a group that rethrows its panic ends the step.
 func TestOtherGoroutines(t *testing.T) {
 	p := sound(hosts(t, 1)...)
 	bring := os.Getenv("MISUSE_GOROUTINE") == ""

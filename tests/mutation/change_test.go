@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// switchboard is the file that each package gets: the number of the mutant that is on, and
-// the file that gets the number of each mutant that could have made a difference.
+// switchboard is the file that is added to each package: it reads the number of the active
+// mutant, and the name of the file to which the number of each mutant that could have made a
+// difference is appended.
 const switchboard = `package %s
 
 import (
@@ -62,7 +63,7 @@ func mutantOr[T any](n int, x, y T) T {
 }
 `
 
-// Mutant is one change.
+// Mutant is a change.
 type Mutant struct {
 	number int
 	line   string // file:line
@@ -70,8 +71,8 @@ type Mutant struct {
 	folder string
 }
 
-// mutated puts all mutants of a file behind their numbers: each is text before and behind a
-// part of the source, so that they can stand within one another, on the same lines as before.
+// mutated puts all mutants of a file under the control of their numbers: each is text before
+// and after a part of the source, so that they can be nested, without changing line numbers.
 type mutated struct {
 	name, folder string
 	first        int             // number
@@ -123,7 +124,7 @@ func (m *mutated) file(path string) ([]byte, error) {
 	return []byte(out.String()), nil
 }
 
-// statements leaves out assignments and calls.
+// statements removes assignments and calls.
 func (m *mutated) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -145,7 +146,7 @@ func (m *mutated) statements(list []ast.Stmt) {
 func (m *mutated) expression(n *ast.BinaryExpr) {
 	a, b := m.text(n.X), m.text(n.Y)
 	equal := "mutantOn(%[1]d) && (" + a + ") == (" + b + ")"
-	if !strings.ContainsAny(a+b, "(<") { // nothing is called twice: it is reached only where they are equal
+	if !strings.ContainsAny(a+b, "(<") { // nothing is called twice: it is reached only if they are equal
 		equal = "(" + a + ") == (" + b + ") && mutantOn(%[1]d)"
 	}
 	switch n.Op {

@@ -29,8 +29,8 @@ var (
 	folder = flag.String("folder", "", "only mutants of this package")
 )
 
-// packages are what is changed, and the suites that run against it, the quickest first,
-// each with a build tag or none.
+// packages are the packages to change, with the suites that run against them, the fastest
+// first, each with a build tag or none.
 var packages = []struct {
 	folder string
 	suites []string
@@ -51,18 +51,18 @@ var packages = []struct {
 type suite struct {
 	folder, tag, overlay string
 	binary               string
-	tests                []test // the quickest first
+	tests                []test // the fastest first
 }
 
-// test is what one test takes without a mutant, and the mutants that it could see.
+// test is the duration of a test without a mutant, and the mutants that it could detect.
 type test struct {
 	name    string
 	takes   time.Duration
 	reaches map[int]bool
 }
 
-// build makes a package with all its mutants in it, for its suites. Mutants that do not
-// compile are left out, by line.
+// build builds a package with all its mutants, for its suites. Mutants that do not compile are
+// omitted, by line.
 func build(t *testing.T, root, work, folder string, names []string) ([]Mutant, []*suite) {
 	files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 	require.NoError(t, err)
@@ -118,13 +118,14 @@ func build(t *testing.T, root, work, folder string, names []string) ([]Mutant, [
 	return nil, nil
 }
 
-// Bounds of a run: memory, and the time that one test may take without a mutant.
+// Limits of a run: memory, and the time that one test may take without a mutant.
 const (
 	most    = 2 << 30
 	longest = time.Minute
 )
 
-// profile builds the suite and runs each test alone, without a mutant. Those that fail or take too long see none.
+// profile builds the suite and runs each test alone, without a mutant. Tests that fail or take
+// too long are assumed to detect none.
 func (s *suite) profile(t *testing.T) {
 	s.binary = filepath.Join(t.TempDir(), "suite")
 	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-tags", s.tag, "-overlay", s.overlay, "-o", s.binary, ".")
@@ -158,8 +159,7 @@ func (s *suite) profile(t *testing.T) {
 	slices.SortStableFunc(s.tests, func(a, b test) int { return cmp.Compare(a.takes, b.takes) })
 }
 
-// kill runs the tests that reach a mutant, several at a time, and returns what failed, ""
-// where nothing did.
+// kill runs the tests that reach a mutant, several at a time, and returns the failure, or "".
 func (s *suite) kill(t *testing.T, number int) string {
 	if s.binary == "" {
 		s.profile(t)
@@ -181,7 +181,7 @@ func (s *suite) kill(t *testing.T, number int) string {
 	return ""
 }
 
-// run runs tests with a mutant and returns what failed, "" where nothing did.
+// run runs tests with a mutant and returns the failure, or "".
 func (s *suite) run(t *testing.T, number int, tests, reached string, limit time.Duration) string {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -192,7 +192,7 @@ func (s *suite) run(t *testing.T, number int, tests, reached string, limit time.
 	run.Stdout, run.Stderr = &out, &out
 	require.NoError(t, run.Start())
 	done := make(chan struct{})
-	go func() { // a mutant may allocate for ever
+	go func() { // a mutant may allocate without end
 		for {
 			select {
 			case <-done:
@@ -217,10 +217,10 @@ func (s *suite) run(t *testing.T, number int, tests, reached string, limit time.
 			return line
 		}
 	}
-	return err.Error() // of time or memory, or an exit
+	return err.Error() // out of time or memory, or an exit
 }
 
-// TestMutants runs mutants that the seed picks, and says which ones no suite has seen.
+// TestMutants runs mutants selected by the seed, and reports those that no suite has detected.
 func TestMutants(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
@@ -238,7 +238,7 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		all, suites := build(t, root, work, p.folder, p.suites)
-		if *count == 0 { // one that is seen, to show that mutants are on
+		if *count == 0 { // one that is detected, to show that mutants are active
 			i := slices.IndexFunc(all, func(m Mutant) bool { return strings.HasPrefix(m.Place, "loss/exact.go") })
 			require.NotEmpty(t, suites[0].kill(t, all[i].number), all[i].Place)
 			return
@@ -275,13 +275,13 @@ func TestMutants(t *testing.T) {
 	t.Logf("all: %s", score(killed, total))
 }
 
-// score says what was seen, with the interval.
+// score formats the fraction that was detected, with its interval.
 func score(seen, of int) string {
 	low, high := interval(seen, of)
 	return fmt.Sprintf("%d of %d were seen: %.1f %%, in [%.1f, %.1f] with 95 %% confidence", seen, of, 100*float64(seen)/float64(of), 100*low, 100*high)
 }
 
-// interval is Wilson's, of a proportion of n.
+// interval is Wilson's confidence interval of a proportion of n.
 func interval(hits, n int) (low, high float64) {
 	const z = 1.96
 	p, of := float64(hits)/float64(n), float64(n)

@@ -18,14 +18,14 @@ import (
 	. "github.com/weir-ml/weir/tests/oracle"
 )
 
-// change is an allocation, or with negative bytes an end, at a position.
+// change is an allocation, or with negative bytes a release, at a position.
 type change struct {
 	position int
 	class    memory.Class
 	bytes    int64
 }
 
-// differ returns an error where these changes are not what the oracle has.
+// differ returns an error unless these changes equal the oracle's.
 func differ(want []Position, changes []change) error {
 	got := make([]Position, len(want))
 	var live memory.ByClass
@@ -46,13 +46,13 @@ func differ(want []Position, changes []change) error {
 		}
 	}
 	if next < len(changes) {
-		return fmt.Errorf("change %d of %d is where the oracle has none: %v", next, len(changes), changes[next])
+		return fmt.Errorf("change %d of %d is beyond those of the oracle: %v", next, len(changes), changes[next])
 	}
 	return nil
 }
 
-// ran is what the device of a rank has recorded of a step. Nothing says where its last action
-// ends: what comes behind is divided as the oracle has it.
+// ran returns the changes that the device of a rank has recorded in a step. The record does not
+// contain the end of the last action: the changes after it are divided as in the oracle.
 func (r *rig) ran(rank int, want []Position) (list []change) {
 	last := len(want) - 2
 	from := append(slices.Clone(r.cuts[rank]), r.cuts[rank][last]+want[last].Changes)
@@ -70,8 +70,8 @@ func (r *rig) ran(rank int, want []Position) (list []change) {
 	return list
 }
 
-// played is what the planner has for a rank. It says of each change at which place of the
-// layout it is, and repeats share places: those of a place are divided as the oracle has them.
+// played returns the changes of the planner for a rank. It has the place of the layout for each
+// change, and repeats share places: the changes of a place are divided as in the oracle.
 func played(plan *layout.Memory, rank int, want []Position) (list []change) {
 	places := placesOf(plan, rank)
 	at, count := 0, 0
@@ -92,7 +92,7 @@ func played(plan *layout.Memory, rank int, want []Position) (list []change) {
 	return list
 }
 
-// placesOf returns the places of the layout of the actions of a rank, and of the step's end.
+// placesOf returns the places of the layout for the actions of a rank, and for the step's end.
 func placesOf(plan *layout.Memory, rank int) (places []int) {
 	for _, s := range plan.Ranks[rank].Segments {
 		for repeat := range s.Repeat {
@@ -104,7 +104,8 @@ func placesOf(plan *layout.Memory, rank int) (places []int) {
 	return append(places, plan.Ranks[rank].End)
 }
 
-// step runs a step and returns what the oracle has for each rank. The runner has just that.
+// step runs a step and returns the oracle's positions for each rank, which the runner must
+// equal.
 func (r *rig) step(t *testing.T, run func(context.Context, int, runner.Source[T]) (*runner.Result, error), evaluates bool) (want [][]Position) {
 	ranks := r.Placement.Ranks
 	r.programs, r.cuts, r.samples = make([][]schedule.Action, ranks), make([][]int, ranks), make([][]memory.Sample, ranks)
@@ -124,7 +125,7 @@ func (r *rig) step(t *testing.T, run func(context.Context, int, runner.Source[T]
 	return want
 }
 
-// checkSamples compares the records of the memory log, one where a microbatch retires.
+// checkSamples compares the records of the memory log, one for each microbatch that retires.
 func (r *rig) checkSamples(t *testing.T, rank int, positions []Position, model int64, planned bool) {
 	samples := r.samples[rank]
 	var peak memory.ByClass
@@ -159,11 +160,11 @@ func all(_, _ int) bool               { return true }
 func odd(stage, _ int) bool           { return stage%2 == 1 }
 func lowerHalf(stage, depth int) bool { return stage < depth/2 }
 
-// variant is a setup but for schedule and placement.
+// variant is a setup without schedule and placement.
 type variant struct {
 	name               string
 	frozen, recomputes func(stage, depth int) bool
-	deep               bool // ranks have twice as many stages as is usual
+	deep               bool // ranks have twice as many stages as usual
 	setup
 }
 
@@ -180,7 +181,8 @@ var variants = []variant{
 	{"uneven", none, odd, false, setup{uneven: true}},
 }
 
-// under returns the variant under a schedule, and whether this runs it on so many ranks.
+// under returns the variant under a schedule, and whether the schedule supports it on that
+// number of ranks.
 func (v *variant) under(found schedule.Schedule, ranks int) (setup, bool) {
 	s, depth := v.setup, ranks*found.PerRank
 	if v.deep {
@@ -198,8 +200,8 @@ func (v *variant) under(found schedule.Schedule, ranks int) (setup, bool) {
 	return s, err == nil
 }
 
-// TestThreeBooks holds the books of the runner and the planner to a third one (L6), under
-// every schedule, in training and in evaluation, with memory as it comes and as it is planned.
+// TestThreeBooks compares the books of the runner and the planner with a third one (L6), under
+// every schedule, in training and in evaluation, with dynamic and with planned memory.
 func TestThreeBooks(t *testing.T) {
 	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {
@@ -207,11 +209,11 @@ func TestThreeBooks(t *testing.T) {
 			for i, v := range variants {
 				for ranks := 1; ranks <= 4; ranks++ {
 					s, runs := v.under(found, ranks)
-					if !runs || invariants.Enabled && (i+ranks)%4 > 1 { // half of them, as they take twice as long
+					if !runs || invariants.Enabled && (i+ranks)%4 > 1 { // half of them, because they take twice as long
 						continue
 					}
 					if s.Microbatches = 1 + (5*i+3*ranks)%7; (i+ranks)%2 == 0 {
-						s.Microbatches = 2*ranks + 6 + i%3 // repeats of its segments take turns
+						s.Microbatches = 2*ranks + 6 + i%3 // repeats of its segments alternate
 					}
 					t.Run(fmt.Sprintf("%s on %d", v.name, ranks), func(t *testing.T) {
 						r := newRig(t, s)
@@ -229,7 +231,7 @@ func TestThreeBooks(t *testing.T) {
 	}
 }
 
-// checkPlan compares what the planner has for every rank.
+// checkPlan compares the planner's changes for every rank.
 func checkPlan(t *testing.T, plan *layout.Memory, want [][]Position) {
 	for rank, want := range want {
 		require.NoError(t, differ(want, played(plan, rank, want)), "the planner, rank %d", rank)
@@ -243,9 +245,9 @@ func checkPlan(t *testing.T, plan *layout.Memory, want [][]Position) {
 	}
 }
 
-// TestEveryWrongBookIsFound changes one birth or end at a time of what the runner and the
-// planner have: it comes an action earlier or later, is of another class, has a byte more or
-// less, is there twice or not at all.
+// TestEveryWrongBookIsFound changes one allocation or release of the runner and the planner at
+// a time: it is an action earlier or later, has another class, has one byte more or less, or
+// occurs twice or not at all.
 func TestEveryWrongBookIsFound(t *testing.T) {
 	found, err := schedule.Find("zb-v")
 	require.NoError(t, err)

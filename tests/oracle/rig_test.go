@@ -21,7 +21,7 @@ import (
 	. "github.com/weir-ml/weir/tests/oracle"
 )
 
-// setup is a model, and a schedule to run it under.
+// setup is a model, with a schedule to run it under.
 type setup struct {
 	Model
 	schedule  schedule.Schedule
@@ -30,21 +30,21 @@ type setup struct {
 	quantizes bool // stages compute on copies of their weights,
 	atStart   bool // which are made before anything else
 	sharded   bool // weights are gathered for the computations that need them
-	uneven    bool // microbatches are of two shapes, told beforehand
+	uneven    bool // microbatches have two shapes, announced in advance
 }
 
-// rig is a setup on Null devices, which record what is allocated and what ends.
+// rig is a setup on Null devices, which record allocations and releases.
 type rig struct {
 	setup
 	devs    []*kernels.Null // by rank
-	dry     int             // the shape that is recorded, -1 in a step
-	prime   int             // above the number of sizes
+	dry     int             // the shape that is recorded, or -1 in a step
+	prime   int             // greater than the number of sizes
 	cfg     runner.Config[T]
 	sources runner.Source[T]
 
-	// What a step has done, by rank.
+	// The record of a step, by rank.
 	programs [][]schedule.Action
-	cuts     [][]int // by action: how much the device had recorded before it
+	cuts     [][]int // by action: the length of the device's record before it
 	samples  [][]memory.Sample
 }
 
@@ -89,7 +89,7 @@ func newRig(t *testing.T, s setup) *rig {
 	return r
 }
 
-// rule is that of the schedule, with weights that are gathered where they are sharded.
+// rule returns the rule of the schedule, with gathered weights if they are sharded.
 func (r *rig) rule(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := r.schedule.Rule(p)
 	if err == nil && r.sharded {
@@ -98,7 +98,7 @@ func (r *rig) rule(p schedule.Params) (*schedule.Plan, error) {
 	return plan, err
 }
 
-// stage makes a stage with its parameters, decorated as the setup says.
+// stage returns a stage with its parameters, decorated according to the setup.
 func (r *rig) stage(t *testing.T, i int) stages.Stage[T] {
 	dev := r.devs[r.Placement.Rank[i]]
 	made := &stage{dev: dev, number: i, first: r.Placement.First(i), last: r.Placement.Last(i), quantizes: r.quantizes, bytes: r.bytes}
@@ -125,7 +125,7 @@ type whole struct{ stages.Stage[T] }
 
 func (w *whole) Unwrap() stages.Stage[T] { return w.Stage }
 
-// params are a weight of each stage, and a table that the first and the last one share.
+// params returns a weight of each stage, and a table that the first and the last one share.
 // Copies of the model share all of them.
 func (r *rig) params(stage int) []Param {
 	depth := r.Placement.Depth()
@@ -137,9 +137,9 @@ func (r *rig) params(stage int) []Param {
 	return list
 }
 
-// bytes and partBytes are the sizes of all that is allocated.
+// bytes and partBytes return the sizes of all allocations.
 func (r *rig) bytes(stage int, size Size, index int) int64 {
-	switch size { // a gradient is as large as what it is of
+	switch size { // a gradient has the size of its tensor
 	case XGrad:
 		stage, size = stage-1, X
 	case SkipGrad:
@@ -150,15 +150,15 @@ func (r *rig) bytes(stage int, size Size, index int) int64 {
 
 func (r *rig) partBytes(part, index int) int64 { return r.distinct(part, index) }
 
-// distinct returns a size for each number and shape. The sum of two is that of no other two
-// (Erdős and Turán), so that no buffer passes for another one.
+// distinct returns a size for each number and shape. No two pairs of sizes have the same sum
+// (Erdős and Turán), so that no buffer is mistaken for another one.
 func (r *rig) distinct(n, index int) int64 {
 	all := NumParts + NumSizes*r.Placement.Stages()
 	n += 1 + all*r.shape(index)
 	return int64(2*r.prime*n + n*n%r.prime)
 }
 
-// shape returns which of two shapes a microbatch has, by its number in the batch.
+// shape returns the shape of a microbatch, by its number in the batch.
 func (r *rig) shape(index int) int {
 	switch {
 	case index < 0 || !r.uneven:
@@ -169,7 +169,7 @@ func (r *rig) shape(index int) int {
 	return [...]int{0, 1, 1, 0, 1}[index%5]
 }
 
-// source gives entries. In a dry run they are of a shape.
+// source provides entries. In a dry run they have the shape that is recorded.
 type source struct {
 	*rig
 	dev *kernels.Null
@@ -193,7 +193,7 @@ func (s *source) Next(_ context.Context, e batchctx.Entry[T]) error {
 	return nil
 }
 
-// told is a source that tells beforehand which shapes a step has.
+// told is a source that announces the shapes of a step in advance.
 type told struct{ source }
 
 func (s *told) Shape(index int) int { return s.shape(index) }
@@ -203,7 +203,7 @@ func (r *rig) action(rank int, a schedule.Action) {
 	r.cuts[rank] = append(r.cuts[rank], len(r.devs[rank].Record()))
 }
 
-// record is the dry run.
+// record runs the dry run.
 func (r *rig) record(t *testing.T) *layout.Profile {
 	var shapes []runner.Shape[T]
 	for shape := range 2 {

@@ -8,17 +8,17 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Size names something that a stage of the suite allocates, once in a call.
+// Size identifies a buffer that a stage of the suite allocates, once per call.
 type Size int
 
-// The first stage of a model makes the tensors x and skip, and hands a part of the entry on
-// as a mask. Every other stage makes an x of its own and hands skip and mask on as they
-// are. The gradients of x and skip come back the same way; the mask has none.
+// The first stage of a model makes the tensors x and skip, and passes a part of the entry on as
+// a mask. Every other stage makes an x of its own and passes skip and mask on unchanged. The
+// gradients of x and skip are returned likewise; the mask has none.
 const (
 	X            Size = iota // an output
 	Skip                     // an output of the first stage
 	XGrad                    // the gradient of the input x
-	SkipGrad                 // that of skip, made by the last stage
+	SkipGrad                 // the gradient of skip, made by the last stage
 	ForInput                 // saved by F until B or I
 	ForWeight                // saved by F until B or W
 	Carry                    // saved by I until W
@@ -27,30 +27,30 @@ const (
 	WeightWork               // workspace of W
 	QuantizeWork             // workspace of QUANTIZE
 	ForwardCopy              // a copy of weights for the forward
-	InputCopy                // one for the gradient of the stage's input
-	BackwardCopy             // one for the backward
+	InputCopy                // a copy for the gradient of the stage's input
+	BackwardCopy             // a copy for the backward
 	Gathered                 // weights from UNSHARD to RESHARD
 	NumSizes     = iota
 )
 
 // The parts of an entry.
 const (
-	Mask     = iota // read by the first stage in F, which hands it on
-	Tokens          // read by every stage in F, by the first one in W too, and kept by it until then
+	Mask     = iota // read by the first stage in F, which passes it on
+	Tokens          // read by every stage in F, by the first one in W too, which keeps it until then
 	Labels          // read by the last stage in F, B and I
 	Scores          // read by the last stage in F
 	NumParts = iota
 )
 
-// Model is what the stages declare, on whatever rank, and how a step runs them.
+// Model is the declarations of the stages, on any rank, with the way in which a step runs them.
 type Model struct {
 	Placement          schedule.Placement
 	Frozen, Recomputes []bool // by stage
 	Microbatches       int
 	LookAhead          int
 	Evaluates          bool // the step is forward only
-	// Bytes are what a stage allocates, PartBytes what a part takes; index is the number of
-	// the microbatch in the batch, -1 for what is of none.
+	// Bytes returns the size of a stage's allocation, PartBytes the size of a part; index is
+	// the number of the microbatch in the batch, or -1 for an allocation that belongs to none.
 	Bytes     func(stage int, size Size, index int) int64
 	PartBytes func(part, index int) int64
 	Params    func(stage int) []Param
@@ -62,11 +62,11 @@ type Param struct {
 	Bytes int64
 }
 
-// Position is an action, or the end of the step behind the last one.
+// Position is an action, or the end of the step after the last one.
 type Position struct {
 	Action            schedule.Action
-	Born, Peak, After memory.ByClass // what is allocated here, live at most, and live behind it
-	Changes           int            // allocations and ends
+	Born, Peak, After memory.ByClass // allocated here, maximum of live bytes, and live bytes after it
+	Changes           int            // number of allocations and releases
 }
 
 // buffer is live as long as it has holders.
@@ -76,7 +76,7 @@ type buffer struct {
 	holders int
 }
 
-// place is where buffers are held.
+// place is a holder of buffers.
 type place struct {
 	what              what
 	stage, microbatch int
@@ -90,31 +90,31 @@ const (
 	output                     // of the last stage
 	forInput                   // saved until B or I
 	forWeight                  // saved until B or W
-	outgoing                   // outputs on their way to another rank
-	returning                  // gradients of inputs on their way to another rank
+	outgoing                   // outputs in flight to another rank
+	returning                  // gradients of inputs in flight to another rank
 	forwardCopies              // of the weights of a stage
 	backwardCopies             // of the weights of a stage
 	gathered                   // weights of a stage
-	entry                      // the part is in the place of the stage
-	call                       // what ends with a call
-	discarded                  // what is saved for nobody
+	entry                      // held for the stage in the place
+	call                       // released with a call
+	discarded                  // saved without a taker
 )
 
-// book is what one rank holds.
+// book has the buffers that one rank holds.
 type book struct {
 	*Model
 	rank     int
-	backward []bool         // by stage: the step has backwards of it
+	backward []bool         // by stage: the step has backwards for it
 	lastRead map[[2]int]int // by microbatch and part: the last action of the rank that reads it
 	ofIndex  []int          // the microbatch, by its number in the batch
-	pulled   int            // entries
+	pulled   int            // number of entries
 	held     map[place][]*buffer
 	live     memory.ByClass
 	now      *Position
 }
 
-// Positions returns what a rank has live at every action, and at the end of the step, given
-// the programs of all ranks. The error names the action whose drop bits are wrong.
+// Positions returns the live memory of a rank at every action, and at the end of the step,
+// given the programs of all ranks. An error has the action with wrong drop bits.
 func (m *Model) Positions(programs [][]schedule.Action, rank int) ([]Position, error) {
 	b := &book{Model: m, rank: rank, backward: make([]bool, m.Placement.Stages()), ofIndex: make([]int, m.Microbatches),
 		lastRead: map[[2]int]int{}, held: map[place][]*buffer{}}
@@ -163,8 +163,8 @@ func (b *book) reads(s int, kind schedule.Kind, part int) bool {
 	return forward && b.Placement.Last(s)
 }
 
-// index returns the number of a microbatch in the batch: the copies of a model share the
-// batch out, the first copy the first microbatch, and take turns.
+// index returns the number of a microbatch in the batch: the copies of a model take
+// microbatches of the batch alternately, beginning with the first copy.
 func (b *book) index(microbatch int) int {
 	copies := max(b.Placement.Copies, 1)
 	for c := range copies {
@@ -177,7 +177,7 @@ func (b *book) index(microbatch int) int {
 	panic("no such microbatch")
 }
 
-// act does what an action does to memory: births and what is handed over first, then drops.
+// act applies the effects of an action on memory: first allocations and results, then drops.
 func (b *book) act(a schedule.Action, i int) error {
 	b.now.Action = a
 	s, m := a.Stage(), a.Microbatch()
@@ -187,7 +187,7 @@ func (b *book) act(a schedule.Action, i int) error {
 	case schedule.F:
 		b.pull(b.index(m))
 		again := b.Recomputes[s] && !b.Evaluates
-		if again { // the inputs are all that is kept
+		if again { // only the inputs are kept
 			b.hold(place{forInput, s, m}, b.held[place{input, s, m}]...)
 		}
 		switch out := b.forward(s, m, again || b.Evaluates); {
@@ -201,7 +201,7 @@ func (b *book) act(a schedule.Action, i int) error {
 	case schedule.B, schedule.I:
 		if b.Recomputes[s] {
 			b.forward(s, m, false)
-			b.end(place{call, s, m}) // nothing reads what it returns
+			b.end(place{call, s, m}) // its result is not read
 		}
 		b.backpropagate(s, m, kind == schedule.I && !b.Frozen[s])
 	case schedule.W:
@@ -229,8 +229,8 @@ func (b *book) act(a schedule.Action, i int) error {
 	return b.drop(a, i)
 }
 
-// forward is the call in F, and in the recompute of a backward. What nobody will take ends
-// as soon as it is saved.
+// forward is the call in F, and in the recompute of a backward. A tensor without a taker is
+// released as soon as it is saved.
 func (b *book) forward(s, m int, discards bool) []*buffer {
 	isFirst, isLast := b.Placement.First(s), b.Placement.Last(s)
 	save := func(until what, saved *buffer) {
@@ -270,8 +270,7 @@ func (b *book) forward(s, m int, discards bool) []*buffer {
 	return out
 }
 
-// backpropagate is the call in B and I. Where W follows, I saves a carry for it, and the
-// gradient that it was given.
+// backpropagate is the call in B and I. If W follows, I saves a carry for it, and its gradOut.
 func (b *book) backpropagate(s, m int, carries bool) {
 	b.born(call, s, m, memory.Workspace, BackwardWork)
 	gradOut := b.held[place{gradient, s, m}]
@@ -295,14 +294,14 @@ func (b *book) backpropagate(s, m int, carries bool) {
 	}
 }
 
-// wantsGradient reports whether something before the stage trains.
+// wantsGradient reports whether a stage before this one trains.
 func (b *book) wantsGradient(s int) bool { return !b.Placement.First(s) && b.backward[s-1] }
 
-// drop ends what the drop bits of the rank's action number i say. A bit that has nothing to
-// drop is an error. What no bit drops is live at the end of the step.
+// drop applies the drop bits of the rank's action number i. A bit without a buffer to drop is
+// an error. Buffers that no bit drops are live at the end of the step.
 func (b *book) drop(a schedule.Action, i int) error {
 	s, m, kind := a.Stage(), a.Microbatch(), a.Kind()
-	dropped := a.Drop() & schedule.DropSaved // there may be nothing that was saved
+	dropped := a.Drop() & schedule.DropSaved // possibly nothing was saved
 	for part := range NumParts {
 		if last, read := b.lastRead[[2]int{m, part}]; read && last == i && b.end(place{entry, part, m}) {
 			dropped |= schedule.DropParts
@@ -318,7 +317,7 @@ func (b *book) drop(a schedule.Action, i int) error {
 		{schedule.DropGrad, gradient, m, true},
 		{schedule.DropOutput, output, m, true},
 		{schedule.DropSaved, forInput, m, kind != schedule.W},
-		{schedule.DropSaved, forWeight, m, kind != schedule.I || b.Frozen[s]}, // the I of a frozen stage is all of its backward
+		{schedule.DropSaved, forWeight, m, kind != schedule.I || b.Frozen[s]}, // the I of a frozen stage is its whole backward
 		{schedule.DropSent, outgoing, m, kind == schedule.WaitF},
 		{schedule.DropSent, returning, m, kind == schedule.WaitB},
 		{schedule.DropForwardWeights, forwardCopies, -1, true},
@@ -334,8 +333,8 @@ func (b *book) drop(a schedule.Action, i int) error {
 	return nil
 }
 
-// pull brings the entries up to a number in the batch, and the look-ahead beyond it: of
-// each the parts that the rank reads at all.
+// pull pulls the entries up to a number in the batch, plus the look-ahead: of each, the parts
+// that the rank reads.
 func (b *book) pull(index int) {
 	for ; b.pulled <= min(index+b.LookAhead, b.Microbatches-1); b.pulled++ {
 		for part := range NumParts {
@@ -347,8 +346,9 @@ func (b *book) pull(index int) {
 	}
 }
 
-// ties is the end of a step: the uses of tied parameters go to the rank of the first use,
-// and the totals back, one after the other, in buffers that end where they are added.
+// ties is the end of a step: the gradients of tied parameters are sent to the rank of the first
+// use, and the totals back, one after the other, in buffers that are released when they are
+// added.
 func (b *book) ties() {
 	if b.Evaluates {
 		return
@@ -369,14 +369,14 @@ func (b *book) ties() {
 	}
 }
 
-// receive is a transfer that comes in.
+// receive is an incoming transfer.
 func (b *book) receive(to place, bytes ...int64) {
 	for _, n := range bytes {
 		b.hold(to, b.make(memory.Transfer, n))
 	}
 }
 
-// size returns the bytes of what a stage allocates; microbatch -1 is none.
+// size returns the size of a stage's allocation; microbatch -1 means none.
 func (b *book) size(s int, size Size, m int) int64 {
 	if m < 0 {
 		return b.Bytes(s, size, m)
@@ -384,7 +384,7 @@ func (b *book) size(s int, size Size, m int) int64 {
 	return b.Bytes(s, size, b.index(m))
 }
 
-// born makes a buffer of a stage, held in a place of the stage.
+// born allocates a buffer of a stage, held in a place of the stage.
 func (b *book) born(at what, s, m int, class memory.Class, size Size) *buffer {
 	made := b.make(class, b.size(s, size, m))
 	b.hold(place{at, s, m}, made)
@@ -408,7 +408,7 @@ func (b *book) hold(at place, list ...*buffer) {
 	b.held[at] = append(b.held[at], list...)
 }
 
-// end ends what a place holds, and reports whether it held anything.
+// end releases the buffers of a place, and reports whether there were any.
 func (b *book) end(at place) bool {
 	list := b.held[at]
 	delete(b.held, at)

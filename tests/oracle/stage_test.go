@@ -31,8 +31,8 @@ const (
 
 var slots = []string{"for input", "for weight", "kept", "output", "carried", "gradient"}
 
-// stage allocates, keeps and hands on what the oracle says that a stage does, and computes
-// nothing.
+// stage allocates, keeps and passes on the buffers that the oracle expects of a stage, and
+// computes nothing.
 type stage struct {
 	dev         kernels.Compute
 	number      int
@@ -128,7 +128,7 @@ func (s *stage) BackwardWeight(_ context.Context, mb MB) error {
 	return nil
 }
 
-// back makes the gradients of the inputs, where somebody wants them, and returns its workspace.
+// back makes the gradients of the inputs, if they are needed, and returns its workspace.
 func (s *stage) back(mb MB, gradOut, gradIn []T) (work T) {
 	work = s.alloc(mb, memory.Workspace, BackwardWork)
 	mb.Take(forInput)
@@ -139,7 +139,7 @@ func (s *stage) back(mb MB, gradOut, gradIn []T) (work T) {
 		mb.Take(kept)
 	}
 	if s.last {
-		mb.Part(batchctx.Part(len(s.Spec().Reads) - 1)) // the labels are still there
+		mb.Part(batchctx.Part(len(s.Spec().Reads) - 1)) // the labels are still live
 	}
 	if gradIn != nil {
 		gradIn[0] = s.alloc(mb, memory.ActGrad, XGrad)

@@ -12,22 +12,21 @@ import (
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
-// TestOneBigBatch compares a step of uneven microbatches with one big batch, in
-// which a single sum goes over all tokens and is divided once.
+// TestOneBigBatch compares a step of uneven microbatches with one big batch, in which a single
+// sum over all tokens is divided once.
 //
-// The bound is derived. Every element of the gradient is a sum of n terms, one
-// for each token that meets it, and the terms are the same numbers however tokens
-// are grouped: no token's forward or backward sees another sequence. Only the
-// order of additions differs, and any order of n-1 float32 additions is off by at
-// most γ·Σ|term| with γ = nu/(1-nu), u = 2^-24 (Higham, Accuracy and Stability of
-// Numerical Algorithms, section 4.2). The step's own sum is one such order. The
-// big batch here is the sums of each sequence alone, added up in float64: another.
-// So they differ by at most 2γ·Σ|term|, the last addition of the two uses of the
-// tied table counted as one term more.
+// The bound is derived. Every element of the gradient is a sum of n terms, one for each token
+// that contributes to it, and the terms are the same numbers however tokens are grouped: no
+// token's forward or backward depends on another sequence. Only the order of additions differs,
+// and any order of n-1 float32 additions has an error of at most γ·Σ|term| with γ =
+// nu/(1-nu), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
+// The step's own sum is one such order. The big batch here is the sum of the separate sums of
+// each sequence, added in float64: another order. So they differ by at most 2γ·Σ|term|,
+// where the last addition of the two uses of the tied table counts as one more term.
 //
-// How far float32 takes the terms themselves from the truth is not the plan's
-// doing; the whole model in float64 shows that it is little, and the mean of the
-// microbatches' means is off by orders of magnitude more than either.
+// The error of the terms themselves in float32 does not depend on the plan; the whole model in
+// float64 shows that it is small, and that the mean of the microbatches' means has an error
+// that is larger than either by orders of magnitude.
 func TestOneBigBatch(t *testing.T) {
 	t.Parallel()
 	cfg := small()
@@ -37,7 +36,7 @@ func TestOneBigBatch(t *testing.T) {
 		{schedule.DepthFirst, 0, 2, false, 0}, {schedule.DepthFirst, 4, 3, false, 1}, {schedule.BreadthFirst, 0, 5, true, 2},
 	} {
 		r := newRig(t, cfg, v)
-		// Weights that tell tokens apart, so that microbatches differ in loss.
+		// Weights that distinguish tokens, so that microbatches differ in loss.
 		for _, p := range r.model.Parameters() {
 			if p.Decay {
 				require.NoError(t, r.dev.Normal(p.Weight, 0.25, kernels.Key{Seed: 2, Op: kernels.OpKey(p.Name)}))
@@ -51,8 +50,8 @@ func TestOneBigBatch(t *testing.T) {
 		require.Equal(t, 1/truth.total, factor)
 		step := r.gradients()
 
-		alone := make(map[string][]float64) // of each sequence alone, added up
-		means := make(map[string][]float64) // of each sequence divided by its own weight, added up
+		alone := make(map[string][]float64) // sum over the separate gradients of each sequence
+		means := make(map[string][]float64) // sum over the gradients of each sequence divided by its own weight
 		var sum exactSum
 		lossOfMeans := 0.0
 		for _, s := range batch {
@@ -80,7 +79,8 @@ func TestOneBigBatch(t *testing.T) {
 				e := truth.grad[name][i]
 				gamma := float64(e.terms+1) * 0x1p-24
 				gamma /= 1 - gamma
-				// The magnitudes are those of the truth; float32 has them to three digits.
+				// The magnitudes are those of the exact gradient; float32 has them to three
+				// digits.
 				limit := 2 * gamma * e.magnitude * 1.001
 				off := math.Abs(float64(have) - alone[name][i])
 				require.LessOrEqual(t, off, limit, "%s, element %d: %v in the step, %v in one batch", name, i, have, alone[name][i])
@@ -130,9 +130,9 @@ func (s *exactSum) value() float64 {
 	return x
 }
 
-// TestOrderOfMicrobatches gives the same microbatches in another order. Sums of
-// losses are exact, so the loss is the same to the bit; without dropout so is the
-// gradient within rounding.
+// TestOrderOfMicrobatches runs the same microbatches in another order. Sums of losses are
+// exact, so the loss is the same to the bit; without dropout the gradient is the same within
+// rounding.
 func TestOrderOfMicrobatches(t *testing.T) {
 	t.Parallel()
 	cfg := small()

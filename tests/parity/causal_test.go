@@ -15,13 +15,13 @@ import (
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
-// long has room for more tokens than a tile of attention or of the head has.
+// long has more tokens than a tile of attention or of the head.
 func long() transformer.Config {
 	return transformer.Config{Vocabulary: 32, Width: 16, Layers: 2, Heads: 2, Context: 140, Seed: 3}
 }
 
-// changed returns the sequence with another token at t, and everything after it
-// replaced too where rest is set.
+// changed returns the sequence with another token at t, and with everything after it replaced
+// too if rest is set.
 func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 	s.Tokens = slices.Clone(s.Tokens)
 	for i := t; i < len(s.Tokens); i++ {
@@ -33,9 +33,9 @@ func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 	return s
 }
 
-// TestHiddenStatesSeeNoFuture changes token t and everything after it, and
-// demands that the hidden states before t are the same to the bit, those of t
-// are not. The states come out of a runner without the head.
+// TestHiddenStatesSeeNoFuture changes token t and everything after it, and requires that the
+// hidden states before t are the same to the bit, and that those of t are not. The states are
+// the outputs of a runner without the head.
 func TestHiddenStatesSeeNoFuture(t *testing.T) {
 	t.Parallel()
 	var states []float32
@@ -75,8 +75,8 @@ func TestHiddenStatesSeeNoFuture(t *testing.T) {
 	}
 }
 
-// TestLossSeesNoFuture weighs one token's loss at a time, so that the sum is that
-// token's, through the whole model, in evaluation and in training with dropout.
+// TestLossSeesNoFuture gives a weight to one token's loss at a time, so that the sum is that
+// token's loss, through the whole model, in evaluation and in training with dropout.
 func TestLossSeesNoFuture(t *testing.T) {
 	t.Parallel()
 	const n, at = 70, 66
@@ -102,15 +102,15 @@ func TestLossSeesNoFuture(t *testing.T) {
 		}
 	}
 
-	// In training the weights of labels before the change give the same loss, and
-	// the same gradients, because nothing flows into what comes after.
+	// In training, weights only on labels before the change give the same loss, and the same
+	// gradients, because nothing flows to later tokens.
 	before := func(s reference.Sequence) reference.Sequence {
 		s.Weights = slices.Clone(s.Weights)
 		clear(s.Weights[at:])
 		return s
 	}
 	gradients := func(s reference.Sequence) (float64, [][]float32) {
-		// A runner of its own, so that both have the draws of the same step.
+		// A separate runner, so that both have the draws of the same step.
 		r := newRig(t, cfg, variant{schedule.DepthFirst, 0, 3, false, 0})
 		defer r.close()
 		sum := r.step([]reference.Sequence{before(s)}).Losses[0].Sum

@@ -14,8 +14,9 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// inGraphs trains with dropout, on planned memory, and returns the losses, and the calls of the driver
-// for each microbatch of the last step: all, the launches of kernels, and those of graphs.
+// inGraphs trains with dropout, with planned memory, and returns the losses, and the driver
+// calls per microbatch of the last step: all calls, the launches of kernels, and the launches
+// of graphs.
 func inGraphs(t *testing.T, model transformer.Config, fake *fakecuda.Driver, cfg cuda.Config, steps, microbatches int) (losses []float64, calls, launches, graphs float64) {
 	dev, err := cuda.Open(fake, cfg)
 	require.NoError(t, err)
@@ -37,7 +38,7 @@ func inGraphs(t *testing.T, model transformer.Config, fake *fakecuda.Driver, cfg
 		return fake.Calls("Launch", "LaunchGraph", "Copy", "Fill", "CopyIn", "CopyOut", "Record", "Wait", "Done", "Sync")
 	}
 	var first, kernels, inGraph int
-	conf.Hooks.Action = func(_ int, action schedule.Action) { // the second microbatch is the first without a first write
+	conf.Hooks.Action = func(_ int, action schedule.Action) { // the second microbatch equals the first without a first write
 		if action.Microbatch() == 1 && action.Kind() == schedule.F {
 			first, kernels, inGraph = queued(), fake.Calls("Launch"), fake.Calls("LaunchGraph")
 		}
@@ -62,14 +63,14 @@ func inGraphs(t *testing.T, model transformer.Config, fake *fakecuda.Driver, cfg
 	return losses, calls, launches, graphs
 }
 
-// The kernels of an action that come again are one launch of a graph, to the bits of launches one by
-// one: draws and losses are those of each microbatch, whose numbers the graph reads.
+// Recurring kernels of an action are one launch of a graph, with the bits of separate launches:
+// draws and losses belong to each microbatch, whose number the graph reads.
 func TestCUDAGraphs(t *testing.T) {
 	model := transformer.Config{Vocabulary: 24, Width: 16, Layers: 1, Heads: 2, Context: cudaTokens, Seed: 3, Dropout: 0.25}
 	quantized := model
 	quantized.Width = 32
 	var err error
-	quantized.FP8, err = fp8.Named("nvfp4") // gradients are rounded by draws
+	quantized.FP8, err = fp8.Named("nvfp4") // gradients are rounded stochastically
 	require.NoError(t, err)
 	for name, model := range map[string]transformer.Config{"float32": model, "nvfp4": quantized} {
 		const steps, microbatches = 2, 4

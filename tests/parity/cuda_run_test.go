@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// cudaRun is a small model in training, on a device for each rank of a plan.
+// cudaRun trains a small model, on a device for each rank of a plan.
 type cudaRun struct {
 	t     *testing.T
 	model *transformer.Model
@@ -30,7 +30,7 @@ type cudaRun struct {
 	done  int
 }
 
-// startCUDA begins with memory that was planned by a dry run.
+// startCUDA starts with memory that was planned by a dry run.
 func startCUDA(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs ...kernels.Compute) *cudaRun {
 	var nulls []kernels.Compute
 	for _, d := range devs {
@@ -115,8 +115,9 @@ func cudaFake(t *testing.T, seed uint64, products cuda.Products) kernels.Compute
 
 var cudaAlone = runner.Plan{Placement: schedule.Looped(1, 3), Rule: schedule.DepthFirst}
 
-// Two ranks on two devices train to the bits of one device with another plan (L9), whether the machine lets them copy
-// from each other or not, with products of either kind; in bfloat16 close to float32.
+// Two ranks on two devices train to the bits of one device with another plan (L9), whether the
+// machine lets them copy from each other or not, with either kind of products; in bfloat16 the
+// results are close to float32.
 func TestCUDARanks(t *testing.T) {
 	var inFloat32 []float64
 	for _, products := range []cuda.Products{cuda.Float32, cuda.BFloat16} {
@@ -130,7 +131,7 @@ func TestCUDARanks(t *testing.T) {
 		for _, peers := range [][][2]int{nil, {{0, 1}, {1, 0}}} {
 			var devs []kernels.Compute
 			machine := fakecuda.NewMachine(2, 2, 16<<20, 4096, peers...)
-			for _, fake := range machine { // nobody is followed: books belong to the goroutine of their rank
+			for _, fake := range machine { // books belong to the goroutine of their rank, so that none is checked
 				dev, err := cuda.Open(fake, cuda.Config{Products: products})
 				require.NoError(t, err)
 				devs = append(devs, dev)
@@ -145,8 +146,8 @@ func TestCUDARanks(t *testing.T) {
 	}
 }
 
-// A recipe's codes, scales and tallies are those of the host to the bit, given equal inputs, for
-// every role; and a model trains in FP8 on the device close to the host.
+// A recipe's codes, scales and tallies equal those of the host to the bit, given equal inputs,
+// for every role; and a model trains in FP8 on the device close to the host.
 func TestCUDAFP8(t *testing.T) {
 	const rows, cols = 19, 128
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -235,9 +236,9 @@ func (r *cudaRun) each(do func(name string, p *transformer.Parameter, b kernels.
 	}
 }
 
-// A checkpoint of the device goes on there to the bits of a run that never stopped; the host reads it
-// and goes on close to that, and the other way round. Host and device write the same file of the
-// same weights.
+// Resuming from a checkpoint on the device gives the bits of an uninterrupted run; the host
+// resumes from it with close results, and the other way round. Host and device write the same
+// file for the same weights.
 func TestCUDACheckpoint(t *testing.T) {
 	for _, from := range []func() kernels.Compute{
 		func() kernels.Compute { return cudaFake(t, 1, cuda.Float32) }, func() kernels.Compute { return cudaHost(t) },

@@ -74,9 +74,9 @@ func onDevice(t *testing.T, dev kernels.Compute, steps int, hooks runner.Hooks) 
 	return losses, norms, peaks
 }
 
-// A model on the CUDA device, over a driver in Go and kernels that an interpreter runs, learns
-// what it learns on the host, in whatever order its streams run: losses within what the orders
-// of summation make of float32. No order changes a bit. In a step no memory is asked for.
+// A model on the CUDA device, over a driver in Go and kernels that an interpreter runs, trains
+// like on the host, in whatever order its streams run: losses agree within the effect of the
+// order of summation in float32. No order changes a bit. A step allocates no memory.
 func TestCUDALearnsAsTheHost(t *testing.T) {
 	const steps = 20
 	host, err := kernels.NewHost(kernels.HostConfig{})
@@ -101,7 +101,7 @@ func TestCUDALearnsAsTheHost(t *testing.T) {
 			if first == 0 {
 				first = action
 			}
-			if action != first { // else it is the first of a step, and the layout was laid before
+			if action != first { // otherwise it is the first of a step, and the layout was laid before
 				inSteps += now - asked
 			}
 			asked = now
@@ -125,8 +125,8 @@ func TestCUDALearnsAsTheHost(t *testing.T) {
 
 // Nothing waits for the device before the end of a step, whatever the number of microbatches
 // (L3): no stream is waited for and nothing is copied to the host, by stages, hooks, samples or
-// recomputes, and the host waits for a copy in only where its slot is used again. The end of a step waits
-// for the losses and for all gradient norms, once each.
+// recomputes, and the host waits for a copy in only if its slot is used again. The end of a
+// step waits for the losses and for all gradient norms, once each.
 func TestCUDAWaitsAtStepEnd(t *testing.T) {
 	for microbatches, again := range map[int]bool{4: false, 9: false, 5: true} {
 		fake := fakecuda.New(1, 16<<20, 4096)
@@ -156,7 +156,8 @@ func TestCUDAWaitsAtStepEnd(t *testing.T) {
 		for step := range 2 {
 			began = -1
 			done, in := fake.Calls("Done"), fake.Calls("CopyIn")
-			// With -tags invariants the runner hashes what a source of runner.Indexed makes, and waits for it.
+			// With -tags invariants the runner hashes the entries of a source of
+			// runner.Indexed, and waits for that.
 			source := struct{ runner.Source[kernels.Buffer] }{cudaSource(dev, step)}
 			_, err = run.Step(t.Context(), microbatches, source)
 			require.NoError(t, err)
@@ -168,9 +169,9 @@ func TestCUDAWaitsAtStepEnd(t *testing.T) {
 	}
 }
 
-// What is wrong with a microbatch is known at step end: the first loss that is not finite makes the
-// step Skipped, with its microbatch, and the next one is as if it had not been. A token that
-// is no row of the table ends the step at once, with its microbatch.
+// Errors of a microbatch are known at the end of the step: the first loss that is not finite
+// makes the step Skipped, with its microbatch, and does not affect the next one. A token that
+// is not a row of the table ends the step at once, with its microbatch.
 func TestCUDABadMicrobatch(t *testing.T) {
 	fake := fakecuda.New(1, 16<<20, 4096)
 	dev, err := cuda.Open(fake, cuda.Config{})
@@ -228,7 +229,7 @@ func TestCUDABadMicrobatch(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// Heads that are too wide for the device are refused in words when the model is built, in a dry run
+// Heads that are too wide for the device are rejected when the model is built, in a dry run
 // too.
 func TestCUDARefusesWideHeads(t *testing.T) {
 	dev, err := cuda.Open(fakecuda.New(1, 16<<20, 4096), cuda.Config{})
@@ -243,8 +244,8 @@ func TestCUDARefusesWideHeads(t *testing.T) {
 	}
 }
 
-// A device that is lost in the midst of a step ends it with an error that says so. The books
-// are empty then, and Close comes back.
+// A device that is lost in the middle of a step ends it with an error that says so. The books
+// are empty then, and Close returns.
 func TestCUDALostInAStep(t *testing.T) {
 	for call, nth := range map[string]int{"Launch": 70, "CopyIn": 7, "CopyOut": 2, "Record": 7, "Wait": 7, "Sync": 1} {
 		fake := fakecuda.New(1, 16<<20, 4096)
@@ -259,7 +260,7 @@ func TestCUDALostInAStep(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrLost, call)
 		require.ErrorContains(t, err, "the CUDA device is lost", call)
 		require.NoError(t, run.Close())
-		_ = m.Close() // It may wait, and then says so too.
+		_ = m.Close() // it may wait, and then returns the error too
 		require.Zero(t, dev.Live())
 		require.ErrorIs(t, dev.Close(), driver.ErrLost)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// weights reads all weights of the model, as bits.
+// weights returns the bits of all weights of the model.
 func (r *rig) weights() map[string][]uint32 {
 	var n numbers
 	for _, p := range r.model.Parameters() {
@@ -19,8 +19,8 @@ func (r *rig) weights() map[string][]uint32 {
 	return n.tensors
 }
 
-// TestFactorOnce holds L10: the factor of a result is 1 over the total weight, it
-// is taken once, by an update or by hand, and a step without an update has none.
+// TestFactorOnce checks L10: the factor of a result is 1 over the total weight, it is taken
+// once, by an update or by hand, and a step without an update has none.
 func TestFactorOnce(t *testing.T) {
 	t.Parallel()
 	batch := unevenBatch(6, 32, 3, 9, 2)

@@ -15,7 +15,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "of the random plans, 0 for a new one")
 
-// seeded returns random numbers, and says what gives the same again.
+// seeded returns random numbers, and logs the seed.
 func seeded(t testing.TB) *rand.Rand {
 	from := *seed
 	if from == 0 {
@@ -25,10 +25,10 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(from, 0))
 }
 
-// unordered returns a rule of plans in no order but what they need: of all actions that
-// could be next on any rank one is drawn, forwards of a stage in any order of microbatches,
-// backwards in the ascending one that L9 asks for. Stages with a W apart from its I are
-// drawn, too. The same parameters give the same plan.
+// unordered returns a rule whose plans have a random order within their dependencies: it draws
+// one of all actions that could be next on any rank, forwards of a stage in any order of
+// microbatches, backwards in the ascending order that L9 requires. It also draws the stages
+// with a W apart from I. The same parameters give the same plan.
 func unordered(seed uint64) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		random := rand.New(rand.NewPCG(seed, uint64(p.Microbatches)))
@@ -88,7 +88,7 @@ func unordered(seed uint64) schedule.Rule {
 }
 
 // drawWay draws a way to run the model: one of the schedules on ranks and stages that it
-// takes, or no order at all on stages placed anywhere.
+// supports, or a random order on stages placed anywhere.
 func drawWay(t testing.TB, random *rand.Rand) (way spread, name string) {
 	t.Helper()
 	way = spread{
@@ -114,7 +114,7 @@ func drawWay(t testing.TB, random *rand.Rand) (way spread, name string) {
 }
 
 // TestFP8AnyPlan draws recipes and plans: losses, gradients, weights, moments, scales,
-// histories and counters of three steps are those of one rank, to the bit.
+// histories and counters of three steps equal those of one rank, to the bit.
 func TestFP8AnyPlan(t *testing.T) {
 	t.Parallel()
 	random := seeded(t)
@@ -139,9 +139,9 @@ func TestFP8AnyPlan(t *testing.T) {
 	}
 }
 
-// TestFP8AnyOrderOfSequences gives the same sequences in another order, without dropout
-// and without random rounding, which are keyed by the microbatch: losses are exact sums
-// and scales are maxima, so none of them changes.
+// TestFP8AnyOrderOfSequences runs the same sequences in another order, without dropout and
+// without stochastic rounding, which are keyed by the microbatch: losses are exact sums and
+// scales are maxima, so none of them changes.
 func TestFP8AnyOrderOfSequences(t *testing.T) {
 	t.Parallel()
 	random := seeded(t)

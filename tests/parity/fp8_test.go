@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// roll ends the measuring of a step of a model in FP8, and adds its scales and histories,
-// and what its tensors have met.
+// roll ends the measurement of a step of a model in FP8, and adds its scales and histories, and
+// the statistics of its tensors.
 func (n *numbers) roll(t testing.TB, model *transformer.Model) {
 	t.Helper()
 	report, err := model.RollScales(context.Background(), nil)
@@ -55,9 +55,9 @@ func inFP8(t testing.TB, name string) transformer.Config {
 	return cfg
 }
 
-// TestFP8RanksSameNumbers holds L9, L13 and L14 for every recipe, under every schedule
-// whose backward ascends, on one, two and four ranks, with recompute and without: losses,
-// gradients, weights, moments, scales and histories are those of one rank, to the bit.
+// TestFP8RanksSameNumbers checks L9, L13 and L14 for every recipe, under every schedule with an
+// ascending backward, on one, two and four ranks, with recompute and without: losses,
+// gradients, weights, moments, scales and histories equal those of one rank, to the bit.
 func TestFP8RanksSameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
@@ -91,9 +91,9 @@ func TestFP8RanksSameNumbers(t *testing.T) {
 	}
 }
 
-// TestFP8RanksNearlySame runs the plans that L9 names in every recipe. As long as weights
-// are the same all that depends on maxima and counts is the same to the bit, over three
-// steps whose histories roll: losses, scales, histories and counters. Sums that are in
+// TestFP8RanksNearlySame runs the plans that are exceptions of L9 in every recipe. As long as
+// weights are the same, all results that depend on maxima and counts are the same to the bit,
+// over three steps whose histories roll: losses, scales, histories and counters. Sums in
 // another order, those of gradients, are within the bound of float32.
 func TestFP8RanksNearlySame(t *testing.T) {
 	t.Parallel()
@@ -127,15 +127,14 @@ func TestFP8RanksNearlySame(t *testing.T) {
 	}
 }
 
-// flipped is how far weights may be apart where some elements had other codes.
+// flipped is the maximum difference of weights if some elements had other codes.
 const flipped = 0.01
 
-// TestFP8DisorderIsItsOwn: what such a plan trains to, over three updates, depends on the
-// order that the plan has, and on nothing else: not on recompute, links, look-ahead or the
-// number of ranks that have the order. Weights after the first update, and the loss that
-// they have, are within the bound of float32 of what one rank has. From then on an element
-// that lies between two codes may be rounded to the other one, an eighth of it away or, in
-// NVFP4, a half.
+// TestFP8DisorderIsItsOwn: the result of such a plan, over three updates, depends only on the
+// plan's order: not on recompute, links, look-ahead or the number of ranks that have the order.
+// Weights after the first update, and their loss, are within the bound of float32 of those of
+// one rank. From then on an element between two codes may be rounded to the other one, an
+// eighth of it away or, in NVFP4, a half.
 func TestFP8DisorderIsItsOwn(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
@@ -174,8 +173,8 @@ func TestFP8DisorderIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestFP8RanksEvaluate: an evaluation between two steps has the losses of one rank, and
-// changes no scale.
+// TestFP8RanksEvaluate: an evaluation between two steps has the losses of one rank, and changes
+// no scale.
 func TestFP8RanksEvaluate(t *testing.T) {
 	t.Parallel()
 	cfg := inFP8(t, "delayed")

@@ -17,8 +17,8 @@ import (
 
 const microbatches = 6
 
-// threeBatches are six uneven microbatches each: a single token, the whole
-// context, one whose labels all have weight 0.
+// threeBatches has six uneven microbatches each: a single token, the whole context, one whose
+// labels all have weight 0.
 func threeBatches() [][]reference.Sequence {
 	batches := [][]reference.Sequence{
 		unevenBatch(1, 32, 7, 1, 16, 4, 9, 3),
@@ -42,17 +42,17 @@ var orders = []struct {
 	{"breadth-first", schedule.BreadthFirst, 0},
 }
 
-// TestSameNumbers holds L9: three steps with dropout, a tied table and uneven
-// microbatches come to the same losses, gradients, moments and weights, bit for
-// bit, whatever the order of actions, the split, recompute and look-ahead, and
-// they are those of a sequential loop over kernels.
+// TestSameNumbers checks L9: three steps with dropout, a tied table and uneven microbatches
+// give the same losses, gradients, moments and weights, bit for bit, whatever the order of
+// actions, the split, recompute and look-ahead, and they equal those of a sequential loop over
+// kernels.
 func TestSameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)
 	for stages := 1; stages <= small().Layers+2; stages++ {
-		ran := map[string]string{} // what ran, to the name of the rule
+		ran := map[string]string{} // the name of the rule by its order of actions
 		for _, order := range orders {
 			for _, recompute := range []bool{false, true} {
 				for _, lookAhead := range []int{0, 1, 3, microbatches} {
@@ -71,8 +71,8 @@ func TestSameNumbers(t *testing.T) {
 	}
 }
 
-// requirePulls demands that each entry was pulled by the forward that needs it,
-// or by the one that many microbatches earlier.
+// requirePulls requires that each entry was pulled by the forward that needs it, or by the
+// forward lookAhead microbatches earlier.
 func requirePulls(t testing.TB, pulls []schedule.Action, lookAhead int) {
 	t.Helper()
 	for k, by := range pulls {
@@ -80,8 +80,8 @@ func requirePulls(t testing.TB, pulls []schedule.Action, lookAhead int) {
 	}
 }
 
-// TestOrdersDiffer says it in so many words for two stages and three
-// microbatches, so that the test above is known to compare different things.
+// TestOrdersDiffer states the orders for two stages and three microbatches, to show that the
+// test above compares different orders.
 func TestOrdersDiffer(t *testing.T) {
 	t.Parallel()
 	act := func(kind schedule.Kind, stage, mb int) schedule.Action { return schedule.Act(kind, stage, mb) }
@@ -113,8 +113,7 @@ func TestOrdersDiffer(t *testing.T) {
 	}
 }
 
-// TestUntied compares a model whose head has a table of its own, and one without
-// dropout.
+// TestUntied compares a model with a separate table for the head, and one without dropout.
 func TestUntied(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -139,8 +138,8 @@ func TestUntied(t *testing.T) {
 	}
 }
 
-// TestScaleOfSeeds holds L10: seeds with a power-of-two scale come to the same
-// update, bit for bit, because the factor of the result takes it back.
+// TestScaleOfSeeds checks L10: seeds with a power-of-two scale give the same update, bit for
+// bit, because the factor of the result reverts it.
 func TestScaleOfSeeds(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -166,8 +165,8 @@ func TestScaleOfSeeds(t *testing.T) {
 	require.NotEqual(t, all[0].tensors["norm.bias gradient"], scaled[0].tensors["norm.bias gradient"], "the gradients are scaled")
 }
 
-// TestEvaluateBetweenSteps shows that an evaluation changes nothing: not the
-// draws of the next step, not its numbers.
+// TestEvaluateBetweenSteps shows that an evaluation changes neither the draws of the next step
+// nor its numbers.
 func TestEvaluateBetweenSteps(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()

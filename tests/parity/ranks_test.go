@@ -78,7 +78,7 @@ func newRanked(t testing.TB, cfg transformer.Config, s spread) *ranked {
 	return r
 }
 
-// close ends the model and demands that nothing else was alive on any rank.
+// close closes the model and requires that nothing else is live on any rank.
 func (r *ranked) close() {
 	require.NoError(r.t, r.group.Close())
 	require.NoError(r.t, r.model.Close())
@@ -88,8 +88,8 @@ func (r *ranked) close() {
 	}
 }
 
-// sources give the sequences of a batch to every rank, which asks for each of them once,
-// in order. What no stage of the rank reads is not made.
+// sources provides every rank with the sequences of a batch; each rank calls for each of them
+// once, in order. Parts that no stage of the rank reads are not made.
 func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.Buffer], asked []int) {
 	var list []runner.Source[kernels.Buffer]
 	asked = make([]int, len(r.devs))
@@ -104,7 +104,7 @@ func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.
 			transformer.Put(dev, entry, s.Tokens, s.Labels, s.Weights)
 			return nil
 		})
-		// With -tags invariants the runner asks a source of runner.Indexed itself twice.
+		// With -tags invariants the runner calls a source of runner.Indexed twice.
 		list = append(list, struct{ runner.Source[kernels.Buffer] }{source})
 	}
 	return runner.PerRank(list...), asked
@@ -125,7 +125,7 @@ func (r *ranked) step(batch []reference.Sequence) *runner.Result {
 	return result
 }
 
-// train takes steps on the batches with an update after each.
+// train runs a step with an update for each batch.
 func (r *ranked) train(batches [][]reference.Sequence) []numbers {
 	r.t.Helper()
 	var history []numbers
@@ -145,8 +145,8 @@ func (r *ranked) train(batches [][]reference.Sequence) []numbers {
 	return history
 }
 
-// tensors adds a buffer of every parameter, and demands that all ranks with a copy of it
-// have the same.
+// tensors adds a buffer of every parameter, and requires that all ranks with a copy of it have
+// the same.
 func (r *ranked) tensors(n *numbers, what string, of func(c transformer.Copy) kernels.Buffer) {
 	r.t.Helper()
 	for _, p := range r.model.Parameters() {
@@ -158,14 +158,14 @@ func (r *ranked) tensors(n *numbers, what string, of func(c transformer.Copy) ke
 	}
 }
 
-// capacities are those of the links, tried in turn.
+// capacities are capacities of the links, used alternately.
 var capacities = []int{1, 0, schedule.Unlimited, 2}
 
-// TestRanksSameNumbers holds L9 on one to four ranks for every schedule whose backward
-// ascends: three steps with dropout, a tied table and uneven microbatches come to the
-// losses, gradients, moments and weights of a sequential loop over kernels. With one
-// stage a rank the embedding is on the first rank and the head on the last one; on a V
-// both are on the same.
+// TestRanksSameNumbers checks L9 on one to four ranks for every schedule with an ascending
+// backward: three steps with dropout, a tied table and uneven microbatches give the losses,
+// gradients, moments and weights of a sequential loop over kernels. With one stage per rank the
+// embedding is on the first rank and the head on the last one; on a V both are on the same
+// rank.
 func TestRanksSameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
@@ -195,9 +195,8 @@ func TestRanksSameNumbers(t *testing.T) {
 	}
 }
 
-// TestRanksAnyPlacement places stages as no schedule does: several parts in a stage, the
-// two uses of the table side by side and apart, a rank with nothing, ranks visited out
-// of order.
+// TestRanksAnyPlacement places stages as no schedule does: several parts in a stage, the two
+// uses of the table adjacent and apart, a rank with nothing, ranks visited out of order.
 func TestRanksAnyPlacement(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -226,8 +225,7 @@ func TestRanksAnyPlacement(t *testing.T) {
 	}
 }
 
-// TestRanksUntied compares a model whose head has a table of its own, and one without
-// dropout.
+// TestRanksUntied compares a model with a separate table for the head, and one without dropout.
 func TestRanksUntied(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -252,7 +250,7 @@ func TestRanksUntied(t *testing.T) {
 	}
 }
 
-// TestRanksFrozen freezes parts of the model and demands the gradients of one rank.
+// TestRanksFrozen freezes parts of the model and requires the gradients of one rank.
 func TestRanksFrozen(t *testing.T) {
 	t.Parallel()
 	cfg := small()
@@ -283,7 +281,7 @@ func TestRanksFrozen(t *testing.T) {
 	}
 }
 
-// gradients takes a step without an update.
+// gradients runs a step without an update.
 func (r *ranked) gradients(batch []reference.Sequence) []numbers {
 	r.t.Helper()
 	result := r.step(batch)
@@ -293,7 +291,8 @@ func (r *ranked) gradients(batch []reference.Sequence) []numbers {
 	return []numbers{n}
 }
 
-// disordered are ways to run plans that L9 names, whose backward does not ascend.
+// disordered are ways to run the plans that are exceptions of L9, whose backward does not
+// ascend.
 var disordered = map[string]spread{
 	"dualpipe":                 {rule: schedule.DualPipe, placement: schedule.Bidirectional(2)},
 	"dualpipe on 4 ranks":      {rule: schedule.DualPipe, placement: schedule.Bidirectional(4), capacity: 1},
@@ -302,12 +301,12 @@ var disordered = map[string]spread{
 	"breadth-first descending": {rule: schedule.BreadthFirstDescending, placement: schedule.Looped(2, 4), capacity: 1},
 }
 
-// nearly is how far two tensors may be apart that are sums of the same terms in another
-// order, beside the norm of all of them.
+// nearly is the maximum difference, relative to the norm of all tensors, of sums of the same
+// terms in another order.
 const nearly = 1e-6
 
-// apartBy returns the norm of what two lists of tensors differ by, beside that of the
-// first one, of all tensors whose names end so.
+// apartBy returns the norm of the difference of two lists of tensors, relative to the norm of
+// the first one, over all tensors whose names have the suffix.
 func apartBy(t testing.TB, want, have *numbers, suffix string) float64 {
 	t.Helper()
 	var difference, norm float64
@@ -327,9 +326,9 @@ func apartBy(t testing.TB, want, have *numbers, suffix string) float64 {
 	return math.Sqrt(difference / norm)
 }
 
-// TestRanksNearlySame runs the plans that L9 names, whose backward does not ascend:
-// losses are the same to the bit, since their sums are exact, and gradients within
-// rounding. Every rank with a copy of a parameter has the same one.
+// TestRanksNearlySame runs the plans that are exceptions of L9, whose backward does not ascend:
+// losses are the same to the bit, because their sums are exact, and gradients within rounding.
+// Every rank with a copy of a parameter has the same one.
 func TestRanksNearlySame(t *testing.T) {
 	t.Parallel()
 	cfg := small()
@@ -348,7 +347,7 @@ func TestRanksNearlySame(t *testing.T) {
 	}
 }
 
-// TestRanksEvaluate runs forward only and demands the losses of one rank.
+// TestRanksEvaluate runs forward only and requires the losses of one rank.
 func TestRanksEvaluate(t *testing.T) {
 	t.Parallel()
 	batch := threeBatches()[1]

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Config is what the model is. Seed draws the initial weights.
+// Config is the configuration of the model. Seed is the seed of the initial weights.
 type Config struct {
 	Vocabulary, Width, Layers, Heads, Context int
 	Dropout                                   float32
@@ -16,14 +16,14 @@ type Config struct {
 	Seed                                      uint64
 }
 
-// Parameter is one parameter: weight, gradient and moments.
+// Parameter is a parameter: weight, gradient and moments.
 type Parameter struct {
 	Name               string
 	Weight, Grad, M, V kernels.Buffer
 	decay              bool
 }
 
-// Model is the parameters by name and in order.
+// Model has the parameters by name and in order.
 type Model struct {
 	Parameters []*Parameter
 
@@ -77,11 +77,11 @@ func New(dev kernels.Compute, cfg Config) (*Model, error) {
 	return m, nil
 }
 
-// ones stands for a parameter that starts at 1.
+// ones is the deviation of a parameter that starts at 1.
 const ones = -1
 
-// parameter adds a parameter of n elements: normal draws keyed by its name, zeros
-// where the deviation is 0. What is drawn decays.
+// parameter adds a parameter of n elements: normal draws keyed by its name, or zeros if the
+// deviation is 0. Drawn parameters decay.
 func (m *Model) parameter(name string, n int, deviation float64) error {
 	p := &Parameter{Name: name, decay: deviation > 0}
 	for _, b := range []*kernels.Buffer{&p.Weight, &p.Grad, &p.M, &p.V} {

@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// pass is the work on one microbatch. It owns every buffer until the microbatch
-// is done. The first error stays, and what follows it does nothing.
+// pass is the computation for one microbatch. It owns every buffer until the microbatch is
+// done. It keeps the first error, and does nothing after it.
 type pass struct {
 	*Model
 	step       int64
@@ -53,7 +53,7 @@ func (t *pass) free() error {
 	return t.err
 }
 
-// later reports whether gradients hold something already.
+// later reports whether gradients already contain contributions.
 func (t *pass) later() bool { return t.microbatch > 0 }
 
 // linear returns x·weight + bias.
@@ -81,7 +81,7 @@ func (t *pass) linearBackward(dy, x kernels.Buffer, name string, in, out int) ke
 	return dx
 }
 
-// normed is the result of a layer norm and what its backward needs.
+// normed is the result of a layer norm with the values that its backward needs.
 type normed struct{ x, y, mean, rstd kernels.Buffer }
 
 func (t *pass) norm(x kernels.Buffer, name string) normed {
@@ -107,7 +107,7 @@ func (t *pass) normBackward(dy kernels.Buffer, n normed, name string) kernels.Bu
 	return dx
 }
 
-// dropout returns x with elements dropped; the gradient goes the same way.
+// dropout returns x with elements dropped, or a gradient likewise.
 func (t *pass) dropout(x kernels.Buffer, name string) kernels.Buffer {
 	if t.cfg.Dropout == 0 {
 		return x

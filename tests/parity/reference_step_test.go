@@ -14,14 +14,14 @@ type Sequence struct {
 	Weights        []float32
 }
 
-// Totals is what a step comes to.
+// Totals is the result of a step.
 type Totals struct {
 	Sum, Weight float64 // over all microbatches
 	GradNorm    float64
 }
 
-// Step runs all microbatches in order, forward and backward. The gradients of the
-// parameters are those of the sum of losses, not divided by anything.
+// Step runs all microbatches in order, forward and backward. The gradients of the parameters
+// are those of the sum of losses, without a division.
 func (m *Model) Step(step int64, seed uint64, batch []Sequence) (Totals, error) {
 	var sum, weight exact
 	for k, sequence := range batch {
@@ -51,7 +51,7 @@ func (m *Model) Step(step int64, seed uint64, batch []Sequence) (Totals, error) 
 	return totals, nil
 }
 
-// microbatchPass takes one microbatch forward and back.
+// microbatchPass runs one microbatch forward and backward.
 func (t *pass) microbatchPass(sequence Sequence) (sum, weight float64) {
 	ids, labels := t.ints(sequence.Tokens), t.ints(sequence.Labels)
 	weights := t.floats(t.tokens)
@@ -106,7 +106,7 @@ func (t *pass) microbatchPass(sequence Sequence) (sum, weight float64) {
 	return sum, weight
 }
 
-// head returns the table that the head uses, and where its gradient goes.
+// head returns the table that the head uses, and its gradient.
 func (m *Model) head() (table, grad kernels.Buffer) {
 	if m.cfg.Untied {
 		return m.weight("head.weight"), m.grad("head.weight")
@@ -114,13 +114,13 @@ func (m *Model) head() (table, grad kernels.Buffer) {
 	return m.weight("embedding.weight"), m.headGrad
 }
 
-// AdamW are the numbers of an update.
+// AdamW are the parameters of an update.
 type AdamW struct {
 	LearningRate, Beta1, Beta2, Epsilon, WeightDecay float32
 }
 
-// Update takes an AdamW step with the gradient divided by the total weight, and
-// clipped to maxNorm.
+// Update makes an AdamW step with the gradient divided by the total weight, and clipped to
+// maxNorm.
 func (m *Model) Update(opt AdamW, totals Totals, maxNorm float64) error {
 	m.updates++
 	factor := 1 / totals.Weight
@@ -144,7 +144,7 @@ func (m *Model) Update(opt AdamW, totals Totals, maxNorm float64) error {
 	return nil
 }
 
-// exact adds up without rounding: 2,200 bits hold any sum of float64.
+// exact adds without rounding: 2,200 bits hold any sum of float64.
 type exact struct{ big.Float }
 
 func (e *exact) add(v float64) {

@@ -28,13 +28,12 @@ func small() transformer.Config {
 // drawSeed is the runner's seed of dropout.
 const drawSeed = 5
 
-// update is the optimizer of these tests. The largest norm is low enough to clip.
+// update is the optimizer of these tests. The maximum norm is low enough to clip.
 var update = transformer.AdamW{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.1}
 
 const maxNorm = 0.5
 
-// unevenBatch returns sequences of these lengths. Weights are uneven as well;
-// some are 0.
+// unevenBatch returns sequences of these lengths. Weights are uneven as well; some are 0.
 func unevenBatch(seed uint64, vocabulary int, lengths ...int) []reference.Sequence {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var batch []reference.Sequence
@@ -59,7 +58,7 @@ type variant struct {
 	lookAhead int
 }
 
-// rig is a model on a device of its own, with a runner.
+// rig is a model on a separate device, with a runner.
 type rig struct {
 	t       testing.TB
 	dev     *kernels.Host
@@ -93,7 +92,7 @@ func newRig(t testing.TB, cfg transformer.Config, v variant, change ...func(*run
 	return r
 }
 
-// close ends the model and demands that nothing else was alive.
+// close closes the model and requires that nothing else is live.
 func (r *rig) close() {
 	require.NoError(r.t, r.runner.Close())
 	require.NoError(r.t, r.model.Close())
@@ -101,13 +100,13 @@ func (r *rig) close() {
 	require.NoError(r.t, r.dev.Close())
 }
 
-// source gives the sequences of a batch, and no more.
+// source provides exactly the sequences of a batch.
 func (r *rig) source(batch []reference.Sequence) runner.Source[kernels.Buffer] {
 	r.actions, r.pulls = r.actions[:0], r.pulls[:0]
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		k := entry.Index()
 		require.Less(r.t, k, len(batch), "the source is asked for more than the step has")
-		if len(r.actions) > 0 { // with -tags invariants it is asked before the first action as well
+		if len(r.actions) > 0 { // with -tags invariants it is also called before the first action
 			require.Equal(r.t, len(r.pulls), k, "entries are asked for in ascending order")
 			r.pulls = append(r.pulls, r.actions[len(r.actions)-1])
 		}
@@ -135,8 +134,8 @@ func (r *rig) evaluate(batch []reference.Sequence) *runner.Result {
 	return result
 }
 
-// numbers is everything that a step computes, as bits, so that equal means equal
-// to the last one and 0 is not -0.
+// numbers has everything that a step computes, as bits, so that equal means bit-equal and 0
+// differs from -0.
 type numbers struct {
 	sum, weight, norm uint64
 	tensors           map[string][]uint32
@@ -165,7 +164,7 @@ func (n *numbers) tensor(t testing.TB, dev kernels.Device, name string, b kernel
 	n.tensors[name] = bits(read(t, dev, b))
 }
 
-// train takes steps on the batches with an update after each.
+// train runs a step with an update for each batch.
 func (r *rig) train(batches [][]reference.Sequence) []numbers {
 	r.t.Helper()
 	var history []numbers
@@ -221,8 +220,8 @@ func trainReference(t testing.TB, cfg transformer.Config, batches [][]reference.
 	return history
 }
 
-// requireSame demands that two runs have the same numbers to the bit, and says
-// where they first differ.
+// requireSame requires that two runs have the same numbers to the bit, and reports the first
+// difference.
 func requireSame(t testing.TB, want, have []numbers) {
 	t.Helper()
 	require.Len(t, have, len(want))
@@ -244,7 +243,7 @@ func requireSame(t testing.TB, want, have []numbers) {
 	}
 }
 
-// firstDifference returns the first index at which a and b differ, -1 for none.
+// firstDifference returns the first index at which a and b differ, or -1.
 func firstDifference(a, b []uint32) int {
 	for i := range max(len(a), len(b)) {
 		if i >= len(a) || i >= len(b) || a[i] != b[i] {

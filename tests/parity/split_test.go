@@ -15,9 +15,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// apart returns a rule with I and W for every B of another one. The W of a stage comes
-// right after its I, or lag further I's of the stage later; what is left comes at the
-// end.
+// apart returns a rule with I and W for every B of another one. The W of a stage comes directly
+// after its I, or lag further I's of the stage later; the remaining ones come at the end.
 func apart(rule schedule.Rule, lag int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := rule(p)
@@ -47,12 +46,12 @@ func apart(rule schedule.Rule, lag int) schedule.Rule {
 	}
 }
 
-// lags are W right after its I, one and three microbatches later, and after every I.
+// lags are W directly after its I, one and three microbatches later, and after every I.
 var lags = []int{0, 1, 3, microbatches}
 
-// TestSplitSameNumbers holds L9 for plans with I and W apart: three steps with dropout,
-// a tied table and uneven microbatches come to the same losses, gradients, moments and
-// weights as those of a loop that knows neither. There are more stages than parts, too.
+// TestSplitSameNumbers checks L9 for plans with I and W apart: three steps with dropout, a tied
+// table and uneven microbatches give the same losses, gradients, moments and weights as a loop
+// without either. Some models have more stages than parts.
 func TestSplitSameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
@@ -76,8 +75,8 @@ func TestSplitSameNumbers(t *testing.T) {
 	require.Len(t, ran, most*(len(orders)-1)*len(lags))
 }
 
-// TestSplitUntied compares a model whose head has a table of its own, and one without
-// dropout, recomputed and not.
+// TestSplitUntied compares a model with a separate table for the head, and one without dropout,
+// recomputed and not.
 func TestSplitUntied(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -100,9 +99,9 @@ func TestSplitUntied(t *testing.T) {
 	}
 }
 
-// TestSplitWithFrozenStages trains with some stages frozen: before everything that
-// trains, in between, and within a sequence of parts. A frozen stage has no W, and does
-// not keep the others from having one.
+// TestSplitWithFrozenStages trains with some stages frozen: before everything that trains, in
+// between, and within a sequence of parts. A frozen stage has no W, and does not prevent the
+// others from having one.
 func TestSplitWithFrozenStages(t *testing.T) {
 	t.Parallel()
 	cfg := small()
@@ -131,7 +130,7 @@ func TestSplitWithFrozenStages(t *testing.T) {
 					result := r.step(threeBatches()[0])
 					n := numbers{sum: math.Float64bits(result.Losses[0].Sum), norm: math.Float64bits(result.GradNorm)}
 					for _, p := range r.model.Parameters() {
-						n.tensor(t, r.dev, p.Name, p.Grad) // 0 where it is frozen
+						n.tensor(t, r.dev, p.Name, p.Grad) // 0 if it is frozen
 					}
 					return []numbers{n}
 				}

@@ -8,9 +8,9 @@ import (
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
-// wide is the model in float64, all sequences of a step as one batch: one sum
-// over all tokens, no microbatches, no kernels. It is written from the formulas
-// in the documentation of stages/transformer.
+// wide is the model in float64, with all sequences of a step as one batch: one sum over all
+// tokens, no microbatches, no kernels. It is written from the formulas in the documentation of
+// stages/transformer.
 type wide struct {
 	cfg    transformer.Config
 	weight map[string][]float64
@@ -19,8 +19,8 @@ type wide struct {
 	loss, total float64 // Σ weight·loss and Σ weight over all tokens
 }
 
-// gradient is a sum of terms, one for each token that meets the element: the sum,
-// the sum of the terms' magnitudes, and their number.
+// gradient is a sum of terms, one for each token that contributes to the element: the sum, the
+// sum of the terms' magnitudes, and their number.
 type gradient struct {
 	sum, magnitude float64
 	terms          int
@@ -165,7 +165,7 @@ func (w *wide) block(name string, x rows) (rows, func(rows) rows) {
 	}
 }
 
-// gelu is the tanh form and its derivative.
+// gelu returns the tanh form and its derivative.
 func gelu(x float64) (y, slope float64) {
 	c := math.Sqrt(2 / math.Pi)
 	t := math.Tanh(c * (x + 0.044715*x*x*x))
@@ -236,7 +236,7 @@ func (w *wide) norm(name string, x rows) (rows, func(rows) rows) {
 	}
 }
 
-// attention holds all weights of a head at once, as the definition does.
+// attention computes all weights of a head at once, as in the definition.
 func (w *wide) attention(qkv rows) (rows, func(rows) rows) {
 	n, width, heads := len(qkv), w.cfg.Width, w.cfg.Heads
 	dim := width / heads

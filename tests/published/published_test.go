@@ -37,12 +37,12 @@ func (f *form) plan(t *testing.T, ranks, microbatches int) (*schedule.Plan, *sim
 	return plan, &simulate.Costs{Scale: unit, Stages: []simulate.StageCosts{{F: part, I: part, W: part, Saved: part}}}
 }
 
-// unit is how many steps, or bytes, are one of the published unit.
+// unit is the number of time units, or bytes, of one published unit.
 const unit = 12
 
 var sizes = []int{4, 8, 16}
 
-// simulated is what the simulator makes of a form.
+// simulated is the result of the simulator for a form.
 type simulated struct {
 	ranks, microbatches  int
 	lost, spanLost, peak float64
@@ -81,12 +81,12 @@ func TestClosedForms(t *testing.T) {
 	}
 }
 
-// TestDocument holds docs/schedules.md and its pictures to the simulator.
+// TestDocument compares docs/schedules.md and its pictures with the simulator.
 func TestDocument(t *testing.T) {
 	files := map[string][]byte{"schedules.md": document(t)}
 	for _, f := range forms {
 		plan, costs := f.plan(t, 4, 8)
-		costs.Stages[0].Saved = 0 // what is drawn are microbatches, not bytes
+		costs.Stages[0].Saved = 0 // the pictures show microbatches, not bytes
 		step, err := draw.Simulate(plan, costs, schedule.Unlimited)
 		require.NoError(t, err)
 		var picture bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// profiles are the models of the zero-bubble paper: profiled times in microseconds of
-// F, I, W and a hop, and the bubbles of its table, by the span.
+// profiles are the models of the zero-bubble paper: profiled times in microseconds of F, I, W
+// and a hop, and the bubbles of its table, by the span.
 var profiles = []struct {
 	model          string
 	ranks          int
@@ -29,7 +29,7 @@ var profiles = []struct {
 	{"28.3B", 32, 10419, 10207, 7715, 408, []int{96}, []float64{0.2646}, []float64{0.1421}, []float64{0.0038}},
 }
 
-// bubble returns the bubble of a schedule with one stage a rank.
+// bubble returns the bubble of a schedule with one stage per rank.
 func bubble(t *testing.T, name string, ranks, microbatches int, f, i, w, hop int64) float64 {
 	t.Helper()
 	named, err := schedule.Find(name)

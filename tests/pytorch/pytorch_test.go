@@ -1,4 +1,4 @@
-// Package pytorch tests what Weir ships for PyTorch against PyTorch itself.
+// Package pytorch tests Weir's support for PyTorch against PyTorch itself.
 package pytorch
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestModule runs check_module.py, which trains through python/weir_pipelining.py. PYTHON
-// names a Python with torch.distributed.pipelining, python3 if it is not set, and ROOT a
-// folder to change the root to first, as tests/bench/peers.sh makes one.
+// TestModule runs check_module.py, which trains through python/weir_pipelining.py. PYTHON names
+// a Python with torch.distributed.pipelining, python3 if it is not set, and ROOT a folder to
+// change the root to first, as made by tests/bench/peers.sh.
 func TestModule(t *testing.T) {
 	root, python := os.Getenv("ROOT"), cmp.Or(os.Getenv("PYTHON"), "python3")
 	command := func(args ...string) *exec.Cmd {
@@ -29,7 +29,7 @@ func TestModule(t *testing.T) {
 		return exec.CommandContext(t.Context(), args[0], args[1:]...)
 	}
 	if out, err := command("-c", "import torch.distributed.pipelining").CombinedOutput(); err != nil {
-		t.Skipf("there is no PyTorch 2.6 or later: name a Python that has it in PYTHON, or the root of its system in ROOT (%v: %s)", err, strings.TrimSpace(string(out)))
+		t.Skipf("no PyTorch 2.6 or later was found: name a Python that has it in PYTHON, or the root of its system in ROOT (%v: %s)", err, strings.TrimSpace(string(out)))
 	}
 	folder, err := os.MkdirTemp(filepath.Join(root, "/tmp"), "weir-pytorch-")
 	require.NoError(t, err)

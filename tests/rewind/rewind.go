@@ -1,5 +1,5 @@
-// Package rewind is for tests: it undoes the trace of a memory snapshot, as the viewer of
-// PyTorch does.
+// Package rewind undoes the trace of a memory snapshot, as the viewer of PyTorch does. It is
+// for tests.
 package rewind
 
 import (
@@ -15,23 +15,23 @@ import (
 // together.
 var ErrInconsistent = errors.New("rewind: trace and segments contradict each other")
 
-// granule is what an allocator rounds sizes to at least.
+// granule is the minimum unit to which an allocator rounds sizes.
 const granule = 512
 
-// unsplit is what a block of the pool for large sizes may be larger than it was asked
-// for: so little is not split off. A block that begins so closely behind another one
-// tells how large that one is.
+// unsplit is the maximum excess of a block of the large pool over its request: a smaller
+// remainder is not split off. A block that begins that close to another one reveals its size.
 const unsplit = 1 << 20
 
-// Segments undoes the trace of a device, from its last entry to its first, beginning
-// with the segments, and returns the segments as they were before the trace. It is
-// what the viewer does to draw its allocator state history, and a fault is what the
-// viewer would fail at: an event outside of every segment, a block freed twice, a
-// segment that goes while something in it is live.
+// Segments undoes the trace of a device, from its last entry to its first, starting with the
+// segments, and returns the segments as they were before the trace. The viewer does the same to
+// draw its allocator state history, and an error is a condition at which the viewer would fail:
+// an event outside of every segment, a block freed twice, a segment that is returned while a
+// block in it is live.
 //
-// A trace that begins in mid-history is no fault: what it frees without having
-// allocated it was live before. The real size of such a block is not told; it gets the
-// requested one, rounded up to 512 bytes if there is room, where nothing else shows it.
+// A trace that begins in mid-history is not an error: a block that it frees without having
+// allocated it was live before. The trace does not contain the real size of such a block;
+// unless something else reveals it, it gets the requested size, rounded up to 512 bytes if
+// there is enough space.
 func Segments(s *snapshot.Snapshot, device int) ([]snapshot.Segment, error) {
 	r := rewinder{}
 	for i := range s.Segments {
@@ -58,11 +58,11 @@ func Segments(s *snapshot.Snapshot, device int) ([]snapshot.Segment, error) {
 	return segments, nil
 }
 
-// rewinder holds the segments at one time of the trace. Their blocks are only those
-// that are live or pending, in order.
+// rewinder has the segments at one time of the trace. It keeps only their live and pending
+// blocks, in order.
 type rewinder struct{ segments []snapshot.Segment }
 
-// begin takes a segment of the snapshot.
+// begin adds a segment of the snapshot.
 func (r *rewinder) begin(s *snapshot.Segment) error {
 	segment, next := *s, s.Address
 	segment.Blocks = nil
@@ -99,13 +99,13 @@ func (r *rewinder) undo(e *snapshot.Entry) error {
 	return nil // oom, snapshot, notes of users
 }
 
-// The sizes of segments tell to which pool a segment belonged that is gone.
+// The sizes of segments show to which pool a removed segment belonged.
 const (
 	smallSegment = 2 << 20
 	largeSegment = 20 << 20
 )
 
-// unalloc ends a block that was allocated here.
+// unalloc removes a block that was allocated here.
 func (r *rewinder) unalloc(e *snapshot.Entry) error {
 	segment, at, ok := r.find(e.Address)
 	if !ok {
@@ -124,11 +124,11 @@ func (r *rewinder) unalloc(e *snapshot.Entry) error {
 	return nil
 }
 
-// unfree brings back a block whose bytes went back to the pool here.
+// unfree restores a block whose bytes were returned to the pool here.
 func (r *rewinder) unfree(e *snapshot.Entry) error {
 	segment := r.around(e.Address)
 	if segment == nil {
-		return errors.New("it lies in no segment")
+		return errors.New("it is in no segment")
 	}
 	if e.Size < 0 {
 		return errors.New("its size is negative")
@@ -138,21 +138,21 @@ func (r *rewinder) unfree(e *snapshot.Entry) error {
 		return errors.New("something else is live there")
 	}
 	if at > 0 && end(&segment.Blocks[at-1]) > e.Address {
-		segment.Blocks[at-1].Size = e.Address - segment.Blocks[at-1].Address // more than was asked for was a guess
+		segment.Blocks[at-1].Size = e.Address - segment.Blocks[at-1].Address // its excess over the request was a guess
 	}
 	room := segment.End() - e.Address
 	if at < len(segment.Blocks) {
 		room = segment.Blocks[at].Address - e.Address
 	}
 	if e.Size > room {
-		return errors.New("it does not fit before what follows it")
+		return errors.New("it does not fit before the next block")
 	}
 	size := min(room, max(1, (e.Size+granule-1)/granule)*granule)
 	segment.Blocks = slices.Insert(segment.Blocks, at, snapshot.Block{Address: e.Address, Size: size, Requested: e.Size, State: snapshot.Pending, Frames: e.Frames})
 	return nil
 }
 
-// unrequest makes a block live whose end was asked for here.
+// unrequest makes a block live that was freed here.
 func (r *rewinder) unrequest(e *snapshot.Entry) error {
 	segment, at, ok := r.find(e.Address)
 	if !ok || segment.Blocks[at].State != snapshot.Pending {
@@ -162,7 +162,7 @@ func (r *rewinder) unrequest(e *snapshot.Entry) error {
 	return nil
 }
 
-// insert adds a segment. One that expands is joined with the range that it touches.
+// insert adds a segment. An expandable one is joined with the range that it touches.
 func (r *rewinder) insert(s snapshot.Segment) error {
 	at, _ := slices.BinarySearchFunc(r.segments, s.Address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
 	if s.Size <= 0 || at > 0 && r.segments[at-1].End() > s.Address || at < len(r.segments) && r.segments[at].Address < s.End() {
@@ -188,8 +188,7 @@ func (r *rewinder) insert(s snapshot.Segment) error {
 	return nil
 }
 
-// remove takes away the range of an entry: a whole segment, or a part of one that
-// expands.
+// remove removes the range of an entry: a whole segment, or a part of an expandable one.
 func (r *rewinder) remove(e *snapshot.Entry) error {
 	segment := r.around(e.Address)
 	if segment == nil || e.Size <= 0 || e.Address+e.Size > segment.End() {
@@ -219,7 +218,7 @@ func (r *rewinder) remove(e *snapshot.Entry) error {
 	return nil
 }
 
-// around returns the segment that an address lies in, or nil.
+// around returns the segment that contains an address, or nil.
 func (r *rewinder) around(address int64) *snapshot.Segment {
 	at, found := slices.BinarySearchFunc(r.segments, address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
 	if !found {

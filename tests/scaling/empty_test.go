@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/tests/toy"
 )
 
-// empty is a stage that does what the contract asks and computes nothing: one
-// tensor in, saved, one tensor out, taken in the backward, one gradient back.
+// empty is a stage that follows the contract and computes nothing: one tensor in, saved, one
+// tensor out, taken in the backward, one gradient back.
 type empty struct {
 	arena       *memory.Arena
 	first, last bool

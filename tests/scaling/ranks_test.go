@@ -17,8 +17,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// hop is an empty stage over the buffers of a device: what it computes is the size of
-// what it returns.
+// hop is an empty stage over the buffers of a device: only the size of its results matters.
 type hop struct {
 	dev         kernels.Device
 	first, last bool
@@ -106,8 +105,8 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 	return g, runner.PerRank(sources...)
 }
 
-// TestNothingGrowsOnSeveralRanks holds the levels of three ranks, and the allocations
-// of whole steps on the Go heap.
+// TestNothingGrowsOnSeveralRanks checks the levels of three ranks, and the allocations of whole
+// steps on the Go heap.
 func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 	testkit.Slow(t)
 	for _, plan := range []struct {
@@ -134,7 +133,7 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 					}
 				}
 			}
-			if testkit.Raced { // it would take minutes, and pools would forget
+			if testkit.Raced { // it would take minutes, and pools would drop objects
 				plan.large = 1024
 			}
 			step(plan.large)() // see testkit.Allocations
@@ -142,7 +141,7 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 			before := slices.Clone(peaks)
 			got := testkit.Allocations(step(plan.large), want)
 			require.Equal(t, before, peaks)
-			if !invariants.Enabled { // with it every call gets a view of its own
+			if !invariants.Enabled { // with it every call gets a separate view
 				require.Less(t, want, uint64(128))
 				if !testkit.Raced {
 					require.Equal(t, want, got)
@@ -153,7 +152,7 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 }
 
 // TestPlantedAllocationsAreCounted is the positive control: an allocation on every rank in
-// every 1024th microbatch is counted to the last one.
+// every 1024th microbatch is counted exactly.
 func TestPlantedAllocationsAreCounted(t *testing.T) { // L11
 	testkit.Slow(t)
 	if testkit.Raced || invariants.Enabled {

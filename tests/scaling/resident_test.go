@@ -19,9 +19,9 @@ import (
 	"github.com/weir-ml/weir/tests/toy"
 )
 
-// TestResidentMemoryIsFlat asks the kernel: in a process of its own, resident
-// memory during the last microbatch of a step of 65,536 exceeds that of a step of
-// 1,024 by at most 64 bytes a microbatch.
+// TestResidentMemoryIsFlat uses the kernel's figures: in a separate process, resident memory
+// during the last microbatch of a step of 65,536 exceeds that of a step of 1,024 by at most 64
+// bytes per microbatch.
 func TestResidentMemoryIsFlat(t *testing.T) {
 	const small, large, bound = 1024, 65536, 64
 	if os.Getenv("WEIR_RESIDENT") == "" {
@@ -47,15 +47,15 @@ func TestResidentMemoryIsFlat(t *testing.T) {
 		require.NoError(t, err)
 		return resident
 	}
-	measure(small) // warm
+	measure(small) // warm-up
 	before := measure(small)
 	slope := float64(measure(large)-before) / (large - small)
 	fmt.Printf("resident memory: %d bytes at M = %d, %+.3f bytes per microbatch up to M = %d\n", before, small, slope, large)
 	require.LessOrEqual(t, slope, float64(bound))
 }
 
-// residentBytes returns what the kernel counts for this process, after the
-// garbage collector has given back what it can.
+// residentBytes returns the resident memory of this process, after the garbage collector has
+// returned as much as it can.
 func residentBytes(t *testing.T) int64 {
 	runtime.GC()
 	debug.FreeOSMemory()

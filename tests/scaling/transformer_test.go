@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestTransformerIsFlat holds the real stages to the same: embedding, blocks
-// with dropout and recompute, and the tied head.
+// TestTransformerIsFlat checks the same for the stages of package transformer: embedding,
+// blocks with dropout and recompute, and the tied head.
 func TestTransformerIsFlat(t *testing.T) {
 	testkit.Slow(t)
 	for name, recompute := range map[string]bool{"saved": false, "recomputed": true} {
@@ -35,7 +35,7 @@ func TestTransformerIsFlat(t *testing.T) {
 				require.Equal(t, peak, step(m), "M = %d", m)
 			}
 			if invariants.Enabled || testkit.Raced {
-				t.Skip("allocations are not counted with -tags invariants, where every call gets a view of its own, and under the race detector, where pools forget")
+				t.Skip("allocations are not counted with -tags invariants, under which every call gets a separate view, and under the race detector, under which pools drop objects")
 			}
 			bare := func(m int) func() {
 				return func() {
@@ -54,8 +54,8 @@ func TestTransformerIsFlat(t *testing.T) {
 	}
 }
 
-// openTransformer returns a runner of a tiny model and a source of equal
-// sequences of two tokens.
+// openTransformer returns a runner of a tiny model and a source of equal sequences of two
+// tokens.
 func openTransformer(t *testing.T, recompute bool) (*runner.Runner[kernels.Buffer], runner.Source[kernels.Buffer]) {
 	t.Helper()
 	const tokens = 2

@@ -21,9 +21,9 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// Job is one run of a transformer on ranks that transport/tcp joins. Its numbers decide what
-// fails, and what a connection does with what is written; in which order the goroutines of a
-// transport go on at one moment is Go's to decide.
+// Job is a run of a transformer on ranks that are connected by transport/tcp. Its fields decide
+// what fails, and how a connection delivers data; the order in which the goroutines of a
+// transport run at the same moment is decided by Go.
 type Job struct {
 	Seed                                            uint64
 	Ranks, Microbatches, Steps, Capacity, LookAhead int
@@ -32,7 +32,7 @@ type Job struct {
 	Faults                                          []JobFault
 }
 
-// JobFault is what goes wrong, at a write or an action of a rank.
+// JobFault is a fault at a write or an action of a rank.
 type JobFault struct {
 	Kind     jobKind
 	Rank, At int
@@ -41,9 +41,9 @@ type JobFault struct {
 type jobKind int
 
 const (
-	dies   jobKind = iota // the process
+	dies   jobKind = iota // the process dies
 	hushed                // nothing reaches the rank or comes from it
-	severs                // the connection that the rank writes on is reset
+	severs                // the connection on which the rank writes is reset
 	drags                 // it becomes slow
 	raises                // a hook panics
 	stops                 // the context of the rank's step is cancelled
@@ -64,13 +64,13 @@ func drawJob(seed uint64) Job {
 	return j
 }
 
-// job is a Job that runs.
+// job is a running Job.
 type job struct {
 	Job
 	*world
 	net     *network
 	fired   []JobFault
-	told    int    // faults before this step
+	told    int    // number of faults before this step
 	lost    []bool // ranks that may be lost
 	actions []int  // by rank
 	cancels []context.CancelCauseFunc
@@ -80,7 +80,7 @@ type job struct {
 
 const silence = 10 * time.Second
 
-// happen makes the faults of a moment happen, under the lock of the network.
+// happen triggers the faults of a moment, under the lock of the network.
 func (j *job) happen(rank, now int, atAction bool, w *wire) {
 	for i := range j.Job.Faults {
 		f := &j.Job.Faults[i]
@@ -96,7 +96,7 @@ func (j *job) happen(rank, now int, atAction bool, w *wire) {
 		case hushed:
 			j.net.silent[rank] = true
 		case severs:
-			for _, e := range w.ends { // what holds a rank in the job, for both of them
+			for _, e := range w.ends { // the control connection of a rank, at both ends
 				j.lost[e.rank] = j.lost[e.rank] || w.control
 			}
 			w.reset()
@@ -111,7 +111,7 @@ func (j *job) happen(rank, now int, atAction bool, w *wire) {
 	}
 }
 
-// each does something on all ranks at once, and waits.
+// each calls a function for all ranks at once, and waits.
 func (j *job) each(do func(rank int)) {
 	var all sync.WaitGroup
 	for rank := range j.Job.Ranks {
@@ -154,14 +154,14 @@ func (j *job) begin() []error {
 	return errs
 }
 
-// close ends runners and endpoints.
+// close closes runners and endpoints.
 func (j *job) close() {
 	j.each(func(rank int) {
 		if j.runners[rank] != nil {
 			_ = j.runners[rank].Close()
 		}
 		if j.ends[rank] != nil {
-			_ = j.ends[rank].Close() // A connection that was cut tells so.
+			_ = j.ends[rank].Close() // a connection that was cut returns an error
 		}
 	})
 }
@@ -187,7 +187,7 @@ func (j *job) step() []ending {
 	return endings
 }
 
-// wrong returns what is wrong about a step, and whether the job is over.
+// wrongStep returns the violation of a step, and whether the job is over.
 func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	j.net.mu.Lock()
 	defer j.net.mu.Unlock()
@@ -210,7 +210,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 			if !j.lost[rank] {
 				well++
 			}
-		case j.lost[rank]: // it may say anything
+		case j.lost[rank]: // it may return any error
 		case is && !j.lost[lost.Rank]:
 			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, told)
 		case !is && (quiet || len(j.fired) == j.told):
@@ -226,7 +226,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 			return over, fmt.Errorf("rank %d holds %d bytes after the step (L8)", rank, stats.Live-stats.Classes[memory.Resident])
 		}
 	}
-	if well > 0 && failed > 0 && !j.lost[0] { // what rank 0 has said last may not reach all
+	if well > 0 && failed > 0 && !j.lost[0] { // the last message of rank 0 may not reach all
 		return over, fmt.Errorf("the step counts on %d ranks and not on %d (L8)", well, failed)
 	}
 	if last >= 0 {
@@ -238,7 +238,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	return over, err
 }
 
-// runJob runs a job, and afterwards begins it again and runs a step without faults.
+// runJob runs a job, then starts it again and runs a step without faults.
 func runJob(s Job, sum *jobTally) (err error) {
 	s.Faults = slices.Clone(s.Faults)
 	j := &job{Job: s, world: &world{Scenario: Scenario{Ranks: s.Ranks, Copies: s.Copies, Transformer: true}, number: 1, m: s.Microbatches, training: true, dry: true}}
@@ -289,10 +289,10 @@ func runJob(s Job, sum *jobTally) (err error) {
 	return nil
 }
 
-// jobTally is what jobs come to.
+// jobTally sums up jobs.
 type jobTally struct{ Jobs, Steps, Over, Faults int }
 
-// TestJobs runs the jobs of one seed after the other.
+// TestJobs runs the jobs of consecutive seeds.
 func TestJobs(t *testing.T) {
 	began := time.Now()
 	next := *seed

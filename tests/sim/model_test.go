@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// modelConfig is the transformer of a scenario.
+// modelConfig returns the transformer of a scenario.
 func (w *world) modelConfig() transformer.Config {
 	cfg := transformer.Config{Vocabulary: 16, Width: 16, Layers: 2, Heads: 2, Context: 4, Dropout: 0.25, Recompute: w.Recompute, Seed: 1}
 	if w.Copies {
@@ -31,7 +31,7 @@ func (w *world) newModel(devs []kernels.Compute) (*transformer.Model, error) {
 	return transformer.NewOn(w.modelConfig(), places...)
 }
 
-// putTokens fills an entry with tokens that follow from its index.
+// putTokens fills an entry with tokens that depend on its index.
 func (w *world) putTokens(dev kernels.Device, e batchctx.Entry[T], index int) {
 	n := w.size(index)
 	tokens := make([]int32, n+1)
@@ -41,13 +41,13 @@ func (w *world) putTokens(dev kernels.Device, e batchctx.Entry[T], index int) {
 	transformer.Put(dev, e, tokens[:n], tokens[1:], slices.Repeat([]float32{float32(1 + index%2)}, n))
 }
 
-// numbers are what a step of the transformer comes to, as bits.
+// numbers are the results of a step of the transformer, as bits.
 type numbers struct {
 	sum, weight, norm uint64
 	grads             map[string][]uint32
 }
 
-// numbersOf returns them.
+// numbersOf returns the numbers of a result.
 func numbersOf(r *runner.Result, m *transformer.Model, training bool) (numbers, error) {
 	v := r.Losses[0]
 	n := numbers{sum: math.Float64bits(v.Sum), weight: math.Float64bits(v.Weight)}
@@ -83,7 +83,7 @@ type undisturbed struct {
 
 var references = map[undisturbed]numbers{}
 
-// reference returns the numbers of the running step, were it on one rank and without a fault.
+// reference returns the numbers of the current step on one rank without a fault.
 func (w *world) reference() (numbers, error) {
 	key := undisturbed{w.m, w.number, w.training, w.Copies, w.Planned}
 	if n, ok := references[key]; ok {
@@ -119,7 +119,7 @@ func (w *world) reference() (numbers, error) {
 	return references[key], err
 }
 
-// wrongModel returns what is wrong about the numbers of a step of the transformer.
+// wrongModel returns the violation in the numbers of a step of the transformer.
 func (w *world) wrongModel(r *runner.Result) error {
 	want, err := w.reference()
 	if err != nil {
@@ -134,7 +134,7 @@ func (w *world) wrongModel(r *runner.Result) error {
 	}
 	for name, bits := range want.grads {
 		if !slices.Equal(bits, got.grads[name]) {
-			return fmt.Errorf("the gradient of %s is not that of the run without faults on one rank (L9)", name)
+			return fmt.Errorf("the gradient of %s differs from the run without faults on one rank (L9)", name)
 		}
 	}
 	return nil

@@ -12,28 +12,27 @@ import (
 	"time"
 )
 
-// network joins simulated processes by connections in memory: what is written arrives in
-// pieces and after a while, in order on a connection and in any order between two. It fails
-// as TCP does: a process that dies ends its connections, and a host that is cut off says
-// nothing at all.
+// network connects simulated processes in memory: data arrives in pieces and with a delay, in
+// order on a connection and in any order between two. It fails as TCP does: a process that dies
+// ends its connections, and a host that is disconnected sends nothing at all.
 type network struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	random  *rand.Rand
 	doors   map[string]*listener
 	wires   []*wire
-	writes  []int // by rank
+	writes  []int // number of writes, by rank
 	silent  []bool
 	dead    []bool
-	fault   func(rank int, w *wire) // told of every write, under the lock
+	fault   func(rank int, w *wire) // called for every write, under the lock
 }
 
 // wire is a connection between two ranks.
 type wire struct {
 	ends    [2]*end
-	late    time.Duration // what each piece takes besides
+	late    time.Duration // additional delay of each piece
 	greeted bool
-	control bool // it holds a rank in the job: its greeting says so
+	control bool // its greeting marks it as the control connection of a rank
 }
 
 func (w *wire) reset() {
@@ -52,10 +51,10 @@ type pipe struct {
 
 type piece struct {
 	at   time.Time
-	data []byte // nil is the end
+	data []byte // nil means the end
 }
 
-// window is how many bytes are under way at most.
+// window is the maximum number of bytes in flight.
 const window = 32 << 10
 
 func newNetwork(seed uint64, ranks int) *network {
@@ -64,7 +63,7 @@ func newNetwork(seed uint64, ranks int) *network {
 	return n
 }
 
-// delay is what a piece takes: mostly little, sometimes much.
+// delay returns the delay of a piece: mostly short, sometimes long.
 func (n *network) delay() time.Duration {
 	if n.random.IntN(32) == 0 {
 		return time.Duration(1 + n.random.IntN(1e9))
@@ -72,7 +71,7 @@ func (n *network) delay() time.Duration {
 	return time.Duration(1 + n.random.IntN(1e6))
 }
 
-// kill ends a process: its connections with it, what it has written may be lost.
+// kill ends a process with its connections; data that it has written may be lost.
 func (n *network) kill(rank int) {
 	n.dead[rank] = true
 	for _, w := range n.wires {
@@ -86,7 +85,7 @@ func (n *network) kill(rank int) {
 	n.changed.Broadcast()
 }
 
-// address is one of a network in memory.
+// address is an address of a network in memory.
 type address string
 
 func (a address) Network() string { return "sim" }
@@ -100,7 +99,7 @@ type listener struct {
 	closed bool
 }
 
-// host is the network as a rank knows it: a tcp.Network.
+// host is the network of a rank: a tcp.Network.
 type host struct {
 	*network
 	rank int
@@ -177,7 +176,7 @@ func (h host) Dial(ctx context.Context, at string) (net.Conn, error) {
 	return w.ends[0], nil
 }
 
-// wake makes whoever waits look again.
+// wake makes all waiting calls check their conditions again.
 func (n *network) wake() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -193,11 +192,11 @@ type end struct {
 	in     *pipe
 	out    *pipe
 	closed bool
-	until  [2]time.Time // of reads and writes
+	until  [2]time.Time // deadlines of reads and writes
 	alarms [2]*time.Timer
 }
 
-// over returns why a call on the connection fails.
+// over returns the error of a call on the connection.
 func (e *end) over(call int) error {
 	switch {
 	case e.closed:
@@ -234,7 +233,7 @@ func (e *end) Read(p []byte) (int, error) {
 	}
 }
 
-// cutOff reports whether nothing passes.
+// cutOff reports whether no data can pass.
 func (e *end) cutOff() bool {
 	return e.n.silent[e.wire.ends[0].rank] || e.n.silent[e.wire.ends[1].rank]
 }
@@ -285,8 +284,8 @@ func (e *end) send(data []byte) {
 	time.AfterFunc(time.Until(at), e.n.wake)
 }
 
-// Close ends the connection. If something has not been read, the other side loses what it
-// has not read, too.
+// Close closes the connection. If received data was not read, the other side loses the data
+// that it has not read, too.
 func (e *end) Close() error {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// planted are bugs, some of which the runtime has had: what is replaced by what, in the
-// files of schedule/runner, internal/frames and transport. TestJobs finds those of transport/tcp. off is true in the run that has the bug.
+// planted are bugs, some of which the runtime once had: replacements of text in the files of
+// schedule/runner, internal/frames and transport. TestJobs finds those of transport/tcp. off is
+// true in the run that has the bug.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
 		"		if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)\n			r.step++\n		}\n",
@@ -48,7 +49,7 @@ var planted = []struct{ name, file, old, new string }{
 		"	l.watch.moves++\n	l.wake(to)\n", "	l.watch.moves++\n	if !off {\n		l.wake(to)\n	}\n"},
 }
 
-// switchboard is a file that each changed package gets.
+// switchboard is a file that is added to each changed package.
 const switchboard = `package NAME
 
 import "os"

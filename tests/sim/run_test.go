@@ -32,7 +32,7 @@ import (
 // T is the handle of the simulation.
 type T = kernels.Buffer
 
-// place is where an event happens.
+// place is the point at which an event happens.
 type place int
 
 const (
@@ -51,10 +51,10 @@ var (
 	errCancelled = errors.New("a planted cancellation")
 )
 
-// stall is what the watch for stalls allows.
+// stall is the timeout of the stall detection.
 const stall = time.Minute
 
-// world is a scenario that runs.
+// world is a running scenario.
 type world struct {
 	Scenario
 	clerk     *clerk
@@ -67,36 +67,36 @@ type world struct {
 	source    []runner.Source[T] // by runner
 	dry       bool               // a dry run of stages
 	nulls     []*kernels.Null    // of the dry run
-	profile   *layout.Profile    // where memory is planned
+	profile   *layout.Profile    // if memory is planned
 
-	// Of the running step.
+	// State of the current step.
 	step, m  int
 	training bool
 	events   int
 	before   int // events of the last step that had no fault
 	fired    []kind
-	late     bool // a fault behind the exchange of its rank
+	late     bool // a fault after the exchange of its rank
 	outputs  []output
-	unseen   bool // a rank hung where all others may wait for a stream, which nothing watches
+	unseen   bool // a rank hung while all others may wait for a stream, which is not watched
 	cancels  []context.CancelCauseFunc
 	found    error // the first violation
 
 	tally *tally
 }
 
-// output is what an evaluation has handed over.
+// output is an output of an evaluation.
 type output struct {
 	rank, index int
 	h           T
 }
 
-// tally is what runs come to.
+// tally sums up runs.
 type tally struct {
 	Runs, Refused, Steps, Failed, Microbatches, Turns, Events int64
 	Fired                                                     [numKinds]int64
 }
 
-// device is a host whose allocations and gradients are events.
+// device is a host whose allocations and operations on gradients are events.
 type device struct {
 	*kernels.Host
 	w *world
@@ -120,7 +120,7 @@ func (d *device) SumSquares(g T) (float64, error) {
 	return d.Host.SumSquares(g)
 }
 
-// router is the gradients of all ranks, for spaces that are no more than spaces.
+// router implements the gradients of all ranks, for spaces without optional interfaces.
 type router struct{ w *world }
 
 func (r router) own() *device                    { return r.w.devs[r.w.clerk.current] }
@@ -128,14 +128,14 @@ func (r router) Zero(g T) error                  { return r.own().Zero(g) }
 func (r router) Add(dst, src T) error            { return r.own().Add(dst, src) }
 func (r router) SumSquares(g T) (float64, error) { return r.own().SumSquares(g) }
 
-// violated notes what must not be.
+// violated records a violation.
 func (w *world) violated(format string, args ...any) {
 	if w.found == nil {
 		w.found = fmt.Errorf(format, args...)
 	}
 }
 
-// event lets another rank go on, and fails where the scenario says so.
+// event lets another rank continue, and fails if the scenario says so.
 func (w *world) event(at place) error {
 	if w.dry {
 		return nil
@@ -152,7 +152,7 @@ func (w *world) event(at place) error {
 	return nil
 }
 
-// fail makes a fault happen, each once.
+// fail triggers a fault, once.
 func (w *world) fail(at place, f *Fault) error {
 	what := f.Kind
 	if what == returns && (at == atHook || at == atPeak) {
@@ -182,11 +182,11 @@ func (w *world) fail(at place, f *Fault) error {
 	return nil
 }
 
-// The model multiplies by small whole numbers, so that every sum is exact and no order of
-// sums can show.
+// The model multiplies by small integers, so that every sum is exact and independent of its
+// order.
 func weight(stage int) float32 { return float32(1 + stage%2) }
 
-// microbatches is how many a step has.
+// microbatches returns the number of microbatches of a step.
 func (w *world) microbatches(step int) int {
 	if w.Varies {
 		return 1 + (w.Microbatches-1)*step/max(w.Steps, 1)
@@ -194,7 +194,7 @@ func (w *world) microbatches(step int) int {
 	return w.Microbatches
 }
 
-// size is the length of the tensors of a microbatch. Planned memory has one shape.
+// size returns the length of the tensors of a microbatch. Planned memory has one shape.
 func (w *world) size(index int) int {
 	if w.Planned {
 		return 2
@@ -202,7 +202,7 @@ func (w *world) size(index int) int {
 	return 1 + index%3
 }
 
-// input is what a stage of the model gets for a microbatch, in every element.
+// input returns the value of every element of the input of a model's stage for a microbatch.
 func input(stage, index int) float32 {
 	x := float32(1 + index%3)
 	for s := range stage {
@@ -211,7 +211,8 @@ func input(stage, index int) float32 {
 	return x
 }
 
-// gradient is what a stage of the model gets from behind: the product of the weights.
+// gradient returns the value of the gradient of a stage's output: the product of the subsequent
+// weights.
 func gradient(stage, depth int) float32 {
 	dy := float32(1)
 	for s := stage + 1; s < depth; s++ {
@@ -229,7 +230,7 @@ func (w *world) fill(dev kernels.Compute, class memory.Class, index int, x float
 	return b, dev.WriteFloat32(b, slices.Repeat([]float32{x}, w.size(index)))
 }
 
-// read demands that a tensor is what it must be: nobody has written over it.
+// read requires that a tensor has its expected contents, and was not overwritten.
 func (w *world) read(dev kernels.Device, b T, index int, want float32) error {
 	if w.dry {
 		return nil
@@ -247,8 +248,8 @@ func (w *world) read(dev kernels.Device, b T, index int, want float32) error {
 	return nil
 }
 
-// stage returns a stage of the plan on a device. Stages 0 and depth-1 of the model share
-// a parameter.
+// stage returns a stage of the plan on a device. Stages 0 and depth-1 of the model share a
+// parameter.
 func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 	p := w.placement
 	depth := p.Depth()
@@ -280,7 +281,7 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 		forwardCopy = d.WeightCopy("forward", batchctx.AtForward)
 		backwardCopy = d.WeightCopy("backward", batchctx.AtBackward)
 	}
-	d.NoGrad("y") // which every stage hands on as it is
+	d.NoGrad("y") // which every stage passes on unchanged
 	contribute := func(mb batchctx.Microbatch[T], x T) error {
 		for _, param := range params {
 			g, trains := mb.Grad(param)
@@ -425,10 +426,10 @@ func (w *world) decorated(k int, s stages.Stage[T]) stages.Stage[T] {
 	return s
 }
 
-// frozen reports whether a stage of the model is. The last one trains.
+// frozen reports whether a stage of the model is frozen. The last one trains.
 func (w *world) frozen(k int) bool { return k < w.placement.Depth()-1 && w.Frozen>>k&1 == 1 }
 
-// take owns an output of an evaluation: some end at once, and some after it.
+// take takes over an output of an evaluation: some are released at once, and some after it.
 func (w *world) take(index int, out []T) error {
 	o := output{w.clerk.current, index, out[0]}
 	if index%2 == 1 {
@@ -439,7 +440,7 @@ func (w *world) take(index int, out []T) error {
 	return w.event(atOutputs)
 }
 
-// end ends an output.
+// end releases an output.
 func (w *world) end(o output) error {
 	dev := w.devs[o.rank].Host
 	err := w.read(dev, o.h, o.index, input(w.placement.Depth(), o.index))
@@ -464,7 +465,7 @@ func (w *world) put(dev kernels.Compute, e batchctx.Entry[T], index int) error {
 	return w.event(atSource)
 }
 
-// sources returns the source of a runner of ranks from first on.
+// sources returns the source of a runner for the ranks from first on.
 func (w *world) sources(devs []kernels.Compute) runner.Source[T] {
 	if w.Stream {
 		index := 0
@@ -481,7 +482,7 @@ func (w *world) sources(devs []kernels.Compute) runner.Source[T] {
 	})
 }
 
-// copy is World.Copy. While it runs the sender may do anything but end the buffer (L4).
+// copy is World.Copy. While it runs the sender may do anything except release the buffer (L4).
 func (w *world) copy(from, to int, b T) (T, error) {
 	if w.dry {
 		return kernels.Transfer(w.nulls[to], w.nulls[from], b)
@@ -554,7 +555,7 @@ func (w *world) randomOrder(p schedule.Params) (*schedule.Plan, error) {
 	return plan, nil
 }
 
-// errRefused is returned for a scenario that no runner takes.
+// errRefused is returned for a scenario that no runner accepts.
 var errRefused = errors.New("refused")
 
 // config returns the configuration of the ranks on devs, from rank first on.
@@ -603,7 +604,7 @@ func (w *world) build() error {
 	var err error
 	w.placement = schedule.Looped(w.Ranks, w.Stages)
 	if found, none := schedule.Find(w.Schedule); none == nil {
-		for _, n := range []int{w.Stages, w.Ranks, 2 * w.Ranks} { // some have their own numbers of stages
+		for _, n := range []int{w.Stages, w.Ranks, 2 * w.Ranks} { // some schedules determine their number of stages
 			if w.placement, err = found.Place(w.Ranks, n); err == nil {
 				break
 			}
@@ -613,7 +614,7 @@ func (w *world) build() error {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	w.Planned = w.Planned && !w.Bare
-	if found, none := schedule.Find(w.Schedule); none == nil && !found.Ascends { // whose bits are others (L9)
+	if found, none := schedule.Find(w.Schedule); none == nil && !found.Ascends { // whose bits differ (L9)
 		w.Transformer = false
 	}
 	if w.Transformer {
@@ -691,7 +692,7 @@ func (w *world) allocGrads(devs []kernels.Compute) error {
 	return nil
 }
 
-// runnersOn makes one runner, or one for each rank, and a plan in each.
+// runnersOn makes one runner, or one for each rank, with a plan for each.
 func (w *world) runnersOn(devs []kernels.Compute) error {
 	w.runners, w.source = nil, nil
 	if !w.Apart || w.Ranks == 1 {
@@ -724,7 +725,8 @@ func (w *world) add(cfg runner.Config[T], devs []kernels.Compute) error {
 	return err
 }
 
-// station is a rank's end of the links that lets others go on around every call.
+// station is a rank's end of the links. It lets other ranks continue before and after every
+// call.
 type station struct {
 	*local.Endpoint[T]
 	w *world
@@ -742,7 +744,7 @@ func (s *station) Abort(cause error) {
 	s.Endpoint.Abort(cause)
 }
 
-// ending is how a runner's step has ended.
+// ending is the result of a runner's step.
 type ending struct {
 	result   *runner.Result
 	err      error
@@ -750,7 +752,7 @@ type ending struct {
 	panicked any
 }
 
-// run runs a step of every runner, and returns how each has ended.
+// run runs a step of every runner, and returns the result of each.
 func (w *world) run() ([]ending, error) {
 	m := w.microbatches(w.step)
 	w.before = w.before * m / max(w.m, 1)
@@ -792,7 +794,7 @@ func (w *world) run() ([]ending, error) {
 	return endings, w.clerk.serve(done)
 }
 
-// wrong returns what is wrong about a step that has ended so.
+// wrong returns the violation of a step with these results.
 func (w *world) wrong(endings []ending) error {
 	well := 0
 	for i := range endings {
@@ -815,7 +817,7 @@ func (w *world) wrong(endings []ending) error {
 	if well == len(endings) {
 		for _, f := range w.fired {
 			if (f < cancels || f == hangs && !w.unseen && w.Ranks > 1 && len(w.fired) == 1) && !w.late { // the others wait
-				return fmt.Errorf("the step has ended well, in spite of what failed in it: %v", w.fired)
+				return fmt.Errorf("the step has succeeded in spite of its faults: %v", w.fired)
 			}
 		}
 		if len(w.fired) == 0 {
@@ -824,7 +826,7 @@ func (w *world) wrong(endings []ending) error {
 	}
 	for _, o := range w.outputs {
 		if well < len(endings) {
-			_, _ = w.devs[o.rank].Release(o.h) // which a space that reclaims has taken back
+			_, _ = w.devs[o.rank].Release(o.h) // which a space that reclaims has already released
 		} else if err := w.end(o); err != nil {
 			return fmt.Errorf("an output of an evaluation: %w", err)
 		}
@@ -842,8 +844,8 @@ func (w *world) wrong(endings []ending) error {
 	return nil
 }
 
-// wrongError returns what is wrong about a failed step: that nothing has failed, or that it
-// tells something else.
+// wrongError returns the violation of a failed step: nothing has failed, or its error describes
+// something else.
 func (w *world) wrongError(e *ending) error {
 	told := e.err
 	if err, ok := e.panicked.(error); ok {
@@ -868,7 +870,7 @@ func (w *world) wrongError(e *ending) error {
 				return nil
 			}
 		}
-		if w.Apart && told != nil && f != slow { // a rank that has gone is told of by its transport
+		if w.Apart && told != nil && f != slow { // the transport reports a rank that has left
 			if _, ok := errors.AsType[*runner.Error](told); ok {
 				return nil
 			}
@@ -877,7 +879,7 @@ func (w *world) wrongError(e *ending) error {
 	return fmt.Errorf("the step has ended with %v (%v), after %v", told, e.panicked, w.fired)
 }
 
-// wrongResult returns what is wrong about a result, and about gradients.
+// wrongResult returns the violation in a result, or in gradients.
 func (w *world) wrongResult(r *runner.Result) error {
 	depth := w.placement.Depth()
 	total, sums := 0.0, map[string]float32{}
@@ -960,7 +962,7 @@ func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
 		if recover() != nil { // the bubble's goroutines that are stuck
 			found = errors.Join(found, errStuck)
 		}
-		if found != nil { // then the devices may be anything
+		if found != nil { // the devices may then be in any state
 			hosts = nil
 		}
 	}()

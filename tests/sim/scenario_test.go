@@ -6,47 +6,47 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Scenario is one run. Its numbers decide everything that happens in it.
+// Scenario is one run. Its fields determine everything that happens in it.
 type Scenario struct {
 	Seed          uint64 // of the turns
 	Policy        policy
 	Ranks, Stages int
-	Schedule      string // "" is a random valid order
+	Schedule      string // "" means a random valid order
 	Microbatches  int
 	Steps         int
 	Evaluations   uint // a bit for each step
 	Capacity      int
 	LookAhead     int
-	Apart         bool // each rank has a runner of its own, as in a process of its own
+	Apart         bool // each rank has a separate runner, as in separate processes
 	Whole         bool // no stage splits its backward
 	Recompute     bool
 	Stream        bool // ranks share a stream
 	Planned       bool // memory
-	Bare          bool // spaces have no ability beyond Space
+	Bare          bool // spaces implement only Space
 	Frozen        uint // a bit for each stage of the model
 	Copies        bool // stages compute on copies of their weights
-	Transformer   bool // in the place of toys
-	Outputs       bool // evaluations hand theirs over
-	Varies        bool // the number of microbatches rises from step to step
+	Transformer   bool // instead of toys
+	Outputs       bool // evaluations return their outputs
+	Varies        bool // the number of microbatches increases from step to step
 	Faults        []Fault
 }
 
-// Fault is what goes wrong in a step.
+// Fault is a fault of a step.
 type Fault struct {
 	Step int
-	At   int // which of its events, in thousandths of those of the step before
+	At   int // the event at which it happens, in thousandths of the number of events of the step before
 	Kind kind
 }
 
 type kind int
 
 const (
-	returns kind = iota // an error, where the code can return one
+	returns kind = iota // an error, if the code can return one
 	panics
 	exits // the goroutine ends
 	cancels
-	hangs // for longer than the watch allows, whatever the context says
-	slow  // for less
+	hangs // for longer than the stall detection allows, ignoring the context
+	slow  // for less than that
 	numKinds
 )
 
@@ -65,12 +65,12 @@ func draw(seed uint64) Scenario {
 		s.Frozen = r.UintN(1 << 8)
 	}
 	s.Stages = s.Ranks * (1 + r.IntN(2))
-	if s.Transformer = r.IntN(16) == 0; !s.Transformer && r.IntN(4) == 0 { // long steps, where setting up costs little
+	if s.Transformer = r.IntN(16) == 0; !s.Transformer && r.IntN(4) == 0 { // long steps, for toys only
 		s.Microbatches <<= 2 + r.IntN(6)
 	}
 	if n := r.IntN(len(all) + 5); n < len(all) {
 		s.Schedule = all[n].Name
-		if s.Schedule == "dualpipe" || s.Schedule == "dualpipev" { // which want many
+		if s.Schedule == "dualpipe" || s.Schedule == "dualpipev" { // which need many microbatches
 			s.Microbatches *= 2 * s.Ranks
 			s.Varies = false
 		}
@@ -79,9 +79,9 @@ func draw(seed uint64) Scenario {
 		f := Fault{r.IntN(s.Steps), r.IntN(1000), kind(r.IntN(int(numKinds)))}
 		switch r.IntN(6) {
 		case 0:
-			f.At = 1000 - r.IntN(30) // about the end of a step
+			f.At = 1000 - r.IntN(30) // near the end of a step
 		case 1, 2:
-			if n := len(s.Faults); n > 0 { // one comes with another
+			if n := len(s.Faults); n > 0 { // faults may be simultaneous
 				f.Step, f.At = s.Faults[n-1].Step, s.Faults[n-1].At
 			}
 		}

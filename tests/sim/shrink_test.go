@@ -2,7 +2,7 @@ package sim
 
 import "slices"
 
-// smaller returns scenarios that are like s and smaller by one thing.
+// smaller returns scenarios that are like s and smaller in one respect.
 func smaller(s Scenario) []Scenario {
 	var all []Scenario
 	with := func(change func(*Scenario)) {
@@ -17,7 +17,7 @@ func smaller(s Scenario) []Scenario {
 	for _, steps := range []int{0, s.Steps / 2, s.Steps - 1} {
 		if steps >= 0 && steps < s.Steps {
 			with(func(c *Scenario) {
-				for i := range c.Faults { // they move to the steps that are left
+				for i := range c.Faults { // they move to the remaining steps
 					c.Faults[i].Step = max(0, c.Faults[i].Step-(s.Steps-steps))
 				}
 				c.Steps, c.Evaluations = steps, s.Evaluations>>(s.Steps-steps)
@@ -68,8 +68,8 @@ func smaller(s Scenario) []Scenario {
 	return all
 }
 
-// shrink returns the smallest scenario that it finds to fail, given one that does. Each
-// candidate is tried with some seeds, since a smaller one takes other turns.
+// shrink returns the smallest failing scenario that it finds, given a failing one. Each
+// candidate is tried with several seeds, because a smaller one has other turns.
 func shrink(s Scenario, fails func(Scenario) bool) Scenario {
 	const seeds = 30
 next:

@@ -17,11 +17,11 @@ import (
 var (
 	seed     = flag.Uint64("seed", 0, "the first seed of TestSeeds; 0 is the time")
 	lasting  = flag.Duration("for", 0, "how long TestSeeds goes on; 0 is 300 seeds")
-	state    = flag.String("state", "", "a file in which TestSeeds notes how far it is, and from which it goes on")
+	state    = flag.String("state", "", "a file in which TestSeeds stores its progress, and from which it resumes")
 	scenario = flag.String("scenario", "", "the scenario that TestScenario runs, as JSON")
 )
 
-// progress is what the state file has.
+// progress is the content of the state file.
 type progress struct {
 	Next    uint64 // seed
 	Seconds float64
@@ -39,9 +39,9 @@ func (p *progress) save(t *testing.T, began time.Time, before float64) {
 	}
 }
 
-// TestSeeds runs the scenarios of one seed after the other.
+// TestSeeds runs the scenarios of consecutive seeds.
 func TestSeeds(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one rank runs at a time: no processor has to be woken
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one rank runs at a time, so that one processor is enough
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	began := time.Now()
 	p := progress{Next: *seed}
@@ -70,7 +70,7 @@ func TestSeeds(t *testing.T) {
 	p.save(t, began, before)
 }
 
-// report tells of a violation, and of the smallest scenario that shows one.
+// report reports a violation, and the smallest scenario that shows one.
 func report(t *testing.T, s Scenario, err error) {
 	t.Helper()
 	t.Errorf("seed %d: %v\n%s", s.Seed, err, command(s))
@@ -103,8 +103,8 @@ func TestScenario(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestReplay runs scenarios again and again, on one processor and on several: the turns are
-// always the same.
+// TestReplay runs scenarios repeatedly, on one processor and on several: the turns are always
+// the same.
 func TestReplay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for first := range uint64(10) {
@@ -121,7 +121,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestShrink makes a scenario smaller down to what fails.
+// TestShrink shrinks a scenario to the part that fails.
 func TestShrink(t *testing.T) {
 	s := draw(4)
 	s.Ranks, s.Stages, s.Faults = 4, 8, []Fault{{1, 2, slow}, {2, 3, hangs}, {3, 4, exits}}

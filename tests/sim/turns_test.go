@@ -8,39 +8,39 @@ import (
 	"time"
 )
 
-// policy is how the next rank is picked among those that could go on.
+// policy determines how the next rank is chosen among those that could continue.
 type policy int
 
 const (
 	uniform  policy = iota
-	sticky          // mostly the rank that goes on already
-	delaying        // any, and now and then one is held up until no other one can go on
-	starving        // one rank, which changes now and then, only where no other one can
+	sticky          // usually the current rank
+	delaying        // any, and occasionally one is delayed until no other one can continue
+	starving        // one rank, which changes occasionally, only if no other one can
 	numPolicies
 )
 
-// clerk gives the ranks of a step their turns (internal/turns.Turns).
+// clerk schedules the ranks of a step (internal/turns.Turns).
 type clerk struct {
 	random  *rand.Rand
 	policy  policy
 	starved int
 	seats   []seat
-	current int    // the rank whose turn it is, -1 for none
-	turns   int    // that were given
+	current int    // the rank that is running, or -1
+	turns   int    // number of turns given
 	trace   uint64 // of all turns
 	joining sync.Mutex
 }
 
-// seat is where a rank waits for its turn.
+// seat is the waiting state of a rank.
 type seat struct {
 	turn   chan struct{}
 	waits  bool
-	ready  func() bool // nil: at once
-	alarm  time.Time   // when it may become ready by itself; zero for never
+	ready  func() bool // nil means ready at once
+	alarm  time.Time   // when it may become ready by itself; zero means never
 	picked bool        // scratch
 }
 
-// newClerk returns a clerk for so many ranks. It belongs to the bubble that makes it.
+// newClerk returns a clerk for a number of ranks. It belongs to the bubble that creates it.
 func newClerk(seed uint64, p policy, ranks int) *clerk {
 	c := &clerk{random: rand.New(rand.NewPCG(seed, 1)), policy: p, seats: make([]seat, ranks), current: -1, trace: 14695981039346656037}
 	for i := range c.seats {
@@ -51,7 +51,7 @@ func newClerk(seed uint64, p policy, ranks int) *clerk {
 
 // Begin joins a rank.
 func (c *clerk) Begin(rank int) {
-	c.joining.Lock() // ranks come at the same time
+	c.joining.Lock() // ranks join concurrently
 	c.seats[rank].waits, c.seats[rank].ready = true, nil
 	c.joining.Unlock()
 	<-c.seats[rank].turn
@@ -67,33 +67,33 @@ func (c *clerk) Wait(ready func() bool) {
 	}
 }
 
-// sleep keeps the current rank for some time.
+// sleep delays the current rank for some time.
 func (c *clerk) sleep(d time.Duration) {
 	alarm := time.Now().Add(d)
 	c.seats[c.current].alarm = alarm
 	c.Wait(func() bool { return !time.Now().Before(alarm) })
 }
 
-// pause ends the turn of the current rank, which can go on.
+// pause ends the turn of the current rank, which can continue.
 func (c *clerk) pause() {
 	if c.policy == delaying && c.random.IntN(16) == 0 {
 		c.sleep(time.Duration(1 + c.random.IntN(1e6)))
 		return
 	}
-	if c.policy == sticky && c.random.IntN(8) != 0 { // nobody else needs to be asked
+	if c.policy == sticky && c.random.IntN(8) != 0 { // no other rank is considered
 		c.count(c.current)
 		return
 	}
 	c.Wait(nil)
 }
 
-// count notes that a rank gets the turn.
+// count records that a rank gets the turn.
 func (c *clerk) count(rank int) {
 	c.turns++
 	c.trace = (c.trace ^ uint64(rank+1)) * 1099511628211
 }
 
-// next gives the turn to a rank that can go on, and returns it, -1 where there is none.
+// next gives the turn to a rank that can continue, and returns it, or -1.
 func (c *clerk) next() int {
 	last, can := c.current, 0
 	c.current = -1
@@ -133,12 +133,12 @@ func (c *clerk) next() int {
 // errStuck is a violation: ranks wait, and nothing will ever wake them.
 var errStuck = errors.New("no rank can go on, and no clock will change that")
 
-// serve gives turns until done is closed. The bubble's clock moves by the least there is
-// only while no rank runs: so a sleep ends when the current rank waits for ready, or ended.
+// serve gives turns until done is closed. The bubble's clock advances by the smallest amount
+// only while no rank runs: so a sleep ends when the current rank waits for ready, or has ended.
 func (c *clerk) serve(done <-chan struct{}) error {
 	for hours := 0; hours < 3; {
 		time.Sleep(time.Nanosecond)
-		synctest.Wait() // for the race detector, which does not know what the sleep has waited for
+		synctest.Wait() // for the race detector, which does not see what the sleep waited for
 		select {
 		case <-done:
 			return nil
@@ -149,7 +149,7 @@ func (c *clerk) serve(done <-chan struct{}) error {
 			hours = 0
 			continue
 		}
-		until := time.Hour // the watch for stalls may look
+		until := time.Hour // the stall detection may run
 		for i := range c.seats {
 			if alarm := c.seats[i].alarm; !alarm.IsZero() {
 				until = min(until, time.Until(alarm))

@@ -1,7 +1,7 @@
-// Package toy is a small model for the suites that cross packages: a chain of
-// stages that multiply by a weight, over the handles of an arena, with a squared
-// error at the end. It is real enough for every rule of lifetimes to bite: parts
-// are read in forward and backward, inputs are saved, gradients accumulate.
+// Package toy is a small model for the suites that cross packages: a chain of stages that
+// multiply by a weight, over the handles of an arena, with a squared error at the end. It is
+// realistic enough to exercise every rule of lifetimes: parts are read in forward and backward,
+// inputs are saved, gradients accumulate.
 package toy
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// T is the handle, S a stage, MB a view: short names for the suites.
+// T is the handle, S a stage, MB a view.
 type (
 	T  = memory.Handle
 	S  = stages.Stage[T]
 	MB = batchctx.Microbatch[T]
 )
 
-// Parts are the parts of an entry: numbers to start from, and targets.
+// Parts are the parts of an entry: input numbers, and targets.
 var Parts = []string{"numbers", "targets"}
 
-// Losses is the one objective.
+// Losses is the only objective.
 var Losses = []loss.Def{{Name: "error", Reduction: loss.Mean, Objective: true}}
 
 // Model is a chain of stages over one arena.
@@ -56,15 +56,15 @@ func New(n int) (*Model, error) {
 	return m, nil
 }
 
-// Config returns what a runner needs to train the model.
+// Config returns the runner's configuration for training the model.
 func (m *Model) Config() runner.Config[T] {
 	return runner.Config[T]{
 		Stages: m.Stages, Spaces: runner.Spaces(m.Arena), Losses: Losses, Gradients: Gradients{m.Arena},
 	}
 }
 
-// Source returns entries of size numbers, keyed by the microbatch; a negative
-// size means -size to -size+3 numbers, uneven.
+// Source returns entries of size numbers, keyed by the microbatch; a negative size means -size
+// to -size+3 numbers, uneven.
 func (m *Model) Source(size int) runner.Source[T] {
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
 		n := size
@@ -104,8 +104,8 @@ func View(arena *memory.Arena, h T) ([]float32, error) {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), nil
 }
 
-// Stage multiplies by a weight. The first one reads the numbers, the last one
-// compares with the targets, which it reads again in its backward.
+// Stage multiplies by a weight. The first one reads the numbers, the last one compares with the
+// targets, which it reads again in its backward.
 type Stage struct {
 	stages.Decl[T]
 	arena            *memory.Arena
@@ -198,7 +198,7 @@ func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
 	return nil
 }
 
-// gradient returns dy; the last stage makes it itself, in a scratch buffer.
+// gradient returns dy; the last stage computes it itself, in a scratch buffer.
 func (s *Stage) gradient(mb MB, x []float32, gradOut []T) (scratch T, dy []float32, err error) {
 	if !s.last {
 		dy, err = View(s.arena, gradOut[0])
@@ -243,7 +243,7 @@ func (s *Stage) input(mb MB, in []T) T {
 
 func (s *Stage) target(mb MB) ([]float32, error) { return View(s.arena, mb.Part(s.targets)) }
 
-// Gradients does the arithmetic of step end.
+// Gradients implements the operations at the end of a step.
 type Gradients struct{ Arena *memory.Arena }
 
 // Zero sets g to zero.

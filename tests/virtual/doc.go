@@ -1,6 +1,5 @@
-// Package virtual runs whole pipelines in virtual time (testing/synctest): stages
-// sleep for what they cost, so a step takes exactly as long as the plan makes it.
-// What the runner measures is compared with a naive event simulation, with
-// simulate.Run, and with the plan; what it computes with a loop that knows no
-// pipeline.
+// Package virtual runs whole pipelines in virtual time (testing/synctest): stages sleep for the
+// duration of their work, so that a step takes exactly as long as the plan implies. The
+// runner's measurements are compared with a naive event simulation, with simulate.Run, and with
+// the plan; its numbers are compared with a loop without a pipeline.
 package virtual

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// naive runs the programs of all ranks in the simplest way there is: each rank in
-// turn goes on as far as what it waits for has a time. It returns the start of the
-// first computation and the end of the last one by rank.
+// naive runs the programs of all ranks in the simplest way: each rank in turn advances as long
+// as its dependencies have times. It returns the start of the first computation and the end of
+// the last one by rank.
 func naive(programs [][]schedule.Action, place schedule.Placement, p *prices, capacity int) (first, last []time.Duration) {
 	type link struct {
 		from, to int
@@ -46,7 +46,7 @@ func naive(programs [][]schedule.Action, place schedule.Placement, p *prices, ca
 					ready[k] = clock[rank]
 				}
 				if messages[k] == nil {
-					return false // the receive ends both
+					return false // the receive completes both
 				}
 				clock[rank] = messages[k].received
 				break

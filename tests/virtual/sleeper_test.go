@@ -11,17 +11,17 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// number is a handle: one float64 that the garbage collector owns.
+// number is a handle: one float64 that belongs to the garbage collector.
 type number = *float64
 
 type view = batchctx.Microbatch[number]
 
 func num(v float64) number { return &v }
 
-// prices are how long an action takes, by stage of the model, microbatch of the batch and
-// kind. A full backward takes what I and W do.
+// prices are the durations of actions, by stage of the model, microbatch of the batch and kind.
+// A full backward takes as long as I and W.
 type prices struct {
-	plan *schedule.Plan // its placement and microbatches alone
+	plan *schedule.Plan // only its placement and microbatches are used
 	seed uint64
 	same bool // for all microbatches
 	most int
@@ -43,7 +43,7 @@ func (p *prices) action(a schedule.Action) time.Duration {
 	return p.of(a.Stage()%p.plan.Placement.Depth(), p.plan.Item(a.Microbatch()), a.Kind())
 }
 
-// load counts the microbatches in flight on a rank, each stage apart.
+// load counts the microbatches in flight on a rank, separately for each stage.
 type load struct{ now, most int64 }
 
 // sleeper is a stage that multiplies by a weight, and sleeps for its price.
@@ -151,9 +151,9 @@ func (s *sleeper) accumulate(mb view, dw float64) error {
 	return nil
 }
 
-// forward and backward are the arithmetic of a stage; no product of it is exact. The conversion
-// keeps a compiler from fusing a product with the sum that it is added to, which some callers
-// would get and others not.
+// forward and backward are the arithmetic of a stage; none of its products is exact. The
+// conversion prevents a compiler from fusing a product with the sum to which it is added, which
+// would happen for some callers only.
 func forward(weight, x float64) float64 { return math.Sin(weight * x) }
 
 func backward(weight, x, dy float64) (dx, dw float64) {
@@ -161,13 +161,13 @@ func backward(weight, x, dy float64) (dx, dw float64) {
 	return d * weight, float64(d * x)
 }
 
-// input is the entry of a microbatch.
+// input returns the entry of a microbatch.
 func input(microbatch int) float64 { return 1 / float64(3+microbatch) }
 
 func weight(stage int) float64 { return 1 + 1/float64(3+stage) }
 
-// sequential trains a model of so many stages on m microbatches in a plain loop, and
-// returns the sum and the weight of the losses and the gradients.
+// sequential trains a model of depth stages on m microbatches in a plain loop, and returns the
+// sum and the weight of the losses and the gradients.
 func sequential(depth, m int) (sums, weights []float64, grads []float64) {
 	grads = make([]float64, depth)
 	for mb := range m {

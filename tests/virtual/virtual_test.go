@@ -37,7 +37,7 @@ type pipeline struct {
 	sleepers []*sleeper // by stage of the placement
 	loads    []load     // by rank
 	sources  []runner.Source[number]
-	programs [][]schedule.Action // by rank: what was run
+	programs [][]schedule.Action // by rank: the actions that were run
 }
 
 func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p *prices, capacity int) *pipeline {
@@ -56,7 +56,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 			F: int64(p.of(stage, 0, schedule.F)), I: int64(p.of(stage, 0, schedule.I)), W: int64(p.of(stage, 0, schedule.W)), Saved: 1,
 		})
 	}
-	if p.same { // then the times of the stages say it as well
+	if p.same { // then the times of the stages suffice
 		costs.Each = nil
 	}
 	cfg := runner.Config[number]{
@@ -89,8 +89,8 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 	return l
 }
 
-// TestEverySchedule runs every schedule on many ranks, with prices that differ by
-// stage, microbatch and kind (Costs.Each), and with prices by stage and kind alone.
+// TestEverySchedule runs every schedule on many ranks, with prices that differ by stage,
+// microbatch and kind (Costs.Each), and with prices that differ only by stage and kind.
 func TestEverySchedule(t *testing.T) {
 	ranks := []int{1, 2, 3, 4, 5}
 	if *testkit.Long {
@@ -107,7 +107,7 @@ func TestEverySchedule(t *testing.T) {
 						continue
 					}
 					if _, err := s.Rule(schedule.Params{Placement: place, Microbatches: m}); err != nil {
-						require.ErrorIs(t, err, schedule.ErrParams) // this M is none of the rule's
+						require.ErrorIs(t, err, schedule.ErrParams) // the rule does not support this M
 						continue
 					}
 					ran++
@@ -123,7 +123,7 @@ func TestEverySchedule(t *testing.T) {
 	}
 }
 
-// run trains one step and compares all that there is to compare.
+// run trains one step and compares all its results.
 func run(t *testing.T, s *schedule.Schedule, place schedule.Placement, m, capacity int, same bool) {
 	what := fmt.Sprintf("%s, %d ranks, %d microbatches, capacity %d, same %v, seed %d", s.Name, place.Ranks, m, capacity, same, *seed)
 	p := &prices{plan: &schedule.Plan{Placement: place, Microbatches: m}, seed: *seed, same: same, most: 20}

@@ -1,5 +1,5 @@
-// Package walks holds docs/walks.md to the code: every function that a walk lists runs, in the
-// order of the list.
+// Package walks checks docs/walks.md against the code: every function that a walk lists runs,
+// in the order of the list.
 package walks
 
 import (
@@ -44,7 +44,7 @@ func TestMicrobatch(t *testing.T) {
 	require.Equal(t, loss.Stepped, result.Outcome)
 }
 
-// TestTwoRanks trains a stage on each of two ranks by the rule 1f1b.
+// TestTwoRanks trains a stage on each of two ranks with the rule 1f1b.
 func TestTwoRanks(t *testing.T) {
 	type number = *float64
 	type view = batchctx.Microbatch[number]
@@ -91,7 +91,7 @@ type walk struct {
 	functions   []function
 }
 
-// function is a function or method that a walk lists, by its file and its name.
+// function is a function or method that a walk lists, given by its file and its name.
 type function struct{ file, name string }
 
 var (
@@ -118,7 +118,7 @@ func parse(t *testing.T, page string) (walks []walk) {
 					file = word[1]
 					continue
 				}
-				require.NotEmpty(t, file, "%s: %s stands before its file", w.title, word[1])
+				require.NotEmpty(t, file, "%s: %s comes before its file", w.title, word[1])
 				w.functions = append(w.functions, function{file, word[1]})
 			}
 		}
@@ -126,8 +126,8 @@ func parse(t *testing.T, page string) (walks []walk) {
 	return walks
 }
 
-// recorder is the file that every package with a listed function gets: it appends the numbers of
-// functions to the file TRACE.
+// recorder is the file that is added to every package with a listed function: it appends the
+// numbers of functions to the file TRACE.
 const recorder = `package %s
 
 import (
@@ -140,10 +140,10 @@ var trace, _ = os.OpenFile(os.Getenv("TRACE"), os.O_APPEND|os.O_WRONLY, 0)
 func entered(number int) { _, _ = trace.WriteString(strconv.Itoa(number) + "\n") }
 `
 
-// TestWalks runs the test of each walk with a call of the recorder at the beginning of every listed
-// function. The functions of a walk must be entered in its order; other entries may lie between
-// them. So the trace proves that the listed functions run one after the other in the test. It does
-// not prove that they run for the same buffer, nor that the list leaves no function out.
+// TestWalks runs the test of each walk with a call of the recorder at the beginning of every
+// listed function. The functions of a walk must be entered in its order; other entries may
+// occur in between. So the trace proves that the listed functions run one after the other in
+// the test. It does not prove that they run for the same buffer, nor that the list is complete.
 func TestWalks(t *testing.T) {
 	testkit.Slow(t)
 	if invariants.Enabled {
@@ -210,8 +210,8 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// traced returns the text of a file in which the listed functions call the recorder first, and
-// the name of its package.
+// traced returns the source of a file in which the listed functions first call the recorder,
+// and the name of its package.
 func traced(t *testing.T, path string, list []function, numbers map[function]int) (text []byte, pkg string) {
 	source, err := os.ReadFile(path)
 	require.NoError(t, err)

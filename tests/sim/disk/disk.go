@@ -1,8 +1,8 @@
-// Package disk stands for package os in simulations of trainer/checkpoint and
-// trainer/outfile: a file system in memory that fails and loses power as a seed says. What
-// was not flushed may be there after a loss of power, or not, or in part: the bytes of a
-// file, and each name in a folder. It has what those packages call; a test builds them with
-// this package in the place of os.
+// Package disk replaces package os in simulations of trainer/checkpoint and trainer/outfile: a
+// file system in memory that fails and loses power as determined by a seed. After a loss of
+// power, unflushed data may be present, absent, or partly present: the bytes of a file, and
+// each name in a folder. It has the functions that those packages call; a test builds them with
+// this package in place of os.
 package disk
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// These are package os's.
+// Identifiers of package os.
 const (
 	O_WRONLY = os.O_WRONLY
 	O_CREATE = os.O_CREATE
@@ -39,30 +39,30 @@ type (
 	LinkError = os.LinkError
 )
 
-// Disk is a disk. Calls of this package use the one that Mount has put in place.
+// Disk is a disk. The functions of this package use the disk of the last Mount.
 type Disk struct {
 	random *rand.Rand
 	root   *node
 	calls  int
-	// The call of this number, from 1, does what Fault says; it is 0 for none.
+	// The number of the call, from 1, at which Fault happens; 0 means none.
 	At      int
 	Fault   Fault
 	dead    bool
-	Ignores string // files and folders whose name begins so are not flushed: a bug to be found
+	Ignores string // names of files and folders with this prefix are not flushed: a bug to be found
 }
 
-// Fault is what goes wrong at a call.
+// Fault is a fault of a call.
 type Fault int
 
 const (
-	Fails   Fault = iota // the call, with EIO
-	Full                 // a write, in its middle
-	Kills                // the process ends there
-	NoPower              // the same, and what was not flushed is at risk
+	Fails   Fault = iota // the call fails with EIO
+	Full                 // a write fails in its middle
+	Kills                // the process ends
+	NoPower              // the same, and unflushed data is at risk
 	NumFaults
 )
 
-// Killed is what a call panics with that ends the process.
+// Killed is the panic value of a call that ends the process.
 type Killed struct{}
 
 // node is a file or a folder.
@@ -70,14 +70,14 @@ type node struct {
 	folder  bool
 	mode    fs.FileMode
 	data    []byte
-	flushed []byte // what the disk has
+	flushed []byte // contents on the disk
 	names   map[string]*node
-	kept    map[string]*node // what the disk has
+	kept    map[string]*node // contents on the disk
 	pending []change         // of names, in order
 	locked  *File
 }
 
-// change is one change of a folder: a name goes, and one comes.
+// change is a change of a folder: one name is removed, and one is added.
 type change struct {
 	gone, come string
 	node       *node
@@ -103,19 +103,19 @@ func (c change) apply(names map[string]*node) {
 
 var mounted *Disk
 
-// Mount puts an empty disk in place.
+// Mount mounts an empty disk.
 func Mount(random *rand.Rand) *Disk {
 	mounted = &Disk{random: random, root: newFolder()}
 	return mounted
 }
 
-// Calls returns how many calls there were since Reset.
+// Calls returns the number of calls since Reset.
 func (d *Disk) Calls() int { return d.calls }
 
-// Reset begins to count calls anew, and has no fault.
+// Reset restarts the count of calls, and removes the fault.
 func (d *Disk) Reset() { d.calls, d.At = 0, 0 }
 
-// Restart ends all locks, and where the power was lost decides what the disk has.
+// Restart releases all locks, and if the power was lost decides the contents of the disk.
 func (d *Disk) Restart() {
 	if d.dead && d.Fault == NoPower {
 		d.lose(d.root)
@@ -132,8 +132,8 @@ func (d *Disk) unlock(n *node) {
 	}
 }
 
-// lose forgets some of what was not flushed: of the changes of a folder those from some
-// point on, or any; of a file's bytes all, the last ones, or what they were.
+// lose discards some of the unflushed data: the changes of a folder from some point on, or any
+// of them; the last bytes of a file, all of them, or their changes.
 func (d *Disk) lose(n *node) {
 	if !n.folder {
 		if string(n.data) != string(n.flushed) {
@@ -142,7 +142,7 @@ func (d *Disk) lose(n *node) {
 				n.data = slices.Clone(n.flushed)
 			case 1:
 				n.data = n.data[:d.random.IntN(len(n.data)+1)]
-			case 2: // its length has come before its bytes
+			case 2: // its length was written before its bytes
 				clear(n.data[d.random.IntN(len(n.data)+1):])
 			}
 		}
@@ -161,7 +161,7 @@ func (d *Disk) lose(n *node) {
 	}
 }
 
-// call is every call: it may fail, or be the last one.
+// call is called by every call: it may fail, or end the process.
 func (d *Disk) call(op, name string) error {
 	if d.dead {
 		return &fs.PathError{Op: op, Path: name, Err: syscall.ENODEV}
@@ -179,8 +179,7 @@ func (d *Disk) call(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: syscall.EIO}
 }
 
-// find returns the node of a path, nil where there is none, the folder that it is in, and
-// its name there.
+// find returns the node of a path, or nil, with its folder and its name there.
 func (d *Disk) find(name string) (n, in *node, base string) {
 	n = d.root
 	for part := range strings.SplitSeq(strings.Trim(path.Clean(name), "/"), "/") {
@@ -204,10 +203,10 @@ type File struct {
 
 func missing(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist} }
 
-// Open opens a file to read it, or a folder.
+// Open opens a file for reading, or a folder.
 func Open(name string) (*File, error) { return OpenFile(name, 0, 0) }
 
-// OpenFile opens a file, or makes it.
+// OpenFile opens or creates a file.
 func OpenFile(name string, flag int, mode fs.FileMode) (*File, error) {
 	if err := mounted.call("open", name); err != nil {
 		return nil, err
@@ -268,7 +267,7 @@ func (f *File) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Sync flushes. If it fails, what was to be flushed may never be.
+// Sync flushes. If it fails, the data may never be flushed.
 func (f *File) Sync() error {
 	if err := mounted.call("sync", f.name); err != nil {
 		return err
@@ -316,10 +315,10 @@ func (i info) ModTime() time.Time { return time.Time{} }
 func (i info) IsDir() bool        { return i.node.folder }
 func (i info) Sys() any           { return nil }
 
-// SameFile reports whether two are the same.
+// SameFile reports whether two infos describe the same file.
 func SameFile(a, b fs.FileInfo) bool { return a.(info).node == b.(info).node }
 
-// Stat finds a file or a folder.
+// Stat returns the info of a file or a folder.
 func Stat(name string) (fs.FileInfo, error) {
 	n, _, _ := mounted.find(name)
 	if n == nil {
@@ -328,10 +327,10 @@ func Stat(name string) (fs.FileInfo, error) {
 	return info{path.Base(name), n}, nil
 }
 
-// Lstat is Stat: there are no links.
+// Lstat is Stat, because there are no links.
 func Lstat(name string) (fs.FileInfo, error) { return Stat(name) }
 
-// Readlink finds no link.
+// Readlink returns an error, because there are no links.
 func Readlink(name string) (string, error) {
 	return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
 }
@@ -352,7 +351,7 @@ func ReadDir(name string) ([]fs.DirEntry, error) {
 	return all, nil
 }
 
-// Rename gives a file another name, in the same folder.
+// Rename renames a file within its folder.
 func Rename(from, to string) error {
 	err := mounted.call("rename", from)
 	n, in, base := mounted.find(from)
@@ -369,7 +368,7 @@ func Rename(from, to string) error {
 	return nil
 }
 
-// Remove removes a file, or a folder that has nothing.
+// Remove removes a file, or an empty folder.
 func Remove(name string) error {
 	if err := mounted.call("remove", name); err != nil {
 		return err
@@ -385,7 +384,7 @@ func Remove(name string) error {
 	return nil
 }
 
-// Mkdir makes a folder.
+// Mkdir creates a folder.
 func Mkdir(name string, _ fs.FileMode) error {
 	if err := mounted.call("mkdir", name); err != nil {
 		return err
@@ -398,7 +397,7 @@ func Mkdir(name string, _ fs.FileMode) error {
 	return nil
 }
 
-// MkdirAll makes a folder and those that it is in.
+// MkdirAll creates a folder and its parents.
 func MkdirAll(name string, mode fs.FileMode) error {
 	if n, _, _ := mounted.find(name); n != nil {
 		return nil

@@ -28,7 +28,7 @@ var (
 	mounted = flag.Bool("mounted", false, "the packages are built on package disk: set by the test itself")
 )
 
-// locks is what stands for lock_flock.go, free what stands for free_statfs.go.
+// locks replaces lock_flock.go, free replaces free_statfs.go.
 const (
 	locks = `package outfile
 
@@ -48,7 +48,7 @@ func own(*os.File, fs.FileInfo) {}
 	free = "package outfile\n\nfunc Free(string) (bytes int64, known bool) { return 0, false }\n"
 )
 
-// build builds this test over packages that call disk where they would call os.
+// build builds this test over packages that call disk instead of os.
 func build(t *testing.T) (suite string) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func build(t *testing.T) (suite string) {
 			case strings.HasSuffix(base, "_test.go"):
 				continue
 			case base == "stream.go" || base == "lock_other.go" || base == "free_other.go":
-				replaced[file] = "" // nothing here calls it
+				replaced[file] = "" // it is not called here
 				continue
 			case base == "lock_flock.go":
 				text = []byte(locks)
@@ -117,19 +117,19 @@ func TestCheckpoints(t *testing.T) {
 	require.Positive(t, sum.Calls, "the packages are built on os")
 }
 
-// tally is what has happened.
+// tally counts the events.
 type tally struct{ Saves, Acknowledged, Calls, Restarts, PowerLost, Read int }
 
 const dir = "/runs/a"
 
-// simulate runs a trainer on a disk and returns what a checkpoint has lost.
+// simulate runs a trainer on a disk and returns an error if a checkpoint lost data.
 func simulate(seed uint64, sum *tally) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	d := disk.Mount(random)
 	if err := disk.MkdirAll("/runs", 0o777); err != nil {
 		return err
 	}
-	for _, name := range []string{"/", "/runs"} { // they were there before
+	for _, name := range []string{"/", "/runs"} { // they existed before
 		f, err := disk.Open(name)
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func simulate(seed uint64, sum *tally) error {
 				sum.PowerLost++
 			}
 			d.Restart()
-			if random.IntN(2) == 0 { // the next run begins with a look at what there is
+			if random.IntN(2) == 0 { // the next run begins by reading the checkpoint
 				_ = checkpoint.Prune(dir, keep)
 			}
 		}
@@ -198,7 +198,7 @@ func survive(f func() error) (err error, killed bool) {
 	return f(), false
 }
 
-// values are those of a tensor of a rank.
+// values returns the values of a tensor of a rank.
 func values(step int64, rank int) []float32 {
 	return slices.Repeat([]float32{float32(step), float32(rank)}, 20)
 }
@@ -216,7 +216,7 @@ func save(step int64, ranks int) error {
 	return checkpoint.Commit(dir, checkpoint.State{Step: step}, shards...)
 }
 
-// opens demands the last acknowledged checkpoint, or one that was tried after it.
+// opens requires the last acknowledged checkpoint, or one that was tried after it.
 func opens(acknowledged int64, tried []int64) error {
 	c, err := checkpoint.Open(dir)
 	if err != nil {
