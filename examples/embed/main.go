@@ -1,4 +1,4 @@
-// Embed trains y = 3x: a stage of two closures over buffers of an arena, so that two books
+// Embed trains y = 3x: a stage made of two closures over buffers of an arena, so that two books
 // are compared after every microbatch.
 package main
 
@@ -41,7 +41,7 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		err = step.Update(func(factor float64) error { // 1 / total weight; an error where there is no update
+		err = step.Update(func(factor float64) error { // 1 / total weight; Update fails if there is nothing to apply
 			dev.Float32s(weight)[0] -= 0.2 * float32(factor) * dev.Float32s(grad)[0]
 			return nil
 		})
@@ -52,21 +52,21 @@ func main() {
 	}
 }
 
-// line is a stage: the error of weight·x against y.
+// line returns a stage: the error of weight·x against y.
 func line(dev kernels.Addressable, weight, grad T) stages.Stage[T] {
 	var d stages.Decl[T]
 	point, slope := d.Part("point"), d.Slot("slope")
 	miss, w := d.Loss("error"), d.Param("weight", grad)
 	return d.Stage("line",
 		func(_ context.Context, mb MB, _, _ []T) error {
-			p := dev.Float32s(mb.Part(point)) // borrowed; this is its last read, so it is released with the action
+			p := dev.Float32s(mb.Part(point)) // borrowed; released with the action that reads it last
 			e := dev.Float32s(weight)[0]*p[0] - p[1]
-			mb.Loss(miss, float64(e*e/2), 1)                          // two numbers: no tensor can hide behind a loss
-			mb.Save(slope, mb.Must(dev.Floats(memory.Saved, e*p[0]))) // handed over until the backward takes it
+			mb.Loss(miss, float64(e*e/2), 1)                          // two numbers: a loss cannot keep a tensor
+			mb.Save(slope, mb.Must(dev.Floats(memory.Saved, e*p[0]))) // kept until the backward takes it
 			return nil
 		},
 		func(_ context.Context, mb MB, _, _ []T) error {
-			if g, trains := mb.Grad(w); trains { // to add to, zero at first
+			if g, trains := mb.Grad(w); trains { // an accumulator, zero at first
 				dev.Float32s(g)[0] += mb.LossSeed(miss) * dev.Float32s(mb.Take(slope))[0]
 			}
 			return nil

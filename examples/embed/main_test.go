@@ -24,8 +24,8 @@ func Example() {
 	// step 5  loss  0.0000  weight 3.000  growth per microbatch 0 bytes
 }
 
-// TestANaNEndsTheProgram gives it a point that is not a number: it says so, and no weight is
-// updated by it.
+// TestANaNEndsTheProgram gives the program a point that is not a number: it reports that, and
+// updates no weight.
 func TestANaNEndsTheProgram(t *testing.T) {
 	program, err := os.ReadFile("main.go")
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestANaNEndsTheProgram(t *testing.T) {
 	require.NotContains(t, string(out), "step 0")
 }
 
-// TestTheReadmeShowsThisProgram holds the README to it, line by line.
+// TestTheReadmeShowsThisProgram compares the README with the program, line by line.
 func TestTheReadmeShowsThisProgram(t *testing.T) {
 	program, err := os.ReadFile("main.go")
 	require.NoError(t, err)

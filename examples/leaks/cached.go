@@ -9,25 +9,25 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// cached is the memory of a training framework on PyTorch's caching allocator: what a
-// step of Weir has allocated, and in that order, but as TransformerEngine keeps it. A
-// weight's copies in eight bits stay in the module that made them, for the next step; each
-// scale is an allocation, with its data or, of a copy, for ever, and so is the
-// history that it comes from; and the largest workspace of a product stays.
+// cached is the memory of a training framework on PyTorch's caching allocator: the allocations
+// of a step of Weir in the same order, but with the lifetimes of TransformerEngine. The
+// low-precision copies of a weight stay in the module that made them, for the next step. Each
+// scale is a separate allocation, with the lifetime of its data or, for a copy, unlimited, and
+// so is the history from which it comes. The largest workspace of a product stays.
 type cached struct {
 	allocator *cachingsim.Allocator
-	clears    bool // somebody clears the copies by hand before memory is lent
-	seen      int  // of the history
+	clears    bool // the copies are cleared by hand before memory is lent
+	seen      int  // number of events of the history that were returned
 
 	resident  []int64 // sizes of weights, gradients and moments
-	addresses []int64 // of them; none while they are away
-	copies    []int64 // of weights in eight bits, in the order of a step
-	scaled    int     // copies that have had their scale and history
-	workspace int64   // bytes of the one that stays
+	addresses []int64 // their addresses; nil while they are released
+	copies    []int64 // low-precision copies of weights, in the order of a step
+	scaled    int     // number of copies that already have a scale and a history
+	workspace int64   // size of the one that stays, in bytes
 }
 
-// The sizes that TransformerEngine allocates: a float32 for the scale of a tensor, and a history of
-// 1,024 for each of a linear layer's five tensors.
+// The sizes of TransformerEngine's allocations: a float32 for the scale of a tensor, and a
+// history of 1,024 for each of a linear layer's five tensors.
 const (
 	scale   = 4
 	history = 4 * 5 * 1024
@@ -37,7 +37,7 @@ const (
 type event struct {
 	kernels.Event
 	copied  bool  // it is a copy of a weight
-	largest int64 // bytes of the largest workspace of the step
+	largest int64 // size of the largest workspace of the step, in bytes
 }
 
 // newCached returns the memory of a model.
@@ -48,12 +48,12 @@ func newCached(resident []int64, expandable, clears bool) *cached {
 	}
 }
 
-// malloc allocates and returns the address.
+// malloc allocates a block and returns its address.
 func (c *cached) malloc(bytes int64) (int64, error) {
 	return c.allocator.Malloc(cachingsim.Request{Bytes: bytes})
 }
 
-// mallocs allocates several and returns their addresses.
+// mallocs allocates several blocks and returns their addresses.
 func (c *cached) mallocs(sizes ...int64) (addresses []int64, err error) {
 	for _, bytes := range sizes {
 		address, err := c.malloc(bytes)
@@ -65,7 +65,7 @@ func (c *cached) mallocs(sizes ...int64) (addresses []int64, err error) {
 	return addresses, nil
 }
 
-// back allocates weights, gradients and moments, as a model does that comes back.
+// back allocates weights, gradients and moments, as a model does when it is loaded again.
 func (c *cached) back() (err error) {
 	c.addresses, err = c.mallocs(c.resident...)
 	return err
@@ -83,7 +83,7 @@ func (c *cached) step(events []event) error {
 				err = errors.Join(err, c.allocator.Free(address))
 			}
 		case e.copied:
-			if copies++; copies > len(c.copies) { // else the module has it from the step before
+			if copies++; copies > len(c.copies) { // otherwise the module still has it from the step before
 				err = c.copied(e.Bytes)
 			}
 		case e.Class == memory.Workspace && e.Bytes == e.largest:
@@ -114,8 +114,8 @@ func (c *cached) copied(bytes int64) error {
 	return err
 }
 
-// away takes weights, gradients and moments away, clears what is cleared and empties the
-// cache: what a framework does before it lends its memory.
+// away releases weights, gradients and moments, clears the copies if configured, and empties
+// the cache, as a framework does before it lends its memory.
 func (c *cached) away() error {
 	gone := c.addresses
 	c.addresses = nil
@@ -132,7 +132,7 @@ func (c *cached) away() error {
 	return nil
 }
 
-// asked returns what the allocator has asked of its device since the last call.
+// asked returns the calls of the allocator to its device since the last call.
 func (c *cached) asked() []snapshot.Entry {
 	all := c.allocator.Snapshot().Traces[0]
 	since := all[c.seen:]

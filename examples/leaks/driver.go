@@ -11,18 +11,18 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// driver does on the host what a caching allocator asks of its device: pages that are
-// there for a segment, and taken back with it. It calls the system as Weir's arenas do,
-// for pieces of 2 MiB; which of them a segment gets makes no difference.
+// driver executes on the host the calls of a caching allocator to its device: pages are made
+// present for a segment, and discarded with it. It calls the system as Weir's arenas do, for
+// pieces of 2 MiB; it makes no difference which of them a segment gets.
 type driver struct {
 	dev        *kernels.Host
 	mem        []byte
-	free, held []int // pieces without pages, and with them
+	free, held []int // pieces without pages, and pieces with pages
 }
 
 const piece = 2 << 20
 
-// newDriver returns a device of so many bytes.
+// newDriver returns a device with a given number of bytes.
 func newDriver(bytes int64) (*driver, error) {
 	pieces := int(bytes/piece) + 1
 	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: int64(pieces+3) * piece})
@@ -34,7 +34,7 @@ func newDriver(bytes int64) (*driver, error) {
 	if err == nil {
 		d.mem, err = dev.Lend(b)
 	}
-	if err == nil { // from the first whole piece on
+	if err == nil { // starting at the first whole piece
 		d.mem = d.mem[-uintptr(unsafe.Pointer(unsafe.SliceData(d.mem)))%piece:][:pieces*piece]
 		err = memory.System{}.Discard(d.mem)
 	}
@@ -47,8 +47,7 @@ func newDriver(bytes int64) (*driver, error) {
 	return d, nil
 }
 
-// run does what a part of an allocator's history has asked for, and returns how long it
-// took.
+// run executes the calls of a part of an allocator's history, and returns how long it took.
 func (d *driver) run(history []snapshot.Entry) (took time.Duration, err error) {
 	begin := time.Now()
 	for _, e := range history {
@@ -62,7 +61,7 @@ func (d *driver) run(history []snapshot.Entry) (took time.Duration, err error) {
 	return time.Since(begin), err
 }
 
-// move does something to pieces, and takes them from one list to the other.
+// move calls do for pieces, and moves them from one list to the other.
 func move(bytes int64, from, to *[]int, mem []byte, do func([]byte) error) error {
 	count := int((bytes + piece - 1) / piece)
 	if count > len(*from) {

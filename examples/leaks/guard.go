@@ -14,14 +14,14 @@ type (
 	stage      = stages.Stage[kernels.Buffer]
 )
 
-// guard is what keeps a leak out, and what happened where it was missing.
+// guard is a protection against a leak, with the published consequence of its absence.
 type guard struct {
 	Name      string `json:"name"`
 	Guard     string `json:"guard"`
 	Published string `json:"published"`
 }
 
-// The guards. removed says which one a model is without.
+// The guards. removed is the guard that a model lacks.
 const (
 	nothing = iota // the plain run
 	keptLoss
@@ -36,16 +36,16 @@ var guards = [...]guard{
 	fuser:     {"fuser", "fused operations give back what they took", "TransformerEngine #2750: out of memory at 405B"},
 }
 
-// logged is a head whose losses are logged. The guard is that a loss is two numbers.
-// Without it, the log gets each loss as what it was computed from, to be evaluated when
-// somebody looks at it: as a tensor with its graph would be.
+// logged is a head whose losses are logged. The guard is that a loss is two numbers. Without
+// it, the log keeps for each loss the tensor from which it was computed, to be evaluated when
+// the log is read, like a tensor with its graph.
 type logged struct {
 	stage
 	removed bool
 	losses  []func() kernels.Buffer
 }
 
-// Forward runs the head's.
+// Forward runs the head's Forward.
 func (l *logged) Forward(ctx context.Context, mb microbatch, in, out []kernels.Buffer) error {
 	if l.removed {
 		origin := mb.Retain(in[0])
@@ -57,9 +57,9 @@ func (l *logged) Forward(ctx context.Context, mb microbatch, in, out []kernels.B
 // Unwrap returns the head.
 func (l *logged) Unwrap() stage { return l.stage }
 
-// contextual is a device whose attention has a context object. The guard is that what
-// attention saves is in the step's slots and nowhere else. Without it, the context has
-// the same tensors in a list, and nobody clears the list after the backward.
+// contextual is a device whose attention has a context object. The guard is that attention
+// saves tensors only in the step's slots. Without it, the context has the same tensors in a
+// list, which is not cleared after the backward.
 type contextual struct {
 	kernels.Compute
 	removed       bool
@@ -80,9 +80,9 @@ func (c *contextual) CausalAttention(op kernels.CausalAttention) error {
 	return nil
 }
 
-// operation is one of a fused group: x + gelu(x). It saves its input, and the group's
-// backward restores it. The guard is that what is taken ends with the action. Without
-// it, the operation keeps what was restored for it.
+// operation is one of a fused group: x + gelu(x). It saves its input, which the group's
+// backward restores. The guard is that taken tensors are released with the action. Without it,
+// the operation keeps the restored tensor.
 type operation struct {
 	stages.Decl[kernels.Buffer]
 	x       batchctx.Slot

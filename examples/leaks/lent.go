@@ -22,15 +22,15 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// trainee is the model whose memory is lent out between two steps.
+// trainee is the model whose memory is lent between two steps.
 type trainee struct {
 	transformer.Config
-	tokens       int // of a microbatch
+	tokens       int // per microbatch
 	microbatches int
-	rounds       int // that are measured
+	rounds       int // number of measured rounds
 }
 
-// lendSize is what the program runs.
+// lendSize is the configuration of the program.
 var lendSize = trainee{
 	Config: transformer.Config{
 		Vocabulary: 256, Width: 256, Layers: 4, Heads: 4, Context: 128, Seed: 1,
@@ -39,17 +39,17 @@ var lendSize = trainee{
 	tokens: 128, microbatches: 64, rounds: 9,
 }
 
-// lent is what lending memory comes to with one way to manage it. Sizes are bytes.
+// lent is the result of lending memory with one way to manage it. Sizes are in bytes.
 type lent struct {
 	Name      string        `json:"name"`
 	Allocated int64         `json:"allocated"` // while it is lent
-	Reserved  int64         `json:"reserved"`  // likewise
-	Step      time.Duration `json:"step_ns"`   // with what follows
-	Memory    time.Duration `json:"memory_ns"` // to hand memory back and to take it again
+	Reserved  int64         `json:"reserved"`  // while it is lent
+	Step      time.Duration `json:"step_ns"`   // including Memory
+	Memory    time.Duration `json:"memory_ns"` // to release memory and to restore it
 }
 
-// lending measures all ways, in turn, round by round. The arithmetic is that of one run;
-// what differs is added to it.
+// lending measures all ways alternately, round by round. The time of the computation is the
+// same run's for all; the differing parts are added to it.
 func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 	resident, events, err := t.record(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	for range 1 + t.rounds { // the first one meets pages that nobody had
+	for range 1 + t.rounds { // the first round touches new pages
 		if err := w.round(ctx); err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 	return append(all, w.lent), nil
 }
 
-// weir runs and lends for real.
+// weir runs the steps and lends memory for real.
 type weir struct {
 	*trainee
 	lent
@@ -109,9 +109,8 @@ type weir struct {
 	model *transformer.Model
 	run   *runner.Runner[kernels.Buffer]
 	file  store
-	// By round: what a step took, to hand memory back and take it again, and the part of
-	// that which went into writing and reading weights and moments, which is the same for
-	// all ways.
+	// By round: the time of a step, the time to release and restore memory, and the part of
+	// that for writing and reading weights and moments, which is the same for all ways.
 	steps, returns, copies []time.Duration
 }
 
@@ -169,11 +168,11 @@ func (w *weir) round(ctx context.Context) error {
 	return nil
 }
 
-// scopes is all that a device has.
+// scopes are all scopes of a device.
 var scopes = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
 
-// store is memory that is somebody else's, to which bytes are copied and from which they
-// come back. It counts the time.
+// store is memory of another program, to which bytes are copied and from which they are read
+// back. It measures the time.
 type store struct {
 	bytes.Buffer
 	took time.Duration
@@ -191,11 +190,11 @@ func (s *store) Read(p []byte) (n int, err error) {
 	return s.Buffer.Read(p)
 }
 
-// replay is what a step allocates on a simulated allocator, and what that asks of its
-// device, which the host does.
+// replay is the allocations of a step on a simulated allocator, whose calls to its device the
+// host executes.
 type replay struct {
 	lent   lent
-	asked  [][]snapshot.Entry // by round, of those that are left
+	asked  [][]snapshot.Entry // by round, for the remaining rounds
 	device *driver
 	took   []time.Duration // by round
 }
@@ -222,7 +221,7 @@ func (t *trainee) replay(name string, c *cached, events []event) (*replay, error
 	return r, err
 }
 
-// round does what the next round asks of the device.
+// round executes the device calls of the next round.
 func (r *replay) round() error {
 	took, err := r.device.run(r.asked[0])
 	r.asked, r.took = r.asked[1:], append(r.took, took)
@@ -234,8 +233,8 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// record returns what the model has for good, and the allocations and releases of a step, of a dry
-// run.
+// record returns the resident sizes of the model, and the allocations and releases of a step,
+// from a dry run.
 func (t *trainee) record(ctx context.Context) (resident []int64, events []event, err error) {
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
 	if err != nil {
@@ -306,7 +305,7 @@ func (m *marking) QuantizeWeights(ctx context.Context, call batchctx.Quantizatio
 	return err
 }
 
-// profile is what the stages allocate, so that the arena is laid out before a step.
+// profile returns the profile of the stages, so that the arena is laid out before a step.
 func (t *trainee) profile(ctx context.Context, host *kernels.Host) (profile *layout.Profile, err error) {
 	dev := kernels.NewNull(host)
 	defer func() { err = errors.Join(err, dev.Close()) }()
@@ -325,14 +324,14 @@ func (t *trainee) config(model *transformer.Model, dev kernels.Compute, profile 
 	}
 }
 
-// source gives microbatches of as many tokens as there are to one.
+// source provides microbatches with a fixed number of tokens.
 func (t *trainee) source(dev kernels.Compute) runner.Source[kernels.Buffer] {
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		return put(dev, entry, t.tokens, t.Vocabulary)
 	})
 }
 
-// lendingTable prints the ways under one another, as the thread does that they are from.
+// lendingTable prints the ways in a table, as in the original thread.
 func (t *trainee) lendingTable(w io.Writer, all []lent) error {
 	fmt.Fprintf(w, "A step of %d microbatches of %d tokens in FP8 (%v), width %d, %d blocks; then all memory is lent out, and taken back:\n\n",
 		t.microbatches, t.tokens, t.FP8, t.Width, t.Layers)

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// small is a model that a test lends the memory of.
+// small is the model of the tests.
 var small = trainee{
 	Config: transformer.Config{
 		Vocabulary: 32, Width: 64, Layers: 2, Heads: 2, Context: 16, Seed: 1,
@@ -21,8 +21,8 @@ var small = trainee{
 	tokens: 16, microbatches: 3, rounds: 1,
 }
 
-// By name: what is left while memory is lent. Of Weir nothing is; elsewhere what is kept
-// is there to the byte, and clearing by hand frees it and leaves its scales.
+// By name: the memory that is left while memory is lent. Weir has none; otherwise the kept
+// memory is exact, and clearing by hand frees it except for the scales.
 func TestLending(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printLending(t.Context(), &small, true, &out))
@@ -31,7 +31,7 @@ func TestLending(t *testing.T) {
 	require.Len(t, all, 4)
 	require.Equal(t, lent{Name: "Weir", Step: all[3].Step, Memory: all[3].Memory}, all[3], "nothing allocated, nothing reserved")
 
-	// Blocks of an allocator are of 512 bytes.
+	// Blocks of the allocator are multiples of 512 bytes.
 	rounded := func(bytes int) int64 { return int64(bytes+511) / 512 * 512 }
 	var codes, scales int64
 	for _, matrix := range [][2]int{{64, 192}, {64, 64}, {64, 256}, {256, 64}} {
@@ -56,7 +56,7 @@ func TestLending(t *testing.T) {
 	require.Regexp(t, `\nWeir +0 B +0 B `, out.String())
 }
 
-// A dry run has the step's copies of weights, each twice, and marks no other buffer.
+// A dry run contains the step's copies of weights, two of each, and marks no other buffer.
 func TestCopiesAreMarked(t *testing.T) {
 	resident, events, err := small.record(t.Context())
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestCopiesAreMarked(t *testing.T) {
 	require.Greater(t, others, copies, "activations and gradients")
 }
 
-// The device does as it is asked, and no more than it has.
+// The device executes the calls, within its size.
 func TestDriver(t *testing.T) {
 	d, err := newDriver(8 << 20)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program: it returns 0, 1 for what went wrong and 2 for wrong use.
+// run is the program: it returns 0, 1 for an error, and 2 for wrong use.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stderr = terminal.Writer(stderr)
 	flags := flag.NewFlagSet("leaks", flag.ContinueOnError)
@@ -62,13 +62,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// given reports whether a flag stands on the command line.
+// given reports whether a flag is on the command line.
 func given(flags *flag.FlagSet, name string) (there bool) {
 	flags.Visit(func(f *flag.Flag) { there = there || f.Name == name })
 	return there
 }
 
-// printLending measures how memory can be lent and prints what came out.
+// printLending measures the ways to lend memory and prints the result.
 func printLending(ctx context.Context, t *trainee, asJSON bool, w io.Writer) error {
 	all, err := t.lending(ctx)
 	if err != nil {
@@ -86,10 +86,10 @@ func printJSON(w io.Writer, v any) error {
 	return out.Encode(v)
 }
 
-// mostMicrobatches keeps what the leaks come to below what an arena holds.
+// mostMicrobatches keeps the size of the leaks below the capacity of an arena.
 const mostMicrobatches = 16384
 
-// printGuards measures every guard and prints what came out.
+// printGuards measures every guard and prints the result.
 func printGuards(ctx context.Context, microbatches int, folder string, asJSON bool, w io.Writer) error {
 	if folder != "" {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -110,7 +110,7 @@ func printGuards(ctx context.Context, microbatches int, folder string, asJSON bo
 	return table(w, all)
 }
 
-// table prints the guards, before and after, as the threads did that they are from.
+// table prints the guards, before and after, as in the original threads.
 func table(w io.Writer, all []measured) error {
 	plain := all[nothing]
 	fmt.Fprintf(w, "A step of %d microbatches of %d tokens, width %d. Growth is for each microbatch:\n\n", plain.Microbatches, size.Context, size.Width)

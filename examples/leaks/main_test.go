@@ -19,13 +19,14 @@ func leaks(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// What a missing guard keeps of each microbatch, from the shapes.
+// keeps returns the bytes that each missing guard leaks per microbatch, computed from the
+// shapes.
 func keeps() map[string]int64 {
 	tokens, width, heads := int64(size.Context), int64(size.Width), int64(size.Heads)
 	return map[string]int64{
 		"plain":     0,
 		"kept-loss": 4 * tokens * width,             // the input of the head
-		"attention": 4 * tokens * (4*width + heads), // queries, keys, values; what attention returned; its statistics
+		"attention": 4 * tokens * (4*width + heads), // queries, keys, values; the output of attention; its statistics
 		"fuser":     2 * 4 * tokens * width,         // the input of each operation
 	}
 }
@@ -58,7 +59,7 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// Where the guard is missing the error names the stage that lacks it.
+// The error names the stage that lacks the guard.
 func TestErrorsNameTheStage(t *testing.T) {
 	text := leaks(t, "-microbatches", "2")
 	for _, stage := range []string{"stage 4 (head)", "stage 1 (block0)", "stage 2 (fused)"} {

@@ -17,26 +17,26 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// measured is what a run without one guard comes to. Sizes are bytes.
+// measured is the result of runs without one guard. Sizes are in bytes.
 type measured struct {
 	guard
 	Microbatches int   `json:"microbatches"`
-	Growth       int64 `json:"growth_per_microbatch"` // where the leak is tolerated
-	Peak         int64 `json:"peak"`                  // likewise
+	Growth       int64 `json:"growth_per_microbatch"` // with leaks tolerated
+	Peak         int64 `json:"peak"`                  // with leaks tolerated
 	LiveBefore   int64 `json:"live_before"`
-	LiveAfter    int64 `json:"live_after"` // likewise
-	// Reported says on which microbatch the step ended that tolerates no leak, and
-	// Error with what; nil where nothing was to report. Everything that it had kept was taken back:
-	// LiveAfterError is what was live then.
+	LiveAfter    int64 `json:"live_after"` // with leaks tolerated
+	// Reported is the microbatch on which the step without tolerance ended, and Error its
+	// error; nil if there was nothing to report. All leaked buffers were reclaimed:
+	// LiveAfterError is the live memory afterwards.
 	Reported       *int   `json:"reported_on_microbatch"`
 	Error          string `json:"error,omitempty"`
 	LiveAfterError int64  `json:"live_after_error"`
-	// DryRun is what Record says before the first step.
+	// DryRun is the error of Record before the first step.
 	DryRun string `json:"dry_run,omitempty"`
 	Log    string `json:"log,omitempty"`
 }
 
-// measure runs the model without a guard: dry, as it is, and tolerating the leak.
+// measure runs the model without a guard: dry, with the default, and with the leak tolerated.
 func measure(ctx context.Context, removed, microbatches int, folder string) (m measured, err error) {
 	m = measured{guard: guards[removed], Microbatches: microbatches}
 	if m.DryRun, err = dryRun(ctx, removed); err != nil {
@@ -74,7 +74,7 @@ func (m *measured) strict(ctx context.Context, removed int) error {
 	})
 }
 
-// tolerant runs a step that goes on, and writes its memory log.
+// tolerant runs a step that tolerates the leak, and writes its memory log.
 func (m *measured) tolerant(ctx context.Context, removed int, w io.Writer) error {
 	return onHost(removed, func(dev *kernels.Host, model *model) error {
 		log := memlog.New(w)
@@ -98,19 +98,19 @@ func (m *measured) tolerant(ctx context.Context, removed int, w io.Writer) error
 	})
 }
 
-// dryRun returns what Record says about the model, "" where it has nothing to say.
+// dryRun returns the error of Record for the model, or "".
 func dryRun(ctx context.Context, removed int) (string, error) {
 	host, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
 		return "", err
 	}
 	dev := kernels.NewNull(host)
-	defer dev.Close() // Nothing was computed on it.
+	defer dev.Close() // nothing was computed on it
 	model, err := newModel(dev, removed)
 	if err != nil {
 		return "", err
 	}
-	defer model.inner.Close() // With its device.
+	defer model.inner.Close() // together with its device
 	_, err = runner.Record(ctx, model.config(),
 		runner.Shape[kernels.Buffer]{Name: "whole", Source: model.entries()})
 	if errors.Is(err, runner.ErrUnended) {
@@ -119,7 +119,7 @@ func dryRun(ctx context.Context, removed int) (string, error) {
 	return "", err
 }
 
-// onHost calls next with a fresh device and a model on it, and closes both.
+// onHost calls next with a new device and a model on it, and closes both.
 func onHost(removed int, next func(*kernels.Host, *model) error) error {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// size is the model's: small, and every part of it real.
+// size is the configuration of the model: small, but complete.
 var size = transformer.Config{Vocabulary: 256, Width: 64, Layers: 2, Heads: 4, Context: 64, Untied: true, Seed: 1}
 
 // model is embedding, block, fused group, block and head on one device.
@@ -39,7 +39,7 @@ func newModel(dev kernels.Compute, removed int) (*model, error) {
 	return &model{dev, inner, []stage{all[0], all[1], fused, all[2], head}}, nil
 }
 
-// config is what a runner needs to train the model.
+// config returns the runner's configuration for training the model.
 func (m *model) config() runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
 		Stages: m.stages, Spaces: runner.Spaces(m.dev),
@@ -47,15 +47,14 @@ func (m *model) config() runner.Config[kernels.Buffer] {
 	}
 }
 
-// entries are microbatches of as many tokens as the model takes, each with numbers of
-// its own.
+// entries provides microbatches of the maximum length, each with its own numbers.
 func (m *model) entries() runner.Source[kernels.Buffer] {
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		return put(m.dev, entry, size.Context, size.Vocabulary)
 	})
 }
 
-// put makes an entry of so many tokens.
+// put makes an entry with n tokens.
 func put(dev kernels.Compute, entry batchctx.Entry[kernels.Buffer], n, vocabulary int) error {
 	tokens, labels, weights := make([]int32, n), make([]int32, n), make([]float32, n)
 	for i := range tokens {

@@ -1,6 +1,7 @@
-// Mlp is a whole trainer to copy from: a small network on four ranks under 1F1B, with a
-// frozen first stage, two losses, planned memory, a memory log, a checkpoint to go on from, and Ctrl-C. Its
-// tensors lie in arenas, so that two books are compared after every microbatch.
+// Mlp is a complete trainer to copy from: a small network on four ranks under 1F1B, with a
+// frozen first stage, two losses, planned memory, a memory log, a checkpoint from which it
+// resumes, and Ctrl-C. Its tensors are in arenas, so that two books are compared after every
+// microbatch.
 package main
 
 import (
@@ -32,8 +33,8 @@ type (
 )
 
 const (
-	width, rows  = 16, 8 // features, and points of a microbatch
-	microbatches = 128   // of a step
+	width, rows  = 16, 8 // features, and points per microbatch
+	microbatches = 128   // per step
 	rate, seed   = 2, 7
 )
 
@@ -49,7 +50,7 @@ func main() {
 	}
 }
 
-// shapes are those of the weights, one on each rank.
+// shapes are the shapes of the weights, one on each rank.
 var shapes = [][2]int{{2, width}, {width, width}, {width, width}, {width, 2}}
 
 // weight is a matrix with its gradient, resident on the device of its stage.
@@ -106,7 +107,7 @@ func train(ctx context.Context, steps int, folder string, out io.Writer) (err er
 		if err != nil {
 			return err
 		}
-		if err := result.Update(descend(trained)); err != nil { // an error where a loss is not a number
+		if err := result.Update(descend(trained)); err != nil { // an error if a loss is not a number
 			return err
 		}
 		if (step+1)%50 == 0 {
@@ -117,7 +118,7 @@ func train(ctx context.Context, steps int, folder string, out io.Writer) (err er
 	return errors.Join(save(folder, step, trained), log.Err())
 }
 
-// model makes weights and stages on devices: hosts to train, or nulls for a dry run.
+// model makes weights and stages on devices: hosts for training, or nulls for a dry run.
 func model(devs []kernels.Addressable) (weights []*weight, cfg runner.Config[T], err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for rank, shape := range shapes {
@@ -140,7 +141,8 @@ func model(devs []kernels.Addressable) (weights []*weight, cfg runner.Config[T],
 	}, err
 }
 
-// descend updates weights; the factor is 1 over the total weight of the step.
+// descend returns a function that updates weights; factor is 1 over the total weight of the
+// step.
 func descend(weights []*weight) func(factor float64) error {
 	return func(factor float64) error {
 		for _, w := range weights {
@@ -152,8 +154,8 @@ func descend(weights []*weight) func(factor float64) error {
 	}
 }
 
-// fill makes points of the plane, and whether each is in a ring: what the stages of the rank
-// read of them, on the device of the rank.
+// fill makes points of the plane, and whether each is in a ring: the parts that the stages of a
+// rank read, on the device of that rank.
 func fill(devs []kernels.Addressable) func(context.Context, batchctx.Entry[T]) error {
 	return func(_ context.Context, e batchctx.Entry[T]) error {
 		random := rand.New(rand.NewPCG(seed, uint64(e.Index())))
@@ -175,7 +177,7 @@ func fill(devs []kernels.Addressable) func(context.Context, batchctx.Entry[T]) e
 	}
 }
 
-// features are random waves of a point (Rahimi and Recht 2007), which are not trained.
+// features computes random waves of a point (Rahimi and Recht 2007), which are not trained.
 func features(w *weight) stages.Stage[T] {
 	d := stages.Decl[T]{Frozen: true}
 	d.Outputs("h")
@@ -189,7 +191,7 @@ func features(w *weight) stages.Stage[T] {
 	}, nil)
 }
 
-// hidden is tanh(h·w).
+// hidden computes tanh(h·w).
 func hidden(w *weight) stages.Stage[T] {
 	var d stages.Decl[T]
 	d.Inputs("h")
@@ -255,12 +257,12 @@ func (w *weight) times(mb MB, class memory.Class, x T) T {
 	return y
 }
 
-// backward adds the gradient of w, and returns that of x where somebody wants it.
+// backward adds the gradient of w, and returns that of x if it is needed.
 func (w *weight) backward(mb MB, param batchctx.Param, x, dy T, gradIn []T) {
 	if g, trains := mb.Grad(param); trains { // zero at first
 		mb.Check(w.MatMul(kernels.MatMul{A: x, B: dy, C: g, M: w.in, N: w.out, K: rows, TransA: true, Accumulate: true}))
 	}
-	if gradIn != nil { // nil where the stage before is frozen
+	if gradIn != nil { // nil if the stage before is frozen
 		gradIn[0] = mb.Must(w.Alloc(memory.ActGrad, kernels.Float32, rows*w.in))
 		mb.Check(w.MatMul(kernels.MatMul{A: dy, B: w.values, C: gradIn[0], M: rows, N: w.in, K: w.out, TransB: true}))
 	}
@@ -275,7 +277,7 @@ func save(folder string, step int64, weights []*weight) error {
 	return checkpoint.Save(folder, checkpoint.State{Step: step, Seed: seed}, tensors...)
 }
 
-// load reads the newest whole checkpoint where there is one, and returns the steps that it has seen.
+// load reads the newest whole checkpoint, if there is one, and returns its number of steps.
 func load(folder string, weights []*weight) (int64, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return 0, err

@@ -26,7 +26,7 @@ func weightsOf(t *testing.T, folder string) (all []float32) {
 	return all
 }
 
-// interrupt cancels a context when the program has written so many lines.
+// interrupt cancels a context when the program has written a number of lines.
 type interrupt struct {
 	bytes.Buffer
 	after  int
@@ -40,7 +40,7 @@ func (i *interrupt) Write(p []byte) (int, error) {
 	return i.Buffer.Write(p)
 }
 
-// A run that was interrupted goes on to the weights of one that was not.
+// An interrupted run resumes and reaches the weights of an uninterrupted one.
 func TestTrain(t *testing.T) {
 	whole, parts := t.TempDir(), t.TempDir()
 	var out bytes.Buffer

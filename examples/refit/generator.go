@@ -9,14 +9,14 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// generator is somebody else's engine: a device, and weights by name. It knows
-// the model, and nothing of the trainer. The first error stays, and what follows it does
-// nothing.
+// generator is an independent engine: a device, and weights by name. It shares only the
+// definition of the model with the trainer. It keeps the first error, and does nothing after
+// it.
 type generator struct {
 	dev      *kernels.Host
 	weights  map[string]kernels.Buffer
 	received int64            // bytes
-	made     []kernels.Buffer // while it computes a token
+	made     []kernels.Buffer // for the current token
 	err      error
 }
 
@@ -25,8 +25,8 @@ func newGenerator() (*generator, error) {
 	return &generator{dev: dev, weights: map[string]kernels.Buffer{}}, err
 }
 
-// take copies a weight. The original is the trainer's, and may be released. Codes are
-// decoded: this engine computes in float32.
+// take copies a weight. The original belongs to the trainer, and may be released. Codes are
+// decoded, because this engine computes in float32.
 func (g *generator) take(w transformer.Weight) error {
 	from := w.Float32
 	if from.N == 0 {
@@ -44,7 +44,7 @@ func (g *generator) take(w transformer.Weight) error {
 	return nil
 }
 
-// decoded returns the matrix in×out, in the place of its codes.
+// decoded returns the matrix in×out, and releases its codes.
 func (g *generator) decoded(q kernels.Quantized, codes kernels.Buffer) (kernels.Buffer, error) {
 	b, err := g.dev.Alloc(memory.Resident, kernels.Float32, q.Rows*q.Cols)
 	if err != nil {
@@ -56,7 +56,7 @@ func (g *generator) decoded(q kernels.Quantized, codes kernels.Buffer) (kernels.
 	return b, errors.Join(err, ended)
 }
 
-// text goes on with a text for so many bytes, each the likeliest one.
+// text continues a prompt by a number of bytes, each the most likely one.
 func (g *generator) text(prompt string, bytes int) (string, error) {
 	ids := []int32{}
 	for _, b := range []byte(prompt) {
@@ -70,7 +70,7 @@ func (g *generator) text(prompt string, bytes int) (string, error) {
 	return prompt, g.err
 }
 
-// next returns the likeliest token after some.
+// next returns the most likely token after some tokens.
 func (g *generator) next(ids []int32) (best int32) {
 	defer g.free()
 	tokens, width := len(ids), size.Width
@@ -160,7 +160,7 @@ func (g *generator) free() {
 	g.made = g.made[:0]
 }
 
-// do runs an operation where nothing has failed.
+// do runs an operation unless an earlier one has failed.
 func (g *generator) do(op func() error) {
 	if g.err == nil {
 		g.err = op()

@@ -19,7 +19,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program: it returns 0, 1 for what went wrong and 2 for wrong use.
+// run is the program: it returns 0, 1 for an error, and 2 for wrong use.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stderr = terminal.Writer(stderr)
 	flags := flag.NewFlagSet("refit", flag.ContinueOnError)
@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// recipes are those of the flag -fp8.
+// recipes are the values of the flag -fp8.
 var recipes = map[string]fp8.Recipe{
 	"none":    nil,
 	"delayed": fp8.DelayedScaling{Format: fp8.Hybrid},
@@ -53,7 +53,7 @@ var recipes = map[string]fp8.Recipe{
 	"mxfp8":   fp8.MXFP8{},
 }
 
-// encodings are the forms of the flag -as.
+// encodings are the values of the flag -as.
 var encodings = map[string]*kernels.Encoding{
 	"float32": nil,
 	"block":   {Format: kernels.E4M3, Scaling: kernels.Tiles128},
@@ -61,7 +61,7 @@ var encodings = map[string]*kernels.Encoding{
 	"nvfp4":   {Format: kernels.E2M1, Scaling: kernels.NV16},
 }
 
-// loop trains and generates in turns, and compares with a trainer that does not.
+// loop trains and generates alternately, and compares the result with a trainer that does not.
 func loop(ctx context.Context, rounds int, recipe fp8.Recipe, encoding *kernels.Encoding, w io.Writer) (err error) {
 	lending, err := newTrainer(recipe)
 	if err != nil {
@@ -94,16 +94,16 @@ func loop(ctx context.Context, rounds int, recipe fp8.Recipe, encoding *kernels.
 	return compare(lending, keeping, w)
 }
 
-// outcome is what a refit came to. Sizes are bytes.
+// outcome is the result of a refit. Sizes are in bytes.
 type outcome struct {
 	weights int
 	handed  int64
 	file    int64
-	left    away // what the trainer had while it was generated
+	left    away // the trainer's memory during generation
 	text    string
 }
 
-// refit hands the weights over, lends the memory, generates, and takes it back.
+// refit passes the weights on, lends the memory, generates, and restores the memory.
 func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
 	g, err := newGenerator()
 	if err != nil {
@@ -119,7 +119,7 @@ func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
 		}
 		out.weights++
 	}
-	var file bytes.Buffer // or a file, or another machine's memory
+	var file bytes.Buffer // or a file, or the memory of another machine
 	if out.left, err = t.lend(&file); err != nil {
 		return out, err
 	}
@@ -130,7 +130,7 @@ func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
 	return out, t.model.Restore(&file)
 }
 
-// compare says whether two trainers have the same weights.
+// compare returns an error unless two trainers have the same weights.
 func compare(a, b *trainer, w io.Writer) error {
 	first, err := a.model.SHA256()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// size is the model's.
+// size is the configuration of the model.
 var size = transformer.Config{Vocabulary: 128, Width: 64, Layers: 2, Heads: 4, Context: 48, Seed: 1}
 
-// lines are what it learns, a line a microbatch.
+// lines are the training text, one line per microbatch.
 var lines = [...]string{
 	"a weir is a low dam: the water keeps flowing",
 	"the water keeps flowing, and the level is flat",
@@ -25,7 +25,7 @@ var lines = [...]string{
 	"nothing is kept for long, and all of it is used",
 }
 
-// trainer is a model in training, on its device.
+// trainer is a model being trained, on its device.
 type trainer struct {
 	dev   *kernels.Host
 	model *transformer.Model
@@ -72,7 +72,7 @@ func (t *trainer) step(ctx context.Context) (float64, error) {
 	return result.Loss(transformer.LossName), t.model.Update(transformer.AdamW{LearningRate: 0.003}, result, 1)
 }
 
-// Next gives a line: every byte predicts the next one.
+// Next provides a line: every byte predicts the next one.
 func (t *trainer) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 	line := lines[entry.Index()]
 	n := len(line) - 1
@@ -87,14 +87,14 @@ func (t *trainer) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) 
 	return nil
 }
 
-// everything is every scope of a device.
+// everything is all scopes of a device.
 var everything = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
 
-// away is what the trainer has between steps, in bytes.
+// away is the memory of the trainer between steps, in bytes.
 type away struct{ live, reserved int64 }
 
-// lend hands all memory back to the system, what is needed later to w, and says what is
-// left.
+// lend returns all memory to the system, writes the contents that are needed later to w, and
+// returns the remaining memory.
 func (t *trainer) lend(w io.Writer) (left away, err error) {
 	if err := t.model.Release(w, everything...); err != nil {
 		return left, err
@@ -107,7 +107,7 @@ func (t *trainer) lend(w io.Writer) (left away, err error) {
 	return left, nil
 }
 
-// weights are the model's, one at a time: as they are, or in an encoding.
+// weights iterates over the model's weights, in float32 or in an encoding.
 func (t *trainer) weights(encoding *kernels.Encoding) iter.Seq2[transformer.Weight, error] {
 	if encoding != nil {
 		return t.model.QuantizedWeights(*encoding)

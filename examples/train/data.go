@@ -12,20 +12,20 @@ import (
 	"github.com/weir-ml/weir/trainer/job"
 )
 
-// data is what a run learns from: the bytes of a text, or the tokens of a file.
+// data is the training data: the bytes of a text, or the tokens of a file.
 type data struct {
 	name              string
-	sum               string // identifies it
+	sum               string // identifies the data
 	training, heldout corpus.Sequence
 	text              *corpus.Text   // nil with -tokens
-	file              *corpus.Tokens // nil without
+	file              *corpus.Tokens // nil without -tokens
 }
 
-// mostText is the most bytes of text that are read: all of it is held in memory.
+// mostText is the maximum number of bytes of text: all of it is held in memory.
 const mostText = 64 << 20
 
-// readData opens the file of -data and splits it: the last tenth is held out. Both parts
-// must be longer than a microbatch. The caller closes it.
+// readData opens the file of -data and splits it: the last tenth is held out. Both parts must
+// be longer than a microbatch. The caller closes the data.
 func readData(ctx context.Context, o *options) (*data, error) {
 	d := &data{name: o.data}
 	var err error
@@ -62,12 +62,12 @@ func readData(ctx context.Context, o *options) (*data, error) {
 
 func (d *data) len() int { return d.training.Len() + d.heldout.Len() }
 
-// describe tells one text from another for people.
+// describe identifies the text in messages.
 func (d *data) describe(o *options) string {
 	return fmt.Sprintf("%s (%d %ss, SHA-256 %.12s...)", d.name, d.len(), o.unit(), d.sum)
 }
 
-// Close gives a mapped file back.
+// Close unmaps a mapped file.
 func (d *data) Close() error {
 	if d == nil || d.file == nil {
 		return nil
@@ -77,15 +77,16 @@ func (d *data) Close() error {
 
 const frequenciesAlone = "byte frequencies alone"
 
-// baselines are losses to compare with: of a model that knows only how frequent each byte is.
+// baselines are losses for comparison: that of a model that only uses the frequency of each
+// byte.
 func (d *data) baselines() map[string]float64 {
 	if d.text == nil {
-		return nil // A file of tokens is not read as a whole.
+		return nil // a file of tokens is not read as a whole
 	}
 	return map[string]float64{frequenciesAlone: d.text.Entropy()}
 }
 
-// drawn are the windows of training steps over a text.
+// drawn returns the windows of training steps over a text.
 func (o *options) drawn(text corpus.Sequence, step int) *corpus.Drawn {
 	d := &corpus.Drawn{Size: text.Len(), Longest: o.sequence, Seed: o.model.Seed, Step: int64(step)}
 	if l, ok := text.(corpus.Bytes); ok {
@@ -94,7 +95,7 @@ func (o *options) drawn(text corpus.Sequence, step int) *corpus.Drawn {
 	return d
 }
 
-// source makes entries of a text, each for the next token.
+// source provides entries of a text for predicting the next token.
 type source struct {
 	dev kernels.Device
 	corpus.Reader

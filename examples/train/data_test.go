@@ -22,7 +22,7 @@ func TestSplit(t *testing.T) {
 	require.ErrorContains(t, err, "longer than the data")
 }
 
-// tokenFile writes tokens of so many bytes, with the header of llm.c or without.
+// tokenFile writes tokens with a given number of bytes, with the header of llm.c or without.
 func tokenFile(t *testing.T, width int, header bool, ids []uint32) string {
 	t.Helper()
 	var content []byte
@@ -41,7 +41,7 @@ func tokenFile(t *testing.T, width int, header bool, ids []uint32) string {
 	return path
 }
 
-// counting are tokens of which each tells the next.
+// counting returns tokens of which each determines the next.
 func counting(n int) []uint32 {
 	ids := make([]uint32, n)
 	for i := range ids {
@@ -50,8 +50,8 @@ func counting(n int) []uint32 {
 	return ids
 }
 
-// Every format of the same tokens comes to the same weights, and a run goes on without the
-// flags that say how its tokens are read.
+// Every format of the same tokens gives the same weights, and a run resumes without the flags
+// that describe the format.
 func TestTokens(t *testing.T) {
 	ids, vocabulary := counting(2000), []string{"-vocabulary", "300", "-ranks", "2"}
 	want := summaryOf(t, append(vocabulary, "-data", tokenFile(t, 2, true, ids), "-tokens", "uint16")...)

@@ -12,7 +12,7 @@ import (
 // products are the values of -products.
 var products = []string{"float32", "bfloat16", "cublas", "cublas-bfloat16"}
 
-// cudaNumber returns the number of the first GPU that -device names, and whether it names any.
+// cudaNumber returns the number of the first GPU named by -device, and whether it names a GPU.
 func (o *options) cudaNumber() (number int, cuda bool, err error) {
 	name, text, numbered := strings.Cut(o.device, ":")
 	if numbered {
@@ -27,7 +27,7 @@ func (o *options) cudaNumber() (number int, cuda bool, err error) {
 	return number, true, nil
 }
 
-// open makes the device of the nth rank of this process.
+// open opens the device of the nth rank of this process.
 func (t *trainer) open(n int) (job.Local, error) {
 	number, cuda, err := t.opts.cudaNumber()
 	switch {

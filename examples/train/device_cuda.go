@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/job"
 )
 
-// openCUDA makes a device of a GPU by its number, as -products and -plain-launches have it.
+// openCUDA opens a GPU by its number, with the settings of -products and -plain-launches.
 func openCUDA(number int, o *options) (job.Local, error) {
 	driver, err := libcuda.Open(number)
 	if err != nil {

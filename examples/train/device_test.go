@@ -10,7 +10,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A device is named, and what cannot be had is said in one line before anything is done.
+// Devices are given by name, and an unavailable one is reported in one line before anything is
+// done.
 func TestDevice(t *testing.T) {
 	for text, want := range map[string]int{"cuda": 0, "cuda:0": 0, "cuda:3": 3} {
 		o := defaults()
@@ -35,7 +36,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// A model that a device refuses is not told to be smaller, unless it does not fit.
+// The error for a model that a device rejects suggests a smaller one only if the model does not
+// fit.
 func TestTooLarge(t *testing.T) {
 	heads := errors.New("heads of 256 elements: give more heads")
 	require.Equal(t, heads, tooLarge(heads))

@@ -22,9 +22,9 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// fileLimit in the environment of a program makes every write beyond so many bytes of a
-// file fail, as a full disk would. It is of a process, and so not of that of the tests,
-// which writes files too.
+// fileLimit is an environment variable that makes every write of a program beyond a number of
+// bytes of a file fail, as a full disk would. The limit applies to a whole process, so it
+// cannot be set for the tests, which write files too.
 const fileLimit = "WEIR_TRAIN_FILE_LIMIT"
 
 func init() {
@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// runFull runs the program where files have at most so many bytes.
+// runFull runs the program with a limit on the size of files.
 func runFull(t *testing.T, limit int, flags ...string) (status int, stderr string) {
 	t.Helper()
 	var errs bytes.Buffer
@@ -48,13 +48,13 @@ func runFull(t *testing.T, limit int, flags ...string) (status int, stderr strin
 	return cmd.ProcessState.ExitCode(), errs.String()
 }
 
-// A full disk ends the run with one line, which says where what was logged until then is.
-// Nothing else is left half-written.
+// A full disk ends the run with one line, which has the location of the log. Nothing else is
+// left half-written.
 func TestFullDisk(t *testing.T) {
 	text := sentence(t)
 	for _, c := range []struct {
 		name  string
-		limit int // the log of three steps has 11 KiB, X
+		limit int // the log of three steps has 11 KiB
 		flags []string
 		want  string
 		left  []string // in the run folder
@@ -83,7 +83,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// What a full disk has left of a log is read, and no later run writes over it.
+// A log that a full disk has cut can be read, and no later run overwrites it.
 func TestFullDiskKeepsTheLog(t *testing.T) {
 	text, folder := sentence(t), filepath.Join(t.TempDir(), "run")
 	kept := filepath.Join(folder, "memory.jsonl.partial")
@@ -101,7 +101,7 @@ func TestFullDiskKeepsTheLog(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// logged returns how many microbatches a memory log has, and its first error.
+// logged returns the number of microbatches in a memory log, and its first error.
 func logged(t *testing.T, path string) (samples int, err error) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -118,7 +118,7 @@ func logged(t *testing.T, path string) (samples int, err error) {
 	return samples, nil
 }
 
-// What a run has logged can be read while it runs, and so after it was killed.
+// The log of a run can be read while it runs, and therefore also after it was killed.
 func TestKilled(t *testing.T) {
 	cmd, folder := program(t, "-data", sentence(t), "-steps", "1000000", "-evaluate", "0")
 	stdout, err := cmd.StdoutPipe()
@@ -169,7 +169,7 @@ func TestKilledInTheFirstStep(t *testing.T) {
 	require.Equal(t, 2, bytes.Count(losses, []byte("\n")), "the head and the weights before step 1")
 }
 
-// names returns the names in a folder, nil where there is none.
+// names returns the names in a folder, or nil if it does not exist.
 func names(t *testing.T, path string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(path)

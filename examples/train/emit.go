@@ -20,7 +20,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// emitCosts measures what the stages of the model cost, and writes it to the file.
+// emitCosts measures the costs of the model's stages, and writes them to the file.
 func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
 	if err := errors.Join(opts.validate(), job.Flag("emit-costs", outfile.CheckFile(opts.emitCosts))); err != nil {
 		return err
@@ -61,14 +61,14 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	return err
 }
 
-// Costs are measured over so many steps, of so many microbatches at most.
+// The number of measured steps, and the maximum number of their microbatches.
 const (
 	measuredSteps        = 5
 	measuredMicrobatches = 64
 )
 
-// measureCosts measures the stages on one device, with the microbatches that a run would
-// have, and returns their names too.
+// measureCosts measures the stages on one device, with the microbatches of a run, and also
+// returns their names.
 func measureCosts(ctx context.Context, opts *options, training corpus.Sequence) (measured *simulate.Costs, names []string, err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
@@ -101,8 +101,8 @@ func measureCosts(ctx context.Context, opts *options, training corpus.Sequence) 
 	return measured, names, err
 }
 
-// addResident adds what the model takes up of each stage: a device for each tells it
-// to the byte. A table that two stages share is counted with both.
+// addResident adds the resident memory of the model to each stage: a device for each stage
+// measures it exactly. A table that two stages share is counted for both.
 func addResident(opts *options, measured *simulate.Costs) (err error) {
 	devs, places := make([]*kernels.Host, len(measured.Stages)), make([]kernels.Compute, len(measured.Stages))
 	defer func() {
@@ -128,7 +128,7 @@ func addResident(opts *options, measured *simulate.Costs) (err error) {
 	return model.Close()
 }
 
-// emitProfile writes what the stages of the model allocate to the file.
+// emitProfile writes the allocations of the model's stages to the file.
 func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err error) {
 	if err := errors.Join(opts.validate(), job.Flag("emit-profile", outfile.CheckFile(opts.emitProfile))); err != nil {
 		return err

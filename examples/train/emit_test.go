@@ -26,10 +26,10 @@ func emitted(t *testing.T, flags ...string) (path string, costs *simulate.Costs,
 	return path, costs, out.String()
 }
 
-// The sizes are those that the documentation of stages/transformer gives, for 16 tokens
-// of width 8 in 2 heads.
+// The sizes equal those in the documentation of stages/transformer, for 16 tokens of width 8
+// with 2 heads.
 func TestEmitCosts(t *testing.T) {
-	const width, heads, tokens = 8, 2, 16 * 4 // bytes of an element of every token
+	const width, heads, tokens = 8, 2, 16 * 4 // bytes of one element for all tokens
 	_, costs, stdout := emitted(t, "-dropout", "0")
 	require.Equal(t, "ns", costs.Unit)
 	require.Len(t, costs.Stages, 4)
@@ -59,8 +59,8 @@ func TestEmitCosts(t *testing.T) {
 	require.Contains(t, stdout, " --ranks 2 --microbatches 5 -o best.json\n")
 }
 
-// In FP8 the blocks make copies of their weights, which takes time and has a size; the
-// embedding and the head make none.
+// In FP8 the blocks make copies of their weights, which take time and memory; the embedding and
+// the head make none.
 func TestEmitCostsOfFP8(t *testing.T) {
 	_, costs, stdout := emitted(t, "-width", "16", "-fp8", "current")
 	for s, makes := range []bool{false, true, true, false} {
@@ -72,7 +72,7 @@ func TestEmitCostsOfFP8(t *testing.T) {
 	require.Contains(t, stdout, "QUANTIZE")
 }
 
-// A block that recomputes keeps its input until I, and all that W reads from there.
+// A block that recomputes keeps its input until I, and from then on everything that W reads.
 func TestEmitCostsOfRecompute(t *testing.T) {
 	const width, tokens = 8, 16 * 4
 	_, costs, _ := emitted(t, "-dropout", "0", "-recompute")
@@ -80,8 +80,8 @@ func TestEmitCostsOfRecompute(t *testing.T) {
 	require.EqualValues(t, 17*width*tokens, costs.Stages[1].Carry)
 }
 
-// On several ranks there are two stages each, relays among them, and what the model
-// takes up on each rank. The file then simulates the steps of a run.
+// On several ranks there are two stages each, with relays among them, and the resident memory
+// of each rank. The file then simulates the steps of a run.
 func TestEmitCostsOfRanks(t *testing.T) {
 	path, costs, stdout := emitted(t, "-ranks", "3")
 	require.Len(t, costs.Stages, 6)
@@ -109,7 +109,7 @@ func TestEmitCostsOfRanks(t *testing.T) {
 	require.Nil(t, summaryOf(t, "-data", sentence(t)).Simulated)
 }
 
-// Standard output takes the costs as well.
+// The costs can be written to standard output.
 func TestEmitCostsToOutput(t *testing.T) {
 	var out, errs bytes.Buffer
 	args := append(append([]string{}, tiny...), "-data", sentence(t), "-emit-costs", "-")

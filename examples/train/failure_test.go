@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// leaking is a device that keeps a reference to every buffer of float32.
+// leaking is a device that keeps a reference to every float32 buffer.
 type leaking struct{ kernels.Device }
 
 func (l leaking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
@@ -25,8 +25,8 @@ func (l leaking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buff
 	return b, err
 }
 
-// TestAFailureLeavesWhatWasAlive trains on a source that leaks: the run ends on the
-// first microbatch, and says where to see what was alive.
+// TestAFailureLeavesWhatWasAlive trains on a source that leaks: the run ends on the first
+// microbatch, and names the file with the live buffers.
 func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "run")
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t)))

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// requireSummary asks that a text is one summary.
+// requireSummary requires that a text is one summary.
 func requireSummary(t *testing.T, text string) {
 	t.Helper()
 	var s summary
@@ -24,7 +24,7 @@ func requireSummary(t *testing.T, text string) {
 	require.Equal(t, 3, s.Steps)
 }
 
-// requireLink asks that there is a link still.
+// requireLink requires that a link still exists.
 func requireLink(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Lstat(path)
@@ -32,8 +32,8 @@ func requireLink(t *testing.T, path string) {
 	require.NotZero(t, info.Mode()&os.ModeSymlink, "the link was replaced")
 }
 
-// fullDevice returns the name of a device that has no room. Root could replace /dev/full by
-// a fault of what is tested here, and so gets a device of its own.
+// fullDevice returns the name of a device without free space. Root could replace /dev/full
+// because of a bug in the code under test, and so gets a separate device.
 func fullDevice(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -51,7 +51,7 @@ func fullDevice(t *testing.T) string {
 	return name
 }
 
-// What is no file is written to as it is: a device is not replaced.
+// A special file is written to directly: a device is not replaced.
 func TestFullDevice(t *testing.T) {
 	text := sentence(t)
 	link := filepath.Join(t.TempDir(), "full")
@@ -81,9 +81,8 @@ func TestFullDevice(t *testing.T) {
 	}
 }
 
-// Standard output stays what it is when it is named as a file, and what was redirected
-// there is not lost. The name is a link to what /dev/stdout is, so that a fault here
-// replaces no device.
+// Standard output is not replaced when it is named as a file, and redirected output is not
+// lost. The name is a link to the target of /dev/stdout, so that a bug replaces no device.
 func TestStandardOutputByName(t *testing.T) {
 	text := sentence(t)
 	for _, flags := range []int{os.O_TRUNC, os.O_APPEND} {
@@ -113,13 +112,13 @@ func TestStandardOutputByName(t *testing.T) {
 	}
 }
 
-// A link is followed: the file that it leads to is replaced, whole or not at all.
+// A link is followed: the file to which it refers is replaced, whole or not at all.
 func TestLinkIsFollowed(t *testing.T) {
 	text, dir := sentence(t), t.TempDir()
 	link, path := filepath.Join(dir, "link"), filepath.Join(dir, "folder", "file")
 	require.NoError(t, os.Mkdir(filepath.Dir(path), 0o777))
 	require.NoError(t, os.Symlink(filepath.Join("folder", "file"), link))
-	for _, old := range []string{"", "old"} { // at first it leads nowhere
+	for _, old := range []string{"", "old"} { // at first its target does not exist
 		if old != "" {
 			require.NoError(t, os.WriteFile(path, []byte(old), 0o666))
 			require.ErrorIs(t, outfile.Write(link, func(w io.Writer) error {
@@ -128,7 +127,7 @@ func TestLinkIsFollowed(t *testing.T) {
 			}), io.ErrUnexpectedEOF)
 			content, err := os.ReadFile(path)
 			require.NoError(t, err)
-			require.Equal(t, old, string(content), "what was there stays")
+			require.Equal(t, old, string(content), "the old contents stay")
 		}
 		status, _, _, stderr := runTiny(t, "-data", text, "-json", link)
 		require.Zero(t, status, stderr)
@@ -140,7 +139,8 @@ func TestLinkIsFollowed(t *testing.T) {
 	}
 }
 
-// A link that cannot be followed, or leads where no file can be, is an error before a run.
+// A link that cannot be followed, or refers to a place where no file can be, is an error before
+// a run.
 func TestLinkThatLeadsNowhere(t *testing.T) {
 	text, dir := sentence(t), t.TempDir()
 	loop, gone := filepath.Join(dir, "loop"), filepath.Join(dir, "gone")
@@ -154,7 +154,7 @@ func TestLinkThatLeadsNowhere(t *testing.T) {
 	}
 }
 
-// A pipe is written to, and a reader who leaves is an error.
+// A pipe is written to, and a reader that leaves is an error.
 func TestPipe(t *testing.T) {
 	text, pipe := sentence(t), filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -171,7 +171,7 @@ func TestPipe(t *testing.T) {
 	}()
 	status, _, _, stderr := runTiny(t, "-data", text, "-json", pipe)
 	require.Zero(t, status, stderr)
-	requirePipe() // or nobody has written to who reads
+	requirePipe() // otherwise nothing was written to the reader
 	requireSummary(t, <-read)
 
 	go func() {

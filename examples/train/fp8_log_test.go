@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// Every step in FP8 has a line for each role in the memory log, which add up to what the
-// summary says; a step in float32 has none.
+// Every step in FP8 has a line for each role in the memory log, which sum to the figures of the
+// summary; a step in float32 has none.
 func TestFP8InTheLog(t *testing.T) {
 	for _, recipe := range []string{"delayed", float32s} {
 		folder := filepath.Join(t.TempDir(), "run")

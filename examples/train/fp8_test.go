@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/trainer/checkpoint"
 )
 
-// The plan, the ranks and recompute change no bit of a run in FP8 either, and a run that
-// was interrupted goes on to the same bits.
+// The plan, the ranks and recompute change no bit of a run in FP8 either, and an interrupted
+// run resumes to the same bits.
 func TestFP8ChangesNothing(t *testing.T) {
 	skipShort(t)
 	text := sentence(t)
@@ -63,7 +63,7 @@ func TestFP8ChangesNothing(t *testing.T) {
 	}
 }
 
-// widths are the least ones of the recipes.
+// widths are the minimum widths of the recipes.
 var widths = map[string]string{"delayed": "16", "current": "16", "block": "128", "mxfp8": "32", "nvfp4": "16"}
 
 // scalesOf returns the scaling state in a checkpoint.
@@ -83,8 +83,8 @@ func scalesOf(t *testing.T, path string) []byte {
 	return nil
 }
 
-// What is kept in FP8 shows by class at the peak, where gpipe has all microbatches in
-// flight: less than in float32, and nothing of it there.
+// Memory kept in FP8 appears by class at the peak, for which gpipe has all microbatches in
+// flight: it is less than in float32, which has none in that class.
 func TestFP8PeakByClass(t *testing.T) {
 	skipShort(t)
 	flags := []string{"-data", sentence(t), "-plan", "gpipe", "-width", "64", "-layers", "1", "-dropout", "0"}
@@ -93,13 +93,13 @@ func TestFP8PeakByClass(t *testing.T) {
 	require.Equal(t, float32s, full.FP8)
 	require.Zero(t, full.PeakByClass["fp8"])
 	require.Nil(t, full.FP8Roles)
-	copies := int64(2 * 12 * 64 * 64) // of the weights, and their scales
+	copies := int64(2 * 12 * 64 * 64) // of the weights, with their scales
 	kept := low.PeakByClass["saved"] + low.PeakByClass["fp8"] - copies
 	require.Less(t, 2*kept, full.PeakByClass["saved"])
 }
 
-// The sizes are those of the documentation of stages/transformer: 28 bytes for each
-// element of a token's hidden state, and between I and W 16 and the sums of eight vectors.
+// The sizes equal those in the documentation of stages/transformer: 28 bytes for each element
+// of a token's hidden state, and between I and W 16 and the sums of eight vectors.
 func TestFP8EmitCosts(t *testing.T) {
 	const width, heads, tokens = 16, 2, 16
 	_, costs, _ := emitted(t, "-dropout", "0", "-fp8", "current", "-width", "16")
@@ -129,7 +129,7 @@ func TestFP8Refusals(t *testing.T) {
 	}
 }
 
-// The page has a table of what tensors in FP8 met.
+// The page has a table with the statistics of tensors in FP8.
 func TestFP8OnThePage(t *testing.T) {
 	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-fp8", "nvfp4", "-width", "16", "-layers", "1")
 	require.Zero(t, status, stderr)
@@ -140,7 +140,7 @@ func TestFP8OnThePage(t *testing.T) {
 	}
 }
 
-// The default width is one that every recipe can scale.
+// Every recipe can scale the default width.
 func TestFP8DefaultWidth(t *testing.T) {
 	for _, name := range recipes() {
 		o, err := parse([]string{"-fp8", name})
@@ -150,7 +150,7 @@ func TestFP8DefaultWidth(t *testing.T) {
 	}
 }
 
-// A wide model has a rate of its own, unless it is given one.
+// A wide model has a learning rate of its own, unless a flag sets it.
 func TestRateOfAWideModel(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -169,7 +169,7 @@ func TestRateOfAWideModel(t *testing.T) {
 	}
 }
 
-// A checkpoint of before there was -fp8, -products or -tokens is one in float32 over text.
+// A checkpoint from before -fp8, -products or -tokens existed is one in float32 over text.
 func TestFP8OlderCheckpoint(t *testing.T) {
 	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32", "tokens": "", "vocabulary": "256"}, older)
 	for name := range older {

@@ -88,8 +88,8 @@ func TestBadInput(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-// TestNoStepKeepsTheOlderCheckpoint interrupts a run before its first step: what
-// an earlier run saved stays.
+// TestNoStepKeepsTheOlderCheckpoint interrupts a run before its first step: an earlier run's
+// checkpoint stays.
 func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	checkpoint := filepath.Join(t.TempDir(), "good")
 	text := sentence(t)

@@ -16,9 +16,8 @@ import (
 	"github.com/weir-ml/weir/trainer/checkpoint"
 )
 
-// A run with a checkpoint at every step is killed at random times, again and again: no step
-// that it has logged is lost, the weights in the end are those of a run that nobody killed,
-// and no file is left over.
+// A run with a checkpoint at every step is killed at random times, repeatedly: no logged step
+// is lost, the final weights equal those of an uninterrupted run, and no file is left over.
 func TestKilledAtRandomTimes(t *testing.T) {
 	kills := 5
 	if *long {
@@ -30,10 +29,10 @@ func TestKilledAtRandomTimes(t *testing.T) {
 	steps := []string{"-data", sentence(t), "-steps", "30", "-evaluate", "0"}
 	whole := summaryOf(t, steps...)
 
-	lasts := time.Second // a run, about
+	lasts := time.Second // approximate duration of a run
 	for killed := 0; killed < kills; {
 		saved, before := filepath.Join(t.TempDir(), "checkpoints"), 0
-		for before < 30 { // until the run ends by itself, or is killed behind its last checkpoint
+		for before < 30 { // until the run ends by itself, or is killed after its last checkpoint
 			var out bytes.Buffer
 			cmd, folder := program(t, append(steps, "-checkpoint", saved, "-resume", saved, "-checkpoint-every", "1", "-json", "-")...)
 			cmd.Stdout, cmd.Stderr = &out, nil
@@ -70,8 +69,8 @@ func TestKilledAtRandomTimes(t *testing.T) {
 	}
 }
 
-// The last step, too, is in a checkpoint before the log has it: a run that is killed in between
-// would do it again.
+// The last step, too, is in a checkpoint before it is logged: a run that is killed in between
+// would repeat it.
 func TestLoggedIsSaved(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "checkpoints")
 	cmd, folder := program(t, "-data", sentence(t), "-steps", "3", "-evaluate", "0", "-checkpoint", saved, "-checkpoint-every", "1")
@@ -89,7 +88,7 @@ func TestLoggedIsSaved(t *testing.T) {
 
 var lossLine = regexp.MustCompile(`(?m)^(\d+),.*\n`)
 
-// loggedSteps returns how many steps a run has logged.
+// loggedSteps returns the number of steps that a run has logged.
 func loggedSteps(t *testing.T, folder string) int {
 	t.Helper()
 	for _, name := range []string{"losses.csv.partial", "losses.csv"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// A small model on a part of Opticks soon knows more than how frequent each byte is.
+// A small model on a part of Opticks is soon better than the byte frequencies.
 func TestLearnsOpticks(t *testing.T) {
 	text, err := corpus.Installed(t.Context(), mostText)
 	require.NoError(t, err)
@@ -30,8 +30,8 @@ func TestLearnsOpticks(t *testing.T) {
 	require.Less(t, *s.LossHeldout+3**s.LossHeldoutStandard, *s.LossFrequencies)
 }
 
-// Random digits have nothing to learn but that they are digits: a held-out loss
-// below ln 10 would mean that the model sees what it should predict.
+// Random digits contain nothing to learn except that they are digits: a held-out loss below ln
+// 10 would mean that the model can see the token that it should predict.
 func TestLearnsNothingFromDigits(t *testing.T) {
 	digits, steps := 20_000, "60"
 	if *long {
@@ -52,7 +52,7 @@ func TestLearnsNothingFromDigits(t *testing.T) {
 	}
 }
 
-// The default run, about a minute.
+// The default run takes about a minute.
 func TestDefaultRun(t *testing.T) {
 	if !*long {
 		t.Skip("needs -long")

@@ -17,16 +17,16 @@ import (
 
 func main() { os.Exit(run(untilSignal(), os.Args[1:], os.Stdout, os.Stderr)) }
 
-// untilSignal returns a context that a signal ends. After the first one the default is back: a
-// second one ends the process at once.
+// untilSignal returns a context that a signal ends. After the first signal the default
+// behaviour is restored: a second one ends the process at once.
 func untilSignal() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	return ctx
 }
 
-// run is the program: it returns the exit status. Errors are one line on stderr.
-// When ctx is cancelled the run ends after the current action.
+// run is the program: it returns the exit status. Errors are one line on stderr. When ctx is
+// cancelled the run ends after the current action.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	opts, err := parse(args)
 	switch {
@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return job.ExitStatus(err)
 }
 
-// oneLine writes several joined errors as one line.
+// oneLine formats several joined errors as one line.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }

@@ -28,7 +28,7 @@ func skipShort(t *testing.T) {
 	}
 }
 
-// asProgram in its environment makes the binary of the tests the program itself.
+// asProgram is an environment variable that makes the test binary run the program.
 const asProgram = "WEIR_TRAIN"
 
 func TestMain(m *testing.M) {
@@ -41,15 +41,15 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	status := m.Run()
-	_ = os.RemoveAll(temporary) // It is one of the system's temporary files.
+	_ = os.RemoveAll(temporary) // it is one of the system's temporary files
 	os.Exit(status)
 }
 
-// temporary is TMPDIR of processes: those that are killed leave their sockets in it.
+// temporary is the TMPDIR of processes: killed ones leave their sockets in it.
 var temporary string
 
-// program is the program with the tiny flags, flags and a run folder, in a process of its
-// own.
+// program returns a command that runs the program with the tiny flags, flags and a run folder,
+// in a separate process.
 func program(t *testing.T, flags ...string) (cmd *exec.Cmd, folder string) {
 	t.Helper()
 	path, err := os.Executable()
@@ -67,7 +67,7 @@ var tiny = []string{
 	"-dropout", "0.1", "-evaluate", "2", "-tied",
 }
 
-// sentence is a text that tiny runs learn from.
+// sentence writes a text for tiny runs.
 func sentence(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "text")
@@ -157,7 +157,7 @@ func TestRunWritesAll(t *testing.T) {
 	require.Len(t, entries, 3)
 }
 
-// A second run without -run has a folder of its own.
+// A second run without -run has its own folder.
 func TestDefaultFolderIsNew(t *testing.T) {
 	text := sentence(t)
 	t.Chdir(t.TempDir())
@@ -194,7 +194,7 @@ func TestPlanChangesNothing(t *testing.T) {
 	require.NotEqual(t, want.WeightsSHA256, other.WeightsSHA256)
 }
 
-// Memory and allocations are those of a few microbatches at any number of them.
+// Memory and allocations do not depend on the number of microbatches.
 func TestFlat(t *testing.T) {
 	text := sentence(t)
 	few := summaryOf(t, "-data", text, "-microbatches", "64", "-dropout", "0")
@@ -202,8 +202,8 @@ func TestFlat(t *testing.T) {
 	require.Zero(t, many.Growth)
 	require.Equal(t, few.LiveBytes, many.LiveBytes)
 	require.Equal(t, few.PeakBytes, many.PeakBytes)
-	if !built("-race", "true") && !built("-tags", "invariants") { // both allocate for what they check
-		require.InDelta(t, few.Allocations, many.Allocations, 8) // the runtime's own come and go
+	if !built("-race", "true") && !built("-tags", "invariants") { // both allocate for their checks
+		require.InDelta(t, few.Allocations, many.Allocations, 8) // the runtime's own vary
 	}
 }
 

@@ -12,15 +12,16 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// plan makes a runner that plans the memory of every step before it. What stages allocate is
-// found out in a dry run of the same model on Null devices, for the longest and for the
-// shortest microbatch that there can be, and for one half as long: sizes in between lie
-// between. It also chooses whether logits are kept, unless -keep-logits says so. If a step keeps so much that it cannot be planned, memory comes as it is asked
-// for; why is then in t.unplanned.
+// plan makes a runner that plans the memory of every step in advance. The allocations of the
+// stages are determined by a dry run of the same model on Null devices, for the longest and for
+// the shortest possible microbatch, and for one half as long: sizes in between are
+// interpolated. Unless -keep-logits is given, plan also chooses whether logits are kept. If a
+// step keeps so many buffers that it cannot be planned, its memory is dynamic; t.unplanned then
+// has the reason.
 func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
 	nulls := make([]kernels.Compute, len(t.ranks))
 	for rank := range t.ranks {
-		null := kernels.NewNull(t.devs[0]) // they are all alike
+		null := kernels.NewNull(t.devs[0]) // all devices are alike
 		defer func() { err = errors.Join(err, null.Close()) }()
 		nulls[rank] = null
 	}
@@ -41,7 +42,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 		return err
 	}
 	if t.opts.emitProfile != "" && t.opts.Budget == 0 {
-		return nil // No step is run.
+		return nil // no step is run
 	}
 	t.layout, err = t.run.Prepare(ctx, t.opts.Microbatches, t.train)
 	if errors.Is(err, layout.ErrTooLong) && t.opts.Budget == 0 {
@@ -51,7 +52,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	return err
 }
 
-// shape is microbatches of a length.
+// shape returns microbatches of a given length.
 func shape(devs []kernels.Compute, name string, length int) runner.Shape[kernels.Buffer] {
 	var sources []runner.Source[kernels.Buffer]
 	for _, dev := range devs {

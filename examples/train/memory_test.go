@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// A run plans the memory of its steps: it says what is set aside, and changes no bit.
+// A run plans the memory of its steps: it prints the size, and changes no bit.
 func TestMemoryIsPlanned(t *testing.T) {
 	text := sentence(t)
 	for _, ranks := range []string{"1", "2"} {
@@ -41,8 +41,8 @@ func TestMemoryIsPlanned(t *testing.T) {
 	}
 }
 
-// requirePeak asks that the classes at the peak sum to it, on every rank, workspaces with
-// them.
+// requirePeak requires that the classes at the peak sum to it, on every rank, including
+// workspaces.
 func requirePeak(t *testing.T, s *summary) {
 	t.Helper()
 	sum := func(classes map[string]int64) (bytes int64) {
@@ -60,8 +60,8 @@ func requirePeak(t *testing.T, s *summary) {
 	}
 }
 
-// What is live is at most what the plan has, in every record of the log, which begins with
-// who has what at the planned peak.
+// In every record of the log, the live memory is at most that of the plan. The log begins with
+// the owners at the planned peak.
 func TestLogHasThePlan(t *testing.T) {
 	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t))
 	require.Zero(t, status, stderr)
@@ -90,8 +90,8 @@ func TestLogHasThePlan(t *testing.T) {
 	require.Equal(t, *summaryOf(t, "-data", sentence(t)).PlannedBytes, atPeak)
 }
 
-// Without a plan the log says behind a step who had what at its peak, where that was higher
-// than before. The last of it sums to the peak of the records.
+// Without a plan the log has the owners at the peak of a step after it, if the peak is higher
+// than before. The last ones sum to the peak of the records.
 func TestLogHasOwnersWithoutAPlan(t *testing.T) {
 	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-unplanned", "-ranks", "2", "-plan", "1f1b")
 	require.Zero(t, status, stderr)
@@ -119,7 +119,7 @@ func TestLogHasOwnersWithoutAPlan(t *testing.T) {
 		}
 		require.False(t, record.Planned)
 		peaks[k] = max(peaks[k], record.Peak)
-		require.Zero(t, owners[k], "they come behind the step")
+		require.Zero(t, owners[k], "they come after the step")
 	}
 	require.GreaterOrEqual(t, len(owners), 2)
 	resident := summaryOf(t, "-data", sentence(t), "-unplanned", "-ranks", "2", "-plan", "1f1b").ByRank
@@ -128,7 +128,7 @@ func TestLogHasOwnersWithoutAPlan(t *testing.T) {
 	}
 }
 
-// A step over the budget is refused before anything is written.
+// A step over the budget fails before anything is written.
 func TestBudget(t *testing.T) {
 	text := sentence(t)
 	bound := *summaryOf(t, "-data", text).PlannedBytes

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// tooLarge adds what to do where a model does not fit.
+// tooLarge adds a remedy if a model does not fit.
 func tooLarge(err error) error {
 	if errors.Is(err, memory.ErrOutOfMemory) {
 		return fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
@@ -63,7 +63,7 @@ func (t *trainer) build(ctx context.Context) error {
 	t.drawn = t.opts.drawn(training, 0)
 	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
 	for _, dev := range t.ranks {
-		if t.opts.Priced != nil { // whatever the file says of the model that it was measured with
+		if t.opts.Priced != nil { // whatever model the file was measured with
 			t.opts.Priced.Resident = append(t.opts.Priced.Resident, dev.Live())
 		}
 	}
@@ -86,8 +86,8 @@ func (t *trainer) build(ctx context.Context) error {
 	return t.plan(ctx, cfg)
 }
 
-// places returns the device of every stage, by copy of the model, where devs are those
-// of the ranks.
+// places returns the device of every stage, by copy of the model, given the devices of the
+// ranks.
 func places(p schedule.Placement, devs []kernels.Compute) [][]kernels.Compute {
 	places := make([][]kernels.Compute, max(p.Copies, 1))
 	for stage, rank := range p.Rank {
@@ -97,10 +97,10 @@ func places(p schedule.Placement, devs []kernels.Compute) [][]kernels.Compute {
 	return places
 }
 
-// lossDefs are those of the model.
+// lossDefs are the losses of the model.
 var lossDefs = []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}}
 
-// config says what the ranks run.
+// config returns the configuration of the ranks.
 func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runner.Config[kernels.Buffer] {
 	o := t.opts
 	cfg := runner.Config[kernels.Buffer]{
@@ -108,7 +108,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 		Plan: o.RunnerPlan(),
 		World: runner.World[kernels.Buffer]{
 			Capacity: o.Capacity,
-			Stall:    -1, // a large model may take long over an action; what can never go on ends at once
+			Stall:    -1, // an action of a large model may take long; a deadlock ends at once
 		},
 	}
 	for _, dev := range devs {

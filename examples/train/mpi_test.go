@@ -25,7 +25,8 @@ import (
 
 var mpirun = flag.String("mpirun", "mpirun", "command that starts so many processes (-n) of MPI")
 
-// mpiCommand is so many processes of the program, through a command that gets it as arguments.
+// mpiCommand returns a number of processes of the program, started by a command that gets it as
+// arguments.
 func mpiCommand(t *testing.T, processes int, through []string, flags ...string) *process {
 	t.Helper()
 	p := &process{}
@@ -38,7 +39,7 @@ func mpiCommand(t *testing.T, processes int, through []string, flags ...string) 
 	return p
 }
 
-// mpiJob starts so many processes of the program.
+// mpiJob starts a number of processes of the program.
 func mpiJob(t *testing.T, processes int, flags ...string) *process {
 	t.Helper()
 	p := mpiCommand(t, processes, nil, flags...)
@@ -56,7 +57,7 @@ func (p *process) weights(t *testing.T) string {
 	return s.WeightsSHA256
 }
 
-// Every schedule trains in processes of MPI to the bits of goroutines.
+// Every schedule trains in MPI processes to the same bits as in goroutines.
 func TestMPI(t *testing.T) {
 	text := sentence(t)
 	trains := func(processes, ranks int, plan string, flags ...string) {
@@ -76,7 +77,7 @@ func TestMPI(t *testing.T) {
 	trains(4, 4, "1f1b", "-fp8", "delayed", "-width", "32", "-capacity", "-1")
 }
 
-// ranksOf returns the processes of a job that are alive.
+// ranksOf returns the live processes of a job.
 func (p *process) ranksOf(t *testing.T) (pids []int) {
 	own, err := os.Executable()
 	require.NoError(t, err)
@@ -92,9 +93,9 @@ func (p *process) ranksOf(t *testing.T) (pids []int) {
 	return pids
 }
 
-// A process is killed at a random time: the launcher ends the job with a status that is not 0, no
-// process stays, every checkpoint is whole or absent, and the job goes on from the last one to the
-// bits of a run that nobody killed.
+// A process is killed at a random time: the launcher ends the job with a nonzero status, no
+// process remains, every checkpoint is whole or absent, and the job resumes from the last one
+// to the bits of an uninterrupted run.
 func TestMPIKilled(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -113,14 +114,14 @@ func TestMPIKilled(t *testing.T) {
 			ranks = p.ranksOf(t)
 			return len(ranks) == processes && strings.Contains(p.errs.String(), "folder")
 		}, time.Minute, time.Millisecond, "%s", &p.errs)
-		if kill%2 == 0 { // in the midst of checkpoints
+		if kill%2 == 0 { // while checkpoints are written
 			require.Eventually(t, func() bool {
 				_, err := os.Stat(filepath.Join(saved, "latest"))
 				return err == nil || len(p.ranksOf(t)) < processes
 			}, time.Minute, time.Millisecond)
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
-		_ = syscall.Kill(ranks[random.IntN(processes)], syscall.SIGKILL) // It may be done.
+		_ = syscall.Kill(ranks[random.IntN(processes)], syscall.SIGKILL) // it may have ended
 		status := ends(t, p, time.Minute)
 		require.Eventually(t, func() bool { return len(p.ranksOf(t)) == 0 }, time.Minute, time.Millisecond)
 		if strings.Contains(p.errs.String(), "has waited") {
@@ -142,14 +143,14 @@ func TestMPIKilled(t *testing.T) {
 	t.Logf("of %d jobs %d were done before, %d had a checkpoint; in %d a process said what it had waited for", *kills, done, began, said)
 }
 
-// Processes that differ are told how, and end with a status that is not 0.
+// Processes with different settings report the difference, and end with a nonzero status.
 func TestMPIDiffers(t *testing.T) {
 	p := mpiCommand(t, 2, []string{"sh", "-c", `exec "$0" "$@" -seq $((16 + ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}))`}, "-data", sentence(t))
 	require.Error(t, p.Run())
 	require.Contains(t, p.errs.String(), "-seq is 17 on rank 1 and 16 on rank 0")
 }
 
-// A process that waits for one which never begins MPI ends at the first signal.
+// A process that waits for one which never starts MPI ends at the first signal.
 func TestMPIMissing(t *testing.T) {
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		waits := filepath.Join(t.TempDir(), "waits")
@@ -159,7 +160,7 @@ func TestMPIMissing(t *testing.T) {
 		require.NoError(t, p.Start())
 		var ranks []int
 		require.Eventually(t, func() bool { ranks = p.ranksOf(t); return len(ranks) == 1 }, time.Minute, time.Millisecond)
-		time.Sleep(wait) // The signal must find it in MPI_Init, or it comes again later.
+		time.Sleep(wait) // the signal must arrive in MPI_Init, or it is sent again later
 		require.NoError(t, syscall.Kill(ranks[0], syscall.SIGTERM))
 		require.NotZero(t, ends(t, p, 30*time.Second))
 		if strings.Contains(p.errs.String(), "interrupted before the first step") {

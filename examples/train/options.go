@@ -22,19 +22,19 @@ type options struct {
 	data        string
 	tokens      string // format of the tokens of data; empty for text
 	steps       int
-	sequence    int    // most tokens in a microbatch
+	sequence    int    // maximum number of tokens in a microbatch
 	device      string // host, cuda or cuda:N
-	products    string // how a GPU multiplies matrices of float32
+	products    string // how a GPU multiplies float32 matrices
 	plain       bool   // its kernels are not launched as graphs
 	model       transformer.Config
 	fp8         string // the recipe, or none
 	tied        bool   // the head uses the embedding's table
 	optimizer   transformer.AdamW
 	warmup      int     // steps in which the learning rate rises
-	clip        float64 // largest norm of the gradient, 0 for any
+	clip        float64 // maximum norm of the gradient, 0 for no limit
 	evaluate    int     // steps between evaluations, 0 for only the first and the last
-	emitCosts   string  // file of costs to write
-	emitProfile string  // file of the profile to write
+	emitCosts   string  // output file for costs
+	emitProfile string  // output file for the profile
 }
 
 // defaults are the settings of a run without flags: about a minute on two cores.
@@ -59,14 +59,14 @@ func defaults() *options {
 	return o
 }
 
-// A wide model learns worse at the rate of a narrow one: at width 128 float32 ends at 2.15
-// nats per byte with 0.01, and at 1.71 with 0.003.
+// A wide model learns less at the rate of a narrow one: at width 128 float32 ends at 2.15 nats
+// per byte with 0.01, and at 1.71 with 0.003.
 const (
 	wide     = 128
 	wideRate = 3e-3
 )
 
-// flags registers the flags of the command line, which write into o.
+// flags registers the flags of the command line, which set o.
 func (o *options) flags() {
 	f := flag.NewFlagSet("train", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -76,10 +76,10 @@ func (o *options) flags() {
 	f.StringVar(&o.tokens, "tokens", o.tokens, "`format` of the tokens in the file of -data: uint16 or uint32, low byte first, with the header of llm.c or without; default: -data is text, and its bytes are the tokens")
 	f.IntVar(&o.model.Vocabulary, "vocabulary", o.model.Vocabulary, "number of different tokens; default: 256 for text, 50257 for -tokens uint16 (GPT-2), 128256 for uint32 (Llama 3)")
 	f.IntVar(&o.steps, "steps", o.steps, "optimizer steps")
-	f.IntVar(&o.sequence, "seq", o.sequence, "most bytes or tokens of text in a microbatch")
+	f.IntVar(&o.sequence, "seq", o.sequence, "maximum bytes or tokens of text in a microbatch")
 	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
-	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+job.List(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, where the system has it")
-	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU by itself, and not those of an action as a graph")
+	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+job.List(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, if the system has it")
+	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU by itself, instead of those of an action as a graph")
 	f.IntVar(&o.model.Width, "width", o.model.Width, "width of the model")
 	f.IntVar(&o.model.Layers, "layers", o.model.Layers, "transformer blocks")
 	f.IntVar(&o.model.Heads, "heads", o.model.Heads, "attention heads; they divide the width")
@@ -95,21 +95,21 @@ func (o *options) flags() {
 	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+job.List(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
 	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "keep queries, keys, values and the output of attention in FP8 too; its products stay float32")
 	f.Uint64Var(&o.model.Seed, "seed", o.model.Seed, "seed of weights, microbatches and dropout")
-	f.Var((*float32Value)(&o.optimizer.LearningRate), "lr", fmt.Sprintf("peak learning `rate`; %v where the width is %d or more", wideRate, wide))
+	f.Var((*float32Value)(&o.optimizer.LearningRate), "lr", fmt.Sprintf("peak learning `rate`; %v if the width is %d or more", wideRate, wide))
 	f.Var((*float32Value)(&o.optimizer.WeightDecay), "decay", "weight decay `factor`")
 	f.IntVar(&o.warmup, "warmup", o.warmup, "steps in which the learning rate rises to its peak")
-	f.Float64Var(&o.clip, "clip", o.clip, "largest norm of the gradient, 0 for any")
+	f.Float64Var(&o.clip, "clip", o.clip, "maximum norm of the gradient, 0 for no limit")
 	f.IntVar(&o.evaluate, "evaluate", o.evaluate, "steps between evaluations on held-out text; 0: only before the first step and after the last")
-	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
-	f.StringVar(&o.emitProfile, "emit-profile", o.emitProfile, "write what the stages allocate to a `file` for weir mem plan, and end")
+	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure the costs of the stages, write them to a `file` for weir sim and weir choose, and exit")
+	f.StringVar(&o.emitProfile, "emit-profile", o.emitProfile, "write the allocations of the stages to a `file` for weir mem plan, and exit")
 }
 
-// parse reads the command line. The error is flag.ErrHelp where help is asked for.
+// parse parses the command line. The error is flag.ErrHelp if help was requested.
 func parse(args []string) (*options, error) {
 	o := defaults()
 	args = slices.Clone(args)
 	for i, arg := range args {
-		if name, _, _ := strings.Cut(arg, "="); name == "-emit-templates" || name == "--emit-templates" { // as it was called
+		if name, _, _ := strings.Cut(arg, "="); name == "-emit-templates" || name == "--emit-templates" { // its former name
 			args[i] = strings.Replace(arg, "templates", "profile", 1)
 		}
 	}
@@ -133,8 +133,8 @@ func usage(w io.Writer) {
 	f.PrintDefaults()
 }
 
-// validate reports every fault of the options, and what to do about it. It sets
-// what follows from other options.
+// validate reports every fault of the options, with a remedy. It also sets options that follow
+// from others.
 func (o *options) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -150,7 +150,7 @@ func (o *options) validate() error {
 		fault("-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
 	if o.emitCosts != "" && o.Ranks > 1 && !o.Given("plan") && !o.Given("stages") {
-		o.Stages = 2 * o.Ranks // which most plans take
+		o.Stages = 2 * o.Ranks // which most plans need
 	}
 	parts := o.model.Layers + 2
 	faults = append(faults, o.Validate(parts))
@@ -198,10 +198,10 @@ func (o *options) validate() error {
 	return o.model.Validate()
 }
 
-// tokenBytes are the bytes of a token by the format of -tokens.
+// tokenBytes are the sizes of a token by the format of -tokens.
 var tokenBytes = map[string]int{"uint16": 2, "uint32": 4}
 
-// unit is what a model learns to foretell.
+// unit is the unit that a model predicts.
 func (o *options) unit() string {
 	if o.tokens == "" {
 		return "byte"
@@ -209,7 +209,7 @@ func (o *options) unit() string {
 	return "token"
 }
 
-// inTokens checks -tokens, and sets -vocabulary where it was not given.
+// inTokens checks -tokens, and sets -vocabulary if it was not given.
 func (o *options) inTokens(fault func(format string, args ...any)) {
 	usual, known := map[string]int{"": 256, "uint16": 50257, "uint32": 128256}[o.tokens]
 	switch {
@@ -225,21 +225,21 @@ func (o *options) inTokens(fault func(format string, args ...any)) {
 	}
 }
 
-// mostModel is the most bytes of weights, gradients and moments that a run takes up.
+// mostModel is the maximum number of bytes of weights, gradients and moments of a run.
 const mostModel = 4 << 30
 
-// modelBytes estimates the bytes of weights, gradients and moments. It is a
-// float64 so that it cannot overflow.
+// modelBytes estimates the bytes of weights, gradients and moments, as a float64 because they
+// may overflow an int.
 func (o *options) modelBytes() float64 {
 	width := float64(o.model.Width)
 	elements := width * (2*float64(o.model.Vocabulary) + float64(o.sequence) + float64(o.model.Layers)*(12*width+13))
 	return 4 * 4 * elements * float64(max(o.Placement.Copies, 1))
 }
 
-// relays returns how many stages have no part of the model, and hand on what they get.
+// relays returns the number of stages without a part of the model, which pass their inputs on.
 func (o *options) relays() int { return max(o.Placement.Depth()-(o.model.Layers+2), 0) }
 
-// describe is the model and the plan in one line.
+// describe returns the model and the plan in one line.
 func (o *options) describe() string {
 	parts := []string{
 		fmt.Sprintf("width %d, %d blocks, %d heads", o.model.Width, o.model.Layers, o.model.Heads),
@@ -261,17 +261,16 @@ func (o *options) describe() string {
 	return strings.Join(parts, ", ")
 }
 
-// float32s is the name that -fp8 has for no recipe.
+// float32s is the value of -fp8 for no recipe.
 const float32s = "none"
 
-// fp8Width is the width of the model where it is not given and computes in FP8: the
-// blocks of every recipe divide it.
+// fp8Width is the default width of the model in FP8: the blocks of every recipe divide it.
 const fp8Width = 128
 
 // recipes are the values of -fp8.
 func recipes() []string { return append([]string{float32s}, fp8.Names...) }
 
-// inFP8 sets what -fp8 comes to.
+// inFP8 sets the options that follow from -fp8.
 func (o *options) inFP8() error {
 	o.model.FP8 = nil
 	if o.fp8 == float32s {
@@ -294,7 +293,7 @@ func (o *options) inFP8() error {
 	return nil
 }
 
-// describeFP8 is the precision in a few words, "" in float32.
+// describeFP8 returns the precision in a few words, or "" for float32.
 func (o *options) describeFP8() string {
 	if o.model.FP8 == nil {
 		return ""
@@ -306,7 +305,7 @@ func (o *options) describeFP8() string {
 	return strings.Join(words, " ")
 }
 
-// float32Value is a flag of a float32. Its String is exact.
+// float32Value is a float32 flag. Its String is exact.
 type float32Value float32
 
 func (f *float32Value) Set(s string) error {

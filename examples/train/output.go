@@ -20,8 +20,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// output is what people read. It keeps the first error, so that a full disk
-// behind a redirected output is noticed at the end.
+// output is the output for users. It keeps the first error, so that a full disk behind a
+// redirected output is noticed at the end.
 type output struct {
 	io.Writer
 	err error
@@ -36,7 +36,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// introduce says what is going to run.
+// introduce describes the run before it starts.
 func (t *trainer) introduce() {
 	o, d, s := t.opts, t.data, t.metrics.Summary()
 	fmt.Fprintf(t.out, "text    %s, %s %ss to train on, %s held out\n", d.name, units.Count(int64(d.training.Len())), o.unit(), units.Count(int64(d.heldout.Len())))
@@ -74,7 +74,7 @@ func (t *trainer) introduce() {
 	}
 }
 
-// logits says what a microbatch keeps of them.
+// logits describes which logits a microbatch keeps.
 func (t *trainer) logits() string {
 	switch keep := t.model.KeepLogits; {
 	case keep == transformer.AllLogits:
@@ -85,7 +85,7 @@ func (t *trainer) logits() string {
 	return "logits are computed twice"
 }
 
-// weights returns how many weights the model has.
+// weights returns the number of weights of the model.
 func (t *trainer) weights() (n int64) {
 	for _, p := range t.model.Parameters() {
 		n += int64(p.Weight.N)
@@ -93,7 +93,7 @@ func (t *trainer) weights() (n int64) {
 	return n
 }
 
-// measured is what the metrics are told.
+// measured returns the configuration of the metrics.
 func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
 		First: t.first, Plan: t.layout, Failures: t.opts.Folder,
@@ -108,14 +108,14 @@ func (t *trainer) measured() metrics.Config {
 	}
 	if t.opts.Priced != nil {
 		cfg.Seconds = func(time int64) float64 {
-			seconds, _ := costs.Seconds(t.opts.Priced, time) // Its unit is known.
+			seconds, _ := costs.Seconds(t.opts.Priced, time) // its unit is known
 			return seconds
 		}
 	}
 	return cfg
 }
 
-// show says how far the run is.
+// show prints the progress of the run.
 func (t *trainer) show(result *runner.Result, nats float64) {
 	t.progress.Step(t.done, func(left time.Duration) (long, short string) {
 		speed, live, peak, growth, bubble := int64(t.metrics.TokensPerSecond()), units.Size(result.Live), units.Size(result.Peak), t.metrics.Growth(), ""
@@ -128,8 +128,8 @@ func (t *trainer) show(result *runner.Result, nats float64) {
 	})
 }
 
-// finish writes everything that a run leaves behind, also where it was
-// interrupted or failed, and says how it ended.
+// finish writes all results of a run, even if it was interrupted or failed, and prints how it
+// ended.
 func (t *trainer) finish(ctx context.Context, err error) error {
 	if t.progress != nil {
 		t.progress.End()
@@ -153,7 +153,7 @@ func (t *trainer) write(err error) error {
 	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
 
 	s, fault := t.summary(err)
-	if err != nil && t.done == t.first { // weights of no step are not worth an older checkpoint
+	if err != nil && t.done == t.first { // weights without a step are not worth an older checkpoint
 		s.Checkpoint = ""
 	}
 	also := func(next error) {
@@ -179,10 +179,10 @@ func (t *trainer) write(err error) error {
 	return t.metrics.Explained(err)
 }
 
-// say writes a line about this process.
+// say prints a line about this process.
 func say(line string) { fmt.Fprintln(os.Stderr, "train: "+line) }
 
-// status has a line for each rank that this process knows of.
+// status has a line for each rank of which this process has the status.
 func (t *trainer) status() string {
 	var b strings.Builder
 	switch {

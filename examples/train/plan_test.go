@@ -29,7 +29,7 @@ func planFile(t *testing.T, name string, write func(w io.Writer) error) string {
 	return path
 }
 
-// Files of plans train to the bits of the schedule that they were made by, whatever their form.
+// Files of plans train to the bits of the schedule from which they were made, in every format.
 func TestPlanFiles(t *testing.T) {
 	text := sentence(t)
 	for _, name := range []string{"1f1b", "zb-v", "dualpipe"} {
@@ -69,8 +69,8 @@ func TestPlanFiles(t *testing.T) {
 	}
 }
 
-// What choose finds for measured costs trains to the bits of one rank, and its steps are
-// simulated with the costs in its file.
+// The plan that choose finds for measured costs trains to the bits of one rank, and its steps
+// are simulated with the costs in its file.
 func TestChosenPlan(t *testing.T) {
 	text := sentence(t)
 	file := filepath.Join(t.TempDir(), "costs.json")
@@ -88,7 +88,7 @@ func TestChosenPlan(t *testing.T) {
 	require.NotNil(t, got.Simulated)
 }
 
-// The file says how many microbatches, unless a flag does.
+// The file determines the number of microbatches, unless a flag does.
 func TestPlanFileIsRefused(t *testing.T) {
 	text := sentence(t)
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
@@ -116,7 +116,7 @@ func TestPlanFileIsRefused(t *testing.T) {
 	require.Equal(t, [3]int{2, 2, 3}, [3]int{o.Ranks, o.Stages, o.Microbatches})
 }
 
-// Processes take their share of the ranks that the file has.
+// Processes get their share of the ranks in the file.
 func TestPlanFileInProcesses(t *testing.T) {
 	text := sentence(t)
 	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(4, 8), Microbatches: 5})

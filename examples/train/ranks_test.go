@@ -19,8 +19,8 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// Every plan of the catalog trains on several ranks to the bits of one rank, or where
-// its backward does not ascend to the same losses within rounding.
+// Every plan of the catalog trains on several ranks to the bits of one rank, or if its backward
+// does not ascend to the same losses within rounding.
 func TestRanks(t *testing.T) {
 	skipShort(t)
 	text := sentence(t)
@@ -44,8 +44,8 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// requireTrained demands the numbers of another run: the same bits, or where the
-// backward does not ascend nearly the same.
+// requireTrained requires the numbers of another run: the same bits, or, if the backward does
+// not ascend, nearly the same.
 func requireTrained(t *testing.T, want, got *summary) {
 	t.Helper()
 	require.Zero(t, got.Growth)
@@ -58,13 +58,13 @@ func requireTrained(t *testing.T, want, got *summary) {
 		require.Equal(t, *want.LossHeldout, *got.LossHeldout)
 		return
 	}
-	require.NotEqual(t, want.WeightsSHA256, got.WeightsSHA256, "the order of sums is another one")
+	require.NotEqual(t, want.WeightsSHA256, got.WeightsSHA256, "the order of sums differs")
 	require.Equal(t, *want.LossTrainFirst, *got.LossTrainFirst, "before the first update nothing differs")
 	require.InDelta(t, *want.LossTrain, *got.LossTrain, 1e-5)
 	require.InDelta(t, *want.LossHeldout, *got.LossHeldout, 1e-5)
 }
 
-// What else says how a step runs changes no bit either.
+// Other settings of how a step runs change no bit either.
 func TestWaysToRun(t *testing.T) {
 	text := sentence(t)
 	want := summaryOf(t, "-data", text)
@@ -88,7 +88,7 @@ func TestWaysToRun(t *testing.T) {
 	}
 }
 
-// TestRanksWriteAll looks at what a run on several ranks leaves behind.
+// TestRanksWriteAll checks the files of a run on several ranks.
 func TestRanksWriteAll(t *testing.T) {
 	text := sentence(t)
 	_, one, _, _ := runTiny(t, "-data", text)
@@ -144,8 +144,8 @@ func losses(t *testing.T, folder string) (rows [][]string) {
 	return rows
 }
 
-// A run goes on with another plan on other ranks, to the same bits: two of them have a
-// copy of the tied table then.
+// A run resumes with another plan on other ranks, to the same bits: two of them have a copy of
+// the tied table then.
 func TestResumeOnOtherRanks(t *testing.T) {
 	text, checkpoint := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
 	whole := summaryOf(t, "-data", text)
@@ -163,8 +163,8 @@ func TestResumeOnOtherRanks(t *testing.T) {
 	require.Equal(t, *whole.LossHeldout, *s.LossHeldout)
 }
 
-// TestAFailureOnOneRank lets the source of the last rank leak: all ranks end, and each
-// leaves what was alive there.
+// TestAFailureOnOneRank makes the source of the last rank leak: all ranks end, and each writes
+// its live buffers.
 func TestAFailureOnOneRank(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "run")
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t), "-ranks", "2"))
@@ -189,7 +189,7 @@ func TestAFailureOnOneRank(t *testing.T) {
 	require.NoError(t, run.Close())
 }
 
-// samples counts those of a memory log.
+// samples counts the samples of a memory log.
 func samples(t *testing.T, path string) (n int) {
 	t.Helper()
 	log, err := os.Open(path)

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// stopper is an output that cancels a run when it reads a word.
+// stopper is an output that cancels a run when it receives a word.
 type stopper struct {
 	bytes.Buffer
 	word string
@@ -34,7 +34,7 @@ func (s *stopper) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// interruptedAt runs the tiny run and interrupts it when its output has word.
+// interruptedAt runs the tiny run and interrupts it when its output contains word.
 func interruptedAt(t *testing.T, word string, flags ...string) (folder, stdout, stderr string) {
 	t.Helper()
 	folder = filepath.Join(t.TempDir(), "run")
@@ -117,7 +117,7 @@ func TestBadCheckpoint(t *testing.T) {
 		{"flipped bit", flipped, nil, shards[0] + ": its SHA-256 is "},
 		{"empty", nil, nil, "damaged"},
 		{"not a checkpoint", whole, []string{"-resume", file}, "damaged"},
-		{"weights of somebody else", whole, []string{"-resume", other}, "is not a checkpoint of this program"},
+		{"weights of another program", whole, []string{"-resume", other}, "is not a checkpoint of this program"},
 		{"no checkpoint in it", whole, []string{"-resume", filepath.Dir(file)}, "there is none in "},
 		{"another width", whole, []string{"-width", "16"}, "was trained with -width 8, not 16: leave -width out"},
 		{"another text", whole, []string{"-data", shards[0], "-steps", "4"}, "another text"},
@@ -126,7 +126,7 @@ func TestBadCheckpoint(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(shards[0], c.shard, 0o666))
 			if c.name == "flipped bit" {
-				c.flags = []string{"-steps", "4"} // it is found where the shard is read
+				c.flags = []string{"-steps", "4"} // it is found when the shard is read
 			}
 			folder := filepath.Join(t.TempDir(), "run")
 			var out, errs bytes.Buffer
@@ -137,8 +137,8 @@ func TestBadCheckpoint(t *testing.T) {
 	}
 }
 
-// A folder with checkpoints of an earlier run is for -resume: a run that would begin at step 0 in it,
-// or goes on with another one, is refused before anything is written.
+// A folder with checkpoints of an earlier run requires -resume: a run that would start at step
+// 0 in it, or that resumes from another one, fails before anything is written.
 func TestCheckpointsOfAnEarlierRun(t *testing.T) {
 	text, saved, other := sentence(t), filepath.Join(t.TempDir(), "checkpoint"), filepath.Join(t.TempDir(), "other")
 	interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", saved)
@@ -157,8 +157,8 @@ func TestCheckpointsOfAnEarlierRun(t *testing.T) {
 	require.Equal(t, 3, summaryOf(t, "-data", text, "-checkpoint", saved, "-resume", saved).ResumedAt)
 }
 
-// A checkpoint in one file, as this program once wrote, goes on to the same bits. How a GPU multiplied is
-// kept in one, and a machine without a GPU goes on only where it is told to.
+// A checkpoint in one file, as this program once wrote, resumes to the same bits. A checkpoint
+// stores how a GPU multiplied, and a machine without a GPU resumes only if a flag says so.
 func TestResumeOlderCheckpoint(t *testing.T) {
 	text, dir, old := sentence(t), filepath.Join(t.TempDir(), "new"), filepath.Join(t.TempDir(), "old")
 	whole := summaryOf(t, "-data", text)

@@ -15,31 +15,31 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// A checkpoint holds the weights under their names, the moments of AdamW under
-// their names with a prefix, and in its metadata which text the weights saw, and the flags
-// that decide what the next step does.
+// A checkpoint contains the weights under their names, the moments of AdamW under their names
+// with a prefix, and in its metadata the identity of the text, and the flags that affect the
+// next step.
 const (
 	firstMoment  = "adamw.m."
 	secondMoment = "adamw.v."
-	fp8Scales    = "fp8.scales" // of a model in FP8: what transformer.Model.MarshalScales gives
+	fp8Scales    = "fp8.scales" // of a model in FP8: the result of transformer.Model.MarshalScales
 
-	keySteps = "train.steps_done" // of the checkpoints in one file that this program once wrote
+	keySteps = "train.steps_done" // of the single-file checkpoints that this program once wrote
 	keyData  = "train.data_sha256"
 )
 
-// deciding are the flags that change the weights of a run. The others, such as
-// -ranks, -plan and -stages, do not, or with a plan whose backward does not ascend
-// only in their last bits.
+// deciding are the flags that change the weights of a run. The others, such as -ranks, -plan
+// and -stages, do not, or change only the last bits if the plan's backward does not ascend.
 var deciding = []string{
 	"width", "layers", "heads", "tied", "seq", "microbatches", "steps", "seed", "dropout", "lr", "decay", "warmup", "clip",
 	"fp8", "fp8-attention", "products", "tokens", "vocabulary",
 }
 
-// older are those that a checkpoint may lack, with what it then was trained with.
+// older are flags that a checkpoint may lack, with the values used at that time.
 var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256"}
 
-// resume opens the checkpoint of -resume and sets the flags that decide to its own. -steps may
-// differ, and -products, which another machine may not have. The caller closes what it returns.
+// resume opens the checkpoint of -resume and sets the deciding flags to its values. -steps may
+// differ, and -products, which another machine may not support. The caller closes the
+// checkpoint.
 func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 	o := t.opts
 	if c, t.passed, err = o.OpenCheckpoint(deciding, []string{"steps", "products"}, older); c == nil || err != nil {
@@ -58,14 +58,14 @@ func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 	if _, cuda, _ := o.cudaNumber(); !cuda && o.products != products[0] {
 		return c, fmt.Errorf("was trained with -products %s, which -device cuda has: give -products %s to go on without", o.products, products[0])
 	}
-	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.Resume != o.Checkpoint) { // else the same command has finished before
+	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.Resume != o.Checkpoint) { // otherwise the same command has finished before
 		return c, fmt.Errorf("has seen all %d steps: give more with -steps", c.Step)
 	}
 	t.first, t.done = int(c.Step), int(c.Step)
 	return c, nil
 }
 
-// load sets weights and moments from a checkpoint; nil is none.
+// load sets weights and moments from a checkpoint; nil means none.
 func (t *trainer) load(c *checkpoint.Checkpoint) error {
 	if c == nil {
 		return nil
@@ -110,7 +110,7 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// save writes a checkpoint, and removes those that are not to stay.
+// save writes a checkpoint, and removes old ones.
 func (t *trainer) save() error {
 	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
 	tensors := job.Stored(t.tensors())
@@ -124,8 +124,8 @@ func (t *trainer) save() error {
 	return t.opts.Save(state, deciding, tensors...)
 }
 
-// tensors returns the tensors of the parameters in a checkpoint, by their names: of each tensor all
-// copies, the one of the first use first.
+// tensors returns the tensors of the parameters in a checkpoint, by their names, each with all
+// copies, that of the first use first.
 func (t *trainer) tensors() (all []job.Tensor) {
 	parameters := t.model.Parameters()
 	slices.SortFunc(parameters, func(a, b *transformer.Parameter) int { return strings.Compare(a.Name, b.Name) })

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// summary is what a run came to, as -json writes it. Losses are nats per byte
-// or token, sizes bytes. A loss that is not known is null.
+// summary is the result of a run, as -json writes it. Losses are in nats per byte or token,
+// sizes in bytes. An unknown loss is null.
 type summary struct {
 	Schema       int    `json:"schema"` // 1
 	Data         string `json:"data"`
@@ -32,21 +32,21 @@ type summary struct {
 	FP8Attention bool   `json:"fp8_attention"`
 	Seed         uint64 `json:"seed"`
 	Parameters   int64  `json:"parameters"`
-	Steps        int    `json:"steps"`      // that the weights have seen
+	Steps        int    `json:"steps"`      // that have updated the weights
 	ResumedAt    int    `json:"resumed_at"` // of which before this run
 	Interrupted  bool   `json:"interrupted"`
-	// Ascends says that the backward takes microbatches in ascending order, so that
+	// Ascends reports whether the backward processes microbatches in ascending order, so that
 	// weights are bit-equal to those of every other such plan.
 	Ascends bool `json:"ascends"`
 	metrics.Summary
-	Unit            string   `json:"unit"`                  // byte or token; losses are nats for each
-	LossFrequencies *float64 `json:"loss_byte_frequencies"` // of a model that knows only how frequent each byte of the text is
+	Unit            string   `json:"unit"`                  // byte or token; losses are in nats per unit
+	LossFrequencies *float64 `json:"loss_byte_frequencies"` // of a model that only uses the frequency of each byte of the text
 	WeightsSHA256   string   `json:"weights_sha256"`
 	RunFolder       string   `json:"run"`
 	Checkpoint      string   `json:"checkpoint"`
 }
 
-// summary returns what the run came to, and the first error on the way.
+// summary returns the result of the run, and the first error.
 func (t *trainer) summary(ended error) (*summary, error) {
 	o := t.opts
 	digest, err := t.model.SHA256()
@@ -65,7 +65,7 @@ func (t *trainer) summary(ended error) (*summary, error) {
 	}, err
 }
 
-// table writes the end of a run for people.
+// table prints the end of a run.
 func (s *summary) table(w io.Writer, f *job.Folder) error {
 	loss := func(x *float64) string {
 		if x == nil {
@@ -110,7 +110,7 @@ func (s *summary) table(w io.Writer, f *job.Folder) error {
 	return nil
 }
 
-// subtitle is what is trained.
+// subtitle describes the training.
 func (t *trainer) subtitle() string { return t.data.name + ": " + t.opts.describe() }
 
 // page returns the page of the run.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What names and flags say to a terminal is shown and not obeyed.
+// Control sequences in names and flags are shown, not executed by the terminal.
 func TestTerminalIsNotCommanded(t *testing.T) {
 	const hostile = "a\x1b[31m\u009b1m\u202e\x07"
 	dir := t.TempDir()

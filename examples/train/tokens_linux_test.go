@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A file of 8 GiB of tokens trains in 512 MB of memory, with what is mapped of it. The windows
-// are long enough to leave room: each brings pages around it, which the system drops only when
-// it needs them.
+// A file of 8 GiB of tokens trains in 512 MB of memory, including its mapped pages. The windows
+// are long enough to leave a margin: each maps surrounding pages, which the system drops only
+// when it needs memory.
 func TestTokensLargerThanMemory(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("a 32-bit system cannot map 8 GiB")
@@ -30,7 +30,7 @@ func TestTokensLargerThanMemory(t *testing.T) {
 	require.Less(t, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, int64(limit>>10), "KiB at the most")
 }
 
-// A file of tokens that is cut short during the run ends it with one line.
+// A file of tokens that is truncated during the run ends it with one line.
 func TestTokensCutShort(t *testing.T) {
 	path := tokenFile(t, 2, true, counting(1<<20))
 	cmd, _ := program(t, "-data", path, "-tokens", "uint16", "-vocabulary", "300", "-steps", "100000000", "-warmup", "0")

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
-// before returns the error of what comes before the first step.
+// before returns the error of the preparation before the first step.
 func before(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w before the first step: nothing was written", job.ErrInterrupted)
@@ -31,20 +31,20 @@ func before(ctx context.Context, err error) error {
 	return err
 }
 
-// trainer is one run of the program: a model on its ranks, the runner that trains it, the
-// text, and what is kept of the run.
+// trainer is one run of the program: a model on its ranks, the runner that trains it, the text,
+// and the results of the run.
 type trainer struct {
 	opts   *options
 	people *output
 	out    io.Writer // the same, with the control characters of names quoted
 	json   io.Writer // for -json -
 
-	built    atomic.Bool // the runner and the ends of the transport are there
-	unsignal func()      // ends the answers to a signal, and to weir status
+	built    atomic.Bool // the runner and the ends of the transport exist
+	unsignal func()      // stops the handling of signals, and of weir status
 
 	world *job.World   // nil if this process is alone
 	devs  []job.Local  // of the ranks of this process
-	ranks []job.Device // of all
+	ranks []job.Device // of all ranks
 	model *transformer.Model
 	run   *runner.Runner[kernels.Buffer]
 
@@ -53,12 +53,12 @@ type trainer struct {
 	drawn          *corpus.Drawn // windows of train
 	tiled          *corpus.Tiled // windows of heldout
 
-	passed      error           // why checkpoints newer than the one of -resume were passed over
-	first, done int             // steps that the weights had seen before, and have seen
-	profile     *layout.Profile // what stages allocate; nil where memory is not planned
-	layout      *layout.Memory  // of a step's memory; nil where it is not planned
+	passed      error           // why newer checkpoints than the one of -resume were skipped
+	first, done int             // number of steps before this run, and so far
+	profile     *layout.Profile // allocations of the stages; nil if memory is not planned
+	layout      *layout.Memory  // of a step's memory; nil if it is not planned
 	unplanned   error           // why it is not
-	failed      error           // outside of a step: the other processes do not know of it
+	failed      error           // outside of a step: the other processes are not informed
 
 	metrics  *metrics.Run
 	progress *progress.Line
@@ -67,7 +67,7 @@ type trainer struct {
 	watch    job.Watch
 }
 
-// train runs the program after its flags are read.
+// train runs the program after its flags were parsed.
 func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
 	people := &output{Writer: stdout}
 	if opts.JSON == "-" {
@@ -81,16 +81,16 @@ func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err er
 	return t.finish(ctx, t.loop(ctx))
 }
 
-// prepare reads and checks everything before anything is written.
+// prepare reads and checks all inputs before anything is written.
 func (t *trainer) prepare(ctx context.Context) error {
 	from, err := t.resume()
 	if err != nil {
 		return err
 	}
 	if from != nil {
-		defer from.Close() // It was only read.
+		defer from.Close() // it was only read
 	}
-	if err := t.opts.ReadPlan(); err != nil { // which says how many ranks there are
+	if err := t.opts.ReadPlan(); err != nil { // sets the number of ranks
 		return err
 	}
 	if t.world, err = t.opts.Meet(ctx, os.Getenv, say); err != nil {
@@ -159,7 +159,7 @@ func (t *trainer) loop(ctx context.Context) error {
 			}
 		}
 		if t.done == t.opts.steps && err == nil {
-			t.saved = t.checkpoint(ctx) == nil // where it fails the end of the run tries again, and tells
+			t.saved = t.checkpoint(ctx) == nil // if it fails, the end of the run tries again, and reports the error
 		}
 		if written := errors.Join(t.folder.Step(line), t.watch.Step(t.metrics, line, t.opts.steps, t.subtitle())); written != nil || err != nil {
 			t.failed = written
@@ -203,15 +203,15 @@ func (t *trainer) step(ctx context.Context) (job.Line, error) {
 }
 
 const (
-	// mostHeldOut bounds the bytes of held-out text that an evaluation reads, so
+	// mostHeldOut is the maximum number of bytes of held-out text that an evaluation reads, so
 	// that it takes seconds.
 	mostHeldOut = 64 << 10
-	// heldOutGroups is how many evaluations the held-out windows are spread over.
-	// How far the groups differ says how exact their mean is.
+	// heldOutGroups is the number of evaluations over which the held-out windows are spread.
+	// The variation between the groups shows the precision of their mean.
 	heldOutGroups = 16
 )
 
-// evaluate measures the loss on held-out text: it runs its windows forward only.
+// evaluate measures the loss on held-out text, forward only.
 func (t *trainer) evaluate(ctx context.Context) error {
 	var sums, weights []float64
 	windows := t.tiled.Count()

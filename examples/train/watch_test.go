@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser looks at the live page whenever the program writes a line.
+// browser loads the live page whenever the program writes a line.
 type browser struct {
 	t     *testing.T
 	out   bytes.Buffer

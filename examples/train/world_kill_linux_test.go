@@ -22,17 +22,17 @@ import (
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
-// ends waits for a process for so long, and returns its exit status.
+// ends waits for a process with a timeout, and returns its exit status.
 func ends(t *testing.T, p *process, within time.Duration) int {
 	t.Helper()
 	late := time.AfterFunc(within, func() { _ = p.Process.Kill() })
 	defer late.Stop()
-	_ = p.Wait() // its status says it
+	_ = p.Wait() // its status has the result
 	require.NotEqual(t, -1, p.ProcessState.ExitCode(), "it is still there after %v: %s", within, p.errs.String())
 	return p.ProcessState.ExitCode()
 }
 
-// files returns what a folder has, by path.
+// files returns the contents of a folder, by path.
 func files(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -47,7 +47,7 @@ func files(t *testing.T, folder string) map[string]string {
 	return all
 }
 
-// A job that is started again goes on from its last checkpoint to the same bits.
+// A restarted job resumes from its last checkpoint to the same bits.
 func TestRestartedJob(t *testing.T) {
 	text, folder := sentence(t), t.TempDir()
 	flags := []string{"-data", text, "-steps", "60", "-evaluate", "0", "-ranks", "2"}
@@ -63,7 +63,7 @@ func TestRestartedJob(t *testing.T) {
 			(while [ ! -e "$1/latest" ]; do sleep 0.01; done; kill -9 $$) &
 		fi; shift; exec "$@"`, filepath.Join(folder, "once"), saved, path, "--"},
 		slices.Concat(tiny, flags, []string{"-checkpoint", saved, "-resume", saved, "-checkpoint-every", "1", "-json", summarized})...)}
-	t.Chdir(folder) // of the run folders
+	t.Chdir(folder) // for the run folders
 	status, err := job.Run(t.Context())
 	require.NoError(t, err, out.String())
 	require.Zero(t, status)
@@ -75,7 +75,7 @@ func TestRestartedJob(t *testing.T) {
 	require.Positive(t, s.ResumedAt)
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 
-	status, err = job.Run(t.Context()) // it has finished: the same command leaves it at that
+	status, err = job.Run(t.Context()) // it has finished: the same command does nothing more
 	require.NoError(t, err, out.String())
 	require.Zero(t, status)
 	require.Equal(t, 1, strings.Count(out.String(), "starting again"), out.String())
@@ -86,7 +86,8 @@ func TestRestartedJob(t *testing.T) {
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 }
 
-// SIGUSR1 shows what each rank does, and launch.Statuses asks; the first process knows of all.
+// SIGUSR1 prints the status of each rank, and launch.Statuses queries it; the first process has
+// the status of all.
 func TestStatus(t *testing.T) {
 	text := sentence(t)
 	all := startJob(t, 2, meeting(t, "unix"), "-data", text, "-steps", "100000", "-evaluate", "0")
@@ -115,13 +116,13 @@ func TestStatus(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(temporary, fmt.Sprint("weir-status-", alone.Process.Pid)))
 }
 
-// kills is how many kills a run of TestKilledProcesses has. The numbers of several runs add up.
-var kills = flag.Int("kills", 6, "kill so many jobs")
+// kills is the number of kills in a run of TestKilledProcesses.
+var kills = flag.Int("kills", 6, "number of jobs to kill")
 
 // A process is killed, or stopped, at a random action: all others end by themselves with the
-// status of a consequence, they name the rank that is lost, their files are whole, and the job
-// goes on from its checkpoint to the bits of a run that nobody killed. A job that was done
-// before the kill does not count.
+// status of a consequence, they name the lost rank, their files are whole, and the job resumes
+// from its checkpoint to the bits of an uninterrupted run. A job that had ended before the kill
+// does not count.
 func TestKilledProcesses(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -155,7 +156,7 @@ func TestKilledProcesses(t *testing.T) {
 					continue
 				}
 				status := ends(t, p, time.Minute)
-				if status == 0 { // it was done
+				if status == 0 { // it had ended
 					continue
 				}
 				hit = true

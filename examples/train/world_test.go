@@ -31,10 +31,10 @@ type process struct {
 	folder    string
 }
 
-// buffer is an output that can be looked at while it is written.
+// buffer is an output that can be read while it is written.
 type buffer struct {
 	mu  sync.Mutex
-	all bytes.Buffer // not embedded: its ReadFrom would go round the lock
+	all bytes.Buffer // not embedded, because its ReadFrom would bypass the lock
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
@@ -49,7 +49,7 @@ func (b *buffer) String() string {
 	return b.all.String()
 }
 
-// startJob starts so many processes of the program, which meet at an address.
+// startJob starts a number of processes of the program, which connect at an address.
 func startJob(t *testing.T, processes int, address string, flags ...string) []*process {
 	t.Helper()
 	var all []*process
@@ -70,7 +70,7 @@ func meeting(t *testing.T, network string) string {
 	if network == "unix" {
 		return "unix:" + filepath.Join(t.TempDir(), "job")
 	}
-	pid := os.Getpid() // Neither other tests nor connections take ports of this address.
+	pid := os.Getpid() // neither other tests nor connections use ports of this address
 	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+pid>>16&63, pid>>8&255, pid&255))
 	if err != nil {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
@@ -80,8 +80,8 @@ func meeting(t *testing.T, network string) string {
 	return "tcp:" + l.Addr().String()
 }
 
-// Every schedule trains in several processes to the bits of goroutines, and one of them
-// writes what the run leaves behind.
+// Every schedule trains in several processes to the bits of goroutines, and one of them writes
+// the results of the run.
 func TestProcesses(t *testing.T) {
 	text := sentence(t)
 	trains := func(network string, processes, ranks int, plan string, flags ...string) {
@@ -127,8 +127,8 @@ func TestProcesses(t *testing.T) {
 	trains("tcp", 4, 4, "interleaved", "-fp8", "delayed", "-width", "32")
 }
 
-// A job writes checkpoints while it trains, as the writing process decides, and goes on from
-// one where all processes were killed.
+// A job writes checkpoints while it trains, as the writing process decides, and resumes from
+// one after all processes were killed.
 func TestProcessesKilledGoOn(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "checkpoints")
 	flags := []string{"-data", sentence(t), "-ranks", "2", "-plan", "1f1b", "-steps", "8", "-evaluate", "0"}
@@ -147,7 +147,7 @@ func TestProcessesKilledGoOn(t *testing.T) {
 	require.Zero(t, c.Step%2)
 	require.NoError(t, c.Close())
 	if c.Step == 8 {
-		return // it was done before the kill
+		return // it had ended before the kill
 	}
 	all := begin()
 	for number, p := range all {
@@ -159,7 +159,7 @@ func TestProcessesKilledGoOn(t *testing.T) {
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 }
 
-// Processes that read different texts say which, and how long they are.
+// Processes that read different texts report which, and how long they are.
 func TestProcessesReadDifferentTexts(t *testing.T) {
 	at, one := meeting(t, "unix"), sentence(t)
 	content, err := os.ReadFile(one)
@@ -180,7 +180,7 @@ func TestProcessesReadDifferentTexts(t *testing.T) {
 	}
 }
 
-// Processes that plan memory in different ways are told so.
+// Processes that plan memory differently report the difference.
 func TestProcessesPlanAlike(t *testing.T) {
 	text := sentence(t)
 	for flag, values := range map[string][]string{"-budget": {"1MiB", "2MiB"}, "-keep-logits": {"0", "-1"}} {
@@ -196,14 +196,15 @@ func TestProcessesPlanAlike(t *testing.T) {
 	}
 }
 
-// A process that is told to stop while it waits for the others has the status of an interruption.
+// A process that is interrupted while it waits for the others has the status of an
+// interruption.
 func TestInterruptedMeeting(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "job"))
 	require.NoError(t, err)
 	defer listener.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		conn, err := listener.Accept() // It has come, and nobody answers.
+		conn, err := listener.Accept() // it has connected, and gets no answer
 		cancel()
 		if err == nil {
 			<-t.Context().Done()
