@@ -26,10 +26,10 @@ func (b *bench) guarded(elements int) kernels.Buffer {
 }
 
 // requireGuards requires that the guards behind the elements of a workspace are intact.
-func (b *bench) requireGuards(workspace kernels.Buffer, elements int, what string) {
+func (b *bench) requireGuards(workspace kernels.Buffer, elements int, title string) {
 	b.Helper()
 	for i, x := range b.read(workspace)[elements:] {
-		require.EqualValues(b, guard, math.Float32bits(x), "%s writes %d elements behind its workspace", what, i+1)
+		require.EqualValues(b, guard, math.Float32bits(x), "%s writes %d elements behind its workspace", title, i+1)
 	}
 }
 

@@ -71,12 +71,12 @@ func (b *bench) read(buf kernels.Buffer) []float32 {
 }
 
 // sameBits compares the bits of numbers: NaN equals itself, and -0 differs from 0.
-func sameBits(t testing.TB, want, got []float32, what string, args ...any) {
+func sameBits(t testing.TB, want, got []float32, title string, args ...any) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i := range want {
 		if math.Float32bits(want[i]) != math.Float32bits(got[i]) {
-			require.Failf(t, "bits differ", "%s: element %d is %v, want %v (%v)", what, i, got[i], want[i], args)
+			require.Failf(t, "bits differ", "%s: element %d is %v, want %v (%v)", title, i, got[i], want[i], args)
 		}
 	}
 }

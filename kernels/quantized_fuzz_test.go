@@ -157,14 +157,14 @@ func (c *quantizedCase) oneNaN(data []byte, codes int) []byte {
 }
 
 // sameNumbers is sameBits, except that all NaNs count as equal.
-func sameNumbers(t *testing.T, want, got []float32, what string, args ...any) {
+func sameNumbers(t *testing.T, want, got []float32, title string, args ...any) {
 	t.Helper()
 	for i, w := range want {
 		if w != w && got[i] != got[i] {
 			got[i] = w
 		}
 	}
-	sameBits(t, want, got, what, args...)
+	sameBits(t, want, got, title, args...)
 }
 
 // near compares with float64: codes with their values, within the largest spacing of the

@@ -29,7 +29,7 @@ func TestKilledAtRandomTimes(t *testing.T) {
 	steps := []string{"-data", sentence(t), "-steps", "30", "-evaluate", "0"}
 	whole := summaryOf(t, steps...)
 
-	lasts := time.Second // approximate duration of a run
+	duration := time.Second // approximate duration of a run
 	for killed := 0; killed < kills; {
 		saved, before := filepath.Join(t.TempDir(), "checkpoints"), 0
 		for before < 30 { // until the run ends by itself, or is killed after its last checkpoint
@@ -38,11 +38,11 @@ func TestKilledAtRandomTimes(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &out, nil
 			began := time.Now()
 			require.NoError(t, cmd.Start())
-			killer := time.AfterFunc(time.Duration(random.Int64N(int64(lasts))), func() { _ = cmd.Process.Kill() })
+			killer := time.AfterFunc(time.Duration(random.Int64N(int64(duration))), func() { _ = cmd.Process.Kill() })
 			err := cmd.Wait()
 			killer.Stop()
 			if err == nil {
-				lasts = max(time.Since(began), lasts/2)
+				duration = max(time.Since(began), duration/2)
 				var s summary
 				require.NoError(t, json.Unmarshal(out.Bytes(), &s))
 				require.GreaterOrEqual(t, s.ResumedAt, before, "a step was lost")

@@ -23,12 +23,12 @@ import (
 )
 
 // ends waits for a process with a timeout, and returns its exit status.
-func ends(t *testing.T, p *process, within time.Duration) int {
+func ends(t *testing.T, p *process, timeout time.Duration) int {
 	t.Helper()
-	late := time.AfterFunc(within, func() { _ = p.Process.Kill() })
+	late := time.AfterFunc(timeout, func() { _ = p.Process.Kill() })
 	defer late.Stop()
 	_ = p.Wait() // its status has the result
-	require.NotEqual(t, -1, p.ProcessState.ExitCode(), "it is still there after %v: %s", within, p.errs.String())
+	require.NotEqual(t, -1, p.ProcessState.ExitCode(), "it is still there after %v: %s", timeout, p.errs.String())
 	return p.ProcessState.ExitCode()
 }
 

@@ -275,25 +275,25 @@ func TestQuantizeInEverySet(t *testing.T) {
 		tally := float8.Portable.QuantizeRows(row, x, rule, 0, rows)
 		turned := float8.Portable.QuantizeColumns(column, x, rule, 0, cols)
 		for _, s := range sets()[1:] {
-			what := fmt.Sprintf("%v, %s/%d, %d×%d, round %d, %+v", s, form.format.Name, form.scaling, rows, cols, round, *rule)
+			label := fmt.Sprintf("%v, %s/%d, %d×%d, round %d, %+v", s, form.format.Name, form.scaling, rows, cols, round, *rule)
 			got := matrixOfZeros(form.scaling, form.format, rows, cols)
-			require.Equal(t, tally, s.QuantizeRows(got, x, rule, 0, rows), what)
-			sameQuantized(t, row, got, what)
+			require.Equal(t, tally, s.QuantizeRows(got, x, rule, 0, rows), label)
+			sameQuantized(t, row, got, label)
 			got = matrixOfZeros(form.scaling, form.format, cols, rows)
-			require.Equal(t, turned, s.QuantizeColumns(got, x, rule, 0, cols), "transposed, "+what)
-			sameQuantized(t, column, got, "transposed, "+what)
+			require.Equal(t, turned, s.QuantizeColumns(got, x, rule, 0, cols), "transposed, "+label)
+			sameQuantized(t, column, got, "transposed, "+label)
 		}
 	}
 }
 
-func sameQuantized(t *testing.T, want, got *float8.Matrix, what string) {
+func sameQuantized(t *testing.T, want, got *float8.Matrix, label string) {
 	t.Helper()
 	for i, w := range want.Codes {
 		nan := want.Format.Sign == 0x80 && w&0x7f > max(want.Format.Max, want.Format.Inf) && got.Codes[i]&0x7f > max(want.Format.Max, want.Format.Inf)
 		if w != got.Codes[i] && !nan {
-			require.Equal(t, w, got.Codes[i], "code %d: %s", i, what)
+			require.Equal(t, w, got.Codes[i], "code %d: %s", i, label)
 		}
 	}
-	require.Equal(t, want.Scales, got.Scales, what)
-	sameNumbers(t, want.Factors, got.Factors, what)
+	require.Equal(t, want.Scales, got.Scales, label)
+	sameNumbers(t, want.Factors, got.Factors, label)
 }

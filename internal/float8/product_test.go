@@ -28,11 +28,11 @@ var forms = []struct {
 }
 
 // sameNumbers compares bits. All NaNs count as equal.
-func sameNumbers(t *testing.T, want, got []float32, what ...any) {
+func sameNumbers(t *testing.T, want, got []float32, label ...any) {
 	t.Helper()
 	for i, w := range want {
 		if math.Float32bits(w) != math.Float32bits(got[i]) && (w == w || got[i] == got[i]) {
-			require.Equal(t, w, got[i], "%v: element %d", what, i)
+			require.Equal(t, w, got[i], "%v: element %d", label, i)
 		}
 	}
 }

@@ -31,13 +31,13 @@ func TestLargeMatricesInEverySet(t *testing.T) {
 		for _, s := range sets()[1:] {
 			got := matrixOfZeros(form.scaling, form.format, cols, rows)
 			s.QuantizeColumns(got, x[:rows*cols], rule, 0, cols)
-			what := fmt.Sprintf("%v, %s/%d, %d rows", s, form.format.Name, form.scaling, rows)
-			sameQuantized(t, want, got, what)
+			label := fmt.Sprintf("%v, %s/%d, %d rows", s, form.format.Name, form.scaling, rows)
+			sameQuantized(t, want, got, label)
 			one, other := make([]float32, rows*cols), make([]float32, rows*cols+1)
 			for i := range 2 { // aligned to a line of memory, and not
 				float8.Portable.Dequantize(one, want, 0, cols)
 				s.Dequantize(other[i:][:rows*cols], want, 0, cols)
-				sameNumbers(t, one, other[i:][:rows*cols], what)
+				sameNumbers(t, one, other[i:][:rows*cols], label)
 			}
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/internal/product"
 )
 
-// between copies x to memory between two inaccessible pages. It ends at the second page if
+// guarded copies x to memory between two inaccessible pages. It ends at the second page if
 // atEnd is set, or else begins after the first.
-func between(t *testing.T, x []float32, atEnd bool) []float32 {
+func guarded(t *testing.T, x []float32, atEnd bool) []float32 {
 	page := syscall.Getpagesize()
 	size := (4*len(x) + page - 1) / page * page
 	region, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -45,7 +45,7 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 				if round%8 == 2 {
 					q = draw(rng, 32+rng.IntN(65), 1+rng.IntN(40), 128+rng.IntN(20), round/8%8, rng.IntN(2))
 				}
-				a, b, c := between(t, q.a, round%3 > 0), between(t, q.b, round%3 > 0), between(t, q.c, round%3 > 0)
+				a, b, c := guarded(t, q.a, round%3 > 0), guarded(t, q.b, round%3 > 0), guarded(t, q.c, round%3 > 0)
 				p.Multiply(q.m, q.n, q.k, product.Matrix{Data: a, Stride: q.lda, Trans: q.transA},
 					product.Matrix{Data: b, Stride: q.ldb, Trans: q.transB}, c, q.ldc, q.accumulate)
 				sameBits(t, q.run(p), c, q)

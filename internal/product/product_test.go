@@ -125,12 +125,12 @@ func once(a, b, c float32) float32 {
 	return float32(s)
 }
 
-func sameBits(t *testing.T, want, got []float32, what ...any) {
+func sameBits(t *testing.T, want, got []float32, args ...any) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i := range want {
 		if math.Float32bits(want[i]) != math.Float32bits(got[i]) && (want[i] == want[i] || got[i] == got[i]) {
-			require.Failf(t, "bits differ", "%v: element %d is %v, want %v", fmt.Sprint(what...), i, got[i], want[i])
+			require.Failf(t, "bits differ", "%v: element %d is %v, want %v", fmt.Sprint(args...), i, got[i], want[i])
 		}
 	}
 }
@@ -194,8 +194,8 @@ func TestOddNumbers(t *testing.T) {
 	}
 }
 
-// within requires the error bound that the package states.
-func within(t *testing.T, q problem, got []float32, what ...any) {
+// requireBound requires the error bound that the package states.
+func requireBound(t *testing.T, q problem, got []float32, args ...any) {
 	t.Helper()
 	n := float64(q.k+1) * 0x1p-24
 	gamma := n / (1 - n)
@@ -213,7 +213,7 @@ func within(t *testing.T, q problem, got []float32, what ...any) {
 			}
 			bound := gamma*magnitude + float64(q.k+1)*0x1p-150
 			off := math.Abs(float64(got[i*q.ldc+j]) - want)
-			require.LessOrEqual(t, off, bound, "%v: %v: row %d, column %d", what, q, i, j)
+			require.LessOrEqual(t, off, bound, "%v: %v: row %d, column %d", args, q, i, j)
 		}
 	}
 }
@@ -237,7 +237,7 @@ func FuzzMultiply(f *testing.F) {
 		}
 		for name, set := range available() {
 			got := q.run(product.New(set))
-			within(t, q, got, name)
+			requireBound(t, q, got, name)
 			for i := range got {
 				if i%q.ldc >= q.n {
 					require.Equal(t, math.Float32bits(q.c[i]), math.Float32bits(got[i]), "between the rows of C")

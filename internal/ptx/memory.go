@@ -38,10 +38,10 @@ func (f *Fault) Error() string {
 
 // Values of cell.read that do not denote a single thread.
 const (
-	blockOf = 1 << 31   // several threads of the block whose number is in the other bits
-	anyone  = 1<<32 - 1 // threads of several blocks
-	atomics = 1<<32 - 2 // any threads, by atomics only
-	nobody  = uint32(0) // other values are the number of a thread plus 1
+	blockOf       = 1 << 31   // several threads of the block whose number is in the other bits
+	severalBlocks = 1<<32 - 1 // threads of several blocks
+	atomics       = 1<<32 - 2 // any threads, by atomics only
+	noThread      = uint32(0) // other values are the number of a thread plus 1
 )
 
 // cell records the last accesses to a unit of memory in a launch, and the barriers of the block
@@ -72,9 +72,9 @@ func (s *shadow) cells(offset, size, total int) []cell {
 // by another thread, and in another block or since the same barrier.
 func (s *shadow) apart(other, since, me, epoch uint32) bool {
 	switch {
-	case other == nobody || other == me:
+	case other == noThread || other == me:
 		return false
-	case other == anyone || other == atomics:
+	case other == severalBlocks || other == atomics:
 		return true
 	case other&blockOf != 0:
 		return other&^blockOf != (me-1)/s.perBlock || since == epoch
@@ -82,25 +82,25 @@ func (s *shadow) apart(other, since, me, epoch uint32) bool {
 	return (other-1)/s.perBlock != (me-1)/s.perBlock || since == epoch
 }
 
-// load records a read by thread number me-1, and returns the writer it races with, or nobody.
+// load records a read by thread number me-1, and returns the writer it races with, or noThread.
 func (s *shadow) load(c *cell, me, epoch uint32) uint32 {
 	if s.apart(c.writer, c.written, me, epoch) {
 		return c.writer
 	}
 	block := (me-1)/s.perBlock | blockOf
 	switch {
-	case c.reader == nobody || c.reader == me || !s.apart(c.reader, c.read, me, epoch):
+	case c.reader == noThread || c.reader == me || !s.apart(c.reader, c.read, me, epoch):
 		c.reader = me
 	case c.reader == block || c.reader&blockOf == 0 && (c.reader-1)/s.perBlock|blockOf == block:
 		c.reader = block
 	default:
-		c.reader = anyone
+		c.reader = severalBlocks
 	}
 	c.read = epoch
-	return nobody
+	return noThread
 }
 
-// store records a write, and returns the access it races with, or nobody.
+// store records a write, and returns the access it races with, or noThread.
 func (s *shadow) store(c *cell, me, epoch uint32) uint32 {
 	if s.apart(c.writer, c.written, me, epoch) {
 		return c.writer
@@ -109,7 +109,7 @@ func (s *shadow) store(c *cell, me, epoch uint32) uint32 {
 		return c.reader
 	}
 	*c = cell{writer: me, written: epoch}
-	return nobody
+	return noThread
 }
 
 // change records an atomic, which does not race with other atomics.
@@ -117,11 +117,11 @@ func (s *shadow) change(c *cell, me, epoch uint32) uint32 {
 	if c.writer == atomics {
 		me = atomics
 	}
-	if other := s.store(c, me, epoch); other != nobody {
+	if other := s.store(c, me, epoch); other != noThread {
 		return other
 	}
 	c.writer = atomics
-	return nobody
+	return noThread
 }
 
 // piece is memory as a launch accesses it: a region, or the shared memory of the block.
@@ -145,7 +145,7 @@ func (p *piece) check(offset uint64, size int, kind kind, me, epoch uint32) stri
 	}
 	cells := p.cells(at, size, len(p.Data))
 	for i := range cells {
-		other := nobody
+		other := noThread
 		switch kind {
 		case store:
 			other = p.store(&cells[i], me, epoch)
@@ -154,21 +154,21 @@ func (p *piece) check(offset uint64, size int, kind kind, me, epoch uint32) stri
 		default:
 			other = p.load(&cells[i], me, epoch)
 		}
-		if other != nobody {
+		if other != noThread {
 			verb := "reads"
 			if kind != load {
 				verb = "writes"
 			}
-			return fmt.Sprintf("a race: it %s what %s used, with no barrier between", verb, p.who(other))
+			return fmt.Sprintf("a race: it %s what %s used, with no barrier between", verb, p.describe(other))
 		}
 	}
 	return ""
 }
 
-// who describes the other thread of a race.
-func (s *shadow) who(other uint32) string {
+// describe describes the other thread of a race.
+func (s *shadow) describe(other uint32) string {
 	switch {
-	case other == anyone:
+	case other == severalBlocks:
 		return "threads of several blocks"
 	case other == atomics:
 		return "an atomic"

@@ -53,7 +53,7 @@ func TestExpWhereItCounts(t *testing.T) {
 		s.Exp(got, 0, 1)
 		for i, v := range x {
 			want := math.Exp(float64(v))
-			within(t, want, want*0x1p-22, got[i], "e^%v", v)
+			requireNear(t, want, want*0x1p-22, got[i], "e^%v", v)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestExpForAttention(t *testing.T) {
 		same(t, want, p, "ExpGrad")
 		for i, w := range want {
 			g := 0.3 * float64(w) * (float64(ds[i]) - float64(delta[i]))
-			within(t, g, 0x1p-21*(math.Abs(g)+math.Abs(float64(w))), grad[i], "element %d of ds", i)
+			requireNear(t, g, 0x1p-21*(math.Abs(g)+math.Abs(float64(w))), grad[i], "element %d of ds", i)
 		}
 		scale, old := make([]float32, n), append([]float32{}, x...)
 		sums = append([]float32{}, total...)

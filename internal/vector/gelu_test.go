@@ -106,7 +106,7 @@ func TestGELUWhereItBends(t *testing.T) {
 		s.GELUGrad(dx, dy, x)
 		for i, v := range x {
 			_, slope := gelu(float64(v))
-			within(t, float64(dy[i])*slope, 0x1p-20*math.Abs(float64(dy[i])), dx[i], "%v·gelu'(%v)", dy[i], v)
+			requireNear(t, float64(dy[i])*slope, 0x1p-20*math.Abs(float64(dy[i])), dx[i], "%v·gelu'(%v)", dy[i], v)
 		}
 	})
 }

@@ -92,9 +92,9 @@ func TestNorm(t *testing.T) {
 				v, d, gain := (float64(x[i])-mean)*rstd, float64(dy[i]), float64(gamma[i])
 				wantG += d * gain
 				wantGN += d * gain * v
-				within(t, v*gain+float64(beta[i]), 0x1p-21*(math.Abs(v*gain)+math.Abs(float64(beta[i]))), y[i], "Normalise")
-				within(t, rstd*(d*gain-meanG-v*meanGN), 0x1p-20*(math.Abs(d*gain)+meanG+math.Abs(v)), dx[i], "NormGrad")
-				within(t, float64(old[i])+d*v, 0x1p-21*(math.Abs(d*v)+math.Abs(float64(old[i]))), dgamma[i], "NormGain")
+				requireNear(t, v*gain+float64(beta[i]), 0x1p-21*(math.Abs(v*gain)+math.Abs(float64(beta[i]))), y[i], "Normalise")
+				requireNear(t, rstd*(d*gain-meanG-v*meanGN), 0x1p-20*(math.Abs(d*gain)+meanG+math.Abs(v)), dx[i], "NormGrad")
+				requireNear(t, float64(old[i])+d*v, 0x1p-21*(math.Abs(d*v)+math.Abs(float64(old[i]))), dgamma[i], "NormGain")
 			}
 			require.InDelta(t, wantG, g, 1e-5*float64(n))
 			require.InDelta(t, wantGN, gn, 1e-5*float64(n))
@@ -125,11 +125,11 @@ func TestUpdate(t *testing.T) {
 			g := 0.5 * float64(grad[i])
 			wantM := float64(update.Beta1)*float64(m[i]) + float64(update.Rest1)*g
 			wantV := float64(update.Beta2)*float64(v[i]) + float64(update.Rest2)*g*g
-			within(t, wantM, 0x1p-22*(math.Abs(float64(m[i]))+math.Abs(g)), a[i], "m")
-			within(t, wantV, 0x1p-22*(float64(v[i])+g*g), b[i], "v")
+			requireNear(t, wantM, 0x1p-22*(math.Abs(float64(m[i]))+math.Abs(g)), a[i], "m")
+			requireNear(t, wantV, 0x1p-22*(float64(v[i])+g*g), b[i], "v")
 			step := 2*wantM/(math.Sqrt(3*wantV)+1e-8) + float64(update.Decay)*float64(weight[i])
 			size := 0x1p-18*(2*(math.Abs(float64(m[i]))+math.Abs(g))/math.Sqrt(3*wantV)+1)*0.01 + 0x1p-23*math.Abs(float64(weight[i]))
-			within(t, float64(weight[i])-float64(update.Rate)*step, size, w[i], "the weight of gradient %v", grad[i])
+			requireNear(t, float64(weight[i])-float64(update.Rate)*step, size, w[i], "the weight of gradient %v", grad[i])
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestMulAdd(t *testing.T) {
 						size += math.Abs(term)
 					}
 				}
-				within(t, want, float64(k+1)*0x1p-23*(size+math.Abs(want)), v, "element (%d,%d) of %d×%d×%d", i, j, m, n, k)
+				requireNear(t, want, float64(k+1)*0x1p-23*(size+math.Abs(want)), v, "element (%d,%d) of %d×%d×%d", i, j, m, n, k)
 			}
 		}
 	})

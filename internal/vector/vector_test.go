@@ -62,22 +62,22 @@ func everywhere(yield func([]float32) bool) {
 }
 
 // same requires equal bits. All NaNs count as equal.
-func same(t *testing.T, want, got []float32, what string) {
+func same(t *testing.T, want, got []float32, label string) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i := range want {
 		if math.Float32bits(want[i]) != math.Float32bits(got[i]) && (want[i] == want[i] || got[i] == got[i]) {
-			require.Failf(t, "bits differ", "%s: element %d is %v, want %v", what, i, got[i], want[i])
+			require.Failf(t, "bits differ", "%s: element %d is %v, want %v", label, i, got[i], want[i])
 		}
 	}
 }
 
-// within requires |got - want| <= bound, and NaN if want is NaN.
-func within(t *testing.T, want, bound float64, got float32, what string, args ...any) {
+// requireNear requires |got - want| <= bound, and NaN if want is NaN.
+func requireNear(t *testing.T, want, bound float64, got float32, label string, args ...any) {
 	t.Helper()
 	g := float64(got)
 	if g == want || math.IsNaN(g) && math.IsNaN(want) || math.Abs(g-want) <= bound {
 		return
 	}
-	require.Failf(t, "out of bounds", "%s is %v, want %v within %.3g", fmt.Sprintf(what, args...), got, want, bound)
+	require.Failf(t, "out of bounds", "%s is %v, want %v within %.3g", fmt.Sprintf(label, args...), got, want, bound)
 }

@@ -23,24 +23,24 @@ func geluInput(l *lab, n int) []float32 {
 
 func geluForward(l *lab) {
 	for _, n := range lengths {
-		what := fmt.Sprintf("GELU of %d", n)
+		title := fmt.Sprintf("GELU of %d", n)
 		in := geluInput(l, n)
 		want, bound := make([]float64, n), make([]float64, n)
 		for i, v := range in {
 			want[i], bound[i] = gelu(float64(v)), 0x1p-20*math.Abs(float64(v))
 		}
 		x, y := l.put("x", in), l.result("y", n)
-		l.do(what, func() error { return l.d.GELU(y, x) }, y)
-		l.within(what, l.read(y), want, bound)
-		l.do(what, func() error { return l.d.GELU(x, x) }, x)
-		l.exactly(what+" in place", l.read(x), l.read(y))
+		l.do(title, func() error { return l.d.GELU(y, x) }, y)
+		l.inBounds(title, l.read(y), want, bound)
+		l.do(title, func() error { return l.d.GELU(x, x) }, x)
+		l.exactly(title+" in place", l.read(x), l.read(y))
 		l.drop()
 	}
 }
 
 func geluBackward(l *lab) {
 	for _, n := range lengths {
-		what := fmt.Sprintf("GELUBackward of %d", n)
+		title := fmt.Sprintf("GELUBackward of %d", n)
 		in, grad := geluInput(l, n), l.normal(n, 1)
 		want, bound := make([]float64, n), make([]float64, n)
 		for i, v := range in {
@@ -50,10 +50,10 @@ func geluBackward(l *lab) {
 			bound[i] = gradientBound * math.Abs(g)
 		}
 		x, dy, dx := l.put("x", in), l.put("dy", grad), l.result("dx", n)
-		l.do(what, func() error { return l.d.GELUBackward(dx, dy, x) }, dx)
-		l.within(what, l.read(dx), want, bound)
-		l.do(what, func() error { return l.d.GELUBackward(dy, dy, x) }, dy)
-		l.exactly(what+" in place", l.read(dy), l.read(dx))
+		l.do(title, func() error { return l.d.GELUBackward(dx, dy, x) }, dx)
+		l.inBounds(title, l.read(dx), want, bound)
+		l.do(title, func() error { return l.d.GELUBackward(dy, dy, x) }, dy)
+		l.exactly(title+" in place", l.read(dy), l.read(dx))
 		l.drop()
 	}
 }

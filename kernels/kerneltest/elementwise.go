@@ -21,20 +21,20 @@ func elementwise(l *lab) {
 			sum[i] = x[i] + y[i]
 		}
 		a, b, r := l.put("a", x), l.put("b", y), l.result("r", n)
-		what := func(op string) string { return fmt.Sprintf("%s of %d", op, n) }
+		title := func(op string) string { return fmt.Sprintf("%s of %d", op, n) }
 
-		l.do(what("Zero"), func() error { return l.d.Zero(r) }, r)
-		l.exactly(what("Zero"), l.read(r), make([]float32, n))
-		l.do(what("Copy"), func() error { return l.d.Copy(r, a) }, r)
-		l.exactly(what("Copy"), l.read(r), x)
-		l.do(what("Add"), func() error { return l.d.Add(r, b) }, r)
-		l.exactly(what("Add"), l.read(r), sum)
+		l.do(title("Zero"), func() error { return l.d.Zero(r) }, r)
+		l.exactly(title("Zero"), l.read(r), make([]float32, n))
+		l.do(title("Copy"), func() error { return l.d.Copy(r, a) }, r)
+		l.exactly(title("Copy"), l.read(r), x)
+		l.do(title("Add"), func() error { return l.d.Add(r, b) }, r)
+		l.exactly(title("Add"), l.read(r), sum)
 		for _, dst := range []kernels.Buffer{l.result("dst", n), a, b} {
 			l.must("WriteFloat32", l.d.WriteFloat32(a, x))
 			l.must("WriteFloat32", l.d.WriteFloat32(b, y))
 			l.unchanged("", a, b)
-			l.do(what("Sum"), func() error { return l.d.Sum(dst, a, b) }, dst)
-			l.exactly(what("Sum"), l.read(dst), sum)
+			l.do(title("Sum"), func() error { return l.d.Sum(dst, a, b) }, dst)
+			l.exactly(title("Sum"), l.read(dst), sum)
 		}
 		l.drop()
 	}

@@ -21,7 +21,7 @@ var embedShapes = [][3]int{{1, 1, 1}, {1, 5, 3}, {7, 4, 2}, {33, 16, 10}, {130, 
 func embedForward(l *lab) {
 	for _, s := range embedShapes {
 		tokens, width, vocabulary := s[0], s[1], s[2]
-		what := fmt.Sprintf("Embed of %d tokens, width %d", tokens, width)
+		title := fmt.Sprintf("Embed of %d tokens, width %d", tokens, width)
 		ids := l.ids(tokens, vocabulary)
 		table, positions := l.normal(vocabulary*width, 1), l.normal((tokens+2)*width, 1)
 		want := make([]float32, tokens*width)
@@ -32,8 +32,8 @@ func embedForward(l *lab) {
 			IDs: l.putInts("IDs", ids), Table: l.put("Table", table), Positions: l.put("Positions", positions),
 			X: l.result("X", tokens*width), Tokens: tokens, Width: width, Vocabulary: vocabulary,
 		}
-		l.do(what, func() error { return l.d.Embed(op) }, op.X)
-		l.exactly(what, l.read(op.X), want)
+		l.do(title, func() error { return l.d.Embed(op) }, op.X)
+		l.exactly(title, l.read(op.X), want)
 		l.drop()
 	}
 }
@@ -42,7 +42,7 @@ func embedBackward(l *lab) {
 	for _, s := range embedShapes {
 		for form := range 4 {
 			tokens, width, vocabulary := s[0], s[1], s[2]
-			what := fmt.Sprintf("EmbedBackward of %d tokens, width %d, form %d", tokens, width, form)
+			title := fmt.Sprintf("EmbedBackward of %d tokens, width %d, form %d", tokens, width, form)
 			ids, dx := l.ids(tokens, vocabulary), l.normal(tokens*width, 1)
 			op := kernels.EmbedBackward{
 				IDs: l.putInts("IDs", ids), DX: l.put("DX", dx),
@@ -63,17 +63,17 @@ func embedBackward(l *lab) {
 				dtable[int(ids[i/width])*width+i%width] += g
 				dpositions[i] += g
 			}
-			l.do(what, func() error { return l.d.EmbedBackward(op) }, op.DTable, op.DPositions)
-			l.exactly(what+": DTable", l.read(op.DTable), dtable)
-			l.exactly(what+": DPositions", l.read(op.DPositions), dpositions)
+			l.do(title, func() error { return l.d.EmbedBackward(op) }, op.DTable, op.DPositions)
+			l.exactly(title+": DTable", l.read(op.DTable), dtable)
+			l.exactly(title+": DPositions", l.read(op.DPositions), dpositions)
 
 			alone := op
 			alone.DTable, alone.DPositions, alone.AccumulatePositions = kernels.Buffer{}, l.result("DPositions", len(dpositions)), false
-			l.do(what+" without DTable", func() error { return l.d.EmbedBackward(alone) }, alone.DPositions)
+			l.do(title+" without DTable", func() error { return l.d.EmbedBackward(alone) }, alone.DPositions)
 			alone.DTable, alone.DPositions, alone.AccumulateTable = l.result("DTable", len(dtable)), kernels.Buffer{}, false
-			l.do(what+" without DPositions", func() error { return l.d.EmbedBackward(alone) }, alone.DTable)
+			l.do(title+" without DPositions", func() error { return l.d.EmbedBackward(alone) }, alone.DTable)
 			if form == 0 {
-				l.exactly(what+": DTable alone", l.read(alone.DTable), dtable)
+				l.exactly(title+": DTable alone", l.read(alone.DTable), dtable)
 			}
 			l.drop()
 		}

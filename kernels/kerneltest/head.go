@@ -39,8 +39,8 @@ func (l *lab) head(tokens, width, vocabulary int) (op kernels.HeadLoss, x, table
 }
 
 // loss runs the forward pass and returns its two numbers.
-func (l *lab) loss(what string, op kernels.HeadLoss) (sum, weight float64) {
-	l.do(what, func() (err error) {
+func (l *lab) loss(title string, op kernels.HeadLoss) (sum, weight float64) {
+	l.do(title, func() (err error) {
 		sum, weight, err = l.d.HeadLoss(op)
 		return err
 	}, op.LSE, op.Workspace)
@@ -50,9 +50,9 @@ func (l *lab) loss(what string, op kernels.HeadLoss) (sum, weight float64) {
 func headForward(l *lab) {
 	for _, s := range headShapes {
 		tokens, width, vocabulary := s[0], s[1], s[2]
-		what := fmt.Sprintf("HeadLoss of %d tokens, width %d, vocabulary %d", tokens, width, vocabulary)
+		title := fmt.Sprintf("HeadLoss of %d tokens, width %d, vocabulary %d", tokens, width, vocabulary)
 		op, x, table, weights, labels := l.head(tokens, width, vocabulary)
-		sum, weight := l.loss(what, op)
+		sum, weight := l.loss(title, op)
 		want, lse := headLoss(wide(x), wide(table), labels, wide(weights), tokens, width, vocabulary)
 		var total, scale float64
 		for t, w := range weights {
@@ -60,12 +60,12 @@ func headForward(l *lab) {
 			scale += float64(w) * (1 + math.Abs(lse[t]))
 		}
 		if d := math.Abs(sum - want); !(d <= 0x1p-18*scale) {
-			l.fault("%s: the sum is %v, want %v within %.3g", what, sum, want, 0x1p-18*scale)
+			l.fault("%s: the sum is %v, want %v within %.3g", title, sum, want, 0x1p-18*scale)
 		}
 		if weight != total {
-			l.fault("%s: the weight is %v, want %v", what, weight, total)
+			l.fault("%s: the weight is %v, want %v", title, weight, total)
 		}
-		l.near(what+": LSE", l.read(op.LSE), lse, 0x1p-18)
+		l.near(title+": LSE", l.read(op.LSE), lse, 0x1p-18)
 		l.drop()
 	}
 }
@@ -77,9 +77,9 @@ func headBackward(l *lab) {
 			if vocabulary == 1 {
 				continue // its loss is 0 for any operands
 			}
-			what := fmt.Sprintf("HeadLossBackward of %d tokens, width %d, vocabulary %d, Accumulate %t", tokens, width, vocabulary, accumulate)
+			title := fmt.Sprintf("HeadLossBackward of %d tokens, width %d, vocabulary %d, Accumulate %t", tokens, width, vocabulary, accumulate)
 			kept, x, table, weights, labels := l.head(tokens, width, vocabulary)
-			l.loss(what, kept)
+			l.loss(title, kept)
 			const seed = 0.5
 			op := kernels.HeadLossBackward{
 				X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: kept.LSE,
@@ -91,23 +91,23 @@ func headBackward(l *lab) {
 				before = l.normal(vocabulary*width, 5)
 				op.DTable = l.put("DTable", before)
 			}
-			l.do(what, func() error { return l.d.HeadLossBackward(op) }, op.DX, op.DTable, op.Workspace)
+			l.do(title, func() error { return l.d.HeadLossBackward(op) }, op.DX, op.DTable, op.Workspace)
 			loss := func(x, table []float64) float64 {
 				total, _ := headLoss(x, table, labels, wide(weights), tokens, width, vocabulary)
 				return seed * total
 			}
-			l.slopes(what+": DX", l.read(op.DX), nil, wide(x), func(x []float64) float64 { return loss(x, wide(table)) })
-			l.slopes(what+": DTable", l.read(op.DTable), before, wide(table), func(table []float64) float64 { return loss(wide(x), table) })
+			l.slopes(title+": DX", l.read(op.DX), nil, wide(x), func(x []float64) float64 { return loss(x, wide(table)) })
+			l.slopes(title+": DTable", l.read(op.DTable), before, wide(table), func(table []float64) float64 { return loss(wide(x), table) })
 
 			alone := op
 			alone.DX, alone.DTable = l.result("DX", tokens*width), kernels.Buffer{}
-			l.do(what+" without DTable", func() error { return l.d.HeadLossBackward(alone) }, alone.DX, op.Workspace)
-			l.exactly(what+": DX alone", l.read(alone.DX), l.read(op.DX))
+			l.do(title+" without DTable", func() error { return l.d.HeadLossBackward(alone) }, alone.DX, op.Workspace)
+			l.exactly(title+": DX alone", l.read(alone.DX), l.read(op.DX))
 			if !accumulate {
 				alone.DX, alone.DTable = kernels.Buffer{}, l.result("DTable", vocabulary*width)
-				l.do(what+" without DX", func() error { return l.d.HeadLossBackward(alone) }, alone.DTable, op.Workspace)
-				l.exactly(what+": DTable alone", l.read(alone.DTable), l.read(op.DTable))
-				l.headKept(what, kept, op)
+				l.do(title+" without DX", func() error { return l.d.HeadLossBackward(alone) }, alone.DTable, op.Workspace)
+				l.exactly(title+": DTable alone", l.read(alone.DTable), l.read(op.DTable))
+				l.headKept(title, kept, op)
 			}
 			l.drop()
 		}
@@ -198,14 +198,14 @@ func headCells(l *lab) {
 // headKept checks that no bit depends on the number of logits that are kept: for a forward
 // pass, for a backward pass with both gradients at once, and for one that computes them one
 // after the other.
-func (l *lab) headKept(what string, forward kernels.HeadLoss, want kernels.HeadLossBackward) {
-	sum, weight := l.loss(what, forward)
+func (l *lab) headKept(title string, forward kernels.HeadLoss, want kernels.HeadLossBackward) {
+	sum, weight := l.loss(title, forward)
 	lse, all := l.read(forward.LSE), want.Tokens*want.Vocabulary
 	for _, n := range []int{1, (all + 1) / 2, all - 1, all} {
 		if n == 0 {
 			continue
 		}
-		what, op, back := fmt.Sprintf("%s, %d logits kept", what, n), forward, want
+		title, op, back := fmt.Sprintf("%s, %d logits kept", title, n), forward, want
 		op.Logits = l.result("Logits", n)
 		if n == all {
 			op.Workspace = kernels.Buffer{}
@@ -213,20 +213,20 @@ func (l *lab) headKept(what string, forward kernels.HeadLoss, want kernels.HeadL
 		back.Logits, back.Workspace = op.Logits, op.Workspace
 		run := func() {
 			var s, w float64
-			l.do(what, func() (err error) { s, w, err = l.d.HeadLoss(op); return err }, op.LSE, op.Workspace, op.Logits)
+			l.do(title, func() (err error) { s, w, err = l.d.HeadLoss(op); return err }, op.LSE, op.Workspace, op.Logits)
 			if s != sum || w != weight {
-				l.fault("%s: HeadLoss is %v with weight %v, want %v and %v", what, s, w, sum, weight)
+				l.fault("%s: HeadLoss is %v with weight %v, want %v and %v", title, s, w, sum, weight)
 			}
-			l.exactly(what+": LSE", l.read(op.LSE), lse)
+			l.exactly(title+": LSE", l.read(op.LSE), lse)
 		}
 		backward := func(gradients bool, dx, dtable kernels.Buffer) {
 			back.DX, back.DTable, back.Gradients = dx, dtable, gradients
-			l.do(what, func() error { return l.d.HeadLossBackward(back) }, dx, dtable, back.Workspace, back.Logits)
+			l.do(title, func() error { return l.d.HeadLossBackward(back) }, dx, dtable, back.Workspace, back.Logits)
 			if dx != (kernels.Buffer{}) {
-				l.exactly(what+": DX", l.read(dx), l.read(want.DX))
+				l.exactly(title+": DX", l.read(dx), l.read(want.DX))
 			}
 			if dtable != (kernels.Buffer{}) {
-				l.exactly(what+": DTable", l.read(dtable), l.read(want.DTable))
+				l.exactly(title+": DTable", l.read(dtable), l.read(want.DTable))
 			}
 		}
 		dx, dtable := l.result("DX", want.DX.N), l.result("DTable", want.DTable.N)
@@ -246,7 +246,7 @@ func headWeightless(l *lab) {
 		for _, every := range []int{1, 2, 3, 600} { // with 1 there are no other tokens
 			for _, accumulate := range []bool{false, true} {
 				tokens, width, vocabulary := s[0], s[1], s[2]
-				what := fmt.Sprintf("%d tokens, width %d, vocabulary %d, Accumulate %t, every %d. without weight", tokens, width, vocabulary, accumulate, every)
+				title := fmt.Sprintf("%d tokens, width %d, vocabulary %d, Accumulate %t, every %d. without weight", tokens, width, vocabulary, accumulate, every)
 				op, x, table, _, _ := l.head(tokens, width, vocabulary)
 				weights, before := make([]float32, tokens), l.normal(vocabulary*width, 1)
 				for t := range weights {
@@ -255,13 +255,13 @@ func headWeightless(l *lab) {
 				op.Weights = l.put("Weights", weights)
 				run := func(rows []float32) (sum, weight float64, dx, dtable []float32) {
 					op.X = l.put("X", rows)
-					sum, weight = l.loss("HeadLoss of "+what, op)
+					sum, weight = l.loss("HeadLoss of "+title, op)
 					back := kernels.HeadLossBackward{
 						X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
 						DX: l.result("DX", tokens*width), DTable: l.put("DTable", before), Seed: 1,
 						Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: accumulate,
 					}
-					l.do("HeadLossBackward of "+what, func() error { return l.d.HeadLossBackward(back) }, back.DX, back.DTable, op.Workspace)
+					l.do("HeadLossBackward of "+title, func() error { return l.d.HeadLossBackward(back) }, back.DX, back.DTable, op.Workspace)
 					return sum, weight, l.read(back.DX), l.read(back.DTable)
 				}
 				sum, weight, dx, dtable := run(x)
@@ -272,16 +272,16 @@ func headWeightless(l *lab) {
 				}
 				otherSum, otherWeight, otherDX, otherDTable := run(x)
 				if sum != otherSum || weight != otherWeight {
-					l.fault("HeadLoss of %s is %v with weight %v, and %v with weight %v with other contents in their rows", what, sum, weight, otherSum, otherWeight)
+					l.fault("HeadLoss of %s is %v with weight %v, and %v with weight %v with other contents in their rows", title, sum, weight, otherSum, otherWeight)
 				}
-				l.exactly("DX of "+what, otherDX, dx)
-				l.exactly("DTable of "+what, otherDTable, dtable)
+				l.exactly("DX of "+title, otherDX, dx)
+				l.exactly("DTable of "+title, otherDTable, dtable)
 				table[0] = nan // the gradients of the other tokens are NaN
 				op.Table = l.put("Table", table)
 				_, _, otherDX, _ = run(x)
 				for t, w := range weights {
 					if w == 0 {
-						l.exactly("DX with a NaN in Table, of "+what, otherDX[t*width:][:width], make([]float32, width))
+						l.exactly("DX with a NaN in Table, of "+title, otherDX[t*width:][:width], make([]float32, width))
 					}
 				}
 				l.drop()

@@ -131,29 +131,29 @@ func (l *lab) ids(n, vocabulary int) []int32 {
 }
 
 // do runs an operation, which must write only the given results.
-func (l *lab) do(what string, f func() error, results ...kernels.Buffer) {
+func (l *lab) do(title string, f func() error, results ...kernels.Buffer) {
 	var before, after memory.Stats
 	l.d.Stats(&before)
-	l.must(what, f())
+	l.must(title, f())
 	l.must("Sync", l.d.Sync())
 	l.d.Stats(&after)
 	if before.Live != after.Live || before.Allocs != after.Allocs || before.Frees != after.Frees {
 		l.fault("%s: an operation allocated or freed: live %d bytes before, %d after; %d buffers more, %d fewer",
-			what, before.Live, after.Live, after.Allocs-before.Allocs, after.Frees-before.Frees)
+			title, before.Live, after.Live, after.Allocs-before.Allocs, after.Frees-before.Frees)
 	}
-	l.unchanged(what, results...)
+	l.unchanged(title, results...)
 }
 
 // refuse runs an operation, which must return an error that wraps want and must write nothing.
-func (l *lab) refuse(what string, want error, f func() error) {
+func (l *lab) refuse(title string, want error, f func() error) {
 	if err := f(); !errors.Is(err, want) {
-		l.fault("%s: the error is %v, want one that wraps %q", what, err, want)
+		l.fault("%s: the error is %v, want one that wraps %q", title, err, want)
 	}
-	l.unchanged(what)
+	l.unchanged(title)
 }
 
 // unchanged checks every buffer except those of results.
-func (l *lab) unchanged(what string, results ...kernels.Buffer) {
+func (l *lab) unchanged(title string, results ...kernels.Buffer) {
 	if l.silent {
 		return
 	}
@@ -161,7 +161,7 @@ func (l *lab) unchanged(what string, results ...kernels.Buffer) {
 		h := &l.held[i]
 		x := l.content(h.b)
 		if !equal(x, h.content) && !slices.Contains(results, h.b) {
-			l.fault("%s: it wrote to %s", what, h.name)
+			l.fault("%s: it wrote to %s", title, h.name)
 		}
 		h.content = x
 	}
@@ -198,34 +198,34 @@ func equal(x, y []float32) bool {
 }
 
 // exactly requires bit-equal numbers.
-func (l *lab) exactly(what string, got, want []float32) {
+func (l *lab) exactly(title string, got, want []float32) {
 	for i := range want {
 		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-			l.fault("%s: element %d is %v, want exactly %v", what, i, got[i], want[i])
+			l.fault("%s: element %d is %v, want exactly %v", title, i, got[i], want[i])
 			return
 		}
 	}
 }
 
 // near requires |got - want| <= bound·max|want|.
-func (l *lab) near(what string, got []float32, want []float64, bound float64) {
+func (l *lab) near(title string, got []float32, want []float64, bound float64) {
 	var largest float64
 	for _, w := range want {
 		largest = max(largest, math.Abs(w))
 	}
 	for i, w := range want {
 		if d := math.Abs(float64(got[i]) - w); !(d <= bound*largest) {
-			l.fault("%s: element %d is %v, want %v within %.3g", what, i, got[i], w, bound*largest)
+			l.fault("%s: element %d is %v, want %v within %.3g", title, i, got[i], w, bound*largest)
 			return
 		}
 	}
 }
 
-// within requires |got - want| <= bound, with a bound for each element.
-func (l *lab) within(what string, got []float32, want, bound []float64) {
+// inBounds requires |got - want| <= bound, with a bound for each element.
+func (l *lab) inBounds(title string, got []float32, want, bound []float64) {
 	for i, w := range want {
 		if d := math.Abs(float64(got[i]) - w); !(d <= bound[i]) {
-			l.fault("%s: element %d is %v, want %v within %.3g", what, i, got[i], w, bound[i])
+			l.fault("%s: element %d is %v, want %v within %.3g", title, i, got[i], w, bound[i])
 			return
 		}
 	}
@@ -255,7 +255,7 @@ const gradientBound = 0x1p-14
 // slopes compares a gradient with central differences of f at x, in up to 24 elements: the
 // first, the last, and random ones. before is the content that the gradient was added to; nil
 // means zeros.
-func (l *lab) slopes(what string, got, before []float32, x []float64, f func(x []float64) float64) {
+func (l *lab) slopes(title string, got, before []float32, x []float64, f func(x []float64) float64) {
 	const samples, h = 24, 1e-5
 	at := []int{0, len(x) - 1}
 	for len(at) < min(samples, len(x)) {
@@ -278,7 +278,7 @@ func (l *lab) slopes(what string, got, before []float32, x []float64, f func(x [
 	}
 	for k, i := range at {
 		if d := math.Abs(float64(got[i]) - want[k]); !(d <= gradientBound*largest+h*h) {
-			l.fault("%s: element %d is %v, want %v within %.3g", what, i, got[i], want[k], gradientBound*largest+h*h)
+			l.fault("%s: element %d is %v, want %v within %.3g", title, i, got[i], want[k], gradientBound*largest+h*h)
 			return
 		}
 	}

@@ -25,7 +25,7 @@ func matrixProduct(l *lab) {
 	} {
 		for form := range 8 {
 			op := kernels.MatMul{M: s[0], N: s[1], K: s[2], TransA: form&1 != 0, TransB: form&2 != 0, Accumulate: form&4 != 0}
-			what := fmt.Sprintf("MatMul %d×%d×%d, TransA %t, TransB %t, Accumulate %t", op.M, op.N, op.K, op.TransA, op.TransB, op.Accumulate)
+			title := fmt.Sprintf("MatMul %d×%d×%d, TransA %t, TransB %t, Accumulate %t", op.M, op.N, op.K, op.TransA, op.TransB, op.Accumulate)
 			a, b, c := l.normal(op.M*op.K, 1), l.normal(op.K*op.N, 1), l.normal(op.M*op.N, 3)
 			want, bound := matmul(wide(a), wide(b), op.M, op.N, op.K, op.TransA, op.TransB)
 			for i := range want {
@@ -41,8 +41,8 @@ func matrixProduct(l *lab) {
 			} else {
 				op.C = l.result("C", op.M*op.N)
 			}
-			l.do(what, func() error { return l.d.MatMul(op) }, op.C)
-			l.within(what, l.read(op.C), want, bound)
+			l.do(title, func() error { return l.d.MatMul(op) }, op.C)
+			l.inBounds(title, l.read(op.C), want, bound)
 			l.drop()
 		}
 	}
@@ -53,7 +53,7 @@ func biasedProduct(l *lab) {
 	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 2}, {17, 33, 9}, {64, 300, 130}, {600, 20, 70}} {
 		for form := range 4 {
 			op := kernels.MatMul{M: s[0], N: s[1], K: s[2], TransB: form&1 != 0, Accumulate: form&2 != 0}
-			what := fmt.Sprintf("MatMul %d×%d×%d with Bias, TransB %t, Accumulate %t", op.M, op.N, op.K, op.TransB, op.Accumulate)
+			title := fmt.Sprintf("MatMul %d×%d×%d with Bias, TransB %t, Accumulate %t", op.M, op.N, op.K, op.TransB, op.Accumulate)
 			op.A, op.B = l.put("A", l.normal(op.M*op.K, 1)), l.put("B", l.normal(op.K*op.N, 1))
 			start, bias := l.normal(op.M*op.N, 1), l.put("Bias", l.normal(op.N, 1))
 
@@ -63,8 +63,8 @@ func biasedProduct(l *lab) {
 			want := l.read(op.C)
 
 			op.C, op.Bias = l.put("C", start), bias
-			l.do(what, func() error { return l.d.MatMul(op) }, op.C)
-			l.exactly(what, l.read(op.C), want)
+			l.do(title, func() error { return l.d.MatMul(op) }, op.C)
+			l.exactly(title, l.read(op.C), want)
 			l.drop()
 		}
 	}
@@ -75,7 +75,7 @@ func rowsOfMatrix(l *lab) {
 		rows, cols := s[0], s[1]
 		x, b := l.normal(rows*cols, 1), l.normal(cols, 1)
 		for _, accumulate := range []bool{false, true} {
-			what := fmt.Sprintf("SumRows %d×%d, accumulate %t", rows, cols, accumulate)
+			title := fmt.Sprintf("SumRows %d×%d, accumulate %t", rows, cols, accumulate)
 			want, bound := make([]float64, cols), make([]float64, cols)
 			dst := l.result("dst", cols)
 			if accumulate {
@@ -93,17 +93,17 @@ func rowsOfMatrix(l *lab) {
 				bound[j] *= float64(rows+1) * unit
 			}
 			src := l.put("x", x)
-			l.do(what, func() error { return l.d.SumRows(dst, src, rows, cols, accumulate) }, dst)
-			l.within(what, l.read(dst), want, bound)
+			l.do(title, func() error { return l.d.SumRows(dst, src, rows, cols, accumulate) }, dst)
+			l.inBounds(title, l.read(dst), want, bound)
 		}
 		sum := make([]float32, rows*cols)
 		for i, v := range x {
 			sum[i] = v + b[i%cols]
 		}
-		what := fmt.Sprintf("AddRow %d×%d", rows, cols)
+		title := fmt.Sprintf("AddRow %d×%d", rows, cols)
 		dst, row := l.put("x", x), l.put("b", b)
-		l.do(what, func() error { return l.d.AddRow(dst, row, rows, cols) }, dst)
-		l.exactly(what, l.read(dst), sum)
+		l.do(title, func() error { return l.d.AddRow(dst, row, rows, cols) }, dst)
+		l.exactly(title, l.read(dst), sum)
 		l.drop()
 	}
 }

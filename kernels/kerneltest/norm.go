@@ -37,18 +37,18 @@ func normInput(l *lab, rows, cols int) (x, gamma, beta []float32) {
 func layerNormForward(l *lab) {
 	for _, s := range normShapes {
 		rows, cols := s[0], s[1]
-		what := fmt.Sprintf("LayerNorm %d×%d", rows, cols)
+		title := fmt.Sprintf("LayerNorm %d×%d", rows, cols)
 		x, gamma, beta := normInput(l, rows, cols)
 		op := kernels.LayerNorm{
 			X: l.put("X", x), Gamma: l.put("Gamma", gamma), Beta: l.put("Beta", beta),
 			Y: l.result("Y", rows*cols), Mean: l.result("Mean", rows), RStd: l.result("RStd", rows),
 			Rows: rows, Cols: cols,
 		}
-		l.do(what, func() error { return l.d.LayerNorm(op) }, op.Y, op.Mean, op.RStd)
+		l.do(title, func() error { return l.d.LayerNorm(op) }, op.Y, op.Mean, op.RStd)
 		y, mean, rstd := layerNorm(wide(x), wide(gamma), wide(beta), rows, cols)
-		l.near(what+": Y", l.read(op.Y), y, 0x1p-18)
-		l.near(what+": Mean", l.read(op.Mean), mean, 0x1p-18)
-		l.near(what+": RStd", l.read(op.RStd), rstd, 0x1p-18)
+		l.near(title+": Y", l.read(op.Y), y, 0x1p-18)
+		l.near(title+": Mean", l.read(op.Mean), mean, 0x1p-18)
+		l.near(title+": RStd", l.read(op.RStd), rstd, 0x1p-18)
 		l.drop()
 	}
 }
@@ -81,7 +81,7 @@ func layerNormBackward(l *lab) {
 			if cols == 1 {
 				continue // x has no influence in this form
 			}
-			what := fmt.Sprintf("LayerNormBackward %d×%d, form %d", rows, cols, form)
+			title := fmt.Sprintf("LayerNormBackward %d×%d, form %d", rows, cols, form)
 			x, gamma, beta := normInput(l, rows, cols)
 			for i := range x { // a scale that differences can resolve
 				x[i] = float32(i/cols%2) + l.normal(1, 1)[0]
@@ -103,30 +103,30 @@ func layerNormBackward(l *lab) {
 			if op.AccumulateBeta {
 				op.DBeta, beforeBeta = l.put("DBeta", before), before
 			}
-			l.do(what, func() error { return l.d.LayerNormBackward(op) }, op.DX, op.DGamma, op.DBeta)
+			l.do(title, func() error { return l.d.LayerNormBackward(op) }, op.DX, op.DGamma, op.DBeta)
 			g, b, d := wide(gamma), wide(beta), wide(dy)
 			loss := func(x, gamma, beta []float64) float64 {
 				y, _, _ := layerNorm(x, gamma, beta, rows, cols)
 				return dot(y, d)
 			}
-			l.slopes(what+": DX", l.read(op.DX), nil, wide(x), func(x []float64) float64 { return loss(x, g, b) })
-			l.slopes(what+": DGamma", l.read(op.DGamma), beforeGamma, g, func(g []float64) float64 { return loss(wide(x), g, b) })
-			l.slopes(what+": DBeta", l.read(op.DBeta), beforeBeta, b, func(b []float64) float64 { return loss(wide(x), g, b) })
+			l.slopes(title+": DX", l.read(op.DX), nil, wide(x), func(x []float64) float64 { return loss(x, g, b) })
+			l.slopes(title+": DGamma", l.read(op.DGamma), beforeGamma, g, func(g []float64) float64 { return loss(wide(x), g, b) })
+			l.slopes(title+": DBeta", l.read(op.DBeta), beforeBeta, b, func(b []float64) float64 { return loss(wide(x), g, b) })
 
 			// A gradient computed alone equals the one computed with the others.
 			alone := op
 			alone.AccumulateGamma, alone.AccumulateBeta = false, false
 			alone.DGamma, alone.DBeta = kernels.Buffer{}, kernels.Buffer{}
 			alone.DX = l.result("DX", rows*cols)
-			l.do(what, func() error { return l.d.LayerNormBackward(alone) }, alone.DX)
-			l.exactly(what+": DX alone", l.read(alone.DX), l.read(op.DX))
+			l.do(title, func() error { return l.d.LayerNormBackward(alone) }, alone.DX)
+			l.exactly(title+": DX alone", l.read(alone.DX), l.read(op.DX))
 			if form == 0 {
 				alone.DX, alone.DBeta = kernels.Buffer{}, l.result("DBeta", cols)
-				l.do(what, func() error { return l.d.LayerNormBackward(alone) }, alone.DBeta)
-				l.exactly(what+": DBeta alone", l.read(alone.DBeta), l.read(op.DBeta))
+				l.do(title, func() error { return l.d.LayerNormBackward(alone) }, alone.DBeta)
+				l.exactly(title+": DBeta alone", l.read(alone.DBeta), l.read(op.DBeta))
 				alone.DGamma, alone.DBeta = l.result("DGamma", cols), kernels.Buffer{}
-				l.do(what, func() error { return l.d.LayerNormBackward(alone) }, alone.DGamma)
-				l.exactly(what+": DGamma alone", l.read(alone.DGamma), l.read(op.DGamma))
+				l.do(title, func() error { return l.d.LayerNormBackward(alone) }, alone.DGamma)
+				l.exactly(title+": DGamma alone", l.read(alone.DGamma), l.read(op.DGamma))
 			}
 			l.drop()
 		}

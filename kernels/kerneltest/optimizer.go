@@ -54,11 +54,11 @@ func adamW(l *lab) {
 			w, m, v := wide(weight), make([]float64, n), make([]float64, n)
 			op.Weight, op.M, op.V = l.put("Weight", weight), l.put("M", make([]float32, n)), l.put("V", make([]float32, n))
 			for step := 1; step <= 3; step++ {
-				what := fmt.Sprintf("AdamW of %d, form %d, step %d", n, form, step)
+				title := fmt.Sprintf("AdamW of %d, form %d, step %d", n, form, step)
 				op.Step = int64(step)
 				grad := l.normal(n, 4)
 				op.Grad = l.put("Grad", grad)
-				l.do(what, func() error { return l.d.AdamW(op) }, op.Weight, op.M, op.V)
+				l.do(title, func() error { return l.d.AdamW(op) }, op.Weight, op.M, op.V)
 				b1, b2, lr := float64(op.Beta1), float64(op.Beta2), float64(op.LearningRate)
 				for i := range w {
 					g := float64(op.Factor) * float64(grad[i])
@@ -68,9 +68,9 @@ func adamW(l *lab) {
 					square := v[i] / (1 - math.Pow(b2, float64(step)))
 					w[i] -= lr * (mean/(math.Sqrt(square)+float64(op.Epsilon)) + float64(op.WeightDecay)*w[i])
 				}
-				l.near(what+": Weight", l.read(op.Weight), w, 0x1p-18)
-				l.near(what+": M", l.read(op.M), m, 0x1p-18)
-				l.near(what+": V", l.read(op.V), v, 0x1p-18)
+				l.near(title+": Weight", l.read(op.Weight), w, 0x1p-18)
+				l.near(title+": M", l.read(op.M), m, 0x1p-18)
+				l.near(title+": V", l.read(op.V), v, 0x1p-18)
 			}
 			for _, spoil := range []func(op *kernels.AdamW){
 				func(op *kernels.AdamW) { op.Step = 0 },

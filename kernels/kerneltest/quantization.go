@@ -56,21 +56,21 @@ func quantize(l *lab) {
 				if (i+j+k)%4 > 1 {
 					x = l.atEdges(len(x), (i+j)%2 == 0)
 				}
-				what := fmt.Sprintf("Quantize %d×%d in %s, %+v", rows, cols, e, op)
+				title := fmt.Sprintf("Quantize %d×%d in %s, %+v", rows, cols, e, op)
 				op.X, op.Rows, op.Cols = l.put("X", x), rows, cols
 				op.Rowwise, op.Columnwise = l.none(e, rows, cols), l.none(e, cols, rows)
-				l.do(what, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
-				l.check(what+": Rowwise", op, op.Rowwise, x, 0)
-				l.check(what+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
+				l.do(title, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
+				l.check(title+": Rowwise", op, op.Rowwise, x, 0)
+				l.check(title+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
 				both := l.bytesOf(op.Columnwise)
 
 				// Each matrix quantized alone equals the one quantized with the other, to the
 				// bit.
 				alone := op
 				alone.Rowwise, alone.Columnwise = kernels.Quantized{}, l.none(e, cols, rows)
-				l.do(what, func() error { return l.d.Quantize(alone) }, alone.Columnwise.Data)
-				l.sameBytes(what+": Columnwise alone", l.bytesOf(alone.Columnwise), both)
-				l.decodes(what, op.Rowwise)
+				l.do(title, func() error { return l.d.Quantize(alone) }, alone.Columnwise.Data)
+				l.sameBytes(title+": Columnwise alone", l.bytesOf(alone.Columnwise), both)
+				l.decodes(title, op.Rowwise)
 				l.drop()
 			}
 		}
@@ -89,16 +89,16 @@ func quantizeHuge(l *lab) {
 				for i := range x {
 					x[i] = math.MaxFloat32 * []float32{1, -1, 0.99, -0.96, 0.9, 0.6, 0x1p-8, 0x1p-16}[l.rng.IntN(8)]
 				}
-				what := fmt.Sprintf("Quantize of huge numbers, %d×%d in %s, rule %d", rows, cols, e, k)
+				title := fmt.Sprintf("Quantize of huge numbers, %d×%d in %s, rule %d", rows, cols, e, k)
 				op.X, op.Rows, op.Cols = l.put("X", x), rows, cols
 				op.Rowwise, op.Columnwise = l.none(e, rows, cols), l.none(e, cols, rows)
-				l.do(what, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
-				l.check(what+": Rowwise", op, op.Rowwise, x, 0)
-				l.check(what+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
+				l.do(title, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
+				l.check(title+": Rowwise", op, op.Rowwise, x, 0)
+				l.check(title+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
 				for _, q := range []kernels.Quantized{op.Rowwise, op.Columnwise} {
-					for i, v := range l.decodes(what, q) {
+					for i, v := range l.decodes(title, q) {
 						if math.Abs(float64(v)) > math.MaxFloat32 || v != v {
-							l.fault("%s: element %d decodes to %v", what, i, v)
+							l.fault("%s: element %d decodes to %v", title, i, v)
 							break
 						}
 					}
@@ -158,23 +158,23 @@ func (l *lab) frozen() {
 				X: l.put("X", x), Rows: 9, Cols: 21, Scale: kernels.Cell{Buffer: l.put("Scale", slab), Index: i},
 				Rowwise: l.none(e, 9, 21), Columnwise: l.none(e, 21, 9),
 			}
-			what := fmt.Sprintf("Quantize in %s with scale %v", e, scale)
-			l.do(what, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
-			l.check(what, op, op.Rowwise, x, scale)
-			l.check(what+": Columnwise", op, op.Columnwise, transposed(x, 9, 21), scale)
+			title := fmt.Sprintf("Quantize in %s with scale %v", e, scale)
+			l.do(title, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
+			l.check(title, op, op.Rowwise, x, scale)
+			l.check(title+": Columnwise", op, op.Columnwise, transposed(x, 9, 21), scale)
 			l.drop()
 		}
 	}
 }
 
 // sameBytes compares codes and scales, but not the padding between them.
-func (l *lab) sameBytes(what string, got, want *matrixBytes) {
+func (l *lab) sameBytes(title string, got, want *matrixBytes) {
 	for r := range want.rows {
 		for c := range want.cols {
 			a, b := got.scales(r, c)
 			x, y := want.scales(r, c)
 			if got.code(r, c) != want.code(r, c) || math.Float32bits(a) != math.Float32bits(x) || math.Float32bits(b) != math.Float32bits(y) && b == b {
-				l.fault("%s: element %d,%d differs", what, r, c)
+				l.fault("%s: element %d,%d differs", title, r, c)
 				return
 			}
 		}
@@ -182,7 +182,7 @@ func (l *lab) sameBytes(what string, got, want *matrixBytes) {
 }
 
 // decodes checks Dequantize, and returns the decoded matrix.
-func (l *lab) decodes(what string, q kernels.Quantized) []float32 {
+func (l *lab) decodes(title string, q kernels.Quantized) []float32 {
 	m := l.bytesOf(q)
 	want := make([]float32, q.Rows*q.Cols)
 	for r := range q.Rows {
@@ -191,18 +191,18 @@ func (l *lab) decodes(what string, q kernels.Quantized) []float32 {
 		}
 	}
 	dst, turned := l.result("dst", len(want)), l.result("dst", len(want))
-	l.do(what, func() error { return l.d.Dequantize(dst, q, false) }, dst)
-	l.do(what, func() error { return l.d.Dequantize(turned, q, true) }, turned)
-	l.exactlyOrNaN(what+": decoded", l.read(dst), want)
-	l.exactlyOrNaN(what+": decoded and transposed", l.read(turned), transposed(want, q.Rows, q.Cols))
+	l.do(title, func() error { return l.d.Dequantize(dst, q, false) }, dst)
+	l.do(title, func() error { return l.d.Dequantize(turned, q, true) }, turned)
+	l.exactlyOrNaN(title+": decoded", l.read(dst), want)
+	l.exactlyOrNaN(title+": decoded and transposed", l.read(turned), transposed(want, q.Rows, q.Cols))
 	return want
 }
 
 // exactlyOrNaN is exactly, except that all NaNs count as equal.
-func (l *lab) exactlyOrNaN(what string, got, want []float32) {
+func (l *lab) exactlyOrNaN(title string, got, want []float32) {
 	for i, w := range want {
 		if math.Float32bits(got[i]) != math.Float32bits(w) && (w == w || got[i] == got[i]) {
-			l.fault("%s: element %d is %v, want exactly %v", what, i, got[i], w)
+			l.fault("%s: element %d is %v, want exactly %v", title, i, got[i], w)
 			return
 		}
 	}
@@ -214,20 +214,20 @@ func quantizeStochastic(l *lab) {
 	for _, e := range encodings() {
 		for _, s := range [][2]int{{3, 5}, {40, 130}, {130, 31}} {
 			rows, cols := s[0], s[1]
-			what := fmt.Sprintf("Quantize %d×%d in %s, stochastic", rows, cols, e)
+			title := fmt.Sprintf("Quantize %d×%d in %s, stochastic", rows, cols, e)
 			x := l.ranging(rows, cols, false)
 			op := kernels.Quantize{
 				X: l.put("X", x), Rows: rows, Cols: cols, Rowwise: l.none(e, rows, cols), Columnwise: l.none(e, cols, rows),
 				Stochastic: true, Key: baseKey,
 			}
-			l.do(what, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
-			l.check(what+": Rowwise", op, op.Rowwise, x, 0)
-			l.check(what+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
+			l.do(title, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
+			l.check(title+": Rowwise", op, op.Rowwise, x, 0)
+			l.check(title+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
 			if e.Scaling == kernels.PerTensor || e.Scaling == kernels.Tiles128 {
 				a, b := l.bytesOf(op.Rowwise), l.bytesOf(op.Columnwise)
 				for i := range x {
 					if a.code(i/cols, i%cols) != b.code(i%cols, i/cols) {
-						l.fault("%s: element %d depends on the orientation", what, i)
+						l.fault("%s: element %d depends on the orientation", title, i)
 						break
 					}
 				}
@@ -263,7 +263,7 @@ func quantizeStochastic(l *lab) {
 func quantizeTally(l *lab) {
 	for i, e := range encodings() {
 		const rows, cols = 33, 70
-		what := fmt.Sprintf("the tally of Quantize in %s", e)
+		title := fmt.Sprintf("the tally of Quantize in %s", e)
 		words := l.putInts("Tally", make([]int32, 3*kernels.TallyWords))
 		var amax, least, most float32
 		var nonFinite, saturated, underflowed int64
@@ -279,7 +279,7 @@ func quantizeTally(l *lab) {
 			if round == 2 {
 				op.Rowwise = kernels.Quantized{}
 			}
-			l.do(what, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data, words)
+			l.do(title, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data, words)
 			q := op.Rowwise
 			if round == 2 {
 				q, x = op.Columnwise, transposed(x, rows, cols)
@@ -288,7 +288,7 @@ func quantizeTally(l *lab) {
 			if e.Scaling == kernels.PerTensor {
 				frozen = []float32{1e-6, 1, 5000}[round]
 			}
-			for _, s := range l.check(what, op, q, x, frozen) {
+			for _, s := range l.check(title, op, q, x, frozen) {
 				if least == 0 || s < least {
 					least = s
 				}
@@ -305,13 +305,13 @@ func quantizeTally(l *lab) {
 					nonFinite++
 					continue
 				}
-				within, above := m.scales(k/m.cols, k%m.cols)
+				blockScale, above := m.scales(k/m.cols, k%m.cols)
 				if above != above {
 					above = 1 // a block of NaN counts as if its scale were 1
 				}
 				scale := float64(1 / above)
 				if m.Scaling == kernels.NV16 {
-					scale = float64(min(1/float32(within*above), math.MaxFloat32))
+					scale = float64(min(1/float32(blockScale*above), math.MaxFloat32))
 				} else if m.Scaling == kernels.PerTensor {
 					scale = float64(frozen)
 				}
@@ -333,7 +333,7 @@ func quantizeTally(l *lab) {
 			got[kernels.TallyWords] = want[kernels.TallyWords] // all NaNs count as equal
 		}
 		if !slices.Equal(got, want) {
-			l.fault("%s is %v, want %v", what, got, want)
+			l.fault("%s is %v, want %v", title, got, want)
 		}
 		l.drop()
 	}
@@ -367,7 +367,7 @@ func quantizeRefused(l *lab) {
 	slab := kernels.Cell{Buffer: l.put("Scale", []float32{1, 2})}
 	tally := l.putInts("Tally", make([]int32, 12))
 	for _, c := range []struct {
-		what   string
+		title  string
 		want   error
 		change func(op *kernels.Quantize)
 	}{
@@ -395,7 +395,7 @@ func quantizeRefused(l *lab) {
 	} {
 		changed := op
 		c.change(&changed)
-		l.refuse("Quantize "+c.what, c.want, func() error { return l.d.Quantize(changed) })
+		l.refuse("Quantize "+c.title, c.want, func() error { return l.d.Quantize(changed) })
 	}
 	if n := (kernels.Encoding{}).Bytes(math.MaxInt/2, 8); n != math.MaxInt {
 		l.fault("the size of a matrix larger than any memory is %d bytes", n)

@@ -78,10 +78,10 @@ func amaxOf(x []float32, at func(yield func(i int) bool)) (amax float32) {
 
 // check compares a quantized matrix with the source, which has the same shape, and returns the
 // scales that the elements were multiplied by.
-func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []float32, frozen float32) (multiplied []float32) {
+func (l *lab) check(title string, op kernels.Quantize, q kernels.Quantized, x []float32, frozen float32) (multiplied []float32) {
 	m := l.bytesOf(q)
 	if m.bytesOf() != len(m.data) {
-		l.fault("%s: the matrix has %d bytes, want %d", what, len(m.data), m.bytesOf())
+		l.fault("%s: the matrix has %d bytes, want %d", title, len(m.data), m.bytesOf())
 		return nil
 	}
 	magnitudes, _ := values(m.Format)
@@ -101,7 +101,7 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 		tensor = frozen
 	}
 	if once := m.Scaling == kernels.PerTensor || m.Scaling == kernels.NV16; once && m.float(0) != 1/tensor {
-		l.fault("%s: the tensor's scale is %v, want %v", what, m.float(0), 1/tensor)
+		l.fault("%s: the tensor's scale is %v, want %v", title, m.float(0), 1/tensor)
 	}
 	known := map[[2]int]scales{}
 	for r := range m.rows {
@@ -114,21 +114,21 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 				known[place] = m.expected(op, x, r, c, tensor)
 			}
 			scale, divisor := known[place].scale, known[place].divisor
-			within, above := m.scales(r, c)
+			blockScale, above := m.scales(r, c)
 			if m.Scaling != kernels.NV16 {
-				within = above
+				blockScale = above
 			}
-			if math.Float32bits(within) != math.Float32bits(divisor) && within == within {
-				l.fault("%s: the scale of element %d,%d is %v, want %v", what, r, c, within, divisor)
+			if math.Float32bits(blockScale) != math.Float32bits(divisor) && blockScale == blockScale {
+				l.fault("%s: the scale of element %d,%d is %v, want %v", title, r, c, blockScale, divisor)
 				return nil
 			}
-			if within != within && divisor == divisor || math.IsNaN(float64(divisor)) && m.code(r, c) != 0x7f {
-				l.fault("%s: element %d,%d is %#x with scale %v, want a block that is NaN: %t", what, r, c, m.code(r, c), within, divisor != divisor)
+			if blockScale != blockScale && divisor == divisor || math.IsNaN(float64(divisor)) && m.code(r, c) != 0x7f {
+				l.fault("%s: element %d,%d is %#x with scale %v, want a block that is NaN: %t", title, r, c, m.code(r, c), blockScale, divisor != divisor)
 				return nil
 			}
 			v := x[r*m.cols+c]
 			if want := encoded(m.Format, v*scale); divisor == divisor && !op.Stochastic && m.code(r, c) != want {
-				l.fault("%s: element %d,%d, %v with scale %v, is %#x, want %#x", what, r, c, v, scale, m.code(r, c), want)
+				l.fault("%s: element %d,%d, %v with scale %v, is %#x, want %#x", title, r, c, v, scale, m.code(r, c), want)
 				return nil
 			}
 			if op.Stochastic && divisor == divisor && v == v {
@@ -141,7 +141,7 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 					want = upper
 				}
 				if got := m.code(r, c); got != want {
-					l.fault("%s: element %d,%d, %v with scale %v, is %#x, want %#x of %#x and %#x", what, r, c, v, scale, got, want, lower, upper)
+					l.fault("%s: element %d,%d, %v with scale %v, is %#x, want %#x of %#x and %#x", title, r, c, v, scale, got, want, lower, upper)
 					return nil
 				}
 			}

@@ -30,7 +30,7 @@ func (l *lab) quantized(e kernels.Encoding, rows, cols int) kernels.Quantized {
 }
 
 func (l *lab) product(op kernels.QuantizedMatMul, a, b kernels.Encoding, biased, wild bool) {
-	what := fmt.Sprintf("QuantizedMatMul %d×%d×%d of %s and %s, Accumulate %t", op.M, op.N, op.K, a, b, op.Accumulate)
+	title := fmt.Sprintf("QuantizedMatMul %d×%d×%d of %s and %s, Accumulate %t", op.M, op.N, op.K, a, b, op.Accumulate)
 	quantized := func(e kernels.Encoding, rows int) kernels.Quantized {
 		if !wild {
 			return l.quantized(e, rows, op.K)
@@ -55,7 +55,7 @@ func (l *lab) product(op kernels.QuantizedMatMul, a, b kernels.Encoding, biased,
 			want[i] += bias[i%op.N]
 		}
 	}
-	l.do(what, func() error { return l.d.QuantizedMatMul(op) }, op.C, op.Workspace)
-	l.exactlyOrNaN(what, l.read(op.C), want)
+	l.do(title, func() error { return l.d.QuantizedMatMul(op) }, op.C, op.Workspace)
+	l.exactlyOrNaN(title, l.read(op.C), want)
 	l.drop()
 }

@@ -41,7 +41,7 @@ func otherKeys() map[string]kernels.Key {
 func dropout(l *lab) {
 	for _, n := range lengths {
 		for _, p := range []float32{0, 0.1, 0.5, 0.999} {
-			what := fmt.Sprintf("Dropout of %d with p %v", n, p)
+			title := fmt.Sprintf("Dropout of %d with p %v", n, p)
 			in := l.normal(n, 1)
 			want, bound := make([]float64, n), make([]float64, n)
 			for i, v := range in {
@@ -52,10 +52,10 @@ func dropout(l *lab) {
 				bound[i] = 0x1p-22 * math.Abs(want[i])
 			}
 			x, y := l.put("x", in), l.result("y", n)
-			l.do(what, func() error { return l.d.Dropout(y, x, p, baseKey) }, y)
-			l.within(what, l.read(y), want, bound)
-			l.do(what, func() error { return l.d.Dropout(x, x, p, baseKey) }, x)
-			l.exactly(what+" in place", l.read(x), l.read(y))
+			l.do(title, func() error { return l.d.Dropout(y, x, p, baseKey) }, y)
+			l.inBounds(title, l.read(y), want, bound)
+			l.do(title, func() error { return l.d.Dropout(x, x, p, baseKey) }, x)
+			l.exactly(title+" in place", l.read(x), l.read(y))
 			l.drop()
 		}
 	}
@@ -128,7 +128,7 @@ func dropoutRate(l *lab) {
 // the first four moments.
 func normalDraws(l *lab) {
 	for _, n := range lengths {
-		what := fmt.Sprintf("Normal of %d", n)
+		title := fmt.Sprintf("Normal of %d", n)
 		const std = 0.02
 		want := make([]float64, n)
 		bound := make([]float64, n)
@@ -141,8 +141,8 @@ func normalDraws(l *lab) {
 			bound[i] = 0x1p-18 * std
 		}
 		x := l.result("x", n)
-		l.do(what, func() error { return l.d.Normal(x, std, baseKey) }, x)
-		l.within(what, l.read(x), want, bound)
+		l.do(title, func() error { return l.d.Normal(x, std, baseKey) }, x)
+		l.inBounds(title, l.read(x), want, bound)
 		l.drop()
 	}
 	const n = 1 << 16

@@ -61,9 +61,9 @@ func refuseBuffers(l *lab) {
 		l.do(t.name, t.run, t.results(true)...)
 		for _, o := range t.operands {
 			was := *o.at
-			replace := func(what string, want error, b kernels.Buffer) {
+			replace := func(title string, want error, b kernels.Buffer) {
 				*o.at = b
-				l.refuse(fmt.Sprintf("%s with %s %s", t.name, o.name, what), want, t.run)
+				l.refuse(fmt.Sprintf("%s with %s %s", t.name, o.name, title), want, t.run)
 				*o.at = was
 			}
 			other := func(n int, t kernels.DType) kernels.Buffer {

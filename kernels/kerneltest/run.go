@@ -87,9 +87,9 @@ func (l *lab) fault(format string, args ...any) {
 }
 
 // must ends the case if err is not nil.
-func (l *lab) must(what string, err error) {
+func (l *lab) must(title string, err error) {
 	if err != nil {
-		l.faults = append(l.faults, fmt.Errorf("%s: %w", what, err))
+		l.faults = append(l.faults, fmt.Errorf("%s: %w", title, err))
 		panic(gaveUp{})
 	}
 }

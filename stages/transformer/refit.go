@@ -33,7 +33,7 @@ type Weight struct {
 func (m *Model) Weights() iter.Seq[Weight] {
 	return func(yield func(Weight) bool) {
 		for _, p := range m.parameters {
-			if !yield(p.handed()) {
+			if !yield(p.asWeight()) {
 				return
 			}
 		}
@@ -62,7 +62,7 @@ func (m *Model) SHA256() (string, error) {
 func (m *Model) QuantizedWeights(encoding kernels.Encoding) iter.Seq2[Weight, error] {
 	return func(yield func(Weight, error) bool) {
 		for _, p := range m.parameters {
-			w := p.handed()
+			w := p.asWeight()
 			if p.linear() {
 				if err := w.quantize(encoding); err != nil {
 					yield(w, err)
@@ -83,8 +83,8 @@ func (m *Model) QuantizedWeights(encoding kernels.Encoding) iter.Seq2[Weight, er
 	}
 }
 
-// handed returns the parameter as a Weight.
-func (p *Parameter) handed() Weight {
+// asWeight returns the parameter as a Weight.
+func (p *Parameter) asWeight() Weight {
 	return Weight{Name: p.Name, Shape: p.Shape, Device: p.Device, Float32: p.Weight}
 }
 

@@ -247,13 +247,13 @@ func (c *comparison) products(threads []int) error {
 	if err != nil {
 		return err
 	}
-	beside := func(s subject, n int, core string) func() (sample, error) {
+	rival := func(s subject, n int, core string) func() (sample, error) {
 		return func() (sample, error) { return c.peers.openBLAS(s, n, core, c.options) }
 	}
 	fmt.Fprint(c.out, "\n| product, m×n×k | threads | Weir GFLOP/s | of peak | OpenBLAS | of peak | Weir : OpenBLAS |\n|---|---|---|---|---|---|---|\n")
 	for _, s := range c.options.subjects() {
 		for _, n := range threads {
-			all, err := c.turns(c.ours(s, n, c.options), beside(s, n, core))
+			all, err := c.turns(c.ours(s, n, c.options), rival(s, n, core))
 			if err != nil {
 				return err
 			}
@@ -269,7 +269,7 @@ func (c *comparison) products(threads []int) error {
 		if s.M*s.N*s.K > 1<<30 {
 			continue // plain Go takes too long
 		}
-		all, err := c.turns(c.ours(s, 1, c.with("avx2")), beside(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
+		all, err := c.turns(c.ours(s, 1, c.with("avx2")), rival(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
 		if err != nil {
 			return err
 		}

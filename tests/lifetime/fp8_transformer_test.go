@@ -196,10 +196,10 @@ func (c *culprit) BackwardWeight(ctx context.Context, mb microbatch) error {
 }
 
 // call runs the leak and the stage, and then disables the spy.
-func (c *culprit) call(deed func(mb microbatch, in buffer) error, mb microbatch, in buffer, run func() error) error {
+func (c *culprit) call(misuse func(mb microbatch, in buffer) error, mb microbatch, in buffer, run func() error) error {
 	defer func() { c.spy.born, c.spy.quantized, c.spy.dequantized = nil, nil, nil }()
-	if deed != nil {
-		if err := deed(mb, in); err != nil {
+	if misuse != nil {
+		if err := misuse(mb, in); err != nil {
 			return err
 		}
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// told is a source that announces the shape class of every microbatch in advance.
-type told struct {
+// announced is a source that announces the shape class of every microbatch in advance.
+type announced struct {
 	source
 	shapes []int // by microbatch
 }
 
-func (s *told) Shape(microbatch int) int { return s.shapes[microbatch] }
+func (s *announced) Shape(microbatch int) int { return s.shapes[microbatch] }
 
 // Microbatches of uneven lengths that are announced are planned exactly: the peak is the
 // planned one to the byte. Otherwise they are planned for any length, and the planned peak is
@@ -43,7 +43,7 @@ func TestUnevenLengths(t *testing.T) {
 
 		var list []runner.Source[T]
 		for _, dev := range r.devs {
-			list = append(list, &told{source{dev: dev, length: length}, classes})
+			list = append(list, &announced{source{dev: dev, length: length}, classes})
 		}
 		sources := runner.PerRank(list...)
 		for range 2 {
@@ -61,7 +61,7 @@ func TestUnevenLengths(t *testing.T) {
 		}
 
 		lying := runner.PerRank[T](
-			&told{source{dev: r.devs[0], length: fixed(5)}, classes}, &told{source{dev: r.devs[1], length: fixed(5)}, classes},
+			&announced{source{dev: r.devs[0], length: fixed(5)}, classes}, &announced{source{dev: r.devs[1], length: fixed(5)}, classes},
 		)
 		_, err = group.Step(t.Context(), len(classes), lying)
 		require.ErrorIs(t, err, memory.ErrUnplanned)

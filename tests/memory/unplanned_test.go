@@ -60,9 +60,9 @@ func TestOwnersWithoutAPlan(t *testing.T) {
 			plan, err := newRig(t, s, false).group(t, record(t, s, 5)).Prepare(t.Context(), m, nil)
 			require.NoError(t, err)
 			r := newRig(t, s, false)
-			told, calls := make([][]memory.PeakOwner, s.ranks), make([]int, s.ranks)
+			reports, calls := make([][]memory.PeakOwner, s.ranks), make([]int, s.ranks)
 			r.cfg.Hooks.Peak = func(rank int, owners iter.Seq[memory.PeakOwner]) {
-				told[rank] = slices.Collect(owners)
+				reports[rank] = slices.Collect(owners)
 				calls[rank]++
 			}
 			group := r.group(t, nil)
@@ -70,7 +70,7 @@ func TestOwnersWithoutAPlan(t *testing.T) {
 				result, err := group.Step(t.Context(), m, r.sources(fixed(length)))
 				require.NoError(t, err)
 				require.Equal(t, slices.Repeat([]int{1 + step/3}, s.ranks), calls)
-				for rank, owners := range told {
+				for rank, owners := range reports {
 					if length == 5 {
 						require.Equal(t, byClass(ofRank(plan, rank)), byClass(slices.Values(owners)), "rank %d", rank)
 					}

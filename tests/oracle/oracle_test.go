@@ -265,10 +265,10 @@ func TestEveryWrongBookIsFound(t *testing.T) {
 				class.class = (c.class + 1) % memory.Class(memory.NumClasses)
 				more.bytes++
 				less.bytes--
-				for what, mutant := range map[string][]change{"earlier": {earlier}, "later": {later}, "class": {class}, "more": {more}, "less": {less}, "twice": {c, c}, "missing": nil} {
+				for role, mutant := range map[string][]change{"earlier": {earlier}, "later": {later}, "class": {class}, "more": {more}, "less": {less}, "twice": {c, c}, "missing": nil} {
 					wrong := slices.Concat(changes[:i], mutant, changes[i+1:])
 					slices.SortStableFunc(wrong, func(a, b change) int { return a.position - b.position })
-					require.Error(t, differ(want, wrong), "%s, rank %d, change %d of %d, %v: %s", name, rank, i, len(changes), c, what)
+					require.Error(t, differ(want, wrong), "%s, rank %d, change %d of %d, %v: %s", name, rank, i, len(changes), c, role)
 				}
 			}
 		}

@@ -79,7 +79,7 @@ func newRig(t *testing.T, s setup) *rig {
 		dev := kernels.NewNull(host)
 		t.Cleanup(func() { require.NoError(t, dev.Close()); require.NoError(t, host.Close()) })
 		r.devs = append(r.devs, dev)
-		sources = append(sources, &told{source{r, dev, -1}})
+		sources = append(sources, &announced{source{r, dev, -1}})
 		r.cfg.Spaces = append(r.cfg.Spaces, dev)
 	}
 	r.sources = runner.PerRank(sources...)
@@ -193,10 +193,10 @@ func (s *source) Next(_ context.Context, e batchctx.Entry[T]) error {
 	return nil
 }
 
-// told is a source that announces the shapes of a step in advance.
-type told struct{ source }
+// announced is a source that announces the shapes of a step in advance.
+type announced struct{ source }
 
-func (s *told) Shape(index int) int { return s.shape(index) }
+func (s *announced) Shape(index int) int { return s.shape(index) }
 
 func (r *rig) action(rank int, a schedule.Action) {
 	r.programs[rank] = append(r.programs[rank], a)

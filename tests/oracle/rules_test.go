@@ -78,14 +78,14 @@ type buffer struct {
 
 // place is a holder of buffers.
 type place struct {
-	what              what
+	role              role
 	stage, microbatch int
 }
 
-type what int
+type role int
 
 const (
-	input          what = iota // of a stage
+	input          role = iota // of a stage
 	gradient                   // of its outputs
 	output                     // of the last stage
 	forInput                   // saved until B or I
@@ -233,7 +233,7 @@ func (b *book) act(a schedule.Action, i int) error {
 // released as soon as it is saved.
 func (b *book) forward(s, m int, discards bool) []*buffer {
 	isFirst, isLast := b.Placement.First(s), b.Placement.Last(s)
-	save := func(until what, saved *buffer) {
+	save := func(until role, saved *buffer) {
 		if !discards {
 			b.hold(place{until, s, m}, saved)
 			return
@@ -309,7 +309,7 @@ func (b *book) drop(a schedule.Action, i int) error {
 	}
 	for _, e := range []struct {
 		bit        schedule.Drop
-		what       what
+		role       role
 		microbatch int
 		ends       bool
 	}{
@@ -323,7 +323,7 @@ func (b *book) drop(a schedule.Action, i int) error {
 		{schedule.DropForwardWeights, forwardCopies, -1, true},
 		{schedule.DropBackwardWeights, backwardCopies, -1, true},
 	} {
-		if a.Drop()&e.bit != 0 && e.ends && b.end(place{e.what, s, e.microbatch}) {
+		if a.Drop()&e.bit != 0 && e.ends && b.end(place{e.role, s, e.microbatch}) {
 			dropped |= e.bit
 		}
 	}
@@ -385,7 +385,7 @@ func (b *book) size(s int, size Size, m int) int64 {
 }
 
 // born allocates a buffer of a stage, held in a place of the stage.
-func (b *book) born(at what, s, m int, class memory.Class, size Size) *buffer {
+func (b *book) born(at role, s, m int, class memory.Class, size Size) *buffer {
 	made := b.make(class, b.size(s, size, m))
 	b.hold(place{at, s, m}, made)
 	return made

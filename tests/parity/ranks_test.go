@@ -147,13 +147,13 @@ func (r *ranked) train(batches [][]reference.Sequence) []numbers {
 
 // tensors adds a buffer of every parameter, and requires that all ranks with a copy of it have
 // the same.
-func (r *ranked) tensors(n *numbers, what string, of func(c transformer.Copy) kernels.Buffer) {
+func (r *ranked) tensors(n *numbers, quantity string, of func(c transformer.Copy) kernels.Buffer) {
 	r.t.Helper()
 	for _, p := range r.model.Parameters() {
-		n.tensor(r.t, p.Device, p.Name+what, of(p.Copy))
+		n.tensor(r.t, p.Device, p.Name+quantity, of(p.Copy))
 		for _, other := range p.Others {
-			same := firstDifference(n.tensors[p.Name+what], bits(read(r.t, other.Device, of(other))))
-			require.Negative(r.t, same, "%s%s differs between two ranks from element %d on", p.Name, what, same)
+			same := firstDifference(n.tensors[p.Name+quantity], bits(read(r.t, other.Device, of(other))))
+			require.Negative(r.t, same, "%s%s differs between two ranks from element %d on", p.Name, quantity, same)
 		}
 	}
 }

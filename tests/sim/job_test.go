@@ -70,7 +70,7 @@ type job struct {
 	*world
 	net     *network
 	fired   []JobFault
-	told    int    // number of faults before this step
+	earlier int    // number of faults before this step
 	lost    []bool // ranks that may be lost
 	actions []int  // by rank
 	cancels []context.CancelCauseFunc
@@ -124,7 +124,7 @@ func (j *job) each(do func(rank int)) {
 func (j *job) begin() []error {
 	n := newNetwork(j.Job.Seed, j.Job.Ranks)
 	j.net, j.actions, j.lost, j.fired = n, make([]int, j.Job.Ranks), make([]bool, j.Job.Ranks), nil
-	j.told = 0
+	j.earlier = 0
 	n.fault = func(rank int, w *wire) { j.happen(rank, n.writes[rank], false, w) }
 	j.ends, j.runners, j.cancels = make([]*tcp.Endpoint[T], j.Job.Ranks), make([]*runner.Runner[T], j.Job.Ranks), make([]context.CancelCauseFunc, j.Job.Ranks)
 	errs := make([]error, j.Job.Ranks)
@@ -192,29 +192,29 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	j.net.mu.Lock()
 	defer j.net.mu.Unlock()
 	well, failed, last := 0, 0, -1
-	defer func() { j.told = len(j.fired) }()
+	defer func() { j.earlier = len(j.fired) }()
 	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })
 	for rank := range endings {
 		e := &endings[rank]
-		told := e.err
+		reason := e.err
 		if err, ok := e.panicked.(error); ok {
-			told = err
+			reason = err
 		}
-		lost, is := errors.AsType[*tcp.LostError](told)
+		lost, is := errors.AsType[*tcp.LostError](reason)
 		over = over || is
 		switch {
-		case errors.Is(told, errStuck):
-			return true, told
-		case told == nil && e.returned:
+		case errors.Is(reason, errStuck):
+			return true, reason
+		case reason == nil && e.returned:
 			last = rank
 			if !j.lost[rank] {
 				well++
 			}
 		case j.lost[rank]: // it may return any error
 		case is && !j.lost[lost.Rank]:
-			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, told)
-		case !is && (quiet || len(j.fired) == j.told):
-			return true, fmt.Errorf("rank %d has ended with %v (%v), after %v", rank, told, e.panicked, j.fired)
+			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, reason)
+		case !is && (quiet || len(j.fired) == j.earlier):
+			return true, fmt.Errorf("rank %d has ended with %v (%v), after %v", rank, reason, e.panicked, j.fired)
 		default:
 			failed++
 		}

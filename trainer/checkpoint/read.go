@@ -34,8 +34,8 @@ var (
 	ErrSpace = errors.New("checkpoint: not enough space")
 )
 
-func damaged(path, what string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s: copy it again, or use an earlier one", ErrDamaged, path, fmt.Sprintf(what, args...))
+func damaged(path, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s: copy it again, or use an earlier one", ErrDamaged, path, fmt.Sprintf(format, args...))
 }
 
 const folderPrefix = "step-"
