@@ -13,12 +13,12 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// TestDocumented runs every command of docs/cli.md and docs/fit.md and compares what it prints
+// TestDocumented runs every command of docs/cli.md, docs/fit.md and docs/trace.md and compares what it prints
 // with what the page shows. In a block of the page a line that begins with $ is a command;
 // commands may be piped into each other with | and written to a file with >. -update
 // writes the page anew.
 func TestDocumented(t *testing.T) {
-	for name, least := range map[string]int{"cli.md": 10, "fit.md": 3} {
+	for name, least := range map[string]int{"cli.md": 10, "fit.md": 3, "trace.md": 2} {
 		t.Run(name, func(t *testing.T) { documented(t, name, least) })
 	}
 }
@@ -30,7 +30,7 @@ func documented(t *testing.T, name string, least int) {
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
-	for _, files := range []string{"memory-log", "placement", "fit", "snapshots"} { // that the page reads
+	for _, files := range []string{"memory-log", "placement", "fit", "snapshots", "trace"} { // that the page reads
 		require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), files))))
 	}
 

@@ -4,11 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"slices"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/timing"
 	"github.com/weir-ml/weir/internal/traces"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/terminal"
@@ -23,6 +27,8 @@ type traceCmd struct {
 	RanksPerHost int      `help:"Ranks that share a clock, if the traces do not name their hosts; by default all of them." placeholder:"N"`
 	Pipeline     int      `help:"Which one of several pipelines side by side, from 0." placeholder:"K"`
 	EmitCosts    string   `help:"Write the measured costs to this file, for weir choose, sim and fit." placeholder:"FILE"`
+	Output       string   `short:"o" help:"Write a page to this file, which draws every rank as it ran above the same rank as it is simulated." placeholder:"FILE.html"`
+	Choose       bool     `help:"Also search for the best order for the measured costs, with no more microbatches in flight than the run had." default:"true" negatable:""`
 	JSON         bool     `help:"Print the report as JSON; times are nanoseconds."`
 }
 
@@ -70,10 +76,98 @@ func (c *traceCmd) Run(s *streams) error {
 			return err
 		}
 	}
-	if c.JSON {
-		return printJSON(s.out, report)
+	if c.Output != "" {
+		if err := c.draw(s, report); err != nil {
+			return err
+		}
 	}
-	return traceTable(s.text, report)
+	var better *suggestion
+	if c.Choose && report.Simulated != nil {
+		if better, err = suggest(report); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printJSON(s.out, struct {
+			*timing.Report
+			Better *suggestion `json:"better,omitempty"`
+		}{report, better})
+	}
+	return errors.Join(traceTable(s.text, report), better.print(s.text, report))
+}
+
+// draw writes the page.
+func (c *traceCmd) draw(s *streams, r *timing.Report) error {
+	if r.Simulated == nil {
+		return usage("--output draws the plan beside the run, and nothing is simulated: %s", r.Refused)
+	}
+	planned, err := draw.Simulate(r.Plan, r.Model, r.Plan.Capacity)
+	if err != nil {
+		return err
+	}
+	title := "The run, and its simulation with the costs that it had"
+	return s.write(c.Output, func(w io.Writer) error {
+		return draw.Compare(w, title, r.Run, planned, [2]string{"run", "plan"})
+	})
+}
+
+// suggestion is the best order for the measured costs.
+type suggestion struct {
+	Name     string `json:"name"`
+	Makespan int64  `json:"makespan"`  // simulated
+	InFlight int64  `json:"in_flight"` // the most microbatches in flight on a rank of the run, each stage counted; -1 if bytes are known
+}
+
+// suggest searches for an order that is as small as that of the run. Without bytes, what counts
+// is the number of microbatches in flight.
+func suggest(r *timing.Report) (*suggestion, error) {
+	out := &suggestion{InFlight: -1}
+	if r.Plan.Mode != schedule.Training || r.Plan.Placement.Copies > 1 || r.Plan.Slices > 1 {
+		return nil, nil
+	}
+	costs := r.Model
+	if !slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Saved > 0 }) {
+		costs = saving(costs, func(s *simulate.StageCosts) { s.Saved = 1 })
+	}
+	now, err := simulate.Run(r.Plan, costs, r.Plan.Capacity)
+	if err != nil {
+		return nil, err
+	}
+	request := choose.Request{
+		Ranks: r.Ranks, Stages: r.Stages, Microbatches: r.Microbatches, Costs: costs, Runtime: r.Plan.Runtime, Capacity: max(r.Plan.Capacity, 0),
+	}
+	for _, rank := range now.Ranks {
+		request.Memory = max(request.Memory, rank.Peak)
+	}
+	if costs != r.Model {
+		out.InFlight = request.Memory
+	}
+	choice, err := choose.Choose(request)
+	if errors.Is(err, choose.ErrNone) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Name, out.Makespan = choice.Best.Name(), choice.Best.Report.Makespan
+	return out, nil
+}
+
+func (b *suggestion) print(w io.Writer, r *timing.Report) error {
+	if b == nil {
+		return nil
+	}
+	memory := "no more bytes on a rank"
+	if b.InFlight >= 0 {
+		memory = fmt.Sprintf("at most %d in flight on a rank, each stage counted, as in the run", b.InFlight)
+	}
+	less := 100 * (1 - float64(b.Makespan)/float64(r.Simulated.Makespan))
+	if less < 1 {
+		_, err := fmt.Fprintf(w, "\nNo order that was found for these costs saves 1 %%, with %s.\n", memory)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nThe best order for these costs, %s, would take %s, %.1f %% less, with %s.\n", b.Name, span(b.Makespan), less, memory)
+	return err
 }
 
 // span writes a time in nanoseconds.
@@ -88,15 +182,30 @@ func traceTable(w io.Writer, r *timing.Report) error {
 	fmt.Fprint(w, "\n\n")
 
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	if sim := r.Simulated; sim != nil {
-		fmt.Fprintf(t, "\tmeasured\tsimulated\t\n")
-		fmt.Fprintf(t, "makespan\t%s\t%s\t%+.1f %%\n", span(r.Measured.Makespan), span(sim.Makespan), 100*(float64(sim.Makespan)/float64(r.Measured.Makespan)-1))
-		fmt.Fprintf(t, "busiest rank\t%s\t%s\t\n", span(r.Measured.Ideal), span(sim.Ideal))
-		fmt.Fprintf(t, "bubble\t%.4f\t%.4f\t\n", r.Measured.Bubble, sim.Bubble)
-	} else {
-		fmt.Fprintf(t, "\tmeasured\t\nmakespan\t%s\t\nbusiest rank\t%s\t\nbubble\t%.4f\t\n", span(r.Measured.Makespan), span(r.Measured.Ideal), r.Measured.Bubble)
+	columns := []timing.Times{r.Measured}
+	head := "\tmeasured\t"
+	if r.Simulated != nil {
+		columns, head = append(columns, *r.Simulated), head+"simulated\t"
+	}
+	fmt.Fprintln(t, head)
+	for _, row := range []struct {
+		name  string
+		value func(timing.Times) string
+	}{
+		{"makespan", func(x timing.Times) string { return span(x.Makespan) }},
+		{"busiest rank", func(x timing.Times) string { return span(x.Ideal) }},
+		{"bubble", func(x timing.Times) string { return fmt.Sprintf("%.4f", x.Bubble) }},
+	} {
+		fmt.Fprintf(t, "%s\t", row.name)
+		for _, x := range columns {
+			fmt.Fprintf(t, "%s\t", row.value(x))
+		}
+		fmt.Fprintln(t)
 	}
 	t.Flush() // The last write has the error.
+	if sim := r.Simulated; sim != nil {
+		fmt.Fprintf(w, "\nThe simulated makespan differs by %+.1f %% from the measured one.\n", 100*(float64(sim.Makespan)/float64(r.Measured.Makespan)-1))
+	}
 	if r.Refused != "" {
 		fmt.Fprintf(w, "\nNothing is simulated: %s\n", r.Refused)
 	}
@@ -118,7 +227,7 @@ func traceVerdict(w io.Writer, r *timing.Report) {
 	switch {
 	case r.Simulated == nil:
 	case s == nil:
-		fmt.Fprint(w, "\nNo rank and no link holds the step up: none would save 3 % if it were as fast as the others.\n")
+		fmt.Fprint(w, "\nNo rank and no link holds the step up: none would save 1 % if it were as fast as the others.\n")
 	case s.Link != nil:
 		fmt.Fprintf(w, "\nThe link from rank %d to rank %d is slow: a message takes %s, %.1f times the median of the other links.\n", s.Link.From, s.Link.To, span(s.Link.Copying), s.Factor)
 	default:
@@ -132,13 +241,17 @@ func traceVerdict(w io.Writer, r *timing.Report) {
 func traceRanks(w io.Writer, r *timing.Report) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	head := "rank\tof the job\tbusy\twait\ton the wire\tgap\t"
+	head := "rank\tbusy\twait\ton the wire\tgap\t"
 	if r.Simulated != nil {
 		head += "simulated: busy\twait\ton the wire\t"
 	}
 	fmt.Fprintln(t, head)
 	for i, one := range r.PerRank {
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t", i, one.Global, span(one.Busy), span(one.Wait), span(one.Wire), span(one.Gap))
+		name := strconv.Itoa(i)
+		if one.Global != i {
+			name = fmt.Sprintf("%d of the job: %d", one.Global, i)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t", name, span(one.Busy), span(one.Wait), span(one.Wire), span(one.Gap))
 		if s := one.Simulated; s != nil {
 			fmt.Fprintf(t, "%s\t%s\t%s\t", span(s.Busy), span(s.Wait), span(s.Wire))
 		}
@@ -191,7 +304,7 @@ func traceLinks(w io.Writer, r *timing.Report) error {
 		case !c.Known:
 			_, err = fmt.Fprintf(w, "\nNo messages say how far the clock of %s is off: times between it and %s mean nothing.\n", name, terminal.Quote(r.Clocks[0].Host))
 		default:
-			_, err = fmt.Fprintf(w, "\nThe clock of %s was moved by %s, within %s either way.\n", name, strings.TrimSpace(signed(c.Offset)), span(c.Width/2))
+			_, err = fmt.Fprintf(w, "\nThe clock of %s was moved by %s, within %s either way.\n", name, signed(c.Offset), span(c.Width/2))
 		}
 		if err != nil {
 			return err

@@ -303,8 +303,9 @@ func (r *Report) simulate() error {
 }
 
 const (
-	mostTried  = 4    // ranks and links, each, that are simulated as fast as the others
-	leastSaved = 0.03 // of the makespan, for a rank or a link to be named
+	mostTried   = 4    // ranks and links, each, that are simulated as fast as the others
+	leastSaved  = 0.01 // of the makespan, for a rank or a link to be named
+	leastFactor = 1.05 // by which it takes longer than the median of the others
 )
 
 // straggler finds the rank or link that, if it took as long as the median of the others, would
@@ -332,7 +333,7 @@ func (r *Report) straggler(report *simulate.Report) error {
 	}
 	for _, rank := range longest(work) {
 		factor := ratio(work[rank], others(work, rank))
-		if factor <= 1 || math.IsInf(factor, 0) {
+		if !(factor >= leastFactor) || math.IsInf(factor, 0) {
 			continue
 		}
 		costs := *r.Model
@@ -349,7 +350,7 @@ func (r *Report) straggler(report *simulate.Report) error {
 	}
 	for _, i := range longest(copying) {
 		factor := ratio(copying[i], others(copying, i))
-		if factor <= 1 {
+		if !(factor >= leastFactor) { // NaN if all take no time
 			continue
 		}
 		costs := *r.Model

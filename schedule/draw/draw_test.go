@@ -451,3 +451,27 @@ func TestFront(t *testing.T) {
 	own.Front = own.Front[1:]
 	require.ErrorIs(t, own.SVG(io.Discard), draw.ErrStep)
 }
+
+// TestCompare draws the ranks of two steps above each other, both from their start on.
+func TestCompare(t *testing.T) {
+	all := steps(t)
+	first := all["1f1b"]
+	later := *first
+	later.Events = nil
+	for _, events := range first.Events {
+		events = slices.Clone(events)
+		for i := range events {
+			events[i].Start, events[i].End = 2*events[i].Start+1000, 2*events[i].End+1000
+		}
+		later.Events = append(later.Events, events)
+	}
+	var out strings.Builder
+	require.NoError(t, draw.Compare(&out, "a < b", first, &later, [2]string{"run", "plan"}))
+	page := out.String()
+	require.Contains(t, page, "<h1>a &lt; b</h1>")
+	require.Less(t, strings.Index(page, `"name":"0 run"`), strings.Index(page, `"name":"0 plan"`))
+	require.Less(t, strings.Index(page, `"name":"0 plan"`), strings.Index(page, `"name":"1 run"`))
+	require.Equal(t, 2, strings.Count(page, `"boxes":[0,`), "both steps begin at 0 on the first rank")
+	require.NotContains(t, page, "The area below a rank")
+	require.ErrorIs(t, draw.Compare(&out, "", first, all["one"], [2]string{"a", "b"}), draw.ErrStep)
+}

@@ -17,8 +17,9 @@ var pageSource string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageSource))
 
-// pageRank is a rank as the page's script reads it.
+// pageRank is a row of the page, as its script reads it.
 type pageRank struct {
+	Name   string `json:"name"`
 	Stages string `json:"stages"`
 	Peak   string `json:"peak"`
 	// Boxes have seven numbers for each computation: start, end, kind, stage, microbatch,
@@ -26,6 +27,16 @@ type pageRank struct {
 	Boxes []int64 `json:"boxes"`
 	// Levels have two numbers for each: a time, and what is held from then on.
 	Levels []float64 `json:"levels"`
+}
+
+// page is what the template gets.
+type page struct {
+	Title, Facts, Unit  string
+	Scale, Makespan     int64
+	Most                float64
+	Held                string // "" if nothing is drawn below the ranks
+	Kinds, Names, Words []string
+	Ranks               []pageRank
 }
 
 // HTML writes a self-contained page with the same picture as SVG, which zooms and pans
@@ -38,39 +49,75 @@ func (s *Step) HTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	view := struct {
-		Title, Facts, Unit  string
-		Scale, Makespan     int64
-		Most                float64
-		Held                string
-		Kinds, Names, Words []string
-		Ranks               []pageRank
-	}{
+	view := page{
 		Title: s.Plan.Name, Facts: p.facts(), Unit: p.unit(true), Scale: max(s.Scale, 1), Makespan: p.clocks.makespan(), Most: p.most,
 		Held: "microbatches in flight",
 	}
 	if p.bytes {
 		view.Held = "bytes"
 	}
-	for kind := range schedule.Kind(schedule.NumKinds) {
-		view.Names = append(view.Names, kind.String())
-	}
-	for _, k := range kinds {
-		view.Kinds, view.Words = append(view.Kinds, k.kind.String()), append(view.Words, k.word)
-	}
 	for rank := range s.Events {
-		one := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
-		for _, b := range s.boxes(rank) {
-			a := b.Action
-			one.Boxes = append(one.Boxes, b.Start-p.clocks.first, b.End-p.clocks.first, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch()),
-				int64(100*b.strength), int64(b.half))
-		}
+		one := p.pageRank(rank)
+		one.Name = fmt.Sprintf("rank %d", rank)
 		for _, l := range p.curves[rank].levels {
 			one.Levels = append(one.Levels, float64(l.from-p.clocks.first), l.live)
 		}
 		view.Ranks = append(view.Ranks, one)
 	}
-	if err := pageTemplate.Execute(w, view); err != nil {
+	return view.write(w)
+}
+
+// Compare writes a page like that of HTML with two steps of the same ranks, such as a measured and
+// a planned one: each rank of the first step is above that of the second, both from the start of their
+// step on. They have the same unit and scale. Names say which is which.
+func Compare(w io.Writer, title string, first, second *Step, names [2]string) error {
+	view := page{Title: title, Scale: max(first.Scale, 1)}
+	var rows [2][]pageRank
+	for i, s := range []*Step{first, second} {
+		p, err := s.picture(MaxPageBoxes / 2)
+		if err != nil {
+			return err
+		}
+		if len(s.Events) != len(first.Events) || s.Unit != first.Unit || max(s.Scale, 1) != view.Scale {
+			return fmt.Errorf("%w: steps of %d and %d ranks, in %q and %q, are compared", ErrStep, len(first.Events), len(s.Events), first.Unit, s.Unit)
+		}
+		for rank := range s.Events {
+			rows[i] = append(rows[i], p.pageRank(rank))
+		}
+		view.Unit, view.Makespan = p.unit(true), max(view.Makespan, p.clocks.makespan())
+		if i > 0 {
+			view.Facts += " · "
+		}
+		view.Facts += fmt.Sprintf("%s: makespan %s, bubble %s", names[i], p.time(p.clocks.makespan()), percent(p.clocks.bubble(p.clocks.makespan())))
+	}
+	for rank := range rows[0] {
+		rows[0][rank].Name, rows[1][rank].Name = fmt.Sprintf("%d %s", rank, names[0]), fmt.Sprintf("%d %s", rank, names[1])
+		view.Ranks = append(view.Ranks, rows[0][rank], rows[1][rank])
+	}
+	return view.write(w)
+}
+
+// pageRank returns the row of a rank, without its name and without what it holds over time.
+func (p *picture) pageRank(rank int) pageRank {
+	s := p.step
+	one := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
+	for _, b := range s.boxes(rank) {
+		a := b.Action
+		one.Boxes = append(one.Boxes, b.Start-p.clocks.first, b.End-p.clocks.first, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch()),
+			int64(100*b.strength), int64(b.half))
+	}
+	return one
+}
+
+// write fills in the kinds, and writes the page.
+func (v *page) write(w io.Writer) error {
+	for kind := range schedule.Kind(schedule.NumKinds) {
+		v.Names = append(v.Names, kind.String())
+	}
+	for _, k := range kinds {
+		v.Kinds, v.Words = append(v.Kinds, k.kind.String()), append(v.Words, k.word)
+	}
+	if err := pageTemplate.Execute(w, v); err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
 	return nil
