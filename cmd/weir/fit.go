@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/snapshot"
@@ -50,17 +51,18 @@ type fitCmd struct {
 	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules)." enum:"megatron,pytorch" default:"megatron"`
 	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
 
-	Memory    size     `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
-	Allowance size     `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
-	Profile   []string `group:"Memory:" help:"What was measured, in place of formulas: a profile that examples/train -emit-profile has written; or memory snapshots of PyTorch, of one microbatch each, one for all stages or one for each." placeholder:"FILE" predictor:"file"`
-	Costs     string   `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
-	Reserved  bool     `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
-	Work      int64    `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
-	Best      bool     `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
-	Teraflops float64  `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
-	Link      float64  `group:"Search:" help:"Bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
-	To        string   `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
-	JSON      bool     `group:"Output:" help:"Print the prediction as JSON."`
+	Memory     size          `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
+	Allowance  size          `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
+	Profile    []string      `group:"Memory:" help:"What was measured, in place of formulas: a profile that examples/train -emit-profile has written; or memory snapshots of PyTorch, of one microbatch each, one for all stages or one for each." placeholder:"FILE" predictor:"file"`
+	Costs      string        `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
+	Reserved   bool          `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
+	Work       int64         `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
+	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
+	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME"`
+	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
+	Link       float64       `group:"Search:" help:"Bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
+	To         string        `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
+	JSON       bool          `group:"Output:" help:"Print the prediction as JSON."`
 }
 
 // Help is printed behind the flags.

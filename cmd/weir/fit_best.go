@@ -14,9 +14,6 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// longestSearch is how long --best begins further candidates.
-const longestSearch = 50 * time.Second
-
 // best searches, and prints the front.
 func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	switch {
@@ -29,7 +26,7 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	}
 	search := fit.Search{
 		Model: r.Model, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
-		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, Capacity: c.Capacity, Deadline: time.Now().Add(longestSearch),
+		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
 	}
 	if c.To == "layout" { // of what Megatron-LM runs
 		search.Only = []string{"1f1b", "interleaved"}

@@ -39,7 +39,7 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--layers", "1,2"}, misused, "a cut of 3 layers into 2 stages, of a model of 6 layers and a plan of 4 stages"},
 		{tinyLlama, []string{"--seq", "8", "--ranks", "2", "--schedule", "zb-v", "--to", "layout"}, misused, "stage 2 of zb-v is on rank 1: take 1f1b or interleaved"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--layers", "3,3"}, misused, "--best looks for stages and layers itself"},
-		{tinyLlama, []string{"--seq", "8", "--best", "--ranks", "2", "--memory", "1MiB"}, atFault, "of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "10m", "--ranks", "2", "--memory", "1MiB"}, atFault, "none of 12 combinations of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB"},
 		{tinyLlama, []string{"--seq", "8", "--profile", "nowhere.json"}, misused, "nowhere.json"},
 		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
 	} {
