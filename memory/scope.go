@@ -52,8 +52,8 @@ type Scoped interface {
 	// while a step or a transfer is in progress. If w fails, nothing is released. Without
 	// scopes it only checks for ErrLive.
 	ReleasePages(w io.Writer, scopes ...Scope) error
-	// RestorePages restores all pages that were released at once, so that the next step has no
-	// page fault, and reads the saved contents from r, which may be nil if nothing was written.
+	// RestorePages restores all released pages in one call, so that the next step has no page
+	// fault, and reads the saved contents from r, which may be nil if nothing was written.
 	// It returns ErrOutOfMemory if the system refuses, and ErrSaved if r does not contain the
 	// saved contents; the scopes then stay released, and RestorePages can be called again.
 	RestorePages(r io.Reader) error

@@ -21,8 +21,8 @@ var small = trainee{
 	tokens: 16, microbatches: 3, rounds: 1,
 }
 
-// By name: the memory that is left while memory is lent. Weir has none; otherwise the kept
-// memory is exact, and clearing by hand frees it except for the scales.
+// The memory that stays allocated while memory is lent, for each variant. Weir has none.
+// Clearing by hand frees exactly the copies of the weights; the scales and the workspace stay.
 func TestLending(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printLending(t.Context(), &small, true, &out))
@@ -75,7 +75,7 @@ func TestCopiesAreMarked(t *testing.T) {
 	require.Greater(t, others, copies, "activations and gradients")
 }
 
-// The device executes the calls, within its size.
+// The device executes the calls and refuses to exceed its size.
 func TestDriver(t *testing.T) {
 	d, err := newDriver(8 << 20)
 	require.NoError(t, err)

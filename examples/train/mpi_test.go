@@ -95,7 +95,7 @@ func (p *process) ranksOf(t *testing.T) (pids []int) {
 
 // A process is killed at a random time: the launcher ends the job with a nonzero status, no
 // process remains, every checkpoint is whole or absent, and the job resumes from the last one
-// to the bits of an uninterrupted run.
+// and ends with the weights of an uninterrupted run.
 func TestMPIKilled(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)

@@ -29,7 +29,8 @@ func planFile(t *testing.T, name string, write func(w io.Writer) error) string {
 	return path
 }
 
-// Files of plans train to the bits of the schedule from which they were made, in every format.
+// A plan read from a file gives the same weights, bit for bit, as the schedule from which it was
+// made, in every format.
 func TestPlanFiles(t *testing.T) {
 	text := sentence(t)
 	for _, name := range []string{"1f1b", "zb-v", "dualpipe"} {
@@ -69,8 +70,8 @@ func TestPlanFiles(t *testing.T) {
 	}
 }
 
-// The plan that choose finds for measured costs trains to the bits of one rank, and its steps
-// are simulated with the costs in its file.
+// The plan that choose finds for measured costs gives the same weights as one rank, bit for bit,
+// and its steps are simulated with the costs in its file.
 func TestChosenPlan(t *testing.T) {
 	text := sentence(t)
 	file := filepath.Join(t.TempDir(), "costs.json")

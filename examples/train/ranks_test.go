@@ -19,8 +19,8 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// Every plan of the catalog trains on several ranks to the bits of one rank, or if its backward
-// does not ascend to the same losses within rounding.
+// Every plan of the catalog gives the same weights on several ranks as on one, bit for bit. If
+// its backward order does not ascend, the losses are equal within rounding.
 func TestRanks(t *testing.T) {
 	skipShort(t)
 	text := sentence(t)

@@ -120,8 +120,8 @@ func TestStatus(t *testing.T) {
 var kills = flag.Int("kills", 6, "number of jobs to kill")
 
 // A process is killed, or stopped, at a random action: all others end by themselves with the
-// status of a consequence, they name the lost rank, their files are whole, and the job resumes
-// from its checkpoint to the bits of an uninterrupted run. A job that had ended before the kill
+// status that means another process failed, they name the lost rank, their files are whole, and
+// the job resumes from its checkpoint and ends with the weights of an uninterrupted run. A job that had ended before the kill
 // does not count.
 func TestKilledProcesses(t *testing.T) {
 	seed := rand.Uint64()

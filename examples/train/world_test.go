@@ -80,8 +80,8 @@ func meeting(t *testing.T, network string) string {
 	return "tcp:" + l.Addr().String()
 }
 
-// Every schedule trains in several processes to the bits of goroutines, and one of them writes
-// the results of the run.
+// Every schedule gives the same weights in several processes as in goroutines, bit for bit, and
+// one of the processes writes the results of the run.
 func TestProcesses(t *testing.T) {
 	text := sentence(t)
 	trains := func(network string, processes, ranks int, plan string, flags ...string) {

@@ -15,8 +15,8 @@ type longLived struct {
 }
 
 const (
-	// longLifeDivisor is the divisor of the longest lifetime that gives the minimum of a long
-	// one.
+	// longLifeDivisor divides the longest lifetime: a buffer that lives longer than the result
+	// is long-lived.
 	longLifeDivisor = 3
 	// longLivedAhead is the number of subsequent buffers among which the ring looks for one
 	// that fits into space that it would otherwise leave unused.

@@ -18,8 +18,8 @@ type Model struct {
 	// Updates is the number of updates of the weights. A checkpoint stores it with the weights
 	// and the moments, and sets it when it restores them.
 	Updates int64
-	// KeepLogits is that of the configuration, or what Record has chosen: AllLogits or NoLogits.
-	// Where Record has chosen, the model that trains must get the same before its first step.
+	// KeepLogits is the value in the configuration, or the choice of Record: AllLogits or
+	// NoLogits. After a choice of Record, the model that trains must get the same before its first step.
 	KeepLogits int64
 
 	stages     []stages.Stage[kernels.Buffer]

@@ -17,12 +17,12 @@ const (
 )
 
 // Record is runner.Record for the stages of m, which is a model on Null devices, the spaces of
-// all ranks in dry. If KeepLogits is 0 it chooses: it plans a step of so many microbatches with
-// all logits kept and with none, and keeps all if the step then fits dry.Memory.Budget on every
-// rank or, without a budget, if no rank needs more than 6/5 of the memory, with what is resident
-// there. The choice is in the profile and in m.KeepLogits. It is the same in every process that
-// records the same ranks, whichever of them has the head. A step that is too long to be planned
-// keeps none.
+// all ranks in dry. If KeepLogits is 0 it chooses: it plans a step of the given number of
+// microbatches with all logits kept and with none. It keeps all if the step then fits
+// dry.Memory.Budget on every rank or, without a budget, if no rank needs more than 6/5 of the
+// memory, including its resident buffers. The choice is in the profile and in m.KeepLogits. It
+// is the same in every process that records the same ranks, whichever of them has the head. A
+// step that is too long to be planned keeps none.
 func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes ...runner.Shape[kernels.Buffer]) (*layout.Profile, error) {
 	if m.KeepLogits != 0 {
 		return runner.Record(ctx, dry, shapes...)

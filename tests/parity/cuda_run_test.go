@@ -115,7 +115,7 @@ func cudaFake(t *testing.T, seed uint64, products cuda.Products) kernels.Compute
 
 var cudaAlone = runner.Plan{Placement: schedule.Looped(1, 3), Rule: schedule.DepthFirst}
 
-// Two ranks on two devices train to the bits of one device with another plan (L9), whether the
+// Two ranks on two devices give the same bits as one device with another plan (L9), whether the
 // machine lets them copy from each other or not, with either kind of products; in bfloat16 the
 // results are close to float32.
 func TestCUDARanks(t *testing.T) {
