@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds, vets and links everything with the tag cuda, on any machine with Debian's tools and
 # without a GPU: build.sh [FOLDER [go build arguments]]. Headers and the linker's stub of libcuda
-# are unpacked once to FOLDER (.cuda beside the module by default; a download of 934 MB from
-# the archive that apt-get uses here, or MIRROR, of which 20 MB stay); nothing is installed. CUDA_HOME, where it is set, is a folder with include
-# and lib64/stubs that is taken instead.
+# are unpacked once to FOLDER (.cuda in the module's folder by default), which takes a download of
+# 934 MB from the archive that apt-get uses here, or from MIRROR; 20 MB of it stay. Nothing is
+# installed. If CUDA_HOME is set, its folders include and lib64/stubs are used instead.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(realpath -m "${1:-.cuda}")

@@ -2,8 +2,8 @@
 # Measures kernels/cuda on a machine with an NVIDIA GPU and its driver, and writes a section of
 # Markdown for docs/gpu.md: gpu.sh [FOLDER [FILE]]. FOLDER has train and libcuda.test, which build.sh
 # made on any machine (.cuda/bin by default); FILE is - for standard output. It needs no
-# network, no Go and no other rights. What is missing is said, and the rest goes on. It takes
-# half an hour at most; SMALL=1 is a run of minutes, to see whether all of it works.
+# network, no Go and no other rights. It reports missing parts and continues without them. It
+# takes half an hour at most; SMALL=1 takes minutes, to see whether all of it works.
 # shellcheck disable=SC2016 # backquotes are Markdown's
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
@@ -15,7 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 began=$SECONDS
 
-# The model, the counts of microbatches, and how many steps each is trained for.
+# The model, the numbers of microbatches, and the number of steps for each.
 width=1024 layers=12 heads=16 sequence=256 counts=(64 256 1024 4096) peers=(64 256) few=64
 if [ "${SMALL:-}" ]; then width=64 layers=2 heads=4 sequence=64 counts=(4 16) peers=(4 16) few=4; fi
 
@@ -23,7 +23,7 @@ section() { printf '\n### %s\n\n' "$1"; }
 missing() { printf '%s is not on this machine: left out.\n' "$1"; }
 have() { command -v "$1" >/dev/null; }
 left() { [ $((SECONDS - began)) -lt 1680 ] || { echo "The half hour is over: left out."; return 1; }; }
-# limited runs a command for so many seconds at most, says which it is, and how it ended where that was not well.
+# limited runs a command for a maximum number of seconds, and reports its status and errors if it fails.
 limited() {
   local limit=$1 status=0
   shift
@@ -32,9 +32,9 @@ limited() {
     "$([ "$status" = 124 ] && echo ", after $limit s")" "$*" "$(tail -n 5 "$work/error")" >&3
   return "$status"
 }
-# field prints a number of a summary in JSON, the first of that name at the depth of the run itself.
+# field prints a number of a summary in JSON: the first with the name at the depth of the run itself.
 field() { sed -n "s/^  \"$1\": \\(.*[^,]\\),\\{0,1\\}$/\\1/p" "$work/summary.json" | head -n 1; }
-# seconds prints those of the last step, from its first microbatch until the device is done.
+# seconds prints the duration of the last step, from its first microbatch until the device is done.
 seconds() { tail -n 1 "$work/run/losses.csv" | cut -d, -f6; }
 # train trains on the texts of this repository.
 train() {

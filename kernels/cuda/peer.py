@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Trains the model of gpu.sh with PyTorch on a GPU: peer.py WIDTH LAYERS HEADS SEQUENCE PRECISION STEPS M...
 
-It is the model of examples/train -tied (that of tests/bench/peer.py), a sequence for each
+It is the model of examples/train -tied (defined in tests/bench/peer.py), with one sequence per
 microbatch, gradients added up over M microbatches, AdamW. PRECISION is float32, without TF32, or
-bfloat16 by autocast. For each M it prints the median time of a step and what the allocator holds.
+bfloat16 by autocast. For each M it prints the median time of a step and the memory of the allocator.
 """
 
 import importlib.util

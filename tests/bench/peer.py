@@ -2,8 +2,8 @@
 """Measures training steps of PyTorch: python3 peer.py JOB, as tests/bench -all runs it.
 
 JOB is JSON: the sizes of the model, threads, time (seconds), cpu (processor time), compile.
-The answer is JSON: a name, tokens per second by the median step and by the best one, and
-the most bytes that the process was resident with.
+The answer is JSON: a name, tokens per second of the median step and of the best one, and
+the maximum resident bytes of the process.
 
 The model is that of tests/bench: the layout of GPT-2 with a tied head, float32,
 AdamW, four sequences a step. PyTorch takes the four at once, with its fused
@@ -47,7 +47,7 @@ def main():
 
 
 def libraries():
-    """The BLAS that is loaded, and for which processor OpenBLAS thinks that this one is."""
+    """Returns the loaded BLAS libraries, with the processor that OpenBLAS has detected."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         paths = {os.path.realpath(l.split()[-1]) for l in maps if "libopenblas" in l or "libmkl_core" in l}
     for path in sorted(paths):

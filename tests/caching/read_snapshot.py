@@ -4,9 +4,10 @@
     weir mem export 1f1b --profile profile.json -o step.pickle
     python3 tests/caching/read_snapshot.py step.pickle
 
-For each file: it loads, its opcodes are those that the viewer of pytorch.org/memory_viz
-knows, the blocks of every segment tile it, segsum, trace, trace_plot and segment_plot
-of torch.cuda._memory_viz take it, and what it allocates is freed or live in the end.
+It checks for each file that it loads, that the viewer of pytorch.org/memory_viz knows all its
+opcodes, that the blocks of every segment tile it, that segsum, trace, trace_plot and
+segment_plot of torch.cuda._memory_viz accept it, and that every allocation is freed or live in
+the end.
 """
 
 import pickle
@@ -15,7 +16,7 @@ import sys
 
 from torch.cuda import _memory_viz as viz
 
-# What torch/utils/viz/MemoryViz.js understands.
+# The opcodes that torch/utils/viz/MemoryViz.js understands.
 KNOWN = set("""PROTO MARK STOP APPEND APPENDS EMPTY_LIST LIST EMPTY_DICT DICT SETITEM SETITEMS EMPTY_TUPLE TUPLE
 TUPLE1 TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT SHORT_BINUNICODE BINUNICODE
 BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE FRAME""".split())

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds weir_pipelining to what it says: check_module.py MODULE_FOLDER V.csv
+"""Checks the promises of weir_pipelining: check_module.py MODULE_FOLDER V.csv
 
 V.csv is a plan of two ranks and four stages on a V, with split backwards. The model has
-Linear layers alone and a 3-D input, and its loss is a mean. Each trap is shown to be there
-without the module first.
+only Linear layers and a 3-D input, and its loss is a mean. Each error is first shown to occur
+without the module.
 """
 
 import os
@@ -107,7 +107,7 @@ def alone(folder):
 
 
 def on_v(rank, path, folder):
-    """Two ranks, where stage 3 is on rank 0: placement."""
+    """Two ranks, with stage 3 on rank 0: placement."""
     plan = weir_pipelining.Plan(path)
     dist.init_process_group("gloo", rank=rank, world_size=plan.ranks, store=dist.FileStore(folder + "/v", plan.ranks))
     shape = (3, WIDTH)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints simulated and measured makespans of plans in PyTorch, a row for each plan, once with
 # hops that cost nothing and once with links on which a message takes 20 ms. Stages sleep, so
-# a few cores will do. As root, since every rank has a network namespace of its own then:
+# a few cores are enough. It needs root, because every rank has its own network namespace:
 #
 #   tests/pytorch/makespans.sh
 #   ROOT=/opt/trixie tests/pytorch/makespans.sh    # PyTorch is in a chroot (tests/bench/peers.sh)
@@ -25,8 +25,8 @@ go build -o "$work/weir" ./cmd/weir
 cp tests/pytorch/time_plan.py python/weir_pipelining.py "$work"
 weir=$work/weir
 
-# Four hosts on a bridge. What one sends to another has a class of its own, 219 Mbit/s with
-# the headers of full frames: 20 ms for the half a MiB of a message.
+# Four hosts on a bridge. Each pair has its own traffic class of 219 Mbit/s, including the headers
+# of full frames: a message of half a MiB takes 20 ms.
 ip link add weirbr type bridge
 ip link set weirbr up
 for rank in 0 1 2 3; do

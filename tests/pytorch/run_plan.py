@@ -4,9 +4,9 @@
     weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --to comms > zb-v.csv
     python3 tests/pytorch/run_plan.py zb-v.csv
 
-Every rank is a process on the CPU (gloo). The model has one layer a stage. For each
-file the losses and the gradients are compared with those of the same model without a
-pipeline. run_all.sh beside this file does it for a plan of each kind. Plans are loaded by
+Every rank is a process on the CPU (gloo). The model has one layer per stage. For
+each file it compares the losses and the gradients with the same model without a pipeline.
+run_all.sh in this folder does it for a plan of each kind. Plans are loaded by
 python/weir_pipelining.py.
 """
 
@@ -61,7 +61,7 @@ def run_rank(rank, path, folder):
     plan = weir_pipelining.Plan(path)
     dist.init_process_group("gloo", rank=rank, world_size=plan.ranks, store=dist.FileStore(folder + "/store", plan.ranks))
     mine = {s: layer(s) for s in plan.on(rank)}
-    # Shapes are given: the inference of 2.6 over gloo mixes up messages on a V of four ranks.
+    # Explicit shapes: the inference of PyTorch 2.6 over gloo mixes up messages on a V of four ranks.
     like = torch.empty(ROWS, WIDTH)
     stages = [PipelineStage(mine[s], s, plan.stages, torch.device("cpu"), input_args=like, output_args=like) for s in plan.on(rank)]
     schedule = plan.schedule(stages, loss_of, reduction="sum")

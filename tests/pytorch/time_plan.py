@@ -3,18 +3,19 @@
 
     python3 tests/pytorch/time_plan.py --costs costs.json best.csv
 
-Each rank is a process over gloo. Every stage sleeps as long as the costs of weir say that
-it computes, and hands on as many bytes as they say. The makespan of a step is from the
-first start of a computation on any rank to the last end on any. Printed are the median of
-the steps and the least one, in the unit of the costs, as weir sim does: other work on the
+Each rank is a process over gloo. Every stage sleeps for the time that it computes
+according to the costs of weir, and sends as many bytes as they state. The makespan of a step
+lasts from the first start of a computation on any rank to the last end on any. It prints the
+median and the minimum of the steps in the unit of the costs, like weir sim: other work on the
 machine only makes a step longer.
 
-With --traces FOLDER every rank writes there what torch.profiler records of the last three
-steps, for weir trace. Every action is annotated as newer versions of PyTorch do it, "PP:2F7".
+With --traces FOLDER every rank writes the records of torch.profiler for the last three steps
+to the folder, for weir trace. Every action is annotated as in newer versions of PyTorch,
+"PP:2F7".
 
-makespans.sh beside this file measures several plans, with and without a cost of hops, and
-starts the ranks itself: --rank and --folder are for that, and --summary prints what they
-measured. The costs of stage 0 must have no i: PyTorch runs all of its backward in W.
+makespans.sh in this folder measures several plans, with and without a cost of hops, and
+starts the ranks itself with --rank and --folder; --summary prints their measurements. The
+costs of stage 0 must have no i: PyTorch runs all of its backward in W.
 """
 
 import argparse
@@ -31,7 +32,7 @@ SECONDS = {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
 def read_costs(path):
-    """Returns the costs and how many seconds a step of their time is."""
+    """Returns the costs and the number of seconds in one unit of their time."""
     with open(path) as file:
         costs = json.load(file)
     return costs, SECONDS[costs["unit"]] / costs.get("scale", 1)
@@ -72,7 +73,7 @@ def run(args):
         busy.append(time.monotonic())
 
     class Working(torch.autograd.Function):
-        """Hands its input on, and works when the gradient comes back."""
+        """Returns its input, and works when the gradient comes back."""
 
         @staticmethod
         def forward(ctx, x, cost):
@@ -128,7 +129,7 @@ def run(args):
 
 
 def makespans(args):
-    """Returns the makespans of what the ranks have measured, ascending."""
+    """Returns the makespans that the ranks have measured, ascending."""
     _, second = read_costs(args.costs)
     ranks = [name for name in os.listdir(args.folder) if name.endswith(".json")]
     spans = [json.load(open(f"{args.folder}/{name}")) for name in ranks]

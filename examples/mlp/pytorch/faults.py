@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants one fault at a time in mlp.py and prints what PyTorch says of it.
+"""Plants one fault at a time in mlp.py and prints PyTorch's output for it.
 
     python3 examples/mlp/pytorch/faults.py [NAME ...]
 
@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FAULTS = {  # what is replaced, with what
+FAULTS = {  # the text to replace, and its replacement
     "none": ("", ""),
     "a loss is kept": (
         "        sums.add_(", "        kept.append(ring)\n        sums.add_("),

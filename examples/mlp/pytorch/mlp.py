@@ -27,8 +27,8 @@ SHAPES = [(2, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH, 2)]
 
 
 class AllWorks:
-    """Holds every transfer of a batch. Over gloo, 2.6 keeps the last one alone: a send
-    that is not finished when its handle goes is never sent, and the ranks wait forever."""
+    """Holds every transfer of a batch. Over gloo, PyTorch 2.6 keeps only the last one: a send
+    that has not finished when its handle is collected is never sent, and the ranks wait forever."""
 
     def __init__(self, works):
         self.works = works
@@ -74,7 +74,7 @@ def run(rank, args):
         saved = torch.load(path)
         step = saved["step"]
         module.load_state_dict(saved["module"])
-    # Shapes are given: inferring them sends more messages.
+    # Explicit shapes: inferring them sends more messages.
     stage = PipelineStage(module, rank, len(SHAPES), torch.device("cpu"), input_args=torch.empty(ROWS, SHAPES[rank][0]),
                           output_args=torch.empty(ROWS, SHAPES[rank][1], requires_grad=True))
     sums, log = torch.zeros(2), open(f"{args.run}/memory{rank}.jsonl", "a")

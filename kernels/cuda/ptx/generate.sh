@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the .ptx beside each .cu, and hashes.txt. It needs clang 19 of Debian bookworm
-# (packages clang-19 libclang-cpp19 libllvm19 libclang-common-19-dev libz3-4, main), nothing of
-# NVIDIA's. CLANG is the compiler's path where it is not clang-19.
+# (packages clang-19 libclang-cpp19 libllvm19 libclang-common-19-dev libz3-4, main), and nothing
+# from NVIDIA. CLANG is the compiler's path if it is not clang-19.
 set -euo pipefail
 cd "$(dirname "$0")"
 compile() {

@@ -3,8 +3,8 @@
  *
  *     sgemm LIBRARY m n k transposed_a transposed_b accumulate threads seconds cpu
  *
- * It prints JSON: what the library calls itself, and the median and the best GFLOP/s of
- * samples as long as those of products.go.
+ * It prints JSON: the library's description of itself, and the median and the best GFLOP/s of
+ * samples with the duration that products.go uses.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// What package cublas calls of cuBLAS, over memory of the host: it refuses what the real one would, and
-// what the package must not ask for.
+// The functions of cuBLAS that package cublas calls, over memory of the host. They refuse the
+// calls that cuBLAS would refuse, and calls that the package must not make.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static float rounded(float x, int half) {
   return x;
 }
 
-// C = alpha·op(A)·op(B) + beta·C by columns; op 0 is none, 1 the transpose.
+// C = alpha·op(A)·op(B) + beta·C by columns; op 0 is the identity, 1 the transpose.
 int cublasGemmEx(struct handle *h, int opA, int opB, int m, int n, int k, const float *alpha, const float *a, int typeA, int lda,
                  const float *b, int typeB, int ldb, const float *beta, float *c, int typeC, int ldc, int compute, int algorithm) {
   if (!h->stream || !h->workspace) return 1;
