@@ -3,17 +3,18 @@ package layout
 import "slices"
 
 const (
-	// leastAlign is of what every offset is a multiple.
+	// leastAlign divides every offset.
 	leastAlign = 4
-	// line is what large buffers are aligned to, where that costs nothing: a cache line.
+	// line is the alignment of large buffers, a cache line, if it does not make the layout
+	// higher.
 	line = 64
-	// paddingDivisor is the part of what is alive that is lost where sizes that are whole
-	// lines and others lie side by side.
+	// paddingDivisor: padding may waste 1/paddingDivisor of the live bytes if buffers of
+	// whole cache lines and other buffers are adjacent.
 	paddingDivisor = 1024
 )
 
-// natural is the alignment that buffers should have: a cache line, or for smaller ones
-// the next power of two below.
+// natural returns the preferred alignment of a buffer: a cache line, or for smaller buffers
+// the largest power of two that is no larger than the buffer.
 func natural(bytes int64) int64 {
 	align := int64(leastAlign)
 	for align < line && align*2 <= bytes {
@@ -22,18 +23,18 @@ func natural(bytes int64) int64 {
 	return align
 }
 
-// whole is the largest alignment that leaves no padding behind a buffer of this size.
+// whole returns the largest alignment that leaves no padding after a buffer of this size.
 func whole(bytes int64) int64 {
 	return min(max(bytes&-bytes, leastAlign), line)
 }
 
-// padded reports whether buffers of a program cannot lie side by side without padding.
+// padded reports whether some buffer of the program needs padding before the next one.
 func (p *player) padded(align func(int64) int64) bool {
 	return slices.ContainsFunc(p.items, func(it item) bool { return it.bytes%align(it.bytes) != 0 })
 }
 
-// alignment returns the way to align that a program is laid out with: natural, but where
-// every such layout is too high.
+// alignment returns the alignment function for the program: natural, unless every layout
+// with it is too high.
 func (p *player) alignment() func(int64) int64 {
 	if p.crowded() {
 		return whole
@@ -41,12 +42,12 @@ func (p *player) alignment() func(int64) int64 {
 	return natural
 }
 
-// crowded reports whether no natural layout is as low as can be, because of the padding of
-// what is alive at once. Small buffers may lie in the padding of others.
+// crowded reports whether the padding of live buffers keeps every natural layout above the
+// lower bound. Buffers smaller than a line may be placed in the padding of others.
 func (p *player) crowded() bool { return p.mostAlive().lines-line >= p.least() }
 
-// alignments returns the ways to align that are worth another try: that of the layout where
-// it was not searched for thoroughly, and before it one without padding.
+// alignments returns the alignment functions that deserve another try: one without padding,
+// then the function of the current layout if that layout was not searched for thoroughly.
 func (a *attempt) alignments() (list []func(int64) int64) {
 	if !a.played.crowded() && a.played.padded(natural) {
 		list = append(list, whole)
@@ -57,25 +58,24 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 	return list
 }
 
-// enough reports whether no search for a lower layout is worth it: there is none, or what
-// is lost is little beside the padding of lines.
+// lowEnough reports whether a further search is pointless: the layout is optimal, or its
+// excess is small compared with the padding to cache lines.
 func (a *attempt) lowEnough() bool {
 	return a != nil && (a.optimal() || a.played.crowded() && a.excess() <= a.played.most()/paddingDivisor)
 }
 
-// alive is what is alive at once of a played program, at most: in bytes as they are asked
-// for, with the padding that every buffer has, and in lines, where what is smaller counts
-// for nothing.
+// alive holds upper bounds of the live bytes of a played program: as requested, with the
+// padding that every buffer needs, and in whole lines, without buffers smaller than a line.
 type alive struct{ bytes, padded, lines int64 }
 
-// most returns the most bytes that are alive at once.
+// most returns the largest number of live bytes.
 func (p *player) most() int64 { return p.mostAlive().bytes }
 
-// least returns a height that no layout is below, where heights are rounded up to
+// least returns a lower bound of the height of every layout, with heights rounded up to
 // leastAlign.
 func (p *player) least() int64 { return p.mostAlive().padded }
 
-// mostAlive returns the most of it, of a program that has been played to its end.
+// mostAlive returns the maxima over a program that has been played to its end.
 func (p *player) mostAlive() *alive {
 	if p.top != nil {
 		return p.top

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestPaddingIsNoGap lays out buffers that are no whole lines of a cache: where their
-// padding alone is more than there is room for, they lie side by side.
+// TestPaddingIsNoGap lays out buffers that are not whole cache lines. If their padding alone
+// exceeds the room, they are adjacent.
 func TestPaddingIsNoGap(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 64, schedule.Training)
 	made := laid(t, plan, model(2, 1, 50, 33), layout.Config{Search: placement.Options{Nodes: 20_000}})
@@ -21,8 +21,8 @@ func TestPaddingIsNoGap(t *testing.T) {
 	}
 }
 
-// TestProofWithPadding: sizes that are no multiples of what offsets are multiples of
-// have padding in every layout, and the proof says so.
+// TestProofWithPadding: sizes that are not multiples of the least alignment need padding in
+// every layout, and the proof says so.
 func TestProofWithPadding(t *testing.T) {
 	plan := planned(t, "1f1b", 1, 3, schedule.Training)
 	profile := model(1, 1, 16, 4)

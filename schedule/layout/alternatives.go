@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// Alternative is another way to run a step, with the same tokens, for a plan that does not
-// fit its budget. Weigh makes its plan, LayOut lays it out.
+// Alternative is another way to run a step on the same tokens, for a plan that exceeds its
+// budget. Weigh makes its plan, and LayOut lays it out.
 type Alternative struct {
 	Name    string // such as "at most 2 in flight on a rank (cap 2)"
 	Changes int    // number of differences from the plan, 1 or more
@@ -22,16 +22,16 @@ type Alternative struct {
 	Profile *Profile
 
 	Plan  *schedule.Plan
-	Bound int64 // no layout is lower, on the rank that needs most, with the resident bytes
-	// Allocations is the number of buffers to place, on the rank that has most: a layout takes
-	// ten microseconds for each, or more.
+	Bound int64 // lower bound of the layout's height plus the resident bytes, on the rank that needs most
+	// Allocations is the number of buffers to place on the rank with the most buffers. A
+	// layout takes at least ten microseconds per buffer.
 	Allocations int
-	Bytes       int64 // the lowest layout so far, as Bound; 0 before there is one
+	Bytes       int64 // height of the lowest layout so far plus the resident bytes; 0 before the first layout
 
 	cfg Config
 }
 
-// with returns an alternative that differs in one more thing.
+// with returns an alternative with one more change.
 func (a Alternative) with(name string) Alternative {
 	if a.Name != "" {
 		name = a.Name + ", " + name
@@ -41,10 +41,11 @@ func (a Alternative) with(name string) Alternative {
 }
 
 // Variants returns alternatives that may need less memory:
-//   - fewer microbatches in flight: by a cap of the rule, if it has one, else by depth-first;
-//   - smaller microbatches, of a shape class that is smaller than the largest, and so many
-//     more of them as have the same tokens. Classes of less than a quarter of the largest
-//     are left out: how much slower a token is in such small ones is unknown, and most of
+//   - fewer microbatches in flight: with the cap of the rule if it has one, otherwise
+//     with depth-first;
+//   - smaller microbatches, of a smaller shape class, and as many more of them as the
+//     same number of tokens needs. Classes of less than a quarter of the largest are left
+//     out, because the cost per token of such small microbatches is unknown and most of
 //     their memory does not depend on tokens;
 //   - both together.
 func (a Alternative) Variants() []Alternative {
@@ -69,11 +70,12 @@ func (a Alternative) Variants() []Alternative {
 	return list
 }
 
-// leastShare is the largest microbatch divided by the smallest one that is an alternative.
+// leastShare is the largest allowed quotient of the largest microbatch and a smaller
+// alternative.
 const leastShare = 4
 
-// capped returns the alternatives with fewer microbatches in flight: the more there are, the
-// longer a plan takes, so that few of the large numbers are tried.
+// capped returns the alternatives with fewer microbatches in flight. Plans with more in
+// flight take longer, so it tries only a few of the large numbers.
 func (a Alternative) capped() (list []Alternative) {
 	most := a.Params.Cap - 1
 	if a.Params.Cap == 0 {
@@ -99,8 +101,9 @@ func (a Alternative) capped() (list []Alternative) {
 	return list
 }
 
-// tokens returns the bytes of what a source allocates for a microbatch of the class, which
-// are in proportion to its tokens; where it allocates nothing, those of all buffers.
+// tokens returns the bytes that a source allocates for a microbatch of the class, which are
+// proportional to its tokens. If the source allocates nothing, it returns the bytes of all
+// buffers.
 func (s *ShapeProfile) tokens() (bytes int64) {
 	for i := range s.Entries {
 		for _, b := range s.Entries[i].Buffers {
@@ -118,8 +121,8 @@ func (s *ShapeProfile) tokens() (bytes int64) {
 	return max(bytes, 1)
 }
 
-// scale returns n * over / under, rounded up; at most schedule.MaxMicrobatches + 1, which
-// every rule refuses.
+// scale returns n * over / under, rounded up, but at most schedule.MaxMicrobatches + 1,
+// which every rule refuses.
 func scale(n int, over, under int64) int {
 	const most = schedule.MaxMicrobatches + 1
 	high, low := mathbits.Mul64(uint64(n), uint64(over))
@@ -131,19 +134,19 @@ func scale(n int, over, under int64) int {
 	return int(min(quotient, most))
 }
 
-// Weigh makes the plans of alternatives and finds their bounds, without layouts. It returns
-// those that have a plan. Several of them are made at once.
+// Weigh makes the plans of alternatives in parallel and computes their bounds, without
+// layouts. It returns the alternatives that have a plan.
 func Weigh(list []Alternative, cfg Config) (weighed []Alternative) {
 	cfg.Budget, cfg.Instead = 0, nil
 	list = slices.Clone(list)
-	_ = eachRank(len(list), func(i int) error { // There are no errors.
+	_ = eachRank(len(list), func(i int) error { // The function returns no errors.
 		one := &list[i]
 		if plan, err := one.Rule(one.Params); err == nil {
-			one.Plan, _ = lower.Prepare(plan, one.Passes) // else nil
+			one.Plan, _ = lower.Prepare(plan, one.Passes) // nil if it fails
 		}
 		return nil
 	})
-	var used sync.Pool // of players: their memory
+	var used sync.Pool // of players, to reuse their memory
 	for _, one := range list {
 		one.cfg = cfg
 		if len(one.Profile.Shapes) == 1 {
@@ -156,7 +159,7 @@ func Weigh(list []Alternative, cfg Config) (weighed []Alternative) {
 	return weighed
 }
 
-// weigh plays every rank.
+// weigh plays the programs of all ranks.
 func (a *Alternative) weigh(used *sync.Pool) error {
 	p, err := prepare(a.Plan, a.Profile, a.cfg)
 	if err != nil {
@@ -183,7 +186,7 @@ func (a *Alternative) weigh(used *sync.Pool) error {
 	return err
 }
 
-// LayOut looks for a lower layout than the last one, with so much work on each rank.
+// LayOut searches for a lower layout than the last one, with this amount of work per rank.
 func (a *Alternative) LayOut(ctx context.Context, work int64) error {
 	cfg := a.cfg
 	cfg.Search.Nodes = work

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestAlternatives lists fewer in flight and smaller microbatches, none of them smaller
-// than a quarter, and weighs them without a layout: their bounds are those of their layouts.
+// TestAlternatives lists alternatives with fewer microbatches in flight and smaller
+// microbatches, none smaller than a quarter, and weighs them without a layout: their bounds
+// are those of their layouts.
 func TestAlternatives(t *testing.T) {
 	placement := schedule.Looped(4, 4)
 	params := schedule.Params{Placement: placement, Microbatches: 20}
@@ -38,8 +39,8 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
-// TestBudgetIsNamedOnce: one sentence says that the plan does not fit, whatever ranks and
-// alternatives there are.
+// TestBudgetIsNamedOnce: one sentence says that the plan does not fit, for any number of
+// ranks and alternatives.
 func TestBudgetIsNamedOnce(t *testing.T) {
 	plan := planned(t, "1f1b", 4, 20, schedule.Training)
 	_, err := layout.Make(t.Context(), plan, model(4, 1, 16, 8), layout.Config{Search: quick, Budget: 100})

@@ -19,7 +19,8 @@ func (p *Memory) Height() (most int64) {
 	return most
 }
 
-// Total returns the bytes of a step and what is resident, on the rank that needs most of both.
+// Total returns the bytes of a step plus the resident bytes, on the rank with the largest
+// sum.
 func (p *Memory) Total() (most int64) {
 	for rank := range p.Ranks {
 		most = max(most, p.Ranks[rank].Height+p.cfg.resident(p.plan.Placement, rank))
@@ -34,8 +35,8 @@ func (c *Config) resident(place schedule.Placement, rank int) int64 {
 	return c.Resident(place, rank)
 }
 
-// refuse returns an error if a rank needs more than the budget: the owners at the peak, and
-// the alternatives that would fit.
+// refuse returns an error if a rank exceeds the budget. The error lists the owners at the
+// peak and the alternatives that would fit.
 func (p *Memory) refuse(ctx context.Context) error {
 	var faults []error
 	for i := range p.Ranks {
@@ -60,15 +61,15 @@ func (p *Memory) refuse(ctx context.Context) error {
 }
 
 const (
-	// refined is the work of a search for an alternative that may fit, on all ranks
-	// together.
+	// refined is the work of the search for an alternative, on all ranks together.
 	refined = 400_000
-	// mostFitting is how many alternatives an error names.
+	// mostFitting is the largest number of alternatives in an error.
 	mostFitting = 6
 )
 
-// fitting says what would fit: alternatives with the fewest changes, first those that need
-// most, which are closest to the plan. Nil means that there is no alternative.
+// fitting returns an error that lists the alternatives that fit. It takes those with the
+// fewest changes, and among these first the ones that need most, which are closest to the
+// plan. Nil means that there is no alternative.
 func (p *Memory) fitting(ctx context.Context) error {
 	left := slices.SortedStableFunc(slices.Values(p.cfg.Instead), func(a, b Alternative) int { return cmp.Compare(a.Changes, b.Changes) })
 	var least *Alternative
@@ -83,7 +84,7 @@ func (p *Memory) fitting(ctx context.Context) error {
 			if least == nil || one.Bound < least.Bound {
 				least = &one
 			}
-			// A quick layout may do, else a search.
+			// A quick layout may be enough; otherwise search.
 			for _, work := range []int64{1, max(refined/int64(len(p.Ranks)), 1)} {
 				if one.Bound <= p.cfg.Budget && one.LayOut(ctx, work) == nil && one.Bytes <= p.cfg.Budget {
 					fits = append(fits, one)
@@ -133,7 +134,7 @@ func (p Peak) String() string {
 	return b.String()
 }
 
-// String says whose the bytes are, and how many.
+// String returns the owner, its class, its bytes and its microbatches.
 func (o Owner) String() string {
 	text := fmt.Sprintf("%s (%v) %d bytes", o.Name, o.Class, o.Bytes)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// TestBudget refuses a plan that does not fit, names the owners at its peak, and says
-// what would fit.
+// TestBudget refuses a plan that does not fit, names the owners at its peak, and says which
+// alternatives would fit.
 func TestBudget(t *testing.T) {
 	profile := model(4, 1, 16, 8, 2)
 	params := schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 20}
@@ -47,8 +47,8 @@ func TestBudget(t *testing.T) {
 	require.ErrorContains(t, err, "nothing that was tried fits; the least is")
 }
 
-// TestFigures plans from figures, and agrees with the simulator about the peak where
-// nothing but what is saved has bytes.
+// TestFigures plans from figures, and agrees with the simulator on the peak if only saved
+// tensors have bytes.
 func TestFigures(t *testing.T) {
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1, Saved: 1024, FreedByI: 256, Carry: 128}}}
 	for _, name := range []string{"1f1b", "zb-h2", "zb-v", "interleaved"} {
@@ -71,8 +71,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestFrozenFigures ends what a frozen stage keeps with its I, and keeps nothing before
-// the first stage that trains.
+// TestFrozenFigures: a frozen stage releases its saved buffers with I, and no stage before
+// the first trained one keeps anything.
 func TestFrozenFigures(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 6, Frozen: []bool{true, false, true}})
 	require.NoError(t, err)

@@ -9,10 +9,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// How buffers begin and end in a played program: what ends with an action, step end, and
-// the numbers of references.
+// This file ends buffers: it counts references, and plays step end.
 
-// end ends the items of a place.
+// end releases the items of a slot.
 func (p *player) end(w slot) error {
 	for _, i := range p.held[w].items {
 		if i >= 0 {
@@ -27,7 +26,7 @@ func (p *player) end(w slot) error {
 	return nil
 }
 
-// dropParts ends parts of an entry.
+// dropParts releases parts of an entry.
 func (p *player) dropParts(w slot, set uint64) error {
 	e := p.held[w]
 	for part, i := range e.items {
@@ -45,8 +44,8 @@ func (p *player) dropParts(w slot, set uint64) error {
 	return nil
 }
 
-// finish plays step end: the entries that nobody had a use for, and the uses of tied
-// parameters that come from other ranks, one after the other.
+// finish plays step end: it releases the entries that no action used, then plays the uses of
+// tied parameters on other ranks, one after the other.
 func (p *player) finish() error {
 	if !p.pullsNothing() {
 		if err := p.pull(p.plan.Microbatches - 1); err != nil {
@@ -58,7 +57,7 @@ func (p *player) finish() error {
 	}
 	rank := p.plan.Placement.Rank
 	_, ties := effects.Ties(len(rank), p.profile.trained)
-	for back := range 2 { // the uses to their owners, then the totals to the uses
+	for back := range 2 { // first gradients go to the owners, then totals go to the uses
 		for _, tie := range ties {
 			here, there := tie.Owner, tie.Use
 			if back == 1 {
@@ -80,8 +79,9 @@ func (p *player) finish() error {
 	return nil
 }
 
-// pullsNothing reports whether the rank reads no part of any entry, and its source allocates
-// nothing for such an entry: then nothing changes, however many microbatches there are.
+// pullsNothing reports whether the rank reads no part of any entry and its source allocates
+// nothing for such an entry. If so, entries change nothing, however many microbatches there
+// are.
 func (p *player) pullsNothing() bool {
 	for i := range p.profile.Shapes {
 		if e := p.profile.Shapes[i].entry(0); e != nil && len(e.Events) > 0 {
@@ -91,7 +91,7 @@ func (p *player) pullsNothing() bool {
 	return !slices.ContainsFunc(p.wants, func(parts uint64) bool { return parts != 0 })
 }
 
-// ended returns an error where something still lives.
+// ended returns an error if an item is still alive.
 func (p *player) ended() error {
 	for i := range p.items {
 		if it := &p.items[i]; it.refs > 0 {
@@ -101,7 +101,7 @@ func (p *player) ended() error {
 	return nil
 }
 
-// born makes an item with one reference.
+// born creates an item with one reference.
 func (p *player) born(bytes int64, atMost bool, class memory.Class, o origin) (int32, error) {
 	i := int32(len(p.items))
 	if len(p.items) >= p.limit {
@@ -122,7 +122,7 @@ func (p *player) tooLong() error {
 	return fmt.Errorf("%w: rank %d allocates more than %d times before its program repeats itself, since what it keeps grows with microbatches; take a schedule whose microbatches in flight do not, such as 1f1b, or fewer microbatches", ErrTooLong, p.rank, p.limit)
 }
 
-// release ends a reference, and the item with the last one.
+// release removes a reference, and ends the item with the last one.
 func (p *player) release(i int32) error {
 	it := &p.items[i]
 	if it.refs <= 0 {
@@ -135,7 +135,7 @@ func (p *player) release(i int32) error {
 	return nil
 }
 
-// note logs a change.
+// note records a change in the log.
 func (p *player) note(change int32) {
 	p.count++
 	if p.emit != nil {

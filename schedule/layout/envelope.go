@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// envelope returns a profile of one shape class, in which every buffer is as large as
-// in the class where it is largest.
+// envelope returns a profile of one shape class in which every buffer has its largest size
+// over all classes.
 func envelope(t *Profile) (*Profile, error) {
 	if len(t.Shapes) == 1 {
 		return t, nil
@@ -15,7 +15,7 @@ func envelope(t *Profile) (*Profile, error) {
 	for i := range t.Shapes[1:] {
 		shape := &t.Shapes[1+i]
 		differ := func(what string, args ...any) error {
-			return fmt.Errorf("%w: shape classes %q and %q differ in more than sizes in %s, so they have no envelope: tell the shapes beforehand",
+			return fmt.Errorf("%w: shape classes %q and %q differ in more than sizes in %s, so they have no envelope: set Config.Shapes",
 				ErrProfile, t.Shapes[0].Name, shape.Name, fmt.Sprintf(what, args...))
 		}
 		for i := range one.Entries {
@@ -34,8 +34,8 @@ func envelope(t *Profile) (*Profile, error) {
 	return &Profile{Parts: t.Parts, Params: t.Params, Shapes: []ShapeProfile{one}}, nil
 }
 
-// widen makes buffers at least as large as others, and reports whether they are of the
-// same classes.
+// widen raises the sizes of buffers to those of others, and reports whether both lists have
+// the same classes.
 func widen(buffers *[]Buffer, others []Buffer) bool {
 	if len(*buffers) != len(others) {
 		return false
@@ -52,12 +52,12 @@ func widen(buffers *[]Buffer, others []Buffer) bool {
 	return true
 }
 
-// calls returns every call of a profile, nil for those that it does not have.
+// calls returns the calls of a profile, nil for those that are missing.
 func (t *StageProfile) calls() [9]*Call {
 	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.Reduce, t.Quantize, t.QuantizeEval}
 }
 
-// sameCalls reports whether two stage profiles differ in nothing but sizes.
+// sameCalls reports whether two stage profiles differ in sizes only.
 func sameCalls(a, b *StageProfile) bool {
 	others := b.calls()
 	for i, call := range a.calls() {

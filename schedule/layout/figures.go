@@ -8,13 +8,13 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Figures say in bytes what a stage keeps of one microbatch, for stages that allocate
-// elsewhere, or that nobody has recorded. What is saved is all of the stage's own: also
-// the input, if it keeps that.
+// Figures are the bytes that a stage keeps for one microbatch. Use them for stages that
+// allocate elsewhere or have not been recorded. The saved bytes belong to the stage,
+// including the input if the stage keeps it.
 type Figures struct {
 	Stage    string
-	Output   int64 // what F hands on
-	Gradient int64 // what the backward hands back
+	Output   int64 // output of F
+	Gradient int64 // gradient that the backward returns
 	Input    int64 // saved at F, freed by I
 	Weight   int64 // saved at F, freed by W
 	Carry    int64 // saved by I, freed by W
@@ -22,11 +22,11 @@ type Figures struct {
 	Backward int64 // workspace of B, I and W
 
 	ForwardWeights  int64 // copies of weights that QUANTIZE makes for the forward, once in a step
-	BackwardWeights int64 // those for the backward
+	BackwardWeights int64 // the same for the backward
 }
 
-// FromCosts returns the figures that costs have of every stage of a plan. Of workspaces
-// they say nothing.
+// FromCosts returns the figures of every stage of a plan from its costs. Costs have no
+// workspaces, so these are 0.
 func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 	list := make([]Figures, plan.Placement.Stages())
 	for s := range list {
@@ -40,8 +40,8 @@ func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 	return list
 }
 
-// FromFigures returns a profile for a plan. A stage without a backward in it keeps
-// nothing, a frozen one is done with I.
+// FromFigures returns a profile for a plan. A stage without a backward keeps nothing, and a
+// frozen stage releases everything with I.
 func FromFigures(plan *schedule.Plan, figures []Figures) *Profile {
 	t := &Profile{Shapes: []ShapeProfile{{Name: "figures"}}}
 	for s := range plan.Placement.Stages() {
@@ -63,7 +63,7 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 		t.Buffers = append(t.Buffers, Buffer{Name: name, Bytes: bytes, Class: class})
 		return []Ref{{Own, len(t.Buffers) - 1}}
 	}
-	// call allocates, releases the workspace, and ends what it takes.
+	// call allocates, releases the workspace, and ends the slots in taken.
 	call := func(born, workspace, taken, out []Ref) *Call {
 		c := &Call{Taken: len(taken), Out: out}
 		events := func(op Op, refs []Ref) {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestGaps holds how far above the bound the layouts of every schedule are with little
-// work, on the rank of four where they are furthest. Where nothing is said they meet it.
+// TestGaps bounds the excess of the layouts of every schedule with little work, on the worst
+// of four ranks. Schedules that are not listed meet the bound.
 func TestGaps(t *testing.T) {
 	testkit.Slow(t)
 	most := map[string]float64{

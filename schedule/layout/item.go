@@ -12,18 +12,18 @@ type item struct {
 	atMost       bool
 	class        memory.Class
 	refs         int32
-	birth, death int32    // the numbers of its first and last change; death is 0 while it lives
-	place        position // where it is born; of what lives where repeats are skipped, where what stands for it is
-	repeat       int32    // in which it is born
-	ordinal      int32    // among what is born there
-	since        int32    // changes of the repeat before its birth
+	birth, death int32    // the numbers of its first and last change; death is 0 while it is alive
+	place        position // where it is born; if repeats are skipped, where its counterpart in the last repeats is born
+	repeat       int32    // of its birth
+	ordinal      int32    // among the births at its position
+	since        int32    // changes in the repeat before its birth
 	origin       origin
 }
 
-// position is an action of a program. Step end is an action behind the last segment.
+// position is an action of a program. Step end is an action after the last segment.
 type position struct{ segment, repeat, index int32 }
 
-// origin says what a buffer is, for people.
+// origin describes a buffer for messages.
 type origin struct {
 	kind       originKind
 	stage      int32 // of an entry, its number in ShapeProfile.Entries
@@ -39,10 +39,11 @@ const (
 	ofInput                         // received: port of the stage's input
 	ofGradient                      // received: port of the stage's output
 	ofTiedUse                       // a gradient of another rank: parameter of the stage
-	ofStageAlways                   // of a stage and of no microbatch: index into StageProfile.Buffers
+	ofStageAlways                   // of a stage, without a microbatch: index into StageProfile.Buffers
 )
 
-// names returns the names of the parts in a set; parts beyond those of the profile by number.
+// names returns the names of the parts in a set. A part outside the profile is named by its
+// number.
 func (t *Profile) names(set uint64) (names []string) {
 	for part := 0; set != 0; part, set = part+1, set>>1 {
 		if set&1 == 1 && part < len(t.Parts) {
@@ -54,7 +55,7 @@ func (t *Profile) names(set uint64) (names []string) {
 	return names
 }
 
-// name says whose buffer it is, without the microbatch.
+// name returns the name of a buffer and its owner, without the microbatch.
 func (t *Profile) name(o origin, shape int) string {
 	at := func(buffers []Buffer) string {
 		if int(o.index) < len(buffers) && buffers[o.index].Name != "" {

@@ -33,7 +33,7 @@ type named struct{ *strings.Reader }
 
 func (named) Name() string { return "model.json" }
 
-// TestFaultsHaveAPlace says where a text is wrong.
+// TestFaultsHaveAPlace checks the location of faults in a text.
 func TestFaultsHaveAPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                            "model.json:1:1: found the end of the text",
@@ -60,7 +60,8 @@ func TestFaultsHaveAPlace(t *testing.T) {
 	}
 }
 
-// TestProfilesThatDoNotAddUp finds what is never released, and what is too often.
+// TestProfilesThatDoNotAddUp finds buffers that are never released, and buffers that are
+// released too often.
 func TestProfilesThatDoNotAddUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*layout.StageProfile)
@@ -80,7 +81,7 @@ func TestProfilesThatDoNotAddUp(t *testing.T) {
 	}
 }
 
-// FuzzRead wants a profile that can be written, or an error.
+// FuzzRead expects a profile that can be written, or an error.
 func FuzzRead(f *testing.F) {
 	var text bytes.Buffer
 	require.NoError(f, layout.Write(&text, model(1, 1, 1, 1)))

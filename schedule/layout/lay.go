@@ -2,8 +2,8 @@ package layout
 
 import "github.com/weir-ml/weir/memory"
 
-// Entry returns what the plan has for the entry of a microbatch of which these parts are
-// wanted: nil where that is nothing.
+// Entry returns the planned entry of a microbatch for these wanted parts, nil if it
+// allocates nothing.
 func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
 	shape := 0
 	if p.cfg.Shapes != nil {
@@ -12,8 +12,7 @@ func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
 	return p.profile.Shapes[shape].entry(wanted)
 }
 
-// layout writes down where everything lies, place by place. The items of one group lie
-// at one offset.
+// layout writes the layout, place by place. The items of a group share one offset.
 func (p *player) layout(segments []SegmentPlaces, end int, group []int32, offsets []int64, height int64) *memory.Layout {
 	l := &memory.Layout{
 		Height: height, Allocations: make([]memory.Allocation, 0, len(p.items)),
@@ -25,7 +24,7 @@ func (p *player) layout(segments []SegmentPlaces, end int, group []int32, offset
 		if v+1 < len(p.visits) {
 			until = p.visits[v+1].since
 		}
-		first := place(segments, end, visit.at) == len(l.Levels) // places are come to in order
+		first := place(segments, end, visit.at) == len(l.Levels) // places are reached in order
 		if first {
 			l.Places = append(l.Places, int32(len(l.Allocations)))
 		}

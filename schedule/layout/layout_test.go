@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// quick is enough search for a test of what a layout is, rather than of how low.
+// quick is enough work for tests that do not depend on the height.
 var quick = placement.Options{Nodes: 1000}
 
 func laid(t testing.TB, plan *schedule.Plan, profile *layout.Profile, cfg layout.Config) *layout.Memory {
@@ -28,9 +28,9 @@ func laid(t testing.TB, plan *schedule.Plan, profile *layout.Profile, cfg layout
 	return made
 }
 
-// TestEverySchedule lays out every schedule and holds the layout against the whole
-// program: at every birth the offset and the size that the layout has there, the sum of
-// the marks of what is alive, the levels of the place, and no byte used twice.
+// TestEverySchedule lays out every schedule and compares the layout with the whole program:
+// the offset and the size at every birth, the sum of the marks of live buffers, the levels
+// of each place, and no byte used twice.
 func TestEverySchedule(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		for _, size := range [][2]int{{1, 5}, {2, 2}, {2, 9}, {3, 24}} {
@@ -38,7 +38,7 @@ func TestEverySchedule(t *testing.T) {
 			name := fmt.Sprintf("%s P=%d M=%d", s.Name, ranks, m)
 			plan, err := tryPlanned(s.Name, ranks, m, schedule.Training)
 			if err != nil {
-				require.ErrorIs(t, err, schedule.ErrParams, name) // the schedule does not run so few
+				require.ErrorIs(t, err, schedule.ErrParams, name) // the schedule does not run with so few microbatches
 				continue
 			}
 			profile := model(plan.Placement.Depth(), 1, 16, 5)
@@ -61,7 +61,7 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 	var problem placement.Problem
 	var offsets []int64
 	var live int64
-	var marks int64 // of what is live and where; a place finds the same whenever it comes
+	var marks int64 // of live buffers and their offsets; a place finds the same marks each time
 	seen := map[int]int64{}
 	at, taken := -1, 0
 	level := memory.Level{}
@@ -83,7 +83,7 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 			problem.Buffers[c.Serial].Upper = time
 		} else {
 			births := l.Allocations[l.Places[at]:l.Places[at+1]]
-			if taken >= len(births) { // the same place once more
+			if taken >= len(births) { // the same place again
 				taken = 0
 			}
 			b, number := births[taken], int(l.Places[at])+taken
@@ -113,7 +113,7 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 	require.Equal(t, r.Height == r.Bound, r.Gap() == 0)
 }
 
-// TestPlacesOfRepeats counts places as a runner does: by segment, repeat and action.
+// TestPlacesOfRepeats computes places as a runner does: by segment, repeat and action.
 func TestPlacesOfRepeats(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		plan := planned(t, s.Name, 2, 24, schedule.Training)
@@ -148,7 +148,7 @@ func TestForwardOnly(t *testing.T) {
 	}
 }
 
-// TestReservedIsPeak holds the gap of schedules whose layouts are as low as can be.
+// TestReservedIsPeak: the layouts of these schedules are as low as possible.
 func TestReservedIsPeak(t *testing.T) {
 	for _, name := range []string{"gpipe", "1f1b", "depth-first", "breadth-first", "v-half"} {
 		plan := planned(t, name, 2, 8, schedule.Training)
@@ -160,8 +160,8 @@ func TestReservedIsPeak(t *testing.T) {
 	}
 }
 
-// TestOffsetsComeBack holds layouts whose cycles were found in them, rather than made,
-// against the whole program.
+// TestOffsetsComeBack compares layouts whose cycles were found in them with the whole
+// program.
 func TestOffsetsComeBack(t *testing.T) {
 	cycles := map[int]bool{}
 	for _, name := range []string{"1f1b", "zb-h1"} {
@@ -178,8 +178,8 @@ func TestOffsetsComeBack(t *testing.T) {
 	require.Greater(t, len(cycles), 2, "cycles of several lengths: %v", cycles)
 }
 
-// TestCopiesThatTakeTurns skips repeats in which the source gives an entry for each
-// copy, and looks ahead.
+// TestCopiesThatTakeTurns skips repeats in which the source gives an entry for each copy,
+// and uses look-ahead.
 func TestCopiesThatTakeTurns(t *testing.T) {
 	if testkit.Raced {
 		t.Skip("it has the goroutines of TestEverySchedule")
@@ -197,14 +197,14 @@ func TestCopiesThatTakeTurns(t *testing.T) {
 						entries++
 					}
 				}
-				first, second := (m+1)/2, m/2 // a part for the bottom of the model, two for its top
+				first, second := (m+1)/2, m/2 // one part for the bottom of the model, two for its top
 				require.Equal(t, []int{first + 2*second, 2*first + second}[rank], entries)
 			}
 		}
 	}
 }
 
-// TestLoopsOfLoops lays out a plan in which some segments are loops of loops.
+// TestLoopsOfLoops lays out a plan with nested loops in some segments.
 func TestLoopsOfLoops(t *testing.T) {
 	plan := planned(t, "1f1b", 4, 500, schedule.Training)
 	want := laid(t, plan, model(4, 1, 16, 7), layout.Config{Search: quick})
@@ -214,7 +214,7 @@ func TestLoopsOfLoops(t *testing.T) {
 	}
 }
 
-// A line of text can say a loop whose body would be millions of actions.
+// TestBodyTooLong: a short text can describe a loop whose body has millions of actions.
 func TestBodyTooLong(t *testing.T) {
 	const m = schedule.MaxWritten + 1
 	body := []schedule.Action{schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.B, 0, 0)}
@@ -240,8 +240,8 @@ func TestSameLayoutAgain(t *testing.T) {
 	}
 }
 
-// TestWorkIsIndependentOfMicrobatches compares a thousand microbatches with a million:
-// as many buffers and births, and the same height.
+// TestWorkIsIndependentOfMicrobatches compares a thousand microbatches with a million: the
+// numbers of buffers and births and the height are equal.
 func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "seq1f1b", "dualpipe"} {
 		var before []layout.Rank
@@ -260,8 +260,8 @@ func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 	}
 }
 
-// TestRankWithoutStages has a rank that does nothing, for as many microbatches as there may be:
-// to go through them would take seconds.
+// TestRankWithoutStages has an idle rank and as many microbatches as are allowed. To visit
+// them all would take seconds.
 func TestRankWithoutStages(t *testing.T) {
 	plan, err := schedule.DepthFirst(schedule.Params{Microbatches: schedule.MaxMicrobatches, Placement: schedule.Placement{Ranks: 6, Rank: []int{0, 5}}})
 	require.NoError(t, err)
@@ -273,7 +273,7 @@ func TestRankWithoutStages(t *testing.T) {
 	}
 }
 
-// TestTooMuchAtOnce wants an error where what is kept grows with microbatches.
+// TestTooMuchAtOnce expects an error if held buffers grow with microbatches.
 func TestTooMuchAtOnce(t *testing.T) {
 	testkit.Slow(t)
 	plan := planned(t, "gpipe", 2, 100_000, schedule.Training)
@@ -282,7 +282,7 @@ func TestTooMuchAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "1f1b")
 }
 
-// TestFarTooMuchAtOnce wants it before a million of allocations are played.
+// TestFarTooMuchAtOnce expects the error before a million allocations are played.
 func TestFarTooMuchAtOnce(t *testing.T) {
 	plan := planned(t, "gpipe", 4, schedule.MaxMicrobatches, schedule.Training)
 	var before, after runtime.MemStats
@@ -293,7 +293,7 @@ func TestFarTooMuchAtOnce(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20))
 }
 
-// TestShapesBeforehand tells every microbatch's class.
+// TestShapesBeforehand gives the class of every microbatch.
 func TestShapesBeforehand(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 30, schedule.Training)
 	profile := model(2, 1, 16, 3, 8, 5)
@@ -315,7 +315,7 @@ func TestShapesBeforehand(t *testing.T) {
 	require.Contains(t, sizes, int64(4*8))
 }
 
-// TestEnvelope plans for any class: every buffer is as large as the largest.
+// TestEnvelope plans for any class: every buffer has its largest size.
 func TestEnvelope(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 30, schedule.Training)
 	made := laid(t, plan, model(2, 1, 16, 3, 8, 5), layout.Config{Envelope: true, Search: quick})
@@ -339,7 +339,7 @@ func TestEnvelopeNeedsOneStructure(t *testing.T) {
 	require.ErrorContains(t, err, "more than sizes")
 }
 
-// TestConfig wants every fault of a configuration.
+// TestConfig expects every fault of a configuration.
 func TestConfig(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 4, schedule.Training)
 	_, err := layout.Make(context.Background(), plan, model(3, 1, 16, 3), layout.Config{LookAhead: -1, Budget: -1, Shapes: []int{9}, Envelope: true})
@@ -352,7 +352,7 @@ func TestConfig(t *testing.T) {
 	require.ErrorContains(t, err, "lower.Lifetimes")
 }
 
-// Each part of an entry has its name, whatever other parts other ranks want.
+// TestNamesOfEntryParts: each part of an entry has its name, whatever other ranks want.
 func TestNamesOfEntryParts(t *testing.T) {
 	made := laid(t, planned(t, "1f1b", 2, 1, schedule.Training), model(2, 1, 16, 3), layout.Config{Search: quick})
 	var names []string

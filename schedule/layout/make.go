@@ -13,23 +13,23 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Config says how a step is laid out. The zero value is useful.
+// Config configures the layout of a step. The zero value is useful.
 type Config struct {
-	// LookAhead is how many entries a rank pulls before it needs them, the runner's.
+	// LookAhead is the number of entries that a rank pulls before it needs them, as in the
+	// runner's configuration.
 	LookAhead int
-	// Shapes is the shape class of each microbatch of the plan, where the step is told
-	// beforehand; nil is the first one for all, or the envelope.
+	// Shapes is the shape class of each microbatch of the plan, if it is known beforehand.
+	// Nil means the first class for all microbatches, or the envelope.
 	Shapes []int
-	// Envelope plans for microbatches of any shape class: every buffer has the size of
-	// the largest one.
+	// Envelope plans for microbatches of any shape class: every buffer has its largest size.
 	Envelope bool
-	// Budget is how many bytes a rank has for a step; 0 is no limit.
+	// Budget is the memory of a rank for a step, in bytes; 0 is no limit.
 	Budget int64
-	// Resident returns the bytes that a rank of a placement has before the step and after it,
-	// which the budget holds as well; nil is none.
+	// Resident returns the bytes that a rank of a placement holds before and after the step,
+	// which count towards the budget. Nil means none.
 	Resident func(place schedule.Placement, rank int) int64
-	// Instead is what is tried where the plan does not fit the budget, so that the error
-	// can say what would.
+	// Instead lists alternatives to try if the plan does not fit the budget. The error then
+	// names those that fit.
 	Instead []Alternative
 	// Search limits the search for a layout, on each rank.
 	Search placement.Options
@@ -39,8 +39,8 @@ type Config struct {
 type Memory struct {
 	Ranks   []Rank
 	plan    *schedule.Plan
-	profile *Profile // those of the envelope where it is one
-	classes int      // of shapes that were given
+	profile *Profile // of the envelope if Config.Envelope is set
+	classes int      // number of shape classes given
 	cfg     Config
 }
 
@@ -48,29 +48,30 @@ type Memory struct {
 type Rank struct {
 	Layout   *memory.Layout
 	Segments []SegmentPlaces // of its program
-	End      int             // the place of step end
+	End      int             // place of step end
 	Certificate
-	// Problem is what was placed, and Offsets is where: the program with its repeats left
-	// out that are like others. What has one offset in all of them is one buffer with gaps.
+	// Problem is the placement problem and Offsets is its solution. Repeats that equal
+	// others are left out of it. Births that share one offset in all repeats are one buffer
+	// with gaps.
 	Problem *placement.Problem
 	Offsets []int64
 }
 
-// Certificate says how good a layout is, and what is in it. The bound is that of the whole
-// program, in bytes as they are asked for.
+// Certificate states how good a layout is and what it contains. The bound is the peak of the
+// whole program, in requested bytes.
 type Certificate struct {
 	placement.Certificate
-	Sizes   string // "exact", perhaps of one shape class, or "envelope of n shape classes": then the bound is the envelope's own
-	Buffers int    // that were placed
+	Sizes   string // "exact", perhaps for one shape class, or "envelope of n shape classes", whose bound is the envelope's own
+	Buffers int    // number of placed buffers
 	Peak    Peak
 }
 
-// Make lays out the memory of every rank of a plan. The plan has been through
-// lower.Lifetimes, and through lower.Transfers where it has several ranks.
+// Make lays out the memory of every rank of a plan. The plan must have passed
+// lower.Lifetimes, and lower.Transfers if it has several ranks.
 //
-// Errors wrap ErrProfile where the profile does not fit the plan, ErrConfig,
-// ErrTooLong where a program keeps more the more microbatches it has or repeats too much at
-// a time, so that there is too much to be planned, and ErrBudget.
+// Errors wrap ErrProfile if the profile does not fit the plan, ErrConfig, ErrBudget, or
+// ErrTooLong if a program keeps more with more microbatches, or its repeats are too long to
+// be planned.
 func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	for rank, program := range plan.Programs {
 		written := int64(0)
@@ -97,7 +98,7 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 	return p, nil
 }
 
-// eachRank does something for every rank, as many at once as there are processors.
+// eachRank calls do for every rank, in parallel on all processors.
 func eachRank(ranks int, do func(rank int) error) error {
 	faults := make([]error, ranks)
 	work := make(chan int)
@@ -117,7 +118,7 @@ func eachRank(ranks int, do func(rank int) error) error {
 	return errors.Join(faults...)
 }
 
-// prepare looks at what Make is given.
+// prepare validates the arguments of Make.
 func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	if err := profile.Validate(); err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 			return nil, err
 		}
 	}
-	if len(cfg.Shapes) > 0 && slices.Min(cfg.Shapes) == slices.Max(cfg.Shapes) { // one for all, so it repeats itself
+	if len(cfg.Shapes) > 0 && slices.Min(cfg.Shapes) == slices.Max(cfg.Shapes) { // all of one class, so the program repeats itself
 		one := *p.profile
 		one.Shapes = one.Shapes[cfg.Shapes[0]:][:1]
 		p.profile, p.cfg.Shapes = &one, nil
@@ -169,7 +170,7 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 	return p, nil
 }
 
-// layOut plays the program of a rank, places what it allocates and says where it lies.
+// layOut plays the program of a rank, places its allocations and writes the layout.
 func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
 	best, err := p.search(ctx, ports, rank)
 	if err != nil {
@@ -186,8 +187,8 @@ func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
 	case r.Height == r.Bound:
 	case best.optimal():
 		r.Proof = fmt.Sprintf("the height is what is alive at once with the padding that it has where every offset is a multiple of %d bytes", leastAlign)
-	case !r.Optimal && !best.separate: // a proof would be of layouts that repeat themselves alike
-		r.Proof = "not proven: it may be that a layout is lower"
+	case !r.Optimal && !best.separate: // the proof covers only layouts with the same cycles
+		r.Proof = "not proven: a lower layout may exist"
 	}
 	switch {
 	case p.cfg.Envelope:

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// A model of the tests: an embedding, blocks and a head, cut into stages. A block
-// allocates what a transformer block does; n is its hidden states in bytes.
+// The model of the tests: an embedding, blocks and a head, cut into stages. A block
+// allocates the buffers of a transformer block; n is the bytes of its hidden states.
 
 // writer writes the profile of one stage.
 type writer struct {
@@ -49,7 +49,7 @@ func (w *writer) release(refs ...layout.Ref) {
 	}
 }
 
-// taken releases what ends as slots.
+// taken releases references that end slots.
 func (w *writer) taken(refs ...layout.Ref) {
 	w.release(refs...)
 	w.call.Taken = len(refs)
@@ -61,10 +61,10 @@ func (w *writer) norm(class memory.Class, name string, n, rows int64) (out layou
 	return out, []layout.Ref{w.alloc("mean", memory.Workspace, rows), w.alloc("rstd", memory.Workspace, rows)}
 }
 
-// saved is what one block keeps.
+// saved holds the buffers that one block keeps.
 type saved struct{ input, qkv, attended, lse, middle, up layout.Ref }
 
-// stage returns the profile of a stage of so many blocks.
+// stage returns the profile of a stage with this number of blocks.
 func stage(name string, blocks int, first, last bool, tokens, width int64) layout.StageProfile {
 	w := &writer{t: layout.StageProfile{Stage: name}}
 	n, rows := 4*tokens*width, 4*tokens
@@ -100,7 +100,7 @@ func stage(name string, blocks int, first, last bool, tokens, width int64) layou
 		}
 		return x, kept
 	}
-	// finish hands the output over, or makes the loss of it.
+	// finish hands the output over, or computes the loss from it.
 	finish := func(x layout.Ref) {
 		if !last {
 			w.call.Out = []layout.Ref{x}
@@ -210,8 +210,8 @@ func stage(name string, blocks int, first, last bool, tokens, width int64) layou
 	return w.t
 }
 
-// model returns a profile of so many stages with blocks in each, the first with an
-// embedding and the last with a head, for microbatches of these numbers of tokens.
+// model returns a profile with this number of stages and of blocks in each, an embedding in
+// the first stage and a head in the last, for microbatches of these numbers of tokens.
 func model(stages, blocks int, width int64, tokens ...int64) *layout.Profile {
 	t := &layout.Profile{Parts: []string{"tokens", "labels", "weights"}}
 	for _, n := range tokens {
@@ -245,8 +245,8 @@ func model(stages, blocks int, width int64, tokens ...int64) *layout.Profile {
 	return t
 }
 
-// facts are those of the model: the embedding reads tokens at F and W, the head labels
-// and weights always.
+// facts returns the facts of the model: the embedding reads tokens at F and W, and the head
+// always reads labels and weights.
 func facts(p schedule.Placement, split bool) []schedule.Facts {
 	list := make([]schedule.Facts, p.Stages())
 	for s := range list {
@@ -265,7 +265,7 @@ func facts(p schedule.Placement, split bool) []schedule.Facts {
 	return list
 }
 
-// planned returns the plan of a schedule, ready to be run.
+// planned returns the plan of a schedule, ready to run.
 func planned(t testing.TB, name string, ranks, m int, mode schedule.Mode) *schedule.Plan {
 	t.Helper()
 	plan, err := tryPlanned(name, ranks, m, mode)

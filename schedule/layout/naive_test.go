@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// naive is the live curve of a rank, computed in another way: over the whole program,
-// with one map of references for each stage and microbatch.
+// naive is the curve of live bytes of a rank, computed in another way: over the whole
+// program, with a map of references for each stage and microbatch.
 type naive struct {
 	s          *layout.ShapeProfile
 	live, most int64
@@ -19,7 +19,7 @@ type naive struct {
 	size       map[int]int64
 }
 
-// requireBound computes the live curve in another way and compares its highest point.
+// requireBound compares the maximum of the naive curve with the bound.
 func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, made *layout.Memory, rank, lookAhead int, name string) {
 	t.Helper()
 	n := &naive{s: &profile.Shapes[0], refs: map[int]int{}, size: map[int]int64{}}
@@ -159,12 +159,12 @@ func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, ma
 	}
 	pull(plan.Microbatches - 1)
 	require.Zero(t, n.live, name)
-	if own := plan.Placement.On(rank); len(own) > 0 { // else there is at most a tied use, at step end
+	if own := plan.Placement.On(rank); len(own) > 0 { // otherwise there is at most a tied use, at step end
 		require.Equal(t, n.most, made.Ranks[rank].Bound, "%s rank %d", name, rank)
 	}
 }
 
-// hidden is the size of what crosses between two stages.
+// hidden returns the bytes of the tensor that crosses between two stages.
 func hidden(s *layout.ShapeProfile) int64 {
 	return s.Stages[0].Buffers[s.Stages[0].Forward.Out[0].Index].Bytes
 }

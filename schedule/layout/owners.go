@@ -6,12 +6,12 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// mostNamed is how many owners of a rank Owners names.
+// mostNamed is the largest number of owners of a rank that Owners names.
 const mostNamed = 32
 
-// Owners returns who has what at the peak of each rank, the largest first, for a log
-// (memlog.Log.PeakOwner) that begins with this step. Those behind the largest of a rank
-// are added up by class.
+// Owners returns the owners at the peak of each rank, the largest first, for a log
+// (memlog.Log.PeakOwner) that begins with this step. It adds up the smaller owners of a rank
+// by class.
 func (p *Memory) Owners(step int64) iter.Seq[memory.PeakOwner] {
 	return func(yield func(memory.PeakOwner) bool) {
 		for rank := range p.Ranks {

@@ -11,11 +11,12 @@ import (
 type Peak struct {
 	Bytes   int64
 	Classes memory.ByClass
-	Place   int     // of the layout
+	Place   int     // in the layout
 	Owners  []Owner // the largest first
 }
 
-// Owner is what lives at a peak under one name, of one or more microbatches.
+// Owner is the sum of the buffers of one name that are alive at a peak, for one or more
+// microbatches.
 type Owner struct {
 	Name  string
 	Class memory.Class

@@ -9,69 +9,70 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A player runs the program of one rank on a profile, as a runner runs it on buffers:
-// it counts the same references and ends them in the same order.
+// A player runs the program of one rank on a profile, as a runner runs it on buffers. It
+// counts the same references and ends them in the same order.
 type player struct {
 	plan      *schedule.Plan
 	profile   *Profile
 	ports     *ports
 	rank      int
 	lookAhead int
-	shapes    []int    // by microbatch, nil where there is one class
+	shapes    []int    // by microbatch; nil if there is one class
 	wants     []uint64 // by copy of the model: the parts of entries that are read
-	limit     int      // of births
+	limit     int      // largest number of births
 
 	items  []item
 	held   map[slot]contents
-	lent   lists // of the call under way
-	pulled int   // entries, in the order of the batch
+	lent   lists // items lent to the current call
+	pulled int   // entries pulled so far, in the order of the batch
 
 	at      position
 	ordinal int32       // of the next birth at the position
 	count   int32       // changes so far
 	begin   int32       // changes before the repeat
-	skip    *skipper    // nil: everything is played
-	log     []int32     // the changes: the number of the item for a birth, its complement for an end
+	skip    *skipper    // nil plays every repeat
+	log     []int32     // the changes: the number of the item for a birth, its complement for a death
 	visits  []visit     // the actions
-	emit    func(int32) // nil, or is told every change as it is logged
+	emit    func(int32) // called with every change as it is logged; may be nil
 	spans   []repeats   // by segment
 	program []schedule.Segment
-	top     *alive // what is alive at once, found out when it is asked for
+	top     *alive // maxima of the live bytes, computed on demand
 }
 
-// visit is an action, and the changes before it.
+// visit is an action, and the number of changes before it.
 type visit struct {
 	at    position
 	since int32
 }
 
-// slot names what a rank holds: a place of a stage and a microbatch. An entry is in the
-// place Part of stage -1, and what is of a stage alone has microbatch -1. In the place Saved
-// are the buffers of the stage's profile.
+// slot is the key of what a rank holds: a place of a stage and a microbatch. An entry has
+// the place Part of stage -1. The microbatch is -1 for what belongs to a stage alone. The
+// place Saved holds the buffers of the stage's profile.
 type slot struct {
 	place             effects.Place
 	stage, microbatch int32
 }
 
-// contents is the items there. Inputs, gradients and parts that have ended stay for as long as
-// the stage has calls for the microbatch, since their profile may still refer to them.
+// contents are the items in a slot. Inputs, gradients and parts that have ended remain while
+// the stage has calls for the microbatch, because their profile may still refer to them.
 type contents struct {
-	segment int32  // in which it began
+	segment int32  // where it began
 	wanted  uint64 // of an entry: the parts that have not ended
 	items   []int32
 }
 
-// lists are the items that the events of a call refer to, by the kind of the reference.
+// lists are the items that the events of a call may refer to, by kind of reference.
 type lists [PartRead + 1][]int32
 
-// What is no item: a port without a tensor, and a buffer that was there before the step.
+// Values in place of an item: a port without a tensor, and a buffer that existed before the
+// step.
 const (
 	nothing  int32 = -1
 	resident int32 = -2
 )
 
-// maxBirths is how many allocations of one rank are planned at most: those of a program
-// of which every repeat differs.
+// maxBirths is the largest number of allocations of one rank that is planned. Only programs
+// whose repeats all differ reach it.
 const maxBirths = 1 << 18
 
 func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cfg *Config) *player {
@@ -82,7 +83,7 @@ func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cf
 	}
 }
 
-// play runs the program and what comes at step end.
+// play runs the program and step end.
 func (p *player) play() error {
 	if p.floods() {
 		return fmt.Errorf("rank %d: %w", p.rank, p.tooLong())
@@ -100,12 +101,12 @@ func (p *player) play() error {
 	return p.ended()
 }
 
-// floods reports whether more microbatches are in flight at once than there may be births, of
-// stages that allocate for each.
+// floods reports whether the microbatches in flight of stages that allocate exceed the limit
+// of births.
 func (p *player) floods() bool {
 	flight := 0
 	for _, segment := range p.program {
-		grows := 0 // in a repeat
+		grows := 0 // per repeat
 		for _, a := range segment.Body {
 			stage, kind := a.Stage(), a.Kind()
 			call := p.profile.stage(0, stage).call(schedule.F, p.plan, stage)
@@ -152,7 +153,7 @@ func (p *player) repeat(s int) error {
 	return nil
 }
 
-// arrive says where the player is.
+// arrive sets the current position.
 func (p *player) arrive(segment, repeat, index int) {
 	p.at, p.ordinal = position{int32(segment), int32(repeat), int32(index)}, 0
 	if p.emit == nil {
@@ -168,7 +169,7 @@ func (p *player) shape(microbatch int) int {
 	return p.shapes[microbatch]
 }
 
-// act plays one action, with its effects in the order that package effects says.
+// act plays one action, with its effects in the order that package effects defines.
 func (p *player) act(a schedule.Action) error {
 	s, m, e := int32(a.Stage()), int32(a.Microbatch()), effects.Of(p.plan, a)
 	if a.Kind().OfStage() {
@@ -209,13 +210,13 @@ func (p *player) act(a schedule.Action) error {
 	return nil
 }
 
-// put holds items in a place.
+// put holds items in a slot.
 func (p *player) put(w slot, items []int32) {
 	p.held[w] = contents{segment: p.at.segment, items: items}
 }
 
-// work plays what an action does itself: a call of its stage, or a transfer that comes in.
-// It returns what is handed over, and the ends of slots.
+// work plays the action itself: a call of its stage, or an incoming transfer. It returns the
+// items that are handed over, and the ends of slots.
 func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefChange, err error) {
 	switch kind {
 	case schedule.RecvF, schedule.RecvB:
@@ -233,7 +234,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 		return nil, nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, kind)
 	}
 	if out, taken, err = p.call(t, c, s, m); err != nil || kind != schedule.Quantize {
-		if len(out) == 0 && kind != schedule.F { // no gradient is on its way
+		if len(out) == 0 && kind != schedule.F { // there is no gradient in transit
 			out = nil
 		}
 		return out, taken, err
@@ -242,7 +243,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 	return out[:c.Forward], nil, nil
 }
 
-// call plays the events of a call but for the ends of its slots, which it returns.
+// call plays the events of a call except the ends of its slots, which it returns.
 func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []RefChange, err error) {
 	if _, begun := p.held[slot{effects.Saved, s, m}]; !begun {
 		p.put(slot{effects.Saved, s, m}, unborn(t.Buffers))
@@ -270,7 +271,8 @@ func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken 
 	return out, c.Events[during:], nil
 }
 
-// unborn returns a place for each buffer of a profile, of which the resident ones are there.
+// unborn returns an item for each buffer of a profile, nothing at first; resident buffers
+// are already there.
 func unborn(buffers []Buffer) []int32 {
 	own := make([]int32, len(buffers))
 	for i, b := range buffers {
@@ -325,7 +327,7 @@ func (f *lists) resolve(ref Ref) (int32, error) {
 	return 0, fmt.Errorf("%w: it refers to %v, which is not there", ErrProfile, ref)
 }
 
-// pull plays the source up to an item, and the look-ahead beyond it.
+// pull plays the source up to an item, and the look-ahead after it.
 func (p *player) pull(item int) error {
 	for upto := effects.Upto(p.plan, item, p.lookAhead); p.pulled <= upto; p.pulled++ {
 		m, wanted := p.plan.OfItem(p.pulled), p.wants[p.pulled%len(p.wants)]
@@ -360,7 +362,7 @@ func (p *player) pull(item int) error {
 	return nil
 }
 
-// entry returns the profile of an entry of which these parts are wanted.
+// entry returns the profile of an entry with these wanted parts.
 func (s *ShapeProfile) entry(parts uint64) *Entry {
 	for i := range s.Entries {
 		if s.Entries[i].Parts == parts {
@@ -370,7 +372,7 @@ func (s *ShapeProfile) entry(parts uint64) *Entry {
 	return nil
 }
 
-// receive plays a transfer that comes in: a copy of every tensor there is.
+// receive plays an incoming transfer: a copy of every tensor that is present.
 func (p *player) receive(kind schedule.Kind, s, m int32) (got []int32, err error) {
 	o, list := origin{kind: ofInput, stage: s, microbatch: m}, []port(nil)
 	if kind == schedule.RecvF {

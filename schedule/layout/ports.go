@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// stage returns the profile of a stage of a plan. A profile may be of one copy of a
-// model where the plan has several.
+// stage returns the profile of a stage of a plan. A profile may cover one copy of a model if
+// the plan has several.
 func (t *Profile) stage(shape, stage int) *StageProfile {
 	all := t.Shapes[shape].Stages
 	return &all[stage%len(all)]
@@ -33,8 +33,7 @@ func (t *Profile) trained(stage int) iter.Seq2[int, string] {
 	}
 }
 
-// call returns what a stage does in an action of this kind, nil where its profile
-// does not say.
+// call returns the call of a stage for an action of this kind, nil if its profile has none.
 func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) *Call {
 	switch kind {
 	case schedule.F:
@@ -61,18 +60,19 @@ func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) 
 	return nil
 }
 
-// port is what crosses from one stage to another: the bytes of a tensor, 0 where the
-// port has none.
+// port is a tensor that crosses from one stage to another, in bytes; 0 if the port has no
+// tensor.
 type port struct {
 	bytes  int64
 	atMost bool
 }
 
-// ports says what crosses between stages, so that a receiver knows what it gets.
+// ports holds the sizes of the tensors that cross between stages, which a receiver
+// allocates.
 type ports struct {
 	plan     *schedule.Plan
 	profile  *Profile
-	backward []schedule.Kind // by stage: B, or I where the plan splits; None
+	backward []schedule.Kind // by stage: B, or I if the plan splits; None
 }
 
 func newPorts(plan *schedule.Plan, profile *Profile) *ports {
@@ -87,8 +87,8 @@ func newPorts(plan *schedule.Plan, profile *Profile) *ports {
 	return p
 }
 
-// handed returns the ports of a stage that hands tensors to another one: F to the next stage, the
-// backward to the one before.
+// handed returns the ports of a stage whose tensors another stage receives: F hands over to
+// the next stage, the backward to the previous one.
 func (p *ports) handed(shape, stage int, forward bool) ([]port, error) {
 	kind := schedule.F
 	if !forward {
@@ -109,7 +109,7 @@ func (p *ports) handed(shape, stage int, forward bool) ([]port, error) {
 	return list, nil
 }
 
-// size returns the bytes of what a stage refers to, which may be what it was lent.
+// size returns the bytes of a buffer that a stage refers to, which may be lent to the stage.
 func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 	t := p.profile.stage(shape, stage)
 	switch ref.Kind {

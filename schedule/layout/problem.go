@@ -2,13 +2,13 @@ package layout
 
 import "github.com/weir-ml/weir/memory/placement"
 
-// groups says which items have one offset: those that are born at the same action of
-// repeats of the same phase, and do not live at the same time because the cycle is as
-// long as the longest life; and those that take turns at a place, by segment. It returns the
-// group of every item.
+// groups returns the group of every item. The items of a group share one offset. They are
+// born at the same action of repeats of the same phase, and do not overlap because the cycle
+// is as long as the longest life; or they share a place in rotation, given by segment in
+// taken.
 func (p *player) groups(taken map[int]*rotation) (group []int32, groups int) {
 	starts, numbers := p.steadyFrom(), p.numbers()
-	known := make([][]int32, len(p.spans)) // by segment, of each birth of its cycle: the group, and 1
+	known := make([][]int32, len(p.spans)) // by segment, for each birth of its cycle: the group plus 1
 	for s, span := range p.spans {
 		if span.cycle > 0 {
 			n := span.cycle * int(numbers[s][len(numbers[s])-1])
@@ -48,8 +48,8 @@ func (p *player) groups(taken map[int]*rotation) (group []int32, groups int) {
 	return group, groups
 }
 
-// numbers returns, by segment with a cycle and by action, how many births there are in a
-// repeat of the cycle before the action; the last number is that of all.
+// numbers returns, by segment with a cycle and by action, the number of births in a repeat
+// of the cycle before the action. The last number is the total.
 func (p *player) numbers() [][]int32 {
 	numbers := make([][]int32, len(p.spans))
 	for s, span := range p.spans {
@@ -71,7 +71,7 @@ func (p *player) numbers() [][]int32 {
 	return numbers
 }
 
-// steadyFrom returns by segment how many changes there are before its cycle begins.
+// steadyFrom returns by segment the number of changes before its cycle begins.
 func (p *player) steadyFrom() []int32 {
 	starts := make([]int32, len(p.spans))
 	for _, v := range p.visits {
@@ -82,11 +82,11 @@ func (p *player) steadyFrom() []int32 {
 	return starts
 }
 
-// problem returns the items as a problem of placement, one buffer for a group: it has
+// problem returns the placement problem of the items, with one buffer for each group and
 // gaps between the lives of its items. Time is the number of changes.
 func (p *player) problem(group []int32, groups int, align func(int64) int64) *placement.Problem {
 	problem := &placement.Problem{Buffers: make([]placement.Buffer, groups)}
-	again := make([]int32, groups) // births but the first one
+	again := make([]int32, groups) // births after the first one
 	for _, g := range group {
 		again[g]++
 	}

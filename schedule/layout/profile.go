@@ -5,13 +5,13 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Profile says what the stages of a model allocate, keep and release, for every shape
-// class of microbatches. It is data: a runner records it, a file holds it.
+// Profile holds what the stages of a model allocate, keep and release, for every shape class
+// of microbatches. It is data: a runner records it, and a file stores it.
 type Profile struct {
 	Parts  []string         // names of the entry parts
-	Shapes []ShapeProfile   // by shape class; one where all microbatches have the same shape
+	Shapes []ShapeProfile   // by shape class; one if all microbatches have the same shape
 	Params [][]Param        // by stage
-	Facts  []schedule.Facts // by stage: what makes a plan's lifetimes; nil where nobody asks
+	Facts  []schedule.Facts // by stage: the input of lifetimes in a plan; may be nil
 }
 
 // ShapeProfile is the profile of one shape class.
@@ -21,12 +21,12 @@ type ShapeProfile struct {
 	Stages  []StageProfile // by stage
 }
 
-// Entry is what a source allocates for one microbatch where a rank wants these parts.
+// Entry is what a source allocates for one microbatch if a rank wants these parts.
 type Entry struct {
 	Parts   uint64 // one bit for each part that is wanted
 	Buffers []Buffer
 	Events  []RefChange
-	Out     []Ref // by part: what is handed over; none where the part is not wanted
+	Out     []Ref // by part: the buffer handed over; none if the part is not wanted
 }
 
 // Param is one use of a parameter by a stage.
@@ -46,58 +46,58 @@ type StageProfile struct {
 	Input        *Call    `json:"input,omitempty"`         // I
 	Weight       *Call    `json:"weight,omitempty"`        // W, after I
 	Eval         *Call    `json:"eval,omitempty"`          // F of a forward-only plan
-	Gather       *Call    `json:"gather,omitempty"`        // UNSHARD; its results end with RESHARD
+	Gather       *Call    `json:"gather,omitempty"`        // UNSHARD; RESHARD releases its results
 	Reduce       *Call    `json:"reduce,omitempty"`        // REDUCE_GRAD
-	Quantize     *Call    `json:"quantize,omitempty"`      // QUANTIZE: copies of weights, those for the forward and then those for the backward
-	QuantizeEval *Call    `json:"quantize_eval,omitempty"` // QUANTIZE where the stage has no backward: those for the forward
+	Quantize     *Call    `json:"quantize,omitempty"`      // QUANTIZE: copies of weights, first for the forward and then for the backward
+	QuantizeEval *Call    `json:"quantize_eval,omitempty"` // QUANTIZE of a stage without a backward: copies for the forward
 }
 
-// Buffer is one allocation. One of class Resident is none: it was there before the step
-// and is there after it, a table that a stage returns, and has no events.
+// Buffer is one allocation. A buffer of class Resident is not allocated: it existed before
+// the step and outlives it, such as a table that a stage returns, and has no events.
 type Buffer struct {
-	Name   string       `json:"name,omitempty"`                        // for people; "" where nobody named it
-	Bytes  int64        `json:"bytes" whole:"bytes,1,281474976710656"` // as asked for
-	AtMost bool         `json:"at_most,omitempty"`                     // Bytes is a bound: the size depends on values
+	Name   string       `json:"name,omitempty"`                        // for messages; may be empty
+	Bytes  int64        `json:"bytes" whole:"bytes,1,281474976710656"` // as requested
+	AtMost bool         `json:"at_most,omitempty"`                     // Bytes is an upper bound: the size depends on values
 	Class  memory.Class `json:"class"`
 }
 
-// Call is what happens in one call of a stage, in order. The last Taken of the events
-// are the ends of slots: they end with the action, behind its entry parts, inputs and
-// gradients.
+// Call is what happens in one call of a stage, in order. The last Taken events end slots:
+// they take effect at the end of the action, after its entry parts, inputs and gradients.
 type Call struct {
 	Events []RefChange `json:"events,omitempty"`
 	Taken  int         `json:"taken,omitempty" whole:"a number of events,0,1048576"`
 	Out    []Ref       `json:"out,omitempty"` // by port: what F returns as outputs, B and I as gradients of inputs
-	// Forward is how many of Out, the first ones, are for the forward: of QUANTIZE alone.
+	// Forward is the number of Out, from the first, that are for the forward; for QUANTIZE
+	// only.
 	Forward int `json:"forward,omitempty" whole:"a number of copies,0,1048576"`
 }
 
-// RefChange is a change of the number of references to a buffer. A buffer begins with the
-// one reference of Alloc and ends with its last one. What a call hands over is a
-// reference that it does not release: the context does, where the plan says.
+// RefChange changes the number of references to a buffer. A buffer begins with one
+// reference, by Alloc, and ends with its last one. A call does not release the reference to
+// a buffer that it hands over: the context does, at the action that the plan gives.
 type RefChange struct {
 	Op  Op
 	Ref Ref
 }
 
-// Op is what an event does.
+// Op is the operation of an event.
 type Op uint8
 
 // The operations.
 const (
-	Alloc   Op = iota // of an own buffer
-	Retain            // one reference more
-	Release           // one reference less
+	Alloc   Op = iota // allocates a buffer of this profile
+	Retain            // adds a reference
+	Release           // removes a reference
 )
 
-// Ref names a buffer within a profile: one of the stage's own, or what was lent to
-// it. The zero Ref is none.
+// Ref names a buffer within a profile: one of the stage's own, or one lent to the stage. The
+// zero Ref is none.
 type Ref struct {
 	Kind  RefKind
 	Index int // into StageProfile.Buffers (or Entry.Buffers), or the number of the port or part
 }
 
-// RefKind says what a Ref names.
+// RefKind is the kind of buffer that a Ref names.
 type RefKind uint8
 
 // The kinds of references.

@@ -13,10 +13,11 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// copying are figures of a stage with copies of weights of 1920 and 2560 bytes.
+// copying holds the figures of a stage with copies of weights of 1920 and 2560 bytes.
 var copying = []layout.Figures{{Stage: "block", Output: 64, Gradient: 64, Input: 320, ForwardWeights: 1920, BackwardWeights: 2560}}
 
-// copied is 1F1B on two ranks, of stages that compute on copies of their weights.
+// copied returns a plan of 1F1B on two ranks, with stages that compute on copies of their
+// weights, and its profile.
 func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Profile) {
 	t.Helper()
 	p.Placement = schedule.Looped(2, 2)
@@ -28,7 +29,7 @@ func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Profile) {
 	return plan, profile
 }
 
-// TestCopiesAreLaidOut for as long as something reads them: those for the forward end
+// TestCopiesAreLaidOut: copies live while an action reads them. Those for the forward end
 // before those for the backward, and an evaluation has no others.
 func TestCopiesAreLaidOut(t *testing.T) {
 	for _, m := range []int{1, 8, 1_000_000} {
@@ -41,7 +42,7 @@ func TestCopiesAreLaidOut(t *testing.T) {
 			if m > 8 {
 				continue
 			}
-			var order []int64 // of what is born and, below 0, of what ends
+			var order []int64 // buffers born, and the complements of those that end
 			var ends []int    // places
 			alive := map[int]int64{}
 			for c := range p.All(rank) {
@@ -66,7 +67,8 @@ func TestCopiesAreLaidOut(t *testing.T) {
 	require.EqualValues(t, 1920, p.Ranks[1].Peak.Classes[memory.FP8])
 }
 
-// TestProfileOfCopies comes back from JSON, and is refused where it does not add up.
+// TestProfileOfCopies: a profile with copies survives JSON, and is refused if it does not
+// add up.
 func TestProfileOfCopies(t *testing.T) {
 	_, profile := copied(t, schedule.Params{Microbatches: 2})
 	var text bytes.Buffer

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// MaxText is the most bytes that Read reads.
+	// MaxText is the largest number of bytes that Read reads.
 	MaxText = 64 << 20
 	// maxIndex bounds the numbers of buffers.
 	maxIndex = 1 << 20
 )
 
-// Read reads what Write writes. It reads at most MaxText bytes and allocates no more
-// than a multiple of what it has read. Errors wrap ErrProfile and say where the fault
-// is, what was found there and what was expected. Where r has a Name, as a file does,
-// the place is file:line:column.
+// Read reads the output of Write. It reads at most MaxText bytes and allocates at most a
+// multiple of them. Errors wrap ErrProfile and give the location, what was found there and
+// what was expected. If r has a Name method, as a file does, the location is
+// file:line:column.
 func Read(r io.Reader) (*Profile, error) {
 	text, err := jsontext.New(r, MaxText, "the profile")
 	if errors.Is(err, jsontext.ErrLong) {
@@ -41,7 +41,7 @@ func Read(r io.Reader) (*Profile, error) {
 	return t, nil
 }
 
-// profile returns the profile that a file has.
+// profile returns the profile in a file.
 func (f *profileFile) profile() *Profile {
 	t := &Profile{Parts: f.Parts, Params: f.Params}
 	for _, own := range f.Facts {

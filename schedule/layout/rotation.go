@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// Buffers of one size that are born again in each repeat can rotate through places: one
-// follows another that has died, and after some repeats the first one is back. In each repeat
-// such a chain begins anew, so that it needs as many places as it has repeats. The shorter the
-// time that is lost between death and birth, the fewer places there are. So the steady state is
-// laid out without a search: its cycle is the shortest one for which the chains lose little, and
-// every place of a chain is one buffer.
+// Buffers of one size that are born in each repeat can rotate through places: each follows
+// one that has died, and after some repeats the first one returns. Such a chain begins anew
+// in each repeat, so it needs as many places as it spans repeats. The less time is lost
+// between deaths and births, the fewer places there are. So the steady state needs no
+// search: its cycle is the shortest one whose chains lose little, and every place of a chain
+// is one buffer.
 
 const (
-	// longestCycle is the most repeats of a cycle that is tried beyond the longest life, and
-	// maxRotated the most births in it if a shorter cycle has a rotation.
+	// longestCycle is the length of the longest cycle to try if the longest life is shorter.
+	// maxRotated limits the births of a cycle once a shorter cycle has a rotation.
 	longestCycle = 256
 	maxRotated   = 50_000
-	// slackDivisor is the bytes that are alive, divided by what the chains of a good cycle may
-	// lose.
+	// slackDivisor: the chains of a good cycle lose at most 1/slackDivisor of the live
+	// bytes.
 	slackDivisor = 256
 )
 
-// rotation says how the births of a segment rotate: after a cycle of repeats all of them are
-// back at their places. Birth b of repeat k lies at place at[k*births+b], -1 if it has a place
-// of its own.
+// rotation maps the births of a segment to places: after a cycle of repeats all births are
+// back at their places. Birth b of repeat k is at place at[k*births+b], or -1 if it has a
+// place of its own.
 type rotation struct {
 	cycle int
 	at    []int32
-	count int32 // places
+	count int32 // number of places
 }
 
-// rotations returns the nth good rotation of each segment that has repeats skipped. Nil means
-// that one of them has none.
+// rotations returns the nth good rotation of each segment with skipped repeats. It returns
+// nil if a segment has none.
 func (p *player) rotations(nth int) map[int]*rotation {
 	bySegment := map[int]*rotation{}
 	for s, span := range p.spans {
@@ -49,9 +49,9 @@ func (p *player) rotations(nth int) map[int]*rotation {
 	return bySegment
 }
 
-// rotation returns that of the nth cycle, the shortest first, of some repeats at most, for which
-// the chains lose little. If there is none, the first is that for which they lose least. Nil
-// means that there are too few repeats.
+// rotation returns the rotation of the nth good cycle, the shortest first, of at most this
+// number of repeats. The chains of a good cycle lose little. If there is no good cycle, the
+// first rotation is the one that loses least. Nil means that there are too few repeats.
 func (s *steadyState) rotation(repeats int, alive int64, nth int) *rotation {
 	longest := s.longest()
 	var best map[int64][]chain
@@ -96,22 +96,22 @@ func (s *steadyState) rotation(repeats int, alive int64, nth int) *rotation {
 	return t
 }
 
-// chain is births that follow one another at places, as many as repeats go by until the first
-// one is there again.
+// chain is a sequence of births that follow one another. It needs one place for each repeat
+// until its first birth returns.
 type chain struct {
 	members []member
 	places  int
 }
 
-// member is a birth of a chain, and in which repeat of the chain it is.
+// member is a birth of a chain, and its repeat counted from the chain's first.
 type member struct {
 	birth  int32
 	repeat int
 }
 
-// chains gives births of one size, in order, to chains whose lengths divide a cycle.
+// chains splits births of one size, in order, into chains whose lengths divide a cycle.
 func (s *steadyState) chains(own []int32, cycle int) (list []chain) {
-	longest := make([]int32, len(own)) // places in own
+	longest := make([]int32, len(own)) // indices into own, by length of life
 	for k := range longest {
 		longest[k] = int32(k)
 	}
@@ -133,17 +133,17 @@ func (s *steadyState) chains(own []int32, cycle int) (list []chain) {
 	return list
 }
 
-// chainBuilder is buffers of one size, in order of birth, on the way into chains.
+// chainBuilder assigns buffers of one size, in order of birth, to chains.
 type chainBuilder struct {
 	*steadyState
 	own   []int32
-	tried []int32 // by buffer, the last chain that it was tried for, from 1
-	left  []int32 // by buffer, itself where it is in no chain, else one behind it
-	chain []int32 // those of the chain that was tried last
+	tried []int32 // by buffer, the last chain that it was tried for, counted from 1
+	left  []int32 // by buffer, its own index if it is in no chain, otherwise a later index
+	chain []int32 // buffers of the chain that was tried last
 	tries int32
 }
 
-// next returns the first buffer from one on that is in no chain.
+// next returns the first buffer at or after k that is in no chain.
 func (f *chainBuilder) next(k int32) int32 {
 	for f.left[k] != k {
 		f.left[k] = f.left[f.left[k]]
@@ -152,8 +152,8 @@ func (f *chainBuilder) next(k int32) int32 {
 	return k
 }
 
-// from returns a buffer and, one after the other, what is born next after the death of the
-// one before and dies before the first one comes back.
+// from returns a chain: a buffer and, repeatedly, the next buffer to be born after the death
+// of the previous one that dies before the first one returns.
 func (f *chainBuilder) from(first int32, cycle int) []member {
 	f.tries++
 	f.chain, f.tried[first] = append(f.chain[:0], first), f.tries
@@ -181,8 +181,8 @@ func (f *chainBuilder) from(first int32, cycle int) []member {
 	return members
 }
 
-// fullest returns the beginning of a chain that loses the least time until it comes back,
-// after a number of periods that divides the cycle.
+// fullest returns the prefix of a chain that loses the least time until it returns, after a
+// number of periods that divides the cycle.
 func (s *steadyState) fullest(members []member, cycle int) (best chain) {
 	first, used, most := s.births[members[0].birth].lower, int64(0), 0.0
 	for k, t := range members {

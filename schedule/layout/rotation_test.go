@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestTurns lays out programs that are too large for the work that there is, and holds the
-// layouts against the whole program.
+// TestTurns lays out programs that are too large for the available work, and compares the
+// layouts with the whole programs.
 func TestTurns(t *testing.T) {
 	testkit.Slow(t)
 	turned := 0
@@ -40,8 +40,8 @@ func TestTurns(t *testing.T) {
 	require.GreaterOrEqual(t, turned, 6)
 }
 
-// TestTurnsOfManyRanks holds how far a large plan is above the bound without any search,
-// and how much is born in its layouts, whatever the number of microbatches.
+// TestTurnsOfManyRanks bounds the excess of a large plan without any search, and the births
+// in its layouts, for any number of microbatches.
 func TestTurnsOfManyRanks(t *testing.T) {
 	testkit.Slow(t)
 	if testkit.Raced {

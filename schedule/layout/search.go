@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// attempt is a program as it was played, and a layout of it.
+// attempt is a played program, and a layout of it.
 type attempt struct {
 	played   *player
 	rotates  bool    // buffers of one size rotate
@@ -16,33 +16,33 @@ type attempt struct {
 	groups   int
 	solution *placement.Solution
 	align    func(int64) int64
-	separate bool // every item was placed by itself, so that what is proven of the problem is proven of the program
+	separate bool // every item was placed separately, so a proof for the problem is a proof for the program
 }
 
 const (
-	// defaultWork is the work of the search on all ranks together, as placement.Options.Nodes
-	// counts it: a unit is about a microsecond.
+	// defaultWork is the work of the search on all ranks together, in the unit of
+	// placement.Options.Nodes, about a microsecond.
 	defaultWork = 1_200_000
-	// cycles is how many good cycles are tried, beside the shortest one, of a program that has
-	// no more than maxTried births, or a 64th of the work, nor than an eighth of it.
+	// cycles is the number of good cycles to try besides the shortest one, if the program
+	// has at most maxTried births, or a 64th of the work, and at most an eighth of it.
 	cycles   = 4
 	maxTried = 10_000
-	// excessDivisor is the bytes that are alive, divided by the excess of a layout that is low
-	// enough for a large program.
+	// excessDivisor: in a large program, a layout whose excess is below 1/excessDivisor of
+	// the live bytes is low enough.
 	excessDivisor = 100
-	// maxSearched is how many buffers a program has at most that is searched for less than
-	// that excess.
+	// maxSearched is the largest number of buffers of a program that is searched for a
+	// smaller excess than that.
 	maxSearched = 5_000
-	// maxUnrolled is how many births a program of few repeats has at most that is also laid out
-	// whole, and maxUnrolledHigh is that for a layout with a larger excess.
+	// maxUnrolled is the largest number of births of a program with few repeats that is also
+	// laid out without a cycle. maxUnrolledHigh applies if the layout has a larger excess.
 	maxUnrolled, maxUnrolledHigh = 1 << 14, 1 << 16
 )
 
-// search looks for a layout of a rank's program as low as the most that is alive at once.
-// Repeats have the same offsets again after a cycle. A program that is not large is laid out
-// with the shortest cycle first. If that does not meet the bound, and if it is large, buffers
-// of one size rotate through few places, for which a cycle is chosen; and if that leaves room
-// unused, a short program is laid out without any cycle. A program without cycles is searched.
+// search looks for a layout of a rank's program that is as low as its live bytes. Offsets
+// recur after a cycle of repeats. It lays out a program that is not large with the shortest
+// cycle first. If that misses the bound, or the program is large, buffers of one size rotate
+// through a few places, for which it chooses a cycle. If that leaves room unused, it lays
+// out a short program without any cycle. A program without cycles is searched.
 func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
 	left := p.cfg.Search.Nodes
 	if left == 0 {
@@ -99,7 +99,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, 
 		}
 	}
 	if len(best.played.items) > maxSearched && best.excess() <= best.played.most()/excessDivisor {
-		return best, nil // a search would take seconds, for less than that
+		return best, nil // a search would take seconds to gain less than that
 	}
 	for _, align := range best.alignments() {
 		if best.lowEnough() || left <= 0 {
@@ -113,8 +113,8 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, 
 	return best, nil
 }
 
-// play plays the program of a rank to its end, and groups the items that have one offset. If
-// repeats are skipped, it is with the shortest cycles or those of rotations.
+// play plays the program of a rank to its end, and groups the items that share an offset. If
+// it skips repeats, it uses the shortest cycles, or the cycles of rotations.
 func (p *Memory) play(ports *ports, rank int, skips bool, rotations map[int]*rotation) (*attempt, error) {
 	a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, &p.cfg), rotates: rotations != nil}
 	if skips && p.cfg.Shapes == nil {
@@ -128,12 +128,13 @@ func (p *Memory) play(ports *ports, rank int, skips bool, rotations map[int]*rot
 	return a, nil
 }
 
-// fewRepeats reports whether no segment has as many repeats as the longest cycle of a rotation.
+// fewRepeats reports whether every segment has fewer repeats than the longest cycle of a
+// rotation.
 func (p *player) fewRepeats() bool {
 	return !slices.ContainsFunc(p.program, func(s schedule.Segment) bool { return s.Repeat > longestCycle })
 }
 
-// unrolled returns how many births there are in the whole program, all repeats counted.
+// unrolled returns the number of births in the whole program, all repeats counted.
 func (p *player) unrolled() (births int64) {
 	in := make([]int64, len(p.spans)+1)
 	for i := range p.items {
@@ -146,7 +147,7 @@ func (p *player) unrolled() (births int64) {
 	return births + in[len(p.spans)]
 }
 
-// place looks for a lower layout with so much work.
+// place searches for a lower layout with this amount of work.
 func (a *attempt) place(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
 	search.Nodes = max(work, 1)
 	solution, err := placement.Solve(ctx, a.problem(align), search)
@@ -159,13 +160,13 @@ func (a *attempt) place(ctx context.Context, align func(int64) int64, search pla
 	return nil
 }
 
-// problem returns the problem of placing the groups.
+// problem returns the placement problem of the groups.
 func (a *attempt) problem(align func(int64) int64) *placement.Problem {
 	return a.played.problem(a.group, a.groups, align)
 }
 
-// lost returns how much higher the layout is than what is alive.
+// excess returns the height of the layout minus the largest number of live bytes.
 func (a *attempt) excess() int64 { return a.solution.Height - a.played.most() }
 
-// met reports whether the layout is as low as can be.
+// optimal reports whether the layout meets the lower bound.
 func (a *attempt) optimal() bool { return roundUp(a.solution.Height, leastAlign) == a.played.least() }

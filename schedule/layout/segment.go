@@ -1,8 +1,8 @@
 package layout
 
-// SegmentPlaces says at which places of a memory.Layout the repeats of a segment of the
-// program are. The first Lead repeats have places of their own, the last Tail of them
-// too; those between take turns at the places of Cycle repeats.
+// SegmentPlaces maps the repeats of a segment of the program to places of a memory.Layout.
+// The first Lead repeats and the last Tail repeats have places of their own; those between
+// share the places of Cycle repeats in rotation.
 type SegmentPlaces struct {
 	First  int // place of the first action of the first repeat
 	Body   int // actions of a repeat
@@ -15,7 +15,8 @@ type SegmentPlaces struct {
 // Base returns the place of the first action of a repeat; the others follow it.
 func (s *SegmentPlaces) Base(repeat int) int { return s.First + s.phase(repeat)*s.Body }
 
-// phase returns which of the segment's repeats of its own a repeat takes the places of.
+// phase returns the index of the repeat whose places this repeat has, among those with
+// places.
 func (s *SegmentPlaces) phase(repeat int) int {
 	switch tail := s.Repeat - s.Tail; {
 	case repeat < s.Lead:
@@ -26,7 +27,7 @@ func (s *SegmentPlaces) phase(repeat int) int {
 	return s.Lead + (repeat-s.Lead)%s.Cycle
 }
 
-// places returns how many places the segment has.
+// places returns the number of places of the segment.
 func (s *SegmentPlaces) places() int { return (s.Lead + s.Cycle + s.Tail) * s.Body }
 
 // segments returns the segments of a played program, and the place of step end.
@@ -39,7 +40,7 @@ func (p *player) segments() (list []SegmentPlaces, end int) {
 	return list, end
 }
 
-// place returns the place of a spot.
+// place returns the place of a position.
 func place(list []SegmentPlaces, end int, at position) int {
 	if int(at.segment) == len(list) {
 		return end

@@ -7,31 +7,30 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A skipper skips the repeats of a segment that are like those before them. What a
-// rank keeps after a repeat is compared with what it kept after the one before: where
-// the two are the same but for the numbers of microbatches, which have moved by the
-// stride, all further repeats do the same as this one, because nothing else decides
-// what a repeat does. That ends where entries run out, of which the source gives one for
-// each copy of the model to a microbatch. So skipping is exact: the program as it is played
-// has every live set that the whole program has.
+// A skipper skips the repeats of a segment that equal those before them. After each repeat
+// it compares what the rank holds with what it held after the previous one. If the two
+// differ only in the numbers of microbatches, shifted by the stride, all further repeats do
+// the same as this one, because nothing else determines a repeat. This ends when entries run
+// out: the source gives one entry per microbatch for each copy of the model. So skipping is
+// exact: the played program has every set of live buffers that the whole program has.
 type skipper struct {
 	before    []uint64 // the state after the last repeat; nil at the beginning
 	state     []uint64
-	alive     int    // items after the last repeat
-	sum       uint64 // of the changes of this repeat
-	steady    uint64 // of those of each repeat from the lead on
-	cycle     int    // the longest life of this repeat's dead, in repeats
+	alive     int    // number of items after the last repeat
+	sum       uint64 // hash of the changes of this repeat
+	steady    uint64 // hash of the changes of each repeat from the lead on
+	cycle     int    // the longest life among the items that died in this repeat, in repeats
 	skipped   bool
-	rotations map[int]*rotation // by segment, with cycles in place of the longest life
+	rotations map[int]*rotation // by segment, with cycles that replace the longest life
 }
 
-// longestRamp is how many microbatches a segment goes through at most that is part of the
-// warm-up or the drain of a plan with many more of them.
+// longestRamp is the largest number of microbatches of a segment that belongs to the warm-up
+// or the drain of a plan with many more.
 const longestRamp = 1 << 12
 
-// repeats is how the repeats of a segment are played: so many that differ, a cycle of
-// repeats that are alike, the repeats that were skipped, and a tail of repeats that
-// differ again. Without a cycle all are the lead.
+// repeats counts the repeats of a segment: a lead of repeats that differ, a cycle of equal
+// repeats, the skipped repeats, and a tail of repeats that differ again. Without a cycle all
+// repeats are the lead.
 type repeats struct{ lead, cycle, skipped, tail int }
 
 // enter begins a segment.
@@ -39,7 +38,7 @@ func (s *skipper) enter() {
 	*s = skipper{before: s.before[:0], state: s.state[:0], rotations: s.rotations}
 }
 
-// note takes a change into the sum of the repeat, and how long the dead have lived.
+// note adds a change to the hash of the repeat, and updates the longest life.
 func (s *skipper) note(p *player, change int32) {
 	if change >= 0 {
 		it := &p.items[change]
@@ -49,7 +48,7 @@ func (s *skipper) note(p *player, change int32) {
 	it := &p.items[^change]
 	s.sum = mix(s.sum, p.id(it, ^change), 1)
 	if it.place.segment == p.at.segment {
-		// The item that follows it in the cycle is born at the same change of its repeat.
+		// Its successor in the cycle is born at the same change of its repeat.
 		age := int(p.at.repeat - it.place.repeat)
 		if p.count-1-p.begin > it.since {
 			age++
@@ -66,17 +65,17 @@ func mix(sum uint64, words ...uint64) uint64 {
 	return sum
 }
 
-// ended looks at what is kept after a repeat, and returns how many repeats are skipped.
+// ended compares what is held after a repeat, and returns the number of repeats to skip.
 func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
 	sum := s.sum
 	s.sum = 0
 	span := &p.spans[p.at.segment]
 	if span.cycle == 0 {
 		if segment.Repeat < 4 || segment.Repeat*max(segment.Stride, -segment.Stride) < min(p.plan.Microbatches/8, longestRamp) {
-			return 0 // of a ramp nothing is gained
+			return 0 // skipping in a ramp gains nothing
 		}
 		s.state = s.state[:0]
-		if alive := p.alive(); r == 0 || alive == s.alive { // else it cannot be the same
+		if alive := p.alive(); r == 0 || alive == s.alive { // otherwise it cannot be equal
 			s.state = p.state(s.state, r*segment.Stride)
 		}
 		s.alive = p.alive()
@@ -109,8 +108,8 @@ func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
 	return n
 }
 
-// entriesLeft returns for how many repeats more the source is asked as it was in the
-// last one: until there are no more entries.
+// entriesLeft returns how many more repeats can pull entries from the source as the last one
+// did.
 func (p *player) entriesLeft(stride int) int {
 	if p.pulled == p.plan.Microbatches || stride == 0 {
 		return p.plan.Microbatches
@@ -121,14 +120,14 @@ func (p *player) entriesLeft(stride int) int {
 	return (p.plan.Microbatches - p.pulled) / (stride * len(p.wants))
 }
 
-// alive returns how many items there are now.
+// alive returns the number of live items.
 func (p *player) alive() int {
-	dead := int(p.count) - len(p.items) // every change that is no birth
+	dead := int(p.count) - len(p.items) // every change that is not a birth
 	return len(p.items) - dead
 }
 
-// id names an item by when it was born, counted back from now within a segment, so
-// that it is the same for the item that does the same in the next repeat.
+// id names an item by its birth, relative to the current repeat within a segment, so that
+// its counterpart in the next repeat has the same id.
 func (p *player) id(it *item, number int32) uint64 {
 	if it.place.segment != p.at.segment {
 		return uint64(number)<<1 | 1
@@ -136,8 +135,8 @@ func (p *player) id(it *item, number int32) uint64 {
 	return uint64(p.at.repeat-it.place.repeat)<<44 | uint64(it.place.index)<<22 | uint64(it.ordinal)<<1
 }
 
-// state appends all that decides what later actions do. What began in this segment is
-// counted back from now, by microbatches and by repeats.
+// state appends everything that determines later actions. Microbatches and repeats of this
+// segment are relative to the current ones.
 func (p *player) state(to []uint64, shift int) []uint64 {
 	relative := func(segment, microbatch int32) uint64 {
 		if segment == p.at.segment && microbatch >= 0 {
@@ -176,7 +175,7 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 	return to
 }
 
-// moveOn moves what began in this segment by n repeats.
+// moveOn shifts what began in this segment by n repeats.
 func (p *player) moveOn(n, stride int) {
 	moved, segment := int32(n*stride), p.at.segment
 	for i := range p.items {

@@ -2,15 +2,15 @@ package layout
 
 import "slices"
 
-// steadyState is what is born in each repeat of a segment whose repeats are alike.
+// steadyState holds the births in each repeat of a segment whose repeats are equal.
 type steadyState struct {
 	segment int
-	period  int64 // changes of a repeat
+	period  int64 // number of changes in a repeat
 	births  []lifetime
-	sizes   map[int64][]int32 // those that outlive their action, by bytes, in order of birth
+	sizes   map[int64][]int32 // births that outlive their action, by bytes, in order of birth
 }
 
-// lifetime is when a buffer is born in a repeat, and when it dies: in that repeat or later.
+// lifetime is the birth of a buffer in a repeat, and its death in that repeat or later.
 type lifetime struct {
 	lower, upper int64
 	bytes        int64
@@ -18,10 +18,10 @@ type lifetime struct {
 
 func (l lifetime) length() int64 { return l.upper - l.lower }
 
-// steady returns the steady state of a segment that has repeats skipped, nil where one of them
-// ends something else than it begins.
+// steady returns the steady state of a segment with skipped repeats, or nil if a repeat ends
+// other buffers than it begins.
 func (p *player) steady(segment int) *steadyState {
-	alike := p.spans[segment].lead // the first of the repeats that are alike
+	alike := p.spans[segment].lead // the first of the equal repeats
 	s := &steadyState{segment: segment, sizes: map[int64][]int32{}}
 	var ends []int64 // of the actions of the repeat
 	var from, to int32
@@ -38,14 +38,14 @@ func (p *player) steady(segment int) *steadyState {
 		}
 	}
 	s.period = int64(to - from)
-	numbers := map[[2]int32]int{} // of a birth by its action and its ordinal there
+	numbers := map[[2]int32]int{} // of a birth, by its action and its ordinal there
 	for i := range p.items {
 		if it := &p.items[i]; it.birth >= from && it.birth < to {
 			numbers[[2]int32{it.place.index, it.ordinal}] = len(s.births)
 			s.births = append(s.births, lifetime{lower: int64(it.birth - from), bytes: it.bytes})
 		}
 	}
-	// Each of them dies once in a repeat, so many repeats after its birth.
+	// Each birth has one death in a repeat, some repeats later.
 	for i := range p.items {
 		if it := &p.items[i]; it.death >= from && it.death < to {
 			b, known := numbers[[2]int32{it.place.index, it.ordinal}]

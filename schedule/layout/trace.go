@@ -6,21 +6,21 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Change is an allocation or an end of a buffer in the program of a rank.
+// Change is an allocation or a release of a buffer in the program of a rank.
 type Change struct {
 	Alloc      bool
 	Serial     int // of the buffer: how many were allocated before it
 	Bytes      int64
 	Class      memory.Class
-	Place      int   // of the layout, where the change happens
+	Place      int   // place in the layout of the change
 	Offset     int64 // in the layout
-	Stage      int   // whose it is; -1 for an entry
-	Microbatch int   // -1 for what is of none
+	Stage      int   // the owner; -1 for an entry
+	Microbatch int   // -1 if it belongs to none
 
 	origin origin
 }
 
-// Name says what the buffer of a change is, without its microbatch.
+// Name returns the name of the buffer of a change, without its microbatch.
 func (p *Memory) Name(c Change) string {
 	shape := 0
 	if p.cfg.Shapes != nil && c.Microbatch >= 0 {
@@ -29,9 +29,9 @@ func (p *Memory) Name(c Change) string {
 	return p.profile.name(c.origin, shape)
 }
 
-// All iterates over the changes of a whole step on a rank, with nothing left out: what a
-// runner does with stages of this profile, in its order. It plays the program once
-// more, and takes memory for every allocation of the step.
+// All iterates over the changes of a whole step on a rank, with no repeat left out, in the
+// order in which a runner makes them with stages of this profile. It plays the program
+// again, and takes memory for every allocation of the step.
 func (p *Memory) All(rank int) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		r := &p.Ranks[rank]
@@ -64,9 +64,9 @@ func (p *Memory) All(rank int) iter.Seq[Change] {
 				c.Stage = -1
 			}
 			if stopped = !yield(c); stopped {
-				played.limit = 0 // which ends it at the next birth
+				played.limit = 0 // ends the play at the next birth
 			}
 		}
-		_ = played.play() // It went well in Make, over the same states.
+		_ = played.play() // It succeeded in Make, over the same states.
 	}
 }

@@ -11,11 +11,11 @@ import (
 // maxBytes bounds a buffer: 256 TiB.
 const maxBytes = 1 << 48
 
-// Validate reports every fault of the profile at once. Each of the joined errors
-// wraps ErrProfile.
+// Validate reports every fault of the profile at once. Each of the joined errors wraps
+// ErrProfile.
 func (t *Profile) Validate() error {
 	if t == nil {
-		return fmt.Errorf("%w: there are none", ErrProfile)
+		return fmt.Errorf("%w: the profile has no shape classes", ErrProfile)
 	}
 	var f faults
 	if len(t.Parts) > 64 {
@@ -53,7 +53,7 @@ func (t *Profile) Validate() error {
 	return errors.Join(f...)
 }
 
-// faults collects what is wrong.
+// faults collects errors.
 type faults []error
 
 func (f *faults) add(format string, args ...any) {
@@ -63,7 +63,7 @@ func (f *faults) add(format string, args ...any) {
 	}
 }
 
-// buffers looks at the sizes and classes of buffers.
+// buffers checks the sizes and classes of buffers.
 func (f *faults) buffers(where string, buffers []Buffer) {
 	for i, b := range buffers {
 		if b.Bytes < 1 || b.Bytes > maxBytes {
@@ -75,7 +75,7 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 	}
 }
 
-// entry looks at an entry: what it allocates is released or handed over, once.
+// entry checks an entry: every buffer that it allocates is released or handed over, once.
 func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
 	where := fmt.Sprintf("shape class %q: entry with parts %q", s.Name, t.names(e.Parts))
 	f.buffers(where, e.Buffers)
@@ -97,7 +97,7 @@ func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
 	f.balance(where, b, e.Buffers)
 }
 
-// stageProfile looks at a stage: over the calls of a microbatch everything it allocates or
+// stageProfile checks a stage: over the calls of a microbatch, everything it allocates or
 // retains is released or handed over.
 func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 	tmpl := &s.Stages[stage]
@@ -147,7 +147,7 @@ func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 	}
 }
 
-// balance counts the references that events leave.
+// balance counts the references that remain after events.
 type balance struct {
 	refs  map[Ref]int
 	wrong string
@@ -157,7 +157,7 @@ func newBalance(buffers []Buffer) *balance {
 	b := &balance{refs: map[Ref]int{}}
 	for i, buffer := range buffers {
 		if buffer.Class == memory.Resident {
-			b.refs[Ref{Own, i}] = 1 << 30 // held by others
+			b.refs[Ref{Own, i}] = 1 << 30 // also held elsewhere
 		}
 	}
 	return b
@@ -182,7 +182,7 @@ func (b *balance) events(events []RefChange) {
 	}
 }
 
-// out takes what is handed over.
+// out subtracts the references that are handed over.
 func (b *balance) out(refs []Ref) {
 	for _, ref := range refs {
 		if ref.Kind != None {
@@ -191,7 +191,7 @@ func (b *balance) out(refs []Ref) {
 	}
 }
 
-// balance adds a fault where references are left.
+// balance adds a fault if references remain.
 func (f *faults) balance(where string, b *balance, buffers []Buffer) {
 	if b.wrong != "" {
 		f.add("%s: %s", where, b.wrong)

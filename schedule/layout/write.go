@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// schema is the version of the form in which a profile is written.
+// schema is the version of the file format of a profile.
 const schema = 1
 
 // Write writes a profile as JSON, under a schema number:
@@ -42,13 +42,12 @@ const schema = 1
 //	  ]
 //	}
 //
-// An event is a letter and what it is of: a allocates, + retains, - releases; a number
-// is a buffer of the profile, i an input, g the gradient of an output, p an entry part.
-// What is handed over is named in the same way, and "" is nothing. The calls of a stage
-// are forward, whole (B), input (I), weight (W), eval, gather, reduce, quantize and
-// quantize_eval; the last two say how many of the copies that they hand over are for the
-// forward ("forward":4). Empty fields are left out. A profile that is not valid is an error
-// that wraps ErrProfile.
+// An event is a letter and a buffer: a allocates, + retains, - releases; a number is a
+// buffer of the profile, i an input, g the gradient of an output, p an entry part. The
+// outputs use the same names, and "" means none. The calls of a stage are forward, whole
+// (B), input (I), weight (W), eval, gather, reduce, quantize and quantize_eval; the last two
+// say how many of the copies in their output are for the forward ("forward":4). Empty fields
+// are left out. An invalid profile is an error that wraps ErrProfile.
 func Write(w io.Writer, t *Profile) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -77,7 +76,7 @@ func Write(w io.Writer, t *Profile) error {
 	return nil
 }
 
-// profileFile is a profile as it is written.
+// profileFile is the file form of a profile.
 type profileFile struct {
 	Schema int         `json:"schema" whole:"the schema,1,1"`
 	Parts  []string    `json:"parts" most:"64"`
@@ -94,7 +93,7 @@ type factsFile struct {
 	Reads      readsFile `json:"reads,omitzero"`
 }
 
-// readsFile is the numbers of the entry parts that each kind reads.
+// readsFile holds the numbers of the entry parts that each kind reads.
 type readsFile struct {
 	F []int `json:"F,omitempty" whole:"an entry part,0,63" most:"64"`
 	B []int `json:"B,omitempty" whole:"an entry part,0,63" most:"64"`
@@ -131,7 +130,7 @@ func bits(set uint64) (list []int) {
 	return list
 }
 
-// setOf is the reverse of bits.
+// setOf is the inverse of bits.
 func setOf(list []int) (set uint64) {
 	for _, i := range list {
 		set |= 1 << i
@@ -144,13 +143,13 @@ const opLetters = "a+-"
 
 var refLetters = [...]string{"", "", "i", "g", "p"}
 
-// MarshalText writes an event as in a file: a0, +i0, -3.
+// MarshalText writes an event in its file form: a0, +i0, -3.
 func (e RefChange) MarshalText() ([]byte, error) {
 	ref, err := e.Ref.MarshalText()
 	return append([]byte{opLetters[e.Op]}, ref...), err
 }
 
-// UnmarshalText is the reverse of MarshalText.
+// UnmarshalText is the inverse of MarshalText.
 func (e *RefChange) UnmarshalText(word []byte) error {
 	op := -1
 	if len(word) > 1 {
@@ -163,7 +162,7 @@ func (e *RefChange) UnmarshalText(word []byte) error {
 	return nil
 }
 
-// MarshalText writes a reference as in a file: 0, i0, g0, p0, or nothing.
+// MarshalText writes a reference in its file form: 0, i0, g0, p0, or nothing.
 func (r Ref) MarshalText() ([]byte, error) {
 	if r.Kind == None {
 		return nil, nil
@@ -171,7 +170,7 @@ func (r Ref) MarshalText() ([]byte, error) {
 	return strconv.AppendInt([]byte(refLetters[r.Kind]), int64(r.Index), 10), nil
 }
 
-// UnmarshalText is the reverse of MarshalText.
+// UnmarshalText is the inverse of MarshalText.
 func (r *Ref) UnmarshalText(word []byte) error {
 	*r = Ref{}
 	if len(word) == 0 {
