@@ -29,7 +29,7 @@ var ticks = &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
 var milliseconds = &simulate.Costs{Unit: "ms", Scale: 1000, Latency: 250, PerMiB: 10, Resident: []int64{7 << 20, 8 << 20, 9 << 20, 1 << 30},
 	Stages: []simulate.StageCosts{{F: 1500, I: 1400, W: 900, Joined: 3100, Saved: 40 << 20, FreedByI: 12 << 20, Carry: 3 << 20, Output: 5 << 20, Gradient: 4 << 20}}}
 
-// steps are what the tests draw.
+// steps returns the steps that the tests draw.
 func steps(t *testing.T) map[string]*draw.Step {
 	all := map[string]*draw.Step{}
 	for _, made := range []struct {
@@ -73,8 +73,8 @@ func trace(t *testing.T, s *draw.Step) string {
 	return b.String()
 }
 
-// TestGoldens holds the bytes of two small pictures and of their traces. Look at what
-// -update writes before you keep it.
+// TestGoldens holds the bytes of two small pictures and of their traces. Look at the output
+// of -update before you keep it.
 func TestGoldens(t *testing.T) {
 	for name, made := range map[string]struct {
 		rule  schedule.Rule
@@ -103,7 +103,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// A picture is wide enough for its legend, however short the step is.
+// TestLegendFits: a picture is wide enough for its legend, however short the step is.
 func TestLegendFits(t *testing.T) {
 	plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 4})
 	require.NoError(t, err)
@@ -121,8 +121,8 @@ func TestLegendFits(t *testing.T) {
 	require.Less(t, last+5.7*float64(len(words)), width)
 }
 
-// A picture is XML, has a box for each computation, in the time and on the row of it,
-// and says what the simulation says.
+// TestPictures: a picture is XML, has a box for each computation at its time and in its row,
+// and gives the figures of the simulation.
 func TestPictures(t *testing.T) {
 	for name, step := range steps(t) {
 		text := picture(t, step)
@@ -160,12 +160,13 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// short writes a number with at most so many decimals.
+// short writes a number with at most this many decimals.
 func short(x float64, decimals int) string {
 	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.*f", decimals, x)+" ", "0 "), ".")
 }
 
-// Peaks are those of the simulation; without bytes, the microbatches in flight.
+// TestPeaks: peaks are those of the simulation; without bytes they are microbatches in
+// flight.
 func TestPeaks(t *testing.T) {
 	all := steps(t)
 	for name, want := range map[string][]string{
@@ -189,9 +190,9 @@ func TestPeaks(t *testing.T) {
 	require.Contains(t, picture(t, step), "on rank 3")
 }
 
-// A trace is JSON. In each of its tracks events do not go back in time and boxes do
-// not overlap, each arrow has two ends in the right order, and the counters show the
-// bytes of the events.
+// TestTraces: a trace is JSON. In each track events are in order of time and boxes do not
+// overlap, each arrow has two ends in the right order, and the counters show the bytes of
+// the events.
 func TestTraces(t *testing.T) {
 	for name, step := range steps(t) {
 		text := trace(t, step)
@@ -268,7 +269,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// A step may be measured: with a clock of its own, and without positions or bytes.
+// TestMeasured draws a measured step: with its own clock, and without positions or bytes.
 func TestMeasured(t *testing.T) {
 	plan, err := schedule.BreadthFirst(schedule.Params{Placement: schedule.Looped(2, 8), Microbatches: 1,
 		Frozen: []bool{true, false, true, false, false, false, false, false}})
@@ -289,13 +290,13 @@ func TestMeasured(t *testing.T) {
 	require.Contains(t, text, ">stages 0 2 4 6<")
 	require.Contains(t, text, ">peak 0.75<") // the frozen prefix holds nothing
 	require.Contains(t, text, "peak 1 microbatch in flight on rank 1")
-	require.Regexp(t, `class="line" d="M118 159[^"]*V159H878"`, text) // nothing is left in the end
+	require.Regexp(t, `class="line" d="M118 159[^"]*V159H878"`, text) // nothing is held at the end
 	for unit, first := range map[string]string{"s": `"ts":0,"dur":2000,`, "ms": `"ts":0,"dur":2,`, "us": `"ts":0,"dur":0.002,`, "": `"ts":0,"dur":0.002,`} {
 		step.Unit = unit
 		require.Contains(t, trace(t, step), first)
 	}
 
-	// Between the copies of a model nothing is sent.
+	// No tensors are sent between the copies of a model.
 	copies := &schedule.Plan{Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 1, 0, 1}, Copies: 2}, Microbatches: 2}
 	arrows := &draw.Step{Plan: copies, Events: make([][]simulate.Event, 2)}
 	for stage, mb := range []int{0, 0, 1, 1} {
@@ -309,8 +310,8 @@ func TestMeasured(t *testing.T) {
 	require.NotContains(t, trace(t, step), `"ph":"C"`)
 }
 
-// A stage that is much shorter than the others makes no picture of 8,000 pixels for twelve
-// microbatches, and a long title has several lines within it.
+// TestMeasures: a stage that is much shorter than the others does not make a picture 8,000
+// pixels wide for twelve microbatches, and a long title wraps within the picture.
 func TestMeasures(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 12})
 	require.NoError(t, err)
@@ -353,7 +354,7 @@ func TestErrors(t *testing.T) {
 		},
 		"and 1 peaks":         func(s *draw.Step) { s.Peaks = s.Peaks[:1] },
 		"is of stage 9":       func(s *draw.Step) { s.Events[1][1].Action = schedule.Act(schedule.F, 9, 0) },
-		"is not behind those": func(s *draw.Step) { s.Events[1][1].Start = s.Events[1][0].Start },
+		"begins before an earlier event": func(s *draw.Step) { s.Events[1][1].Start = s.Events[1][0].Start },
 		"from 9 to 3":         func(s *draw.Step) { s.Events[2][2].Start, s.Events[2][2].End = 9, 3 },
 	} {
 		s := steps(t)["1f1b"]
@@ -371,12 +372,12 @@ func TestErrors(t *testing.T) {
 
 var errFull = errors.New("full")
 
-// full takes nothing.
+// full accepts no bytes.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// A page has every computation and level of the step, and loads nothing.
+// TestPages: a page has every computation and level of the step, and loads nothing.
 func TestPages(t *testing.T) {
 	for name, step := range steps(t) {
 		var out strings.Builder
@@ -409,8 +410,8 @@ func TestPages(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out.String(), "<script>"))
 }
 
-// Nothing in a name gets out of the text that it stands in, and a step of nothing is
-// a picture too.
+// TestHostileNames: a name cannot break out of its text, and an empty step has a picture
+// too.
 func TestHostileNames(t *testing.T) {
 	step := steps(t)["one"]
 	plan := *step.Plan
@@ -430,7 +431,8 @@ func TestHostileNames(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(trace(t, step)), new(any)))
 }
 
-// TestFront draws the line before what has not run, at the time at which each rank comes there.
+// TestFront draws the line before the actions that have not run, at the time at which each
+// rank reaches them.
 func TestFront(t *testing.T) {
 	s := steps(t)["1f1b"]
 	plain := picture(t, s)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// A plan is simulated and drawn.
+// Example simulates and draws a plan.
 func Example() {
 	plan, err := schedule.ZBV(schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: 8})
 	if err != nil {

@@ -1,14 +1,15 @@
 package draw
 
-// Front is where a rank stands in a step that hangs: what begins there or later has not run.
+// Front is the position of a rank in a step that hangs: actions that begin there or later
+// have not run.
 type Front struct {
 	Time    int64
 	Blamed  bool   // the step waits for this rank
-	Explain string // for people: what the rank stands before, and why
+	Explain string // for messages: the action that the rank waits at, and why
 }
 
-// FrontAt returns the time at which a rank comes to the action at a position of its program, that
-// of the end of the step behind the last one.
+// FrontAt returns the time at which a rank reaches the action at a position of its program.
+// The position after the last one is the end of the step.
 func (s *Step) FrontAt(rank int, position int64) int64 {
 	c := s.clocks()
 	for _, e := range s.Events[rank] {
@@ -19,7 +20,7 @@ func (s *Step) FrontAt(rank int, position int64) int64 {
 	return c.last
 }
 
-// front fades what has not run, and draws the line before it.
+// front fades the actions that have not run, and draws the line before them.
 func (p *picture) front() {
 	if p.step.Front == nil {
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// MaxPageBoxes is how many computations a page may have: it draws those that are seen.
+// MaxPageBoxes is the largest number of computations of a page, which draws only those in
+// view.
 const MaxPageBoxes = 400_000
 
 //go:embed page.html
@@ -23,13 +24,14 @@ type pageRank struct {
 	Stages string `json:"stages"`
 	Peak   string `json:"peak"`
 	// Boxes have seven numbers for each computation: start, end, kind, stage, microbatch,
-	// strength in percent, and 0 or, of a joined pair, 1 for the upper and 2 for the lower half.
+	// strength in percent, and the half of a joined pair: 1 is the upper half, 2 the lower
+	// half, and 0 no pair.
 	Boxes []int64 `json:"boxes"`
-	// Levels have two numbers for each: a time, and what is held from then on.
+	// Levels have two numbers for each level: a time, and the amount held from then on.
 	Levels []float64 `json:"levels"`
 }
 
-// page is what the template gets.
+// page is the input of the template.
 type page struct {
 	Title, Facts, Unit  string
 	Scale, Makespan     int64
@@ -39,9 +41,9 @@ type page struct {
 	Ranks               []pageRank
 }
 
-// HTML writes a self-contained page with the same picture as SVG, which zooms and pans
-// over the time axis, so that a long step on many ranks can be read. Its colours are light
-// or dark as the reader has it, and it loads nothing.
+// HTML writes a self-contained page with the same picture as SVG. The page zooms and pans
+// over the time axis, which makes a long step on many ranks readable. It follows the
+// reader's light or dark mode, and it loads nothing.
 //
 // A step of more than MaxPageBoxes computations is an error that wraps ErrTooLong.
 func (s *Step) HTML(w io.Writer) error {

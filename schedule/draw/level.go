@@ -7,22 +7,22 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// level is what a rank holds, from a time on.
+// level is the amount that a rank holds from a time on.
 type level struct {
 	from int64
 	live float64
 }
 
-// curve is what a rank holds over time, and the most of it.
+// curve is the amount that a rank holds over time, and its maximum.
 type curve struct {
 	levels []level
 	peak   float64
 }
 
-// curves returns what each rank holds: bytes, where the events have any, otherwise
-// microbatches in flight, each from F to the last of its backward, a stage counting as
-// its part of the stages that a microbatch visits on the rank. While an action runs the larger of before and after
-// is there.
+// curves returns the amount that each rank holds. It is in bytes if the events have any,
+// otherwise in microbatches in flight, each from its F to the end of its backward; a stage
+// counts as its share of the stages that a microbatch visits on the rank. While an action
+// runs, the curve has the larger of the amounts before and after it.
 func (s *Step) curves() (curves []curve, bytes bool) {
 	for _, list := range s.Events {
 		for _, e := range list {
@@ -59,7 +59,7 @@ func (s *Step) inFlight(rank int) curve {
 	var c curve
 	place := s.Plan.Placement
 	copies, depth := max(place.Copies, 1), max(place.Depth(), 1)
-	stages, inside := make([]int, copies), make([]int, copies) // of each copy: those of the rank, and stages of microbatches in flight
+	stages, inside := make([]int, copies), make([]int, copies) // by copy: the stages of the rank, and those of microbatches in flight
 	for _, stage := range place.On(rank) {
 		stages[min(stage/depth, copies-1)]++
 	}
@@ -84,7 +84,7 @@ func (s *Step) inFlight(rank int) curve {
 	return c
 }
 
-// move goes on to what is there after an event.
+// move advances the curve past an event, to the amount after it.
 func (c *curve) move(e simulate.Event, after float64) {
 	before := 0.0
 	if n := len(c.levels); n > 0 {
@@ -99,7 +99,7 @@ func (c *curve) move(e simulate.Event, after float64) {
 		from = e.Start
 	}
 	if n := len(c.levels); n > 0 && c.levels[n-1].from == from {
-		c.levels = c.levels[:n-1] // it lasted no time
+		c.levels = c.levels[:n-1] // its duration is 0
 	}
 	c.levels = append(c.levels, level{from, after})
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// roundStep returns the first of 1, 2, 5, 10, 20, 50, ... times a power of ten that is
-// at least this, and how many decimals its multiples need.
+// roundStep returns the smallest of 1, 2, 5, 10, 20, 50, ... times a power of ten that is at
+// least this, and the number of decimals of its multiples.
 func roundStep(least float64) (step float64, decimals int) {
 	power := int(math.Floor(math.Log10(least)))
 	for {
@@ -20,9 +20,9 @@ func roundStep(least float64) (step float64, decimals int) {
 	}
 }
 
-// escape writes text for XML, where no byte may end an attribute or an element.
+// escape escapes text for XML, so that it cannot end an attribute or an element.
 func escape(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // Into memory.
+	_ = xml.EscapeText(&b, []byte(text)) // Writing to memory cannot fail.
 	return b.String()
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// A QUANTIZE is shown where it takes time, with what it makes; one that takes none is not.
+// TestQuantize: a QUANTIZE that takes time is drawn, with its copies; one that takes no time
+// is not.
 func TestQuantize(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
 	require.NoError(t, err)

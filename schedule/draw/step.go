@@ -10,31 +10,32 @@ import (
 )
 
 var (
-	// ErrTooLong is wrapped by errors about a step with more actions than can be shown.
+	// ErrTooLong is wrapped by errors about a step with too many actions to show.
 	ErrTooLong = errors.New("draw: too many actions")
-	// ErrStep is wrapped by errors about a step whose parts do not fit together.
+	// ErrStep is wrapped by errors about a step whose parts do not match.
 	ErrStep = errors.New("draw: invalid step")
 )
 
-// MaxEvents is how many actions a step may have to be shown at all.
+// MaxEvents is the largest number of actions of a step that can be shown at all.
 const MaxEvents = 1 << 20
 
-// Step is a step of training or evaluation: a plan, and when its actions ran.
+// Step is a step of training or evaluation: a plan, and the times of its actions.
 type Step struct {
 	Plan *schedule.Plan
-	// Events are by rank, in the order of its program. Those of computations are what
-	// is shown; the others may be missing. Both of a joined pair have the times of the pair.
+	// Events are by rank, in the order of its program. Only computations are drawn, and
+	// other events may be missing. Both actions of a joined pair have the times of the pair.
 	Events [][]simulate.Event
-	// Peaks are by rank the most bytes live at once; nil takes the most that an event has.
+	// Peaks are by rank the most bytes live at once; nil takes the maximum over the events.
 	Peaks []int64
-	// Front is by rank where the ranks stand in a step that hangs, which SVG draws; nil is none.
+	// Front is by rank the positions of the ranks in a step that hangs, which SVG draws; nil
+	// is none.
 	Front []Front
-	Unit  string // of time, for people: "ms"; "" is a tick
-	Scale int64  // how much of the events' time is a unit; 0 is 1
+	Unit  string // of time, for messages, such as "ms"; "" is a tick
+	Scale int64  // the events' time per unit; 0 is 1
 }
 
-// Simulate returns the step that simulate.Timeline makes of a plan. Its errors are
-// those of Timeline, or wrap ErrTooLong for a plan of more than MaxEvents actions.
+// Simulate returns the step that simulate.Timeline computes for a plan. Its errors are those
+// of Timeline, or wrap ErrTooLong for a plan of more than MaxEvents actions.
 func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, error) {
 	var actions int64
 	for rank := range plan.Programs {
@@ -56,7 +57,7 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, 
 	return s, nil
 }
 
-// TooLongError is a step with more actions than can be shown. It wraps ErrTooLong.
+// TooLongError reports a step with too many actions to show. It wraps ErrTooLong.
 type TooLongError struct {
 	Actions, Most int64
 	Page          bool // SVG cannot show the step, and HTML can
@@ -98,7 +99,7 @@ func (s *Step) check() (computations int64, err error) {
 			}
 			pair := i > 0 && list[i-1].Action.Joined() && e.Start == list[i-1].Start && e.End == list[i-1].End
 			if e.End < e.Start || e.Start < end && !pair {
-				return 0, fmt.Errorf("%w: event %d of rank %d, %v from %d to %d, is not behind those before it", ErrStep, i, rank, e.Action, e.Start, e.End)
+				return 0, fmt.Errorf("%w: event %d of rank %d, %v from %d to %d, begins before an earlier event ends", ErrStep, i, rank, e.Action, e.Start, e.End)
 			}
 			computations++
 			end = e.End
@@ -111,8 +112,8 @@ func (s *Step) check() (computations int64, err error) {
 	return computations, nil
 }
 
-// works reports whether an action occupies its rank: a computation, or a QUANTIZE that
-// takes time.
+// works reports whether an action occupies its rank: a computation, or a QUANTIZE that takes
+// time.
 func works(e simulate.Event) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
@@ -120,7 +121,7 @@ func works(e simulate.Event) bool {
 // box is a computation that takes time, as pictures show it.
 type box struct {
 	simulate.Event
-	half     int     // of a joined pair 1 is the upper half and 2 the lower one; 0 for others
+	half     int     // of a joined pair: 1 is the upper half and 2 the lower half; 0 for other computations
 	strength float64 // of the stage's colour
 }
 
@@ -147,17 +148,17 @@ func (s *Step) boxes(rank int) (boxes []box) {
 	return boxes
 }
 
-// clocks are what a step took.
+// clocks holds the times of a step.
 type clocks struct {
 	first, last int64 // start and end of the step
-	span        int64 // the longest from first start to last end on one rank
+	span        int64 // the longest time from first start to last end on one rank
 	ideal       int64 // the work of the busiest rank
 }
 
 // makespan returns the time from the first start to the last end.
 func (c clocks) makespan() int64 { return c.last - c.first }
 
-// clocks looks at the computations of the step. A joined pair is worked on once.
+// clocks computes the times from the computations of the step. A joined pair counts once.
 func (s *Step) clocks() clocks {
 	var c clocks
 	begun := false
@@ -188,7 +189,7 @@ func (s *Step) clocks() clocks {
 	return c
 }
 
-// bubble returns the part of a clock in which the busiest rank does not work.
+// bubble returns the share of a clock in which the busiest rank is idle.
 func (c clocks) bubble(clock int64) float64 {
 	if clock == 0 {
 		return 0

@@ -2,7 +2,7 @@ package draw
 
 import "github.com/weir-ml/weir/schedule"
 
-// style is the picture's style sheet. Dark follows the reader's choice.
+// style is the picture's style sheet. It follows the reader's choice of dark mode.
 const style = `
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:#586066}
 .page{fill:#fff}
@@ -37,7 +37,7 @@ text{fill:#a3acb1}
 }
 `
 
-// kinds are the kinds that a picture shows, with their words for the legend.
+// kinds are the kinds that a picture shows, with their words in the legend.
 var kinds = [...]struct {
 	kind schedule.Kind
 	word string
@@ -49,8 +49,7 @@ var kinds = [...]struct {
 	{schedule.Quantize, "Q weights quantized"},
 }
 
-// fill returns the colour of a kind that the style sheet, which every picture has, does
-// not name.
+// fill returns the colour of a kind that is missing from the style sheet of all pictures.
 func fill(kind schedule.Kind) string {
 	if kind == schedule.Quantize {
 		return ` fill="#8a63c9"`
@@ -58,11 +57,12 @@ func fill(kind schedule.Kind) string {
 	return ""
 }
 
-// faintest is how much of its colour the last of a rank's stages has; the first one
-// has all of it.
+// faintest is the strength of the colour of a rank's last stage; the first stage has
+// strength 1.
 const faintest = 0.45
 
-// strength returns how much of its colour the stage at a place among so many has.
+// strength returns the strength of the colour of the stage at a place among this many
+// stages.
 func strength(place, of int) float64 {
 	if of < 2 {
 		return 1

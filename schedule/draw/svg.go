@@ -12,34 +12,35 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// MaxBoxes is how many computations a picture may have.
+// MaxBoxes is the largest number of computations of a picture.
 const MaxBoxes = 20_000
 
-// The picture's measures, in its own units, which are about a pixel.
+// The dimensions of the picture, in its own units of about one pixel.
 const (
-	left       = 118.0 // of the plot: what stands before it names the rank
-	right      = 96.0  // behind the plot, for the peaks
+	left       = 118.0 // left margin, with the names of the ranks
+	right      = 96.0  // right margin, with the peaks
 	top        = 98.0  // title, facts, legend
 	bottom     = 46.0  // the axis
 	lane       = 27.0  // height of a rank's row
-	holds      = 30.0  // height of what the rank holds
+	holds      = 30.0  // height of the curve of held memory
 	gap        = 15.0  // between ranks
-	curveGap   = 4.0   // between a row and what it holds
+	curveGap   = 4.0   // between a row and its curve
 	leastBox   = 17.0  // wanted width of the shortest computation
 	leastPlot  = 760.0
 	widestPlot = 8000.0
 	digit      = 6.6 // width of a digit in a box, and of one in a small box
 	smallDigit = 5.7
 	titleChar  = 10.5 // width of a character of the title
-	titleLine  = 24.0 // height of a line of it
-	mostLines  = 4    // of it
+	titleLine  = 24.0 // height of a line of the title
+	mostLines  = 4    // of the title
 )
 
-// SVG writes a picture: a row for each rank, a box for each computation with its
-// microbatch where that fits, stages of a rank from strong to faint, joined pairs one
-// above the other, and below each row what the rank holds. Without bytes in the
-// events that is microbatches in flight. All ranks share one scale. Colours are light
-// or dark as the reader has it; there are no scripts and no fonts from elsewhere.
+// SVG writes a picture: a row for each rank and a box for each computation, with its
+// microbatch if there is room. The stages of a rank fade from first to last, and joined
+// pairs are one above the other. Below each row is the amount that the rank holds, in bytes,
+// or in microbatches in flight if the events have no bytes. All ranks share one scale.
+// Colours follow the reader's light or dark mode; there are no scripts and no external
+// fonts.
 //
 // A step of more than MaxBoxes computations is an error that wraps ErrTooLong.
 func (s *Step) SVG(w io.Writer) error {
@@ -64,20 +65,20 @@ func (s *Step) SVG(w io.Writer) error {
 	return nil
 }
 
-// picture is a step on its way to SVG.
+// picture is the state of drawing a step as SVG.
 type picture struct {
 	w      *bufio.Writer
 	step   *Step
 	clocks clocks
 	curves []curve
-	bytes  bool    // the curves are of bytes
-	most   float64 // the highest of the curves
+	bytes  bool    // the curves are in bytes
+	most   float64 // the maximum of all curves
 
 	plot, height float64
 	pitch        float64 // from one rank to the next
 }
 
-// picture returns a step of at most so many computations, with nothing of it drawn.
+// picture returns an empty picture of a step of at most this many computations.
 func (s *Step) picture(most int64) (*picture, error) {
 	computations, err := s.check()
 	if err != nil {
@@ -96,9 +97,9 @@ func (s *Step) picture(most int64) (*picture, error) {
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
-// measure finds how wide the plot is: the shortest computation should have room for
-// its number, unless it is much shorter than others, and the legend, which ends there,
-// must have it.
+// measure sets the width of the plot. The shortest computation should have room for its
+// number, unless it is much shorter than others. The legend, which needs the width legend,
+// must fit.
 func (p *picture) measure(legend float64) {
 	shortest, most := p.clocks.makespan(), 0
 	for _, list := range p.step.Events {
@@ -152,7 +153,7 @@ func (p *picture) unit(plural bool) string {
 	return "tick"
 }
 
-// held writes an amount of what the curves show.
+// held writes an amount of the curves.
 func (p *picture) held(amount float64) string {
 	if p.bytes {
 		return units.Size(int64(amount))
@@ -160,7 +161,7 @@ func (p *picture) held(amount float64) string {
 	return units.Decimal(amount, 2)
 }
 
-// heldUnit is what stands behind the highest amount in a sentence.
+// heldUnit returns the unit that follows the peak in a sentence.
 func (p *picture) heldUnit() string {
 	switch {
 	case p.bytes:
@@ -176,7 +177,7 @@ func (p *picture) open() {
 	plan, width := p.step.Plan, left+p.plot+right
 	facts := p.facts()
 	title := wrap(plan.Name, int((width-40)/titleChar))
-	first := titleLine * float64(1-len(title)) // of the title's lines: the last one has its usual place
+	first := titleLine * float64(1-len(title)) // of the first title line; the last one has its usual place
 	shift := ""
 	if first < 0 {
 		shift = ` y="` + at(first) + `"`
@@ -190,8 +191,8 @@ func (p *picture) open() {
 	p.printf(`<text x="20" y="54">%s</text>`+"\n", escape(facts))
 }
 
-// wrap breaks a title into a few lines of so many characters at most, at spaces where it
-// can. What is more ends in an ellipsis.
+// wrap breaks a title into a few lines of at most this many characters, at spaces if it can.
+// An ellipsis ends a title that is too long.
 func wrap(text string, most int) (lines []string) {
 	rest := []rune(text)
 	for len(rest) > most && len(lines) < mostLines-1 {
@@ -213,7 +214,7 @@ func wrap(text string, most int) (lines []string) {
 	return append(lines, string(rest))
 }
 
-// facts says in a line what the step comes to.
+// facts returns a line with the figures of the step.
 func (p *picture) facts() string {
 	plan, c := p.step.Plan, p.clocks
 	facts := []string{
@@ -235,7 +236,7 @@ func (p *picture) facts() string {
 
 func percent(part float64) string { return units.Decimal(100*part, 1) + " %" }
 
-// legend says what colours and shades mean, as far as they occur, and where it ends.
+// legend returns the legend for the colours and shades in use, and its width.
 func (p *picture) legend() (text string, end float64) {
 	var b strings.Builder
 	var there [schedule.NumKinds]bool
@@ -280,7 +281,7 @@ func (p *picture) legend() (text string, end float64) {
 	return b.String(), x
 }
 
-// axis writes the time axis, and its grid behind all that follows.
+// axis writes the time axis, and its grid behind everything else.
 func (p *picture) axis() {
 	makespan := float64(p.clocks.makespan()) / float64(max(p.step.Scale, 1))
 	low, high := p.y(0), p.height-bottom+6
@@ -299,7 +300,7 @@ func (p *picture) axis() {
 	p.printf(`<text class="small" x="%s" y="%s">%s</text>`+"\n", at(left+p.plot+14), at(high+17), escape(p.unit(true)))
 }
 
-// rank writes a rank's row, and below it what the rank holds.
+// rank writes a rank's row, and its curve below.
 func (p *picture) rank(rank int) {
 	y, stages := p.y(rank), p.step.Plan.Placement.On(rank)
 	p.printf(`<text class="rank" x="20" y="%s">rank %d</text>`, at(y+18), rank)
@@ -319,7 +320,7 @@ func (p *picture) rank(rank int) {
 	p.printf("</g>\n")
 }
 
-// stageList names the stages of a rank, where there is room for them.
+// stageList names the stages of a rank, if there is room for them.
 func stageList(stages []int) string {
 	if len(stages) == 1 {
 		return "stage " + strconv.Itoa(stages[0])
@@ -331,9 +332,9 @@ func stageList(stages []int) string {
 	return list
 }
 
-// box draws a computation in a row whose top is at y. Its name shows under the pointer.
+// box draws a computation in a row whose top is at y. Its name is a tooltip.
 func (p *picture) box(b box, y float64) {
-	const inset = 0.6 // on either side, between one box and the next
+	const inset = 0.6 // left and right, between adjacent boxes
 	a, x, width, height := b.Action, p.x(b.Start), p.x(b.End)-p.x(b.Start), lane
 	if b.half > 0 {
 		height /= 2
@@ -358,7 +359,7 @@ func (p *picture) box(b box, y float64) {
 			return
 		}
 	}
-	switch { // dark on yellow, and on what is faint
+	switch { // dark text on yellow and on faint colours
 	case a.Kind() == schedule.W && b.strength > 0.7:
 		class += " d k"
 	case a.Kind() == schedule.W || b.strength <= 0.7:
@@ -370,7 +371,7 @@ func (p *picture) box(b box, y float64) {
 	p.printf(`<text%s x="%s" y="%s">%s</text>`, class, at(x+width/2), at(y+height/2+baseline), number)
 }
 
-// curve draws what a rank holds, and says its peak.
+// curve draws the curve of a rank, and writes its peak.
 func (p *picture) curve(rank int, y float64) {
 	c, low := p.curves[rank], y+holds
 	if p.most == 0 {
@@ -379,7 +380,7 @@ func (p *picture) curve(rank int, y float64) {
 	height := func(live float64) float64 { return low - holds*live/p.most }
 	var line strings.Builder
 	line.WriteString("M" + at(left) + " " + at(low))
-	first := len(c.levels) - 1 // of those as high as it gets
+	first := len(c.levels) - 1 // of the levels at the maximum
 	for i, l := range c.levels {
 		line.WriteString("H" + at(p.x(l.from)) + "V" + at(height(l.live)))
 		if l.live > c.levels[first].live || l.live == c.levels[first].live && i < first {

@@ -11,14 +11,14 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Trace writes the step as Chrome trace events in JSON, which Perfetto
-// (ui.perfetto.dev) and chrome://tracing open. Each rank is a process. Its first track
-// has the computations, and the second the other halves of joined pairs; an arrow
-// leads from a computation to the one on another rank that takes its result, and a
-// counter shows the bytes that are live, by class. Times are microseconds where the
-// unit is one of time (ns, us, ms, s); of another unit, one is a microsecond.
+// Trace writes the step as Chrome trace events in JSON, for Perfetto (ui.perfetto.dev) and
+// chrome://tracing. Each rank is a process. Its first track has the computations, and the
+// second has the second halves of joined pairs. An arrow leads from a computation to the one
+// on another rank that takes its result, and a counter shows the live bytes by class. Times
+// are microseconds if the unit is a unit of time (ns, us, ms, s); otherwise one unit is one
+// microsecond.
 //
-// Within a track events come in the order of time.
+// Within a track events are in order of time.
 func (s *Step) Trace(w io.Writer) error {
 	if _, err := s.check(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *Step) Trace(w io.Writer) error {
 	return nil
 }
 
-// microseconds returns how many a unit has.
+// microseconds returns the number of microseconds in a unit.
 func microseconds(unit string) float64 {
 	switch unit {
 	case "ns":
@@ -54,17 +54,17 @@ func microseconds(unit string) float64 {
 	return 1
 }
 
-// tracer is a step on its way to a trace.
+// tracer is the state of writing a trace.
 type tracer struct {
-	out    *chrometrace.Writer // Close has its error
+	out    *chrometrace.Writer // Close returns its error
 	step   *Step
 	origin int64
-	scale  float64 // microseconds of a step of time
+	scale  float64 // microseconds per time of the step
 	flows  map[flow]int
 }
 
-// flow is a result that goes to another rank: the output of a stage, or the gradient
-// of the input of one.
+// flow is a result that another rank takes: the output of a stage, or the gradient of a
+// stage's input.
 type flow struct {
 	kind              schedule.Kind // F or B
 	stage, microbatch int
@@ -75,7 +75,7 @@ func (t *tracer) time(time int64) chrometrace.Time {
 	return chrometrace.Time(float64(time) * t.scale)
 }
 
-// names names a rank's process and its tracks.
+// names writes the names of a rank's process and its tracks.
 func (t *tracer) names(rank int) {
 	t.out.Label("process_name", rank, 0, fmt.Sprintf("rank %d", rank))
 	t.out.Event(chrometrace.Event{Phase: "M", Name: "process_sort_index", Rank: rank, Args: map[string]int{"sort_index": rank}})
@@ -86,7 +86,7 @@ func (t *tracer) names(rank int) {
 	}
 }
 
-// computation writes a computation, and its end of each arrow.
+// computation writes a computation, and its ends of arrows.
 func (t *tracer) computation(e simulate.Event, second bool) {
 	track := 0
 	if second {
@@ -112,12 +112,11 @@ func (t *tracer) computation(e simulate.Event, second bool) {
 	}
 }
 
-// gives writes the beginning of an arrow where the result of a computation leaves the
-// rank, and takes the end of one.
+// gives writes the beginning of an arrow if the result of a computation leaves the rank.
 func (t *tracer) gives(e simulate.Event, track int, f flow) {
 	if t.leaves(f) {
-		// A viewer ties an arrow to the box that it begins in, so it begins just
-		// before the end.
+		// A viewer attaches an arrow to the box in which it begins, so it begins just before
+		// the end.
 		begin := t.time(e.End - t.origin - (e.End-e.Start+999)/1000)
 		t.out.Event(chrometrace.Event{Phase: "s", ID: t.flow(f), Name: "sent", Class: "transfer", Rank: e.Rank, Track: track, Start: begin})
 	}
@@ -131,7 +130,7 @@ func (t *tracer) takes(e simulate.Event, track int, f flow) {
 	}
 }
 
-// leaves reports whether there is such a result and it goes to another rank.
+// leaves reports whether the result exists and another rank takes it.
 func (t *tracer) leaves(f flow) bool {
 	plan := t.step.Plan
 	to := f.stage + 1
@@ -145,7 +144,7 @@ func (t *tracer) leaves(f flow) bool {
 	return plan.Placement.Rank[f.stage] != plan.Placement.Rank[to] && (f.kind == schedule.F || plan.HasBackward(lower))
 }
 
-// flow returns the number of a result, which both ends of its arrow have.
+// flow returns the number of a result, which both ends of its arrow share.
 func (t *tracer) flow(f flow) int {
 	n, ok := t.flows[f]
 	if !ok {
@@ -155,7 +154,7 @@ func (t *tracer) flow(f flow) int {
 	return n
 }
 
-// counters writes the bytes that are live on a rank, those classes that it ever has.
+// counters writes the live bytes of a rank, for the classes that occur on it.
 func (t *tracer) counters(rank int) {
 	var classes []memory.Class
 	for class := range memory.Class(memory.NumClasses) {

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// lists returns where the lists of the ranks are: those in brackets, or the lines
-// where nothing is in brackets.
+// lists returns the ranges of the lists of the ranks: the bracketed lists, or the lines if
+// there are no brackets.
 func (f *File) lists(ranks int) ([]line, error) {
 	if strings.IndexByte(f.text, '[') < 0 {
 		if i := strings.IndexByte(f.text, ']'); i >= 0 {
@@ -27,14 +27,14 @@ func (f *File) lists(ranks int) ([]line, error) {
 	return lists, nil
 }
 
-// brackets matches the brackets of a text. A list of a rank holds numbers, and may go
-// over several lines. The lists stand one behind the other, or inside one more pair.
+// brackets matches the brackets of a text. A rank's list holds numbers, and may span several
+// lines. The lists follow one another, or are inside one outer pair.
 func (f *File) brackets() ([]line, error) {
 	var (
 		lists  []line
-		open   []int     // where the open brackets are
-		nested bool      // the outer one of them, the last where none is, has lists inside
-		number = nowhere // the first number that stands right inside the outer one
+		open   []int     // offsets of the open brackets
+		nested bool      // the outer bracket, or the last one if none is open, contains lists
+		number = nowhere // the first number directly inside the outer bracket
 	)
 	for i := range len(f.text) {
 		switch c := f.text[i]; {
@@ -73,12 +73,12 @@ func (f *File) brackets() ([]line, error) {
 
 const nowhere = -1
 
-// unopened is the fault of a bracket that closes nothing.
+// unopened is the fault of a closing bracket without an opening one.
 func (f *File) unopened(offset int) error {
 	return f.fault(offset, "found %q, expected a [ before it that it closes", f.text[offset:offset+1])
 }
 
-// loose is the fault of a number that is in no list of a rank.
+// loose is the fault of a number outside the ranks' lists.
 func (f *File) loose(offset int) error {
 	return f.fault(offset, "found %s, expected a [ before it: the other numbers are in brackets", f.found(offset))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// costs writes the costs of a simulation as simulate.WriteCosts does.
+// costs writes the costs of a simulation in the format of simulate.WriteCosts.
 func (j *jsonWriter) costs(costs *simulate.Costs) error {
 	var b bytes.Buffer
 	if err := simulate.WriteCosts(&b, costs); err != nil {
@@ -18,7 +18,7 @@ func (j *jsonWriter) costs(costs *simulate.Costs) error {
 	return nil
 }
 
-// costs reads what simulate.WriteCosts writes.
+// costs reads the output of simulate.WriteCosts.
 func (r *jsonReader) costs() {
 	start := r.Ahead()
 	object := r.Raw()
@@ -32,12 +32,13 @@ func (r *jsonReader) costs() {
 		line, column := placed.Place()
 		r.Wrong(start+offsetOf(object, line, column), placed.Fault())
 	case err != nil:
-		r.Wrong(start, fmt.Sprintf("found costs that are none: %v", err))
+		r.Wrong(start, fmt.Sprintf("found invalid costs: %v", err))
 	}
 	r.f.Costs = costs
 }
 
-// offsetOf is the reverse of File.place: where a line and a column of a text are.
+// offsetOf is the inverse of File.place: it returns the offset of a line and a column of a
+// text.
 func offsetOf(text []byte, line, column int) int {
 	offset := 0
 	for ; line > 1; line-- {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// overlap is what stands behind the brackets of a joined pair.
+// overlap follows the closing bracket of a joined pair.
 const overlap = ")OVERLAP_F_B"
 
 // readCSV reads both of PyTorch's forms: lines of cells, one line for each rank.
@@ -30,8 +30,8 @@ func (f *File) readCSV(options Options) error {
 	return f.requireTransfers()
 }
 
-// requireTransfers reports a file with communication that has no transfers and needs
-// some. PyTorch would run it and send nothing.
+// requireTransfers reports a file in the Comms form that needs transfers and has none.
+// PyTorch would run it and send nothing.
 func (f *File) requireTransfers() error {
 	there := kindsOf(f.Plan)
 	if there[schedule.SendF] || there[schedule.RecvF] || there[schedule.SendB] || there[schedule.RecvB] {
@@ -74,7 +74,7 @@ func (r *csvReader) line(line line) (program, error) {
 	return p, nil
 }
 
-// cell reads one cell: nothing, an action, or a pair, in double quotes or not.
+// cell reads one cell: empty, an action, or a pair, with or without double quotes.
 func (r *csvReader) cell(p *program, cell string, offset int) error {
 	if len(cell) > 1 && cell[0] == '"' && cell[len(cell)-1] == '"' {
 		cell, offset = cell[1:len(cell)-1], offset+1
@@ -115,7 +115,7 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 	return nil
 }
 
-// action reads an action, alone or of a pair.
+// action reads an action, alone or in a pair.
 func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 	a, old, err := r.letters.action(text)
 	switch {
@@ -135,7 +135,7 @@ func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 	return a, nil
 }
 
-// examples and vocabulary are what errors name as actions of the forms.
+// examples and vocabulary are the actions that errors name for each form.
 var (
 	examples   = map[Format]string{Compute: "2F0", Comms: "2F0 or 1SEND_F3"}
 	vocabulary = map[Format]string{
@@ -144,7 +144,7 @@ var (
 	}
 )
 
-// refuseCSV says why a plan has neither of PyTorch's forms, whatever the order.
+// refuseCSV returns an error if a plan has neither of PyTorch's forms, regardless of order.
 func refuseCSV(plan *schedule.Plan, format Format) error {
 	there := kindsOf(plan)
 	if there[schedule.B] && there[schedule.W] && !there[schedule.I] {
@@ -162,8 +162,9 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 	return nil
 }
 
-// refuseQueues says why a plan would get other messages in PyTorch, which pairs those between
-// two ranks by their order alone. A plan that is not valid anyway is not refused here.
+// refuseQueues returns an error if a plan would match other messages in PyTorch, which
+// matches messages between two ranks by order alone. It does not refuse a plan that is
+// invalid anyway.
 func refuseQueues(plan *schedule.Plan) error {
 	if plan.Runtime == schedule.PyTorch || check.Plan(plan) != nil {
 		return nil
@@ -176,7 +177,7 @@ func refuseQueues(plan *schedule.Plan) error {
 	return nil
 }
 
-// kindsOf says which kinds of actions a plan has.
+// kindsOf returns the set of kinds of actions in a plan.
 func kindsOf(plan *schedule.Plan) (there [schedule.NumKinds]bool) {
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
@@ -188,7 +189,7 @@ func kindsOf(plan *schedule.Plan) (there [schedule.NumKinds]bool) {
 	return there
 }
 
-// neighboursApart returns the first stage of which the next one is on another rank.
+// neighboursApart returns the first stage whose next stage is on another rank.
 func neighboursApart(place schedule.Placement) (stage int, apart bool) {
 	for stage, rank := range place.Rank {
 		if !place.Last(stage) && place.Rank[stage+1] != rank {
@@ -201,7 +202,7 @@ func neighboursApart(place schedule.Placement) (stage int, apart bool) {
 // writeCells writes the cells of a rank.
 func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) error {
 	var buf []byte
-	before, open := "", false // open: the action before is joined with this one
+	before, open := "", false // open: the previous action is joined with this one
 	for a := range plan.All(rank) {
 		has, refused := format.has(a.Kind())
 		if refused {

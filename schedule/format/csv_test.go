@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// Today's letters and the old ones say the same.
+// TestOldLetters: today's letters and the old ones give the same plan.
 func TestOldLetters(t *testing.T) {
 	for text, want := range map[string]string{
 		"0F0,0B0":                      "0F0 0B0",
@@ -33,10 +33,10 @@ func TestOldLetters(t *testing.T) {
 	}
 }
 
-// The file says where stages live, how many there are, and of how many microbatches.
+// TestDerived: the file determines the placement and the numbers of stages and microbatches.
 func TestDerived(t *testing.T) {
 	file := read(t, "0F0,3F0,3B0,0B0,1F7\n1F0,2F0,2B0,1B0", format.Options{Name: "/tmp/v.csv"})
-	require.Equal(t, schedule.Placement{Ranks: 2, Rank: []int{0, 1, 1, 0}}, file.Plan.Placement) // 1F7 has strayed
+	require.Equal(t, schedule.Placement{Ranks: 2, Rank: []int{0, 1, 1, 0}}, file.Plan.Placement) // 1F7 is on the wrong rank
 	require.Equal(t, 8, file.Plan.Microbatches)
 	require.Equal(t, "v.csv", file.Plan.Name)
 	require.Equal(t, schedule.Training, file.Plan.Mode)
@@ -63,7 +63,7 @@ func TestDerived(t *testing.T) {
 	require.Zero(t, read(t, copies, format.Options{Microbatches: 6}).Plan.Placement.Copies)
 }
 
-// A file with transfers has some where neighbours are on two ranks.
+// TestNoTransfers: a file with communication has transfers if neighbours are on two ranks.
 func TestNoTransfers(t *testing.T) {
 	for text, want := range map[string]string{
 		"0F0,0B0\n1F0,1B0\n":                 "found no SEND and no RECV, expected some, as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan: read it as compute, and lower.Transfers adds them",
@@ -78,14 +78,15 @@ func TestNoTransfers(t *testing.T) {
 	}
 	for _, text := range []string{
 		"0F0,1F0,1B0,0B0\n",           // one rank
-		"0F0,0B0,1RECV_F0\n1F0,1B0\n", // too few of them: check.Plan says which
+		"0F0,0B0,1RECV_F0\n1F0,1B0\n", // too few of them: check.Plan says which are missing
 	} {
 		read(t, text, format.Options{Format: format.Comms})
 	}
 	read(t, "0F0\n1F1", format.Options{Format: format.Comms}) // two copies of one stage
 }
 
-// An action that alone makes the plan as large as it is has its place.
+// TestOutlier: the file has the location of an action that alone determines the size of the
+// plan.
 func TestOutlier(t *testing.T) {
 	for text, want := range map[string]string{
 		"0F0,0F1,0F2,0B0,0B1,0B2":            "",
@@ -109,7 +110,7 @@ func TestOutlier(t *testing.T) {
 	require.False(t, ok, "the file says the number")
 }
 
-// What the forms have no word for is left out.
+// TestLeftOut: actions that a form cannot express are left out.
 func TestLeftOut(t *testing.T) {
 	const text = `weir plan 1 name "sent" mode training ranks 2 stages 2 microbatches 1 placement 0 1 frozen none
 rank 0: x 1 +0: 0UNSHARD 0QUANTIZE 0F0~pf 0SEND_F0 0WAIT_F0~t 0RECV_B0 0B0~gsb 0RESHARD 0REDUCE_GRAD
@@ -120,17 +121,16 @@ rank 1: x 1 +0: 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0`
 	require.Equal(t, "0UNSHARD,0QUANTIZE,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms))
 }
 
-// TestArtifacts builds the files of PyTorch's own tests from rules, to the byte:
-// zb1p_2rank_2stagep_compute.csv, zb1p_2rank_2stagep_comms.csv and
-// dualpipev_4rank_10mb.csv of test/distributed/pipelining/artifacts/ in
-// github.com/pytorch/pytorch at commits 15380b18b0ec, 68401d25cfb7 and a2af973f46e7.
-// They are known by their digests.
+// TestArtifacts builds the files of PyTorch's own tests from rules, byte for byte:
+// zb1p_2rank_2stagep_compute.csv, zb1p_2rank_2stagep_comms.csv and dualpipev_4rank_10mb.csv
+// of test/distributed/pipelining/artifacts/ in github.com/pytorch/pytorch at commits
+// 15380b18b0ec, 68401d25cfb7 and a2af973f46e7. It compares digests.
 func TestArtifacts(t *testing.T) {
 	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
 	require.NoError(t, err)
 	lines := strings.Split(written(t, p, format.Compute), "\n")
 	rank0 := strings.SplitAfterN(lines[0], ",", 4)
-	// Rank 0 is idle for a tick behind its warmup, and rank 1 at first; the letters
+	// Rank 0 is idle for a tick after its warmup, and rank 1 at the beginning; the letters
 	// are those of 2024.
 	compute := strings.ReplaceAll(strings.Join(rank0[:3], "")+","+rank0[3]+"\n,"+lines[1]+"\n", "I", "B")
 	requireArtifact(t, "0dd1690c4034ac9d644a32eb48c8540873c6e4a6f8db14919c9b67e9818958db", compute)
@@ -141,7 +141,7 @@ func TestArtifacts(t *testing.T) {
 		require.Equal(t, actions(p, rank), actions(file.Plan, rank))
 	}
 
-	// With communication, where PyTorch has merged what it could.
+	// With communication, merged as PyTorch does.
 	lowered := ofLists(t, p.Placement, 8,
 		"0F0 0SEND_F0 2RECV_F0 0F1 0SEND_F1 2RECV_F1 2F0 2SEND_F0 2F1 2SEND_F1 2RECV_B0 2B0 2SEND_B0 0F2 0SEND_F2 2RECV_B1 2B1 "+
 			"2SEND_B1 0F3 0SEND_F3 2RECV_F2 0RECV_B0 0B0 2F2 2SEND_F2 2RECV_F3 0RECV_B1 0B1 2F3 2SEND_F3 2RECV_B2 2B2 2SEND_B2 0F4 "+
@@ -190,7 +190,7 @@ func ofLists(t *testing.T, placement schedule.Placement, microbatches int, progr
 	return p
 }
 
-// requireArtifact demands a text with this digest, and that it comes back.
+// requireArtifact requires that a text has this digest and survives reading and writing.
 func requireArtifact(t *testing.T, digest, text string) {
 	t.Helper()
 	require.Equal(t, digest, fmt.Sprintf("%x", sha256.Sum256([]byte(text))))

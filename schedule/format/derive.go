@@ -2,7 +2,7 @@ package format
 
 import "github.com/weir-ml/weir/schedule"
 
-// extent returns how many stages and microbatches the actions are of.
+// extent returns the numbers of stages and microbatches of the actions.
 func extent(programs []program) (stages, microbatches int) {
 	for _, p := range programs {
 		for _, a := range p.actions {
@@ -12,7 +12,7 @@ func extent(programs []program) (stages, microbatches int) {
 	return stages, microbatches
 }
 
-// mode is forward-only where nothing runs backward.
+// mode returns forward-only if there is no backward.
 func mode(programs []program) schedule.Mode {
 	for _, p := range programs {
 		for _, a := range p.actions {
@@ -24,9 +24,9 @@ func mode(programs []program) schedule.Mode {
 	return schedule.ForwardOnly
 }
 
-// homes puts each stage on the rank that has most of its actions, the lowest where
-// several do, so that an action that has strayed is the one at fault. A stage without
-// actions is where it would be in a loop.
+// homes puts each stage on the rank with most of its actions, the lowest rank in a tie, so
+// that a misplaced action is the one at fault. A stage without actions has its place in a
+// loop placement.
 func homes(programs []program, stages int) []int {
 	home, most, here := make([]int, stages), make([]int, stages), make([]int, stages)
 	for stage := range home {
@@ -50,9 +50,9 @@ func homes(programs []program, stages int) []int {
 	return home
 }
 
-// twoCopies reports whether the stages are those of two copies of a model: each
-// forward of the lower half of the stages is of the lower half of the microbatches,
-// and each of the upper half of the upper. No plan of one copy is like that.
+// twoCopies reports whether the stages belong to two copies of a model: each forward of the
+// lower half of the stages has a microbatch of the lower half, and each of the upper half
+// one of the upper half. No plan of one copy has this property.
 func twoCopies(programs []program, stages, microbatches int) bool {
 	if stages%2 != 0 || microbatches < 2 {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// A file is read, checked, and each fault is shown where it stands.
+// Example reads and checks a file, and shows each fault at its location.
 func Example() {
 	const csv = "0F0,0F1,0B0,0B1\n1F0,1B0,,1B1,1F1\n"
 	file, err := format.Read(strings.NewReader(csv), format.Options{Name: "plan.csv"})
@@ -30,7 +30,7 @@ func Example() {
 	// plan.csv:2:10: Rank 1, action 2: 1B1 runs before 1F1, which saves what it takes; move 1F1 before it.
 }
 
-// The same plan in three forms.
+// ExampleWrite writes the same plan in three forms.
 func ExampleWrite() {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
 	if err != nil {

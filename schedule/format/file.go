@@ -13,20 +13,20 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// MaxBytes is the most bytes that Read takes.
+// MaxBytes is the largest number of bytes that Read reads.
 const MaxBytes = schedule.MaxText
 
-// Options say how to read a file, and what some forms do not say. In the zero value
-// everything is as the file shows it.
+// Options say how to read a file, and add what some forms do not express. The zero value
+// takes everything from the file.
 type Options struct {
 	Name    string // of the file, for errors
 	Format  Format
 	Letters Letters // of a CSV file
-	// Ranks, Stages and Microbatches are how many there must be; 0 is as many as
-	// the file shows. A file that says itself must say the same; in others, actions
-	// beyond are faults that check.Plan finds.
+	// Ranks, Stages and Microbatches are the expected numbers; 0 takes them from the file.
+	// If the file states a number, it must be equal. In other files, actions beyond the
+	// numbers are faults that check.Plan finds.
 	Ranks, Stages, Microbatches int
-	// Slices and Frozen are those of the plan, where the form has no word for them.
+	// Slices and Frozen are fields of the plan, for forms that cannot express them.
 	Slices int
 	Frozen []bool
 }
@@ -37,24 +37,24 @@ type File struct {
 	Format Format
 	Plan   *schedule.Plan
 	Costs  *simulate.Costs // of a JSON file that has them; nil in others
-	// OldLetters is set where a CSV file was read in PyTorch's letters of 2024: a B of
-	// the file is an I of the plan, or a BW a B. A plan of today that computes weight
-	// gradients twice, with B and W and no I, looks the same: Options.Letters decides.
+	// OldLetters is set if a CSV file was read with PyTorch's letters of 2024: a B of the
+	// file is an I of the plan, and a BW is a B. A plan of today that computes weight
+	// gradients twice, with B and W and no I, looks the same; Options.Letters decides.
 	OldLetters bool
 
-	mark     string // the byte order mark before the text, or nothing
+	mark     string // the byte order mark before the text, or ""
 	text     string
-	written  int  // actions that have been read
-	inferred bool // the number of microbatches is that of the largest one in the text
-	// offsets[rank] are the places in the text of the actions of the rank's bodies,
-	// starts[rank] is that of the rank itself.
+	written  int  // number of actions read
+	inferred bool // the number of microbatches was taken from the largest one in the text
+	// offsets[rank] are the offsets in the text of the actions in the rank's bodies,
+	// starts[rank] is the offset of the rank itself.
 	offsets [][]uint32
 	starts  []uint32
 }
 
-// Read reads a plan, at most MaxBytes of it, and holds no more memory than a small
-// multiple of that. It does not say whether the plan is valid: check.Plan does.
-// An error about a place in the file is an *Error; every error names the file.
+// Read reads a plan of at most MaxBytes, and holds no more memory than a small multiple of
+// that. It does not check whether the plan is valid; check.Plan does. An error with a
+// location in the file is an *Error; every error names the file.
 func Read(r io.Reader, options Options) (*File, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
@@ -94,10 +94,10 @@ func Read(r io.Reader, options Options) (*File, error) {
 	return f, nil
 }
 
-// byteOrderMark is what spreadsheets begin a UTF-8 file with.
+// byteOrderMark begins the UTF-8 files of spreadsheets.
 const byteOrderMark = "\ufeff"
 
-// validate reports what is wrong with the options.
+// validate returns an error for invalid options.
 func (o *Options) validate() error {
 	for _, number := range [...]struct {
 		what     string
@@ -109,7 +109,7 @@ func (o *Options) validate() error {
 		{"slices", o.Slices, schedule.MaxMicrobatches},
 	} {
 		if number.n < 0 || number.n > number.limit {
-			return fmt.Errorf("%w: %s%d %s were asked for: there may be up to %d, or 0 for what the file shows",
+			return fmt.Errorf("%w: %sthe options ask for %d %s: give 1 to %d, or 0 to take the number from the file",
 				ErrFormat, o.prefix(), number.n, number.what, number.limit)
 		}
 	}
@@ -119,7 +119,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// prefix is what errors about the file as a whole have before their text.
+// prefix begins errors about the file as a whole.
 func (o *Options) prefix() string {
 	if o.Name == "" {
 		return ""
@@ -136,7 +136,7 @@ func readText(r io.Reader, prefix string) (string, error) {
 		return "", fmt.Errorf("format: %s%w", prefix, err)
 	}
 	if len(text) > MaxBytes {
-		return "", fmt.Errorf("%w: %sit is longer than %d bytes: write the plan as segments, in the text form or as JSON", ErrFormat, prefix, MaxBytes)
+		return "", fmt.Errorf("%w: %sthe file is longer than %d bytes: write the plan as segments, in the text form or as JSON", ErrFormat, prefix, MaxBytes)
 	}
 	return string(text), nil
 }
@@ -150,10 +150,10 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), nil
 }
 
-// Place returns the line and the column of an action, by its position in the rank's
-// program as faults give it, each repeat of a segment counted. Where there is no
-// such action it returns the place of the rank, and where there is no such rank the
-// first of the file. Columns count bytes from 1; a byte order mark takes none.
+// Place returns the line and the column of an action. Its position counts every repeat of a
+// segment of the rank's program, as faults do. If there is no such action it returns the
+// location of the rank, and if there is no such rank the first location of the file. Columns
+// count bytes from 1, without a byte order mark.
 func (f *File) Place(rank int, position int64) (line, column int) {
 	if rank < 0 || rank >= len(f.starts) {
 		return 1, 1
@@ -176,19 +176,19 @@ func (f *File) Place(rank int, position int64) (line, column int) {
 	return f.place(int(offset))
 }
 
-// place turns an offset into a line and a column.
+// place converts an offset to a line and a column.
 func (f *File) place(offset int) (line, column int) {
 	before := f.text[:offset]
 	return 1 + strings.Count(before, "\n"), offset - strings.LastIndexByte(before, '\n')
 }
 
-// fault returns the error for a place.
+// fault returns an error with a location.
 func (f *File) fault(offset int, format string, args ...any) error {
 	line, column := f.place(offset)
 	return &Error{Name: f.Name, Line: line, Column: column, Text: fmt.Sprintf(format, args...)}
 }
 
-// found says what is at a place: a word of it, quoted.
+// found describes the text at an offset: a word, quoted.
 func (f *File) found(offset int) string {
 	word := f.text[offset:]
 	if word == "" {
@@ -200,7 +200,7 @@ func (f *File) found(offset int) string {
 	return quote(word)
 }
 
-// quote quotes what was found, the beginning of it where it is long.
+// quote quotes the text, or the beginning of a long one.
 func quote(found string) string {
 	const limit = 40
 	if len(found) > limit {
@@ -209,7 +209,7 @@ func quote(found string) string {
 	return strconv.Quote(found)
 }
 
-// title is the name of a plan that its form does not name.
+// title is the name of a plan in a form without names.
 func (f *File) title() string {
 	if f.Name == "" {
 		return f.Format.String()

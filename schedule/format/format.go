@@ -12,12 +12,12 @@ type Format uint8
 
 // The formats.
 const (
-	Auto    Format = iota // for reading: found out from the text
+	Auto    Format = iota // for reading: detected from the text
 	Text                  // the text form of package schedule
 	Compute               // PyTorch's CSV, compute-only
 	Comms                 // PyTorch's CSV with communication
 	Order                 // the signed order list of Megatron and TransformerEngine
-	JSON                  // our own
+	JSON                  // Weir's own form
 
 	numFormats = int(JSON) + 1
 )
@@ -32,27 +32,27 @@ func (f Format) String() string {
 	return "format(?)"
 }
 
-// Parse is the reverse of String. It reports false for an unknown name.
+// Parse is the inverse of String. It reports false for an unknown name.
 func Parse(name string) (Format, bool) {
 	i := slices.Index(formatNames[:], name)
 	return Format(max(i, 0)), i >= 0
 }
 
 var (
-	// ErrFormat is wrapped by errors about a file that does not have its form.
+	// ErrFormat is wrapped by errors about a malformed file.
 	ErrFormat = errors.New("format: invalid plan file")
 	// ErrRefused is wrapped by errors about a plan that a form cannot express.
 	ErrRefused = errors.New("format: the form cannot express the plan")
 )
 
-// Error says what is wrong with a file, and where.
+// Error is a fault in a file, with its location.
 type Error struct {
 	Name         string // of the file, or ""
 	Line, Column int    // from 1; the column in bytes
 	Text         string // what was found there and what was expected
 }
 
-// Error returns the place and the text, without a line break.
+// Error returns the location and the text, without a line break.
 func (e *Error) Error() string {
 	place := fmt.Sprintf("%s:%d:%d", e.Name, e.Line, e.Column)
 	if e.Name == "" {
@@ -64,8 +64,8 @@ func (e *Error) Error() string {
 // Unwrap returns ErrFormat.
 func (e *Error) Unwrap() error { return ErrFormat }
 
-// Detect returns the form that a text seems to have, Auto where it looks like none. A
-// byte order mark is no part of the text.
+// Detect returns the form of a text, or Auto if it resembles none. It ignores a byte order
+// mark.
 func Detect(text string) Format {
 	for comment := true; comment; {
 		text = strings.TrimLeft(text, " \t\r\n")

@@ -41,7 +41,7 @@ func actions(p *schedule.Plan, rank int) []schedule.Action {
 	return slices.Collect(p.All(rank))
 }
 
-// words returns the actions of a rank as the text form has them.
+// words returns the actions of a rank in the text form.
 func words(p *schedule.Plan, rank int) string {
 	var words []string
 	for a := range p.All(rank) {
@@ -84,7 +84,7 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// What is drawn is a plan that a rule made, in a random form of it.
+// draw draws a plan by a random rule, in a random form.
 func draw(t *rapid.T) *schedule.Plan {
 	ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
 	chunks := rapid.IntRange(1, 3).Draw(t, "chunks")
@@ -112,8 +112,8 @@ func draw(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// A plan that is written is read back with all that the form has, and written again
-// as the same bytes.
+// TestPlansComeBack: a written plan is read with everything that the form expresses, and
+// written again as the same bytes.
 func TestPlansComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
@@ -144,7 +144,7 @@ func TestPlansComeBack(t *testing.T) {
 	})
 }
 
-// With transfers it is the same, but for the waits.
+// TestTransfersComeBack: plans with transfers survive too, except for their waits.
 func TestTransfersComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := draw(t)
@@ -165,8 +165,9 @@ func TestTransfersComeBack(t *testing.T) {
 	})
 }
 
-// PyTorch pairs the messages between two ranks by their order alone, outputs with gradients:
-// a plan that needs a queue for each would train with other tensors and say nothing.
+// TestCommsKeepOneQueue: PyTorch matches the messages between two ranks by their order
+// alone, outputs with gradients. A plan that needs a queue for each would silently train
+// with the wrong tensors.
 func TestCommsKeepOneQueue(t *testing.T) {
 	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
 	require.NoError(t, err)
@@ -176,7 +177,7 @@ func TestCommsKeepOneQueue(t *testing.T) {
 	err = format.Write(io.Discard, two, format.Comms)
 	require.ErrorIs(t, err, format.ErrRefused)
 	require.ErrorContains(t, err, "receives 2SEND_B0, which rank 0 sent before 0SEND_F2")
-	wrong := written(t, forPyTorch(two), format.Comms) // nobody looks
+	wrong := written(t, forPyTorch(two), format.Comms) // without a check
 	require.ErrorIs(t, check.Plan(read(t, wrong, format.Options{}).Plan), check.ErrInvalidPlan, "a file of PyTorch's has one queue")
 
 	for _, s := range schedule.Schedules() {
@@ -203,7 +204,7 @@ func forPyTorch(p *schedule.Plan) *schedule.Plan {
 	return &one
 }
 
-// Text and JSON have all that a plan has.
+// TestWholePlans: Text and JSON have everything in a plan.
 func TestWholePlans(t *testing.T) {
 	const text = `weir plan 1 name "all \"of\" <it> & more" mode training ranks 2 stages 4 microbatches 5 copies 2 slices 3
 placement 0 1 1 0 frozen 0 2
@@ -243,8 +244,8 @@ rank 1: entries=1`
 	}
 }
 
-// TestFilesComeBack demands that a file is written as it was read, byte for byte,
-// whatever its line ends, and that every action has its place there.
+// TestFilesComeBack requires that a file is written as it was read, byte for byte, with any
+// line ends, and that every action has its location.
 func TestFilesComeBack(t *testing.T) {
 	for _, text := range []string{
 		"0F0,,0B0\n,1F0,1B0\n",
@@ -311,7 +312,7 @@ func TestFilesComeBack(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrShortWrite)
 }
 
-// full takes nothing.
+// full accepts no bytes.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
@@ -325,13 +326,13 @@ func TestStreams(t *testing.T) {
 	require.ErrorIs(t, err, format.ErrFormat)
 	require.ErrorContains(t, err, "longer than 67108864 bytes")
 	_, err = format.Read(io.LimitReader(endless{}, format.MaxBytes+10), format.Options{Name: "dir/long"})
-	require.EqualError(t, err, "format: invalid plan file: dir/long: it is longer than 67108864 bytes: write the plan as segments, in the text form or as JSON")
+	require.EqualError(t, err, "format: invalid plan file: dir/long: the file is longer than 67108864 bytes: write the plan as segments, in the text form or as JSON")
 	_, err = format.Read(iotest.ErrReader(lost), format.Options{Name: "dir/gone"})
 	require.EqualError(t, err, "format: dir/gone: lost")
 	_, err = format.Read(iotest.ErrReader(&fs.PathError{Op: "read", Path: "dir", Err: lost}), format.Options{Name: "dir"})
 	require.EqualError(t, err, "format: read dir: lost")
 	_, err = format.Read(strings.NewReader("0F0"), format.Options{Name: "dir/few", Ranks: -1})
-	require.ErrorContains(t, err, "format: invalid plan file: dir/few: -1 ranks were asked for")
+	require.ErrorContains(t, err, "format: invalid plan file: dir/few: the options ask for -1 ranks")
 	_, err = format.Read(strings.NewReader("hello"), format.Options{Name: "dir/hello"})
 	require.ErrorContains(t, err, "format: invalid plan file: dir/hello:1:1: found")
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
@@ -342,11 +343,11 @@ func TestStreams(t *testing.T) {
 	for _, options := range []format.Options{{Ranks: -1}, {Stages: schedule.MaxStages + 1}, {Microbatches: schedule.MaxMicrobatches + 1}, {Slices: -3}} {
 		_, err := format.Read(strings.NewReader("0F0"), options)
 		require.ErrorIs(t, err, format.ErrFormat)
-		require.ErrorContains(t, err, "were asked for: there may be up to")
+		require.ErrorContains(t, err, "or 0 to take the number from the file")
 	}
 }
 
-// endless is commas without end.
+// endless is an endless reader of commas.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) {
@@ -354,8 +355,8 @@ func (endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// What is wrong with a file is said with its place, what was found there and what
-// was expected.
+// TestErrors: a fault of a file has its location, what was found there and what was
+// expected.
 func TestErrors(t *testing.T) {
 	const head = "{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 2,\n "
 	const tail = "\"programs\": [[{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0 0B0\"}]]}"
@@ -423,7 +424,7 @@ func TestErrors(t *testing.T) {
 		{format.JSON, "{\"programs\": [[{\"repeat\": 1, \"segments\": []}]]}", `1:44: found "}", expected the repeat and the actions of the segment before it`},
 		{format.JSON, "{\"programs\": [[{\"repeat\": 1, \"segments\": [{\"segments\": []}]}]]}", `1:44: found an unknown field "segments", expected repeat, stride or actions`},
 		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0\", \"segments\": []}]]}", `1:35: found an unknown field "segments", expected repeat, stride or actions`},
-		{format.JSON, "{\"programs\": [[{\"segments\": [{\"repeat\": 33554433, \"actions\": \"0F0\"}]}]]}", `1:29: found loops of loops of 33554433 actions a repeat, expected at most 33554432`},
+		{format.JSON, "{\"programs\": [[{\"segments\": [{\"repeat\": 33554433, \"actions\": \"0F0\"}]}]]}", `1:29: found nested loops of 33554433 actions a repeat, expected at most 33554432`},
 		{format.JSON, "{\"programs\": [[{\"repeat\": 1}]]}", `1:28: found "}", expected the repeat and the actions of the segment before it`},
 		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0\"}]]}", `1:33: found "}", expected the repeat and the actions of the segment before it`},
 		{format.JSON, "{\"programs\": [[{\"steps\": 1}]]}", `1:17: found an unknown field "steps", expected repeat, stride or actions`},
@@ -435,7 +436,7 @@ func TestErrors(t *testing.T) {
 		{format.JSON, head + "\"entries\": [1,2], " + tail, `found "}", expected 1 entries before it, where there are 2`},
 		{format.JSON, head + "\"costs\": 7, " + tail, `2:11: found 7, expected an object, {`},
 		{format.JSON, head + "\"costs\": {\"schema\": 1,\n\"stages\": [{},\n {\"F\": 7}]}, " + tail, `4:3: found an unknown field "F", expected f, i, w,`},
-		{format.JSON, head + "\"costs\": {\"schema\": 1, \"stages\": []}, " + tail, `2:11: found costs that are none: schedule: invalid costs: there are costs of 0 stages`},
+		{format.JSON, head + "\"costs\": {\"schema\": 1, \"stages\": []}, " + tail, `2:11: found invalid costs: schedule: invalid costs: there are costs of 0 stages`},
 		{format.JSON, head + "\"costs\": {\"schema\" 1}, " + tail, `2:21: found "1", expected a colon`},
 		{format.JSON, strings.Replace(head, "[0]", "[1]", 1) + tail, `found "}", expected a placement on ranks 0 to 0 before it`},
 		{format.JSON, strings.Replace(head, "[0]", "[]", 1) + tail, `found "}", expected a placement of 1 to 16384 stages before it`},
@@ -461,7 +462,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "line 2:1: found the end of the file, expected a line for rank 1")
 }
 
-// Each form refuses what it cannot express, and nothing is written.
+// TestRefusals: each form refuses what it cannot express, and writes nothing.
 func TestRefusals(t *testing.T) {
 	const two = `weir plan 1 name "two" mode training ranks 2 stages 2 microbatches 2 placement 0 1 frozen none rank 0: `
 	const one = `weir plan 1 name "one" mode training ranks 1 stages 1 microbatches 2 placement 0 frozen none rank 0: x 1 +0: `
@@ -469,7 +470,7 @@ func TestRefusals(t *testing.T) {
 		format     format.Format
 		text, want string
 	}{
-		{format.Auto, one + "0F0", "auto is not a form to write"},
+		{format.Auto, one + "0F0", "a plan cannot be written as auto"},
 		{format.Compute, one + "0F0 0OFFLOAD0", "compute: 0OFFLOAD0 on rank 0 has a kind that PyTorch does not know"},
 		{format.Compute, one + "0F0 0F1&", "the last action of rank 0 is joined with one behind it, and there is none"},
 		{format.Compute, one + "0F0& 0F1& 0B0", "0F1 on rank 0 is in a joined group that is not a pair of computations"},
@@ -511,8 +512,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// FuzzRead demands that whatever is read can be written: as the same bytes, and from
-// the plan as a file that is read back as the same plan.
+// FuzzRead requires that everything read can be written: as the same bytes, and from the
+// plan as a file that gives the same plan.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"0F0,,0B0\r\n,1F0,1B0\r\n", "0F0,(0F1;0B0)OVERLAP_F_B,0W1\n", "0F0,0SEND_F0,0RECV_B0,0BW0\n1RECV_F0,1F0,1B0,1SEND_B0,1W0\n",

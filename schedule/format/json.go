@@ -14,12 +14,12 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// jsonSchema is the number of the JSON form. A reader refuses others.
+// jsonSchema is the version of the JSON form. Readers refuse others.
 const jsonSchema = 1
 
-// WriteJSON writes a plan, and the costs of a simulation where there are any, in a
-// JSON form that Read takes back to exactly this plan and these costs; a Frozen in
-// which no stage is frozen comes back as nil, Copies and Slices of 1 as 0.
+// WriteJSON writes a plan, and the costs of a simulation if they are not nil, as JSON that
+// Read converts back to exactly this plan and these costs. A Frozen without a frozen stage
+// comes back as nil, and Copies and Slices of 1 as 0.
 //
 //	{
 //	  "schema": 1,
@@ -40,14 +40,13 @@ const jsonSchema = 1
 //	  ]
 //	}
 //
-// Copies, slices, a runtime other than weir, the capacity of links that hold so many
-// messages and the frozen stages follow the microbatches where there are any.
-// Where the plan has them there are also facts, parts, windows and outgoing, a list
-// entry for each stage, entries, one for each rank, and costs. Actions are those of
-// the text form. A loop of loops has segments, a list of such objects, in the place of
-// actions. The same plan gives the same bytes.
+// Copies, slices, a runtime other than weir, a bounded capacity of links and the frozen
+// stages follow the microbatches if the plan has them. Facts, parts, windows and outgoing,
+// with an entry for each stage, entries, one for each rank, and costs follow if they are
+// present. Actions have the text form. A nested loop has segments, a list of such objects,
+// in place of actions. The same plan gives the same bytes.
 //
-// The error is that of w, or wraps ErrRefused for a plan that has no such form.
+// The error is from w, or wraps ErrRefused for a plan that JSON cannot express.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	if err := plan.WriteText(io.Discard); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -98,7 +97,7 @@ func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	return nil
 }
 
-// jsonWriter writes one field a line.
+// jsonWriter writes one field per line.
 type jsonWriter struct {
 	b         *bufio.Writer
 	separator string
@@ -124,7 +123,7 @@ func (j *jsonWriter) numbers(name string, numbers []int) {
 	j.field(name, append(b, ']'))
 }
 
-// tables writes what the lifetime pass has found, as far as the plan has it.
+// tables writes the results of the lifetime pass that the plan has.
 func (j *jsonWriter) tables(plan *schedule.Plan) {
 	if plan.Facts != nil {
 		j.list("facts", len(plan.Facts), func(stage int) []byte { return jsonFacts(&plan.Facts[stage]) })
@@ -142,7 +141,7 @@ func (j *jsonWriter) tables(plan *schedule.Plan) {
 	}
 }
 
-// list writes a list with an element a line.
+// list writes a list with one element per line.
 func (j *jsonWriter) list(name string, n int, element func(i int) []byte) {
 	var b bytes.Buffer
 	separator := "[\n    "
@@ -198,7 +197,7 @@ func (j *jsonWriter) programs(plan *schedule.Plan) {
 	j.b.WriteString("\n  ]")
 }
 
-// segments writes segments, with so much space before each.
+// segments writes segments, with this space before each.
 func (j *jsonWriter) segments(program []schedule.Segment, space string) {
 	for i, segment := range program {
 		if i > 0 {
@@ -223,11 +222,11 @@ func (j *jsonWriter) segments(program []schedule.Segment, space string) {
 	}
 }
 
-// quoted returns a string as JSON, with < > & as they are.
+// quoted returns a string as JSON, without escapes for < > &.
 func quoted(s string) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(s) // a string is always encoded
+	_ = encoder.Encode(s) // encoding a string cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

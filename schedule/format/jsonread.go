@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// readJSON reads our own JSON.
+// readJSON reads Weir's JSON form.
 func (f *File) readJSON(options Options) error {
 	r := &jsonReader{Reader: jsontext.Of([]byte(f.text), f.Name, "the plan"), f: f, plan: &schedule.Plan{}}
 	r.file()
@@ -21,7 +21,7 @@ func (f *File) readJSON(options Options) error {
 	return f.agree(options)
 }
 
-// jsonReader takes a plan out of a text.
+// jsonReader extracts a plan from a text.
 type jsonReader struct {
 	*jsontext.Reader
 	f      *File
@@ -30,10 +30,10 @@ type jsonReader struct {
 	nested int64 // actions of one repeat of every loop of loops
 }
 
-// lacks is a fault of the object that has just ended.
+// lacks reports a fault at the end of the current object.
 func (r *jsonReader) lacks(format string, args ...any) { r.Found("}", "expected "+format, args...) }
 
-// number takes a whole number from low to high.
+// number reads a whole number from low to high.
 func (r *jsonReader) number(what string, low, high int) int {
 	return int(r.Whole(what, int64(low), int64(high)))
 }
@@ -44,7 +44,7 @@ func (r *jsonReader) numbers(what string, low, high int) []int {
 	return numbers
 }
 
-// file reads the whole of it.
+// file reads the whole object.
 func (r *jsonReader) file() {
 	p := r.plan
 	var fields []string
@@ -108,8 +108,8 @@ func (r *jsonReader) file() {
 	r.End(jsonSchema, slices.Contains(fields, "schema"))
 }
 
-// fits looks at whether the tables are of as many stages and ranks as there are, so
-// that what was read can be written.
+// fits checks that the tables match the numbers of stages and ranks, so that the plan can be
+// written.
 func (r *jsonReader) fits() {
 	if r.Fault() != nil {
 		return
@@ -217,7 +217,7 @@ func (r *jsonReader) program() {
 	r.plan.Programs = append(r.plan.Programs, r.segments(true))
 }
 
-// segments reads a list of segments, which may be loops of loops where nests is set.
+// segments reads a list of segments, which may be nested loops if nests is set.
 func (r *jsonReader) segments(nests bool) (program []schedule.Segment) {
 	offsets := &r.f.offsets[len(r.f.offsets)-1]
 	r.List(MaxBytes, func() {
@@ -234,7 +234,7 @@ func (r *jsonReader) segments(nests bool) (program []schedule.Segment) {
 				start := r.Ahead()
 				segment.Inner = r.segments(false)
 				if r.nested += segment.Len(); r.nested > schedule.MaxNested {
-					r.Wrong(start, fmt.Sprintf("found loops of loops of %d actions a repeat, expected at most %d", r.nested, schedule.MaxNested))
+					r.Wrong(start, fmt.Sprintf("found nested loops of %d actions a repeat, expected at most %d", r.nested, schedule.MaxNested))
 				}
 			default:
 				r.Unknown("repeat, stride or actions, or segments in their place")
@@ -248,7 +248,7 @@ func (r *jsonReader) segments(nests bool) (program []schedule.Segment) {
 	return program
 }
 
-// actions reads the actions of a body, and appends their places.
+// actions reads the actions of a body, and appends their offsets.
 func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 	text := r.Word()
 	inside, start := r.Start()+1, r.Start()
@@ -276,7 +276,7 @@ func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 	return body, offsets
 }
 
-// faultOf is what an error of package schedule says of a place, without the place.
+// faultOf returns the text of an error of package schedule without its location.
 func faultOf(err error) string {
 	var fault interface{ Fault() string }
 	if errors.As(err, &fault) {

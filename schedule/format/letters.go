@@ -7,13 +7,13 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Letters are the words that PyTorch's CSV forms have for the backward. Those of 2024
-// and before are BW for the full one and B for the input gradient, today's are B and I.
+// Letters are PyTorch's letters for the backward in its CSV forms. Until 2024 they were BW
+// for the full backward and B for the input gradient; today they are B and I.
 type Letters uint8
 
 // The letters.
 const (
-	AutoLetters   Letters = iota // old where BW appears, or W without I, else today's
+	AutoLetters   Letters = iota // old letters if BW appears, or W without I, otherwise today's
 	TodaysLetters                // B and I
 	OldLetters                   // BW and B
 )
@@ -28,14 +28,14 @@ func (l Letters) String() string {
 	return "letters(?)"
 }
 
-// ParseLetters is the reverse of String. It reports false for an unknown name.
+// ParseLetters is the inverse of String. It reports false for an unknown name.
 func ParseLetters(name string) (Letters, bool) {
 	i := slices.Index(lettersNames[:], name)
 	return Letters(max(i, 0)), i >= 0
 }
 
-// of returns the letters of a text where they are to be found out. No other word of
-// these forms has an I or a W.
+// of detects the letters of a text if l is AutoLetters. No other word of these forms has an
+// I or a W.
 func (l Letters) of(text string) Letters {
 	switch {
 	case l != AutoLetters:
@@ -46,8 +46,8 @@ func (l Letters) of(text string) Letters {
 	return TodaysLetters
 }
 
-// action reads an action that is written in these letters. It reports in old whether
-// today's letters would have it otherwise.
+// action reads an action written in these letters. The result old reports whether today's
+// letters would read it differently.
 func (l Letters) action(text string) (a schedule.Action, old bool, err error) {
 	full := l == OldLetters && strings.Contains(text, "BW")
 	if full {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// Who reads letters as those of 2024 says so, and can be told which ones they are.
+// TestLetters: a file read in the letters of 2024 says so, and options can set the letters.
 func TestLetters(t *testing.T) {
 	const doubled = "0F0,0F1,0B0,0W0,0B1,0W1"
 	for _, test := range []struct {
@@ -27,7 +27,7 @@ func TestLetters(t *testing.T) {
 		{"0F0,0BW0", format.AutoLetters, "0F0 0B0", true},
 		{"0F0,0I0,0W0", format.AutoLetters, "0F0 0I0 0W0", false},
 		{"0F0,0I0,0W0", format.OldLetters, "0F0 0I0 0W0", false},
-		{"0F0,0W0", format.AutoLetters, "0F0 0W0", false}, // nothing here has changed its letter
+		{"0F0,0W0", format.AutoLetters, "0F0 0W0", false}, // no letter here has changed
 		{"1 -1", format.OldLetters, "0F0 0B0", false},
 	} {
 		file := read(t, test.text, format.Options{Letters: test.letters})

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// One action more than is read of a file is refused where it stands, in every form, and
-// before anybody checks the plan; as many as that are read.
+// TestTooManyActions: the first action beyond the limit is refused at its location, in every
+// form, before the plan is checked; a file at the limit is read.
 func TestTooManyActions(t *testing.T) {
 	testkit.Slow(t)
 	const most = schedule.MaxWritten
@@ -40,7 +40,8 @@ func TestTooManyActions(t *testing.T) {
 	}
 }
 
-// A plan that says more than a file may have written out is refused before it is.
+// TestTooManyActionsToWrite: a plan with more actions than a file may have is refused before
+// they are written out.
 func TestTooManyActionsToWrite(t *testing.T) {
 	const m = schedule.MaxWritten + 1
 	plan := &schedule.Plan{Name: "long", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: m, Programs: [][]schedule.Segment{

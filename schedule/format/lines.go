@@ -6,14 +6,14 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// line is where the text of a rank begins and where it ends.
+// line is the range of a rank's text.
 type line struct{ start, end int }
 
-// lines returns the lines of the ranks. Blank lines at the end of the file are of no
-// rank, unless so many ranks were asked for.
+// lines returns the lines of the ranks. Blank lines at the end of the file count only if
+// this many ranks were requested.
 func (f *File) lines(ranks int) ([]line, error) {
 	var lines []line
-	last := 0 // lines up to the last one that is not blank
+	last := 0 // number of lines up to the last one that is not blank
 	for start := 0; start < len(f.text); {
 		end, next := len(f.text), len(f.text)
 		if i := strings.IndexByte(f.text[start:], '\n'); i >= 0 {
@@ -41,13 +41,13 @@ func (f *File) lines(ranks int) ([]line, error) {
 	return lines[:wanted], nil
 }
 
-// program collects the actions of a rank with their places.
+// program holds the actions of a rank and their offsets.
 type program struct {
 	actions []schedule.Action
 	offsets []uint32
 }
 
-// add adds an action, or returns the fault of one too many.
+// add adds an action, or returns a fault if there are too many.
 func (f *File) add(p *program, a schedule.Action, offset int) error {
 	if f.written++; f.written > schedule.MaxWritten {
 		return f.fault(offset, "found action %d of the file, expected at most %d: write the plan as segments, in the text form or as JSON", f.written, schedule.MaxWritten)
@@ -57,15 +57,15 @@ func (f *File) add(p *program, a schedule.Action, offset int) error {
 	return nil
 }
 
-// newProgram has room for the actions of a line, which are at most so many and take
-// three bytes and a separator each.
+// newProgram returns a program with room for the actions of a line. There are at most this
+// many, and each takes three bytes and a separator.
 func newProgram(most, bytes int) program {
 	n := min(most, bytes/4+1, schedule.MaxWritten)
 	return program{make([]schedule.Action, 0, n), make([]uint32, 0, n)}
 }
 
-// keep makes the programs those of the file's plan, with what follows from them. A
-// nil place puts each stage on the rank that has most of its actions.
+// keep makes the programs the plan of the file, and derives the rest of the plan. A nil
+// place puts each stage on the rank with most of its actions.
 func (f *File) keep(lines []line, programs []program, options Options, place func(ranks, stages int) schedule.Placement) error {
 	plan := &schedule.Plan{Name: f.title(), Slices: options.Slices, Frozen: options.Frozen}
 	for rank, p := range programs {

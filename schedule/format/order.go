@@ -9,15 +9,15 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// orderCharacters are those of an order list, as Python prints it or without its
-// brackets and commas.
+// orderCharacters are the characters of an order list, with or without Python's brackets and
+// commas.
 const (
 	orderSeparators = " ,[]\t\r\n"
 	orderCharacters = orderSeparators + "0123456789-."
 )
 
-// readOrder reads the order list: for each rank the signed numbers of its stages, on
-// a line or in brackets.
+// readOrder reads the order list: for each rank the signed numbers of its stages, on a line
+// or in brackets.
 func (f *File) readOrder(options Options) error {
 	lists, err := f.lists(options.Ranks)
 	if err != nil {
@@ -32,12 +32,11 @@ func (f *File) readOrder(options Options) error {
 	return f.keep(lists, programs, options, schedule.Looped)
 }
 
-// signed reads the order of a rank. Microbatches are counted for each chunk and
-// direction.
+// signed reads the order of a rank. Microbatches are counted for each chunk and direction.
 func (f *File) signed(rank, ranks int, list line) (program, error) {
 	text := f.text[list.start:list.end]
 	p := newProgram(len(text), 2*len(text))
-	var next [numCounts][]int // by what is counted and chunk: the next microbatch
+	var next [numCounts][]int // by count and chunk: the next microbatch
 	apart := apartChunks(text)
 	limit := (schedule.MaxStages - 1 - rank) / ranks
 	for word, offset := range words(text, orderSeparators) {
@@ -77,7 +76,7 @@ const (
 	numCounts
 )
 
-// apartChunks says which chunks of a rank have their weight gradients apart.
+// apartChunks reports which chunks of a rank have separate weight gradients.
 func apartChunks(text string) []bool {
 	var apart []bool
 	for word := range words(text, orderSeparators) {
@@ -93,7 +92,7 @@ func apartChunks(text string) []bool {
 	return apart
 }
 
-// words calls yield with each word of a text and its offset.
+// words yields each word of a text and its offset.
 func words(text, separators string) iter.Seq2[string, int] {
 	return func(yield func(word string, offset int) bool) {
 		for i := 0; i < len(text); {
@@ -113,7 +112,7 @@ func words(text, separators string) iter.Seq2[string, int] {
 	}
 }
 
-// refuseOrder says why a plan has no order list, whatever the order.
+// refuseOrder returns an error if a plan has no order list, regardless of order.
 func refuseOrder(plan *schedule.Plan) error {
 	place := plan.Placement
 	if place.Copies > 1 {
@@ -137,7 +136,7 @@ func writeSigned(b *bufio.Writer, plan *schedule.Plan, rank int) error {
 	ranks := plan.Placement.Ranks
 	chunks := (plan.Placement.Stages() - rank + ranks - 1) / ranks
 	next := make([][numCounts]int, chunks)
-	kinds := make([]schedule.Kind, chunks) // of the backward: None where there was none yet
+	kinds := make([]schedule.Kind, chunks) // of the backward; None before the first one
 	separator := ""
 	for a := range plan.All(rank) {
 		has, refused := Order.has(a.Kind())

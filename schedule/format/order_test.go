@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// The list that Megatron gives as the example of convert_schedule_table_to_order in
-// megatron/core/transformer/cuda_graphs.py: two ranks of two stages, groups of three,
-// five microbatches; it is that of rank 0.
+// TestOrderOfMegatron reads the list that Megatron gives as the example of
+// convert_schedule_table_to_order in megatron/core/transformer/cuda_graphs.py: two ranks of
+// two stages, groups of three, five microbatches, on rank 0.
 func TestOrderOfMegatron(t *testing.T) {
 	p, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 5, Group: 3})
 	require.NoError(t, err)
@@ -29,7 +29,8 @@ func TestOrderOfMegatron(t *testing.T) {
 	}
 }
 
-// Weight gradients apart, the way Python prints lists, and forwards alone.
+// TestOrder reads separate weight gradients, lists as Python prints them, and lists of
+// forwards only.
 func TestOrder(t *testing.T) {
 	for text, want := range map[string]string{
 		"1 2 -2 -1 1 2 -2 -1":    "0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1",
@@ -48,8 +49,8 @@ func TestOrder(t *testing.T) {
 	require.Equal(t, schedule.ForwardOnly, file.Plan.Mode)
 }
 
-// Brackets match. A list of a rank may go over several lines, and lists inside a
-// list, or side by side, are those of several ranks.
+// TestOrderBrackets: brackets match. A rank's list may span several lines, and the lists of
+// several ranks may be nested in one list or follow one another.
 func TestOrderBrackets(t *testing.T) {
 	const one, both = "0F0 2F0 2B0 0B0", "1F0 3F0 3B0 1B0"
 	for _, text := range []string{

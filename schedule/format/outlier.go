@@ -2,10 +2,11 @@ package format
 
 import "github.com/weir-ml/weir/schedule"
 
-// Outlier returns an action that may have its microbatch by mistake, and its place:
-// the first one of the largest microbatch, where neither the file nor Options say how
-// many there are, and the file has nothing of the microbatch before. In a plan of 3,
-// an 0F99 is one: because of it there are 100. Otherwise it reports false.
+// Outlier returns an action whose microbatch may be a mistake, and its location. It is the
+// first action of the largest microbatch, if neither the file nor Options gives the number
+// of microbatches and the file has no action of the microbatch before. In a plan of 3
+// microbatches, 0F99 is an outlier: because of it there are 100. Otherwise Outlier reports
+// false.
 func (f *File) Outlier() (a schedule.Action, line, column int, ok bool) {
 	if !f.inferred {
 		return 0, 0, 0, false

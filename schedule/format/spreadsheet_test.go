@@ -9,7 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// Spreadsheets begin a file with a byte order mark and put cells in double quotes.
+// TestSpreadsheets: spreadsheets begin a file with a byte order mark and put cells in double
+// quotes.
 func TestSpreadsheets(t *testing.T) {
 	for text, want := range map[string]string{
 		"\ufeff0F0,0F1,0B0,0B1\r\n":                        "0F0 0F1 0B0 0B1",
@@ -27,7 +28,7 @@ func TestSpreadsheets(t *testing.T) {
 		require.EqualValues(t, len(text), n)
 		require.Equal(t, text, back.String())
 	}
-	// The mark takes no column: no editor shows it. A quote takes one.
+	// The mark takes no column, because editors do not show it. A quote takes one.
 	file := read(t, "\ufeff\"0F0\",\"(0F1;0B0)OVERLAP_F_B\"\n", format.Options{})
 	for position, want := range []int{2, 9, 13} {
 		line, column := file.Place(0, int64(position))

@@ -39,7 +39,7 @@ func (f *File) readPlanText(options Options) error {
 	return f.agree(options)
 }
 
-// agree reports a plan that says something else than was asked for.
+// agree returns an error if the plan differs from the options.
 func (f *File) agree(options Options) error {
 	for _, number := range [...]struct {
 		what      string

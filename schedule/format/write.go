@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Write writes a plan. The error is that of w, or wraps ErrRefused and says what the
-// form cannot express; then nothing is written. Compute and Order leave transfers
-// out, Comms waits, and all three what dies where.
+// Write writes a plan. The error is from w, or wraps ErrRefused and says what the form
+// cannot express; then nothing is written. Compute and Order leave out transfers, Comms
+// leaves out waits, and all three leave out where buffers end.
 func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 	switch format {
 	case Text:
@@ -26,7 +26,7 @@ func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 		}
 		return writeLines(w, plan, format)
 	}
-	return fmt.Errorf("%w: %v is not a form to write", ErrRefused, format)
+	return fmt.Errorf("%w: a plan cannot be written as %v", ErrRefused, format)
 }
 
 // writeLines writes a line for each rank.
@@ -55,7 +55,7 @@ func refuse(format Format, text string, args ...any) error {
 	return fmt.Errorf("%w: %v: %s", ErrRefused, format, fmt.Sprintf(text, args...))
 }
 
-// refusePlan says why no plan like this has the form, whatever its actions.
+// refusePlan returns an error if no such plan has the form, whatever its actions.
 func refusePlan(plan *schedule.Plan, format Format) error {
 	place := plan.Placement
 	if place.Ranks != len(plan.Programs) {
@@ -77,9 +77,9 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 	return refuseCSV(plan, format)
 }
 
-// has reports whether a form has actions of a kind. Those that it leaves out are not
-// refused: Compute and Order are of a plan's computations, and nobody but us waits
-// for a send inside a step.
+// has reports whether a form has actions of a kind. Kinds that it leaves out are not
+// refused: Compute and Order hold only computations, and only Weir waits for a send within a
+// step.
 func (f Format) has(kind schedule.Kind) (has, refused bool) {
 	switch {
 	case kind.Compute():

@@ -5,8 +5,8 @@ import "github.com/weir-ml/weir/schedule"
 import "github.com/weir-ml/weir/schedule/lower"
 import "github.com/weir-ml/weir/schedule/check"
 
-// LanguageModel returns facts of stages of which the first reads part 0 in its
-// forward and the last parts 1 and 2 in forward and backward.
+// LanguageModel returns facts of stages. The first stage reads part 0 in its forward, and
+// the last reads parts 1 and 2 in forward and backward.
 func LanguageModel(stages int) []schedule.Facts {
 	facts := make([]schedule.Facts, stages)
 	facts[0].Reads[schedule.F] |= 1
@@ -25,8 +25,7 @@ func Build(t require.TestingT, rule schedule.Rule, stages, microbatches, group i
 	return plan
 }
 
-// Pipelined returns a plan of several ranks with two stages each, with its transfers
-// where they are asked for.
+// Pipelined returns a plan of several ranks with two stages each, with or without transfers.
 func Pipelined(t require.TestingT, rule schedule.Rule, ranks, microbatches int, transfers bool) *schedule.Plan {
 	plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, 2*ranks), Microbatches: microbatches})
 	require.NoError(t, err)

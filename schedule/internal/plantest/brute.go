@@ -7,9 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Judge says what is wrong with a plan of plain lists, "" where nothing is. It runs the
-// plan in a random order of what can run, with plain maps and lists, and knows nothing of
-// how Check does it.
+// Judge returns the fault of a plan of plain lists, or "" for a valid plan. It runs ready
+// actions in a random order, with plain maps and lists, and shares no code with Check.
 func Judge(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	j := newJudge(p, capacity)
 	if fault := j.count(); fault != "" {
@@ -33,7 +32,7 @@ func Judge(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	return j.end()
 }
 
-// judge runs a plan.
+// judge is the state of running a plan.
 type judge struct {
 	p         *schedule.Plan
 	capacity  int
@@ -45,9 +44,9 @@ type judge struct {
 
 	// By stage:
 	gathered, sharded map[int]bool
-	reduces           map[int]bool // there is a reduction
-	added             map[int]bool // something was added to the gradients since
-	quantizes         map[int]bool // it computes on copies of its weights
+	reduces           map[int]bool // the plan has a reduction
+	added             map[int]bool // gradients were added since the last reduction
+	quantizes         map[int]bool // the stage computes on copies of its weights
 }
 
 func newJudge(p *schedule.Plan, capacity int) *judge {
@@ -60,10 +59,10 @@ func newJudge(p *schedule.Plan, capacity int) *judge {
 // Bare returns the action without drops and join.
 func Bare(a schedule.Action) schedule.Action { return a.WithDrop(0).WithJoin(false) }
 
-// The facts of the placement, said anew.
+// The placement, computed independently of package schedule.
 func (j *judge) depth() int { return len(j.p.Placement.Rank) / max(1, j.p.Placement.Copies) }
 
-func (j *judge) crosses(stage int) bool { // to the next one
+func (j *judge) crosses(stage int) bool { // to the next stage
 	return (stage+1)%j.depth() != 0 && j.p.Placement.Rank[stage] != j.p.Placement.Rank[stage+1]
 }
 
@@ -78,7 +77,7 @@ func (j *judge) backward(stage int) bool {
 	return false
 }
 
-// passes reports whether microbatches run through the stage.
+// passes reports whether the microbatch runs through the stage.
 func (j *judge) passes(stage, mb int) bool {
 	copies := max(1, j.p.Placement.Copies)
 	of, end := 0, 0
@@ -105,7 +104,7 @@ func (j *judge) used(stage int) bool {
 	return false
 }
 
-// count compares what there is with what there must be.
+// count compares the actions of the plan with those that it must have.
 func (j *judge) count() string {
 	n := map[schedule.Action]int{}
 	for rank, list := range j.lists {
@@ -174,7 +173,7 @@ func (j *judge) count() string {
 	return ""
 }
 
-// has reports whether the first of the kinds that the plan has of a stage and a
+// has reports whether the first of these kinds that the plan has for a stage and a
 // microbatch is done.
 func (j *judge) has(stage, mb int, kinds ...schedule.Kind) bool {
 	for _, k := range kinds {
@@ -185,8 +184,8 @@ func (j *judge) has(stage, mb int, kinds ...schedule.Kind) bool {
 	return false
 }
 
-// step runs the next action of a rank, or pair, if it can. The fault says what it
-// breaks.
+// step runs the next action or pair of a rank if it can. It returns the fault of a broken
+// rule.
 func (j *judge) step(rank int) (ran bool, fault string) {
 	list := j.lists[rank]
 	n := 1
@@ -213,8 +212,8 @@ func (j *judge) step(rank int) (ran bool, fault string) {
 	return true, ""
 }
 
-// look reports whether an action has to wait for another rank, or comes too early on
-// its own.
+// look reports whether an action has to wait for another rank, or comes too early on its own
+// rank.
 func (j *judge) look(rank int, a schedule.Action) (blocked, broken bool) {
 	stage, mb, kind := a.Stage(), a.Microbatch(), a.Kind()
 	k := max(1, j.p.Slices)
@@ -265,7 +264,7 @@ func (j *judge) look(rank int, a schedule.Action) (blocked, broken bool) {
 	case schedule.SendF, schedule.SendB:
 		link := j.link(a)
 		switch {
-		case j.capacity == 0: // the receiver must stand before a receive of this link
+		case j.capacity == 0: // the receiver must be at a receive of this link
 			other := j.lists[link[1]]
 			blocked = blocked || len(other) == 0 || !isReceive(other[0]) || j.link(other[0]) != link
 		case j.capacity > 0:
@@ -295,7 +294,7 @@ func (j *judge) link(a schedule.Action) [3]int {
 	return [3]int{rank[a.Stage()+1], rank[a.Stage()], 1}
 }
 
-// origin returns the send that a receive is for.
+// origin returns the send that matches a receive.
 func origin(a schedule.Action) schedule.Action {
 	if a.Kind() == schedule.RecvF {
 		return schedule.Act(schedule.SendF, a.Stage()-1, a.Microbatch())
@@ -303,7 +302,7 @@ func origin(a schedule.Action) schedule.Action {
 	return schedule.Act(schedule.SendB, a.Stage()+1, a.Microbatch())
 }
 
-// run runs an action that can.
+// run runs an action that is ready.
 func (j *judge) run(a schedule.Action) string {
 	stage, kind := a.Stage(), a.Kind()
 	a = Bare(a)
@@ -354,7 +353,7 @@ func (j *judge) run(a schedule.Action) string {
 	return ""
 }
 
-// end says what is left where nothing can run.
+// end returns what remains when nothing is ready.
 func (j *judge) end() string {
 	for rank, list := range j.lists {
 		if len(list) > 0 {

@@ -23,8 +23,7 @@ func CodesOf(err error) []check.Code {
 	return slices.Compact(codes)
 }
 
-// Plan parses a plan on one rank with three microbatches, the stages of which
-// are these: stage lines and a program.
+// Plan parses a plan on one rank with three microbatches from stage lines and a program.
 func Plan(t require.TestingT, stages int, lines string) *schedule.Plan {
 	head := "weir plan 1 name \"broken\" mode training ranks 1 stages " + string(rune('0'+stages)) + " microbatches 3 placement" +
 		strings.Repeat(" 0", stages) + " frozen none\n"
@@ -33,8 +32,8 @@ func Plan(t require.TestingT, stages int, lines string) *schedule.Plan {
 	return p
 }
 
-// The plans that the tests break: depth-first over two stages and three
-// microbatches, with drops.
+// Plans that the tests break: depth-first over two stages and three microbatches, with
+// drops.
 const (
 	TwoStages = `
 stage 0: window=1 facts=- reads=F:0 drops=F:0

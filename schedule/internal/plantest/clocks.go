@@ -3,10 +3,10 @@ package plantest
 import "github.com/stretchr/testify/require"
 import "github.com/weir-ml/weir/schedule"
 
-// Clocks runs a plan in order, every action as soon as what it needs is done, and
-// returns its makespan and its span, the longest time from the first to the last
-// action of one rank. A joined pair begins when both can, takes the time of both, and
-// has its results at its end.
+// Clocks runs a plan in order, every action as soon as its inputs are ready. It returns the
+// makespan and the span, which is the longest time from the first to the last action of one
+// rank. A joined pair begins when both actions can, takes the sum of their times, and has
+// its results at its end.
 func Clocks(t require.TestingT, p *schedule.Plan, cost func(schedule.Action) int) (makespan, span int) {
 	done := map[schedule.Action]int{}
 	backward := func(stage, mb int) schedule.Action {

@@ -1,3 +1,3 @@
-// Package plantest is for tests of plans: it makes valid ones and others, and judges them in
-// the slow and plain way that checks and passes are compared with.
+// Package plantest provides plans for tests, valid and invalid ones, and simple slow
+// versions of checks and passes to compare the real ones with.
 package plantest

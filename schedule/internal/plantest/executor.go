@@ -3,8 +3,8 @@ package plantest
 import "slices"
 import "github.com/weir-ml/weir/schedule"
 
-// Ticks are the costs that the rules are made for: a full backward takes as long as
-// its two halves, and a forward as long as each of them.
+// Ticks are the costs that the rules assume: a full backward takes as long as its two
+// halves, and a forward as long as each half.
 func Ticks(a schedule.Action) int {
 	if a.Kind() == schedule.B {
 		return 2
@@ -12,8 +12,8 @@ func Ticks(a schedule.Action) int {
 	return 1
 }
 
-// Needs returns what a computation waits for, where backward is the action that makes
-// the gradient of a stage's input.
+// Needs returns the actions that a computation waits for. The function backward returns the
+// action that computes the gradient of a stage's input.
 func Needs(p *schedule.Plan, a schedule.Action, backward func(stage, mb int) schedule.Action) (list []schedule.Action) {
 	stage, mb := a.Stage(), a.Microbatch()
 	slices := max(p.Slices, 1)

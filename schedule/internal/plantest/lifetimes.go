@@ -8,8 +8,8 @@ import "github.com/weir-ml/weir/schedule"
 import "github.com/weir-ml/weir/schedule/check"
 import "github.com/weir-ml/weir/schedule/lower"
 
-// CheckLifetimes compares the pass with the oracle and proves the result. It
-// returns nil where the facts cannot be put into a plan.
+// CheckLifetimes compares the pass with the oracle and proves the result. It returns nil if
+// a plan cannot express the facts.
 func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
 	p = Quantized(t, p, facts)
 	want := NewOracle(p, facts)
@@ -35,7 +35,7 @@ func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts
 	}
 	require.NoError(t, check.Plan(got))
 
-	// The pass declares the least that is enough.
+	// The pass declares the minimum.
 	for stage := range got.Windows {
 		less := *got
 		less.Windows = slices.Clone(got.Windows)

@@ -8,10 +8,10 @@ import "github.com/weir-ml/weir/schedule"
 
 var Seed = flag.Uint64("seed", 1, "of the random plans that are broken")
 
-// grower makes a random valid plan: it does what the judge lets it do next, anything, and
-// writes it down, until all is done.
+// grower makes a random valid plan: it repeatedly takes any action that the judge allows and
+// records it, until all are done.
 type grower struct {
-	*judge   // its lists stay empty
+	*judge   // without lists
 	rng      *rand.Rand
 	waits    bool
 	split    func(stage, mb int) bool
@@ -77,7 +77,7 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 	return p, capacity
 }
 
-// grow does everything that there is to do, in any order that works.
+// grow takes all actions, in any valid order.
 func (g *grower) grow() {
 	for s := range g.p.Placement.Rank {
 		for mb := range g.p.Microbatches {
@@ -138,13 +138,13 @@ func (g *grower) grow() {
 	}
 }
 
-// ready reports whether a computation or a send can be done now.
+// ready reports whether a computation or a send can run now.
 func (g *grower) ready(a schedule.Action) bool {
 	blocked, broken := g.look(g.p.Placement.Rank[a.Stage()], a)
 	return !blocked && !broken
 }
 
-// do runs an action and writes it down.
+// do runs an action and records it.
 func (g *grower) do(a schedule.Action) {
 	rank := g.p.Placement.Rank[a.Stage()]
 	g.written[rank] = append(g.written[rank], a)
@@ -153,8 +153,7 @@ func (g *grower) do(a schedule.Action) {
 	}
 }
 
-// compute does a computation, now and then joined with another one that can be done
-// as well.
+// compute runs a computation, sometimes joined with another one that is ready.
 func (g *grower) compute(a schedule.Action) {
 	g.gather(a.Stage())
 	if g.rng.IntN(4) == 0 {
@@ -180,7 +179,7 @@ func (g *grower) gather(stage int) {
 	}
 }
 
-// shard gives up the weights of a stage, or reduces its gradients.
+// shard releases the weights of a stage, or reduces its gradients.
 func (g *grower) shard(stage int, both bool) {
 	if g.gathered[stage] && (both || g.rng.IntN(2) == 0) {
 		g.do(schedule.Act(schedule.Reshard, stage, 0))
@@ -190,7 +189,7 @@ func (g *grower) shard(stage int, both bool) {
 	}
 }
 
-// waitFor returns the wait for a send.
+// waitFor returns the wait of a send.
 func waitFor(a schedule.Action) schedule.Action {
 	kind := schedule.WaitF
 	if a.Kind() == schedule.SendB {
@@ -199,7 +198,7 @@ func waitFor(a schedule.Action) schedule.Action {
 	return schedule.Act(kind, a.Stage(), a.Microbatch())
 }
 
-// send sends, and under rendezvous receives at once; it reports whether it is over.
+// send sends, and under rendezvous receives at once; it reports whether it is done.
 func (g *grower) send(a schedule.Action) bool {
 	g.do(a)
 	if g.meets {
@@ -242,12 +241,11 @@ func (g *grower) take(link [3]int) schedule.Action {
 	return sent
 }
 
-// Mutate breaks a plan of plain lists in one place. The plan that it is given stays as
-// it is.
+// Mutate returns a copy of a plan of plain lists that is broken in one place.
 func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
 	lists := Lists(p)
-	var ranks []int // those that have anything
+	var ranks []int // those with actions
 	for rank, list := range lists {
 		if len(list) > 0 {
 			ranks = append(ranks, rank)

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Nested returns a plan of the same actions in which some segments are loops of loops: some
-// repeats become one of the outer loop, cut into pieces at random.
+// Nested returns a plan of the same actions in which some segments are nested loops: some
+// repeats become one repeat of the outer loop, cut into random pieces.
 func Nested(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
 	q.Programs = make([][]schedule.Segment, len(p.Programs))

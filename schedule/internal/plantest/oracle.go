@@ -3,15 +3,15 @@ package plantest
 import "slices"
 import "github.com/weir-ml/weir/schedule"
 
-// Expand returns the plan as plain lists: one segment a rank, every repeat
-// written out.
+// Expand returns the plan as plain lists: one segment per rank, with every repeat written
+// out.
 func Expand(p *schedule.Plan) *schedule.Plan {
 	flat := *p
 	flat.Programs = listed(Lists(p))
 	return &flat
 }
 
-// listed returns programs of one segment each, none where a list is empty.
+// listed returns programs of one segment each, and of none if a list is empty.
 func listed(lists [][]schedule.Action) [][]schedule.Segment {
 	programs := make([][]schedule.Segment, len(lists))
 	for rank, list := range lists {
@@ -25,15 +25,15 @@ func listed(lists [][]schedule.Action) [][]schedule.Segment {
 // Cell is one stage and microbatch.
 type Cell struct{ Stage, Mb int } // Mb may be a kind
 
-// oracle is what lifetimes must come out as, rank by rank.
+// oracle is the expected result of the lifetime pass, rank by rank.
 type oracle struct {
 	Drops    [][]schedule.Drop // by rank and position
-	Table    map[Cell]uint64   // by stage and kind: the parts that die there
+	Table    map[Cell]uint64   // by stage and kind: the parts that end there
 	Windows  []int
 	Outgoing []int
 	Entries  []int
 	Unread   bool // a part is read for some microbatches of a copy of the model and not for others
-	Uneven   bool // the parts that die at a stage and kind differ
+	Uneven   bool // the parts that end at a stage and kind differ
 }
 
 func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
@@ -47,11 +47,11 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 
 		last := map[int]int{}             // by microbatch: its last action
 		lastOf := map[Cell]int{}          // by stage and microbatch
-		born := map[Cell]int{}            // when the input comes onto the rank
+		born := map[Cell]int{}            // when the input arrives on the rank
 		lastRead := map[int]map[int]int{} // by part, by microbatch
 		first := map[int]int{}            // by microbatch
-		made := map[schedule.Action]int{} // by send: when its buffer is made
-		gone := map[schedule.Action]int{} // by send: when the wait for it is over
+		made := map[schedule.Action]int{} // by send: when its buffer is allocated
+		gone := map[schedule.Action]int{} // by send: when its wait ends
 		for at, a := range actions {
 			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
 			if !ofMicrobatch(a) {
@@ -72,7 +72,7 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 					lastRead[part][m] = at
 				}
 			}
-			if _, ok := born[Cell{Stage: s, Mb: m}]; !ok { // the receive, or the forward itself
+			if _, ok := born[Cell{Stage: s, Mb: m}]; !ok { // by the receive, or by the forward itself
 				born[Cell{Stage: s, Mb: m}] = at
 			}
 			if k == schedule.F && (s+1)%depth != 0 && p.Placement.Rank[s+1] == rank {
@@ -189,13 +189,13 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 	return o
 }
 
-// ofMicrobatch reports whether an action is of a microbatch, and not of a stage alone.
+// ofMicrobatch reports whether an action belongs to a microbatch and not only to a stage.
 func ofMicrobatch(a schedule.Action) bool {
 	return a.Kind() != schedule.Unshard && a.Kind() != schedule.Reshard && a.Kind() != schedule.ReduceGrad && a.Kind() != schedule.Quantize
 }
 
-// widest returns the most consecutive microbatches that are alive at one action,
-// each from its first to its last.
+// widest returns the largest number of consecutive microbatches that are alive at one
+// action, each from its first to its last.
 func widest(actions, microbatches int, life func(m int) (int, int, bool)) int {
 	low := slices.Repeat([]int{microbatches}, actions)
 	high := slices.Repeat([]int{-1}, actions)

@@ -11,7 +11,7 @@ import "github.com/weir-ml/weir/schedule/lower"
 // Parts is the number of entry parts in random facts.
 const Parts = 5
 
-// DrawParams draws parameters of a plan on one rank that a generator takes.
+// DrawParams draws parameters of a plan on one rank that a generator accepts.
 func DrawParams(t *rapid.T) schedule.Params {
 	stages := rapid.IntRange(1, 5).Draw(t, "stages")
 	p := schedule.Params{
@@ -46,8 +46,8 @@ func DrawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
 	return facts
 }
 
-// Quantized returns the plan with the QUANTIZE that facts ask for: at the start where the
-// plan has an odd number of microbatches. One that is not valid comes back as it is.
+// Quantized returns the plan with the QUANTIZE actions that the facts require, at the start
+// if the number of microbatches is odd. It returns an invalid plan unchanged.
 func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
 	if check.Plan(p) != nil {
 		return p
@@ -60,13 +60,13 @@ func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *sc
 // Lane is one kind on one stage in a pipelined plan.
 type Lane struct {
 	Kind          schedule.Kind
-	Stage, Offset int // the offset says how many groups it lags behind
+	Stage, Offset int // Offset is the number of groups that the lane lags behind
 }
 
-// DrawPipelined draws a plan on one rank in which the kinds of all stages run side
-// by side, each behind the one that it needs by some groups of microbatches: a
-// warmup, a steady state and a cooldown, all of them segments. Some of these
-// plans do not work, since a lane may come before what it needs in the body.
+// DrawPipelined draws a plan on one rank in which the kinds of all stages run interleaved.
+// Each lags the kind that it needs by some groups of microbatches, in a warmup, a steady
+// state and a cooldown, all of them segments. Some of these plans are invalid, because a
+// lane may precede its input in the body.
 func DrawPipelined(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
 	p := &schedule.Plan{Name: "pipelined", Placement: schedule.Looped(1, stages)}
@@ -142,14 +142,14 @@ func DrawPipelined(t *rapid.T) (*schedule.Plan, []bool) {
 	return p, split
 }
 
-// DrawList draws a plan on one rank as a plain list in a random order that works,
-// with microbatches in no order at all.
+// DrawList draws a plan on one rank as a plain list in a random valid order, with
+// microbatches in any order.
 func DrawList(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
 	p := &schedule.Plan{Name: "list", Placement: schedule.Looped(1, stages), Microbatches: rapid.IntRange(1, 12).Draw(t, "microbatches")}
 	split := rapid.SliceOfN(rapid.Bool(), stages, stages).Draw(t, "split")
-	// For each microbatch the chain of what must follow each other; W comes as soon
-	// as it may or later, out of pending.
+	// For each microbatch the chain of actions that follow one another. W comes as soon
+	// as possible or later, out of pending.
 	chains := make([][]schedule.Action, p.Microbatches)
 	for m := range chains {
 		for s := range stages {
@@ -190,10 +190,10 @@ func DrawList(t *rapid.T) (*schedule.Plan, []bool) {
 	return p, split
 }
 
-// DrawChunks draws a plan on one rank as segments that take each kind of each
-// stage in chunks of microbatches, up or down, the chunks in any order, a few of
-// them side by side. So sets of microbatches come apart and grow together in the
-// middle of segments. Many of these plans do not work.
+// DrawChunks draws a plan on one rank as segments that take each kind of each stage in
+// chunks of microbatches, ascending or descending. The chunks come in any order, some of
+// them interleaved, so sets of microbatches split and merge in the middle of segments. Many
+// of these plans are invalid.
 func DrawChunks(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 3).Draw(t, "stages")
 	p := &schedule.Plan{Name: "chunks", Placement: schedule.Looped(1, stages), Microbatches: rapid.IntRange(8, 40).Draw(t, "microbatches")}

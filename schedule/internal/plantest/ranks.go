@@ -4,12 +4,12 @@ import "slices"
 
 import "github.com/weir-ml/weir/schedule"
 
-// OneFOneB returns the 1F1B plan on this many ranks with depth stages each, the
-// first rank with the first stages: rank r runs P-1-r forwards, then forward and
-// backward in turn, then the rest of the backwards. With transfers there are
-// sends and receives around what crosses ranks, and waits: for an output when its
-// gradient is back, or at the end, for a gradient when two more inputs have come.
-// Frozen stages have no weight gradient; all of the first frozen ones no backward.
+// OneFOneB returns the 1F1B plan on this many ranks with depth stages each, the first stages
+// on the first rank. Rank r runs P-1-r forwards, then forwards and backwards in alternation,
+// then the remaining backwards. With transfers it sends and receives the tensors that cross
+// ranks. It waits for an output when its gradient is back, or at the end, and for a gradient
+// when two more inputs have arrived. Frozen stages have no weight gradient, and the leading
+// frozen stages have no backward.
 func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.Plan {
 	stages := ranks * depth
 	p := &schedule.Plan{Name: "1f1b", Placement: schedule.Looped(ranks, stages), Microbatches: microbatches}
@@ -22,7 +22,7 @@ func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.
 	for r := range ranks {
 		first, last := r*depth, (r+1)*depth-1
 		receives, sends := transfers && r > 0, transfers && r < ranks-1
-		back, returns := sends && last >= frozen, transfers && first-1 >= frozen // gradients come back, and go back
+		back, returns := sends && last >= frozen, transfers && first-1 >= frozen // gradients arrive, and are sent on
 		forward := func(mb int) (list []schedule.Action) {
 			if receives {
 				list = append(list, schedule.Act(schedule.RecvF, first, mb))

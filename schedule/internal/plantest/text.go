@@ -4,7 +4,7 @@ import "bytes"
 
 import "io"
 
-// Endless is spaces without end.
+// Endless is an endless reader of spaces.
 type Endless struct{}
 
 func (Endless) Read(b []byte) (int, error) {
@@ -12,7 +12,7 @@ func (Endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Full takes nothing.
+// Full is a writer that accepts no bytes.
 type Full struct{}
 
 func (Full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

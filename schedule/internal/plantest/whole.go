@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// RequireWhole fails where a plan does not run what it must, all of it on the right
-// ranks, or has a joined pair that is none.
+// RequireWhole fails if a plan misses an action that it must run, runs one on the wrong
+// rank, or has an invalid joined pair.
 func RequireWhole(t require.TestingT, p *schedule.Plan) {
 	require.Empty(t, newJudge(p, schedule.Unlimited).count(), p.Name)
 	for _, program := range p.Programs {
