@@ -352,10 +352,10 @@ func TestErrors(t *testing.T) {
 			plan := *s.Plan
 			plan.Placement.Copies, s.Plan = 3, &plan
 		},
-		"and 1 peaks":         func(s *draw.Step) { s.Peaks = s.Peaks[:1] },
-		"is of stage 9":       func(s *draw.Step) { s.Events[1][1].Action = schedule.Act(schedule.F, 9, 0) },
+		"and 1 peaks":                    func(s *draw.Step) { s.Peaks = s.Peaks[:1] },
+		"is of stage 9":                  func(s *draw.Step) { s.Events[1][1].Action = schedule.Act(schedule.F, 9, 0) },
 		"begins before an earlier event": func(s *draw.Step) { s.Events[1][1].Start = s.Events[1][0].Start },
-		"from 9 to 3":         func(s *draw.Step) { s.Events[2][2].Start, s.Events[2][2].End = 9, 3 },
+		"from 9 to 3":                    func(s *draw.Step) { s.Events[2][2].Start, s.Events[2][2].End = 9, 3 },
 	} {
 		s := steps(t)["1f1b"]
 		spoil(s)
