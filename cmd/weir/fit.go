@@ -444,7 +444,7 @@ func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
 	case r.Profile != nil:
 		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are as they were measured.\n")
 	case c.Tables == "megatron":
-		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled: within 3 % of nine published peaks out of ten (docs/fit.md).\n")
+		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled. docs/fit.md has how far off they were in ten published runs.\n")
 	default:
 		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled: what autograd saves is exact for the modules of docs/fit.md.\n")
 	}
