@@ -12,6 +12,9 @@ type Dump struct {
 	Unjoined map[int64]Status
 }
 
+// Whole reports whether the dump has the first operation of the rank, and so its whole history.
+func (d *Dump) Whole() bool { return len(d.Entries) > 0 && d.Entries[0].Record == 0 }
+
 // Group is a process group as a rank knows it.
 type Group struct {
 	Name        string // unique in a job: "43"

@@ -20,8 +20,12 @@ type waiting struct {
 	of    map[int][]Wait // by the rank that waits
 }
 
-func graph(waits []Wait) waiting {
+// graph returns the graph of waits, with these ranks in it even if none waits for them.
+func graph(waits []Wait, ranks ...int) waiting {
 	g := waiting{of: map[int][]Wait{}}
+	for _, rank := range ranks {
+		g.of[rank] = nil
+	}
 	for _, w := range waits {
 		g.of[w.Rank] = append(g.of[w.Rank], w)
 		if _, known := g.of[w.For]; !known {

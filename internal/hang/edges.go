@@ -13,7 +13,7 @@ type stuck struct {
 	pending          []*flightrec.Entry
 	group            *group
 	// matched says that every other end has issued it, so that the rank waits for nobody, and
-	// overtaken that other members have completed it.
+	// overtaken that other members have completed it, or the peer its send.
 	matched, overtaken bool
 	waits              []Wait
 }
@@ -55,11 +55,45 @@ func (j *job) transfer(rank int, s *stuck) {
 		return
 	}
 	peer := int(s.Peer)
+	sent, counted := j.sent(rank, s.Entry)
+	if s.overtaken = sent; sent {
+		return
+	}
 	s.matched = j.counterpart(rank, s.Entry) != nil
 	s.waits = []Wait{{
 		Rank: rank, For: peer, In: describe(s.Entry), Group: s.group.name,
-		Certain: s.Kind == flightrec.Recv && !s.matched && j.dumps[peer] != nil,
+		Certain: s.Kind == flightrec.Recv && !s.matched && counted,
 	}}
+}
+
+// sent reports whether the peer has completed the send that a receive waits for. The transfers
+// of two ranks in a group meet in the order of their issue, so it counts them, and it can do so only
+// if both dumps have the whole history.
+func (j *job) sent(rank int, e *flightrec.Entry) (sent, counted bool) {
+	own, peer := j.dumps[rank], j.dumps[int(e.Peer)]
+	if e.Kind != flightrec.Recv || !own.Whole() || peer == nil || !peer.Whole() {
+		return false, false
+	}
+	ahead, group := 0, j.group(rank, e)
+	for i := range own.Entries {
+		o := &own.Entries[i]
+		if o == e {
+			break
+		}
+		if o.Kind == flightrec.Recv && o.Peer == e.Peer && j.group(rank, o) == group {
+			ahead++
+		}
+	}
+	for i := range peer.Entries {
+		o := &peer.Entries[i]
+		if o.Kind == flightrec.Send && int(o.Peer) == rank && j.group(int(e.Peer), o) == group {
+			if ahead == 0 {
+				return !o.Pending(), true
+			}
+			ahead--
+		}
+	}
+	return false, true
 }
 
 // counterpart returns a pending transfer of the peer that is the other end of one, nil if

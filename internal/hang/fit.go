@@ -399,7 +399,7 @@ func (a *analysis) direct(fit *Fit) {
 		}
 		if p.For == 0 {
 			if !slices.Contains(p.Before, endOfStep) { // nothing that is pending holds it up
-				s.Entry, s.waits, s.matched = nil, nil, false
+				*s = stuck{pending: s.pending, group: s.group}
 			}
 			continue
 		}

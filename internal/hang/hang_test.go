@@ -87,6 +87,26 @@ func TestVerdicts(t *testing.T) {
 			ranks[2].Transfer(g, false, 1, 2, 8)
 			ranks[3].Transfer(g, false, 2, 2, 8)
 		}, []int{1, 2}, false, "look at the link between them"},
+		"the send has completed": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			ranks[1].Transfer(g, true, 2, 2, 8).Completed = 3
+			ranks[2].Transfer(g, false, 1, 2, 8)
+			ranks[3].Transfer(g, false, 2, 2, 8)
+		}, []int{2}, true, "rank 2 is in recv from rank 1 of WORLD (0), which rank 1 has completed its send for"},
+		"the send may have completed": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			ranks[1].Ring = 1
+			ranks[1].Collective(g, "barrier", 2, 8).Completed = 3
+			ranks[2].Transfer(g, false, 1, 2, 8)
+		}, []int{1}, false, "has not issued the send that rank 2 waits for"},
+		"overtaken, and not awaited": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+			for i, r := range ranks {
+				if op := r.Collective(g, "all_reduce", 2, 8); i != 1 {
+					op.Completed = 3
+				}
+			}
+		}, []int{1}, true, "is in all_reduce 2 of WORLD (0), which other members have completed"},
+		"one dump of four": {func(_ *dumptest.Group, ranks []*dumptest.Rank) {
+			clear(ranks[1:])
+		}, []int{}, false, "no rank waits for another one: nothing is pending on 1 rank of 4, and 3 left no dump"},
 		"transfers of two sizes": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
 			ranks[1].Transfer(g, true, 2, 2, 8)
 			ranks[2].Transfer(g, false, 1, 2, 9)

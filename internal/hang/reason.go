@@ -28,6 +28,9 @@ func (a *analysis) reason(end []int) Reason {
 		}
 	case len(d.Entries) == 0:
 		one.Text = "left a dump without a pending operation"
+	case s.overtaken && s.Kind == flightrec.Recv:
+		one.Text, one.Certain = fmt.Sprintf("is in %s of %s, which rank %d has completed its send for", describe(s.Entry), s.group.name, s.Peer), true
+		return one
 	case s.overtaken:
 		one.Text, one.Certain = fmt.Sprintf("is in %s of %s, which other members have completed", describe(s.Entry), s.group.name), true
 		return one

@@ -94,7 +94,7 @@ func (a *analysis) report() *Report {
 		r.States = append(r.States, a.state(rank))
 	}
 	r.Findings = a.mismatches()
-	g := graph(r.Waits)
+	g := graph(r.Waits, slices.DeleteFunc(slices.Clone(a.ranks), func(rank int) bool { return !a.stands[rank].overtaken })...)
 	for _, end := range g.ends() {
 		r.Reasons = append(r.Reasons, a.reason(end))
 	}

@@ -58,6 +58,9 @@ func (r *Report) Found() bool {
 // Verdict says in two lines who is to blame, and why.
 func (r *Report) Verdict() string {
 	if len(r.Blamed) == 0 {
+		if missing := len(r.Missing); missing > 0 {
+			return fmt.Sprintf("no rank waits for another one: nothing is pending on %s of %d, and %d left no dump", plural(r.Ranks-missing, "rank"), r.Ranks, missing)
+		}
 		return fmt.Sprintf("no rank waits for another one: nothing is pending on %s", plural(r.Ranks, "rank"))
 	}
 	var stopped []int
