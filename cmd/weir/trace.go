@@ -284,13 +284,13 @@ func traceLinks(w io.Writer, r *timing.Report) error {
 	if len(r.Links) > 0 {
 		fmt.Fprintln(w)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "link\tmessages\tawaited\ta copy\tcopying\twaiting for the sender\t")
+		fmt.Fprintln(t, "link\tmessages\ttimed\ta copy\tcopying\twaiting for the sender\t")
 		for _, l := range r.Links {
 			copying := "-"
 			if l.Copying >= 0 {
 				copying = span(l.Copying)
 			}
-			fmt.Fprintf(t, "%d to %d\t%d\t%d\t%s\t%s\t%s\t\n", l.From, l.To, l.Messages, l.Awaited, copying, span(l.Copied), span(l.Waiting))
+			fmt.Fprintf(t, "%d to %d\t%d\t%d\t%s\t%s\t%s\t\n", l.From, l.To, l.Messages, l.Timed, copying, span(l.Copied), span(l.Waiting))
 		}
 		if err := t.Flush(); err != nil {
 			return err

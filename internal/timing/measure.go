@@ -14,6 +14,7 @@ type measured struct {
 	joined  map[int][]int64 // of pairs, by the stage of the first one
 	gaps    [][]gap         // by rank
 	links   map[[2]int]*linkTimes
+	aside   []bool        // by rank: transfers run while it computes
 	perRank [][]rankTimes // by step
 }
 
@@ -32,7 +33,8 @@ type gap struct {
 
 // linkTimes are of the messages from one rank to another.
 type linkTimes struct {
-	copying  []int64 // of messages for which the receiver waited
+	copying  []int64 // of messages that could be timed
+	spans    bool    // its receives have spans
 	messages int
 	waiting  int64 // before the send began
 }
@@ -44,7 +46,7 @@ type rankTimes struct {
 
 // measure looks at all steps.
 func (u *run) measure() *measured {
-	m := &measured{took: map[stageKind][]sample{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), links: map[[2]int]*linkTimes{}}
+	m := &measured{took: map[stageKind][]sample{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
 	typical := u.typical()
 	for n, ranks := range u.steps {
 		of := index(ranks)
@@ -99,6 +101,9 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 	free := int64(math.MinInt64)   // since when the rank could begin
 	worked := int64(math.MinInt64) // since when it has computed nothing
 	for i, e := range ranks[rank] {
+		if e.start < free && !e.joined && e.action.Kind().Compute() == (free > worked) {
+			m.aside[rank] = true
+		}
 		if !e.action.Kind().Compute() {
 			free = max(free, e.end)
 			continue
@@ -136,17 +141,11 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 
 // message adds the message that an action takes, and returns for how long the rank waited while it was copied.
 func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event, begin int64, from, to int, sent, received int64) int64 {
-	end := begin
+	end, timed := begin, sent >= received // A message that was there before tells nothing.
 	stage, send, receive := e.action.Stage(), schedule.SendF, schedule.RecvF
 	other := stage - 1
 	if e.action.Kind() != schedule.F {
 		send, receive, other = schedule.SendB, schedule.RecvB, stage+1
-	}
-	if p, there := of[schedule.Act(receive, stage, e.action.Microbatch())]; there {
-		received, end = ranks[p.rank][p.index].start, ranks[p.rank][p.index].end
-	}
-	if p, there := of[schedule.Act(send, other, e.action.Microbatch())]; there {
-		sent = ranks[p.rank][p.index].start
 	}
 	key := [2]int{from, to}
 	link := m.links[key]
@@ -154,14 +153,21 @@ func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event,
 		link = &linkTimes{}
 		m.links[key] = link
 	}
+	if p, there := of[schedule.Act(receive, stage, e.action.Microbatch())]; there {
+		received, end, timed = ranks[p.rank][p.index].start, ranks[p.rank][p.index].end, true
+		link.spans = true
+	}
+	if p, there := of[schedule.Act(send, other, e.action.Microbatch())]; there {
+		sent = ranks[p.rank][p.index].start
+	}
 	link.messages++
-	if sent < received { // It may have been there long before.
+	if !timed {
 		return 0
 	}
-	copying := max(end-sent, 0)
+	copying := max(end-max(sent, received), 0)
 	link.copying = append(link.copying, copying)
 	if received > math.MinInt64 {
-		link.waiting += sent - received
+		link.waiting += max(sent-received, 0)
 	}
 	return copying
 }

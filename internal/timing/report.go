@@ -95,11 +95,14 @@ type Link struct {
 	From     int `json:"from"`
 	To       int `json:"to"`
 	Messages int `json:"messages"`
-	Awaited  int `json:"awaited"` // the receiver was there before the sender
-	// Copying is the median time of an awaited message, -1 if there is none.
+	// Timed is how many were received in a span of their own, or by a rank that was there before the sender.
+	Timed int `json:"timed"`
+	// Copying is the median time of a timed message, -1 if there is none.
 	Copying int64 `json:"copying"`
-	Copied  int64 `json:"copied"`  // time that receivers waited while messages were copied
+	Copied  int64 `json:"copied"`  // the time of all timed messages
 	Waiting int64 `json:"waiting"` // time that receivers waited before the send had begun
+	// Occupies is set if the receiver computes nothing while a message is copied.
+	Occupies bool `json:"occupies,omitempty"`
 }
 
 // Departure is the first action of a rank that is not the plan's.
@@ -140,7 +143,8 @@ func Analyze(r Request) (*Report, error) {
 	out.costs(u, m)
 	out.links(m)
 	out.Run = u.drawing(out.Shown)
-	out.Model = out.model(u, m, r.Costs)
+	model := func(links []Link) *simulate.Costs { return out.model(u, m, r.Costs, links) }
+	out.Model = model(out.Links)
 	out.Plan = u.plan
 	if r.Plan != nil {
 		out.Plan = r.Plan
@@ -152,7 +156,7 @@ func Analyze(r Request) (*Report, error) {
 		out.Refused = "the order of the run is no whole step: " + err.Error()
 		return out, nil
 	}
-	return out, out.simulate()
+	return out, out.simulate(model)
 }
 
 // ranks fills in what was measured of the step.
@@ -201,7 +205,7 @@ func (r *Report) costs(u *run, m *measured) {
 func (r *Report) links(m *measured) {
 	for _, key := range slices.SortedFunc(maps.Keys(m.links), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
 		l := m.links[key]
-		one := Link{From: key[0], To: key[1], Messages: l.messages, Awaited: len(l.copying), Copying: -1, Waiting: l.waiting}
+		one := Link{From: key[0], To: key[1], Messages: l.messages, Timed: len(l.copying), Copying: -1, Waiting: l.waiting, Occupies: l.spans && !m.aside[key[1]]}
 		if len(l.copying) > 0 {
 			one.Copying = median(l.copying)
 		}
@@ -212,8 +216,9 @@ func (r *Report) links(m *measured) {
 	}
 }
 
-// model returns the costs for the simulator. They have the bytes of other ones.
-func (r *Report) model(u *run, m *measured, bytes *simulate.Costs) *simulate.Costs {
+// model returns the costs for the simulator, with links that take so long. They have the bytes of
+// other costs. A copy that occupies its receiver is part of the action that takes the message.
+func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link) *simulate.Costs {
 	model := &simulate.Costs{Unit: "ms", Scale: 1e6}
 	if bytes != nil {
 		model.Resident = bytes.Resident
@@ -224,8 +229,8 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs) *simulate.Cos
 		if bytes != nil && (len(bytes.Stages) == 1 || stage%depth < len(bytes.Stages)) {
 			s = bytes.Stages[min(stage%depth, len(bytes.Stages)-1)]
 		}
-		gap := r.PerRank[u.plan.Placement.Rank[stage]].Gap
-		took := func(kind schedule.Kind) int64 {
+		rank := u.plan.Placement.Rank[stage]
+		took := func(kind schedule.Kind, before int) int64 {
 			var list []int64
 			for _, one := range m.took[stageKind{stage, kind}] {
 				list = append(list, one.took)
@@ -233,11 +238,19 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs) *simulate.Cos
 			if len(list) == 0 {
 				return 0
 			}
-			return median(list) + gap
+			received := int64(0)
+			if before >= 0 && before < r.Stages {
+				for _, l := range links {
+					if l.Occupies && l.From == u.plan.Placement.Rank[before] && l.To == rank {
+						received = l.Copying
+					}
+				}
+			}
+			return median(list) + r.PerRank[rank].Gap + received
 		}
-		s.F, s.I, s.W, s.B, s.Joined = took(schedule.F), took(schedule.I), took(schedule.W), took(schedule.B), 0
+		s.F, s.I, s.W, s.B, s.Joined = took(schedule.F, stage-1), took(schedule.I, stage+1), took(schedule.W, -1), took(schedule.B, stage+1), 0
 		if list := m.joined[stage]; len(list) > 0 {
-			s.Joined = median(list) + gap
+			s.Joined = median(list) + r.PerRank[rank].Gap
 		}
 		if s.B > 0 && s.I == 0 && s.W == 0 {
 			s.I, s.W, r.Halved = s.B/2, s.B-s.B/2, true
@@ -245,22 +258,20 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs) *simulate.Cos
 		model.Stages = append(model.Stages, s)
 	}
 	var all []int64
-	for _, l := range r.Links {
-		if l.Copying >= 0 {
-			all = append(all, r.latency(&l))
+	for _, l := range links {
+		if l.Copying < 0 {
+			continue
 		}
+		latency := max(l.Copying-r.PerRank[l.To].Gap, 0) // The receiver's own gap is in its actions.
+		if l.Occupies {
+			latency = 0
+		}
+		all = append(all, latency)
+		model.Links = append(model.Links, simulate.LinkCosts{From: l.From, To: l.To, Latency: latency})
 	}
 	model.Latency = median(all)
-	for _, l := range r.Links {
-		if l.Copying >= 0 {
-			model.Links = append(model.Links, simulate.LinkCosts{From: l.From, To: l.To, Latency: r.latency(&l)})
-		}
-	}
 	return model
 }
-
-// latency returns the copying of a link without the receiver's own gap.
-func (r *Report) latency(l *Link) int64 { return max(l.Copying-r.PerRank[l.To].Gap, 0) }
 
 // departures finds where ranks leave the order of the plan.
 func (r *Report) departures(u *run) {
@@ -284,7 +295,7 @@ func (r *Report) departures(u *run) {
 }
 
 // simulate fills in the simulated columns, and finds the straggler.
-func (r *Report) simulate() error {
+func (r *Report) simulate(model func([]Link) *simulate.Costs) error {
 	report, err := simulate.Run(r.Plan, r.Model, r.Plan.Capacity)
 	if err != nil {
 		r.Refused = err.Error()
@@ -299,7 +310,7 @@ func (r *Report) simulate() error {
 			Wire int64 `json:"wire"`
 		}{s.Busy, s.Wait, s.Communication}
 	}
-	return r.straggler(report)
+	return r.straggler(report, model)
 }
 
 const (
@@ -310,13 +321,13 @@ const (
 
 // straggler finds the rank or link that, if it took as long as the median of the others, would
 // shorten the step most.
-func (r *Report) straggler(report *simulate.Report) error {
-	work, copying := []int64{}, []int64{}
-	for _, rank := range report.Ranks {
+func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate.Costs) error {
+	var work, copying []int64
+	for _, rank := range r.PerRank {
 		work = append(work, rank.Busy)
 	}
-	for _, l := range r.Model.Links {
-		copying = append(copying, l.Latency)
+	for _, l := range r.Links {
+		copying = append(copying, max(l.Copying, 0))
 	}
 	best := float64(report.Makespan) * (1 - leastSaved)
 	try := func(costs *simulate.Costs, s Straggler) error {
@@ -331,11 +342,23 @@ func (r *Report) straggler(report *simulate.Report) error {
 		}
 		return nil
 	}
-	for _, rank := range longest(work) {
-		factor := ratio(work[rank], others(work, rank))
-		if !(factor >= leastFactor) || math.IsInf(factor, 0) {
+	for _, i := range longest(copying) {
+		usual := others(copying, i)
+		if float64(copying[i]) < leastFactor*float64(usual) || usual == 0 {
 			continue
 		}
+		links := slices.Clone(r.Links)
+		links[i].Copying = usual
+		if err := try(model(links), Straggler{Rank: -1, Link: &r.Links[i], Factor: float64(copying[i]) / float64(usual)}); err != nil {
+			return err
+		}
+	}
+	for _, rank := range longest(work) {
+		usual := others(work, rank)
+		if float64(work[rank]) < leastFactor*float64(usual) || usual == 0 {
+			continue
+		}
+		factor := float64(work[rank]) / float64(usual)
 		costs := *r.Model
 		costs.Stages = slices.Clone(costs.Stages)
 		for _, stage := range r.Plan.Placement.On(rank) {
@@ -345,19 +368,6 @@ func (r *Report) straggler(report *simulate.Report) error {
 			}
 		}
 		if err := try(&costs, Straggler{Rank: rank, Factor: factor}); err != nil {
-			return err
-		}
-	}
-	for _, i := range longest(copying) {
-		factor := ratio(copying[i], others(copying, i))
-		if !(factor >= leastFactor) { // NaN if all take no time
-			continue
-		}
-		costs := *r.Model
-		costs.Links = slices.Clone(costs.Links)
-		costs.Links[i].Latency = others(copying, i)
-		named := slices.IndexFunc(r.Links, func(l Link) bool { return l.From == costs.Links[i].From && l.To == costs.Links[i].To })
-		if err := try(&costs, Straggler{Rank: -1, Link: &r.Links[named], Factor: min(factor, 1e6)}); err != nil {
 			return err
 		}
 	}
@@ -376,8 +386,6 @@ func longest(times []int64) []int {
 
 // others returns the median of the other times.
 func others(times []int64, i int) int64 { return median(slices.Delete(slices.Clone(times), i, i+1)) }
-
-func ratio(a, b int64) float64 { return float64(a) / float64(b) }
 
 // drawing returns a step for drawing.
 func (u *run) drawing(n int) *draw.Step {

@@ -60,6 +60,13 @@ func newRun(r *Request) (*run, error) {
 		u.steps = append(u.steps, one)
 	}
 	u.plan = measuredPlan(placement, u.steps[least-1])
+	actions := 0
+	for _, events := range u.steps[least-1] {
+		actions += len(events)
+	}
+	if u.plan.Microbatches > actions {
+		return nil, fmt.Errorf("%w: there is a microbatch %d, and a step has %d actions: every microbatch from 0 on has some", ErrRun, u.plan.Microbatches-1, actions)
+	}
 	return u, nil
 }
 
@@ -70,6 +77,9 @@ func staged(r *Request) ([]*traces.Trace, error) {
 	ranks := len(r.Traces)
 	if r.Plan != nil {
 		ranks = r.Plan.Placement.Ranks
+	}
+	if ranks > schedule.MaxStages {
+		return nil, fmt.Errorf("%w: there are %d ranks, and there may be %d stages", ErrRun, ranks, schedule.MaxStages)
 	}
 	var all []*traces.Trace
 	for i, t := range r.Traces {

@@ -270,3 +270,41 @@ func TestFiles(t *testing.T) {
 		require.Equal(t, "node8", all[1].Host)
 	}
 }
+
+// A trace of strangers cannot make the analysis panic, or hold more than a multiple of its actions.
+func TestHostile(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"ph":"X","name":"0F268435455","ts":1,"dur":1,"pid":0}`: "every microbatch from 0 on has some",
+		`{"ph":"X","name":"9F0","ts":1,"dur":1,"pid":0}`:         "no trace has stage 0",
+		`{"ph":"X","name":"0SEND_F0","ts":1,"dur":1,"pid":0}`:    "no computations",
+		`{"ph":"X","name":"0F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":1}`: "stage 1 is in",
+	} {
+		all, err := traces.ReadFrom("x.json", bytes.NewReader([]byte("["+text+"]")))
+		require.NoError(t, err)
+		_, err = timing.Analyze(timing.Request{Traces: all})
+		require.ErrorIs(t, err, timing.ErrRun, text)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// FuzzAnalyze holds the analysis to its errors, whatever a trace says.
+func FuzzAnalyze(f *testing.F) {
+	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
+	require.NoError(f, err)
+	s, err := tracetest.Simulate(p, uneven(2), 2)
+	require.NoError(f, err)
+	weir, err := s.Weir()
+	require.NoError(f, err)
+	f.Add(weir, 0)
+	f.Add(s.OTLP(1), 1)
+	f.Add([]byte(`[{"ph":"X","name":"(0F0;0B0)OVERLAP_F_B","ts":-5e15,"dur":9e15,"pid":0},{"ph":"X","name":"0RECV_F0","ts":1,"dur":9e15,"pid":0}]`), 0)
+	f.Fuzz(func(t *testing.T, text []byte, ranksPerHost int) {
+		all, err := traces.ReadFrom("x.json", bytes.NewReader(text))
+		if err != nil || len(all) == 0 {
+			return
+		}
+		if _, err := timing.Analyze(timing.Request{Traces: all, RanksPerHost: ranksPerHost}); err != nil {
+			require.ErrorIs(t, err, timing.ErrRun)
+		}
+	})
+}

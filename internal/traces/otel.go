@@ -112,6 +112,9 @@ func (f *file) megatron(name string, start, end int64, attributes map[string]str
 	}
 	s := Span{Kind: kind, Stage: number("dl.pipeline_parallel.rank"), Microbatch: number("megatron.microbatch_id", "dl.microbatch_id"), Start: start, End: end}
 	rank := number("dl.rank", "rank", "dl.pipeline_parallel.rank")
+	if s.Stage >= schedule.MaxStages {
+		return f.fault("a span %q is of stage %d: there may be %d", name, s.Stage, schedule.MaxStages)
+	}
 	if rank < 0 {
 		return f.fault("a span %q has no attribute dl.rank, which says its rank", name)
 	}
