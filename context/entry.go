@@ -2,16 +2,16 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/frames"
 
-// Entry is what a source fills for one microbatch, by the rules of a [Microbatch]: a value
-// that ends when the source returns, for its goroutine, with calls that return no error but
-// end the step. Buffers that the source has allocated by then and not handed over are its own: a
-// space that reclaims takes it back.
+// Entry is the view that a source fills for one microbatch. It follows the rules of a
+// [Microbatch]: it ends when the source returns, belongs to the source's goroutine, and its calls
+// return no error but end the step. The source owns the buffers that it has allocated and not
+// handed over; after a failure a space with memory.Reclaimer frees them.
 type Entry[T any] struct {
 	frames     *frames.Frames[T]
 	generation uint64
 }
 
-// NewEntry returns the entry that is being filled. It is the runner's.
+// NewEntry returns the view of the entry that is being filled, for the runner.
 func NewEntry[T any](c *frames.Frames[T]) Entry[T] { return Entry[T]{c, c.Generation()} }
 
 func (e Entry[T]) open() *frames.Frames[T] {
@@ -21,26 +21,26 @@ func (e Entry[T]) open() *frames.Frames[T] {
 	return e.frames
 }
 
-// Index returns the number of the microbatch in the batch, from 0: a source is asked in
-// this order. It is Microbatch.Index of the stages that read the entry.
+// Index returns the number of the microbatch in the batch, from 0. The runner pulls entries in
+// this order. Microbatch.Index returns the same number in the stages that read the entry.
 func (e Entry[T]) Index() int { return e.open().EntryIndex() }
 
-// Rank returns the rank that the entry is for, in whose space the source allocates.
+// Rank returns the rank that the entry is for. The source allocates in the space of this rank.
 func (e Entry[T]) Rank() int { return e.open().Rank() }
 
-// Wants reports whether a stage of this rank reads the part in this step. A source need
-// not make what nobody wants.
+// Wants reports whether a stage of this rank reads the part in this step. A source need not make
+// other parts.
 func (e Entry[T]) Wants(part string) bool {
 	wants, _ := e.open().Wants(part)
 	return wants
 }
 
-// Put hands a part over. One that this rank does not read is released at once, so that a
-// source may put the same parts on all ranks; one that no stage of any rank reads fails
-// with ErrUnread. If it fails h is released.
+// Put hands a part over. It releases a part that this rank does not read at once, so that a
+// source may put the same parts on all ranks. A part that no stage of any rank reads fails with
+// ErrUnread. After a failure h is released.
 func (e Entry[T]) Put(part string, h T) { e.Check(e.open().Put(part, h)) }
 
-// AtMost returns n, or in a dry run the bound, as Microbatch.AtMost does.
+// AtMost returns n, or in a dry run the upper bound, as Microbatch.AtMost does.
 func (e Entry[T]) AtMost(n, bound int) int { return e.open().AtMost(n, bound) }
 
 // Check ends the step with err, unless it is nil.
@@ -50,8 +50,7 @@ func (e Entry[T]) Check(err error) {
 	}
 }
 
-// Must returns h where err is nil, and ends the step with err where it is not:
-// e.Must(device.Alloc(...)).
+// Must returns h if err is nil, and otherwise ends the step with err: e.Must(device.Alloc(...)).
 func (e Entry[T]) Must(h T, err error) T {
 	e.Check(err)
 	return h

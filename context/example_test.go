@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// A call of the microbatch that cannot do what it is asked ends the stage's call and the
-// step, with everything released.
+// A call of the microbatch that cannot succeed ends the stage's call and the step, and everything
+// is released.
 func Example() {
 	type number = *float64
 	var d stages.Decl[number]
@@ -26,7 +26,7 @@ func Example() {
 		},
 		func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
 			fmt.Println("saved:", *mb.Take(saved))
-			fmt.Println("saved:", *mb.Take(saved)) // it was taken
+			fmt.Println("saved:", *mb.Take(saved)) // a second Take fails
 			return nil
 		})
 	run, _ := runner.New(runner.Config[number]{

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Keys of what a stage declares, made by stages.Decl. They count from 1 and have a meaning
-// for their stage alone; 0 is none, which every call refuses.
+// Keys of a stage's declarations, made by stages.Decl. They count from 1 and are valid for their
+// stage only. 0 is no key: every call refuses it.
 type (
 	Part  int // a read of an entry part
 	Slot  int // a place to save in
@@ -20,26 +20,26 @@ type (
 	Copy  int // a copy of a weight
 )
 
-// Microbatch is a stage's view of one microbatch for one call. It ends when the call
-// returns: a copy that is used afterwards fails with ErrEnded. It is for the goroutine of the
-// call alone: take what other goroutines compute with before they start. A call that fails on
-// another goroutine ends the process, as every panic there does.
+// Microbatch is a stage's view of one microbatch for one call. It ends when the call returns: a
+// copy that is used afterwards fails with ErrEnded. Only the call's goroutine may use it: take
+// the tensors that other goroutines need before you start them. A call that fails on another
+// goroutine ends the process, as any panic there does.
 //
-// Its calls return no error. One that cannot do what it is asked does not return: it
-// records why and unwinds, by a panic, to the runner, which ends the step with this error
-// and everything released. Deferred calls run, and may still call Release, Drop,
-// Abandon and SetAccess. A stage that recovers the panic ends the step all the same.
+// Its calls return no error. A call that cannot succeed does not return: it records the error and
+// unwinds, by a panic, to the runner, which ends the step with this error and releases
+// everything. Deferred calls run, and may still call Release, Drop, Abandon and SetAccess. A
+// stage that recovers the panic still ends the step.
 type Microbatch[T any] struct {
 	call       *frames.StageCall[T]
 	generation uint64
 }
 
-// NewMicrobatch returns the view of the call that runs, for the runner.
+// NewMicrobatch returns the view of the running call, for the runner.
 func NewMicrobatch[T any](call *frames.StageCall[T]) Microbatch[T] {
 	return Microbatch[T]{call, call.Frames.Generation()}
 }
 
-// open returns the call, for a method that is refused after a failure.
+// open returns the call, for a method that fails after a failure.
 func (m Microbatch[T]) open() *frames.StageCall[T] {
 	if f := m.call.Frames; f.Generation() != m.generation {
 		f.Fail(ErrEnded)
@@ -47,7 +47,7 @@ func (m Microbatch[T]) open() *frames.StageCall[T] {
 	return m.call
 }
 
-// anyway returns the call, failed or not.
+// anyway returns the call, even after a failure.
 func (m Microbatch[T]) anyway() *frames.StageCall[T] {
 	if f := m.call.Frames; f.Generation() != m.generation && !f.Failed(m.generation) {
 		f.Fail(ErrEnded)
@@ -62,7 +62,7 @@ func (m Microbatch[T]) Check(err error) {
 	}
 }
 
-// checkAnyway is Check for a method that works after a failure, where the first failure wins.
+// checkAnyway is Check for a method that also works after a failure. The first failure wins.
 func (m Microbatch[T]) checkAnyway(err error) {
 	if f := m.call.Frames; err != nil && !f.Failed(m.generation) {
 		f.Fail(err)
@@ -74,7 +74,7 @@ func (m Microbatch[T]) refuse(err error, subject string, args ...any) {
 	m.call.Frames.Fail(fmt.Errorf("%w: %s", err, fmt.Sprintf(subject, args...)))
 }
 
-// index returns the stage's number of a key, and refuses a key of another stage.
+// index maps a key to the stage's number, and refuses a key of another stage.
 func (m Microbatch[T]) index(noun string, key int, own frames.Range) int {
 	i, declared := own.At(key - 1)
 	if !declared {
@@ -93,34 +93,33 @@ func (m Microbatch[T]) Must(h T, err error) T {
 // Step returns the number of the step.
 func (m Microbatch[T]) Step() int64 { return m.anyway().Frames.Step }
 
-// Index returns the number of the microbatch in the batch, from 0, as its source was told
-// (Entry.Index): not the order it runs in, nor the number that a plan for several
-// copies of the model gives it.
+// Index returns the number of the microbatch in the batch, from 0, as in Entry.Index. It is
+// neither the order of execution nor the number that a plan for several copies of the model uses.
 func (m Microbatch[T]) Index() int { return m.anyway().Item }
 
-// Global returns the number of the microbatch among those of all replicas in the
-// step: random draws are keyed by it, so that no two replicas draw the same.
+// Global returns the number of the microbatch among all replicas' microbatches in the step.
+// Random draws use it as a key, so that no two replicas draw the same.
 func (m Microbatch[T]) Global() int64 {
 	c := m.anyway()
 	return int64(c.Item)*int64(c.Frames.Replicas) + int64(c.Frames.Replica)
 }
 
-// Seed returns the seed that random draws are keyed by, together with Step,
-// Global and the operation's name (L9).
+// Seed returns the seed of random draws, which are keyed by it, Step, Global and the operation's
+// name (L9).
 func (m Microbatch[T]) Seed() uint64 { return m.anyway().Frames.Seed }
 
 // Pass returns why the stage runs (L13).
 func (m Microbatch[T]) Pass() Pass { return m.anyway().Access.Pass }
 
-// AtMost returns n, a number of elements that depends on values: how many tokens an
-// expert gets, say. Memory is planned before there are values, so in a dry run it
-// returns the bound, and the buffer allocated next is planned for that. A step may ask
-// for less there, and for more nowhere.
+// AtMost returns n, a number of elements that depends on values, such as the number of tokens for
+// an expert. Memory is planned before there are values, so a dry run returns bound, and the
+// buffer allocated next is planned with this size. A step may ask for less there, but never for
+// more.
 func (m Microbatch[T]) AtMost(n, bound int) int { return m.open().Frames.AtMost(n, bound) }
 
-// Part returns an entry part, borrowed for the call. It fails with ErrDropped after the
-// part's last read on this rank, and with ErrUndeclared if the part is alive and the
-// stage did not declare to read it in this kind of action.
+// Part returns an entry part, borrowed for the call. It fails with ErrDropped after the part's
+// last read on this rank, and with ErrUndeclared if the part is alive but the stage did not
+// declare to read it in this kind of action.
 func (m Microbatch[T]) Part(p Part) T {
 	c := m.open()
 	read := c.Declared.Reads[m.index("read", int(p), c.Access.Reads)]
@@ -133,22 +132,22 @@ func (m Microbatch[T]) Part(p Part) T {
 	}
 	if err != nil {
 		if c.Kind == frames.InBackward {
-			now = AtBackward // a plan that splits makes I of it
+			now = AtBackward // a plan that splits turns it into I
 		}
 		m.refuse(err, "part %q in %v: declare this read, Decl.Part(%[1]q, %[3]v)", c.Frames.Parts[read.Part], c.Kind, read.When()|now)
 	}
 	return h
 }
 
-// Retain adds a reference to h and returns it, so that a borrowed handle can be
-// saved or returned. A handle that cannot be retained comes back as it is, and
-// handing it over fails.
+// Retain adds a reference to h and returns it, so that a borrowed handle can be saved or
+// returned. If a handle cannot be retained, Retain returns it unchanged, and handing it over
+// fails.
 func (m Microbatch[T]) Retain(h T) T {
 	_ = m.open().Frames.Space.Retain(h) // Save and the runner refuse a handle without a reference.
 	return h
 }
 
-// Release ends a reference of the stage's own, such as a workspace's.
+// Release ends a reference that the stage owns, such as a workspace's.
 func (m Microbatch[T]) Release(h T) {
 	_, err := m.anyway().Frames.Space.Release(h)
 	if errors.Is(err, memory.ErrNoPlain) {
@@ -157,10 +156,10 @@ func (m Microbatch[T]) Release(h T) {
 	m.checkAnyway(err)
 }
 
-// Save hands h over to the backward, or in I to W. It may be called in a forward, in a
-// recompute, and in I. In Eval, and in the first pass of a stage that recomputes, nothing
-// will take it and h is released at once. If it fails h is still the stage's. I may save
-// in a slot that it has taken: what was there ends then.
+// Save hands h over to the backward, or in I to W. A stage may call it in a forward, in a
+// recompute, and in I. In Eval, and in the first pass of a stage that recomputes, no action will
+// take h, so that it is released at once. If Save fails, the stage still owns h. I may save in a
+// slot that it has taken, which releases the old tensor.
 func (m Microbatch[T]) Save(s Slot, h T) {
 	by := ByBackward
 	if c := m.open(); c.Kind == frames.InBackwardInput && c.Access.Pass != Recompute {
@@ -169,7 +168,7 @@ func (m Microbatch[T]) Save(s Slot, h T) {
 	m.SaveFor(by, s, h)
 }
 
-// SaveFor is Save for the action that is named: a forward may save for W.
+// SaveFor is Save for a given taker: a forward may save for W.
 func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
 	c := m.open()
 	slot, name := m.slot(s)
@@ -211,8 +210,8 @@ func (m Microbatch[T]) slot(s Slot) (*frames.Cell[T], string) {
 	return slot, name
 }
 
-// Take lends what was saved in a slot for the rest of the action, once. The slot ends
-// with the action, or with End.
+// Take lends the tensor saved in a slot for the rest of the action, once. The slot ends with the
+// action, or with End.
 func (m Microbatch[T]) Take(s Slot) T {
 	c := m.open()
 	slot, name := m.slot(s)
@@ -228,8 +227,8 @@ func (m Microbatch[T]) Take(s Slot) T {
 	return slot.Handle
 }
 
-// Move is Take of a slot that ends with it: the stage owns h, and releases it or hands it over.
-// Take is for what the call only reads.
+// Move takes the tensor and ends the slot: the stage owns h, and releases it or hands it over.
+// Use Take for tensors that the call only reads.
 func (m Microbatch[T]) Move(s Slot) T {
 	h := m.Take(s)
 	slot, _ := m.slot(s)
@@ -239,8 +238,8 @@ func (m Microbatch[T]) Move(s Slot) T {
 	return h
 }
 
-// End ends a slot before its action does, to make room: one that was taken, or one that
-// this action could take and does not need.
+// End ends a slot before its action does, to free memory: a slot that was taken, or one that this
+// action could take but does not need.
 func (m Microbatch[T]) End(s Slot) {
 	c := m.open()
 	slot, name := m.slot(s)
@@ -250,9 +249,9 @@ func (m Microbatch[T]) End(s Slot) {
 	m.Check(c.DropEarly(slot))
 }
 
-// Loss records a loss as two numbers: an unnormalised sum and its weight, finite
-// and not negative (L3). What trains is recorded once in a microbatch: a second record
-// fails with ErrContribution. In a recompute it does nothing.
+// Loss records a loss as two numbers, an unnormalised sum and its weight, which must be finite
+// and not negative (L3). A loss that trains is recorded once per microbatch: a second record
+// fails with ErrContribution. In a recompute Loss does nothing.
 func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	c := m.open()
 	i := m.index("loss", int(l), c.Access.Losses)
@@ -268,8 +267,8 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	m.recorded(i, weight > 0)
 }
 
-// recorded notes a record of a loss. What trains is recorded once in a microbatch: what is
-// recorded twice counts twice in the divisor, and once in the gradients.
+// recorded notes a record of a loss. A loss that trains may be recorded only once per microbatch:
+// a second record would count twice in the divisor but once in the gradients.
 func (m Microbatch[T]) recorded(i int, weighed bool) {
 	c := m.call
 	l := c.Loss(i)
@@ -280,10 +279,10 @@ func (m Microbatch[T]) recorded(i int, weighed bool) {
 	l.Last = c.Microbatch
 }
 
-// LossCell returns the cell that a stage adds its loss to, in place of Loss, if the loss is on
-// the rank's device, so that nothing waits for it before step end (L3): cells of losses
-// (loss.Cells), borrowed for the call, and the number of the one. It returns the zero T if two
-// numbers are wanted: the device has no cells, the loss is a Min or a Max, or nothing is recorded.
+// LossCell replaces Loss for a loss that is on the rank's device, so that nothing waits for it
+// before step end (L3). It returns the device's cells (loss.Cells), borrowed for the call, and
+// the index of the cell that the stage adds its loss to. It returns the zero T if the stage has
+// to call Loss: the device has no cells, the loss is a Min or a Max, or nothing is recorded.
 func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 	c := m.open()
 	i := m.index("loss", int(l), c.Access.Losses)
@@ -291,13 +290,13 @@ func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 	if c.Frames.Cells == nil || c.Kind != frames.InForward || c.Access.Pass == Recompute || !c.Frames.Losses.OnDevice(index) {
 		return cells, 0
 	}
-	m.recorded(i, true) // as far as the host knows
+	m.recorded(i, true) // the host cannot see the weight
 	return *c.Frames.Cells, index
 }
 
-// LossSeed returns what the gradient of a loss's sum starts with: the step's
-// power-of-two scale times the loss's coefficient (L10). It is not divided by any weight:
-// that happens once, at step end. A metric has no seed: ErrUndeclared.
+// LossSeed returns the initial gradient of a loss's sum: the step's power-of-two scale times the
+// loss's coefficient (L10). It is not divided by a weight: step end divides once. A metric has no
+// seed: ErrUndeclared.
 func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	c := m.open()
 	i := m.index("loss", int(l), c.Access.Losses)
@@ -309,9 +308,9 @@ func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	return seed
 }
 
-// Grad returns the gradient of a parameter to add to: it is set to zero before the first
-// contribution of a step (L5). trains is false if the parameter is frozen. Grad counts
-// the contribution: ask once per microbatch, in B or W, and add.
+// Grad returns the gradient of a parameter to add to. The first call in a step sets it to zero
+// (L5). trains is false if the parameter is frozen. Grad counts the contribution: call it once
+// per microbatch, in B or W, and add.
 func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	grad, write := m.contribute(p)
 	if write == First {
@@ -320,9 +319,9 @@ func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	return grad, write != Skip
 }
 
-// GradFirst is Grad for kernels that write: it returns Skip, First or Add, and sets
-// nothing to zero. With -tags invariants what First lends is NaN until it is overwritten,
-// if the space can fill it (kernels.Host).
+// GradFirst is Grad for kernels that overwrite: it returns Skip, First or Add, and does not set
+// the gradient to zero. With -tags invariants a gradient returned with First is NaN until it is
+// overwritten, if the space can fill it (kernels.Host).
 func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 	grad, write = m.contribute(p)
 	if invariants.Enabled && write == First && m.call.Frames.Poison != nil {
@@ -355,18 +354,18 @@ func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
 	return param.Grad, First
 }
 
-// Frozen reports whether a parameter is frozen, so that nothing need be saved
-// for its gradient.
+// Frozen reports whether a parameter is frozen, so that the stage need not save anything for its
+// gradient.
 func (m Microbatch[T]) Frozen(p Param) bool {
 	c := m.open()
 	i, declared := c.Access.Params.At(int(p) - 1)
 	return declared && c.Declared.Params[i].Contributes == Frozen
 }
 
-// WeightCopy returns a copy of a weight that QUANTIZE has made, borrowed for the call. One
-// for the forward is read in a forward, and in the recompute of a stage that declares it;
-// one for the backward in B and I, but not in a recompute there. It fails with ErrDropped if
-// the plan has dropped the copy or not made it.
+// WeightCopy returns a copy of a weight made by QUANTIZE, borrowed for the call. A forward may
+// read a copy for the forward, and so may the recompute of a stage that declares that it
+// recomputes. B and I may read a copy for the backward, but not in a recompute. It fails with
+// ErrDropped if the plan has dropped the copy or not made it.
 func (m Microbatch[T]) WeightCopy(k Copy) T {
 	c := m.open()
 	i := m.index("copy of a weight", int(k), c.Access.Copies)
@@ -385,30 +384,30 @@ func (m Microbatch[T]) WeightCopy(k Copy) T {
 	return cell.Handle
 }
 
-// Access returns the access of the running call, for a decorator to change and
-// restore around the calls of its child.
+// Access returns the access of the running call. A decorator changes it for a call of its child
+// and restores it afterwards.
 func (m Microbatch[T]) Access() Access { return *m.anyway().Access }
 
-// SetAccess sets the access of the running call. It cuts off what the stage itself does not have.
+// SetAccess sets the access of the running call, limited to the stage's own.
 func (m Microbatch[T]) SetAccess(a Access) { m.anyway().SetAccess(a) }
 
-// Hold hands h over for a decorator that passes it from one child to another, as
-// the runner holds what passes between stages. Drop ends it: the decorator must
-// see to that on every way out of its call.
+// Hold hands over a tensor that a decorator passes from one child to another, as the runner holds
+// tensors between stages. Drop ends it: the decorator must call Drop on every path out of its
+// call.
 func (m Microbatch[T]) Hold(h T) { m.Check(m.open().Pass(h)) }
 
-// Yield gives back what Hold has handed over: the reference is the decorator's again.
+// Yield reverses Hold: the decorator owns the reference again.
 func (m Microbatch[T]) Yield(h T) {
 	_, err := m.anyway().Frames.Yield(h)
 	m.checkAnyway(err)
 }
 
-// Drop ends what Hold has handed over.
+// Drop releases a tensor that Hold has handed over.
 func (m Microbatch[T]) Drop(h T) { m.checkAnyway(m.anyway().DropPassed(h)) }
 
-// Abandon ends a reference on the way out of a call that has failed: one that Hold has
-// handed over if held is set, else one of the stage's own. It never fails: the first error is
-// the one to report.
+// Abandon ends a reference after a call that has failed: one that Hold has handed over if held is
+// set, otherwise one that the stage owns. It never fails, because the first error is the one to
+// report.
 func (m Microbatch[T]) Abandon(h T, held bool) {
 	c := m.anyway()
 	if held {

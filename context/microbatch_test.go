@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// rig is a step over an arena with one stage, which declares two of each thing. The second
+// rig is a step over an arena with one stage, which declares two of everything. The second
 // parameter is frozen.
 type rig struct {
 	*frames.Frames[memory.Handle]
@@ -56,15 +56,15 @@ func (r *rig) call(kind frames.Call) batchctx.Microbatch[memory.Handle] {
 	return batchctx.NewMicrobatch(r.Call(0, 0, kind))
 }
 
-// failure is what a stage's call ends the step with.
+// failure returns the error with which a stage's call ends the step.
 func (r *rig) failure(stage func()) (err error) {
 	defer r.Recover(&err)
 	stage()
 	return nil
 }
 
-// TestKeysAreOfTheirOwnStage counts from 1: the second key of each kind means the second
-// thing, and one beyond those declared, or none, ends the step.
+// TestKeysAreOfTheirOwnStage checks that keys count from 1: the second key of each kind is the
+// second declaration, and 0 or a key beyond the declarations ends the step.
 func TestKeysAreOfTheirOwnStage(t *testing.T) {
 	type view = batchctx.Microbatch[memory.Handle]
 	for name, key := range map[string]struct {
@@ -116,7 +116,7 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 
 var errPlanted = errors.New("planted")
 
-// TestAMetricHasNoSeed: a gradient of it would be 0 in silence (L10).
+// TestAMetricHasNoSeed: a zero seed would silently produce zero gradients (L10).
 func TestAMetricHasNoSeed(t *testing.T) {
 	r := newRig(t)
 	err := r.failure(func() { r.call(frames.InBackward).LossSeed(1) })
@@ -124,7 +124,7 @@ func TestAMetricHasNoSeed(t *testing.T) {
 	require.ErrorContains(t, err, `the seed of "metric", which is a metric`)
 }
 
-// TestWhatTrainsIsRecordedOnce in a microbatch; a metric as often as one likes.
+// TestWhatTrainsIsRecordedOnce: a metric may be recorded any number of times.
 func TestWhatTrainsIsRecordedOnce(t *testing.T) { // L10
 	r := newRig(t)
 	err := r.failure(func() {
@@ -138,8 +138,8 @@ func TestWhatTrainsIsRecordedOnce(t *testing.T) { // L10
 	require.ErrorContains(t, err, `a second record of "loss" in a microbatch`)
 }
 
-// TestCallsOnAFailedMicrobatch are refused with the first failure, but for those that end
-// something: a stage may have swallowed the failure.
+// TestCallsOnAFailedMicrobatch checks that calls return the first failure, except calls that
+// release: a stage may have swallowed the failure.
 func TestCallsOnAFailedMicrobatch(t *testing.T) { // L8
 	r := newRig(t)
 	own, held := r.alloc(memory.Workspace), r.alloc(memory.Activation)
@@ -149,7 +149,7 @@ func TestCallsOnAFailedMicrobatch(t *testing.T) { // L8
 	require.ErrorIs(t, r.failure(func() { mb.Retain(own) }), errPlanted)
 	mb.Abandon(own, false)
 	mb.Abandon(held, true)
-	mb.Release(own) // was released: the first failure is the one to tell
+	mb.Release(own) // already released: the first failure is reported
 	require.EqualValues(t, 64, r.arena.Live(), "the gradient")
 	require.ErrorIs(t, r.End(nil), errPlanted)
 }
@@ -161,7 +161,7 @@ func TestAMicrobatchEndsWithItsCall(t *testing.T) {
 	require.ErrorIs(t, r.failure(func() { mb.Retain(r.grad) }), batchctx.ErrEnded)
 }
 
-// TestQuantization fails as a microbatch does.
+// TestQuantization checks that a Quantization fails like a Microbatch.
 func TestQuantization(t *testing.T) {
 	r := newRig(t)
 	call := batchctx.NewQuantization(r.Quantize(0, true))
@@ -176,7 +176,7 @@ func TestQuantization(t *testing.T) {
 	for _, other := range []batchctx.Copy{0, 3} {
 		require.False(t, call.Wants(other))
 	}
-	require.ErrorIs(t, r.Quantized(nil), frames.ErrMissing, "the other copy was not put")
+	require.ErrorIs(t, r.Quantized(nil), frames.ErrMissing, "the other copy is missing")
 	require.ErrorIs(t, r.failure(func() { call.Release(scratch) }), batchctx.ErrEnded)
 
 	for _, refused := range []struct {
@@ -198,7 +198,7 @@ func TestQuantization(t *testing.T) {
 		call = batchctx.NewQuantization(r.Quantize(0, true))
 		require.ErrorIs(t, r.failure(func() { refused.put(call) }), refused.want)
 		r.Abort()
-		require.EqualValues(t, 64, r.arena.Live(), "what was refused is released")
+		require.EqualValues(t, 64, r.arena.Live(), "a refused copy is released")
 	}
 
 	r = newRig(t)

@@ -6,21 +6,21 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 )
 
-// Quantization is a stage's view of a QUANTIZE: the call that makes the step's copies of
-// its weights, for no microbatch. It ends with the call, and its calls fail as those of a
-// Microbatch do.
+// Quantization is a stage's view of a QUANTIZE, the call that makes the step's copies of its
+// weights. It has no microbatch. It ends with the call, and its calls fail like those of a
+// Microbatch.
 type Quantization[T any] struct {
 	call       *frames.QuantizeCall[T]
 	generation uint64
-	copies     Range // of the stage, or of a part of it
+	copies     Range // of the stage, or of one child of a decorator
 }
 
-// NewQuantization returns the view of the QUANTIZE that runs, for the runner.
+// NewQuantization returns the view of the running QUANTIZE, for the runner.
 func NewQuantization[T any](call *frames.QuantizeCall[T]) Quantization[T] {
 	return Quantization[T]{call, call.Frames.Generation(), call.Copies()}
 }
 
-// anyway returns the call, failed or not.
+// anyway returns the call, even after a failure.
 func (q Quantization[T]) anyway() *frames.QuantizeCall[T] {
 	if f := q.call.Frames; f.Generation() != q.generation && !f.Failed(q.generation) {
 		f.Fail(ErrEnded)
@@ -31,24 +31,24 @@ func (q Quantization[T]) anyway() *frames.QuantizeCall[T] {
 // Step returns the number of the step.
 func (q Quantization[T]) Step() int64 { return q.anyway().Frames.Step }
 
-// Seed returns the seed that random draws are keyed by, together with Step and the
-// operation's name (L9). No replica has another: all make the same copies.
+// Seed returns the seed of random draws, which are keyed by it, Step and the operation's name
+// (L9). It is equal on all replicas: all make the same copies.
 func (q Quantization[T]) Seed() uint64 { return q.anyway().Frames.Seed }
 
 // Pass returns why the stage will run: Train or Eval.
 func (q Quantization[T]) Pass() Pass { return q.anyway().Pass() }
 
-// Wants reports whether the step needs a copy. It needs no copy for a backward that it does
-// not run, and none for the gradient of an input that nothing before the stage trains for.
+// Wants reports whether the step needs a copy. It needs no copies for the backward in a step
+// without a backward, and none for the gradient of the input if no earlier stage trains.
 func (q Quantization[T]) Wants(k Copy) bool {
 	c := q.anyway()
 	i, declared := q.copies.At(int(k) - 1)
 	return declared && c.Needs(i)
 }
 
-// Put hands over a copy that the step wants, in a buffer of class FP8. The step ends it with
-// the last action that reads it. Until then Microbatch.WeightCopy lends it to the stage. If
-// it fails h is released.
+// Put hands over a copy that the step wants, in a buffer of class FP8. Microbatch.WeightCopy
+// lends it to the stage until the last action that reads it, which releases it. After a failure h
+// is released.
 func (q Quantization[T]) Put(k Copy, h T) {
 	c := q.anyway()
 	i, declared := q.copies.At(int(k) - 1)
@@ -64,8 +64,8 @@ func (q Quantization[T]) Put(k Copy, h T) {
 	q.Check(err)
 }
 
-// Narrow returns the view for a stage within a decorator: its copies are the given ones of
-// the decorator's.
+// Narrow returns the view for a child of a decorator, limited to the given copies of the
+// decorator.
 func (q Quantization[T]) Narrow(copies Range) Quantization[T] {
 	q.copies = q.copies.Sub(copies.First, copies.Count).Clip(q.call.Copies())
 	return q
@@ -84,7 +84,7 @@ func (q Quantization[T]) Must(h T, err error) T {
 	return h
 }
 
-// Release ends a reference of the stage's own, such as a workspace's.
+// Release ends a reference that the stage owns, such as a workspace's.
 func (q Quantization[T]) Release(h T) {
 	f := q.anyway().Frames
 	if _, err := f.Space.Release(h); err != nil && !f.Failed(q.generation) {

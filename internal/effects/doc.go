@@ -1,20 +1,20 @@
-// Package effects says what an action of a plan does to memory: in which place its result is
-// held, and what it releases, in which order. It is the only source of these lifetimes. The
-// lifetime pass turns them into drop bits, the runner applies them to the buffers of a step,
+// Package effects defines what an action of a plan does to memory: in which place its result is
+// held, and which places it releases, in which order. It is the only source of these lifetimes.
+// The lifetime pass turns them into drop bits; the runner applies them to the buffers of a step,
 // package layout to the sizes of a profile, package simulate to costs, and package draw to
-// microbatches in flight. Package check and the oracles of the tests say them once more, on purpose,
-// so that two independent statements agree.
+// microbatches in flight. Only package check and the oracles of the tests define them again, on
+// purpose, so that two independent definitions agree.
 //
 // An action of a rank has these effects, in this order:
 //
-//  1. If it Pulls, entries come, up to [Upto].
-//  2. The action is done: the stage is called, or a transfer brings something.
+//  1. If it Pulls, entries are pulled, up to [Upto].
+//  2. The action runs: the runner calls the stage, or a transfer receives tensors.
 //  3. Its result is held in the place To of Stage. QUANTIZE also makes copies of weights
 //     for the backward, which are held in BackwardWeights.
 //  4. The contents of the places Ends are released, place by place in the order of the
 //     constants.
 //
-// [OfKind] is this table, of a stage with the stages before and after it:
+// [OfKind] implements this table for a stage with stages before and after it:
 //
 //	kind      result is held as                    releases
 //	F         input of the next stage, if local    its input, if a stage is before it
@@ -32,14 +32,15 @@
 //	UNSHARD   gathered weights
 //	RESHARD                                        gathered weights
 //
-// Two lifetimes depend on the order of a program. The last action on a rank that reads an entry
-// part releases it, and so does the last one that reads a copy of weights ([WeightReads]).
+// Two lifetimes depend on the order of a program: the last action on a rank that reads an entry
+// part releases it, and the last action that reads a copy of weights releases the copy
+// ([WeightReads]).
 //
-// The runner and package layout take allocations and releases within the call of a stage from
-// the stage and from its profile.
+// The stage and its profile determine the allocations and releases within its call.
 //
-// Inputs, gradients and saved state are a stage's for a microbatch, and so are sent buffers
-// and outputs; copies of weights and gathered weights are a stage's alone.
+// A stage holds inputs, gradients, saved state, sent buffers and outputs for each microbatch, but
+// copies of weights and gathered weights only once.
 //
-// [Ties] says which uses of a parameter share one gradient, which both need as well.
+// [Ties] returns the uses of a parameter that share one gradient, for the runner and package
+// layout.
 package effects

@@ -6,20 +6,20 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Place is where buffers are held from one action to a later one.
+// Place names where a buffer is held between two actions.
 type Place uint8
 
-// The places, in the order in which an action ends what they hold.
+// The places, in the order in which an action releases their contents.
 const (
 	None            Place = iota
 	Part                  // a part of an entry
 	Input                 // of a stage
 	Gradient              // of a stage's output
-	Saved                 // what a stage keeps for a later action of its own
+	Saved                 // tensors that a stage keeps for one of its later actions
 	SentOutput            // of a stage, until the transfer is over
 	SentGradient          // of a stage's input, until the transfer is over
 	ForwardWeights        // copies of weights that a stage's forward reads
-	BackwardWeights       // and those that its backward reads
+	BackwardWeights       // copies of weights that its backward reads
 	Gathered              // weights, from UNSHARD to RESHARD
 	Output                // of a last stage: nothing reads it
 	NumPlaces       = iota
@@ -37,15 +37,15 @@ type Set uint16
 // First returns the first place of a set; s&(s-1) is the set without it.
 func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
 
-// drops are the drop bits that end the buffer of a place; gathered weights have none.
-// The two kinds of sent buffers share one.
+// drops maps a place to the drop bits that end it; gathered weights have none. Sent outputs and
+// sent gradients share one.
 var drops = [NumPlaces]schedule.Drop{
 	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved,
 	SentOutput: schedule.DropSent, SentGradient: schedule.DropSent, Output: schedule.DropOutput,
 	ForwardWeights: schedule.DropForwardWeights, BackwardWeights: schedule.DropBackwardWeights,
 }
 
-// Drops returns the drop bits that say that the set ends.
+// Drops returns the drop bits of the places in the set.
 func (s Set) Drops() (bits schedule.Drop) {
 	for ; s != 0; s &= s - 1 {
 		bits |= drops[s.First()]
@@ -53,20 +53,21 @@ func (s Set) Drops() (bits schedule.Drop) {
 	return bits
 }
 
-// Effects is what an action does.
+// Effects are the effects of an action.
 type Effects struct {
 	Pulls bool
-	To    Place // None if it hands nothing over
-	Stage int32 // whose place To is
+	To    Place // None if there is no result
+	Stage int32 // the stage that owns the place To
 	Ends  Set
-	Due   Set  // what ends by the kind of the action, whatever its drop bits say
-	Last  bool // it is the stage's last computation for the microbatch
+	Due   Set  // the places that end because of the action's kind, whatever its drop bits are
+	Last  bool // the action is the stage's last computation for the microbatch
 	Parts uint64
 }
 
-// OfKind returns the effects that follow from the stage and the kind of an action alone. Saved
-// state is among Ends whenever the action takes some of it, and is Due when nothing of it is
-// left. The order of the program decides about entry parts and copies of weights.
+// OfKind returns the effects that depend only on the stage and on the kind of an action. Ends
+// contains saved state if the action takes any of it, and Due contains saved state if the action
+// takes the last of it. The order of the program determines the release of entry parts and copies
+// of weights.
 func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
 	placement := &plan.Placement
 	rank := placement.Rank
@@ -122,9 +123,9 @@ func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
 	return e
 }
 
-// WeightReads returns the copies of its stage's weights that an action reads, given whether
-// the stage recomputes. The last action on the rank that reads a copy ends it. W reads none: a
-// gradient of weights does not depend on them.
+// WeightReads returns the copies of its stage's weights that an action reads. recomputes reports
+// whether the stage recomputes. The last action on the rank that reads a copy releases it. W
+// reads no copies: the gradient of a weight does not depend on them.
 func WeightReads(kind schedule.Kind, recomputes bool) Set {
 	switch {
 	case kind == schedule.F:
@@ -137,8 +138,8 @@ func WeightReads(kind schedule.Kind, recomputes bool) Set {
 	return 1 << BackwardWeights
 }
 
-// Of returns what an action does, of a plan that has its lifetimes: what ends is what the drop
-// bits of the action say. No bit decides about gathered weights and the output of a last stage.
+// Of returns the effects of an action of a plan that has its lifetimes: the drop bits of the
+// action determine Ends. Gathered weights and the output of a last stage have no drop bit.
 func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	const byKind = 1<<SentOutput | 1<<SentGradient | 1<<Output
 	stage, kind, drop := a.Stage(), a.Kind(), a.Drop()
@@ -157,8 +158,8 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	return e
 }
 
-// Upto returns the last item of the batch (Plan.Item) whose entry has come when an item
-// is needed, given the look-ahead.
+// Upto returns the last item of the batch (Plan.Item) that has been pulled by the time an action
+// needs item, given the look-ahead.
 func Upto(plan *schedule.Plan, item, lookAhead int) int {
 	return min(item+min(lookAhead, plan.Microbatches), plan.Microbatches-1)
 }

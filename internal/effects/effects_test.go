@@ -20,8 +20,8 @@ func places(s effects.Set) (list []effects.Place) {
 	return list
 }
 
-// TestOf says what each action does of a model of three stages, of which the first two are on
-// one rank.
+// TestOf checks the effects of each action in a model of three stages, of which the first two are
+// on one rank.
 func TestOf(t *testing.T) {
 	plan := &schedule.Plan{Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}, Microbatches: 4, Parts: make([][schedule.NumKinds]uint64, 3)}
 	plan.Parts[0][schedule.F], plan.Parts[0][schedule.I] = 0b10, 0b01
@@ -70,7 +70,7 @@ func TestOf(t *testing.T) {
 		require.Equal(t, c.parts, e.Parts, "%v", a)
 	}
 	plan.Frozen = []bool{true, false, false}
-	require.Equal(t, effects.None, effects.Of(plan, schedule.Act(schedule.B, 1, 0)).To, "nobody before it trains")
+	require.Equal(t, effects.None, effects.Of(plan, schedule.Act(schedule.B, 1, 0)).To, "no stage before it trains")
 	require.Equal(t, effects.SentGradient, effects.Of(plan, schedule.Act(schedule.B, 2, 0)).To)
 	plan.Mode = schedule.ForwardOnly
 	require.True(t, effects.Of(plan, schedule.Act(schedule.F, 1, 0)).Last)

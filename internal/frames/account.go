@@ -10,29 +10,29 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// account is the book of the frames, and what a comparison with the allocator's has found.
+// account is the frames' book and the result of its comparison with the allocator's.
 type account struct {
 	live     int64 // bytes held by the frames
 	classes  memory.ByClass
 	baseline memory.Stats   // the allocator's book at Begin
-	peak     int64          // highest live since the last sample, of what something ended at
+	peak     int64          // highest live since the last sample, noted before a release
 	atPeak   memory.ByClass // peak by class
-	unfreed  int64          // without an allocator's book: bytes that did not go when dropped
+	unfreed  int64          // without an allocator's book: bytes that a drop should have freed and did not
 	excess   int64          // allocator's book - baseline - live, after the last action
 	sampled  int64          // excess at the last sample
 	running  suspect        // the action that runs or ran last
-	suspect  suspect        // the first since the last audit after which the books differed more
+	suspect  suspect        // the first action since the last audit after which the difference grew
 	stats    memory.Stats   // scratch, so that Stats never escapes per call
 }
 
-// suspect is an action that a leak may come from.
+// suspect is an action that may have caused a leak.
 type suspect struct {
 	known      bool
 	stage      int
 	microbatch int
 	call       Call
 	class      memory.Class
-	place      effects.Place // of the handle
+	place      effects.Place // of the leaked handle
 }
 
 func (a *account) begin(book memory.Book) {
@@ -43,10 +43,10 @@ func (a *account) begin(book memory.Book) {
 	}
 }
 
-// Hold makes the frames a holder of h in an empty cell. Lasting buffers were
-// there before the step and are there after it: a mask or a table of positions
-// that a stage returns or saves is not the step's to count. Another class than those of the
-// place ends the step: the buffer would be in the wrong column of every book.
+// Hold makes the frames a holder of h in an empty cell. Buffers of lasting classes, such as a
+// mask or a table of positions that a stage returns or saves, exist before and after the step, so
+// that Hold does not count them. A class that the place does not allow ends the step: every book
+// would count the buffer in the wrong column.
 func (c *Frames[T]) Hold(to *Cell[T], h T, allowed classes) error {
 	held, class, err := c.fused.Enter(h)
 	if err != nil {
@@ -54,8 +54,8 @@ func (c *Frames[T]) Hold(to *Cell[T], h T, allowed classes) error {
 	}
 	if held != 0 {
 		if allowed>>class&1 == 0 && c.book != nil {
-			_, _ = c.Space.Yield(h) // which it has just held
-			return fmt.Errorf("%w: %v, where it can be %v", ErrClass, class, allowed)
+			_, _ = c.Space.Yield(h) // undoes the Enter above
+			return fmt.Errorf("%w: %v, want one of %v", ErrClass, class, allowed)
 		}
 		if !class.Lasting() {
 			c.live += held
@@ -76,7 +76,7 @@ func of(list ...memory.Class) (set classes) {
 	return set
 }
 
-// String names them.
+// String lists the classes.
 func (s classes) String() string {
 	var names []string
 	for class := range memory.NumClasses {
@@ -87,8 +87,9 @@ func (s classes) String() string {
 	return strings.Join(names, ", ")
 }
 
-// The classes of what a place holds, of buffers that nothing in the step holds yet. A table or
-// a mask that is Resident may be anywhere; a gradient may be what was saved and moved out.
+// The classes of buffers that each place may hold, if nothing in the step holds them yet. A
+// Resident table or mask may be in any place; a gradient may be a saved tensor that was moved
+// out.
 var (
 	ofParts      = of(memory.Entry, memory.Resident)
 	SavedClasses = of(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
@@ -102,18 +103,18 @@ var (
 	ofGradients = of(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
 )
 
-// Yield makes the frames no longer a holder of h and returns the bytes that it
-// counted for it until now. The reference is the caller's.
+// Yield ends the frames' hold of h and returns the bytes that they had counted for it. The caller
+// owns the reference.
 func (c *Frames[T]) Yield(h T) (counted int64, err error) {
 	yielded, err := c.Space.Yield(h)
-	if err != nil || yielded == 0 { // somebody else in the step holds it, too
+	if err != nil || yielded == 0 { // another holder in the step remains
 		return 0, err
 	}
 	return c.uncount(yielded, c.Space.Class(h)), nil
 }
 
-// uncount takes bytes that the frames no longer hold out of the book, and returns how many
-// were in it.
+// uncount removes bytes that the frames no longer hold from the book, and returns the number of
+// bytes that the book had counted.
 func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 	if yielded == 0 || class.Lasting() {
 		return 0
@@ -126,8 +127,8 @@ func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 	return yielded
 }
 
-// drop releases a cell: the frames are no longer a holder, and the reference ends.
-// What should have gone back to the allocator and did not is noticed.
+// drop releases a cell: the frames hold it no longer, and the reference ends. It notes bytes that
+// should have been freed and were not.
 func (c *Frames[T]) drop(from *Cell[T], stage int, place effects.Place) error {
 	yielded, freed, class, err := c.fused.Leave(from.Handle)
 	from.End()
@@ -138,7 +139,7 @@ func (c *Frames[T]) drop(from *Cell[T], stage int, place effects.Place) error {
 	return err
 }
 
-// apart is memory.Fused of a space that has its calls one by one.
+// apart implements memory.Fused with the separate calls of a space.
 type apart[T any] struct{ memory.Space[T] }
 
 func (s apart[T]) Enter(h T) (held int64, class memory.Class, err error) {
@@ -157,8 +158,8 @@ func (s apart[T]) Leave(h T) (yielded, freed int64, class memory.Class, err erro
 	return yielded, freed, class, err
 }
 
-// suspectNow notes the running action as the one that a leak came from, or came
-// to light at.
+// suspectNow notes the running action as the action that caused a leak, or after which it was
+// found.
 func (c *Frames[T]) suspectNow(stage int, class memory.Class, place effects.Place) {
 	if !c.suspect.known {
 		c.suspect = c.running
@@ -166,7 +167,7 @@ func (c *Frames[T]) suspectNow(stage int, class memory.Class, place effects.Plac
 	}
 }
 
-// Settle compares the books after an action: two numbers where nothing is wrong.
+// Settle compares the books after an action. Without a leak this compares two numbers.
 func (c *Frames[T]) Settle() {
 	excess := c.unfreed
 	if c.book != nil {
@@ -181,8 +182,7 @@ func (c *Frames[T]) Settle() {
 	c.excess = excess
 }
 
-// worstClass returns the class in which the allocator's book exceeds the
-// frames' most.
+// worstClass returns the class in which the allocator's book exceeds the frames' by most.
 func (c *Frames[T]) worstClass() memory.Class {
 	if c.book == nil {
 		return c.suspect.class
@@ -204,8 +204,8 @@ func (c *Frames[T]) Live() int64 { return c.live }
 // after the last action.
 func (c *Frames[T]) Excess() int64 { return c.excess }
 
-// Audit compares the two books, and what is alive with what the plan says is,
-// after the last action of a microbatch (L6). The error is a *LeakError.
+// Audit compares the two books, and the counts of live buffers with the plan's, after the last
+// action of a microbatch (L6). The error is a *LeakError.
 func (c *Frames[T]) Audit(plan Counts) error {
 	c.Settle()
 	c.Stats()
@@ -216,9 +216,9 @@ func (c *Frames[T]) Audit(plan Counts) error {
 	return c.leak(plan)
 }
 
-// AuditPlan compares what is live of the step with what the plan of its memory has
-// after the last action: so many bytes, or at most so many where the plan is for
-// several shapes (L6). The error is a *LeakError.
+// AuditPlan compares the live bytes of the step after the last action with the memory plan. They
+// must be equal to planned, or at most planned if most is set, because the plan is for several
+// shapes (L6). The error is a *LeakError.
 func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	live := c.live
 	if c.book != nil {
@@ -238,7 +238,7 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	return e
 }
 
-// largest returns the class that the step has most bytes of.
+// largest returns the class with the most bytes in the step.
 func (c *Frames[T]) largest() memory.Class {
 	most := memory.Saved
 	for class, bytes := range c.classes {
@@ -249,8 +249,8 @@ func (c *Frames[T]) largest() memory.Class {
 	return most
 }
 
-// Lost returns who lost the buffer that stands in the way of another one, as far as the
-// books know: a *LeakError that wraps ErrLeak, or nil where they have noticed nothing.
+// Lost returns the leak that explains why a planned place is still occupied: a *LeakError that
+// wraps ErrLeak, or nil if the books have not found one.
 func (c *Frames[T]) Lost() error {
 	c.Settle()
 	if !c.suspect.known {
@@ -263,8 +263,8 @@ func (c *Frames[T]) Lost() error {
 // began.
 func (c *Frames[T]) Baseline() int64 { return c.baseline.Live }
 
-// classesAgree reports whether the two books are equal class by class as of the last Stats,
-// where there are two: one class can hide another in the total.
+// classesAgree reports whether the two books, if there are two, were equal class by class at the
+// last Stats: a class can hide another one in the total.
 func (c *Frames[T]) classesAgree() bool {
 	for class := range c.classes {
 		if c.book != nil && c.stats.Classes[class] != c.baseline.Classes[class]+c.classes[class] {
@@ -274,7 +274,7 @@ func (c *Frames[T]) classesAgree() bool {
 	return true
 }
 
-// leak describes a difference.
+// leak describes a difference of the books or counts.
 func (c *Frames[T]) leak(plan Counts) error {
 	where := c.suspect
 	if !where.known {
@@ -294,11 +294,11 @@ func (c *Frames[T]) leak(plan Counts) error {
 	case c.excess > 0:
 		e.What = c.blame(where)
 	case c.excess < 0:
-		e.What = "held by the step and freed by somebody else"
+		e.What = "held by the step and freed elsewhere"
 	case !c.classesAgree():
 		e.Class = c.worstClass()
 		e.Bytes = c.stats.Classes[e.Class] - c.baseline.Classes[e.Class] - c.classes[e.Class]
-		e.What = "allocated and not held by the step, while as much of another class was freed by somebody else, which hides it in the total"
+		e.What = "allocated and not held by the step, while as much of another class was freed elsewhere, which hides it in the total"
 	default:
 		for place, have := range c.counts {
 			if have != plan[place] {
@@ -311,7 +311,7 @@ func (c *Frames[T]) leak(plan Counts) error {
 	return e
 }
 
-// counted is what Counts counts, by place, in words, and a class that it is of.
+// counted has a noun for each count of Counts, and the class that a difference is reported in.
 var counted = [effects.NumPlaces]struct {
 	what  string
 	class memory.Class
@@ -323,7 +323,7 @@ var counted = [effects.NumPlaces]struct {
 	effects.Gathered: {"stages with gathered weights", memory.Unsharded}, effects.Output: {"outputs", memory.Activation},
 }
 
-// blame says who may have kept a reference to what the step does not hold any more.
+// blame describes which holder may have kept a reference to a buffer that the step has released.
 func (c *Frames[T]) blame(where suspect) string {
 	name := func(stage int) string {
 		if stage < 0 || stage >= len(c.stages) || c.stages[stage].Declaration == nil {
@@ -354,8 +354,8 @@ func (c *Frames[T]) blame(where suspect) string {
 	return "allocated and neither released nor handed over: this action lost it, or kept a reference"
 }
 
-// Stats returns the allocator's book, as it is now and until the next call of the frames, or
-// zeros where there is none.
+// Stats returns the allocator's current book, or zeros if there is none. It is valid until the
+// next call of the frames.
 func (c *Frames[T]) Stats() *memory.Stats {
 	if c.book != nil {
 		c.book.Stats(&c.stats)
@@ -363,9 +363,8 @@ func (c *Frames[T]) Stats() *memory.Stats {
 	return &c.stats
 }
 
-// Sample fills in the frames' numbers for the memory log as of the Audit just before, and
-// makes the present the beginning of the next record. Without an allocator's book the
-// frames' own stands for it.
+// Sample fills in the frames' numbers for the memory log as of the Audit just before, and starts
+// the next interval. Without an allocator's book it takes the frames' own.
 func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.Step, c.Config.Rank
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled
@@ -382,8 +381,8 @@ func (c *Frames[T]) Sample(s *memory.Sample) {
 	c.book.ResetPeak()
 }
 
-// Owners iterates over what the step holds now, each with a name that says what it
-// is to whom: for the dump after a failure, before Abort.
+// Owners iterates over the buffers that the step holds now, each with the name of its owner and
+// purpose, for the dump after a failure and before Abort.
 func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	return func(yield func(memory.Info) bool) {
 		for i := range c.entries {
@@ -426,7 +425,7 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	}
 }
 
-// itemOf returns the number in the batch of a microbatch, -1 for none.
+// itemOf returns a microbatch's number in the batch, or -1 for no microbatch.
 func (c *Frames[T]) itemOf(microbatch int) int {
 	if microbatch < 0 {
 		return microbatch
@@ -434,7 +433,7 @@ func (c *Frames[T]) itemOf(microbatch int) int {
 	return c.extent.Item(microbatch)
 }
 
-// microbatchName names the microbatch of a frame; before its forward it has none yet.
+// microbatchName names the microbatch of a frame. Before its forward a frame has none.
 func (c *Frames[T]) microbatchName(f *frame[T]) string {
 	if !f.open {
 		return "(before its forward)"
@@ -442,7 +441,7 @@ func (c *Frames[T]) microbatchName(f *frame[T]) string {
 	return strconv.Itoa(c.extent.Item(f.microbatch))
 }
 
-// owner yields a cell that holds something.
+// owner yields a cell if it holds a handle.
 func (c *Frames[T]) owner(cell *Cell[T], name string, yield func(memory.Info) bool) bool {
 	if !cell.Held() {
 		return true

@@ -5,24 +5,24 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// StageCall is the call of a stage that runs. Package batchctx holds the rules of its
-// Microbatch over it; the methods here change the frames and their book.
+// StageCall is the running call of a stage. Package batchctx implements the rules of its
+// Microbatch; the methods here change the frames and their book.
 type StageCall[T any] struct {
 	Frames     *Frames[T]
 	Declared   *Declaration[T]
 	Kind       Call
-	Microbatch int     // as the plan numbers it
-	Item       int     // as the batch does
+	Microbatch int     // the number in the plan
+	Item       int     // the number in the batch
 	Access     *Access // the stage's own, or narrowed
 	stage      *stage[T]
 	frame      *frame[T]
 	narrowed   Access
 }
 
-// Access is the set of the stage's slots, reads, losses, parameters and copies of weights
-// that a call may reach: a decorator gives each child those of its own, numbered from 0. A
-// child with Discard saves nothing: what it saves is released at once. A child with Frozen
-// has no W: what it saves for W its backward takes.
+// Access is the set of the stage's slots, reads, losses, parameters and copies of weights that a
+// call may reach. A decorator gives each child its own, numbered from 0. A child with Discard
+// saves nothing: its saved tensors are released at once. A child with Frozen has no W: its
+// backward takes the tensors saved for W.
 type Access struct {
 	Slots, Reads, Losses, Params, Copies Range
 	Pass                                 Pass
@@ -30,10 +30,10 @@ type Access struct {
 	Frozen                               bool
 }
 
-// Range is Count numbers from First on.
+// Range is Count consecutive numbers from First.
 type Range struct{ First, Count int }
 
-// Sub returns count numbers of r from its own number first on.
+// Sub returns count numbers of r, beginning with r's own number first.
 func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
 
 // Clip returns the part of r that is in own, which begins at 0.
@@ -44,10 +44,10 @@ func (r Range) Clip(own Range) Range {
 	return Range{r.First, min(r.Count, own.Count-r.First)}
 }
 
-// At returns the stage's number of a child's number i, and whether the child has it.
+// At maps a child's number i to the stage's, and reports whether the child has it.
 func (r Range) At(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count }
 
-// SetAccess narrows the call to a, as far as the stage has it.
+// SetAccess narrows the call to the part of a that the stage has.
 func (c *StageCall[T]) SetAccess(a Access) {
 	own := &c.stage.access
 	a.Slots, a.Reads = a.Slots.Clip(own.Slots), a.Reads.Clip(own.Reads)
@@ -64,7 +64,7 @@ func (c *StageCall[T]) Part(part int) (h T, alive bool) {
 	return cell.Handle, cell.Held() && f.entryOf[c.Item&f.entryMask] == c.Microbatch
 }
 
-// Slot returns a slot of the stage's frame, nil after the frame has ended.
+// Slot returns a slot of the stage's frame, or nil after the frame has ended.
 func (c *StageCall[T]) Slot(slot int) *Cell[T] {
 	if !c.frame.open || c.frame.microbatch != c.Microbatch {
 		return nil
@@ -72,7 +72,7 @@ func (c *StageCall[T]) Slot(slot int) *Cell[T] {
 	return &c.frame.slots[slot]
 }
 
-// WeightCopy returns the place of a copy of a weight of the stage.
+// WeightCopy returns the cell of a copy of a weight of the stage.
 func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
 
 // Loss returns the state of a loss of the stage.
@@ -86,8 +86,8 @@ func (c *StageCall[T]) Drop(cell *Cell[T], place effects.Place) error {
 	return c.Frames.drop(cell, c.Frames.running.stage, place)
 }
 
-// DropEarly releases a slot before its action ends. A reference of the stage's own may end
-// later in the call, so that Settle looks for a leak and this does not.
+// DropEarly releases a slot before its action ends. The stage may release a reference of its own
+// later in the call, so that Settle looks for a leak and DropEarly does not.
 func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
 	noticed := c.Frames.suspect
 	err := c.Drop(slot, effects.Saved)

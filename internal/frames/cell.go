@@ -2,13 +2,13 @@ package frames
 
 import "github.com/weir-ml/weir/internal/effects"
 
-// Cell is a place for one held handle. An empty cell has the zero T, so that it
-// keeps nothing reachable.
+// Cell holds one handle. An empty cell has the zero T, so that it keeps nothing reachable.
 type Cell[T any] struct {
 	Handle T
 	State  CellState
 	Taker  Taker
-	// Optional: the taker may leave it, since a decorator made the stage frozen.
+	// Optional is set if the taker need not take the slot, because a decorator has frozen the
+	// stage.
 	Optional bool
 }
 
@@ -19,8 +19,8 @@ type CellState uint8
 const (
 	Empty   CellState = iota
 	Full              // holds a handle
-	Lent              // holds a handle that the running action took
-	Dropped           // held one that was released: a part after its last read, a slot after its action
+	Lent              // holds a handle that the running action has taken
+	Dropped           // held a handle that was released: a part after its last read, a slot after its action
 )
 
 // Held reports whether the cell holds a handle.

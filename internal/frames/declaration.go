@@ -9,8 +9,8 @@ import (
 // Pass says why a stage runs (L13).
 type Pass uint8
 
-// The passes. In Recompute whatever a stage records is discarded, and its
-// scales and random draws are those of the first pass.
+// The passes. In Recompute all records of a stage are discarded, and its scales and random draws
+// are the same as in the first pass.
 const (
 	Train Pass = iota
 	Recompute
@@ -20,7 +20,7 @@ const (
 // String returns the name in lower case.
 func (p Pass) String() string { return [...]string{"train", "recompute", "eval"}[p] }
 
-// Call is the kind of action that a view is made for: None is outside of any.
+// Call is the kind of action that a view is made for. None is outside of any action.
 type Call = schedule.Kind
 
 // The calls of a stage.
@@ -35,15 +35,15 @@ const (
 // At is a set of kinds of action at which a stage reads an entry part.
 type At uint8
 
-// AtForward is F. AtBackward is B, or I where the plan splits. AtWeight is W, or
-// B where it does not.
+// AtForward is F. AtBackward is B, or I if the plan splits. AtWeight is W, or B if the plan does
+// not split.
 const (
 	AtForward At = 1 << iota
 	AtBackward
 	AtWeight
 )
 
-// String names the constants, as a stage writes them.
+// String returns the names of the constants in the set.
 func (a At) String() string {
 	var names []string
 	for i, name := range [...]string{"AtForward", "AtBackward", "AtWeight"} {
@@ -54,7 +54,7 @@ func (a At) String() string {
 	return strings.Join(names, "|")
 }
 
-// AtCall returns the reads of a call.
+// AtCall returns the kind of reads that a call may do.
 func AtCall(c Call) At {
 	switch c {
 	case InForward:
@@ -69,14 +69,14 @@ func AtCall(c Call) At {
 	return 0
 }
 
-// Taker names the action that takes what is saved.
+// Taker names the action that takes a saved tensor.
 type Taker uint8
 
 const (
-	// ByBackward is the stage's first backward action: B, or I where the plan
-	// splits. A recompute takes there too.
+	// ByBackward is the stage's first backward action: B, or I if the plan splits. A recompute
+	// takes it there too.
 	ByBackward Taker = iota
-	// ByWeight is the stage's W, or its B where the plan does not split.
+	// ByWeight is the stage's W, or its B if the plan does not split.
 	ByWeight
 )
 
@@ -92,11 +92,11 @@ func (t Taker) TakenIn(c Call) bool {
 type Contribution uint8
 
 const (
-	// Every microbatch contributes exactly once. It is the zero value.
+	// Every microbatch contributes exactly once. This is the zero value.
 	Every Contribution = iota
-	// Sometimes a microbatch contributes, at most once each.
+	// Sometimes: a microbatch contributes at most once.
 	Sometimes
-	// Frozen parameters never do.
+	// Frozen: no microbatch contributes.
 	Frozen
 )
 
@@ -106,30 +106,30 @@ type Write uint8
 const (
 	// Skip: the parameter is frozen; there is nothing to write.
 	Skip Write = iota
-	// First: the gradient holds nothing yet and must be overwritten whole.
+	// First: the gradient has no value yet and must be overwritten whole.
 	First
 	// Add: the gradient must be added to.
 	Add
 )
 
-// Use is one use of a parameter by a stage. Uses of a tied parameter share
-// the name; each has an accumulator of its own (L9).
+// Use is one use of a parameter by a stage. Uses of a tied parameter share the name; each has its
+// own accumulator (L9).
 type Use[T any] struct {
 	Name        string
-	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused where Frozen
+	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused if Frozen
 	Contributes Contribution
-	// Weight is the weight itself, with as many elements as Grad, owned by the trainer. It may
-	// be none: it is for those that move weights, not for the step.
+	// Weight is the weight itself, with as many elements as Grad, owned by the trainer. It may be
+	// unset: only tools that change weights need it, not the step.
 	Weight T
 }
 
-// Read declares that a stage reads an entry part, and when. Zero At is AtForward.
+// Read declares that a stage reads an entry part, and in which actions. Zero At is AtForward.
 type Read struct {
 	Part int // index into the entry's parts
 	At   At
 }
 
-// When returns At, AtForward for its zero value.
+// When returns At, or AtForward if At is zero.
 func (r Read) When() At {
 	if r.At == 0 {
 		return AtForward
@@ -137,8 +137,8 @@ func (r Read) When() At {
 	return r.At
 }
 
-// Declaration is what a stage declares that it needs to be held. Losses
-// maps the stage's own numbering of losses, whose names are LossNames, to the ledger's.
+// Declaration lists what a stage needs the frames to hold. Losses maps the stage's numbers of
+// losses, whose names are LossNames, to the ledger's.
 type Declaration[T any] struct {
 	Name    string
 	Inputs  int // tensors
@@ -149,10 +149,10 @@ type Declaration[T any] struct {
 	// LossNames has a name for each of Losses.
 	LossNames []string
 	Params    []Use[T]
-	// WeightCopies are what QUANTIZE makes.
+	// WeightCopies are the copies that QUANTIZE makes.
 	WeightCopies []WeightCopy
-	// InputGradient says that the step needs the gradient of the stage's input.
+	// InputGradient reports that the step needs the gradient of the stage's input.
 	InputGradient bool
-	// Recomputes says that its backward runs the forward again.
+	// Recomputes reports that the stage's backward runs the forward again.
 	Recomputes bool
 }

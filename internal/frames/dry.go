@@ -6,12 +6,12 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// Dry makes the steps from now on dry runs, which find out what memory a step needs:
-// bounded is called where a size is the bound of one that depends on values. nil ends
-// that.
+// Dry turns the following steps into dry runs, which measure how much memory a step needs.
+// bounded is called for each size that is the upper bound of a size that depends on values. A nil
+// bounded ends the dry runs.
 func (c *Frames[T]) Dry(bounded func()) { c.bounded = bounded }
 
-// AtMost returns n, or in a dry run the bound that the buffer allocated next is planned for.
+// AtMost returns n, or in a dry run the upper bound, with which the next allocation is planned.
 func (c *Frames[T]) AtMost(n, bound int) int {
 	if c.bounded == nil {
 		return n
@@ -20,13 +20,13 @@ func (c *Frames[T]) AtMost(n, bound int) int {
 	return bound
 }
 
-// Entered returns what an item's entry holds of a part, borrowed, and whether it holds it.
+// Entered returns a part of an item's entry, borrowed, and whether the entry holds it.
 func (c *Frames[T]) Entered(item, part int) (T, bool) {
 	cell := c.part(item, part)
 	return cell.Handle, cell.Held()
 }
 
-// Placed returns the handles that a place holds, borrowed, by port: the zero T for none.
+// Placed returns the handles in a place, borrowed, by port: the zero T for an empty cell.
 func (c *Frames[T]) Placed(place effects.Place, stage, microbatch int) []T {
 	cells := c.at(place, stage, microbatch)
 	handles := make([]T, len(cells))
@@ -36,7 +36,7 @@ func (c *Frames[T]) Placed(place effects.Place, stage, microbatch int) []T {
 	return handles
 }
 
-// Slots iterates over the saved tensors of a stage and microbatch, by the names of their slots.
+// Slots iterates over the slot names and saved tensors of a stage and microbatch.
 func (c *Frames[T]) Slots(stage, microbatch int) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
 		for i, slot := range c.frame(stage, microbatch).slots {

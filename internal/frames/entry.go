@@ -8,28 +8,27 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// entry is what is being filled.
+// entry is the entry that is being filled.
 type entry[T any] struct {
 	item   int
 	wanted uint64
-	tried  func(part int, h T) error // of TryEntry: nothing is kept
+	tried  func(part int, h T) error // set by TryEntry, which keeps no part
 }
 
-// EntryIndex returns the number in the batch of the microbatch whose entry is filled.
+// EntryIndex returns the number in the batch of the microbatch whose entry is being filled.
 func (c *Frames[T]) EntryIndex() int { return c.entry.item }
 
 // Rank returns the rank.
 func (c *Frames[T]) Rank() int { return c.Config.Rank }
 
-// Wants reports whether a stage of this rank reads the part in this step, and which part
-// it is: -1 where no stage of any rank reads it.
+// Wants reports whether a stage of this rank reads the part in this step, and returns the part's
+// index: -1 if no stage of any rank reads it.
 func (c *Frames[T]) Wants(name string) (wants bool, part int) {
 	part = slices.Index(c.Parts, name)
 	return part >= 0 && c.entry.wanted>>part&1 == 1, part
 }
 
-// Put takes a part over. It releases a part that this rank does not want, and h after an
-// error.
+// Put takes a part over. It releases h if this rank does not want the part, or after an error.
 func (c *Frames[T]) Put(name string, h T) error {
 	wants, part := c.Wants(name)
 	var err error
@@ -52,8 +51,8 @@ func (c *Frames[T]) Put(name string, h T) error {
 	return cmp.Or(err, released)
 }
 
-// BeginEntry makes room for the entry of an item (Extent.Item), which the source fills from
-// now until EndEntry.
+// BeginEntry makes room for the entry of an item (Extent.Item), which the source fills until
+// EndEntry.
 func (c *Frames[T]) BeginEntry(item int) error {
 	for anyHeld(c.entryAt(item)) {
 		if c.entryOf[item&c.entryMask] == c.extent.OfItem(item) {
@@ -66,14 +65,14 @@ func (c *Frames[T]) BeginEntry(item int) error {
 	return nil
 }
 
-// TryEntry begins an entry as on a rank that reads every part, of which nothing is kept:
-// it lends every part that is put to tried.
+// TryEntry begins an entry as on a rank that reads every part. It keeps no part, but lends each
+// part that is put to tried.
 func (c *Frames[T]) TryEntry(item int, tried func(part int, h T) error) {
 	c.entry = entry[T]{item, ^uint64(0), tried}
 }
 
-// EndEntry ends the entry that the source has filled, which returned err. A failure of a
-// call on the entry comes first, even if the source has swallowed it.
+// EndEntry ends the entry that the source has filled; err is the source's error. A failed call on
+// the entry takes precedence, even if the source has swallowed the failure.
 func (c *Frames[T]) EndEntry(err error) error {
 	if err := c.End(err); err != nil || c.entry.tried != nil {
 		return err
@@ -86,7 +85,8 @@ func (c *Frames[T]) EndEntry(err error) error {
 	return nil
 }
 
-// DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
+// DropParts releases the parts of a microbatch's entry in the set, which has one bit per part
+// (L1).
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	item := c.extent.Item(microbatch)
 	set &= c.extent.Of(item)
@@ -106,8 +106,8 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	return nil
 }
 
-// widen makes room for twice as many entries: the copies of a model take turns, so that
-// entries wait which no copy has begun with.
+// widen doubles the room for entries: copies of a model alternate, so that entries may wait for a
+// copy that has not begun yet.
 func (c *Frames[T]) widen() {
 	entries, of := c.entries, c.entryOf
 	c.entries, c.entryOf, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(of)), 2*len(of)-1

@@ -1,4 +1,4 @@
 package frames
 
-// Forget forgets the failure of a call, which goes on: a test may try several.
+// Forget clears the failure of a call, so that a test may try several calls.
 func (c *Frames[T]) Forget() { c.failure, c.generation = nil, c.generation-1 }

@@ -2,11 +2,11 @@ package frames
 
 import "errors"
 
-// Unwinding is what a call on a view panics with where it cannot do what it is asked. It
-// unwinds the stage, or the source, to the runner, which recovers it and nothing else.
+// Unwinding is the panic value of a call on a view that cannot succeed. It unwinds the stage, or
+// the source, to the runner, which recovers only this value.
 type Unwinding struct{ Err error }
 
-// Error is what the process ends with where nothing recovers it: on another goroutine.
+// Error is the last message of the process if nothing recovers the panic: on another goroutine.
 func (u *Unwinding) Error() string {
 	return u.Err.Error() + " (a Microbatch, an Entry and a Quantization are for the goroutine that they were given to: a call that fails on another one cannot end the step)"
 }
@@ -14,8 +14,8 @@ func (u *Unwinding) Error() string {
 // Unwrap returns Err.
 func (u *Unwinding) Unwrap() error { return u.Err }
 
-// Fail records why a call on a view failed, and unwinds to Recover. The first failure of
-// a step wins. From then on the views refuse everything but to release.
+// Fail records why a call on a view failed, and unwinds to Recover. The first failure of a step
+// wins. After it the views refuse all calls except releases.
 func (c *Frames[T]) Fail(err error) {
 	if c.failure == nil {
 		c.failure = err
@@ -24,16 +24,16 @@ func (c *Frames[T]) Fail(err error) {
 	panic(&Unwinding{c.failure})
 }
 
-// Generation is the number of the view that is valid now. Every view has another one.
+// Generation returns the number of the view that is valid now. Every view has its own number.
 func (c *Frames[T]) Generation() uint64 { return c.generation }
 
-// Failed reports whether the view of a generation is the one that has failed.
+// Failed reports whether the view with this generation has failed.
 func (c *Frames[T]) Failed(generation uint64) bool {
 	return c.failure != nil && c.generation == generation+1
 }
 
-// Recover is deferred around calls of stages and sources. It sets err to the failure of a
-// view that unwinds. Another panic goes on, with its own stack.
+// Recover is deferred around calls of stages and sources. If a view unwinds, it sets err to the
+// view's failure. Other panics continue with their own stack.
 func (c *Frames[T]) Recover(err *error) {
 	if c.failure == nil {
 		return
@@ -43,14 +43,14 @@ func (c *Frames[T]) Recover(err *error) {
 		return
 	}
 	var unwinding *Unwinding
-	if cause, ok := value.(error); !ok || !errors.As(cause, &unwinding) { // of a stage that has swallowed the failure
+	if cause, ok := value.(error); !ok || !errors.As(cause, &unwinding) { // a stage that has swallowed the failure panicked
 		panic(value)
 	}
-	*err = c.failure // also where a group of goroutines has brought it here
+	*err = c.failure // also if a group of goroutines has forwarded the panic
 }
 
-// End ends the view of the running call, which has returned err. A failure of the view
-// comes first, even where the stage has swallowed it.
+// End ends the view of the running call; err is the call's error. A failure of the view takes
+// precedence, even if the stage has swallowed it.
 func (c *Frames[T]) End(err error) error {
 	c.generation++
 	if c.failure != nil {

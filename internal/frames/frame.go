@@ -8,11 +8,11 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A frame is what one stage keeps of one microbatch: its inputs, the gradients
-// of its outputs, and its slots. The methods here are the runner's.
+// A frame holds what one stage keeps of one microbatch: its inputs, the gradients of its outputs,
+// and its slots. The methods here are for the runner.
 
-// Open opens the frame of a stage for a microbatch, whose forward begins, and fills dst with
-// the stage's inputs, borrowed.
+// Open opens the frame of a stage for a microbatch whose forward begins, and fills dst with the
+// stage's inputs, borrowed.
 func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	f := c.frame(stage, microbatch)
 	if err := c.borrow("input", f.inputs, dst, 0, stage, microbatch); err != nil {
@@ -36,8 +36,8 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	return nil
 }
 
-// Call begins a call of a stage for a microbatch, of the generation that is valid from now
-// on. It ends with End, and no earlier view is valid.
+// Call begins a call of a stage for a microbatch and a new generation, so that no earlier view is
+// valid. End ends it.
 func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	st, call := &c.stages[stage], &c.call
 	c.generation++
@@ -47,9 +47,9 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	return call
 }
 
-// PutAt takes over what belongs in a place: of a stage, and of a microbatch where the place
-// is of one. What it has taken over is zero in h afterwards, also after an error. Ports whose
-// bit is set in none have nothing.
+// PutAt takes over the tensors of a place of a stage, and of a microbatch if the place has one.
+// It sets every element of h that it has taken over to zero, also after an error. Ports whose bit
+// is set in none have no tensor.
 func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, none uint64) error {
 	st := &c.stages[stage]
 	switch place {
@@ -74,8 +74,8 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 	return nil
 }
 
-// DropAt ends what is in a place. Parts of entries and saved state end with DropParts and
-// DropSaved.
+// DropAt releases the contents of a place, except parts of entries and saved state, which
+// DropParts and DropSaved release.
 func (c *Frames[T]) DropAt(place effects.Place, stage, microbatch int) error {
 	c.counts[place]--
 	cells := c.at(place, stage, microbatch)
@@ -131,14 +131,15 @@ func (c *Frames[T]) put(place effects.Place, cells []Cell[T], h []T, none uint64
 	return nil
 }
 
-// CheckSizes compares the gradients of a stage's inputs with the inputs.
+// CheckSizes compares the sizes of the gradients of a stage's inputs with the sizes of the
+// inputs.
 func (c *Frames[T]) CheckSizes(stage, microbatch int, gradIn []T, none uint64) error {
 	st := &c.stages[stage]
 	for i, h := range gradIn {
 		if none>>i&1 == 1 {
 			continue
 		}
-		// What is no buffer is refused as it is handed over.
+		// PutAt refuses a handle that is no buffer.
 		if want, have := st.sizes[(microbatch&st.mask)*st.Inputs+i], c.Space.Bytes(h); have != want && have != 0 {
 			return fmt.Errorf("%w: gradIn[%d] has %d bytes, and the input had %d", ErrSize, i, have, want)
 		}
@@ -164,13 +165,13 @@ func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, s
 	return nil
 }
 
-// DropSaved ends what was saved for a call (L2); where last is set, the whole frame. What
-// a backward had to take and did not is ErrUntaken.
+// DropSaved releases the tensors saved for a call (L2), or the whole frame if last is set. It
+// returns ErrUntaken for a tensor that a backward had to take and did not.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
 	st, untaken := &c.stages[stage], -1
 	f := &st.frames[microbatch&st.mask]
 	slots := f.slots
-	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // else it may be for a gradient that nobody wants
+	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // else it may be for a gradient that is not needed
 	for i := range slots {
 		if slots[i].Held() && (last || slots[i].Taker.TakenIn(call)) {
 			if must && slots[i].State == Full && !slots[i].Optional {
@@ -182,7 +183,7 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 		}
 	}
 	if untaken >= 0 {
-		return fmt.Errorf("%w: slot %q of stage %d (%s): Take it in %v, End it where it is not needed, or do not Save it", ErrUntaken, st.Slots[untaken], stage, st.Name, call)
+		return fmt.Errorf("%w: slot %q of stage %d (%s): Take it in %v, End it if it is not needed, or do not Save it", ErrUntaken, st.Slots[untaken], stage, st.Name, call)
 	}
 	if last {
 		f.open, f.microbatch = false, 0
@@ -191,11 +192,10 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 	return nil
 }
 
-// GiveOutputs fills dst with the outputs of the last stage and calls take, which
-// owns them from then on, whatever it does with them: what it keeps is not the
-// step's.
+// GiveOutputs fills dst with the outputs of the last stage and calls take, which owns them from
+// then on. Memory that take keeps does not count as the step's.
 func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
-	c.Settle() // what the stage lost is the stage's, not the taker's
+	c.Settle() // a leak before this is the stage's, not the taker's
 	c.counts[effects.Output]--
 	var given memory.ByClass
 	for i := range c.outputs {

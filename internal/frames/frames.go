@@ -19,20 +19,21 @@ type Config[T any] struct {
 	Space memory.Space[T]
 	Rank  int
 	Seed  uint64 // of random draws
-	// Replica of Replicas, 0 for 1, says which of all microbatches are of this rank.
+	// This rank is Replica of Replicas; zero Replicas is 1. It selects the rank's share of
+	// microbatches.
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
-	Losses            *loss.Ledger // where losses are recorded; nil where no stage has any
-	Cells             *T           // of Losses in the rank's device; nil if it has no cells
+	Losses            *loss.Ledger // where losses are recorded; nil if no stage has any
+	Cells             *T           // of Losses on the rank's device; nil if it has no cells
 	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
 	// times the loss's coefficient, 0 for a metric.
 	Seeds []float32
-	// Zero sets the gradient of a parameter to zero, before what is added to it first.
+	// Zero sets the gradient of a parameter to zero before the first addition.
 	Zero func(g T) error
-	// Poison fills a gradient that is lent to be overwritten, under -tags invariants; nil
-	// where the space cannot.
+	// Poison fills a gradient that must be overwritten, under -tags invariants; nil if the space
+	// cannot.
 	Poison func(g T) error
-	// Stages by number; a nil pointer is a stage of another rank.
+	// Stages are indexed by number; a nil pointer is a stage of another rank.
 	Stages []*Declaration[T]
 }
 
@@ -67,14 +68,14 @@ func (c *Config[T]) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Extent is a step's plan, and how much of it is in flight at once on this rank.
+// Extent is a step's plan and the number of microbatches in flight on this rank.
 type Extent struct {
 	*schedule.Plan          // with Windows, Outgoing and the order of its microbatches in the batch
-	Wanted         []uint64 // the rank's, of the plan
-	Entries        int      // consecutive items with a live entry, look-ahead included; more make room
+	Wanted         []uint64 // the plan's wanted parts for this rank
+	Entries        int      // consecutive items with a live entry, look-ahead included; the ring grows if there are more
 }
 
-// Of returns the parts that are wanted of an item.
+// Of returns the wanted parts of an item.
 func (e *Extent) Of(item int) uint64 {
 	if len(e.Wanted) == 0 {
 		return 0
@@ -82,30 +83,30 @@ func (e *Extent) Of(item int) uint64 {
 	return e.Wanted[item%len(e.Wanted)]
 }
 
-// Counts are numbers of things alive by place, compared with the plan's after every
-// microbatch: parts of entries, stages' frames (in the place Saved), and of all other
-// places those that hold something.
+// Counts are the numbers of live things by place, which are compared with the plan's after every
+// microbatch: entry parts, stages' frames (in the place Saved), and for all other places the
+// number of occupied ones.
 type Counts [effects.NumPlaces]int
 
-// Frames holds everything that one rank keeps alive in a step. It is reused
-// from step to step, and for one goroutine.
+// Frames holds everything that one rank keeps alive in a step. It is reused from step to step,
+// and is for one goroutine.
 type Frames[T any] struct {
 	Config[T]
-	fused     memory.Fused[T]  // the space's own, or made of its calls
-	book      memory.Book      // nil: one book is audited
-	reclaimer memory.Reclaimer // nil: nothing can be reclaimed
+	fused     memory.Fused[T]  // the space's own, or made from its separate calls
+	book      memory.Book      // nil: only the frames' book is audited
+	reclaimer memory.Reclaimer // nil: the space cannot reclaim
 	stages    []stage[T]
 
 	Step int64
 	mark uint64
 
 	entries   []Cell[T] // ring of entries, len(parts) cells each
-	entryOf   []int     // microbatch of each entry, at the place of its item
+	entryOf   []int     // microbatch of each entry, indexed like entries
 	entryMask int
 	extent    Extent
 	entry     entry[T]
 	outputs   []Cell[T] // of the last stage, within its action
-	bounded   func()    // in a dry run: the size asked for next is a bound
+	bounded   func()    // in a dry run: called for a size that is an upper bound
 
 	call         StageCall[T]
 	quantization QuantizeCall[T]
@@ -115,35 +116,35 @@ type Frames[T any] struct {
 	account
 }
 
-// stage is one stage's frames, a ring indexed by microbatch. Rings have a power
-// of two places, so that the index is a mask.
+// stage holds one stage's frames, in a ring indexed by microbatch. The size of a ring is a power
+// of two, so that the index is a mask.
 type stage[T any] struct {
 	*Declaration[T]
 	mask   int
 	width  int       // Inputs + Outputs + Slots
 	cells  []Cell[T] // of all frames
 	frames []frame[T]
-	sizes  []int64 // of the inputs of all frames, in bytes; none where nobody wants their gradients
+	sizes  []int64 // of the inputs of all frames, in bytes; empty if their gradients are not needed
 	outbox outbox[T]
 	shards []Cell[T]    // its gathered weights, between UNSHARD and RESHARD
-	copies []Cell[T]    // of its weights, from QUANTIZE to their drops
+	copies []Cell[T]    // copies of its weights, from QUANTIZE to their drops
 	uses   []ParamState // by parameter
 	losses []LossState  // by loss
-	access Access       // of a call in this step: all of the stage's own
+	access Access       // of a call in this step: everything that the stage has
 }
 
 // frame is what one stage keeps of one microbatch.
 type frame[T any] struct {
 	open                     bool
-	microbatch               int       // whose it is
-	inputs, gradients, slots []Cell[T] // gradients are those of its outputs
+	microbatch               int       // the microbatch that owns the frame
+	inputs, gradients, slots []Cell[T] // gradients are the gradients of its outputs
 }
 
 // ParamState is the state of a use of a parameter by a stage.
 type ParamState struct {
 	Count   int  // contributions in this step
 	Last    int  // microbatch of the last one, -1 for none
-	Written bool // the accumulator holds something of this step
+	Written bool // the accumulator has a value of this step
 }
 
 // LossState is the state of a loss of a stage.
@@ -153,7 +154,7 @@ type LossState struct {
 	Asked   bool // its seed was asked for, in any step
 }
 
-// New returns frames that hold nothing. They keep cfg's slices.
+// New returns frames that hold nothing. They keep references to cfg's slices.
 func New[T any](cfg Config[T]) (*Frames[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -185,8 +186,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 	return c, nil
 }
 
-// Books returns how many books are audited: two where the space has one of its
-// own, else one.
+// Books returns the number of audited books: two if the space has its own, else one.
 func (c *Frames[T]) Books() int {
 	if c.book != nil {
 		return 2
@@ -194,9 +194,8 @@ func (c *Frames[T]) Books() int {
 	return 1
 }
 
-// Begin prepares a step: everything is empty, and what is live now in the
-// allocator's book is the baseline. It allocates only where the extent is larger
-// than any before.
+// Begin prepares a step: everything is empty, and the live bytes in the allocator's book are the
+// baseline. It allocates only if the extent is larger than all before it.
 func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.Step, c.extent, c.failure = step, extent, nil
 	places := max(ring(extent.Entries), len(c.entryOf))
@@ -238,10 +237,10 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.account.begin(c.book)
 }
 
-// ring returns the places of a ring for n microbatches: a power of two.
+// ring returns the size of a ring for n microbatches: a power of two.
 func ring(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
-// resize returns a slice of n values, in s's memory where it fits: of cells that hold nothing.
+// resize returns a slice of n values, in the memory of s if it fits. The cells must hold nothing.
 func resize[E any](s []E, n int) []E {
 	if cap(s) < n {
 		return make([]E, n)
@@ -249,26 +248,26 @@ func resize[E any](s []E, n int) []E {
 	return s[:n]
 }
 
-// Counts returns what is alive now.
+// Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }
 
-// Contributions checks that every use of a parameter by a stage contributed as often
-// as declared in a step of n microbatches of that stage (L5).
+// Contributions checks that every use of a parameter by a stage contributed as often as declared,
+// in a step with n microbatches of the stage (L5).
 func (c *Frames[T]) Contributions(stage, n int) error {
 	var faults []error
 	st := &c.stages[stage]
 	for i, use := range st.uses {
 		param := &st.Params[i]
 		if param.Contributes == Every && use.Count != n {
-			faults = append(faults, fmt.Errorf("%w: parameter %q of stage %d (%s): %d of %d microbatches; declare it Sometimes or Frozen where that is meant",
+			faults = append(faults, fmt.Errorf("%w: parameter %q of stage %d (%s): %d of %d microbatches; declare it Sometimes or Frozen if that is intended",
 				ErrContribution, param.Name, stage, st.Name, use.Count, n))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// Unseeded returns the name of a loss that trains, that the stage has recorded, and whose
-// seed none of its calls has asked for: its gradient is left out. "" is none.
+// Unseeded returns the name of a loss that trains and that the stage has recorded, but whose seed
+// no call has asked for: its gradient would be missing. It returns "" if there is none.
 func (c *Frames[T]) Unseeded(stage int) string {
 	st := &c.stages[stage]
 	for i := range st.losses {
@@ -279,22 +278,22 @@ func (c *Frames[T]) Unseeded(stage int) string {
 	return ""
 }
 
-// Written reports whether the accumulator of a use of a parameter holds something of
-// this step.
+// Written reports whether the accumulator of a use of a parameter has a value of this step.
 func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].Written }
 
-// SetWritten says that it does, without a contribution: it was set to zero.
+// SetWritten marks the accumulator as written without a contribution, after it was set to zero.
 func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].Written = true }
 
-// Abort releases everything that the frames hold, and with a space that can
-// reclaim, everything else that was allocated since Begin and is not resident
-// (L8). They are ready for the next Begin.
+// Abort releases everything that the frames hold. If the space can reclaim, it also frees all
+// other buffers allocated since Begin that are not resident (L8). The frames are then ready for
+// Begin.
 func (c *Frames[T]) Abort() {
 	c.generation++
 	release := func(cells []Cell[T]) {
 		for i := range cells {
 			if cells[i].Held() {
-				// An error here means that user code has broken the handle; the reclaim below frees it.
+				// An error means that user code has broken the handle; the reclaim below frees
+				// it.
 				_ = c.drop(&cells[i], c.running.stage, effects.Saved)
 			}
 		}

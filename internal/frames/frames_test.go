@@ -14,16 +14,16 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// rig is a context over an arena with two stages: stage 0 reads part 0 and
-// returns one tensor, stage 1 takes it, reads part 1 in forward and backward,
-// saves in three slots, records one loss and has two parameters.
+// rig holds frames over an arena with two stages. Stage 0 reads part 0 and returns one tensor.
+// Stage 1 takes it, reads part 1 in forward and backward, saves in three slots, records one loss
+// and has two parameters.
 type rig struct {
 	*frames.Frames[memory.Handle]
 	t      *testing.T
 	arena  *memory.Arena
 	ledger *loss.Ledger
 	grads  []memory.Handle
-	in     []memory.Handle // where set: takes the inputs of what is opened
+	in     []memory.Handle // if set, receives the inputs of the frame that is opened
 }
 
 func newRig(t *testing.T) *rig {
@@ -68,7 +68,7 @@ func (r *rig) alloc(class memory.Class, bytes int64) memory.Handle {
 
 func (r *rig) live() int64 { return r.arena.Live() - 128 } // beyond the two gradients
 
-// pull pulls the entry of a microbatch with 100 bytes a part.
+// pull pulls the entry of a microbatch, with 100 bytes per part.
 func (r *rig) pull(microbatch int) {
 	r.t.Helper()
 	require.NoError(r.t, r.pullWith(microbatch, func() error {
@@ -93,7 +93,7 @@ func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
 	_, err := mb.Part(0)
 	require.ErrorIs(t, err, frames.ErrDropped, "not pulled yet")
 	r.pull(0)
-	require.EqualValues(t, 200, r.live(), "a part that nobody wants is dropped at once")
+	require.EqualValues(t, 200, r.live(), "an unwanted part is dropped at once")
 	require.Equal(t, frames.Counts{effects.Part: 2, effects.Saved: 1}, r.Counts())
 
 	mb = r.open(0, 0)
@@ -145,7 +145,7 @@ func TestSourceMustPutWhatIsWanted(t *testing.T) {
 		other := r.alloc(memory.Entry, 8)
 		require.ErrorIs(t, r.Put("none", other), frames.ErrUnread)
 		require.ErrorIs(t, r.Put("labels", other), memory.ErrStale)
-		require.Equal(t, live, r.live(), "what is refused is released")
+		require.Equal(t, live, r.live(), "a refused part is released")
 		return nil
 	})
 	require.ErrorIs(t, err, frames.ErrMissing)
@@ -182,7 +182,7 @@ func TestSavedStateIsTakenOnce(t *testing.T) { // L2
 	require.ErrorIs(t, err, frames.ErrMisplaced)
 	require.ErrorIs(t, mb.End(2), frames.ErrMisplaced)
 	require.NoError(t, mb.End(0))
-	require.EqualValues(t, 1000, r.live(), "End ends it before the action does")
+	require.EqualValues(t, 1000, r.live(), "End releases it before the action does")
 	_, err = mb.Take(0)
 	require.ErrorIs(t, err, frames.ErrTaken)
 	require.NoError(t, mb.Save(1, frames.ByWeight, r.alloc(memory.Carry, 100)))
@@ -198,7 +198,7 @@ func TestSavedStateIsTakenOnce(t *testing.T) { // L2
 	require.NoError(t, err)
 	_ = r.End(nil)
 	require.NoError(t, r.DropSaved(1, 0, frames.InBackwardWeight, true))
-	require.Zero(t, r.live(), "the frame ends with all that is in it, taken or not")
+	require.Zero(t, r.live(), "the frame releases all its slots, taken or not")
 	require.NoError(t, r.Audit(frames.Counts{}))
 
 	mb = r.Call(1, 0, frames.InBackward)
@@ -331,7 +331,7 @@ func TestScopesShiftAndDiscard(t *testing.T) {
 	require.ErrorIs(t, mb.Save(-1, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared, "its neighbour's")
 	mb.SetAccess(frames.Access{Slots: frames.Range{Count: 3}, Discard: true})
 	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
-	require.EqualValues(t, 10, r.live(), "what is saved in a discarding access ends at once")
+	require.EqualValues(t, 10, r.live(), "a discarding access releases saved tensors at once")
 	_ = r.End(nil)
 	mb = r.Call(1, 0, frames.InBackward)
 	_, err := mb.Take(0)
@@ -424,7 +424,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved},
 			words: "1 frames alive where the plan has 0",
 		},
-		"two leaks of the same size": { // the class that comes first is named
+		"two leaks of the same size": { // the error names the first class
 			leak: func(r *rig) {
 				r.open(1, 0)
 				r.alloc(memory.Workspace, 40)
@@ -448,7 +448,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Workspace, Bytes: 50},
 			words: "hides it in the total",
 		},
-		"a buffer freed by somebody else": {
+		"a buffer freed elsewhere": {
 			leak: func(r *rig) {
 				mb := r.open(1, 0)
 				require.NoError(r.t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 50)))
@@ -458,7 +458,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			},
 			plan:  frames.Counts{effects.Saved: 1},
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved, Bytes: -50},
-			words: "freed by somebody else",
+			words: "freed elsewhere",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -476,7 +476,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 	}
 }
 
-// TestTheProducerOfAKeptInputIsBlamed in a chain of three.
+// TestTheProducerOfAKeptInputIsBlamed tests a chain of three stages.
 func TestTheProducerOfAKeptInputIsBlamed(t *testing.T) { // L6
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -495,7 +495,7 @@ func TestTheProducerOfAKeptInputIsBlamed(t *testing.T) { // L6
 	require.ErrorContains(t, c.Audit(frames.Counts{}), "is still referenced, by stage 1 (middle), which returned it")
 }
 
-// TestAFrameBeginsEmpty, whatever the microbatch before it has left there.
+// TestAFrameBeginsEmpty: an earlier microbatch in the same place leaves nothing.
 func TestAFrameBeginsEmpty(t *testing.T) {
 	r := newRig(t)
 	for m := range 2 {
@@ -512,7 +512,8 @@ func TestAFrameBeginsEmpty(t *testing.T) {
 	}
 }
 
-// TestAScopeIsWithinTheStages cuts off what a decorator gives a child beyond that.
+// TestAScopeIsWithinTheStages checks that SetAccess cuts off numbers that the stage does not
+// have.
 func TestAScopeIsWithinTheStages(t *testing.T) {
 	r := newRig(t)
 	mb := r.open(1, 0)
@@ -543,8 +544,8 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	c.Settle()
 	require.EqualValues(t, 8, c.Live())
 
-	// What ends at once in a discarding access may have another owner within the
-	// call: that is no leak.
+	// A tensor that a discarding access releases at once may have another owner within the call:
+	// that is no leak.
 	mb = viewOf(c, 0, 0, frames.InForward)
 	mb.SetAccess(frames.Access{Slots: frames.Range{Count: 1}, Discard: true})
 	passing := new(int)
@@ -653,8 +654,8 @@ func TestOwnersAreNamed(t *testing.T) {
 	}
 }
 
-// TestEvaluationWithALargerWindow opens more frames than the training step before it, which
-// has noted the sizes of its inputs.
+// TestEvaluationWithALargerWindow opens more frames than the training step before it, which noted
+// the sizes of its inputs.
 func TestEvaluationWithALargerWindow(t *testing.T) {
 	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
 	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Declaration[*int]{{Name: "only", Inputs: 1, InputGradient: true}}})

@@ -6,17 +6,17 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// An outbox keeps what a stage sends to other ranks: its outputs from the forward to
-// the wait for their transfer, the gradients of its inputs from the backward on (L4).
+// An outbox holds the tensors that a stage sends to other ranks: outputs from the forward until
+// the wait for their transfer, and gradients of inputs from the backward until theirs (L4).
 type outbox[T any] struct {
 	mask    int
 	outputs int
 	width   int       // outputs + inputs
 	cells   []Cell[T] // width for each microbatch: outputs, gradients of the inputs
-	of      []int     // by place: the microbatch that was put there last
+	of      []int     // by place: the last microbatch that was put there
 }
 
-// begin makes room for so many consecutive microbatches.
+// begin makes room for the given number of consecutive microbatches.
 func (b *outbox[T]) begin(microbatches int, layout *Declaration[T]) {
 	places := 0
 	if microbatches > 0 {
@@ -26,7 +26,7 @@ func (b *outbox[T]) begin(microbatches int, layout *Declaration[T]) {
 	b.cells, b.of = resize(b.cells, places*b.width), resize(b.of, places)
 }
 
-// at returns the cells of what is sent of a microbatch, none where there is no room.
+// at returns the cells of a microbatch's outgoing tensors, or none if there is no room.
 func (b *outbox[T]) at(microbatch int, place effects.Place) []Cell[T] {
 	if len(b.of) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func (b *outbox[T]) at(microbatch int, place effects.Place) []Cell[T] {
 	return cells[b.outputs:]
 }
 
-// owner says whose cell i is, in the words of Owners.
+// owner names the owner of cell i, as Owners prints it.
 func (b *outbox[T]) owner(i, stage int, name string) string {
 	what, n := "output", i%b.width
 	if n >= b.outputs {
@@ -47,14 +47,14 @@ func (b *outbox[T]) owner(i, stage int, name string) string {
 	return fmt.Sprintf("microbatch %d: stage %d (%s): %s %d on its way", b.of[i/b.width], stage, name, what, n)
 }
 
-// Act says that an action runs which is no call of a stage, such as a transfer: what
-// goes wrong from now on is its fault.
+// Act notes that an action without a stage call runs, such as a transfer. Leaks found from now on
+// are attributed to it.
 func (c *Frames[T]) Act(stage, microbatch int) {
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, None
 }
 
-// Sent appends to dst what a stage has to send, borrowed: the tensors that there are,
-// without those whose bit is set in none.
+// Sent appends the tensors that a stage has to send to dst, borrowed. It skips ports whose bit is
+// set in none.
 func (c *Frames[T]) Sent(stage, microbatch int, place effects.Place, dst []T, none uint64) ([]T, error) {
 	for i, cell := range c.stages[stage].outbox.at(microbatch, place) {
 		if none>>i&1 == 1 {

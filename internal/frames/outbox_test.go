@@ -12,11 +12,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// newSender returns a rig whose stage 1 sends, two microbatches at a time: it has two
+// newSender returns a rig whose stage 1 sends, with two microbatches in flight: it has two
 // outputs and an input.
 func newSender(t *testing.T) *rig { return newSenderOf(t, 1) }
 
-// newSenderOf returns one with so many inputs.
+// newSenderOf is newSender with the given number of inputs.
 func newSenderOf(t *testing.T, inputs int) *rig {
 	t.Helper()
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
@@ -45,7 +45,7 @@ func TestTheOutboxHoldsWhatIsSent(t *testing.T) { // L4
 		sent := append(slices.Clone(out), grad...)
 		require.NoError(t, r.PutAt(effects.SentOutput, 1, m, out, 0))
 		require.NoError(t, r.PutAt(effects.SentGradient, 1, m, grad, 0))
-		require.Equal(t, make([]memory.Handle, 2), out, "what it has taken over")
+		require.Equal(t, make([]memory.Handle, 2), out, "handles that were taken over")
 		require.Equal(t, 2, r.Counts()[effects.SentOutput]+r.Counts()[effects.SentGradient])
 
 		got, err := r.Sent(1, m, effects.SentOutput, nil, 0)
@@ -118,18 +118,19 @@ func TestGradientsOnTheirWayAreNumbered(t *testing.T) {
 	r.Abort()
 }
 
-// TestLeaksAreOfTheBatch: of two copies of a model the second takes every second microbatch
-// of the batch, and an error names that, not what the plan calls it.
+// TestLeaksAreOfTheBatch: the second of two copies of a model takes every second microbatch of
+// the batch. Errors use the number in the batch, not the plan's.
 func TestLeaksAreOfTheBatch(t *testing.T) {
 	r := newSender(t)
-	r.Act(1, 4) // the second one of the second copy
+	r.Act(1, 4) // the second microbatch of the second copy
 	_ = r.alloc(memory.Workspace, 3)
 	var leak *frames.LeakError
 	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
 	require.Equal(t, 3, leak.Microbatch)
 }
 
-// TestKeptTransfersAreBlamed retains what ends with the wait for its transfer.
+// TestKeptTransfersAreBlamed keeps a reference to a tensor that ends with the wait for its
+// transfer.
 func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	r := newSender(t)
 	h := r.alloc(memory.ActGrad, 40)
@@ -166,8 +167,8 @@ func TestGatheredWeightsEndOnce(t *testing.T) {
 	require.ErrorIs(t, r.PutAt(effects.Gathered, 1, 0, make([]memory.Handle, 1), 0), frames.ErrMissing)
 }
 
-// TestCopiesTakeTurns pulls what a source gives for two copies of a model, which read
-// different parts on the rank: first one for the first copy, then one for the second.
+// TestCopiesTakeTurns pulls entries for two copies of a model that read different parts on the
+// rank: alternately one for the first copy and one for the second.
 func TestCopiesTakeTurns(t *testing.T) {
 	r := newSender(t)
 	for item := range 6 {
@@ -192,17 +193,17 @@ func TestCopiesTakeTurns(t *testing.T) {
 	}, owners)
 	require.EqualValues(t, 3*1+3*2, r.arena.Live())
 	for m := range 6 {
-		require.NoError(t, r.DropParts(m, 0b11), "those that the microbatch has")
+		require.NoError(t, r.DropParts(m, 0b11), "the parts that the microbatch has")
 	}
 	require.Zero(t, r.arena.Live())
 	require.NoError(t, r.Audit(frames.Counts{}))
 }
 
-// What a stage is told is the number of the batch, and so is what it draws by.
+// Stages see the number in the batch, and random draws are keyed by it.
 func TestStagesAreToldTheNumberOfTheBatch(t *testing.T) {
 	r := newSender(t)
 	var told []int
-	for _, m := range []int{0, 3, 1, 4, 2, 5} { // as the plan numbers them
+	for _, m := range []int{0, 3, 1, 4, 2, 5} { // in the order of the plan's numbers
 		view := r.Call(1, m, frames.InForward)
 		told = append(told, view.Index())
 		require.EqualValues(t, view.Index(), view.Global())

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// What is live is what the plan of memory has; where the plan is for several shapes, at
-// most that (L6).
+// The live bytes must equal the memory plan's, or be at most as many if the plan is for several
+// shapes (L6).
 func TestAuditPlan(t *testing.T) {
 	r := newRig(t)
 	require.EqualValues(t, 128, r.Baseline())
@@ -32,7 +32,7 @@ func TestAuditPlan(t *testing.T) {
 	require.ErrorIs(t, r.AuditPlan(199, true), frames.ErrLeak)
 }
 
-// Lost names the action after which the books differed, before the microbatch's audit.
+// Lost names the action after which the books differed, even before the microbatch's audit.
 func TestLost(t *testing.T) {
 	r := newRig(t)
 	r.pull(0)
@@ -46,7 +46,7 @@ func TestLost(t *testing.T) {
 	require.Equal(t, "bottom", leak.Name)
 }
 
-// In a dry run a size that depends on values is its bound; else it is what it is.
+// In a dry run a size that depends on values is its upper bound; otherwise it is the given size.
 func TestAtMost(t *testing.T) {
 	r := newRig(t)
 	bounds := 0

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// view is a Microbatch that returns the error of a call that is refused, and goes on.
+// view is a Microbatch that returns the error of a refused call instead of unwinding.
 type view[T any] struct {
 	batchctx.Microbatch[T]
 	frames *frames.Frames[T]
@@ -21,7 +21,7 @@ func (r *rig) Call(stage, microbatch int, kind frames.Call) view[memory.Handle] 
 	return viewOf(r.Frames, stage, microbatch, kind)
 }
 
-// pullWith has fill put the parts of an entry.
+// pullWith pulls an entry that fill puts the parts of.
 func (r *rig) pullWith(item int, fill func() error) error {
 	if err := r.BeginEntry(item); err != nil {
 		return err

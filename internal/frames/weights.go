@@ -6,15 +6,15 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// WeightCopy declares a copy of a weight, on which a stage computes. QUANTIZE makes it,
-// once in a step, and the step holds it until the plan drops it.
+// WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes it once in a
+// step, and the step holds it until the plan drops it.
 type WeightCopy struct {
 	Name string // of the weight
-	// At says which calls read the copy: AtForward or AtBackward. Copies for the forward
-	// end apart from copies for the backward.
+	// At names the calls that read the copy: AtForward or AtBackward. Copies for the forward end
+	// separately from copies for the backward.
 	At At
-	// InputOnly says that a backward reads the copy for the gradient of the stage's input
-	// alone. It is not made in a step that does not need this gradient.
+	// InputOnly declares that a backward reads the copy only for the gradient of the stage's
+	// input. A step that does not need this gradient does not make the copy.
 	InputOnly bool
 }
 
@@ -29,7 +29,7 @@ func (w WeightCopy) Direction() string {
 	return "backward"
 }
 
-// place returns where the step holds the copy.
+// place returns the place that holds the copy.
 func (w WeightCopy) place() effects.Place {
 	if w.At == AtForward {
 		return effects.ForwardWeights
@@ -37,7 +37,7 @@ func (w WeightCopy) place() effects.Place {
 	return effects.BackwardWeights
 }
 
-// QuantizeCall is the QUANTIZE that runs, for batchctx.Quantization.
+// QuantizeCall is the running QUANTIZE, for batchctx.Quantization.
 type QuantizeCall[T any] struct {
 	Frames   *Frames[T]
 	stage    int
@@ -57,7 +57,7 @@ func (q *QuantizeCall[T]) Needs(n int) bool {
 	return w.At == AtForward || q.backward && (st.InputGradient || !w.InputOnly)
 }
 
-// Put takes over a copy of the stage.
+// Put takes over a copy of a weight of the stage.
 func (q *QuantizeCall[T]) Put(n int, h T) error {
 	st := &q.Frames.stages[q.stage]
 	w := &st.WeightCopies[n]
@@ -73,15 +73,15 @@ func (q *QuantizeCall[T]) Put(n int, h T) error {
 	return nil
 }
 
-// Quantize begins a QUANTIZE of a stage, which Quantized ends.
+// Quantize begins a QUANTIZE of a stage. Quantized ends it.
 func (c *Frames[T]) Quantize(stage int, backward bool) *QuantizeCall[T] {
 	c.generation++
 	c.quantization = QuantizeCall[T]{c, stage, backward}
 	return &c.quantization
 }
 
-// Quantized ends the view of a QUANTIZE, which has returned err. All copies that the step
-// needs must be there.
+// Quantized ends the view of a QUANTIZE; err is the call's error. All copies that the step needs
+// must have been put.
 func (c *Frames[T]) Quantized(err error) error {
 	if err := c.End(err); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (c *Frames[T]) Quantized(err error) error {
 	return nil
 }
 
-// Copies iterates over the copies of a stage's weights that are held, those for the
-// forward first.
+// Copies iterates over the copies of a stage's weights that are held, copies for the forward
+// first.
 func (c *Frames[T]) Copies(stage int, yield func(w WeightCopy, h T)) {
 	st := &c.stages[stage]
 	for _, at := range []At{AtForward, AtBackward} {

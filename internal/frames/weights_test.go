@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// newCopies is a context with one stage, which has two copies of weights for its forward
-// and between them one for its backward. Its buffers are of 10, 11 and 12 bytes.
+// newCopies returns frames with one stage that has two copies of weights for its forward and,
+// between them, one for its backward. Their sizes are 10, 11 and 12 bytes.
 func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *memory.Arena, []memory.Handle) {
 	t.Helper()
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
@@ -47,7 +47,8 @@ func quantize(c *frames.Frames[memory.Handle], backward bool, made ...memory.Han
 	return c.Quantized(nil)
 }
 
-// TestCopiesOfWeights are lent where they are declared and there, and end apart (L14).
+// TestCopiesOfWeights checks that copies are lent to the declared calls, and end separately
+// (L14).
 func TestCopiesOfWeights(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	var none memory.Handle
@@ -111,8 +112,8 @@ func TestCopiesOfWeights(t *testing.T) {
 	require.Zero(t, arena.Live())
 }
 
-// TestRecomputeReadsCopies of the forward, where the stage declares that it recomputes. A
-// decorator gives each child those of its own.
+// TestRecomputeReadsCopies checks that a recompute reads copies for the forward if the stage
+// declares that it recomputes. A decorator gives each child its own copies.
 func TestRecomputeReadsCopies(t *testing.T) {
 	c, _, made := newCopies(t, true)
 	require.NoError(t, quantize(c, true, made...))
@@ -126,11 +127,11 @@ func TestRecomputeReadsCopies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, made[2], h)
 	_, err = view.WeightCopy(1)
-	require.ErrorIs(t, err, frames.ErrUndeclared, "the access is cut to what the stage has")
+	require.ErrorIs(t, err, frames.ErrUndeclared, "the access is limited to the stage's own")
 	c.Abort()
 }
 
-// TestCopiesAreSeen by the audit, in the dump and by an abort.
+// TestCopiesAreSeen checks that audits, dumps and aborts include copies.
 func TestCopiesAreSeen(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	require.NoError(t, quantize(c, true, made...))
@@ -154,7 +155,7 @@ func TestCopiesAreSeen(t *testing.T) {
 	require.ErrorIs(t, quantize(c, true, memory.Handle{}), memory.ErrNone)
 }
 
-// TestKeptCopiesAreALeak that names the stage.
+// TestKeptCopiesAreALeak checks that the leak names the stage.
 func TestKeptCopiesAreALeak(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	kept := made[1]
@@ -172,9 +173,9 @@ func TestKeptCopiesAreALeak(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCopiesThatAStepDoesNotNeed are not made: those for the gradient of an input that the
-// step does not need, and all for the backward in a step without one. A copy that is not
-// needed is refused, and one that is needed may not be missing.
+// TestCopiesThatAStepDoesNotNeed checks that a step makes no copies for the gradient of an input
+// that it does not need, and no copies for a backward that it does not have. Putting such a copy
+// fails, and so does omitting a copy that is needed.
 func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 	copies := []frames.WeightCopy{{Name: "up", At: frames.AtBackward, InputOnly: true}, {Name: "down", At: frames.AtForward}, {Name: "down", At: frames.AtBackward}}
 	for _, test := range []struct {

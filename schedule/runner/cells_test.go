@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// celled is a space with cells of losses in its device, to which no stage here adds.
+// celled is a space with cells of losses on its device. No stage here adds to them.
 type celled struct {
 	*memory.Collected[number]
 	live map[number]bool

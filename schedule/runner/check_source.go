@@ -11,17 +11,16 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// checked holds a source of Indexed to its contract for a step: digests by part, 0 where the
-// source has made none.
+// checked holds the digests, by part, with which a step checks the contract of an Indexed source.
+// 0 is the digest of a part that the source has not made.
 type checked struct {
-	made []uint64 // of all microbatches; nil where the source is not checked
-	due  []uint64 // of those of which the rank reads the part
-	read []uint64 // of the same, as they were made in the step
+	made []uint64 // of all microbatches; nil if the source is not checked
+	due  []uint64 // of the microbatches whose part the rank reads
+	read []uint64 // of the same microbatches, as made in the step
 }
 
-// checkSource makes every part of every microbatch before the step begins, one after the
-// other, so that it needs no place in the plan of memory. It sets begun where the step has
-// begun with that.
+// checkSource makes every part of every microbatch before the step begins, one at a time, so that
+// the parts need no room in the memory plan. It sets begun if it has begun the step.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
 	r.checked = checked{}
 	_, indexed := r.Source.(*indexed[T])
@@ -57,10 +56,10 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 	return nil
 }
 
-// digest adds the hash of one more microbatch.
+// digest adds the hash of one microbatch to sum.
 func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*0x9e3779b97f4a7c15 | 1 }
 
-// checkEntry looks at the parts of a microbatch that the step has been given.
+// checkEntry adds the parts of an entry made in the step to the digests.
 func (r *worker[T]) checkEntry(item int) error {
 	space := r.Space.(memory.Hasher[T])
 	for part := range r.Parts {
@@ -75,25 +74,25 @@ func (r *worker[T]) checkEntry(item int) error {
 	return nil
 }
 
-// checkedAgain compares what the step was given with what was made before.
+// checkedAgain compares the parts made in the step with the parts made before it.
 func (r *worker[T]) checkedAgain() error {
 	for part, sum := range r.checked.read {
 		if sum != r.checked.due[part] {
-			return fmt.Errorf("%w: rank %d makes another %q when it is asked again for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or give what is read in order with runner.Stream",
+			return fmt.Errorf("%w: rank %d makes a different %q the second time for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
 				ErrIndexed, r.Rank, r.Parts[part])
 		}
 	}
 	return nil
 }
 
-// agrees compares what the sources of two ranks have made, as far as both have.
+// agrees compares the digests of two ranks, as far as both have them.
 func (r *worker[T]) agrees(rank int, parts []uint64) error {
 	if len(parts) != len(r.checked.made) {
-		return nil // one of them is not checked
+		return nil // at least one of them is not checked
 	}
 	for part, sum := range parts {
 		if mine := r.checked.made[part]; mine != sum && mine != 0 && sum != 0 {
-			return fmt.Errorf("%w: ranks %d and %d make different %q of the same microbatch: draw by Entry.Index alone, as rand.NewPCG(seed, index) does, or give what is read in order with runner.Stream",
+			return fmt.Errorf("%w: ranks %d and %d make different %q of the same microbatch: draw by Entry.Index alone, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
 				ErrIndexed, min(rank, r.Rank), max(rank, r.Rank), r.Parts[part])
 		}
 	}

@@ -2,18 +2,18 @@ package runner
 
 import "time"
 
-// clock is what a rank has measured in a step.
+// clock has the time measurements of a rank in a step.
 type clock struct {
 	first, last time.Time // begin of the first computation, end of the last one
-	// waitedBefore and waited are for how long transfers had blocked by then.
+	// waitedBefore and waited are how long transfers had blocked at first and at last.
 	waitedBefore, waited time.Duration
 
-	// With the hook of samples only:
+	// Only with Hooks.Microbatch:
 	began  time.Time
 	source time.Duration // in the source since the last sample
 }
 
-// waited returns for how long transfers of the step have blocked.
+// waited returns how long transfers of the step have blocked.
 func (r *worker[T]) waited() time.Duration {
 	if r.watcher == nil {
 		return 0

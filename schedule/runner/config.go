@@ -16,41 +16,42 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Config says what to run on the ranks of this process. Stages and Spaces must be set.
+// Config configures the ranks of this process. Stages and Spaces must be set.
 type Config[T any] struct {
-	// Stages are those of all ranks, in order, copy after copy where the placement has
-	// copies. The stages of another process are only asked what they declare; where this
-	// one does not have them, stages.Remote describes them.
+	// Stages lists the stages of all ranks, in order, and copy after copy if the placement has
+	// copies. The runner only reads the Spec of another process's stages; stages.Remote describes
+	// a stage that this process does not have.
 	Stages []stages.Stage[T]
-	// Spaces has the space of every rank of this process, each its own: see Spaces.
+	// Spaces has one space for every rank of this process, none of them shared: see Spaces.
 	Spaces []memory.Space[T]
-	// Schedule is a name of schedule.Schedules, which plans steps and places the stages.
-	// "" is depth-first, or what Plan.Rule or Plan.Fixed says.
+	// Schedule is a name of schedule.Schedules. It plans the steps and places the stages. "" is
+	// depth-first, or Plan.Rule or Plan.Fixed if one is set.
 	Schedule string
-	// Losses are what stages may record, by name. At most one is the objective, and what a
-	// stage declares as a metric is one. nil takes the losses that stages declare, as means,
-	// if only one of them is no metric: it is the objective.
+	// Losses defines the losses that stages may record. At most one is the objective, and a loss
+	// that a stage declares as a metric is a metric. nil takes the losses that the stages
+	// declare, as means, if only one of them is not a metric: it is the objective.
 	Losses []loss.Def
-	// Gradients must be there where a stage of this process has parameters that are not
-	// frozen; nil takes the space of the rank where it has the ability. All ranks call it
-	// at the same time. Where it is a Copier as well, the total of a tied parameter is
-	// copied from use to use, and added to zero where it is not.
+	// Gradients is required if a stage of this process has parameters that are not frozen; nil
+	// takes the space of the rank if it implements Gradients. All ranks call it at the same time.
+	// If it is also a Copier, it copies the total of a tied parameter from use to use; otherwise
+	// the total is added to zero.
 	Gradients Gradients[T]
-	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It
-	// owns the handles, not the slice, and ends them within the call or after Evaluate.
-	// Microbatches are numbered as the source was told (Entry.Index).
-	// nil: they end with the forward. Where the evaluation fails, a space that reclaims
-	// has taken them back.
+	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It owns the
+	// handles, but not the slice, and releases them within the call or after Evaluate. microbatch
+	// is the number in the batch (Entry.Index). If Outputs is nil, the outputs are released with
+	// the forward. If the evaluation fails, a space with memory.Reclaimer has already taken them
+	// back.
 	Outputs func(microbatch int, out []T) error
-	// CheckSource holds a source of Indexed to its contract, as every build with -tags
-	// invariants does: each rank makes all parts of all microbatches once more before the step,
-	// those that only others read among them. Parts of which two ranks make different ones, or
-	// one rank when it is asked again, end the step with ErrIndexed. Spaces must be memory.Hasher.
+	// CheckSource checks the contract of an Indexed source, as all builds with -tags invariants
+	// do. Each rank makes all parts of all microbatches once more before the step, including the
+	// parts that only other ranks read. If two ranks make different parts, or a rank makes a
+	// different part the second time, the step ends with ErrIndexed. Spaces must be
+	// memory.Hasher.
 	CheckSource bool
 	Seed        uint64 // of random draws
 	FirstStep   int64  // number of the first step, for a resumed run
-	// ScaleExponent is k: gradients are seeded with 2^k, and the factor of the
-	// Result takes it back. 0 for float32. SetScaleExponent changes it between steps.
+	// ScaleExponent is k: gradients are seeded with 2^k, and the factor of the Result divides by
+	// it. Use 0 for float32. SetScaleExponent changes it between steps.
 	ScaleExponent int
 
 	Plan     Plan
@@ -60,119 +61,116 @@ type Config[T any] struct {
 	Hooks    Hooks
 }
 
-// Plan says how the plan of a step is made, beyond Config.Schedule.
+// Plan configures how the plan of a step is made, beyond Config.Schedule.
 type Plan struct {
-	// Rule plans a step where Config.Schedule names none. Evaluate asks it for a
-	// forward-only plan. Where it makes a plan for several ranks without transfers,
-	// lower.Transfers adds them for the capacity of the links; a stage that does not split
-	// its backward runs it whole where the plan has it apart.
+	// Rule plans a step if Config.Schedule is empty. Evaluate asks it for a forward-only plan. If
+	// it returns a plan for several ranks without transfers, lower.Transfers adds them for the
+	// capacity of the links. A stage that cannot split its backward runs it whole at I.
 	Rule schedule.Rule
-	// Fixed is the plan of training steps, whatever made it: a file, a search, such as
-	// choose.Choose. Its drops are made again from what the stages declare, its transfers
-	// stay where it has them, and it is proven as a rule's plan is. It serves its own number
-	// of microbatches, and others that its loops fit; evaluations run depth first on its
-	// placement (lower.Fixed). Schedule, Rule, Placement and what depends on them are left out.
+	// Fixed is the plan of training steps, for example from a file or from choose.Choose. Its
+	// drops are recomputed from the stages' declarations, its transfers stay in place, and it is
+	// checked like a rule's plan. It serves its own number of microbatches, and other numbers
+	// that fit its loops; evaluations run depth first on its placement (lower.Fixed). Leave
+	// Schedule, Rule, Placement, Group, Cap, Slices and Unchecked unset.
 	Fixed *schedule.Plan
-	// Placement says which rank runs which stage; the zero value is that of Config.Schedule or
+	// Placement assigns stages to ranks. The zero value takes the placement of Config.Schedule or
 	// Fixed, and schedule.Looped for a rule.
 	Placement schedule.Placement
-	// Group, Cap and Slices are those of schedule.Params; 0 is what the rule does by
-	// itself.
+	// Group, Cap and Slices are passed in schedule.Params; 0 leaves the choice to the rule.
 	Group, Cap, Slices int
 	// LookAhead is how many entries are pulled before their microbatch needs them.
 	LookAhead int
-	// Quantizing says where a rank makes the copies of weights on which its stages compute,
-	// where some do (stages.Quantizer) and the rule's plan does not say.
+	// Quantizing selects where a rank makes the copies of weights, if some of its stages compute
+	// with copies (stages.Quantizer) and the rule's plan does not decide it.
 	Quantizing lower.Quantizing
-	// Costs, where they are set, give each Result the simulation of its plan.
+	// Costs, if set, adds a simulation of the plan to each Result.
 	Costs *simulate.Costs
-	// Unchecked runs the rule's plan as it is: without a check, with the transfers and
-	// the lifetimes that it comes with. For tools and tests.
+	// Unchecked runs the rule's plan as it is: without a check, and with its own transfers and
+	// lifetimes. For tools and tests.
 	Unchecked bool
 }
 
-// Memory says how the memory of a step is planned and watched.
+// Memory configures how the memory of a step is planned and watched.
 type Memory struct {
-	// Profile is what stages and sources allocate, as Record has found out. With it
-	// the memory of every step is planned before it begins, on ranks whose space is
-	// memory.Planned: a step reserves what it needs, and nothing is allocated that the plan
-	// does not have. Where there are several shape classes the plan is for any of them, or
-	// exactly for those of the step where its source is Shaped. What an evaluation hands to
-	// Outputs is nobody's to plan, nor is a step that tolerates leaks.
+	// Profile is the record of the stages' and sources' allocations, made by Record. With it the
+	// memory of every step is planned before the step begins, on ranks whose space is
+	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. If there
+	// are several shape classes, the plan is for any of them, or exactly for the step's if its
+	// source is Shaped. An evaluation with Outputs and a step with TolerateLeaks are not planned.
 	Profile *layout.Profile
-	// Budget is the most bytes that a step may need on a rank; 0 is no limit. A step that
+	// Budget is the maximum number of bytes for a step on a rank; 0 is no limit. A step that
 	// needs more is refused before it begins.
 	Budget int64
-	// Search limits the search for a good layout; the zero value takes some milliseconds.
+	// Search limits the search for a good layout; the zero value takes a few milliseconds.
 	Search placement.Options
-	// Ring is how many samples are kept of each rank; 0 is 256.
+	// Ring is the number of samples kept of each rank; 0 is 256.
 	Ring int
-	// TolerateLeaks logs the excess and goes on where a step would end with ErrLeak.
+	// TolerateLeaks logs the excess and continues, instead of ending the step with ErrLeak.
 	TolerateLeaks bool
 }
 
-// World says which ranks of the pipeline this process has, and how they are linked. The
-// zero value is all of them. Data-parallel replicas are no ranks: see Replicas.
+// World defines which ranks of the pipeline run in this process, and how they are linked. The
+// zero value is all ranks. Data-parallel replicas are not ranks: see Replicas.
 type World[T any] struct {
-	Ranks int // of the pipeline, in all processes; 0 is as many as there are Spaces
+	Ranks int // of the pipeline, in all processes; 0 is the number of Spaces
 	First int // the rank of the first of Spaces; the others follow it
-	// Transport returns the way of a rank of this process to all others. It must be set
-	// where there are ranks in other processes, and replaces Copy, Capacity and Stall.
+	// Transport returns the transport of a rank of this process. It is required if other
+	// processes have ranks, and replaces Copy, Capacity and Stall.
 	Transport func(rank int) transport.Transport[T]
-	// Copy, Capacity and Stall are those of LinksConfig, which link the ranks of one process.
-	// Where Copy is nil, spaces copy that are memory.Receiver, as those of kernels are. A
-	// Capacity of 0 is that of Plan.Fixed, if it has one.
+	// Copy, Capacity and Stall are fields of local.Config, which links the ranks of one process.
+	// If Copy is nil, spaces that are memory.Receiver copy, as the spaces of package kernels do.
+	// A Capacity of 0 is the capacity of Plan.Fixed, if it is set.
 	Copy     func(from, to int, h T) (T, error)
 	Capacity int
 	Stall    time.Duration
 }
 
-// Replicas says how this process trains together with data-parallel replicas of the
-// pipeline, which have the same ranks and step with the same number of microbatches. The
-// zero value is none. Several replicas need Merge, and Reduce where parameters train.
+// Replicas configures training with data-parallel replicas of the pipeline, which have the same
+// ranks and step with the same number of microbatches. The zero value is no replicas. Several
+// replicas need Merge, and Reduce if parameters train.
 type Replicas[T any] struct {
-	// Replica is this one's number of Of: microbatch i of this one is microbatch
-	// i·Of+Replica of all, which random draws are keyed by (L9). Of is 0 for 1.
+	// This process is number Replica of Of: its microbatch i is microbatch i·Of+Replica of all,
+	// which is the key of random draws (L9). An Of of 0 is 1.
 	Replica, Of int
-	// Merge merges the losses of a rank with those of the same rank of all replicas,
-	// in place, once per step; nil where there is one.
+	// Merge merges the losses of a rank with the same rank's losses of all replicas, in place,
+	// once per step. nil is for one replica.
 	Merge func(ctx context.Context, rank int, record *loss.Record) error
-	// Reduce runs at REDUCE_GRAD: it adds to the gradients of the stage's parameters
-	// those of the other replicas. What was never written is zero by then (L5). Where it is
-	// set, a plan that has no REDUCE_GRAD gets one behind the last backward of every stage.
+	// Reduce runs at REDUCE_GRAD: it adds the other replicas' gradients to the gradients of the
+	// stage's parameters. Gradients that were not written are zero by then (L5). If Reduce is set
+	// and a plan has no REDUCE_GRAD, the runner adds one after the last backward of every stage.
 	Reduce func(ctx context.Context, stage int) error
-	// Unshard runs at UNSHARD, which Plan.Rule or Plan.Fixed must have, and returns the gathered weights of the stage, buffers of
-	// class Unsharded, which it hands over with the slice: the step ends them after
-	// Reshard, which runs at RESHARD and after which the stage must not reach them.
-	// Reshard may be nil.
+	// Unshard runs at UNSHARD, which Plan.Rule or Plan.Fixed must contain. It returns the stage's
+	// gathered weights, buffers of class Unsharded, and hands them over with the slice. Reshard
+	// runs at RESHARD; from then on the stage must not use the weights, which the step then
+	// releases. Reshard may be nil.
 	Unshard func(ctx context.Context, stage int) ([]T, error)
 	Reshard func(stage int)
 }
 
-// Hooks are told what happens, and on which rank. A nil hook is off and costs one branch
-// (L12). They are called from the goroutine of the rank, those of several ranks at the same
-// time, and must not call the runner.
+// Hooks are called when something happens on a rank. A nil hook costs one branch (L12). Each is
+// called on its rank's goroutine, so that ranks call it concurrently. Hooks must not call the
+// runner.
 type Hooks struct {
-	// Action is told of every action before it runs.
+	// Action is called with every action before it runs.
 	Action func(rank int, action schedule.Action)
-	// Microbatch gets a record of the memory log after a microbatch's last action.
-	// The sample is borrowed for the call.
+	// Microbatch is called with a record of the memory log after a microbatch's last action. The
+	// sample is borrowed for the call.
 	Microbatch func(sample *memory.Sample)
-	// Peak is told at the end of a training step whose memory is not planned who had what
-	// at its peak, the most bytes first, where that was higher than in the steps before it.
-	// The step counts, whatever the hook does. What is Resident is beside it. A space that is
-	// not memory.PeakWatched does not know; who has what at a planned peak is known
-	// beforehand (layout.Memory.Owners).
+	// Peak is called at the end of a training step whose memory is not planned, with the owners
+	// at its peak, the largest first, if the peak was higher than in all earlier steps. Resident
+	// buffers are not included. The step counts even if the hook panics. Spaces that are not
+	// memory.PeakWatched do not support it; layout.Memory.Owners returns the owners at a planned
+	// peak beforehand.
 	Peak func(rank int, owners iter.Seq[memory.PeakOwner])
-	// Failed is told of the error that ends a step, before what the step holds is
-	// released: held iterates over it, and is over when the hook returns. On several
-	// ranks it is told by each, of what that rank holds. A panic does not pass here.
+	// Failed is called with the error that ends a step, before the step's buffers are released.
+	// held iterates over them and is valid until the hook returns. Each rank calls it with its
+	// own buffers. It is not called for a panic.
 	Failed func(rank int, err error, held iter.Seq[memory.Info])
 }
 
 // Spaces returns the spaces of ranks, for Config.Spaces. Devices of any one type are spaces:
-// Spaces(devs...) takes a []*kernels.Host as well as a []kernels.Compute. Those of several types
-// need it said: Spaces[T, memory.Space[T]](host, far).
+// Spaces(devs...) takes a []*kernels.Host as well as a []kernels.Compute. Devices of several
+// types need type arguments: Spaces[T, memory.Space[T]](host, far).
 func Spaces[T any, S memory.Space[T]](spaces ...S) []memory.Space[T] {
 	all := make([]memory.Space[T], len(spaces))
 	for i, space := range spaces {
@@ -181,20 +179,20 @@ func Spaces[T any, S memory.Space[T]](spaces ...S) []memory.Space[T] {
 	return all
 }
 
-// Gradients is what the runner needs to be able to do with gradients at step
-// end. kernels.Compute has it.
+// Gradients is the arithmetic on gradients that the runner needs at step end. kernels.Compute
+// implements it.
 type Gradients[T any] interface {
 	// Zero sets the gradient to zero.
 	Zero(g T) error
 	// Add adds src to dst.
 	Add(dst, src T) error
-	// SumSquares returns the sum of squares, in an order that depends on nothing but
-	// the gradient's size.
+	// SumSquares returns the sum of squares, in an order that depends only on the gradient's
+	// size.
 	SumSquares(g T) (float64, error)
 }
 
-// SquareSummer is an optional ability of Gradients: SumSquares of several at once, so that a
-// device is waited for once.
+// SquareSummer is an optional ability of Gradients: SumSquares of several gradients at once, so
+// that the runner waits for a device only once.
 type SquareSummer[T any] interface {
 	SumsOfSquares(sums []float64, gradients []T) error
 }

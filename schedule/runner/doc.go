@@ -1,79 +1,79 @@
-// Package runner is for training: it runs a plan, calls stages in its order, drops what the
-// plan says is no longer used, compares the books after every microbatch, and reduces losses
-// and gradients once, at step end.
+// Package runner trains: it runs a plan, calls stages in its order, releases buffers as the plan
+// says, compares the books after every microbatch, and reduces losses and gradients once, at step
+// end.
 //
-// A [Runner] has the ranks of its process. Step(ctx, M, source) trains on M microbatches
-// and returns a [Result]; Evaluate runs them forward only. M may differ from call
-// to call. The runner asks the schedule for a plan of M, or takes the one that it was given
-// (Plan.Fixed), adds transfers where there are several ranks and the lifetimes that its
-// stages declare, checks it, and keeps the last plan of each kind.
+// A [Runner] has the ranks of its process. Step(ctx, M, source) trains on M microbatches and
+// returns a [Result]; Evaluate runs them forward only. M may differ from call to call. The runner
+// asks the schedule for a plan of M, or takes Plan.Fixed, adds transfers if there are several
+// ranks and the lifetimes that its stages declare, checks it, and keeps the last plan of each
+// mode.
 //
-// The runner owns every handle between the calls of stages, and obeys: what dies
-// where is in the plan's drop bits, and in which order in package effects. It never guesses.
+// The runner owns every handle between the calls of stages, and follows the plan: the drop bits
+// determine what is released after each action, and package effects the order. The runner decides
+// nothing itself.
 //
 // # Several ranks
 //
-// Each rank has a space of its own, and a goroutine where the process has several ranks,
-// which [local.Links] join; Config.Stages lists the stages of all. Ranks in other processes are
-// joined by a [transport.Transport] of the embedder's (World), held to its contract by package
-// transporttest.
+// Each rank has its own space. If the process has several ranks, each has its own goroutine, and
+// [local.Links] join them; Config.Stages lists the stages of all ranks. A [transport.Transport]
+// from the embedder joins ranks in other processes (World); package transporttest tests its
+// contract.
 //
-// Who owns what between ranks (L4):
+// Ownership between ranks (L4):
 //
-//   - What a stage returns for another rank goes into the outbox of its rank's context
-//     and stays there, unchanged, from the F, B or I that made it to the WAIT of its
-//     transfer. A send lends it.
+//   - A tensor that a stage returns for another rank is held in the outbox of its rank's frames,
+//     unchanged, from the F, B or I that made it to the WAIT of its transfer. A send
+//     lends it.
 //   - A receive hands over copies in buffers of the receiver's own space, of class
-//     Transfer, which end like what a stage of the rank has returned. No handle crosses
-//     a rank.
-//   - A source is asked for every microbatch on every rank, in the order of the batch;
-//     what no stage of the rank reads ends at once. Where a plan runs several copies of
-//     the model, they take turns, so that few entries wait. The constructors [Indexed],
-//     [Stream] and [PerRank] say how ranks share it.
-//   - The accumulators of a parameter's uses stay where the uses are. At step end those
-//     of other ranks are received for as long as it takes to add them, and the total
-//     goes back to every use. On one rank the first use alone has the total.
+//     Transfer, which are released like tensors returned by a stage of the rank. No handle
+//     crosses a rank.
+//   - Every rank asks its source for every microbatch, in the order of the batch; parts that no
+//     stage of the rank reads are released at once. If a plan runs several copies of the model,
+//     they alternate, so that few entries wait. The constructors [Indexed], [Stream] and
+//     [PerRank] define how ranks share a source.
+//   - The accumulators of a parameter's uses stay with the uses. At step end the owner receives
+//     the accumulators of other ranks, each only while it is added, and the total goes back to
+//     every use. On one rank only the first use has the total.
 //
-// A clock is read where a transfer waits, and at the first and the last computation:
-// a [Result] tells work and waits apart.
+// The runner reads a clock when a transfer waits, and at the first and the last computation: a
+// [Result] reports work and waits separately.
 //
 // # Planned memory
 //
-// [Record] calls every stage once in a dry run and writes down what it does to
-// references. A step and a dry run make the calls of stages with the same code
-// (internal/calls): the step decides when, the recorder (internal/profile) writes them
-// down. With this profile (Memory.Profile) a plan's lifetimes become a layout,
-// by package layout: where every buffer of a step lies, on every rank. It is made when a
-// step first needs it, or by Prepare, which says what it needs. A step then reserves that
-// much before its first action, tells the space where in the program it is, and compares
-// what is live with the layout after every microbatch (L6). What a stage allocates that
-// its profile does not have is refused.
+// [Record] calls every stage once in a dry run and records how it changes references. A step and
+// a dry run make the calls of stages with the same code (internal/calls): the step decides when,
+// and the recorder (internal/profile) records them. With this profile (Memory.Profile), package
+// layout turns a plan's lifetimes into a layout: the address of every buffer of a step, on every
+// rank. It is made when a step first needs it, or by Prepare, which returns it. A step then
+// reserves that much memory before its first action, passes its position in the program to the
+// space, and compares the live bytes with the layout after every microbatch (L6). Allocations of
+// a stage that are not in its profile fail.
 //
 // # Copies of weights
 //
-// Where a stage computes on copies of its weights (stages.Quantizer), the runner puts
-// QUANTIZE into the rule's plan, before the stage's first forward or at the start of the
-// step (Plan.Quantizing). The stage makes the copies, the context holds them, and the
-// plan's drop bits end them: those for the forward with the last action that reads them,
-// those for the backward with the last backward. An evaluation makes those for the
-// forward alone (L14).
+// If a stage computes with copies of its weights (stages.Quantizer), the runner adds QUANTIZE to
+// the rule's plan, before the stage's first forward or at the start of the step
+// (Plan.Quantizing). The stage makes the copies, the frames hold them, and the plan's drop bits
+// release them: copies for the forward with the last action that reads them, copies for the
+// backward with the last backward. An evaluation makes copies for the forward only (L14).
 //
 // # The end of a step
 //
-// In this order: what was never written is zeroed; uses of tied parameters are
-// added in stage order; the books are compared; in one exchange every rank learns the
-// losses, the squares of gradients and the measures of all; the finite verdict, the
-// gradient norm, the empty check; the Result, the same on every rank. The optimizer is
-// the trainer's: Result.Update gives it the factor, once.
+// A step ends in this order: gradients that were not written are set to zero; uses of tied
+// parameters are added in stage order; the books are compared; in one exchange every rank
+// receives the losses, squares of gradients and measurements of all ranks; then follow the check
+// for finite values, the gradient norm, the check for an empty step, and the Result, which is the
+// same on every rank. The trainer owns the optimizer: Result.Update calls it with the factor,
+// once.
 //
-// # Every way out
+// # Failures
 //
-// An error, a cancelled context, a panic of a stage, on any rank: all ranks end,
-// everything that the step held is released on each, and the next step works (L8).
-// Errors are *[Error] and name rank, stage, microbatch and action; the first one is
-// what every rank returns. A panic goes on with its own
-// stack after everything is released; several ranks throw it again, as a *[Panic].
+// An error, a cancelled context or a panic of a stage, on any rank, ends the step on all ranks.
+// Everything that the step held is released on each, and the next step works (L8). Errors are
+// *[Error] and name rank, stage, microbatch and action; every rank returns the first one. A panic
+// continues with its own stack after everything is released; if there are several ranks, Step
+// panics again with a *[Panic].
 //
-// Ranks that wait for each other end the step at once, and a step in which nothing
-// moves ends after a while, with a *[transport.StallError] in the terms of the plan.
+// A deadlock of ranks ends the step at once, and a step without progress ends after a timeout,
+// with a *[transport.StallError] in the terms of the plan.
 package runner

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// relay hands its argument on, retained, in both directions.
+// relay returns its retained argument, in both directions.
 func relay(name string) stages.Stage[number] {
 	return &stages.Func[number]{
 		Declares: stages.Spec{Name: name, Inputs: wire, Outputs: wire},
@@ -43,8 +43,8 @@ func sequence(t *testing.T, inner ...stages.Stage[number]) stages.Stage[number] 
 	return s
 }
 
-// TestARelayKeepsNothing returns what it is given, retained: alone, at either end
-// of a sequence, and as the output that a sink takes over.
+// TestARelayKeepsNothing runs a relay alone, at either end of a sequence, and with outputs that a
+// sink takes over.
 func TestARelayKeepsNothing(t *testing.T) { // L6
 	for name, build := range map[string]func(c []*times) []stages.Stage[number]{
 		"alone": func(c []*times) []stages.Stage[number] { return []stages.Stage[number]{c[0], relay("r"), c[1], c[2]} },
@@ -76,8 +76,8 @@ func TestARelayKeepsNothing(t *testing.T) { // L6
 	})
 }
 
-// TestHalfAnOutputIsReleased returns one of two outputs, over a space that cannot
-// reclaim by itself what the step took over.
+// TestHalfAnOutputIsReleased returns one of two outputs, over a space that cannot reclaim, so
+// that the step must release the output that it took over.
 func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 	chain := chain()
 	cfg := config(chain)
@@ -91,15 +91,15 @@ func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 		},
 	}}
 	_, err := newRunner(t, cfg).Evaluate(t.Context(), 2, &counted{})
-	require.ErrorContains(t, err, "it set no output 1 (y): set out[1] in Forward")
+	require.ErrorContains(t, err, "the stage set no output 1 (y): set out[1] in Forward")
 	require.Zero(t, space.Len())
 }
 
-// bare is a space with no ability but the least.
+// bare is a space without optional abilities.
 type bare struct{ memory.Space[number] }
 
-// TestResidentBuffersAreNotTheSteps hands a constant of the trainer's over again
-// and again: as an entry part and as saved state, with one book and with two.
+// TestResidentBuffersAreNotTheSteps hands over the trainer's constant repeatedly, as an entry
+// part and as saved state, with one book and with two.
 func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestEveryUseHasItsOwnAccumulator(t *testing.T) { // L9
 	require.ErrorContains(t, err, `"b" of stage 2 (three) has the accumulator of "b" of stage 1 (three)`)
 }
 
-// TestThePlanIsTheOneThatWasAskedFor has rules that answer another question.
+// TestThePlanIsTheOneThatWasAskedFor has rules that return plans for other parameters.
 func TestThePlanIsTheOneThatWasAskedFor(t *testing.T) {
 	for name, change := range map[string]func(p *schedule.Params){
 		"mode":         func(p *schedule.Params) { p.Mode = schedule.Training },
@@ -202,8 +202,8 @@ func TestTheScaleMayChangeBetweenSteps(t *testing.T) { // L10
 	require.Error(t, r.SetScaleExponent(1000))
 }
 
-// TestFrozenStagesRunTheirWholeBackward freezes a stage that saves for its weight
-// gradient and does not ask whether it is frozen.
+// TestFrozenStagesRunTheirWholeBackward freezes a stage that saves for its weight gradient
+// without checking whether it is frozen.
 func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 	for name, inSequence := range map[string]bool{"alone": false, "in a sequence": true} {
 		chain := chain()
@@ -234,8 +234,8 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 	}
 }
 
-// TestThePeakOfOneBook has a first entry of 100 bytes: the step's peak is that of its
-// microbatch, and each record has that of its own.
+// TestThePeakOfOneBook has a first entry of 100 bytes: the step's peak is in its microbatch, and
+// each record has the peak of its own.
 func TestThePeakOfOneBook(t *testing.T) {
 	cfg := config(chain())
 	cfg.Spaces[0] = memory.NewCollected(nil, func(h number) int64 {
@@ -247,7 +247,7 @@ func TestThePeakOfOneBook(t *testing.T) {
 	r := newRunner(t, cfg)
 	result, err := r.Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
-	for m, want := range []int64{100 + 3*8, 4 * 8, 4 * 8} { // entry, two activations, a gradient: what is alive in the last stage's backward
+	for m, want := range []int64{100 + 3*8, 4 * 8, 4 * 8} { // entry, two activations, a gradient: live in the last stage's backward
 		s := r.Samples(0).At(m)
 		require.Equal(t, want, s.Peak, "microbatch %d", m)
 		require.Equal(t, memory.ByClass{memory.Activation: want}, s.PeakClasses)
@@ -256,7 +256,7 @@ func TestThePeakOfOneBook(t *testing.T) {
 	require.Equal(t, memory.ByClass{memory.Activation: 100 + 3*8}, result.PeakClasses)
 }
 
-// TestTheGrowthOfAStepIsItsGreatest loses a tensor in the second of three microbatches.
+// TestTheGrowthOfAStepIsItsGreatest leaks a tensor in the second of three microbatches.
 func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
 	chain := chain()
 	cfg := config(chain)
@@ -289,7 +289,7 @@ func TestAnyLookAhead(t *testing.T) {
 	require.Equal(t, 3, source.asked)
 }
 
-// TestAScopeCannotReachBeyondItsStage widens a scope and saves there.
+// TestAScopeCannotReachBeyondItsStage widens an access and saves there.
 func TestAScopeCannotReachBeyondItsStage(t *testing.T) {
 	chain := chain()
 	cfg := config(chain)
@@ -329,7 +329,7 @@ func TestReplicasDrawApart(t *testing.T) { // L9
 	require.ErrorContains(t, err, "Replica is 1 of 0")
 }
 
-// globals writes down the global number of each microbatch.
+// globals records the global number of each microbatch.
 type globals struct {
 	*times
 	keys *[]int64
@@ -340,7 +340,8 @@ func (g *globals) Forward(ctx context.Context, mb view, in, out []number) error 
 	return g.times.Forward(ctx, mb, in, out)
 }
 
-// TestFaultsOfTheConfigurationAreToldAtOnce, but for those that follow from another one.
+// TestFaultsOfTheConfigurationAreToldAtOnce checks that one error has all faults, except for
+// faults that follow from others.
 func TestFaultsOfTheConfigurationAreToldAtOnce(t *testing.T) {
 	cfg := config(chain())
 	cfg.Stages = append(cfg.Stages, nil)
@@ -353,10 +354,11 @@ func TestFaultsOfTheConfigurationAreToldAtOnce(t *testing.T) {
 	_, err := runner.New(cfg)
 	require.ErrorContains(t, err, fmt.Sprintf("%d entry parts, at most %d", frames.MaxParts+1, frames.MaxParts))
 	require.ErrorContains(t, err, "4 stages and a placement of 3")
-	require.NotContains(t, err.Error(), "stage 3 is nil", "it has no place, so nothing is said of it")
+	require.NotContains(t, err.Error(), "stage 3 is nil", "without a placement there is no further fault")
 }
 
-// TestASearchHasALimit of work, unless one of time is given.
+// TestASearchHasALimit checks that a search has a work limit by default, unless a time limit is
+// set.
 func TestASearchHasALimit(t *testing.T) {
 	for given, want := range map[placement.Options]placement.Options{
 		{}: {Nodes: 200_000}, {Nodes: 3}: {Nodes: 3}, {Time: time.Second}: {Time: time.Second},

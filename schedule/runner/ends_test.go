@@ -52,7 +52,7 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 				}
 				s.kept = nil
 			}
-			// Within a step too, where a later action uses it: the step ends.
+			// In a step, a failure at a later action that uses it ends the step.
 			actions := 0
 			cfg.Hooks.Action = func(int, schedule.Action) {
 				if actions++; actions > 1 {
@@ -79,7 +79,7 @@ func TestTrainingNeedsAnObjective(t *testing.T) { // L10
 		s.param, s.metric = "", s.last
 	}
 	result, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
-	require.NoError(t, err, "where nothing trains there is nothing to divide")
+	require.NoError(t, err, "without training there is nothing to divide")
 	require.Equal(t, loss.Stepped, result.Outcome)
 	_, err = factorOf(result)
 	require.ErrorIs(t, err, runner.ErrNoUpdate)
@@ -126,7 +126,7 @@ func TestCancelEndsBetweenActions(t *testing.T) { // L8
 	r := newRunner(t, cfg)
 	_, err := r.Step(ctx, 8, &counted{})
 	require.ErrorIs(t, err, cause)
-	require.Equal(t, 5, seen, "the action under way is the last one")
+	require.Equal(t, 5, seen, "the running action is the last one")
 	var where *runner.Error
 	require.True(t, errors.As(err, &where))
 	require.Equal(t, "two", where.Name)

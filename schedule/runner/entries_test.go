@@ -16,12 +16,12 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// entryOf returns a part of an entry: a number by which classOf knows it, and which says
-// of which microbatch it is.
+// entryOf returns a part of an entry: a number from which classOf recognises an entry, and which
+// encodes its microbatch.
 func entryOf(microbatch int) number { return num(float64(1+microbatch) * 0x1p-700) }
 
-// reading is the first or the last stage of a chain. It reads a part of the entry in its
-// forward, and does not keep it.
+// reading is the first or the last stage of a chain. It reads a part of the entry in its forward,
+// and does not keep it.
 type reading struct{ *times }
 
 func (r reading) Spec() stages.Spec {
@@ -46,7 +46,7 @@ func (r reading) Forward(ctx context.Context, mb view, in, out []number) error {
 	return nil
 }
 
-// holding counts the parts of entries that a rank holds.
+// holding counts the entry parts that a rank holds.
 type holding struct {
 	*memory.Collected[number]
 	now, most int
@@ -67,8 +67,8 @@ func (h *holding) Yield(n number) (int64, error) {
 	return h.Collected.Yield(n)
 }
 
-// heldEntries trains m microbatches and returns by rank how many parts of entries it held
-// at most: tokens on the first rank of a copy of the model, labels on the last one.
+// heldEntries trains m microbatches and returns, by rank, the largest number of entry parts held:
+// tokens on the first rank of a copy of the model, labels on the last one.
 func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule, m int) []int {
 	t.Helper()
 	r := &ranksOf{placement: placement, rule: rule, capacity: 1}
@@ -109,8 +109,8 @@ func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule,
 	return most
 }
 
-// A rank holds as many entries among thousands of microbatches as among tens, but under
-// breadth-first, which keeps everything.
+// A rank holds as many entries with thousands of microbatches as with tens, except under
+// breadth-first, which keeps all of them.
 func TestEntriesDoNotGrow(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		if s.Name == "breadth-first" {
@@ -130,15 +130,15 @@ func TestEntriesDoNotGrow(t *testing.T) {
 	}
 }
 
-// A copy of the model that begins later leaves entries waiting for it, as many as it is
-// behind; look-ahead waits beside them.
+// The number of waiting entries is the distance between the copies of the model, plus the
+// look-ahead.
 func TestEntriesWaitForTheCopyThatIsBehind(t *testing.T) {
 	placement := schedule.Placement{Ranks: 1, Rank: make([]int, 4), Copies: 2}
 	for behind := range 6 {
 		for _, repeat := range []bool{true, false} {
 			m := 2 * (behind + 7)
 			rule := func(p schedule.Params) (*schedule.Plan, error) {
-				of := func(stage, mb int) []schedule.Action { // all of a microbatch, of the copy that begins with the stage
+				of := func(stage, mb int) []schedule.Action { // all actions of a microbatch, of the copy that begins with the stage
 					return []schedule.Action{schedule.Act(schedule.F, stage, mb), schedule.Act(schedule.F, stage+1, mb),
 						schedule.Act(schedule.B, stage+1, mb), schedule.Act(schedule.B, stage, mb)}
 				}
@@ -162,7 +162,7 @@ func TestEntriesWaitForTheCopyThatIsBehind(t *testing.T) {
 	}
 }
 
-// The first microbatch that is not finite is that of the batch, not of the plan.
+// The number of the first non-finite microbatch is its number in the batch, not in the plan.
 func TestTheFirstNonFiniteIsOfTheBatch(t *testing.T) {
 	r := &ranksOf{placement: schedule.Bidirectional(2), rule: schedule.DualPipe, capacity: 1}
 	rows := rowsOf(r.placement)
@@ -180,7 +180,8 @@ func TestTheFirstNonFiniteIsOfTheBatch(t *testing.T) {
 	r.released(t)
 }
 
-// Copies take microbatches in turn, so the slices of a sequence would go to several.
+// Copies alternate between microbatches, so that slices of a sequence would go to different
+// copies.
 func TestSlicesOfCopiesAreRefused(t *testing.T) {
 	r := &ranksOf{placement: schedule.Bidirectional(2), capacity: 1}
 	r.rule = func(p schedule.Params) (*schedule.Plan, error) {

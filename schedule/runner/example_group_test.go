@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Two ranks with a stage each: the first doubles what it reads, the second records it
-// as its loss. Numbers cross as copies; the stream is read once for both.
+// Two ranks have one stage each: the first doubles its input, and the second records it as its
+// loss. Numbers cross ranks as copies; the stream is read once for both.
 func ExampleConfig_ranks() {
 	type mb = batchctx.Microbatch[*float64]
 	x := []stages.Port{{Name: "x"}}

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// The stages are recorded on Null devices; with the profile every step is laid out
-// before it begins.
+// The stages are recorded on Null devices. With the profile every step is laid out before it
+// begins.
 func ExampleRecord() {
 	host, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {

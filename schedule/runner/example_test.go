@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// One stage without parameters, three microbatches of uneven weight: the mean is
-// over the weight, and every action says what dies with it.
+// One stage without parameters, and three microbatches of different weights: the mean is
+// weighted, and every action prints its drops.
 func Example() {
 	r, err := runner.New(runner.Config[*float64]{
 		Stages: []stages.Stage[*float64]{&stages.Func[*float64]{

@@ -13,29 +13,29 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// report is what a rank tells the others at step end.
+// report is a rank's message to the others at step end.
 type report struct {
 	reportHeader
-	squares []float64 // of the gradients that the rank owns, in the order of their owners
-	parts   []uint64  // digests of what its source makes, by part; none where that is not checked
+	squares []float64 // of the gradients of which the rank has the owner, in the order of the owners
+	parts   []uint64  // digests of the source's parts; none if the source is not checked
 	record  []byte    // of its losses
 }
 
-// reportHeader is the beginning of a report, little-endian. The squares follow it, the digests
-// of the parts, and then the record.
+// reportHeader is the beginning of a report, little-endian. The squares, the digests of the parts
+// and the record follow it.
 type reportHeader struct {
-	Magic                    [4]byte // "WRR" and the version
+	Magic                    [4]byte // counts
 	Squares, Parts           uint32  // how many
 	Step, Microbatches, Mode int64
-	// Rank is what the rank has measured. Start and end are by its clock, in Unix time; 0
-	// where it has no computations.
+	// Rank is the rank's measurements. Start and End are by its clock, in Unix time, or 0 if it
+	// has no computations.
 	Rank RankResult
 }
 
 var reportMagic = [4]byte{'W', 'R', 'R', 5}
 
-// exchange merges the losses of all ranks into the record, in the order of the ranks,
-// and returns what each has measured.
+// exchange merges the losses of all ranks into record, in the order of the ranks, and returns the
+// measurements of each rank.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
 	if r.cfg.Replicas.Merge != nil {
 		if err := r.cfg.Replicas.Merge(ctx, r.Rank, record); err != nil {
@@ -62,7 +62,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	return ranks, nil
 }
 
-// account writes down what the books and the clock say of this rank.
+// account returns the measurements of this rank from its books and clock.
 func (r *worker[T]) account() RankResult {
 	own := RankResult{
 		Live: r.Frames.Live(), Excess: r.Frames.Excess(), Growth: r.result.Growth.Bytes,
@@ -104,8 +104,8 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	return r.transport.Exchange(ctx, r.bytes)
 }
 
-// mergeReport takes what a rank tells: the first one's losses replace those in the record,
-// all others are merged into them.
+// mergeReport merges the report of a rank: the first rank's losses replace the losses in record,
+// and the others are merged into them.
 func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
 	said := &r.report
 	if err := said.decode(data); err != nil {
@@ -142,7 +142,7 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 
 func (p *report) append(b []byte) []byte {
 	p.Magic, p.Squares, p.Parts = reportMagic, uint32(len(p.squares)), uint32(len(p.parts))
-	b, _ = binary.Append(b, binary.LittleEndian, &p.reportHeader) // which has a fixed size
+	b, _ = binary.Append(b, binary.LittleEndian, &p.reportHeader) // the header has a fixed size
 	for _, s := range p.squares {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
 	}
@@ -152,17 +152,17 @@ func (p *report) append(b []byte) []byte {
 	return append(b, p.record...)
 }
 
-// errReport says what bytes are not.
+// errReport is the error for bytes that are not a report.
 var errReport = errors.New("not a report of this version")
 
-// decode replaces p by the report that b holds, reusing p's memory.
+// decode replaces p with the report encoded in b, reusing p's memory.
 func (p *report) decode(b []byte) error {
 	n, err := binary.Decode(b, binary.LittleEndian, &p.reportHeader)
 	if err != nil || p.Magic != reportMagic {
 		return fmt.Errorf("%w: %d bytes", errReport, len(b))
 	}
 	if again, _ := binary.Append(nil, binary.LittleEndian, &p.reportHeader); !bytes.Equal(again, b[:n]) { // a bool is 0 or 1
-		return fmt.Errorf("%w: a header that nobody writes", errReport)
+		return fmt.Errorf("%w: a header that is not canonical", errReport)
 	}
 	if b = b[n:]; int64(len(b)) < 8*(int64(p.Squares)+int64(p.Parts)) {
 		return fmt.Errorf("%w: %d bytes for %d squares and %d parts", errReport, len(b), p.Squares, p.Parts)

@@ -17,8 +17,7 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-// FuzzReport reads bytes from another rank: they are refused, or written back as they
-// were.
+// FuzzReport decodes bytes from another rank: they are refused, or encode to the same bytes.
 func FuzzReport(f *testing.F) {
 	empty := runner.EmptyReport()
 	f.Add(empty)
@@ -35,7 +34,7 @@ func FuzzReport(f *testing.F) {
 	})
 }
 
-// meddling changes what one rank learns of the others.
+// meddling changes the reports that one rank receives.
 type meddling struct {
 	*local.Endpoint[number]
 	change func(all [][]byte) [][]byte
@@ -49,7 +48,7 @@ func (m meddling) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	return all, err
 }
 
-// TestReportsThatDoNotFitAreRefused changes the report of a rank on its way.
+// TestReportsThatDoNotFitAreRefused changes the report of a rank in transit.
 func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 	for want, change := range map[string]func(all [][]byte) [][]byte{
 		"1 ranks answered of 2": func(all [][]byte) [][]byte { return all[:1] },
@@ -90,8 +89,8 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// TestRanksMergeTheirLosses has a loss on the first rank and one on the last: both are
-// those of all ranks, and the replicas of a rank come before them.
+// TestRanksMergeTheirLosses has a loss on the first rank and one on the last: all ranks have
+// both, and losses of replicas are merged before those of ranks.
 func TestRanksMergeTheirLosses(t *testing.T) {
 	r := chained(2)
 	rows := rowsOf(r.placement)
@@ -103,7 +102,7 @@ func TestRanksMergeTheirLosses(t *testing.T) {
 			data, err := record.AppendBinary(nil)
 			require.NoError(t, err)
 			require.NoError(t, other.UnmarshalBinary(data))
-			return record.Merge(&other) // a replica that has recorded the same
+			return record.Merge(&other) // a replica that has recorded the same losses
 		}
 	}
 	result, err := r.group(t, rows).Step(t.Context(), 5, r.sources())
@@ -112,7 +111,7 @@ func TestRanksMergeTheirLosses(t *testing.T) {
 	require.EqualValues(t, 10, result.Losses[0].Weight)
 }
 
-// seeing records what it reads.
+// seeing records the values that it reads.
 type seeing struct{ *times }
 
 func (s seeing) Spec() stages.Spec {
@@ -127,7 +126,7 @@ func (s seeing) Forward(ctx context.Context, mb view, in, out []number) error {
 	return s.times.Forward(ctx, mb, in, out)
 }
 
-// Ranks that have the same peak of different classes come to the same result.
+// Ranks with equal peaks of different classes return equal results.
 func TestEqualPeaks(t *testing.T) {
 	ranks := []runner.RankResult{
 		{Peak: 5, PeakClasses: memory.ByClass{memory.Resident: 5}},

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// SourcesOf returns the source of each of so many ranks, as a step asks for them.
+// SourcesOf returns the source of each rank, as a step does.
 func SourcesOf[T any](t *testing.T, ranks int, source Source[T]) (list []Source[T]) {
 	shared := source.(sharer[T])
 	require.NoError(t, shared.share(ranks))
@@ -27,13 +27,14 @@ func Recode(b []byte) ([]byte, error) {
 	return p.append(nil), nil
 }
 
-// Search returns how the memory of a runner is planned.
+// Search returns the options of a runner's layout search.
 func (r *Runner[T]) Search() placement.Options { return r.cfg.Memory.Search }
 
-// EmptyReport is the bytes of a report of nothing.
+// EmptyReport encodes an empty report.
 func EmptyReport() []byte { return new(report).append(nil) }
 
-// Gather makes the result of a rank, who has measured its own peak, that of all ranks.
+// Gather computes the result of all ranks from the result of one, which has measured its own
+// peak.
 func Gather(own RankResult, ranks []RankResult) *Result {
 	r := &Result{Peak: own.Peak, PeakClasses: own.PeakClasses}
 	r.gather(ranks)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// newPlanner returns the planner of a configuration that is complete.
+// newPlanner returns the planner of a completed configuration.
 func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	p := &planner{
 		rule: cfg.Plan.Rule, unchecked: cfg.Plan.Unchecked, costs: cfg.Plan.Costs,
@@ -29,7 +29,7 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	return p
 }
 
-// factsOf returns what the passes must know of a stage.
+// factsOf returns the facts about a stage that the passes need.
 func factsOf(spec *stages.Spec, parts []string, splits bool) schedule.Facts {
 	facts := schedule.Facts{Frozen: spec.Frozen, Recomputes: spec.Recomputes, Split: splits, Quantizes: spec.Quantizes()}
 	for _, read := range spec.Reads {
@@ -44,7 +44,7 @@ func factsOf(spec *stages.Spec, parts []string, splits bool) schedule.Facts {
 		if read.At&frames.AtWeight != 0 {
 			facts.Reads[schedule.B] |= bit
 			facts.Reads[schedule.W] |= bit
-			if !splits { // as I it runs its whole backward
+			if !splits { // its I runs the whole backward
 				facts.Reads[schedule.I] |= bit
 			}
 		}

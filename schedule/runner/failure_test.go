@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// failing is the last stage of a chain with something done in its forward, and in its
+// failing is the last stage of a chain, which runs a function in its forward and one in its
 // backward.
 type failing struct {
 	*times
@@ -28,8 +28,8 @@ func (f *failing) Forward(ctx context.Context, mb view, in, out []number) error 
 	return nil
 }
 
-// TestACallThatFailsEndsTheStep with its error and everything released, whatever the stage
-// does about it, and the next step works (L8).
+// TestACallThatFailsEndsTheStep checks that the step returns the error and releases everything,
+// even if the stage swallows the error, and that the next step works (L8).
 func TestACallThatFailsEndsTheStep(t *testing.T) {
 	planted := errors.New("planted")
 	swallow := func(f func()) {
@@ -75,7 +75,7 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 				err := step()
 				require.ErrorIs(t, err, test.want)
 				if placed := (*runner.Error)(nil); test.want != nil && (!errors.As(err, &placed) || placed.Action.Stage() != 2) {
-					t.Errorf("without its place: %v", err)
+					t.Errorf("without its location: %v", err)
 				}
 			}
 			require.Zero(t, space.Len())
@@ -85,8 +85,8 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 	}
 }
 
-// TestTheLeastConfiguration is stages and a space: parts and the one loss are those that
-// stages declare, and gradients are the space's business where it can.
+// TestTheLeastConfiguration has stages and a space only: parts and losses come from the stages'
+// declarations, and the space does the arithmetic on gradients.
 func TestTheLeastConfiguration(t *testing.T) {
 	full := config(chain())
 	want, err := newRunner(t, full).Step(t.Context(), 3, &counted{})
@@ -107,12 +107,12 @@ func TestTheLeastConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, `records loss "loss", which Losses does not have: list all that stages record, and say which is the objective`)
 }
 
-// TestAnOutputThatIsNotSet is named, and so is a gradient.
+// TestAnOutputThatIsNotSet checks that the error names the output or gradient.
 func TestAnOutputThatIsNotSet(t *testing.T) {
 	nothing := func(context.Context, view, []number, []number) error { return nil }
 	for want, change := range map[string]func(middle *stages.Func[number]){
-		"(stage 1 three, microbatch 0): it set no output 0 (x): set out[0] in Forward":                    func(f *stages.Func[number]) { f.ForwardFunc = nothing },
-		"(stage 1 three, microbatch 0): it set no gradient of input 0 (x): set gradIn[0] in the backward": func(f *stages.Func[number]) { f.Parameters, f.BackwardFunc = nil, nothing },
+		"(stage 1 three, microbatch 0): the stage set no output 0 (x): set out[0] in Forward":                    func(f *stages.Func[number]) { f.ForwardFunc = nothing },
+		"(stage 1 three, microbatch 0): the stage set no gradient of input 0 (x): set gradIn[0] in the backward": func(f *stages.Func[number]) { f.Parameters, f.BackwardFunc = nil, nothing },
 	} {
 		chain := chain()
 		cfg := config(chain)
@@ -126,9 +126,9 @@ func TestAnOutputThatIsNotSet(t *testing.T) {
 	}
 }
 
-// TestAHeadThatForgetsItsObjective is named.
+// TestAHeadThatForgetsItsObjective checks that the error names the stage.
 func TestAHeadThatForgetsItsObjective(t *testing.T) {
-	for forgets, have := range map[int]string{-1: "", 1: "2 of 3", 3: "0 of 3"} { // after so many microbatches; never
+	for forgets, have := range map[int]string{-1: "", 1: "2 of 3", 3: "0 of 3"} { // the number of records before it stops; -1 is never
 		chain := chain()
 		cfg := config(chain)
 		cfg.Stages[2] = &stages.Func[number]{
@@ -151,7 +151,7 @@ func TestAHeadThatForgetsItsObjective(t *testing.T) {
 	}
 }
 
-// TestAStageThatAdds gets a gradient that is zero before its first contribution.
+// TestAStageThatAdds checks that a gradient is zero before its first contribution.
 func TestAStageThatAdds(t *testing.T) { // L5
 	grad := num(1e9)
 	stage := &stages.Func[number]{

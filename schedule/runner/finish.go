@@ -12,9 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// finish is the end of a step, in its order: gradients, audit, the one exchange
-// between ranks, verdict. Behind the exchange every rank has the same numbers, and
-// does the same with them.
+// finish ends a step: gradients, audit, the one exchange between ranks, verdict. After the
+// exchange every rank has the same numbers and makes the same decisions.
 func (r *worker[T]) finish(ctx context.Context) error {
 	r.action = 0
 	if r.watcher != nil {
@@ -22,7 +21,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	}
 	r.Frames.Act(-1, -1)
 	r.atEnd()
-	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that had no use for all
+	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that did not need all entries
 		return err
 	}
 	if err := r.checkedAgain(); err != nil {
@@ -64,9 +63,9 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	return nil
 }
 
-// finishGradients makes each parameter's gradient whole, and measures those that are
-// owned here: zero where nothing was written, the uses of a tied one added in stage
-// order (L5, L9).
+// finishGradients completes each parameter's gradient and measures the gradients with an owner
+// here: it sets gradients that were not written to zero and adds the uses of tied parameters in
+// stage order (L5, L9).
 func (r *worker[T]) finishGradients(ctx context.Context) error {
 	if err := r.contributions(); err != nil {
 		return err
@@ -90,7 +89,7 @@ func (r *worker[T]) finishGradients(ctx context.Context) error {
 	return r.measure()
 }
 
-// measure sums the squares of the gradients that are owned here.
+// measure sums the squares of the gradients whose owner is on this rank.
 func (r *worker[T]) measure() (err error) {
 	r.measured = r.measured[:0]
 	for _, owner := range r.owners {
@@ -110,7 +109,7 @@ func (r *worker[T]) measure() (err error) {
 	return nil
 }
 
-// squaresOf appends the sums of squares of gradients.
+// squaresOf appends the gradients' sums of squares.
 func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err error) {
 	n := len(to)
 	to = append(to, make([]float64, len(gradients))...)
@@ -125,11 +124,11 @@ func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err err
 	return to, nil
 }
 
-// unchanged finds a gradient whose sum of squares is not what the step has measured.
+// unchanged returns an error for a gradient whose sum of squares has changed since the step.
 func (r *worker[T]) unchanged() error {
 	all, err := r.squaresOf(r.sums, r.measured)
 	if err != nil {
-		return fmt.Errorf("runner: the gradients cannot be read any more: %w", err)
+		return fmt.Errorf("runner: the gradients can no longer be read: %w", err)
 	}
 	n := len(r.sums)
 	r.sums = all[:n] // with room for the next time
@@ -141,7 +140,7 @@ func (r *worker[T]) unchanged() error {
 	return nil
 }
 
-// measuredName names the parameter of a gradient that measure has measured.
+// measuredName names the parameter of the i-th measured gradient.
 func (r *worker[T]) measuredName(i int) string {
 	for _, owner := range r.owners {
 		if r.rankOf(owner) != r.Rank {
@@ -152,7 +151,7 @@ func (r *worker[T]) measuredName(i int) string {
 			return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.Params[owner.Param].Name, owner.Stage, st.Spec.Name)
 		}
 	}
-	return "" // it is one of them
+	return "" // not reached
 }
 
 // contributions checks that every use of a parameter contributed as often as declared.
@@ -176,7 +175,7 @@ func (r *worker[T]) contributions() error {
 }
 
 // recorded checks that the stages that declare the objective have recorded it in every
-// microbatch: a head that forgets it would make every step Empty, or learn from a part.
+// microbatch. A head without it would make every step Empty, or train on part of the batch.
 func (r *worker[T]) recorded() error {
 	if r.objective < 0 {
 		return nil
@@ -198,11 +197,11 @@ func (r *worker[T]) recorded() error {
 			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.Stages[s].Spec.Name))
 		}
 	}
-	return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 where there is no target",
+	return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 if there is no target",
 		ErrUnrecorded, strings.Join(heads, " and "), name, have, want)
 }
 
-// records returns how often a stage of this rank declares the loss.
+// records returns how often a stage of this rank declares a loss.
 func (r *worker[T]) records(s int, name string) (times int) {
 	if r.Stages[s].Own {
 		for _, declared := range r.Stages[s].Spec.Losses {
@@ -214,9 +213,9 @@ func (r *worker[T]) records(s int, name string) (times int) {
 	return times
 }
 
-// verdict computes the gradient norm, each parameter once and in stage order, and the
-// factor. The step is Skipped where a gradient is not finite, and OutOfRange where float32,
-// in which gradients are, cannot hold the factor or the norm.
+// verdict computes the gradient norm, counting each parameter once and in stage order, and the
+// factor. The step is Skipped if a gradient is not finite, and OutOfRange if float32, the type of
+// gradients, cannot hold the factor or the norm.
 func (r *worker[T]) verdict(divisor float64) {
 	var squares float64
 	for i, s := range r.squares {
@@ -231,7 +230,7 @@ func (r *worker[T]) verdict(divisor float64) {
 	}
 	factor := math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
 	norm := math.Sqrt(squares) * factor
-	if factor < 0x1p-126 || max(factor, norm) > math.MaxFloat32 { // it is positive, and norm no NaN
+	if factor < 0x1p-126 || max(factor, norm) > math.MaxFloat32 { // the factor is positive, and norm is not NaN
 		r.result.Outcome = loss.OutOfRange
 		r.result.refused = fmt.Errorf("%w: %.3g, which makes their norm %.3g: the total weight of %q is %.3g and the scale of seeds 2^%d: record weights near 1 for each target, or choose another scale",
 			ErrRange, factor, norm, r.cfg.Losses[r.objective].Name, divisor, r.cfg.ScaleExponent)

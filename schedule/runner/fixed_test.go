@@ -32,8 +32,8 @@ func indexed() runner.Source[number] {
 	})
 }
 
-// TestFixedPlans trains under the plan of every schedule as it comes from a rule, as it comes
-// from a program that has other stages, and as PyTorch has it: to the bits of the rule.
+// TestFixedPlans trains under the plan of every schedule: as a rule returns it, from a program
+// with other stages, and in PyTorch's form. The numbers are bit-equal to the rule's.
 func TestFixedPlans(t *testing.T) {
 	const ranks, m = 4, 12
 	for _, s := range schedule.Schedules() {
@@ -42,7 +42,7 @@ func TestFixedPlans(t *testing.T) {
 			require.NoError(t, err)
 			bare, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
 			require.NoError(t, err)
-			ready, err := lower.Prepare(bare, lower.Passes{Facts: foreign(place), Parts: 2, Capacity: 2})
+			ready, err := lower.Prepare(bare, lower.Passes{Facts: otherFacts(place), Parts: 2, Capacity: 2})
 			require.NoError(t, err)
 
 			rows := rowsOf(place)
@@ -70,8 +70,8 @@ func TestFixedPlans(t *testing.T) {
 	}
 }
 
-// foreign are facts of other stages than those of a chain: they read and keep other things.
-func foreign(p schedule.Placement) []schedule.Facts {
+// otherFacts are facts of stages that differ from a chain's: they read and save other tensors.
+func otherFacts(p schedule.Placement) []schedule.Facts {
 	facts := make([]schedule.Facts, p.Stages())
 	for stage := range facts {
 		facts[stage].Split = true
@@ -80,7 +80,7 @@ func foreign(p schedule.Placement) []schedule.Facts {
 	return facts
 }
 
-// withoutWaits returns a plan as PyTorch has it: nobody waits for what is sent.
+// withoutWaits returns a plan in PyTorch's form: sends have no waits.
 func withoutWaits(plan *schedule.Plan) *schedule.Plan {
 	left := *plan
 	left.Programs = make([][]schedule.Segment, len(plan.Programs))
@@ -96,8 +96,8 @@ func withoutWaits(plan *schedule.Plan) *schedule.Plan {
 	return &left
 }
 
-// TestFixedPlansOfOtherBatches steps with numbers of microbatches that the plan's loops fit,
-// and with one that they do not.
+// TestFixedPlansOfOtherBatches steps with numbers of microbatches that the plan's loops fit, and
+// with one that they do not fit.
 func TestFixedPlansOfOtherBatches(t *testing.T) {
 	place := schedule.Looped(2, 2)
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 64})
@@ -112,7 +112,7 @@ func TestFixedPlansOfOtherBatches(t *testing.T) {
 
 	short, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4})
 	require.NoError(t, err)
-	for rank := range short.Programs { // as files of cells have it
+	for rank := range short.Programs { // as in files of cells
 		short.Programs[rank] = []schedule.Segment{{Body: slices.Collect(short.All(rank)), Repeat: 1}}
 	}
 	run = fixedOf(t, short, rows, 1)
@@ -123,7 +123,7 @@ func TestFixedPlansOfOtherBatches(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestFixedPlansGather has weights that are sharded, in steps and evaluations, and replicas.
+// TestFixedPlansGather has sharded weights, in steps and evaluations, and replicas.
 func TestFixedPlansGather(t *testing.T) {
 	place := schedule.Looped(2, 4)
 	plan, err := schedule.Interleaved(schedule.Params{Placement: place, Microbatches: 4})
@@ -164,13 +164,13 @@ func TestFixedPlansAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	unshard := func(context.Context, int) ([]number, error) { return nil, nil }
 	for says, change := range map[string]func(cfg *runner.Config[number]){
-		"Plan.Fixed is set: leave out Schedule and": func(cfg *runner.Config[number]) { cfg.Schedule = "1f1b" },
-		"of Plan, Rule, Placement":                  func(cfg *runner.Config[number]) { cfg.Plan.Rule = schedule.OneFOneB },
-		"Cap, Slices and Unchecked":                 func(cfg *runner.Config[number]) { cfg.Plan.Cap = 1 },
-		"Plan.Fixed has 0 microbatches":             func(cfg *runner.Config[number]) { cfg.Plan.Fixed = &schedule.Plan{Placement: plan.Placement} },
-		"mode forward-only":                         func(cfg *runner.Config[number]) { cfg.Plan.Fixed = forwards },
-		"the plan of Plan.Fixed gathers no weights": func(cfg *runner.Config[number]) { cfg.Replicas.Unshard = unshard },
-		"3 stages and a placement of 2":             func(cfg *runner.Config[number]) { cfg.Stages = append(cfg.Stages, cfg.Stages[1]) },
+		"Plan.Fixed is set: leave out Schedule, and": func(cfg *runner.Config[number]) { cfg.Schedule = "1f1b" },
+		"in Plan leave out Rule, Placement":          func(cfg *runner.Config[number]) { cfg.Plan.Rule = schedule.OneFOneB },
+		"Cap, Slices and Unchecked":                  func(cfg *runner.Config[number]) { cfg.Plan.Cap = 1 },
+		"Plan.Fixed has 0 microbatches":              func(cfg *runner.Config[number]) { cfg.Plan.Fixed = &schedule.Plan{Placement: plan.Placement} },
+		"mode forward-only":                          func(cfg *runner.Config[number]) { cfg.Plan.Fixed = forwards },
+		"the plan of Plan.Fixed gathers no weights":  func(cfg *runner.Config[number]) { cfg.Replicas.Unshard = unshard },
+		"3 stages and a placement of 2":              func(cfg *runner.Config[number]) { cfg.Stages = append(cfg.Stages, cfg.Stages[1]) },
 	} {
 		cfg := config(rowsOf(place))
 		cfg.Spaces = append(cfg.Spaces, config(nil).Spaces...)
@@ -190,7 +190,7 @@ func TestFixedPlansAreRefused(t *testing.T) {
 }
 
 // TestFixedPlansBringTheirCapacity trains with a plan for links of capacity 1, which deadlocks
-// if they hold less, and says nothing of links.
+// with a smaller capacity, and does not configure the links.
 func TestFixedPlansBringTheirCapacity(t *testing.T) {
 	place := schedule.Looped(2, 2)
 	bare := &schedule.Plan{Name: "crossing", Placement: place, Mode: schedule.Training, Microbatches: 2, Capacity: 1}

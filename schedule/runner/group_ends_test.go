@@ -25,7 +25,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// breaking is a stage with something done before one of its calls.
+// breaking is a stage with a function that runs before one of its calls.
 type breaking struct {
 	*times
 	backward   bool
@@ -60,7 +60,7 @@ func brokenChain(t *testing.T, b *breaking, rank int) (*ranksOf, *runner.Runner[
 	return r, r.group(t, rows), rows
 }
 
-// TestAnErrorEndsAllRanks fails on each rank in each direction: that error comes back,
+// TestAnErrorEndsAllRanks fails on each rank in each direction: Step returns that error,
 // everything is released, and the next step works (L8).
 func TestAnErrorEndsAllRanks(t *testing.T) {
 	for rank := range 3 {
@@ -92,12 +92,12 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 	}
 }
 
-// An error names the microbatch as the source was told, where the plan has another number.
+// An error has the microbatch's number in the batch if the plan has another number.
 func TestAnErrorNamesTheNumberOfTheBatch(t *testing.T) {
 	r := &ranksOf{placement: schedule.Bidirectional(2), rule: schedule.DualPipe, capacity: 1}
 	rows := rowsOf(r.placement)
 	for _, row := range rows {
-		row.lossWeight = func(item int) float64 { return math.Abs(float64(item-5)) - 0.5 } // below 0 for 5 alone
+		row.lossWeight = func(item int) float64 { return math.Abs(float64(item-5)) - 0.5 } // negative for 5 only
 	}
 	_, err := r.group(t, rows).Step(t.Context(), 8, r.sources())
 	var where *runner.Error
@@ -107,8 +107,8 @@ func TestAnErrorNamesTheNumberOfTheBatch(t *testing.T) {
 	r.released(t)
 }
 
-// TestEveryRankIsToldOfTheFirstError looks at the hooks: what each rank is told, and
-// that it is told while its things are still there.
+// TestEveryRankIsToldOfTheFirstError checks the error that each rank's hook receives, and that
+// the rank's buffers are still there.
 func TestEveryRankIsToldOfTheFirstError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("planted")
@@ -118,7 +118,7 @@ func TestEveryRankIsToldOfTheFirstError(t *testing.T) {
 		told, held := map[int]error{}, map[int][]string{}
 		r.change = func(cfg *runner.Config[number]) {
 			cfg.Stages[2] = &breaking{times: rows[2], backward: true, do: func(context.Context) error {
-				synctest.Wait() // until the others wait for it
+				synctest.Wait() // until the others wait for this rank
 				return cause
 			}}
 			cfg.Hooks.Failed = func(rank int, err error, infos iter.Seq[memory.Info]) {
@@ -160,9 +160,9 @@ func TestACancelledContextEndsAllRanks(t *testing.T) { // L8
 	}
 }
 
-// TestEveryActionOfEveryRankMayBeTheLast ends a step before each action of each rank, in
-// each way that a hook can: nothing is left, and the next step gives the numbers of one
-// that never had a fault (L8).
+// TestEveryActionOfEveryRankMayBeTheLast ends a step before each action of each rank, in each way
+// that a hook can: nothing is left, and the next step returns the same numbers as a step without
+// a fault (L8).
 func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 	const m = 3
 	type way string
@@ -219,7 +219,7 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 					case "cancel":
 						if err == nil && k == n-1 {
 							require.NoError(t, result.Update(func(float64) error { return nil }))
-							break // it came too late
+							break // the step ended before the action
 						}
 						require.ErrorIs(t, err, cause, "rank %d, action %d", rank, k)
 					}
@@ -232,8 +232,8 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 	}
 }
 
-// TestEveryHookOfEveryRankMayBeTheLast ends a step in each hook of each rank: nothing is
-// left, all ranks agree on whether it counts, and the next step works (L8).
+// TestEveryHookOfEveryRankMayBeTheLast ends a step in each hook of each rank: nothing is left,
+// all ranks agree on whether the step counts, and the next step works (L8).
 func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 	cause := errors.New("enough")
 	hooks := map[string]func(cfg *runner.Config[number], on int, end func(rank int)){
@@ -291,7 +291,7 @@ func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 
 					result, err := g.Step(t.Context(), 4, r.sources())
 					require.NoError(t, err, "after %s, %s on rank %d", name, way, on)
-					require.Equal(t, name == "Peak", result.Step == 1, "what Peak is told of has counted")
+					require.Equal(t, name == "Peak", result.Step == 1, "a step whose Peak is reported counts")
 					require.Equal(t, alone(t, 3, 4), numbersOf(t, result, rows))
 					r.released(t)
 				})
@@ -300,14 +300,14 @@ func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 	}
 }
 
-// watched is a space that knows of a peak, and of no buffer at it.
+// watched is a space with a peak but no buffers.
 type watched struct{ *memory.Collected[number] }
 
 func (watched) WatchPeak(bool)                      {}
 func (watched) At(int)                              {}
 func (watched) AtPeak() iter.Seq[memory.PeakBuffer] { return func(func(memory.PeakBuffer) bool) {} }
 
-// TestStagesOfOtherRanksLearnOfAFailure has a stage that waits for its context.
+// TestStagesOfOtherRanksLearnOfAFailure has a stage that waits until its context is done.
 func TestStagesOfOtherRanksLearnOfAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("planted")
@@ -329,8 +329,8 @@ func TestStagesOfOtherRanksLearnOfAFailure(t *testing.T) {
 	})
 }
 
-// TestAPanicEndsAllRanks panics on each rank: it comes out of Step with its value and
-// the stack of the rank (L8).
+// TestAPanicEndsAllRanks panics on each rank: Step panics with the value and the stack of the
+// rank (L8).
 func TestAPanicEndsAllRanks(t *testing.T) {
 	for rank := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestAPanicEndsAllRanks(t *testing.T) {
 	}
 }
 
-// apart runs f on a goroutine of its own: what it panics with, and whether it returns.
+// apart runs f on its own goroutine, and returns its panic value and whether it returned.
 func apart(f func()) (thrown any, returned bool) {
 	done := make(chan struct{})
 	go func() {
@@ -395,8 +395,8 @@ func TestAShortSourceEndsAllRanks(t *testing.T) {
 	})
 }
 
-// TestALeakOnOneRankIsNamed has a stage that keeps its input, which another rank has
-// sent, and one that keeps what it sends (L6).
+// TestALeakOnOneRankIsNamed has a stage that keeps an input received from another rank, and one
+// that keeps a tensor that it sends (L6).
 func TestALeakOnOneRankIsNamed(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -459,8 +459,8 @@ func TestRanksRunOneStepAtATime(t *testing.T) {
 	require.Equal(t, 1.0/16, factor)
 }
 
-// TestRanksThatBeginOtherStepsAreRefused starts two runners that differ, as two processes may:
-// both name both values, and no rank runs anything.
+// TestRanksThatBeginOtherStepsAreRefused starts two runners that differ, as in two processes:
+// both name both values, and no rank runs an action.
 func TestRanksThatBeginOtherStepsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(cfg *runner.Config[number])
@@ -496,7 +496,7 @@ func TestRanksThatBeginOtherStepsAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheModeIsCompared lets one rank train and the other one evaluate.
+// TestTheModeIsCompared lets one rank train and another one evaluate.
 func TestTheModeIsCompared(t *testing.T) {
 	rows := rowsOf(schedule.Looped(2, 2))
 	links := newLinks(t, 2, 1, 0)
@@ -511,8 +511,8 @@ func TestTheModeIsCompared(t *testing.T) {
 	require.ErrorIs(t, evaluated, transport.ErrRanks)
 }
 
-// TestProcessesEndTogether fails on one of two ranks that only their links
-// join, as in two processes: before its first action, and by a panic. The other one ends at once (L8).
+// TestProcessesEndTogether fails on one of two ranks that only their links join, as in two
+// processes: before its first action, and by a panic. The other one ends at once (L8).
 func TestProcessesEndTogether(t *testing.T) {
 	cause := errors.New("planted")
 	for name, fail := range map[string]func(cfg *runner.Config[number], row *times){

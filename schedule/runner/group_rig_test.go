@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-// rowsOf returns a chain of stages for a placement: one for each stage of each copy,
-// with weights of which no product is exact.
+// rowsOf returns the stages of a placement: one for each stage of each copy, with weights whose
+// products are not exact.
 func rowsOf(p schedule.Placement) []*times {
 	depth := p.Depth()
 	rows := make([]*times, p.Stages())
@@ -31,12 +31,12 @@ func rowsOf(p schedule.Placement) []*times {
 	return rows
 }
 
-// ranksOf is what a test of several ranks is made of.
+// ranksOf configures a test of several ranks.
 type ranksOf struct {
 	placement schedule.Placement
 	rule      schedule.Rule
 	capacity  int
-	split     bool // stages that split their backward
+	split     bool // stages may split their backward
 	stall     time.Duration
 	change    func(cfg *runner.Config[number])
 	spaces    []*memory.Collected[number] // by rank, made by group
@@ -68,7 +68,7 @@ func (r *ranksOf) group(t testing.TB, rows []*times) *runner.Runner[number] {
 	return g
 }
 
-// gatheredWeight is what a number of class Unsharded is.
+// gatheredWeight is the value of a number of class Unsharded.
 const gatheredWeight = -1e30
 
 func classOf(h number) memory.Class {
@@ -77,7 +77,7 @@ func classOf(h number) memory.Class {
 		return memory.Unsharded
 	case *h > 0x1p500: // a copy of a weight
 		return memory.FP8
-	case 0 < *h && *h < 0x1p-600: // of entryOf
+	case 0 < *h && *h < 0x1p-600: // made by entryOf
 		return memory.Entry
 	}
 	return memory.Activation
@@ -92,7 +92,7 @@ func (r *ranksOf) sources() runner.Source[number] {
 	return runner.PerRank(sources...)
 }
 
-// numbers are what a step comes to, whatever the plan.
+// numbers are the results of a step, which do not depend on the plan.
 type numbers struct {
 	losses []loss.Value
 	norm   float64
@@ -115,7 +115,7 @@ func numbersOf(t testing.TB, result *runner.Result, rows []*times) numbers {
 	return n
 }
 
-// alone trains so many stages on one rank.
+// alone trains the given number of stages on one rank.
 func alone(t testing.TB, depth, m int) numbers {
 	t.Helper()
 	rows := rowsOf(schedule.Looped(1, depth))
@@ -124,7 +124,7 @@ func alone(t testing.TB, depth, m int) numbers {
 	return numbersOf(t, result, rows)
 }
 
-// released demands that no rank's space holds anything.
+// released requires that all ranks' spaces are empty.
 func (r *ranksOf) released(t testing.TB) {
 	t.Helper()
 	for rank, space := range r.spaces {
@@ -132,7 +132,7 @@ func (r *ranksOf) released(t testing.TB) {
 	}
 }
 
-// only is the configuration of one of the ranks of a chain, as in a process of its own.
+// only is the configuration of one of the ranks of a chain, as in its own process.
 func only(rows []*times, rank int, links *local.Links[number]) runner.Config[number] {
 	cfg := config(rows)
 	cfg.Schedule = "1f1b"
@@ -142,12 +142,12 @@ func only(rows []*times, rank int, links *local.Links[number]) runner.Config[num
 	return cfg
 }
 
-// chained is 1F1B on a chain of so many ranks, with a stage each.
+// chained is 1F1B on a chain with one stage per rank.
 func chained(ranks int) *ranksOf {
 	return &ranksOf{placement: schedule.Looped(ranks, ranks), rule: schedule.OneFOneB, capacity: 1, stall: time.Minute}
 }
 
-// copyNumber is how numbers cross a rank.
+// copyNumber copies numbers between ranks.
 func copyNumber(_, _ int, h number) (number, error) { return num(*h), nil }
 
 func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *local.Links[number] {

@@ -20,8 +20,9 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-// TestRanksComeToTheNumbersOfOne runs every schedule on one to four ranks: what comes
-// out is bit-equal to one rank alone, gradients where the schedule ascends (L9).
+// TestRanksComeToTheNumbersOfOne runs every schedule on one to four ranks: the results are
+// bit-equal to one rank's, and gradients too if the schedule's backwards are in ascending order
+// (L9).
 func TestRanksComeToTheNumbersOfOne(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -31,7 +32,7 @@ func TestRanksComeToTheNumbersOfOne(t *testing.T) {
 					depth = 2
 				}
 				placement, err := s.Place(ranks, depth)
-				if err != nil { // dualpipe has as many stages as ranks, and the rows here at least two
+				if err != nil { // dualpipe has as many stages as ranks, and there are at least two stages here
 					require.ErrorIs(t, err, schedule.ErrParams)
 					continue
 				}
@@ -59,8 +60,8 @@ func TestRanksComeToTheNumbersOfOne(t *testing.T) {
 	}
 }
 
-// TestEveryRankReturnsTheSameResult drives the runners of three ranks by hand, over
-// links, with descriptions in place of the stages of other ranks.
+// TestEveryRankReturnsTheSameResult steps the runners of three ranks separately, over links, with
+// stages.Remote for the stages of other ranks.
 func TestEveryRankReturnsTheSameResult(t *testing.T) {
 	const ranks, m = 3, 5
 	placement := schedule.Looped(ranks, ranks)
@@ -83,7 +84,7 @@ func TestEveryRankReturnsTheSameResult(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, make([]error, ranks), errs)
-	numbers := numbersOf(t, results[0], rows) // which updates
+	numbers := numbersOf(t, results[0], rows) // updates
 	require.Equal(t, alone(t, ranks, m), numbers)
 	for _, result := range results[1:] {
 		require.Equal(t, numbers, numbersOf(t, result, rows))
@@ -91,13 +92,13 @@ func TestEveryRankReturnsTheSameResult(t *testing.T) {
 	}
 }
 
-// What an evaluation hands out has the number of its entry, also where two copies of the
-// model take turns.
+// The output of an evaluation has the number of its entry, also if two copies of the model
+// alternate.
 func TestEvaluateOnSeveralRanks(t *testing.T) {
 	for _, r := range []*ranksOf{chained(3), {placement: schedule.Bidirectional(3), rule: schedule.DualPipe, capacity: 1, stall: time.Minute}} {
 		rows := rowsOf(r.placement)
 		for _, row := range rows {
-			row.last = false // it returns a number now
+			row.last = false // it returns a number here
 		}
 		var mu sync.Mutex
 		got := map[int]float64{}
@@ -137,8 +138,8 @@ func TestEvaluateOnSeveralRanks(t *testing.T) {
 	}
 }
 
-// TestTiedParametersAcrossRanks has uses of one parameter on three ranks, two of them
-// on one: every use gets the total, and the norm counts it once (L9).
+// TestTiedParametersAcrossRanks has uses of one parameter on three ranks, two of them on one
+// rank: every use receives the total, and the norm counts it once (L9).
 func TestTiedParametersAcrossRanks(t *testing.T) {
 	for _, copies := range []bool{false, true} {
 		tied := func(p schedule.Placement) []*times {
@@ -169,12 +170,12 @@ func TestTiedParametersAcrossRanks(t *testing.T) {
 	}
 }
 
-// copying is a calculator that copies.
+// copying is a calculator with Copy.
 type copying struct{ calculator }
 
 func (copying) Copy(dst, src number) error { *dst = *src; return nil }
 
-// TestHooksAndRecordsNameTheRank looks at what each rank is told.
+// TestHooksAndRecordsNameTheRank checks the hooks and records of each rank.
 func TestHooksAndRecordsNameTheRank(t *testing.T) {
 	r := chained(3)
 	var mu sync.Mutex
@@ -184,7 +185,7 @@ func TestHooksAndRecordsNameTheRank(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if a.Stage() != rank {
-				t.Errorf("rank %d is told of %v", rank, a)
+				t.Errorf("rank %d gets %v", rank, a)
 			}
 			actions[rank]++
 		}
@@ -206,8 +207,7 @@ func TestHooksAndRecordsNameTheRank(t *testing.T) {
 	require.Equal(t, 25+40+25, result.Actions)
 }
 
-// TestPortsWithoutAGradient sends two tensors on and the gradient of the second one
-// back.
+// TestPortsWithoutAGradient sends two tensors, but only the gradient of the second one back.
 func TestPortsWithoutAGradient(t *testing.T) {
 	ports := []stages.Port{{Name: "mask", NoGrad: true}, {Name: "x"}, {Name: "index", NoGrad: true}}
 	bottom := &stages.Func[number]{
@@ -267,11 +267,11 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 		"World.Transport replaces Copy": func(c *runner.Config[number]) {
 			c.World.Transport = func(int) transport.Transport[number] { return nil }
 		},
-		"has none for rank 0": func(c *runner.Config[number]) {
+		"returned nil for rank 0": func(c *runner.Config[number]) {
 			c.World = runner.World[number]{Transport: func(int) transport.Transport[number] { return (*local.Endpoint[number])(nil) }}
 			c.Spaces = c.Spaces[:1]
 		},
-		"World.Transport has none for rank 0": func(c *runner.Config[number]) {
+		"World.Transport returned nil for rank 0": func(c *runner.Config[number]) {
 			c.World = runner.World[number]{Transport: func(int) transport.Transport[number] { return nil }}
 		},
 		"did you mean 1f1b?":                    func(c *runner.Config[number]) { c.Schedule = "1F1B" },
@@ -280,7 +280,7 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 		"a placement of 2 copies in 3": func(c *runner.Config[number]) {
 			c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: make([]int, 3), Copies: 2}
 		},
-		"list those of 2 copies of the model": func(c *runner.Config[number]) { c.Schedule = "dualpipe" },
+		"list the stages of 2 copies of the model": func(c *runner.Config[number]) { c.Schedule = "dualpipe" },
 		"other parameters, or others fr": func(c *runner.Config[number]) {
 			rows := rowsOf(schedule.Bidirectional(2))
 			rows[3].param = "other"
@@ -306,7 +306,7 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 		"2 ranks and a source for one (*runner_test.counted): make it with runner.Stream or runner.Indexed": one,
 		"PerRank has 1 sources for 2 ranks": runner.PerRank[number](one),
 		"source 1 of PerRank is nil":        runner.PerRank[number](one, nil),
-		"sources 0 and 1 of PerRank are the same one (*runner_test.counted): ranks share what runner.Stream": runner.PerRank[number](one, one),
+		"sources 0 and 1 of PerRank are the same one (*runner_test.counted): to share one source, pass that of runner.Stream": runner.PerRank[number](one, one),
 	} {
 		_, err = g.Step(t.Context(), 1, source)
 		require.ErrorContains(t, err, want)
@@ -318,8 +318,8 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 	require.ErrorIs(t, err, runner.ErrClosed)
 }
 
-// TestDecoratedStagesOnSeveralRanks freezes and recomputes stages, and pulls ahead: the
-// numbers are those of one rank.
+// TestDecoratedStagesOnSeveralRanks freezes and recomputes stages, and pulls entries ahead: the
+// numbers equal one rank's.
 func TestDecoratedStagesOnSeveralRanks(t *testing.T) {
 	const depth, m = 4, 5
 	for name, decorate := range map[string]func(s int, stage stages.Stage[number]) stages.Stage[number]{
@@ -382,8 +382,7 @@ func TestDecoratedStagesOnSeveralRanks(t *testing.T) {
 	}
 }
 
-// labelled is the last stage with a label that it reads in its forward, and again in its
-// backward.
+// labelled is the last stage, with a label that it reads in its forward and in its backward.
 type labelled struct{ *times }
 
 func (l labelled) Spec() stages.Spec {
@@ -414,8 +413,8 @@ func (l labelled) Backward(ctx context.Context, mb view, gradOut, gradIn []numbe
 	return l.times.Backward(ctx, mb, gradOut, gradIn)
 }
 
-// TestARankHoldsOnlyThePartsThatItReads has labels for the last stage: each rank is asked
-// for every microbatch, and wants its own parts (L1).
+// TestARankHoldsOnlyThePartsThatItReads has labels for the last stage: each rank pulls every
+// microbatch, but wants only its own parts (L1).
 func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 	const m = 9
 	for _, plan := range []struct {
@@ -462,7 +461,7 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 			want := make([][2]int, plan.placement.Ranks)
 			for s, row := range rows {
 				n := m
-				if plan.placement.Copies == 2 { // the first one has one more of an odd number
+				if plan.placement.Copies == 2 { // the first copy has one more if the number is odd
 					n = m / 2
 					if s < plan.placement.Depth() {
 						n++
@@ -481,9 +480,8 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 	}
 }
 
-// TestTwoBooksOnSeveralRanks runs stages that compute nothing over an arena for each
-// rank: what is sent, received and tied is in both books of its rank, and ends in both
-// (L6).
+// TestTwoBooksOnSeveralRanks runs stages that compute nothing over one arena per rank: sent,
+// received and tied tensors are in both books of their rank until they are released (L6).
 func TestTwoBooksOnSeveralRanks(t *testing.T) {
 	type handle = memory.Handle
 	const m = 6
@@ -554,7 +552,7 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 	}
 }
 
-// idle does no arithmetic.
+// idle implements Gradients without arithmetic.
 type idle struct{}
 
 func (idle) Zero(memory.Handle) error                  { return nil }

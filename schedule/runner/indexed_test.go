@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// A readers is one stage on each rank, the first of which reads "points" and the last
-// "labels". What passes between them has one element, and nothing trains.
+// readers is one stage on each rank. The first reads "points" and the last "labels". The tensors
+// between them have one element, and nothing trains.
 type readers struct {
 	devs []kernels.Compute
 	cfg  runner.Config[buffer]
@@ -61,7 +61,7 @@ func newReaders(t *testing.T, ranks int, null bool) *readers {
 			if rank == ranks-1 {
 				mb.Part(labels)
 				mb.LossSeed(sum)
-				mb.Release(mb.Must(dev.Alloc(memory.Workspace, kernels.Float32, 3))) // where points were
+				mb.Release(mb.Must(dev.Alloc(memory.Workspace, kernels.Float32, 3))) // at the address of points
 			}
 			if gradIn != nil {
 				gradIn[0] = mb.Must(dev.Alloc(memory.ActGrad, kernels.Float32, 1))
@@ -73,7 +73,7 @@ func newReaders(t *testing.T, ranks int, null bool) *readers {
 	return r
 }
 
-// put allocates a part with one element in the place of its rank.
+// put allocates a part with one element in the space of its rank.
 func (r *readers) put(e batchctx.Entry[buffer], part string, value float32) {
 	dev := r.devs[e.Rank()]
 	b := e.Must(dev.Alloc(memory.Entry, kernels.Float32, 1))
@@ -81,8 +81,8 @@ func (r *readers) put(e batchctx.Entry[buffer], part string, value float32) {
 	e.Put(part, b)
 }
 
-// A source of Indexed that is no function of the index is an error that names the part: where
-// ranks make different ones, and where one rank does when it is asked twice.
+// An Indexed source that depends on more than the index is an error that names the part: if two
+// ranks make different parts, and if one rank makes different parts in two calls.
 func TestIndexedIsAFunctionOfTheIndex(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fill func(r *readers) func(e batchctx.Entry[buffer])
@@ -103,7 +103,7 @@ func TestIndexedIsAFunctionOfTheIndex(t *testing.T) {
 				r.put(e, "labels", float32(e.Index()+e.Rank()/2))
 			}
 		}},
-		"a stream of draws": {says: `makes another "labels" when it is asked again`, fill: func(r *readers) func(e batchctx.Entry[buffer]) {
+		"a stream of draws": {says: `makes a different "labels" the second time`, fill: func(r *readers) func(e batchctx.Entry[buffer]) {
 			draws := make([]*rand.Rand, len(r.devs))
 			for rank := range draws {
 				draws[rank] = rand.New(rand.NewPCG(1, 2))
@@ -150,14 +150,14 @@ func TestIndexedIsAFunctionOfTheIndex(t *testing.T) {
 	}
 }
 
-// Where no space can tell what a part holds, CheckSource is refused.
+// CheckSource is refused if a space cannot hash parts.
 func TestCheckSourceNeedsSpacesThatHash(t *testing.T) {
 	cfg := config(chain())
 	cfg.CheckSource = true
 	require.ErrorContains(t, cfg.Validate(), "CheckSource")
 }
 
-// The check is on in builds with -tags invariants, and else off.
+// The check is on in builds with -tags invariants, and off in others.
 func TestSourcesAreAskedOnce(t *testing.T) {
 	r := newReaders(t, 2, false)
 	run, err := runner.New(r.cfg)

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// deviceLosses are the cells of losses in the device of a rank (L3). The zero value has none.
+// deviceLosses are the cells of losses on the device of a rank (L3). The zero value has none.
 type deviceLosses[T any] struct {
-	loss.Cells[T]         // the rank's space; nil where it keeps no losses
+	loss.Cells[T]         // the rank's space; nil if it keeps no losses
 	handle        T       // of class memory.Loss
-	words         []int64 // as they are read at step end
+	words         []int64 // read at step end
 }
 
-// cells returns the handle, nil where there are no cells.
+// cells returns the handle, or nil if there are no cells.
 func (d *deviceLosses[T]) cells() *T {
 	if d.Cells == nil {
 		return nil
@@ -23,7 +23,8 @@ func (d *deviceLosses[T]) cells() *T {
 	return &d.handle
 }
 
-// open makes a cell for each loss, where the space has cells and a stage of the rank records any.
+// open makes a cell for each loss if the space supports cells and a stage of the rank records a
+// loss.
 func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declaration[T]) (err error) {
 	cells, ok := space.(loss.Cells[T])
 	count := 0
@@ -44,7 +45,7 @@ func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declarat
 	return nil
 }
 
-// reset begins a step.
+// reset sets the cells to zero when a step begins.
 func (d *deviceLosses[T]) reset() error {
 	if d.Cells == nil {
 		return nil
@@ -52,7 +53,7 @@ func (d *deviceLosses[T]) reset() error {
 	return d.ClearLossCells(d.handle)
 }
 
-// join waits for the device, at step end, and adds what it has recorded.
+// join waits for the device, at step end, and adds its losses to the ledger.
 func (d *deviceLosses[T]) join(ledger *loss.Ledger) error {
 	if d.Cells == nil {
 		return nil

@@ -12,16 +12,16 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// levels is how much the plan of memory has live, where the program is.
+// levels holds the memory plan's live bytes at the program's position.
 type levels struct {
-	rank  *layout.Rank // of the running step, nil where its memory is not planned
-	most  bool         // the plan is for several shapes: no more than it has is live
+	rank  *layout.Rank // of the running step, nil if its memory is not planned
+	most  bool         // the plan is for several shapes, so that it is an upper bound
 	place int
-	peak  int64 // the highest level since the last record
+	peak  int64 // the highest level since the last sample
 	top   int64 // the highest level of the step
 }
 
-// base returns the place of the first action of a repeat of a segment.
+// base returns the position of the first action of a repeat of a segment.
 func (l *levels) base(segment, repeat int) int {
 	if l.rank == nil {
 		return 0
@@ -29,14 +29,14 @@ func (l *levels) base(segment, repeat int) int {
 	return l.rank.Segments[segment].Base(repeat)
 }
 
-// plansMemory reports whether the memory of a step is planned on this rank. The outputs
-// of an evaluation are somebody else's as long as he likes.
+// plansMemory reports whether the memory of a step is planned on this rank. An evaluation with
+// Outputs is not planned: the caller owns the outputs indefinitely.
 func (r *worker[T]) plansMemory(mode schedule.Mode) bool {
 	return r.planned != nil && (mode == schedule.Training || r.cfg.Outputs == nil)
 }
 
-// shapesOf returns the shape classes of a plan's microbatches, nil where the source does
-// not tell them.
+// shapesOf returns the shape classes of a plan's microbatches, or nil if the source is not
+// Shaped.
 func shapesOf[T any](source Source[T], plan *schedule.Plan) []int {
 	shaped, ok := source.(Shaped)
 	if !ok {
@@ -49,7 +49,7 @@ func shapesOf[T any](source Source[T], plan *schedule.Plan) []int {
 	return shapes
 }
 
-// lay reserves what the step needs on this rank.
+// lay reserves the memory of the step on this rank.
 func (r *worker[T]) lay(plan *program) error {
 	r.levels = levels{}
 	if plan.memory == nil || !r.plansMemory(plan.Mode) {
@@ -63,8 +63,8 @@ func (r *worker[T]) lay(plan *program) error {
 	return nil
 }
 
-// unlay ends what lay began. The error is of a build with -tags invariants: somebody has
-// written where no buffer was.
+// unlay ends the reservation of lay. With -tags invariants it returns an error if memory outside
+// of all buffers was written.
 func (r *worker[T]) unlay() error {
 	if r.levels.rank == nil {
 		return nil
@@ -73,8 +73,8 @@ func (r *worker[T]) unlay() error {
 	return r.planned.Lay(nil)
 }
 
-// at says where the program is: what is allocated next is what the plan has there. Where
-// memory is not planned, the place is the number of the action.
+// at sets the position in the program, which determines the buffers that the next allocations
+// get. If memory is not planned, the position is the number of the action.
 func (r *worker[T]) at(place int) {
 	l := &r.levels
 	if l.rank == nil {
@@ -90,7 +90,7 @@ func (r *worker[T]) at(place int) {
 	r.planned.At(place)
 }
 
-// atEnd says that the program is over.
+// atEnd sets the position after the last action.
 func (r *worker[T]) atEnd() {
 	end := 0
 	if r.levels.rank != nil {
@@ -99,7 +99,7 @@ func (r *worker[T]) atEnd() {
 	r.at(end)
 }
 
-// auditPlan compares what is live with the plan of memory (L6).
+// auditPlan compares the live bytes with the memory plan (L6).
 func (r *worker[T]) auditPlan() error {
 	l := &r.levels
 	if l.rank == nil {
@@ -108,7 +108,7 @@ func (r *worker[T]) auditPlan() error {
 	return r.Frames.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
 }
 
-// samplePlan writes down what the plan of memory has.
+// samplePlan fills in the numbers of the memory plan.
 func (r *worker[T]) samplePlan(s *memory.Sample) {
 	l := &r.levels
 	s.Planned = l.rank != nil
@@ -120,8 +120,8 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 	l.peak = live
 }
 
-// explain says who lost the buffer that stands where the plan has another one, and for a buffer
-// that the plan does not have, which ones it has there.
+// explain adds the cause to a refused allocation: the leak that keeps the planned place occupied,
+// or the names of the buffers that the plan has at this position.
 func (r *worker[T]) explain(err error) error {
 	refused, is := errors.AsType[*memory.PlanError](err)
 	switch {
@@ -139,7 +139,7 @@ func (r *worker[T]) explain(err error) error {
 	return err
 }
 
-// plannedAt names the buffers that the plan of memory has at a place, in their order.
+// plannedAt names the buffers that the memory plan has at a position, in order.
 func (r *worker[T]) plannedAt(place int) (names []string) {
 	const most = 16
 	places := r.levels.rank.Layout.Places
@@ -161,8 +161,8 @@ func (r *worker[T]) plannedAt(place int) (names []string) {
 	return names
 }
 
-// fillPlanned is fill under a plan of memory: the source may allocate the parts in any order,
-// and each comes to lie where the plan has it.
+// fillPlanned is fill with planned memory: the source may allocate the parts in any order, and
+// each gets its planned address.
 func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 	if r.levels.rank == nil || r.unordered == nil {
 		return r.Fill(ctx, item)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// On takes a slice of devices of any type, and devices of several types where it is told.
+// Spaces takes a slice of devices of any type, and devices of several types with type arguments.
 func TestOn(t *testing.T) {
 	a, b := device(t, false), device(t, true)
 	require.Equal(t, []memory.Space[buffer]{a, b}, runner.Spaces([]kernels.Compute{a, b}...))

@@ -9,15 +9,14 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// peak finds out for Hooks.Peak who had what at the peak of a step whose memory is not
-// planned.
+// peak finds the owners at the peak of a step without planned memory, for Hooks.Peak.
 type peak struct {
-	space   memory.PeakWatched // nil where nobody asks, or the space does not know
-	watched bool               // the running step is
-	highest int64              // bytes at the peak of the steps that were told of
+	space   memory.PeakWatched // nil if the hook is not set, or the space does not support it
+	watched bool               // the running step is watched
+	highest int64              // the highest peak that was reported, in bytes
 }
 
-// watchPeak begins to watch a step.
+// watchPeak starts watching a step.
 func (r *worker[T]) watchPeak(mode schedule.Mode) {
 	p := &r.peak
 	p.watched = p.space != nil && mode == schedule.Training && r.levels.rank == nil
@@ -26,8 +25,8 @@ func (r *worker[T]) watchPeak(mode schedule.Mode) {
 	}
 }
 
-// reportPeak tells the hook who had what at the peak of the step, where it was higher than
-// any before.
+// reportPeak calls the hook with the owners at the peak of the step, if it was higher than all
+// earlier peaks.
 func (r *worker[T]) reportPeak() {
 	p := &r.peak
 	if bytes := r.result.Ranks[r.Rank].Peak; p.watched && bytes > p.highest {
@@ -36,8 +35,8 @@ func (r *worker[T]) reportPeak() {
 	}
 }
 
-// peakOwners returns what was live at the peak by the action that it was born in, and by
-// class, the most bytes first.
+// peakOwners returns the bytes that were live at the peak by the action that allocated them and
+// by class, the largest first.
 func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	type birth struct {
 		kind  schedule.Kind
@@ -52,7 +51,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 		action := r.actionAt(buffer.Place)
 		b := birth{action.Kind(), action.Stage(), buffer.Class}
 		m := microbatchOf(action)
-		if b.class == memory.Entry { // pulled in whatever action came first
+		if b.class == memory.Entry { // pulled by the first action that needs it
 			b, m = birth{class: memory.Entry}, -1
 		}
 		o := owners[b]
@@ -74,7 +73,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	return list
 }
 
-// actionAt returns the action at a position of the rank's program, 0 behind its end.
+// actionAt returns the action at a position of the rank's program, or 0 after its end.
 func (r *worker[T]) actionAt(position int) schedule.Action {
 	for _, segment := range r.plan.Programs[r.Rank] {
 		n := len(segment.Body)
@@ -86,7 +85,7 @@ func (r *worker[T]) actionAt(position int) schedule.Action {
 	return 0
 }
 
-// microbatchOf returns the microbatch of an action, -1 where it has none.
+// microbatchOf returns the microbatch of an action, or -1 if it has none.
 func microbatchOf(action schedule.Action) int {
 	switch action.Kind() {
 	case schedule.None, schedule.Unshard, schedule.Reshard, schedule.ReduceGrad, schedule.Quantize:
@@ -95,7 +94,7 @@ func microbatchOf(action schedule.Action) int {
 	return action.Microbatch()
 }
 
-// birthName names the buffers that are born in an action, as the plan of memory does.
+// birthName names the buffers that are allocated in an action, as the memory plan does.
 func (r *worker[T]) birthName(kind schedule.Kind, stage int, class memory.Class) string {
 	switch {
 	case class == memory.Entry:

@@ -20,13 +20,13 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// planner makes the plans of steps and keeps the last one of each mode. The ranks of
-// a group share one.
+// planner makes the plans of steps and keeps the last one of each mode. The ranks of a process
+// share it.
 type planner struct {
 	rule      schedule.Rule
 	params    schedule.Params // all but the mode and the number of microbatches
 	passes    lower.Passes
-	gathers   bool // Replicas.Unshard is there
+	gathers   bool // Replicas.Unshard is set
 	unchecked bool
 	costs     *simulate.Costs
 	profile   *layout.Profile // nil: memory is not planned
@@ -38,12 +38,12 @@ type planner struct {
 	plans [2]*planned // by mode
 }
 
-// planned is a plan with what a simulation says of it.
+// planned is a plan with its simulation and its memory.
 type planned struct {
 	*schedule.Plan
 	report *simulate.Report // nil without costs
-	memory *layout.Memory   // nil where nobody has asked for it
-	shapes []int            // that the memory is planned for; nil: any
+	memory *layout.Memory   // nil until it is needed
+	shapes []int            // shapes that the memory is planned for; nil: any
 	hash   uint64           // of the programs of all ranks
 }
 
@@ -68,8 +68,8 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 	return made, nil
 }
 
-// appendHello appends what a rank says of a step that begins. It allocates nothing once b has room,
-// whatever the numbers are (L11).
+// appendHello appends a rank's description of the step that it begins. It does not allocate once
+// b has capacity, whatever the numbers are (L11).
 func (p *planned) appendHello(b []byte, step int64, capacity int) []byte {
 	b = strconv.AppendInt(append(b, "step "...), step, 10)
 	b = append(append(b, " ("...), p.Mode.String()...)
@@ -79,14 +79,14 @@ func (p *planned) appendHello(b []byte, step int64, capacity int) []byte {
 	return strconv.AppendInt(append(b, ", links of capacity "...), int64(capacity), 10)
 }
 
-// hashOf returns a hash of what the ranks must agree on: the programs of a flat plan, and the
-// slices. It is the same in every process.
+// hashOf returns a hash of the properties that ranks must agree on: the programs, as a flat plan,
+// and the slices. It is equal in all processes.
 func hashOf(plan *schedule.Plan) uint64 {
 	sum := fnv.New64a()
 	var word [8]byte
 	add := func(n uint64) {
 		binary.LittleEndian.PutUint64(word[:], n)
-		_, _ = sum.Write(word[:]) // It never fails.
+		_, _ = sum.Write(word[:]) // Write never fails.
 	}
 	add(uint64(plan.Slices))
 	for _, program := range plan.Programs {
@@ -103,8 +103,8 @@ func hashOf(plan *schedule.Plan) uint64 {
 	return sum.Sum64()
 }
 
-// withMemory returns a plan with that of its memory, for microbatches of these shape
-// classes, or of any where shapes is nil.
+// withMemory returns a plan with the plan of its memory, for microbatches of these shape classes,
+// or of any class if shapes is nil.
 func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (*planned, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 	return made, nil
 }
 
-// make asks the rule for a plan and puts it through the passes.
+// make asks the rule for a plan and runs the passes on it.
 func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	asked := p.params
 	asked.Mode, asked.Microbatches = mode, m
@@ -157,8 +157,8 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	return plan, p.hooked(plan)
 }
 
-// hooked reports whether the plan calls the hooks of replicas that there are, and no others:
-// gradients that are not reduced train every replica by itself.
+// hooked reports whether the plan calls all hooks of Replicas that are set, and no others:
+// without reduction every replica would train separately.
 func (p *planner) hooked(plan *schedule.Plan) error {
 	switch has := kinds(plan); {
 	case has[schedule.ReduceGrad] && !p.passes.Reduce:
@@ -173,11 +173,11 @@ func (p *planner) hooked(plan *schedule.Plan) error {
 	return nil
 }
 
-// kinds returns which kinds of actions a plan has.
+// kinds returns the kinds of actions in a plan.
 func kinds(plan *schedule.Plan) (has [schedule.NumKinds]bool) {
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
-			if int(a.Kind()) < schedule.NumKinds { // nobody has checked the plan yet
+			if int(a.Kind()) < schedule.NumKinds { // the plan is not checked yet
 				has[a.Kind()] = true
 			}
 		}
@@ -185,41 +185,41 @@ func kinds(plan *schedule.Plan) (has [schedule.NumKinds]bool) {
 	return has
 }
 
-// answers reports whether a plan is for what the rule was asked: a check proves a
-// plan against itself, not against the step.
+// answers reports whether a plan is for the parameters that the rule was asked for: a check
+// compares a plan with itself, not with the step.
 func answers(plan *schedule.Plan, asked *schedule.Params) error {
 	switch {
 	case plan == nil:
-		return fmt.Errorf("%w: it returned none", ErrPlan)
+		return fmt.Errorf("%w: the rule returned no plan", ErrPlan)
 	case plan.Microbatches != asked.Microbatches:
-		return fmt.Errorf("%w: %d microbatches where %d were asked for", ErrPlan, plan.Microbatches, asked.Microbatches)
+		return fmt.Errorf("%w: %d microbatches, want %d", ErrPlan, plan.Microbatches, asked.Microbatches)
 	case plan.Mode != asked.Mode:
-		return fmt.Errorf("%w: mode %v where %v was asked for", ErrPlan, plan.Mode, asked.Mode)
+		return fmt.Errorf("%w: mode %v, want %v", ErrPlan, plan.Mode, asked.Mode)
 	case plan.Placement.Ranks != asked.Placement.Ranks || plan.Placement.Stages() != asked.Placement.Stages():
-		return fmt.Errorf("%w: %d stages on %d ranks where %d on %d were asked for", ErrPlan,
+		return fmt.Errorf("%w: %d stages on %d ranks, want %d on %d", ErrPlan,
 			plan.Placement.Stages(), plan.Placement.Ranks, asked.Placement.Stages(), asked.Placement.Ranks)
 	case max(plan.Placement.Copies, 1) != max(asked.Placement.Copies, 1):
-		return fmt.Errorf("%w: %d copies of the model where %d were asked for", ErrPlan, plan.Placement.Copies, asked.Placement.Copies)
+		return fmt.Errorf("%w: %d copies of the model, want %d", ErrPlan, plan.Placement.Copies, asked.Placement.Copies)
 	case plan.Slices > 1 && plan.Placement.Copies > 1:
-		return fmt.Errorf("%w: sequences in %d slices for %d copies of the model, which take the microbatches in turn: a plan has one or the other", ErrPlan,
+		return fmt.Errorf("%w: sequences in %d slices for %d copies of the model, which alternate between microbatches: use one or the other", ErrPlan,
 			plan.Slices, plan.Placement.Copies)
 	case len(plan.Programs) != asked.Placement.Ranks:
-		return fmt.Errorf("%w: programs for %d ranks of %d", ErrPlan, len(plan.Programs), asked.Placement.Ranks)
+		return fmt.Errorf("%w: programs for %d ranks, want %d", ErrPlan, len(plan.Programs), asked.Placement.Ranks)
 	}
 	for stage, rank := range asked.Placement.Rank {
 		if plan.Placement.Rank[stage] != rank {
-			return fmt.Errorf("%w: stage %d on rank %d where it is on rank %d", ErrPlan, stage, plan.Placement.Rank[stage], rank)
+			return fmt.Errorf("%w: stage %d on rank %d, want rank %d", ErrPlan, stage, plan.Placement.Rank[stage], rank)
 		}
 	}
 	return nil
 }
 
-// complete reports whether a plan that nobody checks can be run at all: its lifetimes
-// are there, and every action is of a stage of its rank.
+// complete reports whether an unchecked plan can be run at all: it has its lifetimes, and every
+// action is of a stage of its rank.
 func complete(plan *schedule.Plan) error {
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
 	if len(plan.Parts) != stages || len(plan.Windows) != stages || len(plan.Entries) != ranks || ranks > 1 && len(plan.Outgoing) != stages {
-		return fmt.Errorf("%w: a plan that is not checked comes with its lifetimes", ErrPlan)
+		return fmt.Errorf("%w: an unchecked plan needs lifetimes: see lower.Lifetimes", ErrPlan)
 	}
 	for rank, program := range plan.Programs {
 		for _, segment := range program {
@@ -233,19 +233,19 @@ func complete(plan *schedule.Plan) error {
 	return nil
 }
 
-// program is one rank's part of a plan, with what a step asks of it.
+// program is one rank's part of a plan, with derived data.
 type program struct {
 	*planned
 	extent frames.Extent
-	// first and last are the computations with which the rank's time begins and ends.
+	// first and last are the computations between which the rank's time is measured.
 	first, last schedule.Action
 	effects     [][]effects.Effects // by segment and action of its body
-	// most says that the plan of memory is for several shapes, or for sizes that depend on
-	// values: no more than it has is live.
+	// most reports that the memory plan is for several shapes, or for sizes that depend on
+	// values, so that it is an upper bound.
 	most bool
 }
 
-// newProgram returns a rank's part.
+// newProgram returns a rank's part of a plan.
 func newProgram(plan *planned, rank, lookAhead int) *program {
 	m := plan.Microbatches
 	p := &program{planned: plan}
@@ -260,14 +260,14 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	if plan.memory != nil {
 		p.most = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Allocations, func(b memory.Allocation) bool { return b.AtMost })
 	}
-	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // what is not wanted ends at once
+	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // unwanted parts are released at once
 	if slices.Max(p.extent.Wanted) > 0 {
 		p.extent.Entries = min(plan.Entries[rank]+min(lookAhead, m), m)
 	}
 	return p
 }
 
-// span returns the first and the last computation of a program, 0 where there is none.
+// span returns the first and the last computation of a program, or 0 if there is none.
 func span(program []schedule.Segment) (first, last schedule.Action) {
 	for _, segment := range program {
 		for _, action := range segment.Body {

@@ -17,18 +17,18 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// copyScale marks a number as a copy of a weight: it is that many powers of two larger.
+// copyScale marks a number as a copy of a weight: its exponent is larger by copyScale.
 const copyScale = 600
 
-// copyist is a stage that multiplies by copies of its weight, of which each step makes
-// one for the forward and one for the backward.
+// copyist is a stage that multiplies by copies of its weight: each step makes one copy for the
+// forward and one for the backward.
 type copyist struct {
 	splitting
 	made     [2]int // in all steps
-	fails    error  // with the first copy made
-	keeps    bool   // a reference to the first copy
+	fails    error  // after the first copy is made
+	keeps    bool   // it keeps a reference to the first copy
 	space    memory.Space[number]
-	backward func(mb view) // called in every backward; nil is off
+	backward func(mb view) // called in every backward; may be nil
 }
 
 func (s *copyist) Spec() stages.Spec {
@@ -39,7 +39,7 @@ func (s *copyist) Spec() stages.Spec {
 
 func (s *copyist) QuantizeWeights(_ context.Context, call batchctx.Quantization[number]) error {
 	if call.Pass() == batchctx.Eval && call.Wants(2) || !call.Wants(1) {
-		return errors.New("other copies are wanted than the step needs")
+		return errors.New("the wanted copies are not the copies that the step needs")
 	}
 	for i := range s.made {
 		if k := batchctx.Copy(i + 1); call.Wants(k) {
@@ -57,7 +57,7 @@ func (s *copyist) QuantizeWeights(_ context.Context, call batchctx.Quantization[
 	return nil
 }
 
-// with returns the stage with the weight that a copy has.
+// with returns the stage with the weight of a copy.
 func (s *copyist) with(h number) *splitting {
 	row := *s.times
 	row.weight = math.Ldexp(*h, -copyScale)
@@ -82,7 +82,7 @@ func (s *copyist) BackwardInput(ctx context.Context, mb view, gradOut, gradIn []
 	return row.BackwardInput(ctx, mb, gradOut, gradIn)
 }
 
-// copied lets the stages of a group compute on copies.
+// copied makes the stages of a group compute with copies.
 func (r *ranksOf) copied(rows []*times, where lower.Quantizing) []*copyist {
 	copies := make([]*copyist, len(rows))
 	for i, row := range rows {
@@ -97,9 +97,9 @@ func (r *ranksOf) copied(rows []*times, where lower.Quantizing) []*copyist {
 	return copies
 }
 
-// TestStagesComputeOnCopies trains on copies of weights, which each step makes once, on
-// one rank and on several, by every kind of plan: the numbers are those of the weights,
-// and nothing is left (L9, L14).
+// TestStagesComputeOnCopies trains with copies of weights, which each step makes once, on one
+// rank and on several, under every kind of plan: the numbers equal the weights', and nothing is
+// left (L9, L14).
 func TestStagesComputeOnCopies(t *testing.T) {
 	for name, p := range map[string]*ranksOf{
 		"depth-first": {placement: schedule.Looped(1, 4), rule: schedule.DepthFirst},
@@ -119,7 +119,7 @@ func TestStagesComputeOnCopies(t *testing.T) {
 				for range 2 {
 					result, err := g.Step(t.Context(), 16, p.sources())
 					require.NoError(t, err)
-					if name != "dualpipe" { // its backward does not ascend
+					if name != "dualpipe" { // its backwards are not in ascending order
 						require.Equal(t, want, numbersOf(t, result, rows))
 					}
 					p.released(t)
@@ -136,8 +136,7 @@ func TestStagesComputeOnCopies(t *testing.T) {
 	}
 }
 
-// TestCopiesEndWithTheirLastUse looks at what is live of the copies when microbatches
-// retire (L14).
+// TestCopiesEndWithTheirLastUse checks the live bytes of copies when microbatches retire (L14).
 func TestCopiesEndWithTheirLastUse(t *testing.T) {
 	const m = 8
 	r := chained(2)
@@ -154,7 +153,7 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 	require.Equal(t, [2][m]int64{{16, 16, 16, 16, 16, 16, 8, 0}, {16, 16, 16, 16, 16, 8, 0, 0}}, live,
 		"those for the forward end with the last F; on rank 1 a microbatch retires later, with the wait for its gradient")
 
-	for late := range m { // at every microbatch, whether they are there or not
+	for late := range m { // at every microbatch, with and without live copies
 		copies[0].backward = func(mb view) {
 			if mb.Index() == late {
 				mb.WeightCopy(1)
@@ -165,7 +164,8 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 	}
 }
 
-// TestCopiesEndOnEveryWayOut fails in QUANTIZE, after the stage has put a copy, and in the middle of a step (L8).
+// TestCopiesEndOnEveryWayOut fails in QUANTIZE, after the stage has put a copy, and in the middle
+// of a step (L8).
 func TestCopiesEndOnEveryWayOut(t *testing.T) {
 	r := chained(2)
 	rows := rowsOf(r.placement)

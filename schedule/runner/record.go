@@ -11,37 +11,36 @@ import (
 	"github.com/weir-ml/weir/schedule/runner/internal/profile"
 )
 
-// ErrUnended is returned by Record for a reference that nothing ends: one that a stage allocates or
-// retains and neither releases nor hands over.
+// ErrUnended is returned by Record for a reference that is never released: a stage allocates or
+// retains it, and neither releases it nor hands it over.
 var ErrUnended = profile.ErrUnended
 
-// Shape is a shape class of microbatches: those for which every stage allocates the
-// same.
+// Shape is a class of microbatches for which every stage makes the same allocations.
 type Shape[T any] struct {
 	Name string
-	// Source gives an entry of the class as often as it is asked.
+	// Source gives an entry of the class every time it is asked.
 	Source Source[T]
 }
 
-// Profiled is an optional ability of a stage: to say what it allocates, keeps and
-// releases for a microbatch of a shape class. A dry run sees nothing of what it allocates outside
-// of the rank's space. Record then takes its word.
+// Profiled is an optional ability of a stage: it returns its allocations, saved tensors and
+// releases for a microbatch of a shape class. Record uses it for stages that allocate outside the
+// rank's space, where a dry run cannot see it.
 type Profiled interface {
 	Profile(shape string) (layout.StageProfile, error)
 }
 
-// Record finds out what every stage allocates, keeps and releases, for every shape
-// class, in a dry run: it calls each stage once for each of its calls, with inputs and
-// gradients of its own. Nothing is computed if the spaces are those of
-// kernels.Null, which is why a model is made a second time for this, on Null devices.
+// Record finds out what every stage allocates, keeps and releases, for every shape class. In a
+// dry run it makes each call of each stage once, with its own inputs and gradients. On spaces of
+// kernels.Null nothing is computed; this is why you build the model a second time for Record, on
+// Null devices.
 //
-// The configuration is that of all ranks that will run, but for the spaces, which must
-// be memory.Watched, and the devices of the stages. Unshard and Reduce, if they are
-// set, are called once for each stage. Values read in a dry run are zeros: declare a size that
-// depends on values with Microbatch.AtMost or Entry.AtMost.
+// The configuration must equal the one that will run, for all ranks, except for the spaces, which
+// must be memory.Watched, and the devices of the stages. Unshard and Reduce, if they are set, are
+// called once for each stage. Values read in a dry run are zero: declare a size that depends on
+// values with Microbatch.AtMost or Entry.AtMost.
 //
-// A reference that a stage allocates or retains in a call, and neither releases nor hands over
-// until the end of its last call, is ErrUnended, with stage, call and class.
+// Record returns ErrUnended, with stage, call and class, for a reference that a stage allocates
+// or retains in a call, and neither releases nor hands over by the end of its last call.
 func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*layout.Profile, error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -56,7 +55,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 	defer all.Close()
 	complete := &all.cfg
 	if len(cfg.Spaces) != complete.World.Ranks {
-		return nil, fmt.Errorf("runner: a dry run of %d of %d ranks: give the spaces of all", len(cfg.Spaces), complete.World.Ranks)
+		return nil, fmt.Errorf("runner: a dry run with %d of %d spaces: set the spaces of all ranks", len(cfg.Spaces), complete.World.Ranks)
 	}
 	recorder := profile.Recorder[T]{
 		Facts: all.planner.passes.Facts, Copy: complete.World.Copy,
@@ -65,7 +64,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 	for _, w := range all.workers {
 		watched, ok := w.Space.(memory.Watched[T])
 		if !ok {
-			return nil, fmt.Errorf("runner: rank %d: a dry run needs a space that is memory.Watched, such as that of kernels.Null, and not %T", w.Rank, w.Space)
+			return nil, fmt.Errorf("runner: rank %d: a dry run needs a space that is memory.Watched, such as kernels.Null, not %T", w.Rank, w.Space)
 		}
 		recorder.Ranks, recorder.Spaces = append(recorder.Ranks, &w.Caller), append(recorder.Spaces, watched)
 	}

@@ -17,23 +17,23 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// unreclaimed is a space that takes nothing back by itself: every reference must be ended.
+// unreclaimed is a space that cannot reclaim: every reference must be released.
 type unreclaimed struct {
 	memory.Space[buffer]
 	memory.Watched[buffer]
 }
 
-// duo is two stages on two ranks, a device each. The first hands over two tensors of one
-// and two elements, the last none; gradients have the sizes of what they are of.
+// duo has two stages on two ranks with one device each. The first returns two tensors of one and
+// two elements, the last returns none; gradients have the sizes of their tensors.
 type duo struct {
 	t       *testing.T
 	devices [2]kernels.Compute
 	config  runner.Config[buffer]
-	mu      sync.Mutex         // of live
+	mu      sync.Mutex         // guards live
 	live    map[string][]int64 // by rank, at the beginning of each call
-	fails   string             // the call that fails, with what it has made
-	copies  int                // how many copies were made
-	refuses int                // the number of the copy that fails; 0 is none
+	fails   string             // the call that fails after its allocations
+	copies  int                // number of copies made
+	refuses int                // the number of the copy that fails, or 0
 	between func()             // called before every copy
 }
 
@@ -74,7 +74,7 @@ func newDuo(t *testing.T) *duo {
 	return d
 }
 
-// parted is a stage of the two with its backward in two calls as well.
+// parted is a stage of duo that can split its backward.
 type parted struct {
 	*stages.Func[buffer]
 	duo  *duo
@@ -95,7 +95,7 @@ func (d *duo) alloc(rank int, class memory.Class, n int) buffer {
 	return b
 }
 
-// call is what a stage does: it makes one and two elements.
+// call runs the body of a stage's call: it allocates one and two elements.
 func (d *duo) call(rank int, name string, mb batchctx.Microbatch[buffer], made []buffer, class memory.Class) error {
 	d.mu.Lock()
 	d.live[name] = append(d.live[name], d.devices[rank].Live())
@@ -129,7 +129,7 @@ func (d *duo) record() error {
 	return err
 }
 
-// bare demands that both devices hold their gradient and nothing else.
+// bare requires that both devices hold their gradient and nothing else.
 func (d *duo) bare() {
 	d.t.Helper()
 	for rank, dev := range d.devices {
@@ -137,13 +137,12 @@ func (d *duo) bare() {
 	}
 }
 
-// A dry run holds at every call what a step with one microbatch would: what was handed
-// over is gone from its rank once it is copied, and from the other one with the action
-// that has read it.
+// A dry run holds at every call the same bytes as a step with one microbatch: a rank releases a
+// tensor once it is copied, and the other rank releases the copy with the action that reads it.
 func TestRecordHoldsNoMore(t *testing.T) {
 	d := newDuo(t)
 	require.NoError(t, d.record())
-	// Three ways through the stages: with a whole backward, with a split one, and forward only.
+	// Three passes through the stages: with a whole backward, with a split one, and forward only.
 	require.Equal(t, map[string][]int64{
 		"first F": {4, 4, 4}, "last F": {4 + 12, 4 + 12, 4 + 12},
 		"last B": {4}, "first B": {4 + 12},
@@ -152,8 +151,8 @@ func TestRecordHoldsNoMore(t *testing.T) {
 	d.bare()
 }
 
-// What the last stage hands over, gradients at the first one's end among it, ends with
-// the call.
+// The results of the last stage, and the gradients at the first stage, are released with the
+// call.
 func TestRecordEndsOutputs(t *testing.T) {
 	d := newDeviced(device(t, true))
 	d.stage.Declares.Outputs = []stages.Port{{Name: "y"}}
@@ -170,7 +169,7 @@ func TestRecordEndsOutputs(t *testing.T) {
 	require.EqualValues(t, 4, d.dev.Live())
 }
 
-// What a call has made before it fails, and what is on its way then, is released.
+// The allocations of a failed call, and tensors in transit, are released.
 func TestRecordReleasesAfterErrors(t *testing.T) {
 	for _, fails := range []string{"first F", "last F", "last B", "first B"} {
 		t.Run(fails, func(t *testing.T) {
@@ -180,10 +179,10 @@ func TestRecordReleasesAfterErrors(t *testing.T) {
 			d.bare()
 		})
 	}
-	for fails, says := range map[string]string{ // the stage that has not made it is blamed, not the one that needs it
-		"first F halfway": "stage 0 (first) F: it set no output 0 (one): set out[0] in Forward: ",
-		"last B halfway":  "stage 1 (last) B: it set no gradient of input 0 (one): set gradIn[0] in the backward: ",
-		"last I halfway":  "stage 1 (last) I: it set no gradient of input 0 (one): set gradIn[0] in the backward: ",
+	for fails, says := range map[string]string{ // the error names the stage that failed to make it, not the one that needs it
+		"first F halfway": "stage 0 (first) F: the stage set no output 0 (one): set out[0] in Forward: ",
+		"last B halfway":  "stage 1 (last) B: the stage set no gradient of input 0 (one): set gradIn[0] in the backward: ",
+		"last I halfway":  "stage 1 (last) I: the stage set no gradient of input 0 (one): set gradIn[0] in the backward: ",
 	} {
 		t.Run(fails, func(t *testing.T) {
 			d := newDuo(t)
@@ -202,7 +201,7 @@ func TestRecordReleasesAfterErrors(t *testing.T) {
 	}
 }
 
-// A view is over when its call is, in a dry run too.
+// A view ends with its call, also in a dry run.
 func TestRecordEndsViews(t *testing.T) {
 	d, asked := newDuo(t), 0
 	var kept batchctx.Microbatch[buffer]
@@ -220,7 +219,7 @@ func TestRecordEndsViews(t *testing.T) {
 	require.Positive(t, asked)
 }
 
-// Gathered weights end when they have been recorded.
+// Gathered weights are released after they are recorded.
 func TestRecordEndsGathered(t *testing.T) {
 	d := newDeviced(device(t, true))
 	d.stage.ForwardFunc = func(context.Context, batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
@@ -237,8 +236,8 @@ func TestRecordEndsGathered(t *testing.T) {
 	require.EqualValues(t, 4, d.dev.Live())
 }
 
-// unlaid is a device where the first layout ends with an error, as with -tags invariants
-// where a step has written what no buffer had.
+// unlaid is a device whose first layout ends with an error, as with -tags invariants if a step
+// has written outside of all buffers.
 type unlaid struct {
 	*kernels.Null
 	err error
@@ -252,14 +251,14 @@ func (u *unlaid) Lay(l *memory.Layout) error {
 	return err
 }
 
-// A step that has ended on all ranks counts on all, whatever one of them finds afterwards:
-// the next one works (L8).
+// A step that has ended on all ranks counts on all, even if a rank fails afterwards: the next
+// step works (L8).
 func TestAStepCountsOnAllRanks(t *testing.T) {
 	d := newDuo(t)
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
 	profile, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "any", Source: nothing})
 	require.NoError(t, err)
-	written := errors.New("written where no buffer was")
+	written := errors.New("written outside of all buffers")
 	for failing := range 2 {
 		cfg := d.config
 		cfg.Memory.Profile, cfg.Spaces, cfg.Gradients = profile, nil, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// newQuantized is a stage that has copies of weights of 3 elements for the forward and 2
-// for the backward, and a workspace of 5 while it makes them.
+// newQuantized is a stage with copies of weights of 3 elements for the forward and 2 for the
+// backward, and a workspace of 5 while it makes them.
 func newQuantized(t *testing.T, dev kernels.Device) *deviced {
 	d := newDeviced(dev)
 	d.stage.Declares.WeightCopies = []batchctx.WeightCopy{{Name: "down", At: batchctx.AtBackward}, {Name: "up", At: batchctx.AtForward}}
@@ -46,8 +46,8 @@ func newQuantized(t *testing.T, dev kernels.Device) *deviced {
 	return d
 }
 
-// The profile of QUANTIZE says which copies are for the forward; an evaluation has no
-// others. A step runs in what was planned, to the byte.
+// The profile of QUANTIZE distinguishes copies for the forward; an evaluation has no others. The
+// bytes of a step equal its plan.
 func TestRecordQuantize(t *testing.T) {
 	d := newQuantized(t, device(t, true))
 	profile, err := d.record()
@@ -86,7 +86,7 @@ func TestRecordQuantize(t *testing.T) {
 	require.EqualValues(t, 4, d.dev.Live())
 }
 
-// What QUANTIZE has made ends with a dry run, also where that fails.
+// Copies made by QUANTIZE end with a dry run, also if it fails.
 func TestRecordEndsCopies(t *testing.T) {
 	for name, fails := range map[string]func(d *deviced){
 		"not at all": func(*deviced) {},
@@ -117,7 +117,7 @@ func TestRecordEndsCopies(t *testing.T) {
 	}
 }
 
-// A stage that declares copies makes them.
+// A stage that declares copies must be a Quantizer.
 func TestQuantizerDeclared(t *testing.T) {
 	d := newQuantized(t, device(t, true))
 	cfg := d.config()
@@ -129,7 +129,7 @@ func TestQuantizerDeclared(t *testing.T) {
 	require.ErrorContains(t, err, "Quantizing is quantizing(7)")
 }
 
-// A step allocates in the Go heap what it does without copies, for any number of
+// A step makes the same allocations on the Go heap as without copies, for any number of
 // microbatches (L11).
 func TestCopiesAllocateOnce(t *testing.T) {
 	if invariants.Enabled {

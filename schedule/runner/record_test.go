@@ -18,13 +18,13 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// The stages of these tests are on a device, and do what each test has them do.
+// The stages of these tests are on a device, and each test defines their calls.
 type buffer = kernels.Buffer
 
 var objective = []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}}
 
-// deviced is what a dry run and a planned step run: one stage, whose source gives a part
-// of so many elements.
+// deviced is the configuration of a dry run and of a planned step: one stage, whose source gives
+// a part of the given number of elements.
 type deviced struct {
 	dev   kernels.Device
 	stage stages.Func[buffer]
@@ -72,7 +72,7 @@ func (d *deviced) record() (*layout.Profile, error) {
 		runner.Shape[buffer]{Name: "four", Source: d})
 }
 
-// device returns a Null device, or a host where a step is to run.
+// device returns a Null device, or a host if a step is to run.
 func device(t *testing.T, null bool) kernels.Compute {
 	t.Helper()
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
@@ -86,8 +86,8 @@ func device(t *testing.T, null bool) kernels.Compute {
 	return dev
 }
 
-// A profile is what a stage does to references, in order; what W is for is in a slot
-// that ends with B.
+// A profile lists how a stage changes references, in order; a tensor for W is in a slot that ends
+// with B.
 func TestRecord(t *testing.T) {
 	d := newDeviced(device(t, true))
 	d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
@@ -113,7 +113,7 @@ func TestRecord(t *testing.T) {
 	own := func(i int) layout.Ref { return layout.Ref{Kind: layout.Own, Index: i} }
 	part := layout.Ref{Kind: layout.PartRead}
 	require.Equal(t, []layout.Entry{
-		{ // who wants nothing has the part ended for him
+		{ // a rank that does not want the part releases it
 			Parts: 0, Buffers: []layout.Buffer{{Bytes: 16, Class: memory.Entry}}, Out: []layout.Ref{{}},
 			Events: []layout.RefChange{{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Release, Ref: own(0)}},
 		},
@@ -139,10 +139,10 @@ func TestRecord(t *testing.T) {
 			{Op: layout.Alloc, Ref: own(3)}, {Op: layout.Release, Ref: own(3)}, {Op: layout.Release, Ref: own(2)},
 		}},
 	}, shape.Stages[0])
-	require.EqualValues(t, 4, d.dev.Live(), "a dry run keeps nothing but the gradient")
+	require.EqualValues(t, 4, d.dev.Live(), "a dry run keeps only the gradient")
 }
 
-// A dry run ends with an error that says who is wrong, and keeps nothing.
+// A dry run ends with an error that names the culprit, and keeps nothing.
 func TestRecordRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		forward func(d *deviced, mb batchctx.Microbatch[buffer])
@@ -216,8 +216,8 @@ func (s *splitFunc) BackwardInput(context.Context, batchctx.Microbatch[buffer], 
 
 func (s *splitFunc) BackwardWeight(context.Context, batchctx.Microbatch[buffer]) error { return nil }
 
-// A size that depends on values is planned as its bound; a step may have less, and what
-// has more is ErrUnplanned and names what was planned.
+// A size that depends on values is planned as its upper bound. A step may allocate less; a larger
+// allocation is ErrUnplanned and names the planned one.
 func TestBoundedSize(t *testing.T) {
 	have := 2
 	build := func(dev kernels.Device) *deviced {
@@ -268,8 +268,8 @@ func TestBoundedSize(t *testing.T) {
 	}
 }
 
-// What is live is compared with the plan of memory after every microbatch, and at step end,
-// which is all there is where an unchecked plan retires none (L6). In both steps the books
+// The live bytes are compared with the memory plan after every microbatch, and at step end, which
+// is the only audit if an unchecked plan retires no microbatch (L6). In both steps the books
 // agree.
 func TestThePlanOfMemoryIsAudited(t *testing.T) {
 	unretired := func(p schedule.Params) (*schedule.Plan, error) {
@@ -292,7 +292,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		plan   schedule.Rule
-		action schedule.Action // after which it shows
+		action schedule.Action // after which the difference is found
 		bytes  int64
 	}{
 		{"saves less", schedule.BreadthFirst, schedule.Act(schedule.B, 0, 0), -12},
@@ -349,7 +349,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 	}
 }
 
-// spoken is a stage that says itself what it allocates.
+// spoken is a stage with its own Profile.
 type spoken struct {
 	*stages.Func[buffer]
 	profile layout.StageProfile
@@ -357,7 +357,7 @@ type spoken struct {
 
 func (s *spoken) Profile(string) (layout.StageProfile, error) { return s.profile, nil }
 
-// A stage that allocates elsewhere is taken at its word.
+// The Profile of a stage that allocates elsewhere is used as it is.
 func TestProfiled(t *testing.T) {
 	d := newDeviced(device(t, true))
 	cfg := d.config()
@@ -381,8 +381,8 @@ func TestProfileOfAGroup(t *testing.T) {
 	require.ErrorContains(t, err, "Budget is -1")
 }
 
-// A table that a stage hands over again and again is one resident buffer of the profile, for
-// every way through the stages. The sets of parts that ranks may want ascend.
+// A table that a stage hands over repeatedly is one resident buffer of the profile, on every path
+// through the stages. The sets of parts that ranks may want are in ascending order.
 func TestRecordResident(t *testing.T) {
 	dev := device(t, true)
 	d := newDeviced(dev)
@@ -425,7 +425,7 @@ func TestRecordResident(t *testing.T) {
 	require.Equal(t, []uint64{0, 1, 2, 3}, sets)
 }
 
-// A step that does not fit its budget is refused with what would fit.
+// A step that exceeds its budget is refused with alternatives that fit.
 func TestBudget(t *testing.T) {
 	d := newDuo(t)
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })

@@ -11,78 +11,78 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Result is what a step came to. It is the caller's. On several ranks all numbers
-// are the same on every rank.
+// Result is the result of a step. The caller owns it. All numbers are the same on every rank.
 type Result struct {
 	Step         int64
 	Microbatches int
 	Outcome      loss.Outcome
-	Losses       []loss.Value // by the order of Config.Losses
-	// GradNorm is the norm of the gradient that the factor makes, each parameter
-	// once; 0 where there is none.
+	Losses       []loss.Value // in the order of Config.Losses
+	// GradNorm is the norm of the gradient after multiplication by the factor, counting each
+	// parameter once; 0 if there is no gradient.
 	GradNorm float64
-	// FirstNonFinite is the first microbatch with a loss that is not finite, -1 for none.
+	// FirstNonFinite is the first microbatch with a loss that is not finite, or -1.
 	FirstNonFinite int
 
-	// Of the rank that has most:
-	Peak     int64 // bytes live at most
+	// The maximum over the ranks:
+	Peak     int64 // highest number of live bytes
 	Live     int64 // bytes live at the end
 	Reserved int64
-	Excess   int64 // bytes that the allocator's book has more than the context's, at the end
-	// Growth is the largest of a microbatch.
+	Excess   int64 // the allocator's book minus the frames', at the end
+	// Growth is the largest growth of a microbatch.
 	Growth memory.Growth
-	// PeakClasses is Peak by class: what was live at that moment, so that the sum is Peak.
+	// PeakClasses is Peak by class at the moment of the peak, so that its sum is Peak.
 	PeakClasses memory.ByClass
 
-	// Planned says that the memory of the step was planned on every rank. Height is then
-	// what a rank had set aside for it, at most.
+	// Planned reports that the memory of the step was planned on every rank. Height is then the
+	// largest reservation of a rank.
 	Planned bool
 	Height  int64
 
-	Books   int // books audited on every rank: 2, or 1 where a space has none of its own
+	Books   int // books audited on every rank: 2, or 1 if a space has no book
 	Actions int // of all ranks
 
-	// Makespan is from the first computation of any rank to the end of the last one,
-	// by the clocks of the ranks. Span is that of the rank for which it is longest.
+	// Makespan is the time from the first computation of any rank to the end of the last one, by
+	// the clocks of the ranks. Span is the longest such time of a single rank.
 	Makespan, Span time.Duration
 	Ranks          []RankResult
-	// Simulated is what Plan.Costs say of the plan; nil without. It is the runner's.
+	// Simulated is the simulation of the plan with Plan.Costs; nil without costs. The runner owns
+	// it.
 	Simulated *simulate.Report
 
 	factor  float64 // 0: there is no update
-	refused error   // why, where there is more to say than Outcome does
+	refused error   // the reason, if Outcome does not say enough
 	update  *update
 }
 
-// update is the one update of a training step, which the copies of its result share.
+// update is the one update of a training step, shared by the copies of its result.
 type update struct {
 	taken bool
 	stale bool // another step has begun
-	// unchanged finds gradients that are not what the step has left; nil once it was asked, so
-	// that the results of ranks are equal.
+	// unchanged returns an error if the gradients have changed since the step. It is nil after
+	// its call, so that the results of ranks are equal.
 	unchanged func() error
 }
 
-// RankResult is what one rank has measured. Sizes are bytes, as in Result.
+// RankResult is the measurements of one rank. Sizes are bytes, as in Result.
 type RankResult struct {
 	Peak, Live, Reserved, Excess, Growth int64
 	PeakClasses                          memory.ByClass // Peak by class
 	Books, Actions                       int64
-	// Planned says that the memory of the step was planned on the rank: Height is what it
-	// had set aside for the step, and PeakPlanned what Peak was to be, at most where the
-	// plan is for several shapes.
+	// Planned reports that the memory of the step was planned on the rank. Height is then the
+	// rank's reservation for the step, and PeakPlanned the planned value of Peak, or its upper
+	// bound if the plan is for several shapes.
 	Planned             bool
 	Height, PeakPlanned int64
-	// Start and End are of its first and its last computation, since the first one of
-	// any rank.
+	// Start and End are the begin of the rank's first computation and the end of its last one,
+	// since the first computation of any rank.
 	Start, End time.Duration
-	// Wait is for how long transfers blocked between the two, 0 where the transport is
-	// no Watcher; Work is the rest, the source included.
+	// Wait is how long transfers blocked between the two, or 0 if the transport is not a Watcher;
+	// Work is the remaining time, including the source.
 	Work, Wait time.Duration
 }
 
-// Bubble returns the part of the makespan in which the busiest rank does not work: 1 -
-// work/makespan, 0 for a step that took no time.
+// Bubble returns the fraction of the makespan in which the busiest rank does not work: 1 -
+// work/makespan, or 0 for a step that took no time.
 func (r *Result) Bubble() float64 {
 	if r.Makespan <= 0 {
 		return 0
@@ -94,19 +94,21 @@ func (r *Result) Bubble() float64 {
 	return float64(r.Makespan-ideal) / float64(r.Makespan)
 }
 
-// Update calls apply with what the optimizer multiplies every gradient by: 1 over the
-// objective's total weight and over the scale of the seeds (L10), a normal float32. It does
-// so once: a second time is ErrUpdated. It does so for the runner's last training step alone,
-// whose gradients these are: once another one has begun, whatever became of it, it is
-// ErrStaleResult. Where the step has no update apply is not called, and the error wraps
-// ErrNoUpdate: ErrSkipped, ErrEmpty, ErrRange, or itself for an evaluation. To go on after a
-// step that was skipped is a choice that the trainer makes by looking for it. Gradients that
-// were written to since the step are ErrOverwritten: Update sums their squares once more. Once a
-// runner was updated, it refuses the step behind a result that was not (ErrUnused).
+// Update calls apply with the factor by which the optimizer multiplies every gradient: 1 over the
+// objective's total weight and the scale of the seeds (L10), a normal float32. It does so once; a
+// second Update is ErrUpdated.
+//
+// Update works only for the runner's last training step, because the gradients are that step's.
+// After another training step has begun, even if that step failed, Update is ErrStaleResult. If
+// the step has no update, apply is not called, and the error wraps ErrNoUpdate: ErrSkipped,
+// ErrEmpty, ErrRange, or ErrNoUpdate itself for an evaluation. A trainer that wants to continue
+// after a skipped step checks for ErrSkipped. Gradients that were written to since the step are
+// ErrOverwritten: Update computes their sums of squares again. After its first Update a runner
+// refuses a step if the previous result was not updated (ErrUnused).
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:
-		return errors.New("runner: the function of Update is nil: give the optimizer's step, or a function that does nothing")
+		return errors.New("runner: the function of Update is nil: pass the optimizer's step, or a function that does nothing")
 	case r.refused != nil:
 		return r.refused
 	case r.Outcome == loss.Skipped && r.FirstNonFinite >= 0:
@@ -129,7 +131,7 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	return apply(r.factor)
 }
 
-// Loss returns the value of the loss of that name, NaN where it has none.
+// Loss returns the value of the named loss, or NaN if it has none.
 func (r *Result) Loss(name string) float64 {
 	for i := range r.Losses {
 		if r.Losses[i].Name == name && r.Losses[i].Present {
@@ -139,18 +141,18 @@ func (r *Result) Loss(name string) float64 {
 	return math.NaN()
 }
 
-// rise takes in what was live at most somewhere.
+// rise raises the peak to the given one if that is higher.
 func (r *Result) rise(peak int64, classes *memory.ByClass) {
 	if peak > r.Peak {
 		r.Peak, r.PeakClasses = peak, *classes
 	}
 }
 
-// gather makes the result's numbers of those of the ranks, whose Start and End are
-// by their clocks.
+// gather computes the result's numbers from the ranks' numbers, whose Start and End are by their
+// clocks.
 func (r *Result) gather(ranks []RankResult) {
 	r.Ranks, r.Actions, r.Planned = ranks, 0, true
-	r.Peak = 0 // which was that of this rank, and ranks may have the same of different classes
+	r.Peak = 0 // it was this rank's, and ranks may have equal peaks of different classes
 	var start, end time.Duration
 	for i := range ranks {
 		rank := &ranks[i]

@@ -17,14 +17,14 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// number is a handle of the tests: one float64 that the garbage collector owns.
+// number is the tests' handle: one float64 that the garbage collector owns.
 type number = *float64
 
 type view = batchctx.Microbatch[number]
 
 func num(v float64) number { return &v }
 
-// calculator does step-end arithmetic on numbers.
+// calculator implements Gradients for numbers.
 type calculator struct{}
 
 func (calculator) Zero(g number) error                  { *g = 0; return nil }
@@ -33,8 +33,7 @@ func (calculator) SumSquares(g number) (float64, error) { return *g * *g, nil }
 
 var wire = []stages.Port{{Name: "x"}}
 
-// times is a stage that multiplies by a weight. Its parts are those of the chain
-// that it stands in.
+// times is a stage that multiplies by a weight. Its parts are its chain's.
 type times struct {
 	name        string
 	first, last bool
@@ -45,7 +44,7 @@ type times struct {
 	lossSum     func(x float64, m int) float64
 	lossWeight  func(m int) float64
 	gotGradIn   *bool
-	metric      bool // its loss is one
+	metric      bool // its loss is a metric
 }
 
 func (s *times) Spec() stages.Spec {
@@ -116,7 +115,7 @@ func (s *times) Backward(_ context.Context, mb view, gradOut, gradIn []number) e
 		case batchctx.First:
 			*g = *x * dy
 		case batchctx.Add:
-			*g += float64(*x * dy) // not fused: other stages carry the product
+			*g += float64(*x * dy) // not fused: other stages round the product
 		}
 	}
 	if gradIn != nil {
@@ -147,7 +146,7 @@ func config(chain []*times) runner.Config[number] {
 	return cfg
 }
 
-// counted is a source of the numbers 1, 2, 3, ... that counts what it is asked for.
+// counted is a source of the numbers 1, 2, 3, ... that counts its calls.
 type counted struct{ asked, ends int }
 
 func (c *counted) Next(_ context.Context, e batchctx.Entry[number]) error {
@@ -169,7 +168,7 @@ func newRunner(t testing.TB, cfg runner.Config[number]) *runner.Runner[number] {
 	return r
 }
 
-// splitting is a stage that can run I and W apart, and keeps every view it gets.
+// splitting is a stage that can run I and W separately, and keeps every view.
 type splitting struct {
 	*times
 	kept []view
@@ -218,7 +217,7 @@ func (s *splitting) Spec() stages.Spec {
 	return spec
 }
 
-// split makes I and W of every B, the W's at the end of the step.
+// split replaces every B with I and W, with the W's at the end of the step.
 func split(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.DepthFirst(p)
 	if err != nil {
@@ -237,7 +236,7 @@ func split(p schedule.Params) (*schedule.Plan, error) {
 	return &apart, nil
 }
 
-// factorOf takes the factor of a step.
+// factorOf returns the factor of a step.
 func factorOf(r *runner.Result) (factor float64, err error) {
 	err = r.Update(func(f float64) error { factor = f; return nil })
 	return factor, err

@@ -19,21 +19,21 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-// Runner runs steps on the ranks of this process: one on the caller's goroutine, several
-// on a goroutine each. It is for one goroutine, one step at a time.
+// Runner runs steps on the ranks of this process: one rank on the caller's goroutine, or several
+// on one goroutine each. A Runner is for one goroutine and runs one step at a time.
 type Runner[T any] struct {
 	cfg     Config[T]
 	workers []*worker[T]    // of the ranks of this process
-	links   *local.Links[T] // between them; nil for one rank, and with World.Transport
+	links   *local.Links[T] // between the ranks of this process; nil for one rank, and with World.Transport
 	planner *planner
 	seeds   []float32 // of the gradients of losses, shared by all ranks
 	running atomic.Bool
 	closed  bool
-	last    *update // that the last training step offers; nil where it has none, or failed
-	used    bool    // an update was applied before it
+	last    *update // the last training step's update; nil if it has none, or failed
+	used    bool    // an update was applied before
 }
 
-// New returns a runner for cfg, or every fault of cfg at once.
+// New returns a runner for cfg, or an error with every fault of cfg.
 func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if err := cfg.validate(cfg.complete()); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		if ends != nil {
 			if w.transport = ends(w.Rank); isNil(w.transport) {
 				r.closeCells()
-				return nil, fmt.Errorf("runner: World.Transport has none for rank %d", w.Rank)
+				return nil, fmt.Errorf("runner: World.Transport returned nil for rank %d", w.Rank)
 			}
 			r.planner.passes.Capacity = w.transport.Capacity()
 		}
@@ -72,8 +72,8 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	return r, nil
 }
 
-// SetScaleExponent sets Config.ScaleExponent for the steps from the next one on:
-// the scale is fixed for a step (L10). Not while a step runs.
+// SetScaleExponent sets Config.ScaleExponent for the following steps: the scale is fixed within a
+// step (L10). It returns ErrBusy while a step runs.
 func (r *Runner[T]) SetScaleExponent(exponent int) error {
 	if r.running.Load() {
 		return ErrBusy
@@ -92,7 +92,7 @@ func (r *Runner[T]) setScale(exponent int) {
 	}
 }
 
-// seed returns what the gradient of a loss starts with: 0 for a metric.
+// seed returns the initial gradient of a loss: 0 for a metric.
 func seed(def loss.Def, exponent int) float32 {
 	coefficient := def.Coefficient
 	if def.Objective {
@@ -120,12 +120,13 @@ func checkSeeds(defs []loss.Def, exponent int) error {
 // NextStep returns the number of the next training step.
 func (r *Runner[T]) NextStep() int64 { return r.workers[0].step }
 
-// Samples returns the last records of the memory log of a rank of this process, the
-// runner's own ring, to be read between steps.
+// Samples returns the last records of the memory log of a rank of this process. The runner owns
+// the ring; read it between steps.
 func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg.World.First].ring }
 
-// Close ends the runner. Between steps it holds nothing but the cells of losses on devices that
-// have them (loss.Cells), no goroutine either. A transport of the embedder's stays open.
+// Close releases the runner's resources. Between steps these are only the cells of losses on
+// devices that have them (loss.Cells); there are no goroutines. Close does not close the
+// embedder's transport.
 func (r *Runner[T]) Close() error {
 	if r.running.Load() {
 		return ErrBusy
@@ -151,25 +152,25 @@ func (r *Runner[T]) closeCells() (err error) {
 	return err
 }
 
-// Step trains on m microbatches, m >= 1, and returns when every rank of this process is
-// done. Where there are other processes all of them call it, with the same m. The error is
-// an *Error for what went wrong within the step, on whatever rank; then everything that the
-// step held is released, and the next step works. A panic goes on with its own stack where
-// this process has one rank, and is thrown again as a *Panic where it has several.
+// Step trains on m microbatches, m >= 1, and returns when every rank of this process is done. If
+// there are other processes, all of them must call it with the same m. A failure within the step,
+// on any rank, returns an *Error; then everything that the step held is released, and the next
+// step works. A panic continues with its own stack if this process has one rank. If it has
+// several, Step panics with a *Panic.
 func (r *Runner[T]) Step(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.Training, m, source)
 }
 
-// Evaluate runs m microbatches forward only. Nothing is saved, no gradient is
-// touched, and the step counter stays.
+// Evaluate runs m microbatches forward only. It saves nothing, touches no gradients, and does not
+// count as a step.
 func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.ForwardOnly, m, source)
 }
 
-// Prepare plans a training step of m microbatches, and the memory of all ranks, without
-// running it: nil where it is not planned. The source is asked for shapes where it is
-// Shaped, and may be nil. Step makes the same plan where it has not been made; to ask
-// beforehand tells what it needs, or that it is over Memory.Budget.
+// Prepare plans a training step of m microbatches, and the memory of all ranks, without running
+// it. It returns nil if memory is not planned. A Shaped source is asked for its shapes; the
+// source may be nil. Step would make the same plan; Prepare returns its size, or the error that
+// it exceeds Memory.Budget, beforehand.
 func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Memory, error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -214,7 +215,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if err := r.share(source); err != nil {
 		return nil, err
 	}
-	if mode == schedule.Training { // from here on the gradients are those of this step
+	if mode == schedule.Training { // from here on the gradients belong to this step
 		if r.last != nil {
 			r.used, r.last.stale, r.last.unchanged = r.last.taken, true, nil
 		}
@@ -231,7 +232,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	return r.together(ctx, mode, m)
 }
 
-// unchanged finds gradients of this process that are not what the last step has left.
+// unchanged returns an error if gradients of this process have changed since the last step.
 func (r *Runner[T]) unchanged() error {
 	for _, w := range r.workers {
 		if err := w.unchanged(); err != nil {
@@ -254,7 +255,7 @@ func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*R
 				if value := recover(); value != nil {
 					e.panicked = &Panic{Rank: w.Rank, Value: value, Stack: debug.Stack()}
 				}
-				if e.result == nil { // so that stages of other ranks learn of it as well
+				if e.result == nil { // notifies stages of other ranks as well
 					cancel(r.failure(e.err))
 				}
 			}()
@@ -266,8 +267,8 @@ func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*R
 	return r.outcome(endings, r.failure(context.Cause(ctx)))
 }
 
-// Standings returns what the ranks do now if the runner links them itself. It is nil for one
-// rank, and with World.Transport. Any goroutine may call it.
+// Standings returns what the ranks are doing now, if the runner links them itself. It is nil for
+// one rank, and with World.Transport. Any goroutine may call it.
 func (r *Runner[T]) Standings() []transport.Standing {
 	if r.links == nil {
 		return nil
@@ -275,7 +276,7 @@ func (r *Runner[T]) Standings() []transport.Standing {
 	return r.links.Standings()
 }
 
-// failure returns what ended the step on the links, or what has come first.
+// failure returns the error that ended the step on the links, or first without links.
 func (r *Runner[T]) failure(first error) error {
 	if r.links != nil {
 		return r.links.Failure()
@@ -283,25 +284,25 @@ func (r *Runner[T]) failure(first error) error {
 	return first
 }
 
-// Panic is what a step of several ranks panics with where one of them has panicked.
+// Panic is the panic value of a step of several ranks if one of them has panicked.
 type Panic struct {
 	Rank  int
 	Value any    // of the rank's panic
 	Stack []byte // of the rank's goroutine
 }
 
-// Error is what the runtime prints: the value, and the stack of the rank.
+// Error returns the value and the stack of the rank, for the runtime to print.
 func (p *Panic) Error() string {
 	return fmt.Sprintf("runner: rank %d panicked: %v\n\n%s", p.Rank, p.Value, p.Stack)
 }
 
-// Unwrap returns the value where it is an error.
+// Unwrap returns the value if it is an error.
 func (p *Panic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// ending is how a rank's step has ended.
+// ending is how a rank's step ended.
 type ending struct {
 	result   *Result
 	err      error
@@ -309,8 +310,8 @@ type ending struct {
 	panicked *Panic
 }
 
-// outcome is what the step of several ranks comes to: a panic on any rank, the end of a
-// rank's goroutine, the error that was the first, or the result.
+// outcome combines the endings of all ranks: a panic of any rank, the end of a rank's goroutine,
+// the first error, or the result.
 func (r *Runner[T]) outcome(endings []ending, cause error) (*Result, error) {
 	for i := range endings {
 		if endings[i].panicked != nil {

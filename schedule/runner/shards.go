@@ -7,10 +7,10 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 )
 
-// Weights and gradients that replicas share out. The runner knows when, the
-// trainer's hooks know how.
+// Sharded weights and gradients of replicas. The runner decides when to gather and reduce, and
+// the trainer's hooks do it.
 
-// unshard gathers the weights of a stage, which the context holds from then on.
+// unshard gathers the weights of a stage, which the frames hold from then on.
 func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) error {
 	h, err := r.cfg.Replicas.Unshard(ctx, s)
 	if err != nil {
@@ -19,8 +19,8 @@ func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) erro
 	return r.Frames.PutAt(e.To, int(e.Stage), 0, h, 0)
 }
 
-// reduce reduces the gradients of a stage over the replicas, those that were never
-// written as zero (L5).
+// reduce reduces the gradients of a stage over the replicas. Gradients that were not written are
+// zero (L5).
 func (r *worker[T]) reduce(ctx context.Context, s int) error {
 	if err := r.zeroUnwritten(s); err != nil {
 		return err
@@ -28,8 +28,8 @@ func (r *worker[T]) reduce(ctx context.Context, s int) error {
 	return r.cfg.Replicas.Reduce(ctx, s)
 }
 
-// zeroUnwritten sets the gradients of a stage's parameters to zero that this step has
-// not written (L5).
+// zeroUnwritten sets the gradients of a stage's parameters to zero if this step has not written
+// them (L5).
 func (r *worker[T]) zeroUnwritten(s int) error {
 	for p, param := range r.Stages[s].Params {
 		if param.Contributes == frames.Frozen || r.Frames.Written(s, p) {

@@ -16,8 +16,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// around puts actions before and behind what a rule makes, on every rank for its
-// stages.
+// around adds actions before and after a rule's program, on every rank for its stages.
 func around(rule schedule.Rule, before, behind []schedule.Kind) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := rule(p)
@@ -43,8 +42,8 @@ func around(rule schedule.Rule, before, behind []schedule.Kind) schedule.Rule {
 	}
 }
 
-// TestGradientsAreReduced has three replicas, each with twice the gradient of the one
-// before, and a stage that never writes its own.
+// TestGradientsAreReduced has three replicas, each with twice the gradient of its predecessor,
+// and a stage that never writes its gradient.
 func TestGradientsAreReduced(t *testing.T) { // L5
 	r := chained(3)
 	r.rule = around(schedule.OneFOneB, nil, []schedule.Kind{schedule.ReduceGrad})
@@ -63,7 +62,7 @@ func TestGradientsAreReduced(t *testing.T) { // L5
 	require.Equal(t, 4, result.Microbatches)
 	want := alone(t, 3, 4)
 	require.Equal(t, 7*want.grads["w0"]+1, *rows[0].grad)
-	require.Equal(t, 1.0, *rows[1].grad, "zero before it is reduced, and what came from others stays")
+	require.Equal(t, 1.0, *rows[1].grad, "zero before it is reduced, and the sum of the others after")
 	require.Equal(t, 7*want.grads["w2"]+1, *rows[2].grad)
 
 	r.change = func(cfg *runner.Config[number]) { cfg.Stages[1] = withoutGrad{rows[1]} }
@@ -71,8 +70,8 @@ func TestGradientsAreReduced(t *testing.T) { // L5
 	require.ErrorContains(t, err, "Replicas.Reduce is nil")
 }
 
-// TestGatheredWeightsAreTheSteps gathers and reshards: the books count the weights in
-// between, and every way out ends them (L6, L8).
+// TestGatheredWeightsAreTheSteps gathers and reshards: the books count the weights in between,
+// and they are released on every path (L6, L8).
 func TestGatheredWeightsAreTheSteps(t *testing.T) {
 	r := chained(2)
 	r.rule = around(schedule.OneFOneB, []schedule.Kind{schedule.Unshard}, []schedule.Kind{schedule.Reshard})
@@ -127,10 +126,10 @@ func TestGatheredWeightsAreTheSteps(t *testing.T) {
 	require.Error(t, err)
 }
 
-// replicas is how two replicas in this process meet.
+// replicas connects two replicas in this process.
 type replicas struct {
-	gradients [2]map[int]chan float64 // what a replica has for the other one, by stage
-	records   [2]map[int]chan []byte  // likewise, by rank
+	gradients [2]map[int]chan float64 // from a replica to the other one, by stage
+	records   [2]map[int]chan []byte  // the same, by rank
 }
 
 func newReplicas(p schedule.Placement) *replicas {
@@ -173,8 +172,8 @@ func (r *replicas) of(replica int, rows []*times) runner.Replicas[number] {
 	}
 }
 
-// TestTwoReplicasAreOneBigBatch trains two replicas in this process, under every named
-// schedule, and one trainer on the microbatches of both.
+// TestTwoReplicasAreOneBigBatch trains two replicas in this process, under every named schedule,
+// and one trainer on the microbatches of both.
 func TestTwoReplicasAreOneBigBatch(t *testing.T) {
 	const m, steps = 6, 3
 	for _, s := range schedule.Schedules() {
@@ -183,7 +182,7 @@ func TestTwoReplicasAreOneBigBatch(t *testing.T) {
 			require.NoError(t, err)
 			train := func(replica, of int, hooks func(rows []*times) runner.Replicas[number]) ([]*times, *runner.Result) {
 				rows := rowsOf(place)
-				global := func(i int) float64 { return float64(i*of + replica) } // of all microbatches
+				global := func(i int) float64 { return float64(i*of + replica) } // the number among all microbatches
 				rig := ranksOf{placement: place, capacity: 1, split: s.Split, change: func(cfg *runner.Config[number]) {
 					cfg.Schedule, cfg.Plan.Rule, cfg.Plan.Placement = s.Name, nil, schedule.Placement{}
 					cfg.Replicas = hooks(rows)
@@ -232,8 +231,8 @@ func TestTwoReplicasAreOneBigBatch(t *testing.T) {
 	}
 }
 
-// TestReplicasWithoutHooks has replicas that would train each by itself, in silence, and
-// hooks that no plan calls.
+// TestReplicasWithoutHooks has replicas that would silently train separately, and hooks that no
+// plan calls.
 func TestReplicasWithoutHooks(t *testing.T) {
 	merge := func(context.Context, int, *loss.Record) error { return nil }
 	reduce := func(context.Context, int) error { return nil }

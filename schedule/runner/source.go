@@ -12,30 +12,30 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// Source gives the entries of a step, in the order of the batch: it is asked exactly M
-// times, on every rank, also for microbatches of which the rank reads nothing. It
-// allocates only within Next, in the rank's space, and hands over with Entry.Put. io.EOF
-// says that there are no more; before M that ends the step with ErrShortBatch.
+// Source gives the entries of a step, in the order of the batch. Every rank calls Next exactly M
+// times, also for microbatches of which it reads nothing. Next allocates only during the call, in
+// the rank's space, and hands parts over with Entry.Put. io.EOF is the end of the data; before M
+// entries it ends the step with ErrShortBatch.
 //
-// A type of one's own is a source for one rank. Several ranks share what Indexed or Stream
+// Your own type is a source for one rank. Several ranks share the source that Indexed or Stream
 // returns, or get one each with PerRank.
 type Source[T any] interface {
 	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
 
-// Shaped is an optional ability of a Source: to tell the shape class of every microbatch
-// before the step begins, by its number in Memory.Profile. Microbatches are numbered as
-// Entry.Index does. The memory of the step is
-// then planned for exactly these. The sources of all ranks tell the same.
+// Shaped is an optional ability of a Source: Shape returns the shape class of every microbatch,
+// as an index into Memory.Profile, before the step begins. microbatch is the number of
+// Entry.Index. The memory of the step is then planned for exactly these shapes. The sources of
+// all ranks must agree.
 type Shaped interface {
 	Shape(microbatch int) int
 }
 
-// sharer is a Source that says how the ranks of a process share it.
+// sharer is a Source that defines how the ranks of a process share it.
 type sharer[T any] interface {
-	// share begins a step for so many ranks.
+	// share begins a step with the given number of ranks.
 	share(ranks int) error
-	// of returns the source of one of them, by its number in the process.
+	// of returns the source of a rank, by its number in the process.
 	of(rank int) Source[T]
 }
 
@@ -47,7 +47,7 @@ func (r *Runner[T]) share(source Source[T]) error {
 			return err
 		}
 	} else if n > 1 {
-		return fmt.Errorf("runner: %d ranks and a source for one (%T): make it with runner.Stream or runner.Indexed, or one for each with runner.PerRank", n, source)
+		return fmt.Errorf("runner: %d ranks and a source for one (%T): make it with runner.Stream or runner.Indexed, or give each rank its own with runner.PerRank", n, source)
 	}
 	for i, w := range r.workers {
 		if w.Source = source; ok {
@@ -57,11 +57,11 @@ func (r *Runner[T]) share(source Source[T]) error {
 	return nil
 }
 
-// Indexed returns a source of entries that depend on Entry.Index alone, and not on what fill
-// was asked before: a rank makes what it reads by itself, and may be asked for it again. Ranks
-// share it: each calls fill on its own goroutine for every entry, at the same time as the
-// others. For data that is read in order, from a file say, take Stream. Config.CheckSource
-// finds a fill that breaks this.
+// Indexed returns a source of entries that depend only on Entry.Index, not on earlier calls of
+// fill. A rank makes the parts that it reads itself, and may be asked for them again. Ranks share
+// the source: each calls fill on its own goroutine for every entry, concurrently with the others.
+// Use Stream for data that is read in order, such as a file. Config.CheckSource finds a fill that
+// breaks this contract.
 func Indexed[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error) Source[T] {
 	return &indexed[T]{fill}
 }
@@ -83,12 +83,12 @@ func (s *indexed[T]) share(int) error {
 
 func (s *indexed[T]) of(int) Source[T] { return s }
 
-// PerRank returns the source of a process that has one for each of its ranks, in order.
+// PerRank returns the source of a process from one source for each of its ranks, in order.
 func PerRank[T any](sources ...Source[T]) Source[T] { return perRank[T](sources) }
 
 type perRank[T any] []Source[T]
 
-// Next is never called: each rank has its own.
+// Next is never called: each rank has its own source.
 func (p perRank[T]) Next(context.Context, batchctx.Entry[T]) error {
 	return errors.New("runner: a PerRank within a PerRank")
 }
@@ -108,7 +108,7 @@ func (p perRank[T]) share(ranks int) error {
 		}
 		for k, other := range p[:i] {
 			if kind := reflect.TypeOf(source); kind == reflect.TypeOf(other) && kind.Comparable() && source == other {
-				return fmt.Errorf("runner: sources %d and %d of PerRank are the same one (%T): ranks share what runner.Stream or runner.Indexed makes, given alone", k, i, source)
+				return fmt.Errorf("runner: sources %d and %d of PerRank are the same one (%T): to share one source, pass that of runner.Stream or runner.Indexed without PerRank", k, i, source)
 			}
 		}
 	}
@@ -122,13 +122,12 @@ func (p perRank[T]) of(rank int) Source[T] {
 	return p[rank]
 }
 
-// Stream returns a source of items that come one after the other, step after step. Ranks
-// share it: each item is made once, by next on the goroutine of the rank that comes first,
-// and put into the entry of every rank, by put on the goroutine of that rank; one rank may
-// read an item while another one does, so put must not change it. What next returns as an
-// error, io.EOF too, every rank gets when it comes to that item. The source holds the items
-// that some rank has had and another one has not. The items that a step had taken when it
-// failed are gone.
+// Stream returns a source of items that follow each other, across steps. Ranks share it: the rank
+// that needs an item first makes it by calling next on its own goroutine, and every rank puts the
+// item into its entry by calling put on its own goroutine. Ranks may read an item at the same
+// time, so put must not change it. Every rank receives an error of next, io.EOF too, when it
+// comes to that item. The source holds the items that some ranks have received and others have
+// not. Items that a failed step has received are lost.
 func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E, entry batchctx.Entry[T]) error) Source[T] {
 	return &stream[T, E]{items: shared[E]{next: next, making: make(chan struct{}, 1)}, put: put}
 }
@@ -139,7 +138,7 @@ type stream[T, E any] struct {
 	ranks []streamOf[T, E]
 }
 
-// streamOf is a rank's way through a stream.
+// streamOf is one rank's view of a stream.
 type streamOf[T, E any] struct {
 	*stream[T, E]
 	rank int
@@ -171,7 +170,7 @@ func (s *streamOf[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) erro
 	return s.put(item, entry)
 }
 
-// begin makes what the furthest rank has not had the next item of all.
+// begin sets every rank's next item to the first one that no rank has received.
 func (s *shared[E]) begin(ranks int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +205,7 @@ func (s *shared[E]) take(ctx context.Context, rank int) (E, error) {
 	if t := turns.Of(ctx); t != nil {
 		t.Wait(func() bool { return len(s.making) == 0 || ctx.Err() != nil })
 	}
-	if ctx.Err() != nil { // select takes either
+	if ctx.Err() != nil { // select may choose either
 		return none, context.Cause(ctx)
 	}
 	select {
@@ -215,7 +214,7 @@ func (s *shared[E]) take(ctx context.Context, rank int) (E, error) {
 		return none, context.Cause(ctx)
 	}
 	defer func() { <-s.making }()
-	if item, there, err = s.held(rank); there || err != nil { // another rank has made it meanwhile
+	if item, there, err = s.held(rank); there || err != nil { // another rank has made it in the meantime
 		return item, err
 	}
 	item, err = s.next(ctx)
@@ -239,7 +238,7 @@ func (s *shared[E]) held(rank int) (item E, there bool, err error) {
 	return item, false, s.err
 }
 
-// push adds an item. The ring grows to as many items as the ranks ever were apart.
+// push adds an item. The ring grows to the largest distance between the ranks.
 func (s *shared[E]) push(item E) {
 	if s.count == len(s.items) {
 		items := make([]E, max(2*len(s.items), 8))
@@ -252,8 +251,7 @@ func (s *shared[E]) push(item E) {
 	s.count++
 }
 
-// pass moves a rank on over its next item, and forgets the items that every rank has
-// had.
+// pass moves a rank past its next item, and drops the items that every rank has received.
 func (s *shared[E]) pass(rank int) E {
 	item := s.items[s.at[rank]%len(s.items)]
 	s.at[rank]++
@@ -266,7 +264,7 @@ func (s *shared[E]) pass(rank int) E {
 	return item
 }
 
-// behind reports whether every rank has had the oldest item.
+// behind reports whether every rank has received the oldest item.
 func (s *shared[E]) behind() bool {
 	for _, at := range s.at {
 		if at <= s.first {

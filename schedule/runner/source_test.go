@@ -28,7 +28,7 @@ func (s *stream) next(context.Context) (float64, error) {
 	return float64(s.made), nil
 }
 
-// putNumber makes an entry of an item.
+// putNumber puts an item into an entry.
 func putNumber(item float64, entry batchctx.Entry[number]) error {
 	entry.Put("x", num(item))
 	return nil
@@ -61,17 +61,17 @@ func TestASharedStreamEndsForAll(t *testing.T) {
 		s.ends = 0
 		_, err = g.Step(t.Context(), 6, source)
 		require.NoError(t, err)
-		require.Equal(t, 10, s.made, "the stream goes on where it was")
+		require.Equal(t, 10, s.made, "the stream continues at its next item")
 		r.released(t)
 	})
 }
 
-// TestSharedSourcesGoTheirOwnPace asks ranks one after the other, and looks at what is
-// kept of the items.
+// TestSharedSourcesGoTheirOwnPace pulls on one rank after the other, and checks which items are
+// kept.
 func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 	type item struct {
 		n int
-		_ [64]int // too large to lie in one block with others
+		_ [64]int // too large to share a block with others
 	}
 	var made []weak.Pointer[item]
 	var got []string
@@ -108,7 +108,7 @@ func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 		require.NoError(t, next(1))
 		require.NoError(t, next(2))
 	}
-	require.Equal(t, 15, held(), "what every rank has had is not kept")
+	require.Equal(t, 15, held(), "items that every rank has received are not kept")
 	for range 30 {
 		require.NoError(t, next(1))
 		require.NoError(t, next(2))
@@ -128,8 +128,8 @@ func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 	require.Zero(t, held())
 }
 
-// TestASharedStreamIsAskedByOneRankAtATime lets the stream take its time: another rank
-// waits for the same item, and does not make it again.
+// TestASharedStreamIsAskedByOneRankAtATime uses a slow stream: another rank waits for the same
+// item, and does not make it again.
 func TestASharedStreamIsAskedByOneRankAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -153,7 +153,7 @@ func TestASharedStreamIsAskedByOneRankAtATime(t *testing.T) {
 	})
 }
 
-// A runner reaches no source once it has planned.
+// A runner keeps no reference to a source after planning.
 func TestPrepareKeepsNoSource(t *testing.T) {
 	r := chained(3)
 	g := r.group(t, rowsOf(r.placement))
@@ -170,7 +170,7 @@ func TestPrepareKeepsNoSource(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// What a step that failed has left of a stream is gone when the next one begins.
+// Items of a stream that a failed step has not used are gone when the next step begins.
 func TestAFailedStepLeavesNoItems(t *testing.T) {
 	r := chained(3)
 	g := r.group(t, rowsOf(r.placement))

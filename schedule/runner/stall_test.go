@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// unrolled is a rule for chains whose plan is changed behind all passes: it is given
-// the actions of each rank.
+// unrolled is a rule for chains that changes a plan after all passes, given the actions of each
+// rank.
 func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := schedule.OneFOneB(p)
@@ -47,12 +47,12 @@ func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rul
 	}
 }
 
-// index finds an action whatever dies with it.
+// index finds an action with any drop bits.
 func index(actions []schedule.Action, kind schedule.Kind, stage, mb int) int {
 	return slices.IndexFunc(actions, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.Act(kind, stage, mb) })
 }
 
-// move puts an action right behind another one.
+// move moves an action right after another one.
 func move(actions []schedule.Action, from, to int) {
 	a := actions[from]
 	if from < to {
@@ -64,13 +64,14 @@ func move(actions []schedule.Action, from, to int) {
 	actions[to+1] = a
 }
 
-// planted lets rank 0 wait for a gradient before it sends what that comes from.
+// planted makes rank 0 wait for a gradient before it sends the activation that the gradient
+// depends on.
 func planted(ranks [][]schedule.Action) {
 	move(ranks[0], index(ranks[0], schedule.RecvB, 0, 0), index(ranks[0], schedule.F, 0, 0))
 }
 
-// TestADeadlockIsReportedAsTheCheckDoes forces a planted deadlock past the check: the
-// step ends at once, with the same cycle.
+// TestADeadlockIsReportedAsTheCheckDoes runs a plan with a deadlock without the check: the step
+// ends at once, with the same cycle.
 func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 	for _, ranks := range []int{2, 3, 4} {
 		synctest.Test(t, func(t *testing.T) {
@@ -93,18 +94,18 @@ func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 			require.ErrorContains(t, refused, check.DescribeCycle(stall.Way))
 			require.ErrorContains(t, err, check.DescribeCycle(stall.Way))
 			require.Zero(t, stall.Still)
-			require.Zero(t, time.Since(begin), "it takes no time at all")
+			require.Zero(t, time.Since(begin), "no time passes")
 			require.Equal(t, schedule.Act(schedule.RecvB, 0, 0), stall.Way[0].Action.WithDrop(0))
 			var where *runner.Error
 			require.True(t, errors.As(err, &where))
-			require.Equal(t, 0, where.Rank, "the lowest rank of those that wait")
+			require.Equal(t, 0, where.Rank, "the lowest waiting rank")
 			r.released(t)
 		})
 	}
 }
 
-// TestRendezvousDeadlocksWhereLinksAreTooSmall runs a plan for links of one message
-// over links of none.
+// TestRendezvousDeadlocksWhereLinksAreTooSmall runs a plan for links of capacity 1 over links of
+// capacity 0.
 func TestRendezvousDeadlocksWhereLinksAreTooSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(2)
@@ -125,8 +126,8 @@ func TestRendezvousDeadlocksWhereLinksAreTooSmall(t *testing.T) {
 	})
 }
 
-// TestWhatNeverComesIsReportedAtOnce takes a send out of a plan: its receiver waits for
-// a rank that comes to its end.
+// TestWhatNeverComesIsReportedAtOnce removes a send from a plan: its receiver waits for a rank
+// that reaches its end.
 func TestWhatNeverComesIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(3)
@@ -148,7 +149,7 @@ func TestWhatNeverComesIsReportedAtOnce(t *testing.T) {
 	})
 }
 
-// TestAStageThatTakesTooLongIsReported lets a stage hang until its context ends.
+// TestAStageThatTakesTooLongIsReported has a stage that blocks until its context is done.
 func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(3)
@@ -156,7 +157,7 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 		rows := rowsOf(r.placement)
 		r.change = func(cfg *runner.Config[number]) {
 			cfg.Stages[1] = &breaking{times: rows[1], backward: true, microbatch: 1, do: func(ctx context.Context) error {
-				time.Sleep(3 * time.Second) // others wait, and that is no stall yet
+				time.Sleep(3 * time.Second) // others wait, which is not a stall yet
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}}
@@ -175,7 +176,8 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 	})
 }
 
-// TestEveryStallIsReported has a stage hang in one step after another: the watch begins anew.
+// TestEveryStallIsReported has a stage that blocks in several steps: the watch starts again in
+// each.
 func TestEveryStallIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(2)
@@ -193,7 +195,7 @@ func TestEveryStallIsReported(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForOneWhoComputes lets both ranks compute for longer than a stall may take,
+// TestNobodyWaitsForOneWhoComputes has two ranks that compute for longer than the stall timeout,
 // after one has waited for the other.
 func TestNobodyWaitsForOneWhoComputes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +217,7 @@ func TestNobodyWaitsForOneWhoComputes(t *testing.T) {
 	})
 }
 
-// TestSlowIsNotStalled lets every action take almost as long as a stall may.
+// TestSlowIsNotStalled has actions that take almost as long as the stall timeout.
 func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(3)
@@ -232,7 +234,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 	})
 }
 
-// TestAnUncheckedPlanMustBeWhole refuses what could not be run at all.
+// TestAnUncheckedPlanMustBeWhole refuses plans that cannot be run at all.
 func TestAnUncheckedPlanMustBeWhole(t *testing.T) {
 	r := chained(2)
 	r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked = true }

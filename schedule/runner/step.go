@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// begin makes the runner ready for a step that holds nothing yet.
+// begin prepares the rank for a step. It holds nothing yet.
 func (r *worker[T]) begin(plan *program) {
 	pass := frames.Train
 	if plan.Mode == schedule.ForwardOnly {
@@ -34,14 +34,14 @@ func (r *worker[T]) begin(plan *program) {
 	r.watchPeak(plan.Mode)
 }
 
-// end forgets what belonged to the step.
+// end clears the state of the step.
 func (r *worker[T]) end() {
-	_ = r.unlay() // where a step has failed, its error is the one to tell
+	_ = r.unlay() // if a step has failed, its error takes precedence
 	r.plan, r.Source, r.result = nil, nil, nil
 }
 
-// program runs the actions of the rank's program, and the end of the step. A call on a
-// view that fails, anywhere in a stage or a source, unwinds to here.
+// program runs the actions of the rank's program, and the end of the step. A call on a view that
+// fails, anywhere in a stage or a source, unwinds to this function.
 func (r *worker[T]) program(ctx context.Context) (err error) {
 	defer r.Frames.Recover(&err)
 	if err := r.cells.reset(); err != nil {
@@ -85,7 +85,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 	return nil
 }
 
-// act runs one action, with its effects on memory in their order.
+// act runs one action and applies its effects on memory, in order.
 func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if e.To != effects.None {
 		r.expected[e.To]++
@@ -112,8 +112,8 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 // isCall reports whether an action of the kind is a call of its stage.
 func isCall(kind schedule.Kind) bool { return kind.Compute() || kind == schedule.Quantize }
 
-// compute runs a call of a stage, between the two readings of the clock at the first
-// and the last of them.
+// compute runs a call of a stage. It reads the clock at the begin of the first call and at the
+// end of the last one.
 func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if action == r.plan.first {
 		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
@@ -146,7 +146,7 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effe
 	return err
 }
 
-// output ends the outputs of a last stage, or gives them to whoever asked.
+// output releases the outputs of a last stage, or hands them to Config.Outputs.
 func (r *worker[T]) output(action schedule.Action) error {
 	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
 		return r.Frames.DropAt(effects.Output, action.Stage(), action.Microbatch())
@@ -158,8 +158,8 @@ func (r *worker[T]) output(action schedule.Action) error {
 	})
 }
 
-// pull asks the source for entries up to an item, and the look-ahead beyond it, but never
-// for more than the step has.
+// pull asks the source for the entries up to an item and the look-ahead, but not beyond the
+// step's last entry.
 func (r *worker[T]) pull(ctx context.Context, item int) error {
 	for last := effects.Upto(r.plan.Plan, item, r.cfg.Plan.LookAhead); r.pulled <= last; r.pulled++ {
 		var before time.Duration
@@ -183,7 +183,7 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 	return nil
 }
 
-// refused says for which microbatch the source gave no entry.
+// refused names the microbatch for which the source gave no entry.
 func (r *worker[T]) refused(item int, err error) error {
 	switch {
 	case err == io.EOF:
@@ -194,8 +194,8 @@ func (r *worker[T]) refused(item int, err error) error {
 	return fmt.Errorf("the source of microbatch %d: %w", item, err)
 }
 
-// drop ends what the action's drop bits say, and writes down what should be gone by
-// the action's kind: were a bit missing, the audit would tell.
+// drop releases buffers as the action's drop bits say, and updates the expected counts by the
+// action's kind, so that the audit finds a missing drop bit.
 func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	for due := e.Due; due != 0; due &= due - 1 {
@@ -221,8 +221,8 @@ func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	return nil
 }
 
-// retire compares the books after a microbatch's last action (L6) and writes
-// the record of the memory log.
+// retire compares the books after a microbatch's last action (L6) and makes the record of the
+// memory log.
 func (r *worker[T]) retire(action schedule.Action) error {
 	if err := r.Frames.Audit(r.expected); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err

@@ -102,7 +102,7 @@ func TestEvaluateSavesNothingAndKeepsTheStep(t *testing.T) {
 func TestOutputsGoToTheSink(t *testing.T) {
 	chain := chain()
 	cfg := config(chain)
-	cfg.Stages = cfg.Stages[:2] // the last one returns a number now
+	cfg.Stages = cfg.Stages[:2] // the last stage returns a number here
 	cfg.Losses = nil
 	got := map[int]float64{}
 	space := cfg.Spaces[0]
@@ -163,7 +163,7 @@ func TestOutcomes(t *testing.T) { // L10
 	})
 }
 
-// TestUpdateIsOfTheLastStep asks results for their update when the gradients are no longer theirs.
+// TestUpdateIsOfTheLastStep updates results whose gradients are no longer their own.
 func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
 	r := newRunner(t, config(chain()))
 	step := func() *runner.Result {
@@ -201,7 +201,7 @@ func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
 	require.NoError(t, err)
 }
 
-// TestUpdateLooksAtEveryGradient changes one of three gradients in turn behind a step.
+// TestUpdateLooksAtEveryGradient changes each of three gradients after a step.
 func TestUpdateLooksAtEveryGradient(t *testing.T) {
 	for i, name := range []string{`"a" of stage 0`, `"b" of stage 1`, `"c" of stage 2`} {
 		chain := chain()
@@ -214,7 +214,7 @@ func TestUpdateLooksAtEveryGradient(t *testing.T) {
 	}
 }
 
-// TestUpdateBehindAFailedStep has a result that was not updated when the next step failed.
+// TestUpdateBehindAFailedStep has a result that was not updated before the next step failed.
 func TestUpdateBehindAFailedStep(t *testing.T) { // L8, L10
 	r := newRunner(t, config(chain()))
 	result, err := r.Step(t.Context(), 2, &counted{})
@@ -255,7 +255,7 @@ func TestContributions(t *testing.T) { // L5
 	silent[1].contributes = batchctx.Sometimes
 	_, err = newRunner(t, cfg).Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
-	require.Zero(t, *silent[1].grad, "what was never written is zero, not what stood there")
+	require.Zero(t, *silent[1].grad, "a gradient that was not written is zero, not its old value")
 }
 
 type withoutGrad struct{ *times }
@@ -326,7 +326,7 @@ func TestBackwardMayBeSplit(t *testing.T) {
 	require.Equal(t, 9*4, result.Actions)
 	require.Equal(t, []float64{150, 100, 60}, []float64{*chain[0].grad, *chain[1].grad, *chain[2].grad})
 
-	cfg.Stages[1] = chain[1] // which cannot, and runs its B where the others run I
+	cfg.Stages[1] = chain[1] // it cannot split its backward, and runs its B at I
 	result, err = newRunner(t, cfg).Step(t.Context(), 4, &counted{})
 	require.NoError(t, err)
 	require.Equal(t, 8*4, result.Actions)
@@ -399,7 +399,7 @@ func TestMergeIsCalledOnce(t *testing.T) {
 			require.NoError(t, other.UnmarshalBinary(data))
 			return nil
 		}
-		return record.Merge(&other) // the rank of the step before
+		return record.Merge(&other) // the rank of the previous step
 	}
 	r := newRunner(t, cfg)
 	_, err := r.Step(t.Context(), 2, &counted{})

@@ -9,11 +9,10 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Uses of tied parameters. Each use has an accumulator of its own (L9). At step end
-// they are added in stage order on the rank of the first use, the owner, and on
-// several ranks every other use gets the total. All ranks go through the same list of
-// ties in the same order, each doing its part, so that no link needs to hold a
-// message and none waits for ever.
+// Uses of tied parameters. Each use has its own accumulator (L9). At step end they are added in
+// stage order on the rank of the first use, the owner, and on several ranks every other use
+// receives the total. All ranks process the same list of ties in the same order, each doing its
+// part, so that links without capacity do not deadlock.
 
 // resolveTies finds the uses of each parameter, in stage order.
 func (r *worker[T]) resolveTies() {
@@ -45,7 +44,7 @@ func (r *worker[T]) addUses(ctx context.Context) error {
 	return nil
 }
 
-// spreadTotals gives every use the total of its owner.
+// spreadTotals sends every use the total of its owner.
 func (r *worker[T]) spreadTotals(ctx context.Context) error {
 	for _, tie := range r.tied {
 		if err := r.hand(ctx, transport.Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {
@@ -66,8 +65,8 @@ func (r *worker[T]) replace(dst, src T) error {
 	return r.gradients.Add(dst, src)
 }
 
-// hand applies the gradient of one use to that of another one, on its rank. Named is
-// the use that the transfer is called by.
+// hand applies the gradient of one use to the gradient of another one, on its rank. named is the
+// use that identifies the transfer.
 func (r *worker[T]) hand(ctx context.Context, content transport.Content, named, from, to effects.Use, apply func(dst, src T) error) error {
 	tag := transport.Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
 	switch own := r.Rank; {

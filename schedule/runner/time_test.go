@@ -31,8 +31,8 @@ func (s sleeping) Backward(ctx context.Context, mb view, gradOut, gradIn []numbe
 	return s.times.Backward(ctx, mb, gradOut, gradIn)
 }
 
-// TestTheMeasuredStepIsTheSimulatedOne takes time in virtual seconds: makespan, span,
-// work, waits and bubble are those of the simulation.
+// TestTheMeasuredStepIsTheSimulatedOne uses virtual time: makespan, span, work, waits and bubble
+// equal the simulation's.
 func TestTheMeasuredStepIsTheSimulatedOne(t *testing.T) {
 	for _, ranks := range []int{1, 2, 4} {
 		for _, capacity := range []int{0, 1, schedule.Unlimited} {
@@ -74,7 +74,7 @@ func TestTheMeasuredStepIsTheSimulatedOne(t *testing.T) {
 	}
 }
 
-// TestTheWaitForDataIsOfOneMicrobatch has a source that takes longer for each.
+// TestTheWaitForDataIsOfOneMicrobatch has a source that becomes slower with each microbatch.
 func TestTheWaitForDataIsOfOneMicrobatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config(chain())

@@ -9,15 +9,15 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// actBetween runs an action that is no call of a stage. What is received is the
-// stage's input, or the gradient of its output, from then on; what is sent is in the
-// context's outbox from the call that made it until the wait (L4).
+// actBetween runs an action that does not call a stage. A received tensor becomes the stage's
+// input, or the gradient of its output. A sent tensor is in the frames' outbox from the call that
+// made it until the wait (L4).
 func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	st := &r.Stages[s]
 	r.Frames.Act(s, m)
 	if action.Kind() <= schedule.WaitB && r.transport == nil {
-		return fmt.Errorf("runner: %v with no rank to transfer to", action.Kind())
+		return fmt.Errorf("runner: %v without a rank to transfer to", action.Kind())
 	}
 	switch kind := action.Kind(); kind {
 	case schedule.SendF:
@@ -50,11 +50,11 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	case schedule.ReduceGrad:
 		return r.reduce(ctx, s)
 	default:
-		return fmt.Errorf("runner: %v is not run", kind)
+		return fmt.Errorf("runner: %v is not supported", kind)
 	}
 }
 
-// tag names the transfer that an action sends, waits for or receives.
+// tag identifies the transfer that an action sends, waits for or receives.
 func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 	tag := transport.Tag{Step: r.step, Stage: action.Stage(), Microbatch: action.Microbatch()}
 	switch action.Kind() {
@@ -69,7 +69,7 @@ func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 	return tag
 }
 
-// send sends what the outbox has for an action, the ports without a gradient left out.
+// send sends the outbox's tensors for an action, without the ports that have no gradient.
 func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
 	lent, err := r.Frames.Sent(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
 	if err == nil {
@@ -80,8 +80,8 @@ func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, pl
 	return err
 }
 
-// receive returns what comes for so many ports, zero for those without a gradient.
-// Until it is handed over it is in r.received.
+// receive returns the received tensors by port, zero for ports without a gradient. Until they are
+// handed over they are in r.received.
 func (r *worker[T]) receive(ctx context.Context, from int, tag transport.Tag, ports int, none uint64) ([]T, error) {
 	var zero T
 	h := r.received[:0]
@@ -95,7 +95,7 @@ func (r *worker[T]) receive(ctx context.Context, from int, tag transport.Tag, po
 	}
 	n := len(h)
 	h = h[:ports]
-	for i := ports - 1; n < i+1; i-- { // spread them over the ports, the last one first
+	for i := ports - 1; n < i+1; i-- { // spread the tensors over the ports, the last one first
 		if none>>i&1 == 0 {
 			n--
 			h[i], h[n] = h[n], zero

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// A planned entry goes by the names of its parts: the source may allocate them in another order
-// than in the dry run, and hand them over in yet another one.
+// Planned entry parts are matched by name: the source may allocate them in a different order than
+// in the dry run, and hand them over in yet another one.
 func TestPlannedEntriesGoByName(t *testing.T) {
 	sizes := map[string][2]int{"points": {3, 2}, "labels": {3, 5}} // of two shape classes
 	entries := func(r *readers, order func(index int) []string, apart bool, class func(index int) int) runner.Source[buffer] {
@@ -66,8 +66,8 @@ func TestPlannedEntriesGoByName(t *testing.T) {
 	}
 }
 
-// A source that allocates its parts in another order than in the dry run allocates nothing on
-// the Go heap for that (L11).
+// A source that allocates its parts in a different order than in the dry run causes no
+// allocations on the Go heap (L11).
 func TestPlannedEntriesInAnotherOrderAllocateNothing(t *testing.T) {
 	if testkit.Raced || invariants.Enabled {
 		t.Skip("pools forget under the race detector, and with -tags invariants every call has a view of its own")
@@ -104,8 +104,8 @@ func TestPlannedEntriesInAnotherOrderAllocateNothing(t *testing.T) {
 	require.Equal(t, counts[16], counts[1024])
 }
 
-// A buffer that the plan of memory does not have is refused with what it has there, by name: the
-// parts of an entry, and what a stage allocates in the action.
+// An allocation that is not in the memory plan fails with an error that names the planned
+// buffers: the parts of an entry, or the buffers of the stage's action.
 func TestUnplannedBuffersAreNamed(t *testing.T) {
 	source := func(r *readers, labels int) runner.Source[buffer] {
 		return runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
@@ -142,7 +142,7 @@ func TestUnplannedBuffersAreNamed(t *testing.T) {
 	require.ErrorContains(t, err, "; the plan has here: stage 0 (stage): workspace of B (20 bytes), stage 0 (stage): workspace of B (12 bytes)")
 }
 
-// spender is a stage whose backward needs so many more elements.
+// spender is a stage whose backward allocates extra elements.
 type spender struct {
 	stages.Stage[buffer]
 	dev kernels.Compute

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-// faults collects what is wrong.
+// faults collects errors.
 type faults []error
 
 func (f *faults) add(format string, args ...any) {
@@ -25,15 +25,15 @@ func (f *faults) add(format string, args ...any) {
 
 func (f *faults) join(errs ...error) { *f = append(*f, errs...) }
 
-// Validate reports every fault, those of the stages included.
+// Validate reports every fault, including the stages'.
 func (c *Config[T]) Validate() error {
 	complete := *c
 	err := complete.complete()
 	return complete.validate(err)
 }
 
-// validate reports every fault of a configuration that is complete, but for what err says:
-// why the stages have no place.
+// validate reports every fault of a completed configuration. err is the error of complete: the
+// reason why the stages have no placement.
 func (c *Config[T]) validate(err error) error {
 	var f faults
 	f.join(err)
@@ -78,7 +78,7 @@ func (c *Config[T]) validate(err error) error {
 	return errors.Join(f...)
 }
 
-// checkReplicas looks at the hooks of replicas. What a plan calls is seen when it is made.
+// checkReplicas checks the hooks of replicas. hooked compares them with a plan.
 func (c *Config[T]) checkReplicas(f *faults) {
 	r := &c.Replicas
 	if r.Of < 0 || r.Replica < 0 || r.Replica >= max(r.Of, 1) {
@@ -101,10 +101,10 @@ func (c *Config[T]) checkReplicas(f *faults) {
 	}
 }
 
-// searchNodes is the work that a layout is worth where Memory.Search says nothing.
+// searchNodes is the default number of nodes in a layout search, if Memory.Search is zero.
 const searchNodes = 200_000
 
-// complete fills in what follows from the rest. The error says why there is no placement.
+// complete sets derived fields. The error is the reason why there is no placement.
 func (c *Config[T]) complete() error {
 	c.Losses = c.losses()
 	if c.World.Ranks == 0 {
@@ -122,8 +122,8 @@ func (c *Config[T]) complete() error {
 	return c.place()
 }
 
-// losses returns Losses, in which what stages declare as a metric is one. If it is nil they
-// are those that stages declare: the one that trains is the objective.
+// losses returns Losses, with the metrics that stages declare marked as metrics. If Losses is
+// nil, it returns the declared losses: the only one that trains is the objective.
 func (c *Config[T]) losses() []loss.Def {
 	losses := c.declared(func(spec *stages.Spec) []string { return spec.Losses })
 	metrics := c.declared(func(spec *stages.Spec) []string { return spec.Metrics })
@@ -139,7 +139,8 @@ func (c *Config[T]) losses() []loss.Def {
 	return defs
 }
 
-// receiving returns what copies from one space to another, nil where some do not know how.
+// receiving returns a function that copies between spaces, or nil if a space is no
+// memory.Receiver.
 func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, error) {
 	receivers := make([]memory.Receiver[T], len(spaces))
 	for i, space := range spaces {
@@ -150,11 +151,11 @@ func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, erro
 	return func(from, to int, h T) (T, error) { return receivers[to].Receive(spaces[from], h) }
 }
 
-// declared returns the names that specs have, each once, those of the first stage first.
+// declared returns the specs' names without duplicates, in stage order.
 func (c *Config[T]) declared(names func(spec *stages.Spec) []string) (all []string) {
 	for _, stage := range c.Stages {
 		if stage == nil {
-			continue // which validate refuses
+			continue // validate refuses it
 		}
 		spec := stage.Spec()
 		for _, name := range names(&spec) {
@@ -166,7 +167,7 @@ func (c *Config[T]) declared(names func(spec *stages.Spec) []string) (all []stri
 	return all
 }
 
-// parts returns the parts of an entry, the first one that is read first.
+// parts returns the names of the entry parts, in the order in which stages first read them.
 func (c *Config[T]) parts() []string {
 	return c.declared(func(spec *stages.Spec) (parts []string) {
 		for _, read := range spec.Reads {
@@ -176,13 +177,13 @@ func (c *Config[T]) parts() []string {
 	})
 }
 
-// place fills in the rule and the placement.
+// place sets the rule and the placement.
 func (c *Config[T]) place() error {
 	p, ranks, count := &c.Plan, c.World.Ranks, len(c.Stages)
 	placed := p.Placement.Rank != nil || p.Placement.Ranks != 0
 	if p.Fixed != nil {
 		if c.Schedule != "" || p.Rule != nil || placed || p.Group != 0 || p.Cap != 0 || p.Slices != 0 || p.Unchecked {
-			return errors.New("runner: Plan.Fixed is set: leave out Schedule and, of Plan, Rule, Placement, Group, Cap, Slices and Unchecked")
+			return errors.New("runner: Plan.Fixed is set: leave out Schedule, and in Plan leave out Rule, Placement, Group, Cap, Slices and Unchecked")
 		}
 		p.Rule, p.Placement = lower.Fixed(p.Fixed), p.Fixed.Placement
 		if w := &c.World; w.Transport == nil && w.Capacity == 0 && p.Fixed.Capacity > 0 {
@@ -192,7 +193,7 @@ func (c *Config[T]) place() error {
 	}
 	if p.Rule != nil {
 		if c.Schedule != "" {
-			return fmt.Errorf("runner: Schedule is %q and Plan.Rule is set: say one of them", c.Schedule)
+			return fmt.Errorf("runner: Schedule is %q and Plan.Rule is set: set one of them", c.Schedule)
 		}
 		if !placed {
 			p.Placement = schedule.Looped(ranks, count)
@@ -207,12 +208,12 @@ func (c *Config[T]) place() error {
 		return fmt.Errorf("runner: Schedule: %w", err)
 	}
 	p.Rule = named.Rule
-	if placed || count < 1 { // which validate refuses
+	if placed || count < 1 { // validate refuses it
 		return nil
 	}
 	if p.Placement, err = named.Place(ranks, count); err == nil {
 		if copies := max(p.Placement.Copies, 1); copies > 1 {
-			err = fmt.Errorf("%d stages: list those of %d copies of the model, copy after copy", count, copies)
+			err = fmt.Errorf("%d stages: list the stages of %d copies of the model, copy after copy", count, copies)
 		}
 	}
 	if err != nil && count%2 == 0 { // two copies of the model
@@ -231,7 +232,7 @@ func (c *Config[T]) owns(rank int) bool {
 	return rank >= c.World.First && rank < c.World.First+len(c.Spaces)
 }
 
-// gradients returns what does the arithmetic of a rank's step end.
+// gradients returns the implementation of the arithmetic at a rank's step end.
 func (c *Config[T]) gradients(space memory.Space[T]) Gradients[T] {
 	if c.Gradients != nil {
 		return c.Gradients
@@ -240,7 +241,7 @@ func (c *Config[T]) gradients(space memory.Space[T]) Gradients[T] {
 	return able
 }
 
-// checkSpaces looks at the spaces, and at how their ranks are linked.
+// checkSpaces checks the spaces, and how their ranks are linked.
 func (c *Config[T]) checkSpaces(f *faults) {
 	w := &c.World
 	if len(c.Spaces) == 0 {
@@ -273,13 +274,13 @@ func (c *Config[T]) checkSpaces(f *faults) {
 	}
 }
 
-// isNil reports whether a space or a transport is none: nil, or a nil pointer.
+// isNil reports whether a space or a transport is nil or a nil pointer.
 func isNil(x any) bool {
 	v := reflect.ValueOf(x)
 	return x == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// checkPlacement reports whether every stage has a rank, and copies match.
+// checkPlacement reports whether every stage has a rank, and whether copies match.
 func (c *Config[T]) checkPlacement(f *faults) bool {
 	p := &c.Plan.Placement
 	before := len(*f)
@@ -300,7 +301,7 @@ func (c *Config[T]) checkPlacement(f *faults) bool {
 	return len(*f) == before
 }
 
-// checkStages looks at every stage by itself, and at those that stand beside it.
+// checkStages checks every stage, and its ports against its neighbours'.
 func (c *Config[T]) checkStages(f *faults) {
 	p := &c.Plan.Placement
 	specs := make([]stages.Spec, len(c.Stages))
@@ -340,10 +341,10 @@ func sameUses[T any](a, b stages.Stage[T]) bool {
 		})
 }
 
-// checkParams looks at the parameters that train.
+// checkParams checks the parameters that train.
 func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 	p := &c.Plan.Placement
-	accumulators := map[any]string{} // by handle: whose
+	accumulators := map[any]string{} // by handle: the use that has it
 	for s, stage := range c.Stages {
 		if stage == nil {
 			continue
@@ -356,7 +357,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 				f.add("stage %d (%s) is frozen and its parameter %q is not", s, specs[s].Name, param.Name)
 			}
 			if !c.owns(p.Rank[s]) {
-				continue // its accumulator is there
+				continue // it is optional
 			}
 			if reflect.TypeFor[T]().Comparable() {
 				if other, taken := accumulators[param.Grad]; taken {
@@ -366,7 +367,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 			}
 			space := c.Spaces[p.Rank[s]-c.World.First]
 			if isNil(space) {
-				continue // which checkSpaces refuses
+				continue // checkSpaces refuses it
 			}
 			if _, two := space.(memory.Book); two {
 				switch class := space.Class(param.Grad); {

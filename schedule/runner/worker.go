@@ -20,15 +20,15 @@ import (
 type worker[T any] struct {
 	calls.Caller[T]
 	cfg       *Config[T]             // of the runner
-	transport transport.Transport[T] // nil where there is one rank
+	transport transport.Transport[T] // nil if there is one rank
 	gradients Gradients[T]
-	unordered memory.Unordered[T] // nil where planned is, or it cannot
-	watcher   transport.Watcher   // nil where the transport is none
-	planned   memory.Planned      // nil where the memory of steps is not planned
-	copier    Copier[T]           // nil where Gradients is none
+	unordered memory.Unordered[T] // nil if planned is nil, or the space does not support it
+	watcher   transport.Watcher   // nil if the transport is not a Watcher
+	planned   memory.Planned      // nil if the memory of steps is not planned
+	copier    Copier[T]           // nil if Gradients is not a Copier
 	objective int                 // index of the loss, -1 for none
 	tied      []effects.Tie
-	owners    []effects.Use // one for each parameter that trains, on any rank: its first use
+	owners    []effects.Use // the first use of each parameter that trains, on any rank
 
 	planner  *planner
 	ledger   *loss.Ledger
@@ -39,9 +39,9 @@ type worker[T any] struct {
 
 	// Of the running step.
 	plan     *program
-	action   schedule.Action // that runs; 0 at step end
+	action   schedule.Action // the running one; 0 at step end
 	pulled   int
-	expected frames.Counts // what the plan says is alive
+	expected frames.Counts // the plan's counts of live buffers
 	sample   memory.Sample
 	result   *Result
 	clock    clock
@@ -49,10 +49,10 @@ type worker[T any] struct {
 	checked  checked
 	peak     peak
 	entered  []T         // scratch: the buffers of an entry in the order of its plan
-	lent     []T         // what a transfer borrows, within its call
-	received []T         // what a transfer has brought, until it is handed over
+	lent     []T         // scratch: tensors that a transfer borrows for its call
+	received []T         // tensors that a transfer has received, until they are handed over
 	squares  []float64   // by owner: the sum of squares of its gradient
-	measured []T         // scratch: the gradients that are owned here
+	measured []T         // scratch: the gradients whose owner is on this rank
 	sums     []float64   // of their squares
 	report   report      // at step end, of one rank after the other
 	record   loss.Record // of the losses of this step
@@ -61,7 +61,7 @@ type worker[T any] struct {
 	hello    []byte
 }
 
-// resolve finds out all that the configuration means for the rank.
+// resolve derives the rank's data from the configuration.
 func (r *worker[T]) resolve(seeds []float32) error {
 	cfg := r.cfg
 	r.ring = memory.NewRing(cfg.Memory.Ring)
@@ -79,7 +79,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		r.peak.space, _ = r.Space.(memory.PeakWatched)
 	}
 	declared := r.Resolve(cfg.Stages, func(name string) int { return lossIndex(cfg.Losses, name) })
-	ports := 1 // for a gradient at step end
+	ports := 1 // a gradient at step end needs one
 	for _, st := range r.Stages {
 		ports = max(ports, len(st.In), len(st.Out))
 	}
@@ -104,7 +104,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	return err
 }
 
-// run runs a step on the rank, from its source.
+// run runs a step on the rank, with its source.
 func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
 	defer r.end()
 	over, joined, begun := false, r.transport == nil, false
@@ -113,10 +113,10 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		if over {
 			return
 		}
-		if !joined && r.transport.Begin(ctx, nil) != nil { // to end the step that the others begin
+		if !joined && r.transport.Begin(ctx, nil) != nil { // ends the step that the others begin
 			return
 		}
-		r.leave(r.fault(r.action, errNoReturn)) // a panic on its way through, or the end of the goroutine
+		r.leave(r.fault(r.action, errNoReturn)) // a panic in progress, or the end of the goroutine
 		if begun {
 			r.abort()
 		}
@@ -124,7 +124,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	plan, err := r.planFor(ctx, mode, m)
 	if r.transport != nil {
 		r.hello = r.hello[:0]
-		if err == nil { // or else it ends the step that the others begin
+		if err == nil { // otherwise it ends the step that the others begin
 			r.hello = plan.appendHello(r.hello, r.step, r.transport.Capacity())
 		}
 		joined = true
@@ -148,7 +148,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	begun = true
 	r.begin(plan)
 	if err = r.program(ctx); err == nil {
-		if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)
+		if mode == schedule.Training { // on every rank, even if this rank fails after the exchange (L8)
 			r.step++
 		}
 		err = r.unlay()
@@ -161,7 +161,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	return r.result, nil
 }
 
-// failed ends a step that has begun, and returns err with its place.
+// failed ends a step that has begun, and returns err with its location.
 func (r *worker[T]) failed(err error, over *bool) error {
 	err = r.locate(r.action, err)
 	r.leave(err)
@@ -173,12 +173,11 @@ func (r *worker[T]) failed(err error, over *bool) error {
 	return err
 }
 
-// errNoReturn ends the step on the other ranks where a call of this one did not
-// return.
+// errNoReturn ends the step on the other ranks if a call of this rank did not return.
 var errNoReturn = errors.New("it did not return: it panicked, or ended its goroutine")
 
-// leave ends the step on the other ranks, and returns when none of them reads what
-// this one has sent.
+// leave ends the step on the other ranks, and returns when none of them reads this rank's sent
+// tensors any longer.
 func (r *worker[T]) leave(cause error) {
 	if r.transport != nil {
 		r.transport.Abort(cause)
@@ -212,8 +211,8 @@ func (r *worker[T]) fault(action schedule.Action, err error) error {
 	return e
 }
 
-// locate adds the location to an error unless it has one already: that of another rank,
-// which a transport or the context of the ranks has brought here.
+// locate adds the location to an error unless it already has one: another rank's error, received
+// from a transport or the ranks' context.
 func (r *worker[T]) locate(action schedule.Action, err error) error {
 	if placed, ok := err.(*Error); ok {
 		return placed

@@ -227,9 +227,9 @@ var cases = []struct {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept); mb.GradFirst(p.w) }
 	}, is: tagged(runner.ErrSkipped)},
 	{name: "one source for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.source = &mine{p} },
-		says: "2 ranks and a source for one (*misuse.mine): make it with runner.Stream or runner.Indexed, or one for each with runner.PerRank"},
+		says: "2 ranks and a source for one (*misuse.mine): make it with runner.Stream or runner.Indexed, or give each rank its own with runner.PerRank"},
 	{name: "the same source twice", ranks: 2, quiet: true, change: func(p *program) { m := &mine{p}; p.source = runner.PerRank[T](m, m) },
-		says: "sources 0 and 1 of PerRank are the same one (*misuse.mine): ranks share what runner.Stream or runner.Indexed makes"},
+		says: "sources 0 and 1 of PerRank are the same one (*misuse.mine): to share one source, pass that of runner.Stream or runner.Indexed"},
 	{name: "a source too few", ranks: 2, change: func(p *program) { p.source = runner.PerRank[T](&mine{p}) }, says: "PerRank has 1 sources for 2 ranks"},
 	{name: "one space for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.cfg.Spaces[1] = p.cfg.Spaces[0] },
 		says: "ranks 0 and 1 have the same space: make one for each"},
@@ -251,10 +251,10 @@ var cases = []struct {
 			_, err := p.devs[0].Release(p.grad)
 			return errors.Join(err, result.Update(func(float64) error { return nil }))
 		}
-	}, says: "the gradients cannot be read any more"},
+	}, says: "the gradients can no longer be read"},
 	{name: "an update without a function", change: func(p *program) {
 		p.update = func(_ *program, result *runner.Result) error { return result.Update(nil) }
-	}, says: "the function of Update is nil: give the optimizer's step"},
+	}, says: "the function of Update is nil: pass the optimizer's step"},
 	{name: "a nil stage", change: func(p *program) { p.cfg.Stages[1] = nil }, says: "stage 1 is nil"},
 	{name: "no spaces", change: func(p *program) { p.cfg.Spaces = nil }, says: "there are no Spaces: give one for each rank of this process, runner.Spaces(space)"},
 	{name: "no microbatches", change: func(p *program) { p.microbatches = 0 }, says: "0 microbatches"},
@@ -306,7 +306,7 @@ var cases = []struct {
 
 	{name: "saved and never taken", quiet: true, change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) }
-	}, is: batchctx.ErrUntaken, says: `slot "kept" of stage 0 (embed): Take it in B, End it where it is not needed, or do not Save it`},
+	}, is: batchctx.ErrUntaken, says: `slot "kept" of stage 0 (embed): Take it in B, End it if it is not needed, or do not Save it`},
 	{name: "taken twice", change: func(p *program) {
 		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { mb.Take(p.kept) })
 	}, is: batchctx.ErrTaken, says: `slot "kept": take once and keep the handle for the call`},
@@ -363,10 +363,10 @@ var cases = []struct {
 	}, is: memory.ErrOtherArena},
 	{name: "an output is not set", change: func(p *program) {
 		p.firstForward = func(p *program, mb MB, _, _ []T) { mb.Save(p.kept, mb.Retain(mb.Part(p.x))) }
-	}, is: batchctx.ErrMissing, says: "(stage 0 embed, microbatch 0): it set no output 0 (h): set out[0] in Forward"},
+	}, is: batchctx.ErrMissing, says: "(stage 0 embed, microbatch 0): the stage set no output 0 (h): set out[0] in Forward"},
 	{name: "the gradient of an input is not set", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.h) }
-	}, is: batchctx.ErrMissing, says: "(stage 1 head, microbatch 0): it set no gradient of input 0 (h): set gradIn[0] in the backward"},
+	}, is: batchctx.ErrMissing, says: "(stage 1 head, microbatch 0): the stage set no gradient of input 0 (h): set gradIn[0] in the backward"},
 	{name: "a gradient of another size", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
 			mb.Take(p.h)
@@ -379,26 +379,26 @@ var cases = []struct {
 			mb.Save(p.kept, mb.Retain(mb.Part(p.x)))
 			out[0] = p.alloc(0, memory.Workspace, 2)
 		}
-	}, is: batchctx.ErrClass, says: "workspace, where it can be resident, activation, transfer"},
+	}, is: batchctx.ErrClass, says: "workspace, want one of resident, activation, transfer"},
 	{name: "a saved tensor that is a workspace", change: func(p *program) {
 		p.firstForward = func(p *program, mb MB, _, out []T) {
 			mb.Save(p.kept, p.alloc(0, memory.Workspace, 2))
 			out[0] = p.alloc(0, memory.Activation, 2)
 		}
-	}, is: batchctx.ErrClass, says: "workspace, where it can be"},
+	}, is: batchctx.ErrClass, says: "workspace, want one of"},
 	{name: "a gradient that is an activation", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
 			mb.Take(p.h)
 			mb.LossSeed(p.score)
 			gradIn[0] = p.alloc(1, memory.Activation, 2)
 		}
-	}, is: batchctx.ErrClass, says: "activation, where it can be resident, actgrad, saved, carry, transfer"},
+	}, is: batchctx.ErrClass, says: "activation, want one of resident, actgrad, saved, carry, transfer"},
 	{name: "a part that is a workspace", change: func(p *program) {
 		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
 			e.Put("x", p.alloc(0, memory.Workspace, 2))
 			return nil
 		})
-	}, is: batchctx.ErrClass, says: `part "x" of microbatch 0: batchctx: a buffer of another class: workspace, where it can be resident, entry`},
+	}, is: batchctx.ErrClass, says: `part "x" of microbatch 0: batchctx: a buffer of another class: workspace, want one of resident, entry`},
 	{name: "an input is returned without a reference", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, gradIn []T) { gradIn[0] = mb.Take(p.h) }
 	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain what is borrowed"},
@@ -415,7 +415,7 @@ var cases = []struct {
 	}, says: `output 0 of "embed" is "h", and input 0 of "head" is "hidden": give both the same name`},
 	{name: "no contribution", change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept) }
-	}, is: batchctx.ErrContribution, says: `parameter "w" of stage 0 (embed): 0 of 3 microbatches; declare it Sometimes or Frozen where that is meant`},
+	}, is: batchctx.ErrContribution, says: `parameter "w" of stage 0 (embed): 0 of 3 microbatches; declare it Sometimes or Frozen if that is intended`},
 	{name: "two contributions", change: func(p *program) {
 		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) })
 	}, is: batchctx.ErrContribution, says: `a second contribution to "w" in a microbatch: ask for the gradient once, and add the sum`},

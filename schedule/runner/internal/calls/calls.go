@@ -39,14 +39,14 @@ func (c *Caller[T]) Fill(ctx context.Context, item int) error {
 
 // Quantize calls a stage for the copies of its weights, which the frames take over.
 func (c *Caller[T]) Quantize(ctx context.Context, s int, backward bool) error {
-	if c.Stages[s].Quantizer == nil { // which the check has refused
+	if c.Stages[s].Quantizer == nil { // the check has refused it
 		return errors.New("runner: the stage computes on its weights themselves")
 	}
 	call := batchctx.NewQuantization(c.Frames.Quantize(s, backward))
 	return c.Frames.Quantized(c.Stages[s].Quantizer.QuantizeWeights(ctx, call))
 }
 
-// Forward makes the call of F, whose outputs go to the place in e.
+// Forward makes the call of F. The outputs go to the place in e.
 func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) error {
 	st := &c.Stages[s]
 	if err := c.Frames.Open(s, m, st.In); err != nil {
@@ -63,7 +63,7 @@ func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) e
 	return nil
 }
 
-// Backward makes the call of B or I, whose gradients go to the place in e.
+// Backward makes the call of B or I. The gradients go to the place in e.
 func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e *effects.Effects) error {
 	st := &c.Stages[s]
 	var gradOut, gradIn []T
@@ -76,7 +76,7 @@ func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e 
 	if st.WantsGradient {
 		gradIn = st.gradIn
 	}
-	if st.Split == nil { // a frozen stage's I is its whole backward, without gradients
+	if st.Split == nil { // the I of a frozen stage is its whole backward, without gradients
 		call = frames.InBackward
 	}
 	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, call))
@@ -99,26 +99,26 @@ func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e 
 	if err := c.Frames.PutAt(e.To, int(e.Stage), m, gradIn, st.NoGradIn); err != nil {
 		return unset(err, "gradient of input", "gradIn", "the backward", st.Spec.Inputs)
 	}
-	clear(gradIn) // a port without a gradient may have got one
+	clear(gradIn) // a port without a gradient may have received one
 	return nil
 }
 
 // BackwardWeight makes the call of W.
 func (c *Caller[T]) BackwardWeight(ctx context.Context, s, m int) error {
-	if c.Stages[s].Split == nil { // which the check has refused
+	if c.Stages[s].Split == nil { // the check has refused it
 		return errors.New("runner: the stage does not split its backward")
 	}
 	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, frames.InBackwardWeight))
 	return c.Frames.End(c.Stages[s].Split.BackwardWeight(ctx, view))
 }
 
-// unset names the port that a stage has set no tensor for.
+// unset names the port for which a stage has set no tensor.
 func unset(err error, what, argument, call string, ports []stages.Port) error {
 	var missing *frames.MissingError
 	if !errors.As(err, &missing) {
 		return err
 	}
-	return fmt.Errorf("it set no %s %d (%s): set %s[%d] in %s: %w", what, missing.Port, ports[missing.Port].Name, argument, missing.Port, call, missing)
+	return fmt.Errorf("the stage set no %s %d (%s): set %s[%d] in %s: %w", what, missing.Port, ports[missing.Port].Name, argument, missing.Port, call, missing)
 }
 
 // Abort releases everything that calls have left in the scratch and in the frames (L8).
@@ -133,11 +133,11 @@ func (c *Caller[T]) Abort() {
 	c.Frames.Abort()
 }
 
-// GiveBack releases the handles that a failed call has returned. Most are none.
+// GiveBack releases the handles that a failed call has returned. Most are the zero T.
 func (c *Caller[T]) GiveBack(handles []T) {
 	var none T
 	for i, h := range handles {
-		_, _ = c.Space.Release(h) // which refuses none
+		_, _ = c.Space.Release(h) // it refuses the zero T
 		handles[i] = none
 	}
 }

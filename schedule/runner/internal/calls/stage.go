@@ -13,22 +13,21 @@ type Stage[T any] struct {
 	stages.Stage[T]
 	Spec           stages.Spec
 	Split          stages.SplitBackward[T] // nil if the stage cannot split its backward
-	Quantizer      stages.Quantizer[T]     // nil if the stage computes on its weights themselves
+	Quantizer      stages.Quantizer[T]     // nil if the stage computes with its weights directly
 	Params         []frames.Use[T]
-	Own            bool // it is on this rank
-	Before, After  int  // the ranks of its neighbours, -1 for none
+	Own            bool // the stage is on this rank
+	Before, After  int  // the ranks of its neighbours, or -1
 	In, Out        []T
 	GradOut        []T
 	NoGradIn       uint64 // bits of the inputs without a gradient
 	NoGradOut      uint64
-	WantsGradient  bool // a stage before it trains
-	GradientWanted bool // it trains, or a stage before it does
+	WantsGradient  bool // an earlier stage trains
+	GradientWanted bool // the stage or an earlier one trains
 	gradIn         []T
 }
 
-// Resolve finds out the facts about every stage of the model. It returns the declarations that the
-// frames of the rank need: nil for a stage of another rank. The function loss returns the number
-// of a loss.
+// Resolve derives the facts about every stage of the model. It returns the declarations for the
+// frames of the rank: nil for a stage of another rank. loss returns the number of a loss.
 func (c *Caller[T]) Resolve(list []stages.Stage[T], loss func(name string) int) []*frames.Declaration[T] {
 	c.Stages = make([]Stage[T], len(list))
 	declared := make([]*frames.Declaration[T], len(list))
@@ -76,7 +75,7 @@ func withoutGradient(ports []stages.Port) (bits uint64) {
 	return bits
 }
 
-// declare makes the scratch of a stage of this rank, and returns its declaration.
+// declare allocates the scratch of a stage of this rank, and returns its declaration.
 func (c *Caller[T]) declare(st *Stage[T], loss func(name string) int) *frames.Declaration[T] {
 	spec := &st.Spec
 	st.In, st.gradIn = make([]T, len(spec.Inputs)), make([]T, len(spec.Inputs))

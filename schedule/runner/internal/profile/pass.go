@@ -13,10 +13,10 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// pass is one microbatch of one shape, which goes through all stages.
+// pass sends one microbatch of one shape through all stages.
 type pass[T any] struct {
 	*Recorder[T]
-	plan    *schedule.Plan // for the effects of calls: every stage has a rank of its own, so that no two have the same buffer
+	plan    *schedule.Plan // for the effects of calls: every stage has its own rank, so that no two stages share a buffer
 	split   bool           // stages that can split their backward do
 	profile []layout.StageProfile
 	stages  []*recording[T]
@@ -87,8 +87,8 @@ func (p *pass[T]) backwardKinds(s int) []schedule.Kind {
 	return []schedule.Kind{schedule.B}
 }
 
-// recordStage returns a recording for the calls of a stage, to which the parts of the entry are
-// lent.
+// recordStage returns a recording for the calls of a stage. The parts of the entry are lent to
+// it.
 func (p *pass[T]) recordStage(s int) *recording[T] {
 	rank := p.at(s)
 	rec := p.record(rank, p.profile[s].Buffers)
@@ -134,8 +134,8 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 	return p.keep(s, rec, place, made, func(i int) string { return names[i] })
 }
 
-// call records a call of a stage, with the end of the saved state that it takes. Then it ends the
-// arguments, and sends the results to the next stage.
+// call records a call of a stage, including the release of the saved state that it takes. Then it
+// releases the arguments, and sends the results to the next stage.
 func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	rank, rec, place := p.at(s), p.stages[s], p.place(s, kind)
 	e := effects.OfKind(p.plan, s, kind)
@@ -195,7 +195,7 @@ func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	return nil
 }
 
-// place returns where the profile has the record of a call.
+// place returns the field of the profile for the record of a call.
 func (p *pass[T]) place(s int, kind schedule.Kind) **layout.Call {
 	profile := &p.profile[s]
 	switch {
@@ -211,19 +211,19 @@ func (p *pass[T]) place(s int, kind schedule.Kind) **layout.Call {
 	return &profile.Forward
 }
 
-// keep puts a recorded call in its place in the profile. A call that was recorded before must do
-// the same again; the first one names its buffers, those that it hands over after the port.
+// keep puts a recorded call in its place in the profile. A repeated call must make the same
+// changes; the first record names its buffers, and the buffers that it hands over after the port.
 func (p *pass[T]) keep(s int, rec *recording[T], place **layout.Call, made *layout.Call, port func(i int) string) error {
 	if first := *place; first == nil {
 		rec.name(made.Out, p.at(s).Frames.Slots(s, 0), port)
 	} else if first.Taken != made.Taken || !slices.Equal(first.Events, made.Events) || !slices.Equal(first.Out, made.Out) {
-		return fmt.Errorf("it does not do the same when it is called again: %d changes of references at first, %d now", len(first.Events), len(made.Events))
+		return fmt.Errorf("the second call differs from the first: %d changes of references at first, %d now", len(first.Events), len(made.Events))
 	}
 	*place, p.profile[s].Buffers, p.residents[s] = made, rec.buffers, rec.residents
 	return nil
 }
 
-// births returns the numbers of the buffers that are born in a call, if it was recorded before.
+// births returns the numbers of the buffers that a call allocates, if it was recorded before.
 func births(c *layout.Call) (numbers []int) {
 	if c != nil {
 		for _, e := range c.Events {
@@ -235,7 +235,8 @@ func births(c *layout.Call) (numbers []int) {
 	return numbers
 }
 
-// send copies the results of a stage from its outbox to a place of the next stage, and ends them.
+// send copies the results of a stage from its outbox to a place of the next stage, and releases
+// them.
 func (p *pass[T]) send(s int, outbox effects.Place, next int, to effects.Place, none uint64) error {
 	source, target := p.at(s), p.at(next)
 	handles := source.Frames.Placed(outbox, s, 0)
@@ -246,7 +247,7 @@ func (p *pass[T]) send(s int, outbox effects.Place, next int, to effects.Place, 
 		}
 	}
 	if err != nil {
-		copies-- // the last one was not made
+		copies-- // the last copy was not made
 	} else {
 		err = target.Frames.PutAt(to, next, 0, handles, none)
 	}

@@ -32,13 +32,13 @@ type Recorder[T any] struct {
 	Ranks  []*calls.Caller[T]
 	Spaces []memory.Watched[T]                           // of the ranks
 	Facts  []schedule.Facts                              // of the stages
-	Copy   func(from, to int, h T) (T, error)            // nil: no rank has a space of its own
-	Gather func(ctx context.Context, s int) ([]T, error) // at UNSHARD; nil for none, as the next two
+	Copy   func(from, to int, h T) (T, error)            // nil: all ranks share one space
+	Gather func(ctx context.Context, s int) ([]T, error) // at UNSHARD; nil for none, like the next two
 	Free   func(s int)                                   // at RESHARD
 	Reduce func(ctx context.Context, s int) error        // at REDUCE_GRAD
 
-	// residents has the numbers, in the profile of a stage, of resident buffers that it hands over,
-	// by serial number. They belong to the shape that is recorded.
+	// residents has the numbers, in the profile of a stage, of the resident buffers that it hands
+	// over, by serial number. They belong to the current shape.
 	residents []map[uint64]int
 }
 
@@ -61,8 +61,8 @@ func (r *Recorder[T]) Params() [][]layout.Param {
 	return all
 }
 
-// Shape records a shape class, which the sources of the ranks give: its entries, and the calls of
-// the stages.
+// Shape records a shape class from the sources of the ranks: its entries, and the calls of the
+// stages.
 func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfile, error) {
 	recorded := layout.ShapeProfile{Name: name, Stages: make([]layout.StageProfile, len(r.Ranks[0].Stages))}
 	r.residents = make([]map[uint64]int, len(recorded.Stages))
@@ -106,8 +106,7 @@ func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfi
 	return recorded, nil
 }
 
-// sets returns every set of parts that a rank may want: those that stages read, together in
-// all ways.
+// sets returns every set of parts that a rank may want: all unions of the sets that stages read.
 func (r *Recorder[T]) sets() []uint64 {
 	sets := []uint64{0}
 	for s := range r.Facts {
@@ -159,8 +158,8 @@ func (r *Recorder[T]) wanted(rank int) (set uint64) {
 	return set
 }
 
-// entry records the source's work for an entry with these parts. The source is that of a rank
-// that reads them, or else that of the first rank.
+// entry records the source's work for an entry with these parts. It uses the source of a rank
+// that wants them, or of the first rank if there is none.
 func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
 	rank := r.Ranks[max(0, slices.IndexFunc(r.Ranks, func(c *calls.Caller[T]) bool { return r.wanted(c.Rank) == set }))]
 	rec := r.record(rank, nil)
@@ -180,9 +179,9 @@ func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, er
 	return e, rec.checkEnds("the source")
 }
 
-// byPart puts an entry in an order that does not depend on the order of its source: first come
-// the allocations of class Entry, in the order of the parts, and all of them at once. Parts that
-// no stage wants end last.
+// byPart orders an entry independently of the order of its source: first come the allocations of
+// class Entry, all at once and in the order of the parts. Parts that no stage wants are released
+// last.
 func byPart(e *layout.Entry) {
 	var order []int // the old numbers
 	for _, ref := range e.Out {
@@ -215,7 +214,7 @@ func byPart(e *layout.Entry) {
 		switch event.Ref = renamed(event.Ref); {
 		case buffers[event.Ref.Index].Class != memory.Entry:
 			events = append(events, event)
-		case event.Op == layout.Alloc: // is there
+		case event.Op == layout.Alloc: // already emitted
 		case handed:
 			events = append(events, event)
 		default:

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-ml/weir/schedule/runner/internal/calls"
 )
 
-// recording writes down what calls do to the references of two kinds of buffers: of those that are
-// born in the calls, and of those that are lent to them. All other buffers were there before.
+// recording records how calls change the references of two kinds of buffers: buffers that are
+// allocated in the calls, and buffers that are lent to them. It ignores all others, which existed
+// before.
 type recording[T any] struct {
 	rank    *calls.Caller[T]
 	watched memory.Watched[T] // the space of the rank
@@ -19,19 +20,20 @@ type recording[T any] struct {
 	buffers   []layout.Buffer       // own, by number
 	known     map[uint64]layout.Ref // by serial number
 	residents map[uint64]int        // by serial number: see Recorder
-	open      map[layout.Ref]int    // references that nothing has ended
-	makers    map[layout.Ref]string // the call in which each of them began
+	open      map[layout.Ref]int    // references that have not ended
+	makers    map[layout.Ref]string // the call in which each reference began
 
 	// Of the running call.
 	running string // its name
 	events  []layout.RefChange
-	births  []int // numbers of the buffers that were born, in order
-	again   []int // the same of an earlier recording of the call; nil if there is none
-	bounded bool  // the next size is a bound
+	births  []int // numbers of the buffers that were allocated, in order
+	again   []int // births of an earlier recording of the call, or nil
+	bounded bool  // the next size is an upper bound
 	fault   error
 }
 
-// record returns an empty recording of calls on a rank, which goes on numbering buffers.
+// record returns an empty recording of calls on a rank. New buffers are numbered after the given
+// ones.
 func (r *Recorder[T]) record(rank *calls.Caller[T], buffers []layout.Buffer) *recording[T] {
 	return &recording[T]{
 		rank: rank, watched: r.Spaces[rank.Rank], buffers: slices.Clone(buffers),
@@ -56,7 +58,7 @@ func (r *recording[T]) call(name string, f func() error) error {
 	return err
 }
 
-// changed writes a change down.
+// changed records a change.
 func (r *recording[T]) changed(c memory.Change) {
 	if c.Op == memory.Allocated {
 		r.born(c)
@@ -76,7 +78,7 @@ func (r *recording[T]) changed(c memory.Change) {
 	r.events = append(r.events, change)
 }
 
-// born gives a new buffer its number: the one that it had if the call was recorded before.
+// born numbers a new buffer: it reuses the number of an earlier recording of the call.
 func (r *recording[T]) born(c memory.Change) {
 	b := layout.Buffer{Bytes: c.Bytes, Class: c.Class, AtMost: r.bounded}
 	r.bounded = false
@@ -114,8 +116,8 @@ func (r *recording[T]) fail(format string, args ...any) {
 	}
 }
 
-// lend says what a buffer is to all later calls. A buffer that is lent twice keeps its first
-// name.
+// lend defines the name of a lent buffer for all later calls. A buffer that is lent twice keeps
+// its first name.
 func (r *recording[T]) lend(kind layout.RefKind, index int, h T) {
 	if serial, there := r.watched.Serial(h); there && r.known[serial] == (layout.Ref{}) {
 		r.known[serial] = layout.Ref{Kind: kind, Index: index}
@@ -155,8 +157,8 @@ func (r *recording[T]) allHandedOver(handles []T) []layout.Ref {
 	return refs
 }
 
-// name names the buffers that were born in the call: after the port that hands them over, or the
-// slot that they were saved in, or else the class.
+// name names the buffers that were allocated in the call: after the port that hands them over,
+// the slot in which they were saved, or else the class.
 func (r *recording[T]) name(out []layout.Ref, saved iter.Seq2[string, T], port func(i int) string) {
 	slots := map[layout.Ref]string{}
 	for slot, h := range saved {
@@ -176,7 +178,7 @@ func (r *recording[T]) name(out []layout.Ref, saved iter.Seq2[string, T], port f
 	}
 }
 
-// checkEnds reports whether every reference has an end. The error names who, the caller.
+// checkEnds reports whether every reference has ended. The error contains who, the caller's name.
 func (r *recording[T]) checkEnds(who string) error {
 	for number, b := range r.buffers {
 		ref := layout.Ref{Kind: layout.Own, Index: number}
@@ -201,7 +203,7 @@ func (r *recording[T]) checkEnds(who string) error {
 	return nil
 }
 
-// lentNames are the kinds of lent buffers in words.
+// lentNames names the kinds of lent buffers.
 var lentNames = map[layout.RefKind]string{
 	layout.In: "input", layout.GradOut: "the gradient of output", layout.PartRead: "entry part",
 }
