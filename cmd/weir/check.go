@@ -19,12 +19,12 @@ type checkCmd struct {
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (checkCmd) Help() string {
-	return `The exit status is 0 for a valid plan, 1 where a fault was found, 2 for a wrong command line. Each fault is one line on standard error: FILE:line:column: what is wrong, where, and how it could be put right.`
+	return `The exit status is 0 for a valid plan, 1 for a plan with faults, and 2 for a wrong command line. Each fault is one line on standard error, FILE:line:column: message, which names the fault and a possible fix.`
 }
 
-// outcome is what --json prints.
+// outcome is the output of --json.
 type outcome struct {
 	Valid         bool   `json:"valid"`
 	Name          string `json:"name"`
@@ -82,7 +82,7 @@ func printJSON(w io.Writer, v any) error {
 	return out.Encode(v)
 }
 
-// text says what a valid plan amounts to.
+// text describes a valid plan in a line.
 func (o *outcome) text(p *schedule.Plan) string {
 	segments := 0
 	for _, program := range p.Programs {
@@ -118,7 +118,7 @@ func (o *outcome) text(p *schedule.Plan) string {
 	return text
 }
 
-// each lists the numbers, or says how large they are where there are many.
+// each lists the numbers, or their range if there are many.
 func each(numbers []int) string {
 	if len(numbers) > 16 {
 		return fmt.Sprintf("%d to %d", slices.Min(numbers), slices.Max(numbers))

@@ -22,12 +22,12 @@ type verifyCmd struct {
 	JSON bool   `help:"Print the outcome as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (verifyCmd) Help() string {
-	return `A folder of checkpoints is verified from the latest one back; those that were never finished do not count. The exit status is 1 where one is damaged.`
+	return `Verifies the checkpoints of a folder from the latest to the earliest, without unfinished ones. The exit status is 1 if a checkpoint is damaged.`
 }
 
-// verified is what --json prints of a checkpoint.
+// verified is the entry of a checkpoint in the output of --json.
 type verified struct {
 	Path    string `json:"path"`
 	Step    int64  `json:"step"`

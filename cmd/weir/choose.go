@@ -17,27 +17,27 @@ import (
 // chooseCmd finds the best schedule.
 type chooseCmd struct {
 	Ranks        int `help:"Ranks, the places of the pipeline." required:"" placeholder:"P"`
-	Stages       int `help:"Stages of the model; by default those of the cost file, or two a rank." placeholder:"S"`
+	Stages       int `help:"Stages of the model; by default the stages of the cost file, or two per rank." placeholder:"S"`
 	Microbatches int `help:"Microbatches of a step." required:"" placeholder:"M"`
 	pricing      `group:"Costs:"`
-	Cap          *float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
-	Memory       size     `help:"With --costs: most bytes on a rank, such as 24G." placeholder:"BYTES"`
-	Runtime      string   `help:"What the plan is for: weir, or pytorch, whose ranks post a receive and wait in the computation that takes it." enum:"weir,pytorch" default:"weir"`
+	Cap          *float64 `help:"Without --costs: the most microbatches that a rank may hold; a microbatch counts as 1 if the rank holds it in all stages that it visits there." placeholder:"K"`
+	Memory       size     `help:"With --costs: the most bytes on a rank, such as 24G." placeholder:"BYTES"`
+	Runtime      string   `help:"The runtime of the plan: weir, or pytorch, whose ranks post a receive and wait in the computation that needs it." enum:"weir,pytorch" default:"weir"`
 	Capacity     int      `help:"Messages that a link between ranks of weir holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
-	Clock        string   `help:"The time that counts: makespan, from the first start to the last end over all ranks, or span, the longest single rank." enum:"makespan,span" default:"makespan"`
-	Reordered    bool     `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
+	Clock        string   `help:"The time to minimize: makespan, from the first start to the last end over all ranks, or span, the longest time of a single rank." enum:"makespan,span" default:"makespan"`
+	Reordered    bool     `help:"Include plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
 	Output       string   `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
 	JSON         bool     `help:"Print the outcome as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (chooseCmd) Help() string {
-	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. Orders are also searched for these costs, for every placement of the model, under several limits of memory. The best is the fastest within the memory; the front is the plans that no other one beats in both time and memory.
+	return `Makes, lowers, proves and simulates every schedule that fits the ranks and the stages. Also searches for orders for these costs, for every placement of the model, under several limits of memory. The best plan is the fastest within the memory; the front are the plans that no other plan beats in both time and memory.
 
-A bubble is 1 - ideal/clock, and ideal is the work of the busiest rank of the plan's own placement. Idle is the part of the time of all ranks in which they do not compute: it compares plans of different placements.`
+A bubble is 1 - ideal/clock; ideal is the work of the busiest rank in the plan's own placement. Idle is the share of the time of all ranks in which they do not compute, and can be compared between placements.`
 }
 
-// chosen is what --json prints.
+// chosen is the output of --json.
 type chosen struct {
 	Best       string      `json:"best"`
 	Front      []string    `json:"front"`
@@ -88,7 +88,7 @@ func (c *chooseCmd) Run(s *streams) error {
 	case err != nil:
 		return err
 	}
-	if err == nil && c.Output != "" { // first, whoever stops reading the table
+	if err == nil && c.Output != "" { // before the table, whose reader may stop early
 		err = outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs) })
 	}
 	if c.JSON {
@@ -97,7 +97,7 @@ func (c *chooseCmd) Run(s *streams) error {
 	return errors.Join(c.table(s.text, choice, costs), err)
 }
 
-// validate reports what no choice can be made of.
+// validate returns an error for flags that allow no choice.
 func (c *chooseCmd) validate() error {
 	switch {
 	case c.Ranks < 1 || c.Ranks > mostRanks:
@@ -114,10 +114,10 @@ func (c *chooseCmd) validate() error {
 	if c.Output == "" {
 		return nil
 	}
-	return outfile.Writable(c.Output) // before the work, not after it
+	return outfile.Writable(c.Output) // check before the work starts
 }
 
-// none says that nothing fits, and what comes nearest.
+// none returns the error that no plan fits, with the smallest one.
 func (c *chooseCmd) none(choice *choose.Choice, costs *simulate.Costs, memory int64) error {
 	smallest := choice.Smallest()
 	if smallest == nil {
@@ -131,7 +131,7 @@ func (c *chooseCmd) none(choice *choose.Choice, costs *simulate.Costs, memory in
 		room, smallest.Name(), amount(costs, smallest.Peak))}}
 }
 
-// amount writes bytes, or microbatches where the flags have made them the unit.
+// amount formats bytes, or microbatches if the flags use them as the unit.
 func amount(costs *simulate.Costs, bytes int64) string {
 	if costs.Microbatch > 0 {
 		return number(float64(bytes)/float64(costs.Microbatch)) + " mb"
@@ -139,7 +139,7 @@ func amount(costs *simulate.Costs, bytes int64) string {
 	return units.Size(bytes)
 }
 
-// costs returns what the stages cost.
+// costs returns the costs of the stages.
 func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	if c.Costs != "" {
 		if c.Cap != nil {
@@ -192,7 +192,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 	return out
 }
 
-// table prints the choice for people.
+// table prints the choice as text.
 func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Costs) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	clock := c.Clock

@@ -10,12 +10,12 @@ import (
 type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input." predictor:"file"`
 	From         string `help:"Form of the file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
-	To           string `help:"Form to write: text, compute, comms, order or json; by default the file's own, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
+	To           string `help:"Form to write: text, compute, comms, order or json; by default that of the file, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
 	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`
-	Ranks        *int   `help:"Number of ranks, where the file does not show it." placeholder:"P"`
-	Stages       *int   `help:"Number of stages, where the file does not show it." placeholder:"S"`
-	Microbatches *int   `help:"Number of microbatches, where the file does not show it." placeholder:"M"`
-	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any, -1 is no limit." default:"0" placeholder:"N"`
+	Ranks        *int   `help:"Number of ranks, if the file does not show it." placeholder:"P"`
+	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
+	Microbatches *int   `help:"Number of microbatches, if the file does not show it." placeholder:"M"`
+	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any capacity, -1 is no limit." default:"0" placeholder:"N"`
 	JSON         bool   `help:"The same as --to json."`
 }
 

@@ -14,34 +14,34 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// pricing are the flags that say what actions cost.
+// pricing holds the flags with the costs of actions.
 type pricing struct {
 	F     decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there; by default 1." placeholder:"T"`
-	I     decimal `help:"Time of an input gradient, likewise." placeholder:"T"`
-	W     decimal `help:"Time of a weight gradient, likewise; a full backward takes both." placeholder:"T"`
-	Fb    decimal `help:"Time of a joined forward and backward, likewise; by default the sum." placeholder:"T"`
-	Q     decimal `help:"Time of a QUANTIZE of all stages of a rank together, divided evenly over them; by default 0." placeholder:"T"`
-	Comm  decimal `help:"Latency of a hop between ranks, which occupies neither." placeholder:"T"`
+	I     decimal `help:"Time of an input gradient, in the same way." placeholder:"T"`
+	W     decimal `help:"Time of a weight gradient, in the same way; a full backward takes both." placeholder:"T"`
+	Fb    decimal `help:"Time of a joined forward and backward, in the same way; by default the sum." placeholder:"T"`
+	Q     decimal `help:"Time of the QUANTIZE actions of a rank, divided evenly over its stages; by default 0." placeholder:"T"`
+	Comm  decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
 	Costs string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
 }
 
-// decimal is a number as it was written, so that costs are exact.
+// decimal is an exact decimal number.
 type decimal struct{ *big.Rat }
 
-// UnmarshalText reads a number of up to nine places.
+// UnmarshalText reads a number of up to nine decimal places.
 func (d *decimal) UnmarshalText(text []byte) error {
 	word := string(text)
 	_, places, _ := strings.Cut(word, ".")
 	rat, ok := new(big.Rat).SetString(word)
 	if !ok || strings.ContainsAny(word, "/eEpPxX_") || rat.Sign() < 0 || len(places) > 9 || rat.Cmp(big.NewRat(1e9, 1)) > 0 {
-		return fmt.Errorf("%q is no time: give a number from 0 to 1000000000 with up to nine places", word)
+		return fmt.Errorf("%q is not a time: give a number from 0 to 1000000000 with up to nine decimal places", word)
 	}
 	d.Rat = rat
 	return nil
 }
 
-// price returns the costs for a plan: those of the file, those that came with the
-// plan, or those of the flags.
+// price returns the costs for a plan: from the cost file, from the plan's file, or from the
+// flags.
 func (c *pricing) price(placement schedule.Placement, file *format.File) (*simulate.Costs, error) {
 	if c.Costs != "" {
 		return c.fromFile()
@@ -52,7 +52,7 @@ func (c *pricing) price(placement schedule.Placement, file *format.File) (*simul
 	return c.uniform(placement)
 }
 
-// fromFile returns the costs of the file.
+// fromFile returns the costs in the file.
 func (c *pricing) fromFile() (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm} {
 		if given.Rat != nil {
@@ -63,7 +63,7 @@ func (c *pricing) fromFile() (*simulate.Costs, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // Closing a file after reading cannot fail in a way that matters.
 	costs, err := simulate.ReadCosts(file)
 	if errors.Is(err, simulate.ErrCosts) {
 		return nil, inFile(c.Costs, err)
@@ -71,13 +71,13 @@ func (c *pricing) fromFile() (*simulate.Costs, error) {
 	return costs, err
 }
 
-// priced are the flags of a plan and of its costs.
+// priced holds the flags of a plan and of its costs.
 type priced struct {
 	source
 	pricing `group:"Costs:"`
 }
 
-// orOne returns the number, 1 where none was given.
+// orOne returns the number, or 1 if it is nil.
 func (d decimal) orOne() decimal {
 	if d.Rat == nil {
 		d.Rat = big.NewRat(1, 1)
@@ -85,12 +85,12 @@ func (d decimal) orOne() decimal {
 	return d
 }
 
-// uniform divides the times of the flags over the stages that a microbatch visits on
-// each rank.
+// uniform divides the times of the flags over the stages that a microbatch visits on each
+// rank.
 func (c *pricing) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	forward, input, weight := c.F.orOne(), c.I.orOne(), c.W.orOne()
 	visits := make([]int64, p.Stages()) // by stage: the stages of its copy on its rank
-	common := int64(1)                  // a multiple of them all
+	common := int64(1)                  // a multiple of all visits
 	for stage := range visits {
 		for other := range visits {
 			if p.Rank[other] == p.Rank[stage] && other/p.Depth() == stage/p.Depth() {
@@ -103,12 +103,12 @@ func (c *pricing) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	}
 	scale := big.NewInt(common)
 	for _, d := range []decimal{forward, input, weight, c.Fb, c.Q, c.Comm} {
-		if d.Rat != nil { // by what makes it whole
+		if d.Rat != nil { // multiplied by its denominator
 			scale.Mul(scale, new(big.Int).Quo(d.Denom(), new(big.Int).GCD(nil, nil, d.Denom(), scale)))
 		}
 	}
 	if !scale.IsInt64() || scale.Int64() > math.MaxInt32 {
-		return nil, usage("the times have too many places together: give fewer")
+		return nil, usage("the times together have too many decimal places: give fewer")
 	}
 	costs := &simulate.Costs{Scale: scale.Int64(), Microbatch: 2 * common, Stages: make([]simulate.StageCosts, p.Stages())}
 	share := func(d decimal, parts int64) int64 {
@@ -127,7 +127,7 @@ func (c *pricing) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	return costs, nil
 }
 
-// saving returns the costs with those of the stages changed.
+// saving returns the costs with changed stages.
 func saving(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
 	other := *costs
 	other.Stages = slices.Clone(costs.Stages)

@@ -1,4 +1,4 @@
-// Weir makes and checks plans from the command line.
+// Weir makes and checks pipeline plans on the command line.
 //
 //	weir plan --schedule depth-first --stages 4 --microbatches 64 > plan.txt
 //	weir check plan.txt

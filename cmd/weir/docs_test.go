@@ -13,24 +13,23 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// TestDocumented runs every command of docs/cli.md, docs/fit.md and docs/trace.md and compares what it prints
-// with what the page shows. In a block of the page a line that begins with $ is a command;
-// commands may be piped into each other with | and written to a file with >. -update
-// writes the page anew.
+// TestDocumented runs every command of docs/cli.md and docs/fit.md and compares its output
+// with the page. In a block of the page a line that begins with $ is a command; commands may
+// be piped into each other with | and written to a file with >. -update rewrites the page.
 func TestDocumented(t *testing.T) {
 	for name, least := range map[string]int{"cli.md": 10, "fit.md": 3, "trace.md": 2} {
 		t.Run(name, func(t *testing.T) { documented(t, name, least) })
 	}
 }
 
-// documented runs the commands of a page, of which there are so many at least.
+// documented runs the commands of a page, which has at least this many.
 func documented(t *testing.T, name string, least int) {
 	path, err := filepath.Abs("../../docs/" + name)
 	require.NoError(t, err)
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
-	for _, files := range []string{"memory-log", "placement", "fit", "snapshots", "trace"} { // that the page reads
+	for _, files := range []string{"memory-log", "placement", "fit", "snapshots", "trace"} { // read by commands of the page
 		require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), files))))
 	}
 
@@ -69,8 +68,8 @@ func TestEveryScheduleIsListed(t *testing.T) {
 	}
 }
 
-// shell runs weir commands that are joined by pipes, and returns what a terminal
-// shows.
+// shell runs weir commands that are joined by pipes, and returns the output as a terminal
+// shows it.
 func shell(t *testing.T, line string) string {
 	t.Helper()
 	line, file, redirected := strings.Cut(line, " > ")

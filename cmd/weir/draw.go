@@ -13,7 +13,7 @@ import (
 // drawCmd draws a plan.
 type drawCmd struct {
 	timed
-	To     string `help:"svg is a picture; html a page with the same picture, which zooms and pans; perfetto a trace for Perfetto or chrome://tracing, in JSON. By default the ending of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
+	To     string `help:"svg is a picture; html is a page with the same picture that zooms and pans; perfetto is a JSON trace for Perfetto or chrome://tracing. By default the extension of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
 	Output string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 	Trace  bool   `hidden:"" help:"The same as --to perfetto."`
 	JSON   bool   `help:"The same as --to perfetto, which is JSON."`
@@ -37,7 +37,7 @@ func (c *drawCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if costs.Microbatch > 0 { // without bytes, microbatches in flight are drawn
+	if costs.Microbatch > 0 { // without bytes, draw microbatches in flight
 		costs = saving(costs, func(s *simulate.StageCosts) { s.Saved, s.FreedByI = 0, 0 })
 	}
 	step, err := draw.Simulate(plan, costs, plan.Capacity)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pipe whose reader leaves ends a command that writes to it.
+// A pipe whose reader closes it ends a command that writes to it.
 func TestPipeEnds(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -23,7 +23,7 @@ func TestPipeEnds(t *testing.T) {
 	require.Contains(t, stderr, "broken pipe")
 }
 
-// What cannot be written whole is not there in the end. A device stays.
+// A file that cannot be written in full is removed. A device remains.
 func TestFullDeviceStays(t *testing.T) {
 	full := filepath.Join(t.TempDir(), "full.svg")
 	if os.Geteuid() != 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHostileInput wants errors that name the flag or the file, and what to change.
+// TestHostileInput expects errors that name the flag or the file, and the change to make.
 func TestHostileInput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	profile := "../../docs/placement/profile.json"
@@ -41,10 +41,10 @@ func TestHostileInput(t *testing.T) {
 	require.Equal(t, misused, status)
 	require.Less(t, len(stderr), 5000)
 	require.True(t, strings.HasPrefix(stderr, `weir: --f: "999`), stderr)
-	require.True(t, strings.HasSuffix(stderr, "is no time: give a number from 0 to 1000000000 with up to nine places (weir --help says more)\n"), stderr)
+	require.True(t, strings.HasSuffix(stderr, "is not a time: give a number from 0 to 1000000000 with up to nine decimal places (weir --help says more)\n"), stderr)
 }
 
-// endless is a text that repeats itself for ever.
+// endless is a text that repeats itself endlessly.
 type endless string
 
 func (e endless) Read(p []byte) (n int, err error) {
@@ -54,7 +54,7 @@ func (e endless) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// A log without an end and without a record is not read for ever, be it one line or many.
+// An endless log without a record is not read forever, whether it is one line or many.
 func TestEndlessLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(path, []byte(memoryLog(0)), 0o600))

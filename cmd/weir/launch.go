@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// launchCmd starts jobs.
+// launchCmd groups the commands that start jobs.
 type launchCmd struct {
 	Run   launchRunCmd   `cmd:"" default:"withargs" help:"Start the processes of a job on this host."`
 	Certs launchCertsCmd `cmd:"" help:"Make certificates for a job on several hosts."`
@@ -19,21 +19,21 @@ type launchCmd struct {
 
 // launchRunCmd starts the processes of a job.
 type launchRunCmd struct {
-	Processes int           `short:"n" required:"" help:"How many processes." placeholder:"N"`
-	Restarts  int           `help:"How often the job is started again after it has failed: its command goes on from its last checkpoint by itself." default:"0" placeholder:"N"`
-	Grace     time.Duration `help:"Time that the others have to end after one has failed, before they get SIGTERM, and again before they are killed." default:"15s"`
+	Processes int           `short:"n" required:"" help:"Number of processes." placeholder:"N"`
+	Restarts  int           `help:"Number of times to restart the job after a failure; its command must resume from its last checkpoint." default:"0" placeholder:"N"`
+	Grace     time.Duration `help:"Time for the other processes to end after one has failed, before they get SIGTERM, and again before they are killed." default:"15s"`
 	Address   string        `help:"Address at which the processes meet, unix:PATH or tcp:HOST:PORT; by default a Unix socket in a new folder." placeholder:"ADDRESS"`
-	Command   []string      `arg:"" help:"The command and its arguments, behind --."`
+	Command   []string      `arg:"" help:"The command and its arguments, after --."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (launchRunCmd) Help() string {
-	return `A process finds its number in WEIR_RANK, how many there are in WEIR_SIZE, where they meet in WEIR_ADDRESS and the token of the job in WEIR_TOKEN; examples/train reads them. What it prints comes behind its number in brackets. Signals go to all.
+	return `Each process gets its number in WEIR_RANK, the number of processes in WEIR_SIZE, the address at which they meet in WEIR_ADDRESS and the token of the job in WEIR_TOKEN; examples/train reads them. Each line of output is printed after the process number in brackets. Signals go to all processes.
 
-The exit status is 0, or that of the process that failed first: 128 and the signal where one ended it. A process that ends because of another one has 3, and is not taken for the cause.`
+The exit status is 0, or that of the process that failed first: 128 plus the signal if a signal ended it. A process that ends because another one failed has exit status 3, and is not taken for the cause.`
 }
 
-// mostProcesses is as many ranks as a plan by name has.
+// mostProcesses equals the largest number of ranks of a plan made by name.
 const mostProcesses = 1024
 
 // Run runs the job.
@@ -58,10 +58,10 @@ func (c *launchRunCmd) Run(s *streams) error {
 // launchCertsCmd makes certificates.
 type launchCertsCmd struct {
 	Folder string        `arg:"" help:"The folder to make."`
-	Valid  time.Duration `help:"How long they hold." default:"8760h"`
+	Valid  time.Duration `help:"How long the certificates are valid." default:"8760h"`
 }
 
-// Run makes them.
+// Run makes the certificates.
 func (c *launchCertsCmd) Run(s *streams) error {
 	if err := tcp.WriteCerts(c.Folder, c.Valid); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (c *launchCertsCmd) Run(s *streams) error {
 	return err
 }
 
-// exitError ends the program with the status of another one.
+// exitError ends the program with the exit status of another process.
 type exitError struct {
 	status int
 	err    error

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// weir launch hands on the output and the exit status, and flags behind -- are the command's.
+// weir launch passes on the output and the exit status, and flags after -- belong to the
+// command.
 func TestLaunch(t *testing.T) {
 	var out, errs bytes.Buffer
 	status := run([]string{"launch", "-n", "2", "--", "echo", "-n", "-help", "a"}, strings.NewReader(""), &out, &errs)
@@ -34,12 +35,12 @@ func TestLaunch(t *testing.T) {
 	require.NotZero(t, run([]string{"launch", "certs", folder}, strings.NewReader(""), &out, &errs), "it would overwrite them")
 }
 
-// weir status prints what processes say; one that serves no status is an error.
+// weir status prints the status of processes; a process that serves no status is an error.
 func TestStatus(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out, errs bytes.Buffer
 	require.Equal(t, atFault, run([]string{"status"}, strings.NewReader(""), &out, &errs))
-	require.Contains(t, errs.String(), "no process on this host says what it does")
+	require.Contains(t, errs.String(), "no process on this host reports its status")
 	server, err := launch.ServeStatus(func() string { return "rank 0 runs 0F1\nrank 1 waits\n" })
 	require.NoError(t, err)
 	require.Zero(t, run([]string{"status"}, strings.NewReader(""), &out, &errs), errs.String())

@@ -19,64 +19,64 @@ import (
 // commands is the command line. Each command's Run gets the streams.
 type commands struct {
 	Plan       planCmd          `cmd:"" help:"Make a plan and print it."`
-	Check      checkCmd         `cmd:"" help:"Prove a plan: every action once, in an order that works, nothing used after its drop."`
+	Check      checkCmd         `cmd:"" help:"Prove a plan: every action runs once, in a valid order, and nothing is used after its drop."`
 	Sim        simCmd           `cmd:"" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
 	Choose     chooseCmd        `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
-	Draw       drawCmd          `cmd:"" help:"Draw a plan as SVG or as a page that zooms, or trace it for Perfetto."`
+	Draw       drawCmd          `cmd:"" help:"Draw a plan as SVG or as a page that zooms, or write a trace for Perfetto."`
 	Convert    convertCmd       `cmd:"" help:"Read a plan file in one form and write it in another."`
-	Place      placeCmd         `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
+	Place      placeCmd         `cmd:"" help:"Lay out buffers with known lifetimes in as little memory as possible."`
 	Mem        memCmd           `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
 	Fit        fitCmd           `cmd:"" help:"Say whether a training run fits, from the description of a model."`
 	Hang       hangCmd          `cmd:"" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
 	Trace      traceCmd         `cmd:"" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`
 	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
 	Status     statusCmd        `cmd:"" help:"Show the action of each rank of the running jobs, and the rank that it waits for."`
-	Checkpoint checkpointCmd    `cmd:"" help:"Look at the checkpoints of a run."`
+	Checkpoint checkpointCmd    `cmd:"" help:"Verify the checkpoints of a run."`
 	Help       helpCmd          `cmd:"" help:"Show the help of a command."`
 	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`
 	Version    kong.VersionFlag `help:"Print the version."`
 }
 
-// streams are what a command reads and writes. Files and JSON go to out, byte for byte.
+// streams are the input and output of a command. Files and JSON go to out, byte for byte.
 type streams struct {
 	in   io.Reader
 	out  io.Writer
-	text io.Writer // the same output for people: control characters are quoted
+	text io.Writer // the same output as text: control characters are quoted
 }
 
 func main() {
 	stdout := io.Writer(os.Stdout)
-	if progress.Columns(os.Stdout) > 0 { // Files obey no terminal either where they are shown on one.
+	if progress.Columns(os.Stdout) > 0 { // Files must not control a terminal either when they are shown on one.
 		stdout = terminal.Writer(os.Stdout)
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, stdout, os.Stderr))
 }
 
-// Exit statuses, of every command.
+// Exit statuses of all commands.
 const (
 	good    = 0
-	atFault = 1 // there is a finding: a fault, growth, a difference, or nothing that fits
+	atFault = 1 // the command found something: a fault, growth, a difference, or that nothing fits
 	misused = 2 // the command line is wrong, a file cannot be read or written, or the work is too large
 )
 
-// errUsage marks an error as one of the command line. Any other error that is no finding
-// has the same status.
+// errUsage marks an error in the command line. Every other error that is not a finding has
+// the same exit status.
 var errUsage = errors.New("wrong use")
 
 func usage(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
 }
 
-// errShown is for an exit status of atFault after everything has been printed.
+// errShown sets the exit status to atFault after everything has been printed.
 var errShown = errors.New("shown")
 
-// fault is one thing that is wrong with a file or a plan: a line on stderr, FILE:line:column: message.
+// fault is one fault of a file or a plan: a line on stderr, FILE:line:column: message.
 type fault struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	Code   string `json:"code,omitempty"`
-	Rank   *int   `json:"rank,omitempty"` // nil where it is of no single rank
+	Rank   *int   `json:"rank,omitempty"` // nil if it concerns no single rank
 	Text   string `json:"text"`
 }
 
@@ -94,7 +94,7 @@ func (f fault) String() string {
 	return text
 }
 
-// faults are all that was found.
+// faults lists everything that was found.
 type faults []fault
 
 func (f faults) Error() string {
@@ -105,8 +105,8 @@ func (f faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// faultOf returns an error of this kind as a fault, which says it without its kind, and any
-// other as it is.
+// faultOf converts an error of this kind to a fault without the kind, and returns any other
+// error unchanged.
 func faultOf(err, kind error) error {
 	if errors.Is(err, kind) {
 		return faults{{Text: trimKinds(err.Error(), kind.Error())}}
@@ -114,8 +114,7 @@ func faultOf(err, kind error) error {
 	return err
 }
 
-// run runs one command line and returns the exit status. Errors go to stderr, a line for
-// each.
+// run runs one command line and returns the exit status. Errors go to stderr, one line each.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stderr = terminal.Writer(stderr)
 	status, exited := good, false
@@ -136,11 +135,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	if len(args) == 0 {
 		parser.Stdout = stderr
-		parser.Parse([]string{"--help"}) // It prints what there is.
+		parser.Parse([]string{"--help"}) // prints the help
 		return misused
 	}
 	ctx, err := parser.Parse(plainly(args))
-	if exited { // --help has printed all there is to say
+	if exited { // --help has printed everything
 		return status
 	}
 	if err != nil {
@@ -169,12 +168,12 @@ func trimKinds(text string, kinds ...string) string {
 	return text
 }
 
-// plainly returns the arguments as the parser wants them: --help for -help, which the
-// programs of examples/ take, and a negative number in one word with its flag.
+// plainly converts the arguments for the parser: -help becomes --help, as in the programs of
+// examples/, and a negative number is joined with its flag.
 func plainly(args []string) []string {
 	var plain []string
 	for i, arg := range args {
-		if arg == "--" { // what follows is for another program
+		if arg == "--" { // the rest is for another program
 			return append(plain, args[i:]...)
 		}
 		if n := len(plain) - 1; n >= 0 && strings.HasPrefix(plain[n], "--") && !strings.Contains(plain[n], "=") &&
@@ -190,7 +189,7 @@ func plainly(args []string) []string {
 	return plain
 }
 
-// fail prints an error and returns its exit status.
+// fail prints an error and returns the exit status.
 func fail(stderr io.Writer, err error) int {
 	if errors.Is(err, errShown) {
 		return atFault
@@ -204,12 +203,12 @@ func fail(stderr io.Writer, err error) int {
 		return atFault
 	}
 	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
-		fmt.Fprintf(stderr, "weir: %s\n", terminal.Quote(unreadable.Error())) // it names the file
+		fmt.Fprintf(stderr, "weir: %s\n", terminal.Quote(unreadable.Error())) // the error names the file
 		return misused
 	}
 	const half = 2 << 10 // of a line, in bytes
 	for _, line := range strings.Split(err.Error(), "\n") {
-		if len(line) > 2*half { // It quotes a long argument; the advice is at its end.
+		if len(line) > 2*half { // The line quotes a long argument; the advice is at its end.
 			line = line[:half] + "..." + line[len(line)-half:]
 		}
 		fmt.Fprintf(stderr, "weir: %s\n", plain(trimKinds(line, errUsage.Error())))

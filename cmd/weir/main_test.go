@@ -20,7 +20,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// weir runs a command line and returns what it printed and its exit status.
+// weir runs a command line and returns its output and its exit status.
 func weir(stdin string, args ...string) (stdout, stderr string, status int) {
 	var out, errs bytes.Buffer
 	status = run(args, strings.NewReader(stdin), &out, &errs)
@@ -57,8 +57,8 @@ func TestPlan(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, string(want), stdout)
 
-			// What plan prints check accepts, from a file and from standard input, and
-			// convert gives back.
+			// Check accepts the output of plan, from a file and from standard input, and
+			// convert returns it.
 			fromFile, stderr, status := weir("", "check", path)
 			require.Empty(t, stderr)
 			require.Zero(t, status)
@@ -135,9 +135,9 @@ func TestCheckFaults(t *testing.T) {
 	require.Regexp(t, `^(.*\n)+<stdin>: and \d+ more: use after drop\n<stdin>: and \d+ more: missing drop\n<stdin>: and \d+ more: retire\n$`, stderr)
 	require.Equal(t, 6, strings.Count(stderr, "action twice"), "five, and how many more")
 
-	// What is missing has the place behind which it belongs.
+	// A missing action has the place after which it belongs.
 	_, stderr, _ = weir("0F0,0F1,0F3,0B0,0B1,0B2,0B3\n", "check", "-")
-	require.Contains(t, stderr, "<stdin>:1:5: missing action: Rank 0 never runs 0F2; add it behind 0F1.\n")
+	require.Contains(t, stderr, "<stdin>:1:5: missing action: Rank 0 never runs 0F2; add it after 0F1.\n")
 
 	// The same as JSON, on standard output, with the faults on standard error as well.
 	stdout, stderr, status = weir(broken, "check", "-", "--json")
@@ -157,7 +157,7 @@ func TestCheckFaults(t *testing.T) {
 	}
 	require.Equal(t, strings.Join(lines, "\n")+"\n", stderr)
 
-	// Two ranks that wait for each other, and links that make it so.
+	// Two ranks that wait for each other, and links that cause it.
 	crossed := "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n"
 	_, stderr, status = weir(crossed, "check", "-", "--from", "comms")
 	require.Equal(t, 1, status)
@@ -171,7 +171,7 @@ func TestCheckFaults(t *testing.T) {
 	require.Equal(t, 1, status)
 }
 
-// TestSim holds the names and the meaning of what sim prints as JSON.
+// TestSim holds the names and the meaning of sim's JSON fields.
 func TestSim(t *testing.T) {
 	type simulated struct {
 		Makespan, Span, Ideal float64
@@ -198,7 +198,7 @@ func TestSim(t *testing.T) {
 	v := sim("zb-v --ranks 4 --stages 8 --microbatches 12")
 	require.Equal(t, simulated{37.5, 36, 36, 0.04, 0, []float64{4, 4, 4, 4}, []float64{4, 4, 4, 4}}, v)
 
-	// A joined pair takes the sum unless it is said to take less.
+	// A joined pair takes the sum unless a flag says otherwise.
 	whole, less := sim("dualpipev --ranks 4 --microbatches 12"), sim("dualpipev --ranks 4 --microbatches 12 --fb 2.5")
 	require.Less(t, less.Makespan, whole.Makespan)
 
@@ -236,7 +236,7 @@ func TestChoose(t *testing.T) {
 	for _, c := range choice.Candidates {
 		require.Equal(t, c.PeakBytes > 0 && c.PeakBytes <= 7<<20, c.Fits, c.Name)
 	}
-	// The plan that was chosen simulates to what was promised, with the costs that it carries.
+	// The chosen plan simulates to the promised figures, with the costs in its file.
 	stdout, stderr, status = weir("", "sim", best, "--capacity", "1", "--json")
 	require.Empty(t, stderr)
 	require.Zero(t, status)
@@ -263,7 +263,7 @@ func TestChooseSmallCap(t *testing.T) {
 	require.Equal(t, "weir: no plan fits into 0.1 mb: the smallest is v-min, which needs 2 mb on a rank\n", stderr)
 }
 
-// A plan that was chosen with microbatches as the unit of memory keeps the unit.
+// A plan chosen with microbatches as the unit of memory keeps the unit.
 func TestChooseKeepsMicrobatches(t *testing.T) {
 	best := filepath.Join(t.TempDir(), "best.json")
 	_, stderr, status := weir("", "choose", "--ranks", "2", "--microbatches", "8", "--cap", "2", "-o", best)
@@ -277,7 +277,7 @@ func TestChooseKeepsMicrobatches(t *testing.T) {
 	require.Contains(t, stderr, "--costs with the bytes of each stage")
 }
 
-// Who wrote a file with old letters, or by mistake one that looks so, is told.
+// The user is told if a file has old letters, or seems to by mistake.
 func TestLetters(t *testing.T) {
 	doubled := "0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1W0,1F1,1B1,1W1\n"
 	stdout, _, status := weir(doubled, "check", "-")
@@ -291,14 +291,14 @@ func TestLetters(t *testing.T) {
 	require.Contains(t, stderr, "note: The letters are read as those of 2024")
 }
 
-// One microbatch far above all others is pointed at.
+// A note names a single microbatch far above all others.
 func TestOutlier(t *testing.T) {
 	_, stderr, status := weir("0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--from", "compute")
 	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "<stdin>:1:9: note: 0F99 makes it a plan of 100 microbatches")
+	require.Contains(t, stderr, "<stdin>:1:9: note: 0F99 makes this a plan of 100 microbatches")
 }
 
-// A bubble does not compare plans whose placements share the work out unevenly: idle does.
+// A bubble cannot compare plans whose placements divide the work unevenly; idle can.
 func TestChooseComparesPlacements(t *testing.T) {
 	costs := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "stages": [
@@ -318,8 +318,8 @@ func TestChooseComparesPlacements(t *testing.T) {
 	}
 }
 
-// A plan and a runtime have one makespan: where the plan is chosen, of its file, of every form
-// that it is converted to, and with its capacity said again.
+// A plan and a runtime have one makespan: when the plan is chosen, from its file, from every
+// form that it is converted to, and with its capacity given again.
 func TestOneMakespan(t *testing.T) {
 	dir := t.TempDir()
 	costs := filepath.Join(dir, "costs.json")
@@ -362,7 +362,7 @@ func TestOneMakespan(t *testing.T) {
 			require.Equal(t, promised, makespan(file, "--capacity", "1"), file)
 		}
 		require.Equal(t, makespan(best, "--runtime", "pytorch"), makespan(csv), "PyTorch's CSV is for PyTorch")
-		if runtime == "weir" { // for PyTorch the receives stand where the costs are best, which computations do not say
+		if runtime == "weir" { // for PyTorch the receives are where the costs are best, which computations do not express
 			require.Equal(t, promised, makespan(compute, "--runtime", "weir", "--capacity", "1"))
 		}
 	}
@@ -372,7 +372,7 @@ func TestOneMakespan(t *testing.T) {
 	require.Contains(t, stderr, `must be one of "auto","weir","pytorch" but got "jax"`)
 }
 
-// A compute-only file read as one with transfers is told apart.
+// A compute-only file read as one with transfers is recognized.
 func TestCommsWithoutTransfers(t *testing.T) {
 	_, stderr, status := weir("", "check", "testdata/1f1b.csv", "--from", "comms")
 	require.Equal(t, 1, status)
@@ -380,7 +380,7 @@ func TestCommsWithoutTransfers(t *testing.T) {
 	require.Contains(t, stderr, "compute")
 }
 
-// A schedule by name gets transfers where the links' capacity is given.
+// A schedule by name gets transfers if the capacity of links is given.
 func TestNamesWithCapacity(t *testing.T) {
 	bare, _, _ := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9")
 	require.Contains(t, bare, "72 actions")
@@ -404,7 +404,7 @@ func TestConvertLowers(t *testing.T) {
 	require.Equal(t, comms, converted)
 }
 
-// Without a command it says which there are.
+// Without a command weir lists the commands.
 func TestNoCommand(t *testing.T) {
 	help, _, status := weir("", "--help")
 	require.Zero(t, status)
@@ -414,7 +414,7 @@ func TestNoCommand(t *testing.T) {
 	require.Empty(t, out)
 }
 
-// Each error is one line that says what to do.
+// Each error is one line with advice.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "plan.txt")
@@ -429,33 +429,33 @@ func TestErrors(t *testing.T) {
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
 		{"plan 1f1b --stages two", `weir: --stages: expected a valid ` + strconv.Itoa(strconv.IntSize) + ` bit int but got "two" (weir --help says more)`, 2},
 		{"plan 1f1b --to svg", `weir: --to must be one of "text","compute","comms","order","json" but got "svg" (weir --help says more)`, 2},
-		{"plan 1f1b --ranks 0", `weir: --ranks 0: there must be 1 to 1024`, 2},
-		{"plan 1f1b --ranks 16384", `weir: --ranks 16384: there must be 1 to 1024`, 2},
+		{"plan 1f1b --ranks 0", `weir: --ranks 0: give 1 to 1024`, 2},
+		{"plan 1f1b --ranks 16384", `weir: --ranks 16384: give 1 to 1024`, 2},
 		{"choose --ranks 1025 --microbatches 8", `weir: --ranks 1025: give 1 to 1024`, 2},
-		{"plan 1f1b --stages 99999", `weir: --stages 99999: there must be 1 to 16384`, 2},
-		{"plan 1f1b --microbatches -1", `weir: --microbatches -1: there must be 1 to 268435456`, 2},
-		{"plan gpipe --descending", `weir: --descending goes with breadth-first only`, 2},
+		{"plan 1f1b --stages 99999", `weir: --stages 99999: give 1 to 16384`, 2},
+		{"plan 1f1b --microbatches -1", `weir: --microbatches -1: give 1 to 268435456`, 2},
+		{"plan gpipe --descending", `weir: --descending is for breadth-first only`, 2},
 		{"plan 1f1b --frozen 4", `weir: --frozen 4: stages are 0 to 3`, 2},
-		{"plan 1f1b --placement 0,1,2,4", `weir: --placement 0,1,2,4: "4" is no rank: give looped, wave, or a rank from 0 to 3 for each stage`, 2},
+		{"plan 1f1b --placement 0,1,2,4", `weir: --placement 0,1,2,4: "4" is not a rank: give looped, wave, or a rank from 0 to 3 for each stage`, 2},
 		{"plan 1f1b --capacity -2", `weir: --capacity -2: give 0 or more, or -1 for no limit`, 2},
-		{"plan 1f1b --microbatches 0", `weir: --microbatches 0: there must be 1 to 268435456`, 2},
+		{"plan 1f1b --microbatches 0", `weir: --microbatches 0: give 1 to 268435456`, 2},
 		{"plan 1f1b --group 3", `weir: 1f1b has no groups: leave out --group 3`, 2},
-		{"check testdata/1f1b.csv --group 3", `weir: --group is for a schedule that is made by name; testdata/1f1b.csv is a file, which says itself what it is`, 2},
+		{"check testdata/1f1b.csv --group 3", `weir: --group is for a schedule given by name; testdata/1f1b.csv is a file: leave out the flag`, 2},
 		{"check testdata", `weir: read testdata: is a directory`, 2},
-		{"check 1f1b --from compute", `weir: --from is for a plan file; 1f1b is a schedule, which is made anew`, 2},
-		{"check 1f1b --letters old", `weir: --letters is for a plan file; 1f1b is a schedule, which is made anew`, 2},
-		{"plan testdata/1f1b.csv", `weir: plan makes a plan of a schedule's name; weir check, sim, draw and convert read testdata/1f1b.csv`, 2},
-		{"plan -", `weir: plan makes a plan of a schedule's name; weir check, sim, draw and convert read -`, 2},
+		{"check 1f1b --from compute", `weir: --from is for a plan file; 1f1b is a schedule: leave out the flag`, 2},
+		{"check 1f1b --letters old", `weir: --letters is for a plan file; 1f1b is a schedule: leave out the flag`, 2},
+		{"plan testdata/1f1b.csv", `weir: plan takes the name of a schedule; use weir check, sim, draw or convert for testdata/1f1b.csv`, 2},
+		{"plan -", `weir: plan takes the name of a schedule; use weir check, sim, draw or convert for -`, 2},
 		{"choose --ranks 4 --microbatches 8 --costs testdata", `weir: read testdata: is a directory`, 2},
 		{"place testdata", `weir: read testdata: is a directory`, 2},
 		{"mem leaks testdata", `weir: read testdata: is a directory`, 2},
 		{"mem log testdata", `weir: read testdata: is a directory`, 2},
-		{"mem export 1f1b", `weir: say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --output`, 2},
+		{"mem export 1f1b", `weir: give --to snapshot, perfetto or csv, or give --output a file that ends in .pickle, .json or .csv`, 2},
 		{"sim 1f1b --costs testdata --f 3", `weir: --f goes without --costs: the file says what everything costs`, 2},
 		{"choose --ranks 4 --microbatches 8 --capacity -3", `weir: --capacity -3: give 0 or more, or -1 for no limit`, 2},
 		{"choose --ranks 4 --microbatches 8 --cap 0", `weir: --cap 0: give more than 0 microbatches, up to 1000000`, 2},
 		{"choose --ranks 4 --microbatches 8 -o none/best.json", `weir: open none/best.json: no such file or directory`, 2},
-		{"sim 1f1b --f one", `weir: --f: "one" is no time: give a number from 0 to 1000000000 with up to nine places (weir --help says more)`, 2},
+		{"sim 1f1b --f one", `weir: --f: "one" is not a time: give a number from 0 to 1000000000 with up to nine decimal places (weir --help says more)`, 2},
 		{"sim 1f1b --costs none.json", `weir: open none.json: no such file or directory`, 2},
 		{"choose --ranks 4 --microbatches 8 --memory 1GiB", `weir: --memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches`, 2},
 		{"check", `weir: expected "<schedule|file>" (weir --help says more)`, 2},
@@ -472,7 +472,7 @@ func TestErrors(t *testing.T) {
 	require.Contains(t, stderr, `weir: there is no schedule "zbv"; did you mean zb-v?`)
 	_, again, status := weir("", "sim", "zbv")
 	require.Equal(t, 2, status)
-	require.Equal(t, strings.TrimSuffix(stderr, "\n")+"; nor is there a file of that name\n", again)
+	require.Equal(t, strings.TrimSuffix(stderr, "\n")+"; there is no file of that name either\n", again)
 }
 
 func TestHelp(t *testing.T) {
@@ -484,9 +484,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Every command keeps one table of exit statuses: 0 where all is well, 1 where there is a
-// finding, 2 where the command line is wrong or a file cannot be used. Nothing is printed
-// on standard error with 0.
+// All commands share the exit statuses: 0 for success, 1 for a finding, 2 for a wrong
+// command line or an unusable file. With status 0 nothing is printed on standard error.
 func TestExitStatuses(t *testing.T) {
 	costs := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "saved": 1048576}]}`), 0o600))
@@ -559,8 +558,7 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// What a shell is told completes commands, flags, their values and schedules; a flag by an
-// old name is not among them.
+// Completion offers commands, flags, their values and schedules, but no flag by an old name.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"weir ch":             "check checkpoint choose",
@@ -580,7 +578,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// In zsh completion works where nothing has loaded it before.
+// In zsh completion works even if compinit was not loaded before.
 func TestCompletionLoadsCompinit(t *testing.T) {
 	stdout, _, _ := weir("", "completion", "zsh")
 	require.True(t, strings.HasPrefix(stdout, "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"), stdout)
@@ -601,7 +599,7 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left
 
 var _ io.Writer = fullDisk{}
 
-// A plan that makes no copies of weights is told so where the costs have them.
+// sim prints a note if the costs have copies of weights and the plan makes none.
 func TestSimWithoutCopies(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "quantize": 5, "forward_weights": 7}]}`), 0o600))

@@ -9,22 +9,22 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// making are the flags of a plan that is made by name. A nil number was not given.
+// making holds the flags of a plan that is made by name. A nil number was not given.
 type making struct {
 	Ranks        *int   `help:"Ranks, the places of the pipeline; by default 4." placeholder:"P"`
-	Stages       *int   `help:"Stages of the model; by default as many as the schedule usually has on the ranks." placeholder:"S"`
+	Stages       *int   `help:"Stages of the model; by default the schedule's usual number on these ranks." placeholder:"S"`
 	Microbatches *int   `help:"Microbatches of a step; by default twice the ranks." placeholder:"M"`
 	Group        int    `help:"Microbatches that go through a rank's stages together: interleaved, zb1p, grouped-interleave; depth-first on one rank." placeholder:"N"`
-	Cap          int    `help:"Most microbatches in flight on a rank: zb-h2, depth-first." placeholder:"K"`
+	Cap          int    `help:"The most microbatches in flight on a rank: zb-h2, depth-first." placeholder:"K"`
 	Slices       int    `help:"Slices of a sequence, each a microbatch of the plan: seq1f1b." placeholder:"K"`
 	Placement    string `help:"Placement of the stages: looped, wave, or a rank for each stage, as 0,1,1,0; by default the schedule's own." placeholder:"MAP"`
-	Descending   bool   `help:"breadth-first with a descending backward, PyTorch's LoopedBFS."`
-	ForwardOnly  bool   `help:"Evaluate: no backward."`
-	Quantize     string `help:"Stages compute on copies of their weights, in low precision say, that QUANTIZE makes once in a step: before-use is right before a stage's first forward, at-start before anything else on the rank." enum:"no,before-use,at-start" default:"no"`
+	Descending   bool   `help:"For breadth-first: the backward takes microbatches in descending order, as in PyTorch's LoopedBFS."`
+	ForwardOnly  bool   `help:"Make a plan for evaluation, without backward."`
+	Quantize     string `help:"Stages compute on copies of their weights, for example in low precision, that QUANTIZE makes once per step: before-use is directly before a stage's first forward, at-start before everything else on the rank." enum:"no,before-use,at-start" default:"no"`
 	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }
 
-// or returns the number that was given, else another.
+// or returns the number, or another one if it is nil.
 func or(given *int, other int) int {
 	if given == nil {
 		return other
@@ -32,28 +32,28 @@ func or(given *int, other int) int {
 	return *given
 }
 
-// unusedWith returns an error where flags were given that mean nothing with a file.
+// unusedWith returns an error if flags were given that have no meaning for a file.
 func (m *making) unusedWith(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
 		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(),
 	} {
 		if given {
-			return usage("%s is for a schedule that is made by name; %s is a file, which says itself what it is", flag, file)
+			return usage("%s is for a schedule given by name; %s is a file: leave out the flag", flag, file)
 		}
 	}
 	return nil
 }
 
 const (
-	usualRanks = 4    // of a plan, where none are given
-	mostRanks  = 1024 // of a plan that is made: placing transfers takes time for the square of them
+	usualRanks = 4    // of a plan, by default
+	mostRanks  = 1024 // of a plan made by name: the time to place transfers grows with its square
 )
 
 // quantizes reports whether stages compute on copies of their weights.
 func (m *making) quantizes() bool { return m.Quantize != "no" }
 
-// quantizing says where they make them.
+// quantizing returns when the copies are made.
 func (m *making) quantizing() lower.Quantizing {
 	if m.Quantize == lower.AtStart.String() {
 		return lower.AtStart
@@ -61,7 +61,7 @@ func (m *making) quantizing() lower.Quantizing {
 	return lower.BeforeUse
 }
 
-// make returns the plan of a name, computations alone.
+// make returns the plan of a name, with computations only.
 func (m *making) make(name string) (*schedule.Plan, error) {
 	named, err := schedule.Find(name)
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *making) make(name string) (*schedule.Plan, error) {
 	}
 	if m.Descending {
 		if name != "breadth-first" {
-			return nil, usage("--descending goes with breadth-first only")
+			return nil, usage("--descending is for breadth-first only")
 		}
 		named.Rule = schedule.BreadthFirstDescending
 	}
@@ -81,7 +81,7 @@ func (m *making) make(name string) (*schedule.Plan, error) {
 	return plan, asFlags(err)
 }
 
-// asFlags names the flags of the parameters that a rule has no use for.
+// asFlags names the flags of parameters that a rule does not use.
 func asFlags(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
@@ -96,10 +96,10 @@ func asFlags(err error) error {
 	return err
 }
 
-// params returns what the flags say.
+// params returns the parameters from the flags.
 func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
 	if n := or(m.Microbatches, 1); n < 1 || n > schedule.MaxMicrobatches {
-		return schedule.Params{}, usage("--microbatches %d: there must be 1 to %d", n, schedule.MaxMicrobatches)
+		return schedule.Params{}, usage("--microbatches %d: give 1 to %d", n, schedule.MaxMicrobatches)
 	}
 	p := schedule.Params{Microbatches: or(m.Microbatches, 2*or(m.Ranks, usualRanks)), Group: m.Group, Cap: m.Cap, Slices: m.Slices}
 	if p.Slices == 0 && named.Name == "seq1f1b" {
@@ -127,15 +127,15 @@ func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
 	return p, nil
 }
 
-// place returns the placement that the flags ask for.
+// place returns the placement from the flags.
 func (m *making) place(named *schedule.Schedule) (schedule.Placement, error) {
 	ranks := or(m.Ranks, usualRanks)
 	if ranks < 1 || ranks > mostRanks {
-		return schedule.Placement{}, usage("--ranks %d: there must be 1 to %d", ranks, mostRanks)
+		return schedule.Placement{}, usage("--ranks %d: give 1 to %d", ranks, mostRanks)
 	}
 	stages := or(m.Stages, ranks*named.PerRank)
 	if stages < 1 || stages > schedule.MaxStages {
-		return schedule.Placement{}, usage("--stages %d: there must be 1 to %d", stages, schedule.MaxStages)
+		return schedule.Placement{}, usage("--stages %d: give 1 to %d", stages, schedule.MaxStages)
 	}
 	switch m.Placement {
 	case "":
@@ -149,12 +149,12 @@ func (m *making) place(named *schedule.Schedule) (schedule.Placement, error) {
 	for _, word := range strings.Split(m.Placement, ",") {
 		rank, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || rank < 0 || rank >= ranks {
-			return p, usage("--placement %s: %q is no rank: give looped, wave, or a rank from 0 to %d for each stage", m.Placement, word, ranks-1)
+			return p, usage("--placement %s: %q is not a rank: give looped, wave, or a rank from 0 to %d for each stage", m.Placement, word, ranks-1)
 		}
 		p.Rank = append(p.Rank, rank)
 	}
 	if stages := or(m.Stages, len(p.Rank)); stages != len(p.Rank) {
-		return p, usage("--placement %s places %d stages and --stages is %d", m.Placement, len(p.Rank), stages)
+		return p, usage("--placement %s has %d stages and --stages is %d: make them equal", m.Placement, len(p.Rank), stages)
 	}
 	return p, nil
 }

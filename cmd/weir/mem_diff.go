@@ -13,16 +13,16 @@ import (
 // memDiffCmd compares two memory logs.
 type memDiffCmd struct {
 	A    string `arg:"" help:"A memory log, or - for standard input."`
-	B    string `arg:"" help:"Another one."`
+	B    string `arg:"" help:"Another memory log."`
 	JSON bool   `help:"Print the difference and both summaries as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (memDiffCmd) Help() string {
-	return `Records are compared rank by rank, in order: step, microbatch, stage, action, bytes and weight, but no times. The exit status is 0 where the logs are the same, 1 where they differ, 2 where one cannot be read.`
+	return `Compares records rank by rank, in order: step, microbatch, stage, action, bytes and weight, but not times. The exit status is 0 if the logs are equal, 1 if they differ, and 2 if one cannot be read.`
 }
 
-// compared is what --json prints. First is null where the logs are the same.
+// compared is the output of --json. First is null if the logs are equal.
 type compared struct {
 	First *memreport.Difference `json:"first"`
 	A     *memreport.Summary    `json:"a"`
@@ -54,7 +54,7 @@ func (c *memDiffCmd) Run(s *streams) error {
 			return err
 		}
 		for _, name := range torn {
-			fmt.Fprintf(s.text, "the last line of %s is torn and left out\n", terminal.Quote(name))
+			fmt.Fprintf(s.text, "the last line of %s is incomplete and left out\n", terminal.Quote(name))
 		}
 	}
 	if first != nil {
@@ -63,8 +63,8 @@ func (c *memDiffCmd) Run(s *streams) error {
 	return nil
 }
 
-// read gives the records of both logs to d, in turn, so that few of one wait for the
-// other. It returns the names of those whose last line is torn.
+// read passes the records of both logs to d, alternating between ranks so that few records
+// of one log wait for the other. It returns the names of the logs whose last line is torn.
 func (c *memDiffCmd) read(s *streams, d *memreport.Diff) (torn []string, err error) {
 	var reads [2]logRead
 	var next [2]func() (*memlog.Record, error, bool)
@@ -99,7 +99,7 @@ func (c *memDiffCmd) read(s *streams, d *memreport.Diff) (torn []string, err err
 			torn = append(torn, reads[i].name)
 		}
 	}
-	if wrong != nil { // 1 would say that the logs differ
+	if wrong != nil { // exit status 1 would mean that the logs differ
 		return nil, usage("%s", wrong)
 	}
 	return torn, nil

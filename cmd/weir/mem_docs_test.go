@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// TestMemoryLogDocumented runs the commands of docs/memory-log.md, over the logs beside
-// it, and compares the page with what they print and with the lines of Python that it
-// shows. -update writes it anew.
+// TestMemoryLogDocumented runs the commands of docs/memory-log.md over the logs in its
+// folder, and compares the page with their output and with the lines of Python that it
+// shows. -update rewrites it.
 func TestMemoryLogDocumented(t *testing.T) {
 	docs, err := filepath.Abs("../../docs")
 	require.NoError(t, err)

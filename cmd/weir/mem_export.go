@@ -13,16 +13,16 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// memExportCmd writes the allocations of a planned step for the tools of others.
+// memExportCmd writes the allocations of a planned step in formats of other tools.
 type memExportCmd struct {
 	laidOut
-	To     string `help:"snapshot is one of PyTorch's, for pytorch.org/memory_viz; perfetto has counters by class; csv a line for every allocation and end. By default the ending of --output decides: .pickle, .json or .csv." enum:"auto,snapshot,perfetto,csv" default:"auto"`
+	To     string `help:"snapshot is a PyTorch snapshot for pytorch.org/memory_viz; perfetto has counters by class; csv has a line for every allocation and release. By default the extension of --output decides: .pickle, .json or .csv." enum:"auto,snapshot,perfetto,csv" default:"auto"`
 	Output string `aliases:"out" short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (memExportCmd) Help() string {
-	return `Every allocation of the step is written, at its planned offset: ranks are devices, and the time is the number of the event. A log of what was measured is exported by weir mem log, with --csv and --trace.`
+	return `Writes every allocation of the step at its planned offset: ranks are devices, and the time is the number of the event. To export a measured log, use weir mem log with --csv and --trace.`
 }
 
 // Run plays the step and writes it.
@@ -38,7 +38,7 @@ func (c *memExportCmd) Run(s *streams) error {
 	return s.write(c.Output, func(w io.Writer) error { return write(w, plan, made) })
 }
 
-// writer returns what writes the form that is asked for.
+// writer returns the function that writes the requested form.
 func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Memory) error, error) {
 	to := c.To
 	if to == "auto" {
@@ -49,21 +49,22 @@ func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Memory)
 	case write != nil:
 		return write, nil
 	case c.Output == "-":
-		return nil, usage("say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --output")
+		return nil, usage("give --to snapshot, perfetto or csv, or give --output a file that ends in .pickle, .json or .csv")
 	}
-	return nil, usage("%q does not end in .pickle, .json or .csv: say --to snapshot, perfetto or csv", c.Output)
+	return nil, usage("%q does not end in .pickle, .json or .csv: give --to snapshot, perfetto or csv", c.Output)
 }
 
-// mostChanges is how many allocations and ends one export holds. Viewers give up before.
+// mostChanges is the largest number of allocations and releases in an export. Viewers fail
+// with fewer.
 const mostChanges = 4 << 20
 
-// exported is one allocation of a planned step, or its end.
+// exported is one allocation of a planned step, or its release.
 type exported struct {
 	layout.Change
 	rank   int
 	number int // among the changes of the rank
 	action schedule.Action
-	end    bool  // of the step: there is no action
+	end    bool  // step end, which has no action
 	live   int64 // bytes on the rank after it
 }
 
@@ -74,7 +75,7 @@ func changes(plan *schedule.Plan, made *layout.Memory, visit func(exported) erro
 		e := exported{rank: rank}
 		for change := range made.All(rank) {
 			if total++; total > mostChanges {
-				return usage("the step has more than %d allocations and ends: export fewer microbatches, they repeat", mostChanges)
+				return usage("the step has more than %d allocations and ends: export fewer microbatches, which repeat", mostChanges)
 			}
 			e.Change = change
 			e.action, e.end = actionAt(programs[rank], &made.Ranks[rank], change.Place)
@@ -92,8 +93,8 @@ func changes(plan *schedule.Plan, made *layout.Memory, visit func(exported) erro
 	return nil
 }
 
-// actionAt returns an action at a place of a layout; its microbatch is that of one
-// repeat. At step end there is none.
+// actionAt returns an action at a place of a layout, with the microbatch of one repeat.
+// There is none at step end.
 func actionAt(program []schedule.Segment, rank *layout.Rank, place int) (schedule.Action, bool) {
 	for i, s := range rank.Segments {
 		if last := i+1 == len(rank.Segments); s.Body > 0 && place >= s.First && place < rank.End && (last || place < rank.Segments[i+1].First) {
@@ -103,7 +104,7 @@ func actionAt(program []schedule.Segment, rank *layout.Rank, place int) (schedul
 	return 0, true
 }
 
-// where names the place of an allocation as a file: mb3/stage1/F.
+// where returns the location of an allocation in the form of a file name: mb3/stage1/F.
 func (e *exported) where() string {
 	kind := "end"
 	if !e.end {
@@ -120,12 +121,12 @@ func (e *exported) where() string {
 	return fmt.Sprintf("mb%d/stage%d/%s", e.Microbatch, e.Stage, kind)
 }
 
-// firstArena is the address of rank 0's arena in a snapshot; the others follow at the
-// same distance. The viewer counts in floating point, which is exact up to 2^53.
+// firstArena is the address of rank 0's arena in a snapshot; the other arenas follow at the
+// same distance. The viewer uses floating point, which is exact up to 2^53.
 const firstArena = 1 << 44
 
-// planSnapshot writes a step as PyTorch would have recorded it: a device for each rank,
-// its arena one segment, time in events. The line of a frame is the number of the
+// planSnapshot writes a step as PyTorch would have recorded it: a device for each rank, its
+// arena as one segment, and time in events. The line of a frame is the number of the
 // allocation within its action.
 func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	s := &snapshot.Snapshot{Traces: make([][]snapshot.Entry, len(made.Ranks))}
@@ -169,8 +170,8 @@ func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	return snapshot.Write(w, s)
 }
 
-// planTrace writes the levels of every rank, by class, as counters for Perfetto. A
-// microsecond is one change.
+// planTrace writes the levels of every rank, by class, as counters for Perfetto. One change
+// takes a microsecond.
 func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	out := chrometrace.New(w)
 	for rank := range made.Ranks {
@@ -198,7 +199,7 @@ func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	return out.Close()
 }
 
-// planCSV writes every allocation and end as a line.
+// planCSV writes a line for every allocation and release.
 func planCSV(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	out := bufio.NewWriter(w)
 	out.WriteString("rank,change,what,buffer,bytes,offset,class,at,name,live\n")

@@ -37,8 +37,8 @@ func figures(t *testing.T, stages int) string {
 }
 
 // TestMemExportSnapshot rewinds the snapshot of a planned step, as the viewer would: on
-// every rank nothing is before it and nothing stays, and the blocks lie in one segment of
-// the height that mem plan says.
+// every rank nothing is live before or after the step, and the blocks are in one segment of
+// the height in mem plan.
 func TestMemExportSnapshot(t *testing.T) {
 	profile := figures(t, 4)
 	args := []string{"1f1b", "--ranks", "4", "--microbatches", "6", "--profile", profile}
@@ -74,7 +74,7 @@ func TestMemExportSnapshot(t *testing.T) {
 	found, stderr, status := weir(stdout, "mem", "leaks", "-")
 	require.Empty(t, stderr)
 	require.Zero(t, status)
-	require.Contains(t, found, "6 microbatches were found: stage0/F:")
+	require.Contains(t, found, "found 6 microbatches: stage0/F:")
 	require.NotContains(t, found, "grows by")
 	e := s.Traces[1][2]
 	require.Equal(t, "mb0/stage1/F", e.Frames[0].Filename)

@@ -13,21 +13,21 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// memLeaksCmd says what grows in a PyTorch memory snapshot.
+// memLeaksCmd finds growth in a PyTorch memory snapshot.
 type memLeaksCmd struct {
-	File         string `arg:"" name:"snapshot" predictor:"file" help:"A snapshot that torch.cuda.memory._dump_snapshot has written, or - for standard input."`
-	Microbatches int    `help:"How many microbatches the trace holds, over all its steps. Without it they are found." placeholder:"M"`
-	Top          int    `help:"How many groups of what is live and does not grow are shown." default:"5" placeholder:"N"`
+	File         string `arg:"" name:"snapshot" predictor:"file" help:"A snapshot written by torch.cuda.memory._dump_snapshot, or - for standard input."`
+	Microbatches int    `help:"Number of microbatches in the trace, over all its steps; by default it is detected." placeholder:"M"`
+	Top          int    `help:"Number of groups to show of live blocks that do not grow." default:"5" placeholder:"N"`
 	JSON         bool   `help:"Print the findings as JSON."`
 	growing
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (memLeaksCmd) Help() string {
-	return `The exit status is 1 where something grows with microbatches or the file is no snapshot, and 0 where nothing grows.`
+	return `The exit status is 1 if something grows with microbatches or the file is not a snapshot, and 0 if nothing grows.`
 }
 
-// Run prints what was found.
+// Run prints the findings.
 func (c *memLeaksCmd) Run(s *streams) error {
 	switch {
 	case c.Microbatches < 0:
@@ -53,7 +53,7 @@ func (c *memLeaksCmd) Run(s *streams) error {
 	return faults{{File: in.name, Text: strings.TrimPrefix(err.Error(), "leaks: ")}}
 }
 
-// report prints what was found.
+// report prints the findings.
 func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 	if c.JSON {
 		if err := printJSON(s.out, found); err != nil {
@@ -76,8 +76,8 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 	return c.status(grows)
 }
 
-// show prints what was found on a device: what grows first, then how far the trace
-// can be trusted, then what keeps memory, then what to do.
+// show prints the findings about a device: first the growth, then the limits of the trace,
+// then the blocks that keep memory reserved, then advice.
 func (c *memLeaksCmd) show(w io.Writer, d *leaks.Device) error {
 	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, units.Count(int64(d.Entries)), units.Size(d.Live), units.Size(d.Reserved))
 	c.period(w, d)
@@ -105,24 +105,24 @@ func (c *memLeaksCmd) show(w io.Writer, d *leaks.Device) error {
 	return nil
 }
 
-// period says how the trace was cut into microbatches.
+// period prints how the trace was divided into microbatches.
 func (c *memLeaksCmd) period(w io.Writer, d *leaks.Device) {
 	switch {
 	case d.Microbatches == 0:
-		fmt.Fprintln(w, "no period was found in the trace: say --microbatches M")
+		fmt.Fprintln(w, "no period was found in the trace: give --microbatches M")
 	case c.Microbatches > 0 && d.Anchor != nil:
 		fmt.Fprintf(w, "%d microbatches, cut at the calls of %s\n", d.Microbatches, d.Anchor)
 	case c.Microbatches > 0:
-		fmt.Fprintf(w, "%d microbatches, cut evenly: no site is called as often, and all through the trace\n", d.Microbatches)
+		fmt.Fprintf(w, "%d microbatches, cut evenly: no site is called that often throughout the trace\n", d.Microbatches)
 	default:
-		fmt.Fprintf(w, "%d microbatches were found: %s is called so often, and as evenly. If that is no microbatch but a layer or a step, say --microbatches M.\n", d.Microbatches, d.Anchor)
+		fmt.Fprintf(w, "found %d microbatches: %s is called that often, at even distances. If each call is a layer or a step instead of a microbatch, give --microbatches M.\n", d.Microbatches, d.Anchor)
 		for _, c := range d.Candidates[1:min(len(d.Candidates), 6)] {
-			fmt.Fprintf(w, "--microbatches %d: %s is called so often, and as evenly\n", c.Microbatches, c.Site)
+			fmt.Fprintf(w, "--microbatches %d: %s is called that often, at even distances\n", c.Microbatches, c.Site)
 		}
 	}
 }
 
-// pieces says how many blocks of a group are live.
+// pieces returns the number and size of the live blocks of a group.
 func pieces(g *leaks.Group) string {
 	text := fmt.Sprintf("%d x %s", g.Blocks, units.Size(g.Size))
 	if g.Before > 0 {
@@ -131,20 +131,20 @@ func pieces(g *leaks.Group) string {
 	return text
 }
 
-// before says what the trace does not show.
+// before prints the limits of the trace.
 func before(w io.Writer, b *leaks.Before) {
 	switch {
 	case b.Full:
-		fmt.Fprintf(w, "\nthe ring was full: %d live blocks (%s) were recorded, and their allocation is no longer in the trace, which begins in mid-history; what they are cannot be judged. "+
+		fmt.Fprintf(w, "\nthe ring was full: %d live blocks (%s) were recorded, but the trace no longer has their allocations; they cannot be judged. "+
 			"Raise max_entries of _record_memory_history.\n", b.Blocks, units.Size(b.Bytes))
 	case b.Blocks > 0 || b.Frees > 0:
-		fmt.Fprintf(w, "\nrecording began when others were live: %d blocks (%s) still are, %d have been freed since. They are not judged.\n", b.Blocks, units.Size(b.Bytes), b.Frees)
+		fmt.Fprintf(w, "\nsome blocks were live before recording began: %d (%s) still are, and %d have been freed since. They are not judged.\n", b.Blocks, units.Size(b.Bytes), b.Frees)
 	default:
 		fmt.Fprintln(w, "\nthe trace is whole: it has the allocation of everything that is live")
 	}
 }
 
-// standing prints what is live and does not grow.
+// standing prints the live blocks that do not grow.
 func (c *memLeaksCmd) standing(w io.Writer, groups []leaks.Group) error {
 	shown := groups[:min(len(groups), c.Top)]
 	if len(shown) == 0 {
@@ -164,7 +164,7 @@ func (c *memLeaksCmd) standing(w io.Writer, groups []leaks.Group) error {
 	return nil
 }
 
-// pins prints what keeps segments.
+// pins prints the blocks that keep segments reserved.
 func pins(w io.Writer, p *leaks.Pins) error {
 	if p.Segments == 0 {
 		return nil
@@ -178,11 +178,11 @@ func pins(w io.Writer, p *leaks.Pins) error {
 	return t.Flush()
 }
 
-// next says what to do.
+// next prints advice.
 func next(w io.Writer, d *leaks.Device) {
 	if len(d.Growing) > 0 {
 		g := &d.Growing[0]
-		fmt.Fprintf(w, "\nnext: find who still refers to what %s allocates once its microbatch is over: a list of losses, an attribute of a module or of an autograd context, a closure, a cache.\n", g.Site)
+		fmt.Fprintf(w, "\nnext: find the reference that keeps the allocations of %s after their microbatch: a list of losses, an attribute of a module or of an autograd context, a closure, a cache.\n", g.Site)
 		if len(g.Site.Frames) == 0 {
 			fmt.Fprintln(w, "The trace has no call stacks: record it with stacks=\"all\".")
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// TestPagesDocumented runs the commands of pages over the files beside them, and compares the
-// pages with what they print. -update writes them anew.
+// TestPagesDocumented runs the commands of pages over the files in their folders, and
+// compares the pages with the output. -update rewrites them.
 func TestPagesDocumented(t *testing.T) {
 	for name, wanted := range map[string]int{"snapshots": 3, "hang": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestMemLeaks(t *testing.T) {
 	require.Zero(t, status)
 	require.Contains(t, piped, "16 microbatches, cut at the calls of embedding.py:12 forward\n")
 	evenly, _, _ := weir(string(content), "mem", "leaks", "-", "--microbatches", "7")
-	require.Contains(t, evenly, "7 microbatches, cut evenly: no site is called as often, and all through the trace\n")
+	require.Contains(t, evenly, "7 microbatches, cut evenly: no site is called that often throughout the trace\n")
 
 	for _, c := range []struct {
 		in, want string

@@ -18,21 +18,21 @@ import (
 
 // memLogCmd shows a memory log.
 type memLogCmd struct {
-	File  string `arg:"" name:"log" predictor:"file" help:"A memory log, Weir's own or the minimal form that any trainer can write (docs/memory-log.md), or - for standard input."`
+	File  string `arg:"" name:"log" predictor:"file" help:"A memory log, in Weir's form or the minimal form that any trainer can write (docs/memory-log.md), or - for standard input."`
 	HTML  string `help:"Write a page with pictures to a file." name:"html" placeholder:"FILE"`
 	CSV   string `help:"Write the records as CSV to a file." name:"csv" placeholder:"FILE"`
 	Trace string `help:"Write counters for Perfetto or chrome://tracing to a file." placeholder:"FILE"`
 	JSON  bool   `help:"Print the findings as JSON."`
-	Least size   `name:"min-growth" help:"Bytes that a level grows by with a microbatch at least, such as 1KiB; less is taken for noise. What Weir's own books show is none." placeholder:"BYTES"`
+	Least size   `name:"min-growth" help:"The least growth of a level per microbatch to report, such as 1KiB; less counts as noise. Levels that Weir counts itself have no noise." placeholder:"BYTES"`
 	growing
 }
 
-// growing is the exit status of what looks for growth.
+// growing holds the flag for the exit status of commands that look for growth.
 type growing struct {
-	ExitZero bool `help:"Exit with 0 even where something grows."`
+	ExitZero bool `help:"Exit with status 0 even if something grows."`
 }
 
-// status is the outcome where everything has been printed.
+// status returns the outcome after everything has been printed.
 func (g growing) status(grows bool) error {
 	if grows && !g.ExitZero {
 		return errShown
@@ -40,13 +40,13 @@ func (g growing) status(grows bool) error {
 	return nil
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (memLogCmd) Help() string {
-	return `The exit status is 1 where something grows or a line cannot be read, and 0 where neither is so. A warm-up that saturates is no growth. Of a log that is too short to tell growth from chance the outcome is inconclusive, and the exit status 0.`
+	return `The exit status is 1 if something grows or a line cannot be read, and 0 otherwise. A warm-up that saturates is not growth. If a log is too short to tell growth from chance, the outcome is inconclusive and the exit status is 0.`
 }
 
-// Run prints what the log says and writes the files that are asked for. Lines that
-// cannot be read are faults; the rest is shown all the same.
+// Run prints the findings and writes the requested files. Lines that cannot be read are
+// faults; the remaining lines are shown nevertheless.
 func (c *memLogCmd) Run(s *streams) error {
 	if err := apart(c.File, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}); err != nil {
 		return err
@@ -77,10 +77,10 @@ func (c *memLogCmd) Run(s *streams) error {
 	return c.show(s, log, &read)
 }
 
-// taker takes the records of a log.
+// taker receives the records of a log.
 type taker = func(*memlog.Record) error
 
-// into calls next with what writes a file, or does nothing where the file has no name.
+// into calls next with a taker that writes a file, or does nothing if the file has no name.
 func into(name string, open func(io.Writer) memreport.Sink, next func(taker) error) error {
 	if name == "" {
 		return next(func(*memlog.Record) error { return nil })
@@ -94,7 +94,7 @@ func into(name string, open func(io.Writer) memreport.Sink, next func(taker) err
 	})
 }
 
-// linkTo returns the link from a page to a file, none to standard input.
+// linkTo returns the link from a page to a file, "" for standard input.
 func linkTo(page, file string) []string {
 	if file == "-" {
 		return nil
@@ -125,7 +125,7 @@ func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {
 	} else if err := summary.Text(s.text); err != nil {
 		return err
 	} else if read.torn != nil {
-		if _, err := fmt.Fprintf(s.text, "line %d is torn and left out: its writer is still at work, or was stopped\n", read.torn.Line); err != nil {
+		if _, err := fmt.Fprintf(s.text, "line %d is incomplete and left out: its writer is still running, or was stopped\n", read.torn.Line); err != nil {
 			return err
 		}
 	}

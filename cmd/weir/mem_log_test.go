@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/internal/memreport"
 )
 
-// memoryLog is a log in the minimal form of two ranks, of which the second grows.
+// memoryLog is a log in the minimal form of two ranks; the second rank grows.
 func memoryLog(growth int) string {
 	var b strings.Builder
 	for mb := range 40 {
@@ -69,7 +69,7 @@ func TestMemFiles(t *testing.T) {
 		require.True(t, strings.HasPrefix(string(text), want), name)
 	}
 
-	// A file that cannot be written is told, and what cannot be finished is not left behind.
+	// A file that cannot be written is an error, and an incomplete file is removed.
 	for _, flag := range []string{"--html", "--csv", "--trace"} {
 		_, stderr, status = weir(memoryLog(0), "mem", "-", flag, filepath.Join(folder, "none", "file"))
 		require.Equal(t, 2, status)
@@ -80,14 +80,14 @@ func TestMemFiles(t *testing.T) {
 	require.NoFileExists(t, file("unfinished.csv"))
 }
 
-// The last line of a run that was stopped is left out and told; anything else that
-// cannot be read is a fault with its place, and the rest is shown.
+// The last line of a stopped run is left out with a message; any other unreadable line is a
+// fault with its location, and the remaining lines are shown.
 func TestMemFaults(t *testing.T) {
 	log := memoryLog(1024)
 	stdout, stderr, status := weir(log+log[:30], "mem", "-")
 	require.Empty(t, stderr)
 	require.Equal(t, atFault, status)
-	require.Equal(t, memoryText+"line 81 is torn and left out: its writer is still at work, or was stopped\n", stdout)
+	require.Equal(t, memoryText+"line 81 is incomplete and left out: its writer is still running, or was stopped\n", stdout)
 
 	stdout, stderr, status = weir("epoch 1\n"+log+`{"step":1,"rank":-1,"microbatch":0,"allocated":1,"reserved":1,"peak":1}`+"\n", "mem", "-")
 	require.Equal(t, 1, status)
@@ -172,10 +172,10 @@ weir: <stdin>: no record: a memory log has a line for each microbatch, as docs/m
 	stdout, stderr, status = weir(memoryLog(0)+`{"step"`, "mem", "diff", a, "-")
 	require.Empty(t, stderr)
 	require.Zero(t, status)
-	require.True(t, strings.HasSuffix(stdout, "\nthe last line of <stdin> is torn and left out\n"), stdout)
+	require.True(t, strings.HasSuffix(stdout, "\nthe last line of <stdin> is incomplete and left out\n"), stdout)
 }
 
-// Growth below --min-growth is noise.
+// Growth below --min-growth counts as noise.
 func TestMemLogMinGrowth(t *testing.T) {
 	var lines strings.Builder
 	for m := range 64 {

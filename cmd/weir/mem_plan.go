@@ -20,17 +20,18 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// laidOut is a plan whose memory is laid out.
+// laidOut holds the flags of a plan whose memory is laid out.
 type laidOut struct {
 	priced
-	Profile   string `aliases:"templates" group:"Memory:" help:"File with the allocations of the stages (examples/train -emit-profile writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
+	Profile   string `aliases:"templates" group:"Memory:" help:"File with the allocations of the stages (examples/train -emit-profile writes one); without it the bytes of --costs are used, which have no workspaces." placeholder:"FILE"`
 	LookAhead int    `group:"Memory:" help:"Entries that a rank pulls before it needs them." placeholder:"N"`
-	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile: each buffer has the size of the class where it is largest. The default where there are several classes and no --shapes."`
-	Shapes    []int  `group:"Memory:" help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N"`
-	Work      int64  `group:"Memory:" help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
+	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile: each buffer has its largest size over the classes. This is the default if there are several classes and no --shapes."`
+	Shapes    []int  `group:"Memory:" help:"The shape class of each microbatch, from 0; a list shorter than the step repeats." placeholder:"N"`
+	Work      int64  `group:"Memory:" help:"Limit on the work of the search on each rank, in buffers placed." placeholder:"N"`
 }
 
-// passes returns what a plan needs before it can run, by the facts of the profile.
+// passes returns the passes that a plan needs before it can run, by the facts of the
+// profile.
 func (c *laidOut) passes(place schedule.Placement, profile *layout.Profile) (lower.Passes, error) {
 	facts, parts := slices.Clone(profile.Facts), len(profile.Parts)
 	depth, stages := place.Depth(), len(profile.Shapes[0].Stages)
@@ -44,14 +45,14 @@ func (c *laidOut) passes(place schedule.Placement, profile *layout.Profile) (low
 		facts = slices.Repeat(facts, place.Stages()/depth)
 	}
 	if len(facts) != place.Stages() {
-		return lower.Passes{}, inFile(c.Profile, fmt.Errorf("there are facts of %d stages and a profile of %d", len(facts), stages))
+		return lower.Passes{}, inFile(c.Profile, fmt.Errorf("the file has facts of %d stages and a profile of %d", len(facts), stages))
 	}
 	copies := false
 	for s := range facts {
 		copies = copies || facts[s].Quantizes
 	}
 	if c.quantizes() && !copies && c.Profile == "" {
-		return lower.Passes{}, usage("--quantize: the costs have no copies of weights: give a stage the bytes of its own, as forward_weights and backward_weights")
+		return lower.Passes{}, usage("--quantize: the costs have no copies of weights: give a stage forward_weights and backward_weights in bytes")
 	}
 	if c.quantizes() && !copies {
 		return lower.Passes{}, usage("--quantize: no stage of %s computes on copies of its weights", c.Profile)
@@ -59,19 +60,19 @@ func (c *laidOut) passes(place schedule.Placement, profile *layout.Profile) (low
 	return lower.Passes{Facts: facts, Parts: parts, Quantizing: c.quantizing(), Capacity: or(c.Capacity, defaultLinks)}, nil
 }
 
-// step is a plan with all that its layout is made of.
+// step is a plan and everything that its layout depends on.
 type step struct {
 	plan    *schedule.Plan
 	profile *layout.Profile
-	costs   *simulate.Costs // of the file; nil where none is given
-	times   *simulate.Costs // these, or those of the flags
+	costs   *simulate.Costs // of the file; nil if none is given
+	times   *simulate.Costs // costs, or those of the flags
 	cfg     layout.Config
 }
 
-// prepare reads what the flags name.
+// prepare reads the files that the flags name.
 func (c *laidOut) prepare(s *streams) (*step, error) {
 	if c.Work < 0 || c.LookAhead < 0 {
-		return nil, usage("--work and --look-ahead are 0 or more")
+		return nil, usage("--work and --look-ahead: give 0 or more")
 	}
 	out := &step{}
 	if c.Profile != "" {
@@ -95,7 +96,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		if _, err := proven(plan, file, schedule.Unlimited); err != nil {
 			return nil, err
 		}
-		if plan, err = lower.For(schedule.Weir, plan, or(c.Capacity, defaultLinks)); err != nil { // whose memory this is
+		if plan, err = lower.For(schedule.Weir, plan, or(c.Capacity, defaultLinks)); err != nil { // the runtime whose memory is laid out
 			return nil, err
 		}
 	}
@@ -117,11 +118,11 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if plan.HasTransfers() {
 		passes.Capacity = or(c.Capacity, plan.Capacity)
 	}
-	for s := range passes.Facts { // a file may have copies that the profile does not know
+	for s := range passes.Facts { // a file may have copies that the profile lacks
 		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || has(plan, schedule.Quantize, s)
 	}
 	if out.plan, err = lower.Prepare(plan, passes); err != nil {
-		if errors.Is(err, schedule.ErrFacts) && c.Profile != "" && file == nil { // a plan of ours is not at fault
+		if errors.Is(err, schedule.ErrFacts) && c.Profile != "" && file == nil { // a plan made by name is not at fault
 			return nil, inFile(c.Profile, err)
 		}
 		return nil, err
@@ -131,7 +132,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if out.costs != nil {
 		out.cfg.Resident = func(place schedule.Placement, rank int) int64 {
 			if out.costs.Resident != nil && rank >= len(out.costs.Resident) {
-				return 0 // of more ranks than the costs are of, which nobody can time either
+				return 0 // the plan has more ranks than the costs, so it cannot be timed either
 			}
 			return out.costs.ResidentOf(place, rank)
 		}
@@ -139,7 +140,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if len(c.Shapes) > 0 {
 		const most = 1 << 23
 		if out.plan.Microbatches > most {
-			return nil, usage("--shapes of %d microbatches: up to %d are listed; give fewer, or leave --shapes out and plan for any", out.plan.Microbatches, most)
+			return nil, usage("--shapes for a step of %d microbatches: at most %d are allowed; give fewer microbatches, or leave out --shapes and plan for any shape", out.plan.Microbatches, most)
 		}
 		for _, shape := range c.Shapes {
 			if shape < 0 || shape >= len(out.profile.Shapes) {
@@ -167,22 +168,22 @@ func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Memory, error) {
 // memPlanCmd lays out the memory of a plan.
 type memPlanCmd struct {
 	laidOut
-	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes that a rank has, such as 80G, for a step and for what is resident by the costs; a plan that needs more is refused, and plans that fit are named." placeholder:"BYTES"`
-	WhatIf bool   `group:"Memory:" help:"Print bytes against time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some of these together. Times are those of --costs, or of --f, --i and --w."`
+	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes of a rank, such as 80G, for a step and for the resident bytes of the costs; a plan that needs more is refused, and the error names plans that fit." placeholder:"BYTES"`
+	WhatIf bool   `group:"Memory:" help:"Print bytes and time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some combinations of these. Times are those of --costs, or of --f, --i and --w."`
 	Less   string `group:"Memory:" name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE"`
-	CSV    string `group:"Output:" name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
+	CSV    string `group:"Output:" name:"csv" help:"Write the buffers of --rank in MiniMalloc's CSV, for weir place." placeholder:"FILE"`
 	Rank   int    `group:"Output:" help:"The rank of --csv."`
 	JSON   bool   `group:"Output:" help:"Print the certificates as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (memPlanCmd) Help() string {
-	return `The memory of a step is laid out before it runs. The certificate of a rank has the height of the layout; the bound, which is the most that is alive at once in the whole step, in bytes as they are asked for; and the gap between the two. No layout is lower than the bound, so that a gap of 0 is proof.
+	return `Lays out the memory of a step before it runs. The certificate of a rank has the height of the layout, the bound, which is the largest number of requested bytes alive at once in the whole step, and the gap between the two. No layout is lower than the bound, so a gap of 0 proves that the layout is optimal.
 
 For example: weir mem plan 1f1b --ranks 2 --microbatches 4096 --profile docs/placement/profile.json --what-if`
 }
 
-// Run plans and prints.
+// Run plans and prints the certificates.
 func (c *memPlanCmd) Run(s *streams) error {
 	step, err := c.prepare(s)
 	if err != nil {
@@ -222,7 +223,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 	return out.table(s.text)
 }
 
-// export writes the instance of a rank.
+// export writes the placement instance of a rank.
 func (c *memPlanCmd) export(made *layout.Memory) error {
 	if c.Rank < 0 || c.Rank >= len(made.Ranks) {
 		return usage("--rank %d: ranks are 0 to %d", c.Rank, len(made.Ranks)-1)
@@ -233,7 +234,7 @@ func (c *memPlanCmd) export(made *layout.Memory) error {
 	})
 }
 
-// certificates are what --json prints.
+// certificates is the output of --json.
 type certificates struct {
 	Name         string        `json:"name"`
 	Ranks        int           `json:"ranks"`
@@ -248,8 +249,8 @@ type certificates struct {
 
 type certificate struct {
 	Height   int64            `json:"height"`
-	Resident int64            `json:"resident,omitempty"` // beside the step
-	Total    int64            `json:"total"`              // of both
+	Resident int64            `json:"resident,omitempty"` // outside the step
+	Total    int64            `json:"total"`              // the sum of both
 	Bound    int64            `json:"bound"`
 	Gap      float64          `json:"gap"`
 	Optimal  bool             `json:"optimal"`
@@ -295,10 +296,10 @@ func certified(step *step, made *layout.Memory) *certificates {
 	return out
 }
 
-// maxOwners is how many owners at the peak of a rank are printed.
+// maxOwners is the largest number of owners at the peak of a rank that are printed.
 const maxOwners = 5
 
-// table prints the certificates for people.
+// table prints the certificates as text.
 func (o *certificates) table(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), o.Sizes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -340,7 +341,7 @@ func (o *certificates) table(w io.Writer) error {
 	return o.whatIf(w)
 }
 
-// residents prints what ranks hold beside the step, where the costs say so.
+// residents prints the resident bytes of ranks, if the costs have any.
 func (o *certificates) residents(w io.Writer) {
 	if !slices.ContainsFunc(o.PerRank, func(r certificate) bool { return r.Resident > 0 }) {
 		return
@@ -351,10 +352,10 @@ func (o *certificates) residents(w io.Writer) {
 	for rank, r := range o.PerRank {
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s\n", rank, units.Count(r.Height), units.Count(r.Resident), units.Count(r.Total))
 	}
-	t.Flush() // What w fails with, the next lines fail with too.
+	t.Flush() // If w fails, the next writes to it fail too.
 }
 
-// microbatches names those of an owner.
+// microbatches names the microbatches of an owner.
 func microbatches(o owner) string {
 	if *o.First == *o.Last {
 		return fmt.Sprintf("microbatch %d", *o.First)

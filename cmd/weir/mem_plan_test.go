@@ -32,7 +32,7 @@ func TestMemPlan(t *testing.T) {
 	require.Contains(t, out, "stage 0 (stage0): saved for W, saved, 4 of microbatches 0 to 3")
 }
 
-// TestMemPlanWhatIf prints bytes against time.
+// TestMemPlanWhatIf prints bytes and times.
 func TestMemPlanWhatIf(t *testing.T) {
 	status, out, errs := memPlan(t, "1f1b", "--microbatches", "16", "--what-if", "--json")
 	require.Equal(t, good, status, errs)
@@ -55,11 +55,11 @@ func TestMemPlanWhatIf(t *testing.T) {
 	}
 	require.Equal(t, "as it is", o.WhatIf[0].Name)
 	require.Len(t, best, 3)
-	for cut, all := range map[int]float64{1: 16 + 3, 2: 32 + 3, 4: 64 + 3} { // microbatches, and a pipeline to be filled
+	for cut, all := range map[int]float64{1: 16 + 3, 2: 32 + 3, 4: 64 + 3} { // microbatches, and the time to fill the pipeline
 		require.Equal(t, all*30/float64(cut), best[16*cut][0].Makespan)
 	}
 	for i, one := range best[16] {
-		// Twice as many of half the size keep half as much; the pipeline fills in half the time.
+		// Twice as many of half the size keep half as much, and the pipeline fills in half the time.
 		half, quarter := best[32][i], best[64][i]
 		require.Equal(t, one.Bytes, 2*half.Bytes, one.Name)
 		require.Equal(t, one.Bytes, 4*quarter.Bytes, one.Name)
@@ -74,10 +74,10 @@ func TestMemPlanWhatIf(t *testing.T) {
 	status, out, errs = memPlan(t, "1f1b", "--microbatches", "16", "--what-if")
 	require.Equal(t, good, status, errs)
 	require.Contains(t, out, "32 microbatches of 1/2 the size, depth-first with at most 2 in flight on a rank (cap 2)")
-	require.Contains(t, out, "more need no less than one of these that is as fast")
+	require.Contains(t, out, "more need at least as much memory and time as one of these")
 }
 
-// TestMemPlanBudget refuses what does not fit.
+// TestMemPlanBudget refuses a plan that does not fit.
 func TestMemPlanBudget(t *testing.T) {
 	status, out, errs := memPlan(t, "1f1b", "--memory", "50KiB")
 	require.Equal(t, atFault, status)
@@ -88,7 +88,7 @@ func TestMemPlanBudget(t *testing.T) {
 	status, out, errs = memPlan(t, "1f1b", "--memory", "1KiB")
 	require.Equal(t, atFault, status)
 	require.Empty(t, out)
-	require.Contains(t, errs, "nothing that was tried fits; the least is")
+	require.Contains(t, errs, "none of the alternatives fits; the smallest is")
 	status, _, errs = memPlan(t, "1f1b", "--memory", "80KiB")
 	require.Equal(t, good, status, errs)
 }
@@ -106,7 +106,7 @@ func TestMemPlanCSV(t *testing.T) {
 	require.Contains(t, errs, "ranks are 0 to 3")
 }
 
-// TestMemPlanMisused says what is missing.
+// TestMemPlanMisused names the missing flag.
 func TestMemPlanMisused(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, misused, run([]string{"mem", "plan", "1f1b"}, strings.NewReader(""), &stdout, &stderr))
@@ -119,8 +119,7 @@ func TestMemPlanMisused(t *testing.T) {
 	require.Contains(t, stderr.String(), "profile.json:1:12: found 7")
 }
 
-// TestMemPlanCountsResident holds --memory to the bytes of a step and those that are there
-// before it.
+// TestMemPlanCountsResident holds --memory to the bytes of a step plus the resident bytes.
 func TestMemPlanCountsResident(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"saved":1024,"resident":5000}]}`), 0o600))
@@ -137,12 +136,12 @@ func TestMemPlanCountsResident(t *testing.T) {
 	require.Zero(t, status, stderr)
 	_, stderr, status = weir("", append(args, "--memory", "5100")...)
 	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "nothing that was tried fits")
+	require.Contains(t, stderr, "none of the alternatives fits")
 }
 
-// Shape classes are listed for each microbatch, and not for any number of them.
+// Shape classes are given for each microbatch, but not for an unlimited number of them.
 func TestMemPlanShapesOfVeryMany(t *testing.T) {
 	_, stderr, status := weir("", "mem", "plan", "depth-first", "--profile", "../../docs/placement/profile.json", "--microbatches", "268435456", "--shapes", "0")
 	require.Equal(t, misused, status)
-	require.Equal(t, "weir: --shapes of 268435456 microbatches: up to 8388608 are listed; give fewer, or leave --shapes out and plan for any\n", stderr)
+	require.Equal(t, "weir: --shapes for a step of 268435456 microbatches: at most 8388608 are allowed; give fewer microbatches, or leave out --shapes and plan for any shape\n", stderr)
 }

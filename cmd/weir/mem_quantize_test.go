@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A profile knows which stages compute on copies of their weights: --quantize says only when
-// these are made.
+// The profile determines which stages compute on copies of their weights; --quantize
+// determines only when the copies are made.
 func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
 	const plain = "../../docs/placement/profile.json"
 	text, err := os.ReadFile(plain)
@@ -56,10 +56,10 @@ func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
 	require.Contains(t, stderr, "--quantize: no stage of "+plain+" computes on copies of its weights")
 }
 
-// Nor does --quantize speak of a profile where costs have no copies of weights.
+// The error does not mention a profile if the costs have no copies of weights.
 func TestMemPlanQuantizesWhatCostsSay(t *testing.T) {
 	for costs, want := range map[string]string{
-		`{"f":1,"saved":64}`: "--quantize: the costs have no copies of weights: give a stage the bytes of its own, as forward_weights and backward_weights",
+		`{"f":1,"saved":64}`: "--quantize: the costs have no copies of weights: give a stage forward_weights and backward_weights in bytes",
 		`{"f":1,"saved":64,"forward_weights":32},{"f":1,"saved":64}`: "",
 	} {
 		file := filepath.Join(t.TempDir(), "costs.json")

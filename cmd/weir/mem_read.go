@@ -11,24 +11,25 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// mostFaults is how many lines that cannot be read are told of, and fewFaults how many
-// where no line can be read. After mostLines that are no record a file is no memory log.
+// mostFaults is the largest number of unreadable lines that are reported, and fewFaults the
+// number if no line can be read. A file with mostLines lines and no record is not a memory
+// log.
 const (
 	mostFaults = 20
 	fewFaults  = 3
 	mostLines  = 1 << 18
 )
 
-// logRead is how the reading of a memory log went.
+// logRead is the state of reading a memory log.
 type logRead struct {
-	name   string // for people
-	wrong  faults // lines that cannot be read, the first mostFaults
-	beyond int    // how many more there are
-	torn   *fault // the last line, where it is torn
+	name   string // for messages
+	wrong  faults // the first mostFaults lines that cannot be read
+	beyond int    // number of further ones
+	torn   *fault // the last line, if it is torn
 }
 
-// records returns the records of a log, each borrowed until the next, and keeps what
-// cannot be read. An error is the last element. The iterator is for a single use.
+// records returns the records of a log, each borrowed until the next, and keeps the faults
+// of unreadable lines. An error is the last element. The iterator can be used once.
 func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, error] {
 	return func(yield func(*memlog.Record, error) bool) {
 		in, err := s.open(name)
@@ -38,7 +39,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 		}
 		defer in.Close()
 		r.name = in.name
-		read := false // a record
+		read := false // whether any record was read
 		for record, err := range memlog.Read(in) {
 			switch {
 			case errors.Is(err, memlog.ErrTorn):
@@ -47,7 +48,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 			case errors.Is(err, memlog.ErrFormat):
 				if len(r.wrong) == mostFaults {
 					if r.beyond++; r.beyond == mostLines && !read {
-						return // of what may have no end
+						return // the file may be endless
 					}
 				} else {
 					r.wrong = append(r.wrong, placed(r.name, err))
@@ -65,7 +66,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 	}
 }
 
-// faults returns the lines that cannot be read as an error, nil where there are none.
+// faults returns an error with the unreadable lines, nil if there are none.
 func (r *logRead) faults() error {
 	switch {
 	case r.wrong == nil:
@@ -76,7 +77,7 @@ func (r *logRead) faults() error {
 	return r.wrong
 }
 
-// nothing is the error of a log without a record.
+// nothing returns the error for a log without a record.
 func (r *logRead) nothing() error {
 	if r.torn != nil {
 		r.wrong = append(r.wrong, *r.torn)
@@ -88,7 +89,7 @@ func (r *logRead) nothing() error {
 	return append(found, fault{File: r.name, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"})
 }
 
-// placed is the fault that an error of memlog tells of: line:column: text.
+// placed converts an error of memlog, line:column: text, to a fault.
 func placed(name string, err error) fault {
 	text := strings.TrimPrefix(err.Error(), memlog.ErrFormat.Error()+": ")
 	f := fault{File: name, Text: text}

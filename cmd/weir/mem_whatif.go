@@ -17,44 +17,44 @@ import (
 )
 
 const (
-	// quickWork is the work of the search for the layout of an alternative on a rank, where
-	// --work does not say it; longerWork is that for all ranks of all alternatives together
-	// that may be worth it.
+	// quickWork is the default work of the search for the layout of an alternative on a
+	// rank. longerWork is the work for all ranks of all promising alternatives together.
 	quickWork  = 1
 	longerWork = 2_000_000
-	// mostBirths is how long a program is at most that is laid out.
+	// mostBirths is the largest program that is laid out, in births.
 	mostBirths = 100_000
-	// mostCuts is into how many a microbatch of --costs is cut at most.
+	// mostCuts is the largest number of pieces of a microbatch of --costs.
 	mostCuts = 4
 )
 
 // instead is another way to run the step, with the same tokens.
 type instead struct {
 	Name     string  `json:"name"`
-	Bytes    int64   `json:"bytes,omitempty"` // 0 where it is not laid out: its bound is beaten already, or it is too long
-	Bound    int64   `json:"bound"`           // no layout of it is lower
+	Bytes    int64   `json:"bytes,omitempty"` // 0 if it is not laid out: its bound is beaten already, or its program is too long
+	Bound    int64   `json:"bound"`           // lower bound of its layouts
 	Makespan float64 `json:"makespan"`
-	// Microbatches are those of a step, of the same tokens all together.
+	// Microbatches is the number in a step, whose total of tokens is the same.
 	Microbatches int `json:"microbatches"`
-	// Best says that no other one with as many microbatches is as low and as fast.
+	// Best is set if no other one with the same number of microbatches is as low and as
+	// fast.
 	Best bool `json:"best"`
 
 	other *layout.Alternative
 }
 
-// beats reports whether one is as low and as fast as another, and better in one of them.
-// Only microbatches of one size are compared: what a small one costs beside its share of
-// the tokens nobody has told.
+// beats reports whether one is at least as low and as fast as another, and better in one of
+// them. It compares only microbatches of one size, because the fixed cost of a small one is
+// unknown.
 func (o *instead) beats(other *instead) bool {
 	return o.Bytes > 0 && o.Microbatches == other.Microbatches && o.Bytes <= other.Bytes && o.Makespan <= other.Makespan && (o.Bytes < other.Bytes || o.Makespan < other.Makespan)
 }
 
-// equals reports whether two are of no different use.
+// equals reports whether neither of two beats the other in bytes or time.
 func (o *instead) equals(other instead) bool {
 	return o.Microbatches == other.Microbatches && o.Bytes == other.Bytes && o.Makespan == other.Makespan
 }
 
-// alternatives returns other ways to run the step: none of a plan that is a file.
+// alternatives returns other ways to run the step; there are none for a plan from a file.
 func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err error) {
 	named, err := schedule.Find(c.Plan)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 	if err != nil {
 		return nil, err
 	}
-	// add adds the plan of other parameters or another profile, and its variants.
+	// add adds the plan for other parameters or another profile, and its variants.
 	add := func(name string, params schedule.Params, profile *layout.Profile) {
 		passes, err := c.passes(params.Placement, profile)
 		if err != nil {
@@ -91,7 +91,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 		}
 		add("stages that recompute", params, t)
 	}
-	if c.Profile == "" { // figures are in proportion to tokens
+	if c.Profile == "" { // figures are proportional to tokens
 		for cut := 2; cut <= mostCuts; cut *= 2 {
 			smaller := params
 			smaller.Microbatches *= cut
@@ -114,7 +114,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 	return list, nil
 }
 
-// cutFigures returns those of a microbatch that is so many times smaller.
+// cutFigures returns the figures of a microbatch that is smaller by this factor.
 func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 	n := int64(cut)
 	for i := range figures {
@@ -126,9 +126,9 @@ func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 	return figures
 }
 
-// whatIf simulates the alternatives and lays out each that no layout beats yet, even if it
-// needed no more than its bound. All layouts are quick at first; then more work is done on
-// those that may get better.
+// whatIf simulates the alternatives and lays out each one that no layout beats yet, even if
+// it needed no more than its bound. All layouts are quick at first; then it spends more work
+// on those that may improve.
 func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alternative, others []layout.Alternative) ([]instead, error) {
 	first, err := c.timed(step, &asItIs)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alter
 	}
 	list := []instead{first}
 	for _, other := range layout.Weigh(others, step.cfg) {
-		if one, err := c.timed(step, &other); err == nil { // else its time is unknown
+		if one, err := c.timed(step, &other); err == nil { // otherwise its time is unknown
 			list = append(list, one)
 		}
 	}
@@ -145,7 +145,7 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alter
 		byBound = append(byBound, &list[i+1])
 	}
 	slices.SortStableFunc(byBound, func(a, b *instead) int { return cmp.Compare(a.Bound, b.Bound) })
-	// layOut lays out alternatives, and returns those that may get better.
+	// layOut lays out alternatives, and returns those that may improve.
 	layOut := func(some []*instead, work int64) (open []*instead) {
 		for _, one := range some {
 			low := *one
@@ -160,7 +160,7 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alter
 		return open
 	}
 	if open := layOut(byBound, quickWork); c.Work == 0 && len(open) > 0 {
-		// A search is to place everything eight times at least.
+		// A search should place every buffer at least eight times.
 		share := max(longerWork/int64(step.plan.Placement.Ranks)/int64(len(open)), quickWork)
 		layOut(slices.DeleteFunc(open, func(one *instead) bool { return 8*int64(one.other.Allocations) > share }), share)
 	}
@@ -177,12 +177,12 @@ func beaten(list []instead, one *instead) bool {
 	return slices.ContainsFunc(list, func(other instead) bool { return other.beats(one) })
 }
 
-// timed simulates an alternative. If there are more microbatches, each takes less time, in
-// proportion to its tokens; the time of a hop does not change, nor of an action that is done
-// once in a step.
+// timed simulates an alternative. If it has more microbatches, each takes less time, in
+// proportion to its tokens. The times of a hop and of an action that runs once per step do
+// not change.
 func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (instead, error) {
 	times := saving(step.times, func(s *simulate.StageCosts) {
-		if s.Recompute == 0 { // a stage that recomputes takes the time of its forward more
+		if s.Recompute == 0 { // a stage that recomputes repeats its forward
 			s.Recompute = s.F
 		}
 	})
@@ -205,8 +205,8 @@ func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (instead, erro
 	}, nil
 }
 
-// refusal is the error of a plan that does not fit its budget, with what would, and how
-// long that takes.
+// refusal returns the error for a plan that does not fit its budget, with plans that fit and
+// their times.
 func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Alternative, err error) error {
 	refused := c.unplanned(err)
 	list, err := c.whatIf(ctx, step, layout.Alternative{Name: "as it is", Bytes: 1 << 62, Plan: step.plan}, others)
@@ -217,7 +217,7 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 	fits := slices.DeleteFunc(slices.Clone(list[1:]), func(one instead) bool { return !one.Best || one.Bytes > int64(c.Memory) })
 	if len(fits) == 0 {
 		least := slices.MinFunc(list[1:], func(a, b instead) int { return cmp.Compare(a.Bound, b.Bound) })
-		fmt.Fprintf(&b, "weir: nothing that was tried fits; the least is %s, which needs %s bytes or more: use smaller microbatches, stages that recompute, or more ranks",
+		fmt.Fprintf(&b, "weir: none of the alternatives fits; the smallest is %s, which needs at least %s bytes: use smaller microbatches, stages that recompute, or more ranks",
 			least.Name, units.Count(least.Bound))
 	} else {
 		b.WriteString("weir: what would fit, of the same tokens:\n")
@@ -227,7 +227,7 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 	return append(found, fault{Text: strings.TrimRight(b.String(), "\n")})
 }
 
-// insteadTable prints bytes against time.
+// insteadTable prints bytes and times.
 func insteadTable(w *strings.Builder, list []instead, unit string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "\tbytes of a rank\tmakespan"
@@ -238,13 +238,13 @@ func insteadTable(w *strings.Builder, list []instead, unit string) {
 	for _, one := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", one.Name, units.Count(one.Bytes), number(one.Makespan))
 	}
-	t.Flush() // Into memory.
+	t.Flush() // Writing to memory cannot fail.
 	if list[len(list)-1].Microbatches != list[0].Microbatches {
 		fmt.Fprintln(w, "the time of a smaller microbatch is its share of a larger one's")
 	}
 }
 
-// whatIf prints what else there is, as far as nothing else is as low and as fast.
+// whatIf prints the alternatives that no other one beats.
 func (o *certificates) whatIf(w io.Writer) error {
 	if len(o.WhatIf) == 0 {
 		return nil
@@ -267,10 +267,10 @@ func (o *certificates) whatIf(w io.Writer) error {
 		}
 	}
 	if n := len(o.WhatIf) - len(list) - long; n > 0 {
-		fmt.Fprintf(&b, "%d more need no less than one of these that is as fast, with as many microbatches; --json has them\n", n)
+		fmt.Fprintf(&b, "%d more need at least as much memory and time as one of these with the same number of microbatches; --json has them\n", n)
 	}
 	if long > 0 {
-		fmt.Fprintf(&b, "%d more have programs that are too long to be laid out here; --json has their bounds\n", long)
+		fmt.Fprintf(&b, "%d more have programs that are too long to lay out; --json has their bounds\n", long)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -7,23 +7,23 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// input is a file that is read, or standard input, by the name that it has in messages.
+// input is a file to read, or standard input, with its name in messages.
 type input struct {
 	io.Reader
 	name string
 }
 
-// Name is what packages of the library call it.
+// Name returns the name, for packages of the library.
 func (i input) Name() string { return i.name }
 
 // Close closes a file.
 func (i input) Close() {
 	if file, ok := i.Reader.(*os.File); ok && i.name != "<stdin>" {
-		file.Close() // It was only read.
+		file.Close() // Errors do not matter after reading.
 	}
 }
 
-// open opens a file, or standard input where the name is -.
+// open opens a file, or standard input if the name is -.
 func (s *streams) open(name string) (input, error) {
 	if name == "-" {
 		return input{s.in, "<stdin>"}, nil
@@ -32,7 +32,7 @@ func (s *streams) open(name string) (input, error) {
 	return input{file, name}, err
 }
 
-// write writes a file, or standard output where its name is -.
+// write writes a file, or standard output if the name is -.
 func (s *streams) write(name string, write func(io.Writer) error) error {
 	if name == "-" {
 		return write(s.out)
@@ -40,7 +40,7 @@ func (s *streams) write(name string, write func(io.Writer) error) error {
 	return outfile.Write(name, write)
 }
 
-// apart is an error where an output is the input, or two outputs are one file.
+// apart returns an error if an output is the input, or two outputs are one file.
 func apart(input string, outputs map[string]string) error {
 	there, _ := os.Stat(input)
 	flags := map[string]string{} // by the name of the output
@@ -49,10 +49,10 @@ func apart(input string, outputs map[string]string) error {
 			continue
 		}
 		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && os.SameFile(there, info) {
-			return usage("%s %s is what is read: name another file", flag, name)
+			return usage("%s %s is also the input: name another file", flag, name)
 		}
 		if other, is := flags[name]; is {
-			return usage("%s and %s name one file: %s", min(flag, other), max(flag, other), name)
+			return usage("%s and %s name the same file, %s: name two files", min(flag, other), max(flag, other), name)
 		}
 		flags[name] = flag
 	}

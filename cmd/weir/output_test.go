@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is written replaces a file when it is whole, and not before: a command that fails
-// leaves what was there.
+// Output replaces a file only when it is complete: a command that fails leaves the old file.
 func TestOutputsAreWhole(t *testing.T) {
 	folder := t.TempDir()
 	file, link := filepath.Join(folder, "file"), filepath.Join(folder, "link.svg")
@@ -38,7 +37,7 @@ func TestOutputsAreWhole(t *testing.T) {
 	require.Len(t, entries, 2, "nothing else is left")
 }
 
-// A log is not overwritten by what is said of it.
+// A log is not overwritten by its own report.
 func TestOutputsAreApart(t *testing.T) {
 	folder := t.TempDir()
 	log, other := filepath.Join(folder, "log.jsonl"), filepath.Join(folder, "other")
@@ -47,11 +46,11 @@ func TestOutputsAreApart(t *testing.T) {
 	for _, flag := range []string{"--html", "--csv", "--trace"} {
 		_, stderr, status := weir("", "mem", log, flag, log)
 		require.Equal(t, misused, status)
-		require.Equal(t, "weir: "+flag+" "+log+" is what is read: name another file\n", stderr)
+		require.Equal(t, "weir: "+flag+" "+log+" is also the input: name another file\n", stderr)
 	}
 	_, stderr, status := weir("", "mem", log, "--trace", other, "--csv", other)
 	require.Equal(t, misused, status)
-	require.Equal(t, "weir: --csv and --trace name one file: "+other+"\n", stderr)
+	require.Equal(t, "weir: --csv and --trace name the same file, "+other+": name two files\n", stderr)
 	require.Equal(t, text, read(t, log))
 	require.NoFileExists(t, other)
 }
@@ -63,7 +62,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// plan writes a file that it reads again, and none where the form cannot express the plan.
+// plan writes a file that it can read, and no file if the form cannot express the plan.
 func TestPlanOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
 	_, stderr, status := weir("", "plan", "1f1b", "--microbatches", "3000000", "--to", "compute", "-o", file)

@@ -13,24 +13,24 @@ import (
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
-// placeCmd plans a placement instance.
+// placeCmd solves a placement instance.
 type placeCmd struct {
 	File   string        `arg:"" help:"The instance, in MiniMalloc's CSV, or - for standard input." predictor:"file"`
-	Memory *size         `aliases:"capacity" help:"A height that is low enough, such as 1MiB; by default the least is looked for." placeholder:"BYTES"`
-	Time   time.Duration `help:"Stop after this time with the best so far." default:"60s"`
+	Memory *size         `aliases:"capacity" help:"A height that is low enough, such as 1MiB; by default the search is for the lowest." placeholder:"BYTES"`
+	Time   time.Duration `help:"Stop after this time with the best layout so far." default:"60s"`
 	Seed   uint64        `help:"Seed of the random choices." default:"0" placeholder:"N"`
 	Output string        `help:"Write the instance with its offsets to this file; - is standard output, in place of the outcome." short:"o" placeholder:"FILE"`
 	JSON   bool          `help:"Print the outcome as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (placeCmd) Help() string {
-	return `The columns of the file are id, lower, upper and size, and if wanted alignment and gaps; lifetimes are half open. The lower bound is the most bytes alive at once. Where the height is above it, optimal says that no layout is lower, because all were searched. The layout has been checked. It depends on the seed alone, unless the time ends the search.
+	return `The columns of the file are id, lower, upper and size, and optionally alignment and gaps; lifetimes are half-open. The lower bound is the largest number of bytes alive at once. If the height is above it, optimal means that an exhaustive search found no lower layout. The layout is verified. It depends only on the seed, unless the time limit ends the search.
 
-The exit status is 1 where the height is above --memory, or the file is no instance.`
+The exit status is 1 if the height is above --memory or the file is not an instance.`
 }
 
-// placing is what --json prints.
+// placing is the output of --json.
 type placing struct {
 	Height     int64   `json:"height"`
 	LowerBound int64   `json:"lower_bound"`
@@ -41,7 +41,7 @@ type placing struct {
 	Method     string  `json:"method"`
 }
 
-// Run prints what came of it.
+// Run prints the outcome.
 func (c *placeCmd) Run(s *streams) error {
 	if c.Time <= 0 {
 		return usage("--time %v: give a time above 0", c.Time)
@@ -82,7 +82,7 @@ func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
 	return instance, faultOf(err, minimalloc.ErrFormat)
 }
 
-// write writes the layout where it is wanted, and the outcome.
+// write writes the layout if it is requested, and the outcome.
 func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placing) error {
 	if c.Output != "" {
 		err := s.write(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) })

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
-// pinwheel is four buffers around a fifth. No order of size or time packs it.
+// pinwheel is four buffers around a fifth. No order by size or time packs it.
 const pinwheel = `id,lower,upper,size
 a,0,6,4
 b,6,10,6
@@ -55,7 +55,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// What -o writes is a layout of the height that is printed.
+// The output of -o is a layout of the printed height.
 func TestPlaceWritesTheLayout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.csv")
 	stdout, stderr, status := weir(pinwheel, "place", "-", "-o", path, "--json")
@@ -77,13 +77,13 @@ func TestPlaceWritesTheLayout(t *testing.T) {
 	require.Empty(t, stderr)
 	require.Equal(t, good, status)
 	require.Equal(t, string(written), stdout)
-	stdout, _, status = weir(stdout, "place", "-", "-o", "-") // offsets that are there already are replaced
+	stdout, _, status = weir(stdout, "place", "-", "-o", "-") // existing offsets are replaced
 	require.Equal(t, good, status)
 	require.Equal(t, string(written), stdout)
 }
 
-// The time ends the first greedy layout too, which takes minutes where very many are alive at
-// once.
+// The time limit also ends the first greedy layout, which takes minutes if very many buffers
+// are alive at once.
 func TestPlaceInTime(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("id,lower,upper,size\n")

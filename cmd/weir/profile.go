@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// profile returns the profile of the file, or that which the costs make.
+// profile returns the profile in the file, or one made from the costs.
 func (c *laidOut) profile(plan *schedule.Plan, costs *simulate.Costs) (*layout.Profile, error) {
 	if c.Profile == "" {
 		if costs == nil {
@@ -25,7 +25,7 @@ func (c *laidOut) profile(plan *schedule.Plan, costs *simulate.Costs) (*layout.P
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // Errors do not matter after reading.
 	t, err := layout.Read(file)
 	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
 		return nil, err
@@ -36,15 +36,15 @@ func (c *laidOut) profile(plan *schedule.Plan, costs *simulate.Costs) (*layout.P
 	return t, nil
 }
 
-// withoutKind leaves out what kind of error an error of a file is: the name of the file
-// says it.
+// withoutKind removes the kind from an error about a file, because the name of the file
+// implies it.
 var withoutKind = strings.NewReplacer(layout.ErrProfile.Error()+": ", "", schedule.ErrFacts.Error()+": ", "", simulate.ErrCosts.Error()+": ", "", "layout: ", "")
 
-// inFile returns each line of an error behind the name of the file that it is about.
+// inFile puts the name of the file before each line of an error about it.
 func inFile(name string, err error) (found faults) {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		text := withoutKind.Replace(line)
-		text, placed := strings.CutPrefix(text, name+":") // and a line and a column
+		text, placed := strings.CutPrefix(text, name+":") // followed by a line and a column
 		if placed {
 			found = append(found, fault{Text: name + ":" + text})
 			continue
@@ -54,7 +54,7 @@ func inFile(name string, err error) (found faults) {
 	return found
 }
 
-// unplanned says an error of a layout in the words of the command line.
+// unplanned rewrites an error of a layout with the flags of the command line.
 func (c *laidOut) unplanned(err error) error {
 	switch {
 	case err == nil:
@@ -71,7 +71,8 @@ func (c *laidOut) unplanned(err error) error {
 	return found
 }
 
-// misfit says of a plan that has other stages than the profile what would fit them.
+// misfit returns the error for a plan whose stages differ from the profile, with parameters
+// that would fit.
 func (c *laidOut) misfit(place schedule.Placement, stages int) error {
 	what := fmt.Sprintf("%s: a profile of %s, and", c.Profile, units.Number(stages, "stage"))
 	named, err := schedule.Find(c.Plan)
@@ -95,13 +96,14 @@ func (c *laidOut) misfit(place schedule.Placement, stages int) error {
 	return usage("%s: give --ranks %d", what, ranks)
 }
 
-// listed reports whether --placement has a rank for each stage.
+// listed reports whether --placement gives a rank for each stage.
 func (c *laidOut) listed() bool {
 	return c.Placement != "" && c.Placement != "looped" && c.Placement != "wave"
 }
 
-// ranksFor returns the number of ranks nearest to a wanted one on which a schedule runs so
-// many stages, one rank only where no others do; 0 where none does.
+// ranksFor returns the number of ranks, nearest to the wanted one, on which a schedule has
+// this number of stages. It returns one rank only if no other number works, and 0 if none
+// does.
 func ranksFor(s *schedule.Schedule, wanted, stages int) int {
 	best := 0
 	for ranks := 1; ranks <= max(wanted, stages); ranks++ {

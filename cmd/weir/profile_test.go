@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// profileFile writes the profile of two stages that docs/placement has, with edits.
+// profileFile writes the profile of two stages from docs/placement, with edits.
 func profileFile(t *testing.T, edits ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "profile.json")
@@ -20,7 +20,7 @@ func profileFile(t *testing.T, edits ...string) string {
 	return name
 }
 
-// Each fault of a profile has a line of its own, which begins with the name of the file.
+// Each fault of a profile has its own line, which begins with the name of the file.
 func TestTemplatesAtFault(t *testing.T) {
 	for _, c := range []struct {
 		edits []string
@@ -34,7 +34,7 @@ func TestTemplatesAtFault(t *testing.T) {
 		{[]string{`"reads":{"F":[0]}`, `"reads":{"F":[0,3]}`},
 			": stage 0 reads a part at F that an entry of 1 parts does not have\n"},
 		{[]string{"},\n    {}\n", "}\n"},
-			": there are facts of 1 stages and a profile of 2\n"},
+			": the file has facts of 1 stages and a profile of 2\n"},
 		{[]string{`"a0","a1"],"out":["1"]`, `"a0","a1","-1"]`},
 			": rank 1, 1F0: it refers to input 0, which is not there\n"},
 	} {
@@ -56,7 +56,7 @@ func TestTemplatesAtFault(t *testing.T) {
 	}
 }
 
-// A profile of other stages than a plan has is refused with what would go.
+// A profile whose stages differ from the plan's is refused with parameters that fit.
 func TestTemplatesOfOtherStages(t *testing.T) {
 	file := profileFile(t)
 	fits := func(stderr string) {
@@ -97,7 +97,7 @@ func TestTemplatesOfOtherStages(t *testing.T) {
 	require.Equal(t, misused, status)
 }
 
-// A profile to compare with is looked at as that of the plan is.
+// A profile for comparison is checked like that of the plan.
 func TestTemplatesThatRecompute(t *testing.T) {
 	file := profileFile(t)
 	whatIf := func(other string) (stderr string, status int) {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// helpCmd shows the help of a command, as --help behind the command does.
+// helpCmd shows the help of a command, as the flag --help does.
 type helpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command, such as mem plan."`
 }
@@ -30,14 +30,14 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (completionCmd) Help() string {
 	return `For example in ~/.bashrc: source <(weir completion bash). In ~/.zshrc: source <(weir completion zsh). In ~/.config/fish/config.fish: weir completion fish | source.`
 }
 
 // Run prints the script.
 func (c *completionCmd) Run(ctx *kong.Context) error {
-	if c.Shell == "zsh" { // The script calls compdef, which a .zshrc without compinit does not have.
+	if c.Shell == "zsh" { // The script calls compdef, which a .zshrc without compinit lacks.
 		if _, err := fmt.Fprintln(ctx.Stdout, "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (c *completionCmd) Run(ctx *kong.Context) error {
 	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx)
 }
 
-// complete answers a shell that asks for completions, and exits then.
+// complete answers a shell's request for completions, and then exits.
 func complete(parser *kong.Kong) {
 	kongcompletion.Register(parser,
 		kongcompletion.WithPredictor("schedule", posener.PredictSet(scheduleList()...)),
@@ -53,7 +53,7 @@ func complete(parser *kong.Kong) {
 		kongcompletion.WithPredictor("file", posener.PredictFiles("*")))
 }
 
-// version says what was built, and with which Go.
+// version returns the version, the version of Go, and the platform.
 func version() string {
 	built := "(unknown)"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -67,7 +67,7 @@ func version() string {
 	return fmt.Sprintf("weir %s %s %s/%s", built, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// scheduleList are the names of the schedules.
+// scheduleList returns the names of the schedules.
 func scheduleList() (names []string) {
 	for _, s := range schedule.Schedules() {
 		names = append(names, s.Name)

@@ -18,21 +18,21 @@ type simCmd struct {
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (simCmd) Help() string {
-	return `Two clocks: the makespan is from the first start on any rank to the last end on any; the span is the longest that a single rank takes from its own first start to its own last end. A bubble is 1 - ideal/clock, and ideal is the busiest rank's work.
+	return `There are two clocks. The makespan is the time from the first start on any rank to the last end on any rank. The span is the longest time of a single rank, from its own first start to its own last end. A bubble is 1 - ideal/clock; ideal is the busiest rank's work.
 
-Without --costs a microbatch is the unit of memory: what it saves over all stages that it visits on a rank. The first figure lets W free it all, the second lets I free half.`
+Without --costs the unit of memory is a microbatch: its saved tensors in all stages that it visits on a rank. For the first figure W frees all of it; for the second I frees half.`
 }
 
-// simulated is what --json prints. Times are in the unit of the costs.
+// simulated is the output of --json. Times are in the unit of the costs.
 type simulated struct {
 	Name           string          `json:"name"`
 	Ranks          int             `json:"ranks"`
 	Stages         int             `json:"stages"`
 	Microbatches   int             `json:"microbatches"`
 	Runtime        string          `json:"runtime"`
-	Capacity       *int            `json:"capacity,omitempty"` // of the links of a plan of weir with transfers
+	Capacity       *int            `json:"capacity,omitempty"` // of the links, for a plan of weir with transfers
 	Makespan       float64         `json:"makespan"`
 	Span           float64         `json:"span"`
 	Ideal          float64         `json:"ideal"`
@@ -56,7 +56,7 @@ type simulatedRank struct {
 	PeakByClass   map[string]int64 `json:"peak_by_class,omitempty"`
 }
 
-// Run prints what the plan comes to.
+// Run prints the outcome.
 func (c *simCmd) Run(s *streams) error {
 	plan, costs, err := c.proved(s)
 	if err != nil {
@@ -87,8 +87,8 @@ func (c *simCmd) Run(s *streams) error {
 	return err
 }
 
-// uncounted reports whether copies of weights cost something that no action of the plan
-// makes.
+// uncounted reports whether copies of weights have costs but the plan has no action that
+// makes them.
 func uncounted(plan *schedule.Plan, costs *simulate.Costs) bool {
 	for stage := range plan.Placement.Stages() {
 		if has(plan, schedule.Quantize, stage) {
@@ -128,7 +128,7 @@ func show(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report) *simul
 	return out
 }
 
-// table prints the outcome for people.
+// table prints the outcome as text.
 func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs) error {
 	unit := costs.Unit
 	if unit != "" {
@@ -168,7 +168,7 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	return o.critical(w, r, costs, unit)
 }
 
-// maxStretches is how many stretches of the critical path are printed.
+// maxStretches is the largest number of stretches of the critical path that are printed.
 const maxStretches = 12
 
 // critical prints the critical path.
@@ -190,5 +190,5 @@ func (o *simulated) critical(w io.Writer, r *simulate.Report, costs *simulate.Co
 	return nil
 }
 
-// number writes a number with at most four decimals.
+// number formats a number with at most four decimals.
 func number(v float64) string { return units.Decimal(v, 4) }

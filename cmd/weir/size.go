@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// size is a number of bytes, at least 1, which may be written with a unit.
+// size is a number of bytes, at least 1, optionally with a unit.
 type size int64
 
 // UnmarshalText reads 1000, 512MiB, 1.5GiB or 80GB.

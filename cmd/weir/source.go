@@ -15,22 +15,22 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// source is where a command gets its plan from: the name of a schedule, or a file.
+// source is the plan of a command: the name of a schedule, or a file.
 type source struct {
 	Plan     string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
 	making   `group:"Plan:"`
-	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A plan without transfers gets them for it; without it, only its computations are checked. By default that of the file." group:"Plan:" placeholder:"N"`
+	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A plan without transfers gets them for this capacity; without the flag, only its computations are checked. The default is the capacity in the file." group:"Plan:" placeholder:"N"`
 	From     string `help:"Form of a plan file: auto, text, compute, comms, order or json." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,order,json" default:"auto"`
-	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones where there is BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
+	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones if the file has BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 
-// meant is the flag that says what runs a plan.
+// meant holds the flag with the runtime of a plan.
 type meant struct {
-	Runtime string `help:"What runs the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that takes it. auto is pytorch for PyTorch's CSV, what the file says for the text and JSON forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch" default:"auto"`
+	Runtime string `help:"The runtime of the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that needs it. auto is pytorch for PyTorch's CSV, the file's runtime for the text and JSON forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch" default:"auto"`
 }
 
-// read returns the plan for the runtime that the flag says, and the file that it is from,
-// nil where it was made: then it has what the flags say of copies and of transfers.
+// read returns the plan for the runtime of the flag, and its file. If the plan is made by
+// name, the file is nil, and copies and transfers follow the flags.
 func (c *source) read(s *streams, m meant) (*schedule.Plan, *format.File, error) {
 	plan, file, err := c.load(s)
 	if err != nil {
@@ -53,17 +53,16 @@ func (c *source) read(s *streams, m meant) (*schedule.Plan, *format.File, error)
 	return plan, file, err
 }
 
-// defaultLinks is the capacity of links where none is given: that of the runner's
-// examples.
+// defaultLinks is the default capacity of links, as in the runner's examples.
 const defaultLinks = 1
 
-// timed are the flags of a plan that is simulated.
+// timed holds the flags of a plan that is simulated.
 type timed struct {
 	priced
 	meant
 }
 
-// proved returns the plan, proven, with the transfers that its runtime has, and its costs.
+// proved returns the proven plan, with the transfers of its runtime, and its costs.
 func (c *timed) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
 	plan, file, err := c.read(s, c.meant)
 	if err != nil {
@@ -92,7 +91,7 @@ func (c *timed) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
 	return plan, costs, err
 }
 
-// load returns the plan as it is in the file, or as the schedule's rule makes it.
+// load returns the plan in the file, or the one that the schedule's rule makes.
 func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	if c.Capacity != nil && *c.Capacity < schedule.Unlimited {
 		return nil, nil, usage("--capacity %d: give 0 or more, or -1 for no limit", *c.Capacity)
@@ -101,7 +100,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	if unknown == nil {
 		for flag, given := range map[string]string{"--from": c.From, "--letters": c.Letters} {
 			if given != "auto" {
-				return nil, nil, usage("%s is for a plan file; %s is a schedule, which is made anew", flag, c.Plan)
+				return nil, nil, usage("%s is for a plan file; %s is a schedule: leave out the flag", flag, c.Plan)
 			}
 		}
 		plan, err := c.make(c.Plan)
@@ -109,7 +108,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	}
 	if c.Plan != "-" && !strings.ContainsAny(c.Plan, "./\\") {
 		if _, missing := os.Stat(c.Plan); missing != nil {
-			return nil, nil, fmt.Errorf("%w; nor is there a file of that name", unknown)
+			return nil, nil, fmt.Errorf("%w; there is no file of that name either", unknown)
 		}
 	}
 	if err := c.unusedWith(c.Plan); err != nil {
@@ -122,7 +121,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	return file.Plan, file, nil
 }
 
-// readFile reads a plan file, or standard input where its name is -.
+// readFile reads a plan file, or standard input if the name is -.
 func readFile(s *streams, name, form, letters string, m making) (*format.File, error) {
 	for flag, given := range map[string]*int{"--ranks": m.Ranks, "--stages": m.Stages, "--microbatches": m.Microbatches} {
 		if given != nil && *given < 1 {
@@ -145,8 +144,8 @@ func readFile(s *streams, name, form, letters string, m making) (*format.File, e
 	return file, err
 }
 
-// proven returns an error that lists every fault of the plan, each with its place in
-// the file where the plan is from one.
+// proven returns an error that lists every fault of the plan, with its location if the plan
+// is from a file.
 func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, error) {
 	proof, err := check.Prove(plan, capacity)
 	invalid, ok := errors.AsType[*check.Error](err)
@@ -163,7 +162,7 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 			one.File = file.Name
 			position := f.Position
 			if before, at, ok := preceding(plan, &f); ok {
-				position, one.Text = at, fmt.Sprintf("%s behind %v.", strings.TrimSuffix(f.Text, "."), before)
+				position, one.Text = at, fmt.Sprintf("%s after %v.", strings.TrimSuffix(f.Text, "."), before)
 			}
 			one.Line, one.Column = file.Place(f.Rank, position)
 		}
@@ -178,8 +177,9 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 	return proof, found
 }
 
-// preceding finds the action behind which a missing one belongs, that of its stage and kind
-// of the last microbatch before its own, within what of a program a file may spell out.
+// preceding finds the action after which a missing one belongs: the action of its stage and
+// kind for the last microbatch before its own, within the part of a program that a file may
+// write out.
 func preceding(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at int64, ok bool) {
 	if f.Code != check.Missing || f.Rank < 0 {
 		return found, 0, false
@@ -197,17 +197,17 @@ func preceding(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at i
 	return found, at, ok
 }
 
-// hints are what may be behind the faults of a file.
+// hints returns possible causes of the faults of a file.
 func hints(file *format.File) (found faults) {
 	if file.OldLetters {
 		found = append(found, fault{file.Name, 1, 1, "note", nil, oldLetters + "; --letters today reads today's."})
 	}
 	if a, line, column, ok := file.Outlier(); ok {
 		found = append(found, fault{file.Name, line, column, "note", nil,
-			fmt.Sprintf("%v makes it a plan of %d microbatches, and there is none before it; give --microbatches if it is a slip.", a, a.Microbatch()+1)})
+			fmt.Sprintf("%v makes this a plan of %d microbatches, but the microbatch before it is missing; give --microbatches if it is a mistake.", a, a.Microbatch()+1)})
 	}
 	return found
 }
 
-// oldLetters says how a file was read.
+// oldLetters describes how a file was read.
 const oldLetters = "The letters are read as those of 2024, B the input gradient and BW the full backward"

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
-// statusCmd asks running jobs what they do.
+// statusCmd shows the state of running jobs.
 type statusCmd struct {
-	Processes []int `arg:"" optional:"" name:"process" help:"Numbers of processes; by default all on this host that answer."`
+	Processes []int `arg:"" optional:"" name:"process" help:"Process numbers; by default all processes on this host that answer."`
 }
 
-// Help is printed behind the flags.
+// Help follows the flags.
 func (statusCmd) Help() string {
-	return `For each rank: the action that it runs, or for which action of which rank it has waited how long. examples/train answers, of a job of several processes the first one, which knows of the others what their last heartbeat said, at most a second ago. The processes must be of the same user, and have the same TMPDIR. The exit status is 1 where nobody answers.`
+	return `Shows for each rank the action that it runs, or the action of another rank that it waits for, and how long it has waited. examples/train answers. In a job of several processes the first one answers, with the last heartbeats of the others, at most a second old. The processes must belong to the same user and have the same TMPDIR. The exit status is 1 if no process answers.`
 }
 
 // Run prints a paragraph for each process.
@@ -27,7 +27,7 @@ func (c *statusCmd) Run(s *streams) error {
 		}
 	}
 	if err == nil && len(all) == 0 {
-		err = errors.New("no process on this host says what it does")
+		err = errors.New("no process on this host reports its status")
 	}
 	if err != nil {
 		return faults{{Text: err.Error()}}

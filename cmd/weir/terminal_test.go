@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What names, flags and files say to a terminal is shown and not obeyed, wherever it is
-// printed for people.
+// Control characters in names, flags and files are shown to the terminal and not sent to it,
+// wherever they are printed.
 func TestTerminalIsNotCommanded(t *testing.T) {
 	const hostile = "a\x1b[31m\u009b1m\r\u202e\x07"
 	dir := t.TempDir()

@@ -109,7 +109,7 @@ func (p *Memory) fitting(ctx context.Context) error {
 	if least == nil {
 		return nil
 	}
-	return fmt.Errorf("nothing that was tried fits; the least is %s, which needs %d bytes or more: use smaller microbatches, stages that recompute, or more ranks",
+	return fmt.Errorf("none of the alternatives fits; the smallest is %s, which needs at least %d bytes: use smaller microbatches, stages that recompute, or more ranks",
 		least.Name, least.Bound)
 }
 

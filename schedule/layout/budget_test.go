@@ -44,7 +44,7 @@ func TestBudget(t *testing.T) {
 
 	cfg.Budget = 100
 	_, err = layout.Make(context.Background(), plan, profile, cfg)
-	require.ErrorContains(t, err, "nothing that was tried fits; the least is")
+	require.ErrorContains(t, err, "none of the alternatives fits; the smallest is")
 }
 
 // TestFigures plans from figures, and agrees with the simulator on the peak if only saved

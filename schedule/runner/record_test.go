@@ -441,5 +441,5 @@ func TestBudget(t *testing.T) {
 	_, err = r.Step(t.Context(), 3, nothing)
 	require.ErrorIs(t, err, layout.ErrBudget)
 	require.ErrorContains(t, err, "runner: a plan for 3 microbatches: ")
-	require.ErrorContains(t, err, "nothing that was tried fits")
+	require.ErrorContains(t, err, "none of the alternatives fits")
 }
