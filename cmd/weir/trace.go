@@ -22,7 +22,7 @@ import (
 // traceCmd compares what a run took with what its plan would take.
 type traceCmd struct {
 	Files        []string `arg:"" name:"file" predictor:"file" help:"Traces of all ranks, folders of them or patterns: JSON of torch.profiler, a file for each rank; Chrome traces of weir; spans of OpenTelemetry of Megatron-LM. They may end in .gz."`
-	Plan         string   `help:"The plan file that the run should have followed; by default the order of the run is simulated." placeholder:"FILE" predictor:"plan"`
+	Plan         string   `help:"The plan file, or the schedule by name, that the run should have followed; by default the order of the run is simulated." placeholder:"NAME|FILE" predictor:"plan"`
 	Costs        string   `help:"A cost file whose bytes --emit-costs keeps, since a trace has none." placeholder:"FILE" predictor:"file"`
 	RanksPerHost int      `help:"Ranks that share a clock, if the traces do not name their hosts; by default all of them." placeholder:"N"`
 	Pipeline     int      `help:"Which one of several pipelines side by side, from 0." placeholder:"K"`
@@ -46,16 +46,6 @@ func (c *traceCmd) Run(s *streams) error {
 		return usage("--ranks-per-host %d: give 1 or more", c.RanksPerHost)
 	}
 	var err error
-	if c.Plan != "" {
-		file, err := readFile(s, c.Plan, "auto", "auto", making{})
-		if err != nil {
-			return err
-		}
-		if _, err := proven(file.Plan, file, file.Plan.Capacity); err != nil {
-			return err
-		}
-		request.Plan = file.Plan
-	}
 	if c.Costs != "" {
 		if request.Costs, err = (&pricing{Costs: c.Costs}).fromFile(); err != nil {
 			return err
@@ -65,6 +55,12 @@ func (c *traceCmd) Run(s *streams) error {
 		return err
 	}
 	report, err := timing.Analyze(request)
+	if c.Plan != "" && (err == nil || errors.Is(err, timing.ErrRun)) {
+		if request.Plan, err = c.plan(s, report); err != nil {
+			return err
+		}
+		report, err = timing.Analyze(request)
+	}
 	if errors.Is(err, timing.ErrRun) {
 		return faultOf(err, timing.ErrRun)
 	}
@@ -94,6 +90,23 @@ func (c *traceCmd) Run(s *streams) error {
 		}{report, better})
 	}
 	return errors.Join(traceTable(s.text, report), better.print(s.text, report))
+}
+
+// plan returns the plan of the file, or makes the one of the name for the ranks, stages and microbatches
+// of the run; r is nil if the traces do not say these.
+func (c *traceCmd) plan(s *streams, r *timing.Report) (*schedule.Plan, error) {
+	if _, unknown := schedule.Find(c.Plan); unknown == nil {
+		if r == nil {
+			return nil, usage("--plan %s: the traces alone do not say how many stages and microbatches there are: give a plan file", c.Plan)
+		}
+		return (&making{Ranks: &r.Ranks, Stages: &r.Stages, Microbatches: &r.Microbatches, Quantize: "no"}).make(c.Plan)
+	}
+	file, err := readFile(s, c.Plan, "auto", "auto", making{})
+	if err != nil {
+		return nil, err
+	}
+	_, err = proven(file.Plan, file, file.Plan.Capacity)
+	return file.Plan, err
 }
 
 // draw writes the page.

@@ -113,6 +113,9 @@ func TestTraceStatus(t *testing.T) {
 	require.Equal(t, good, status, stderr)
 	require.Contains(t, stdout, "Rank 3 left the plan at 3B0, where the plan has 3F1.")
 	require.NotContains(t, stdout, "order for these costs")
+	byName, stderr, status := weir("", "trace", "../../docs/trace/rank*.json.gz", "--plan", "gpipe", "--no-choose")
+	require.Equal(t, good, status, stderr)
+	require.Contains(t, byName, "Rank 3 left the plan at 3B0, where the plan has 3F1.")
 
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rank0.json"), []byte(`{"traceEvents":[{"ph":"X"]}`), 0o600))
 	for _, c := range []struct {
@@ -125,6 +128,9 @@ func TestTraceStatus(t *testing.T) {
 		{folder + "/none", misused, "no such file"},
 		{file, misused, "expected an object"},
 		{"../../docs/trace --ranks-per-host -1", misused, "give 1 or more"},
+		{"../../docs/trace --plan zb-v", misused, "zb-v"},
+		{"../../docs/trace --plan zbv", misused, "zbv"},
+		{"../../docs/trace/rank1.json.gz --plan 1f1b", misused, "give a plan file"},
 		{"../../docs/trace --pipeline 4", atFault, "there are 1 side by side"},
 		{"../../docs/trace -o " + folder + "/none/page.html", misused, "none"},
 	} {
