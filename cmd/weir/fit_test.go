@@ -31,12 +31,12 @@ func TestFitFaults(t *testing.T) {
 		errs   string
 	}{
 		{tinyLlama, nil, misused, "weir: give --seq, the tokens of a sequence"},
-		{`{"model_type": "other"}`, []string{"--seq", "8"}, atFault, `config.json: model_type is "other", which is not known`},
+		{`{"model_type": "other"}`, []string{"--seq", "8"}, atFault, `config.json: model_type is "other", which is not supported`},
 		{`{"model_type": 1,}`, []string{"--seq", "8"}, atFault, `config.json:1:18: found "}", expected the name of a field`},
 		{tinyLlama, []string{"--seq", "8", "--tensor", "3"}, misused, "weir: 4 attention heads do not divide over a tensor parallelism of 3"},
 		{tinyLlama, []string{"--seq", "8", "--ranks", "9"}, misused, "stage 1 has 0 layers: give each one or more"},
-		{tinyLlama, []string{"--seq", "8", "--recompute", "all"}, misused, `--recompute: "all" is not recomputed by itself`},
-		{tinyLlama, []string{"--seq", "8", "--layers", "1,2"}, misused, "a cut of 3 layers into 2 stages, of a model of 6 layers and a plan of 4 stages"},
+		{tinyLlama, []string{"--seq", "8", "--recompute", "all"}, misused, `--recompute: "all" is not a recompute group`},
+		{tinyLlama, []string{"--seq", "8", "--layers", "1,2"}, misused, "the cut has 3 layers in 2 stages, but the model has 6 layers and the plan 4 stages"},
 		{tinyLlama, []string{"--seq", "8", "--ranks", "2", "--schedule", "zb-v", "--to", "layout"}, misused, "stage 2 of zb-v is on rank 1: take 1f1b or interleaved"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--layers", "3,3"}, misused, "--best looks for stages and layers itself"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "10m", "--ranks", "2", "--memory", "1MiB"}, atFault, "none of 12 combinations of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB"},

@@ -16,53 +16,53 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Search says what is searched for the fastest way to train that fits. The sequences of a step
-// stay the same.
+// Search configures a search for the fastest configuration that fits. The number of sequences
+// per step is fixed.
 type Search struct {
 	Model     *Model
-	Setup     Setup // with the microbatch and the recompute that are tried besides others
+	Setup     Setup // the search varies its Microbatch and Recompute
 	Ranks     int
-	Sequences int   // of a step on one replica
-	Memory    int64 // of a rank, with the allowance; 0 is any
-	// Speed is how many operations a rank does in a second, and Bandwidth how many bytes go over
-	// a link.
+	Sequences int   // per step and replica
+	Memory    int64 // upper bound for a rank, allowance included; 0 is no bound
+	// Speed is the floating-point operations per second of a rank, Bandwidth the bytes per second
+	// of a link.
 	Speed, Bandwidth float64
 	Capacity         int
-	Only             []string  // schedules that may be taken; nil is all, and orders that are searched
-	Deadline         time.Time // no further candidate is begun after it; zero is none
+	Only             []string  // names of the allowed schedules; nil allows all, and searched orders too
+	Deadline         time.Time // no trial starts after it, except the first; zero is no deadline
 }
 
-// Option is a way to train.
+// Option is a training configuration that fits.
 type Option struct {
-	Name       string // of the schedule
+	Name       string // name of the schedule
 	Stages     int
 	Cut        []int
 	Recompute  Recompute
 	Microbatch int
-	Seconds    float64 // of a simulated step
-	Peak       int64   // of the fullest rank, with the allowance
+	Seconds    float64 // simulated duration of a step
+	Peak       int64   // highest peak of all ranks, allowance included
 	Plan       *schedule.Plan
 }
 
 const (
-	mostTried = 12 // combinations of stages, recompute and microbatch that are given to choose
-	mostLaid  = 8  // plans of each that are laid out
-	mostKept  = 3  // of them that fit
+	mostTried = 12 // combinations of stages, recompute and microbatch passed to choose
+	mostLaid  = 8  // plans laid out per combination
+	mostKept  = 3  // fitting plans kept per combination
 )
 
-// trial is a combination before a schedule is chosen for it.
+// trial is a combination of stages, recompute and microbatch, before a schedule is chosen.
 type trial struct {
 	setup   Setup
 	cut     []int
 	stages  int
 	costs   *simulate.Costs
 	turn    int
-	busiest int64 // time of the longest stage in a step, for all stages of a rank
+	busiest int64 // time of the longest stage in a step, times the stages of a rank
 }
 
-// Best returns the Pareto front of simulated time and peak, the fastest first, and how many
-// combinations were tried of those that there are. Every option is proven and laid out. Errors
-// wrap ErrModel or ErrSetup; a front without options means that nothing fits.
+// Best returns the Pareto front of simulated time and peak, fastest first, the number of
+// combinations tried, and the number of all combinations. Every option is checked and laid out.
+// Errors about the arguments wrap ErrModel or ErrSetup. An empty front means that no option fits.
 func Best(ctx context.Context, s Search) (front []Option, tried, all int, err error) {
 	s.Setup = s.Setup.withDefaults()
 	if err := errors.Join(s.Model.Validate(), s.Setup.Validate(s.Model)); err != nil {
@@ -93,8 +93,8 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 	return front, tried, len(trials), nil
 }
 
-// trials returns the combinations in the order in which they are tried: those whose longest
-// stage is shortest first, and every way of recompute in turn, since one alone may fit.
+// trials returns the combinations in the order in which they are tried: by the time of the longest
+// stage, alternating between the kinds of recompute, since only one kind may fit.
 func (s *Search) trials() (list []trial, err error) {
 	recomputes := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
 	for each := 1; each <= 4 && each*s.Ranks <= s.Model.Layers+2; each *= 2 {
@@ -113,7 +113,7 @@ func (s *Search) trials() (list []trial, err error) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b trial) int { return cmp.Compare(a.busiest, b.busiest) })
-	turn := map[string]int{} // the first of each recompute, then the second of each, and so on
+	turn := map[string]int{} // number of trials so far, by recompute
 	for i := range list {
 		name := list[i].setup.Recompute.String()
 		list[i].turn = turn[name]
@@ -152,7 +152,7 @@ func (s *Search) price(t *trial) error {
 	return nil
 }
 
-// part returns the time and the bytes of a part.
+// part sets the times and bytes of a part.
 func (s *Search) part(c *simulate.StageCosts, p Part, t *trial, v Sizes) error {
 	m, setup := s.Model, &t.setup
 	layer := setup.layer(m, p)
@@ -178,9 +178,9 @@ func (s *Search) part(c *simulate.StageCosts, p Part, t *trial, v Sizes) error {
 		}
 	}
 	tokens := float64(v['s'] * v['b'])
-	products := 2 * tokens * float64(m.active(p, setup)) // of a forward
+	products := 2 * tokens * float64(m.active(p, setup)) // operations of a forward
 	scores := 0.0
-	if p.Kind != Embedding && p.Kind != Head { // half of all pairs of tokens, for queries and for values
+	if p.Kind != Embedding && p.Kind != Head { // causal attention: half of all pairs of tokens, for queries and for values
 		scores = tokens * float64(v['S']) * float64(v['n']+v['o']) / float64(v['t'])
 	}
 	seconds := func(operations float64) int64 { return int64(1e9 * operations / s.Speed) }
@@ -193,7 +193,7 @@ func (s *Search) part(c *simulate.StageCosts, p Part, t *trial, v Sizes) error {
 	return nil
 }
 
-// active returns the elements of matrices that a token meets on a rank.
+// active returns the number of matrix elements that a token is multiplied with on a rank.
 func (m *Model) active(p Part, s *Setup) (n int64) {
 	if p.Kind == Embedding {
 		return 0
@@ -212,10 +212,10 @@ func (m *Model) active(p Part, s *Setup) (n int64) {
 	return n
 }
 
-// cutLayers cuts the layers over stages so that the longest stage is as short as can be, by
-// dynamic programming over the layers; of equal cuts it takes that with the least sum of squares.
+// cutLayers cuts the layers over stages so that the longest stage is as short as possible, by
+// dynamic programming over the layers. The least sum of squares breaks ties.
 func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
-	sum := make([]float64, layers+1) // of layers
+	sum := make([]float64, layers+1) // prefix sums of the layers' times
 	for i := range layers {
 		c := parts[i+1]
 		sum[i+1] = sum[i] + float64(c.F+c.I+c.W)
@@ -277,7 +277,7 @@ func stageLengths(cut []int, parts int) []int {
 	return lengths
 }
 
-// choose returns options of a trial: the front of choose, laid out.
+// choose returns the options of a trial: the Pareto front of choose.Choose, laid out.
 func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err error) {
 	choice, err := choose.Choose(choose.Request{
 		Ranks: s.Ranks, Stages: t.stages, Microbatches: s.Sequences / t.setup.Microbatch, Costs: t.costs,
@@ -314,7 +314,7 @@ func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err er
 	return options, nil
 }
 
-// room returns the bytes of a rank without the allowance; 0 is any number.
+// room returns the upper bound for a rank without the allowance; 0 is no bound.
 func (s *Search) room() int64 {
 	if s.Memory == 0 {
 		return 0
@@ -323,8 +323,8 @@ func (s *Search) room() int64 {
 }
 
 // MegatronLayout writes a cut as Megatron-LM's --pipeline-model-parallel-layout: E, t, m and L are
-// the embedding, a layer, a layer that predicts further tokens, and the loss; stages are in the order
-// in which they go round the ranks.
+// the embedding, a layer, a layer that predicts further tokens, and the loss. The stages are in
+// the order of the model.
 func MegatronLayout(cut []int, further int) string {
 	text := "E"
 	for stage, layers := range cut {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
-// TestCutIsBest holds the cut of dynamic programming against every other one.
+// TestCutIsBest compares the cut of dynamic programming with every other cut.
 func TestCutIsBest(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

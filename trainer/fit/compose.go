@@ -12,9 +12,9 @@ import (
 // entryParts are the parts of a batch entry: tokens for the embedding, labels for the head.
 var entryParts = []string{"tokens", "labels"}
 
-// Compose returns the profile of a model whose stages have these layers. The first stage reads
-// the tokens of an entry, of so many bytes, and the last one its labels, both until the end of the
-// backward.
+// Compose returns the profile of a model whose stages have the given layers. The first stage reads
+// the tokens of an entry and the last stage its labels, both until the end of the backward. tokens
+// and labels are their sizes in bytes.
 func Compose(stages [][]Layer, tokens, labels int64, v Sizes) (*layout.Profile, error) {
 	shape := layout.ShapeProfile{Name: "formulas"}
 	for set := uint64(1); set < 4; set++ {
@@ -57,17 +57,18 @@ func entryOf(set uint64, bytes ...int64) layout.Entry {
 	return e
 }
 
-// composer makes the profile of a stage of its layers.
+// composer makes the profile of a stage from its layers.
 type composer struct {
 	sizes       Sizes
-	first, last bool // of the model
+	first, last bool // whether the stage is the first or last one of the model
 	stageOf     layout.StageProfile
-	own         [][]layout.Ref // by layer and tensor: what it refers to
+	own         [][]layout.Ref // by layer and tensor
 	layers      []Layer
 }
 
-// stage returns the profile of a stage. What a layer puts out is what the next one takes in,
-// and the gradients go the other way; at the ends of the stage they are the stage's.
+// stage returns the profile of a stage. The output of a layer is the input of the next one, and
+// gradients flow the other way. The input of the first layer and the output of the last one are
+// the stage's own.
 func (c *composer) stage(layers []Layer) (layout.StageProfile, error) {
 	c.layers = layers
 	for i, l := range layers {
@@ -113,7 +114,7 @@ func (c *composer) stage(layers []Layer) (layout.StageProfile, error) {
 	return *s, nil
 }
 
-// of returns the tensor of a layer that has a role.
+// of returns the reference to a layer's tensor with a role; zero if the layer has none.
 func (c *composer) of(layer int, role Role) layout.Ref {
 	k := slices.IndexFunc(c.layers[layer].Tensors, func(t Tensor) bool { return t.Role == role })
 	if k < 0 {
@@ -122,14 +123,14 @@ func (c *composer) of(layer int, role Role) layout.Ref {
 	return c.own[layer][k]
 }
 
-// change is an event of a layer at a step.
+// change is an event at a step of a layer's action.
 type change struct {
 	step  int
 	event layout.RefChange
 }
 
-// call returns what happens in an action: layer after layer, the last one first in a backward,
-// in the order of steps, and within a step what is born before what is freed.
+// call returns the events of an action: layer by layer, in reverse order for a backward, and
+// within a layer by step, allocations before releases.
 func (c *composer) call(action Action, split bool, out []layout.Ref) *layout.Call {
 	call := &layout.Call{Out: out}
 	for n := range c.layers {
@@ -154,7 +155,7 @@ func (c *composer) call(action Action, split bool, out []layout.Ref) *layout.Cal
 	return call
 }
 
-// changes adds what an action does to a tensor.
+// changes appends the events of a tensor in an action.
 func (c *composer) changes(list []change, t *Tensor, ref layout.Ref, action Action, split bool) []change {
 	born, freed, there := t.life(split)
 	if ref.Kind == layout.None || !there {
@@ -177,11 +178,11 @@ func (c *composer) changes(list []change, t *Tensor, ref layout.Ref, action Acti
 		if freed.Action == action {
 			add(freed.Step, layout.Release)
 		}
-	case ref.Kind == layout.Own: // of a layer beside it in the stage, which hands over its reference
+	case ref.Kind == layout.Own: // from the adjacent layer of the stage, which hands over its reference
 		if freed.Action == action {
 			add(freed.Step, layout.Release)
 		}
-	default: // lent to the stage, which retains what it keeps
+	default: // lent to the stage, which retains it if it outlives the action
 		if freed.Action != lentHere && lentHere == action {
 			add(0, layout.Retain)
 		}

@@ -64,8 +64,8 @@ func ownLayers() (embedding, block, head fit.Layer) {
 	return embedding, block, head
 }
 
-// TestComposedIsRecorded composes this repository's transformer of its layers, in every cut
-// and under several schedules, and wants the peaks of the profile that a dry run recorded.
+// TestComposedIsRecorded composes this repository's transformer from its layers, in every cut
+// and under several schedules, and expects the peaks of the profile that a dry run recorded.
 func TestComposedIsRecorded(t *testing.T) {
 	embedding, block, head := ownLayers()
 	for _, c := range []struct {
@@ -85,7 +85,7 @@ func TestComposedIsRecorded(t *testing.T) {
 			tile := host.HeadWorkspace(tokens, cfg.Width, cfg.Vocabulary)
 			require.NoError(t, host.Close())
 			stages := make([][]fit.Layer, c.stages)
-			for stage := range stages { // as the profile has been cut, by the names of its parameters
+			for stage := range stages { // cut like the profile, by the names of its parameters
 				for _, p := range parts(profile, stage) {
 					stages[stage] = append(stages[stage], map[string]fit.Layer{"embedding": embedding, "head": head, "block": block}[p])
 				}
@@ -97,7 +97,7 @@ func TestComposedIsRecorded(t *testing.T) {
 	}
 }
 
-// parts returns which layers a stage of a recorded profile has.
+// parts returns the layers of a stage of a recorded profile.
 func parts(profile *layout.Profile, stage int) (kinds []string) {
 	seen := ""
 	for _, p := range profile.Params[stage] {
@@ -132,7 +132,7 @@ func bounds(t *testing.T, name string, ranks, stages int, profile *layout.Profil
 	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 12})
 	require.NoError(t, err)
 	p := *profile
-	p.Params = nil // what is tied is sent at step end
+	p.Params = nil // tied parameters are sent at step end
 	plan, err = lower.Prepare(plan, lower.Passes{Facts: p.Facts, Parts: len(p.Parts), Capacity: 1})
 	require.NoError(t, err)
 	made, err := layout.Make(context.Background(), plan, &p, layout.Config{Search: placement.Options{Nodes: 1}})
@@ -143,7 +143,7 @@ func bounds(t *testing.T, name string, ranks, stages int, profile *layout.Profil
 	return peaks
 }
 
-// recorded returns the profile of this repository's transformer in so many stages.
+// recorded returns the profile of this repository's transformer in the given number of stages.
 func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *layout.Profile {
 	t.Helper()
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 38})
@@ -161,7 +161,7 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	return profile
 }
 
-// source gives entries of so many tokens.
+// source returns entries with a fixed number of tokens.
 type source struct {
 	dev    kernels.Device
 	tokens int

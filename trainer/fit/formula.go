@@ -7,20 +7,20 @@ import (
 )
 
 // Formula is a number of bytes: a sum of products of numbers and of the sizes below, such as
-// "e*s*b*h/q + 4*s*b/q". A product is divided at its end, and rounded up.
+// "e*s*b*h/q + 4*s*b/q". Each term is multiplied out first, then divided and rounded up.
 //
 //	s  tokens of a sequence on a rank      b  sequences of a microbatch
 //	e  bytes of an element                 h  hidden size
-//	n  width of queries                    o  width of what attention puts out
+//	n  width of queries                    o  width of attention's output
 //	k  width of keys, and of values        a  attention heads
-//	f  inner width of the MLP              g  2 where the MLP is gated, else 1
-//	v  vocabulary                          w  1 where gradients of weights are made apart, else 0
+//	f  inner width of the MLP              g  2 if the MLP is gated, else 1
+//	v  vocabulary                          w  1 if weight gradients have buffers of their own, else 0
 //	t  tensor parallelism                  q  t with sequence parallelism, else 1
 //	S  tokens of the whole sequence        d  1 with dropout of hidden states, else 0
 //	l  statistics of a norm                j  part of a head without position
 //	E  experts                             x  experts of a token
 //	m  inner width of an expert            u  inner width of the shared experts
-//	z  tensor parallelism of an expert     y  1 where ranks share the sequence between products, else 0
+//	z  tensor parallelism of an expert     y  1 if ranks share the sequence between products, else 0
 //	r  part of a head with position        c  rank of queries
 //	i  rank of keys and values
 type Formula string
@@ -28,10 +28,10 @@ type Formula string
 // Sizes are the values of a formula's letters.
 type Sizes map[byte]int64
 
-const maxBytes = 1 << 48 // of a tensor
+const maxBytes = 1 << 48 // upper bound for a tensor
 
-// bytes returns the number of bytes. A number beyond 2^48 is an error, and so is a letter that
-// means nothing.
+// bytes returns the number of bytes. It returns an error for more than 2^48 bytes and for an
+// unknown letter.
 func (f Formula) bytes(s Sizes) (total int64, err error) {
 	for term := range strings.SplitSeq(string(f), "+") {
 		above, below := int64(1), int64(1)

@@ -12,22 +12,22 @@ import (
 	"github.com/weir-ml/weir/internal/jsontext"
 )
 
-// maxText is the most bytes of a description that are read.
+// maxText is the maximal length of a description in bytes.
 const maxText = 1 << 20
 
-// Config is a description that was read.
+// Config is the result of reading a description.
 type Config struct {
 	Model Model
-	// Setup has what the description says of training. Hugging Face's says nothing.
+	// Setup is the training setup of Megatron's flags; zero for Hugging Face's config.json.
 	Setup Setup
-	// Ranks, VirtualStages and GlobalBatch are of Megatron's flags; 0 where they are not there.
+	// Ranks, VirtualStages and GlobalBatch come from Megatron's flags; 0 if they are absent.
 	Ranks, VirtualStages, GlobalBatch int
-	// Unread names keys and flags that may matter and are not understood.
+	// Unread names keys and flags that may change memory and are not supported.
 	Unread []string
 }
 
-// families are the values of model_type that are known, and what each fixes that its keys do
-// not say.
+// families are the supported values of model_type. Each function sets the fields that the family
+// fixes or that only its keys describe.
 var families = map[string]func(*Model, *values){
 	"llama": func(m *Model, v *values) {
 		m.QKVBias, m.MLPBias = v.flag("attention_bias"), v.flag("mlp_bias")
@@ -43,10 +43,10 @@ var families = map[string]func(*Model, *values){
 	"deepseek_v3": func(m *Model, v *values) { v.deepseek(m); m.RouterBias = true },
 }
 
-// Families returns the values of model_type that [ReadConfig] knows.
+// Families returns the values of model_type that [ReadConfig] supports.
 func Families() []string { return slices.Sorted(maps.Keys(families)) }
 
-// harmless are keys of config.json that change no size, by their beginning or by their end.
+// harmless are prefixes of keys of config.json that change no size.
 var harmless = []string{
 	"_", "architectures", "attention_dropout", "aux_loss_alpha", "auto_map", "bos_token_id", "dtype", "eos_token_id", "ep_size", "hidden_act", "initializer_range",
 	"layer_types", "max_position_embeddings", "max_window_layers", "model_type", "n_group", "norm_topk_prob", "num_experts_per_tok", "output_router_logits", "pad_token_id",
@@ -54,9 +54,9 @@ var harmless = []string{
 	"torch_dtype", "transformers_version", "use_cache", "use_sliding_window", "attention_bias", "mlp_bias",
 }
 
-// ReadConfig reads the config.json of a Hugging Face model. Values are KEY=VALUE, and count in
-// place of what the file says, or where it says nothing. Errors wrap ErrModel; they name what
-// is missing or not known, and where the file is wrong.
+// ReadConfig reads the config.json of a Hugging Face model. The elements of set are KEY=VALUE and
+// override or add keys of the file. Errors about the file wrap ErrModel and name the missing or
+// unknown key, or the location of the fault.
 func ReadConfig(r io.Reader, set []string) (*Config, error) {
 	text, err := jsontext.New(r, maxText, "config.json")
 	if errors.Is(err, jsontext.ErrLong) {
@@ -76,12 +76,12 @@ func ReadConfig(r io.Reader, set []string) (*Config, error) {
 	return v.config()
 }
 
-// config makes the model of the values.
+// config makes the model from the values.
 func (v *values) config() (*Config, error) {
 	kind := strings.Trim(v.raw["model_type"], `"`)
 	family, known := families[kind]
 	if !known {
-		return nil, fmt.Errorf("%w: model_type is %q, which is not known: say with --set model_type=NAME which of %s has the same layers", ErrModel, kind, strings.Join(Families(), ", "))
+		return nil, fmt.Errorf("%w: model_type is %q, which is not supported: give the one of %s with the same layers, as --set model_type=NAME", ErrModel, kind, strings.Join(Families(), ", "))
 	}
 	m := Model{
 		Family: kind, Gated: true,
@@ -91,7 +91,7 @@ func (v *values) config() (*Config, error) {
 	m.KVHeads = v.wholeOr("num_key_value_heads", m.Heads)
 	m.HeadDim = v.wholeOr("head_dim", m.Hidden/max(m.Heads, 1))
 	if act := v.text("hidden_act"); act != "silu" && act != "" {
-		v.faults = append(v.faults, fmt.Errorf("%w: hidden_act is %q: only silu is known", ErrModel, act))
+		v.faults = append(v.faults, fmt.Errorf("%w: hidden_act is %q: only silu is supported", ErrModel, act))
 	}
 	family(&m, v)
 	if len(v.faults) > 0 {
@@ -116,7 +116,7 @@ func (v *values) experts(m *Model, count string, inner int) {
 	m.Sparse = slices.Repeat([]bool{true}, min(max(m.Layers, 0), maxLayers))
 }
 
-// qwenExperts sets those of Qwen, which some layers have.
+// qwenExperts sets the experts of a Qwen model, in which only some layers have them.
 func (v *values) qwenExperts(m *Model) {
 	v.experts(m, "num_experts", v.whole("moe_intermediate_size"))
 	m.SharedFFN = v.wholeOr("shared_expert_intermediate_size", 0)
@@ -126,7 +126,7 @@ func (v *values) qwenExperts(m *Model) {
 	}
 }
 
-// deepseek sets what the DeepSeek families have.
+// deepseek sets the experts and the latent attention of the DeepSeek families.
 func (v *values) deepseek(m *Model) {
 	v.experts(m, "n_routed_experts", v.whole("moe_intermediate_size"))
 	m.SharedFFN = v.wholeOr("n_shared_experts", 0) * m.ExpertFFN
@@ -147,28 +147,28 @@ type values struct {
 	faults []error
 }
 
-// override sets values that the command line gives.
+// override sets the values of KEY=VALUE pairs.
 func (v *values) override(set []string) error {
 	for _, one := range set {
 		key, value, ok := strings.Cut(one, "=")
 		if !ok || key == "" {
-			return fmt.Errorf("%w: %q is no KEY=VALUE", ErrModel, one)
+			return fmt.Errorf("%w: %q is not KEY=VALUE", ErrModel, one)
 		}
 		v.raw[key] = value
 	}
 	return nil
 }
 
-// whole returns a number that must be there.
+// whole returns a required number.
 func (v *values) whole(key string) int {
 	if value := v.raw[key]; value == "" || value == "null" {
-		v.faults = append(v.faults, fmt.Errorf("%w: there is no %s: give it with --set %s=N", ErrModel, key, key))
+		v.faults = append(v.faults, fmt.Errorf("%w: %s is missing: give it as --set %s=N", ErrModel, key, key))
 		return 0
 	}
 	return v.wholeOr(key, 0)
 }
 
-// wholeOr returns a number, or another one where it is not there or null.
+// wholeOr returns a number, or other if it is missing or null.
 func (v *values) wholeOr(key string, other int) int {
 	v.read[key] = true
 	value := v.raw[key]
@@ -196,7 +196,7 @@ func (v *values) flag(key string) bool {
 
 func (v *values) text(key string) string { return strings.Trim(v.raw[key], `"`) }
 
-// list returns a list of numbers, of which others than those of layers count for nothing.
+// list returns a list of layer numbers. It skips elements that are not numbers.
 func (v *values) list(key string) (numbers []int) {
 	v.read[key] = true
 	for word := range strings.FieldsFuncSeq(v.raw[key], func(r rune) bool { return strings.ContainsRune("[], \n\t", r) }) {

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Layer is what one part of a model allocates, keeps and releases for a microbatch.
+// Layer lists the tensors that one part of a model allocates or uses for a microbatch.
 type Layer struct {
 	Name    string
 	Tensors []Tensor
@@ -18,62 +18,62 @@ type Tensor struct {
 	Bytes Formula
 	Class memory.Class
 	Role  Role
-	// Born and Freed are when it is allocated and released where the backward is split. A
-	// whole backward takes the moments of I; B is its step for what W frees, and what W also
-	// allocates it leaves out.
+	// Born and Freed are the moments of allocation and release with a split backward. A whole
+	// backward uses the moments of I; it frees the tensors of W at step B, and leaves out the
+	// tensors that W allocates.
 	Born, Freed Moment
 	B           int
-	Group       string // that may be computed again by itself, "" for none
+	Group       string // recompute group of the tensor; "" if only full recompute covers it
 }
 
-// Moment is a step of an action. Within a step allocations come before releases.
+// Moment is a step of an action. Within a step, allocations come before releases.
 type Moment struct {
 	Action Action
 	Step   int
 }
 
-// Action is one of those of a stage.
+// Action is a computation of a stage for a microbatch.
 type Action uint8
 
-// The actions of a stage and a microbatch.
+// The actions: the forward, and the input and weight halves of the backward.
 const (
 	F Action = iota
 	I
 	W
 )
 
-// Role says whose a tensor is.
+// Role says which layer allocates and frees a tensor.
 type Role uint8
 
 // The roles of tensors.
 const (
 	Own      Role = iota
-	Input         // what the layer before has put out: Freed is when it is done with it
-	Output        // what F hands to the layer behind; it has no Freed
-	Gradient      // of the output, which the layer behind has made: Freed as of Input
-	Back          // the gradient of the input, which I hands to the layer before
+	Input         // output of the previous layer; Freed is the moment of this layer's last use
+	Output        // handed to the next layer by F; Freed is not used
+	Gradient      // gradient of the output, from the next layer; Freed as for Input
+	Back          // gradient of the input, handed to the previous layer by I
 )
 
-// kept are tensors that F allocates and that I or W frees at a step.
+// kept returns a tensor that F allocates and I or W frees. step is its release in a whole backward.
 func kept(name string, bytes Formula, born int, freed Moment, step int) Tensor {
 	return Tensor{Name: name, Bytes: bytes, Class: memory.Saved, Born: Moment{F, born}, Freed: freed, B: step}
 }
 
-// group puts a tensor into a group that may be computed again.
+// group returns the tensor as a member of a recompute group.
 func (t Tensor) group(name string) Tensor { t.Group = name; return t }
 
-// scratch are tensors that live from one step of an action to another one.
+// scratch returns a tensor that lives between two steps of one action.
 func scratch(name string, bytes Formula, action Action, born, freed int) Tensor {
 	return Tensor{Name: name, Bytes: bytes, Class: memory.Workspace, Born: Moment{action, born}, Freed: Moment{action, freed}}
 }
 
-// carried are gradients that I leaves for W; a whole backward frees them at a step.
+// carried returns a gradient that I leaves for W. step is its release in a whole backward.
 func carried(name string, bytes Formula, born, step int) Tensor {
 	return Tensor{Name: name, Bytes: bytes, Class: memory.Carry, Born: Moment{I, born}, Freed: Moment{W, 1}, B: step}
 }
 
-// life returns when a tensor is allocated and released in a backward of a kind, and whether
-// it is there at all.
+// life returns the moments of a tensor's allocation and release with a split or whole backward,
+// and whether the tensor is allocated at all.
 func (t *Tensor) life(split bool) (born, freed Moment, there bool) {
 	born, freed = t.Born, t.Freed
 	if !split && born.Action == W {
@@ -85,13 +85,13 @@ func (t *Tensor) life(split bool) (born, freed Moment, there bool) {
 	return born, freed, true
 }
 
-// again returns the tensors of a layer of which some are computed again: all, or those of
-// groups. Each of these dies with the forward, and comes back at the beginning of the backward.
+// again returns the layer with recompute: the recomputed tensors are freed in the forward and
+// allocated again at the beginning of the backward.
 func (l Layer) again(r Recompute) Layer {
 	if !r.All && len(r.Groups) == 0 {
 		return l
 	}
-	const last, first = 1 << 10, -1 // before and behind every step of a layer
+	const last, first = 1 << 10, -1 // after and before every step of a layer
 	var list []Tensor
 	for _, t := range l.Tensors {
 		held := t.Role == Own && t.Born.Action == F && t.Freed.Action != F

@@ -10,23 +10,23 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// ErrSnapshot is wrapped by errors about snapshots that no profile can be made of.
+// ErrSnapshot is wrapped by errors about snapshots that give no profile.
 var ErrSnapshot = errors.New("fit: no profile in the snapshot")
 
-// maxEvents bounds the allocations of a microbatch.
+// maxEvents is the maximal number of allocations of a microbatch.
 const maxEvents = 1 << 16
 
-// FromSnapshots returns the profile of stages of which each was recorded by PyTorch: the
-// forward and the backward of one microbatch, with the whole backward behind the forward. One
-// snapshot stands for all stages. It also returns the bytes that each stage has beside it: what
-// is live at the end of the trace.
+// FromSnapshots returns the profile of stages from PyTorch's snapshots. Each snapshot records the
+// forward and the whole backward of one microbatch on one stage; a single snapshot is used for all
+// stages. FromSnapshots also returns the resident bytes of each stage: the bytes that are live at
+// the end of the trace.
 //
-// A trace does not tell where the backward begins. The forward is taken to end when most is live,
-// and all of that to be saved, so that peaks of several microbatches are upper bounds. Nor does it
-// tell what crosses between stages: the profile has no transfers.
+// A trace does not record where the backward begins. FromSnapshots assumes that the forward ends
+// when most bytes are live, and that all of these are saved, so peaks of several microbatches are
+// upper bounds. A trace does not record transfers between stages either, and the profile has none.
 func FromSnapshots(list []*snapshot.Snapshot, stages int) (*layout.Profile, []int64, error) {
 	if len(list) != 1 && len(list) != stages {
-		return nil, nil, fmt.Errorf("%w: there are %d snapshots of %d stages: give one for each, or one for all", ErrSnapshot, len(list), stages)
+		return nil, nil, fmt.Errorf("%w: there are %d snapshots for %d stages: give one for each stage, or one for all", ErrSnapshot, len(list), stages)
 	}
 	p := &layout.Profile{Shapes: []layout.ShapeProfile{{Name: "snapshot"}}}
 	var resident []int64
@@ -47,14 +47,13 @@ func FromSnapshots(list []*snapshot.Snapshot, stages int) (*layout.Profile, []in
 	return p, resident, nil
 }
 
-// measured returns the profile of a stage: the events of the trace but for what was there
-// before it and what is there behind it.
+// measured returns the profile of a stage: the buffers that the trace both allocates and frees.
 func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 	if len(snap.Traces) == 0 || len(snap.Traces[0]) == 0 {
 		return nil, fmt.Errorf("%w: it has no trace: call torch.cuda.memory._record_memory_history before the step", ErrSnapshot)
 	}
 	trace := snap.Traces[0]
-	ends := map[int]int{} // of an allocation, both by their places in the trace
+	ends := map[int]int{} // index of a buffer's release, by the index of its allocation
 	open := map[int64]int{}
 	for i := range trace {
 		switch e := &trace[i]; e.Action {
@@ -68,11 +67,11 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 		}
 	}
 	if len(ends) == 0 || len(ends) > maxEvents {
-		return nil, fmt.Errorf("%w: %d buffers begin and end in its trace: record one microbatch, with 1 to %d", ErrSnapshot, len(ends), maxEvents)
+		return nil, fmt.Errorf("%w: its trace allocates and frees %d buffers: record one microbatch, with 1 to %d", ErrSnapshot, len(ends), maxEvents)
 	}
 	turn := fullest(trace, ends)
 	s := &layout.StageProfile{Stage: "snapshot", Forward: &layout.Call{}, Whole: &layout.Call{}}
-	refs := map[int]layout.RefChange{} // by the end of a buffer
+	refs := map[int]layout.RefChange{} // by the index of a buffer's release
 	for i := range trace {
 		call := s.Forward
 		if i > turn {
@@ -97,7 +96,7 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 	return s, nil
 }
 
-// fullest returns the event after which most bytes of buffers that end are live.
+// fullest returns the event after which the bytes of buffers that the trace frees are highest.
 func fullest(trace []snapshot.Entry, ends map[int]int) (turn int) {
 	freed := map[int]int64{}
 	var live, most int64
@@ -114,7 +113,7 @@ func fullest(trace []snapshot.Entry, ends map[int]int) (turn int) {
 	return turn
 }
 
-// site names what has allocated a buffer.
+// site returns the function and line that allocated a buffer.
 func site(e *snapshot.Entry) string {
 	if len(e.Frames) == 0 {
 		return ""

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
-// TestFromSnapshots writes what PyTorch's allocator would record of one microbatch on one
-// rank, makes a profile of it, and wants the peak that the tables have, and for several
-// microbatches one that is not lower.
+// TestFromSnapshots writes the snapshot that PyTorch's allocator would record of one microbatch on
+// one rank and makes a profile of it. It expects the peak of the tables for one microbatch, and no
+// lower peak for several.
 func TestFromSnapshots(t *testing.T) {
 	m := fit.Model{Layers: 4, Hidden: 64, Heads: 4, KVHeads: 4, HeadDim: 16, FFN: 256, Vocabulary: 100, LayerNorm: true}
 	layers, sizes := fit.Composed(&m, fit.Setup{Sequence: 64, Microbatch: 2}, []int{4})
@@ -40,7 +40,7 @@ func TestFromSnapshots(t *testing.T) {
 	require.Equal(t, []int64{12345}, resident)
 	require.Equal(t, "forward, model.py:3", profile.Shapes[0].Stages[0].Buffers[0].Name)
 	const logits = 2 * 128 * 100
-	for n := range int64(4) { // gpipe: n further microbatches keep what is live at the peak of one
+	for n := range int64(4) { // gpipe: n further microbatches keep the bytes that are live at the peak of one
 		want, got := laid(t, composed, int(n)+1).Ranks[0].Peak.Bytes, laid(t, profile, int(n)+1).Ranks[0].Peak.Bytes
 		require.Equal(t, want+n*logits, got, "logits that F frees are taken to be kept")
 	}
@@ -49,10 +49,10 @@ func TestFromSnapshots(t *testing.T) {
 	require.ErrorIs(t, err, fit.ErrSnapshot)
 	require.ErrorContains(t, err, "_record_memory_history")
 	_, _, err = fit.FromSnapshots(make([]*snapshot.Snapshot, 2), 3)
-	require.ErrorContains(t, err, "there are 2 snapshots of 3 stages")
+	require.ErrorContains(t, err, "there are 2 snapshots for 3 stages")
 }
 
-// laid is the layout of a profile of one stage under gpipe.
+// laid returns the layout of a profile of one stage under gpipe.
 func laid(t *testing.T, profile *layout.Profile, microbatches int) *layout.Memory {
 	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: microbatches})
 	require.NoError(t, err)

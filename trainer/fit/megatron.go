@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// megatronFlags are the flags of Megatron-LM that are read.
+// megatronFlags are the supported flags of Megatron-LM.
 var megatronFlags = strings.Fields(`
 	num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels group-query-attention num-query-groups qk-layernorm add-qkv-bias disable-bias-linear
 	swiglu normalization position-embedding-type max-position-embeddings vocab-size make-vocab-size-divisible-by untie-embeddings-and-output-weights hidden-dropout
@@ -21,12 +21,12 @@ var megatronFlags = strings.Fields(`
 // MegatronFlags returns the names of the flags that [ReadMegatron] reads, without dashes.
 func MegatronFlags() []string { return slices.Clone(megatronFlags) }
 
-// matter are the beginnings of other flags that may change what is held.
+// matter are the prefixes of unsupported flags that may change memory.
 var matter = []string{"moe-", "mtp-", "recompute-", "num-", "attention-", "multi-latent", "window-", "fp8-", "optimizer", "decoder-", "pipeline-model-parallel-layout", "account-for", "use-precision-aware", "offload", "cpu-offload", "experimental"}
 
-// ReadMegatron reads Megatron-LM's flags as a command line, a script or a test has them:
-// --flag VALUE, --flag=VALUE or --flag: VALUE. Other words are passed over. Values are as in
-// [ReadConfig], without dashes.
+// ReadMegatron reads Megatron-LM's flags in the forms of command lines, scripts and tests:
+// --flag VALUE, --flag=VALUE or --flag: VALUE. It skips other words. The elements of set are as in
+// [ReadConfig], with the names of flags without dashes as keys.
 func ReadMegatron(r io.Reader, set []string) (*Config, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err != nil {
@@ -59,7 +59,7 @@ func ReadMegatron(r io.Reader, set []string) (*Config, error) {
 	return v.megatron()
 }
 
-// megatron makes the model and the setup of Megatron's flags.
+// megatron makes the model and the setup from Megatron's flags.
 func (v *values) megatron() (*Config, error) {
 	m := Model{
 		Family: "megatron", Layers: v.whole("num-layers"), Hidden: v.whole("hidden-size"), Heads: v.whole("num-attention-heads"), Vocabulary: v.whole("vocab-size"),
@@ -100,7 +100,7 @@ func (v *values) megatron() (*Config, error) {
 	return c, nil
 }
 
-// megatronFFN is what Megatron takes where no inner size is given.
+// megatronFFN returns Megatron's default inner size of the MLP.
 func megatronFFN(hidden int, gated bool) int {
 	if gated {
 		return 4 * hidden * 2 / 3 / 64 * 64
@@ -132,7 +132,7 @@ func (v *values) megatronExperts(m *Model) {
 	v.read["moe-layer-freq"] = true
 }
 
-// expandList reads lists as Megatron's flags have them: 2, [0,1,1] or ([0]*3+[1]*58).
+// expandList parses the lists of Megatron's flags: 2, [0,1,1] or ([0]*3+[1]*58).
 func expandList(text string) (list []int) {
 	for term := range strings.SplitSeq(strings.Trim(text, `"'()`), "+") {
 		body, times, _ := strings.Cut(term, "*")
@@ -155,7 +155,7 @@ func expandList(text string) (list []int) {
 	return list
 }
 
-// megatronSetup sets how the model is trained.
+// megatronSetup sets the training setup, the virtual stages and the keys that are read.
 func (v *values) megatronSetup(c *Config) {
 	s := &c.Setup
 	s.Sequence, s.Microbatch = v.wholeOr("seq-length", 0), v.wholeOr("micro-batch-size", 0)
@@ -186,7 +186,7 @@ func (v *values) megatronSetup(c *Config) {
 	v.read["recompute-modules"] = true
 }
 
-// fraction reports whether a number that is written as a fraction is not 0.
+// fraction reports whether a decimal fraction, or its default usual, is not 0.
 func (v *values) fraction(key, usual string) bool {
 	value := v.text(key)
 	if value == "" {

@@ -14,23 +14,23 @@ type Model struct {
 	Layers     int
 	Hidden     int
 	Heads      int
-	KVHeads    int // of keys and values
-	HeadDim    int // of a query, a key and a value
-	FFN        int // inner width of a dense layer; 0 where all layers have experts
+	KVHeads    int // heads of keys and values
+	HeadDim    int // width of a query, a key and a value
+	FFN        int // inner width of a dense layer; 0 if all layers have experts
 	Vocabulary int
 	Padding    int // the vocabulary is padded to a multiple of it and of the tensor parallel size; 0 is 1
 
-	Gated     bool // the MLP has two matrices in, as SwiGLU has
+	Gated     bool // the MLP has two input matrices, as in SwiGLU
 	Tied      bool // the head shares the table of the embedding
 	QKVBias   bool
-	OutBias   bool // of attention's output
+	OutBias   bool // attention's output has a bias
 	MLPBias   bool
 	QKNorm    bool // queries and keys are normalised, per head
 	LayerNorm bool // norms have a bias and a mean
 	Positions int  // rows of a learned table of positions
-	Dropout   bool // of hidden states
+	Dropout   bool // hidden states have dropout
 
-	// Experts, of the layers that Sparse names.
+	// Experts of the layers that Sparse marks.
 	Experts    int
 	TopK       int
 	ExpertFFN  int
@@ -40,16 +40,16 @@ type Model struct {
 	Sparse     []bool // by layer; nil is none
 
 	Latent *Latent // attention with compressed queries, keys and values; nil is none
-	MTP    int     // layers that predict further tokens, behind the last
+	MTP    int     // layers that predict further tokens, after the last one
 }
 
-// Latent are the widths of multi-head latent attention.
+// Latent has the widths of multi-head latent attention.
 type Latent struct {
-	Query int // compressed; 0 where queries are not
+	Query int // compressed queries; 0 if queries are not compressed
 	KV    int // compressed keys and values
-	Nope  int // of a head's query and key, without position
-	Rope  int // of a head's query, and of the key that all heads share, with position
-	Value int // of a head
+	Nope  int // a head's query and key, the part without position
+	Rope  int // a head's query and the key that all heads share, the part with position
+	Value int // a head's value
 }
 
 const (
@@ -92,7 +92,7 @@ func (m *Model) Validate() error {
 		size("the inner size of the shared experts", m.SharedFFN, 0, maxWidth)
 	}
 	if sparse < m.Layers && m.FFN == 0 {
-		fault("there are dense layers, and no inner size of the MLP")
+		fault("there are dense layers, but the inner size of the MLP is 0")
 	}
 	if m.KVHeads > 0 && m.Heads%m.KVHeads != 0 && m.Latent == nil {
 		fault("%d attention heads do not divide over %d heads of keys and values", m.Heads, m.KVHeads)
@@ -110,12 +110,12 @@ func (m *Model) Validate() error {
 	return errors.Join(faults...)
 }
 
-// sparse reports whether a layer has experts. Layers behind the last are like the last.
+// sparse reports whether a layer has experts. Layers after the last are like the last.
 func (m *Model) sparse(layer int) bool {
 	return len(m.Sparse) > 0 && m.Sparse[min(layer, len(m.Sparse)-1)]
 }
 
-// queryWidth returns the width of all queries, and valueWidth that of what attention puts out.
+// queryWidth returns the width of all queries.
 func (m *Model) queryWidth() int {
 	if m.Latent != nil {
 		return m.Heads * (m.Latent.Nope + m.Latent.Rope)
@@ -123,6 +123,7 @@ func (m *Model) queryWidth() int {
 	return m.Heads * m.HeadDim
 }
 
+// valueWidth returns the width of attention's output.
 func (m *Model) valueWidth() int {
 	if m.Latent != nil {
 		return m.Heads * m.Latent.Value
@@ -130,7 +131,7 @@ func (m *Model) valueWidth() int {
 	return m.Heads * m.HeadDim
 }
 
-// padded returns the rows of the tables of tokens where tensor parallelism splits them.
+// padded returns the rows of the vocabulary's tables, padded for tensor parallelism.
 func (m *Model) padded(tensor int) int {
 	unit := max(m.Padding, 1) * tensor
 	return (m.Vocabulary + unit - 1) / unit * unit

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
-// configs are the sizes that models publish in their config.json.
+// configs are the sizes in the published config.json of models.
 var configs = map[string]string{
 	"Llama-2-7B":   `{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "vocab_size": 32000, "tie_word_embeddings": false, "hidden_act": "silu", "rms_norm_eps": 1e-05, "rope_scaling": null, "torch_dtype": "float16"}`,
 	"Llama-3-8B":   `{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": false, "attention_bias": false}`,
@@ -32,7 +32,7 @@ var configs = map[string]string{
 		"num_nextn_predict_layers": 1, "quantization_config": {"fmt": "e4m3"}}`,
 }
 
-// TestParameters holds counts against those that are published with the models.
+// TestParameters compares counts of parameters with the models' published counts.
 func TestParameters(t *testing.T) {
 	for name, want := range map[string]int64{
 		"Llama-2-7B": 6_738_415_616, "Llama-3-8B": 8_030_261_248, "Llama-3.2-1B": 1_235_814_400, "Llama-3-405B": 405_853_388_800,
@@ -46,8 +46,8 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestFurtherTokens holds the parameters of DeepSeek-V3's layer that predicts a further token
-// against README_WEIGHTS.md of the model: 11.5 billion besides the tables that it shares.
+// TestFurtherTokens compares the parameters of DeepSeek-V3's layer that predicts a further token
+// with the model's README_WEIGHTS.md: 11.5 billion besides the tables that it shares.
 func TestFurtherTokens(t *testing.T) {
 	c, err := fit.ReadConfig(strings.NewReader(configs["DeepSeek-V3"]), nil)
 	require.NoError(t, err)
@@ -63,16 +63,16 @@ func TestConfigFaults(t *testing.T) {
 		set  []string
 		want string
 	}{
-		{`{"model_type": "gemma3"}`, nil, `model_type is "gemma3", which is not known: say with --set model_type=NAME which of deepseek_v2, deepseek_v3, llama`},
-		{`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100}`, nil, "there is no intermediate_size: give it with --set intermediate_size=N"},
+		{`{"model_type": "gemma3"}`, nil, `model_type is "gemma3", which is not supported: give the one of deepseek_v2, deepseek_v3, llama`},
+		{`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100}`, nil, "intermediate_size is missing: give it as --set intermediate_size=N"},
 		{`{"model_type": "llama", "hidden_size": "wide"}`, nil, `hidden_size is "wide": expected a whole number from 0 to 16777216`},
 		{`{"model_type": "llama", "hidden_size": 64, "hidden_size": 32}`, nil, "which is there already"},
 		{`[]`, nil, "expected an object"},
 		{`{"model_type": "llama"`, nil, "expected"},
-		{configs["Llama-3-8B"], []string{"hidden_act=gelu"}, `hidden_act is "gelu": only silu is known`},
+		{configs["Llama-3-8B"], []string{"hidden_act=gelu"}, `hidden_act is "gelu": only silu is supported`},
 		{configs["Llama-3-8B"], []string{"num_key_value_heads=5"}, "32 attention heads do not divide over 5 heads of keys and values"},
 		{configs["Llama-3-8B"], []string{"num_hidden_layers=5000"}, "the number of layers is 5000: give 1 to 4096"},
-		{configs["Llama-3-8B"], []string{"wide"}, `"wide" is no KEY=VALUE`},
+		{configs["Llama-3-8B"], []string{"wide"}, `"wide" is not KEY=VALUE`},
 		{configs["Mixtral-8x7B"], []string{"num_local_experts=16384", "intermediate_size=16777216", "hidden_size=16777216"}, "it has more than 2^50 parameters"},
 		{strings.Repeat(" ", 1<<20) + "{}", nil, "longer than 1048576 bytes"},
 	} {
@@ -85,7 +85,7 @@ func TestConfigFaults(t *testing.T) {
 	require.Equal(t, []string{"per_layer_input"}, c.Unread)
 }
 
-// TestMegatronFlags reads flags in the forms in which scripts and tests have them.
+// TestMegatronFlags reads flags in the forms of scripts and of tests.
 func TestMegatronFlags(t *testing.T) {
 	const llama = `--num-layers 32 --hidden-size=4096 \
 		--ffn-hidden-size 11008 # of SwiGLU
@@ -107,10 +107,10 @@ func TestMegatronFlags(t *testing.T) {
 
 	_, err = fit.ReadMegatron(strings.NewReader("--num-layers 6 --hidden-size many"), nil)
 	require.ErrorContains(t, err, "hidden-size is many: expected a whole number")
-	require.ErrorContains(t, err, "there is no vocab-size: give it with --set vocab-size=N")
+	require.ErrorContains(t, err, "vocab-size is missing: give it as --set vocab-size=N")
 }
 
-// TestBytesOfAParameter holds the bytes of a parameter against the table of Megatron-LM's
+// TestBytesOfAParameter compares the bytes of a parameter with the table of Megatron-LM's
 // distributed optimizer, plain and divided over d replicas.
 func TestBytesOfAParameter(t *testing.T) {
 	const d = 8
@@ -133,7 +133,7 @@ func TestBytesOfAParameter(t *testing.T) {
 	}
 }
 
-// prediction is that of a config under a schedule.
+// prediction returns the prediction for a config under a schedule.
 func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.Setup) *fit.Prediction {
 	t.Helper()
 	c, err := fit.ReadConfig(strings.NewReader(config), nil)
@@ -149,8 +149,8 @@ func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.
 	return out
 }
 
-// TestRanksAddUp wants every parameter once over the ranks of a pipeline, and of those of
-// tensor and expert parallelism every share.
+// TestRanksAddUp expects every parameter once over the ranks of a pipeline, and every share of
+// it over the ranks of tensor and expert parallelism.
 func TestRanksAddUp(t *testing.T) {
 	for name, config := range configs {
 		c, err := fit.ReadConfig(strings.NewReader(config), nil)
@@ -171,8 +171,8 @@ func TestRanksAddUp(t *testing.T) {
 	require.EqualValues(t, 32*3*4096*14336*7, whole-half, "seven of eight experts are elsewhere")
 }
 
-// TestRecompute: full recompute keeps a layer's input alone, groups what is not theirs, and
-// stages only their own.
+// TestRecompute: full recompute keeps only a layer's input, groups of recompute drop only their
+// tensors, and a list of stages limits recompute to these stages.
 func TestRecompute(t *testing.T) {
 	peak := func(r fit.Recompute, unfused bool) []int64 {
 		var list []int64
@@ -183,7 +183,7 @@ func TestRecompute(t *testing.T) {
 	}
 	none, full := peak(fit.Recompute{}, false), peak(fit.Recompute{All: true}, false)
 	some, first := peak(fit.Recompute{Groups: []string{"norm", "activation"}}, false), peak(fit.Recompute{All: true, Stages: []int{0}}, false)
-	const sh = 2 * 4096 * 4096 // bytes of a token's hidden states, of a sequence
+	const sh = 2 * 4096 * 4096 // bytes of a sequence's hidden states
 	require.Equal(t, []int64{full[0], none[1], none[2], none[3]}, first)
 	require.Less(t, full[0], some[0])
 	require.Less(t, some[0], none[0])
@@ -193,8 +193,7 @@ func TestRecompute(t *testing.T) {
 	require.Greater(t, unfused[0]-core[0], int64(3*8*2*32*4096*4096), "scores of three microbatches in eight layers")
 }
 
-// FuzzConfigs: no description makes a reader panic, and of what is read parameters can be
-// counted.
+// FuzzConfigs: no description makes a reader panic, and every model that is read is valid.
 func FuzzConfigs(f *testing.F) {
 	for _, config := range configs {
 		f.Add(config)
@@ -211,7 +210,7 @@ func FuzzConfigs(f *testing.F) {
 	})
 }
 
-// TestTooLarge: sizes that no device has are refused, not computed with.
+// TestTooLarge: sizes beyond every device are rejected.
 func TestTooLarge(t *testing.T) {
 	c, err := fit.ReadConfig(strings.NewReader(configs["Llama-3-8B"]), nil)
 	require.NoError(t, err)
@@ -231,5 +230,5 @@ func TestTooLarge(t *testing.T) {
 		require.ErrorContains(t, err, one.want)
 	}
 	_, err = fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: fit.Setup{Sequence: 16}, Plan: plan, Cut: []int{31, 2}, Capacity: 1})
-	require.ErrorContains(t, err, "a cut of 33 layers into 2 stages, of a model of 32 layers")
+	require.ErrorContains(t, err, "the cut has 33 layers in 2 stages, but the model has 32 layers")
 }

@@ -12,21 +12,22 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// Request says what is predicted.
+// Request is the input of [Predict].
 type Request struct {
-	Model *Model // nil with a Profile: then only the step is predicted
+	Model *Model // may be nil with a Profile; then only the step is predicted
 	Setup Setup
-	// Plan has computations alone, or is one that was read from a file.
+	// Plan has computations alone, or is a complete plan from a file.
 	Plan *schedule.Plan
-	// Cut is how many layers each stage of the model has; nil spreads them evenly. The
-	// embedding comes with the first of them, and the head with the last.
+	// Cut is the number of layers of each stage of the model; nil spreads them evenly. The
+	// first stage also has the embedding, and the last one the head.
 	Cut []int
-	// Profile is what was measured, in place of formulas; nil takes formulas.
+	// Profile is a measured profile; nil takes the formulas.
 	Profile *layout.Profile
-	// Resident is what ranks have beside it, where the profile was measured; nil is by the model.
+	// Resident returns the resident bytes of a rank with a measured profile; nil adds none.
 	Resident func(place schedule.Placement, rank int) int64
-	Capacity int // of the links between ranks
-	// Reserved asks for what PyTorch's allocator would reserve, which plays the step twice.
+	Capacity int // capacity of the links between ranks
+	// Reserved asks for the bytes that PyTorch's allocator would reserve, which replays the step
+	// twice.
 	Reserved bool
 	Layout   layout.Config
 }
@@ -34,7 +35,7 @@ type Request struct {
 // Prediction is the memory of every rank.
 type Prediction struct {
 	Ranks  []Rank
-	Plan   *schedule.Plan // as it runs
+	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
 	Memory *layout.Memory
 }
@@ -44,14 +45,14 @@ type Rank struct {
 	Rank   int
 	Stages []int
 	Static
-	Other       int64 // resident bytes that a measured profile comes with
+	Other       int64 // resident bytes of a measured profile
 	Activations int64 // at the peak, gradients of activations and workspaces included
 	Logits      int64 // at the peak, all forms
-	Transfers   int64 // at the peak: what was received, and what is sent
+	Transfers   int64 // at the peak, received and sent
 	Allowance   int64
 	Peak        string // the action of the peak, and its microbatch
-	// Native and Expandable are the bytes that PyTorch's allocator would reserve: with
-	// segments of cudaMalloc, and with expandable ones. Without an allowance.
+	// Native and Expandable are the bytes that PyTorch's allocator would reserve with segments of
+	// cudaMalloc and with expandable segments, both without the allowance.
 	Native, Expandable int64
 }
 
@@ -61,8 +62,8 @@ func (r *Rank) Step() int64 { return r.Activations + r.Logits + r.Transfers }
 // Total returns the bytes at the peak, with the allowance.
 func (r *Rank) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.Allowance }
 
-// Predict returns the memory of every rank. Errors wrap ErrModel or ErrSetup, or are those of
-// lower.Prepare and layout.Make.
+// Predict returns the memory of every rank. Errors wrap ErrModel or ErrSetup, or come from
+// lower.Prepare or layout.Make.
 func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	out := &Prediction{}
 	r.Setup = r.Setup.withDefaults()
@@ -89,7 +90,7 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	return out, err
 }
 
-// profile returns the profile that is measured, or that of the formulas.
+// profile returns the measured profile, or a profile from the formulas.
 func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 	if r.Model != nil {
 		if err := r.Model.Validate(); err != nil {
@@ -119,7 +120,7 @@ func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 		stages = append(stages, layers)
 	}
 	v := r.Model.sizes(&r.Setup)
-	// Tokens and positions, and labels, have 8 bytes each; weights of labels have 4.
+	// Tokens, positions and labels have 8 bytes each, and the weights of labels 4.
 	tokens, err := Formula("16*s*b").bytes(v)
 	if err != nil {
 		return nil, err
@@ -127,8 +128,8 @@ func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 	return Compose(stages, tokens, tokens/4*3, v)
 }
 
-// cuts checks a cut, or makes an even one: stages in the middle of the model take what is left
-// over, since the ends have the embedding and the head.
+// cuts checks a cut, or makes an even one: stages in the middle of the model take the remainder,
+// since the ends have the embedding and the head.
 func (m *Model) cuts(cut *[]int, stages int) error {
 	if *cut == nil {
 		left := m.Layers % stages
@@ -148,7 +149,7 @@ func (m *Model) cuts(cut *[]int, stages int) error {
 		}
 	}
 	if len(*cut) != stages || sum != m.Layers {
-		return fmt.Errorf("%w: a cut of %d layers into %d stages, of a model of %d layers and a plan of %d stages", ErrSetup, sum, len(*cut), m.Layers, stages)
+		return fmt.Errorf("%w: the cut has %d layers in %d stages, but the model has %d layers and the plan %d stages", ErrSetup, sum, len(*cut), m.Layers, stages)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (r *Request) rank(out *Prediction, number int) Rank {
 	return one
 }
 
-// peakAction names the action at whose place the peak is, of the first repeat that has it.
+// peakAction returns the action at the place of the peak, in the first repeat that reaches it.
 func peakAction(plan *schedule.Plan, made *layout.Rank, rank int) string {
 	at := made.Peak.Place
 	for i, s := range made.Segments {

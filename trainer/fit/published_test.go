@@ -15,7 +15,7 @@ import (
 
 // published is a run of Megatron-LM's own tests on H100 (tests/functional_tests/test_cases,
 // golden values of August 2026): the bytes that PyTorch had allocated on the last rank after a
-// step, and at its peak.
+// step and at its peak.
 type published struct {
 	name            string
 	flags           string
@@ -23,8 +23,8 @@ type published struct {
 	schedule        string
 	stages          int // of a rank
 	allocated, peak int64
-	off             float64 // by how much the predicted bytes of a step are off, in percent
-	theirs          float64 // and those of Megatron-LM's formula
+	off             float64 // relative error of the predicted bytes of a step, in percent
+	theirs          float64 // relative error of Megatron-LM's formula, in percent
 }
 
 const (
@@ -34,8 +34,8 @@ const (
 	small   = "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 4 --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --bf16 --no-gradient-accumulation-fusion"
 )
 
-// runs are those that say enough. Where the number of replicas is not said, data is that which
-// fits the bytes after a step; the bytes of a step do not depend on it.
+// runs are the published runs with enough information. If the number of replicas is missing, data
+// is the number that fits the bytes after a step; the bytes of a step do not depend on it.
 var runs = []published{
 	{name: "GPT 7B, TP 1, PP 4, 8 stages a rank", flags: gpt7b + " --micro-batch-size 1 --pipeline-model-parallel-size 4", data: 2, m: 4, schedule: "interleaved", stages: 8, allocated: 24808996864, peak: 60720852992, off: 2.8, theirs: 11.6},
 	{name: "GPT 7B, TP 4", flags: gpt7b + " --micro-batch-size 2 --tensor-model-parallel-size 4", data: 2, m: 2, schedule: "1f1b", stages: 1, allocated: 20663519232, peak: 57143791616, off: -0.4, theirs: -43.8},
@@ -87,8 +87,8 @@ func formula(c *fit.Config, run *published) float64 {
 	return bytes / float64(s.Tensor)
 }
 
-// TestPublished holds predictions against what was published, to a tenth of a percent, so that
-// docs/fit.md says what the tables of layers say.
+// TestPublished compares predictions with the published values. The relative errors must be those
+// in the table of docs/fit.md, to a tenth of a percent.
 func TestPublished(t *testing.T) {
 	for i := range runs {
 		run := &runs[i]

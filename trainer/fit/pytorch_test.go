@@ -13,10 +13,9 @@ import (
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
-// TestSavedByPyTorch holds the tables of plain PyTorch against what hooks have counted in
-// PyTorch 2.6, a process for each rank: the most bytes of tensors that autograd had saved at
-// once. docs/fit/saved.py counts them, for plans of weir plan with 8 microbatches, in the form of weir
-// convert --to compute.
+// TestSavedByPyTorch compares the tables of plain PyTorch with counts of hooks in PyTorch 2.6, one
+// process for each rank: the peak of the bytes that autograd has saved. docs/fit/saved.py counts
+// them for plans of weir plan with 8 microbatches, in the form of weir convert --to compute.
 func TestSavedByPyTorch(t *testing.T) {
 	gpt := fit.Model{Layers: 8, Hidden: 64, Heads: 4, KVHeads: 4, HeadDim: 16, FFN: 160, Vocabulary: 300, LayerNorm: true}
 	llama := gpt
@@ -37,8 +36,8 @@ func TestSavedByPyTorch(t *testing.T) {
 	}
 }
 
-// saved returns the most bytes on each rank that autograd saves at once: of class Saved, and
-// the inputs that layers keep, which hooks count as saved as well.
+// saved returns the peak on each rank of the bytes that autograd saves: buffers of class Saved,
+// and the inputs that layers keep, which hooks count as saved too.
 func saved(t *testing.T, m *fit.Model, name string, ranks, stages int) (peaks []int64) {
 	cut := make([]int, stages)
 	for i := range cut {

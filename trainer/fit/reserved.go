@@ -2,9 +2,9 @@ package fit
 
 import "github.com/weir-ml/weir/memory/cachingsim"
 
-// reserve sets what PyTorch's allocator would reserve on each rank for its resident bytes,
-// weights, gradients and optimizer in a buffer each, and for every allocation of the step, in
-// the plan's order, on a device without a limit.
+// reserve sets the bytes that PyTorch's allocator would reserve on each rank of a device without
+// a limit. The weights, gradients, optimizer state and other resident bytes take one buffer each,
+// and the allocations of the step follow in the plan's order.
 func (p *Prediction) reserve() error {
 	for rank := range p.Ranks {
 		one := &p.Ranks[rank]
@@ -27,7 +27,7 @@ func (p *Prediction) reserve() error {
 	return nil
 }
 
-// play plays the events of a step.
+// play replays the events of a step.
 func (p *Prediction) play(a *cachingsim.Allocator, rank int) error {
 	live := map[int]int64{}
 	for change := range p.Memory.All(rank) {

@@ -7,41 +7,41 @@ import (
 	"strings"
 )
 
-// ErrSetup is wrapped by errors about how a model is trained.
+// ErrSetup is wrapped by errors about a training setup.
 var ErrSetup = errors.New("fit: invalid setup")
 
-// Setup says how a model is trained. Sizes of 0 are 1, but for the sequence.
+// Setup describes the training of a model. Sizes of 0 are 1, except Sequence.
 type Setup struct {
 	Sequence   int // tokens of a sequence
 	Microbatch int // sequences of a microbatch
 
 	Tensor           int  // ranks that share a layer
-	SequenceParallel bool // they also share what is between the layers' products
+	SequenceParallel bool // they also share the activations between the layers' products
 	Context          int  // ranks that share a sequence
 	Data             int  // replicas
-	Expert           int  // ranks that share the experts of a layer; they are among Data and Context
+	Expert           int  // ranks that share the experts of a layer; part of Data and Context
 	ExpertTensor     int  // ranks that share an expert; 0 is Tensor
-	Zero             int  // what replicas share: 1 the optimizer's state, 2 gradients too, 3 weights too
+	Zero             int  // ZeRO stage: replicas share the optimizer's state (1), gradients too (2), weights too (3)
 
 	Precision Precision
-	Gradients int // bytes of an element of a gradient; 0 is as the precision has it
+	Gradients int // bytes of an element of a gradient; 0 is the default of the precision
 	Optimizer Optimizer
 	Recompute Recompute
 
-	Tables           Tables // whose layers they are
-	UnfusedAttention bool   // scores are kept, as without FlashAttention
-	Unfused          bool   // gradients of weights are made apart and then added
+	Tables           Tables // implementation of the layers
+	UnfusedAttention bool   // attention keeps its scores, as without FlashAttention
+	Unfused          bool   // weight gradients are computed into buffers of their own, then added
 	Further          bool   // layers that predict further tokens are trained
-	Allowance        int64  // bytes of what no tensor accounts for
+	Allowance        int64  // bytes for memory outside of tensors
 }
 
-// Precision says which numbers weights, gradients and optimizer have.
+// Precision is the number format of weights, gradients and optimizer state.
 type Precision uint8
 
 // The precisions.
 const (
 	BF16 Precision = iota // weights and activations bfloat16; gradients, a copy of the weights and moments float32
-	FP16                  // as Megatron has it: gradients float16, with a float32 copy
+	FP16                  // as in Megatron: weights, activations and gradients float16, with float32 copies
 	FP32                  // all float32
 	AMP                   // weights, gradients and moments float32; activations bfloat16
 )
@@ -51,14 +51,14 @@ var precisions = []string{"bf16", "fp16", "fp32", "amp"}
 // String returns the name of the precision.
 func (p Precision) String() string { return precisions[min(int(p), len(precisions)-1)] }
 
-// ParsePrecision is the reverse of String.
+// ParsePrecision returns the precision with a name, and whether there is one.
 func ParsePrecision(name string) (Precision, bool) {
 	i := slices.Index(precisions, name)
 	return Precision(max(i, 0)), i >= 0
 }
 
-// Optimizer says how many float32 numbers the optimizer keeps for each parameter, without its
-// copy of the weights.
+// Optimizer is a kind of optimizer, by the number of float32 values that it keeps for each
+// parameter. A copy of the weights is not included.
 type Optimizer uint8
 
 // The optimizers.
@@ -70,23 +70,24 @@ const (
 
 var optimizers = []string{"adamw", "momentum", "sgd"}
 
-// ParseOptimizer returns the optimizer of a name: adamw, momentum or sgd.
+// ParseOptimizer returns the optimizer with a name (adamw, momentum or sgd), and whether there is
+// one.
 func ParseOptimizer(name string) (Optimizer, bool) {
 	i := slices.Index(optimizers, name)
 	return Optimizer(max(i, 0)), i >= 0
 }
 
-// Recompute says what the backward computes again.
+// Recompute selects the saved tensors that the backward computes again instead.
 type Recompute struct {
-	All    bool     // of every layer, all but its input
-	Groups []string // tensors of these groups: core, norm, activation
-	Stages []int    // only these stages do; nil is all
+	All    bool     // every saved tensor of a layer, except its input
+	Groups []string // the tensors of these groups: core, norm, activation
+	Stages []int    // the stages that recompute; nil is all
 }
 
-// groups are the tensors that may be computed again by themselves.
+// groups are the groups of tensors that can be recomputed separately.
 var groups = []string{"core", "norm", "activation"}
 
-// ParseRecompute reads none, full, selective, or groups that are joined by commas.
+// ParseRecompute parses none, full, selective, or groups joined by commas.
 func ParseRecompute(text string) (r Recompute, err error) {
 	switch text {
 	case "none", "":
@@ -97,7 +98,7 @@ func ParseRecompute(text string) (r Recompute, err error) {
 	default:
 		for name := range strings.SplitSeq(text, ",") {
 			if !slices.Contains(groups, name) {
-				return r, fmt.Errorf("%w: %q is not recomputed by itself: give none, full, selective, or some of %s", ErrSetup, name, strings.Join(groups, ","))
+				return r, fmt.Errorf("%w: %q is not a recompute group: give none, full, selective, or some of %s", ErrSetup, name, strings.Join(groups, ","))
 			}
 			r.Groups = append(r.Groups, name)
 		}
@@ -105,7 +106,7 @@ func ParseRecompute(text string) (r Recompute, err error) {
 	return r, nil
 }
 
-// String writes what ParseRecompute reads.
+// String returns the text that [ParseRecompute] parses, without Stages.
 func (r Recompute) String() string {
 	switch {
 	case r.All:
@@ -118,7 +119,7 @@ func (r Recompute) String() string {
 	return strings.Join(r.Groups, ",")
 }
 
-// of returns what a stage recomputes.
+// of returns the recompute of a stage.
 func (r Recompute) of(stage int) Recompute {
 	if r.Stages != nil && !slices.Contains(r.Stages, stage) {
 		return Recompute{}
@@ -131,7 +132,7 @@ const (
 	maxParallel = 1 << 16
 )
 
-// withDefaults returns the setup with sizes of 0 as 1.
+// withDefaults returns the setup with its defaults in place of zeros.
 func (s Setup) withDefaults() Setup {
 	for _, n := range []*int{&s.Microbatch, &s.Tensor, &s.Context, &s.Data, &s.Expert} {
 		if *n == 0 {
@@ -185,10 +186,10 @@ func (s Setup) Validate(m *Model) error {
 		fault("the allowance is %d bytes", s.Allowance)
 	}
 	if int(s.Precision) >= len(precisions) || int(s.Optimizer) >= len(optimizers) || int(s.Tables) >= len(tables) {
-		fault("the precision, the optimizer or the tables are none that there is")
+		fault("the precision, the optimizer or the tables are unknown")
 	}
 	if m.Latent != nil && s.Tables == PyTorch || len(m.Sparse) > 0 && s.Tables == PyTorch {
-		fault("plain PyTorch's layers are known without experts and without latent attention: take those of Megatron-LM")
+		fault("plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
 	}
 	return errors.Join(faults...)
 }

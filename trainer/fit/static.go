@@ -2,7 +2,7 @@ package fit
 
 import "github.com/weir-ml/weir/schedule"
 
-// Static are the bytes that a rank has before a step and after it.
+// Static is the memory of a rank between steps, in bytes.
 type Static struct {
 	Parameters int64 // elements on the rank, before ZeRO divides them
 	Weights    int64
@@ -13,8 +13,8 @@ type Static struct {
 // Total returns all bytes.
 func (s *Static) Total() int64 { return s.Weights + s.Gradients + s.Optimizer }
 
-// perParameter returns the bytes of a parameter: its weight, its gradient, and what the
-// optimizer keeps, with the float32 copies of weights and gradients that low precision asks for.
+// perParameter returns the bytes of a parameter: its weight, its gradient and its optimizer state,
+// which includes the float32 copies of weights and gradients for low precision.
 func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
 	optimizer = 4 * int64(2-s.Optimizer)
 	switch weight, gradient = 4, 4; s.Precision {
@@ -29,8 +29,8 @@ func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
 	return weight, gradient, optimizer
 }
 
-// static returns what the parts that a rank has take there. Replicas are those of context and
-// data parallelism together.
+// static returns the static memory of a rank with the given stages. Both data and context
+// parallelism replicate weights.
 func (m *Model) static(s *Setup, stages []int, cut [][]Part) (total Static) {
 	var plain, expert int64
 	for _, stage := range stages {
@@ -50,8 +50,8 @@ func (m *Model) static(s *Setup, stages []int, cut [][]Part) (total Static) {
 	return total
 }
 
-// held returns the weights of a part of a stage. A tied head of another stage than the
-// embedding has a copy of the table.
+// held returns the weights of a part of a stage. A tied head has a copy of the embedding's table
+// if the embedding is on another stage.
 func (m *Model) held(p Part, stage []Part, tensor int) []Weight {
 	vocabulary := m.padded(tensor)
 	list := m.Weights(p, vocabulary)
@@ -61,7 +61,7 @@ func (m *Model) held(p Part, stage []Part, tensor int) []Weight {
 	return list
 }
 
-// on returns how many elements of a weight a rank has.
+// on returns the number of a weight's elements on a rank.
 func (w *Weight) on(s *Setup) int64 {
 	parts := int64(1)
 	switch w.Split {
@@ -73,7 +73,7 @@ func (w *Weight) on(s *Setup) int64 {
 	return (w.Elements + parts - 1) / parts
 }
 
-// add adds parameters that so many replicas have.
+// add adds n parameters with the given number of replicas.
 func (t *Static) add(s *Setup, n, replicas int64) {
 	weight, gradient, optimizer := s.perParameter()
 	share := func(bytes int64, from int) int64 {
@@ -88,7 +88,7 @@ func (t *Static) add(s *Setup, n, replicas int64) {
 	t.Optimizer += share(n*optimizer, 1)
 }
 
-// stagesOf returns the stages of a model that a rank has, once for each copy of the model.
+// stagesOf returns the model's stages on a rank, once for each copy of the model.
 func stagesOf(p schedule.Placement, rank int) (stages []int) {
 	for stage, home := range p.Rank {
 		if home == rank {

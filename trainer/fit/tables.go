@@ -6,24 +6,24 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Tables names whose layers are composed.
+// Tables is an implementation of a transformer's layers, by the tensors that it allocates.
 type Tables uint8
 
 // The tables.
 const (
 	Megatron Tables = iota // Megatron-LM with TransformerEngine and FlashAttention
-	PyTorch                // modules of plain PyTorch, whose operations save one by one
+	PyTorch                // modules of plain PyTorch, in which every operation saves its own tensors
 )
 
 var tables = []string{"megatron", "pytorch"}
 
-// ParseTables returns the tables of a name: megatron or pytorch.
+// ParseTables returns the tables with a name (megatron or pytorch), and whether there are any.
 func ParseTables(name string) (Tables, bool) {
 	i := slices.Index(tables, name)
 	return Tables(max(i, 0)), i >= 0
 }
 
-// atI and atW are the moments of a step of I, and of W.
+// atI returns a moment of I, and atW the only moment of W.
 func atI(step int) Moment { return Moment{I, step} }
 func atW() Moment         { return Moment{W, 1} }
 
@@ -48,7 +48,7 @@ func (s *Setup) layer(m *Model, p Part) Layer {
 	return s.block(m, p.Kind == Experts)
 }
 
-// block returns a layer of attention and an MLP, or experts.
+// block returns a layer of attention and an MLP or experts.
 func (s *Setup) block(m *Model, sparse bool) Layer {
 	list := []Tensor{{Name: "input", Role: Input, Freed: atI(12)}, {Name: "gradient of output", Role: Gradient, Freed: atW(), B: 12}}
 	if s.Tables == PyTorch {
@@ -94,9 +94,9 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 	)}
 }
 
-// gathered is the whole sequence in front of a product that ranks share.
-func gathered(what string, step int) []Tensor {
-	return []Tensor{scratch("gathered input of "+what, "y*e*s*b*h", F, step, step), scratch("gathered input of "+what+" in W", "y*e*s*b*h", W, 1, 1)}
+// gathered returns the buffers of the whole sequence before a product that ranks share.
+func gathered(name string, step int) []Tensor {
+	return []Tensor{scratch("gathered input of "+name, "y*e*s*b*h", F, step, step), scratch("gathered input of "+name+" in W", "y*e*s*b*h", W, 1, 1)}
 }
 
 // attention returns the tensors of queries, keys and values.
@@ -111,7 +111,7 @@ func attention(m *Model) []Tensor {
 	return list
 }
 
-// latentAttention returns those of multi-head latent attention.
+// latentAttention returns the tensors of queries, keys and values in multi-head latent attention.
 func latentAttention() []Tensor {
 	return []Tensor{
 		kept("compressed queries", "e*s*b*c/q", 2, atI(11), 0),
@@ -126,7 +126,8 @@ func latentAttention() []Tensor {
 	}
 }
 
-// mlp returns the tensors of an MLP of a width that so many ranks share.
+// mlp returns the tensors of an MLP. width and ranks are letters of a [Formula]: the inner width,
+// and the number of ranks that share it.
 func mlp(name string, width, ranks Formula) []Tensor {
 	inner := "s*b*" + width + "/" + ranks
 	return []Tensor{
@@ -138,8 +139,8 @@ func mlp(name string, width, ranks Formula) []Tensor {
 	}
 }
 
-// experts returns the tensors of a router and of experts with an even load. Each rank has as
-// many tokens as without expert parallelism.
+// experts returns the tensors of a router and of experts with an even load, so that each rank has
+// as many tokens as without expert parallelism.
 func experts(m *Model) []Tensor {
 	list := []Tensor{
 		kept("probabilities of experts", "4*s*b*E/q", 5, atI(4), 0),
@@ -147,7 +148,7 @@ func experts(m *Model) []Tensor {
 		kept("input of the activation of experts", "e*g*x*s*b*m/q", 6, atI(3), 0),
 		kept("output of the activation of experts", "e*x*s*b*m/q", 7, atW(), 2).group("activation"),
 		scratch("tokens before they are sent", "e*x*s*b*h/q", F, 6, 6),
-		kept("output of experts", "e*x*s*b*h*z/q", 7, atI(1), 0), // which probabilities weigh
+		kept("output of experts", "e*x*s*b*h*z/q", 7, atI(1), 0), // weighted by probabilities
 		scratch("gradient of the output of experts", "e*x*s*b*h*z/q", I, 1, 3),
 		scratch("gradient of the activation of experts", "e*x*s*b*m/q", I, 2, 3),
 		carried("gradient of the input of the activation of experts", "e*g*x*s*b*m/q", 3, 5),
@@ -169,8 +170,8 @@ func embedding() Layer {
 	}}
 }
 
-// head returns the layer of the loss. Logits are in float32 from their float() on, which
-// cross-entropy turns into probabilities, in place with Megatron-LM.
+// head returns the layer of the loss. Logits are converted to float32, and cross-entropy turns
+// them into probabilities, in place with Megatron-LM.
 func (s *Setup) head(m *Model, last bool) Layer {
 	list := []Tensor{
 		{Name: "input", Role: Input, Freed: atI(5)},
@@ -198,9 +199,9 @@ func (s *Setup) head(m *Model, last bool) Layer {
 	return Layer{"head", list}
 }
 
-// pytorchNorm returns what a norm saves besides its input: statistics, and what the next
-// product takes in. RMSNorm is several operations, and also saves what is normalised, before
-// the gain.
+// pytorchNorm returns the tensors that a norm saves besides its input: statistics and its output,
+// the input of the next product. RMSNorm is several operations, and also saves its normalised
+// input before the gain.
 func pytorchNorm(m *Model, name string, born, freed int) []Tensor {
 	list := []Tensor{
 		kept("statistics of "+name, "4*l*s*b/q", born, atI(freed), 0),
@@ -212,7 +213,8 @@ func pytorchNorm(m *Model, name string, born, freed int) []Tensor {
 	return list
 }
 
-// pytorchAttention returns the tensors of attention. Each head has keys and values of its own.
+// pytorchAttention returns the tensors of attention, in which each head has its own keys and
+// values.
 func pytorchAttention(m *Model) []Tensor {
 	return append(pytorchNorm(m, "norm 1", 1, 12),
 		kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0),
@@ -226,7 +228,7 @@ func pytorchAttention(m *Model) []Tensor {
 	)
 }
 
-// pytorchMLP returns the tensors of the MLP. A gated one saves what both matrices put out,
+// pytorchMLP returns the tensors of the MLP. A gated MLP saves the outputs of both input matrices,
 // the activation of one, and their product.
 func pytorchMLP(m *Model) []Tensor {
 	list := append(pytorchNorm(m, "norm 2", 5, 6), mlp("", "f", "t")...)

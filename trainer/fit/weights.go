@@ -9,21 +9,21 @@ type Weight struct {
 	Split    Split
 }
 
-// Split says over what a weight is divided.
+// Split is the kind of parallelism that divides a weight.
 type Split uint8
 
-// The ways in which a weight is divided.
+// The kinds of splits.
 const (
-	Whole    Split = iota // each rank of tensor parallelism has all of it
-	ByTensor              // over tensor parallelism
-	ByExpert              // over expert parallelism, and each expert over its own tensor parallelism
+	Whole    Split = iota // each rank of tensor parallelism has the whole weight
+	ByTensor              // divided by tensor parallelism
+	ByExpert              // divided by expert parallelism, and each expert by expert tensor parallelism
 )
 
-// Part is one of the parts that a model is cut between: the embedding, a layer, the head, or
-// a layer that predicts further tokens.
+// Part is a unit of a model that stages do not divide: the embedding, a layer, a layer that
+// predicts further tokens, or the head.
 type Part struct {
 	Kind  PartKind
-	Layer int // of a layer
+	Layer int // number of the layer, for the kinds of layers
 }
 
 // PartKind is the kind of a part.
@@ -38,8 +38,8 @@ const (
 	Head
 )
 
-// Parts returns the parts of the model in order, without those that predict further tokens
-// if they are left out.
+// Parts returns the parts of the model in order. further includes the layers that predict further
+// tokens.
 func (m *Model) Parts(further bool) []Part {
 	parts := []Part{{Kind: Embedding}}
 	for layer := range m.Layers {
@@ -60,7 +60,8 @@ func (m *Model) layer(layer int) Part {
 	return Part{Dense, layer}
 }
 
-// Weights returns the parameters of a part, whose vocabulary has so many rows.
+// Weights returns the parameters of a part. vocabulary is the number of rows of the vocabulary's
+// tables.
 func (m *Model) Weights(p Part, vocabulary int) []Weight {
 	w := &weighing{hidden: m.Hidden, layerNorm: m.LayerNorm}
 	switch p.Kind {
@@ -109,7 +110,7 @@ func (m *Model) attention(w *weighing) {
 	w.vector("bias of attention output", m.Hidden, m.OutBias, Whole)
 }
 
-// latent adds those of multi-head latent attention.
+// latent adds the parameters of multi-head latent attention.
 func (m *Model) latent(w *weighing) {
 	l, query := m.Latent, m.queryWidth()
 	if l.Query > 0 {
@@ -137,7 +138,7 @@ func (m *Model) mlp(w *weighing, name string, inner int) {
 	w.vector("bias of "+name+" out", m.Hidden, m.MLPBias, Whole)
 }
 
-// experts adds those of a router and its experts.
+// experts adds the parameters of a router and its experts.
 func (m *Model) experts(w *weighing) {
 	w.matrix("router", m.Experts, m.Hidden, Whole)
 	w.vector("bias of the router", m.Experts, m.RouterBias, Whole)
@@ -152,12 +153,12 @@ func (m *Model) experts(w *weighing) {
 	}
 }
 
-// Parameters returns how many parameters the model has, with those of layers that predict
-// further tokens or without. Padding of the vocabulary is not counted.
+// Parameters returns the number of the model's parameters, without padding of the vocabulary.
+// further includes the layers that predict further tokens.
 func (m *Model) Parameters(further bool) (n int64) {
 	for _, p := range m.Parts(further) {
 		for _, w := range m.Weights(p, m.Vocabulary) {
-			n = min(n, math.MaxInt64/2) + min(w.Elements, math.MaxInt64/2) // Validate refuses such numbers
+			n = min(n, math.MaxInt64/2) + min(w.Elements, math.MaxInt64/2) // Validate rejects such numbers
 		}
 	}
 	return n
@@ -192,7 +193,7 @@ func (w *weighing) norm(name string, width int) {
 	w.vector("bias of "+name, width, w.layerNorm, Whole)
 }
 
-// product multiplies, up to the largest number that there is.
+// product returns a*b, or MaxInt64/2 if that is less.
 func product(a, b int64) int64 {
 	if a != 0 && float64(a)*float64(b) > math.MaxInt64/2 {
 		return math.MaxInt64 / 2
