@@ -44,6 +44,7 @@ func TestBadInput(t *testing.T) {
 		{"heads", []string{"-width", "9"}, "-width 9 does not divide into -heads 2: take -width 8 or -width 10"},
 		{"stages", []string{"-data", text, "-stages", "9"}, "-stages 9 is more than -layers 2 has parts for: take at most 4"},
 		{"too large", []string{"-data", text, "-width", "1000000"}, "take a smaller -width or -seq, or fewer -layers"},
+		{"size of logits", []string{"-keep-logits", "-2"}, "or -1 for none"},
 		{"plan", []string{"-plan", "zbv"}, `there is no schedule "zbv"; did you mean zb-v?`},
 		{"group", []string{"-plan", "breadth-first", "-group", "2"}, "-group goes with -plan interleaved, zb1p, grouped-interleave or depth-first on one rank only"},
 		{"group on ranks", []string{"-ranks", "2", "-group", "2"}, "-group goes with"},

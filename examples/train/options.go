@@ -88,7 +88,9 @@ func (o *options) flags() {
 	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "keep only the input of a block and compute the rest again in its backward")
 	f.Func("keep-logits", "most `bytes` of logits that a microbatch keeps for its backward, such as 1MiB; -1: none, they are computed again; default 0: all if a step then fits -budget or, without one, if no rank needs more than a fifth more memory, else none; with -unplanned none", func(text string) (err error) {
 		if o.model.KeepLogits = transformer.NoLogits; text != "-1" {
-			o.model.KeepLogits, err = units.ParseSize(text)
+			if o.model.KeepLogits, err = units.ParseSize(text); err != nil {
+				err = fmt.Errorf("%w, or -1 for none", err)
+			}
 		}
 		return err
 	})

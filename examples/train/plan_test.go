@@ -100,16 +100,23 @@ func TestPlanFileIsRefused(t *testing.T) {
 	for says, flags := range map[string]string{
 		"-ranks is 4, and " + path + " has 2: leave it out":  "-ranks 4 -plan " + path,
 		"-stages is 3, and " + path + " has 2: leave it out": "-stages 3 -plan " + path,
-		"-group goes with":               "-group 2 -plan " + path,
-		"is for 3 microbatches, not for": "-microbatches 5 -plan " + path,
-		"Rank 0 never runs 0B1":          "-microbatches 2 -plan " + broken,
-		nonsense + ":1:":                 "-plan " + nonsense,
-		"no such file":                   "-plan missing.json",
+		"-group goes with": "-group 2 -plan " + path,
+		"is for 3 microbatches, and no number of repeats of its loops makes it one for 5": "-microbatches 5 -plan " + path,
+		"Rank 0 never runs 0B1": "-microbatches 2 -plan " + broken,
+		nonsense + ":1:":        "-plan " + nonsense,
+		"no such file":          "-plan missing.json",
 	} {
 		status, _, _, stderr := runTiny(t, append(strings.Fields(flags), "-data", text)...)
 		require.Equal(t, 1, status)
 		require.Contains(t, stderr, says)
 	}
+
+	t.Chdir(filepath.Dir(path))
+	require.NoError(t, os.Link(path, "plan"))
+	status, _, _, stderr := runTiny(t, "-plan", "plan", "-data", text)
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, `there is no schedule "plan"`)
+	require.Contains(t, stderr, "; for the file of that name give ./plan")
 
 	o, err := parse([]string{"-plan", path})
 	require.NoError(t, err)

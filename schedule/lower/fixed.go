@@ -38,7 +38,7 @@ func Fixed(plan *schedule.Plan) schedule.Rule {
 		}
 		resized := resize(bare, p.Microbatches)
 		if resized == nil || check.Plan(resized) != nil {
-			return nil, fmt.Errorf("%w: plan %q is for %d microbatches, not for %d, and has no loops to run more or fewer times: step with %[3]d, or make a plan for %[4]d",
+			return nil, fmt.Errorf("%[1]w: plan %[2]q is for %[3]d microbatches, and no number of repeats of its loops makes it one for %[4]d: step with %[3]d, or make a plan for %[4]d",
 				schedule.ErrParams, plan.Name, plan.Microbatches, p.Microbatches)
 		}
 		return resized, nil

@@ -1,6 +1,7 @@
 package lower_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func TestFixedOfOtherNumbers(t *testing.T) {
 				}
 				if err != nil {
 					require.ErrorIs(t, err, schedule.ErrParams)
-					require.ErrorContains(t, err, "is for 64 microbatches")
+					require.ErrorContains(t, err, fmt.Sprintf("is for 64 microbatches, and no number of repeats of its loops makes it one for %d", other))
 					continue
 				}
 				served[name]++

@@ -92,7 +92,7 @@ func Flags(set *flag.FlagSet) *Options {
 	set.StringVar(&o.Checkpoint, "checkpoint", o.Checkpoint, "`folder` for checkpoints of weights and moments, in time and at the end (safetensors and a manifest)")
 	set.Func("checkpoint-every", "`steps or time` between checkpoints, such as 100 or 10m; default: as often as takes 1 % of the time, at most once a minute", o.checkpointEvery)
 	set.IntVar(&o.Saver.Keep, "keep", 2, "checkpoints that stay; earlier ones are removed")
-	set.StringVar(&o.Resume, "resume", o.Resume, "checkpoint `folder` to go on from at its newest whole one, or the file that an earlier version wrote; where it is the one of -checkpoint it may be empty yet")
+	set.StringVar(&o.Resume, "resume", o.Resume, "checkpoint `folder` to go on from at its newest whole one, or the file that an earlier version wrote; if it is the folder of -checkpoint too, it may still be empty")
 	return o
 }
 

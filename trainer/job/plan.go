@@ -67,7 +67,11 @@ func (o *Options) place(parts int) error {
 		found, err = schedule.Schedule{Rule: lower.Fixed(o.Fixed), Ascends: ascends(o.Fixed)}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("-plan: %w", plainly(err))
+		err = plainly(err)
+		if _, no := os.Stat(o.Plan); no == nil {
+			err = fmt.Errorf("%w; for the file of that name give ./%s", err, o.Plan)
+		}
+		return fmt.Errorf("-plan: %w", err)
 	}
 	o.Schedule, o.Rule = found, found.Rule
 	if o.Descending {
