@@ -1,5 +1,5 @@
-// Package transport is for the author of a [Transport], which moves tensors between ranks:
-// its contract, the names of its messages, and the errors that all transports share.
-// Package local joins the ranks of one process, packages tcp and mpi those of several;
-// package transporttest holds any of them to the contract.
+// Package transport defines [Transport], which moves tensors between ranks: its contract, the
+// names of its messages, and the errors that all transports share. It is for authors of
+// transports. Package local joins the ranks of one process, packages tcp and mpi the ranks of
+// several; package transporttest tests an implementation of the contract.
 package transport

@@ -9,29 +9,26 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// StallError ends a step that stands still. It is check.ErrDeadlock where ranks
-// wait for each other.
+// StallError ends a step without progress. It is check.ErrDeadlock if ranks wait for each other.
 type StallError struct {
-	// Way is what check.FindCycle says of the ranks that can never go on: those that
-	// wait for each other, or the way to a rank that has come to its end. It is nil where
-	// a rank takes too long.
+	// Way is the result of check.FindCycle for deadlocked ranks: the cycle of waiting ranks, or the
+	// chain of waits to a rank that has reached its end. It is nil if a rank takes too long.
 	Way []check.Waiting
-	// Still is for how long no rank has begun an action, where one takes too long.
+	// Still is how long no rank has begun an action, if Way is nil.
 	Still time.Duration
 	Ranks []Standing // by rank
 }
 
-// Standing is what a rank does when a step stands still.
+// Standing is what a rank is doing when a step stalls.
 type Standing struct {
-	// Rank and Action are always set: a rank that does not wait runs the action, and is
-	// outside of its program where it is 0. Position is set where the rank waits.
+	// Rank and Action are always set. A rank that does not wait is running Action, or is outside
+	// of its program if Action is 0. Position is set if the rank waits.
 	check.Waiting
 	Waits bool
-	Since time.Duration // for how long it has waited
+	Since time.Duration // how long it has waited
 }
 
-// Error says who waits for which action of whom, as check.Plan does, or what
-// every rank does.
+// Error describes the waits of the ranks, as check.Plan does, or the activity of every rank.
 func (e *StallError) Error() string {
 	if e.Way != nil {
 		return "transport: deadlock: " + check.DescribeCycle(e.Way)
@@ -47,15 +44,15 @@ func (e *StallError) Error() string {
 	return b.String()
 }
 
-// Is reports whether the target is check.ErrDeadlock and ranks wait for each other.
+// Is reports whether target is check.ErrDeadlock and ranks wait for each other.
 func (e *StallError) Is(target error) bool {
 	return target == check.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
 }
 
-// String is a line for people.
+// String describes the rank's activity in one line.
 func (s Standing) String() string { return fmt.Sprintf("rank %d %s", s.Rank, s.does()) }
 
-// does says what the rank does, in the terms of the plan.
+// does describes the activity, in the terms of the plan.
 func (s *Standing) does() string {
 	inside := s.Action.Kind() != schedule.None
 	switch {

@@ -10,51 +10,50 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Transport is one rank's way to the others, for the goroutine of its steps. It
-// moves tensors between ranks; a handle never crosses a rank: the receiver gets
-// buffers of its own space with a copy (L4).
+// Transport connects one rank to the others, for the goroutine of its steps. It moves tensors
+// between ranks. Handles never cross ranks: the receiver gets copies in buffers of its own space
+// (L4).
 //
-// There is one link for each ordered pair of ranks and direction of the tag, forward
-// or backward. A link keeps its order: what is sent first is received first. After
-// an error of any call the step is over, and Abort ends it.
+// There is one link for each ordered pair of ranks and each direction of tags, forward or
+// backward. A link delivers messages in the order of sending. After an error of any call the step
+// is over, and Abort ends it.
 type Transport[T any] interface {
-	// Capacity returns how many messages a link holds that are sent and not yet
-	// received: 0 is a rendezvous, where Send returns once the message is received, and
-	// schedule.Unlimited is no bound.
+	// Capacity returns the number of messages that a link holds between send and receipt: 0 is a
+	// rendezvous, where Send returns once the message is received, and schedule.Unlimited has no
+	// limit.
 	Capacity() int
-	// Begin begins a step together with all other ranks: it blocks until each of them
-	// has called it, and what an aborted step has left behind is forgotten. Every rank
-	// says in hello, a line of text, which step it begins; one with no hello joins any.
-	// If two hellos differ no step begins, and Begin fails on every rank with the error
-	// of SameHello. The slice is the caller's again when Begin returns.
+	// Begin begins a step together with all other ranks. It blocks until each of them has called
+	// it, and discards messages of an aborted step. hello is a line of text that describes the
+	// step; a rank with an empty hello joins any step. If two hellos differ no step begins, and
+	// Begin fails on every rank with the error of SameHello. The caller may reuse the slice when
+	// Begin returns.
 	Begin(ctx context.Context, hello []byte) error
-	// Send sends h to a rank, and blocks while the link has no room. The buffers stay
-	// the caller's, and must not change until Wait of the same tag has returned. The
-	// slice is the caller's again at once.
+	// Send sends h to a rank, and blocks while the link has no room. The caller keeps the
+	// buffers, and must not change them until Wait of the same tag has returned. It may reuse the
+	// slice at once.
 	Send(ctx context.Context, to int, tag Tag, h []T) error
-	// Wait blocks until what was sent to a rank under the tag has been received. From
-	// then on nobody reads the buffers.
+	// Wait blocks until a rank has received the message with the tag. From then on the transport
+	// does not read the buffers.
 	Wait(ctx context.Context, to int, tag Tag) error
-	// Recv blocks for the next message of the link from a rank and fills h with handles
-	// of the caller's space, of class Transfer, which it hands over, those too that are
-	// in h after an error. Where the message has another tag or another number of
-	// tensors, it fails on both sides, with a *TagError here.
+	// Recv blocks until the next message of the link from a rank arrives, and fills h with
+	// handles of the caller's space, of class Transfer. The caller owns them, also handles that
+	// are in h after an error. If the message has another tag or another number of tensors, it
+	// fails on both sides, with a *TagError here.
 	Recv(ctx context.Context, from int, tag Tag, h []T) error
-	// Exchange hands every rank the bytes of all, by rank: the one collective of a step.
-	// It blocks until every rank has called it. Either all ranks get them or none, but
-	// for a rank that dies: then some may get them whole, and the others get its error.
+	// Exchange sends every rank the bytes of all, by rank: the one collective of a step. It
+	// blocks until every rank has called it. Either all ranks receive them or none, except if a
+	// rank dies: then some may receive all bytes, and the others get its error.
 	Exchange(ctx context.Context, mine []byte) (all [][]byte, err error)
-	// Abort ends the step on all ranks: every call under way and every later one, until
-	// Begin, returns the cause, that of the first Abort where there are several. When it
-	// returns, nobody reads what this rank has sent.
+	// Abort ends the step on all ranks: every current and later call, until Begin, returns the
+	// cause of the first Abort. After Abort returns, no other rank reads this rank's buffers.
 	Abort(cause error)
 }
 
-// MostHello is the most bytes that a rank may say in Begin.
+// MostHello is the maximum number of bytes of a hello.
 const MostHello = 4 << 10
 
-// SameHello returns nil if all hellos, by rank, are equal, apart from those that are empty. If
-// not, its error wraps ErrRanks and names two ranks and their hellos. It is for transports.
+// SameHello returns nil if all hellos, by rank, are equal, ignoring empty ones. Otherwise its
+// error wraps ErrRanks and names two ranks and their hellos. Implementations of Transport use it.
 func SameHello(hellos [][]byte) error {
 	first := -1
 	for rank, hello := range hellos {
@@ -70,35 +69,34 @@ func SameHello(hellos [][]byte) error {
 	return nil
 }
 
-// Codec is an optional ability of a Space, for transports between processes: how its tensors
-// become bytes and back. kernels.Host has it.
+// Codec is an optional ability of a Space, for transports between processes: it converts tensors
+// to bytes and back. kernels.Host implements it.
 type Codec[T any] interface {
-	// Size returns how many bytes Encode writes of h.
+	// Size returns the number of bytes that Encode writes of h.
 	Size(h T) int64
-	// Encode writes h. Unlike the methods of a space it may be called from any goroutine,
-	// whatever the rank does meanwhile; it touches no book. Until it returns nobody writes or
-	// releases h.
+	// Encode writes h. Unlike the methods of a space, it may be called from any goroutine at any
+	// time, and does not change the books. Until it returns, h must not be written or released.
 	Encode(w io.Writer, h T) error
-	// Decode reads what Encode has written, so many bytes, into a new buffer of class Transfer,
-	// which the caller owns. After an error the space is as it was. It belongs to the
-	// goroutine of the rank.
+	// Decode reads size bytes written by Encode into a new buffer of class Transfer, which the
+	// caller owns. After an error the space is unchanged. Only the goroutine of the rank may call
+	// it.
 	Decode(r io.Reader, size int64) (T, error)
 }
 
-// Watcher is an optional ability of a Transport: to know what its rank does.
+// Watcher is an optional ability of a Transport: it observes its rank.
 type Watcher interface {
-	// Runs is told of every action before it runs, and of the action 0 at step end. The step
-	// is that of Result.Step.
+	// Runs is called with every action before it runs, and with the action 0 at step end. step is
+	// Result.Step.
 	Runs(step int64, action schedule.Action)
-	// Waited returns for how long calls of this rank have blocked since Begin.
+	// Waited returns how long calls of this rank have blocked since Begin.
 	Waited() time.Duration
 }
 
-// Content is what a transfer carries.
+// Content is the kind of tensors that a transfer carries.
 type Content uint8
 
-// The contents. Uses and totals belong to step end: uses of a tied parameter are
-// added on the rank of the first one, and every other use gets the total.
+// The contents. Uses and totals are transferred at step end: uses of a tied parameter are added
+// on the rank of the first one, and every other use receives the total.
 const (
 	Output   Content = iota // the outputs of a stage, to the next one
 	Gradient                // the gradients of a stage's inputs, to the one before
@@ -106,20 +104,20 @@ const (
 	Total                   // the sum over all uses, to a use
 )
 
-// Tag names a transfer. Sender and receiver must come to the same tags in the same
-// order on each link.
+// Tag identifies a transfer. Sender and receiver must use the same tags in the same order on each
+// link.
 type Tag struct {
 	Step       int64
 	Content    Content
-	Stage      int // the sender's; of a Use and a Total that of the use
+	Stage      int // the sender's; for a Use and a Total the stage of the use
 	Microbatch int
-	Param      int // of a Use and a Total: the number of the parameter among the stage's
+	Param      int // for a Use and a Total: the index of the parameter in the stage
 }
 
 // Backward reports whether the transfer is on the backward link.
 func (t Tag) Backward() bool { return t.Content == Gradient || t.Content == Use }
 
-// Sends returns the action that sends under the tag, 0 at step end.
+// Sends returns the action that sends the message with the tag, or 0 at step end.
 func (t Tag) Sends() schedule.Action {
 	switch t.Content {
 	case Output:
@@ -130,7 +128,7 @@ func (t Tag) Sends() schedule.Action {
 	return 0
 }
 
-// Waits returns the action that waits for what is sent under the tag, 0 at step end.
+// Waits returns the action that waits for the message with the tag, or 0 at step end.
 func (t Tag) Waits() schedule.Action {
 	switch t.Content {
 	case Output:
@@ -141,7 +139,7 @@ func (t Tag) Waits() schedule.Action {
 	return 0
 }
 
-// Receives returns the action that receives under the tag, 0 at step end.
+// Receives returns the action that receives the message with the tag, or 0 at step end.
 func (t Tag) Receives() schedule.Action {
 	switch t.Content {
 	case Output:
@@ -152,7 +150,7 @@ func (t Tag) Receives() schedule.Action {
 	return 0
 }
 
-// String says what is sent: the action, and the step.
+// String describes the message: the action and the step.
 func (t Tag) String() string {
 	switch t.Content {
 	case Use:

@@ -1,3 +1,3 @@
-// Package local joins the ranks of one process: a package runner with several ranks makes
-// [Links] by itself, and a test or a measurement may make its own.
+// Package local joins the ranks of one process. A runner with several ranks creates its [Links];
+// a test or a measurement may create its own.
 package local

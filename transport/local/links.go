@@ -15,20 +15,20 @@ import (
 	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
-// Config says how the ranks of one process are linked. Ranks and, for more than
-// one, Copy must be set.
+// Config configures the links between the ranks of one process. Ranks and, for more than one
+// rank, Copy must be set.
 type Config[T any] struct {
 	Ranks int
-	// Capacity is how many messages a link holds: 0 is a rendezvous,
-	// schedule.Unlimited no bound.
+	// Capacity is the number of messages that a link holds: 0 is a rendezvous, schedule.Unlimited
+	// has no limit.
 	Capacity int
-	// Copy returns a copy of h, a handle of rank from, in a buffer of class Transfer
-	// of rank to's own space. It runs on the goroutine of rank to, while that of rank
-	// from may do anything but change or end h.
+	// Copy returns a copy of h, a handle of rank from, in a buffer of class Transfer of rank to's
+	// own space. It runs on the goroutine of rank to. Meanwhile rank from may run, but may not
+	// change or release h.
 	Copy func(from, to int, h T) (T, error)
-	// Stall is how long a rank may wait while none of them begins an action, before
-	// the step ends with a *transport.StallError. 0 is five minutes; where it is negative only
-	// ranks that can never go on end the step, which they do at once.
+	// Stall is how long a rank may wait while no rank begins an action, before the step ends with
+	// a *transport.StallError. 0 is five minutes. If it is negative, only a deadlock ends the
+	// step, which it always does at once.
 	Stall time.Duration
 }
 
@@ -51,33 +51,32 @@ func (c *Config[T]) Validate() error {
 		faults = append(faults, fmt.Errorf("local: a link of capacity %d", c.Capacity))
 	}
 	if c.Copy == nil && c.Ranks > 1 {
-		faults = append(faults, errors.New("local: links without Copy: set World.Copy to what copies a handle of one rank into a buffer of another's space"))
+		faults = append(faults, errors.New("local: links without Copy: set World.Copy to a function that copies a handle of one rank into a buffer of another's space"))
 	}
 	return errors.Join(faults...)
 }
 
-// Links are the links between the ranks of one process. The receiver's goroutine
-// copies from the sender's buffer when it receives, so a message costs one copy and,
-// in steady state, no allocation. Nothing here runs on a goroutine of its own but
-// the watch for stalls, now and then and for a moment.
+// Links are the links between the ranks of one process. The receiver's goroutine copies from the
+// sender's buffer when it receives, so that a message costs one copy and, in steady state, no
+// allocation. Links start no goroutines except a timer that checks for stalls.
 //
-// All state is under one lock. A call that must wait writes down its reason, in its rank's
-// wait, and sleeps; the rank that makes the wait over wakes it. So at any time the waits that are
-// not over say who waits for whom, and a cycle is seen when it closes.
+// One lock guards all state. A call that must wait records its reason in its rank's wait, and
+// sleeps; the rank that ends the wait wakes it. The current waits therefore form the graph of
+// waiting ranks at any time, and a cycle is found when it closes.
 type Links[T any] struct {
 	cfg        Config[T]
 	ends       []Endpoint[T]
-	comparable bool // handles are
+	comparable bool // handles are comparable
 
 	mu      sync.Mutex
 	closed  bool
 	links   []*link[T] // by sending rank, receiving rank and direction; nil before its first message
-	cause   error      // of the abort; nil while the step goes on
-	steps   int64      // that have begun
+	cause   error      // of the abort; nil while the step runs
+	steps   int64      // number of steps that have begun
 	begun   int        // ranks that wait in Begin
-	hellos  [][]byte   // of those, by rank
-	arrived int        // ranks that have come to Exchange
-	all     [][]byte   // what they have brought
+	hellos  [][]byte   // hellos of the waiting ranks, by rank
+	arrived int        // ranks that have called Exchange
+	all     [][]byte   // their bytes, by rank
 	watch   watch
 }
 
@@ -94,18 +93,18 @@ type link[T any] struct {
 type Endpoint[T any] struct {
 	links    *Links[T]
 	rank     int
-	running  atomic.Uint64 // the action under way
-	position int64         // of it, for whoever finds the rank waiting
+	running  atomic.Uint64 // the current action
+	position int64         // of the current action, for errors
 
 	// Under the lock.
 	waiter messages.Waiter
 	wait   wait[T]
 	waited time.Duration
-	all    [][]byte // what Exchange is to return
-	differ error    // what Begin is to return
+	all    [][]byte // result of Exchange
+	differ error    // result of Begin
 }
 
-// wait is what a rank waits for.
+// wait is the reason why a rank waits.
 type wait[T any] struct {
 	reason waitReason
 	tag    transport.Tag
@@ -123,7 +122,7 @@ const (
 	waitReceipt            // of a Wait, or of a Send under rendezvous, for the receipt of a message
 	waitMessage            // of a Recv, for a message
 	waitAll                // of an Exchange
-	waitRelease            // of an Abort, for the end of every copy of the rank's buffers
+	waitRelease            // of an Abort, until no rank copies the rank's buffers
 )
 
 // New returns links that hold no message.
@@ -142,7 +141,7 @@ func New[T any](cfg Config[T]) (*Links[T], error) {
 	return l, nil
 }
 
-// Rank returns the end of a rank, for World.Transport.
+// Rank returns the endpoint of a rank, for World.Transport.
 func (l *Links[T]) Rank(rank int) *Endpoint[T] { return &l.ends[rank] }
 
 // Close ends the links. No rank may be in a call.
@@ -168,14 +167,14 @@ func (e *Endpoint[T]) Runs(_ int64, action schedule.Action) {
 	e.position++
 }
 
-// Waited returns for how long calls of this rank have blocked since Begin.
+// Waited returns how long calls of this rank have blocked since Begin.
 func (e *Endpoint[T]) Waited() time.Duration {
 	e.links.mu.Lock()
 	defer e.links.mu.Unlock()
 	return e.waited
 }
 
-// Begin waits for all ranks. The last one to come compares what they say, and empties the links.
+// Begin waits for all ranks. The last one compares the hellos, and empties the links.
 func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	turn := turns.Of(ctx)
 	if turn != nil {
@@ -284,9 +283,8 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	return nil
 }
 
-// copy fills to with copies of what a link's first message has lent, without the
-// lock: the message stays the first one, and its sender does not end the step, until
-// it is done.
+// copy fills to with copies of the handles of a link's first message, without the lock: until it
+// is done, the message stays first, and its sender cannot end the step.
 func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 	l := e.links
 	link.reading = true
@@ -301,15 +299,14 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 			return err
 		}
 		if l.comparable && any(to[i]) == any(h) && any(h) != any(*new(T)) {
-			to[i] = *new(T) // it is the sender's
+			to[i] = *new(T) // it belongs to the sender
 			return fmt.Errorf("%w: World.Copy returned the handle of rank %d: return a copy, of class Transfer, in the space of rank %d", ErrNoCopy, link.from, e.rank)
 		}
 	}
 	return nil
 }
 
-// Exchange waits for all ranks. Once the last one has come nothing can take the
-// result away.
+// Exchange waits for all ranks. Once the last rank has called it, all ranks get the result.
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	l := e.links
 	l.mu.Lock()
@@ -330,7 +327,7 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	}
 	err := l.await(ctx, e, wait[T]{reason: waitAll})
 	all := e.all
-	if all == nil { // then the others do not get it either
+	if all == nil { // the others do not get it either
 		if l.all != nil {
 			l.arrived, l.all[e.rank] = l.arrived-1, nil
 		}
@@ -340,13 +337,13 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	return all, nil
 }
 
-// Abort ends the step, and forgets what this rank has sent.
+// Abort ends the step, and removes this rank's messages.
 func (e *Endpoint[T]) Abort(cause error) {
 	l := e.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.abort(cause)
-	_ = l.await(context.Background(), e, wait[T]{reason: waitRelease}) // which nothing ends
+	_ = l.await(context.Background(), e, wait[T]{reason: waitRelease}) // nothing ends this wait early
 	for _, link := range l.links {
 		if link != nil && link.from == e.rank {
 			link.Reset()
@@ -354,14 +351,14 @@ func (e *Endpoint[T]) Abort(cause error) {
 	}
 }
 
-// Failure returns the cause of the abort, nil if there was none.
+// Failure returns the cause of the abort, or nil if there was none.
 func (l *Links[T]) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
-// abort makes the first cause end every call but those that wait for a new step.
+// abort ends every call with the first cause, except calls that wait for a new step.
 func (l *Links[T]) abort(cause error) {
 	if l.cause != nil {
 		return
@@ -370,7 +367,7 @@ func (l *Links[T]) abort(cause error) {
 	l.wakeAll()
 }
 
-// link returns the link of a tag between two ranks, or why the step is over.
+// link returns the link of a tag between two ranks, or the cause of the abort.
 func (l *Links[T]) link(from, to int, tag transport.Tag) (*link[T], error) {
 	if l.cause != nil {
 		return nil, l.cause

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// await blocks a rank until its wait is over, and returns the reason why the step is. The clock
-// is read only if the rank must wait (L12).
+// await blocks a rank until its wait is over, and returns the error that ended it. It reads the
+// clock only if the rank must wait (L12).
 func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 	if l.over(e, &w) {
 		return l.ended(e, &w)
@@ -28,7 +28,7 @@ func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 	return l.ended(e, &w)
 }
 
-// over reports whether a rank need not wait any more.
+// over reports whether a wait is over.
 func (l *Links[T]) over(e *Endpoint[T], w *wait[T]) bool { return l.ended(e, w) != nil || l.met(e, w) }
 
 // ended returns the error that ends a wait: the cause of an abort, the fault of the link, or hellos
@@ -47,7 +47,7 @@ func (l *Links[T]) ended(e *Endpoint[T], w *wait[T]) error {
 	return nil
 }
 
-// met reports whether a rank has what it waits for.
+// met reports whether the awaited event has happened.
 func (l *Links[T]) met(e *Endpoint[T], w *wait[T]) bool {
 	switch w.reason {
 	case waitBegin:

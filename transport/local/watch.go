@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Standings returns what the ranks do now. Any goroutine may call it.
+// Standings returns what the ranks are doing now. Any goroutine may call it.
 func (l *Links[T]) Standings() (all []transport.Standing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -19,7 +19,7 @@ func (l *Links[T]) Standings() (all []transport.Standing) {
 	return all
 }
 
-// standing says what a rank does now.
+// standing returns what a rank is doing now.
 func (l *Links[T]) standing(rank int) transport.Standing {
 	e := &l.ends[rank]
 	w := &e.wait
@@ -41,12 +41,12 @@ func (l *Links[T]) standing(rank int) transport.Standing {
 	return s
 }
 
-// waitsFor returns the rank that a waiting rank waits for: of several the lowest one.
-// It is -1 for a rank that does not wait for another one.
+// waitsFor returns the rank that a waiting rank waits for, the lowest of several. It returns -1
+// for a rank that does not wait for another one.
 func (l *Links[T]) waitsFor(rank int) int {
 	e := &l.ends[rank]
 	w := &e.wait
-	if l.over(e, w) { // it only has not woken up yet
+	if l.over(e, w) { // it has not woken up yet
 		return -1
 	}
 	switch w.reason {
@@ -60,8 +60,8 @@ func (l *Links[T]) waitsFor(rank int) int {
 	return -1
 }
 
-// findDeadlock ends the step if a rank that begins to wait, or another rank because of it, can never
-// go on: the rank has closed a cycle, or it is at its end and another rank waits for an action of it.
+// findDeadlock ends the step if a rank that begins to wait causes a deadlock: the rank has closed
+// a cycle, or it is at its end and another rank waits for one of its actions.
 func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 	if e.wait.reason == waitAll {
 		for rank := range l.ends {
@@ -79,7 +79,7 @@ func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 	}
 }
 
-// stalled ends the step: ranks can never go on, or nothing has moved for so long.
+// stalled ends the step because of a deadlock, or because nothing has moved for the given time.
 func (l *Links[T]) stalled(still time.Duration) {
 	err := &transport.StallError{Still: still}
 	var waiting []check.Waiting
@@ -96,20 +96,20 @@ func (l *Links[T]) stalled(still time.Duration) {
 	l.abort(err)
 }
 
-// watch looks now and then whether anything has moved since it looked last. It is on
-// while a rank waits.
+// watch checks periodically whether anything has moved since its last check. It is on while a
+// rank waits.
 type watch struct {
 	timer *time.Timer
 	on    bool
 	moves uint64   // of messages
-	seen  []uint64 // moves, and what each rank runs
+	seen  []uint64 // moves, and the action of each rank
 	still time.Duration
 }
 
-// looks is how often the watch looks within the time that it allows.
+// looks is the number of checks within the stall timeout.
 const looks = 4
 
-// keepWatch sets the watch going where it is off.
+// keepWatch starts the watch if it is off.
 func (l *Links[T]) keepWatch() {
 	w := &l.watch
 	switch {
@@ -124,7 +124,7 @@ func (l *Links[T]) keepWatch() {
 	l.moved()
 }
 
-// look ends the step where nothing has moved for too long.
+// look ends the step if nothing has moved for too long.
 func (l *Links[T]) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +148,7 @@ func (l *Links[T]) look() {
 	w.timer.Reset(l.cfg.Stall / looks)
 }
 
-// moved reports whether a message has moved or a rank has begun an action since it was
-// asked last.
+// moved reports whether a message has moved or a rank has begun an action since its last call.
 func (l *Links[T]) moved() bool {
 	w := &l.watch
 	if w.seen == nil {

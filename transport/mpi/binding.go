@@ -40,7 +40,8 @@ typedef struct {
 	MPI_Message message;
 } news;
 
-// ask completes requests, whose indices go to done, and takes the first message that has come.
+// ask completes requests, whose indices go to done, and matches the first message that has
+// arrived.
 static int ask(MPI_Comm comm, int n, MPI_Request *requests, int *done, news *out) {
 	out->done = 0;
 	MPI_Status status;
@@ -74,7 +75,7 @@ import (
 	"unsafe"
 )
 
-// binding is the calls of MPI. The caller keeps them apart.
+// binding makes the calls of MPI. The caller serializes them.
 type binding struct {
 	world    C.world
 	requests []C.MPI_Request
@@ -88,7 +89,7 @@ type arrival struct {
 	message         C.MPI_Message
 }
 
-// fault is an error of MPI, in its words.
+// fault returns an error of MPI with MPI's text.
 func fault(code C.int, call string) error {
 	if code == C.MPI_SUCCESS {
 		return nil
@@ -99,11 +100,11 @@ func fault(code C.int, call string) error {
 	return fmt.Errorf("mpi: %s: %s", call, C.GoStringN(&text[0], n))
 }
 
-// start initializes MPI. The thread that calls it calls end.
+// start initializes MPI. The same thread must call end.
 func (b *binding) start() error {
 	var flag C.int
 	if C.MPI_Initialized(&flag); flag != 0 {
-		return fmt.Errorf("mpi: the process has begun MPI already: there is one World in a process")
+		return fmt.Errorf("mpi: MPI is already initialized in this process: there is one World in a process")
 	}
 	if code := C.start(&b.world); code != C.MPI_SUCCESS {
 		return fault(code, "start")
@@ -125,25 +126,25 @@ func library() string {
 	return strings.Join(strings.Fields(strings.TrimRight(name, "\x00")), " ")
 }
 
-// send begins to send bytes, which are pinned, as the last request.
+// send starts sending bytes, which are pinned, as the last request.
 func (b *binding) send(p []byte, to, tag int) error {
 	b.requests = append(b.requests, *new(C.MPI_Request))
 	return fault(C.post(b.world.comm, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), C.int(to), C.int(tag), &b.requests[len(b.requests)-1]), "MPI_Issend")
 }
 
-// receive begins to receive a message into bytes, which are pinned, as the last request.
+// receive starts receiving a message into bytes, which are pinned, as the last request.
 func (b *binding) receive(p []byte, a *arrival) error {
 	b.requests = append(b.requests, *new(C.MPI_Request))
 	return fault(C.take(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), &b.requests[len(b.requests)-1]), "MPI_Imrecv")
 }
 
-// receiveNow receives a message of a few bytes, which has come with its header.
+// receiveNow receives a message of a few bytes, which arrives with its header.
 func (b *binding) receiveNow(p []byte, a *arrival) error {
 	return fault(C.takeNow(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p))), "MPI_Mrecv")
 }
 
-// ask returns the indices of the requests that are done, and the first message that has come.
-// The caller then drops those requests.
+// ask returns the indices of the completed requests, and the first message that has arrived. The
+// caller then drops those requests.
 func (b *binding) ask() (done []C.int, a arrival, found bool, err error) {
 	n := len(b.requests)
 	if cap(b.done) < n {

@@ -17,14 +17,14 @@ type conn struct {
 	world   *World
 	key     key
 	changed sync.Cond
-	closed  bool // here
-	ended   bool // by the other side: nothing follows what is in the queue
+	closed  bool // on this side
+	ended   bool // by the other side: no message follows the queue
 
 	queue  []arrival  // not received, the oldest first
-	in     []byte     // of a message that was longer than what was read for
-	rest   []byte     // of in, not read
+	in     []byte     // a message that was longer than the buffer of Read
+	rest   []byte     // the unread part of in
 	out    []byte     // of the last short write
-	copied *operation // it
+	copied *operation // the operation that sends out
 
 	readBy, writeBy deadline
 }
@@ -35,12 +35,12 @@ func (w *World) newConn(k key) *conn {
 	return c
 }
 
-// send begins to send bytes.
+// send starts sending bytes.
 func (c *conn) send(p []byte) *operation {
 	return c.world.begin(c, p, func(p []byte) error { return c.world.mpi.send(p, c.key.process, c.key.tag^1) })
 }
 
-// over returns why there is nothing to wait for.
+// over returns why a call need not wait, or nil.
 func (c *conn) over(by *deadline) error {
 	switch {
 	case c.closed:
@@ -60,7 +60,7 @@ func (c *conn) finish(o *operation) {
 	}
 }
 
-// Read reads what has come, a message at most.
+// Read reads bytes that have arrived, at most one message.
 func (c *conn) Read(p []byte) (int, error) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			}
 			o := c.world.begin(c, into[:a.size], func(p []byte) error { return c.world.mpi.receive(p, &a) })
 			if c.finish(o); !o.done || c.closed {
-				continue // over says why
+				continue // over returns the reason
 			}
 			if a.size <= len(p) {
 				return a.size, nil
@@ -166,14 +166,14 @@ func (c *conn) close() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !o.done {
-			w.fail(fmt.Errorf("mpi: process %d has not taken what was sent to it for %v after the end of a connection", c.key.process, Drain))
+			w.fail(fmt.Errorf("mpi: process %d has not received pending messages within %v after the end of a connection", c.key.process, Drain))
 		}
 	})
 	c.sweep()
 	c.changed.Broadcast()
 }
 
-// sweep forgets a connection that both sides have ended.
+// sweep removes a connection that both sides have closed.
 func (c *conn) sweep() {
 	if c.closed && c.ended {
 		delete(c.world.conns, c.key)
@@ -181,7 +181,7 @@ func (c *conn) sweep() {
 	}
 }
 
-// deadline is when calls end. The zero value is never.
+// deadline is the time at which calls end. The zero value is never.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -203,7 +203,7 @@ func (d *deadline) set(c *conn, at time.Time) {
 	}
 }
 
-// SetDeadline sets both deadlines. A write of more than Buffer bytes that has begun goes on.
+// SetDeadline sets both deadlines. A started write of more than Buffer bytes continues.
 func (c *conn) SetDeadline(at time.Time) error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -212,7 +212,7 @@ func (c *conn) SetDeadline(at time.Time) error {
 	return nil
 }
 
-// SetReadDeadline sets when Read ends.
+// SetReadDeadline sets the time at which Read ends.
 func (c *conn) SetReadDeadline(at time.Time) error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -220,7 +220,7 @@ func (c *conn) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline sets when a Write that has not begun ends.
+// SetWriteDeadline sets the time at which a Write that has not started ends.
 func (c *conn) SetWriteDeadline(at time.Time) error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()

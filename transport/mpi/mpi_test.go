@@ -322,7 +322,7 @@ func TestAddresses(t *testing.T) {
 	_, err = world.Listen("mpi:0:5")
 	require.NoError(t, err)
 	_, err = world.Listen("mpi:0:5")
-	require.ErrorContains(t, err, "somebody listens")
+	require.ErrorContains(t, err, "is in use")
 	_, err = mpi.Start(t.Context(), mpi.Config{})
 	require.ErrorContains(t, err, "one World in a process")
 }

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// Buffer is how many bytes of a connection's writes are on their way without their writer.
+	// Buffer is the number of bytes that a connection copies, so that their Write need not wait.
 	Buffer = 64 << 10
-	// Chunk is the longest message.
+	// Chunk is the maximum length of a message.
 	Chunk = 1 << 20
-	// Drain is how long after the end of a connection the other side may take to receive what
-	// was sent before.
+	// Drain is how long the other side may take, after the end of a connection, to receive
+	// pending messages.
 	Drain = 5 * time.Second
 )
 
-// Config says how a process waits for MPI, counted from the last event: for Spin it asks without
-// a pause (20 us where it is 0), then for Yield it lets other threads run in between (200 us),
-// and then it sleeps for Sleep (1 ms). A negative time is none.
+// Config defines how a process waits for MPI, counted from the last event: for Spin it polls
+// without a pause (20 us if it is 0), then for Yield it lets other threads run in between (200
+// us), and then it sleeps for Sleep between polls (1 ms). A negative time disables that phase.
 type Config struct{ Spin, Yield, Sleep time.Duration }
 
 // World is this process's part of MPI_COMM_WORLD: a [tcp.Network] whose addresses are
@@ -40,37 +40,37 @@ type World struct {
 	kick               chan struct{} // ends a sleep
 	asked              sync.WaitGroup
 
-	mu         sync.Mutex // of every call of MPI, and all that follows
+	mu         sync.Mutex // guards every call of MPI, and the fields below
 	mpi        binding
-	operations []*operation // of mpi.requests
+	operations []*operation // indexed like mpi.requests
 	conns      map[key]*conn
 	listeners  map[int]*listener
-	next       int // number of a connection to dial
-	port       int // the next free one
+	next       int // number of the next connection to dial
+	port       int // the next free port
 	changed    sync.Cond
 	over       bool
-	err        error // why nothing goes on
+	err        error // why the World has failed
 }
 
 var _ tcp.Network = (*World)(nil)
 
-// key is the other process, and the tag of what comes from it: even on the connection that it has
-// dialed, odd on one that was dialed here.
+// key is the other process and the tag of its messages: even on a connection that the other
+// process has dialed, odd on one that was dialed here.
 type key struct{ process, tag int }
 
 // operation is a request until MPI has completed it.
 type operation struct {
-	conn *conn  // which waits; nil of what is thrown away
-	data []byte // which MPI reads or writes
+	conn *conn  // that waits; nil if the message is discarded
+	data []byte // that MPI reads or writes
 	pin  runtime.Pinner
 	done bool
 }
 
-// Start begins MPI in this process. It blocks until all processes of the job have called it, or ctx
-// ends: MPI is then left as it is, and the process should end. A process has one World.
+// Start starts MPI in this process. It blocks until all processes of the job have called it. If
+// ctx ends first, MPI is left as it is, and the process should exit. A process has one World.
 func Start(ctx context.Context, cfg Config) (*World, error) {
 	if ctx == nil {
-		return nil, errors.New("mpi: the context of Start is nil: take context.Background() where there is no other")
+		return nil, errors.New("mpi: the context of Start is nil: pass context.Background() if there is no other")
 	}
 	for _, d := range []struct {
 		value    *time.Duration
@@ -96,7 +96,7 @@ func Start(ctx context.Context, cfg Config) (*World, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		return nil, fmt.Errorf("mpi: not all processes of the job have begun MPI: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("mpi: not all processes of the job have started MPI: %w", context.Cause(ctx))
 	case err := <-started:
 		if err != nil {
 			return nil, err
@@ -107,13 +107,13 @@ func Start(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
-// Process returns the number of this process and how many there are.
+// Process returns the number of this process and the number of processes.
 func (w *World) Process() (number, of int) { return w.process, w.processes }
 
 // Library returns the name and version of the MPI library.
 func (w *World) Library() string { return w.library }
 
-// Held returns how many bytes the connections hold outside of the spaces of the ranks.
+// Held returns the number of bytes that the connections hold outside of the ranks' spaces.
 func (w *World) Held() (bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,9 +123,9 @@ func (w *World) Held() (bytes int64) {
 	return bytes
 }
 
-// Close ends the connections, waits until the other processes have ended theirs, and ends MPI.
-// Its error is why the World has failed; MPI is then left as it is, and the process should end
-// with a status other than 0, which makes the launcher end the others.
+// Close closes the connections, waits until the other processes have closed theirs, and ends MPI.
+// It returns an error if the World has failed; MPI is then left as it is, and the process should
+// exit with a status other than 0, so that the launcher ends the others.
 func (w *World) Close() error {
 	w.mu.Lock()
 	if w.over {
@@ -146,13 +146,13 @@ func (w *World) Close() error {
 	w.mu.Unlock()
 	w.asked.Wait()
 	if err != nil {
-		return err // the thread that began MPI stays, and with it what MPI may read
+		return err // the thread that started MPI stays, and the memory that MPI may read
 	}
 	w.finalize <- nil
 	return <-w.ended
 }
 
-// ask is the goroutine that asks MPI.
+// ask is the goroutine that polls MPI.
 func (w *World) ask() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -183,15 +183,15 @@ func (w *World) ask() {
 	}
 }
 
-// wake ends the sleep of ask: something has begun.
+// wake ends the sleep of ask: an operation has started.
 func (w *World) wake() {
 	select {
 	case w.kick <- struct{}{}:
-	default: // it has not seen the last one yet
+	default: // ask has not seen the last one yet
 	}
 }
 
-// progress asks MPI once, and reports whether anything has happened.
+// progress polls MPI once, and reports whether anything has happened.
 func (w *World) progress() bool {
 	if w.err != nil {
 		return false
@@ -227,14 +227,14 @@ func (w *World) progress() bool {
 	return found || len(done) > 0
 }
 
-// arrived hands a message to its connection.
+// arrived adds a message to its connection.
 func (w *World) arrived(a arrival) {
 	c := w.conns[key{a.from, a.tag}]
 	switch {
 	case c == nil && a.tag%2 == 0: // the first message of a connection is the port
 		var port [8]byte
 		if a.size != len(port) {
-			w.fail(fmt.Errorf("mpi: process %d begins a connection with %d bytes: run the same build everywhere", a.from, a.size))
+			w.fail(fmt.Errorf("mpi: process %d starts a connection with %d bytes: run the same build everywhere", a.from, a.size))
 			return
 		}
 		if err := w.mpi.receiveNow(port[:], &a); err != nil {
@@ -261,7 +261,7 @@ func (w *World) arrived(a arrival) {
 	}
 }
 
-// begin begins an operation on bytes, which stay where they are until it is done.
+// begin starts an operation on bytes, which must not move until it is done.
 func (w *World) begin(c *conn, p []byte, post func(p []byte) error) *operation {
 	o := &operation{conn: c, data: p}
 	if len(p) > 0 {
@@ -275,7 +275,7 @@ func (w *World) begin(c *conn, p []byte, post func(p []byte) error) *operation {
 	return o
 }
 
-// fail ends everything.
+// fail ends all connections and operations.
 func (w *World) fail(err error) {
 	if w.err != nil {
 		return
@@ -290,21 +290,21 @@ func (w *World) fail(err error) {
 	w.changed.Broadcast()
 }
 
-// address is a place in the job.
+// address is an address in the job.
 type address struct{ process, port int }
 
 func (a address) Network() string { return "mpi" }
 func (a address) String() string  { return fmt.Sprintf("%d:%d", a.process, a.port) }
 
-// parse reads mpi:PROCESS:PORT.
+// parse parses mpi:PROCESS:PORT.
 func (w *World) parse(text string) (a address, err error) {
 	if _, err = fmt.Sscanf(text, "mpi:%d:%d", &a.process, &a.port); err != nil || a.process < 0 || a.process >= w.processes || text != "mpi:"+a.String() {
-		return a, fmt.Errorf("mpi: address %q: give mpi:PROCESS:PORT with a process below %d", text, w.processes)
+		return a, fmt.Errorf("mpi: address %q: want mpi:PROCESS:PORT with a process below %d", text, w.processes)
 	}
 	return a, nil
 }
 
-// listener is a port.
+// listener listens at a port.
 type listener struct {
 	world   *World
 	at      address
@@ -313,7 +313,7 @@ type listener struct {
 	closed  bool
 }
 
-// Listen listens at a port of this process; at one from 1<<20 on where the address is "".
+// Listen listens at a port of this process: at a free one from 1<<20 on if the address is "".
 func (w *World) Listen(text string) (net.Listener, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -329,7 +329,7 @@ func (w *World) Listen(text string) (net.Listener, error) {
 	case at.process != w.process:
 		return nil, fmt.Errorf("mpi: process %d cannot listen at %s", w.process, text)
 	case w.listeners[at.port] != nil:
-		return nil, fmt.Errorf("mpi: somebody listens at %v already", at)
+		return nil, fmt.Errorf("mpi: %v is in use", at)
 	}
 	l := &listener{world: w, at: at, changed: sync.Cond{L: &w.mu}}
 	w.listeners[at.port] = l
@@ -351,10 +351,10 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Addr returns where it listens.
+// Addr returns the listener's address.
 func (l *listener) Addr() net.Addr { return l.at }
 
-// Close ends it, and the connections that nobody has accepted.
+// Close closes the listener, and the connections that were not accepted.
 func (l *listener) Close() error {
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()
@@ -374,10 +374,11 @@ func (l *listener) close() {
 	l.changed.Broadcast()
 }
 
-// errFull is returned by Dial where every number is in use.
+// errFull is returned by Dial if all numbers are in use.
 var errFull = errors.New("mpi: too many connections between two processes")
 
-// Dial begins a connection. It does not wait: where nobody listens, the connection ends.
+// Dial opens a connection. It does not block: if the address has no listener, the connection
+// ends.
 func (w *World) Dial(_ context.Context, text string) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

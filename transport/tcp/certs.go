@@ -15,19 +15,20 @@ import (
 	"time"
 )
 
-// The files of a folder of certificates.
+// The files in a folder of certificates.
 const (
 	authorityFile   = "ca.pem"
 	certificateFile = "job.pem"
 	keyFile         = "job.key"
 )
 
-// everyRank is the name in the certificate: ranks are known by it, not by their addresses.
+// everyRank is the name in the certificate: it identifies ranks, independently of their
+// addresses.
 const everyRank = "weir-rank"
 
-// WriteCerts makes a certificate that all ranks of a job share, and writes it into a new folder
-// with its key and the authority that signed it, whose own key is forgotten. It holds for so
-// long.
+// WriteCerts makes a certificate that all ranks of a job share, valid for the given time, and
+// writes it into a new folder with its key and the authority that signed it. The authority's key
+// is discarded.
 func WriteCerts(folder string, valid time.Duration) error {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return fmt.Errorf("tcp: a folder for certificates: %w", err)
@@ -77,8 +78,8 @@ func writePEM(path, kind string, data []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600)
 }
 
-// LoadTLS returns the configuration of both sides of every connection, from a folder that
-// WriteCerts made.
+// LoadTLS returns the configuration of both sides of every connection, from a folder made by
+// WriteCerts.
 func LoadTLS(folder string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, certificateFile), filepath.Join(folder, keyFile))
 	if err != nil {

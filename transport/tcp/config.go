@@ -12,59 +12,59 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Config says which rank an endpoint is, and where the job meets. Rank, Ranks and Address
-// must be set, and Token outside of a single user's host.
+// Config identifies the rank of an endpoint and the address of the job. Rank, Ranks and Address
+// must be set, and Token if the host has several users.
 type Config struct {
 	Rank, Ranks int
-	// Address is where rank 0 is: unix:PATH or tcp:HOST:PORT.
+	// Address is the address of rank 0: unix:PATH or tcp:HOST:PORT.
 	Address string
-	// Listen is where this rank listens for the others, in the form of Address. "" is
-	// Address on rank 0, and on others a path in its folder or any port of the interface by
-	// which they reach rank 0. Advertise is what the others dial instead, where an address
-	// is translated on the way.
+	// Listen is the address at which this rank listens for the others, in the form of Address. ""
+	// is Address on rank 0; on other ranks it is a path in the same folder, or any port of the
+	// interface that reaches rank 0. Advertise is the address that the others dial instead, if
+	// addresses are translated on the way.
 	Listen, Advertise string
-	// Network carries the bytes where that is not the system's sockets. The addresses are then
-	// its own, and Listen may be "" on every rank but 0.
+	// Network replaces the system's sockets. Addresses are then the Network's, and Listen may be
+	// "" on every rank except 0.
 	Network Network
 	// Token is a secret of the job. A connection without it is closed.
 	Token string
-	// TLS authenticates both sides of every connection: see LoadTLS. Off loopback it must
-	// be set unless Insecure is.
+	// TLS authenticates both sides of every connection: see LoadTLS. It is required for addresses
+	// other than loopback, unless Insecure is set.
 	TLS      *tls.Config
 	Insecure bool
-	// Facts are what must be equal on all ranks: model, plan, flags, version. Join compares
-	// them and names the first that differs.
+	// Facts must be equal on all ranks, such as model, plan, flags and version. Join compares
+	// them and names the first difference.
 	Facts []Fact
-	// Capacity is how many messages a link holds that are sent and not yet received: 0 is a
-	// rendezvous, schedule.Unlimited no bound.
+	// Capacity is the number of messages that a link holds between send and receipt: 0 is a
+	// rendezvous, schedule.Unlimited has no limit.
 	Capacity int
 	// Meeting is how long Join waits for all ranks; 0 is a minute.
 	Meeting time.Duration
-	// Silence is how long nothing may come from a rank before it is lost; 0 is 10 seconds,
-	// at least 10 milliseconds, and negative is for ever.
+	// Silence is how long a rank may send nothing before it is lost; 0 is 10 seconds. It is at
+	// least 10 milliseconds, or unlimited if it is negative.
 	Silence time.Duration
 	// Stall is how long a rank may wait for others while every rank stays in the same action,
-	// before the step ends with a *transport.StallError. Rank 0 finds that out from the
-	// heartbeats. 0 is five minutes, at least 10 milliseconds, and negative is for ever.
+	// before the step ends with a *transport.StallError. Rank 0 detects this from the heartbeats.
+	// 0 is five minutes. It is at least 10 milliseconds, or unlimited if it is negative.
 	Stall time.Duration
 }
 
-// Network carries the bytes of a job in place of the system's sockets: transport/mpi has one.
-// A connection keeps to the contract of net.Conn, with deadlines, and Close ends the calls under
-// way; when a Write returns, nobody reads what it was given. If nobody listens, Dial may return
-// a connection that ends at once.
+// Network carries the bytes of a job in place of the system's sockets: transport/mpi has one. A
+// connection follows the contract of net.Conn, with deadlines, and Close ends current calls;
+// after a Write returns, its bytes are no longer read. If an address has no listener, Dial may
+// return a connection that ends at once.
 type Network interface {
-	// Listen listens at an address, or at any where that is "". Others dial the Network and the
-	// String of its Addr, with a colon between them.
+	// Listen listens at an address, or at any if it is "". Others dial the Network and the String
+	// of its Addr, with a colon between them.
 	Listen(address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Fact is something that must be equal on all ranks.
+// Fact is a value that must be equal on all ranks.
 type Fact struct {
 	Name, Value string
-	// Shown stands for Value in errors, such as the name and the size of a file whose Value is a
-	// hash. It may differ between ranks, and "" is Value.
+	// Shown replaces Value in errors: for example the name and the size of a file whose Value is
+	// a hash. It may differ between ranks, and "" is Value.
 	Shown string `json:",omitempty"`
 }
 
@@ -75,7 +75,7 @@ const (
 	leastSilence   = 10 * time.Millisecond
 	never          = 100 * 365 * 24 * time.Hour
 	mostRanks      = 1 << 16
-	mostPath       = 107 // bytes, where it is longest
+	mostPath       = 107 // bytes, on the system with the longest
 )
 
 // Validate reports every fault.
@@ -150,7 +150,7 @@ func split(address string) (network, rest string, err error) {
 	return "", "", fmt.Errorf("tcp: address %q: give unix:PATH or tcp:HOST:PORT", address)
 }
 
-// loopback reports whether a host and port are reached from this host alone.
+// loopback reports whether a host and port can be reached only from this host.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

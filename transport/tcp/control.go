@@ -20,26 +20,26 @@ type frame struct {
 
 type kind byte
 
-// The frames of a control connection. To rank 0 go begin, withdraw, exchange and abort; from
-// it come begun, differ, withdrawn, exchanged, abort and lost; both ways beat and bye.
+// The frames of a control connection. Ranks send begin, withdraw, exchange and abort to rank 0;
+// rank 0 sends begun, differ, withdrawn, exchanged, abort and lost; both send beat and bye.
 const (
 	begin     kind = iota + 1 // a rank begins the next step
-	withdraw                  // it does not wait any longer
-	begun                     // all ranks have
-	differ                    // the step has not begun: the ranks say that they begin different ones
+	withdraw                  // the rank no longer waits for the step
+	begun                     // all ranks have begun the step
+	differ                    // the step has not begun: the ranks' hellos differ
 	withdrawn                 // the step has not begun
 	exchange                  // the bytes of a rank
-	exchanged                 // those of all
-	abort                     // the step is over, and why
-	lost                      // the job is over, and why
+	exchanged                 // the bytes of all ranks
+	abort                     // the step is over; with the cause
+	lost                      // the job is over; with the reason
 	beat                      // a heartbeat, with a status
-	bye                       // the rank leaves: nothing follows
+	bye                       // the rank leaves: no frame follows
 )
 
 const (
 	frameHeader  = 13
-	mostExchange = 16 << 20 // bytes that a rank may bring to an exchange
-	beats        = 10       // heartbeats within the silence that is allowed, and within a stall
+	mostExchange = 16 << 20 // limit of a rank's bytes in an exchange
+	beats        = 10       // heartbeats within Silence, and within Stall
 )
 
 func (f *frame) append(b []byte) []byte {
@@ -49,7 +49,7 @@ func (f *frame) append(b []byte) []byte {
 	return append(b, f.data...)
 }
 
-// readFrame reads a frame of at most so many bytes of data.
+// readFrame reads a frame with at most most bytes of data.
 func readFrame(r io.Reader, most int) (f frame, err error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -65,7 +65,7 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 	return f, err
 }
 
-// alive is a connection whose reads fail after a silence: whatever comes is a sign of life.
+// alive is a connection whose reads fail after a silence. Any byte resets the timeout.
 type alive struct {
 	net.Conn
 	silence time.Duration
@@ -78,23 +78,22 @@ func (a alive) Read(p []byte) (int, error) {
 	return a.Conn.Read(p)
 }
 
-// peer is one side of a control connection, with a goroutine that writes and one that reads.
+// peer is one side of a control connection, with a writing and a reading goroutine.
 type peer struct {
 	conn    net.Conn
 	silence time.Duration
 	beat    time.Duration // the time between two heartbeats
 	out     chan frame
-	stop    chan struct{} // closed: the connection is over
+	stop    chan struct{} // closed when the connection is over
 	once    sync.Once
 	all     sync.WaitGroup
 }
 
-// newPeer begins to write heartbeats and what is posted, and hands every frame that comes to
-// receive, which says whether there are more. ended is told once, why there are no more: nil
-// after bye.
+// newPeer starts writing heartbeats and posted frames, and passes every received frame to receive
+// until that returns an error. ended is called once with the reason for the end: nil after bye.
 func newPeer(conn net.Conn, c *Config, most int, status func() Status, receive func(frame) error, ended func(error)) *peer {
 	p := &peer{conn: conn, silence: c.Silence, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
-	p.out <- frame{kind: beat} // so that the other side knows something from the beginning
+	p.out <- frame{kind: beat} // so that the other side has a status from the beginning
 	p.all.Go(func() { p.write(status) })
 	p.all.Go(func() {
 		ended(p.read(most, receive))
@@ -103,7 +102,7 @@ func newPeer(conn net.Conn, c *Config, most int, status func() Status, receive f
 	return p
 }
 
-// post queues a frame. The queue is longer than what a step posts to a peer that reads.
+// post queues a frame. The queue is longer than the number of frames in a step.
 func (p *peer) post(f frame) {
 	select {
 	case p.out <- f:
@@ -121,8 +120,8 @@ func (p *peer) over() {
 	})
 }
 
-// leave says bye, waits until the other side has read it, and closes. To close at once could
-// take away what is on its way.
+// leave sends bye, waits until the other side has read it, and closes the connection. Closing it
+// at once could discard frames in transit.
 func (p *peer) leave() {
 	p.post(frame{kind: bye})
 	timer := time.AfterFunc(min(p.silence, 5*time.Second), p.over)
@@ -155,7 +154,7 @@ func (p *peer) write(status func() Status) {
 			_, err = p.conn.Write(buffer)
 		}
 		if err != nil {
-			return // The reader finds out why.
+			return // the reader finds the reason
 		}
 		if f.kind == bye {
 			return
@@ -179,7 +178,7 @@ func (p *peer) read(most int, receive func(frame) error) error {
 	}
 }
 
-// reason says in words why a connection is over.
+// reason describes why a connection is over.
 func reason(err error, silence time.Duration) string {
 	switch {
 	case err == nil:

@@ -29,40 +29,40 @@ type Endpoint[T any] struct {
 	hub       *hub // on rank 0
 	peers     []*peer
 	toHub     func(frame)
-	over      context.Context // done when the job is
+	over      context.Context // done when the job is over
 	end       context.CancelCauseFunc
-	running   atomic.Uint64 // the action under way
-	position  atomic.Int64  // of it
-	step      atomic.Int64  // of the runner
+	running   atomic.Uint64 // the current action
+	position  atomic.Int64  // of the current action
+	step      atomic.Int64  // the runner's number of the step
 	waiter    messages.Waiter
 	writers   sync.WaitGroup // of links
 	readers   sync.WaitGroup // of confirmations
 
 	mu        sync.Mutex
 	closed    bool
-	job       error // why the job is over
+	job       error // why the job is over; nil before that
 	epoch     int64
 	cause     error // of the abort of this epoch
-	own       error // what this rank wants it to be
+	own       error // this rank's proposal for cause
 	withdrawn bool
 	differ    error    // why the step has not begun
-	all       [][]byte // what Exchange is to return
+	all       [][]byte // result of Exchange
 	outs      map[direction]*out[T]
 	ins       map[direction]*in
 	dialing   context.CancelFunc
-	reading   net.Conn // of the Recv under way
+	reading   net.Conn // of the current Recv
 	wait      wait[T]
 	waited    time.Duration   // since Begin
-	waits     []time.Duration // since Join, by the rank that was waited for
-	watched   <-chan struct{} // the end of the context that ends a Recv
+	waits     []time.Duration // since Join, by the awaited rank
+	watched   <-chan struct{} // Done of the context that ends a Recv
 	unwatch   func() bool
 }
 
-// wait is what the rank waits for.
+// wait is the reason why the rank waits.
 type wait[T any] struct {
 	reason waitReason
 	tag    transport.Tag
-	action schedule.Action // that is waited for; 0 at step end
+	action schedule.Action // the awaited action; 0 at step end
 	peer   int             // -1 for all
 	link   *out[T]
 	number int64 // of the message, or the epoch
@@ -74,24 +74,24 @@ type waitReason uint8
 const (
 	waitNone       waitReason = iota
 	waitBegin                 // for all ranks to begin the step
-	waitWithdrawal            // for rank 0 to confirm that it does not, or has begun
+	waitWithdrawal            // until rank 0 confirms the withdrawal, or the beginning
 	waitRoom                  // of a Send, for the link to take another message
 	waitReceipt               // for the receipt of a message
 	waitConnection            // of a Recv, for the sender to connect
 	waitMessage               // of a Recv, for a message
 	waitAll                   // of an Exchange
-	waitVerdict               // of an Abort, or of a call whose connection has ended: for the cause of the end
+	waitVerdict               // of an Abort, or of a call whose connection has ended, for the cause
 )
 
-// Join joins a job and returns when all its ranks have. The codec is that of the rank's space.
-// The caller closes the endpoint, after the runner. The error wraps ErrMissing and names the
-// ranks that have not come in time, or ErrRefused with what contradicts rank 0.
+// Join joins a job and returns when all its ranks have joined. codec is the codec of the rank's
+// space. Close the endpoint after the runner. The error wraps ErrMissing and names the ranks that
+// have not joined in time, or wraps ErrRefused and describes the contradiction with rank 0.
 func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*Endpoint[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if ctx == nil || codec == nil {
-		return nil, errors.New("tcp: the context or the codec of Join is nil: take context.Background() where there is no other, and the device of the rank, or what else knows its tensors, as the codec")
+		return nil, errors.New("tcp: the context or the codec of Join is nil: pass context.Background() if there is no other context, and the device of the rank as the codec")
 	}
 	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, outs: map[direction]*out[T]{}, ins: map[direction]*in{}, waits: make([]time.Duration, cfg.Ranks)}
 	e.waiter = messages.NewWaiter(&e.mu)
@@ -112,7 +112,7 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 	return e, nil
 }
 
-// host is Join of rank 0.
+// host is Join for rank 0.
 func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 	c := &e.cfg
 	address := c.Address
@@ -137,7 +137,7 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 		return err
 	}
 	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Status)
-	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // Its own frames are of the kinds that there are.
+	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // its own frames are of known kinds
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
 	e.hub.post[0] = e.deliver
@@ -154,13 +154,13 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 	return nil
 }
 
-// visit is Join of any other rank.
+// visit is Join for any other rank.
 func (e *Endpoint[T]) visit(ctx context.Context) error {
 	c := &e.cfg
 	conn, addresses, err := c.join(ctx, func(conn net.Conn) (string, error) {
 		listen := c.Listen
 		if network, path, _ := split(c.Address); c.Network != nil {
-			// It knows a free one.
+			// The Network picks a free address.
 		} else if listen == "" && network == "unix" {
 			listen = fmt.Sprintf("unix:%s.%d", path, c.Rank)
 		} else if listen == "" {
@@ -190,7 +190,7 @@ func (e *Endpoint[T]) visit(ctx context.Context) error {
 	return nil
 }
 
-// linked takes the connection of a link. One of a step that was aborted comes too late.
+// linked takes over the connection of a link. A connection of an aborted step is too late.
 func (e *Endpoint[T]) linked(conn net.Conn, o opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -198,17 +198,17 @@ func (e *Endpoint[T]) linked(conn net.Conn, o opening) {
 	old := e.ins[d]
 	if e.job != nil || o.From < 0 || o.From >= e.cfg.Ranks || o.From == e.cfg.Rank ||
 		o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil || old != nil && old.epoch >= o.Epoch {
-		cut(conn) // The sender sees it.
+		cut(conn) // the sender sees it
 		return
 	}
 	if old != nil {
-		cut(old.conn) // It is of a step before.
+		cut(old.conn) // it is from an earlier step
 	}
 	e.ins[d] = &in{conn: conn, r: bufio.NewReaderSize(conn, readBuffer), epoch: o.Epoch}
 	e.waiter.Wake()
 }
 
-// deliver takes a frame of the hub.
+// deliver handles a frame of the hub.
 func (e *Endpoint[T]) deliver(f frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +230,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 		if f.epoch == e.epoch && e.cause == nil && len(f.data) > 4 {
 			rank := int(binary.LittleEndian.Uint32(f.data))
 			if e.cause = decodeCause(rank, f.data[4:]); e.own != nil && rank == e.cfg.Rank {
-				e.cause = e.own // the same, and itself
+				e.cause = e.own // the same error, with its type
 			}
 			e.shut()
 		}
@@ -258,14 +258,14 @@ func (e *Endpoint[T]) endJob(err error) {
 	}
 }
 
-// shut closes all links: the step is over.
+// shut closes all links, because the step is over.
 func (e *Endpoint[T]) shut() {
 	if e.dialing != nil {
 		e.dialing()
 	}
 	for _, l := range e.outs {
 		close(l.stop)
-		cut(l.conn) // Bytes on their way belong to a step that is over.
+		cut(l.conn) // bytes in transit belong to the ended step
 	}
 	for d, k := range e.ins {
 		if k.epoch <= e.epoch || e.job != nil {
@@ -276,7 +276,7 @@ func (e *Endpoint[T]) shut() {
 	clear(e.outs)
 }
 
-// met reports whether what the rank waits for is there.
+// met reports whether the awaited event has happened.
 func (e *Endpoint[T]) met(w *wait[T]) bool {
 	switch w.reason {
 	case waitBegin:
@@ -295,8 +295,8 @@ func (e *Endpoint[T]) met(w *wait[T]) bool {
 	return false
 }
 
-// ended returns why a wait is over without what it is for. The beginning of a step and an
-// exchange that all ranks have are never over.
+// ended returns why a wait is over although the event has not happened. A step that all ranks
+// have begun and an exchange that all ranks have received cannot end this way.
 func (e *Endpoint[T]) ended(w *wait[T]) error {
 	switch {
 	case (w.reason == waitBegin || w.reason == waitWithdrawal || w.reason == waitAll) && e.met(w):
@@ -317,7 +317,7 @@ func (e *Endpoint[T]) ended(w *wait[T]) error {
 	return nil
 }
 
-// await blocks until what the rank waits for is there, or the step is over.
+// await blocks until the event has happened, or the step is over.
 func (e *Endpoint[T]) await(ctx context.Context, w wait[T]) error {
 	if err := e.ended(&w); err != nil || e.met(&w) {
 		return err
@@ -331,7 +331,7 @@ func (e *Endpoint[T]) await(ctx context.Context, w wait[T]) error {
 	return e.ended(&w)
 }
 
-// waitedFor ends a wait.
+// waitedFor ends a wait and counts its time.
 func (e *Endpoint[T]) waitedFor() {
 	if e.wait.reason != waitBegin {
 		took := time.Since(e.wait.since)
@@ -349,7 +349,8 @@ func (e *Endpoint[T]) postToHub(f frame) {
 	e.toHub(f)
 }
 
-// explained waits a little for the reason why a connection has ended, which comes on another.
+// explained waits briefly for the reason why a connection has ended, which arrives on another
+// one.
 func (e *Endpoint[T]) explained(err error, w wait[T]) error {
 	ctx, cancel := context.WithTimeout(context.Background(), min(e.cfg.Silence, 2*time.Second))
 	defer cancel()
@@ -370,30 +371,29 @@ func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
 	e.position.Add(1)
 }
 
-// Waited returns for how long calls of this rank have blocked since Begin.
+// Waited returns how long calls of this rank have blocked since Begin.
 func (e *Endpoint[T]) Waited() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.waited
 }
 
-// Waits returns for how long calls of this rank have blocked since Join, by the rank that they
-// waited for.
+// Waits returns how long calls of this rank have blocked since Join, by the awaited rank.
 func (e *Endpoint[T]) Waits() []time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.waits)
 }
 
-// Context returns a context that ends with the job too, so that a long computation does not go
-// on after a rank is lost.
+// Context returns a context that also ends with the job, so that a long computation ends after a
+// rank is lost.
 func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	stop := context.AfterFunc(e.over, func() { cancel(context.Cause(e.over)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Status returns what the rank does now.
+// Status returns what the rank is doing now.
 func (e *Endpoint[T]) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -406,8 +406,8 @@ func (e *Endpoint[T]) Status() Status {
 	return s
 }
 
-// Statuses returns what all ranks do, as of their last heartbeats, on rank 0, and elsewhere
-// what this one does. The rank of one that was not heard of yet is -1.
+// Statuses returns, on rank 0, the statuses of all ranks as of their last heartbeats, and
+// elsewhere only this rank's. Rank is -1 in the status of a rank that has sent no heartbeat yet.
 func (e *Endpoint[T]) Statuses() []Status {
 	own := e.Status()
 	if e.hub == nil {
@@ -419,7 +419,7 @@ func (e *Endpoint[T]) Statuses() []Status {
 	return all
 }
 
-// Begin waits for all ranks. Rank 0 compares what they say.
+// Begin waits for all ranks. Rank 0 compares their hellos.
 func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -485,7 +485,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error
 	return e.faulty(e.await(ctx, w), w)
 }
 
-// faulty is the error of a link: that of the step where it is over.
+// faulty returns the error of a link, or the step's error if the step is over.
 func (e *Endpoint[T]) faulty(err error, w wait[T]) error {
 	if err == nil || w.link.fault != err {
 		return err
@@ -496,7 +496,7 @@ func (e *Endpoint[T]) faulty(err error, w wait[T]) error {
 	return e.explained(err, w)
 }
 
-// possible returns why there is no call for the link of a wait.
+// possible returns an error if the link of a wait cannot be used.
 func (e *Endpoint[T]) possible(w *wait[T]) error {
 	if err := e.ended(w); err != nil {
 		return err
@@ -507,7 +507,7 @@ func (e *Endpoint[T]) possible(w *wait[T]) error {
 	return nil
 }
 
-// link returns the link to a rank, and dials it where it is new.
+// link returns the link to a rank, and dials it if it is new.
 func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 	if err := e.possible(&w); err != nil {
 		return nil, err
@@ -531,7 +531,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 		return nil, e.explained(fmt.Errorf("tcp: rank %d connects to rank %d: %w", e.cfg.Rank, w.peer, err), w)
 	}
 	if err := e.ended(&w); err != nil {
-		cut(conn) // The step is over.
+		cut(conn) // the step is over
 		return nil, err
 	}
 	l := &out[T]{to: w.peer, conn: conn, kick: make(chan struct{}, 1), stop: make(chan struct{})}
@@ -578,7 +578,7 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	return e.explained(err, w)
 }
 
-// watch makes the end of a context end the Recv under way. Most calls of a step have the same.
+// watch ends the current Recv when the context ends. Most calls of a step have the same context.
 func (e *Endpoint[T]) watch(ctx context.Context) {
 	done := ctx.Done()
 	if done == e.watched {
@@ -595,13 +595,13 @@ func (e *Endpoint[T]) watch(ctx context.Context) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.watched == done && e.reading != nil {
-			cut(e.reading) // The step is over.
+			cut(e.reading) // the step is over
 		}
 	})
 }
 
-// Exchange waits for all ranks. A rank that wants to leave it asks rank 0, which may have the
-// bytes of all by then.
+// Exchange waits for all ranks. A rank that wants to leave asks rank 0, which may already have
+// the bytes of all ranks.
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -625,13 +625,13 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	return all, err
 }
 
-// Abort ends the step on all ranks. It waits for rank 0, which knows the first cause.
+// Abort ends the step on all ranks. It waits for rank 0, which determines the first cause.
 func (e *Endpoint[T]) Abort(cause error) {
 	e.mu.Lock()
 	if e.cause == nil && e.job == nil {
 		e.own = cause
 		e.postToHub(frame{abort, e.epoch, encodeCause(cause)})
-		_ = e.await(context.Background(), wait[T]{reason: waitVerdict, peer: -1}) // It is the verdict.
+		_ = e.await(context.Background(), wait[T]{reason: waitVerdict, peer: -1}) // the error is the verdict
 	}
 	e.shut()
 	e.mu.Unlock()
@@ -654,7 +654,7 @@ func (e *Endpoint[T]) Close() error {
 	err := e.door.close()
 	if e.hub != nil {
 		e.hub.mu.Lock()
-		e.hub.lost = true // whoever leaves now is not lost
+		e.hub.lost = true // ranks that leave now are not lost
 		e.hub.mu.Unlock()
 	}
 	var all sync.WaitGroup

@@ -12,22 +12,22 @@ import (
 )
 
 var (
-	// ErrRefused is returned by Join where rank 0 does not take the rank in.
+	// ErrRefused is returned by Join if rank 0 refuses the rank.
 	ErrRefused = errors.New("tcp: refused")
-	// ErrMissing is returned by Join where a rank has not come in time.
+	// ErrMissing is returned by Join if a rank has not joined in time.
 	ErrMissing = errors.New("tcp: ranks are missing")
-	// ErrFrame is returned for bytes that are no frame of this protocol.
+	// ErrFrame is returned for bytes that are not a frame of this protocol.
 	ErrFrame = errors.New("tcp: not a frame of this protocol")
 )
 
-// LostError ends the job: a rank is gone.
+// LostError ends the job because a rank is lost.
 type LostError struct {
 	Rank   int
-	Last   Status // what it did when it was heard of last; its rank is -1 where that is not known
+	Last   Status // its last status; its Rank is -1 if it is unknown
 	Reason string
 }
 
-// Error says which rank, why, and what it did last.
+// Error names the rank, the reason, and the rank's last activity.
 func (e *LostError) Error() string {
 	if e.Last.Rank < 0 {
 		return fmt.Sprintf("tcp: rank %d is lost: %s", e.Rank, e.Reason)
@@ -35,13 +35,13 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("tcp: rank %d is lost: %s; its last heartbeat was in step %d: %s", e.Rank, e.Reason, e.Last.Step, e.Last.does())
 }
 
-// LostRank returns Rank, for those who do not know of this package.
+// LostRank returns Rank, for callers that do not import this package.
 func (e *LostError) LostRank() int { return e.Rank }
 
-// Elsewhere says that the cause is not in this process: see launch.ExitStatus.
+// Elsewhere reports that the cause is not in this process: see launch.ExitStatus.
 func (e *LostError) Elsewhere() bool { return true }
 
-// waitError says what a call has waited for when the job ended.
+// waitError describes the event that a call was waiting for when the job ended.
 type waitError struct {
 	action schedule.Action
 	tag    transport.Tag
@@ -59,34 +59,34 @@ func (e *waitError) Error() string {
 
 func (e *waitError) Unwrap() error { return e.err }
 
-// cause is an error as it crosses processes: its text, and its place in the plan where it
+// cause is an error that is sent to other processes: its text, and its location in the plan if it
 // has one.
 type cause struct {
 	Rank, Microbatch int
 	Action           uint64 // a schedule.Action, with all its bits
 	Name, Text       string
 	Placed, Canceled bool
-	Stall            *transport.StallError // which the hub has found
+	Stall            *transport.StallError // found by the hub
 }
 
-// RemoteError is the cause of an abort that another rank has begun, as text. It is
-// context.Canceled where that was one.
+// RemoteError is the text of the cause of an abort on another rank. It is context.Canceled if the
+// cause was.
 type RemoteError struct {
 	Rank     int
 	text     string
 	canceled bool
 }
 
-// Error is the text of the cause.
+// Error returns the text of the cause.
 func (e *RemoteError) Error() string { return e.text }
 
-// Elsewhere says that the cause is not in this process: see launch.ExitStatus.
+// Elsewhere reports that the cause is not in this process: see launch.ExitStatus.
 func (e *RemoteError) Elsewhere() bool { return true }
 
-// Is reports whether the target is context.Canceled and the cause was.
+// Is reports whether target is context.Canceled and the cause was.
 func (e *RemoteError) Is(target error) bool { return e.canceled && target == context.Canceled }
 
-// mostText is the most bytes of an error that another process is told.
+// mostText is the maximum number of bytes of an error that is sent to another process.
 const mostText = 16 << 10
 
 func encodeCause(err error) []byte {
@@ -98,7 +98,7 @@ func encodeCause(err error) []byte {
 	return encode(c)
 }
 
-// encode returns numbers and strings as JSON, which always has a form for them.
+// encode encodes numbers and strings as JSON, which cannot fail.
 func encode(value any) []byte {
 	data, _ := json.Marshal(value)
 	return data

@@ -12,14 +12,14 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// hub is the order of a job, on rank 0: what all ranks see is what it has sent, in its order.
+// hub orders the events of a job, on rank 0: all ranks see its frames in the same order.
 type hub struct {
 	post []func(frame) // by rank
 
 	mu       sync.Mutex
 	epoch    int64
 	waiting  []bool   // ranks that have begun the next step
-	hellos   [][]byte // of those
+	hellos   [][]byte // the hellos of these ranks
 	begun    int
 	aborted  bool
 	lost     bool
@@ -27,10 +27,10 @@ type hub struct {
 	arrived  int
 	statuses []Status // as of the last heartbeat
 
-	own      func() Status // of rank 0
+	own      func() Status // status of rank 0
 	stall    time.Duration
-	lastBeat []time.Time // when the status of a rank came
-	changed  []time.Time // when one came that differed from the one before
+	lastBeat []time.Time // when the last status of each rank arrived
+	changed  []time.Time // when the status of each rank last changed
 }
 
 func newHub(ranks int, stall time.Duration, own func() Status) *hub {
@@ -51,7 +51,7 @@ func (h *hub) all(f frame) {
 	}
 }
 
-// receive takes a frame of a rank.
+// receive handles a frame of a rank.
 func (h *hub) receive(rank int, f frame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *hub) receive(rank int, f frame) error {
 			h.waiting[rank] = false
 			h.begun--
 			h.post[rank](frame{kind: withdrawn})
-		} // else it has begun, and the rank will hear of it
+		} // otherwise the step has begun, and a frame to the rank is in transit
 	case exchange:
 		if f.epoch == h.epoch && !h.aborted {
 			h.brings(rank, f.data)
@@ -111,7 +111,7 @@ func (h *hub) begins(rank int, hello []byte) {
 	h.all(frame{kind: begun, epoch: h.epoch})
 }
 
-// abort ends the step on all ranks. The cause is of a rank, or of the hub: then the rank is none.
+// abort ends the step on all ranks. rank is the rank of the cause, or none if the hub is.
 func (h *hub) abort(rank int, cause []byte) {
 	h.aborted = true
 	h.all(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
@@ -121,7 +121,7 @@ func (h *hub) abort(rank int, cause []byte) {
 func (h *hub) setStatus(rank int, s Status) {
 	s.Rank = rank
 	last, now := h.statuses[rank], time.Now()
-	anew := s.Since < last.Since // it waits for something else, which may have the same name
+	anew := s.Since < last.Since // it waits for another event, which may have the same name
 	if h.lastBeat[rank] = now; anew || !s.same(&last) {
 		h.changed[rank] = now
 	}
@@ -129,7 +129,7 @@ func (h *hub) setStatus(rank int, s Status) {
 }
 
 // lookForStall ends the step if a rank waits within it, and the heartbeats of every rank have
-// said the same for too long.
+// been the same for too long.
 func (h *hub) lookForStall() {
 	still, waits := time.Duration(math.MaxInt64), false
 	for rank := range h.statuses {
@@ -147,8 +147,8 @@ func (h *hub) lookForStall() {
 	h.abort(len(h.post), encode(cause{Stall: stall}))
 }
 
-// brings collects the bytes of the ranks. Once the last has come nothing can take the result
-// away: it is in every rank's queue.
+// brings collects the bytes of the ranks. After the last rank's, the result is in every rank's
+// queue and cannot be revoked.
 func (h *hub) brings(rank int, data []byte) {
 	if h.brought[rank] != nil {
 		return
@@ -167,7 +167,7 @@ func (h *hub) brings(rank int, data []byte) {
 	h.all(frame{exchanged, h.epoch, all})
 }
 
-// lose tells all ranks that one is gone. The first one is the one to tell of: others end
+// lose notifies all ranks that one is lost. Only the first lost rank is reported: others end
 // because of it.
 func (h *hub) lose(rank int, why string) {
 	h.mu.Lock()
@@ -179,7 +179,7 @@ func (h *hub) lose(rank int, why string) {
 	h.all(frame{kind: lost, data: encode(&LostError{rank, h.statuses[rank], why})})
 }
 
-// decodeAll returns the bytes of every rank.
+// decodeAll decodes the bytes of every rank.
 func decodeAll(b []byte, ranks int) ([][]byte, error) {
 	all := make([][]byte, ranks)
 	for rank := range all {

@@ -11,13 +11,13 @@ import (
 	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
-// LinkBuffer is how many bytes a link holds outside of the spaces of its ranks, apart from what
-// the system's sockets hold.
+// LinkBuffer is the number of bytes that a link holds outside of the ranks' spaces and the
+// system's sockets.
 const LinkBuffer = 64 << 10
 
-// A message on a link is a header, the sizes of its tensors, and what the codec writes of
-// each. The receiver confirms every message with a byte, and one that it did not expect with
-// another one and the header of what it expected.
+// A message on a link is a header, the sizes of its tensors, and the codec's bytes of each
+// tensor. The receiver confirms every message with one byte. An unexpected message it answers
+// with another byte and the header of the expected message.
 const (
 	messageHeader = 8 + 1 + 3*8 + 4
 	readBuffer    = 4 << 10
@@ -27,18 +27,18 @@ const (
 	unexpected = 'f'
 )
 
-// direction is a link as one of its ends knows it: the other rank, and its direction.
+// direction identifies a link at one of its ends: the other rank, and the direction.
 type direction struct {
 	rank     int
 	backward bool
 }
 
-// out is the sender's end of a link. The lock of the endpoint guards it, but for conn.
+// out is the sender's end of a link. The lock of the endpoint guards all fields except conn.
 type out[T any] struct {
 	to   int
 	conn net.Conn
-	kick chan struct{} // a message is there
-	stop chan struct{} // closed: the connection is
+	kick chan struct{} // signals a message
+	stop chan struct{} // closed with the connection
 
 	messages.Queue[T]
 	written int64
@@ -90,7 +90,7 @@ func (e *Endpoint[T]) write(l *out[T]) {
 	}
 }
 
-// confirmations reads what the receiver says, until the link is closed.
+// confirmations reads the receiver's confirmations until the link is closed.
 func (e *Endpoint[T]) confirmations(l *out[T]) {
 	r := bufio.NewReaderSize(l.conn, 64)
 	for {
@@ -113,7 +113,7 @@ func (e *Endpoint[T]) confirmations(l *out[T]) {
 		if fault == nil {
 			l.taken++
 		} else if l.fault == nil {
-			if mismatch, is := fault.(*transport.TagError); is { // of the first message that was not taken
+			if mismatch, is := fault.(*transport.TagError); is { // about the first message that was not received
 				mismatch.Sent, mismatch.Tensors = l.Find(l.taken + 1)
 			}
 			l.fault = fault
@@ -146,7 +146,7 @@ func receive[T any](k *in, codec transport.Codec[T], from, to int, tag transport
 	}
 	if sent != tag || count != len(h) {
 		mismatch := &transport.TagError{From: from, To: to, Sent: sent, Expected: tag, Tensors: count, ExpectedOf: len(h)}
-		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // The step is over.
+		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // the step is over
 		return mismatch
 	}
 	sizes := [4]int64{}

@@ -21,17 +21,17 @@ import (
 	"time"
 )
 
-// A connection begins with a greeting: "WEIR", the version, its purpose, a digest of the
-// token, and the length of what follows, which is kept where the token is right.
-// Whoever joins gets answers: that it is taken in, and when all are there their addresses.
-// A link gets a byte once it is taken.
+// A connection begins with a greeting: "WEIR", the version, its purpose, a digest of the token,
+// and the length of the following data, which is read only if the token is right. A joining rank
+// receives answers: that it is accepted, and, once all have joined, their addresses. A link
+// receives a byte once it is accepted.
 const (
 	protocol      = 4
 	greetingBytes = 4 + 1 + 1 + sha256.Size + 4
 	mostHello     = 256 << 10
 	mostAnswer    = 16 << 20
 	handshake     = 10 * time.Second
-	handshakes    = 64 // at the same time: one more ends the oldest
+	handshakes    = 64 // at the same time: another one ends the oldest
 
 	welcome = 'w'
 )
@@ -42,22 +42,22 @@ const (
 	links
 )
 
-// hello is what a rank says when it joins.
+// hello is the message of a joining rank.
 type hello struct {
 	Rank, Ranks int
-	Address     string // where it listens
+	Address     string // at which it listens
 	Facts       []Fact
 }
 
-// answer is what rank 0 says.
+// answer is the reply of rank 0.
 type answer struct {
-	Here      bool // the rank is taken in, and another answer follows
+	Here      bool // the rank is accepted, and another answer follows
 	Refused   string
-	Missing   bool // it is refused because others are missing
+	Missing   bool // refused because other ranks are missing
 	Addresses []string
 }
 
-// opening is what a sender says of a link.
+// opening is the sender's message that opens a link.
 type opening struct {
 	From     int
 	Backward bool
@@ -79,7 +79,8 @@ func greet(conn net.Conn, purpose byte, token string, value any) error {
 	return err
 }
 
-// greeted reads a greeting. A refusal is for a program of this kind to read.
+// greeted reads a greeting. A non-empty refused is the answer to a program of another version or
+// token.
 func greeted(conn net.Conn, token string) (purpose byte, data []byte, refused string, err error) {
 	var b [greetingBytes]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
@@ -94,7 +95,7 @@ func greeted(conn net.Conn, token string) (purpose byte, data []byte, refused st
 	case subtle.ConstantTimeCompare(b[6:6+sha256.Size], sum[:]) != 1:
 		refused = "the token is not that of this job"
 	}
-	if refused != "" { // what was sent is thrown away: to close before could take the answer away
+	if refused != "" { // data is discarded: closing the connection earlier could lose the answer
 		_, err = io.CopyN(io.Discard, conn, int64(size))
 		return b[5], nil, refused, err
 	}
@@ -132,12 +133,12 @@ func responded(conn net.Conn) (a answer, err error) {
 	return a, err
 }
 
-// door is where a rank listens: it greets whoever comes, a few at a time, and hands on those
-// that have shown the token.
+// door accepts a rank's connections. It reads a limited number of greetings at the same time, and
+// passes on the connections that have the token.
 type door struct {
 	cfg      *Config
 	listener net.Listener
-	joined   func(conn net.Conn, h hello) // it owns the connection
+	joined   func(conn net.Conn, h hello) // takes over the connection
 	linked   func(conn net.Conn, o opening)
 	refused  func(from, why string)
 	all      sync.WaitGroup
@@ -146,7 +147,7 @@ type door struct {
 	closed   bool
 }
 
-// open listens. If the address is a path, what a killed job has left there goes.
+// open listens. If the address is a path, it removes the socket of a killed job.
 func (c *Config) open(ctx context.Context, address string) (net.Listener, error) {
 	if c.Network != nil {
 		return c.Network.Listen(address)
@@ -163,7 +164,7 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	if err == nil || network != "unix" {
 		return listener, err
 	}
-	if probe, dialed := net.Dial(network, rest); dialed == nil { // somebody is there
+	if probe, dialed := net.Dial(network, rest); dialed == nil { // another process listens
 		return nil, errors.Join(err, probe.Close())
 	}
 	if info, missing := os.Lstat(rest); missing != nil || info.Mode()&os.ModeSocket == 0 || os.Remove(rest) != nil {
@@ -172,34 +173,34 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	return cfg.Listen(ctx, network, rest)
 }
 
-// keep accepts until close.
+// keep accepts connections until close.
 func (d *door) keep() {
 	d.all.Go(func() {
 		for {
 			conn, err := d.listener.Accept()
 			switch {
-			case err == nil && d.mark(conn, true): // here, so that the first to come is the oldest
+			case err == nil && d.mark(conn, true): // here, so that the list is in the order of arrival
 				d.all.Go(func() { d.greet(conn) })
 			case err == nil:
-				_ = conn.Close() // It came too late.
+				_ = conn.Close() // the door is closed
 			case errors.Is(err, net.ErrClosed):
 				return
 			default:
-				time.Sleep(10 * time.Millisecond) // The system is short of something for a while.
+				time.Sleep(10 * time.Millisecond) // a temporary shortage of resources
 			}
 		}
 	})
 }
 
-// mark notes a connection that is greeted, or that no longer is, and reports whether the door
-// is still open.
+// mark adds or removes a connection that is being greeted, and reports whether the door is still
+// open.
 func (d *door) mark(conn net.Conn, on bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.greeting = slices.DeleteFunc(d.greeting, func(c net.Conn) bool { return c == conn })
 	if on && !d.closed {
 		if len(d.greeting) == handshakes {
-			_ = d.greeting[0].Close() // Nothing was said on it that matters.
+			_ = d.greeting[0].Close() // it has sent nothing of use
 			d.greeting = d.greeting[1:]
 		}
 		d.greeting = append(d.greeting, conn)
@@ -207,12 +208,12 @@ func (d *door) mark(conn net.Conn, on bool) bool {
 	return !d.closed
 }
 
-// greet hands a connection on, or closes it.
+// greet reads a greeting and passes the connection on, or closes it.
 func (d *door) greet(raw net.Conn) {
 	keep := false
 	defer func() {
 		if d.mark(raw, false); !keep {
-			_ = raw.Close() // Nothing was said on it that matters.
+			_ = raw.Close() // it has sent nothing of use
 		}
 	}()
 	if raw.SetDeadline(time.Now().Add(handshake)) != nil {
@@ -229,7 +230,7 @@ func (d *door) greet(raw net.Conn) {
 	if refused != "" {
 		d.refused(conn.RemoteAddr().String(), refused)
 		if purpose == joins {
-			_ = respond(conn, answer{Refused: refused}) // It may be gone.
+			_ = respond(conn, answer{Refused: refused}) // the other side may be gone
 		}
 		return
 	}
@@ -258,12 +259,12 @@ func (d *door) greet(raw net.Conn) {
 	}
 }
 
-// close stops listening and ends the greetings under way.
+// close stops listening and ends the current greetings.
 func (d *door) close() error {
 	d.mu.Lock()
 	d.closed = true
 	for _, conn := range d.greeting {
-		_ = conn.Close() // Nothing was said on it that matters.
+		_ = conn.Close() // it has sent nothing of use
 	}
 	d.mu.Unlock()
 	err := ignoreClosed(d.listener.Close())
@@ -289,8 +290,8 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 	return tls.Client(conn, c.TLS), nil
 }
 
-// link dials a rank and opens a link, again and again until the context ends where the
-// greeting was not read: others may crowd the door.
+// link dials a rank and opens a link. It retries until the context ends if the greeting was not
+// read, because other connections may crowd the door.
 func (c *Config) link(ctx context.Context, address string, o opening) (net.Conn, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		conn, err := c.dial(ctx, address)
@@ -315,7 +316,7 @@ func (c *Config) link(ctx context.Context, address string, o opening) (net.Conn,
 	}
 }
 
-// opens greets for a link, and waits until that was read.
+// opens sends the greeting of a link, and waits until it was read.
 func (c *Config) opens(conn net.Conn, o opening) error {
 	if err := greet(conn, links, c.Token, o); err != nil {
 		return err
@@ -335,27 +336,27 @@ func crowded(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EAGAIN)
 }
 
-// cut closes a connection without a word. That of TLS would be written first, for seconds
-// where the other side does not read.
+// cut closes a connection without a TLS close message, whose write would block for seconds if the
+// other side does not read.
 func cut(conn net.Conn) {
 	if t, is := conn.(*tls.Conn); is {
 		conn = t.NetConn()
 	}
-	_ = conn.Close() // Its error would be one of the connection, which is over.
+	_ = conn.Close() // the connection is over, and its error with it
 }
 
-// meeting is how the ranks find each other, on rank 0.
+// meeting collects the ranks of a job, on rank 0.
 type meeting struct {
 	cfg *Config
 
 	mu      sync.Mutex
-	conns   []net.Conn // by rank; nil until it has come, and of rank 0
+	conns   []net.Conn // by rank; nil until it has joined, and for rank 0
 	answer  answer     // the addresses
 	left    int
-	turned  []string // who was turned away, and why
+	turned  []string // refused connections, with reasons
 	over    bool
-	failed  error      // why it is over, nil if all ranks have come
-	settled chan error // the same, once
+	failed  error      // why the meeting has failed, nil if all ranks have joined
+	settled chan error // failed, sent once
 }
 
 func newMeeting(cfg *Config, address string) *meeting {
@@ -365,15 +366,15 @@ func newMeeting(cfg *Config, address string) *meeting {
 	return m
 }
 
-// joined takes a rank in. One that belongs to the job and contradicts it ends the meeting for
-// all: it would never be complete.
+// joined accepts a rank. A rank of the job that contradicts it ends the meeting for all, which
+// could not complete.
 func (m *meeting) joined(conn net.Conn, h hello) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var fault string
 	switch c := m.cfg; {
 	case m.over && m.failed != nil:
-		_ = respond(conn, m.refusal()) // It may be gone.
+		_ = respond(conn, m.refusal()) // the other side may be gone
 		_ = conn.Close()
 		return
 	case m.over:
@@ -388,19 +389,19 @@ func (m *meeting) joined(conn net.Conn, h hello) {
 		fault = differs(c.Facts, h)
 	}
 	if fault == "" {
-		_ = respond(conn, answer{Here: true}) // A rank that is gone is found out by its silence.
+		_ = respond(conn, answer{Here: true}) // the silence of a lost rank is noticed later
 		m.conns[h.Rank], m.answer.Addresses[h.Rank] = conn, h.Address
 		if m.left--; m.left == 0 {
 			m.settle(nil)
 		}
 		return
 	}
-	_ = respond(conn, answer{Refused: fault}) // It may be gone.
+	_ = respond(conn, answer{Refused: fault}) // the other side may be gone
 	_ = conn.Close()
 	m.settle(fmt.Errorf("%w: %s", ErrRefused, fault))
 }
 
-// refusal tells a rank what the meeting has failed for.
+// refusal returns the answer to a rank after the meeting has failed.
 func (m *meeting) refusal() answer {
 	return answer{Refused: m.failed.Error(), Missing: errors.Is(m.failed, ErrMissing)}
 }
@@ -413,7 +414,7 @@ func (m *meeting) settle(err error) {
 	}
 }
 
-// differs names the first fact that a rank does not share with rank 0.
+// differs describes the first fact that differs between a rank and rank 0.
 func differs(facts []Fact, h hello) string {
 	for i, own := range facts {
 		switch {
@@ -431,7 +432,7 @@ func differs(facts []Fact, h hello) string {
 
 func (f Fact) shown() string { return cmp.Or(f.Shown, f.Value) }
 
-// refused notes who was turned away: it may be why a rank is missing. The first few are enough.
+// refused notes a refused connection, which may explain a missing rank. It keeps the first few.
 func (m *meeting) refused(from, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -440,8 +441,8 @@ func (m *meeting) refused(from, why string) {
 	}
 }
 
-// wait returns the connections of all ranks, and tells each the addresses, or what the
-// meeting has failed for.
+// wait returns the connections of all ranks, and sends each the addresses, or why the meeting has
+// failed.
 func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
 	var err error
 	timer := time.NewTimer(m.cfg.Meeting)
@@ -471,7 +472,7 @@ func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
 		if conn == nil {
 			continue
 		}
-		_ = respond(conn, a) // A rank that is gone is found out by its silence.
+		_ = respond(conn, a) // the silence of a lost rank is noticed later
 		if err != nil {
 			_ = conn.Close()
 		}
@@ -479,7 +480,7 @@ func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
 	return m.conns, m.answer.Addresses, err
 }
 
-// missing names the ranks that have not come.
+// missing names the ranks that have not joined.
 func (m *meeting) missing() error {
 	var b bytes.Buffer
 	some := 0
@@ -501,9 +502,8 @@ func (m *meeting) missing() error {
 	return fmt.Errorf("%w: after %v of %d ranks these have not come:%s%s", ErrMissing, m.cfg.Meeting, len(m.conns), b.String(), turned)
 }
 
-// join finds rank 0, tries again until it is there, and returns the control connection and
-// the addresses of all ranks. listen is told the connection, and returns where this rank
-// listens.
+// join connects to rank 0, retrying until it is there, and returns the control connection and the
+// addresses of all ranks. listen is called with the connection, and returns this rank's address.
 func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)) (net.Conn, []string, error) {
 	meeting, cancel := context.WithTimeoutCause(ctx, c.Meeting, nil)
 	defer cancel()
@@ -519,14 +519,14 @@ func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)
 			}
 		}
 		if err == nil {
-			asked := conn // the next attempt has another one, or none
+			asked := conn // the next attempt has another connection, or none
 			stop := context.AfterFunc(ctx, func() { _ = asked.SetDeadline(time.Unix(1, 0)) })
 			if a, err = c.ask(asked, h); !crowded(err) {
 				defer stop()
 				break
 			}
 			stop()
-			_ = asked.Close() // Something accepts for rank 0, which is not there yet.
+			_ = asked.Close() // a listener at rank 0's address, but not rank 0
 		}
 		select {
 		case <-meeting.Done():
@@ -560,9 +560,9 @@ func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)
 	return conn, a.Addresses, nil
 }
 
-// ask says hello and returns the first answer.
+// ask sends hello and returns the first answer.
 func (c *Config) ask(conn net.Conn, h hello) (a answer, err error) {
-	if err = conn.SetDeadline(time.Now().Add(c.Meeting + handshake)); err == nil { // rank 0 says in time who is missing
+	if err = conn.SetDeadline(time.Now().Add(c.Meeting + handshake)); err == nil { // rank 0 answers within this time if ranks are missing
 		err = greet(conn, joins, c.Token, h)
 	}
 	if err == nil {
@@ -571,7 +571,7 @@ func (c *Config) ask(conn net.Conn, h hello) (a answer, err error) {
 	return a, err
 }
 
-// ignoreClosed drops the error of a connection that is closed already.
+// ignoreClosed returns nil for the error of a connection that is already closed.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -9,28 +9,29 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Status is what a rank does at a moment.
+// Status is what a rank is doing at a moment.
 type Status struct {
 	Rank   int
-	Step   int64           // the last one that has run an action, as runner.Result.Step counts them
-	Action schedule.Action // under way; 0 outside of its program
+	Step   int64           // the last step that has run an action, numbered like runner.Result.Step
+	Action schedule.Action // the current one; 0 outside of its program
 	// Position is the number of actions of this step before Action.
 	Position int64
-	// Waits says that the rank waits: for For of Peer, or for all ranks where Peer is -1.
+	// Waits reports whether the rank waits: for the action For of rank Peer, or for all ranks if
+	// Peer is -1.
 	Waits bool
 	For   schedule.Action
 	Peer  int
-	Since time.Duration // for how long it has waited
+	Since time.Duration // how long it has waited
 }
 
-// same reports whether a rank still does what it did, for however long it has waited.
+// same reports whether two statuses are equal, ignoring the time of the wait.
 func (s *Status) same(last *Status) bool {
 	now := *s
 	now.Since = last.Since
 	return now == *last
 }
 
-// Standing is the status in the terms of a stall.
+// Standing converts the status for a StallError.
 func (s *Status) Standing() transport.Standing {
 	return transport.Standing{
 		Waiting: check.Waiting{Rank: s.Rank, Position: s.Position, Action: s.Action, For: s.For, ForRank: s.Peer},
@@ -38,10 +39,10 @@ func (s *Status) Standing() transport.Standing {
 	}
 }
 
-// String is a line for people.
+// String describes the status in one line.
 func (s Status) String() string { return fmt.Sprintf("rank %d, step %d, %s", s.Rank, s.Step, s.does()) }
 
-// does says it without the rank.
+// does describes the status without the rank.
 func (s *Status) does() string {
 	words := "outside of its program"
 	if s.Action.Kind() != schedule.None {

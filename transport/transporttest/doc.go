@@ -1,4 +1,3 @@
-// Package transporttest is for the author of a [transport.Transport]: [Run] holds one to its
-// contract, in any process layout that can be driven from one test. It needs nothing but
-// package testing.
+// Package transporttest is for the author of a [transport.Transport]: [Run] tests its contract,
+// in any process layout that one test can drive. It needs only package testing.
 package transporttest

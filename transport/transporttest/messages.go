@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// several is more messages than any capacity of the suite.
+// several is more than any tested capacity.
 const several = 9
 
 func (s *suite[T]) capacityIsTold() {
@@ -55,7 +55,7 @@ func (s *suite[T]) tensors() {
 			}
 			sent := append([]T{}, h...)
 			r.no(r.Send(r.ctx, 1, output(m), sent), "Send")
-			clear(sent) // the slice is the sender's again
+			clear(sent) // the sender may reuse the slice
 			r.no(r.Wait(r.ctx, 1, output(m)), "Wait")
 			for i := range h {
 				r.no(r.Release(0, h[i]), "Release")
@@ -80,7 +80,7 @@ func (s *suite[T]) copies() {
 		if r.no(r.Recv(r.ctx, 0, output(0), h), "Recv") {
 			r.holds(h[0], 1)
 			r.no(r.Write(1, h[0], 3), "Write")
-			r.recv(0, output(1), 5) // sent after the sender has changed its own
+			r.recv(0, output(1), 5) // sent after the sender has changed its buffer
 			r.holds(h[0], 3)
 			r.no(r.Release(1, h[0]), "Release")
 		}
@@ -94,7 +94,7 @@ func (s *suite[T]) full() {
 	var room, taken flag
 	s.ranks(2, func(r *rank[T]) {
 		if r.number == 1 {
-			for !room.Load() { // as many as the link holds are sent without a receiver
+			for !room.Load() { // a link takes messages up to its capacity without a receiver
 				if r.ctx.Err() != nil {
 					r.errorf("Send blocks before %d messages are on the link", r.capacity)
 					return
@@ -122,7 +122,7 @@ func (s *suite[T]) full() {
 
 func (s *suite[T]) waits() {
 	if s.capacity == 0 {
-		return // Send has waited
+		return // Send has blocked
 	}
 	var sent, received flag
 	s.ranks(2, func(r *rank[T]) {
@@ -189,7 +189,7 @@ func (s *suite[T]) apart() {
 		case 1:
 			h := r.send(2, output(0), 3)
 			r.wait(2, output(0), h)
-		case 2: // in no order between the links
+		case 2: // in any order between the links
 			r.recv(1, output(0), 3)
 			r.recv(0, gradient(0), 2)
 			r.recv(0, output(0), 1)
@@ -197,8 +197,7 @@ func (s *suite[T]) apart() {
 	})
 }
 
-// traffic is every rank sending to every other one, for long enough that rings go
-// round.
+// traffic sends between all pairs of ranks, with enough messages for rings to wrap around.
 func (s *suite[T]) traffic() {
 	const ranks, rounds = 4, 50
 	s.ranks(ranks, func(r *rank[T]) {

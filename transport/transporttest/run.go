@@ -16,36 +16,36 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Subject is a transport under test, and tensors to send: each holds a number. All
-// but Capacities must be set.
+// Subject is a transport under test, and functions for tensors, each of which holds a number. All
+// fields except Capacities, Patience and Kill must be set.
 type Subject[T any] struct {
-	// New returns the ends of so many ranks, linked, and what ends them after the test.
+	// New returns the linked endpoints of the ranks, and a function that closes them after the
+	// test.
 	New func(ranks, capacity int) (ends []transport.Transport[T], end func() error, err error)
-	// Capacities are those that the transport can have; nil is 0, 1, 3 and no bound.
+	// Capacities lists the capacities that the transport supports; nil is 0, 1, 3 and no limit.
 	Capacities []int
-	// Patience is how long a call may take that must not block, and how long the suite
-	// then waits for it to heed its context; 0 is a minute.
+	// Patience is how long a call may take that must not block, and how long the suite then waits
+	// for the end of its context to end the call; 0 is a minute.
 	Patience time.Duration
-	// Kill ends a rank as the end of its process would, where ranks can be lost: nil leaves
-	// that part out.
+	// Kill ends a rank like the end of its process. nil omits the tests of lost ranks.
 	Kill func(end transport.Transport[T])
-	// Make returns a tensor of a rank that holds a number, and Read what it holds; Write
-	// changes that, Release ends the tensor. They run on the goroutine of the rank.
+	// Make returns a tensor of a rank that holds a number, Read returns the number, Write changes
+	// it, and Release releases the tensor. They run on the goroutine of the rank.
 	Make    func(rank int, value float64) (T, error)
 	Read    func(rank int, h T) (float64, error)
 	Write   func(rank int, h T, value float64) error
 	Release func(rank int, h T) error
 }
 
-// Fault is something that a transport does against its contract.
+// Fault is a violation of the contract.
 type Fault struct {
-	Test     string // what the suite looked at
+	Test     string // the tested part of the contract
 	Capacity int    // of the links
-	Rank     int    // -1 for none
+	Rank     int    // or -1
 	Text     string
 }
 
-// String says all of it in a line.
+// String describes the fault in one line.
 func (f Fault) String() string {
 	where := ""
 	if f.Rank >= 0 {
@@ -54,7 +54,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s (capacity %d%s): %s", f.Test, f.Capacity, where, f.Text)
 }
 
-// Run holds a transport to its contract, in a subtest for each part of it.
+// Run tests a transport's contract, in a subtest for each part of it.
 func Run[T any](t *testing.T, subject Subject[T]) {
 	for _, test := range tests[T]() {
 		t.Run(test.name, func(t *testing.T) {
@@ -65,9 +65,8 @@ func Run[T any](t *testing.T, subject Subject[T]) {
 	}
 }
 
-// Check does so and returns what it finds. If a call must block the suite looks
-// once, after a moment: it never blames a transport that is right, and may miss a
-// fault of one that is slow.
+// Check does the same and returns the faults. If a call must block, the suite checks once, after
+// a moment: it never reports a correct transport, and may miss a fault of a slow one.
 func Check[T any](subject Subject[T]) []Fault {
 	var faults []Fault
 	for _, test := range tests[T]() {
@@ -103,7 +102,7 @@ func tests[T any]() []test[T] {
 	}
 }
 
-// check runs a test at every capacity, and looks for goroutines that it leaves.
+// check runs a test at every capacity, and checks for leaked goroutines.
 func (s Subject[T]) check(test test[T]) []Fault {
 	capacities := s.Capacities
 	if capacities == nil {
@@ -138,21 +137,21 @@ type suite[T any] struct {
 	found []Fault
 }
 
-// fault reports a fault on a rank, -1 for none.
+// fault reports a fault on a rank, or -1.
 func (s *suite[T]) fault(rank int, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found = append(s.found, Fault{s.test, s.capacity, rank, fmt.Sprintf(format, args...)})
 }
 
-// faults returns what was found.
+// faults returns the reported faults.
 func (s *suite[T]) faults() []Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.found)
 }
 
-// link links so many ranks anew and reports whether it could.
+// link links n new ranks and reports whether it succeeded.
 func (s *suite[T]) link(n int) bool {
 	s.over()
 	var err error
@@ -164,7 +163,7 @@ func (s *suite[T]) link(n int) bool {
 	return true
 }
 
-// over ends the ranks that are linked.
+// over closes the linked ranks.
 func (s *suite[T]) over() {
 	if s.end != nil {
 		if err := s.end(); err != nil {
@@ -174,15 +173,15 @@ func (s *suite[T]) over() {
 	s.end = nil
 }
 
-// ranks runs a function on a goroutine for each of so many ranks, linked anew, after
-// the beginning of a step, and waits for all of them.
+// ranks links n new ranks, begins a step, runs a function on a goroutine for each of them, and
+// waits for all.
 func (s *suite[T]) ranks(n int, f func(rank *rank[T])) {
 	if s.link(n) {
 		s.step(f)
 	}
 }
 
-// step does so over the links that are there.
+// step does the same over the existing links.
 func (s *suite[T]) step(f func(rank *rank[T])) {
 	s.each(func(r *rank[T]) {
 		if r.no(r.Begin(r.ctx, nil), "Begin") {
@@ -191,7 +190,7 @@ func (s *suite[T]) step(f func(rank *rank[T])) {
 	})
 }
 
-// each runs a function on a goroutine for each rank. Ranks that hang are left behind.
+// each runs a function on a goroutine for each rank. It abandons ranks that hang.
 func (s *suite[T]) each(f func(rank *rank[T])) {
 	patience := s.Patience
 	if patience == 0 {
@@ -216,7 +215,7 @@ func (s *suite[T]) each(f func(rank *rank[T])) {
 	}
 }
 
-// rank is a rank within a test. Its methods report faults, and whether all was well.
+// rank is a rank within a test. Its methods report faults, and return whether there was none.
 type rank[T any] struct {
 	transport.Transport[T]
 	*suite[T]
@@ -227,7 +226,7 @@ type rank[T any] struct {
 // errorf reports a fault on the rank.
 func (r *rank[T]) errorf(format string, args ...any) { r.fault(r.number, format, args...) }
 
-// no reports an error that must not be.
+// no reports an unexpected error.
 func (r *rank[T]) no(err error, call string) bool {
 	if err != nil {
 		r.errorf("%s: %v", call, err)
@@ -235,8 +234,8 @@ func (r *rank[T]) no(err error, call string) bool {
 	return err == nil
 }
 
-// is reports whether an error is the one that it must be: itself or, from another
-// process, one with its text.
+// is reports whether an error is the wanted one: itself or, from another process, an error with
+// its text.
 func (r *rank[T]) is(err, want error, call string) bool {
 	if err == nil || !errors.Is(err, want) && !strings.Contains(err.Error(), want.Error()) {
 		r.errorf("%s returns %v, want %v", call, err, want)
@@ -245,15 +244,15 @@ func (r *rank[T]) is(err, want error, call string) bool {
 	return true
 }
 
-// output names the outputs of a stage for microbatch m.
+// output returns the tag of the outputs of a stage for microbatch m.
 func output(m int) transport.Tag { return transport.Tag{Step: 7, Stage: 3, Microbatch: m} }
 
-// gradient names the gradients of a stage's inputs for microbatch m.
+// gradient returns the tag of the gradients of a stage's inputs for microbatch m.
 func gradient(m int) transport.Tag {
 	return transport.Tag{Step: 7, Content: transport.Gradient, Stage: 3, Microbatch: m}
 }
 
-// send sends a tensor of this value and returns it.
+// send sends a new tensor with this value and returns it.
 func (r *rank[T]) send(to int, tag transport.Tag, value float64) T {
 	h, err := r.Make(r.number, value)
 	if r.no(err, "Make") {
@@ -262,14 +261,14 @@ func (r *rank[T]) send(to int, tag transport.Tag, value float64) T {
 	return h
 }
 
-// wait waits for the receipt and ends the tensor.
+// wait waits for the receipt and releases the tensor.
 func (r *rank[T]) wait(to int, tag transport.Tag, h T) {
 	if r.no(r.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
 		r.no(r.Release(r.number, h), "Release of what was sent")
 	}
 }
 
-// recv receives a tensor, which must hold this value, and ends it.
+// recv receives a tensor, which must have this value, and releases it.
 func (r *rank[T]) recv(from int, tag transport.Tag, value float64) {
 	h := make([]T, 1)
 	if r.no(r.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
@@ -278,17 +277,17 @@ func (r *rank[T]) recv(from int, tag transport.Tag, value float64) {
 	}
 }
 
-// holds demands that a tensor holds a value.
+// holds requires that a tensor has a value.
 func (r *rank[T]) holds(h T, value float64) {
 	if got, err := r.Read(r.number, h); r.no(err, "Read") && got != value {
 		r.errorf("a tensor holds %v, want %v", got, value)
 	}
 }
 
-// flag is something that happens once, on some goroutine.
+// flag is an event that happens once, on some goroutine.
 type flag struct{ atomic.Bool }
 
-// notYet gives others a moment and reports whether the flag is still down.
+// notYet yields to other goroutines for a moment and reports whether the flag is not set.
 func (f *flag) notYet() bool {
 	for range 20 {
 		runtime.Gosched()

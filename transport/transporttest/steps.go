@@ -20,7 +20,7 @@ func (s *suite[T]) exchange() {
 			if !r.no(err, "Exchange") {
 				return
 			}
-			clear(mine) // the caller's again
+			clear(mine) // the caller may reuse it
 			if len(all) != 4 {
 				r.errorf("Exchange returns %d ranks of 4", len(all))
 				return
@@ -50,8 +50,8 @@ func (s *suite[T]) begins() {
 	})
 }
 
-// hellos lets one rank after the other begin another step than the rest: none begins, and the
-// next step works. A rank without a hello joins any.
+// hellos makes one rank after the other begin a different step: none begins, and the next step
+// works. A rank without a hello joins any step.
 func (s *suite[T]) hellos() {
 	if !s.link(3) {
 		return
@@ -63,7 +63,7 @@ func (s *suite[T]) hellos() {
 				hello = []byte("planted step with 65 microbatches")
 			}
 			err := r.Begin(r.ctx, hello)
-			clear(hello) // the caller's again
+			clear(hello) // the caller may reuse it
 			if !errors.Is(err, transport.ErrRanks) {
 				r.errorf("Begin returns %v where rank %d begins another step, want an error that wraps ErrRanks", err, odd)
 				return
@@ -145,19 +145,19 @@ func (s *suite[T]) aborts() {
 
 func (s *suite[T]) forgets() {
 	if s.capacity == 0 {
-		return // nothing is left on a link
+		return // the links are empty
 	}
 	cause := errors.New("planted cause")
 	s.ranks(2, func(r *rank[T]) {
 		if r.number == 0 {
 			h := r.send(1, output(0), 1)
 			r.Abort(cause)
-			r.no(r.Write(0, h, 2), "Write after Abort") // nobody reads it: a race detector would tell
+			r.no(r.Write(0, h, 2), "Write after Abort") // nothing reads it: a race detector would report it
 			r.no(r.Release(0, h), "Release")
 			return
 		}
 		h := make([]T, 1)
-		if err := r.Recv(r.ctx, 0, output(0), h); err == nil { // it was there in time
+		if err := r.Recv(r.ctx, 0, output(0), h); err == nil { // it had arrived in time
 			r.no(r.Release(1, h[0]), "Release")
 		}
 		r.Abort(errors.New("late"))
@@ -189,7 +189,7 @@ func (s *suite[T]) cancels() {
 				cancel(cause)
 			}()
 			r.is(call(ctx, r), cause, name+" under a cancelled context")
-			if name != "Begin" { // which has begun nothing
+			if name != "Begin" { // Begin has begun nothing
 				r.Abort(cause)
 			}
 		})
@@ -200,8 +200,8 @@ func (s *suite[T]) cancels() {
 	}
 }
 
-// loses kills a rank while the others are in a call: each of them gets an error, and none
-// begins another step.
+// loses kills a rank while the others are in a call: each of them gets an error, and none begins
+// another step.
 func (s *suite[T]) loses() {
 	if s.Kill == nil {
 		return
@@ -222,7 +222,7 @@ func (s *suite[T]) loses() {
 		},
 	} {
 		for lost := range 3 {
-			var begun sync.WaitGroup // A rank that is lost earlier may take the beginning from the others.
+			var begun sync.WaitGroup // a rank that is lost earlier may prevent the others from beginning
 			begun.Add(3)
 			s.ranks(3, func(r *rank[T]) {
 				begun.Done()

@@ -1,3 +1,3 @@
-// Package messages is the half of a link that every transport needs on the sender's side, the
-// queue of its messages, and the wait of a rank.
+// Package messages implements the parts that all transports share: the queue of a link's messages
+// on the sender's side, and the wait of a rank.
 package messages

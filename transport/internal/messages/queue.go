@@ -9,7 +9,7 @@ type Queue[T any] struct {
 
 	ring         []Message[T]
 	first, count int
-	sent         []sending // in the order of sending; from waited on those that Number has not returned
+	sent         []sending // in the order of sending; Number has not returned the messages from waited on
 	waited       int
 }
 
@@ -59,8 +59,8 @@ func (q *Queue[T]) Pop() {
 	q.count--
 }
 
-// Number returns the number of the message under a tag that the sender has not waited for yet, 0
-// for none. Waits mostly come in the order of sending.
+// Number returns the number of the message under a tag that the sender has not waited for yet, or
+// 0. Waits mostly come in the order of sending.
 func (q *Queue[T]) Number(tag transport.Tag) int64 {
 	for i := q.waited; i < len(q.sent); i++ {
 		if q.sent[i].tag == tag {
@@ -73,8 +73,8 @@ func (q *Queue[T]) Number(tag transport.Tag) int64 {
 	return 0
 }
 
-// Find returns the tag of a message that is not popped, or that was not waited for, and its number
-// of handles.
+// Find returns the tag of a message that was not popped, or not waited for, and its number of
+// handles.
 func (q *Queue[T]) Find(number int64) (tag transport.Tag, tensors int) {
 	for _, s := range q.sent {
 		if s.number == number {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// Waiter is where the goroutine of a rank waits. The transport keeps everything that a rank waits for
-// under one lock; any goroutine that changes it wakes the ranks that may go on.
+// Waiter lets the goroutine of a rank wait. The transport guards everything that a rank waits for
+// with one lock; a goroutine that changes it wakes the ranks that may continue.
 type Waiter struct {
 	Turns turns.Turns // nil outside of a simulation
 
@@ -19,16 +19,16 @@ type Waiter struct {
 // NewWaiter returns the Waiter of a rank. The lock guards what it waits for.
 func NewWaiter(lock *sync.Mutex) Waiter { return Waiter{lock: lock, wake: make(chan struct{}, 1)} }
 
-// Wake has the rank look again whether it still waits. Any goroutine may call it.
+// Wake makes the rank check again whether it must wait. Any goroutine may call it.
 func (w *Waiter) Wake() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // the rank has not seen the last one yet
+	default: // the rank has not seen the last wake-up yet
 	}
 }
 
-// Sleep returns nil when over returns true, or else the cause of the context's end. The caller holds
-// the lock, and so does every call of over; the rank sleeps without it.
+// Sleep returns nil when over returns true, or the cause of the context's end. The caller holds
+// the lock, which is also held during calls of over; the rank sleeps without it.
 func (w *Waiter) Sleep(ctx context.Context, over func() bool) error {
 	select {
 	case <-w.wake: // of an earlier wait
