@@ -7,24 +7,24 @@ import (
 
 const (
 	mostBlocks     = 128 // blocks of a rank
-	mostBlockCells = 64  // positions of a block that are kept apart
-	blockPoints    = 24  // points that the slope of a block is taken over
+	mostBlockCells = 64  // positions of a block that have their own cell
+	blockPoints    = 24  // points for the slope of a block
 )
 
-// blocks has the levels of a rank by their positions in a step, above that of the first record:
-// a profile for each step while they fit, then for several.
+// blocks holds the levels of a rank by position in a step, relative to the first record's: one
+// profile per step while they fit, then one for several steps.
 type blocks struct {
 	list  []block
 	steps int64 // of a block
 }
 
-// block stands for some steps in a row.
+// block is the profile of several consecutive steps.
 type block struct {
 	first, last int64 // numbers of the steps
 	profile
 }
 
-// add adds the level of a record of a step, which has an index and a number.
+// add adds the level of a record of a step. step is the step's index, number its number.
 func (b *blocks) add(step, number, position int64, above float64) {
 	b.steps = max(b.steps, 1)
 	if step/b.steps == mostBlocks {
@@ -42,7 +42,7 @@ func (b *blocks) add(step, number, position int64, above float64) {
 	last.add(position, above)
 }
 
-// joined returns the profile of some blocks.
+// joined returns the joint profile of blocks [from, to).
 func (b *blocks) joined(from, to int) (all profile) {
 	for _, block := range b.list[from:to] {
 		all.join(profile{cells: slices.Clone(block.cells), stride: block.stride})
@@ -50,23 +50,23 @@ func (b *blocks) joined(from, to int) (all profile) {
 	return all
 }
 
-// end returns how the steps from a block on rise, from position to position.
+// end returns how the steps from a block on rise, by position.
 func (b *blocks) end(from int) (x, y []float64) {
 	last := b.joined(from, len(b.list))
 	return middles(last.buckets(mostPoints))
 }
 
-// lateRise is a rise within steps that begins in a later step than the first.
+// lateRise is a rise within steps that begins after the first step.
 type lateRise struct {
 	rise
-	block         int     // the first that may rise
-	first, last   int64   // the step that it begins in lies between them
-	before, after profile // of steps that do not rise, and that rise
+	block         int     // the first block that may rise
+	first, last   int64   // the range of steps in which it may begin
+	before, after profile // of steps that do not rise, and of steps that rise
 }
 
 // late finds the cut between blocks whose slopes differ most, and returns the rise of the blocks
-// after it above those before it, without the two beside the cut, of which only a part may rise.
-// It reports false if the difference does not rise, or if chance explains it.
+// after it relative to the blocks before it, without the two next to the cut, of which only a
+// part may rise. It returns false if the difference does not rise, or if chance explains it.
 func (b *blocks) late() (l lateRise, ok bool) {
 	n := len(b.list)
 	if n < 3 {
@@ -82,7 +82,7 @@ func (b *blocks) late() (l lateRise, ok bool) {
 	if l.rise, ok = above.rise(1); !ok {
 		return l, false
 	}
-	if _, rises := l.after.rise(1); !rises { // It fell before, and does so less.
+	if _, rises := l.after.rise(1); !rises { // the level fell before, and falls less now
 		return l, false
 	}
 	l.block = at
@@ -93,8 +93,8 @@ func (b *blocks) late() (l lateRise, ok bool) {
 	return l, true
 }
 
-// cut returns where a list of at least two values is best cut into two that are
-// constant, by least squares.
+// cut returns the index at which a list of at least two values splits best into two constant
+// parts, by least squares.
 func cut(values []float64) int {
 	total := 0.0
 	for _, v := range values {

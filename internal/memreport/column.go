@@ -6,14 +6,14 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// place is where a record stands in the log of its rank.
+// place identifies a record in the log of its rank.
 type place struct {
 	Record     int64 // from 0
 	Step       int64
 	Microbatch int
 }
 
-// quantity is what a column keeps of its records.
+// quantity is a number that columns summarize.
 type quantity uint8
 
 const (
@@ -25,14 +25,14 @@ const (
 	numQuantities
 )
 
-// column stands for a run of consecutive records of one rank.
+// column summarizes consecutive records of one rank.
 type column struct {
 	First, Last place
-	spans       [numQuantities]report.Bucket // of the records that say it, by the number of the record
+	spans       [numQuantities]report.Bucket // of the records that have it, by the number of the record
 	Classes     [memory.NumClasses]float64   // sums
 }
 
-// count returns how many records the column stands for.
+// count returns the number of records in the column.
 func (c *column) count() int { return c.spans[live].Count }
 
 func (c *column) add(r *memlog.Record, at place) {
@@ -51,7 +51,7 @@ func (c *column) add(r *memlog.Record, at place) {
 	}
 }
 
-// join adds the column that follows.
+// join adds the next column.
 func (c *column) join(next column) {
 	c.Last = next.Last
 	for q := range c.spans {
@@ -62,7 +62,7 @@ func (c *column) join(next column) {
 	}
 }
 
-// halved joins neighbours in pairs. The last of an odd number stays alone.
+// halved joins neighbours in pairs. The last element of an odd number stays alone.
 func halved[T any](list []T, join func(into *T, next T)) []T {
 	for i := range list {
 		if i%2 == 0 {
@@ -76,11 +76,11 @@ func halved[T any](list []T, join func(into *T, next T)) []T {
 	return list[:n]
 }
 
-// mostColumns is how many columns a rank has: about two for each dot of a page.
+// mostColumns is the maximum number of columns of a rank: about two for each dot of a page.
 const mostColumns = 480
 
-// columns are the records of one rank. While they fit each has its column;
-// then neighbours are joined in pairs, again and again.
+// columns holds the records of one rank. Each record has its own column while they fit; then
+// neighbours are repeatedly joined in pairs.
 type columns struct {
 	list   []column
 	stride int // records of a full column

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// NewCSV returns a sink that writes a line of CSV for each record, below a line of
-// names. A field that the record does not say is empty. Owners are left out.
+// NewCSV returns a sink that writes a header, and then a line of CSV for each record. Fields that
+// the record does not have are empty. Owners are omitted.
 func NewCSV(w io.Writer) Sink {
 	c := &csvSink{w: bufio.NewWriter(w)}
 	c.w.WriteString(strings.Join(fieldNames, ",") + "\n")
 	return c
 }
 
-// csvSink writes lines of fields. The first error of the writer is kept in it.
+// csvSink writes lines of fields. It keeps the first error of the writer.
 type csvSink struct {
 	w    *bufio.Writer
 	line []byte
@@ -36,5 +36,5 @@ func (c *csvSink) Add(r *memlog.Record) error {
 	return err
 }
 
-// Close writes what is left.
+// Close flushes the writer.
 func (c *csvSink) Close() error { return c.w.Flush() }

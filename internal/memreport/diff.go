@@ -9,15 +9,15 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// mostWaiting is how many records of one log may wait for those of the other: two logs
-// whose ranks are mixed differently are compared rank by rank.
+// mostWaiting is the maximum number of records of one log that wait for the other: logs with
+// ranks in different orders are compared rank by rank.
 const mostWaiting = 1 << 18
 
-// ErrApart is returned where the orders of two logs are too far apart to compare them.
+// ErrApart is returned if the orders of two logs differ too much to compare them.
 var ErrApart = errors.New("memreport: the two logs have their ranks in too different an order")
 
-// Diff finds the first difference of two logs, rank by rank. Times and waits are left
-// out, and what one of the two records does not tell. The zero Diff is ready.
+// Diff finds the first difference of two logs, rank by rank. It ignores times and waits, and
+// fields that one of the two records does not have. The zero Diff is ready.
 type Diff struct {
 	ranks   map[int]*pairing
 	waiting int
@@ -32,14 +32,14 @@ type pairing struct {
 	first    *Difference
 }
 
-// Difference is where two logs differ.
+// Difference is the first difference of two logs.
 type Difference struct {
 	Step       int64   `json:"step"`
 	Rank       int     `json:"rank"`
 	Microbatch int     `json:"microbatch"`
 	Record     int64   `json:"record"` // of the rank, from 0
 	Fields     []Field `json:"fields,omitempty"`
-	// Ended is the log that has no such record: "a" or "b".
+	// Ended is the log that does not have this record: "a" or "b".
 	Ended string `json:"ended,omitempty"`
 }
 
@@ -88,21 +88,20 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 	return nil
 }
 
-// differing returns the fields that differ of those that both records say.
+// differing returns the fields that both records have and that differ.
 func differing(a, b *memlog.Record) (list []Field) {
 	of := fieldsOf(b)
 	for i, f := range fieldsOf(a) {
 		name := fieldNames[i]
-		if f.known && of[i].known && f != of[i] && name != "time" && name != "wait_data" { // those are the machine's
+		if f.known && of[i].known && f != of[i] && name != "time" && name != "wait_data" { // times depend on the machine
 			list = append(list, Field{name, f.value(), of[i].value()})
 		}
 	}
 	return list
 }
 
-// First returns the first difference after all records have been added: the one with
-// the fewest records of its rank before it, of the lowest rank. It is nil where the
-// logs are the same.
+// First returns the first difference after all records have been added: the difference with the
+// fewest records of its rank before it, on the lowest rank. It is nil if the logs are equal.
 func (d *Diff) First() *Difference {
 	var first *Difference
 	for _, rank := range slices.Sorted(maps.Keys(d.ranks)) {
@@ -119,5 +118,5 @@ func (d *Diff) First() *Difference {
 	return first
 }
 
-// Log returns what is kept of one of the logs, 0 or 1.
+// Log returns the summary of one of the logs, 0 or 1.
 func (d *Diff) Log(log int) *Log { return &d.logs[log] }

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Text says the difference in a line or two. A nil Difference says that there is none.
+// Text describes the difference in a line or two. A nil Difference means that there is none.
 func (d *Difference) Text(w io.Writer, a, b string) error {
 	if d == nil {
 		_, err := fmt.Fprintln(w, "the same, record by record")
@@ -30,13 +30,13 @@ func (d *Difference) Text(w io.Writer, a, b string) error {
 		for _, f := range d.Fields {
 			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", f.Name, f.say(f.A), f.say(f.B), f.change())
 		}
-		t.Flush() // Into memory.
+		t.Flush() // into memory
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
 }
 
-// say writes a value of the field.
+// say formats a value of the field.
 func (f *Field) say(value any) string {
 	if n, ok := value.(int64); ok {
 		return units.Count(n)

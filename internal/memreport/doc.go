@@ -1,15 +1,15 @@
-// Package memreport is for showing a memory log: as numbers, as a few lines of text, as a
-// page, as counters for Perfetto, as CSV, and as the first difference between two logs.
+// Package memreport presents a memory log: as numbers, as a few lines of text, as a page, as
+// counters for Perfetto, as CSV, and as the first difference between two logs.
 //
-// A [Log] takes records one by one and keeps a fixed amount for each rank, however
-// long the log is: columns that stand for runs of records, with the smallest and the
-// largest of each (nothing high or low is lost by drawing fewer points than there
-// were), what a step adds as it goes on, and what stays from step to step.
+// A [Log] takes records one by one and uses a fixed amount of memory for each rank, however long
+// the log is. It keeps columns of consecutive records with the minimum and the maximum of each,
+// so that no extreme is lost, the growth within a step by position, and the level after each
+// step.
 //
-// Growth is found in two ways. In a log that has the excess (the allocator's
-// book minus the step's), growth is a fact: the first record that has it is the first
-// microbatch. Where it tells the level alone, growth is a slope: the median of the
-// slopes between all pairs of points (Theil 1950, Sen 1968), which nothing rare can
-// move, with Sen's interval for it; a level grows where the whole interval is above
-// zero, and the end of it may have the same rate: what saturates is a warm-up.
+// Growth is found in two ways. If a log has the excess (the allocator's book minus the step's),
+// growth is a fact: the first record with an excess is the first microbatch. If it has only the
+// level, growth is a slope: the median of the slopes between all pairs of points (Theil 1950, Sen
+// 1968), which is robust against outliers, with Sen's interval for it. A level grows if the whole
+// interval is above zero, and the end of the log may have the same rate: a level that saturates
+// is a warm-up.
 package memreport

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// numFields is how many fields a record has.
+// numFields is the number of fields of a record.
 const numFields = 15 + 2*memory.NumClasses
 
-// fieldNames are their names, in the order of a line of CSV.
+// fieldNames are the names of the fields, in the order of a line of CSV.
 var fieldNames = func() []string {
 	names := []string{"time", "step", "rank", "microbatch", "stage", "action", "live", "live_planned", "peak", "peak_planned",
 		"reserved", "excess", "growth", "weight", "wait_data"}
@@ -27,7 +27,7 @@ var fieldNames = func() []string {
 
 // field is the value of a field: a whole number, the bits of a float64, or a word.
 type field struct {
-	known  bool // the record says it
+	known  bool // the record has it
 	kind   fieldKind
 	number int64
 	word   string
@@ -59,10 +59,10 @@ func fieldsOf(r *memlog.Record) (list [numFields]field) {
 	return list
 }
 
-// peakKnown reports whether a record says what its peak was by class.
+// peakKnown reports whether a record has its peak by class.
 func peakKnown(r *memlog.Record) bool { return r.PeakClasses != memory.ByClass{} }
 
-// value returns the field as JSON can hold it: a number that is not finite as text.
+// value returns the field as a value that JSON can encode: a number that is not finite as text.
 func (f *field) value() any {
 	x := math.Float64frombits(uint64(f.number))
 	switch {

@@ -13,8 +13,8 @@ import (
 // bytesFromZero is the vertical axis of every figure.
 var bytesFromZero = report.Axis{Unit: report.Bytes, FromZero: true}
 
-// series returns a series over the columns of a rank in which every record says what it
-// plots, above a base.
+// series returns the series of a quantity, relative to base, over the columns of a rank in which
+// every record has it.
 func (r *rank) series(name string, mark report.Mark, color report.Color, q quantity, base int64) report.Series {
 	s := report.Series{Name: name, Mark: mark, Color: color}
 	for i := range r.columns.list {
@@ -26,7 +26,7 @@ func (r *rank) series(name string, mark report.Mark, color report.Color, q quant
 	return s
 }
 
-// say says which records column i stands for.
+// say describes the records of column i.
 func (r *rank) say(i int) string {
 	if i >= len(r.columns.list) {
 		return ""
@@ -39,12 +39,12 @@ func (r *rank) say(i int) string {
 	return text
 }
 
-// axis is that of the records of a rank.
+// axis returns the axis of a rank's records.
 func (r *rank) axis() report.Axis {
 	return report.Axis{Label: "microbatches since the log began", Unit: report.Count, Say: r.say}
 }
 
-// many says how many records a column stands for where it is more than one.
+// many describes the number of records in a column, if it is more than one.
 func (r *rank) many() string {
 	if r.columns.stride > 1 {
 		return fmt.Sprintf(" A column stands for %d microbatches.", r.columns.stride)
@@ -52,8 +52,8 @@ func (r *rank) many() string {
 	return ""
 }
 
-// base returns what is there throughout, and its name: what is resident, where the log
-// says it, and else the lowest level.
+// base returns the level that is always there, and its name: the resident bytes if the log has
+// them, and else the lowest level.
 func (r *rank) base() (bytes int64, name string) {
 	if r.resident > 0 {
 		return r.resident, "above the " + units.Size(r.resident) + " of the model"
@@ -61,7 +61,7 @@ func (r *rank) base() (bytes int64, name string) {
 	return r.lowestLevel, "above the lowest level, " + units.Size(r.lowestLevel)
 }
 
-// memoryFigure plots what the steps had live, and what was planned.
+// memoryFigure plots the live and the planned bytes of the steps.
 func (r *rank) memoryFigure(s *Rank) report.Figure {
 	base, name := r.base()
 	f := report.Figure{
@@ -90,7 +90,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 	return f
 }
 
-// reservedFigure plots what is held from the system.
+// reservedFigure plots the bytes held from the system.
 func (r *rank) reservedFigure() report.Figure {
 	return report.Figure{
 		Title: fmt.Sprintf("Reserved, rank %d", r.number), Caption: "Bytes held from the system." + r.many(),
@@ -114,12 +114,12 @@ func (r *rank) classesFigure() report.Figure {
 	}
 }
 
-// spread plots the means of buckets on the band from their least to their most.
+// spread plots the means of buckets on a band from minimum to maximum.
 func spread(name string, list []report.Bucket) []report.Series {
 	return []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: name, Mark: report.Line, Color: report.Blue, Buckets: list}}
 }
 
-// riseLine is a dashed line from a position on, in the middle of what is plotted there.
+// riseLine is a dashed line from a position on, in the middle of the plotted points.
 func riseLine(name string, perPosition float64, from float64, list []report.Bucket) report.Series {
 	s := report.Series{Name: name, Mark: report.Dash, Color: report.Red}
 	if len(list) == 0 {
@@ -141,13 +141,13 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 		lowest = min(lowest, b.Min)
 	}
 	s.Buckets = []report.Bucket{
-		report.Point(from, max(level, lowest)), // what is a little below everything is no news
+		report.Point(from, max(level, lowest)), // small differences at the bottom are not shown
 		report.Point(end, level+perPosition*(end-from)),
 	}
 	return s
 }
 
-// stepFigure plots what a step adds from microbatch to microbatch.
+// stepFigure plots the growth within a step, from microbatch to microbatch.
 func (r *rank) stepFigure(s *Rank) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
@@ -169,7 +169,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	}
 	list := of.buckets(mostColumns)
 	if len(list) < 2 {
-		return f // nothing to see within a step
+		return f // no growth within a step
 	}
 	f.Series = spread(name, list)
 	if g.PerMicrobatch == 0 {
@@ -184,7 +184,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	return f
 }
 
-// lateFigure shows the steps that grow, and those before them.
+// lateFigure plots the steps that grow, and the steps before them.
 func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	f.Caption += " The lines are means."
 	before, after := g.late.before.buckets(mostPoints), g.late.after.buckets(mostPoints)
@@ -196,12 +196,12 @@ func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	return f
 }
 
-// line shows what each microbatch of a step adds.
+// line plots the growth with each microbatch of a step.
 func (g *Growth) line(list []report.Bucket) report.Series {
 	return riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, float64(max(g.First.position-1, 0)), list)
 }
 
-// stepsFigure plots what is left of each step.
+// stepsFigure plots the level after each step.
 func (r *rank) stepsFigure(s *Rank) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
@@ -276,7 +276,7 @@ func ranksFigure(s *Summary) report.Figure {
 	return f
 }
 
-// panels are the ranks one by one, on one scale.
+// panels plots each rank, all on one scale.
 func (l *Log) panels(s *Summary) report.Panels {
 	p := report.Panels{
 		Title:   "Every rank",

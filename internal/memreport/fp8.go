@@ -10,12 +10,12 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// FP8 is what the tensors of one role met in all steps of a log.
+// FP8 summarizes the tensors of one role over all steps of a log.
 type FP8 struct {
 	Role    string `json:"role"`
 	Steps   int64  `json:"steps"`
-	Tensors int    `json:"tensors"` // the most of a step
-	// FrozenIn counts the steps in which an infinity or NaN was met.
+	Tensors int    `json:"tensors"` // the maximum of a step
+	// FrozenIn counts the steps with an infinity or NaN.
 	FrozenIn      int64   `json:"steps_with_non_finite"`
 	NonFinite     uint64  `json:"non_finite"`
 	Saturated     uint64  `json:"saturated"`
@@ -24,10 +24,10 @@ type FP8 struct {
 	GreatestScale float64 `json:"greatest_scale"`
 }
 
-// mostRoles is how many roles are kept apart.
+// mostRoles is the maximum number of roles.
 const mostRoles = 16
 
-// precision adds what a role met in a step.
+// precision adds the record of a role in a step.
 func (l *Log) precision(f *memlog.FP8) {
 	name := kept(f.Role)
 	at := slices.IndexFunc(l.roles, func(r FP8) bool { return r.Role == name })
@@ -51,12 +51,12 @@ func (l *Log) precision(f *memlog.FP8) {
 	if f.LeastScale > 0 && (r.LeastScale == 0 || f.LeastScale < r.LeastScale) {
 		r.LeastScale = f.LeastScale
 	}
-	if f.GreatestScale > r.GreatestScale && f.GreatestScale <= math.MaxFloat64 { // a file may say anything
+	if f.GreatestScale > r.GreatestScale && f.GreatestScale <= math.MaxFloat64 { // the file may contain any number
 		r.GreatestScale = f.GreatestScale
 	}
 }
 
-// elements is a number of elements as text.
+// elements formats a number of elements.
 func elements(n uint64) string {
 	if n > 1<<62 {
 		return fmt.Sprint(n)
@@ -64,7 +64,7 @@ func elements(n uint64) string {
 	return units.Count(int64(n))
 }
 
-// fp8Table has what tensors in FP8 met.
+// fp8Table has a row for each role of FP8 tensors.
 func (s *Summary) fp8Table() report.Table {
 	t := report.Table{
 		Title: "Elements in FP8, by role",

@@ -6,55 +6,54 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Growth is what a rank's memory grows by, in bytes. The zero Growth is a level that
-// stays.
+// Growth is the growth of a rank's memory, in bytes. The zero Growth is no growth.
 type Growth struct {
-	// PerMicrobatch is what each microbatch of a step adds, and Low and High the 99 %
-	// interval of it.
+	// PerMicrobatch is the growth with each microbatch of a step, and Low and High its 99 %
+	// interval.
 	PerMicrobatch float64 `json:"per_microbatch"`
 	Low           float64 `json:"low"`
 	High          float64 `json:"high"`
-	// PerStep is what each step leaves behind.
+	// PerStep is the growth that remains after each step.
 	PerStep float64 `json:"per_step"`
-	// From says what it was found in: "books", the excess of the allocator's book over
-	// the step's; "level", what is live; "" where nothing grows.
+	// From is the source: "books", the excess of the allocator's book over the step's; "level",
+	// the live bytes; "" if nothing grows.
 	From string `json:"from,omitempty"`
-	// Still is whether it grows in the last quarter of the log as well.
+	// Still reports whether the last quarter of the log grows as well.
 	Still bool `json:"still,omitempty"`
-	// Unclear is a log too short to tell growth from chance: the level ends above where it
-	// began, PerMicrobatch or PerStep says by how much, and nothing counts as growing.
+	// Unclear reports that the log is too short to distinguish growth from chance: the level ends
+	// above its begin, by PerMicrobatch or PerStep, but does not count as growing.
 	Unclear bool `json:"inconclusive,omitempty"`
-	// Class is the class that has risen most from the first record to the last, where the
-	// log has classes.
+	// Class is the class that has risen most from the first record to the last, if the log has
+	// classes.
 	Class string `json:"class,omitempty"`
-	// First is the first microbatch that grew; nil where nothing grows.
+	// First is the first microbatch that grew; nil if nothing grows.
 	First *First `json:"first,omitempty"`
 
-	late   *lateRise // nil unless it begins in a later step than the first
-	leaves int64     // the place of the first step that leaves something
+	late   *lateRise // nil unless the rise begins after the first step
+	leaves int64     // the index of the first step that leaves bytes behind
 }
 
-// First is where growth begins.
+// First is the begin of growth.
 type First struct {
 	Step       int64 `json:"step"`
 	Microbatch int   `json:"microbatch"`
-	// LastStep and Last are the last step and microbatch that it may be: of a long log
-	// several are looked at at a time.
+	// LastStep and Last are the latest step and microbatch of the begin: in a long log several
+	// share a column.
 	LastStep int64 `json:"last_step"`
 	Last     int   `json:"last"`
 
-	record   int64 // of the rank, -1 where it is not known
-	position int64 // within its step, -1 where it is not known
-	every    bool  // step grows by itself: what it adds is given back
+	record   int64 // of the rank, or -1 if unknown
+	position int64 // within its step, or -1 if unknown
+	every    bool  // every step grows and releases its growth at its end
 }
 
 // Grows reports whether anything grows.
 func (g *Growth) Grows() bool { return g.From != "" }
 
-// growth returns what the rank's memory grows by. endStep has been called.
+// growth returns the growth of the rank's memory. endStep must have been called.
 func (r *rank) growth() Growth {
 	g := r.rises()
-	if n := float64(r.every); n > 1 && g.Grows() { // what was found is of a record
+	if n := float64(r.every); n > 1 && g.Grows() { // the found growth is per record
 		g.PerMicrobatch, g.Low, g.High = whole(g.PerMicrobatch/n), whole(g.Low/n), whole(g.High/n)
 		if g.From == "level" && g.PerMicrobatch != 0 {
 			g.First.Microbatch, g.First.Last = max(g.First.Microbatch-1, 0)*r.every+min(g.First.Microbatch, 1), g.First.Last*r.every
@@ -71,7 +70,7 @@ func (r *rank) growth() Growth {
 	return g
 }
 
-// rises says what rises, and from where on.
+// rises returns which level rises, and from where on.
 func (r *rank) rises() (g Growth) {
 	steps, leaves := r.lows.rise(3)
 	if leaves {
@@ -95,7 +94,7 @@ func (r *rank) rises() (g Growth) {
 		g.Still = r.still(0, inStep.Median)
 		g.rate(inStep.slope)
 		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), record: inStep.from, position: inStep.from, every: r.steps > 1 && !leaves}
-	} else if leaves { // each step leaves something, and its microbatches do not show it
+	} else if leaves { // each step leaves bytes behind that its microbatches do not show
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
 	} else if x, y := middles(r.lows.buckets(mostPoints)); unclear(y) {
 		g.Unclear, g.PerStep = true, whole(fit(x, y).Median)
@@ -105,8 +104,8 @@ func (r *rank) rises() (g Growth) {
 	return g
 }
 
-// still reports whether a rise within the steps from a block on goes on in the last quarter
-// of the log.
+// still reports whether a rise within the steps from a block on continues in the last quarter of
+// the log.
 func (r *rank) still(from int, rate float64) bool {
 	n := len(r.blocks.list)
 	x, y := r.blocks.end(max(n-max(n/4, 1), from))
@@ -116,7 +115,7 @@ func (r *rank) still(from int, rate float64) bool {
 	return goesOn(x, y, rate)
 }
 
-// excessGrowth is growth that the books show: a fact.
+// excessGrowth returns the growth that the books show.
 func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
 	g.From, g.Still = "books", 4*(r.records-1-r.lastGrew) <= r.records
@@ -125,18 +124,18 @@ func (r *rank) excessGrowth(g Growth) Growth {
 		g.rate(s.slope)
 		return g
 	}
-	// Too few microbatches for a slope, or one that came and stayed.
+	// Too few microbatches for a slope, or a single increase.
 	most := float64(r.excessMost) / float64(max(r.mostInStep-r.firstExcessIn, 1))
 	g.PerMicrobatch, g.Low, g.High = most, most, most
 	return g
 }
 
-// rate is what each microbatch adds, to the byte.
+// rate sets the growth with each microbatch, in whole bytes.
 func (g *Growth) rate(s slope) {
 	g.PerMicrobatch, g.Low, g.High = whole(s.Median), whole(s.Low), whole(s.High)
 }
 
-// whole rounds bytes of which fractions mean nothing.
+// whole rounds bytes whose fractions are meaningless.
 func whole(bytes float64) float64 {
 	if math.Abs(bytes) < 10 {
 		return math.Round(bytes*10) / 10
@@ -144,8 +143,8 @@ func whole(bytes float64) float64 {
 	return math.Round(bytes)
 }
 
-// stepNumber returns the number of a step by its place, as far as columns tell: steps
-// are numbered one by one in most logs.
+// stepNumber returns the number of a step by its index, as far as columns allow: most logs number
+// steps consecutively.
 func (r *rank) stepNumber(index int64) int64 {
 	spread := float64(r.last.Step-r.first.Step) / math.Max(float64(r.steps-1), 1)
 	return r.first.Step + int64(math.Round(float64(index)*spread))

@@ -10,19 +10,19 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// MostRanks is how many ranks a log may have: each takes up to 1 MB here.
+// MostRanks is the maximum number of ranks in a log: each takes up to 1 MB here.
 const MostRanks = 1024
 
-// mostPositions is how many microbatches of a step are kept apart.
+// mostPositions is the maximum number of microbatches of a step with their own cell.
 const mostPositions = 4096
 
-// ErrRanks is returned for a record of one rank more than MostRanks.
+// ErrRanks is returned for a record of a rank beyond MostRanks.
 var ErrRanks = errors.New("memreport: too many ranks")
 
-// Log is what is kept of a memory log. The zero Log is empty and ready.
+// Log is the summary of a memory log in progress. The zero Log is empty and ready.
 type Log struct {
-	// Least is how many bytes a level grows by with a microbatch at least: less is noise. What
-	// the books show is none.
+	// Least is the minimum growth of a level with a microbatch, in bytes: less is noise. It does
+	// not apply to growth in the books.
 	Least int64
 
 	ranks   map[int]*rank
@@ -34,7 +34,7 @@ type Log struct {
 	roles   []FP8
 }
 
-// Add adds a record. Those of one rank come in the order in which they were written;
+// Add adds a record. The records of one rank must be in the order in which they were written;
 // ranks may be mixed. The record is borrowed for the call.
 func (l *Log) Add(record *memlog.Record) error {
 	switch {
@@ -68,7 +68,7 @@ func (l *Log) Add(record *memlog.Record) error {
 	return nil
 }
 
-// peakOwner adds who has something at the peak of a rank.
+// peakOwner adds an owner at the peak of a rank.
 func (l *Log) peakOwner(o *memory.PeakOwner) error {
 	p := l.peaks[o.Rank]
 	if p == nil {
@@ -81,7 +81,7 @@ func (l *Log) peakOwner(o *memory.PeakOwner) error {
 	return nil
 }
 
-// enter adds what is kept of a rank, or returns the error of one too many.
+// enter adds a rank to a map, or returns an error if there are too many.
 func enter[T any](ranks *map[int]T, rank int, kept T) error {
 	if len(*ranks) == MostRanks {
 		return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, rank, MostRanks)
@@ -93,7 +93,7 @@ func enter[T any](ranks *map[int]T, rank int, kept T) error {
 	return nil
 }
 
-// Records returns how many there were of microbatches.
+// Records returns the number of microbatch records.
 func (l *Log) Records() int64 { return l.records }
 
 // sorted returns the ranks by number.
@@ -101,7 +101,7 @@ func (l *Log) sorted() []*rank {
 	return slices.SortedFunc(maps.Values(l.ranks), func(a, b *rank) int { return a.number - b.number })
 }
 
-// form is what lines the log has.
+// form returns the form of the log's lines.
 func (l *Log) form() string {
 	switch l.minimal {
 	case 0:

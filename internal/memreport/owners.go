@@ -12,25 +12,25 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Owner is memory of one name and class.
+// Owner is the memory of one name and class.
 type Owner struct {
 	Name    string `json:"name"`
 	Class   string `json:"class"`
 	Bytes   int64  `json:"bytes"`
 	Buffers int    `json:"buffers"`
-	// First and Last are the lowest and the highest of their microbatches, nil for none.
+	// First and Last are the lowest and the highest of its microbatches, or nil.
 	First *int `json:"first_microbatch,omitempty"`
 	Last  *int `json:"last_microbatch,omitempty"`
 }
 
 const (
-	mostOwners     = 4096 // names of a dump that are kept apart
-	mostPeakOwners = 64   // names at the peak of a rank that are kept apart
-	mostName       = 200  // bytes of a name that are kept
+	mostOwners     = 4096 // maximum number of names of a dump
+	mostPeakOwners = 64   // maximum number of names at the peak of a rank
+	mostName       = 200  // maximum number of bytes of a name
 	otherNames     = "(other names)"
 )
 
-// kept returns what is kept of a name.
+// kept returns a name cut to mostName.
 func kept(name string) string {
 	if len(name) > mostName {
 		return strings.ToValidUTF8(name[:mostName], "") + "..."
@@ -74,9 +74,8 @@ func (o owners) sorted() (list []Owner) {
 	return list
 }
 
-// peakOwners are those at the peak of one rank. A log may have several plans, each before
-// the steps that it is for, or several steps, each before its owners: those of the highest
-// peak are kept.
+// peakOwners are the owners at the peak of one rank. A log may have several plans, each before
+// its steps, or several steps, each before its owners: the owners of the highest peak are kept.
 type peakOwners struct {
 	step        int64
 	now, best   []Owner
@@ -132,7 +131,7 @@ func total(list []Owner) (bytes int64) {
 	return bytes
 }
 
-// dumpTable has the owners of what was live when the log was dumped.
+// dumpTable has the owners of the memory that was live when the log was dumped.
 func (s *Summary) dumpTable() report.Table {
 	most := int64(0)
 	if len(s.Owners) > 0 {
@@ -141,7 +140,7 @@ func (s *Summary) dumpTable() report.Table {
 	return ownersTable("Live when the log was dumped, "+units.Exactly(total(s.Owners)), s.Owners, most)
 }
 
-// peakTable has the owners at the peak of a rank, which may be nil.
+// peakTable has the owners at the peak of a rank. The rank may be nil.
 func peakTable(r *Rank) report.Table {
 	if r == nil {
 		return report.Table{}

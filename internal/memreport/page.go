@@ -10,10 +10,10 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// mostPanels is how many ranks have a picture each.
+// mostPanels is the maximum number of ranks with their own panel.
 const mostPanels = 48
 
-// Page returns the page of the log. The name says where the log is from.
+// Page returns the page of the log. name is the origin of the log.
 func (l *Log) Page(name string) *report.Page {
 	s := l.Summary()
 	p := &report.Page{
@@ -25,7 +25,7 @@ func (l *Log) Page(name string) *report.Page {
 	if len(s.Ranks) == 0 {
 		return p
 	}
-	summary := s.focus() // the large pictures are of this rank
+	summary := s.focus() // the rank of the large figures
 	focus := l.ranks[summary.Rank]
 	p.Facts = facts(s, summary)
 	p.Figures = append(p.Figures, focus.memoryFigure(summary))
@@ -41,7 +41,7 @@ func (l *Log) Page(name string) *report.Page {
 	return p
 }
 
-// facts are the numbers on top.
+// facts are the numbers at the top.
 func facts(s *Summary, focus *Rank) []report.Fact {
 	growth := report.Fact{
 		Label: "growth per microbatch", Value: focus.Growth.short(), Good: !focus.Growth.Grows() && !focus.Growth.Unclear, Bad: focus.Growth.Grows(),
@@ -80,7 +80,7 @@ func percent(part, whole int64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
 }
 
-// short says in a few words where growth begins.
+// short describes briefly where growth begins.
 func (f *First) short() string {
 	if f.LastStep > f.Step {
 		return fmt.Sprintf("step %d to %d", f.Step, f.LastStep)
@@ -88,7 +88,7 @@ func (f *First) short() string {
 	return fmt.Sprintf("step %d, mb %d", f.Step, f.Microbatch)
 }
 
-// kept says what a step gives back of what its microbatches added.
+// kept describes how much of a step's growth the step releases.
 func (g *Growth) kept(steps int64) string {
 	switch {
 	case g.PerStep != 0:
@@ -101,7 +101,7 @@ func (g *Growth) kept(steps int64) string {
 	return "of a step, which leaves nothing of it"
 }
 
-// tables are the numbers behind the pictures.
+// tables are the numbers behind the figures.
 func tables(s *Summary, focus *Rank) (list []report.Table) {
 	ranks := report.Table{Title: "Ranks", Head: []string{"rank", "records", "level", "peak", "planned peak", "reserved", "growth per microbatch", "begins"}}
 	for i := range s.Ranks {
@@ -123,8 +123,8 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 	return append(list, ranks)
 }
 
-// classesTable has the classes of a rank at its peak, where the log says it, and at its
-// highest level after a microbatch.
+// classesTable has the classes of a rank at its peak, if the log has them, and at its highest
+// level after a microbatch.
 func classesTable(r *Rank) report.Table {
 	t := report.Table{
 		Title: fmt.Sprintf("By class, rank %d", r.Rank),

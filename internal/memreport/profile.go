@@ -6,19 +6,18 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// mostCells is how many positions, and so how many steps, a profile keeps apart where
-// it does not say so itself.
+// mostCells is the default number of cells of a profile.
 const mostCells = 2048
 
-// profile has values by position, any number of them at each: their mean, least and
-// most. While all positions fit each has its cell; then neighbours share one.
+// profile summarizes values by position: mean, minimum and maximum. Each position has its own
+// cell while they fit; then neighbours share one.
 type profile struct {
-	cells  []report.Bucket // x is a position: of records in their step, or of steps
+	cells  []report.Bucket // x is a position: of a record in its step, or of a step
 	stride int64           // positions of a cell
-	most   int64           // cells; 0 is mostCells
+	most   int64           // maximum number of cells; 0 is mostCells
 }
 
-// add adds a value at a position; the next one is at most one further than any before.
+// add adds a value at a position, which is at most one greater than all before.
 func (p *profile) add(position int64, value float64) {
 	p.stride = max(p.stride, 1)
 	if p.most == 0 {
@@ -34,14 +33,14 @@ func (p *profile) add(position int64, value float64) {
 	p.cells[i].Join(report.Point(float64(position), value))
 }
 
-// widen joins the cells of a profile until each has so many positions.
+// widen joins the cells of a profile until each has stride positions.
 func (p *profile) widen(stride int64) {
 	for p.stride = max(p.stride, 1); p.stride < stride; p.stride *= 2 {
 		p.cells = halved(p.cells, (*report.Bucket).Join)
 	}
 }
 
-// join adds the values of another profile, whose cells it takes.
+// join adds the values of another profile, whose cells it takes over.
 func (p *profile) join(next profile) {
 	p.widen(next.stride)
 	next.widen(p.stride)
@@ -52,7 +51,7 @@ func (p *profile) join(next profile) {
 	p.cells = append(p.cells, next.cells[n:]...)
 }
 
-// above returns how far the means of p are above those of another profile, as far as both go.
+// above returns the differences between the means of p and of another profile, as far as both go.
 func (p *profile) above(other *profile) (d profile) {
 	low := profile{cells: slices.Clone(other.cells), stride: other.stride}
 	d = profile{cells: slices.Clone(p.cells), stride: p.stride}
@@ -68,7 +67,7 @@ func (p *profile) above(other *profile) (d profile) {
 	return d
 }
 
-// buckets returns the cells as at most n: neighbours share one where there are more.
+// buckets returns the cells as at most n buckets.
 func (p *profile) buckets(n int) (list []report.Bucket) {
 	for cells := range slices.Chunk(p.cells, max((len(p.cells)+n-1)/n, 1)) {
 		var c report.Bucket
@@ -88,15 +87,15 @@ func middles(list []report.Bucket) (x, y []float64) {
 	return x, y
 }
 
-// rise is how values rise, from a position on.
+// rise is the rise of values from a position on.
 type rise struct {
 	slope
-	from, to int64 // the first position that rises lies between them
+	from, to int64 // the range of the first position that rises
 }
 
-// rise returns how the values rise, and false where they do not, or where chance
-// explains it. A rise that begins late shows in the last points alone, which are looked at as
-// well: the last halves, so many times.
+// rise returns the rise of the values, or false if they do not rise or if chance explains it. A
+// late rise shows only in the last points, so that the last half, quarter and so on are checked
+// too, up to halves times.
 func (p *profile) rise(halves int) (r rise, ok bool) {
 	x, y := middles(p.buckets(mostPoints))
 	s, ok := fitEnd(x, y, halves)
@@ -106,8 +105,8 @@ func (p *profile) rise(halves int) (r rise, ok bool) {
 	return p.from(x, y, s), true
 }
 
-// from returns the rise of points that rise with about this slope in the end. What
-// comes before the rise has no part in its slope.
+// from returns the rise of points that rise with about this slope at the end. Points before the
+// rise do not affect the slope.
 func (p *profile) from(x, y []float64, s slope) rise {
 	r := rise{slope: s}
 	r.from, r.to = p.start(x, y, s.Median)
@@ -122,9 +121,9 @@ func (p *profile) from(x, y []float64, s slope) rise {
 	return r
 }
 
-// start returns the first position at which the values have begun to rise with the
-// slope, and the last that it may be where positions share cells. The points are those
-// of the profile; near what they say every cell is looked at.
+// start returns the range of the first position at which the values rise with the slope; it is
+// more than one if positions share cells. The points are the profile's; near the start it checks
+// every cell.
 func (p *profile) start(x, y []float64, slope float64) (from, to int64) {
 	coarse, each := hinge(x, y, slope), x[1]-x[0]
 	low, high := x[max(coarse-2, 0)]-each, x[min(coarse+2, len(x)-1)]+each

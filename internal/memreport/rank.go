@@ -5,25 +5,25 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// rank is what is kept of one rank's records.
+// rank is the summary of one rank's records.
 type rank struct {
 	number            int
 	records           int64
 	minimal           int64 // records of the minimal form
-	every             int   // one record of so many is in the log
+	every             int   // the log has one record of this many
 	highestMicrobatch int
 	planned           int64 // records with a plan
 	columns           columns
 
 	step        int64 // the number of the last record's step
-	steps       int64 // how many have begun
+	steps       int64 // number of steps that have begun
 	inStep      int64 // records of this step
 	mostInStep  int64
 	stepLevel   int64 // level of the step's first record
 	stepLowest  int64
 	firstLowest int64   // lowest level of the first step
-	stepProfile profile // level, by position in the step, above that of the step's first record
-	excess      profile // excess itself, by position, of the steps from the first that has one
+	stepProfile profile // level relative to the step's first record, by position in the step
+	excess      profile // excess by position, of the steps from the first one with an excess
 	blocks      blocks  // stepProfile, by blocks of steps
 	lows        profile // lowest level of a step, by step
 
@@ -41,14 +41,14 @@ type rank struct {
 	classes                   memory.ByClass // at the highest level
 	firstClasses, lastClasses memory.ByClass
 	peak, reserved            int64
-	resident                  int64 // the least; 0 where the log does not say
+	resident                  int64 // the minimum; 0 if the log does not have it
 	peakAt                    place
-	peakClasses               memory.ByClass // at the peak; 0 where the log does not say
+	peakClasses               memory.ByClass // at the peak; 0 if the log does not have them
 	peakPlanned               int64
 	most, least               int64 // measured minus planned level
 }
 
-// microbatches returns how many a step has at most.
+// microbatches returns the maximum number in a step.
 func (r *rank) microbatches() int64 {
 	if r.every > 1 {
 		return int64(r.highestMicrobatch) + 1
@@ -74,7 +74,7 @@ func (r *rank) add(record *memlog.Record) {
 	}
 	if !r.grew && (record.Growth != 0 || record.Excess != 0) {
 		r.grew, r.firstExcess, r.firstExcessIn = true, at, r.inStep
-		for position := range r.inStep { // There was none before it in this step.
+		for position := range r.inStep { // there was no excess before it in this step
 			r.excess.add(position, 0)
 		}
 	}
@@ -91,7 +91,7 @@ func (r *rank) add(record *memlog.Record) {
 	r.records++
 }
 
-// levels keeps what is highest and lowest.
+// levels updates the highest and the lowest level.
 func (r *rank) levels(record *memlog.Record, at place) {
 	r.lastClasses = record.Classes
 	r.resident = min(r.resident, record.Classes[memory.Resident])
@@ -124,7 +124,7 @@ func (r *rank) levels(record *memlog.Record, at place) {
 	}
 }
 
-// endStep keeps the lowest level of the step whose records are all there.
+// endStep adds the lowest level of the completed step.
 func (r *rank) endStep() {
 	if r.steps > 0 {
 		r.lows.add(r.steps-1, float64(r.stepLowest))

@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// Summary is what a log comes to. Sizes are bytes.
+// Summary is the summary of a log. Sizes are bytes.
 type Summary struct {
 	Schema  int    `json:"schema"` // 1
 	Form    string `json:"form"`   // of the lines
 	Records int64  `json:"records"`
-	Steps   int64  `json:"steps"` // the most of a rank
-	// Microbatches is the most records that a rank has of one step.
+	Steps   int64  `json:"steps"` // the maximum of a rank
+	// Microbatches is the maximum number of records of a step on a rank.
 	Microbatches int64  `json:"microbatches"`
 	Ranks        []Rank `json:"ranks"`
-	// Growth is that of the rank that grows most.
+	// Growth is the growth of the rank that grows most.
 	Growth     Growth `json:"growth"`
-	GrowthRank *int   `json:"growth_rank,omitempty"` // nil where nothing grows
-	// Owners are those of what was live at a failure, the largest first, where the log
-	// is that of a failure.
+	GrowthRank *int   `json:"growth_rank,omitempty"` // nil if nothing grows
+	// Owners are the owners of live memory at a failure, the largest first, if the log is of a
+	// failure.
 	Owners []Owner `json:"owners,omitempty"`
-	// FP8 is what tensors in low precision met, by role, where the log says it.
+	// FP8 summarizes tensors in low precision by role, if the log has them.
 	FP8 []FP8 `json:"fp8,omitempty"`
 }
 
-// Rank is what a log says of one rank. The level is what is live after a microbatch.
+// Rank is the summary of one rank. The level is the number of live bytes after a microbatch.
 type Rank struct {
 	Rank         int    `json:"rank"`
 	Records      int64  `json:"records"`
@@ -37,32 +37,32 @@ type Rank struct {
 	PeakAt       At     `json:"peak_at"`
 	Reserved     int64  `json:"reserved"`
 	Growth       Growth `json:"growth"`
-	// Planned is nil where the log has no plan.
+	// Planned is nil if the log has no plan.
 	Planned *Planned `json:"planned,omitempty"`
-	// PeakOwners is who has what at the peak, the planned one where there is a plan, the
-	// largest first, where the log says it; without what is Resident.
+	// PeakOwners are the owners at the peak, or at the planned peak if there is a plan, the
+	// largest first, if the log has them; without Resident memory.
 	PeakOwners []Owner `json:"owners_at_peak,omitempty"`
-	// Classes are the bytes by class at the highest level, without those that are 0.
+	// Classes are the bytes by class at the highest level, without zeros.
 	Classes map[string]int64 `json:"classes,omitempty"`
-	// PeakClasses is Peak by class, likewise; empty where the log does not say.
+	// PeakClasses is Peak by class, without zeros; empty if the log does not have it.
 	PeakClasses map[string]int64 `json:"peak_classes,omitempty"`
 }
 
-// At is a record by its microbatch.
+// At identifies a record by its microbatch.
 type At struct {
 	Step       int64 `json:"step"`
 	Microbatch int   `json:"microbatch"`
 }
 
-// Planned compares what was measured with the plan.
+// Planned compares measurements with the plan.
 type Planned struct {
 	Peak int64 `json:"peak"`
-	// Most and Least are the level that was measured minus the planned one.
+	// Most and Least are the extremes of the measured minus the planned level.
 	Most  int64 `json:"level_most_above"`
 	Least int64 `json:"level_least_above"`
 }
 
-// Summary returns what the log comes to. More may be added afterwards.
+// Summary returns the summary of the log so far.
 func (l *Log) Summary() *Summary {
 	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, Owners: l.owners.sorted(), FP8: slices.Clone(l.roles)}
 	slices.SortFunc(s.FP8, func(a, b FP8) int { return strings.Compare(a.Role, b.Role) })
@@ -81,8 +81,8 @@ func (l *Log) Summary() *Summary {
 	return s
 }
 
-// focus returns the rank that matters most: the one that grows most, or the one with the
-// highest peak; nil where there is none.
+// focus returns the most important rank: the rank that grows most, or the rank with the highest
+// peak; nil if there is none.
 func (s *Summary) focus() (best *Rank) {
 	for i := range s.Ranks {
 		one := &s.Ranks[i]
@@ -93,7 +93,7 @@ func (s *Summary) focus() (best *Rank) {
 	return best
 }
 
-// each is what grows for each microbatch, whether it shows within a step or behind it.
+// each is the growth per microbatch, within steps or between them.
 func (g *Growth) each(microbatches int64) float64 {
 	return max(g.PerMicrobatch, g.PerStep/float64(max(microbatches, 1)))
 }

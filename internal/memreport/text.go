@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	mostRows    = 32 // ranks that the text has a line for
+	mostRows    = 32 // maximum number of ranks with their own line
 	shownOwners = 12
 )
 
@@ -40,7 +40,7 @@ func writeTable(b *strings.Builder, t report.Table) {
 	more := len(t.Rows) - shownOwners
 	t = first(t, shownOwners)
 	var lines strings.Builder
-	t.Text(&lines) // Into memory.
+	t.Text(&lines) // into memory
 	b.WriteString("\n" + t.Title + ":\n")
 	for line := range strings.Lines(lines.String()) {
 		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n") // the last cell may be empty
@@ -75,7 +75,7 @@ func (s *Summary) rankLines(b *strings.Builder) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t\n", units.Size(r.Reserved), r.Growth.short())
 	}
-	t.Flush() // Into memory.
+	t.Flush() // into memory
 	if n := len(s.Ranks) - mostRows; n > 0 {
 		fmt.Fprintf(b, "and %s more\n", units.Number(n, "rank"))
 	}
@@ -98,9 +98,9 @@ func (r *Rank) plannedPeak() string {
 	return units.Size(r.Planned.Peak)
 }
 
-// findings are the sentences that a reader should see.
+// findings are the most important sentences.
 func (s *Summary) findings() (lines []string) {
-	alike := map[string][]int{} // ranks by what they do
+	alike := map[string][]int{} // ranks by their finding
 	var order []string
 	for i := range s.Ranks {
 		if r := &s.Ranks[i]; r.Growth.Grows() || r.Growth.Unclear {
@@ -124,7 +124,7 @@ func (s *Summary) findings() (lines []string) {
 	return append(lines, s.planFindings()...)
 }
 
-// planFindings compare what was measured with the plan.
+// planFindings compare measurements with the plan.
 func (s *Summary) planFindings() (lines []string) {
 	ranks, exact := 0, 0
 	for i := range s.Ranks {
@@ -151,7 +151,7 @@ func (s *Summary) planFindings() (lines []string) {
 	return lines
 }
 
-// printable returns a text without what moves a terminal's cursor.
+// printable removes characters that control a terminal from a text.
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {

@@ -9,11 +9,11 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// NewTrace returns a sink that writes counters as Chrome trace events. Each rank is a
-// process with counters for its level, peak, reserved memory, what is planned, the excess,
-// and the bytes of level and peak by class. Times are those of the log in microseconds from
-// its first record; without times, a record of a rank is a millisecond. Owners are left
-// out, and ranks beyond MostRanks are an error.
+// NewTrace returns a sink that writes counters as Chrome trace events. Each rank is a process
+// with counters for its level, peak, reserved memory, plan and excess, and for the level and the
+// peak by class. Times are the log's, in microseconds since its first record; in a log without
+// times, a record of a rank takes a millisecond. Owners are omitted, and ranks beyond MostRanks
+// are an error.
 func NewTrace(w io.Writer) Sink {
 	return &traceSink{Writer: chrometrace.New(w), ranks: map[int]int64{}}
 }
@@ -57,7 +57,7 @@ func (t *traceSink) Add(r *memlog.Record) error {
 		{r.Planned, "live, planned", r.LivePlanned}, {r.Planned, "peak, planned", r.PeakPlanned}, {full, "excess", r.Excess},
 	} {
 		if c.known {
-			t.Count(c.name, r.Rank, at, chrometrace.Counter{Name: "bytes", Value: c.bytes}) // The last call has the error.
+			t.Count(c.name, r.Rank, at, chrometrace.Counter{Name: "bytes", Value: c.bytes}) // the last call returns the error
 		}
 	}
 	if peakKnown(r) {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// size writes a number of bytes that need not be whole.
+// size formats a number of bytes that need not be whole.
 func size(n float64) string {
 	if math.Abs(n) >= 10 || n == math.Trunc(n) {
 		return units.Size(units.Round(n))
@@ -17,7 +17,7 @@ func size(n float64) string {
 	return strconv.FormatFloat(n, 'f', 1, 64) + " B"
 }
 
-// between writes a range of sizes.
+// between formats a range of sizes.
 func between(low, high int64) string {
 	from, to := units.Size(low), units.Size(high)
 	switch {
@@ -29,7 +29,7 @@ func between(low, high int64) string {
 	return from + " to " + to
 }
 
-// short writes growth in a cell of a table.
+// short formats growth for a cell of a table.
 func (g *Growth) short() string {
 	switch {
 	case g.Unclear:
@@ -42,7 +42,7 @@ func (g *Growth) short() string {
 	return size(g.PerStep) + " a step"
 }
 
-// sentence says what grows, behind the name of who does.
+// sentence describes growth, for use after a subject.
 func (g *Growth) sentence(microbatches int64) string {
 	switch {
 	case g.Unclear && g.PerMicrobatch == 0:
@@ -73,7 +73,7 @@ func (g *Growth) sentence(microbatches int64) string {
 	return text + g.still()
 }
 
-// still says whether growth goes on to the end of the log.
+// still describes whether growth continues to the end of the log.
 func (g *Growth) still() string {
 	if g.Still {
 		return "; still growing at the end: yes"
@@ -89,7 +89,7 @@ func (f *First) steps() string {
 	return fmt.Sprintf("from step %d", f.Step)
 }
 
-// words says where growth begins.
+// words describes where growth begins.
 func (f *First) words() string {
 	microbatch := "microbatch " + strconv.Itoa(f.Microbatch)
 	if f.Last > f.Microbatch {
@@ -104,7 +104,7 @@ func (f *First) words() string {
 	return f.steps() + ", " + microbatch
 }
 
-// ranks names some ranks, in ascending order, of whom each does the same.
+// ranks lists ranks with the same finding, in ascending order.
 func ranks(list []int) string {
 	if len(list) == 1 {
 		return "rank " + strconv.Itoa(list[0])

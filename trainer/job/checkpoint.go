@@ -15,10 +15,10 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// keyFlag and a name are the key of a flag in the metadata of a checkpoint.
+// keyFlag followed by a name is the key of a flag in the metadata of a checkpoint.
 const keyFlag = "train.flag."
 
-// checkpointEvery reads what is between two checkpoints.
+// checkpointEvery parses the interval between two checkpoints.
 func (o *Options) checkpointEvery(text string) error {
 	steps, noSteps := strconv.ParseInt(text, 10, 64)
 	every, noTime := time.ParseDuration(text)
@@ -33,20 +33,20 @@ func (o *Options) checkpointEvery(text string) error {
 	return nil
 }
 
-// ErrForeign is returned for a checkpoint that another program wrote.
+// ErrForeign is returned for a checkpoint written by another program.
 var ErrForeign = errors.New("is not a checkpoint of this program: name one that -checkpoint wrote")
 
-// OpenCheckpoint opens the newest whole checkpoint of -resume, and sets the deciding flags to its
-// own. One that was given and says otherwise is an error, unless it is free. Flags that a checkpoint
-// may lack have the values of older. The checkpoint is nil without -resume, and if the run has
-// written none yet; passed says why newer ones were passed over. The caller closes it.
+// OpenCheckpoint opens the newest complete checkpoint of -resume, and sets the deciding flags to
+// its values. A given flag with another value is an error, unless it is in free. Flags that the
+// checkpoint lacks take the values of older. The checkpoint is nil without -resume, and if the
+// run has written none yet; passed explains why newer ones were skipped. The caller closes it.
 func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]string) (c *checkpoint.Checkpoint, passed, err error) {
 	if o.Resume == "" {
 		return nil, nil, nil
 	}
 	c, passed, err = checkpoint.Newest(o.Resume)
 	if errors.Is(err, checkpoint.ErrNone) && o.Checkpoint != "" && filepath.Clean(o.Resume) == filepath.Clean(o.Checkpoint) {
-		return nil, nil, nil // The run begins, and the same command goes on with it if it was killed.
+		return nil, nil, nil // the run begins; if it is killed, the same command continues it
 	}
 	if errors.Is(err, checkpoint.ErrNone) {
 		return nil, nil, fmt.Errorf("-resume: %s has no checkpoint: name a folder that -checkpoint has written, or give it as -checkpoint too, to begin in it: %w", o.Resume, outfile.Plain(err))
@@ -60,8 +60,8 @@ func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]strin
 	return c, passed, nil
 }
 
-// othersCheckpoints reports checkpoints of an earlier run in the folder of -checkpoint, which this
-// run does not go on with: it would begin below them, and remove some.
+// othersCheckpoints returns an error if the folder of -checkpoint has checkpoints of an earlier
+// run that this run does not continue: it would start below their steps, and remove some of them.
 func (o *Options) othersCheckpoints() error {
 	if o.Checkpoint == "" {
 		return nil
@@ -75,12 +75,12 @@ func (o *Options) othersCheckpoints() error {
 	}
 	all, err := checkpoint.All(o.Checkpoint)
 	if err != nil || len(all) == 0 {
-		return nil // what is wrong with the folder is said when it is written to
+		return nil // writing to the folder reports its errors
 	}
 	return fmt.Errorf("%s has checkpoints of an earlier run, up to %s: give -resume %[1]s to go on with it, or name another folder", o.Checkpoint, filepath.Base(all[0]))
 }
 
-// setFlags sets the deciding flags to those of a checkpoint.
+// setFlags sets the deciding flags to the values of a checkpoint.
 func (o *Options) setFlags(c *checkpoint.Checkpoint, deciding, free []string, older map[string]string) error {
 	for _, name := range deciding {
 		value, ok := c.Metadata[keyFlag+name]
@@ -97,7 +97,7 @@ func (o *Options) setFlags(c *checkpoint.Checkpoint, deciding, free []string, ol
 	return nil
 }
 
-// Due reports whether a checkpoint is written after a step: the process that leads decides.
+// Due reports whether a checkpoint is written after a step: the leading process decides.
 func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (bool, error) {
 	if o.Checkpoint == "" {
 		return false, nil
@@ -105,8 +105,8 @@ func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (boo
 	return w.agree(ctx, o.Saver.Due(step) || last)
 }
 
-// Save writes a checkpoint with the deciding flags, and removes those that are not to stay. In a job
-// it is called within Fetching.
+// Save writes a checkpoint with the deciding flags, and removes expired ones. In a job it is
+// called within Fetching.
 func (o *Options) Save(state checkpoint.State, deciding []string, tensors ...safetensors.Tensor) error {
 	for _, name := range deciding {
 		state.Metadata[keyFlag+name] = o.Value(name)
@@ -115,8 +115,8 @@ func (o *Options) Save(state checkpoint.State, deciding []string, tensors ...saf
 	return outfile.Failed(o.Checkpoint, o.Saver.Save(state, tensors...))
 }
 
-// Stored are tensors as a checkpoint stores them. Of those of one name, which follow each other,
-// it stores the first.
+// Stored returns tensors in the form of a checkpoint, which stores only the first of consecutive
+// tensors with the same name.
 func Stored(tensors []Tensor) (stored []safetensors.Tensor) {
 	last := ""
 	for _, t := range tensors {

@@ -23,21 +23,21 @@ import (
 type Options struct {
 	Plan         string // a schedule, or the file of a plan
 	Ranks        int
-	Stages       int // 0: as many as the plan usually has
+	Stages       int // 0: the plan's usual number
 	Microbatches int
 	Group        int // 0: the plan's own
-	Cap          int // likewise
+	Cap          int // 0: the plan's own
 	Slices       int
 	Descending   bool
 	Capacity     int    // of a link between two ranks
 	Costs        string // file of costs to simulate a step with
 
-	Budget    int64 // most bytes of a step on a rank, 0 for any
+	Budget    int64 // maximum bytes of a step on a rank, 0 for no limit
 	Unplanned bool  // memory is allocated as it is needed
 
-	Transport string // where the processes meet; "" for one process, or as weir launch says
+	Transport string // how the processes connect; "" for one process, or the choice of weir launch
 	Process   int    // number of this process, if it is given
-	Processes int    // likewise, of all
+	Processes int    // number of all processes, if it is given
 	Launcher  string // none ignores the environment
 	TLS       string // folder of certificates
 	Insecure  bool
@@ -48,11 +48,11 @@ type Options struct {
 	JSON        string // file for the summary
 
 	Checkpoint string           // folder
-	Saver      checkpoint.Saver // when, and how many
+	Saver      checkpoint.Saver // when to save, and how many checkpoints to keep
 	Resume     string
 
-	// Pipeline is set by Validate, and Priced are the costs of -costs or of the plan's file, nil
-	// without.
+	// Pipeline is set by Validate, and so is Priced: the costs of -costs or of the plan's file,
+	// or nil.
 	Pipeline
 	Priced *simulate.Costs
 
@@ -60,8 +60,8 @@ type Options struct {
 	given   map[string]bool // the flags that were on the command line
 }
 
-// Flags registers the flags of a job, and returns their values: one rank, 64 microbatches, depth
-// first.
+// Flags registers the flags of a job, and returns their values. The defaults are one rank, 64
+// microbatches and depth first.
 func Flags(set *flag.FlagSet) *Options {
 	o := &Options{Plan: "depth-first", Ranks: 1, Microbatches: 64, Capacity: 1, FlagSet: set}
 	set.StringVar(&o.Plan, "plan", o.Plan, "order of a step: "+List(planNames())+", or the `file` of a plan (weir choose -o), which then says -ranks, -stages and by default -microbatches")
@@ -96,7 +96,7 @@ func Flags(set *flag.FlagSet) *Options {
 	return o
 }
 
-// Parse parses the flags of the set, and notes which were given.
+// Parse parses the flags of the set, and records which were given.
 func (o *Options) Parse(args []string) error {
 	if err := o.FlagSet.Parse(args); err != nil {
 		return err
@@ -118,10 +118,10 @@ func (o *Options) Given(flag string) bool { return o.given[flag] }
 // Value returns the value of a flag of the set.
 func (o *Options) Value(flag string) string { return o.FlagSet.Lookup(flag).Value.String() }
 
-// Deciding are the flags of a job that processes must agree on.
+// Deciding are the flags of a job whose values must be equal in all processes.
 var Deciding = []string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity"}
 
-// Facts are the values of flags as processes compare them when they meet.
+// Facts returns the values of flags for tcp.Config.Facts.
 func (o *Options) Facts(flags ...string) (facts []tcp.Fact) {
 	for _, name := range flags {
 		facts = append(facts, tcp.Fact{Name: "-" + name, Value: o.Value(name)})
@@ -129,8 +129,7 @@ func (o *Options) Facts(flags ...string) (facts []tcp.Fact) {
 	return facts
 }
 
-// Number returns the error of a flag that is less than least, or more than any number of
-// microbatches.
+// Number returns an error if a flag is less than least, or greater than schedule.MaxMicrobatches.
 func Number(flag string, value, least int) error {
 	switch {
 	case value > schedule.MaxMicrobatches:
@@ -141,17 +140,17 @@ func Number(flag string, value, least int) error {
 	return nil
 }
 
-// mostRanks bounds the ranks: each reserves address space for its own device.
+// mostRanks is the maximum number of ranks: each reserves address space for its own device.
 const mostRanks = 64
 
-// Validate reports every fault of the options, and sets Pipeline and Priced. The plan is made as
-// the runner makes it, so that its faults are found before anything is written. A model of so many
-// parts is cut into that many stages at most on one rank by default.
+// Validate reports every fault of the options, and sets Pipeline and Priced. It makes the plan as
+// the runner does, so that its faults are found before anything is written. parts is the number
+// of parts of the model: by default one rank has at most this many stages.
 func (o *Options) Validate(parts int) error {
 	if err := o.ReadPlan(); err != nil {
 		return err
 	}
-	least := func(flag string) int { // of a flag whose default is 0
+	least := func(flag string) int { // for flags whose default is 0
 		if o.given[flag] {
 			return 1
 		}
@@ -174,12 +173,12 @@ func (o *Options) Validate(parts int) error {
 		return err
 	}
 	if o.Group == 0 && o.Ranks == 1 {
-		o.Group = 1 // the own of every plan
+		o.Group = 1 // the default of every plan
 	}
 	return o.prove()
 }
 
-// files reports files that are one, and flags of checkpoints without a folder.
+// files reports files that are equal, and flags of checkpoints without a folder.
 func (o *Options) files() error {
 	var faults []error
 	same := func(flag, path string) {
@@ -200,12 +199,12 @@ func (o *Options) files() error {
 	return errors.Join(faults...)
 }
 
-// CheckOutputs reports before a run what would stop it from writing what it leaves behind.
+// CheckOutputs reports, before a run, errors that would prevent it from writing its outputs.
 func (o *Options) CheckOutputs() error {
 	return errors.Join(Flag("checkpoint", cmp.Or(outfile.CheckFolder(o.Checkpoint), o.othersCheckpoints())), Flag("json", outfile.CheckFile(o.JSON)))
 }
 
-// Flag names the flag that an error is about.
+// Flag adds the name of a flag to its error.
 func Flag(name string, err error) error {
 	if err == nil {
 		return nil
@@ -229,7 +228,7 @@ func (o *Options) WriteJSON(stdout io.Writer, summary any) error {
 	return outfile.Failed(o.JSON, outfile.Write(o.JSON, encode))
 }
 
-// Describe is the plan in a few words.
+// Describe describes the plan briefly.
 func (o *Options) Describe() string {
 	words := units.Number(o.Stages, "stage")
 	if o.Ranks > 1 {
@@ -251,7 +250,7 @@ func (o *Options) Describe() string {
 	return words
 }
 
-// List writes words with or before the last one.
+// List joins words with "or" before the last one.
 func List(words []string) string {
 	last := len(words) - 1
 	if last == 0 {
@@ -260,12 +259,12 @@ func List(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// knob is a flag that only some plans have.
+// knob is a flag that only some plans support.
 type knob struct {
 	flag  string
-	plans []string // depth-first the last
-	one   bool     // with depth-first only on one rank
-	many  bool     // with depth-first only on several ranks
+	plans []string // depth-first is last
+	one   bool     // depth-first supports it only on one rank
+	many  bool     // depth-first supports it only on several ranks
 }
 
 var knobs = [...]knob{
@@ -275,7 +274,7 @@ var knobs = [...]knob{
 	{flag: "descending", plans: []string{"breadth-first"}},
 }
 
-// fits reports whether a plan on so many ranks has the knob.
+// fits reports whether a plan on this many ranks supports the knob.
 func (k *knob) fits(plan string, ranks int) bool {
 	if plan == "depth-first" && (k.one && ranks > 1 || k.many && ranks == 1) {
 		return false
@@ -283,7 +282,7 @@ func (k *knob) fits(plan string, ranks int) bool {
 	return slices.Contains(k.plans, plan)
 }
 
-// goesWith says in words what the knob goes with.
+// goesWith lists the plans that support the knob.
 func (k *knob) goesWith() string {
 	words := "-plan " + List(k.plans)
 	switch {
@@ -295,7 +294,7 @@ func (k *knob) goesWith() string {
 	return words
 }
 
-// planNames are the names that -plan takes.
+// planNames are the values of -plan.
 func planNames() (names []string) {
 	for _, s := range schedule.Schedules() {
 		names = append(names, s.Name)

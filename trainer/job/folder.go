@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// Folder is the folder of a run: the memory log and the losses, which are written as the run goes
-// on, and the page at its end. The nil Folder is that of a process that does not lead.
+// Folder is the folder of a run: the memory log and the losses, written during the run, and the
+// page, written at its end. Processes that do not lead have the nil Folder.
 type Folder struct {
 	Path   string
 	Memory *outfile.Stream
@@ -24,7 +24,7 @@ type Folder struct {
 	made   bool   // by this run
 }
 
-// OpenFolder makes the folder of -run, or a new one under runs/ that now names, and opens its
+// OpenFolder creates the folder of -run, or a new one under runs/ named after now, and opens its
 // files.
 func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 	f = &Folder{Path: o.Folder, made: true}
@@ -65,14 +65,14 @@ func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 // Line is a line of losses.csv: a training step.
 type Line struct {
 	Step               int
-	Tokens             int64   // with a weight
+	Tokens             int64   // tokens with a weight
 	Loss               float64 // per token
 	Norm, LearningRate float64
 	Took               time.Duration
 	Score              metrics.Score // if there was an evaluation
 }
 
-// Step adds a line to the losses and writes what has been logged so far.
+// Step adds a line to the losses and writes the log so far.
 func (f *Folder) Step(l Line) error {
 	if f == nil {
 		return nil
@@ -81,8 +81,8 @@ func (f *Folder) Step(l Line) error {
 	return f.endLine(l.Score)
 }
 
-// Start adds the line of the weights before the first step and writes what has been logged so
-// far: a run that does not survive that step has the plan of its memory there.
+// Start adds the line of the weights before the first step and writes the log so far, so that the
+// memory plan is on disk if the run dies in that step.
 func (f *Folder) Start(s metrics.Score) error {
 	if f == nil {
 		return nil
@@ -102,11 +102,11 @@ func (f *Folder) endLine(s metrics.Score) error {
 	return errors.Join(f.Memory.Flush(), f.Losses.Flush())
 }
 
-// decimal is the shortest decimal that is exact for a float32.
+// decimal formats a float32 as the shortest exact decimal.
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
 
-// Finish makes every file whole and writes the page. If nothing could be written, the folder is
-// removed.
+// Finish completes every file and writes the page. If nothing could be written, it removes the
+// folder.
 func (f *Folder) Finish(page func(io.Writer) error) error {
 	err := errors.Join(f.Memory.Finish(), f.Losses.Finish(), outfile.Failed(f.Page, outfile.Write(f.Page, page)))
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *Folder) Finish(page func(io.Writer) error) error {
 	return err
 }
 
-// Discard removes what the run has written.
+// Discard removes the files of the run.
 func (f *Folder) Discard() error {
 	var faults []error
 	for _, s := range []*outfile.Stream{f.Memory, f.Losses} {
@@ -127,7 +127,7 @@ func (f *Folder) Discard() error {
 	return errors.Join(faults...)
 }
 
-// remove removes the folder if this run has made it. It stays if something is in it.
+// remove removes the folder if this run has created it and it is empty.
 func (f *Folder) remove() {
 	if f.made {
 		_ = os.Remove(f.Path)

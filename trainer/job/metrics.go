@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Hooks are those of the metrics; a process that does not lead keeps the samples for the one
-// that does.
+// Hooks returns the hooks of the metrics. A process that does not lead keeps its samples for the
+// leader.
 func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 	hooks := run.Hooks()
 	if !w.Leads() {
@@ -32,11 +32,11 @@ func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 	return hooks
 }
 
-// samplesAtOnce is how many samples a process brings to an exchange.
+// samplesAtOnce is the maximum number of samples of a process in an exchange.
 const samplesAtOnce = 4096
 
-// Step runs a step, and brings the samples of all processes to the one that writes them into the
-// log of run.
+// Step runs a step, and sends the samples of all processes to the leader, which writes them to
+// the log of run.
 func (w *World) Step(ctx context.Context, run *metrics.Run, step func() (*runner.Result, error)) (*runner.Result, error) {
 	if w == nil {
 		return step()
@@ -62,15 +62,15 @@ func (w *World) Step(ctx context.Context, run *metrics.Run, step func() (*runner
 	return result, err
 }
 
-// history is what a process brings for the timeline.
+// history is a process's contribution to the timeline.
 type history struct {
 	Began, Ended [16]time.Duration // of exchanges, by its clock
 	Actions      map[int][]metrics.Action
-	Waits        map[int][]time.Duration // of a rank, by the rank that it waited for
+	Waits        map[int][]time.Duration // of a rank, by the awaited rank
 }
 
-// behind returns by how much a clock is behind that of theirs: no exchange ends anywhere
-// before it has begun everywhere, and the middle of what that allows is near enough.
+// behind returns how far a clock is behind the clock of theirs. An exchange ends in no process
+// before it has begun in all; the result is the middle of the range that this allows.
 func (h *history) behind(theirs *history) time.Duration {
 	least, most := time.Duration(math.MinInt64), time.Duration(math.MaxInt64)
 	for i := range h.Began {
@@ -79,8 +79,8 @@ func (h *history) behind(theirs *history) time.Duration {
 	return least + (most-least)/2
 }
 
-// JoinActions brings the last actions of all ranks, and their waits, to all processes: the one
-// that leads shows them on its page.
+// JoinActions sends the last actions of all ranks, and their waits, to all processes. The leader
+// shows them on its page.
 func (w *World) JoinActions(run *metrics.Run) error {
 	if w == nil {
 		return nil
@@ -110,8 +110,8 @@ func (w *World) JoinActions(run *metrics.Run) error {
 	})
 }
 
-// WaitsTable shows for how long ranks have waited for each other, after JoinActions. It is empty
-// for one process.
+// WaitsTable shows how long ranks have waited for each other, after JoinActions. It is empty for
+// one process.
 func (w *World) WaitsTable() report.Table {
 	table := report.Table{Title: "Waits by link", Head: []string{"rank", "for rank", "in all"}}
 	if w == nil {

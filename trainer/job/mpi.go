@@ -8,5 +8,5 @@ import (
 	"github.com/weir-ml/weir/transport/mpi"
 )
 
-// startMPI begins MPI, with all processes of the job.
+// startMPI starts MPI together with all processes of the job.
 func startMPI(ctx context.Context) (mpiWorld, error) { return mpi.Start(ctx, mpi.Config{}) }

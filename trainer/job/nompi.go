@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// startMPI says how to get a program that has MPI.
+// startMPI returns an error that explains how to build the program with MPI.
 func startMPI(context.Context) (mpiWorld, error) {
 	return nil, errors.New("this program is built without MPI: build it with CC=mpicc go build -tags mpi, where mpicc is that of your MPI library")
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// usualStages is how many stages a model is cut into on one rank.
+// usualStages is the default number of stages on one rank.
 const usualStages = 4
 
-// Pipeline is the plan, ranks and stages that -plan, -ranks and -stages ask for.
+// Pipeline is the plan, ranks and stages selected by -plan, -ranks and -stages.
 type Pipeline struct {
-	Fixed     *schedule.Plan    // of the file that -plan names; nil for a schedule
+	Fixed     *schedule.Plan    // from the file that -plan names; nil for a schedule
 	Schedule  schedule.Schedule // for a file without a name
 	Rule      schedule.Rule
 	Placement schedule.Placement
 }
 
-// ReadPlan reads the file that -plan names, and sets what follows from it. The names of schedules
-// have neither dots nor slashes.
+// ReadPlan reads the file that -plan names, and sets the flags that follow from it. Names of
+// schedules contain neither dots nor slashes.
 func (o *Options) ReadPlan() error {
 	if o.Fixed != nil || !strings.ContainsAny(o.Plan, `./\`) {
 		return nil
@@ -38,13 +38,13 @@ func (o *Options) ReadPlan() error {
 	if err != nil {
 		return fmt.Errorf("-plan: %w", outfile.Plain(err))
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // the file was only read
 	read, err := format.Read(file, format.Options{Name: o.Plan})
 	if err != nil {
 		return fmt.Errorf("-plan: %w", err)
 	}
 	o.Fixed, o.Priced = read.Plan, read.Costs
-	set := make(map[string]bool) // by the command line, or by a checkpoint
+	set := make(map[string]bool) // set on the command line, or by a checkpoint
 	o.FlagSet.Visit(func(f *flag.Flag) { set[f.Name] = true })
 	number := func(flag string, value *int, of int) {
 		if set[flag] && *value != of {
@@ -60,7 +60,7 @@ func (o *Options) ReadPlan() error {
 	return err
 }
 
-// place finds the schedule, and the stages and their ranks.
+// place selects the schedule, the stages and their ranks.
 func (o *Options) place(parts int) error {
 	found, err := schedule.Find(o.Plan)
 	if o.Fixed != nil {
@@ -84,7 +84,7 @@ func (o *Options) place(parts int) error {
 		}
 	}
 	if o.Ranks < 1 || o.Stages < 0 || parts < 1 {
-		return errors.Join(faults...) // other errors say so
+		return errors.Join(faults...) // other errors report it
 	}
 	if o.Fixed != nil {
 		o.Placement = o.Fixed.Placement
@@ -103,9 +103,9 @@ func (o *Options) place(parts int) error {
 }
 
 // Ascends reports whether the backward takes microbatches in ascending order, so that gradients
-// have the same bits as under every other such plan (L9).
+// are bit-equal under all such plans (L9).
 func (o *Options) Ascends() bool {
-	whole := o.Plan == "seq1f1b" && o.Slices < 2 // which is 1F1B
+	whole := o.Plan == "seq1f1b" && o.Slices < 2 // it equals 1F1B
 	return (o.Schedule.Ascends || whole) && !o.Descending
 }
 
@@ -129,7 +129,7 @@ func ascends(plan *schedule.Plan) bool {
 	return true
 }
 
-// RunnerPlan is the plan as a runner takes it.
+// RunnerPlan returns the plan in the runner's form.
 func (o *Options) RunnerPlan() runner.Plan {
 	if o.Fixed != nil {
 		return runner.Plan{Fixed: o.Fixed, Costs: o.Priced}
@@ -137,7 +137,7 @@ func (o *Options) RunnerPlan() runner.Plan {
 	return runner.Plan{Rule: o.Rule, Placement: o.Placement, Group: o.Group, Cap: o.Cap, Slices: o.Slices, Costs: o.Priced}
 }
 
-// prove makes the plan of a step, and simulates it if there are costs.
+// prove makes and checks the plan of a step, and simulates it if there are costs.
 func (o *Options) prove() error {
 	plan, err := o.Rule(schedule.Params{
 		Placement: o.Placement, Microbatches: o.Microbatches, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
@@ -155,11 +155,11 @@ func (o *Options) prove() error {
 		}
 	} else if o.Priced == nil {
 		return nil
-	} else if _, known := costs.Seconds(o.Priced, 0); !known { // the plan was made without a clock
+	} else if _, known := costs.Seconds(o.Priced, 0); !known { // the plan was made without times
 		o.Priced = nil
 		return nil
 	}
-	o.Priced.Resident = nil // the trainer knows what is resident
+	o.Priced.Resident = nil // the trainer provides the resident bytes
 	for stage := range o.Priced.Stages {
 		o.Priced.Stages[stage].Resident = 0
 	}
@@ -169,7 +169,7 @@ func (o *Options) prove() error {
 	return nil
 }
 
-// plainly takes the prefixes out of an error of package schedule: flags are named here.
+// plainly removes the prefixes of package schedule from an error, because flags are named here.
 func plainly(err error) error {
 	return errors.New(strings.NewReplacer(schedule.ErrParams.Error()+": ", "", simulate.ErrCosts.Error()+": ", "").Replace(err.Error()))
 }
@@ -180,7 +180,7 @@ func readCosts(path string) (*simulate.Costs, error) {
 	if err != nil {
 		return nil, outfile.Plain(err)
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // the file was only read
 	read, err := simulate.ReadCosts(file)
 	if err != nil {
 		return nil, err

@@ -11,11 +11,11 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// ErrInterrupted is the error of a run that was told to end.
+// ErrInterrupted is the error of a run that was asked to end.
 var ErrInterrupted = errors.New("interrupted")
 
-// ExitStatus returns the status with which a process of the job ends, as launch.ExitStatus does,
-// from the error of Settle.
+// ExitStatus returns the exit status of a process of the job, as launch.ExitStatus does, for an
+// error of Settle.
 func ExitStatus(err error) int {
 	switch {
 	case err == nil:
@@ -28,16 +28,16 @@ func ExitStatus(err error) int {
 	return 1
 }
 
-// ending is how the run has ended in a process.
+// ending describes how the run has ended in a process.
 type ending struct {
 	Done        int
 	Interrupted bool
 	Failed      string
 }
 
-// Settle makes all processes end the run in the same way: err says how this one has ended after
-// done steps, and of is an error that the other processes do not know, because it came outside of
-// a step. The error is ErrInterrupted if a process was interrupted.
+// Settle makes all processes end the run in the same way. err is the result of this process after
+// done steps, and of is an error outside of a step, which the other processes do not have. The
+// error is ErrInterrupted if a process was interrupted.
 func (w *World) Settle(ctx context.Context, done int, err error, of error) error {
 	if w == nil || errors.As(err, new(*tcp.LostError)) {
 		return err
@@ -64,7 +64,7 @@ func (w *World) Settle(ctx context.Context, done int, err error, of error) error
 		if began != nil {
 			return cmp.Or(err, began)
 		}
-		if of != nil && tries == 0 { // the others may be in a step
+		if of != nil && tries == 0 { // the others may still be in a step
 			for _, end := range w.ends {
 				end.Abort(of)
 			}
@@ -84,7 +84,7 @@ func (w *World) Settle(ctx context.Context, done int, err error, of error) error
 	return cmp.Or(fault, verdict)
 }
 
-// elsewhereError is the error of another process.
+// elsewhereError is an error of another process.
 type elsewhereError struct {
 	rank int // -1 if the text says it
 	text string
@@ -97,7 +97,7 @@ func (e *elsewhereError) Error() string {
 	return fmt.Sprintf("rank %d: %s", e.rank, e.text)
 }
 
-// consequence reports whether an error has come from another process, or from its end.
+// consequence reports whether an error was caused by another process, or by its end.
 func (w *World) consequence(err error) bool {
 	if remote, ok := errors.AsType[*tcp.RemoteError](err); ok && !w.Has(remote.Rank) {
 		return true

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
-// Answer answers SIGUSR1 with the lines of status, which go to say, and in the process that leads
-// weir status too, until stop. Any goroutine may call status.
+// Answer answers SIGUSR1 with the lines of status, which it passes to say, and in the leading
+// process also answers weir status, until stop is called. Any goroutine may call status.
 func (w *World) Answer(status func() string, say func(line string)) (stop func()) {
 	unsignal := onSignal(func() {
 		for line := range strings.Lines(status()) {
@@ -15,11 +15,11 @@ func (w *World) Answer(status func() string, say func(line string)) (stop func()
 		}
 	})
 	if !w.Leads() {
-		return unsignal // the first process knows of all
+		return unsignal // the first process has the status of all
 	}
 	server, err := launch.ServeStatus(status)
 	if err != nil {
-		return unsignal // the signal is left
+		return unsignal // SIGUSR1 still works
 	}
 	return func() {
 		unsignal()

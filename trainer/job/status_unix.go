@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// onSignal calls f for every SIGUSR1, until stop.
+// onSignal calls f for every SIGUSR1, until stop is called.
 func onSignal(f func()) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1)

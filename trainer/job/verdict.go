@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// Verdict says in a line which ranks all others wait for, directly or through others, by what each
-// rank does now: goroutines of this process (Runner.Standings), or the ranks of a World. It is
-// empty if no rank waits. What `weir hang` says of dumps comes from the same rule.
+// Verdict returns a line with the ranks that all others wait for, directly or indirectly. The
+// ranks' current activity is from goroutines of this process (Runner.Standings), or from the
+// ranks of a World. It returns "" if no rank waits. `weir hang` applies the same rule to dumps.
 func Verdict(ranks []transport.Standing, statuses []tcp.Status) string {
 	ranks = slices.Clone(ranks)
 	for _, status := range statuses {

@@ -20,7 +20,7 @@ type Watch struct {
 	file   *os.File
 }
 
-// OpenWatch begins what -serve and -tensorboard ask for.
+// OpenWatch starts the outputs of -serve and -tensorboard.
 func (o *Options) OpenWatch() (w Watch, err error) {
 	if o.Serve != "" {
 		if w.live, err = live.Listen(o.Serve); err != nil {
@@ -35,7 +35,7 @@ func (o *Options) OpenWatch() (w Watch, err error) {
 	return w, nil
 }
 
-// URL returns the address of the live page, "" without.
+// URL returns the address of the live page, or "" without one.
 func (w *Watch) URL() string {
 	if w.live == nil {
 		return ""
@@ -43,7 +43,7 @@ func (w *Watch) URL() string {
 	return w.live.URL()
 }
 
-// Step shows a step of so many, with a subtitle for its page.
+// Step shows a step, with the total number of steps and a subtitle for the page.
 func (w *Watch) Step(run *metrics.Run, l Line, steps int, subtitle string) error {
 	if w.live != nil {
 		err := w.live.Update(func(to io.Writer) error {
@@ -69,7 +69,7 @@ func (w *Watch) Step(run *metrics.Run, l Line, steps int, subtitle string) error
 	return w.events.Scalars(int64(l.Step), time.Now(), values...)
 }
 
-// Close ends both.
+// Close ends both outputs.
 func (w *Watch) Close() error {
 	var faults []error
 	if w.live != nil {

@@ -35,17 +35,17 @@ type remote struct {
 	*kernels.Null
 	rank   int
 	world  *World
-	number map[kernels.Buffer]int // of tensors
+	number map[kernels.Buffer]int // tensor numbers
 }
 
-// Remote returns the device of a rank of another process, as a Null device for target. The stages
-// on it are never called; its tensors can be read within Fetching.
+// Remote returns the device of a rank of another process, as a Null device for target. Stages on
+// it are never called; its tensors can be read within Fetching.
 func (w *World) Remote(rank int, target kernels.Compute) Device {
 	return &remote{kernels.NewNull(target), rank, w, map[kernels.Buffer]int{}}
 }
 
-// Lend numbers the tensors of a checkpoint, which are in the same order in all processes. The
-// devices are of all ranks.
+// Lend numbers the tensors of a checkpoint, which must be in the same order in all processes.
+// devices has the devices of all ranks.
 func (w *World) Lend(devices []Device, tensors []Tensor) {
 	for _, t := range tensors {
 		rank := 0
@@ -59,8 +59,8 @@ func (w *World) Lend(devices []Device, tensors []Tensor) {
 	}
 }
 
-// Fetching calls f in the process that leads, which can read the tensors of all ranks then. The
-// other processes lend theirs, and f is not called.
+// Fetching calls f in the leading process, which can then read the tensors of all ranks. The
+// other processes lend their tensors and do not call f.
 func (w *World) Fetching(f func() error) error {
 	if w == nil {
 		return f()
@@ -76,8 +76,8 @@ func (w *World) Fetching(f func() error) error {
 	return cmp.Or(err, over, <-lent)
 }
 
-// lend sends tensors of this process to the one that leads, until it has all that it wants. In
-// that one, the ranks besides the first only take part.
+// lend sends tensors of this process to the leader until it has all that it needs. In the leader,
+// ranks other than the first only take part in the exchanges.
 func (w *World) lend(ctx context.Context) error {
 	return w.each(func(i int, end *tcp.Endpoint[kernels.Buffer]) error {
 		if w.Leads() && i == 0 {
@@ -105,7 +105,7 @@ func (w *World) lend(ctx context.Context) error {
 	})
 }
 
-// ReadFloat32 fetches the tensor of a checkpoint; everything else is zero.
+// ReadFloat32 fetches a tensor of a checkpoint; all other buffers are zero.
 func (r *remote) ReadFloat32(dst []float32, src kernels.Buffer) error {
 	number, known := r.number[src]
 	if !known {

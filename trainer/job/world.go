@@ -22,7 +22,7 @@ import (
 )
 
 // World is this process's part of a job of several processes: its ranks, and their endpoints of
-// the transport. The nil World is that of a process that has all ranks.
+// the transport. The nil World is the whole job: this process has all ranks.
 type World struct {
 	Processes    int
 	First, Count int // ranks of this process
@@ -33,15 +33,15 @@ type World struct {
 	ends     []*tcp.Endpoint[kernels.Buffer] // of the ranks of this process
 	mpi      mpiWorld                        // nil over sockets
 	say      func(line string)
-	waits    map[int][]time.Duration // by rank and the rank that it waited for, at the end of the run
+	waits    map[int][]time.Duration // by rank and the awaited rank, at the end of the run
 	samples  []memory.Sample         // of the step, if another process writes them
 	mu       sync.Mutex              // of samples
-	training bool                    // a step of training runs: evaluations are not a part of the log
+	training bool                    // a training step runs: the log has no evaluations
 	own      kernels.Device          // of the first rank
-	tensors  []tensorAt              // that the leader may fetch
+	tensors  []tensorAt              // tensors that the leader may fetch
 }
 
-// mpiWorld is a *mpi.World, if the program is built with MPI.
+// mpiWorld is a *mpi.World if the program is built with MPI.
 type mpiWorld interface {
 	tcp.Network
 	Process() (number, of int)
@@ -61,9 +61,10 @@ type Local interface {
 	transport.Codec[kernels.Buffer]
 }
 
-// Meet returns the place of this process in a job, nil if it is the only one. Flags win over the
-// launcher; if -ranks is not given there is
-// one for each process, or if the run goes on as many as there were. Lines for people go to say. A rank joins the others in Join.
+// Meet returns this process's part of a job, or nil if it is the only process. Flags take
+// precedence over the launcher. Without -ranks there is one rank for each process, or as many as
+// before if the run resumes. Messages for people are passed to say. A rank joins the others in
+// Join.
 func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func(line string)) (*World, error) {
 	place, err := launch.Place{Token: getenv("WEIR_TOKEN")}, error(nil)
 	if o.Launcher != "none" {
@@ -75,7 +76,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 				return nil, fmt.Errorf("-%s is for several processes: give -transport too, or start them with weir launch", flag)
 			}
 		}
-		return nil, nil // another launcher may have started it, but it is alone
+		return nil, nil // it may have been started by another launcher, but it is alone
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: mend it, or give -launcher none", err)
@@ -121,7 +122,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 	return w, nil
 }
 
-// startMPI begins MPI, which may know the place of this process better than its launcher.
+// startMPI starts MPI, which may report another position of this process than its launcher.
 func (w *World) startMPI(ctx context.Context) (err error) {
 	begin, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
 	defer cancel()
@@ -140,15 +141,14 @@ func (w *World) startMPI(ctx context.Context) (err error) {
 	return nil
 }
 
-// Leads reports whether this process writes what a run leaves behind: it is the only one, or the
-// first.
+// Leads reports whether this process writes the run's outputs: it is the only one, or the first.
 func (w *World) Leads() bool { return w == nil || w.process == 0 }
 
-// Has reports whether a rank is of this process.
+// Has reports whether this process has a rank.
 func (w *World) Has(rank int) bool { return w == nil || rank >= w.First && rank < w.First+w.Count }
 
-// Join meets the other processes, which must agree on all facts. The devices are of the ranks of
-// this process.
+// Join joins the other processes, which must agree on all facts. devs are the devices of this
+// process's ranks.
 func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error {
 	cfg := w.meeting
 	cfg.Ranks = w.ranks
@@ -166,7 +166,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 			cfg.Rank = w.First + i
 			var fault error
 			if w.ends[i], fault = tcp.Join(meeting, cfg, dev); fault != nil {
-				cancel(fault) // so that the other ranks of this process do not wait for a job that is over
+				cancel(fault) // the other ranks of this process need not wait for a job that is over
 			}
 		})
 	}
@@ -174,7 +174,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	if fault := context.Cause(meeting); fault != nil {
 		return fault
 	}
-	if w.mpi != nil { // its launcher ends the job so when a process is dead, and gives it a moment
+	if w.mpi != nil { // if a process is dead, the launcher ends the job, and needs a moment
 		context.AfterFunc(ctx, func() {
 			for _, end := range w.ends {
 				w.say(end.Status().String())
@@ -184,7 +184,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	return nil
 }
 
-// RunnerWorld is the part of the job that a runner of this process has.
+// RunnerWorld returns the job's part of the configuration of this process's runner.
 func (w *World) RunnerWorld() runner.World[kernels.Buffer] {
 	return runner.World[kernels.Buffer]{
 		Ranks: w.ranks, First: w.First,
@@ -192,7 +192,7 @@ func (w *World) RunnerWorld() runner.World[kernels.Buffer] {
 	}
 }
 
-// each calls f for every rank of this process at the same time, and returns the first error.
+// each calls f concurrently for every rank of this process, and returns the first error.
 func (w *World) each(f func(i int, end *tcp.Endpoint[kernels.Buffer]) error) error {
 	faults := make([]error, len(w.ends))
 	var all sync.WaitGroup
@@ -203,7 +203,7 @@ func (w *World) each(f func(i int, end *tcp.Endpoint[kernels.Buffer]) error) err
 	return cmp.Or(faults...)
 }
 
-// exchange gives every process the bytes of all, by rank.
+// exchange sends every process the bytes of all, by rank.
 func (w *World) exchange(ctx context.Context, mine []byte) (all [][]byte, err error) {
 	err = w.each(func(i int, end *tcp.Endpoint[kernels.Buffer]) error {
 		brings := mine
@@ -219,8 +219,8 @@ func (w *World) exchange(ctx context.Context, mine []byte) (all [][]byte, err er
 	return all, err
 }
 
-// exchanged gives every process the values of the others: f gets each, with the first rank of its
-// process.
+// exchanged sends every process the values of the others: it calls f with each, and the first
+// rank of its process.
 func exchanged[T any](ctx context.Context, w *World, mine T, f func(rank int, theirs *T) error) error {
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(mine); err != nil {
@@ -239,7 +239,7 @@ func exchanged[T any](ctx context.Context, w *World, mine T, f func(rank int, th
 	return err
 }
 
-// agree tells all processes what the leader says.
+// agree sends the leader's decision to all processes.
 func (w *World) agree(ctx context.Context, say bool) (bool, error) {
 	if w == nil {
 		return say, nil
@@ -252,7 +252,7 @@ func (w *World) agree(ctx context.Context, say bool) (bool, error) {
 	return err == nil && len(all[0]) > 0, err
 }
 
-// Reducer merges what the ranks of all processes have met in FP8; nil if this process is alone.
+// Reducer merges the FP8 tallies of the ranks of all processes; nil if this process is alone.
 func (w *World) Reducer() fp8.Reducer {
 	if w == nil {
 		return nil
@@ -260,7 +260,7 @@ func (w *World) Reducer() fp8.Reducer {
 	return w
 }
 
-// ReduceTallies merges what the ranks of all processes have met.
+// ReduceTallies merges the tallies of the ranks of all processes.
 func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
 	return exchanged(ctx, w, tallies, func(rank int, theirs *[]fp8.Tally) error {
 		if len(*theirs) != len(tallies) {
@@ -273,14 +273,14 @@ func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
 	})
 }
 
-// Statuses are the ranks of this process, or of all processes if it leads.
+// Statuses returns the statuses of this process's ranks, or of all processes if it leads.
 func (w *World) Statuses() (all []tcp.Status) {
 	if w == nil {
 		return nil
 	}
 	ends := w.ends
 	if w.Leads() {
-		ends = ends[:1] // it knows of all
+		ends = ends[:1] // it has the statuses of all
 	}
 	for _, end := range ends {
 		all = append(all, end.Statuses()...)
@@ -299,7 +299,7 @@ func (w *World) Close() error {
 		}
 		return end.Close()
 	})
-	if w.mpi != nil && w.ends != nil { // before that the others do not wait for the end of MPI
+	if w.mpi != nil && w.ends != nil { // otherwise the others do not wait for the end of MPI
 		err = cmp.Or(err, w.mpi.Close())
 	}
 	return err

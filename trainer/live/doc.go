@@ -1,12 +1,11 @@
-// Package live is for watching a run in a browser while it trains: it serves a page of the
-// run.
+// Package live serves the page of a run to browsers during training.
 //
-// A [Server] has one page, and serves it to be read and never acts on a request. The trainer
-// offers to write it after every step ([Server.Update]); it is written only where somebody has
-// asked since the last one, so that a page that nobody looks at costs an atomic load a step.
+// A [Server] has one page, which can only be read. The trainer offers to write it after every
+// step ([Server.Update]); the page is written only if a browser has requested it since the last
+// time, so that an unused page costs one atomic load per step.
 //
-// A server that listens on loopback answers only requests whose Host is loopback too, so
-// that no web page can read it through a name that it makes resolve to this machine.
-// Elsewhere the Host must be an address or the name of this machine. There is no password:
-// on a shared machine or a network, whoever reaches the port reads the page.
+// A server that listens on loopback answers only requests whose Host is loopback too, so that no
+// web page can read it through a name that resolves to this machine. On other addresses the Host
+// must be an address or the name of this machine. There is no password: on a shared machine or a
+// network, everyone who can reach the port can read the page.
 package live

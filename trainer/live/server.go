@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	refreshSeconds = "3"      // after which a browser asks again
-	connections    = 32       // at once; more are refused
-	headerBytes    = 16 << 10 // of a request, at most
+	refreshSeconds = "3"      // interval at which a browser reloads
+	connections    = 32       // at once; others are refused
+	headerBytes    = 16 << 10 // maximum of a request
 )
 
 // Server serves the page of one run.
@@ -31,8 +31,8 @@ type Server struct {
 	page []byte
 }
 
-// Listen begins to serve at an address as net.Listen has it. A port alone, such as ":8080", is
-// that of loopback; "0.0.0.0:8080" is for everybody.
+// Listen starts serving at an address in the form of net.Listen. A port without a host, such as
+// ":8080", is on loopback; "0.0.0.0:8080" is on all interfaces.
 func Listen(address string) (*Server, error) {
 	if strings.HasPrefix(address, ":") {
 		address = "localhost" + address
@@ -41,7 +41,7 @@ func Listen(address string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, _ := os.Hostname() // Without one, only addresses are answered.
+	host, _ := os.Hostname() // without a name, only addresses are served
 	s := &Server{
 		listener: listener, host: host,
 		loopback: listener.Addr().(*net.TCPAddr).IP.IsLoopback(),
@@ -55,15 +55,15 @@ func Listen(address string) (*Server, error) {
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    headerBytes,
 	}
-	s.served.Go(func() { _ = s.server.Serve(&limited{listener, make(chan struct{}, connections)}) }) // It ends with Close.
+	s.served.Go(func() { _ = s.server.Serve(&limited{listener, make(chan struct{}, connections)}) }) // ends with Close
 	return s, nil
 }
 
-// URL returns where the page is.
+// URL returns the address of the page.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/" }
 
-// Update takes the page that write writes, where somebody has asked for one since the last.
-// A page that cannot be written leaves the one before.
+// Update replaces the page by the output of write, if a browser has requested it since the last
+// Update. If write fails, the old page stays.
 func (s *Server) Update(write func(io.Writer) error) error {
 	if !s.asked.Swap(false) {
 		return nil
@@ -107,11 +107,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 		header.Set("Content-Type", "text/html; charset=utf-8")
 		header.Set("Refresh", refreshSeconds)
-		_, _ = w.Write(page) // Who went away does not read.
+		_, _ = w.Write(page) // the browser may have gone
 	}
 }
 
-// known reports whether a request's Host is one that cannot be another site's name.
+// known reports whether a request's Host cannot be the name of another site.
 func (s *Server) known(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Server) known(hostport string) bool {
 	return ip != nil || host == "localhost" || host != "" && host == strings.ToLower(s.host)
 }
 
-// limited accepts only so many connections at once.
+// limited limits the number of concurrent connections.
 type limited struct {
 	net.Listener
 	free chan struct{}
@@ -141,7 +141,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		case l.free <- struct{}{}:
 			return &counted{Conn: conn, free: l.free}, nil
 		default:
-			_ = conn.Close() // It may come again.
+			_ = conn.Close() // it may be closed already
 		}
 	}
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// failures are the files that a failed step has left.
+// failures are the files written after a failed step.
 type failures struct {
 	mu    sync.Mutex
 	paths []string
 	err   error // of writing them
 }
 
-// dump writes failure.jsonl into the folder when a step fails, while everything is still
-// there: the last records of the rank's memory log, what the step held by name, and what was
-// live besides, the model aside. On several ranks there is a file for each. A run that was
-// interrupted has not failed.
+// dump writes failure.jsonl into the folder when a step fails, while its buffers are still there:
+// the last records of the rank's memory log, the step's buffers by name, and other live memory,
+// except the model. With several ranks each writes its own file. An interrupted run has not
+// failed.
 func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
 	r.ranks[rank].stop()
 	if r.Failures == "" || r.Samples == nil || errors.Is(err, context.Canceled) {
@@ -60,7 +60,7 @@ func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
 	r.failed.err = errors.Join(r.failed.err, dumped)
 }
 
-// Explained adds to the error of a failed step where to see what was alive.
+// Explained adds to the error of a failed step where its live memory was written.
 func (r *Run) Explained(err error) error {
 	switch {
 	case err == nil || len(r.failed.paths) == 0:

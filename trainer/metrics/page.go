@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Page returns the page of the run so far: facts, memory by microbatch, what each of the
-// last actions held, and the losses. The caller gives it a title, and adds what it likes.
+// Page returns the page of the run so far: facts, memory by microbatch, the live bytes at each of
+// the last actions, and the losses. The caller sets the title, and may add to it.
 func (r *Run) Page() *report.Page {
 	s := r.Summary()
 	p := &report.Page{
@@ -42,7 +42,7 @@ func (r *Run) Page() *report.Page {
 	return p
 }
 
-// alert says why the run has failed, after which step and on which rank.
+// alert describes why the run has failed, after which step and on which rank.
 func (r *Run) alert() report.Alert {
 	if r.failure == nil {
 		return report.Alert{}
@@ -76,7 +76,7 @@ func (r *Run) facts(s *Summary) []report.Fact {
 		Label: "growth per microbatch", Value: units.Count(s.Growth) + " bytes", Note: "over " + units.Count(s.GrowthOver) + " microbatches",
 		Good: s.Growth == 0 && r.failure == nil, Bad: s.Growth != 0,
 	}
-	if r.steps == 0 { // the others are those of whole steps
+	if r.steps == 0 { // otherwise the maxima are of whole steps
 		return []report.Fact{growth}
 	}
 	facts := []report.Fact{
@@ -93,7 +93,7 @@ func (r *Run) facts(s *Summary) []report.Fact {
 	return facts
 }
 
-// decimals writes a number that may not be known.
+// decimals formats a number that may be unknown.
 func decimals(x *float64, digits int) string {
 	if x == nil {
 		return "-"
@@ -101,7 +101,8 @@ func decimals(x *float64, digits int) string {
 	return strconv.FormatFloat(*x, 'f', digits, 64)
 }
 
-// focus returns the rank that had most alive, and on several ranks says so.
+// focus returns the rank with the highest peak, and a sentence about it if there are several
+// ranks.
 func (r *Run) focus() (focus *rank, words string) {
 	fullest := r.fullest()
 	if len(r.ranks) > 1 {
@@ -134,8 +135,8 @@ func (r *Run) memoryFigure() report.Figure {
 	}
 }
 
-// actionsFigure plots what is live at every one of the last actions, by class, but for what
-// is resident, which never changes.
+// actionsFigure plots the live bytes by class at each of the last actions, without resident
+// memory, which never changes.
 func (r *Run) actionsFigure() report.Figure {
 	rank, words := r.focus()
 	f := report.Figure{
@@ -170,9 +171,9 @@ func (r *Run) timeline() *report.Timeline {
 		Title:   "The last actions by the clock",
 		Caption: "Forwards (F), backwards (B) and their halves (I, W), with stage and microbatch. Between them are waits, transfers and, once a step, the update.",
 	}
-	var from time.Time // since when all ranks are kept
+	var from time.Time // all ranks' actions are kept from this time on
 	for i := range r.ranks {
-		actions := r.ranks[i].lastFew() // none of a rank that is lost
+		actions := r.ranks[i].lastFew() // empty for a lost rank
 		if len(actions) > 0 && actions[0].start.After(from) {
 			from = actions[0].start
 		}
@@ -221,7 +222,7 @@ func (r *Run) lossFigure() report.Figure {
 	return f
 }
 
-// ownersTable names who has what at the peak of the rank that had most.
+// ownersTable names the owners at the peak of the rank with the highest peak.
 func (r *Run) ownersTable() report.Table {
 	rank, words := r.focus()
 	list := slices.SortedFunc(slices.Values(rank.owners), func(a, b memory.PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
@@ -235,7 +236,7 @@ func (r *Run) ownersTable() report.Table {
 	})
 }
 
-// lossTable is the plot of the losses in numbers.
+// lossTable has the numbers of the loss figure.
 func (r *Run) lossTable() report.Table {
 	table := report.Table{Title: "Losses in numbers", Head: []string{"steps", "train, mean", "smallest", "largest"}, Folded: true}
 	for _, b := range r.train.Buckets() {

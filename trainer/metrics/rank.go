@@ -12,32 +12,31 @@ import (
 )
 
 const (
-	lastActions = 48 // that are kept of a rank
-	mostOwners  = 64 // likewise
+	lastActions = 48 // number of actions kept of a rank
+	mostOwners  = 64 // number of owners kept of a rank
 	shownOwners = 16
 )
 
-// rank is what is kept of one rank. While a step runs it belongs to the goroutine of the
-// rank.
+// rank is the record of one rank. While a step runs, only the goroutine of the rank uses it.
 type rank struct {
 	book         memory.Book
-	model        int64 // bytes that were live when the run began
+	model        int64 // live bytes when the run began
 	microbatches int64
 	growth       int64          // the largest of a microbatch
-	peak         memory.ByClass // what was live at the peak of all steps and evaluations
+	peak         memory.ByClass // the largest peak of all steps and evaluations
 	live, peaks  *report.Envelope
 	actions      []sample // a ring
 	next         int
-	running      *sample // the last action, while no other has begun
+	running      *sample // the last action, until another one begins
 	stats        memory.Stats
 	owners       []memory.PeakOwner // at the peak, as far as there is room
 }
 
-// sample is what was live before an action, and when it ran.
+// sample is the live bytes before an action, and the time at which it ran.
 type sample struct {
 	action     schedule.Action
 	classes    memory.ByClass
-	start, end time.Time // end is when its call had returned: the next action began, or the microbatch had ended
+	start, end time.Time // end is the end of its call: the next action began, or the microbatch ended
 }
 
 // own adds an owner at the peak.
@@ -47,7 +46,7 @@ func (r *rank) own(o memory.PeakOwner) {
 	}
 }
 
-// action keeps what is live before a computation.
+// action records the live bytes before a computation.
 func (r *rank) action(action schedule.Action) {
 	if r.book == nil {
 		return
@@ -68,7 +67,7 @@ func (r *rank) action(action schedule.Action) {
 	r.next = (r.next + 1) % len(r.actions)
 }
 
-// stop ends the action that runs, and returns the time.
+// stop ends the current action, and returns the time.
 func (r *rank) stop() time.Time {
 	now := time.Now()
 	if r.running != nil {
@@ -94,7 +93,7 @@ func (r *rank) lastFew() []sample {
 type Action struct {
 	Action     schedule.Action
 	Live       memory.ByClass // before it
-	Start, End time.Duration  // since a moment; End is when its call had returned
+	Start, End time.Duration  // since a moment; End is the end of its call
 }
 
 // LastActions returns the last few computations of a rank, the oldest first.
@@ -105,8 +104,8 @@ func (r *Run) LastActions(rank int, since time.Time) (all []Action) {
 	return all
 }
 
-// SetLastActions makes the page show actions of a rank that runs in another process. since is
-// the moment here at which that process's clock showed the one that it counts from.
+// SetLastActions makes the page show actions of a rank that runs in another process. since is the
+// local time of that process's moment from which it counts.
 func (r *Run) SetLastActions(rank int, since time.Time, actions []Action) {
 	to := &r.ranks[rank]
 	to.actions, to.next, to.running = to.actions[:0], 0, nil
@@ -115,7 +114,7 @@ func (r *Run) SetLastActions(rank int, since time.Time, actions []Action) {
 	}
 }
 
-// clocks add up what the steps of a run took.
+// clocks adds up the times of a run's steps.
 type clocks struct {
 	steps      int
 	makespan   time.Duration
@@ -146,7 +145,7 @@ func (c *clocks) mean(total time.Duration) float64 {
 	return total.Seconds() / float64(max(c.steps, 1))
 }
 
-// bubble returns the part of the makespans in which the busiest rank did not work.
+// bubble returns the fraction of the makespans in which the busiest rank did not work.
 func (c *clocks) bubble() float64 {
 	if c.makespan == 0 {
 		return 0

@@ -2,8 +2,8 @@ package metrics
 
 import "math"
 
-// Ratio returns the sum of sums over the sum of weights, and its standard error
-// from how far the groups lie from it: NaN for a single one.
+// Ratio returns the sum of sums over the sum of weights, and its standard error from the
+// deviations of the groups: NaN for a single group.
 func Ratio(sums, weights []float64) (mean, standard float64) {
 	var sum, weight float64
 	for i := range sums {

@@ -19,45 +19,45 @@ import (
 )
 
 const (
-	buckets      = 240 // of every plot, however long the run
-	lastMeasures = 32  // steps that the median of allocations is taken over
+	buckets      = 240 // of every plot, however long the run is
+	lastMeasures = 32  // steps for the median of allocations
 )
 
-// Space is what is looked at on a rank: an arena or a device.
+// Space is the view of a rank's memory that a Run reads: an arena or a device.
 type Space interface {
 	memory.Book
 	All() iter.Seq[memory.Info]
 }
 
-// Config is what a run is told when its model and its runner are there. Spaces must be set.
+// Config configures a run once its model and its runner exist. Spaces must be set.
 type Config struct {
-	Spaces []Space // by rank; what is live in them is the model from then on
+	Spaces []Space // by rank; their live bytes at Begin are the model
 	Stages [][]int // by rank: the numbers of its stages
 	Log    io.Writer
-	Every  int // Log gets one record of so many (memlog.Log.Every); 0 and 1 are all
-	First  int // steps that the weights have seen before
+	Every  int // Log gets one record of this many (memlog.Log.Every); 0 and 1 are all
+	First  int // number of earlier steps of the weights
 
-	// Plan is that of the memory of a step; nil where it is not planned.
+	// Plan is the memory plan of a step; nil if memory is not planned.
 	Plan *layout.Memory
-	// Samples returns the last records of a rank, and Failures is the folder that gets them,
-	// with what was alive by name, when a step fails. Nil and "" are off.
+	// Samples returns the last records of a rank. If a step fails, they are written to the folder
+	// Failures with the live memory by name. Nil and "" disable this.
 	Samples  func(rank int) *memory.Ring
 	Failures string
 
 	LossUnit  string             // of the losses, such as "nats per byte"
-	Tokens    string             // what is counted in a second; "" is "tokens"
+	Tokens    string             // the unit that is counted per second; "" is "tokens"
 	Baselines map[string]float64 // losses to compare with, by name
 	// Seconds turns times of simulations into seconds; nil without simulations.
 	Seconds func(time int64) float64
 }
 
-// Run keeps what a run comes to. Its hooks may be called by all ranks at once; all else is
-// for one goroutine, between steps.
+// Run records a run. All ranks may call its hooks concurrently; everything else is for one
+// goroutine, between steps.
 type Run struct {
 	Config
 	ranks    []rank
 	clocks   clocks
-	training bool        // a step of training runs: evaluations are not a part of the log
+	training bool        // a training step runs: the log has no evaluations
 	log      *memlog.Log // of all ranks
 	failed   failures
 	failure  error // why the run has failed
@@ -84,7 +84,7 @@ type Score struct {
 	Standard float64 // standard error of Loss; 0 or NaN if it is not known
 }
 
-// New returns what a run on so many ranks will keep.
+// New returns an empty record of a run on the given number of ranks.
 func New(ranks int) *Run {
 	r := &Run{
 		train: report.NewEnvelope(buckets), heldout: report.NewEnvelope(buckets),
@@ -99,8 +99,7 @@ func New(ranks int) *Run {
 	return r
 }
 
-// Begin takes what the run is told, and writes into the log who has what at the planned
-// peak of its steps.
+// Begin configures the run, and writes the owners at the planned peak of its steps to the log.
 func (r *Run) Begin(cfg Config) {
 	r.Config = cfg
 	for i := range r.ranks {
@@ -120,7 +119,7 @@ func (r *Run) Begin(cfg Config) {
 	}
 }
 
-// Hooks returns what the runner tells. They allocate nothing, but where a step fails.
+// Hooks returns the hooks for the runner. They do not allocate unless a step fails.
 func (r *Run) Hooks() runner.Hooks {
 	return runner.Hooks{Action: r.action, Microbatch: r.microbatch, Peak: r.peak, Failed: r.dump}
 }
@@ -136,12 +135,12 @@ func (r *Run) microbatch(sample *memory.Sample) {
 		return
 	}
 	rank := &r.ranks[sample.Rank]
-	rank.stop() // the call has returned: nothing follows that of a step's last action for a while
+	rank.stop() // the call has returned: after a step's last action no other follows for a while
 	rank.microbatch(sample)
 	r.log.Sample(sample)
 }
 
-// peak writes into the log who had what at the peak of a step whose memory is not planned.
+// peak logs the owners at the peak of a step whose memory is not planned.
 func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return
@@ -177,8 +176,8 @@ func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) 
 	return result, nil
 }
 
-// Fail makes the page say that the run has failed, and why: a run that was interrupted has not.
-// Step calls it; a trainer does so for what fails beside its steps.
+// Fail makes the page report that the run has failed, and why. An interrupted run has not failed.
+// Step calls it; a trainer calls it for failures outside of steps.
 func (r *Run) Fail(err error) {
 	if !errors.Is(err, context.Canceled) {
 		r.failure = err
@@ -194,9 +193,9 @@ func (r *Run) AddPeaks(result *runner.Result) {
 	}
 }
 
-// FinishStep ends the step that Step has run: the weights were updated, and have seen so many
-// steps. The loss is that of the weights before, over so many tokens. It returns how long
-// the step took, the update included.
+// FinishStep completes the step that Step has run, after the update of the weights. step is the
+// number of steps that the weights have seen; loss is the loss before the update, over the given
+// number of tokens. It returns how long the step took, including the update.
 func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens int64) time.Duration {
 	took := time.Since(r.begin)
 	if r.steps == 0 {
@@ -209,7 +208,7 @@ func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens i
 	r.tokens += tokens
 	r.seconds += took.Seconds()
 	if r.steps == 1 {
-		r.allocations = r.allocations[:0] // the first step plans: it counts only where it is alone
+		r.allocations = r.allocations[:0] // the first step includes planning: it counts only if it is the only one
 	}
 	if len(r.allocations) < cap(r.allocations) {
 		r.allocations = append(r.allocations, r.mallocs)
@@ -232,8 +231,8 @@ func (r *Run) AddScore(s Score) {
 // LastScore returns the last evaluation.
 func (r *Run) LastScore() Score { return r.scores[1] }
 
-// FP8 writes what the tensors of a step met into the log, a line for each role, and adds it
-// up. A report of nothing writes nothing.
+// FP8 logs the tensors of a step in low precision, a line for each role, and adds them up. It
+// writes nothing for an empty report.
 func (r *Run) FP8(step int64, met *fp8.Report) {
 	r.met.Merge(met)
 	for role, c := range met.All() {
@@ -253,7 +252,7 @@ func (r *Run) Growth() (most int64) {
 	return most
 }
 
-// TokensPerSecond is the mean over the steps.
+// TokensPerSecond returns the mean over the steps.
 func (r *Run) TokensPerSecond() float64 {
 	if r.seconds == 0 {
 		return 0

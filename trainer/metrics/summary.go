@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Summary is what a run came to. Sizes are bytes. A value that is not known is null.
+// Summary is the summary of a run. Sizes are bytes. Unknown values are null.
 type Summary struct {
 	Ranks      int   `json:"ranks"`
 	ModelBytes int64 `json:"model_bytes"` // live before the first step, on all ranks
@@ -22,11 +22,11 @@ type Summary struct {
 	LossHeldoutFirst    *float64 `json:"loss_heldout_first"`
 	LossHeldout         *float64 `json:"loss_heldout"` // of the last evaluation
 	LossHeldoutStandard *float64 `json:"loss_heldout_standard_error"`
-	HeldoutStep         int      `json:"heldout_step"` // steps that the evaluated weights had seen
+	HeldoutStep         int      `json:"heldout_step"` // number of steps before the evaluation
 
-	// MakespanSeconds is from the first computation of a step to the end of its last one,
-	// on average, and BubbleMakespan the part of it in which the busiest rank did not
-	// work. Simulated is the same of a simulated step, null without one.
+	// MakespanSeconds is the mean time from the first computation of a step to the end of its
+	// last one, and BubbleMakespan the fraction of it in which the busiest rank did not work.
+	// Simulated has the same figures of a simulated step; null without one.
 	MakespanSeconds float64    `json:"makespan_seconds"`
 	BubbleMakespan  float64    `json:"bubble_makespan"`
 	Simulated       *Simulated `json:"simulated"`
@@ -34,52 +34,52 @@ type Summary struct {
 
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Seconds         float64 `json:"seconds"`               // in training steps
-	PeakBytes       int64   `json:"peak_bytes"`            // of the rank that had most
-	LiveBytes       int64   `json:"live_bytes_after_step"` // likewise
-	// PlannedBytes is what a step has set aside on the rank that needs most, beside the
-	// model, and BoundBytes what it cannot do without; Gap is how far the one is above the
-	// other, as a fraction. They and PlannedPeakByClass, what is live there at the planned
-	// peak, are null where memory was not planned.
+	PeakBytes       int64   `json:"peak_bytes"`            // the maximum of all ranks
+	LiveBytes       int64   `json:"live_bytes_after_step"` // the maximum of all ranks
+	// PlannedBytes is the reservation of a step on the rank that needs most, without the model,
+	// and BoundBytes its lower bound; Gap is the relative difference. They and
+	// PlannedPeakByClass, the live bytes there at the planned peak, are null if memory was not
+	// planned.
 	PlannedBytes       *int64           `json:"planned_bytes"`
 	BoundBytes         *int64           `json:"bound_bytes"`
 	Gap                *float64         `json:"gap"`
 	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
-	// PeakByClass is PeakBytes by class: what was live at that moment, workspaces and all.
+	// PeakByClass is PeakBytes by class at that moment, including workspaces.
 	PeakByClass map[string]int64 `json:"peak_by_class"`
-	// FP8Roles is what the tensors in FP8 met in the steps of this run, by role. It is null
-	// where there are none.
+	// FP8Roles summarizes the tensors in FP8 in the steps of this run, by role. It is null if
+	// there are none.
 	FP8Roles     map[string]Role `json:"fp8_roles"`
 	Growth       int64           `json:"growth_per_microbatch_bytes"` // the largest
-	GrowthOver   int64           `json:"growth_over_microbatches"`    // how many were audited
+	GrowthOver   int64           `json:"growth_over_microbatches"`    // number of audited microbatches
 	Allocations  uint64          `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
 	BooksAudited int             `json:"books_audited"`
 
-	how string // the plan of memory
+	how string // description of the memory plan
 }
 
-// Simulated is what a simulated step comes to.
+// Simulated has the figures of a simulated step.
 type Simulated struct {
 	MakespanSeconds float64 `json:"makespan_seconds"`
 	BubbleMakespan  float64 `json:"bubble_makespan"`
 }
 
-// Rank is what a run came to on one rank.
+// Rank is the summary of one rank.
 type Rank struct {
 	Rank       int   `json:"rank"`
 	Stages     []int `json:"stages"`
 	ModelBytes int64 `json:"model_bytes"`
 	PeakBytes  int64 `json:"peak_bytes"`
-	// PeakByClass is PeakBytes by class: what was live at that moment.
+	// PeakByClass is PeakBytes by class at that moment.
 	PeakByClass map[string]int64 `json:"peak_by_class"`
 	Growth      int64            `json:"growth_per_microbatch_bytes"`
-	WorkSeconds float64          `json:"work_seconds"` // of a step, on average
-	WaitSeconds float64          `json:"wait_seconds"` // likewise
-	// SimulatedPeakBytes has no entries and no workspaces; it is null without a simulation.
+	WorkSeconds float64          `json:"work_seconds"` // of a step, mean
+	WaitSeconds float64          `json:"wait_seconds"` // of a step, mean
+	// SimulatedPeakBytes excludes entries and workspaces; it is null without a simulation.
 	SimulatedPeakBytes *int64 `json:"simulated_peak_bytes"`
 }
 
-// Role is what the tensors of one role met in the steps of a run: elements that were
-// saturated, became zero or were not finite, and the range of scales.
+// Role summarizes the tensors of one role in the steps of a run: the numbers of elements that
+// were saturated, became zero or were not finite, and the range of scales.
 type Role struct {
 	Tensors     int     `json:"tensors"`
 	Saturated   uint64  `json:"saturated"`
@@ -89,7 +89,7 @@ type Role struct {
 	MostScale   float32 `json:"most_scale"`
 }
 
-// Summary returns what the run has come to so far. Begin was called.
+// Summary returns the summary of the run so far. Begin must have been called.
 func (r *Run) Summary() Summary {
 	clocks, peak := &r.clocks, r.ranks[r.fullest()].peak
 	s := Summary{
@@ -134,7 +134,7 @@ func (r *Run) Summary() Summary {
 	return s
 }
 
-// planned adds what the plan of memory comes to, on the rank that needs most.
+// planned adds the figures of the memory plan, for the rank that needs most.
 func (r *Run) planned(s *Summary) {
 	if r.Plan == nil {
 		return
@@ -151,7 +151,7 @@ func (r *Run) planned(s *Summary) {
 	s.PlannedBytes, s.BoundBytes, s.Gap, s.PlannedPeakByClass, s.how = &rank.Height, &rank.Bound, &gap, byName(classes), rank.Sizes
 }
 
-// byName returns bytes by the names that the memory log has for the classes.
+// byName maps the memory log's names of the classes to bytes.
 func byName(classes memory.ByClass) map[string]int64 {
 	out := map[string]int64{}
 	for class, bytes := range classes {
@@ -168,7 +168,7 @@ func known(x float64, ok bool) *float64 {
 	return &x
 }
 
-// Memory says in a line what is set aside for a step, "" where memory is not planned.
+// Memory describes the reservation for a step in a line; "" if memory is not planned.
 func (s *Summary) Memory() string {
 	if s.PlannedBytes == nil {
 		return ""
@@ -181,7 +181,7 @@ func (s *Summary) Memory() string {
 		units.Count(*s.PlannedBytes), onRank, units.Count(*s.BoundBytes), units.Percent(*s.Gap), s.how)
 }
 
-// Rows says what the run came to, a name and a value each.
+// Rows returns the summary as names and values.
 func (s *Summary) Rows() (rows [][]string) {
 	row := func(name, format string, args ...any) {
 		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
@@ -202,7 +202,7 @@ func (s *Summary) Rows() (rows [][]string) {
 	return rows
 }
 
-// simulated says what the simulation comes to, after what was measured.
+// simulated describes the simulation, for use after the measurement.
 func (s *Summary) simulated() string {
 	if s.Simulated == nil {
 		return ""
@@ -210,7 +210,7 @@ func (s *Summary) simulated() string {
 	return fmt.Sprintf("; simulated %s, bubble %s", units.Seconds(s.Simulated.MakespanSeconds), units.Percent(s.Simulated.BubbleMakespan))
 }
 
-// RankTable is what the ranks came to, a row for each.
+// RankTable has a row for each rank.
 func (s *Summary) RankTable() report.Table {
 	table := report.Table{Title: "Ranks", Head: []string{"rank", "stages", "model", "peak", "work", "wait"}}
 	if s.Simulated != nil {
@@ -229,7 +229,7 @@ func (s *Summary) RankTable() report.Table {
 	return table
 }
 
-// FP8Table shows what tensors in FP8 met, by role, in the order of a layer.
+// FP8Table has a row for each role of tensors in FP8, in the order of a layer.
 func (s *Summary) FP8Table() report.Table {
 	table := report.Table{
 		Title: "Elements in FP8, over all steps",

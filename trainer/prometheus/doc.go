@@ -1,7 +1,6 @@
-// Package prometheus is for those who watch their trainers by Prometheus: it gives it a run's
-// memory, losses and times.
+// Package prometheus exports a run's memory, losses and times to Prometheus.
 //
-// It is a module of its own, so that nobody else carries client_golang. [Metrics] is a
+// It is a separate module, so that other users do not depend on client_golang. [Metrics] is a
 // prometheus.Collector: its [Metrics.Microbatch] is a hook of the runner, and
 // [Metrics.Step] takes the result of each step.
 package prometheus

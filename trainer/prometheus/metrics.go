@@ -12,8 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// Metrics holds the numbers of one run. Its methods may be called by several goroutines at
-// once.
+// Metrics holds the numbers of one run. Several goroutines may call its methods concurrently.
 type Metrics struct {
 	ranks    []rank
 	rank     func(number int) rank
@@ -25,15 +24,15 @@ type Metrics struct {
 	wait     *prometheus.CounterVec
 }
 
-// rank has the gauges of one rank, so that a microbatch looks nothing up.
+// rank has the gauges of one rank, so that a microbatch needs no lookup.
 type rank struct {
 	microbatches         prometheus.Counter
 	live, peak, reserved prometheus.Gauge
 	excess               prometheus.Gauge
 }
 
-// New returns the metrics of a run of so many ranks; register them where they are served. Other
-// ranks may come later.
+// New returns the metrics of a run with the given number of ranks; register them with your
+// registry. Other ranks may be added later.
 func New(ranks int) *Metrics {
 	m := &Metrics{}
 	gauge := func(name, help string) *prometheus.GaugeVec {
@@ -75,7 +74,7 @@ func keep[C prometheus.Collector](m *Metrics, c C) C {
 	return c
 }
 
-// Microbatch is for runner.Hooks.Microbatch. It allocates nothing for the ranks that New was told.
+// Microbatch is for runner.Hooks.Microbatch. It does not allocate for the ranks passed to New.
 func (m *Metrics) Microbatch(s *memory.Sample) {
 	var r rank
 	if s.Rank >= 0 && s.Rank < len(m.ranks) {
@@ -90,8 +89,8 @@ func (m *Metrics) Microbatch(s *memory.Sample) {
 	r.excess.Set(float64(s.Excess))
 }
 
-// Step takes what a step came to, and how long it took, the update included. It leaves out a
-// result that is nil, as of a step that has failed.
+// Step adds the result of a step, and how long it took, including the update. It ignores a nil
+// result, as of a failed step.
 func (m *Metrics) Step(result *runner.Result, took time.Duration) {
 	if result == nil {
 		return
@@ -100,23 +99,23 @@ func (m *Metrics) Step(result *runner.Result, took time.Duration) {
 	m.seconds.Observe(took.Seconds())
 	for i := range result.Losses {
 		if l := &result.Losses[i]; l.Present {
-			m.loss.WithLabelValues(strings.ToValidUTF8(l.Name, "\uFFFD")).Set(l.Value) // as Prometheus demands
+			m.loss.WithLabelValues(strings.ToValidUTF8(l.Name, "\uFFFD")).Set(l.Value) // Prometheus requires valid UTF-8
 		}
 	}
 	m.gradient.Set(result.GradNorm)
 	for i := range result.Ranks {
-		m.wait.WithLabelValues(strconv.Itoa(i)).Add(max(result.Ranks[i].Wait, 0).Seconds()) // a counter never falls
+		m.wait.WithLabelValues(strconv.Itoa(i)).Add(max(result.Ranks[i].Wait, 0).Seconds()) // a counter must not decrease
 	}
 }
 
-// Describe is a part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, v := range m.vectors {
 		v.Describe(to)
 	}
 }
 
-// Collect is a part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, v := range m.vectors {
 		v.Collect(to)

@@ -2,7 +2,7 @@ package report
 
 import "math"
 
-// Bucket stands for a run of consecutive points.
+// Bucket summarizes consecutive points.
 type Bucket struct {
 	First, Last float64 // x of the first and of the last point
 	Min, Max    float64 // of y
@@ -28,7 +28,7 @@ func (b *Bucket) Join(other Bucket) {
 	b.Count += other.Count
 }
 
-// Minus returns the bucket with y lower by so much.
+// Minus returns the bucket with y reduced.
 func (b Bucket) Minus(y float64) Bucket {
 	b.Min, b.Max, b.Sum = b.Min-y, b.Max-y, b.Sum-y*float64(b.Count)
 	return b
@@ -37,10 +37,9 @@ func (b Bucket) Minus(y float64) Bucket {
 // Point returns the bucket of one point.
 func Point(x, y float64) Bucket { return Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1} }
 
-// Envelope keeps any number of points in a fixed number of buckets. While all
-// points fit each has its bucket; then neighbours are merged in pairs,
-// again and again. Points whose y is not finite are left out. The zero Envelope
-// keeps nothing.
+// Envelope keeps any number of points in a fixed number of buckets. Each point has its own bucket
+// while they fit; then neighbours are repeatedly merged in pairs. Points whose y is not finite
+// are ignored. The zero Envelope keeps nothing.
 type Envelope struct {
 	buckets []Bucket
 	stride  int // points to a bucket
@@ -85,5 +84,5 @@ func (e *Envelope) halve() {
 // Buckets returns the buckets in order, borrowed until the next Add.
 func (e *Envelope) Buckets() []Bucket { return e.buckets }
 
-// Stride returns how many points a full bucket stands for.
+// Stride returns the number of points in a full bucket.
 func (e *Envelope) Stride() int { return max(e.stride, 1) }

@@ -21,7 +21,7 @@ const (
 	Area              // stacked on the areas of the series before, at the means; all have the same buckets
 )
 
-// Color is a place in the page's palette. Each has a light and a dark form.
+// Color is an entry of the page's palette. Each has a light and a dark form.
 type Color uint8
 
 // The palette.
@@ -60,17 +60,17 @@ type Series struct {
 type Axis struct {
 	Label string
 	Unit  Unit
-	// FromZero makes 0 a part of the axis, and Reach a number above it.
+	// FromZero includes 0 in the axis, and Reach a number above it.
 	FromZero bool
 	Reach    float64
-	// Names are written under the bars of a figure with bars, one each, and Groups
-	// under a run of bars with the same group.
+	// Names are written under the bars of a figure with bars, one for each, and Groups under
+	// consecutive bars of the same group.
 	Names, Groups []string
-	// Say, where it is set, says what bucket i is for the reader who points at it.
+	// Say, if set, returns the tooltip of bucket i.
 	Say func(i int) string
 }
 
-// Note is a word at a place: a thin line up from the axis, with the text next to it.
+// Note is a label at a position: a thin line up from the axis, with the text next to it.
 type Note struct {
 	X    float64
 	Text string
@@ -85,16 +85,16 @@ type Figure struct {
 	Notes   []Note
 	// Direct writes the names of lines at their ends, not into a legend.
 	Direct bool
-	// Low is for a figure with little to see: it is half as high.
+	// Low halves the height of a figure with few details.
 	Low bool
 }
 
-// named reports whether the name of a series stands at its end.
+// named reports whether the name of a series is at its end.
 func (f *Figure) named(s *Series) bool {
 	return f.Direct && s.Name != "" && (s.Mark == Line || s.Mark == Dash)
 }
 
-// bars returns the number of bars, 0 where the figure has none.
+// bars returns the number of bars, or 0 if the figure has none.
 func (f *Figure) bars() int {
 	n := 0
 	for i := range f.Series {
@@ -115,8 +115,8 @@ func (f *Figure) empty() bool {
 	return true
 }
 
-// sentence says what there is to see where that is no picture: series that do not change,
-// or that have two points at most. It is "" where there is a picture.
+// sentence describes a figure that is not worth a plot: its series are constant, or have at most
+// two points. It is "" for other figures.
 func (f *Figure) sentence() string {
 	longest, flat := 0, true
 	for i := range f.Series {
@@ -156,7 +156,7 @@ func (f *Figure) sentence() string {
 	return text + "."
 }
 
-// ranges returns what the axes must cover.
+// ranges returns the ranges that the axes must cover.
 func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
 	first := true
 	stack, areas := make([]float64, f.bars()), []float64(nil)

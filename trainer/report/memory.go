@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// ByClass are the series of n points by class of memory, without resident bytes and without
-// classes that have none.
+// ByClass returns the series of n points by class of memory, without resident bytes and without
+// empty classes.
 func ByClass(mark Mark, n int, point func(i int, class memory.Class) Bucket) (list []Series) {
 	for class := range memory.Class(memory.NumClasses) {
 		s, most := Series{Name: class.String(), Mark: mark, Color: ClassColor(class)}, 0.0
@@ -21,7 +21,8 @@ func ByClass(mark Mark, n int, point func(i int, class memory.Class) Bucket) (li
 	return list
 }
 
-// OwnersTable has a row for each of n owners of memory, with a bar for its part of so many bytes.
+// OwnersTable has a row for each of n owners of memory, with a bar for its fraction of whole
+// bytes.
 func OwnersTable(title string, whole int64, n int, owner func(i int) (name, class string, bytes int64, buffers int)) Table {
 	t := Table{Title: title, Head: []string{"bytes", "buffers", "class", "owner"}, Lead: 3}
 	for i := range n {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// notes draws the words at places of the plot.
+// notes draws the notes of the plot.
 func (d *drawing) notes() {
 	for _, n := range d.figure.Notes {
 		x := d.px(min(max(n.X, d.x.low), d.x.high))
@@ -24,11 +24,10 @@ const nameHeight = 17.0
 // endName is the name of a series, at its end.
 type endName struct {
 	series *Series
-	at, y  float64 // where the series ends, and where its name stands
+	at, y  float64 // the end of the series, and the position of its name
 }
 
-// endNames writes the names of series at their ends, moved apart where they would
-// lie on each other.
+// endNames writes the names of series at their ends, moved apart if they would overlap.
 func (d *drawing) endNames() {
 	var list []endName
 	for i := range d.figure.Series {
@@ -60,7 +59,7 @@ func (d *drawing) endNames() {
 	}
 }
 
-// spread moves names that are in order apart, within the plot as far as they fit.
+// spread moves names in order apart, within the plot as far as they fit.
 func spread(list []endName, top, bottom float64) {
 	for i := range list {
 		least := top

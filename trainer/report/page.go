@@ -15,37 +15,36 @@ type Page struct {
 	Alert    Alert // above all else
 	Facts    []Fact
 	Figures  []Figure
-	Timeline *Timeline // nil is none
+	Timeline *Timeline // may be nil
 	Panels   []Panels
 	Tables   []Table
 	Footer   string
-	// Files are links to the numbers behind the page, relative to it.
+	// Files are links, relative to the page, to the files with its numbers.
 	Files []string
 }
 
-// Alert says what a reader must know first, such as why a run has failed. Without a title there
-// is none.
+// Alert is the most important message of the page, such as why a run has failed. Without a title
+// there is none.
 type Alert struct{ Title, Text string }
 
-// Fact is one number on top of the page, with what it means. Good and Bad say
-// that a reader should see at once whether it is as it should be.
+// Fact is one number at the top of the page, with its meaning. Good and Bad highlight it.
 type Fact struct {
 	Label, Value, Note string
 	Good, Bad          bool
 }
 
-// Panels are small figures side by side, of the same kind: one for each rank, for
-// example. A panel has its title and its caption in one line, and no legend.
+// Panels are small figures of the same kind side by side, for example one for each rank. A panel
+// has its title and its caption in one line, and no legend.
 type Panels struct {
 	Title, Caption string
 	Figures        []Figure
 }
 
-// Table is rows of text under a heading, folded where it is Folded. A page leaves out one without
+// Table is rows of text under a heading, collapsed if Folded is set. A page omits a table without
 // rows.
 //
-// Shares, where there are any, are drawn as bars behind the rows: parts of 1.
-// Lead, if it is not 0, is the column that comes first on a telephone.
+// Shares, if there are any, are drawn as bars behind the rows: fractions of 1. Lead, if it is not
+// 0, is the first column on a telephone.
 type Table struct {
 	Title  string
 	Head   []string
@@ -66,7 +65,7 @@ func (t Table) Text(w io.Writer) error {
 	return lines.Flush()
 }
 
-// Share returns the percent that the bar of a row takes.
+// Share returns the length of a row's bar in percent.
 func (t Table) Share(row int) float64 {
 	if row >= len(t.Shares) {
 		return 0
@@ -80,7 +79,7 @@ func (p *Page) Write(w io.Writer) error {
 		Name   string
 		Color  Color
 		Shape  string
-		Narrow bool // the name stands at the line on wide screens
+		Narrow bool // the names are at the lines on wide screens
 	}
 	type figure struct {
 		Title, Caption, Sentence string

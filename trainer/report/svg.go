@@ -10,12 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// frame is the size of a drawing and the room around the plot, in units of the SVG's
-// own coordinates.
+// frame is the size of a drawing and its margins, in the SVG's own coordinates.
 type frame struct {
 	width, height                                    float64
 	marginLeft, marginRight, marginTop, marginBottom float64
-	ticksX, ticksY                                   int // about so many
+	ticksX, ticksY                                   int // approximate numbers
 }
 
 // The frames. A named one has room for the names of lines at their ends.
@@ -23,17 +22,17 @@ var (
 	whole = frame{960, 330, 86, 18, 14, 56, 8, 5}
 	named = frame{960, 330, 86, 128, 14, 56, 8, 5}
 	panel = frame{310, 170, 74, 10, 10, 28, 3, 3}
-	// narrow is a second drawing for a telephone: names are in the legend there.
+	// narrow is a second drawing for a telephone, with names in the legend.
 	narrow = frame{370, 250, 70, 14, 12, 46, 4, 4}
 )
 
-// drawing is one figure on its way to SVG.
+// drawing is one figure while it is converted to SVG.
 type drawing struct {
 	strings.Builder
 	frame
 	figure *Figure
 	x, y   scale
-	n      int // bars, 0 for none
+	n      int // number of bars
 }
 
 // svg draws the figure.
@@ -74,7 +73,7 @@ func (f *Figure) draw(size frame) string {
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
 
-// px and py turn values into coordinates.
+// px and py convert values to coordinates.
 func (d *drawing) px(x float64) float64 {
 	return d.marginLeft + (x-d.x.low)/(d.x.high-d.x.low)*(d.width-d.marginLeft-d.marginRight)
 }
@@ -113,10 +112,10 @@ func (d *drawing) grid() {
 		(d.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
 }
 
-// letter is how wide a letter of a label is at most, on average, and barLetter one under a bar.
+// letter is the maximum mean width of a letter of a label, and barLetter of a letter under a bar.
 const letter, barLetter = 6.9, 7.4
 
-// barNames writes what stands under bars and under groups of bars.
+// barNames writes the names under bars and under groups of bars.
 func (d *drawing) barNames() {
 	bottom := d.height - d.marginBottom
 	names := d.figure.X.Names[:min(d.n, len(d.figure.X.Names))]
@@ -124,7 +123,7 @@ func (d *drawing) barNames() {
 	for _, name := range names {
 		widest = max(widest, utf8.RuneCountInString(name))
 	}
-	every := max(int(math.Ceil((barLetter*float64(widest)+2)/(d.px(1)-d.px(0)))), 1) // so that none lies on its neighbour
+	every := max(int(math.Ceil((barLetter*float64(widest)+2)/(d.px(1)-d.px(0)))), 1) // so that names do not overlap
 	for i, name := range names {
 		if i%every > 0 {
 			continue
@@ -193,7 +192,7 @@ func (d *drawing) series() {
 
 func mid(b Bucket) float64 { return (b.First + b.Last) / 2 }
 
-// widestBar is how wide a bar is at most.
+// widestBar is the maximum width of a bar.
 const widestBar = 72
 
 // bar returns the sides of a bar.
@@ -232,7 +231,7 @@ func (d *drawing) area(s *Series, below []float64) []float64 {
 	return top
 }
 
-// ribbon fills what lies between two values of every bucket.
+// ribbon fills the area between two values of every bucket.
 func (d *drawing) ribbon(s *Series, class string, high, low func(i int) float64) {
 	d.printf(`<path class="c%d %s" d="`, s.Color, class)
 	letter := 'M'
@@ -257,7 +256,7 @@ func (d *drawing) line(s *Series, class string) {
 	letter := 'M'
 	for i, b := range s.Buckets {
 		x := mid(b)
-		switch { // the ends of the line are those of the data
+		switch { // the ends of the line are the ends of the data
 		case i == 0:
 			x = b.First
 		case i == len(s.Buckets)-1:
@@ -269,8 +268,8 @@ func (d *drawing) line(s *Series, class string) {
 	d.WriteString(`"/>`)
 }
 
-// hits lays a transparent column over every bucket of the series that has most,
-// with what the page shows when a pointer is on it.
+// hits lays a transparent column with a tooltip over every bucket of the series with the most
+// buckets.
 func (d *drawing) hits() {
 	base := &Series{}
 	for i := range d.figure.Series {
@@ -297,7 +296,7 @@ func (d *drawing) hits() {
 	}
 }
 
-// tip is what there is to say about a bucket, one line for each series.
+// tip returns the tooltip of a bucket, one line for each series.
 func (d *drawing) tip(i int, from, to float64) string {
 	var b strings.Builder
 	unit := d.figure.X.Unit

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Timeline shows what several workers did when: a row for each, with a block for each span.
+// Timeline shows the activity of several workers over time: a row for each, with a block for each
+// span.
 type Timeline struct {
 	Title, Caption string
 	Rows           []TimelineRow
@@ -21,8 +22,8 @@ type TimelineRow struct {
 	Spans []Span
 }
 
-// Span is work from Start to End, in seconds. Its label is written where it fits, and told
-// to who points at it.
+// Span is work from Start to End, in seconds. Its label is written if it fits, and is in the
+// tooltip.
 type Span struct {
 	Start, End float64
 	Label      string

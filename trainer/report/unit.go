@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Unit says how the numbers of an axis are written.
+// Unit defines how the numbers of an axis are formatted.
 type Unit uint8
 
 // The units.
@@ -17,7 +17,7 @@ const (
 	Count             // a whole number with thousands separated
 )
 
-// scale is an axis: a range of values, its ticks, and how they are written.
+// scale is an axis: a range of values, its ticks, and their format.
 type scale struct {
 	low, high float64
 	ticks     []float64
@@ -25,8 +25,7 @@ type scale struct {
 	step      float64
 }
 
-// newScale covers [low, high] with about n ticks on round numbers, so that both
-// ends are ticks.
+// newScale covers [low, high] with about n ticks on round numbers. Both ends are ticks.
 func newScale(low, high float64, n int, unit Unit) scale {
 	if !(high > low) {
 		high = low + 1
@@ -47,8 +46,8 @@ func newScale(low, high float64, n int, unit Unit) scale {
 	return s
 }
 
-// roundStep returns the next round number at or above step: 1, 2 or 5 times a
-// power of ten, or a power of two where it counts bytes.
+// roundStep returns the next round number that is not less than step: 1, 2 or 5 times a power of
+// ten, or a power of two for bytes.
 func roundStep(step float64, unit Unit) float64 {
 	if unit == Bytes {
 		return math.Exp2(math.Ceil(math.Log2(max(step, 1))))
@@ -62,7 +61,7 @@ func roundStep(step float64, unit Unit) float64 {
 	return 10 * power
 }
 
-// label writes a value with the precision that the ticks need.
+// label formats a value with the precision of the ticks.
 func (s scale) label(value float64) string {
 	switch s.unit {
 	case Bytes:
@@ -77,7 +76,7 @@ func (s scale) label(value float64) string {
 	return strconv.FormatFloat(value, 'f', digits, 64)
 }
 
-// text writes a value as exactly as a tooltip should.
+// text formats a value with the precision of a tooltip.
 func (u Unit) text(value float64) string {
 	switch u {
 	case Bytes:

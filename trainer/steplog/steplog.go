@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// Step logs what a step came to, and how long it took: at Info, and at Warn where there was
-// no update or memory grew.
+// Step logs the result of a step, and how long it took: at Info, or at Warn if there was no
+// update or memory grew.
 func Step(ctx context.Context, logger *slog.Logger, result *runner.Result, took time.Duration) {
 	level := slog.LevelInfo
 	if result.Outcome != loss.Stepped || result.Growth.Bytes != 0 {
@@ -40,9 +40,9 @@ func Step(ctx context.Context, logger *slog.Logger, result *runner.Result, took 
 	)
 }
 
-// Microbatches returns a hook (runner.Hooks.Microbatch) that logs one microbatch of every so
-// many of all ranks, at Debug, and at Warn each one that grew. It may be called by all ranks
-// at once.
+// Microbatches returns a hook (runner.Hooks.Microbatch) that logs one in `every` microbatches
+// of all ranks, at Debug, and each microbatch that grew, at Warn. All ranks may call it
+// concurrently.
 func Microbatches(logger *slog.Logger, every int) func(*memory.Sample) {
 	var seen atomic.Int64
 	return func(s *memory.Sample) {
