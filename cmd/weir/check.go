@@ -15,7 +15,7 @@ import (
 // checkCmd checks a plan.
 type checkCmd struct {
 	source
-	meant
+	runtimeFlag
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
@@ -40,7 +40,7 @@ type outcome struct {
 
 // Run prints a line about a valid plan.
 func (c *checkCmd) Run(s *streams) error {
-	plan, file, err := c.read(s, c.meant)
+	plan, file, err := c.read(s, c.runtimeFlag)
 	if unread, ok := errors.AsType[faults](err); ok && c.JSON {
 		return errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: unread}), err)
 	}

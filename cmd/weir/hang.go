@@ -15,16 +15,16 @@ import (
 
 // hangCmd says why a job hangs.
 type hangCmd struct {
-	Dumps    []string `arg:"" name:"dump" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives."`
-	Plan     string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE"`
-	Schedule string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME"`
-	making   `group:"Plan:"`
-	Capacity *int   `help:"Messages that a link between ranks holds, as in weir check." group:"Plan:" placeholder:"N"`
-	From     string `help:"Form of the plan file: auto, text, compute, comms, order or json." group:"Plan:" enum:"auto,text,compute,comms,order,json" default:"auto"`
-	Letters  string `help:"PyTorch's letters: today's, or the old ones of 2024." group:"Plan:" enum:"auto,today,old" default:"auto"`
-	meant    `group:"Plan:"`
-	Output   string `help:"Picture of the schedule with the front line of the hang, if the dumps fit the plan: FILE.html, or FILE.svg of one pipeline." short:"o" placeholder:"FILE"`
-	JSON     bool   `help:"Print the report as JSON."`
+	Dumps       []string `arg:"" name:"dump" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives."`
+	Plan        string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE"`
+	Schedule    string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME"`
+	making      `group:"Plan:"`
+	Capacity    *int   `help:"Messages that a link between ranks holds, as in weir check." group:"Plan:" placeholder:"N"`
+	From        string `help:"Form of the plan file: auto, text, compute, comms, order or json." group:"Plan:" enum:"auto,text,compute,comms,order,json" default:"auto"`
+	Letters     string `help:"PyTorch's letters: today's, or the old ones of 2024." group:"Plan:" enum:"auto,today,old" default:"auto"`
+	runtimeFlag `group:"Plan:"`
+	Output      string `help:"Picture of the schedule with the front line of the hang, if the dumps fit the plan: FILE.html, or FILE.svg of one pipeline." short:"o" placeholder:"FILE"`
+	JSON        bool   `help:"Print the report as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -98,7 +98,7 @@ func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, er
 		c.Ranks = &ranks
 	}
 	from := source{Plan: c.Plan + c.Schedule, making: c.making, Capacity: c.Capacity, From: c.From, Letters: c.Letters}
-	plan, file, err := from.read(s, c.meant)
+	plan, file, err := from.read(s, c.runtimeFlag)
 	if err != nil {
 		return nil, "", err
 	}

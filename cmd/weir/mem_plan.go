@@ -242,7 +242,7 @@ type certificates struct {
 	Microbatches int           `json:"microbatches"`
 	Sizes        string        `json:"sizes"`
 	PerRank      []certificate `json:"per_rank"`
-	WhatIf       []instead     `json:"what_if,omitempty"`
+	WhatIf       []alternative `json:"what_if,omitempty"`
 
 	unit string
 }

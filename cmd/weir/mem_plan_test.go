@@ -39,11 +39,11 @@ func TestMemPlanWhatIf(t *testing.T) {
 	var o certificates
 	require.NoError(t, json.Unmarshal([]byte(out), &o))
 	require.Len(t, o.PerRank, 4)
-	best := map[int][]instead{} // by microbatches
+	best := map[int][]alternative{} // by microbatches
 	for _, one := range o.WhatIf {
 		if one.Bytes == 0 { // not laid out: another one needs no more, and is as fast
 			require.False(t, one.Best, one.Name)
-			require.True(t, slices.ContainsFunc(o.WhatIf, func(other instead) bool {
+			require.True(t, slices.ContainsFunc(o.WhatIf, func(other alternative) bool {
 				return other.Bytes > 0 && other.Microbatches == one.Microbatches && other.Bytes <= one.Bound && other.Makespan <= one.Makespan
 			}), one.Name)
 			continue

@@ -27,8 +27,8 @@ const (
 	mostCuts = 4
 )
 
-// instead is another way to run the step, with the same tokens.
-type instead struct {
+// alternative is another way to run the step, with the same tokens.
+type alternative struct {
 	Name     string  `json:"name"`
 	Bytes    int64   `json:"bytes,omitempty"` // 0 if it is not laid out: its bound is beaten already, or its program is too long
 	Bound    int64   `json:"bound"`           // lower bound of its layouts
@@ -45,12 +45,12 @@ type instead struct {
 // beats reports whether one is at least as low and as fast as another, and better in one of
 // them. It compares only microbatches of one size, because the fixed cost of a small one is
 // unknown.
-func (o *instead) beats(other *instead) bool {
+func (o *alternative) beats(other *alternative) bool {
 	return o.Bytes > 0 && o.Microbatches == other.Microbatches && o.Bytes <= other.Bytes && o.Makespan <= other.Makespan && (o.Bytes < other.Bytes || o.Makespan < other.Makespan)
 }
 
-// equals reports whether neither of two beats the other in bytes or time.
-func (o *instead) equals(other instead) bool {
+// equals reports whether two need the same bytes and time.
+func (o *alternative) equals(other alternative) bool {
 	return o.Microbatches == other.Microbatches && o.Bytes == other.Bytes && o.Makespan == other.Makespan
 }
 
@@ -129,24 +129,24 @@ func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 // whatIf simulates the alternatives and lays out each one that no layout beats yet, even if
 // it needed no more than its bound. All layouts are quick at first; then it spends more work
 // on those that may improve.
-func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alternative, others []layout.Alternative) ([]instead, error) {
+func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alternative, others []layout.Alternative) ([]alternative, error) {
 	first, err := c.timed(step, &asItIs)
 	if err != nil {
 		return nil, err
 	}
-	list := []instead{first}
+	list := []alternative{first}
 	for _, other := range layout.Weigh(others, step.cfg) {
 		if one, err := c.timed(step, &other); err == nil { // otherwise its time is unknown
 			list = append(list, one)
 		}
 	}
-	byBound := make([]*instead, 0, len(list))
+	byBound := make([]*alternative, 0, len(list))
 	for i := range list[1:] {
 		byBound = append(byBound, &list[i+1])
 	}
-	slices.SortStableFunc(byBound, func(a, b *instead) int { return cmp.Compare(a.Bound, b.Bound) })
+	slices.SortStableFunc(byBound, func(a, b *alternative) int { return cmp.Compare(a.Bound, b.Bound) })
 	// layOut lays out alternatives, and returns those that may improve.
-	layOut := func(some []*instead, work int64) (open []*instead) {
+	layOut := func(some []*alternative, work int64) (open []*alternative) {
 		for _, one := range some {
 			low := *one
 			low.Bytes = low.Bound
@@ -162,25 +162,25 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alter
 	if open := layOut(byBound, quickWork); c.Work == 0 && len(open) > 0 {
 		// A search should place every buffer at least eight times.
 		share := max(longerWork/int64(step.plan.Placement.Ranks)/int64(len(open)), quickWork)
-		layOut(slices.DeleteFunc(open, func(one *instead) bool { return 8*int64(one.other.Allocations) > share }), share)
+		layOut(slices.DeleteFunc(open, func(one *alternative) bool { return 8*int64(one.other.Allocations) > share }), share)
 	}
 	for i := range list {
 		list[i].Best = list[i].Bytes > 0 && !beaten(list, &list[i]) && !slices.ContainsFunc(list[:i], list[i].equals)
 	}
-	slices.SortStableFunc(list[1:], func(a, b instead) int {
+	slices.SortStableFunc(list[1:], func(a, b alternative) int {
 		return cmp.Or(cmp.Compare(a.Microbatches, b.Microbatches), -cmp.Compare(max(a.Bytes, a.Bound), max(b.Bytes, b.Bound)), cmp.Compare(a.Makespan, b.Makespan))
 	})
 	return list, nil
 }
 
-func beaten(list []instead, one *instead) bool {
-	return slices.ContainsFunc(list, func(other instead) bool { return other.beats(one) })
+func beaten(list []alternative, one *alternative) bool {
+	return slices.ContainsFunc(list, func(other alternative) bool { return other.beats(one) })
 }
 
 // timed simulates an alternative. If it has more microbatches, each takes less time, in
 // proportion to its tokens. The times of a hop and of an action that runs once per step do
 // not change.
-func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (instead, error) {
+func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (alternative, error) {
 	times := saving(step.times, func(s *simulate.StageCosts) {
 		if s.Recompute == 0 { // a stage that recomputes repeats its forward
 			s.Recompute = s.F
@@ -197,9 +197,9 @@ func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (instead, erro
 	}
 	r, err := simulate.Run(other.Plan, times, other.Plan.Capacity)
 	if err != nil {
-		return instead{}, err
+		return alternative{}, err
 	}
-	return instead{
+	return alternative{
 		Name: other.Name, Bytes: other.Bytes, Bound: other.Bound, Microbatches: other.Plan.Microbatches,
 		Makespan: times.Units(r.Makespan) * float64(few) / float64(many), other: other,
 	}, nil
@@ -214,21 +214,21 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 		return errors.Join(refused, err)
 	}
 	var b strings.Builder
-	fits := slices.DeleteFunc(slices.Clone(list[1:]), func(one instead) bool { return !one.Best || one.Bytes > int64(c.Memory) })
+	fits := slices.DeleteFunc(slices.Clone(list[1:]), func(one alternative) bool { return !one.Best || one.Bytes > int64(c.Memory) })
 	if len(fits) == 0 {
-		least := slices.MinFunc(list[1:], func(a, b instead) int { return cmp.Compare(a.Bound, b.Bound) })
+		least := slices.MinFunc(list[1:], func(a, b alternative) int { return cmp.Compare(a.Bound, b.Bound) })
 		fmt.Fprintf(&b, "weir: none of the alternatives fits; the smallest is %s, which needs at least %s bytes: use smaller microbatches, stages that recompute, or more ranks",
 			least.Name, units.Count(least.Bound))
 	} else {
 		b.WriteString("weir: what would fit, of the same tokens:\n")
-		insteadTable(&b, fits, step.times.Unit)
+		alternativeTable(&b, fits, step.times.Unit)
 	}
 	found, _ := errors.AsType[faults](refused)
 	return append(found, fault{Text: strings.TrimRight(b.String(), "\n")})
 }
 
-// insteadTable prints bytes and times.
-func insteadTable(w *strings.Builder, list []instead, unit string) {
+// alternativeTable prints bytes and times.
+func alternativeTable(w *strings.Builder, list []alternative, unit string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "\tbytes of a rank\tmakespan"
 	if unit != "" {
@@ -257,7 +257,7 @@ func (o *certificates) whatIf(w io.Writer) error {
 		}
 	}
 	b.WriteString("\nWhat if, with the same tokens:\n")
-	insteadTable(&b, list, o.unit)
+	alternativeTable(&b, list, o.unit)
 	long := 0
 	for _, one := range o.WhatIf {
 		if low := one; one.Bytes == 0 {

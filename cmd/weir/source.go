@@ -24,14 +24,14 @@ type source struct {
 	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones if the file has BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 
-// meant holds the flag with the runtime of a plan.
-type meant struct {
+// runtimeFlag holds the flag with the runtime of a plan.
+type runtimeFlag struct {
 	Runtime string `help:"The runtime of the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that needs it. auto is pytorch for PyTorch's CSV, the file's runtime for the text and JSON forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch" default:"auto"`
 }
 
 // read returns the plan for the runtime of the flag, and its file. If the plan is made by
 // name, the file is nil, and copies and transfers follow the flags.
-func (c *source) read(s *streams, m meant) (*schedule.Plan, *format.File, error) {
+func (c *source) read(s *streams, m runtimeFlag) (*schedule.Plan, *format.File, error) {
 	plan, file, err := c.load(s)
 	if err != nil {
 		return plan, file, err
@@ -59,12 +59,12 @@ const defaultLinks = 1
 // timed holds the flags of a plan that is simulated.
 type timed struct {
 	priced
-	meant
+	runtimeFlag
 }
 
 // proved returns the proven plan, with the transfers of its runtime, and its costs.
 func (c *timed) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
-	plan, file, err := c.read(s, c.meant)
+	plan, file, err := c.read(s, c.runtimeFlag)
 	if err != nil {
 		return nil, nil, err
 	}

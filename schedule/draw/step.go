@@ -94,7 +94,7 @@ func (s *Step) check() (computations int64, err error) {
 			if e.Action.Stage() >= s.Plan.Placement.Stages() {
 				return 0, fmt.Errorf("%w: event %d of rank %d is of stage %d, and the plan has %d", ErrStep, i, rank, e.Action.Stage(), s.Plan.Placement.Stages())
 			}
-			if !works(e) {
+			if !occupies(e) {
 				continue
 			}
 			pair := i > 0 && list[i-1].Action.Joined() && e.Start == list[i-1].Start && e.End == list[i-1].End
@@ -112,9 +112,9 @@ func (s *Step) check() (computations int64, err error) {
 	return computations, nil
 }
 
-// works reports whether an action occupies its rank: a computation, or a QUANTIZE that takes
+// occupies reports whether an action occupies its rank: a computation, or a QUANTIZE that takes
 // time.
-func works(e simulate.Event) bool {
+func occupies(e simulate.Event) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
 
@@ -133,7 +133,7 @@ func (s *Step) boxes(rank int) (boxes []box) {
 		place[stage] = i
 	}
 	for i, e := range list {
-		if !works(e) || e.End == e.Start {
+		if !occupies(e) || e.End == e.Start {
 			continue
 		}
 		b := box{Event: e, strength: strength(place[e.Action.Stage()], len(stages))}
@@ -166,7 +166,7 @@ func (s *Step) clocks() clocks {
 		var first, last, work int64
 		own := false
 		for i, e := range list {
-			if !works(e) {
+			if !occupies(e) {
 				continue
 			}
 			if !own {

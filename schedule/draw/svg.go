@@ -105,7 +105,7 @@ func (p *picture) measure(legend float64) {
 	for _, list := range p.step.Events {
 		boxes := 0
 		for _, e := range list {
-			if d := e.End - e.Start; works(e) && d > 0 {
+			if d := e.End - e.Start; occupies(e) && d > 0 {
 				shortest = min(shortest, d)
 				boxes++
 			}
@@ -243,7 +243,7 @@ func (p *picture) legend() (text string, end float64) {
 	chunks := 1
 	for rank, list := range p.step.Events {
 		for _, e := range list {
-			there[e.Action.Kind()] = there[e.Action.Kind()] || works(e)
+			there[e.Action.Kind()] = there[e.Action.Kind()] || occupies(e)
 		}
 		chunks = max(chunks, len(p.step.Plan.Placement.On(rank)))
 	}

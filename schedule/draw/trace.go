@@ -29,7 +29,7 @@ func (s *Step) Trace(w io.Writer) error {
 	for rank, list := range s.Events {
 		t.names(rank)
 		for i, e := range list {
-			if works(e) {
+			if occupies(e) {
 				t.computation(e, i > 0 && list[i-1].Action.Joined())
 			}
 		}
@@ -105,16 +105,16 @@ func (t *tracer) computation(e simulate.Event, second bool) {
 	switch a.Kind() {
 	case schedule.F:
 		t.takes(e, track, flow{schedule.F, a.Stage() - 1, a.Microbatch()})
-		t.gives(e, track, flow{schedule.F, a.Stage(), a.Microbatch()})
+		t.arrow(e, track, flow{schedule.F, a.Stage(), a.Microbatch()})
 	case schedule.B, schedule.I:
 		t.takes(e, track, flow{schedule.B, a.Stage() + 1, a.Microbatch()})
-		t.gives(e, track, flow{schedule.B, a.Stage(), a.Microbatch()})
+		t.arrow(e, track, flow{schedule.B, a.Stage(), a.Microbatch()})
 	}
 }
 
-// gives writes the beginning of an arrow if the result of a computation leaves the rank.
-func (t *tracer) gives(e simulate.Event, track int, f flow) {
-	if t.leaves(f) {
+// arrow writes the beginning of an arrow if the result of a computation leaves the rank.
+func (t *tracer) arrow(e simulate.Event, track int, f flow) {
+	if t.crosses(f) {
 		// A viewer attaches an arrow to the box in which it begins, so it begins just before
 		// the end.
 		begin := t.time(e.End - t.origin - (e.End-e.Start+999)/1000)
@@ -123,15 +123,15 @@ func (t *tracer) gives(e simulate.Event, track int, f flow) {
 }
 
 func (t *tracer) takes(e simulate.Event, track int, f flow) {
-	if t.leaves(f) {
+	if t.crosses(f) {
 		t.out.Event(chrometrace.Event{
 			Phase: "f", Bind: "e", ID: t.flow(f), Name: "sent", Class: "transfer", Rank: e.Rank, Track: track, Start: t.time(e.Start - t.origin),
 		})
 	}
 }
 
-// leaves reports whether the result exists and another rank takes it.
-func (t *tracer) leaves(f flow) bool {
+// crosses reports whether the result exists and another rank takes it.
+func (t *tracer) crosses(f flow) bool {
 	plan := t.step.Plan
 	to := f.stage + 1
 	if f.kind == schedule.B {

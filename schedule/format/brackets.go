@@ -20,7 +20,7 @@ func (f *File) lists(ranks int) ([]line, error) {
 	case err != nil:
 		return nil, err
 	case ranks != 0 && len(lists) > ranks:
-		return nil, f.fault(lists[ranks].start, "found a list for rank %d, expected %d ranks, as was asked for", ranks, ranks)
+		return nil, f.fault(lists[ranks].start, "found a list for rank %d, expected %d ranks, as in the options", ranks, ranks)
 	case len(lists) < ranks:
 		return nil, f.fault(len(f.text), "found the end of the file, expected a list for rank %d", len(lists))
 	}
@@ -66,7 +66,7 @@ func (f *File) brackets() ([]line, error) {
 	}
 	if len(open) > 0 {
 		last := open[len(open)-1]
-		return nil, f.fault(last, "found %s, expected a ] behind it that closes it", f.found(last))
+		return nil, f.fault(last, "found %s, expected a closing ] after it", f.found(last))
 	}
 	return lists, nil
 }
@@ -75,7 +75,7 @@ const nowhere = -1
 
 // unopened is the fault of a closing bracket without an opening one.
 func (f *File) unopened(offset int) error {
-	return f.fault(offset, "found %q, expected a [ before it that it closes", f.text[offset:offset+1])
+	return f.fault(offset, "found %q, expected an opening [ before it", f.text[offset:offset+1])
 }
 
 // loose is the fault of a number outside the ranks' lists.

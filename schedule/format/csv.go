@@ -123,7 +123,7 @@ func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 	case strings.HasPrefix(text, `"`):
 		return 0, r.f.fault(offset, "found %s, expected an action such as %s, alone in its quotes", quote(text), examples[r.f.Format])
 	case r.letters == TodaysLetters && strings.Contains(text, "BW"):
-		return 0, r.f.fault(offset, "found %s, expected today's letters, as was asked for: they have B and no BW", quote(text))
+		return 0, r.f.fault(offset, "found %s, expected today's letters, as in the options: they have B and no BW", quote(text))
 	default:
 		return 0, r.f.fault(offset, "found %s, expected an action such as %s: stage up to %d, kind, microbatch up to %d",
 			quote(text), examples[r.f.Format], schedule.MaxStages-1, schedule.MaxMicrobatches-1)
@@ -206,7 +206,7 @@ func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) e
 	for a := range plan.All(rank) {
 		has, refused := format.has(a.Kind())
 		if refused {
-			return refuse(format, "%v on rank %d has a kind that PyTorch does not know", a, rank)
+			return refuse(format, "%v on rank %d has a kind that PyTorch does not have", a, rank)
 		}
 		if (open || a.Joined()) && !a.Kind().Compute() || open && a.Joined() {
 			return refuse(format, "%v on rank %d is in a joined group that is not a pair of computations", a, rank)
@@ -230,7 +230,7 @@ func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) e
 		open = a.Joined()
 	}
 	if open {
-		return refuse(format, "the last action of rank %d is joined with one behind it, and there is none", rank)
+		return refuse(format, "the last action of rank %d is joined with a next one, but there is none", rank)
 	}
 	return nil
 }

@@ -234,9 +234,9 @@ rank 1: entries=1`
 	require.ErrorIs(t, format.WriteJSON(io.Discard, file.Plan, &simulate.Costs{}), simulate.ErrCosts)
 
 	for options, want := range map[*format.Options]string{
-		{Ranks: 3}:        "found a plan of 2 ranks, expected 3, as was asked for",
-		{Stages: 3}:       "found a plan of 4 stages, expected 3, as was asked for",
-		{Microbatches: 3}: "found a plan of 5 microbatches, expected 3, as was asked for",
+		{Ranks: 3}:        "found a plan of 2 ranks, expected 3, as in the options",
+		{Stages: 3}:       "found a plan of 4 stages, expected 3, as in the options",
+		{Microbatches: 3}: "found a plan of 5 microbatches, expected 3, as in the options",
 	} {
 		_, err := format.Read(strings.NewReader(text), *options)
 		require.ErrorIs(t, err, format.ErrFormat)
@@ -457,7 +457,7 @@ func TestErrors(t *testing.T) {
 	_, err = format.Read(strings.NewReader(many), format.Options{})
 	require.ErrorContains(t, err, "line 16385:1: found line 16385, expected at most 16384 ranks")
 	_, err = format.Read(strings.NewReader("0F0\n1F0\n"), format.Options{Ranks: 1})
-	require.ErrorContains(t, err, "line 2:1: found a line for rank 1, expected 1 ranks, as was asked for")
+	require.ErrorContains(t, err, "line 2:1: found a line for rank 1, expected 1 ranks, as in the options")
 	_, err = format.Read(strings.NewReader("1 -1\n"), format.Options{Ranks: 2})
 	require.ErrorContains(t, err, "line 2:1: found the end of the file, expected a line for rank 1")
 }
@@ -471,18 +471,18 @@ func TestRefusals(t *testing.T) {
 		text, want string
 	}{
 		{format.Auto, one + "0F0", "a plan cannot be written as auto"},
-		{format.Compute, one + "0F0 0OFFLOAD0", "compute: 0OFFLOAD0 on rank 0 has a kind that PyTorch does not know"},
-		{format.Compute, one + "0F0 0F1&", "the last action of rank 0 is joined with one behind it, and there is none"},
+		{format.Compute, one + "0F0 0OFFLOAD0", "compute: 0OFFLOAD0 on rank 0 has a kind that PyTorch does not have"},
+		{format.Compute, one + "0F0 0F1&", "the last action of rank 0 is joined with a next one, but there is none"},
 		{format.Compute, one + "0F0& 0F1& 0B0", "0F1 on rank 0 is in a joined group that is not a pair of computations"},
 		{format.Compute, one + "0F0& 0SEND_F0 0B0", "0SEND_F0 on rank 0 is in a joined group that is not a pair of computations"},
 		{format.Compute, one + "0F0 0F1 0B0 0W1", "compute: the plan has B and W and no I, which would be read as the letters of 2024"},
 		{format.Comms, one + "0F0 0F1 0B0 0W1", "comms: the plan has B and W and no I"},
 		{format.Comms, one + "0UNSHARD& 0F0", "0UNSHARD on rank 0 is in a joined group"},
 		{format.Comms, two + "x 1 +0: 0F0 rank 1: x 1 +0: 1F0", "comms: the plan has stages on several ranks and no transfers: give it to lower.Transfers first"},
-		{format.Order, two + "x 1 +0: 0F0 0OPTIMIZER rank 1:", "order: 0OPTIMIZER on rank 0 is of a kind that the list does not know"},
+		{format.Order, two + "x 1 +0: 0F0 0OPTIMIZER rank 1:", "order: 0OPTIMIZER on rank 0 is of a kind that the list cannot express"},
 		{format.Order, strings.Replace(two, "0 1", "1 0", 1) + "rank 1:", "order: stage 0 is on rank 1, and the list would put it on rank 0"},
 		{format.Order, strings.Replace(two, "placement", "copies 2 placement", 1) + "rank 1:", "order: it numbers the stages of one model, and the plan has 2 copies"},
-		{format.Order, strings.Replace(two, "none", "1", 1) + "rank 1:", "order: stage 1 is frozen, which the list cannot say"},
+		{format.Order, strings.Replace(two, "none", "1", 1) + "rank 1:", "order: stage 1 is frozen, which the list cannot express"},
 		{format.Order, two + "x 1 +0: 1F0 rank 1:", "1F0 on rank 0 is of a stage that the rank does not have"},
 		{format.Order, two + "x 1 +0: 2F0 rank 1:", "2F0 on rank 0 is of a stage that the rank does not have"},
 		{format.Order, one + "0F0 0F1 0B1 0B0", "0B1 on rank 0 comes where the list counts microbatch 0: the microbatches of a stage must ascend"},

@@ -18,7 +18,7 @@ func (f *File) readJSON(options Options) error {
 		return &Error{Name: f.Name, Line: fault.Line, Column: fault.Column, Text: fault.Text}
 	}
 	f.Plan = r.plan
-	return f.agree(options)
+	return f.checkOptions(options)
 }
 
 // jsonReader extracts a plan from a text.
@@ -30,8 +30,8 @@ type jsonReader struct {
 	nested int64 // actions of one repeat of every loop of loops
 }
 
-// lacks reports a fault at the end of the current object.
-func (r *jsonReader) lacks(format string, args ...any) { r.Found("}", "expected "+format, args...) }
+// missing reports a fault at the end of the current object.
+func (r *jsonReader) missing(format string, args ...any) { r.Found("}", "expected "+format, args...) }
 
 // number reads a whole number from low to high.
 func (r *jsonReader) number(what string, low, high int) int {
@@ -95,7 +95,7 @@ func (r *jsonReader) file() {
 	})
 	for _, name := range [...]string{"name", "mode", "ranks", "placement", "microbatches", "programs"} {
 		if !slices.Contains(fields, name) {
-			r.lacks("the field %s before it", name)
+			r.missing("the field %s before it", name)
 		}
 	}
 	switch {
@@ -117,17 +117,17 @@ func (r *jsonReader) fits() {
 	p := r.plan
 	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
 	if stages < 1 || stages > schedule.MaxStages {
-		r.lacks("a placement of 1 to %d stages before it", schedule.MaxStages)
+		r.missing("a placement of 1 to %d stages before it", schedule.MaxStages)
 	}
 	if highest := slices.Max(append(p.Placement.Rank, 0)); highest >= ranks {
-		r.lacks("a placement on ranks 0 to %d before it", ranks-1)
+		r.missing("a placement on ranks 0 to %d before it", ranks-1)
 	}
 	if p.Placement.Copies > 0 && stages%p.Placement.Copies != 0 {
-		r.lacks("copies that divide the %d stages before it", stages)
+		r.missing("copies that divide the %d stages before it", stages)
 	}
 	for i, stage := range r.frozen {
 		if stage >= stages || i > 0 && stage <= r.frozen[i-1] {
-			r.lacks("frozen stages, ascending, from 0 to %d before it", stages-1)
+			r.missing("frozen stages, ascending, from 0 to %d before it", stages-1)
 			return
 		}
 		if p.Frozen == nil {
@@ -148,7 +148,7 @@ func (r *jsonReader) fits() {
 		{"entries", p.Entries != nil, len(p.Entries), ranks},
 	} {
 		if table.has && table.got != table.want {
-			r.lacks("%d %s before it, where there are %d", table.want, table.name, table.got)
+			r.missing("%d %s before it, where there are %d", table.want, table.name, table.got)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func (r *jsonReader) segments(nests bool) (program []schedule.Segment) {
 			}
 		})
 		if segment.Body == nil && segment.Inner == nil || segment.Repeat == 0 {
-			r.lacks("the repeat and the actions of the segment before it")
+			r.missing("the repeat and the actions of the segment before it")
 		}
 		program = append(program, segment)
 	})

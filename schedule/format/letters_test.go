@@ -35,7 +35,7 @@ func TestLetters(t *testing.T) {
 		require.Equal(t, test.old, file.OldLetters, "%s, %v", test.text, test.letters)
 	}
 	_, err := format.Read(strings.NewReader("0F0,0BW0"), format.Options{Letters: format.TodaysLetters})
-	require.ErrorContains(t, err, `line 1:5: found "0BW0", expected today's letters, as was asked for: they have B and no BW`)
+	require.ErrorContains(t, err, `line 1:5: found "0BW0", expected today's letters, as in the options: they have B and no BW`)
 	_, err = format.Read(strings.NewReader("0F0"), format.Options{Letters: 3})
 	require.ErrorIs(t, err, format.ErrFormat)
 }

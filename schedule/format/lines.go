@@ -34,7 +34,7 @@ func (f *File) lines(ranks int) ([]line, error) {
 	}
 	switch {
 	case last > wanted:
-		return nil, f.fault(lines[wanted].start, "found a line for rank %d, expected %d ranks, as was asked for", wanted, wanted)
+		return nil, f.fault(lines[wanted].start, "found a line for rank %d, expected %d ranks, as in the options", wanted, wanted)
 	case len(lines) < wanted:
 		return nil, f.fault(len(f.text), "found the end of the file, expected a line for rank %d", len(lines))
 	}

@@ -120,12 +120,12 @@ func refuseOrder(plan *schedule.Plan) error {
 	}
 	for stage, rank := range place.Rank {
 		if rank != stage%place.Ranks {
-			return refuse(Order, "stage %d is on rank %d, and the list would put it on rank %d: its stages go round the ranks", stage, rank, stage%place.Ranks)
+			return refuse(Order, "stage %d is on rank %d, and the list would put it on rank %d: its stages cycle through the ranks", stage, rank, stage%place.Ranks)
 		}
 	}
 	for stage, frozen := range plan.Frozen {
 		if frozen && plan.Mode == schedule.Training {
-			return refuse(Order, "stage %d is frozen, which the list cannot say", stage)
+			return refuse(Order, "stage %d is frozen, which the list cannot express", stage)
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func writeSigned(b *bufio.Writer, plan *schedule.Plan, rank int) error {
 		has, refused := Order.has(a.Kind())
 		switch {
 		case refused:
-			return refuse(Order, "%v on rank %d is of a kind that the list does not know", a, rank)
+			return refuse(Order, "%v on rank %d is of a kind that the list cannot express", a, rank)
 		case !has:
 			continue
 		case a.Joined():

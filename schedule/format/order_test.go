@@ -90,10 +90,10 @@ func TestOrderBrackets(t *testing.T) {
 	require.Equal(t, [2]int{1, 11}, [2]int{line, column})
 
 	for text, want := range map[string]string{
-		"[1,2":              `1:1: found "[", expected a ] behind it that closes it`,
-		"[[1],\n [2":        `2:2: found "[", expected a ] behind it that closes it`,
-		"1,-1]]]":           `1:5: found "]", expected a [ before it that it closes`,
-		"[1,-1]]]":          `1:7: found "]", expected a [ before it that it closes`,
+		"[1,2":              `1:1: found "[", expected a closing ] after it`,
+		"[[1],\n [2":        `2:2: found "[", expected a closing ] after it`,
+		"1,-1]]]":           `1:5: found "]", expected an opening [ before it`,
+		"[1,-1]]]":          `1:7: found "]", expected an opening [ before it`,
 		"[1] 2":             `1:5: found "2", expected a [ before it: the other numbers are in brackets`,
 		"1 -1\n[1 -1]":      `1:1: found "1", expected a [ before it: the other numbers are in brackets`,
 		"[1, [1]]":          `1:2: found "1", expected a [ before it: the other numbers are in brackets`,
@@ -106,7 +106,7 @@ func TestOrderBrackets(t *testing.T) {
 		require.ErrorContains(t, err, "line "+want, text)
 	}
 	_, err := format.Read(strings.NewReader("[[1],[1]]"), format.Options{Ranks: 1})
-	require.ErrorContains(t, err, "line 1:6: found a list for rank 1, expected 1 ranks, as was asked for")
+	require.ErrorContains(t, err, "line 1:6: found a list for rank 1, expected 1 ranks, as in the options")
 	_, err = format.Read(strings.NewReader("[[1],[1]]\n\n"), format.Options{Ranks: 3})
 	require.ErrorContains(t, err, "line 3:1: found the end of the file, expected a list for rank 2")
 	_, err = format.Read(strings.NewReader(strings.Repeat("[]", schedule.MaxStages)+"\n[]"), format.Options{})

@@ -36,11 +36,11 @@ func (f *File) readPlanText(options Options) error {
 		f.starts, f.offsets = append(f.starts, start), append(f.offsets, offsets[:n:n])
 		offsets = offsets[n:]
 	}
-	return f.agree(options)
+	return f.checkOptions(options)
 }
 
-// agree returns an error if the plan differs from the options.
-func (f *File) agree(options Options) error {
+// checkOptions returns an error if the plan differs from the options.
+func (f *File) checkOptions(options Options) error {
 	for _, number := range [...]struct {
 		what      string
 		is, asked int
@@ -50,7 +50,7 @@ func (f *File) agree(options Options) error {
 		{"microbatches", f.Plan.Microbatches, options.Microbatches},
 	} {
 		if number.asked != 0 && number.is != number.asked {
-			return f.fault(0, "found a plan of %d %s, expected %d, as was asked for", number.is, number.what, number.asked)
+			return f.fault(0, "found a plan of %d %s, expected %d, as in the options", number.is, number.what, number.asked)
 		}
 	}
 	return nil

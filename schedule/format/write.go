@@ -66,7 +66,7 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 		actions += plan.Actions(rank)
 	}
 	if actions > schedule.MaxWritten {
-		return refuse(format, "the plan has %d actions, and a file with each of them written out may have %d: write text or JSON, which say what repeats once", actions, schedule.MaxWritten)
+		return refuse(format, "the plan has %d actions, and a file with each of them written out may have %d: write text or JSON, which store a repeated segment once", actions, schedule.MaxWritten)
 	}
 	if place.Copies > 1 && place.Stages()%place.Copies != 0 {
 		return refuse(format, "%d copies do not share %d stages out evenly", place.Copies, place.Stages())

@@ -28,28 +28,28 @@ func whole(bytes int64) int64 {
 	return min(max(bytes&-bytes, leastAlign), line)
 }
 
-// padded reports whether some buffer of the program needs padding before the next one.
-func (p *player) padded(align func(int64) int64) bool {
+// needsPadding reports whether some buffer of the program needs padding before the next one.
+func (p *player) needsPadding(align func(int64) int64) bool {
 	return slices.ContainsFunc(p.items, func(it item) bool { return it.bytes%align(it.bytes) != 0 })
 }
 
 // alignment returns the alignment function for the program: natural, unless every layout
 // with it is too high.
 func (p *player) alignment() func(int64) int64 {
-	if p.crowded() {
+	if p.boundByPadding() {
 		return whole
 	}
 	return natural
 }
 
-// crowded reports whether the padding of live buffers keeps every natural layout above the
+// boundByPadding reports whether the padding of live buffers keeps every natural layout above the
 // lower bound. Buffers smaller than a line may be placed in the padding of others.
-func (p *player) crowded() bool { return p.mostAlive().lines-line >= p.least() }
+func (p *player) boundByPadding() bool { return p.mostAlive().lines-line >= p.least() }
 
 // alignments returns the alignment functions that deserve another try: one without padding,
 // then the function of the current layout if that layout was not searched for thoroughly.
 func (a *attempt) alignments() (list []func(int64) int64) {
-	if !a.played.crowded() && a.played.padded(natural) {
+	if !a.played.boundByPadding() && a.played.needsPadding(natural) {
 		list = append(list, whole)
 	}
 	if a.separate {
@@ -61,7 +61,7 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 // lowEnough reports whether a further search is pointless: the layout is optimal, or its
 // excess is small compared with the padding to cache lines.
 func (a *attempt) lowEnough() bool {
-	return a != nil && (a.optimal() || a.played.crowded() && a.excess() <= a.played.most()/paddingDivisor)
+	return a != nil && (a.optimal() || a.played.boundByPadding() && a.excess() <= a.played.most()/paddingDivisor)
 }
 
 // alive holds upper bounds of the live bytes of a played program: as requested, with the

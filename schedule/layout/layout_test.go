@@ -343,7 +343,7 @@ func TestEnvelopeNeedsOneStructure(t *testing.T) {
 func TestConfig(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 4, schedule.Training)
 	_, err := layout.Make(context.Background(), plan, model(3, 1, 16, 3), layout.Config{LookAhead: -1, Budget: -1, Shapes: []int{9}, Envelope: true})
-	for _, text := range []string{"a profile of 3 stages for a plan of 2", "LookAhead is -1", "Budget is -1", "give one of the two", "shapes of 1 microbatches of 4", "class 9 of 1"} {
+	for _, text := range []string{"the profile has 3 stages, and the plan 2", "LookAhead is -1", "Budget is -1", "give one of the two", "Shapes has 1 entries, expected one for each of 4", "class 9 of 1"} {
 		require.ErrorContains(t, err, text)
 	}
 	bare := *plan

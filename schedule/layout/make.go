@@ -132,7 +132,7 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 		fault(ErrConfig, "the plan has no lifetimes: put it through lower.Lifetimes")
 	}
 	if n := len(profile.Shapes[0].Stages); n != stages && n != plan.Placement.Depth() {
-		fault(ErrProfile, "a profile of %d stages for a plan of %d", n, stages)
+		fault(ErrProfile, "the profile has %d stages, and the plan %d", n, stages)
 	}
 	if cfg.LookAhead < 0 {
 		fault(ErrConfig, "LookAhead is %d", cfg.LookAhead)
@@ -144,7 +144,7 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 		fault(ErrConfig, "Shapes are given for an envelope: give one of the two")
 	}
 	if cfg.Shapes != nil && len(cfg.Shapes) != plan.Microbatches {
-		fault(ErrConfig, "shapes of %d microbatches of %d", len(cfg.Shapes), plan.Microbatches)
+		fault(ErrConfig, "Shapes has %d entries, expected one for each of %d microbatches", len(cfg.Shapes), plan.Microbatches)
 	}
 	for m, shape := range cfg.Shapes {
 		if shape < 0 || shape >= len(profile.Shapes) {
@@ -179,7 +179,7 @@ func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
 	r, played := &p.Ranks[rank], best.played
 	r.Segments, r.End = played.segments()
 	r.Certificate = Certificate{Certificate: best.solution.Certificate, Sizes: "exact", Peak: played.peak(r.Segments, r.End)}
-	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate && best.solution.Optimal && !played.padded(best.align)
+	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate && best.solution.Optimal && !played.needsPadding(best.align)
 	if best.rotates {
 		r.Method = "one size in turns, " + r.Method
 	}

@@ -85,7 +85,7 @@ func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cf
 
 // play runs the program and step end.
 func (p *player) play() error {
-	if p.floods() {
+	if p.tooManyInFlight() {
 		return fmt.Errorf("rank %d: %w", p.rank, p.tooLong())
 	}
 	for s := range p.program {
@@ -101,9 +101,9 @@ func (p *player) play() error {
 	return p.ended()
 }
 
-// floods reports whether the microbatches in flight of stages that allocate exceed the limit
+// tooManyInFlight reports whether the microbatches in flight of stages that allocate exceed the limit
 // of births.
-func (p *player) floods() bool {
+func (p *player) tooManyInFlight() bool {
 	flight := 0
 	for _, segment := range p.program {
 		grows := 0 // per repeat
@@ -246,7 +246,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 // call plays the events of a call except the ends of its slots, which it returns.
 func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []RefChange, err error) {
 	if _, begun := p.held[slot{effects.Saved, s, m}]; !begun {
-		p.put(slot{effects.Saved, s, m}, unborn(t.Buffers))
+		p.put(slot{effects.Saved, s, m}, newItems(t.Buffers))
 		if e, there := p.held[slot{effects.Part, -1, m}]; there {
 			p.put(slot{effects.Part, s, m}, e.items)
 		}
@@ -271,9 +271,9 @@ func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken 
 	return out, c.Events[during:], nil
 }
 
-// unborn returns an item for each buffer of a profile, nothing at first; resident buffers
+// newItems returns an item for each buffer of a profile, nothing at first; resident buffers
 // are already there.
-func unborn(buffers []Buffer) []int32 {
+func newItems(buffers []Buffer) []int32 {
 	own := make([]int32, len(buffers))
 	for i, b := range buffers {
 		own[i] = nothing
@@ -340,7 +340,7 @@ func (p *player) pull(item int) error {
 			return fmt.Errorf("%w: shape class %q has no entry with parts %q", ErrProfile, shape.Name, p.profile.names(wanted))
 		}
 		e := &shape.Entries[which]
-		f := lists{Own: unborn(e.Buffers)}
+		f := lists{Own: newItems(e.Buffers)}
 		if err := p.events(&f, e.Buffers, e.Events, origin{kind: ofEntry, stage: int32(which), microbatch: int32(m)}); err != nil {
 			return err
 		}

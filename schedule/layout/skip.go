@@ -103,7 +103,7 @@ func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
 	if n <= 0 {
 		return 0
 	}
-	p.moveOn(n, segment.Stride)
+	p.shiftRepeats(n, segment.Stride)
 	span.skipped = n
 	return n
 }
@@ -175,8 +175,8 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 	return to
 }
 
-// moveOn shifts what began in this segment by n repeats.
-func (p *player) moveOn(n, stride int) {
+// shiftRepeats shifts what began in this segment by n repeats.
+func (p *player) shiftRepeats(n, stride int) {
 	moved, segment := int32(n*stride), p.at.segment
 	for i := range p.items {
 		if it := &p.items[i]; it.refs > 0 && it.place.segment == segment {

@@ -41,7 +41,7 @@ func (t *Profile) Validate() error {
 		}
 	}
 	if n := len(t.Params); n > 0 && len(t.Shapes) > 0 && n != len(t.Shapes[0].Stages) {
-		f.add("parameters of %d stages of %d", n, len(t.Shapes[0].Stages))
+		f.add("the profile has parameters of %d stages, expected %d", n, len(t.Shapes[0].Stages))
 	}
 	for s, params := range t.Params {
 		for i, p := range params {
@@ -88,7 +88,7 @@ func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
 	for part := range t.Parts {
 		wanted, given := e.Parts>>part&1 == 1, part < len(e.Out) && e.Out[part].Kind == Own
 		if wanted != given || part < len(e.Out) && e.Out[part].Kind != Own && e.Out[part].Kind != None {
-			f.add("%s: part %d is handed over where it is wanted, as a buffer of the entry", where, part)
+			f.add("%s: part %d must be a buffer of the entry if it is wanted, and none otherwise", where, part)
 		}
 	}
 	b := newBalance(e.Buffers)
