@@ -79,12 +79,11 @@
 // queue and count moves by its move in one period, times their number.
 //
 // Clock compares the configuration after each round and so waits for the steady state.
-// RoundRobin does not need to. In its period every rank that is in a segment that repeats runs
-// whole repeats, as many as move it by a number of microbatches that is common to all, from
-// wherever it is in its body, and then waits for the others. If ranks that repeat for ever do
-// not end in a deadlock, they can usually all do so: otherwise some would wait for each other in
-// a cycle. If one cannot, the period does not recur, nothing is skipped, and the next one is
-// tried later. That costs time and nothing else.
+// RoundRobin does not need to. It chooses a number of microbatches that is a multiple of the
+// stride of every rank that repeats. In its period each of these ranks runs as many whole repeats as
+// move it by that number, wherever in its body it begins, and then lets the others come up to
+// it. Usually all of them can, unless they end in a deadlock. If one cannot, the period does not
+// recur, nothing is skipped, and the next one is tried later. That costs time and nothing else.
 //
 // The simulation compares times, which need not all move alike. Its period is a cycle of some
 // periods of RoundRobin, and repeats.Trend has the argument.
