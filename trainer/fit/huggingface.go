@@ -94,6 +94,7 @@ func (v *values) config() (*Config, error) {
 		v.faults = append(v.faults, fmt.Errorf("%w: hidden_act is %q: only silu is supported", ErrModel, act))
 	}
 	family(&m, v)
+	v.evenHeads(&m, "head_dim")
 	if len(v.faults) > 0 {
 		return nil, errors.Join(v.faults...)
 	}
@@ -181,6 +182,13 @@ func (v *values) wholeOr(key string, other int) int {
 		return 0
 	}
 	return n
+}
+
+// evenHeads checks that the size of a head that the key does not give follows from the width.
+func (v *values) evenHeads(m *Model, key string) {
+	if given := v.raw[key]; (given == "" || given == "null") && m.Latent == nil && m.Heads > 0 && m.Hidden%m.Heads != 0 {
+		v.faults = append(v.faults, fmt.Errorf("%w: a width of %d does not divide into %d attention heads: give the size of a head with --set %s=N", ErrModel, m.Hidden, m.Heads, key))
+	}
 }
 
 func (v *values) flag(key string) bool {

@@ -78,6 +78,7 @@ func (v *values) megatron() (*Config, error) {
 		m.Positions = v.whole("max-position-embeddings")
 	}
 	v.megatronExperts(&m)
+	v.evenHeads(&m, "kv-channels")
 	if v.flag("multi-latent-attention") {
 		m.Latent = &Latent{
 			Query: v.wholeOr("q-lora-rank", 0), KV: v.wholeOr("kv-lora-rank", 32), Nope: v.wholeOr("qk-head-dim", 128), Rope: v.wholeOr("qk-pos-emb-head-dim", 64), Value: v.wholeOr("v-head-dim", 128),

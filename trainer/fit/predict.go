@@ -132,6 +132,9 @@ func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 // since the ends have the embedding and the head.
 func (m *Model) cuts(cut *[]int, stages int) error {
 	if *cut == nil {
+		if stages-2 > m.Layers {
+			return fmt.Errorf("%w: %d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", ErrSetup, m.Layers, stages)
+		}
 		left := m.Layers % stages
 		for stage := range stages {
 			layers := m.Layers / stages
