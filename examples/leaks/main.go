@@ -27,7 +27,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	microbatches := flags.Int("microbatches", 0, "microbatches of the step; 128, or 64 with -refit")
 	asJSON := flags.Bool("json", false, "print what was measured as JSON")
 	folder := flags.String("log", "", "`folder` to write a memory log of each run to, for weir mem")
-	lend := flags.Bool("refit", false, "lend the memory of FP8 training out between steps, and compare how")
+	lend := flags.Bool("refit", false, "lend the memory of FP8 training out between steps, and compare the ways to do it")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {

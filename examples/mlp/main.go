@@ -39,8 +39,8 @@ const (
 )
 
 func main() {
-	steps := flag.Int("steps", 200, "steps that the weights have seen in the end")
-	folder := flag.String("run", filepath.Join(os.TempDir(), "weir-mlp"), "folder for the memory log and the checkpoint; a run goes on from the one that is there")
+	steps := flag.Int("steps", 200, "total number of steps, including those of earlier runs")
+	folder := flag.String("run", filepath.Join(os.TempDir(), "weir-mlp"), "folder for the memory log and the checkpoint; a run resumes from an existing checkpoint")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -24,7 +24,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stderr = terminal.Writer(stderr)
 	flags := flag.NewFlagSet("refit", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	rounds := flags.Int("rounds", 80, "how often to train and to generate")
+	rounds := flags.Int("rounds", 80, "number of rounds of training and generation")
 	trained := flags.String("fp8", "delayed", "`recipe` to train in: none, delayed, current, mxfp8")
 	as := flags.String("as", "float32", "`form` in which weights are handed over: float32, block, mxfp8, nvfp4")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -141,7 +141,7 @@ func compare(a, b *trainer, w io.Writer) error {
 		return err
 	}
 	if first != second {
-		return fmt.Errorf("the weights are %s, and %s where nothing was lent: this is a fault of the library", first, second)
+		return fmt.Errorf("the weights are %s, expected %s as without lending: this is a bug in the library", first, second)
 	}
 	fmt.Fprintf(w, "\nweights sha256 %s, the same as of a trainer that kept its memory\n", first)
 	return nil

@@ -120,7 +120,7 @@ func TestFP8Refusals(t *testing.T) {
 		want  string
 	}{
 		{[]string{"-fp8", "int8"}, `-fp8 is "int8": give none, delayed, current, block, mxfp8 or nvfp4`},
-		{[]string{"-fp8-attention"}, "-fp8-attention goes with -fp8 delayed, current, block, mxfp8 or nvfp4"},
+		{[]string{"-fp8-attention"}, "-fp8-attention needs -fp8 delayed, current, block, mxfp8 or nvfp4"},
 		{[]string{"-fp8", "block", "-width", "48"}, `-width: fp8: shape: "block0.attention.qkv.input" has a width of 48, and block wants whole blocks of 128: take 128`},
 	} {
 		status, _, _, stderr := runTiny(t, append(c.flags, "-data", text)...)

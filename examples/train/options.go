@@ -277,7 +277,7 @@ func (o *options) inFP8() error {
 	o.model.FP8 = nil
 	if o.fp8 == float32s {
 		if o.model.FP8Attention {
-			return fmt.Errorf("-fp8-attention goes with -fp8 %s", job.List(fp8.Names))
+			return fmt.Errorf("-fp8-attention needs -fp8 %s", job.List(fp8.Names))
 		}
 		return nil
 	}

@@ -56,7 +56,7 @@ func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 		}
 	}
 	if _, cuda, _ := o.cudaNumber(); !cuda && o.products != products[0] {
-		return c, fmt.Errorf("was trained with -products %s, which -device cuda has: give -products %s to go on without", o.products, products[0])
+		return c, fmt.Errorf("was trained with -products %s, which -device cuda has: give -products %s to continue without a GPU", o.products, products[0])
 	}
 	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.Resume != o.Checkpoint) { // otherwise the same command has finished before
 		return c, fmt.Errorf("has seen all %d steps: give more with -steps", c.Step)

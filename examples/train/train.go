@@ -183,7 +183,7 @@ func (t *trainer) step(ctx context.Context) (job.Line, error) {
 		return job.Line{}, fmt.Errorf("step %d: the loss or its gradient is not a number (first in microbatch %d): start again with a lower -lr",
 			t.done+1, result.FirstNonFinite)
 	case loss.Empty:
-		return job.Line{}, fmt.Errorf("step %d: no %s of it had a next one: give more text", t.done+1, t.opts.unit())
+		return job.Line{}, fmt.Errorf("step %d: no %s has a next one to predict: give more text", t.done+1, t.opts.unit())
 	}
 	met, err := t.model.RollScales(ctx, t.world.Reducer()) // the model has the devices of every rank of the process
 	if err != nil {
