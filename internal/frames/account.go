@@ -69,7 +69,7 @@ func (c *Frames[T]) Hold(to *Cell[T], h T, allowed classes) error {
 // classes is a set of classes of memory.
 type classes uint16
 
-func of(list ...memory.Class) (set classes) {
+func classesOf(list ...memory.Class) (set classes) {
 	for _, class := range list {
 		set |= 1 << class
 	}
@@ -91,16 +91,16 @@ func (s classes) String() string {
 // Resident table or mask may be in any place; a gradient may be a saved tensor that was moved
 // out.
 var (
-	ofParts      = of(memory.Entry, memory.Resident)
-	SavedClasses = of(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
-	ofPlaces     = [effects.NumPlaces]classes{
-		effects.Input: ofOutputs, effects.SentOutput: ofOutputs, effects.Output: ofOutputs,
-		effects.Gradient: ofGradients, effects.SentGradient: ofGradients,
-		effects.ForwardWeights: of(memory.FP8, memory.Resident), effects.BackwardWeights: of(memory.FP8, memory.Resident),
-		effects.Gathered: of(memory.Unsharded, memory.Resident),
+	partClasses  = classesOf(memory.Entry, memory.Resident)
+	SavedClasses = classesOf(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
+	placeClasses = [effects.NumPlaces]classes{
+		effects.Input: outputClasses, effects.SentOutput: outputClasses, effects.Output: outputClasses,
+		effects.Gradient: gradientClasses, effects.SentGradient: gradientClasses,
+		effects.ForwardWeights: classesOf(memory.FP8, memory.Resident), effects.BackwardWeights: classesOf(memory.FP8, memory.Resident),
+		effects.Gathered: classesOf(memory.Unsharded, memory.Resident),
 	}
-	ofOutputs   = of(memory.Activation, memory.Transfer, memory.Resident)
-	ofGradients = of(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
+	outputClasses   = classesOf(memory.Activation, memory.Transfer, memory.Resident)
+	gradientClasses = classesOf(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
 )
 
 // Yield ends the frames' hold of h and returns the bytes that they had counted for it. The caller
@@ -139,17 +139,17 @@ func (c *Frames[T]) drop(from *Cell[T], stage int, place effects.Place) error {
 	return err
 }
 
-// apart implements memory.Fused with the separate calls of a space.
-type apart[T any] struct{ memory.Space[T] }
+// unfused implements memory.Fused with the separate calls of a space.
+type unfused[T any] struct{ memory.Space[T] }
 
-func (s apart[T]) Enter(h T) (held int64, class memory.Class, err error) {
+func (s unfused[T]) Enter(h T) (held int64, class memory.Class, err error) {
 	if held, err = s.Hold(h); held != 0 {
 		class = s.Class(h)
 	}
 	return held, class, err
 }
 
-func (s apart[T]) Leave(h T) (yielded, freed int64, class memory.Class, err error) {
+func (s unfused[T]) Leave(h T) (yielded, freed int64, class memory.Class, err error) {
 	if yielded, err = s.Yield(h); err != nil {
 		return 0, 0, 0, err
 	}

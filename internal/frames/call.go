@@ -100,7 +100,7 @@ func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
 // Pass takes over a handle that a decorator passes from one child to another.
 func (c *StageCall[T]) Pass(h T) error {
 	var cell Cell[T]
-	return c.Frames.Hold(&cell, h, ^of(memory.Workspace, memory.Loss))
+	return c.Frames.Hold(&cell, h, ^classesOf(memory.Workspace, memory.Loss))
 }
 
 // DropPassed releases a handle that Pass has taken over.

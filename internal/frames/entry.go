@@ -41,7 +41,7 @@ func (c *Frames[T]) Put(name string, h T) error {
 	case c.part(c.entry.item, part).Held():
 		err = fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.entry.item)
 	default:
-		if err = c.Hold(c.part(c.entry.item, part), h, ofParts); err == nil {
+		if err = c.Hold(c.part(c.entry.item, part), h, partClasses); err == nil {
 			c.counts[effects.Part]++
 			return nil
 		}

@@ -117,7 +117,7 @@ func (c *Frames[T]) put(place effects.Place, cells []Cell[T], h []T, none uint64
 		if cells[i].Held() {
 			return fmt.Errorf("%w: tensor %d", ErrOccupied, i)
 		}
-		if err := c.Hold(&cells[i], h[i], ofPlaces[place]); err != nil {
+		if err := c.Hold(&cells[i], h[i], placeClasses[place]); err != nil {
 			if errors.Is(err, memory.ErrNone) {
 				return &MissingError{Port: i, Err: err}
 			}

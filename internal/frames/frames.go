@@ -163,7 +163,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 	c := &Frames[T]{Config: cfg, stages: make([]stage[T], len(cfg.Stages))}
 	c.book, _ = cfg.Space.(memory.Book)
 	if c.fused, _ = cfg.Space.(memory.Fused[T]); c.fused == nil {
-		c.fused = apart[T]{cfg.Space}
+		c.fused = unfused[T]{cfg.Space}
 	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
 	for s, declared := range cfg.Stages {

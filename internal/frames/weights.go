@@ -67,7 +67,7 @@ func (q *QuantizeCall[T]) Put(n int, h T) error {
 	case st.copies[n].Held():
 		return fmt.Errorf("%w: copy of %q for the %s was put already", ErrOccupied, w.Name, w.Direction())
 	}
-	if err := q.Frames.Hold(&st.copies[n], h, ofPlaces[w.place()]); err != nil {
+	if err := q.Frames.Hold(&st.copies[n], h, placeClasses[w.place()]); err != nil {
 		return fmt.Errorf("batchctx: copy of %q for the %s: %w", w.Name, w.Direction(), err)
 	}
 	return nil
