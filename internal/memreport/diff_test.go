@@ -25,7 +25,7 @@ func diff(t *testing.T, a, b []*memlog.Record) *memreport.Difference {
 	return d.First()
 }
 
-// ranks is a log of two ranks, mixed or one after the other.
+// ranks is a log of two ranks, mixed or in sequence.
 func ranks(mixed bool) (list []*memlog.Record) {
 	for i := range 20 {
 		rank, mb := i%2, i/2
@@ -48,7 +48,7 @@ func TestDiff(t *testing.T) {
 	}
 	require.Nil(t, diff(t, mixed, later), "times differ from run to run")
 
-	// Two differences: the one that is nearer to the beginning counts.
+	// Of two differences the earlier one counts.
 	other := ranks(false)
 	other[7].Live += 5
 	other[13].Live, other[13].Peak, other[13].Kind, other[13].Classes[3] = 2000, 3000, "I", 6
@@ -60,7 +60,7 @@ func TestDiff(t *testing.T) {
 	require.Equal(t, &memreport.Difference{Rank: 1, Microbatch: 7, Record: 7, Ended: "b"}, diff(t, mixed, ranks(false)[:17]))
 	require.Equal(t, &memreport.Difference{Rank: 0, Microbatch: 0, Ended: "a"}, diff(t, nil, mixed))
 
-	// What a peak was by class is compared where both logs say it.
+	// Peaks by class are compared if both logs have them.
 	classed := [2]*memlog.Record{excessive(0, 0, 0, 0, 0), excessive(0, 0, 0, 0, 0)}
 	classed[0].PeakClasses[memory.Saved] = 500
 	require.Nil(t, diff(t, classed[:1], classed[1:]))
@@ -68,7 +68,7 @@ func TestDiff(t *testing.T) {
 	require.Equal(t, []memreport.Field{{Name: "peak_saved", A: int64(500), B: int64(0)}, {Name: "peak_workspace", A: int64(0), B: int64(500)}},
 		diff(t, classed[:1], classed[1:]).Fields)
 
-	// The minimal form is compared in what it tells.
+	// Only the fields of the minimal form are compared.
 	var bare []*memlog.Record
 	for _, r := range mixed {
 		m := minimal(r.Step, r.Rank, r.Microbatch, r.Live)
@@ -98,8 +98,7 @@ the same, record by record
 `, out.String())
 }
 
-// A log whose ranks come one after the other waits for one whose ranks are mixed, and
-// not without end.
+// A log with its ranks in sequence waits for a log with mixed ranks, up to a limit.
 func TestDiffWaitsOnlySoLong(t *testing.T) {
 	d := &memreport.Diff{}
 	r := excessive(0, 0, 0, 0, 0)

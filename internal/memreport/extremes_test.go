@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// Numbers at the ends of their range make a page like any other.
+// Extreme numbers produce a normal page.
 func TestExtremes(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 9))
 	ends := []int64{0, 1, math.MaxInt64, math.MaxInt64 - 1, 1 << 53, 1 << 62}

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// What tensors in FP8 met is added up over steps, role by role, in text, page and JSON.
+// The records of FP8 tensors are added up over steps, by role, in text, page and JSON.
 func TestFP8(t *testing.T) {
 	log := &memreport.Log{}
 	for step := range int64(3) {
@@ -45,7 +45,7 @@ Elements in FP8, by role:
 	require.Contains(t, page.String(), "1024 to 4096")
 }
 
-// A log names as many roles as it likes.
+// The number of roles in a log is not limited.
 func TestRolesAreBounded(t *testing.T) {
 	log := &memreport.Log{}
 	for i := range 1000 {

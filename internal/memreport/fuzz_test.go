@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// Whatever a log has, it is shown in every form, and it is the same as itself.
+// Any log can be shown in every form, and has no difference from itself.
 func FuzzShow(f *testing.F) {
 	f.Add([]byte(`{"step":1,"rank":0,"microbatch":0,"allocated":4096,"reserved":8192,"peak":6144}
 {"step":1,"rank":0,"microbatch":1,"allocated":9223372036854775807,"reserved":8192,"peak":6384}

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// A log is read in memory that does not grow with its records: ten million with -long, of
-// which rank 3 leaks 16 bytes a microbatch from step 30,000 on.
+// The memory for a log does not grow with its records: there are ten million with -long, and rank
+// 3 leaks 16 bytes a microbatch from step 30,000 on.
 func TestMemoryIsBounded(t *testing.T) {
 	testkit.Slow(t)
 	steps, begin := 1_000, 750

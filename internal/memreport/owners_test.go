@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// plan adds what a plan has at the peak of a rank.
+// plan adds a plan's owners at the peak of a rank.
 func plan(t *testing.T, log *memreport.Log, owners ...memory.PeakOwner) {
 	t.Helper()
 	for _, o := range owners {
@@ -21,8 +21,8 @@ func plan(t *testing.T, log *memreport.Log, owners ...memory.PeakOwner) {
 	}
 }
 
-// Of several plans the one with the highest peak is shown, of the rank that matters most,
-// however often a log has it.
+// Of several plans the page shows the highest peak of the most important rank, even if a log
+// repeats it.
 func TestPeakOwners(t *testing.T) {
 	log := &memreport.Log{}
 	saved := memory.PeakOwner{Rank: 1, Name: "stage 1: saved\x1b of F", Class: memory.Saved, Bytes: 4096, Buffers: 4, First: 2, Last: 5}
@@ -64,7 +64,7 @@ Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes), without what is resid
 	require.NotContains(t, page.String(), "less")
 }
 
-// Without a plan the owners come behind the steps, and are those at the peak itself.
+// Without a plan the owners follow the steps, and are the owners at the measured peak.
 func TestPeakOwnersWithoutAPlan(t *testing.T) {
 	log := &memreport.Log{}
 	saved := memory.PeakOwner{Name: "stage 0 (a): saved of F", Class: memory.Saved, Bytes: 500, Buffers: 2, First: 0, Last: 1}
@@ -85,7 +85,7 @@ func TestPeakOwnersWithoutAPlan(t *testing.T) {
 	require.Contains(t, page.String(), "Owners at the peak, rank 0")
 }
 
-// What is kept of a plan does not depend on how many owners a log names.
+// The memory for a plan does not depend on the number of owners in a log.
 func TestPeakOwnersAreBounded(t *testing.T) {
 	log := &memreport.Log{}
 	require.NoError(t, log.Add(planned(3, 400, 400, 500, 500)))

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// some are records of all kinds.
+// some has records of all kinds.
 func some() []*memlog.Record {
 	full := excessive(2, 1, 3, 240, 240)
 	full.Time, full.Weight, full.WaitData, full.Stage = 5_000_001_500, 0.5, 7, 4
@@ -89,7 +89,7 @@ func TestTrace(t *testing.T) {
 	require.ErrorIs(t, sink.Add(minimal(0, -1, 0, 1)), memreport.ErrRanks)
 }
 
-// full is a disk that is full after some bytes.
+// full is a writer that fails after some bytes, like a full disk.
 type full struct{ room int }
 
 var errFull = errors.New("disk full")

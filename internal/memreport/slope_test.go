@@ -21,7 +21,7 @@ func TestFit(t *testing.T) {
 	x, y := line(100, func(i int) float64 { return 7 + 240*float64(i) })
 	require.Equal(t, slope{240, 240, 240, 240}, fit(x, y))
 
-	// A third of the points far off moves neither the slope nor the verdict.
+	// Outliers, a third of the points, change neither the slope nor the verdict.
 	for i := 0; i < 100; i += 3 {
 		y[i] += 1e6 * float64(1-2*(i%2))
 	}
@@ -34,8 +34,8 @@ func TestFit(t *testing.T) {
 	require.False(t, slope{3, 3, 3, 3}.rises(2))
 }
 
-// Chance does not rise: neither where every point is drawn anew, nor where a point is
-// the sum of the last few draws, as a level is of microbatches in flight.
+// Random points do not rise: neither independent points, nor sums of the last few draws, which
+// resemble the level of microbatches in flight.
 func TestChanceDoesNotRise(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, window := range []int{1, 4, 8} {
@@ -66,7 +66,7 @@ func TestHinge(t *testing.T) {
 	}
 }
 
-// A profile has every value, however many positions there are.
+// A profile has every value, for any number of positions.
 func TestProfile(t *testing.T) {
 	for _, n := range []int{1, mostCells, mostCells + 1, 3*mostCells + 7} {
 		var p profile
@@ -86,7 +86,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// The rise of a profile begins where it does, whatever came before.
+// A profile's rise begins at the right position, with any values before it.
 func TestRise(t *testing.T) {
 	for _, n := range []int{20, 300, 2000, 10_000} {
 		var p profile
@@ -103,7 +103,7 @@ func TestRise(t *testing.T) {
 	}
 }
 
-// Columns lose no extreme, no sum and no record.
+// Columns preserve all extremes, sums and records.
 func TestColumns(t *testing.T) {
 	for _, n := range []int{1, mostColumns, mostColumns + 1, 5*mostColumns + 3} {
 		var c columns

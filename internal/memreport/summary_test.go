@@ -25,7 +25,7 @@ func minimal(step int64, rank, microbatch int, allocated int64) *memlog.Record {
 	return r
 }
 
-// minimals is a log of one rank: level says what is live.
+// minimals is a log of one rank with the given live bytes.
 func minimals(t *testing.T, steps, microbatches int, level func(step, microbatch int) int64) *memreport.Log {
 	log := &memreport.Log{}
 	for step := range steps {
@@ -36,7 +36,7 @@ func minimals(t *testing.T, steps, microbatches int, level func(step, microbatch
 	return log
 }
 
-// What grew and what did not, as the threads tell it that these are from.
+// Logs with and without growth, and their findings.
 func TestGrowthByLevel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	noise := func() int64 { return random.Int64N(200 * mib) }
@@ -103,7 +103,7 @@ func TestGrowthByLevel(t *testing.T) {
 	}
 }
 
-// Ranks that do the same are told of together, and 4,096 microbatches are kept apart.
+// Ranks with the same finding share a sentence, and 4,096 microbatches have their own cells.
 func TestGrowthOfManyRanks(t *testing.T) {
 	log := &memreport.Log{}
 	for mb := range 4096 {
@@ -120,8 +120,7 @@ func TestGrowthOfManyRanks(t *testing.T) {
 	require.Contains(t, out.String(), "\n\neach of ranks 0 to 2, 4 to 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on; still growing at the end: yes\n")
 }
 
-// A leak of 1 MiB from microbatch 500 on shows through lengths that vary by 200 times
-// as much.
+// A leak of 1 MiB from microbatch 500 on is found among lengths that vary 200 times as much.
 func TestGrowthThroughNoise(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	log := minimals(t, 1, 2048, func(_, mb int) int64 {
@@ -134,8 +133,8 @@ func TestGrowthThroughNoise(t *testing.T) {
 	require.InDelta(t, 500, g.First.Microbatch, 40)
 }
 
-// A leak that begins late shows through lengths that vary by a thousand times as much, as
-// near as the noise lets anybody say.
+// A leak that begins late is found among lengths that vary a thousand times as much, as precisely
+// as the noise allows.
 func TestLateGrowthThroughNoise(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	log := minimals(t, 400, 64, func(step, mb int) int64 {
@@ -148,8 +147,8 @@ func TestLateGrowthThroughNoise(t *testing.T) {
 	require.False(t, log.Summary().Growth.Grows())
 }
 
-// Of a log with more steps than are kept apart, the steps are named between which growth
-// begins, a thirty-second of the log at most.
+// For a log with more steps than cells, the begin of growth is a range of at most a thirty-second
+// of the log.
 func TestLateGrowthOfALongLog(t *testing.T) {
 	log := minimals(t, 20_000, 16, func(step, mb int) int64 { return 1<<30 + 240*int64(max((step-15_000)*16+mb, 0)) })
 	g := log.Summary().Growth
@@ -162,8 +161,8 @@ func TestLateGrowthOfALongLog(t *testing.T) {
 	require.Contains(t, out.String(), fmt.Sprintf("from one of steps %d to %d on", g.First.Step, g.First.LastStep))
 }
 
-// A log that has one record of eight tells the same rate, and between which microbatches
-// growth begins.
+// A log with one record of eight gives the same rate, and a range of microbatches for the begin
+// of growth.
 func TestThinnedLog(t *testing.T) {
 	var out bytes.Buffer
 	writer, log := memlog.New(&out), &memreport.Log{}
@@ -185,7 +184,7 @@ func TestThinnedLog(t *testing.T) {
 	require.Equal(t, [2]int{81, 88}, [2]int{s.Growth.First.Microbatch, s.Growth.First.Last})
 }
 
-// What the books show late has its own rate, not the mean over the steps before.
+// Late growth in the books has its own rate, not the mean over all earlier steps.
 func TestLateGrowthByTheBooks(t *testing.T) {
 	log := &memreport.Log{}
 	for step := range int64(100) {
@@ -208,7 +207,7 @@ func excessive(step int64, rank, microbatch int, excess, growth int64) *memlog.R
 	return r
 }
 
-// The books know the first microbatch, and that an early record is one too many.
+// The books determine the first microbatch, and a single excess at the start.
 func TestGrowthByTheBooks(t *testing.T) {
 	log := &memreport.Log{}
 	for step := range int64(3) {
@@ -230,7 +229,7 @@ func TestGrowthByTheBooks(t *testing.T) {
 	require.Equal(t, "saved", s.Growth.Class)
 	require.False(t, s.Ranks[0].Growth.Grows())
 
-	// Two microbatches are enough: this is no matter of chance.
+	// Two microbatches suffice, because the books are exact.
 	log = &memreport.Log{}
 	require.NoError(t, log.Add(excessive(0, 0, 0, 240, 240)))
 	require.NoError(t, log.Add(excessive(0, 0, 1, 480, 240)))
@@ -265,8 +264,8 @@ measured as planned, to the byte, on 1 of 3 ranks
 `, out.String())
 }
 
-// The classes at the highest peak are those of its record, beside those of the highest
-// level. A log that does not say them has the level's alone.
+// The classes at the peak are from its record, and separate from the classes at the highest
+// level. Without them a log has only the level's.
 func TestPeakByClass(t *testing.T) {
 	log := &memreport.Log{}
 	for i, peak := range []int64{1500, 1900, 1700} {
@@ -319,8 +318,8 @@ func TestMostRanks(t *testing.T) {
 	require.Less(t, strings.Count(out.String(), "\n"), 50)
 }
 
-// However long the log is, what is kept of it and the page are the same size, and the
-// one record that is highest is on it.
+// The sizes of the summary and of the page do not depend on the length of the log, and the page
+// shows the highest record.
 func TestPageIsBounded(t *testing.T) {
 	log := &memreport.Log{}
 	for i := range 200_000 {
@@ -341,7 +340,7 @@ func TestPageIsBounded(t *testing.T) {
 	}
 }
 
-// Every kind of log makes a page and JSON.
+// Every kind of log produces a page and JSON.
 func TestPageOfAnything(t *testing.T) {
 	leaking := &memreport.Log{}
 	for mb := range 20 {

@@ -12,6 +12,6 @@
 // devices of ranks of other processes are [World.Remote]. After [World.Join] all processes train
 // in the same way. The first one leads: it writes the log, the checkpoints and the page.
 // [World.Step] sends it the memory log of the other ranks, [World.Fetching] their weights, and
-// [World.JoinActions] their
-// last actions. [World.Settle] makes all processes end the run in the same way.
+// [World.JoinActions] their last actions. [World.Settle] makes all processes end the run in the same
+// way.
 package job

@@ -8,16 +8,16 @@ import (
 	"github.com/weir-ml/weir/trainer/job"
 )
 
-// A process that nothing has started together with others has all ranks.
+// A process that was started alone has all ranks.
 func ExampleFlags() {
 	set := flag.NewFlagSet("train", flag.ContinueOnError)
-	steps := set.Int("steps", 10, "optimizer steps") // a flag of the trainer itself
+	steps := set.Int("steps", 10, "optimizer steps") // one of the trainer's own flags
 	opts := job.Flags(set)
 	if err := opts.Parse([]string{"-ranks", "4", "-plan", "zb-v", "-steps", "20"}); err != nil {
 		fmt.Println(err)
 		return
 	}
-	const parts = 8 // of the model: stages beyond them only relay
+	const parts = 8 // of the model: further stages only relay
 	if err := opts.Validate(parts); err != nil {
 		fmt.Println(err)
 		return

@@ -18,13 +18,13 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// A flag for several processes is no use to one that is alone, and a launcher that contradicts
-// itself is an error.
+// A flag for several processes is an error in a single process, and so is a contradictory
+// launcher.
 func TestMeet(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		env  map[string]string
-		want string // "" where the process is alone
+		want string // "" if the process is alone
 	}{
 		"alone":                       {},
 		"under Slurm, alone":          {env: map[string]string{"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}},
@@ -46,13 +46,13 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// nowhere is a network on which no rank is to be found.
+// nowhere is a network without ranks.
 type nowhere struct{}
 
 func (nowhere) Listen(string) (net.Listener, error)            { return nil, os.ErrNotExist }
 func (nowhere) Dial(context.Context, string) (net.Conn, error) { return nil, os.ErrNotExist }
 
-// A rank that cannot join ends the wait of the others of its process.
+// A rank that cannot join ends the wait of the process's other ranks.
 func TestJoinEndsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dev, err := kernels.NewHost(kernels.HostConfig{})
@@ -65,7 +65,7 @@ func TestJoinEndsTogether(t *testing.T) {
 	})
 }
 
-// What another rank has begun is a consequence here, whatever action of this rank has met it.
+// An error of another rank is a consequence here, in whichever action it arrives.
 func TestConsequence(t *testing.T) {
 	w := &World{process: 1, First: 2, Count: 2}
 	for want, err := range map[bool]error{true: &tcp.RemoteError{Rank: 0}, false: &tcp.RemoteError{Rank: 3}} {
@@ -75,7 +75,7 @@ func TestConsequence(t *testing.T) {
 	require.True(t, w.consequence(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
 }
 
-// A flag goes with a plan where the plan's rule takes what it sets.
+// A plan supports a flag if its rule uses the parameter.
 func TestKnobs(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		for ranks := 1; ranks <= 2; ranks++ {
@@ -101,8 +101,8 @@ func TestKnobs(t *testing.T) {
 	}
 }
 
-// However the news of an exchange is late here or there, one that was quick both ways tells
-// how far two clocks are apart.
+// One exchange that is fast in both directions determines the offset of two clocks, despite
+// delays of others.
 func TestBehind(t *testing.T) {
 	const apart = time.Hour
 	var mine, theirs history

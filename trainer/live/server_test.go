@@ -102,8 +102,7 @@ func TestWhoIsAnswered(t *testing.T) {
 	}
 }
 
-// Connections that were answered stay open for half a minute: as long as there are 32, others are
-// closed.
+// Answered connections stay open for half a minute: while there are 32, further ones are closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	server := listen(t, ":0")
 	address := strings.Trim(strings.TrimPrefix(server.URL(), "http://"), "/")
@@ -112,7 +111,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		if err != nil {
 			return nil, false
 		}
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") // It may be closed already.
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") // the connection may be closed already
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err == nil {
 			_, err = io.Copy(io.Discard, response.Body)

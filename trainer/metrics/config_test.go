@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/metrics"
 )
 
-// The log has one record of Every, the first of each step among them.
+// The log has one record in Every, including the first of each step.
 func TestEvery(t *testing.T) {
 	for every, want := range map[int]int{0: 20, 1: 20, 4: 6, 100: 2} {
 		var out bytes.Buffer
@@ -32,7 +32,7 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// A standard error that a trainer does not know is not shown as 0.
+// An unknown standard error is not shown as 0.
 func TestStandardUnknown(t *testing.T) {
 	for _, standard := range []float64{0, math.NaN(), 0.25} {
 		run := metrics.New(1)

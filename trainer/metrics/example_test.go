@@ -67,7 +67,7 @@ func Example() {
 	// figure: Loss
 }
 
-// counting makes entries of 16 tokens, each of which follows the one before.
+// counting makes entries of 16 consecutive tokens.
 func counting(dev *kernels.Host) runner.Source[kernels.Buffer] {
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		ids, ones := make([]int32, 17), make([]float32, 16)

@@ -27,7 +27,8 @@ func (nothing) Stats(*memory.Stats)        {}
 func (nothing) ResetPeak()                 {}
 func (nothing) All() iter.Seq[memory.Info] { return func(func(memory.Info) bool) {} }
 
-// An action ends when its call returns, also the last one of a step: step end is no part of it.
+// An action ends when its call returns, even the last one of a step: step end does not belong to
+// it.
 func TestTheLastActionEnds(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -45,7 +46,7 @@ func TestTheLastActionEnds(t *testing.T) {
 				} else {
 					hooks.Microbatch(&memory.Sample{})
 				}
-				time.Sleep(time.Minute) // other ranks go on
+				time.Sleep(time.Minute) // other ranks continue
 				return &runner.Result{Ranks: make([]runner.RankResult, 1)}, nil
 			})
 			actions := run.LastActions(0, began)
@@ -55,8 +56,8 @@ func TestTheLastActionEnds(t *testing.T) {
 	}
 }
 
-// The page of a run that has failed says first why, where and when, and nothing of it is green. One
-// that was interrupted has not failed.
+// The page of a failed run first says why, where and when it failed, and nothing on it is green.
+// An interrupted run has not failed.
 func TestPageOfAFailedRun(t *testing.T) {
 	wrapped := func(err error) error { return fmt.Errorf("a step: %w", err) }
 	for title, c := range map[string]struct {
@@ -76,7 +77,7 @@ func TestPageOfAFailedRun(t *testing.T) {
 			run.FinishStep(step+1, result, 1, 1)
 		}
 		_, err := run.Step(func() (*runner.Result, error) {
-			run.Hooks().Action(2, schedule.Act(schedule.F, 0, 0)) // and nothing is known of the others
+			run.Hooks().Action(2, schedule.Act(schedule.F, 0, 0)) // there are no actions of the others
 			return nil, c.err
 		})
 		require.ErrorIs(t, err, c.err)

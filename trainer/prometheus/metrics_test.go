@@ -77,7 +77,7 @@ weir_wait_seconds_total{rank="1"} 1.25
 	require.Empty(t, problems)
 }
 
-// Nothing that a run can come to ends it here.
+// No result can cause a panic.
 func TestNothingPanics(t *testing.T) {
 	m := prometheus.New(1)
 	m.Microbatch(&memory.Sample{Rank: 3, Live: 5})

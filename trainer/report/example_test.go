@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// A page of a run of a million steps has as many points as one of a few hundred.
+// The page of a run of a million steps has as many points as the page of a few hundred.
 func Example() {
 	losses := report.NewEnvelope(240)
 	for step := range 1_000_000 {

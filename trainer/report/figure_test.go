@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// flat is a series of two points of one height.
+// flat is a series of two equal points.
 func flat(name string, mark report.Mark, y float64) report.Series {
 	s := report.Series{Name: name, Mark: mark}
 	for x := range 2 {
@@ -23,8 +23,8 @@ func flat(name string, mark report.Mark, y float64) report.Series {
 	return s
 }
 
-// moving is a band that is not flat and in the range of the others, so that there is a
-// picture.
+// moving is a band that is not constant and within the range of the others, so that there is a
+// plot.
 func moving() report.Series {
 	s := report.Series{Mark: report.Band}
 	for x := range 3 {
@@ -33,7 +33,7 @@ func moving() report.Series {
 	return s
 }
 
-// What does not change and what has two points are sentences; two points are no line.
+// Constant series and series of two points become sentences.
 func TestSentences(t *testing.T) {
 	size := report.Axis{Unit: report.Bytes}
 	two := report.Series{Name: "live", Buckets: []report.Bucket{report.Point(0, 1024), report.Point(1, 2048)}}
@@ -53,7 +53,7 @@ func TestSentences(t *testing.T) {
 	require.NotContains(t, text, ` thin"`)
 }
 
-// Links to the numbers are beside the title.
+// Links to the numbers are next to the title.
 func TestFiles(t *testing.T) {
 	text := written(t, report.Page{Files: []string{"memory.jsonl", "a b.csv"}})
 	require.Contains(t, text, `<a href="memory.jsonl">memory.jsonl</a>`)
@@ -66,7 +66,7 @@ func written(t *testing.T, p report.Page) string {
 	return out.String()
 }
 
-// Areas lie on top of each other: two of height 1 fill an axis that ends at 2.
+// Areas are stacked: two of height 1 fill an axis that ends at 2.
 func TestAreasAreStacked(t *testing.T) {
 	text := written(t, report.Page{Figures: []report.Figure{{Series: []report.Series{flat("a", report.Area, 1), flat("b", report.Area, 1), moving()}}}})
 	text, _, _ = strings.Cut(text, "</svg>") // for wide screens
@@ -77,7 +77,7 @@ func TestAreasAreStacked(t *testing.T) {
 	require.Equal(t, []string{top, top, middle}, tops[1][1:])
 }
 
-// Names beside the ends of lines do not lie on each other, and leave the legend.
+// Names at the ends of lines do not overlap, and are not in the legend.
 func TestNamesBesideLines(t *testing.T) {
 	f := report.Figure{Direct: true, Y: report.Axis{FromZero: true}}
 	for _, name := range []string{"one", "two", "three", "four"} {
@@ -106,7 +106,7 @@ func TestNotes(t *testing.T) {
 	require.Contains(t, text, `text-anchor="end">beyond</text>`)
 }
 
-// A tick is across its own bar, and the bars of few are not wide.
+// A tick spans its own bar, and a few bars are not wide.
 func TestTicks(t *testing.T) {
 	one := flat("peak", report.Ticks, 3)
 	one.Buckets = one.Buckets[1:]
@@ -149,7 +149,8 @@ func TestTimeline(t *testing.T) {
 	require.NotContains(t, b.String(), "By the clock", "nothing ran")
 }
 
-// An alert stands before the facts; a page without one, and a table without rows, have nothing to show.
+// An alert comes before the facts; without an alert, or for a table without rows, the page shows
+// nothing.
 func TestAlertAndEmptyTables(t *testing.T) {
 	p := report.Page{Alert: report.Alert{Title: "It failed", Text: "a <cause>"}, Facts: []report.Fact{{Label: "peak"}}, Tables: []report.Table{
 		{Title: "Nothing here", Head: []string{"a"}}, {Title: "Nor here", Folded: true}, {Title: "Owners", Head: []string{"bytes", "owner"}, Rows: [][]string{{"1", "me"}}, Lead: 1},
@@ -165,7 +166,7 @@ func TestAlertAndEmptyTables(t *testing.T) {
 	require.NotContains(t, written(t, p), `role="alert"`)
 }
 
-// Names under bars and under groups of bars do not lie on each other.
+// Names under bars and under groups of bars do not overlap.
 func TestNamesDoNotOverlap(t *testing.T) {
 	for _, bars := range []int{3, 48, 200} {
 		f := report.Figure{Series: []report.Series{{Mark: report.Bars}}}

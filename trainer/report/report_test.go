@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// An envelope loses no extreme, no sum and no point, however many there are.
+// An envelope preserves all extremes, sums and points, for any number of points.
 func TestEnvelope(t *testing.T) {
 	for _, n := range []int{0, 1, 9, 10, 11, 1000, 12_345} {
 		e := report.NewEnvelope(10)
@@ -56,7 +56,7 @@ func TestEnvelopeLeavesOutWhatIsNotFinite(t *testing.T) {
 	require.Equal(t, []report.Bucket{{Min: 3, Max: 3, Sum: 3, Count: 1}}, e.Buckets())
 }
 
-// page is a page with everything that a page can have, over n points.
+// page is a page with every possible element, over n points.
 func page(n int) *report.Page {
 	e, dots := report.NewEnvelope(240), report.NewEnvelope(240)
 	for i := range n {
@@ -125,7 +125,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A run of no steps, and one of a single point, make a page too.
+// A run without steps, and a run of a single point, also have a page.
 func TestPageOfLittle(t *testing.T) {
 	for _, n := range []int{0, 1} {
 		var out bytes.Buffer

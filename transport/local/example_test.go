@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-// Rank 0 sends a number to rank 1, which gets a copy.
+// Rank 0 sends a number to rank 1, which receives a copy.
 func Example() {
 	links, _ := local.New(local.Config[*float64]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h *float64) (*float64, error) {
 		made := *h

@@ -20,7 +20,7 @@ type number = *float64
 
 func num(v float64) number { return &v }
 
-// copyNumber is how numbers cross a rank.
+// copyNumber copies numbers between ranks.
 func copyNumber(_, _ int, h number) (number, error) { return num(*h), nil }
 
 func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *local.Links[number] {
@@ -31,7 +31,7 @@ func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *local.Lin
 	return links
 }
 
-// subject is numbers over links, or over what a test makes of them.
+// subject is numbers over links, whose endpoints a test may wrap.
 func subject(change func(*local.Endpoint[number]) transport.Transport[number]) transporttest.Subject[number] {
 	return transporttest.Subject[number]{
 		New: func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
@@ -75,8 +75,8 @@ func TestLinksRefuse(t *testing.T) {
 	require.ErrorIs(t, err, local.ErrClosed)
 }
 
-// TestACopyThatFailsEndsTheReceive fails on the second of three tensors: the first one
-// is the receiver's, and the message is not received.
+// TestACopyThatFailsEndsTheReceive fails on the second of three tensors: the receiver owns the
+// first one, and the message is not received.
 func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 	cause := errors.New("planted")
 	links, err := local.New(local.Config[number]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h number) (number, error) {
@@ -107,7 +107,7 @@ func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 		require.Nil(t, h[2])
 		end.Abort(err)
 	})
-	// What rank 0 has left on the link, without an Abort of its own, is not there in the
+	// A message that rank 0 has left on the link, without an Abort of its own, is gone in the
 	// next step.
 	both(func(end *local.Endpoint[number], rank int) {
 		require.NoError(t, end.Begin(t.Context(), nil))
@@ -122,8 +122,8 @@ func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 	require.NoError(t, links.Close())
 }
 
-// TestAbortWaitsForReaders aborts while the other rank copies what was sent: Abort returns
-// when the copy is over, however it ends (L4).
+// TestAbortWaitsForReaders aborts while the other rank copies a message: Abort returns when the
+// copy has ended, with or without an error (L4).
 func TestAbortWaitsForReaders(t *testing.T) {
 	for name, end := range map[string]func() error{
 		"copied":   func() error { return nil },
@@ -162,8 +162,8 @@ func TestAbortWaitsForReaders(t *testing.T) {
 	}
 }
 
-// TestAnExchangeIsForAllOrNone has a rank leave an Exchange because its context ends: who
-// comes then waits for it.
+// TestAnExchangeIsForAllOrNone has a rank leave an Exchange because its context ends: a rank that
+// enters later waits for it.
 func TestAnExchangeIsForAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("planted")
@@ -178,7 +178,7 @@ func TestAnExchangeIsForAllOrNone(t *testing.T) {
 		})
 		ranks.Go(func() {
 			assert.NoError(t, links.Rank(1).Begin(t.Context(), nil))
-			time.Sleep(time.Second) // until the other one has left
+			time.Sleep(time.Second) // until the other rank has left
 			all, err := links.Rank(1).Exchange(t.Context(), []byte{2})
 			assert.Nil(t, all)
 			assert.ErrorContains(t, err, "rank 1 is at step end and has waited 59s for rank 0")
@@ -187,7 +187,8 @@ func TestAnExchangeIsForAllOrNone(t *testing.T) {
 	})
 }
 
-// TestWhoLeftAnExchangeMayComeAgain while the others wait: nobody is counted twice.
+// TestWhoLeftAnExchangeMayComeAgain: a rank that returns while the others wait is not counted
+// twice.
 func TestWhoLeftAnExchangeMayComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		links := newLinks(t, 3, 1, time.Minute)

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// A process joins with its ranks, here one of one, and closes the World when they have left.
+// A process joins with its only rank, and closes the World after the rank has left.
 func Example() {
 	ctx := context.Background()
-	var w tcp.Network = world // of mpi.Start(ctx, mpi.Config{})
+	var w tcp.Network = world // from mpi.Start(ctx, mpi.Config{})
 	end, err := tcp.Join(ctx, tcp.Config{Rank: 0, Ranks: 1, Network: w, Address: "mpi:0:0"}, numbers{})
 	if err != nil {
 		fmt.Println(err)

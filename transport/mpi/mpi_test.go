@@ -1,7 +1,8 @@
 //go:build mpi
 
-// The suite needs all ranks in one process, and bytes that cross processes: so the first process
-// hosts the ranks, and where there is a second one every connection goes through it and back.
+// The suite needs all ranks in one process, and bytes that cross processes. The first process
+// therefore hosts the ranks, and if there is a second one, every connection goes through it and
+// back.
 package mpi_test
 
 import (
@@ -58,7 +59,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// relayAt is where the second process listens. A connection begins with the length of an address
+// relayAt is the address of the second process. A connection begins with the length of an address
 // of the first one, and the address; "" ends the relay.
 const relayAt = "mpi:1:1"
 
@@ -102,7 +103,7 @@ func stopRelay() error {
 	return errors.Join(err, conn.Close())
 }
 
-// crossing is the world of a rank, but for connections to the own process, which go through the
+// crossing is the world of a rank, except that connections to its own process go through the
 // second one.
 type crossing struct {
 	*mpi.World
@@ -145,19 +146,19 @@ func (a *accepting) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// kill ends all that the rank has, as the end of its process would: without a word.
+// kill closes all connections of the rank, like the end of its process.
 func (c *crossing) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range c.all {
-		_ = one.Close() // It may be closed.
+		_ = one.Close() // it may be closed already
 	}
 }
 
 // number is a tensor of one element.
 type number *float64
 
-// numbers is their codec.
+// numbers is the codec of number.
 type numbers struct{}
 
 func (numbers) Size(number) int64 { return 8 }
@@ -174,7 +175,7 @@ func (numbers) Decode(r io.Reader, _ int64) (number, error) {
 
 var (
 	jobs    int
-	reaches sync.Map // the crossing of an end
+	reaches sync.Map // the crossing of an endpoint
 )
 
 // job joins all ranks of a new job in this process.
@@ -233,7 +234,7 @@ func pair(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-// Bytes come as they were written, however long the writes and the reads are, and then the end.
+// Bytes arrive in the order of writing, for any lengths of writes and reads, followed by the end.
 func TestStream(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -274,7 +275,7 @@ func TestStream(t *testing.T) {
 	require.LessOrEqual(t, world.Held(), int64(4*(mpi.Buffer+mpi.Chunk)))
 }
 
-// A Close ends calls under way on both sides, and frees a long write that nobody reads.
+// Close ends current calls on both sides, and releases a long write that is not read.
 func TestClose(t *testing.T) {
 	near, far := pair(t)
 	wrote := make(chan error)
@@ -285,7 +286,7 @@ func TestClose(t *testing.T) {
 	_, err := io.ReadFull(far, make([]byte, 10))
 	require.NoError(t, err)
 	require.NoError(t, far.Close())
-	<-wrote // received and thrown away, or an error
+	<-wrote // received and discarded, or an error
 	_, err = far.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
 	_, err = near.Read(make([]byte, 1))
@@ -308,7 +309,7 @@ func TestClose(t *testing.T) {
 	require.ErrorIs(t, <-read, net.ErrClosed)
 }
 
-// If nobody listens a connection ends, and an address that is none is an error.
+// Without a listener a connection ends, and an invalid address is an error.
 func TestAddresses(t *testing.T) {
 	conn, err := world.Dial(t.Context(), "mpi:0:99")
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// BenchmarkTransfer sends a tensor to another rank and waits until it has been received: an
+// BenchmarkTransfer sends a tensor to another rank and waits until it has been received: one
 // operation is a message and its confirmation.
 func BenchmarkTransfer(b *testing.B) {
 	for _, network := range []string{"links", "unix", "tcp"} {
@@ -43,7 +43,7 @@ func TestTransfersAllocateNothing(t *testing.T) {
 	require.Equal(t, few, testkit.Allocations(func() { transfer(500) }, few))
 }
 
-// transfers returns what sends a tensor so often.
+// transfers returns a function that sends n tensors.
 func transfers(b testing.TB, network string, bytes int) func(n int) {
 	devs := make([]*kernels.Host, 2)
 	for rank := range devs {

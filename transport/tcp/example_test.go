@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// Two ranks, here of one process, send a tensor. A runner takes the endpoint of its rank as
-// World.Transport and does the same.
+// Two ranks, here in one process, send a tensor. A runner uses the endpoint of its rank as
+// World.Transport in the same way.
 func Example() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "weir")

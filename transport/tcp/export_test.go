@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Kill ends an endpoint as the end of its process would: without a word.
+// Kill ends an endpoint like the end of its process, without a message.
 func (e *Endpoint[T]) Kill() {
 	for _, p := range e.peers {
 		p.over()
@@ -19,14 +19,14 @@ func (e *Endpoint[T]) Kill() {
 // Cut closes a connection of a link.
 func Cut(conn net.Conn) { cut(conn) }
 
-// Links returns how many links a rank has dialed and accepted.
+// Links returns the numbers of links that a rank has dialed and accepted.
 func (e *Endpoint[T]) Links() (outs, ins int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.outs), len(e.ins)
 }
 
-// Parse reads bytes as everything that comes from outside: a greeting, an answer, frames.
+// Parse parses bytes with every parser of external data: greetings, answers, frames.
 func Parse(data []byte, token string) {
 	near, far := net.Pipe()
 	go func() {
@@ -56,14 +56,14 @@ func Parse(data []byte, token string) {
 	}
 }
 
-// Greeting is what a rank says first, with a protocol of another version.
+// Greeting is the first message of a rank, with another version of the protocol.
 func Greeting(version byte, token string) []byte {
 	sum := digest(token)
 	b := append([]byte{'W', 'E', 'I', 'R', version, joins}, sum[:]...)
 	return append(b, 2, 0, 0, 0, '{', '}')
 }
 
-// LateAnswer returns what a rank is told that joins after the meeting has failed for err.
+// LateAnswer returns the answer to a rank that joins after the meeting has failed with err.
 func LateAnswer(err error) string {
 	m := newMeeting(&Config{Ranks: 3}, "here")
 	m.settle(err)

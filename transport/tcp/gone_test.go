@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// gone is a Network whose rank 0 ends the first connection and takes no other.
+// gone is a Network whose rank 0 closes the first connection and accepts no other.
 type gone struct{ dials int }
 
 func (*gone) Listen(string) (net.Listener, error) { return silent(make(chan struct{})), nil }
@@ -31,7 +31,7 @@ type broken struct{ net.Conn }
 
 func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// silent is a listener that nothing comes to.
+// silent is a listener without connections.
 type silent chan struct{}
 
 func (s silent) Accept() (net.Conn, error) {
@@ -46,7 +46,7 @@ func (s silent) Close() error {
 
 func (silent) Addr() net.Addr { return &net.UnixAddr{Name: "silent", Net: "unix"} }
 
-// TestRankZeroIsGone cancels a rank that has lost its connection and finds no other.
+// TestRankZeroIsGone cancels a rank that has lost its connection and cannot connect again.
 func TestRankZeroIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// held returns how many goroutines and open files this process has.
+// held returns the numbers of goroutines and open files of this process.
 func held(t *testing.T) [2]int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
@@ -29,15 +29,15 @@ func settled(t *testing.T, before [2]int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		now := held(t)
-		return now[0] <= before[0]+1 && now[1] <= before[1] // Eventually has a goroutine itself.
+		return now[0] <= before[0]+1 && now[1] <= before[1] // Eventually itself has a goroutine
 	}, time.Minute, 5*time.Millisecond, "before %v, now %v", before, held(t))
 }
 
-// An aborted step leaves no goroutine and no open file, wherever the abort meets it, and
+// An aborted step leaves no goroutine and no open file, at whatever point it is aborted, and
 // neither does the end of the job.
 func TestAbortsLeaveNothing(t *testing.T) {
 	const ranks = 3
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // The runtime's poller opens files of its own when it is first used.
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the runtime's poller opens files when it is first used
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 	for network, address := range addresses {
@@ -48,7 +48,7 @@ func TestAbortsLeaveNothing(t *testing.T) {
 			require.NoError(t, err)
 			inside := held(t)
 			fails := errors.New("a test")
-			percent := debug.SetGCPercent(-1) // The collector closes connections that nobody has closed.
+			percent := debug.SetGCPercent(-1) // the garbage collector would close leaked connections
 			defer debug.SetGCPercent(percent)
 			for step := range 1000 {
 				if step == 100 {

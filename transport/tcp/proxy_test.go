@@ -17,15 +17,15 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
-// proxy stands before a listener: it hands on what comes in small pieces, late, so that links
-// overtake each other, and can hold everything up or cut it off.
+// proxy forwards the connections of a listener in small pieces with delays, so that links
+// overtake each other. It can hold all data, or close the connections.
 type proxy struct {
 	listener net.Listener
 	all      sync.WaitGroup
 	mu       sync.Mutex
 	conns    []net.Conn
-	held     sync.RWMutex // for writing: nothing passes
-	drops    atomic.Int64 // so many connections more are closed at once
+	held     sync.RWMutex // write-locked: no data passes
+	drops    atomic.Int64 // number of further connections that are closed at once
 }
 
 // newProxy listens at near, "" for any port, and connects to far.
@@ -95,7 +95,7 @@ func (p *proxy) close() {
 	p.all.Wait()
 }
 
-// proxied joins ranks whose every connection goes through a proxy of the rank that listens.
+// proxied joins ranks. Every connection goes through a proxy of the rank that listens.
 func proxied(t testing.TB, ranks, capacity int, silence time.Duration) ([]*tcp.Endpoint[number], []*proxy, error) {
 	proxies, listens := make([]*proxy, ranks), make([]string, ranks)
 	for rank := range ranks {
@@ -126,7 +126,7 @@ func TestConformsThroughAProxy(t *testing.T) {
 	transporttest.Run(t, s)
 }
 
-// A sender whose greeting was not read, since others crowd the door, dials again.
+// A sender whose greeting was not read, because the listener was crowded, dials again.
 func TestALinkThroughACrowd(t *testing.T) {
 	sends := func(ends []*tcp.Endpoint[number]) {
 		var all sync.WaitGroup
@@ -167,10 +167,10 @@ func TestALinkThroughACrowd(t *testing.T) {
 	require.NoError(t, err)
 	for range 10 {
 		var all sync.WaitGroup
-		for range 200 { // strangers that say nothing, while the rank dials
+		for range 200 { // connections without a greeting, while the rank dials
 			all.Go(func() {
 				conn, err := net.Dial("unix", strings.TrimPrefix(at, "unix:")+".1")
-				if err == nil { // else there is no room
+				if err == nil { // otherwise there is no room
 					_, _ = conn.Read(make([]byte, 1))
 					_ = conn.Close()
 				}
@@ -182,8 +182,8 @@ func TestALinkThroughACrowd(t *testing.T) {
 	require.NoError(t, closeAll(ends))
 }
 
-// The network of a rank is cut, or lets nothing through: all ranks end, within the silence
-// that is allowed, and name it.
+// If the network of a rank is cut, or blocks all data, all ranks end within the allowed silence,
+// and name the rank.
 func TestANetworkThatFails(t *testing.T) {
 	for name, fails := range map[string]func(p *proxy){
 		"cut":  (*proxy).cut,

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
-// meet joins ranks that are not all as they should be, and returns what each has met.
+// meet joins ranks with faulty configurations, and returns the error of each.
 func meet(t *testing.T, cfgs ...tcp.Config) []error {
 	t.Helper()
 	errs := make([]error, len(cfgs))
@@ -50,7 +50,7 @@ func TestJoinRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		ranks []tcp.Config
 		want  []error  // by process
-		says  []string // likewise
+		says  []string // by process
 	}{
 		"a rank is missing": {[]tcp.Config{rank(0, nil), rank(2, nil)},
 			[]error{tcp.ErrMissing, tcp.ErrMissing}, []string{"after 4s of 3 ranks these have not come: 1", "these have not come: 1"}},
@@ -115,8 +115,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Strangers hold the port: garbage, silence, another version, a greeting without the token,
-// lengths without end. The job meets all the same, and nothing of them is left.
+// Strangers occupy the port with garbage, silence, another version, greetings without the token,
+// and huge lengths. The job still meets, and keeps nothing of them.
 func TestStrangers(t *testing.T) {
 	at := freePort(t)
 	goroutines := runtime.NumGoroutine()
@@ -144,7 +144,7 @@ func TestStrangers(t *testing.T) {
 		defer conn.Close()
 		var said []byte
 		switch i % 4 {
-		case 0: // it says nothing
+		case 0: // no bytes
 		case 1:
 			said = []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n" + strings.Repeat("x", 1000))
 		case 2:
@@ -152,7 +152,7 @@ func TestStrangers(t *testing.T) {
 		case 3:
 			said = append(tcp.Greeting(2, "a job")[:38], 255, 255, 255, 255)
 		}
-		_, _ = conn.Write(said) // It may be closed already.
+		_, _ = conn.Write(said) // it may be closed already
 	}
 	version := dial()
 	_, err := version.Write(tcp.Greeting(9, "a job"))
@@ -182,7 +182,7 @@ func FuzzBytes(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) { tcp.Parse(data, "t") })
 }
 
-// With certificates a job conforms; without them, or with those of another job, nobody joins.
+// With certificates a job conforms; without them, or with another job's, no rank joins.
 func TestCertificates(t *testing.T) {
 	load := func() *tls.Config {
 		folder := filepath.Join(t.TempDir(), "certs")

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// evaluated runs an evaluation of two stages, of which the process has one, over sockets. Its
-// source makes "points", which the first stage reads, and labels that are the index and add.
+// evaluated runs an evaluation of two stages, one in each process, over sockets. Its source makes
+// "points", which the first stage reads, and labels that are the index plus add.
 func evaluated(ctx context.Context, rank int, address string, add int) (err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 	if err != nil {

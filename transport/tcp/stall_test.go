@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// pipes is a Network in memory, for tests in which time is not that of the system.
+// pipes is a Network in memory, for tests with virtual time.
 type pipes struct {
 	mu    sync.Mutex
 	doors map[string]*pipeDoor
@@ -71,7 +71,7 @@ type pipeAddr string
 func (pipeAddr) Network() string  { return "pipe" }
 func (a pipeAddr) String() string { return strings.TrimPrefix(string(a), "pipe:") }
 
-// stalls joins three ranks, of which 0 and 1 receive and 2 does what it is told.
+// stalls joins three ranks: 0 and 1 receive, and 2 runs do.
 func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *tcp.Endpoint[number])) []error {
 	network := &pipes{}
 	names := []string{"pipe:0", "pipe:1", "pipe:2"}
@@ -105,8 +105,8 @@ func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *t
 	return errs
 }
 
-// Every rank learns what all of them did when they have stood still for as long as is allowed,
-// whatever silence is allowed; so does the one that was in the way, in its next call.
+// When no rank has made progress for the stall timeout, every rank gets the activity of all,
+// independently of the silence timeout; so does the rank that caused the stall, in its next call.
 func TestStall(t *testing.T) {
 	for _, config := range []tcp.Config{{}, {Stall: time.Minute}, {Stall: 4 * time.Second, Silence: -1}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// Ranks that wait for a rank that makes progress, however slowly, have not stalled: neither within a step,
-// nor while they wait for the next one.
+// Ranks that wait for a slow rank that makes progress have not stalled, neither within a step nor
+// while they wait for the next one.
 func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := stalls(t, tcp.Config{Stall: 4 * time.Second}, func(ctx context.Context, end *tcp.Endpoint[number]) {
@@ -162,7 +162,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 		for rank, end := range ends {
 			all.Go(func() {
 				for step := 0; step < 2 && errs[rank] == nil; step++ {
-					time.Sleep(time.Duration(rank) * time.Hour) // it writes a checkpoint
+					time.Sleep(time.Duration(rank) * time.Hour) // writing a checkpoint, for example
 					errs[rank] = end.Begin(t.Context(), nil)
 				}
 				if errs[rank] == nil {
@@ -178,8 +178,8 @@ func TestSlowIsNotStalled(t *testing.T) {
 	})
 }
 
-// What is said of a rank that is lost has the step of the runner, and not the number of steps and
-// evaluations that the transport has seen.
+// The error about a lost rank has the runner's step, not the number of steps and evaluations that
+// the transport has run.
 func TestLostInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := stalls(t, tcp.Config{}, func(ctx context.Context, end *tcp.Endpoint[number]) {

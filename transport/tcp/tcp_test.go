@@ -30,7 +30,7 @@ type number *float64
 
 func num(value float64) number { return &value }
 
-// numbers is their codec.
+// numbers is the codec of number.
 type numbers struct{}
 
 func (numbers) Size(number) int64 { return 8 }
@@ -48,13 +48,13 @@ func (numbers) Decode(r io.Reader, size int64) (number, error) {
 	return num(math.Float64frombits(bits)), err
 }
 
-// freePort returns an address of loopback that nobody listens at.
+// freePort returns a free address on loopback.
 func freePort(t testing.TB) string {
 	t.Helper()
 	return "tcp:" + testkit.FreePort(t)
 }
 
-// addresses are those of a new job, by network.
+// addresses returns the address of a new job, by network.
 var addresses = map[string]func(t testing.TB) string{
 	"unix": func(t testing.TB) string { return "unix:" + filepath.Join(t.TempDir(), "job") },
 	"tcp":  freePort,
@@ -71,7 +71,7 @@ func join(ctx context.Context, ranks int, config func(rank int) tcp.Config) ([]*
 			cfg := config(rank)
 			cfg.Rank, cfg.Ranks = rank, ranks
 			if ends[rank], errs[rank] = tcp.Join(ctx, cfg, numbers{}); errs[rank] != nil {
-				cancel() // The others would wait for it.
+				cancel() // the others would wait for it
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func closeAll(ends []*tcp.Endpoint[number]) (err error) {
 	return err
 }
 
-// transports is what a subject's New returns.
+// transports converts the results of join for a subject's New.
 func transports(ends []*tcp.Endpoint[number], err error) ([]transport.Transport[number], func() error, error) {
 	var all []transport.Transport[number]
 	for _, end := range ends {
@@ -129,7 +129,7 @@ func TestConforms(t *testing.T) {
 	}
 }
 
-// elsewhere is a Network of Unix sockets that counts what is dialed.
+// elsewhere is a Network of Unix sockets that counts dialed connections.
 type elsewhere struct {
 	folder string
 	dialed atomic.Int64
@@ -148,7 +148,7 @@ func (e *elsewhere) Dial(ctx context.Context, address string) (net.Conn, error) 
 	return new(net.Dialer).DialContext(ctx, "unix", path)
 }
 
-// Over another network the ranks join at addresses of it, and links are dialed there.
+// With another network the ranks join at its addresses, and links are dialed there.
 func TestNetwork(t *testing.T) {
 	network := &elsewhere{folder: t.TempDir()}
 	ends, err := join(t.Context(), 3, func(int) tcp.Config {

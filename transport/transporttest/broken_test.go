@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
-// cell is a handle that two ranks may share without a data race, so that a transport
-// can be broken that way.
+// cell is a handle that two ranks may share without a data race, so that a transport can be
+// broken that way.
 type cell = *atomic.Uint64
 
 func newCell(value float64) cell {
@@ -25,7 +25,7 @@ func newCell(value float64) cell {
 	return h
 }
 
-// cells is a subject over links, seen through what a test makes of their ends.
+// cells is a subject over links, whose endpoints a test may wrap.
 func cells(change func(*local.Endpoint[cell]) transport.Transport[cell]) transporttest.Subject[cell] {
 	return linked(func(_, _ int, h cell) (cell, error) { return newCell(math.Float64frombits(h.Load())), nil }, change)
 }
@@ -51,7 +51,7 @@ func linked(copies func(from, to int, h cell) (cell, error), change func(*local.
 	}
 }
 
-// end is one end of links, broken by a test.
+// end is an endpoint of links that a test has broken.
 type end struct {
 	*local.Endpoint[cell]
 	send     func(ctx context.Context, to int, tag transport.Tag, h []cell) error
@@ -105,8 +105,8 @@ func (e *end) Abort(cause error) {
 	e.Endpoint.Abort(cause)
 }
 
-// TestBrokenTransportsAreFound breaks links in one way at a time: the suite names the
-// part of the contract.
+// TestBrokenTransportsAreFound breaks links in one way at a time: the suite must name the part of
+// the contract.
 func TestBrokenTransportsAreFound(t *testing.T) {
 	lends := func(_, _ int, h cell) (cell, error) { return h, nil }
 	for _, broken := range []struct {

@@ -9,8 +9,7 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
-// A transport that says something else about its links than what they are. In a test
-// call Run with the test instead of Check.
+// The transport reports a wrong capacity. In a test, call Run with the test instead of Check.
 func Example() {
 	subject := cells(func(e *local.Endpoint[cell]) transport.Transport[cell] { return boasting{e} })
 	subject.Capacities, subject.Patience = []int{1}, time.Minute
