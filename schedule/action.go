@@ -11,9 +11,9 @@ const (
 	B               // full backward: input and weight gradients
 	I               // input gradient
 	W               // weight gradient
-	SendF           // SEND_F: the stage sends its own output on
+	SendF           // SEND_F: the stage sends its output
 	RecvF           // RECV_F: the stage receives its input
-	SendB           // SEND_B: the stage sends the gradient of its input back
+	SendB           // SEND_B: the stage sends the gradient of its input
 	RecvB           // RECV_B: the stage receives the gradient of its output
 	WaitF           // WAIT_F: the rank waits until SEND_F of this stage and microbatch has left its buffer
 	WaitB           // WAIT_B: the rank waits until SEND_B of this stage and microbatch has left its buffer
@@ -48,7 +48,7 @@ const (
 	Retire                      // r: the microbatch's last action on this rank: the books are compared here
 
 	DropForwardWeights  // f: the copies of the stage's weights that its forward reads
-	DropBackwardWeights // b: those that its backward reads
+	DropBackwardWeights // b: the copies of the stage's weights that its backward reads
 )
 
 // Action is one thing that a rank does, packed into a word: microbatch 28 bits,
@@ -73,7 +73,7 @@ const (
 
 // Act returns the action of a kind on a stage and a microbatch, without drops.
 // 0 <= stage < MaxStages and 0 <= microbatch < MaxMicrobatches; Params.Validate and
-// ParseText see to that.
+// ParseText ensure both.
 func Act(kind Kind, stage, microbatch int) Action {
 	return Action(microbatch)<<MbShift | Action(stage)<<StageShift | Action(kind)<<KindShift
 }

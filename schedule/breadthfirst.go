@@ -28,7 +28,7 @@ func BreadthFirstDescending(p Params) (*Plan, error) {
 }
 
 // breadthFirst returns the programs, a segment for each stage and direction. The
-// backward starts with this microbatch and goes on by the stride.
+// backward starts with the given microbatch and continues by the stride.
 func breadthFirst(p Params, first, stride int) [][]Segment {
 	programs := make([][]Segment, p.Placement.Ranks)
 	all := func(kind Kind, stage, first, stride int) {

@@ -17,7 +17,7 @@ type Builder struct {
 type run struct {
 	from, period int // in the tail; a period of 0 is no run
 	repeats      int // those that are complete
-	next         int // in the body: the next action if the run goes on
+	next         int // in the body: the next action if the run continues
 	stride       int
 	known        bool // it becomes a segment, however little that saves
 }
@@ -166,7 +166,7 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 }
 
 // endsWith reports whether the last segment is written out and ends with these actions,
-// moved by so many microbatches.
+// with the microbatches shifted by the given number.
 func (b *Builder) endsWith(body []Action, by int) bool {
 	if len(b.program) == 0 {
 		return false

@@ -72,7 +72,7 @@ func Find(name string) (Schedule, error) {
 	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; %s", ErrParams, spelling.Most, name, spelling.Hint(name, names))
 }
 
-// placing returns a placement, or else says which numbers of stages there is one for.
+// placing returns a placement, or an error that names the supported numbers of stages.
 type placing func(ranks, stages int) (p Placement, works string)
 
 // place returns the function Place of a schedule.

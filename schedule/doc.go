@@ -1,5 +1,5 @@
-// Package schedule is for making and reading plans, which are data: it has the plans, the
-// rules that make them, and their text form. Nothing here runs a plan or holds a tensor.
+// Package schedule makes and reads plans: it has the type of plans, the rules that generate them,
+// and their text form. Plans are data; this package does not run them and holds no tensors.
 //
 // An [Action] is one packed word: a kind (F, I, W, B, a transfer, ...), a stage
 // and a microbatch, and the drop bits for the lifetimes that end with it. A rank's
@@ -23,7 +23,6 @@
 // files are in schedule/format, pictures in schedule/draw, the search for the best
 // schedule in schedule/choose.
 //
-// Letters and words are those of the field: F forward, B full backward, I input
-// gradient, W weight gradient, as in PyTorch today. A rank is a place in the
-// pipeline.
+// Letters follow PyTorch: F forward, B full backward, I input gradient, W weight gradient. A rank
+// is a position in the pipeline.
 package schedule

@@ -17,11 +17,11 @@ import (
 // A rank has P+1 microbatches in flight at most. With F&B the time of a joined pair,
 // and F, B, W those of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).
 //
-// The rule is one of an even number of ranks, 2P microbatches or more, and an even
-// number of them. An odd number of ranks runs as one more does, with the rank in the
-// middle for the two; its figures are those of P+1. Of other numbers of microbatches
-// it is the order of more, without those that are not there. The size of the plan does
-// not depend on the number of microbatches. Errors wrap ErrParams.
+// The published rule has an even number of ranks, and an even number of at least 2P microbatches.
+// An odd number of ranks runs the order of P+1 ranks, with the middle rank in place of two, and has
+// the figures of P+1. Other numbers of microbatches run the order of the next number that the rule
+// allows, without the missing microbatches. The size of the plan does not depend on the number of
+// microbatches. Errors wrap ErrParams.
 func DualPipe(p Params) (*Plan, error) {
 	if err := p.check("dualpipe", takesCopies); err != nil {
 		return nil, err

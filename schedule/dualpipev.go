@@ -11,9 +11,9 @@ import "slices"
 // stage: P+1/2 whole ones. With PP = 2P, F&B the time of a joined pair, and F, B, W
 // those of a stage, the makespan has a bubble of (PP/2-1)(F&B+B-3W).
 //
-// The rule is one of 2P microbatches or more; with fewer it is the order of 2P
-// without those that are not there. The size of the plan does not depend on the
-// number of microbatches. Errors wrap ErrParams.
+// The published rule has at least 2P microbatches; with fewer, the order is that of 2P microbatches
+// without the missing ones. The size of the plan does not depend on the number of microbatches.
+// Errors wrap ErrParams.
 func DualPipeV(p Params) (*Plan, error) {
 	if err := p.onV("dualpipev", bothWaysMost); err != nil {
 		return nil, err

@@ -11,20 +11,20 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// machine is what its devices share: queued work runs in one order for all of them.
+// machine is the state that its devices share. Their queued work runs in one common order.
 type machine struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	drivers []*Driver
-	events  []*work // by Event-1: what was noted last
+	events  []*work // by Event-1: the last record
 	peers   [][2]int
 }
 
-// Driver is the driver of a device that is not there.
+// Driver is the driver of a simulated device.
 type Driver struct {
 	*machine
 	number   int                          // of the device in the machine
-	live     func() iter.Seq[memory.Info] // nil where nobody is followed
+	live     func() iter.Seq[memory.Info] // nil if no arena is followed
 	facts    driver.Facts
 	used     int64                  // bytes that are mapped
 	reaches  map[driver.Driver]bool // devices that Peer has said yes to
@@ -38,18 +38,18 @@ type Driver struct {
 	streams  []*stream // by Stream-1; nil after FreeStream
 	modules  []*ptx.Module
 	kernels  []*ptx.Kernel    // by Function-1
-	graphs   [][]func() error // by Graph-1: what queues its pieces; nil after FreeGraph
-	captured *capture         // the graph that is being made, nil where none is
+	graphs   [][]func() error // by Graph-1: functions that queue its pieces; nil after FreeGraph
+	captured *capture         // the graph that is being captured, or nil
 	launched int
 }
 
 var _ driver.Driver = (*Driver)(nil)
 
-// New returns a driver of a device with so much memory, in pages of so many bytes, that runs
-// queued work in an order by seed.
+// New returns a driver of a device with total bytes of memory, in pages of page bytes. seed decides
+// the order of queued work.
 func New(seed uint64, total, page int64) *Driver { return NewMachine(seed, 1, total, page)[0] }
 
-// NewMachine returns the drivers of n such devices of one machine, in which the first of each pair of
+// NewMachine returns the drivers of n such devices of one machine. The first device of each pair of
 // peers, numbered from 0, may copy from the second.
 func NewMachine(seed uint64, n int, total, page int64, peers ...[2]int) []*Driver {
 	m := &machine{rng: rand.New(rand.NewPCG(seed, 0)), peers: peers}
@@ -63,11 +63,11 @@ func NewMachine(seed uint64, n int, total, page int64, peers ...[2]int) []*Drive
 	return m.drivers
 }
 
-// Follow makes the live buffers of an arena over the first range the ones that work may touch.
-// Without it each run of pages is one. live is called while work is queued.
+// Follow limits work on the first range to the live buffers of its arena. Without Follow each run
+// of mapped pages is one buffer. The driver calls live while it queues work.
 func (d *Driver) Follow(live func() iter.Seq[memory.Info]) { d.live = live }
 
-// Calls returns how often a call was made, Launches how many kernels have run.
+// Calls returns how often the named calls were made.
 func (d *Driver) Calls(names ...string) (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,19 +77,19 @@ func (d *Driver) Calls(names ...string) (n int) {
 	return n
 }
 
-// Launches returns how many kernels have run.
+// Launches returns the number of kernels that have run.
 func (d *Driver) Launches() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.launched
 }
 
-// Modules returns what was loaded, for the coverage of its kernels, which all drivers of the
-// process have a part in.
+// Modules returns the loaded modules, for the coverage of their kernels. All drivers of the process
+// share the coverage.
 func (d *Driver) Modules() []*ptx.Module { return d.modules }
 
-// Plant makes the nth call from now on of that name fail, 1 for the next. Kind is one of the
-// errors of package driver; driver.ErrLost loses the device.
+// Plant makes the nth call of a name from now on fail; 1 is the next one. kind is one of the errors
+// of package driver; driver.ErrLost loses the device.
 func (d *Driver) Plant(call string, nth int, kind error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,12 +99,12 @@ func (d *Driver) Plant(call string, nth int, kind error) {
 	d.planted[call][d.calls[call]+nth] = kind
 }
 
-// refuse is the error of a call.
+// refuse returns the error of a call.
 func refuse(call string, kind error, format string, args ...any) error {
 	return &driver.Error{Call: call, Text: fmt.Sprintf(format, args...), Kind: kind}
 }
 
-// enter begins a call: it counts it, and says why it fails at once. mu is held when it returns.
+// enter counts a call, and returns an error if the call fails at once. It returns with mu held.
 func (d *Driver) enter(call string) error {
 	d.mu.Lock()
 	d.calls[call]++
@@ -123,14 +123,14 @@ func (d *Driver) enter(call string) error {
 	return nil
 }
 
-// lose ends the device.
+// lose makes all later calls fail with ErrLost.
 func (d *Driver) lose(call, format string, args ...any) {
 	if d.lost == nil {
 		d.lost = refuse(call, driver.ErrLost, format, args...)
 	}
 }
 
-// Facts returns what the device is said to be.
+// Facts returns the facts of the simulated device.
 func (d *Driver) Facts() driver.Facts { return d.facts }
 
 // MemInfo returns the bytes that are not mapped, and all.

@@ -89,8 +89,8 @@ func (d *Driver) FreeGraph(g driver.Graph) error {
 	return err
 }
 
-// said is what a piece of work that was put off may touch: the buffers of the first range that had its
-// addresses when it was said.
+// said is the memory that a deferred piece of work may touch: the buffers of the first range that
+// had its addresses when Defer was called.
 type said map[driver.Addr]touched
 
 type touched struct {
@@ -98,7 +98,7 @@ type touched struct {
 	fresh bool
 }
 
-// Defer notes which buffers a piece of work may touch.
+// Defer records the buffers that a piece of work may touch when it is queued later.
 func (d *Driver) Defer(s driver.Stream, words []uint64) error {
 	err := d.enter("Defer")
 	defer d.mu.Unlock()
@@ -130,8 +130,8 @@ func (d *Driver) Defer(s driver.Stream, words []uint64) error {
 // followed reports whether an address is in the first range.
 func (d *Driver) followed(at driver.Addr) bool { return len(d.ranges) > 0 && d.find(at) == d.ranges[0] }
 
-// may returns the buffers with addresses as a piece of work on a stream may touch them: as was said
-// where it was put off, else as the book has them now.
+// may returns the buffers at addresses that a piece of work on a stream may touch: the buffers
+// recorded by Defer if the work was deferred, else the buffers that are live now.
 func (d *Driver) may(q *stream, call string, at []driver.Addr) (all []touched, err error) {
 	var was said
 	for _, a := range at {

@@ -14,7 +14,7 @@ import (
 // work is a piece of queued work.
 type work struct {
 	call  string
-	after *work // of another stream, nil where there is none
+	after *work // work of another stream to wait for, or nil
 	run   func() error
 	done  bool
 }
@@ -23,7 +23,7 @@ type work struct {
 type stream struct {
 	of    *Driver
 	queue []*work
-	said  []said // of what was put off
+	said  []said // by deferred piece of work
 }
 
 // queued returns how much work has not run.
@@ -48,7 +48,7 @@ func (d *Driver) stream(call string, s driver.Stream) (*stream, error) {
 	return d.streams[s-1], nil
 }
 
-// add queues work, and runs some of what is queued, by chance.
+// add queues work, and runs a random amount of queued work.
 func (d *Driver) add(s driver.Stream, w *work) error {
 	q, err := d.stream(w.call, s)
 	if err != nil {
@@ -85,7 +85,7 @@ func (m *machine) one() bool {
 	return true
 }
 
-// drain runs work until there is no more reason to.
+// drain runs queued work until the condition holds.
 func (d *Driver) drain(until func() bool) error {
 	for !until() && d.one() {
 	}
@@ -118,7 +118,7 @@ func (d *Driver) FreeStream(s driver.Stream) error {
 	return err
 }
 
-// Sync runs what is queued on a stream, and perhaps more.
+// Sync runs the queued work of a stream, and perhaps work of other streams.
 func (d *Driver) Sync(s driver.Stream) error {
 	err := d.enter("Sync")
 	defer d.mu.Unlock()
@@ -164,7 +164,7 @@ func (d *Driver) event(call string, e driver.Event) (*work, error) {
 	return d.events[e-1], nil
 }
 
-// Record notes what is queued on a stream.
+// Record makes an event stand for the work that a stream has queued so far.
 func (d *Driver) Record(e driver.Event, s driver.Stream) error {
 	err := d.enter("Record")
 	defer d.mu.Unlock()
@@ -178,7 +178,7 @@ func (d *Driver) Record(e driver.Event, s driver.Stream) error {
 	return d.add(s, d.events[e-1])
 }
 
-// Wait puts what is queued on a stream from now on behind what was noted.
+// Wait delays work that is queued on a stream from now on until the event's work is done.
 func (d *Driver) Wait(s driver.Stream, e driver.Event) error {
 	err := d.enter("Wait")
 	defer d.mu.Unlock()
@@ -192,7 +192,7 @@ func (d *Driver) Wait(s driver.Stream, e driver.Event) error {
 	return d.add(s, &work{call: "Wait", after: w})
 }
 
-// Done runs work until what was noted is done.
+// Done runs work until the event's work is done.
 func (d *Driver) Done(e driver.Event) error {
 	err := d.enter("Done")
 	defer d.mu.Unlock()
@@ -206,8 +206,8 @@ func (d *Driver) Done(e driver.Event) error {
 	return d.drain(func() bool { return w.done })
 }
 
-// touch queues work on buffers: those with the addresses, of which so many bytes each are used,
-// 0 where the work finds out by itself.
+// touch queues work on the buffers at the given addresses. The work uses the given number of bytes
+// of each buffer; 0 if the work checks its accesses itself.
 func (d *Driver) touch(s driver.Stream, call string, at []driver.Addr, bytes int64, run func(regions []*ptx.Region) error) error {
 	q, err := d.stream(call, s)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // ErrDump is wrapped by the errors about a file that is no dump of a flight recorder.
 var ErrDump = errors.New("not a flight recorder dump")
 
-// mostMemory bounds what one dump may hold while it is read.
+// mostMemory bounds the memory of reading one dump.
 const mostMemory = 512 << 20
 
 // decode reads one dump, pickled or in JSON. The rank is not known yet.
@@ -47,7 +47,7 @@ type decoder struct {
 	closed  map[batch]State
 }
 
-// named is what the name of an operation says.
+// named is the parsed name of an operation.
 type named struct {
 	name string
 	kind Kind
@@ -144,7 +144,7 @@ func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	return ranks
 }
 
-// mostRank is the highest rank that is believed.
+// mostRank is the highest rank that is accepted.
 const mostRank = 1<<24 - 1
 
 // entry reads an operation, and keeps it unless it closes a batch.
@@ -206,7 +206,7 @@ func (d *decoder) entry(v pickle.Value) {
 	d.dump.Entries, d.batches = append(d.dump.Entries, e), append(d.batches, in)
 }
 
-// operation reads what the name of an operation says: "nccl:all_reduce", "nccl:recv 0<-3".
+// operation parses the name of an operation: "nccl:all_reduce", "nccl:recv 0<-3".
 func (d *decoder) operation(text string) named {
 	n, known := d.names[text]
 	if known {

@@ -1,6 +1,6 @@
 package flightrec
 
-// Dump is what the flight recorder of one rank has left behind.
+// Dump is the flight recorder's dump of one rank.
 type Dump struct {
 	File    string
 	Rank    int // of the job
@@ -28,7 +28,7 @@ type Group struct {
 // if it is unknown. Transfers complete out of order, so Completed is no prefix.
 type Status struct{ Enqueued, Started, Completed int64 }
 
-// Kind is what an entry does.
+// Kind is the kind of an entry's operation.
 type Kind uint8
 
 // The kinds of entries.
@@ -65,7 +65,7 @@ type Entry struct {
 	State State
 }
 
-// Call is what an operation does. Those of a dump that are equal are one.
+// Call describes an operation. Equal calls of a dump are stored once.
 type Call struct {
 	Kind  Kind
 	Name  string // "all_reduce"; of transfers "send" or "recv"

@@ -19,14 +19,14 @@ import (
 	"github.com/weir-ml/weir/internal/unzip"
 )
 
-// Set is all that was read.
+// Set is the result of [Read].
 type Set struct {
 	Dumps   []*Dump // by rank, which no two share
 	Broken  []Broken
 	Skipped []string // files of a folder or an archive whose names end in no rank
 }
 
-// Broken is a file that should be a dump and is none, or not a whole one.
+// Broken is a file that is not a complete dump although its name is a dump's.
 type Broken struct {
 	File string
 	Rank int // -1 if its name says none
@@ -66,7 +66,7 @@ func Read(names ...string) (*Set, error) {
 	return s, cmp.Or(err, s.sort())
 }
 
-// sort puts what was read into order, and finds ranks that have two dumps.
+// sort sorts the dumps and files, and finds ranks that have two dumps.
 func (s *Set) sort() error {
 	slices.SortFunc(s.Dumps, func(a, b *Dump) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.File, b.File)) })
 	slices.SortFunc(s.Broken, func(a, b Broken) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.File, b.File)) })
@@ -79,7 +79,7 @@ func (s *Set) sort() error {
 	return nil
 }
 
-// files are those to read, and those of folders that are left out.
+// files are the files to read, and the skipped files of folders.
 type files struct{ named, skipped []string }
 
 // expand finds the files of folders and patterns.
@@ -139,7 +139,7 @@ func readFile(name string) (Set, error) {
 // Add reads a dump, or an archive of them, that may be compressed.
 func (s *Set) Add(name string, r io.Reader) error { return s.stream(name, r, true) }
 
-// stream is Add; what was packed once is not unpacked again.
+// stream is Add, but does not unpack a file twice.
 func (s *Set) stream(name string, r io.Reader, packed bool) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	head, err := in.Peek(262)

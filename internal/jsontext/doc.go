@@ -1,7 +1,7 @@
-// Package jsontext is for reading JSON from outside: it goes over text that encoding/json has
-// found valid, value by value, so that every fault has a place in the text and names what was
-// found there and what was expected. Plans, costs and profiles are read with it.
+// Package jsontext reads untrusted JSON value by value, after encoding/json has validated it. Every
+// fault has a location in the text, and names the value found and the value expected. Plans, costs
+// and profiles are read with it.
 //
-// A [Reader] keeps its first fault. After it there are no more tokens: whoever reads
-// goes on without looking, and asks for the fault at the end.
+// A [Reader] keeps its first fault and returns no more tokens after it, so callers check for the
+// fault once, at the end.
 package jsontext

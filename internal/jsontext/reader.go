@@ -14,13 +14,13 @@ import (
 // ErrLong is returned for a text that is longer than it may be.
 var ErrLong = errors.New("jsontext: the text is too long")
 
-// Reader takes the values of a text one by one. It is for one goroutine.
+// Reader reads the values of a text one by one. It is not safe for concurrent use.
 type Reader struct {
 	name    string // of the file, or ""
 	content string // of the text, in faults
 	text    []byte
 	valid   int               // how much of the text is JSON
-	syntax  *json.SyntaxError // of what follows, nil where all is valid
+	syntax  *json.SyntaxError // of the text after valid, nil if all of it is JSON
 	at      int               // the first byte that was not taken
 	start   int               // of the token that was taken last
 	field   string            // that was taken last
@@ -34,9 +34,9 @@ type Fault struct {
 	Text         string // what was found and what was expected
 }
 
-// New reads a whole text of at most so many bytes; a longer one is ErrLong. Content names
-// what the text holds in faults, such as "the costs". Where r has a Name, as a file does,
-// it is part of a fault's place.
+// New reads a whole text of limited length; a longer one returns ErrLong. content names the text
+// in faults, such as "the costs". If r has a method Name, as files do, the name is part of a
+// fault's place.
 func New(r io.Reader, most int64, content string) (*Reader, error) {
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
@@ -52,8 +52,7 @@ func New(r io.Reader, most int64, content string) (*Reader, error) {
 	return Of(text, name, content), nil
 }
 
-// Of returns a reader of a text of a file with this name, or of none, "". The text is
-// borrowed.
+// Of returns a reader of a text. name is the name of its file, or "". The reader borrows the text.
 func Of(text []byte, name, content string) *Reader {
 	d := &Reader{text: text, name: name, content: content, valid: len(text)}
 	if json.Valid(text) {
@@ -72,7 +71,7 @@ func Of(text []byte, name, content string) *Reader {
 // endsEarly begins the error of encoding/json about a text that ends too early.
 const endsEarly = "unexpected end"
 
-// invalid notes what encoding/json has found, at the end of what is valid.
+// invalid records the fault that encoding/json found, at the end of the valid text.
 func (d *Reader) invalid() {
 	if d.fault != nil {
 		return
@@ -112,7 +111,7 @@ var reasons = []struct{ of, expected string }{
 	{"max depth", "values that are less deep inside of others"},
 }
 
-// Fault returns the first fault, nil where there is none.
+// Fault returns the first fault, or nil.
 func (d *Reader) Fault() *Fault { return d.fault }
 
 // Start returns the offset of the token that was taken last, in bytes.
@@ -184,7 +183,7 @@ func (d *Reader) word() (word string) {
 	return word
 }
 
-// Raw takes a value without a look at it, and returns its text, which is the reader's.
+// Raw skips a value and returns its text, which the reader owns.
 func (d *Reader) Raw() []byte {
 	begin := d.Ahead()
 	for depth := 0; d.fault == nil; {
@@ -202,7 +201,7 @@ func (d *Reader) Raw() []byte {
 	return d.text[begin:d.at]
 }
 
-// End demands that nothing is behind what was read, and that its schema was given.
+// End reports a fault if text follows the last value, or if the schema is missing.
 func (d *Reader) End(schema int, given bool) {
 	if d.syntax != nil {
 		d.invalid()
@@ -221,7 +220,7 @@ func (d *Reader) Object(value func(field string)) {
 	}
 	d.take()
 	var few [16]string
-	seen, many := few[:0], map[string]bool(nil) // many where few are not enough
+	seen, many := few[:0], map[string]bool(nil) // many if few is full
 	for d.next() == '"' {
 		field := d.word()
 		if many[field] || slices.Contains(seen, field) {
@@ -243,7 +242,7 @@ func (d *Reader) Object(value func(field string)) {
 	d.take()
 }
 
-// List takes a list of at most so many values, and calls value at each.
+// List takes a list of limited length, and calls value at each of its values.
 func (d *Reader) List(most int, value func()) {
 	if d.next() != '[' {
 		d.other("expected a list, [")
@@ -293,7 +292,7 @@ func (d *Reader) Flag() bool {
 	return d.take()[0] == 't'
 }
 
-// Unknown is the fault of a field that was just taken.
+// Unknown reports that the field that was just taken is unknown.
 func (d *Reader) Unknown(expected string) {
 	d.fail("an unknown field "+strconv.Quote(shorten(d.field)), "expected %s", expected)
 }
@@ -303,7 +302,7 @@ func (d *Reader) Found(word, format string, args ...any) {
 	d.fail(strconv.Quote(shorten(word)), format, args...)
 }
 
-// Wrong is a fault at an offset of the text, in bytes.
+// Wrong reports a fault at an offset of the text, in bytes.
 func (d *Reader) Wrong(offset int, text string) {
 	if d.fault == nil {
 		d.start = offset
@@ -322,7 +321,7 @@ func (d *Reader) other(format string, args ...any) {
 	d.fail(found, format, args...)
 }
 
-// shorten returns the beginning of what may be long.
+// shorten returns the beginning of a text that may be long.
 func shorten(s string) string {
 	const most = 40
 	if len(s) > most {

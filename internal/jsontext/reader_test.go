@@ -87,7 +87,7 @@ func TestSyntaxAsJSON(t *testing.T) {
 	}
 }
 
-// FuzzReader holds any text against encoding/json.
+// FuzzReader compares the reader with encoding/json on any text.
 func FuzzReader(f *testing.F) {
 	for _, text := range texts {
 		f.Add(text)
@@ -95,7 +95,7 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(requireAsJSON)
 }
 
-// TestFaults says what is found where something else is expected.
+// TestFaults: faults name the value found and the value expected.
 func TestFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:                               "line 1:1: found [, expected an object, {",

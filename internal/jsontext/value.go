@@ -78,7 +78,7 @@ func (d *Reader) value(v reflect.Value, name string, tag reflect.StructTag) {
 	}
 }
 
-// nameOf returns the name of a field in JSON, "" where it has none.
+// nameOf returns the name of a field in JSON, or "".
 func nameOf(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
