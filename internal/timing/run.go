@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/traces"
@@ -45,23 +44,13 @@ func newRun(r *Request) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	least := math.MaxInt
-	var steps [][]step // by rank
-	for _, t := range u.traces {
-		complete := cut(t.Spans)
-		steps = append(steps, complete)
-		least = min(least, len(complete))
+	if err := u.match(); err != nil {
+		return nil, err
 	}
-	for back := least; back > 0; back-- { // the last steps of every rank are the same
-		var one []step
-		for _, list := range steps {
-			one = append(one, list[len(list)-back])
-		}
-		u.steps = append(u.steps, one)
-	}
-	u.plan = measuredPlan(placement, u.steps[least-1])
+	last := u.steps[len(u.steps)-1]
+	u.plan = measuredPlan(placement, last)
 	actions := 0
-	for _, events := range u.steps[least-1] {
+	for _, events := range last {
 		actions += len(events)
 	}
 	if u.plan.Microbatches > actions {
@@ -197,11 +186,87 @@ func (u *run) follow(p schedule.Placement, plan *schedule.Plan) (schedule.Placem
 	return want, nil
 }
 
+// match finds the steps that are whole on every rank. Ranks with as many steps as the others have
+// recorded the same ones; otherwise those belong together that overlap most in time.
+func (u *run) match() error {
+	var steps [][]step // by rank
+	whole := make([]int, len(u.traces))
+	same := true
+	for rank, t := range u.traces {
+		first := begin(t.Spans)
+		steps = append(steps, cut(t.Spans[first:]))
+		same = same && first == 0 && len(steps[rank]) == len(steps[0])
+		for _, s := range steps[rank] {
+			whole[rank] = max(whole[rank], len(s))
+		}
+	}
+	for n, mine := range steps[0] {
+		var one []step
+		for rank, list := range steps {
+			at, most := n, int64(0)
+			if !same {
+				at = -1
+			}
+			for i, s := range list {
+				overlap := min(mine[len(mine)-1].end, s[len(s)-1].end) - max(mine[0].start, s[0].start)
+				if !same && overlap > most {
+					at, most = i, overlap
+				}
+			}
+			if at >= 0 && len(list[at]) == whole[rank] {
+				one = append(one, list[at])
+			}
+		}
+		if len(one) == len(steps) {
+			u.steps = append(u.steps, one)
+		}
+	}
+	if len(u.steps) == 0 {
+		return fmt.Errorf("%w: no step is whole in all of them: record the same steps on every rank, from begin to end", ErrRun)
+	}
+	return nil
+}
+
+// begin returns where the first step begins that has its begin in the recording: with the forward
+// of the least microbatch of a stage, if every backward in it has its forward before it. It is 0 if
+// there is none.
+func begin(spans []traces.Span) int {
+	least := map[int]int{} // microbatch by stage
+	for _, s := range spans {
+		if old, known := least[s.Stage]; s.Kind == schedule.F && (!known || s.Microbatch < old) {
+			least[s.Stage] = s.Microbatch
+		}
+	}
+	for i, s := range spans {
+		if s.Kind == schedule.F && s.Microbatch == least[s.Stage] && closed(spans[i:]) {
+			for i > 0 && spans[i-1].Kind == schedule.RecvF {
+				i--
+			}
+			return i
+		}
+	}
+	return 0
+}
+
+// closed reports whether every backward of the first step has its forward before it.
+func closed(spans []traces.Span) bool {
+	seen := map[schedule.Action]bool{}
+	for _, s := range spans {
+		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
+		if seen[a] {
+			break
+		}
+		seen[a] = true
+		if s.Kind.Compute() && s.Kind != schedule.F && !seen[schedule.Act(schedule.F, s.Stage, s.Microbatch)] {
+			return false
+		}
+	}
+	return true
+}
+
 // cut cuts the spans of a rank into steps: one begins with an action that the step before it
-// has had. Steps that lack actions, as the first and the last one of a recording may, are left
-// out.
-func cut(spans []traces.Span) (complete []step) {
-	var all []step
+// has had.
+func cut(spans []traces.Span) (all []step) {
 	seen := map[schedule.Action]bool{}
 	for _, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
@@ -218,11 +283,7 @@ func cut(spans []traces.Span) (complete []step) {
 		}
 		*now = append(*now, e)
 	}
-	most := 0
-	for _, s := range all {
-		most = max(most, len(s))
-	}
-	return slices.DeleteFunc(all, func(s step) bool { return len(s) < most })
+	return all
 }
 
 // measuredPlan returns the order of the computations of a step as a plan.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -226,6 +227,43 @@ func TestPipelines(t *testing.T) {
 	require.ErrorContains(t, err, "give the traces of all ranks")
 	_, err = timing.Analyze(timing.Request{Traces: all, Pipeline: 2})
 	require.ErrorContains(t, err, "there are 2 side by side")
+}
+
+// Recordings that begin or end within a step, on all ranks or on one, have their whole steps compared.
+func TestStepsThatAreCut(t *testing.T) {
+	for _, name := range []string{"1f1b", "zb-h1", "gpipe"} {
+		p, costs := plan(t, name, 4, 4, 8), uneven(4)
+		want, err := simulate.Run(p, costs, 0)
+		require.NoError(t, err)
+		for _, c := range []struct {
+			name string
+			keep func(rank int, spans []traces.Span) []traces.Span
+			left int
+		}{
+			{"one rank ends early", func(rank int, s []traces.Span) []traces.Span { return s[:len(s)-5*(rank%2)] }, 3},
+			{"one rank begins late", func(rank int, s []traces.Span) []traces.Span { return s[3*(rank%2):] }, 3},
+			{"ranks have fewer steps", func(rank int, s []traces.Span) []traces.Span { return s[:len(s)*(4-rank/2)/4] }, 3},
+			{"a window of time", func(_ int, s []traces.Span) []traces.Span {
+				return slices.DeleteFunc(s, func(s traces.Span) bool {
+					at := s.Start - 1790857026000000000
+					return at < want.Makespan/2 || at > want.Makespan*7/2
+				})
+			}, 2},
+		} {
+			t.Run(name+", "+c.name, func(t *testing.T) {
+				all := kineto(t, simulated(t, p, costs, 4), "gpu_user_annotation")
+				for _, one := range all {
+					one.Spans = c.keep(one.Rank, one.Spans)
+				}
+				r, err := timing.Analyze(timing.Request{Traces: all})
+				require.NoError(t, err)
+				require.Empty(t, r.Refused)
+				require.Len(t, r.Steps, c.left)
+				require.Equal(t, want.Makespan, r.Measured.Makespan)
+				require.Equal(t, want.Makespan, r.Simulated.Makespan)
+			})
+		}
+	}
 }
 
 // A plan puts the ranks in its order, and the first action that is not the plan's is named.
