@@ -118,6 +118,7 @@ func TestTraceStatus(t *testing.T) {
 	require.Contains(t, byName, "Rank 3 left the plan at 3B0, where the plan has 3F1.")
 
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rank0.json"), []byte(`{"traceEvents":[{"ph":"X"]}`), 0o600))
+	empty := t.TempDir()
 	for _, c := range []struct {
 		args   string
 		status int
@@ -126,6 +127,8 @@ func TestTraceStatus(t *testing.T) {
 		{"../../docs/trace/rank1.json.gz ../../docs/trace/rank2.json.gz", atFault, "no trace has stage 0: give the traces of all ranks"},
 		{folder + "/rank0.json", misused, "rank0.json: not a trace"},
 		{folder + "/none", misused, "no such file"},
+		{empty, misused, "ends in .json, .json.gz or .jsonl: name the files"},
+		{os.DevNull, misused, "the file is empty"},
 		{file, misused, "expected an object"},
 		{"../../docs/trace --ranks-per-host -1", misused, "give 1 or more"},
 		{"../../docs/trace --plan zb-v", misused, "zb-v"},

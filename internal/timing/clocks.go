@@ -42,8 +42,8 @@ func (u *run) align(ranksPerHost int) error {
 		host[rank] = h
 		u.hosts[h].Ranks = append(u.hosts[h].Ranks, rank)
 	}
-	if len(u.hosts) == 1 {
-		return nil
+	if err := u.together(host); err != nil || len(u.hosts) == 1 {
+		return err
 	}
 	most, least := u.distances(host)
 	for h := range u.hosts {
@@ -64,6 +64,25 @@ func (u *run) align(ranksPerHost int) error {
 			for i := range events {
 				events[i].start += u.hosts[host[rank]].Offset
 				events[i].end += u.hosts[host[rank]].Offset
+			}
+		}
+	}
+	return nil
+}
+
+// together refuses ranks of one clock if one of them ended an action longer before its input was made
+// than its whole step took.
+func (u *run) together(host []int) error {
+	for _, ranks := range u.steps {
+		of := index(ranks)
+		for rank, events := range ranks {
+			took := events[len(events)-1].end - events[0].start
+			for _, e := range events {
+				ready, from := u.ready(e.action, ranks, of)
+				if from >= 0 && host[from] == host[rank] && e.end < ready-took {
+					return fmt.Errorf("%w: %v in %s ends %.3f s before its input is made in %s: the files are of different runs, or of hosts with different clocks; for these give --ranks-per-host",
+						ErrRun, e.action, u.traces[rank].File, float64(ready-e.end)/1e9, u.traces[from].File)
+				}
 			}
 		}
 	}

@@ -153,7 +153,7 @@ func Analyze(r Request) (*Report, error) {
 		}
 		out.departures(u)
 	} else if _, err := check.Prove(u.plan, schedule.Unlimited); err != nil {
-		out.Refused = "the order of the run is no whole step: " + err.Error()
+		out.Refused = "the order of the run is no whole step, record one from begin to end on every rank: " + err.Error()
 		return out, nil
 	}
 	return out, out.simulate(model)

@@ -229,6 +229,15 @@ func TestPipelines(t *testing.T) {
 	require.ErrorContains(t, err, "there are 2 side by side")
 }
 
+// Files of different runs are refused.
+func TestOtherRun(t *testing.T) {
+	s := simulated(t, plan(t, "1f1b", 4, 4, 8), uneven(4), 3)
+	s.Shift(3, 3600*1000*ms)
+	_, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation")})
+	require.ErrorIs(t, err, timing.ErrRun)
+	require.ErrorContains(t, err, "the files are of different runs")
+}
+
 // Recordings that begin or end within a step, on all ranks or on one, have their whole steps compared.
 func TestStepsThatAreCut(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "gpipe"} {

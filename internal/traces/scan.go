@@ -31,6 +31,9 @@ func (s *scanner) fault(format string, args ...any) error {
 // ended makes an error of the end of the text.
 func (s *scanner) ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		if s.at == 0 {
+			return fmt.Errorf("%w: the file is empty: export it anew", ErrTrace)
+		}
 		return s.fault("the file ends inside of a value: copy it again, or export it anew")
 	}
 	return fmt.Errorf("%w: byte %d: %w", ErrTrace, s.at, err)

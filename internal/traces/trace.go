@@ -48,6 +48,9 @@ func Read(names ...string) ([]*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%w: no file in %q ends in .json, .json.gz or .jsonl: name the files", ErrTrace, names)
+	}
 	var all []*Trace
 	for _, name := range files {
 		found, err := readFile(name)

@@ -119,7 +119,7 @@ func TestHostile(t *testing.T) {
 		"endless string": {endless, "the file ends inside of a value"},
 		"deep":           {deep, "the file ends inside of a value"},
 		"gzip bomb":      {io.MultiReader(bytes.NewReader(bombed(t)), &bomb), "unpacks to far more"},
-		"empty":          {strings.NewReader(""), "the file ends"},
+		"empty":          {strings.NewReader(""), "the file is empty"},
 		"no JSON":        {strings.NewReader("hello"), `found 'h', expected an object`},
 		"no rank":        {strings.NewReader(`{"traceEvents":[{"ph":"X","cat":"user_annotation","name":"PP:2F7","ts":1,"dur":1,"pid":1}]}`), "which rank"},
 		"events no list": {strings.NewReader(`{"traceEvents":{}}`), "expected a list"},
