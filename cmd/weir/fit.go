@@ -249,6 +249,9 @@ func (c *fitCmd) measured(r *fit.Request) error {
 		if err != nil {
 			return err
 		}
+		if !slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Saved > 0 }) {
+			return usage("--costs %s: no stage has saved bytes, as in costs of a trace, which has times alone: add them, or leave out --costs to have formulas", c.Costs)
+		}
 		if slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Resident > 0 }) {
 			r.Resident, r.Model = costs.ResidentOf, nil
 		}

@@ -101,6 +101,9 @@ func TestTrace(t *testing.T) {
 	require.InEpsilon(t, float64(found.Measured.Makespan)/1e6, sim.Makespan, 0.01)
 	_, stderr, status = weir("", "choose", "--ranks", "4", "--microbatches", "8", "--costs", costs)
 	require.Equal(t, good, status, stderr)
+	_, stderr, status = weir("", "fit", "../../docs/fit/llama-3-8b.json", "--ranks", "4", "--microbatches", "8", "--seq", "8", "--costs", costs)
+	require.Equal(t, misused, status, "without bytes nothing says that it fits")
+	require.Contains(t, stderr, "no stage has saved bytes")
 }
 
 // A trace with a plan names what left it, and errors say what to change.
