@@ -34,13 +34,13 @@ func (w *Waiter) Sleep(ctx context.Context, over func() bool) error {
 	case <-w.wake: // of an earlier wait
 	default:
 	}
-	for !over() {
+	for turn := w.Turns; !over(); { // the lock guards Turns as well
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		w.lock.Unlock()
-		if w.Turns != nil {
-			w.Turns.Wait(func() bool { return len(w.wake) > 0 || ctx.Err() != nil })
+		if turn != nil {
+			turn.Wait(func() bool { return len(w.wake) > 0 || ctx.Err() != nil })
 		}
 		select {
 		case <-w.wake:
