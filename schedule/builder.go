@@ -2,39 +2,39 @@ package schedule
 
 import "slices"
 
-// A Builder writes a program action by action. Actions that repeat with a fixed stride of
-// microbatches become a segment as they come, so it holds no more than the segments of the
-// program. It finds periods of up to maxPeriod actions; Repeat is for callers that know of a longer
-// one. No body ends with a joined action. The zero Builder is ready for use.
+// A Builder writes a program action by action. It merges actions that repeat with a fixed stride of
+// microbatches into segments at once, so that it never holds more than the segments of the program.
+// It finds periods of up to maxPeriod actions; Repeat is for callers that know a longer one. No body
+// ends with a joined action. The zero Builder is ready for use.
 type Builder struct {
 	program []Segment
 	written int64    // actions of the program
-	tail    []Action // in no segment yet; a run begins in it
+	tail    []Action // not in a segment yet; a run begins in it
 	run     run
 }
 
-// run is a body that is repeating, the tail from one place on.
+// run is a body that repeats: the tail from some position on.
 type run struct {
-	from, period int // in the tail; a period of 0 is no run
-	repeats      int // those that are complete
+	from, period int // in the tail; the period is 0 if there is no run
+	repeats      int // complete repeats
 	next         int // in the body: the next action if the run continues
 	stride       int
-	known        bool // it becomes a segment, however little that saves
+	known        bool // it becomes a segment even if that saves little
 }
 
 const (
 	// maxPeriod is the longest period that a Builder looks for: the computations of a
 	// microbatch on a rank of some stages, with sends, receives and waits.
 	maxPeriod = 128
-	// leastSaved is how many actions a run must save to become a segment. Short programs
-	// read best as they are.
+	// leastSaved is the number of actions that a run must save to become a segment. Short programs
+	// are easier to read without segments.
 	leastSaved = 48
-	// leastNested is how many actions the runs of a repeated part must save to stay segments
-	// in a loop of loops. A shorter body is written out.
+	// leastNested is the number of actions that the runs of a repeated part must save to stay
+	// segments in a loop of loops. A shorter body is written out.
 	leastNested = 1 << 7
 )
 
-// Len returns how many actions were written.
+// Len returns the number of written actions.
 func (b *Builder) Len() int64 {
 	return b.written + int64(len(b.tail)) + int64(b.run.period)*int64(max(b.run.repeats, 1)-1) + int64(b.run.next)
 }
@@ -54,21 +54,21 @@ func (b *Builder) Append(a Action) {
 	b.search()
 }
 
-// Segment writes the actions of a segment. If it continues the last one, the two become one.
+// Segment writes the actions of a segment. If it continues the last segment, the two are merged.
 func (b *Builder) Segment(s Segment) {
 	since := b.Len()
 	expand(s.Inside(), 0, func(a Action) bool { b.Append(a); return true })
 	b.Repeat(since, s.Repeat-1, s.Stride)
 }
 
-// search begins a run if the tail ends with a body and its repeats: one repeat, or as many as have a
-// few actions, since a longer body may consist of short runs.
+// search begins a run if the tail ends with a body and its repeats. A short body must repeat several
+// times, since a longer body may consist of short runs.
 func (b *Builder) search() {
-	const few, still = 4, 1<<MbShift - 1 // the bits that a repeat does not move
+	const few, still = 4, 1<<MbShift - 1 // the bits that are equal in all repeats
 	n := len(b.tail)
 	a := b.tail[n-1]
 	if a.Joined() || a.Kind().OfStage() || n > 8*maxPeriod && n%7 != 0 {
-		return // a run may begin a little later, and its body ends there
+		return // a run may begin a little later, and its body then ends with another action
 	}
 periods:
 	for p := 1; p <= min(n/2, maxPeriod); p++ {
@@ -92,7 +92,8 @@ periods:
 	}
 }
 
-// stop ends a run. It becomes a segment if it saves enough, and is written out if not.
+// stop ends a run. The run becomes a segment if this saves enough actions; otherwise it is written
+// out.
 func (b *Builder) stop() {
 	r := b.run
 	if b.run = (run{}); r.period == 0 {
@@ -117,7 +118,7 @@ func (b *Builder) stop() {
 	}
 }
 
-// flush makes a segment of the tail.
+// flush turns the tail into a segment.
 func (b *Builder) flush() {
 	if len(b.tail) > 0 {
 		b.add(Segment{Body: slices.Clone(b.tail), Repeat: 1})
@@ -125,7 +126,7 @@ func (b *Builder) flush() {
 	}
 }
 
-// add adds a segment, to the last one if both are written out.
+// add appends a segment. If it and the last segment are both written out, the two are merged.
 func (b *Builder) add(s Segment) {
 	b.written += s.Len() * int64(s.Repeat)
 	if n := len(b.program); n > 0 && s.Repeat == 1 && b.program[n-1].Repeat == 1 {
@@ -135,8 +136,8 @@ func (b *Builder) add(s Segment) {
 	b.program = append(b.program, s)
 }
 
-// Repeat writes the actions that were written since the builder had this length n more times, each
-// moved by the stride.
+// Repeat repeats the actions written since the builder had length since n times, each time shifted by
+// the stride.
 func (b *Builder) Repeat(since int64, n, stride int) {
 	length := b.Len() - since
 	if length == 0 || n == 0 {
@@ -184,7 +185,7 @@ func (b *Builder) endsWith(body []Action, by int) bool {
 	return true
 }
 
-// take takes the last n actions out of the program.
+// take removes the last n actions from the program and returns them.
 func (b *Builder) take(n int64) []Segment {
 	b.stop()
 	b.flush()
@@ -204,7 +205,7 @@ func (b *Builder) take(n int64) []Segment {
 	return taken
 }
 
-// Program returns the written program, and makes the builder empty.
+// Program returns the written program and resets the builder.
 func (b *Builder) Program() []Segment {
 	b.stop()
 	b.flush()
@@ -213,7 +214,7 @@ func (b *Builder) Program() []Segment {
 	return program
 }
 
-// cutAt returns a segment as its first n actions and the others.
+// cutAt splits a segment after its first n actions.
 func (s Segment) cutAt(n int64) (before, after []Segment) {
 	whole, part := int(n/int64(len(s.Body))), int(n%int64(len(s.Body)))
 	add := func(list []Segment, first, repeats, from, to int) []Segment {

@@ -6,24 +6,23 @@ import (
 	"github.com/weir-ml/weir/internal/spelling"
 )
 
-// Schedule is a rule under the name that the field knows it by, with the
-// placement that it is made for.
+// Schedule is a rule with its usual name and its placement.
 type Schedule struct {
 	Name    string
 	Summary string // one line
 	Rule    Rule
-	PerRank int // stages of the model that a rank usually has
-	// Place returns the placement for these numbers of ranks and stages of the model. The
-	// error wraps ErrParams and says which numbers of stages work.
+	PerRank int // the usual number of the model's stages per rank
+	// Place returns the placement for these numbers of ranks and of stages of the model. The error
+	// wraps ErrParams and names the supported numbers of stages.
 	Place func(ranks, stages int) (Placement, error)
-	// Split is set if the rule runs I and W apart.
+	// Split is set if the rule splits the backward into I and W.
 	Split bool
 	// Ascends is set if every stage runs its backward in ascending order of
-	// microbatches, so that gradients are bit-equal to those of any other such plan (L9).
+	// microbatches, so that gradients are bit-equal to the gradients of any other such plan (L9).
 	Ascends bool
 }
 
-// Schedules returns all schedules by name, the plain ones first.
+// Schedules returns all schedules, the simple ones first.
 func Schedules() []Schedule {
 	return []Schedule{
 		{Name: "gpipe", Rule: GPipe, PerRank: 1, Place: place("gpipe", inBlocks), Ascends: true,
@@ -59,8 +58,8 @@ func Schedules() []Schedule {
 	}
 }
 
-// Find returns the schedule of a name. The error wraps ErrParams and says which name
-// is nearest, if one is near.
+// Find returns the schedule with a name. The error wraps ErrParams and suggests a similar name, if
+// there is one.
 func Find(name string) (Schedule, error) {
 	var names []string
 	for _, s := range Schedules() {
@@ -92,8 +91,8 @@ func place(name string, placing placing) func(ranks, stages int) (Placement, err
 // anywhere places any number of stages, looped.
 func anywhere(ranks, stages int) (Placement, string) { return Looped(ranks, stages), "" }
 
-// inBlocks places stages that follow one another on the same rank. If there are fewer stages than
-// ranks the last ranks have none.
+// inBlocks places consecutive stages on the same rank. If there are fewer stages than ranks, the last
+// ranks have none.
 func inBlocks(ranks, stages int) (Placement, string) {
 	p := Looped(ranks, stages)
 	for s := range p.Rank {
@@ -102,7 +101,7 @@ func inBlocks(ranks, stages int) (Placement, string) {
 	return p, ""
 }
 
-// chained is inBlocks with a stage or more on every rank.
+// chained is inBlocks with at least one stage on every rank.
 func chained(ranks, stages int) (Placement, string) {
 	if stages < ranks {
 		return Placement{}, fmt.Sprintf("%d stages, one a rank, or more", ranks)

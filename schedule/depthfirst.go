@@ -5,28 +5,27 @@ import (
 	"slices"
 )
 
-// maxBody bounds the actions of one body: a group of many microbatches is
-// written out in full.
+// maxBody is the maximum number of actions in one body: a group of many microbatches is written out
+// in full.
 const maxBody = 1 << 24
 
-// DepthFirst takes every microbatch as far as possible before it starts another one, so that the
+// DepthFirst runs every microbatch as far as possible before it starts another one, so that the
 // number in flight does not depend on the number of microbatches.
 //
-// On one rank a microbatch runs through all stages, forward and back, before the next
-// one begins. With groups it does so for Group microbatches at once: stages
-// ascending, the forward of the whole group; stages descending, its backward. A last,
-// smaller group takes the rest if Group does not divide Microbatches.
+// On one rank, a microbatch runs through all stages, forward and backward, before the next one
+// begins. With groups, Group microbatches do so together: the stages run the forward of the whole
+// group in ascending order, and then its backward in descending order. If Group does not divide
+// Microbatches, the last group is smaller.
 //
-// On several ranks each one runs, whenever it is free, a backward that is ready, or
-// else the forward of the highest stage that is ready, as long as it has less in
-// flight than its cap (greedy). Without Cap this is the number of stages from the
-// rank's first one to the last, counted in microbatches of a stage; then on ranks of
-// one stage the order is 1F1B. Any placement of one copy of the model will do.
+// With several ranks, each rank that is free runs a ready backward, or else the forward of its
+// highest ready stage, as long as it has fewer microbatches in flight than its cap (greedy),
+// counted stage by stage. The default cap of a rank is the number of stages from its first one to
+// the last stage of the model; if each rank has one stage, the order is then 1F1B. Any placement of
+// one copy of the model works.
 //
-// The size of the plan depends on ranks, stages, cap and group, not on the number of
-// microbatches. On several ranks of several stages it may take long until the order
-// repeats; it is written out until then, and refused beyond 4 million actions. Errors
-// wrap ErrParams.
+// The size of the plan depends on ranks, stages, cap and group, not on the number of microbatches.
+// With several stages per rank, it may take many actions until the order repeats. They are written
+// out, and more than 4 million are refused. Errors wrap ErrParams.
 func DepthFirst(p Params) (*Plan, error) {
 	name := "depth-first"
 	if p.Placement.Ranks == 1 {
@@ -62,7 +61,7 @@ func (p Params) depthFirstGroups() (*Plan, error) {
 		name = fmt.Sprintf("depth-first group=%d", group)
 	}
 	if group == p.Microbatches && group > 1 {
-		return p.plan(name, breadthFirst(p, 0, 1)...), nil // one group of all is breadth-first
+		return p.plan(name, breadthFirst(p, 0, 1)...), nil // one group of all microbatches is breadth-first
 	}
 	if int64(group)*int64(p.Placement.Stages()) > maxBody/2 {
 		return nil, fmt.Errorf("%w: a group of %d microbatches over %d stages is more than %d actions: use a smaller group",
@@ -77,8 +76,7 @@ func (p Params) depthFirstGroups() (*Plan, error) {
 	return p.plan(name, program), nil
 }
 
-// oneGroup returns the actions of n microbatches from the first one on, as one
-// group.
+// oneGroup returns the actions of n microbatches, beginning with first, as one group.
 func oneGroup(p Params, first, n int) []Action {
 	stages := p.Placement.Stages()
 	body := make([]Action, 0, 2*stages*n)

@@ -5,17 +5,16 @@ import (
 	"slices"
 )
 
-// DualPipe is DeepSeek's schedule on two copies of the model that run through the
-// ranks in opposite directions (Bidirectional): rank r runs stage r of the first copy
-// and stage P-1-r of the second one. The first half of the plan's microbatches runs
-// through the first copy (Plan.Span), which are every second one of a batch (Plan.Item):
-// both copies begin at once, and no entry of a batch waits for its half. The forward of
-// one copy and the backward of the other overlap (a joined pair), so that one computes
-// while the other communicates. It costs twice the weights; the gradients of the copies
-// must be added by whoever owns them.
+// DualPipe is DeepSeek's schedule for two copies of the model that run through the ranks in opposite
+// directions (Bidirectional): rank r runs stage r of the first copy and stage P-1-r of the second.
+// The first half of the plan's microbatches runs through the first copy (Plan.Span). In the batch,
+// these are every second microbatch (Plan.Item), so that both copies begin at once. The forward of
+// one copy and the backward of the other overlap (a joined pair), so that one computes while the
+// other communicates. The schedule needs twice the weights, and the owner of the weights must add
+// the gradients of the two copies.
 //
-// A rank has P+1 microbatches in flight at most. With F&B the time of a joined pair,
-// and F, B, W those of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).
+// A rank has at most P+1 microbatches in flight. If F&B is the time of a joined pair, and F, B and W
+// are the times of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).
 //
 // The published rule has an even number of ranks, and an even number of at least 2P microbatches.
 // An odd number of ranks runs the order of P+1 ranks, with the middle rank in place of two, and has
@@ -35,7 +34,7 @@ func DualPipe(p Params) (*Plan, error) {
 	if half > bothWaysMost {
 		return nil, fmt.Errorf("%w: dualpipe on %d ranks: there may be %d", ErrParams, ranks, 2*bothWaysMost)
 	}
-	each := max((p.Microbatches+1)/2, 2*half) // microbatches of a copy
+	each := max((p.Microbatches+1)/2, 2*half) // microbatches per copy
 	programs := make([][]Segment, ranks)
 	for r := range ranks {
 		away, towards := r, 2*ranks-1-r // the stages of the first and the second copy

@@ -2,14 +2,14 @@ package schedule
 
 import "slices"
 
-// DualPipeV is DeepSeek's DualPipe cut in half: two stages a rank, placed as a V,
-// in which the forward of one and the backward of the other overlap (a joined pair), so that one
-// computes while the other communicates. The order is that of the published code, in which some
-// backwards are split and most are not.
+// DualPipeV is one half of DeepSeek's DualPipe: each rank has two stages, placed as a V, and the
+// forward of one and the backward of the other overlap (a joined pair), so that one computes while
+// the other communicates. The order is the same as in the published code, in which some backwards
+// are split and most are not.
 //
-// The stages of a rank hold 2P+1 microbatches in flight at most, counted stage by
-// stage: P+1/2 whole ones. With PP = 2P, F&B the time of a joined pair, and F, B, W
-// those of a stage, the makespan has a bubble of (PP/2-1)(F&B+B-3W).
+// A rank has at most 2P+1 microbatches in flight, counted stage by stage, which is P+1/2 at both
+// stages. With PP = 2P, the time F&B of a joined pair, and the times F, B and W of a stage, the
+// makespan has a bubble of (PP/2-1)(F&B+B-3W).
 //
 // The published rule has at least 2P microbatches; with fewer, the order is that of 2P microbatches
 // without the missing ones. The size of the plan does not depend on the number of microbatches.
@@ -29,33 +29,33 @@ func DualPipeV(p Params) (*Plan, error) {
 	return p.plan("dualpipev", programs...), nil
 }
 
-// bothWaysMost is the most ranks that half a DualPipe may have: the size of the plan
-// grows with their square.
+// bothWaysMost is the maximum number of ranks of half a DualPipe: the size of the plan grows with the
+// square of their number.
 const bothWaysMost = 4096
 
-// bothWays writes the program of rank r of half a DualPipe, which has this many
-// ranks. Microbatches run through stage s0 away from rank 0 and through s1 towards
-// it, so many each way.
+// bothWays writes the program of rank r of half a DualPipe with this many ranks. In each direction
+// the same number of microbatches runs: away from rank 0 through stage s0, and towards it through
+// s1.
 func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
 	f0, b0, i0, w0 := Act(F, s0, 0), Act(B, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
 	f1, b1, i1, w1 := Act(F, s1, 0), Act(B, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
 	f0with, f1with := f0.WithJoin(true), f1.WithJoin(true)
 
-	// 1 and 2: fill the pipeline, one way and then both ways.
+	// 1 and 2: fill the pipeline, in one direction and then in both.
 	b.write(2*(ranks-r-1), f0)
 	b.write(r+1, f0, f1)
-	// 3: the first gradients.
+	// 3: the first gradients arrive.
 	b.write(ranks-r-1, i1, w1, f1)
-	// 4: the steady state. Where the ways meet, the first pair cannot overlap.
+	// 4: the steady state. On the rank at which the directions meet, the first pair cannot overlap.
 	pairs := microbatches - 2*ranks + r + 1
 	if r == ranks-1 {
 		b.write(1, f0, b1, f1with, b0)
 		pairs--
 	}
 	b.write(pairs, f0with, b1, f1with, b0)
-	// 5: forwards are left one way only.
+	// 5: forwards remain in one direction only.
 	b.write(ranks-r-1, b1, f1with, b0)
-	// 6: backwards; in the second half they are split, and W waits.
+	// 6: backwards; in the second half they are split, and W is postponed.
 	half := (r + 1) / 2
 	b.write(half, b1, b0)
 	waiting := slices.Repeat([]Action{w1, w0}, half)

@@ -11,18 +11,18 @@ const MaxParts = 64
 // Facts are the properties of a stage that the lifetime pass needs. They come from the stage itself
 // (package stages) or from a file.
 type Facts struct {
-	// Reads[kind] is the set of entry parts, one bit each, that an action of this
-	// kind reads. A recompute is a read: a stage that recomputes in its backward
-	// has the parts of its forward at B (or I) as well.
+	// Reads[kind] is the set of entry parts, one bit each, that an action of this kind reads. A
+	// recompute is a read: a stage that recomputes in its backward reads the parts of its forward
+	// at B (or I) as well.
 	Reads [NumKinds]uint64
 	// Frozen stages have no weight gradients: in training they run I, not B, and
 	// nothing at all if no stage before them trains.
 	Frozen bool
-	// Split stages run I and W apart if the plan does.
+	// Split stages run I and W as separate actions if the plan does.
 	Split bool
-	// Recomputes says that the backward runs the forward again.
+	// Recomputes is set if the backward runs the forward again.
 	Recomputes bool
-	// Quantizes says that the stage computes on copies of its weights, which QUANTIZE
-	// makes once in a step.
+	// Quantizes is set if the stage computes on copies of its weights, which QUANTIZE makes once
+	// per step.
 	Quantizes bool
 }

@@ -6,9 +6,8 @@ import "slices"
 // microbatch, both ascending. If consecutive stages are on one rank, a microbatch runs through all of
 // them in a row.
 //
-// Every microbatch is in flight at once, on every rank. With F and B the time of a
-// rank, the makespan has a bubble of (P-1)(F+B). Any placement of one copy of the
-// model will do. The size of the plan does not depend on the number of microbatches.
+// All microbatches are in flight at once, on every rank. If F and B are the times of a rank, the
+// makespan has a bubble of (P-1)(F+B). Any placement of one copy of the model works. The size of the plan does not depend on the number of microbatches.
 // Errors wrap ErrParams.
 func GPipe(p Params) (*Plan, error) {
 	if err := p.check("gpipe", 0); err != nil {
@@ -30,7 +29,7 @@ func GPipe(p Params) (*Plan, error) {
 	return p.plan("gpipe", programs...), nil
 }
 
-// inARow cuts ascending stages into blocks of stages that follow one another.
+// inARow splits ascending stages into blocks of consecutive stages.
 func inARow(stages []int) [][]int {
 	var blocks [][]int
 	for i, stage := range stages {

@@ -7,16 +7,16 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// greedy returns the programs that result if every rank, whenever it is free, runs a ready
-// backward, or else a ready forward, each of the microbatch that is farthest along: the backward of
-// its lowest ready stage, the forward of its highest. A forward takes one tick and a backward two,
-// and a result is available on other ranks at once.
+// greedy returns the programs of ranks that, whenever they are free, run a ready backward, or else
+// a ready forward. A rank chooses the microbatch that is farthest along: the backward of its lowest
+// ready stage, or the forward of its highest ready stage. A forward takes one tick and a backward
+// two, and a result is available on other ranks at once.
 //
-// A rank of n stages has at most its cap in flight, microbatches counted stage by stage. The
-// forward of its first stage begins only with n places free, the next stage's with n-1, the last
-// stage's with one. So a rank is never full of microbatches that wait for a place on it.
+// A rank with n stages has at most cap microbatches in flight, counted stage by stage. The forward
+// of its first stage begins only if n places are free, the forward of the next stage if n-1 are
+// free, and so on. So a rank is never full of microbatches that wait for a place on it.
 //
-// After a while the ranks repeat their actions with later microbatches. These periods are skipped
+// Eventually the ranks repeat their actions with later microbatches. These periods are skipped
 // (package repeats) and become one segment.
 func greedy(p Params) ([][]Segment, error) {
 	w := newWorkers(p)
@@ -41,17 +41,17 @@ func greedy(p Params) ([][]Segment, error) {
 	return programs, nil
 }
 
-// workers are the ranks of a plan at one moment. It is not the machine of package passes, because
-// it chooses actions in place of running those of a program.
+// workers is the configuration of all ranks. It does not use the machine of package passes, because
+// it chooses actions; the machine runs the actions of a program.
 type workers struct {
 	repeats.Engine
 	stages, microbatches int
 	on                   [][]int // stages by rank, highest first
 	caps                 []int   // by rank
 
-	counts  []int     // by stage four: forwards begun and done, backwards begun and done
+	counts  []int     // four per stage: forwards begun and done, backwards begun and done
 	busy    []int     // by rank: ticks until it is free
-	doing   []int     // by rank: the count that grows then
+	doing   []int     // by rank: the count that increases when it becomes free
 	lists   []Builder // by rank: the actions that it has begun
 	began   []int64   // by rank: the length of its list when the period began
 	written int       // actions of all lists, without those of skipped periods
@@ -88,8 +88,8 @@ func newWorkers(p Params) *workers {
 	return w
 }
 
-// State is the configuration: the ticks for which each rank is busy, and the counts, which say with
-// which action.
+// State returns the configuration: the ticks for which each rank is busy, and the counts, which
+// determine its action.
 func (w *workers) State(s *repeats.State) {
 	for _, ticks := range w.busy {
 		if !s.Fixed(int64(ticks)) {
@@ -103,7 +103,8 @@ func (w *workers) State(s *repeats.State) {
 	}
 }
 
-// Moves returns by how many microbatches all stages have moved, if that is the same number.
+// Moves returns the number of microbatches by which all stages have advanced, if it is the same
+// number for all.
 func (w *workers) Moves(by []int64) (stride, most int64) {
 	stride = by[0]
 	if stride == 0 || slices.ContainsFunc(by, func(n int64) bool { return n != stride }) {
@@ -112,7 +113,7 @@ func (w *workers) Moves(by []int64) (stride, most int64) {
 	return stride, int64(w.microbatches-w.counts[0]) / stride
 }
 
-// Skip writes the actions of the period n more times.
+// Skip repeats the actions of the period n times.
 func (w *workers) Skip(n int64, by []int64) {
 	w.skipped = true
 	for rank := range w.lists {
@@ -123,8 +124,8 @@ func (w *workers) Skip(n int64, by []int64) {
 	}
 }
 
-// tick is the next moment: actions end, and free ranks begin ready ones. It reports whether any rank
-// is at work then.
+// tick advances the time by one tick: actions end, and free ranks begin ready ones. It reports
+// whether any rank is then busy.
 func (w *workers) tick() (working bool) {
 	for rank := range w.busy {
 		if w.busy[rank] == 0 {
@@ -143,13 +144,13 @@ func (w *workers) tick() (working bool) {
 	return working
 }
 
-// begin lets a free rank begin its next action, if one is ready.
+// begin starts the next action of a free rank, if one is ready.
 func (w *workers) begin(rank int) {
 	held, back := 0, -1
 	for _, stage := range w.on[rank] {
 		of := w.counts[countsOfStage*stage:]
 		held += of[forwardsBegun] - of[backwardsDone]
-		behind := of[forwardsDone] // of the last stage; of others the stage behind it
+		behind := of[forwardsDone] // of the last stage; for other stages, of the next stage
 		if stage+1 < w.stages {
 			behind = of[countsOfStage+backwardsDone]
 		}
@@ -161,7 +162,7 @@ func (w *workers) begin(rank int) {
 		w.run(rank, back, B, 2)
 		return
 	}
-	for places, stage := range w.on[rank] { // free places that are left for higher stages
+	for places, stage := range w.on[rank] { // free places that are reserved for higher stages
 		at := countsOfStage * stage
 		before := w.microbatches
 		if stage > 0 {
@@ -174,7 +175,7 @@ func (w *workers) begin(rank int) {
 	}
 }
 
-// run lets a rank begin an action on the next microbatch of a stage.
+// run starts an action of a rank on the next microbatch of a stage.
 func (w *workers) run(rank, stage int, kind Kind, ticks int) {
 	begun := countsOfStage*stage + forwardsBegun
 	if kind == B {

@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// GroupedInterleave is the interleaved schedule of "PipeOffload", which holds less
-// than Interleaved does: microbatches in groups, at each of a rank's stages in turn,
-// and all of it in step. Every rank runs an F, an I and a W in every three slots, and
-// a W follows its I.
+// GroupedInterleave is the interleaved schedule of "PipeOffload". It needs less memory than
+// Interleaved. Microbatches run in groups, at one stage of a rank after the other, and all ranks
+// keep the same pace: every rank runs an F, an I and a W in every three slots, and each W follows
+// its I.
 //
-// With groups of P, the default, a rank has P microbatches in flight at most, and Interleaved up to
-// half as many again. If F, I and W take equally long the
-// makespan has a bubble of 2(P-1)/V of them. Smaller groups, down to P/2, hold down to
-// 3P/4 on two stages a rank, and wait longer. Any size of group works.
+// With groups of P, the default, a rank has at most P microbatches in flight; with Interleaved it
+// has up to 3P/2. If F, I and W take equally long, the makespan has a bubble of 2(P-1)/V of these
+// times. Smaller groups, down to P/2, reduce the microbatches in flight to as few as 3P/4 with two
+// stages per rank, and wait longer. Any group size works.
 //
-// Each rank has the same number of stages, looped, as for Interleaved. Of a last,
-// smaller group it is the order of a whole one, without the microbatches that are not
-// there. The size of the plan depends on stages and group, not on the number of
-// microbatches. Errors wrap ErrParams.
+// Each rank has the same number of stages, looped, as for Interleaved. A last, smaller group runs
+// in the order of a full one, without the missing microbatches. The size of the plan depends on the
+// stages and the group, not on the number of microbatches. Errors wrap ErrParams.
 func GroupedInterleave(p Params) (*Plan, error) {
 	if err := p.check("grouped-interleave", takesGroup); err != nil {
 		return nil, err
@@ -30,7 +29,7 @@ func GroupedInterleave(p Params) (*Plan, error) {
 	}
 	name, group := "grouped-interleave", ranks
 	if p.Group > 0 && p.Group != ranks {
-		name, group = fmt.Sprintf("grouped-interleave group=%d", p.Group), min(p.Group, max(p.Microbatches, ranks)) // a larger one is a group of all
+		name, group = fmt.Sprintf("grouped-interleave group=%d", p.Group), min(p.Group, max(p.Microbatches, ranks)) // a larger group contains all microbatches
 	}
 	if int64(group)*int64(stages) > maxBody/4 {
 		return nil, fmt.Errorf("%w: groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
@@ -58,21 +57,21 @@ func GroupedInterleave(p Params) (*Plan, error) {
 	return p.plan(name, programs...), nil
 }
 
-// blockAction is an action of a group so many periods after the group began.
+// blockAction is an action of a group, and the number of periods since the group began.
 type blockAction struct {
 	period int
 	action Action
 }
 
-// groupBlock returns the actions of a rank in each period, in order, and how many periods a
-// group lasts there beyond its first one. A period has three slots for each microbatch of a
-// group and stage of a rank, and every period begins a group. So each slot of a period has one
-// action, of a group that began some periods before.
+// groupBlock returns the actions of a rank in each period, in order, and the number of periods that
+// a group takes there after its first one. A period has three slots for each microbatch of a group
+// at each stage of a rank, and a group begins in every period. So each slot of a period has one
+// action, which belongs to this group or to an earlier one.
 func groupBlock(ranks, depth, group, rank int) (block []blockAction, periods int) {
 	period := 3 * group * depth
 	block = make([]blockAction, period)        // by slot
 	apart := ((ranks+1)/2 + group - 1) / group // in groups, from one stage of the rank to the next
-	turn := depth / gcd(depth, apart)          // stages after which a slot would be taken twice
+	turn := depth / gcd(depth, apart)          // number of stages after which a slot would be taken twice
 	at := func(stage, member int) int { return 3 * (group*(apart*stage+stage/turn) + member) }
 
 	lastF := at(depth-1, 0) + rank

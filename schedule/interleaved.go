@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// Interleaved is the interleaved 1F1B of Megatron-LM. Each rank has V stages, looped:
-// stage s on rank s mod P. Microbatches run in groups of Group, by default P: the
-// forwards of a group at the rank's first stage, then at its second one, and so on,
-// the backwards from the last stage to the first. Rank r runs 2(P-1-r) + (V-1)·Group
-// forwards, then a forward and a backward in turn, then the backwards that are left.
+// Interleaved is the interleaved 1F1B of Megatron-LM. Each rank has V stages, looped: stage s is
+// on rank s mod P. Microbatches run in groups of Group, by default P. A rank runs the forwards of a
+// group at its first stage, then at its second stage, and so on, and the backwards from its last
+// stage to its first. Rank r runs 2(P-1-r) + (V-1)·Group forwards, then alternates between a forward
+// and a backward, and finally runs the remaining backwards.
 //
-// With many microbatches rank r has 2(P-1-r) + (V-1)·Group + 1 of them in flight at
-// most, counted stage by stage. With F and B the time of a rank, the makespan has a
-// bubble of (P-1)(F+B)/V.
+// With many microbatches, rank r has at most 2(P-1-r) + (V-1)·Group + 1 of them in flight, summed
+// over its stages. If F and B are the times of a rank, the makespan has a bubble of (P-1)(F+B)/V.
 //
-// A group has P microbatches or more. Megatron refuses numbers of microbatches that
-// leave less than P for the last group. Here the order is then that of a whole last
-// group, without the missing microbatches. Errors wrap ErrParams.
+// A group has at least P microbatches. Megatron refuses numbers of microbatches that leave fewer
+// than P for the last group. This rule accepts them: it takes the order of a full last group and
+// leaves out the missing microbatches. Errors wrap ErrParams.
 func Interleaved(p Params) (*Plan, error) {
 	t, err := newTable(p, "interleaved")
 	if err != nil {
@@ -31,22 +30,20 @@ func Interleaved(p Params) (*Plan, error) {
 	return p.plan(t.name, programs...), nil
 }
 
-// table numbers the forwards of a rank that has several stages, looped: microbatches
-// in groups, in each group the rank's stages one after the other, at each stage the
-// microbatches of the group. Backwards have the same numbers with the stages in
-// reverse.
+// table numbers the forwards of a rank that has several stages, looped: group by group, in each
+// group stage by stage, and at each stage microbatch by microbatch. Backwards have the same numbers
+// with the stages in reverse order.
 type table struct {
 	name         string // of the plan
 	ranks, depth int    // depth is the number of stages of a rank
 	group        int
 	microbatches int
-	padded       int // microbatches with those that fill up the last group
+	padded       int // microbatches, including those that fill up the last group
 	forwards     int // of the padded microbatches
 	whole        int // forwards of the groups that are not the last, smaller one
 }
 
-// newTable returns the table for a rule with groups. The error says what is wrong
-// with the parameters.
+// newTable returns the table for a rule with groups, or the fault of the parameters.
 func newTable(p Params, rule string) (table, error) {
 	if err := p.check(rule, takesGroup); err != nil {
 		return table{}, err
@@ -64,7 +61,7 @@ func newTable(p Params, rule string) (table, error) {
 	if t.group > ranks {
 		t.name = fmt.Sprintf("%s group=%d", rule, t.group)
 	}
-	t.group = min(t.group, max(p.Microbatches, ranks)) // a larger one is a group of all
+	t.group = min(t.group, max(p.Microbatches, ranks)) // a larger group contains all microbatches
 	if int64(t.group)*int64(stages) > maxBody/4 {
 		return table{}, fmt.Errorf("%w: groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
 			ErrParams, t.group, stages, maxBody)
@@ -84,8 +81,8 @@ type delayed struct {
 	slots int
 }
 
-// program writes slot after slot. A slot has one action of each kind, as far as there are any,
-// and the last kind has the longest delay.
+// program writes the slots in order. A slot has at most one action of each kind. The last kind has
+// the longest delay.
 func (t *table) program(rank int, kinds ...delayed) []Segment {
 	var w Builder
 	slot := func(i int) {
@@ -95,8 +92,8 @@ func (t *table) program(rank int, kinds ...delayed) []Segment {
 			}
 		}
 	}
-	full := kinds[len(kinds)-1].slots // from here on slots have all kinds
-	rest := max(full, t.whole)        // from here on forwards are of the last, smaller group, or over
+	full := kinds[len(kinds)-1].slots // from this slot on, slots have all kinds
+	rest := max(full, t.whole)        // from this slot on, forwards belong to the last, smaller group, or are over
 	for i := range full {
 		slot(i)
 	}
@@ -107,8 +104,7 @@ func (t *table) program(rank int, kinds ...delayed) []Segment {
 	return w.Program()
 }
 
-// write writes the action of a kind with number k on a rank, where its microbatch is
-// there.
+// write writes the action of a kind with number k on a rank, if its microbatch exists.
 func (t *table) write(w *Builder, kind Kind, rank, k int) {
 	first := k / (t.group * t.depth) * t.group
 	size := min(t.group, t.padded-first)

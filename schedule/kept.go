@@ -1,8 +1,8 @@
 package schedule
 
-// kept returns the program of a plan in which every stage trains without the actions that this
-// plan's mode and frozen stages rule out: a stage without a backward keeps F alone, a frozen one
-// after a stage that trains has I for B and no W. Segments that continue each other become one.
+// kept removes the actions that the plan's mode and frozen stages exclude from a program in which
+// every stage trains: a stage without a backward keeps only F, and a frozen stage after a stage that
+// trains has I in place of B, and no W. Segments that continue each other are merged.
 func (p *Plan) kept(program []Segment) []Segment {
 	var left Builder
 	for _, s := range flatten(program) {
@@ -11,7 +11,7 @@ func (p *Plan) kept(program []Segment) []Segment {
 			switch kind := p.runs(a); {
 			case kind != None:
 				body = append(body, Act(kind, a.Stage(), a.Microbatch()).WithJoin(a.Joined()))
-			case len(body) > 0: // nothing overlaps with a removed action
+			case len(body) > 0: // nothing overlaps a removed action
 				body[len(body)-1] = body[len(body)-1].WithJoin(false)
 			}
 		}
@@ -21,8 +21,8 @@ func (p *Plan) kept(program []Segment) []Segment {
 	return left.Program()
 }
 
-// runs returns the kind that an action of a training of all stages has in this
-// plan, None if it is not run.
+// runs returns the kind that an action has in this plan, given its kind if every stage trains. It
+// returns None if the plan does not run the action.
 func (p *Plan) runs(a Action) Kind {
 	switch kind := a.Kind(); {
 	case kind == F:

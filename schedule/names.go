@@ -29,18 +29,18 @@ func ParseKind(name string) (Kind, bool) {
 	return None, false
 }
 
-// stageKinds are the kinds that are usually of a stage alone.
+// stageKinds are the kinds of actions that usually belong to a stage, not to a microbatch.
 const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<Quantize | 1<<Optimizer
 
-// ofStage reports whether the kind is usually of a stage alone, so that its text
-// leaves out microbatch 0.
+// ofStage reports whether actions of the kind usually belong to a stage alone, so that their text
+// omits microbatch 0.
 func (k Kind) OfStage() bool {
 	return stageKinds>>k&1 == 1
 }
 
 // String returns the action as PyTorch writes it, stage, kind and microbatch,
-// without drops and join: 2F0, 3SEND_B17. If the microbatch is 0 and the kind
-// is of a stage alone, it is left out: 1UNSHARD.
+// without drops and join: 2F0, 3SEND_B17. Microbatch 0 is omitted if the action belongs to a stage
+// alone: 1UNSHARD.
 func (a Action) String() string {
 	var buf [40]byte
 	return string(a.appendText(buf[:0]))
@@ -55,8 +55,8 @@ func (a Action) appendText(b []byte) []byte {
 	return strconv.AppendInt(b, int64(a.Microbatch()), 10)
 }
 
-// ParseAction is the reverse of Action.String. The error wraps ErrText and says
-// what was expected; its method Fault() string returns the same without a prefix.
+// ParseAction is the reverse of Action.String. The error wraps ErrText and names the expected form;
+// its method Fault() string returns the message without a prefix.
 func ParseAction(text string) (Action, error) {
 	a, fault := parseAction(text)
 	if fault != "" {
@@ -65,8 +65,8 @@ func ParseAction(text string) (Action, error) {
 	return a, nil
 }
 
-// AppendText appends the action with its drops and its join, as the text form of a
-// plan has it: 1B3~gs&. It never fails; kinds and drops without a name cannot be read back.
+// AppendText appends the action with its drops and its join in the text form of plans: 1B3~gs&. It
+// never fails. Kinds and drops without a name cannot be read back.
 func (a Action) AppendText(b []byte) ([]byte, error) {
 	return a.appendWord(b), nil
 }
@@ -96,8 +96,7 @@ func (a Action) appendWord(b []byte) []byte {
 	return b
 }
 
-// parseWord is the reverse of appendWord. The second result is the fault of the word, "" if it has
-// none.
+// parseWord is the reverse of appendWord. The second result is the fault of the word, or "".
 func parseWord(word string) (Action, string) {
 	word, joined := strings.CutSuffix(word, "&")
 	word, letters, drops := strings.Cut(word, "~")
@@ -113,7 +112,7 @@ func parseWord(word string) (Action, string) {
 	return a.WithJoin(joined), ""
 }
 
-// parseAction also returns the fault of the text, "" if it has none.
+// parseAction parses an action. It returns the fault of the text, or "".
 func parseAction(text string) (Action, string) {
 	const digits = "0123456789"
 	name := strings.TrimLeft(text, digits)
@@ -138,8 +137,8 @@ func parseAction(text string) (Action, string) {
 	return Act(kind, stage, mb), ""
 }
 
-// parseNumber returns the number of the digits, false if there are other characters or it is more
-// than the limit.
+// parseNumber parses decimal digits. It returns false if there are other characters or the number
+// exceeds the limit.
 func parseNumber(digits string, limit int) (int, bool) {
 	if digits == "" {
 		return 0, false
@@ -159,10 +158,11 @@ func parseNumber(digits string, limit int) (int, bool) {
 // dropLetters are the letters of the drop bits, lowest first.
 const dropLetters = "piogstrfb"
 
-// knownDrops are the bits that have a letter.
+// knownDrops is the set of bits that have a letter.
 const KnownDrops = Drop(1<<len(dropLetters) - 1)
 
-// String returns the letters of the bits in the order of the constants, "" if none is set. Bits without a name are one ? at the end.
+// String returns the letters of the bits in the order of the constants, or "" if none is set. One ?
+// at the end represents all bits without a letter.
 func (d Drop) String() string {
 	var buf [len(dropLetters) + 1]byte
 	return string(d.appendText(buf[:0]))
@@ -180,8 +180,8 @@ func (d Drop) appendText(b []byte) []byte {
 	return b
 }
 
-// parseDrop returns the bits of the letters, each given once in any order, and their fault, "" if
-// they have none.
+// parseDrop returns the bits of the letters, which may be in any order without duplicates, and their
+// fault, or "".
 func parseDrop(letters string) (Drop, string) {
 	var drop Drop
 	for i := range len(letters) {

@@ -2,13 +2,12 @@ package schedule
 
 import "fmt"
 
-// OneFOneB is 1F1B: rank r runs P-1-r forwards, then a forward and a backward in
-// turn, then the backwards that are left. Microbatches ascend in both.
+// OneFOneB is 1F1B: rank r runs P-1-r forwards, then alternates between a forward and a backward,
+// and finally runs the remaining backwards. Microbatches ascend in both.
 //
-// Rank r has P-r microbatches in flight at most. With F and B the time of a rank, the
-// makespan has a bubble of (P-1)(F+B). Each rank has one stage, or several that
-// follow one another, the first rank the first ones; a microbatch runs through all of
-// them at once. Errors wrap ErrParams.
+// Rank r has at most P-r microbatches in flight. If F and B are the times of a rank, the makespan
+// has a bubble of (P-1)(F+B). Each rank has one or more consecutive stages, beginning with the first
+// rank; a microbatch runs through all stages of a rank in a row. Errors wrap ErrParams.
 func OneFOneB(p Params) (*Plan, error) {
 	if err := p.check("1f1b", 0); err != nil {
 		return nil, err
@@ -29,8 +28,8 @@ func OneFOneB(p Params) (*Plan, error) {
 	return p.plan("1f1b", programs...), nil
 }
 
-// chain returns the stages of each rank for a rule that wants one stage a rank, or
-// several in a row, rank after rank.
+// chain returns the stages of each rank for a rule that requires one or more consecutive stages per
+// rank.
 func (p Params) chain(rule string) ([][]int, error) {
 	blocks := make([][]int, p.Placement.Ranks)
 	before := -1

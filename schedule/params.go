@@ -9,31 +9,29 @@ import (
 // ErrParams is wrapped by every error about the parameters of a plan.
 var ErrParams = errors.New("schedule: invalid parameters")
 
-// Params are the parameters of a rule. The zero value is not valid: a
-// plan has at least one stage and one microbatch.
+// Params are the parameters of a rule. The zero value is not valid, because a plan has at least one
+// stage and one microbatch.
 type Params struct {
 	Placement    Placement
 	Microbatches int
-	// Group is how many microbatches run breadth first together: 0 means 1 under
-	// DepthFirst, which has groups on one rank, and the number of ranks under
-	// Interleaved, ZB1P and GroupedInterleave. Other rules have no groups.
+	// Group is the number of microbatches that run breadth first together. 0 is 1 for DepthFirst,
+	// which has groups on one rank only, and the number of ranks for Interleaved, ZB1P and
+	// GroupedInterleave. Other rules have no groups.
 	Group int
-	// Cap is the most microbatches that a rank may have in flight, counted as
-	// activations of one microbatch over all stages of the rank; 0 is the rule's own
-	// bound. DepthFirst on several ranks and ZBH2 take one.
+	// Cap is the maximum number of microbatches that a rank may have in flight, summed over its
+	// stages; 0 is the rule's own bound. Only ZBH2, and DepthFirst on several ranks, accept a Cap.
 	Cap int
-	// Slices is Plan.Slices; 0 is 1. Only Seq1F1B takes more.
+	// Slices is Plan.Slices; 0 is 1. Only Seq1F1B accepts more.
 	Slices int
 	Mode   Mode
-	// Frozen says by stage which stages have no weight gradients; nil is none. It
-	// means nothing in a forward-only plan.
+	// Frozen reports, by stage, which stages have no weight gradients; nil is none. A forward-only
+	// plan ignores it.
 	Frozen []bool
 }
 
-// A Rule generates the compute actions of a plan, without drops. It refuses the
-// parameters that it has no use for: a Group, Cap or Slices that is not its own, or a
-// placement that it is not made for. In a forward-only plan it gives the forwards of
-// the order in which it trains.
+// A Rule generates the computations of a plan, without drops. It refuses parameters that it does
+// not support: a Group, Cap or Slices, or another placement. In a forward-only plan, the forwards
+// have the same order as in training.
 type Rule func(Params) (*Plan, error)
 
 // Validate reports every fault of the parameters at once. Each of the joined
@@ -90,7 +88,7 @@ func (p Params) Validate() error {
 	return errors.Join(faults...)
 }
 
-// UnusedError is a Group, Cap or Slices that a rule has no use for. It wraps ErrParams.
+// UnusedError reports a Group, Cap or Slices that a rule does not support. It wraps ErrParams.
 type UnusedError struct {
 	Rule   string
 	Reason string // "has no groups"
@@ -99,7 +97,7 @@ type UnusedError struct {
 	Advice string // an alternative to leaving the field at 0, or ""
 }
 
-// Error says which field to leave at 0.
+// Error names the field to leave at 0.
 func (e *UnusedError) Error() string {
 	return fmt.Sprintf("%v: %s %s: make %s 0, not %d%s", ErrParams, e.Rule, e.Reason, e.Field, e.Value, e.Advice)
 }
@@ -107,7 +105,7 @@ func (e *UnusedError) Error() string {
 // Unwrap returns ErrParams.
 func (e *UnusedError) Unwrap() error { return ErrParams }
 
-// option is a parameter that only some rules have.
+// option is a parameter that only some rules support.
 type option uint8
 
 const (
@@ -117,7 +115,7 @@ const (
 	takesCopies
 )
 
-// check validates the parameters for a rule that has only these options.
+// check validates the parameters for a rule that supports only these options.
 func (p Params) check(rule string, takes option) error {
 	faults := []error{p.Validate()}
 	if takes&takesGroup == 0 && p.Group > 1 {
@@ -135,8 +133,8 @@ func (p Params) check(rule string, takes option) error {
 	return errors.Join(faults...)
 }
 
-// plan returns the plan of these programs, one for each rank. It removes the actions that the mode
-// and the frozen stages rule out (kept), so a rule may be written for a training of all stages.
+// plan returns the plan with these programs, one for each rank. It removes the actions that the mode
+// and the frozen stages exclude (kept), so that a rule may assume that all stages train.
 func (p Params) plan(name string, programs ...[]Segment) *Plan {
 	plan := &Plan{Name: name, Mode: p.Mode, Placement: p.Placement, Microbatches: p.Microbatches, Programs: programs}
 	plan.Placement.Rank = slices.Clone(p.Placement.Rank)

@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// ParseText reads the text form that WriteText writes; lines may be broken
-// anywhere between words, and # begins a comment. It reads at most MaxText bytes
-// and allocates no more than a small multiple of the bytes that it has read. It does not prove that
-// the plan is valid: Check does.
+// ParseText reads the text form that WriteText writes. Lines may be broken between any two words,
+// and # begins a comment. It reads at most MaxText bytes and allocates at most a small multiple of
+// the bytes read. It does not check the plan: package check does.
 //
-// Errors wrap ErrText and name the place, what was found there and what was expected. If r has a
-// Name, as a file does, the place is file:line:column. An error about a place has the methods
-// Place() (line, column int) and Fault() string, which is the rest of it.
+// Errors wrap ErrText and give the location, the word found and the word expected. If r has a Name,
+// as a file does, the location is file:line:column. An error with a location has the methods
+// Place() (line, column int) and Fault() string, which returns the rest of the message.
 func ParseText(r io.Reader) (*Plan, error) { return ParseTextAt(r, nil) }
 
-// ParseTextAt is ParseText, and calls at for every action of the text in the order
-// of the text, with the offset of its first byte. So a fault of the plan can be shown in the text.
+// ParseTextAt is like ParseText, and calls at for every action, in the order of the text, with the
+// offset of its first byte. With the offsets, a fault of the plan can be shown in the text.
 func ParseTextAt(r io.Reader, at func(offset int)) (*Plan, error) {
 	s, err := newScanner(r)
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *scanner) header(p *Plan) {
 	s.frozen(p, stages)
 }
 
-// copies takes the number of copies of the model, which share the stages out evenly.
+// copies reads the number of copies of the model. Each copy has the same number of stages.
 func (s *scanner) copies(stages int) int {
 	s.next()
 	if n, ok := parseNumber(s.word, stages); ok && n > 1 && stages%n != 0 {
@@ -121,7 +120,7 @@ func (s *scanner) frozen(p *Plan, stages int) {
 	}
 }
 
-// stages takes the lines of the stages, if there are any: one for each, all of the same fields.
+// stages reads the lines of the stages, if there are any: one per stage, all with the same fields.
 func (s *scanner) stages(p *Plan) {
 	if s.word != "stage" {
 		return
@@ -166,7 +165,7 @@ func (s *scanner) stages(p *Plan) {
 	}
 }
 
-// value takes a word of the form key=value and returns the value.
+// value reads a word of the form key=value and returns the value.
 func (s *scanner) value(key string) (string, bool) {
 	value, ok := strings.CutPrefix(s.word, key)
 	if !ok {
@@ -206,7 +205,7 @@ func (s *scanner) facts(f *Facts) {
 	s.next()
 }
 
-// parts takes sets of entry parts by kind: key and F:0,1;B:2, or key and -.
+// parts reads sets of entry parts by kind, key=F:0,1;B:2 or key=-.
 func (s *scanner) parts(key string, table *[NumKinds]uint64) {
 	value, ok := s.value(key)
 	if !ok {
@@ -236,7 +235,7 @@ func (s *scanner) parts(key string, table *[NumKinds]uint64) {
 	s.next()
 }
 
-// ranks takes the program of every rank, to the end of the text.
+// ranks reads the program of every rank, up to the end of the text.
 func (s *scanner) ranks(p *Plan) {
 	entries := false
 	for rank := range p.Placement.Ranks {
@@ -262,7 +261,7 @@ func (s *scanner) ranks(p *Plan) {
 	}
 }
 
-// segment takes a segment, which may be a loop of loops if nests is set.
+// segment reads a segment, which may be a loop of loops if nests is set.
 func (s *scanner) segment(nests bool) Segment {
 	s.keyword("x")
 	segment := Segment{Repeat: s.number("a repeat", 1, MaxMicrobatches, "")}
@@ -291,7 +290,7 @@ func (s *scanner) segment(nests bool) Segment {
 	return segment
 }
 
-// stride takes a number with its sign and a colon.
+// stride reads a number with its sign and a colon.
 func (s *scanner) stride() int {
 	digits, ok := strings.CutSuffix(s.word, ":")
 	n, number := 0, false
@@ -309,7 +308,7 @@ func (s *scanner) stride() int {
 	return n
 }
 
-// action takes an action with its drops and its join.
+// action reads an action with its drops and its join.
 func (s *scanner) action() Action {
 	a, fault := parseWord(s.word)
 	if fault != "" {

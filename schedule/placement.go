@@ -1,16 +1,15 @@
 package schedule
 
-// Placement maps stages to ranks. It may hold a model more than once: then the
-// copies share the microbatches out (Plan.Span), and stage s of copy c is stage
-// c·Depth + s of the plan, a stage like any other.
+// Placement maps stages to ranks. It may contain several copies of a model: then each copy runs a
+// part of the microbatches (Plan.Span), and stage s of copy c is stage c·Depth + s of the plan.
 type Placement struct {
 	Ranks  int
 	Rank   []int // Rank[s] is the rank of stage s, copy after copy
 	Copies int   // of the whole model; 0 is 1
 }
 
-// Looped places stage s on rank s mod ranks. Params.Validate refuses a placement of
-// fewer than one rank or stage.
+// Looped places stage s on rank s mod ranks. Params.Validate refuses a placement with no rank or no
+// stage.
 func Looped(ranks, stages int) Placement {
 	p := Placement{Ranks: ranks, Rank: make([]int, max(stages, 0))}
 	for s := range p.Rank {
@@ -19,9 +18,8 @@ func Looped(ranks, stages int) Placement {
 	return p
 }
 
-// Wave places stages on the ranks from the first to the last and back again, as
-// often as there are stages: with twice as many stages as ranks it is the V, rank r
-// with stages r and 2·ranks-1-r.
+// Wave places stages on the ranks from the first to the last and back again, until all stages are
+// placed. With twice as many stages as ranks it is the V: rank r has stages r and 2·ranks-1-r.
 func Wave(ranks, stages int) Placement {
 	p := Looped(ranks, stages)
 	for s := range p.Rank {
@@ -32,8 +30,8 @@ func Wave(ranks, stages int) Placement {
 	return p
 }
 
-// Bidirectional places two copies of a model of as many stages as ranks: stage s of
-// the first on rank s, stage s of the second on rank ranks-1-s.
+// Bidirectional places two copies of a model with as many stages as ranks: stage s of the first copy
+// is on rank s, stage s of the second copy on rank ranks-1-s.
 func Bidirectional(ranks int) Placement {
 	p := Placement{Ranks: ranks, Rank: make([]int, 2*max(ranks, 0)), Copies: 2}
 	for s := range p.Rank {
@@ -45,13 +43,13 @@ func Bidirectional(ranks int) Placement {
 	return p
 }
 
-// Stages returns the number of stages, those of every copy.
+// Stages returns the number of stages of all copies.
 func (p Placement) Stages() int { return len(p.Rank) }
 
 // Depth returns the number of stages of one copy of the model.
 func (p Placement) Depth() int { return len(p.Rank) / max(p.Copies, 1) }
 
-// First reports whether a stage is the first of its copy: nothing comes before it.
+// First reports whether a stage is the first of its copy.
 func (p Placement) First(stage int) bool { return p.within(stage) == 0 }
 
 // Last reports whether a stage is the last of its copy: its losses start the backward.

@@ -10,35 +10,35 @@ import (
 // ErrText is wrapped by every error about the text form of a plan.
 var ErrText = errors.New("schedule: invalid plan text")
 
-// The limits of ParseText. A plan in which every action is written out is checked in a second or two
-// up to there.
+// The limits of ParseText. Within them, a plan in which every action is written out is checked in a
+// second or two.
 const (
 	MaxText    = 64 << 20 // bytes
 	MaxWritten = 1 << 21  // actions, each repeat of a segment counted once
-	MaxNested  = 1 << 25  // actions of one repeat of each loop of loops, all of them together
+	MaxNested  = 1 << 25  // actions of one repeat, summed over the loops of loops
 )
 
-// scanner splits a text into words. White space and comments, from # to the end of the line, separate
-// words and mean nothing else.
+// scanner splits a text into words. White space separates words, and so do comments, from # to the
+// end of the line.
 type scanner struct {
 	name string // of the file, or ""
 	text string
-	pos  int // behind the current word
+	pos  int // after the current word
 
 	word       string // the current word, "" at the end of the text
 	start      int    // its offset in the text
 	line       int    // its line, from 1
-	lineStart  int    // of the line of pos
+	lineStart  int    // offset of the line that contains pos
 	column     int
 	lineOfPos  int
 	parseFault error // the first fault
 
-	at      func(offset int) // told of every action; nil is off
+	at      func(offset int) // called for every action; may be nil
 	written int              // actions
 	nested  int64            // actions of one repeat of every loop of loops
 }
 
-// newScanner reads the text, no more than the limit of it.
+// newScanner reads the text up to the limit.
 func newScanner(r io.Reader) (*scanner, error) {
 	s := &scanner{lineOfPos: 1}
 	if file, ok := r.(interface{ Name() string }); ok {
@@ -56,7 +56,7 @@ func newScanner(r io.Reader) (*scanner, error) {
 	return s, nil
 }
 
-// next goes on to the next word. A quoted string is one word.
+// next advances to the next word. A quoted string is one word.
 func (s *scanner) next() {
 	for s.pos < len(s.text) {
 		switch c := s.text[s.pos]; {
@@ -89,15 +89,15 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// textFault is a fault at a place of a text.
+// textFault is a fault at a location in a text.
 type textFault struct {
-	of           error  // the kind of text: ErrText, or the error of another one
+	of           error  // ErrText, or the error of another text form
 	name         string // of the file, or ""
-	line, column int    // from 1; 0 if the text has no places
+	line, column int    // from 1; 0 if the text has no locations
 	fault        string
 }
 
-// Error returns the place and the fault.
+// Error returns the location and the fault.
 func (f *textFault) Error() string {
 	switch {
 	case f.line == 0:
@@ -108,17 +108,17 @@ func (f *textFault) Error() string {
 	return fmt.Sprintf("%v: %s:%d:%d: %s", f.of, f.name, f.line, f.column, f.fault)
 }
 
-// Unwrap returns the kind of text.
+// Unwrap returns ErrText, or the error of another text form.
 func (f *textFault) Unwrap() error { return f.of }
 
 // Place returns the line and the column, in bytes, both from 1.
 func (f *textFault) Place() (line, column int) { return f.line, f.column }
 
-// Fault says what was found there and what was expected.
+// Fault returns the message without the location.
 func (f *textFault) Fault() string { return f.fault }
 
-// fail notes a fault of the current word. Only the first fault is kept, because later ones are likely
-// to follow from it. After a fault there are no more words.
+// fail records a fault of the current word. Only the first fault is kept, because it is likely to
+// cause later ones. After a fault there are no more words.
 func (s *scanner) fail(format string, args ...any) {
 	if s.parseFault != nil {
 		return
@@ -140,7 +140,7 @@ func shorten(word string) string {
 	return word
 }
 
-// keyword takes a word that must be this one.
+// keyword reads a word that must be equal to word.
 func (s *scanner) keyword(word string) {
 	if s.word != word {
 		s.fail("expected %s", word)
@@ -149,8 +149,7 @@ func (s *scanner) keyword(word string) {
 	s.next()
 }
 
-// number takes a number from low to high, without a sign, behind which the end of
-// the word is this.
+// number reads an unsigned number from low to high, after which the word ends with end.
 func (s *scanner) number(what string, low, high int, end string) int {
 	digits := s.word
 	if n := len(digits) - len(end); n > 0 && digits[n:] == end {

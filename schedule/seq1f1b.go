@@ -2,14 +2,13 @@ package schedule
 
 import "fmt"
 
-// Seq1F1B is 1F1B on slices of sequences (Plan.Slices), for models in which a slice
-// reads the slices before it, as with causal attention. A microbatch is a slice. The
-// forward takes the slices of a sequence in order, the backward in reverse; rank r
-// runs P-2-r+Slices forwards first, so that a whole sequence is there when its
-// backward begins.
+// Seq1F1B is 1F1B for slices of sequences (Plan.Slices), for models in which a slice depends on the
+// slices before it, as with causal attention. A microbatch is a slice. The forward runs the slices
+// of a sequence in order, and the backward in reverse order. Rank r runs P-2-r+Slices forwards
+// first, so that all slices of a sequence have run before its backward begins.
 //
-// Rank r has P-1-r+Slices slices in flight at most. It differs from other rules in
-// the order in which gradients are added (L9). Stages are placed as for OneFOneB.
+// Rank r has at most P-1-r+Slices slices in flight. Gradients are added in a different order than
+// with other rules (L9). Stages are placed as for OneFOneB.
 // Errors wrap ErrParams.
 func Seq1F1B(p Params) (*Plan, error) {
 	if err := p.check("seq1f1b", takesSlices); err != nil {
@@ -26,7 +25,7 @@ func Seq1F1B(p Params) (*Plan, error) {
 			ErrParams, slices, p.Placement.Stages(), maxBody)
 	}
 
-	whole := microbatches / slices * slices // those of whole sequences
+	whole := microbatches / slices * slices // microbatches of complete sequences
 	var w Builder
 	programs := make([][]Segment, ranks)
 	for rank, stages := range blocks {
@@ -39,11 +38,11 @@ func Seq1F1B(p Params) (*Plan, error) {
 		forwards, backwards := microbatch(stages, F), microbatch(stages, B)
 		forward := func(i int) { write(forwards, i) }
 		backward := func(i int) { write(backwards, inReverse(i, slices, microbatches)) }
-		left := microbatches - warmup // forwards behind the first backward, all in whole sequences
+		left := microbatches - warmup // forwards after the first backward, all in complete sequences
 		w.loop(0, warmup, 1, 1, forward)
 		w.loop(0, left, slices, slices, func(i int) { forward(warmup + i); backward(i) })
 		w.loop(left, whole, slices, slices, backward)
-		w.loop(whole, microbatches, slices, slices, backward) // less than a sequence
+		w.loop(whole, microbatches, slices, slices, backward) // an incomplete sequence
 		programs[rank] = w.Program()
 	}
 	plan := p.plan("seq1f1b", programs...)
@@ -54,8 +53,8 @@ func Seq1F1B(p Params) (*Plan, error) {
 	return plan, nil
 }
 
-// inReverse returns which slice is number i when the sequences are taken in order and
-// the slices of each in reverse. The last sequence may be short.
+// inReverse returns slice number i of an order in which sequences ascend and the slices of each
+// sequence descend. The last sequence may be short.
 func inReverse(i, slices, microbatches int) int {
 	first := i - i%slices
 	return min(first+slices, microbatches) - 1 - i%slices

@@ -1,17 +1,17 @@
 package schedule
 
-// VHalf is the schedule of half the memory from "Pipeline Parallelism with
-// Controllable Memory": two stages a rank, placed as a V, and steps so far apart that
-// a rank has (P+2)/2 microbatches in flight at most, rounded down. If F, I and W
-// take equally long and microbatches are many, the makespan has a bubble of 3P/2 - 7/2
-// times F on an even number of ranks, 3P/2 - 2 on an odd one, from three ranks on. It
-// assumes W + 2I >= 2F and W + 2F >= 2I; otherwise it loses more.
+// VHalf is the schedule of half the memory from "Pipeline Parallelism with Controllable Memory". Each
+// rank has two stages, placed as a V, and the steps of a microbatch are spaced so that a rank has at
+// most (P+2)/2 microbatches in flight, rounded down. If F, I and W take equally long and there are
+// many microbatches and at least three ranks, the makespan has a bubble of 3P/2 - 7/2 times F for an
+// even number of ranks, and of 3P/2 - 2 times F for an odd number. It assumes W + 2I >= 2F and
+// W + 2F >= 2I; otherwise it loses more.
 //
-// The paper's code searches for an order that begins and ends well. This rule
-// (followV) searches for nothing and comes to the same bubble.
+// The paper's code searches for a good order of the first and last microbatches. This rule (followV)
+// does not search and has the same bubble.
 //
-// The size of the plan does not depend on the number of microbatches. There may be 512
-// ranks. Errors wrap ErrParams.
+// The size of the plan does not depend on the number of microbatches. There may be up to 512 ranks.
+// Errors wrap ErrParams.
 func VHalf(p Params) (*Plan, error) {
 	if err := p.onV("v-half", vMost); err != nil {
 		return nil, err

@@ -1,14 +1,14 @@
 package schedule
 
-// VMin is the schedule of least memory from "Pipeline Parallelism with Controllable
-// Memory": two stages a rank, placed as a V, and each microbatch straight through all
-// of them, so that a rank has (P+4)/3 microbatches in flight at most, rounded down.
-// If F, I and W take equally long and microbatches are many, the makespan has a
-// bubble of 2P - 5/2 times F, one F less if 3 divides P, from three ranks on. If they do
-// not take equally long it loses far more than VHalf.
+// VMin is the schedule of least memory from "Pipeline Parallelism with Controllable Memory". Each
+// rank has two stages, placed as a V, and each microbatch runs through all stages without a pause,
+// so that a rank has at most (P+4)/3 microbatches in flight, rounded down. If F, I and W take
+// equally long and there are many microbatches and at least three ranks, the makespan has a bubble
+// of 2P - 5/2 times F, and one F less if 3 divides P. If they do not take equally long, it loses far
+// more time than VHalf.
 //
-// The size of the plan does not depend on the number of microbatches. There may be 512
-// ranks. Errors wrap ErrParams.
+// The size of the plan does not depend on the number of microbatches. There may be up to 512 ranks.
+// Errors wrap ErrParams.
 func VMin(p Params) (*Plan, error) {
 	if err := p.onV("v-min", vMost); err != nil {
 		return nil, err

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// The steps that a microbatch takes on a rank of the V, in this order: forward of the
-// first stage, forward and input gradient of the second one, input gradient of the
-// first one, and the weight gradients of the two.
+// The steps of a microbatch on a rank of the V, in this order: forward of the first stage, forward
+// and input gradient of the second stage, input gradient of the first stage, and the weight
+// gradients of both.
 const (
 	vF0 = iota
 	vF1
@@ -19,26 +19,25 @@ const (
 	vSteps
 )
 
-// vMost is the most ranks that a V follows a pattern on: the time that it takes to
-// make the plan grows with their cube.
+// vMost is the maximum number of ranks of a V that follows a pattern: the time to make the plan grows
+// with the cube of their number.
 const vMost = 512
 
-// vPeriod is how many slots of one step lie between a microbatch and the next one.
+// vPeriod is the number of slots between the same step of one microbatch and the next.
 const vPeriod = vSteps
 
-// followV returns the programs of the ranks of a V that follow a pattern as early as
-// they can: in each slot a rank runs the first step of its pattern that is ready. So
-// a step may overtake others, but only if the rank does not hold more than inFlight then,
-// microbatches counted stage by stage. On a rank that has run its last F0, W lets everything else
-// pass.
+// followV returns the programs of the ranks of a V that follow a pattern as early as possible: in
+// each slot a rank runs the first step of its pattern that is ready. So a step may overtake others,
+// but only if the rank then holds at most inFlight microbatches, counted stage by stage. After the
+// last F0 of a rank, W runs only if no other step is ready.
 //
-// The pattern is the slots in which the first F0, F1, I1 and I0 of a rank begin. The steps of each
-// next microbatch begin a period later, and every W has the first free slot after its I. A pattern
-// must work without overtaking: then the step that is first in the patterns of all ranks is always
-// ready, and the ranks come to an end.
+// The pattern consists of the slots in which the first F0, F1, I1 and I0 of a rank begin. Each
+// following microbatch begins its steps a period later, and every W takes the first free slot after
+// its I. A pattern must be valid without overtaking: then the earliest step in the patterns of all
+// ranks is always ready, so there is no deadlock.
 //
-// If the configuration of all ranks is that of a period before with the next microbatches, the
-// ranks will repeat the period, up to the last microbatches. These periods are skipped.
+// If the configuration of all ranks equals that of an earlier period with later microbatches, the
+// ranks repeat the period up to the last microbatches. These periods are skipped.
 func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment {
 	ranks := p.Placement.Ranks
 	v := &vee{Engine: repeats.NewEngine(0, 0), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
@@ -67,7 +66,7 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 }
 
 // vPattern returns the step of each slot of a rank, -1 for none, if its first F0, F1, I1 and I0 begin
-// in these slots. The last period of it repeats for ever.
+// in these slots. Its last period repeats indefinitely.
 func vPattern(starts [4]int) []int {
 	pattern := slices.Repeat([]int{-1}, starts[vI0]+2*vPeriod)
 	var waiting []int
@@ -89,7 +88,7 @@ func vPattern(starts [4]int) []int {
 	return pattern
 }
 
-// vee is the ranks of a V at one moment. As in greedy they choose their actions.
+// vee is the configuration of the ranks of a V. As in greedy, the ranks choose their actions.
 type vee struct {
 	repeats.Engine
 	ranks        []vRank
@@ -97,7 +96,7 @@ type vee struct {
 	inFlight     int
 }
 
-// vRank is one rank of it.
+// vRank is the configuration of one rank.
 type vRank struct {
 	pattern []int
 	actions [vSteps]Action // of each step
@@ -114,7 +113,7 @@ type vRank struct {
 // vStep is a step of one microbatch.
 type vStep struct{ step, mb int }
 
-// held returns how many more microbatches are in flight after a step, stage by stage.
+// held returns the change in microbatches in flight, counted stage by stage, that a step makes.
 func (s vStep) held() int {
 	switch s.step {
 	case vF0, vF1:
@@ -125,8 +124,7 @@ func (s vStep) held() int {
 	return 0
 }
 
-// runPeriod lets every rank run as much as it can in a period. It reports whether any rank has run a
-// step.
+// runPeriod runs every rank for one period. It reports whether any rank has run a step.
 func (v *vee) runPeriod() (ran bool) {
 	for range vPeriod {
 		for r := range v.ranks {
@@ -143,7 +141,7 @@ func (v *vee) runPeriod() (ran bool) {
 	return ran
 }
 
-// fill puts the next microbatch of every step into the queue: no other one can be ready.
+// fill puts the next microbatch of every step into the queue: no other microbatch can be ready.
 func (r *vRank) fill(microbatches int) {
 	for step := range vSteps {
 		for r.queued[step] == r.done[step] && r.done[step] < microbatches {
@@ -164,7 +162,8 @@ func (r *vRank) at() int {
 	return r.slot
 }
 
-// choose returns the place in its queue of the step that a rank runs in this slot, -1 for none.
+// choose returns the position in the rank's queue of the step that it runs in this slot, -1 for
+// none.
 func (v *vee) choose(rank int) int {
 	me := &v.ranks[rank]
 	var ready [vSteps]bool
@@ -177,7 +176,7 @@ func (v *vee) choose(rank int) int {
 
 	weight := -1
 	live := me.done[vF0] + me.done[vF1] - me.done[vW1] - me.done[vW0]
-	most := live // that is held while the queue is run up to here
+	most := live // maximum in flight while the queue runs up to this step
 	for i := 0; unseen > 0; i++ {
 		next := me.queue[i]
 		if ready[next.step] && next.mb == me.done[next.step] {
@@ -229,7 +228,7 @@ func (r *vRank) run() {
 	r.word = append(r.word, r.actions[step])
 }
 
-// State is the configuration: the slots of all ranks, their queues, and the steps that are done.
+// State returns the configuration: the slots of all ranks, their queues, and the completed steps.
 func (v *vee) State(s *repeats.State) {
 	for r := range v.ranks {
 		me := &v.ranks[r]
@@ -249,7 +248,7 @@ func (v *vee) State(s *repeats.State) {
 	}
 }
 
-// Moves returns 1 if every step has moved by one microbatch.
+// Moves returns 1 if every step has advanced by one microbatch.
 func (v *vee) Moves(by []int64) (stride, most int64) {
 	if slices.ContainsFunc(by, func(n int64) bool { return n != 1 }) {
 		return 0, 0
@@ -261,7 +260,7 @@ func (v *vee) Moves(by []int64) (stride, most int64) {
 	return 1, int64(more)
 }
 
-// Skip moves the ranks by n periods.
+// Skip advances the ranks by n periods.
 func (v *vee) Skip(n int64, _ []int64) {
 	for r := range v.ranks {
 		me := &v.ranks[r]

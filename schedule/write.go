@@ -8,16 +8,14 @@ import (
 	"strconv"
 )
 
-// textVersion is the number in the first line of the text form. A reader refuses
-// others.
+// textVersion is the number in the first line of the text form. ParseText refuses other numbers.
 const textVersion = 1
 
 // lineWidth is the column at which the text form breaks a long line.
 const lineWidth = 100
 
-// WriteText writes the plan for people and for ParseText, which reads back
-// exactly this plan; a Frozen in which no stage is frozen comes back as nil, and
-// Copies or Slices of 1 as 0.
+// WriteText writes the plan in a readable form, from which ParseText returns exactly this plan,
+// except that a Frozen without a frozen stage becomes nil, and Copies or Slices of 1 become 0.
 //
 //	weir plan 1
 //	name "depth-first"
@@ -34,23 +32,24 @@ const lineWidth = 100
 //	rank 0: entries=1
 //	x 64 +1: 0F0~p 1F0~io 1B0~ps 0B0~gsr
 //
-// After the microbatches come the copies of the model and the slices of a sequence, if there are
-// more than one; then the runtime, if it is not Weir, and the capacity of the links of a plan with
-// transfers, if it is not Unlimited. A placement gives each stage's rank. A plan has stage lines
-// after the lifetime pass: the window, in a plan with transfers the window of sends (outgoing), the
-// facts (frozen, split, recomputes, quantizes), and which entry parts an action of a kind reads and
-// drops. A segment is x, its repeat and its stride, and its body; letters after ~ are drops, an & after an
-// action joins it with the next. A loop of loops has segments in parentheses for a body:
+// The line of the microbatches is followed by the copies of the model and the slices of a sequence,
+// if there is more than one; then by the runtime, if it is not Weir, and the capacity of the links of
+// a plan with transfers, if it is not Unlimited. A placement gives the rank of each stage. After the
+// lifetime pass, a plan has stage lines: the window, in a plan with transfers the window of sends
+// (outgoing), the facts (frozen, split, recomputes, quantizes), and the entry parts that an action of
+// a kind reads and drops. A segment is x, its repeat, its stride, and its body. Letters after ~ are
+// drops, and an & joins an action with the next one. The body of a loop of loops consists of segments
+// in parentheses:
 //
 //	x 976 +1024: (
 //	x 512 +1: 0F512 1B0
 //	x 512 +1: 1F0 0B512
 //	)
 //
-// The same plan gives the same bytes.
+// Equal plans have equal texts.
 //
-// The error comes from w, or wraps ErrText for a plan that has no text: kinds or drops without a
-// name, or tables of a wrong length.
+// The error is that of w, or wraps ErrText if the plan has no text form: it has kinds or drops
+// without a name, or tables of the wrong length.
 func (p *Plan) WriteText(w io.Writer) error {
 	if fault := p.noText(); fault != "" {
 		return fmt.Errorf("%w: %s", ErrText, fault)
@@ -79,7 +78,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 	return nil
 }
 
-// noText says why the plan cannot be written, "" if it can.
+// noText returns the reason why the plan cannot be written, or "".
 func (p *Plan) noText() string {
 	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
 	for _, table := range []struct {
@@ -235,7 +234,7 @@ func (t *textWriter) segment(s Segment) {
 	t.line()
 }
 
-// word writes a word of a line that may be broken before it.
+// word writes a word. The line may be broken before it.
 func (t *textWriter) word(word string) {
 	switch {
 	case t.col == 0:

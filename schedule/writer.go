@@ -2,9 +2,9 @@ package schedule
 
 import "slices"
 
-// loop calls write with from, from+1, ... up to and without to. A call writes the actions of
-// the call a period before it, with stride added to the microbatches, so whole periods are written
-// once and repeated.
+// loop calls write with from, from+1, ..., to-1. Each call writes the same actions as the call one
+// period before, with stride added to the microbatches, so full periods are written once and
+// repeated.
 func (b *Builder) loop(from, to, period, stride int, write func(i int)) {
 	if repeat := (to - from) / period; repeat > 1 {
 		since := b.Len()
@@ -19,23 +19,23 @@ func (b *Builder) loop(from, to, period, stride int, write func(i int)) {
 	}
 }
 
-// countingBuilder writes the program of a rank from the kinds and stages that come next. It
-// counts the microbatches itself, ascending: an F, I or W is of the first microbatch that its
-// stage has not run it for, and a B is I and W at once.
+// countingBuilder writes the program of a rank from a sequence of kinds and stages. It numbers the
+// microbatches itself, in ascending order: an F, I or W is of the first microbatch for which its
+// stage has not run it, and a B is I and W at once.
 //
-// Microbatches beyond those that run through a stage are counted and left out. So a rule that
-// needs a least number of them may count up to it: an order that works still works without
-// its last microbatches.
+// It counts and omits microbatches beyond those that run through a stage. So a rule that needs a
+// minimum number of microbatches may count up to it: a valid order stays valid without its last
+// microbatches.
 type countingBuilder struct {
 	Builder
 	stages []int    // of the rank, ascending
 	next   []counts // by index in stages
 }
 
-// counts are the next microbatches of a stage, and the end of those that it runs.
+// counts are the next microbatches of a stage, and the end of its microbatches.
 type counts struct{ f, i, w, end int }
 
-// newCountingBuilder returns the builder of a rank that runs these stages, ascending.
+// newCountingBuilder returns the builder of a rank with these stages, in ascending order.
 func newCountingBuilder(p Params, stages ...int) *countingBuilder {
 	b := &countingBuilder{stages: stages, next: make([]counts, len(stages))}
 	for k, stage := range stages {
@@ -67,8 +67,8 @@ func (b *countingBuilder) count(a Action, n int) (mb int) {
 	return mb
 }
 
-// write writes a pattern n times. Its actions are of microbatch 0. If n is more than 1, the
-// pattern has each of its kinds and stages equally often.
+// write writes a pattern n times. The actions of the pattern are of microbatch 0. If n is more than
+// 1, all kinds and stages of the pattern occur equally often.
 func (b *countingBuilder) write(n int, pattern ...Action) {
 	if n < 1 || len(pattern) == 0 {
 		return
@@ -78,7 +78,7 @@ func (b *countingBuilder) write(n int, pattern ...Action) {
 		mbs[i] = b.count(a, 1)
 	}
 	stride := b.count(pattern[0], n-1) - mbs[0]
-	whole, partial := n, 0 // the repeats that lack no microbatch, and with those that lack some
+	whole, partial := n, 0 // the number of complete repeats, and of repeats that lack some microbatches or none
 	for i, a := range pattern {
 		if i > 0 {
 			b.count(a, n-1)
@@ -86,7 +86,7 @@ func (b *countingBuilder) write(n int, pattern ...Action) {
 		repeats := min(n, max(0, (b.counts(a).end-mbs[i]+stride-1)/stride))
 		whole, partial = min(whole, repeats), max(partial, repeats)
 	}
-	// In a joined pair the first action is of the later microbatch, so it is never left alone.
+	// In a joined pair the first action is of the later microbatch, so it never remains alone.
 	repeat := func(r int) {
 		for i, a := range pattern {
 			if mb := mbs[i] + r*stride; mb < b.counts(a).end {

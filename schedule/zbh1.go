@@ -1,11 +1,10 @@
 package schedule
 
-// ZBH1 is the first handcrafted schedule of the zero-bubble paper: 1F1B with the
-// backward in two halves. I, which the rank before waits for, runs in place of B; W,
-// which no rank waits for, fills the gaps. Rank r postpones r of them, so that every
-// rank has as many microbatches in flight as the first one of 1F1B, P. With F, I and
-// W the time of a rank, the makespan has a bubble of (P-1)(F+I-W). PyTorch calls the
-// same order InterleavedZeroBubble, with one stage a rank.
+// ZBH1 is the first handcrafted schedule of the zero-bubble paper: 1F1B with a split backward. I,
+// for which the previous rank waits, runs in place of B; W, for which no rank waits, fills the gaps.
+// Rank r postpones r of its W, so that every rank has P microbatches in flight, as many as the first
+// rank of 1F1B. If F, I and W are the times of a rank, the makespan has a bubble of (P-1)(F+I-W).
+// PyTorch calls the same order InterleavedZeroBubble, with one stage per rank.
 //
 // Stages are placed as for OneFOneB. The size of the plan does not depend on the
 // number of microbatches. Errors wrap ErrParams.
@@ -16,16 +15,16 @@ func ZBH1(p Params) (*Plan, error) {
 	return p.zeroBubble("zb-h1", p.Placement.Ranks)
 }
 
-// zeroBubble returns the plan of zb-h1 and zb-h2, in which no rank has more than
-// this many microbatches in flight. A rank runs forwards until it has to wait for the
-// first gradient, then F and I until so many are in flight, and then a W for each F.
+// zeroBubble returns the plan of zb-h1 or zb-h2, in which no rank has more than inFlight
+// microbatches in flight. A rank runs forwards until it has to wait for the first gradient, then F
+// and I until inFlight microbatches are in flight, and then a W for each F.
 func (p Params) zeroBubble(name string, inFlight int) (*Plan, error) {
 	blocks, err := p.chain(name)
 	if err != nil {
 		return nil, err
 	}
 	ranks := p.Placement.Ranks
-	inFlight = min(inFlight, p.Microbatches+2*ranks) // more changes nothing
+	inFlight = min(inFlight, p.Microbatches+2*ranks) // a larger bound has no effect
 	programs := make([][]Segment, ranks)
 	for r, stages := range blocks {
 		warmup := max(0, min(inFlight-1-r, 2*(ranks-1-r)))

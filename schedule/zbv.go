@@ -9,13 +9,13 @@ import (
 // on their way to the last rank, and stage 2P-1-r, on their way back. So the first rank runs the
 // last stage, the first gradient arrives as soon as the pipeline is full, and W fills the gaps.
 //
-// Every rank has P microbatches in flight at most. If F, I and W take equally long
-// no rank waits between its first and its last action, and the makespan has a bubble
-// of (P-1)F/2, F being the time of a rank: rank r begins r stages after the first.
+// Every rank has at most P microbatches in flight. If F, I and W take equally long, no rank waits
+// between its first and its last action, and the makespan has a bubble of (P-1)F/2, where F is the
+// time of a rank: rank r begins r stages after the first rank.
 //
-// The rule is one of 2P-1 microbatches or more; with fewer it is the order of 2P-1
-// without those that are not there. The size of the plan does not depend on the
-// number of microbatches. Errors wrap ErrParams.
+// The published rule needs at least 2P-1 microbatches. With fewer, the order is that of 2P-1
+// microbatches without the missing ones. The size of the plan does not depend on the number of
+// microbatches. Errors wrap ErrParams.
 func ZBV(p Params) (*Plan, error) {
 	if err := p.onV("zb-v", MaxStages/2); err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func ZBV(p Params) (*Plan, error) {
 	return p.plan("zb-v", programs...), nil
 }
 
-// onV validates the parameters for a rule that runs two stages a rank, placed as a V,
-// on so many ranks at most.
+// onV validates the parameters for a rule with two stages per rank, placed as a V, and a maximum
+// number of ranks.
 func (p Params) onV(rule string, most int) error {
 	if err := p.check(rule, 0); err != nil {
 		return err
