@@ -157,7 +157,7 @@ func (c *quantizedCase) oneNaN(data []byte, codes int) []byte {
 }
 
 // sameNumbers is sameBits, except that all NaNs count as equal.
-func sameNumbers(t *testing.T, want, got []float32, title string, args ...any) {
+func sameNumbers(t testing.TB, want, got []float32, title string, args ...any) {
 	t.Helper()
 	for i, w := range want {
 		if w != w && got[i] != got[i] {

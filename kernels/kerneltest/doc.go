@@ -13,7 +13,7 @@
 // u = 2^-24 and the maximum taken over the result:
 //
 //	sums, copies, embedding, SumSquares    none: bit-equal
-//	low precision                          none: bit-equal, except that all NaNs count as equal
+//	low precision                          none: bit-equal to a host in plain Go; all NaNs are equal
 //	MatMul                                 (K+3)·u·Σ|a|·|b|, plus |C| if it accumulates
 //	SumRows                                (rows+1)·u·Σ|x|
 //	LayerNorm, attention, LSE              2^-18 of the maximum

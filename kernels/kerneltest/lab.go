@@ -19,6 +19,9 @@ type lab struct {
 	// silent is set if the device keeps no contents, as Null does. The case "copies" detects a
 	// device that is silent but must not be.
 	silent bool
+	// kept holds the bits of the results that the case recorded, and want those that plain Go
+	// recorded, or nil if this is plain Go.
+	kept, want [][]uint32
 }
 
 // held is a buffer and its expected content.

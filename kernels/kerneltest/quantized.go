@@ -1,43 +1,110 @@
 package kerneltest
 
 import (
-	"encoding/binary"
 	"math"
-	"slices"
 
 	"github.com/weir-ml/weir/kernels"
 )
 
-// The reference of low precision computes the values of a format from its definition, searches
-// for the nearest one, and reads a matrix byte by byte.
-
-// tables holds the magnitudes of each format in the order of their codes.
-var tables = [...][]float64{table(kernels.E4M3), table(kernels.E5M2), table(kernels.E2M1)}
-
-// values returns the magnitudes of a format and its sign bit.
-func values(f kernels.Format) (magnitudes []float64, sign byte) {
-	if f == kernels.E2M1 {
-		return tables[f], 8
+// none allocates a matrix without quantizing into it.
+func (l *lab) none(e kernels.Encoding, rows, cols int) kernels.Quantized {
+	fill := make([]byte, e.Bytes(rows, cols))
+	for i := range fill {
+		fill[i] = 0xa5
 	}
-	return tables[f], 0x80
+	return kernels.Quantized{Data: l.putBytes("a quantized matrix", fill), Encoding: e, Rows: rows, Cols: cols}
 }
 
-func table(f kernels.Format) (magnitudes []float64) {
-	mantissa, bias, last := 3, 7, 0x7e
-	switch f {
-	case kernels.E5M2:
-		mantissa, bias, last = 2, 15, 0x7b
-	case kernels.E2M1:
-		mantissa, bias, last = 1, 1, 7
+// quantized returns x in an encoding.
+func (l *lab) quantized(e kernels.Encoding, x []float32, rows, cols int) kernels.Quantized {
+	op := kernels.Quantize{X: l.put("X", x), Rows: rows, Cols: cols, Rowwise: l.none(e, rows, cols)}
+	l.do("Quantize", func() error { return l.d.Quantize(op) }, op.Rowwise.Data)
+	return op.Rowwise
+}
+
+// keep records bits, and compares them with those of plain Go.
+func (l *lab) keep(title string, bits []uint32) {
+	at := len(l.kept)
+	l.kept = append(l.kept, bits)
+	if l.want == nil {
+		return
 	}
-	for code := range last + 1 {
-		exponent, fraction := code>>mantissa, float64(code&(1<<mantissa-1))
-		if exponent > 0 {
-			fraction += float64(int(1) << mantissa)
+	for i, want := range l.want[at] {
+		if bits[i] != want {
+			l.fault("%s: element %d is %#x, want %#x as in plain Go", title, i, bits[i], want)
+			return
 		}
-		magnitudes = append(magnitudes, math.Ldexp(fraction, max(exponent, 1)-bias-mantissa))
 	}
-	return magnitudes
+}
+
+// keepNumbers records a buffer of float32. All NaNs count as equal.
+func (l *lab) keepNumbers(title string, b kernels.Buffer) {
+	bits := make([]uint32, b.N)
+	for i, x := range l.read(b) {
+		bits[i] = math.Float32bits(x)
+		if x != x {
+			bits[i] = math.Float32bits(unwritten)
+		}
+	}
+	l.keep(title, bits)
+}
+
+// keepMatrix records codes and scales, but not the padding between them.
+func (l *lab) keepMatrix(title string, q kernels.Quantized) {
+	data := make([]uint8, q.Data.N)
+	l.must("ReadUint8", l.d.ReadUint8(data, q.Data))
+	bits := make([]uint32, len(data))
+	for i, b := range data {
+		bits[i] = uint32(b)
+	}
+	codes := q.Rows * q.Cols
+	if q.Encoding.Format == kernels.E2M1 {
+		codes = q.Rows * ((q.Cols + 1) / 2)
+	}
+	clear(bits[codes : (codes+3)/4*4])
+	l.keep(title, bits)
+}
+
+// keepTally records a slab of tallies. All NaNs among the greatest magnitudes count as equal.
+func (l *lab) keepTally(title string, b kernels.Buffer) {
+	words := make([]int32, b.N)
+	l.must("ReadInt32", l.d.ReadInt32(words, b))
+	bits := make([]uint32, len(words))
+	for i, w := range words {
+		bits[i] = uint32(w)
+		if i%kernels.TallyWords == 0 && w > 0x7f800000 {
+			bits[i] = math.Float32bits(unwritten)
+		}
+	}
+	l.keep(title, bits)
+}
+
+// keepDecoded records a matrix decoded in both orientations.
+func (l *lab) keepDecoded(title string, q kernels.Quantized) {
+	for _, transposed := range []bool{false, true} {
+		dst := l.result("dst", q.Rows*q.Cols)
+		l.do(title, func() error { return l.d.Dequantize(dst, q, transposed) }, dst)
+		l.keepNumbers(title+", decoded", dst)
+	}
+}
+
+// ranging draws numbers whose magnitudes differ from row to row and from block to block, with
+// zeros, and if wild is set with non-finite numbers.
+func (l *lab) ranging(rows, cols int, wild bool) []float32 {
+	x := l.normal(rows*cols, 1)
+	for i := range x {
+		x[i] *= float32(math.Exp2(float64((i/cols*7+i%cols/16*5)%60 - 30)))
+	}
+	odd := []float32{0, float32(math.Copysign(0, -1)), 1e-42, -3e38}
+	if wild {
+		odd = append(odd, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()))
+	}
+	for i, v := range odd {
+		if len(x) > 20 {
+			x[(i*len(x)/len(odd)+l.rng.IntN(5))%len(x)] = v
+		}
+	}
+	return x
 }
 
 // edges are numbers at which the rounding changes: the values of the formats and the midpoints
@@ -45,10 +112,11 @@ func table(f kernels.Format) (magnitudes []float64) {
 var edges = func() []float32 {
 	inf := float32(math.Inf(1))
 	all := []float32{0, float32(math.Copysign(0, -1)), math.MaxFloat32, -math.MaxFloat32, 0x1p-149, -0x1p-126, inf, -inf, float32(math.NaN())}
-	for _, magnitudes := range tables {
-		for i, below := range magnitudes[:len(magnitudes)-1] {
-			for _, x := range []float64{magnitudes[i+1], (below + magnitudes[i+1]) / 2} {
-				bits := math.Float32bits(float32(x))
+	for f := kernels.E4M3; f <= kernels.E2M1; f++ {
+		for code := byte(0); f.Decode(code) < f.Max(); code++ {
+			below, above := f.Decode(code), f.Decode(code+1)
+			for _, x := range []float32{above, (below + above) / 2} {
+				bits := math.Float32bits(x)
 				for b := bits - 1; b <= bits+1; b++ {
 					all = append(all, math.Float32frombits(b), -math.Float32frombits(b))
 				}
@@ -58,203 +126,14 @@ var edges = func() []float32 {
 	return all
 }()
 
-// decoded returns the value of a code.
-func decoded(f kernels.Format, code byte) float64 {
-	magnitudes, sign := values(f)
-	v := math.NaN()
-	if at := code &^ sign; int(at) < len(magnitudes) {
-		v = magnitudes[at]
-	} else if f == kernels.E5M2 && at == 0x7c {
-		v = math.Inf(1)
-	}
-	if code&sign != 0 {
-		return -v
-	}
-	return v
-}
-
-// around returns the codes of the magnitudes below and above x, which is not NaN, and its
-// distance from the lower one as a fraction of the distance between them. If no magnitude is
-// above x, both codes are the lower one.
-func around(f kernels.Format, x float32) (lower, upper byte, part float64) {
-	magnitudes, sign := values(f)
-	a := math.Abs(float64(x))
-	at, exact := slices.BinarySearch(magnitudes, a)
-	if !exact {
-		at--
-	}
-	lower, upper = byte(at), byte(at)
-	if at+1 < len(magnitudes) {
-		upper++
-		part = (a - magnitudes[at]) / (magnitudes[at+1] - magnitudes[at])
-	}
-	if math.Signbit(float64(x)) {
-		lower, upper = lower|sign, upper|sign
-	}
-	return lower, upper, part
-}
-
-// encoded returns the code of the value nearest to x.
-func encoded(f kernels.Format, x float32) byte {
-	_, sign := values(f)
-	if x != x {
-		nan := byte(0x7f)
-		if f == kernels.E2M1 {
-			nan = 7
-		}
-		if math.Signbit(float64(x)) {
-			nan |= sign
-		}
-		return nan
-	}
-	lower, upper, part := around(f, x)
-	if part > 0.5 || part == 0.5 && lower&1 == 1 {
-		return upper
-	}
-	return lower
-}
-
-// scaleFor returns the factor for a block whose greatest magnitude is amax.
-func scaleFor(amax, most, epsilon float32, any bool) float32 {
-	amax = max(amax, epsilon)
-	if amax == 0 || amax != amax || math.IsInf(float64(amax), 0) {
-		return 1
-	}
-	scale := min(most/amax, math.MaxFloat32)
-	if !any {
-		_, exponent := math.Frexp(float64(scale))
-		scale = float32(math.Ldexp(1, exponent-1))
-	}
-	return scale
-}
-
-// matrixBytes is a quantized matrix in the layout that its encoding defines.
-type matrixBytes struct {
-	kernels.Encoding
-	rows, cols   int
-	data         []byte
-	stride, from int // bytes per row; offset of the scales
-	across       int // blocks or tiles along a row
-}
-
-func newMatrixBytes(e kernels.Encoding, rows, cols int, data []byte) *matrixBytes {
-	m := &matrixBytes{Encoding: e, rows: rows, cols: cols, data: data, stride: cols, across: 1}
-	if e.Format == kernels.E2M1 {
-		m.stride = (cols + 1) / 2
-	}
-	m.from = (rows*m.stride + 3) / 4 * 4
-	if block := m.block(); block > 0 {
-		m.across = (cols + block - 1) / block
-	}
-	return m
-}
-
-// block returns the number of elements of a row that share a scale, or 0 if all do.
-func (m *matrixBytes) block() int { return [...]int{0, 128, 128, 32, 16}[m.Scaling] }
-
-// code returns the code of an element.
-func (m *matrixBytes) code(r, c int) byte {
-	if m.Format == kernels.E2M1 {
-		return m.data[r*m.stride+c/2] >> (4 * (c % 2)) & 15
-	}
-	return m.data[r*m.stride+c]
-}
-
-// float returns float32 number i of the scales.
-func (m *matrixBytes) float(i int) float32 {
-	return math.Float32frombits(binary.NativeEndian.Uint32(m.data[m.from+4*i:]))
-}
-
-// scales returns the factors by which decoding multiplies an element: the scale of its block,
-// and the scale of the tensor above it, or 1 if there is none.
-func (m *matrixBytes) scales(r, c int) (block, above float32) {
-	switch m.Scaling {
-	case kernels.Rows128:
-		return 1, m.float(r*m.across + c/128)
-	case kernels.Tiles128:
-		return 1, m.float(r/128*m.across + c/128)
-	case kernels.MX32:
-		code := m.data[m.from+r*m.across+c/32]
-		if code == 255 {
-			return 1, float32(math.NaN())
-		}
-		return 1, float32(math.Ldexp(1, int(code)-127))
-	case kernels.NV16:
-		return float32(decoded(kernels.E4M3, m.data[m.from+4+r*m.across+c/16])), m.float(0)
-	}
-	return 1, m.float(0)
-}
-
-// bytesOf returns the size of a matrix.
-func (m *matrixBytes) bytesOf() int {
-	switch m.Scaling {
-	case kernels.Rows128:
-		return m.from + 4*m.rows*m.across
-	case kernels.Tiles128:
-		return m.from + 4*((m.rows+127)/128)*m.across
-	case kernels.MX32:
-		return m.from + m.rows*m.across
-	case kernels.NV16:
-		return m.from + 4 + m.rows*m.across
-	}
-	return m.from + 4
-}
-
-// value returns a decoded element.
-func (m *matrixBytes) value(r, c int) float32 {
-	block, above := m.scales(r, c)
-	scale := above
-	if m.Scaling == kernels.NV16 {
-		scale = finite(block, above)
-	}
-	return finite(float32(decoded(m.Format, m.code(r, c))), scale)
-}
-
-// finite returns the product of two numbers, limited to the greatest float32 if neither is
-// infinite.
-func finite(x, y float32) float32 {
-	product := x * y
-	infinite := func(x float32) bool { return math.IsInf(float64(x), 0) }
-	if infinite(product) && !infinite(x) && !infinite(y) {
-		return float32(math.Copysign(math.MaxFloat32, float64(product)))
-	}
-	return product
-}
-
-// product returns a·bᵀ by the definition of QuantizedMatMul.
-func (a *matrixBytes) product(b *matrixBytes, c []float32, accumulate bool) []float32 {
-	span := 128
-	if a.Scaling == kernels.MX32 || b.Scaling == kernels.MX32 {
-		span = 32
-	}
-	raw := func(m *matrixBytes, r int) (values []float64, above []float32) {
-		for k := range m.cols {
-			block, scale := m.scales(r, k)
-			values = append(values, decoded(m.Format, m.code(r, k))*float64(block))
-			if k%span == 0 {
-				above = append(above, scale)
-			}
-		}
-		return values, above
-	}
-	out := make([]float32, a.rows*b.rows)
-	for j := range b.rows {
-		y, scaleB := raw(b, j)
-		for i := range a.rows {
-			x, scaleA := raw(a, i)
-			var total float32
-			if accumulate {
-				total = c[i*b.rows+j]
-			}
-			for s := range scaleA {
-				var part float32
-				for k := s * span; k < min((s+1)*span, a.cols); k++ {
-					part = float32(float64(part) + x[k]*y[k]) // the product is exact, and so is the sum in float64 wherever it matters
-				}
-				total += float32(float32(part*scaleA[s]) * scaleB[s])
-			}
-			out[i*b.rows+j] = total
+// atEdges draws from edges, only finite numbers unless wild is set.
+func (l *lab) atEdges(n int, wild bool) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = edges[l.rng.IntN(len(edges))]
+		if !wild && !(math.Abs(float64(x[i])) <= 448) {
+			x[i] = 448
 		}
 	}
-	return out
+	return x
 }

@@ -63,19 +63,44 @@ type gaveUp struct{}
 func newCase(name string, null bool, body func(l *lab)) Case {
 	return Case{Name: name, Null: null, Check: func(d kernels.Compute) error {
 		l := newLab(d)
-		func() {
-			defer func() {
-				switch r := recover(); r {
-				case nil, gaveUp{}:
-				default:
-					panic(r)
-				}
-			}()
-			body(l)
-			l.end()
-		}()
+		l.run(body)
 		return errors.Join(l.faults...)
 	}}
+}
+
+// newBitCase returns a case whose body records results with the lab's methods keepNumbers,
+// keepMatrix and keepTally. It runs in plain Go on a host, then on the device with the same
+// draws, which must record the same bits.
+func newBitCase(name string, body func(l *lab)) Case {
+	return Case{Name: name, Check: func(d kernels.Compute) error {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20, Instructions: kernels.Portable})
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+		plain := newLab(host)
+		plain.run(body)
+		if len(plain.faults) > 0 {
+			return fmt.Errorf("the host in plain Go: %w", errors.Join(plain.faults...))
+		}
+		l := newLab(d)
+		l.want = plain.kept
+		l.run(body)
+		return errors.Join(l.faults...)
+	}}
+}
+
+// run runs a case's body, releases all buffers and checks the book.
+func (l *lab) run(body func(l *lab)) {
+	defer func() {
+		switch r := recover(); r {
+		case nil, gaveUp{}:
+		default:
+			panic(r)
+		}
+	}()
+	body(l)
+	l.end()
 }
 
 // fault records a fault.

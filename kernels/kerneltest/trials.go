@@ -82,9 +82,9 @@ func trials(l *lab, s sizes) []trial {
 	decode := struct {
 		Dst kernels.Buffer
 		Q   kernels.Quantized
-	}{l.result("dst", s.m*s.deep), l.quantized(kernels.Encoding{}, s.m, s.deep)}
+	}{l.result("dst", s.m*s.deep), l.quantized(kernels.Encoding{}, l.normal(s.m*s.deep, 1), s.m, s.deep)}
 	product := kernels.QuantizedMatMul{
-		A: l.quantized(kernels.Encoding{}, s.m, s.deep), B: l.quantized(kernels.Encoding{Scaling: kernels.MX32}, s.n, s.deep),
+		A: l.quantized(kernels.Encoding{}, l.normal(s.m*s.deep, 1), s.m, s.deep), B: l.quantized(kernels.Encoding{Scaling: kernels.MX32}, l.normal(s.n*s.deep, 1), s.n, s.deep),
 		C: l.result("C", s.m*s.n), Bias: in("Bias", s.n),
 		Workspace: l.result("Workspace", l.d.QuantizedWorkspace(s.m, s.n, s.deep)), M: s.m, N: s.n, K: s.deep,
 	}
