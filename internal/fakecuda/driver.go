@@ -104,23 +104,24 @@ func refuse(call string, kind error, format string, args ...any) error {
 	return &driver.Error{Call: call, Text: fmt.Sprintf(format, args...), Kind: kind}
 }
 
-// enter counts a call, and returns an error if the call fails at once. It returns with mu held.
-func (d *Driver) enter(call string) error {
+// call counts a call, and runs it with mu held unless it fails at once.
+func (d *Driver) call(name string, run func() error) error {
 	d.mu.Lock()
-	d.calls[call]++
-	kind := d.planted[call][d.calls[call]]
+	defer d.mu.Unlock()
+	d.calls[name]++
+	kind := d.planted[name][d.calls[name]]
 	switch {
 	case d.closed:
-		return refuse(call, driver.ErrInvalid, "the driver is closed")
+		return refuse(name, driver.ErrInvalid, "the driver is closed")
 	case d.lost != nil:
 		return d.lost
 	case kind == driver.ErrLost:
-		d.lose(call, "planted")
+		d.lose(name, "planted")
 		return d.lost
 	case kind != nil:
-		return refuse(call, kind, "planted")
+		return refuse(name, kind, "planted")
 	}
-	return nil
+	return run()
 }
 
 // lose makes all later calls fail with ErrLost.
@@ -135,9 +136,11 @@ func (d *Driver) Facts() driver.Facts { return d.facts }
 
 // MemInfo returns the bytes that are not mapped, and all.
 func (d *Driver) MemInfo() (free, total int64, err error) {
-	err = d.enter("MemInfo")
-	defer d.mu.Unlock()
-	return d.facts.Total - d.used, d.facts.Total, err
+	err = d.call("MemInfo", func() error {
+		free, total = d.facts.Total-d.used, d.facts.Total
+		return nil
+	})
+	return free, total, err
 }
 
 // Close ends the driver. Queued work is lost.

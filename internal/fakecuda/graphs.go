@@ -7,14 +7,14 @@ import (
 
 // capture is a graph in the making.
 type capture struct {
-	stream driver.Stream
-	pieces []func() error
-	spoilt bool // by a call that a capture forbids
+	stream  driver.Stream
+	pieces  []func() error
+	invalid bool // by a call that a capture forbids
 }
 
-// put makes a call that queues work on a stream: now, or whenever the graph is launched that is being
-// captured there.
-func (d *Driver) put(s driver.Stream, queue func() error) error {
+// enqueue makes a call that queues work on a stream: now, or, while a graph is being captured there,
+// whenever that graph is launched.
+func (d *Driver) enqueue(s driver.Stream, queue func() error) error {
 	if d.captured == nil || d.captured.stream != s {
 		return queue()
 	}
@@ -24,25 +24,25 @@ func (d *Driver) put(s driver.Stream, queue func() error) error {
 
 // Capture makes a graph.
 func (d *Driver) Capture(s driver.Stream, queue func() error) (driver.Graph, error) {
-	err := d.enter("Capture")
-	if err == nil && d.captured != nil {
-		err = refuse("Capture", driver.ErrInvalid, "another capture is under way")
-	}
-	if err == nil {
-		_, err = d.stream("Capture", s)
-	}
+	err := d.call("Capture", func() error {
+		if d.captured != nil {
+			return refuse("Capture", driver.ErrInvalid, "another capture is under way")
+		}
+		if _, err := d.stream("Capture", s); err != nil {
+			return err
+		}
+		d.captured = &capture{stream: s}
+		return nil
+	})
 	if err != nil {
-		d.mu.Unlock()
 		return 0, err
 	}
-	d.captured = &capture{stream: s}
-	d.mu.Unlock()
 	err = queue()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	made := d.captured
 	d.captured = nil
-	if err == nil && made.spoilt {
+	if err == nil && made.invalid {
 		err = refuse("Capture", driver.ErrInvalid, "a call on the stream has ended the capture")
 	}
 	if err != nil {
@@ -62,86 +62,78 @@ func (d *Driver) graph(call string, g driver.Graph) ([]func() error, error) {
 // LaunchGraph queues the pieces of a graph one by one, each held to the memory that it may touch as a
 // call of its own is.
 func (d *Driver) LaunchGraph(s driver.Stream, g driver.Graph) error {
-	err := d.enter("LaunchGraph")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	pieces, err := d.graph("LaunchGraph", g)
-	for _, piece := range pieces {
-		if err == nil {
-			err = piece()
+	return d.call("LaunchGraph", func() error {
+		pieces, err := d.graph("LaunchGraph", g)
+		for _, piece := range pieces {
+			if err == nil {
+				err = piece()
+			}
 		}
-	}
-	return err
+		return err
+	})
 }
 
 // FreeGraph ends a graph.
 func (d *Driver) FreeGraph(g driver.Graph) error {
-	err := d.enter("FreeGraph")
-	defer d.mu.Unlock()
-	if err == nil {
-		_, err = d.graph("FreeGraph", g)
-	}
-	if err == nil {
-		d.graphs[g-1] = nil
-	}
-	return err
+	return d.call("FreeGraph", func() error {
+		_, err := d.graph("FreeGraph", g)
+		if err == nil {
+			d.graphs[g-1] = nil
+		}
+		return err
+	})
 }
 
-// said is the memory that a deferred piece of work may touch: the buffers of the first range that
+// deferred is the memory that a deferred piece of work may touch: the buffers of the first range that
 // had its addresses when Defer was called.
-type said map[driver.Addr]touched
+type deferred map[driver.Addr]touchable
 
-type touched struct {
+type touchable struct {
 	*ptx.Region
 	fresh bool
 }
 
 // Defer records the buffers that a piece of work may touch when it is queued later.
 func (d *Driver) Defer(s driver.Stream, words []uint64) error {
-	err := d.enter("Defer")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	q, err := d.stream("Defer", s)
-	if err != nil {
-		return err
-	}
-	may := said{}
-	for _, w := range words {
-		at := driver.Addr(w)
-		if _, known := may[at]; known || !d.followed(at) {
-			continue
-		}
-		r, fresh, err := d.region("Defer", at)
+	return d.call("Defer", func() error {
+		q, err := d.stream("Defer", s)
 		if err != nil {
 			return err
 		}
-		may[at] = touched{r, fresh}
-	}
-	if len(may) > 0 {
-		q.said = append(q.said, may)
-	}
-	return nil
+		buffers := deferred{}
+		for _, w := range words {
+			at := driver.Addr(w)
+			if _, known := buffers[at]; known || !d.followed(at) {
+				continue
+			}
+			r, fresh, err := d.region("Defer", at)
+			if err != nil {
+				return err
+			}
+			buffers[at] = touchable{r, fresh}
+		}
+		if len(buffers) > 0 {
+			q.deferred = append(q.deferred, buffers)
+		}
+		return nil
+	})
 }
 
 // followed reports whether an address is in the first range.
 func (d *Driver) followed(at driver.Addr) bool { return len(d.ranges) > 0 && d.find(at) == d.ranges[0] }
 
-// may returns the buffers at addresses that a piece of work on a stream may touch: the buffers
+// buffers returns the buffers at addresses that a piece of work on a stream may touch: the buffers
 // recorded by Defer if the work was deferred, else the buffers that are live now.
-func (d *Driver) may(q *stream, call string, at []driver.Addr) (all []touched, err error) {
-	var was said
+func (d *Driver) buffers(q *stream, call string, at []driver.Addr) (all []touchable, err error) {
+	var recorded deferred
 	for _, a := range at {
-		if was == nil && len(q.said) > 0 && d.followed(a) {
-			was, q.said = q.said[0], q.said[1:]
+		if recorded == nil && len(q.deferred) > 0 && d.followed(a) {
+			recorded, q.deferred = q.deferred[0], q.deferred[1:]
 		}
 	}
 	for _, a := range at {
-		t, known := was[a]
-		if !known && was != nil && d.followed(a) {
+		t, known := recorded[a]
+		if !known && recorded != nil && d.followed(a) {
 			return nil, refuse(call, driver.ErrInvalid, "address %#x is none of the work that was put off", a)
 		}
 		if !known {

@@ -27,43 +27,38 @@ func (d *Driver) find(at driver.Addr) *area {
 }
 
 // Reserve takes a range, far from others.
-func (d *Driver) Reserve(bytes int64) (driver.Addr, error) {
-	err := d.enter("Reserve")
-	defer d.mu.Unlock()
-	if err == nil && (bytes <= 0 || bytes%d.facts.Page != 0) {
-		err = refuse("Reserve", driver.ErrInvalid, "%d bytes, want a multiple of %d", bytes, d.facts.Page)
-	}
-	if err != nil {
-		return 0, err
-	}
-	base := driver.Addr(0x7e0000000000)
-	if n := len(d.ranges); n > 0 {
-		base = d.ranges[n-1].base + driver.Addr(len(d.ranges[n-1].mem)) + 1<<32
-	}
-	d.ranges = append(d.ranges, &area{base, make([]byte, bytes), make([]byte, bytes), make([]bool, bytes/d.facts.Page)})
-	return base, nil
+func (d *Driver) Reserve(bytes int64) (base driver.Addr, err error) {
+	err = d.call("Reserve", func() error {
+		if bytes <= 0 || bytes%d.facts.Page != 0 {
+			return refuse("Reserve", driver.ErrInvalid, "%d bytes, want a multiple of %d", bytes, d.facts.Page)
+		}
+		base = 0x7e0000000000
+		if n := len(d.ranges); n > 0 {
+			base = d.ranges[n-1].base + driver.Addr(len(d.ranges[n-1].mem)) + 1<<32
+		}
+		d.ranges = append(d.ranges, &area{base, make([]byte, bytes), make([]byte, bytes), make([]bool, bytes/d.facts.Page)})
+		return nil
+	})
+	return base, err
 }
 
 // Unreserve gives a range back.
 func (d *Driver) Unreserve(at driver.Addr, bytes int64) error {
-	err := d.enter("Unreserve")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	for i, a := range d.ranges {
-		if a.base != at || int64(len(a.mem)) != bytes {
-			continue
-		}
-		for p, mapped := range a.mapped {
-			if mapped {
-				return refuse("Unreserve", driver.ErrInvalid, "page %d is mapped", p)
+	return d.call("Unreserve", func() error {
+		for i, a := range d.ranges {
+			if a.base != at || int64(len(a.mem)) != bytes {
+				continue
 			}
+			for p, mapped := range a.mapped {
+				if mapped {
+					return refuse("Unreserve", driver.ErrInvalid, "page %d is mapped", p)
+				}
+			}
+			d.ranges = append(d.ranges[:i], d.ranges[i+1:]...)
+			return nil
 		}
-		d.ranges = append(d.ranges[:i], d.ranges[i+1:]...)
-		return nil
-	}
-	return refuse("Unreserve", driver.ErrInvalid, "no range of %d bytes at %#x", bytes, at)
+		return refuse("Unreserve", driver.ErrInvalid, "no range of %d bytes at %#x", bytes, at)
+	})
 }
 
 // Map maps pages.
@@ -77,62 +72,55 @@ func (d *Driver) Unmap(at driver.Addr, bytes, page int64) error {
 }
 
 func (d *Driver) change(call string, at driver.Addr, bytes, page int64, mapped bool) error {
-	err := d.enter(call)
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	a := d.find(at)
-	if a == nil || page != d.facts.Page || bytes <= 0 || bytes%page != 0 || int64(at-a.base)%page != 0 || int64(at-a.base)+bytes > int64(len(a.mem)) {
-		return refuse(call, driver.ErrInvalid, "%d bytes at %#x in pages of %d", bytes, at, page)
-	}
-	first, n := int64(at-a.base)/page, bytes/page
-	for i := first; i < first+n; i++ {
-		if a.mapped[i] == mapped {
-			return refuse(call, driver.ErrInvalid, "page %d is so already", i)
+	return d.call(call, func() error {
+		a := d.find(at)
+		if a == nil || page != d.facts.Page || bytes <= 0 || bytes%page != 0 || int64(at-a.base)%page != 0 || int64(at-a.base)+bytes > int64(len(a.mem)) {
+			return refuse(call, driver.ErrInvalid, "%d bytes at %#x in pages of %d", bytes, at, page)
 		}
-	}
-	if mapped && d.used+bytes > d.facts.Total {
-		return refuse(call, driver.ErrOutOfMemory, "%d bytes, %d of %d are free", bytes, d.facts.Total-d.used, d.facts.Total)
-	}
-	if !mapped && d.queued() > 0 {
-		return refuse(call, driver.ErrInvalid, "%d pieces of work are queued", d.queued())
-	}
-	for i := first; i < first+n; i++ {
-		a.mapped[i] = mapped
-	}
-	clear(a.written[first*page : (first+n)*page])
-	if d.used += bytes; !mapped {
-		d.used -= 2 * bytes
-	}
-	return nil
+		first, n := int64(at-a.base)/page, bytes/page
+		for i := first; i < first+n; i++ {
+			if a.mapped[i] == mapped {
+				return refuse(call, driver.ErrInvalid, "page %d is already mapped: %t", i, mapped)
+			}
+		}
+		if mapped && d.used+bytes > d.facts.Total {
+			return refuse(call, driver.ErrOutOfMemory, "%d bytes, %d of %d are free", bytes, d.facts.Total-d.used, d.facts.Total)
+		}
+		if !mapped && d.queued() > 0 {
+			return refuse(call, driver.ErrInvalid, "%d pieces of work are queued", d.queued())
+		}
+		for i := first; i < first+n; i++ {
+			a.mapped[i] = mapped
+		}
+		clear(a.written[first*page : (first+n)*page])
+		if d.used += bytes; !mapped {
+			d.used -= 2 * bytes
+		}
+		return nil
+	})
 }
 
 // HostAlloc makes memory of the host.
-func (d *Driver) HostAlloc(bytes int) ([]byte, error) {
-	err := d.enter("HostAlloc")
-	defer d.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	d.host = append(d.host, make([]byte, bytes))
-	return d.host[len(d.host)-1], nil
+func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
+	err = d.call("HostAlloc", func() error {
+		mem = make([]byte, bytes)
+		d.host = append(d.host, mem)
+		return nil
+	})
+	return mem, err
 }
 
 // HostFree gives it back.
 func (d *Driver) HostFree(mem []byte) error {
-	err := d.enter("HostFree")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	for i, h := range d.host {
-		if &h[0] == &mem[0] && len(h) == len(mem) {
-			d.host = append(d.host[:i], d.host[i+1:]...)
-			return nil
+	return d.call("HostFree", func() error {
+		for i, h := range d.host {
+			if &h[0] == &mem[0] && len(h) == len(mem) {
+				d.host = append(d.host[:i], d.host[i+1:]...)
+				return nil
+			}
 		}
-	}
-	return refuse("HostFree", driver.ErrInvalid, "%d bytes that HostAlloc has not made", len(mem))
+		return refuse("HostFree", driver.ErrInvalid, "%d bytes that are not from HostAlloc", len(mem))
+	})
 }
 
 // locked reports whether bytes lie in memory of HostAlloc.

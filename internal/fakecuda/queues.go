@@ -21,9 +21,9 @@ type work struct {
 
 // stream is work in its order.
 type stream struct {
-	of    *Driver
-	queue []*work
-	said  []said // by deferred piece of work
+	of       *Driver
+	queue    []*work
+	deferred []deferred // by deferred piece of work
 }
 
 // queued returns how much work has not run.
@@ -42,7 +42,7 @@ func (d *Driver) stream(call string, s driver.Stream) (*stream, error) {
 		return nil, refuse(call, driver.ErrInvalid, "no stream %d", s)
 	}
 	if d.captured != nil && d.captured.stream == s {
-		d.captured.spoilt = true // and not this call alone: the capture is no longer valid
+		d.captured.invalid = true // and not this call alone: the capture is no longer valid
 		return nil, refuse(call, driver.ErrInvalid, "stream %d is being captured", s)
 	}
 	return d.streams[s-1], nil
@@ -55,25 +55,25 @@ func (d *Driver) add(s driver.Stream, w *work) error {
 		return err
 	}
 	q.queue = append(q.queue, w)
-	for d.rng.IntN(3) == 0 && d.one() {
+	for d.rng.IntN(3) == 0 && d.runNext() {
 	}
 	return nil
 }
 
-// one runs one of the pieces of work that may be next, on any device of the machine.
-func (m *machine) one() bool {
-	var able []*stream
+// runNext runs one of the pieces of work that may be next, on any device of the machine.
+func (m *machine) runNext() bool {
+	var ready []*stream
 	for _, d := range m.drivers {
 		for _, s := range d.streams {
 			if s != nil && len(s.queue) > 0 && (s.queue[0].after == nil || s.queue[0].after.done) {
-				able = append(able, s)
+				ready = append(ready, s)
 			}
 		}
 	}
-	if len(able) == 0 {
+	if len(ready) == 0 {
 		return false
 	}
-	s := able[m.rng.IntN(len(able))]
+	s := ready[m.rng.IntN(len(ready))]
 	w, d := s.queue[0], s.of
 	s.queue[0], s.queue = nil, s.queue[1:]
 	if w.run != nil && d.lost == nil {
@@ -87,74 +87,64 @@ func (m *machine) one() bool {
 
 // drain runs queued work until the condition holds.
 func (d *Driver) drain(until func() bool) error {
-	for !until() && d.one() {
+	for !until() && d.runNext() {
 	}
 	return d.lost
 }
 
 // NewStream makes a stream.
-func (d *Driver) NewStream() (driver.Stream, error) {
-	err := d.enter("NewStream")
-	defer d.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	d.streams = append(d.streams, &stream{of: d})
-	return driver.Stream(len(d.streams)), nil
+func (d *Driver) NewStream() (s driver.Stream, err error) {
+	err = d.call("NewStream", func() error {
+		d.streams = append(d.streams, &stream{of: d})
+		s = driver.Stream(len(d.streams))
+		return nil
+	})
+	return s, err
 }
 
 // FreeStream ends a stream whose work is done.
 func (d *Driver) FreeStream(s driver.Stream) error {
-	err := d.enter("FreeStream")
-	defer d.mu.Unlock()
-	if err != nil {
+	return d.call("FreeStream", func() error {
+		q, err := d.stream("FreeStream", s)
+		if err == nil {
+			err = d.drain(func() bool { return len(q.queue) == 0 })
+			d.streams[s-1] = nil
+		}
 		return err
-	}
-	q, err := d.stream("FreeStream", s)
-	if err == nil {
-		err = d.drain(func() bool { return len(q.queue) == 0 })
-		d.streams[s-1] = nil
-	}
-	return err
+	})
 }
 
 // Sync runs the queued work of a stream, and perhaps work of other streams.
 func (d *Driver) Sync(s driver.Stream) error {
-	err := d.enter("Sync")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	q, err := d.stream("Sync", s)
-	if err != nil {
-		return err
-	}
-	q.said = nil // a step that ended before its work was queued
-	return d.drain(func() bool { return len(q.queue) == 0 })
+	return d.call("Sync", func() error {
+		q, err := d.stream("Sync", s)
+		if err != nil {
+			return err
+		}
+		q.deferred = nil // a step that ended before its work was queued
+		return d.drain(func() bool { return len(q.queue) == 0 })
+	})
 }
 
 // NewEvent makes an event.
-func (d *Driver) NewEvent() (driver.Event, error) {
-	err := d.enter("NewEvent")
-	defer d.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	d.events = append(d.events, &work{done: true})
-	return driver.Event(len(d.events)), nil
+func (d *Driver) NewEvent() (e driver.Event, err error) {
+	err = d.call("NewEvent", func() error {
+		d.events = append(d.events, &work{done: true})
+		e = driver.Event(len(d.events))
+		return nil
+	})
+	return e, err
 }
 
 // FreeEvent ends an event.
 func (d *Driver) FreeEvent(e driver.Event) error {
-	err := d.enter("FreeEvent")
-	defer d.mu.Unlock()
-	if err == nil {
-		_, err = d.event("FreeEvent", e)
-	}
-	if err == nil {
-		d.events[e-1] = nil
-	}
-	return err
+	return d.call("FreeEvent", func() error {
+		_, err := d.event("FreeEvent", e)
+		if err == nil {
+			d.events[e-1] = nil
+		}
+		return err
+	})
 }
 
 func (d *Driver) event(call string, e driver.Event) (*work, error) {
@@ -166,44 +156,35 @@ func (d *Driver) event(call string, e driver.Event) (*work, error) {
 
 // Record makes an event stand for the work that a stream has queued so far.
 func (d *Driver) Record(e driver.Event, s driver.Stream) error {
-	err := d.enter("Record")
-	defer d.mu.Unlock()
-	if err == nil {
-		_, err = d.event("Record", e)
-	}
-	if err != nil {
-		return err
-	}
-	d.events[e-1] = &work{call: "Record"}
-	return d.add(s, d.events[e-1])
+	return d.call("Record", func() error {
+		if _, err := d.event("Record", e); err != nil {
+			return err
+		}
+		d.events[e-1] = &work{call: "Record"}
+		return d.add(s, d.events[e-1])
+	})
 }
 
 // Wait delays work that is queued on a stream from now on until the event's work is done.
 func (d *Driver) Wait(s driver.Stream, e driver.Event) error {
-	err := d.enter("Wait")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	w, err := d.event("Wait", e)
-	if err != nil {
-		return err
-	}
-	return d.add(s, &work{call: "Wait", after: w})
+	return d.call("Wait", func() error {
+		w, err := d.event("Wait", e)
+		if err != nil {
+			return err
+		}
+		return d.add(s, &work{call: "Wait", after: w})
+	})
 }
 
 // Done runs work until the event's work is done.
 func (d *Driver) Done(e driver.Event) error {
-	err := d.enter("Done")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	w, err := d.event("Done", e)
-	if err != nil {
-		return err
-	}
-	return d.drain(func() bool { return w.done })
+	return d.call("Done", func() error {
+		w, err := d.event("Done", e)
+		if err != nil {
+			return err
+		}
+		return d.drain(func() bool { return w.done })
+	})
 }
 
 // touch queues work on the buffers at the given addresses. The work uses the given number of bytes
@@ -213,7 +194,7 @@ func (d *Driver) touch(s driver.Stream, call string, at []driver.Addr, bytes int
 	if err != nil {
 		return err
 	}
-	all, err := d.may(q, call, at)
+	all, err := d.buffers(q, call, at)
 	if err != nil {
 		return err
 	}
@@ -241,7 +222,7 @@ func part(r *ptx.Region, at driver.Addr, n int64) (data, written []byte) {
 	return r.Data[off : off+n], r.Written[off : off+n]
 }
 
-var errUnwritten = errors.New("bytes that nobody wrote since the buffer was allocated")
+var errUnwritten = errors.New("bytes that were not written since the buffer was allocated")
 
 func set(written []byte) {
 	for i := range written {
@@ -251,89 +232,77 @@ func set(written []byte) {
 
 // CopyIn queues a copy to the device.
 func (d *Driver) CopyIn(s driver.Stream, to driver.Addr, from []byte) error {
-	err := d.enter("CopyIn")
-	defer d.mu.Unlock()
-	if err == nil && !d.locked(from) {
-		err = refuse("CopyIn", driver.ErrInvalid, "from memory that HostAlloc has not made")
-	}
-	if err != nil {
-		return err
-	}
-	n := int64(len(from))
-	return d.touch(s, "CopyIn", []driver.Addr{to}, n, func(r []*ptx.Region) error {
-		data, written := part(r[0], to, n)
-		copy(data, from)
-		set(written)
-		return nil
+	return d.call("CopyIn", func() error {
+		if !d.locked(from) {
+			return refuse("CopyIn", driver.ErrInvalid, "from memory that is not from HostAlloc")
+		}
+		n := int64(len(from))
+		return d.touch(s, "CopyIn", []driver.Addr{to}, n, func(r []*ptx.Region) error {
+			data, written := part(r[0], to, n)
+			copy(data, from)
+			set(written)
+			return nil
+		})
 	})
 }
 
 // CopyOut queues a copy from the device.
 func (d *Driver) CopyOut(s driver.Stream, to []byte, from driver.Addr) error {
-	err := d.enter("CopyOut")
-	defer d.mu.Unlock()
-	if err == nil && !d.locked(to) {
-		err = refuse("CopyOut", driver.ErrInvalid, "to memory that HostAlloc has not made")
-	}
-	if err != nil {
-		return err
-	}
-	n := int64(len(to))
-	return d.touch(s, "CopyOut", []driver.Addr{from}, n, func(r []*ptx.Region) error {
-		data, written := part(r[0], from, n)
-		if bytes.IndexByte(written, 0) >= 0 {
-			return fmt.Errorf("a copy of %d bytes reads %w", n, errUnwritten)
+	return d.call("CopyOut", func() error {
+		if !d.locked(to) {
+			return refuse("CopyOut", driver.ErrInvalid, "to memory that is not from HostAlloc")
 		}
-		copy(to, data)
-		return nil
+		n := int64(len(to))
+		return d.touch(s, "CopyOut", []driver.Addr{from}, n, func(r []*ptx.Region) error {
+			data, written := part(r[0], from, n)
+			if bytes.IndexByte(written, 0) >= 0 {
+				return fmt.Errorf("a copy of %d bytes reads %w", n, errUnwritten)
+			}
+			copy(to, data)
+			return nil
+		})
 	})
 }
 
 // Copy queues a copy within the device.
 func (d *Driver) Copy(s driver.Stream, to, from driver.Addr, n int64) error {
-	err := d.enter("Copy")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return d.put(s, func() error {
-		return d.touch(s, "Copy", []driver.Addr{to, from}, n, func(r []*ptx.Region) error {
-			return move(r[0], to, r[1], from, n)
+	return d.call("Copy", func() error {
+		return d.enqueue(s, func() error {
+			return d.touch(s, "Copy", []driver.Addr{to, from}, n, func(r []*ptx.Region) error {
+				return move(r[0], to, r[1], from, n)
+			})
 		})
 	})
 }
 
 // Peer reports whether the machine lets the device copy from another one.
-func (d *Driver) Peer(from driver.Driver) (bool, error) {
-	err := d.enter("Peer")
-	defer d.mu.Unlock()
-	src, fake := from.(*Driver)
-	if err != nil || !fake || src.machine != d.machine || !slices.Contains(d.peers, [2]int{d.number, src.number}) {
-		return false, err
-	}
-	d.reaches[src] = true
-	return true, nil
+func (d *Driver) Peer(from driver.Driver) (allowed bool, err error) {
+	err = d.call("Peer", func() error {
+		src, fake := from.(*Driver)
+		if allowed = fake && src.machine == d.machine && slices.Contains(d.peers, [2]int{d.number, src.number}); allowed {
+			d.reaches[src] = true
+		}
+		return nil
+	})
+	return allowed, err
 }
 
 // CopyPeer queues a copy from another device.
 func (d *Driver) CopyPeer(s driver.Stream, to driver.Addr, from driver.Driver, at driver.Addr, n int64) error {
-	err := d.enter("CopyPeer")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if !d.reaches[from] {
-		return refuse("CopyPeer", driver.ErrInvalid, "from a device that Peer has not allowed")
-	}
-	src, fresh, err := from.(*Driver).region("CopyPeer", at)
-	if err == nil && fresh {
-		err = refuse("CopyPeer", driver.ErrInvalid, "from a buffer that nobody wrote")
-	}
-	if err != nil {
-		return err
-	}
-	return d.touch(s, "CopyPeer", []driver.Addr{to}, n, func(r []*ptx.Region) error {
-		return move(r[0], to, src, at, n)
+	return d.call("CopyPeer", func() error {
+		if !d.reaches[from] {
+			return refuse("CopyPeer", driver.ErrInvalid, "from a device that Peer has not allowed")
+		}
+		src, fresh, err := from.(*Driver).region("CopyPeer", at)
+		if err == nil && fresh {
+			err = refuse("CopyPeer", driver.ErrInvalid, "from a buffer that was not written")
+		}
+		if err != nil {
+			return err
+		}
+		return d.touch(s, "CopyPeer", []driver.Addr{to}, n, func(r []*ptx.Region) error {
+			return move(r[0], to, src, at, n)
+		})
 	})
 }
 
@@ -351,19 +320,16 @@ func move(dst *ptx.Region, to driver.Addr, src *ptx.Region, from driver.Addr, n 
 
 // Fill queues the setting of bytes.
 func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, n int64) error {
-	err := d.enter("Fill")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return d.put(s, func() error {
-		return d.touch(s, "Fill", []driver.Addr{to}, n, func(r []*ptx.Region) error {
-			data, written := part(r[0], to, n)
-			for i := range data {
-				data[i] = value
-			}
-			set(written)
-			return nil
+	return d.call("Fill", func() error {
+		return d.enqueue(s, func() error {
+			return d.touch(s, "Fill", []driver.Addr{to}, n, func(r []*ptx.Region) error {
+				data, written := part(r[0], to, n)
+				for i := range data {
+					data[i] = value
+				}
+				set(written)
+				return nil
+			})
 		})
 	})
 }
@@ -383,46 +349,42 @@ func parse(text string) (*ptx.Module, error) {
 }
 
 // Load parses PTX. The log is the error of the parser.
-func (d *Driver) Load(text string) (driver.Module, error) {
-	err := d.enter("Load")
-	defer d.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	m, err := parse(text)
-	if err != nil {
-		return 0, &driver.Error{Call: "Load", Text: "the text cannot be parsed", Log: err.Error(), Kind: driver.ErrRefused}
-	}
-	d.modules = append(d.modules, m)
-	return driver.Module(len(d.modules)), nil
+func (d *Driver) Load(text string) (m driver.Module, err error) {
+	err = d.call("Load", func() error {
+		module, err := parse(text)
+		if err != nil {
+			return &driver.Error{Call: "Load", Text: "the text cannot be parsed", Log: err.Error(), Kind: driver.ErrRefused}
+		}
+		d.modules = append(d.modules, module)
+		m = driver.Module(len(d.modules))
+		return nil
+	})
+	return m, err
 }
 
 // Unload forgets a module.
 func (d *Driver) Unload(m driver.Module) error {
-	err := d.enter("Unload")
-	defer d.mu.Unlock()
-	return err
+	return d.call("Unload", func() error { return nil })
 }
 
 // Function returns a kernel.
-func (d *Driver) Function(m driver.Module, name string) (driver.Function, error) {
-	err := d.enter("Function")
-	defer d.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	if m == 0 || int(m) > len(d.modules) || d.modules[m-1].Kernel(name) == nil {
-		return 0, refuse("Function", driver.ErrInvalid, "module %d has no kernel %s", m, name)
-	}
-	d.kernels = append(d.kernels, d.modules[m-1].Kernel(name))
-	return driver.Function(len(d.kernels)), nil
+func (d *Driver) Function(m driver.Module, name string) (f driver.Function, err error) {
+	err = d.call("Function", func() error {
+		if m == 0 || int(m) > len(d.modules) || d.modules[m-1].Kernel(name) == nil {
+			return refuse("Function", driver.ErrInvalid, "module %d has no kernel %s", m, name)
+		}
+		d.kernels = append(d.kernels, d.modules[m-1].Kernel(name))
+		f = driver.Function(len(d.kernels))
+		return nil
+	})
+	return f, err
 }
 
-// given is the memory of a launch: the buffers whose addresses it was given.
-type given []*ptx.Region
+// launchMemory is the memory of a launch: the buffers whose addresses it was given.
+type launchMemory []*ptx.Region
 
 // Region returns the buffer with an address.
-func (g given) Region(address uint64) (*ptx.Region, error) {
+func (g launchMemory) Region(address uint64) (*ptx.Region, error) {
 	for _, r := range g {
 		if address-r.Base < uint64(len(r.Data)) {
 			return r, nil
@@ -433,30 +395,27 @@ func (g given) Region(address uint64) (*ptx.Region, error) {
 
 // Launch queues a kernel.
 func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) error {
-	err := d.enter("Launch")
-	defer d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if f == 0 || int(f) > len(d.kernels) {
-		return refuse("Launch", driver.ErrInvalid, "no function %d", f)
-	}
-	k := d.kernels[f-1]
-	params, err := k.Pack(l.Args)
-	if err != nil {
-		return refuse("Launch", driver.ErrInvalid, "%v", err)
-	}
-	var at []driver.Addr
-	for i, a := range l.Args {
-		if k.Params[i].Size == 8 && d.find(driver.Addr(a)) != nil {
-			at = append(at, driver.Addr(a))
+	return d.call("Launch", func() error {
+		if f == 0 || int(f) > len(d.kernels) {
+			return refuse("Launch", driver.ErrInvalid, "no function %d", f)
 		}
-	}
-	grid, block := dimensions(l.Grid), dimensions(l.Block)
-	return d.put(s, func() error {
-		return d.touch(s, "Launch", at, 0, func(regions []*ptx.Region) error {
-			d.launched++
-			return k.Launch(given(regions), grid, block, int(l.Shared), params, d.rng.Uint64())
+		k := d.kernels[f-1]
+		params, err := k.Pack(l.Args)
+		if err != nil {
+			return refuse("Launch", driver.ErrInvalid, "%v", err)
+		}
+		var at []driver.Addr
+		for i, a := range l.Args {
+			if k.Params[i].Size == 8 && d.find(driver.Addr(a)) != nil {
+				at = append(at, driver.Addr(a))
+			}
+		}
+		grid, block := dimensions(l.Grid), dimensions(l.Block)
+		return d.enqueue(s, func() error {
+			return d.touch(s, "Launch", at, 0, func(regions []*ptx.Region) error {
+				d.launched++
+				return k.Launch(launchMemory(regions), grid, block, int(l.Shared), params, d.rng.Uint64())
+			})
 		})
 	})
 }
