@@ -148,30 +148,21 @@ func digestAt(header []byte, digest string) int {
 // buildHeader returns the length, the header and its padding, with zeros for the
 // digest.
 func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
-	b := append(make([]byte, 8), `{"`+metadataKey+`":{`...)
-	entries := maps.Clone(metadata)
-	if entries == nil {
-		entries = map[string]string{}
-	}
-	if _, taken := entries[DigestKey]; taken {
-		return nil, fmt.Errorf("%w: metadata has the key %q, which is this package's", ErrInput, DigestKey)
-	}
-	entries[DigestKey] = zeroDigest
-	for i, key := range slices.Sorted(maps.Keys(entries)) {
-		if !utf8.ValidString(key) || !utf8.ValidString(entries[key]) {
+	entries, room := map[string]string{DigestKey: zeroDigest}, MaxHeader
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		if key == DigestKey {
+			return nil, fmt.Errorf("%w: metadata has the key %q, which is this package's", ErrInput, DigestKey)
+		}
+		if !utf8.ValidString(key) || !utf8.ValidString(metadata[key]) {
 			return nil, fmt.Errorf("%w: metadata %.80q is not UTF-8", ErrInput, key)
 		}
-		if len(b)+len(key)+len(entries[key]) > MaxHeader { // before it is quoted
+		if room -= len(key) + len(metadata[key]); room < 0 { // before it is quoted
 			return nil, errLarge
 		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(appendString(b, key), ':')
-		b = appendString(b, entries[key])
+		entries[key] = metadata[key]
 	}
-	b = append(b, '}')
-
+	b := append(make([]byte, 8), `{"`+metadataKey+`":`...)
+	b = appendJSON(b, entries)
 	seen := make(map[string]bool, len(tensors))
 	var offset int64
 	for _, t := range tensors {
@@ -186,15 +177,12 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 		if size > math.MaxInt64-offset {
 			return nil, fmt.Errorf("%w: the tensors have more than 2^63 bytes", ErrInput)
 		}
-		b = append(appendString(append(b, ','), t.name), ':')
-		b = fmt.Appendf(b, `{"dtype":%q,"shape":[`, string(t.dtype))
-		for i, dim := range t.shape {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = fmt.Append(b, dim)
-		}
-		b = fmt.Appendf(b, `],"data_offsets":[%d,%d]}`, offset, offset+size)
+		b = append(appendJSON(append(b, ','), t.name), ':')
+		b = appendJSON(b, struct {
+			DType   DType    `json:"dtype"`
+			Shape   []int    `json:"shape"`
+			Offsets [2]int64 `json:"data_offsets"`
+		}{t.dtype, append([]int{}, t.shape...), [2]int64{offset, offset + size}})
 		offset += size
 	}
 	b = append(b, '}')
@@ -206,6 +194,12 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 	}
 	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
 	return b, nil
+}
+
+// appendJSON appends a value, whose strings must be valid UTF-8: Marshal cannot fail then.
+func appendJSON(b []byte, value any) []byte {
+	text, _ := json.Marshal(value)
+	return append(b, text...)
 }
 
 // Bytes returns the size of the tensors' values in a file, without the header. Tensors that
@@ -262,10 +256,4 @@ func badName(name string) string {
 		return "is not UTF-8"
 	}
 	return ""
-}
-
-// appendString appends s as a JSON string. Marshal cannot fail for valid UTF-8.
-func appendString(b []byte, s string) []byte {
-	q, _ := json.Marshal(s)
-	return append(b, q...)
 }
