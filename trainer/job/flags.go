@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
@@ -68,8 +67,8 @@ func Flags(set *flag.FlagSet) *Options {
 	set.IntVar(&o.Ranks, "ranks", o.Ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
 	set.IntVar(&o.Stages, "stages", o.Stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
 	set.IntVar(&o.Microbatches, "microbatches", o.Microbatches, "microbatches of a step")
-	set.IntVar(&o.Group, "group", o.Group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
-	set.IntVar(&o.Cap, "cap", o.Cap, "most microbatches in flight on a rank under "+knobs[1].goesWith()+"; default: the plan's own")
+	set.IntVar(&o.Group, "group", o.Group, "microbatches that run together under -plan interleaved, zb1p, grouped-interleave, or depth-first on one rank; default: the plan's own")
+	set.IntVar(&o.Cap, "cap", o.Cap, "most microbatches in flight on a rank under -plan zb-h2, or depth-first on several ranks; default: the plan's own")
 	set.IntVar(&o.Slices, "slices", o.Slices, "slices of a sequence under -plan seq1f1b; here a slice is a microbatch of its own, which reads no other")
 	set.BoolVar(&o.Descending, "descending", o.Descending, "take microbatches in descending order in the backward of -plan breadth-first")
 	set.IntVar(&o.Capacity, "capacity", o.Capacity, "messages that a link between two ranks holds; 0: it waits for the receiver; -1: any number")
@@ -257,41 +256,6 @@ func List(words []string) string {
 		return words[0]
 	}
 	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
-// knob is a flag that only some plans support.
-type knob struct {
-	flag  string
-	plans []string // depth-first is last
-	one   bool     // depth-first supports it only on one rank
-	many  bool     // depth-first supports it only on several ranks
-}
-
-var knobs = [...]knob{
-	{flag: "group", plans: []string{"interleaved", "zb1p", "grouped-interleave", "depth-first"}, one: true},
-	{flag: "cap", plans: []string{"zb-h2", "depth-first"}, many: true},
-	{flag: "slices", plans: []string{"seq1f1b"}},
-	{flag: "descending", plans: []string{"breadth-first"}},
-}
-
-// fits reports whether a plan on this many ranks supports the knob.
-func (k *knob) fits(plan string, ranks int) bool {
-	if plan == "depth-first" && (k.one && ranks > 1 || k.many && ranks == 1) {
-		return false
-	}
-	return slices.Contains(k.plans, plan)
-}
-
-// goesWith lists the plans that support the knob.
-func (k *knob) goesWith() string {
-	words := "-plan " + List(k.plans)
-	switch {
-	case k.one:
-		words += " on one rank"
-	case k.many:
-		words += " on several ranks"
-	}
-	return words
 }
 
 // planNames are the values of -plan.

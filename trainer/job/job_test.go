@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"net"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport/tcp"
 )
@@ -73,32 +71,6 @@ func TestConsequence(t *testing.T) {
 	}
 	require.False(t, w.consequence(&runner.Error{Rank: 2, Err: os.ErrNotExist}))
 	require.True(t, w.consequence(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
-}
-
-// A plan supports a flag if its rule uses the parameter.
-func TestKnobs(t *testing.T) {
-	for _, s := range schedule.Schedules() {
-		for ranks := 1; ranks <= 2; ranks++ {
-			placement, err := s.Place(ranks, ranks*s.PerRank)
-			require.NoError(t, err)
-			params := schedule.Params{Placement: placement, Microbatches: 8}
-			for flag, p := range map[string]schedule.Params{
-				"group":  {Placement: placement, Microbatches: 8, Group: 4},
-				"cap":    {Placement: placement, Microbatches: 8, Cap: 4},
-				"slices": {Placement: placement, Microbatches: 8, Slices: 4},
-			} {
-				_, err := s.Rule(params)
-				require.NoError(t, err)
-				_, err = s.Rule(p)
-				for _, knob := range knobs {
-					if knob.flag == flag {
-						require.Equal(t, err == nil, knob.fits(s.Name, ranks), "-%s with %s on %d ranks: %v", flag, s.Name, ranks, err)
-						require.Equal(t, err != nil, errors.Is(err, schedule.ErrParams))
-					}
-				}
-			}
-		}
-	}
 }
 
 // One exchange that is fast in both directions determines the offset of two clocks, despite

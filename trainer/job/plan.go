@@ -74,14 +74,14 @@ func (o *Options) place(parts int) error {
 		return fmt.Errorf("-plan: %w", err)
 	}
 	o.Schedule, o.Rule = found, found.Rule
-	if o.Descending {
-		o.Rule = schedule.BreadthFirstDescending
-	}
 	var faults []error
-	for _, knob := range knobs {
-		if o.given[knob.flag] && !knob.fits(o.Plan, o.Ranks) {
-			faults = append(faults, fmt.Errorf("-%s goes with %s only", knob.flag, knob.goesWith()))
-		}
+	switch {
+	case o.Descending && o.Plan != "breadth-first":
+		faults = append(faults, errors.New("-descending is for -plan breadth-first: leave it out"))
+	case o.Descending:
+		o.Rule = schedule.BreadthFirstDescending
+	case o.Fixed != nil && (o.Group > 1 || o.Cap > 0 || o.Slices > 1):
+		faults = append(faults, fmt.Errorf("-group, -cap and -slices are for a schedule, and %s is a plan: leave them out", o.Plan))
 	}
 	if o.Ranks < 1 || o.Stages < 0 || parts < 1 {
 		return errors.Join(faults...) // other errors report it
@@ -145,6 +145,9 @@ func (o *Options) prove() error {
 	if err == nil {
 		split := slices.Repeat([]schedule.Facts{{Split: true}}, o.Placement.Stages())
 		plan, err = lower.Prepare(plan, lower.Passes{Facts: split, Capacity: o.Capacity, NoLifetimes: true})
+	}
+	if unused, ok := errors.AsType[*schedule.UnusedError](err); ok {
+		return fmt.Errorf("-plan %s %s: leave out -%s %d%s", unused.Rule, unused.Reason, strings.ToLower(unused.Field), unused.Value, unused.Advice)
 	}
 	if err != nil {
 		return fmt.Errorf("-plan %s: %w", o.Plan, plainly(err))
