@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,7 +31,7 @@ func all(o options, threads []int, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = joinClose(err, p) }()
+	defer func() { err = errors.Join(err, p.Close()) }()
 	c := &comparison{p, o, out}
 	c.options.time /= 2 // per measurement
 	if o.short {
@@ -65,14 +66,6 @@ func all(o options, threads []int, out io.Writer) (err error) {
 		return c.runner()
 	}
 	return nil
-}
-
-// joinClose closes p and joins its error with err.
-func joinClose(err error, p *peers) error {
-	if e := p.Close(); err == nil {
-		err = e
-	}
-	return err
 }
 
 // turns lets each measure run in turn, round by round. It returns the samples by measure.

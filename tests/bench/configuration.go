@@ -9,8 +9,11 @@ import (
 
 // configuration is a model with the length of its sequences.
 type configuration struct {
-	layers, heads, width int
-	vocabulary, sequence int
+	Layers     int `json:"layers,omitempty"`
+	Heads      int `json:"heads,omitempty"`
+	Width      int `json:"width,omitempty"`
+	Vocabulary int `json:"vocabulary,omitempty"`
+	Sequence   int `json:"sequence,omitempty"`
 }
 
 // configurations are those with which other programs were measured.
@@ -27,7 +30,7 @@ var configurations = func() (all []configuration) {
 
 // name returns a short name such as "g4 4k T64".
 func (c configuration) name() string {
-	return fmt.Sprintf("g%d %dk T%d", c.layers, c.vocabulary/1000, c.sequence)
+	return fmt.Sprintf("g%d %dk T%d", c.Layers, c.Vocabulary/1000, c.Sequence)
 }
 
 // matches reports whether the name contains all parts of a comma-separated list.
@@ -42,6 +45,6 @@ func (c configuration) matches(parts string) bool {
 
 func (c configuration) model(keep int64) transformer.Config {
 	return transformer.Config{
-		Vocabulary: c.vocabulary, Width: c.width, Layers: c.layers, Heads: c.heads, Context: c.sequence, Seed: 1, KeepLogits: keep,
+		Vocabulary: c.Vocabulary, Width: c.Width, Layers: c.Layers, Heads: c.Heads, Context: c.Sequence, Seed: 1, KeepLogits: keep,
 	}
 }

@@ -111,15 +111,17 @@ func run(o options, out io.Writer) error {
 	if o.all {
 		return all(o, threads, out)
 	}
-	t := table{out: out, plain: o.json}
+	t := table{out: out, json: o.json}
 	for _, s := range chosen {
 		for _, n := range threads {
 			m, err := s.measureApart(n, o)
+			if err == nil {
+				err = t.add(m)
+			}
 			if err != nil {
 				return err
 			}
-			t.add(m)
 		}
 	}
-	return t.err
+	return nil
 }

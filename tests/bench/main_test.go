@@ -12,7 +12,7 @@ import (
 )
 
 // tiny is a model that trains in a moment.
-var tiny = configuration{layers: 2, heads: 2, width: 16, vocabulary: 50, sequence: 12}
+var tiny = configuration{Layers: 2, Heads: 2, Width: 16, Vocabulary: 50, Sequence: 12}
 
 func TestMeasure(t *testing.T) {
 	for _, threads := range []int{1, 2} {
@@ -31,14 +31,13 @@ func TestMeasure(t *testing.T) {
 			calls[s.Operation] = s.Calls
 		}
 		require.InDelta(t, 1, shares, 1e-9)
-		require.Equal(t, batch*tiny.layers, calls["attention"])
+		require.Equal(t, batch*tiny.Layers, calls["attention"])
 		require.Equal(t, batch, calls["head backward"])
-		require.Equal(t, batch*tiny.layers*4, calls["product weight gradient"])
+		require.Equal(t, batch*tiny.Layers*4, calls["product weight gradient"])
 
 		var text bytes.Buffer
 		table := table{out: &text}
-		table.add(m)
-		require.NoError(t, table.err)
+		require.NoError(t, table.add(m))
 		require.Contains(t, text.String(), "g2 0k T12")
 		require.Contains(t, text.String(), "attention backward")
 	}
@@ -46,13 +45,13 @@ func TestMeasure(t *testing.T) {
 
 // The products of the backward do not include logits that were kept.
 func TestProfileOfKeptLogits(t *testing.T) {
-	logits := tiny.sequence * tiny.vocabulary
+	logits := tiny.Sequence * tiny.Vocabulary
 	for keep, products := range map[int64]int{transformer.NoLogits: 3, 0: 2, int64(4 * logits): 2} {
 		m, err := measure(tiny, 1, options{time: time.Millisecond, profile: true, keep: keep})
 		require.NoError(t, err)
 		i := slices.IndexFunc(m.Profile, func(s share) bool { return s.Operation == "head backward" })
 		s := m.Profile[i]
-		require.InEpsilon(t, 2*products*logits*tiny.width*s.Calls, s.Rate*float64(s.Time.Nanoseconds()), 1e-9)
+		require.InEpsilon(t, 2*products*logits*tiny.Width*s.Calls, s.Rate*float64(s.Time.Nanoseconds()), 1e-9)
 	}
 }
 
@@ -69,8 +68,7 @@ func TestMeasureProduct(t *testing.T) {
 
 		var text bytes.Buffer
 		table := table{out: &text}
-		table.add(m)
-		require.NoError(t, table.err)
+		require.NoError(t, table.add(m))
 		require.Contains(t, text.String(), s.Name)
 	}
 }

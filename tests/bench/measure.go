@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-ml/weir/internal/fmapeak"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -53,18 +54,18 @@ func measure(c configuration, threads int, o options) (m measurement, err error)
 		times = append(times, took)
 	}
 	slices.Sort(times)
-	tokens := float64(batch * c.sequence)
+	tokens := float64(batch * c.Sequence)
 	m.Steps, m.Arena, m.Resident = len(times), t.peak, residentPeak()
 	m.Best, m.Median = tokens/times[0].Seconds(), tokens/times[len(times)/2].Seconds()
 	if o.profile {
-		t.dev.begin()
+		t.dev.total = map[string]*share{}
 		took, _, err := t.step()
 		if err != nil {
 			return m, err
 		}
-		m.Profile = t.dev.end(took)
+		m.Profile = t.dev.profile(took)
 	}
-	m.Rate = t.dev.stepFlops(c) / times[0].Seconds() / 1e9
+	m.Rate = c.stepFlops() / times[0].Seconds() / 1e9
 	m.Peak = peak()
 	return m, nil
 }
@@ -141,3 +142,6 @@ func (t *trainer) Close() error {
 	}
 	return errors.Join(append(faults, t.dev.Close())...)
 }
+
+// peak returns the maximum GFLOP/s that one core reaches at this moment.
+func peak() float64 { return max(fmapeak.GFLOPS(16), fmapeak.GFLOPS(8)) }

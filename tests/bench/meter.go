@@ -8,12 +8,20 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// meter is a host that measures the time of its operations while it is on.
+// clock measures time: wall-clock time, or the processor time of the process. The second is for
+// a machine that does other work too; with several threads it is their sum.
+type clock func() time.Duration
+
+var began = time.Now()
+
+// wallTime returns the time since the program began.
+func wallTime() time.Duration { return time.Since(began) }
+
+// meter is a host that measures the time of its operations for a profile.
 type meter struct {
 	*kernels.Host
 	now   clock
-	on    bool
-	total map[string]*share
+	total map[string]*share // nil if nothing is measured
 }
 
 // share is the part of a step that one kind of operation takes.
@@ -26,12 +34,9 @@ type share struct {
 	flops     float64
 }
 
-func (m *meter) begin() { m.on, m.total = true, map[string]*share{} }
-
-// end returns the shares of a step, the largest first; the remainder is that of the runner, the
-// books and the source.
-func (m *meter) end(step time.Duration) []share {
-	m.on = false
+// profile ends the measurement and returns the shares of a step, the largest first; the
+// remainder is the time of the runner, the books and the source.
+func (m *meter) profile(step time.Duration) []share {
 	rest := share{Operation: "all else", Time: step}
 	var all []share
 	for _, s := range m.total {
@@ -39,7 +44,7 @@ func (m *meter) end(step time.Duration) []share {
 		s.Rate = s.flops / float64(s.Time.Nanoseconds())
 		all = append(all, *s)
 	}
-	all = append(all, rest)
+	m.total, all = nil, append(all, rest)
 	for i := range all {
 		all[i].Share = float64(all[i].Time) / float64(step)
 	}
@@ -49,7 +54,7 @@ func (m *meter) end(step time.Duration) []share {
 
 // timed runs an operation with the given number of floating-point operations in products.
 func (m *meter) timed(name string, flops int, f func() error) error {
-	if !m.on {
+	if m.total == nil {
 		return f()
 	}
 	begin := m.now()
@@ -68,10 +73,10 @@ func (m *meter) timed(name string, flops int, f func() error) error {
 // stepFlops returns the floating-point operations of the necessary products of a step: two in
 // the forward and four in the backward for each weight and token, and those of attention over
 // half of the pairs of tokens.
-func (m *meter) stepFlops(c configuration) float64 {
-	weights := 12*c.width*c.width*c.layers + c.width*c.vocabulary
-	pairs := c.sequence * (c.sequence + 1) / 2
-	return batch * (6*float64(c.sequence)*float64(weights) + 12*float64(pairs)*float64(c.width*c.layers))
+func (c configuration) stepFlops() float64 {
+	weights := 12*c.Width*c.Width*c.Layers + c.Width*c.Vocabulary
+	pairs := c.Sequence * (c.Sequence + 1) / 2
+	return batch * (6*float64(c.Sequence)*float64(weights) + 12*float64(pairs)*float64(c.Width*c.Layers))
 }
 
 func (m *meter) MatMul(op kernels.MatMul) error {

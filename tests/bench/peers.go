@@ -89,7 +89,7 @@ func (p *peers) openBLAS(s subject, threads int, core string, o options) (sample
 	flag := func(is bool) string { return strconv.Itoa(map[bool]int{true: 1}[is]) }
 	library := libraries + "openblas-openmp/"
 	return p.sample(nil, []string{"OMP_NUM_THREADS=" + strconv.Itoa(threads), "LD_LIBRARY_PATH=" + library, "OMP_WAIT_POLICY=PASSIVE", "OPENBLAS_CORETYPE=" + core},
-		p.program, library+"libopenblas.so.0", strconv.Itoa(s.M), strconv.Itoa(s.N), strconv.Itoa(s.K), flag(s.TransposedA), flag(s.TransposedB),
+		p.program, library+"libopenblas.so.0", strconv.Itoa(s.M), strconv.Itoa(s.N), strconv.Itoa(s.K), flag(s.TransA), flag(s.TransB),
 		flag(s.Accumulate), strconv.Itoa(threads), fmt.Sprint(o.time.Seconds()), flag(o.cpu))
 }
 

@@ -10,9 +10,19 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
+// product is the shape of a matrix product.
+type product struct {
+	M          int  `json:"m,omitempty"`
+	N          int  `json:"n,omitempty"`
+	K          int  `json:"k,omitempty"`
+	TransA     bool `json:"transposed_a"`
+	TransB     bool `json:"transposed_b"`
+	Accumulate bool `json:"accumulate"`
+}
+
 // products are shapes that other projects publish, and those of training (forward, gradient of
 // the input, gradient of the weight), both large and as small as in examples/train.
-var products = []kernels.MatMul{
+var products = []product{
 	{M: 512, N: 512, K: 512},
 	{M: 1024, N: 1024, K: 1024},
 	{M: 768, N: 3072, K: 768},
@@ -32,13 +42,13 @@ var products = []kernels.MatMul{
 	{M: 64, N: 256, K: 32, TransA: true, Accumulate: true},
 }
 
-// productName returns a short name such as "64×384×1536 Bᵀ".
-func productName(op kernels.MatMul) string {
-	name := fmt.Sprintf("%d×%d×%d", op.M, op.N, op.K)
-	if op.TransA {
+// name returns a short name such as "64×384×1536 Bᵀ".
+func (p product) name() string {
+	name := fmt.Sprintf("%d×%d×%d", p.M, p.N, p.K)
+	if p.TransA {
 		name += " Aᵀ"
 	}
-	if op.TransB {
+	if p.TransB {
 		name += " Bᵀ"
 	}
 	return name
@@ -46,7 +56,7 @@ func productName(op kernels.MatMul) string {
 
 // measureProduct repeats a product for the given time, and at least three times. A sample has
 // enough calls to make the cost of reading the clock negligible.
-func measureProduct(op kernels.MatMul, threads int, o options) (m measurement, err error) {
+func measureProduct(p product, threads int, o options) (m measurement, err error) {
 	host, err := o.host(threads)
 	if err != nil {
 		return m, err
@@ -61,8 +71,11 @@ func measureProduct(op kernels.MatMul, threads int, o options) (m measurement, e
 		}
 		return b
 	}
-	op.A, op.B, op.C = buffer(op.M*op.K), buffer(op.K*op.N), buffer(op.M*op.N)
-	flops := 2 * float64(op.M) * float64(op.N) * float64(op.K)
+	op := kernels.MatMul{
+		A: buffer(p.M * p.K), B: buffer(p.K * p.N), C: buffer(p.M * p.N),
+		M: p.M, N: p.N, K: p.K, TransA: p.TransA, TransB: p.TransB, Accumulate: p.Accumulate,
+	}
+	flops := 2 * float64(p.M) * float64(p.N) * float64(p.K)
 	calls := 1 + int(2e7/flops)
 	var rates []float64
 	now := o.clock()
@@ -82,7 +95,7 @@ func measureProduct(op kernels.MatMul, threads int, o options) (m measurement, e
 	slices.Sort(rates)
 	best := rates[len(rates)-1]
 	return measurement{
-		Name: productName(op), Threads: threads, Steps: len(rates),
+		Name: p.name(), Threads: threads, Steps: len(rates),
 		Rate: best, MedianRate: rates[len(rates)/2], Resident: residentPeak(), Peak: peak(),
 	}, nil
 }

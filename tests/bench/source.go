@@ -17,14 +17,14 @@ type source struct {
 }
 
 func newSource(dev kernels.Device, c configuration) *source {
-	s := &source{dev: dev, weights: make([]float32, c.sequence)}
+	s := &source{dev: dev, weights: make([]float32, c.Sequence)}
 	for i := range s.weights {
 		s.weights[i] = 1
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range s.tokens {
-		for range c.sequence + 1 {
-			s.tokens[i] = append(s.tokens[i], r.Int32N(int32(c.vocabulary)))
+		for range c.Sequence + 1 {
+			s.tokens[i] = append(s.tokens[i], r.Int32N(int32(c.Vocabulary)))
 		}
 	}
 	return s

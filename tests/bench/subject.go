@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-
-	"github.com/weir-ml/weir/kernels"
 )
 
 // subject is a training step or a matrix product to be measured. The fields of the other kind
@@ -15,41 +13,21 @@ import (
 type subject struct {
 	Kind string `json:"kind"` // step or product
 	Name string `json:"name"`
-
-	Layers     int `json:"layers,omitempty"`
-	Heads      int `json:"heads,omitempty"`
-	Width      int `json:"width,omitempty"`
-	Vocabulary int `json:"vocabulary,omitempty"`
-	Sequence   int `json:"sequence,omitempty"`
-
-	M           int  `json:"m,omitempty"`
-	N           int  `json:"n,omitempty"`
-	K           int  `json:"k,omitempty"`
-	TransposedA bool `json:"transposed_a"`
-	TransposedB bool `json:"transposed_b"`
-	Accumulate  bool `json:"accumulate"`
-
-	configuration configuration
-	product       kernels.MatMul
+	configuration
+	product
 }
 
 // subjects returns the subjects selected by the flags.
 func (o options) subjects() (all []subject) {
 	if o.products {
 		for _, p := range products {
-			all = append(all, subject{
-				Kind: "product", Name: productName(p), product: p,
-				M: p.M, N: p.N, K: p.K, TransposedA: p.TransA, TransposedB: p.TransB, Accumulate: p.Accumulate,
-			})
+			all = append(all, subject{Kind: "product", Name: p.name(), product: p})
 		}
 		return all
 	}
 	for _, c := range configurations {
 		if c.matches(o.only) {
-			all = append(all, subject{
-				Kind: "step", Name: c.name(), configuration: c,
-				Layers: c.layers, Heads: c.heads, Width: c.width, Vocabulary: c.vocabulary, Sequence: c.sequence,
-			})
+			all = append(all, subject{Kind: "step", Name: c.name(), configuration: c})
 		}
 	}
 	return all
