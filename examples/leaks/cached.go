@@ -2,11 +2,11 @@ package main
 
 import (
 	"errors"
+	"time"
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/cachingsim"
-	"github.com/weir-ml/weir/memory/snapshot"
 )
 
 // cached is the memory of a training framework on PyTorch's caching allocator: the allocations
@@ -14,10 +14,15 @@ import (
 // low-precision copies of a weight stay in the module that made them, for the next step. Each
 // scale is a separate allocation, with the lifetime of its data or, for a copy, unlimited, and
 // so is the history from which it comes. The largest workspace of a product stays.
+//
+// The allocator is simulated; the host executes its calls to its device.
 type cached struct {
+	lent      lent
+	took      []time.Duration // by round: the calls to the device
+	device    *driver
 	allocator *cachingsim.Allocator
 	clears    bool // the copies are cleared by hand before memory is lent
-	seen      int  // number of events of the history that were returned
+	executed  int  // number of events of the history that were executed
 
 	resident  []int64 // sizes of weights, gradients and moments
 	addresses []int64 // their addresses; nil while they are released
@@ -40,12 +45,37 @@ type event struct {
 	largest int64 // size of the largest workspace of the step, in bytes
 }
 
-// newCached returns the memory of a model.
-func newCached(resident []int64, expandable, clears bool) *cached {
-	return &cached{
+// mostReserved is the size of the simulated device.
+const mostReserved = 256 << 20
+
+// newCached returns the memory of a model, which is allocated. The caller closes its device.
+func newCached(name string, resident []int64, expandable, clears bool) (*cached, error) {
+	c := &cached{
+		lent:      lent{Name: name},
 		allocator: cachingsim.New(cachingsim.Config{Expandable: expandable, History: true}),
 		clears:    clears, resident: resident,
 	}
+	err := c.back()
+	if err == nil {
+		c.device, err = newDriver(mostReserved)
+	}
+	return c, err
+}
+
+// round replays a step, lends memory and takes it back.
+func (c *cached) round(events []event) error {
+	if err := errors.Join(c.step(events), c.away()); err != nil {
+		return err
+	}
+	stats := c.allocator.Stats()
+	c.lent.Allocated, c.lent.Reserved = stats.Allocated.Current, stats.Reserved.Current
+	if err := c.back(); err != nil {
+		return err
+	}
+	history := c.allocator.Snapshot().Traces[0]
+	took, err := c.device.run(history[c.executed:])
+	c.executed, c.took = len(history), append(c.took, took)
+	return err
 }
 
 // malloc allocates a block and returns its address.
@@ -130,12 +160,4 @@ func (c *cached) away() error {
 	}
 	c.allocator.EmptyCache()
 	return nil
-}
-
-// asked returns the calls of the allocator to its device since the last call.
-func (c *cached) asked() []snapshot.Entry {
-	all := c.allocator.Snapshot().Traces[0]
-	since := all[c.seen:]
-	c.seen = len(all)
-	return since
 }

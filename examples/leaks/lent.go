@@ -14,7 +14,6 @@ import (
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -55,10 +54,10 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var ways []*replay
+	var ways []*cached
 	defer func() {
-		for _, r := range ways {
-			err = errors.Join(err, r.device.dev.Close())
+		for _, c := range ways {
+			err = errors.Join(err, c.device.dev.Close())
 		}
 	}()
 	for _, way := range []struct {
@@ -69,11 +68,11 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 		{"cleared by hand", false, true},
 		{"cleared, segments expand", true, true},
 	} {
-		r, err := t.replay(way.name, newCached(resident, way.expandable, way.clears), events)
+		c, err := newCached(way.name, resident, way.expandable, way.clears)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
-		ways = append(ways, r)
+		ways = append(ways, c)
 	}
 	w, err := t.open(ctx)
 	if err != nil {
@@ -84,17 +83,17 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 		if err := w.round(ctx); err != nil {
 			return nil, err
 		}
-		for _, r := range ways {
-			if err := r.round(); err != nil {
-				return nil, fmt.Errorf("%s: %w", r.lent.Name, err)
+		for _, c := range ways {
+			if err := c.round(events); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.lent.Name, err)
 			}
 		}
 	}
 	step, copying := median(w.steps[1:]), median(w.copies[1:])
-	for _, r := range ways {
-		r.lent.Memory = copying + median(r.took[1:])
-		r.lent.Step = step + r.lent.Memory
-		all = append(all, r.lent)
+	for _, c := range ways {
+		c.lent.Memory = copying + median(c.took[1:])
+		c.lent.Step = step + c.lent.Memory
+		all = append(all, c.lent)
 	}
 	w.lent.Memory = median(w.returns[1:])
 	w.lent.Step = step + w.lent.Memory
@@ -188,44 +187,6 @@ func (s *store) Read(p []byte) (n int, err error) {
 	begin := time.Now()
 	defer func() { s.took += time.Since(begin) }()
 	return s.Buffer.Read(p)
-}
-
-// replay is the allocations of a step on a simulated allocator, whose calls to its device the
-// host executes.
-type replay struct {
-	lent   lent
-	asked  [][]snapshot.Entry // by round, for the remaining rounds
-	device *driver
-	took   []time.Duration // by round
-}
-
-// replay simulates all rounds.
-func (t *trainee) replay(name string, c *cached, events []event) (*replay, error) {
-	r := &replay{lent: lent{Name: name}}
-	if err := c.back(); err != nil {
-		return nil, err
-	}
-	for range 1 + t.rounds {
-		if err := errors.Join(c.step(events), c.away()); err != nil {
-			return nil, err
-		}
-		stats := c.allocator.Stats()
-		r.lent.Allocated, r.lent.Reserved = stats.Allocated.Current, stats.Reserved.Current
-		if err := c.back(); err != nil {
-			return nil, err
-		}
-		r.asked = append(r.asked, c.asked())
-	}
-	var err error
-	r.device, err = newDriver(c.allocator.Stats().Reserved.Peak)
-	return r, err
-}
-
-// round executes the device calls of the next round.
-func (r *replay) round() error {
-	took, err := r.device.run(r.asked[0])
-	r.asked, r.took = r.asked[1:], append(r.took, took)
-	return err
 }
 
 func median(d []time.Duration) time.Duration {
