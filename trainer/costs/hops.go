@@ -36,56 +36,51 @@ func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 	defer links.Close() // no call is in progress
 	var times [2]time.Duration
 	for i, elements := range [...]int{1, 1 << 20 / 4} {
-		player := func(rank int) *player { return &player{links.Rank(rank), devs[rank], rank, elements} }
-		if times[i], err = rally(ctx, player(0), player(1)); err != nil {
+		var took [2][]time.Duration
+		var faults [2]error
+		var ranks sync.WaitGroup
+		for rank, dev := range devs {
+			ranks.Go(func() { took[rank], faults[rank] = roundTrips(ctx, links.Rank(rank), dev, rank, elements) })
+		}
+		ranks.Wait()
+		if err := errors.Join(faults[:]...); err != nil {
 			return 0, 0, err
 		}
+		times[i] = median(took[0]) / 2
 	}
 	return times[0], max(times[1]-times[0], 0), nil
 }
 
-// rally sends a message back and forth and returns the median time of one direction.
-func rally(ctx context.Context, a, b *player) (time.Duration, error) {
-	var faults [2]error
-	var took []time.Duration
-	var players sync.WaitGroup
-	players.Go(func() { took, faults[0] = a.play(ctx) })
-	players.Go(func() { _, faults[1] = b.play(ctx) })
-	players.Wait()
-	return median(took) / 2, errors.Join(faults[:]...)
-}
-
-// player is one end of a rally. Rank 0 begins each turn.
-type player struct {
-	*local.Endpoint[kernels.Buffer]
-	dev      *kernels.Host
-	rank     int
-	elements int
-}
-
-// play plays all turns and returns their durations.
-func (p *player) play(ctx context.Context) (took []time.Duration, err error) {
-	ball, err := p.dev.Alloc(memory.Activation, kernels.Float32, p.elements)
+// roundTrips sends messages between two ranks, rank 0 first, and returns the durations of the
+// round trips as one rank measures them.
+func roundTrips(ctx context.Context, end *local.Endpoint[kernels.Buffer], dev *kernels.Host, rank, elements int) (took []time.Duration, err error) {
+	message, err := dev.Alloc(memory.Activation, kernels.Float32, elements)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			p.Abort(err) // releases the other player
+			end.Abort(err) // releases the other rank
 		}
-		_, released := p.dev.Release(ball)
+		_, released := dev.Release(message)
 		err = errors.Join(err, released)
 	}()
-	if err := errors.Join(p.dev.Zero(ball), p.Begin(ctx, nil)); err != nil {
+	if err := errors.Join(dev.Zero(message), end.Begin(ctx, nil)); err != nil {
 		return nil, err
 	}
 	for i := range hops {
 		begin := time.Now()
-		for _, serves := range [...]bool{p.rank == 0, p.rank == 1} {
-			if serves {
-				err = p.serve(ctx, i, ball)
+		for sender := range 2 {
+			tag := transport.Tag{Content: transport.Content(sender), Stage: sender, Microbatch: i}
+			if sender == rank {
+				if err = end.Send(ctx, 1-rank, tag, []kernels.Buffer{message}); err == nil {
+					err = end.Wait(ctx, 1-rank, tag)
+				}
 			} else {
-				err = p.take(ctx, i)
+				var received [1]kernels.Buffer
+				if err = end.Recv(ctx, sender, tag, received[:]); err == nil {
+					_, err = dev.Release(received[0])
+				}
 			}
 			if err != nil {
 				return nil, err
@@ -94,28 +89,4 @@ func (p *player) play(ctx context.Context) (took []time.Duration, err error) {
 		took = append(took, time.Since(begin))
 	}
 	return took, nil
-}
-
-// serve sends the ball, and keeps it until it has arrived.
-func (p *player) serve(ctx context.Context, turn int, ball kernels.Buffer) error {
-	tag, other := p.tag(p.rank, turn), 1-p.rank
-	if err := p.Send(ctx, other, tag, []kernels.Buffer{ball}); err != nil {
-		return err
-	}
-	return p.Wait(ctx, other, tag)
-}
-
-// take receives the other player's ball, and releases it.
-func (p *player) take(ctx context.Context, turn int) error {
-	var ball [1]kernels.Buffer
-	if err := p.Recv(ctx, 1-p.rank, p.tag(1-p.rank, turn), ball[:]); err != nil {
-		return err
-	}
-	_, err := p.dev.Release(ball[0])
-	return err
-}
-
-// tag returns the tag of the ball of a rank in a turn.
-func (p *player) tag(rank, turn int) transport.Tag {
-	return transport.Tag{Content: transport.Content(rank), Stage: rank, Microbatch: turn}
 }
