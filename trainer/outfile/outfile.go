@@ -114,5 +114,8 @@ func cause(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
+	if at, ok := errors.AsType[*os.LinkError](err); ok {
+		return at.Err
+	}
 	return err
 }

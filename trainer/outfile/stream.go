@@ -123,12 +123,7 @@ func Failed(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		err = at.Err
-	} else if at, ok := errors.AsType[*os.LinkError](err); ok {
-		err = at.Err
-	}
-	return fmt.Errorf("%w %s: %w: make room or name another place", ErrWriting, path, err)
+	return fmt.Errorf("%w %s: %w: make room or name another place", ErrWriting, path, cause(err))
 }
 
 // NewFolder creates a folder below parent whose name is a time, and returns its path. If a
