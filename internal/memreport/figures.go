@@ -58,14 +58,14 @@ func (r *rank) base() (bytes int64, name string) {
 	if r.resident > 0 {
 		return r.resident, "above the " + units.Size(r.resident) + " of the model"
 	}
-	return r.lowestLevel, "above the lowest level, " + units.Size(r.lowestLevel)
+	return r.totals.LevelLowest, "above the lowest level, " + units.Size(r.totals.LevelLowest)
 }
 
 // memoryFigure plots the live and the planned bytes of the steps.
 func (r *rank) memoryFigure(s *Rank) report.Figure {
 	base, name := r.base()
 	f := report.Figure{
-		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.number),
+		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.totals.Rank),
 		Caption: "Live after each microbatch, and the most since the one before (peak), " + name + "." + r.many(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
 		Series: []report.Series{
@@ -73,7 +73,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 			r.series("peak", report.Line, report.Orange, peak, base), r.series("live", report.Line, report.Blue, live, base),
 		},
 	}
-	if r.planned > 0 {
+	if r.totals.Planned != nil {
 		f.Caption += " Dashed: what the plan says."
 		f.Series = append(f.Series,
 			r.series("peak, planned", report.Dash, report.Violet, peakPlanned, base),
@@ -93,7 +93,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 // reservedFigure plots the bytes held from the system.
 func (r *rank) reservedFigure() report.Figure {
 	return report.Figure{
-		Title: fmt.Sprintf("Reserved, rank %d", r.number), Caption: "Bytes held from the system." + r.many(),
+		Title: fmt.Sprintf("Reserved, rank %d", r.totals.Rank), Caption: "Bytes held from the system." + r.many(),
 		X: r.axis(), Y: bytesFromZero, Direct: true, Low: true,
 		Series: []report.Series{r.series("reserved", report.Line, report.Gray, reserved, 0)},
 	}
@@ -103,7 +103,7 @@ func (r *rank) reservedFigure() report.Figure {
 func (r *rank) classesFigure() report.Figure {
 	list := r.columns.list
 	return report.Figure{
-		Title:   fmt.Sprintf("Live after a microbatch, rank %d", r.number),
+		Title:   fmt.Sprintf("Live after a microbatch, rank %d", r.totals.Rank),
 		Caption: "By class, stacked, without resident bytes." + r.many(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
 		Series: report.ByClass(report.Area, len(list), func(i int, class memory.Class) report.Bucket {
@@ -151,7 +151,7 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 func (r *rank) stepFigure(s *Rank) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
-		Title: fmt.Sprintf("Within a step, rank %d", r.number), Direct: true,
+		Title: fmt.Sprintf("Within a step, rank %d", r.totals.Rank), Direct: true,
 		Caption: "The level above that of the step's first record, by the place of a record in its step.",
 		X:       report.Axis{Label: "microbatch of the step, in the order of the log", Unit: report.Count},
 		Y:       bytesFromZero,
@@ -164,8 +164,8 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		of, name = &r.excess, "excess"
 		f.Caption = "Bytes in the allocator's book that the step does not hold, by the place of a record in its step."
 	}
-	if r.steps > 1 {
-		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", units.Number(r.steps, "step"))
+	if r.totals.Steps > 1 {
+		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", units.Number(r.totals.Steps, "step"))
 	}
 	list := of.buckets(mostColumns)
 	if len(list) < 2 {
@@ -205,13 +205,13 @@ func (g *Growth) line(list []report.Bucket) report.Series {
 func (r *rank) stepsFigure(s *Rank) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
-		Title: fmt.Sprintf("From step to step, rank %d", r.number), Direct: true,
+		Title: fmt.Sprintf("From step to step, rank %d", r.totals.Rank), Direct: true,
 		Caption: "The lowest level of each step, above that of the first.",
 		X:       report.Axis{Label: "steps since the log began", Unit: report.Count},
 		Y:       bytesFromZero,
 	}
 	all := profile{cells: slices.Clone(r.lows.cells), stride: r.lows.stride}
-	all.add(r.steps-1, float64(r.stepLowest))
+	all.add(r.totals.Steps-1, float64(r.stepLowest))
 	list := all.buckets(mostColumns)
 	for i := range list {
 		list[i] = list[i].Minus(float64(r.firstLowest))
@@ -224,7 +224,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 	case g.PerStep != 0:
 		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, float64(max(g.leaves-1, 0)), list))
 		return f
-	case r.steps < leastPoints:
+	case r.totals.Steps < leastPoints:
 		f.Caption += " These are too few to say whether it grows."
 	default:
 		f.Caption += " It does not grow."
@@ -282,7 +282,7 @@ func (l *Log) panels(s *Summary) report.Panels {
 		Title:   "Every rank",
 		Caption: "Live (blue) and peak (orange) over the microbatches of the log, on one scale.",
 	}
-	if l.planned > 0 {
+	if s.planned() {
 		p.Caption = "Live (blue), peak (orange) and the planned peak (dashed) over the microbatches of the log, on one scale."
 	}
 	most := int64(0)
@@ -305,7 +305,7 @@ func (l *Log) panels(s *Summary) report.Panels {
 		if one.Growth.Grows() {
 			f.Caption += ", grows by " + one.Growth.short()
 		}
-		if r.planned > 0 {
+		if r.totals.Planned != nil {
 			f.Series = append(f.Series, r.series("planned", report.Dash, report.Violet, peakPlanned, 0))
 		}
 		p.Figures = append(p.Figures, f)

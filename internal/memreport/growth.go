@@ -93,7 +93,7 @@ func (r *rank) rises() (g Growth) {
 		g.From = "level"
 		g.Still = r.still(0, inStep.Median)
 		g.rate(inStep.slope)
-		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), record: inStep.from, position: inStep.from, every: r.steps > 1 && !leaves}
+		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), record: inStep.from, position: inStep.from, every: r.totals.Steps > 1 && !leaves}
 	} else if leaves { // each step leaves bytes behind that its microbatches do not show
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
 	} else if x, y := middles(r.lows.buckets(mostPoints)); unclear(y) {
@@ -118,7 +118,7 @@ func (r *rank) still(from int, rate float64) bool {
 // excessGrowth returns the growth that the books show.
 func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
-	g.From, g.Still = "books", 4*(r.records-1-r.lastGrew) <= r.records
+	g.From, g.Still = "books", 4*(r.totals.Records-1-r.lastGrew) <= r.totals.Records
 	g.First = &First{at.Step, at.Microbatch, at.Step, at.Microbatch, at.Record, r.firstExcessIn, false}
 	if s, ok := r.excess.rise(1); ok {
 		g.rate(s.slope)
@@ -146,6 +146,6 @@ func whole(bytes float64) float64 {
 // stepNumber returns the number of a step by its index, as far as columns allow: most logs number
 // steps consecutively.
 func (r *rank) stepNumber(index int64) int64 {
-	spread := float64(r.last.Step-r.first.Step) / math.Max(float64(r.steps-1), 1)
+	spread := float64(r.last.Step-r.first.Step) / math.Max(float64(r.totals.Steps-1), 1)
 	return r.first.Step + int64(math.Round(float64(index)*spread))
 }

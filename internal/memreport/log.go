@@ -27,7 +27,6 @@ type Log struct {
 
 	ranks   map[int]*rank
 	records int64
-	planned int64
 	minimal int64
 	owners  owners
 	peaks   map[int]*peakOwners // by rank
@@ -49,7 +48,7 @@ func (l *Log) Add(record *memlog.Record) error {
 	}
 	r := l.ranks[record.Rank]
 	if r == nil {
-		r = &rank{number: record.Rank, stepProfile: profile{most: mostPositions}}
+		r = newRank(record)
 		if err := enter(&l.ranks, record.Rank, r); err != nil {
 			return err
 		}
@@ -61,9 +60,6 @@ func (l *Log) Add(record *memlog.Record) error {
 	l.records++
 	if record.Schema == 0 {
 		l.minimal++
-	}
-	if record.Planned {
-		l.planned++
 	}
 	return nil
 }
@@ -98,7 +94,7 @@ func (l *Log) Records() int64 { return l.records }
 
 // sorted returns the ranks by number.
 func (l *Log) sorted() []*rank {
-	return slices.SortedFunc(maps.Values(l.ranks), func(a, b *rank) int { return a.number - b.number })
+	return slices.SortedFunc(maps.Values(l.ranks), func(a, b *rank) int { return a.totals.Rank - b.totals.Rank })
 }
 
 // form returns the form of the log's lines.

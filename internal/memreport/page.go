@@ -29,7 +29,7 @@ func (l *Log) Page(name string) *report.Page {
 	focus := l.ranks[summary.Rank]
 	p.Facts = facts(s, summary)
 	p.Figures = append(p.Figures, focus.memoryFigure(summary))
-	if focus.minimal < focus.records {
+	if focus.minimal < focus.totals.Records {
 		p.Figures = append(p.Figures, focus.classesFigure())
 	}
 	p.Figures = append(p.Figures, focus.stepFigure(summary), focus.stepsFigure(summary), focus.reservedFigure())

@@ -5,22 +5,19 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// rank is the summary of one rank's records.
+// rank is the summary of one rank's records in progress.
 type rank struct {
-	number            int
-	records           int64
+	totals            Rank  // without growth, owners and classes
 	minimal           int64 // records of the minimal form
 	every             int   // the log has one record of this many
 	highestMicrobatch int
-	planned           int64 // records with a plan
 	columns           columns
 
-	step        int64 // the number of the last record's step
-	steps       int64 // number of steps that have begun
-	inStep      int64 // records of this step
-	mostInStep  int64
-	stepLevel   int64 // level of the step's first record
-	stepLowest  int64
+	step        int64   // the number of the last record's step
+	inStep      int64   // records of this step
+	mostInStep  int64   // the maximum of a step
+	stepLevel   int64   // level of the step's first record
+	stepLowest  int64   // lowest level of the step
 	firstLowest int64   // lowest level of the first step
 	stepProfile profile // level relative to the step's first record, by position in the step
 	excess      profile // excess by position, of the steps from the first one with an excess
@@ -33,19 +30,23 @@ type rank struct {
 	excessMost    int64
 	lastGrew      int64 // the last record whose excess grew
 
-	first, last, highest      place
-	firstLevel                int64
-	lastLevel                 int64
-	lowestLevel               int64
-	highestLevel              int64
+	first, last               place
+	resident                  int64          // the minimum; 0 if the log does not have it
 	classes                   memory.ByClass // at the highest level
-	firstClasses, lastClasses memory.ByClass
-	peak, reserved            int64
-	resident                  int64 // the minimum; 0 if the log does not have it
-	peakAt                    place
 	peakClasses               memory.ByClass // at the peak; 0 if the log does not have them
-	peakPlanned               int64
-	most, least               int64 // measured minus planned level
+	firstClasses, lastClasses memory.ByClass
+}
+
+// newRank returns the summary of a rank whose first record is given, and is yet to be added.
+func newRank(record *memlog.Record) *rank {
+	return &rank{
+		totals: Rank{
+			Rank: record.Rank, LevelFirst: record.Live, LevelLowest: record.Live,
+			LevelHighest: -1, Peak: -1, // below every level
+		},
+		every: 1, stepProfile: profile{most: mostPositions},
+		first: place{0, record.Step, record.Microbatch}, firstClasses: record.Classes, resident: record.Classes[memory.Resident],
+	}
 }
 
 // microbatches returns the maximum number in a step.
@@ -58,22 +59,33 @@ func (r *rank) microbatches() int64 {
 
 // add adds a record.
 func (r *rank) add(record *memlog.Record) {
-	if r.records == 0 || record.Step != r.step {
+	t := &r.totals
+	if t.Steps == 0 || record.Step != r.step {
 		r.endStep()
 		r.step, r.inStep = record.Step, 0
 		r.stepLevel, r.stepLowest = record.Live, record.Live
-		r.steps++
+		t.Steps++
 	}
-	at := place{r.records, record.Step, record.Microbatch}
-	r.columns.add(record, at)
-	r.stepProfile.add(r.inStep, float64(record.Live-r.stepLevel))
-	r.blocks.add(r.steps-1, record.Step, r.inStep, float64(record.Live-r.stepLevel))
+	r.last = place{t.Records, record.Step, record.Microbatch}
+	r.columns.add(record, r.last)
+	above := float64(record.Live - r.stepLevel)
+	r.stepProfile.add(r.inStep, above)
+	r.blocks.add(t.Steps-1, record.Step, r.inStep, above)
 	r.stepLowest = min(r.stepLowest, record.Live)
-	if r.steps == 1 {
+	if t.Steps == 1 {
 		r.firstLowest = r.stepLowest
 	}
+	r.addExcess(record)
+	r.inStep++
+	r.mostInStep = max(r.mostInStep, r.inStep)
+	r.addLevels(record)
+	t.Records++
+}
+
+// addExcess updates the growth that the books show.
+func (r *rank) addExcess(record *memlog.Record) {
 	if !r.grew && (record.Growth != 0 || record.Excess != 0) {
-		r.grew, r.firstExcess, r.firstExcessIn = true, at, r.inStep
+		r.grew, r.firstExcess, r.firstExcessIn = true, r.last, r.inStep
 		for position := range r.inStep { // there was no excess before it in this step
 			r.excess.add(position, 0)
 		}
@@ -83,50 +95,41 @@ func (r *rank) add(record *memlog.Record) {
 	}
 	r.excessMost = max(r.excessMost, record.Excess)
 	if record.Growth > 0 {
-		r.lastGrew = r.records
+		r.lastGrew = r.last.Record
 	}
-	r.inStep++
-	r.mostInStep = max(r.mostInStep, r.inStep)
-	r.levels(record, at)
-	r.records++
 }
 
-// levels updates the highest and the lowest level.
-func (r *rank) levels(record *memlog.Record, at place) {
+// addLevels updates the extremes of the levels.
+func (r *rank) addLevels(record *memlog.Record) {
+	t := &r.totals
+	r.every, r.highestMicrobatch = max(r.every, record.Every), max(r.highestMicrobatch, record.Microbatch)
 	r.lastClasses = record.Classes
 	r.resident = min(r.resident, record.Classes[memory.Resident])
-	r.every, r.highestMicrobatch = max(r.every, record.Every, 1), max(r.highestMicrobatch, record.Microbatch)
-	if r.records == 0 {
-		r.firstClasses = record.Classes
-		r.first, r.firstLevel, r.lowestLevel = at, record.Live, record.Live
-		r.resident = record.Classes[memory.Resident]
+	t.LevelLast = record.Live
+	t.LevelLowest = min(t.LevelLowest, record.Live)
+	t.Reserved = max(t.Reserved, record.Reserved)
+	if record.Live > t.LevelHighest {
+		t.LevelHighest, r.classes = record.Live, record.Classes
 	}
-	if r.records == 0 || record.Live > r.highestLevel {
-		r.highest, r.highestLevel, r.classes = at, record.Live, record.Classes
+	if record.Peak > t.Peak {
+		t.Peak, t.PeakAt, r.peakClasses = record.Peak, At{record.Step, record.Microbatch}, record.PeakClasses
 	}
-	if r.records == 0 || record.Peak > r.peak {
-		r.peak, r.peakAt, r.peakClasses = record.Peak, at, record.PeakClasses
-	}
-	r.last, r.lastLevel = at, record.Live
-	r.lowestLevel = min(r.lowestLevel, record.Live)
-	r.reserved = max(r.reserved, record.Reserved)
 	if record.Schema == 0 {
 		r.minimal++
 	}
 	if record.Planned {
 		over := record.Live - record.LivePlanned
-		if r.planned == 0 {
-			r.most, r.least = over, over
+		if t.Planned == nil {
+			t.Planned = &Planned{Most: over, Least: over}
 		}
-		r.most, r.least = max(r.most, over), min(r.least, over)
-		r.peakPlanned = max(r.peakPlanned, record.PeakPlanned)
-		r.planned++
+		p := t.Planned
+		p.Peak, p.Most, p.Least = max(p.Peak, record.PeakPlanned), max(p.Most, over), min(p.Least, over)
 	}
 }
 
 // endStep adds the lowest level of the completed step.
 func (r *rank) endStep() {
-	if r.steps > 0 {
-		r.lows.add(r.steps-1, float64(r.stepLowest))
+	if r.totals.Steps > 0 {
+		r.lows.add(r.totals.Steps-1, float64(r.stepLowest))
 	}
 }

@@ -67,14 +67,14 @@ func (l *Log) Summary() *Summary {
 	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, Owners: l.owners.sorted(), FP8: slices.Clone(l.roles)}
 	slices.SortFunc(s.FP8, func(a, b FP8) int { return strings.Compare(a.Role, b.Role) })
 	for _, r := range l.sorted() {
-		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.microbatches())
+		s.Steps, s.Microbatches = max(s.Steps, r.totals.Steps), max(s.Microbatches, r.microbatches())
 		one := r.summary()
 		if g := &one.Growth; g.From != "books" && g.each(r.microbatches()) < float64(l.Least) {
 			*g = Growth{}
 		}
-		one.PeakOwners = l.peaks[r.number].sorted()
+		one.PeakOwners = l.peaks[one.Rank].sorted()
 		if one.Growth.Grows() && (s.GrowthRank == nil || one.Growth.each(r.microbatches()) > s.Growth.each(r.microbatches())) {
-			s.Growth, s.GrowthRank = one.Growth, new(r.number)
+			s.Growth, s.GrowthRank = one.Growth, new(one.Rank)
 		}
 		s.Ranks = append(s.Ranks, one)
 	}
@@ -98,18 +98,15 @@ func (g *Growth) each(microbatches int64) float64 {
 	return max(g.PerMicrobatch, g.PerStep/float64(max(microbatches, 1)))
 }
 
+// summary returns the summary so far, without the owners at the peak.
 func (r *rank) summary() Rank {
 	ended := *r
 	ended.lows.cells = slices.Clone(r.lows.cells)
 	ended.endStep()
-	s := Rank{
-		Rank: r.number, Records: r.records, Steps: r.steps,
-		LevelFirst: r.firstLevel, LevelLast: r.lastLevel, LevelLowest: r.lowestLevel, LevelHighest: r.highestLevel,
-		Peak: r.peak, PeakAt: At{r.peakAt.Step, r.peakAt.Microbatch}, Reserved: r.reserved, Growth: ended.growth(),
-		Classes: r.classes.Named(), PeakClasses: r.peakClasses.Named(),
-	}
-	if r.planned > 0 {
-		s.Planned = &Planned{r.peakPlanned, r.most, r.least}
+	s := r.totals
+	s.Growth, s.Classes, s.PeakClasses = ended.growth(), r.classes.Named(), r.peakClasses.Named()
+	if s.Planned != nil {
+		s.Planned = new(*s.Planned)
 	}
 	return s
 }
