@@ -6,25 +6,26 @@ type Kind uint8
 // The kinds. The letters are those of PyTorch. Plans may name the reserved kinds, but nothing here
 // emits them yet.
 const (
-	None       Kind = iota
-	F               // forward of a stage
-	B               // full backward: input and weight gradients
-	I               // input gradient
-	W               // weight gradient
-	SendF           // SEND_F: the stage sends its output
-	RecvF           // RECV_F: the stage receives its input
-	SendB           // SEND_B: the stage sends the gradient of its input
-	RecvB           // RECV_B: the stage receives the gradient of its output
-	WaitF           // WAIT_F: the rank waits until SEND_F of this stage and microbatch has left its buffer
-	WaitB           // WAIT_B: the rank waits until SEND_B of this stage and microbatch has left its buffer
-	Unshard         // UNSHARD: weights are gathered
-	Reshard         // RESHARD: gathered weights are given up
-	ReduceGrad      // REDUCE_GRAD: gradients are reduced over replicas
-	Recompute       // reserved
-	Quantize        // QUANTIZE: the step's copies of the stage's weights are made
-	Offload         // reserved
-	Reload          // reserved
-	Optimizer       // reserved
+	None        Kind = iota
+	F                // forward of a stage
+	B                // full backward: input and weight gradients
+	I                // input gradient
+	W                // weight gradient
+	SendF            // SEND_F: the stage sends its output
+	RecvF            // RECV_F: the stage receives its input
+	SendB            // SEND_B: the stage sends the gradient of its input
+	RecvB            // RECV_B: the stage receives the gradient of its output
+	WaitF            // WAIT_F: the rank waits until SEND_F of this stage and microbatch has left its buffer
+	WaitB            // WAIT_B: the rank waits until SEND_B of this stage and microbatch has left its buffer
+	Offload          // OFFLOAD: the copy of saved state from near to far memory starts
+	WaitOffload      // WAIT_OFFLOAD: the rank waits until that copy is complete, and the near buffers end
+	Reload           // RELOAD: saved state has near buffers again, and the copy back from far memory starts
+	Unshard          // UNSHARD: weights are gathered
+	Reshard          // RESHARD: gathered weights are given up
+	ReduceGrad       // REDUCE_GRAD: gradients are reduced over replicas
+	Recompute        // reserved
+	Quantize         // QUANTIZE: the step's copies of the stage's weights are made
+	Optimizer        // reserved
 
 	// NumKinds is the number of kinds, None among them.
 	NumKinds = int(Optimizer) + 1
@@ -43,12 +44,13 @@ const (
 	DropInput                   // i: the stage's input, the previous stage's output
 	DropOutput                  // o: the stage's output, if nothing reads it
 	DropGrad                    // g: the gradient of the stage's output
-	DropSaved                   // s: the state that was saved for this kind, and the frame after the last kind
+	DropSaved                   // s: the state that was saved for this kind, and the frame after the last kind; at WAIT_OFFLOAD, the near buffers of the slots that are away
 	DropSent                    // t: the buffer of a completed transfer
 	Retire                      // r: the microbatch's last action on this rank: the books are compared here
 
 	DropForwardWeights  // f: the copies of the stage's weights that its forward reads
 	DropBackwardWeights // b: the copies of the stage's weights that its backward reads
+	DropFar             // a: the copy of saved state in far memory, after the action has waited for the copy back
 )
 
 // Action is one thing that a rank does, packed into a word: microbatch 28 bits,

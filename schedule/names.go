@@ -7,8 +7,8 @@ import (
 )
 
 var kindNames = [NumKinds]string{
-	"NONE", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_F", "WAIT_B", "UNSHARD", "RESHARD", "REDUCE_GRAD",
-	"RECOMPUTE", "QUANTIZE", "OFFLOAD", "RELOAD", "OPTIMIZER",
+	"NONE", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_F", "WAIT_B",
+	"OFFLOAD", "WAIT_OFFLOAD", "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "RECOMPUTE", "QUANTIZE", "OPTIMIZER",
 }
 
 // String returns the name of the kind as PyTorch spells it.
@@ -156,7 +156,7 @@ func parseNumber(digits string, limit int) (int, bool) {
 }
 
 // dropLetters are the letters of the drop bits, lowest first.
-const dropLetters = "piogstrfb"
+const dropLetters = "piogstrfba"
 
 // knownDrops is the set of bits that have a letter.
 const KnownDrops = Drop(1<<len(dropLetters) - 1)

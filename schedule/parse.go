@@ -125,7 +125,7 @@ func (s *scanner) stages(p *Plan) {
 	if s.word != "stage" {
 		return
 	}
-	windows, outgoing, facts, drops := false, false, false, false
+	windows, outgoing, away, facts, drops := false, false, false, false, false
 	for stage := range p.Placement.Rank {
 		s.keyword("stage")
 		s.number("the stages in order,", stage, stage, ":")
@@ -142,6 +142,12 @@ func (s *scanner) stages(p *Plan) {
 			p.Outgoing = append(p.Outgoing, s.keyedNumber("outgoing="))
 		}
 		if stage == 0 {
+			away = strings.HasPrefix(s.word, "away=")
+		}
+		if away {
+			p.Away = append(p.Away, s.slots())
+		}
+		if stage == 0 {
 			facts = strings.HasPrefix(s.word, "facts=")
 		}
 		if facts {
@@ -156,8 +162,8 @@ func (s *scanner) stages(p *Plan) {
 			p.Parts = append(p.Parts, [NumKinds]uint64{})
 			s.parts("drops=", &p.Parts[stage])
 		}
-		if stage == 0 && !windows && !outgoing && !facts && !drops {
-			s.fail("expected window=, outgoing=, facts= or drops=")
+		if stage == 0 && !windows && !outgoing && !away && !facts && !drops {
+			s.fail("expected window=, outgoing=, away=, facts= or drops=")
 		}
 		if s.parseFault != nil {
 			return
@@ -216,16 +222,10 @@ func (s *scanner) parts(key string, table *[NumKinds]uint64) {
 		one, value, again = strings.Cut(value, ";")
 		name, list, _ := strings.Cut(one, ":")
 		kind, ok := ParseKind(name)
-		if !ok || table[kind] != 0 {
-			ok, list = false, ""
-		}
-		for _, number := range strings.Split(list, ",") {
-			part, isPart := parseNumber(number, MaxParts-1)
-			if !isPart || table[kind]>>part&1 == 1 {
-				ok = false
-				break
-			}
-			table[kind] |= 1 << part
+		if ok && table[kind] == 0 {
+			table[kind], ok = parseSet(list)
+		} else {
+			ok = false
 		}
 		if !ok {
 			s.fail("expected %s- or entry parts from 0 to %d by kind, such as %sF:0,1;B:2", key, MaxParts-1, key)
@@ -233,6 +233,33 @@ func (s *scanner) parts(key string, table *[NumKinds]uint64) {
 		}
 	}
 	s.next()
+}
+
+// parseSet is the reverse of appendSet for a set that is not empty.
+func parseSet(list string) (set uint64, ok bool) {
+	for _, word := range strings.Split(list, ",") {
+		n, isNumber := parseNumber(word, MaxParts-1)
+		if !isNumber || set>>n&1 == 1 {
+			return set, false
+		}
+		set |= 1 << n
+	}
+	return set, true
+}
+
+// slots reads the slots of a stage that an OFFLOAD moves.
+func (s *scanner) slots() uint64 {
+	value, ok := s.value("away=")
+	if !ok {
+		return 0
+	}
+	set, ok := parseSet(value)
+	if !ok && value != "-" {
+		s.fail("expected away=- or slots of saved state from 0 to %d, such as away=0,2", MaxParts-1)
+		return 0
+	}
+	s.next()
+	return set
 }
 
 // ranks reads the program of every rank, up to the end of the text.

@@ -85,6 +85,10 @@ type Plan struct {
 	// has no capacity.
 	Runtime  Runtime
 	Capacity int
+	// Away[stage] is the set of the stage's slots of saved state, one bit each in the order in which
+	// the stage declares them, that an OFFLOAD of the stage moves to far memory; nil if the plan
+	// offloads nothing.
+	Away []uint64
 
 	// Facts are the facts of the lifetime pass, by stage; nil before that pass.
 	Facts []Facts

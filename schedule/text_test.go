@@ -64,7 +64,7 @@ func TestNames(t *testing.T) {
 	require.Equal(t, whole, back)
 	err = back.UnmarshalText([]byte("1B3~"))
 	require.ErrorIs(t, err, schedule.ErrText)
-	require.EqualError(t, err, `schedule: invalid plan text: found "1B3~", expected drop letters out of piogstrfb after ~`)
+	require.EqualError(t, err, `schedule: invalid plan text: found "1B3~", expected drop letters out of piogstrfba after ~`)
 	require.Equal(t, whole, back)
 
 	require.Equal(t, "piogstr", (schedule.DropParts | schedule.DropInput | schedule.DropOutput | schedule.DropGrad |
@@ -97,6 +97,10 @@ func TestTextIsExact(t *testing.T) {
 		if rapid.Bool().Draw(t, "outgoing") {
 			p.Outgoing = make([]int, p.Placement.Stages())
 			p.Outgoing[0] = rapid.IntRange(0, schedule.MaxMicrobatches).Draw(t, "first")
+		}
+		if rapid.Bool().Draw(t, "away") {
+			p.Away = make([]uint64, p.Placement.Stages())
+			p.Away[0] = rapid.Uint64().Draw(t, "slots")
 		}
 		if stages := p.Placement.Stages(); stages > 1 && rapid.Bool().Draw(t, "copies") {
 			p.Placement.Copies = stages
@@ -165,7 +169,7 @@ func TestTextErrors(t *testing.T) {
 		{"frozen 1", "frozen 0 0", `line 8:10: found "0", expected none, or the frozen stages, ascending, from 1 to 1`},
 		{"stage 1:", "stage 2:", `line 11:7: found "2:", expected the stages in order, from 1 to 1 and :`},
 		{"stage 0:", "stage 0", `line 10:7: found "0", expected the stages in order, from 0 to 0 and :`},
-		{"stage 0: window=1 facts=- reads=F:0 drops=F:0", "stage 0:", `line 11:1: found "stage", expected window=, outgoing=, facts= or drops=`},
+		{"stage 0: window=1 facts=- reads=F:0 drops=F:0", "stage 0:", `line 11:1: found "stage", expected window=, outgoing=, away=, facts= or drops=`},
 		{"stage 1: window=1 ", "stage 1: ", `line 11:10: found "facts=frozen,split", expected window=, as on the first of these lines`},
 		{"facts=-", "outgoing=0 facts=-", `line 11:19: found "facts=frozen,split", expected outgoing=, as on the first of these lines`},
 		{"facts=-", "outgoing= facts=-", `line 10:19: found "outgoing=", expected outgoing= and a number up to 268435456`},
@@ -198,9 +202,9 @@ func TestTextErrors(t *testing.T) {
 		{"0F0~p 1B0~gs&", "( x 20000000 +1: 0F0 ) x 3 +1: ( x 20000000 +1: 0F0 )", `line 14:61: found ")", expected the loops of loops`},
 		{"0F0~p", "16384F0", `line 14:9: found "16384F0", expected a stage from 0 to 16383`},
 		{"0F0~p", "0F268435456", `line 14:9: found "0F268435456", expected a microbatch from 0 to 268435455`},
-		{"0F0~p", "0F0~pp", `line 14:9: found "0F0~pp", expected drop letters out of piogstrfb, each at most once`},
-		{"0F0~p", "0F0~x", `line 14:9: found "0F0~x", expected drop letters out of piogstrfb`},
-		{"0F0~p", "0F0~", `line 14:9: found "0F0~", expected drop letters out of piogstrfb after ~`},
+		{"0F0~p", "0F0~pp", `line 14:9: found "0F0~pp", expected drop letters out of piogstrfba, each at most once`},
+		{"0F0~p", "0F0~x", `line 14:9: found "0F0~x", expected drop letters out of piogstrfba`},
+		{"0F0~p", "0F0~", `line 14:9: found "0F0~", expected drop letters out of piogstrfba after ~`},
 		{"0F0~p", "0F1" + strings.Repeat("0", 60), `line 14:9: found "0F10000000000000000000000000000000000000...", expected a microbatch`},
 	} {
 		require.Contains(t, good, test.from)

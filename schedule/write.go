@@ -36,8 +36,8 @@ const lineWidth = 100
 // if there is more than one; then by the runtime, if it is not Weir, and the capacity of the links of
 // a plan with transfers, if it is not Unlimited. A placement gives the rank of each stage. After the
 // lifetime pass, a plan has stage lines: the window, in a plan with transfers the window of sends
-// (outgoing), the facts (frozen, split, recomputes, quantizes), and the entry parts that an action of
-// a kind reads and drops. A segment is x, its repeat, its stride, and its body. Letters after ~ are
+// (outgoing), the slots of saved state that an OFFLOAD moves (away), the facts (frozen, split,
+// recomputes, quantizes), and the entry parts that an action of a kind reads and drops. A segment is x, its repeat, its stride, and its body. Letters after ~ are
 // drops, and an & joins an action with the next one. The body of a loop of loops consists of segments
 // in parentheses:
 //
@@ -56,7 +56,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 	}
 	t := &textWriter{w: bufio.NewWriter(w)}
 	t.header(p)
-	if p.Facts != nil || p.Parts != nil || p.Windows != nil || p.Outgoing != nil {
+	if p.Facts != nil || p.Parts != nil || p.Windows != nil || p.Outgoing != nil || p.Away != nil {
 		t.w.WriteByte('\n')
 		for stage := range p.Placement.Stages() {
 			t.stage(p, stage)
@@ -93,6 +93,7 @@ func (p *Plan) noText() string {
 		{"Windows", p.Windows != nil, len(p.Windows), stages},
 		{"Outgoing", p.Outgoing != nil, len(p.Outgoing), stages},
 		{"Entries", p.Entries != nil, len(p.Entries), ranks},
+		{"Away", p.Away != nil, len(p.Away), stages},
 	} {
 		if table.has && table.got != table.want {
 			return fmt.Sprintf("%s has %d entries where the placement makes it %d", table.name, table.got, table.want)
@@ -169,6 +170,9 @@ func (t *textWriter) stage(p *Plan, stage int) {
 	if p.Outgoing != nil {
 		t.word("outgoing=" + strconv.Itoa(p.Outgoing[stage]))
 	}
+	if p.Away != nil {
+		t.word("away=" + string(appendSet(nil, p.Away[stage])))
+	}
 	if p.Facts != nil {
 		f := &p.Facts[stage]
 		words := ""
@@ -203,16 +207,23 @@ func partsText(table *[NumKinds]uint64) string {
 			b = append(b, ';')
 		}
 		b = append(b, Kind(kind).String()...)
-		for separator := byte(':'); parts != 0; separator = ',' {
-			b = append(b, separator)
-			b = strconv.AppendInt(b, int64(bits.TrailingZeros64(parts)), 10)
-			parts &= parts - 1
-		}
+		b = appendSet(append(b, ':'), parts)
 	}
 	if len(b) == 0 {
 		return "-"
 	}
 	return string(b)
+}
+
+// appendSet appends the numbers of a set: 0,1. The empty set is -.
+func appendSet(b []byte, set uint64) []byte {
+	if set == 0 {
+		return append(b, '-')
+	}
+	for ; set != 0; set &= set - 1 {
+		b = append(strconv.AppendInt(b, int64(bits.TrailingZeros64(set)), 10), ',')
+	}
+	return b[:len(b)-1]
 }
 
 func (t *textWriter) segment(s Segment) {

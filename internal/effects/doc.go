@@ -28,13 +28,18 @@
 //	RECV_B    gradient
 //	WAIT_F                                         sent output
 //	WAIT_B                                         sent gradient
+//	OFFLOAD   far copy of the slots that are away
+//	WAIT_OFFLOAD                                   saved state, of these slots
+//	RELOAD    saved state, of these slots
 //	QUANTIZE  copies of weights
 //	UNSHARD   gathered weights
 //	RESHARD                                        gathered weights
 //
-// Two lifetimes depend on the order of a program: the last action on a rank that reads an entry
+// Three lifetimes depend on the order of a program: the last action on a rank that reads an entry
 // part releases it, and the last action that reads a copy of weights releases the copy
-// ([WeightReads]).
+// ([WeightReads]). The B or I of a microbatch whose saved state was away waits for the copy back
+// and releases the far copy. It has DropFar, and only it: a plan may leave some microbatches of a
+// stage near.
 //
 // The stage and its profile determine the allocations and releases within its call.
 //

@@ -16,6 +16,7 @@ const (
 	Input                 // of a stage
 	Gradient              // of a stage's output
 	Saved                 // tensors that a stage keeps for one of its later actions
+	Far                   // a copy of saved state in far memory
 	SentOutput            // of a stage, until the transfer is over
 	SentGradient          // of a stage's input, until the transfer is over
 	ForwardWeights        // copies of weights that a stage's forward reads
@@ -27,7 +28,7 @@ const (
 
 // String names the place.
 func (p Place) String() string {
-	return [NumPlaces]string{"nothing", "entry part", "input", "gradient of output", "saved state", "sent output", "sent gradient of input",
+	return [NumPlaces]string{"nothing", "entry part", "input", "gradient of output", "saved state", "far copy of saved state", "sent output", "sent gradient of input",
 		"copies of weights for the forward", "copies of weights for the backward", "gathered weights", "output"}[p]
 }
 
@@ -40,7 +41,7 @@ func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
 // drops maps a place to the drop bits that end it; gathered weights have none. Sent outputs and
 // sent gradients share one.
 var drops = [NumPlaces]schedule.Drop{
-	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved,
+	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved, Far: schedule.DropFar,
 	SentOutput: schedule.DropSent, SentGradient: schedule.DropSent, Output: schedule.DropOutput,
 	ForwardWeights: schedule.DropForwardWeights, BackwardWeights: schedule.DropBackwardWeights,
 }
@@ -66,8 +67,8 @@ type Effects struct {
 
 // OfKind returns the effects that depend only on the stage and on the kind of an action. Ends
 // contains saved state if the action takes any of it, and Due contains saved state if the action
-// takes the last of it. The order of the program determines the release of entry parts and copies
-// of weights.
+// takes the last of it. The order of the program determines the release of entry parts, of copies
+// of weights, and of copies in far memory.
 func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
 	placement := &plan.Placement
 	rank := placement.Rank
@@ -110,6 +111,12 @@ func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
 		e.Ends = 1 << SentOutput
 	case schedule.WaitB:
 		e.Ends = 1 << SentGradient
+	case schedule.Offload:
+		e.To = Far
+	case schedule.WaitOffload:
+		e.Ends = 1 << Saved
+	case schedule.Reload:
+		e.To = Saved
 	case schedule.Quantize:
 		e.To = ForwardWeights
 	case schedule.Unshard:

@@ -78,6 +78,7 @@ func (c *Checker) checkTables(plan *schedule.Plan, fault func(string, ...any)) {
 		has       bool
 		got, want int
 	}{
+		{"Away", plan.Away != nil, len(plan.Away), stages},
 		{"Facts", plan.Facts != nil, len(plan.Facts), stages},
 		{"Parts", plan.Parts != nil, len(plan.Parts), stages},
 		{"Windows", plan.Windows != nil, len(plan.Windows), stages},

@@ -125,6 +125,9 @@ func (j *jsonWriter) numbers(name string, numbers []int) {
 
 // tables writes the results of the lifetime pass that the plan has.
 func (j *jsonWriter) tables(plan *schedule.Plan) {
+	if plan.Away != nil {
+		j.list("away", len(plan.Away), func(stage int) []byte { return jsonSet(plan.Away[stage]) })
+	}
 	if plan.Facts != nil {
 		j.list("facts", len(plan.Facts), func(stage int) []byte { return jsonFacts(&plan.Facts[stage]) })
 	}
@@ -173,14 +176,19 @@ func jsonParts(table *[schedule.NumKinds]uint64) []byte {
 		if len(b) > 1 {
 			b = append(b, ", "...)
 		}
-		b = fmt.Appendf(b, "%q: ", schedule.Kind(kind))
-		for separator := "["; parts != 0; parts &= parts - 1 {
-			b = strconv.AppendInt(append(b, separator...), int64(bits.TrailingZeros64(parts)), 10)
-			separator = ", "
-		}
-		b = append(b, ']')
+		b = append(fmt.Appendf(b, "%q: ", schedule.Kind(kind)), jsonSet(parts)...)
 	}
 	return append(b, '}')
+}
+
+// jsonSet writes the numbers of a set.
+func jsonSet(set uint64) []byte {
+	b := []byte("[")
+	for separator := ""; set != 0; set &= set - 1 {
+		b = strconv.AppendInt(append(b, separator...), int64(bits.TrailingZeros64(set)), 10)
+		separator = ", "
+	}
+	return append(b, ']')
 }
 
 // programs writes the segments of every rank.

@@ -73,6 +73,9 @@ func (r *jsonReader) file() {
 			p.Capacity = r.number("a number of messages", 0, schedule.MaxMicrobatches)
 		case "frozen":
 			r.frozen = r.numbers("a stage", 0, schedule.MaxStages-1)
+		case "away":
+			p.Away = []uint64{}
+			r.List(schedule.MaxStages, func() { p.Away = append(p.Away, r.set("a slot of saved state")) })
 		case "facts":
 			p.Facts = []schedule.Facts{}
 			r.List(schedule.MaxStages, func() { p.Facts = append(p.Facts, r.facts()) })
@@ -90,7 +93,7 @@ func (r *jsonReader) file() {
 		case "programs":
 			r.List(schedule.MaxStages, r.program)
 		default:
-			r.Unknown("schema, name, mode, ranks, placement, copies, microbatches, slices, runtime, capacity, frozen, facts, parts, windows, outgoing, entries, costs or programs")
+			r.Unknown("schema, name, mode, ranks, placement, copies, microbatches, slices, runtime, capacity, frozen, away, facts, parts, windows, outgoing, entries, costs or programs")
 		}
 	})
 	for _, name := range [...]string{"name", "mode", "ranks", "placement", "microbatches", "programs"} {
@@ -141,6 +144,7 @@ func (r *jsonReader) fits() {
 		got, want int
 	}{
 		{"programs", true, len(p.Programs), ranks},
+		{"away", p.Away != nil, len(p.Away), stages},
 		{"facts", p.Facts != nil, len(p.Facts), stages},
 		{"parts", p.Parts != nil, len(p.Parts), stages},
 		{"windows", p.Windows != nil, len(p.Windows), stages},
@@ -203,11 +207,17 @@ func (r *jsonReader) parts() (table [schedule.NumKinds]uint64) {
 			r.Unknown("a kind such as F or B")
 			return
 		}
-		for _, part := range r.numbers("an entry part", 0, schedule.MaxParts-1) {
-			table[kind] |= 1 << part
-		}
+		table[kind] |= r.set("an entry part")
 	})
 	return table
+}
+
+// set reads the numbers of a set, of up to 64 things.
+func (r *jsonReader) set(what string) (set uint64) {
+	for _, n := range r.numbers(what, 0, schedule.MaxParts-1) {
+		set |= 1 << n
+	}
+	return set
 }
 
 // program reads the segments of a rank.

@@ -86,7 +86,7 @@ func (f Format) has(kind schedule.Kind) (has, refused bool) {
 		return true, false
 	case kind == schedule.WaitF || kind == schedule.WaitB:
 		return false, false
-	case kind >= schedule.SendF && kind <= schedule.ReduceGrad || kind == schedule.Quantize:
+	case kind >= schedule.SendF && kind <= schedule.RecvB || kind >= schedule.Unshard && kind <= schedule.ReduceGrad || kind == schedule.Quantize:
 		return f == Comms, false
 	}
 	return false, true

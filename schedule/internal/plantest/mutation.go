@@ -279,7 +279,7 @@ func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 			(*list)[at] = a.WithJoin(!a.Joined())
 			break
 		}
-		retarget(schedule.Kind(1+rng.IntN(int(schedule.Offload))), a.Stage(), a.Microbatch())
+		retarget(schedule.Kind(1+rng.IntN(int(schedule.Quantize))), a.Stage(), a.Microbatch())
 	case 7:
 		*list = slices.Delete(*list, at, at+1)
 		to := &lists[rng.IntN(len(lists))]
