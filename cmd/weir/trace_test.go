@@ -106,7 +106,7 @@ func TestTrace(t *testing.T) {
 	require.Contains(t, stderr, "no stage has saved bytes")
 }
 
-// A trace with a plan names what left it, and errors say what to change.
+// A trace that deviates from its plan is reported with the place, and errors say how to mend the input.
 func TestTraceStatus(t *testing.T) {
 	folder := t.TempDir()
 	plan, _, _ := weir("", "plan", "gpipe", "--ranks", "4", "--microbatches", "8")

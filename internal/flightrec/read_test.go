@@ -87,7 +87,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestPending keeps what a dump without history does not join to its groups.
+// TestPending reads dumps without history, whose entries may have no group in the status.
 func TestPending(t *testing.T) {
 	r := sample(4)
 	r.Pending = true

@@ -6,7 +6,7 @@
 // [Live] takes them from what the ranks of a running job of Weir say. One rule judges them: a
 // rank is to blame if others wait for it, directly or through others, and it waits for none
 // itself. Ranks that wait for each other in a circle are to blame together, unless
-// something else tells them apart.
+// a mismatch or the plan shows which of them is at fault.
 //
 // From a dump, a rank waits in the first of its pending operations that can hold it up, in the
 // order in which it has issued them. A transfer waits for its peer, unless the peer has

@@ -156,7 +156,7 @@ func (a *analysis) pipelines(places int) (list [][]int) {
 	return list
 }
 
-// trail returns what a rank has issued between the ranks of its pipeline, over all groups.
+// trail returns the transfers that a rank has issued to the ranks of its pipeline, in all groups.
 func (a *analysis) trail(rank int, pipeline []int) trail {
 	t := trail{pending: map[direction]int{}, count: -1}
 	d := a.dumps[rank]

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/internal/flightrec"
 )
 
-// job is what all dumps say together.
+// job joins the dumps of all ranks.
 type job struct {
 	ranks  []int // all that some group has, or that left a dump
 	dumps  map[int]*flightrec.Dump
