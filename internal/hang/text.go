@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -13,36 +12,7 @@ import (
 
 func plural(n int, thing string) string { return units.Number(n, thing) }
 
-// ranksText lists ranks for people, runs of them as 4-7: "rank 3", "ranks 1, 4-7 and 9".
-func ranksText(ranks []int) string {
-	if len(ranks) == 1 {
-		return "rank " + strconv.Itoa(ranks[0])
-	}
-	var words []string
-	for i := 0; i < len(ranks); {
-		end := i
-		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
-			end++
-		}
-		switch {
-		case end-i < 2:
-			for _, rank := range ranks[i : end+1] {
-				words = append(words, strconv.Itoa(rank))
-			}
-		default:
-			words = append(words, fmt.Sprintf("%d-%d", ranks[i], ranks[end]))
-		}
-		i = end + 1
-	}
-	if len(words) > 24 {
-		words = append(words[:24], fmt.Sprintf("others, %d in all", len(ranks)))
-	}
-	last := len(words) - 1
-	if last == 0 {
-		return "ranks " + words[0]
-	}
-	return "ranks " + strings.Join(words[:last], ", ") + " and " + words[last]
-}
+func ranksText(ranks []int) string { return units.Ranks(ranks) }
 
 // What people are shown of a large job. JSON has all.
 const (

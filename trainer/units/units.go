@@ -62,6 +62,38 @@ func Number[N int | int64](n N, thing string) string {
 	return Count(int64(n)) + " " + thing
 }
 
+// Ranks writes a list of ranks, runs of them as 4-7: "rank 3", "ranks 1, 4-7 and 9". It shortens long
+// lists.
+func Ranks(ranks []int) string {
+	if len(ranks) == 1 {
+		return "rank " + strconv.Itoa(ranks[0])
+	}
+	var words []string
+	for i := 0; i < len(ranks); {
+		end := i
+		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
+			end++
+		}
+		switch {
+		case end-i < 2:
+			for _, rank := range ranks[i : end+1] {
+				words = append(words, strconv.Itoa(rank))
+			}
+		default:
+			words = append(words, fmt.Sprintf("%d-%d", ranks[i], ranks[end]))
+		}
+		i = end + 1
+	}
+	if len(words) > 24 {
+		words = append(words[:24], fmt.Sprintf("others, %d in all", len(ranks)))
+	}
+	last := len(words) - 1
+	if last == 0 {
+		return "ranks " + words[0]
+	}
+	return "ranks " + strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
 // Seconds writes a time in seconds, such as "12.5 ms".
 func Seconds(s float64) string {
 	switch {

@@ -49,3 +49,14 @@ func TestParseSize(t *testing.T) {
 		require.ErrorIs(t, err, units.ErrSize, text)
 	}
 }
+
+func TestRanks(t *testing.T) {
+	for want, ranks := range map[string][]int{"rank 3": {3}, "ranks 1 and 2": {1, 2}, "ranks 1, 4-7 and 9": {1, 4, 5, 6, 7, 9}, "ranks 0-2": {0, 1, 2}} {
+		require.Equal(t, want, units.Ranks(ranks))
+	}
+	var odd []int
+	for rank := 1; rank < 100; rank += 2 {
+		odd = append(odd, rank)
+	}
+	require.Contains(t, units.Ranks(odd), "45, 47 and others, 50 in all")
+}
