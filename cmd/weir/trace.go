@@ -128,7 +128,7 @@ func (c *traceCmd) draw(s *streams, r *timing.Report) error {
 type suggestion struct {
 	Name     string `json:"name"`
 	Makespan int64  `json:"makespan"`  // simulated
-	InFlight int64  `json:"in_flight"` // the most microbatches in flight on a rank of the run, each stage counted; -1 if bytes are known
+	InFlight int64  `json:"in_flight"` // the most microbatches in flight on a rank of the run, once for each stage that holds one; -1 if bytes are known
 }
 
 // suggest searches for an order that is as small as that of the run. Without bytes, what counts
@@ -170,9 +170,12 @@ func (b *suggestion) print(w io.Writer, r *timing.Report) error {
 	if b == nil {
 		return nil
 	}
-	memory := "no more bytes on a rank"
+	memory := "no more bytes on a rank than in the run"
 	if b.InFlight >= 0 {
-		memory = fmt.Sprintf("at most %d in flight on a rank, each stage counted, as in the run", b.InFlight)
+		memory = fmt.Sprintf("at most %s in flight on a rank, as in the run", units.Number(b.InFlight, "microbatch"))
+		if r.Stages > r.Ranks {
+			memory += " (a microbatch counts once for each stage that holds it)"
+		}
 	}
 	less := 100 * (1 - float64(b.Makespan)/float64(r.Simulated.Makespan))
 	if less < 1 {
@@ -193,6 +196,9 @@ func traceTable(w io.Writer, r *timing.Report) error {
 		fmt.Fprintf(w, "; step %d is shown, whose makespan is the median", r.Shown)
 	}
 	fmt.Fprint(w, "\n\n")
+	if len(r.Absent) > 0 {
+		fmt.Fprintf(w, "There is no trace of %s, which the figures take to be of other pipelines.\n\n", units.Ranks(r.Absent))
+	}
 
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	columns := []timing.Times{r.Measured}

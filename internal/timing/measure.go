@@ -10,9 +10,12 @@ import (
 
 // measured is what the steps of a run come to.
 type measured struct {
-	took    map[stageKind][]sample
-	joined  map[int][]int64 // of pairs, by the stage of the first one
-	gaps    [][]gap         // by rank
+	took   map[stageKind][]sample
+	joined map[int][]int64 // of pairs, by the stage of the first one
+	gaps   [][]gap         // by rank
+	// ahead has by rank the most messages of its own that were not taken when it began an action.
+	// A rank with more of them may have to wait until one is taken.
+	ahead   []int
 	links   map[[2]int]*linkTimes
 	aside   []bool        // by rank: transfers run while it computes
 	perRank [][]rankTimes // by step
@@ -46,13 +49,17 @@ type rankTimes struct {
 
 // measure looks at all steps.
 func (u *run) measure() *measured {
-	m := &measured{took: map[stageKind][]sample{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
 	typical := u.typical()
-	for n, ranks := range u.steps {
-		of := index(ranks)
-		m.perRank = append(m.perRank, make([]rankTimes, len(ranks)))
-		for rank := range ranks {
-			m.rank(u, n, rank, of, typical)
+	var m *measured
+	ahead := make([]int, len(u.traces))
+	for range 2 { // The first pass finds ahead.
+		m = &measured{took: map[stageKind][]sample{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), ahead: ahead, links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
+		for n, ranks := range u.steps {
+			of := index(ranks)
+			m.perRank = append(m.perRank, make([]rankTimes, len(ranks)))
+			for rank := range ranks {
+				m.rank(u, n, rank, of, typical)
+			}
 		}
 	}
 	return m
@@ -93,6 +100,8 @@ func (u *run) typical() map[stageKind]int64 {
 	return least
 }
 
+const mostAhead = 64 // messages of a rank that are not taken, which are counted
+
 // rank looks at a step of a rank.
 func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typical map[stageKind]int64) {
 	ranks := u.steps[n]
@@ -100,6 +109,15 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 	times.first = math.MaxInt64
 	free := int64(math.MinInt64)   // since when the rank could begin
 	worked := int64(math.MinInt64) // since when it has computed nothing
+	var taken []int64              // when the rank's messages were taken
+	ahead := func(now int64) (n int) {
+		for _, at := range taken[max(len(taken)-mostAhead, 0):] {
+			if at > now {
+				n++
+			}
+		}
+		return n
+	}
 	for i, e := range ranks[rank] {
 		if e.start < free && !e.joined && e.action.Kind().Compute() == (free > worked) {
 			m.aside[rank] = true
@@ -114,11 +132,15 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 			begin = max(ready, e.end-typical[kindOf(e.action)])
 		}
 		begin = min(begin, e.end)
-		if from >= 0 && from != rank {
-			copying := m.message(ranks, of, &e, begin, from, rank, ready, worked)
-			times.wire += copying
+		received := worked
+		held := ahead(free) > m.ahead[rank]
+		if held { // until others take what it sent, and receives nothing before
+			received = math.MaxInt64
 		}
-		if free > math.MinInt64 && free >= ready && !e.joined {
+		if from >= 0 && from != rank {
+			times.wire += m.message(ranks, of, &e, begin, from, rank, ready, received)
+		}
+		if free > math.MinInt64 && free >= ready && !e.joined && !held {
 			one := gap{took: max(begin-free, 0), link: [2]int{rank, rank}}
 			if from >= 0 && from != rank {
 				one.slack, one.link = free-ready, [2]int{from, rank}
@@ -133,6 +155,10 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 		}
 		if !e.joined {
 			times.busy += e.end - begin
+		}
+		m.ahead[rank] = max(m.ahead[rank], ahead(begin))
+		if p, sent := u.taker(e.action, rank, of); sent {
+			taken = append(taken, ranks[p.rank][p.index].start)
 		}
 		times.first, times.last = min(times.first, begin), max(times.last, e.end)
 		free, worked = max(free, e.end), max(worked, e.end)
@@ -172,6 +198,24 @@ func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event,
 	return copying
 }
 
+// taker returns the computation on another rank that takes the output of an action.
+func (u *run) taker(a schedule.Action, rank int, of map[schedule.Action]place) (place, bool) {
+	kinds, stage := []schedule.Kind{schedule.B, schedule.I}, a.Stage()-1
+	if a.Kind() == schedule.F {
+		kinds, stage = kinds[:1], a.Stage()+1
+		kinds[0] = schedule.F
+	}
+	if a.Kind() == schedule.W || stage < 0 {
+		return place{}, false
+	}
+	for _, kind := range kinds {
+		if p, there := of[schedule.Act(kind, stage, a.Microbatch())]; there && p.rank != rank {
+			return p, true
+		}
+	}
+	return place{}, false
+}
+
 // gap returns the median gap of a rank, of actions whose input had not only been made but had
 // arrived.
 func (m *measured) gap(rank int) int64 {
@@ -183,7 +227,11 @@ func (m *measured) gap(rank int) int64 {
 		}
 	}
 	for _, g := range m.gaps[rank] {
-		if g.slack >= hops[g.link] {
+		switch from := g.link[0]; {
+		case g.slack < hops[g.link]:
+		case m.ahead[from] == 0: // Its messages leave when they are received.
+			all = append(all, max(g.took-hops[g.link], 0))
+		default:
 			all = append(all, g.took)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // Request says what is analysed.
 type Request struct {
 	Traces []*traces.Trace // of all ranks, by rank
-	// Plan is what the run should have done. If it is nil, the order in which the run did
-	// its actions is simulated.
+	// Plan is the plan of the run. If it is nil, the actions are simulated in the order in
+	// which they ran.
 	Plan *schedule.Plan
 	// Costs have the bytes of the stages, which no trace has. They may be nil.
 	Costs *simulate.Costs
@@ -39,13 +39,15 @@ type Report struct {
 	Simulated    *Times  `json:"simulated,omitempty"` // nil if Refused says why
 	Refused      string  `json:"refused,omitempty"`
 	// Departs is the first action of each rank that is not the plan's.
-	Departs   []Departure `json:"departs,omitempty"`
-	PerRank   []Rank      `json:"per_rank"`
-	Costs     []Cost      `json:"costs"`
-	Links     []Link      `json:"links"`
-	Clocks    []Clock     `json:"clocks"`
-	Straggler *Straggler  `json:"straggler,omitempty"`
-	Halved    bool        `json:"halved,omitempty"` // I and W were not measured: each is taken to be half of B
+	Departs []Departure `json:"departs,omitempty"`
+	PerRank []Rank      `json:"per_rank"`
+	Costs   []Cost      `json:"costs"`
+	Links   []Link      `json:"links"`
+	Clocks  []Clock     `json:"clocks"`
+	// Absent are the ranks of the job without a trace, which are taken to be those of other pipelines.
+	Absent    []int      `json:"absent,omitempty"`
+	Straggler *Straggler `json:"straggler,omitempty"`
+	Halved    bool       `json:"halved,omitempty"` // I and W were not measured: each is taken to be half of B
 
 	// Model is what the simulation was given: medians, with the gaps of the rank in them.
 	Model *simulate.Costs `json:"-"`
@@ -134,7 +136,7 @@ func Analyze(r Request) (*Report, error) {
 	m := u.measure()
 	out := &Report{
 		Ranks: len(u.traces), Stages: u.plan.Placement.Stages(), Microbatches: u.plan.Microbatches,
-		Shown: m.middle(), Clocks: u.hosts,
+		Shown: m.middle(), Clocks: u.hosts, Absent: u.absent,
 	}
 	for n := range u.steps {
 		out.Steps = append(out.Steps, m.makespan(n))

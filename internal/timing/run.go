@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/traces"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // ErrRun is wrapped by errors about traces that are not those of all ranks of a pipeline.
@@ -30,6 +31,7 @@ type run struct {
 	traces []*traces.Trace
 	steps  [][]step // by step and rank
 	hosts  []Clock
+	absent []int // ranks of the job without a trace, which can be those of other pipelines
 }
 
 // newRun puts the traces of a pipeline in the order of its ranks, and cuts them into steps. The
@@ -138,6 +140,9 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	}
 	slices.SortFunc(groups, func(a, b []*traces.Trace) int { return cmp.Compare(stages(a[0])[0], stages(b[0])[0]) })
 	p.Ranks = len(groups)
+	if err := u.complete(p.Ranks, r); err != nil {
+		return p, err
+	}
 	rank := map[int]int{} // by stage
 	for place, group := range groups {
 		if len(group) != len(groups[0]) {
@@ -166,6 +171,27 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 		return p, nil
 	}
 	return u.follow(p, r.Plan)
+}
+
+// complete finds the ranks of the job that have no trace. The ranks of other pipelines need none.
+func (u *run) complete(places int, r *Request) error {
+	world, planned := 0, places
+	for _, t := range r.Traces {
+		world = max(world, t.World)
+	}
+	if r.Plan != nil {
+		planned = r.Plan.Placement.Ranks
+		world = max(world, planned)
+	}
+	for rank := range world {
+		if _, found := slices.BinarySearchFunc(r.Traces, rank, func(t *traces.Trace, rank int) int { return t.Rank - rank }); !found {
+			u.absent = append(u.absent, rank)
+		}
+	}
+	if len(u.absent) > 0 && (world%places != 0 || places < planned) {
+		return fmt.Errorf("%w: the job has %d ranks, and the traces have the stages of %d: %s left none: give the traces of all ranks of a pipeline", ErrRun, world, places, units.Ranks(u.absent))
+	}
+	return nil
 }
 
 // follow puts the ranks in the order of a plan.

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/internal/traces"
 	"github.com/weir-ml/weir/internal/traces/tracetest"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -229,6 +230,25 @@ func TestPipelines(t *testing.T) {
 	require.ErrorContains(t, err, "there are 2 side by side")
 }
 
+// Ranks 0 to n-2 look like a smaller run: the size of the job or the plan shows that some are missing.
+func TestMissingRanks(t *testing.T) {
+	p := plan(t, "1f1b", 4, 4, 8)
+	all := kineto(t, simulated(t, p, uneven(4), 1), "gpu_user_annotation")
+	_, err := timing.Analyze(timing.Request{Traces: all[:3]})
+	require.ErrorIs(t, err, timing.ErrRun)
+	require.ErrorContains(t, err, "the job has 4 ranks, and the traces have the stages of 3: rank 3 left none")
+	r, err := timing.Analyze(timing.Request{Traces: all[:2]})
+	require.NoError(t, err, "half of the ranks may be a pipeline of two")
+	require.Equal(t, []int{2, 3}, r.Absent)
+	_, err = timing.Analyze(timing.Request{Traces: all[:2], Plan: p})
+	require.ErrorContains(t, err, "the job has 4 ranks, and the traces have the stages of 2: ranks 2 and 3 left none")
+	for _, one := range all {
+		one.World = 0
+	}
+	_, err = timing.Analyze(timing.Request{Traces: all[:3], Plan: p})
+	require.ErrorContains(t, err, "rank 3 left none")
+}
+
 // Files of different runs are refused.
 func TestOtherRun(t *testing.T) {
 	s := simulated(t, plan(t, "1f1b", 4, 4, 8), uneven(4), 3)
@@ -354,4 +374,29 @@ func FuzzAnalyze(f *testing.F) {
 			require.ErrorIs(t, err, timing.ErrRun)
 		}
 	})
+}
+
+// Ranks that have to wait until others take what they sent have no gap: not in evaluation, in which nothing
+// else holds the first ranks up, and not in training.
+func TestSendersThatWait(t *testing.T) {
+	for _, mode := range []schedule.Mode{schedule.ForwardOnly, schedule.Training} {
+		for _, capacity := range []int{0, 1, 2, schedule.Unlimited} {
+			for slow := range 4 {
+				p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8, Mode: mode})
+				require.NoError(t, err)
+				p, err = lower.Transfers(p, capacity)
+				require.NoError(t, err)
+				costs := uneven(4)
+				tracetest.Slow(p, costs, slow, 1.5)
+				want, err := simulate.Run(p, costs, capacity)
+				require.NoError(t, err)
+				r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 2), "gpu_user_annotation"), Plan: p})
+				require.NoError(t, err)
+				for rank, one := range r.PerRank {
+					require.Zero(t, one.Gap, "%v, capacity %d, rank %d slow, rank %d", mode, capacity, slow, rank)
+				}
+				require.Equal(t, want.Makespan, r.Simulated.Makespan, "%v, capacity %d, rank %d slow", mode, capacity, slow)
+			}
+		}
+	}
 }

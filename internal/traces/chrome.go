@@ -67,13 +67,12 @@ func (f *file) top() error {
 		}
 	}
 	if text := f.fields["distributedInfo"]; text != nil {
-		var info struct {
-			Rank *int `json:"rank"`
-		}
-		if err := f.decode(text, &info); err != nil {
+		if err := f.decode(text, &f.info); err != nil {
 			return err
 		}
-		f.info.rank = info.Rank
+		if f.info.World < 0 || f.info.World > maxRank {
+			return f.fault("world_size is %d: expected 0 to %d", f.info.World, maxRank)
+		}
 	}
 	if f.fields["start_time"] != nil {
 		return f.console()

@@ -31,6 +31,7 @@ type Span struct {
 type Trace struct {
 	File  string
 	Rank  int
+	World int    // ranks of the job; 0 if the trace does not say
 	Host  string // "" if the trace does not say
 	Spans []Span
 }
@@ -145,8 +146,9 @@ type file struct {
 
 // kineto is what the head of a file of torch.profiler says.
 type kineto struct {
-	base int64 // nanoseconds to add to all times
-	rank *int
+	base  int64 // nanoseconds to add to all times
+	Rank  *int  `json:"rank"`
+	World int   `json:"world_size"`
 }
 
 // add adds a span to a list.
@@ -165,9 +167,9 @@ func (f *file) traces(name string) (all []*Trace, err error) {
 		spans = slices.DeleteFunc(f.host, func(s Span) bool { return !s.Kind.Compute() })
 	}
 	if len(spans) > 0 {
-		t := &Trace{Rank: rankOf(name), Host: hostOf(name), Spans: spans}
-		if f.info.rank != nil {
-			t.Rank = *f.info.rank
+		t := &Trace{Rank: rankOf(name), World: f.info.World, Host: hostOf(name), Spans: spans}
+		if f.info.Rank != nil {
+			t.Rank = *f.info.Rank
 		}
 		if t.Rank < 0 || t.Rank > maxRank {
 			return nil, fmt.Errorf("%s: %w: neither distributedInfo nor its name says which rank it is of: name it after its rank, as in rank3.json", name, ErrTrace)
