@@ -56,7 +56,6 @@ type fitCmd struct {
 	Profile    []string      `group:"Memory:" help:"What was measured, in place of formulas: a profile that examples/train -emit-profile has written; or memory snapshots of PyTorch, of one microbatch each, one for all stages or one for each." placeholder:"FILE" predictor:"file"`
 	Costs      string        `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
 	Reserved   bool          `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
-	Work       int64         `group:"Memory:" help:"Most work of the search for a layout on each rank, in buffers placed." default:"1" placeholder:"N"`
 	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
 	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME"`
 	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
@@ -122,36 +121,30 @@ func (c *fitCmd) refused(err error) error {
 	return err
 }
 
-// read reads the description of the model.
+// read reads the description of the model: a file, or the flags of the command line.
 func (c *fitCmd) read(s *streams) (*fit.Config, error) {
-	var in io.Reader = strings.NewReader(strings.Join(c.Config, " "))
-	flags := len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--")
-	name := ""
-	if !flags {
-		file, err := s.open(c.Config[0])
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		text, err := io.ReadAll(io.LimitReader(file, 2<<20))
-		if err != nil {
-			return nil, err
-		}
-		name, in = file.name, input{bytes.NewReader(text), file.name}
-		flags = !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{"))
+	if len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--") {
+		config, err := fit.ReadMegatron(strings.NewReader(strings.Join(c.Config, " ")), c.Set)
+		return config, c.refused(err)
 	}
-	read := fit.ReadConfig
-	if flags {
-		read = fit.ReadMegatron
+	file, err := s.open(c.Config[0])
+	if err != nil {
+		return nil, err
 	}
-	config, err := read(in, c.Set)
-	switch {
-	case err == nil:
-		return config, nil
-	case name != "":
-		return nil, inFile(name, errors.New(strings.ReplaceAll(err.Error(), fit.ErrModel.Error()+": ", "")))
+	defer file.Close() // It was only read.
+	text, err := io.ReadAll(io.LimitReader(file, 2<<20))
+	if err != nil {
+		return nil, err
 	}
-	return nil, c.refused(err)
+	read := fit.ReadMegatron
+	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		read = fit.ReadConfig
+	}
+	config, err := read(input{bytes.NewReader(text), file.name}, c.Set)
+	if err != nil {
+		return nil, inFile(file.name, errors.New(strings.ReplaceAll(err.Error(), fit.ErrModel.Error()+": ", "")))
+	}
+	return config, nil
 }
 
 // setup returns how the model is trained: the flags, and where one is not given the
@@ -172,14 +165,20 @@ func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	if s.Sequence == 0 {
 		return s, usage("give --seq, the tokens of a sequence")
 	}
+	if n := int64(c.Memory); n > 0 && n < 1<<20 {
+		unit := "GiB"
+		if n >= 1<<12 { // as nvidia-smi prints it
+			unit = "MiB"
+		}
+		return s, usage("--memory %d is %s: give a unit, such as %d%s", n, units.Size(n), n, unit)
+	}
 	s.SequenceParallel = s.SequenceParallel || c.SequenceParallel
 	s.UnfusedAttention = s.UnfusedAttention || c.UnfusedScores
 	s.Further = c.Mtp || read.Model.Family == "megatron" && read.Model.MTP > 0
 	s.Allowance = int64(c.Allowance)
-	s.Optimizer, _ = fit.ParseOptimizer(c.Optimizer)
-	s.Tables, _ = fit.ParseTables(c.Tables)
-	if precision, given := fit.ParsePrecision(c.Precision); given {
-		s.Precision = precision
+	s.Optimizer, s.Tables = fit.Optimizer(c.Optimizer), fit.Tables(c.Tables)
+	if c.Precision != "auto" {
+		s.Precision = fit.Precision(c.Precision)
 	}
 	if c.Recompute != "" {
 		recompute, err := fit.ParseRecompute(c.Recompute)
@@ -203,7 +202,7 @@ func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 		return nil, err
 	}
 	r := &fit.Request{Model: &read.Model, Setup: setup, Plan: plan, Cut: c.Layers, Capacity: c.Capacity, Reserved: c.Reserved}
-	r.Layout = layout.Config{Search: placement.Options{Nodes: c.Work}}
+	r.Layout = layout.Config{Search: placement.Options{Nodes: 1}}
 	return r, c.measured(r)
 }
 
@@ -291,7 +290,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 	return nil
 }
 
-// openSnapshot returns the snapshot in a file, nil where the file is text.
+// openSnapshot returns the snapshot in a file, or nil if the file is text.
 func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -312,7 +311,7 @@ func openSnapshot(name string) (*snapshot.Snapshot, error) {
 // left returns the bytes of the device that a rank leaves.
 func (c *fitCmd) left(r *fit.Rank) int64 { return int64(c.Memory) - r.Total() }
 
-// fitted is what --json prints.
+// fitted is the prediction as --json prints it.
 type fitted struct {
 	Parameters   int64     `json:"parameters,omitempty"`
 	WithMTP      int64     `json:"parameters_with_mtp,omitempty"`
@@ -326,25 +325,13 @@ type fitted struct {
 }
 
 type fitRank struct {
-	Stages      []int  `json:"stages"`
-	Parameters  int64  `json:"parameters,omitempty"`
-	Weights     int64  `json:"weights"`
-	Gradients   int64  `json:"gradients"`
-	Optimizer   int64  `json:"optimizer"`
-	Resident    int64  `json:"resident,omitempty"`
-	Activations int64  `json:"activations"`
-	Logits      int64  `json:"logits"`
-	Transfers   int64  `json:"transfers"`
-	Allowance   int64  `json:"allowance"`
-	Total       int64  `json:"total"`
-	Left        *int64 `json:"left,omitempty"`
-	PeakAt      string `json:"peak_at"`
-	Height      int64  `json:"height"` // of the layout of the step
-	Native      int64  `json:"reserved_native,omitempty"`
-	Expandable  int64  `json:"reserved_expandable,omitempty"`
+	*fit.Rank
+	Total  int64  `json:"total"`
+	Left   *int64 `json:"left,omitempty"`
+	Height int64  `json:"height"` // of the layout of the step
 }
 
-// report returns what --json prints.
+// report returns the prediction as --json prints it.
 func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *fitted {
 	p := out.Plan
 	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread}
@@ -356,19 +343,12 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 	}
 	fits := true
 	for i := range out.Ranks {
-		k := &out.Ranks[i]
-		rank := fitRank{
-			Stages: k.Stages, Parameters: k.Parameters, Weights: k.Weights, Gradients: k.Gradients, Optimizer: k.Optimizer, Resident: k.Other, Activations: k.Activations, Logits: k.Logits,
-			Transfers: k.Transfers, Allowance: k.Allowance, Total: k.Total(), PeakAt: k.Peak, Height: out.Memory.Ranks[i].Height, Native: k.Native, Expandable: k.Expandable,
-		}
+		rank := fitRank{Rank: &out.Ranks[i], Total: out.Ranks[i].Total(), Height: out.Memory.Ranks[i].Height}
 		if c.Memory > 0 {
-			rank.Left = new(c.left(k))
+			rank.Left, one.Fits = new(c.left(rank.Rank)), &fits
 			fits = fits && *rank.Left >= 0
 		}
 		one.Ranks = append(one.Ranks, rank)
-	}
-	if c.Memory > 0 {
-		one.Fits = &fits
 	}
 	return one
 }
@@ -383,10 +363,11 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 		}
 		fmt.Fprintln(w)
 	}
+	k := &out.Setup
 	fmt.Fprintf(w, "%s: %s, %s, %s of %s of %s\n", terminal.Quote(p.Name), units.Number(p.Placement.Ranks, "rank"), units.Number(p.Placement.Depth(), "stage"),
-		units.Number(p.Microbatches, "microbatch"), units.Number(max(r.Setup.Microbatch, 1), "sequence"), units.Number(r.Setup.Sequence, "token"))
-	if k := &r.Setup; r.Model != nil {
-		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, max(k.Tensor, 1), max(k.Context, 1), max(k.Data, 1), k.Zero, max(k.Expert, 1))
+		units.Number(p.Microbatches, "microbatch"), units.Number(k.Microbatch, "sequence"), units.Number(k.Sequence, "token"))
+	if r.Model != nil {
+		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, k.Tensor, k.Context, k.Data, k.Zero, k.Expert)
 	}
 	if out.Cut != nil {
 		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(out.Cut), "[]"))
@@ -395,61 +376,64 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 		fmt.Fprintf(w, "not read, and may matter: %s\n", terminal.Quote(strings.Join(read.Unread, ", ")))
 	}
 	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "rank\t")
-	if r.Model == nil {
-		fmt.Fprint(t, "resident\t")
-	} else {
-		fmt.Fprint(t, "weights\tgradients\toptimizer\t")
+
+	type column struct {
+		name  string
+		bytes func(*fit.Rank) int64
 	}
-	fmt.Fprint(t, "activations\tlogits\ttransfers\ttotal\t")
+	columns := []column{
+		{"weights", func(k *fit.Rank) int64 { return k.Weights }},
+		{"gradients", func(k *fit.Rank) int64 { return k.Gradients }},
+		{"optimizer", func(k *fit.Rank) int64 { return k.Optimizer }},
+	}
+	if r.Model == nil {
+		columns = []column{{"resident", func(k *fit.Rank) int64 { return k.Other }}}
+	}
+	columns = append(columns,
+		column{"activations", func(k *fit.Rank) int64 { return k.Activations }},
+		column{"logits", func(k *fit.Rank) int64 { return k.Logits }},
+		column{"transfers", func(k *fit.Rank) int64 { return k.Transfers }},
+		column{"total", (*fit.Rank).Total})
 	if c.Memory > 0 {
-		fmt.Fprint(t, "left\t")
+		columns = append(columns, column{"left", c.left})
 	}
 	if c.Reserved {
-		fmt.Fprint(t, "native\texpandable\t")
+		columns = append(columns, column{"native", func(k *fit.Rank) int64 { return k.Native }}, column{"expandable", func(k *fit.Rank) int64 { return k.Expandable }})
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "rank\t")
+	for _, column := range columns {
+		fmt.Fprintf(t, "%s\t", column.name)
 	}
 	fmt.Fprintln(t, "peak at\t")
 	for i := range out.Ranks {
-		k := &out.Ranks[i]
-		sizes := []int64{k.Weights + k.Other, k.Gradients, k.Optimizer, k.Activations, k.Logits, k.Transfers, k.Total()}
-		if r.Model == nil {
-			sizes = append(sizes[:1], sizes[3:]...)
-		}
-		if c.Memory > 0 {
-			sizes = append(sizes, c.left(k))
-		}
-		if c.Reserved {
-			sizes = append(sizes, k.Native, k.Expandable)
-		}
 		fmt.Fprintf(t, "%d\t", i)
-		for _, n := range sizes {
-			fmt.Fprintf(t, "%s\t", units.Size(n))
+		for _, column := range columns {
+			fmt.Fprintf(t, "%s\t", units.Size(column.bytes(&out.Ranks[i])))
 		}
-		fmt.Fprintf(t, "%s\t\n", k.Peak)
+		fmt.Fprintf(t, "%s\t\n", out.Ranks[i].Peak)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush() // The last write has the error.
 	return c.notes(w, r, out)
 }
 
-// notes says how far off the prediction may be.
+// notes says how far off the prediction may be, and whether the run fits.
 func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
 	if c.Reserved {
 		b.WriteString("Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones.\n")
 	}
+	const exact = "Weights, gradients and optimizer are exact for the precision; activations are "
 	switch {
 	case r.Model == nil:
 		b.WriteString("All else is as it was measured.\n")
 	case r.Profile != nil:
-		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are as they were measured.\n")
+		b.WriteString(exact + "as they were measured.\n")
 	case c.Tables == "megatron":
-		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled. docs/fit.md has how far off they were in ten published runs.\n")
+		b.WriteString(exact + "modelled. docs/fit.md has how far off they were in ten published runs.\n")
 	default:
-		b.WriteString("Weights, gradients and optimizer are exact for the precision; activations are modelled: what autograd saves is exact for the modules of docs/fit.md.\n")
+		b.WriteString(exact + "modelled: what autograd saves is exact for the modules of docs/fit.md.\n")
 	}
 	if r.Model != nil && r.Model.Experts > 0 {
 		b.WriteString("Every expert is taken to have the same load.\n")
@@ -457,11 +441,18 @@ func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
 	if r.Setup.Zero == 3 {
 		b.WriteString("Weights that ZeRO 3 gathers for use are not counted.\n")
 	}
-	worst := slices.MaxFunc(out.Ranks, func(a, b fit.Rank) int { return int(min(max(a.Total()-b.Total(), -1), 1)) })
-	if c.Memory > 0 && c.left(&worst) < 0 {
-		fmt.Fprintf(&b, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst.Rank, units.Size(-c.left(&worst)), units.Size(int64(c.Memory)))
-	} else if c.Memory > 0 {
-		fmt.Fprintf(&b, "It fits: rank %d, the fullest, leaves %s.\n", worst.Rank, units.Size(c.left(&worst)))
+	if c.Memory > 0 {
+		worst := 0
+		for i := range out.Ranks {
+			if c.left(&out.Ranks[i]) < c.left(&out.Ranks[worst]) {
+				worst = i
+			}
+		}
+		if left := c.left(&out.Ranks[worst]); left < 0 {
+			fmt.Fprintf(&b, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst, units.Size(-left), units.Size(int64(c.Memory)))
+		} else {
+			fmt.Fprintf(&b, "It fits: rank %d, the fullest, leaves %s.\n", worst, units.Size(left))
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -41,27 +41,9 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 		r.Setup.Microbatch = front[0].Microbatch
 		return c.write(s, r, front[0].Cut, front[0].Plan)
 	case c.JSON:
-		return printJSON(s.out, options(front))
+		return printJSON(s.out, front)
 	}
 	return c.front(s.text, front, tried, all)
-}
-
-// option is what --best --json prints of each.
-type option struct {
-	Schedule   string  `json:"schedule"`
-	Stages     int     `json:"stages"`
-	Layers     []int   `json:"layers_by_stage"`
-	Recompute  string  `json:"recompute"`
-	Microbatch int     `json:"microbatch_size"`
-	Seconds    float64 `json:"seconds"`
-	Peak       int64   `json:"peak"`
-}
-
-func options(front []fit.Option) (list []option) {
-	for _, o := range front {
-		list = append(list, option{o.Name, o.Stages, o.Cut, o.Recompute.String(), o.Microbatch, o.Seconds, o.Peak})
-	}
-	return list
 }
 
 // front prints the options for people.
@@ -86,7 +68,7 @@ func (c *fitCmd) write(s *streams, r *fit.Request, cut []int, plan *schedule.Pla
 	}
 	for stage, rank := range plan.Placement.Rank {
 		if rank != stage%plan.Placement.Ranks || cut == nil {
-			return usage("--to layout: Megatron-LM's layout is for stages that go round the ranks, and stage %d of %s is on rank %d: take 1f1b or interleaved", stage, plan.Name, rank)
+			return usage("--to layout: Megatron-LM's layout is for stages that cycle through the ranks, and stage %d of %s is on rank %d: take 1f1b or interleaved", stage, plan.Name, rank)
 		}
 	}
 	further := 0

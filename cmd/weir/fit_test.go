@@ -43,6 +43,10 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--best", "--layers", "3,3"}, misused, "--best looks for stages and layers itself"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "10m", "--ranks", "2", "--memory", "1MiB"}, atFault, "none of 12 combinations of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB"},
 		{tinyLlama, []string{"--seq", "8", "--profile", "nowhere.json"}, misused, "nowhere.json"},
+		{tinyLlama, []string{"--seq", "8", "--memory", "80"}, misused, "--memory 80 is 80 B: give a unit, such as 80GiB"},
+		{tinyLlama, []string{"--seq", "8", "--memory", "81559"}, misused, "--memory 81559 is 79.6 KiB: give a unit, such as 81559MiB"},
+		{"", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
+		{"[]", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
 		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
 	} {
 		status, _, errs := fitRun(t, c.config, c.args...)

@@ -34,14 +34,14 @@ type Search struct {
 
 // Option is a training configuration that fits.
 type Option struct {
-	Name       string // name of the schedule
-	Stages     int
-	Cut        []int
-	Recompute  Recompute
-	Microbatch int
-	Seconds    float64 // simulated duration of a step
-	Peak       int64   // highest peak of all ranks, allowance included
-	Plan       *schedule.Plan
+	Name       string         `json:"schedule"`
+	Stages     int            `json:"stages"`
+	Cut        []int          `json:"layers_by_stage"`
+	Recompute  Recompute      `json:"recompute"`
+	Microbatch int            `json:"microbatch_size"`
+	Seconds    float64        `json:"seconds"` // simulated duration of a step
+	Peak       int64          `json:"peak"`    // highest peak of all ranks, allowance included
+	Plan       *schedule.Plan `json:"-"`
 }
 
 const (
@@ -139,13 +139,12 @@ func (s *Search) price(t *trial) error {
 		return err
 	}
 	t.costs = &simulate.Costs{Unit: "ns", Latency: int64(1e9*float64(hidden)/s.Bandwidth) + 10_000, Stages: make([]simulate.StageCosts, t.stages)}
-	next := 0
-	for stage, n := range stageLengths(t.cut, len(parts)) {
+	for stage, parts := range s.Model.stages(t.cut, t.setup.Further) {
 		c := &t.costs.Stages[stage]
-		for _, one := range each[next : next+n] {
+		for _, one := range each[:len(parts)] {
 			c.F, c.I, c.W, c.Saved, c.FreedByI, c.Carry, c.Resident = c.F+one.F, c.I+one.I, c.W+one.W, c.Saved+one.Saved, c.FreedByI+one.FreedByI, c.Carry+one.Carry, c.Resident+one.Resident
 		}
-		next += n
+		each = each[len(parts):]
 		c.Output, c.Gradient = hidden, hidden
 		t.busiest = max(t.busiest, int64(s.Sequences/t.setup.Microbatch)*(c.F+c.I+c.W)*int64(t.stages/s.Ranks))
 	}
@@ -265,23 +264,15 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 	return cut
 }
 
-// stageLengths returns how many parts each stage of a cut has.
-func stageLengths(cut []int, parts int) []int {
-	lengths := slices.Clone(cut)
-	lengths[0]++
-	rest := parts
-	for _, n := range lengths {
-		rest -= n
-	}
-	lengths[len(lengths)-1] += rest
-	return lengths
-}
-
 // choose returns the options of a trial: the Pareto front of choose.Choose, laid out.
 func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err error) {
+	room := int64(0) // for all but the allowance; 0 is no bound
+	if s.Memory > 0 {
+		room = max(s.Memory-s.Setup.Allowance, 1)
+	}
 	choice, err := choose.Choose(choose.Request{
 		Ranks: s.Ranks, Stages: t.stages, Microbatches: s.Sequences / t.setup.Microbatch, Costs: t.costs,
-		Memory: s.room(), Capacity: s.Capacity,
+		Memory: room, Capacity: s.Capacity,
 	})
 	if err != nil && !errors.Is(err, choose.ErrNone) {
 		return nil, err
@@ -312,14 +303,6 @@ func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err er
 		}
 	}
 	return options, nil
-}
-
-// room returns the upper bound for a rank without the allowance; 0 is no bound.
-func (s *Search) room() int64 {
-	if s.Memory == 0 {
-		return 0
-	}
-	return max(s.Memory-s.Setup.Allowance, 1)
 }
 
 // MegatronLayout writes a cut as Megatron-LM's --pipeline-model-parallel-layout: E, t, m and L are

@@ -162,33 +162,24 @@ func (c *composer) changes(list []change, t *Tensor, ref layout.Ref, action Acti
 		return list
 	}
 	add := func(step int, op layout.Op) { list = append(list, change{step, layout.RefChange{Op: op, Ref: ref}}) }
-	lentHere := F // the action in which a tensor is lent
+	lentIn := F // the action in which a tensor that is not the layer's is lent to it
 	if t.Role == Gradient {
-		lentHere = I
+		lentIn = I
 	}
-	switch {
-	case t.Role == Output || t.Role == Back:
-		if born.Action == action {
-			add(born.Step, layout.Alloc)
+	handedOn := t.Role == Output || t.Role == Back
+	if (handedOn || t.Role == Own) && born.Action == action {
+		add(born.Step, layout.Alloc)
+	}
+	if ref.Kind != layout.Own { // The runner lends it for one action; a stage that needs it for longer retains it.
+		if freed.Action == lentIn {
+			return list
 		}
-	case t.Role == Own:
-		if born.Action == action {
-			add(born.Step, layout.Alloc)
-		}
-		if freed.Action == action {
-			add(freed.Step, layout.Release)
-		}
-	case ref.Kind == layout.Own: // from the adjacent layer of the stage, which hands over its reference
-		if freed.Action == action {
-			add(freed.Step, layout.Release)
-		}
-	default: // lent to the stage, which retains it if it outlives the action
-		if freed.Action != lentHere && lentHere == action {
+		if action == lentIn {
 			add(0, layout.Retain)
 		}
-		if freed.Action != lentHere && freed.Action == action {
-			add(freed.Step, layout.Release)
-		}
+	}
+	if !handedOn && freed.Action == action {
+		add(freed.Step, layout.Release)
 	}
 	return list
 }

@@ -29,8 +29,8 @@ func ExamplePredict() {
 		return
 	}
 	fmt.Println(units.Count(config.Model.Parameters(false)), "parameters")
-	for _, r := range out.Ranks {
-		fmt.Printf("rank %d: %s at %s, %s of them static\n", r.Rank, units.Size(r.Total()), r.Peak, units.Size(r.Static.Total()))
+	for rank, r := range out.Ranks {
+		fmt.Printf("rank %d: %s at %s, %s of them static\n", rank, units.Size(r.Total()), r.Peak, units.Size(r.Static.Total()))
 	}
 	// Output:
 	// 8,030,261,248 parameters

@@ -65,14 +65,12 @@ func ReadConfig(r io.Reader, set []string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fit: %w", err)
 	}
-	v := &values{raw: map[string]string{}, read: map[string]bool{}}
+	v := newValues()
 	text.Object(func(key string) { v.raw[key] = string(text.Raw()) })
 	if f := text.Fault(); f != nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrModel, f.Place, f.Text)
 	}
-	if err := v.override(set); err != nil {
-		return nil, err
-	}
+	v.override(set)
 	return v.config()
 }
 
@@ -91,21 +89,30 @@ func (v *values) config() (*Config, error) {
 	m.KVHeads = v.wholeOr("num_key_value_heads", m.Heads)
 	m.HeadDim = v.wholeOr("head_dim", m.Hidden/max(m.Heads, 1))
 	if act := v.text("hidden_act"); act != "silu" && act != "" {
-		v.faults = append(v.faults, fmt.Errorf("%w: hidden_act is %q: only silu is supported", ErrModel, act))
+		v.add("hidden_act is %q: only silu is supported", act)
 	}
 	family(&m, v)
 	v.evenHeads(&m, "head_dim")
-	if len(v.faults) > 0 {
-		return nil, errors.Join(v.faults...)
-	}
-	if err := m.Validate(); err != nil {
-		return nil, err
-	}
 	c := &Config{Model: m}
 	for key := range v.raw {
-		if !v.read[key] && !slices.ContainsFunc(harmless, func(begin string) bool { return strings.HasPrefix(key, begin) }) {
+		if !v.read[key] && !hasPrefix(key, harmless) {
 			c.Unread = append(c.Unread, key)
 		}
+	}
+	return v.finish(c)
+}
+
+func hasPrefix(key string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(begin string) bool { return strings.HasPrefix(key, begin) })
+}
+
+// finish returns the faults of the values or of the model, if there are any.
+func (v *values) finish(c *Config) (*Config, error) {
+	if len(v.list) > 0 {
+		return nil, errors.Join(v.list...)
+	}
+	if err := c.Model.Validate(); err != nil {
+		return nil, err
 	}
 	slices.Sort(c.Unread)
 	return c, nil
@@ -121,7 +128,7 @@ func (v *values) experts(m *Model, count string, inner int) {
 func (v *values) qwenExperts(m *Model) {
 	v.experts(m, "num_experts", v.whole("moe_intermediate_size"))
 	m.SharedFFN = v.wholeOr("shared_expert_intermediate_size", 0)
-	step, dense := max(v.wholeOr("decoder_sparse_step", 1), 1), v.list("mlp_only_layers")
+	step, dense := max(v.wholeOr("decoder_sparse_step", 1), 1), v.numbers("mlp_only_layers")
 	for layer := range m.Sparse {
 		m.Sparse[layer] = (layer+1)%step == 0 && !slices.Contains(dense, layer)
 	}
@@ -141,29 +148,32 @@ func (v *values) deepseek(m *Model) {
 	}
 }
 
-// values are the keys of a description, each with its text.
+// values are the keys of a description, each with its text, and the faults found in them.
 type values struct {
-	raw    map[string]string
-	read   map[string]bool
-	faults []error
+	raw  map[string]string
+	read map[string]bool
+	faults
+}
+
+func newValues() *values {
+	return &values{raw: map[string]string{}, read: map[string]bool{}, faults: faults{kind: ErrModel}}
 }
 
 // override sets the values of KEY=VALUE pairs.
-func (v *values) override(set []string) error {
+func (v *values) override(set []string) {
 	for _, one := range set {
 		key, value, ok := strings.Cut(one, "=")
 		if !ok || key == "" {
-			return fmt.Errorf("%w: %q is not KEY=VALUE", ErrModel, one)
+			v.add("%q is not KEY=VALUE", one)
 		}
 		v.raw[key] = value
 	}
-	return nil
 }
 
 // whole returns a required number.
 func (v *values) whole(key string) int {
 	if value := v.raw[key]; value == "" || value == "null" {
-		v.faults = append(v.faults, fmt.Errorf("%w: %s is missing: give it as --set %s=N", ErrModel, key, key))
+		v.add("%s is missing: give it as --set %s=N", key, key)
 		return 0
 	}
 	return v.wholeOr(key, 0)
@@ -178,7 +188,7 @@ func (v *values) wholeOr(key string, other int) int {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 || n > maxWidth {
-		v.faults = append(v.faults, fmt.Errorf("%w: %s is %.40s: expected a whole number from 0 to %d", ErrModel, key, value, maxWidth))
+		v.add("%s is %.40s: expected a whole number from 0 to %d", key, value, maxWidth)
 		return 0
 	}
 	return n
@@ -187,7 +197,7 @@ func (v *values) wholeOr(key string, other int) int {
 // evenHeads checks that the size of a head that the key does not give follows from the width.
 func (v *values) evenHeads(m *Model, key string) {
 	if given := v.raw[key]; (given == "" || given == "null") && m.Latent == nil && m.Heads > 0 && m.Hidden%m.Heads != 0 {
-		v.faults = append(v.faults, fmt.Errorf("%w: a width of %d does not divide into %d attention heads: give the size of a head with --set %s=N", ErrModel, m.Hidden, m.Heads, key))
+		v.add("a width of %d does not divide into %d attention heads: give the size of a head with --set %s=N", m.Hidden, m.Heads, key)
 	}
 }
 
@@ -197,20 +207,23 @@ func (v *values) flag(key string) bool {
 	case "true", "false", "", "null":
 		return value == "true"
 	default:
-		v.faults = append(v.faults, fmt.Errorf("%w: %s is %.40s: expected true or false", ErrModel, key, value))
+		v.add("%s is %.40s: expected true or false", key, value)
 		return false
 	}
 }
 
-func (v *values) text(key string) string { return strings.Trim(v.raw[key], `"`) }
+func (v *values) text(key string) string {
+	v.read[key] = true
+	return strings.Trim(v.raw[key], `"`)
+}
 
-// list returns a list of layer numbers. It skips elements that are not numbers.
-func (v *values) list(key string) (numbers []int) {
+// numbers returns a list of layer numbers. It skips elements that are not numbers.
+func (v *values) numbers(key string) (list []int) {
 	v.read[key] = true
 	for word := range strings.FieldsFuncSeq(v.raw[key], func(r rune) bool { return strings.ContainsRune("[], \n\t", r) }) {
-		if n, err := strconv.Atoi(word); err == nil && len(numbers) < maxLayers {
-			numbers = append(numbers, n)
+		if n, err := strconv.Atoi(word); err == nil && len(list) < maxLayers {
+			list = append(list, n)
 		}
 	}
-	return numbers
+	return list
 }

@@ -1,31 +1,29 @@
 package fit
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// megatronFlags are the supported flags of Megatron-LM.
-var megatronFlags = strings.Fields(`
-	num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels group-query-attention num-query-groups qk-layernorm add-qkv-bias disable-bias-linear
-	swiglu normalization position-embedding-type max-position-embeddings vocab-size make-vocab-size-divisible-by untie-embeddings-and-output-weights hidden-dropout
-	num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq moe-router-enable-expert-bias
-	multi-latent-attention q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim mtp-num-layers
-	seq-length micro-batch-size global-batch-size tensor-model-parallel-size sequence-parallel context-parallel-size expert-model-parallel-size expert-tensor-parallel-size
-	pipeline-model-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank bf16 fp16 use-distributed-optimizer
-	recompute-granularity recompute-modules attention-backend no-gradient-accumulation-fusion`)
-
 // MegatronFlags returns the names of the flags that [ReadMegatron] reads, without dashes.
-func MegatronFlags() []string { return slices.Clone(megatronFlags) }
+func MegatronFlags() []string {
+	v := newValues()
+	v.override([]string{"num-experts=1", "multi-latent-attention=true", "group-query-attention=true", "recompute-granularity=selective"})
+	_, _ = v.megatron() // Reading no model is an error, and records every flag.
+	return slices.Sorted(maps.Keys(v.read))
+}
 
 // matter are the prefixes of unsupported flags that may change memory.
 var matter = []string{"moe-", "mtp-", "recompute-", "num-", "attention-", "multi-latent", "window-", "fp8-", "optimizer", "decoder-", "pipeline-model-parallel-layout", "account-for", "use-precision-aware", "offload", "cpu-offload", "experimental"}
 
 // ReadMegatron reads Megatron-LM's flags in the forms of command lines, scripts and tests:
-// --flag VALUE, --flag=VALUE or --flag: VALUE. It skips other words. The elements of set are as in
+// --flag VALUE, --flag=VALUE or --flag: VALUE. It skips other words; a text without flags is an
+// error. The elements of set are as in
 // [ReadConfig], with the names of flags without dashes as keys.
 func ReadMegatron(r io.Reader, set []string) (*Config, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxText+1))
@@ -35,7 +33,7 @@ func ReadMegatron(r io.Reader, set []string) (*Config, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("%w: the flags are longer than %d bytes", ErrModel, maxText)
 	}
-	v := &values{raw: map[string]string{}, read: map[string]bool{}}
+	v := newValues()
 	flag := ""
 	for line := range strings.Lines(string(text)) {
 		if comment := strings.Index(line, "#"); comment >= 0 {
@@ -49,13 +47,21 @@ func ReadMegatron(r io.Reader, set []string) (*Config, error) {
 					v.raw[flag], flag = value, ""
 				}
 			} else if word = strings.Trim(word, `"'\`); flag != "" && word != "" {
-				v.raw[flag], flag = word, ""
+				if v.raw[flag] == "true" {
+					v.raw[flag] = word
+				} else {
+					v.raw[flag] += " " + word
+				}
+				if flag != "recompute-modules" { // the only one with several values
+					flag = ""
+				}
 			}
 		}
 	}
-	if err := v.override(set); err != nil {
-		return nil, err
+	if len(v.raw) == 0 {
+		return nil, fmt.Errorf("%w: found neither an object of JSON, {, nor a flag, such as --num-layers 32: give the config.json of a model or Megatron-LM's flags", ErrModel)
 	}
+	v.override(set)
 	return v.megatron()
 }
 
@@ -68,12 +74,16 @@ func (v *values) megatron() (*Config, error) {
 		Dropout: v.fraction("hidden-dropout", "0.1"), MTP: v.wholeOr("mtp-num-layers", 0),
 	}
 	m.MLPBias = !v.flag("disable-bias-linear")
-	m.QKVBias, m.OutBias = m.MLPBias || v.flag("add-qkv-bias"), m.MLPBias
+	m.QKVBias, m.OutBias = v.flag("add-qkv-bias") || m.MLPBias, m.MLPBias
 	m.HeadDim = v.wholeOr("kv-channels", m.Hidden/max(m.Heads, 1))
 	if m.KVHeads = m.Heads; v.flag("group-query-attention") {
 		m.KVHeads = v.wholeOr("num-query-groups", 1)
 	}
-	m.FFN = v.wholeOr("ffn-hidden-size", megatronFFN(m.Hidden, m.Gated))
+	inner := 4 * m.Hidden
+	if m.Gated {
+		inner = inner * 2 / 3 / 64 * 64
+	}
+	m.FFN = v.wholeOr("ffn-hidden-size", inner)
 	if kind := v.text("position-embedding-type"); kind == "" || kind == "learned_absolute" {
 		m.Positions = v.whole("max-position-embeddings")
 	}
@@ -86,69 +96,43 @@ func (v *values) megatron() (*Config, error) {
 	}
 	c := &Config{Model: m, Ranks: v.wholeOr("pipeline-model-parallel-size", 1), GlobalBatch: v.wholeOr("global-batch-size", 0)}
 	v.megatronSetup(c)
-	if len(v.faults) > 0 {
-		return nil, errors.Join(v.faults...)
-	}
-	if err := m.Validate(); err != nil {
-		return nil, err
-	}
 	for name := range v.raw {
-		if !slices.Contains(megatronFlags, name) && slices.ContainsFunc(matter, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
+		if !v.read[name] && hasPrefix(name, matter) {
 			c.Unread = append(c.Unread, "--"+name)
 		}
 	}
-	slices.Sort(c.Unread)
-	return c, nil
-}
-
-// megatronFFN returns Megatron's default inner size of the MLP.
-func megatronFFN(hidden int, gated bool) int {
-	if gated {
-		return 4 * hidden * 2 / 3 / 64 * 64
-	}
-	return 4 * hidden
+	return v.finish(c)
 }
 
 // megatronExperts sets the experts.
 func (v *values) megatronExperts(m *Model) {
-	if v.raw["num-experts"] == "" {
+	if v.text("num-experts") == "" {
 		return
 	}
-	inner := v.wholeOr("moe-ffn-hidden-size", m.FFN)
-	m.Experts, m.TopK, m.ExpertFFN = v.whole("num-experts"), v.wholeOr("moe-router-topk", 2), inner
+	m.Experts, m.TopK, m.ExpertFFN = v.whole("num-experts"), v.wholeOr("moe-router-topk", 2), v.wholeOr("moe-ffn-hidden-size", m.FFN)
 	m.SharedFFN, m.RouterBias = v.wholeOr("moe-shared-expert-intermediate-size", 0), v.flag("moe-router-enable-expert-bias")
-	layers, pattern := min(max(m.Layers, 0), maxLayers), v.text("moe-layer-freq")
-	m.Sparse = make([]bool, layers)
-	each := expandList(pattern)
-	for layer := range m.Sparse {
-		switch {
-		case len(each) > 0 && strings.HasPrefix(pattern, "("), strings.HasPrefix(pattern, "["):
-			m.Sparse[layer] = layer < len(each) && each[layer] == 1
-		case len(each) == 1 && each[0] > 0:
-			m.Sparse[layer] = layer%each[0] == 0
-		default:
-			m.Sparse[layer] = true
-		}
+	pattern := v.text("moe-layer-freq")
+	list, every := layerList(pattern), 1
+	fmt.Sscan(pattern, &every)
+	for layer := range min(max(m.Layers, 0), maxLayers) {
+		m.Sparse = append(m.Sparse, list == nil && layer%max(every, 1) == 0 || layer < len(list) && list[layer])
 	}
-	v.read["moe-layer-freq"] = true
 }
 
-// expandList parses the lists of Megatron's flags: 2, [0,1,1] or ([0]*3+[1]*58).
-func expandList(text string) (list []int) {
-	for term := range strings.SplitSeq(strings.Trim(text, `"'()`), "+") {
-		body, times, _ := strings.Cut(term, "*")
-		n := 1
-		if times != "" {
-			fmt.Sscan(times, &n)
-		}
-		for range min(max(n, 0), maxLayers) {
-			if len(list) == maxLayers {
-				return list
-			}
-			for word := range strings.SplitSeq(strings.Trim(body, "[] "), ",") {
-				value := 0
-				if _, err := fmt.Sscan(word, &value); err == nil && len(list) < maxLayers {
-					list = append(list, value)
+var listTerm = regexp.MustCompile(`\[([01][01, ]*)\](?:\*(\d+))?`)
+
+// layerList parses a list of layers, such as [0,1,1] or ([0]*3+[1]*58), in which 1 is a layer with experts.
+func layerList(text string) (list []bool) {
+	for _, term := range listTerm.FindAllStringSubmatch(text, -1) {
+		times := 1
+		fmt.Sscan(term[2], &times)
+		for range times {
+			for _, c := range term[1] {
+				if len(list) == maxLayers {
+					return list
+				}
+				if c != ',' && c != ' ' {
+					list = append(list, c == '1')
 				}
 			}
 		}
@@ -177,14 +161,22 @@ func (v *values) megatronSetup(c *Config) {
 	case "full":
 		s.Recompute = Recompute{All: true}
 	case "selective":
-		s.Recompute = Recompute{Groups: []string{"core"}}
+		for _, module := range strings.Fields(cmp.Or(v.text("recompute-modules"), "core_attn")) {
+			switch module {
+			case "core_attn":
+				s.Recompute.Groups = append(s.Recompute.Groups, "core")
+			case "layernorm":
+				s.Recompute.Groups = append(s.Recompute.Groups, "norm")
+			default:
+				c.Unread = append(c.Unread, "--recompute-modules "+module)
+			}
+		}
 	}
 	s.UnfusedAttention = v.text("attention-backend") == "unfused" || v.text("attention-backend") == "local"
 	if each := v.wholeOr("num-layers-per-virtual-pipeline-stage", 0); each > 0 && c.Ranks > 0 {
 		c.VirtualStages = c.Model.Layers / c.Ranks / each
 	}
 	c.VirtualStages = v.wholeOr("num-virtual-stages-per-pipeline-rank", c.VirtualStages)
-	v.read["recompute-modules"] = true
 }
 
 // fraction reports whether a decimal fraction, or its default usual, is not 0.

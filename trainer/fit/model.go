@@ -61,24 +61,16 @@ const (
 
 // Validate reports every fault of the model at once. Each of the joined errors wraps ErrModel.
 func (m *Model) Validate() error {
-	var faults []error
-	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrModel}, args...)...))
-	}
-	size := func(name string, n, low, high int) {
-		if n < low || n > high {
-			fault("%s is %d: give %d to %d", name, n, low, high)
-		}
-	}
-	size("the number of layers", m.Layers, 1, maxLayers)
-	size("the hidden size", m.Hidden, 1, maxWidth)
-	size("the number of attention heads", m.Heads, 1, maxWidth)
-	size("the number of key and value heads", m.KVHeads, 1, maxWidth)
-	size("the size of a head", m.HeadDim, 1, maxWidth)
-	size("the inner size of the MLP", m.FFN, 0, maxWidth)
-	size("the vocabulary", m.Vocabulary, 1, maxWidth)
-	size("the table of positions", m.Positions, 0, maxWidth)
-	size("the number of layers that predict further tokens", m.MTP, 0, 16)
+	f := faults{kind: ErrModel}
+	f.size("the number of layers", m.Layers, 1, maxLayers)
+	f.size("the hidden size", m.Hidden, 1, maxWidth)
+	f.size("the number of attention heads", m.Heads, 1, maxWidth)
+	f.size("the number of key and value heads", m.KVHeads, 1, maxWidth)
+	f.size("the size of a head", m.HeadDim, 1, maxWidth)
+	f.size("the inner size of the MLP", m.FFN, 0, maxWidth)
+	f.size("the vocabulary", m.Vocabulary, 1, maxWidth)
+	f.size("the table of positions", m.Positions, 0, maxWidth)
+	f.size("the number of layers that predict further tokens", m.MTP, 0, 16)
 	sparse := 0
 	for _, is := range m.Sparse {
 		if is {
@@ -86,28 +78,47 @@ func (m *Model) Validate() error {
 		}
 	}
 	if sparse > 0 {
-		size("the number of experts", m.Experts, 1, maxExperts)
-		size("the number of experts of a token", m.TopK, 1, max(m.Experts, 1))
-		size("the inner size of an expert", m.ExpertFFN, 1, maxWidth)
-		size("the inner size of the shared experts", m.SharedFFN, 0, maxWidth)
+		f.size("the number of experts", m.Experts, 1, maxExperts)
+		f.size("the number of experts of a token", m.TopK, 1, max(m.Experts, 1))
+		f.size("the inner size of an expert", m.ExpertFFN, 1, maxWidth)
+		f.size("the inner size of the shared experts", m.SharedFFN, 0, maxWidth)
 	}
 	if sparse < m.Layers && m.FFN == 0 {
-		fault("there are dense layers, but the inner size of the MLP is 0")
+		f.add("there are dense layers, but the inner size of the MLP is 0")
 	}
 	if m.KVHeads > 0 && m.Heads%m.KVHeads != 0 && m.Latent == nil {
-		fault("%d attention heads do not divide over %d heads of keys and values", m.Heads, m.KVHeads)
+		f.add("%d attention heads do not divide over %d heads of keys and values", m.Heads, m.KVHeads)
 	}
 	if l := m.Latent; l != nil {
-		size("the rank of queries", l.Query, 0, maxWidth)
-		size("the rank of keys and values", l.KV, 1, maxWidth)
-		size("the part of a head without position", l.Nope, 1, maxWidth)
-		size("the part of a head with position", l.Rope, 1, maxWidth)
-		size("the size of a value", l.Value, 1, maxWidth)
+		f.size("the rank of queries", l.Query, 0, maxWidth)
+		f.size("the rank of keys and values", l.KV, 1, maxWidth)
+		f.size("the part of a head without position", l.Nope, 1, maxWidth)
+		f.size("the part of a head with position", l.Rope, 1, maxWidth)
+		f.size("the size of a value", l.Value, 1, maxWidth)
 	}
-	if len(faults) == 0 && m.Parameters(true) > maxParameters {
-		fault("it has more than 2^50 parameters")
+	if len(f.list) == 0 && m.Parameters(true) > maxParameters {
+		f.add("it has more than 2^50 parameters")
 	}
-	return errors.Join(faults...)
+	return errors.Join(f.list...)
+}
+
+// faults collects errors that wrap one kind.
+type faults struct {
+	kind error
+	list []error
+}
+
+func (f *faults) add(format string, args ...any) {
+	f.list = append(f.list, fmt.Errorf("%w: "+format, append([]any{f.kind}, args...)...))
+}
+
+// size adds a fault if a number is out of bounds, and reports whether it is within them.
+func (f *faults) size(name string, n, low, high int) bool {
+	if n < low || n > high {
+		f.add("%s is %d: give %d to %d", name, n, low, high)
+		return false
+	}
+	return true
 }
 
 // sparse reports whether a layer has experts. Layers after the last are like the last.

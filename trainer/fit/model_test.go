@@ -98,13 +98,23 @@ func TestMegatronFlags(t *testing.T) {
 	require.EqualValues(t, 6_738_415_616, c.Model.Parameters(false), "Llama-2-7B")
 	require.Equal(t, []string{"--moe-latent-size"}, c.Unread)
 	require.Equal(t, []int{4, 4, 128}, []int{c.Ranks, c.VirtualStages, c.GlobalBatch})
-	require.Equal(t, fit.Setup{Sequence: 4096, Microbatch: 2, Tensor: 2, Context: 1, Expert: 1, Zero: 1, Recompute: fit.Recompute{Groups: []string{"core"}}}, c.Setup)
+	require.Equal(t, fit.Setup{Sequence: 4096, Microbatch: 2, Tensor: 2, Context: 1, Expert: 1, Zero: 1, Precision: fit.BF16, Recompute: fit.Recompute{Groups: []string{"core"}}}, c.Setup)
 
 	c, err = fit.ReadMegatron(strings.NewReader("--num-layers 6 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 32 --vocab-size 100 --num-experts 8 --moe-layer-freq ([0]*2+[1,0]*2)"), nil)
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, false, true, false, true, false}, c.Model.Sparse)
 	require.True(t, c.Model.Tied && c.Model.LayerNorm && c.Model.Dropout && c.Model.QKVBias)
 
+	c, err = fit.ReadMegatron(strings.NewReader(llama+" --recompute-modules core_attn layernorm mlp moe --lr 1"), nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"core", "norm"}, c.Setup.Recompute.Groups)
+	require.Equal(t, []string{"--moe-latent-size", "--recompute-modules mlp", "--recompute-modules moe"}, c.Unread)
+
+	for _, text := range []string{"", " \n", "[]", "num_layers"} {
+		_, err = fit.ReadMegatron(strings.NewReader(text), []string{"num-layers=1"})
+		require.ErrorIs(t, err, fit.ErrModel)
+		require.ErrorContains(t, err, "found neither an object of JSON, {, nor a flag")
+	}
 	_, err = fit.ReadMegatron(strings.NewReader("--num-layers 6 --hidden-size many"), nil)
 	require.ErrorContains(t, err, "hidden-size is many: expected a whole number")
 	require.ErrorContains(t, err, "vocab-size is missing: give it as --set vocab-size=N")

@@ -35,6 +35,7 @@ type Request struct {
 // Prediction is the memory of every rank.
 type Prediction struct {
 	Ranks  []Rank
+	Setup  Setup          // with its defaults
 	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
 	Memory *layout.Memory
@@ -42,18 +43,18 @@ type Prediction struct {
 
 // Rank is the memory of a rank, in bytes.
 type Rank struct {
-	Rank   int
-	Stages []int
+	Stages []int `json:"stages"`
 	Static
-	Other       int64 // resident bytes of a measured profile
-	Activations int64 // at the peak, gradients of activations and workspaces included
-	Logits      int64 // at the peak, all forms
-	Transfers   int64 // at the peak, received and sent
-	Allowance   int64
-	Peak        string // the action of the peak, and its microbatch
+	Other       int64  `json:"resident,omitempty"` // resident bytes of a measured profile
+	Activations int64  `json:"activations"`        // at the peak, gradients of activations and workspaces included
+	Logits      int64  `json:"logits"`             // at the peak, all forms
+	Transfers   int64  `json:"transfers"`          // at the peak, received and sent
+	Allowance   int64  `json:"allowance"`
+	Peak        string `json:"peak_at"` // the action of the peak, and its microbatch
 	// Native and Expandable are the bytes that PyTorch's allocator would reserve with segments of
 	// cudaMalloc and with expandable segments, both without the allowance.
-	Native, Expandable int64
+	Native     int64 `json:"reserved_native,omitempty"`
+	Expandable int64 `json:"reserved_expandable,omitempty"`
 }
 
 // Step returns the bytes of a step at its peak.
@@ -65,8 +66,8 @@ func (r *Rank) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.
 // Predict returns the memory of every rank. Errors wrap ErrModel or ErrSetup, or come from
 // lower.Prepare or layout.Make.
 func Predict(ctx context.Context, r Request) (*Prediction, error) {
-	out := &Prediction{}
 	r.Setup = r.Setup.withDefaults()
+	out := &Prediction{Setup: r.Setup}
 	profile, err := r.profile(out)
 	if err != nil {
 		return nil, err
@@ -175,7 +176,7 @@ func (m *Model) stages(cut []int, further bool) [][]Part {
 // rank returns the memory of a rank.
 func (r *Request) rank(out *Prediction, number int) Rank {
 	made, place := &out.Memory.Ranks[number], out.Plan.Placement
-	one := Rank{Rank: number, Stages: stagesOf(place, number), Allowance: r.Setup.Allowance, Peak: peakAction(out.Plan.Flat(), made, number)}
+	one := Rank{Stages: stagesOf(place, number), Allowance: r.Setup.Allowance, Peak: peakAction(out.Plan.Flat(), made, number)}
 	if r.Model != nil {
 		one.Static = r.Model.static(&r.Setup, one.Stages, r.Model.stages(out.Cut, r.Setup.Further))
 	}

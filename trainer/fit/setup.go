@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,47 +36,28 @@ type Setup struct {
 	Allowance        int64  // bytes for memory outside of tensors
 }
 
-// Precision is the number format of weights, gradients and optimizer state.
-type Precision uint8
+// Precision is the number format of weights, gradients and optimizer state. The zero value is
+// BF16.
+type Precision string
 
 // The precisions.
 const (
-	BF16 Precision = iota // weights and activations bfloat16; gradients, a copy of the weights and moments float32
-	FP16                  // as in Megatron: weights, activations and gradients float16, with float32 copies
-	FP32                  // all float32
-	AMP                   // weights, gradients and moments float32; activations bfloat16
+	BF16 Precision = "bf16" // weights and activations bfloat16; gradients, a copy of the weights and moments float32
+	FP16 Precision = "fp16" // as in Megatron: weights, activations and gradients float16, with float32 copies
+	FP32 Precision = "fp32" // all float32
+	AMP  Precision = "amp"  // weights, gradients and moments float32; activations bfloat16
 )
 
-var precisions = []string{"bf16", "fp16", "fp32", "amp"}
+// Optimizer is a kind of optimizer. The zero value is AdamW.
+type Optimizer string
 
-// String returns the name of the precision.
-func (p Precision) String() string { return precisions[min(int(p), len(precisions)-1)] }
-
-// ParsePrecision returns the precision with a name, and whether there is one.
-func ParsePrecision(name string) (Precision, bool) {
-	i := slices.Index(precisions, name)
-	return Precision(max(i, 0)), i >= 0
-}
-
-// Optimizer is a kind of optimizer, by the number of float32 values that it keeps for each
-// parameter. A copy of the weights is not included.
-type Optimizer uint8
-
-// The optimizers.
+// The optimizers, by the number of float32 values that they keep for each parameter. A copy of
+// the weights is not included.
 const (
-	AdamW    Optimizer = iota // two
-	Momentum                  // one: SGD with momentum, Lion, Muon
-	SGD                       // none
+	AdamW    Optimizer = "adamw"    // two
+	Momentum Optimizer = "momentum" // one: SGD with momentum, Lion, Muon
+	SGD      Optimizer = "sgd"      // none
 )
-
-var optimizers = []string{"adamw", "momentum", "sgd"}
-
-// ParseOptimizer returns the optimizer with a name (adamw, momentum or sgd), and whether there is
-// one.
-func ParseOptimizer(name string) (Optimizer, bool) {
-	i := slices.Index(optimizers, name)
-	return Optimizer(max(i, 0)), i >= 0
-}
 
 // Recompute selects the saved tensors that the backward computes again instead.
 type Recompute struct {
@@ -119,6 +101,9 @@ func (r Recompute) String() string {
 	return strings.Join(r.Groups, ",")
 }
 
+// MarshalText returns the text of String.
+func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // of returns the recompute of a stage.
 func (r Recompute) of(stage int) Recompute {
 	if r.Stages != nil && !slices.Contains(r.Stages, stage) {
@@ -135,13 +120,10 @@ const (
 // withDefaults returns the setup with its defaults in place of zeros.
 func (s Setup) withDefaults() Setup {
 	for _, n := range []*int{&s.Microbatch, &s.Tensor, &s.Context, &s.Data, &s.Expert} {
-		if *n == 0 {
-			*n = 1
-		}
+		*n = cmp.Or(*n, 1)
 	}
-	if s.ExpertTensor == 0 {
-		s.ExpertTensor = s.Tensor
-	}
+	s.ExpertTensor = cmp.Or(s.ExpertTensor, s.Tensor)
+	s.Precision, s.Optimizer, s.Tables = cmp.Or(s.Precision, BF16), cmp.Or(s.Optimizer, AdamW), cmp.Or(s.Tables, Megatron)
 	return s
 }
 
@@ -149,47 +131,38 @@ func (s Setup) withDefaults() Setup {
 // wraps ErrSetup.
 func (s Setup) Validate(m *Model) error {
 	s = s.withDefaults()
-	var faults []error
-	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrSetup}, args...)...))
+	f := faults{kind: ErrSetup}
+	f.size("the sequence", s.Sequence, 1, maxTokens)
+	f.size("the size of a microbatch", s.Microbatch, 1, maxTokens)
+	f.size("data parallelism", s.Data, 1, maxParallel)
+	f.size("expert tensor parallelism", s.ExpertTensor, 1, maxParallel)
+	if f.size("tensor parallelism", s.Tensor, 1, maxParallel) && m.Heads%s.Tensor != 0 {
+		f.add("%d attention heads do not divide over a tensor parallelism of %d", m.Heads, s.Tensor)
 	}
-	size := func(name string, n, most int) bool {
-		if n < 1 || n > most {
-			fault("%s is %d: give 1 to %d", name, n, most)
-		}
-		return n >= 1 && n <= most
+	if f.size("context parallelism", s.Context, 1, maxParallel) && s.Sequence%s.Context != 0 {
+		f.add("a sequence of %d does not divide over a context parallelism of %d", s.Sequence, s.Context)
 	}
-	size("the sequence", s.Sequence, maxTokens)
-	size("the size of a microbatch", s.Microbatch, maxTokens)
-	size("data parallelism", s.Data, maxParallel)
-	size("expert tensor parallelism", s.ExpertTensor, maxParallel)
-	if size("tensor parallelism", s.Tensor, maxParallel) && m.Heads%s.Tensor != 0 {
-		fault("%d attention heads do not divide over a tensor parallelism of %d", m.Heads, s.Tensor)
-	}
-	if size("context parallelism", s.Context, maxParallel) && s.Sequence%s.Context != 0 {
-		fault("a sequence of %d does not divide over a context parallelism of %d", s.Sequence, s.Context)
-	}
-	if size("expert parallelism", s.Expert, maxParallel) && s.Expert > 1 {
+	if f.size("expert parallelism", s.Expert, 1, maxParallel) && s.Expert > 1 {
 		if m.Experts == 0 {
-			fault("expert parallelism is %d, and the model has no experts", s.Expert)
+			f.add("expert parallelism is %d, and the model has no experts", s.Expert)
 		} else if m.Experts%s.Expert != 0 {
-			fault("%d experts do not divide over an expert parallelism of %d", m.Experts, s.Expert)
+			f.add("%d experts do not divide over an expert parallelism of %d", m.Experts, s.Expert)
 		}
 	}
 	if s.Zero < 0 || s.Zero > 3 {
-		fault("ZeRO is %d: give 0 to 3", s.Zero)
+		f.add("ZeRO is %d: give 0 to 3", s.Zero)
 	}
 	if n := s.Gradients; n != 0 && n != 2 && n != 4 {
-		fault("a gradient has %d bytes: give 2 or 4", n)
+		f.add("a gradient has %d bytes: give 2 or 4", n)
 	}
 	if s.Allowance < 0 {
-		fault("the allowance is %d bytes", s.Allowance)
+		f.add("the allowance is %d bytes", s.Allowance)
 	}
-	if int(s.Precision) >= len(precisions) || int(s.Optimizer) >= len(optimizers) || int(s.Tables) >= len(tables) {
-		fault("the precision, the optimizer or the tables are unknown")
+	if !slices.Contains([]Precision{BF16, FP16, FP32, AMP}, s.Precision) || !slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer) || !slices.Contains([]Tables{Megatron, PyTorch}, s.Tables) {
+		f.add("the precision %q, the optimizer %q or the tables %q are unknown", s.Precision, s.Optimizer, s.Tables)
 	}
-	if m.Latent != nil && s.Tables == PyTorch || len(m.Sparse) > 0 && s.Tables == PyTorch {
-		fault("plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
+	if s.Tables == PyTorch && (m.Latent != nil || len(m.Sparse) > 0) {
+		f.add("plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
 	}
-	return errors.Join(faults...)
+	return errors.Join(f.list...)
 }

@@ -4,10 +4,10 @@ import "github.com/weir-ml/weir/schedule"
 
 // Static is the memory of a rank between steps, in bytes.
 type Static struct {
-	Parameters int64 // elements on the rank, before ZeRO divides them
-	Weights    int64
-	Gradients  int64
-	Optimizer  int64
+	Parameters int64 `json:"parameters,omitempty"` // elements on the rank, before ZeRO divides them
+	Weights    int64 `json:"weights"`
+	Gradients  int64 `json:"gradients"`
+	Optimizer  int64 `json:"optimizer"`
 }
 
 // Total returns all bytes.
@@ -16,7 +16,7 @@ func (s *Static) Total() int64 { return s.Weights + s.Gradients + s.Optimizer }
 // perParameter returns the bytes of a parameter: its weight, its gradient and its optimizer state,
 // which includes the float32 copies of weights and gradients for low precision.
 func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
-	optimizer = 4 * int64(2-s.Optimizer)
+	optimizer = 4 * map[Optimizer]int64{AdamW: 2, Momentum: 1}[s.Optimizer]
 	switch weight, gradient = 4, 4; s.Precision {
 	case BF16:
 		weight, optimizer = 2, optimizer+4

@@ -1,27 +1,16 @@
 package fit
 
-import (
-	"slices"
+import "github.com/weir-ml/weir/memory"
 
-	"github.com/weir-ml/weir/memory"
-)
-
-// Tables is an implementation of a transformer's layers, by the tensors that it allocates.
-type Tables uint8
+// Tables is an implementation of a transformer's layers, by the tensors that it allocates. The zero
+// value is Megatron.
+type Tables string
 
 // The tables.
 const (
-	Megatron Tables = iota // Megatron-LM with TransformerEngine and FlashAttention
-	PyTorch                // modules of plain PyTorch, in which every operation saves its own tensors
+	Megatron Tables = "megatron" // Megatron-LM with TransformerEngine and FlashAttention
+	PyTorch  Tables = "pytorch"  // modules of plain PyTorch, in which every operation saves its own tensors
 )
-
-var tables = []string{"megatron", "pytorch"}
-
-// ParseTables returns the tables with a name (megatron or pytorch), and whether there are any.
-func ParseTables(name string) (Tables, bool) {
-	i := slices.Index(tables, name)
-	return Tables(max(i, 0)), i >= 0
-}
 
 // atI returns a moment of I, and atW the only moment of W.
 func atI(step int) Moment { return Moment{I, step} }
