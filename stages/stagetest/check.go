@@ -84,7 +84,7 @@ func (s *suite[T]) report(code Code, format string, args ...any) {
 			return
 		}
 	}
-	s.faults = append(s.faults, Fault{Code: code, Text: fmt.Sprintf(format, args...) + "; " + texts[code].advice + "."})
+	s.faults = append(s.faults, Fault{Code: code, Text: fmt.Sprintf(format, args...) + "; " + code.advice + "."})
 }
 
 // note records once that something was not checked.

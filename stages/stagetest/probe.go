@@ -89,12 +89,16 @@ var errUnwound = errors.New("stagetest: the call did not return")
 
 // visit checks the borrowed tensors of a call before and after it, and its results.
 func (p *probe[T]) visit(v visit[T], run func() error) error {
-	look := p.look(v)
+	arguments := p.borrows(v)
 	p.failed = errUnwound
 	if p.failed = run(); p.failed != nil {
 		return p.failed
 	}
-	look.again()
+	for _, b := range arguments {
+		if p.trial.digest(b.handle) != b.before {
+			p.trial.fault(b.code, "it changes %s of microbatch %d", b.name, v.mb.Index())
+		}
+	}
 	for i, h := range v.out {
 		if none(h) {
 			p.trial.fault(UnfilledOutput, "it returns without output %d (%s) of microbatch %d", i, p.spec.Outputs[i].Name, v.mb.Index())
@@ -118,50 +122,33 @@ func (p *probe[T]) visit(v visit[T], run func() error) error {
 	return nil
 }
 
-// look holds the borrowed tensors of a call, and their contents before the call.
-type look[T any] struct {
-	probe      *probe[T]
-	microbatch int
-	borrowed   []borrowed[T]
-}
-
+// borrowed is a tensor that a call borrows.
 type borrowed[T any] struct {
 	handle T
-	what   string
+	name   string
 	code   Code // reported for a change
 	before uint64
 }
 
-// look records the borrowed tensors of a call. The parts are those that the stage may read in
-// this action.
-func (p *probe[T]) look(v visit[T]) *look[T] {
-	l := &look[T]{probe: p, microbatch: v.mb.Index()}
+// borrows records the tensors that a call borrows, with their contents. The parts are those that
+// the stage may read in this action.
+func (p *probe[T]) borrows(v visit[T]) (all []borrowed[T]) {
+	add := func(h T, as role, code Code, name string) {
+		p.trial.watch.note(h, as, name)
+		all = append(all, borrowed[T]{h, name, code, p.trial.digest(h)})
+	}
 	for i, h := range v.in {
-		l.add(h, asInput, MutatesInput, fmt.Sprintf("input %d (%s)", i, p.spec.Inputs[i].Name))
+		add(h, asInput, MutatesInput, fmt.Sprintf("input %d (%s)", i, p.spec.Inputs[i].Name))
 	}
 	for i, h := range v.gradOut {
 		if !p.spec.Outputs[i].NoGrad {
-			l.add(h, asGradient, MutatesGradOut, fmt.Sprintf("gradOut %d (%s)", i, p.spec.Outputs[i].Name))
+			add(h, asGradient, MutatesGradOut, fmt.Sprintf("gradOut %d (%s)", i, p.spec.Outputs[i].Name))
 		}
 	}
 	for i, read := range p.spec.Reads {
 		if read.At&v.at != 0 || read.At == 0 && v.at == batchctx.AtForward {
-			l.add(v.mb.Part(batchctx.Part(i+1)), asPart, MutatesPart, fmt.Sprintf("entry part %q", read.Part))
+			add(v.mb.Part(batchctx.Part(i+1)), asPart, MutatesPart, fmt.Sprintf("entry part %q", read.Part))
 		}
 	}
-	return l
-}
-
-func (l *look[T]) add(h T, as role, code Code, what string) {
-	l.probe.trial.watch.note(h, as, what)
-	l.borrowed = append(l.borrowed, borrowed[T]{h, what, code, l.probe.trial.digest(h)})
-}
-
-// again compares the contents after the call.
-func (l *look[T]) again() {
-	for _, b := range l.borrowed {
-		if l.probe.trial.digest(b.handle) != b.before {
-			l.probe.trial.fault(b.code, "it changes %s of microbatch %d", b.what, l.microbatch)
-		}
-	}
+	return all
 }
