@@ -19,13 +19,17 @@ type StallError struct {
 	Ranks []Standing // by rank
 }
 
-// Standing is what a rank is doing when a step stalls.
+// Standing is what a rank is doing at a moment. It can be marshaled as JSON.
 type Standing struct {
 	// Rank and Action are always set. A rank that does not wait is running Action, or is outside
-	// of its program if Action is 0. Position is set if the rank waits.
+	// of its program if Action is 0. Position is set if the rank waits; then ForRank is -1 if it
+	// waits for all ranks, and For is 0 if it waits outside of its program.
 	check.Waiting
+	Step  int64           // the last step that has run an action, numbered like runner.Result.Step
+	Last  schedule.Action // the action of the step that ran before Action, or 0
 	Waits bool
 	Since time.Duration // how long it has waited
+	Age   time.Duration // time since the heartbeat that brought the standing of a rank of another process
 }
 
 // Error describes the waits of the ranks, as check.Plan does, or the activity of every rank.
@@ -50,18 +54,26 @@ func (e *StallError) Is(target error) bool {
 }
 
 // String describes the rank's activity in one line.
-func (s Standing) String() string { return fmt.Sprintf("rank %d %s", s.Rank, s.does()) }
+func (s Standing) String() string {
+	return fmt.Sprintf("rank %d, step %d, %s", s.Rank, s.Step, s.Activity())
+}
 
-// does describes the activity, in the terms of the plan.
-func (s *Standing) does() string {
-	inside := s.Action.Kind() != schedule.None
-	switch {
-	case s.Waits && inside:
-		return fmt.Sprintf("stands before action %d, %v, and has waited %v for %v of rank %d", s.Position, s.Action, s.Since, s.For, s.ForRank)
-	case s.Waits:
-		return fmt.Sprintf("is at step end and has waited %v for rank %d", s.Since, s.ForRank)
-	case inside:
-		return fmt.Sprintf("runs %v", s.Action)
+// Activity describes the activity without the rank and the step.
+func (s *Standing) Activity() string {
+	words := "is outside of its program"
+	if s.Action.Kind() != schedule.None {
+		words = fmt.Sprintf("runs %v", s.Action)
 	}
-	return "is before its first action or behind its last"
+	if s.Waits {
+		words += fmt.Sprintf(", has waited %v for ", s.Since.Round(time.Millisecond))
+		switch {
+		case s.ForRank < 0:
+			words += "all ranks"
+		case s.For.Kind() == schedule.None:
+			words += fmt.Sprintf("rank %d", s.ForRank)
+		default:
+			words += fmt.Sprintf("%v of rank %d", s.For, s.ForRank)
+		}
+	}
+	return words
 }

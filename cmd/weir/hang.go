@@ -1,21 +1,27 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/flightrec"
 	"github.com/weir-ml/weir/internal/hang"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/transport"
 )
 
 // hangCmd says why a job hangs.
 type hangCmd struct {
-	Dumps       []string `arg:"" name:"dump" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives."`
+	Dumps       []string `arg:"" name:"dump|process" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives. Or the number of a process of a running job of Weir, as weir status lists them."`
 	Plan        string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE"`
 	Schedule    string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME"`
 	making      `group:"Plan:"`
@@ -29,7 +35,7 @@ type hangCmd struct {
 
 // Help is printed behind the flags.
 func (hangCmd) Help() string {
-	return `The first two lines name the ranks that all others wait for, directly or through others, and say why. The rank of a dump is the number at the end of its name, as in _dump_3 or nccl_trace_rank_3. With a plan each rank is found in its program. The exit status is 1 if a rank is to blame or operations do not match, and 0 if nothing is pending.`
+	return `The first two lines name the ranks that all others wait for, directly or through others, and say why. The rank of a dump is the number at the end of its name, as in _dump_3 or nccl_trace_rank_3. With a plan each rank is found in its program. The ranks of a running job of Weir say themselves what they do and wait for. The exit status is 1 if a rank is to blame or operations do not match, and 0 if nothing is pending.`
 }
 
 // Run prints the report.
@@ -43,6 +49,11 @@ func (c *hangCmd) Run(s *streams) error {
 	}
 	if c.Plan != "" && c.Schedule != "" {
 		return usage("--plan and --schedule both name the plan: give one of them")
+	}
+	if process, err := strconv.Atoi(c.Dumps[0]); err == nil {
+		if _, missing := os.Stat(c.Dumps[0]); missing != nil {
+			return c.live(s, process)
+		}
 	}
 	set, err := flightrec.Read(c.Dumps...)
 	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
@@ -69,6 +80,11 @@ func (c *hangCmd) Run(s *streams) error {
 	if report.Fit != nil {
 		report.Fit.Deadlock = deadlock
 	}
+	return c.print(s, report)
+}
+
+// print prints a report, and draws it if --output is given.
+func (c *hangCmd) print(s *streams, report *hang.Report) (err error) {
 	if c.JSON {
 		err = printJSON(s.out, report)
 	} else {
@@ -76,7 +92,7 @@ func (c *hangCmd) Run(s *streams) error {
 	}
 	if err == nil && c.Output != "" {
 		picture := report.HTML
-		if ending == ".svg" {
+		if strings.HasSuffix(strings.ToLower(c.Output), ".svg") {
 			picture = report.SVG
 		}
 		err = s.write(c.Output, picture)
@@ -85,6 +101,22 @@ func (c *hangCmd) Run(s *streams) error {
 		err = errShown
 	}
 	return err
+}
+
+// live reports on the job that a process of this host leads.
+func (c *hangCmd) live(s *streams, process int) error {
+	if c.Plan+c.Schedule != "" || len(c.Dumps) > 1 {
+		return usage("%d is the number of a process: give it alone, and without a plan", process)
+	}
+	all, err := launch.Statuses(process)
+	if err != nil {
+		return faults{{Text: err.Error()}}
+	}
+	var ranks []transport.Standing
+	if err := json.Unmarshal(all[0].Ranks, &ranks); err != nil {
+		return faults{{Text: fmt.Sprintf("process %d does not say what its ranks wait for: %s", process, strings.TrimSpace(all[0].Text))}}
+	}
+	return c.print(s, hang.Live(ranks))
 }
 
 // plans returns the plan with the transfers that it has, or with those that either runtime

@@ -4,11 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/flightrec/dumptest"
+	"github.com/weir-ml/weir/trainer/job"
+	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/transport"
 )
 
 func TestHang(t *testing.T) {
@@ -44,6 +48,36 @@ func TestHang(t *testing.T) {
 	require.FileExists(t, picture)
 	stdout, _, _ = weir("", "hang", dumps, "--schedule", "1f1b", "--stages", "8", "--microbatches", "8")
 	require.Contains(t, stdout, "does not fit the dumps, which are judged without it: no group of 8 ranks")
+}
+
+// TestLiveHang reports on a job that runs.
+func TestLiveHang(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	process := strconv.Itoa(os.Getpid())
+	_, stderr, status := weir("", "hang", process)
+	require.Equal(t, atFault, status)
+	require.Contains(t, stderr, "does not report its status")
+	answer := launch.Status{Text: "prepares"}
+	server, err := launch.ServeStatus(func() launch.Status { return answer })
+	require.NoError(t, err)
+	defer server.Close()
+	_, stderr, status = weir("", "hang", process)
+	require.Equal(t, atFault, status)
+	require.Contains(t, stderr, "does not say what its ranks wait for: prepares")
+
+	late, waits := transport.Standing{}, transport.Standing{Waits: true}
+	waits.Rank, waits.ForRank = 1, 0
+	answer = job.Status([]transport.Standing{late, waits})
+	stdout, _, status := weir("", "hang", process, "--json")
+	require.Equal(t, atFault, status)
+	var found struct{ Blamed, Behind []int }
+	require.NoError(t, json.Unmarshal([]byte(stdout), &found))
+	require.Equal(t, []int{0}, found.Blamed)
+	require.Equal(t, []int{1}, found.Behind)
+	stdout, _, _ = weir("", "hang", process)
+	require.Contains(t, stdout, "rank 1 waits for rank 0: the end of the step")
+	_, _, status = weir("", "hang", process, "--schedule", "1f1b")
+	require.Equal(t, misused, status)
 }
 
 // TestHangStatus has the statuses of what is no hang.

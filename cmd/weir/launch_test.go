@@ -41,7 +41,7 @@ func TestStatus(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, atFault, run([]string{"status"}, strings.NewReader(""), &out, &errs))
 	require.Contains(t, errs.String(), "no process on this host reports its status")
-	server, err := launch.ServeStatus(func() string { return "rank 0 runs 0F1\nrank 1 waits\n" })
+	server, err := launch.ServeStatus(func() launch.Status { return launch.Status{Text: "rank 0 runs 0F1\nrank 1 waits\n"} })
 	require.NoError(t, err)
 	require.Zero(t, run([]string{"status"}, strings.NewReader(""), &out, &errs), errs.String())
 	require.Equal(t, fmt.Sprintf("process %d\n  rank 0 runs 0F1\n  rank 1 waits\n", os.Getpid()), out.String())

@@ -8,13 +8,13 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/job"
+	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
@@ -182,22 +182,13 @@ func (t *trainer) write(err error) error {
 // say prints a line about this process.
 func say(line string) { fmt.Fprintln(os.Stderr, "train: "+line) }
 
-// status has a line for each rank of which this process has the status.
-func (t *trainer) status() string {
-	var b strings.Builder
+// status describes the ranks that this process knows of.
+func (t *trainer) status() launch.Status {
 	switch {
 	case !t.built.Load():
-		return "it prepares\n"
+		return launch.Status{Text: "the job prepares its first step\n"}
 	case t.world == nil && t.opts.Ranks == 1:
-		return "rank 0 is alone and waits for nobody\n"
+		return launch.Status{Text: "rank 0 is the only rank, and waits for none\n"}
 	}
-	standings, statuses := t.run.Standings(), t.world.Statuses()
-	for _, standing := range standings {
-		fmt.Fprintln(&b, standing)
-	}
-	for _, status := range statuses {
-		fmt.Fprintln(&b, status)
-	}
-	b.WriteString(job.Verdict(standings, statuses))
-	return b.String()
+	return job.Status(append(t.run.Standings(), t.world.Standings()...))
 }

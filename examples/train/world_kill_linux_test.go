@@ -94,7 +94,7 @@ func TestStatus(t *testing.T) {
 	alone, _ := program(t, "-data", text, "-ranks", "2", "-steps", "100000", "-evaluate", "0")
 	require.NoError(t, alone.Start())
 	t.Setenv("TMPDIR", temporary)
-	both := regexp.MustCompile(`^rank 0.+\nrank 1.+\n(rank [01] waits for none; 1 other waits for it: .+\n|ranks 0 and 1 wait for each other: .+\n)$`)
+	both := regexp.MustCompile(`^rank 0.+\nrank 1.+\n(rank [01] waits for none; 1 other waits for it \((certain|likely)\): .+\n|ranks 0 and 1 wait for each other \((certain|likely)\): .+\n)$`)
 	waits := regexp.MustCompile(`rank [01].+ has waited .+ for \dSEND_\w+ of rank [01]\n`) // whichever is slower
 	for _, p := range []*exec.Cmd{all[0].Cmd, alone} {
 		require.Eventually(t, func() bool {
@@ -114,6 +114,25 @@ func TestStatus(t *testing.T) {
 	_, err := launch.Statuses(alone.Process.Pid)
 	require.ErrorContains(t, err, "does not report its status")
 	require.NoFileExists(t, filepath.Join(temporary, fmt.Sprint("weir-status-", alone.Process.Pid)))
+}
+
+// The process of rank 1 of three is stopped: the verdict blames it alone, for its silence.
+func TestHangIsReported(t *testing.T) {
+	all := startJob(t, 3, meeting(t, "unix"), "-data", sentence(t), "-steps", "100000", "-evaluate", "0")
+	t.Setenv("TMPDIR", temporary)
+	says := func(want string) func() bool {
+		return func() bool {
+			statuses, err := launch.Statuses(all[0].Process.Pid)
+			return err == nil && regexp.MustCompile(want).MatchString(statuses[0].Text)
+		}
+	}
+	require.Eventually(t, says("(?s)rank 0.+rank 1.+rank 2.+(certain|likely)"), time.Minute, time.Millisecond)
+	require.NoError(t, all[1].Process.Signal(syscall.SIGSTOP))
+	require.Eventually(t, says(`\nrank 1 waits for none; 2 others wait for it, directly or through others \(likely\): rank 1 \(step \d+\) sent its last heartbeat`), 9*time.Second, 10*time.Millisecond)
+	for _, p := range all {
+		require.NoError(t, p.Process.Kill())
+		_ = p.Wait() // it was killed
+	}
 }
 
 // kills is the number of kills in a run of TestKilledProcesses.

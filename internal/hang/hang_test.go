@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -179,8 +180,8 @@ func TestPage(t *testing.T) {
 // TestLive judges what the ranks of a running job do.
 func TestLive(t *testing.T) {
 	waits := func(rank, awaited int, action string) transport.Standing {
-		s := transport.Standing{Waits: true}
-		s.Rank, s.ForRank = rank, awaited
+		s := transport.Standing{Step: 9, Last: schedule.Act(schedule.RecvF, 2, 7), Waits: true, Since: 5 * time.Second}
+		s.Rank, s.ForRank, s.Action = rank, awaited, schedule.Act(schedule.F, 2, 7)
 		if action != "" {
 			var err error
 			s.For, err = schedule.ParseAction(action)
@@ -189,26 +190,55 @@ func TestLive(t *testing.T) {
 		return s
 	}
 	runs := func(rank int) transport.Standing {
-		s := transport.Standing{}
+		s := transport.Standing{Step: 9, Last: schedule.Act(schedule.RecvF, 2, 7)}
 		s.Rank, s.Action = rank, schedule.Act(schedule.F, 2, 7)
 		return s
 	}
 	outside := transport.Standing{}
 	outside.Rank = 3
+	aged := func(s transport.Standing, age time.Duration) transport.Standing {
+		s.Age = age
+		return s
+	}
 	for name, c := range map[string]struct {
-		ranks  []transport.Standing
-		blamed []int
-		text   string
+		ranks   []transport.Standing
+		blamed  []int
+		certain bool
+		text    string
 	}{
-		"a chain":  {[]transport.Standing{waits(0, 1, "1RECV_F0"), waits(1, 2, "2RECV_F0"), runs(2)}, []int{2}, "rank 2 waits for none; 2 others wait for it, directly or through others\nrank 2 runs 2F7"},
-		"the end":  {[]transport.Standing{waits(0, -1, ""), waits(1, -1, ""), runs(2), outside}, []int{2, 3}, "ranks 2 and 3 wait for none; 2 others wait for them, directly or through others\nrank 2 runs 2F7; rank 3 is outside of its program"},
-		"a circle": {[]transport.Standing{waits(0, 1, "1SEND_B0"), waits(1, 0, "0SEND_F3")}, []int{0, 1}, "ranks 0 and 1 wait for each other"},
-		"nothing":  {[]transport.Standing{runs(0), runs(1)}, []int{}, "no rank waits for another one"},
+		"a chain": {
+			[]transport.Standing{waits(0, 1, "1RECV_F0"), waits(1, 2, "2RECV_F0"), runs(2)}, []int{2}, true,
+			"rank 2 waits for none; 2 others wait for it, directly or through others (certain)\nrank 2 (step 9) runs 2F7; rank 1 has waited 5s for it",
+		},
+		"the end": {
+			[]transport.Standing{waits(0, -1, ""), waits(1, -1, ""), runs(2), outside}, []int{2, 3}, true,
+			"ranks 2 and 3 wait for none; 2 others wait for them, directly or through others (certain)\nrank 2 (step 9) runs 2F7; rank 1 has waited 5s for it; rank 3 (step 0) is outside of its program",
+		},
+		"silence": { // its wait is over for long, or it would have said more
+			[]transport.Standing{waits(0, 1, "1RECV_F0"), aged(waits(1, 0, "0SEND_F3"), 4*time.Second)}, []int{1}, false,
+			"rank 1 waits for none; 1 other waits for it (likely)\nrank 1 (step 9) sent its last heartbeat 4s ago: runs 2F7, has waited 5s for 0SEND_F3 of rank 0; rank 0 has waited 5s for it",
+		},
+		"a circle":         {[]transport.Standing{waits(0, 1, "1SEND_B0"), waits(1, 0, "0SEND_F3")}, []int{0, 1}, true, "ranks 0 and 1 wait for each other (certain)"},
+		"half of a circle": {[]transport.Standing{waits(0, 1, "1SEND_B0"), aged(waits(1, 0, "0SEND_F3"), time.Second), aged(runs(2), 9*time.Second)}, []int{0, 1}, false, "ranks 0 and 1 wait for each other (likely)"},
+		"nothing":          {[]transport.Standing{runs(0), runs(1)}, []int{}, false, "no rank waits for another one"},
 	} {
 		r := hang.Live(c.ranks)
 		require.Equal(t, c.blamed, r.Blamed, name)
+		require.Equal(t, c.certain, r.Certain, name)
 		require.Contains(t, r.Verdict(), c.text, name)
 	}
+	var text bytes.Buffer
+	require.NoError(t, hang.Live([]transport.Standing{waits(0, 1, "1RECV_F0"), runs(1)}).Write(&text))
+	require.Equal(t, `rank 1 waits for none; 1 other waits for it (certain)
+rank 1 (step 9) runs 2F7; rank 0 has waited 5s for it
+
+who waits, from there outward:
+  rank 0 waits for rank 1: 2F7, which needs 1RECV_F0
+
+rank  last completed  first pending  state
+1     2RECV_F7        2F7            step 9
+0     2RECV_F7        2F7            step 9, has waited 5s
+`, text.String())
 }
 
 // FuzzDumps judges any two dumps, with a plan and without.

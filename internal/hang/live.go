@@ -2,43 +2,71 @@ package hang
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 )
 
 // everyRank is the rank that a rank waits for which waits for all others.
 const everyRank = -1
 
+// silent is the age from which a heartbeat no longer says what its rank does. Ranks send one each
+// second.
+const silent = 2 * time.Second
+
 // Live reports on the ranks of a running job, by what each of them does at a moment. A rank of a
-// job that is well may wait too: the report says for whom, not that anything is wrong.
+// job that is well may wait too: the report says for whom and how long, not that anything is wrong.
 func Live(ranks []transport.Standing) *Report {
 	r := &Report{Ranks: len(ranks), live: true}
 	of := map[int]transport.Standing{}
+	var oldest time.Duration
 	for _, s := range ranks {
-		of[s.Rank] = s
-		if !s.Waits {
+		of[s.Rank], oldest = s, max(oldest, s.Age)
+		state := State{Rank: s.Rank, Place: fmt.Sprintf("step %d", s.Step)}
+		if s.Waits && s.Age < silent {
+			state.Place += fmt.Sprintf(", has waited %v", s.Since.Round(time.Millisecond))
+		}
+		if s.Last != 0 {
+			state.Last = s.Last.String()
+		}
+		if s.Action != 0 {
+			state.First = s.Action.String()
+		}
+		r.States = append(r.States, state)
+		if !s.Waits || s.Age >= silent {
 			continue
 		}
 		in := "the end of the step"
-		if s.For.Kind() != schedule.None {
-			in = s.For.String()
+		if s.For != 0 {
+			in = fmt.Sprintf("%v, which needs %v", s.Action, s.For)
 		}
 		for _, other := range ranks {
-			late := s.ForRank == everyRank && !(other.Waits && other.ForRank == everyRank)
+			late := s.ForRank == everyRank && !(other.Waits && other.ForRank == everyRank && other.Age < silent)
 			if other.Rank != s.Rank && (late || other.Rank == s.ForRank) {
-				r.Waits = append(r.Waits, Wait{Rank: s.Rank, For: other.Rank, In: in, Certain: true})
+				r.Waits = append(r.Waits, Wait{Rank: s.Rank, For: other.Rank, In: in, Certain: s.Since >= s.Age})
 			}
 		}
 	}
 	g := graph(r.Waits)
 	for _, end := range g.ends() {
-		reason := Reason{Ranks: end, Circle: len(end) > 1, Certain: true, Text: "is outside of its program"}
-		switch a := of[end[0]].Action; {
-		case reason.Circle:
+		s := of[end[0]]
+		reason := Reason{Ranks: end, Circle: len(end) > 1, Certain: s.Age < silent, Text: s.Activity()}
+		switch {
+		case reason.Circle: // proven if all of them waited when the oldest heartbeat was sent
 			reason.Text = "wait for each other"
-		case a.Kind() != schedule.None:
-			reason.Text = fmt.Sprintf("runs %v", a)
+			reason.Certain = !slices.ContainsFunc(end, func(rank int) bool { return of[rank].Since+of[rank].Age < oldest })
+		case !reason.Certain:
+			reason.Text = fmt.Sprintf("sent its last heartbeat %v ago: %s", s.Age.Round(time.Second), s.Activity())
+		}
+		if !reason.Circle {
+			var first transport.Standing // that came to wait for it
+			for _, w := range r.Waits {
+				if w.For == end[0] && of[w.Rank].Since >= first.Since {
+					first = of[w.Rank]
+				}
+			}
+			reason.Text += fmt.Sprintf("; rank %d has waited %v for it", first.Rank, first.Since.Round(time.Millisecond))
 		}
 		r.Reasons = append(r.Reasons, reason)
 	}

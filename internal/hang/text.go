@@ -73,9 +73,6 @@ func (r *Report) Verdict() string {
 	if r.Certain {
 		sure = " (certain)"
 	}
-	if r.live {
-		sure = ""
-	}
 	switch len(r.Behind) {
 	case 0:
 	case 1:
@@ -178,7 +175,11 @@ func (r *Report) chain() (lines []string) {
 			if len(ranks[at]) > 1 {
 				verb = "wait"
 			}
-			lines = append(lines, fmt.Sprintf("%s%s %s for %s: %s of %s", strings.Repeat("  ", min(depth, 8)), ranksText(ranks[at]), verb, at.awaited, at.in, at.group))
+			line := fmt.Sprintf("%s%s %s for %s: %s", strings.Repeat("  ", min(depth, 8)), ranksText(ranks[at]), verb, at.awaited, at.in)
+			if at.group != "" {
+				line += " of " + at.group
+			}
+			lines = append(lines, line)
 		}
 		for rank := range next {
 			delete(of, rank)
@@ -232,9 +233,12 @@ func (r *Report) states(w io.Writer) error {
 	})
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	placed := r.Fit != nil && r.Fit.Fits
+	placed := r.live || r.Fit != nil && r.Fit.Fits
 	head := "rank\tlast completed\tfirst pending"
-	if placed {
+	switch {
+	case r.live:
+		head += "\tstate"
+	case placed:
 		head += "\tplace in the plan"
 	}
 	fmt.Fprintln(t, head)

@@ -13,5 +13,5 @@
 // in the same way. The first one leads: it writes the log, the checkpoints and the page.
 // [World.Step] sends it the memory log of the other ranks, [World.Fetching] their weights, and
 // [World.JoinActions] their last actions. [World.Settle] makes all processes end the run in the same
-// way.
+// way. [World.Answer] answers weir status and weir hang.
 package job

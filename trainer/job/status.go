@@ -1,16 +1,35 @@
 package job
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/hang"
 	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/transport"
 )
 
+// Status returns a line for each rank, and one with the ranks that all others wait for, directly or
+// through others, if a rank waits. The ranks are goroutines of this process (Runner.Standings), or
+// those of a World.
+func Status(ranks []transport.Standing) launch.Status {
+	var text strings.Builder
+	for _, s := range ranks {
+		fmt.Fprintln(&text, s)
+	}
+	if report := hang.Live(ranks); report.Found() {
+		fmt.Fprintln(&text, strings.ReplaceAll(report.Verdict(), "\n", ": "))
+	}
+	data, _ := json.Marshal(ranks) // numbers and texts
+	return launch.Status{Text: text.String(), Ranks: data}
+}
+
 // Answer answers SIGUSR1 with the lines of status, which it passes to say, and in the leading
-// process also answers weir status, until stop is called. Any goroutine may call status.
-func (w *World) Answer(status func() string, say func(line string)) (stop func()) {
+// process also answers weir status and weir hang, until stop is called. Any goroutine may call status.
+func (w *World) Answer(status func() launch.Status, say func(line string)) (stop func()) {
 	unsignal := onSignal(func() {
-		for line := range strings.Lines(status()) {
+		for line := range strings.Lines(status().Text) {
 			say(strings.TrimSuffix(line, "\n"))
 		}
 	})

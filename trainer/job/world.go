@@ -177,7 +177,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	if w.mpi != nil { // if a process is dead, the launcher ends the job, and needs a moment
 		context.AfterFunc(ctx, func() {
 			for _, end := range w.ends {
-				w.say(end.Status().String())
+				w.say(end.Standing().String())
 			}
 		})
 	}
@@ -273,17 +273,17 @@ func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
 	})
 }
 
-// Statuses returns the statuses of this process's ranks, or of all processes if it leads.
-func (w *World) Statuses() (all []tcp.Status) {
+// Standings returns what this process's ranks are doing, or the ranks of all processes if it leads.
+func (w *World) Standings() (all []transport.Standing) {
 	if w == nil {
 		return nil
 	}
 	ends := w.ends
 	if w.Leads() {
-		ends = ends[:1] // it has the statuses of all
+		ends = ends[:1] // it has the heartbeats of all
 	}
 	for _, end := range ends {
-		all = append(all, end.Statuses()...)
+		all = append(all, end.Standings()...)
 	}
 	return all
 }

@@ -1,7 +1,7 @@
 package launch
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,15 +37,15 @@ func statusSockets() map[int]string {
 
 const (
 	statusPrefix = "weir-status-"
-	mostStatus   = 64 << 10 // maximum size of a status in bytes
+	mostStatus   = 1 << 20 // maximum size of a status in bytes
 )
 
 // patience is the maximum time for sending or receiving a status.
 const patience = 10 * time.Second
 
-// ServeStatus answers calls of Statuses by the same user on this host with the result of text,
+// ServeStatus answers calls of Statuses by the same user on this host with the result of status,
 // which may be called by any goroutine, until the closer is closed.
-func ServeStatus(text func() string) (io.Closer, error) {
+func ServeStatus(status func() Status) (io.Closer, error) {
 	removeLeft()
 	path := statusSocket(os.Getpid())
 	_ = os.Remove(path) // a killed process with this number may have left it
@@ -64,7 +64,7 @@ func ServeStatus(text func() string) (io.Closer, error) {
 			}
 			go func() {
 				_ = conn.SetDeadline(time.Now().Add(patience)) // a client that does not read gets nothing
-				_, _ = io.WriteString(conn, text())
+				_ = json.NewEncoder(conn).Encode(status())
 				_ = conn.Close()
 			}()
 		}
@@ -74,30 +74,32 @@ func ServeStatus(text func() string) (io.Closer, error) {
 
 // Status is the status of a process.
 type Status struct {
-	Process int    // process number on this host
-	Text    string // lines
+	Process int             `json:"-"` // process number on this host
+	Text    string          // lines for people
+	Ranks   json.RawMessage `json:",omitempty"` // of type []transport.Standing, for weir hang; it may be absent
 }
 
 // Statuses queries, concurrently, the given processes of this user on this host, or all that
 // serve their status. It returns an error for a given process that does not answer within ten
-// seconds, and omits other processes that do not. It keeps the first 64 KiB of each status.
+// seconds with a status of at most 1 MiB, and omits other processes that do not.
 func Statuses(processes ...int) (all []Status, err error) {
 	removeLeft()
 	given := len(processes) > 0
 	if !given {
 		processes = slices.Sorted(maps.Keys(statusSockets()))
 	}
-	texts, faults := make([]string, len(processes)), make([]error, len(processes))
+	answers, faults := make([]Status, len(processes)), make([]error, len(processes))
 	var asked sync.WaitGroup
 	deadline := time.Now().Add(patience)
 	for i, process := range processes {
-		asked.Go(func() { texts[i], faults[i] = ask(statusSocket(process), deadline) })
+		asked.Go(func() { answers[i], faults[i] = ask(statusSocket(process), deadline) })
 	}
 	asked.Wait()
 	for i, process := range processes {
 		switch {
 		case faults[i] == nil:
-			all = append(all, Status{process, texts[i]})
+			answers[i].Process = process
+			all = append(all, answers[i])
 		case given:
 			err = errors.Join(err, fmt.Errorf("launch: process %d does not report its status: %w", process, faults[i]))
 		}
@@ -110,22 +112,19 @@ func gone(process int) bool {
 	return err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-func ask(path string, deadline time.Time) (string, error) {
+func ask(path string, deadline time.Time) (s Status, err error) {
 	if err := checkSocket(path); err != nil {
-		return "", err
+		return s, err
 	}
 	dialer := net.Dialer{Deadline: deadline}
 	conn, err := dialer.Dial("unix", path)
 	if err != nil {
-		return "", err
+		return s, err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(deadline); err != nil {
-		return "", err
+		return s, err
 	}
-	text, err := io.ReadAll(io.LimitReader(conn, mostStatus+1))
-	if len(text) > mostStatus {
-		text = append(text[:bytes.LastIndexByte(text[:mostStatus], '\n')+1], "...\n"...)
-	}
-	return string(text), err
+	err = json.NewDecoder(io.LimitReader(conn, mostStatus)).Decode(&s)
+	return s, err
 }

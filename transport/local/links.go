@@ -93,6 +93,8 @@ type link[T any] struct {
 type Endpoint[T any] struct {
 	links    *Links[T]
 	rank     int
+	step     atomic.Int64
+	last     atomic.Uint64 // the action before the current one
 	running  atomic.Uint64 // the current action
 	position int64         // of the current action, for errors
 
@@ -161,8 +163,10 @@ func (l *Links[T]) Close() error {
 // Capacity returns Config.Capacity.
 func (e *Endpoint[T]) Capacity() int { return e.links.cfg.Capacity }
 
-// Runs notes the action that the rank runs.
-func (e *Endpoint[T]) Runs(_ int64, action schedule.Action) {
+// Runs notes the step and the action that the rank runs.
+func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
+	e.step.Store(step)
+	e.last.Store(e.running.Load())
 	e.running.Store(uint64(action))
 	e.position++
 }

@@ -181,7 +181,7 @@ func TestAnExchangeIsForAllOrNone(t *testing.T) {
 			time.Sleep(time.Second) // until the other rank has left
 			all, err := links.Rank(1).Exchange(t.Context(), []byte{2})
 			assert.Nil(t, all)
-			assert.ErrorContains(t, err, "rank 1 is at step end and has waited 59s for rank 0")
+			assert.ErrorContains(t, err, "rank 1, step 0, is outside of its program, has waited 59s for rank 0")
 		})
 		ranks.Wait()
 	})

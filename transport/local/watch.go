@@ -23,7 +23,7 @@ func (l *Links[T]) Standings() (all []transport.Standing) {
 func (l *Links[T]) standing(rank int) transport.Standing {
 	e := &l.ends[rank]
 	w := &e.wait
-	s := transport.Standing{}
+	s := transport.Standing{Step: e.step.Load(), Last: schedule.Action(e.last.Load()).WithDrop(0).WithJoin(false)}
 	s.Rank, s.Action = rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false)
 	s.ForRank = l.waitsFor(rank)
 	if s.Waits = s.ForRank >= 0; !s.Waits {

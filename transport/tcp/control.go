@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/weir-ml/weir/transport"
 )
 
 // frame is a message on a control connection.
@@ -32,7 +34,7 @@ const (
 	exchanged                 // the bytes of all ranks
 	abort                     // the step is over; with the cause
 	lost                      // the job is over; with the reason
-	beat                      // a heartbeat, with a status
+	beat                      // a heartbeat, with a transport.Standing
 	bye                       // the rank leaves: no frame follows
 )
 
@@ -91,10 +93,10 @@ type peer struct {
 
 // newPeer starts writing heartbeats and posted frames, and passes every received frame to receive
 // until that returns an error. ended is called once with the reason for the end: nil after bye.
-func newPeer(conn net.Conn, c *Config, most int, status func() Status, receive func(frame) error, ended func(error)) *peer {
+func newPeer(conn net.Conn, c *Config, most int, standing func() transport.Standing, receive func(frame) error, ended func(error)) *peer {
 	p := &peer{conn: conn, silence: c.Silence, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
-	p.out <- frame{kind: beat} // so that the other side has a status from the beginning
-	p.all.Go(func() { p.write(status) })
+	p.out <- frame{kind: beat} // so that the other side has a standing from the beginning
+	p.all.Go(func() { p.write(standing) })
 	p.all.Go(func() {
 		ended(p.read(most, receive))
 		p.over()
@@ -129,7 +131,7 @@ func (p *peer) leave() {
 	timer.Stop()
 }
 
-func (p *peer) write(status func() Status) {
+func (p *peer) write(standing func() transport.Standing) {
 	tick := time.NewTicker(p.beat)
 	defer tick.Stop()
 	var buffer []byte
@@ -143,7 +145,7 @@ func (p *peer) write(status func() Status) {
 			f.kind = beat
 		}
 		if f.kind == beat {
-			f.data = encode(status())
+			f.data = encode(standing())
 		}
 		if cap(buffer) > 1<<20 {
 			buffer = nil

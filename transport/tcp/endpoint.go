@@ -31,6 +31,7 @@ type Endpoint[T any] struct {
 	toHub     func(frame)
 	over      context.Context // done when the job is over
 	end       context.CancelCauseFunc
+	last      atomic.Uint64 // the action before the current one
 	running   atomic.Uint64 // the current action
 	position  atomic.Int64  // of the current action
 	step      atomic.Int64  // the runner's number of the step
@@ -136,7 +137,7 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Status)
+	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Standing)
 	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // its own frames are of known kinds
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
@@ -145,7 +146,7 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 		if conn == nil {
 			continue
 		}
-		p := newPeer(conn, c, mostExchange, e.Status,
+		p := newPeer(conn, c, mostExchange, e.Standing,
 			func(f frame) error { return e.hub.receive(rank, f) },
 			func(err error) { e.hub.lose(rank, reason(err, c.Silence)) })
 		e.hub.post[rank] = p.post
@@ -184,8 +185,8 @@ func (e *Endpoint[T]) visit(ctx context.Context) error {
 		return err
 	}
 	e.addresses = addresses
-	p := newPeer(conn, c, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Status, func(f frame) error { e.deliver(f); return nil },
-		func(err error) { e.lost(&LostError{0, Status{Rank: -1}, reason(err, c.Silence)}) })
+	p := newPeer(conn, c, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Standing, func(f frame) error { e.deliver(f); return nil },
+		func(err error) { e.lost(&LostError{0, nil, reason(err, c.Silence)}) })
 	e.peers, e.toHub = []*peer{p}, p.post
 	return nil
 }
@@ -367,6 +368,7 @@ func (e *Endpoint[T]) Capacity() int { return e.cfg.Capacity }
 // Runs notes the step and the action that the rank runs.
 func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
 	e.step.Store(step)
+	e.last.Store(e.running.Load())
 	e.running.Store(uint64(action))
 	e.position.Add(1)
 }
@@ -393,29 +395,35 @@ func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Status returns what the rank is doing now.
-func (e *Endpoint[T]) Status() Status {
+// Standing returns what the rank is doing now.
+func (e *Endpoint[T]) Standing() transport.Standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Status{Rank: e.cfg.Rank, Step: e.step.Load(), Action: schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), Position: e.position.Load()}
+	s := transport.Standing{Step: e.step.Load(), Last: schedule.Action(e.last.Load()).WithDrop(0).WithJoin(false)}
+	s.Rank, s.Action, s.Position = e.cfg.Rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), e.position.Load()
 	w := &e.wait
 	if s.Waits = w.reason != waitNone; !s.Waits {
 		return s
 	}
-	s.For, s.Peer, s.Since = w.action, w.peer, time.Since(w.since)
+	s.For, s.ForRank, s.Since = w.action, w.peer, time.Since(w.since)
 	return s
 }
 
-// Statuses returns, on rank 0, the statuses of all ranks as of their last heartbeats, and
-// elsewhere only this rank's. Rank is -1 in the status of a rank that has sent no heartbeat yet.
-func (e *Endpoint[T]) Statuses() []Status {
-	own := e.Status()
+// Standings returns, on rank 0, what all ranks were doing at their last heartbeats, and elsewhere
+// only what this rank is doing. It leaves out ranks that have sent no heartbeat yet.
+func (e *Endpoint[T]) Standings() []transport.Standing {
+	all := []transport.Standing{e.Standing()}
 	if e.hub == nil {
-		return []Status{own}
+		return all
 	}
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
-	all := append([]Status{own}, e.hub.statuses[1:]...)
+	for rank, s := range e.hub.standings[1:] {
+		if s.Rank >= 0 {
+			s.Age = time.Since(e.hub.lastBeat[rank+1])
+			all = append(all, s)
+		}
+	}
 	return all
 }
 

@@ -23,16 +23,16 @@ var (
 // LostError ends the job because a rank is lost.
 type LostError struct {
 	Rank   int
-	Last   Status // its last status; its Rank is -1 if it is unknown
+	Last   *transport.Standing // as of its last heartbeat; nil if it is unknown
 	Reason string
 }
 
 // Error names the rank, the reason, and the rank's last activity.
 func (e *LostError) Error() string {
-	if e.Last.Rank < 0 {
+	if e.Last == nil {
 		return fmt.Sprintf("tcp: rank %d is lost: %s", e.Rank, e.Reason)
 	}
-	return fmt.Sprintf("tcp: rank %d is lost: %s; its last heartbeat was in step %d: %s", e.Rank, e.Reason, e.Last.Step, e.Last.does())
+	return fmt.Sprintf("tcp: rank %d is lost: %s; its last heartbeat was in step %d: %s", e.Rank, e.Reason, e.Last.Step, e.Last.Activity())
 }
 
 // LostRank returns Rank, for callers that do not import this package.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net"
 	"time"
+
+	"github.com/weir-ml/weir/transport"
 )
 
 // Kill ends an endpoint like the end of its process, without a message.
@@ -12,7 +14,7 @@ func (e *Endpoint[T]) Kill() {
 	for _, p := range e.peers {
 		p.over()
 	}
-	e.lost(&LostError{Rank: e.cfg.Rank, Last: Status{Rank: -1}, Reason: "killed by a test"})
+	e.lost(&LostError{Rank: e.cfg.Rank, Reason: "killed by a test"})
 	_ = e.door.listener.Close()
 }
 
@@ -44,10 +46,10 @@ func Parse(data []byte, token string) {
 			break
 		}
 		_, _ = decodeAll(f.data, 3)
-		_ = json.Unmarshal(f.data, &Status{})
+		_ = json.Unmarshal(f.data, &transport.Standing{})
 		_ = json.Unmarshal(f.data, &LostError{})
 		_ = decodeCause(1, f.data)
-		h := newHub(2, time.Minute, func() Status { return Status{} })
+		h := newHub(2, time.Minute, func() transport.Standing { return transport.Standing{} })
 		h.post[0], h.post[1] = func(frame) {}, func(frame) {}
 		_ = h.receive(1, f)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,30 +17,30 @@ import (
 type hub struct {
 	post []func(frame) // by rank
 
-	mu       sync.Mutex
-	epoch    int64
-	waiting  []bool   // ranks that have begun the next step
-	hellos   [][]byte // the hellos of these ranks
-	begun    int
-	aborted  bool
-	lost     bool
-	brought  [][]byte // to the exchange, by rank
-	arrived  int
-	statuses []Status // as of the last heartbeat
+	mu        sync.Mutex
+	epoch     int64
+	waiting   []bool   // ranks that have begun the next step
+	hellos    [][]byte // the hellos of these ranks
+	begun     int
+	aborted   bool
+	lost      bool
+	brought   [][]byte // to the exchange, by rank
+	arrived   int
+	standings []transport.Standing // as of the last heartbeat; Rank is -1 before the first one
 
-	own      func() Status // status of rank 0
+	own      func() transport.Standing // of rank 0
 	stall    time.Duration
-	lastBeat []time.Time // when the last status of each rank arrived
-	changed  []time.Time // when the status of each rank last changed
+	lastBeat []time.Time // when the last heartbeat of each rank arrived
+	changed  []time.Time // when the standing of each rank last changed
 }
 
-func newHub(ranks int, stall time.Duration, own func() Status) *hub {
+func newHub(ranks int, stall time.Duration, own func() transport.Standing) *hub {
 	h := &hub{
 		post: make([]func(frame), ranks), waiting: make([]bool, ranks), hellos: make([][]byte, ranks), brought: make([][]byte, ranks),
-		statuses: make([]Status, ranks), own: own, stall: stall, lastBeat: make([]time.Time, ranks), changed: make([]time.Time, ranks),
+		standings: make([]transport.Standing, ranks), own: own, stall: stall, lastBeat: make([]time.Time, ranks), changed: make([]time.Time, ranks),
 	}
-	for rank := range h.statuses {
-		h.statuses[rank].Rank = -1
+	for rank := range h.standings {
+		h.standings[rank].Rank = -1
 	}
 	return h
 }
@@ -76,10 +77,10 @@ func (h *hub) receive(rank int, f frame) error {
 			h.abort(rank, f.data)
 		}
 	case beat:
-		var s Status
+		var s transport.Standing
 		if json.Unmarshal(f.data, &s) == nil {
-			h.setStatus(rank, s)
-			h.setStatus(0, h.own())
+			h.note(rank, s)
+			h.note(0, h.own())
 			h.lookForStall()
 		}
 	default:
@@ -117,33 +118,31 @@ func (h *hub) abort(rank int, cause []byte) {
 	h.all(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
 }
 
-// setStatus notes the status of a rank.
-func (h *hub) setStatus(rank int, s Status) {
+// note stores the standing that a heartbeat of a rank has brought.
+func (h *hub) note(rank int, s transport.Standing) {
 	s.Rank = rank
-	last, now := h.statuses[rank], time.Now()
+	last, now := h.standings[rank], time.Now()
 	anew := s.Since < last.Since // it waits for another event, which may have the same name
-	if h.lastBeat[rank] = now; anew || !s.same(&last) {
+	last.Since = s.Since
+	if h.lastBeat[rank] = now; anew || s != last {
 		h.changed[rank] = now
 	}
-	h.statuses[rank] = s
+	h.standings[rank] = s
 }
 
 // lookForStall ends the step if a rank waits within it, and the heartbeats of every rank have
 // been the same for too long.
 func (h *hub) lookForStall() {
 	still, waits := time.Duration(math.MaxInt64), false
-	for rank := range h.statuses {
-		s := &h.statuses[rank]
+	for rank := range h.standings {
+		s := &h.standings[rank]
 		still = min(still, h.lastBeat[rank].Sub(h.changed[rank]))
 		waits = waits || s.Waits && !h.waiting[rank]
 	}
 	if !waits || h.aborted || still < h.stall {
 		return
 	}
-	stall := &transport.StallError{Still: still}
-	for _, s := range h.statuses {
-		stall.Ranks = append(stall.Ranks, s.Standing())
-	}
+	stall := &transport.StallError{Still: still, Ranks: slices.Clone(h.standings)}
 	h.abort(len(h.post), encode(cause{Stall: stall}))
 }
 
@@ -176,7 +175,11 @@ func (h *hub) lose(rank int, why string) {
 		return
 	}
 	h.lost = true
-	h.all(frame{kind: lost, data: encode(&LostError{rank, h.statuses[rank], why})})
+	err := &LostError{Rank: rank, Reason: why}
+	if h.standings[rank].Rank >= 0 {
+		err.Last = &h.standings[rank]
+	}
+	h.all(frame{kind: lost, data: encode(err)})
 }
 
 // decodeAll decodes the bytes of every rank.

@@ -124,8 +124,8 @@ func TestStall(t *testing.T) {
 					want = 5 * time.Minute
 				}
 				require.InDelta(t, want, stall.Still, float64(want)/4)
-				require.ErrorContains(t, err, "rank 0 stands before action 0, 0RECV_F5, and has waited")
-				require.ErrorContains(t, err, "rank 2 runs 2F7")
+				require.ErrorContains(t, err, "rank 0, step 9, runs 0RECV_F5, has waited")
+				require.ErrorContains(t, err, "rank 2, step 9, runs 2F7")
 			}
 		})
 	}
@@ -184,7 +184,7 @@ func TestLostInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := stalls(t, tcp.Config{}, func(ctx context.Context, end *tcp.Endpoint[number]) {
 			end.Runs(41, schedule.Act(schedule.F, 2, 7))
-			require.EqualValues(t, 41, end.Status().Step)
+			require.EqualValues(t, 41, end.Standing().Step)
 			time.Sleep(2 * time.Second) // a heartbeat
 			end.Kill()
 		})
