@@ -225,6 +225,14 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 			return "the stage computes on its weights, and on no copies of them"
 		}
 		return ""
+	case schedule.Offload, schedule.WaitOffload, schedule.Reload:
+		switch {
+		case !c.HasBackward(stage):
+			return "the stage has no backward, so nothing takes its saved state later"
+		case c.Plan.Away == nil || c.Plan.Away[stage] == 0:
+			return "Away has no slot of the stage that goes to far memory"
+		}
+		return ""
 	default:
 		return fmt.Sprintf("there is no rule for %v yet", kind)
 	}

@@ -19,6 +19,9 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 //   - a stage's weights are there where it computes, if the plan gathers them, and its
 //     gradients are reduced when they are complete, if the plan reduces any;
 //   - the copies of weights on which a stage computes are made once, before their use;
+//   - saved state that goes to far memory is back before it is taken, both ends of a copy are there
+//     until it is complete, and copies in one direction are waited for in the order in which they
+//     start;
 //   - messages from one rank to another are received in the order in which they are sent, and no
 //     rank waits for ever;
 //   - if the plan has drops: nothing is used after its drop, everything is dropped once, a
@@ -90,5 +93,6 @@ func (c *Checker) Programs(plan *schedule.Plan) {
 	c.checkOrder()
 	c.sharding()
 	c.quantizing()
+	c.offloading()
 	c.pairing()
 }

@@ -125,6 +125,9 @@ func (v *dropping) Visit(a schedule.Action, mb int64) {
 	if v.Has(v.copyOf(stage).retired, mb) {
 		v.fault(a, mb, BadRetire, "late", "runs after its microbatch has retired here; let r stand on the last action of the microbatch alone.")
 	}
+	if kind > schedule.WaitB { // it moves saved state
+		return
+	}
 	v.births(a, mb)
 	if (a.Drop()^v.must[v.set(stage, kind)])&handleBits != 0 {
 		v.checkHandles(a, mb)

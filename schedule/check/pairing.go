@@ -21,7 +21,11 @@ func (c *Checker) pairing() {
 	sends, receives := c.traffic(l)
 	for i := range sends {
 		if !uneven[i] && c.compared <= c.Allowance {
-			c.pairLink(l.From[i], l.To[i], passes.NewCursor(sends[i], 0), passes.NewCursor(receives[i], 0))
+			c.pair(passes.NewCursor(sends[i], 0), passes.NewCursor(receives[i], 0), func(receive schedule.Action) schedule.Action {
+				return passes.Sent(passes.Edge(receive), int64(receive.Microbatch()))
+			}, func(receive, got, wants schedule.Action) {
+				c.fault(findAction(c.Plan, l.To[i], receive), Pairing, "", "receives %v, which rank %d sent before %v; send and receive in the same order.", got, l.From[i], wants)
+			})
 		}
 	}
 }
@@ -69,10 +73,11 @@ func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment)
 // maxCrossed is the most faults that are reported of a link.
 const maxCrossed = 4
 
-// pairLink compares the sends and the receives of a link. If they agree over whole repeats on both
-// sides, in which both move by the same number of microbatches, they agree in all further repeats
-// of the two segments.
-func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
+// pair compares the sends and the receives of a link, or the starts of copies and the waits for
+// them. origin returns the send of a receive, and crosses reports a receive that meets another send.
+// If both sides agree over whole repeats, in which both move by the same number of microbatches,
+// they agree in all further repeats of the two segments.
+func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedule.Action) schedule.Action, crosses func(receive, got, wants schedule.Action)) {
 	crossed, before := 0, false
 	agreed := 0 // messages in a row, since both sides are in their segments
 	for {
@@ -86,10 +91,10 @@ func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
 			return
 		}
 		agreed++
-		if wants := passes.Sent(passes.Edge(want), int64(want.Microbatch())); got != wants {
+		if wants := origin(want); got != wants {
 			if !before { // faults in a row are likely to have one cause
 				crossed++
-				c.fault(findAction(c.Plan, to, want), Pairing, "", "receives %v, which rank %d sent before %v; send and receive in the same order.", got, from, wants)
+				crosses(want, got, wants)
 			}
 			agreed = 0
 		}

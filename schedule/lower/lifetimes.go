@@ -18,7 +18,8 @@ import (
 //
 // Package effects defines the lifetimes that end with an action because of its kind. Besides, on
 // every rank, a part of an entry ends with the last action that reads it (L1), and so do the
-// copies of a stage's weights. A microbatch retires with its last action, which may be the wait
+// copies of a stage's weights. A copy of saved state in far memory ends with the B or I that takes
+// the state. A microbatch retires with its last action, which may be the wait
 // for a send. An action of a stage alone, such as UNSHARD, drops nothing.
 //
 // A segment is split if its first or last repeats have other drops than the rest, so that one body
@@ -129,6 +130,7 @@ type marking struct {
 	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; then the same for gradients
 	entry    int // by copy: microbatches with an entry part left
 	weights  int // by the rank's stages: a flag, set if the last forward that reads copies of weights was met; then the same for backward
+	away     int // by the rank's stages: microbatches whose saved state is reloaded; only if the plan offloads
 
 	byKind []kindEffect      // by the rank's stages and by kind
 	most   int64             // entries
@@ -159,7 +161,16 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	v.outgoing = v.live + stages
 	v.entry = v.outgoing + 2*stages
 	v.weights = v.entry + copies
-	v.Walk = passes.NewWalk(o, v.weights+2*stages)
+	v.away = v.weights + 2*stages
+	v.Walk = passes.NewWalk(o, v.away+stages)
+	if o.Plan.Away != nil {
+		r := &reloads{Walk: passes.NewWalk(o, stages), place: o.Place}
+		r.Program(o.Plan.Programs[rank], false, r)
+		v.Exhausted = r.Exhausted
+		for i := range stages {
+			v.Put(v.away+i, r.Get(i))
+		}
+	}
 	v.byKind = make([]kindEffect, stages*passes.KindsPerStage)
 	for i, stage := range o.On[rank] {
 		for kind := schedule.F; kind <= schedule.WaitB; kind++ {
@@ -186,6 +197,21 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	return v
 }
 
+// reloads is the visitor that finds the microbatches of a rank whose saved state comes back from far
+// memory.
+type reloads struct {
+	passes.Walk
+	place []int // by stage: its set
+}
+
+func (v *reloads) Repeats(*schedule.Segment, int64) {}
+
+func (v *reloads) Visit(a schedule.Action, mb int64) {
+	if a.Kind() == schedule.Reload {
+		v.Add(v.place[a.Stage()], mb)
+	}
+}
+
 // copyOf returns the copy of the model to which a stage belongs.
 func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
 
@@ -199,12 +225,19 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 		return
 	}
 	i := v.Place[stage]
+	if kind > schedule.WaitB {
+		v.body = append(v.body, a.Shift(int(mb)-a.Microbatch()).WithDrop(effects.OfKind(v.Plan, stage, kind).Ends.Drops()))
+		return
+	}
 	effect := &v.byKind[i*passes.KindsPerStage+int(kind)]
 	drop := effect.drops
 	for reads := effect.weights; reads != 0; reads &= reads - 1 {
 		if copies := reads.First(); v.Raise(v.weights + 2*i + int(copies-effects.ForwardWeights)) {
 			drop |= effects.Set(1 << copies).Drops()
 		}
+	}
+	if takes(a) && v.Plan.Away != nil && v.Has(v.away+i, mb) {
+		drop |= schedule.DropFar
 	}
 	if effect.parts && v.lastReads(stage, kind, mb) {
 		drop |= schedule.DropParts

@@ -20,6 +20,9 @@ type Passes struct {
 	Reduce bool
 	// Capacity is the capacity of the links between ranks.
 	Capacity int
+	// Away are by stage the slots of saved state that go to far memory, as in [schedule.Plan]; nil if
+	// nothing does.
+	Away []uint64
 	// NoLifetimes leaves out the lifetimes, for a plan that is only simulated or drawn.
 	NoLifetimes bool
 }
@@ -31,6 +34,7 @@ type Passes struct {
 //   - copies of weights are made if facts ask for them ([Quantize]);
 //   - gradients are reduced if that is asked for ([Reduce]);
 //   - a plan for several ranks that has no transfers gets them ([Transfers]);
+//   - saved state is moved to far memory if that is asked for ([Offload]);
 //   - every action gets its drops ([Lifetimes]).
 //
 // The result is proved, by [check.Links] for links of the capacity, and need not be proved again.
@@ -86,6 +90,11 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 	}
 	if plan.Placement.Ranks > 1 && !transfers {
 		if plan, err = transfer(plan, p.Capacity); err != nil {
+			return nil, err
+		}
+	}
+	if p.Away != nil {
+		if plan, err = offload(plan, p.Away); err != nil {
 			return nil, err
 		}
 	}

@@ -14,6 +14,7 @@ type Outline struct {
 	Marked       bool // the plan says what is dropped
 	Reduces      bool // the plan says when gradients are reduced
 	Quantizes    bool // the plan has copies of weights
+	Offloads     bool // the plan moves saved state to far memory
 	// Allowance is how many actions a RoundRobin runs one by one at most, before it gives up; a Walk
 	// and a Clock, to which an action costs more, run an eighth of them. It follows from the size
 	// of the plan, so that a file of a few bytes is cheap to refuse.
@@ -78,6 +79,7 @@ func NewOutline(plan *schedule.Plan) Outline {
 	o.Marked = o.Marked || drops != 0
 	o.Reduces = kinds>>schedule.ReduceGrad&1 == 1
 	o.Quantizes = kinds>>schedule.Quantize&1 == 1 || drops&WeightBits != 0
+	o.Offloads = kinds&(1<<schedule.Offload|1<<schedule.WaitOffload|1<<schedule.Reload) != 0 || drops&schedule.DropFar != 0
 	return o
 }
 

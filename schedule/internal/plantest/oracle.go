@@ -138,7 +138,10 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			if (k == schedule.B || k == schedule.I) && (s+1)%depth != 0 {
 				*d |= schedule.DropGrad
 			}
-			if k == schedule.B || k == schedule.I || k == schedule.W || k == schedule.F && !backs {
+			if back := k == schedule.B || k == schedule.I; back && slices.Contains(actions[:at], schedule.Act(schedule.Reload, s, m)) {
+				*d |= schedule.DropFar
+			}
+			if k == schedule.B || k == schedule.I || k == schedule.W || k == schedule.WaitOffload || k == schedule.F && !backs {
 				*d |= schedule.DropSaved
 			}
 			if k == schedule.WaitF || k == schedule.WaitB {

@@ -1,0 +1,262 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+)
+
+// Offload returns a plan that moves saved state to far memory between the forward that saves it
+// and the B or I that takes it. away[stage] is the set of the stage's slots that go, as in
+// [schedule.Plan]. For each microbatch of such a stage:
+//
+//   - OFFLOAD comes after the forward, and after the sends that follow it;
+//   - WAIT_OFFLOAD comes after the next computation, so that the copy overlaps with it;
+//   - RELOAD comes before the last computation before the taker, and before the receives of both.
+//
+// A joined pair is one computation. At least one computation runs between WAIT_OFFLOAD and RELOAD:
+// a microbatch for which there is none stays near, as on the last stage of 1F1B. Away of the result
+// is empty for stages whose microbatches all stay, and nil if all stages are such.
+//
+// Offload comes after Transfers. A plan that offloads already, and an away of another length than
+// the number of stages, are ErrParams. Drops that the plan had are forgotten. The plan must be
+// valid, or else the error is that of Check. As with Check the cost depends on the size of the plan
+// as segments.
+func Offload(plan *schedule.Plan, away []uint64) (*schedule.Plan, error) {
+	if err := check.Plan(withoutDrops(plan)); err != nil {
+		return nil, err
+	}
+	return offload(plan, away)
+}
+
+// offload returns the valid plan with its offloads.
+func offload(plan *schedule.Plan, away []uint64) (*schedule.Plan, error) {
+	if len(away) != plan.Placement.Stages() {
+		return nil, fmt.Errorf("%w: there are slots of %d stages to offload, for a plan of %d: give one set for each stage", schedule.ErrParams, len(away), plan.Placement.Stages())
+	}
+	if plan.Away != nil {
+		return nil, fmt.Errorf("%w: plan %q offloads already: give the plan without", schedule.ErrParams, plan.Name)
+	}
+	offloaded := withoutDrops(plan).Flat()
+	p := offloading{away: make([]bool, len(away)), moved: make([]bool, len(away))}
+	for stage := range away {
+		p.away[stage] = away[stage] != 0 && plan.HasBackward(stage)
+	}
+	for rank, program := range offloaded.Programs {
+		p.written = false
+		if list := p.program(program); p.written {
+			offloaded.Programs[rank] = list
+		}
+	}
+	if slices.Contains(p.moved, true) {
+		offloaded.Away = slices.Clone(away)
+		for stage, moved := range p.moved {
+			if !moved {
+				offloaded.Away[stage] = 0
+			}
+		}
+	}
+	return offloaded, nil
+}
+
+// offloading puts offloads into programs.
+type offloading struct {
+	away  []bool // by stage: saved state is to be moved
+	moved []bool // by stage: saved state of some microbatch is
+	schedule.Builder
+	written bool // the program of the rank has an offload
+}
+
+// concerns reports whether the action saves or takes state that is to be moved.
+func (p *offloading) concerns(a schedule.Action) bool {
+	return p.away[a.Stage()] && (saves(a) || takes(a))
+}
+
+// saves and takes report whether the action saves the state of its stage and microbatch, and whether
+// it is the first to take it.
+func saves(a schedule.Action) bool { return a.Kind() == schedule.F }
+func takes(a schedule.Action) bool { return a.Kind() == schedule.B || a.Kind() == schedule.I }
+
+// near is how many computations after its F the taker of a microbatch comes at most for which
+// nothing is moved. All decisions of the pass look at no more computations before and after a place.
+const near = 3
+
+// unit is a computation or a joined pair, and the other actions up to the next one. The first unit
+// of a program may have no computation.
+type unit struct {
+	run   []schedule.Action
+	rest  []schedule.Action
+	loops []schedule.Segment // after rest: segments without a computation, and actions between them
+}
+
+// part is consecutive units, which repeat.
+type part struct {
+	units          []unit
+	repeat, stride int
+}
+
+// program returns the program with its offloads. The first and the last repeat of each segment are
+// written out. All others have other repeats of it next to them, as far as any decision looks, so
+// that the same actions come into each.
+func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
+	parts := []part{{units: make([]unit, 1), repeat: 1}}
+	list := &parts[0] // units that are written out
+	for _, s := range program {
+		computations, several := count(s.Body), 1
+		if computations == 0 && s.Repeat > 1 {
+			last := &list.units[len(list.units)-1]
+			last.loops = append(last.loops, s)
+			continue
+		}
+		whole := s // the repeats of a short body, several in one
+		if computations > 0 {
+			several = (near + computations) / computations
+			whole.Repeat, whole.Stride, whole.Body = s.Repeat/several, s.Stride*several, nil
+			for i := range several {
+				whole.Body = append(whole.Body, shifted(s.Body, i*s.Stride)...)
+			}
+		}
+		if whole.Repeat < 4 {
+			for i := range s.Repeat {
+				list.add(shifted(s.Body, i*s.Stride))
+			}
+			continue
+		}
+		lead := slices.IndexFunc(whole.Body, func(a schedule.Action) bool { return a.Kind().Compute() })
+		list.add(whole.Body)
+		list.add(shifted(whole.Body[:lead], whole.Stride))
+		middle := part{repeat: whole.Repeat - 2, stride: whole.Stride}
+		middle.add(shifted(whole.Body[lead:], whole.Stride))
+		middle.add(shifted(whole.Body[:lead], 2*whole.Stride))
+		after := part{repeat: 1}
+		after.add(shifted(whole.Body[lead:], (whole.Repeat-1)*whole.Stride))
+		for i := whole.Repeat * several; i < s.Repeat; i++ {
+			after.add(shifted(s.Body, i*s.Stride))
+		}
+		parts = append(parts, middle, after)
+		list = &parts[len(parts)-1]
+	}
+	for i := range parts {
+		p.write(parts, i)
+	}
+	return p.Program()
+}
+
+// count returns the number of computations, a joined pair being one.
+func count(body []schedule.Action) (n int) {
+	for i, a := range body {
+		if a.Kind().Compute() && (i == 0 || !body[i-1].Joined()) {
+			n++
+		}
+	}
+	return n
+}
+
+// add adds actions.
+func (l *part) add(actions []schedule.Action) {
+	for _, a := range actions {
+		last := len(l.units) - 1
+		switch {
+		case a.Kind().Compute() && last >= 0 && len(l.units[last].run) > 0 && l.units[last].run[len(l.units[last].run)-1].Joined():
+			l.units[last].run = append(l.units[last].run, a)
+		case a.Kind().Compute():
+			l.units = append(l.units, unit{run: []schedule.Action{a}})
+		case l.units[last].loops != nil:
+			l.units[last].loops = append(l.units[last].loops, schedule.Segment{Body: []schedule.Action{a}, Repeat: 1})
+		default:
+			l.units[last].rest = append(l.units[last].rest, a)
+		}
+	}
+}
+
+// runs appends the computations of units from one number up to and without another one, of a repeat
+// with so much added to its microbatches.
+func (l *part) runs(list [][]schedule.Action, from, to, by int) [][]schedule.Action {
+	for i := max(from, 0); i < min(to, len(l.units)); i++ {
+		list = append(list, shifted(l.units[i].run, by))
+	}
+	return list
+}
+
+// write writes a part. It looks at the unit before it and the next ones after it.
+func (p *offloading) write(parts []part, at int) {
+	l := &parts[at]
+	n := len(l.units)
+	var runs [][]schedule.Action
+	switch {
+	case l.repeat > 1:
+		runs = l.runs(nil, n-1, n, -l.stride)
+	case at > 0:
+		before := &parts[at-1]
+		runs = before.runs(nil, len(before.units)-1, len(before.units), (before.repeat-1)*before.stride)
+	}
+	first := len(runs)
+	runs = l.runs(runs, 0, n, 0)
+	switch {
+	case l.repeat > 1:
+		runs = l.runs(runs, 0, near, l.stride)
+	case at+1 < len(parts):
+		runs = parts[at+1].runs(runs, 0, near, 0)
+	}
+	since := p.Len()
+	for i := range l.units {
+		u := &l.units[i]
+		for _, a := range u.run {
+			p.Append(a)
+		}
+		sent := 0
+		for k, a := range u.rest {
+			if a.Kind() == schedule.SendF || a.Kind() == schedule.SendB {
+				sent = k + 1
+			}
+		}
+		for _, a := range u.rest[:sent] {
+			p.Append(a)
+		}
+		p.insert(runs, first+i)
+		for _, a := range u.rest[sent:] {
+			p.Append(a)
+		}
+		for _, s := range u.loops {
+			p.Segment(s)
+		}
+	}
+	p.Repeat(since, l.repeat-1, l.stride)
+}
+
+// insert writes the offloads after a computation.
+func (p *offloading) insert(runs [][]schedule.Action, at int) {
+	write := func(kind schedule.Kind, of int, is func(a schedule.Action) bool) {
+		if of < 0 || of >= len(runs) {
+			return
+		}
+		for _, a := range runs[of] {
+			if p.concerns(a) && is(a) && !meets(runs[max(of-near, 0):min(of+near+1, len(runs))], a) {
+				p.moved[a.Stage()], p.written = true, true
+				p.Append(schedule.Act(kind, a.Stage(), a.Microbatch()))
+			}
+		}
+	}
+	write(schedule.Offload, at, saves)
+	write(schedule.WaitOffload, at-1, saves)
+	write(schedule.Reload, at+near-1, takes)
+}
+
+// meets reports whether the taker of the state that the action saves, or the F of the state that it
+// takes, is among the computations.
+func meets(runs [][]schedule.Action, a schedule.Action) bool {
+	other := takes
+	if takes(a) {
+		other = saves
+	}
+	for _, run := range runs {
+		for _, b := range run {
+			if b.Stage() == a.Stage() && b.Microbatch() == a.Microbatch() && other(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
