@@ -67,13 +67,13 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 	return f, err
 }
 
-// alive is a connection whose reads fail after a silence. Any byte resets the timeout.
-type alive struct {
+// timedConn is a connection whose reads fail after a silence. Any byte resets the timeout.
+type timedConn struct {
 	net.Conn
 	silence time.Duration
 }
 
-func (a alive) Read(p []byte) (int, error) {
+func (a timedConn) Read(p []byte) (int, error) {
 	if err := a.SetReadDeadline(time.Now().Add(a.silence)); err != nil {
 		return 0, err
 	}
@@ -99,7 +99,7 @@ func newPeer(conn net.Conn, c *Config, most int, standing func() transport.Stand
 	p.all.Go(func() { p.write(standing) })
 	p.all.Go(func() {
 		ended(p.read(most, receive))
-		p.over()
+		p.closeConn()
 	})
 	return p
 }
@@ -110,15 +110,15 @@ func (p *peer) post(f frame) {
 	case p.out <- f:
 	case <-p.stop:
 	default:
-		p.over()
+		p.closeConn()
 	}
 }
 
-// over closes the connection.
-func (p *peer) over() {
+// closeConn closes the connection.
+func (p *peer) closeConn() {
 	p.once.Do(func() {
 		close(p.stop)
-		cut(p.conn)
+		closeNow(p.conn)
 	})
 }
 
@@ -126,7 +126,7 @@ func (p *peer) over() {
 // at once could discard frames in transit.
 func (p *peer) leave() {
 	p.post(frame{kind: bye})
-	timer := time.AfterFunc(min(p.silence, 5*time.Second), p.over)
+	timer := time.AfterFunc(min(p.silence, 5*time.Second), p.closeConn)
 	p.all.Wait()
 	timer.Stop()
 }
@@ -165,7 +165,7 @@ func (p *peer) write(standing func() transport.Standing) {
 }
 
 func (p *peer) read(most int, receive func(frame) error) error {
-	r := alive{p.conn, p.silence}
+	r := timedConn{p.conn, p.silence}
 	for {
 		f, err := readFrame(r, most)
 		if err == nil && f.kind == bye {

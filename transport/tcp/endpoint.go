@@ -22,41 +22,41 @@ import (
 
 // Endpoint is one rank's end of a job: a [transport.Transport] and a [transport.Watcher].
 type Endpoint[T any] struct {
-	cfg       Config
-	codec     transport.Codec[T]
-	addresses []string // of the links, by rank
-	door      *door
-	hub       *hub // on rank 0
-	peers     []*peer
-	toHub     func(frame)
-	over      context.Context // done when the job is over
-	end       context.CancelCauseFunc
-	last      atomic.Uint64 // the action before the current one
-	running   atomic.Uint64 // the current action
-	position  atomic.Int64  // of the current action
-	step      atomic.Int64  // the runner's number of the step
-	waiter    messages.Waiter
-	writers   sync.WaitGroup // of links
-	readers   sync.WaitGroup // of confirmations
+	cfg        Config
+	codec      transport.Codec[T]
+	addresses  []string // of the links, by rank
+	acceptor   *acceptor
+	hub        *hub // on rank 0
+	peers      []*peer
+	toHub      func(frame)
+	jobContext context.Context // done when the job is over
+	cancelJob  context.CancelCauseFunc
+	last       atomic.Uint64 // the action before the current one
+	running    atomic.Uint64 // the current action
+	position   atomic.Int64  // of the current action
+	step       atomic.Int64  // the runner's number of the step
+	waiter     messages.Waiter
+	writers    sync.WaitGroup // of links
+	readers    sync.WaitGroup // of confirmations
 
-	mu        sync.Mutex
-	closed    bool
-	job       error // why the job is over; nil before that
-	epoch     int64
-	cause     error // of the abort of this epoch
-	own       error // this rank's proposal for cause
-	withdrawn bool
-	differ    error    // why the step has not begun
-	all       [][]byte // result of Exchange
-	outs      map[direction]*out[T]
-	ins       map[direction]*in
-	dialing   context.CancelFunc
-	reading   net.Conn // of the current Recv
-	wait      wait[T]
-	waited    time.Duration   // since Begin
-	waits     []time.Duration // since Join, by the awaited rank
-	watched   <-chan struct{} // Done of the context that ends a Recv
-	unwatch   func() bool
+	mu         sync.Mutex
+	closed     bool
+	jobError   error // why the job is over; nil before that
+	epoch      int64
+	cause      error // of the abort of this epoch
+	proposal   error // this rank's proposal for cause
+	withdrawn  bool
+	helloError error    // why the step has not begun
+	all        [][]byte // result of Exchange
+	outs       map[direction]*out[T]
+	ins        map[direction]*in
+	dialing    context.CancelFunc
+	reading    net.Conn // of the current Recv
+	wait       wait[T]
+	waited     time.Duration   // since Begin
+	waits      []time.Duration // since Join, by the awaited rank
+	watched    <-chan struct{} // Done of the context that ends a Recv
+	unwatch    func() bool
 }
 
 // wait is the reason why the rank waits.
@@ -96,40 +96,40 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 	}
 	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, outs: map[direction]*out[T]{}, ins: map[direction]*in{}, waits: make([]time.Duration, cfg.Ranks)}
 	e.waiter = messages.NewWaiter(&e.mu)
-	e.over, e.end = context.WithCancelCause(context.Background())
-	e.door = &door{cfg: &e.cfg, linked: e.linked, refused: func(string, string) {}, joined: func(conn net.Conn, _ hello) { _ = conn.Close() }}
+	e.jobContext, e.cancelJob = context.WithCancelCause(context.Background())
+	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onRefusal: func(string, string) {}, onJoin: func(conn net.Conn, _ hello) { _ = conn.Close() }}
 	var err error
 	if cfg.Rank == 0 {
-		err = e.host(ctx)
+		err = e.startJob(ctx)
 	} else {
-		err = e.visit(ctx)
+		err = e.joinJob(ctx)
 	}
 	if err != nil {
-		if e.door.listener != nil {
-			err = errors.Join(err, e.door.close())
+		if e.acceptor.listener != nil {
+			err = errors.Join(err, e.acceptor.close())
 		}
 		return nil, err
 	}
 	return e, nil
 }
 
-// host is Join for rank 0.
-func (e *Endpoint[T]) host(ctx context.Context) (err error) {
+// startJob is Join for rank 0.
+func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 	c := &e.cfg
 	address := c.Address
 	if c.Advertise != "" {
 		address = c.Advertise
 	}
 	meeting := newMeeting(c, address)
-	e.door.joined, e.door.refused = meeting.joined, meeting.refused
+	e.acceptor.onJoin, e.acceptor.onRefusal = meeting.addRank, meeting.addRefusal
 	listen := c.Address
 	if c.Listen != "" {
 		listen = c.Listen
 	}
-	if e.door.listener, err = c.open(ctx, listen); err != nil {
+	if e.acceptor.listener, err = c.open(ctx, listen); err != nil {
 		return fmt.Errorf("tcp: rank 0 listens: %w", err)
 	}
-	e.door.keep()
+	e.acceptor.serve()
 	if c.Ranks == 1 {
 		meeting.settle(nil)
 	}
@@ -155,10 +155,10 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 	return nil
 }
 
-// visit is Join for any other rank.
-func (e *Endpoint[T]) visit(ctx context.Context) error {
+// joinJob is Join for any other rank.
+func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 	c := &e.cfg
-	conn, addresses, err := c.join(ctx, func(conn net.Conn) (string, error) {
+	conn, addresses, err := c.connectToHub(ctx, func(conn net.Conn) (string, error) {
 		listen := c.Listen
 		if network, path, _ := split(c.Address); c.Network != nil {
 			// The Network picks a free address.
@@ -172,38 +172,38 @@ func (e *Endpoint[T]) visit(ctx context.Context) error {
 			listen = "tcp:" + net.JoinHostPort(host, "0")
 		}
 		var err error
-		if e.door.listener, err = c.open(ctx, listen); err != nil {
+		if e.acceptor.listener, err = c.open(ctx, listen); err != nil {
 			return "", fmt.Errorf("tcp: rank %d listens: %w", c.Rank, err)
 		}
-		e.door.keep()
+		e.acceptor.serve()
 		if c.Advertise != "" {
 			return c.Advertise, nil
 		}
-		return e.door.listener.Addr().Network() + ":" + e.door.listener.Addr().String(), nil
+		return e.acceptor.listener.Addr().Network() + ":" + e.acceptor.listener.Addr().String(), nil
 	})
 	if err != nil {
 		return err
 	}
 	e.addresses = addresses
 	p := newPeer(conn, c, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Standing, func(f frame) error { e.deliver(f); return nil },
-		func(err error) { e.lost(&LostError{0, nil, reason(err, c.Silence)}) })
+		func(err error) { e.endJobWith(&LostError{0, nil, reason(err, c.Silence)}) })
 	e.peers, e.toHub = []*peer{p}, p.post
 	return nil
 }
 
-// linked takes over the connection of a link. A connection of an aborted step is too late.
-func (e *Endpoint[T]) linked(conn net.Conn, o opening) {
+// addLink takes over the connection of a link. A connection of an aborted step is too late.
+func (e *Endpoint[T]) addLink(conn net.Conn, o opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	d := direction{o.From, o.Backward}
 	old := e.ins[d]
-	if e.job != nil || o.From < 0 || o.From >= e.cfg.Ranks || o.From == e.cfg.Rank ||
+	if e.jobError != nil || o.From < 0 || o.From >= e.cfg.Ranks || o.From == e.cfg.Rank ||
 		o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil || old != nil && old.epoch >= o.Epoch {
-		cut(conn) // the sender sees it
+		closeNow(conn) // the sender sees it
 		return
 	}
 	if old != nil {
-		cut(old.conn) // it is from an earlier step
+		closeNow(old.conn) // it is from an earlier step
 	}
 	e.ins[d] = &in{conn: conn, r: bufio.NewReaderSize(conn, readBuffer), epoch: o.Epoch}
 	e.waiter.Wake()
@@ -216,11 +216,11 @@ func (e *Endpoint[T]) deliver(f frame) {
 	defer e.waiter.Wake()
 	switch f.kind {
 	case begun:
-		e.epoch, e.cause, e.own, e.all, e.waited = f.epoch, nil, nil, nil, 0
+		e.epoch, e.cause, e.proposal, e.all, e.waited = f.epoch, nil, nil, nil, 0
 		e.running.Store(0)
 		e.position.Store(-1)
 	case differ:
-		e.differ = fmt.Errorf("%w%s", transport.ErrRanks, f.data)
+		e.helloError = fmt.Errorf("%w%s", transport.ErrRanks, f.data)
 	case withdrawn:
 		e.withdrawn = true
 	case exchanged:
@@ -230,10 +230,10 @@ func (e *Endpoint[T]) deliver(f frame) {
 	case abort:
 		if f.epoch == e.epoch && e.cause == nil && len(f.data) > 4 {
 			rank := int(binary.LittleEndian.Uint32(f.data))
-			if e.cause = decodeCause(rank, f.data[4:]); e.own != nil && rank == e.cfg.Rank {
-				e.cause = e.own // the same error, with its type
+			if e.cause = decodeCause(rank, f.data[4:]); e.proposal != nil && rank == e.cfg.Rank {
+				e.cause = e.proposal // the same error, with its type
 			}
-			e.shut()
+			e.closeLinks()
 		}
 	case lost:
 		l := &LostError{}
@@ -243,8 +243,8 @@ func (e *Endpoint[T]) deliver(f frame) {
 	}
 }
 
-// lost ends the job.
-func (e *Endpoint[T]) lost(err error) {
+// endJobWith ends the job.
+func (e *Endpoint[T]) endJobWith(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.endJob(err)
@@ -252,38 +252,38 @@ func (e *Endpoint[T]) lost(err error) {
 }
 
 func (e *Endpoint[T]) endJob(err error) {
-	if e.job == nil {
-		e.job = err
-		e.shut()
-		e.end(err)
+	if e.jobError == nil {
+		e.jobError = err
+		e.closeLinks()
+		e.cancelJob(err)
 	}
 }
 
-// shut closes all links, because the step is over.
-func (e *Endpoint[T]) shut() {
+// closeLinks closes all links, because the step is over.
+func (e *Endpoint[T]) closeLinks() {
 	if e.dialing != nil {
 		e.dialing()
 	}
 	for _, l := range e.outs {
 		close(l.stop)
-		cut(l.conn) // bytes in transit belong to the ended step
+		closeNow(l.conn) // bytes in transit belong to the ended step
 	}
 	for d, k := range e.ins {
-		if k.epoch <= e.epoch || e.job != nil {
-			cut(k.conn)
+		if k.epoch <= e.epoch || e.jobError != nil {
+			closeNow(k.conn)
 			delete(e.ins, d)
 		}
 	}
 	clear(e.outs)
 }
 
-// met reports whether the awaited event has happened.
-func (e *Endpoint[T]) met(w *wait[T]) bool {
+// happened reports whether the awaited event has happened.
+func (e *Endpoint[T]) happened(w *wait[T]) bool {
 	switch w.reason {
 	case waitBegin:
 		return e.epoch >= w.number
 	case waitWithdrawal:
-		return e.withdrawn || e.differ != nil || e.epoch >= w.number
+		return e.withdrawn || e.helloError != nil || e.epoch >= w.number
 	case waitRoom:
 		return e.cfg.Capacity <= 0 || w.link.Sent-w.link.taken < int64(e.cfg.Capacity)
 	case waitReceipt:
@@ -296,18 +296,18 @@ func (e *Endpoint[T]) met(w *wait[T]) bool {
 	return false
 }
 
-// ended returns why a wait is over although the event has not happened. A step that all ranks
+// endCause returns why a wait is over although the event has not happened. A step that all ranks
 // have begun and an exchange that all ranks have received cannot end this way.
-func (e *Endpoint[T]) ended(w *wait[T]) error {
+func (e *Endpoint[T]) endCause(w *wait[T]) error {
 	switch {
-	case (w.reason == waitBegin || w.reason == waitWithdrawal || w.reason == waitAll) && e.met(w):
+	case (w.reason == waitBegin || w.reason == waitWithdrawal || w.reason == waitAll) && e.happened(w):
 		return nil
-	case e.job != nil && w.link == nil && w.peer < 0:
-		return e.job
-	case e.job != nil:
-		return &waitError{w.action, w.tag, w.peer, e.job}
+	case e.jobError != nil && w.link == nil && w.peer < 0:
+		return e.jobError
+	case e.jobError != nil:
+		return &waitError{w.action, w.tag, w.peer, e.jobError}
 	case w.reason == waitBegin:
-		return e.differ
+		return e.helloError
 	case w.reason == waitWithdrawal:
 		return nil
 	case e.cause != nil:
@@ -320,20 +320,20 @@ func (e *Endpoint[T]) ended(w *wait[T]) error {
 
 // await blocks until the event has happened, or the step is over.
 func (e *Endpoint[T]) await(ctx context.Context, w wait[T]) error {
-	if err := e.ended(&w); err != nil || e.met(&w) {
+	if err := e.endCause(&w); err != nil || e.happened(&w) {
 		return err
 	}
 	w.since = time.Now()
 	e.wait = w
-	defer e.waitedFor()
-	if err := e.waiter.Sleep(ctx, func() bool { return e.ended(&w) != nil || e.met(&w) }); err != nil {
+	defer e.endWait()
+	if err := e.waiter.Sleep(ctx, func() bool { return e.endCause(&w) != nil || e.happened(&w) }); err != nil {
 		return err
 	}
-	return e.ended(&w)
+	return e.endCause(&w)
 }
 
-// waitedFor ends a wait and counts its time.
-func (e *Endpoint[T]) waitedFor() {
+// endWait ends a wait and counts its time.
+func (e *Endpoint[T]) endWait() {
 	if e.wait.reason != waitBegin {
 		took := time.Since(e.wait.since)
 		if e.waited += took; e.wait.peer >= 0 {
@@ -350,13 +350,13 @@ func (e *Endpoint[T]) postToHub(f frame) {
 	e.toHub(f)
 }
 
-// explained waits briefly for the reason why a connection has ended, which arrives on another
+// verdict waits briefly for the reason why a connection has ended, which arrives on another
 // one.
-func (e *Endpoint[T]) explained(err error, w wait[T]) error {
+func (e *Endpoint[T]) verdict(err error, w wait[T]) error {
 	ctx, cancel := context.WithTimeout(context.Background(), min(e.cfg.Silence, 2*time.Second))
 	defer cancel()
 	w.reason, w.link = waitVerdict, nil
-	if verdict := e.await(ctx, w); e.job != nil || e.cause != nil {
+	if verdict := e.await(ctx, w); e.jobError != nil || e.cause != nil {
 		return verdict
 	}
 	return err
@@ -391,7 +391,7 @@ func (e *Endpoint[T]) Waits() []time.Duration {
 // rank is lost.
 func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(e.over, func() { cancel(context.Cause(e.over)) })
+	stop := context.AfterFunc(e.jobContext, func() { cancel(context.Cause(e.jobContext)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -431,17 +431,17 @@ func (e *Endpoint[T]) Standings() []transport.Standing {
 func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.job != nil {
-		return e.job
+	if e.jobError != nil {
+		return e.jobError
 	}
 	if len(hello) > transport.MostHello {
 		return fmt.Errorf("tcp: a hello of %d bytes: at most %d", len(hello), transport.MostHello)
 	}
 	epoch := e.epoch
-	e.withdrawn, e.differ = false, nil
+	e.withdrawn, e.helloError = false, nil
 	e.postToHub(frame{kind: begin, data: slices.Clone(hello)})
 	err := e.await(ctx, wait[T]{reason: waitBegin, peer: -1, number: epoch + 1})
-	if err == nil || e.job != nil || e.differ != nil {
+	if err == nil || e.jobError != nil || e.helloError != nil {
 		return err
 	}
 	e.postToHub(frame{kind: withdraw, epoch: epoch})
@@ -464,18 +464,18 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 		return err
 	}
 	if err := e.await(ctx, w); err != nil {
-		return e.faulty(err, w)
+		return e.linkError(err, w)
 	}
 	w.link.Push(tag, h)
 	select {
-	case w.link.kick <- struct{}{}:
+	case w.link.wake <- struct{}{}:
 	default: // the writer has not seen the last one yet
 	}
 	if e.cfg.Capacity != 0 {
 		return nil
 	}
 	w.reason, w.number = waitReceipt, w.link.Sent
-	return e.faulty(e.await(ctx, w), w)
+	return e.linkError(e.await(ctx, w), w)
 }
 
 // Wait waits for the receipt of a message.
@@ -483,30 +483,30 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wait[T]{reason: waitReceipt, tag: tag, action: tag.Receives(), peer: to}
-	if err := e.possible(&w); err != nil {
+	if err := e.checkLink(&w); err != nil {
 		return err
 	}
 	if w.link = e.outs[direction{to, tag.Backward()}]; w.link == nil {
 		return nil // nothing was sent
 	}
 	w.number = w.link.Number(tag)
-	return e.faulty(e.await(ctx, w), w)
+	return e.linkError(e.await(ctx, w), w)
 }
 
-// faulty returns the error of a link, or the step's error if the step is over.
-func (e *Endpoint[T]) faulty(err error, w wait[T]) error {
+// linkError returns the error of a link, or the step's error if the step is over.
+func (e *Endpoint[T]) linkError(err error, w wait[T]) error {
 	if err == nil || w.link.fault != err {
 		return err
 	}
 	if _, mismatch := err.(*transport.TagError); mismatch {
 		return err
 	}
-	return e.explained(err, w)
+	return e.verdict(err, w)
 }
 
-// possible returns an error if the link of a wait cannot be used.
-func (e *Endpoint[T]) possible(w *wait[T]) error {
-	if err := e.ended(w); err != nil {
+// checkLink returns an error if the link of a wait cannot be used.
+func (e *Endpoint[T]) checkLink(w *wait[T]) error {
+	if err := e.endCause(w); err != nil {
 		return err
 	}
 	if w.peer < 0 || w.peer >= e.cfg.Ranks || w.peer == e.cfg.Rank {
@@ -517,7 +517,7 @@ func (e *Endpoint[T]) possible(w *wait[T]) error {
 
 // link returns the link to a rank, and dials it if it is new.
 func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
-	if err := e.possible(&w); err != nil {
+	if err := e.checkLink(&w); err != nil {
 		return nil, err
 	}
 	d := direction{w.peer, w.tag.Backward()}
@@ -529,20 +529,20 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 	e.dialing = cancel
 	epoch := e.epoch
 	e.mu.Unlock()
-	conn, err := e.cfg.link(dialing, e.addresses[w.peer], opening{e.cfg.Rank, w.tag.Backward(), epoch})
+	conn, err := e.cfg.dialLink(dialing, e.addresses[w.peer], opening{e.cfg.Rank, w.tag.Backward(), epoch})
 	e.mu.Lock()
 	e.dialing = nil
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, e.explained(fmt.Errorf("tcp: rank %d connects to rank %d: %w", e.cfg.Rank, w.peer, err), w)
+		return nil, e.verdict(fmt.Errorf("tcp: rank %d connects to rank %d: %w", e.cfg.Rank, w.peer, err), w)
 	}
-	if err := e.ended(&w); err != nil {
-		cut(conn) // the step is over
+	if err := e.endCause(&w); err != nil {
+		closeNow(conn) // the step is over
 		return nil, err
 	}
-	l := &out[T]{to: w.peer, conn: conn, kick: make(chan struct{}, 1), stop: make(chan struct{})}
+	l := &out[T]{to: w.peer, conn: conn, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	e.outs[d] = l
 	e.writers.Go(func() { e.write(l) })
 	e.readers.Go(func() { e.confirmations(l) })
@@ -554,7 +554,7 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wait[T]{reason: waitConnection, tag: tag, action: tag.Sends(), peer: from}
-	if err := e.possible(&w); err != nil {
+	if err := e.checkLink(&w); err != nil {
 		return err
 	}
 	if err := e.await(ctx, w); err != nil {
@@ -570,11 +570,11 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	err := receive(k, e.codec, from, e.cfg.Rank, tag, h)
 	e.mu.Lock()
 	e.reading = nil
-	e.waitedFor()
+	e.endWait()
 	if err == nil {
 		return nil
 	}
-	if ended := e.ended(&w); ended != nil {
+	if ended := e.endCause(&w); ended != nil {
 		return ended
 	}
 	if ctx.Err() != nil {
@@ -583,7 +583,7 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	if _, mismatch := err.(*transport.TagError); mismatch {
 		return err
 	}
-	return e.explained(err, w)
+	return e.verdict(err, w)
 }
 
 // watch ends the current Recv when the context ends. Most calls of a step have the same context.
@@ -603,7 +603,7 @@ func (e *Endpoint[T]) watch(ctx context.Context) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.watched == done && e.reading != nil {
-			cut(e.reading) // the step is over
+			closeNow(e.reading) // the step is over
 		}
 	})
 }
@@ -618,13 +618,13 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 		return nil, fmt.Errorf("tcp: an exchange of %d bytes: at most %d", len(mine), mostExchange)
 	}
 	e.all = nil
-	if err := e.ended(&w); err != nil {
+	if err := e.endCause(&w); err != nil {
 		return nil, err
 	}
 	e.postToHub(frame{exchange, e.epoch, append([]byte{}, mine...)})
 	err := e.await(ctx, w)
-	if err != nil && e.cause == nil && e.job == nil {
-		e.own = err
+	if err != nil && e.cause == nil && e.jobError == nil {
+		e.proposal = err
 		e.postToHub(frame{abort, e.epoch, encodeCause(err)})
 		err = e.await(context.Background(), w)
 	}
@@ -636,12 +636,12 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 // Abort ends the step on all ranks. It waits for rank 0, which determines the first cause.
 func (e *Endpoint[T]) Abort(cause error) {
 	e.mu.Lock()
-	if e.cause == nil && e.job == nil {
-		e.own = cause
+	if e.cause == nil && e.jobError == nil {
+		e.proposal = cause
 		e.postToHub(frame{abort, e.epoch, encodeCause(cause)})
 		_ = e.await(context.Background(), wait[T]{reason: waitVerdict, peer: -1}) // the error is the verdict
 	}
-	e.shut()
+	e.closeLinks()
 	e.mu.Unlock()
 	e.writers.Wait()
 }
@@ -659,7 +659,7 @@ func (e *Endpoint[T]) Close() error {
 		e.unwatch()
 	}
 	e.mu.Unlock()
-	err := e.door.close()
+	err := e.acceptor.close()
 	if e.hub != nil {
 		e.hub.mu.Lock()
 		e.hub.lost = true // ranks that leave now are not lost

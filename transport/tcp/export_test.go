@@ -12,14 +12,14 @@ import (
 // Kill ends an endpoint like the end of its process, without a message.
 func (e *Endpoint[T]) Kill() {
 	for _, p := range e.peers {
-		p.over()
+		p.closeConn()
 	}
-	e.lost(&LostError{Rank: e.cfg.Rank, Reason: "killed by a test"})
-	_ = e.door.listener.Close()
+	e.endJobWith(&LostError{Rank: e.cfg.Rank, Reason: "killed by a test"})
+	_ = e.acceptor.listener.Close()
 }
 
 // Cut closes a connection of a link.
-func Cut(conn net.Conn) { cut(conn) }
+func Cut(conn net.Conn) { closeNow(conn) }
 
 // Links returns the numbers of links that a rank has dialed and accepted.
 func (e *Endpoint[T]) Links() (outs, ins int) {
@@ -35,7 +35,7 @@ func Parse(data []byte, token string) {
 		_, _ = far.Write(data)
 		_ = far.Close()
 	}()
-	_, hello, _, err := greeted(near, token)
+	_, hello, _, err := readGreeting(near, token)
 	if err == nil && len(hello) > len(data) {
 		panic("more than there was")
 	}
@@ -61,7 +61,7 @@ func Parse(data []byte, token string) {
 // Greeting is the first message of a rank, with another version of the protocol.
 func Greeting(version byte, token string) []byte {
 	sum := digest(token)
-	b := append([]byte{'W', 'E', 'I', 'R', version, joins}, sum[:]...)
+	b := append([]byte{'W', 'E', 'I', 'R', version, purposeJoin}, sum[:]...)
 	return append(b, 2, 0, 0, 0, '{', '}')
 }
 
@@ -70,7 +70,7 @@ func LateAnswer(err error) string {
 	m := newMeeting(&Config{Ranks: 3}, "here")
 	m.settle(err)
 	near, far := net.Pipe()
-	go m.joined(far, hello{Rank: 2, Ranks: 3})
-	a, _ := responded(near)
+	go m.addRank(far, hello{Rank: 2, Ranks: 3})
+	a, _ := readAnswer(near)
 	return a.Refused
 }

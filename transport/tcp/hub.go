@@ -24,7 +24,7 @@ type hub struct {
 	begun     int
 	aborted   bool
 	lost      bool
-	brought   [][]byte // to the exchange, by rank
+	exchanged [][]byte // to the exchange, by rank
 	arrived   int
 	standings []transport.Standing // as of the last heartbeat; Rank is -1 before the first one
 
@@ -36,7 +36,7 @@ type hub struct {
 
 func newHub(ranks int, stall time.Duration, own func() transport.Standing) *hub {
 	h := &hub{
-		post: make([]func(frame), ranks), waiting: make([]bool, ranks), hellos: make([][]byte, ranks), brought: make([][]byte, ranks),
+		post: make([]func(frame), ranks), waiting: make([]bool, ranks), hellos: make([][]byte, ranks), exchanged: make([][]byte, ranks),
 		standings: make([]transport.Standing, ranks), own: own, stall: stall, lastBeat: make([]time.Time, ranks), changed: make([]time.Time, ranks),
 	}
 	for rank := range h.standings {
@@ -45,8 +45,8 @@ func newHub(ranks int, stall time.Duration, own func() transport.Standing) *hub 
 	return h
 }
 
-// all posts a frame to every rank.
-func (h *hub) all(f frame) {
+// broadcast posts a frame to every rank.
+func (h *hub) broadcast(f frame) {
 	for _, post := range h.post {
 		post(f)
 	}
@@ -61,7 +61,7 @@ func (h *hub) receive(rank int, f frame) error {
 		if len(f.data) > transport.MostHello {
 			return fmt.Errorf("%w: a hello of %d bytes from rank %d", ErrFrame, len(f.data), rank)
 		}
-		h.begins(rank, f.data)
+		h.addBegin(rank, f.data)
 	case withdraw:
 		if h.waiting[rank] && f.epoch == h.epoch {
 			h.waiting[rank] = false
@@ -70,7 +70,7 @@ func (h *hub) receive(rank int, f frame) error {
 		} // otherwise the step has begun, and a frame to the rank is in transit
 	case exchange:
 		if f.epoch == h.epoch && !h.aborted {
-			h.brings(rank, f.data)
+			h.addExchange(rank, f.data)
 		}
 	case abort:
 		if f.epoch == h.epoch && !h.aborted {
@@ -89,7 +89,7 @@ func (h *hub) receive(rank int, f frame) error {
 	return nil
 }
 
-func (h *hub) begins(rank int, hello []byte) {
+func (h *hub) addBegin(rank int, hello []byte) {
 	if h.waiting[rank] {
 		return
 	}
@@ -100,22 +100,22 @@ func (h *hub) begins(rank int, hello []byte) {
 	h.begun = 0
 	clear(h.waiting)
 	if err := transport.SameHello(h.hellos); err != nil {
-		h.all(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), transport.ErrRanks.Error()))})
+		h.broadcast(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), transport.ErrRanks.Error()))})
 		return
 	}
 	h.epoch++
 	h.aborted, h.arrived = false, 0
-	clear(h.brought)
+	clear(h.exchanged)
 	for rank := range h.changed {
 		h.changed[rank] = time.Now()
 	}
-	h.all(frame{kind: begun, epoch: h.epoch})
+	h.broadcast(frame{kind: begun, epoch: h.epoch})
 }
 
 // abort ends the step on all ranks. rank is the rank of the cause, or none if the hub is.
 func (h *hub) abort(rank int, cause []byte) {
 	h.aborted = true
-	h.all(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
+	h.broadcast(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
 }
 
 // note stores the standing that a heartbeat of a rank has brought.
@@ -146,24 +146,24 @@ func (h *hub) lookForStall() {
 	h.abort(len(h.post), encode(cause{Stall: stall}))
 }
 
-// brings collects the bytes of the ranks. After the last rank's, the result is in every rank's
+// addExchange collects the bytes of the ranks. After the last rank's, the result is in every rank's
 // queue and cannot be revoked.
-func (h *hub) brings(rank int, data []byte) {
-	if h.brought[rank] != nil {
+func (h *hub) addExchange(rank int, data []byte) {
+	if h.exchanged[rank] != nil {
 		return
 	}
-	h.brought[rank] = data
+	h.exchanged[rank] = data
 	if h.arrived++; h.arrived < len(h.post) {
 		return
 	}
 	var all []byte
-	for _, one := range h.brought {
+	for _, one := range h.exchanged {
 		all = binary.LittleEndian.AppendUint32(all, uint32(len(one)))
 		all = append(all, one...)
 	}
 	h.arrived = 0
-	clear(h.brought)
-	h.all(frame{exchanged, h.epoch, all})
+	clear(h.exchanged)
+	h.broadcast(frame{exchanged, h.epoch, all})
 }
 
 // lose notifies all ranks that one is lost. Only the first lost rank is reported: others end
@@ -179,7 +179,7 @@ func (h *hub) lose(rank int, why string) {
 	if h.standings[rank].Rank >= 0 {
 		err.Last = &h.standings[rank]
 	}
-	h.all(frame{kind: lost, data: encode(err)})
+	h.broadcast(frame{kind: lost, data: encode(err)})
 }
 
 // decodeAll decodes the bytes of every rank.

@@ -37,7 +37,7 @@ type direction struct {
 type out[T any] struct {
 	to   int
 	conn net.Conn
-	kick chan struct{} // signals a message
+	wake chan struct{} // signals a message
 	stop chan struct{} // closed with the connection
 
 	messages.Queue[T]
@@ -60,7 +60,7 @@ func (e *Endpoint[T]) write(l *out[T]) {
 		e.mu.Unlock()
 		if empty {
 			select {
-			case <-l.kick:
+			case <-l.wake:
 			case <-l.stop:
 				return
 			}
@@ -94,17 +94,17 @@ func (e *Endpoint[T]) write(l *out[T]) {
 func (e *Endpoint[T]) confirmations(l *out[T]) {
 	r := bufio.NewReaderSize(l.conn, 64)
 	for {
-		said, err := r.ReadByte()
+		reply, err := r.ReadByte()
 		var fault error
 		switch {
-		case err == nil && said == unexpected:
+		case err == nil && reply == unexpected:
 			var header [messageHeader]byte
 			if _, err = io.ReadFull(r, header[:]); err == nil {
 				tag, count := decodeHeader(header[:])
 				fault = &transport.TagError{From: e.cfg.Rank, To: l.to, Expected: tag, ExpectedOf: count}
 			}
-		case err == nil && said != taken:
-			err = fmt.Errorf("%w: confirmation %d", ErrFrame, said)
+		case err == nil && reply != taken:
+			err = fmt.Errorf("%w: confirmation %d", ErrFrame, reply)
 		}
 		if err != nil {
 			fault = fmt.Errorf("tcp: the link to rank %d: %w", l.to, err)

@@ -26,20 +26,20 @@ import (
 // receives answers: that it is accepted, and, once all have joined, their addresses. A link
 // receives a byte once it is accepted.
 const (
-	protocol      = 4
-	greetingBytes = 4 + 1 + 1 + sha256.Size + 4
-	mostHello     = 256 << 10
-	mostAnswer    = 16 << 20
-	handshake     = 10 * time.Second
-	handshakes    = 64 // at the same time: another one ends the oldest
+	protocol       = 4
+	greetingBytes  = 4 + 1 + 1 + sha256.Size + 4
+	mostHello      = 256 << 10
+	mostAnswer     = 16 << 20
+	handshake      = 10 * time.Second
+	mostHandshakes = 64 // at the same time: another one ends the oldest
 
 	welcome = 'w'
 )
 
 // The purposes of a connection.
 const (
-	joins byte = iota + 1
-	links
+	purposeJoin byte = iota + 1
+	purposeLink
 )
 
 // hello is the message of a joining rank.
@@ -66,8 +66,8 @@ type opening struct {
 
 func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte("weir job " + token)) }
 
-// greet writes a greeting with a value in JSON.
-func greet(conn net.Conn, purpose byte, token string, value any) error {
+// writeGreeting writes a greeting with a value in JSON.
+func writeGreeting(conn net.Conn, purpose byte, token string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -79,16 +79,16 @@ func greet(conn net.Conn, purpose byte, token string, value any) error {
 	return err
 }
 
-// greeted reads a greeting. A non-empty refused is the answer to a program of another version or
+// readGreeting reads a greeting. A non-empty refused is the answer to a program of another version or
 // token.
-func greeted(conn net.Conn, token string) (purpose byte, data []byte, refused string, err error) {
+func readGreeting(conn net.Conn, token string) (purpose byte, data []byte, refused string, err error) {
 	var b [greetingBytes]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
 		return 0, nil, "", err
 	}
 	size, sum := binary.LittleEndian.Uint32(b[greetingBytes-4:]), digest(token)
 	switch {
-	case string(b[:4]) != "WEIR" || b[5] < joins || b[5] > links || size > mostHello:
+	case string(b[:4]) != "WEIR" || b[5] < purposeJoin || b[5] > purposeLink || size > mostHello:
 		return 0, nil, "", ErrFrame
 	case b[4] != protocol:
 		refused = fmt.Sprintf("rank 0 speaks version %d of the protocol, this rank version %d: run the same build everywhere", protocol, b[4])
@@ -104,8 +104,8 @@ func greeted(conn net.Conn, token string) (purpose byte, data []byte, refused st
 	return b[5], data, "", err
 }
 
-// respond writes an answer.
-func respond(conn net.Conn, a answer) error {
+// writeAnswer writes an answer.
+func writeAnswer(conn net.Conn, a answer) error {
 	data, err := json.Marshal(a)
 	if err != nil {
 		return err
@@ -116,8 +116,8 @@ func respond(conn net.Conn, a answer) error {
 	return err
 }
 
-// responded reads an answer.
-func responded(conn net.Conn) (a answer, err error) {
+// readAnswer reads an answer.
+func readAnswer(conn net.Conn) (a answer, err error) {
 	var size [4]byte
 	if _, err = io.ReadFull(conn, size[:]); err != nil {
 		return a, err
@@ -133,18 +133,18 @@ func responded(conn net.Conn) (a answer, err error) {
 	return a, err
 }
 
-// door accepts a rank's connections. It reads a limited number of greetings at the same time, and
+// acceptor accepts a rank's connections. It reads a limited number of greetings at the same time, and
 // passes on the connections that have the token.
-type door struct {
-	cfg      *Config
-	listener net.Listener
-	joined   func(conn net.Conn, h hello) // takes over the connection
-	linked   func(conn net.Conn, o opening)
-	refused  func(from, why string)
-	all      sync.WaitGroup
-	mu       sync.Mutex
-	greeting []net.Conn // the oldest first
-	closed   bool
+type acceptor struct {
+	cfg        *Config
+	listener   net.Listener
+	onJoin     func(conn net.Conn, h hello) // takes over the connection
+	onLink     func(conn net.Conn, o opening)
+	onRefusal  func(from, why string)
+	goroutines sync.WaitGroup
+	mu         sync.Mutex
+	handshakes []net.Conn // the oldest first
+	closed     bool
 }
 
 // open listens. If the address is a path, it removes the socket of a killed job.
@@ -173,16 +173,16 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	return cfg.Listen(ctx, network, rest)
 }
 
-// keep accepts connections until close.
-func (d *door) keep() {
-	d.all.Go(func() {
+// serve accepts connections until close.
+func (d *acceptor) serve() {
+	d.goroutines.Go(func() {
 		for {
 			conn, err := d.listener.Accept()
 			switch {
-			case err == nil && d.mark(conn, true): // here, so that the list is in the order of arrival
-				d.all.Go(func() { d.greet(conn) })
+			case err == nil && d.track(conn, true): // here, so that the list is in the order of arrival
+				d.goroutines.Go(func() { d.acceptConn(conn) })
 			case err == nil:
-				_ = conn.Close() // the door is closed
+				_ = conn.Close() // the acceptor is closed
 			case errors.Is(err, net.ErrClosed):
 				return
 			default:
@@ -192,27 +192,27 @@ func (d *door) keep() {
 	})
 }
 
-// mark adds or removes a connection that is being greeted, and reports whether the door is still
+// track adds or removes a connection that is being greeted, and reports whether the acceptor is still
 // open.
-func (d *door) mark(conn net.Conn, on bool) bool {
+func (d *acceptor) track(conn net.Conn, on bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.greeting = slices.DeleteFunc(d.greeting, func(c net.Conn) bool { return c == conn })
+	d.handshakes = slices.DeleteFunc(d.handshakes, func(c net.Conn) bool { return c == conn })
 	if on && !d.closed {
-		if len(d.greeting) == handshakes {
-			_ = d.greeting[0].Close() // it has sent nothing of use
-			d.greeting = d.greeting[1:]
+		if len(d.handshakes) == mostHandshakes {
+			_ = d.handshakes[0].Close() // it has sent nothing of use
+			d.handshakes = d.handshakes[1:]
 		}
-		d.greeting = append(d.greeting, conn)
+		d.handshakes = append(d.handshakes, conn)
 	}
 	return !d.closed
 }
 
-// greet reads a greeting and passes the connection on, or closes it.
-func (d *door) greet(raw net.Conn) {
-	keep := false
+// acceptConn reads a greeting and passes the connection on, or closes it.
+func (d *acceptor) acceptConn(raw net.Conn) {
+	handedOver := false
 	defer func() {
-		if d.mark(raw, false); !keep {
+		if d.track(raw, false); !handedOver {
 			_ = raw.Close() // it has sent nothing of use
 		}
 	}()
@@ -223,27 +223,27 @@ func (d *door) greet(raw net.Conn) {
 	if d.cfg.TLS != nil {
 		conn = tls.Server(raw, d.cfg.TLS)
 	}
-	purpose, data, refused, err := greeted(conn, d.cfg.Token)
+	purpose, data, refused, err := readGreeting(conn, d.cfg.Token)
 	if err != nil {
 		return
 	}
 	if refused != "" {
-		d.refused(conn.RemoteAddr().String(), refused)
-		if purpose == joins {
-			_ = respond(conn, answer{Refused: refused}) // the other side may be gone
+		d.onRefusal(conn.RemoteAddr().String(), refused)
+		if purpose == purposeJoin {
+			_ = writeAnswer(conn, answer{Refused: refused}) // the other side may be gone
 		}
 		return
 	}
 	var h hello
 	var o opening
 	value := any(&h)
-	if purpose == links {
+	if purpose == purposeLink {
 		value = &o
 	}
-	if json.Unmarshal(data, value) != nil || !d.mark(raw, false) {
+	if json.Unmarshal(data, value) != nil || !d.track(raw, false) {
 		return
 	}
-	if purpose == links {
+	if purpose == purposeLink {
 		if _, err := conn.Write([]byte{welcome}); err != nil {
 			return
 		}
@@ -251,24 +251,24 @@ func (d *door) greet(raw net.Conn) {
 	if raw.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	keep = true
-	if purpose == links {
-		d.linked(conn, o)
+	handedOver = true
+	if purpose == purposeLink {
+		d.onLink(conn, o)
 	} else {
-		d.joined(conn, h)
+		d.onJoin(conn, h)
 	}
 }
 
 // close stops listening and ends the current greetings.
-func (d *door) close() error {
+func (d *acceptor) close() error {
 	d.mu.Lock()
 	d.closed = true
-	for _, conn := range d.greeting {
+	for _, conn := range d.handshakes {
 		_ = conn.Close() // it has sent nothing of use
 	}
 	d.mu.Unlock()
 	err := ignoreClosed(d.listener.Close())
-	d.all.Wait()
+	d.goroutines.Wait()
 	return err
 }
 
@@ -290,23 +290,23 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 	return tls.Client(conn, c.TLS), nil
 }
 
-// link dials a rank and opens a link. It retries until the context ends if the greeting was not
-// read, because other connections may crowd the door.
-func (c *Config) link(ctx context.Context, address string, o opening) (net.Conn, error) {
+// dialLink dials a rank and opens a link. It retries until the context ends if the greeting was not
+// read, because of other connections at the same time.
+func (c *Config) dialLink(ctx context.Context, address string, o opening) (net.Conn, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		conn, err := c.dial(ctx, address)
 		if err == nil {
 			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-			err = c.opens(conn, o)
+			err = c.openLink(conn, o)
 			if stop() && err == nil {
 				return conn, nil
 			}
-			cut(conn)
+			closeNow(conn)
 		}
 		if ctx.Err() != nil {
 			return nil, cmp.Or(err, ctx.Err())
 		}
-		if !crowded(err) {
+		if !retryable(err) {
 			return nil, err
 		}
 		select {
@@ -316,29 +316,29 @@ func (c *Config) link(ctx context.Context, address string, o opening) (net.Conn,
 	}
 }
 
-// opens sends the greeting of a link, and waits until it was read.
-func (c *Config) opens(conn net.Conn, o opening) error {
-	if err := greet(conn, links, c.Token, o); err != nil {
+// openLink sends the greeting of a link, and waits until it was read.
+func (c *Config) openLink(conn net.Conn, o opening) error {
+	if err := writeGreeting(conn, purposeLink, c.Token, o); err != nil {
 		return err
 	}
-	var said [1]byte
-	if _, err := io.ReadFull(conn, said[:]); err != nil {
+	var reply [1]byte
+	if _, err := io.ReadFull(conn, reply[:]); err != nil {
 		return err
 	}
-	if said[0] != welcome {
+	if reply[0] != welcome {
 		return ErrFrame
 	}
 	return nil
 }
 
-// crowded reports whether the other side has closed a connection, or had no room for it.
-func crowded(err error) bool {
+// retryable reports whether the other side has closed a connection, or had no room for it.
+func retryable(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EAGAIN)
 }
 
-// cut closes a connection without a TLS close message, whose write would block for seconds if the
+// closeNow closes a connection without a TLS close message, whose write would block for seconds if the
 // other side does not read.
-func cut(conn net.Conn) {
+func closeNow(conn net.Conn) {
 	if t, is := conn.(*tls.Conn); is {
 		conn = t.NetConn()
 	}
@@ -349,14 +349,14 @@ func cut(conn net.Conn) {
 type meeting struct {
 	cfg *Config
 
-	mu      sync.Mutex
-	conns   []net.Conn // by rank; nil until it has joined, and for rank 0
-	answer  answer     // the addresses
-	left    int
-	turned  []string // refused connections, with reasons
-	over    bool
-	failed  error      // why the meeting has failed, nil if all ranks have joined
-	settled chan error // failed, sent once
+	mu       sync.Mutex
+	conns    []net.Conn // by rank; nil until it has joined, and for rank 0
+	answer   answer     // the addresses
+	left     int
+	refusals []string // refused connections, with reasons
+	over     bool
+	failed   error      // why the meeting has failed, nil if all ranks have joined
+	settled  chan error // failed, sent once
 }
 
 func newMeeting(cfg *Config, address string) *meeting {
@@ -366,15 +366,15 @@ func newMeeting(cfg *Config, address string) *meeting {
 	return m
 }
 
-// joined accepts a rank. A rank of the job that contradicts it ends the meeting for all, which
+// addRank accepts a rank. A rank of the job that contradicts it ends the meeting for all, which
 // could not complete.
-func (m *meeting) joined(conn net.Conn, h hello) {
+func (m *meeting) addRank(conn net.Conn, h hello) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var fault string
 	switch c := m.cfg; {
 	case m.over && m.failed != nil:
-		_ = respond(conn, m.refusal()) // the other side may be gone
+		_ = writeAnswer(conn, m.refusal()) // the other side may be gone
 		_ = conn.Close()
 		return
 	case m.over:
@@ -386,17 +386,17 @@ func (m *meeting) joined(conn net.Conn, h hello) {
 	case m.conns[h.Rank] != nil:
 		fault = fmt.Sprintf("two processes are rank %d: at %s and at %s", h.Rank, m.answer.Addresses[h.Rank], h.Address)
 	default:
-		fault = differs(c.Facts, h)
+		fault = factMismatch(c.Facts, h)
 	}
 	if fault == "" {
-		_ = respond(conn, answer{Here: true}) // the silence of a lost rank is noticed later
+		_ = writeAnswer(conn, answer{Here: true}) // the silence of a lost rank is noticed later
 		m.conns[h.Rank], m.answer.Addresses[h.Rank] = conn, h.Address
 		if m.left--; m.left == 0 {
 			m.settle(nil)
 		}
 		return
 	}
-	_ = respond(conn, answer{Refused: fault}) // the other side may be gone
+	_ = writeAnswer(conn, answer{Refused: fault}) // the other side may be gone
 	_ = conn.Close()
 	m.settle(fmt.Errorf("%w: %s", ErrRefused, fault))
 }
@@ -414,14 +414,14 @@ func (m *meeting) settle(err error) {
 	}
 }
 
-// differs describes the first fact that differs between a rank and rank 0.
-func differs(facts []Fact, h hello) string {
+// factMismatch describes the first fact that differs between a rank and rank 0.
+func factMismatch(facts []Fact, h hello) string {
 	for i, own := range facts {
 		switch {
 		case i >= len(h.Facts) || h.Facts[i].Name != own.Name:
 			return fmt.Sprintf("rank %d does not say its %s: run the same build everywhere", h.Rank, own.Name)
 		case h.Facts[i].Value != own.Value:
-			return fmt.Sprintf("%s is %s on rank %d and %s on rank 0: start all ranks with the same", own.Name, h.Facts[i].shown(), h.Rank, own.shown())
+			return fmt.Sprintf("%s is %s on rank %d and %s on rank 0: start all ranks with the same", own.Name, h.Facts[i].text(), h.Rank, own.text())
 		}
 	}
 	if len(h.Facts) > len(facts) {
@@ -430,14 +430,14 @@ func differs(facts []Fact, h hello) string {
 	return ""
 }
 
-func (f Fact) shown() string { return cmp.Or(f.Shown, f.Value) }
+func (f Fact) text() string { return cmp.Or(f.Shown, f.Value) }
 
-// refused notes a refused connection, which may explain a missing rank. It keeps the first few.
-func (m *meeting) refused(from, why string) {
+// addRefusal notes a refused connection, which may explain a missing rank. It keeps the first few.
+func (m *meeting) addRefusal(from, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.turned) < 3 {
-		m.turned = append(m.turned, fmt.Sprintf("%s was turned away: %s", from, why))
+	if len(m.refusals) < 3 {
+		m.refusals = append(m.refusals, fmt.Sprintf("%s was turned away: %s", from, why))
 	}
 }
 
@@ -472,7 +472,7 @@ func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
 		if conn == nil {
 			continue
 		}
-		_ = respond(conn, a) // the silence of a lost rank is noticed later
+		_ = writeAnswer(conn, a) // the silence of a lost rank is noticed later
 		if err != nil {
 			_ = conn.Close()
 		}
@@ -496,15 +496,15 @@ func (m *meeting) missing() error {
 		fmt.Fprintf(&b, " and %d more", some-16)
 	}
 	turned := ""
-	if len(m.turned) > 0 {
-		turned = " (" + strings.Join(m.turned, "; ") + ")"
+	if len(m.refusals) > 0 {
+		turned = " (" + strings.Join(m.refusals, "; ") + ")"
 	}
 	return fmt.Errorf("%w: after %v of %d ranks these have not come:%s%s", ErrMissing, m.cfg.Meeting, len(m.conns), b.String(), turned)
 }
 
-// join connects to rank 0, retrying until it is there, and returns the control connection and the
+// connectToHub connects to rank 0, retrying until it is there, and returns the control connection and the
 // addresses of all ranks. listen is called with the connection, and returns this rank's address.
-func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)) (net.Conn, []string, error) {
+func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string, error)) (net.Conn, []string, error) {
 	meeting, cancel := context.WithTimeoutCause(ctx, c.Meeting, nil)
 	defer cancel()
 	h := hello{Rank: c.Rank, Ranks: c.Ranks, Facts: c.Facts}
@@ -521,7 +521,7 @@ func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)
 		if err == nil {
 			asked := conn // the next attempt has another connection, or none
 			stop := context.AfterFunc(ctx, func() { _ = asked.SetDeadline(time.Unix(1, 0)) })
-			if a, err = c.ask(asked, h); !crowded(err) {
+			if a, err = c.sendHello(asked, h); !retryable(err) {
 				defer stop()
 				break
 			}
@@ -538,7 +538,7 @@ func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)
 		}
 	}
 	if a.Here {
-		a, err = responded(conn)
+		a, err = readAnswer(conn)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -560,13 +560,13 @@ func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)
 	return conn, a.Addresses, nil
 }
 
-// ask sends hello and returns the first answer.
-func (c *Config) ask(conn net.Conn, h hello) (a answer, err error) {
+// sendHello sends hello and returns the first answer.
+func (c *Config) sendHello(conn net.Conn, h hello) (a answer, err error) {
 	if err = conn.SetDeadline(time.Now().Add(c.Meeting + handshake)); err == nil { // rank 0 answers within this time if ranks are missing
-		err = greet(conn, joins, c.Token, h)
+		err = writeGreeting(conn, purposeJoin, c.Token, h)
 	}
 	if err == nil {
-		a, err = responded(conn)
+		a, err = readAnswer(conn)
 	}
 	return a, err
 }

@@ -80,7 +80,7 @@ func (p *proxy) pipe(from, to net.Conn) {
 	}
 }
 
-// cut closes all connections.
+// closeNow closes all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func TestConformsThroughAProxy(t *testing.T) {
 	transporttest.Run(t, s)
 }
 
-// A sender whose greeting was not read, because the listener was crowded, dials again.
+// A sender whose greeting was not read, because the listener had too many connections, dials again.
 func TestALinkThroughACrowd(t *testing.T) {
 	sends := func(ends []*tcp.Endpoint[number]) {
 		var all sync.WaitGroup

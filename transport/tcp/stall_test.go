@@ -20,41 +20,41 @@ import (
 // pipes is a Network in memory, for tests with virtual time.
 type pipes struct {
 	mu    sync.Mutex
-	doors map[string]*pipeDoor
+	listeners map[string]*pipeListener
 }
 
-type pipeDoor struct {
+type pipeListener struct {
 	name  string
 	conns chan net.Conn
 	over  chan struct{}
 	once  sync.Once
 }
 
-func (p *pipes) door(name string) *pipeDoor {
+func (p *pipes) listener(name string) *pipeListener {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.doors == nil {
-		p.doors = map[string]*pipeDoor{}
+	if p.listeners == nil {
+		p.listeners = map[string]*pipeListener{}
 	}
-	if p.doors[name] == nil {
-		p.doors[name] = &pipeDoor{name: name, conns: make(chan net.Conn), over: make(chan struct{})}
+	if p.listeners[name] == nil {
+		p.listeners[name] = &pipeListener{name: name, conns: make(chan net.Conn), over: make(chan struct{})}
 	}
-	return p.doors[name]
+	return p.listeners[name]
 }
 
-func (p *pipes) Listen(name string) (net.Listener, error) { return p.door(name), nil }
+func (p *pipes) Listen(name string) (net.Listener, error) { return p.listener(name), nil }
 
 func (p *pipes) Dial(ctx context.Context, name string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
-	case p.door(name).conns <- far:
+	case p.listener(name).conns <- far:
 		return near, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (d *pipeDoor) Accept() (net.Conn, error) {
+func (d *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-d.conns:
 		return conn, nil
@@ -63,8 +63,8 @@ func (d *pipeDoor) Accept() (net.Conn, error) {
 	}
 }
 
-func (d *pipeDoor) Close() error   { d.once.Do(func() { close(d.over) }); return nil }
-func (d *pipeDoor) Addr() net.Addr { return pipeAddr(d.name) }
+func (d *pipeListener) Close() error   { d.once.Do(func() { close(d.over) }); return nil }
+func (d *pipeListener) Addr() net.Addr { return pipeAddr(d.name) }
 
 type pipeAddr string
 
