@@ -100,7 +100,7 @@ func printGuards(ctx context.Context, microbatches int, folder string, asJSON bo
 	for removed := range guards {
 		m, err := measure(ctx, removed, microbatches, folder)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", guards[removed].Name, err)
 		}
 		all = append(all, m)
 	}

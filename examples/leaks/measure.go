@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -42,60 +41,63 @@ func measure(ctx context.Context, removed, microbatches int, folder string) (m m
 	if m.DryRun, err = dryRun(ctx, removed); err != nil {
 		return m, err
 	}
-	if err := m.strict(ctx, removed); err != nil {
-		return m, err
+	_, m.LiveBefore, m.LiveAfterError, err = step(ctx, removed, microbatches, nil)
+	if leak, ok := errors.AsType[*batchctx.LeakError](err); ok {
+		m.Reported, m.Error, err = &leak.Microbatch, err.Error(), nil
 	}
-	if folder == "" {
-		return m, m.tolerant(ctx, removed, io.Discard)
-	}
-	m.Log = filepath.Join(folder, m.Name+".jsonl")
-	file, err := os.Create(m.Log)
 	if err != nil {
 		return m, err
 	}
-	log := bufio.NewWriter(file)
-	return m, errors.Join(m.tolerant(ctx, removed, log), log.Flush(), file.Close())
+	out := io.Discard
+	if folder != "" {
+		m.Log = filepath.Join(folder, m.Name+".jsonl")
+		file, failed := os.Create(m.Log)
+		if failed != nil {
+			return m, failed
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		out = file
+	}
+	buffered := bufio.NewWriter(out)
+	log := memlog.New(buffered)
+	result, _, after, err := step(ctx, removed, microbatches, log)
+	if err == nil {
+		m.Growth, m.Peak, m.LiveAfter = result.Growth.Bytes, result.Peak, after
+	}
+	return m, errors.Join(err, log.Err(), buffered.Flush())
 }
 
-// strict runs a step that ends at a leak.
-func (m *measured) strict(ctx context.Context, removed int) error {
-	return onHost(removed, func(dev *kernels.Host, model *model) error {
-		before := dev.Live()
-		run, err := runner.New(model.config())
-		if err != nil {
-			return err
-		}
-		_, err = run.Step(ctx, m.Microbatches, model.entries())
-		if leak, ok := errors.AsType[*batchctx.LeakError](err); ok {
-			m.Reported, m.Error, err = &leak.Microbatch, err.Error(), nil
-		}
-		m.LiveBefore, m.LiveAfterError = before, dev.Live()
-		return errors.Join(err, run.Close())
-	})
-}
-
-// tolerant runs a step that tolerates the leak, and writes its memory log.
-func (m *measured) tolerant(ctx context.Context, removed int, w io.Writer) error {
-	return onHost(removed, func(dev *kernels.Host, model *model) error {
-		log := memlog.New(w)
-		cfg := model.config()
+// step runs a step on a new device, and returns its live bytes before and after. With a log, it
+// tolerates leaks.
+func step(ctx context.Context, removed, microbatches int, log *memlog.Log) (result *runner.Result, before, after int64, err error) {
+	dev, err := kernels.NewHost(kernels.HostConfig{})
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	model, err := newModel(dev, removed)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer func() { err = errors.Join(err, model.inner.Close()) }()
+	cfg := model.config()
+	if log != nil {
 		cfg.Memory.TolerateLeaks = true
-		cfg.Hooks.Microbatch = func(s *memory.Sample) { log.Sample(s) }
+		cfg.Hooks.Microbatch = log.Sample
 		cfg.Hooks.Peak = func(_ int, owners iter.Seq[memory.PeakOwner]) {
 			for o := range owners {
 				log.PeakOwner(&o)
 			}
 		}
-		run, err := runner.New(cfg)
-		if err != nil {
-			return err
-		}
-		result, err := run.Step(ctx, m.Microbatches, model.entries())
-		if err == nil {
-			m.Growth, m.Peak, m.LiveAfter = result.Growth.Bytes, result.Peak, dev.Live()
-		}
-		return errors.Join(err, log.Err(), run.Close())
-	})
+	}
+	before = dev.Live()
+	run, err := runner.New(cfg)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	result, err = run.Step(ctx, microbatches, model.entries())
+	after = dev.Live()
+	return result, before, after, errors.Join(err, run.Close())
 }
 
 // dryRun returns the error of Record for the model, or "".
@@ -117,20 +119,4 @@ func dryRun(ctx context.Context, removed int) (string, error) {
 		return err.Error(), nil
 	}
 	return "", err
-}
-
-// onHost calls next with a new device and a model on it, and closes both.
-func onHost(removed int, next func(*kernels.Host, *model) error) error {
-	dev, err := kernels.NewHost(kernels.HostConfig{})
-	if err != nil {
-		return err
-	}
-	model, err := newModel(dev, removed)
-	if err != nil {
-		return errors.Join(err, dev.Close())
-	}
-	if err := next(dev, model); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", guards[removed].Name, err), dev.Close())
-	}
-	return errors.Join(model.inner.Close(), dev.Close())
 }
