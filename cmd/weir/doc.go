@@ -1,5 +1,5 @@
 // Weir makes and checks pipeline plans on the command line.
 //
-//	weir plan --schedule depth-first --stages 4 --microbatches 64 > plan.txt
+//	weir plan depth-first --ranks 1 --stages 4 --microbatches 64 > plan.txt
 //	weir check plan.txt
 package main

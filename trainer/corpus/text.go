@@ -21,8 +21,7 @@ import (
 type Text struct {
 	Bytes []byte
 	Name  string // for messages
-	Files int
-	Cut   bool // there was more text than the limit
+	Cut   bool   // there was more text than the limit
 }
 
 // SHA256 identifies the text, so that a checkpoint is not resumed on another text.
@@ -145,7 +144,6 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	if _, err := io.Copy(&content, io.LimitReader(file, int64(max(room-n, 0)+1))); err != nil {
 		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
-	t.Files++
 	t.Cut = content.Len() > room
 	t.Bytes = append(t.Bytes, content.Bytes()[:min(content.Len(), room)]...)
 	return nil

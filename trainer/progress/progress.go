@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	plainLines = 16                     // of a run whose output is no terminal
-	refresh    = 100 * time.Millisecond // between two writings of the line on a terminal
+	plainLines = 16                     // of a run whose output is not a terminal
+	refresh    = 100 * time.Millisecond // minimum time between two updates on a terminal
 )
 
-// Line is the line of one program. It keeps no error of its writer.
+// Line is the progress line of one program. It ignores errors of its writer.
 type Line struct {
 	w                      io.Writer
 	columns                int
 	first, total, interval int
 	begin, drawn           time.Time
-	written                int // characters that stand on the terminal
+	written                int // characters on the terminal
 }
 
-// New returns the line of a program that has done first of total steps before it begins.
-// Columns are those of the terminal that w leads to, 0 where it leads to none.
+// New returns the line of a program that begins after the first of total steps. columns is the
+// width of the terminal behind w, or 0 if w does not write to a terminal.
 func New(w io.Writer, columns, first, total int) *Line {
 	return &Line{w: w, columns: columns, first: first, total: total, begin: time.Now(), interval: max((total-first+plainLines-1)/plainLines, 1)}
 }
 
-// Columns returns how wide the terminal is that w is, 0 where it is none.
+// Columns returns the width of a terminal, or 0 if w is not a terminal.
 func Columns(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -43,17 +43,17 @@ func Columns(w io.Writer) int {
 	return 80
 }
 
-// Step shows that so many steps are done. It asks say only where something is to be
-// written: for a line, and for a shorter one where that does not fit. Left is how long the
-// rest takes at the pace so far.
-func (l *Line) Step(done int, say func(left time.Duration) (long, short string)) {
+// Step shows the number of completed steps. It calls text only if it writes: for a line, and for
+// a shorter one in case the first does not fit. left is the estimated time for the remaining
+// steps.
+func (l *Line) Step(done int, text func(left time.Duration) (long, short string)) {
 	last, now := done == l.total, time.Now()
 	if l.columns == 0 && done%l.interval != 0 && !last || l.columns > 0 && now.Sub(l.drawn) < refresh && !last {
 		return
 	}
 	l.drawn = now
 	left := now.Sub(l.begin) / time.Duration(max(done-l.first, 1)) * time.Duration(l.total-done)
-	long, short := say(left.Round(time.Second))
+	long, short := text(left.Round(time.Second))
 	if l.columns == 0 {
 		fmt.Fprintln(l.w, long)
 		return
@@ -67,7 +67,7 @@ func (l *Line) Step(done int, say func(left time.Duration) (long, short string))
 	l.written = len(runes)
 }
 
-// End leaves the line that is rewritten.
+// End moves to the next line of a terminal.
 func (l *Line) End() {
 	if l.written > 0 {
 		fmt.Fprintln(l.w)

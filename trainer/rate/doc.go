@@ -1,6 +1,5 @@
-// Package rate is for the learning rate of a trainer's own optimizer: it has the schedules
-// that papers name.
+// Package rate has the learning rate schedules that papers use, for a trainer's own optimizer.
 //
-// A [Schedule] is a pure function of the step, so that a run that resumes has the rate that
-// it would have had.
+// A [Schedule] is a pure function of the step, so that a resumed run has the same rates as an
+// uninterrupted one.
 package rate

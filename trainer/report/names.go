@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"html"
 	"slices"
 )
@@ -38,15 +39,7 @@ func (d *drawing) endNames() {
 		y := d.py(s.Buckets[len(s.Buckets)-1].Mean())
 		list = append(list, endName{s, y, y})
 	}
-	slices.SortStableFunc(list, func(a, b endName) int {
-		switch {
-		case a.at < b.at:
-			return -1
-		case a.at > b.at:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(list, func(a, b endName) int { return cmp.Compare(a.at, b.at) })
 	spread(list, d.marginTop+6, d.height-d.marginBottom-4)
 	x := d.width - d.marginRight
 	for _, n := range list {

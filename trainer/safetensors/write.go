@@ -116,8 +116,8 @@ func writeData(w io.Writer, tensors []Tensor, buf []byte) error {
 		if err != nil {
 			return fmt.Errorf("safetensors: %q: %w", t.name, err)
 		}
-		if t.count = count; !t.fits() {
-			return t.misfit()
+		if _, err := t.size(count); err != nil {
+			return err
 		}
 		step := len(buf) / t.dtype.Size()
 		for from := 0; from < count; from += step {
@@ -226,21 +226,17 @@ func (t *Tensor) check() (int64, error) {
 			return 0, fmt.Errorf("%w: tensor %.80q has the shape %v, a dimension is negative", ErrInput, t.name, t.shape)
 		}
 	}
-	size, _ := byteSize(t.dtype, t.shape)
-	if !t.fits() {
-		return 0, t.misfit()
+	return t.size(t.count)
+}
+
+// size returns the size of t in bytes, or an error unless it has as many elements as its shape
+// implies. A negative count is unknown.
+func (t *Tensor) size(count int) (int64, error) {
+	size, ok := byteSize(t.dtype, t.shape)
+	if !ok || count >= 0 && size != int64(count)*int64(t.dtype.Size()) {
+		return 0, fmt.Errorf("%w: tensor %.80q has the shape %v and %d elements", ErrInput, t.name, t.shape, count)
 	}
 	return size, nil
-}
-
-// fits returns an error unless t has as many elements as its shape implies.
-func (t *Tensor) fits() bool {
-	size, ok := byteSize(t.dtype, t.shape)
-	return ok && (t.count < 0 || size == int64(t.count)*int64(t.dtype.Size()))
-}
-
-func (t *Tensor) misfit() error {
-	return fmt.Errorf("%w: tensor %.80q has the shape %v and %d elements", ErrInput, t.name, t.shape, t.count)
 }
 
 // badName describes the fault of a tensor's name, or returns "".

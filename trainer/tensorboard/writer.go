@@ -25,19 +25,19 @@ const (
 	valueSimple      = 2<<3 | 5 // float
 )
 
-// Scalar is a point of a plot. TensorBoard groups tags by what is before their first slash.
+// Scalar is a point of a plot. TensorBoard groups tags by their text before the first slash.
 type Scalar struct {
-	Tag   string  // bytes that are not UTF-8, which TensorBoard could not read, are replaced
-	Value float64 // written as a float32; NaN and infinities are shown as such
+	Tag   string  // invalid UTF-8, which TensorBoard cannot read, is replaced
+	Value float64 // written as a float32, which may be NaN or infinite
 }
 
 // Writer writes events. It is for one goroutine at a time.
 type Writer struct {
-	w      io.Writer
-	record []byte // reused
+	w                      io.Writer
+	record, summary, value []byte // reused
 }
 
-// New writes the version of the format to w, as the first record must have it.
+// New returns a writer to w, and writes the first record, which has the version of the format.
 func New(w io.Writer, at time.Time) (*Writer, error) {
 	t := &Writer{w: w}
 	t.begin(at)
@@ -45,8 +45,8 @@ func New(w io.Writer, at time.Time) (*Writer, error) {
 	return t, t.end()
 }
 
-// Create makes a new file of events in a folder, which it makes too. The caller closes the
-// file.
+// Create creates a file of events in a folder, and the folder if it does not exist. The caller
+// closes the file.
 func Create(folder string, at time.Time) (*Writer, *os.File, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, nil, err
@@ -62,7 +62,7 @@ func Create(folder string, at time.Time) (*Writer, *os.File, error) {
 	}
 	t, err := New(file, at)
 	if err != nil {
-		file.Close() // The first error counts.
+		file.Close() // the first error is returned
 		return nil, nil, err
 	}
 	return t, file, nil
@@ -73,26 +73,20 @@ func (t *Writer) Scalars(step int64, at time.Time, values ...Scalar) error {
 	t.begin(at)
 	t.record = append(t.record, eventStep)
 	t.record = binary.AppendUvarint(t.record, uint64(step))
-	summary := 0
+	t.summary = t.summary[:0]
 	for _, v := range values {
-		n := valueSize(v)
-		summary += 1 + uvarintSize(n) + n
+		t.value = appendBytes(t.value[:0], valueTag, strings.ToValidUTF8(v.Tag, "\uFFFD"))
+		t.value = append(t.value, valueSimple)
+		t.value = binary.LittleEndian.AppendUint32(t.value, math.Float32bits(float32(v.Value)))
+		t.summary = appendBytes(t.summary, summaryValue, t.value)
 	}
-	t.record = append(t.record, eventSummary)
-	t.record = binary.AppendUvarint(t.record, uint64(summary))
-	for _, v := range values {
-		t.record = append(t.record, summaryValue)
-		t.record = binary.AppendUvarint(t.record, uint64(valueSize(v)))
-		t.record = appendBytes(t.record, valueTag, v.tag())
-		t.record = append(t.record, valueSimple)
-		t.record = binary.LittleEndian.AppendUint32(t.record, math.Float32bits(float32(v.Value)))
-	}
+	t.record = appendBytes(t.record, eventSummary, t.summary)
 	return t.end()
 }
 
 const header = 8 + 4 // length and its checksum
 
-// begin starts an event behind room for the header of its record.
+// begin starts an event, after room for the header of its record.
 func (t *Writer) begin(at time.Time) {
 	t.record = append(t.record[:0], make([]byte, header)...)
 	t.record = append(t.record, eventWallTime)
@@ -108,26 +102,15 @@ func (t *Writer) end() error {
 	return err
 }
 
-// masked is the checksum of the format: a CRC of data that holds CRCs would be weak.
+// masked returns the checksum of the format, which masks a CRC because the CRC of data that
+// contains CRCs would be weak.
 func masked(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8
 }
 
-func appendBytes(to []byte, field byte, s string) []byte {
-	to = binary.AppendUvarint(append(to, field), uint64(len(s)))
-	return append(to, s...)
-}
-
-// valueSize is the length of a Summary.Value: its tag, and a float.
-func valueSize(v Scalar) int {
-	n := len(v.tag())
-	return 1 + uvarintSize(n) + n + 1 + 4
-}
-
-func (s *Scalar) tag() string { return strings.ToValidUTF8(s.Tag, "\uFFFD") }
-
-func uvarintSize(n int) int {
-	var b [binary.MaxVarintLen64]byte
-	return binary.PutUvarint(b[:], uint64(n))
+// appendBytes appends a field with its length.
+func appendBytes[T string | []byte](to []byte, field byte, text T) []byte {
+	to = binary.AppendUvarint(append(to, field), uint64(len(text)))
+	return append(to, text...)
 }

@@ -1,3 +1,3 @@
-// Package terminal is for printing names that users and files give: escape sequences, and
-// characters that turn the direction of writing, are shown and not obeyed.
+// Package terminal prints names from users and files safely: it shows escape sequences, and
+// characters that change the direction of text, in quoted form.
 package terminal

@@ -7,24 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// Quote returns a name in one line, with its control characters as Go writes them: \x1b
-// for an escape. All else stays as it is.
+// Quote returns a name in one line, with control characters in Go's notation, such as \x1b for an
+// escape. It does not change other characters.
 func Quote(name string) string {
 	quoted, rest := quote(nil, []byte(name), false)
-	for _, b := range rest { // the beginning of a character
+	for _, b := range rest { // an incomplete character
 		quoted = appendByte(quoted, b)
 	}
 	return string(quoted)
 }
 
-// Writer returns a writer of text that quotes all control characters but line ends and
-// tabs. What it returns counts bytes of what it was given. It keeps the beginning of a
-// character until the rest of it comes.
+// Writer returns a writer of text that quotes all control characters except newlines and tabs.
+// Write counts the bytes that it was given. The writer keeps an incomplete character until the
+// next call completes it.
 func Writer(w io.Writer) io.Writer { return &writer{w: w} }
 
 type writer struct {
 	w    io.Writer
-	held []byte // the beginning of a character
+	held []byte // an incomplete character
 	text []byte // scratch
 }
 
@@ -41,7 +41,7 @@ func (t *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// quote appends a text, and returns what of it is the beginning of a character.
+// quote appends a text, and returns an incomplete character at its end separately.
 func quote(quoted, text []byte, lines bool) (all, rest []byte) {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
@@ -64,7 +64,7 @@ func quote(quoted, text []byte, lines bool) (all, rest []byte) {
 	return quoted, nil
 }
 
-// appendByte appends a byte that is of no character.
+// appendByte appends a byte that does not belong to a character.
 func appendByte(quoted []byte, b byte) []byte {
 	const digits = "0123456789abcdef"
 	return append(quoted, '\\', 'x', digits[b>>4], digits[b&15])

@@ -1,3 +1,3 @@
-// Package units is for printing numbers to people: bytes, large whole numbers, times and parts
-// of a whole, in the same way wherever a program prints them.
+// Package units formats numbers for people: bytes, large whole numbers, times and fractions, in
+// the same way throughout a program.
 package units

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Size writes a number of bytes, such as "3.4 MiB".
+// Size formats a number of bytes, such as "3.4 MiB".
 func Size(n int64) string {
 	value, sign := float64(n), ""
 	if n < 0 {
@@ -30,7 +30,7 @@ func Size(n int64) string {
 	return sign + strconv.FormatFloat(value, 'f', digits, 64) + " " + names[i]
 }
 
-// Exactly writes a size and, where that loses something, the bytes: "3.4 MiB (3,565,158 bytes)".
+// Exactly formats a size and, if that rounds, the bytes: "3.4 MiB (3,565,158 bytes)".
 func Exactly(n int64) string {
 	if n > -1024 && n < 1024 {
 		return Size(n)
@@ -38,7 +38,7 @@ func Exactly(n int64) string {
 	return Size(n) + " (" + Count(n) + " bytes)"
 }
 
-// Count writes a whole number with thousands separated by commas.
+// Count formats a whole number with thousands separated by commas.
 func Count(n int64) string {
 	digits, sign := strconv.FormatInt(n, 10), ""
 	if n < 0 {
@@ -50,7 +50,7 @@ func Count(n int64) string {
 	return sign + digits
 }
 
-// Number writes a number of things: "1 rank", "51,200 microbatches".
+// Number formats a number of things: "1 rank", "51,200 microbatches".
 func Number[N int | int64](n N, thing string) string {
 	switch {
 	case n == 1:
@@ -62,8 +62,8 @@ func Number[N int | int64](n N, thing string) string {
 	return Count(int64(n)) + " " + thing
 }
 
-// Ranks writes a list of ranks, runs of them as 4-7: "rank 3", "ranks 1, 4-7 and 9". It shortens long
-// lists.
+// Ranks formats a list of ranks in ascending order, with runs as ranges: "rank 3", "ranks 1, 4-7
+// and 9". It shortens long lists.
 func Ranks(ranks []int) string {
 	if len(ranks) == 1 {
 		return "rank " + strconv.Itoa(ranks[0])
@@ -94,7 +94,7 @@ func Ranks(ranks []int) string {
 	return "ranks " + strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// Seconds writes a time in seconds, such as "12.5 ms".
+// Seconds formats a time in seconds, such as "12.5 ms".
 func Seconds(s float64) string {
 	switch {
 	case s < 1e-3:
@@ -105,7 +105,7 @@ func Seconds(s float64) string {
 	return strconv.FormatFloat(s, 'f', 2, 64) + " s"
 }
 
-// Decimal writes a number with at most so many decimals, without zeros at its end.
+// Decimal formats a number with at most the given number of decimals, without trailing zeros.
 func Decimal(x float64, decimals int) string {
 	text := strconv.FormatFloat(x, 'f', decimals, 64)
 	if strings.Contains(text, ".") {
@@ -114,10 +114,10 @@ func Decimal(x float64, decimals int) string {
 	return text
 }
 
-// Percent writes a part of 1, such as "12.5%".
-func Percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + "%" }
+// Percent formats a fraction of 1, such as "12.5%".
+func Percent(fraction float64) string { return strconv.FormatFloat(100*fraction, 'f', 1, 64) + "%" }
 
-// Round returns the whole number that is nearest to a value, 0 where it is none.
+// Round returns the nearest whole number within the range of an int64, and 0 for NaN.
 func Round(value float64) int64 {
 	switch value = math.Round(value); {
 	case math.IsNaN(value):
@@ -130,11 +130,11 @@ func Round(value float64) int64 {
 	return int64(value)
 }
 
-// ErrSize is wrapped by the errors of ParseSize.
+// ErrSize is wrapped by errors of ParseSize.
 var ErrSize = errors.New("no size")
 
 // ParseSize reads a number of bytes from 0 to 1024TiB: 1000, 512KiB, 1.5GiB, 80G, 80 GB.
-// K, M, G and T alone are KiB, MiB, GiB and TiB. Upper and lower case are the same.
+// K, M, G and T alone are KiB, MiB, GiB and TiB. The case of letters does not matter.
 func ParseSize(text string) (int64, error) {
 	word, unit := text, 1.0
 	for _, u := range []struct {
