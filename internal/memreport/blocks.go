@@ -50,8 +50,8 @@ func (b *blocks) joined(from, to int) (all profile) {
 	return all
 }
 
-// end returns how the steps from a block on rise, by position.
-func (b *blocks) end(from int) (x, y []float64) {
+// points returns the mean levels of the steps from a block on, by position.
+func (b *blocks) points(from int) (x, y []float64) {
 	last := b.joined(from, len(b.list))
 	return middles(last.buckets(mostPoints))
 }
@@ -64,10 +64,10 @@ type lateRise struct {
 	before, after profile // of steps that do not rise, and of steps that rise
 }
 
-// late finds the cut between blocks whose slopes differ most, and returns the rise of the blocks
+// lateRise finds the cut between blocks whose slopes differ most, and returns the rise of the blocks
 // after it relative to the blocks before it, without the two next to the cut, of which only a
 // part may rise. It returns false if the difference does not rise, or if chance explains it.
-func (b *blocks) late() (l lateRise, ok bool) {
+func (b *blocks) lateRise() (l lateRise, ok bool) {
 	n := len(b.list)
 	if n < 3 {
 		return l, false
@@ -78,7 +78,7 @@ func (b *blocks) late() (l lateRise, ok bool) {
 	}
 	at := cut(slopes)
 	l.before, l.after = b.joined(0, max(at-1, 1)), b.joined(min(at+1, n-1), n)
-	above := l.after.above(&l.before)
+	above := l.after.minus(&l.before)
 	if l.rise, ok = above.rise(1); !ok {
 		return l, false
 	}

@@ -40,8 +40,8 @@ func (c *column) add(r *memlog.Record, at place) {
 		c.First = at
 	}
 	c.Last = at
-	said := [numQuantities]int64{live: r.Live, peak: r.Peak, reserved: r.Reserved, livePlanned: r.LivePlanned, peakPlanned: r.PeakPlanned}
-	for q, n := range said {
+	values := [numQuantities]int64{live: r.Live, peak: r.Peak, reserved: r.Reserved, livePlanned: r.LivePlanned, peakPlanned: r.PeakPlanned}
+	for q, n := range values {
 		if r.Planned || quantity(q) < livePlanned {
 			c.spans[q].Join(report.Point(float64(at.Record), float64(n)))
 		}

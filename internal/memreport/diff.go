@@ -74,7 +74,7 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 	default:
 		pair := [2]*memlog.Record{&p.queue[0], &p.queue[0]}
 		pair[log] = record
-		if fields := differing(pair[0], pair[1]); fields != nil {
+		if fields := differences(pair[0], pair[1]); fields != nil {
 			p.first = &Difference{Step: pair[0].Step, Rank: pair[0].Rank, Microbatch: pair[0].Microbatch, Record: p.compared, Fields: fields}
 		}
 		p.compared++
@@ -88,8 +88,8 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 	return nil
 }
 
-// differing returns the fields that both records have and that differ.
-func differing(a, b *memlog.Record) (list []Field) {
+// differences returns the fields that both records have and that differ.
+func differences(a, b *memlog.Record) (list []Field) {
 	of := fieldsOf(b)
 	for i, f := range fieldsOf(a) {
 		name := fieldNames[i]

@@ -28,7 +28,7 @@ func (d *Difference) Text(w io.Writer, a, b string) error {
 		text.WriteByte('\n')
 		t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
 		for _, f := range d.Fields {
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", f.Name, f.say(f.A), f.say(f.B), f.change())
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", f.Name, f.format(f.A), f.format(f.B), f.change())
 		}
 		t.Flush() // into memory
 	}
@@ -36,8 +36,8 @@ func (d *Difference) Text(w io.Writer, a, b string) error {
 	return err
 }
 
-// say formats a value of the field.
-func (f *Field) say(value any) string {
+// format formats a value of the field.
+func (f *Field) format(value any) string {
 	if n, ok := value.(int64); ok {
 		return units.Count(n)
 	}
@@ -77,7 +77,7 @@ func Compare(w io.Writer, a, b *Summary) error {
 			func(r *Rank) string { return units.Count(r.Records) },
 			func(r *Rank) string { return units.Size(r.Peak) },
 			func(r *Rank) string { return units.Size(r.Reserved) },
-			func(r *Rank) string { return r.Growth.short() },
+			func(r *Rank) string { return r.Growth.cell() },
 		} {
 			for _, r := range ranks[number] {
 				text := "-"

@@ -26,8 +26,8 @@ func (r *rank) series(name string, mark report.Mark, color report.Color, q quant
 	return s
 }
 
-// say describes the records of column i.
-func (r *rank) say(i int) string {
+// tooltip describes the records of column i.
+func (r *rank) tooltip(i int) string {
 	if i >= len(r.columns.list) {
 		return ""
 	}
@@ -41,11 +41,11 @@ func (r *rank) say(i int) string {
 
 // axis returns the axis of a rank's records.
 func (r *rank) axis() report.Axis {
-	return report.Axis{Label: "microbatches since the log began", Unit: report.Count, Say: r.say}
+	return report.Axis{Label: "microbatches since the log began", Unit: report.Count, Tooltip: r.tooltip}
 }
 
-// many describes the number of records in a column, if it is more than one.
-func (r *rank) many() string {
+// columnNote describes the number of records in a column, if it is more than one.
+func (r *rank) columnNote() string {
 	if r.columns.stride > 1 {
 		return fmt.Sprintf(" A column stands for %d microbatches.", r.columns.stride)
 	}
@@ -66,7 +66,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 	base, name := r.base()
 	f := report.Figure{
 		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.totals.Rank),
-		Caption: "Live after each microbatch, and the most since the one before (peak), " + name + "." + r.many(),
+		Caption: "Live after each microbatch, and the most since the one before (peak), " + name + "." + r.columnNote(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
 		Series: []report.Series{
 			r.series("", report.Band, report.Orange, peak, base), r.series("", report.Band, report.Blue, live, base),
@@ -93,7 +93,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 // reservedFigure plots the bytes held from the system.
 func (r *rank) reservedFigure() report.Figure {
 	return report.Figure{
-		Title: fmt.Sprintf("Reserved, rank %d", r.totals.Rank), Caption: "Bytes held from the system." + r.many(),
+		Title: fmt.Sprintf("Reserved, rank %d", r.totals.Rank), Caption: "Bytes held from the system." + r.columnNote(),
 		X: r.axis(), Y: bytesFromZero, Direct: true, Low: true,
 		Series: []report.Series{r.series("reserved", report.Line, report.Gray, reserved, 0)},
 	}
@@ -104,7 +104,7 @@ func (r *rank) classesFigure() report.Figure {
 	list := r.columns.list
 	return report.Figure{
 		Title:   fmt.Sprintf("Live after a microbatch, rank %d", r.totals.Rank),
-		Caption: "By class, stacked, without resident bytes." + r.many(),
+		Caption: "By class, stacked, without resident bytes." + r.columnNote(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
 		Series: report.ByClass(report.Area, len(list), func(i int, class memory.Class) report.Bucket {
 			b := report.Point(0, list[i].Classes[class]/float64(list[i].count()))
@@ -114,8 +114,8 @@ func (r *rank) classesFigure() report.Figure {
 	}
 }
 
-// spread plots the means of buckets on a band from minimum to maximum.
-func spread(name string, list []report.Bucket) []report.Series {
+// meanAndBand plots the means of buckets on a band from minimum to maximum.
+func meanAndBand(name string, list []report.Bucket) []report.Series {
 	return []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: name, Mark: report.Line, Color: report.Blue, Buckets: list}}
 }
 
@@ -171,7 +171,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	if len(list) < 2 {
 		return f // no growth within a step
 	}
-	f.Series = spread(name, list)
+	f.Series = meanAndBand(name, list)
 	if g.PerMicrobatch == 0 {
 		f.Caption += " It does not grow."
 		f.Low = true
@@ -219,7 +219,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 	if len(list) < 2 {
 		return f
 	}
-	f.Series = spread("lowest level", list)
+	f.Series = meanAndBand("lowest level", list)
 	switch {
 	case g.PerStep != 0:
 		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, float64(max(g.leaves-1, 0)), list))
@@ -303,7 +303,7 @@ func (l *Log) panels(s *Summary) report.Panels {
 			},
 		}
 		if one.Growth.Grows() {
-			f.Caption += ", grows by " + one.Growth.short()
+			f.Caption += ", grows by " + one.Growth.cell()
 		}
 		if r.totals.Planned != nil {
 			f.Series = append(f.Series, r.series("planned", report.Dash, report.Violet, peakPlanned, 0))

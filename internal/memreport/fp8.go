@@ -27,9 +27,9 @@ type FP8 struct {
 // mostRoles is the maximum number of roles.
 const mostRoles = 16
 
-// precision adds the record of a role in a step.
-func (l *Log) precision(f *memlog.FP8) {
-	name := kept(f.Role)
+// addFP8 adds the record of a role in a step.
+func (l *Log) addFP8(f *memlog.FP8) {
+	name := shortened(f.Role)
 	at := slices.IndexFunc(l.roles, func(r FP8) bool { return r.Role == name })
 	switch {
 	case at < 0 && len(l.roles) < mostRoles:

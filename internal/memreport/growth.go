@@ -52,9 +52,9 @@ func (g *Growth) Grows() bool { return g.From != "" }
 
 // growth returns the growth of the rank's memory. endStep must have been called.
 func (r *rank) growth() Growth {
-	g := r.rises()
+	g := r.findGrowth()
 	if n := float64(r.every); n > 1 && g.Grows() { // the found growth is per record
-		g.PerMicrobatch, g.Low, g.High = whole(g.PerMicrobatch/n), whole(g.Low/n), whole(g.High/n)
+		g.PerMicrobatch, g.Low, g.High = rounded(g.PerMicrobatch/n), rounded(g.Low/n), rounded(g.High/n)
 		if g.From == "level" && g.PerMicrobatch != 0 {
 			g.First.Microbatch, g.First.Last = max(g.First.Microbatch-1, 0)*r.every+min(g.First.Microbatch, 1), g.First.Last*r.every
 		}
@@ -70,49 +70,49 @@ func (r *rank) growth() Growth {
 	return g
 }
 
-// rises returns which level rises, and from where on.
-func (r *rank) rises() (g Growth) {
+// findGrowth returns the growth for each record, and where it begins.
+func (r *rank) findGrowth() (g Growth) {
 	steps, leaves := r.lows.rise(3)
 	if leaves {
-		g.From, g.PerStep = "level", whole(steps.Median)
+		g.From, g.PerStep = "level", rounded(steps.Median)
 		g.leaves = steps.from
 		x, y := quarter(middles(r.lows.buckets(mostPoints)))
-		g.Still = goesOn(x, y, steps.Median)
+		g.Still = continues(x, y, steps.Median)
 	}
 	if r.grew {
 		return r.excessGrowth(g)
 	}
-	halfX, halfY := r.blocks.end(len(r.blocks.list) / 2)
-	if late, ok := r.blocks.late(); ok {
+	halfX, halfY := r.blocks.points(len(r.blocks.list) / 2)
+	if late, ok := r.blocks.lateRise(); ok {
 		g.From = "level"
-		g.rate(late.slope)
+		g.setRate(late.slope)
 		g.late = &late
-		g.Still = r.still(late.block, late.Median)
+		g.Still = r.growsAtEnd(late.block, late.Median)
 		g.First = &First{Step: late.first, LastStep: late.last, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
-	} else if inStep, ok := r.stepProfile.rise(1); ok && goesOn(halfX, halfY, inStep.Median) {
+	} else if inStep, ok := r.stepProfile.rise(1); ok && continues(halfX, halfY, inStep.Median) {
 		g.From = "level"
-		g.Still = r.still(0, inStep.Median)
-		g.rate(inStep.slope)
+		g.Still = r.growsAtEnd(0, inStep.Median)
+		g.setRate(inStep.slope)
 		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), record: inStep.from, position: inStep.from, every: r.totals.Steps > 1 && !leaves}
 	} else if leaves { // each step leaves bytes behind that its microbatches do not show
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
-	} else if x, y := middles(r.lows.buckets(mostPoints)); unclear(y) {
-		g.Unclear, g.PerStep = true, whole(fit(x, y).Median)
-	} else if rate := fit(halfX, halfY).Median; unclear(halfY) && rate >= fit(middles(r.stepProfile.buckets(mostPoints))).Median/2 {
-		g.Unclear, g.PerMicrobatch = true, whole(rate)
+	} else if x, y := middles(r.lows.buckets(mostPoints)); inconclusive(y) {
+		g.Unclear, g.PerStep = true, rounded(fit(x, y).Median)
+	} else if rate := fit(halfX, halfY).Median; inconclusive(halfY) && rate >= fit(middles(r.stepProfile.buckets(mostPoints))).Median/2 {
+		g.Unclear, g.PerMicrobatch = true, rounded(rate)
 	}
 	return g
 }
 
-// still reports whether a rise within the steps from a block on continues in the last quarter of
+// growsAtEnd reports whether a rise within the steps from a block on continues in the last quarter of
 // the log.
-func (r *rank) still(from int, rate float64) bool {
+func (r *rank) growsAtEnd(from int, rate float64) bool {
 	n := len(r.blocks.list)
-	x, y := r.blocks.end(max(n-max(n/4, 1), from))
+	x, y := r.blocks.points(max(n-max(n/4, 1), from))
 	if n == 1 {
 		x, y = quarter(x, y)
 	}
-	return goesOn(x, y, rate)
+	return continues(x, y, rate)
 }
 
 // excessGrowth returns the growth that the books show.
@@ -121,7 +121,7 @@ func (r *rank) excessGrowth(g Growth) Growth {
 	g.From, g.Still = "books", 4*(r.totals.Records-1-r.lastGrew) <= r.totals.Records
 	g.First = &First{at.Step, at.Microbatch, at.Step, at.Microbatch, at.Record, r.firstExcessIn, false}
 	if s, ok := r.excess.rise(1); ok {
-		g.rate(s.slope)
+		g.setRate(s.slope)
 		return g
 	}
 	// Too few microbatches for a slope, or a single increase.
@@ -130,13 +130,13 @@ func (r *rank) excessGrowth(g Growth) Growth {
 	return g
 }
 
-// rate sets the growth with each microbatch, in whole bytes.
-func (g *Growth) rate(s slope) {
-	g.PerMicrobatch, g.Low, g.High = whole(s.Median), whole(s.Low), whole(s.High)
+// setRate sets the growth with each microbatch, in whole bytes.
+func (g *Growth) setRate(s slope) {
+	g.PerMicrobatch, g.Low, g.High = rounded(s.Median), rounded(s.Low), rounded(s.High)
 }
 
-// whole rounds bytes whose fractions are meaningless.
-func whole(bytes float64) float64 {
+// rounded rounds bytes to the precision that is meaningful.
+func rounded(bytes float64) float64 {
 	if math.Abs(bytes) < 10 {
 		return math.Round(bytes*10) / 10
 	}

@@ -43,13 +43,13 @@ func (l *Log) Add(record *memlog.Record) error {
 	case record.PeakOwner != nil:
 		return l.peakOwner(record.PeakOwner)
 	case record.FP8 != nil:
-		l.precision(record.FP8)
+		l.addFP8(record.FP8)
 		return nil
 	}
 	r := l.ranks[record.Rank]
 	if r == nil {
 		r = newRank(record)
-		if err := enter(&l.ranks, record.Rank, r); err != nil {
+		if err := addRank(&l.ranks, record.Rank, r); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (l *Log) peakOwner(o *memory.PeakOwner) error {
 	p := l.peaks[o.Rank]
 	if p == nil {
 		p = &peakOwners{}
-		if err := enter(&l.peaks, o.Rank, p); err != nil {
+		if err := addRank(&l.peaks, o.Rank, p); err != nil {
 			return err
 		}
 	}
@@ -77,8 +77,8 @@ func (l *Log) peakOwner(o *memory.PeakOwner) error {
 	return nil
 }
 
-// enter adds a rank to a map, or returns an error if there are too many.
-func enter[T any](ranks *map[int]T, rank int, kept T) error {
+// addRank adds a rank to a map, or returns an error if there are too many.
+func addRank[T any](ranks *map[int]T, rank int, kept T) error {
 	if len(*ranks) == MostRanks {
 		return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, rank, MostRanks)
 	}

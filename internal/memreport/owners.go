@@ -30,8 +30,8 @@ const (
 	otherNames     = "(other names)"
 )
 
-// kept returns a name cut to mostName.
-func kept(name string) string {
+// shortened returns a name cut to mostName.
+func shortened(name string) string {
 	if len(name) > mostName {
 		return strings.ToValidUTF8(name[:mostName], "") + "..."
 	}
@@ -50,7 +50,7 @@ func (o *owners) add(info *memory.Info) {
 	if *o == nil {
 		*o = owners{}
 	}
-	key := ownerKey{kept(info.Name), info.Class}
+	key := ownerKey{shortened(info.Name), info.Class}
 	if (*o)[key] == nil && len(*o) >= mostOwners {
 		key.name = otherNames
 	}
@@ -97,7 +97,7 @@ func (p *peakOwners) add(o *memory.PeakOwner) {
 		*last = Owner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers}
 		return
 	}
-	owner := Owner{Name: kept(o.Name), Class: o.Class.String(), Bytes: o.Bytes, Buffers: o.Buffers}
+	owner := Owner{Name: shortened(o.Name), Class: o.Class.String(), Bytes: o.Bytes, Buffers: o.Buffers}
 	if o.First >= 0 {
 		owner.First, owner.Last = new(o.First), new(o.Last)
 	}

@@ -44,7 +44,7 @@ func (l *Log) Page(name string) *report.Page {
 // facts are the numbers at the top.
 func facts(s *Summary, focus *Rank) []report.Fact {
 	growth := report.Fact{
-		Label: "growth per microbatch", Value: focus.Growth.short(), Good: !focus.Growth.Grows() && !focus.Growth.Unclear, Bad: focus.Growth.Grows(),
+		Label: "growth per microbatch", Value: focus.Growth.cell(), Good: !focus.Growth.Grows() && !focus.Growth.Unclear, Bad: focus.Growth.Grows(),
 		Note: "on every rank, over " + units.Number(s.Records, "record"),
 	}
 	list := []report.Fact{growth}
@@ -53,7 +53,7 @@ func facts(s *Summary, focus *Rank) []report.Fact {
 		if g.Class != "" {
 			list[0].Note += ", most of it of class " + g.Class
 		}
-		list = append(list, report.Fact{Label: "begins", Value: g.First.short(), Note: g.kept(focus.Steps), Bad: true})
+		list = append(list, report.Fact{Label: "begins", Value: g.First.cell(), Note: g.remainder(focus.Steps), Bad: true})
 	}
 	peak := report.Fact{Label: "peak", Value: units.Size(focus.Peak), Note: fmt.Sprintf("%s bytes, rank %d at step %d, microbatch %d", units.Count(focus.Peak), focus.Rank, focus.PeakAt.Step, focus.PeakAt.Microbatch)}
 	list = append(list, peak)
@@ -69,7 +69,7 @@ func facts(s *Summary, focus *Rank) []report.Fact {
 	}
 	return append(list,
 		report.Fact{Label: "reserved", Value: units.Size(focus.Reserved), Note: "the most, " + percent(focus.Peak, focus.Reserved) + " of it used at the peak"},
-		report.Fact{Label: "level", Value: units.Size(focus.LevelLast), Note: "live after the last microbatch; " + between(focus.LevelLowest, focus.LevelHighest) + " over the log"},
+		report.Fact{Label: "level", Value: units.Size(focus.LevelLast), Note: "live after the last microbatch; " + sizeRange(focus.LevelLowest, focus.LevelHighest) + " over the log"},
 	)
 }
 
@@ -80,16 +80,16 @@ func percent(part, whole int64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
 }
 
-// short describes briefly where growth begins.
-func (f *First) short() string {
+// cell describes where growth begins, for a cell of a table.
+func (f *First) cell() string {
 	if f.LastStep > f.Step {
 		return fmt.Sprintf("step %d to %d", f.Step, f.LastStep)
 	}
 	return fmt.Sprintf("step %d, mb %d", f.Step, f.Microbatch)
 }
 
-// kept describes how much of a step's growth the step releases.
-func (g *Growth) kept(steps int64) string {
+// remainder describes how much of a step's growth the step releases.
+func (g *Growth) remainder(steps int64) string {
 	switch {
 	case g.PerStep != 0:
 		return "each step leaves " + size(g.PerStep)
@@ -108,14 +108,14 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 		r := &s.Ranks[i]
 		begins := "-"
 		if r.Growth.Grows() {
-			begins = r.Growth.First.short()
+			begins = r.Growth.First.cell()
 		}
 		ranks.Rows = append(ranks.Rows, []string{
-			strconv.Itoa(r.Rank), units.Count(r.Records), between(r.LevelLowest, r.LevelHighest), units.Size(r.Peak),
-			r.plannedPeak(), units.Size(r.Reserved), r.Growth.short(), begins,
+			strconv.Itoa(r.Rank), units.Count(r.Records), sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak),
+			r.plannedPeak(), units.Size(r.Reserved), r.Growth.cell(), begins,
 		})
 	}
-	for _, t := range []report.Table{first(s.dumpTable(), shownOwners*4), first(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
+	for _, t := range []report.Table{firstRows(s.dumpTable(), shownOwners*4), firstRows(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
 		if len(t.Rows) > 0 {
 			list = append(list, t)
 		}

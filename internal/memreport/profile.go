@@ -51,8 +51,8 @@ func (p *profile) join(next profile) {
 	p.cells = append(p.cells, next.cells[n:]...)
 }
 
-// above returns the differences between the means of p and of another profile, as far as both go.
-func (p *profile) above(other *profile) (d profile) {
+// minus returns the differences between the means of p and of another profile, as far as both go.
+func (p *profile) minus(other *profile) (d profile) {
 	low := profile{cells: slices.Clone(other.cells), stride: other.stride}
 	d = profile{cells: slices.Clone(p.cells), stride: p.stride}
 	low.widen(d.stride)
@@ -102,12 +102,12 @@ func (p *profile) rise(halves int) (r rise, ok bool) {
 	if !ok {
 		return rise{}, false
 	}
-	return p.from(x, y, s), true
+	return p.refined(x, y, s), true
 }
 
-// from returns the rise of points that rise with about this slope at the end. Points before the
+// refined returns the rise of points that rise with about this slope at the end. Points before the
 // rise do not affect the slope.
-func (p *profile) from(x, y []float64, s slope) rise {
+func (p *profile) refined(x, y []float64, s slope) rise {
 	r := rise{slope: s}
 	r.from, r.to = p.start(x, y, s.Median)
 	flat := 0

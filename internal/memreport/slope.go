@@ -21,8 +21,8 @@ const mostPoints = 256
 
 // Deviations of the normal distribution between which 99 % and 99.99 % lie.
 const (
-	likely  = 2.576
-	certain = 3.891
+	deviations99   = 2.576
+	deviations9999 = 3.891
 )
 
 // fit returns the slope of points in strictly ascending order of x. It is 0 for fewer than two
@@ -44,16 +44,16 @@ func fit(x, y []float64) slope {
 	s := slope{Median: (at(math.Floor(middle)) + at(math.Ceil(middle))) / 2}
 	// Kendall's S of n points without a trend has this deviation, and a larger one if
 	// neighbouring points are correlated.
-	deviation := math.Sqrt(float64(n*(n-1)*(2*n+5))/18) * likeness(x, y, s.Median)
-	s.Low, s.High = at(math.Floor(middle-likely*deviation/2)), at(math.Ceil(middle+likely*deviation/2))
-	s.Least = at(math.Floor(middle - certain*deviation/2))
+	deviation := math.Sqrt(float64(n*(n-1)*(2*n+5))/18) * correlation(x, y, s.Median)
+	s.Low, s.High = at(math.Floor(middle-deviations99*deviation/2)), at(math.Ceil(middle+deviations99*deviation/2))
+	s.Least = at(math.Floor(middle - deviations9999*deviation/2))
 	return s
 }
 
-// likeness is the factor by which points deviate more from a line than independent points would:
+// correlation is the factor by which points deviate more from a line than independent points would:
 // the live bytes of a rank are a sum over several microbatches in flight, most of which are also
 // in the next record. It is 1 to 3.
-func likeness(x, y []float64, slope float64) float64 {
+func correlation(x, y []float64, slope float64) float64 {
 	rest := make([]float64, len(x))
 	for i := range x {
 		rest[i] = y[i] - slope*x[i]
@@ -80,9 +80,9 @@ func (s slope) rises(points int) bool {
 	return s.Least > 0 && (points >= leastPoints || points >= 3 && s.Low == s.High)
 }
 
-// goesOn reports whether the end of a rise may still have its rate: a slope of less than half the
+// continues reports whether the end of a rise may still have its rate: a slope of less than half the
 // rate would be chance. A level that saturates fails this test.
-func goesOn(x, y []float64, rate float64) bool {
+func continues(x, y []float64, rate float64) bool {
 	return len(x) < 3 || fit(x, y).High >= rate/2
 }
 
@@ -92,9 +92,9 @@ func quarter(x, y []float64) (lastX, lastY []float64) {
 	return x[from:], y[from:]
 }
 
-// unclear reports whether points end above their begin, though chance may explain it: the last
+// inconclusive reports whether points end above their begin, though chance may explain it: the last
 // half is nowhere below the first, and rises by at least a quarter of the earlier rise.
-func unclear(y []float64) bool {
+func inconclusive(y []float64) bool {
 	half := len(y) / 2
 	return half > 0 && 4*(y[len(y)-1]-y[half]) > y[half]-y[0] && slices.Min(y[half:]) >= slices.Max(y[:half])
 }
@@ -107,7 +107,7 @@ func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
 	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= leastPoints); halves-- {
 		if s = fit(x[part:], y[part:]); s.rises(len(x) - part) {
 			x, y := x[(part+len(x))/2:], y[(part+len(x))/2:]
-			if goesOn(x, y, s.Median) && (!saturates || fit(x, y).Median >= s.Median/2) {
+			if continues(x, y, s.Median) && (!saturates || fit(x, y).Median >= s.Median/2) {
 				return s, true
 			}
 			saturates = true

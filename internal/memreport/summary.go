@@ -69,11 +69,11 @@ func (l *Log) Summary() *Summary {
 	for _, r := range l.sorted() {
 		s.Steps, s.Microbatches = max(s.Steps, r.totals.Steps), max(s.Microbatches, r.microbatches())
 		one := r.summary()
-		if g := &one.Growth; g.From != "books" && g.each(r.microbatches()) < float64(l.Least) {
+		if g := &one.Growth; g.From != "books" && g.largest(r.microbatches()) < float64(l.Least) {
 			*g = Growth{}
 		}
 		one.PeakOwners = l.peaks[one.Rank].sorted()
-		if one.Growth.Grows() && (s.GrowthRank == nil || one.Growth.each(r.microbatches()) > s.Growth.each(r.microbatches())) {
+		if one.Growth.Grows() && (s.GrowthRank == nil || one.Growth.largest(r.microbatches()) > s.Growth.largest(r.microbatches())) {
 			s.Growth, s.GrowthRank = one.Growth, new(one.Rank)
 		}
 		s.Ranks = append(s.Ranks, one)
@@ -93,8 +93,8 @@ func (s *Summary) focus() (best *Rank) {
 	return best
 }
 
-// each is the growth per microbatch, within steps or between them.
-func (g *Growth) each(microbatches int64) float64 {
+// largest returns the growth per microbatch, within steps or between them, if that is larger.
+func (g *Growth) largest(microbatches int64) float64 {
 	return max(g.PerMicrobatch, g.PerStep/float64(max(microbatches, 1)))
 }
 

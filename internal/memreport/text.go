@@ -38,7 +38,7 @@ func writeTable(b *strings.Builder, t report.Table) {
 		return
 	}
 	more := len(t.Rows) - shownOwners
-	t = first(t, shownOwners)
+	t = firstRows(t, shownOwners)
 	var lines strings.Builder
 	t.Text(&lines) // into memory
 	b.WriteString("\n" + t.Title + ":\n")
@@ -50,8 +50,8 @@ func writeTable(b *strings.Builder, t report.Table) {
 	}
 }
 
-// first returns a table with no more rows than n.
-func first(t report.Table, n int) report.Table {
+// firstRows returns a table with no more rows than n.
+func firstRows(t report.Table, n int) report.Table {
 	t.Rows, t.Shares = t.Rows[:min(len(t.Rows), n)], t.Shares[:min(len(t.Shares), n)]
 	return t
 }
@@ -69,11 +69,11 @@ func (s *Summary) rankLines(b *strings.Builder) {
 		if i == mostRows {
 			break
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t", r.Rank, between(r.LevelLowest, r.LevelHighest), units.Size(r.Peak))
+		fmt.Fprintf(t, "%d\t%s\t%s\t", r.Rank, sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak))
 		if planned {
 			fmt.Fprintf(t, "%s\t", r.plannedPeak())
 		}
-		fmt.Fprintf(t, "%s\t%s\t\n", units.Size(r.Reserved), r.Growth.short())
+		fmt.Fprintf(t, "%s\t%s\t\n", units.Size(r.Reserved), r.Growth.cell())
 	}
 	t.Flush() // into memory
 	if n := len(s.Ranks) - mostRows; n > 0 {
@@ -100,23 +100,23 @@ func (r *Rank) plannedPeak() string {
 
 // findings are the most important sentences.
 func (s *Summary) findings() (lines []string) {
-	alike := map[string][]int{} // ranks by their finding
+	byFinding := map[string][]int{} // ranks by their finding
 	var order []string
 	for i := range s.Ranks {
 		if r := &s.Ranks[i]; r.Growth.Grows() || r.Growth.Unclear {
-			does := r.Growth.sentence(s.Microbatches)
-			if alike[does] == nil {
-				order = append(order, does)
+			finding := r.Growth.sentence(s.Microbatches)
+			if byFinding[finding] == nil {
+				order = append(order, finding)
 			}
-			alike[does] = append(alike[does], r.Rank)
+			byFinding[finding] = append(byFinding[finding], r.Rank)
 		}
 	}
-	for i, does := range order {
+	for i, finding := range order {
 		if i == mostRows {
 			lines = append(lines, fmt.Sprintf("and %d more, each in another way", len(order)-i))
 			break
 		}
-		lines = append(lines, ranks(alike[does])+" "+does)
+		lines = append(lines, ranks(byFinding[finding])+" "+finding)
 	}
 	if order == nil {
 		lines = append(lines, "nothing grows")

@@ -17,8 +17,8 @@ func size(n float64) string {
 	return strconv.FormatFloat(n, 'f', 1, 64) + " B"
 }
 
-// between formats a range of sizes.
-func between(low, high int64) string {
+// sizeRange formats a range of sizes.
+func sizeRange(low, high int64) string {
 	from, to := units.Size(low), units.Size(high)
 	switch {
 	case low == high:
@@ -29,8 +29,8 @@ func between(low, high int64) string {
 	return from + " to " + to
 }
 
-// short formats growth for a cell of a table.
-func (g *Growth) short() string {
+// cell formats growth for a cell of a table.
+func (g *Growth) cell() string {
 	switch {
 	case g.Unclear:
 		return "inconclusive"
@@ -50,13 +50,13 @@ func (g *Growth) sentence(microbatches int64) string {
 	case g.Unclear:
 		return fmt.Sprintf("ends its steps higher than it begins them, by about %s a microbatch: inconclusive, the log is too short to tell growth from chance", size(g.PerMicrobatch))
 	case g.PerMicrobatch == 0:
-		return fmt.Sprintf("grows by %s with every step, %s on; within a step it does not%s", size(g.PerStep), g.First.steps(), g.still())
+		return fmt.Sprintf("grows by %s with every step, %s on; within a step it does not%s", size(g.PerStep), g.First.stepText(), g.ending())
 	}
 	text := fmt.Sprintf("grows by %s with every microbatch", size(g.PerMicrobatch))
 	if low, high := size(g.Low), size(g.High); low != high {
 		text += fmt.Sprintf(" (99 %%: %s to %s)", low, high)
 	}
-	text += ", " + g.First.words() + " on"
+	text += ", " + g.First.text() + " on"
 	if g.Class != "" {
 		text += ", most of it of class " + g.Class
 	}
@@ -70,38 +70,38 @@ func (g *Growth) sentence(microbatches int64) string {
 	if g.From == "books" {
 		text += "; the allocator's book has bytes that the step does not hold"
 	}
-	return text + g.still()
+	return text + g.ending()
 }
 
-// still describes whether growth continues to the end of the log.
-func (g *Growth) still() string {
+// ending describes whether growth continues to the end of the log.
+func (g *Growth) ending() string {
 	if g.Still {
 		return "; still growing at the end: yes"
 	}
 	return "; still growing at the end: no"
 }
 
-// steps names the step in which growth begins.
-func (f *First) steps() string {
+// stepText names the step in which growth begins.
+func (f *First) stepText() string {
 	if f.LastStep > f.Step {
 		return fmt.Sprintf("from one of steps %d to %d", f.Step, f.LastStep)
 	}
 	return fmt.Sprintf("from step %d", f.Step)
 }
 
-// words describes where growth begins.
-func (f *First) words() string {
+// text describes where growth begins.
+func (f *First) text() string {
 	microbatch := "microbatch " + strconv.Itoa(f.Microbatch)
 	if f.Last > f.Microbatch {
 		microbatch = fmt.Sprintf("microbatch %d to %d", f.Microbatch, f.Last)
 	}
 	switch {
 	case f.LastStep > f.Step:
-		return f.steps()
+		return f.stepText()
 	case f.every:
 		return "in every step from " + microbatch
 	}
-	return f.steps() + ", " + microbatch
+	return f.stepText() + ", " + microbatch
 }
 
 // ranks lists ranks with the same finding, in ascending order.

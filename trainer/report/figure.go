@@ -66,8 +66,8 @@ type Axis struct {
 	// Names are written under the bars of a figure with bars, one for each, and Groups under
 	// consecutive bars of the same group.
 	Names, Groups []string
-	// Say, if set, returns the tooltip of bucket i.
-	Say func(i int) string
+	// Tooltip, if set, returns the tooltip of bucket i.
+	Tooltip func(i int) string
 }
 
 // Note is a label at a position: a thin line up from the axis, with the text next to it.

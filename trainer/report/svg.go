@@ -301,8 +301,8 @@ func (d *drawing) tip(i int, from, to float64) string {
 	var b strings.Builder
 	unit := d.figure.X.Unit
 	switch {
-	case d.figure.X.Say != nil:
-		b.WriteString(d.figure.X.Say(i))
+	case d.figure.X.Tooltip != nil:
+		b.WriteString(d.figure.X.Tooltip(i))
 	case d.n > 0:
 		for _, names := range [...][]string{d.figure.X.Groups, d.figure.X.Names} {
 			if i < len(names) {
