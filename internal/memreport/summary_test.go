@@ -117,7 +117,7 @@ func TestGrowthOfManyRanks(t *testing.T) {
 	}
 	var out strings.Builder
 	require.NoError(t, log.Summary().Text(&out))
-	require.Contains(t, out.String(), "\n\neach of ranks 0 to 2, 4 to 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on; still growing at the end: yes\n")
+	require.Contains(t, out.String(), "\n\neach of ranks 0-2, 4 and 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on; still growing at the end: yes\n")
 }
 
 // A leak of 1 MiB from microbatch 500 on is found among lengths that vary 200 times as much.

@@ -116,7 +116,11 @@ func (s *Summary) findings() (lines []string) {
 			lines = append(lines, fmt.Sprintf("and %d more, each in another way", len(order)-i))
 			break
 		}
-		lines = append(lines, ranks(byFinding[finding])+" "+finding)
+		each := ""
+		if len(byFinding[finding]) > 1 {
+			each = "each of "
+		}
+		lines = append(lines, each+units.Ranks(byFinding[finding])+" "+finding)
 	}
 	if order == nil {
 		lines = append(lines, "nothing grows")

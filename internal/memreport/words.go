@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -102,25 +101,4 @@ func (f *First) text() string {
 		return "in every step from " + microbatch
 	}
 	return f.stepText() + ", " + microbatch
-}
-
-// ranks lists ranks with the same finding, in ascending order.
-func ranks(list []int) string {
-	if len(list) == 1 {
-		return "rank " + strconv.Itoa(list[0])
-	}
-	var names []string
-	for i := 0; i < len(list); {
-		last := i
-		for last+1 < len(list) && list[last+1] == list[last]+1 {
-			last++
-		}
-		name := strconv.Itoa(list[i])
-		if last > i {
-			name += " to " + strconv.Itoa(list[last])
-		}
-		names = append(names, name)
-		i = last + 1
-	}
-	return "each of ranks " + strings.Join(names, ", ")
 }
