@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,65 +15,91 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// TestDocumented runs every command of docs/cli.md and docs/fit.md and compares its output
-// with the page. In a block of the page a line that begins with $ is a command; commands may
-// be piped into each other with | and written to a file with >. -update rewrites the page.
+var (
+	// A block of a page: its mark, which is an HTML comment in the line before it, its language,
+	// and its text.
+	pageBlock = regexp.MustCompile("(?ms)(?:^<!-- (in|not run:) ([^\n]*?) -->\n)?^```(\\w*)\n(.*?)^```\n")
+	prompt    = regexp.MustCompile(`(?m)^\$ `)
+)
+
+// TestDocumented runs the console blocks of README.md and of the pages in docs, in a folder that
+// has the files of docs and of its folders, and compares the pages with the output. A line that
+// begins with $ is a command. Commands may be piped into each other with | and written to a file
+// with >. A line of three dots in an output stands for any lines. A block marked "not run" is
+// counted and not run; of a block marked "in FILE" the file has every line. -update rewrites the
+// pages.
 func TestDocumented(t *testing.T) {
-	for name, least := range map[string]int{"cli.md": 10, "fit.md": 3, "trace.md": 2} {
-		t.Run(name, func(t *testing.T) { documented(t, name, least) })
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	bin := t.TempDir()
+	commands, all, left := 0, 0, 0
+	for _, path := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			page, err := os.ReadFile(path)
+			require.NoError(t, err)
+			t.Chdir(t.TempDir())
+			require.NoError(t, os.CopyFS("docs", os.DirFS(filepath.Join(root, "docs"))))
+			for _, files := range []string{"fit", "hang", "memory-log", "placement", "snapshots", "trace"} {
+				require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join("docs", files))))
+			}
+			blocks := 0
+			fresh := pageBlock.ReplaceAllStringFunc(string(page), func(block string) string {
+				match := pageBlock.FindStringSubmatch(block)
+				mark, marked, language, text := match[1], match[2], match[3], match[4]
+				if mark == "in" {
+					program, err := os.ReadFile(filepath.Join(root, marked))
+					require.NoError(t, err)
+					require.Contains(t, string(program), text, "the block is not in %s", marked)
+				}
+				if language != "console" {
+					require.NotRegexp(t, prompt, text, "a block with commands begins with ```console")
+					return block
+				}
+				blocks++
+				if mark != "" {
+					left++
+					t.Logf("not run: %s: %s", marked, text[:strings.IndexByte(text, '\n')])
+					return block
+				}
+				var b strings.Builder
+				for _, part := range prompt.Split(text, -1)[1:] {
+					command, shown, _ := strings.Cut(part, "\n")
+					commands++
+					printed := shell(t, root, bin, command)
+					if abridged := strings.ReplaceAll(regexp.QuoteMeta(shown), `\.\.\.`+"\n", "(?s:.*)"); regexp.MustCompile("^" + abridged + "$").MatchString(printed) {
+						printed = shown
+					}
+					b.WriteString("$ " + command + "\n" + printed)
+				}
+				return strings.Replace(block, text, b.String(), 1)
+			})
+			require.Equal(t, strings.Count(string(page), "```console"), blocks, "blocks that begin or end in the middle of a line")
+			all += blocks
+			if *testkit.Update {
+				require.NoError(t, os.WriteFile(path, []byte(fresh), 0o644))
+				return
+			}
+			require.Equal(t, fresh, string(page), "go test ./cmd/weir -update writes the page anew")
+		})
 	}
+	t.Logf("%d commands in %d blocks were run, %d blocks were not", commands, all-left, left)
 }
 
-// documented runs the commands of a page, which has at least this many.
-func documented(t *testing.T, name string, least int) {
-	path, err := filepath.Abs("../../docs/" + name)
-	require.NoError(t, err)
-	page, err := os.ReadFile(path)
-	require.NoError(t, err)
-	t.Chdir(t.TempDir())
-	for _, files := range []string{"memory-log", "placement", "fit", "snapshots", "trace"} { // read by commands of the page
-		require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), files))))
-	}
-
-	var fresh strings.Builder
-	inside, commands := false, 0
-	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "```") {
-			inside = !inside && strings.HasPrefix(line, "```console")
-		}
-		command, is := strings.CutPrefix(line, "$ ")
-		switch {
-		case inside && is:
-			commands++
-			fresh.WriteString(line)
-			fresh.WriteString(shell(t, strings.TrimSpace(command)))
-		case !inside || strings.HasPrefix(line, "```"):
-			fresh.WriteString(line)
-		}
-	}
-	require.GreaterOrEqual(t, commands, least, "the page's commands were found")
-	if *testkit.Update {
-		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
-		return
-	}
-	require.Equal(t, fresh.String(), string(page), "go test ./cmd/weir -update writes the page anew")
-}
-
-// README.md and docs/cli.md list every schedule.
 func TestEveryScheduleIsListed(t *testing.T) {
-	for _, name := range []string{"../../README.md", "../../docs/cli.md"} {
-		page, err := os.ReadFile(name)
-		require.NoError(t, err)
-		for _, s := range schedule.Schedules() {
-			require.Contains(t, string(page), "`"+s.Name+"`", name)
-		}
+	page, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	for _, s := range schedule.Schedules() {
+		require.Contains(t, string(page), "`"+s.Name+"`")
 	}
 }
 
-// shell runs weir commands that are joined by pipes, and returns the output as a terminal
-// shows it.
-func shell(t *testing.T, line string) string {
+// shell runs commands of weir, and programs of examples, that are joined by pipes, and returns the
+// output as a terminal shows it. Programs are built into bin.
+func shell(t *testing.T, root, bin, line string) string {
 	t.Helper()
+	line = strings.ReplaceAll(line, "go run ./cmd/weir", "weir")
 	line, file, redirected := strings.Cut(line, " > ")
 	line, echo, echoes := strings.Cut(line, "; ")
 	var in, shown string
@@ -82,6 +110,13 @@ func shell(t *testing.T, line string) string {
 		switch words[0] {
 		case "weir":
 			status = run(words[1:], strings.NewReader(in), &out, &errs)
+		case "go": // go run ./examples/NAME
+			program := filepath.Join(bin, filepath.Base(words[2]))
+			built, err := exec.Command("go", "build", "-C", root, "-o", program, words[2]).CombinedOutput()
+			require.NoError(t, err, "%s", built)
+			printed, err := exec.Command(program, words[3:]...).CombinedOutput()
+			require.NoError(t, err, "%s", printed)
+			out.Write(printed)
 		case "cat":
 			content, err := os.ReadFile(words[1])
 			require.NoError(t, err)
@@ -91,7 +126,7 @@ func shell(t *testing.T, line string) string {
 			require.Contains(t, in, parts[1], "what sed should replace")
 			out.WriteString(strings.Replace(in, parts[1], parts[2], 1))
 		default:
-			t.Fatalf("docs/cli.md: %q is not run here", words[0])
+			t.Fatalf("%q is not run here", words[0])
 		}
 		in = out.String()
 		shown += errs.String()

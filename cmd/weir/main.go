@@ -32,7 +32,7 @@ type commands struct {
 	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
 	Status     statusCmd        `cmd:"" help:"Show the action of each rank of the running jobs, and the rank that it waits for."`
 	Checkpoint checkpointCmd    `cmd:"" help:"Verify the checkpoints of a run."`
-	Help       helpCmd          `cmd:"" help:"Show the help of a command."`
+	Help       helpCmd          `cmd:"" help:"Show the help of a command, or explain an error."`
 	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`
 	Version    kong.VersionFlag `help:"Print the version."`
 }

@@ -3,51 +3,10 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-ml/weir/internal/testkit"
 )
-
-// TestPagesDocumented runs the commands of pages over the files in their folders, and
-// compares the pages with the output. -update rewrites them.
-func TestPagesDocumented(t *testing.T) {
-	for name, wanted := range map[string]int{"snapshots": 3, "hang": 2} {
-		t.Run(name, func(t *testing.T) {
-			docs, err := filepath.Abs("../../docs")
-			require.NoError(t, err)
-			path := filepath.Join(docs, name+".md")
-			page, err := os.ReadFile(path)
-			require.NoError(t, err)
-			t.Chdir(filepath.Join(docs, name))
-
-			var fresh strings.Builder
-			inside, commands := false, 0
-			for line := range strings.Lines(string(page)) {
-				command, is := strings.CutPrefix(line, "$ ")
-				switch {
-				case strings.HasPrefix(line, "```"):
-					inside = !inside && strings.HasPrefix(line, "```console")
-					fresh.WriteString(line)
-				case inside && is:
-					commands++
-					fresh.WriteString(line + shell(t, strings.TrimSpace(command)))
-				case !inside:
-					fresh.WriteString(line)
-				}
-			}
-			require.Equal(t, wanted, commands)
-			if *testkit.Update {
-				require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
-				return
-			}
-			require.Equal(t, fresh.String(), string(page), "go test ./cmd/weir -update writes the page anew")
-		})
-	}
-}
 
 func TestMemLeaks(t *testing.T) {
 	const file = "../../docs/snapshots/kept-loss.pickle"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	kongcompletion "github.com/jotaen/kong-completion"
@@ -12,13 +13,17 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// helpCmd shows the help of a command, as the flag --help does.
+// helpCmd shows the help of a command, as the flag --help does, or explains an error.
 type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"The command, such as mem plan."`
+	Command []string `arg:"" optional:"" help:"The command, such as mem plan; or an error of the library, by its name (ErrLeak) or its text; or errors, for their names."`
 }
 
 // Run prints the help.
-func (c *helpCmd) Run(parser *kong.Kong) error {
+func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
+	if text := explain(strings.Join(c.Command, " ")); text != "" {
+		_, err := fmt.Fprintln(s.text, text)
+		return err
+	}
 	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
 		return usage("%w", err)
 	}

@@ -44,17 +44,3 @@ func TestANaNEndsTheProgram(t *testing.T) {
 	require.Contains(t, string(out), runner.ErrSkipped.Error())
 	require.NotContains(t, string(out), "step 0")
 }
-
-// TestTheReadmeShowsThisProgram compares the README with the program, line by line.
-func TestTheReadmeShowsThisProgram(t *testing.T) {
-	program, err := os.ReadFile("main.go")
-	require.NoError(t, err)
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	_, body, found := strings.Cut(string(program), "\n)\n\nfunc main")
-	require.True(t, found)
-	main, stage, found := strings.Cut("func main"+body, "\n}\n\n")
-	require.True(t, found)
-	require.Contains(t, string(readme), "```go\n"+main+"\n}\n```")
-	require.Contains(t, string(readme), "```go\n"+stage+"```")
-}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEveryErrorIsExplained finds every exported sentinel of the library in its source. errors.txt
+// has a paragraph for each of them, with its package and its text, and no other.
+func TestEveryErrorIsExplained(t *testing.T) {
+	sentinels := map[string]ast.Expr{} // by package and name, internal ones included
+	folders := map[string]string{}     // of those that users see
+	require.NoError(t, filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		folder, _ := filepath.Rel("../..", filepath.Dir(path))
+		folder = filepath.ToSlash(folder)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") && len(spec.Values) == 1 {
+				name := file.Name.Name + "." + spec.Names[0].Name
+				sentinels[name] = spec.Values[0]
+				if first, _, _ := strings.Cut(folder, "/"); !strings.Contains("/"+folder+"/", "/internal/") && !strings.Contains("cmd examples tests", first) {
+					folders[name] = folder
+				}
+			}
+			_, function := n.(*ast.FuncDecl)
+			return !function
+		})
+		return nil
+	}))
+	var text func(name string) string
+	text = func(name string) string {
+		pkg, _, _ := strings.Cut(name, ".")
+		switch value := sentinels[name].(type) {
+		case *ast.SelectorExpr: // the sentinel of another package
+			return text(value.X.(*ast.Ident).Name + "." + value.Sel.Name)
+		case *ast.CallExpr: // errors.New(text), or fmt.Errorf(text, sentinel)
+			said, err := strconv.Unquote(value.Args[0].(*ast.BasicLit).Value)
+			require.NoError(t, err)
+			if len(value.Args) == 2 {
+				said = strings.Replace(said, "%w", text(pkg+"."+value.Args[1].(*ast.Ident).Name), 1)
+			}
+			return said
+		}
+		require.Fail(t, "a sentinel that is neither a call nor a name", name)
+		return ""
+	}
+	for name, folder := range folders {
+		lines := strings.Split(explain(name), "\n")
+		require.Len(t, lines, 4, "errors.txt has no paragraph for %s", name)
+		require.Equal(t, name+", package "+folder, lines[0])
+		require.Equal(t, text(name), lines[1], "the text of %s", name)
+		require.Regexp(t, `^Cause: [A-Z].*\.$`, lines[2], name)
+		require.Regexp(t, `^Mend: [A-Z].*\.$`, lines[3], name)
+	}
+	require.Len(t, strings.Fields(explain("errors")), len(folders), "errors.txt explains an error that does not exist")
+	require.Contains(t, explain("ErrShape"), "fp8.ErrShape")
+	require.Contains(t, explain("ErrShape"), "kernels.ErrShape")
+	require.Contains(t, explain("runner: rank 0 action 0B0: batchctx: leak: 64 bytes"), "batchctx.ErrLeak")
+}
