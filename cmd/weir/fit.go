@@ -43,7 +43,7 @@ type fitCmd struct {
 	ExpertTensor     int  `group:"Parallelism:" help:"Ranks that share an expert; by default as --tensor." placeholder:"N"`
 	Zero             int  `group:"Parallelism:" help:"Replicas share the optimizer's state (1), gradients too (2), weights too (3)." placeholder:"N"`
 
-	Precision       string `group:"Numbers:" help:"bf16 and fp16: weights and activations in 16 bits, float32 for the optimizer; fp32; amp: weights in float32, activations in bfloat16." enum:"auto,bf16,fp16,fp32,amp" default:"auto"`
+	Precision       string `group:"Numbers:" help:"bf16 and fp16: weights and activations in 16 bits, float32 for the optimizer; fp32; amp: weights in float32, activations in bfloat16; fp8: bf16 with the products of TransformerEngine in FP8." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto"`
 	GradientBytes   int    `group:"Numbers:" help:"Bytes of an element of a gradient, 2 or 4; by default 4, 2 with fp16." placeholder:"N"`
 	Optimizer       string `group:"Numbers:" help:"adamw keeps two moments, momentum one, sgd none." enum:"adamw,momentum,sgd" default:"adamw"`
 	Recompute       string `group:"Numbers:" help:"none; full: every layer keeps its input alone; selective: the scores of attention; or some of core, norm and activation, separated by commas." placeholder:"WHAT"`

@@ -96,9 +96,9 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 // trials returns the combinations in the order in which they are tried: by the time of the longest
 // stage, alternating between the kinds of recompute, since only one kind may fit.
 func (s *Search) trials() (list []trial, err error) {
-	recomputes := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
-	for each := 1; each <= 4 && each*s.Ranks <= s.Model.Layers+2; each *= 2 {
-		for _, r := range recomputes {
+	for _, r := range []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}} {
+		begin := len(list)
+		for each := 1; each <= 4 && each*s.Ranks <= s.Model.Layers+2; each *= 2 {
 			for size := 1; size <= 4*s.Setup.Microbatch && size <= s.Sequences; size *= 2 {
 				if s.Sequences%size != 0 {
 					continue
@@ -111,15 +111,13 @@ func (s *Search) trials() (list []trial, err error) {
 				list = append(list, t)
 			}
 		}
+		same := list[begin:]
+		slices.SortStableFunc(same, func(a, b trial) int { return cmp.Compare(a.busiest, b.busiest) })
+		for turn := range same {
+			same[turn].turn = turn
+		}
 	}
-	slices.SortStableFunc(list, func(a, b trial) int { return cmp.Compare(a.busiest, b.busiest) })
-	turn := map[string]int{} // number of trials so far, by recompute
-	for i := range list {
-		name := list[i].setup.Recompute.String()
-		list[i].turn = turn[name]
-		turn[name]++
-	}
-	slices.SortStableFunc(list, func(a, b trial) int { return cmp.Compare(a.turn, b.turn) })
+	slices.SortStableFunc(list, func(a, b trial) int { return cmp.Or(a.turn-b.turn, cmp.Compare(a.busiest, b.busiest)) })
 	return list, nil
 }
 
@@ -129,7 +127,7 @@ func (s *Search) price(t *trial) error {
 	each := make([]simulate.StageCosts, len(parts))
 	v := s.Model.sizes(&t.setup)
 	for i, p := range parts {
-		if err := s.part(&each[i], p, t, v); err != nil {
+		if err := s.part(&each[i], p, &t.setup, v); err != nil {
 			return err
 		}
 	}
@@ -152,16 +150,13 @@ func (s *Search) price(t *trial) error {
 }
 
 // part sets the times and bytes of a part.
-func (s *Search) part(c *simulate.StageCosts, p Part, t *trial, v Sizes) error {
-	m, setup := s.Model, &t.setup
-	layer := setup.layer(m, p)
-	if p.Kind != Embedding && p.Kind != Head {
-		layer = layer.again(setup.Recompute)
-	}
-	for _, tensor := range layer.Tensors {
-		if tensor.Role == Input {
+func (s *Search) part(c *simulate.StageCosts, p Part, setup *Setup, v Sizes) error {
+	m := s.Model
+	for _, tensor := range setup.layer(m, p, setup.Recompute).Tensors {
+		switch {
+		case tensor.Role == Input:
 			tensor.Bytes = "e*s*b*h/q"
-		} else if tensor.Role != Own || tensor.Class != memory.Saved && tensor.Class != memory.Carry {
+		case tensor.Role != Own || tensor.Class != memory.Saved && tensor.Class != memory.Carry:
 			continue
 		}
 		bytes, err := tensor.Bytes.bytes(v)
@@ -176,19 +171,21 @@ func (s *Search) part(c *simulate.StageCosts, p Part, t *trial, v Sizes) error {
 			}
 		}
 	}
+	c.Resident = new(m.static(setup, [][]Part{{p}})).Total()
+
 	tokens := float64(v['s'] * v['b'])
 	products := 2 * tokens * float64(m.active(p, setup)) // operations of a forward
-	scores := 0.0
-	if p.Kind != Embedding && p.Kind != Head { // causal attention: half of all pairs of tokens, for queries and for values
-		scores = tokens * float64(v['S']) * float64(v['n']+v['o']) / float64(v['t'])
-	}
 	seconds := func(operations float64) int64 { return int64(1e9 * operations / s.Speed) }
+	if p.Kind == Embedding || p.Kind == Head {
+		c.F, c.I, c.W = seconds(products), seconds(products), seconds(products)
+		return nil
+	}
+	// Causal attention: half of all pairs of tokens, for queries and for values.
+	scores := tokens * float64(v['S']) * float64(v['n']+v['o']) / float64(v['t'])
 	c.F, c.I, c.W = seconds(products+scores), seconds(products+2.5*scores), seconds(products)
-	if setup.Recompute.All && p.Kind != Embedding && p.Kind != Head {
+	if setup.Recompute.All {
 		c.I += c.F
 	}
-	static := m.static(setup, []int{0}, [][]Part{{p}})
-	c.Resident = static.Total()
 	return nil
 }
 
@@ -197,16 +194,17 @@ func (m *Model) active(p Part, s *Setup) (n int64) {
 	if p.Kind == Embedding {
 		return 0
 	}
+	tensor := int64(s.Tensor)
 	for _, w := range m.Weights(p, m.padded(s.Tensor)) {
 		switch w.Split {
 		case ByTensor:
-			n += w.Elements / int64(s.Tensor)
+			n += w.Elements / tensor
 		case ByExpert:
-			n += w.Elements / int64(m.Experts) * int64(m.TopK) / int64(s.Tensor)
+			n += w.Elements / int64(m.Experts) * int64(m.TopK) / tensor
 		}
 	}
 	if p.Kind == Head && m.Tied || p.Kind == Further {
-		n += int64(m.padded(s.Tensor)) * int64(m.Hidden) / int64(s.Tensor)
+		n += int64(m.padded(s.Tensor)) * int64(m.Hidden) / tensor
 	}
 	return n
 }

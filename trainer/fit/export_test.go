@@ -14,7 +14,7 @@ func Composed(m *Model, s Setup, cut []int) ([][]Layer, Sizes) {
 	for _, parts := range m.stages(cut, false) {
 		var layers []Layer
 		for _, p := range parts {
-			layers = append(layers, s.layer(m, p))
+			layers = append(layers, s.layer(m, p, Recompute{}))
 		}
 		stages = append(stages, layers)
 	}

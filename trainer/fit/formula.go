@@ -22,7 +22,8 @@ import (
 //	m  inner width of an expert            u  inner width of the shared experts
 //	z  tensor parallelism of an expert     y  1 if ranks share the sequence between products, else 0
 //	r  part of a head with position        c  rank of queries
-//	i  rank of keys and values
+//	i  rank of keys and values            p  bytes of an element of a product's input, as it is kept
+//	P  1 if products are in FP8, else 0
 type Formula string
 
 // Sizes are the values of a formula's letters.
@@ -70,10 +71,13 @@ func (m *Model) sizes(s *Setup) Sizes {
 		's': int64(s.Sequence / s.Context), 'b': int64(s.Microbatch), 'e': 2, 'h': int64(m.Hidden), 'n': int64(m.queryWidth()), 'o': int64(m.valueWidth()),
 		'k': int64(m.KVHeads * m.HeadDim), 'a': int64(m.Heads), 'f': int64(m.FFN), 'g': 1 + flag(m.Gated), 'v': int64(m.padded(s.Tensor)), 'w': flag(s.Unfused || s.Tables == PyTorch),
 		't': int64(s.Tensor), 'q': 1, 'S': int64(s.Sequence), 'd': flag(m.Dropout), 'l': 1 + flag(m.LayerNorm),
-		'E': int64(m.Experts), 'x': int64(m.TopK), 'm': int64(m.ExpertFFN), 'u': int64(m.SharedFFN), 'z': int64(s.ExpertTensor), 'y': 0,
+		'E': int64(m.Experts), 'x': int64(m.TopK), 'm': int64(m.ExpertFFN), 'u': int64(m.SharedFFN), 'z': int64(s.ExpertTensor), 'y': 0, 'P': 0,
 	}
 	if s.Precision == FP32 {
 		v['e'] = 4
+	}
+	if v['p'] = v['e']; s.Precision == FP8 {
+		v['p'], v['P'] = 1, 1
 	}
 	if s.SequenceParallel {
 		v['q'], v['y'] = v['t'], min(v['t']-1, 1)

@@ -154,6 +154,9 @@ func (v *values) megatronSetup(c *Config) {
 	if v.flag("fp16") {
 		s.Precision = FP16
 	}
+	if v.text("fp8-format") != "" {
+		s.Precision = FP8
+	}
 	if v.flag("use-distributed-optimizer") {
 		s.Zero = 1
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -141,6 +142,42 @@ func TestBytesOfAParameter(t *testing.T) {
 			require.InDelta(t, want, float64(r.Static.Total())/float64(r.Parameters), 1e-6, "%v, ZeRO %d", c.precision, zero)
 		}
 	}
+}
+
+// TestFP8 expects, beside bfloat16, one byte less for each element that a product keeps as its input, one more for
+// the output of attention, which attention keeps too, and two copies of the products' weights.
+func TestFP8(t *testing.T) {
+	const s, h, ffn, layers, products = 512, 4096, 14336, 32, 4096*4096*2 + 4096*1024*2 + 3*4096*14336
+	c, err := fit.ReadConfig(strings.NewReader(configs["Llama-3-8B"]), nil)
+	require.NoError(t, err)
+	kept := func(precision fit.Precision) (bytes int64) {
+		stages, sizes := fit.Composed(&c.Model, fit.Setup{Sequence: s, Precision: precision}, []int{layers})
+		profile, err := fit.Compose(stages, 0, 0, sizes)
+		require.NoError(t, err)
+		for _, b := range profile.Shapes[0].Stages[0].Buffers {
+			if b.Class == memory.Saved {
+				bytes += b.Bytes
+			}
+		}
+		return bytes
+	}
+	require.EqualValues(t, layers*s*(h+h+ffn-h), kept(fit.BF16)-kept(fit.FP8))
+	for zero := range 4 {
+		static := func(precision fit.Precision) fit.Static {
+			return prediction(t, configs["Llama-3-8B"], "1f1b", 1, 1, fit.Setup{Sequence: 16, Data: 8, Zero: zero, Precision: precision}).Ranks[0].Static
+		}
+		plain, low := static(fit.BF16), static(fit.FP8)
+		require.EqualValues(t, 2*layers*products, low.Weights-plain.Weights)
+		low.Weights = plain.Weights
+		require.Equal(t, plain, low)
+	}
+	moe := prediction(t, configs["Mixtral-8x7B"], "1f1b", 1, 1, fit.Setup{Sequence: 16, Precision: fit.FP8}).Ranks[0]
+	require.EqualValues(t, 2*32*(2*4096*4096+2*4096*1024+8*3*4096*14336), moe.Weights-2*moe.Parameters, "routers, norms, embedding and head have no copies")
+	flags, err := fit.ReadMegatron(strings.NewReader("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type rope --bf16 --fp8-format hybrid --fp8-param-gather"), nil)
+	require.NoError(t, err)
+	require.Equal(t, fit.FP8, flags.Setup.Precision)
+	require.Equal(t, []string{"--fp8-param-gather"}, flags.Unread)
+	require.ErrorContains(t, fit.Setup{Sequence: 16, Precision: fit.FP8, Tables: fit.PyTorch}.Validate(&c.Model), "take Megatron-LM's")
 }
 
 // prediction returns the prediction for a config under a schedule.

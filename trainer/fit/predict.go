@@ -39,6 +39,7 @@ type Prediction struct {
 	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
 	Memory *layout.Memory
+	parts  [][]Part // by stage of the model
 }
 
 // Rank is the memory of a rank, in bytes.
@@ -100,23 +101,20 @@ func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 		if err := r.Setup.Validate(r.Model); err != nil {
 			return nil, err
 		}
-		out.Cut = r.Cut
-		if err := r.Model.cuts(&out.Cut, r.Plan.Placement.Depth()); err != nil {
+		var err error
+		if out.Cut, err = r.Model.cut(r.Cut, r.Plan.Placement.Depth()); err != nil {
 			return nil, err
 		}
+		out.parts = r.Model.stages(out.Cut, r.Setup.Further)
 	}
 	if r.Profile != nil {
 		return r.Profile, nil
 	}
 	var stages [][]Layer
-	for stage, parts := range r.Model.stages(out.Cut, r.Setup.Further) {
+	for stage, parts := range out.parts {
 		var layers []Layer
 		for _, p := range parts {
-			l := r.Setup.layer(r.Model, p)
-			if p.Kind == Dense || p.Kind == Experts || p.Kind == Further {
-				l = l.again(r.Setup.Recompute.of(stage))
-			}
-			layers = append(layers, l)
+			layers = append(layers, r.Setup.layer(r.Model, p, r.Setup.Recompute.of(stage)))
 		}
 		stages = append(stages, layers)
 	}
@@ -129,33 +127,30 @@ func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 	return Compose(stages, tokens, tokens/4*3, v)
 }
 
-// cuts checks a cut, or makes an even one: stages in the middle of the model take the remainder,
+// cut checks a cut, or makes an even one: stages in the middle of the model take the remainder,
 // since the ends have the embedding and the head.
-func (m *Model) cuts(cut *[]int, stages int) error {
-	if *cut == nil {
+func (m *Model) cut(cut []int, stages int) ([]int, error) {
+	if cut == nil {
 		if stages-2 > m.Layers {
-			return fmt.Errorf("%w: %d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", ErrSetup, m.Layers, stages)
+			return nil, fmt.Errorf("%w: %d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", ErrSetup, m.Layers, stages)
 		}
+		cut = slices.Repeat([]int{m.Layers / stages}, stages)
 		left := m.Layers % stages
-		for stage := range stages {
-			layers := m.Layers / stages
-			if begin := (stages - left + 1) / 2; stage >= begin && stage < begin+left {
-				layers++
-			}
-			*cut = append(*cut, layers)
+		for i := range left {
+			cut[(stages-left+1)/2+i]++
 		}
 	}
 	sum := 0
-	for stage, layers := range *cut {
-		ends := stage == 0 || stage == len(*cut)-1
+	for stage, layers := range cut {
+		ends := stage == 0 || stage == len(cut)-1
 		if sum += layers; layers < 0 || layers > maxLayers || layers == 0 && !ends {
-			return fmt.Errorf("%w: stage %d has %d layers: give each one or more, or 0 at the ends", ErrSetup, stage, layers)
+			return nil, fmt.Errorf("%w: stage %d has %d layers: give each one or more, or 0 at the ends", ErrSetup, stage, layers)
 		}
 	}
-	if len(*cut) != stages || sum != m.Layers {
-		return fmt.Errorf("%w: the cut has %d layers in %d stages, but the model has %d layers and the plan %d stages", ErrSetup, sum, len(*cut), m.Layers, stages)
+	if len(cut) != stages || sum != m.Layers {
+		return nil, fmt.Errorf("%w: the cut has %d layers in %d stages, but the model has %d layers and the plan %d stages", ErrSetup, sum, len(cut), m.Layers, stages)
 	}
-	return nil
+	return cut, nil
 }
 
 // stages returns the parts of every stage of a cut.
@@ -176,9 +171,16 @@ func (m *Model) stages(cut []int, further bool) [][]Part {
 // rank returns the memory of a rank.
 func (r *Request) rank(out *Prediction, number int) Rank {
 	made, place := &out.Memory.Ranks[number], out.Plan.Placement
-	one := Rank{Stages: stagesOf(place, number), Allowance: r.Setup.Allowance, Peak: peakAction(out.Plan.Flat(), made, number)}
+	one := Rank{Allowance: r.Setup.Allowance, Peak: peakAction(out.Plan.Flat(), made, number)}
+	var parts [][]Part
+	for _, stage := range place.On(number) { // once for each copy of the model
+		one.Stages = append(one.Stages, stage%place.Depth())
+		if r.Model != nil {
+			parts = append(parts, out.parts[stage%place.Depth()])
+		}
+	}
 	if r.Model != nil {
-		one.Static = r.Model.static(&r.Setup, one.Stages, r.Model.stages(out.Cut, r.Setup.Further))
+		one.Static = r.Model.static(&r.Setup, parts)
 	}
 	if r.Resident != nil {
 		one.Other = r.Resident(place, number)

@@ -18,31 +18,21 @@ func (p *Prediction) reserve() error {
 					return err
 				}
 			}
-			if err := p.play(a, rank); err != nil {
-				return err
+			live := map[int]int64{}
+			for change := range p.Memory.All(rank) {
+				var err error
+				if change.Alloc {
+					live[change.Serial], err = a.Malloc(cachingsim.Request{Bytes: change.Bytes})
+				} else {
+					err = a.Free(live[change.Serial])
+					delete(live, change.Serial)
+				}
+				if err != nil {
+					return err
+				}
 			}
 			*to = a.Stats().Reserved.Peak
 		}
-	}
-	return nil
-}
-
-// play replays the events of a step.
-func (p *Prediction) play(a *cachingsim.Allocator, rank int) error {
-	live := map[int]int64{}
-	for change := range p.Memory.All(rank) {
-		if !change.Alloc {
-			if err := a.Free(live[change.Serial]); err != nil {
-				return err
-			}
-			delete(live, change.Serial)
-			continue
-		}
-		at, err := a.Malloc(cachingsim.Request{Bytes: change.Bytes})
-		if err != nil {
-			return err
-		}
-		live[change.Serial] = at
 	}
 	return nil
 }

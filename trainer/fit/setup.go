@@ -46,6 +46,11 @@ const (
 	FP16 Precision = "fp16" // as in Megatron: weights, activations and gradients float16, with float32 copies
 	FP32 Precision = "fp32" // all float32
 	AMP  Precision = "amp"  // weights, gradients and moments float32; activations bfloat16
+	// FP8 is BF16 with the products of the layers between embedding and head in FP8, as
+	// TransformerEngine computes them with a scale for each tensor: the input of a product is kept
+	// in one byte an element, and two copies of its weights are kept in one byte each, by rows and
+	// by columns. Gradients are taken to be bfloat16.
+	FP8 Precision = "fp8"
 )
 
 // Optimizer is a kind of optimizer. The zero value is AdamW.
@@ -158,11 +163,14 @@ func (s Setup) Validate(m *Model) error {
 	if s.Allowance < 0 {
 		f.add("the allowance is %d bytes", s.Allowance)
 	}
-	if !slices.Contains([]Precision{BF16, FP16, FP32, AMP}, s.Precision) || !slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer) || !slices.Contains([]Tables{Megatron, PyTorch}, s.Tables) {
+	if !slices.Contains([]Precision{BF16, FP16, FP32, AMP, FP8}, s.Precision) || !slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer) || !slices.Contains([]Tables{Megatron, PyTorch}, s.Tables) {
 		f.add("the precision %q, the optimizer %q or the tables %q are unknown", s.Precision, s.Optimizer, s.Tables)
 	}
 	if s.Tables == PyTorch && (m.Latent != nil || len(m.Sparse) > 0) {
 		f.add("plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
+	}
+	if s.Tables == PyTorch && s.Precision == FP8 {
+		f.add("plain PyTorch's tables do not say what its products keep in FP8: take Megatron-LM's")
 	}
 	return errors.Join(f.list...)
 }

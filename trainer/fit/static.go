@@ -1,7 +1,5 @@
 package fit
 
-import "github.com/weir-ml/weir/schedule"
-
 // Static is the memory of a rank between steps, in bytes.
 type Static struct {
 	Parameters int64 `json:"parameters,omitempty"` // elements on the rank, before ZeRO divides them
@@ -18,7 +16,7 @@ func (s *Static) Total() int64 { return s.Weights + s.Gradients + s.Optimizer }
 func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
 	optimizer = 4 * map[Optimizer]int64{AdamW: 2, Momentum: 1}[s.Optimizer]
 	switch weight, gradient = 4, 4; s.Precision {
-	case BF16:
+	case BF16, FP8:
 		weight, optimizer = 2, optimizer+4
 	case FP16:
 		weight, gradient, optimizer = 2, 2, optimizer+8
@@ -30,16 +28,28 @@ func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
 }
 
 // static returns the static memory of a rank with the given stages. Both data and context
-// parallelism replicate weights.
-func (m *Model) static(s *Setup, stages []int, cut [][]Part) (total Static) {
+// parallelism replicate weights. A tied head has a copy of the embedding's table if the embedding
+// is on another stage. With FP8 there are two copies of a product's weights, which ZeRO does not divide.
+func (m *Model) static(s *Setup, stages [][]Part) (total Static) {
 	var plain, expert int64
-	for _, stage := range stages {
-		for _, p := range cut[stage] {
-			for _, w := range m.held(p, cut[stage], s.Tensor) {
-				if w.Split == ByExpert {
-					expert += w.on(s)
-				} else {
-					plain += w.on(s)
+	vocabulary := m.padded(s.Tensor)
+	for _, parts := range stages {
+		for _, p := range parts {
+			list := m.Weights(p, vocabulary)
+			if p.Kind == Head && m.Tied && parts[0].Kind != Embedding {
+				list = append(list, Weight{Name: "copy of the embedding", Elements: product(int64(vocabulary), int64(m.Hidden)), Split: ByTensor})
+			}
+			for _, w := range list {
+				ranks, sum := int64(1), &plain
+				switch w.Split {
+				case ByTensor:
+					ranks = int64(s.Tensor)
+				case ByExpert:
+					ranks, sum = int64(s.Expert*s.ExpertTensor), &expert
+				}
+				n := (w.Elements + ranks - 1) / ranks
+				if *sum += n; s.Precision == FP8 && w.Product && p.Kind != Embedding && p.Kind != Head {
+					total.Weights += 2 * n
 				}
 			}
 		}
@@ -48,29 +58,6 @@ func (m *Model) static(s *Setup, stages []int, cut [][]Part) (total Static) {
 	total.add(s, plain, replicas)
 	total.add(s, expert, max(replicas*int64(s.Tensor)/int64(s.Expert*s.ExpertTensor), 1))
 	return total
-}
-
-// held returns the weights of a part of a stage. A tied head has a copy of the embedding's table
-// if the embedding is on another stage.
-func (m *Model) held(p Part, stage []Part, tensor int) []Weight {
-	vocabulary := m.padded(tensor)
-	list := m.Weights(p, vocabulary)
-	if p.Kind == Head && m.Tied && stage[0].Kind != Embedding {
-		list = append(list, Weight{"copy of the embedding", product(int64(vocabulary), int64(m.Hidden)), ByTensor})
-	}
-	return list
-}
-
-// on returns the number of a weight's elements on a rank.
-func (w *Weight) on(s *Setup) int64 {
-	parts := int64(1)
-	switch w.Split {
-	case ByTensor:
-		parts = int64(s.Tensor)
-	case ByExpert:
-		parts = int64(s.Expert * s.ExpertTensor)
-	}
-	return (w.Elements + parts - 1) / parts
 }
 
 // add adds n parameters with the given number of replicas.
@@ -86,14 +73,4 @@ func (t *Static) add(s *Setup, n, replicas int64) {
 	t.Weights += share(n*weight, 3)
 	t.Gradients += share(n*gradient, 2)
 	t.Optimizer += share(n*optimizer, 1)
-}
-
-// stagesOf returns the model's stages on a rank, once for each copy of the model.
-func stagesOf(p schedule.Placement, rank int) (stages []int) {
-	for stage, home := range p.Rank {
-		if home == rank {
-			stages = append(stages, stage%p.Depth())
-		}
-	}
-	return stages
 }

@@ -16,25 +16,24 @@ const (
 func atI(step int) Moment { return Moment{I, step} }
 func atW() Moment         { return Moment{W, 1} }
 
-// layer returns the layer of a part.
-func (s *Setup) layer(m *Model, p Part) Layer {
+// layer returns the layer of a part, with recompute unless it is the embedding or the head.
+func (s *Setup) layer(m *Model, p Part, r Recompute) Layer {
 	switch p.Kind {
 	case Embedding:
 		return embedding()
 	case Head:
 		return s.head(m, true)
-	case Further:
-		l := s.block(m, m.sparse(p.Layer))
+	}
+	l := s.block(m, m.sparse(p.Layer))
+	if p.Kind == Further {
 		l.Name = "further tokens"
-		head := s.head(m, false)
-		for _, t := range head.Tensors {
+		for _, t := range s.head(m, false).Tensors {
 			if t.Role == Own {
 				l.Tensors = append(l.Tensors, t)
 			}
 		}
-		return l
 	}
-	return s.block(m, p.Kind == Experts)
+	return l.again(r)
 }
 
 // block returns a layer of attention and an MLP or experts.
@@ -44,7 +43,7 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 		return Layer{"layer", append(append(list, pytorchAttention(m)...), pytorchMLP(m)...)}
 	}
 	list = append(list,
-		kept("output of norm 1", "e*s*b*h/q", 1, atW(), 11).group("norm"),
+		kept("output of norm 1", "p*s*b*h/q", 1, atW(), 11).group("norm"),
 		kept("statistics of norm 1", "4*l*s*b/q", 1, atI(12), 0),
 	)
 	if list = append(list, gathered("qkv", 2)...); m.Latent != nil {
@@ -61,11 +60,16 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 	} else {
 		list = append(list, kept("log-sum-exp of scores", "4*a*s*b/t", 3, atI(9), 0))
 	}
+	attended := atW()
+	if s.Precision == FP8 { // The product keeps a copy.
+		attended = atI(9)
+	}
 	list = append(list,
-		kept("output of attention", "e*s*b*o/t", 3, atW(), 9),
+		kept("output of attention", "e*s*b*o/t", 3, attended, 9),
+		kept("output of attention in FP8", "P*s*b*o/t", 3, atW(), 9),
 		kept("mask 1", "d*s*b*h/q", 4, atI(7), 0),
 		kept("middle", "e*s*b*h/q", 4, atI(6), 0),
-		kept("output of norm 2", "e*s*b*h/q", 5, atW(), 5).group("norm"),
+		kept("output of norm 2", "p*s*b*h/q", 5, atW(), 5).group("norm"),
 		kept("statistics of norm 2", "4*l*s*b/q", 5, atI(6), 0),
 		carried("gradient of middle", "e*s*b*h/q", 6, 12),
 		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
@@ -85,7 +89,7 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 
 // gathered returns the buffers of the whole sequence before a product that ranks share.
 func gathered(name string, step int) []Tensor {
-	return []Tensor{scratch("gathered input of "+name, "y*e*s*b*h", F, step, step), scratch("gathered input of "+name+" in W", "y*e*s*b*h", W, 1, 1)}
+	return []Tensor{scratch("gathered input of "+name, "y*p*s*b*h", F, step, step), scratch("gathered input of "+name+" in W", "y*p*s*b*h", W, 1, 1)}
 }
 
 // attention returns the tensors of queries, keys and values.
@@ -104,9 +108,9 @@ func attention(m *Model) []Tensor {
 func latentAttention() []Tensor {
 	return []Tensor{
 		kept("compressed queries", "e*s*b*c/q", 2, atI(11), 0),
-		kept("normalised compressed queries", "e*s*b*c/q", 2, atW(), 11).group("norm"),
+		kept("normalised compressed queries", "p*s*b*c/q", 2, atW(), 11).group("norm"),
 		kept("compressed keys and values", "e*s*b*i/q + e*s*b*r/q", 2, atI(11), 0),
-		kept("normalised compressed keys and values", "e*s*b*i/q", 2, atW(), 11).group("norm"),
+		kept("normalised compressed keys and values", "p*s*b*i/q", 2, atW(), 11).group("norm"),
 		kept("queries", "e*s*b*n/t", 2, atI(9), 0),
 		kept("keys", "e*s*b*n/t", 2, atI(9), 0),
 		kept("values", "e*s*b*o/t", 2, atI(9), 0),
@@ -121,7 +125,8 @@ func mlp(name string, width, ranks Formula) []Tensor {
 	inner := "s*b*" + width + "/" + ranks
 	return []Tensor{
 		kept("input of the activation"+name, "e*g*"+inner, 6, atI(3), 0),
-		kept("output of the activation"+name, "e*"+inner, 7, atW(), 2).group("activation"),
+		kept("output of the activation"+name, "p*"+inner, 7, atW(), 2).group("activation"),
+		scratch("output of the activation before FP8"+name, "P*e*"+inner, F, 7, 7),
 		scratch("gradient of the activation"+name, "e*"+inner, I, 2, 3),
 		carried("gradient of the input of the activation"+name, "e*g*"+inner, 3, 5),
 		scratch("gradient of norm 2"+name, "e*s*b*h", I, 4, 6),
@@ -133,9 +138,10 @@ func mlp(name string, width, ranks Formula) []Tensor {
 func experts(m *Model) []Tensor {
 	list := []Tensor{
 		kept("probabilities of experts", "4*s*b*E/q", 5, atI(4), 0),
-		kept("tokens of experts", "e*x*s*b*h*z/q", 6, atW(), 4),
+		kept("tokens of experts", "p*x*s*b*h*z/q", 6, atW(), 4),
 		kept("input of the activation of experts", "e*g*x*s*b*m/q", 6, atI(3), 0),
-		kept("output of the activation of experts", "e*x*s*b*m/q", 7, atW(), 2).group("activation"),
+		kept("output of the activation of experts", "p*x*s*b*m/q", 7, atW(), 2).group("activation"),
+		scratch("tokens and activations of experts before FP8", "P*e*x*s*b*h*z/q + P*e*x*s*b*m/q", F, 6, 7),
 		scratch("tokens before they are sent", "e*x*s*b*h/q", F, 6, 6),
 		kept("output of experts", "e*x*s*b*h*z/q", 7, atI(1), 0), // weighted by probabilities
 		scratch("gradient of the output of experts", "e*x*s*b*h*z/q", I, 1, 3),

@@ -7,6 +7,7 @@ type Weight struct {
 	Name     string
 	Elements int64
 	Split    Split
+	Product  bool // a matrix that tokens are multiplied with, or a table; not a router, which is float32
 }
 
 // Split is the kind of parallelism that divides a weight.
@@ -32,9 +33,8 @@ type PartKind uint8
 // The kinds of parts.
 const (
 	Embedding PartKind = iota
-	Dense
-	Experts
-	Further // predicts further tokens
+	Block
+	Further // a block that predicts further tokens
 	Head
 )
 
@@ -43,27 +43,20 @@ const (
 func (m *Model) Parts(further bool) []Part {
 	parts := []Part{{Kind: Embedding}}
 	for layer := range m.Layers {
-		parts = append(parts, m.layer(layer))
+		parts = append(parts, Part{Block, layer})
 	}
-	if further {
-		for i := range m.MTP {
+	for i := range m.MTP {
+		if further {
 			parts = append(parts, Part{Further, m.Layers + i})
 		}
 	}
 	return append(parts, Part{Kind: Head})
 }
 
-func (m *Model) layer(layer int) Part {
-	if m.sparse(layer) {
-		return Part{Experts, layer}
-	}
-	return Part{Dense, layer}
-}
-
 // Weights returns the parameters of a part. vocabulary is the number of rows of the vocabulary's
 // tables.
 func (m *Model) Weights(p Part, vocabulary int) []Weight {
-	w := &weighing{hidden: m.Hidden, layerNorm: m.LayerNorm}
+	w := &weighing{layerNorm: m.LayerNorm}
 	switch p.Kind {
 	case Embedding:
 		w.matrix("embedding", vocabulary, m.Hidden, ByTensor)
@@ -73,17 +66,17 @@ func (m *Model) Weights(p Part, vocabulary int) []Weight {
 		if !m.Tied {
 			w.matrix("head", vocabulary, m.Hidden, ByTensor)
 		}
-	case Further:
-		w.norm("norm of the embedding", m.Hidden)
-		w.norm("norm of the hidden state", m.Hidden)
-		w.matrix("projection", 2*m.Hidden, m.Hidden, ByTensor)
-		w.norm("norm before the head", m.Hidden)
-		w.list = append(w.list, m.Weights(m.layer(p.Layer), vocabulary)...)
 	default:
+		if p.Kind == Further {
+			w.norm("norm of the embedding", m.Hidden)
+			w.norm("norm of the hidden state", m.Hidden)
+			w.matrix("projection", 2*m.Hidden, m.Hidden, ByTensor)
+			w.norm("norm before the head", m.Hidden)
+		}
 		w.norm("norm before attention", m.Hidden)
 		m.attention(w)
 		w.norm("norm before the MLP", m.Hidden)
-		if p.Kind == Experts {
+		if m.sparse(p.Layer) {
 			m.experts(w)
 		} else {
 			m.mlp(w, "mlp", m.FFN)
@@ -142,10 +135,11 @@ func (m *Model) mlp(w *weighing, name string, inner int) {
 func (m *Model) experts(w *weighing) {
 	w.matrix("router", m.Experts, m.Hidden, Whole)
 	w.vector("bias of the router", m.Experts, m.RouterBias, Whole)
-	one := &weighing{hidden: m.Hidden}
-	m.mlp(one, "expert", m.ExpertFFN)
-	for _, weight := range one.list {
-		w.list = append(w.list, Weight{weight.Name, product(int64(m.Experts), weight.Elements), ByExpert})
+	shared := len(w.list)
+	m.mlp(w, "expert", m.ExpertFFN)
+	for i := range w.list[shared:] {
+		one := &w.list[shared+i]
+		one.Elements, one.Split = product(int64(m.Experts), one.Elements), ByExpert
 	}
 	if m.SharedFFN > 0 {
 		m.mlp(w, "shared expert", m.SharedFFN)
@@ -166,14 +160,13 @@ func (m *Model) Parameters(further bool) (n int64) {
 
 // weighing collects weights.
 type weighing struct {
-	hidden    int
 	layerNorm bool
 	list      []Weight
 }
 
 func (w *weighing) matrix(name string, in, out int, split Split) {
 	if n := product(int64(in), int64(out)); n > 0 {
-		w.list = append(w.list, Weight{name, n, split})
+		w.list = append(w.list, Weight{name, n, split, out > 1 && name != "router"})
 	}
 }
 
