@@ -47,7 +47,7 @@ func (c *checkCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	proof, err := proven(plan, file, plan.Capacity)
+	proof, err := prove(plan, file, plan.Capacity)
 	found, invalid := errors.AsType[faults](err)
 	if err != nil && !invalid {
 		return err
@@ -107,10 +107,10 @@ func (o *outcome) text(p *schedule.Plan) string {
 		text += ". " + oldLetters + "; --letters today reads today's"
 	}
 	if p.Windows != nil {
-		text += "; in flight per stage " + each(p.Windows)
+		text += "; in flight per stage " + numberList(p.Windows)
 	}
 	if p.Entries != nil {
-		text += "; entries per rank " + each(p.Entries)
+		text += "; entries per rank " + numberList(p.Entries)
 	}
 	if p.Windows == nil && p.Entries == nil {
 		text += "; no lifetimes"
@@ -118,8 +118,8 @@ func (o *outcome) text(p *schedule.Plan) string {
 	return text
 }
 
-// each lists the numbers, or their range if there are many.
-func each(numbers []int) string {
+// numberList lists the numbers, or their range if there are many.
+func numberList(numbers []int) string {
 	if len(numbers) > 16 {
 		return fmt.Sprintf("%d to %d", slices.Min(numbers), slices.Max(numbers))
 	}

@@ -21,7 +21,7 @@ type convertCmd struct {
 
 // Run writes the plan.
 func (c *convertCmd) Run(s *streams) error {
-	file, err := readFile(s, c.File, c.From, c.Letters, making{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches})
+	file, err := readFile(s, c.File, c.From, c.Letters, planFlags{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches})
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (c *convertCmd) Run(s *streams) error {
 	case to == format.JSON:
 		err = format.WriteJSON(s.out, file.Plan, file.Costs)
 	case to == format.Comms && file.Plan.Placement.Ranks > 1:
-		if _, err := proven(file.Plan, file, schedule.Unlimited); err != nil {
+		if _, err := prove(file.Plan, file, schedule.Unlimited); err != nil {
 			return err
 		}
 		plan, err := lower.For(schedule.PyTorch, file.Plan, c.Capacity)

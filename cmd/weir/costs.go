@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// pricing holds the flags with the costs of actions.
-type pricing struct {
+// costFlags holds the flags with the costs of actions.
+type costFlags struct {
 	F     decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there; by default 1." placeholder:"T"`
 	I     decimal `help:"Time of an input gradient, in the same way." placeholder:"T"`
 	W     decimal `help:"Time of a weight gradient, in the same way; a full backward takes both." placeholder:"T"`
@@ -42,7 +42,7 @@ func (d *decimal) UnmarshalText(text []byte) error {
 
 // price returns the costs for a plan: from the cost file, from the plan's file, or from the
 // flags.
-func (c *pricing) price(placement schedule.Placement, file *format.File) (*simulate.Costs, error) {
+func (c *costFlags) price(placement schedule.Placement, file *format.File) (*simulate.Costs, error) {
 	if c.Costs != "" {
 		return c.fromFile()
 	}
@@ -53,7 +53,7 @@ func (c *pricing) price(placement schedule.Placement, file *format.File) (*simul
 }
 
 // fromFile returns the costs in the file.
-func (c *pricing) fromFile() (*simulate.Costs, error) {
+func (c *costFlags) fromFile() (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm} {
 		if given.Rat != nil {
 			return nil, usage("%s goes without --costs: the file says what everything costs", flag)
@@ -71,10 +71,10 @@ func (c *pricing) fromFile() (*simulate.Costs, error) {
 	return costs, err
 }
 
-// priced holds the flags of a plan and of its costs.
-type priced struct {
+// pricedPlan holds the flags of a plan and of its costs.
+type pricedPlan struct {
 	source
-	pricing `group:"Costs:"`
+	costFlags `group:"Costs:"`
 }
 
 // orOne returns the number, or 1 if it is nil.
@@ -87,7 +87,7 @@ func (d decimal) orOne() decimal {
 
 // uniform divides the times of the flags over the stages that a microbatch visits on each
 // rank.
-func (c *pricing) uniform(p schedule.Placement) (*simulate.Costs, error) {
+func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	forward, input, weight := c.F.orOne(), c.I.orOne(), c.W.orOne()
 	visits := make([]int64, p.Stages()) // by stage: the stages of its copy on its rank
 	common := int64(1)                  // a multiple of all visits
@@ -127,8 +127,8 @@ func (c *pricing) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	return costs, nil
 }
 
-// saving returns the costs with changed stages.
-func saving(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
+// withStages returns the costs with changed stages.
+func withStages(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
 	other := *costs
 	other.Stages = slices.Clone(costs.Stages)
 	for i := range other.Stages {

@@ -12,7 +12,7 @@ import (
 
 // drawCmd draws a plan.
 type drawCmd struct {
-	timed
+	timedPlan
 	To     string `help:"svg is a picture; html is a page with the same picture that zooms and pans; perfetto is a JSON trace for Perfetto or chrome://tracing. By default the extension of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
 	Output string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 	Trace  bool   `hidden:"" help:"The same as --to perfetto."`
@@ -33,12 +33,12 @@ func (c *drawCmd) Run(s *streams) error {
 	case to == "":
 		return usage("%q does not end in .svg, .html or .json: say --to svg, html or perfetto", c.Output)
 	}
-	plan, costs, err := c.proved(s)
+	plan, costs, err := c.provenPlan(s)
 	if err != nil {
 		return err
 	}
 	if costs.Microbatch > 0 { // without bytes, draw microbatches in flight
-		costs = saving(costs, func(s *simulate.StageCosts) { s.Saved, s.FreedByI = 0, 0 })
+		costs = withStages(costs, func(s *simulate.StageCosts) { s.Saved, s.FreedByI = 0, 0 })
 	}
 	step, err := draw.Simulate(plan, costs, plan.Capacity)
 	if err != nil {

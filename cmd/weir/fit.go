@@ -24,11 +24,11 @@ import (
 
 // fitCmd says whether a training run fits.
 type fitCmd struct {
-	Config   []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
-	Schedule string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved where Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
-	making   `group:"Plan:"`
-	Capacity int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
-	Layers   []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
+	Config    []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
+	Schedule  string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved where Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
+	planFlags `group:"Plan:"`
+	Capacity  int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Layers    []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
 
 	Set            []string `group:"Model:" help:"A key of the description and its value, in place of what the file says." placeholder:"KEY=VALUE"`
 	Seq            int      `group:"Model:" help:"Tokens of a sequence." placeholder:"N"`
@@ -229,10 +229,10 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
 	}
 	capacity := &c.Capacity
-	source := source{Plan: c.Schedule, making: c.making, Capacity: capacity, From: "auto", Letters: "auto"}
+	source := source{Plan: c.Schedule, planFlags: c.planFlags, Capacity: capacity, From: "auto", Letters: "auto"}
 	plan, file, err := source.load(s)
 	if err == nil && file != nil {
-		_, err = proven(plan, file, schedule.Unlimited)
+		_, err = prove(plan, file, schedule.Unlimited)
 	}
 	return plan, err
 }
@@ -243,7 +243,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 	case len(c.Profile) > 0 && c.Costs != "":
 		return usage("--profile and --costs both say what stages hold: give one")
 	case c.Costs != "":
-		measured := laidOut{priced: priced{pricing: pricing{Costs: c.Costs}}}
+		measured := layoutFlags{pricedPlan: pricedPlan{costFlags: costFlags{Costs: c.Costs}}}
 		costs, err := measured.fromFile()
 		if err != nil {
 			return err
@@ -269,7 +269,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 			return usage("--profile: %s is no snapshot: give one profile, or snapshots alone", name)
 		}
 		if snap == nil {
-			r.Profile, err = (&laidOut{Profile: name}).profile(r.Plan, nil)
+			r.Profile, err = (&layoutFlags{Profile: name}).profile(r.Plan, nil)
 			return err
 		}
 		list = append(list, snap)

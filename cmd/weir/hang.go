@@ -24,7 +24,7 @@ type hangCmd struct {
 	Dumps       []string `arg:"" name:"dump|process" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives. Or the number of a process of a running job of Weir, as weir status lists them."`
 	Plan        string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE"`
 	Schedule    string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME"`
-	making      `group:"Plan:"`
+	planFlags   `group:"Plan:"`
 	Capacity    *int   `help:"Messages that a link between ranks holds, as in weir check." group:"Plan:" placeholder:"N"`
 	From        string `help:"Form of the plan file: auto, text, compute, comms, order or json." group:"Plan:" enum:"auto,text,compute,comms,order,json" default:"auto"`
 	Letters     string `help:"PyTorch's letters: today's, or the old ones of 2024." group:"Plan:" enum:"auto,today,old" default:"auto"`
@@ -129,12 +129,12 @@ func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, er
 		ranks := max(*c.Stages/named.PerRank, 1)
 		c.Ranks = &ranks
 	}
-	from := source{Plan: c.Plan + c.Schedule, making: c.making, Capacity: c.Capacity, From: c.From, Letters: c.Letters}
+	from := source{Plan: c.Plan + c.Schedule, planFlags: c.planFlags, Capacity: c.Capacity, From: c.From, Letters: c.Letters}
 	plan, file, err := from.read(s, c.runtimeFlag)
 	if err != nil {
 		return nil, "", err
 	}
-	if _, err := proven(plan, file, plan.Capacity); err != nil {
+	if _, err := prove(plan, file, plan.Capacity); err != nil {
 		found, invalid := errors.AsType[faults](err)
 		if !invalid {
 			return nil, "", err

@@ -138,7 +138,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		parser.Parse([]string{"--help"}) // prints the help
 		return misused
 	}
-	ctx, err := parser.Parse(plainly(args))
+	ctx, err := parser.Parse(normalize(args))
 	if exited { // --help has printed everything
 		return status
 	}
@@ -168,9 +168,9 @@ func trimKinds(text string, kinds ...string) string {
 	return text
 }
 
-// plainly converts the arguments for the parser: -help becomes --help, as in the programs of
+// normalize converts the arguments for the parser: -help becomes --help, as in the programs of
 // examples/, and a negative number is joined with its flag.
-func plainly(args []string) []string {
+func normalize(args []string) []string {
 	var plain []string
 	for i, arg := range args {
 		if arg == "--" { // the rest is for another program

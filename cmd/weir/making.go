@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// making holds the flags of a plan that is made by name. A nil number was not given.
-type making struct {
+// planFlags holds the flags of a plan that is made by name. A nil number was not given.
+type planFlags struct {
 	Ranks        *int   `help:"Ranks, the places of the pipeline; by default 4." placeholder:"P"`
 	Stages       *int   `help:"Stages of the model; by default the schedule's usual number on these ranks." placeholder:"S"`
 	Microbatches *int   `help:"Microbatches of a step; by default twice the ranks." placeholder:"M"`
@@ -32,8 +32,8 @@ func or(given *int, other int) int {
 	return *given
 }
 
-// unusedWith returns an error if flags were given that have no meaning for a file.
-func (m *making) unusedWith(file string) error {
+// refuseFor returns an error if flags were given that have no meaning for a file.
+func (m *planFlags) refuseFor(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
 		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(),
@@ -51,10 +51,10 @@ const (
 )
 
 // quantizes reports whether stages compute on copies of their weights.
-func (m *making) quantizes() bool { return m.Quantize != "no" }
+func (m *planFlags) quantizes() bool { return m.Quantize != "no" }
 
 // quantizing returns when the copies are made.
-func (m *making) quantizing() lower.Quantizing {
+func (m *planFlags) quantizing() lower.Quantizing {
 	if m.Quantize == lower.AtStart.String() {
 		return lower.AtStart
 	}
@@ -62,7 +62,7 @@ func (m *making) quantizing() lower.Quantizing {
 }
 
 // make returns the plan of a name, with computations only.
-func (m *making) make(name string) (*schedule.Plan, error) {
+func (m *planFlags) make(name string) (*schedule.Plan, error) {
 	named, err := schedule.Find(name)
 	if err != nil {
 		return nil, err
@@ -78,15 +78,15 @@ func (m *making) make(name string) (*schedule.Plan, error) {
 		named.Rule = schedule.BreadthFirstDescending
 	}
 	plan, err := named.Rule(params)
-	return plan, asFlags(err)
+	return plan, flagErrors(err)
 }
 
-// asFlags names the flags of parameters that a rule does not use.
-func asFlags(err error) error {
+// flagErrors names the flags of parameters that a rule does not use.
+func flagErrors(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, one := range joined.Unwrap() {
-			all = append(all, asFlags(one))
+			all = append(all, flagErrors(one))
 		}
 		return errors.Join(all...)
 	}
@@ -97,7 +97,7 @@ func asFlags(err error) error {
 }
 
 // params returns the parameters from the flags.
-func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
+func (m *planFlags) params(named *schedule.Schedule) (schedule.Params, error) {
 	if n := or(m.Microbatches, 1); n < 1 || n > schedule.MaxMicrobatches {
 		return schedule.Params{}, usage("--microbatches %d: give 1 to %d", n, schedule.MaxMicrobatches)
 	}
@@ -128,7 +128,7 @@ func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
 }
 
 // place returns the placement from the flags.
-func (m *making) place(named *schedule.Schedule) (schedule.Placement, error) {
+func (m *planFlags) place(named *schedule.Schedule) (schedule.Placement, error) {
 	ranks := or(m.Ranks, usualRanks)
 	if ranks < 1 || ranks > mostRanks {
 		return schedule.Placement{}, usage("--ranks %d: give 1 to %d", ranks, mostRanks)

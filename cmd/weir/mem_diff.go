@@ -22,8 +22,8 @@ func (memDiffCmd) Help() string {
 	return `Compares records rank by rank, in order: step, microbatch, stage, action, bytes and weight, but not times. The exit status is 0 if the logs are equal, 1 if they differ, and 2 if one cannot be read.`
 }
 
-// compared is the output of --json. First is null if the logs are equal.
-type compared struct {
+// comparison is the output of --json. First is null if the logs are equal.
+type comparison struct {
 	First *memreport.Difference `json:"first"`
 	A     *memreport.Summary    `json:"a"`
 	B     *memreport.Summary    `json:"b"`
@@ -40,7 +40,7 @@ func (c *memDiffCmd) Run(s *streams) error {
 		return err
 	}
 	first := d.First()
-	out := compared{first, d.Log(0).Summary(), d.Log(1).Summary()}
+	out := comparison{first, d.Log(0).Summary(), d.Log(1).Summary()}
 	if c.JSON {
 		if err := printJSON(s.out, out); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (c *memDiffCmd) read(s *streams, d *memreport.Diff) (torn []string, err err
 	for i := range reads {
 		err := reads[i].faults()
 		if d.Log(i).Records() == 0 {
-			err = reads[i].nothing()
+			err = reads[i].emptyError()
 		}
 		wrong = errors.Join(wrong, err)
 		if reads[i].torn != nil {

@@ -15,7 +15,7 @@ import (
 
 // memExportCmd writes the allocations of a planned step in formats of other tools.
 type memExportCmd struct {
-	laidOut
+	layoutFlags
 	To     string `help:"snapshot is a PyTorch snapshot for pytorch.org/memory_viz; perfetto has counters by class; csv has a line for every allocation and release. By default the extension of --output decides: .pickle, .json or .csv." enum:"auto,snapshot,perfetto,csv" default:"auto"`
 	Output string `aliases:"out" short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
 }
@@ -31,7 +31,7 @@ func (c *memExportCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	plan, made, err := c.lay(s)
+	plan, made, err := c.layOut(s)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func actionAt(program []schedule.Segment, rank *layout.Rank, place int) (schedul
 	return 0, true
 }
 
-// where returns the location of an allocation in the form of a file name: mb3/stage1/F.
-func (e *exported) where() string {
+// location returns the location of an allocation in the form of a file name: mb3/stage1/F.
+func (e *exported) location() string {
 	kind := "end"
 	if !e.end {
 		kind = e.action.Kind().String()
@@ -143,16 +143,16 @@ func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 		s.Traces[rank] = []snapshot.Entry{{Action: snapshot.SegmentAlloc, Address: arena(rank), Size: height}}
 	}
 	var frames [][]snapshot.Frame // of the rank's allocations, by serial
-	rank, where, births := -1, "", 0
+	rank, location, births := -1, "", 0
 	err := changes(plan, made, func(e exported) error {
 		if e.rank != rank {
-			rank, where, frames = e.rank, "", nil
+			rank, location, frames = e.rank, "", nil
 		}
 		if e.Alloc {
-			if births++; e.where() != where {
-				where, births = e.where(), 1
+			if births++; e.location() != location {
+				location, births = e.location(), 1
 			}
-			frames = append(frames, []snapshot.Frame{{Name: e.Class.String() + ":" + made.Name(e.Change), Filename: where, Line: births}})
+			frames = append(frames, []snapshot.Frame{{Name: e.Class.String() + ":" + made.Name(e.Change), Filename: location, Line: births}})
 		}
 		entry := snapshot.Entry{Address: arena(rank) + e.Offset, Size: e.Bytes, Time: int64(e.number + 1), Frames: frames[e.Serial]}
 		actions := []snapshot.Action{snapshot.FreeRequested, snapshot.FreeCompleted}
@@ -208,7 +208,7 @@ func planCSV(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 		if e.Alloc {
 			what = "alloc"
 		}
-		_, err := fmt.Fprintf(out, "%d,%d,%s,%d,%d,%d,%s,%s,%q,%d\n", e.rank, e.number, what, e.Serial, e.Bytes, e.Offset, e.Class, e.where(), made.Name(e.Change), e.live)
+		_, err := fmt.Fprintf(out, "%d,%d,%s,%d,%d,%d,%s,%s,%q,%d\n", e.rank, e.number, what, e.Serial, e.Bytes, e.Offset, e.Class, e.location(), made.Name(e.Change), e.live)
 		return err
 	})
 	if err != nil {

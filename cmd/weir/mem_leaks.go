@@ -19,7 +19,7 @@ type memLeaksCmd struct {
 	Microbatches int    `help:"Number of microbatches in the trace, over all its steps; by default it is detected." placeholder:"M"`
 	Top          int    `help:"Number of groups to show of live blocks that do not grow." default:"5" placeholder:"N"`
 	JSON         bool   `help:"Print the findings as JSON."`
-	growing
+	growthStatus
 }
 
 // Help follows the flags.
@@ -69,24 +69,24 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 		if i > 0 {
 			fmt.Fprintln(s.text)
 		}
-		if err := c.show(s.text, &found.Devices[i]); err != nil {
+		if err := c.printDevice(s.text, &found.Devices[i]); err != nil {
 			return err
 		}
 	}
 	return c.status(grows)
 }
 
-// show prints the findings about a device: first the growth, then the limits of the trace,
+// printDevice prints the findings about a device: first the growth, then the limits of the trace,
 // then the blocks that keep memory reserved, then advice.
-func (c *memLeaksCmd) show(w io.Writer, d *leaks.Device) error {
+func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) error {
 	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, units.Count(int64(d.Entries)), units.Size(d.Live), units.Size(d.Reserved))
-	c.period(w, d)
+	c.printPeriod(w, d)
 	if len(d.Growing) > 0 {
 		fmt.Fprintf(w, "\ngrows by %s with every microbatch:\n", units.Size(d.Total()))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "each\tin microbatches\tsince\tlive now\tplace\tallocated at\tcalled from")
 		for _, g := range d.Growing {
-			fmt.Fprintf(t, "%s\t%d of %d\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.Count, d.Microbatches, g.First, pieces(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
+			fmt.Fprintf(t, "%s\t%d of %d\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.Count, d.Microbatches, g.First, blockCount(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -94,19 +94,19 @@ func (c *memLeaksCmd) show(w io.Writer, d *leaks.Device) error {
 	} else if d.Microbatches > 0 {
 		fmt.Fprintln(w, "nothing grows with microbatches")
 	}
-	before(w, &d.Before)
-	if err := c.standing(w, d.Standing); err != nil {
+	printLimits(w, &d.Before)
+	if err := c.printOthers(w, d.Standing); err != nil {
 		return err
 	}
-	if err := pins(w, &d.Pins); err != nil {
+	if err := printPins(w, &d.Pins); err != nil {
 		return err
 	}
-	next(w, d)
+	advise(w, d)
 	return nil
 }
 
-// period prints how the trace was divided into microbatches.
-func (c *memLeaksCmd) period(w io.Writer, d *leaks.Device) {
+// printPeriod prints how the trace was divided into microbatches.
+func (c *memLeaksCmd) printPeriod(w io.Writer, d *leaks.Device) {
 	switch {
 	case d.Microbatches == 0:
 		fmt.Fprintln(w, "no period was found in the trace: give --microbatches M")
@@ -122,8 +122,8 @@ func (c *memLeaksCmd) period(w io.Writer, d *leaks.Device) {
 	}
 }
 
-// pieces returns the number and size of the live blocks of a group.
-func pieces(g *leaks.Group) string {
+// blockCount returns the number and size of the live blocks of a group.
+func blockCount(g *leaks.Group) string {
 	text := fmt.Sprintf("%d x %s", g.Blocks, units.Size(g.Size))
 	if g.Before > 0 {
 		text += fmt.Sprintf(" (and %d from before the trace)", g.Before)
@@ -131,8 +131,8 @@ func pieces(g *leaks.Group) string {
 	return text
 }
 
-// before prints the limits of the trace.
-func before(w io.Writer, b *leaks.Before) {
+// printLimits prints the limits of the trace.
+func printLimits(w io.Writer, b *leaks.Before) {
 	switch {
 	case b.Full:
 		fmt.Fprintf(w, "\nthe ring was full: %d live blocks (%s) were recorded, but the trace no longer has their allocations; they cannot be judged. "+
@@ -144,8 +144,8 @@ func before(w io.Writer, b *leaks.Before) {
 	}
 }
 
-// standing prints the live blocks that do not grow.
-func (c *memLeaksCmd) standing(w io.Writer, groups []leaks.Group) error {
+// printOthers prints the live blocks that do not grow.
+func (c *memLeaksCmd) printOthers(w io.Writer, groups []leaks.Group) error {
 	shown := groups[:min(len(groups), c.Top)]
 	if len(shown) == 0 {
 		return nil
@@ -153,7 +153,7 @@ func (c *memLeaksCmd) standing(w io.Writer, groups []leaks.Group) error {
 	fmt.Fprintln(w, "\nlive and not growing:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, g := range shown {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", units.Size(g.Bytes), pieces(&g), g.Site, g.Site.Caller())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", units.Size(g.Bytes), blockCount(&g), g.Site, g.Site.Caller())
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -164,8 +164,8 @@ func (c *memLeaksCmd) standing(w io.Writer, groups []leaks.Group) error {
 	return nil
 }
 
-// pins prints the blocks that keep segments reserved.
-func pins(w io.Writer, p *leaks.Pins) error {
+// printPins prints the blocks that keep segments reserved.
+func printPins(w io.Writer, p *leaks.Pins) error {
 	if p.Segments == 0 {
 		return nil
 	}
@@ -178,8 +178,8 @@ func pins(w io.Writer, p *leaks.Pins) error {
 	return t.Flush()
 }
 
-// next prints advice.
-func next(w io.Writer, d *leaks.Device) {
+// advise prints advice.
+func advise(w io.Writer, d *leaks.Device) {
 	if len(d.Growing) > 0 {
 		g := &d.Growing[0]
 		fmt.Fprintf(w, "\nnext: find the reference that keeps the allocations of %s after their microbatch: a list of losses, an attribute of a module or of an autograd context, a closure, a cache.\n", g.Site)

@@ -24,16 +24,16 @@ type memLogCmd struct {
 	Trace string `help:"Write counters for Perfetto or chrome://tracing to a file." placeholder:"FILE"`
 	JSON  bool   `help:"Print the findings as JSON."`
 	Least size   `name:"min-growth" help:"The least growth of a level per microbatch to report, such as 1KiB; less counts as noise. Levels that Weir counts itself have no noise." placeholder:"BYTES"`
-	growing
+	growthStatus
 }
 
-// growing holds the flag for the exit status of commands that look for growth.
-type growing struct {
+// growthStatus holds the flag for the exit status of commands that look for growth.
+type growthStatus struct {
 	ExitZero bool `help:"Exit with status 0 even if something grows."`
 }
 
 // status returns the outcome after everything has been printed.
-func (g growing) status(grows bool) error {
+func (g growthStatus) status(grows bool) error {
 	if grows && !g.ExitZero {
 		return errShown
 	}
@@ -48,15 +48,15 @@ func (memLogCmd) Help() string {
 // Run prints the findings and writes the requested files. Lines that cannot be read are
 // faults; the remaining lines are shown nevertheless.
 func (c *memLogCmd) Run(s *streams) error {
-	if err := apart(c.File, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}); err != nil {
+	if err := checkOutputs(c.File, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}); err != nil {
 		return err
 	}
 	if _, err := os.Stat(c.File); errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(c.File, "./\\-") {
 		return usage("there is no file %s, nor a command weir mem %s: %s", c.File, c.File, spelling.Hint(c.File, []string{"log", "plan", "diff", "export", "leaks"}))
 	}
 	log, read := &memreport.Log{Least: int64(c.Least)}, logRead{}
-	err := into(c.CSV, memreport.NewCSV, func(csv taker) error {
-		return into(c.Trace, memreport.NewTrace, func(trace taker) error {
+	err := writeRecords(c.CSV, memreport.NewCSV, func(csv recordFunc) error {
+		return writeRecords(c.Trace, memreport.NewTrace, func(trace recordFunc) error {
 			for record, err := range read.records(s, c.File) {
 				if err == nil {
 					err = cmp.Or(log.Add(record), csv(record), trace(record))
@@ -66,7 +66,7 @@ func (c *memLogCmd) Run(s *streams) error {
 				}
 			}
 			if log.Records() == 0 {
-				return read.nothing()
+				return read.emptyError()
 			}
 			return nil
 		})
@@ -74,14 +74,15 @@ func (c *memLogCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	return c.show(s, log, &read)
+	return c.print(s, log, &read)
 }
 
-// taker receives the records of a log.
-type taker = func(*memlog.Record) error
+// recordFunc receives a record of a log.
+type recordFunc = func(*memlog.Record) error
 
-// into calls next with a taker that writes a file, or does nothing if the file has no name.
-func into(name string, open func(io.Writer) memreport.Sink, next func(taker) error) error {
+// writeRecords calls next with a function that writes records to a file, or does nothing with them
+// if the file has no name.
+func writeRecords(name string, open func(io.Writer) memreport.Sink, next func(recordFunc) error) error {
 	if name == "" {
 		return next(func(*memlog.Record) error { return nil })
 	}
@@ -94,8 +95,8 @@ func into(name string, open func(io.Writer) memreport.Sink, next func(taker) err
 	})
 }
 
-// linkTo returns the link from a page to a file, "" for standard input.
-func linkTo(page, file string) []string {
+// relativeLink returns the link from a page to a file, "" for standard input.
+func relativeLink(page, file string) []string {
 	if file == "-" {
 		return nil
 	}
@@ -108,12 +109,12 @@ func linkTo(page, file string) []string {
 	return []string{filepath.ToSlash(link)}
 }
 
-// show prints the findings and writes the page.
-func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {
+// print prints the findings and writes the page.
+func (c *memLogCmd) print(s *streams, log *memreport.Log, read *logRead) error {
 	summary := log.Summary()
 	if c.HTML != "" {
 		page := log.Page(read.name)
-		page.Files = linkTo(c.HTML, c.File)
+		page.Files = relativeLink(c.HTML, c.File)
 		if err := outfile.Write(c.HTML, page.Write); err != nil {
 			return err
 		}

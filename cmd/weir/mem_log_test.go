@@ -153,7 +153,7 @@ func TestMemDiff(t *testing.T) {
 
 	stdout, _, status = weir("", "mem", "diff", a, b, "--json")
 	require.Equal(t, 1, status)
-	var out compared
+	var out comparison
 	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
 	require.Equal(t, 1, out.First.Rank)
 	require.Equal(t, 1024.0, out.B.Growth.PerMicrobatch)

@@ -20,9 +20,9 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// laidOut holds the flags of a plan whose memory is laid out.
-type laidOut struct {
-	priced
+// layoutFlags holds the flags of a plan whose memory is laid out.
+type layoutFlags struct {
+	pricedPlan
 	Profile   string `aliases:"templates" group:"Memory:" help:"File with the allocations of the stages (examples/train -emit-profile writes one); without it the bytes of --costs are used, which have no workspaces." placeholder:"FILE"`
 	LookAhead int    `group:"Memory:" help:"Entries that a rank pulls before it needs them." placeholder:"N"`
 	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile: each buffer has its largest size over the classes. This is the default if there are several classes and no --shapes."`
@@ -32,11 +32,11 @@ type laidOut struct {
 
 // passes returns the passes that a plan needs before it can run, by the facts of the
 // profile.
-func (c *laidOut) passes(place schedule.Placement, profile *layout.Profile) (lower.Passes, error) {
+func (c *layoutFlags) passes(place schedule.Placement, profile *layout.Profile) (lower.Passes, error) {
 	facts, parts := slices.Clone(profile.Facts), len(profile.Parts)
 	depth, stages := place.Depth(), len(profile.Shapes[0].Stages)
 	if stages != depth && stages != place.Stages() {
-		return lower.Passes{}, c.misfit(place, stages)
+		return lower.Passes{}, c.misfitError(place, stages)
 	}
 	if len(facts) == 0 {
 		facts = slices.Repeat([]schedule.Facts{{Split: true}}, place.Stages())
@@ -70,7 +70,7 @@ type step struct {
 }
 
 // prepare reads the files that the flags name.
-func (c *laidOut) prepare(s *streams) (*step, error) {
+func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	if c.Work < 0 || c.LookAhead < 0 {
 		return nil, usage("--work and --look-ahead: give 0 or more")
 	}
@@ -93,7 +93,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		return nil, err
 	}
 	if file != nil {
-		if _, err := proven(plan, file, schedule.Unlimited); err != nil {
+		if _, err := prove(plan, file, schedule.Unlimited); err != nil {
 			return nil, err
 		}
 		if plan, err = lower.For(schedule.Weir, plan, or(c.Capacity, defaultLinks)); err != nil { // the runtime whose memory is laid out
@@ -119,7 +119,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		passes.Capacity = or(c.Capacity, plan.Capacity)
 	}
 	for s := range passes.Facts { // a file may have copies that the profile lacks
-		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || has(plan, schedule.Quantize, s)
+		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || hasAction(plan, schedule.Quantize, s)
 	}
 	if out.plan, err = lower.Prepare(plan, passes); err != nil {
 		if errors.Is(err, schedule.ErrFacts) && c.Profile != "" && file == nil { // a plan made by name is not at fault
@@ -155,19 +155,19 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	return out, nil
 }
 
-// lay returns the plan and its layout.
-func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Memory, error) {
+// layOut returns the plan and its layout.
+func (c *layoutFlags) layOut(s *streams) (*schedule.Plan, *layout.Memory, error) {
 	step, err := c.prepare(s)
 	if err != nil {
 		return nil, nil, err
 	}
 	made, err := layout.Make(context.Background(), step.plan, step.profile, step.cfg)
-	return step.plan, made, c.unplanned(err)
+	return step.plan, made, c.layoutError(err)
 }
 
 // memPlanCmd lays out the memory of a plan.
 type memPlanCmd struct {
-	laidOut
+	layoutFlags
 	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes of a rank, such as 80G, for a step and for the resident bytes of the costs; a plan that needs more is refused, and the error names plans that fit." placeholder:"BYTES"`
 	WhatIf bool   `group:"Memory:" help:"Print bytes and time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some combinations of these. Times are those of --costs, or of --f, --i and --w."`
 	Less   string `group:"Memory:" name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE"`
@@ -203,14 +203,14 @@ func (c *memPlanCmd) Run(s *streams) error {
 		return c.refusal(ctx, step, others, err)
 	}
 	if err != nil {
-		return c.unplanned(err)
+		return c.layoutError(err)
 	}
 	if c.CSV != "" {
 		if err := c.export(made); err != nil {
 			return err
 		}
 	}
-	out := certified(step, made)
+	out := newCertificates(step, made)
 	if c.WhatIf {
 		asItIs := layout.Alternative{Name: "as it is", Bytes: made.Total(), Plan: step.plan}
 		if out.WhatIf, err = c.whatIf(ctx, step, asItIs, others); err != nil {
@@ -270,7 +270,7 @@ type owner struct {
 	Last  *int   `json:"last_microbatch,omitempty"`
 }
 
-func certified(step *step, made *layout.Memory) *certificates {
+func newCertificates(step *step, made *layout.Memory) *certificates {
 	p := step.plan
 	out := &certificates{Name: p.Name, Ranks: p.Placement.Ranks, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Sizes: made.Ranks[0].Sizes}
 	out.unit = step.times.Unit
@@ -314,7 +314,7 @@ func (o *certificates) table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	o.residents(w)
+	o.residentTable(w)
 	for rank, r := range o.PerRank {
 		fmt.Fprintf(w, "\nrank %d at its peak:", rank)
 		sep := " "
@@ -341,8 +341,8 @@ func (o *certificates) table(w io.Writer) error {
 	return o.whatIf(w)
 }
 
-// residents prints the resident bytes of ranks, if the costs have any.
-func (o *certificates) residents(w io.Writer) {
+// residentTable prints the resident bytes of ranks, if the costs have any.
+func (o *certificates) residentTable(w io.Writer) {
 	if !slices.ContainsFunc(o.PerRank, func(r certificate) bool { return r.Resident > 0 }) {
 		return
 	}

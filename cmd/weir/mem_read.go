@@ -43,7 +43,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 		for record, err := range memlog.Read(in) {
 			switch {
 			case errors.Is(err, memlog.ErrTorn):
-				torn := placed(r.name, err)
+				torn := faultAt(r.name, err)
 				r.torn = &torn
 			case errors.Is(err, memlog.ErrFormat):
 				if len(r.wrong) == mostFaults {
@@ -51,7 +51,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 						return // the file may be endless
 					}
 				} else {
-					r.wrong = append(r.wrong, placed(r.name, err))
+					r.wrong = append(r.wrong, faultAt(r.name, err))
 				}
 			case err != nil:
 				yield(nil, fmt.Errorf("%s: %w", r.name, err))
@@ -77,8 +77,8 @@ func (r *logRead) faults() error {
 	return r.wrong
 }
 
-// nothing returns the error for a log without a record.
-func (r *logRead) nothing() error {
+// emptyError returns the error for a log without a record.
+func (r *logRead) emptyError() error {
 	if r.torn != nil {
 		r.wrong = append(r.wrong, *r.torn)
 	}
@@ -89,8 +89,8 @@ func (r *logRead) nothing() error {
 	return append(found, fault{File: r.name, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"})
 }
 
-// placed converts an error of memlog, line:column: text, to a fault.
-func placed(name string, err error) fault {
+// faultAt converts an error of memlog, line:column: text, to a fault.
+func faultAt(name string, err error) fault {
 	text := strings.TrimPrefix(err.Error(), memlog.ErrFormat.Error()+": ")
 	f := fault{File: name, Text: text}
 	if parts := strings.SplitN(text, ":", 3); len(parts) == 3 {

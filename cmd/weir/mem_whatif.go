@@ -130,13 +130,13 @@ func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 // it needed no more than its bound. All layouts are quick at first; then it spends more work
 // on those that may improve.
 func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alternative, others []layout.Alternative) ([]alternative, error) {
-	first, err := c.timed(step, &asItIs)
+	first, err := c.simulateAlternative(step, &asItIs)
 	if err != nil {
 		return nil, err
 	}
 	list := []alternative{first}
 	for _, other := range layout.Weigh(others, step.cfg) {
-		if one, err := c.timed(step, &other); err == nil { // otherwise its time is unknown
+		if one, err := c.simulateAlternative(step, &other); err == nil { // otherwise its time is unknown
 			list = append(list, one)
 		}
 	}
@@ -177,11 +177,11 @@ func beaten(list []alternative, one *alternative) bool {
 	return slices.ContainsFunc(list, func(other alternative) bool { return other.beats(one) })
 }
 
-// timed simulates an alternative. If it has more microbatches, each takes less time, in
+// simulateAlternative simulates an alternative. If it has more microbatches, each takes less time, in
 // proportion to its tokens. The times of a hop and of an action that runs once per step do
 // not change.
-func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (alternative, error) {
-	times := saving(step.times, func(s *simulate.StageCosts) {
+func (c *memPlanCmd) simulateAlternative(step *step, other *layout.Alternative) (alternative, error) {
+	times := withStages(step.times, func(s *simulate.StageCosts) {
 		if s.Recompute == 0 { // a stage that recomputes repeats its forward
 			s.Recompute = s.F
 		}
@@ -208,7 +208,7 @@ func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (alternative, 
 // refusal returns the error for a plan that does not fit its budget, with plans that fit and
 // their times.
 func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Alternative, err error) error {
-	refused := c.unplanned(err)
+	refused := c.layoutError(err)
 	list, err := c.whatIf(ctx, step, layout.Alternative{Name: "as it is", Bytes: 1 << 62, Plan: step.plan}, others)
 	if err != nil || len(list) == 1 {
 		return errors.Join(refused, err)

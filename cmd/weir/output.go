@@ -40,8 +40,8 @@ func (s *streams) write(name string, write func(io.Writer) error) error {
 	return outfile.Write(name, write)
 }
 
-// apart returns an error if an output is the input, or two outputs are one file.
-func apart(input string, outputs map[string]string) error {
+// checkOutputs returns an error if an output is the input, or two outputs are one file.
+func checkOutputs(input string, outputs map[string]string) error {
 	there, _ := os.Stat(input)
 	flags := map[string]string{} // by the name of the output
 	for flag, name := range outputs {

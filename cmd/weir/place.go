@@ -30,8 +30,8 @@ func (placeCmd) Help() string {
 The exit status is 1 if the height is above --memory or the file is not an instance.`
 }
 
-// placing is the output of --json.
-type placing struct {
+// placeOutcome is the output of --json.
+type placeOutcome struct {
 	Height     int64   `json:"height"`
 	LowerBound int64   `json:"lower_bound"`
 	Gap        float64 `json:"gap"`
@@ -59,7 +59,7 @@ func (c *placeCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	out := &placing{
+	out := &placeOutcome{
 		Height: layout.Height, LowerBound: layout.Bound, Gap: layout.Gap(), Optimal: layout.Optimal,
 		Feasible: c.Memory == nil || layout.Height <= options.Capacity,
 		Seconds:  time.Since(start).Seconds(), Method: layout.Method,
@@ -83,7 +83,7 @@ func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
 }
 
 // write writes the layout if it is requested, and the outcome.
-func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placing) error {
+func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placeOutcome) error {
 	if c.Output != "" {
 		err := s.write(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) })
 		if err != nil || c.Output == "-" {

@@ -61,7 +61,7 @@ func TestPlaceWritesTheLayout(t *testing.T) {
 	stdout, stderr, status := weir(pinwheel, "place", "-", "-o", path, "--json")
 	require.Empty(t, stderr)
 	require.Equal(t, good, status)
-	var out placing
+	var out placeOutcome
 	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
 
 	written, err := os.ReadFile(path)
@@ -93,7 +93,7 @@ func TestPlaceInTime(t *testing.T) {
 	stdout, stderr, status := weir(in.String(), "place", "-", "--time", "1ms", "--json")
 	require.Empty(t, stderr)
 	require.Equal(t, good, status)
-	var out placing
+	var out placeOutcome
 	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
 	require.Equal(t, "size classes in order of birth", out.Method)
 	require.Less(t, out.Gap, 0.25)

@@ -12,7 +12,7 @@ import (
 // planCmd makes a plan.
 type planCmd struct {
 	Name string `arg:"" help:"The schedule: ${schedules}." predictor:"schedule"`
-	making
+	planFlags
 	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers; order: signed order list; json, text: everything, drops included." aliases:"format" enum:"text,compute,comms,order,json" default:"text"`
 	Capacity int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any capacity; 1 or more receives as late as possible; -1 is no limit." default:"0" placeholder:"N"`
 	Shard    int    `help:"Gather and release sharded weights, for at most this many stages of a rank at a time." placeholder:"N"`
@@ -73,7 +73,7 @@ const (
 func languageModel(plan *schedule.Plan, quantizes bool) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
-		facts[stage].Split = has(plan, schedule.W, stage)
+		facts[stage].Split = hasAction(plan, schedule.W, stage)
 		facts[stage].Quantizes = quantizes
 		facts[stage].Frozen = stage < len(plan.Frozen) && plan.Frozen[stage]
 		if plan.Placement.First(stage) {
@@ -88,8 +88,8 @@ func languageModel(plan *schedule.Plan, quantizes bool) []schedule.Facts {
 	return facts
 }
 
-// has reports whether the plan has an action of this kind for the stage.
-func has(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
+// hasAction reports whether the plan has an action of this kind for the stage.
+func hasAction(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
 	for a := range schedule.Written(plan.Programs[plan.Placement.Rank[stage]]) {
 		if a.Kind() == kind && a.Stage() == stage {
 			return true

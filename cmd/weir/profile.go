@@ -14,7 +14,7 @@ import (
 )
 
 // profile returns the profile in the file, or one made from the costs.
-func (c *laidOut) profile(plan *schedule.Plan, costs *simulate.Costs) (*layout.Profile, error) {
+func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layout.Profile, error) {
 	if c.Profile == "" {
 		if costs == nil {
 			return nil, usage("give --profile, or --costs with the bytes of each stage")
@@ -54,8 +54,8 @@ func inFile(name string, err error) (found faults) {
 	return found
 }
 
-// unplanned rewrites an error of a layout with the flags of the command line.
-func (c *laidOut) unplanned(err error) error {
+// layoutError rewrites an error of a layout with the flags of the command line.
+func (c *layoutFlags) layoutError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -71,9 +71,9 @@ func (c *laidOut) unplanned(err error) error {
 	return found
 }
 
-// misfit returns the error for a plan whose stages differ from the profile, with parameters
+// misfitError returns the error for a plan whose stages differ from the profile, with parameters
 // that would fit.
-func (c *laidOut) misfit(place schedule.Placement, stages int) error {
+func (c *layoutFlags) misfitError(place schedule.Placement, stages int) error {
 	what := fmt.Sprintf("%s: a profile of %s, and", c.Profile, units.Number(stages, "stage"))
 	named, err := schedule.Find(c.Plan)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *laidOut) misfit(place schedule.Placement, stages int) error {
 }
 
 // listed reports whether --placement gives a rank for each stage.
-func (c *laidOut) listed() bool {
+func (c *layoutFlags) listed() bool {
 	return c.Placement != "" && c.Placement != "looped" && c.Placement != "wave"
 }
 

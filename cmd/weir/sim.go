@@ -14,7 +14,7 @@ import (
 
 // simCmd simulates a plan.
 type simCmd struct {
-	timed
+	timedPlan
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
@@ -58,7 +58,7 @@ type simulatedRank struct {
 
 // Run prints the outcome.
 func (c *simCmd) Run(s *streams) error {
-	plan, costs, err := c.proved(s)
+	plan, costs, err := c.provenPlan(s)
 	if err != nil {
 		return err
 	}
@@ -66,9 +66,9 @@ func (c *simCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	out := show(plan, costs, r)
+	out := newSimulated(plan, costs, r)
 	if costs.Microbatch > 0 {
-		half, err := simulate.Run(plan, saving(costs, func(s *simulate.StageCosts) { s.FreedByI = s.Saved / 2 }), plan.Capacity)
+		half, err := simulate.Run(plan, withStages(costs, func(s *simulate.StageCosts) { s.FreedByI = s.Saved / 2 }), plan.Capacity)
 		if err != nil {
 			return err
 		}
@@ -80,18 +80,18 @@ func (c *simCmd) Run(s *streams) error {
 	if c.JSON {
 		return printJSON(s.out, out)
 	}
-	if err := out.table(s.text, r, costs); err != nil || !uncounted(plan, costs) {
+	if err := out.table(s.text, r, costs); err != nil || !lacksQuantize(plan, costs) {
 		return err
 	}
 	_, err = fmt.Fprintln(s.text, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
 	return err
 }
 
-// uncounted reports whether copies of weights have costs but the plan has no action that
+// lacksQuantize reports whether copies of weights have costs but the plan has no action that
 // makes them.
-func uncounted(plan *schedule.Plan, costs *simulate.Costs) bool {
+func lacksQuantize(plan *schedule.Plan, costs *simulate.Costs) bool {
 	for stage := range plan.Placement.Stages() {
-		if has(plan, schedule.Quantize, stage) {
+		if hasAction(plan, schedule.Quantize, stage) {
 			return false
 		}
 	}
@@ -100,7 +100,7 @@ func uncounted(plan *schedule.Plan, costs *simulate.Costs) bool {
 	})
 }
 
-func show(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report) *simulated {
+func newSimulated(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report) *simulated {
 	out := &simulated{
 		Name: plan.Name, Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
 		Makespan: costs.Units(r.Makespan), Span: costs.Units(r.Span), Ideal: costs.Units(r.Ideal),

@@ -17,11 +17,11 @@ import (
 
 // source is the plan of a command: the name of a schedule, or a file.
 type source struct {
-	Plan     string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
-	making   `group:"Plan:"`
-	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A plan without transfers gets them for this capacity; without the flag, only its computations are checked. The default is the capacity in the file." group:"Plan:" placeholder:"N"`
-	From     string `help:"Form of a plan file: auto, text, compute, comms, order or json." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,order,json" default:"auto"`
-	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones if the file has BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
+	Plan      string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
+	planFlags `group:"Plan:"`
+	Capacity  *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A plan without transfers gets them for this capacity; without the flag, only its computations are checked. The default is the capacity in the file." group:"Plan:" placeholder:"N"`
+	From      string `help:"Form of a plan file: auto, text, compute, comms, order or json." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,order,json" default:"auto"`
+	Letters   string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones if the file has BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 
 // runtimeFlag holds the flag with the runtime of a plan.
@@ -56,14 +56,14 @@ func (c *source) read(s *streams, m runtimeFlag) (*schedule.Plan, *format.File, 
 // defaultLinks is the default capacity of links, as in the runner's examples.
 const defaultLinks = 1
 
-// timed holds the flags of a plan that is simulated.
-type timed struct {
-	priced
+// timedPlan holds the flags of a plan that is simulated.
+type timedPlan struct {
+	pricedPlan
 	runtimeFlag
 }
 
-// proved returns the proven plan, with the transfers of its runtime, and its costs.
-func (c *timed) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
+// provenPlan returns the proven plan, with the transfers of its runtime, and its costs.
+func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, error) {
 	plan, file, err := c.read(s, c.runtimeFlag)
 	if err != nil {
 		return nil, nil, err
@@ -73,13 +73,13 @@ func (c *timed) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
 		capacity = 0
 	}
 	if file != nil && file.Plan.Runtime != plan.Runtime {
-		if _, err := proven(file.Plan, file, schedule.Unlimited); err != nil {
+		if _, err := prove(file.Plan, file, schedule.Unlimited); err != nil {
 			return nil, nil, err
 		}
 		if plan, err = lower.For(plan.Runtime, file.Plan, capacity); err != nil {
 			return nil, nil, err
 		}
-	} else if _, err := proven(plan, file, plan.Capacity); err != nil {
+	} else if _, err := prove(plan, file, plan.Capacity); err != nil {
 		return nil, nil, err
 	}
 	if plan.Placement.Ranks > 1 && !plan.HasTransfers() && c.Capacity != nil {
@@ -111,10 +111,10 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 			return nil, nil, fmt.Errorf("%w; there is no file of that name either", unknown)
 		}
 	}
-	if err := c.unusedWith(c.Plan); err != nil {
+	if err := c.refuseFor(c.Plan); err != nil {
 		return nil, nil, err
 	}
-	file, err := readFile(s, c.Plan, c.From, c.Letters, c.making)
+	file, err := readFile(s, c.Plan, c.From, c.Letters, c.planFlags)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +122,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 }
 
 // readFile reads a plan file, or standard input if the name is -.
-func readFile(s *streams, name, form, letters string, m making) (*format.File, error) {
+func readFile(s *streams, name, form, letters string, m planFlags) (*format.File, error) {
 	for flag, given := range map[string]*int{"--ranks": m.Ranks, "--stages": m.Stages, "--microbatches": m.Microbatches} {
 		if given != nil && *given < 1 {
 			return nil, usage("%s %d: give 1 or more", flag, *given)
@@ -144,9 +144,9 @@ func readFile(s *streams, name, form, letters string, m making) (*format.File, e
 	return file, err
 }
 
-// proven returns an error that lists every fault of the plan, with its location if the plan
+// prove returns an error that lists every fault of the plan, with its location if the plan
 // is from a file.
-func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, error) {
+func prove(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, error) {
 	proof, err := check.Prove(plan, capacity)
 	invalid, ok := errors.AsType[*check.Error](err)
 	if !ok {
@@ -161,7 +161,7 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 		if file != nil {
 			one.File = file.Name
 			position := f.Position
-			if before, at, ok := preceding(plan, &f); ok {
+			if before, at, ok := predecessor(plan, &f); ok {
 				position, one.Text = at, fmt.Sprintf("%s after %v.", strings.TrimSuffix(f.Text, "."), before)
 			}
 			one.Line, one.Column = file.Place(f.Rank, position)
@@ -177,10 +177,10 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 	return proof, found
 }
 
-// preceding finds the action after which a missing one belongs: the action of its stage and
+// predecessor finds the action after which a missing one belongs: the action of its stage and
 // kind for the last microbatch before its own, within the part of a program that a file may
 // write out.
-func preceding(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at int64, ok bool) {
+func predecessor(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at int64, ok bool) {
 	if f.Code != check.Missing || f.Rank < 0 {
 		return found, 0, false
 	}

@@ -47,7 +47,7 @@ func (c *traceCmd) Run(s *streams) error {
 	}
 	var err error
 	if c.Costs != "" {
-		if request.Costs, err = (&pricing{Costs: c.Costs}).fromFile(); err != nil {
+		if request.Costs, err = (&costFlags{Costs: c.Costs}).fromFile(); err != nil {
 			return err
 		}
 	}
@@ -99,13 +99,13 @@ func (c *traceCmd) plan(s *streams, r *timing.Report) (*schedule.Plan, error) {
 		if r == nil {
 			return nil, usage("--plan %s: the traces alone do not say how many stages and microbatches there are: give a plan file", c.Plan)
 		}
-		return (&making{Ranks: &r.Ranks, Stages: &r.Stages, Microbatches: &r.Microbatches, Quantize: "no"}).make(c.Plan)
+		return (&planFlags{Ranks: &r.Ranks, Stages: &r.Stages, Microbatches: &r.Microbatches, Quantize: "no"}).make(c.Plan)
 	}
-	file, err := readFile(s, c.Plan, "auto", "auto", making{})
+	file, err := readFile(s, c.Plan, "auto", "auto", planFlags{})
 	if err != nil {
 		return nil, err
 	}
-	_, err = proven(file.Plan, file, file.Plan.Capacity)
+	_, err = prove(file.Plan, file, file.Plan.Capacity)
 	return file.Plan, err
 }
 
@@ -140,7 +140,7 @@ func suggest(r *timing.Report) (*suggestion, error) {
 	}
 	costs := r.Model
 	if !slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Saved > 0 }) {
-		costs = saving(costs, func(s *simulate.StageCosts) { s.Saved = 1 })
+		costs = withStages(costs, func(s *simulate.StageCosts) { s.Saved = 1 })
 	}
 	now, err := simulate.Run(r.Plan, costs, r.Plan.Capacity)
 	if err != nil {
