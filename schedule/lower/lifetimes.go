@@ -163,14 +163,11 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	v.weights = v.entry + copies
 	v.away = v.weights + 2*stages
 	v.Walk = passes.NewWalk(o, v.away+stages)
-	if o.Plan.Away != nil {
-		r := &reloads{Walk: passes.NewWalk(o, stages), place: o.Place}
-		r.Program(o.Plan.Programs[rank], false, r)
-		v.Exhausted = r.Exhausted
-		for i := range stages {
-			v.Put(v.away+i, r.Get(i))
-		}
+	reloaded, ok := o.Reloads(rank)
+	for i, microbatches := range reloaded {
+		v.Put(v.away+i, microbatches)
 	}
+	v.Exhausted = !ok
 	v.byKind = make([]kindEffect, stages*passes.KindsPerStage)
 	for i, stage := range o.On[rank] {
 		for kind := schedule.F; kind <= schedule.WaitB; kind++ {
@@ -197,21 +194,6 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	return v
 }
 
-// reloads is the visitor that finds the microbatches of a rank whose saved state comes back from far
-// memory.
-type reloads struct {
-	passes.Walk
-	place []int // by stage: its set
-}
-
-func (v *reloads) Repeats(*schedule.Segment, int64) {}
-
-func (v *reloads) Visit(a schedule.Action, mb int64) {
-	if a.Kind() == schedule.Reload {
-		v.Add(v.place[a.Stage()], mb)
-	}
-}
-
 // copyOf returns the copy of the model to which a stage belongs.
 func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
 
@@ -236,7 +218,7 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 			drop |= effects.Set(1 << copies).Drops()
 		}
 	}
-	if takes(a) && v.Plan.Away != nil && v.Has(v.away+i, mb) {
+	if takes(a) && v.Offloads && v.Has(v.away+i, mb) {
 		drop |= schedule.DropFar
 	}
 	if effect.parts && v.lastReads(stage, kind, mb) {

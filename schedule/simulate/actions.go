@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
 // actionCost says what an action of one kind on one stage does, and its costs.
 type actionCost struct {
 	does   doing
 	awaits int   // the mailbox of the parcel that it waits for, -1 for none
+	reads  int   // the mailbox of copies back, for which it waits if the first one is of its microbatch; -1 for none
 	peer   int   // the rank that sends this parcel
 	link   int   // the link on which it sends or receives, -1 for none
 	sends  int   // the mailbox that it sends to, or puts its receipt into; -1 for none
@@ -33,6 +33,7 @@ const (
 	doReceive
 	doAwait
 	doPost // a send or a receive that the rank does not wait for
+	doCopy // to far memory, or back
 )
 
 // route is a link between two ranks, in one direction of flow.
@@ -47,7 +48,7 @@ type route struct {
 
 // costOf returns the cost of an action.
 func (s *simulation) costOf(a schedule.Action) *actionCost {
-	if a.Kind() > schedule.WaitB {
+	if a.Kind() > schedule.Reload {
 		if a.Kind() == schedule.Quantize && s.copies != nil {
 			return &s.copies[a.Stage()].making
 		}
@@ -87,8 +88,8 @@ func (s *simulation) alone(d *actionCost, a schedule.Action) int64 {
 // prepare fills in the tables of actions, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
-	s.idle = actionCost{awaits: -1, link: -1, sends: -1}
-	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*passes.KindsPerStage), make([]holding, p.Stages()*passes.KindsPerStage)
+	s.idle = actionCost{awaits: -1, reads: -1, link: -1, sends: -1}
+	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*tableKinds), make([]holding, p.Stages()*tableKinds)
 	for i := range s.actionCosts {
 		s.actionCosts[i] = s.idle
 	}
@@ -121,6 +122,9 @@ func (s *simulation) prepare() {
 			s.imply(passage, link, wire)
 		}
 	}
+	if s.Offloads {
+		s.offloads()
+	}
 	s.ranks, s.free = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
 	for rank := range s.ranks {
 		s.ranks[rank].Cursor = &s.Ranks[rank]
@@ -130,8 +134,11 @@ func (s *simulation) prepare() {
 	}
 }
 
+// tableKinds is the number of kinds in the tables: those up to RELOAD.
+const tableKinds = int(schedule.Reload) + 1
+
 // tableIndex returns the place of a kind on a stage in the tables.
-func tableIndex(stage int, kind schedule.Kind) int { return stage*passes.KindsPerStage + int(kind) }
+func tableIndex(stage int, kind schedule.Kind) int { return stage*tableKinds + int(kind) }
 
 // computations fills in the computations of a stage.
 func (s *simulation) computations(stage int) {

@@ -4,6 +4,7 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // The classes that actions allocate and free stand side by side.
@@ -17,6 +18,7 @@ type holding struct {
 	born, dies   [numHeld]int64 // bytes by class
 	up, change   int64          // of all classes: born, and born less dies
 	begins, ends int64          // microbatches in flight on the stage
+	far          int64          // bytes that it allocates in far memory
 }
 
 // buffer is the contents of a place of a stage for a microbatch.
@@ -45,7 +47,7 @@ func (h *holding) end(b buffer) {
 // frees both.
 func (s *simulation) hold(stage int) {
 	costs := s.costs.Of(stage)
-	for kind := schedule.F; kind <= schedule.WaitB; kind++ {
+	for kind := schedule.F; kind <= schedule.Reload; kind++ {
 		e, h := effects.OfKind(s.plan, stage, kind), &s.holdings[tableIndex(stage, kind)]
 		if kind == schedule.F {
 			h.begins = 1
@@ -53,6 +55,17 @@ func (s *simulation) hold(stage int) {
 		}
 		if e.Last {
 			h.ends = 1
+		}
+		switch kind {
+		case schedule.Offload:
+			h.far = costs.away()
+			continue
+		case schedule.WaitOffload:
+			h.end(buffer{memory.Saved, costs.away()})
+			continue
+		case schedule.Reload:
+			h.begin(buffer{memory.Saved, costs.away()})
+			continue
 		}
 		h.begin(s.buffers[e.Stage][e.To])
 		for ends := e.Ends; ends != 0; ends &= ends - 1 {
@@ -93,13 +106,16 @@ type level struct {
 	classes  memory.ByClass
 	bytes    int64 // of all classes
 	flight   int64
+	far      int64          // bytes in far memory
+	reloaded []repeats.Runs // by the rank's stages: the microbatches whose saved state was away; nil if none was
+	place    []int          // by stage: its place among those of the rank
 
 	report *RankReport // where the peaks are kept
 }
 
 // level returns the level of a rank before its first action. Peaks are kept in the report.
 func (s *simulation) level(rank int, report *RankReport) level {
-	l := level{holdings: s.holdings, copies: s.copies, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
+	l := level{holdings: s.holdings, copies: s.copies, reloaded: s.reloaded[rank], place: s.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
 	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
 	return l
@@ -114,14 +130,19 @@ func (s *simulation) peaks(rank int, report *RankReport) {
 	for _, segment := range s.plan.Programs[rank] {
 		before, length := l, int64(len(segment.Body))
 		l.body(segment.Body, 0, position)
-		if n := int64(segment.Repeat - 3); n > 0 {
+		from := max(segment.Repeat-2, 1)
+		if !l.even(&segment) {
+			from = 1
+		}
+		if n := int64(from - 1); n > 0 {
 			for class := range l.classes {
 				l.classes[class] += n * (l.classes[class] - before.classes[class])
 			}
 			l.bytes += n * (l.bytes - before.bytes)
 			l.flight += n * (l.flight - before.flight)
+			l.far += n * (l.far - before.far)
 		}
-		for r := max(segment.Repeat-2, 1); r < segment.Repeat; r++ {
+		for r := from; r < segment.Repeat; r++ {
 			l.body(segment.Body, r*segment.Stride, position+int64(r)*length)
 		}
 		position += int64(segment.Repeat) * length
@@ -143,7 +164,7 @@ func (l *level) body(body []schedule.Action, shift int, position int64) {
 
 // of returns the holding of an action, nil if it allocates and frees nothing.
 func (l *level) of(a schedule.Action) *holding {
-	if a.Kind() > schedule.WaitB {
+	if a.Kind() > schedule.Reload {
 		return nil
 	}
 	return &l.holdings[tableIndex(a.Stage(), a.Kind())]
@@ -155,6 +176,7 @@ func (l *level) action(a schedule.Action, position int64) {
 		l.begin(h)
 		l.compare(a, position)
 		l.end(h)
+		l.endFar(a)
 		l.endWeights(a)
 	} else if a.Kind() == schedule.Quantize && l.copies != nil {
 		l.beginWeights(a)
@@ -170,6 +192,8 @@ func (l *level) pair(a, b schedule.Action, position int64) {
 	l.compare(a, position)
 	l.end(first)
 	l.end(second)
+	l.endFar(a)
+	l.endFar(b)
 	l.endWeights(a)
 	l.endWeights(b)
 }
@@ -180,6 +204,7 @@ func (l *level) begin(h *holding) {
 	}
 	l.bytes += h.up
 	l.flight += h.begins
+	l.far += h.far
 }
 
 func (l *level) end(h *holding) {
@@ -197,4 +222,5 @@ func (l *level) compare(a schedule.Action, position int64) {
 		l.report.PeakPosition, l.report.PeakAt = position, a.WithDrop(0).WithJoin(false)
 	}
 	l.report.InFlight = max(l.report.InFlight, l.flight)
+	l.report.FarPeak = max(l.report.FarPeak, l.far)
 }

@@ -30,9 +30,12 @@ type Costs struct {
 	// must return the same each time. A joined pair takes the sum, and the plan is run in full.
 	// Files cannot express it.
 	Each    func(schedule.Action) int64
-	Latency int64       // of a hop between ranks; it occupies neither of them
-	PerMiB  int64       // time that a MiB takes on a link between ranks
-	Links   []LinkCosts // links that differ from Latency and PerMiB; nil is none
+	Latency int64 // of a hop between ranks; it occupies neither of them
+	PerMiB  int64 // time that a MiB takes on a link between ranks
+	// FarLatency is the latency of a copy between near and far memory, and FarPerMiB the time that a
+	// MiB takes. Each rank has this rate in both directions at once.
+	FarLatency, FarPerMiB int64
+	Links                 []LinkCosts // links that differ from Latency and PerMiB; nil is none
 	// Microbatch, if it is not 0, says that sizes count microbatches and not bytes: one microbatch
 	// saves this much over all stages that it visits on a rank.
 	Microbatch int64
@@ -55,7 +58,8 @@ type StageCosts struct {
 	Gradient  int64 `json:"gradient,omitempty"`  // of the backward for the stage before
 	Saved     int64 `json:"saved,omitempty"`     // by F for the backward
 	FreedByI  int64 `json:"freed_by_i,omitempty"`
-	Carry     int64 `json:"carry,omitempty"` // by I for W
+	Carry     int64 `json:"carry,omitempty"`     // by I for W
+	Offloaded int64 `json:"offloaded,omitempty"` // of the saved bytes: those that an OFFLOAD moves; 0: all of them
 	// Resident is always allocated on the stage's rank: its weights, their gradients and the
 	// optimizer's state.
 	Resident int64 `json:"resident,omitempty"`
@@ -108,6 +112,8 @@ func (c *Costs) Validate() error {
 	amount(c.Scale, "the scale")
 	amount(c.Latency, "the latency")
 	amount(c.PerMiB, "the time of a MiB")
+	amount(c.FarLatency, "the latency of far memory")
+	amount(c.FarPerMiB, "the time of a MiB to far memory")
 	amount(c.Microbatch, "the size of a microbatch")
 	if len(c.Stages) < 1 || len(c.Stages) > schedule.MaxStages {
 		fault("there are costs of %d stages: give one entry for all, or one for each", len(c.Stages))
@@ -120,6 +126,9 @@ func (c *Costs) Validate() error {
 		}
 		if s.FreedByI > s.Saved {
 			fault("stage %d frees %d bytes at I of the %d that it has saved: free at most those", stage, s.FreedByI, s.Saved)
+		}
+		if s.Offloaded > s.Saved {
+			fault("stage %d offloads %d bytes of the %d that it has saved: offload at most those", stage, s.Offloaded, s.Saved)
 		}
 	}
 	for i, l := range c.Links {
@@ -178,7 +187,7 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute+s.Quantize))
 		largest = max(largest, float64(s.Output+s.Gradient+s.Saved+s.Carry+s.ForwardWeights+s.BackwardWeights))
 	}
-	hop := float64(c.Latency) + math.Ceil(float64(c.PerMiB)*largest/mebi)
+	hop := float64(c.Latency+c.FarLatency) + math.Ceil(float64(c.PerMiB+c.FarPerMiB)*largest/mebi)
 	for _, l := range c.Links {
 		hop = max(hop, float64(l.Latency)+math.Ceil(float64(l.PerMiB)*largest/mebi))
 	}

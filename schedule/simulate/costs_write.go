@@ -25,14 +25,14 @@ const costsSchema = 1
 //	  ]
 //	}
 //
-// "microbatch" is written where it is not 0. Of a stage,
+// "far_latency", "far_per_mib" and "microbatch" are written if they are not 0. Of a stage,
 // a 0 is left out, but for f. Costs that are not valid are an error that wraps ErrCosts.
 func WriteCosts(w io.Writer, c *Costs) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	file := costsFile{
-		costsSchema, c.Unit, c.Scale, c.Latency, c.PerMiB, c.Microbatch,
+		costsSchema, c.Unit, c.Scale, c.Latency, c.PerMiB, c.FarLatency, c.FarPerMiB, c.Microbatch,
 		append([]LinkCosts{}, c.Links...), append([]int64{}, c.Resident...), c.Stages,
 	}
 	if err := jsontext.Write(w, file); err != nil {
@@ -48,6 +48,8 @@ type costsFile struct {
 	Scale      int64        `json:"scale"`
 	Latency    int64        `json:"latency"`
 	PerMiB     int64        `json:"per_mib"`
+	FarLatency int64        `json:"far_latency,omitempty"`
+	FarPerMiB  int64        `json:"far_per_mib,omitempty"`
 	Microbatch int64        `json:"microbatch,omitempty"`
 	Links      []LinkCosts  `json:"links" most:"16384"`
 	Resident   []int64      `json:"resident" whole:"the bytes of a rank" most:"16384"`

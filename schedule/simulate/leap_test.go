@@ -69,6 +69,7 @@ func TestLeaps(t *testing.T) {
 				t.Skip(err)
 			}
 		}
+		p = drawOffloaded(t, p)
 		requireLeaps(t, p, capacity, &full, &leapt)
 	})
 	require.Less(t, leapt, full/4*3, "few of the plans leap")

@@ -33,6 +33,8 @@ type naive struct {
 	taken    map[[3]int]int             // of those, how many are received
 	posted   map[[3]int][2][][3]int     // by link in PyTorch: the sends and the receives that wait for each other
 
+	lanes map[[2]int]int64 // by rank, and 0 for out and 1 for back: when the lane is free
+
 	events [][]simulate.Event
 	waits  [][]naiveWait
 }
@@ -50,7 +52,7 @@ type naiveWait struct {
 }
 
 func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive, error) {
-	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}, posted: map[[3]int][2][][3]int{}}
+	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}, posted: map[[3]int][2][][3]int{}, lanes: map[[2]int]int64{}}
 	ranks := plan.Placement.Ranks
 	for rank := range ranks {
 		n.lists = append(n.lists, slices.Collect(plan.All(rank)))
@@ -102,6 +104,14 @@ func (n *naive) stage(s int) simulate.StageCosts {
 		return n.costs.Stages[s]
 	}
 	return n.costs.Stages[s%n.plan.Placement.Depth()]
+}
+
+// away returns the bytes of saved state of a stage that are offloaded.
+func (n *naive) away(s int) int64 {
+	if c := n.stage(s); c.Offloaded > 0 {
+		return c.Offloaded
+	}
+	return n.stage(s).Saved
 }
 
 // time is what a computation takes, and what of it is for recomputing.
@@ -269,6 +279,25 @@ func (n *naive) step(rank int) bool {
 		m.received = n.now
 		n.taken[link]++
 		return done(m)
+	case schedule.Offload, schedule.Reload:
+		dir := 0
+		if kind == schedule.Reload {
+			dir = 1
+		}
+		lane := [2]int{rank, dir}
+		wire := max(n.now, n.lanes[lane])
+		n.lanes[lane] = wire + (n.away(s)*n.costs.FarPerMiB+1<<20-1)/(1<<20)
+		n.messages[[3]int{-1 - dir, s, mb}] = &naiveMessage{wire: wire, there: n.lanes[lane] + n.costs.FarLatency}
+		done(nil)
+		e := &n.events[rank][i]
+		e.Start, e.End = wire, n.lanes[lane]
+		return true
+	case schedule.WaitOffload:
+		m := n.messages[[3]int{-1, s, mb}]
+		if m.there > n.now {
+			return false
+		}
+		return done(m)
 	case schedule.WaitF, schedule.WaitB:
 		if n.posts() { // it has none
 			return done(nil)
@@ -324,6 +353,12 @@ func (n *naive) compute(rank int) bool {
 		if key, remote := n.needs(a); remote {
 			m := n.messages[key]
 			if m == nil || m.there > n.now {
+				return false
+			}
+			messages = append(messages, m)
+		}
+		if m := n.messages[[3]int{-2, a.Stage(), a.Microbatch()}]; m != nil && (a.Kind() == schedule.B || a.Kind() == schedule.I) {
+			if m.there > n.now {
 				return false
 			}
 			messages = append(messages, m)
@@ -421,6 +456,13 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 	if n.costs.Resident != nil {
 		resident = n.costs.Resident[rank]
 	}
+	far := map[[2]int]int64{}
+	stored := func() (total int64) {
+		for _, bytes := range far {
+			total += bytes
+		}
+		return total
+	}
 	flying := map[[2]int]bool{}
 	waited := map[schedule.Kind]map[int]bool{schedule.WaitF: {}, schedule.WaitB: {}}
 	for _, a := range n.lists[rank] {
@@ -444,7 +486,8 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 			group = n.lists[rank][i : i+2]
 		}
 		var dead []buffer
-		var landed [][2]int
+		var landed, taken [][2]int
+		away := buffer{memory.Saved, "away", group[0].Stage(), group[0].Microbatch()}
 		for k, a := range group {
 			s, mb, p := a.Stage(), a.Microbatch(), n.plan.Placement
 			c := n.stage(s)
@@ -478,7 +521,12 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 					}
 					dies(memory.Transfer, "input", s)
 				}
+			case schedule.Offload:
+				far[[2]int{s, mb}] = n.away(s)
+			case schedule.Reload:
+				delete(live, away)
 			case schedule.B, schedule.I:
+				taken = append(taken, [2]int{s, mb})
 				dies(memory.Saved, "freed by I", s)
 				if a.Kind() == schedule.B || frozen {
 					dies(memory.Saved, "the rest", s)
@@ -534,7 +582,8 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 				}
 			}
 		}
-		if a := group[0]; a.Kind() <= schedule.WaitB || a.Kind() == schedule.Quantize {
+		r.FarPeak = max(r.FarPeak, stored())
+		if a := group[0]; a.Kind() <= schedule.Reload || a.Kind() == schedule.Quantize {
 			if now := sum(); now.Total() > r.Peak || r.PeakPosition < 0 {
 				r.Peak, r.Classes, r.PeakPosition, r.PeakAt = now.Total(), now, int64(i), a.WithDrop(0).WithJoin(false)
 			}
@@ -549,12 +598,18 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 		for _, f := range landed {
 			delete(flying, f)
 		}
+		for _, f := range taken {
+			delete(far, f)
+		}
+		if group[0].Kind() == schedule.WaitOffload {
+			live[away] = -n.away(away.stage)
+		}
 		for k := range group {
-			n.events[rank][i+k].Live = sum()
+			n.events[rank][i+k].Live, n.events[rank][i+k].Far = sum(), stored()
 		}
 		i += len(group) - 1
 	}
-	if len(live) > 0 {
+	if len(live)+len(far) > 0 {
 		panic("a buffer never dies")
 	}
 }
@@ -581,7 +636,7 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 	top := rapid.SampledFrom([]int64{1, 3, 50, 100_000}).Draw(t, "largest time")
 	time := func(name string) int64 { return max(0, rapid.Int64Range(-top/4, top).Draw(t, name)) }
 	bytes := func(name string) int64 { return rapid.Int64Range(0, 3).Draw(t, name) << 20 * 7 / 4 }
-	c, bandwidth := &simulate.Costs{Latency: time("latency")}, rapid.IntRange(0, 2).Draw(t, "bandwidth") > 0
+	c, bandwidth := &simulate.Costs{Latency: time("latency"), FarLatency: time("latency of far memory"), FarPerMiB: time("time of a MiB to far memory")}, rapid.IntRange(0, 2).Draw(t, "bandwidth") > 0
 	if bandwidth {
 		c.PerMiB = time("time of a MiB")
 	}
@@ -591,6 +646,7 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 			Output: bytes("output"), Gradient: bytes("gradient"), Saved: bytes("saved"), Carry: bytes("carry"),
 			Quantize: time("quantize"), ForwardWeights: bytes("forward weights"), BackwardWeights: bytes("backward weights")}
 		s.FreedByI = rapid.Int64Range(0, s.Saved).Draw(t, "freed by I")
+		s.Offloaded = rapid.Int64Range(0, s.Saved).Draw(t, "offloaded")
 		c.Stages = append(c.Stages, s)
 	}
 	if rapid.Bool().Draw(t, "resident") {

@@ -26,7 +26,7 @@ type RankReport struct {
 	Busy        int64 // time in computations
 	Wait        int64 // the rest between First and Last
 	// Communication is the part of Wait in which the message that the rank waited for was on the
-	// wire between two ranks.
+	// wire between two ranks, or the copy on its way to far memory or back.
 	Communication int64
 
 	// Peak is the most bytes that are live at once, and Classes are these bytes by class.
@@ -40,6 +40,8 @@ type RankReport struct {
 	// InFlight is the most microbatches in flight at once, each stage counted apart:
 	// from F to the action that frees the last of what F has saved.
 	InFlight int64
+	// FarPeak is the most bytes that are in the rank's far memory at once.
+	FarPeak int64
 }
 
 // Stretch is a part of a rank's program that runs without waiting, from the action at position

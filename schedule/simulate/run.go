@@ -5,6 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // simulation is a run of a plan in simulated time. It is the visitor of a machine that takes
@@ -22,6 +23,7 @@ type simulation struct {
 	idle        actionCost                  // of the kinds that take no time
 	buffers     [][effects.NumPlaces]buffer // by stage: the passages to and from it
 	holdings    []holding                   // by stage and kind
+	reloaded    [][]repeats.Runs            // by rank: see level
 	copies      []copying                   // of weights, by stage; nil where the plan makes none
 	links       passes.Links
 	routes      []route // by link
@@ -145,6 +147,9 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		if d.awaits >= 0 && !s.await(r, rank, d, keyOf(a)) {
 			return false
 		}
+		if d.reads >= 0 {
+			s.reload(r, rank, d, a)
+		}
 		if a.Joined() {
 			r.pair = a
 			return true
@@ -152,8 +157,12 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		s.compute(r, rank, a, d)
 		return true
 	}
-	before := r.clock
+	before, copied := r.clock, int64(0)
 	switch d.does {
+	case doCopy:
+		s.transmit(r, d, keyOf(a))
+		copied = s.free[d.link].until
+		before = copied - d.wire
 	case doSend:
 		if !s.enter(r, rank, d, keyOf(a)+d.offset) {
 			return false
@@ -170,7 +179,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		}
 	}
 	if s.visit != nil {
-		s.show(rank, a, r.Position, before, r.clock)
+		s.show(rank, a, r.Position, before, max(copied, r.clock))
 	}
 	return true
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // Run simulates a plan and reports its time and its memory. The answer is exact: all times are
@@ -29,6 +30,11 @@ import (
 // result is sent to the rank that needs it as soon as it is available; the links of such a plan
 // are unlimited, whatever the capacity.
 //
+// OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has a lane to far
+// memory and a lane back, and each lane copies one buffer after the other; neither occupies the
+// rank. WAIT_OFFLOAD waits for its copy, and a computation for the copy back of the state that it
+// takes.
+//
 // Bytes follow the order of each program. Within an action, or a joined pair, allocations come
 // before frees. The class of a buffer is its first one: [memory.Saved] from F to the actions that
 // free it, [memory.Carry] from I to W, [memory.Activation] and [memory.ActGrad] from the action
@@ -36,7 +42,9 @@ import (
 // the send in a plan that does not wait), [memory.Transfer] from the receive to the action that
 // reads it. In a plan without transfers a message to another rank is live during the actions on
 // both sides and not between them. [memory.FP8] are the copies of weights, from QUANTIZE to the
-// last action of the stage that reads them. Drop bits have no effect.
+// last action of the stage that reads them. Offloaded bytes of the saved state are not live from
+// WAIT_OFFLOAD to RELOAD, and are in far memory from OFFLOAD to the action that takes the state. Drop
+// bits have no effect.
 //
 // The cost of a long plan depends on its size as segments: repeats like those before them are
 // skipped. Plans of up to 65,536 actions are always run in full and have a critical path; longer
@@ -59,9 +67,11 @@ type Event struct {
 	Position int64 // in the rank's program, each repeat counted
 	Action   schedule.Action
 	// Start and End are the time of the action; of an action that waits, the time of the wait; of
-	// both actions of a joined pair, the time of the pair.
+	// both actions of a joined pair, the time of the pair; of OFFLOAD and RELOAD, the time of the
+	// copy, which the rank does not wait for.
 	Start, End int64
 	Live       memory.ByClass // bytes on the rank after it, or after the joined pair
+	Far        int64          // bytes in the rank's far memory then
 }
 
 // Timeline is Run, and calls visit for every action: in their order for the actions of a rank, and
@@ -120,6 +130,14 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	s.passages = s.newPassages()
 	if !s.survey() {
 		return nil, s.refusal()
+	}
+	s.reloaded = make([][]repeats.Runs, len(plan.Programs))
+	for rank := range s.reloaded {
+		var ok bool
+		if s.reloaded[rank], ok = s.Reloads(rank); !ok {
+			s.tooLarge()
+			return nil, s.fault
+		}
 	}
 	s.prepare()
 	if skipped && s.Periodic {

@@ -4,7 +4,7 @@ import "github.com/weir-ml/weir/schedule/check"
 
 // stuck returns the error of a deadlock, in the words of Check.
 func (s *simulation) stuck() error {
-	if s.posts() {
+	if s.posts() || s.Offloads {
 		return s.refusal()
 	}
 	still := check.Standstill{Outline: s.Outline, Links: s.links, Ranks: s.Ranks}

@@ -33,6 +33,11 @@ func (s *simulation) kinds() []uint32 {
 	for stage := range kinds {
 		kinds[stage] = 1<<schedule.F | 1<<schedule.B | 1<<schedule.I | 1<<schedule.W | 1<<schedule.Unshard | 1<<schedule.Reshard | 1<<schedule.ReduceGrad | 1<<schedule.Quantize
 	}
+	for stage := range kinds {
+		if s.HasBackward(stage) {
+			kinds[stage] |= 1<<schedule.Offload | 1<<schedule.WaitOffload | 1<<schedule.Reload
+		}
+	}
 	for _, p := range s.passages {
 		if p.crosses {
 			kinds[p.from] |= 1<<p.send | 1<<p.wait

@@ -37,6 +37,18 @@ func (s Runs) at(m int64) int {
 	return lo
 }
 
+// Has reports whether m is in the set.
+func (s Runs) Has(m int64) bool {
+	i := s.at(m)
+	return i < len(s) && s[i].Lo <= m
+}
+
+// Even reports whether all microbatches from lo to hi are in the set, or none is.
+func (s Runs) Even(lo, hi int64) bool {
+	i := s.at(lo)
+	return i == len(s) || s[i].Lo > hi || s[i].Lo <= lo && hi < s[i].Hi
+}
+
 // Width returns the number of microbatches from the lowest to the highest.
 func (s Runs) Width() int64 {
 	if len(s) == 0 {

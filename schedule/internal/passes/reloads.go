@@ -1,0 +1,32 @@
+package passes
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
+)
+
+// Reloads returns, by the stages of a rank, the microbatches whose saved state comes back from far
+// memory. It returns nil for a plan that offloads nothing, and reports false if the program is too
+// large and too irregular.
+func (o *Outline) Reloads(rank int) ([]repeats.Runs, bool) {
+	if !o.Offloads {
+		return nil, true
+	}
+	v := &reloads{Walk: NewWalk(o, len(o.On[rank])), place: o.Place}
+	v.Program(o.Plan.Programs[rank], false, v)
+	return v.Upto(len(o.On[rank])), !v.Exhausted
+}
+
+// reloads is the visitor that collects the microbatches.
+type reloads struct {
+	Walk
+	place []int // by stage: its set
+}
+
+func (v *reloads) Repeats(*schedule.Segment, int64) {}
+
+func (v *reloads) Visit(a schedule.Action, mb int64) {
+	if a.Kind() == schedule.Reload {
+		v.Add(v.place[a.Stage()], mb)
+	}
+}

@@ -1,0 +1,68 @@
+package simulate
+
+import "github.com/weir-ml/weir/schedule"
+
+// offloads adds two lanes for each rank, to far memory and back, as links of the rank to itself, and
+// fills in the actions that start copies and those that wait for them.
+func (s *simulation) offloads() {
+	lane := func(rank int) (link, box int) {
+		s.routes = append(s.routes, route{from: rank, to: rank, latency: s.costs.FarLatency, box: -1, room: -1})
+		return len(s.routes) - 1, s.mailbox()
+	}
+	for rank, stages := range s.On {
+		out, outbox := lane(rank)
+		back, inbox := lane(rank)
+		for _, stage := range stages {
+			wire := LinkCosts{PerMiB: s.costs.FarPerMiB}.transmission(s.costs.Of(stage).away())
+			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
+			set(schedule.Offload, actionCost{does: doCopy, awaits: -1, reads: -1, link: out, sends: outbox, wire: wire})
+			set(schedule.WaitOffload, actionCost{does: doAwait, awaits: outbox, reads: -1, peer: rank, link: -1, sends: -1})
+			set(schedule.Reload, actionCost{does: doCopy, awaits: -1, reads: -1, link: back, sends: inbox, wire: wire})
+			for _, kind := range [...]schedule.Kind{schedule.B, schedule.I} {
+				s.actionCosts[tableIndex(stage, kind)].reads = inbox
+			}
+		}
+	}
+}
+
+// away returns the bytes of saved state that an OFFLOAD moves.
+func (c *StageCosts) away() int64 {
+	if c.Offloaded != 0 {
+		return c.Offloaded
+	}
+	return c.Saved
+}
+
+// reload waits for the copy back of the state that a computation takes, if it was away. A rank takes
+// copies in the order in which it starts them.
+func (s *simulation) reload(r *simRank, rank int, d *actionCost, a schedule.Action) {
+	if p := s.boxes[d.reads].first(); p != nil && p.key == keyOf(a) {
+		s.wait(r, rank, rank, p)
+		s.boxes[d.reads].take()
+	}
+}
+
+// endFar ends the copy in far memory of the saved state that an action takes, if it was away.
+func (l *level) endFar(a schedule.Action) {
+	if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
+		return
+	}
+	if stage := a.Stage(); l.reloaded[l.place[stage]].Has(int64(a.Microbatch())) {
+		l.far -= l.holdings[tableIndex(stage, schedule.Offload)].far
+	}
+}
+
+// even reports whether the microbatches of each action of a segment, over all repeats, have all been
+// away or none has.
+func (l *level) even(s *schedule.Segment) bool {
+	for _, a := range s.Body {
+		if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
+			continue
+		}
+		first, last := int64(a.Microbatch()), int64(a.Microbatch()+(s.Repeat-1)*s.Stride)
+		if !l.reloaded[l.place[a.Stage()]].Even(min(first, last), max(first, last)) {
+			return false
+		}
+	}
+	return true
+}
