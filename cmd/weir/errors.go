@@ -6,7 +6,7 @@ import (
 )
 
 // errorTable has a paragraph for each sentinel of the library: its name and package, its text, the
-// cause, and the mend.
+// cause, and the fix.
 //
 //go:embed errors.txt
 var errorTable string

@@ -64,7 +64,7 @@ func TestEveryErrorIsExplained(t *testing.T) {
 		require.Equal(t, name+", package "+folder, lines[0])
 		require.Equal(t, text(name), lines[1], "the text of %s", name)
 		require.Regexp(t, `^Cause: [A-Z].*\.$`, lines[2], name)
-		require.Regexp(t, `^Mend: [A-Z].*\.$`, lines[3], name)
+		require.Regexp(t, `^Fix: [A-Z].*\.$`, lines[3], name)
 	}
 	require.Len(t, strings.Fields(explain("errors")), len(folders), "errors.txt explains an error that does not exist")
 	require.Contains(t, explain("ErrShape"), "fp8.ErrShape")
