@@ -102,71 +102,60 @@ func arithmetic(op []string) (f operation, operands int, err error) {
 	return f, operands, nil
 }
 
+// opcode is an operation with the number of its operands.
+type opcode struct {
+	f        operation
+	operands int
+}
+
+var mov = opcode{func(a, _, _ uint64) uint64 { return a }, 1}
+
 func float32s(name string, nan bool) (operation, int) {
-	switch name {
-	case "mov":
-		return func(a, _, _ uint64) uint64 { return a }, 1
-	case "add":
-		return func(a, b, _ uint64) uint64 { return from32(f32(a) + f32(b)) }, 2
-	case "sub":
-		return func(a, b, _ uint64) uint64 { return from32(f32(a) - f32(b)) }, 2
-	case "mul":
-		return func(a, b, _ uint64) uint64 { return from32(f32(a) * f32(b)) }, 2
-	case "fma":
-		return func(a, b, c uint64) uint64 { return from32(fma32(f32(a), f32(b), f32(c))) }, 3
-	case "div":
-		return func(a, b, _ uint64) uint64 { return from32(f32(a) / f32(b)) }, 2
-	case "rcp":
-		return func(a, _, _ uint64) uint64 { return from32(1 / f32(a)) }, 1
-	case "sqrt":
-		return func(a, _, _ uint64) uint64 { return from32(float32(math.Sqrt(float64(f32(a))))) }, 1
-	case "neg":
-		return func(a, _, _ uint64) uint64 { return a ^ 1<<31 }, 1
-	case "abs":
-		return func(a, _, _ uint64) uint64 { return a &^ (1 << 31) }, 1
-	case "min", "max":
-		return func(a, b, _ uint64) uint64 {
-			x, y := f32(a), f32(b)
-			switch {
-			case x != x && (y != y || nan) || y != y && nan:
-				return 0x7fffffff
-			case x != x:
-				return b
-			case y != y:
-				return a
-			case name == "max":
-				return from32(max(x, y))
-			}
-			return from32(min(x, y))
-		}, 2
-	}
-	return nil, 0
+	extreme := opcode{func(a, b, _ uint64) uint64 {
+		x, y := f32(a), f32(b)
+		switch {
+		case x != x && (y != y || nan) || y != y && nan:
+			return 0x7fffffff
+		case x != x:
+			return b
+		case y != y:
+			return a
+		case name == "max":
+			return from32(max(x, y))
+		}
+		return from32(min(x, y))
+	}, 2}
+	op := map[string]opcode{
+		"mov":  mov,
+		"add":  {func(a, b, _ uint64) uint64 { return from32(f32(a) + f32(b)) }, 2},
+		"sub":  {func(a, b, _ uint64) uint64 { return from32(f32(a) - f32(b)) }, 2},
+		"mul":  {func(a, b, _ uint64) uint64 { return from32(f32(a) * f32(b)) }, 2},
+		"fma":  {func(a, b, c uint64) uint64 { return from32(fma32(f32(a), f32(b), f32(c))) }, 3},
+		"div":  {func(a, b, _ uint64) uint64 { return from32(f32(a) / f32(b)) }, 2},
+		"rcp":  {func(a, _, _ uint64) uint64 { return from32(1 / f32(a)) }, 1},
+		"sqrt": {func(a, _, _ uint64) uint64 { return from32(float32(math.Sqrt(float64(f32(a))))) }, 1},
+		"neg":  {func(a, _, _ uint64) uint64 { return a ^ 1<<31 }, 1},
+		"abs":  {func(a, _, _ uint64) uint64 { return a &^ (1 << 31) }, 1},
+		"min":  extreme,
+		"max":  extreme,
+	}[name]
+	return op.f, op.operands
 }
 
 func float64s(name string) (operation, int) {
-	switch name {
-	case "mov":
-		return func(a, _, _ uint64) uint64 { return a }, 1
-	case "add":
-		return func(a, b, _ uint64) uint64 { return from64(f64(a) + f64(b)) }, 2
-	case "sub":
-		return func(a, b, _ uint64) uint64 { return from64(f64(a) - f64(b)) }, 2
-	case "mul":
-		return func(a, b, _ uint64) uint64 { return from64(f64(a) * f64(b)) }, 2
-	case "fma":
-		return func(a, b, c uint64) uint64 { return from64(math.FMA(f64(a), f64(b), f64(c))) }, 3
-	case "div":
-		return func(a, b, _ uint64) uint64 { return from64(f64(a) / f64(b)) }, 2
-	case "rcp":
-		return func(a, _, _ uint64) uint64 { return from64(1 / f64(a)) }, 1
-	case "sqrt":
-		return func(a, _, _ uint64) uint64 { return from64(math.Sqrt(f64(a))) }, 1
-	case "neg":
-		return func(a, _, _ uint64) uint64 { return a ^ 1<<63 }, 1
-	case "abs":
-		return func(a, _, _ uint64) uint64 { return a &^ (1 << 63) }, 1
-	}
-	return nil, 0
+	op := map[string]opcode{
+		"mov":  mov,
+		"add":  {func(a, b, _ uint64) uint64 { return from64(f64(a) + f64(b)) }, 2},
+		"sub":  {func(a, b, _ uint64) uint64 { return from64(f64(a) - f64(b)) }, 2},
+		"mul":  {func(a, b, _ uint64) uint64 { return from64(f64(a) * f64(b)) }, 2},
+		"fma":  {func(a, b, c uint64) uint64 { return from64(math.FMA(f64(a), f64(b), f64(c))) }, 3},
+		"div":  {func(a, b, _ uint64) uint64 { return from64(f64(a) / f64(b)) }, 2},
+		"rcp":  {func(a, _, _ uint64) uint64 { return from64(1 / f64(a)) }, 1},
+		"sqrt": {func(a, _, _ uint64) uint64 { return from64(math.Sqrt(f64(a))) }, 1},
+		"neg":  {func(a, _, _ uint64) uint64 { return a ^ 1<<63 }, 1},
+		"abs":  {func(a, _, _ uint64) uint64 { return a &^ (1 << 63) }, 1},
+	}[name]
+	return op.f, op.operands
 }
 
 // integers returns operations on a width in bits; a width of one bit is for predicates.
@@ -174,59 +163,23 @@ func integers(name string, width int, signed bool, has func(string) bool) (opera
 	mask := uint64(1)<<(width-1)<<1 - 1
 	value := func(x uint64) int64 { return extend(x, width) }
 	less := func(a, b uint64) bool { return a < b }
+	shr := func(a, b, _ uint64) uint64 { return a >> min(b, 64) }
 	if signed {
 		less = func(a, b uint64) bool { return value(a) < value(b) }
+		shr = func(a, b, _ uint64) uint64 { return uint64(value(a)>>min(b, 63)) & mask }
+	}
+	choose := func(first bool, a, b uint64) uint64 {
+		if first {
+			return a
+		}
+		return b
 	}
 	switch name {
-	case "mov":
-		return func(a, _, _ uint64) uint64 { return a }, 1
-	case "add":
-		return func(a, b, _ uint64) uint64 { return (a + b) & mask }, 2
-	case "sub":
-		return func(a, b, _ uint64) uint64 { return (a - b) & mask }, 2
-	case "and":
-		return func(a, b, _ uint64) uint64 { return a & b }, 2
-	case "or":
-		return func(a, b, _ uint64) uint64 { return a | b }, 2
-	case "xor":
-		return func(a, b, _ uint64) uint64 { return a ^ b }, 2
-	case "not":
-		return func(a, _, _ uint64) uint64 { return ^a & mask }, 1
-	case "neg":
-		return func(a, _, _ uint64) uint64 { return -a & mask }, 1
-	case "abs":
-		return func(a, _, _ uint64) uint64 {
-			if value(a) < 0 {
-				return -a & mask
-			}
-			return a
-		}, 1
-	case "shl":
-		return func(a, b, _ uint64) uint64 { return a << min(b, 64) & mask }, 2
-	case "shr":
-		if signed {
-			return func(a, b, _ uint64) uint64 { return uint64(value(a)>>min(b, 63)) & mask }, 2
-		}
-		return func(a, b, _ uint64) uint64 { return a >> min(b, 64) }, 2
 	case "shf": // .l.wrap and .r.wrap of 32 bits
 		if has("l") {
 			return func(a, b, c uint64) uint64 { return uint64(uint32((b<<32 | a) >> (32 - c&31))) }, 3
 		}
 		return func(a, b, c uint64) uint64 { return uint64(uint32((b<<32 | a) >> (c & 31))) }, 3
-	case "min":
-		return func(a, b, _ uint64) uint64 {
-			if less(a, b) {
-				return a
-			}
-			return b
-		}, 2
-	case "max":
-		return func(a, b, _ uint64) uint64 {
-			if less(a, b) {
-				return b
-			}
-			return a
-		}, 2
 	case "mul", "mad":
 		product := func(a, b uint64) uint64 { return a * b & mask }
 		out := mask
@@ -244,19 +197,32 @@ func integers(name string, width int, signed bool, has func(string) bool) (opera
 			return func(a, b, _ uint64) uint64 { return product(a, b) }, 2
 		}
 		return func(a, b, c uint64) uint64 { return (product(a, b) + c) & out }, 3
-	case "div", "rem":
-		return func(a, b, _ uint64) uint64 { return divide(a, b, value, mask, signed, name == "rem") }, 2
-	case "clz":
-		return func(a, _, _ uint64) uint64 { return uint64(bits.LeadingZeros64(a) - (64 - width)) }, 1
-	case "popc":
-		return func(a, _, _ uint64) uint64 { return uint64(bits.OnesCount64(a)) }, 1
 	case "bfe":
 		if signed {
 			return nil, 0
 		}
 		return func(a, b, c uint64) uint64 { return a >> min(b&255, 64) & (1<<min(c&255, 64) - 1) }, 3
 	}
-	return nil, 0
+	op := map[string]opcode{
+		"mov":  mov,
+		"add":  {func(a, b, _ uint64) uint64 { return (a + b) & mask }, 2},
+		"sub":  {func(a, b, _ uint64) uint64 { return (a - b) & mask }, 2},
+		"and":  {func(a, b, _ uint64) uint64 { return a & b }, 2},
+		"or":   {func(a, b, _ uint64) uint64 { return a | b }, 2},
+		"xor":  {func(a, b, _ uint64) uint64 { return a ^ b }, 2},
+		"not":  {func(a, _, _ uint64) uint64 { return ^a & mask }, 1},
+		"neg":  {func(a, _, _ uint64) uint64 { return -a & mask }, 1},
+		"abs":  {func(a, _, _ uint64) uint64 { return choose(value(a) < 0, -a&mask, a) }, 1},
+		"shl":  {func(a, b, _ uint64) uint64 { return a << min(b, 64) & mask }, 2},
+		"shr":  {shr, 2},
+		"min":  {func(a, b, _ uint64) uint64 { return choose(less(a, b), a, b) }, 2},
+		"max":  {func(a, b, _ uint64) uint64 { return choose(less(a, b), b, a) }, 2},
+		"div":  {func(a, b, _ uint64) uint64 { return divide(a, b, value, mask, signed, false) }, 2},
+		"rem":  {func(a, b, _ uint64) uint64 { return divide(a, b, value, mask, signed, true) }, 2},
+		"clz":  {func(a, _, _ uint64) uint64 { return uint64(bits.LeadingZeros64(a) - (64 - width)) }, 1},
+		"popc": {func(a, _, _ uint64) uint64 { return uint64(bits.OnesCount64(a)) }, 1},
+	}[name]
+	return op.f, op.operands
 }
 
 // high returns the upper half of a product.
