@@ -19,7 +19,7 @@ import (
 
 // pipes is a Network in memory, for tests with virtual time.
 type pipes struct {
-	mu    sync.Mutex
+	mu        sync.Mutex
 	listeners map[string]*pipeListener
 }
 

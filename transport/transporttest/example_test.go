@@ -17,8 +17,8 @@ func Example() {
 		fmt.Println(fault)
 	}
 	// Output:
-	// capacity is told (capacity 1, rank 0): Capacity returns 7
-	// capacity is told (capacity 1, rank 1): Capacity returns 7
+	// capacity (capacity 1, rank 0): Capacity returns 7
+	// capacity (capacity 1, rank 1): Capacity returns 7
 }
 
 type boasting struct{ *local.Endpoint[cell] }

@@ -9,7 +9,7 @@ import (
 // several is more than any tested capacity.
 const several = 9
 
-func (s *suite[T]) capacityIsTold() {
+func (s *suite[T]) capacities() {
 	if !s.link(2) {
 		return
 	}

@@ -83,7 +83,7 @@ type test[T any] struct {
 
 func tests[T any]() []test[T] {
 	return []test[T]{
-		{"capacity is told", (*suite[T]).capacityIsTold},
+		{"capacity", (*suite[T]).capacities},
 		{"messages keep their order", (*suite[T]).order},
 		{"several tensors and none", (*suite[T]).tensors},
 		{"data is copied", (*suite[T]).copies},
@@ -113,7 +113,7 @@ func (s Subject[T]) check(test test[T]) []Fault {
 	for _, capacity := range capacities {
 		x := &suite[T]{Subject: s, test: test.name, capacity: capacity}
 		test.run(x)
-		x.over()
+		x.close()
 		faults = append(faults, x.faults()...)
 	}
 	for tries := 0; runtime.NumGoroutine() > goroutines; tries++ {
@@ -153,7 +153,7 @@ func (s *suite[T]) faults() []Fault {
 
 // link links n new ranks and reports whether it succeeded.
 func (s *suite[T]) link(n int) bool {
-	s.over()
+	s.close()
 	var err error
 	if s.ends, s.end, err = s.New(n, s.capacity); err != nil || len(s.ends) != n {
 		s.fault(-1, "Subject.New for %d ranks returns %d: %v", n, len(s.ends), err)
@@ -163,8 +163,8 @@ func (s *suite[T]) link(n int) bool {
 	return true
 }
 
-// over closes the linked ranks.
-func (s *suite[T]) over() {
+// close closes the linked ranks.
+func (s *suite[T]) close() {
 	if s.end != nil {
 		if err := s.end(); err != nil {
 			s.fault(-1, "the end of the transport: %v", err)
@@ -210,7 +210,7 @@ func (s *suite[T]) each(f func(rank *rank[T])) {
 	select {
 	case <-done:
 	case <-time.After(2 * patience):
-		s.fault(-1, "a call neither returns nor heeds its context")
+		s.fault(-1, "a call does not return after the end of its context")
 		s.end = nil
 	}
 }

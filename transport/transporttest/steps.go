@@ -2,6 +2,7 @@ package transporttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 func (s *suite[T]) exchange() {
 	s.ranks(4, func(r *rank[T]) {
 		for round := range 3 {
-			said := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank), byte(round)}, 100*rank) }
-			mine := said(r.number)
+			bytesOf := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank), byte(round)}, 100*rank) }
+			mine := bytesOf(r.number)
 			all, err := r.Exchange(r.ctx, mine)
 			if !r.no(err, "Exchange") {
 				return
@@ -26,7 +27,7 @@ func (s *suite[T]) exchange() {
 				return
 			}
 			for rank := range all {
-				if !bytes.Equal(all[rank], said(rank)) {
+				if !bytes.Equal(all[rank], bytesOf(rank)) {
 					r.errorf("Exchange returns %d wrong bytes for rank %d", len(all[rank]), rank)
 				}
 			}
@@ -87,35 +88,35 @@ func (s *suite[T]) hellos() {
 	}
 }
 
+// blocks makes a call that blocks, with a peer that does not do its part.
+func (r *rank[T]) blocks(ctx context.Context, call string, peer int) error {
+	switch call {
+	case "Begin":
+		return r.Begin(ctx, nil)
+	case "Exchange":
+		_, err := r.Exchange(ctx, nil)
+		return err
+	case "Recv":
+		return r.Recv(ctx, peer, output(0), make([]T, 1))
+	}
+	for m := 0; ; m++ { // Wait blocks after the first Send, Send when the link is full
+		h, err := r.Make(r.number, 1)
+		if err == nil {
+			err = r.Send(ctx, peer, gradient(m), []T{h})
+		}
+		if err == nil && call == "Wait" {
+			return r.Wait(ctx, peer, gradient(m))
+		}
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+	}
+}
+
 func (s *suite[T]) aborts() {
 	cause, second := errors.New("planted cause"), errors.New("planted second cause")
-	for name, call := range map[string]func(r *rank[T]) error{
-		"Recv":     func(r *rank[T]) error { return r.Recv(r.ctx, 0, output(0), make([]T, 1)) },
-		"Exchange": func(r *rank[T]) error { _, err := r.Exchange(r.ctx, nil); return err },
-		"Send": func(r *rank[T]) error {
-			for m := 0; r.ctx.Err() == nil; m++ {
-				h, err := r.Make(r.number, 1)
-				if err == nil {
-					err = r.Send(r.ctx, 0, gradient(m), []T{h})
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return r.ctx.Err()
-		},
-		"Wait": func(r *rank[T]) error {
-			h, err := r.Make(r.number, 1)
-			if err == nil {
-				err = r.Send(r.ctx, 0, gradient(0), []T{h})
-			}
-			if err != nil {
-				return err
-			}
-			return r.Wait(r.ctx, 0, gradient(0))
-		},
-	} {
-		if name == "Send" && s.capacity < 0 {
+	for _, call := range []string{"Recv", "Exchange", "Send", "Wait"} {
+		if call == "Send" && s.capacity < 0 {
 			continue
 		}
 		var blocked flag
@@ -125,7 +126,7 @@ func (s *suite[T]) aborts() {
 				r.Abort(cause)
 				r.Abort(second)
 			} else {
-				r.is(call(r), cause, name+" under way")
+				r.is(r.blocks(r.ctx, call, 0), cause, call+" under way")
 				r.Abort(second)
 			}
 			r.is(r.Recv(r.ctx, (r.number+1)%3, output(5), make([]T, 1)), cause, "a later Recv")
@@ -137,7 +138,7 @@ func (s *suite[T]) aborts() {
 		})
 		s.step(func(r *rank[T]) { // the next step works
 			if _, err := r.Exchange(r.ctx, []byte{1}); err != nil {
-				r.errorf("Exchange in the step after an abort in %s: %v", name, err)
+				r.errorf("Exchange in the step after an abort in %s: %v", call, err)
 			}
 		})
 	}
@@ -173,11 +174,7 @@ func (s *suite[T]) forgets() {
 
 func (s *suite[T]) cancels() {
 	cause := errors.New("planted reason")
-	for name, call := range map[string]func(ctx context.Context, r *rank[T]) error{
-		"Recv":     func(ctx context.Context, r *rank[T]) error { return r.Recv(ctx, 0, output(0), make([]T, 1)) },
-		"Exchange": func(ctx context.Context, r *rank[T]) error { _, err := r.Exchange(ctx, nil); return err },
-		"Begin":    func(ctx context.Context, r *rank[T]) error { return r.Begin(ctx, nil) },
-	} {
+	for _, call := range []string{"Recv", "Exchange", "Begin"} {
 		s.ranks(2, func(r *rank[T]) {
 			if r.number == 0 {
 				return
@@ -188,8 +185,8 @@ func (s *suite[T]) cancels() {
 				blocked.notYet()
 				cancel(cause)
 			}()
-			r.is(call(ctx, r), cause, name+" under a cancelled context")
-			if name != "Begin" { // Begin has begun nothing
+			r.is(r.blocks(ctx, call, 0), cause, call+" under a cancelled context")
+			if call != "Begin" { // Begin has begun nothing
 				r.Abort(cause)
 			}
 		})
@@ -206,21 +203,7 @@ func (s *suite[T]) loses() {
 	if s.Kill == nil {
 		return
 	}
-	for name, call := range map[string]func(r *rank[T], peer int) error{
-		"Recv":     func(r *rank[T], peer int) error { return r.Recv(r.ctx, peer, output(0), make([]T, 1)) },
-		"Exchange": func(r *rank[T], _ int) error { _, err := r.Exchange(r.ctx, nil); return err },
-		"Begin":    func(r *rank[T], _ int) error { return r.Begin(r.ctx, nil) },
-		"Wait": func(r *rank[T], peer int) error {
-			h, err := r.Make(r.number, 1)
-			if err == nil {
-				err = r.Send(r.ctx, peer, output(0), []T{h})
-			}
-			if err == nil {
-				err = r.Wait(r.ctx, peer, output(0))
-			}
-			return err
-		},
-	} {
+	for _, call := range []string{"Recv", "Exchange", "Begin", "Wait"} {
 		for lost := range 3 {
 			var begun sync.WaitGroup // a rank that is lost earlier may prevent the others from beginning
 			begun.Add(3)
@@ -233,8 +216,8 @@ func (s *suite[T]) loses() {
 					s.Kill(r.Transport)
 					return
 				}
-				if err := call(r, (r.number+1)%3); err == nil || r.ctx.Err() != nil {
-					r.errorf("%s returns %v after rank %d was lost: %v", name, err, lost, r.ctx.Err())
+				if err := r.blocks(r.ctx, call, (r.number+1)%3); err == nil || r.ctx.Err() != nil {
+					r.errorf("%s returns %v after rank %d was lost: %v", call, err, lost, r.ctx.Err())
 				}
 				r.Abort(errors.New("consequence"))
 				if err := r.Begin(r.ctx, nil); err == nil || r.ctx.Err() != nil {
