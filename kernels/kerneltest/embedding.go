@@ -50,15 +50,11 @@ func embedBackward(l *lab) {
 				AccumulateTable: form&1 != 0, AccumulatePositions: form&2 != 0,
 			}
 			dtable, dpositions := make([]float32, vocabulary*width), make([]float32, (tokens+2)*width)
-			op.DTable, op.DPositions = l.result("DTable", len(dtable)), l.result("DPositions", len(dpositions))
-			if op.AccumulateTable {
-				dtable = l.normal(len(dtable), 5)
-				op.DTable = l.put("DTable", dtable)
-			}
-			if op.AccumulatePositions {
-				dpositions = l.normal(len(dpositions), 5)
-				op.DPositions = l.put("DPositions", dpositions)
-			}
+			var before []float32
+			op.DTable, before = l.sum("DTable", len(dtable), op.AccumulateTable)
+			copy(dtable, before)
+			op.DPositions, before = l.sum("DPositions", len(dpositions), op.AccumulatePositions)
+			copy(dpositions, before)
 			for i, g := range dx {
 				dtable[int(ids[i/width])*width+i%width] += g
 				dpositions[i] += g

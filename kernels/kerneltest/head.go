@@ -83,14 +83,11 @@ func headBackward(l *lab) {
 			const seed = 0.5
 			op := kernels.HeadLossBackward{
 				X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: kept.LSE,
-				Workspace: kept.Workspace, DX: l.result("DX", tokens*width), DTable: l.result("DTable", vocabulary*width),
+				Workspace: kept.Workspace, DX: l.result("DX", tokens*width),
 				Seed: seed, Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: accumulate,
 			}
 			var before []float32
-			if accumulate {
-				before = l.normal(vocabulary*width, 5)
-				op.DTable = l.put("DTable", before)
-			}
+			op.DTable, before = l.sum("DTable", vocabulary*width, accumulate)
 			l.do(title, func() error { return l.d.HeadLossBackward(op) }, op.DX, op.DTable, op.Workspace)
 			loss := func(x, table []float64) float64 {
 				total, _ := headLoss(x, table, labels, wide(weights), tokens, width, vocabulary)

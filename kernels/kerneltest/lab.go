@@ -75,6 +75,16 @@ func (l *lab) result(name string, n int) kernels.Buffer {
 	return l.put(name, content)
 }
 
+// sum allocates the buffer of a sum of n elements: unwritten, or if accumulate is set with random
+// numbers, which it also returns.
+func (l *lab) sum(name string, n int, accumulate bool) (b kernels.Buffer, before []float32) {
+	if !accumulate {
+		return l.result(name, n), nil
+	}
+	before = l.normal(n, 5)
+	return l.put(name, before), before
+}
+
 // putInts allocates a buffer of int32 with the given content.
 func (l *lab) putInts(name string, content []int32) kernels.Buffer {
 	defer l.guard()

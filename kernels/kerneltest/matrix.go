@@ -26,21 +26,17 @@ func matrixProduct(l *lab) {
 		for form := range 8 {
 			op := kernels.MatMul{M: s[0], N: s[1], K: s[2], TransA: form&1 != 0, TransB: form&2 != 0, Accumulate: form&4 != 0}
 			title := fmt.Sprintf("MatMul %d×%d×%d, TransA %t, TransB %t, Accumulate %t", op.M, op.N, op.K, op.TransA, op.TransB, op.Accumulate)
-			a, b, c := l.normal(op.M*op.K, 1), l.normal(op.K*op.N, 1), l.normal(op.M*op.N, 3)
+			a, b := l.normal(op.M*op.K, 1), l.normal(op.K*op.N, 1)
+			c, before := l.sum("C", op.M*op.N, op.Accumulate)
 			want, bound := matmul(wide(a), wide(b), op.M, op.N, op.K, op.TransA, op.TransB)
 			for i := range want {
 				if op.Accumulate {
-					want[i] += float64(c[i])
-					bound[i] += math.Abs(float64(c[i]))
+					want[i] += float64(before[i])
+					bound[i] += math.Abs(float64(before[i]))
 				}
 				bound[i] *= float64(op.K+3) * unit
 			}
-			op.A, op.B = l.put("A", a), l.put("B", b)
-			if op.Accumulate {
-				op.C = l.put("C", c)
-			} else {
-				op.C = l.result("C", op.M*op.N)
-			}
+			op.A, op.B, op.C = l.put("A", a), l.put("B", b), c
 			l.do(title, func() error { return l.d.MatMul(op) }, op.C)
 			l.inBounds(title, l.read(op.C), want, bound)
 			l.drop()
@@ -77,11 +73,8 @@ func rowsOfMatrix(l *lab) {
 		for _, accumulate := range []bool{false, true} {
 			title := fmt.Sprintf("SumRows %d×%d, accumulate %t", rows, cols, accumulate)
 			want, bound := make([]float64, cols), make([]float64, cols)
-			dst := l.result("dst", cols)
-			if accumulate {
-				dst = l.put("dst", b)
-				copy(want, wide(b))
-			}
+			dst, before := l.sum("dst", cols, accumulate)
+			copy(want, wide(before))
 			for j := range want {
 				bound[j] = math.Abs(want[j])
 			}

@@ -94,15 +94,10 @@ func layerNormBackward(l *lab) {
 				Rows: rows, Cols: cols,
 				AccumulateGamma: form == 1, AccumulateBeta: form == 2,
 			}
-			before := l.normal(cols, 5)
-			op.DX, op.DGamma, op.DBeta = l.result("DX", rows*cols), l.result("DGamma", cols), l.result("DBeta", cols)
 			var beforeGamma, beforeBeta []float32
-			if op.AccumulateGamma {
-				op.DGamma, beforeGamma = l.put("DGamma", before), before
-			}
-			if op.AccumulateBeta {
-				op.DBeta, beforeBeta = l.put("DBeta", before), before
-			}
+			op.DX = l.result("DX", rows*cols)
+			op.DGamma, beforeGamma = l.sum("DGamma", cols, op.AccumulateGamma)
+			op.DBeta, beforeBeta = l.sum("DBeta", cols, op.AccumulateBeta)
 			l.do(title, func() error { return l.d.LayerNormBackward(op) }, op.DX, op.DGamma, op.DBeta)
 			g, b, d := wide(gamma), wide(beta), wide(dy)
 			loss := func(x, gamma, beta []float64) float64 {

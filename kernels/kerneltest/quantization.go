@@ -219,9 +219,7 @@ func quantizedProduct(l *lab) {
 				}
 				op.A, op.B = l.quantized(a, x, op.M, op.K), l.quantized(b, y, op.N, op.K)
 				op.Workspace = l.result("Workspace", l.d.QuantizedWorkspace(op.M, op.N, op.K))
-				if op.C = l.result("C", op.M*op.N); op.Accumulate {
-					op.C = l.put("C", l.normal(op.M*op.N, 1))
-				}
+				op.C, _ = l.sum("C", op.M*op.N, op.Accumulate)
 				if (j+k)%3 == 0 {
 					op.Bias = l.put("Bias", l.normal(op.N, 1))
 				}

@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weir-ml/weir/kernels"
 )
@@ -65,23 +66,20 @@ func dropout(l *lab) {
 	}
 }
 
+// mask returns n ones after Dropout.
+func (l *lab) mask(n int, p float32, key kernels.Key) []float32 {
+	x, y := l.put("x", slices.Repeat([]float32{1}, n)), l.result("y", n)
+	l.do("Dropout", func() error { return l.d.Dropout(y, x, p, key) }, y)
+	defer l.drop()
+	return l.read(y)
+}
+
 // dropoutKeys checks that the draws depend on each number of the key, and on nothing else.
 func dropoutKeys(l *lab) {
 	const n = 4096
-	in := make([]float32, n)
-	for i := range in {
-		in[i] = 1
-	}
-	masked := func(n int, key kernels.Key) []float32 {
-		x, y := l.put("x", in[:n]), l.result("y", n)
-		l.do("Dropout", func() error { return l.d.Dropout(y, x, 0.5, key) }, y)
-		mask := l.read(y)
-		l.drop()
-		return mask
-	}
-	base := masked(n, baseKey)
+	base := l.mask(n, 0.5, baseKey)
 	for name, key := range otherKeys() {
-		other := masked(n, key)
+		other := l.mask(n, 0.5, key)
 		same := 0
 		for i := range base {
 			if base[i] == other[i] {
@@ -92,30 +90,23 @@ func dropoutKeys(l *lab) {
 			l.fault("with another %s %d of %d elements are dropped or kept alike, want about half", name, same, n)
 		}
 	}
-	l.exactly("Dropout with the same key again", masked(n, baseKey), base)
-	l.exactly("Dropout of fewer elements with the same key", masked(37, baseKey), base[:37])
+	l.exactly("Dropout with the same key again", l.mask(n, 0.5, baseKey), base)
+	l.exactly("Dropout of fewer elements with the same key", l.mask(37, 0.5, baseKey), base[:37])
 }
 
 // dropoutRate checks the number of elements that are kept, over many keys.
 func dropoutRate(l *lab) {
 	const n, keys = 1000, 64
-	in := make([]float32, n)
-	for i := range in {
-		in[i] = 1
-	}
 	for _, p := range []float64{0.1, 0.5, 0.9} {
 		kept := 0
 		for step := range keys {
-			x, y := l.put("x", in), l.result("y", n)
 			key := baseKey
 			key.Step = int64(step)
-			l.do("Dropout", func() error { return l.d.Dropout(y, x, float32(p), key) }, y)
-			for _, v := range l.read(y) {
+			for _, v := range l.mask(n, float32(p), key) {
 				if v != 0 {
 					kept++
 				}
 			}
-			l.drop()
 		}
 		want, deviation := (1-p)*n*keys, math.Sqrt(p*(1-p)*n*keys)
 		if math.Abs(float64(kept)-want) > 5*deviation {
