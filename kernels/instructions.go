@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/internal/cpufeature"
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // Instructions is the instruction set of a [Host].
@@ -70,11 +71,10 @@ func (i Instructions) validate() error {
 	return nil
 }
 
-// level returns the corresponding value of packages vector, float8 and product: NEON has the
-// value of AVX2 on amd64. i is resolved.
-func (i Instructions) level() uint8 {
+// level returns the set of package vector: NEON has the value of AVX2 on amd64. i is resolved.
+func (i Instructions) level() vector.Set {
 	if i == NEON {
-		i = AVX2
+		return vector.NEON
 	}
-	return uint8(i - Portable)
+	return vector.Set(i - Portable)
 }

@@ -133,12 +133,13 @@ type worker struct {
 }
 
 func newWorker(index int) *worker {
-	return &worker{index: index, product: product.New(product.Portable)}
+	return &worker{index: index, product: product.New(vector.Portable)}
 }
 
 // use selects the instruction set with which w computes.
 func (w *worker) use(i Instructions) {
-	w.product.Instructions, w.vector = product.Instructions(i.level()), vector.Set(i.level())
+	w.vector = i.level()
+	w.product.Set = w.vector
 }
 
 // crew represents a device in its pool. It runs one operation at a time, whose parts the caller

@@ -1,12 +1,14 @@
 package product
 
+import "github.com/weir-ml/weir/internal/vector"
+
 // packs reports whether to pack B: if it is stored transposed; if so many tiles of A read it
 // that the copy is cheap in comparison; if several tiles read it and it does not stay in a
 // cache in place; or if a few tiles read it and it is large, because strided access is slow far
 // from the processor. Otherwise a copy costs more than it saves. The thresholds are measured.
 func (p *Product) packs(m, n, k int, b Matrix) bool {
 	const few, some, many, large = 2, 6, 24, 1 << 20
-	tiles := (m + shapes[p.Instructions].rows - 1) / shapes[p.Instructions].rows
+	tiles := (m + shapes[p.Set].rows - 1) / shapes[p.Set].rows
 	return b.Trans || tiles > many || tiles > some && !p.stays(n, k, b) || tiles > few && n*k > large
 }
 
@@ -14,7 +16,7 @@ func (p *Product) packs(m, n, k int, b Matrix) bool {
 // read it. Short tiles reuse it so often that it has to be packed close to the processor.
 func (p *Product) stays(n, k int, b Matrix) bool {
 	const most = maxDepth * maxWidth // the size of a packed block
-	return small(n, k, b) && p.Instructions != Portable || min(k, maxDepth)*b.Stride <= most && p.Instructions == AVX512
+	return small(n, k, b) && p.Set != vector.Portable || min(k, maxDepth)*b.Stride <= most && p.Set == vector.AVX512
 }
 
 // small reports whether k×n elements of b are contiguous and so few that prefetching them has
@@ -48,7 +50,7 @@ const directWidth = 128
 // tile returns the first rows of a, packed if that pays. It is valid until the next call.
 func (p *Product) tile(a Matrix, rows, depth, width int) tile {
 	const close = 8 << 10 // the largest extent of a tile that is read in place, in elements
-	if p.Instructions == Portable || width <= directWidth || rows < 4 || a.Trans && depth*a.Stride <= close {
+	if p.Set == vector.Portable || width <= directWidth || rows < 4 || a.Trans && depth*a.Stride <= close {
 		return direct(a)
 	}
 	if a.Trans {
@@ -74,7 +76,7 @@ func direct(a Matrix) tile {
 // block returns the first depth×width elements of b, packed or in place. It is valid until the
 // next call.
 func (p *Product) block(b Matrix, depth, width int, pack bool) block {
-	panel := shapes[p.Instructions].panel
+	panel := shapes[p.Set].panel
 	if !pack {
 		return block{data: b.Data, depth: b.Stride, panel: panel}
 	}

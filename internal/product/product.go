@@ -1,16 +1,9 @@
 package product
 
-import "unsafe"
+import (
+	"unsafe"
 
-// Instructions is the instruction set that a Product uses.
-type Instructions uint8
-
-// The instruction sets. The caller must select one that the processor has.
-const (
-	Portable Instructions = iota // plain Go
-	AVX2                         // with FMA
-	AVX512                       // F, and AVX2 for copies
-	NEON     = AVX2              // on arm64
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // Matrix is an operand, stored row-major with Stride elements between rows. If Trans is set,
@@ -53,16 +46,16 @@ const (
 
 // The tile and the panel of each instruction set.
 var shapes = [...]struct{ rows, panel int }{
-	Portable: {4, 4},
-	AVX2:     {6, 16},
-	AVX512:   {14, 32},
+	vector.Portable: {4, 4},
+	vector.AVX2:     {6, 16},
+	vector.AVX512:   {14, 32},
 }
 
 // Product multiplies on one thread. It owns the scratch memory of the blocks, 0.8 MiB
 // regardless of the shapes, and is not for concurrent use.
 type Product struct {
-	// Instructions may change between calls.
-	Instructions Instructions
+	// Set is the instruction set, which may change between calls. The processor must have it.
+	Set vector.Set
 
 	a    []float32 // a packed tile of A: its rows for each k
 	b    []float32 // a packed block of B: its panels, each row by row
@@ -71,8 +64,8 @@ type Product struct {
 }
 
 // New returns a Product.
-func New(i Instructions) *Product {
-	return &Product{Instructions: i, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth), c: aligned(maxRows * turnedRows)}
+func New(set vector.Set) *Product {
+	return &Product{Set: set, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth), c: aligned(maxRows * turnedRows)}
 }
 
 // aligned returns n elements that begin at a cache line.
@@ -88,7 +81,7 @@ func aligned(n int) []float32 {
 // panics if an operand is too short.
 func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	_, _, _ = a.Data[a.end(m, k)-1], b.Data[b.end(k, n)-1], c[(m-1)*stride+n-1]
-	shape := shapes[p.Instructions]
+	shape := shapes[p.Set]
 	if p.turns(m, k, b) {
 		p.turned(m, n, k, a, b, c, stride, accumulate)
 		return

@@ -11,16 +11,17 @@ import (
 	"github.com/weir-ml/weir/internal/cpufeature"
 	"github.com/weir-ml/weir/internal/product"
 	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // available returns the instruction sets that this processor has.
-func available() map[string]product.Instructions {
-	all := map[string]product.Instructions{"portable": product.Portable}
+func available() map[string]vector.Set {
+	all := map[string]vector.Set{"portable": vector.Portable}
 	if cpufeature.AVX2FMA || cpufeature.NEON {
-		all["AVX2"] = product.AVX2
+		all["AVX2"] = vector.AVX2
 	}
 	if cpufeature.AVX512 {
-		all["AVX-512"] = product.AVX512
+		all["AVX-512"] = vector.AVX512
 	}
 	return all
 }
@@ -141,7 +142,7 @@ func TestEveryElementIsOneChain(t *testing.T) {
 	for name, set := range available() {
 		t.Run(name, func(t *testing.T) {
 			add := once
-			if set == product.Portable {
+			if set == vector.Portable {
 				add = twice
 			}
 			p := product.New(set)
@@ -171,7 +172,7 @@ var odd = []float32{
 func TestOddNumbers(t *testing.T) {
 	for name, set := range available() {
 		add := once
-		if set == product.Portable {
+		if set == vector.Portable {
 			add = twice
 		}
 		p := product.New(set)
@@ -291,7 +292,7 @@ func TestHalvesAreTheWhole(t *testing.T) {
 
 // Multiply detects operands that are too short before it reads anything.
 func TestShortOperandsPanic(t *testing.T) {
-	p := product.New(product.Portable)
+	p := product.New(vector.Portable)
 	x := func(n int) product.Matrix { return product.Matrix{Data: make([]float32, n), Stride: 4} }
 	for _, n := range [][3]int{{15, 16, 16}, {16, 15, 16}, {16, 16, 15}} {
 		require.Panics(t, func() { p.Multiply(4, 4, 4, x(n[0]), x(n[1]), make([]float32, n[2]), 4, false) })

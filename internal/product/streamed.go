@@ -1,11 +1,13 @@
 package product
 
+import "github.com/weir-ml/weir/internal/vector"
+
 // streams reports whether to read B as a stream: if it is not packed although several tiles of
 // A read it, is not small, and its rows can be prefetched in time. With few tiles, loading and
 // storing C for each block costs as much as the stream saves.
 func (p *Product) streams(m, n, k int, b Matrix) bool {
 	const few, short = 4, 48
-	return p.Instructions == AVX512 && m > few*shapes[p.Instructions].rows && !small(n, k, b) && (together(n, b) || p.fetchable(m, n) >= short)
+	return p.Set == vector.AVX512 && m > few*shapes[p.Set].rows && !small(n, k, b) && (together(n, b) || p.fetchable(m, n) >= short)
 }
 
 // together reports whether the first n columns of b are all, or nearly all, of its columns.
@@ -14,7 +16,7 @@ func together(n int, b Matrix) bool { return b.Stride <= n+n/8 }
 // fetchable returns the number of rows of B, which are not contiguous, that the tiles of m×n
 // of C prefetch: every tile except the first prefetches one row in each panel.
 func (p *Product) fetchable(m, n int) int {
-	shape := shapes[p.Instructions]
+	shape := shapes[p.Set]
 	return (m - 1) / shape.rows * ((n + shape.panel - 1) / shape.panel)
 }
 
@@ -23,7 +25,7 @@ func (p *Product) fetchable(m, n int) int {
 // line, at an even pace. The first tile of a block prefetches the first block itself, panel by
 // panel.
 func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
-	shape := shapes[p.Instructions]
+	shape := shapes[p.Set]
 	tiles, panels := (m+shape.rows-1)/shape.rows, (n+shape.panel-1)/shape.panel
 	most := 128 // measured
 	if !together(n, b) {

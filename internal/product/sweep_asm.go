@@ -2,12 +2,16 @@
 
 package product
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
 
 // sweep adds the product of a tile and a block to rows×width elements of c, or overwrites them
 // if add is not set. after is c of the next call.
 func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []float32, stride int, add bool) {
-	if p.Instructions == Portable {
+	if p.Set == vector.Portable {
 		sweepPlain(rows, depth, width, a, b, c, stride, add)
 		return
 	}
@@ -27,7 +31,7 @@ func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []floa
 		s.add = 1
 	}
 	switch {
-	case p.Instructions == AVX2:
+	case p.Set == vector.AVX2:
 		sweep256(s, rows)
 	case rows >= 8 && a.row == 1:
 		tight512(s, rows)
@@ -40,7 +44,7 @@ func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []floa
 // transpose writes the transpose of rows×cols elements of src to dst.
 func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	fast := 0
-	if blocks := cols / 8; rows == 8 && blocks > 0 && p.Instructions != Portable {
+	if blocks := cols / 8; rows == 8 && blocks > 0 && p.Set != vector.Portable {
 		transpose8(&dst[0], 4*dstStride, &src[0], 4*srcStride, blocks)
 		fast = 8 * blocks
 	}
@@ -53,7 +57,7 @@ func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStri
 // vector with a second vector that overlaps it.
 func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	switch {
-	case p.Instructions == Portable || cols < 4:
+	case p.Set == vector.Portable || cols < 4:
 		copyPlain(dst, dstStride, src, srcStride, rows, cols)
 	case cols < 8:
 		copy4(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows)
@@ -69,11 +73,11 @@ func (p *Product) spread(dst []float32, dstPanel int, src []float32, srcStride, 
 	const ahead = 4 // rows; the processor would not prefetch them by itself
 	whole := 0
 	switch panels := len(src) / panel; {
-	case panels == 0 || p.Instructions == Portable:
-	case p.Instructions == AVX512:
+	case panels == 0 || p.Set == vector.Portable:
+	case p.Set == vector.AVX512:
 		spread32(&dst[0], 4*dstPanel, &src[0], panels, 4*ahead*srcStride)
 		whole = panels
-	case p.Instructions == AVX2:
+	case p.Set == vector.AVX2:
 		spread16(&dst[0], 4*dstPanel, &src[0], panels, 4*ahead*srcStride)
 		whole = panels
 	}

@@ -1,5 +1,7 @@
 package product
 
+import "github.com/weir-ml/weir/internal/vector"
+
 // turnedRows is the maximum number of rows of C of a product that is turned.
 const turnedRows = 96
 
@@ -8,7 +10,7 @@ const turnedRows = 96
 // thresholds are measured.
 func (p *Product) turns(m, k int, b Matrix) bool {
 	const few, shallow = 32, 128
-	return b.Trans && few <= m && m <= turnedRows && k >= shallow && p.Instructions == AVX512
+	return b.Trans && few <= m && m <= turnedRows && k >= shallow && p.Set == vector.AVX512
 }
 
 // turned is Multiply of the transpose, which has the same sums. A is packed, with all its rows
@@ -16,7 +18,7 @@ func (p *Product) turns(m, k int, b Matrix) bool {
 // a tile are the rows of scratch memory.
 func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	a.Trans, b.Trans = !a.Trans, !b.Trans
-	shape := shapes[p.Instructions]
+	shape := shapes[p.Set]
 	most := len(p.b) / ((m + shape.panel - 1) / shape.panel * shape.panel)
 	for k0 := 0; k0 < k; {
 		depth := share(k-k0, most, 8)
