@@ -38,7 +38,7 @@ type Broken struct {
 // all its groups have in common. A name that does not exist is an error, and so are
 // two dumps of one rank.
 func Read(names ...string) (*Set, error) {
-	files, err := expand(names)
+	files, skipped, err := unzip.Expand(names, func(name string) bool { return rankOf(name) >= 0 })
 	if err != nil {
 		return nil, err
 	}
@@ -57,12 +57,12 @@ func Read(names ...string) (*Set, error) {
 			}
 		})
 	}
-	for _, name := range files.named {
+	for _, name := range files {
 		work <- name
 	}
 	close(work)
 	all.Wait()
-	s.Skipped = append(s.Skipped, files.skipped...)
+	s.Skipped = append(s.Skipped, skipped...)
 	return s, cmp.Or(err, s.sort())
 }
 
@@ -77,45 +77,6 @@ func (s *Set) sort() error {
 		}
 	}
 	return nil
-}
-
-// files are the files to read, and the skipped files of folders.
-type files struct{ named, skipped []string }
-
-// expand finds the files of folders and patterns.
-func expand(names []string) (all files, err error) {
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if err != nil {
-			matches, bad := filepath.Glob(name)
-			if bad != nil || len(matches) == 0 {
-				return all, err
-			}
-			all.named = append(all.named, matches...)
-			continue
-		}
-		if !info.IsDir() {
-			all.named = append(all.named, name)
-			continue
-		}
-		within, err := os.ReadDir(name)
-		if err != nil {
-			return all, err
-		}
-		for _, entry := range within {
-			path := filepath.Join(name, entry.Name())
-			switch {
-			case entry.IsDir():
-			case rankOf(path) < 0:
-				all.skipped = append(all.skipped, path)
-			default:
-				all.named = append(all.named, path)
-			}
-		}
-	}
-	slices.Sort(all.named)
-	all.named = slices.Compact(all.named)
-	return all, nil
 }
 
 // readFile reads one file.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -38,9 +40,26 @@ func (f *file) read() error {
 	}
 }
 
+// head has the fields of an object at the top of a file that say something about its spans, or are
+// a span: Kineto's, and those of a span as Python's ConsoleSpanExporter prints it.
+type head struct {
+	Base int64 `json:"baseTimeNanoseconds"` // to add to all times
+	Info struct {
+		Rank  *int `json:"rank"` // nil if it does not say
+		World int  `json:"world_size"`
+	} `json:"distributedInfo"`
+	Name       string         `json:"name"`
+	Start      *time.Time     `json:"start_time"`
+	End        time.Time      `json:"end_time"`
+	Attributes map[string]any `json:"attributes"`
+	Resource   struct {
+		Attributes map[string]any `json:"attributes"`
+	} `json:"resource"`
+}
+
 // top reads an object at the top of the file.
 func (f *file) top() error {
-	f.fields = map[string][]byte{}
+	fields := map[string]json.RawMessage{}
 	err := f.object(func(name string) error {
 		switch name {
 		case "traceEvents":
@@ -49,34 +68,32 @@ func (f *file) top() error {
 			return f.list(maxResource, f.resource)
 		case "distributedInfo", "baseTimeNanoseconds", "name", "start_time", "end_time", "attributes", "resource":
 			text, err := f.value(maxField)
-			f.fields[name] = bytes.Clone(text)
+			fields[name] = bytes.Clone(text)
 			return err
 		}
 		_, err := f.value(0)
 		return err
 	})
-	if err != nil {
+	if err != nil || len(fields) == 0 {
 		return err
 	}
-	if text := f.fields["baseTimeNanoseconds"]; text != nil {
-		if err := f.decode(text, &f.info.base); err != nil {
-			return err
-		}
-		if f.info.base < 0 || f.info.base > maxTime {
-			return f.fault("baseTimeNanoseconds is %d: expected 0 to %d", f.info.base, int64(maxTime))
-		}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return f.fault("%v", err)
 	}
-	if text := f.fields["distributedInfo"]; text != nil {
-		if err := f.decode(text, &f.info); err != nil {
-			return err
-		}
-		if f.info.World < 0 || f.info.World > maxRank {
-			return f.fault("world_size is %d: expected 0 to %d", f.info.World, maxRank)
-		}
+	var h head
+	if err := f.decode(text, &h); err != nil {
+		return err
 	}
-	if f.fields["start_time"] != nil {
-		return f.console()
+	switch {
+	case h.Base < 0 || h.Base > maxTime:
+		return f.fault("baseTimeNanoseconds is %d: expected 0 to %d", h.Base, int64(maxTime))
+	case h.Info.World < 0 || h.Info.World > maxRank:
+		return f.fault("world_size is %d: expected 0 to %d", h.Info.World, maxRank)
+	case h.Start != nil:
+		return f.console(&h)
 	}
+	f.head = h
 	return nil
 }
 
@@ -176,46 +193,32 @@ func named(name string) []Span {
 		}
 		return []Span{{Kind: a.Kind(), Stage: a.Stage(), Microbatch: a.Microbatch()}}
 	}
-	if spaces := strings.Count(name, " "); spaces == 1 || spaces == 4 {
-		if words := strings.Fields(name); len(words) == spaces+1 {
-			return inWords(words)
-		}
+	words := inWords.FindStringSubmatch(name)
+	if words == nil {
+		return nil
 	}
-	return nil
-}
-
-// inWords returns the action of "Forward 7" or "F stage 2 mb 7".
-func inWords(words []string) []Span {
 	s := Span{Stage: -1}
-	switch words[0] {
+	switch words[1] {
 	case "Forward":
 		s.Kind = schedule.F
 	case "Backward":
 		s.Kind = schedule.B
 	default:
-		s.Kind, _ = schedule.ParseKind(words[0])
+		s.Kind, _ = schedule.ParseKind(words[1])
 	}
-	if !s.Kind.Compute() && !isTransfer(s.Kind) {
+	var bad1, bad2 error
+	if words[2] != "" {
+		s.Stage, bad1 = strconv.Atoi(words[2])
+	}
+	s.Microbatch, bad2 = strconv.Atoi(words[3])
+	if bad1 != nil || bad2 != nil || s.Stage >= schedule.MaxStages || s.Microbatch >= schedule.MaxMicrobatches || !s.Kind.Compute() && !isTransfer(s.Kind) {
 		return nil
-	}
-	number := func(word string, below int) int {
-		n, err := strconv.Atoi(word)
-		if err != nil || n < 0 || n >= below {
-			return -1
-		}
-		return n
-	}
-	if s.Microbatch = number(words[len(words)-1], schedule.MaxMicrobatches); s.Microbatch < 0 {
-		return nil
-	}
-	if len(words) == 5 {
-		s.Stage = number(words[2], schedule.MaxStages)
-		if words[1] != "stage" || s.Stage < 0 || words[3] != "mb" && words[3] != "microbatch" {
-			return nil
-		}
 	}
 	return []Span{s}
 }
+
+// inWords matches "Forward 7" and "F stage 2 mb 7".
+var inWords = regexp.MustCompile(`^(\w+)(?: stage (\d+) (?:mb|microbatch))? (\d+)$`)
 
 func isTransfer(k schedule.Kind) bool {
 	return k == schedule.SendF || k == schedule.RecvF || k == schedule.SendB || k == schedule.RecvB

@@ -3,7 +3,6 @@ package traces
 import (
 	"encoding/json"
 	"strings"
-	"time"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -35,13 +34,6 @@ func (f *file) resource(text []byte) error {
 	if err := f.decode(text, &batch); err != nil {
 		return err
 	}
-	common := map[string]string{}
-	keep := func(to map[string]string, list []attribute) {
-		for _, a := range list {
-			to[a.Key] = a.Value.String + a.Value.Int.String()
-		}
-	}
-	keep(common, batch.Resource.Attributes)
 	for _, scope := range batch.Scopes {
 		for _, span := range scope.Spans {
 			start, err1 := span.Start.Int64()
@@ -49,12 +41,13 @@ func (f *file) resource(text []byte) error {
 			if err1 != nil || err2 != nil {
 				continue
 			}
-			own := map[string]string{}
-			for key, value := range common {
-				own[key] = value
+			attributes := map[string]string{}
+			for _, list := range [][]attribute{batch.Resource.Attributes, span.Attributes} {
+				for _, a := range list {
+					attributes[a.Key] = a.Value.String + a.Value.Int.String()
+				}
 			}
-			keep(own, span.Attributes)
-			if err := f.megatron(span.Name, start, end, own); err != nil {
+			if err := f.megatron(span.Name, start, end, attributes); err != nil {
 				return err
 			}
 		}
@@ -62,33 +55,16 @@ func (f *file) resource(text []byte) error {
 	return nil
 }
 
-// console reads a span as Python's ConsoleSpanExporter prints it.
-func (f *file) console() error {
-	var span struct {
-		Name       string         `json:"name"`
-		Start, End time.Time      `json:"-"`
-		Attributes map[string]any `json:"attributes"`
-		Resource   struct {
-			Attributes map[string]any `json:"attributes"`
-		} `json:"resource"`
-	}
-	for name, to := range map[string]any{
-		"name": &span.Name, "start_time": &span.Start, "end_time": &span.End, "attributes": &span.Attributes, "resource": &span.Resource,
-	} {
-		if text := f.fields[name]; text != nil {
-			if err := f.decode(text, to); err != nil {
-				return err
-			}
-		}
-	}
+// console adds a span as Python's ConsoleSpanExporter prints it.
+func (f *file) console(h *head) error {
 	attributes := map[string]string{}
-	for _, list := range []map[string]any{span.Resource.Attributes, span.Attributes} {
+	for _, list := range []map[string]any{h.Resource.Attributes, h.Attributes} {
 		for key, value := range list {
 			text, _ := json.Marshal(value) // It came from JSON.
 			attributes[key] = strings.Trim(string(text), `"`)
 		}
 	}
-	return f.megatron(span.Name, span.Start.UnixNano(), span.End.UnixNano(), attributes)
+	return f.megatron(h.Name, h.Start.UnixNano(), h.End.UnixNano(), attributes)
 }
 
 // counts are the computations of a rank since the last forward of microbatch 0. Megatron's

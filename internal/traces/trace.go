@@ -45,7 +45,7 @@ const (
 // actions, by rank, which no two share. Files of a folder that do not end in .json, .json.gz or
 // .jsonl are left out.
 func Read(names ...string) ([]*Trace, error) {
-	files, err := expand(names)
+	files, _, err := unzip.Expand(names, endings.MatchString)
 	if err != nil {
 		return nil, err
 	}
@@ -73,36 +73,6 @@ func Read(names ...string) ([]*Trace, error) {
 }
 
 var endings = regexp.MustCompile(`\.(json|jsonl)(\.gz)?$`)
-
-// expand finds the files of folders and patterns.
-func expand(names []string) (files []string, err error) {
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if err != nil {
-			matches, bad := filepath.Glob(name)
-			if bad != nil || len(matches) == 0 {
-				return nil, err
-			}
-			files = append(files, matches...)
-			continue
-		}
-		if !info.IsDir() {
-			files = append(files, name)
-			continue
-		}
-		entries, err := os.ReadDir(name)
-		if err != nil {
-			return nil, err
-		}
-		for _, entry := range entries {
-			if !entry.IsDir() && endings.MatchString(entry.Name()) {
-				files = append(files, filepath.Join(name, entry.Name()))
-			}
-		}
-	}
-	slices.Sort(files)
-	return slices.Compact(files), nil
-}
 
 func readFile(name string) ([]*Trace, error) {
 	file, err := os.Open(name)
@@ -134,21 +104,13 @@ func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
 // file is a file that is being read.
 type file struct {
 	scanner
-	fields map[string][]byte // of the object at the top, those that are kept
-	spans  int
+	head
+	spans int
 	// host and device have the annotations of Kineto, and ranks the spans of files that hold
 	// several ranks.
 	host, device []Span
 	ranks        map[int]*Trace
 	counts       map[int]*counts // of Megatron's spans, by rank
-	info         kineto
-}
-
-// kineto is what the head of a file of torch.profiler says.
-type kineto struct {
-	base  int64 // nanoseconds to add to all times
-	Rank  *int  `json:"rank"`
-	World int   `json:"world_size"`
 }
 
 // add adds a span to a list.
@@ -167,15 +129,15 @@ func (f *file) traces(name string) (all []*Trace, err error) {
 		spans = slices.DeleteFunc(f.host, func(s Span) bool { return !s.Kind.Compute() })
 	}
 	if len(spans) > 0 {
-		t := &Trace{Rank: rankOf(name), World: f.info.World, Host: hostOf(name), Spans: spans}
-		if f.info.Rank != nil {
-			t.Rank = *f.info.Rank
+		t := &Trace{Rank: rankOf(name), World: f.Info.World, Host: hostOf(name), Spans: spans}
+		if f.Info.Rank != nil {
+			t.Rank = *f.Info.Rank
 		}
 		if t.Rank < 0 || t.Rank > maxRank {
 			return nil, fmt.Errorf("%s: %w: neither distributedInfo nor its name says which rank it is of: name it after its rank, as in rank3.json", name, ErrTrace)
 		}
 		for i := range spans {
-			spans[i].Start, spans[i].End = spans[i].Start+f.info.base, spans[i].End+f.info.base
+			spans[i].Start, spans[i].End = spans[i].Start+f.Base, spans[i].End+f.Base
 		}
 		f.ranks[t.Rank] = t
 	}

@@ -1,3 +1,3 @@
-// Package unzip is for reading gzip files of strangers: a file that unpacks to far more than
+// Package unzip is for finding files and for reading gzip files of strangers: a file that unpacks to far more than
 // its own size is refused.
 package unzip

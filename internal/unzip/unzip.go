@@ -4,6 +4,9 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 )
 
 // ErrBomb is returned by a reader of a file that unpacks to far more than its own size.
@@ -49,4 +52,40 @@ func (g *guarded) Read(p []byte) (int, error) {
 		return n, ErrBomb
 	}
 	return n, err
+}
+
+// Expand returns the files that are named, and those of folders and of patterns of filepath.Glob. Files
+// of a folder whose names are not fitting are skipped.
+func Expand(names []string, fitting func(name string) bool) (files, skipped []string, err error) {
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			matches, bad := filepath.Glob(name)
+			if bad != nil || len(matches) == 0 {
+				return nil, nil, err
+			}
+			files = append(files, matches...)
+			continue
+		}
+		if !info.IsDir() {
+			files = append(files, name)
+			continue
+		}
+		entries, err := os.ReadDir(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, entry := range entries {
+			path := filepath.Join(name, entry.Name())
+			switch {
+			case entry.IsDir():
+			case fitting(path):
+				files = append(files, path)
+			default:
+				skipped = append(skipped, path)
+			}
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), skipped, nil
 }
