@@ -94,19 +94,28 @@ func (u *run) together(host []int) error {
 func (u *run) distances(host []int) (most, least []int64) {
 	type pair struct{ from, to int }
 	bounds := map[pair]int64{} // the clock of to is at most this much more than that of from
-	shortest := u.shortest()
+	shortest := map[stageKind]int64{}
+	for _, ranks := range u.steps {
+		for _, events := range ranks {
+			for _, e := range events {
+				took, key := e.end-e.start, kindOf(e.action)
+				if old, known := shortest[key]; !known || took < old {
+					shortest[key] = took
+				}
+			}
+		}
+	}
 	for _, ranks := range u.steps {
 		of := index(ranks)
 		for rank, events := range ranks {
 			for _, e := range events {
-				made, ok := input(u.plan.Placement, e.action, of)
-				if !ok {
+				made, from := u.ready(e.action, ranks, of)
+				if from < 0 {
 					continue
 				}
-				from := of[made]
-				key := pair{host[rank], host[from.rank]}
+				key := pair{host[rank], host[from]}
 				// The receive is over when the computation begins, at the latest its shortest time before its end.
-				bound := e.end - shortest[kindOf(e.action)] - ranks[from.rank][from.index].end
+				bound := e.end - shortest[kindOf(e.action)] - made
 				if old, known := bounds[key]; key.from != key.to && (!known || bound < old) {
 					bounds[key] = bound
 				}
@@ -137,19 +146,3 @@ type stageKind struct {
 }
 
 func kindOf(a schedule.Action) stageKind { return stageKind{a.Stage(), a.Kind()} }
-
-// shortest returns the shortest span of each kind of computation.
-func (u *run) shortest() map[stageKind]int64 {
-	least := map[stageKind]int64{}
-	for _, ranks := range u.steps {
-		for _, events := range ranks {
-			for _, e := range events {
-				took, key := e.end-e.start, kindOf(e.action)
-				if old, known := least[key]; !known || took < old {
-					least[key] = took
-				}
-			}
-		}
-	}
-	return least
-}

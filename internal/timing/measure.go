@@ -10,9 +10,10 @@ import (
 
 // measured is what the steps of a run come to.
 type measured struct {
-	took   map[stageKind][]sample
-	joined map[int][]int64 // of pairs, by the stage of the first one
-	gaps   [][]gap         // by rank
+	took    map[stageKind][]sample
+	medians map[stageKind]int64 // of took, once the report has them
+	joined  map[int][]int64     // of pairs, by the stage of the first one
+	gaps    [][]gap             // by rank
 	// ahead has by rank the most messages of its own that were not taken when it began an action.
 	// A rank with more of them may have to wait until one is taken.
 	ahead   []int
@@ -53,7 +54,7 @@ func (u *run) measure() *measured {
 	var m *measured
 	ahead := make([]int, len(u.traces))
 	for range 2 { // The first pass finds ahead.
-		m = &measured{took: map[stageKind][]sample{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), ahead: ahead, links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
+		m = &measured{took: map[stageKind][]sample{}, medians: map[stageKind]int64{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), ahead: ahead, links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
 		for n, ranks := range u.steps {
 			of := index(ranks)
 			m.perRank = append(m.perRank, make([]rankTimes, len(ranks)))
@@ -68,11 +69,10 @@ func (u *run) measure() *measured {
 // ready returns when the input of an action was made, and on which rank; math.MinInt64 if it needs
 // none of another action.
 func (u *run) ready(a schedule.Action, ranks []step, of map[schedule.Action]place) (at int64, from int) {
-	made, ok := input(u.plan.Placement, a, of)
-	if !ok {
+	p, there := neighbour(u.plan.Placement, a, false, of)
+	if !there {
 		return math.MinInt64, -1
 	}
-	p := of[made]
 	return ranks[p.rank][p.index].end, p.rank
 }
 
@@ -157,7 +157,7 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 			times.busy += e.end - begin
 		}
 		m.ahead[rank] = max(m.ahead[rank], ahead(begin))
-		if p, sent := u.taker(e.action, rank, of); sent {
+		if p, sent := neighbour(u.plan.Placement, e.action, true, of); sent && p.rank != rank {
 			taken = append(taken, ranks[p.rank][p.index].start)
 		}
 		times.first, times.last = min(times.first, begin), max(times.last, e.end)
@@ -198,24 +198,6 @@ func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event,
 	return copying
 }
 
-// taker returns the computation on another rank that takes the output of an action.
-func (u *run) taker(a schedule.Action, rank int, of map[schedule.Action]place) (place, bool) {
-	kinds, stage := []schedule.Kind{schedule.B, schedule.I}, a.Stage()-1
-	if a.Kind() == schedule.F {
-		kinds, stage = kinds[:1], a.Stage()+1
-		kinds[0] = schedule.F
-	}
-	if a.Kind() == schedule.W || stage < 0 {
-		return place{}, false
-	}
-	for _, kind := range kinds {
-		if p, there := of[schedule.Act(kind, stage, a.Microbatch())]; there && p.rank != rank {
-			return p, true
-		}
-	}
-	return place{}, false
-}
-
 // gap returns the median gap of a rank, of actions whose input had not only been made but had
 // arrived.
 func (m *measured) gap(rank int) int64 {
@@ -249,9 +231,9 @@ func (m *measured) makespan(step int) int64 {
 
 // middle returns the step of median makespan.
 func (m *measured) middle() int {
-	order := make([]int, len(m.perRank))
-	for i := range order {
-		order[i] = i
+	var order []int
+	for step := range m.perRank {
+		order = append(order, step)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(m.makespan(a), m.makespan(b)) })
 	return order[len(order)/2]

@@ -3,6 +3,7 @@ package timing
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -65,17 +66,18 @@ type Times struct {
 
 // Rank is a rank of the pipeline in the step that is shown.
 type Rank struct {
-	Global    int    `json:"global"` // its rank in the job
-	File      string `json:"file"`
-	Busy      int64  `json:"busy"`
-	Wait      int64  `json:"wait"` // the rest between its first start and its last end
-	Wire      int64  `json:"wire"` // the part of Wait in which the message was copied
-	Gap       int64  `json:"gap"`  // median time before an action that could have begun
-	Simulated *struct {
-		Busy int64 `json:"busy"`
-		Wait int64 `json:"wait"`
-		Wire int64 `json:"wire"`
-	} `json:"simulated,omitempty"`
+	Global int    `json:"global"` // its rank in the job
+	File   string `json:"file"`
+	RankTimes
+	Gap       int64      `json:"gap"` // median time before an action that could have begun
+	Simulated *RankTimes `json:"simulated,omitempty"`
+}
+
+// RankTimes are the times of a rank in a step.
+type RankTimes struct {
+	Busy int64 `json:"busy"`
+	Wait int64 `json:"wait"` // the rest between its first start and its last end
+	Wire int64 `json:"wire"` // the part of Wait in which the message was copied
 }
 
 // Cost is what a kind of computation of a stage takes, over all steps.
@@ -167,18 +169,13 @@ func (r *Report) ranks(u *run, m *measured) {
 	for rank, t := range u.traces {
 		x := m.perRank[r.Shown][rank]
 		r.PerRank = append(r.PerRank, Rank{
-			Global: t.Rank, File: t.File, Busy: x.busy, Wait: x.last - x.first - x.busy, Wire: x.wire, Gap: m.gap(rank),
+			Global: t.Rank, File: t.File, RankTimes: RankTimes{x.busy, x.last - x.first - x.busy, x.wire}, Gap: m.gap(rank),
 		})
 		r.Measured.Ideal = max(r.Measured.Ideal, x.busy)
 	}
-	r.Measured.Bubble = bubble(r.Measured)
-}
-
-func bubble(t Times) float64 {
-	if t.Makespan == 0 {
-		return 0
+	if r.Measured.Makespan > 0 {
+		r.Measured.Bubble = 1 - float64(r.Measured.Ideal)/float64(r.Measured.Makespan)
 	}
-	return 1 - float64(t.Ideal)/float64(t.Makespan)
 }
 
 // costs fills in the table of costs.
@@ -192,8 +189,9 @@ func (r *Report) costs(u *run, m *measured) {
 			byMicrobatch[s.microbatch] = append(byMicrobatch[s.microbatch], s.took)
 		}
 		slices.Sort(all)
+		m.medians[key] = median(all)
 		c := Cost{
-			Stage: key.stage, Kind: key.kind.String(), Rank: u.plan.Placement.Rank[key.stage], Count: len(all), Median: median(all),
+			Stage: key.stage, Kind: key.kind.String(), Rank: u.plan.Placement.Rank[key.stage], Count: len(all), Median: m.medians[key],
 			Low: all[len(all)/20], High: all[len(all)-1-len(all)/20], Most: all[len(all)-1],
 		}
 		for _, list := range byMicrobatch {
@@ -226,6 +224,12 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link)
 		model.Resident = bytes.Resident
 	}
 	depth := u.plan.Placement.Depth()
+	receiving := map[[2]int]int64{} // time that a message occupies its receiver
+	for _, l := range links {
+		if l.Occupies {
+			receiving[[2]int{l.From, l.To}] = l.Copying
+		}
+	}
 	for stage := range r.Stages {
 		s := simulate.StageCosts{}
 		if bytes != nil && (len(bytes.Stages) == 1 || stage%depth < len(bytes.Stages)) {
@@ -233,22 +237,14 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link)
 		}
 		rank := u.plan.Placement.Rank[stage]
 		took := func(kind schedule.Kind, before int) int64 {
-			var list []int64
-			for _, one := range m.took[stageKind{stage, kind}] {
-				list = append(list, one.took)
+			time, known := m.medians[stageKind{stage, kind}]
+			if known {
+				time += r.PerRank[rank].Gap
 			}
-			if len(list) == 0 {
-				return 0
+			if known && before >= 0 && before < r.Stages {
+				time += receiving[[2]int{u.plan.Placement.Rank[before], rank}]
 			}
-			received := int64(0)
-			if before >= 0 && before < r.Stages {
-				for _, l := range links {
-					if l.Occupies && l.From == u.plan.Placement.Rank[before] && l.To == rank {
-						received = l.Copying
-					}
-				}
-			}
-			return median(list) + r.PerRank[rank].Gap + received
+			return time
 		}
 		s.F, s.I, s.W, s.B, s.Joined = took(schedule.F, stage-1), took(schedule.I, stage+1), took(schedule.W, -1), took(schedule.B, stage+1), 0
 		if list := m.joined[stage]; len(list) > 0 {
@@ -306,11 +302,7 @@ func (r *Report) simulate(model func([]Link) *simulate.Costs) error {
 	r.Simulated = &Times{Makespan: report.Makespan, Ideal: report.Ideal, Bubble: report.BubbleMakespan()}
 	for rank := range r.PerRank {
 		s := &report.Ranks[rank]
-		r.PerRank[rank].Simulated = &struct {
-			Busy int64 `json:"busy"`
-			Wait int64 `json:"wait"`
-			Wire int64 `json:"wire"`
-		}{s.Busy, s.Wait, s.Communication}
+		r.PerRank[rank].Simulated = &RankTimes{s.Busy, s.Wait, s.Communication}
 	}
 	return r.straggler(report, model)
 }
@@ -324,13 +316,6 @@ const (
 // straggler finds the rank or link that, if it took as long as the median of the others, would
 // shorten the step most.
 func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate.Costs) error {
-	var work, copying []int64
-	for _, rank := range r.PerRank {
-		work = append(work, rank.Busy)
-	}
-	for _, l := range r.Links {
-		copying = append(copying, max(l.Copying, 0))
-	}
 	best := float64(report.Makespan) * (1 - leastSaved)
 	try := func(costs *simulate.Costs, s Straggler) error {
 		faster, err := simulate.Run(r.Plan, costs, r.Plan.Capacity)
@@ -338,29 +323,26 @@ func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate
 			return fmt.Errorf("timing: %w", err)
 		}
 		if float64(faster.Makespan) < best {
-			best = float64(faster.Makespan)
-			s.Makespan = faster.Makespan
+			best, s.Makespan = float64(faster.Makespan), faster.Makespan
 			r.Straggler = &s
 		}
 		return nil
 	}
-	for _, i := range longest(copying) {
-		usual := others(copying, i)
-		if float64(copying[i]) < leastFactor*float64(usual) || usual == 0 {
-			continue
-		}
+	var work, copying []int64
+	for _, rank := range r.PerRank {
+		work = append(work, rank.Busy)
+	}
+	for _, l := range r.Links {
+		copying = append(copying, max(l.Copying, 0))
+	}
+	for i, factor := range longest(copying) {
 		links := slices.Clone(r.Links)
-		links[i].Copying = usual
-		if err := try(model(links), Straggler{Rank: -1, Link: &r.Links[i], Factor: float64(copying[i]) / float64(usual)}); err != nil {
+		links[i].Copying = int64(math.Round(float64(copying[i]) / factor))
+		if err := try(model(links), Straggler{Rank: -1, Link: &r.Links[i], Factor: factor}); err != nil {
 			return err
 		}
 	}
-	for _, rank := range longest(work) {
-		usual := others(work, rank)
-		if float64(work[rank]) < leastFactor*float64(usual) || usual == 0 {
-			continue
-		}
-		factor := float64(work[rank]) / float64(usual)
+	for rank, factor := range longest(work) {
 		costs := *r.Model
 		costs.Stages = slices.Clone(costs.Stages)
 		for _, stage := range r.Plan.Placement.On(rank) {
@@ -376,18 +358,23 @@ func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate
 	return nil
 }
 
-// longest returns the places of the longest times.
-func longest(times []int64) []int {
+// longest yields the places of the longest times, and how many times as long they are as the
+// median of the others.
+func longest(times []int64) iter.Seq2[int, float64] {
 	var places []int
 	for i := range times {
 		places = append(places, i)
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(times[b], times[a]) })
-	return places[:min(len(places), mostTried)]
+	return func(yield func(int, float64) bool) {
+		for _, i := range places[:min(len(places), mostTried)] {
+			usual := median(slices.Delete(slices.Clone(times), i, i+1))
+			if factor := float64(times[i]) / float64(usual); usual > 0 && factor >= leastFactor && !yield(i, factor) {
+				return
+			}
+		}
+	}
 }
-
-// others returns the median of the other times.
-func others(times []int64, i int) int64 { return median(slices.Delete(slices.Clone(times), i, i+1)) }
 
 // drawing returns a step for drawing.
 func (u *run) drawing(n int) *draw.Step {

@@ -212,6 +212,8 @@ func (u *run) follow(p schedule.Placement, plan *schedule.Plan) (schedule.Placem
 	return want, nil
 }
 
+const maxSteps = 1 << 12
+
 // match finds the steps that are whole on every rank. Ranks with as many steps as the others have
 // recorded the same ones; otherwise those belong together that overlap most in time.
 func (u *run) match() error {
@@ -222,6 +224,9 @@ func (u *run) match() error {
 		first := begin(t.Spans)
 		steps = append(steps, cut(t.Spans[first:]))
 		same = same && first == 0 && len(steps[rank]) == len(steps[0])
+		if len(steps[rank]) > maxSteps {
+			return fmt.Errorf("%w: %s has %d steps, and there may be %d: record fewer", ErrRun, t.File, len(steps[rank]), maxSteps)
+		}
 		for _, s := range steps[rank] {
 			whole[rank] = max(whole[rank], len(s))
 		}
@@ -229,18 +234,17 @@ func (u *run) match() error {
 	for n, mine := range steps[0] {
 		var one []step
 		for rank, list := range steps {
-			at, most := n, int64(0)
-			if !same {
-				at = -1
+			at, most := -1, int64(0)
+			if same {
+				at, list = n, nil
 			}
 			for i, s := range list {
-				overlap := min(mine[len(mine)-1].end, s[len(s)-1].end) - max(mine[0].start, s[0].start)
-				if !same && overlap > most {
+				if overlap := min(mine[len(mine)-1].end, s[len(s)-1].end) - max(mine[0].start, s[0].start); overlap > most {
 					at, most = i, overlap
 				}
 			}
-			if at >= 0 && len(list[at]) == whole[rank] {
-				one = append(one, list[at])
+			if at >= 0 && len(steps[rank][at]) == whole[rank] {
+				one = append(one, steps[rank][at])
 			}
 		}
 		if len(one) == len(steps) {
@@ -263,31 +267,37 @@ func begin(spans []traces.Span) int {
 			least[s.Stage] = s.Microbatch
 		}
 	}
-	for i, s := range spans {
-		if s.Kind == schedule.F && s.Microbatch == least[s.Stage] && closed(spans[i:]) {
+	for i := 0; i < len(spans); i++ {
+		if s := spans[i]; s.Kind != schedule.F || s.Microbatch != least[s.Stage] {
+			continue
+		}
+		open := openBackward(spans[i:])
+		if open < 0 {
 			for i > 0 && spans[i-1].Kind == schedule.RecvF {
 				i--
 			}
 			return i
 		}
+		i += open // No step that begins before has the forward either.
 	}
 	return 0
 }
 
-// closed reports whether every backward of the first step has its forward before it.
-func closed(spans []traces.Span) bool {
+// openBackward returns the place of the first backward in the first step that has no forward before
+// it, -1 if there is none.
+func openBackward(spans []traces.Span) int {
 	seen := map[schedule.Action]bool{}
-	for _, s := range spans {
+	for i, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
 		if seen[a] {
 			break
 		}
 		seen[a] = true
 		if s.Kind.Compute() && s.Kind != schedule.F && !seen[schedule.Act(schedule.F, s.Stage, s.Microbatch)] {
-			return false
+			return i
 		}
 	}
-	return true
+	return -1
 }
 
 // cut cuts the spans of a rank into steps: one begins with an action that the step before it
@@ -297,7 +307,7 @@ func cut(spans []traces.Span) (all []step) {
 	for _, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
 		if len(all) == 0 || seen[a] {
-			clear(seen)
+			seen = map[schedule.Action]bool{} // Clearing it would cost its largest size every time.
 			all = append(all, nil)
 		}
 		seen[a] = true
@@ -335,29 +345,27 @@ func measuredPlan(p schedule.Placement, ranks []step) *schedule.Plan {
 	return plan
 }
 
-// input returns the computation on the stage before or behind whose result an action takes.
-func input(p schedule.Placement, a schedule.Action, of map[schedule.Action]place) (schedule.Action, bool) {
-	stage, mb := a.Stage(), a.Microbatch()
-	switch a.Kind() {
-	case schedule.F:
-		if p.First(stage) {
-			return 0, false
-		}
-		made := schedule.Act(schedule.F, stage-1, mb)
-		_, there := of[made]
-		return made, there
-	case schedule.B, schedule.I:
-		if p.Last(stage) {
-			return 0, false
-		}
-		for _, kind := range [...]schedule.Kind{schedule.B, schedule.I} {
-			made := schedule.Act(kind, stage+1, mb)
-			if _, there := of[made]; there {
-				return made, true
-			}
+// neighbour returns the place of the computation on another stage whose result an action takes, or of
+// the one that takes its result.
+func neighbour(p schedule.Placement, a schedule.Action, taker bool, of map[schedule.Action]place) (found place, there bool) {
+	stage, kinds := a.Stage(), []schedule.Kind{schedule.B, schedule.I}
+	if a.Kind() == schedule.F {
+		kinds = []schedule.Kind{schedule.F}
+	}
+	switch up := (a.Kind() == schedule.F) == taker; {
+	case a.Kind() == schedule.W, up && p.Last(stage), !up && p.First(stage):
+		return place{}, false
+	case up:
+		stage++
+	default:
+		stage--
+	}
+	for _, kind := range kinds {
+		if found, there = of[schedule.Act(kind, stage, a.Microbatch())]; there {
+			break
 		}
 	}
-	return 0, false
+	return found, there
 }
 
 // place is where an action is in a step.

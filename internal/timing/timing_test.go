@@ -354,6 +354,27 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// The time of an analysis is linear in the spans of a trace, however they are arranged.
+func TestLinear(t *testing.T) {
+	const n = 100_000
+	span := func(kind schedule.Kind, stage, microbatch int) traces.Span {
+		return traces.Span{Kind: kind, Stage: stage, Microbatch: microbatch}
+	}
+	var shrinking, open, short []traces.Span
+	for i := range n {
+		shrinking = append(shrinking, span(schedule.F, 0, i))
+		short = append(short, span(schedule.F, 0, 0))
+		open = append(open, span(schedule.F, i%1000, i/1000))
+	}
+	open = append(open, span(schedule.B, 0, n))
+	for name, spans := range map[string][]traces.Span{"a long step, then short ones": append(shrinking, short...), "a backward without forward": open, "short steps": short} {
+		_, err := timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
+		if err != nil {
+			require.ErrorIs(t, err, timing.ErrRun, name)
+		}
+	}
+}
+
 // FuzzAnalyze holds the analysis to its errors, whatever a trace says.
 func FuzzAnalyze(f *testing.F) {
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
