@@ -1,3 +1,5 @@
+//go:build !js
+
 package main
 
 import (
@@ -69,11 +71,3 @@ func (c *launchCertsCmd) Run(s *streams) error {
 	_, err := fmt.Fprintf(s.text, "%s has a certificate that all ranks of a job share: copy the folder to every host, and give it as -tls.\n", c.Folder)
 	return err
 }
-
-// exitError ends the program with the exit status of another process.
-type exitError struct {
-	status int
-	err    error
-}
-
-func (e *exitError) Error() string { return e.err.Error() }

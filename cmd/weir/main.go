@@ -18,19 +18,18 @@ import (
 
 // commands is the command line. Each command's Run gets the streams.
 type commands struct {
-	Plan       planCmd          `cmd:"" help:"Make a plan and print it."`
-	Check      checkCmd         `cmd:"" help:"Prove a plan: every action runs once, in a valid order, and nothing is used after its drop."`
-	Sim        simCmd           `cmd:"" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
-	Choose     chooseCmd        `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
-	Draw       drawCmd          `cmd:"" help:"Draw a plan as SVG or as a page that zooms, or write a trace for Perfetto."`
-	Convert    convertCmd       `cmd:"" help:"Read a plan file in one form and write it in another."`
-	Place      placeCmd         `cmd:"" help:"Lay out buffers with known lifetimes in as little memory as possible."`
-	Mem        memCmd           `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
-	Fit        fitCmd           `cmd:"" help:"Say whether a training run fits, from the description of a model."`
-	Hang       hangCmd          `cmd:"" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
-	Trace      traceCmd         `cmd:"" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`
-	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
-	Status     statusCmd        `cmd:"" help:"Show the action of each rank of the running jobs, and the rank that it waits for."`
+	Plan    planCmd    `cmd:"" help:"Make a plan and print it."`
+	Check   checkCmd   `cmd:"" help:"Prove a plan: every action runs once, in a valid order, and nothing is used after its drop."`
+	Sim     simCmd     `cmd:"" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
+	Choose  chooseCmd  `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
+	Draw    drawCmd    `cmd:"" help:"Draw a plan as SVG or as a page that zooms, or write a trace for Perfetto."`
+	Convert convertCmd `cmd:"" help:"Read a plan file in one form and write it in another."`
+	Place   placeCmd   `cmd:"" help:"Lay out buffers with known lifetimes in as little memory as possible."`
+	Mem     memCmd     `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
+	Fit     fitCmd     `cmd:"" help:"Say whether a training run fits, from the description of a model."`
+	Hang    hangCmd    `cmd:"" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
+	Trace   traceCmd   `cmd:"" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`
+	hostCommands
 	Checkpoint checkpointCmd    `cmd:"" help:"Verify the checkpoints of a run."`
 	Help       helpCmd          `cmd:"" help:"Show the help of a command, or explain an error."`
 	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`
@@ -66,6 +65,14 @@ var errUsage = errors.New("wrong use")
 func usage(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
 }
+
+// exitError ends the program with the exit status of another process.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
 
 // errShown sets the exit status to atFault after everything has been printed.
 var errShown = errors.New("shown")

@@ -1,0 +1,4 @@
+package main
+
+// hostCommands is empty in a browser.
+type hostCommands struct{}

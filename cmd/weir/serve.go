@@ -1,0 +1,56 @@
+//go:build !js
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/weir-ml/weir/internal/site"
+)
+
+// serveCmd serves the page that runs weir in a browser.
+type serveCmd struct {
+	Addr   string `help:"Address to listen on. The default is for this host alone." placeholder:"HOST:PORT" default:"127.0.0.1:8080"`
+	Output string `help:"Write the files of the page to this folder, for any web server, and serve nothing." short:"o" placeholder:"FOLDER"`
+}
+
+// Help follows the flags.
+func (serveCmd) Help() string {
+	return `The page draws schedules and reads files with this command, built for WebAssembly. Nothing is uploaded: the files that a visitor chooses stay in the browser. Building takes Go and a clone of Weir, or a module that requires it.`
+}
+
+// Run serves until an interrupt.
+func (c *serveCmd) Run(s *streams) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if c.Output != "" {
+		return site.Write(ctx, c.Output, "")
+	}
+	listener, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	folder, err := os.MkdirTemp("", "weir-serve-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	if err := site.Write(ctx, folder, ""); err != nil {
+		return err
+	}
+	server := http.Server{Handler: http.FileServer(http.Dir(folder)), ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	fmt.Fprintf(s.text, "http://%s (end with Ctrl-C)\n", listener.Addr())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
