@@ -1,6 +1,10 @@
 package stagetest
 
-import "github.com/weir-ml/weir/schedule"
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/schedule"
+)
 
 // descending runs the forwards of a stage in descending order of microbatches, and the
 // backwards ascending, as breadth first does (L9).
@@ -22,31 +26,34 @@ func descending(p schedule.Params) (*schedule.Plan, error) {
 	return plan, nil
 }
 
-// apart returns the depth-first rule with I and W instead of B on one stage. Each W comes after
-// its I and lag further ones, directly before the next, or at the end.
-func apart(stage, lag int) schedule.Rule {
+// Apart returns a rule with I and W for every B of another rule on one rank, or only for those of
+// the given stages. The W of a stage comes directly after its I, or lag further I's of the stage
+// later; the remaining ones come at the end.
+func Apart(rule schedule.Rule, lag int, stages ...int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
-		plan, err := schedule.DepthFirst(p)
-		if err != nil {
-			return nil, err
+		plan, err := rule(p)
+		if err != nil || p.Mode != schedule.Training {
+			return plan, err
 		}
-		var list, pending []schedule.Action
+		var list []schedule.Action
+		late := make([][]schedule.Action, p.Placement.Stages())
 		for action := range plan.All(0) {
-			if action.Stage() != stage || action.Kind() != schedule.B {
+			s := action.Stage()
+			if action.Kind() != schedule.B || stages != nil && !slices.Contains(stages, s) {
 				list = append(list, action)
 				continue
 			}
-			if len(pending) > 0 && len(pending) == lag {
-				list, pending = append(list, pending[0]), pending[1:]
-			}
-			list = append(list, schedule.Act(schedule.I, stage, action.Microbatch()))
-			pending = append(pending, schedule.Act(schedule.W, stage, action.Microbatch()))
-			if lag == 0 {
-				list, pending = append(list, pending...), nil
+			list = append(list, schedule.Act(schedule.I, s, action.Microbatch()))
+			late[s] = append(late[s], schedule.Act(schedule.W, s, action.Microbatch()))
+			if len(late[s]) > lag {
+				list, late[s] = append(list, late[s][0]), late[s][1:]
 			}
 		}
-		plan.Programs[0] = []schedule.Segment{{Body: append(list, pending...), Repeat: 1}}
-		plan.Name = "depth-first with I and W apart"
-		return plan, nil
+		for _, rest := range late {
+			list = append(list, rest...)
+		}
+		split := *plan
+		split.Programs = [][]schedule.Segment{{{Body: list, Repeat: 1}}}
+		return &split, nil
 	}
 }

@@ -211,7 +211,7 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 		chain = append(chain, t.sink(s))
 	}
 	if s.apart {
-		s.rule = apart(t.number(), s.lag)
+		s.rule = Apart(schedule.DepthFirst, s.lag, t.number())
 	}
 	x := &run[T]{trial: t, setting: s}
 	hooks := runner.Hooks{Action: x.action}

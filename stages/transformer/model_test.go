@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -314,7 +315,7 @@ func TestNull(t *testing.T) {
 	}
 	host := newHost(t)
 	null := kernels.NewNull(host)
-	for _, plan = range []schedule.Rule{nil, apart(schedule.DepthFirst, 1)} {
+	for _, plan = range []schedule.Rule{nil, stagetest.Apart(schedule.DepthFirst, 1)} {
 		live, top := peak(host)
 		nullLive, nullTop := peak(null)
 		require.Equal(t, live, nullLive)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/stages/stagetest"
 )
 
 // TestSameNumbers trains with dropout and a tied table and requires the same bits for every
@@ -24,8 +25,8 @@ func TestSameNumbers(t *testing.T) {
 		for stageCount := 1; stageCount <= cfg.Layers+4; stageCount++ {
 			for name, plan := range map[string]schedule.Rule{
 				"depth first": schedule.DepthFirst, "breadth first": schedule.BreadthFirst,
-				"depth first, I and W apart":         apart(schedule.DepthFirst, 2),
-				"breadth first, W after every other": apart(schedule.BreadthFirst, atTheEnd),
+				"depth first, I and W apart":         stagetest.Apart(schedule.DepthFirst, 2),
+				"breadth first, W after every other": stagetest.Apart(schedule.BreadthFirst, atTheEnd),
 			} {
 				t.Run(fmt.Sprintf("%d stages recompute %v %s", stageCount, recompute, name), func(t *testing.T) {
 					cfg := cfg

@@ -16,39 +16,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
 	"github.com/weir-ml/weir/stages/transformer"
 )
-
-// apart returns a rule with I and W for every B. The W of a stage comes directly after its I,
-// lag further I's of the stage later, or at the end.
-func apart(rule schedule.Rule, lag int) schedule.Rule {
-	return func(p schedule.Params) (*schedule.Plan, error) {
-		plan, err := rule(p)
-		if err != nil || p.Mode != schedule.Training {
-			return plan, err
-		}
-		var list []schedule.Action
-		late := make([][]schedule.Action, p.Placement.Stages())
-		for action := range plan.All(0) {
-			s := action.Stage()
-			if action.Kind() != schedule.B {
-				list = append(list, action)
-				continue
-			}
-			list = append(list, schedule.Act(schedule.I, s, action.Microbatch()))
-			late[s] = append(late[s], schedule.Act(schedule.W, s, action.Microbatch()))
-			if len(late[s]) > lag {
-				list, late[s] = append(list, late[s][0]), late[s][1:]
-			}
-		}
-		for _, rest := range late {
-			list = append(list, rest...)
-		}
-		split := *plan
-		split.Programs = [][]schedule.Segment{{{Body: list, Repeat: 1}}}
-		return &split, nil
-	}
-}
 
 const atTheEnd = 1 << 20
 
@@ -79,7 +49,7 @@ func between(t *testing.T, cfg transformer.Config, stageCount, tokens int, chang
 	var live memory.Stats
 	seen := false
 	r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) {
-		c.Plan.Rule = apart(schedule.DepthFirst, atTheEnd)
+		c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, atTheEnd)
 		c.Hooks.Action = func(_ int, action schedule.Action) {
 			if action.Kind() == schedule.W && !seen {
 				dev.Stats(&live)
@@ -193,7 +163,7 @@ func TestSplitFrozenAlone(t *testing.T) {
 		for i := range list {
 			list[i] = freezing(list[i], fixed.Name)
 		}
-		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = apart(schedule.DepthFirst, 1) })
+		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, 1) })
 		_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
 		require.NoError(t, err)
 		for _, p := range m.Parameters() {
@@ -219,7 +189,7 @@ func TestSplitPeak(t *testing.T) {
 		above := map[string]int64{}
 		running, before, retired := "", int64(0), int64(0)
 		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-			c.Plan.Rule = apart(schedule.DepthFirst, atTheEnd)
+			c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, atTheEnd)
 			c.Hooks.Action = func(_ int, action schedule.Action) {
 				var stats memory.Stats
 				dev.Stats(&stats)
@@ -267,7 +237,7 @@ func TestSplitAllocations(t *testing.T) {
 		m := newModel(t, dev, cfg, cfg.Layers+4)
 		from := &source{dev, sequences(random(t), cfg, 4)}
 		count := func(microbatches int) float64 {
-			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = apart(schedule.DepthFirst, 2) })
+			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, 2) })
 			return testing.AllocsPerRun(10, func() {
 				if _, err := r.Step(context.Background(), microbatches, from); err != nil {
 					t.Fatal(err)
@@ -283,7 +253,7 @@ func TestSplitErrors(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
 		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
-		require.Greater(t, failEveryCall(t, cfg, 3, apart(schedule.DepthFirst, 1)), 90)
+		require.Greater(t, failEveryCall(t, cfg, 3, stagetest.Apart(schedule.DepthFirst, 1)), 90)
 	}
 }
 
@@ -293,7 +263,7 @@ func TestOneBook(t *testing.T) {
 	quantized := tiny
 	quantized.Width, quantized.FP8 = 32, fp8.CurrentScaling{}
 	for _, cfg := range []transformer.Config{tiny, quantized} {
-		for _, rule := range []schedule.Rule{schedule.DepthFirst, apart(schedule.DepthFirst, 1)} {
+		for _, rule := range []schedule.Rule{schedule.DepthFirst, stagetest.Apart(schedule.DepthFirst, 1)} {
 			dev := newHost(t)
 			m := newModel(t, dev, cfg, 2)
 			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {

@@ -12,39 +12,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
 	"github.com/weir-ml/weir/stages/transformer"
 )
-
-// apart returns a rule with I and W for every B of another one. The W of a stage comes directly
-// after its I, or lag further I's of the stage later; the remaining ones come at the end.
-func apart(rule schedule.Rule, lag int) schedule.Rule {
-	return func(p schedule.Params) (*schedule.Plan, error) {
-		plan, err := rule(p)
-		if err != nil || p.Mode != schedule.Training {
-			return plan, err
-		}
-		var list []schedule.Action
-		late := make([][]schedule.Action, p.Placement.Stages())
-		for action := range plan.All(0) {
-			s := action.Stage()
-			if action.Kind() != schedule.B {
-				list = append(list, action)
-				continue
-			}
-			list = append(list, schedule.Act(schedule.I, s, action.Microbatch()))
-			late[s] = append(late[s], schedule.Act(schedule.W, s, action.Microbatch()))
-			if len(late[s]) > lag {
-				list, late[s] = append(list, late[s][0]), late[s][1:]
-			}
-		}
-		for _, rest := range late {
-			list = append(list, rest...)
-		}
-		split := *plan
-		split.Programs = [][]schedule.Segment{{{Body: list, Repeat: 1}}}
-		return &split, nil
-	}
-}
 
 // lags are W directly after its I, one and three microbatches later, and after every I.
 var lags = []int{0, 1, 3, microbatches}
@@ -63,7 +33,7 @@ func TestSplitSameNumbers(t *testing.T) {
 		for _, order := range orders {
 			for _, lag := range lags {
 				recompute := (stages+lag)%2 == 1
-				r := newRig(t, small(), variant{rule: apart(order.rule, lag), group: order.group, stages: stages, recompute: recompute})
+				r := newRig(t, small(), variant{rule: stagetest.Apart(order.rule, lag), group: order.group, stages: stages, recompute: recompute})
 				requireSame(t, want, r.train(batches))
 				require.Len(t, r.actions, 3*stages*microbatches)
 				ran[fmt.Sprint(r.actions)] = true
@@ -90,7 +60,7 @@ func TestSplitUntied(t *testing.T) {
 			want := trainReference(t, cfg, batches)
 			for _, stages := range []int{1, 3, 5} {
 				for _, recompute := range []bool{false, true} {
-					r := newRig(t, cfg, variant{rule: apart(schedule.DepthFirst, 2), group: 2, stages: stages, recompute: recompute})
+					r := newRig(t, cfg, variant{rule: stagetest.Apart(schedule.DepthFirst, 2), group: 2, stages: stages, recompute: recompute})
 					requireSame(t, want, r.train(batches))
 					r.close()
 				}
@@ -136,7 +106,7 @@ func TestSplitWithFrozenStages(t *testing.T) {
 				}
 				want := gradients(schedule.DepthFirst)
 				for _, lag := range lags {
-					requireSame(t, want, gradients(apart(schedule.DepthFirst, lag)))
+					requireSame(t, want, gradients(stagetest.Apart(schedule.DepthFirst, lag)))
 				}
 			})
 		}
