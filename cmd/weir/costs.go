@@ -22,6 +22,7 @@ type costFlags struct {
 	Fb    decimal `help:"Time of a joined forward and backward, in the same way; by default the sum." placeholder:"T"`
 	Q     decimal `help:"Time of the QUANTIZE actions of a rank, divided evenly over its stages; by default 0." placeholder:"T"`
 	Comm  decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
+	Far   decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
 	Costs string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
 }
 
@@ -54,7 +55,7 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 
 // fromFile returns the costs in the file.
 func (c *costFlags) fromFile() (*simulate.Costs, error) {
-	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm} {
+	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm, "--far": c.Far} {
 		if given.Rat != nil {
 			return nil, usage("%s goes without --costs: the file says what everything costs", flag)
 		}
@@ -101,8 +102,11 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 			common = m
 		}
 	}
-	scale := big.NewInt(common)
-	for _, d := range []decimal{forward, input, weight, c.Fb, c.Q, c.Comm} {
+	scale, far := big.NewInt(common), c.Far
+	if far.Rat != nil { // for one of the bytes below
+		far.Rat = new(big.Rat).Quo(far.Rat, big.NewRat(2*common, 1))
+	}
+	for _, d := range []decimal{forward, input, weight, c.Fb, c.Q, c.Comm, far} {
 		if d.Rat != nil { // multiplied by its denominator
 			scale.Mul(scale, new(big.Int).Quo(d.Denom(), new(big.Int).GCD(nil, nil, d.Denom(), scale)))
 		}
@@ -118,7 +122,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 		r := new(big.Rat).Mul(d.Rat, new(big.Rat).SetFrac(scale, big.NewInt(parts)))
 		return new(big.Int).Quo(r.Num(), r.Denom()).Int64()
 	}
-	costs.Latency = share(c.Comm, 1)
+	costs.Latency, costs.FarPerMiB = share(c.Comm, 1), share(far, 1)<<20
 	for stage, n := range visits {
 		costs.Stages[stage] = simulate.StageCosts{
 			F: share(forward, n), I: share(input, n), W: share(weight, n), Joined: share(c.Fb, n), Quantize: share(c.Q, n), Saved: 2 * common / n,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,7 @@ type planFlags struct {
 	Descending   bool   `help:"For breadth-first: the backward takes microbatches in descending order, as in PyTorch's LoopedBFS."`
 	ForwardOnly  bool   `help:"Make a plan for evaluation, without backward."`
 	Quantize     string `help:"Stages compute on copies of their weights, for example in low precision, that QUANTIZE makes once per step: before-use is directly before a stage's first forward, at-start before everything else on the rank." enum:"no,before-use,at-start" default:"no"`
+	Offload      string `help:"Stages whose saved tensors go to far memory between forward and backward, where at least three computations lie in between: all, or stages from 0, separated by commas." placeholder:"STAGES"`
 	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }
 
@@ -36,7 +38,7 @@ func or(given *int, other int) int {
 func (m *planFlags) refuseFor(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
-		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(),
+		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(), "--offload": m.Offload != "",
 	} {
 		if given {
 			return usage("%s is for a schedule given by name; %s is a file: leave out the flag", flag, file)
@@ -59,6 +61,40 @@ func (m *planFlags) quantizing() lower.Quantizing {
 		return lower.AtStart
 	}
 	return lower.BeforeUse
+}
+
+// away returns the slots of each stage that go to far memory, nil if none do.
+func (m *planFlags) away(plan *schedule.Plan) ([]uint64, error) {
+	if m.Offload == "" {
+		return nil, nil
+	}
+	depth := plan.Placement.Depth()
+	away := make([]uint64, plan.Placement.Stages())
+	if m.Offload == "all" {
+		return slices.Repeat([]uint64{1}, len(away)), nil
+	}
+	for _, word := range strings.Split(m.Offload, ",") {
+		stage, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || stage < 0 || stage >= depth {
+			return nil, usage("--offload %s: %q is not a stage: give all, or stages from 0 to %d", m.Offload, word, depth-1)
+		}
+		for row := stage; row < len(away); row += depth {
+			away[row] = 1
+		}
+	}
+	return away, nil
+}
+
+// offload returns the plan with the copies to far memory of the flag.
+func (m *planFlags) offload(plan *schedule.Plan) (*schedule.Plan, error) {
+	away, err := m.away(plan)
+	if away == nil || err != nil {
+		return plan, err
+	}
+	if plan, err = lower.Offload(plan, away); err == nil && plan.Away == nil {
+		return nil, usage("--offload %s: every forward of these stages is followed too soon by its backward: leave out the flag", m.Offload)
+	}
+	return plan, err
 }
 
 // make returns the plan of a name, with computations only.

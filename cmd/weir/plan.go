@@ -23,7 +23,7 @@ type planCmd struct {
 
 // Help follows the flags.
 func (planCmd) Help() string {
-	return `In the text form a line is a segment: x, the number of repeats, the number of microbatches by which each repeat advances, and its actions; or, for a nested loop, segments in parentheses. 1B0~gs is the backward of microbatch 0 on stage 1, which drops g and s. Letters of drops: p is parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s the saved tensors, t the buffer of a completed transfer, r the end of the microbatch on the rank; f and b are the copies of the stage's weights for forwards and backwards.
+	return `In the text form a line is a segment: x, the number of repeats, the number of microbatches by which each repeat advances, and its actions; or, for a nested loop, segments in parentheses. 1B0~gs is the backward of microbatch 0 on stage 1, which drops g and s. Letters of drops: p is parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s the saved tensors, t the buffer of a completed transfer, r the end of the microbatch on the rank; f and b are the copies of the stage's weights for forwards and backwards, a the copy of saved tensors that are away, in far memory.
 
 In the text and JSON forms the stages read the batch as in a language model: the first stage reads part 0, the tokens, in its forward, and the last stage reads parts 1 and 2, labels and weights, in forward and backward.`
 }
@@ -46,13 +46,20 @@ func (c *planCmd) Run(s *streams) error {
 	if form == format.Comms {
 		plan.Runtime = schedule.PyTorch
 	}
+	if c.Offload != "" && form != format.Text && form != format.JSON {
+		return usage("--offload: %v has no actions that copy to far memory: write text or json, or leave out the flag", form)
+	}
+	away, err := c.away(plan)
+	if err != nil {
+		return err
+	}
 	if form != format.Compute && form != format.Order {
 		if c.Capacity < schedule.Unlimited {
 			return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
 		}
 		plan, err = lower.Prepare(plan, lower.Passes{
 			Facts: languageModel(plan, c.quantizes()), Parts: 3, Shard: c.Shard, Quantizing: c.quantizing(), Reduce: c.Reduce,
-			Capacity: c.Capacity, NoLifetimes: form == format.Comms,
+			Away: away, Capacity: c.Capacity, NoLifetimes: form == format.Comms,
 		})
 		if err != nil {
 			return usage("%s: %s", c.Name, plain(err.Error()))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/schedule"
@@ -38,6 +39,7 @@ type simulated struct {
 	Ideal          float64         `json:"ideal"`
 	BubbleMakespan float64         `json:"bubble_makespan"`
 	BubbleSpan     float64         `json:"bubble_span"`
+	FarPeak        []float64       `json:"far_peak_microbatches,omitempty"`
 	Peak           []float64       `json:"peak_microbatches,omitempty"`
 	PeakIHalf      []float64       `json:"peak_microbatches_i_half,omitempty"`
 	PerRank        []simulatedRank `json:"per_rank"`
@@ -53,6 +55,7 @@ type simulatedRank struct {
 	PeakBytes     int64            `json:"peak_bytes,omitempty"`
 	PeakAt        string           `json:"peak_at"`
 	PeakPosition  int64            `json:"peak_position"`
+	FarPeakBytes  int64            `json:"far_peak_bytes,omitempty"`
 	PeakByClass   map[string]int64 `json:"peak_by_class,omitempty"`
 }
 
@@ -74,6 +77,9 @@ func (c *simCmd) Run(s *streams) error {
 		}
 		for rank := range r.Ranks {
 			out.Peak = append(out.Peak, float64(r.Ranks[rank].Peak)/float64(costs.Microbatch))
+			if plan.Away != nil {
+				out.FarPeak = append(out.FarPeak, float64(r.Ranks[rank].FarPeak)/float64(costs.Microbatch))
+			}
 			out.PeakIHalf = append(out.PeakIHalf, float64(half.Ranks[rank].Peak)/float64(costs.Microbatch))
 		}
 	}
@@ -120,7 +126,7 @@ func newSimulated(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report
 			one.PeakAt = ""
 		}
 		if costs.Microbatch == 0 {
-			one.PeakBytes = rank.Peak
+			one.PeakBytes, one.FarPeakBytes = rank.Peak, rank.FarPeak
 			one.PeakByClass = rank.Classes.Named()
 		}
 		out.PerRank = append(out.PerRank, one)
@@ -153,14 +159,24 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	if o.Peak != nil {
 		heads = "rank\tbusy\twait\ton the wire\tpeak, microbatches\tI frees half\tat\t"
 	}
+	offloads := slices.ContainsFunc(r.Ranks, func(r simulate.RankReport) bool { return r.FarPeak > 0 })
+	if offloads {
+		heads = strings.TrimSuffix(heads, "at\t") + "far peak\tat\t"
+	}
 	fmt.Fprintln(t, heads)
 	for rank, one := range o.PerRank {
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t", rank, number(one.Busy), number(one.Wait), number(one.Communication))
+		far := units.Size(one.FarPeakBytes)
 		if o.Peak != nil {
-			fmt.Fprintf(t, "%s\t%s\t%s\t\n", number(o.Peak[rank]), number(o.PeakIHalf[rank]), one.PeakAt)
+			fmt.Fprintf(t, "%s\t%s\t", number(o.Peak[rank]), number(o.PeakIHalf[rank]))
+			far = number(float64(r.Ranks[rank].FarPeak) / float64(costs.Microbatch))
 		} else {
-			fmt.Fprintf(t, "%s\t%s\t\n", units.Size(one.PeakBytes), one.PeakAt)
+			fmt.Fprintf(t, "%s\t", units.Size(one.PeakBytes))
 		}
+		if offloads {
+			fmt.Fprintf(t, "%s\t", far)
+		}
+		fmt.Fprintf(t, "%s\t\n", one.PeakAt)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -50,6 +50,9 @@ func (c *source) read(s *streams, m runtimeFlag) (*schedule.Plan, *format.File, 
 	if err == nil && file == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
 		plan, err = lower.Transfers(plan, *c.Capacity)
 	}
+	if err == nil && file == nil {
+		plan, err = c.offload(plan)
+	}
 	return plan, file, err
 }
 

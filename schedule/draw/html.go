@@ -65,6 +65,9 @@ func (s *Step) HTML(w io.Writer) error {
 			one.Levels = append(one.Levels, float64(l.from-p.clocks.first), l.live)
 		}
 		view.Ranks = append(view.Ranks, one)
+		if p.copies > 0 {
+			view.Ranks = append(view.Ranks, p.pageLane(rank, 0), p.pageLane(rank, 1))
+		}
 	}
 	return view.write(w)
 }
@@ -104,11 +107,25 @@ func (p *picture) pageRank(rank int) pageRank {
 	s := p.step
 	one := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
 	for _, b := range s.boxes(rank) {
-		a := b.Action
-		one.Boxes = append(one.Boxes, b.Start-p.clocks.first, b.End-p.clocks.first, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch()),
-			int64(100*b.strength), int64(b.half))
+		one.add(b, p.clocks.first)
 	}
 	return one
+}
+
+// pageLane returns the row of a rank's copies in one direction.
+func (p *picture) pageLane(rank, lane int) pageRank {
+	one := pageRank{Name: fmt.Sprintf("%d %s", rank, [...]string{"to far", "back"}[lane]), Boxes: []int64{}, Levels: []float64{}}
+	for _, b := range p.step.copies(rank, lane) {
+		b.half = 0
+		one.add(b, p.clocks.first)
+	}
+	return one
+}
+
+// add adds a box, with times from the first one on.
+func (r *pageRank) add(b box, first int64) {
+	a := b.Action
+	r.Boxes = append(r.Boxes, b.Start-first, b.End-first, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch()), int64(100*b.strength), int64(b.half))
 }
 
 // write fills in the kinds, and writes the page.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -22,8 +23,8 @@ const MaxEvents = 1 << 20
 // Step is a step of training or evaluation: a plan, and the times of its actions.
 type Step struct {
 	Plan *schedule.Plan
-	// Events are by rank, in the order of its program. Only computations are drawn, and
-	// other events may be missing. Both actions of a joined pair have the times of the pair.
+	// Events are by rank, in the order of its program. Only computations and copies to far memory
+	// and back are drawn, and other events may be missing. Both actions of a joined pair have the times of the pair.
 	Events [][]simulate.Event
 	// Peaks are by rank the most bytes live at once; nil takes the maximum over the events.
 	Peaks []int64
@@ -146,6 +147,28 @@ func (s *Step) boxes(rank int) (boxes []box) {
 		boxes = append(boxes, b)
 	}
 	return boxes
+}
+
+// lanes are the kinds of the copies that pictures show: to far memory, and back.
+var lanes = [...]schedule.Kind{schedule.Offload, schedule.Reload}
+
+// copies returns the copies of a rank in one direction that take time, the ones to far memory as
+// upper halves and the ones back as lower halves.
+func (s *Step) copies(rank, lane int) (boxes []box) {
+	for _, e := range s.Events[rank] {
+		if e.Action.Kind() == lanes[lane] && e.Copied.End > e.Copied.Start {
+			e.Start, e.End = e.Copied.Start, e.Copied.End
+			boxes = append(boxes, box{Event: e, strength: 1, half: 1 + lane})
+		}
+	}
+	return boxes
+}
+
+// offloads reports whether a rank has copies that take time.
+func (s *Step) offloads() bool {
+	return slices.ContainsFunc(s.Events, func(list []simulate.Event) bool {
+		return slices.ContainsFunc(list, func(e simulate.Event) bool { return e.Copied.End > e.Copied.Start })
+	})
 }
 
 // clocks holds the times of a step.

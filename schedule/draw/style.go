@@ -47,12 +47,19 @@ var kinds = [...]struct {
 	{schedule.I, "I input gradient"},
 	{schedule.W, "W weight gradient"},
 	{schedule.Quantize, "Q weights quantized"},
+	{schedule.Offload, "copy to far memory"},
+	{schedule.Reload, "copy back"},
 }
 
 // fill returns the colour of a kind that is missing from the style sheet of all pictures.
 func fill(kind schedule.Kind) string {
-	if kind == schedule.Quantize {
+	switch kind {
+	case schedule.Quantize:
 		return ` fill="#8a63c9"`
+	case schedule.Offload:
+		return ` fill="#6b7f8c"`
+	case schedule.Reload:
+		return ` fill="#4f9a5b"`
 	}
 	return ""
 }

@@ -37,7 +37,8 @@ const (
 
 // SVG writes a picture: a row for each rank and a box for each computation, with its
 // microbatch if there is room. The stages of a rank fade from first to last, and joined
-// pairs are one above the other. Below each row is the amount that the rank holds, in bytes,
+// pairs are one above the other. If the plan offloads, each rank has a second row with its copies to
+// far memory, above, and those back, below. Below each row is the amount that the rank holds, in bytes,
 // or in microbatches in flight if the events have no bytes. All ranks share one scale.
 // Colours follow the reader's light or dark mode; there are no scripts and no external
 // fonts.
@@ -76,6 +77,7 @@ type picture struct {
 
 	plot, height float64
 	pitch        float64 // from one rank to the next
+	copies       float64 // the height of a rank's row of copies, 0 if there is none
 }
 
 // picture returns an empty picture of a step of at most this many computations.
@@ -88,6 +90,9 @@ func (s *Step) picture(most int64) (*picture, error) {
 		return nil, &TooLongError{computations, most, computations <= MaxPageBoxes}
 	}
 	p := &picture{step: s, clocks: s.clocks()}
+	if s.offloads() {
+		p.copies = curveGap + lane
+	}
 	p.curves, p.bytes = s.curves()
 	for _, c := range p.curves {
 		p.most = max(p.most, c.peak)
@@ -118,7 +123,7 @@ func (p *picture) measure(legend float64) {
 		p.plot = max(min(p.plot, 3*leastBox*float64(most)), leastPlot)
 	}
 	p.plot = max(p.plot, math.Ceil(legend)-left-right)
-	p.pitch = lane + gap
+	p.pitch = lane + gap + p.copies
 	if p.most > 0 {
 		p.pitch += curveGap + holds
 	}
@@ -243,7 +248,7 @@ func (p *picture) legend() (text string, end float64) {
 	chunks := 1
 	for rank, list := range p.step.Events {
 		for _, e := range list {
-			there[e.Action.Kind()] = there[e.Action.Kind()] || occupies(e)
+			there[e.Action.Kind()] = there[e.Action.Kind()] || occupies(e) || e.Copied.End > e.Copied.Start
 		}
 		chunks = max(chunks, len(p.step.Plan.Placement.On(rank)))
 	}
@@ -306,7 +311,7 @@ func (p *picture) rank(rank int) {
 	p.printf(`<text class="rank" x="20" y="%s">rank %d</text>`, at(y+18), rank)
 	p.printf(`<text class="small" x="20" y="%s">%s</text>`+"\n", at(y+36), stageList(stages))
 	p.printf(`<rect class="lane" x="%s" y="%s" width="%s" height="%s"/>`+"\n", at(left), at(y), at(p.plot), at(lane))
-	p.curve(rank, y+lane+curveGap)
+	p.curve(rank, y+lane+p.copies+curveGap)
 
 	p.printf(`<g class="n">` + "\n")
 	for _, b := range p.step.boxes(rank) {
@@ -316,6 +321,14 @@ func (p *picture) rank(rank int) {
 			p.printf(`<rect class="pair" x="%s" y="%s" width="%s" height="%s" rx="2.5"/>`, at(x+0.7), at(y+0.2), at(max(p.x(b.End)-x-1.4, 0.2)), at(lane-0.4))
 		}
 		p.printf("\n")
+	}
+	if p.copies > 0 {
+		for lane := range lanes {
+			for _, b := range p.step.copies(rank, lane) {
+				p.box(b, y+p.copies)
+				p.printf("\n")
+			}
+		}
 	}
 	p.printf("</g>\n")
 }

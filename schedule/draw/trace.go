@@ -13,7 +13,7 @@ import (
 
 // Trace writes the step as Chrome trace events in JSON, for Perfetto (ui.perfetto.dev) and
 // chrome://tracing. Each rank is a process. Its first track has the computations, and the
-// second has the second halves of joined pairs. An arrow leads from a computation to the one
+// second has the second halves of joined pairs. Two more have the copies to far memory and back. An arrow leads from a computation to the one
 // on another rank that takes its result, and a counter shows the live bytes by class. Times
 // are microseconds if the unit is a unit of time (ns, us, ms, s); otherwise one unit is one
 // microsecond.
@@ -31,6 +31,15 @@ func (s *Step) Trace(w io.Writer) error {
 		for i, e := range list {
 			if occupies(e) {
 				t.computation(e, i > 0 && list[i-1].Action.Joined())
+			}
+		}
+		for lane, name := range [...]string{"to far memory", "from far memory"} {
+			copies := s.copies(rank, lane)
+			if len(copies) > 0 {
+				t.out.Label("thread_name", rank, 2+lane, name)
+			}
+			for _, b := range copies {
+				t.box(b.Event, 2+lane)
 			}
 		}
 		t.counters(rank)
@@ -92,6 +101,19 @@ func (t *tracer) computation(e simulate.Event, second bool) {
 	if second {
 		track = 1
 	}
+	t.box(e, track)
+	switch a := e.Action; a.Kind() {
+	case schedule.F:
+		t.takes(e, track, flow{schedule.F, a.Stage() - 1, a.Microbatch()})
+		t.arrow(e, track, flow{schedule.F, a.Stage(), a.Microbatch()})
+	case schedule.B, schedule.I:
+		t.takes(e, track, flow{schedule.B, a.Stage() + 1, a.Microbatch()})
+		t.arrow(e, track, flow{schedule.B, a.Stage(), a.Microbatch()})
+	}
+}
+
+// box writes an event on a track.
+func (t *tracer) box(e simulate.Event, track int) {
 	a, length := e.Action, t.time(e.End-e.Start)
 	t.out.Event(chrometrace.Event{
 		Phase: "X", Name: a.String(), Class: a.Kind().String(), Rank: e.Rank, Track: track, Start: t.time(e.Start - t.origin), Length: &length,
@@ -102,14 +124,6 @@ func (t *tracer) computation(e simulate.Event, second bool) {
 			Position   int64  `json:"position"`
 		}{a.Stage(), a.Microbatch(), a.Kind().String(), e.Position},
 	})
-	switch a.Kind() {
-	case schedule.F:
-		t.takes(e, track, flow{schedule.F, a.Stage() - 1, a.Microbatch()})
-		t.arrow(e, track, flow{schedule.F, a.Stage(), a.Microbatch()})
-	case schedule.B, schedule.I:
-		t.takes(e, track, flow{schedule.B, a.Stage() + 1, a.Microbatch()})
-		t.arrow(e, track, flow{schedule.B, a.Stage(), a.Microbatch()})
-	}
 }
 
 // arrow writes the beginning of an arrow if the result of a computation leaves the rank.

@@ -289,8 +289,7 @@ func (n *naive) step(rank int) bool {
 		n.lanes[lane] = wire + (n.away(s)*n.costs.FarPerMiB+1<<20-1)/(1<<20)
 		n.messages[[3]int{-1 - dir, s, mb}] = &naiveMessage{wire: wire, there: n.lanes[lane] + n.costs.FarLatency}
 		done(nil)
-		e := &n.events[rank][i]
-		e.Start, e.End = wire, n.lanes[lane]
+		n.events[rank][i].Copied = simulate.Interval{Start: wire, End: n.lanes[lane]}
 		return true
 	case schedule.WaitOffload:
 		m := n.messages[[3]int{-1, s, mb}]

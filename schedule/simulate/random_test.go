@@ -346,9 +346,6 @@ func checkCritical(t require.TestingT, report *simulate.Report, events [][]simul
 	for i, s := range path {
 		at := s.Start
 		for _, e := range events[s.Rank][s.First : s.Last+1] {
-			if kind := e.Action.Kind(); kind == schedule.Offload || kind == schedule.Reload {
-				continue // its rank goes on
-			}
 			require.LessOrEqual(t, e.Start, at)
 			at = e.End
 		}

@@ -157,12 +157,13 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		s.compute(r, rank, a, d)
 		return true
 	}
-	before, copied := r.clock, int64(0)
+	before := r.clock
+	var copied Interval
 	switch d.does {
 	case doCopy:
 		s.transmit(r, d, keyOf(a))
-		copied = s.free[d.link].until
-		before = copied - d.wire
+		end := s.free[d.link].until
+		copied = Interval{end - d.wire, end}
 	case doSend:
 		if !s.enter(r, rank, d, keyOf(a)+d.offset) {
 			return false
@@ -179,7 +180,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		}
 	}
 	if s.visit != nil {
-		s.show(rank, a, r.Position, before, max(copied, r.clock))
+		s.show(rank, a, r.Position, before, r.clock, copied)
 	}
 	return true
 }
@@ -207,7 +208,7 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 		if pair != 0 {
 			s.showPair(rank, pair, a, r.Position, start, r.clock)
 		} else {
-			s.show(rank, a, r.Position, start, r.clock)
+			s.show(rank, a, r.Position, start, r.clock, Interval{})
 		}
 	}
 }

@@ -3,10 +3,10 @@ package simulate
 import "github.com/weir-ml/weir/schedule"
 
 // show shows an action.
-func (s *simulation) show(rank int, a schedule.Action, position, start, end int64) {
+func (s *simulation) show(rank int, a schedule.Action, position, start, end int64, copied Interval) {
 	l := &s.visited[rank]
 	l.action(a, position)
-	s.visit(Event{Rank: rank, Position: position, Action: a, Start: start, End: end, Live: l.classes, Far: l.far})
+	s.visit(Event{Rank: rank, Position: position, Action: a, Start: start, End: end, Live: l.classes, Far: l.far, Copied: copied})
 }
 
 // showPair shows a joined pair whose second action is at the position.

@@ -67,12 +67,15 @@ type Event struct {
 	Position int64 // in the rank's program, each repeat counted
 	Action   schedule.Action
 	// Start and End are the time of the action; of an action that waits, the time of the wait; of
-	// both actions of a joined pair, the time of the pair; of OFFLOAD and RELOAD, the time of the
-	// copy, which the rank does not wait for.
+	// both actions of a joined pair, the time of the pair.
 	Start, End int64
 	Live       memory.ByClass // bytes on the rank after it, or after the joined pair
 	Far        int64          // bytes in the rank's far memory then
+	Copied     Interval       // of OFFLOAD and RELOAD: when the lane copies, which the rank does not wait for
 }
+
+// Interval is the time from Start to End.
+type Interval struct{ Start, End int64 }
 
 // Timeline is Run, and calls visit for every action: in their order for the actions of a rank, and
 // in a fixed order, which is not that of time, across ranks. It runs every repeat, and its report
