@@ -55,7 +55,7 @@ func newCached(name string, resident []int64, expandable, clears bool) (*cached,
 		allocator: cachingsim.New(cachingsim.Config{Expandable: expandable, History: true}),
 		clears:    clears, resident: resident,
 	}
-	err := c.back()
+	err := c.allocateResident()
 	if err == nil {
 		c.device, err = newDriver(mostReserved)
 	}
@@ -64,12 +64,12 @@ func newCached(name string, resident []int64, expandable, clears bool) (*cached,
 
 // round replays a step, lends memory and takes it back.
 func (c *cached) round(events []event) error {
-	if err := errors.Join(c.step(events), c.away()); err != nil {
+	if err := errors.Join(c.step(events), c.release()); err != nil {
 		return err
 	}
 	stats := c.allocator.Stats()
 	c.lent.Allocated, c.lent.Reserved = stats.Allocated.Current, stats.Reserved.Current
-	if err := c.back(); err != nil {
+	if err := c.allocateResident(); err != nil {
 		return err
 	}
 	history := c.allocator.Snapshot().Traces[0]
@@ -95,8 +95,8 @@ func (c *cached) mallocs(sizes ...int64) (addresses []int64, err error) {
 	return addresses, nil
 }
 
-// back allocates weights, gradients and moments, as a model does when it is loaded again.
-func (c *cached) back() (err error) {
+// allocateResident allocates weights, gradients and moments, as a model does when it is loaded again.
+func (c *cached) allocateResident() (err error) {
 	c.addresses, err = c.mallocs(c.resident...)
 	return err
 }
@@ -114,7 +114,7 @@ func (c *cached) step(events []event) error {
 			}
 		case e.copied:
 			if copies++; copies > len(c.copies) { // otherwise the module still has it from the step before
-				err = c.copied(e.Bytes)
+				err = c.allocateCopy(e.Bytes)
 			}
 		case e.Class == memory.Workspace && e.Bytes == e.largest:
 			if c.workspace == 0 {
@@ -133,8 +133,8 @@ func (c *cached) step(events []event) error {
 	return nil
 }
 
-// copied allocates a copy of a weight, and the first time its scale and history.
-func (c *cached) copied(bytes int64) error {
+// allocateCopy allocates a copy of a weight, and the first time its scale and history.
+func (c *cached) allocateCopy(bytes int64) error {
 	address, err := c.malloc(bytes)
 	c.copies = append(c.copies, address)
 	if err == nil && len(c.copies) > c.scaled {
@@ -144,16 +144,16 @@ func (c *cached) copied(bytes int64) error {
 	return err
 }
 
-// away releases weights, gradients and moments, clears the copies if configured, and empties
+// release releases weights, gradients and moments, clears the copies if configured, and empties
 // the cache, as a framework does before it lends its memory.
-func (c *cached) away() error {
-	gone := c.addresses
+func (c *cached) release() error {
+	addresses := c.addresses
 	c.addresses = nil
 	if c.clears {
-		gone = append(gone, c.copies...)
+		addresses = append(addresses, c.copies...)
 		c.copies = nil
 	}
-	for _, address := range gone {
+	for _, address := range addresses {
 		if err := c.allocator.Free(address); err != nil {
 			return err
 		}

@@ -25,9 +25,9 @@ func newGenerator() (*generator, error) {
 	return &generator{dev: dev, weights: map[string]kernels.Buffer{}}, err
 }
 
-// take copies a weight. The original belongs to the trainer, and may be released. Codes are
+// receive copies a weight. The original belongs to the trainer, and may be released. Codes are
 // decoded, because this engine computes in float32.
-func (g *generator) take(w transformer.Weight) error {
+func (g *generator) receive(w transformer.Weight) error {
 	from := w.Float32
 	if from.N == 0 {
 		from = w.Quantized.Data
@@ -35,17 +35,17 @@ func (g *generator) take(w transformer.Weight) error {
 	g.received += int64(from.N) * from.Type.Bytes()
 	b, err := kernels.Transfer(g.dev, w.Device, from)
 	if err == nil && w.Quantized.Rows > 0 {
-		b, err = g.decoded(w.Quantized, b)
+		b, err = g.decode(w.Quantized, b)
 	}
 	if err != nil {
-		return fmt.Errorf("taking %s: %w", w.Name, err)
+		return fmt.Errorf("receiving %s: %w", w.Name, err)
 	}
 	g.weights[w.Name] = b
 	return nil
 }
 
-// decoded returns the matrix in×out, and releases its codes.
-func (g *generator) decoded(q kernels.Quantized, codes kernels.Buffer) (kernels.Buffer, error) {
+// decode returns the matrix in×out, and releases its codes.
+func (g *generator) decode(q kernels.Quantized, codes kernels.Buffer) (kernels.Buffer, error) {
 	b, err := g.dev.Alloc(memory.Resident, kernels.Float32, q.Rows*q.Cols)
 	if err != nil {
 		return b, err

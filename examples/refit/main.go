@@ -99,7 +99,7 @@ type outcome struct {
 	weights int
 	handed  int64
 	file    int64
-	left    away // the trainer's memory during generation
+	left    remaining // the trainer's memory during generation
 	text    string
 }
 
@@ -114,7 +114,7 @@ func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
 		if err != nil {
 			return out, err
 		}
-		if err := g.take(weight); err != nil {
+		if err := g.receive(weight); err != nil {
 			return out, err
 		}
 		out.weights++

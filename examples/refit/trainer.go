@@ -87,19 +87,19 @@ func (t *trainer) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) 
 	return nil
 }
 
-// everything is all scopes of a device.
-var everything = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
+// scopes are all scopes of a device.
+var scopes = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
 
-// away is the memory of the trainer between steps, in bytes.
-type away struct{ live, reserved int64 }
+// remaining is the memory of the trainer between steps, in bytes.
+type remaining struct{ live, reserved int64 }
 
 // lend returns all memory to the system, writes the contents that are needed later to w, and
 // returns the remaining memory.
-func (t *trainer) lend(w io.Writer) (left away, err error) {
-	if err := t.model.Release(w, everything...); err != nil {
+func (t *trainer) lend(w io.Writer) (left remaining, err error) {
+	if err := t.model.Release(w, scopes...); err != nil {
 		return left, err
 	}
-	for _, scope := range everything {
+	for _, scope := range scopes {
 		stats := t.dev.Scope(scope)
 		left.live += stats.Live
 		left.reserved += stats.Reserved

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,11 +84,8 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
 		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)
 	}
-	out := &lines{w: j.Stdout}
-	errs := out
-	if !same(j.Stderr, j.Stdout) {
-		errs = &lines{w: j.Stderr}
-	}
+	var mu sync.Mutex // of both outputs, which may be the same
+	out, errs := &lines{&mu, j.Stdout}, &lines{&mu, j.Stderr}
 	for restart := 0; ; restart++ {
 		status, err = j.once(ctx, out, errs)
 		if status == 0 || status == Interrupted || ctx.Err() != nil || restart == j.Restarts {
@@ -97,12 +93,6 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 		}
 		errs.line(fmt.Appendf(nil, "%v: starting again, %d of %d\n", err, restart+1, j.Restarts))
 	}
-}
-
-// same reports whether two writers are equal; writers of types that are not comparable never
-// are.
-func same(a, b io.Writer) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && (a == nil || reflect.ValueOf(a).Comparable() && a == b)
 }
 
 // once runs the job once.
@@ -177,27 +167,27 @@ func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit)
 	grace := cmp.Or(j.Grace, 15*time.Second)
 	deadline := time.NewTimer(grace)
 	deadline.Stop()
-	told, killed := false, false
+	asked, killed := false, false
 	done := ctx.Done()
 	for len(exits) < len(running) {
 		select {
 		case e := <-ended:
-			e.killed = told
-			if exits = append(exits, e); e.status != 0 && len(exits) < len(running) && !told {
+			e.killed = asked
+			if exits = append(exits, e); e.status != 0 && len(exits) < len(running) && !asked {
 				deadline.Reset(grace)
 			}
 		case s := <-j.Signals:
 			all(s)
 		case <-done:
-			done, told = nil, true
+			done, asked = nil, true
 			all(syscall.SIGTERM)
 			deadline.Reset(grace)
 		case <-deadline.C:
-			if killed = told; killed {
+			if killed = asked; killed {
 				all(os.Kill)
 				continue
 			}
-			told = true
+			asked = true
 			all(syscall.SIGTERM)
 			deadline.Reset(grace)
 		}
@@ -287,7 +277,7 @@ const (
 
 // lines writes whole lines of several processes.
 type lines struct {
-	mu sync.Mutex
+	mu *sync.Mutex
 	w  io.Writer
 }
 
