@@ -39,7 +39,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
 	require.ErrorContains(t, err, "bytes of class entry: an entry part was released with this action and is still referenced, by the source or by a stage that read it")
-	require.ErrorContains(t, err, "what was alive then is in "+filepath.Join(folder, "failure.jsonl"))
+	require.ErrorContains(t, err, "the live memory at that time is in "+filepath.Join(folder, "failure.jsonl"))
 	dump, err := os.ReadFile(filepath.Join(folder, "failure.jsonl"))
 	require.NoError(t, err)
 	require.Contains(t, string(dump), `"held by nobody","class":"entry"`)

@@ -126,7 +126,7 @@ func TestRanksWriteAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(string(page), `<svg class="wide"`))
 	require.Contains(t, string(page), "<h2>Ranks</h2>")
-	require.Contains(t, string(page), "which had most.")
+	require.Contains(t, string(page), "which had the highest peak.")
 	require.Contains(t, string(page), "(I and W)")
 	require.Equal(t, losses(t, one), losses(t, folder))
 }

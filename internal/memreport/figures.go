@@ -47,7 +47,7 @@ func (r *rank) axis() report.Axis {
 // columnNote describes the number of records in a column, if it is more than one.
 func (r *rank) columnNote() string {
 	if r.columns.stride > 1 {
-		return fmt.Sprintf(" A column stands for %d microbatches.", r.columns.stride)
+		return fmt.Sprintf(" Each column is %d microbatches.", r.columns.stride)
 	}
 	return ""
 }
@@ -66,7 +66,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 	base, name := r.base()
 	f := report.Figure{
 		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.totals.Rank),
-		Caption: "Live after each microbatch, and the most since the one before (peak), " + name + "." + r.columnNote(),
+		Caption: "Live bytes after each microbatch, and their maximum since the one before (peak), " + name + "." + r.columnNote(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
 		Series: []report.Series{
 			r.series("", report.Band, report.Orange, peak, base), r.series("", report.Band, report.Blue, live, base),
@@ -74,7 +74,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 		},
 	}
 	if r.totals.Planned != nil {
-		f.Caption += " Dashed: what the plan says."
+		f.Caption += " Dashed lines: the plan."
 		f.Series = append(f.Series,
 			r.series("peak, planned", report.Dash, report.Violet, peakPlanned, base),
 			r.series("live, planned", report.Dash, report.Aqua, livePlanned, base))
@@ -152,7 +152,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
 		Title: fmt.Sprintf("Within a step, rank %d", r.totals.Rank), Direct: true,
-		Caption: "The level above that of the step's first record, by the place of a record in its step.",
+		Caption: "The level relative to the first record of the step, by position in the step.",
 		X:       report.Axis{Label: "microbatch of the step, in the order of the log", Unit: report.Count},
 		Y:       bytesFromZero,
 	}
@@ -162,10 +162,10 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	of, name := &r.stepProfile, "level"
 	if g.From == "books" {
 		of, name = &r.excess, "excess"
-		f.Caption = "Bytes in the allocator's book that the step does not hold, by the place of a record in its step."
+		f.Caption = "Bytes in the allocator's book that the step does not hold, by position in the step."
 	}
 	if r.totals.Steps > 1 {
-		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", units.Number(r.totals.Steps, "step"))
+		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band extends from the smallest to the largest.", units.Number(r.totals.Steps, "step"))
 	}
 	list := of.buckets(mostColumns)
 	if len(list) < 2 {
@@ -206,7 +206,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
 		Title: fmt.Sprintf("From step to step, rank %d", r.totals.Rank), Direct: true,
-		Caption: "The lowest level of each step, above that of the first.",
+		Caption: "The lowest level of each step, relative to the first step.",
 		X:       report.Axis{Label: "steps since the log began", Unit: report.Count},
 		Y:       bytesFromZero,
 	}
@@ -225,7 +225,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, float64(max(g.leaves-1, 0)), list))
 		return f
 	case r.totals.Steps < leastPoints:
-		f.Caption += " These are too few to say whether it grows."
+		f.Caption += " These are too few to tell whether it grows."
 	default:
 		f.Caption += " It does not grow."
 	}

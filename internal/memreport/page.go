@@ -20,7 +20,7 @@ func (l *Log) Page(name string) *report.Page {
 		Title: "Memory, microbatch by microbatch",
 		Subtitle: fmt.Sprintf("%s: %s, %s of %s, %s in %s", name, units.Number(len(s.Ranks), "rank"), units.Number(s.Steps, "step"),
 			units.Number(s.Microbatches, "microbatch"), units.Number(s.Records, "record"), s.Form),
-		Footer: "Made by weir mem. Bands and columns reach from the smallest to the largest record that they stand for: no peak is lost by drawing fewer points than there were.",
+		Footer: "Made by weir mem. Bands and columns extend from the smallest to the largest of their records, so that no peak is lost although fewer points are drawn.",
 	}
 	if len(s.Ranks) == 0 {
 		return p
@@ -58,17 +58,17 @@ func facts(s *Summary, focus *Rank) []report.Fact {
 	peak := report.Fact{Label: "peak", Value: units.Size(focus.Peak), Note: fmt.Sprintf("%s bytes, rank %d at step %d, microbatch %d", units.Count(focus.Peak), focus.Rank, focus.PeakAt.Step, focus.PeakAt.Microbatch)}
 	list = append(list, peak)
 	if p := focus.Planned; p != nil {
-		one := report.Fact{Label: "planned peak", Value: units.Size(p.Peak), Note: "measured is the same, to the byte", Good: true}
+		one := report.Fact{Label: "planned peak", Value: units.Size(p.Peak), Note: "the measured peak is equal, to the byte", Good: true}
 		switch d := focus.Peak - p.Peak; {
 		case d > 0:
-			one.Note, one.Good, one.Bad = fmt.Sprintf("measured is %s bytes more", units.Count(d)), false, true
+			one.Note, one.Good, one.Bad = fmt.Sprintf("the measured peak is %s bytes higher", units.Count(d)), false, true
 		case d < 0:
-			one.Note, one.Good = fmt.Sprintf("measured stays %s bytes below", units.Count(-d)), false
+			one.Note, one.Good = fmt.Sprintf("the measured peak is %s bytes lower", units.Count(-d)), false
 		}
 		list = append(list, one)
 	}
 	return append(list,
-		report.Fact{Label: "reserved", Value: units.Size(focus.Reserved), Note: "the most, " + percent(focus.Peak, focus.Reserved) + " of it used at the peak"},
+		report.Fact{Label: "reserved", Value: units.Size(focus.Reserved), Note: "at most, with " + percent(focus.Peak, focus.Reserved) + " in use at the peak"},
 		report.Fact{Label: "level", Value: units.Size(focus.LevelLast), Note: "live after the last microbatch; " + sizeRange(focus.LevelLowest, focus.LevelHighest) + " over the log"},
 	)
 }
@@ -96,9 +96,9 @@ func (g *Growth) remainder(steps int64) string {
 	case steps == 1:
 		return "in the only step of the log"
 	case steps < leastPoints:
-		return "of a step; too few steps to say what each leaves"
+		return "of a step; too few steps to tell how much each leaves"
 	}
-	return "of a step, which leaves nothing of it"
+	return "of a step, which releases all of it"
 }
 
 // tables are the numbers behind the figures.

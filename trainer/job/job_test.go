@@ -30,7 +30,7 @@ func TestMeet(t *testing.T) {
 		"a number":                    {[]string{"-process", "0"}, nil, "-process is for several processes: give -transport too, or start them with weir launch"},
 		"certificates":                {[]string{"-tls", "certs"}, nil, "-tls is for several processes"},
 		"a broken weir launch":        {nil, map[string]string{"WEIR_RANK": "2", "WEIR_SIZE": "2"}, "WEIR_RANK=2 and WEIR_SIZE=2"},
-		"no number of processes":      {[]string{"-transport", "unix:x"}, nil, "of how many processes?"},
+		"no number of processes":      {[]string{"-transport", "unix:x"}, nil, "the number of processes is unknown"},
 	} {
 		o := Flags(flag.NewFlagSet("", flag.ContinueOnError))
 		require.NoError(t, o.Parse(test.args), name)

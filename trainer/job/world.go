@@ -99,11 +99,11 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 	}
 	switch {
 	case w.Processes < 1:
-		return nil, errors.New("-transport: of how many processes? give -processes, or start them with weir launch")
+		return nil, errors.New("-transport: the number of processes is unknown: give -processes, or start them with weir launch")
 	case w.process < 0 || w.process >= w.Processes:
 		return nil, fmt.Errorf("-process is %d of %d: processes count from 0", w.process, w.Processes)
 	case w.meeting.Address == "":
-		return nil, errors.New("-transport: the launcher does not say where rank 0 is: give unix:PATH or tcp:HOST:PORT")
+		return nil, errors.New("-transport: the launcher does not provide the address of rank 0: give unix:PATH or tcp:HOST:PORT")
 	case o.TLS != "":
 		if w.meeting.TLS, err = tcp.LoadTLS(o.TLS); err != nil {
 			return nil, fmt.Errorf("-tls: %w", err)
@@ -113,7 +113,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 		o.Ranks = w.Processes
 	}
 	if o.Ranks < w.Processes {
-		return nil, fmt.Errorf("%d ranks: give each of the %d processes one at least", o.Ranks, w.Processes)
+		return nil, fmt.Errorf("%d ranks: give at least one for each of the %d processes", o.Ranks, w.Processes)
 	}
 	w.ranks = o.Ranks
 	w.First = w.process * o.Ranks / w.Processes
@@ -124,7 +124,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 
 // startMPI starts MPI, which may report another position of this process than its launcher.
 func (w *World) startMPI(ctx context.Context) (err error) {
-	begin, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
+	begin, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("MPI did not start within a minute"))
 	defer cancel()
 	if w.mpi, err = startMPI(begin); err != nil {
 		return err

@@ -66,8 +66,8 @@ func (r *Run) Explained(err error) error {
 	case err == nil || len(r.failed.paths) == 0:
 		return err
 	case r.failed.err != nil:
-		return fmt.Errorf("%w; what was alive could not be written: %w", err, r.failed.err)
+		return fmt.Errorf("%w; the live memory could not be written: %w", err, r.failed.err)
 	}
 	slices.Sort(r.failed.paths)
-	return fmt.Errorf("%w; what was alive then is in %s", err, strings.Join(r.failed.paths, ", "))
+	return fmt.Errorf("%w; the live memory at that time is in %s", err, strings.Join(r.failed.paths, ", "))
 }

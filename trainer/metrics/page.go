@@ -61,7 +61,7 @@ func (r *Run) alert() report.Alert {
 func (r *Run) facts(s *Summary) []report.Fact {
 	fullest := ""
 	if s.Ranks > 1 {
-		fullest = " on the rank that has most"
+		fullest = " on the rank with the highest peak"
 	}
 	bytes := func(n int64) string { return units.Count(n) + " bytes" + fullest }
 	tokens := r.Tokens
@@ -106,7 +106,7 @@ func decimals(x *float64, digits int) string {
 func (r *Run) focus() (focus *rank, words string) {
 	fullest := r.fullest()
 	if len(r.ranks) > 1 {
-		words = fmt.Sprintf(" This is rank %d, which had most.", fullest)
+		words = fmt.Sprintf(" This is rank %d, which had the highest peak.", fullest)
 	}
 	return &r.ranks[fullest], words
 }
@@ -114,7 +114,7 @@ func (r *Run) focus() (focus *rank, words string) {
 // memoryFigure plots live and peak over the microbatches of the run.
 func (r *Run) memoryFigure() report.Figure {
 	rank, words := r.focus()
-	caption := "Live bytes after the last action of each microbatch, and the most since the one before, without the model (" + units.Size(rank.model) + ")." + words
+	caption := "Live bytes after the last action of each microbatch, and their maximum since the one before, without the model (" + units.Size(rank.model) + ")." + words
 	above := func(e *report.Envelope) (list []report.Bucket) {
 		for _, b := range e.Buckets() {
 			list = append(list, b.Minus(float64(rank.model)))
@@ -122,7 +122,7 @@ func (r *Run) memoryFigure() report.Figure {
 		return list
 	}
 	if n := rank.peaks.Stride(); n > 1 {
-		caption += fmt.Sprintf(" One column is %d microbatches; bands reach from the smallest to the largest of them.", n)
+		caption += fmt.Sprintf(" Each column is %d microbatches; bands extend from the smallest to the largest of them.", n)
 	}
 	return report.Figure{
 		Title: "Memory, microbatch by microbatch", Caption: caption,
@@ -205,12 +205,12 @@ func (r *Run) timeline() *report.Timeline {
 // lossFigure plots the losses over the steps.
 func (r *Run) lossFigure() report.Figure {
 	f := report.Figure{
-		Title: "Loss", Caption: "By how many steps the weights had seen.",
+		Title: "Loss", Caption: "By number of completed steps.",
 		X: report.Axis{Label: "steps", Unit: report.Count},
 		Y: report.Axis{Label: r.LossUnit},
 	}
 	if n := r.train.Stride(); n > 1 {
-		f.Caption += fmt.Sprintf(" One column is %d steps.", n)
+		f.Caption += fmt.Sprintf(" Each column is %d steps.", n)
 		f.Series = append(f.Series, report.Series{Name: "train, smallest to largest", Mark: report.Band, Color: report.Blue, Buckets: r.train.Buckets()})
 	}
 	f.Series = append(f.Series,
