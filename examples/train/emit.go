@@ -51,7 +51,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		return err
 	}
 	if n := opts.relays(); n > 0 {
-		fmt.Fprintf(people, "%d of the %d stages only hand on what they get; -layers %d gives each a part.\n", n, opts.Stages, opts.Stages-2)
+		fmt.Fprintf(people, "%d of the %d stages only pass on their inputs; -layers %d gives each a part of the model.\n", n, opts.Stages, opts.Stages-2)
 	}
 	ranks := opts.Ranks
 	if ranks == 1 {

@@ -72,21 +72,21 @@ func (o *options) flags() {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
 	o.Options = job.Flags(f)
-	f.StringVar(&o.data, "data", o.data, "text to train on, a `file or folder`; default: a text of the Go installation")
+	f.StringVar(&o.data, "data", o.data, "text to train on, a `file or folder`; default: a text from the Go installation")
 	f.StringVar(&o.tokens, "tokens", o.tokens, "`format` of the tokens in the file of -data: uint16 or uint32, low byte first, with the header of llm.c or without; default: -data is text, and its bytes are the tokens")
 	f.IntVar(&o.model.Vocabulary, "vocabulary", o.model.Vocabulary, "number of different tokens; default: 256 for text, 50257 for -tokens uint16 (GPT-2), 128256 for uint32 (Llama 3)")
 	f.IntVar(&o.steps, "steps", o.steps, "optimizer steps")
 	f.IntVar(&o.sequence, "seq", o.sequence, "maximum bytes or tokens of text in a microbatch")
 	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
 	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+job.List(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, if the system has it")
-	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU by itself, instead of those of an action as a graph")
+	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU separately, instead of the kernels of an action as a graph")
 	f.IntVar(&o.model.Width, "width", o.model.Width, "width of the model")
 	f.IntVar(&o.model.Layers, "layers", o.model.Layers, "transformer blocks")
 	f.IntVar(&o.model.Heads, "heads", o.model.Heads, "attention heads; they divide the width")
-	f.BoolVar(&o.tied, "tied", o.tied, "use the embedding's table in the head too")
+	f.BoolVar(&o.tied, "tied", o.tied, "use the embedding's table also in the head")
 	f.Var((*float32Value)(&o.model.Dropout), "dropout", "`probability` of dropping an activation")
-	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "keep only the input of a block and compute the rest again in its backward")
-	f.Func("keep-logits", "most `bytes` of logits that a microbatch keeps for its backward, such as 1MiB; -1: none, they are computed again; default 0: all if a step then fits -budget or, without one, if no rank needs more than a fifth more memory, else none; with -unplanned none", func(text string) (err error) {
+	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "save only the input of a block, and compute the rest again in its backward")
+	f.Func("keep-logits", "maximum `bytes` of logits that a microbatch keeps for its backward, such as 1MiB; -1: none, so that they are computed again; default 0: all logits if a step then fits -budget or, without a budget, if no rank needs over a fifth more memory, and otherwise none; with -unplanned none", func(text string) (err error) {
 		if o.model.KeepLogits = transformer.NoLogits; text != "-1" {
 			if o.model.KeepLogits, err = units.ParseSize(text); err != nil {
 				err = fmt.Errorf("%w, or -1 for none", err)
@@ -94,14 +94,14 @@ func (o *options) flags() {
 		}
 		return err
 	})
-	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+job.List(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
-	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "keep queries, keys, values and the output of attention in FP8 too; its products stay float32")
+	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` for computing the linear layers of the blocks in FP8: "+job.List(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
+	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "also keep queries, keys, values and the output of attention in FP8; its products stay float32")
 	f.Uint64Var(&o.model.Seed, "seed", o.model.Seed, "seed of weights, microbatches and dropout")
 	f.Var((*float32Value)(&o.optimizer.LearningRate), "lr", fmt.Sprintf("peak learning `rate`; %v if the width is %d or more", wideRate, wide))
 	f.Var((*float32Value)(&o.optimizer.WeightDecay), "decay", "weight decay `factor`")
 	f.IntVar(&o.warmup, "warmup", o.warmup, "steps in which the learning rate rises to its peak")
 	f.Float64Var(&o.clip, "clip", o.clip, "maximum norm of the gradient, 0 for no limit")
-	f.IntVar(&o.evaluate, "evaluate", o.evaluate, "steps between evaluations on held-out text; 0: only before the first step and after the last")
+	f.IntVar(&o.evaluate, "evaluate", o.evaluate, "steps between evaluations on held-out text; 0: only before the first step and after the last one")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure the costs of the stages, write them to a `file` for weir sim and weir choose, and exit")
 	f.StringVar(&o.emitProfile, "emit-profile", o.emitProfile, "write the allocations of the stages to a `file` for weir mem plan, and exit")
 }

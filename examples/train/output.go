@@ -51,7 +51,7 @@ func (t *trainer) introduce() {
 		}
 		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.Ranks, where, runtime.GOMAXPROCS(0), o.Capacity)
 		if n := o.relays(); n > 0 {
-			fmt.Fprintf(t.out, "        %d of the %d stages only hand on what they get; -layers %d gives each a part\n", n, o.Stages, o.Stages-2)
+			fmt.Fprintf(t.out, "        %d of the %d stages only pass on their inputs; -layers %d gives each a part of the model\n", n, o.Stages, o.Stages-2)
 		}
 		if !o.Ascends() {
 			fmt.Fprintf(t.out, "        %s adds gradients in an order of its own: weights differ from those of other plans in their last bits\n", o.Plan)

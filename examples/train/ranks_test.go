@@ -96,7 +96,7 @@ func TestRanksWriteAll(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "6 stages on 3 ranks, zb-v")
 	require.Contains(t, stdout, "links of capacity 2")
-	require.Contains(t, stdout, "2 of the 6 stages only hand on what they get; -layers 4 gives each a part")
+	require.Contains(t, stdout, "2 of the 6 stages only pass on their inputs; -layers 4 gives each a part")
 	require.Contains(t, stdout, "step 3/3")
 	require.Contains(t, stdout, "  bubble ")
 	require.Contains(t, stdout, "0 bytes over 15 microbatches on 3 ranks")
