@@ -26,6 +26,7 @@ var (
 
 	_ memory.Receiver[Buffer] = (*Host)(nil)
 	_ memory.Receiver[Buffer] = (*Null)(nil)
+	_ memory.Movable[Buffer]  = (*Host)(nil)
 )
 
 // ErrNoLender is returned by Transfer if the device is not a [Lender], or was made with
@@ -67,6 +68,14 @@ func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 	}
 	return to, nil
 }
+
+// View returns the bytes of a buffer for a copy on another goroutine ([memory.Movable]). Unlike
+// Lend it must be called on the goroutine of the device, and works with HostConfig.Alone too.
+func (h *Host) View(b Buffer) ([]byte, error) { return h.arena.Data(b.Handle) }
+
+// Like returns a new buffer with the type and the number of elements of b, whose memory may have
+// been released.
+func (h *Host) Like(class memory.Class, b Buffer) (Buffer, error) { return h.Alloc(class, b.Type, b.N) }
 
 // Receive is Transfer from a device given as the space of another rank.
 func (h *Host) Receive(from memory.Space[Buffer], b Buffer) (Buffer, error) {

@@ -68,6 +68,17 @@ type Receiver[T any] interface {
 	Receive(from Space[T], h T) (T, error)
 }
 
+// Movable is an optional interface of a Space: the contents of its buffers can move to far memory
+// and come back in another buffer. The runner needs it to offload saved state.
+type Movable[T any] interface {
+	// View returns the bytes of a buffer. Until the caller releases the buffer, another goroutine
+	// may read or write them.
+	View(h T) ([]byte, error)
+	// Like returns a new buffer of a class, owned by the caller, with the type and size of h,
+	// whose own buffer may have been released. Its contents are undefined.
+	Like(class Class, h T) (T, error)
+}
+
 // Book is the allocator's book. With a Book, a step audits two books, its own and this one
 // (L6). Only allocations and frees update it.
 type Book interface {

@@ -51,6 +51,7 @@ var rooms = []struct {
 	{"schedule/internal/plantest", 4, []string{"github.com/stretchr/testify", "pgregory.net/rapid"}},
 	{"internal/effects", 1, nil}, // lower, simulate and draw read it
 	{"internal/frames", 2, nil},
+	{"internal/far", 2, nil},
 	{"context", 3, nil},
 	{"kernels", 2, nil},
 	{"stages", 4, nil},

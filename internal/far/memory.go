@@ -1,0 +1,212 @@
+package far
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// ErrChecksum is returned by Wait if a copy came back with other bytes than it left with.
+var ErrChecksum = errors.New("far: the bytes that came back are not those that left")
+
+// Memory is the far memory of one rank. Its methods are for the rank's goroutine. Those of its
+// arena are the book and the plan: only Store and Free allocate and release there.
+type Memory[T any] struct {
+	*memory.Arena
+	near   memory.Movable[T]
+	bytes  memory.Range
+	copies []saved
+	unused []int32 // indices of copies
+	// out and in are the queues of the lanes, nil if there are none.
+	out, in chan int32
+	// stopped lets the lanes skip the copies that they have not begun.
+	stopped atomic.Bool
+	lanes   sync.WaitGroup
+}
+
+// saved is one copy.
+type saved struct {
+	handle memory.Handle // of its place
+	offset int64
+	near   []byte // lent while the copy runs
+	sum    uint32 // of the bytes that left
+	err    error
+	done   chan struct{} // receives once for each Store and Load
+}
+
+// New returns the far memory of a rank with the space near. It takes ownership of bytes, and
+// never has more than limit bytes; 0 is no limit.
+func New[T any](near memory.Movable[T], bytes memory.Range, limit int64) (*Memory[T], error) {
+	if limit == 0 {
+		limit = min(1<<46, math.MaxInt-1<<16) // addresses, which cost nothing
+	}
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: limit, Range: bytes})
+	if err != nil {
+		return nil, fmt.Errorf("far: %w", errors.Join(err, bytes.Release()))
+	}
+	return &Memory[T]{Arena: arena, near: near, bytes: bytes}, nil
+}
+
+// Start starts the lanes, for a step that has at most n copies at a time.
+func (m *Memory[T]) Start(n int) {
+	m.unused = m.unused[:0]
+	for i := range n {
+		if i == len(m.copies) {
+			m.copies = append(m.copies, saved{done: make(chan struct{}, 1)})
+		}
+		m.unused = append(m.unused, int32(i))
+	}
+	m.stopped.Store(false)
+	out, in := make(chan int32, n), make(chan int32, n)
+	m.lanes.Go(func() { m.run(out, m.store) })
+	m.lanes.Go(func() { m.run(in, m.load) })
+	m.out, m.in = out, in
+}
+
+// Stop ends the lanes. It returns when no lane uses a near buffer any longer: copies that have
+// begun are completed, and the others are not made. Places stay allocated. A second Stop does
+// nothing.
+func (m *Memory[T]) Stop() {
+	if m.out == nil {
+		return
+	}
+	m.stopped.Store(true)
+	close(m.out)
+	close(m.in)
+	m.out, m.in = nil, nil
+	m.lanes.Wait()
+	for i := range m.copies {
+		c := &m.copies[i]
+		*c = saved{done: c.done}
+		select {
+		case <-c.done:
+		default:
+		}
+	}
+}
+
+// Close stops the lanes and releases the range.
+func (m *Memory[T]) Close() error {
+	m.Stop()
+	return m.Arena.Close()
+}
+
+// Store starts the copy of a near buffer to a new place, and returns the number of the copy.
+func (m *Memory[T]) Store(h T) (number int32, err error) {
+	near, err := m.near.View(h)
+	if err != nil {
+		return 0, err
+	}
+	if len(m.unused) == 0 {
+		return 0, fmt.Errorf("%w: more copies than the plan has", memory.ErrUnplanned)
+	}
+	place, err := m.Arena.Alloc(memory.Saved, int64(len(near)))
+	if err != nil {
+		return 0, err
+	}
+	offset, _, err := m.Arena.Extent(place)
+	if err != nil {
+		return 0, err
+	}
+	last := len(m.unused) - 1
+	number, m.unused = m.unused[last], m.unused[:last]
+	c := &m.copies[number]
+	c.handle, c.offset, c.near = place, offset, near
+	m.out <- number // it has room for every copy
+	return number, nil
+}
+
+// Load starts the copy of a stored copy to a near buffer of the same size.
+func (m *Memory[T]) Load(number int32, h T) error {
+	near, err := m.near.View(h)
+	if err != nil {
+		return err
+	}
+	c := &m.copies[number]
+	if bytes := m.Arena.Bytes(c.handle); int64(len(near)) != bytes {
+		return fmt.Errorf("far: a copy of %d bytes for a buffer of %d", bytes, len(near))
+	}
+	c.near = near
+	m.in <- number
+	return nil
+}
+
+// Wait blocks until the last Store or Load of a copy is complete, and returns its error. waited
+// reports whether it was not complete yet.
+func (m *Memory[T]) Wait(ctx context.Context, number int32) (waited bool, err error) {
+	c := &m.copies[number]
+	select {
+	case <-c.done:
+	default:
+		waited = true
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return true, context.Cause(ctx)
+		}
+	}
+	c.near = nil
+	return waited, c.err
+}
+
+// Free ends a copy, whose last Load is complete, and its place.
+func (m *Memory[T]) Free(number int32) (freed int64, err error) {
+	c := &m.copies[number]
+	freed, err = m.Arena.Release(c.handle)
+	c.handle = memory.Handle{}
+	m.unused = append(m.unused, number)
+	return freed, err
+}
+
+// Copied returns the size of a copy in bytes.
+func (m *Memory[T]) Copied(number int32) int64 { return m.Arena.Bytes(m.copies[number].handle) }
+
+// run makes the copies of a lane until its queue is closed.
+func (m *Memory[T]) run(queue <-chan int32, transfer func(*saved) error) {
+	for number := range queue {
+		c := &m.copies[number]
+		if m.stopped.Load() {
+			continue
+		}
+		c.err = transfer(c)
+		c.done <- struct{}{}
+	}
+}
+
+// checksums is the table of the checksums, for which processors have an instruction.
+var checksums = crc32.MakeTable(crc32.Castagnoli)
+
+func (m *Memory[T]) store(c *saved) error {
+	c.sum = crc32.Checksum(c.near, checksums)
+	n, err := m.bytes.WriteAt(c.near, c.offset)
+	if err == nil && n < len(c.near) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return fmt.Errorf("far: a copy of %d bytes to offset %d, after %d bytes: %w", len(c.near), c.offset, n, err)
+	}
+	return nil
+}
+
+func (m *Memory[T]) load(c *saved) error {
+	n, err := m.bytes.ReadAt(c.near, c.offset)
+	if n == len(c.near) {
+		err = nil // it may end where the range ends
+	} else if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("far: a copy of %d bytes from offset %d, after %d bytes: %w", len(c.near), c.offset, n, err)
+	}
+	if sum := crc32.Checksum(c.near, checksums); sum != c.sum {
+		return fmt.Errorf("%w: %d bytes at offset %d have the checksum %08x, and left with %08x", ErrChecksum, len(c.near), c.offset, sum, c.sum)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package far
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// page is the page size of the ranges of this package.
+const page = 4096
+
+// Heap returns a range on the Go heap, whose memory is allocated before the step that first needs
+// it.
+func Heap() memory.Range { return &heap{} }
+
+type heap struct {
+	none
+	bytes []byte
+}
+
+// Commit extends the range. The step that needs more has not begun, so no lane copies.
+func (h *heap) Commit(_, high int64) error {
+	if more := high - int64(len(h.bytes)); more > 0 {
+		h.bytes = append(h.bytes, make([]byte, more)...)
+	}
+	return nil
+}
+
+func (h *heap) Release() error {
+	h.bytes = nil
+	return nil
+}
+
+func (h *heap) ReadAt(p []byte, off int64) (int, error) { return copy(p, h.bytes[off:]), nil }
+
+func (h *heap) WriteAt(p []byte, off int64) (int, error) { return copy(h.bytes[off:], p), nil }
+
+// File returns a range in a new file in a folder, readable and writable by its owner only. The
+// file has no name once File returns, so that it ends with the process; on systems that cannot
+// remove an open file it is removed by Release. Its space on the disk is reserved before the step
+// that first needs it.
+func File(folder string) (memory.Range, error) {
+	f, err := os.CreateTemp(folder, "weir-far-*")
+	if err != nil {
+		return nil, fmt.Errorf("far: %w", err)
+	}
+	return &file{File: f, named: os.Remove(f.Name()) != nil}, nil
+}
+
+type file struct {
+	none
+	*os.File
+	named    bool
+	reserved int64 // bytes, from the start
+}
+
+// Commit reserves space on the disk.
+func (f *file) Commit(_, high int64) error {
+	if high <= f.reserved {
+		return nil
+	}
+	if err := reserve(f.File, f.reserved, high); err != nil {
+		return fmt.Errorf("far: the disk of %s has no room for %d bytes: %w", f.Name(), high, errors.Join(err, f.Truncate(f.reserved)))
+	}
+	f.reserved = high
+	return nil
+}
+
+func (f *file) Release() error {
+	err := f.Close()
+	if f.named {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+// fill reserves the bytes from low to high of a file by writing them.
+func fill(w io.WriterAt, low, high int64) error {
+	zeros := make([]byte, min(high-low, 1<<20))
+	for low < high {
+		n, err := w.WriteAt(zeros[:min(high-low, int64(len(zeros)))], low)
+		if err != nil {
+			return err
+		}
+		low += int64(n)
+	}
+	return nil
+}
+
+// none has the methods of a memory.Range that need nothing here: pages are reserved as they are
+// committed, and stay.
+type none struct{}
+
+func (none) Page() int64                   { return page }
+func (none) Reserve(int64) error           { return nil }
+func (none) Discard(int64, int64) error    { return nil }
+func (none) Present(low, high int64) int64 { return high - low }

@@ -1,0 +1,21 @@
+package far
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// reserve reserves space on the disk for the bytes from low to high of a file, which are zero.
+func reserve(f *os.File, low, high int64) error {
+	for {
+		err := syscall.Fallocate(int(f.Fd()), 0, low, high-low)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, errors.ErrUnsupported):
+			return fill(f, low, high)
+		default:
+			return err
+		}
+	}
+}
