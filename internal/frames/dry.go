@@ -36,11 +36,12 @@ func (c *Frames[T]) Placed(place effects.Place, stage, microbatch int) []T {
 	return handles
 }
 
-// Slots iterates over the slot names and saved tensors of a stage and microbatch.
-func (c *Frames[T]) Slots(stage, microbatch int) iter.Seq2[string, T] {
-	return func(yield func(string, T) bool) {
+// Slots iterates over the numbers of the occupied slots of a stage and microbatch, and the saved
+// tensors.
+func (c *Frames[T]) Slots(stage, microbatch int) iter.Seq2[int, T] {
+	return func(yield func(int, T) bool) {
 		for i, slot := range c.frame(stage, microbatch).slots {
-			if slot.Held() && !yield(c.stages[stage].Slots[i], slot.Handle) {
+			if slot.Held() && !yield(i, slot.Handle) {
 				return
 			}
 		}

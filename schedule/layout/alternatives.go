@@ -168,7 +168,7 @@ func (a *Alternative) weigh(used *sync.Pool) error {
 	bounds, births := make([]int64, a.Plan.Placement.Ranks), make([]int, a.Plan.Placement.Ranks)
 	ports := newPorts(a.Plan, p.profile)
 	err = eachRank(len(bounds), func(rank int) error {
-		played := newPlayer(p.plan, p.profile, ports, rank, &p.cfg)
+		played := newPlayer(p.plan, p.profile, ports, rank, false, &p.cfg)
 		if p.cfg.Shapes == nil {
 			played.skip = &skipper{}
 		}

@@ -26,7 +26,7 @@ func envelope(t *Profile) (*Profile, error) {
 		}
 		for s := range one.Stages {
 			a, b := &one.Stages[s], &shape.Stages[s]
-			if !sameCalls(a, b) || !widen(&a.Buffers, b.Buffers) {
+			if !sameCalls(a, b) || !slices.Equal(a.Slots, b.Slots) || !widen(&a.Buffers, b.Buffers) {
 				return nil, differ("stage %d (%s)", s, a.Stage)
 			}
 		}

@@ -104,6 +104,7 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 		return t
 	}
 	t.Forward = call(join(input, weight, output), forward, nil, output)
+	t.Slots = join(input, weight)
 	if frozen {
 		t.Input = call(gradient, back, join(input, weight), gradient)
 		return t

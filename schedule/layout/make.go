@@ -55,6 +55,9 @@ type Rank struct {
 	// with gaps.
 	Problem *placement.Problem
 	Offsets []int64
+	// Far is the far memory of the rank, with places of its own; nil if the rank offloads
+	// nothing.
+	Far *Rank
 }
 
 // Certificate states how good a layout is and what it contains. The bound is the peak of the
@@ -172,11 +175,21 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 
 // layOut plays the program of a rank, places its allocations and writes the layout.
 func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
-	best, err := p.search(ctx, ports, rank)
+	r := &p.Ranks[rank]
+	if err := p.layOutSide(ctx, ports, rank, false, r); err != nil || !offloads(p.plan.Programs[rank]) {
+		return err
+	}
+	r.Far = new(Rank)
+	return p.layOutSide(ctx, ports, rank, true, r.Far)
+}
+
+// layOutSide lays out the memory of a rank, or its far memory.
+func (p *Memory) layOutSide(ctx context.Context, ports *ports, rank int, far bool, r *Rank) error {
+	best, err := p.search(ctx, ports, rank, far)
 	if err != nil {
 		return err
 	}
-	r, played := &p.Ranks[rank], best.played
+	played := best.played
 	r.Segments, r.End = played.segments()
 	r.Certificate = Certificate{Certificate: best.solution.Certificate, Sizes: "exact", Peak: played.peak(r.Segments, r.End)}
 	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate && best.solution.Optimal && !played.needsPadding(best.align)

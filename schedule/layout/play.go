@@ -20,6 +20,7 @@ type player struct {
 	shapes    []int    // by microbatch; nil if there is one class
 	wants     []uint64 // by copy of the model: the parts of entries that are read
 	limit     int      // largest number of births
+	far       bool     // play the buffers in far memory, and no others
 
 	items  []item
 	held   map[slot]contents
@@ -75,12 +76,16 @@ const (
 // whose repeats all differ reach it.
 const maxBirths = 1 << 18
 
-func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cfg *Config) *player {
-	return &player{
+func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, far bool, cfg *Config) *player {
+	p := &player{
 		plan: plan, profile: profile, ports: ports, rank: rank, lookAhead: cfg.LookAhead, shapes: cfg.Shapes,
-		wants: plan.Wanted(rank), limit: maxBirths, program: plan.Programs[rank],
+		wants: plan.Wanted(rank), limit: maxBirths, far: far, program: plan.Programs[rank],
 		held: map[slot]contents{},
 	}
+	if far {
+		p.pulled = plan.Microbatches // entries are not there
+	}
+	return p
 }
 
 // play runs the program and step end.
@@ -175,6 +180,9 @@ func (p *player) act(a schedule.Action) error {
 	if a.Kind().OfStage() {
 		m = -1
 	}
+	if p.far {
+		return p.actFar(a.Kind(), s, m, e.Ends)
+	}
 	if e.Pulls {
 		if err := p.pull(p.plan.Item(int(m))); err != nil {
 			return err
@@ -192,7 +200,12 @@ func (p *player) act(a schedule.Action) error {
 		case effects.Part:
 			err = p.dropParts(slot{place, -1, m}, e.Parts)
 		case effects.Saved:
+			if a.Kind() == schedule.WaitOffload {
+				err = p.move(a.Kind(), s, m)
+				break
+			}
 			err = p.events(&p.lent, nil, taken, origin{})
+		case effects.Far: // see actFar
 		case effects.ForwardWeights, effects.BackwardWeights:
 			err = p.end(slot{place, s, -1})
 		default:
@@ -222,8 +235,10 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 	case schedule.RecvF, schedule.RecvB:
 		out, err = p.receive(kind, s, m)
 		return out, nil, err
-	case schedule.SendF, schedule.SendB, schedule.WaitF, schedule.WaitB, schedule.Reshard:
+	case schedule.SendF, schedule.SendB, schedule.WaitF, schedule.WaitB, schedule.Reshard, schedule.Offload, schedule.WaitOffload:
 		return nil, nil, nil
+	case schedule.Reload:
+		return nil, nil, p.move(kind, s, m)
 	}
 	t := p.profile.stage(p.shape(int(m)), int(s))
 	c := t.call(kind, p.plan, int(s))

@@ -50,6 +50,9 @@ type StageProfile struct {
 	Reduce       *Call    `json:"reduce,omitempty"`        // REDUCE_GRAD
 	Quantize     *Call    `json:"quantize,omitempty"`      // QUANTIZE: copies of weights, first for the forward and then for the backward
 	QuantizeEval *Call    `json:"quantize_eval,omitempty"` // QUANTIZE of a stage without a backward: copies for the forward
+	// Slots are the buffers that F saves, by slot of the stage; none for a slot that stays empty.
+	// A plan can offload them.
+	Slots []Ref `json:"slots,omitempty" most:"1048576"`
 }
 
 // Buffer is one allocation. A buffer of class Resident is not allocated: it existed before

@@ -43,12 +43,12 @@ const (
 // cycle first. If that misses the bound, or the program is large, buffers of one size rotate
 // through a few places, for which it chooses a cycle. If that leaves room unused, it lays
 // out a short program without any cycle. A program without cycles is searched.
-func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
+func (p *Memory) search(ctx context.Context, ports *ports, rank int, far bool) (*attempt, error) {
 	left := p.cfg.Search.Nodes
 	if left == 0 {
 		left = int64(defaultWork / len(p.Ranks))
 	}
-	shortest, err := p.play(ports, rank, true, nil)
+	shortest, err := p.play(ports, rank, far, true, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, 
 		if rotations == nil {
 			break
 		}
-		a, err := p.play(ports, rank, true, rotations)
+		a, err := p.play(ports, rank, far, true, rotations)
 		if err == nil {
 			err = try(a, 1)
 		}
@@ -90,7 +90,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, 
 		births = maxUnrolledHigh
 	}
 	if !shortest.separate && !best.lowEnough() && shortest.played.fewRepeats() && shortest.played.unrolled() <= births {
-		a, err := p.play(ports, rank, false, nil)
+		a, err := p.play(ports, rank, far, false, nil)
 		if err == nil {
 			err = try(a, 4)
 		}
@@ -115,8 +115,8 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, 
 
 // play plays the program of a rank to its end, and groups the items that share an offset. If
 // it skips repeats, it uses the shortest cycles, or the cycles of rotations.
-func (p *Memory) play(ports *ports, rank int, skips bool, rotations map[int]*rotation) (*attempt, error) {
-	a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, &p.cfg), rotates: rotations != nil}
+func (p *Memory) play(ports *ports, rank int, far, skips bool, rotations map[int]*rotation) (*attempt, error) {
+	a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, far, &p.cfg), rotates: rotations != nil}
 	if skips && p.cfg.Shapes == nil {
 		a.played.skip = &skipper{rotations: rotations}
 	}

@@ -35,7 +35,7 @@ func (p *Memory) Name(c Change) string {
 func (p *Memory) All(rank int) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		r := &p.Ranks[rank]
-		played := newPlayer(p.plan, p.profile, newPorts(p.plan, p.profile), rank, &p.cfg)
+		played := newPlayer(p.plan, p.profile, newPorts(p.plan, p.profile), rank, false, &p.cfg)
 		played.limit = 1<<31 - 1
 		var offsets []int64
 		stopped := false

@@ -103,6 +103,11 @@ func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 	tmpl := &s.Stages[stage]
 	where := fmt.Sprintf("shape class %q: stage %d (%s)", s.Name, stage, tmpl.Stage)
 	f.buffers(where, tmpl.Buffers)
+	for slot, ref := range tmpl.Slots {
+		if ref.Kind == Own && (ref.Index < 0 || ref.Index >= len(tmpl.Buffers)) {
+			f.add("%s: slot %d holds buffer %d of %d", where, slot, ref.Index, len(tmpl.Buffers))
+		}
+	}
 	for _, c := range tmpl.calls() {
 		if c == nil {
 			continue

@@ -35,7 +35,8 @@ const schema = 1
 //	            {"name":"qkv","bytes":18432,"class":"saved"}
 //	          ],
 //	          "forward": {"events":["a0","+i0"],"out":["0"]},
-//	          "whole": {"events":["-0","-i0"],"taken":2}
+//	          "whole": {"events":["-0","-i0"],"taken":2},
+//	          "slots": ["0","i0"]
 //	        }
 //	      ]
 //	    }
@@ -46,8 +47,8 @@ const schema = 1
 // buffer of the profile, i an input, g the gradient of an output, p an entry part. The
 // outputs use the same names, and "" means none. The calls of a stage are forward, whole
 // (B), input (I), weight (W), eval, gather, reduce, quantize and quantize_eval; the last two
-// say how many of the copies in their output are for the forward ("forward":4). Empty fields
-// are left out. An invalid profile is an error that wraps ErrProfile.
+// say how many of the copies in their output are for the forward ("forward":4). Slots has the
+// buffer that F saves in each slot. Empty fields are left out. An invalid profile is an error that wraps ErrProfile.
 func Write(w io.Writer, t *Profile) error {
 	if err := t.Validate(); err != nil {
 		return err

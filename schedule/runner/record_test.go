@@ -123,7 +123,7 @@ func TestRecord(t *testing.T) {
 		},
 	}, shape.Entries)
 	require.Equal(t, layout.StageProfile{
-		Stage: "only",
+		Stage: "only", Slots: []layout.Ref{part, own(1)},
 		Buffers: []layout.Buffer{
 			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: `slot "carry"`, Bytes: 12, Class: memory.Saved},
 			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: "saved of F", Bytes: 12, Class: memory.Saved}, // of an evaluation

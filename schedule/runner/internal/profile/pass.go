@@ -181,6 +181,9 @@ func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	if err != nil {
 		return err
 	}
+	if kind == schedule.F && p.plan.Mode == schedule.Training {
+		p.profile[s].Slots = rec.slots(len(spec.Slots), rank.Frames.Slots(s, 0))
+	}
 	for left := e.Ends &^ (1 << effects.Saved); left != 0; left &= left - 1 {
 		if err := rank.Frames.DropAt(left.First(), s, 0); err != nil {
 			return err
@@ -215,7 +218,9 @@ func (p *pass[T]) place(s int, kind schedule.Kind) **layout.Call {
 // changes; the first record names its buffers, and the buffers that it hands over after the port.
 func (p *pass[T]) keep(s int, rec *recording[T], place **layout.Call, made *layout.Call, port func(i int) string) error {
 	if first := *place; first == nil {
-		rec.name(made.Out, p.at(s).Frames.Slots(s, 0), port)
+		rank := p.at(s)
+		names := rank.Stages[s].Spec.Slots
+		rec.name(made.Out, rec.slots(len(names), rank.Frames.Slots(s, 0)), names, port)
 	} else if first.Taken != made.Taken || !slices.Equal(first.Events, made.Events) || !slices.Equal(first.Out, made.Out) {
 		return fmt.Errorf("the second call differs from the first: %d changes of references at first, %d now", len(first.Events), len(made.Events))
 	}

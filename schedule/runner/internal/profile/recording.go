@@ -159,23 +159,28 @@ func (r *recording[T]) allHandedOver(handles []T) []layout.Ref {
 
 // name names the buffers that were allocated in the call: after the port that hands them over,
 // the slot in which they were saved, or else the class.
-func (r *recording[T]) name(out []layout.Ref, saved iter.Seq2[string, T], port func(i int) string) {
-	slots := map[layout.Ref]string{}
-	for slot, h := range saved {
-		if serial, there := r.watched.Serial(h); there {
-			slots[r.known[serial]] = slot
-		}
-	}
+func (r *recording[T]) name(out, saved []layout.Ref, slots []string, port func(i int) string) {
 	for _, number := range r.births {
 		b, ref := &r.buffers[number], layout.Ref{Kind: layout.Own, Index: number}
 		b.Name = fmt.Sprintf("%v of %s", b.Class, r.running)
-		if slot, ok := slots[ref]; ok {
-			b.Name = fmt.Sprintf("slot %q", slot)
+		if slot := slices.Index(saved, ref); slot >= 0 {
+			b.Name = fmt.Sprintf("slot %q", slots[slot])
 		}
 		if i := slices.Index(out, ref); i >= 0 {
 			b.Name = port(i)
 		}
 	}
+}
+
+// slots returns the buffer in each of n slots.
+func (r *recording[T]) slots(n int, saved iter.Seq2[int, T]) []layout.Ref {
+	list := make([]layout.Ref, n)
+	for i, h := range saved {
+		if serial, there := r.watched.Serial(h); there {
+			list[i] = r.known[serial]
+		}
+	}
+	return list
 }
 
 // checkEnds reports whether every reference has ended. The error contains who, the caller's name.

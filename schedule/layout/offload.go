@@ -1,0 +1,170 @@
+package layout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// This file plays the moves of saved state between a rank's memory and its far memory. A slot that
+// is offloaded is two items of the rank, from F to WAIT_OFFLOAD and from RELOAD to the action that
+// takes it, and one item of far memory.
+
+// maxSlots is the number of slots of a stage that Plan.Away can name.
+const maxSlots = 64
+
+// move plays WAIT_OFFLOAD, which ends the items of the slots, or RELOAD, which begins new ones.
+func (p *player) move(kind schedule.Kind, s, m int32) error {
+	own, in := p.held[slot{effects.Saved, s, m}].items, p.held[slot{effects.Input, s, m}].items
+	return p.eachAway(s, m, func(ref Ref, o origin) error {
+		list := own
+		if ref.Kind == In {
+			list = in
+		}
+		if ref.Index >= len(list) || list[ref.Index] < 0 {
+			return fmt.Errorf("%w: it offloads %v, which is not there", ErrProfile, ref)
+		}
+		it := p.items[list[ref.Index]]
+		switch {
+		case kind == schedule.Reload:
+			var err error
+			list[ref.Index], err = p.born(it.bytes, it.atMost, it.class, o)
+			return err
+		case it.refs != 1:
+			return fmt.Errorf("%w: %s is offloaded, and is held by others than its slot: it has %d references", ErrProfile, p.profile.name(o, p.shape(int(m))), it.refs)
+		}
+		return p.release(list[ref.Index])
+	})
+}
+
+// actFar plays the part of an action that concerns far memory.
+func (p *player) actFar(kind schedule.Kind, s, m int32, ends effects.Set) error {
+	if kind == schedule.Offload {
+		var copies []int32
+		err := p.eachAway(s, m, func(ref Ref, o origin) error {
+			size, err := p.ports.size(p.shape(int(m)), int(s), ref)
+			if err != nil {
+				return fmt.Errorf("%w: it offloads %v: %w", ErrProfile, ref, err)
+			}
+			i, err := p.born(size.bytes, size.atMost, memory.Saved, o)
+			copies = append(copies, i)
+			return err
+		})
+		p.put(slot{effects.Far, s, m}, copies)
+		return err
+	}
+	if ends>>effects.Far&1 == 0 {
+		return nil
+	}
+	return p.end(slot{effects.Far, s, m})
+}
+
+// eachAway calls do for every slot of a stage that the plan offloads.
+func (p *player) eachAway(s, m int32, do func(Ref, origin) error) error {
+	t := p.profile.stage(p.shape(int(m)), int(s))
+	for _, n := range bits(p.plan.Away[s]) {
+		if n >= len(t.Slots) || t.Slots[n].Kind != Own && t.Slots[n].Kind != In {
+			return fmt.Errorf("%w: stage %d (%s) saves nothing of its own in slot %d, which the plan offloads", ErrProfile, s, t.Stage, n)
+		}
+		o := origin{kind: ofStage, stage: s, microbatch: m, index: int32(t.Slots[n].Index)}
+		if t.Slots[n].Kind == In {
+			o.kind = ofInput
+		}
+		if err := do(t.Slots[n], o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offloads reports whether a program has offloaded slots.
+func offloads(program []schedule.Segment) bool {
+	return slices.ContainsFunc(program, func(s schedule.Segment) bool {
+		return slices.ContainsFunc(s.Body, func(a schedule.Action) bool { return a.Kind() == schedule.Offload })
+	})
+}
+
+// Away returns the slots to offload, in the form of schedule.Plan.Away: for each stage of a
+// placement the largest slots that add up to at most a share of the bytes that the stage saves in
+// slots. Only buffers that nothing but their slot holds after the forward are taken, and of those
+// only the first 64 slots of a stage. A share of 1 takes all of them.
+func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
+	away := make([]uint64, placement.Stages())
+	ports := newPorts(&schedule.Plan{Placement: *placement}, t)
+	for s := range away {
+		st := t.stage(0, s)
+		bytes, order := make([]int64, len(st.Slots)), []int(nil)
+		total := 0.0
+		for n, ref := range st.Slots {
+			if ref.Kind != Own && ref.Kind != In {
+				continue
+			}
+			size, err := ports.size(0, s, ref)
+			if bytes[n] = size.bytes; err != nil || slices.Index(st.Slots, ref) < n { // the same buffer twice
+				continue
+			}
+			total += float64(size.bytes)
+			if n < maxSlots && t.alone(placement, s, ref) {
+				order = append(order, n)
+			}
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
+		left := share * total
+		for _, n := range order {
+			if float64(bytes[n]) <= left {
+				left -= float64(bytes[n])
+				away[s] |= 1 << n
+			}
+		}
+	}
+	return away
+}
+
+// alone reports whether, for every shape class, the only reference to the buffer in a slot after
+// F is that of the slot. An input counts if it was received, or if the stage before it on the rank
+// keeps no reference to the buffer that it handed over.
+func (t *Profile) alone(placement *schedule.Placement, s int, ref Ref) bool {
+	for shape := range t.Shapes {
+		st := t.stage(shape, s)
+		if st.Forward == nil || st.Forward.references(ref) != 1 || slices.Contains(st.Forward.Out, ref) {
+			return false
+		}
+		if ref.Kind == Own {
+			if st.Buffers[ref.Index].Class == memory.Resident {
+				return false
+			}
+			continue
+		}
+		if placement.First(s) {
+			return false
+		}
+		before := t.stage(shape, s-1)
+		if placement.Rank[s-1] == placement.Rank[s] {
+			if before.Forward == nil || ref.Index >= len(before.Forward.Out) {
+				return false
+			}
+			if out := before.Forward.Out[ref.Index]; out.Kind != Own || before.Buffers[out.Index].Class == memory.Resident || before.Forward.references(out) != 1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// references returns how many references to a buffer a call leaves, handed over ones included.
+func (c *Call) references(ref Ref) (n int) {
+	for _, e := range c.Events {
+		switch {
+		case e.Ref != ref:
+		case e.Op == Release:
+			n--
+		default:
+			n++
+		}
+	}
+	return n
+}
