@@ -218,6 +218,8 @@ func (m Microbatch[T]) Take(s Slot) T {
 	switch {
 	case slot.State == frames.Lent || slot.State == frames.Dropped:
 		m.refuse(ErrTaken, "slot %q: take once and keep the handle for the call", name)
+	case slot.State > frames.Lent:
+		m.refuse(ErrAway, "slot %q: the plan must reload it before %v", name, c.Kind)
 	case slot.State == frames.Empty:
 		m.refuse(ErrEmpty, "slot %q: Save it in every forward", name)
 	case !slot.Taker.TakenIn(c.Kind):

@@ -26,6 +26,10 @@ type Sample struct {
 	// are then the planned values, or upper bounds if a plan is for several shapes.
 	Planned                  bool
 	LivePlanned, PeakPlanned int64
+
+	// Far is the number of live bytes in the rank's far memory, and FarPeak the highest Far since
+	// this rank's previous record. Excess and Growth include far memory.
+	Far, FarPeak int64
 }
 
 // Ring keeps the last samples and never grows. The zero Ring keeps none. It is not for

@@ -18,11 +18,14 @@ type account struct {
 	peak     int64          // highest live since the last sample, noted before a release
 	atPeak   memory.ByClass // peak by class
 	unfreed  int64          // without an allocator's book: bytes that a drop should have freed and did not
-	excess   int64          // allocator's book - baseline - live, after the last action
+	excess   int64          // allocator's book - baseline - live, after the last action, in both memories
+	far      int64          // bytes held in far memory
+	waits    int64          // actions that waited for a copy to or from far memory
 	sampled  int64          // excess at the last sample
 	running  suspect        // the action that runs or ran last
 	suspect  suspect        // the first action since the last audit after which the difference grew
 	stats    memory.Stats   // scratch, so that Stats never escapes per call
+	farStats memory.Stats   // of far memory at the last sample
 }
 
 // suspect is an action that may have caused a leak.
@@ -173,6 +176,9 @@ func (c *Frames[T]) Settle() {
 	if c.book != nil {
 		excess = c.book.Live() - c.baseline.Live - c.live
 	}
+	if c.Far != nil {
+		excess += c.Far.Live() - c.far
+	}
 	if excess == c.excess {
 		return
 	}
@@ -321,6 +327,7 @@ var counted = [effects.NumPlaces]struct {
 	effects.SentOutput: {"transfers", memory.Transfer}, effects.SentGradient: {"transfers", memory.Transfer},
 	effects.ForwardWeights: {"sets of copies of weights", memory.FP8}, effects.BackwardWeights: {"sets of copies of weights", memory.FP8},
 	effects.Gathered: {"stages with gathered weights", memory.Unsharded}, effects.Output: {"outputs", memory.Activation},
+	effects.Far: {"frames in far memory", memory.Saved},
 }
 
 // blame describes which holder may have kept a reference to a buffer that the step has released.
@@ -369,6 +376,11 @@ func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.Step, c.Config.Rank
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled
 	c.sampled = c.excess
+	if c.Far != nil {
+		c.Far.Stats(&c.farStats)
+		c.Far.ResetPeak()
+	}
+	s.Far, s.FarPeak = c.farStats.Live, c.farStats.Peak
 	if c.book == nil {
 		s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.live, c.peak, c.live, c.classes, c.atPeak
 		if c.live > c.peak {
@@ -402,7 +414,7 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 					what = fmt.Sprintf("gradient of output %d", n-st.Inputs)
 				}
 				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s", c.microbatchName(&st.frames[i/st.width]), s, st.Name, what)
-				if !c.owner(&st.cells[i], name, yield) {
+				if !c.owner(&st.cells[i], name, yield) || !c.farOwner(st, i, name, yield) {
 					return
 				}
 			}

@@ -17,14 +17,20 @@ type CellState uint8
 
 // The states of a cell.
 const (
-	Empty   CellState = iota
-	Full              // holds a handle
-	Lent              // holds a handle that the running action has taken
-	Dropped           // held a handle that was released: a part after its last read, a slot after its action
+	Empty     CellState = iota
+	Full                // holds a handle
+	Lent                // holds a handle that the running action has taken
+	Leaving             // holds a handle while its contents are copied to far memory
+	Returning           // holds a handle while its contents are copied back
+	Away                // its contents are in far memory only; the handle has no buffer
+	Dropped             // held a handle that was released: a part after its last read, a slot after its action
 )
 
+// offloaded reports whether the contents may not be read: they are in far memory, or being copied.
+func (c *Cell[T]) offloaded() bool { return c.State >= Leaving && c.State <= Away }
+
 // Held reports whether the cell holds a handle.
-func (c *Cell[T]) Held() bool { return c.State == Full || c.State == Lent }
+func (c *Cell[T]) Held() bool { return c.State >= Full && c.State <= Returning }
 
 // End empties the cell after its handle was released or handed over.
 func (c *Cell[T]) End() { *c = Cell[T]{State: Dropped} }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // A frame holds what one stage keeps of one microbatch: its inputs, the gradients of its outputs,
@@ -166,13 +167,20 @@ func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, s
 }
 
 // DropSaved releases the tensors saved for a call (L2), or the whole frame if last is set. It
-// returns ErrUntaken for a tensor that a backward had to take and did not.
+// returns ErrUntaken for a tensor that a backward had to take and did not. At WAIT_OFFLOAD it
+// releases the buffers of the offloaded slots.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
+	if call == schedule.WaitOffload {
+		return c.dropAway(stage, microbatch)
+	}
 	st, untaken := &c.stages[stage], -1
 	f := &st.frames[microbatch&st.mask]
 	slots := f.slots
 	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // else it may be for a gradient that is not needed
 	for i := range slots {
+		if slots[i].offloaded() && (last || slots[i].Taker.TakenIn(call)) {
+			return fmt.Errorf("%w: slot %q of stage %d (%s) at its last use in %v", ErrAway, st.Slots[i], stage, st.Name, call)
+		}
 		if slots[i].Held() && (last || slots[i].Taker.TakenIn(call)) {
 			if must && slots[i].State == Full && !slots[i].Optional {
 				untaken = i

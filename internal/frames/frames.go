@@ -92,8 +92,11 @@ type Counts [effects.NumPlaces]int
 // and is for one goroutine.
 type Frames[T any] struct {
 	Config[T]
-	fused     memory.Fused[T]  // the space's own, or made from its separate calls
-	book      memory.Book      // nil: only the frames' book is audited
+	fused   memory.Fused[T]   // the space's own, or made from its separate calls
+	book    memory.Book       // nil: only the frames' book is audited
+	movable memory.Movable[T] // nil: the space cannot offload
+	// Far is the far memory of a step that offloads, nil otherwise. Set it before Begin.
+	Far       Far[T]
 	reclaimer memory.Reclaimer // nil: the space cannot reclaim
 	stages    []stage[T]
 
@@ -128,6 +131,7 @@ type stage[T any] struct {
 	outbox outbox[T]
 	shards []Cell[T]    // its gathered weights, between UNSHARD and RESHARD
 	copies []Cell[T]    // copies of its weights, from QUANTIZE to their drops
+	away   []farCopy    // of the slots of all frames; empty if the plan offloads none of the stage
 	uses   []ParamState // by parameter
 	losses []LossState  // by loss
 	access Access       // of a call in this step: everything that the stage has
@@ -166,6 +170,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 		c.fused = unfused[T]{cfg.Space}
 	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
+	c.movable, _ = cfg.Space.(memory.Movable[T])
 	for s, declared := range cfg.Stages {
 		if declared != nil {
 			c.stages[s] = stage[T]{
@@ -220,6 +225,10 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 			cells := st.cells[i*st.width:][:st.width]
 			st.frames[i] = frame[T]{inputs: cells[:st.Inputs], gradients: cells[st.Inputs:][:st.Outputs], slots: cells[st.Inputs+st.Outputs:]}
 		}
+		st.away = st.away[:0]
+		if extent.Away != nil && extent.Away[s] != 0 {
+			st.away = resize(st.away, places*len(st.Slots))
+		}
 		if extent.Outgoing != nil {
 			st.outbox.begin(extent.Outgoing[s], st.Declaration)
 		}
@@ -235,6 +244,9 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 		c.mark = c.reclaimer.Mark()
 	}
 	c.account.begin(c.book)
+	if c.Far != nil {
+		c.Far.ResetPeak()
+	}
 }
 
 // ring returns the size of a ring for n microbatches: a power of two.
@@ -289,6 +301,10 @@ func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].W
 // Begin.
 func (c *Frames[T]) Abort() {
 	c.generation++
+	if c.Far != nil {
+		c.Far.Stop() // before the buffers that it copies are released
+		c.Far.Reclaim(0)
+	}
 	release := func(cells []Cell[T]) {
 		for i := range cells {
 			if cells[i].Held() {
@@ -305,6 +321,7 @@ func (c *Frames[T]) Abort() {
 		release(c.stages[s].outbox.cells)
 		release(c.stages[s].shards)
 		release(c.stages[s].copies)
+		clear(c.stages[s].away)
 	}
 	if c.reclaimer != nil {
 		c.reclaimer.Reclaim(c.mark)
