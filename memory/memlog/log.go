@@ -60,9 +60,11 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 		r = &skipped{step: s.Step - 1}
 		l.since[s.Rank] = r
 	}
+	farPeak := max(s.FarPeak, r.highest.FarPeak)
 	if s.Peak >= r.highest.Peak {
 		r.highest = *s
 	}
+	r.highest.FarPeak = farPeak
 	if r.step != s.Step {
 		r.step, r.records = s.Step, 0
 	}
@@ -72,6 +74,7 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	}
 	r.written = *s
 	r.written.Peak, r.written.PeakPlanned, r.written.PeakClasses = r.highest.Peak, r.highest.PeakPlanned, r.highest.PeakClasses
+	r.written.FarPeak = farPeak
 	r.highest = memory.Sample{}
 	return &r.written
 }
@@ -98,6 +101,9 @@ func (l *Log) Sample(s *memory.Sample) {
 	line.Int64("peak", s.Peak)
 	if s.Planned {
 		line.Int64("peak_planned", s.PeakPlanned)
+	}
+	if s.FarPeak > 0 {
+		line.Int64("far", s.Far).Int64("far_peak", s.FarPeak)
 	}
 	line.Int64("reserved", s.Reserved).
 		Int64("excess", s.Excess).

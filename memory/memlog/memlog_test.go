@@ -61,6 +61,34 @@ func TestPeakClasses(t *testing.T) {
 	require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}}, records)
 }
 
+// Far memory follows the peak, and is absent if the rank has used none. Of omitted records the
+// highest far peak stays.
+func TestFarMemory(t *testing.T) {
+	var out bytes.Buffer
+	s := full()
+	s.Far, s.FarPeak = 300, 400
+	memlog.New(&out).Sample(&s)
+	require.Equal(t, strings.Replace(fullLine, `"reserved"`, `"far":300,"far_peak":400,"reserved"`, 1), out.String())
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}}, records)
+
+	out.Reset()
+	log := memlog.New(&out)
+	log.Every(2)
+	s = memory.Sample{Peak: 9, FarPeak: 1}
+	log.Sample(&s)
+	s = memory.Sample{Peak: 7, FarPeak: 500}
+	log.Sample(&s)
+	s = memory.Sample{Peak: 8, Far: 2, FarPeak: 2}
+	log.Sample(&s)
+	records, _ = read(out.String())
+	require.Len(t, records, 2)
+	require.EqualValues(t, 8, records[1].Peak)
+	require.EqualValues(t, 500, records[1].FarPeak)
+	require.EqualValues(t, 2, records[1].Far)
+}
+
 func TestSampleMakesOneWrite(t *testing.T) {
 	w := &shortWriter{room: math.MaxInt}
 	log, s := memlog.New(w), full()

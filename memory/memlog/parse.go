@@ -95,6 +95,8 @@ func parseSample(all []member) (r Record, err error) {
 		{key: "live_planned", to: &r.LivePlanned, optional: !r.Planned},
 		{key: "peak", to: &s.Peak},
 		{key: "peak_planned", to: &r.PeakPlanned, optional: !r.Planned},
+		{key: "far", to: &s.Far, optional: true},
+		{key: "far_peak", to: &s.FarPeak, optional: true},
 		{key: "reserved", to: &s.Reserved},
 		{key: "excess", to: (*signed)(&s.Excess)},
 		{key: "growth", to: (*signed)(&s.Growth)},

@@ -105,8 +105,30 @@ type Memory struct {
 	Search placement.Options
 	// Ring is the number of samples kept of each rank; 0 is 256.
 	Ring int
+	// Offload moves saved state to far memory while no action needs it.
+	Offload Offload
 	// TolerateLeaks logs the excess and continues, instead of ending the step with ErrLeak.
 	TolerateLeaks bool
+}
+
+// Offload configures what a step keeps in far memory, and which memory that is. The zero value
+// offloads nothing, unless Plan.Fixed does. Offloading needs Memory.Profile and spaces that are
+// memory.Movable, such as kernels.Host; evaluations offload nothing.
+type Offload struct {
+	// Share is the fraction of the bytes that a stage saves to offload, from 0 to 1: the largest
+	// slots that nothing else holds, the same for every microbatch (layout.Profile.Away). A
+	// microbatch stays where it is if there is no time to copy it: if no computation runs between
+	// its forward and its backward.
+	Share float64
+	// Folder is the folder of the file that is the far memory of a rank. Its space on the disk is
+	// reserved before the first step. The file has no name, and mode 0600. If Folder is empty, far
+	// memory is on the heap of the process, for devices with memory of their own.
+	Folder string
+	// Range, if set, returns the far memory of a rank instead. The runner owns it, reads and writes
+	// it on a goroutine for each direction, and releases it in Close.
+	Range func(rank int) (memory.Range, error)
+	// Budget is the largest number of bytes of far memory of a rank; 0 is no limit.
+	Budget int64
 }
 
 // World defines which ranks of the pipeline run in this process, and how they are linked. The

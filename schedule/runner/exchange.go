@@ -32,7 +32,7 @@ type reportHeader struct {
 	Rank RankResult
 }
 
-var reportMagic = [4]byte{'W', 'R', 'R', 5}
+var reportMagic = [4]byte{'W', 'R', 'R', 6}
 
 // exchange merges the losses of all ranks into record, in the order of the ranks, and returns the
 // measurements of each rank.
@@ -76,6 +76,9 @@ func (r *worker[T]) account() RankResult {
 	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
 	if l := &r.levels; l.rank != nil {
 		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.Frames.Baseline()+l.top
+		if l.rank.Far != nil {
+			own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.rank.Far.Height, r.Frames.FarWaits()
+		}
 	}
 	if c := &r.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())

@@ -20,6 +20,9 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 		gathers: cfg.Replicas.Unshard != nil,
 		profile: cfg.Memory.Profile, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
 	}
+	if share := cfg.Memory.Offload.Share; share > 0 {
+		p.passes.Away = cfg.Memory.Profile.Away(&cfg.Plan.Placement, share)
+	}
 	for s, stage := range cfg.Stages {
 		spec := stage.Spec()
 		_, splits := stage.(stages.SplitBackward[T])

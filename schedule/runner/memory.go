@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/far"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -19,12 +21,17 @@ type levels struct {
 	place int
 	peak  int64 // the highest level since the last sample
 	top   int64 // the highest level of the step
+
+	farBase, farPlace int // in the far memory of the rank, if the step offloads
 }
 
 // base returns the position of the first action of a repeat of a segment.
 func (l *levels) base(segment, repeat int) int {
 	if l.rank == nil {
 		return 0
+	}
+	if l.rank.Far != nil {
+		l.farBase = l.rank.Far.Segments[segment].Base(repeat)
 	}
 	return l.rank.Segments[segment].Base(repeat)
 }
@@ -53,6 +60,9 @@ func shapesOf[T any](source Source[T], plan *schedule.Plan) []int {
 func (r *worker[T]) lay(plan *program) error {
 	r.levels = levels{}
 	if plan.memory == nil || !r.plansMemory(plan.Mode) {
+		if kinds(plan.Plan)[schedule.Offload] {
+			return fmt.Errorf("%w: the plan offloads saved state: set Memory.Profile, and a space that is memory.Planned, and not TolerateLeaks", ErrPlan)
+		}
 		return nil
 	}
 	rank := &plan.memory.Ranks[r.Rank]
@@ -60,7 +70,50 @@ func (r *worker[T]) lay(plan *program) error {
 		return fmt.Errorf("runner: rank %d: memory of a step: %w", r.Rank, err)
 	}
 	r.levels = levels{rank: rank, most: plan.most}
+	if rank.Far == nil {
+		return nil
+	}
+	if err := r.layFar(rank.Far.Layout); err != nil {
+		return fmt.Errorf("runner: rank %d: far memory of a step: %w", r.Rank, err)
+	}
 	return nil
+}
+
+// layFar reserves the far memory of the step, and makes it the far memory of the frames.
+func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
+	if r.far == nil {
+		space, movable := r.Space.(memory.Movable[T])
+		if !movable {
+			return fmt.Errorf("%w: the plan offloads saved state, which needs a space that is memory.Movable, such as kernels.Host, not %T", ErrPlan, r.Space)
+		}
+		o, bytes := &r.cfg.Memory.Offload, far.Heap()
+		switch {
+		case o.Range != nil:
+			bytes, err = o.Range(r.Rank)
+		case o.Folder != "":
+			bytes, err = far.File(o.Folder)
+		}
+		if err != nil {
+			return err
+		}
+		if r.far, err = far.New(space, bytes, o.Budget); err != nil {
+			return err
+		}
+	}
+	if err := r.far.Lay(layout); err != nil {
+		return err
+	}
+	r.far.Start(len(layout.Allocations))
+	r.Frames.Far = r.far
+	return nil
+}
+
+// closeFar releases the far memory.
+func (r *worker[T]) closeFar() error {
+	if r.far == nil {
+		return nil
+	}
+	return r.far.Close()
 }
 
 // unlay ends the reservation of lay. With -tags invariants it returns an error if memory outside
@@ -70,12 +123,19 @@ func (r *worker[T]) unlay() error {
 		return nil
 	}
 	r.levels = levels{}
-	return r.planned.Lay(nil)
+	err := r.planned.Lay(nil)
+	if r.Frames.Far != nil {
+		r.Frames.Far = nil
+		r.far.Stop()
+		err = errors.Join(err, r.far.Lay(nil))
+	}
+	return err
 }
 
 // at sets the position in the program, which determines the buffers that the next allocations
-// get. If memory is not planned, the position is the number of the action.
-func (r *worker[T]) at(place int) {
+// get: k actions after a base of levels. If memory is not planned, the position is the number of
+// the action.
+func (r *worker[T]) at(base, k int) {
 	l := &r.levels
 	if l.rank == nil {
 		if r.peak.watched {
@@ -83,20 +143,27 @@ func (r *worker[T]) at(place int) {
 		}
 		return
 	}
-	l.place = place
-	if level := l.rank.Layout.Levels[place].Peak; level > l.peak {
+	l.place = base + k
+	if level := l.rank.Layout.Levels[l.place].Peak; level > l.peak {
 		l.peak, l.top = level, max(l.top, level)
 	}
-	r.planned.At(place)
+	r.planned.At(l.place)
+	if l.rank.Far != nil {
+		l.farPlace = l.farBase + k
+		r.far.At(l.farPlace)
+	}
 }
 
 // atEnd sets the position after the last action.
 func (r *worker[T]) atEnd() {
 	end := 0
-	if r.levels.rank != nil {
-		end = r.levels.rank.End
+	if l := &r.levels; l.rank != nil {
+		end = l.rank.End
+		if l.rank.Far != nil {
+			l.farBase = l.rank.Far.End
+		}
 	}
-	r.at(end)
+	r.at(end, 0)
 }
 
 // auditPlan compares the live bytes with the memory plan (L6).
@@ -104,6 +171,11 @@ func (r *worker[T]) auditPlan() error {
 	l := &r.levels
 	if l.rank == nil {
 		return nil
+	}
+	if l.rank.Far != nil {
+		if live, planned := r.far.Live(), l.rank.Far.Layout.Levels[l.farPlace].Live; live > planned || live < planned && !l.most {
+			return fmt.Errorf("%w: %d bytes are live in far memory where the plan has %d: record the stages again", frames.ErrLeak, live, planned)
+		}
 	}
 	return r.Frames.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
 }

@@ -38,6 +38,12 @@ type Result struct {
 	Planned bool
 	Height  int64
 
+	// FarPeak and FarHeight are the largest number of live bytes in the far memory of a rank, and
+	// the largest reservation. FarWaits is how many actions of all ranks waited for a copy from or
+	// to far memory. They are 0 if the step does not offload.
+	FarPeak, FarHeight int64
+	FarWaits           int64
+
 	Books   int // books audited on every rank: 2, or 1 if a space has no book
 	Actions int // of all ranks
 
@@ -73,6 +79,8 @@ type RankResult struct {
 	// bound if the plan is for several shapes.
 	Planned             bool
 	Height, PeakPlanned int64
+	// FarPeak, FarHeight and FarWaits are the rank's: see Result.
+	FarPeak, FarHeight, FarWaits int64
 	// Start and End are the begin of the rank's first computation and the end of its last one,
 	// since the first computation of any rank.
 	Start, End time.Duration
@@ -151,7 +159,7 @@ func (r *Result) rise(peak int64, classes *memory.ByClass) {
 // gather computes the result's numbers from the ranks' numbers, whose Start and End are by their
 // clocks.
 func (r *Result) gather(ranks []RankResult) {
-	r.Ranks, r.Actions, r.Planned = ranks, 0, true
+	r.Ranks, r.Actions, r.Planned, r.FarPeak = ranks, 0, true, 0
 	r.Peak = 0 // it was this rank's, and ranks may have equal peaks of different classes
 	var start, end time.Duration
 	for i := range ranks {
@@ -161,6 +169,7 @@ func (r *Result) gather(ranks []RankResult) {
 		r.Excess, r.Growth.Bytes = max(r.Excess, rank.Excess), max(r.Growth.Bytes, rank.Growth)
 		r.Books, r.Actions = min(r.Books, int(rank.Books)), r.Actions+int(rank.Actions)
 		r.Planned, r.Height = r.Planned && rank.Planned, max(r.Height, rank.Height)
+		r.FarPeak, r.FarHeight, r.FarWaits = max(r.FarPeak, rank.FarPeak), max(r.FarHeight, rank.FarHeight), r.FarWaits+rank.FarWaits
 		if rank.Start == 0 {
 			continue // it has no computations
 		}

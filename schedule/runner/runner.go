@@ -125,7 +125,7 @@ func (r *Runner[T]) NextStep() int64 { return r.workers[0].step }
 func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg.World.First].ring }
 
 // Close releases the runner's resources. Between steps these are only the cells of losses on
-// devices that have them (loss.Cells); there are no goroutines. Close does not close the
+// devices that have them (loss.Cells), and far memory; there are no goroutines. Close does not close the
 // embedder's transport.
 func (r *Runner[T]) Close() error {
 	if r.running.Load() {
@@ -138,6 +138,9 @@ func (r *Runner[T]) Close() error {
 		}
 	}
 	err := r.closeCells()
+	for _, w := range r.workers {
+		err = errors.Join(err, w.closeFar())
+	}
 	if r.links == nil {
 		return err
 	}

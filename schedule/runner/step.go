@@ -63,7 +63,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 			for k, action := range segment.Body {
 				action = action.Shift(shift)
 				if r.levels.rank != nil || r.peak.watched {
-					r.at(base + k)
+					r.at(base, k)
 				}
 				if ctx.Err() != nil {
 					return r.locate(action, context.Cause(ctx))
@@ -118,8 +118,14 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effe
 	if action == r.plan.first {
 		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
 	}
+	s, m := action.Stage(), action.Microbatch()
+	if e.Ends>>effects.Far&1 == 1 {
+		if err := r.Frames.Reloaded(ctx, s, m); err != nil {
+			return err
+		}
+	}
 	var err error
-	switch s, m := action.Stage(), action.Microbatch(); action.Kind() {
+	switch action.Kind() {
 	case schedule.F:
 		if item := r.plan.Item(m); e.Pulls && r.pulled-item <= r.cfg.Plan.LookAhead {
 			err = r.pull(ctx, item)
@@ -209,6 +215,9 @@ func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 			err = r.Frames.DropParts(m, e.Parts)
 		case effects.Saved:
 			err = r.Frames.DropSaved(s, m, action.Kind(), e.Last)
+		case effects.Far:
+			r.expected[place]--
+			err = r.Frames.DropFar(s, m)
 		case effects.Output:
 			err = r.output(action)
 		default:
@@ -238,6 +247,7 @@ func (r *worker[T]) retire(action schedule.Action) error {
 		s.Weight = r.ledger.Weight(r.objective)
 	}
 	r.result.rise(s.Peak, &s.PeakClasses)
+	r.result.FarPeak = max(r.result.FarPeak, s.FarPeak)
 	r.result.Growth.Bytes = max(r.result.Growth.Bytes, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {
 		s.Time = r.clock.began.UnixNano() + int64(time.Since(r.clock.began))

@@ -40,6 +40,13 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 			return err
 		}
 		return r.Frames.PutAt(e.To, int(e.Stage), m, h, st.NoGradOut)
+	case schedule.Offload:
+		return r.Frames.Offload(s, m)
+	case schedule.WaitOffload:
+		return r.Frames.Offloaded(ctx, s, m)
+	case schedule.Reload:
+		r.expected[e.To]-- // the frame is there already
+		return r.Frames.Reload(s, m)
 	case schedule.Unshard:
 		return r.unshard(ctx, s, e)
 	case schedule.Reshard:

@@ -50,6 +50,13 @@ func (c *Config[T]) validate(err error) error {
 	if c.Memory.Budget < 0 {
 		f.add("Memory.Budget is %d", c.Memory.Budget)
 	}
+	o := &c.Memory.Offload
+	if !(o.Share >= 0 && o.Share <= 1) || o.Budget < 0 {
+		f.add("Memory.Offload has a share of %v and a budget of %d bytes: give a share from 0 to 1, and a budget from 0 on", o.Share, o.Budget)
+	}
+	if o.Share > 0 && (c.Memory.Profile == nil || c.Memory.TolerateLeaks) {
+		f.add("Memory.Offload is set: it needs Memory.Profile, and no Memory.TolerateLeaks")
+	}
 	if c.Plan.Quantizing > lower.AtStart {
 		f.add("Plan.Quantizing is %v", c.Plan.Quantizing)
 	}
@@ -57,6 +64,9 @@ func (c *Config[T]) validate(err error) error {
 		f.join(c.Memory.Profile.Validate())
 	}
 	for i, space := range c.Spaces {
+		if _, movable := space.(memory.Movable[T]); o.Share > 0 && space != nil && !movable {
+			f.add("Memory.Offload needs spaces that are memory.Movable, such as kernels.Host, and rank %d has %T", c.World.First+i, space)
+		}
 		if _, ok := space.(memory.Hasher[T]); c.CheckSource && space != nil && !ok {
 			f.add("CheckSource is set and the space of rank %d (%T) is no memory.Hasher, which compares parts", c.World.First+i, space)
 		}

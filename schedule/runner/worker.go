@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/far"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -30,6 +31,7 @@ type worker[T any] struct {
 	tied      []effects.Tie
 	owners    []effects.Use // the first use of each parameter that trains, on any rank
 
+	far      *far.Memory[T] // nil until a step offloads
 	planner  *planner
 	ledger   *loss.Ledger
 	cells    deviceLosses[T]

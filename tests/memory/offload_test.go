@@ -1,0 +1,352 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"math"
+	"math/bits"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// offloaded runs a step in which stages offload a share of their saved state, and returns its
+// result and its planned memory.
+func (r *rig) offloaded(t *testing.T, profile *layout.Profile, m int, offload runner.Offload) (*runner.Result, *layout.Memory) {
+	t.Helper()
+	r.cfg.Memory.Offload = offload
+	group := r.group(t, profile)
+	plan, err := group.Prepare(t.Context(), m, nil)
+	require.NoError(t, err)
+	result, err := group.Step(t.Context(), m, r.sources(fixed(5)))
+	require.NoError(t, err)
+	require.NoError(t, result.Update(func(float64) error { return nil }))
+	result, err = group.Step(t.Context(), m, r.sources(fixed(5)))
+	require.NoError(t, err)
+	return result, plan
+}
+
+// gradients returns the bits of all gradients.
+func (r *rig) gradients(t *testing.T) (bits []uint32) {
+	t.Helper()
+	for _, p := range r.model.Parameters() {
+		for c := range p.All() {
+			x := make([]float32, c.Grad.N)
+			require.NoError(t, c.Device.ReadFloat32(x, c.Grad))
+			for _, v := range x {
+				bits = append(bits, math.Float32bits(v))
+			}
+		}
+	}
+	return bits
+}
+
+// TestOffloadKeepsBits: a step that offloads has the same loss and the same gradients, to the bit,
+// and both of its memories have the planned peaks, for every schedule.
+func TestOffloadKeepsBits(t *testing.T) {
+	testkit.Slow(t)
+	folder := t.TempDir()
+	for _, found := range schedule.Schedules() {
+		for _, ranks := range []int{1, 2, 4} {
+			for _, way := range []string{"", " recompute", " fp8"} {
+				s := setup{schedule: found.Name, ranks: ranks, stages: ranks * found.PerRank, model: tiny, capacity: 1}
+				if _, _, err := s.placement(); err != nil {
+					continue
+				}
+				s.model.Layers, s.model.Dropout, s.model.Recompute = 4, 0.25, way == " recompute"
+				if way == " fp8" {
+					s.model.Width, s.model.FP8 = 16, fp8.CurrentScaling{}
+				}
+				name := s.String()
+				if way == " fp8" {
+					name += way
+				}
+				t.Run(name, func(t *testing.T) {
+					profile := record(t, s, 5)
+					free := newRig(t, s, false)
+					want, _ := free.offloaded(t, profile, 8, runner.Offload{})
+					require.Zero(t, want.FarPeak)
+					laid := newRig(t, s, false)
+					got, plan := laid.offloaded(t, profile, 8, runner.Offload{Share: 1, Folder: folder})
+					require.Equal(t, want.Losses, got.Losses)
+					require.Equal(t, math.Float64bits(want.GradNorm), math.Float64bits(got.GradNorm))
+					require.Equal(t, free.gradients(t), laid.gradients(t))
+					for rank := range plan.Ranks {
+						near, did := &plan.Ranks[rank], &got.Ranks[rank]
+						var stats memory.Stats
+						laid.devs[rank].Stats(&stats)
+						require.Equal(t, near.Peak.Bytes, did.Peak-stats.Live, "rank %d", rank)
+						require.Equal(t, did.PeakPlanned, did.Peak)
+						require.Equal(t, near.Height, did.Height)
+						if near.Far == nil {
+							require.Zero(t, did.FarPeak)
+							continue
+						}
+						require.Equal(t, near.Far.Peak.Bytes, did.FarPeak, "rank %d", rank)
+						require.Equal(t, near.Far.Height, did.FarHeight)
+						require.Positive(t, did.FarPeak)
+					}
+				})
+			}
+		}
+	}
+}
+
+// farRange is far memory whose errors and delays are its test's. The rest is a file.
+type farRange struct {
+	bytes    []byte
+	write    func() error // before a WriteAt; nil does nothing, like the next two
+	read     func(p []byte) error
+	commit   error
+	released bool
+}
+
+func (f *farRange) Page() int64                   { return 4096 }
+func (f *farRange) Reserve(int64) error           { return nil }
+func (f *farRange) Discard(int64, int64) error    { return nil }
+func (f *farRange) Present(low, high int64) int64 { return high - low }
+func (f *farRange) Release() error                { f.released = true; return nil }
+
+func (f *farRange) Commit(_, high int64) error {
+	if f.commit == nil && int64(len(f.bytes)) < high {
+		f.bytes = append(f.bytes, make([]byte, high-int64(len(f.bytes)))...)
+	}
+	return f.commit
+}
+
+func (f *farRange) WriteAt(p []byte, off int64) (int, error) {
+	if f.write != nil {
+		if err := f.write(); err != nil {
+			return 0, err
+		}
+	}
+	return copy(f.bytes[off:], p), nil
+}
+
+func (f *farRange) ReadAt(p []byte, off int64) (int, error) {
+	copy(p, f.bytes[off:])
+	if f.read != nil {
+		if err := f.read(p); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// offloads is 1F1B on four ranks, of which rank 1 offloads: rank 0 saves nothing of its own, and the
+// last two have no time.
+var offloads = setup{schedule: "1f1b", ranks: 4, stages: 4, capacity: 1, model: tiny}
+
+// ranges returns far memories of all ranks, and the configuration with them.
+func ranges(n int) ([]*farRange, runner.Offload) {
+	list := make([]*farRange, n)
+	for i := range list {
+		list[i] = &farRange{}
+	}
+	return list, runner.Offload{Share: 1, Range: func(rank int) (memory.Range, error) { return list[rank], nil }}
+}
+
+// TestCopiesAreAsynchronous holds the copies of every OFFLOAD and RELOAD until their rank begins its
+// next computation. With synchronous copies the step would wait forever, which the bubble reports.
+func TestCopiesAreAsynchronous(t *testing.T) {
+	profile := record(t, offloads, 5)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, offloads, false)
+		far, offload := ranges(offloads.ranks)
+		away := profile.Away(&r.cfg.Plan.Placement, 1)
+		var mu sync.Mutex
+		next := sync.NewCond(&mu)
+		computed := make([]int, offloads.ranks) // computations that have begun
+		held := map[schedule.Kind][][]int{}     // of each copy that is not complete, by rank: how many must have begun
+		held[schedule.Offload], held[schedule.Reload] = make([][]int, 4), make([][]int, 4)
+		for rank := range far {
+			hold := func(held [][]int) {
+				mu.Lock()
+				defer mu.Unlock()
+				for computed[rank] < held[rank][0] {
+					next.Wait()
+				}
+				held[rank] = held[rank][1:]
+			}
+			far[rank].write = func() error { hold(held[schedule.Offload]); return nil }
+			far[rank].read = func([]byte) error { hold(held[schedule.Reload]); return nil }
+		}
+		r.cfg.Hooks.Action = func(rank int, a schedule.Action) {
+			mu.Lock()
+			defer mu.Unlock()
+			if copies, moves := held[a.Kind()]; moves {
+				for range bits.OnesCount64(away[a.Stage()]) {
+					copies[rank] = append(copies[rank], computed[rank]+1)
+				}
+			} else if a.Kind().Compute() {
+				computed[rank]++
+				next.Broadcast()
+			}
+		}
+		got, _ := r.offloaded(t, profile, 8, offload)
+		require.Positive(t, got.FarPeak)
+	})
+}
+
+// TestFarFaults: every fault of far memory ends the step on all ranks with its name, nothing is
+// lost in either memory, and the next step has the same numbers as if nothing had failed.
+func TestFarFaults(t *testing.T) {
+	profile := record(t, offloads, 5)
+	full := errors.New("the disk is full")
+	for name, fault := range map[string]struct {
+		plant func(f *farRange)
+		want  error
+		text  string
+	}{
+		"full":       {func(f *farRange) { f.write = func() error { return full } }, full, `rank 1 action 1WAIT_OFFLOAD1 (stage 1 block0, microbatch 1): slot "input" of stage 1 (block0): far: a copy of 160 bytes`},
+		"unreadable": {func(f *farRange) { f.read = func([]byte) error { return io.EOF } }, io.ErrUnexpectedEOF, "far: a copy of"},
+		"changed":    {func(f *farRange) { f.read = func(p []byte) error { p[7]++; return nil } }, nil, "far: the bytes that came back are not those that left"},
+		"no room":    {func(f *farRange) { f.commit = full }, full, "rank 1: far memory of a step"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				free := newRig(t, offloads, false)
+				want, _ := free.offloaded(t, profile, 8, runner.Offload{})
+				r := newRig(t, offloads, false)
+				far, offload := ranges(offloads.ranks)
+				r.cfg.Memory.Offload = offload
+				var owners int
+				r.cfg.Hooks.Failed = func(rank int, _ error, held iter.Seq[memory.Info]) {
+					for info := range held {
+						if rank == 1 && strings.HasSuffix(info.Name, "in far memory") {
+							owners++
+						}
+					}
+				}
+				group := r.group(t, profile)
+				fault.plant(far[1])
+				_, err := group.Step(t.Context(), 8, r.sources(fixed(5)))
+				if fault.want != nil {
+					require.ErrorIs(t, err, fault.want)
+				}
+				require.ErrorContains(t, err, fault.text)
+				require.Equal(t, name != "no room", owners > 0, "the dump has the copies")
+				for _, dev := range r.devs {
+					require.Equal(t, resident(dev), dev.Live())
+				}
+				far[1].write, far[1].read, far[1].commit = nil, nil, nil
+				got, err := group.Step(t.Context(), 8, r.sources(fixed(5)))
+				require.NoError(t, err)
+				require.Equal(t, want.Losses, got.Losses)
+				require.Equal(t, free.gradients(t), r.gradients(t))
+				require.Zero(t, got.Excess)
+				require.Zero(t, got.Growth.Bytes)
+				require.NoError(t, group.Close())
+				for _, f := range far {
+					require.Equal(t, f.bytes != nil, f.released)
+				}
+			})
+		})
+	}
+}
+
+// TestCancelledWhileAway cancels a step whose copy does not end: the step ends when the copy does,
+// and nothing is lost.
+func TestCancelledWhileAway(t *testing.T) {
+	profile := record(t, offloads, 5)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, offloads, false)
+		far, offload := ranges(offloads.ranks)
+		r.cfg.Memory.Offload = offload
+		hold := make(chan struct{})
+		far[1].write = func() error { <-hold; return nil }
+		group := r.group(t, profile)
+		ctx, cancel := context.WithCancel(t.Context())
+		var err error
+		ended := false
+		go func() {
+			_, err = group.Step(ctx, 8, r.sources(fixed(5)))
+			ended = true
+		}()
+		synctest.Wait()
+		require.False(t, ended, "%v", err)
+		cancel()
+		synctest.Wait()
+		require.False(t, ended, "the lane still reads a buffer of the step")
+		close(hold)
+		synctest.Wait()
+		require.True(t, ended)
+		require.ErrorIs(t, err, context.Canceled)
+		for _, dev := range r.devs {
+			require.Equal(t, resident(dev), dev.Live())
+		}
+		_, err = group.Step(t.Context(), 8, r.sources(fixed(5)))
+		require.NoError(t, err)
+	})
+}
+
+// TestOffloadAllocatesNothing: a step that offloads allocates as often for many microbatches as for
+// few (L11).
+func TestOffloadAllocatesNothing(t *testing.T) {
+	s := setup{schedule: "interleaved", ranks: 1, stages: 2, capacity: 1, model: tiny}
+	profile := record(t, s, 5)
+	r := newRig(t, s, false)
+	r.cfg.Memory.Offload = runner.Offload{Share: 1}
+	group := r.group(t, profile)
+	from := r.sources(fixed(5))
+	counts := func(m int, expected ...uint64) uint64 {
+		return testkit.Allocations(func() {
+			result, err := group.Step(t.Context(), m, from)
+			require.NoError(t, err)
+			require.Positive(t, result.FarPeak)
+		}, expected...)
+	}
+	counts(4096) // warm
+	few := counts(64)
+	require.Equal(t, few, counts(1024, few))
+}
+
+// TestOffloadConfig: faults of the configuration, and a plan of another one, are refused by name.
+func TestOffloadConfig(t *testing.T) {
+	profile := record(t, offloads, 5)
+	for text, change := range map[string]func(c *runner.Config[T]){
+		"a share of 1.5":          func(c *runner.Config[T]) { c.Memory.Offload.Share = 1.5 },
+		"a share of NaN":          func(c *runner.Config[T]) { c.Memory.Offload.Share = math.NaN() },
+		"budget of -1 bytes":      func(c *runner.Config[T]) { c.Memory.Offload.Budget = -1 },
+		"it needs Memory.Profile": func(c *runner.Config[T]) { c.Memory.Profile = nil },
+	} {
+		r := newRig(t, offloads, false)
+		r.cfg.Memory.Profile, r.cfg.Memory.Offload.Share = profile, 1
+		change(&r.cfg)
+		_, err := runner.New(r.cfg)
+		require.ErrorContains(t, err, text)
+	}
+	null := newRig(t, offloads, true)
+	null.cfg.Memory.Profile, null.cfg.Memory.Offload.Share = profile, 1
+	_, err := runner.New(null.cfg)
+	require.ErrorContains(t, err, "needs spaces that are memory.Movable")
+
+	r := newRig(t, offloads, false)
+	r.cfg.Memory.Offload = runner.Offload{Share: 1, Budget: 4096}
+	_, err = r.group(t, profile).Step(t.Context(), 8, r.sources(fixed(5)))
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+
+	r = newRig(t, offloads, false)
+	r.cfg.Memory.Offload = runner.Offload{Share: 1, Folder: t.TempDir() + "/none"}
+	_, err = r.group(t, profile).Step(t.Context(), 8, r.sources(fixed(5)))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	r = newRig(t, offloads, false) // an evaluation offloads nothing
+	r.cfg.Memory.Offload.Share = 1
+	result, err := r.group(t, profile).Evaluate(t.Context(), 8, r.sources(fixed(5)))
+	require.NoError(t, err)
+	require.Zero(t, result.FarPeak)
+}
