@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strings"
 	"unsafe"
 
 	"github.com/weir-ml/weir/memory"
@@ -33,10 +34,12 @@ func (c *call) fault(sentinel error, format string, args ...any) {
 	c.err = errors.Join(c.err, fmt.Errorf("%w: %s: %s", sentinel, c.op, fmt.Sprintf(format, args...)))
 }
 
-// dimension requires n to be positive.
-func (c *call) dimension(name string, n int) {
-	if n <= 0 {
-		c.fault(ErrShape, "%s is %d, want at least 1", name, n)
+// dimensions requires numbers to be positive. names are their names, separated by spaces.
+func (c *call) dimensions(names string, numbers ...int) {
+	for i, n := range numbers {
+		if n <= 0 {
+			c.fault(ErrShape, "%s is %d, want at least 1", strings.Fields(names)[i], n)
+		}
 	}
 }
 

@@ -72,9 +72,7 @@ func carve(workspace *[]float32, n int) []float32 {
 func (h *host) CausalAttention(op CausalAttention) error {
 	c := h.call("CausalAttention")
 	need, _ := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Heads", op.Heads)
-	c.dimension("HeadDim", op.HeadDim)
+	c.dimensions("Tokens Heads HeadDim", op.Tokens, op.Heads, op.HeadDim)
 	all := size(op.Tokens, size(op.Heads, op.HeadDim))
 	t := attentionTask{
 		qkv: c.floats("QKV", op.QKV, size(3, all)), out: c.floats("Out", op.Out, all), lse: c.floats("LSE", op.LSE, size(op.Heads, op.Tokens)),

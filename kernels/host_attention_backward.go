@@ -17,9 +17,7 @@ import (
 func (h *host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	c := h.call("CausalAttentionBackward")
 	_, need := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Heads", op.Heads)
-	c.dimension("HeadDim", op.HeadDim)
+	c.dimensions("Tokens Heads HeadDim", op.Tokens, op.Heads, op.HeadDim)
 	all := size(op.Tokens, size(op.Heads, op.HeadDim))
 	t := attentionGradTask{
 		dout: c.floats("DOut", op.DOut, all), qkv: c.floats("QKV", op.QKV, size(3, all)), out: c.floats("Out", op.Out, all),

@@ -16,9 +16,7 @@ func (c *call) inRange(name string, ids []int32, vocabulary int) {
 // Embed looks up rows and adds the rows of their positions.
 func (h *host) Embed(op Embed) error {
 	c := h.call("Embed")
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Width", op.Width)
-	c.dimension("Vocabulary", op.Vocabulary)
+	c.dimensions("Tokens Width Vocabulary", op.Tokens, op.Width, op.Vocabulary)
 	t := embedTask{
 		ids:       exactly[int32](&c, "IDs", op.IDs, op.Tokens),
 		table:     c.floats("Table", op.Table, size(op.Vocabulary, op.Width)),
@@ -53,9 +51,7 @@ func (t *embedTask) part(i, parts int, w *worker) {
 // EmbedBackward adds tokens in ascending order.
 func (h *host) EmbedBackward(op EmbedBackward) error {
 	c := h.call("EmbedBackward")
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Width", op.Width)
-	c.dimension("Vocabulary", op.Vocabulary)
+	c.dimensions("Tokens Width Vocabulary", op.Tokens, op.Width, op.Vocabulary)
 	t := embedGradTask{
 		ids:    exactly[int32](&c, "IDs", op.IDs, op.Tokens),
 		dx:     c.floats("DX", op.DX, size(op.Tokens, op.Width)),

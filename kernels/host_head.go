@@ -33,9 +33,7 @@ type headViews struct {
 }
 
 func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Width", op.Width)
-	c.dimension("Vocabulary", op.Vocabulary)
+	c.dimensions("Tokens Width Vocabulary", op.Tokens, op.Width, op.Vocabulary)
 	v.x = c.floats("X", op.X, size(op.Tokens, op.Width))
 	v.table = c.floats("Table", op.Table, size(op.Vocabulary, op.Width))
 	v.labels = exactly[int32](c, "Labels", op.Labels, op.Tokens)

@@ -6,9 +6,7 @@ package kernels
 // and u is 2^-24.
 func (h *host) MatMul(op MatMul) error {
 	c := h.call("MatMul")
-	c.dimension("M", op.M)
-	c.dimension("N", op.N)
-	c.dimension("K", op.K)
+	c.dimensions("M N K", op.M, op.N, op.K)
 	a := matrix{data: c.floats("A", op.A, size(op.M, op.K)), ld: op.K, trans: op.TransA}
 	b := matrix{data: c.floats("B", op.B, size(op.K, op.N)), ld: op.N, trans: op.TransB}
 	to := c.floats("C", op.C, size(op.M, op.N))
@@ -31,8 +29,7 @@ func (h *host) MatMul(op MatMul) error {
 // AddRow adds b to each row of x.
 func (h *host) AddRow(x, b Buffer, rows, cols int) error {
 	c := h.call("AddRow")
-	c.dimension("rows", rows)
-	c.dimension("cols", cols)
+	c.dimensions("rows cols", rows, cols)
 	t := addRowTask{x: c.floats("x", x, size(rows, cols)), row: c.floats("b", b, cols)}
 	c.apart("x", x, b)
 	if c.done() {
@@ -56,8 +53,7 @@ func (t *addRowTask) part(i, parts int, w *worker) {
 // SumRows adds the rows of x in ascending order.
 func (h *host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 	c := h.call("SumRows")
-	c.dimension("rows", rows)
-	c.dimension("cols", cols)
+	c.dimensions("rows cols", rows, cols)
 	t := sumRowsTask{sum: c.floats("dst", dst, cols), x: c.floats("x", x, size(rows, cols)), first: !accumulate}
 	c.apart("dst", dst, x)
 	if c.done() {

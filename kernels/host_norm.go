@@ -9,8 +9,7 @@ const normEpsilon = 1e-5
 // in float64.
 func (h *host) LayerNorm(op LayerNorm) error {
 	c := h.call("LayerNorm")
-	c.dimension("Rows", op.Rows)
-	c.dimension("Cols", op.Cols)
+	c.dimensions("Rows Cols", op.Rows, op.Cols)
 	all := size(op.Rows, op.Cols)
 	t := normTask{
 		x: c.floats("X", op.X, all), gamma: c.floats("Gamma", op.Gamma, op.Cols), beta: c.floats("Beta", op.Beta, op.Cols),
@@ -50,8 +49,7 @@ type normGrads struct{ dy, x, gamma, mean, rstd, dx, dgamma, dbeta []float32 }
 // n·mean(g·n)).
 func (h *host) LayerNormBackward(op LayerNormBackward) error {
 	c := h.call("LayerNormBackward")
-	c.dimension("Rows", op.Rows)
-	c.dimension("Cols", op.Cols)
+	c.dimensions("Rows Cols", op.Rows, op.Cols)
 	all := size(op.Rows, op.Cols)
 	v := normGrads{
 		dy: c.floats("DY", op.DY, all), x: c.floats("X", op.X, all), gamma: c.floats("Gamma", op.Gamma, op.Cols),

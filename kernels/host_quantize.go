@@ -44,8 +44,7 @@ func cell[E number](c *call, name string, at Cell, words int) []E {
 }
 
 func openQuantize(c *call, op Quantize) (t quantizeTask) {
-	c.dimension("Rows", op.Rows)
-	c.dimension("Cols", op.Cols)
+	c.dimensions("Rows Cols", op.Rows, op.Cols)
 	t.x = c.floats("X", op.X, size(op.Rows, op.Cols))
 	row, column := op.Rowwise != (Quantized{}), op.Columnwise != (Quantized{})
 	if row {
@@ -213,8 +212,7 @@ func enter(words []int32, t float8.Tally) {
 // Dequantize decodes in parts of rows, or of columns if transposed is set.
 func (h *host) Dequantize(dst Buffer, q Quantized, transposed bool) error {
 	c := h.call("Dequantize")
-	c.dimension("Rows", q.Rows)
-	c.dimension("Cols", q.Cols)
+	c.dimensions("Rows Cols", q.Rows, q.Cols)
 	t := dequantizeTask{out: c.floats("dst", dst, size(q.Rows, q.Cols)), m: c.quantized("q", q, q.Rows, q.Cols), transposed: transposed}
 	c.apart("dst", dst, q.Data)
 	if c.done() {

@@ -13,9 +13,7 @@ func (h *host) QuantizedWorkspace(m, n, k int) int {
 // QuantizedMatMul computes the product in parts of the longer side of C.
 func (h *host) QuantizedMatMul(op QuantizedMatMul) error {
 	c := h.call("QuantizedMatMul")
-	c.dimension("M", op.M)
-	c.dimension("N", op.N)
-	c.dimension("K", op.K)
+	c.dimensions("M N K", op.M, op.N, op.K)
 	t := quantizedMatMulTask{
 		a: c.quantized("A", op.A, op.M, op.K), b: c.quantized("B", op.B, op.N, op.K), c: c.floats("C", op.C, size(op.M, op.N)),
 		bias: c.optional("Bias", op.Bias, op.N), workspace: roomy[float32](&c, "Workspace", op.Workspace, h.QuantizedWorkspace(op.M, op.N, op.K)),

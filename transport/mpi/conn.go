@@ -204,27 +204,20 @@ func (d *deadline) set(c *conn, at time.Time) {
 }
 
 // SetDeadline sets both deadlines. A started write of more than Buffer bytes continues.
-func (c *conn) SetDeadline(at time.Time) error {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	c.readBy.set(c, at)
-	c.writeBy.set(c, at)
-	return nil
-}
+func (c *conn) SetDeadline(at time.Time) error { return c.setDeadlines(at, &c.readBy, &c.writeBy) }
 
 // SetReadDeadline sets the time at which Read ends.
-func (c *conn) SetReadDeadline(at time.Time) error {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	c.readBy.set(c, at)
-	return nil
-}
+func (c *conn) SetReadDeadline(at time.Time) error { return c.setDeadlines(at, &c.readBy) }
 
 // SetWriteDeadline sets the time at which a Write that has not started ends.
-func (c *conn) SetWriteDeadline(at time.Time) error {
+func (c *conn) SetWriteDeadline(at time.Time) error { return c.setDeadlines(at, &c.writeBy) }
+
+func (c *conn) setDeadlines(at time.Time, deadlines ...*deadline) error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
-	c.writeBy.set(c, at)
+	for _, d := range deadlines {
+		d.set(c, at)
+	}
 	return nil
 }
 

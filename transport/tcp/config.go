@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -117,21 +118,14 @@ func (c *Config) Validate() error {
 
 // complete returns the configuration with its defaults.
 func (c Config) complete() Config {
-	if c.Meeting == 0 {
-		c.Meeting = defaultMeeting
+	timeout := func(d, standard time.Duration) time.Duration {
+		if d < 0 {
+			return never
+		}
+		return cmp.Or(d, standard)
 	}
-	switch {
-	case c.Silence == 0:
-		c.Silence = defaultSilence
-	case c.Silence < 0:
-		c.Silence = never
-	}
-	switch {
-	case c.Stall == 0:
-		c.Stall = defaultStall
-	case c.Stall < 0:
-		c.Stall = never
-	}
+	c.Meeting = cmp.Or(c.Meeting, defaultMeeting)
+	c.Silence, c.Stall = timeout(c.Silence, defaultSilence), timeout(c.Stall, defaultStall)
 	return c
 }
 
