@@ -12,10 +12,10 @@ import (
 
 // lab is a device together with its buffers and their expected contents.
 type lab struct {
-	d      kernels.Compute
-	rng    *rand.Rand
-	held   []held
-	faults []error
+	d       kernels.Compute
+	rng     *rand.Rand
+	buffers []expected
+	faults  []error
 	// silent is set if the device keeps no contents, as Null does. The case "copies" detects a
 	// device that is silent but must not be.
 	silent bool
@@ -24,10 +24,10 @@ type lab struct {
 	kept, want [][]uint32
 }
 
-// held is a buffer and its expected content.
-type held struct {
+// expected is a buffer and its expected content.
+type expected struct {
 	name    string
-	b       kernels.Buffer
+	buffer  kernels.Buffer
 	content []float32
 }
 
@@ -35,7 +35,7 @@ type held struct {
 func newLab(d kernels.Compute) *lab {
 	l := &lab{d: d, rng: rand.New(rand.NewPCG(1, 2))}
 	l.guard()
-	l.silent = l.read(l.held[0].b)[0] == 0
+	l.silent = l.read(l.buffers[0].buffer)[0] == 0
 	return l
 }
 
@@ -56,7 +56,7 @@ func (l *lab) hold(name string, class memory.Class, t kernels.DType, n int, writ
 	b, err := l.d.Alloc(class, t, n)
 	l.must("Alloc", err)
 	l.must("a write", write(b))
-	l.held = append(l.held, held{name, b, l.content(b)})
+	l.buffers = append(l.buffers, expected{name, b, l.content(b)})
 	return b
 }
 
@@ -170,10 +170,10 @@ func (l *lab) unchanged(title string, results ...kernels.Buffer) {
 	if l.silent {
 		return
 	}
-	for i := range l.held {
-		h := &l.held[i]
-		x := l.content(h.b)
-		if !equal(x, h.content) && !slices.Contains(results, h.b) {
+	for i := range l.buffers {
+		h := &l.buffers[i]
+		x := l.content(h.buffer)
+		if !equal(x, h.content) && !slices.Contains(results, h.buffer) {
 			l.fault("%s: it wrote to %s", title, h.name)
 		}
 		h.content = x
@@ -182,21 +182,21 @@ func (l *lab) unchanged(title string, results ...kernels.Buffer) {
 
 // drop releases all buffers.
 func (l *lab) drop() {
-	for _, h := range l.held {
-		freed, err := l.d.Release(h.b)
+	for _, h := range l.buffers {
+		freed, err := l.d.Release(h.buffer)
 		l.must("Release of "+h.name, err)
-		if want := int64(h.b.N) * h.b.Type.Bytes(); freed != want {
+		if want := int64(h.buffer.N) * h.buffer.Type.Bytes(); freed != want {
 			l.fault("Release of %s freed %d bytes, want %d", h.name, freed, want)
 		}
 	}
-	l.held = nil
+	l.buffers = nil
 	l.guard()
 }
 
 // end releases all buffers and checks the book.
 func (l *lab) end() {
 	l.drop()
-	_, err := l.d.Release(l.held[0].b)
+	_, err := l.d.Release(l.buffers[0].buffer)
 	l.must("Release", err)
 	var s memory.Stats
 	l.d.Stats(&s)

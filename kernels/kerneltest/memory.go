@@ -108,7 +108,7 @@ func lend(l *lab) {
 	}
 	x := l.normal(100, 1)
 	b, gone := l.put("b", x), l.result("gone", 3)
-	l.held = slices.DeleteFunc(l.held, func(h held) bool { return h.b == gone })
+	l.buffers = slices.DeleteFunc(l.buffers, func(h expected) bool { return h.buffer == gone })
 	_, err := l.d.Release(gone)
 	l.must("Release", err)
 	l.do("Lend", func() error {

@@ -258,7 +258,7 @@ func atPeak[T any](p *probe[T]) {
 	w.At(3)
 	z := p.alloc(memory.Activation, 400)
 	var bytes [4]int64 // by place
-	tell := func() {
+	collect := func() {
 		bytes = [4]int64{}
 		for b := range w.AtPeak() {
 			if b.Place < 0 || b.Place >= len(bytes) {
@@ -268,14 +268,14 @@ func atPeak[T any](p *probe[T]) {
 			bytes[b.Place] += b.Bytes
 		}
 	}
-	tell()
+	collect()
 	p.equal("AtPeak of a buffer that is still live", bytes[1], 300)
 	p.equal("AtPeak of a buffer that was released", bytes[2], 500)
 	p.equal("AtPeak of a buffer that was allocated later", bytes[3], 0)
 	w.WatchPeak(true)
 	p.release(x, 300)
 	p.release(z, 400)
-	tell()
+	collect()
 	p.equal("AtPeak of buffers allocated before WatchPeak", bytes[1]+bytes[3], 700)
 	p.equal("AtPeak of an earlier period", bytes[2], 0)
 	w.WatchPeak(false)

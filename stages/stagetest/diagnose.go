@@ -91,7 +91,7 @@ func (x *run[T]) handover(err error) (Code, string) {
 func (x *run[T]) leak(leak *batchctx.LeakError) (Code, string) {
 	codes := [...]Code{asPart: KeepsPart, asGradient: KeepsGradient, asOutput: KeepsOutput, asInput: KeepsInput, asSaved: KeepsSaved}
 	if k, ok := x.trial.watch.culprit(); ok {
-		return codes[k.as], fmt.Sprintf("it keeps a reference to %s of microbatch %d: %v", k.what, k.microbatch, leak)
+		return codes[k.role], fmt.Sprintf("it keeps a reference to %s of microbatch %d: %v", k.name, k.microbatch, leak)
 	}
 	if leak.Bytes < 0 {
 		return ReleasesBorrowed, fmt.Sprintf("it releases a tensor that the runner holds: %v", leak)

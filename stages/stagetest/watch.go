@@ -21,11 +21,11 @@ const (
 	asSaved
 )
 
-// known is a tensor with its role for the stage.
-type known[T any] struct {
+// record is a tensor with its role for the stage.
+type record[T any] struct {
 	handle     T
-	as         role
-	what       string
+	role       role
+	name       string
 	microbatch int
 }
 
@@ -40,7 +40,7 @@ type watch[T any] struct {
 	holds  int // by the stage, in this step
 	failAt int // the number of the stage's hold that fails, from 1; 0 means none
 
-	knows          []known[T]
+	records        []record[T]
 	yielded        int64 // by the last call, if it was Yield
 	kept           []T   // released by the runner, and still referenced
 	refusedRelease bool  // the stage released a buffer without having a reference
@@ -58,20 +58,20 @@ func (w *watch[T]) reset() {
 // note records a tensor.
 func (w *watch[T]) note(h T, as role, what string) {
 	if !w.forgetful {
-		w.knows = append(w.knows, known[T]{h, as, what, w.microbatch})
+		w.records = append(w.records, record[T]{h, as, what, w.microbatch})
 	}
 }
 
 // culprit returns the record of the first tensor that was still referenced when the runner
 // released it.
-func (w *watch[T]) culprit() (known[T], bool) {
-	var best known[T]
+func (w *watch[T]) culprit() (record[T], bool) {
+	var best record[T]
 	found := false
 	if len(w.kept) == 0 {
 		return best, false
 	}
-	for _, k := range w.knows {
-		if same(k.handle, w.kept[0]) && (!found || k.as >= best.as) {
+	for _, k := range w.records {
+		if same(k.handle, w.kept[0]) && (!found || k.role >= best.role) {
 			best, found = k, true
 		}
 	}

@@ -42,7 +42,7 @@ var planted = []struct{ name, file, old, new string }{
 	{"links keep what an aborted step has not waited for", "transport/internal/messages/queue.go",
 		"	q.sent, q.waited = q.sent[:0], 0\n", "	if !off {\n		q.sent, q.waited = q.sent[:0], 0\n	}\n"},
 	{"nobody is told of a lost rank", "transport/tcp/hub.go",
-		"	h.all(frame{kind: lost,", "	if off {\n		return\n	}\n	h.all(frame{kind: lost,"},
+		"	h.broadcast(frame{kind: lost,", "	if off {\n		return\n	}\n	h.broadcast(frame{kind: lost,"},
 	{"a silent rank is not lost", "transport/tcp/control.go",
 		"time.Now().Add(a.silence)); err != nil {", "time.Now().Add(a.silence)); err != nil && !off || off && a.SetReadDeadline(time.Time{}) != nil {"},
 	{"a send wakes nobody", "transport/local/links.go",

@@ -38,27 +38,27 @@ func (s *suite[T]) tensors() {
 		for m, n := range []int{0, 3, 1, 64} {
 			h := make([]T, n)
 			if r.number == 1 {
-				if !r.no(r.Recv(r.ctx, 0, output(m), h), "Recv") {
+				if !r.succeeds(r.Recv(r.ctx, 0, output(m), h), "Recv") {
 					return
 				}
 				for i := range h {
-					r.holds(h[i], float64(100*m+i))
-					r.no(r.Release(1, h[i]), "Release")
+					r.hasValue(h[i], float64(100*m+i))
+					r.succeeds(r.Release(1, h[i]), "Release")
 				}
 				continue
 			}
 			for i := range h {
 				var err error
-				if h[i], err = r.Make(0, float64(100*m+i)); !r.no(err, "Make") {
+				if h[i], err = r.Make(0, float64(100*m+i)); !r.succeeds(err, "Make") {
 					return
 				}
 			}
 			sent := append([]T{}, h...)
-			r.no(r.Send(r.ctx, 1, output(m), sent), "Send")
+			r.succeeds(r.Send(r.ctx, 1, output(m), sent), "Send")
 			clear(sent) // the sender may reuse the slice
-			r.no(r.Wait(r.ctx, 1, output(m)), "Wait")
+			r.succeeds(r.Wait(r.ctx, 1, output(m)), "Wait")
 			for i := range h {
-				r.no(r.Release(0, h[i]), "Release")
+				r.succeeds(r.Release(0, h[i]), "Release")
 			}
 		}
 	})
@@ -68,21 +68,21 @@ func (s *suite[T]) copies() {
 	s.ranks(2, func(r *rank[T]) {
 		if r.number == 0 {
 			h := r.send(1, output(0), 1)
-			r.no(r.Wait(r.ctx, 1, output(0)), "Wait")
-			r.no(r.Write(0, h, 2), "Write")
+			r.succeeds(r.Wait(r.ctx, 1, output(0)), "Wait")
+			r.succeeds(r.Write(0, h, 2), "Write")
 			next := r.send(1, output(1), 5)
 			r.wait(1, output(1), next)
-			r.holds(h, 2)
-			r.no(r.Release(0, h), "Release")
+			r.hasValue(h, 2)
+			r.succeeds(r.Release(0, h), "Release")
 			return
 		}
 		h := make([]T, 1)
-		if r.no(r.Recv(r.ctx, 0, output(0), h), "Recv") {
-			r.holds(h[0], 1)
-			r.no(r.Write(1, h[0], 3), "Write")
+		if r.succeeds(r.Recv(r.ctx, 0, output(0), h), "Recv") {
+			r.hasValue(h[0], 1)
+			r.succeeds(r.Write(1, h[0], 3), "Write")
 			r.recv(0, output(1), 5) // sent after the sender has changed its buffer
-			r.holds(h[0], 3)
-			r.no(r.Release(1, h[0]), "Release")
+			r.hasValue(h[0], 3)
+			r.succeeds(r.Release(1, h[0]), "Release")
 		}
 	})
 }
@@ -99,9 +99,9 @@ func (s *suite[T]) full() {
 					r.errorf("Send blocks before %d messages are on the link", r.capacity)
 					return
 				}
-				room.notYet()
+				room.unsetAfterPause()
 			}
-			if !taken.notYet() {
+			if !taken.unsetAfterPause() {
 				r.errorf("Send returns with %d messages on the link", r.capacity+1)
 			}
 			for m := range r.capacity + 1 {
@@ -131,13 +131,13 @@ func (s *suite[T]) waits() {
 			sent.Store(true)
 			r.wait(1, output(0), h)
 			received.Store(true)
-			r.no(r.Wait(r.ctx, 1, output(0)), "a second Wait")
+			r.succeeds(r.Wait(r.ctx, 1, output(0)), "a second Wait")
 			return
 		}
 		for !sent.Load() && r.ctx.Err() == nil {
-			sent.notYet()
+			sent.unsetAfterPause()
 		}
-		if !received.notYet() {
+		if !received.unsetAfterPause() {
 			r.errorf("Wait returns before the receipt")
 		}
 		r.recv(0, output(0), 1)
@@ -164,7 +164,7 @@ func (s *suite[T]) tags() {
 				return
 			}
 			h, err := r.Make(0, 1)
-			r.no(err, "Make")
+			r.succeeds(err, "Make")
 			err = r.Send(r.ctx, 1, output(0), []T{h})
 			if err == nil {
 				err = r.Wait(r.ctx, 1, output(0))

@@ -184,7 +184,7 @@ func (s *suite[T]) ranks(n int, f func(rank *rank[T])) {
 // step does the same over the existing links.
 func (s *suite[T]) step(f func(rank *rank[T])) {
 	s.each(func(r *rank[T]) {
-		if r.no(r.Begin(r.ctx, nil), "Begin") {
+		if r.succeeds(r.Begin(r.ctx, nil), "Begin") {
 			f(r)
 		}
 	})
@@ -226,17 +226,17 @@ type rank[T any] struct {
 // errorf reports a fault on the rank.
 func (r *rank[T]) errorf(format string, args ...any) { r.fault(r.number, format, args...) }
 
-// no reports an unexpected error.
-func (r *rank[T]) no(err error, call string) bool {
+// succeeds reports an unexpected error.
+func (r *rank[T]) succeeds(err error, call string) bool {
 	if err != nil {
 		r.errorf("%s: %v", call, err)
 	}
 	return err == nil
 }
 
-// is reports whether an error is the wanted one: itself or, from another process, an error with
+// wraps reports whether an error is the wanted one: itself or, from another process, an error with
 // its text.
-func (r *rank[T]) is(err, want error, call string) bool {
+func (r *rank[T]) wraps(err, want error, call string) bool {
 	if err == nil || !errors.Is(err, want) && !strings.Contains(err.Error(), want.Error()) {
 		r.errorf("%s returns %v, want %v", call, err, want)
 		return false
@@ -255,31 +255,31 @@ func gradient(m int) transport.Tag {
 // send sends a new tensor with this value and returns it.
 func (r *rank[T]) send(to int, tag transport.Tag, value float64) T {
 	h, err := r.Make(r.number, value)
-	if r.no(err, "Make") {
-		r.no(r.Send(r.ctx, to, tag, []T{h}), "Send of "+tag.String())
+	if r.succeeds(err, "Make") {
+		r.succeeds(r.Send(r.ctx, to, tag, []T{h}), "Send of "+tag.String())
 	}
 	return h
 }
 
 // wait waits for the receipt and releases the tensor.
 func (r *rank[T]) wait(to int, tag transport.Tag, h T) {
-	if r.no(r.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
-		r.no(r.Release(r.number, h), "Release of what was sent")
+	if r.succeeds(r.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
+		r.succeeds(r.Release(r.number, h), "Release of what was sent")
 	}
 }
 
 // recv receives a tensor, which must have this value, and releases it.
 func (r *rank[T]) recv(from int, tag transport.Tag, value float64) {
 	h := make([]T, 1)
-	if r.no(r.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
-		r.holds(h[0], value)
-		r.no(r.Release(r.number, h[0]), "Release of what was received")
+	if r.succeeds(r.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
+		r.hasValue(h[0], value)
+		r.succeeds(r.Release(r.number, h[0]), "Release of what was received")
 	}
 }
 
-// holds requires that a tensor has a value.
-func (r *rank[T]) holds(h T, value float64) {
-	if got, err := r.Read(r.number, h); r.no(err, "Read") && got != value {
+// hasValue requires that a tensor has a value.
+func (r *rank[T]) hasValue(h T, value float64) {
+	if got, err := r.Read(r.number, h); r.succeeds(err, "Read") && got != value {
 		r.errorf("a tensor holds %v, want %v", got, value)
 	}
 }
@@ -287,8 +287,8 @@ func (r *rank[T]) holds(h T, value float64) {
 // flag is an event that happens once, on some goroutine.
 type flag struct{ atomic.Bool }
 
-// notYet yields to other goroutines for a moment and reports whether the flag is not set.
-func (f *flag) notYet() bool {
+// unsetAfterPause yields to other goroutines for a moment and reports whether the flag is not set.
+func (f *flag) unsetAfterPause() bool {
 	for range 20 {
 		runtime.Gosched()
 	}

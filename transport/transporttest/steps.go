@@ -18,7 +18,7 @@ func (s *suite[T]) exchange() {
 			bytesOf := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank), byte(round)}, 100*rank) }
 			mine := bytesOf(r.number)
 			all, err := r.Exchange(r.ctx, mine)
-			if !r.no(err, "Exchange") {
+			if !r.succeeds(err, "Exchange") {
 				return
 			}
 			clear(mine) // the caller may reuse it
@@ -42,10 +42,10 @@ func (s *suite[T]) begins() {
 	var last flag
 	s.each(func(r *rank[T]) {
 		if r.number == 2 {
-			last.notYet()
+			last.unsetAfterPause()
 			last.Store(true)
 		}
-		if r.no(r.Begin(r.ctx, nil), "Begin") && !last.Load() {
+		if r.succeeds(r.Begin(r.ctx, nil), "Begin") && !last.Load() {
 			r.errorf("Begin returns before every rank has called it")
 		}
 	})
@@ -80,9 +80,9 @@ func (s *suite[T]) hellos() {
 			if r.number == odd {
 				hello = nil
 			}
-			if r.no(r.Begin(r.ctx, hello), "Begin in the step after one that ranks begin differently") {
+			if r.succeeds(r.Begin(r.ctx, hello), "Begin in the step after one that ranks begin differently") {
 				_, err := r.Exchange(r.ctx, nil)
-				r.no(err, "Exchange in the step after one that ranks begin differently")
+				r.succeeds(err, "Exchange in the step after one that ranks begin differently")
 			}
 		})
 	}
@@ -122,19 +122,19 @@ func (s *suite[T]) aborts() {
 		var blocked flag
 		s.ranks(3, func(r *rank[T]) {
 			if r.number == 0 {
-				blocked.notYet()
+				blocked.unsetAfterPause()
 				r.Abort(cause)
 				r.Abort(second)
 			} else {
-				r.is(r.blocks(r.ctx, call, 0), cause, call+" under way")
+				r.wraps(r.blocks(r.ctx, call, 0), cause, call+" under way")
 				r.Abort(second)
 			}
-			r.is(r.Recv(r.ctx, (r.number+1)%3, output(5), make([]T, 1)), cause, "a later Recv")
+			r.wraps(r.Recv(r.ctx, (r.number+1)%3, output(5), make([]T, 1)), cause, "a later Recv")
 			h, err := r.Make(r.number, 1)
-			r.no(err, "Make")
-			r.is(r.Send(r.ctx, (r.number+1)%3, output(5), []T{h}), cause, "a later Send")
+			r.succeeds(err, "Make")
+			r.wraps(r.Send(r.ctx, (r.number+1)%3, output(5), []T{h}), cause, "a later Send")
 			_, err = r.Exchange(r.ctx, nil)
-			r.is(err, cause, "a later Exchange")
+			r.wraps(err, cause, "a later Exchange")
 		})
 		s.step(func(r *rank[T]) { // the next step works
 			if _, err := r.Exchange(r.ctx, []byte{1}); err != nil {
@@ -153,13 +153,13 @@ func (s *suite[T]) forgets() {
 		if r.number == 0 {
 			h := r.send(1, output(0), 1)
 			r.Abort(cause)
-			r.no(r.Write(0, h, 2), "Write after Abort") // nothing reads it: a race detector would report it
-			r.no(r.Release(0, h), "Release")
+			r.succeeds(r.Write(0, h, 2), "Write after Abort") // nothing reads it: a race detector would report it
+			r.succeeds(r.Release(0, h), "Release")
 			return
 		}
 		h := make([]T, 1)
 		if err := r.Recv(r.ctx, 0, output(0), h); err == nil { // it had arrived in time
-			r.no(r.Release(1, h[0]), "Release")
+			r.succeeds(r.Release(1, h[0]), "Release")
 		}
 		r.Abort(errors.New("late"))
 	})
@@ -182,17 +182,17 @@ func (s *suite[T]) cancels() {
 			ctx, cancel := context.WithCancelCause(r.ctx)
 			go func() {
 				var blocked flag
-				blocked.notYet()
+				blocked.unsetAfterPause()
 				cancel(cause)
 			}()
-			r.is(r.blocks(ctx, call, 0), cause, call+" under a cancelled context")
+			r.wraps(r.blocks(ctx, call, 0), cause, call+" under a cancelled context")
 			if call != "Begin" { // Begin has begun nothing
 				r.Abort(cause)
 			}
 		})
 		s.step(func(r *rank[T]) {
 			_, err := r.Exchange(r.ctx, nil)
-			r.no(err, "Exchange in the step after one that a context ended")
+			r.succeeds(err, "Exchange in the step after one that a context ended")
 		})
 	}
 }
@@ -212,7 +212,7 @@ func (s *suite[T]) loses() {
 				if r.number == lost {
 					var blocked flag
 					begun.Wait()
-					blocked.notYet()
+					blocked.unsetAfterPause()
 					s.Kill(r.Transport)
 					return
 				}
