@@ -8,11 +8,10 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -202,7 +201,6 @@ func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 		return nil, err
 	}
 	r := &fit.Request{Model: &read.Model, Setup: setup, Plan: plan, Cut: c.Layers, Capacity: c.Capacity, Reserved: c.Reserved}
-	r.Layout = layout.Config{Search: placement.Options{Nodes: 1}}
 	return r, c.measured(r)
 }
 
@@ -375,45 +373,38 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 	if len(read.Unread) > 0 {
 		fmt.Fprintf(w, "not read, and may matter: %s\n", terminal.Quote(strings.Join(read.Unread, ", ")))
 	}
-	fmt.Fprintln(w)
-
-	type column struct {
-		name  string
-		bytes func(*fit.Rank) int64
-	}
-	columns := []column{
-		{"weights", func(k *fit.Rank) int64 { return k.Weights }},
-		{"gradients", func(k *fit.Rank) int64 { return k.Gradients }},
-		{"optimizer", func(k *fit.Rank) int64 { return k.Optimizer }},
-	}
+	head := []string{"rank", "weights", "gradients", "optimizer"}
 	if r.Model == nil {
-		columns = []column{{"resident", func(k *fit.Rank) int64 { return k.Other }}}
+		head = []string{"rank", "resident"}
 	}
-	columns = append(columns,
-		column{"activations", func(k *fit.Rank) int64 { return k.Activations }},
-		column{"logits", func(k *fit.Rank) int64 { return k.Logits }},
-		column{"transfers", func(k *fit.Rank) int64 { return k.Transfers }},
-		column{"total", (*fit.Rank).Total})
+	head = append(head, "activations", "logits", "transfers", "total")
 	if c.Memory > 0 {
-		columns = append(columns, column{"left", c.left})
+		head = append(head, "left")
 	}
 	if c.Reserved {
-		columns = append(columns, column{"native", func(k *fit.Rank) int64 { return k.Native }}, column{"expandable", func(k *fit.Rank) int64 { return k.Expandable }})
+		head = append(head, "native", "expandable")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "rank\t")
-	for _, column := range columns {
-		fmt.Fprintf(t, "%s\t", column.name)
-	}
-	fmt.Fprintln(t, "peak at\t")
+	rows := [][]string{append(head, "peak at")}
 	for i := range out.Ranks {
-		fmt.Fprintf(t, "%d\t", i)
-		for _, column := range columns {
-			fmt.Fprintf(t, "%s\t", units.Size(column.bytes(&out.Ranks[i])))
+		k := &out.Ranks[i]
+		sizes := []int64{k.Weights, k.Gradients, k.Optimizer}
+		if r.Model == nil {
+			sizes = []int64{k.Other}
 		}
-		fmt.Fprintf(t, "%s\t\n", out.Ranks[i].Peak)
+		sizes = append(sizes, k.Activations, k.Logits, k.Transfers, k.Total())
+		if c.Memory > 0 {
+			sizes = append(sizes, c.left(k))
+		}
+		if c.Reserved {
+			sizes = append(sizes, k.Native, k.Expandable)
+		}
+		row := []string{strconv.Itoa(i)}
+		for _, n := range sizes {
+			row = append(row, units.Size(n))
+		}
+		rows = append(rows, append(row, k.Peak))
 	}
-	t.Flush() // The last write has the error.
+	printRight(w, rows)
 	return c.notes(w, r, out)
 }
 

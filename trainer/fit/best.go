@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -212,14 +211,9 @@ func (m *Model) active(p Part, s *Setup) (n int64) {
 // cutLayers cuts the layers over stages so that the longest stage is as short as possible, by
 // dynamic programming over the layers. The least sum of squares breaks ties.
 func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
-	sum := make([]float64, layers+1) // prefix sums of the layers' times
-	for i := range layers {
-		c := parts[i+1]
+	sum := make([]float64, len(parts)+1) // of the times of the parts before each one
+	for i, c := range parts {
 		sum[i+1] = sum[i] + float64(c.F+c.I+c.W)
-	}
-	ends := [2]float64{float64(parts[0].F + parts[0].I + parts[0].W)}
-	for _, c := range parts[layers+1:] {
-		ends[1] += float64(c.F + c.I + c.W)
 	}
 	type best struct {
 		longest, squares float64
@@ -239,13 +233,14 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 				if before.longest < 0 {
 					continue
 				}
-				length := sum[to] - sum[from]
+				begin, end := from+1, to+1 // the first stage has the embedding, and the last one all after the layers
 				if stage == 1 {
-					length += ends[0]
+					begin = 0
 				}
 				if stage == stages {
-					length += ends[1]
+					end = len(parts)
 				}
+				length := sum[end] - sum[begin]
 				longest, squares := max(before.longest, length), before.squares+length*length
 				if one.longest < 0 || longest < one.longest || longest == one.longest && squares < one.squares {
 					one = best{longest, squares, from}
@@ -284,7 +279,7 @@ func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err er
 			break
 		}
 		out, err := Predict(ctx, Request{
-			Model: s.Model, Setup: t.setup, Plan: c.Plan, Cut: t.cut, Capacity: s.Capacity, Layout: layout.Config{Search: placement.Options{Nodes: 1}},
+			Model: s.Model, Setup: t.setup, Plan: c.Plan, Cut: t.cut, Capacity: s.Capacity,
 		})
 		if errors.Is(err, layout.ErrTooLong) {
 			continue

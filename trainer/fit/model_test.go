@@ -8,9 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
@@ -191,7 +189,7 @@ func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.
 	require.NoError(t, err)
 	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 2 * ranks})
 	require.NoError(t, err)
-	out, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: setup, Plan: plan, Capacity: 1, Layout: layout.Config{Search: placement.Options{Nodes: 1}}})
+	out, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: setup, Plan: plan, Capacity: 1})
 	require.NoError(t, err)
 	return out
 }

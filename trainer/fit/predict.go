@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -29,7 +30,6 @@ type Request struct {
 	// Reserved asks for the bytes that PyTorch's allocator would reserve, which replays the step
 	// twice.
 	Reserved bool
-	Layout   layout.Config
 }
 
 // Prediction is the memory of every rank.
@@ -80,7 +80,7 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	if out.Plan, err = lower.Prepare(r.Plan, lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: r.Capacity}); err != nil {
 		return nil, err
 	}
-	if out.Memory, err = layout.Make(ctx, out.Plan, profile, r.Layout); err != nil {
+	if out.Memory, err = layout.Make(ctx, out.Plan, profile, layout.Config{Search: placement.Options{Nodes: 1}}); err != nil {
 		return nil, err
 	}
 	for rank := range out.Memory.Ranks {

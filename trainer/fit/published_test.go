@@ -7,9 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
@@ -60,7 +58,7 @@ func (run *published) predict(t *testing.T) (*fit.Config, *fit.Rank) {
 	require.NoError(t, err)
 	setup := c.Setup
 	setup.Data = run.data
-	out, err := fit.Predict(context.Background(), fit.Request{Model: &c.Model, Setup: setup, Plan: plan, Capacity: 1, Layout: layout.Config{Search: placement.Options{Nodes: 1}}})
+	out, err := fit.Predict(context.Background(), fit.Request{Model: &c.Model, Setup: setup, Plan: plan, Capacity: 1})
 	require.NoError(t, err, run.name)
 	return c, &out.Ranks[len(out.Ranks)-1]
 }

@@ -55,96 +55,97 @@ func (m *Model) Parts(further bool) []Part {
 
 // Weights returns the parameters of a part. vocabulary is the number of rows of the vocabulary's
 // tables.
-func (m *Model) Weights(p Part, vocabulary int) []Weight {
-	w := &weighing{layerNorm: m.LayerNorm}
+func (m *Model) Weights(p Part, vocabulary int) (list []Weight) {
+	matrix := func(name string, in, out int, split Split) {
+		if n := product(int64(in), int64(out)); n > 0 {
+			list = append(list, Weight{name, n, split, out > 1 && name != "router"})
+		}
+	}
+	vector := func(name string, width int, there bool, split Split) {
+		if there {
+			matrix(name, width, 1, split)
+		}
+	}
+	linear := func(name string, in, out int, bias bool, split Split) {
+		matrix(name, in, out, split)
+		vector("bias of "+name, out, bias, split)
+	}
+	norm := func(name string, width int) {
+		matrix(name, width, 1, Whole)
+		vector("bias of "+name, width, m.LayerNorm, Whole)
+	}
+	mlp := func(name string, inner int) {
+		into := inner
+		if m.Gated {
+			into *= 2
+		}
+		linear(name+" in", m.Hidden, into, m.MLPBias, ByTensor)
+		matrix(name+" out", inner, m.Hidden, ByTensor)
+		vector("bias of "+name+" out", m.Hidden, m.MLPBias, Whole)
+	}
+
 	switch p.Kind {
 	case Embedding:
-		w.matrix("embedding", vocabulary, m.Hidden, ByTensor)
-		w.matrix("positions", m.Positions, m.Hidden, Whole)
+		matrix("embedding", vocabulary, m.Hidden, ByTensor)
+		matrix("positions", m.Positions, m.Hidden, Whole)
+		return list
 	case Head:
-		w.norm("final norm", m.Hidden)
+		norm("final norm", m.Hidden)
 		if !m.Tied {
-			w.matrix("head", vocabulary, m.Hidden, ByTensor)
+			matrix("head", vocabulary, m.Hidden, ByTensor)
 		}
-	default:
-		if p.Kind == Further {
-			w.norm("norm of the embedding", m.Hidden)
-			w.norm("norm of the hidden state", m.Hidden)
-			w.matrix("projection", 2*m.Hidden, m.Hidden, ByTensor)
-			w.norm("norm before the head", m.Hidden)
-		}
-		w.norm("norm before attention", m.Hidden)
-		m.attention(w)
-		w.norm("norm before the MLP", m.Hidden)
-		if m.sparse(p.Layer) {
-			m.experts(w)
-		} else {
-			m.mlp(w, "mlp", m.FFN)
-		}
+		return list
+	case Further:
+		norm("norm of the embedding", m.Hidden)
+		norm("norm of the hidden state", m.Hidden)
+		matrix("projection", 2*m.Hidden, m.Hidden, ByTensor)
+		norm("norm before the head", m.Hidden)
 	}
-	return w.list
-}
 
-// attention adds the parameters of attention.
-func (m *Model) attention(w *weighing) {
-	if m.Latent != nil {
-		m.latent(w)
-		return
-	}
+	norm("norm before attention", m.Hidden)
 	query, kv := m.queryWidth(), m.KVHeads*m.HeadDim
-	w.linear("query", m.Hidden, query, m.QKVBias, ByTensor)
-	w.linear("key", m.Hidden, kv, m.QKVBias, ByTensor)
-	w.linear("value", m.Hidden, kv, m.QKVBias, ByTensor)
-	if m.QKNorm {
-		w.norm("norm of queries", m.HeadDim)
-		w.norm("norm of keys", m.HeadDim)
+	switch l := m.Latent; {
+	case l == nil:
+		linear("query", m.Hidden, query, m.QKVBias, ByTensor)
+		linear("key", m.Hidden, kv, m.QKVBias, ByTensor)
+		linear("value", m.Hidden, kv, m.QKVBias, ByTensor)
+		if m.QKNorm {
+			norm("norm of queries", m.HeadDim)
+			norm("norm of keys", m.HeadDim)
+		}
+	case l.Query > 0:
+		linear("query down", m.Hidden, l.Query, m.QKVBias, Whole)
+		norm("norm of queries", l.Query)
+		matrix("query up", l.Query, query, ByTensor)
+	default:
+		matrix("query", m.Hidden, query, ByTensor)
 	}
-	w.linear("attention output", query, m.Hidden, false, ByTensor)
-	w.vector("bias of attention output", m.Hidden, m.OutBias, Whole)
-}
-
-// latent adds the parameters of multi-head latent attention.
-func (m *Model) latent(w *weighing) {
-	l, query := m.Latent, m.queryWidth()
-	if l.Query > 0 {
-		w.linear("query down", m.Hidden, l.Query, m.QKVBias, Whole)
-		w.norm("norm of queries", l.Query)
-		w.matrix("query up", l.Query, query, ByTensor)
-	} else {
-		w.matrix("query", m.Hidden, query, ByTensor)
+	if l := m.Latent; l != nil {
+		linear("key and value down", m.Hidden, l.KV+l.Rope, m.QKVBias, Whole)
+		norm("norm of keys and values", l.KV)
+		matrix("key and value up", l.KV, m.Heads*(l.Nope+l.Value), ByTensor)
 	}
-	w.linear("key and value down", m.Hidden, l.KV+l.Rope, m.QKVBias, Whole)
-	w.norm("norm of keys and values", l.KV)
-	w.matrix("key and value up", l.KV, m.Heads*(l.Nope+l.Value), ByTensor)
-	w.matrix("attention output", m.valueWidth(), m.Hidden, ByTensor)
-	w.vector("bias of attention output", m.Hidden, m.OutBias, Whole)
-}
+	matrix("attention output", m.valueWidth(), m.Hidden, ByTensor)
+	vector("bias of attention output", m.Hidden, m.OutBias, Whole)
 
-// mlp adds the parameters of an MLP.
-func (m *Model) mlp(w *weighing, name string, inner int) {
-	into := inner
-	if m.Gated {
-		into *= 2
+	norm("norm before the MLP", m.Hidden)
+	if !m.sparse(p.Layer) {
+		mlp("mlp", m.FFN)
+		return list
 	}
-	w.linear(name+" in", m.Hidden, into, m.MLPBias, ByTensor)
-	w.matrix(name+" out", inner, m.Hidden, ByTensor)
-	w.vector("bias of "+name+" out", m.Hidden, m.MLPBias, Whole)
-}
-
-// experts adds the parameters of a router and its experts.
-func (m *Model) experts(w *weighing) {
-	w.matrix("router", m.Experts, m.Hidden, Whole)
-	w.vector("bias of the router", m.Experts, m.RouterBias, Whole)
-	shared := len(w.list)
-	m.mlp(w, "expert", m.ExpertFFN)
-	for i := range w.list[shared:] {
-		one := &w.list[shared+i]
+	matrix("router", m.Experts, m.Hidden, Whole)
+	vector("bias of the router", m.Experts, m.RouterBias, Whole)
+	begin := len(list)
+	mlp("expert", m.ExpertFFN)
+	for i := range list[begin:] {
+		one := &list[begin+i]
 		one.Elements, one.Split = product(int64(m.Experts), one.Elements), ByExpert
 	}
 	if m.SharedFFN > 0 {
-		m.mlp(w, "shared expert", m.SharedFFN)
-		w.vector("gate of the shared expert", m.Hidden, m.SharedGate, Whole)
+		mlp("shared expert", m.SharedFFN)
+		vector("gate of the shared expert", m.Hidden, m.SharedGate, Whole)
 	}
+	return list
 }
 
 // Parameters returns the number of the model's parameters, without padding of the vocabulary.
@@ -156,34 +157,6 @@ func (m *Model) Parameters(further bool) (n int64) {
 		}
 	}
 	return n
-}
-
-// weighing collects weights.
-type weighing struct {
-	layerNorm bool
-	list      []Weight
-}
-
-func (w *weighing) matrix(name string, in, out int, split Split) {
-	if n := product(int64(in), int64(out)); n > 0 {
-		w.list = append(w.list, Weight{name, n, split, out > 1 && name != "router"})
-	}
-}
-
-func (w *weighing) vector(name string, width int, there bool, split Split) {
-	if there {
-		w.matrix(name, width, 1, split)
-	}
-}
-
-func (w *weighing) linear(name string, in, out int, bias bool, split Split) {
-	w.matrix(name, in, out, split)
-	w.vector("bias of "+name, out, bias, split)
-}
-
-func (w *weighing) norm(name string, width int) {
-	w.matrix(name, width, 1, Whole)
-	w.vector("bias of "+name, width, w.layerNorm, Whole)
 }
 
 // product returns a*b, or MaxInt64/2 if that is less.
