@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/timing"
@@ -177,12 +178,11 @@ func (b *suggestion) print(w io.Writer, r *timing.Report) error {
 			memory += " (a microbatch counts once for each stage that holds it)"
 		}
 	}
-	less := 100 * (1 - float64(b.Makespan)/float64(r.Simulated.Makespan))
-	if less < 1 {
-		_, err := fmt.Fprintf(w, "\nNo order that was found for these costs saves 1 %%, with %s.\n", memory)
-		return err
+	text := fmt.Sprintf("\nNo order that was found for these costs saves 1 %%, with %s.\n", memory)
+	if less := 100 * (1 - float64(b.Makespan)/float64(r.Simulated.Makespan)); less >= 1 {
+		text = fmt.Sprintf("\nThe best order for these costs, %s, would take %s, %.1f %% less, with %s.\n", b.Name, span(b.Makespan), less, memory)
 	}
-	_, err := fmt.Fprintf(w, "\nThe best order for these costs, %s, would take %s, %.1f %% less, with %s.\n", b.Name, span(b.Makespan), less, memory)
+	_, err := io.WriteString(w, text)
 	return err
 }
 
@@ -195,55 +195,32 @@ func traceTable(w io.Writer, r *timing.Report) error {
 	if len(r.Steps) > 1 {
 		fmt.Fprintf(w, "; step %d is shown, whose makespan is the median", r.Shown)
 	}
-	fmt.Fprint(w, "\n\n")
+	fmt.Fprintln(w)
 	if len(r.Absent) > 0 {
-		fmt.Fprintf(w, "There is no trace of %s, which the figures take to be of other pipelines.\n\n", units.Ranks(r.Absent))
+		fmt.Fprintf(w, "\nThere is no trace of %s, which the figures take to be of other pipelines.\n", units.Ranks(r.Absent))
 	}
-
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	rows := [][]string{{"", "measured"}, {"makespan"}, {"busiest rank"}, {"bubble"}}
 	columns := []timing.Times{r.Measured}
-	head := "\tmeasured\t"
 	if r.Simulated != nil {
-		columns, head = append(columns, *r.Simulated), head+"simulated\t"
+		rows[0], columns = append(rows[0], "simulated"), append(columns, *r.Simulated)
 	}
-	fmt.Fprintln(t, head)
-	for _, row := range []struct {
-		name  string
-		value func(timing.Times) string
-	}{
-		{"makespan", func(x timing.Times) string { return span(x.Makespan) }},
-		{"busiest rank", func(x timing.Times) string { return span(x.Ideal) }},
-		{"bubble", func(x timing.Times) string { return fmt.Sprintf("%.4f", x.Bubble) }},
-	} {
-		fmt.Fprintf(t, "%s\t", row.name)
-		for _, x := range columns {
-			fmt.Fprintf(t, "%s\t", row.value(x))
-		}
-		fmt.Fprintln(t)
+	for _, x := range columns {
+		rows[1], rows[2], rows[3] = append(rows[1], span(x.Makespan)), append(rows[2], span(x.Ideal)), append(rows[3], fmt.Sprintf("%.4f", x.Bubble))
 	}
-	t.Flush() // The last write has the error.
+	printRight(w, rows)
 	if sim := r.Simulated; sim != nil {
 		fmt.Fprintf(w, "\nThe simulated makespan differs by %+.1f %% from the measured one.\n", 100*(float64(sim.Makespan)/float64(r.Measured.Makespan)-1))
 	}
 	if r.Refused != "" {
 		fmt.Fprintf(w, "\nNothing is simulated: %s\n", r.Refused)
 	}
-	for _, d := range r.Departs {
-		fmt.Fprintf(w, "\nRank %d left the plan at %v, where the plan has %v.", d.Rank, d.Ran, d.Plan)
+	for i, d := range r.Departs {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "Rank %d left the plan at %v, where the plan has %v.\n", d.Rank, d.Ran, d.Plan)
 	}
-	if r.Departs != nil {
-		fmt.Fprintln(w)
-	}
-	traceVerdict(w, r)
-	traceRanks(w, r)
-	traceCosts(w, r)
-	return traceLinks(w, r)
-}
-
-// traceVerdict names the straggler.
-func traceVerdict(w io.Writer, r *timing.Report) {
-	s := r.Straggler
-	switch {
+	switch s := r.Straggler; {
 	case r.Simulated == nil:
 	case s == nil:
 		fmt.Fprint(w, "\nNo rank and no link holds the step up: none would save 1 % if it were as fast as the others.\n")
@@ -252,89 +229,71 @@ func traceVerdict(w io.Writer, r *timing.Report) {
 	default:
 		fmt.Fprintf(w, "\nRank %d (%s) is slow: it works %.2f times as long as the median of the other ranks.\n", s.Rank, terminal.Quote(r.PerRank[s.Rank].File), s.Factor)
 	}
-	if s != nil {
+	if s := r.Straggler; s != nil {
 		fmt.Fprintf(w, "If it were as fast as they are, the step would take %s, %.1f %% less.\n", span(s.Makespan), 100*(1-float64(s.Makespan)/float64(r.Simulated.Makespan)))
 	}
-}
 
-func traceRanks(w io.Writer, r *timing.Report) {
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	head := "rank\tbusy\twait\ton the wire\tgap\t"
+	rows = [][]string{{"rank", "busy", "wait", "on the wire", "gap"}}
 	if r.Simulated != nil {
-		head += "simulated: busy\twait\ton the wire\t"
+		rows[0] = append(rows[0], "simulated: busy", "wait", "on the wire")
 	}
-	fmt.Fprintln(t, head)
 	for i, one := range r.PerRank {
 		name := strconv.Itoa(i)
 		if one.Global != i {
 			name = fmt.Sprintf("%d of the job: %d", one.Global, i)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t", name, span(one.Busy), span(one.Wait), span(one.Wire), span(one.Gap))
+		row := []string{name, span(one.Busy), span(one.Wait), span(one.Wire), span(one.Gap)}
 		if s := one.Simulated; s != nil {
-			fmt.Fprintf(t, "%s\t%s\t%s\t", span(s.Busy), span(s.Wait), span(s.Wire))
+			row = append(row, span(s.Busy), span(s.Wait), span(s.Wire))
 		}
-		fmt.Fprintln(t)
+		rows = append(rows, row)
 	}
-	t.Flush()
-}
+	printRight(w, rows)
 
-func traceCosts(w io.Writer, r *timing.Report) {
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "stage\trank\tkind\tmedian\t5 % below\t5 % above\tlongest\tslowest microbatch\t")
+	rows = [][]string{{"stage", "rank", "kind", "median", "5 % below", "5 % above", "longest", "slowest microbatch"}}
 	for _, c := range r.Costs {
-		slowest := 0
-		for mb, took := range c.ByMicrobatch {
-			if took > c.ByMicrobatch[slowest] {
-				slowest = mb
-			}
-		}
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d: %s\t\n", c.Stage, c.Rank, c.Kind, span(c.Median), span(c.Low), span(c.High), span(c.Most), slowest, span(c.ByMicrobatch[slowest]))
+		slowest := slices.Max(c.ByMicrobatch)
+		rows = append(rows, []string{strconv.Itoa(c.Stage), strconv.Itoa(c.Rank), c.Kind, span(c.Median), span(c.Low), span(c.High), span(c.Most), fmt.Sprintf("%d: %s", slices.Index(c.ByMicrobatch, slowest), span(slowest))})
 	}
-	t.Flush()
+	printRight(w, rows)
 	if r.Halved {
 		fmt.Fprintln(w, "\nI and W were not measured: in costs that are written each is half of B.")
 	}
-}
 
-// traceLinks prints the transfers, and how far clocks may be off.
-func traceLinks(w io.Writer, r *timing.Report) error {
-	if len(r.Links) > 0 {
-		fmt.Fprintln(w)
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "link\tmessages\ttimed\ta copy\tcopying\twaiting for the sender\t")
-		for _, l := range r.Links {
-			copying := "-"
-			if l.Copying >= 0 {
-				copying = span(l.Copying)
-			}
-			fmt.Fprintf(t, "%d to %d\t%d\t%d\t%s\t%s\t%s\t\n", l.From, l.To, l.Messages, l.Timed, copying, span(l.Copied), span(l.Waiting))
+	rows = [][]string{{"link", "messages", "timed", "a copy", "copying", "waiting for the sender"}}
+	for _, l := range r.Links {
+		copying := "-"
+		if l.Copying >= 0 {
+			copying = span(l.Copying)
 		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
+		rows = append(rows, []string{fmt.Sprintf("%d to %d", l.From, l.To), strconv.Itoa(l.Messages), strconv.Itoa(l.Timed), copying, span(l.Copied), span(l.Waiting)})
 	}
-	for i, c := range r.Clocks {
+	err := printRight(w, rows)
+	for _, c := range r.Clocks[1:] {
 		name := terminal.Quote(c.Host)
-		var err error
-		switch {
-		case i == 0:
-		case !c.Known:
+		if !c.Known {
 			_, err = fmt.Fprintf(w, "\nNo messages say how far the clock of %s is off: times between it and %s mean nothing.\n", name, terminal.Quote(r.Clocks[0].Host))
-		default:
-			_, err = fmt.Fprintf(w, "\nThe clock of %s was moved by %s, within %s either way.\n", name, signed(c.Offset), span(c.Width/2))
+			continue
 		}
-		if err != nil {
-			return err
+		sign := ""
+		if c.Offset < 0 {
+			sign = "-"
 		}
+		_, err = fmt.Fprintf(w, "\nThe clock of %s was moved by %s%s, within %s either way.\n", name, sign, span(max(c.Offset, -c.Offset)), span(c.Width/2))
 	}
-	return nil
+	return err
 }
 
-func signed(ns int64) string {
-	if ns < 0 {
-		return "-" + span(-ns)
+// printRight prints a table behind an empty line, its columns aligned to the right. It prints no table of one
+// row, the head.
+func printRight(w io.Writer, rows [][]string) error {
+	if len(rows) == 1 {
+		return nil
 	}
-	return span(ns)
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
+	}
+	return t.Flush()
 }
