@@ -59,8 +59,8 @@ func (u *run) align(ranksPerHost int) error {
 				ErrRun, u.hosts[0].Host, c.Host, -c.Width)
 		}
 	}
-	for _, ranks := range u.steps {
-		for rank, events := range ranks {
+	for _, s := range u.steps {
+		for rank, events := range s.ranks {
 			for i := range events {
 				events[i].start += u.hosts[host[rank]].Offset
 				events[i].end += u.hosts[host[rank]].Offset
@@ -73,12 +73,11 @@ func (u *run) align(ranksPerHost int) error {
 // together refuses ranks of one clock if one of them ended an action longer before its input was made
 // than its whole step took.
 func (u *run) together(host []int) error {
-	for _, ranks := range u.steps {
-		of := index(ranks)
-		for rank, events := range ranks {
+	for _, s := range u.steps {
+		for rank, events := range s.ranks {
 			took := events[len(events)-1].end - events[0].start
 			for _, e := range events {
-				ready, from := u.ready(e.action, ranks, of)
+				ready, from := u.ready(s, e.action)
 				if from >= 0 && host[from] == host[rank] && e.end < ready-took {
 					return fmt.Errorf("%w: %v in %s ends %.3f s before its input is made in %s: the files are of different runs, or of hosts with different clocks; for these give --ranks-per-host",
 						ErrRun, e.action, u.traces[rank].File, float64(ready-e.end)/1e9, u.traces[from].File)
@@ -95,8 +94,8 @@ func (u *run) distances(host []int) (most, least []int64) {
 	type pair struct{ from, to int }
 	bounds := map[pair]int64{} // the clock of to is at most this much more than that of from
 	shortest := map[stageKind]int64{}
-	for _, ranks := range u.steps {
-		for _, events := range ranks {
+	for _, s := range u.steps {
+		for _, events := range s.ranks {
 			for _, e := range events {
 				took, key := e.end-e.start, kindOf(e.action)
 				if old, known := shortest[key]; !known || took < old {
@@ -105,11 +104,10 @@ func (u *run) distances(host []int) (most, least []int64) {
 			}
 		}
 	}
-	for _, ranks := range u.steps {
-		of := index(ranks)
-		for rank, events := range ranks {
+	for _, s := range u.steps {
+		for rank, events := range s.ranks {
 			for _, e := range events {
-				made, from := u.ready(e.action, ranks, of)
+				made, from := u.ready(s, e.action)
 				if from < 0 {
 					continue
 				}

@@ -31,13 +31,15 @@ type sample struct {
 // gap is how long a rank did not begin an action whose input had been made.
 type gap struct {
 	took  int64
-	slack int64  // since the input was made, when the rank was free
-	link  [2]int // over which it came, of one rank if it was there
+	slack int64      // since the input was made, when the rank was free
+	from  int        // the rank that made it
+	link  *linkTimes // over which it came, nil if it was there
 }
 
 // linkTimes are of the messages from one rank to another.
 type linkTimes struct {
 	copying  []int64 // of messages that could be timed
+	hop      int64   // their median
 	spans    bool    // its receives have spans
 	messages int
 	waiting  int64 // before the send began
@@ -55,36 +57,37 @@ func (u *run) measure() *measured {
 	ahead := make([]int, len(u.traces))
 	for range 2 { // The first pass finds ahead.
 		m = &measured{took: map[stageKind][]sample{}, medians: map[stageKind]int64{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), ahead: ahead, links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
-		for n, ranks := range u.steps {
-			of := index(ranks)
-			m.perRank = append(m.perRank, make([]rankTimes, len(ranks)))
-			for rank := range ranks {
-				m.rank(u, n, rank, of, typical)
+		for n, s := range u.steps {
+			m.perRank = append(m.perRank, make([]rankTimes, len(s.ranks)))
+			for rank := range s.ranks {
+				m.rank(u, n, rank, typical)
 			}
 		}
+	}
+	for _, link := range m.links {
+		link.hop = median(link.copying)
 	}
 	return m
 }
 
 // ready returns when the input of an action was made, and on which rank; math.MinInt64 if it needs
 // none of another action.
-func (u *run) ready(a schedule.Action, ranks []step, of map[schedule.Action]place) (at int64, from int) {
-	p, there := neighbour(u.plan.Placement, a, false, of)
+func (u *run) ready(s *step, a schedule.Action) (at int64, from int) {
+	p, there := u.neighbour(s, a, false)
 	if !there {
 		return math.MinInt64, -1
 	}
-	return ranks[p.rank][p.index].end, p.rank
+	return s.ranks[p.rank][p.index].end, p.rank
 }
 
 // typical returns what computations take whose span has no wait in it. If all of a kind have
 // one, it is the least time from when the input was made.
 func (u *run) typical() map[stageKind]int64 {
 	clean, least := map[stageKind][]int64{}, map[stageKind]int64{}
-	for _, ranks := range u.steps {
-		of := index(ranks)
-		for _, events := range ranks {
+	for _, s := range u.steps {
+		for _, events := range s.ranks {
 			for _, e := range events {
-				ready, _ := u.ready(e.action, ranks, of)
+				ready, _ := u.ready(s, e.action)
 				key := kindOf(e.action)
 				if e.start >= ready {
 					clean[key] = append(clean[key], e.end-e.start)
@@ -103,8 +106,8 @@ func (u *run) typical() map[stageKind]int64 {
 const mostAhead = 64 // messages of a rank that are not taken, which are counted
 
 // rank looks at a step of a rank.
-func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typical map[stageKind]int64) {
-	ranks := u.steps[n]
+func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
+	s := u.steps[n]
 	times := &m.perRank[n][rank]
 	times.first = math.MaxInt64
 	free := int64(math.MinInt64)   // since when the rank could begin
@@ -118,7 +121,7 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 		}
 		return n
 	}
-	for i, e := range ranks[rank] {
+	for i, e := range s.ranks[rank] {
 		if e.start < free && !e.joined && e.action.Kind().Compute() == (free > worked) {
 			m.aside[rank] = true
 		}
@@ -126,7 +129,7 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 			free = max(free, e.end)
 			continue
 		}
-		ready, from := u.ready(e.action, ranks, of)
+		ready, from := u.ready(s, e.action)
 		begin := e.start
 		if begin < ready { // The wait is in the span.
 			begin = max(ready, e.end-typical[kindOf(e.action)])
@@ -138,16 +141,16 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 			received = math.MaxInt64
 		}
 		if from >= 0 && from != rank {
-			times.wire += m.message(ranks, of, &e, begin, from, rank, ready, received)
+			times.wire += m.message(s, &e, begin, from, rank, ready, received)
 		}
 		if free > math.MinInt64 && free >= ready && !e.joined && !held {
-			one := gap{took: max(begin-free, 0), link: [2]int{rank, rank}}
+			one := gap{took: max(begin-free, 0), from: rank}
 			if from >= 0 && from != rank {
-				one.slack, one.link = free-ready, [2]int{from, rank}
+				one.slack, one.from, one.link = free-ready, from, m.links[[2]int{from, rank}]
 			}
 			m.gaps[rank] = append(m.gaps[rank], one)
 		}
-		if next := i + 1; next < len(ranks[rank]) && ranks[rank][next].joined {
+		if next := i + 1; next < len(s.ranks[rank]) && s.ranks[rank][next].joined {
 			m.joined[e.action.Stage()] = append(m.joined[e.action.Stage()], e.end-begin)
 		} else if !e.joined {
 			key := kindOf(e.action)
@@ -157,8 +160,8 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 			times.busy += e.end - begin
 		}
 		m.ahead[rank] = max(m.ahead[rank], ahead(begin))
-		if p, sent := neighbour(u.plan.Placement, e.action, true, of); sent && p.rank != rank {
-			taken = append(taken, ranks[p.rank][p.index].start)
+		if p, sent := u.neighbour(s, e.action, true); sent && p.rank != rank {
+			taken = append(taken, s.ranks[p.rank][p.index].start)
 		}
 		times.first, times.last = min(times.first, begin), max(times.last, e.end)
 		free, worked = max(free, e.end), max(worked, e.end)
@@ -166,7 +169,7 @@ func (m *measured) rank(u *run, n, rank int, of map[schedule.Action]place, typic
 }
 
 // message adds the message that an action takes, and returns for how long the rank waited while it was copied.
-func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event, begin int64, from, to int, sent, received int64) int64 {
+func (m *measured) message(s *step, e *event, begin int64, from, to int, sent, received int64) int64 {
 	end, timed := begin, sent >= received // A message that was there before tells nothing.
 	stage, send, receive := e.action.Stage(), schedule.SendF, schedule.RecvF
 	other := stage - 1
@@ -179,12 +182,12 @@ func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event,
 		link = &linkTimes{}
 		m.links[key] = link
 	}
-	if p, there := of[schedule.Act(receive, stage, e.action.Microbatch())]; there {
-		received, end, timed = ranks[p.rank][p.index].start, ranks[p.rank][p.index].end, true
-		link.spans = true
+	if p, there := s.of[schedule.Act(receive, stage, e.action.Microbatch())]; there {
+		span := s.ranks[p.rank][p.index]
+		received, end, timed, link.spans = span.start, span.end, true, true
 	}
-	if p, there := of[schedule.Act(send, other, e.action.Microbatch())]; there {
-		sent = ranks[p.rank][p.index].start
+	if p, there := s.of[schedule.Act(send, other, e.action.Microbatch())]; there {
+		sent = s.ranks[p.rank][p.index].start
 	}
 	link.messages++
 	if !timed {
@@ -202,17 +205,15 @@ func (m *measured) message(ranks []step, of map[schedule.Action]place, e *event,
 // arrived.
 func (m *measured) gap(rank int) int64 {
 	var all []int64
-	hops := map[[2]int]int64{}
-	for key, link := range m.links {
-		if key[1] == rank {
-			hops[key] = median(link.copying)
-		}
-	}
 	for _, g := range m.gaps[rank] {
-		switch from := g.link[0]; {
-		case g.slack < hops[g.link]:
-		case m.ahead[from] == 0: // Its messages leave when they are received.
-			all = append(all, max(g.took-hops[g.link], 0))
+		hop := int64(0)
+		if g.link != nil {
+			hop = g.link.hop
+		}
+		switch {
+		case g.slack < hop:
+		case m.ahead[g.from] == 0: // Its messages leave when they are received.
+			all = append(all, max(g.took-hop, 0))
 		default:
 			all = append(all, g.took)
 		}

@@ -207,7 +207,7 @@ func (r *Report) links(m *measured) {
 		l := m.links[key]
 		one := Link{From: key[0], To: key[1], Messages: l.messages, Timed: len(l.copying), Copying: -1, Waiting: l.waiting, Occupies: l.spans && !m.aside[key[1]]}
 		if len(l.copying) > 0 {
-			one.Copying = median(l.copying)
+			one.Copying = l.hop
 		}
 		for _, took := range l.copying {
 			one.Copied += took
@@ -381,10 +381,10 @@ func (u *run) drawing(n int) *draw.Step {
 	plan := measuredPlan(u.plan.Placement, u.steps[n])
 	d := &draw.Step{Plan: plan, Unit: "ms", Scale: 1e6}
 	first := int64(math.MaxInt64)
-	for _, events := range u.steps[n] {
+	for _, events := range u.steps[n].ranks {
 		first = min(first, events[0].start)
 	}
-	for rank, events := range u.steps[n] {
+	for rank, events := range u.steps[n].ranks {
 		var list []simulate.Event
 		for _, e := range events {
 			if e.action.Kind().Compute() {

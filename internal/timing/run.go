@@ -22,14 +22,20 @@ type event struct {
 	joined     bool // it ran at the same time as the one before it
 }
 
-// step is what a rank did in one step, in the order of the starts.
-type step []event
+// step is what the ranks did in one step.
+type step struct {
+	ranks [][]event // by rank, in the order of the starts
+	of    map[schedule.Action]place
+}
+
+// place is where an action is in a step.
+type place struct{ rank, index int }
 
 // run is what the ranks of one pipeline did.
 type run struct {
 	plan   *schedule.Plan // as measured: the order of the last step
 	traces []*traces.Trace
-	steps  [][]step // by step and rank
+	steps  []*step
 	hosts  []Clock
 	absent []int // ranks of the job without a trace, which can be those of other pipelines
 }
@@ -52,7 +58,7 @@ func newRun(r *Request) (*run, error) {
 	last := u.steps[len(u.steps)-1]
 	u.plan = measuredPlan(placement, last)
 	actions := 0
-	for _, events := range last {
+	for _, events := range last.ranks {
 		actions += len(events)
 	}
 	if u.plan.Microbatches > actions {
@@ -217,7 +223,7 @@ const maxSteps = 1 << 12
 // match finds the steps that are whole on every rank. Ranks with as many steps as the others have
 // recorded the same ones; otherwise those belong together that overlap most in time.
 func (u *run) match() error {
-	var steps [][]step // by rank
+	var steps [][][]event // by rank and step
 	whole := make([]int, len(u.traces))
 	same := true
 	for rank, t := range u.traces {
@@ -232,7 +238,7 @@ func (u *run) match() error {
 		}
 	}
 	for n, mine := range steps[0] {
-		var one []step
+		one := &step{of: map[schedule.Action]place{}}
 		for rank, list := range steps {
 			at, most := -1, int64(0)
 			if same {
@@ -244,10 +250,13 @@ func (u *run) match() error {
 				}
 			}
 			if at >= 0 && len(steps[rank][at]) == whole[rank] {
-				one = append(one, steps[rank][at])
+				one.ranks = append(one.ranks, steps[rank][at])
+				for i, e := range steps[rank][at] {
+					one.of[e.action] = place{rank, i}
+				}
 			}
 		}
-		if len(one) == len(steps) {
+		if len(one.ranks) == len(steps) {
 			u.steps = append(u.steps, one)
 		}
 	}
@@ -302,7 +311,7 @@ func openBackward(spans []traces.Span) int {
 
 // cut cuts the spans of a rank into steps: one begins with an action that the step before it
 // has had.
-func cut(spans []traces.Span) (all []step) {
+func cut(spans []traces.Span) (all [][]event) {
 	seen := map[schedule.Action]bool{}
 	for _, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
@@ -323,9 +332,9 @@ func cut(spans []traces.Span) (all []step) {
 }
 
 // measuredPlan returns the order of the computations of a step as a plan.
-func measuredPlan(p schedule.Placement, ranks []step) *schedule.Plan {
+func measuredPlan(p schedule.Placement, s *step) *schedule.Plan {
 	plan := &schedule.Plan{Name: "the order of the run", Placement: p, Runtime: schedule.PyTorch, Mode: schedule.ForwardOnly}
-	for _, events := range ranks {
+	for _, events := range s.ranks {
 		var b []schedule.Action
 		for _, e := range events {
 			if !e.action.Kind().Compute() {
@@ -347,8 +356,8 @@ func measuredPlan(p schedule.Placement, ranks []step) *schedule.Plan {
 
 // neighbour returns the place of the computation on another stage whose result an action takes, or of
 // the one that takes its result.
-func neighbour(p schedule.Placement, a schedule.Action, taker bool, of map[schedule.Action]place) (found place, there bool) {
-	stage, kinds := a.Stage(), []schedule.Kind{schedule.B, schedule.I}
+func (u *run) neighbour(s *step, a schedule.Action, taker bool) (found place, there bool) {
+	p, stage, kinds := u.plan.Placement, a.Stage(), []schedule.Kind{schedule.B, schedule.I}
 	if a.Kind() == schedule.F {
 		kinds = []schedule.Kind{schedule.F}
 	}
@@ -361,23 +370,9 @@ func neighbour(p schedule.Placement, a schedule.Action, taker bool, of map[sched
 		stage--
 	}
 	for _, kind := range kinds {
-		if found, there = of[schedule.Act(kind, stage, a.Microbatch())]; there {
+		if found, there = s.of[schedule.Act(kind, stage, a.Microbatch())]; there {
 			break
 		}
 	}
 	return found, there
-}
-
-// place is where an action is in a step.
-type place struct{ rank, index int }
-
-// index returns where the actions of a step are.
-func index(ranks []step) map[schedule.Action]place {
-	of := map[schedule.Action]place{}
-	for rank, events := range ranks {
-		for i, e := range events {
-			of[e.action] = place{rank, i}
-		}
-	}
-	return of
 }

@@ -48,12 +48,12 @@ type head struct {
 		Rank  *int `json:"rank"` // nil if it does not say
 		World int  `json:"world_size"`
 	} `json:"distributedInfo"`
-	Name       string         `json:"name"`
-	Start      *time.Time     `json:"start_time"`
-	End        time.Time      `json:"end_time"`
-	Attributes map[string]any `json:"attributes"`
+	Name       string                     `json:"name"`
+	Start      *time.Time                 `json:"start_time"`
+	End        time.Time                  `json:"end_time"`
+	Attributes map[string]json.RawMessage `json:"attributes"`
 	Resource   struct {
-		Attributes map[string]any `json:"attributes"`
+		Attributes map[string]json.RawMessage `json:"attributes"`
 	} `json:"resource"`
 }
 
@@ -192,6 +192,9 @@ func named(name string) []Span {
 			return nil
 		}
 		return []Span{{Kind: a.Kind(), Stage: a.Stage(), Microbatch: a.Microbatch()}}
+	}
+	if !strings.Contains(name, " ") {
+		return nil
 	}
 	words := inWords.FindStringSubmatch(name)
 	if words == nil {

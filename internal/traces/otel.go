@@ -1,7 +1,9 @@
 package traces
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
@@ -34,6 +36,7 @@ func (f *file) resource(text []byte) error {
 	if err := f.decode(text, &batch); err != nil {
 		return err
 	}
+	common := byKey(batch.Resource.Attributes)
 	for _, scope := range batch.Scopes {
 		for _, span := range scope.Spans {
 			start, err1 := span.Start.Int64()
@@ -41,13 +44,8 @@ func (f *file) resource(text []byte) error {
 			if err1 != nil || err2 != nil {
 				continue
 			}
-			attributes := map[string]string{}
-			for _, list := range [][]attribute{batch.Resource.Attributes, span.Attributes} {
-				for _, a := range list {
-					attributes[a.Key] = a.Value.String + a.Value.Int.String()
-				}
-			}
-			if err := f.megatron(span.Name, start, end, attributes); err != nil {
+			own := byKey(span.Attributes)
+			if err := f.megatron(span.Name, start, end, func(key string) string { return cmp.Or(own[key], common[key]) }); err != nil {
 				return err
 			}
 		}
@@ -55,38 +53,38 @@ func (f *file) resource(text []byte) error {
 	return nil
 }
 
-// console adds a span as Python's ConsoleSpanExporter prints it.
-func (f *file) console(h *head) error {
-	attributes := map[string]string{}
-	for _, list := range []map[string]any{h.Resource.Attributes, h.Attributes} {
-		for key, value := range list {
-			text, _ := json.Marshal(value) // It came from JSON.
-			attributes[key] = strings.Trim(string(text), `"`)
-		}
+func byKey(list []attribute) map[string]string {
+	values := map[string]string{}
+	for _, a := range list {
+		values[a.Key] = a.Value.String + a.Value.Int.String()
 	}
-	return f.megatron(h.Name, h.Start.UnixNano(), h.End.UnixNano(), attributes)
+	return values
 }
 
-// counts are the computations of a rank since the last forward of microbatch 0. Megatron's
-// backward says no microbatch, and they come in order.
-type counts struct{ forwards, backwards int }
+// console adds a span as Python's ConsoleSpanExporter prints it.
+func (f *file) console(h *head) error {
+	return f.megatron(h.Name, h.Start.UnixNano(), h.End.UnixNano(), func(key string) string {
+		return strings.Trim(cmp.Or(string(h.Attributes[key]), string(h.Resource.Attributes[key])), `"`)
+	})
+}
 
-// megatron adds a span of Megatron-LM, if it is a computation of a microbatch.
-func (f *file) megatron(name string, start, end int64, attributes map[string]string) error {
-	kind, known := map[string]schedule.Kind{"megatron.microbatch.forward": schedule.F, "megatron.microbatch.backward": schedule.B}[name]
-	if !known || start < 0 || end < start || end > maxTime {
+// megatron adds a span of Megatron-LM, if it is a computation of a microbatch. attribute returns an
+// attribute, or "". A backward says no microbatch; they come in order.
+func (f *file) megatron(name string, start, end int64, attribute func(key string) string) error {
+	direction := slices.Index([]string{"megatron.microbatch.forward", "megatron.microbatch.backward"}, name)
+	if direction < 0 || start < 0 || end < start || end > maxTime {
 		return nil
 	}
 	number := func(names ...string) int {
 		for _, name := range names {
 			var n int
-			if json.Unmarshal([]byte(attributes[name]), &n) == nil && n >= 0 && n <= maxRank {
+			if json.Unmarshal([]byte(attribute(name)), &n) == nil && n >= 0 && n <= maxRank {
 				return n
 			}
 		}
 		return -1
 	}
-	s := Span{Kind: kind, Stage: number("dl.pipeline_parallel.rank"), Microbatch: number("megatron.microbatch_id", "dl.microbatch_id"), Start: start, End: end}
+	s := Span{Kind: [...]schedule.Kind{schedule.F, schedule.B}[direction], Stage: number("dl.pipeline_parallel.rank"), Microbatch: number("megatron.microbatch_id", "dl.microbatch_id"), Start: start, End: end}
 	rank := number("dl.rank", "rank", "dl.pipeline_parallel.rank")
 	if s.Stage >= schedule.MaxStages {
 		return f.fault("a span %q is of stage %d: there may be %d", name, s.Stage, schedule.MaxStages)
@@ -95,25 +93,16 @@ func (f *file) megatron(name string, start, end int64, attributes map[string]str
 		return f.fault("a span %q has no attribute dl.rank, which says its rank", name)
 	}
 	n := f.counts[rank]
-	if n == nil {
-		n = &counts{}
-		f.counts[rank] = n
-	}
-	if kind == schedule.F && s.Microbatch == 0 {
-		*n = counts{}
-	}
-	count := &n.forwards
-	if kind == schedule.B {
-		count = &n.backwards
+	if s.Kind == schedule.F && s.Microbatch == 0 {
+		n = [2]int{}
 	}
 	if s.Microbatch < 0 {
-		s.Microbatch = *count
+		s.Microbatch = n[direction]
 	}
-	*count++
+	n[direction]++
+	f.counts[rank] = n
 	t := f.of(rank)
-	if t.Host == "" {
-		t.Host = attributes["host.name"]
-	}
+	t.Host = cmp.Or(t.Host, attribute("host.name"))
 	var err error
 	t.Spans, err = f.add(t.Spans, s)
 	return err

@@ -94,7 +94,7 @@ func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
 		}
 		in = bufio.NewReaderSize(z, 1<<16)
 	}
-	f := &file{scanner: scanner{in: in}, ranks: map[int]*Trace{}, counts: map[int]*counts{}}
+	f := &file{scanner: scanner{in: in}, ranks: map[int]*Trace{}, counts: map[int][2]int{}}
 	if err := f.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -110,7 +110,7 @@ type file struct {
 	// several ranks.
 	host, device []Span
 	ranks        map[int]*Trace
-	counts       map[int]*counts // of Megatron's spans, by rank
+	counts       map[int][2]int // of Megatron's forwards and backwards since the last forward of microbatch 0, by rank
 }
 
 // add adds a span to a list.
