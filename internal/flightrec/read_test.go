@@ -105,7 +105,7 @@ func TestSpellings(t *testing.T) {
 		{"record_id": 9, "pg_id": 1, "process_group": ["7", "x"], "collective_seq_id": 1, "p2p_seq_id": 4, "profiling_name": "nccl:coalesced", "state": "completed", "is_p2p": true},
 		{"record_id": 7, "pg_id": 1, "process_group": ["7", "x"], "collective_seq_id": 1, "p2p_seq_id": 4, "op_id": 8, "profiling_name": "nccl:recv 0<--1", "state": "scheduled", "is_p2p": true},
 		{"record_id": 8, "pg_id": 1, "process_group": ["7", "x"], "collective_seq_id": 1, "p2p_seq_id": 4, "op_id": 9, "profiling_name": "xccl:send 0->1", "state": "scheduled", "is_p2p": true},
-		{"record_id": 10, "pg_id": 2, "process_group": "other", "seq_id": 5, "profiling_name": "nccl:_all_gather_base", "state": "started", "input_sizes": [[2, 3], []], "input_dtypes": ["Float", "Long"], "duration_ms": 1.5e0}
+		{"record_id": 10, "pg_id": 2, "process_group": "\u006fther", "seq_id": 5, "profiling_name": "nccl:_all_gather_base", "state": "started", "input_sizes": [[2, 3], []], "input_dtypes": ["Float", "Long"], "duration_ms": 1.5e0}
 	]}`
 	var s flightrec.Set
 	require.NoError(t, s.Add("dump_2.json", strings.NewReader(dump)))
@@ -150,15 +150,16 @@ func TestBroken(t *testing.T) {
 		"a list":          {"\x80\x02].", "it holds a list"},
 		"entries of text": {`{"entries": ["x"]}`, "entry 0 is a text"},
 		"another version": {`{"version": "1.5", "entries": []}`, `version "1.5"`},
-		"cut json":        {`{"entries": [`, "before its last bracket"},
-		"a comma":         {`{"entries": [1,]}`, "invalid character ']'"},
-		"no colon":        {`{"entries" []}`, "invalid character '[' after object key"},
-		"two values":      {`{"entries": []} 1`, "follows the value"},
-		"a word":          {`{"entries": nul}`, "invalid character '}' in literal null"},
+		"cut json":        {`{"entries": [`, "the file ends where a value is expected"},
+		"a comma":         {`{"entries": [1,]}`, "found ']', expected a value after the comma"},
+		"no colon":        {`{"entries" []}`, "found '[', expected a colon"},
+		"two values":      {`{"entries": []} 1`, "found '1', expected the end of the file"},
+		"a word":          {`{"entries": nul}`, `found "nul", expected a value`},
 		"gzip bomb":       {string(bomb), "unpacks to far more"},
-		"space":           {"{" + strings.Repeat(" ", 2<<20), "more than 1048576 bytes of space"},
+		"depth":           {strings.Repeat(`{"a":[`, 600), "more than 1000 lists are open"},
+		"an escape":       {`{"a\\\"\x": 1}`, "invalid character 'x' in string escape code"},
 		"gzip in gzip":    {string(packed(t, packed(t, whole))), "begins with 0x1f"},
-		"long text":       {`{"entries": "` + strings.Repeat("x", 1<<20+1) + `"}`, "a text of 1048577 bytes"},
+		"long text":       {`{"entries": "` + strings.Repeat("x", 1<<20+1) + `"}`, "a text of more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()

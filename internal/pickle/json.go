@@ -1,105 +1,182 @@
 package pickle
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"math"
+	"strconv"
 )
 
-// ReadJSON reads one value of JSON, and nothing but space behind it. An object becomes a
-// Dict, an array a List, and a number without a fraction or an exponent an Integer.
+// ReadJSON reads one value of JSON, with nothing but space after it. An object becomes a Dict, an
+// array a List, and a number without a fraction or an exponent an Integer. It accepts leading zeros
+// in numbers and control characters in texts, which JSON does not.
 func ReadJSON(r io.Reader, options Options) (*Data, error) {
-	d := newData(r, options)
-	tokens := json.NewDecoder(&spaced{r: d.r, fault: d.fault})
-	tokens.UseNumber()
+	p := parser{Data: newData(r, options), words: map[string]Value{}}
+	if err := p.value(p.next(), 0); err != nil {
+		return nil, err
+	}
+	if c := p.next(); p.err != io.EOF {
+		return nil, p.found(c, "the end of the file")
+	}
+	p.top = p.stack[0]
+	return p.read(), nil
+}
+
+const (
+	deepest   = 1000 // lists that are open at once
+	shortWord = 64   // longest number in bytes, and longest text that is stored once
+)
+
+// parser reads JSON with the stack of the unpickler.
+type parser struct {
+	*Data
+	words map[string]Value // short texts
+	word  []byte           // the last text, in quotes
+	err   error            // of the reader, when next returned 0
+}
+
+// next takes the first byte that is not space. It returns 0 if there is none.
+func (p *parser) next() byte {
 	for {
-		token, err := tokens.Token()
-		d.offset = tokens.InputOffset()
-		if syntax, wrong := errors.AsType[*json.SyntaxError](err); wrong {
-			return nil, d.fault(d.offset, "%v", syntax)
-		}
-		if err == io.EOF && len(d.marks) == 0 && len(d.stack) == 1 {
-			d.top = d.stack[0]
-			return d.read(), nil
-		}
-		if errors.Is(err, d.Err) {
-			return nil, err
-		}
+		c, err := p.byte()
 		if err != nil {
-			return nil, d.ended(err, "before its last bracket")
+			p.err = err
+			return 0
 		}
-		if len(d.marks) == 0 && len(d.stack) == 1 {
-			return nil, d.fault(d.offset, "%v follows the value: the file should end there", token)
-		}
-		if err := d.token(token); err != nil {
-			return nil, err
+		if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c
 		}
 	}
 }
 
-// token takes a step of the unpickler for a token: what is open lies above a mark.
-func (d *Data) token(token json.Token) error {
-	switch t := token.(type) {
-	case json.Delim:
-		switch t {
-		case ']':
-			return d.extendMarked(d.offset, List)
-		case '}':
-			return d.extendMarked(d.offset, Dict)
+// found returns the error for a byte that was taken instead of another one.
+func (p *parser) found(c byte, expected string) error {
+	if p.err != nil {
+		return p.ended(p.err, "where "+expected+" is expected")
+	}
+	return p.fault(p.offset-1, "found %q, expected %s", c, expected)
+}
+
+// value reads the value that begins with c, and pushes it.
+func (p *parser) value(c byte, depth int) error {
+	switch {
+	case depth > deepest:
+		return p.fault(p.offset, "more than %d lists are open", deepest)
+	case c == '{':
+		return p.list(Dict, '}', depth)
+	case c == '[':
+		return p.list(List, ']', depth)
+	case c == '"':
+		return p.text()
+	case c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z':
+		return p.scalar()
+	}
+	return p.found(c, "a value")
+}
+
+// list reads an array or an object after its first bracket.
+func (p *parser) list(kind Kind, end byte, depth int) error {
+	if err := p.pushContainer(kind, nil); err != nil {
+		return err
+	}
+	if err := p.step(p.offset, OpMark); err != nil {
+		return err
+	}
+	for c := p.next(); c != end; {
+		if kind == Dict {
+			if c != '"' {
+				return p.found(c, "a key in quotes")
+			}
+			if err := p.text(); err != nil {
+				return err
+			}
+			if c = p.next(); c != ':' {
+				return p.found(c, "a colon")
+			}
+			c = p.next()
 		}
-		kind := List
-		if t == '{' {
-			kind = Dict
-		}
-		if err := d.pushContainer(kind, nil); err != nil {
+		if err := p.value(c, depth+1); err != nil {
 			return err
 		}
-		return d.step(d.offset, OpMark)
-	case string:
-		if len(t) > longest {
-			return d.fault(d.offset, "a text of %d bytes; at most %d are read", len(t), longest)
+		if c = p.next(); c == ',' {
+			if c = p.next(); c == end {
+				return p.found(c, "a value after the comma")
+			}
+		} else if c != end {
+			return p.found(c, "a comma or "+string(end))
 		}
-		if err := d.Hold(int64(len(t))); err != nil {
-			return err
+	}
+	return p.extendMarked(p.offset, kind)
+}
+
+// text reads a text after its first quotation mark.
+func (p *parser) text() error {
+	at := p.offset
+	p.word = append(p.word[:0], '"')
+	for open := true; open; {
+		part, err := p.r.ReadSlice('"')
+		p.offset += int64(len(part))
+		p.word = append(p.word, part...)
+		if err != nil && err != bufio.ErrBufferFull {
+			return p.ended(err, "within a text")
 		}
-		return d.pushString(t)
-	case bool:
-		v := Value{Kind: Boolean}
-		if t {
-			v.Bits = 1
+		if len(p.word) > longest {
+			return p.fault(at, "a text of more than %d bytes", longest)
 		}
-		return d.push(v)
-	case json.Number:
-		if n, err := t.Int64(); err == nil {
-			return d.push(Value{Kind: Integer, Bits: n})
+		before := p.word[:len(p.word)-1]
+		open = err != nil || (len(before)-len(bytes.TrimRight(before, `\`)))%2 == 1 // the quotation mark is escaped
+	}
+	text := p.word[1 : len(p.word)-1]
+	if v, known := p.words[string(text)]; known {
+		return p.push(v)
+	}
+	own := string(text)
+	if bytes.IndexByte(text, '\\') >= 0 {
+		if err := json.Unmarshal(p.word, &own); err != nil {
+			return p.fault(at, "a text that is not valid: %v", err)
 		}
-		x, err := t.Float64()
+	}
+	if err := p.Hold(int64(len(own))); err != nil {
+		return err
+	}
+	if err := p.pushString(own); err != nil || len(text) > shortWord {
+		return err
+	}
+	p.words[string(text)] = p.stack[len(p.stack)-1]
+	return p.Hold(64) // about what the map needs
+}
+
+// scalar reads a number, true, false or null, whose first byte was taken.
+func (p *parser) scalar() error {
+	_ = p.r.UnreadByte() // A byte was read right before.
+	p.offset--
+	word, _ := p.r.Peek(shortWord + 1) // There is less at the end.
+	if n := bytes.IndexAny(word, " \t\r\n,:]}"); n >= 0 {
+		word = word[:n]
+	}
+	var v Value
+	switch string(word) {
+	case "null":
+	case "true":
+		v = Value{Kind: Boolean, Bits: 1}
+	case "false":
+		v = Value{Kind: Boolean}
+	default:
+		n, err := strconv.ParseInt(string(word), 10, 64)
+		v = Value{Kind: Integer, Bits: n}
 		if err != nil {
-			return d.fault(d.offset, "%v is no number that can be held", t)
-		}
-		return d.push(Value{Kind: Float, Bits: int64(math.Float64bits(x))})
-	}
-	return d.push(Value{})
-}
-
-// spaced refuses runs of space that are longer than any text: encoding/json goes over space again
-// with every part of it that comes.
-type spaced struct {
-	r     io.Reader
-	run   int
-	at    int64
-	fault func(at int64, format string, args ...any) error
-}
-
-func (s *spaced) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	for _, b := range p[:n] {
-		if s.at++; b != ' ' && b != '\n' && b != '\t' && b != '\r' {
-			s.run = 0
-		} else if s.run++; s.run > longest {
-			return 0, s.fault(s.at, "more than %d bytes of space", longest)
+			x, err := strconv.ParseFloat(string(word), 64)
+			if err != nil || !json.Valid(word) {
+				return p.fault(p.offset, "found %q, expected a value", word)
+			}
+			v = Value{Kind: Float, Bits: int64(math.Float64bits(x))}
 		}
 	}
-	return n, err
+	p.offset += int64(len(word))
+	if _, err := p.r.Discard(len(word)); err != nil {
+		return err
+	}
+	return p.push(v)
 }
