@@ -108,7 +108,7 @@ func (p *parser) list(kind Kind, end byte, depth int) error {
 			return p.found(c, "a comma or "+string(end))
 		}
 	}
-	return p.extendMarked(p.offset, kind)
+	return p.extend(p.offset, kind, p.unmark())
 }
 
 // text reads a text after its first quotation mark.

@@ -157,13 +157,20 @@ func (d *Data) step(at int64, op byte) error {
 	case OpTrue, OpFalse:
 		return d.push(Value{Kind: Boolean, Bits: int64(OpFalse - op)})
 	case OpInt1:
-		return d.pushUnsigned(1)
+		return d.pushInteger(1, false)
 	case OpInt2:
-		return d.pushUnsigned(2)
+		return d.pushInteger(2, false)
 	case OpInt4:
-		return d.pushSigned(4)
+		return d.pushInteger(4, true)
 	case OpLong1:
-		return d.pushLong(at)
+		bytes, err := d.number(1)
+		if err == nil && bytes > 8 {
+			err = d.fault(at, "a number of %d bytes; addresses and sizes have at most 8", bytes)
+		}
+		if err != nil {
+			return err
+		}
+		return d.pushInteger(int(bytes), true)
 	case OpFloat:
 		n, err := d.number(8)
 		if err != nil {
@@ -185,19 +192,19 @@ func (d *Data) step(at int64, op byte) error {
 	case OpTuple1, OpTuple2, OpTuple3:
 		return d.gather(at, Tuple, len(d.stack)-int(op-OpTuple1)-1)
 	case OpTuple:
-		return d.gatherMarked(at, Tuple)
+		return d.gather(at, Tuple, d.unmark())
 	case OpList:
-		return d.gatherMarked(at, List)
+		return d.gather(at, List, d.unmark())
 	case OpDict:
-		return d.gatherMarked(at, Dict)
+		return d.gather(at, Dict, d.unmark())
 	case OpAppend:
 		return d.extend(at, List, len(d.stack)-1)
 	case OpSetItem:
 		return d.extend(at, Dict, len(d.stack)-2)
 	case OpAppends:
-		return d.extendMarked(at, List)
+		return d.extend(at, List, d.unmark())
 	case OpSetItems:
-		return d.extendMarked(at, Dict)
+		return d.extend(at, Dict, d.unmark())
 	case OpPut, OpLongPut, OpMemoize:
 		return d.remember(at, op)
 	case OpGet, OpLongGet:
@@ -235,34 +242,16 @@ func (d *Data) number(bytes int) (n uint64, err error) {
 	return n, err
 }
 
-func (d *Data) pushUnsigned(bytes int) error {
+// pushInteger reads a number, in two's complement if it is signed.
+func (d *Data) pushInteger(bytes int, signed bool) error {
 	n, err := d.number(bytes)
+	if unused := 64 - 8*bytes; signed {
+		n = uint64(int64(n<<unused) >> unused)
+	}
 	if err != nil {
 		return err
 	}
 	return d.push(Value{Kind: Integer, Bits: int64(n)})
-}
-
-// pushSigned reads a two's complement number.
-func (d *Data) pushSigned(bytes int) error {
-	n, err := d.number(bytes)
-	if err != nil {
-		return err
-	}
-	unused := 64 - 8*bytes
-	return d.push(Value{Kind: Integer, Bits: int64(n<<unused) >> unused})
-}
-
-// pushLong reads a number that says its length.
-func (d *Data) pushLong(at int64) error {
-	bytes, err := d.number(1)
-	if err != nil {
-		return err
-	}
-	if bytes > 8 {
-		return d.fault(at, "a number of %d bytes; addresses and sizes have at most 8", bytes)
-	}
-	return d.pushSigned(int(bytes))
 }
 
 func (d *Data) readText(at int64, bytes int) error {

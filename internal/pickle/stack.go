@@ -25,13 +25,16 @@ func (d *Data) pop(at int64) (Value, error) {
 	return v, nil
 }
 
-func (d *Data) unmark(at int64) (int, error) {
+const noMark = -1 << 31
+
+// unmark takes the last mark, and returns the size of the stack below it, or noMark.
+func (d *Data) unmark() int {
 	if len(d.marks) == 0 {
-		return 0, d.fault(at, "no MARK is open")
+		return noMark
 	}
 	start := d.marks[len(d.marks)-1]
 	d.marks = d.marks[:len(d.marks)-1]
-	return start, nil
+	return start
 }
 
 func (d *Data) pushContainer(k Kind, items []Value) error {
@@ -54,22 +57,6 @@ func (d *Data) gather(at int64, k Kind, start int) error {
 	}
 	d.stack = d.stack[:start]
 	return d.pushContainer(k, items)
-}
-
-func (d *Data) gatherMarked(at int64, k Kind) error {
-	start, err := d.unmark(at)
-	if err != nil {
-		return err
-	}
-	return d.gather(at, k, start)
-}
-
-func (d *Data) extendMarked(at int64, k Kind) error {
-	start, err := d.unmark(at)
-	if err != nil {
-		return err
-	}
-	return d.extend(at, k, start)
 }
 
 // extend moves what lies on the stack from start on into the container below it.
@@ -97,6 +84,9 @@ func taken(d *Data, container, items []Value) ([]Value, error) {
 
 // above returns the part of the stack from start on, which no open mark may be in.
 func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
+	if start == noMark {
+		return nil, d.fault(at, "no MARK is open")
+	}
 	if start < 0 || start > len(d.stack) || len(d.marks) > 0 && d.marks[len(d.marks)-1] > start {
 		return nil, d.fault(at, "fewer values on the stack than the opcode takes")
 	}
