@@ -1,6 +1,7 @@
 package flightrec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func decode(r io.Reader, first byte) (*Dump, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{Data: data, dump: &Dump{}, index: map[string]int32{}, words: map[string]string{}, calls: map[Call]*Call{}, names: map[string]named{}}
+	d := &decoder{Data: data, dump: &Dump{}, index: map[string]int32{}, words: map[string]string{}, calls: map[Call]*Call{}}
 	if err := d.top(data.Top()); err != nil {
 		return nil, err
 	}
@@ -42,16 +43,9 @@ type decoder struct {
 	index   map[string]int32 // of groups, by name
 	words   map[string]string
 	calls   map[Call]*Call
-	names   map[string]named // by profiling_name
-	batches []batch          // of the entries, in their order
+	scratch []byte
+	batches []batch // of the entries, in their order
 	closed  map[batch]State
-}
-
-// named is the parsed name of an operation.
-type named struct {
-	name string
-	kind Kind
-	peer int // in the group
 }
 
 // batch names operations that are issued together.
@@ -97,9 +91,12 @@ func (d *decoder) top(v pickle.Value) error {
 		}
 		d.entry(item)
 	}
-	d.close()
+	for i := range d.dump.Entries { // a batch has the state of the entry that closes it
+		e := &d.dump.Entries[i]
+		e.State = max(e.State, d.closed[d.batches[i]])
+	}
 	d.join(parts["pg_status"])
-	slices.SortStableFunc(d.dump.Entries, func(a, b Entry) int { return int(min(max(a.Record-b.Record, -1), 1)) })
+	slices.SortStableFunc(d.dump.Entries, func(a, b Entry) int { return cmp.Compare(a.Record, b.Record) })
 	return nil
 }
 
@@ -124,22 +121,23 @@ func (d *decoder) group(name string, config pickle.Value) {
 
 var unknown = Status{-1, -1, -1}
 
-// ranks reads a list of ranks, or a text of one.
+// ranks reads a list of ranks, or a text of one. It returns nil if one of them cannot be a rank.
 func (d *decoder) ranks(v pickle.Value) (ranks []int) {
-	for _, item := range d.list(v) {
-		ranks = append(ranks, int(d.number(item)))
-	}
 	if v.Kind == pickle.Text {
-		for _, word := range strings.FieldsFunc(d.Text(v), func(r rune) bool { return r < '0' || r > '9' }) {
-			if rank, err := strconv.Atoi(word); err == nil {
-				ranks = append(ranks, rank)
+		for word := range strings.FieldsFuncSeq(d.Text(v), func(r rune) bool { return r < '0' || r > '9' }) {
+			rank, err := strconv.Atoi(word)
+			if err != nil || rank > mostRank {
+				return nil
 			}
+			ranks = append(ranks, rank)
 		}
 	}
-	for _, rank := range ranks {
+	for _, item := range d.list(v) {
+		rank := d.number(item)
 		if rank < 0 || rank > mostRank {
 			return nil
 		}
+		ranks = append(ranks, int(rank))
 	}
 	return ranks
 }
@@ -170,9 +168,9 @@ func (d *decoder) entry(v pickle.Value) {
 		case "profiling_name":
 			name = d.word(v)
 		case "input_sizes":
-			call.Sizes = d.sizes(v)
+			call.Sizes = d.word(v, ", ", "x")
 		case "input_dtypes":
-			call.Type = d.joined(v, ",")
+			call.Type = d.word(v, ",")
 		case "state":
 			e.State = State(max(0, slices.Index(stateNames[:], d.word(v))))
 		case "is_p2p":
@@ -183,8 +181,8 @@ func (d *decoder) entry(v pickle.Value) {
 		e.Group = d.named(strconv.FormatInt(local, 10))
 	}
 	d.dump.Groups[e.Group].Local = local
-	said := d.operation(name)
-	call.Name, call.Kind = said.name, said.kind
+	var place int
+	call.Name, call.Kind, place = operation(name)
 	e.Number = collective
 	in := batch{e.Group, collective, false}
 	if call.Kind != Collective || transfer {
@@ -193,7 +191,7 @@ func (d *decoder) entry(v pickle.Value) {
 		if op >= collective && collective >= 0 {
 			e.Number = op - collective
 		}
-		e.Peer = d.peer(e.Group, said.peer)
+		e.Peer = d.peer(e.Group, place)
 	}
 	if call.Name == "coalesced" {
 		d.closed[in] = e.State
@@ -206,25 +204,26 @@ func (d *decoder) entry(v pickle.Value) {
 	d.dump.Entries, d.batches = append(d.dump.Entries, e), append(d.batches, in)
 }
 
-// operation parses the name of an operation: "nccl:all_reduce", "nccl:recv 0<-3".
-func (d *decoder) operation(text string) named {
-	n, known := d.names[text]
-	if known {
-		return n
-	}
-	_, name, _ := strings.Cut(text, ":")
-	n = named{name: name, peer: noPeer}
+// operation parses the name of an operation, "nccl:all_reduce" or "nccl:recv 0<-3". The peer of a
+// transfer is a place in the group.
+func operation(text string) (name string, kind Kind, peer int) {
+	_, name, _ = strings.Cut(text, ":")
 	word, ends, _ := strings.Cut(name, " ")
-	for kind, arrow := range map[Kind]string{Send: "->", Recv: "<-"} {
-		if _, peer, found := strings.Cut(ends, arrow); found && word == [...]string{Send: "send", Recv: "recv"}[kind] {
-			n.name, n.kind = word, kind
-			if at, err := strconv.Atoi(peer); err == nil {
-				n.peer = at
-			}
-		}
+	_, to, sends := strings.Cut(ends, "->")
+	_, from, receives := strings.Cut(ends, "<-")
+	switch {
+	case word == "send" && sends:
+		kind = Send
+	case word == "recv" && receives:
+		kind, to = Recv, from
+	default:
+		return name, Collective, noPeer
 	}
-	d.names[text] = n
-	return n
+	peer, err := strconv.Atoi(to)
+	if err != nil {
+		peer = noPeer
+	}
+	return word, kind, peer
 }
 
 // noPeer is a place in a group that no rank has.
@@ -271,17 +270,6 @@ func (d *decoder) named(name string) int32 {
 		d.dump.Groups = append(d.dump.Groups, Group{Name: name, Local: -1, Status: unknown})
 	}
 	return at
-}
-
-// close gives the operations of batches the state of the entry that closes the batch.
-func (d *decoder) close() {
-	if len(d.closed) == 0 {
-		return
-	}
-	for i := range d.dump.Entries {
-		e := &d.dump.Entries[i]
-		e.State = max(e.State, d.closed[d.batches[i]])
-	}
 }
 
 // join gives the groups their status.

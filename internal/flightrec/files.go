@@ -34,67 +34,50 @@ type Broken struct {
 }
 
 // Read reads dumps: files, folders of them, patterns of filepath.Glob, and archives (.tar,
-// .tar.gz). The rank of a dump is the number at the end of its name, or the one that
-// all its groups have in common. A name that does not exist is an error, and so are
-// two dumps of one rank.
+// .tar.gz). The rank of a dump is the number at the end of its name. A name that does not exist
+// is an error, and so are two dumps of one rank.
 func Read(names ...string) (*Set, error) {
 	files, skipped, err := unzip.Expand(names, func(name string) bool { return rankOf(name) >= 0 })
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{}
-	var open sync.Mutex // over s and err
+	got, faults := make([]Set, len(files)), make([]error, len(files))
 	var all sync.WaitGroup
-	work := make(chan string)
-	for range runtime.GOMAXPROCS(0) {
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, name := range files {
+		free <- struct{}{}
 		all.Go(func() {
-			for name := range work {
-				got, fault := readFile(name)
-				open.Lock()
-				s.Dumps, s.Broken, s.Skipped = append(s.Dumps, got.Dumps...), append(s.Broken, got.Broken...), append(s.Skipped, got.Skipped...)
-				err = cmp.Or(err, fault)
-				open.Unlock()
-			}
+			faults[i] = got[i].readFile(name)
+			<-free
 		})
 	}
-	for _, name := range files {
-		work <- name
-	}
-	close(work)
 	all.Wait()
-	s.Skipped = append(s.Skipped, skipped...)
-	return s, cmp.Or(err, s.sort())
-}
-
-// sort sorts the dumps and files, and finds ranks that have two dumps.
-func (s *Set) sort() error {
-	slices.SortFunc(s.Dumps, func(a, b *Dump) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.File, b.File)) })
-	slices.SortFunc(s.Broken, func(a, b Broken) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.File, b.File)) })
-	slices.Sort(s.Skipped)
+	s := &Set{Skipped: skipped}
+	for _, one := range got {
+		s.Dumps, s.Broken, s.Skipped = append(s.Dumps, one.Dumps...), append(s.Broken, one.Broken...), append(s.Skipped, one.Skipped...)
+	}
+	slices.SortStableFunc(s.Dumps, func(a, b *Dump) int { return a.Rank - b.Rank })
 	for i := 1; i < len(s.Dumps); i++ {
 		if a, b := s.Dumps[i-1], s.Dumps[i]; a.Rank == b.Rank {
-			return fmt.Errorf("rank %d has two dumps, %s and %s: give those of one hang", a.Rank, a.File, b.File)
+			faults = append(faults, fmt.Errorf("rank %d has two dumps, %s and %s: give those of one hang", a.Rank, a.File, b.File))
 		}
 	}
-	return nil
+	return s, cmp.Or(faults...)
 }
 
-// readFile reads one file.
-func readFile(name string) (Set, error) {
-	var s Set
+func (s *Set) readFile(name string) error {
 	file, err := os.Open(name)
 	if err != nil {
-		return s, err
+		return err
 	}
 	defer file.Close() // It was only read.
 	if err := s.Add(name, file); err != nil {
-		var torn *fs.PathError
-		if errors.As(err, &torn) {
-			return s, err
+		if errors.As(err, new(*fs.PathError)) {
+			return err
 		}
 		s.Broken = append(s.Broken, Broken{name, rankOf(name), err})
 	}
-	return s, nil
+	return nil
 }
 
 // Add reads a dump, or an archive of them, that may be compressed.
@@ -128,12 +111,8 @@ func (s *Set) stream(name string, r io.Reader, packed bool) error {
 	if err != nil {
 		return err
 	}
-	d.File, d.Rank = name, rankOf(name)
-	if d.Rank < 0 {
-		d.Rank = d.own()
-	}
-	if d.Rank < 0 {
-		return fault("its name ends in no rank, and its groups do not say it either: name it after its rank, as in dump_3")
+	if d.File, d.Rank = name, rankOf(name); d.Rank < 0 {
+		return fault("its name ends in no rank: name it after its rank, as in dump_3")
 	}
 	s.Dumps = append(s.Dumps, d)
 	return nil
@@ -181,23 +160,4 @@ func rankOf(name string) int {
 		return -1
 	}
 	return rank
-}
-
-// own returns the only rank that is in all groups of the dump, -1 if there are several.
-func (d *Dump) own() int {
-	var common []int
-	for _, g := range d.Groups {
-		if g.Ranks == nil {
-			continue
-		}
-		if common == nil {
-			common = slices.Clone(g.Ranks)
-			continue
-		}
-		common = slices.DeleteFunc(common, func(rank int) bool { return !slices.Contains(g.Ranks, rank) })
-	}
-	if len(common) != 1 {
-		return -1
-	}
-	return common[0]
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -15,22 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/flightrec"
-	"github.com/weir-ml/weir/internal/flightrec/dumptest"
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// sample returns a rank of two groups: one collective and two transfers.
-func sample(rank int) *dumptest.Rank {
-	world := &dumptest.Group{Name: "0", Description: "default_pg", Ranks: []int{0, 4, 8, 12}}
-	pipeline := &dumptest.Group{Name: "43", Description: "PIPELINE", Ranks: []int{0, 4, 8, 12}}
-	r := &dumptest.Rank{Rank: rank, Groups: []*dumptest.Group{world, pipeline}}
-	r.Collective(world, "all_reduce", 1, 16).Completed = 2
-	r.Transfer(pipeline, true, 12, 3, 4096, 1, 5120).Completed = 5
-	r.Transfer(pipeline, false, 8, 4, 4096, 1, 5120)
-	return r
-}
+// The same dump of one collective and two transfers of a rank of the groups default_pg and PIPELINE, in
+// JSON and pickled by Python, and pickled without completed operations.
+var (
+	//go:embed testdata/dump.json
+	inJSON []byte
+	//go:embed testdata/dump.pickle
+	pickled []byte
+	//go:embed testdata/pending.pickle
+	pending []byte
+)
 
-// wanted are the entries of sample.
+// wanted are its entries.
 var wanted = []flightrec.Entry{
 	{Record: 0, Number: 1, Peer: -1, State: flightrec.Completed, Call: &flightrec.Call{Name: "all_reduce", Sizes: "16", Type: "Float"}},
 	{Record: 1, Number: 1, Group: 1, Peer: 12, State: flightrec.Completed, Call: &flightrec.Call{Name: "send", Sizes: "4096x1x5120", Type: "BFloat16", Kind: flightrec.Send}},
@@ -60,10 +60,9 @@ func archived(t *testing.T, files map[string][]byte) []byte {
 
 // TestForms reads the same dump in every form, alone, in a folder, by a pattern and in an archive.
 func TestForms(t *testing.T) {
-	pickled, text := sample(4).Pickle(), sample(4).JSON()
-	all := archived(t, map[string][]byte{"run/_dump_4": pickled, "run/fault_injection.log": []byte("Fault ranks: [12]"), "run/_dump_5": text})
+	all := archived(t, map[string][]byte{"run/_dump_4": pickled, "run/fault_injection.log": []byte("Fault ranks: [12]"), "run/_dump_5": inJSON})
 	for name, b := range map[string][]byte{
-		"_dump_4": pickled, "nccl_trace_rank_4": pickled, "rank4.json": text, "dump_4.pickle.gz": packed(t, pickled), "all.tar": all, "all.tar.gz": packed(t, all),
+		"_dump_4": pickled, "nccl_trace_rank_4": pickled, "rank4.json": inJSON, "dump_4.pickle.gz": packed(t, pickled), "all.tar": all, "all.tar.gz": packed(t, all),
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
@@ -89,10 +88,8 @@ func TestForms(t *testing.T) {
 
 // TestPending reads dumps without history, whose entries may have no group in the status.
 func TestPending(t *testing.T) {
-	r := sample(4)
-	r.Pending = true
 	var s flightrec.Set
-	require.NoError(t, s.Add("dump_4", bytes.NewReader(r.Pickle())))
+	require.NoError(t, s.Add("dump_4", bytes.NewReader(pending)))
 	require.Equal(t, wanted[2:], s.Dumps[0].Entries)
 	require.Equal(t, map[int64]flightrec.Status{0: {Enqueued: 1, Started: -1, Completed: 1}}, s.Dumps[0].Unjoined)
 }
@@ -120,16 +117,14 @@ func TestSpellings(t *testing.T) {
 	require.Equal(t, "other", d.Groups[1].Name)
 }
 
-// TestRanks finds the rank of a dump in its groups if its name has none.
+// TestRanks refuses dumps without a rank, and two dumps of one rank.
 func TestRanks(t *testing.T) {
 	var s flightrec.Set
-	require.NoError(t, s.Add("dump", strings.NewReader(`{"entries": [], "pg_config": {"0": {"ranks": "[0, 1, 2, 3]"}, "1": {"ranks": "[1, 3]"}, "2": {"ranks": "[2, 3]"}}}`)))
-	require.Equal(t, 3, s.Dumps[0].Rank)
 	require.ErrorContains(t, s.Add("dump", strings.NewReader(`{"entries": []}`)), "its name ends in no rank")
 
 	folder := t.TempDir()
 	for _, name := range []string{"a_1", "b_1", "notes.txt"} {
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), sample(1).JSON(), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), inJSON, 0o600))
 	}
 	set, err := flightrec.Read(folder)
 	require.ErrorContains(t, err, "rank 1 has two dumps")
@@ -140,7 +135,7 @@ func TestRanks(t *testing.T) {
 
 // TestBroken reads files that are no dumps, which are named and keep no other from being read.
 func TestBroken(t *testing.T) {
-	whole := sample(3).Pickle()
+	whole := pickled
 	bomb := packed(t, append([]byte("\x80\x02"), bytes.Repeat([]byte("\x95\x00\x00\x00\x00\x00\x00\x00\x00"), 3<<20)...))
 	for name, c := range map[string]struct{ file, want string }{
 		"empty":           {"", "the file is empty"},
@@ -192,8 +187,8 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 func FuzzAdd(f *testing.F) {
-	f.Add(sample(3).Pickle())
-	f.Add(sample(3).JSON())
+	f.Add(pickled)
+	f.Add(inJSON)
 	f.Add([]byte(`{"version": "2.4", "pg_config": {"7": {"ranks": [1, 2]}}, "entries": [{"process_group": "7", "profiling_name": "nccl:recv 0<--9"}, {"profiling_name": "nccl:coalesced"}]}`))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		var s flightrec.Set
@@ -212,7 +207,7 @@ func FuzzAdd(f *testing.F) {
 // TestTorn passes an error of the disk on.
 func TestTorn(t *testing.T) {
 	var s flightrec.Set
-	require.ErrorIs(t, s.Add("d_1", io.MultiReader(bytes.NewReader(sample(1).Pickle()[:300]), broken{})), io.ErrNoProgress)
+	require.ErrorIs(t, s.Add("d_1", io.MultiReader(bytes.NewReader(pickled[:300]), broken{})), io.ErrNoProgress)
 }
 
 type broken struct{}

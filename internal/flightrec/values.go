@@ -3,7 +3,6 @@ package flightrec
 import (
 	"iter"
 	"strconv"
-	"strings"
 
 	"github.com/weir-ml/weir/internal/pickle"
 )
@@ -17,13 +16,10 @@ func (d *decoder) pairs(v pickle.Value) iter.Seq2[string, pickle.Value] {
 		items := d.Items(v)
 		for i := 0; i+1 < len(items); i += 2 {
 			key := ""
-			switch items[i].Kind {
-			case pickle.Text:
+			if items[i].Kind == pickle.Text {
 				key = d.Text(items[i])
-			case pickle.Integer:
-				key = strconv.FormatInt(items[i].Bits, 10)
-			default:
-				continue
+			} else {
+				key = d.word(items[i])
 			}
 			if !yield(key, items[i+1]) {
 				return
@@ -42,66 +38,49 @@ func (d *decoder) list(v pickle.Value) []pickle.Value {
 
 // number returns a number, or one that is written as a text; -1 is none.
 func (d *decoder) number(v pickle.Value) int64 {
-	switch v.Kind {
-	case pickle.Integer:
+	if v.Kind == pickle.Integer {
 		return v.Bits
-	case pickle.Text:
-		if n, err := strconv.ParseInt(d.Text(v), 10, 64); err == nil {
-			return n
-		}
+	}
+	if n, err := strconv.ParseInt(d.word(v), 10, 64); err == nil {
+		return n
 	}
 	return -1
 }
 
-// word returns a text, of which equal ones share their memory.
-func (d *decoder) word(v pickle.Value) string {
+// longestWord bounds what word returns. A pickle can name a long list many times.
+const longestWord = 4 << 10
+
+// word returns a text or a number as a text, or those of nested lists with these separators. Equal
+// words share their memory.
+func (d *decoder) word(v pickle.Value, separators ...string) string {
+	d.scratch = d.write(d.scratch[:0], v, separators)
+	if known, found := d.words[string(d.scratch)]; found {
+		return known
+	}
+	word := string(d.scratch)
+	d.words[word] = word
+	return word
+}
+
+func (d *decoder) write(b []byte, v pickle.Value, separators []string) []byte {
 	switch v.Kind {
 	case pickle.Text:
-		return d.same(d.Text(v))
+		text := d.Text(v)
+		return append(b, text[:min(len(text), longestWord)]...)
 	case pickle.Integer:
-		return d.same(strconv.FormatInt(v.Bits, 10))
+		return strconv.AppendInt(b, v.Bits, 10)
 	}
-	return ""
-}
-
-func (d *decoder) same(text string) string {
-	if known, found := d.words[text]; found {
-		return known
+	if len(separators) == 0 {
+		return b
 	}
-	text = strings.Clone(text)
-	d.words[text] = text
-	return text
-}
-
-// joined returns the texts of a list.
-func (d *decoder) joined(v pickle.Value, by string) string {
-	items := d.list(v)
-	if len(items) == 1 {
-		return d.word(items[0])
-	}
-	words := make([]string, 0, len(items))
-	for _, item := range items {
-		words = append(words, d.word(item))
-	}
-	return d.same(strings.Join(words, by))
-}
-
-// sizes returns a list of shapes: "4096x1x5120", or "2x3, 4" of two.
-func (d *decoder) sizes(v pickle.Value) string {
-	var text []byte
-	for i, shape := range d.list(v) {
+	for i, item := range d.list(v) {
+		if len(b) > longestWord {
+			break
+		}
 		if i > 0 {
-			text = append(text, ", "...)
+			b = append(b, separators[0]...)
 		}
-		for j, size := range d.list(shape) {
-			if j > 0 {
-				text = append(text, 'x')
-			}
-			text = strconv.AppendInt(text, d.number(size), 10)
-		}
+		b = d.write(b, item, separators[1:])
 	}
-	if known, found := d.words[string(text)]; found {
-		return known
-	}
-	return d.same(string(text))
+	return b
 }

@@ -21,6 +21,6 @@ func TestWriteDumps(t *testing.T) {
 	m.run()
 	for _, r := range m.ranks {
 		r.Ring = 2000
-		require.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("dump_%d", r.Rank.Rank)), r.Pickle(), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("dump_%d", r.Rank)), r.Pickle(), 0o600))
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/flightrec/dumptest"
 	"github.com/weir-ml/weir/internal/hang"
 	"github.com/weir-ml/weir/internal/testkit"
 )
@@ -30,9 +29,9 @@ func TestDocumentedDumps(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for _, r := range m.ranks {
-		finish(m, r.Rank)
+		finish(m, r.dumpRank)
 		b := r.Pickle()
-		require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("_dump_%d", r.Rank.Rank), Size: int64(len(b)), Mode: 0o600}))
+		require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("_dump_%d", r.Rank), Size: int64(len(b)), Mode: 0o600}))
 		_, err := w.Write(b)
 		require.NoError(t, err)
 	}
@@ -67,7 +66,7 @@ func TestDocumentedDumps(t *testing.T) {
 }
 
 // finish leaves operations pending that would complete after the end.
-func finish(m *made, r *dumptest.Rank) {
+func finish(m *made, r *dumpRank) {
 	for _, op := range r.Ops {
 		if op.Completed > m.time() {
 			op.Completed = 0

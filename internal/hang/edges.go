@@ -18,50 +18,38 @@ type stuck struct {
 	waits              []Wait
 }
 
-// stand returns the operation that a rank is in, and what it waits for there.
+// stand returns the operation that a rank is in, and what it waits for there. It is the first one
+// that is pending, but a send only if nothing else is: a rank goes on after a send.
 func (j *job) stand(rank int) *stuck {
-	s := &stuck{pending: j.pending(rank)}
-	s.Entry = j.holding(rank, s.pending)
-	if s.Entry == nil {
-		return s
+	s := &stuck{}
+	for e := range j.entries(rank) {
+		if !e.Pending() {
+			continue
+		}
+		s.pending = append(s.pending, e)
+		if s.Entry == nil || s.Kind == flightrec.Send && e.Kind != flightrec.Send {
+			s.Entry, s.group = e, j.group(rank, e)
+		}
 	}
-	s.group = j.group(rank, s.Entry)
-	if s.Kind == flightrec.Collective {
+	switch {
+	case s.Entry == nil:
+	case s.Kind == flightrec.Collective:
 		j.collective(rank, s)
-	} else {
+	case s.Peer >= 0:
 		j.transfer(rank, s)
 	}
 	return s
 }
 
-// holding returns the first of the pending operations that holds a rank up. That is the
-// first one, unless it is a send: a rank goes on behind a send, and is held up by the
-// first of its receives and collectives. If there is none, by the send.
-func (j *job) holding(rank int, pending []*flightrec.Entry) *flightrec.Entry {
-	for _, e := range pending {
-		if e.Kind != flightrec.Send {
-			return e
-		}
-	}
-	if len(pending) > 0 {
-		return pending[0]
-	}
-	return nil
-}
-
 // transfer finds what a transfer waits for.
 func (j *job) transfer(rank int, s *stuck) {
-	if s.Peer < 0 {
-		return
-	}
-	peer := int(s.Peer)
 	sent, counted := j.sent(rank, s.Entry)
 	if s.overtaken = sent; sent {
 		return
 	}
 	s.matched = j.counterpart(rank, s.Entry) != nil
 	s.waits = []Wait{{
-		Rank: rank, For: peer, In: describe(s.Entry), Group: s.group.name,
+		Rank: rank, For: int(s.Peer), In: describe(s.Entry), Group: s.group.name,
 		Certain: s.Kind == flightrec.Recv && !s.matched && counted,
 	}}
 }
@@ -75,23 +63,22 @@ func (j *job) sent(rank int, e *flightrec.Entry) (sent, counted bool) {
 		return false, false
 	}
 	ahead, group := 0, j.group(rank, e)
-	for i := range own.Entries {
-		o := &own.Entries[i]
+	for o := range j.between(rank, int(e.Peer), flightrec.Recv) {
 		if o == e {
 			break
 		}
-		if o.Kind == flightrec.Recv && o.Peer == e.Peer && j.group(rank, o) == group {
+		if j.group(rank, o) == group {
 			ahead++
 		}
 	}
-	for i := range peer.Entries {
-		o := &peer.Entries[i]
-		if o.Kind == flightrec.Send && int(o.Peer) == rank && j.group(int(e.Peer), o) == group {
-			if ahead == 0 {
-				return !o.Pending(), true
-			}
-			ahead--
+	for o := range j.between(int(e.Peer), rank, flightrec.Send) {
+		if j.group(int(e.Peer), o) != group {
+			continue
 		}
+		if ahead == 0 {
+			return !o.Pending(), true
+		}
+		ahead--
 	}
 	return false, true
 }
@@ -99,16 +86,8 @@ func (j *job) sent(rank int, e *flightrec.Entry) (sent, counted bool) {
 // counterpart returns a pending transfer of the peer that is the other end of one, nil if
 // the peer has issued none.
 func (j *job) counterpart(rank int, e *flightrec.Entry) *flightrec.Entry {
-	other := flightrec.Recv
-	if e.Kind == flightrec.Recv {
-		other = flightrec.Send
-	}
-	d := j.dumps[int(e.Peer)]
-	if d == nil {
-		return nil
-	}
-	for i := range d.Entries {
-		if o := &d.Entries[i]; o.Kind == other && int(o.Peer) == rank && o.Pending() {
+	for o := range j.between(int(e.Peer), rank, flightrec.Send+flightrec.Recv-e.Kind) {
+		if o.Pending() {
 			return o
 		}
 	}
@@ -118,23 +97,22 @@ func (j *job) counterpart(rank int, e *flightrec.Entry) *flightrec.Entry {
 // collective finds the members that a collective waits for.
 func (j *job) collective(rank int, s *stuck) {
 	s.matched = true
+	wait := func(other int, certain bool) {
+		s.waits = append(s.waits, Wait{Rank: rank, For: other, In: describe(s.Entry), Group: s.group.name, Certain: certain})
+	}
 	for _, other := range s.group.ranks {
-		if other == rank {
-			continue
-		}
 		m := s.group.members[other]
 		switch {
+		case other == rank:
 		case m != nil && m.has(s.Number):
-			s.overtaken = true
-			s.matched = false
+			s.overtaken, s.matched = true, false
 		case m == nil || m.first != s.Number:
 			s.matched = false
-			s.waits = append(s.waits, Wait{Rank: rank, For: other, In: describe(s.Entry), Group: s.group.name, Certain: m != nil && !m.guessed})
+			wait(other, m != nil && !m.guessed)
 		}
 	}
-	if s.matched && len(s.group.ranks) > 1 { // all are in it: they wait for each other, each one for the next
-		next := s.group.ranks[(slices.Index(s.group.ranks, rank)+1)%len(s.group.ranks)]
-		s.waits = append(s.waits, Wait{Rank: rank, For: next, In: describe(s.Entry), Group: s.group.name})
+	if n := len(s.group.ranks); s.matched && n > 1 { // all are in it: each one waits for the next
+		wait(s.group.ranks[(slices.Index(s.group.ranks, rank)+1)%n], false)
 	}
 }
 

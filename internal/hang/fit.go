@@ -2,12 +2,12 @@ package hang
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/flightrec"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // Fit is how the dumps of a job fit a plan.
@@ -61,15 +61,13 @@ func (a *analysis) place(plan *schedule.Plan) *Fit {
 		return fit
 	}
 	if fit.Pipelines = a.pipelines(plan.Placement.Ranks); len(fit.Pipelines) == 0 {
-		fit.Why = fmt.Sprintf("no group of %s has transfers between its ranks", plural(plan.Placement.Ranks, "rank"))
+		fit.Why = fmt.Sprintf("no group of %s has transfers between its ranks", units.Number(plan.Placement.Ranks, "rank"))
 		return fit
 	}
-	for _, counts := range []bool{true, false} {
-		if fit.Why = a.try(fit, all, counts); fit.Why == "" {
-			fit.Fits = true
-			break
-		}
+	if fit.Why = a.try(fit, all, true); fit.Why != "" {
+		fit.Why = a.try(fit, all, false)
 	}
+	fit.Fits = fit.Why == ""
 	return fit
 }
 
@@ -108,49 +106,38 @@ func (a *analysis) try(fit *Fit, all []script, counts bool) (why string) {
 // pipelines returns the ranks of each pipeline in the order of their places: of the groups of so
 // many ranks in which there are transfers, or else of ranks that transfers connect.
 func (a *analysis) pipelines(places int) (list [][]int) {
-	connected := map[int][]int{}
+	var links []Wait // both ways
+	linked := map[[2]int]bool{}
 	for _, rank := range a.ranks {
-		d := a.dumps[rank]
-		if d == nil {
-			continue
-		}
-		for i := range d.Entries {
-			if e := &d.Entries[i]; e.Kind != flightrec.Collective && e.Peer >= 0 {
-				a.group(rank, e).carries = true
-				if peer := int(e.Peer); !slices.Contains(connected[rank], peer) {
-					connected[rank], connected[peer] = append(connected[rank], peer), append(connected[peer], rank)
-				}
+		for e := range a.entries(rank) {
+			if e.Kind == flightrec.Collective || e.Peer < 0 {
+				continue
+			}
+			a.group(rank, e).carries = true
+			if peer := int(e.Peer); !linked[[2]int{rank, peer}] {
+				linked[[2]int{rank, peer}] = true
+				links = append(links, Wait{Rank: rank, For: peer}, Wait{Rank: peer, For: rank})
 			}
 		}
 	}
-	seen := map[int]bool{}
-	add := func(ranks []int) {
-		if len(ranks) == places && !slices.ContainsFunc(ranks, func(rank int) bool { return seen[rank] }) {
-			list = append(list, ranks)
-			for _, rank := range ranks {
-				seen[rank] = true
-			}
-		}
-	}
+	var parts [][]int
 	for _, g := range a.groups { // a pipeline of which nothing is pending is one like the others
 		g.carries = g.carries || g.kind != "" && slices.ContainsFunc(a.groups, func(other *group) bool {
 			return other.carries && other.kind == g.kind && len(other.ranks) == len(g.ranks)
 		})
 		if g.carries {
-			add(g.ranks)
+			parts = append(parts, g.ranks)
 		}
 	}
-	for _, rank := range slices.Sorted(maps.Keys(connected)) {
-		part := []int{rank}
-		for i := 0; i < len(part); i++ {
-			for _, peer := range connected[part[i]] {
-				if !slices.Contains(part, peer) {
-					part = append(part, peer)
-				}
-			}
+	seen := map[int]bool{}
+	for _, ranks := range append(parts, graph(links).ends()...) {
+		if len(ranks) != places || slices.ContainsFunc(ranks, func(rank int) bool { return seen[rank] }) {
+			continue
 		}
-		slices.Sort(part)
-		add(part)
+		list = append(list, ranks)
+		for _, rank := range ranks {
+			seen[rank] = true
+		}
 	}
 	slices.SortFunc(list, func(x, y []int) int { return slices.Min(x) - slices.Min(y) })
 	return list
@@ -158,35 +145,30 @@ func (a *analysis) pipelines(places int) (list [][]int) {
 
 // trail returns the transfers that a rank has issued to the ranks of its pipeline, in all groups.
 func (a *analysis) trail(rank int, pipeline []int) trail {
-	t := trail{pending: map[direction]int{}, count: -1}
-	d := a.dumps[rank]
-	if d == nil {
+	t := trail{known: a.dumps[rank] != nil, pending: map[direction]int{}, count: -1}
+	if !t.known {
 		return t
 	}
-	t.known = true
-	last, whole := map[int32]int64{}, true
-	for i := range d.Entries {
-		e := &d.Entries[i]
+	last, whole := map[*group]int64{}, true
+	for e := range a.entries(rank) {
 		place := slices.Index(pipeline, int(e.Peer))
 		if e.Kind == flightrec.Collective || place < 0 {
 			continue
 		}
-		at := direction{e.Kind, place}
+		at, g := direction{e.Kind, place}, a.group(rank, e)
 		t.issued = append(t.issued, at)
-		if number, begun := last[e.Group]; begun && e.Number != number+1 {
-			whole = false
-		}
-		last[e.Group] = e.Number
+		number, begun := last[g]
+		whole = whole && (!begun || e.Number == number+1)
+		last[g] = e.Number
 		if e.Pending() {
 			t.pending[at]++
 			t.stuck = append(t.stuck, held{at, int(e.Number)})
 		}
 	}
-	for i, g := range a.at[rank] { // what a dump of pending operations does not show
-		number := last[int32(i)]
+	for _, g := range a.at[rank] { // what a dump of pending operations does not show
 		status := g.members[rank].status
-		if g.carries && slices.Equal(g.ranks, pipeline) && status.Enqueued > number {
-			last[int32(i)], whole = status.Enqueued, false
+		if g.carries && slices.Equal(g.ranks, pipeline) && status.Enqueued > last[g] {
+			last[g], whole = status.Enqueued, false
 		}
 	}
 	if !whole || len(t.issued) == len(t.stuck) {
@@ -371,20 +353,17 @@ func (p *Place) needs(plan *schedule.Plan, a schedule.Action, k int) schedule.Ac
 	}
 	need := schedule.Act(kind, a.Stage(), a.Microbatch())
 	d, crosses := directionOf(plan, need)
-	if !crosses || p.trail.pending[d] == 0 {
+	if !crosses {
 		return 0
 	}
-	// The last receives of a direction are those that are pending.
-	behind := 0
-	for i := k - 1; i >= 0; i-- {
+	open := p.trail.pending[d] // the last receives of a direction are those that are pending
+	for i := k - 1; i >= 0 && open > 0; i-- {
 		if t := p.script.transfers[i]; t.direction == d {
-			if behind++; p.script.actions[t.at] == need {
-				break
+			if p.script.actions[t.at] == need {
+				return need
 			}
+			open--
 		}
-	}
-	if behind <= p.trail.pending[d] && behind > 0 && slices.Contains(p.script.actions[:p.script.transfers[k-1].at+1], need) {
-		return need
 	}
 	return 0
 }

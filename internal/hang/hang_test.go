@@ -11,24 +11,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/flightrec"
-	"github.com/weir-ml/weir/internal/flightrec/dumptest"
 	"github.com/weir-ml/weir/internal/hang"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 )
 
 // small returns the ranks of a job of one group.
-func small(ranks int) (*dumptest.Group, []*dumptest.Rank) {
-	g := &dumptest.Group{Name: "0", Description: "WORLD"}
-	var all []*dumptest.Rank
+func small(ranks int) (*dumpGroup, []*dumpRank) {
+	g := &dumpGroup{Name: "0", Description: "WORLD"}
+	var all []*dumpRank
 	for rank := range ranks {
 		g.Ranks = append(g.Ranks, rank)
-		all = append(all, &dumptest.Rank{Rank: rank, Groups: []*dumptest.Group{g}})
+		all = append(all, &dumpRank{Rank: rank, Groups: []*dumpGroup{g}})
 	}
 	return g, all
 }
 
-func read(t *testing.T, ranks []*dumptest.Rank) *flightrec.Set {
+func read(t *testing.T, ranks []*dumpRank) *flightrec.Set {
 	s := &flightrec.Set{}
 	for _, r := range ranks {
 		if r != nil {
@@ -41,39 +40,39 @@ func read(t *testing.T, ranks []*dumptest.Rank) *flightrec.Set {
 // TestVerdicts judges small jobs.
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
-		issue   func(g *dumptest.Group, ranks []*dumptest.Rank) // what is pending, behind one collective of all
+		issue   func(g *dumpGroup, ranks []*dumpRank) // what is pending, behind one collective of all
 		blamed  []int
 		certain bool
 		text    string
 	}{
-		"nothing": {func(*dumptest.Group, []*dumptest.Rank) {}, []int{}, false, "no rank waits for another one: nothing is pending on 4 ranks"},
-		"one did not issue it": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"nothing": {func(*dumpGroup, []*dumpRank) {}, []int{}, false, "no rank waits for another one: nothing is pending on 4 ranks"},
+		"one did not issue it": {func(g *dumpGroup, ranks []*dumpRank) {
 			for _, r := range ranks[1:] {
 				r.Collective(g, "all_reduce", 2, 8)
 			}
 		}, []int{0}, true, "rank 0 stopped; 3 others wait for it, directly or through others (certain)\nrank 0 has completed all that it issued, at last broadcast 1 of WORLD (0), and has not issued all_reduce 2 of WORLD (0), which rank 1 waits in"},
-		"one left no dump": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"one left no dump": {func(g *dumpGroup, ranks []*dumpRank) {
 			for _, r := range ranks[1:] {
 				r.Collective(g, "all_reduce", 2, 8)
 			}
 			ranks[0] = nil
 		}, []int{0}, false, "rank 0 left no dump"},
-		"another operation": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"another operation": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				r.Collective(g, []string{"all_reduce", "all_reduce", "all_gather", "all_reduce"}[i], 2, 8)
 			}
 		}, []int{2}, true, "operation 2 of WORLD (0) is all_gather of Float 8 on rank 2, and all_reduce of Float 8 on ranks 0, 1 and 3"},
-		"other sizes": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"other sizes": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				r.Collective(g, "all_reduce", 2, int64(i/2))
 			}
 		}, []int{0, 1, 2, 3}, true, "all_reduce of Float 0 on ranks 0 and 1, and all_reduce of Float 1 on ranks 2 and 3"},
-		"sizes that may differ": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"sizes that may differ": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				r.Collective(g, "all_to_all", 2, int64(i))
 			}
 		}, []int{0, 1, 2, 3}, false, "are all in all_to_all 2 of WORLD (0), which does not end"},
-		"another order": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"another order": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				names := []string{"barrier", "all_reduce"}
 				if i == 3 {
@@ -83,41 +82,41 @@ func TestVerdicts(t *testing.T) {
 				r.Collective(g, names[1], 3, 8)
 			}
 		}, []int{3}, true, "operation 2 of WORLD (0) is all_reduce of Float 8 on rank 3"},
-		"a link": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"a link": {func(g *dumpGroup, ranks []*dumpRank) {
 			ranks[1].Transfer(g, true, 2, 2, 8)
 			ranks[2].Transfer(g, false, 1, 2, 8)
 			ranks[3].Transfer(g, false, 2, 2, 8)
 		}, []int{1, 2}, false, "look at the link between them"},
-		"the send has completed": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"the send has completed": {func(g *dumpGroup, ranks []*dumpRank) {
 			ranks[1].Transfer(g, true, 2, 2, 8).Completed = 3
 			ranks[2].Transfer(g, false, 1, 2, 8)
 			ranks[3].Transfer(g, false, 2, 2, 8)
 		}, []int{2}, true, "rank 2 is in recv from rank 1 of WORLD (0), which rank 1 has completed its send for"},
-		"the send may have completed": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"the send may have completed": {func(g *dumpGroup, ranks []*dumpRank) {
 			ranks[1].Ring = 1
 			ranks[1].Collective(g, "barrier", 2, 8).Completed = 3
 			ranks[2].Transfer(g, false, 1, 2, 8)
 		}, []int{1}, false, "has not issued the send that rank 2 waits for"},
-		"overtaken, and not awaited": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"overtaken, and not awaited": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				if op := r.Collective(g, "all_reduce", 2, 8); i != 1 {
 					op.Completed = 3
 				}
 			}
 		}, []int{1}, true, "is in all_reduce 2 of WORLD (0), which other members have completed"},
-		"one dump of four": {func(_ *dumptest.Group, ranks []*dumptest.Rank) {
+		"one dump of four": {func(_ *dumpGroup, ranks []*dumpRank) {
 			clear(ranks[1:])
 		}, []int{}, false, "no rank waits for another one: nothing is pending on 1 rank of 4, and 3 left no dump"},
-		"transfers of two sizes": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"transfers of two sizes": {func(g *dumpGroup, ranks []*dumpRank) {
 			ranks[1].Transfer(g, true, 2, 2, 8)
 			ranks[2].Transfer(g, false, 1, 2, 9)
 		}, []int{1, 2}, true, "rank 1 sends 8 of BFloat16 to rank 2, which receives 9 of BFloat16"},
-		"a circle": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"a circle": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				r.Transfer(g, true, (i+1)%4, 2, 8)
 			}
 		}, []int{0, 1, 2, 3}, false, "ranks 0-3 wait for each other: rank 0 is in send to rank 1, rank 1 is in send to rank 2"},
-		"overtaken": {func(g *dumptest.Group, ranks []*dumptest.Rank) {
+		"overtaken": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				if op := r.Collective(g, "all_reduce", 2, 8); i != 1 {
 					op.Completed = 3

@@ -2,6 +2,7 @@ package hang
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -37,15 +38,18 @@ type member struct {
 func newJob(set *flightrec.Set) *job {
 	j := &job{dumps: map[int]*flightrec.Dump{}, at: map[int][]*group{}}
 	ranks, known := map[int]bool{}, map[string]*group{}
+	local := map[string]int64{} // the process's number of the groups of a description, -1 if dumps differ
 	for _, d := range set.Dumps {
 		j.dumps[d.Rank] = d
 		ranks[d.Rank] = true
-		for i := range d.Groups {
-			own := &d.Groups[i]
+		for _, own := range d.Groups {
 			key := fmt.Sprint(own.Name, own.Ranks)
 			g := known[key]
 			if g == nil {
-				g = &group{name: groupName(own), kind: own.Description, ranks: own.Ranks, members: map[int]*member{}}
+				g = &group{name: own.Description + " (" + own.Name + ")", kind: own.Description, ranks: own.Ranks, members: map[int]*member{}}
+				if own.Description == "" || own.Description == "undefined" {
+					g.name = "group " + own.Name
+				}
 				known[key] = g
 				j.groups = append(j.groups, g)
 				for _, rank := range own.Ranks {
@@ -54,8 +58,22 @@ func newJob(set *flightrec.Set) *job {
 			}
 			g.members[d.Rank] = &member{first: -1, issued: -1, status: own.Status}
 			j.at[d.Rank] = append(j.at[d.Rank], g)
+			if other, found := local[own.Description]; own.Local >= 0 && found && other != own.Local {
+				local[own.Description] = -1
+			} else if own.Local >= 0 {
+				local[own.Description] = own.Local
+			}
 		}
-		j.count(d)
+		for e := range j.entries(d.Rank) {
+			if e.Kind != flightrec.Collective {
+				continue
+			}
+			m := j.group(d.Rank, e).members[d.Rank]
+			m.issued = max(m.issued, e.Number)
+			if e.Pending() && (m.first < 0 || e.Number < m.first) {
+				m.first = e.Number
+			}
+		}
 	}
 	for _, b := range set.Broken {
 		if b.Rank >= 0 {
@@ -63,73 +81,47 @@ func newJob(set *flightrec.Set) *job {
 		}
 	}
 	j.ranks = slices.Sorted(maps.Keys(ranks))
-	j.guess()
+
+	// A group without entries gets the status of the number that its description has elsewhere, if
+	// no other group of the dump has this description.
+	for rank, d := range j.dumps {
+		descriptions := map[string]int{"": 2}
+		for _, own := range d.Groups {
+			descriptions[own.Description]++
+		}
+		for i, own := range d.Groups {
+			number, found := local[own.Description]
+			if status, unjoined := d.Unjoined[number]; found && unjoined && own.Local < 0 && descriptions[own.Description] == 1 {
+				m := j.at[rank][i].members[rank]
+				m.status, m.guessed = status, true
+			}
+		}
+	}
 	return j
 }
 
-func groupName(g *flightrec.Group) string {
-	if g.Description == "" || g.Description == "undefined" {
-		return "group " + g.Name
-	}
-	return g.Description + " (" + g.Name + ")"
-}
-
-// count notes how far a rank is in the collectives of its groups.
-func (j *job) count(d *flightrec.Dump) {
-	for i := range d.Entries {
-		e := &d.Entries[i]
-		if e.Kind != flightrec.Collective {
-			continue
-		}
-		m := j.at[d.Rank][e.Group].members[d.Rank]
-		m.issued = max(m.issued, e.Number)
-		if e.Pending() && (m.first < 0 || e.Number < m.first) {
-			m.first = e.Number
-		}
-	}
-}
-
-// guess gives ranks without entries in a group the status that has the same number of their
-// process as on all ranks where entries say it, by the group's description.
-func (j *job) guess() {
-	local := map[string]int64{}
-	for _, d := range j.dumps {
-		for i := range d.Groups {
-			g := &d.Groups[i]
-			if g.Local < 0 || g.Description == "" {
-				continue
-			}
-			if other, found := local[g.Description]; found && other != g.Local {
-				local[g.Description] = -1 // they do not agree
-				continue
-			}
-			local[g.Description] = g.Local
-		}
-	}
-	for rank, d := range j.dumps {
-		for i, g := range j.at[rank] {
-			own := &d.Groups[i]
-			number, found := local[own.Description]
-			alike := func(other flightrec.Group) bool {
-				return other.Description == own.Description && other.Name != own.Name
-			}
-			if status, unjoined := d.Unjoined[number]; own.Local < 0 && found && unjoined && !slices.ContainsFunc(d.Groups, alike) {
-				g.members[rank].status, g.members[rank].guessed = status, true
+// entries iterates over the operations of a rank; there are none without a dump.
+func (j *job) entries(rank int) iter.Seq[*flightrec.Entry] {
+	return func(yield func(*flightrec.Entry) bool) {
+		if d := j.dumps[rank]; d != nil {
+			for i := range d.Entries {
+				if !yield(&d.Entries[i]) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// pending returns the entries of a rank that have not completed, in their order.
-func (j *job) pending(rank int) (list []*flightrec.Entry) {
-	if d := j.dumps[rank]; d != nil {
-		for i := range d.Entries {
-			if e := &d.Entries[i]; e.Pending() {
-				list = append(list, e)
+// between iterates over the transfers of a rank with a peer.
+func (j *job) between(rank, peer int, kind flightrec.Kind) iter.Seq[*flightrec.Entry] {
+	return func(yield func(*flightrec.Entry) bool) {
+		for e := range j.entries(rank) {
+			if e.Kind == kind && int(e.Peer) == peer && !yield(e) {
+				return
 			}
 		}
 	}
-	return list
 }
 
 // group returns the group of an entry of a rank.

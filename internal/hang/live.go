@@ -70,6 +70,6 @@ func Live(ranks []transport.Standing) *Report {
 		}
 		r.Reasons = append(r.Reasons, reason)
 	}
-	r.judge(&g)
+	r.judge(g)
 	return r
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/flightrec"
-	"github.com/weir-ml/weir/internal/flightrec/dumptest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 )
@@ -22,8 +21,8 @@ type made struct {
 	posts     bool // transfers are posted, as PyTorch's runtime does; else each one is waited for
 	faults    []*planted
 	ranks     []*madeRank
-	queues    map[[3]int][]*dumptest.Op // transfers that are not matched yet, by from, to and direction
-	joined    map[*dumptest.Group]map[int64][]*dumptest.Op
+	queues    map[[3]int][]*dumpOp // transfers that are not matched yet, by from, to and direction
+	joined    map[*dumpGroup]map[int64][]*dumpOp
 	now       int64
 }
 
@@ -38,46 +37,46 @@ type planted struct {
 // item is an action of the plan, or a collective behind a step.
 type item struct {
 	action schedule.Action
-	group  *dumptest.Group
+	group  *dumpGroup
 	step   int
 }
 
 type madeRank struct {
-	*dumptest.Rank
+	*dumpRank
 	pipeline, place int
 	items           []item
 	at              int
 	busy            int64 // until then it computes
-	posted          map[item]*dumptest.Op
-	waits           *dumptest.Op // that the rank is in
-	sends           []*dumptest.Op
+	posted          map[item]*dumpOp
+	waits           *dumpOp // that the rank is in
+	sends           []*dumpOp
 	dead            bool
 }
 
 // makeJob builds a job of some steps.
 func makeJob(plan *schedule.Plan, pipelines, steps int, posts bool) *made {
-	m := &made{plan: plan, pipelines: pipelines, posts: posts, queues: map[[3]int][]*dumptest.Op{}, joined: map[*dumptest.Group]map[int64][]*dumptest.Op{}}
+	m := &made{plan: plan, pipelines: pipelines, posts: posts, queues: map[[3]int][]*dumpOp{}, joined: map[*dumpGroup]map[int64][]*dumpOp{}}
 	places := plan.Placement.Ranks
-	world := &dumptest.Group{Name: "0", Description: "default_pg"}
-	var rows, columns []*dumptest.Group
+	world := &dumpGroup{Name: "0", Description: "default_pg"}
+	var rows, columns []*dumpGroup
 	for rank := range places * pipelines {
 		world.Ranks = append(world.Ranks, rank)
 	}
 	for p := range pipelines {
-		rows = append(rows, &dumptest.Group{Name: fmt.Sprint(10 + p), Description: "PIPELINE"})
+		rows = append(rows, &dumpGroup{Name: fmt.Sprint(10 + p), Description: "PIPELINE"})
 		for place := range places {
 			rows[p].Ranks = append(rows[p].Ranks, place*pipelines+p)
 		}
 	}
 	for place := range places {
-		columns = append(columns, &dumptest.Group{Name: fmt.Sprint(100 + place), Description: "DATA"})
+		columns = append(columns, &dumpGroup{Name: fmt.Sprint(100 + place), Description: "DATA"})
 		for p := range pipelines {
 			columns[place].Ranks = append(columns[place].Ranks, place*pipelines+p)
 		}
 	}
 	for rank := range places * pipelines {
 		place, p := rank/pipelines, rank%pipelines
-		r := &madeRank{Rank: &dumptest.Rank{Rank: rank, Groups: []*dumptest.Group{world, rows[p], columns[place]}}, pipeline: p, place: place, posted: map[item]*dumptest.Op{}}
+		r := &madeRank{dumpRank: &dumpRank{Rank: rank, Groups: []*dumpGroup{world, rows[p], columns[place]}}, pipeline: p, place: place, posted: map[item]*dumpOp{}}
 		for step := range steps {
 			for a := range plan.All(place) {
 				if a = a.WithDrop(0).WithJoin(false); a.Kind().Compute() || a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB {
@@ -95,7 +94,7 @@ func makeJob(plan *schedule.Plan, pipelines, steps int, posts bool) *made {
 func (m *made) plant(rng *rand.Rand, kind string) bool {
 	r := m.ranks[rng.IntN(len(m.ranks))]
 	per := len(r.items) / (1 + r.items[len(r.items)-1].step)
-	f := &planted{kind: kind, rank: r.Rank.Rank, item: per + rng.IntN(len(r.items)-per)}
+	f := &planted{kind: kind, rank: r.Rank, item: per + rng.IntN(len(r.items)-per)}
 	if kind == "swapped" {
 		for f.item < len(r.items) && !transfers(r.items[f.item]) {
 			f.item++
@@ -149,7 +148,7 @@ func (m *made) step(r *madeRank) bool {
 		return true
 	}
 	for _, f := range m.faults {
-		if f.kind != "swapped" && f.rank == r.Rank.Rank && f.item == r.at {
+		if f.kind != "swapped" && f.rank == r.Rank && f.item == r.at {
 			r.dead = true
 			return false
 		}
@@ -194,7 +193,7 @@ func costOf(a schedule.Action) int {
 func (m *made) time() int64 { return 1e15 + m.now*1e6 }
 
 // over reports whether an operation has completed.
-func (m *made) over(op *dumptest.Op) bool { return op.Completed > 0 && op.Completed <= m.time() }
+func (m *made) over(op *dumpOp) bool { return op.Completed > 0 && op.Completed <= m.time() }
 
 // needs are the receives that a computation waits for.
 func (m *made) needs(i item) []item {
@@ -209,7 +208,7 @@ func (m *made) needs(i item) []item {
 }
 
 // post issues a transfer, and completes it and its other end if that was issued.
-func (m *made) post(r *madeRank, i item) *dumptest.Op {
+func (m *made) post(r *madeRank, i item) *dumpOp {
 	a, rank := i.action, m.plan.Placement.Rank
 	send, other := a.Kind() == schedule.SendF || a.Kind() == schedule.SendB, a.Stage()-1
 	if a.Kind() == schedule.SendF || a.Kind() == schedule.RecvB {
@@ -218,9 +217,9 @@ func (m *made) post(r *madeRank, i item) *dumptest.Op {
 	peer := rank[other]*m.pipelines + r.pipeline
 	op := r.Transfer(r.Groups[1], send, peer, m.time(), 4096, 1, 5120)
 	r.posted[i] = op
-	own, theirs := [3]int{r.Rank.Rank, peer, 0}, [3]int{r.Rank.Rank, peer, 1}
+	own, theirs := [3]int{r.Rank, peer, 0}, [3]int{r.Rank, peer, 1}
 	if !send {
-		own, theirs = [3]int{peer, r.Rank.Rank, 1}, [3]int{peer, r.Rank.Rank, 0}
+		own, theirs = [3]int{peer, r.Rank, 1}, [3]int{peer, r.Rank, 0}
 	} else {
 		r.sends = append(r.sends, op)
 	}
@@ -234,10 +233,10 @@ func (m *made) post(r *madeRank, i item) *dumptest.Op {
 }
 
 // join issues a collective, which completes when all members have issued it.
-func (m *made) join(op *dumptest.Op) {
+func (m *made) join(op *dumpOp) {
 	number := int64(len(m.joined[op.Group]))
 	if m.joined[op.Group] == nil {
-		m.joined[op.Group] = map[int64][]*dumptest.Op{}
+		m.joined[op.Group] = map[int64][]*dumpOp{}
 	}
 	for n, ops := range m.joined[op.Group] {
 		if len(ops) < len(op.Group.Ranks) {
@@ -259,14 +258,14 @@ func (m *made) dumps(t testing.TB, pending bool) *flightrec.Set {
 	for _, r := range m.ranks {
 		killed := false
 		for _, f := range m.faults {
-			killed = killed || f.kind == "killed" && f.rank == r.Rank.Rank
+			killed = killed || f.kind == "killed" && f.rank == r.Rank
 		}
 		if killed {
 			continue
 		}
-		finish(m, r.Rank)
+		finish(m, r.dumpRank)
 		r.Pending, r.Ring = pending, 2000
-		require.NoError(t, s.Add(fmt.Sprintf("dump_%d", r.Rank.Rank), bytes.NewReader(r.Pickle())))
+		require.NoError(t, s.Add(fmt.Sprintf("dump_%d", r.Rank), bytes.NewReader(r.Pickle())))
 	}
 	return s
 }

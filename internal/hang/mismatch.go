@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/internal/flightrec"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // Finding is something that is wrong between ranks.
@@ -16,12 +17,6 @@ type Finding struct {
 	Mismatch bool   `json:"mismatch"` // of one operation; else a send without a receive
 }
 
-// call is an operation of a group as one member has issued it.
-type call struct {
-	rank int
-	*flightrec.Entry
-}
-
 // mismatches finds operations that the members of a group have issued with the same number and
 // that are not the same, and transfers whose ends differ, among those that are pending.
 func (a *analysis) mismatches() (found []Finding) {
@@ -29,65 +24,51 @@ func (a *analysis) mismatches() (found []Finding) {
 		group  *group
 		number int64
 	}
-	calls := map[operation][]call{}
+	calls := map[operation]map[string][]int{} // the ranks of each signature
 	for _, g := range a.groups {
 		for _, m := range g.members {
 			if m.first >= 0 {
-				calls[operation{g, m.first}] = nil
+				calls[operation{g, m.first}] = map[string][]int{}
 			}
 		}
 	}
 	for _, rank := range a.ranks {
-		d := a.dumps[rank]
-		if d == nil {
-			continue
-		}
-		for i := range d.Entries {
-			e := &d.Entries[i]
-			if e.Kind == flightrec.Collective {
-				at := operation{a.group(rank, e), e.Number}
-				if _, wanted := calls[at]; wanted {
-					calls[at] = append(calls[at], call{rank, e})
-				}
+		for e := range a.entries(rank) {
+			if of := calls[operation{a.group(rank, e), e.Number}]; of != nil && e.Kind == flightrec.Collective {
+				text := signature(e)
+				of[text] = append(of[text], rank)
 			}
 		}
-		found = append(found, a.transfers(rank)...)
+		found = append(found, a.unmatched(rank)...)
 	}
-	for at, list := range calls {
-		if f, differ := compare(at.group, list); differ {
-			found = append(found, f)
+	for at, ranks := range calls {
+		if len(ranks) > 1 {
+			found = append(found, compare(at.group, at.number, ranks))
 		}
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Text, b.Text) })
 	return found
 }
 
-// compare finds the members whose operation is another one than that of most.
-func compare(g *group, list []call) (f Finding, differ bool) {
-	count := map[string][]int{}
-	for _, c := range list {
-		count[signature(c.Entry)] = append(count[signature(c.Entry)], c.rank)
-	}
-	if len(count) < 2 {
-		return f, false
-	}
-	most := ""
-	for _, one := range slices.Sorted(maps.Keys(count)) {
-		if len(count[one]) > len(count[most]) {
-			most = one
-		}
-	}
+// compare finds the members whose operation is another one than that of most, or all members if
+// there is no majority.
+func compare(g *group, number int64, ranks map[string][]int) Finding {
+	f := Finding{Mismatch: true}
 	var words []string
-	for _, one := range slices.Sorted(maps.Keys(count)) {
-		words = append(words, fmt.Sprintf("%s on %s", one, ranksText(count[one])))
-		if one != most || 2*len(count[most]) <= len(list) { // without a majority all of them
-			f.Ranks = append(f.Ranks, count[one]...)
+	all, most := 0, 0
+	for _, one := range ranks {
+		all, most = all+len(one), max(most, len(one))
+	}
+	for _, text := range slices.Sorted(maps.Keys(ranks)) {
+		one := ranks[text]
+		words = append(words, fmt.Sprintf("%s on %s", text, units.Ranks(one)))
+		if 2*most <= all || len(one) < most {
+			f.Ranks = append(f.Ranks, one...)
 		}
 	}
 	slices.Sort(f.Ranks)
-	f.Mismatch = true
-	f.Text = fmt.Sprintf("operation %d of %s is %s", list[0].Number, g.name, strings.Join(words, ", and "))
-	return f, true
+	f.Text = fmt.Sprintf("operation %d of %s is %s", number, g.name, strings.Join(words, ", and "))
+	return f
 }
 
 // signature is what all members must agree on. The sizes of some operations are each rank's own.
@@ -104,8 +85,8 @@ func signature(e *flightrec.Entry) string {
 	return text
 }
 
-// transfers finds what is wrong with the transfers that a rank has not completed.
-func (a *analysis) transfers(rank int) (found []Finding) {
+// unmatched finds pending sends of a rank without a receive, or with one of another size or type.
+func (a *analysis) unmatched(rank int) (found []Finding) {
 	alone := map[int32]int{} // sends without a receive, by peer
 	for _, e := range a.stands[rank].pending {
 		if e.Kind != flightrec.Send || a.dumps[int(e.Peer)] == nil {
@@ -119,8 +100,8 @@ func (a *analysis) transfers(rank int) (found []Finding) {
 			found = append(found, Finding{[]int{rank, int(e.Peer)}, fmt.Sprintf("rank %d sends %s of %s to rank %d, which receives %s of %s", rank, e.Sizes, e.Type, e.Peer, other.Sizes, other.Type), true})
 		}
 	}
-	for _, peer := range slices.Sorted(maps.Keys(alone)) {
-		found = append(found, Finding{[]int{rank, int(peer)}, fmt.Sprintf("rank %d: %s to rank %d without a receive", rank, plural(alone[peer], "send"), peer), false})
+	for peer, n := range alone {
+		found = append(found, Finding{[]int{rank, int(peer)}, fmt.Sprintf("rank %d: %s to rank %d without a receive", rank, units.Number(n, "send"), peer), false})
 	}
 	return found
 }

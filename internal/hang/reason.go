@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/internal/flightrec"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // reason says why the ranks at the end of all waits are to blame: one that waits for none,
@@ -16,8 +17,7 @@ func (a *analysis) reason(end []int) Reason {
 	}
 	rank := end[0]
 	s, d := a.stands[rank], a.dumps[rank]
-	one := Reason{Ranks: end}
-	awaited, proven := a.awaited(rank)
+	one := Reason{Ranks: end, Certain: d != nil && len(d.Entries) > 0}
 	switch {
 	case d == nil:
 		one.Text = "left no dump"
@@ -29,54 +29,42 @@ func (a *analysis) reason(end []int) Reason {
 	case len(d.Entries) == 0:
 		one.Text = "left a dump without a pending operation"
 	case s.overtaken && s.Kind == flightrec.Recv:
-		one.Text, one.Certain = fmt.Sprintf("is in %s of %s, which rank %d has completed its send for", describe(s.Entry), s.group.name, s.Peer), true
+		one.Text = fmt.Sprintf("is in %s of %s, which rank %d has completed its send for", describe(s.Entry), s.group.name, s.Peer)
 		return one
 	case s.overtaken:
-		one.Text, one.Certain = fmt.Sprintf("is in %s of %s, which other members have completed", describe(s.Entry), s.group.name), true
+		one.Text = fmt.Sprintf("is in %s of %s, which other members have completed", describe(s.Entry), s.group.name)
 		return one
 	case s.Entry != nil:
-		one.Text, one.Certain = fmt.Sprintf("is in %s of %s, and waits for no rank there", describe(s.Entry), s.group.name), true
+		one.Text = fmt.Sprintf("is in %s of %s, and waits for no rank there", describe(s.Entry), s.group.name)
 	case len(s.pending) > 0:
-		one.Text, one.Certain = "has nothing pending that holds it up at its place in the plan", true
+		one.Text = "has nothing pending that holds it up at its place in the plan"
 	default:
-		one.Text, one.Certain = "has completed all that it issued, at last "+a.last(rank), true
+		one.Text = "has completed all that it issued, at last " + a.last(rank)
 	}
-	one.Certain = one.Certain && proven
+	awaited, proven := "", true // what the rank has not issued and another one waits for
+	for _, w := range a.r.Waits {
+		if w.For != rank || awaited != "" && (proven || !w.Certain) {
+			continue
+		}
+		proven = w.Certain
+		switch a.stands[w.Rank].Kind {
+		case flightrec.Send:
+			awaited = fmt.Sprintf("the recv that rank %d sends to", w.Rank)
+		case flightrec.Recv:
+			awaited = fmt.Sprintf("the send that rank %d waits for", w.Rank)
+		default:
+			awaited = fmt.Sprintf("%s of %s, which rank %d waits in", w.In, w.Group, w.Rank)
+		}
+	}
 	if awaited != "" {
 		one.Text += ", and has not issued " + awaited
 	}
+	one.Certain = one.Certain && proven
 	return one
 }
 
-// awaited names what a rank has not issued and another one waits for, and reports whether the
-// dumps prove it.
-func (a *analysis) awaited(rank int) (text string, proven bool) {
-	proven = true
-	for _, w := range a.r.Waits {
-		if w.For != rank {
-			continue
-		}
-		if text == "" || w.Certain && !proven {
-			text, proven = a.otherEnd(w), w.Certain
-		}
-	}
-	return text, proven
-}
-
-// otherEnd names the operation that would end a wait.
-func (a *analysis) otherEnd(w Wait) string {
-	e := a.stands[w.Rank].Entry
-	switch e.Kind {
-	case flightrec.Send:
-		return fmt.Sprintf("the recv that rank %d sends to", w.Rank)
-	case flightrec.Recv:
-		return fmt.Sprintf("the send that rank %d waits for", w.Rank)
-	}
-	return fmt.Sprintf("%s of %s, which rank %d waits in", w.In, w.Group, w.Rank)
-}
-
 // circle says which ranks of a circle are to blame: those whose operation does not match, those
-// at a link that does not carry, else the rank that was silent first.
+// at a link that does not carry, those whose transfers are in another order, else all.
 func (a *analysis) circle(ranks []int) Reason {
 	for _, f := range a.r.Findings {
 		if f.Mismatch && !slices.ContainsFunc(f.Ranks, func(rank int) bool { return !slices.Contains(ranks, rank) }) {
@@ -84,29 +72,37 @@ func (a *analysis) circle(ranks []int) Reason {
 		}
 	}
 	all := true
+	var departed, odd []int
+	var way []string
 	for _, rank := range ranks {
-		all = all && a.stands[rank].matched
+		s := a.stands[rank]
+		all = all && s.matched
+		if p := a.placeOf(rank); p != nil && p.Departs {
+			departed = append(departed, rank)
+		}
+		if a.odd(rank) {
+			odd = append(odd, rank)
+		}
+		if len(way) < 4 {
+			way = append(way, fmt.Sprintf("rank %d is in %s", rank, s.waits[0].In))
+		}
 	}
 	first := a.stands[ranks[0]]
+	text := "wait for each other: " + strings.Join(way, ", ")
 	switch {
 	case all && first.Kind == flightrec.Collective:
-		return Reason{Ranks: ranks, Circle: true, Text: fmt.Sprintf("are all in %s of %s, which does not end: look at what connects them, and at their devices", describe(first.Entry), first.group.name)}
+		text = fmt.Sprintf("are all in %s of %s, which does not end: look at what connects them, and at their devices", describe(first.Entry), first.group.name)
 	case all && len(ranks) == 2:
-		return Reason{Ranks: ranks, Circle: true, Text: "have issued both ends of a transfer between them, which does not end: look at the link between them"}
+		text = "have issued both ends of a transfer between them, which does not end: look at the link between them"
+	case departed != nil:
+		text = "issued transfers in another order than the plan, so that " + units.Ranks(ranks) + " wait for each other"
+		return Reason{Ranks: departed, Circle: true, Certain: true, Text: text}
+	case odd != nil:
+		return Reason{Ranks: odd, Circle: true, Text: fmt.Sprintf("issued transfers in another order than the ranks in the same place of the groups beside; %s %s", units.Ranks(ranks), text)}
+	default:
+		text += ": one of them issues its transfers in the wrong order"
 	}
-	departed := slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { p := a.placeOf(rank); return p == nil || !p.Departs })
-	if len(departed) > 0 {
-		return Reason{Ranks: departed, Circle: true, Certain: true, Text: "issued transfers in another order than the plan, so that " + ranksText(ranks) + " wait for each other"}
-	}
-	var way []string
-	for _, rank := range ranks[:min(len(ranks), 4)] {
-		way = append(way, fmt.Sprintf("rank %d is in %s", rank, a.stands[rank].waits[0].In))
-	}
-	text := "wait for each other: " + strings.Join(way, ", ")
-	if odd := a.odd(ranks); len(odd) > 0 {
-		return Reason{Ranks: odd, Circle: true, Text: fmt.Sprintf("issued transfers in another order than the ranks in the same place of the groups beside; %s %s", ranksText(ranks), text)}
-	}
-	return Reason{Ranks: ranks, Circle: true, Text: text + ": one of them issues its transfers in the wrong order"}
+	return Reason{Ranks: ranks, Circle: true, Text: text}
 }
 
 // placeOf returns the place of a rank in the plan, nil if it has none.
@@ -117,92 +113,69 @@ func (a *analysis) placeOf(rank int) *Place {
 	return a.r.Fit.places[rank]
 }
 
-// odd returns the ranks of a circle whose transfers are not those that the ranks in the same
-// place of groups alike have issued under the same numbers.
-func (a *analysis) odd(ranks []int) (odd []int) {
-	for _, rank := range ranks {
-		own := a.stands[rank].group
-		place := slices.Index(own.ranks, rank)
-		differs, alike := false, false
-		for _, other := range a.groups {
-			if other == own || other.kind != own.kind || len(other.ranks) != len(own.ranks) || place < 0 {
-				continue
-			}
-			switch same, compared := a.same(rank, own, other.ranks[place], other); {
-			case compared && same:
-				alike = true
-			case compared:
-				differs = true
+// odd reports whether a rank's transfers differ from those that the ranks in the same place of
+// groups alike have issued under the same numbers, and agree with none of them.
+func (a *analysis) odd(rank int) bool {
+	own := a.stands[rank].group
+	place, differs := slices.Index(own.ranks, rank), false
+	for _, other := range a.groups {
+		if other == own || other.kind != own.kind || len(other.ranks) != len(own.ranks) || place < 0 {
+			continue
+		}
+		theirs := a.transfers(other.ranks[place], other)
+		same, compared := true, false
+		for number, d := range a.transfers(rank, own) {
+			if twin, found := theirs[number]; found {
+				same, compared = same && twin == d, true
 			}
 		}
-		if differs && !alike {
-			odd = append(odd, rank)
+		if compared && same {
+			return false
 		}
+		differs = differs || compared
 	}
-	return odd
+	return differs
 }
 
-// same compares the transfers of two ranks in their groups, as far as both dumps have them.
-func (a *analysis) same(rank int, own *group, twin int, other *group) (same, compared bool) {
-	type end struct {
-		kind flightrec.Kind
-		peer int
-	}
-	ends := map[int64]end{}
-	each := func(rank int, of *group, visit func(number int64, e end)) {
-		if d := a.dumps[rank]; d != nil {
-			for i := range d.Entries {
-				if e := &d.Entries[i]; e.Kind != flightrec.Collective && a.group(rank, e) == of {
-					visit(e.Number, end{e.Kind, slices.Index(of.ranks, int(e.Peer))})
-				}
-			}
+// transfers returns the directions of a rank's transfers in a group, by their numbers.
+func (a *analysis) transfers(rank int, of *group) map[int64]direction {
+	all := map[int64]direction{}
+	for e := range a.entries(rank) {
+		if e.Kind != flightrec.Collective && a.group(rank, e) == of {
+			all[e.Number] = direction{e.Kind, slices.Index(of.ranks, int(e.Peer))}
 		}
 	}
-	each(twin, other, func(number int64, e end) { ends[number] = e })
-	same = true
-	each(rank, own, func(number int64, e end) {
-		if theirs, found := ends[number]; found {
-			compared, same = true, same && theirs == e
-		}
-	})
-	return same, compared
+	return all
 }
 
-// last names the last operation that a rank has completed.
+// last names the last operation that a rank has completed, "" if its dump has none.
 func (a *analysis) last(rank int) string {
-	entries := a.dumps[rank].Entries
-	for i := len(entries) - 1; i >= 0; i-- {
-		if e := &entries[i]; !e.Pending() {
-			return describe(e) + " of " + a.group(rank, e).name
+	var last *flightrec.Entry
+	for e := range a.entries(rank) {
+		if !e.Pending() {
+			last = e
 		}
 	}
-	return ""
+	if last == nil {
+		return ""
+	}
+	return describe(last) + " of " + a.group(rank, last).name
 }
 
-// state says how far a rank is.
+// state says how far a rank is. A rank without completed entries has its status in the groups that
+// matter: the one of its first pending operation, or those in which others wait for it.
 func (a *analysis) state(rank int) State {
-	s := State{Rank: rank}
+	s := State{Rank: rank, Last: a.last(rank)}
 	if a.dumps[rank] == nil {
 		return s
-	}
-	if s.Last = a.last(rank); s.Last == "" {
-		s.Last = a.counted(rank)
 	}
 	if p := a.placeOf(rank); p != nil {
 		s.Place = p.String()
 	}
-	if p := a.stands[rank].pending; len(p) > 0 {
-		s.First = describe(p[0]) + " of " + a.group(rank, p[0]).name
-	}
-	return s
-}
-
-// counted says how far a rank without completed entries is by its status in the groups that
-// matter: that of its first pending operation, or those in which others wait for it.
-func (a *analysis) counted(rank int) string {
 	matters := map[string]bool{}
 	if p := a.stands[rank].pending; len(p) > 0 {
-		matters[a.group(rank, p[0]).name] = true
+		group := a.group(rank, p[0]).name
+		s.First, matters[group] = describe(p[0])+" of "+group, true
 	} else {
 		for _, w := range a.r.Waits {
 			matters[w.Group] = matters[w.Group] || w.For == rank
@@ -214,5 +187,8 @@ func (a *analysis) counted(rank int) string {
 			words = append(words, fmt.Sprintf("%d of %s", m.status.Completed, g.name))
 		}
 	}
-	return strings.Join(words, ", ")
+	if s.Last == "" {
+		s.Last = strings.Join(words, ", ")
+	}
+	return s
 }

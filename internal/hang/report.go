@@ -87,37 +87,35 @@ func analyze(set *flightrec.Set) *analysis {
 // report judges the waits.
 func (a *analysis) report() *Report {
 	r := a.r
+	var overtaken []int
 	for _, rank := range a.ranks {
-		r.Waits = append(r.Waits, a.stands[rank].waits...)
+		s := a.stands[rank]
+		r.Waits = append(r.Waits, s.waits...)
+		if s.overtaken {
+			overtaken = append(overtaken, rank)
+		}
 	}
 	for _, rank := range a.ranks {
 		r.States = append(r.States, a.state(rank))
 	}
 	r.Findings = a.mismatches()
-	g := graph(r.Waits, slices.DeleteFunc(slices.Clone(a.ranks), func(rank int) bool { return !a.stands[rank].overtaken })...)
+	g := graph(r.Waits, overtaken...)
 	for _, end := range g.ends() {
 		r.Reasons = append(r.Reasons, a.reason(end))
 	}
-	r.Reasons = append(r.Reasons, a.unawaited(&g)...)
-	r.judge(&g)
+	for _, rank := range a.ranks { // that stopped before another one came to wait for them, which only a plan shows
+		p := a.placeOf(rank)
+		if _, waits := g[rank]; waits || len(g) == 0 || p == nil || len(p.after) != 1 || a.stands[rank].Entry != nil || slices.Contains(p.Before, endOfStep) {
+			continue
+		}
+		r.Reasons = append(r.Reasons, Reason{Ranks: []int{rank}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: a.dumps[rank] != nil})
+	}
+	r.judge(g)
 	return r
 }
 
-// unawaited returns the ranks that stopped before any other rank came to wait for them, which only
-// a plan can tell: nothing holds them up, and their step is not over.
-func (a *analysis) unawaited(g *waiting) (found []Reason) {
-	for _, rank := range a.ranks {
-		p, s := a.placeOf(rank), a.stands[rank]
-		if _, waits := g.of[rank]; waits || len(g.ranks) == 0 || p == nil || len(p.after) != 1 || s.Entry != nil || slices.Contains(p.Before, endOfStep) {
-			continue
-		}
-		found = append(found, Reason{Ranks: []int{rank}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: a.dumps[rank] != nil})
-	}
-	return found
-}
-
 // judge sums the reasons up.
-func (r *Report) judge(g *waiting) {
+func (r *Report) judge(g waiting) {
 	r.Certain = len(r.Reasons) > 0
 	r.Blamed = []int{}
 	for _, reason := range r.Reasons {

@@ -1,6 +1,7 @@
 package hang
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -9,10 +10,6 @@ import (
 
 	"github.com/weir-ml/weir/trainer/units"
 )
-
-func plural(n int, thing string) string { return units.Number(n, thing) }
-
-func ranksText(ranks []int) string { return units.Ranks(ranks) }
 
 // What people are shown of a large job. JSON has all.
 const (
@@ -29,47 +26,45 @@ func (r *Report) Found() bool {
 func (r *Report) Verdict() string {
 	if len(r.Blamed) == 0 {
 		if missing := len(r.Missing); missing > 0 {
-			return fmt.Sprintf("no rank waits for another one: nothing is pending on %s of %d, and %d left no dump", plural(r.Ranks-missing, "rank"), r.Ranks, missing)
+			return fmt.Sprintf("no rank waits for another one: nothing is pending on %s of %d, and %d left no dump", units.Number(r.Ranks-missing, "rank"), r.Ranks, missing)
 		}
-		return fmt.Sprintf("no rank waits for another one: nothing is pending on %s", plural(r.Ranks, "rank"))
+		return fmt.Sprintf("no rank waits for another one: nothing is pending on %s", units.Number(r.Ranks, "rank"))
 	}
 	var stopped []int
 	var who, why []string
 	for _, reason := range r.Reasons {
+		ranks := units.Ranks(reason.Ranks)
 		switch {
 		case !reason.Circle:
 			stopped = append(stopped, reason.Ranks...)
 		case len(reason.Ranks) > 1:
-			who = append(who, ranksText(reason.Ranks)+" wait for each other")
+			who = append(who, ranks+" wait for each other")
 		default:
-			who = append(who, ranksText(reason.Ranks)+" does not do what it should")
+			who = append(who, ranks+" does not do what it should")
 		}
-		if len(why) < mostReasons {
-			text := ranksText(reason.Ranks) + r.placeText(reason.Ranks) + " " + reason.Text
-			if r.Certain != reason.Certain { // some are, and some are not
-				text += " (certain)"
-			}
-			why = append(why, text)
+		if len(why) == mostReasons {
+			continue
 		}
-	}
-	if len(stopped) > 0 {
-		slices.Sort(stopped)
-		verb := " stopped"
-		if r.live {
-			verb = " waits for none"
-			if len(stopped) > 1 {
-				verb = " wait for none"
-			}
+		if i := slices.IndexFunc(r.States, func(s State) bool { return s.Rank == reason.Ranks[0] && s.Place != "" }); i >= 0 && len(reason.Ranks) == 1 {
+			ranks += " (" + r.States[i].Place + ")"
 		}
-		who = append([]string{ranksText(stopped) + verb}, who...)
+		if r.Certain != reason.Certain { // some are, and some are not
+			reason.Text += " (certain)"
+		}
+		why = append(why, ranks+" "+reason.Text)
 	}
 	if more := len(r.Reasons) - len(why); more > 0 {
 		why = append(why, fmt.Sprintf("and %d more", more))
 	}
-	them, sure := "them", " (likely)"
-	if len(r.Blamed) == 1 {
-		them = "it"
+	slices.Sort(stopped)
+	verb := " stopped"
+	if r.live {
+		verb = " " + verbOf(stopped, "waits", "wait") + " for none"
 	}
+	if len(stopped) > 0 {
+		who = append([]string{units.Ranks(stopped) + verb}, who...)
+	}
+	them, sure := verbOf(r.Blamed, "it", "them"), " (likely)"
 	if r.Certain {
 		sure = " (certain)"
 	}
@@ -83,43 +78,48 @@ func (r *Report) Verdict() string {
 	return fmt.Sprintf("%s%s\n%s", strings.Join(who, "; "), sure, strings.Join(why, "; "))
 }
 
-// placeText says where a single rank is in the plan.
-func (r *Report) placeText(ranks []int) string {
-	for _, s := range r.States {
-		if len(ranks) == 1 && s.Rank == ranks[0] && s.Place != "" {
-			return " (" + s.Place + ")"
-		}
+// verbOf returns the word for one rank or for several.
+func verbOf(ranks []int, one, several string) string {
+	if len(ranks) == 1 {
+		return one
 	}
-	return ""
+	return several
 }
 
 // Write writes the report for people.
 func (r *Report) Write(w io.Writer) error {
 	fmt.Fprintln(w, r.Verdict())
 	r.plan(w)
-	if lines := r.chain(); len(lines) > 0 {
-		fmt.Fprintln(w, "\nwho waits, from there outward:")
-		list(w, lines)
-	}
-	var lines []string
+	var findings, gaps []string
 	for _, f := range r.Findings {
-		lines = append(lines, f.Text)
+		findings = append(findings, f.Text)
 	}
-	if len(lines) > 0 {
-		fmt.Fprintln(w, "\nwhat has no other end, or does not match:")
-		list(w, lines)
+	if len(r.Missing) > 0 {
+		gaps = append(gaps, units.Ranks(r.Missing)+" left no dump that can be read")
 	}
-	r.gaps(w)
+	if len(r.Empty) > 0 {
+		gaps = append(gaps, units.Ranks(r.Empty)+" left a dump without operations")
+	}
+	gaps = append(gaps, r.Broken...)
+	if r.Skipped > 0 {
+		gaps = append(gaps, units.Number(r.Skipped, "file")+" left out, for want of a rank at the end of the name")
+	}
+	section(w, "who waits, from there outward", r.chain())
+	section(w, "what has no other end, or does not match", findings)
+	section(w, "missing", gaps)
 	return r.states(w)
 }
 
-// list writes lines, up to a number.
-func list(w io.Writer, lines []string) {
+// section writes lines under a title, up to a number, and nothing if there are none.
+func section(w io.Writer, title string, lines []string) {
+	if len(lines) > 0 {
+		fmt.Fprintf(w, "\n%s:\n", title)
+	}
 	for _, line := range lines[:min(len(lines), mostLines)] {
 		fmt.Fprintln(w, "  "+line)
 	}
 	if more := len(lines) - mostLines; more > 0 {
-		fmt.Fprintf(w, "  and %s more, which --json has\n", plural(more, "line"))
+		fmt.Fprintf(w, "  and %s more, which --json has\n", units.Number(more, "line"))
 	}
 }
 
@@ -129,7 +129,7 @@ func (r *Report) plan(w io.Writer) {
 	case f == nil:
 		return
 	case f.Fits:
-		fmt.Fprintf(w, "\nplan %q: %s of %s\n", f.Plan, plural(len(f.Pipelines), "pipeline"), plural(len(f.Pipelines[0]), "rank"))
+		fmt.Fprintf(w, "\nplan %q: %s of %s\n", f.Plan, units.Number(len(f.Pipelines), "pipeline"), units.Number(len(f.Pipelines[0]), "rank"))
 	default:
 		fmt.Fprintf(w, "\nplan %q does not fit the dumps, which are judged without it: %s\n", f.Plan, f.Why)
 	}
@@ -141,45 +141,35 @@ func (r *Report) plan(w io.Writer) {
 // chain returns a line for the ranks that wait in the same operation for the same ranks,
 // those next to the blamed ranks first.
 func (r *Report) chain() (lines []string) {
-	type stand struct{ in, group, awaited string }
-	of := map[int][]Wait{}
-	for _, w := range r.Waits {
-		of[w.Rank] = append(of[w.Rank], w)
-	}
+	of := graph(r.Waits)
 	near := map[int]bool{}
 	for _, rank := range r.Blamed {
 		near[rank] = true
 	}
 	for depth := 0; len(near) > 0; depth++ {
-		var stands []stand
-		ranks := map[stand][]int{}
+		var stands []string // in the order of their first rank
+		ranks := map[string][]int{}
 		next := map[int]bool{}
-		for _, rank := range r.order() {
-			waits, open := of[rank]
-			if !open || !slices.ContainsFunc(waits, func(w Wait) bool { return near[w.For] }) {
+		for _, s := range r.States {
+			waits := of[s.Rank]
+			if !slices.ContainsFunc(waits, func(w Wait) bool { return near[w.For] }) {
 				continue
 			}
 			var awaited []int
 			for _, w := range waits {
 				awaited = append(awaited, w.For)
 			}
-			at := stand{waits[0].In, waits[0].Group, ranksText(awaited)}
+			at := fmt.Sprintf("for %s: %s", units.Ranks(awaited), waits[0].In)
+			if waits[0].Group != "" {
+				at += " of " + waits[0].Group
+			}
 			if ranks[at] == nil {
 				stands = append(stands, at)
 			}
-			ranks[at] = append(ranks[at], rank)
-			next[rank] = true
+			ranks[at], next[s.Rank] = append(ranks[at], s.Rank), true
 		}
 		for _, at := range stands {
-			verb := "waits"
-			if len(ranks[at]) > 1 {
-				verb = "wait"
-			}
-			line := fmt.Sprintf("%s%s %s for %s: %s", strings.Repeat("  ", min(depth, 8)), ranksText(ranks[at]), verb, at.awaited, at.in)
-			if at.group != "" {
-				line += " of " + at.group
-			}
-			lines = append(lines, line)
+			lines = append(lines, fmt.Sprintf("%s%s %s %s", strings.Repeat("  ", min(depth, 8)), units.Ranks(ranks[at]), verbOf(ranks[at], "waits", "wait"), at))
 		}
 		for rank := range next {
 			delete(of, rank)
@@ -189,79 +179,33 @@ func (r *Report) chain() (lines []string) {
 	return lines
 }
 
-// order returns the ranks in ascending order.
-func (r *Report) order() (ranks []int) {
-	for _, s := range r.States {
-		ranks = append(ranks, s.Rank)
-	}
-	return ranks
-}
-
-// gaps writes what is missing.
-func (r *Report) gaps(w io.Writer) {
-	var lines []string
-	if len(r.Missing) > 0 {
-		lines = append(lines, ranksText(r.Missing)+" left no dump that can be read")
-	}
-	if len(r.Empty) > 0 {
-		lines = append(lines, ranksText(r.Empty)+" left a dump without operations")
-	}
-	lines = append(lines, r.Broken...)
-	if r.Skipped > 0 {
-		lines = append(lines, plural(r.Skipped, "file")+" left out, for want of a rank at the end of the name")
-	}
-	if len(lines) > 0 {
-		fmt.Fprintln(w, "\nmissing:")
-		list(w, lines)
-	}
-}
-
 // states writes how far each rank is, the blamed ones first.
 func (r *Report) states(w io.Writer) error {
 	if len(r.States) == 0 {
 		return nil
 	}
-	states := slices.Clone(r.States)
-	slices.SortStableFunc(states, func(a, b State) int {
-		blamed := func(rank int) int {
-			if slices.Contains(r.Blamed, rank) {
-				return 0
-			}
-			return 1
-		}
-		return blamed(a.Rank) - blamed(b.Rank)
-	})
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	placed := r.live || r.Fit != nil && r.Fit.Fits
+	blamed := func(s State) bool { return slices.Contains(r.Blamed, s.Rank) }
+	states := slices.DeleteFunc(slices.Clone(r.States), func(s State) bool { return !blamed(s) })
+	states = append(states, slices.DeleteFunc(slices.Clone(r.States), blamed)...)
 	head := "rank\tlast completed\tfirst pending"
+	placed := r.live || r.Fit != nil && r.Fit.Fits
 	switch {
 	case r.live:
 		head += "\tstate"
 	case placed:
 		head += "\tplace in the plan"
 	}
-	fmt.Fprintln(t, head)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\n"+head)
 	for _, s := range states[:min(len(states), mostLines)] {
-		fmt.Fprintf(t, "%d\t%s\t%s", s.Rank, or(s.Last), or(s.First))
+		fmt.Fprintf(t, "%d\t%s\t%s", s.Rank, cmp.Or(s.Last, "-"), cmp.Or(s.First, "-"))
 		if placed {
-			fmt.Fprintf(t, "\t%s", or(s.Place))
+			fmt.Fprintf(t, "\t%s", cmp.Or(s.Place, "-"))
 		}
 		fmt.Fprintln(t)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
 	if more := len(states) - mostLines; more > 0 {
-		_, err := fmt.Fprintf(w, "and %s more, which --json has\n", plural(more, "rank"))
-		return err
+		fmt.Fprintf(t, "and %s more, which --json has\n", units.Number(more, "rank"))
 	}
-	return nil
-}
-
-func or(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return t.Flush()
 }

@@ -38,7 +38,6 @@ var rooms = []struct {
 	{"internal/pickle", 0, nil},
 	{"internal/unzip", 0, nil},
 	{"internal/flightrec", 1, nil},
-	{"internal/flightrec/dumptest", 0, nil},
 	{"internal/hang", 7, nil},
 	{"memory", 1, nil},
 	{"loss", 1, nil},

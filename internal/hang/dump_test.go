@@ -1,4 +1,4 @@
-package dumptest
+package hang_test
 
 import (
 	"encoding/binary"
@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Group is a process group of a job.
-type Group struct {
+// dumpGroup is a process group of a job.
+type dumpGroup struct {
 	Name, Description string
 	Ranks             []int
 }
 
-// Op is an operation that was issued. Completed is the time of its end, 0 while it is pending.
-type Op struct {
-	Group              *Group
+// dumpOp is an operation that was issued. Completed is the time of its end, 0 while it is pending.
+type dumpOp struct {
+	Group              *dumpGroup
 	Name               string
 	Created, Completed int64
 	Sizes              []int64
@@ -27,23 +27,23 @@ type Op struct {
 	op, record         int64
 }
 
-// Rank records the operations of one rank of a job.
-type Rank struct {
+// dumpRank records the operations of one rank of a job.
+type dumpRank struct {
 	Rank    int
-	Groups  []*Group // those that it is a member of, in the order of their creation
-	Ops     []*Op
+	Groups  []*dumpGroup // those that it is a member of, in the order of their creation
+	Ops     []*dumpOp
 	Version string
 	// Pending leaves completed operations out of the dump, Ring all but the last ones, and
 	// Empty everything.
 	Pending bool
 	Ring    int
 	Empty   bool
-	counts  map[*Group]*[3]int64 // collectives, transfers, both
+	counts  map[*dumpGroup]*[3]int64 // collectives, transfers, both
 }
 
-func (r *Rank) count(g *Group) *[3]int64 {
+func (r *dumpRank) count(g *dumpGroup) *[3]int64 {
 	if r.counts == nil {
-		r.counts = map[*Group]*[3]int64{}
+		r.counts = map[*dumpGroup]*[3]int64{}
 	}
 	if r.counts[g] == nil {
 		r.counts[g] = &[3]int64{}
@@ -51,22 +51,22 @@ func (r *Rank) count(g *Group) *[3]int64 {
 	return r.counts[g]
 }
 
-func (r *Rank) add(op *Op) *Op {
+func (r *dumpRank) add(op *dumpOp) *dumpOp {
 	op.record = int64(len(r.Ops))
 	r.Ops = append(r.Ops, op)
 	return op
 }
 
 // Collective records an operation of all members of a group.
-func (r *Rank) Collective(g *Group, name string, now int64, sizes ...int64) *Op {
+func (r *dumpRank) Collective(g *dumpGroup, name string, now int64, sizes ...int64) *dumpOp {
 	n := r.count(g)
 	n[0]++
 	n[2]++
-	return r.add(&Op{Group: g, Name: "nccl:" + name, Created: now, Sizes: sizes, Type: "Float", collective: n[0], batch: n[1], op: n[2]})
+	return r.add(&dumpOp{Group: g, Name: "nccl:" + name, Created: now, Sizes: sizes, Type: "Float", collective: n[0], batch: n[1], op: n[2]})
 }
 
 // Transfer records a send to a rank of the job, or a receive.
-func (r *Rank) Transfer(g *Group, send bool, peer int, now int64, sizes ...int64) *Op {
+func (r *dumpRank) Transfer(g *dumpGroup, send bool, peer int, now int64, sizes ...int64) *dumpOp {
 	n := r.count(g)
 	n[1]++
 	n[2]++
@@ -75,11 +75,11 @@ func (r *Rank) Transfer(g *Group, send bool, peer int, now int64, sizes ...int64
 	if send {
 		name = fmt.Sprintf("nccl:send %d->%d", own, other)
 	}
-	return r.add(&Op{Group: g, Name: name, Created: now, Sizes: sizes, Type: "BFloat16", p2p: true, collective: n[0], batch: n[1], op: n[2]})
+	return r.add(&dumpOp{Group: g, Name: name, Created: now, Sizes: sizes, Type: "BFloat16", p2p: true, collective: n[0], batch: n[1], op: n[2]})
 }
 
 // dump returns the dump as Python has it.
-func (r *Rank) dump(asText bool) map[string]any {
+func (r *dumpRank) dump(asText bool) map[string]any {
 	config, status := map[string]any{}, map[string]any{}
 	number := func(n int64) any {
 		if asText {
@@ -117,7 +117,7 @@ func (r *Rank) dump(asText bool) map[string]any {
 	return map[string]any{"version": version, "pg_config": config, "pg_status": status, "entries": entries}
 }
 
-func (r *Rank) entry(op *Op) map[string]any {
+func (r *dumpRank) entry(op *dumpOp) map[string]any {
 	state, completed := "scheduled", any(nil)
 	if op.Completed > 0 {
 		state, completed = "completed", op.Completed
@@ -136,7 +136,7 @@ func (r *Rank) entry(op *Op) map[string]any {
 }
 
 // JSON returns the dump in JSON, where numbers of pg_status are texts.
-func (r *Rank) JSON() []byte {
+func (r *dumpRank) JSON() []byte {
 	text, err := json.Marshal(r.dump(true))
 	if err != nil {
 		panic(err)
@@ -145,7 +145,7 @@ func (r *Rank) JSON() []byte {
 }
 
 // Pickle returns the dump as PyTorch pickles it, in protocol 2, each text once.
-func (r *Rank) Pickle() []byte {
+func (r *dumpRank) Pickle() []byte {
 	p := pickler{b: []byte{0x80, 2}, memo: map[string]int{}}
 	p.value(r.dump(false))
 	return append(p.b, '.')
@@ -194,6 +194,6 @@ func (p *pickler) value(v any) {
 		}
 		p.b = append(p.b, 'u')
 	default:
-		panic(fmt.Sprintf("dumptest: %T", v))
+		panic(fmt.Sprintf("%T", v))
 	}
 }
