@@ -170,7 +170,7 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(begin), 4*time.Second)
 		require.LessOrEqual(t, time.Since(begin), 5*time.Second)
 		require.ErrorContains(t, err, "no rank has begun an action for 4s")
-		require.ErrorContains(t, err, "rank 1 runs 1B1")
+		require.ErrorContains(t, err, "rank 1, step 0, runs 1B1")
 		require.ErrorContains(t, err, "0RECV_B1, has waited 5s for 1SEND_B1 of rank 1")
 		r.released(t)
 	})
