@@ -174,7 +174,7 @@ func TestHelp(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Zero(t, run(context.Background(), []string{"-help"}, &out, &errs))
 	require.Empty(t, errs.String())
-	for name := range strings.FieldsSeq("steps microbatches seq ranks stages width layers heads plan group cap slices descending capacity seed dropout recompute checkpoint resume run json data costs emit-costs budget unplanned emit-profile") {
+	for name := range strings.FieldsSeq("steps microbatches seq ranks stages width layers heads plan group cap slices descending capacity seed dropout recompute checkpoint resume run json data costs emit-costs budget unplanned offload offload-to emit-profile") {
 		require.Contains(t, out.String(), "  -"+name)
 	}
 }

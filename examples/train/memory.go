@@ -37,7 +37,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	}
 	t.model.KeepLogits = model.KeepLogits
 	planned := cfg
-	planned.Memory = runner.Memory{Profile: t.profile, Budget: t.opts.Budget}
+	planned.Memory = runner.Memory{Profile: t.profile, Budget: t.opts.Budget, Offload: t.opts.RunnerOffload()}
 	if t.run, err = runner.New(planned); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 		return nil // no step is run
 	}
 	t.layout, err = t.run.Prepare(ctx, t.opts.Microbatches, t.train)
-	if errors.Is(err, layout.ErrTooLong) && t.opts.Budget == 0 {
+	if errors.Is(err, layout.ErrTooLong) && t.opts.Budget == 0 && t.opts.Offload == 0 {
 		t.unplanned = err
 		t.run, err = runner.New(cfg)
 	}

@@ -41,6 +41,26 @@ func TestMemoryIsPlanned(t *testing.T) {
 	}
 }
 
+// A run that offloads trains the same weights, says how much far memory it has, and needs less of
+// a rank's own.
+func TestOffload(t *testing.T) {
+	flags := []string{"-data", sentence(t), "-ranks", "4", "-plan", "zb-h2"}
+	plain := summaryOf(t, flags...)
+	folder := t.TempDir()
+	for _, more := range [][]string{{"-offload", "0.5"}, {"-offload", "1", "-offload-to", folder}} {
+		far := summaryOf(t, append(more, flags...)...)
+		require.Equal(t, plain.WeightsSHA256, far.WeightsSHA256)
+		require.Less(t, far.ByRank[1].PeakBytes, plain.ByRank[1].PeakBytes, "the first rank has little of its own, and the last no time")
+	}
+	_, _, out, _ := runTiny(t, append(flags, "-offload", "1", "-offload-to", folder)...)
+	require.Regexp(t, `far     .*KiB for the saved state of a rank at most, in a file in `+folder, out)
+	for _, faulty := range [][]string{{"-offload", "1.5"}, {"-offload", "0.5", "-unplanned"}, {"-offload", "1", "-offload-to", folder + "/none"}} {
+		status, _, _, stderr := runTiny(t, append(flags, faulty...)...)
+		require.NotZero(t, status, "%v", faulty)
+		require.NotEmpty(t, stderr)
+	}
+}
+
 // requirePeak requires that the classes at the peak sum to it, on every rank, including
 // workspaces.
 func requirePeak(t *testing.T, s *summary) {

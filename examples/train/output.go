@@ -62,6 +62,13 @@ func (t *trainer) introduce() {
 	} else {
 		fmt.Fprintf(t.out, "memory  not planned: %s\n", oneLine(t.unplanned))
 	}
+	if t.layout != nil && t.layout.FarHeight() > 0 {
+		where := "memory of this process"
+		if o.OffloadTo != "" {
+			where = "a file in " + o.OffloadTo
+		}
+		fmt.Fprintf(t.out, "far     %s for the saved state of a rank at most, in %s\n", units.Size(t.layout.FarHeight()), where)
+	}
 	if t.first > 0 {
 		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.Resume, t.first)
 		if t.passed != nil {

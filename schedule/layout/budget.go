@@ -19,6 +19,16 @@ func (p *Memory) Height() (most int64) {
 	return most
 }
 
+// FarHeight returns the bytes of far memory of a step on the rank that needs most.
+func (p *Memory) FarHeight() (most int64) {
+	for i := range p.Ranks {
+		if far := p.Ranks[i].Far; far != nil {
+			most = max(most, far.Height)
+		}
+	}
+	return most
+}
+
 // Total returns the bytes of a step plus the resident bytes, on the rank with the largest
 // sum.
 func (p *Memory) Total() (most int64) {

@@ -34,6 +34,9 @@ type Options struct {
 	Budget    int64 // maximum bytes of a step on a rank, 0 for no limit
 	Unplanned bool  // memory is allocated as it is needed
 
+	Offload   float64 // share of the saved state that is in far memory while no action needs it
+	OffloadTo string  // folder of the files that are far memory; "" is the heap
+
 	Transport string // how the processes connect; "" for one process, or the choice of weir launch
 	Process   int    // number of this process, if it is given
 	Processes int    // number of all processes, if it is given
@@ -78,6 +81,8 @@ func Flags(set *flag.FlagSet) *Options {
 		return err
 	})
 	set.BoolVar(&o.Unplanned, "unplanned", o.Unplanned, "allocate memory when it is needed, instead of planning it before a step")
+	set.Float64Var(&o.Offload, "offload", o.Offload, "`share` of the bytes that stages save for the backward, from 0 to 1, to keep in far memory while no action needs them")
+	set.StringVar(&o.OffloadTo, "offload-to", o.OffloadTo, "`folder` of far memory: each rank has a file without a name there, whose space is reserved before the first step; default: memory of this process, which saves nothing unless stages compute on a device")
 	set.StringVar(&o.Transport, "transport", o.Transport, "`address` at which the processes of a job connect: unix:PATH or tcp:HOST:PORT, where the first process listens; launcher: the address from its launcher; mpi: MPI, in a program built with -tags mpi. Default: the address from weir launch, or a single process")
 	set.IntVar(&o.Process, "process", o.Process, "number of this process, for -transport; default: the number from the launcher (weir launch, Open MPI, PMI, torchrun, Slurm, Kubernetes)")
 	set.IntVar(&o.Processes, "processes", o.Processes, "number of processes, for -transport; default: the number from the launcher")
@@ -118,7 +123,7 @@ func (o *Options) Given(flag string) bool { return o.given[flag] }
 func (o *Options) Value(flag string) string { return o.FlagSet.Lookup(flag).Value.String() }
 
 // Deciding are the flags of a job whose values must be equal in all processes.
-var Deciding = []string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity"}
+var Deciding = []string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "offload"}
 
 // Facts returns the values of flags for tcp.Config.Facts.
 func (o *Options) Facts(flags ...string) (facts []tcp.Fact) {
@@ -167,6 +172,12 @@ func (o *Options) Validate(parts int) error {
 	}
 	if o.Budget > 0 && o.Unplanned {
 		err = errors.Join(err, errors.New("-budget is for planned memory: leave out -unplanned"))
+	}
+	if !(o.Offload >= 0 && o.Offload <= 1) {
+		err = errors.Join(err, fmt.Errorf("-offload is %v: give a share from 0 to 1", o.Offload))
+	}
+	if o.Offload > 0 && o.Unplanned {
+		err = errors.Join(err, errors.New("-offload is for planned memory: leave out -unplanned"))
 	}
 	if err = errors.Join(err, o.place(parts)); err != nil {
 		return err

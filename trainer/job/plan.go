@@ -137,6 +137,11 @@ func (o *Options) RunnerPlan() runner.Plan {
 	return runner.Plan{Rule: o.Rule, Placement: o.Placement, Group: o.Group, Cap: o.Cap, Slices: o.Slices, Costs: o.Priced}
 }
 
+// RunnerOffload returns what is kept in far memory, in the runner's form.
+func (o *Options) RunnerOffload() runner.Offload {
+	return runner.Offload{Share: o.Offload, Folder: o.OffloadTo}
+}
+
 // prove makes and checks the plan of a step, and simulates it if there are costs.
 func (o *Options) prove() error {
 	plan, err := o.Rule(schedule.Params{
