@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -21,20 +22,27 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // offloaded runs a step in which stages offload a share of their saved state, and returns its
 // result and its planned memory.
 func (r *rig) offloaded(t *testing.T, profile *layout.Profile, m int, offload runner.Offload) (*runner.Result, *layout.Memory) {
 	t.Helper()
+	return r.offloadedAt(t, profile, m, 5, offload)
+}
+
+// offloadedAt is offloaded with sequences of a length.
+func (r *rig) offloadedAt(t *testing.T, profile *layout.Profile, m, length int, offload runner.Offload) (*runner.Result, *layout.Memory) {
+	t.Helper()
 	r.cfg.Memory.Offload = offload
 	group := r.group(t, profile)
 	plan, err := group.Prepare(t.Context(), m, nil)
 	require.NoError(t, err)
-	result, err := group.Step(t.Context(), m, r.sources(fixed(5)))
+	result, err := group.Step(t.Context(), m, r.sources(fixed(length)))
 	require.NoError(t, err)
 	require.NoError(t, result.Update(func(float64) error { return nil }))
-	result, err = group.Step(t.Context(), m, r.sources(fixed(5)))
+	result, err = group.Step(t.Context(), m, r.sources(fixed(length)))
 	require.NoError(t, err)
 	return result, plan
 }
@@ -101,6 +109,42 @@ func TestOffloadKeepsBits(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestOffloadShares: at every share the peaks of both memories are the planned ones, and the near peak
+// falls as the share rises. With -v it prints the table of docs/offload.md: the peak without
+// offloading of the rank that needs most, without its weights; then, for each share, the largest peak
+// and the sum over the ranks in percent of it, and the largest far peak.
+func TestOffloadShares(t *testing.T) {
+	testkit.Slow(t)
+	shares := []float64{0, 0.25, 0.5, 0.75, 1}
+	for _, name := range []string{"1f1b", "interleaved", "zb-v"} {
+		for _, ranks := range []int{4, 8} {
+			found, err := schedule.Find(name)
+			require.NoError(t, err)
+			s := setup{schedule: name, ranks: ranks, stages: ranks * found.PerRank, capacity: 1}
+			s.model = transformer.Config{Vocabulary: 64, Width: 32, Layers: 2*s.stages - 2, Heads: 2, Context: 32, Seed: 1, Untied: true}
+			profile, row := record(t, s, 32), ""
+			var last, first, all int64
+			for _, share := range shares {
+				r := newRig(t, s, false)
+				got, plan := r.offloadedAt(t, profile, 4*ranks, 32, runner.Offload{Share: share})
+				var near, far, sum int64
+				for rank := range plan.Ranks {
+					planned, did := &plan.Ranks[rank], &got.Ranks[rank]
+					require.Equal(t, planned.Peak.Bytes, did.Peak-resident(r.devs[rank]))
+					near, far, sum = max(near, planned.Peak.Bytes), max(far, did.FarPeak), sum+planned.Peak.Bytes
+				}
+				require.Equal(t, plan.FarHeight(), got.FarHeight)
+				require.True(t, share == 0 || sum <= last, "%v at %v: %d after %d", s, share, sum, last)
+				if last = sum; share == 0 {
+					first, all = near, sum
+				}
+				row += fmt.Sprintf(" | %d %%, %d %%, %d KiB", 100*near/first, 100*sum/all, far>>10)
+			}
+			t.Logf("| %s, P = %d | %d KiB%s |", name, ranks, first>>10, row)
 		}
 	}
 }
