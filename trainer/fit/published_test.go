@@ -86,7 +86,7 @@ func formula(c *fit.Config, run *published) float64 {
 }
 
 // TestPublished compares predictions with the published values. The relative errors must be those
-// in the table of docs/fit.md, to a tenth of a percent.
+// in the table of docs/history/fit.md, to a tenth of a percent.
 func TestPublished(t *testing.T) {
 	for i := range runs {
 		run := &runs[i]
