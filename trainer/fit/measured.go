@@ -53,7 +53,7 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 		return nil, fmt.Errorf("%w: it has no trace: call torch.cuda.memory._record_memory_history before the step", ErrSnapshot)
 	}
 	trace := snap.Traces[0]
-	ends := map[int]int{} // index of a buffer's release, by the index of its allocation
+	ends, begins := map[int]int{}, map[int]int{} // index of a buffer's release by that of its allocation, and the reverse
 	open := map[int64]int{}
 	for i := range trace {
 		switch e := &trace[i]; e.Action {
@@ -61,7 +61,7 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 			open[e.Address] = i
 		case snapshot.FreeCompleted:
 			if born, known := open[e.Address]; known {
-				ends[born] = i
+				ends[born], begins[i] = i, born
 				delete(open, e.Address)
 			}
 		}
@@ -69,55 +69,41 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 	if len(ends) == 0 || len(ends) > maxEvents {
 		return nil, fmt.Errorf("%w: its trace allocates and frees %d buffers: record one microbatch, with 1 to %d", ErrSnapshot, len(ends), maxEvents)
 	}
-	turn := fullest(trace, ends)
+	turn := 0 // the event after which most bytes are live
+	var live, most int64
+	for i := range trace {
+		if born, is := begins[i]; is {
+			live -= trace[born].Size
+		} else if _, is := ends[i]; is {
+			if live += trace[i].Size; live > most {
+				most, turn = live, i
+			}
+		}
+	}
 	s := &layout.StageProfile{Stage: "snapshot", Forward: &layout.Call{}, Whole: &layout.Call{}}
-	refs := map[int]layout.RefChange{} // by the index of a buffer's release
+	refs := map[int]layout.Ref{} // by the index of the allocation
 	for i := range trace {
 		call := s.Forward
 		if i > turn {
 			call = s.Whole
 		}
-		if release, is := refs[i]; is {
-			call.Events = append(call.Events, release)
+		if born, is := begins[i]; is && trace[born].Size > 0 {
+			call.Events = append(call.Events, layout.RefChange{Op: layout.Release, Ref: refs[born]})
 		}
 		end, is := ends[i]
 		if !is || trace[i].Size < 1 {
 			continue
 		}
-		class := memory.Workspace
+		b := layout.Buffer{Bytes: trace[i].Size, Class: memory.Workspace}
 		if i <= turn && end > turn {
-			class = memory.Saved
+			b.Class = memory.Saved
 		}
-		ref := layout.Ref{Kind: layout.Own, Index: len(s.Buffers)}
-		s.Buffers = append(s.Buffers, layout.Buffer{Name: site(&trace[i]), Bytes: trace[i].Size, Class: class})
-		call.Events = append(call.Events, layout.RefChange{Op: layout.Alloc, Ref: ref})
-		refs[end] = layout.RefChange{Op: layout.Release, Ref: ref}
+		if frames := trace[i].Frames; len(frames) > 0 {
+			b.Name = fmt.Sprintf("%s, %s:%d", frames[0].Name, frames[0].Filename, frames[0].Line)
+		}
+		refs[i] = layout.Ref{Kind: layout.Own, Index: len(s.Buffers)}
+		s.Buffers = append(s.Buffers, b)
+		call.Events = append(call.Events, layout.RefChange{Op: layout.Alloc, Ref: refs[i]})
 	}
 	return s, nil
-}
-
-// fullest returns the event after which the bytes of buffers that the trace frees are highest.
-func fullest(trace []snapshot.Entry, ends map[int]int) (turn int) {
-	freed := map[int]int64{}
-	var live, most int64
-	for i := range trace {
-		live -= freed[i]
-		if end, is := ends[i]; is {
-			live += trace[i].Size
-			freed[end] = trace[i].Size
-			if live > most {
-				most, turn = live, i
-			}
-		}
-	}
-	return turn
-}
-
-// site returns the function and line that allocated a buffer.
-func site(e *snapshot.Entry) string {
-	if len(e.Frames) == 0 {
-		return ""
-	}
-	f := e.Frames[0]
-	return fmt.Sprintf("%s, %s:%d", f.Name, f.Filename, f.Line)
 }

@@ -113,8 +113,12 @@ func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
 	var stages [][]Layer
 	for stage, parts := range out.parts {
 		var layers []Layer
+		recompute := r.Setup.Recompute
+		if recompute.Stages != nil && !slices.Contains(recompute.Stages, stage) {
+			recompute = Recompute{}
+		}
 		for _, p := range parts {
-			layers = append(layers, r.Setup.layer(r.Model, p, r.Setup.Recompute.of(stage)))
+			layers = append(layers, r.Setup.layer(r.Model, p, recompute))
 		}
 		stages = append(stages, layers)
 	}

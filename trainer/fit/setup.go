@@ -109,14 +109,6 @@ func (r Recompute) String() string {
 // MarshalText returns the text of String.
 func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// of returns the recompute of a stage.
-func (r Recompute) of(stage int) Recompute {
-	if r.Stages != nil && !slices.Contains(r.Stages, stage) {
-		return Recompute{}
-	}
-	return r
-}
-
 const (
 	maxTokens   = 1 << 26
 	maxParallel = 1 << 16

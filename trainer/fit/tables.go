@@ -39,16 +39,14 @@ func (s *Setup) layer(m *Model, p Part, r Recompute) Layer {
 // block returns a layer of attention and an MLP or experts.
 func (s *Setup) block(m *Model, sparse bool) Layer {
 	list := []Tensor{{Name: "input", Role: Input, Freed: atI(12)}, {Name: "gradient of output", Role: Gradient, Freed: atW(), B: 12}}
-	if s.Tables == PyTorch {
-		return Layer{"layer", append(append(list, pytorchAttention(m)...), pytorchMLP(m)...)}
-	}
-	list = append(list,
-		kept("output of norm 1", "p*s*b*h/q", 1, atW(), 11).group("norm"),
-		kept("statistics of norm 1", "4*l*s*b/q", 1, atI(12), 0),
-	)
-	if list = append(list, gathered("qkv", 2)...); m.Latent != nil {
+	list = append(list, s.norm(m, "norm 1", "p", 1, 12)...)
+	list = append(list, s.gathered("qkv", "p", 2)...)
+	switch {
+	case m.Latent != nil:
 		list = append(list, latentAttention()...)
-	} else {
+	case s.Tables == PyTorch: // Each head has its own keys and values.
+		list = append(list, kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0), carried("gradient of queries, keys and values", "3*e*s*b*n/t", 9, 11))
+	default:
 		list = append(list, attention(m)...)
 	}
 	if s.UnfusedAttention {
@@ -69,16 +67,20 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 		kept("output of attention in FP8", "P*s*b*o/t", 3, atW(), 9),
 		kept("mask 1", "d*s*b*h/q", 4, atI(7), 0),
 		kept("middle", "e*s*b*h/q", 4, atI(6), 0),
-		kept("output of norm 2", "p*s*b*h/q", 5, atW(), 5).group("norm"),
-		kept("statistics of norm 2", "4*l*s*b/q", 5, atI(6), 0),
+	)
+	list = append(list, s.norm(m, "norm 2", "p", 5, 6)...)
+	list = append(list,
 		carried("gradient of middle", "e*s*b*h/q", 6, 12),
 		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
 		scratch("gradient of norm 1", "e*s*b*h", I, 10, 12),
 	)
-	if list = append(list, gathered("fc1", 6)...); sparse {
+	if list = append(list, s.gathered("fc1", "p", 6)...); sparse {
 		list = append(list, experts(m)...)
 	} else {
 		list = append(list, mlp("", "f", "t")...)
+	}
+	if s.Tables == PyTorch && m.Gated { // It saves the outputs of both input matrices, the activation of one, and their product.
+		list = append(list, kept("activation of the gate", "e*s*b*f/t", 7, atI(3), 0).group("activation"))
 	}
 	return Layer{"layer", append(list,
 		kept("mask 2", "d*s*b*h/q", 8, atI(1), 0),
@@ -87,9 +89,26 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 	)}
 }
 
-// gathered returns the buffers of the whole sequence before a product that ranks share.
-func gathered(name string, step int) []Tensor {
-	return []Tensor{scratch("gathered input of "+name, "y*p*s*b*h", F, step, step), scratch("gathered input of "+name+" in W", "y*p*s*b*h", W, 1, 1)}
+// norm returns the tensors that a norm saves besides its input: statistics and its output, the
+// input of the next product, which keeps an element in bytes. RMSNorm of plain PyTorch is several
+// operations, and also saves its normalised input before the gain.
+func (s *Setup) norm(m *Model, name string, bytes Formula, born, freed int) []Tensor {
+	list := []Tensor{
+		kept("output of "+name, bytes+"*s*b*h/q", born, atW(), freed-1).group("norm"),
+		kept("statistics of "+name, "4*l*s*b/q", born, atI(freed), 0),
+	}
+	if s.Tables == PyTorch && !m.LayerNorm {
+		list = append(list, kept("normalised, of "+name, "e*s*b*h/q", born, atI(freed), 0))
+	}
+	return list
+}
+
+// gathered returns Megatron-LM's buffers of the whole sequence before a product that ranks share.
+func (s *Setup) gathered(name string, bytes Formula, step int) []Tensor {
+	if s.Tables == PyTorch {
+		return nil
+	}
+	return []Tensor{scratch("gathered input of "+name, "y*s*b*h*"+bytes, F, step, step), scratch("gathered input of "+name+" in W", "y*s*b*h*"+bytes, W, 1, 1)}
 }
 
 // attention returns the tensors of queries, keys and values.
@@ -122,14 +141,18 @@ func latentAttention() []Tensor {
 // mlp returns the tensors of an MLP. width and ranks are letters of a [Formula]: the inner width,
 // and the number of ranks that share it.
 func mlp(name string, width, ranks Formula) []Tensor {
-	inner := "s*b*" + width + "/" + ranks
+	return append(inner(name, width, ranks), scratch("gradient of norm 2"+name, "e*s*b*h", I, 4, 6))
+}
+
+// inner returns the tensors between the matrices of an MLP.
+func inner(name string, width, ranks Formula) []Tensor {
+	size := "s*b*" + width + "/" + ranks
 	return []Tensor{
-		kept("input of the activation"+name, "e*g*"+inner, 6, atI(3), 0),
-		kept("output of the activation"+name, "p*"+inner, 7, atW(), 2).group("activation"),
-		scratch("output of the activation before FP8"+name, "P*e*"+inner, F, 7, 7),
-		scratch("gradient of the activation"+name, "e*"+inner, I, 2, 3),
-		carried("gradient of the input of the activation"+name, "e*g*"+inner, 3, 5),
-		scratch("gradient of norm 2"+name, "e*s*b*h", I, 4, 6),
+		kept("input of the activation"+name, "e*g*"+size, 6, atI(3), 0),
+		kept("output of the activation"+name, "p*"+size, 7, atW(), 2).group("activation"),
+		scratch("output of the activation before FP8"+name, "P*e*"+size, F, 7, 7),
+		scratch("gradient of the activation"+name, "e*"+size, I, 2, 3),
+		carried("gradient of the input of the activation"+name, "e*g*"+size, 3, 5),
 	}
 }
 
@@ -139,16 +162,14 @@ func experts(m *Model) []Tensor {
 	list := []Tensor{
 		kept("probabilities of experts", "4*s*b*E/q", 5, atI(4), 0),
 		kept("tokens of experts", "p*x*s*b*h*z/q", 6, atW(), 4),
-		kept("input of the activation of experts", "e*g*x*s*b*m/q", 6, atI(3), 0),
-		kept("output of the activation of experts", "p*x*s*b*m/q", 7, atW(), 2).group("activation"),
-		scratch("tokens and activations of experts before FP8", "P*e*x*s*b*h*z/q + P*e*x*s*b*m/q", F, 6, 7),
+		scratch("gradient of the output of experts", "e*x*s*b*h*z/q", I, 1, 3),
+	}
+	list = append(append(list, inner(" of experts", "x*m", "q")...),
+		scratch("tokens of experts before FP8", "P*e*x*s*b*h*z/q", F, 6, 7),
 		scratch("tokens before they are sent", "e*x*s*b*h/q", F, 6, 6),
 		kept("output of experts", "e*x*s*b*h*z/q", 7, atI(1), 0), // weighted by probabilities
-		scratch("gradient of the output of experts", "e*x*s*b*h*z/q", I, 1, 3),
-		scratch("gradient of the activation of experts", "e*x*s*b*m/q", I, 2, 3),
-		carried("gradient of the input of the activation of experts", "e*g*x*s*b*m/q", 3, 5),
 		scratch("gradient of tokens of experts", "e*x*s*b*h*z/q", I, 4, 6),
-	}
+	)
 	if m.SharedFFN > 0 {
 		list = append(list, mlp(" of the shared expert", "u", "t")...)
 	}
@@ -168,23 +189,16 @@ func embedding() Layer {
 // head returns the layer of the loss. Logits are converted to float32, and cross-entropy turns
 // them into probabilities, in place with Megatron-LM.
 func (s *Setup) head(m *Model, last bool) Layer {
-	list := []Tensor{
-		{Name: "input", Role: Input, Freed: atI(5)},
-		kept("output of the final norm", "e*s*b*h/q", 1, atW(), 4).group("norm"),
-		kept("statistics of the final norm", "4*l*s*b/q", 1, atI(5), 0),
-	}
-	if s.Tables == PyTorch {
-		list = append(list[:1], pytorchNorm(m, "final norm", 1, 5)...)
-		list = append(list, kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0), kept("weight of labels", "4", 3, atI(2), 0))
+	list := append([]Tensor{{Name: "input", Role: Input, Freed: atI(5)}}, s.norm(m, "final norm", "e", 1, 5)...)
+	if list = append(list, s.gathered("the head", "e", 2)...); s.Tables == PyTorch {
+		list = append(list, kept("weight of labels", "4", 3, atI(2), 0))
 		if s.Precision != FP32 {
 			list = append(list, scratch("logits in float32", "4*s*b*v/t", F, 3, 3), scratch("logits, gradient in float32", "4*s*b*v/t", I, 1, 2))
 		}
-		list = append(list, scratch("logits", "e*s*b*v/t", F, 2, 3))
-	} else {
-		list = append(list, gathered("the head", 2)...)
-		list = append(list, scratch("logits", "e*s*b*v/t", F, 2, 3), kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0))
 	}
 	list = append(list,
+		scratch("logits", "e*s*b*v/t", F, 2, 3),
+		kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0),
 		carried("logits, gradient", "e*s*b*v/t", 2, 4),
 		scratch("gradient of the table", "w*e*v*h/t", I, 3, 4),
 		scratch("gradient of the final norm", "e*s*b*h", I, 4, 5))
@@ -192,45 +206,4 @@ func (s *Setup) head(m *Model, last bool) Layer {
 		list = append(list, Tensor{Name: "gradient of input", Bytes: "e*s*b*h/q", Class: memory.ActGrad, Role: Back, Born: atI(5)})
 	}
 	return Layer{"head", list}
-}
-
-// pytorchNorm returns the tensors that a norm saves besides its input: statistics and its output,
-// the input of the next product. RMSNorm is several operations, and also saves its normalised
-// input before the gain.
-func pytorchNorm(m *Model, name string, born, freed int) []Tensor {
-	list := []Tensor{
-		kept("statistics of "+name, "4*l*s*b/q", born, atI(freed), 0),
-		kept("output of "+name, "e*s*b*h/q", born, atW(), freed-1).group("norm"),
-	}
-	if !m.LayerNorm {
-		list = append(list, kept("normalised, of "+name, "e*s*b*h/q", born, atI(freed), 0))
-	}
-	return list
-}
-
-// pytorchAttention returns the tensors of attention, in which each head has its own keys and
-// values.
-func pytorchAttention(m *Model) []Tensor {
-	return append(pytorchNorm(m, "norm 1", 1, 12),
-		kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0),
-		kept("output of attention", "e*s*b*o/t", 3, atW(), 9),
-		kept("log-sum-exp of scores", "4*a*s*b/t", 3, atI(9), 0),
-		kept("middle", "e*s*b*h/q", 4, atI(6), 0),
-		carried("gradient of middle", "e*s*b*h/q", 6, 12),
-		carried("gradient of queries, keys and values", "3*e*s*b*n/t", 9, 11),
-		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
-		scratch("gradient of norm 1", "e*s*b*h", I, 10, 12),
-	)
-}
-
-// pytorchMLP returns the tensors of the MLP. A gated MLP saves the outputs of both input matrices,
-// the activation of one, and their product.
-func pytorchMLP(m *Model) []Tensor {
-	list := append(pytorchNorm(m, "norm 2", 5, 6), mlp("", "f", "t")...)
-	if m.Gated {
-		list = append(list, kept("activation of the gate", "e*s*b*f/t", 7, atI(3), 0).group("activation"))
-	}
-	return append(list,
-		Tensor{Name: "output", Bytes: "e*s*b*h/q", Class: memory.Activation, Role: Output, Born: Moment{F, 8}},
-		Tensor{Name: "gradient of input", Bytes: "e*s*b*h/q", Class: memory.ActGrad, Role: Back, Born: atI(12)})
 }
