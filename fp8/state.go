@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Slot is a tensor that is scaled. It stands for that tensor in every microbatch.
+// Slot is a tensor that is scaled. It represents the tensor in every microbatch.
 type Slot struct {
 	Name string // unique in a State
 	Role Role

@@ -145,8 +145,8 @@ func (h *Host) Decode(r io.Reader, size int64) (Buffer, error) {
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return Buffer{}, err
 	}
-	said := binary.LittleEndian.Uint64(header[:])
-	t, n := DType(said>>56), said&encodedCount
+	head := binary.LittleEndian.Uint64(header[:])
+	t, n := DType(head>>56), head&encodedCount
 	if t > Uint8 || n > uint64(mostElements) || encodedHeader+int64(n)*t.Bytes() != size {
 		return Buffer{}, fmt.Errorf("%w: Decode: %d elements of %s in %d bytes", ErrShape, n, t, size)
 	}

@@ -134,7 +134,7 @@ func (a *Exact) Float64() float64 {
 	if h >= 2 {
 		m |= uint64(d[h-2]) >> (32 - lz)
 		if d[h-2]<<lz != 0 {
-			m |= 1 // sticky bit: it stands for all lower bits
+			m |= 1 // sticky bit: it represents all lower bits
 		}
 		rest = h - 2
 	}

@@ -27,7 +27,7 @@ type Driver struct {
 	live     func() iter.Seq[memory.Info] // nil if no arena is followed
 	facts    driver.Facts
 	used     int64                  // bytes that are mapped
-	reaches  map[driver.Driver]bool // devices that Peer has said yes to
+	reaches  map[driver.Driver]bool // devices that Peer has allowed
 	calls    map[string]int
 	planted  map[string]map[int]error
 	lost     error
@@ -134,7 +134,7 @@ func (d *Driver) lose(call, format string, args ...any) {
 // Facts returns the facts of the simulated device.
 func (d *Driver) Facts() driver.Facts { return d.facts }
 
-// MemInfo returns the bytes that are not mapped, and all.
+// MemInfo returns the number of bytes that are not mapped, and the number of all bytes.
 func (d *Driver) MemInfo() (free, total int64, err error) {
 	err = d.call("MemInfo", func() error {
 		free, total = d.facts.Total-d.used, d.facts.Total
@@ -143,7 +143,7 @@ func (d *Driver) MemInfo() (free, total int64, err error) {
 	return free, total, err
 }
 
-// Close ends the driver. Queued work is lost.
+// Close closes the driver. Queued work does not run.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,7 +168,7 @@ func (d *Driver) Close() error {
 	}
 	note(graphs, "graphs")
 	if len(left) > 0 && d.lost == nil {
-		return refuse("Close", driver.ErrInvalid, "the owner left %v", left)
+		return refuse("Close", driver.ErrInvalid, "the owner has not released %v", left)
 	}
 	return nil
 }

@@ -5,11 +5,11 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// capture is a graph in the making.
+// capture is a graph that is being captured.
 type capture struct {
 	stream  driver.Stream
 	pieces  []func() error
-	invalid bool // by a call that a capture forbids
+	invalid bool // after a call that a capture forbids
 }
 
 // enqueue makes a call that queues work on a stream: now, or, while a graph is being captured there,
@@ -59,8 +59,8 @@ func (d *Driver) graph(call string, g driver.Graph) ([]func() error, error) {
 	return d.graphs[g-1], nil
 }
 
-// LaunchGraph queues the pieces of a graph one by one, each held to the memory that it may touch as a
-// call of its own is.
+// LaunchGraph queues the pieces of a graph one by one. Each may touch only the memory that a separate
+// call could touch.
 func (d *Driver) LaunchGraph(s driver.Stream, g driver.Graph) error {
 	return d.call("LaunchGraph", func() error {
 		pieces, err := d.graph("LaunchGraph", g)
@@ -73,7 +73,7 @@ func (d *Driver) LaunchGraph(s driver.Stream, g driver.Graph) error {
 	})
 }
 
-// FreeGraph ends a graph.
+// FreeGraph destroys a graph.
 func (d *Driver) FreeGraph(g driver.Graph) error {
 	return d.call("FreeGraph", func() error {
 		_, err := d.graph("FreeGraph", g)
@@ -134,7 +134,7 @@ func (d *Driver) buffers(q *stream, call string, at []driver.Addr) (all []toucha
 	for _, a := range at {
 		t, known := recorded[a]
 		if !known && recorded != nil && d.followed(a) {
-			return nil, refuse(call, driver.ErrInvalid, "address %#x is none of the work that was put off", a)
+			return nil, refuse(call, driver.ErrInvalid, "address %#x is none of those that Defer announced", a)
 		}
 		if !known {
 			if t.Region, t.fresh, err = d.region(call, a); err != nil {

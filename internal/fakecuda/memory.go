@@ -12,7 +12,7 @@ import (
 type area struct {
 	base    driver.Addr
 	mem     []byte
-	written []byte // by byte, not 0 where it was written
+	written []byte // by byte: not 0 if it was written
 	mapped  []bool // by page
 }
 
@@ -26,7 +26,7 @@ func (d *Driver) find(at driver.Addr) *area {
 	return nil
 }
 
-// Reserve takes a range, far from others.
+// Reserve reserves a range, far from other ranges.
 func (d *Driver) Reserve(bytes int64) (base driver.Addr, err error) {
 	err = d.call("Reserve", func() error {
 		if bytes <= 0 || bytes%d.facts.Page != 0 {
@@ -42,7 +42,7 @@ func (d *Driver) Reserve(bytes int64) (base driver.Addr, err error) {
 	return base, err
 }
 
-// Unreserve gives a range back.
+// Unreserve releases a range.
 func (d *Driver) Unreserve(at driver.Addr, bytes int64) error {
 	return d.call("Unreserve", func() error {
 		for i, a := range d.ranges {
@@ -66,7 +66,7 @@ func (d *Driver) Map(at driver.Addr, bytes, page int64) error {
 	return d.change("Map", at, bytes, page, true)
 }
 
-// Unmap unmaps pages, whose bytes are lost.
+// Unmap unmaps pages and discards their contents.
 func (d *Driver) Unmap(at driver.Addr, bytes, page int64) error {
 	return d.change("Unmap", at, bytes, page, false)
 }
@@ -100,7 +100,7 @@ func (d *Driver) change(call string, at driver.Addr, bytes, page int64, mapped b
 	})
 }
 
-// HostAlloc makes memory of the host.
+// HostAlloc allocates host memory.
 func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
 	err = d.call("HostAlloc", func() error {
 		mem = make([]byte, bytes)
@@ -110,7 +110,7 @@ func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
 	return mem, err
 }
 
-// HostFree gives it back.
+// HostFree releases it.
 func (d *Driver) HostFree(mem []byte) error {
 	return d.call("HostFree", func() error {
 		for i, h := range d.host {
@@ -123,7 +123,7 @@ func (d *Driver) HostFree(mem []byte) error {
 	})
 }
 
-// locked reports whether bytes lie in memory of HostAlloc.
+// locked reports whether bytes are in memory from HostAlloc.
 func (d *Driver) locked(mem []byte) bool {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 	for _, h := range d.host {
@@ -134,7 +134,7 @@ func (d *Driver) locked(mem []byte) bool {
 	return false
 }
 
-// region is the buffer with an address as work may touch it, and whether its bytes are new.
+// region returns the buffer that contains an address, and whether no work has touched it yet.
 func (d *Driver) region(call string, at driver.Addr) (*ptx.Region, bool, error) {
 	a := d.find(at)
 	if a == nil {
@@ -167,7 +167,7 @@ func (d *Driver) region(call string, at driver.Addr) (*ptx.Region, bool, error) 
 	return &ptx.Region{Base: uint64(a.base) + uint64(low), Data: a.mem[low:high:high], Written: a.written[low:high:high]}, fresh, nil
 }
 
-// buffer returns the live buffer with a byte of the range.
+// buffer returns the live buffer that contains a byte of the range.
 func (d *Driver) buffer(off int64) (memory.Info, bool) {
 	for b := range d.live() {
 		if off >= b.Offset && off < b.Offset+b.Bytes {

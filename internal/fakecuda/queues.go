@@ -19,14 +19,14 @@ type work struct {
 	done  bool
 }
 
-// stream is work in its order.
+// stream is a queue of work.
 type stream struct {
 	of       *Driver
 	queue    []*work
 	deferred []deferred // by deferred piece of work
 }
 
-// queued returns how much work has not run.
+// queued returns the number of pieces of work that have not run.
 func (d *Driver) queued() (n int) {
 	for _, s := range d.streams {
 		if s != nil {
@@ -42,7 +42,7 @@ func (d *Driver) stream(call string, s driver.Stream) (*stream, error) {
 		return nil, refuse(call, driver.ErrInvalid, "no stream %d", s)
 	}
 	if d.captured != nil && d.captured.stream == s {
-		d.captured.invalid = true // and not this call alone: the capture is no longer valid
+		d.captured.invalid = true // not only this call: the capture is no longer valid
 		return nil, refuse(call, driver.ErrInvalid, "stream %d is being captured", s)
 	}
 	return d.streams[s-1], nil
@@ -60,7 +60,7 @@ func (d *Driver) add(s driver.Stream, w *work) error {
 	return nil
 }
 
-// runNext runs one of the pieces of work that may be next, on any device of the machine.
+// runNext runs one of the pieces of work that are ready, on any device of the machine.
 func (m *machine) runNext() bool {
 	var ready []*stream
 	for _, d := range m.drivers {
@@ -92,7 +92,7 @@ func (d *Driver) drain(until func() bool) error {
 	return d.lost
 }
 
-// NewStream makes a stream.
+// NewStream creates a stream.
 func (d *Driver) NewStream() (s driver.Stream, err error) {
 	err = d.call("NewStream", func() error {
 		d.streams = append(d.streams, &stream{of: d})
@@ -102,7 +102,7 @@ func (d *Driver) NewStream() (s driver.Stream, err error) {
 	return s, err
 }
 
-// FreeStream ends a stream whose work is done.
+// FreeStream destroys a stream after its work is done.
 func (d *Driver) FreeStream(s driver.Stream) error {
 	return d.call("FreeStream", func() error {
 		q, err := d.stream("FreeStream", s)
@@ -126,7 +126,7 @@ func (d *Driver) Sync(s driver.Stream) error {
 	})
 }
 
-// NewEvent makes an event.
+// NewEvent creates an event.
 func (d *Driver) NewEvent() (e driver.Event, err error) {
 	err = d.call("NewEvent", func() error {
 		d.events = append(d.events, &work{done: true})
@@ -136,7 +136,7 @@ func (d *Driver) NewEvent() (e driver.Event, err error) {
 	return e, err
 }
 
-// FreeEvent ends an event.
+// FreeEvent destroys an event.
 func (d *Driver) FreeEvent(e driver.Event) error {
 	return d.call("FreeEvent", func() error {
 		_, err := d.event("FreeEvent", e)
@@ -154,7 +154,7 @@ func (d *Driver) event(call string, e driver.Event) (*work, error) {
 	return d.events[e-1], nil
 }
 
-// Record makes an event stand for the work that a stream has queued so far.
+// Record marks the work that a stream has queued so far.
 func (d *Driver) Record(e driver.Event, s driver.Stream) error {
 	return d.call("Record", func() error {
 		if _, err := d.event("Record", e); err != nil {
@@ -216,7 +216,7 @@ func (d *Driver) touch(s driver.Stream, call string, at []driver.Addr, bytes int
 	}})
 }
 
-// part is bytes of a region from an address on.
+// part returns n bytes of a region from an address on.
 func part(r *ptx.Region, at driver.Addr, n int64) (data, written []byte) {
 	off := int64(uint64(at) - r.Base)
 	return r.Data[off : off+n], r.Written[off : off+n]
@@ -318,7 +318,7 @@ func move(dst *ptx.Region, to driver.Addr, src *ptx.Region, from driver.Addr, n 
 	return nil
 }
 
-// Fill queues the setting of bytes.
+// Fill queues a fill.
 func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, n int64) error {
 	return d.call("Fill", func() error {
 		return d.enqueue(s, func() error {
@@ -334,7 +334,7 @@ func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, n int64) erro
 	})
 }
 
-// parsed has every module that a process has loaded: drivers share them.
+// parsed holds every module that the process has loaded, for all drivers.
 var parsed sync.Map
 
 func parse(text string) (*ptx.Module, error) {
@@ -380,7 +380,7 @@ func (d *Driver) Function(m driver.Module, name string) (f driver.Function, err 
 	return f, err
 }
 
-// launchMemory is the memory of a launch: the buffers whose addresses it was given.
+// launchMemory is the memory that a launch may access: the buffers whose addresses are its arguments.
 type launchMemory []*ptx.Region
 
 // Region returns the buffer with an address.
@@ -390,7 +390,7 @@ func (g launchMemory) Region(address uint64) (*ptx.Region, error) {
 			return r, nil
 		}
 	}
-	return nil, errors.New("none of the buffers that the kernel was given")
+	return nil, errors.New("in none of the buffers among the arguments of the kernel")
 }
 
 // Launch queues a kernel.

@@ -153,7 +153,7 @@ func TestGraphsAreChecked(t *testing.T) {
 	require.Equal(t, math.Float32frombits(0x01010101), read())
 
 	require.NoError(t, fake.Defer(compute, []uint64{toY}))
-	require.ErrorContains(t, fake.LaunchGraph(compute, graph), "none of the work that was put off")
+	require.ErrorContains(t, fake.LaunchGraph(compute, graph), "none of those that Defer announced")
 	require.NoError(t, fake.Defer(compute, []uint64{toX}))
 	_, err = dev.Release(x)
 	require.NoError(t, err)

@@ -209,8 +209,8 @@ func (d *Device) Decode(r io.Reader, size int64) (kernels.Buffer, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return kernels.Buffer{}, err
 	}
-	said := binary.LittleEndian.Uint64(head[:])
-	t, n := kernels.DType(said>>56), int64(said&count)
+	word := binary.LittleEndian.Uint64(head[:])
+	t, n := kernels.DType(word>>56), int64(word&count)
 	if t > kernels.Uint8 || n < 1 || n > count/4 || header+n*t.Bytes() != size {
 		return kernels.Buffer{}, fmt.Errorf("%w: Decode: %d elements of %s in %d bytes", kernels.ErrShape, n, t, size)
 	}

@@ -90,8 +90,8 @@ func (l *Library) call(name string, function uintptr, args ...uintptr) error {
 		}
 		return nil
 	})
-	var said *driver.Error
-	if err != nil && !errors.As(err, &said) {
+	var typed *driver.Error
+	if err != nil && !errors.As(err, &typed) {
 		err = &driver.Error{Call: name, Text: err.Error(), Kind: driver.ErrInvalid}
 	}
 	return err

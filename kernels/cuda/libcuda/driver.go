@@ -267,18 +267,18 @@ func (d *Driver) Done(e driver.Event) error { return d.do("Done", handle[cu.Even
 
 // Load compiles PTX for the device. The compiler's output is the log of the error.
 func (d *Driver) Load(ptx string) (m driver.Module, err error) {
-	said := make([]byte, 64<<10)
+	log := make([]byte, 64<<10)
 	var pinned runtime.Pinner // cu passes the address as a number
-	pinned.Pin(&said[0])
+	pinned.Pin(&log[0])
 	defer pinned.Unpin()
 	err = d.do("Load", func() error {
-		made, err := cu.LoadDataEx(ptx, &cu.JITErrorLogBuffer{Buffer: said})
+		made, err := cu.LoadDataEx(ptx, &cu.JITErrorLogBuffer{Buffer: log})
 		m = driver.Module(number(made))
 		return err
 	})
 	if e, ok := err.(*driver.Error); ok {
-		said, _, _ = bytes.Cut(said, []byte{0})
-		e.Log = string(bytes.TrimSpace(said))
+		log, _, _ = bytes.Cut(log, []byte{0})
+		e.Log = string(bytes.TrimSpace(log))
 	}
 	return m, err
 }
