@@ -23,18 +23,27 @@ func checks[T any]() []check[T] {
 		{"independent", independent[T]},
 		{"stale", stale[T]},
 		{"reused", reused[T]},
-		{"book", book[T]},
-		{"book by class", bookByClass[T]},
-		{"peak", peak[T]},
-		{"at the peak", atPeak[T]},
-		{"flat", flat[T]},
-		{"reclaim", reclaim[T]},
-		{"reclaimed", reclaimed[T]},
-		{"planned", planned[T]},
-		{"unplanned", unplanned[T]},
-		{"overlap", overlap[T]},
-		{"laid over live buffers", laidOverLive[T]},
-		{"pages", pages[T]},
+		{"book", with[memory.Book](book[T])},
+		{"book by class", with[memory.Book](bookByClass[T])},
+		{"peak", with[memory.Book](peak[T])},
+		{"at the peak", with[memory.PeakWatched](atPeak[T])},
+		{"flat", with[memory.Book](flat[T])},
+		{"reclaim", with[memory.Reclaimer](reclaim[T])},
+		{"reclaimed", with[memory.Reclaimer](reclaimed[T])},
+		{"planned", with[memory.Planned](planned[T])},
+		{"unplanned", with[memory.Planned](unplanned[T])},
+		{"overlap", with[memory.Planned](overlap[T])},
+		{"laid over live buffers", with[memory.Planned](laidOverLive[T])},
+		{"pages", with[memory.Scoped](pages[T])},
+	}
+}
+
+// with returns a check of spaces that implement an optional interface.
+func with[I, T any](run func(*probe[T], I)) func(*probe[T]) {
+	return func(p *probe[T]) {
+		if space, ok := p.Space.(I); ok {
+			run(p, space)
+		}
 	}
 }
 
@@ -164,11 +173,7 @@ func reused[T any](p *probe[T]) {
 }
 
 // book: only allocations and frees change the allocator's book (L6).
-func book[T any](p *probe[T]) {
-	b, ok := p.Space.(memory.Book)
-	if !ok {
-		return
-	}
+func book[T any](p *probe[T], b memory.Book) {
 	p.equal("Live of an empty space", b.Live(), 0)
 	x := p.alloc(memory.Saved, 300)
 	y := p.alloc(memory.Entry, 500)
@@ -185,11 +190,7 @@ func book[T any](p *probe[T]) {
 }
 
 // bookByClass: Stats agrees with Live, class by class, and counts buffers.
-func bookByClass[T any](p *probe[T]) {
-	b, ok := p.Space.(memory.Book)
-	if !ok {
-		return
-	}
+func bookByClass[T any](p *probe[T], b memory.Book) {
 	var before, s memory.Stats
 	b.Stats(&before)
 	var handles []T
@@ -216,11 +217,7 @@ func bookByClass[T any](p *probe[T]) {
 
 // peak: the peak is the highest level since the last reset, and its classes are the live bytes
 // at that time.
-func peak[T any](p *probe[T]) {
-	b, ok := p.Space.(memory.Book)
-	if !ok {
-		return
-	}
+func peak[T any](p *probe[T], b memory.Book) {
 	var s memory.Stats
 	b.ResetPeak()
 	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Workspace, 500)
@@ -244,11 +241,7 @@ func peak[T any](p *probe[T]) {
 
 // atPeak: the buffers that were live at the highest level are reported afterwards, with the
 // places of their allocations.
-func atPeak[T any](p *probe[T]) {
-	w, ok := p.Space.(memory.PeakWatched)
-	if !ok {
-		return
-	}
+func atPeak[T any](p *probe[T], w memory.PeakWatched) {
 	w.WatchPeak(true)
 	w.At(1)
 	x := p.alloc(memory.Saved, 300)
@@ -282,11 +275,7 @@ func atPeak[T any](p *probe[T]) {
 }
 
 // flat: a repeating pattern reserves no more memory after the first time (L7).
-func flat[T any](p *probe[T]) {
-	b, ok := p.Space.(memory.Book)
-	if !ok {
-		return
-	}
+func flat[T any](p *probe[T], b memory.Book) {
 	var first, s memory.Stats
 	for round := range 64 {
 		x, y := p.alloc(memory.Saved, 3000), p.alloc(memory.Workspace, 500)
@@ -305,11 +294,7 @@ func flat[T any](p *probe[T]) {
 
 // reclaim: everything allocated since the mark is freed, held or not; Resident and older
 // buffers stay (L8).
-func reclaim[T any](p *probe[T]) {
-	r, ok := p.Space.(memory.Reclaimer)
-	if !ok {
-		return
-	}
+func reclaim[T any](p *probe[T], r memory.Reclaimer) {
 	old := p.alloc(memory.Saved, 300)
 	p.hold(old, 300)
 	mark := r.Mark()
@@ -334,9 +319,8 @@ func reclaim[T any](p *probe[T]) {
 }
 
 // reclaimed: handles to reclaimed buffers are stale, also after new buffers are allocated.
-func reclaimed[T any](p *probe[T]) {
-	r, ok := p.Space.(memory.Reclaimer)
-	if !ok || p.Adopts {
+func reclaimed[T any](p *probe[T], r memory.Reclaimer) {
+	if p.Adopts {
 		return
 	}
 	mark := r.Mark()

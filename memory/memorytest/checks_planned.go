@@ -21,17 +21,22 @@ func tiny() *memory.Layout {
 }
 
 // lay lays out the tiny step and sets the program to its first place.
-func (p *probe[T]) lay() (planned memory.Planned, ok bool) {
-	planned, ok = p.Space.(memory.Planned)
-	if !ok || p.fault != nil {
-		return nil, false
+func (p *probe[T]) lay(planned memory.Planned) {
+	if p.fault != nil {
+		return
 	}
 	if err := planned.Lay(tiny()); err != nil {
 		p.failf("Lay: %w", err)
-		return nil, false
+		return
 	}
 	planned.At(0)
-	return planned, true
+}
+
+// at sets the place of the program.
+func (p *probe[T]) at(planned memory.Planned, place int) {
+	if p.fault == nil {
+		planned.At(place)
+	}
 }
 
 // unlay removes the layout.
@@ -52,16 +57,13 @@ func (p *probe[T]) noRoom(class memory.Class, size int64, want error) {
 }
 
 // planned: allocations of the layout succeed, repeatedly, and so do Resident ones.
-func planned[T any](p *probe[T]) {
+func planned[T any](p *probe[T], l memory.Planned) {
 	for range 3 {
-		l, ok := p.lay()
-		if !ok {
-			return
-		}
+		p.lay(l)
 		x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Workspace, 400)
 		weights := p.alloc(memory.Resident, 700)
 		p.release(x, 300)
-		l.At(1)
+		p.at(l, 1)
 		z := p.alloc(memory.Carry, 296)
 		p.release(y, 400)
 		p.hold(z, 296)
@@ -74,18 +76,15 @@ func planned[T any](p *probe[T]) {
 }
 
 // unplanned: allocations that are not in the layout fail.
-func unplanned[T any](p *probe[T]) {
-	l, ok := p.lay()
-	if !ok {
-		return
-	}
+func unplanned[T any](p *probe[T], l memory.Planned) {
+	p.lay(l)
 	p.noRoom(memory.Saved, 299, memory.ErrUnplanned)
 	p.noRoom(memory.Carry, 300, memory.ErrUnplanned)
 	x := p.alloc(memory.Saved, 300)
 	p.noRoom(memory.Workspace, 501, memory.ErrUnplanned)
 	y := p.alloc(memory.Workspace, 500)
 	p.noRoom(memory.Workspace, 500, memory.ErrUnplanned)
-	l.At(2)
+	p.at(l, 2)
 	p.noRoom(memory.Saved, 300, memory.ErrUnplanned)
 	p.release(x, 300)
 	p.release(y, 500)
@@ -93,13 +92,10 @@ func unplanned[T any](p *probe[T]) {
 }
 
 // overlap: nothing is placed over a buffer that was not released.
-func overlap[T any](p *probe[T]) {
-	l, ok := p.lay()
-	if !ok {
-		return
-	}
+func overlap[T any](p *probe[T], l memory.Planned) {
+	p.lay(l)
 	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Workspace, 500)
-	l.At(1)
+	p.at(l, 1)
 	p.noRoom(memory.Carry, 296, memory.ErrOverlap)
 	p.release(x, 300)
 	p.release(y, 500)
@@ -107,29 +103,20 @@ func overlap[T any](p *probe[T]) {
 }
 
 // laidOverLive: a step does not begin while a buffer of another one is live.
-func laidOverLive[T any](p *probe[T]) {
-	l, ok := p.Space.(memory.Planned)
-	if !ok {
-		return
-	}
+func laidOverLive[T any](p *probe[T], l memory.Planned) {
 	lay := func(T) (int64, error) { return 0, l.Lay(tiny()) }
 	x := p.alloc(memory.Saved, 300)
 	p.refuses("Lay while a buffer is live", lay, x, memory.ErrLive)
 	p.release(x, 300)
 	weights := p.alloc(memory.Resident, 300)
-	if _, ok := p.lay(); ok {
-		p.unlay(l)
-	}
+	p.lay(l)
+	p.unlay(l)
 	p.release(weights, 300)
 }
 
 // pages: the pages of steps are released if no step is running, and Resident buffers are
 // written out and restored.
-func pages[T any](p *probe[T]) {
-	s, ok := p.Space.(memory.Scoped)
-	if !ok {
-		return
-	}
+func pages[T any](p *probe[T], s memory.Scoped) {
 	var saved bytes.Buffer
 	all := []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
 	release := func(T) (int64, error) { return 0, s.ReleasePages(&saved, all...) }

@@ -137,17 +137,16 @@ func newStage(arena *memory.Arena, number int, last bool, grad T) *Stage {
 
 // Forward saves x and returns weight·x, or records Σ (weight·x - target)²/2.
 func (s *Stage) Forward(_ context.Context, mb MB, in, out []T) error {
-	h := s.input(mb, in)
-	x, err := View(s.arena, h)
-	if err != nil {
-		return err
+	var h T
+	if s.first {
+		h = mb.Part(s.numbers)
+	} else {
+		h = in[0]
 	}
+	x := s.view(mb, h)
 	mb.Save(s.x, mb.Retain(h))
 	if s.last {
-		target, err := s.target(mb)
-		if err != nil {
-			return err
-		}
+		target := s.view(mb, mb.Part(s.targets))
 		var sum float64
 		for i := range x {
 			d := float64(s.weight*x[i] - target[i])
@@ -156,10 +155,7 @@ func (s *Stage) Forward(_ context.Context, mb MB, in, out []T) error {
 		mb.Loss(s.loss, sum, float64(len(x)))
 		return nil
 	}
-	y, to, err := Alloc(s.arena, memory.Activation, len(x))
-	if err != nil {
-		return err
-	}
+	y, to := s.alloc(mb, memory.Activation, len(x))
 	for i := range x {
 		to[i] = s.weight * x[i]
 	}
@@ -167,25 +163,29 @@ func (s *Stage) Forward(_ context.Context, mb MB, in, out []T) error {
 	return nil
 }
 
-// Backward takes x and contributes Σ dy·x to the weight's gradient.
+// Backward takes x and contributes Σ dy·x to the weight's gradient. The last stage computes dy
+// itself, in a scratch buffer.
 func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
-	h := mb.Take(s.x)
-	x, err := View(s.arena, h)
-	if err != nil {
-		return err
+	x := s.view(mb, mb.Take(s.x))
+	var scratch T
+	var dy []float32
+	if s.last {
+		target, seed := s.view(mb, mb.Part(s.targets)), mb.LossSeed(s.loss)
+		scratch, dy = s.alloc(mb, memory.Workspace, len(x))
+		for i := range dy {
+			dy[i] = seed * (s.weight*x[i] - target[i])
+		}
+	} else {
+		dy = s.view(mb, gradOut[0])
 	}
-	scratch, dy, err := s.gradient(mb, x, gradOut)
-	if err != nil {
-		return err
-	}
-	if err := s.contribute(mb, x, dy); err != nil {
-		return err
+	if g, trains := mb.Grad(s.param); trains {
+		grad := s.view(mb, g)
+		for i := range x {
+			grad[0] += x[i] * dy[i]
+		}
 	}
 	if gradIn != nil {
-		to, dx, err := Alloc(s.arena, memory.ActGrad, len(x))
-		if err != nil {
-			return err
-		}
+		to, dx := s.alloc(mb, memory.ActGrad, len(x))
 		for i := range dx {
 			dx[i] = s.weight * dy[i]
 		}
@@ -193,55 +193,22 @@ func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
 	}
 	if s.last {
 		mb.Release(scratch)
-		return nil
 	}
 	return nil
 }
 
-// gradient returns dy; the last stage computes it itself, in a scratch buffer.
-func (s *Stage) gradient(mb MB, x []float32, gradOut []T) (scratch T, dy []float32, err error) {
-	if !s.last {
-		dy, err = View(s.arena, gradOut[0])
-		return scratch, dy, err
-	}
-	target, err := s.target(mb)
-	if err != nil {
-		return scratch, nil, err
-	}
-	seed := mb.LossSeed(s.loss)
-	scratch, dy, err = Alloc(s.arena, memory.Workspace, len(x))
-	if err != nil {
-		return scratch, nil, err
-	}
-	for i := range dy {
-		dy[i] = seed * (s.weight*x[i] - target[i])
-	}
-	return scratch, dy, nil
+// view and alloc are View and Alloc in a call of the stage, which ends if they fail.
+func (s *Stage) view(mb MB, h T) []float32 {
+	x, err := View(s.arena, h)
+	mb.Check(err)
+	return x
 }
 
-func (s *Stage) contribute(mb MB, x, dy []float32) error {
-	g, trains := mb.Grad(s.param)
-	if !trains {
-		return nil
-	}
-	grad, err := View(s.arena, g)
-	if err != nil {
-		return err
-	}
-	for i := range x {
-		grad[0] += x[i] * dy[i]
-	}
-	return nil
+func (s *Stage) alloc(mb MB, class memory.Class, n int) (T, []float32) {
+	h, x, err := Alloc(s.arena, class, n)
+	mb.Check(err)
+	return h, x
 }
-
-func (s *Stage) input(mb MB, in []T) T {
-	if s.first {
-		return mb.Part(s.numbers)
-	}
-	return in[0]
-}
-
-func (s *Stage) target(mb MB) ([]float32, error) { return View(s.arena, mb.Part(s.targets)) }
 
 // Gradients implements the operations at the end of a step.
 type Gradients struct{ Arena *memory.Arena }
