@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/schedule"
@@ -22,6 +24,9 @@ type chooseCmd struct {
 	costFlags    `group:"Costs:"`
 	Cap          *float64 `help:"Without --costs: the most microbatches that a rank may hold; a microbatch counts as 1 if the rank holds it in all stages that it visits there." placeholder:"K"`
 	Memory       size     `help:"With --costs: the most bytes on a rank, such as 24G." placeholder:"BYTES"`
+	Far          size     `help:"With --costs: bytes of far memory for each rank, such as 64GiB, to which saved tensors may go between forward and backward. The cost file, or --far-rate, says how fast." placeholder:"BYTES"`
+	FarRate      rate     `help:"With --costs in ns, us, ms or s: the rate of a link to far memory in each direction, such as 25GB/s." placeholder:"RATE"`
+	FarShared    int      `help:"Ranks that share such a link; each gets its part of the rate." default:"1" placeholder:"N"`
 	Runtime      string   `help:"The runtime of the plan: weir, or pytorch, whose ranks post a receive and wait in the computation that needs it." enum:"weir,pytorch" default:"weir"`
 	Capacity     int      `help:"Messages that a link between ranks of weir holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
 	Clock        string   `help:"The time to minimize: makespan, from the first start to the last end over all ranks, or span, the longest time of a single rank." enum:"makespan,span" default:"makespan"`
@@ -54,6 +59,8 @@ type candidate struct {
 	IdleSpan       float64 `json:"idle_span,omitempty"`
 	PeakBytes      int64   `json:"peak_bytes,omitempty"`
 	Peak           float64 `json:"peak_microbatches,omitempty"`
+	FarPeakBytes   int64   `json:"far_peak_bytes,omitempty"`
+	FarPeak        float64 `json:"far_peak_microbatches,omitempty"`
 	Fits           bool    `json:"fits"`
 	Front          bool    `json:"front"`
 	Refused        string  `json:"refused,omitempty"`
@@ -70,7 +77,10 @@ func (c *chooseCmd) Run(s *streams) error {
 	}
 	request := choose.Request{
 		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs,
-		Memory: int64(c.Memory), Capacity: c.Capacity, Reordered: c.Reordered,
+		Memory: int64(c.Memory), Far: int64(c.Far), Capacity: c.Capacity, Reordered: c.Reordered,
+	}
+	if c.FarTime.Rat != nil {
+		request.Far = math.MaxInt64
 	}
 	request.Runtime, _ = schedule.ParseRuntime(c.Runtime)
 	if c.Clock == "span" {
@@ -108,6 +118,8 @@ func (c *chooseCmd) validate() error {
 		return usage("--microbatches %d: give 1 to %d", c.Microbatches, schedule.MaxMicrobatches)
 	case c.Capacity < schedule.Unlimited:
 		return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
+	case c.FarShared < 1 || c.FarShared > mostRanks:
+		return usage("--far-shared %d: give 1 to %d", c.FarShared, mostRanks)
 	case c.Cap != nil && !(*c.Cap > 0 && *c.Cap <= 1e6):
 		return usage("--cap %v: give more than 0 microbatches, up to 1000000", *c.Cap)
 	}
@@ -151,7 +163,13 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 				c.Stages = 2 * c.Ranks
 			}
 		}
+		if err == nil && c.FarRate != 0 {
+			costs.FarPerMiB, err = c.farPerMiB(costs)
+		}
 		return costs, err
+	}
+	if c.Far != 0 || c.FarRate != 0 {
+		return nil, usage("--far and --far-rate count bytes: give --costs with the bytes of each stage, or --far-time")
 	}
 	if c.Memory != 0 {
 		return nil, usage("--memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches")
@@ -163,6 +181,20 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 		return nil, usage("--stages %d on --ranks %d: the times of the flags are per rank, so give a multiple, or --costs", c.Stages, c.Ranks)
 	}
 	return c.uniform(schedule.Looped(c.Ranks, c.Stages))
+}
+
+// farPerMiB returns the time of a MiB at the rate of the flags, in steps of the costs.
+func (c *chooseCmd) farPerMiB(costs *simulate.Costs) (int64, error) {
+	seconds, known := map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[costs.Unit]
+	if !known {
+		return 0, usage("--far-rate: the unit of the costs is %q: give costs in ns, us, ms or s", costs.Unit)
+	}
+	const coarsest = 20
+	steps := math.Ceil((1 << 20) * float64(c.FarShared) / float64(c.FarRate) / seconds * float64(max(costs.Scale, 1)))
+	if steps < coarsest {
+		return 0, usage("--far-rate: a MiB takes %.0f steps of the costs' time, which is too coarse: give costs with a larger scale, or in a smaller unit", steps)
+	}
+	return int64(steps), nil
 }
 
 func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chosen {
@@ -182,9 +214,9 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 			line.Span, line.BubbleSpan = costs.Units(one.Report.Span), one.Report.BubbleSpan()
 			line.IdleMakespan, line.IdleSpan = one.Report.Idle(one.Report.Makespan), one.Report.Idle(one.Report.Span)
 			if costs.Microbatch > 0 {
-				line.Peak = float64(one.Peak) / float64(costs.Microbatch)
+				line.Peak, line.FarPeak = float64(one.Peak)/float64(costs.Microbatch), float64(one.FarPeak)/float64(costs.Microbatch)
 			} else {
-				line.PeakBytes = one.Peak
+				line.PeakBytes, line.FarPeakBytes = one.Peak, one.FarPeak
 			}
 		}
 		out.Candidates = append(out.Candidates, line)
@@ -199,9 +231,17 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 	if costs.Unit != "" {
 		clock += ", " + costs.Unit
 	}
-	fmt.Fprintf(t, "\tschedule\t%s\tbubble\tidle\tpeak\n", clock)
+	heads, left := "", 0
+	if slices.ContainsFunc(choice.All, (*choose.Candidate).Offloads) {
+		heads = "\tfar peak"
+	}
+	fmt.Fprintf(t, "\tschedule\t%s\tbubble\tidle\tpeak%s\n", clock, heads)
 	for _, one := range choice.All {
 		if one.Refused != nil {
+			continue
+		}
+		if one.Offloads() && !one.Front { // there are hundreds
+			left++
 			continue
 		}
 		mark := ""
@@ -217,10 +257,17 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 		if c.Clock == "span" {
 			time, bubble = one.Report.Span, one.Report.BubbleSpan()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, one.Report.Idle(time), amount(costs, one.Peak))
+		far := ""
+		if one.Offloads() {
+			far = "\t" + amount(costs, one.FarPeak)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, one.Report.Idle(time), amount(costs, one.Peak)+far)
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if left > 0 {
+		fmt.Fprintf(w, "%d more plans that offload are beaten by these.\n", left)
 	}
 	for _, one := range choice.All {
 		if one.Refused != nil {

@@ -16,14 +16,14 @@ import (
 
 // costFlags holds the flags with the costs of actions.
 type costFlags struct {
-	F     decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there; by default 1." placeholder:"T"`
-	I     decimal `help:"Time of an input gradient, in the same way." placeholder:"T"`
-	W     decimal `help:"Time of a weight gradient, in the same way; a full backward takes both." placeholder:"T"`
-	Fb    decimal `help:"Time of a joined forward and backward, in the same way; by default the sum." placeholder:"T"`
-	Q     decimal `help:"Time of the QUANTIZE actions of a rank, divided evenly over its stages; by default 0." placeholder:"T"`
-	Comm  decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
-	Far   decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
-	Costs string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
+	F       decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there; by default 1." placeholder:"T"`
+	I       decimal `help:"Time of an input gradient, in the same way." placeholder:"T"`
+	W       decimal `help:"Time of a weight gradient, in the same way; a full backward takes both." placeholder:"T"`
+	Fb      decimal `help:"Time of a joined forward and backward, in the same way; by default the sum." placeholder:"T"`
+	Q       decimal `help:"Time of the QUANTIZE actions of a rank, divided evenly over its stages; by default 0." placeholder:"T"`
+	Comm    decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
+	FarTime decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
+	Costs   string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
 }
 
 // decimal is an exact decimal number.
@@ -55,7 +55,7 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 
 // fromFile returns the costs in the file.
 func (c *costFlags) fromFile() (*simulate.Costs, error) {
-	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm, "--far": c.Far} {
+	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm, "--far-time": c.FarTime} {
 		if given.Rat != nil {
 			return nil, usage("%s goes without --costs: the file says what everything costs", flag)
 		}
@@ -102,7 +102,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 			common = m
 		}
 	}
-	scale, far := big.NewInt(common), c.Far
+	scale, far := big.NewInt(common), c.FarTime
 	if far.Rat != nil { // for one of the bytes below
 		far.Rat = new(big.Rat).Quo(far.Rat, big.NewRat(2*common, 1))
 	}

@@ -22,7 +22,8 @@ type planFlags struct {
 	Descending   bool   `help:"For breadth-first: the backward takes microbatches in descending order, as in PyTorch's LoopedBFS."`
 	ForwardOnly  bool   `help:"Make a plan for evaluation, without backward."`
 	Quantize     string `help:"Stages compute on copies of their weights, for example in low precision, that QUANTIZE makes once per step: before-use is directly before a stage's first forward, at-start before everything else on the rank." enum:"no,before-use,at-start" default:"no"`
-	Offload      string `help:"Stages whose saved tensors go to far memory between forward and backward, where at least three computations lie in between: all, or stages from 0, separated by commas." placeholder:"STAGES"`
+	Offload      string `help:"Stages whose saved tensors go to far memory between forward and backward, if enough computations lie in between: all, or stages from 0, separated by commas." placeholder:"STAGES"`
+	Overlap      int    `help:"Computations that a copy to far memory and one back may overlap with (--offload): more hide a slower link and keep more tensors near." placeholder:"N" default:"1"`
 	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }
 
@@ -38,7 +39,7 @@ func or(given *int, other int) int {
 func (m *planFlags) refuseFor(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
-		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(), "--offload": m.Offload != "",
+		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(), "--offload": m.Offload != "", "--overlap": m.Overlap != 1,
 	} {
 		if given {
 			return usage("%s is for a schedule given by name; %s is a file: leave out the flag", flag, file)
@@ -91,7 +92,7 @@ func (m *planFlags) offload(plan *schedule.Plan) (*schedule.Plan, error) {
 	if away == nil || err != nil {
 		return plan, err
 	}
-	if plan, err = lower.Offload(plan, away); err == nil && plan.Away == nil {
+	if plan, err = lower.Offload(plan, away, m.Overlap); err == nil && plan.Away == nil {
 		return nil, usage("--offload %s: every forward of these stages is followed too soon by its backward: leave out the flag", m.Offload)
 	}
 	return plan, err

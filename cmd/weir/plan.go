@@ -59,7 +59,7 @@ func (c *planCmd) Run(s *streams) error {
 		}
 		plan, err = lower.Prepare(plan, lower.Passes{
 			Facts: languageModel(plan, c.quantizes()), Parts: 3, Shard: c.Shard, Quantizing: c.quantizing(), Reduce: c.Reduce,
-			Away: away, Capacity: c.Capacity, NoLifetimes: form == format.Comms,
+			Away: away, Overlap: c.Overlap, Capacity: c.Capacity, NoLifetimes: form == format.Comms,
 		})
 		if err != nil {
 			return usage("%s: %s", c.Name, plain(err.Error()))

@@ -2,9 +2,25 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/weir-ml/weir/trainer/units"
 )
+
+// rate is a number of bytes a second.
+type rate int64
+
+// UnmarshalText reads 25GB/s or 12GiB/s.
+func (r *rate) UnmarshalText(text []byte) error {
+	amount, perSecond := strings.CutSuffix(string(text), "/s")
+	var s size
+	if err := s.UnmarshalText([]byte(amount)); err != nil || !perSecond {
+		return fmt.Errorf("%q is not a rate: give bytes a second, such as 25GB/s", text)
+	}
+	*r = rate(s)
+	return nil
+}
 
 // size is a number of bytes, at least 1, optionally with a unit.
 type size int64

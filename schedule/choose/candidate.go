@@ -22,8 +22,11 @@ type Candidate struct {
 	Plan   *schedule.Plan
 	Report *simulate.Report
 	Peak   int64 // bytes on the fullest rank
-	Fits   bool  // within the memory
-	Front  bool  // no other that fits is both as fast and as small
+	// FarPeak is bytes in far memory on the rank that has the most there. Plan.Away names slot 0 for
+	// each stage whose state goes there; a run knows the slots, and their bytes.
+	FarPeak int64
+	Fits    bool // within the memory, near and far
+	Front   bool // no other that fits is both as fast and as small
 	// Refused says why there is no plan.
 	Refused error
 }
@@ -35,6 +38,9 @@ func (c *Candidate) Name() string {
 	}
 	return c.Schedule + " " + c.Variant
 }
+
+// Offloads reports whether the plan moves saved state to far memory.
+func (c *Candidate) Offloads() bool { return c.Plan != nil && c.Plan.Away != nil }
 
 // make makes, proves and simulates the plan of a schedule.
 func (c *Candidate) make(s *schedule.Schedule, r *Request) {
@@ -96,11 +102,16 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	if r.Runtime == schedule.PyTorch && plan.Placement.Ranks > 1 {
 		plan, report = faster(plan, report, r)
 	}
+	c.accept(plan, report, r)
+}
+
+// accept takes the plan and its simulation.
+func (c *Candidate) accept(plan *schedule.Plan, report *simulate.Report, r *Request) {
 	c.Plan, c.Report = plan, report
 	for _, rank := range report.Ranks {
-		c.Peak = max(c.Peak, rank.Peak)
+		c.Peak, c.FarPeak = max(c.Peak, rank.Peak), max(c.FarPeak, rank.FarPeak)
 	}
-	c.Fits = r.Memory == 0 || c.Peak <= r.Memory
+	c.Fits = (r.Memory == 0 || c.Peak <= r.Memory) && c.FarPeak <= r.Far
 }
 
 // faster returns a plan of PyTorch with receives that are posted by the costs, if that is

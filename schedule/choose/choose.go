@@ -40,6 +40,9 @@ func Choose(r Request) (*Choice, error) {
 	}
 	work = append(work, r.searches()...)
 	choice := &Choice{All: slices.Concat(inParallel(work)...)}
+	if r.Far > 0 {
+		choice.All = append(choice.All, slices.Concat(inParallel(r.offloads(choice.All))...)...)
+	}
 	choice.rank(&r)
 	if choice.Best == nil {
 		return choice, fmt.Errorf("%w: %s", ErrNone, choice.nearest(&r))

@@ -12,6 +12,9 @@
 // them to and fro in time as long as that helps. For a long step an order of fewer
 // microbatches is found and stretched. An order is a candidate like any other: lowered, proven, simulated.
 //
+// If there is far memory, the fastest plans are tried again with the saved state of some of their
+// stages offloaded.
+//
 // The costs decide. Which schedule is best is a matter of the hop's latency, of the
 // memory, and of how far I, W and F differ; there is no rule of thumb here.
 package choose

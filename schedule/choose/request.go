@@ -15,6 +15,8 @@ type Request struct {
 	Costs *simulate.Costs
 	// Memory is the most bytes that may be live on a rank; 0 is any number.
 	Memory int64
+	// Far is the bytes of far memory that a rank has; with 0 nothing is offloaded.
+	Far int64
 	// Clock is the time that counts.
 	Clock Clock
 	// Runtime is the system that runs the plan.
@@ -66,6 +68,12 @@ func (r *Request) Validate() error {
 	}
 	if r.Memory < 0 {
 		fault("%d bytes of memory: give 1 or more, or 0 for no limit", r.Memory)
+	}
+	if r.Far < 0 {
+		fault("%d bytes of far memory: give 1 or more, or 0 for none", r.Far)
+	}
+	if r.Far > 0 && r.Runtime == schedule.PyTorch {
+		fault("far memory for PyTorch, whose plans cannot offload: choose for Weir, or give 0 bytes")
 	}
 	if r.Clock > Span {
 		fault("clock %d is none: use Makespan or Span", r.Clock)

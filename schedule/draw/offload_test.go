@@ -16,7 +16,7 @@ import (
 func TestCopiesHaveARow(t *testing.T) {
 	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
 	require.NoError(t, err)
-	plan, err = lower.Offload(plan, []uint64{1, 0})
+	plan, err = lower.Offload(plan, []uint64{1, 0}, 0)
 	require.NoError(t, err)
 	shown := func(farPerMiB int64) (svg, page, trace string) {
 		step, err := draw.Simulate(plan, &simulate.Costs{FarPerMiB: farPerMiB, Stages: []simulate.StageCosts{{F: 4, I: 4, W: 4, Saved: 1 << 20}}}, schedule.Unlimited)

@@ -13,8 +13,9 @@ import (
 // [schedule.Plan]. For each microbatch of such a stage:
 //
 //   - OFFLOAD comes after the forward, and after the sends that follow it;
-//   - WAIT_OFFLOAD comes after the next computation, so that the copy overlaps with it;
-//   - RELOAD comes before the last computation before the taker, and before the receives of both.
+//   - WAIT_OFFLOAD comes after the next computations, as many as overlap says, so that the copy
+//     overlaps with them; 0 is 1;
+//   - RELOAD comes before as many computations before the taker, and before their receives.
 //
 // A joined pair is one computation. At least one computation runs between WAIT_OFFLOAD and RELOAD:
 // a microbatch for which there is none stays near, as on the last stage of 1F1B. Away of the result
@@ -24,23 +25,27 @@ import (
 // the number of stages, are ErrParams. Drops that the plan had are forgotten. The plan must be
 // valid, or else the error is that of Check. As with Check the cost depends on the size of the plan
 // as segments.
-func Offload(plan *schedule.Plan, away []uint64) (*schedule.Plan, error) {
+func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
 	}
-	return offload(plan, away)
+	return offload(plan, away, overlap)
 }
 
 // offload returns the valid plan with its offloads.
-func offload(plan *schedule.Plan, away []uint64) (*schedule.Plan, error) {
+func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if len(away) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are slots of %d stages to offload, for a plan of %d: give one set for each stage", schedule.ErrParams, len(away), plan.Placement.Stages())
+	}
+	if overlap < 0 || overlap > maxOverlap {
+		return nil, fmt.Errorf("%w: a copy that overlaps with %d computations: give 1 to %d, or 0 for 1", schedule.ErrParams, overlap, maxOverlap)
 	}
 	if plan.Away != nil {
 		return nil, fmt.Errorf("%w: plan %q offloads already: give the plan without", schedule.ErrParams, plan.Name)
 	}
 	offloaded := withoutDrops(plan).Flat()
-	p := offloading{away: make([]bool, len(away)), moved: make([]bool, len(away))}
+	p := offloading{away: make([]bool, len(away)), moved: make([]bool, len(away)), overlap: max(overlap, 1)}
+	p.near = 2*p.overlap + 1
 	for stage := range away {
 		p.away[stage] = away[stage] != 0 && plan.HasBackward(stage)
 	}
@@ -65,6 +70,9 @@ func offload(plan *schedule.Plan, away []uint64) (*schedule.Plan, error) {
 type offloading struct {
 	away  []bool // by stage: saved state is to be moved
 	moved []bool // by stage: saved state of some microbatch is
+	// near is how many computations after its F the taker of a microbatch comes at most for which
+	// nothing is moved. No decision looks at more computations before and after a place.
+	overlap, near int
 	schedule.Builder
 	written bool // the program of the rank has an offload
 }
@@ -79,9 +87,8 @@ func (p *offloading) concerns(a schedule.Action) bool {
 func saves(a schedule.Action) bool { return a.Kind() == schedule.F }
 func takes(a schedule.Action) bool { return a.Kind() == schedule.B || a.Kind() == schedule.I }
 
-// near is how many computations after its F the taker of a microbatch comes at most for which
-// nothing is moved. All decisions of the pass look at no more computations before and after a place.
-const near = 3
+// maxOverlap bounds the computations that a copy overlaps with.
+const maxOverlap = 64
 
 // unit is a computation or a joined pair, and the other actions up to the next one. The first unit
 // of a program may have no computation.
@@ -112,7 +119,7 @@ func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 		}
 		whole := s // the repeats of a short body, several in one
 		if computations > 0 {
-			several = (near + computations) / computations
+			several = (p.near + computations) / computations
 			whole.Repeat, whole.Stride, whole.Body = s.Repeat/several, s.Stride*several, nil
 			for i := range several {
 				whole.Body = append(whole.Body, shifted(s.Body, i*s.Stride)...)
@@ -180,25 +187,25 @@ func (l *part) runs(list [][]schedule.Action, from, to, by int) [][]schedule.Act
 	return list
 }
 
-// write writes a part. It looks at the unit before it and the next ones after it.
+// write writes a part. It looks at the last units before it and the next ones after it.
 func (p *offloading) write(parts []part, at int) {
 	l := &parts[at]
 	n := len(l.units)
 	var runs [][]schedule.Action
 	switch {
 	case l.repeat > 1:
-		runs = l.runs(nil, n-1, n, -l.stride)
+		runs = l.runs(nil, n-p.overlap, n, -l.stride)
 	case at > 0:
 		before := &parts[at-1]
-		runs = before.runs(nil, len(before.units)-1, len(before.units), (before.repeat-1)*before.stride)
+		runs = before.runs(nil, len(before.units)-p.overlap, len(before.units), (before.repeat-1)*before.stride)
 	}
 	first := len(runs)
 	runs = l.runs(runs, 0, n, 0)
 	switch {
 	case l.repeat > 1:
-		runs = l.runs(runs, 0, near, l.stride)
+		runs = l.runs(runs, 0, p.near, l.stride)
 	case at+1 < len(parts):
-		runs = parts[at+1].runs(runs, 0, near, 0)
+		runs = parts[at+1].runs(runs, 0, p.near, 0)
 	}
 	since := p.Len()
 	for i := range l.units {
@@ -233,15 +240,15 @@ func (p *offloading) insert(runs [][]schedule.Action, at int) {
 			return
 		}
 		for _, a := range runs[of] {
-			if p.concerns(a) && is(a) && !meets(runs[max(of-near, 0):min(of+near+1, len(runs))], a) {
+			if p.concerns(a) && is(a) && !meets(runs[max(of-p.near, 0):min(of+p.near+1, len(runs))], a) {
 				p.moved[a.Stage()], p.written = true, true
 				p.Append(schedule.Act(kind, a.Stage(), a.Microbatch()))
 			}
 		}
 	}
 	write(schedule.Offload, at, saves)
-	write(schedule.WaitOffload, at-1, saves)
-	write(schedule.Reload, at+near-1, takes)
+	write(schedule.WaitOffload, at-p.overlap, saves)
+	write(schedule.Reload, at+p.overlap+1, takes)
 }
 
 // meets reports whether the taker of the state that the action saves, or the F of the state that it

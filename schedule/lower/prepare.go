@@ -21,8 +21,9 @@ type Passes struct {
 	// Capacity is the capacity of the links between ranks.
 	Capacity int
 	// Away are by stage the slots of saved state that go to far memory, as in [schedule.Plan]; nil if
-	// nothing does.
-	Away []uint64
+	// nothing does. A copy overlaps with this many computations; 0 is 1.
+	Away    []uint64
+	Overlap int
 	// NoLifetimes leaves out the lifetimes, for a plan that is only simulated or drawn.
 	NoLifetimes bool
 }
@@ -94,7 +95,7 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 		}
 	}
 	if p.Away != nil {
-		if plan, err = offload(plan, p.Away); err != nil {
+		if plan, err = offload(plan, p.Away, p.Overlap); err != nil {
 			return nil, err
 		}
 	}

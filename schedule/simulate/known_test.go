@@ -2,11 +2,13 @@ package simulate_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -70,6 +72,87 @@ func TestBubbles(t *testing.T) {
 			require.EqualValues(t, m, all.Ranks[0].InFlight)
 			zero := simulated(t, schedule.ZBH1, ranks, m, costs)
 			require.EqualValues(t, (ranks-1)*(f+i-w), zero.Makespan-zero.Ideal)
+		}
+	}
+}
+
+// TestOffloadCriterion reproduces the criterion of "PipeOffload" (Wan et al., 2025): all saved state
+// can be offloaded at no cost if k, the time of its copies by the time of its computations, is at
+// most 1. Its k is of one stream that copies out and back in turn, so that each direction has half
+// of the link's rate. In 1F1B a step takes max(1, k) times as long for each microbatch, whatever the
+// overlap from 2 on, and the peak does not depend on the number of ranks.
+func TestOffloadCriterion(t *testing.T) {
+	const compute, microbatches = 3_000_000, 64
+	for _, test := range []struct {
+		hidden, sequence float64
+		k                string
+	}{
+		{4096, 4096, "1.71"}, {5120, 4096, "1.40"}, {8192, 4096, "0.92"}, {8192, 16384, "0.75"}, {4096, 16384, "1.19"},
+	} {
+		const flops, rate = 220e12, 15e9 // a second; bytes a second
+		k := 10 / (3 * (6*test.hidden + test.sequence)) * flops / rate
+		require.Equal(t, test.k, fmt.Sprintf("%.2f", k))
+		costs := &simulate.Costs{FarPerMiB: int64(k * compute), Stages: []simulate.StageCosts{{F: compute / 3, I: compute / 3, W: compute / 3, Saved: 1 << 20}}}
+		for _, ranks := range []int{8, 16} {
+			for overlap, peak := range map[int]int64{0: int64(ranks), 2: 4, 3: 6} {
+				var makespans [2]int64
+				for i, m := range []int{microbatches, 2 * microbatches} {
+					plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: m})
+					require.NoError(t, err)
+					if overlap > 0 {
+						plan, err = lower.Offload(plan, slices.Repeat([]uint64{1}, ranks), overlap)
+						require.NoError(t, err)
+					}
+					report, err := simulate.Run(plan, costs, schedule.Unlimited)
+					require.NoError(t, err)
+					makespans[i] = report.Makespan
+					require.Equal(t, peak<<20, report.Ranks[0].Peak)
+					if overlap == 0 || k <= 1 {
+						require.EqualValues(t, (m+ranks-1)*compute, report.Makespan)
+					}
+				}
+				want := 1.0
+				if overlap > 0 {
+					want = max(1, k)
+				}
+				require.InDelta(t, want, float64(makespans[1]-makespans[0])/(microbatches*compute), 1e-6, "k %s, overlap %d", test.k, overlap)
+			}
+		}
+	}
+}
+
+// TestOffloadedPeaks: with all stages offloaded the peak of 1F1B and interleaved does not grow with
+// the ranks, and copies that take a third of a microbatch's work delay nothing.
+func TestOffloadedPeaks(t *testing.T) {
+	costs := &simulate.Costs{FarPerMiB: 6, Stages: []simulate.StageCosts{{F: 6, I: 6, W: 6, Saved: 1 << 20}}}
+	for _, test := range []struct {
+		name             string
+		ranks            int
+		near, half, away int64 // peaks in microbatches of a stage, with the first half of the stages offloaded, and with all
+	}{
+		{"1f1b", 4, 4, 3, 3}, {"1f1b", 8, 8, 4, 3}, {"1f1b", 16, 16, 8, 3},
+		{"interleaved", 4, 11, 6, 3}, {"interleaved", 8, 23, 10, 3}, {"interleaved", 16, 47, 18, 3},
+	} {
+		s, err := schedule.Find(test.name)
+		require.NoError(t, err)
+		place, err := s.Place(test.ranks, test.ranks*s.PerRank)
+		require.NoError(t, err)
+		plan, err := s.Rule(schedule.Params{Placement: place, Microbatches: 4 * test.ranks})
+		require.NoError(t, err)
+		plain, err := simulate.Run(plan, costs, schedule.Unlimited)
+		require.NoError(t, err)
+		for stages, want := range map[int]int64{0: test.near, place.Stages() / 2: test.half, place.Stages(): test.away} {
+			away := slices.Concat(slices.Repeat([]uint64{1}, stages), make([]uint64, place.Stages()-stages))
+			offloaded, err := lower.Offload(plan, away, 1)
+			require.NoError(t, err)
+			report, err := simulate.Run(offloaded, costs, schedule.Unlimited)
+			require.NoError(t, err)
+			var peak int64
+			for _, rank := range report.Ranks {
+				peak = max(peak, rank.Peak>>20)
+			}
+			require.Equal(t, want, peak, "%s, %d ranks, %d stages", test.name, test.ranks, stages)
+			require.Equal(t, plain.Makespan, report.Makespan)
 		}
 	}
 }

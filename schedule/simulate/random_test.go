@@ -297,7 +297,7 @@ func drawOffloaded(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	for s := range away {
 		away[s] = rapid.Uint64Range(0, 1).Draw(t, "away")
 	}
-	offloaded, err := lower.Offload(p, away)
+	offloaded, err := lower.Offload(p, away, rapid.IntRange(0, 3).Draw(t, "overlap"))
 	if err != nil { // its ranks wait for each other
 		require.ErrorIs(t, err, check.ErrDeadlock)
 		return p
