@@ -102,6 +102,7 @@ var rooms = []struct {
 	{"trainer/terminal", 0, nil},
 	{"trainer/units", 0, nil},
 	{"internal/memreport", 8, nil},
+	{"internal/release", 11, []string{"golang.org/x/mod"}},
 	{"internal/site", 1, nil},
 	{"internal/traces", 1, nil},
 	{"internal/traces/tracetest", 5, nil},

@@ -6,7 +6,7 @@ require (
 	github.com/gomlx/compute v0.1.2
 	github.com/gomlx/gomlx v0.28.2
 	github.com/stretchr/testify v1.12.1
-	github.com/weir-ml/weir v0.0.0
+	github.com/weir-ml/weir v0.1.0
 )
 
 require (

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
-	github.com/weir-ml/weir v0.0.0
+	github.com/weir-ml/weir v0.1.0
 )
 
 require (

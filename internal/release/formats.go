@@ -1,0 +1,193 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"runtime/debug"
+	"time"
+)
+
+const summary = "Pipeline schedules and memory lifetimes for training: made, proven, simulated, drawn, and explained."
+
+// file is a file of an archive, or a folder if its name ends in a slash.
+type file struct {
+	name    string
+	mode    fs.FileMode
+	content []byte
+}
+
+// tarball returns a compressed tar archive.
+func (r *release) tarball(files []file) ([]byte, error) {
+	var packed bytes.Buffer
+	compressed, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	w := tar.NewWriter(compressed)
+	for _, f := range files {
+		header := &tar.Header{Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: r.made, Uname: "root", Gname: "root"}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	err = compressed.Close()
+	return packed.Bytes(), err
+}
+
+// deb returns a Debian package: an ar archive of a version, a control and a data archive.
+func (r *release) deb(processor string, program, license []byte) ([]byte, error) {
+	data, err := r.tarball([]file{
+		{"./", 0o755, nil}, {"./usr/", 0o755, nil}, {"./usr/bin/", 0o755, nil}, {"./usr/bin/weir", 0o755, program},
+		{"./usr/share/", 0o755, nil}, {"./usr/share/doc/", 0o755, nil}, {"./usr/share/doc/weir/", 0o755, nil},
+		{"./usr/share/doc/weir/copyright", 0o644, license},
+	})
+	if err != nil {
+		return nil, err
+	}
+	control, err := r.tarball([]file{{"./", 0o755, nil}, {"./control", 0o644, fmt.Appendf(nil, `Package: weir
+Version: %s
+Architecture: %s
+Maintainer: The Weir authors <weir@localhost>
+Installed-Size: %d
+Section: science
+Priority: optional
+Homepage: https://%s
+Description: %s
+`, r.number(), processor, (len(program)+len(license))>>10, mainModule, summary)}})
+	if err != nil {
+		return nil, err
+	}
+	packed := bytes.NewBufferString("!<arch>\n")
+	for _, member := range []file{{"debian-binary", 0, []byte("2.0\n")}, {"control.tar.gz", 0, control}, {"data.tar.gz", 0, data}} {
+		fmt.Fprintf(packed, "%-16s%-12d%-6d%-6d%-8s%-10d`\n", member.name, r.made.Unix(), 0, 0, "100644", len(member.content))
+		packed.Write(member.content)
+		if len(member.content)%2 == 1 {
+			packed.WriteByte('\n')
+		}
+	}
+	return packed.Bytes(), nil
+}
+
+// wheelTags are Python's names of the platforms. The binaries for Linux are static, so they run
+// with glibc and with musl. macOS 12 is the oldest that Go supports.
+var wheelTags = map[string][]string{
+	"linux/amd64":   {"manylinux_2_17_x86_64", "musllinux_1_1_x86_64"},
+	"linux/arm64":   {"manylinux_2_17_aarch64", "musllinux_1_1_aarch64"},
+	"darwin/amd64":  {"macosx_12_0_x86_64"},
+	"darwin/arm64":  {"macosx_12_0_arm64"},
+	"windows/amd64": {"win_amd64"},
+	"windows/arm64": {"win_arm64"},
+}
+
+// wheel returns a package for pip, with the binary as a script and the module for PyTorch.
+func (r *release) wheel(tags []string, name string, program, python, license, parts []byte) ([]byte, error) {
+	info := fmt.Sprintf("weir_ml-%s.dist-info/", r.number())
+	wheel := "Wheel-Version: 1.0\nGenerator: weir\nRoot-Is-Purelib: false\n"
+	for _, tag := range tags {
+		wheel += "Tag: py3-none-" + tag + "\n"
+	}
+	metadata := fmt.Sprintf(`Metadata-Version: 2.4
+Name: weir-ml
+Version: %s
+Summary: %s
+License-Expression: Apache-2.0
+License-File: LICENSE
+Project-URL: Source, https://%s
+Requires-Python: >=3.8
+Provides-Extra: torch
+Requires-Dist: torch>=2.6; extra == "torch"
+`, r.number(), summary, mainModule)
+	files := []file{
+		{"weir_pipelining.py", 0o644, python},
+		{fmt.Sprintf("weir_ml-%s.data/scripts/%s", r.number(), name), 0o755, program},
+		{info + "licenses/LICENSE", 0o644, license},
+		{info + "sboms/weir.cdx.json", 0o644, parts},
+		{info + "METADATA", 0o644, []byte(metadata)},
+		{info + "WHEEL", 0o644, []byte(wheel)},
+	}
+	var record bytes.Buffer
+	for _, f := range files {
+		sum := sha256.Sum256(f.content)
+		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(f.content))
+	}
+	fmt.Fprintf(&record, "%sRECORD,,\n", info)
+	var packed bytes.Buffer
+	w := zip.NewWriter(&packed)
+	for _, f := range append(files, file{info + "RECORD", 0o644, record.Bytes()}) {
+		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: r.made}
+		header.SetMode(f.mode)
+		part, err := w.CreateHeader(header)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := part.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return packed.Bytes(), err
+}
+
+// bill returns the parts of a binary, a software bill of materials in CycloneDX's JSON, from the
+// information that Go has put into it.
+func (r *release) bill(binary string) ([]byte, error) {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return nil, err
+	}
+	if info.Main.Version != r.version {
+		return nil, fmt.Errorf("the binary says that it is %s, not %s: is the tag on this commit the only version?", info.Main.Version, r.version)
+	}
+	type property struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	}
+	type component struct {
+		Type       string     `json:"type"`
+		Ref        string     `json:"bom-ref"`
+		Name       string     `json:"name"`
+		Version    string     `json:"version"`
+		URL        string     `json:"purl"`
+		Properties []property `json:"properties,omitempty"`
+	}
+	part := func(kind string, m *debug.Module) component {
+		url := "pkg:golang/" + m.Path + "@" + m.Version
+		one := component{Type: kind, Ref: url, Name: m.Path, Version: m.Version, URL: url}
+		if m.Sum != "" {
+			one.Properties = []property{{"go.sum", m.Sum}}
+		}
+		return one
+	}
+	main := part("application", &info.Main)
+	for _, s := range info.Settings {
+		main.Properties = append(main.Properties, property{"go.build." + s.Key, s.Value})
+	}
+	parts := []component{part("library", &debug.Module{Path: "std", Version: info.GoVersion})}
+	for _, m := range info.Deps {
+		parts = append(parts, part("library", m))
+	}
+	refs := []string{}
+	for _, p := range parts {
+		refs = append(refs, p.Ref)
+	}
+	return json.MarshalIndent(map[string]any{
+		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+		"metadata":     map[string]any{"timestamp": r.made.Format(time.RFC3339), "component": main},
+		"components":   parts,
+		"dependencies": []map[string]any{{"ref": main.Ref, "dependsOn": refs}},
+	}, "", "  ")
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-ml/weir/internal/site"
+)
+
+const mainModule = "github.com/weir-ml/weir"
+
+// platforms are the systems and processors of a release.
+var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
+
+// release is a version whose packages are being made.
+type release struct {
+	version string    // with its v
+	source  string    // a clean clone at the tag
+	output  string    // the folder of the packages
+	made    time.Time // the time of the commit
+}
+
+func main() {
+	version := flag.String("prepare", "", "let the nested modules require this version, in this tree, and end")
+	output := flag.String("output", "dist", "folder for the packages; it must not exist")
+	only := flag.String("platforms", strings.Join(platforms, ","), "platforms to build for")
+	flag.Parse()
+	var err error
+	switch {
+	case *version != "" && flag.NArg() == 0:
+		err = prepare(".", *version)
+	case *version == "" && flag.NArg() == 1:
+		err = run(*output, flag.Arg(0), strings.Split(*only, ","))
+	default:
+		err = errors.New("give -prepare VERSION, or a tag")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// run makes the packages of a tag of the repository in the current folder.
+func run(output, tag string, platforms []string) error {
+	if !regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(tag) {
+		return fmt.Errorf("%q is not a version: give a tag such as v0.1.0", tag)
+	}
+	output, err := filepath.Abs(output)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(output, 0o777); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "weir-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	r := &release{version: tag, source: filepath.Join(scratch, "source"), output: output}
+	if _, err := command("", nil, "git", "-c", "advice.detachedHead=false", "clone", "-q", "--shared", "--branch", tag, ".", r.source); err != nil {
+		return err
+	}
+	printed, err := command(r.source, nil, "git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return err
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(printed), 10, 64)
+	if err != nil {
+		return err
+	}
+	r.made = time.Unix(seconds, 0).UTC()
+
+	if err := r.proxy(); err != nil {
+		return err
+	}
+	for _, platform := range platforms {
+		if err := r.packages(platform, scratch); err != nil {
+			return fmt.Errorf("%s: %w", platform, err)
+		}
+	}
+	if err := r.page(filepath.Join(scratch, "page")); err != nil {
+		return err
+	}
+	return r.checksums()
+}
+
+// number returns the version without its v.
+func (r *release) number() string { return r.version[1:] }
+
+// packages builds the command for a platform, and writes its packages.
+func (r *release) packages(platform, scratch string) error {
+	system, processor, _ := strings.Cut(platform, "/")
+	name := "weir"
+	if system == "windows" {
+		name += ".exe"
+	}
+	binary := filepath.Join(scratch, name)
+	env := []string{"GOOS=" + system, "GOARCH=" + processor, "CGO_ENABLED=0"}
+	if _, err := command(r.source, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", binary, "./cmd/weir"); err != nil {
+		return err
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	parts, err := r.bill(binary)
+	if err != nil {
+		return err
+	}
+	license, err := os.ReadFile(filepath.Join(r.source, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	base := fmt.Sprintf("weir_%s_%s_%s", r.number(), system, processor)
+	if err := r.write(base+".cdx.json", parts); err != nil {
+		return err
+	}
+	archive, err := r.tarball([]file{{name, 0o755, program}, {"LICENSE", 0o644, license}})
+	if err != nil {
+		return err
+	}
+	if err := r.write(base+".tar.gz", archive); err != nil {
+		return err
+	}
+	if system == "linux" {
+		deb, err := r.deb(processor, program, license)
+		if err != nil {
+			return err
+		}
+		if err := r.write(fmt.Sprintf("weir_%s_%s.deb", r.number(), processor), deb); err != nil {
+			return err
+		}
+	}
+	python, err := os.ReadFile(filepath.Join(r.source, "python", "weir_pipelining.py"))
+	if err != nil {
+		return err
+	}
+	tags := wheelTags[platform]
+	wheel, err := r.wheel(tags, name, program, python, license, parts)
+	if err != nil {
+		return err
+	}
+	return r.write(fmt.Sprintf("weir_ml-%s-py3-none-%s.whl", r.number(), strings.Join(tags, ".")), wheel)
+}
+
+// page writes the page that runs the command in a browser, as an archive.
+func (r *release) page(folder string) error {
+	if err := site.Write(context.Background(), folder, r.source); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	var files []file
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		if err != nil {
+			return err
+		}
+		files = append(files, file{"weir-page/" + entry.Name(), 0o644, content})
+	}
+	archive, err := r.tarball(append([]file{{"weir-page/", 0o755, nil}}, files...))
+	if err != nil {
+		return err
+	}
+	return r.write(fmt.Sprintf("weir_%s_page.tar.gz", r.number()), archive)
+}
+
+// checksums writes SHA256SUMS, in the form of sha256sum.
+func (r *release) checksums() error {
+	var sums []string
+	err := filepath.WalkDir(r.output, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(r.output, path)
+		sums = append(sums, fmt.Sprintf("%x  %s\n", sha256.Sum256(content), filepath.ToSlash(name)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(sums, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
+	return r.write("SHA256SUMS", []byte(strings.Join(sums, "")))
+}
+
+// write writes a file of the release.
+func (r *release) write(name string, content []byte) error {
+	path := filepath.Join(r.output, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o666)
+}
+
+// command runs a program in a folder and returns its output. Variables are added to the
+// environment.
+func command(folder string, env []string, name string, args ...string) (string, error) {
+	var stderr bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Stderr = folder, &stderr
+	cmd.Env = append(os.Environ(), env...)
+	printed, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(printed), nil
+}

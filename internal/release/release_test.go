@@ -1,0 +1,176 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sample is a release whose program is odd in length, so that archives have to pad it.
+var (
+	sample  = &release{version: "v1.2.3", made: time.Unix(1_700_000_000, 0).UTC()}
+	program = []byte("\x7fELF, or so")
+	license = []byte("do as you like\n")
+)
+
+// A Debian package is an ar archive whose members begin at even offsets, and its data have every
+// folder before the files in it.
+func TestDeb(t *testing.T) {
+	deb, err := sample.deb("amd64", program, license)
+	require.NoError(t, err)
+	again, err := sample.deb("amd64", program, license)
+	require.NoError(t, err)
+	require.Equal(t, deb, again)
+
+	rest, found := bytes.CutPrefix(deb, []byte("!<arch>\n"))
+	require.True(t, found)
+	members := map[string][]byte{}
+	var order []string
+	for len(rest) > 0 {
+		header := string(rest[:60])
+		require.Equal(t, "`\n", header[58:])
+		size, err := strconv.Atoi(strings.TrimSpace(header[48:58]))
+		require.NoError(t, err)
+		name := strings.TrimSpace(header[:16])
+		order, members[name] = append(order, name), rest[60:60+size]
+		rest = rest[60+size+size%2:]
+	}
+	require.Equal(t, []string{"debian-binary", "control.tar.gz", "data.tar.gz"}, order)
+	require.Equal(t, "2.0\n", string(members["debian-binary"]))
+	control := unpack(t, members["control.tar.gz"])
+	require.Contains(t, control["./control"], "Package: weir\nVersion: 1.2.3\nArchitecture: amd64\n")
+	data := unpack(t, members["data.tar.gz"])
+	require.Equal(t, string(program), data["./usr/bin/weir"])
+}
+
+// unpack returns the files of an archive, and fails if one precedes its folder.
+func unpack(t *testing.T, packed []byte) map[string]string {
+	t.Helper()
+	plain, err := gzip.NewReader(bytes.NewReader(packed))
+	require.NoError(t, err)
+	files := map[string]string{}
+	for r := tar.NewReader(plain); ; {
+		header, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		require.NoError(t, err)
+		content, err := io.ReadAll(r)
+		require.NoError(t, err)
+		files[header.Name] = string(content)
+		if folder := filepath.Dir(strings.TrimSuffix(header.Name, "/")); folder != "." {
+			require.Contains(t, files, "./"+folder+"/", header.Name)
+		}
+	}
+}
+
+// RECORD has the checksum and the size of every other file of a wheel, and the program can be
+// run after it is unpacked.
+func TestWheel(t *testing.T) {
+	wheel, err := sample.wheel([]string{"one", "two"}, "weir", program, []byte("import torch\n"), license, []byte("{}"))
+	require.NoError(t, err)
+	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
+	require.NoError(t, err)
+	lines, record := "", ""
+	for _, f := range packed.File {
+		r, err := f.Open()
+		require.NoError(t, err)
+		content, err := io.ReadAll(r)
+		require.NoError(t, err)
+		switch {
+		case strings.HasSuffix(f.Name, "/RECORD"):
+			record = string(content)
+			lines += f.Name + ",,\n"
+			continue
+		case strings.HasSuffix(f.Name, "/WHEEL"):
+			require.Contains(t, string(content), "Tag: py3-none-one\nTag: py3-none-two\n")
+		case strings.HasSuffix(f.Name, "scripts/weir"):
+			require.Equal(t, os.FileMode(0o755), f.Mode())
+		}
+		sum := sha256.Sum256(content)
+		lines += fmt.Sprintf("%s,sha256=%s,%d\n", f.Name, base64.RawURLEncoding.EncodeToString(sum[:]), len(content))
+	}
+	require.Equal(t, lines, record)
+	for _, platform := range platforms {
+		require.NotEmpty(t, wheelTags[platform], platform)
+	}
+}
+
+// The bill of materials names each module that is in the binary, with its checksum. A binary of
+// another version is refused.
+func TestBill(t *testing.T) {
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	info, err := buildinfo.ReadFile(binary)
+	require.NoError(t, err)
+	own := &release{version: info.Main.Version, made: sample.made}
+	text, err := own.bill(binary)
+	require.NoError(t, err)
+	var bill struct {
+		Components []struct {
+			Name, Version string
+			Properties    []struct{ Name, Value string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &bill))
+	require.Len(t, bill.Components, 1+len(info.Deps), "Go itself comes first")
+	for i, dep := range info.Deps {
+		one := bill.Components[1+i]
+		require.Equal(t, dep.Path+" "+dep.Version, one.Name+" "+one.Version)
+		require.Equal(t, dep.Sum, one.Properties[0].Value)
+	}
+	_, err = sample.bill(binary)
+	require.ErrorContains(t, err, "v1.2.3")
+}
+
+// A tag must be a version, and nested modules must require it under a tag of their own.
+func TestTags(t *testing.T) {
+	require.ErrorContains(t, run(filepath.Join(t.TempDir(), "dist"), "v1.2", nil), "v0.1.0")
+	source := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		_, err := command(source, nil, "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@localhost"}, args...)...)
+		require.NoError(t, err)
+	}
+	for name, text := range map[string]string{
+		"go.mod":        "module " + mainModule + "\n\ngo 1.26\n",
+		"LICENSE":       string(license),
+		"nested/go.mod": "module " + mainModule + "/nested\n\ngo 1.26\n\nrequire " + mainModule + " v0.0.0\n\nreplace " + mainModule + " => ../\n",
+		"tests/go.mod":  "module " + mainModule + "/tests\n\ngo 1.26\n",
+	} {
+		path := filepath.Join(source, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+	}
+	git("init", "-q")
+	git("add", "-A")
+	git("commit", "-qm", "one")
+	git("tag", "v1.2.3")
+	r := &release{version: "v1.2.3", source: source, output: t.TempDir(), made: sample.made}
+	require.ErrorContains(t, r.proxy(), "-prepare v1.2.3")
+	require.NoError(t, prepare(source, "v1.2.3"))
+	git("commit", "-qam", "two")
+	git("tag", "-f", "v1.2.3")
+	require.ErrorContains(t, r.proxy(), "the nested module needs the tag nested/v1.2.3")
+	git("tag", "nested/v1.2.3")
+	require.NoError(t, r.proxy())
+	for name, has := range map[string]bool{"": true, "/nested": true, "/tests": false} {
+		_, err := os.Stat(filepath.Join(r.output, "proxy", mainModule+name, "@v", "v1.2.3.zip"))
+		require.Equal(t, has, err == nil, name)
+	}
+}
