@@ -61,13 +61,13 @@ func (x *multiplication) cut() {
 	if x.parts = 1; threads == 1 {
 		return
 	}
-	lies := x.b.Trans && x.m <= few
+	inPlace := x.b.Trans && x.m <= few
 	side := x.n
-	if x.byRows = x.m > x.n || !lies && x.n/threads < wide && x.m/threads >= narrow; x.byRows {
+	if x.byRows = x.m > x.n || !inPlace && x.n/threads < wide && x.m/threads >= narrow; x.byRows {
 		side = x.m
 	}
 	parts := min(threads, side/narrow)
-	if x.m > few || lies {
+	if x.m > few || inPlace {
 		parts = max(parts, min(4, side/spare/threads)*threads)
 	}
 	x.parts = max(1, min(parts, size(size(x.m, x.n), x.k)/worth))

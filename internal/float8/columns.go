@@ -86,15 +86,15 @@ func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule
 	cols := m.Rows
 	s.transpose(piece[:], strip, x[row*cols+col:], cols, n, k)
 	for l := range k {
-		var turned []uint32
+		var transposed []uint32
 		if random != nil {
 			var room [strip]uint32
-			turned = room[:n]
-			for i := range turned {
-				turned[i] = random[i*lanes+l]
+			transposed = room[:n]
+			for i := range transposed {
+				transposed[i] = random[i*lanes+l]
 			}
 		}
-		t.Merge(s.segment(m, piece[l*strip:][:n], turned, rule, scale, col+l, row))
+		t.Merge(s.segment(m, piece[l*strip:][:n], transposed, rule, scale, col+l, row))
 	}
 	return t
 }

@@ -28,7 +28,7 @@ func (s Set) columns(c *columnStrip, scales *columnScales, m *Matrix, rule *Rule
 	if !s.encodeColumns(c, 0, c.rows, &each) {
 		return false
 	}
-	if c.format.above(c.met.Greatest() * scale) {
+	if c.format.overflows(c.met.Greatest() * scale) {
 		for i := range c.rows {
 			c.met.Saturated += c.format.countAbove(c.x[i*c.stride:][:lanes], scale)
 		}
@@ -52,7 +52,7 @@ func (s Set) columnsMX(c *columnStrip, scales *columnScales, up bool) bool {
 		if !up {
 			for i := range BlockMX {
 				for l, v := range c.x[(at+i)*c.stride:][:lanes] {
-					if f.above(v * E8M0(codes[l]).Reciprocal()) {
+					if f.overflows(v * E8M0(codes[l]).Reciprocal()) {
 						c.met.Saturated++
 					}
 				}
@@ -127,7 +127,7 @@ func (s Set) columnsNV(c *columnStrip, scales *columnScales, tensor float32) boo
 	if above {
 		for i := range c.rows {
 			for l, v := range c.x[i*c.stride:][:lanes] {
-				if E2M1.above(v * (each[i/BlockNV*lanes+l] / unit)) {
+				if E2M1.overflows(v * (each[i/BlockNV*lanes+l] / unit)) {
 					whole.met.Saturated++
 				}
 			}

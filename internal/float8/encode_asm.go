@@ -77,7 +77,7 @@ func (s Set) encodePiece(dst []byte, src []float32, f *Format, scale float32) (t
 	if r.zeros > 0 {
 		t.Underflowed = int(r.zeros) - zeros256(&src[0], len(src))
 	}
-	if f.above(math.Float32frombits(r.amax) * scale) {
+	if f.overflows(math.Float32frombits(r.amax) * scale) {
 		t.Saturated = f.countAbove(src, scale)
 	}
 	return t, true

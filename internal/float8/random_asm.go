@@ -34,7 +34,7 @@ func encodeRandomPiece(dst []byte, src []float32, random []uint32, f *Format, sc
 	if zeros > 0 {
 		t.Underflowed = int(zeros) - zeros256(&src[0], len(src))
 	}
-	if f.above(math.Float32frombits(amax) * scale) {
+	if f.overflows(math.Float32frombits(amax) * scale) {
 		t.Saturated = f.countAbove(src, scale)
 	}
 	return t, true

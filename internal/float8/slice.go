@@ -81,7 +81,7 @@ func (s Set) encodeGroups(dst []byte, src []float32, f *Format, scale float32, o
 // countAbove counts the values that round to more than the greatest finite one.
 func (f *Format) countAbove(src []float32, scale float32) (n int) {
 	for _, x := range src {
-		if f.above(x * scale) {
+		if f.overflows(x * scale) {
 			n++
 		}
 	}
@@ -131,13 +131,13 @@ func (t *Tally) note(x, scaled float32, code byte, f *Format) {
 		t.NonFinite++
 	case code == 0 && a != 0:
 		t.Underflowed++
-	case code >= f.Max && f.above(scaled):
+	case code >= f.Max && f.overflows(scaled):
 		t.Saturated++
 	}
 }
 
-// above reports whether a value rounds to more than the greatest finite one.
-func (f *Format) above(x float32) bool {
+// overflows reports whether a value rounds to more than the greatest finite one.
+func (f *Format) overflows(x float32) bool {
 	a := math.Float32bits(x) &^ signBit
 	return a >= infinity || f.round(a) > uint32(f.Max)
 }

@@ -2,19 +2,19 @@ package product
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// packs reports whether to pack B: if it is stored transposed; if so many tiles of A read it
+// shouldPack reports whether to pack B: if it is stored transposed; if so many tiles of A read it
 // that the copy is cheap in comparison; if several tiles read it and it does not stay in a
 // cache in place; or if a few tiles read it and it is large, because strided access is slow far
 // from the processor. Otherwise a copy costs more than it saves. The thresholds are measured.
-func (p *Product) packs(m, n, k int, b Matrix) bool {
+func (p *Product) shouldPack(m, n, k int, b Matrix) bool {
 	const few, some, many, large = 2, 6, 24, 1 << 20
 	tiles := (m + shapes[p.Set].rows - 1) / shapes[p.Set].rows
-	return b.Trans || tiles > many || tiles > some && !p.stays(n, k, b) || tiles > few && n*k > large
+	return b.Trans || tiles > many || tiles > some && !p.staysCached(n, k, b) || tiles > few && n*k > large
 }
 
-// stays reports whether a block of b stays in a cache in place once the first tile of A has
+// staysCached reports whether a block of b stays in a cache in place once the first tile of A has
 // read it. Short tiles reuse it so often that it has to be packed close to the processor.
-func (p *Product) stays(n, k int, b Matrix) bool {
+func (p *Product) staysCached(n, k int, b Matrix) bool {
 	const most = maxDepth * maxWidth // the size of a packed block
 	return small(n, k, b) && p.Set != vector.Portable || min(k, maxDepth)*b.Stride <= most && p.Set == vector.AVX512
 }
@@ -23,7 +23,7 @@ func (p *Product) stays(n, k int, b Matrix) bool {
 // no benefit.
 func small(n, k int, b Matrix) bool {
 	const most = 16 << 10
-	return n*k <= most && together(n, b)
+	return n*k <= most && contiguous(n, b)
 }
 
 // tile is a tile of A: element (i, l) is data[i·row + l·depth].

@@ -65,7 +65,7 @@ type Product struct {
 
 // New returns a Product.
 func New(set vector.Set) *Product {
-	return &Product{Set: set, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth), c: aligned(maxRows * turnedRows)}
+	return &Product{Set: set, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth), c: aligned(maxRows * transposedRows)}
 }
 
 // aligned returns n elements that begin at a cache line.
@@ -82,13 +82,13 @@ func aligned(n int) []float32 {
 func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	_, _, _ = a.Data[a.end(m, k)-1], b.Data[b.end(k, n)-1], c[(m-1)*stride+n-1]
 	shape := shapes[p.Set]
-	if p.turns(m, k, b) {
-		p.turned(m, n, k, a, b, c, stride, accumulate)
+	if p.shouldTranspose(m, k, b) {
+		p.multiplyTransposed(m, n, k, a, b, c, stride, accumulate)
 		return
 	}
-	pack, stays := p.packs(m, n, k, b), p.stays(n, k, b)
-	if !pack && p.streams(m, n, k, b) {
-		p.streamed(m, n, k, a, b, c, stride, accumulate)
+	pack, stays := p.shouldPack(m, n, k, b), p.staysCached(n, k, b)
+	if !pack && p.shouldStream(m, n, k, b) {
+		p.multiplyStreamed(m, n, k, a, b, c, stride, accumulate)
 		return
 	}
 	for j0 := 0; j0 < n; {

@@ -2,16 +2,16 @@ package product
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// streams reports whether to read B as a stream: if it is not packed although several tiles of
+// shouldStream reports whether to read B as a stream: if it is not packed although several tiles of
 // A read it, is not small, and its rows can be prefetched in time. With few tiles, loading and
 // storing C for each block costs as much as the stream saves.
-func (p *Product) streams(m, n, k int, b Matrix) bool {
+func (p *Product) shouldStream(m, n, k int, b Matrix) bool {
 	const few, short = 4, 48
-	return p.Set == vector.AVX512 && m > few*shapes[p.Set].rows && !small(n, k, b) && (together(n, b) || p.fetchable(m, n) >= short)
+	return p.Set == vector.AVX512 && m > few*shapes[p.Set].rows && !small(n, k, b) && (contiguous(n, b) || p.fetchable(m, n) >= short)
 }
 
-// together reports whether the first n columns of b are all, or nearly all, of its columns.
-func together(n int, b Matrix) bool { return b.Stride <= n+n/8 }
+// contiguous reports whether the first n columns of b are all, or nearly all, of its columns.
+func contiguous(n int, b Matrix) bool { return b.Stride <= n+n/8 }
 
 // fetchable returns the number of rows of B, which are not contiguous, that the tiles of m×n
 // of C prefetch: every tile except the first prefetches one row in each panel.
@@ -20,15 +20,15 @@ func (p *Product) fetchable(m, n int) int {
 	return (m - 1) / shape.rows * ((n + shape.panel - 1) / shape.panel)
 }
 
-// streamed is Multiply for few rows and a B that is not packed. A block of B is a few of its
+// multiplyStreamed is Multiply for few rows and a B that is not packed. A block of B is a few of its
 // whole rows: while the tiles of A sweep over one block, they prefetch the next one, line by
 // line, at an even pace. The first tile of a block prefetches the first block itself, panel by
 // panel.
-func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
+func (p *Product) multiplyStreamed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	shape := shapes[p.Set]
 	tiles, panels := (m+shape.rows-1)/shape.rows, (n+shape.panel-1)/shape.panel
 	most := 128 // measured
-	if !together(n, b) {
+	if !contiguous(n, b) {
 		most = min(p.fetchable(m, n), most) / 8 * 8
 	}
 	for k0 := 0; k0 < k; {
@@ -42,7 +42,7 @@ func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, ac
 		if k0+depth < k {
 			next = b.From(k0+depth, 0).Data
 		}
-		if together(n, b) {
+		if contiguous(n, b) {
 			steps := (tiles - late) * panels * depth
 			block.aheadStep = (min(depth, k-k0-depth)*b.Stride + steps - 1) / steps
 			block.aheadPanel = block.aheadStep * depth

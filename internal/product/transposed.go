@@ -2,21 +2,21 @@ package product
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// turnedRows is the maximum number of rows of C of a product that is turned.
-const turnedRows = 96
+// transposedRows is the maximum number of rows of C of a product that is computed as its transpose.
+const transposedRows = 96
 
-// turns reports whether to compute the product as its transpose, bᵀ·aᵀ: if B is stored
+// shouldTranspose reports whether to compute the product as its transpose, bᵀ·aᵀ: if B is stored
 // transposed and A has few rows, so that packing B would take longer than using it. The other
 // thresholds are measured.
-func (p *Product) turns(m, k int, b Matrix) bool {
+func (p *Product) shouldTranspose(m, k int, b Matrix) bool {
 	const few, shallow = 32, 128
-	return b.Trans && few <= m && m <= turnedRows && k >= shallow && p.Set == vector.AVX512
+	return b.Trans && few <= m && m <= transposedRows && k >= shallow && p.Set == vector.AVX512
 }
 
-// turned is Multiply of the transpose, which has the same sums. A is packed, with all its rows
+// multiplyTransposed is Multiply of the transpose, which has the same sums. A is packed, with all its rows
 // at once, and B is read in place, in tiles of its columns. The columns of C that correspond to
 // a tile are the rows of scratch memory.
-func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
+func (p *Product) multiplyTransposed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	a.Trans, b.Trans = !a.Trans, !b.Trans
 	shape := shapes[p.Set]
 	most := len(p.b) / ((m + shape.panel - 1) / shape.panel * shape.panel)
@@ -30,22 +30,22 @@ func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accu
 		for j0 := 0; j0 < n; {
 			rows := share(n-j0, shape.rows, 1)
 			if add {
-				p.flip(p.c, m, c[j0:], stride, m, rows)
+				p.transposeAny(p.c, m, c[j0:], stride, m, rows)
 			}
 			block.ahead = nil
 			if j0+rows < n {
 				block.ahead = b.From(j0+rows, k0).Data
 			}
 			p.sweep(rows, depth, m, direct(b.From(j0, k0)), block, p.c, p.c, m, add)
-			p.flip(c[j0:], stride, p.c, m, rows, m)
+			p.transposeAny(c[j0:], stride, p.c, m, rows, m)
 			j0 += rows
 		}
 		k0 += depth
 	}
 }
 
-// flip writes the transpose of rows×cols elements of src to dst.
-func (p *Product) flip(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+// transposeAny writes the transpose of rows×cols elements of src to dst.
+func (p *Product) transposeAny(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	if rows < 8 {
 		p.transpose(dst, dstStride, src, srcStride, rows, cols)
 		return
