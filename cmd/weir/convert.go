@@ -16,6 +16,7 @@ type convertCmd struct {
 	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
 	Microbatches *int   `help:"Number of microbatches, if the file does not show it." placeholder:"M"`
 	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any capacity, -1 is no limit." default:"0" placeholder:"N"`
+	Near         bool   `help:"Leave out the copies to far memory, which only text and json can express."`
 	JSON         bool   `help:"The same as --to json."`
 }
 
@@ -25,12 +26,18 @@ func (c *convertCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	if c.Near {
+		file.Plan = lower.Near(file.Plan)
+	}
 	to, ok := format.Parse(c.To)
 	if c.JSON {
 		to, ok = format.JSON, true
 	}
+	if !ok {
+		to = file.Format
+	}
 	switch {
-	case !ok || to == file.Format:
+	case to == file.Format && !c.Near:
 		_, err = file.WriteTo(s.out)
 	case to == format.JSON:
 		err = format.WriteJSON(s.out, file.Plan, file.Costs)

@@ -223,8 +223,8 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 	if c.Schedule == "seq1f1b" {
 		return nil, usage("--schedule seq1f1b: slices of a sequence are not known to fit; take 1f1b, whose peak is not lower")
 	}
-	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 {
-		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
+	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 || c.Offload != "" {
+		return nil, usage("fit is for training all layers in near memory: leave out --quantize, --forward-only, --frozen and --offload")
 	}
 	capacity := &c.Capacity
 	source := source{Plan: c.Schedule, planFlags: c.planFlags, Capacity: capacity, From: "auto", Letters: "auto"}

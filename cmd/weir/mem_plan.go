@@ -121,6 +121,15 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	for s := range passes.Facts { // a file may have copies that the profile lacks
 		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || hasAction(plan, schedule.Quantize, s)
 	}
+	if passes.Away, err = c.away(plan); err != nil {
+		return nil, err
+	}
+	if passes.Overlap = c.Overlap; passes.Away != nil {
+		slots := out.profile.Away(&plan.Placement, 1)
+		for s := range passes.Away {
+			passes.Away[s] = slots[s] * min(passes.Away[s], 1)
+		}
+	}
 	if out.plan, err = lower.Prepare(plan, passes); err != nil {
 		if errors.Is(err, schedule.ErrFacts) && c.Profile != "" && file == nil { // a plan made by name is not at fault
 			return nil, inFile(c.Profile, err)
@@ -255,6 +264,7 @@ type certificate struct {
 	Gap      float64          `json:"gap"`
 	Optimal  bool             `json:"optimal"`
 	Buffers  int              `json:"buffers"`
+	Far      int64            `json:"far_height,omitempty"` // of the layout of far memory
 	Method   string           `json:"method"`
 	Proof    string           `json:"proof,omitempty"`
 	Classes  map[string]int64 `json:"peak_by_class"`
@@ -279,6 +289,9 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 		one := certificate{
 			Height: r.Height, Bound: r.Bound, Gap: r.Gap(), Optimal: r.Optimal, Buffers: r.Buffers, Method: r.Method, Proof: r.Proof,
 			Classes: r.Peak.Classes.Named(), Owners: []owner{},
+		}
+		if r.Far != nil {
+			one.Far = r.Far.Height
 		}
 		if step.cfg.Resident != nil {
 			one.Resident = step.cfg.Resident(p.Placement, i)
@@ -324,6 +337,9 @@ func (o *certificates) table(w io.Writer) error {
 				fmt.Fprintf(w, "%s%s %s", sep, name, units.Size(bytes))
 				sep = ", "
 			}
+		}
+		if r.Far > 0 {
+			fmt.Fprintf(w, "; far memory %s", units.Size(r.Far))
 		}
 		fmt.Fprintln(w)
 		for i, one := range r.Owners {

@@ -32,6 +32,16 @@ func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 	return offload(plan, away, overlap)
 }
 
+// Near returns the plan without its copies to far memory and back, for a system or a form that has
+// none. Drops that it had are forgotten.
+func Near(plan *schedule.Plan) *schedule.Plan {
+	near := rewritten(plan, func(body []schedule.Action) []schedule.Action {
+		return slices.DeleteFunc(body, func(a schedule.Action) bool { return a.Kind() >= schedule.Offload && a.Kind() <= schedule.Reload })
+	})
+	near.Away = nil
+	return near
+}
+
 // offload returns the valid plan with its offloads.
 func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if len(away) != plan.Placement.Stages() {

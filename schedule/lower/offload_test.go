@@ -89,6 +89,11 @@ func requireOffloads(t *testing.T, p *schedule.Plan, away []uint64, overlap int,
 		require.Equal(t, moves[stage], got.Away != nil && got.Away[stage] == away[stage] && away[stage] != 0)
 	}
 	require.Equal(t, slices.Contains(moves, true), got.Away != nil)
+	near := lower.Near(got)
+	require.Nil(t, near.Away)
+	for rank := range p.Programs {
+		require.Equal(t, slices.Collect(plainly(p, rank)), slices.Collect(near.All(rank)))
+	}
 	if facts != nil {
 		if marked := plantest.CheckLifetimes(t, got, facts); marked != nil {
 			require.Empty(t, plantest.Far(marked))
