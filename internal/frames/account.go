@@ -297,6 +297,8 @@ func (c *Frames[T]) leak(plan Counts) error {
 		e.Name = c.stages[where.stage].Name
 	}
 	switch {
+	case c.Far != nil && c.Far.Live() != c.far:
+		e.Class, e.What = memory.Saved, "in far memory, beyond the copies that the step holds"
 	case c.excess > 0:
 		e.What = c.blame(where)
 	case c.excess < 0:

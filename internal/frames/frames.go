@@ -95,7 +95,7 @@ type Frames[T any] struct {
 	fused   memory.Fused[T]   // the space's own, or made from its separate calls
 	book    memory.Book       // nil: only the frames' book is audited
 	movable memory.Movable[T] // nil: the space cannot offload
-	// Far is the far memory of a step that offloads, nil otherwise. Set it before Begin.
+	// Far is the far memory of the rank, nil until a step offloads. Set it before Begin.
 	Far       Far[T]
 	reclaimer memory.Reclaimer // nil: the space cannot reclaim
 	stages    []stage[T]

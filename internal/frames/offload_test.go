@@ -162,6 +162,8 @@ func TestFarLeak(t *testing.T) {
 	require.ErrorIs(t, err, frames.ErrLeak)
 	leak, _ := errors.AsType[*frames.LeakError](err)
 	require.EqualValues(t, 24, leak.Bytes)
+	require.Equal(t, memory.Saved, leak.Class)
+	require.Equal(t, "in far memory, beyond the copies that the step holds", leak.What)
 
 	o = newOffloading(t)
 	o.forward()

@@ -79,7 +79,7 @@ func (r *worker[T]) lay(plan *program) error {
 	return nil
 }
 
-// layFar reserves the far memory of the step, and makes it the far memory of the frames.
+// layFar reserves the far memory of the step. The first step that offloads makes it.
 func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 	if r.far == nil {
 		space, movable := r.Space.(memory.Movable[T])
@@ -99,12 +99,12 @@ func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 		if r.far, err = far.New(space, bytes, o.Budget); err != nil {
 			return err
 		}
+		r.Frames.Far = r.far
 	}
 	if err := r.far.Lay(layout); err != nil {
 		return err
 	}
 	r.far.Start(len(layout.Allocations))
-	r.Frames.Far = r.far
 	return nil
 }
 
@@ -124,8 +124,7 @@ func (r *worker[T]) unlay() error {
 	}
 	r.levels = levels{}
 	err := r.planned.Lay(nil)
-	if r.Frames.Far != nil {
-		r.Frames.Far = nil
+	if r.far != nil {
 		r.far.Stop()
 		err = errors.Join(err, r.far.Lay(nil))
 	}

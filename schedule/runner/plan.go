@@ -143,9 +143,6 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	}
 	if !p.unchecked {
 		passes := p.passes
-		if mode != schedule.Training {
-			passes.Away = nil
-		}
 		passes.Reduce = passes.Reduce && !kinds(plan)[schedule.ReduceGrad]
 		if plan, err = lower.Prepare(plan, passes); err != nil {
 			return nil, err

@@ -10,11 +10,13 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/far"
 	"github.com/weir-ml/weir/internal/turns"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
@@ -79,7 +81,8 @@ type world struct {
 	outputs  []output
 	unseen   bool // a rank hung while all others may wait for a stream, which is not watched
 	cancels  []context.CancelCauseFunc
-	found    error // the first violation
+	farFired atomic.Bool // the planted fault of far memory has happened
+	found    error       // the first violation
 
 	tally *tally
 }
@@ -93,6 +96,7 @@ type output struct {
 // tally sums up runs.
 type tally struct {
 	Runs, Refused, Steps, Failed, Microbatches, Turns, Events int64
+	Offloaded, Far                                            int64 // steps that offloaded, and faults of far memory
 	Fired                                                     [numKinds]int64
 }
 
@@ -596,7 +600,52 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 		cfg.Outputs = w.take
 	}
 	cfg.Memory.Profile = w.profile
+	if w.Far && w.Planned {
+		cfg.Memory.Offload = runner.Offload{Share: 1, Range: func(rank int) (memory.Range, error) {
+			return &farSide{Range: far.Heap(), w: w, rank: rank}, nil
+		}}
+	}
 	return cfg
+}
+
+// farSide is the far memory of a rank. Its lanes take no turns, and let the ranks run before each
+// copy. A rank that waits for a copy keeps its turn, so that turns do not depend on the lanes.
+type farSide struct {
+	memory.Range
+	w             *world
+	rank          int
+	writes, reads int
+}
+
+func (f *farSide) planted(copies int) bool {
+	if copies == 0 || f.w.FarFault != copies || copies < 0 && f.rank != -copies%f.w.Ranks || copies > 0 && f.rank != copies%f.w.Ranks {
+		return false
+	}
+	f.w.farFired.Store(true)
+	return true
+}
+
+func (f *farSide) delay() {
+	for range 100 {
+		runtime.Gosched()
+	}
+}
+
+func (f *farSide) WriteAt(p []byte, off int64) (int, error) {
+	f.delay()
+	if f.writes++; f.planted(f.writes) {
+		return 0, errPlanted
+	}
+	return f.Range.WriteAt(p, off)
+}
+
+func (f *farSide) ReadAt(p []byte, off int64) (int, error) {
+	f.delay()
+	n, err := f.Range.ReadAt(p, off)
+	if f.reads++; f.planted(-f.reads) {
+		p[0]++
+	}
+	return n, err
 }
 
 // build makes the runners.
@@ -791,7 +840,12 @@ func (w *world) run() ([]ending, error) {
 		}
 		close(done)
 	}()
-	return endings, w.clerk.serve(done)
+	err := w.clerk.serve(done)
+	if w.farFired.Swap(false) {
+		w.fired = append(w.fired, returns)
+		w.tally.Far++
+	}
+	return endings, err
 }
 
 // wrong returns the violation of a step with these results.
@@ -854,7 +908,7 @@ func (w *world) wrongError(e *ending) error {
 	for _, f := range w.fired {
 		switch f {
 		case returns, panics:
-			if errors.Is(told, errPlanted) || errors.Is(told, runner.ErrShortBatch) {
+			if errors.Is(told, errPlanted) || errors.Is(told, runner.ErrShortBatch) || errors.Is(told, far.ErrChecksum) {
 				return nil
 			}
 		case exits:
@@ -912,6 +966,9 @@ func (w *world) wrongResult(r *runner.Result) error {
 	}
 	if r.Excess != 0 || r.Growth.Bytes != 0 {
 		return fmt.Errorf("excess %d, growth %d (L6, L7)", r.Excess, r.Growth.Bytes)
+	}
+	if r.FarPeak > 0 {
+		w.tally.Offloaded++
 	}
 	for rank, of := range r.Ranks {
 		if w.Planned && (w.training || !w.Outputs) && (!of.Planned || of.Peak != of.PeakPlanned) {

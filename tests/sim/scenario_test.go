@@ -28,7 +28,11 @@ type Scenario struct {
 	Transformer   bool // instead of toys
 	Outputs       bool // evaluations return their outputs
 	Varies        bool // the number of microbatches increases from step to step
-	Faults        []Fault
+	Far           bool // saved state is offloaded to far memory, if memory is planned
+	// FarFault is the number of the copy, counted on rank FarFault mod Ranks over the run, that fails:
+	// a positive one of the copies to far memory, a negative one of the copies back. 0 is none.
+	FarFault int
+	Faults   []Fault
 }
 
 // Fault is a fault of a step.
@@ -86,6 +90,9 @@ func draw(seed uint64) Scenario {
 			}
 		}
 		s.Faults = append(s.Faults, f)
+	}
+	if r.IntN(8) == 0 {
+		s.Planned, s.Far, s.FarFault = true, true, max(r.IntN(101)-50, -40)
 	}
 	return s
 }
