@@ -18,6 +18,8 @@ type Clock struct {
 	Known bool `json:"known"`
 }
 
+const maxHosts = 1 << 12
+
 // far is the distance between clocks that nothing bounds.
 const far = math.MaxInt64 / 4
 
@@ -41,6 +43,9 @@ func (u *run) align(ranksPerHost int) error {
 		}
 		host[rank] = h
 		u.hosts[h].Ranks = append(u.hosts[h].Ranks, rank)
+	}
+	if len(u.hosts) > maxHosts {
+		return fmt.Errorf("%w: the ranks of the pipeline have %d hosts, and there may be %d: give --ranks-per-host", ErrRun, len(u.hosts), maxHosts)
 	}
 	if err := u.together(host); err != nil || len(u.hosts) == 1 {
 		return err

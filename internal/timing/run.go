@@ -61,8 +61,8 @@ func newRun(r *Request) (*run, error) {
 	for _, events := range last.ranks {
 		actions += len(events)
 	}
-	if u.plan.Microbatches > actions {
-		return nil, fmt.Errorf("%w: there is a microbatch %d, and a step has %d actions: every microbatch from 0 on has some", ErrRun, u.plan.Microbatches-1, actions)
+	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // A stage of two copies runs half of them.
+		return nil, fmt.Errorf("%w: the traces have %s and a microbatch %d, and a step has %s: every stage runs every microbatch from 0 on", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
 	}
 	return u, nil
 }

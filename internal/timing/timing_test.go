@@ -341,7 +341,7 @@ func TestFiles(t *testing.T) {
 // A trace of strangers cannot make the analysis panic, or hold more than a multiple of its actions.
 func TestHostile(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"ph":"X","name":"0F268435455","ts":1,"dur":1,"pid":0}`: "every microbatch from 0 on has some",
+		`{"ph":"X","name":"0F268435455","ts":1,"dur":1,"pid":0}`: "the traces have 1 stage and a microbatch 268435455, and a step has 1 action: every stage runs every microbatch from 0 on",
 		`{"ph":"X","name":"9F0","ts":1,"dur":1,"pid":0}`:         "no trace has stage 0",
 		`{"ph":"X","name":"0SEND_F0","ts":1,"dur":1,"pid":0}`:    "no computations",
 		`{"ph":"X","name":"0F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":1}`: "stage 1 is in",
@@ -373,6 +373,22 @@ func TestLinear(t *testing.T) {
 			require.ErrorIs(t, err, timing.ErrRun, name)
 		}
 	}
+}
+
+// A table of costs by microbatch is not made for stages that run few of the microbatches.
+func TestFewActions(t *testing.T) {
+	var spans []traces.Span
+	for i := range 8 {
+		spans = append(spans, traces.Span{Kind: schedule.F, Microbatch: i}, traces.Span{Kind: schedule.B, Microbatch: i}, traces.Span{Kind: schedule.F, Stage: i/2 + 1, Microbatch: i % 2})
+	}
+	_, err := timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
+	require.NoError(t, err)
+	for i := range 24 {
+		spans = append(spans, traces.Span{Kind: schedule.F, Stage: i + 5})
+	}
+	_, err = timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
+	require.ErrorIs(t, err, timing.ErrRun)
+	require.ErrorContains(t, err, "every stage runs every microbatch from 0 on")
 }
 
 // FuzzAnalyze holds the analysis to its errors, whatever a trace says.
