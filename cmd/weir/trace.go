@@ -197,7 +197,7 @@ func traceTable(w io.Writer, r *timing.Report) error {
 	}
 	fmt.Fprintln(w)
 	if len(r.Absent) > 0 {
-		fmt.Fprintf(w, "\nThere is no trace of %s, which the figures take to be of other pipelines.\n", units.Ranks(r.Absent))
+		fmt.Fprintf(w, "\nThere is no trace of %s. The figures assume that they belong to other pipelines.\n", units.Ranks(r.Absent))
 	}
 	rows := [][]string{{"", "measured"}, {"makespan"}, {"busiest rank"}, {"bubble"}}
 	columns := []timing.Times{r.Measured}
@@ -284,8 +284,8 @@ func traceTable(w io.Writer, r *timing.Report) error {
 	return err
 }
 
-// printRight prints a table behind an empty line, its columns aligned to the right. It prints no table of one
-// row, the head.
+// printRight prints an empty line and a table whose columns are aligned to the right. It prints
+// nothing if the head is the only row.
 func printRight(w io.Writer, rows [][]string) error {
 	if len(rows) == 1 {
 		return nil

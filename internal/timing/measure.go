@@ -11,11 +11,11 @@ import (
 // measured is what the steps of a run come to.
 type measured struct {
 	took    map[stageKind][]sample
-	medians map[stageKind]int64 // of took, once the report has them
+	medians map[stageKind]int64 // of took; the report sets them
 	joined  map[int][]int64     // of pairs, by the stage of the first one
 	gaps    [][]gap             // by rank
-	// ahead has by rank the most messages of its own that were not taken when it began an action.
-	// A rank with more of them may have to wait until one is taken.
+	// ahead is, by rank, the largest number of its messages that no rank had taken yet when it
+	// began an action. With more of them it may have to wait until one is taken.
 	ahead   []int
 	links   map[[2]int]*linkTimes
 	aside   []bool        // by rank: transfers run while it computes
@@ -55,7 +55,7 @@ func (u *run) measure() *measured {
 	typical := u.typical()
 	var m *measured
 	ahead := make([]int, len(u.traces))
-	for range 2 { // The first pass finds ahead.
+	for range 2 { // The first pass computes ahead.
 		m = &measured{took: map[stageKind][]sample{}, medians: map[stageKind]int64{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), ahead: ahead, links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
 		for n, s := range u.steps {
 			m.perRank = append(m.perRank, make([]rankTimes, len(s.ranks)))
@@ -103,7 +103,7 @@ func (u *run) typical() map[stageKind]int64 {
 	return least
 }
 
-const mostAhead = 64 // messages of a rank that are not taken, which are counted
+const mostAhead = 64 // the last messages of a rank, which are counted in measured.ahead
 
 // rank looks at a step of a rank.
 func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
@@ -137,7 +137,7 @@ func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
 		begin = min(begin, e.end)
 		received := worked
 		held := ahead(free) > m.ahead[rank]
-		if held { // until others take what it sent, and receives nothing before
+		if held { // It may wait until a message is taken, and receive nothing before.
 			received = math.MaxInt64
 		}
 		if from >= 0 && from != rank {
@@ -212,7 +212,7 @@ func (m *measured) gap(rank int) int64 {
 		}
 		switch {
 		case g.slack < hop:
-		case m.ahead[g.from] == 0: // Its messages leave when they are received.
+		case m.ahead[g.from] == 0: // The sender waits for the receiver, so the gap includes the copy.
 			all = append(all, max(g.took-hop, 0))
 		default:
 			all = append(all, g.took)

@@ -45,7 +45,7 @@ type Report struct {
 	Costs   []Cost      `json:"costs"`
 	Links   []Link      `json:"links"`
 	Clocks  []Clock     `json:"clocks"`
-	// Absent are the ranks of the job without a trace, which are taken to be those of other pipelines.
+	// Absent lists the ranks of the job without a trace. They are assumed to be in other pipelines.
 	Absent    []int      `json:"absent,omitempty"`
 	Straggler *Straggler `json:"straggler,omitempty"`
 	Halved    bool       `json:"halved,omitempty"` // I and W were not measured: each is taken to be half of B
@@ -358,8 +358,8 @@ func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate
 	return nil
 }
 
-// longest yields the places of the longest times, and how many times as long they are as the
-// median of the others.
+// longest yields the indices of the longest times and their ratio to the median of the others, if it
+// is at least leastFactor.
 func longest(times []int64) iter.Seq2[int, float64] {
 	var places []int
 	for i := range times {

@@ -37,7 +37,7 @@ type run struct {
 	traces []*traces.Trace
 	steps  []*step
 	hosts  []Clock
-	absent []int // ranks of the job without a trace, which can be those of other pipelines
+	absent []int // ranks of the job without a trace, in other pipelines
 }
 
 // newRun puts the traces of a pipeline in the order of its ranks, and cuts them into steps. The
@@ -61,7 +61,7 @@ func newRun(r *Request) (*run, error) {
 	for _, events := range last.ranks {
 		actions += len(events)
 	}
-	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // A stage of two copies runs half of them.
+	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model a stage runs half of them.
 		return nil, fmt.Errorf("%w: the traces have %s and a microbatch %d, and a step has %s: every stage runs every microbatch from 0 on", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
 	}
 	return u, nil
@@ -179,7 +179,8 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	return u.follow(p, r.Plan)
 }
 
-// complete finds the ranks of the job that have no trace. The ranks of other pipelines need none.
+// complete sets the ranks of the job that have no trace. It returns an error unless the traces can be
+// those of whole pipelines.
 func (u *run) complete(places int, r *Request) error {
 	world, planned := 0, places
 	for _, t := range r.Traces {
@@ -287,13 +288,13 @@ func begin(spans []traces.Span) int {
 			}
 			return i
 		}
-		i += open // No step that begins before has the forward either.
+		i += open // A step that begins in between has the same backward without its forward.
 	}
 	return 0
 }
 
-// openBackward returns the place of the first backward in the first step that has no forward before
-// it, -1 if there is none.
+// openBackward returns the index of the first backward in the first step whose forward does not
+// precede it, or -1.
 func openBackward(spans []traces.Span) int {
 	seen := map[schedule.Action]bool{}
 	for i, s := range spans {
@@ -316,7 +317,7 @@ func cut(spans []traces.Span) (all [][]event) {
 	for _, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
 		if len(all) == 0 || seen[a] {
-			seen = map[schedule.Action]bool{} // Clearing it would cost its largest size every time.
+			seen = map[schedule.Action]bool{} // The cost of clear is that of the longest step.
 			all = append(all, nil)
 		}
 		seen[a] = true
@@ -354,8 +355,8 @@ func measuredPlan(p schedule.Placement, s *step) *schedule.Plan {
 	return plan
 }
 
-// neighbour returns the place of the computation on another stage whose result an action takes, or of
-// the one that takes its result.
+// neighbour returns the place of the computation on the adjacent stage that makes the input of an
+// action or, with taker, of the computation that takes its output.
 func (u *run) neighbour(s *step, a schedule.Action, taker bool) (found place, there bool) {
 	p, stage, kinds := u.plan.Placement, a.Stage(), []schedule.Kind{schedule.B, schedule.I}
 	if a.Kind() == schedule.F {

@@ -375,7 +375,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// A table of costs by microbatch is not made for stages that run few of the microbatches.
+// Stages that run few of the microbatches are refused before a table with a cell for each is made.
 func TestFewActions(t *testing.T) {
 	var spans []traces.Span
 	for i := range 8 {
@@ -413,8 +413,7 @@ func FuzzAnalyze(f *testing.F) {
 	})
 }
 
-// Ranks that have to wait until others take what they sent have no gap: not in evaluation, in which nothing
-// else holds the first ranks up, and not in training.
+// Ranks that wait until others take their messages have no gap, in evaluation and in training.
 func TestSendersThatWait(t *testing.T) {
 	for _, mode := range []schedule.Mode{schedule.ForwardOnly, schedule.Training} {
 		for _, capacity := range []int{0, 1, 2, schedule.Unlimited} {

@@ -40,8 +40,8 @@ func (f *file) read() error {
 	}
 }
 
-// head has the fields of an object at the top of a file that say something about its spans, or are
-// a span: Kineto's, and those of a span as Python's ConsoleSpanExporter prints it.
+// head has the fields at the top of a file of Kineto that describe its spans, and those of a span as
+// Python's ConsoleSpanExporter prints it.
 type head struct {
 	Base int64 `json:"baseTimeNanoseconds"` // to add to all times
 	Info struct {

@@ -68,8 +68,8 @@ func (f *file) console(h *head) error {
 	})
 }
 
-// megatron adds a span of Megatron-LM, if it is a computation of a microbatch. attribute returns an
-// attribute, or "". A backward says no microbatch; they come in order.
+// megatron adds a span of Megatron-LM, if it is a computation of a microbatch. attribute returns the
+// text of an attribute, or "". A backward has no microbatch; backwards come in order.
 func (f *file) megatron(name string, start, end int64, attribute func(key string) string) error {
 	direction := slices.Index([]string{"megatron.microbatch.forward", "megatron.microbatch.backward"}, name)
 	if direction < 0 || start < 0 || end < start || end > maxTime {

@@ -1,3 +1,3 @@
-// Package unzip is for finding files and for reading gzip files of strangers: a file that unpacks to far more than
-// its own size is refused.
+// Package unzip is for finding untrusted files and for reading them if they are compressed: a gzip file
+// that unpacks to far more than its own size is refused.
 package unzip

@@ -54,8 +54,8 @@ func (g *guarded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Expand returns the files that are named, and those of folders and of patterns of filepath.Glob. Files
-// of a folder whose names are not fitting are skipped.
+// Expand returns the files with the given names, in the given folders, and of the given patterns of
+// filepath.Glob, in order. It skips files of a folder that fitting rejects.
 func Expand(names []string, fitting func(name string) bool) (files, skipped []string, err error) {
 	for _, name := range names {
 		info, err := os.Stat(name)
