@@ -432,6 +432,8 @@ func TestErrors(t *testing.T) {
 		{format.JSON, head + tail + " 1", `2:68: found something behind the plan, expected the end of the text`},
 		{format.JSON, head + "\"copies\": 2, " + tail, `found "}", expected copies that divide the 1 stages before it`},
 		{format.JSON, head + "\"frozen\": [1], " + tail, `found "}", expected frozen stages, ascending, from 0 to 0 before it`},
+		{format.JSON, head + "\"away\": [[0], []], " + tail, `found "}", expected 1 away before it, where there are 2`},
+		{format.JSON, head + "\"away\": [[64]], " + tail, `found 64, expected a slot of saved state as a whole number from 0 to 63`},
 		{format.JSON, head + "\"windows\": [], " + tail, `found "}", expected 1 windows before it, where there are 0`},
 		{format.JSON, head + "\"entries\": [1,2], " + tail, `found "}", expected 1 entries before it, where there are 2`},
 		{format.JSON, head + "\"costs\": 7, " + tail, `2:11: found 7, expected an object, {`},
