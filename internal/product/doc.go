@@ -16,8 +16,8 @@
 // (2008), with the roles of A and B exchanged: a block of B is packed in the second-level
 // cache, a tile of a few rows of A is in the first-level cache, and the tile sweeps over the
 // block (see sweepArgs). With few rows of A a copy of B costs more than it saves: see
-// shouldPack, multiplyTransposed and multiplyStreamed. Edges are tiles with fewer rows, for which there is separate code, and
-// masks for columns that do not exist.
+// shouldPack, multiplyTransposed and multiplyStreamed. Edges are tiles with fewer rows, for
+// which there is separate code, and masks for columns that do not exist.
 package product
 
 //go:generate go run ../neon/translate copy_amd64.s sweep256_amd64.s

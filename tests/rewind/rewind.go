@@ -164,7 +164,7 @@ func (r *rewinder) unrequest(e *snapshot.Entry) error {
 
 // insert adds a segment. An expandable one is joined with the range that it touches.
 func (r *rewinder) insert(s snapshot.Segment) error {
-	at, _ := slices.BinarySearchFunc(r.segments, s.Address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
+	at, _ := r.search(s.Address)
 	if s.Size <= 0 || at > 0 && r.segments[at-1].End() > s.Address || at < len(r.segments) && r.segments[at].Address < s.End() {
 		return fmt.Errorf("segment %#x of %d bytes is empty, or overlaps another one", s.Address, s.Size)
 	}
@@ -207,7 +207,7 @@ func (r *rewinder) remove(e *snapshot.Entry) error {
 	left.Size, left.Blocks = e.Address-left.Address, segment.Blocks[:first:first]
 	right.Address = e.Address + e.Size
 	right.Size, right.Blocks = segment.End()-right.Address, segment.Blocks[first:]
-	at, _ := slices.BinarySearchFunc(r.segments, left.Address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
+	at, _ := r.search(left.Address)
 	var rest []snapshot.Segment
 	for _, part := range []snapshot.Segment{left, right} {
 		if part.Size > 0 {
@@ -218,9 +218,14 @@ func (r *rewinder) remove(e *snapshot.Entry) error {
 	return nil
 }
 
+// search returns the index of the segment that begins at an address, or of the next one.
+func (r *rewinder) search(address int64) (int, bool) {
+	return slices.BinarySearchFunc(r.segments, address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
+}
+
 // around returns the segment that contains an address, or nil.
 func (r *rewinder) around(address int64) *snapshot.Segment {
-	at, found := slices.BinarySearchFunc(r.segments, address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
+	at, found := r.search(address)
 	if !found {
 		at--
 	}
