@@ -1,0 +1,55 @@
+package pickle_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/pickle"
+)
+
+// FuzzReadJSON reads valid JSON to the values of encoding/json.
+func FuzzReadJSON(f *testing.F) {
+	f.Add([]byte(` {"a\"\\": [1, -2.5e3, "x", true, null], "b": {}, "\u00e9\\": 12345678901234567890} `))
+	f.Add([]byte(`[[], "", "\\", "\\\"", 0, false, 9223372036854775807]`))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		data, err := pickle.ReadJSON(bytes.NewReader(file), pickle.Options{})
+		var want any
+		if json.Unmarshal(file, &want) != nil || !utf8.Valid(file) || bytes.Count(file, []byte("[")) > 900 || bytes.Count(file, []byte("{")) > 900 {
+			return
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, anyOf(data, data.Top()))
+	})
+}
+
+// anyOf returns a value as encoding/json does.
+func anyOf(d *pickle.Data, v pickle.Value) any {
+	switch v.Kind {
+	case pickle.Boolean:
+		return v.Bits != 0
+	case pickle.Integer:
+		return float64(v.Bits)
+	case pickle.Float:
+		return math.Float64frombits(uint64(v.Bits))
+	case pickle.Text:
+		return d.Text(v)
+	case pickle.List:
+		list := []any{}
+		for _, item := range d.Items(v) {
+			list = append(list, anyOf(d, item))
+		}
+		return list
+	case pickle.Dict:
+		dict, items := map[string]any{}, d.Items(v)
+		for i := 0; i < len(items); i += 2 {
+			dict[d.Text(items[i])] = anyOf(d, items[i+1])
+		}
+		return dict
+	}
+	return nil
+}
