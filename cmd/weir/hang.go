@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,8 +23,8 @@ import (
 // hangCmd says why a job hangs.
 type hangCmd struct {
 	Dumps       []string `arg:"" name:"dump|process" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives. Or the number of a process of a running job of Weir, as weir status lists them."`
-	Plan        string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE"`
-	Schedule    string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME"`
+	Plan        string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE" xor:"plan"`
+	Schedule    string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME" xor:"plan"`
 	planFlags   `group:"Plan:"`
 	Capacity    *int   `help:"Messages that a link between ranks holds, as in weir check." group:"Plan:" placeholder:"N"`
 	From        string `help:"Form of the plan file: auto, text, compute, comms, order or json." group:"Plan:" enum:"auto,text,compute,comms,order,json" default:"auto"`
@@ -40,15 +41,12 @@ func (hangCmd) Help() string {
 
 // Run prints the report.
 func (c *hangCmd) Run(s *streams) error {
-	ending := strings.ToLower(filepath.Ext(c.Output))
+	ending := filepath.Ext(c.Output)
 	switch {
 	case c.Output != "" && ending != ".html" && ending != ".svg":
 		return usage("%q does not end in .html or .svg", c.Output)
-	case c.Output != "" && c.Plan == "" && c.Schedule == "":
+	case c.Output != "" && c.Plan+c.Schedule == "":
 		return usage("--output draws a plan: give --plan or --schedule")
-	}
-	if c.Plan != "" && c.Schedule != "" {
-		return usage("--plan and --schedule both name the plan: give one of them")
 	}
 	if process, err := strconv.Atoi(c.Dumps[0]); err == nil {
 		if _, missing := os.Stat(c.Dumps[0]); missing != nil {
@@ -91,11 +89,7 @@ func (c *hangCmd) print(s *streams, report *hang.Report) (err error) {
 		err = report.Write(s.text)
 	}
 	if err == nil && c.Output != "" {
-		picture := report.HTML
-		if strings.HasSuffix(strings.ToLower(c.Output), ".svg") {
-			picture = report.SVG
-		}
-		err = s.write(c.Output, picture)
+		err = s.write(c.Output, map[string]func(io.Writer) error{".html": report.HTML, ".svg": report.SVG}[filepath.Ext(c.Output)])
 	}
 	if err == nil && report.Found() {
 		err = errShown
@@ -122,7 +116,7 @@ func (c *hangCmd) live(s *streams, process int) error {
 // plans returns the plan with the transfers that it has, or with those that either runtime
 // would give it, and says if it deadlocks. There is none if the flags name none.
 func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, err error) {
-	if c.Plan == "" && c.Schedule == "" {
+	if c.Plan+c.Schedule == "" {
 		return nil, "", nil
 	}
 	if named, err := schedule.Find(c.Schedule); err == nil && c.Ranks == nil && c.Stages != nil {

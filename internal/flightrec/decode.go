@@ -45,7 +45,7 @@ type decoder struct {
 	calls   map[Call]*Call
 	scratch []byte
 	batches []batch // of the entries, in their order
-	closed  map[batch]State
+	closed  map[batch]bool // completed
 }
 
 // batch names operations that are issued together.
@@ -73,9 +73,9 @@ func (d *decoder) top(v pickle.Value) error {
 	if !found && !configured {
 		return fault("it has no entries and no pg_config: torch.distributed writes them if TORCH_NCCL_TRACE_BUFFER_SIZE is more than 0")
 	}
-	d.dump.Version = d.word(parts["version"])
-	if major, _, _ := strings.Cut(d.dump.Version, "."); major != "2" && major != "" {
-		return fault("it is of version %q, and 2.0 to 2.10 can be read", d.dump.Version)
+	version := d.word(parts["version"])
+	if major, _, _ := strings.Cut(version, "."); major != "2" && major != "" {
+		return fault("it is of version %q, and 2.0 to 2.10 can be read", version)
 	}
 	for name, config := range d.pairs(parts["pg_config"]) {
 		d.group(name, config)
@@ -84,7 +84,7 @@ func (d *decoder) top(v pickle.Value) error {
 	if err := d.Hold(int64(len(items)) * entryBytes); err != nil {
 		return err
 	}
-	d.dump.Entries, d.batches, d.closed = make([]Entry, 0, len(items)), make([]batch, 0, len(items)), map[batch]State{}
+	d.dump.Entries, d.batches, d.closed = make([]Entry, 0, len(items)), make([]batch, 0, len(items)), map[batch]bool{}
 	for i, item := range items {
 		if item.Kind != pickle.Dict {
 			return fault("entry %d is %v, where a dict belongs", i, item.Kind)
@@ -93,7 +93,7 @@ func (d *decoder) top(v pickle.Value) error {
 	}
 	for i := range d.dump.Entries { // a batch has the state of the entry that closes it
 		e := &d.dump.Entries[i]
-		e.State = max(e.State, d.closed[d.batches[i]])
+		e.Completed = e.Completed || d.closed[d.batches[i]]
 	}
 	d.join(parts["pg_status"])
 	slices.SortStableFunc(d.dump.Entries, func(a, b Entry) int { return cmp.Compare(a.Record, b.Record) })
@@ -104,22 +104,23 @@ const entryBytes = 40 + 24 // of an entry and its batch
 
 // group notes a process group of pg_config.
 func (d *decoder) group(name string, config pickle.Value) {
-	g := Group{Name: name, Local: -1, Status: unknown}
+	var description string
+	var ranks []int
 	for key, v := range d.pairs(config) {
 		switch key {
 		case "name":
-			g.Name = d.word(v)
+			name = d.word(v)
 		case "desc":
-			g.Description = d.word(v)
+			description = d.word(v)
 		case "ranks":
-			g.Ranks = d.ranks(v)
+			ranks = d.ranks(v)
 		}
 	}
-	d.index[g.Name] = int32(len(d.dump.Groups))
-	d.dump.Groups = append(d.dump.Groups, g)
+	g := &d.dump.Groups[d.named(name)]
+	g.Description, g.Ranks = description, ranks
 }
 
-var unknown = Status{-1, -1, -1}
+var unknown = Status{-1, -1}
 
 // ranks reads a list of ranks, or a text of one. It returns nil if one of them cannot be a rank.
 func (d *decoder) ranks(v pickle.Value) (ranks []int) {
@@ -172,7 +173,7 @@ func (d *decoder) entry(v pickle.Value) {
 		case "input_dtypes":
 			call.Type = d.word(v, ",")
 		case "state":
-			e.State = State(max(0, slices.Index(stateNames[:], d.word(v))))
+			e.Completed = d.word(v) == "completed"
 		case "is_p2p":
 			transfer = v.Kind == pickle.Boolean && v.Bits != 0
 		}
@@ -194,7 +195,7 @@ func (d *decoder) entry(v pickle.Value) {
 		e.Peer = d.peer(e.Group, place)
 	}
 	if call.Name == "coalesced" {
-		d.closed[in] = e.State
+		d.closed[in] = e.Completed
 		return
 	}
 	if d.calls[call] == nil {
@@ -247,16 +248,13 @@ func (d *decoder) peer(group int32, at int) int32 {
 
 // member returns the group of an entry, which is its name, or its name and description.
 func (d *decoder) member(v pickle.Value) int32 {
-	name, description := d.word(v), ""
-	if items := d.list(v); len(items) > 0 {
-		name = d.word(items[0])
-		if len(items) > 1 {
-			description = d.word(items[1])
-		}
+	items := d.list(v)
+	if len(items) > 0 {
+		v = items[0]
 	}
-	at := d.named(name)
-	if g := &d.dump.Groups[at]; g.Description == "" {
-		g.Description = description
+	at := d.named(d.word(v))
+	if g := &d.dump.Groups[at]; g.Description == "" && len(items) > 1 {
+		g.Description = d.word(items[1])
 	}
 	return at
 }
@@ -285,8 +283,6 @@ func (d *decoder) join(v pickle.Value) {
 			switch key {
 			case "last_enqueued_collective":
 				s.Enqueued = d.number(v)
-			case "last_started_collective":
-				s.Started = d.number(v)
 			case "last_completed_collective":
 				s.Completed = d.number(v)
 			}

@@ -4,7 +4,6 @@ package flightrec
 type Dump struct {
 	File    string
 	Rank    int // of the job
-	Version string
 	Groups  []Group
 	Entries []Entry // in the order in which the rank has issued them
 	// Unjoined are the states of groups that no entry belongs to, by the process's own
@@ -24,9 +23,10 @@ type Group struct {
 	Status      Status
 }
 
-// Status is how far a rank is in a group: the number of the last operation of each state, -1
-// if it is unknown. Transfers complete out of order, so Completed is no prefix.
-type Status struct{ Enqueued, Started, Completed int64 }
+// Status is how far a rank is in a group: the number of the last operation that it has issued, and
+// of the last one that has completed, -1 if it is unknown. Transfers complete out of order, so
+// earlier ones may be pending.
+type Status struct{ Enqueued, Completed int64 }
 
 // Kind is the kind of an entry's operation.
 type Kind uint8
@@ -38,21 +38,6 @@ const (
 	Recv
 )
 
-// State is how far an entry has come.
-type State uint8
-
-// The states of entries.
-const (
-	Scheduled State = iota
-	Started
-	Completed
-)
-
-// String returns PyTorch's word.
-func (s State) String() string { return stateNames[s] }
-
-var stateNames = [...]string{"scheduled", "started", "completed"}
-
 // Entry is an operation that a rank has issued.
 type Entry struct {
 	Record int64 // counts the operations of the rank, over all groups
@@ -60,9 +45,9 @@ type Entry struct {
 	// same number on all members, or transfers, whose numbers are the rank's own.
 	Number int64
 	*Call
-	Group int32 // in Dump.Groups
-	Peer  int32 // the rank of the job at the other end of a transfer, -1 if unknown
-	State State
+	Group     int32 // in Dump.Groups
+	Peer      int32 // the rank of the job at the other end of a transfer, -1 if unknown
+	Completed bool
 }
 
 // Call describes an operation. Equal calls of a dump are stored once.
@@ -72,6 +57,3 @@ type Call struct {
 	Sizes string // of the input: "4096x1x5120"
 	Type  string // of its elements: "BFloat16"
 }
-
-// Pending reports whether the operation has not completed.
-func (e *Entry) Pending() bool { return e.State != Completed }

@@ -23,7 +23,7 @@ type stuck struct {
 func (j *job) stand(rank int) *stuck {
 	s := &stuck{}
 	for e := range j.entries(rank) {
-		if !e.Pending() {
+		if e.Completed {
 			continue
 		}
 		s.pending = append(s.pending, e)
@@ -76,7 +76,7 @@ func (j *job) sent(rank int, e *flightrec.Entry) (sent, counted bool) {
 			continue
 		}
 		if ahead == 0 {
-			return !o.Pending(), true
+			return o.Completed, true
 		}
 		ahead--
 	}
@@ -87,7 +87,7 @@ func (j *job) sent(rank int, e *flightrec.Entry) (sent, counted bool) {
 // the peer has issued none.
 func (j *job) counterpart(rank int, e *flightrec.Entry) *flightrec.Entry {
 	for o := range j.between(int(e.Peer), rank, flightrec.Send+flightrec.Recv-e.Kind) {
-		if o.Pending() {
+		if !o.Completed {
 			return o
 		}
 	}

@@ -12,12 +12,12 @@ import (
 
 // Fit is how the dumps of a job fit a plan.
 type Fit struct {
-	Plan      string  `json:"name"`
-	Fits      bool    `json:"fits"`
-	Why       string  `json:"why,omitempty"`      // it does not
-	Deadlock  string  `json:"deadlock,omitempty"` // of the plan itself
-	Pipelines [][]int `json:"pipelines,omitempty"`
-	places    map[int]*Place
+	Plan      string         `json:"name"`
+	Fits      bool           `json:"fits"`
+	Why       string         `json:"why,omitempty"`      // it does not
+	Deadlock  string         `json:"deadlock,omitempty"` // of the plan itself
+	Pipelines [][]int        `json:"pipelines,omitempty"`
+	Places    map[int]*Place `json:"-"` // by rank of the job
 	plan      *schedule.Plan
 }
 
@@ -73,7 +73,7 @@ func (a *analysis) place(plan *schedule.Plan) *Fit {
 
 // try finds a place for every rank, or returns why there is none.
 func (a *analysis) try(fit *Fit, all []script, counts bool) (why string) {
-	fit.places = map[int]*Place{}
+	fit.Places = map[int]*Place{}
 	departed := 0
 	for number, ranks := range fit.Pipelines {
 		for place, rank := range ranks {
@@ -84,7 +84,7 @@ func (a *analysis) try(fit *Fit, all []script, counts bool) (why string) {
 			if len(p.script.transfers) == 0 || !p.candidates() {
 				return fmt.Sprintf("the transfers of rank %d are not those of place %d of the plan", rank, place)
 			}
-			fit.places[rank] = p
+			fit.Places[rank] = p
 			if p.Departs {
 				departed++
 			}
@@ -93,10 +93,10 @@ func (a *analysis) try(fit *Fit, all []script, counts bool) (why string) {
 			return fmt.Sprintf("the transfers of rank %d do not agree with those of its pipeline at any place of the plan", rank)
 		}
 	}
-	if 4*departed > len(fit.places) {
+	if 4*departed > len(fit.Places) {
 		return fmt.Sprintf("the transfers of %d ranks are in another order than the plan's", departed)
 	}
-	for rank, p := range fit.places {
+	for rank, p := range fit.Places {
 		s := a.stands[rank]
 		p.locate(fit.plan, s.Entry != nil && s.Kind == flightrec.Collective)
 	}
@@ -160,7 +160,7 @@ func (a *analysis) trail(rank int, pipeline []int) trail {
 		number, begun := last[g]
 		whole = whole && (!begun || e.Number == number+1)
 		last[g] = e.Number
-		if e.Pending() {
+		if !e.Completed {
 			t.pending[at]++
 			t.stuck = append(t.stuck, held{at, int(e.Number)})
 		}
@@ -256,14 +256,19 @@ func (f *Fit) narrow(ranks []int) int {
 	for changed := true; changed; {
 		changed = false
 		for _, rank := range ranks {
-			p := f.places[rank]
+			p := f.Places[rank]
 			before := len(p.after)
 			for d, most := range p.script.count {
-				other := f.places[ranks[d.peer]]
-				if p.Departs || other.Departs {
-					continue
+				other, back := f.Places[ranks[d.peer]], direction{flightrec.Send + flightrec.Recv - d.kind, p.Place}
+				own, theirs := p.trail.pending[d], other.trail.pending[back]
+				if p.Departs || other.Departs || own > 0 && theirs > 0 || !p.trail.known && theirs == 0 || !other.trail.known && own == 0 {
+					continue // matched and not over, or not known
 				}
-				f.agree(p, other, d, most)
+				rest := map[int]bool{}
+				for _, k := range other.after {
+					rest[(other.script.within(k, back)-theirs+2*most)%most] = true
+				}
+				p.after = slices.DeleteFunc(p.after, func(k int) bool { return !rest[(p.script.within(k, d)-own+2*most)%most] })
 			}
 			if len(p.after) == 0 {
 				return rank
@@ -274,56 +279,33 @@ func (f *Fit) narrow(ranks []int) int {
 	return -1
 }
 
-// agree leaves only those places of p at which a direction can agree with the other end.
-func (f *Fit) agree(p, other *Place, d direction, most int) {
-	back := direction{flightrec.Send, p.Place}
-	if d.kind == flightrec.Send {
-		back.kind = flightrec.Recv
-	}
-	own, theirs := p.trail.pending[d], other.trail.pending[back]
-	if own > 0 && theirs > 0 || !p.trail.known && theirs == 0 || !other.trail.known && own == 0 {
-		return // matched and not over, or not known
-	}
-	rest := map[int]bool{}
-	for _, k := range other.after {
-		rest[(other.script.within(k, back)-theirs+2*most)%most] = true
-	}
-	p.after = slices.DeleteFunc(p.after, func(k int) bool { return !rest[(p.script.within(k, d)-own+2*most)%most] })
-}
-
 // locate turns the number of issued transfers into the actions that the rank may stand before. A
 // rank that is in a collective has not begun the next step.
 func (p *Place) locate(plan *schedule.Plan, inCollective bool) {
+	transfers, actions := p.script.transfers, p.script.actions
 	for _, k := range p.after {
-		last := p.script.actions[p.script.transfers[k-1].at]
-		if plan.Runtime == schedule.Weir && p.trail.pending[p.script.transfers[k-1].direction] > 0 {
-			p.stand(last, last, p.script.before(last))
+		issued := transfers[k-1]
+		last, next := actions[issued.at], len(actions)
+		if plan.Runtime == schedule.Weir && p.trail.pending[issued.direction] > 0 {
+			p.stand(last, last, p.script.before(issued.at))
 			continue
 		}
-		done := last
-		held := false
-		for _, a := range p.script.window(k) {
-			if need := p.needs(plan, a, k); need != 0 {
-				p.stand(a, need, done)
-				held = true
-				break
+		if k < len(transfers) {
+			next = transfers[k].at + 1
+		}
+		window := slices.Clone(actions[issued.at+1 : next]) // the computations after the last transfer, and the next one
+		if held := slices.IndexFunc(window, func(a schedule.Action) bool { return p.needs(plan, a, k) != 0 }); held >= 0 {
+			p.stand(window[held], p.needs(plan, window[held], k), actions[issued.at+held])
+			continue
+		}
+		if k == len(transfers) {
+			window = append(window, endOfStep)
+			if !inCollective { // it may be in the next step
+				window = append(window, actions[:transfers[0].at+1]...)
 			}
-			done = a
 		}
-		if held {
-			continue
-		}
-		for _, a := range p.script.window(k) {
+		for _, a := range window {
 			p.stand(a, 0, last)
-		}
-		if k < len(p.script.transfers) {
-			continue
-		}
-		p.stand(endOfStep, 0, last)
-		if !inCollective { // of the next step
-			for _, a := range p.script.actions[:p.script.transfers[0].at+1] {
-				p.stand(a, 0, last)
-			}
 		}
 	}
 }
@@ -371,7 +353,7 @@ func (p *Place) needs(plan *schedule.Plan, a schedule.Action, k int) schedule.Ac
 // direct replaces what the ranks wait for by what they wait for in the plan, where their places
 // are certain.
 func (a *analysis) direct(fit *Fit) {
-	for rank, p := range fit.places {
+	for rank, p := range fit.Places {
 		s := a.stands[rank]
 		if len(p.after) != 1 || p.Departs || s.Entry == nil || s.Kind == flightrec.Collective {
 			continue
@@ -399,19 +381,20 @@ func (a *analysis) direct(fit *Fit) {
 
 // String says where the rank is.
 func (p *Place) String() string {
-	text := fmt.Sprintf("pipeline %d, place %d", p.Pipeline, p.Place)
+	text := fmt.Sprintf("pipeline %d, place %d: ", p.Pipeline, p.Place)
+	if p.After != 0 {
+		text += fmt.Sprintf("after %v, ", p.After)
+	}
 	var words []string
 	for _, a := range p.Before {
-		words = append(words, actionText(a))
-	}
-	after := ""
-	if p.After != 0 {
-		after = fmt.Sprintf("after %v, ", p.After)
+		if words = append(words, a.String()); a == endOfStep {
+			words[len(words)-1] = "the end of the step"
+		}
 	}
 	if len(words) > 6 {
 		words = append(words[:6], fmt.Sprintf("%d more", len(words)-6))
 	}
-	text += ": " + after + "before " + strings.Join(words, " or ")
+	text += "before " + strings.Join(words, " or ")
 	if p.For != 0 && p.For != p.Before[0] {
 		text += fmt.Sprintf(", which needs %v", p.For)
 	}
@@ -420,13 +403,3 @@ func (p *Place) String() string {
 	}
 	return text
 }
-
-func actionText(a schedule.Action) string {
-	if a == endOfStep {
-		return "the end of the step"
-	}
-	return a.String()
-}
-
-// At returns the place of a rank of the job, nil if it has none.
-func (f *Fit) At(rank int) *Place { return f.places[rank] }

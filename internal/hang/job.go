@@ -70,7 +70,7 @@ func newJob(set *flightrec.Set) *job {
 			}
 			m := j.group(d.Rank, e).members[d.Rank]
 			m.issued = max(m.issued, e.Number)
-			if e.Pending() && (m.first < 0 || e.Number < m.first) {
+			if !e.Completed && (m.first < 0 || e.Number < m.first) {
 				m.first = e.Number
 			}
 		}

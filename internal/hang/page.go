@@ -53,7 +53,7 @@ func (r *Report) pictures(most int) (list []picture, err error) {
 			return nil, err
 		}
 		for place, rank := range ranks {
-			p := r.Fit.places[rank]
+			p := r.Fit.Places[rank]
 			position, at := int64(0), p.Before[0]
 			for a := range plan.All(place) {
 				if a.WithDrop(0).WithJoin(false) == at {

@@ -110,7 +110,7 @@ func (a *analysis) placeOf(rank int) *Place {
 	if a.r.Fit == nil || !a.r.Fit.Fits {
 		return nil
 	}
-	return a.r.Fit.places[rank]
+	return a.r.Fit.Places[rank]
 }
 
 // odd reports whether a rank's transfers differ from those that the ranks in the same place of
@@ -152,7 +152,7 @@ func (a *analysis) transfers(rank int, of *group) map[int64]direction {
 func (a *analysis) last(rank int) string {
 	var last *flightrec.Entry
 	for e := range a.entries(rank) {
-		if !e.Pending() {
+		if e.Completed {
 			last = e
 		}
 	}

@@ -2,7 +2,6 @@ package hang
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/weir-ml/weir/internal/flightrec"
 	"github.com/weir-ml/weir/schedule"
@@ -108,20 +107,10 @@ func (s *script) within(k int, d direction) (n int) {
 	return n
 }
 
-// window returns the actions that a rank may stand before that has issued so many transfers of
-// a step: the computations behind the last one, and the next one.
-func (s *script) window(k int) []schedule.Action {
-	end := len(s.actions)
-	if k < len(s.transfers) {
-		end = s.transfers[k].at + 1
+// before returns the action before a position of the program, 0 before the first.
+func (s *script) before(at int) schedule.Action {
+	if at == 0 {
+		return 0
 	}
-	return s.actions[s.transfers[k-1].at+1 : end]
-}
-
-// before returns the action before one in the program, 0 before the first.
-func (s *script) before(a schedule.Action) schedule.Action {
-	if at := slices.Index(s.actions, a); at > 0 {
-		return s.actions[at-1]
-	}
-	return 0
+	return s.actions[at-1]
 }
