@@ -136,7 +136,7 @@ func (v *offloaded) fault(a schedule.Action, mb int64, code Code, about, format 
 // actions that wait for copies back are known in a plan with drops.
 func (c *Checker) lanes(rank int) {
 	cursor := func(keep func(a schedule.Action) bool) passes.Cursor {
-		return passes.NewCursor(only(c.Plan.Programs[rank], keep), 0)
+		return passes.NewCursor(filter(c.Plan.Programs[rank], keep), 0)
 	}
 	prove := func(start schedule.Kind, waits func(a schedule.Action) bool) {
 		starts := func(a schedule.Action) bool { return a.Kind() == start }
@@ -152,10 +152,10 @@ func (c *Checker) lanes(rank int) {
 	}
 }
 
-// only returns the program without any action but these.
-func only(program []schedule.Segment, keep func(a schedule.Action) bool) (list []schedule.Segment) {
+// filter returns the program with only the actions that keep accepts.
+func filter(program []schedule.Segment, keep func(a schedule.Action) bool) (list []schedule.Segment) {
 	for _, s := range program {
-		kept := schedule.Segment{Inner: only(s.Inner, keep), Repeat: s.Repeat, Stride: s.Stride}
+		kept := schedule.Segment{Inner: filter(s.Inner, keep), Repeat: s.Repeat, Stride: s.Stride}
 		for _, a := range s.Body {
 			if keep(a) {
 				kept.Body = append(kept.Body, a.WithDrop(0).WithJoin(false))

@@ -21,8 +21,9 @@ const (
 var overlaps = [...]int{1, 2, 4, 8, 16}
 
 // offloads returns the fastest candidates with the saved state of their first stages in far memory:
-// for several numbers of stages, up to all, and several overlaps. A microbatch is in flight longest on the first stage, so
-// these stages free the most memory for each byte that is copied, and have the most time for it.
+// for several numbers of stages, up to all, and several overlaps. A microbatch is in flight longest
+// on the first stage, so these stages free the most memory for each byte that is copied, and have the
+// most time for it.
 func (r *Request) offloads(all []*Candidate) (work []func() []*Candidate) {
 	all = slices.DeleteFunc(slices.Clone(all), func(c *Candidate) bool { return c.Report == nil })
 	slices.SortStableFunc(all, r.compare)
