@@ -116,32 +116,6 @@ func TestStochasticBoundaries(t *testing.T) {
 	}
 }
 
-// An element takes its own draw, along rows and along columns, no matter at which row the call
-// begins.
-func TestStochasticElements(t *testing.T) {
-	r := rand.New(rand.NewPCG(10, 10))
-	draws := &vector.Philox{Seed: 5, Stream: 6}
-	f := &float8.E4M3
-	for _, s := range sets() {
-		for _, shape := range [][2]int{{5, 37}, {37, 5}, {67, 48}, {33, 50}, {3, 200}} {
-			rows, cols := shape[0], shape[1]
-			x := spread(r, rows*cols)
-			rule := &float8.Rule{Random: draws}
-			row, column := matrixOfZeros(float8.MX32, f, rows, cols), matrixOfZeros(float8.MX32, f, cols, rows)
-			s.QuantizeRows(row, x, rule, 0, rows)
-			s.QuantizeColumns(column, x, rule, 0, cols)
-			for i, v := range x {
-				a, b, c, d := draws.Draw(uint64(i / 4))
-				u := [4]uint32{a, b, c, d}[i%4]
-				at, scale := i, row.Scales[i/cols*row.Across+i%cols/32]
-				require.Equal(t, f.Stochastic(v*float8.E8M0(scale).Reciprocal(), u, float8.Saturate), row.Codes[at], "%v, %d×%d, element %d", s, rows, cols, i)
-				at, scale = i%cols*rows+i/cols, column.Scales[i%cols*column.Across+i/cols/32]
-				require.Equal(t, f.Stochastic(v*float8.E8M0(scale).Reciprocal(), u, float8.Saturate), column.Codes[at], "%v, %d×%d, element %d, transposed", s, rows, cols, i)
-			}
-		}
-	}
-}
-
 // matrixOfZeros returns a matrix to quantize into.
 func matrixOfZeros(s float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
 	m := float8.Open(make([]byte, float8.Size(s, f, rows, cols)), s, f, rows, cols)
