@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/weir-ml/weir/internal/site"
@@ -26,9 +27,9 @@ func (serveCmd) Help() string {
 	return `The page draws schedules and reads files with this command, built for WebAssembly. Nothing is uploaded: the files that a visitor chooses stay in the browser. Building takes Go and a clone of Weir, or a module that requires it.`
 }
 
-// Run serves until an interrupt.
+// Run serves until an interrupt or SIGTERM.
 func (c *serveCmd) Run(s *streams) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if c.Output != "" {
 		return site.Write(ctx, c.Output, "")
