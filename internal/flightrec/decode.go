@@ -44,7 +44,7 @@ type decoder struct {
 	words   map[string]string
 	calls   map[Call]*Call
 	scratch []byte
-	batches []batch // of the entries, in their order
+	batches []batch        // of the entries, in their order
 	closed  map[batch]bool // completed
 }
 
