@@ -25,7 +25,7 @@ import (
 type fitCmd struct {
 	Config    []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
 	Schedule  string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved where Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
-	planFlags `group:"Plan:"`
+	planFlags `group:"Plan:" set:"offload=Share of the bytes that each stage saves, from 0 to 1, that goes to far memory between forward and backward, the largest tensors first, if enough computations lie in between."`
 	Capacity  int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
 	Layers    []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
 
@@ -196,11 +196,17 @@ func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	share := 0.0
+	if c.Offload != "" {
+		if share, err = strconv.ParseFloat(c.Offload, 64); err != nil || !(share >= 0 && share <= 1) {
+			return nil, usage("--offload %s: give a share of the saved bytes, from 0 to 1", c.Offload)
+		}
+	}
 	plan, err := c.plan(s, read, &setup)
 	if err != nil {
 		return nil, err
 	}
-	r := &fit.Request{Model: &read.Model, Setup: setup, Plan: plan, Cut: c.Layers, Capacity: c.Capacity, Reserved: c.Reserved}
+	r := &fit.Request{Model: &read.Model, Setup: setup, Plan: plan, Cut: c.Layers, Capacity: c.Capacity, Offload: share, Overlap: c.Overlap, Reserved: c.Reserved}
 	return r, c.measured(r)
 }
 
@@ -223,11 +229,12 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 	if c.Schedule == "seq1f1b" {
 		return nil, usage("--schedule seq1f1b: slices of a sequence are not known to fit; take 1f1b, whose peak is not lower")
 	}
-	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 || c.Offload != "" {
-		return nil, usage("fit is for training all layers in near memory: leave out --quantize, --forward-only, --frozen and --offload")
+	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 {
+		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
 	}
-	capacity := &c.Capacity
-	source := source{Plan: c.Schedule, planFlags: c.planFlags, Capacity: capacity, From: "auto", Letters: "auto"}
+	capacity, flags := &c.Capacity, c.planFlags
+	flags.Offload, flags.Overlap = "", 1 // they are for Predict, which has the slots
+	source := source{Plan: c.Schedule, planFlags: flags, Capacity: capacity, From: "auto", Letters: "auto"}
 	plan, file, err := source.load(s)
 	if err == nil && file != nil {
 		_, err = prove(plan, file, schedule.Unlimited)
@@ -381,6 +388,9 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 	if c.Memory > 0 {
 		head = append(head, "left")
 	}
+	if out.Plan.Away != nil || r.Offload > 0 {
+		head = append(head, "far")
+	}
 	if c.Reserved {
 		head = append(head, "native", "expandable")
 	}
@@ -394,6 +404,9 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 		sizes = append(sizes, k.Activations, k.Logits, k.Transfers, k.Total())
 		if c.Memory > 0 {
 			sizes = append(sizes, c.left(k))
+		}
+		if out.Plan.Away != nil || r.Offload > 0 {
+			sizes = append(sizes, k.Far)
 		}
 		if c.Reserved {
 			sizes = append(sizes, k.Native, k.Expandable)
@@ -414,6 +427,9 @@ func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
 	fmt.Fprintf(&b, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
 	if c.Reserved {
 		b.WriteString("Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones.\n")
+	}
+	if r.Offload > 0 {
+		b.WriteString("Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there.\n")
 	}
 	const exact = "Weights, gradients and optimizer are exact for the precision; activations are "
 	switch {

@@ -47,6 +47,7 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--memory", "81559"}, misused, "--memory 81559 is 79.6 KiB: give a unit, such as 81559MiB"},
 		{"", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
 		{"[]", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
+		{tinyLlama, []string{"--seq", "8", "--offload", "all"}, misused, "weir: --offload all: give a share of the saved bytes, from 0 to 1"},
 		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
 	} {
 		status, _, errs := fitRun(t, c.config, c.args...)
@@ -71,6 +72,17 @@ func TestFitJSON(t *testing.T) {
 		require.GreaterOrEqual(t, r.Native, r.Total-r.Allowance)
 		require.GreaterOrEqual(t, r.Height, r.Activations)
 	}
+	var near, far []int64 // of rank 0, without offloads and with
+	for _, share := range []string{"0", "1"} {
+		status, out, errs = fitRun(t, tinyLlama, "--seq", "32", "--ranks", "2", "--schedule", "gpipe", "--json", "--offload", share)
+		require.Equal(t, good, status, errs)
+		var one fitted
+		require.NoError(t, json.Unmarshal([]byte(out), &one))
+		near, far = append(near, one.Ranks[0].Total), append(far, one.Ranks[0].Far)
+	}
+	require.Less(t, near[1], near[0])
+	require.Zero(t, far[0])
+	require.Positive(t, far[1])
 	status, _, _ = fitRun(t, tinyLlama, "--seq", "32", "--ranks", "2", "--memory", "2MiB")
 	require.Equal(t, atFault, status)
 	status, out, errs = fitRun(t, tinyLlama, "--seq", "8", "--ranks", "2", "--microbatches", "3", "--to", "compute")

@@ -130,7 +130,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		kong.Description("Pipeline plans, proven before they run: make them, check them, simulate them, draw them."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"schedules": strings.Join(scheduleList(), " "), "version": version()},
+		kong.Vars{
+			"schedules": strings.Join(scheduleList(), " "), "version": version(),
+			"offload": "Stages whose saved tensors go to far memory between forward and backward, if enough computations lie in between: all, or stages from 0, separated by commas.",
+		},
 		kong.Exit(func(code int) { status, exited = code, true }),
 	)
 	if err != nil {

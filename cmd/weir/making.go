@@ -22,7 +22,7 @@ type planFlags struct {
 	Descending   bool   `help:"For breadth-first: the backward takes microbatches in descending order, as in PyTorch's LoopedBFS."`
 	ForwardOnly  bool   `help:"Make a plan for evaluation, without backward."`
 	Quantize     string `help:"Stages compute on copies of their weights, for example in low precision, that QUANTIZE makes once per step: before-use is directly before a stage's first forward, at-start before everything else on the rank." enum:"no,before-use,at-start" default:"no"`
-	Offload      string `help:"Stages whose saved tensors go to far memory between forward and backward, if enough computations lie in between: all, or stages from 0, separated by commas." placeholder:"STAGES"`
+	Offload      string `help:"${offload}" placeholder:"WHAT"`
 	Overlap      int    `help:"Computations that a copy to far memory and one back may overlap with (--offload): more hide a slower link and keep more tensors near." placeholder:"N" default:"1"`
 	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }

@@ -1,7 +1,9 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weir-ml/weir/memory"
@@ -108,10 +110,30 @@ func (c *composer) stage(layers []Layer) (layout.StageProfile, error) {
 	if !c.last {
 		s.Forward.Out = []layout.Ref{c.of(len(layers)-1, Output)}
 	}
+	setSlots(s)
 	if !c.first {
 		s.Whole.Out, s.Input.Out = []layout.Ref{c.of(0, Back)}, []layout.Ref{c.of(0, Back)}
 	}
 	return *s, nil
+}
+
+// setSlots sets the slots of a stage: the buffers that its forward neither releases nor hands on,
+// its input first, then by size, since a plan can offload only the first 64 slots of a stage.
+func setSlots(s *layout.StageProfile) {
+	held := map[layout.Ref]bool{}
+	for _, e := range s.Forward.Events {
+		if held[e.Ref] = e.Op != layout.Release; e.Op != layout.Release && !slices.Contains(s.Forward.Out, e.Ref) {
+			s.Slots = append(s.Slots, e.Ref)
+		}
+	}
+	s.Slots = slices.DeleteFunc(s.Slots, func(r layout.Ref) bool { return !held[r] })
+	bytes := func(r layout.Ref) int64 {
+		if r.Kind != layout.Own {
+			return math.MaxInt64
+		}
+		return s.Buffers[r.Index].Bytes
+	}
+	slices.SortStableFunc(s.Slots, func(a, b layout.Ref) int { return cmp.Compare(bytes(b), bytes(a)) })
 }
 
 // of returns the reference to a layer's tensor with a role; zero if the layer has none.

@@ -65,7 +65,8 @@ func ownLayers() (embedding, block, head fit.Layer) {
 }
 
 // TestComposedIsRecorded composes this repository's transformer from its layers, in every cut
-// and under several schedules, and expects the peaks of the profile that a dry run recorded.
+// under several schedules and with several shares of saved state in far memory, and expects the near and far peaks of the
+// profile that a dry run recorded.
 func TestComposedIsRecorded(t *testing.T) {
 	embedding, block, head := ownLayers()
 	for _, c := range []struct {
@@ -92,7 +93,9 @@ func TestComposedIsRecorded(t *testing.T) {
 			}
 			composed, err := fit.Compose(stages, 4*tokens, 8*tokens, fit.Sizes{'s': tokens, 'h': int64(cfg.Width), 'a': int64(cfg.Heads), 'y': int64(4 * forward), 'z': int64(4 * backward), 'v': int64(4 * tile)})
 			require.NoError(t, err)
-			require.Equal(t, bounds(t, c.schedule, c.ranks, c.stages, profile), bounds(t, c.schedule, c.ranks, c.stages, composed), name)
+			for _, share := range []float64{0, 0.25, 0.5, 1} {
+				require.Equal(t, bounds(t, c.schedule, c.ranks, c.stages, share, profile), bounds(t, c.schedule, c.ranks, c.stages, share, composed), "%s, offloaded %v", name, share)
+			}
 		}
 	}
 }
@@ -122,8 +125,8 @@ func parts(profile *layout.Profile, stage int) (kinds []string) {
 	return kinds
 }
 
-// bounds returns the peak of every rank, in bytes.
-func bounds(t *testing.T, name string, ranks, stages int, profile *layout.Profile) (peaks []int64) {
+// bounds returns the peaks of every rank, near and far, in bytes.
+func bounds(t *testing.T, name string, ranks, stages int, share float64, profile *layout.Profile) (peaks []int64) {
 	t.Helper()
 	named, err := schedule.Find(name)
 	require.NoError(t, err)
@@ -133,12 +136,20 @@ func bounds(t *testing.T, name string, ranks, stages int, profile *layout.Profil
 	require.NoError(t, err)
 	p := *profile
 	p.Params = nil // tied parameters are sent at step end
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: p.Facts, Parts: len(p.Parts), Capacity: 1})
+	passes := lower.Passes{Facts: p.Facts, Parts: len(p.Parts), Capacity: 1}
+	if share > 0 {
+		passes.Away = p.Away(&place, share)
+	}
+	plan, err = lower.Prepare(plan, passes)
 	require.NoError(t, err)
 	made, err := layout.Make(context.Background(), plan, &p, layout.Config{Search: placement.Options{Nodes: 1}})
 	require.NoError(t, err)
 	for rank := range made.Ranks {
-		peaks = append(peaks, made.Ranks[rank].Peak.Bytes)
+		far := int64(0)
+		if made.Ranks[rank].Far != nil {
+			far = made.Ranks[rank].Far.Peak.Bytes
+		}
+		peaks = append(peaks, made.Ranks[rank].Peak.Bytes, far)
 	}
 	return peaks
 }

@@ -105,5 +105,6 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 		s.Buffers = append(s.Buffers, b)
 		call.Events = append(call.Events, layout.RefChange{Op: layout.Alloc, Ref: refs[i]})
 	}
+	setSlots(s)
 	return s, nil
 }

@@ -27,6 +27,11 @@ type Request struct {
 	// Resident returns the resident bytes of a rank with a measured profile; nil adds none.
 	Resident func(place schedule.Placement, rank int) int64
 	Capacity int // capacity of the links between ranks
+	// Offload is the share of the bytes that each stage saves, from 0 to 1, that goes to far memory
+	// while no action needs it (layout.Profile.Away). A copy overlaps with Overlap computations; 0
+	// is 1.
+	Offload float64
+	Overlap int
 	// Reserved asks for the bytes that PyTorch's allocator would reserve, which replays the step
 	// twice.
 	Reserved bool
@@ -50,6 +55,7 @@ type Rank struct {
 	Activations int64  `json:"activations"`        // at the peak, gradients of activations and workspaces included
 	Logits      int64  `json:"logits"`             // at the peak, all forms
 	Transfers   int64  `json:"transfers"`          // at the peak, received and sent
+	Far         int64  `json:"far,omitempty"`      // at the peak of far memory, which is not in the total
 	Allowance   int64  `json:"allowance"`
 	Peak        string `json:"peak_at"` // the action of the peak, and its microbatch
 	// Native and Expandable are the bytes that PyTorch's allocator would reserve with segments of
@@ -77,7 +83,14 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	if depth := r.Plan.Placement.Depth(); len(facts) == depth {
 		facts = slices.Repeat(facts, r.Plan.Placement.Stages()/depth)
 	}
-	if out.Plan, err = lower.Prepare(r.Plan, lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: r.Capacity}); err != nil {
+	passes := lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: r.Capacity, Overlap: r.Overlap}
+	if !(r.Offload >= 0 && r.Offload <= 1) {
+		return nil, fmt.Errorf("%w: the share of saved bytes to offload is %v: give 0 to 1", ErrSetup, r.Offload)
+	}
+	if r.Offload > 0 {
+		passes.Away = profile.Away(&r.Plan.Placement, r.Offload)
+	}
+	if out.Plan, err = lower.Prepare(r.Plan, passes); err != nil {
 		return nil, err
 	}
 	if out.Memory, err = layout.Make(ctx, out.Plan, profile, layout.Config{Search: placement.Options{Nodes: 1}}); err != nil {
@@ -188,6 +201,9 @@ func (r *Request) rank(out *Prediction, number int) Rank {
 	}
 	if r.Resident != nil {
 		one.Other = r.Resident(place, number)
+	}
+	if made.Far != nil {
+		one.Far = made.Far.Peak.Bytes
 	}
 	for _, owner := range made.Peak.Owners {
 		switch {
