@@ -11,7 +11,8 @@ import (
 
 // ReadJSON reads one value of JSON, with nothing but space after it. An object becomes a Dict, an
 // array a List, and a number without a fraction or an exponent an Integer. It accepts leading zeros
-// in numbers and control characters in texts, which JSON does not.
+// in numbers and control characters in texts, which JSON does not, and no number of more than 64
+// bytes.
 func ReadJSON(r io.Reader, options Options) (*Data, error) {
 	p := parser{Data: newData(r, options), words: map[string]Value{}}
 	if err := p.value(p.next(), 0); err != nil {
@@ -155,6 +156,8 @@ func (p *parser) scalar() error {
 	word, _ := p.r.Peek(shortWord + 1) // There is less at the end.
 	if n := bytes.IndexAny(word, " \t\r\n,:]}"); n >= 0 {
 		word = word[:n]
+	} else if len(word) > shortWord {
+		return p.fault(p.offset, "a number of more than %d bytes", shortWord)
 	}
 	var v Value
 	switch string(word) {

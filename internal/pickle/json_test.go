@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"regexp"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -12,14 +14,22 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
+var longNumber = regexp.MustCompile(`[-+.0-9eE]{65}`)
+
 // FuzzReadJSON reads valid JSON to the values of encoding/json.
 func FuzzReadJSON(f *testing.F) {
 	f.Add([]byte(` {"a\"\\": [1, -2.5e3, "x", true, null], "b": {}, "\u00e9\\": 12345678901234567890} `))
 	f.Add([]byte(`[[], "", "\\", "\\\"", 0, false, 9223372036854775807]`))
+	f.Add([]byte(`[0.25, ` + strings.Repeat("1", 64) + `]`))
+	f.Add([]byte(strings.Repeat("1", 66)))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		data, err := pickle.ReadJSON(bytes.NewReader(file), pickle.Options{})
 		var want any
 		if json.Unmarshal(file, &want) != nil || !utf8.Valid(file) || bytes.Count(file, []byte("[")) > 900 || bytes.Count(file, []byte("{")) > 900 {
+			return
+		}
+		if longNumber.Match(file) && err != nil {
+			require.ErrorContains(t, err, "a number of more than 64 bytes")
 			return
 		}
 		require.NoError(t, err)
