@@ -199,12 +199,30 @@ func TestLive(t *testing.T) {
 		s.Age = age
 		return s
 	}
+	short := func(s transport.Standing) transport.Standing {
+		s.Since = time.Millisecond
+		return s
+	}
+	next := waits(0, 1, "1RECV_F0")
+	next.Step = 10
 	for name, c := range map[string]struct {
 		ranks   []transport.Standing
 		blamed  []int
 		certain bool
 		text    string
 	}{
+		"a wait of an earlier step": { // rank 0 could not have begun its step otherwise
+			[]transport.Standing{short(next), aged(short(waits(1, 0, "0SEND_F3")), 700*time.Millisecond)}, []int{1}, false,
+			"rank 1 waits for none; 1 other waits for it (likely)\nrank 1 (step 9) sent its last heartbeat 700ms ago: runs 2F7, has waited 1ms for 0SEND_F3 of rank 0; rank 0 has waited 1ms for it",
+		},
+		"a heartbeat from before the wait": {
+			[]transport.Standing{short(waits(0, 1, "1RECV_F0")), aged(runs(1), 700*time.Millisecond)}, []int{1}, false,
+			"rank 1 (step 9) sent its last heartbeat 700ms ago: runs 2F7; rank 0 has waited 1ms for it",
+		},
+		"a wait that may be over": {
+			[]transport.Standing{runs(0), aged(short(waits(1, 0, "0SEND_F3")), 700*time.Millisecond)}, []int{0}, false,
+			"rank 0 waits for none; 1 other waits for it (likely)\nrank 0 (step 9) runs 2F7; rank 1 has waited 1ms for it",
+		},
 		"a chain": {
 			[]transport.Standing{waits(0, 1, "1RECV_F0"), waits(1, 2, "2RECV_F0"), runs(2)}, []int{2}, true,
 			"rank 2 waits for none; 2 others wait for it, directly or through others (certain)\nrank 2 (step 9) runs 2F7; rank 1 has waited 5s for it",
