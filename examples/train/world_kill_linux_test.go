@@ -128,7 +128,8 @@ func TestHangIsReported(t *testing.T) {
 	}
 	require.Eventually(t, says("(?s)rank 0.+rank 1.+rank 2.+(certain|likely)"), time.Minute, time.Millisecond)
 	require.NoError(t, all[1].Process.Signal(syscall.SIGSTOP))
-	require.Eventually(t, says(`\nrank 1 waits for none; 2 others wait for it, directly or through others \(likely\): rank 1 \(step \d+\) sent its last heartbeat`), 9*time.Second, 10*time.Millisecond)
+	// Rank 0 may be opening its connection to rank 1, which is no wait of the plan.
+	require.Eventually(t, says(`\nrank 1 waits for none; (1 other waits|2 others wait) for it.* \(likely\): rank 1 \(step \d+\) sent its last heartbeat`), 9*time.Second, 10*time.Millisecond)
 	for _, p := range all {
 		require.NoError(t, p.Process.Kill())
 		_ = p.Wait() // it was killed
