@@ -59,6 +59,7 @@ type fitCmd struct {
 	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME"`
 	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
 	Link       float64       `group:"Search:" help:"Bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
+	FarRate    rate          `group:"Search:" help:"Also try plans of --best that offload half or all of the saved bytes of some stages, with a link to far memory of this rate in each direction, such as 25GB/s." placeholder:"RATE"`
 	To         string        `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
 	JSON       bool          `group:"Output:" help:"Print the prediction as JSON."`
 }
@@ -83,6 +84,9 @@ func (c *fitCmd) Run(s *streams) error {
 	request, err := c.request(s, read)
 	if err != nil {
 		return err
+	}
+	if c.FarRate > 0 && (!c.Best || c.To != "report") {
+		return usage("--far-rate is for --best, and for a plan of Weir: give --best, and leave out --to")
 	}
 	if c.Best {
 		return c.best(s, request)

@@ -21,12 +21,14 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 		return usage("--best takes formulas: leave out --profile and --costs")
 	case c.Layers != nil || c.Stages != nil:
 		return usage("--best looks for stages and layers itself: leave out --stages and --layers")
+	case r.Offload > 0:
+		return usage("--best looks for tensors to offload itself: give --far-rate, and leave out --offload")
 	case !(c.Teraflops > 0 && c.Teraflops < 1e6) || !(c.Link > 0 && c.Link < 1e6):
 		return usage("--teraflops and --link are more than 0")
 	}
 	search := fit.Search{
 		Model: r.Model, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
-		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
+		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, FarRate: float64(c.FarRate), Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
 	}
 	if c.To == "layout" { // of what Megatron-LM runs
 		search.Only = []string{"1f1b", "interleaved"}
@@ -50,9 +52,13 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 func (c *fitCmd) front(w io.Writer, front []fit.Option, tried, all int) error {
 	fmt.Fprintf(w, "%d of %s of stages, recompute and microbatch sizes were tried\n\n", tried, units.Number(all, "combination"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "step\tpeak\tschedule\tstages\tmicrobatch\trecompute\tlayers by stage")
+	far := func(text string) string { return text }
+	if c.FarRate == 0 {
+		far = func(string) string { return "" }
+	}
+	fmt.Fprintln(t, "step\tpeak\t"+far("far\toffload\t")+"schedule\tstages\tmicrobatch\trecompute\tlayers by stage")
 	for _, o := range front {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", units.Seconds(o.Seconds), units.Size(o.Peak), o.Name, o.Stages, o.Microbatch, o.Recompute, strings.Trim(fmt.Sprint(o.Cut), "[]"))
+		fmt.Fprintf(t, "%s\t%s\t%s%s\t%d\t%d\t%s\t%s\n", units.Seconds(o.Seconds), units.Size(o.Peak), far(fmt.Sprintf("%s\t%g\t", units.Size(o.Far), o.Offload)), o.Name, o.Stages, o.Microbatch, o.Recompute, strings.Trim(fmt.Sprint(o.Cut), "[]"))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ type Search struct {
 	// Speed is the floating-point operations per second of a rank, Bandwidth the bytes per second
 	// of a link.
 	Speed, Bandwidth float64
+	FarRate          float64 // bytes per second of a rank to far memory, and back; 0 is no far memory
 	Capacity         int
 	Only             []string  // names of the allowed schedules; nil allows all, and searched orders too
 	Deadline         time.Time // no trial starts after it, except the first; zero is no deadline
@@ -37,6 +39,8 @@ type Option struct {
 	Stages     int            `json:"stages"`
 	Cut        []int          `json:"layers_by_stage"`
 	Recompute  Recompute      `json:"recompute"`
+	Offload    float64        `json:"offload,omitempty"`  // share of the saved bytes, on the stages that the plan offloads
+	Far        int64          `json:"far_peak,omitempty"` // highest peak of far memory of all ranks
 	Microbatch int            `json:"microbatch_size"`
 	Seconds    float64        `json:"seconds"` // simulated duration of a step
 	Peak       int64          `json:"peak"`    // highest peak of all ranks, allowance included
@@ -257,16 +261,68 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 	return cut
 }
 
-// choose returns the options of a trial: the Pareto front of choose.Choose, laid out.
-func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err error) {
-	room := int64(0) // for all but the allowance; 0 is no bound
+// choose returns the options of a trial, for several shares of the saved bytes in far memory.
+func (s *Search) choose(ctx context.Context, t *trial) ([]Option, error) {
+	request := choose.Request{Ranks: s.Ranks, Stages: t.stages, Microbatches: s.Sequences / t.setup.Microbatch, Costs: t.costs, Capacity: s.Capacity}
 	if s.Memory > 0 {
-		room = max(s.Memory-s.Setup.Allowance, 1)
+		request.Memory = max(s.Memory-s.Setup.Allowance, 1)
 	}
-	choice, err := choose.Choose(choose.Request{
-		Ranks: s.Ranks, Stages: t.stages, Microbatches: s.Sequences / t.setup.Microbatch, Costs: t.costs,
-		Memory: room, Capacity: s.Capacity,
-	})
+	options, err := s.options(ctx, t, &request, 0, nil)
+	if err != nil || s.FarRate == 0 {
+		return options, err
+	}
+	place := schedule.Looped(s.Ranks, t.stages)
+	profile, err := (&Request{Model: s.Model, Setup: t.setup, Plan: &schedule.Plan{Placement: place}, Cut: t.cut}).profile(&Prediction{})
+	if err != nil {
+		return nil, err
+	}
+	request.Far = math.MaxInt64
+	for _, share := range [...]float64{0.5, 1} {
+		costs := *t.costs
+		costs.FarLatency, costs.FarPerMiB = 10_000, int64(math.Ceil(1e9*(1<<20)/s.FarRate))
+		costs.Stages = slices.Clone(costs.Stages)
+		for stage, set := range profile.Away(&place, share) {
+			c, one := &costs.Stages[stage], &profile.Shapes[0].Stages[stage]
+			for n, ref := range one.Slots {
+				switch {
+				case set>>n&1 == 0:
+				case ref.Kind == layout.In:
+					c.Offloaded += c.Output
+				default:
+					c.Offloaded += one.Buffers[ref.Index].Bytes
+				}
+			}
+			c.Offloaded = min(c.Offloaded, c.Saved)
+		}
+		request.Costs = &costs
+		found, err := s.options(ctx, t, &request, share, profile)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, found...)
+	}
+	return options, nil
+}
+
+// slotsOf returns a plan of choose.Choose, which names slot 0 for every stage that it offloads, with
+// the slots of a profile; nil if such a stage has none.
+func slotsOf(plan schedule.Plan, profile *layout.Profile, share float64) *schedule.Plan {
+	away := profile.Away(&plan.Placement, share)
+	for stage, set := range plan.Away {
+		if set == 0 {
+			away[stage] = 0
+		} else if away[stage] == 0 {
+			return nil
+		}
+	}
+	plan.Away = away
+	return &plan
+}
+
+// options returns the Pareto front of choose.Choose, laid out: plans that offload a share of the
+// saved bytes of a profile, or with a share of 0 those that do not offload.
+func (s *Search) options(ctx context.Context, t *trial, r *choose.Request, share float64, profile *layout.Profile) (options []Option, err error) {
+	choice, err := choose.Choose(*r)
 	if err != nil && !errors.Is(err, choose.ErrNone) {
 		return nil, err
 	}
@@ -274,12 +330,19 @@ func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err er
 	if s.Only != nil {
 		candidates = slices.DeleteFunc(choice.All, func(c *choose.Candidate) bool { return !c.Fits || !slices.Contains(s.Only, c.Schedule) })
 	}
+	candidates = slices.DeleteFunc(slices.Clone(candidates), func(c *choose.Candidate) bool { return c.Offloads() != (share > 0) })
 	for i, c := range candidates {
 		if len(options) == mostKept || i == mostLaid {
 			break
 		}
+		plan := c.Plan
+		if share > 0 {
+			if plan = slotsOf(*plan, profile, share); plan == nil {
+				continue
+			}
+		}
 		out, err := Predict(ctx, Request{
-			Model: s.Model, Setup: t.setup, Plan: c.Plan, Cut: t.cut, Capacity: s.Capacity,
+			Model: s.Model, Setup: t.setup, Plan: plan, Cut: t.cut, Capacity: s.Capacity,
 		})
 		if errors.Is(err, layout.ErrTooLong) {
 			continue
@@ -287,9 +350,9 @@ func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err er
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Name(), err)
 		}
-		o := Option{Name: c.Name(), Stages: t.stages, Cut: t.cut, Recompute: t.setup.Recompute, Microbatch: t.setup.Microbatch, Seconds: float64(c.Report.Makespan) / 1e9, Plan: c.Plan}
+		o := Option{Name: c.Name(), Stages: t.stages, Cut: t.cut, Recompute: t.setup.Recompute, Microbatch: t.setup.Microbatch, Offload: share, Seconds: float64(c.Report.Makespan) / 1e9, Plan: plan}
 		for i := range out.Ranks {
-			o.Peak = max(o.Peak, out.Ranks[i].Total())
+			o.Peak, o.Far = max(o.Peak, out.Ranks[i].Total()), max(o.Far, out.Ranks[i].Far)
 		}
 		if s.Memory == 0 || o.Peak <= s.Memory {
 			options = append(options, o)

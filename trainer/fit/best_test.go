@@ -85,6 +85,27 @@ func TestBest(t *testing.T) {
 		require.True(t, i == 0 || o.Seconds >= front[i-1].Seconds && o.Peak < front[i-1].Peak)
 		require.Less(t, o.Cut[len(o.Cut)-1], slices.Max(o.Cut), "%v", o.Cut)
 	}
+	far := search
+	far.Deadline = time.Unix(0, 0) // the first trial alone
+	near, _, _, err := fit.Best(t.Context(), far)
+	require.NoError(t, err)
+	far.FarRate = 5e10
+	offloaded, _, _, err := fit.Best(t.Context(), far)
+	require.NoError(t, err)
+	require.Less(t, offloaded[len(offloaded)-1].Peak, near[len(near)-1].Peak)
+	require.LessOrEqual(t, offloaded[0].Seconds, near[0].Seconds)
+	for i, o := range offloaded {
+		require.LessOrEqual(t, o.Peak, search.Memory)
+		require.True(t, i == 0 || o.Seconds >= offloaded[i-1].Seconds && o.Peak < offloaded[i-1].Peak)
+		require.Equal(t, []bool{o.Offload > 0, o.Offload > 0}, []bool{o.Far > 0, o.Plan.Away != nil}, "%+v", o)
+	}
+	far.FarRate = 1e6
+	slow, _, _, err := fit.Best(t.Context(), far)
+	require.NoError(t, err)
+	require.Zero(t, slow[0].Offload)
+	for _, o := range slow[1:] {
+		require.True(t, o.Offload == 0 || o.Seconds > 10*slow[0].Seconds, "%+v", o)
+	}
 	tight := search
 	tight.Memory = front[0].Peak - 1
 	less, _, _, err := fit.Best(t.Context(), tight)
