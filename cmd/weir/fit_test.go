@@ -48,6 +48,8 @@ func TestFitFaults(t *testing.T) {
 		{"", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
 		{"[]", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
 		{tinyLlama, []string{"--seq", "8", "--offload", "all"}, misused, "weir: --offload all: give a share of the saved bytes, from 0 to 1"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--offload", "1"}, misused, "give --far-rate, and leave out --offload"},
+		{tinyLlama, []string{"--seq", "8", "--far-rate", "25GB/s"}, misused, "--far-rate is for --best"},
 		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
 	} {
 		status, _, errs := fitRun(t, c.config, c.args...)
