@@ -116,7 +116,8 @@ func (d *decoder) group(name string, config pickle.Value) {
 			ranks = d.ranks(v)
 		}
 	}
-	g := &d.dump.Groups[d.named(name)]
+	at := d.named(name) // may append to Groups
+	g := &d.dump.Groups[at]
 	g.Description, g.Ranks = description, ranks
 }
 
