@@ -20,8 +20,8 @@ func TestDualPipe(t *testing.T) {
 		"x 1 +0: 1B499999 2I999999 2W999999", segmented(t, plan))
 }
 
-// The directions meet on a rank where their number is odd; the first copy has a
-// microbatch more where theirs is.
+// With an odd number of ranks, both directions meet on the middle rank. With an odd number of
+// microbatches, the first copy has one more.
 func TestDualPipeOfOddNumbers(t *testing.T) {
 	plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(3), Microbatches: 3})
 	require.NoError(t, err)

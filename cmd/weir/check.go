@@ -19,7 +19,7 @@ type checkCmd struct {
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (checkCmd) Help() string {
 	return `The exit status is 0 for a valid plan, 1 for a plan with faults, and 2 for a wrong command line. Each fault is one line on standard error, FILE:line:column: message, which names the fault and a possible fix.`
 }

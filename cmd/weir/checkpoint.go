@@ -22,7 +22,7 @@ type verifyCmd struct {
 	JSON bool   `help:"Print the outcome as JSON."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (verifyCmd) Help() string {
 	return `Verifies the checkpoints of a folder from the latest to the earliest, without unfinished ones. The exit status is 1 if a checkpoint is damaged.`
 }

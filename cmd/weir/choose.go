@@ -35,7 +35,7 @@ type chooseCmd struct {
 	JSON         bool     `help:"Print the outcome as JSON."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (chooseCmd) Help() string {
 	return `Makes, lowers, proves and simulates every schedule that fits the ranks and the stages. Also searches for orders for these costs, for every placement of the model, under several limits of memory. The best plan is the fastest within the memory; the front are the plans that no other plan beats in both time and memory.
 

@@ -26,8 +26,8 @@ var (
 // has the files of docs and of its folders, and compares the pages with the output. A line that
 // begins with $ is a command. Commands may be piped into each other with | and written to a file
 // with >. A line of three dots in an output stands for any lines. A block marked "not run" is
-// counted and not run; of a block marked "in FILE" the file has every line. -update rewrites the
-// pages.
+// counted and not run; every line of a block marked "in FILE" must be in the file. -update
+// rewrites the pages.
 func TestDocumented(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ type fitCmd struct {
 	JSON       bool          `group:"Output:" help:"Print the prediction as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help returns the text that is printed below the flags.
 func (fitCmd) Help() string {
 	return `The number of parameters is exact, and so are weights, gradients and optimizer state for the precision. Activations come from lists of the tensors that every layer keeps, the order of the plan, and the planner that lays steps out. docs/fit.md compares them with published peaks.
 

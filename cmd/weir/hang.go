@@ -34,7 +34,7 @@ type hangCmd struct {
 	JSON        bool   `help:"Print the report as JSON."`
 }
 
-// Help is printed behind the flags.
+// Help returns the text that is printed below the flags.
 func (hangCmd) Help() string {
 	return `The first two lines name the ranks that all others wait for, directly or through others, and say why. The rank of a dump is the number at the end of its name, as in _dump_3 or nccl_trace_rank_3. With a plan each rank is found in its program. The ranks of a running job of Weir say themselves what they do and wait for. The exit status is 1 if a rank is to blame or operations do not match, and 0 if nothing is pending.`
 }

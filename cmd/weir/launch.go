@@ -28,7 +28,7 @@ type launchRunCmd struct {
 	Command   []string      `arg:"" help:"The command and its arguments, after --."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (launchRunCmd) Help() string {
 	return `Each process gets its number in WEIR_RANK, the number of processes in WEIR_SIZE, the address at which they meet in WEIR_ADDRESS and the token of the job in WEIR_TOKEN; examples/train reads them. Each line of output is printed after the process number in brackets. Signals go to all processes.
 

@@ -9,7 +9,7 @@ type memCmd struct {
 	Leaks  memLeaksCmd  `cmd:"" help:"Find the allocations in a PyTorch memory snapshot that grow with microbatches."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (memCmd) Help() string {
 	return `weir mem LOG is short for weir mem log LOG.`
 }

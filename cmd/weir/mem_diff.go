@@ -17,7 +17,7 @@ type memDiffCmd struct {
 	JSON bool   `help:"Print the difference and both summaries as JSON."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (memDiffCmd) Help() string {
 	return `Compares records rank by rank, in order: step, microbatch, stage, action, bytes and weight, but not times. The exit status is 0 if the logs are equal, 1 if they differ, and 2 if one cannot be read.`
 }

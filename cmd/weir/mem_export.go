@@ -20,7 +20,7 @@ type memExportCmd struct {
 	Output string `aliases:"out" short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (memExportCmd) Help() string {
 	return `Writes every allocation of the step at its planned offset: ranks are devices, and the time is the number of the event. To export a measured log, use weir mem log with --csv and --trace.`
 }

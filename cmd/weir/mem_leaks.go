@@ -22,7 +22,7 @@ type memLeaksCmd struct {
 	growthStatus
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (memLeaksCmd) Help() string {
 	return `The exit status is 1 if something grows with microbatches or the file is not a snapshot, and 0 if nothing grows.`
 }

@@ -40,7 +40,7 @@ func (g growthStatus) status(grows bool) error {
 	return nil
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (memLogCmd) Help() string {
 	return `The exit status is 1 if something grows or a line cannot be read, and 0 otherwise. A warm-up that saturates is not growth. If a log is too short to tell growth from chance, the outcome is inconclusive and the exit status is 0.`
 }

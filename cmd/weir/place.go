@@ -23,7 +23,7 @@ type placeCmd struct {
 	JSON   bool          `help:"Print the outcome as JSON."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (placeCmd) Help() string {
 	return `The columns of the file are id, lower, upper and size, and optionally alignment and gaps; lifetimes are half-open. The lower bound is the largest number of bytes alive at once. If the height is above it, optimal means that an exhaustive search found no lower layout. The layout is verified. It depends only on the seed, unless the time limit ends the search.
 

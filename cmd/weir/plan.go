@@ -21,7 +21,7 @@ type planCmd struct {
 	Output   string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (planCmd) Help() string {
 	return `In the text form a line is a segment: x, the number of repeats, the number of microbatches by which each repeat advances, and its actions; or, for a nested loop, segments in parentheses. 1B0~gs is the backward of microbatch 0 on stage 1, which drops g and s. Letters of drops: p is parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s the saved tensors, t the buffer of a completed transfer, r the end of the microbatch on the rank; f and b are the copies of the stage's weights for forwards and backwards, a the copy of saved tensors that are away, in far memory.
 

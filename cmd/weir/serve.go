@@ -22,7 +22,7 @@ type serveCmd struct {
 	Output string `help:"Write the files of the page to this folder, for any web server, and serve nothing." short:"o" placeholder:"FOLDER"`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (serveCmd) Help() string {
 	return `The page draws schedules and reads files with this command, built for WebAssembly. Nothing is uploaded: the files that a visitor chooses stay in the browser. Building takes Go and a clone of Weir, or a module that requires it.`
 }

@@ -35,7 +35,7 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (completionCmd) Help() string {
 	return `For example in ~/.bashrc: source <(weir completion bash). In ~/.zshrc: source <(weir completion zsh). In ~/.config/fish/config.fish: weir completion fish | source.`
 }

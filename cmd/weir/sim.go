@@ -19,7 +19,7 @@ type simCmd struct {
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (simCmd) Help() string {
 	return `There are two clocks. The makespan is the time from the first start on any rank to the last end on any rank. The span is the longest time of a single rank, from its own first start to its own last end. A bubble is 1 - ideal/clock; ideal is the busiest rank's work.
 

@@ -15,7 +15,7 @@ type statusCmd struct {
 	Processes []int `arg:"" optional:"" name:"process" help:"Process numbers; by default all processes on this host that answer."`
 }
 
-// Help follows the flags.
+// Help returns the text that is printed below the flags.
 func (statusCmd) Help() string {
 	return `Shows for each rank the action that it runs, or the action of another rank that it waits for, and how long it has waited. examples/train answers. In a job of several processes the first one answers, with the last heartbeats of the others, at most a second old. The processes must belong to the same user and have the same TMPDIR. weir hang PROCESS reports on one of them in full. The exit status is 1 if no process answers.`
 }

@@ -33,7 +33,7 @@ type traceCmd struct {
 	JSON         bool     `help:"Print the report as JSON; times are nanoseconds."`
 }
 
-// Help is printed behind the flags.
+// Help returns the text that is printed below the flags.
 func (traceCmd) Help() string {
 	return `Actions are spans with names such as PP:2F7, as newer versions of PyTorch annotate them: stage 2, forward, microbatch 7. docs/trace.md has the lines that do it in older ones.
 
