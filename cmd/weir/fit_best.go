@@ -24,7 +24,9 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	case r.Offload > 0:
 		return usage("--best looks for tensors to offload itself: give --far-rate, and leave out --offload")
 	case !(c.Teraflops > 0 && c.Teraflops < 1e6) || !(c.Link > 0 && c.Link < 1e6):
-		return usage("--teraflops and --link are more than 0")
+		return usage("--teraflops is %g and --link is %g: give numbers above 0 and below 1000000", c.Teraflops, c.Link)
+	case c.SearchTime < 0:
+		return usage("--search-time is %v: give 0s or more", c.SearchTime)
 	}
 	search := fit.Search{
 		Model: r.Model, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),

@@ -425,6 +425,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"drow", `weir: unexpected argument drow, did you mean "draw"? (weir --help says more)`, 2},
 		{"mem leeks", `weir: there is no file leeks, nor a command weir mem leeks: did you mean leaks? There are log, plan, diff, export, leaks`, 2},
+		{"help ErrLeek", `weir: unexpected argument ErrLeek: give a command, or an error that weir help errors lists`, 2},
 		{"plan", `weir: expected "<name>" (weir --help says more)`, 2},
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
 		{"plan 1f1b --stages two", `weir: --stages: expected a valid ` + strconv.Itoa(strconv.IntSize) + ` bit int but got "two" (weir --help says more)`, 2},

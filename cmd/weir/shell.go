@@ -25,7 +25,7 @@ func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
 		return err
 	}
 	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
-		return usage("%w", err)
+		return usage("%w: give a command, or an error that weir help errors lists", err)
 	}
 	return nil
 }

@@ -62,7 +62,9 @@ func (t *trainer) introduce() {
 	} else {
 		fmt.Fprintf(t.out, "memory  not planned: %s\n", oneLine(t.unplanned))
 	}
-	if t.layout != nil && t.layout.FarHeight() > 0 {
+	if o.Offload > 0 && t.layout != nil && t.layout.FarHeight() == 0 {
+		fmt.Fprintf(t.out, "far     nothing is moved: in this plan each backward follows its forward too soon, or no slot that may be moved is within -offload %v\n", o.Offload)
+	} else if t.layout != nil && t.layout.FarHeight() > 0 {
 		where := "memory of this process"
 		if o.OffloadTo != "" {
 			where = "a file in " + o.OffloadTo
