@@ -333,12 +333,8 @@ func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 			}
 		}
 		if b := a.pages.mem[at]; b != poisoned && (s.mark == 0 || b != untouched) {
-			where := fmt.Sprintf("%d bytes before its start", s.off-at)
-			if at >= s.off {
-				where = fmt.Sprintf("%d bytes behind its end", at-s.off-s.bytes+1)
-			}
-			return fmt.Errorf("%w: handle %v (%s, %d bytes, allocation %d): its owner or the owner of its neighbour wrote %s",
-				ErrOverrun, Handle{i, s.generation, a.number}, s.class, s.bytes, s.serial, where)
+			return fmt.Errorf("%w: handle %v (%s, %d bytes, allocation %d): its owner or the owner of its neighbour wrote outside it, at offset %d from its start",
+				ErrOverrun, Handle{i, s.generation, a.number}, s.class, s.bytes, s.serial, at-s.off)
 		}
 	}
 	return nil

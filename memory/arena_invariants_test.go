@@ -82,15 +82,15 @@ func TestInvariantsCanaries(t *testing.T) {
 	defer zoned.Close()
 	h := alloc(t, zoned, memory.Saved, 128)
 	*outside(zoned, h, 128) = 1
-	overrun(zoned, h, "handle 1.1 (saved, 128 bytes, allocation 0): its owner or the owner of its neighbour wrote 1 bytes behind its end")
+	overrun(zoned, h, "handle 1.1 (saved, 128 bytes, allocation 0): its owner or the owner of its neighbour wrote outside it, at offset 128 from its start")
 
 	s := example() // 0 to 1000, 1000 to 1400
 	for _, test := range []struct {
 		of, at int
 		text   string
 	}{
-		{1, 400, "(workspace, 400 bytes, allocation 1): its owner or the owner of its neighbour wrote 1 bytes behind its end"},
-		{1, 463, "its owner or the owner of its neighbour wrote 64 bytes behind its end"},
+		{1, 400, "(workspace, 400 bytes, allocation 1): its owner or the owner of its neighbour wrote outside it, at offset 400 from its start"},
+		{1, 463, "its owner or the owner of its neighbour wrote outside it, at offset 463 from its start"},
 		{0, 0, ""}, {0, 999, ""}, {0, 1000, ""}, // its own bytes, and its neighbour's
 	} {
 		a := open(t, 1<<20, 0)
@@ -113,7 +113,7 @@ func TestInvariantsCanaries(t *testing.T) {
 	first, second := alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400)
 	release(t, a, first)
 	*outside(a, second, -64) = 1
-	overrun(a, second, "its owner or the owner of its neighbour wrote 64 bytes before its start")
+	overrun(a, second, "its owner or the owner of its neighbour wrote outside it, at offset -64 from its start")
 	require.ErrorIs(t, a.Lay(nil), memory.ErrOverrun)
 }
 

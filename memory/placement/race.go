@@ -146,7 +146,7 @@ func (r *race) solution() (*Solution, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the layout by %q is wrong: %w", r.method, err)
 	}
-	s := &Solution{r.offsets, Certificate{Height: height, Bound: r.grid.bound, Method: r.method, Proof: "not proven: it may be that a layout is lower"}}
+	s := &Solution{r.offsets, Certificate{Height: height, Bound: r.grid.bound, Method: r.method, Proof: "not proven: a lower layout may exist"}}
 	if s.Height == s.Bound {
 		s.Optimal, s.Proof = true, "the height is the bound: the most bytes alive at once"
 	}
