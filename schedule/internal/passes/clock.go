@@ -160,14 +160,14 @@ func (c *Clock) round(v clocked) bool {
 	for rank := range c.Duties {
 		if d := &c.Duties[rank]; d.left > 0 {
 			if d.left--; d.left == 0 {
-				c.Sign = c.moves[rank]
+				c.Sign = c.directions[rank]
 				v.End(rank, *d)
 			}
 		}
 	}
 	c.Sign = 0
-	if i := slices.IndexFunc(c.moves, func(sign int8) bool { return sign != 0 }); i >= 0 {
-		c.Sign = c.moves[i] // messages move with their ranks
+	if i := slices.IndexFunc(c.directions, func(sign int8) bool { return sign != 0 }); i >= 0 {
+		c.Sign = c.directions[i] // messages move with their ranks
 	}
 	v.Exchange()
 	return moved
@@ -188,7 +188,7 @@ func (c *Clock) turn(v clocked, rank int) bool {
 		return false
 	}
 	mb := int64(a.Microbatch())
-	c.Sign = c.moves[rank]
+	c.Sign = c.directions[rank]
 	if !v.Ready(rank, a, mb) {
 		return false
 	}
@@ -252,7 +252,7 @@ func (c *Clock) Moves(by []int64) (shift, most int64) {
 	}
 	by, c.shift = by[len(c.Ranks):], 0
 	for rank := range c.Duties {
-		d, moved := &c.Duties[rank], int64(c.moves[rank])*shift
+		d, moved := &c.Duties[rank], int64(c.directions[rank])*shift
 		if by[0] != moved || by[1] != moved && d.With != 0 || moved == -c.shift && moved != 0 {
 			return 0, 0
 		}

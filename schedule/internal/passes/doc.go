@@ -7,8 +7,8 @@
 //
 // The configuration of a machine is the next action of each rank, held by a Cursor, and
 // whatever the visitor keeps: sets of microbatches, counts, queues, clocks. The machine does one
-// thing: a rank runs its next action. A policy says which rank is next, and a visitor says
-// whether the action can run in this configuration and changes the configuration accordingly.
+// thing: a rank runs its next action. A policy chooses the rank. A visitor decides whether the
+// action can run in this configuration, and if so, changes the configuration accordingly.
 //
 //	client     policy       visitor
 //	check      RoundRobin   an action waits for what it needs of other ranks, and for room on its link
@@ -17,19 +17,19 @@
 //
 // # The order of the ranks
 //
-// In a real run the ranks go on in any order. RoundRobin runs them in one order, and that is
-// enough for a monotone visitor. A visitor is monotone if
+// In a real run the actions of different ranks interleave in any order. RoundRobin runs one order,
+// and that decides all of them if the visitor is monotone. A visitor is monotone if
 //
-//   - the configuration follows from the actions that were run, whatever their order;
+//   - the configuration depends only on the set of actions that have run, not on their order;
 //   - a rank that can run its next action still can after any further actions of other ranks.
 //
-// Lemma. Two runs of a machine with a monotone visitor, each continued until no rank can go on,
-// have run the same actions.
+// Lemma. Two runs of a machine with a monotone visitor, each continued until no rank can run its
+// next action, have run the same actions.
 //
 // Proof. Suppose run A has run an action that run B has not. Let a be the first one in the order
 // of A. B has run every action that A had run before a, so a is the next action of its rank in
 // B. It could run in A after those actions. B has run them too, and further actions of other ranks
-// only, so a can run in B. But B was continued until no rank can go on.
+// only, so a can run in B. That contradicts the end of B: no rank can run its next action there.
 //
 // So if one run comes to the end of every program, every run does; and if one ends in a
 // deadlock, every run ends with the same ranks before the same actions.
@@ -39,8 +39,8 @@
 //   - An action that waits until an action of another rank is done finds it done from then on.
 //   - A send that waits for room on a link stays able to run, because no other rank sends there:
 //     the messages on the link only become fewer.
-//   - A receive from a link that holds nothing waits until the sender's next action is its send.
-//     It stays that, because the sender waits for the receive.
+//   - On a link of capacity 0, a rendezvous, a receive waits until the sender's next action is the
+//     matching send. It remains the next action, because the send waits for the receive.
 //   - A message in simulated time is put by one rank and taken by another one, in order. So its
 //     times follow from the programs of the ranks, in whatever order these run.
 //

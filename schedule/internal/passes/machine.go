@@ -6,29 +6,29 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Machine is the ranks of a plan, each at some action of its program. RoundRobin and Clock
-// say which rank is next; their visitor says whether the next action can run, and does it.
+// A Machine holds the ranks of a plan, each with the next action of its program. RoundRobin and
+// Clock choose the rank to run. Their visitor decides whether its next action can run, and runs it.
 type Machine struct {
 	repeats.Engine
 	*Outline
 	Ranks    []Cursor
 	Periodic bool // a segment has more than a few repeats
 
-	began []int64 // by rank: its position when the period began
-	moves []int8  // by rank: the direction in which its microbatches move in the period
+	periodStarts []int64 // by rank: its position when the period began
+	directions   []int8  // by rank: the sign of its stride, or 0 if it is not expected to move in the period
 }
 
-// fewRepeats are not worth a period.
+// A segment of at most fewRepeats repeats is not worth a period.
 const fewRepeats = 3
 
 // newMachine returns a machine with all ranks at their first actions, for a visitor that keeps
-// this many sets. It runs so many actions at most.
+// this many sets. The last argument limits the number of actions that it runs.
 func newMachine(o *Outline, sets int, most int64) Machine {
 	ranks := len(o.Plan.Programs)
-	m := Machine{Engine: repeats.NewEngine(sets, most), Outline: o, Ranks: make([]Cursor, ranks), began: make([]int64, ranks), moves: make([]int8, ranks)}
+	m := Machine{Engine: repeats.NewEngine(sets, most), Outline: o, Ranks: make([]Cursor, ranks), periodStarts: make([]int64, ranks), directions: make([]int8, ranks)}
 	for rank, program := range o.Plan.Programs {
 		m.Ranks[rank] = NewCursor(program, 0)
-		m.began[rank] = -1
+		m.periodStarts[rank] = -1
 		for _, s := range program {
 			m.Periodic = m.Periodic || s.Repeat > fewRepeats
 		}
@@ -46,16 +46,16 @@ func (m *Machine) Done() bool {
 	return true
 }
 
-// beginPeriod notes where all ranks are. A rank is expected to move in the period if its
+// beginPeriod records the positions of all ranks. A rank is expected to move in the period if its
 // segment repeats and it has moved since the last period began.
 func (m *Machine) beginPeriod() {
 	for rank := range m.Ranks {
 		p := &m.Ranks[rank]
-		m.moves[rank] = 0
-		if s := p.repeating(); s != nil && p.Position != m.began[rank] {
-			m.moves[rank] = sign(s.Stride)
+		m.directions[rank] = 0
+		if s := p.repeating(); s != nil && p.Position != m.periodStarts[rank] {
+			m.directions[rank] = sign(s.Stride)
 		}
-		m.began[rank] = p.Position
+		m.periodStarts[rank] = p.Position
 	}
 }
 
@@ -69,14 +69,15 @@ func (m *Machine) state(s *repeats.State) bool {
 	return true
 }
 
-// moved returns by how many microbatches the ranks have moved in the period, and how many
-// more periods leave each of them in its segment. It returns 0 if a rank has not moved as it
-// was expected to, or two ranks have moved by different numbers of microbatches.
+// moved receives by how many repeats each rank has moved in the period, in the first elements of
+// by. It returns by how many microbatches that is, and how many more periods leave each rank in
+// its segment. It returns 0 if a rank has moved against the expectation, or two ranks have moved
+// by different numbers of microbatches.
 func (m *Machine) moved(by []int64) (shift, most int64) {
 	most = math.MaxInt64
 	for rank := range m.Ranks {
 		p, repeats := &m.Ranks[rank], by[rank]
-		if (repeats == 0) != (m.moves[rank] == 0) {
+		if (repeats == 0) != (m.directions[rank] == 0) {
 			return 0, 0
 		}
 		if repeats == 0 {
@@ -93,7 +94,7 @@ func (m *Machine) moved(by []int64) (shift, most int64) {
 	return shift, most
 }
 
-// skip moves the ranks by n periods.
+// skip moves the ranks by n periods, in each of which rank r moves by by[r] repeats.
 func (m *Machine) skip(n int64, by []int64) {
 	for rank := range m.Ranks {
 		m.Ranks[rank].Skip(int(n * by[rank]))

@@ -88,7 +88,7 @@ func (r *RoundRobin) Round(v Visitor) bool {
 func (r *RoundRobin) turn(v Visitor, rank int) bool {
 	p := &r.Ranks[rank]
 	segment, begin := p.Segment, p.Position
-	r.Sign = r.moves[rank]
+	r.Sign = r.directions[rank]
 	tried := int64(0)
 	if !p.run(v, rank, min(begin+burst, r.stops[rank])) {
 		tried = 1
@@ -128,7 +128,7 @@ func (r *RoundRobin) Next(rank int, want schedule.Action) bool {
 		return false
 	}
 	apart := int64(a.Microbatch() - want.Microbatch())
-	if r.comparing && r.moves[rank] != r.Sign {
+	if r.comparing && r.directions[rank] != r.Sign {
 		r.apart = min(r.apart, max(apart, -apart))
 	}
 	return apart == 0
@@ -207,7 +207,7 @@ func (r *RoundRobin) measure(lone int64) (actions int64, short bool) {
 			repeats := stride / int(max(pace(s), 1))
 			r.lengths[rank] = int64(repeats) * s.Len()
 			actions += r.lengths[rank]
-			short = short || r.began[rank] != p.Position && s.Repeat-1-p.Repeat < 2*repeats
+			short = short || r.periodStarts[rank] != p.Position && s.Repeat-1-p.Repeat < 2*repeats
 		}
 	}
 	if actions > r.Allowance>>3 {
