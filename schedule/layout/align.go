@@ -13,9 +13,9 @@ const (
 	paddingDivisor = 1024
 )
 
-// natural returns the preferred alignment of a buffer: a cache line, or for smaller buffers
+// naturalAlign returns the preferred alignment of a buffer: a cache line, or for smaller buffers
 // the largest power of two that is no larger than the buffer.
-func natural(bytes int64) int64 {
+func naturalAlign(bytes int64) int64 {
 	align := int64(leastAlign)
 	for align < line && align*2 <= bytes {
 		align *= 2
@@ -23,34 +23,35 @@ func natural(bytes int64) int64 {
 	return align
 }
 
-// whole returns the largest alignment that leaves no padding after a buffer of this size.
-func whole(bytes int64) int64 {
+// unpaddedAlign returns the largest power of two, up to a cache line, that divides the size, so
+// that no padding follows the buffer. It is at least leastAlign.
+func unpaddedAlign(bytes int64) int64 {
 	return min(max(bytes&-bytes, leastAlign), line)
 }
 
 // needsPadding reports whether some buffer of the program needs padding before the next one.
 func (p *player) needsPadding(align func(int64) int64) bool {
-	return slices.ContainsFunc(p.items, func(it item) bool { return it.bytes%align(it.bytes) != 0 })
+	return slices.ContainsFunc(p.allocations, func(it allocation) bool { return it.bytes%align(it.bytes) != 0 })
 }
 
-// alignment returns the alignment function for the program: natural, unless every layout
-// with it is too high.
+// alignment returns the alignment function for the program: naturalAlign, unless every layout
+// with it is above the lower bound.
 func (p *player) alignment() func(int64) int64 {
 	if p.boundByPadding() {
-		return whole
+		return unpaddedAlign
 	}
-	return natural
+	return naturalAlign
 }
 
-// boundByPadding reports whether the padding of live buffers keeps every natural layout above the
-// lower bound. Buffers smaller than a line may be placed in the padding of others.
-func (p *player) boundByPadding() bool { return p.mostAlive().lines-line >= p.least() }
+// boundByPadding reports whether the padding of live buffers keeps every layout with naturalAlign
+// above the lower bound. Buffers smaller than a line may be placed in the padding of others.
+func (p *player) boundByPadding() bool { return p.peaks().lines-line >= p.heightBound() }
 
 // alignments returns the alignment functions that deserve another try: one without padding,
 // then the function of the current layout if that layout was not searched for thoroughly.
 func (a *attempt) alignments() (list []func(int64) int64) {
-	if !a.played.boundByPadding() && a.played.needsPadding(natural) {
-		list = append(list, whole)
+	if !a.played.boundByPadding() && a.played.needsPadding(naturalAlign) {
+		list = append(list, unpaddedAlign)
 	}
 	if a.separate {
 		list = append(list, a.played.alignment())
@@ -61,32 +62,32 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 // lowEnough reports whether a further search is pointless: the layout is optimal, or its
 // excess is small compared with the padding to cache lines.
 func (a *attempt) lowEnough() bool {
-	return a != nil && (a.optimal() || a.played.boundByPadding() && a.excess() <= a.played.most()/paddingDivisor)
+	return a != nil && (a.optimal() || a.played.boundByPadding() && a.excess() <= a.played.peakBytes()/paddingDivisor)
 }
 
-// alive holds upper bounds of the live bytes of a played program: as requested, with the
-// padding that every buffer needs, and in whole lines, without buffers smaller than a line.
-type alive struct{ bytes, padded, lines int64 }
+// liveBytes holds the live bytes at a moment, or their maxima: as requested, with every buffer
+// rounded up to leastAlign, and rounded up to lines, without buffers smaller than a line.
+type liveBytes struct{ bytes, padded, lines int64 }
 
-// most returns the largest number of live bytes.
-func (p *player) most() int64 { return p.mostAlive().bytes }
+// peakBytes returns the largest number of live bytes.
+func (p *player) peakBytes() int64 { return p.peaks().bytes }
 
-// least returns a lower bound of the height of every layout, with heights rounded up to
+// heightBound returns a lower bound of the height of every layout, with heights rounded up to
 // leastAlign.
-func (p *player) least() int64 { return p.mostAlive().padded }
+func (p *player) heightBound() int64 { return p.peaks().padded }
 
-// mostAlive returns the maxima over a program that has been played to its end.
-func (p *player) mostAlive() *alive {
+// peaks returns the maxima over a program that has been played to its end.
+func (p *player) peaks() *liveBytes {
 	if p.top != nil {
 		return p.top
 	}
-	var live, top alive
+	var live, top liveBytes
 	for _, change := range p.log {
 		i, sign := change, int64(1)
 		if change < 0 {
 			i, sign = ^change, -1
 		}
-		bytes := p.items[i].bytes
+		bytes := p.allocations[i].bytes
 		live.bytes += sign * bytes
 		live.padded += sign * roundUp(bytes, leastAlign)
 		if bytes >= line {

@@ -6,17 +6,18 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// item is one buffer of a played program.
-type item struct {
+// allocation is one allocation of a played program, from its birth to its death. A buffer of a
+// profile has one for each microbatch; a buffer of a placement problem may stand for several.
+type allocation struct {
 	bytes        int64
 	atMost       bool
 	class        memory.Class
 	refs         int32
-	birth, death int32    // the numbers of its first and last change; death is 0 while it is alive
-	place        position // where it is born; if repeats are skipped, where its counterpart in the last repeats is born
-	repeat       int32    // of its birth
+	birth, death int32    // the numbers of the changes that allocate and release it; death is 0 while it is alive
+	position     position // of its birth; if it is alive when repeats are skipped, of the same birth that many repeats later
+	repeat       int32    // of its birth, not changed by skipping
 	ordinal      int32    // among the births at its position
-	since        int32    // changes in the repeat before its birth
+	since        int32    // number of changes before its birth in that repeat
 	origin       origin
 }
 

@@ -173,13 +173,13 @@ func (a *Alternative) weigh(used *sync.Pool) error {
 			played.skip = &skipper{}
 		}
 		if last, ok := used.Get().(*player); ok {
-			played.items, played.log, played.visits = last.items[:0], last.log[:0], last.visits[:0]
+			played.allocations, played.log, played.visits = last.allocations[:0], last.log[:0], last.visits[:0]
 		}
 		err := played.play()
 		if err == nil {
-			bounds[rank], births[rank] = played.most()+p.cfg.resident(p.plan.Placement, rank), len(played.items)
+			bounds[rank], births[rank] = played.peakBytes()+p.cfg.resident(p.plan.Placement, rank), len(played.allocations)
 		}
-		used.Put(&player{items: played.items, log: played.log, visits: played.visits})
+		used.Put(&player{allocations: played.allocations, log: played.log, visits: played.visits})
 		return err
 	})
 	a.Bound, a.Allocations = slices.Max(bounds), slices.Max(births)

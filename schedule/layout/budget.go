@@ -45,9 +45,9 @@ func (c *Config) resident(place schedule.Placement, rank int) int64 {
 	return c.Resident(place, rank)
 }
 
-// refuse returns an error if a rank exceeds the budget. The error lists the owners at the
+// checkBudget returns an error if a rank exceeds the budget. The error lists the owners at the
 // peak and the alternatives that would fit.
-func (p *Memory) refuse(ctx context.Context) error {
+func (p *Memory) checkBudget(ctx context.Context) error {
 	var faults []error
 	for i := range p.Ranks {
 		r, resident := &p.Ranks[i], p.cfg.resident(p.plan.Placement, i)

@@ -12,16 +12,19 @@
 //     birth and the death of every buffer. Package effects defines what an action does to
 //     memory, for the runner too; ports.go defines what crosses between stages.
 //   - skip.go skips the repeats of a segment that equal those before them, so that
-//     planning time does not grow with microbatches. A cycle of repeats remains, whose
-//     offsets recur, with different repeats before and after it.
-//   - problem.go turns the lifetimes into a placement problem: births with one offset in
-//     every cycle are one buffer with gaps.
-//   - rotation.go chooses a cycle in which buffers of one size share a few places in
-//     rotation. Each place becomes one buffer, so a large program needs no search.
-//   - search.go tries the shortest cycle, such rotations, and a short program without a
-//     cycle, has package placement lay them out, and keeps the lowest layout.
+//     planning time does not grow with microbatches. It leaves a lead of repeats that differ,
+//     a cycle of equal repeats, whose offsets recur, and a tail of repeats that differ again.
+//   - problem.go turns the lifetimes into a placement problem. The same birth has the same
+//     offset in every cycle, so these allocations are one buffer of the problem, with gaps.
+//   - steady_state.go and rotation.go choose a longer cycle in which allocations of one size
+//     share a few locations. Each location is one buffer, so a large program needs no search.
+//   - search.go has package placement lay out the shortest cycle, such rotations, and a short
+//     program without a cycle, and keeps the lowest layout.
 //   - lay.go writes the layout for the arena, place by place; peak.go finds the owners at
 //     the peak; budget.go and alternatives.go find plans that fit if this one does not.
+//
+// Time is the number of changes before a moment: each birth and each death is one change. A
+// place is an action of a repeat that is laid out, so all equal repeats share their places.
 //
 // Planning time grows with microbatches if Config.Shapes gives the shape of each one, and
 // for schedules whose microbatches in flight grow with their number (gpipe, breadth-first).

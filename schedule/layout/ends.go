@@ -11,9 +11,9 @@ import (
 
 // This file ends buffers: it counts references, and plays step end.
 
-// end releases the items of a slot.
+// end releases the allocations of a slot.
 func (p *player) end(w slot) error {
-	for _, i := range p.held[w].items {
+	for _, i := range p.held[w].allocations {
 		if i >= 0 {
 			if err := p.release(i); err != nil {
 				return err
@@ -29,7 +29,7 @@ func (p *player) end(w slot) error {
 // dropParts releases parts of an entry.
 func (p *player) dropParts(w slot, set uint64) error {
 	e := p.held[w]
-	for part, i := range e.items {
+	for part, i := range e.allocations {
 		if set&e.wanted>>part&1 == 1 && i >= 0 {
 			if err := p.release(i); err != nil {
 				return err
@@ -67,7 +67,7 @@ func (p *player) finish() error {
 				continue
 			}
 			bytes := p.profile.params(there.Stage)[there.Param].Bytes
-			i, err := p.born(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(here.Stage), microbatch: -1, index: int32(here.Param)})
+			i, err := p.allocate(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(here.Stage), microbatch: -1, index: int32(here.Param)})
 			if err != nil {
 				return err
 			}
@@ -91,30 +91,30 @@ func (p *player) pullsNothing() bool {
 	return !slices.ContainsFunc(p.wants, func(parts uint64) bool { return parts != 0 })
 }
 
-// ended returns an error if an item is still alive.
-func (p *player) ended() error {
-	for i := range p.items {
-		if it := &p.items[i]; it.refs > 0 {
+// checkReleased returns an error if an allocation is still alive.
+func (p *player) checkReleased() error {
+	for i := range p.allocations {
+		if it := &p.allocations[i]; it.refs > 0 {
 			return fmt.Errorf("%w: rank %d: %s of microbatch %d is never released", ErrProfile, p.rank, p.profile.name(it.origin, p.shape(int(it.origin.microbatch))), it.origin.microbatch)
 		}
 	}
 	return nil
 }
 
-// born creates an item with one reference.
-func (p *player) born(bytes int64, atMost bool, class memory.Class, o origin) (int32, error) {
-	i := int32(len(p.items))
-	if len(p.items) >= p.limit {
+// allocate creates an allocation with one reference.
+func (p *player) allocate(bytes int64, atMost bool, class memory.Class, o origin) (int32, error) {
+	i := int32(len(p.allocations))
+	if len(p.allocations) >= p.limit {
 		return 0, p.tooLong()
 	}
-	if i == int32(cap(p.items)) {
-		p.items = slices.Grow(p.items, len(p.items)+256)
+	if i == int32(cap(p.allocations)) {
+		p.allocations = slices.Grow(p.allocations, len(p.allocations)+256)
 	}
-	p.items = append(p.items, item{
-		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: p.count, place: p.at, repeat: p.at.repeat, ordinal: p.ordinal, since: p.count - p.begin, origin: o,
+	p.allocations = append(p.allocations, allocation{
+		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: p.count, position: p.at, repeat: p.at.repeat, ordinal: p.ordinal, since: p.count - p.begin, origin: o,
 	})
 	p.ordinal++
-	p.note(i)
+	p.record(i)
 	return i, nil
 }
 
@@ -122,21 +122,21 @@ func (p *player) tooLong() error {
 	return fmt.Errorf("%w: rank %d allocates more than %d times before its program repeats itself, since what it keeps grows with microbatches; take a schedule whose microbatches in flight do not, such as 1f1b, or fewer microbatches", ErrTooLong, p.rank, p.limit)
 }
 
-// release removes a reference, and ends the item with the last one.
+// release removes a reference, and ends the allocation with the last one.
 func (p *player) release(i int32) error {
-	it := &p.items[i]
+	it := &p.allocations[i]
 	if it.refs <= 0 {
 		return fmt.Errorf("%w: %s of microbatch %d is released once more than it is retained", ErrProfile, p.profile.name(it.origin, p.shape(int(it.origin.microbatch))), it.origin.microbatch)
 	}
 	if it.refs--; it.refs == 0 {
 		it.death = p.count
-		p.note(^i)
+		p.record(^i)
 	}
 	return nil
 }
 
-// note records a change in the log.
-func (p *player) note(change int32) {
+// record adds a change to the log.
+func (p *player) record(change int32) {
 	p.count++
 	if p.emit != nil {
 		p.emit(change)
@@ -147,6 +147,6 @@ func (p *player) note(change int32) {
 		p.log = append(p.log, change)
 	}
 	if p.skip != nil {
-		p.skip.note(p, change)
+		p.skip.record(p, change)
 	}
 }

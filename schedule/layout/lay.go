@@ -12,10 +12,10 @@ func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
 	return p.profile.Shapes[shape].entry(wanted)
 }
 
-// layout writes the layout, place by place. The items of a group share one offset.
+// layout writes the layout, place by place. The allocations of a group share one offset.
 func (p *player) layout(segments []SegmentPlaces, end int, group []int32, offsets []int64, height int64) *memory.Layout {
 	l := &memory.Layout{
-		Height: height, Allocations: make([]memory.Allocation, 0, len(p.items)),
+		Height: height, Allocations: make([]memory.Allocation, 0, len(p.allocations)),
 		Places: make([]int32, 0, end+2), Levels: make([]memory.Level, 0, end+1),
 	}
 	var live int64
@@ -31,10 +31,10 @@ func (p *player) layout(segments []SegmentPlaces, end int, group []int32, offset
 		level := memory.Level{Peak: live}
 		for _, change := range p.log[visit.since:until] {
 			if change < 0 {
-				live -= p.items[^change].bytes
+				live -= p.allocations[^change].bytes
 				continue
 			}
-			it := &p.items[change]
+			it := &p.allocations[change]
 			if first {
 				l.Allocations = append(l.Allocations, memory.Allocation{Offset: offsets[group[change]], Bytes: it.bytes, Class: it.class, AtMost: it.atMost})
 			}

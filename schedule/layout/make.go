@@ -95,7 +95,7 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 	if err := eachRank(len(p.Ranks), func(rank int) error { return p.layOut(ctx, ports, rank) }); err != nil {
 		return nil, err
 	}
-	if err := p.refuse(ctx); err != nil {
+	if err := p.checkBudget(ctx); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -199,8 +199,8 @@ func (p *Memory) layOutSide(ctx context.Context, ports *ports, rank int, far boo
 	switch {
 	case r.Height == r.Bound:
 	case best.optimal():
-		r.Proof = fmt.Sprintf("the height is what is alive at once with the padding that it has where every offset is a multiple of %d bytes", leastAlign)
-	case !r.Optimal && !best.separate: // the proof covers only layouts with the same cycles
+		r.Proof = fmt.Sprintf("the height is the most bytes alive at once, with every buffer rounded up to a multiple of %d bytes, which divides every offset", leastAlign)
+	case !r.Optimal && !best.separate: // a proof for the problem covers only layouts with the same cycles
 		r.Proof = "not proven: a lower layout may exist"
 	}
 	switch {

@@ -10,17 +10,17 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// This file plays the moves of saved state between a rank's memory and its far memory. A slot that
-// is offloaded is two items of the rank, from F to WAIT_OFFLOAD and from RELOAD to the action that
-// takes it, and one item of far memory.
+// This file plays the moves of saved state between a rank's memory and its far memory. An offloaded
+// slot has two allocations on the rank, one from F to WAIT_OFFLOAD and one from RELOAD to the action
+// that takes it, and one in far memory, from OFFLOAD to the action that ends it there.
 
 // maxSlots is the number of slots of a stage that Plan.Away can name.
 const maxSlots = 64
 
-// move plays WAIT_OFFLOAD, which ends the items of the slots, or RELOAD, which begins new ones.
+// move plays WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which makes new ones.
 func (p *player) move(kind schedule.Kind, s, m int32) error {
-	own, in := p.held[slot{effects.Saved, s, m}].items, p.held[slot{effects.Input, s, m}].items
-	return p.eachAway(s, m, func(ref Ref, o origin) error {
+	own, in := p.held[slot{effects.Saved, s, m}].allocations, p.held[slot{effects.Input, s, m}].allocations
+	return p.eachOffloaded(s, m, func(ref Ref, o origin) error {
 		list := own
 		if ref.Kind == In {
 			list = in
@@ -28,11 +28,11 @@ func (p *player) move(kind schedule.Kind, s, m int32) error {
 		if ref.Index >= len(list) || list[ref.Index] < 0 {
 			return fmt.Errorf("%w: it offloads %v, which is not there", ErrProfile, ref)
 		}
-		it := p.items[list[ref.Index]]
+		it := p.allocations[list[ref.Index]]
 		switch {
 		case kind == schedule.Reload:
 			var err error
-			list[ref.Index], err = p.born(it.bytes, it.atMost, it.class, o)
+			list[ref.Index], err = p.allocate(it.bytes, it.atMost, it.class, o)
 			return err
 		case it.refs != 1:
 			return fmt.Errorf("%w: %s is offloaded, and is held by others than its slot: it has %d references", ErrProfile, p.profile.name(o, p.shape(int(m))), it.refs)
@@ -45,12 +45,12 @@ func (p *player) move(kind schedule.Kind, s, m int32) error {
 func (p *player) actFar(kind schedule.Kind, s, m int32, ends effects.Set) error {
 	if kind == schedule.Offload {
 		var copies []int32
-		err := p.eachAway(s, m, func(ref Ref, o origin) error {
+		err := p.eachOffloaded(s, m, func(ref Ref, o origin) error {
 			size, err := p.ports.size(p.shape(int(m)), int(s), ref)
 			if err != nil {
 				return fmt.Errorf("%w: it offloads %v: %w", ErrProfile, ref, err)
 			}
-			i, err := p.born(size.bytes, size.atMost, memory.Saved, o)
+			i, err := p.allocate(size.bytes, size.atMost, memory.Saved, o)
 			copies = append(copies, i)
 			return err
 		})
@@ -63,8 +63,8 @@ func (p *player) actFar(kind schedule.Kind, s, m int32, ends effects.Set) error 
 	return p.end(slot{effects.Far, s, m})
 }
 
-// eachAway calls do for every slot of a stage that the plan offloads.
-func (p *player) eachAway(s, m int32, do func(Ref, origin) error) error {
+// eachOffloaded calls do for every slot of a stage that the plan offloads.
+func (p *player) eachOffloaded(s, m int32, do func(Ref, origin) error) error {
 	t := p.profile.stage(p.shape(int(m)), int(s))
 	for _, n := range bits(p.plan.Away[s]) {
 		if n >= len(t.Slots) || t.Slots[n].Kind != Own && t.Slots[n].Kind != In {
@@ -88,10 +88,10 @@ func offloads(program []schedule.Segment) bool {
 	})
 }
 
-// Away returns the slots to offload, in the form of schedule.Plan.Away: for each stage of a
-// placement the largest slots that add up to at most a share of the bytes that the stage saves in
-// slots. Only buffers that nothing but their slot holds after the forward are taken, and of those
-// only the first 64 slots of a stage. A share of 1 takes all of them.
+// Away returns the slots to offload, in the form of schedule.Plan.Away. For each stage of a
+// placement it takes slots, the largest first, as long as their sum is at most a share of the bytes
+// that the stage saves in slots; a slot that is too large is passed over. It considers the first 64
+// slots of a stage, and only buffers to which nothing but the slot refers after the forward.
 func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
 	away := make([]uint64, placement.Stages())
 	ports := newPorts(&schedule.Plan{Placement: *placement}, t)
@@ -108,7 +108,7 @@ func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
 				continue
 			}
 			total += float64(size.bytes)
-			if n < maxSlots && t.alone(placement, s, ref) {
+			if n < maxSlots && t.heldBySlotAlone(placement, s, ref) {
 				order = append(order, n)
 			}
 		}
@@ -124,10 +124,10 @@ func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
 	return away
 }
 
-// alone reports whether, for every shape class, the only reference to the buffer in a slot after
-// F is that of the slot. An input counts if it was received, or if the stage before it on the rank
-// keeps no reference to the buffer that it handed over.
-func (t *Profile) alone(placement *schedule.Placement, s int, ref Ref) bool {
+// heldBySlotAlone reports whether, for every shape class, the slot has the only reference to its
+// buffer after F. An input qualifies if it was received, or if the stage before it on the rank
+// keeps no reference to the buffer.
+func (t *Profile) heldBySlotAlone(placement *schedule.Placement, s int, ref Ref) bool {
 	for shape := range t.Shapes {
 		st := t.stage(shape, s)
 		if st.Forward == nil || st.Forward.references(ref) != 1 || slices.Contains(st.Forward.Out, ref) {
@@ -155,7 +155,7 @@ func (t *Profile) alone(placement *schedule.Placement, s int, ref Ref) bool {
 	return true
 }
 
-// references returns how many references to a buffer a call leaves, handed over ones included.
+// references returns how many references to a buffer a call leaves, including those it hands over.
 func (c *Call) references(ref Ref) (n int) {
 	for _, e := range c.Events {
 		switch {

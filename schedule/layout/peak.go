@@ -33,8 +33,8 @@ func (p *player) peak(segments []SegmentPlaces, end int) Peak {
 	last := 0 // change at the peak
 	for i, change := range p.log {
 		if change < 0 {
-			live -= p.items[^change].bytes
-		} else if live += p.items[change].bytes; live > peak.Bytes {
+			live -= p.allocations[^change].bytes
+		} else if live += p.allocations[change].bytes; live > peak.Bytes {
 			peak.Bytes, last = live, i
 		}
 	}
@@ -49,8 +49,8 @@ func (p *player) peak(segments []SegmentPlaces, end int) Peak {
 		class        memory.Class
 	}
 	owners := map[key]*Owner{}
-	for i := range p.items {
-		it := &p.items[i]
+	for i := range p.allocations {
+		it := &p.allocations[i]
 		if int(it.birth) > last || int(it.death) <= last {
 			continue
 		}

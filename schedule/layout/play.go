@@ -22,22 +22,22 @@ type player struct {
 	limit     int      // largest number of births
 	far       bool     // play the buffers in far memory, and no others
 
-	items  []item
-	held   map[slot]contents
-	lent   lists // items lent to the current call
-	pulled int   // entries pulled so far, in the order of the batch
+	allocations []allocation
+	held        map[slot]contents
+	lent        lists // allocations lent to the current call
+	pulled      int   // entries pulled so far, in the order of the batch
 
 	at      position
 	ordinal int32       // of the next birth at the position
 	count   int32       // changes so far
 	begin   int32       // changes before the repeat
 	skip    *skipper    // nil plays every repeat
-	log     []int32     // the changes: the number of the item for a birth, its complement for a death
+	log     []int32     // the changes: the number of the allocation for a birth, its complement for a death
 	visits  []visit     // the actions
 	emit    func(int32) // called with every change as it is logged; may be nil
 	spans   []repeats   // by segment
 	program []schedule.Segment
-	top     *alive // maxima of the live bytes, computed on demand
+	top     *liveBytes // maxima of the live bytes, computed on demand
 }
 
 // visit is an action, and the number of changes before it.
@@ -54,18 +54,18 @@ type slot struct {
 	stage, microbatch int32
 }
 
-// contents are the items in a slot. Inputs, gradients and parts that have ended remain while
+// contents are the allocations in a slot. Inputs, gradients and parts that have ended remain while
 // the stage has calls for the microbatch, because their profile may still refer to them.
 type contents struct {
-	segment int32  // where it began
-	wanted  uint64 // of an entry: the parts that have not ended
-	items   []int32
+	segment     int32  // where it began
+	wanted      uint64 // of an entry: the parts that have not ended
+	allocations []int32
 }
 
-// lists are the items that the events of a call may refer to, by kind of reference.
+// lists are the allocations that the events of a call may refer to, by kind of reference.
 type lists [PartRead + 1][]int32
 
-// Values in place of an item: a port without a tensor, and a buffer that existed before the
+// Values in place of an allocation: a port without a tensor, and a buffer that existed before the
 // step.
 const (
 	nothing  int32 = -1
@@ -103,7 +103,7 @@ func (p *player) play() error {
 	if err := p.finish(); err != nil {
 		return fmt.Errorf("rank %d, step end: %w", p.rank, err)
 	}
-	return p.ended()
+	return p.checkReleased()
 }
 
 // tooManyInFlight reports whether the microbatches in flight of stages that allocate exceed the limit
@@ -137,7 +137,7 @@ func (p *player) repeat(s int) error {
 	segment := &p.program[s]
 	p.spans = append(p.spans, repeats{lead: segment.Repeat})
 	if p.skip != nil {
-		p.skip.enter()
+		p.skip.beginSegment()
 	}
 	for r := 0; r < segment.Repeat; r++ {
 		p.begin = p.count
@@ -149,7 +149,7 @@ func (p *player) repeat(s int) error {
 			}
 		}
 		if p.skip != nil {
-			r += p.skip.ended(p, segment, r)
+			r += p.skip.endRepeat(p, segment, r)
 		}
 	}
 	if span := &p.spans[s]; span.skipped == 0 {
@@ -223,13 +223,13 @@ func (p *player) act(a schedule.Action) error {
 	return nil
 }
 
-// put holds items in a slot.
-func (p *player) put(w slot, items []int32) {
-	p.held[w] = contents{segment: p.at.segment, items: items}
+// put holds allocations in a slot.
+func (p *player) put(w slot, allocations []int32) {
+	p.held[w] = contents{segment: p.at.segment, allocations: allocations}
 }
 
 // work plays the action itself: a call of its stage, or an incoming transfer. It returns the
-// items that are handed over, and the ends of slots.
+// allocations that are handed over, and the ends of slots.
 func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefChange, err error) {
 	switch kind {
 	case schedule.RecvF, schedule.RecvB:
@@ -261,14 +261,14 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 // call plays the events of a call except the ends of its slots, which it returns.
 func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []RefChange, err error) {
 	if _, begun := p.held[slot{effects.Saved, s, m}]; !begun {
-		p.put(slot{effects.Saved, s, m}, newItems(t.Buffers))
+		p.put(slot{effects.Saved, s, m}, unallocated(t.Buffers))
 		if e, there := p.held[slot{effects.Part, -1, m}]; there {
-			p.put(slot{effects.Part, s, m}, e.items)
+			p.put(slot{effects.Part, s, m}, e.allocations)
 		}
 	}
 	p.lent = lists{
-		Own: p.held[slot{effects.Saved, s, m}].items, In: p.held[slot{effects.Input, s, m}].items,
-		GradOut: p.held[slot{effects.Gradient, s, m}].items, PartRead: p.held[slot{effects.Part, s, m}].items,
+		Own: p.held[slot{effects.Saved, s, m}].allocations, In: p.held[slot{effects.Input, s, m}].allocations,
+		GradOut: p.held[slot{effects.Gradient, s, m}].allocations, PartRead: p.held[slot{effects.Part, s, m}].allocations,
 	}
 	o, during := origin{kind: ofStage, stage: s, microbatch: m}, len(c.Events)-c.Taken
 	if m < 0 {
@@ -286,9 +286,9 @@ func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken 
 	return out, c.Events[during:], nil
 }
 
-// newItems returns an item for each buffer of a profile, nothing at first; resident buffers
-// are already there.
-func newItems(buffers []Buffer) []int32 {
+// unallocated returns the list of allocations for the buffers of a profile before any is made:
+// nothing for each, or resident.
+func unallocated(buffers []Buffer) []int32 {
 	own := make([]int32, len(buffers))
 	for i, b := range buffers {
 		own[i] = nothing
@@ -308,7 +308,7 @@ func (p *player) events(f *lists, buffers []Buffer, events []RefChange, o origin
 			}
 			b := &buffers[e.Ref.Index]
 			o.index = int32(e.Ref.Index)
-			i, err := p.born(b.Bytes, b.AtMost, b.Class, o)
+			i, err := p.allocate(b.Bytes, b.AtMost, b.Class, o)
 			if err != nil {
 				return err
 			}
@@ -323,7 +323,7 @@ func (p *player) events(f *lists, buffers []Buffer, events []RefChange, o origin
 			continue
 		}
 		if e.Op == Retain {
-			p.items[i].refs++
+			p.allocations[i].refs++
 		} else if err := p.release(i); err != nil {
 			return err
 		}
@@ -331,7 +331,7 @@ func (p *player) events(f *lists, buffers []Buffer, events []RefChange, o origin
 	return nil
 }
 
-// resolve returns the item that a reference of a profile names.
+// resolve returns the allocation that a reference of a profile names.
 func (f *lists) resolve(ref Ref) (int32, error) {
 	if ref.Kind == None {
 		return nothing, nil
@@ -342,9 +342,9 @@ func (f *lists) resolve(ref Ref) (int32, error) {
 	return 0, fmt.Errorf("%w: it refers to %v, which is not there", ErrProfile, ref)
 }
 
-// pull plays the source up to an item, and the look-ahead after it.
-func (p *player) pull(item int) error {
-	for upto := effects.Upto(p.plan, item, p.lookAhead); p.pulled <= upto; p.pulled++ {
+// pull plays the source up to the entry with this index in the batch, and the look-ahead after it.
+func (p *player) pull(index int) error {
+	for upto := effects.Upto(p.plan, index, p.lookAhead); p.pulled <= upto; p.pulled++ {
 		m, wanted := p.plan.OfItem(p.pulled), p.wants[p.pulled%len(p.wants)]
 		shape := &p.profile.Shapes[p.shape(m)]
 		which := slices.IndexFunc(shape.Entries, func(e Entry) bool { return e.Parts == wanted })
@@ -355,7 +355,7 @@ func (p *player) pull(item int) error {
 			return fmt.Errorf("%w: shape class %q has no entry with parts %q", ErrProfile, shape.Name, p.profile.names(wanted))
 		}
 		e := &shape.Entries[which]
-		f := lists{Own: newItems(e.Buffers)}
+		f := lists{Own: unallocated(e.Buffers)}
 		if err := p.events(&f, e.Buffers, e.Events, origin{kind: ofEntry, stage: int32(which), microbatch: int32(m)}); err != nil {
 			return err
 		}
@@ -404,7 +404,7 @@ func (p *player) receive(kind schedule.Kind, s, m int32) (got []int32, err error
 		got[i] = nothing
 		if port.bytes > 0 {
 			o.index = int32(i)
-			if got[i], err = p.born(port.bytes, port.atMost, memory.Transfer, o); err != nil {
+			if got[i], err = p.allocate(port.bytes, port.atMost, memory.Transfer, o); err != nil {
 				return nil, err
 			}
 		}

@@ -5,30 +5,35 @@ import (
 	"slices"
 )
 
-// Buffers of one size that are born in each repeat can rotate through places: each follows
-// one that has died, and after some repeats the first one returns. Such a chain begins anew
-// in each repeat, so it needs as many places as it spans repeats. The less time is lost
-// between deaths and births, the fewer places there are. So the steady state needs no
-// search: its cycle is the shortest one whose chains lose little, and every place of a chain
-// is one buffer.
+// A rotation lays out the steady state without a search. It links births of one size into chains.
+// Each birth of a chain follows the death of the one before it, in the same repeat or a later one.
+// Every repeat starts a new run of the chain. A run that takes q periods, rounded up to a divisor
+// of the cycle, overlaps q-1 later runs, so the chain has q locations, and the run that starts in
+// repeat k uses location k mod q. After a cycle every birth is back at its location, so each
+// location is one buffer of the placement problem.
+//
+// The chains are built greedily, and different sizes never share a location, so there may be more
+// locations than necessary. A rotation alone proves nothing: the layout is known to be optimal only
+// if its height is the lower bound.
 
 const (
-	// longestCycle is the length of the longest cycle to try if the longest life is shorter.
-	// maxRotated limits the births of a cycle once a shorter cycle has a rotation.
+	// longestCycle is the length, in repeats, of the longest cycle to try, unless the longest
+	// life is longer. maxRotated limits the births of a cycle, unless no
+	// rotation has been found yet.
 	longestCycle = 256
 	maxRotated   = 50_000
-	// slackDivisor: the chains of a good cycle lose at most 1/slackDivisor of the live
-	// bytes.
+	// slackDivisor: a cycle is good if the bytes of its locations exceed the peak of live bytes
+	// by at most 1/slackDivisor of it.
 	slackDivisor = 256
 )
 
-// rotation maps the births of a segment to places: after a cycle of repeats all births are
-// back at their places. Birth b of repeat k is at place at[k*births+b], or -1 if it has a
-// place of its own.
+// rotation maps the births of a segment to locations, the same ones after a cycle of repeats.
+// Birth b of repeat k is at location at[k*births+b]. That is -1 for a birth that dies within its
+// action, which is in no chain.
 type rotation struct {
 	cycle int
 	at    []int32
-	count int32 // number of places
+	count int32 // number of locations
 }
 
 // rotations returns the nth good rotation of each segment with skipped repeats. It returns
@@ -40,7 +45,7 @@ func (p *player) rotations(nth int) map[int]*rotation {
 			continue
 		}
 		if state := p.steady(s); state != nil {
-			bySegment[s] = state.rotation((p.program[s].Repeat-span.lead-span.tail)/2, p.most(), nth)
+			bySegment[s] = state.rotation((p.program[s].Repeat-span.lead-span.tail)/2, p.peakBytes(), nth)
 		}
 		if bySegment[s] == nil {
 			return nil
@@ -50,9 +55,10 @@ func (p *player) rotations(nth int) map[int]*rotation {
 }
 
 // rotation returns the rotation of the nth good cycle, the shortest first, of at most this
-// number of repeats. The chains of a good cycle lose little. If there is no good cycle, the
-// first rotation is the one that loses least. Nil means that there are too few repeats.
-func (s *steadyState) rotation(repeats int, alive int64, nth int) *rotation {
+// number of repeats. A cycle is at least as long as the longest life. The good cycles are
+// followed by one more: the longer cycle whose locations have the fewest bytes. Nil means that
+// there is no nth rotation.
+func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 	longest := s.longest()
 	var best map[int64][]chain
 	var cycle int
@@ -61,17 +67,17 @@ func (s *steadyState) rotation(repeats int, alive int64, nth int) *rotation {
 		if best != nil && c*len(s.births) > maxRotated {
 			break
 		}
-		if best != nil && least <= alive+alive/slackDivisor {
+		if best != nil && least <= peak+peak/slackDivisor {
 			if nth == 0 {
 				break
 			}
 			nth, best = nth-1, nil
 		}
 		chains, bytes := map[int64][]chain{}, int64(0)
-		for size, own := range s.sizes {
-			chains[size] = s.chains(own, c)
+		for size, candidates := range s.sizes {
+			chains[size] = s.chains(candidates, c)
 			for _, one := range chains[size] {
-				bytes += size * int64(one.places)
+				bytes += size * int64(one.locations)
 			}
 		}
 		if best == nil || bytes < least {
@@ -85,94 +91,98 @@ func (s *steadyState) rotation(repeats int, alive int64, nth int) *rotation {
 	for _, chains := range best {
 		for _, c := range chains {
 			for _, m := range c.members {
-				for k := range cycle { // the chain began in repeat k-m.repeat
-					place := ((k-m.repeat)%c.places + c.places) % c.places
-					t.at[k*len(s.births)+int(m.birth)] = t.count + int32(place)
+				for k := range cycle { // the run began in repeat k-m.repeat
+					location := ((k-m.repeat)%c.locations + c.locations) % c.locations
+					t.at[k*len(s.births)+int(m.birth)] = t.count + int32(location)
 				}
 			}
-			t.count += int32(c.places)
+			t.count += int32(c.locations)
 		}
 	}
 	return t
 }
 
-// chain is a sequence of births that follow one another. It needs one place for each repeat
-// until its first birth returns.
+// chain is a sequence of births of one size that follow one another. Its runs share the
+// locations.
 type chain struct {
-	members []member
-	places  int
+	members   []member
+	locations int
 }
 
-// member is a birth of a chain, and its repeat counted from the chain's first.
+// member is a birth of a chain, and the number of repeats from the start of the run to it.
 type member struct {
 	birth  int32
 	repeat int
 }
 
-// chains splits births of one size, in order, into chains whose lengths divide a cycle.
-func (s *steadyState) chains(own []int32, cycle int) (list []chain) {
-	longest := make([]int32, len(own)) // indices into own, by length of life
+// chains splits births of one size, in order, into chains whose numbers of locations divide the
+// cycle. It starts each chain with the longest life that is in none yet.
+func (s *steadyState) chains(candidates []int32, cycle int) (list []chain) {
+	longest := make([]int32, len(candidates)) // indices into candidates, by length of life
 	for k := range longest {
 		longest[k] = int32(k)
 	}
-	slices.SortStableFunc(longest, func(a, b int32) int { return cmp.Compare(s.births[own[b]].length(), s.births[own[a]].length()) })
-	f := &chainBuilder{steadyState: s, own: own, tried: make([]int32, len(own)), left: make([]int32, len(own)+1)}
-	for k := range f.left {
-		f.left[k] = int32(k)
+	slices.SortStableFunc(longest, func(a, b int32) int {
+		return cmp.Compare(s.births[candidates[b]].length(), s.births[candidates[a]].length())
+	})
+	f := &chainBuilder{steadyState: s, candidates: candidates, tried: make([]int32, len(candidates)), free: make([]int32, len(candidates)+1)}
+	for k := range f.free {
+		f.free[k] = int32(k)
 	}
 	for _, first := range longest {
 		if f.next(first) != first {
 			continue
 		}
-		c := s.fullest(f.from(first, cycle), cycle)
+		c := s.bestPrefix(f.grow(first, cycle), cycle)
 		list = append(list, c)
 		for _, k := range f.chain[:len(c.members)] {
-			f.left[k] = k + 1
+			f.free[k] = k + 1
 		}
 	}
 	return list
 }
 
-// chainBuilder assigns buffers of one size, in order of birth, to chains.
+// chainBuilder assigns the candidates, births of one size in order, to chains.
 type chainBuilder struct {
 	*steadyState
-	own   []int32
-	tried []int32 // by buffer, the last chain that it was tried for, counted from 1
-	left  []int32 // by buffer, its own index if it is in no chain, otherwise a later index
-	chain []int32 // buffers of the chain that was tried last
-	tries int32
+	candidates []int32
+	tried      []int32 // by candidate, the last chain that it was tried for, counted from 1
+	free       []int32 // by candidate, its own index if it is in no chain, otherwise a later index
+	chain      []int32 // candidates in the chain that was tried last
+	tries      int32
 }
 
-// next returns the first buffer at or after k that is in no chain.
+// next returns the first candidate at or after k that is in no chain.
 func (f *chainBuilder) next(k int32) int32 {
-	for f.left[k] != k {
-		f.left[k] = f.left[f.left[k]]
-		k = f.left[k]
+	for f.free[k] != k {
+		f.free[k] = f.free[f.free[k]]
+		k = f.free[k]
 	}
 	return k
 }
 
-// from returns a chain: a buffer and, repeatedly, the next buffer to be born after the death
-// of the previous one that dies before the first one returns.
-func (f *chainBuilder) from(first int32, cycle int) []member {
+// grow returns the members of a run. After the first candidate it adds, repeatedly, the earliest
+// birth at or after the death of the last member that is in no chain and dies before the first
+// member is born again, one cycle later.
+func (f *chainBuilder) grow(first int32, cycle int) []member {
 	f.tries++
 	f.chain, f.tried[first] = append(f.chain[:0], first), f.tries
-	members := []member{{f.own[first], 0}}
-	b := &f.births[f.own[first]]
+	members := []member{{f.candidates[first], 0}}
+	b := &f.births[f.candidates[first]]
 	end := b.lower + int64(cycle)*f.period
 	for now := b.upper; now < end; {
 		repeat := now / f.period
-		at, _ := slices.BinarySearchFunc(f.own, now%f.period, func(i int32, t int64) int { return cmp.Compare(f.births[i].lower, t) })
+		at, _ := slices.BinarySearchFunc(f.candidates, now%f.period, func(i int32, t int64) int { return cmp.Compare(f.births[i].lower, t) })
 		for k := f.next(int32(at)); ; k = f.next(k + 1) {
-			if int(k) == len(f.own) {
+			if int(k) == len(f.candidates) {
 				k, repeat = f.next(0), repeat+1
 			}
-			b := &f.births[f.own[k]]
+			b := &f.births[f.candidates[k]]
 			if b.lower+repeat*f.period >= end {
 				return members
 			}
 			if death := b.upper + repeat*f.period; death <= end && f.tried[k] != f.tries {
-				members, now = append(members, member{f.own[k], int(repeat)}), death
+				members, now = append(members, member{f.candidates[k], int(repeat)}), death
 				f.chain, f.tried[k] = append(f.chain, k), f.tries
 				break
 			}
@@ -181,19 +191,19 @@ func (f *chainBuilder) from(first int32, cycle int) []member {
 	return members
 }
 
-// fullest returns the prefix of a chain that loses the least time until it returns, after a
-// number of periods that divides the cycle.
-func (s *steadyState) fullest(members []member, cycle int) (best chain) {
+// bestPrefix returns the chain that consists of the first members of a run. It chooses their number
+// so that they use the largest share of the time of the chain's locations.
+func (s *steadyState) bestPrefix(members []member, cycle int) (best chain) {
 	first, used, most := s.births[members[0].birth].lower, int64(0), 0.0
 	for k, t := range members {
 		used += s.births[t.birth].length()
 		death := s.births[t.birth].upper + int64(t.repeat)*s.period
-		places := int((death - first + s.period - 1) / s.period)
-		for cycle%places != 0 {
-			places++
+		locations := int((death - first + s.period - 1) / s.period)
+		for cycle%locations != 0 {
+			locations++
 		}
-		if share := float64(used) / float64(places); share > most {
-			best, most = chain{members[:k+1], places}, share
+		if share := float64(used) / float64(locations); share > most {
+			best, most = chain{members[:k+1], locations}, share
 		}
 	}
 	return best

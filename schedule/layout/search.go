@@ -8,23 +8,24 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// attempt is a played program, and a layout of it.
+// attempt is a played program, and the lowest layout of it so far.
 type attempt struct {
 	played   *player
-	rotates  bool    // buffers of one size rotate
-	group    []int32 // by item
+	rotates  bool    // its cycles are those of rotations
+	group    []int32 // by allocation
 	groups   int
 	solution *placement.Solution
 	align    func(int64) int64
-	separate bool // every item was placed separately, so a proof for the problem is a proof for the program
+	separate bool // every allocation was placed separately, so a proof for the problem is a proof for the program
 }
 
 const (
 	// defaultWork is the work of the search on all ranks together, in the unit of
 	// placement.Options.Nodes, about a microsecond.
 	defaultWork = 1_200_000
-	// cycles is the number of good cycles to try besides the shortest one, if the program
-	// has at most maxTried births, or a 64th of the work, and at most an eighth of it.
+	// cycles is the number of rotations to try after the shortest cycle. A large program gets one
+	// rotation, and the shortest cycle only if it has none. It is large if its births are more
+	// than an eighth of the work, or more than both maxTried and a 64th of the work.
 	cycles   = 4
 	maxTried = 10_000
 	// excessDivisor: in a large program, a layout whose excess is below 1/excessDivisor of
@@ -34,15 +35,15 @@ const (
 	// smaller excess than that.
 	maxSearched = 5_000
 	// maxUnrolled is the largest number of births of a program with few repeats that is also
-	// laid out without a cycle. maxUnrolledHigh applies if the layout has a larger excess.
+	// laid out without a cycle. It is maxUnrolledHigh if the excess is above 1/excessDivisor.
 	maxUnrolled, maxUnrolledHigh = 1 << 14, 1 << 16
 )
 
-// search looks for a layout of a rank's program that is as low as its live bytes. Offsets
-// recur after a cycle of repeats. It lays out a program that is not large with the shortest
-// cycle first. If that misses the bound, or the program is large, buffers of one size rotate
-// through a few places, for which it chooses a cycle. If that leaves room unused, it lays
-// out a short program without any cycle. A program without cycles is searched.
+// search looks for a layout of a rank's program whose height is the peak of its live bytes. It
+// stops at the first layout that is low enough. It lays out a program that is not large with the
+// shortest cycle; then the program with rotations; then a short program with every repeat played.
+// At last it spends the remaining work on the best of these, unless that is large and its excess
+// is small.
 func (p *Memory) search(ctx context.Context, ports *ports, rank int, far bool) (*attempt, error) {
 	left := p.cfg.Search.Nodes
 	if left == 0 {
@@ -61,7 +62,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int, far bool) (
 		return err
 	}
 	tries := 1
-	if births := int64(len(shortest.played.items)); shortest.separate || births <= left/8 && births <= max(maxTried, left/64) {
+	if births := int64(len(shortest.played.allocations)); shortest.separate || births <= left/8 && births <= max(maxTried, left/64) {
 		if err := try(shortest, min(births, left/8)); err != nil {
 			return nil, err
 		}
@@ -86,7 +87,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int, far bool) (
 		}
 	}
 	births := int64(maxUnrolled)
-	if best.excess() > best.played.most()/excessDivisor {
+	if best.excess() > best.played.peakBytes()/excessDivisor {
 		births = maxUnrolledHigh
 	}
 	if !shortest.separate && !best.lowEnough() && shortest.played.fewRepeats() && shortest.played.unrolled() <= births {
@@ -98,7 +99,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int, far bool) (
 			return nil, err
 		}
 	}
-	if len(best.played.items) > maxSearched && best.excess() <= best.played.most()/excessDivisor {
+	if len(best.played.allocations) > maxSearched && best.excess() <= best.played.peakBytes()/excessDivisor {
 		return best, nil // a search would take seconds to gain less than that
 	}
 	for _, align := range best.alignments() {
@@ -113,7 +114,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int, far bool) (
 	return best, nil
 }
 
-// play plays the program of a rank to its end, and groups the items that share an offset. If
+// play plays the program of a rank to its end, and groups the allocations that share an offset. If
 // it skips repeats, it uses the shortest cycles, or the cycles of rotations.
 func (p *Memory) play(ports *ports, rank int, far, skips bool, rotations map[int]*rotation) (*attempt, error) {
 	a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, far, &p.cfg), rotates: rotations != nil}
@@ -124,7 +125,7 @@ func (p *Memory) play(ports *ports, rank int, far, skips bool, rotations map[int
 		return nil, err
 	}
 	a.group, a.groups = a.played.groups(rotations)
-	a.separate = a.groups == len(a.played.items)
+	a.separate = a.groups == len(a.played.allocations)
 	return a, nil
 }
 
@@ -137,8 +138,8 @@ func (p *player) fewRepeats() bool {
 // unrolled returns the number of births in the whole program, all repeats counted.
 func (p *player) unrolled() (births int64) {
 	in := make([]int64, len(p.spans)+1)
-	for i := range p.items {
-		in[p.items[i].place.segment]++
+	for i := range p.allocations {
+		in[p.allocations[i].position.segment]++
 	}
 	for s, span := range p.spans {
 		repeats := int64(p.program[s].Repeat)
@@ -147,7 +148,7 @@ func (p *player) unrolled() (births int64) {
 	return births + in[len(p.spans)]
 }
 
-// place searches for a lower layout with this amount of work.
+// place has the groups laid out with this amount of work, and keeps the layout if it is lower.
 func (a *attempt) place(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
 	search.Nodes = max(work, 1)
 	solution, err := placement.Solve(ctx, a.problem(align), search)
@@ -166,7 +167,9 @@ func (a *attempt) problem(align func(int64) int64) *placement.Problem {
 }
 
 // excess returns the height of the layout minus the largest number of live bytes.
-func (a *attempt) excess() int64 { return a.solution.Height - a.played.most() }
+func (a *attempt) excess() int64 { return a.solution.Height - a.played.peakBytes() }
 
 // optimal reports whether the layout meets the lower bound.
-func (a *attempt) optimal() bool { return roundUp(a.solution.Height, leastAlign) == a.played.least() }
+func (a *attempt) optimal() bool {
+	return roundUp(a.solution.Height, leastAlign) == a.played.heightBound()
+}

@@ -7,49 +7,55 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A skipper skips the repeats of a segment that equal those before them. After each repeat
-// it compares what the rank holds with what it held after the previous one. If the two
-// differ only in the numbers of microbatches, shifted by the stride, all further repeats do
-// the same as this one, because nothing else determines a repeat. This ends when entries run
-// out: the source gives one entry per microbatch for each copy of the model. So skipping is
-// exact: the played program has every set of live buffers that the whole program has.
+// A skipper skips the repeats of a segment that equal those before them. After each repeat it
+// compares the state of the player with the state after the previous repeat. Microbatches and
+// births are relative to the repeat. Equal states mean that this repeat led from a state to the
+// same state. The next repeat depends on the state alone, so by induction all later ones make the
+// same changes, until the source has fewer entries left than a repeat pulls. The state needs no
+// sizes: with one shape class, the slot of an allocation and its index there determine its size.
+//
+// The skipper plays one cycle, which is no shorter than the longest life, and skips a multiple of
+// it. So skipping is exact: apart from the numbers of microbatches, the played program has every
+// set of live buffers that the whole program has. A hash of the changes of a repeat shows where
+// the equal repeats end.
 type skipper struct {
 	before    []uint64 // the state after the last repeat; nil at the beginning
 	state     []uint64
-	alive     int    // number of items after the last repeat
+	liveCount int    // number of live allocations after the last repeat
 	sum       uint64 // hash of the changes of this repeat
-	steady    uint64 // hash of the changes of each repeat from the lead on
-	cycle     int    // the longest life among the items that died in this repeat, in repeats
+	steadySum uint64 // hash of the changes of the first repeat after the lead
+	cycle     int    // the longest life among the allocations that died in this repeat, in repeats
 	skipped   bool
-	rotations map[int]*rotation // by segment, with cycles that replace the longest life
+	rotations map[int]*rotation // by segment; their cycles replace the longest life as the cycle
 }
 
-// longestRamp is the largest number of microbatches of a segment that belongs to the warm-up
-// or the drain of a plan with many more.
+// A segment with fewer than longestRamp microbatches, and fewer than an eighth of the plan's, is
+// taken for a part of the warm-up or the drain, and no repeat of it is skipped.
 const longestRamp = 1 << 12
 
 // repeats counts the repeats of a segment: a lead of repeats that differ, a cycle of equal
-// repeats, the skipped repeats, and a tail of repeats that differ again. Without a cycle all
-// repeats are the lead.
+// repeats, the skipped repeats, and a tail of repeats that differ again. Equal repeats that are
+// played after the skipped ones are in none of the counts; they have the places of the cycle.
+// If nothing is skipped, all repeats are the lead.
 type repeats struct{ lead, cycle, skipped, tail int }
 
-// enter begins a segment.
-func (s *skipper) enter() {
+// beginSegment resets the skipper, except for its rotations.
+func (s *skipper) beginSegment() {
 	*s = skipper{before: s.before[:0], state: s.state[:0], rotations: s.rotations}
 }
 
-// note adds a change to the hash of the repeat, and updates the longest life.
-func (s *skipper) note(p *player, change int32) {
+// record adds a change to the hash of the repeat, and updates the longest life.
+func (s *skipper) record(p *player, change int32) {
 	if change >= 0 {
-		it := &p.items[change]
-		s.sum = mix(s.sum, uint64(it.place.index)<<32|uint64(it.ordinal), uint64(it.bytes)<<8|uint64(it.class))
+		it := &p.allocations[change]
+		s.sum = mix(s.sum, uint64(it.position.index)<<32|uint64(it.ordinal), uint64(it.bytes)<<8|uint64(it.class))
 		return
 	}
-	it := &p.items[^change]
+	it := &p.allocations[^change]
 	s.sum = mix(s.sum, p.id(it, ^change), 1)
-	if it.place.segment == p.at.segment {
-		// Its successor in the cycle is born at the same change of its repeat.
-		age := int(p.at.repeat - it.place.repeat)
+	if it.position.segment == p.at.segment {
+		// The life in repeats, rounded up: one more if it dies later in a repeat than it is born.
+		age := int(p.at.repeat - it.position.repeat)
 		if p.count-1-p.begin > it.since {
 			age++
 		}
@@ -65,8 +71,9 @@ func mix(sum uint64, words ...uint64) uint64 {
 	return sum
 }
 
-// ended compares what is held after a repeat, and returns the number of repeats to skip.
-func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
+// endRepeat compares the state after repeat r with the one before it, and returns the number of
+// repeats to skip.
+func (s *skipper) endRepeat(p *player, segment *schedule.Segment, r int) int {
 	sum := s.sum
 	s.sum = 0
 	span := &p.spans[p.at.segment]
@@ -75,23 +82,23 @@ func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
 			return 0 // skipping in a ramp gains nothing
 		}
 		s.state = s.state[:0]
-		if alive := p.alive(); r == 0 || alive == s.alive { // otherwise it cannot be equal
+		if alive := p.liveCount(); r == 0 || alive == s.liveCount { // otherwise the states differ
 			s.state = p.state(s.state, r*segment.Stride)
 		}
-		s.alive = p.alive()
+		s.liveCount = p.liveCount()
 		same := len(s.before) > 0 && slices.Equal(s.before, s.state)
 		s.before, s.state = s.state, s.before
 		if !same || p.entriesLeft(segment.Stride) < 1 {
 			s.cycle = 0
 			return 0
 		}
-		s.steady = sum
+		s.steadySum = sum
 		span.lead, span.cycle = r, max(s.cycle, 1)
 		if r := s.rotations[int(p.at.segment)]; r != nil {
 			span.cycle = r.cycle
 		}
 	}
-	if span.tail > 0 || sum != s.steady {
+	if span.tail > 0 || sum != s.steadySum {
 		span.tail++
 		return 0
 	}
@@ -108,8 +115,8 @@ func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
 	return n
 }
 
-// entriesLeft returns how many more repeats can pull entries from the source as the last one
-// did.
+// entriesLeft returns how many more repeats can pull as many entries as the last one did: the number
+// of microbatches if entries set no limit, and 0 if the stride is negative.
 func (p *player) entriesLeft(stride int) int {
 	if p.pulled == p.plan.Microbatches || stride == 0 {
 		return p.plan.Microbatches
@@ -120,23 +127,24 @@ func (p *player) entriesLeft(stride int) int {
 	return (p.plan.Microbatches - p.pulled) / (stride * len(p.wants))
 }
 
-// alive returns the number of live items.
-func (p *player) alive() int {
-	dead := int(p.count) - len(p.items) // every change that is not a birth
-	return len(p.items) - dead
+// liveCount returns the number of live allocations.
+func (p *player) liveCount() int {
+	dead := int(p.count) - len(p.allocations) // every change that is not a birth
+	return len(p.allocations) - dead
 }
 
-// id names an item by its birth, relative to the current repeat within a segment, so that
+// id names an allocation by its birth, relative to the current repeat within a segment, so that
 // its counterpart in the next repeat has the same id.
-func (p *player) id(it *item, number int32) uint64 {
-	if it.place.segment != p.at.segment {
+func (p *player) id(it *allocation, number int32) uint64 {
+	if it.position.segment != p.at.segment {
 		return uint64(number)<<1 | 1
 	}
-	return uint64(p.at.repeat-it.place.repeat)<<44 | uint64(it.place.index)<<22 | uint64(it.ordinal)<<1
+	return uint64(p.at.repeat-it.position.repeat)<<44 | uint64(it.position.index)<<22 | uint64(it.ordinal)<<1
 }
 
-// state appends everything that determines later actions. Microbatches and repeats of this
-// segment are relative to the current ones.
+// state appends everything that determines later actions: the next entry to pull, and the
+// allocations in every slot with their references. Microbatches of this segment are minus shift,
+// repeats are counted back from the current one, and everything older is absolute.
 func (p *player) state(to []uint64, shift int) []uint64 {
 	relative := func(segment, microbatch int32) uint64 {
 		if segment == p.at.segment && microbatch >= 0 {
@@ -160,27 +168,28 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 		return cmp.Or(cmp.Compare(a.where, b.where), cmp.Compare(a.microbatch, b.microbatch))
 	})
 	for _, k := range keys {
-		to = append(to, k.where, k.microbatch, k.wanted, uint64(len(k.items)))
-		for _, i := range k.items {
+		to = append(to, k.where, k.microbatch, k.wanted, uint64(len(k.allocations)))
+		for _, i := range k.allocations {
 			switch {
 			case i < 0:
 				to = append(to, uint64(int64(i)))
-			case p.items[i].refs == 0:
+			case p.allocations[i].refs == 0:
 				to = append(to, 0)
 			default:
-				to = append(to, p.id(&p.items[i], i), uint64(p.items[i].refs))
+				to = append(to, p.id(&p.allocations[i], i), uint64(p.allocations[i].refs))
 			}
 		}
 	}
 	return to
 }
 
-// shiftRepeats shifts what began in this segment by n repeats.
+// shiftRepeats moves the live allocations and slots that began in this segment, and the next entry, by
+// n repeats.
 func (p *player) shiftRepeats(n, stride int) {
 	moved, segment := int32(n*stride), p.at.segment
-	for i := range p.items {
-		if it := &p.items[i]; it.refs > 0 && it.place.segment == segment {
-			it.place.repeat += int32(n)
+	for i := range p.allocations {
+		if it := &p.allocations[i]; it.refs > 0 && it.position.segment == segment {
+			it.position.repeat += int32(n)
 			if it.origin.microbatch >= 0 {
 				it.origin.microbatch += moved
 			}

@@ -2,7 +2,8 @@ package layout
 
 import "slices"
 
-// steadyState holds the births in each repeat of a segment whose repeats are equal.
+// steadyState holds the births in each repeat of a segment after its lead, when all repeats are
+// equal.
 type steadyState struct {
 	segment int
 	period  int64 // number of changes in a repeat
@@ -10,7 +11,8 @@ type steadyState struct {
 	sizes   map[int64][]int32 // births that outlive their action, by bytes, in order of birth
 }
 
-// lifetime is the birth of a buffer in a repeat, and its death in that repeat or later.
+// lifetime is the birth of an allocation and its death, as numbers of changes since the repeat of
+// the birth began. A death in a later repeat is at or above the period.
 type lifetime struct {
 	lower, upper int64
 	bytes        int64
@@ -18,15 +20,15 @@ type lifetime struct {
 
 func (l lifetime) length() int64 { return l.upper - l.lower }
 
-// steady returns the steady state of a segment with skipped repeats, or nil if a repeat ends
-// other buffers than it begins.
+// steady returns the steady state of a segment with skipped repeats, or nil if the births and the
+// deaths in a repeat do not correspond one to one.
 func (p *player) steady(segment int) *steadyState {
-	alike := p.spans[segment].lead // the first of the equal repeats
+	repeat := p.spans[segment].lead // the first of the equal repeats
 	s := &steadyState{segment: segment, sizes: map[int64][]int32{}}
 	var ends []int64 // of the actions of the repeat
 	var from, to int32
 	for i, v := range p.visits {
-		if int(v.at.segment) == segment && int(v.at.repeat) == alike {
+		if int(v.at.segment) == segment && int(v.at.repeat) == repeat {
 			if v.at.index == 0 {
 				from = v.since
 			}
@@ -39,20 +41,21 @@ func (p *player) steady(segment int) *steadyState {
 	}
 	s.period = int64(to - from)
 	numbers := map[[2]int32]int{} // of a birth, by its action and its ordinal there
-	for i := range p.items {
-		if it := &p.items[i]; it.birth >= from && it.birth < to {
-			numbers[[2]int32{it.place.index, it.ordinal}] = len(s.births)
+	for i := range p.allocations {
+		if it := &p.allocations[i]; it.birth >= from && it.birth < to {
+			numbers[[2]int32{it.position.index, it.ordinal}] = len(s.births)
 			s.births = append(s.births, lifetime{lower: int64(it.birth - from), bytes: it.bytes})
 		}
 	}
-	// Each birth has one death in a repeat, some repeats later.
-	for i := range p.items {
-		if it := &p.items[i]; it.death >= from && it.death < to {
-			b, known := numbers[[2]int32{it.place.index, it.ordinal}]
-			if !known || int(it.place.segment) != segment {
+	// The death of a birth of this repeat is that of the same birth of an earlier repeat in it,
+	// as many repeats later.
+	for i := range p.allocations {
+		if it := &p.allocations[i]; it.death >= from && it.death < to {
+			b, known := numbers[[2]int32{it.position.index, it.ordinal}]
+			if !known || int(it.position.segment) != segment {
 				return nil
 			}
-			s.births[b].upper = int64(alike-int(it.repeat))*s.period + int64(it.death-from)
+			s.births[b].upper = int64(repeat-int(it.repeat))*s.period + int64(it.death-from)
 		}
 	}
 	action := 0

@@ -48,7 +48,7 @@ func (p *Memory) All(rank int) iter.Seq[Change] {
 			if change < 0 {
 				serial = ^change
 			}
-			it := &played.items[serial]
+			it := &played.allocations[serial]
 			if change >= 0 {
 				offset := int64(-1)
 				if births := r.Layout.Allocations[r.Layout.Places[at]:r.Layout.Places[at+1]]; int(it.ordinal) < len(births) {
