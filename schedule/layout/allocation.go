@@ -7,7 +7,8 @@ import (
 )
 
 // allocation is one allocation of a played program, from its birth to its death. A buffer of a
-// profile has one for each microbatch; a buffer of a placement problem may stand for several.
+// profile has one for each microbatch; a buffer of a placement problem is one or more
+// allocations that share an offset.
 type allocation struct {
 	bytes        int64
 	atMost       bool

@@ -16,15 +16,15 @@
 //     a cycle of equal repeats, whose offsets recur, and a tail of repeats that differ again.
 //   - problem.go turns the lifetimes into a placement problem. The same birth has the same
 //     offset in every cycle, so these allocations are one buffer of the problem, with gaps.
-//   - steady_state.go and rotation.go choose a longer cycle in which allocations of one size
+//   - steady_state.go and rotation.go choose a cycle, no shorter, in which allocations of one size
 //     share a few locations. Each location is one buffer, so a large program needs no search.
 //   - search.go has package placement lay out the shortest cycle, such rotations, and a short
 //     program without a cycle, and keeps the lowest layout.
 //   - lay.go writes the layout for the arena, place by place; peak.go finds the owners at
 //     the peak; budget.go and alternatives.go find plans that fit if this one does not.
 //
-// Time is the number of changes before a moment: each birth and each death is one change. A
-// place is an action of a repeat that is laid out, so all equal repeats share their places.
+// Time counts changes: each birth and each death is one. A place is an action of a repeat that
+// is laid out; equal repeats a cycle apart share their places.
 //
 // Planning time grows with microbatches if Config.Shapes gives the shape of each one, and
 // for schedules whose microbatches in flight grow with their number (gpipe, breadth-first).

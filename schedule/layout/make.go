@@ -135,13 +135,13 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 		fault(ErrConfig, "the plan has no lifetimes: put it through lower.Lifetimes")
 	}
 	if n := len(profile.Shapes[0].Stages); n != stages && n != plan.Placement.Depth() {
-		fault(ErrProfile, "the profile has %d stages, and the plan %d", n, stages)
+		fault(ErrProfile, "the profile has %d stages, and the plan %d: record the profile with the stages of the plan, or of one copy of the model", n, stages)
 	}
 	if cfg.LookAhead < 0 {
-		fault(ErrConfig, "LookAhead is %d", cfg.LookAhead)
+		fault(ErrConfig, "LookAhead is %d, expected 0 or more", cfg.LookAhead)
 	}
 	if cfg.Budget < 0 {
-		fault(ErrConfig, "Budget is %d", cfg.Budget)
+		fault(ErrConfig, "Budget is %d, expected a number of bytes, or 0 for no limit", cfg.Budget)
 	}
 	if cfg.Shapes != nil && cfg.Envelope {
 		fault(ErrConfig, "Shapes are given for an envelope: give one of the two")

@@ -17,7 +17,8 @@ import (
 // maxSlots is the number of slots of a stage that Plan.Away can name.
 const maxSlots = 64
 
-// move plays WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which makes new ones.
+// move plays WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which makes new
+// ones.
 func (p *player) move(kind schedule.Kind, s, m int32) error {
 	own, in := p.held[slot{effects.Saved, s, m}].allocations, p.held[slot{effects.Input, s, m}].allocations
 	return p.eachOffloaded(s, m, func(ref Ref, o origin) error {
