@@ -13,17 +13,19 @@ MODULE = "github.com/weir-ml/weir/"
 BOXES = [  # prefixes of packages, the longest counts
     ("memory", ["memory"]), ("loss", ["loss"]), ("schedule", ["schedule", "schedule/internal"]),
     ("proof, lowering, simulation", ["schedule/check", "schedule/lower", "schedule/simulate"]),
-    ("choose, format, draw", ["schedule/choose", "schedule/format", "schedule/draw"]),
+    ("format, draw", ["schedule/format", "schedule/draw"]), ("choose", ["schedule/choose"]),
     ("layout", ["schedule/layout"]), ("placement", ["memory/placement"]),
-    ("runner", ["schedule/runner"]), ("frames", ["internal/frames", "internal/effects"]), ("batchctx", ["context"]), ("stages", ["stages"]),
+    ("runner", ["schedule/runner"]), ("frames", ["internal/frames", "internal/effects", "internal/far"]), ("batchctx", ["context"]), ("stages", ["stages"]),
     ("transformer", ["stages/transformer"]), ("fp8", ["fp8"]), ("kernels", ["kernels"]),
-    ("arithmetic", ["internal/vector", "internal/product", "internal/float8", "internal/cpufeature", "internal/fmapeak"]),
+    ("arithmetic", ["internal/vector", "internal/product", "internal/float8", "internal/cpufeature", "internal/fmapeak", "internal/neon"]),
     ("logs and snapshots", ["memory/memlog", "memory/snapshot", "memory/cachingsim", "internal/memreport"]),
+    ("units, files, names", ["trainer/units", "trainer/outfile", "trainer/terminal", "internal/jsontext", "internal/spelling", "internal/chrometrace"]),
     ("trainer", ["trainer", "internal/report", "internal/outfile", "internal/safetensors"]),
-    ("transport", ["transport"]), ("cmd/weir", ["cmd"]), ("examples", ["examples"]),
+    ("hang and trace", ["internal/hang", "internal/flightrec", "internal/pickle", "internal/timing", "internal/traces", "internal/unzip"]),
+    ("page, release", ["internal/site", "internal/release"]), ("transport", ["transport"]), ("cmd/weir", ["cmd"]), ("examples", ["examples"]),
 ]
 SKIP = ("tests", "stages/stagetest", "kernels/kerneltest", "memory/memorytest", "transport/transporttest", "fp8/fp8test",
-        "internal/vector/gen", "schedule/internal/plantest", "examples/bench")
+        "internal/vector/gen", "internal/neon/translate", "internal/flightrec/dumptest", "internal/traces/tracetest", "schedule/internal/plantest", "examples/bench")
 
 
 def within(path, prefix):
