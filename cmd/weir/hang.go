@@ -104,7 +104,7 @@ func (c *hangCmd) live(s *streams, process int) error {
 	}
 	all, err := launch.Statuses(process)
 	if err != nil {
-		return faults{{Text: err.Error()}}
+		return faults{{Text: fmt.Sprintf("%v; weir status lists the processes that do", err)}}
 	}
 	var ranks []transport.Standing
 	if err := json.Unmarshal(all[0].Ranks, &ranks); err != nil {

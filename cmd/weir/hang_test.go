@@ -55,7 +55,7 @@ func TestLiveHang(t *testing.T) {
 	process := strconv.Itoa(os.Getpid())
 	_, stderr, status := weir("", "hang", process)
 	require.Equal(t, atFault, status)
-	require.Contains(t, stderr, "does not report its status")
+	require.Regexp(t, "does not report its status: .*; weir status lists the processes that do", stderr)
 	answer := launch.Status{Text: "prepares"}
 	server, err := launch.ServeStatus(func() launch.Status { return answer })
 	require.NoError(t, err)
