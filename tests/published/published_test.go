@@ -125,14 +125,14 @@ func (f *form) published() string {
 	if f.spanLost == "" {
 		return f.lost
 	}
-	return f.lost + ", of the span " + f.spanLost
+	return f.lost + ", in the span " + f.spanLost
 }
 
 const introduction = "# The schedules\n\n" +
 	"To find the best schedule for your costs, let `weir choose` try them all; to see one, run `weir draw NAME -o NAME.svg`. " +
-	"This page compares them at equal costs. Every figure comes from the simulator, and `tests/published` holds it to the published form on 4, 8 and 16 ranks; `go test ./tests/published -update` writes this page.\n\n" +
-	"There are P ranks with V stages each, and M microbatches. F, I and W are the times of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B is a joined pair. " +
-	"The makespan is from the first start to the last end over all ranks, the span is the longest single rank. Time lost is the makespan minus the busiest rank's work; a bubble is the same as a fraction of the clock. " +
-	"A peak counts microbatches in flight on the fullest rank; one is what a microbatch saves over all stages of the rank.\n\n" +
-	"On 8 ranks with 32 microbatches, F = I = W = 1 and no time for a hop (the pictures below have 4 ranks and 8 microbatches):\n\n" +
+	"This page compares them at equal costs. Every figure comes from the simulator, and `tests/published` checks it against the published formula on 4, 8 and 16 ranks; `go test ./tests/published -update` writes this page.\n\n" +
+	"There are P ranks with V stages each, and M microbatches. F, I and W are the times of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B is that of an overlapped forward and backward. " +
+	"The makespan is the time from the first start to the last end over all ranks; the span is the longest such time on one rank. Time lost is the makespan minus the busiest rank's work; a bubble is the fraction of the makespan or span beyond that work. " +
+	"A peak counts microbatches in flight on the fullest rank, in units of what one saves over all stages of the rank.\n\n" +
+	"On 8 ranks with 32 microbatches, F = I = W = 1 and hops that take no time (the pictures below have 4 ranks and 8 microbatches):\n\n" +
 	"| schedule | V | time lost | bubble, makespan | bubble, span | peak |\n|---|--:|--:|--:|--:|--:|\n"

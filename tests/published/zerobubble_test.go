@@ -54,7 +54,7 @@ func TestZeroBubbleTable(t *testing.T) {
 }
 
 const zeroBubbleIntroduction = "\n## The zero-bubble paper's table\n\n" +
-	"Bubbles by the span, four models with their profiled times and hop latencies. The columns of 1F1B and ZB-1p are held to the paper's by a test, to four digits. ZB-2p is the paper's automatic search with twice the memory of 1F1B; zb-h2 here is a fixed rule with nearly that memory (2P-1 in flight) and is not meant to be the same.\n\n" +
+	"Bubbles of the span for four models with their profiled times and hop latencies. A test compares the columns 1f1b and zb-h1 with the paper's to four digits. ZB-2p is the paper's automatic search with twice the memory of 1F1B; zb-h2 here is a fixed rule with nearly that memory (2P-1 in flight) and is not meant to be the same.\n\n" +
 	"| model | P | M | 1f1b | paper | zb-h1 | paper, ZB-1p | zb-h2 | paper, ZB-2p |\n|---|---|---|---|---|---|---|---|---|\n"
 
 func zeroBubbleRows(t *testing.T, b *bytes.Buffer) {
