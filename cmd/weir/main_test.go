@@ -612,3 +612,11 @@ func TestSimWithoutCopies(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.NotContains(t, stdout, note)
 }
+
+// TestDrawOffload draws copies to far memory, and the microbatches that sim finds near.
+func TestDrawOffload(t *testing.T) {
+	stdout, stderr, status := weir("", "draw", "zb-v", "--ranks", "4", "--microbatches", "8", "--far-time", "0.5", "--offload", "all")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "copy to far memory")
+	require.Contains(t, stdout, "peak 3.5 microbatches in flight on rank 3")
+}

@@ -19,8 +19,8 @@ type curve struct {
 	peak   float64
 }
 
-// curves returns the amount that each rank holds. It is in bytes if the events have any,
-// otherwise in microbatches in flight, each from its F to the end of its backward; a stage
+// curves returns the amount that each rank holds. It is in bytes if the events have any, or in
+// microbatches if these stand for bytes; otherwise it is in microbatches in flight, each from its F to the end of its backward; a stage
 // counts as its share of the stages that a microbatch visits on the rank. While an action
 // runs, the curve has the larger of the amounts before and after it.
 func (s *Step) curves() (curves []curve, bytes bool) {
@@ -36,20 +36,21 @@ func (s *Step) curves() (curves []curve, bytes bool) {
 			curves = append(curves, s.inFlight(rank))
 		}
 	}
-	return curves, bytes
+	return curves, bytes && s.Microbatch == 0
 }
 
-// bytes returns the bytes that are live on a rank.
+// bytes returns the bytes that are live on a rank, divided by Step.Microbatch if it is set.
 func (s *Step) bytes(rank int) curve {
 	var c curve
+	unit := float64(max(s.Microbatch, 1))
 	for i, e := range s.Events[rank] {
 		if resident := e.Live[memory.Resident]; i == 0 && resident > 0 {
-			c.levels = append(c.levels, level{s.clocks().first, float64(resident)})
+			c.levels = append(c.levels, level{s.clocks().first, float64(resident) / unit})
 		}
-		c.move(e, float64(e.Live.Total()))
+		c.move(e, float64(e.Live.Total())/unit)
 	}
 	if s.Peaks != nil {
-		c.peak = float64(s.Peaks[rank])
+		c.peak = float64(s.Peaks[rank]) / unit
 	}
 	return c
 }

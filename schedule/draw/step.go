@@ -28,6 +28,9 @@ type Step struct {
 	Events [][]simulate.Event
 	// Peaks are by rank the most bytes live at once; nil takes the maximum over the events.
 	Peaks []int64
+	// Microbatch is the size of a microbatch in Events and Peaks if these count microbatches and not
+	// bytes, as simulate.Costs.Microbatch; 0 if they have bytes.
+	Microbatch int64
 	// Front is by rank the positions of the ranks in a step that hangs, which SVG draws; nil
 	// is none.
 	Front []Front
@@ -45,7 +48,7 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, 
 	if actions > MaxEvents {
 		return nil, &TooLongError{Actions: actions, Most: MaxEvents}
 	}
-	s := &Step{Plan: plan, Events: make([][]simulate.Event, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale}
+	s := &Step{Plan: plan, Events: make([][]simulate.Event, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale, Microbatch: costs.Microbatch}
 	report, err := simulate.Timeline(plan, costs, capacity, func(e simulate.Event) {
 		s.Events[e.Rank] = append(s.Events[e.Rank], e)
 	})
