@@ -1,4 +1,4 @@
-// Package hang is for finding out why a job stands still: which ranks stopped, who waits for
+// Package hang is for finding out why a job hangs: which ranks stopped, who waits for
 // them, and where everyone is in the schedule.
 //
 // A [Wait] says that one rank cannot go on before another one does something. Both ways of

@@ -18,9 +18,10 @@ type stuck struct {
 	waits              []Wait
 }
 
-// stand returns the operation that a rank is in, and what it waits for there. It is the first one
-// that is pending, but a send only if nothing else is: a rank goes on after a send.
-func (j *job) stand(rank int) *stuck {
+// pending returns the operation that holds up a rank, and its waits. This is the first pending
+// operation that is not a send, because a rank continues after it posts a send, or else the first
+// pending send.
+func (j *job) pending(rank int) *stuck {
 	s := &stuck{}
 	for e := range j.entries(rank) {
 		if e.Completed {

@@ -24,7 +24,7 @@ type Fit struct {
 // Place is where a rank is in the program of its place in a pipeline.
 type Place struct {
 	Pipeline, Place int
-	// Before are the actions that the rank may stand before, the likeliest first; more than
+	// Before are the actions that may be the rank's next, the likeliest first; more than
 	// one if the dumps do not say which.
 	Before []schedule.Action
 	After  schedule.Action // the last action that it is known to have done, 0 is none
@@ -97,7 +97,7 @@ func (a *analysis) try(fit *Fit, all []script, counts bool) (why string) {
 		return fmt.Sprintf("the transfers of %d ranks are in another order than the plan's", departed)
 	}
 	for rank, p := range fit.Places {
-		s := a.stands[rank]
+		s := a.stuck[rank]
 		p.locate(fit.plan, s.Entry != nil && s.Kind == flightrec.Collective)
 	}
 	return ""
@@ -279,7 +279,7 @@ func (f *Fit) narrow(ranks []int) int {
 	return -1
 }
 
-// locate turns the number of issued transfers into the actions that the rank may stand before. A
+// locate turns the number of issued transfers into the actions that may be the rank's next. A
 // rank that is in a collective has not begun the next step.
 func (p *Place) locate(plan *schedule.Plan, inCollective bool) {
 	transfers, actions := p.script.transfers, p.script.actions
@@ -287,7 +287,7 @@ func (p *Place) locate(plan *schedule.Plan, inCollective bool) {
 		issued := transfers[k-1]
 		last, next := actions[issued.at], len(actions)
 		if plan.Runtime == schedule.Weir && p.trail.pending[issued.direction] > 0 {
-			p.stand(last, last, p.script.before(issued.at))
+			p.candidate(last, last, p.script.before(issued.at))
 			continue
 		}
 		if k < len(transfers) {
@@ -295,7 +295,7 @@ func (p *Place) locate(plan *schedule.Plan, inCollective bool) {
 		}
 		window := slices.Clone(actions[issued.at+1 : next]) // the computations after the last transfer, and the next one
 		if held := slices.IndexFunc(window, func(a schedule.Action) bool { return p.needs(plan, a, k) != 0 }); held >= 0 {
-			p.stand(window[held], p.needs(plan, window[held], k), actions[issued.at+held])
+			p.candidate(window[held], p.needs(plan, window[held], k), actions[issued.at+held])
 			continue
 		}
 		if k == len(transfers) {
@@ -305,16 +305,16 @@ func (p *Place) locate(plan *schedule.Plan, inCollective bool) {
 			}
 		}
 		for _, a := range window {
-			p.stand(a, 0, last)
+			p.candidate(a, 0, last)
 		}
 	}
 }
 
-// endOfStep stands for what follows the last action of a step.
+// endOfStep represents the position after the last action of a step.
 const endOfStep = schedule.Action(0)
 
-// stand notes an action that the rank may stand before.
-func (p *Place) stand(before, need, after schedule.Action) {
+// candidate adds an action that may be the rank's next.
+func (p *Place) candidate(before, need, after schedule.Action) {
 	if len(p.Before) == 0 {
 		p.After, p.For = after, need
 	}
@@ -354,7 +354,7 @@ func (p *Place) needs(plan *schedule.Plan, a schedule.Action, k int) schedule.Ac
 // are certain.
 func (a *analysis) direct(fit *Fit) {
 	for rank, p := range fit.Places {
-		s := a.stands[rank]
+		s := a.stuck[rank]
 		if len(p.after) != 1 || p.Departs || s.Entry == nil || s.Kind == flightrec.Collective {
 			continue
 		}

@@ -88,7 +88,7 @@ func signature(e *flightrec.Entry) string {
 // unmatched finds pending sends of a rank without a receive, or with one of another size or type.
 func (a *analysis) unmatched(rank int) (found []Finding) {
 	alone := map[int32]int{} // sends without a receive, by peer
-	for _, e := range a.stands[rank].pending {
+	for _, e := range a.stuck[rank].pending {
 		if e.Kind != flightrec.Send || a.dumps[int(e.Peer)] == nil {
 			continue
 		}

@@ -16,7 +16,7 @@ func (a *analysis) reason(end []int) Reason {
 		return a.circle(end)
 	}
 	rank := end[0]
-	s, d := a.stands[rank], a.dumps[rank]
+	s, d := a.stuck[rank], a.dumps[rank]
 	one := Reason{Ranks: end, Certain: d != nil && len(d.Entries) > 0}
 	switch {
 	case d == nil:
@@ -47,7 +47,7 @@ func (a *analysis) reason(end []int) Reason {
 			continue
 		}
 		proven = w.Certain
-		switch a.stands[w.Rank].Kind {
+		switch a.stuck[w.Rank].Kind {
 		case flightrec.Send:
 			awaited = fmt.Sprintf("the recv that rank %d sends to", w.Rank)
 		case flightrec.Recv:
@@ -75,7 +75,7 @@ func (a *analysis) circle(ranks []int) Reason {
 	var departed, odd []int
 	var way []string
 	for _, rank := range ranks {
-		s := a.stands[rank]
+		s := a.stuck[rank]
 		all = all && s.matched
 		if p := a.placeOf(rank); p != nil && p.Departs {
 			departed = append(departed, rank)
@@ -87,7 +87,7 @@ func (a *analysis) circle(ranks []int) Reason {
 			way = append(way, fmt.Sprintf("rank %d is in %s", rank, s.waits[0].In))
 		}
 	}
-	first := a.stands[ranks[0]]
+	first := a.stuck[ranks[0]]
 	text := "wait for each other: " + strings.Join(way, ", ")
 	switch {
 	case all && first.Kind == flightrec.Collective:
@@ -116,7 +116,7 @@ func (a *analysis) placeOf(rank int) *Place {
 // odd reports whether a rank's transfers differ from those that the ranks in the same place of
 // groups alike have issued under the same numbers, and agree with none of them.
 func (a *analysis) odd(rank int) bool {
-	own := a.stands[rank].group
+	own := a.stuck[rank].group
 	place, differs := slices.Index(own.ranks, rank), false
 	for _, other := range a.groups {
 		if other == own || other.kind != own.kind || len(other.ranks) != len(own.ranks) || place < 0 {
@@ -173,7 +173,7 @@ func (a *analysis) state(rank int) State {
 		s.Place = p.String()
 	}
 	matters := map[string]bool{}
-	if p := a.stands[rank].pending; len(p) > 0 {
+	if p := a.stuck[rank].pending; len(p) > 0 {
 		group := a.group(rank, p[0]).name
 		s.First, matters[group] = describe(p[0])+" of "+group, true
 	} else {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Report says why a job stands still.
+// Report says why a job hangs.
 type Report struct {
 	Ranks    int       `json:"ranks"`
 	Blamed   []int     `json:"blamed"`  // global ranks
@@ -61,19 +61,19 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 // analysis is a report in the making.
 type analysis struct {
 	*job
-	set    *flightrec.Set
-	stands map[int]*stuck
-	r      *Report
+	set   *flightrec.Set
+	stuck map[int]*stuck
+	r     *Report
 }
 
 func analyze(set *flightrec.Set) *analysis {
-	a := &analysis{job: newJob(set), set: set, stands: map[int]*stuck{}, r: &Report{}}
+	a := &analysis{job: newJob(set), set: set, stuck: map[int]*stuck{}, r: &Report{}}
 	a.r.Ranks, a.r.Skipped = len(a.ranks), len(set.Skipped)
 	for _, b := range set.Broken {
 		a.r.Broken = append(a.r.Broken, fmt.Sprintf("%s: %v", b.File, b.Err))
 	}
 	for _, rank := range a.ranks {
-		a.stands[rank] = a.stand(rank)
+		a.stuck[rank] = a.pending(rank)
 		switch d := a.dumps[rank]; {
 		case d == nil:
 			a.r.Missing = append(a.r.Missing, rank)
@@ -89,7 +89,7 @@ func (a *analysis) report() *Report {
 	r := a.r
 	var overtaken []int
 	for _, rank := range a.ranks {
-		s := a.stands[rank]
+		s := a.stuck[rank]
 		r.Waits = append(r.Waits, s.waits...)
 		if s.overtaken {
 			overtaken = append(overtaken, rank)
@@ -105,7 +105,7 @@ func (a *analysis) report() *Report {
 	}
 	for _, rank := range a.ranks { // that stopped before another one came to wait for them, which only a plan shows
 		p := a.placeOf(rank)
-		if _, waits := g[rank]; waits || len(g) == 0 || p == nil || len(p.after) != 1 || a.stands[rank].Entry != nil || slices.Contains(p.Before, endOfStep) {
+		if _, waits := g[rank]; waits || len(g) == 0 || p == nil || len(p.after) != 1 || a.stuck[rank].Entry != nil || slices.Contains(p.Before, endOfStep) {
 			continue
 		}
 		r.Reasons = append(r.Reasons, Reason{Ranks: []int{rank}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: a.dumps[rank] != nil})
