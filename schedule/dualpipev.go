@@ -11,8 +11,8 @@ import "slices"
 // stages. With PP = 2P, the time F&B of a joined pair, and the times F, B and W of a stage, the
 // makespan has a bubble of (PP/2-1)(F&B+B-3W).
 //
-// The published rule has at least 2P microbatches; with fewer, the order is that of 2P microbatches
-// without the missing ones. The size of the plan does not depend on the number of microbatches.
+// The published rule has at least 2P microbatches; with fewer, DualPipeV takes the order of 2P
+// microbatches and leaves out the missing ones. The size of the plan does not depend on the number of microbatches.
 // Errors wrap ErrParams.
 func DualPipeV(p Params) (*Plan, error) {
 	if err := p.onV("dualpipev", bothWaysMost); err != nil {

@@ -13,8 +13,8 @@ import (
 // between its first and its last action, and the makespan has a bubble of (P-1)F/2, where F is the
 // time of a rank: rank r begins r stages after the first rank.
 //
-// The published rule needs at least 2P-1 microbatches. With fewer, the order is that of 2P-1
-// microbatches without the missing ones. The size of the plan does not depend on the number of
+// The published rule needs at least 2P-1 microbatches. With fewer, ZBV takes the order of 2P-1
+// microbatches and leaves out the missing ones. The size of the plan does not depend on the number of
 // microbatches. Errors wrap ErrParams.
 func ZBV(p Params) (*Plan, error) {
 	if err := p.onV("zb-v", MaxStages/2); err != nil {

@@ -50,8 +50,8 @@ func (d *decoder) number(v pickle.Value) int64 {
 // longestWord bounds what word returns. A pickle can name a long list many times.
 const longestWord = 4 << 10
 
-// word returns a text or a number as a text, or those of nested lists with these separators. Equal
-// words share their memory.
+// word returns the text of a string or a number. It joins the elements of nested lists, with one
+// separator for each depth. Equal words share their memory.
 func (d *decoder) word(v pickle.Value, separators ...string) string {
 	d.scratch = d.write(d.scratch[:0], v, separators)
 	if known, found := d.words[string(d.scratch)]; found {

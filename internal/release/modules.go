@@ -15,7 +15,7 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// nested returns the folders of the nested modules that are published: those of tests/ are not.
+// nested returns the folders of the nested modules to publish. Modules under tests/ are not published.
 func nested(source string) (folders []string, err error) {
 	printed, err := command(source, nil, "git", "ls-files", "*/go.mod")
 	for name := range strings.FieldsSeq(printed) {

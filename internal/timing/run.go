@@ -179,8 +179,8 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	return u.follow(p, r.Plan)
 }
 
-// complete sets the ranks of the job that have no trace. It returns an error unless the traces can be
-// those of whole pipelines.
+// complete sets the ranks of the job that have no trace. It returns an error unless the traces may
+// cover whole pipelines.
 func (u *run) complete(places int, r *Request) error {
 	world, planned := 0, places
 	for _, t := range r.Traces {

@@ -87,8 +87,8 @@ func TestOffload(t *testing.T) {
 	require.Greater(t, moved, 60)
 }
 
-// TestOffloadIsFlat: the layouts of both memories of a million microbatches are made in moments and
-// are those of a few.
+// TestOffloadIsFlat plans both memories of a million microbatches. The layouts have the same heights
+// as for a few microbatches.
 func TestOffloadIsFlat(t *testing.T) {
 	for _, name := range []string{"1f1b", "interleaved", "zb-v"} {
 		few, profile := offloaded(t, name, 4, 64, 1)

@@ -22,8 +22,8 @@ import (
 // the state. A microbatch retires with its last action, which may be the wait
 // for a send. An action of a stage alone, such as UNSHARD, drops nothing.
 //
-// A segment is split if its first or last repeats have other drops than the rest, so that one body
-// has one set of drops. As with Check the cost depends on the size of the plan as segments.
+// A segment is split if its first or last repeats drop something else than the others, so that one
+// body has one set of drops. The cost depends on the size of the plan as segments, like Check's.
 //
 // The plan must be valid, or else the error is that of Check. Other errors wrap ErrFacts. A plan
 // that sends must wait for each send, as the plans of [Transfers] do.

@@ -23,8 +23,8 @@ import (
 //
 // Offload comes after Transfers. A plan that offloads already, and an away of another length than
 // the number of stages, are ErrParams. Drops that the plan had are forgotten. The plan must be
-// valid, or else the error is that of Check. As with Check the cost depends on the size of the plan
-// as segments.
+// valid, or else Offload returns the error of Check. The cost depends on the size of the plan as
+// segments, like Check's.
 func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err

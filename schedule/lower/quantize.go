@@ -37,9 +37,9 @@ func (q Quantizing) String() string {
 //
 // Transfers comes after this pass, so that a rank makes copies and then receives, and Shard
 // before it. Drops that the plan had are forgotten: [Lifetimes] decides where the copies
-// end. The plan must be valid, or else the error is that of Check. There is one
-// entry of facts for each stage; another number is ErrFacts. As with Check the cost
-// depends on the size of the plan as segments.
+// end. The plan must be valid, or else Quantize returns the error of Check. There is one entry of
+// facts for each stage; another number is ErrFacts. The cost depends on the size of the plan as
+// segments, like Check's.
 func Quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*schedule.Plan, error) {
 	if len(facts) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are facts of %d stages for a plan of %d", schedule.ErrFacts, len(facts), plan.Placement.Stages())

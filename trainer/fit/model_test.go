@@ -142,8 +142,8 @@ func TestBytesOfAParameter(t *testing.T) {
 	}
 }
 
-// TestFP8 expects, beside bfloat16, one byte less for each element that a product keeps as its input, one more for
-// the output of attention, which attention keeps too, and two copies of the products' weights.
+// TestFP8 compares FP8 with bfloat16. A product keeps one byte less for each element of its input.
+// Attention keeps its output, which adds one byte per element. The products' weights have two copies.
 func TestFP8(t *testing.T) {
 	const s, h, ffn, layers, products = 512, 4096, 14336, 32, 4096*4096*2 + 4096*1024*2 + 3*4096*14336
 	c, err := fit.ReadConfig(strings.NewReader(configs["Llama-3-8B"]), nil)

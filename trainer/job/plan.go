@@ -137,7 +137,7 @@ func (o *Options) RunnerPlan() runner.Plan {
 	return runner.Plan{Rule: o.Rule, Placement: o.Placement, Group: o.Group, Cap: o.Cap, Slices: o.Slices, Costs: o.Priced}
 }
 
-// RunnerOffload returns what is kept in far memory, in the runner's form.
+// RunnerOffload converts -offload and -offload-to to the runner's configuration.
 func (o *Options) RunnerOffload() runner.Offload {
 	return runner.Offload{Share: o.Offload, Folder: o.OffloadTo}
 }

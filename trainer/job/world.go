@@ -273,7 +273,8 @@ func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
 	})
 }
 
-// Standings returns what this process's ranks are doing, or the ranks of all processes if it leads.
+// Standings returns the standings of this process's ranks, or of all ranks if this process has
+// rank 0.
 func (w *World) Standings() (all []transport.Standing) {
 	if w == nil {
 		return nil

@@ -395,7 +395,7 @@ func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Standing returns what the rank is doing now.
+// Standing returns the rank's step, its current and last action, and its wait, if it has one.
 func (e *Endpoint[T]) Standing() transport.Standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -409,8 +409,8 @@ func (e *Endpoint[T]) Standing() transport.Standing {
 	return s
 }
 
-// Standings returns, on rank 0, what all ranks were doing at their last heartbeats, and elsewhere
-// only what this rank is doing. It leaves out ranks that have sent no heartbeat yet.
+// Standings returns the standings of all ranks on rank 0, as of their last heartbeats, and only this
+// rank's standing on other ranks. Ranks that have not sent a heartbeat yet are omitted.
 func (e *Endpoint[T]) Standings() []transport.Standing {
 	all := []transport.Standing{e.Standing()}
 	if e.hub == nil {
