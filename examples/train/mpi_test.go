@@ -34,6 +34,9 @@ func mpiCommand(t *testing.T, processes int, through []string, flags ...string) 
 	words := strings.Fields(*mpirun)
 	path, err := exec.LookPath(words[0])
 	require.NoError(t, err)
+	own, err := os.MkdirTemp(temporary, "") // two Open MPI jobs that begin at once in one folder both create its session folder
+	require.NoError(t, err)
+	p.Env = append(p.Env, "TMPDIR="+own)
 	p.Path, p.Args = path, slices.Concat(words, []string{"-n", fmt.Sprint(processes)}, through, p.Args)
 	p.Stdout, p.Stderr = &p.out, &p.errs
 	return p
