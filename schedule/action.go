@@ -22,7 +22,9 @@ const (
 	Reload           // RELOAD: saved state has near buffers again, and the copy back from far memory starts
 	Unshard          // UNSHARD: weights are gathered
 	Reshard          // RESHARD: gathered weights are given up
-	ReduceGrad       // REDUCE_GRAD: gradients are reduced over replicas
+	ReduceGrad       // REDUCE_GRAD: the reduction of gradients over replicas starts
+	ZeroGrad         // ZERO_GRAD: the stage's gradients have whole accumulators from here on, which are zero
+	WaitReduce       // WAIT_REDUCE: the rank waits until a started reduction is complete, and the whole accumulators end
 	Recompute        // reserved
 	Quantize         // QUANTIZE: the step's copies of the stage's weights are made
 	Optimizer        // reserved
@@ -108,7 +110,7 @@ func (a Action) WithJoin(join bool) Action {
 }
 
 // Shift returns the action with n added to its microbatch; n may be negative. An
-// action of a stage alone (UNSHARD, RESHARD, REDUCE_GRAD, QUANTIZE, OPTIMIZER) is of no
+// action of a stage alone (UNSHARD, RESHARD, REDUCE_GRAD, ZERO_GRAD, WAIT_REDUCE, QUANTIZE, OPTIMIZER) is of no
 // microbatch and comes back as it is.
 func (a Action) Shift(n int) Action {
 	if a.Kind().OfStage() {

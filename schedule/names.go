@@ -8,7 +8,7 @@ import (
 
 var kindNames = [NumKinds]string{
 	"NONE", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_F", "WAIT_B",
-	"OFFLOAD", "WAIT_OFFLOAD", "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "RECOMPUTE", "QUANTIZE", "OPTIMIZER",
+	"OFFLOAD", "WAIT_OFFLOAD", "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "ZERO_GRAD", "WAIT_REDUCE", "RECOMPUTE", "QUANTIZE", "OPTIMIZER",
 }
 
 // String returns the name of the kind as PyTorch spells it.
@@ -30,7 +30,7 @@ func ParseKind(name string) (Kind, bool) {
 }
 
 // stageKinds are the kinds of actions that usually belong to a stage, not to a microbatch.
-const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<Quantize | 1<<Optimizer
+const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<ZeroGrad | 1<<WaitReduce | 1<<Quantize | 1<<Optimizer
 
 // ofStage reports whether actions of the kind usually belong to a stage alone, so that their text
 // omits microbatch 0.

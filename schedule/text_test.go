@@ -41,6 +41,7 @@ func TestNames(t *testing.T) {
 		"3SEND_F1": schedule.Act(schedule.SendF, 3, 1), "1RECV_B0": schedule.Act(schedule.RecvB, 1, 0),
 		"3WAIT_F1": schedule.Act(schedule.WaitF, 3, 1), "1WAIT_B0": schedule.Act(schedule.WaitB, 1, 0),
 		"1UNSHARD": schedule.Act(schedule.Unshard, 1, 0), "2REDUCE_GRAD": schedule.Act(schedule.ReduceGrad, 2, 0),
+		"2ZERO_GRAD": schedule.Act(schedule.ZeroGrad, 2, 0), "0WAIT_REDUCE": schedule.Act(schedule.WaitReduce, 0, 0),
 	} {
 		require.Equal(t, text, action.WithDrop(schedule.Retire).WithJoin(true).String())
 		parsed, err := schedule.ParseAction(text)

@@ -34,6 +34,8 @@
 //	QUANTIZE  copies of weights
 //	UNSHARD   gathered weights
 //	RESHARD                                        gathered weights
+//	ZERO_GRAD whole gradients
+//	WAIT_REDUCE                                    whole gradients
 //
 // Three lifetimes depend on the order of a program: the last action on a rank that reads an entry
 // part releases it, and the last action that reads a copy of weights releases the copy
@@ -44,7 +46,7 @@
 // The stage and its profile determine the allocations and releases within its call.
 //
 // A stage holds inputs, gradients, saved state, sent buffers and outputs for each microbatch, but
-// copies of weights and gathered weights only once.
+// copies of weights, gathered weights and whole gradients only once.
 //
 // [Ties] returns the uses of a parameter that share one gradient, for the runner and package
 // layout.

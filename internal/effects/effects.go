@@ -22,6 +22,7 @@ const (
 	ForwardWeights        // copies of weights that a stage's forward reads
 	BackwardWeights       // copies of weights that its backward reads
 	Gathered              // weights, from UNSHARD to RESHARD
+	Accumulator           // of whole gradients, from ZERO_GRAD to WAIT_REDUCE
 	Output                // of a last stage: nothing reads it
 	NumPlaces       = iota
 )
@@ -29,7 +30,7 @@ const (
 // String names the place.
 func (p Place) String() string {
 	return [NumPlaces]string{"nothing", "entry part", "input", "gradient of output", "saved state", "far copy of saved state", "sent output", "sent gradient of input",
-		"copies of weights for the forward", "copies of weights for the backward", "gathered weights", "output"}[p]
+		"copies of weights for the forward", "copies of weights for the backward", "gathered weights", "whole gradients", "output"}[p]
 }
 
 // Set is a set of places.
@@ -38,7 +39,7 @@ type Set uint16
 // First returns the first place of a set; s&(s-1) is the set without it.
 func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
 
-// drops maps a place to the drop bits that end it; gathered weights have none. Sent outputs and
+// drops maps a place to the drop bits that end it; gathered weights and whole gradients have none. Sent outputs and
 // sent gradients share one.
 var drops = [NumPlaces]schedule.Drop{
 	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved, Far: schedule.DropFar,
@@ -123,6 +124,10 @@ func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
 		e.To = Gathered
 	case schedule.Reshard:
 		e.Ends = 1 << Gathered
+	case schedule.ZeroGrad:
+		e.To = Accumulator
+	case schedule.WaitReduce:
+		e.Ends = 1 << Accumulator
 	}
 	if e.Due = e.Ends; !e.Last {
 		e.Due &^= 1 << Saved
@@ -146,12 +151,13 @@ func WeightReads(kind schedule.Kind, recomputes bool) Set {
 }
 
 // Of returns the effects of an action of a plan that has its lifetimes: the drop bits of the
-// action determine Ends. Gathered weights and the output of a last stage have no drop bit.
+// action determine Ends. Gathered weights, whole gradients and the output of a last stage have no
+// drop bit.
 func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	const byKind = 1<<SentOutput | 1<<SentGradient | 1<<Output
 	stage, kind, drop := a.Stage(), a.Kind(), a.Drop()
 	e := OfKind(plan, stage, kind)
-	ends := e.Ends & (1<<Gathered | 1<<Output)
+	ends := e.Ends & (1<<Gathered | 1<<Accumulator | 1<<Output)
 	for place, bit := range drops {
 		if drop&bit != 0 {
 			ends |= 1 << place & (e.Ends | ^Set(byKind))

@@ -62,6 +62,8 @@ func TestOf(t *testing.T) {
 		{kind: schedule.Unshard, stage: 1, to: effects.Gathered, of: 1},
 		{kind: schedule.Reshard, stage: 1, of: 1, ends: list{effects.Gathered}, due: list{effects.Gathered}},
 		{kind: schedule.ReduceGrad, stage: 1, of: 1},
+		{kind: schedule.ZeroGrad, stage: 1, to: effects.Accumulator, of: 1},
+		{kind: schedule.WaitReduce, stage: 1, of: 1, ends: list{effects.Accumulator}, due: list{effects.Accumulator}},
 	} {
 		a := schedule.Act(c.kind, c.stage, 0).WithDrop(c.drop)
 		e := effects.Of(plan, a)

@@ -100,7 +100,7 @@ var (
 		effects.Input: outputClasses, effects.SentOutput: outputClasses, effects.Output: outputClasses,
 		effects.Gradient: gradientClasses, effects.SentGradient: gradientClasses,
 		effects.ForwardWeights: classesOf(memory.FP8, memory.Resident), effects.BackwardWeights: classesOf(memory.FP8, memory.Resident),
-		effects.Gathered: classesOf(memory.Unsharded, memory.Resident),
+		effects.Gathered: classesOf(memory.Unsharded, memory.Resident), effects.Accumulator: classesOf(memory.Unsharded, memory.Resident),
 	}
 	outputClasses   = classesOf(memory.Activation, memory.Transfer, memory.Resident)
 	gradientClasses = classesOf(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
@@ -328,7 +328,7 @@ var counted = [effects.NumPlaces]struct {
 	effects.Input: {"activations", memory.Activation}, effects.Gradient: {"gradients", memory.ActGrad},
 	effects.SentOutput: {"transfers", memory.Transfer}, effects.SentGradient: {"transfers", memory.Transfer},
 	effects.ForwardWeights: {"sets of copies of weights", memory.FP8}, effects.BackwardWeights: {"sets of copies of weights", memory.FP8},
-	effects.Gathered: {"stages with gathered weights", memory.Unsharded}, effects.Output: {"outputs", memory.Activation},
+	effects.Gathered: {"stages with gathered weights", memory.Unsharded}, effects.Accumulator: {"stages with whole gradients", memory.Unsharded}, effects.Output: {"outputs", memory.Activation},
 	effects.Far: {"frames in far memory", memory.Saved},
 }
 

@@ -113,7 +113,7 @@ func TestOutlier(t *testing.T) {
 // TestLeftOut: actions that a form cannot express are left out.
 func TestLeftOut(t *testing.T) {
 	const text = `weir plan 1 name "sent" mode training ranks 2 stages 2 microbatches 1 placement 0 1 frozen none
-rank 0: x 1 +0: 0UNSHARD 0QUANTIZE 0F0~pf 0SEND_F0 0WAIT_F0~t 0RECV_B0 0B0~gsb 0RESHARD 0REDUCE_GRAD
+rank 0: x 1 +0: 0UNSHARD 0QUANTIZE 0F0~pf 0SEND_F0 0WAIT_F0~t 0RECV_B0 0ZERO_GRAD 0B0~gsb 0RESHARD 0REDUCE_GRAD 0WAIT_REDUCE
 rank 1: x 1 +0: 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0`
 	p := read(t, text, format.Options{}).Plan
 	require.Equal(t, "0F0,0B0\n1F0,1B0\n", written(t, p, format.Compute))

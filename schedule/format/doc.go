@@ -18,7 +18,8 @@
 //   - Comms has the transfers too (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
 //     REDUCE_GRAD and QUANTIZE, which PyTorch does not have. PyTorch waits for its sends
 //     at the end of a step and cannot express a wait before that: writing leaves out a
-//     plan's waits, and reading gives none. A file without any transfer is refused if
+//     plan's waits for sends and reductions, and the ZERO_GRAD that belong to the latter,
+//     and reading gives none. A file without any transfer is refused if
 //     neighbours are on two ranks.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the
 //     next backward, -1.5 the next weight gradient if that is separate. Stage v·P + r is

@@ -78,13 +78,13 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 }
 
 // has reports whether a form has actions of a kind. Kinds that it leaves out are not
-// refused: Compute and Order hold only computations, and only Weir waits for a send within a
-// step.
+// refused: Compute and Order hold only computations, and only Weir waits within a step for
+// a send or for a reduction.
 func (f Format) has(kind schedule.Kind) (has, refused bool) {
 	switch {
 	case kind.Compute():
 		return true, false
-	case kind == schedule.WaitF || kind == schedule.WaitB:
+	case kind == schedule.WaitF || kind == schedule.WaitB || kind == schedule.ZeroGrad || kind == schedule.WaitReduce:
 		return false, false
 	case kind >= schedule.SendF && kind <= schedule.RecvB || kind >= schedule.Unshard && kind <= schedule.ReduceGrad || kind == schedule.Quantize:
 		return f == Comms, false

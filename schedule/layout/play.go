@@ -235,7 +235,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 	case schedule.RecvF, schedule.RecvB:
 		out, err = p.receive(kind, s, m)
 		return out, nil, err
-	case schedule.SendF, schedule.SendB, schedule.WaitF, schedule.WaitB, schedule.Reshard, schedule.Offload, schedule.WaitOffload:
+	case schedule.SendF, schedule.SendB, schedule.WaitF, schedule.WaitB, schedule.Reshard, schedule.WaitReduce, schedule.Offload, schedule.WaitOffload:
 		return nil, nil, nil
 	case schedule.Reload:
 		return nil, nil, p.move(kind, s, m)
@@ -243,7 +243,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 	t := p.profile.stage(p.shape(int(m)), int(s))
 	c := t.call(kind, p.plan, int(s))
 	if c == nil {
-		if kind == schedule.Unshard || kind == schedule.ReduceGrad {
+		if kind == schedule.Unshard || kind == schedule.ReduceGrad || kind == schedule.ZeroGrad {
 			return nil, nil, nil
 		}
 		return nil, nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, kind)

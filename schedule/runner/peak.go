@@ -87,8 +87,7 @@ func (r *worker[T]) actionAt(position int) schedule.Action {
 
 // microbatchOf returns the microbatch of an action, or -1 if it has none.
 func microbatchOf(action schedule.Action) int {
-	switch action.Kind() {
-	case schedule.None, schedule.Unshard, schedule.Reshard, schedule.ReduceGrad, schedule.Quantize:
+	if action.Kind() == schedule.None || action.Kind().OfStage() {
 		return -1
 	}
 	return action.Microbatch()

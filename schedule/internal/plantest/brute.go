@@ -112,7 +112,7 @@ func (j *judge) count() string {
 			stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
 			alone := !ofMicrobatch(a)
 			switch {
-			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.WaitB && !alone, kind == schedule.None:
+			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.WaitB && !alone, kind == schedule.None, kind == schedule.ZeroGrad, kind == schedule.WaitReduce:
 				return fmt.Sprint(a, " is nothing")
 			case j.p.Placement.Rank[stage] != rank:
 				return fmt.Sprint(a, " is on the wrong rank")

@@ -194,7 +194,11 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 
 // ofMicrobatch reports whether an action belongs to a microbatch and not only to a stage.
 func ofMicrobatch(a schedule.Action) bool {
-	return a.Kind() != schedule.Unshard && a.Kind() != schedule.Reshard && a.Kind() != schedule.ReduceGrad && a.Kind() != schedule.Quantize
+	switch a.Kind() {
+	case schedule.Unshard, schedule.Reshard, schedule.ReduceGrad, schedule.ZeroGrad, schedule.WaitReduce, schedule.Quantize:
+		return false
+	}
+	return true
 }
 
 // widest returns the largest number of consecutive microbatches that are alive at one
