@@ -54,5 +54,11 @@
 // set compiles again.
 //
 // The memory of a step is not planned in advance: buffers belong to the backend, and a [Device]
-// is not memory.Planned. All ranks are in one process, because they share one store.
+// is not memory.Planned.
+//
+// # Several processes
+//
+// Config.First and Config.Count select the ranks of a process. Every process makes the whole
+// model, and trains the variables that its own stages use. A [Device] is the transport.Codec of
+// its rank: tensors cross as their shape and their bytes.
 package gomlx

@@ -54,12 +54,16 @@ type Config struct {
 	// Labels are the parts for the losses, which follow the outputs of the last stage. After
 	// the first, a boolean part is a mask: the number of its set elements is the weight of a
 	// microbatch.
-	Labels    []string
-	Loss      Loss // the objective, recorded as "loss"
-	Metrics   map[string]Loss
-	Ranks     int // 0 means 1
-	Schedule  string
-	Optimizer Optimizer // updates the variables; may be nil
+	Labels  []string
+	Loss    Loss // the objective, recorded as "loss"
+	Metrics map[string]Loss
+	Ranks   int // of the pipeline, in all processes; 0 means 1
+	// First and Count are the ranks of this process; a Count of 0 means all from First on. Every
+	// process makes the whole model, from a store with the same values, and trains the variables of
+	// its own ranks: those of the others keep the values that they had. See Model.Runner.
+	First, Count int
+	Schedule     string
+	Optimizer    Optimizer // updates the variables; may be nil
 	// Recompute selects nodes of the forward that the backward computes again from their
 	// inputs, in addition to those that only copy or fill. nil selects none.
 	Recompute func(*graph.Node) bool
@@ -75,7 +79,7 @@ type Model struct {
 	backend  *Backend
 	losses   []named
 	stages   []*stage
-	grads    map[string]T       // by path of the variable: its accumulator in the first stage that uses it
+	grads    map[string]T       // by path of the variable: its accumulator in the first stage of this process that uses it
 	owners   map[string]*Device // by path: the rank of that stage
 	compiled atomic.Int64
 	before   atomic.Int64 // live bytes in the book of GoMLX's own buffers when the step began
@@ -93,6 +97,12 @@ type named struct {
 func New(cfg Config) (*Model, error) {
 	m := &Model{Config: cfg, backend: cfg.Backend, grads: map[string]T{}, owners: map[string]*Device{}}
 	m.MaxShapes, m.Ranks = max(m.MaxShapes, 1), max(m.Ranks, 1)
+	if m.Count == 0 {
+		m.Count = m.Ranks - m.First
+	}
+	if m.First < 0 || m.Count < 1 || m.First+m.Count > m.Ranks {
+		return nil, fmt.Errorf("gomlx: Config.First is %d and Count is %d: this process has none of the %d ranks, or more", cfg.First, cfg.Count, m.Ranks)
+	}
 	if cfg.MaxShapes == 0 {
 		m.MaxShapes = 16
 	}
@@ -131,7 +141,8 @@ func New(cfg Config) (*Model, error) {
 		if slices.ContainsFunc(m.Stages[:i], func(s Stage) bool { return s.Name == declared.Name }) {
 			return nil, fmt.Errorf("gomlx: two stages are named %q: name them apart, a stage draws its random numbers by its name", declared.Name)
 		}
-		s := &stage{def: declared, model: m, device: m.Devices[placement.Rank[i]], last: i == len(m.Stages)-1}
+		rank := placement.Rank[i]
+		s := &stage{def: declared, model: m, device: m.Devices[rank], here: rank >= m.First && rank < m.First+m.Count, last: i == len(m.Stages)-1}
 		if before, err = s.declare(before); err != nil {
 			return nil, err
 		}
@@ -206,20 +217,22 @@ func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 	}
 	for _, variable := range v.joint.variables {
 		path := variable.Path()
-		if m.owners[path] == nil {
+		if m.owners[path] == nil && s.here {
 			m.owners[path] = s.device
 		}
 		if !variable.Trainable {
 			continue
 		}
-		g, err := s.device.Put(memory.Resident, make([]float32, variable.Shape().Size()), variable.Shape())
-		if err != nil {
-			return nil, err
+		var g T // none, on a rank of another process
+		if s.here {
+			if g, err = s.device.Put(memory.Resident, make([]float32, variable.Shape().Size()), variable.Shape()); err != nil {
+				return nil, err
+			}
+			m.sums = append(m.sums, g)
 		}
-		if m.grads[path] == nil {
+		if m.grads[path] == nil && s.here {
 			m.grads[path] = g
 		}
-		m.sums = append(m.sums, g)
 		s.params = append(s.params, s.Param(path, g))
 	}
 	s.Frozen = len(s.params) == 0
@@ -274,26 +287,25 @@ func (m *Model) unchanged() error {
 }
 
 // Runner returns the parts of a runner's configuration that the model determines. The caller
-// adds hooks, memory and everything else.
+// adds hooks, memory and everything else: World.Transport, if other processes have ranks. Each of
+// the Devices is the codec of its rank (transport.Codec).
 func (m *Model) Runner() runner.Config[T] {
-	cfg := runner.Config[T]{Schedule: m.Schedule}
+	cfg := runner.Config[T]{Schedule: m.Schedule, World: runner.World[T]{Ranks: m.Ranks, First: m.First}}
 	for _, s := range m.stages {
 		cfg.Stages = append(cfg.Stages, stages.Stage[T](s))
 	}
-	for _, d := range m.Devices {
-		cfg.Spaces = append(cfg.Spaces, memory.Space[T](d))
-	}
+	cfg.Spaces = runner.Spaces[T](m.Devices[m.First:][:m.Count]...)
 	for i, l := range m.losses {
 		cfg.Losses = append(cfg.Losses, loss.Def{Name: l.name, Objective: i == 0, Metric: i > 0})
 	}
-	if m.Ranks > 1 {
-		cfg.World = runner.World[T]{Capacity: 1, Copy: func(from, to int, b T) (T, error) {
+	if m.Ranks > 1 && m.Count == m.Ranks {
+		cfg.World.Capacity, cfg.World.Copy = 1, func(from, to int, b T) (T, error) {
 			flat, err := b.host()
 			if err != nil {
 				return nil, err
 			}
 			return m.Devices[to].Put(memory.Transfer, flat, b.shape)
-		}}
+		}
 	}
 	return cfg
 }
@@ -322,6 +334,9 @@ func (m *Model) Update(factor float64) error {
 			}
 			paths, args = append(paths, v.Path()), append(args, t)
 		}
+	}
+	if paths == nil { // this process trains nothing
+		return nil
 	}
 	if m.update == nil {
 		exec, err := model.NewExec(m.backend, m.Store, func(scope *model.Scope, in []*graph.Node) *graph.Node {

@@ -23,6 +23,7 @@ type stage struct {
 	stages.Decl[T]
 	model   *Model
 	device  *Device
+	here    bool // its rank is one of this process
 	last    bool
 	inputs  []string // from the previous stage
 	outputs []string

@@ -13,6 +13,7 @@ import (
 	"log"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,6 +25,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/gomlx"
+	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // example is a model and its data.
@@ -33,6 +37,9 @@ type example struct {
 	rows   int                                                  // per microbatch
 	batch  func(first, rows int) (input, label *tensors.Tensor) // rows, starting at first
 	floor  string                                               // a description of the loss to get below
+
+	place launch.Place // of this process in a job of several
+	ends  []*tcp.Endpoint[gomlx.T]
 }
 
 var examples = map[string]func() (example, error){"mlp": mlp, "images": images, "gpt": gpt}
@@ -42,18 +49,36 @@ func main() {
 	steps := flag.Int("steps", 20, "steps")
 	microbatches := flag.Int("microbatches", 64, "microbatches of a step")
 	plan := flag.String("plan", "depth-first", "schedule")
-	ranks := flag.Int("ranks", 1, "ranks")
+	ranks := flag.Int("ranks", 1, "ranks; at least one for each process under weir launch")
 	trainer := flag.String("trainer", "weir", "weir, or GoMLX's own: accumulate, or batch for one big batch a step")
 	flag.Parse()
-	if err := run(context.Background(), *name, *trainer, *plan, *ranks, *steps, *microbatches, os.Stdout); err != nil {
-		log.Fatal(err)
+	place, err := launch.Find(os.Getenv)
+	if err == nil {
+		err = run(context.Background(), place, *name, *trainer, *plan, *ranks, *steps, *microbatches, os.Stdout)
+	}
+	if err != nil {
+		log.Print(err)
+		os.Exit(launch.ExitStatus(err))
 	}
 }
 
-func run(ctx context.Context, name, trainer, plan string, ranks, steps, microbatches int, out io.Writer) error {
+func run(ctx context.Context, place launch.Place, name, trainer, plan string, ranks, steps, microbatches int, out io.Writer) error {
+	launched := place.Launcher == launch.Weir
+	if launched {
+		ranks = max(ranks, place.Size)
+	}
 	ex, err := prepare(name, plan, ranks)
 	if err != nil {
 		return err
+	}
+	if launched {
+		defer ex.leave()
+		ex.place = place
+		ex.config.First = place.Rank * ranks / place.Size
+		ex.config.Count = (place.Rank+1)*ranks/place.Size - ex.config.First
+		if place.Rank > 0 { // the numbers are the same
+			out = io.Discard
+		}
 	}
 	if ex.floor != "" {
 		fmt.Fprintln(out, ex.floor)
@@ -107,7 +132,14 @@ func (ex *example) weir(_ string, microbatches int) (func(context.Context) (stri
 	if err != nil {
 		return nil, err
 	}
-	run, err := runner.New(m.Runner())
+	cfg := m.Runner()
+	if len(cfg.Spaces) < m.Ranks {
+		if err := ex.join(m); err != nil {
+			return nil, err
+		}
+		cfg.World.Transport = func(rank int) transport.Transport[gomlx.T] { return ex.ends[rank-m.First] }
+	}
+	run, err := runner.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +160,33 @@ func (ex *example) weir(_ string, microbatches int) (func(context.Context) (stri
 		}
 		return fmt.Sprintf("%s  peak %s and %s inside an execution  growth per microbatch %v", text, size(step.Peak), size(inside), step.Growth), step.Update(m.Update)
 	}, nil
+}
+
+// join joins the ranks of this process to those of the others.
+func (ex *example) join(m *gomlx.Model) error {
+	ex.ends = make([]*tcp.Endpoint[gomlx.T], m.Count)
+	faults := make([]error, m.Count)
+	var all sync.WaitGroup
+	for i := range m.Count {
+		all.Go(func() {
+			rank := m.First + i
+			cfg := tcp.Config{Address: ex.place.Address, Token: ex.place.Token, Rank: rank, Ranks: m.Ranks, Capacity: 1}
+			ex.ends[i], faults[i] = tcp.Join(context.Background(), cfg, m.Devices[rank])
+		})
+	}
+	all.Wait()
+	return errors.Join(faults...)
+}
+
+// leave ends the job. The processes wait for each other.
+func (ex *example) leave() {
+	var all sync.WaitGroup
+	for _, end := range ex.ends {
+		if end != nil {
+			all.Go(func() { _ = end.Close() }) // the steps are over
+		}
+	}
+	all.Wait()
 }
 
 // gomlx returns a function that runs a step of GoMLX's trainer, over the same rows.

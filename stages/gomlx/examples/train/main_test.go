@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,6 +62,49 @@ func TestPlans(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMain runs the example in the processes that TestProcesses starts.
+func TestMain(m *testing.M) {
+	if os.Getenv("WEIR_ADDRESS") != "" {
+		os.Args = append(os.Args[:1], strings.Fields(os.Getenv("ARGUMENTS"))...)
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestProcesses: two processes print the losses of one.
+func TestProcesses(t *testing.T) {
+	program, err := os.Executable()
+	require.NoError(t, err)
+	lines := func(size int) (losses []string) {
+		at, texts := "unix:"+filepath.Join(t.TempDir(), "job"), make([]bytes.Buffer, size)
+		var started []*exec.Cmd
+		for rank := range size {
+			c := exec.Command(program)
+			c.Env = append(os.Environ(), "ARGUMENTS=-model mlp -plan 1f1b -ranks 4 -microbatches 4 -steps 3", "WEIR_ADDRESS="+at, "WEIR_TOKEN=a job",
+				fmt.Sprint("WEIR_RANK=", rank), fmt.Sprint("WEIR_SIZE=", size))
+			c.Stdout, c.Stderr = &texts[rank], &texts[rank]
+			require.NoError(t, c.Start())
+			started = append(started, c)
+		}
+		for rank, c := range started {
+			require.NoError(t, c.Wait(), "%s", &texts[rank])
+		}
+		for line := range strings.Lines(texts[0].String()) {
+			if fields := strings.Fields(line); fields[0] == "step" {
+				losses = append(losses, strings.Join(fields[:4], " "))
+			}
+		}
+		for _, other := range texts[1:] {
+			require.Empty(t, other.String())
+		}
+		return losses
+	}
+	one := lines(1)
+	require.Len(t, one, 3)
+	require.Equal(t, one, lines(2))
 }
 
 // TestBelowByteFrequencies: the GPT's loss is below the entropy of the byte frequencies.
