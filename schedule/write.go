@@ -96,7 +96,7 @@ func (p *Plan) noText() string {
 		{"Away", p.Away != nil, len(p.Away), stages},
 	} {
 		if table.has && table.got != table.want {
-			return fmt.Sprintf("%s has %d entries where the placement makes it %d", table.name, table.got, table.want)
+			return fmt.Sprintf("%s has %d entries but the placement requires %d", table.name, table.got, table.want)
 		}
 	}
 	if p.Mode > ForwardOnly {

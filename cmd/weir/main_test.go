@@ -127,8 +127,8 @@ func TestCheckFaults(t *testing.T) {
 	require.Empty(t, stdout)
 	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
 	require.Greater(t, len(lines), 1)
-	require.Contains(t, lines, "<stdin>:14:15: order: Rank 0, action 1: 1B0 runs before 1F0, which saves what it takes; move 1F0 before it.")
-	require.Contains(t, lines, "<stdin>:14:29: action twice: Rank 0, action 3: 0F0 is there already; take one of the two out.")
+	require.Contains(t, lines, "<stdin>:14:15: order: Rank 0, action 1: 1B0 runs before 1F0, which saves the state it takes; move 1F0 before it.")
+	require.Contains(t, lines, "<stdin>:14:29: action twice: Rank 0, action 3: 0F0 is a duplicate; remove one of the two.")
 
 	_, stderr, status = weir(good+strings.Repeat("x 1 +0: 0F0 1F0 1B0 0B0\n", 9), "check", "-")
 	require.Equal(t, 1, status)

@@ -33,7 +33,7 @@ func BenchmarkBreadthFirst(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckList checks a plan that is written out: the cost per action.
+// BenchmarkCheckList measures the cost per action of checking a plan that is written out.
 func BenchmarkCheckList(b *testing.B) {
 	plan := plantest.Expand(plantest.Build(b, schedule.DepthFirst, 4, 10_000, 1))
 	b.ReportAllocs()
@@ -43,7 +43,7 @@ func BenchmarkCheckList(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(plan.Actions(0)), "ns/action")
 }
 
-// BenchmarkCheckRanks checks plans on several ranks, written out and as segments.
+// BenchmarkCheckRanks checks plans for several ranks, both written out and as segments.
 func BenchmarkCheckRanks(b *testing.B) {
 	for _, rule := range []struct {
 		name string

@@ -1,20 +1,20 @@
 package check
 
-// LeastCapacity returns how many messages a link between two ranks must hold so that no rank of a
-// proved plan waits for ever: 0 if rendezvous is enough, or if the plan sends nothing or is not
-// valid. Any larger capacity works as well. It returns an error if the plan is too irregular to
-// find out.
+// LeastCapacity returns the smallest capacity, in messages, that links between ranks need for a
+// proved plan to run without deadlock. It returns 0 if rendezvous is enough, if the plan sends
+// nothing, or if the plan is invalid. Any larger capacity works as well. It returns an error if the
+// plan is too irregular to decide.
 func (p *Proof) LeastCapacity() (int, error) {
 	c := p.checker
 	if c == nil || !c.Transfers || c.rendezvous || len(c.Faults) > 0 {
 		return 0, nil
 	}
-	blocked, enough := 0, 1 // the first is the largest capacity that is known to be too small
-	for !c.flows(enough) {
+	blocked, enough := 0, 1 // blocked is the largest capacity known to be too small, enough the smallest known to suffice
+	for !c.finishes(enough) {
 		blocked, enough = enough, 2*enough
 	}
 	for enough-blocked > 1 && len(c.Faults) == 0 {
-		if middle := (blocked + enough) / 2; c.flows(middle) {
+		if middle := (blocked + enough) / 2; c.finishes(middle) {
 			enough = middle
 		} else {
 			blocked = middle
@@ -23,9 +23,9 @@ func (p *Proof) LeastCapacity() (int, error) {
 	return enough, c.Err()
 }
 
-// flows reports whether every rank comes to its end if links hold this many messages. If that
-// cannot be found out, which is a fault, it reports true.
-func (c *Checker) flows(capacity int) bool {
+// finishes reports whether every rank finishes its program if each link holds capacity messages. If
+// the plan is too irregular to decide, finishes adds a fault and returns true.
+func (c *Checker) finishes(capacity int) bool {
 	v := c.run(capacity)
 	if v.Exhausted {
 		c.undecided()

@@ -21,14 +21,14 @@ func TestCheckLinks(t *testing.T) {
 	require.NoError(t, check.Links(p, 1))
 	err := check.Links(p, 0)
 	plantest.RequireCodes(t, err, check.Deadlock)
-	require.ErrorContains(t, err, "Ranks 0 and 1 wait for each other: rank 0 stands before action 3, 0SEND_F1, and waits for 1RECV_F1 of rank 1;"+
-		" rank 1 stands before action 3, 1SEND_B0, and waits for 0RECV_B0 of rank 0;"+
-		" put 0RECV_B0, with what it needs, before 0SEND_F1 on rank 0, or let the links hold more messages.")
+	require.ErrorContains(t, err, "Ranks 0 and 1 wait for each other: rank 0 is at action 3, 0SEND_F1, and waits for 1RECV_F1 of rank 1;"+
+		" rank 1 is at action 3, 1SEND_B0, and waits for 0RECV_B0 of rank 0;"+
+		" put 0RECV_B0, with the actions that it needs, before 0SEND_F1 on rank 0, or increase the link capacity.")
 	least, err := leastCapacity(p)
 	require.NoError(t, err)
 	require.Equal(t, 1, least)
 
-	// A receive whose send is not there waits for nothing, and what is said is that.
+	// A receive without a send waits for nothing; the error reports only the missing send.
 	err = check.Links(plantest.Written(t, "0 1", 2, strings.Replace(firstSends, " 0SEND_F1", "", 1), secondSends), 0)
 	plantest.RequireCodes(t, err, check.Missing)
 	oneByOne := "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1"
@@ -36,21 +36,21 @@ func TestCheckLinks(t *testing.T) {
 	err = check.Links(plantest.Written(t, "0 1", 2, oneByOne, strings.Replace(secondSends, " 1SEND_B1", "", 1)), 0)
 	plantest.RequireCodes(t, err, check.Missing)
 
-	// A full link waits for the receive that would make room in it.
+	// A send on a full link waits for the receive that frees a slot.
 	p = plantest.Written(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0RECV_B0 0B0 0RECV_B1 0B1 0RECV_B2 0B2",
 		"1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1RECV_F2 1F2 1B2 1SEND_B2")
-	require.ErrorContains(t, check.Links(p, 0), "rank 0 stands before action 3, 0SEND_F1, and waits for 1RECV_F1 of rank 1;")
+	require.ErrorContains(t, check.Links(p, 0), "rank 0 is at action 3, 0SEND_F1, and waits for 1RECV_F1 of rank 1;")
 	p = plantest.Written(t, "0 1 0", 5, "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0F3 0SEND_F3 0F4 0SEND_F4 2RECV_F0 2F0 2RECV_F1 2F1 2RECV_F2 2F2 2RECV_F3 2F3 2RECV_F4 2F4",
 		"1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1 1RECV_F2 1F2 1SEND_F2 1RECV_F3 1F3 1SEND_F3 1RECV_F4 1F4 1SEND_F4")
 	p.Mode = schedule.ForwardOnly
-	require.ErrorContains(t, check.Links(p, 1), "rank 0 stands before action 7, 0SEND_F3, and waits for 1RECV_F2 of rank 1;"+
-		" rank 1 stands before action 5, 1SEND_F1, and waits for 2RECV_F0 of rank 0;")
+	require.ErrorContains(t, check.Links(p, 1), "rank 0 is at action 7, 0SEND_F3, and waits for 1RECV_F2 of rank 1;"+
+		" rank 1 is at action 5, 1SEND_F1, and waits for 2RECV_F0 of rank 0;")
 	least, err = leastCapacity(p)
 	require.NoError(t, err)
 	require.Equal(t, 2, least)
 
-	// Forward and backward between the same ranks have a link each: in one, what goes
-	// forward would come before what goes back.
+	// The two directions between a pair of ranks have separate links; on a shared link, forward
+	// messages would come before backward messages.
 	p = plantest.Written(t, "0 1 0", 1, "0F0 0SEND_F0 2RECV_F0 2F0 2B0 2SEND_B0 0RECV_B0 0B0", "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0")
 	require.NoError(t, check.Links(p, 0))
 	p = plantest.Written(t, "0 1 0", 2, "0F0 0SEND_F0 2RECV_F0 2F0 2B0 0F1 0SEND_F1 2SEND_B0 2RECV_F1 2F1 2B1 2SEND_B1 0RECV_B0 0B0 0RECV_B1 0B1",
@@ -63,12 +63,12 @@ func TestCheckLinks(t *testing.T) {
 	p = plantest.Written(t, "0 1", 2, waitsFirst, strings.Replace(secondSends, "1SEND_B0", "1SEND_B0 1WAIT_B0", 1))
 	err = check.Plan(p)
 	plantest.RequireCodes(t, err, check.Deadlock)
-	require.ErrorContains(t, err, "rank 0 stands before action 5, 0WAIT_F1, and waits for 1RECV_F1 of rank 1;"+
-		" rank 1 stands before action 4, 1WAIT_B0, and waits for 0RECV_B0 of rank 0;"+
-		" put 0RECV_B0, with what it needs, before 0WAIT_F1 on rank 0.")
+	require.ErrorContains(t, err, "rank 0 is at action 5, 0WAIT_F1, and waits for 1RECV_F1 of rank 1;"+
+		" rank 1 is at action 4, 1WAIT_B0, and waits for 0RECV_B0 of rank 0;"+
+		" put 0RECV_B0, with the actions that it needs, before 0WAIT_F1 on rank 0.")
 }
 
-// leastCapacity proves a plan for any links, and returns how much one must hold.
+// leastCapacity proves a plan for unlimited links and returns its least capacity.
 func leastCapacity(p *schedule.Plan) (int, error) {
 	proof, err := check.Prove(p, schedule.Unlimited)
 	if err != nil {
@@ -80,10 +80,10 @@ func leastCapacity(p *schedule.Plan) (int, error) {
 func TestLinksThatCannotBe(t *testing.T) {
 	err := check.Links(plantest.Written(t, "0 1", 2, first, second), -2)
 	plantest.RequireCodes(t, err, check.Malformed)
-	require.ErrorContains(t, err, "A link cannot hold -2 messages; give it 0 or more, or -1 for any number.")
+	require.ErrorContains(t, err, "A link cannot hold -2 messages; use 0 or more, or -1 for no limit.")
 }
 
-// A plan that only computes waits for computations, whatever links there might be.
+// A plan without transfers waits for computations, regardless of the link capacity.
 func TestLinksOfComputations(t *testing.T) {
 	p := plantest.Written(t, "0 1", 2, first, second)
 	require.NoError(t, check.Links(p, 0))
@@ -94,8 +94,8 @@ func TestLinksOfComputations(t *testing.T) {
 	plantest.RequireCodes(t, err, check.Twice)
 }
 
-// TestLeastCapacity compares it with running the plan under one capacity after
-// another.
+// TestLeastCapacity compares LeastCapacity with the result of checking the plan under increasing
+// capacities.
 func TestLeastCapacity(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 1))
 	found := map[int]int{}
@@ -114,8 +114,8 @@ func TestLeastCapacity(t *testing.T) {
 	require.NotZero(t, found[2], "%v", found)
 }
 
-// More microbatches than a link may hold pile up on it in a plan that takes them stage
-// by stage, and its least capacity says how many, at once for any number of them.
+// In a plan that runs all microbatches stage by stage, the required link capacity grows with the
+// number of microbatches. The time to compute it must not.
 func TestLeastCapacityOfManyMicrobatches(t *testing.T) {
 	plan := func(microbatches int) *schedule.Plan {
 		return plantest.Written(t, "0 1 0", microbatches, "", "")
@@ -136,7 +136,7 @@ func TestLeastCapacityOfManyMicrobatches(t *testing.T) {
 		}
 		least, err := leastCapacity(p)
 		require.NoError(t, err)
-		require.Equal(t, microbatches/2, least) // as many before rank 1 as behind it, and one on it
+		require.Equal(t, microbatches/2, least) // as many before rank 1 as after it, and one on it
 		proof, err := check.Prove(p, least)
 		require.NoError(t, err)
 		require.Equal(t, int64(7*microbatches), proof.Actions)
@@ -145,8 +145,8 @@ func TestLeastCapacityOfManyMicrobatches(t *testing.T) {
 	}
 }
 
-// What is proved at once is said: of a plan as segments the proof looks at the same
-// few actions whatever the number of microbatches, of a list at all of them.
+// Proof counts the visited actions. For a plan in segments that number does not depend on the
+// number of microbatches; for a list it is the number of all actions.
 func TestProof(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// The same holds when what a plan has in flight and drops is proved.
+// The same holds for proofs of drops and of bounds in flight.
 func TestProofOfLifetimes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := schedule.DepthFirst

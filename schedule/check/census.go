@@ -10,28 +10,28 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// census counts the actions of all ranks and compares them with those that the plan must have. It
-// also finds out whether every rank runs its actions in an order that works.
-func (c *Checker) census() {
+// countActions counts the actions of all ranks and compares them with the actions that the plan
+// must have. It also records whether every rank runs its actions after their dependencies.
+func (c *Checker) countActions() {
 	c.uneven = make([]bool, 2*c.Stages)
 	sets := c.Stages * passes.KindsPerStage
-	v := &census{c: c, Walk: passes.NewWalk(&c.Outline, sets+c.Copies()), spans: sets, demands: newDemands(&c.Outline, sets)}
+	v := &censusVisitor{c: c, Walk: passes.NewWalk(&c.Outline, sets+c.Copies()), spans: sets, demands: newDemands(&c.Outline, sets)}
 	c.putSpans(&v.Walk, sets)
 	v.Every = c.Plan.Slices
 	for rank, program := range c.Plan.Programs {
 		v.rank = rank
 		v.Program(program, false, v)
 		if c.Unproved(&v.Walk, rank) {
-			c.lost = true
+			c.aborted = true
 			return
 		}
 	}
-	c.looked(&v.Walk)
+	c.recordVisited(&v.Walk)
 	c.totals, c.ordered = v.Upto(sets), !v.early
-	if c.lost {
-		return // missing actions may be those in the wrong place
+	if c.aborted {
+		return // the missing actions may be the misplaced ones
 	}
-	if c.nowhere(); c.lost {
+	if c.reportEmptyStages(); c.aborted {
 		return
 	}
 	for stage := range c.Stages {
@@ -39,9 +39,9 @@ func (c *Checker) census() {
 	}
 }
 
-// nowhere adds a fault if some stages have no action at all and others have. All other faults
-// follow from that: for example, a row of a file is missing.
-func (c *Checker) nowhere() {
+// reportEmptyStages adds a fault if some stages, but not all, have no actions. For example, a file
+// may lack a row. All other faults would follow from this one.
+func (c *Checker) reportEmptyStages() {
 	var names []string
 	for stage := range c.Stages {
 		if span := c.Span(stage); c.Sites[stage].Kinds == 0 && span.Hi > span.Lo {
@@ -53,37 +53,37 @@ func (c *Checker) nowhere() {
 		if n > most {
 			names = append(names[:most], fmt.Sprintf("%d more", n-most))
 		}
-		c.lost = true
-		c.plain(Missing, -1, "Stages that run nowhere: %s. Add the programs of their ranks, or give the number of stages that there are.", strings.Join(names, ", "))
+		c.aborted = true
+		c.planFault(Missing, -1, "These stages have no actions: %s. Add the programs of their ranks, or correct the number of stages.", strings.Join(names, ", "))
 	}
 }
 
-// census is the visitor that counts.
-type census struct {
+// censusVisitor is the visitor that counts actions.
+type censusVisitor struct {
 	passes.Walk
 	c       *Checker
 	rank    int
-	spans   int // the set of the microbatches of the first copy of the model; then those of the others
+	spans   int // the set of microbatches of the first copy of the model; the sets of the other copies follow
 	demands demands
-	early   bool // an action comes before one that it needs, or lacks it
+	early   bool // an action precedes one of its dependencies, or the dependency is missing
 }
 
-func (v *census) Repeats(*schedule.Segment, int64) {}
+func (v *censusVisitor) Repeats(*schedule.Segment, int64) {}
 
-func (v *census) Visit(a schedule.Action, mb int64) {
+func (v *censusVisitor) Visit(a schedule.Action, mb int64) {
 	c, w := v.c, &v.Walk
 	stage, kind := a.Stage(), a.Kind()
 	switch {
 	case stage >= c.Stages:
-		c.lost = true
-		v.fault(a, mb, UnknownStage, "is of a stage that is not there; stages are 0 to %d.", c.Stages-1)
+		c.aborted = true
+		v.fault(a, mb, UnknownStage, "belongs to an unknown stage; stages are 0 to %d.", c.Stages-1)
 		return
 	case kind.OfStage():
 		if mb != 0 {
-			v.fault(a, mb, UnknownMicrobatch, "is of a stage alone; leave its microbatch out.")
+			v.fault(a, mb, UnknownMicrobatch, "has no microbatch of its own; omit the microbatch.")
 		}
 	case !w.Has(v.spans+c.Sites[stage].Copy, mb):
-		c.lost = true
+		c.aborted = true
 		v.noMicrobatch(a, mb)
 		return
 	}
@@ -92,14 +92,14 @@ func (v *census) Visit(a schedule.Action, mb int64) {
 		return
 	}
 	if home := c.Plan.Placement.Rank[stage]; home != v.rank {
-		c.lost = true
+		c.aborted = true
 		v.fault(a, mb, WrongRank, "is on the wrong rank; move it to rank %d, which has stage %d.", home, stage)
 	}
 	if a.Joined() {
 		v.checkJoin(a, mb)
 	}
 	if kind > schedule.WaitB {
-		return // a plan may have it more than once
+		return // a plan may repeat such an action
 	}
 
 	set := c.Set(stage, kind)
@@ -110,56 +110,56 @@ func (v *census) Visit(a schedule.Action, mb int64) {
 		if e := passes.Edge(a); e >= 0 {
 			c.uneven[e] = true
 		}
-		v.fault(a, mb, Twice, "is there already; take one of the two out.")
+		v.fault(a, mb, Twice, "is a duplicate; remove one of the two.")
 	}
 	if c.mixes(stage) {
 		v.checkMix(a, mb)
 	}
 }
 
-func (v *census) fault(a schedule.Action, mb int64, code Code, format string, args ...any) {
-	v.c.at(&v.Walk, v.rank, a, mb, code, "", format, args...)
+func (v *censusVisitor) fault(a schedule.Action, mb int64, code Code, format string, args ...any) {
+	v.c.faultAt(&v.Walk, v.rank, a, mb, code, "", format, args...)
 }
 
-// noMicrobatch adds a fault for an action of a microbatch that its stage does not have.
-func (v *census) noMicrobatch(a schedule.Action, mb int64) {
+// noMicrobatch adds a fault for an action whose stage does not run its microbatch.
+func (v *censusVisitor) noMicrobatch(a schedule.Action, mb int64) {
 	if span := v.c.Span(a.Stage()); mb >= 0 && mb < v.c.Microbatches {
-		v.fault(a, mb, UnknownMicrobatch, "is of a microbatch that runs through another copy of the model; through this one run %d to %d.", span.Lo, span.Hi-1)
+		v.fault(a, mb, UnknownMicrobatch, "belongs to a microbatch of another copy of the model; this copy runs microbatches %d to %d.", span.Lo, span.Hi-1)
 		return
 	}
-	v.fault(a, mb, UnknownMicrobatch, "is of a microbatch that is not there; microbatches are 0 to %d.", v.c.Microbatches-1)
+	v.fault(a, mb, UnknownMicrobatch, "belongs to an unknown microbatch; microbatches are 0 to %d.", v.c.Microbatches-1)
 }
 
-// checkMix adds a fault for a full backward beside its halves.
-func (v *census) checkMix(a schedule.Action, mb int64) {
+// checkMix adds a fault if a stage and microbatch have both a full backward and one of its halves.
+func (v *censusVisitor) checkMix(a schedule.Action, mb int64) {
 	has := func(kind schedule.Kind) bool { return v.Has(v.c.Set(a.Stage(), kind), mb) }
 	switch a.Kind() {
 	case schedule.B:
 		if has(schedule.I) || has(schedule.W) {
-			v.fault(a, mb, Mixed, "is a full backward beside an I or W of the same stage and microbatch; use B, or I and W.")
+			v.fault(a, mb, Mixed, "is a full backward that conflicts with an I or W of the same stage and microbatch; use B, or I and W.")
 		}
 	case schedule.I, schedule.W:
 		if has(schedule.B) {
-			v.fault(a, mb, Mixed, "is beside a B, a full backward, of the same stage and microbatch; use B, or I and W.")
+			v.fault(a, mb, Mixed, "conflicts with a full backward, B, of the same stage and microbatch; use B, or I and W.")
 		}
 	}
 }
 
-// checkJoin checks the action that a joined one overlaps with.
-func (v *census) checkJoin(a schedule.Action, mb int64) {
+// checkJoin checks that a joined action may overlap with the next action.
+func (v *censusVisitor) checkJoin(a schedule.Action, mb int64) {
 	body := v.Body
 	if v.Index+1 == len(body) {
-		v.fault(a, mb, BadJoin, "is joined with the next action, but its segment ends with it; put both into one body.")
+		v.fault(a, mb, BadJoin, "is joined with the next action, but is the last action of its segment; put both into one body.")
 		return
 	}
 	a, next := a.Shift(int(mb)-a.Microbatch()), body[v.Index+1].Shift(int(mb)-a.Microbatch())
 	if !a.Kind().Compute() || !next.Kind().Compute() || next.Joined() || v.c.entangled(a, next) {
-		v.fault(a, mb, BadJoin, "is joined with %v; a join is of two computations that do not need each other.", next)
+		v.fault(a, mb, BadJoin, "is joined with %v; a join needs two computations that do not depend on each other.", next)
 	}
 }
 
-// entangled reports whether one of two computations needs the other, or both are of
-// the same stage and microbatch.
+// entangled reports whether one of two computations depends on the other, or both have the same
+// stage and microbatch.
 func (c *Checker) entangled(a, b schedule.Action) bool {
 	if b.Stage() >= c.Stages {
 		return false // another check reports that
@@ -167,8 +167,8 @@ func (c *Checker) entangled(a, b schedule.Action) bool {
 	return a.Stage() == b.Stage() && a.Microbatch() == b.Microbatch() || c.DependsOn(a, b) || c.DependsOn(b, a)
 }
 
-// permit finds out which kinds the plan may have of every stage.
-func (c *Checker) permit() {
+// findAllowed computes the kinds of actions that the plan may have for each stage.
+func (c *Checker) findAllowed() {
 	c.allowed = make([]uint32, c.Stages)
 	for stage := range c.allowed {
 		for kind := schedule.F; int(kind) < schedule.NumKinds; kind++ {
@@ -179,25 +179,26 @@ func (c *Checker) permit() {
 	}
 }
 
-// putSpans initializes one set for each copy of the model with its microbatches.
+// putSpans initializes one set per copy of the model, beginning at first, with the microbatches of
+// the copy.
 func (c *Checker) putSpans(w *passes.Walk, first int) {
 	for copy := range c.Copies() {
 		w.Put(first+copy, repeats.Runs{c.Span(copy * c.Plan.Placement.Depth())})
 	}
 }
 
-// allows reports whether the plan may have an action of the kind of the stage.
+// allows reports whether the plan may have an action of the kind for the stage.
 func (c *Checker) allows(stage int, kind schedule.Kind) bool {
 	return c.allowed[stage]>>kind&1 == 1
 }
 
-// mixes reports whether the plan has full backwards of the stage and halves too.
+// mixes reports whether the plan has both full and split backwards of the stage.
 func (c *Checker) mixes(stage int) bool {
 	return c.Includes(stage, schedule.B) && (c.Includes(stage, schedule.I) || c.Includes(stage, schedule.W))
 }
 
-// ruledOut says why a plan like this one has no action of the kind on the stage, "" if it may have
-// one.
+// ruledOut returns the reason why the plan must not have an action of the kind for the stage, or ""
+// if it may have one.
 func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 	switch kind {
 	case schedule.F, schedule.Unshard, schedule.Reshard:
@@ -206,23 +207,23 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 		return c.noBackward(stage, kind)
 	case schedule.SendF, schedule.WaitF, schedule.RecvB:
 		if !c.Crosses(stage) {
-			return "nothing passes between ranks behind this stage"
+			return "no rank boundary follows this stage"
 		}
 		if kind == schedule.RecvB && !c.HasBackward(stage) {
 			return "the stage has no backward, so no gradient comes back"
 		}
 	case schedule.RecvF, schedule.SendB, schedule.WaitB:
 		if !c.Crosses(stage - 1) {
-			return "nothing passes between ranks before this stage"
+			return "no rank boundary precedes this stage"
 		}
 		if kind != schedule.RecvF && !c.HasBackward(stage-1) {
-			return "the stage before has no backward, so no gradient goes back"
+			return "the previous stage has no backward, so no gradient goes back"
 		}
 	case schedule.ReduceGrad:
 		return c.noGradients(stage)
 	case schedule.Quantize:
 		if c.Plan.Facts != nil && !c.Plan.Facts[stage].Quantizes {
-			return "the stage computes on its weights, and on no copies of them"
+			return "the stage computes with its weights, not with copies of them"
 		}
 		return ""
 	case schedule.Offload, schedule.WaitOffload, schedule.Reload:
@@ -230,19 +231,19 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 		case !c.HasBackward(stage):
 			return "the stage has no backward, so nothing takes its saved state later"
 		case c.Plan.Away == nil || c.Plan.Away[stage] == 0:
-			return "Away has no slot of the stage that goes to far memory"
+			return "Away lists no slot of the stage for far memory"
 		}
 		return ""
 	default:
 		return fmt.Sprintf("there is no rule for %v yet", kind)
 	}
-	if !c.Transfers { // then it is a wait; in a plan with transfers its send must be there too
+	if !c.Transfers { // only a wait gets here; a plan with transfers needs its send too
 		return "the plan sends nothing"
 	}
 	return ""
 }
 
-// noGradients says why the stage has no weight gradients, "" if it has.
+// noGradients returns the reason why the stage has no weight gradients, or "" if it has them.
 func (c *Checker) noGradients(stage int) string {
 	switch {
 	case c.Plan.Mode == schedule.ForwardOnly:
@@ -253,7 +254,8 @@ func (c *Checker) noGradients(stage int) string {
 	return ""
 }
 
-// noBackward says why the stage has no backward of this kind.
+// noBackward returns the reason why the stage has no backward of this kind, or "" if it may have
+// one.
 func (c *Checker) noBackward(stage int, kind schedule.Kind) string {
 	switch {
 	case c.Plan.Mode == schedule.ForwardOnly:
@@ -270,7 +272,7 @@ func (c *Checker) noBackward(stage int, kind schedule.Kind) string {
 	return ""
 }
 
-// countStage compares the actions that the plan has of a stage with those that it must have.
+// countStage compares the actions of a stage in the plan with the actions that the plan must have.
 func (c *Checker) countStage(stage int) {
 	all := repeats.Runs{c.Span(stage)}
 	has := func(kind schedule.Kind) repeats.Runs { return c.totals[c.Set(stage, kind)] }
@@ -303,7 +305,7 @@ func (c *Checker) countStage(stage int) {
 	}
 }
 
-// missing adds a fault for each run of microbatches that lack an action.
+// missing adds a fault for each run of microbatches that lacks an action.
 func (c *Checker) missing(stage int, kind schedule.Kind, lacking repeats.Runs) {
 	rank := c.Plan.Placement.Rank[stage]
 	for i, r := range lacking {
@@ -313,7 +315,7 @@ func (c *Checker) missing(stage int, kind schedule.Kind, lacking repeats.Runs) {
 		}
 		also := ""
 		if r.Hi > r.Lo+1 {
-			also = fmt.Sprintf(", nor that of any microbatch up to %d", r.Hi-1)
+			also = fmt.Sprintf(", nor the same action of any microbatch up to %d", r.Hi-1)
 		}
 		c.Add(Fault{Code: Missing, Rank: rank, Position: -1, Action: schedule.Act(kind, stage, int(r.Lo)),
 			Text: fmt.Sprintf("Rank %d never runs %v%s; add it.", rank, schedule.Act(kind, stage, int(r.Lo)), also)})

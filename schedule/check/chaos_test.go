@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// drawChaos draws a plan of which next to nothing fits.
+// drawChaos draws a plan whose parts are mostly inconsistent.
 func drawChaos(t *rapid.T) *schedule.Plan {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	some := func(n int) bool { return rng.IntN(n) == 0 }
@@ -80,8 +80,8 @@ func drawChaos(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// TestCheckOfAnything checks plans of which next to nothing fits: it returns, with a
-// fault, and finds the same in lists as in segments.
+// TestCheckOfAnything checks plans whose parts are mostly inconsistent. The check returns with a
+// fault, and finds the same faults in lists as in segments.
 func TestCheckOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawChaos(t)

@@ -5,57 +5,59 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Plan proves a plan, whatever rule made it, for links between ranks that hold any number of
-// messages. It is Links(plan, Unlimited).
+// Plan proves a plan for links between ranks that hold any number of messages. It is equivalent to
+// Links(plan, schedule.Unlimited).
 func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 
-// Links proves a plan, whatever rule made it, for links that hold this many messages: Unlimited, or
-// 0 for rendezvous, in which a send and its receive complete together. It demands that
+// Links proves a plan for links that hold capacity messages each. The capacity may be
+// schedule.Unlimited, or 0 for rendezvous, in which a send and its receive complete together. Links
+// requires that
 //
-//   - the actions are exactly those that mode, frozen stages and facts require,
-//     each once and on the rank of its stage;
-//   - everything an action needs comes before it on its rank, and neither of a joined
-//     pair needs the other;
-//   - a stage's weights are there where it computes, if the plan gathers them, and its
-//     gradients are reduced when they are complete, if the plan reduces any;
-//   - the copies of weights on which a stage computes are made once, before their use;
-//   - saved state that goes to far memory is back before it is taken, both ends of a copy are there
-//     until it is complete, and copies in one direction are waited for in the order in which they
-//     start;
-//   - messages from one rank to another are received in the order in which they are sent, and no
-//     rank waits for ever;
-//   - if the plan has drops: nothing is used after its drop, everything is dropped once, a
-//     microbatch retires once on a rank and last, and no more is in flight than Windows, Outgoing
-//     and Entries say.
+//   - the plan has exactly the actions that its mode, frozen stages and facts require, each once
+//     and on the rank of its stage;
+//   - every action comes after its dependencies on its rank, and the two actions of a joined pair
+//     do not depend on each other;
+//   - if the plan gathers a stage's weights, they are gathered whenever the stage computes, and if
+//     the plan reduces gradients, it reduces them when they are complete;
+//   - the copies of weights with which a stage computes are made once, before their first use;
+//   - saved state that moves to far memory is back before an action takes it, both buffers of a
+//     copy exist until the copy is complete, and the waits for copies in one direction have the
+//     order in which the copies start;
+//   - messages from one rank to another are received in the order in which they are sent, and the
+//     ranks do not deadlock;
+//   - if the plan has drops, nothing is used after its drop, everything is dropped once, a
+//     microbatch retires once on each rank, with its last action there, and no more is in flight
+//     than Windows, Outgoing and Entries declare.
 //
-// A nil error is a proof for every repeat of every segment. Its cost depends on the
-// size of the plan as segments, not on the number of microbatches, if these are taken in order.
-// If a plan has no such form every action is visited.
+// A nil error is a proof for every repeat of every segment. If the segments take the microbatches
+// in order, the cost depends on the size of the segments, not on the number of microbatches.
+// Otherwise Links visits every action.
 //
-// The error is a *Error, which lists every fault up to a limit and is ErrInvalidPlan; if ranks block
-// each other it is ErrDeadlock as well. It does not list faults that follow from others.
+// The error is a *Error that lists faults up to a limit per code and matches ErrInvalidPlan. If
+// ranks block each other, it also matches ErrDeadlock. It does not list faults that follow from
+// others.
 func Links(plan *schedule.Plan, capacity int) error {
 	_, err := Prove(plan, capacity)
 	return err
 }
 
-// Proof is the extent of a proof.
+// Proof describes how much of a plan a proof had to visit.
 type Proof struct {
-	Actions int64 // of all ranks, each repeat counted
-	// Visited is how many of them were visited one by one. All others are repeats of these, and
-	// proved at once.
+	Actions int64 // on all ranks, counting every repeat
+	// Visited is the number of actions that were visited one by one. All other actions are repeats
+	// of these.
 	Visited int64
 
 	checker *Checker // for LeastCapacity; nil if the parts of the plan do not fit together
 }
 
-// Prove is Links, and returns how much of the plan the proof had to visit. The proof means nothing
-// if there is an error.
+// Prove is like Links, and also returns how much of the plan the proof had to visit. The Proof is
+// meaningless if the error is not nil.
 func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	c := &Checker{Name: plan.Name}
 	c.CheckShape(plan)
 	if capacity < schedule.Unlimited {
-		c.plain(Malformed, -1, "A link cannot hold %d messages; give it 0 or more, or %d for any number.", capacity, schedule.Unlimited)
+		c.planFault(Malformed, -1, "A link cannot hold %d messages; use 0 or more, or %d for no limit.", capacity, schedule.Unlimited)
 	}
 	c.Programs(plan)
 	err := c.Finish(capacity)
@@ -65,34 +67,34 @@ func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	return Proof{c.actions(), c.visited, c}, err
 }
 
-// Finish continues after Programs: it finds deadlocks and faults of drops. The error has all faults
-// that were found.
+// Finish completes the checks after Programs: it finds deadlocks and faulty drops. The error holds
+// all faults found so far.
 func (c *Checker) Finish(capacity int) error {
-	if c.Plan != nil && !c.lost {
-		c.progress(capacity)
+	if c.Plan != nil && !c.aborted {
+		c.checkProgress(capacity)
 		if c.Marked {
-			c.drops(len(c.Faults) == 0)
+			c.checkDrops(len(c.Faults) == 0)
 		}
 	}
 	return c.Err()
 }
 
-// Programs finds all faults of a plan whose parts fit together, except deadlocks and faults of
-// drops.
+// Programs finds all faults of a well-formed plan except deadlocks and faulty drops. It does
+// nothing if there are faults already.
 func (c *Checker) Programs(plan *schedule.Plan) {
 	if len(c.Faults) > 0 {
 		return
 	}
 	c.Outline = passes.NewOutline(plan)
-	c.permit()
-	c.census()
+	c.findAllowed()
+	c.countActions()
 	c.counted = len(c.Faults) == 0
-	if c.lost {
+	if c.aborted {
 		return
 	}
 	c.checkOrder()
-	c.sharding()
-	c.quantizing()
-	c.offloading()
-	c.pairing()
+	c.checkSharding()
+	c.checkQuantization()
+	c.checkOffloads()
+	c.checkPairing()
 }

@@ -16,51 +16,51 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestCheckFindsEveryFault breaks a plan in each way that Check knows, and demands
-// the code, the place and the sentence.
+// TestCheckFindsEveryFault breaks a plan in every way that Plan detects, and requires the code, the
+// position and the text of the fault.
 func TestCheckFindsEveryFault(t *testing.T) {
 	for _, test := range []struct {
 		name     string
-		from, to string // what is replaced in the program
+		from, to string // the replacement in the program
 		stages   string
 		mode     func(*schedule.Plan)
 		code     check.Code
-		also     []check.Code // what follows from it
+		also     []check.Code // the codes of faults that follow
 		position int64
 		text     string
 	}{
-		{name: "stage that is not there", from: "1F1~pio ", to: "1F1~pio 2F1 ", code: check.UnknownStage, position: 6,
-			text: "Rank 0, action 6: 2F1 is of a stage that is not there; stages are 0 to 1."},
-		{name: "microbatch that is not there", from: "0F0~p ", to: "0F0~p 0F3 ", code: check.UnknownMicrobatch, position: 1,
-			text: "Rank 0, action 1: 0F3 is of a microbatch that is not there; microbatches are 0 to 2."},
+		{name: "unknown stage", from: "1F1~pio ", to: "1F1~pio 2F1 ", code: check.UnknownStage, position: 6,
+			text: "Rank 0, action 6: 2F1 belongs to an unknown stage; stages are 0 to 1."},
+		{name: "unknown microbatch", from: "0F0~p ", to: "0F0~p 0F3 ", code: check.UnknownMicrobatch, position: 1,
+			text: "Rank 0, action 1: 0F3 belongs to an unknown microbatch; microbatches are 0 to 2."},
 		{name: "kind without a rule", from: "0F0~p ", to: "0RECOMPUTE0 0F0~p ", code: check.Unexpected, position: 0,
 			text: "Rank 0, action 0: 0RECOMPUTE0 must not be in this plan: there is no rule for RECOMPUTE yet."},
 		{name: "send within a rank", from: "0F0~p ", to: "0F0~p 0SEND_F0 ", code: check.Unexpected, position: 1,
-			text: "Rank 0, action 1: 0SEND_F0 must not be in this plan: nothing passes between ranks behind this stage."},
+			text: "Rank 0, action 1: 0SEND_F0 must not be in this plan: no rank boundary follows this stage."},
 		{name: "receive within a rank", from: "0F0~p ", to: "0F0~p 1RECV_F0 ", code: check.Unexpected, position: 1,
-			text: "Rank 0, action 1: 1RECV_F0 must not be in this plan: nothing passes between ranks before this stage."},
+			text: "Rank 0, action 1: 1RECV_F0 must not be in this plan: no rank boundary precedes this stage."},
 		{name: "wait within a rank", from: "0F0~p ", to: "0F0~p 0WAIT_F0~t ", code: check.Unexpected, position: 1,
-			text: "Rank 0, action 1: 0WAIT_F0 must not be in this plan: nothing passes between ranks behind this stage."},
-		{name: "split where the stage does not", from: "1B1~ps 0B1~gsr", to: "1B1~ps 0I1~gs 0W1~sr", code: check.Unexpected, also: []check.Code{check.Missing, check.BadRetire}, position: 7,
+			text: "Rank 0, action 1: 0WAIT_F0 must not be in this plan: no rank boundary follows this stage."},
+		{name: "split backward of a stage that does not split", from: "1B1~ps 0B1~gsr", to: "1B1~ps 0I1~gs 0W1~sr", code: check.Unexpected, also: []check.Code{check.Missing, check.BadRetire}, position: 7,
 			text: "Rank 0, action 7: 0I1 must not be in this plan: the stage does not split its backward, so it runs B."},
 		{name: "missing", from: " 0F1~p 1F1~pio 1B1~ps 0B1~gsr", to: "", code: check.Missing, position: -1,
 			text: "Rank 0 never runs 1B1; add it."},
 		{name: "missing, several", from: " 0F1~p 1F1~pio 1B1~ps 0B1~gsr 0F2~p 1F2~pio 1B2~ps 0B2~gsr", to: "", code: check.Missing, position: -1,
-			text: "Rank 0 never runs 0B1, nor that of any microbatch up to 2; add it."},
+			text: "Rank 0 never runs 0B1, nor the same action of any microbatch up to 2; add it."},
 		{name: "twice", from: "0B1~gsr", to: "0B1~gs 0B1~gsr", code: check.Twice, position: 8,
-			text: "Rank 0, action 8: 0B1 is there already; take one of the two out."},
+			text: "Rank 0, action 8: 0B1 is a duplicate; remove one of the two."},
 		{name: "full and split backward", from: "0B1~gsr", to: "0B1~gsr 0W1~s", code: check.Mixed, also: []check.Code{check.BadRetire}, position: 8,
 			stages: "stage 0: window=1 facts=split reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:2;B:1\n",
-			text:   "Rank 0, action 8: 0W1 is beside a B, a full backward, of the same stage and microbatch; use B, or I and W."},
+			text:   "Rank 0, action 8: 0W1 conflicts with a full backward, B, of the same stage and microbatch; use B, or I and W."},
 		{name: "weight gradient and full backward", from: "0B1~gsr", to: "0W1~s 0B1~gsr", code: check.Mixed, position: 8,
 			stages: "stage 0: window=1 facts=split reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:2;B:1\n",
-			text:   "Rank 0, action 8: 0B1 is a full backward beside an I or W of the same stage and microbatch; use B, or I and W."},
+			text:   "Rank 0, action 8: 0B1 is a full backward that conflicts with an I or W of the same stage and microbatch; use B, or I and W."},
 		{name: "split and full backward", from: "0B1~gsr", to: "0I1~gs 0W1~s 0B1~gsr", code: check.Mixed, position: 9,
 			stages: "stage 0: window=1 facts=split reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:2;B:1\n",
-			text:   "Rank 0, action 9: 0B1 is a full backward beside an I or W of the same stage and microbatch; use B, or I and W."},
+			text:   "Rank 0, action 9: 0B1 is a full backward that conflicts with an I or W of the same stage and microbatch; use B, or I and W."},
 		{name: "weight gradient first", from: "0B1~gsr", to: "0W1~s 0I1~gsr", code: check.Order, position: 7,
 			stages: "stage 0: window=1 facts=split reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:2;B:1\n",
-			text:   "Rank 0, action 7: 0W1 runs before 0I1, which saves what it takes; move 0I1 before it."},
+			text:   "Rank 0, action 7: 0W1 runs before 0I1, which saves the state it takes; move 0I1 before it."},
 		{name: "input gradient before the gradient", from: "1B1~ps 0B1~gsr", to: "0I1~gs 0W1~sr 1I1~ps 1W1~s", code: check.Order, also: []check.Code{check.BadRetire}, position: 6,
 			stages: "stage 0: window=1 facts=split reads=F:0 drops=F:0\nstage 1: window=1 facts=split reads=F:1,2;B:1;I:1 drops=F:2;B:1;I:1\n",
 			text:   "Rank 0, action 6: 0I1 runs before 1I1, whose gradient it reads; move 1I1 before it."},
@@ -69,15 +69,15 @@ func TestCheckFindsEveryFault(t *testing.T) {
 		{name: "backward before the gradient", from: "1B1~ps 0B1~gsr", to: "0B1~gsr 1B1~ps", code: check.Order, also: []check.Code{check.BadRetire}, position: 6,
 			text: "Rank 0, action 6: 0B1 runs before 1B1, whose gradient it reads; move 1B1 before it."},
 		{name: "backward before the forward", from: "1F1~pio 1B1~ps", to: "1B1~ps 1F1~pio", code: check.Order, also: []check.Code{check.UseAfterDrop}, position: 5,
-			text: "Rank 0, action 5: 1B1 runs before 1F1, which saves what it takes; move 1F1 before it."},
+			text: "Rank 0, action 5: 1B1 runs before 1F1, which saves the state it takes; move 1F1 before it."},
 		{name: "join at the end", from: "0B2~gsr", to: "0B2~gsr&", code: check.BadJoin, position: 11,
-			text: "Rank 0, action 11: 0B2 is joined with the next action, but its segment ends with it; put both into one body."},
-		{name: "join of what depends", from: "1F1~pio 1B1", to: "1F1~pio& 1B1", code: check.BadJoin, position: 5,
-			text: "Rank 0, action 5: 1F1 is joined with 1B1; a join is of two computations that do not need each other."},
-		{name: "join of what is not computed", from: "1F1~pio 1B1", to: "1F1~pio& 1OFFLOAD0 1B1", code: check.BadJoin, also: []check.Code{check.Unexpected}, position: 5,
-			text: "Rank 0, action 5: 1F1 is joined with 1OFFLOAD0; a join is of two computations that do not need each other."},
+			text: "Rank 0, action 11: 0B2 is joined with the next action, but is the last action of its segment; put both into one body."},
+		{name: "join of dependent actions", from: "1F1~pio 1B1", to: "1F1~pio& 1B1", code: check.BadJoin, position: 5,
+			text: "Rank 0, action 5: 1F1 is joined with 1B1; a join needs two computations that do not depend on each other."},
+		{name: "join with an action that is no computation", from: "1F1~pio 1B1", to: "1F1~pio& 1OFFLOAD0 1B1", code: check.BadJoin, also: []check.Code{check.Unexpected}, position: 5,
+			text: "Rank 0, action 5: 1F1 is joined with 1OFFLOAD0; a join needs two computations that do not depend on each other."},
 		{name: "join of three", from: "0B1~gsr 0F2~p", to: "0B1~gsr& 0F2~p&", code: check.BadJoin, position: 7,
-			text: "Rank 0, action 7: 0B1 is joined with 0F2; a join is of two computations that do not need each other."},
+			text: "Rank 0, action 7: 0B1 is joined with 0F2; a join needs two computations that do not depend on each other."},
 		{name: "second part never dropped", from: "1F1~pio", to: "1F1~io", code: check.MissingDrop, position: -1,
 			text: "Rank 0 never drops part 2 of the entry of microbatch 1; let the last action that reads it drop it."},
 		{name: "only a high part, never dropped", from: "0F1~p", to: "0F1", code: check.MissingDrop, position: -1,
@@ -86,7 +86,7 @@ func TestCheckFindsEveryFault(t *testing.T) {
 		{name: "part used after its drop", from: "1F1~pio", to: "1F1~pio", code: check.UseAfterDrop, also: []check.Code{check.MisplacedDrop}, position: 2,
 			stages: "stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:1,2\n",
 			text:   "Rank 0, action 2: 1B0 reads part 1 of its entry, which was dropped before; let the last action that reads it drop it."},
-		{name: "part read after its drop, by what drops nothing", code: check.UseAfterDrop, position: 2,
+		{name: "part read after its drop, by an action without drops", code: check.UseAfterDrop, position: 2,
 			stages: "stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:1,2\n",
 			mode: func(p *schedule.Plan) {
 				for _, s := range p.Programs[0] {
@@ -101,11 +101,11 @@ func TestCheckFindsEveryFault(t *testing.T) {
 		{name: "part dropped twice", from: "1F1~pio", to: "1F1~pio", code: check.DoubleDrop, also: []check.Code{check.UseAfterDrop}, position: 2,
 			stages: "stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:1,2;B:1\n",
 			text:   "Rank 0, action 2: 1B0 drops part 1 of its entry, which was dropped before; let the last action that reads it drop it."},
-		{name: "part dropped where it is not read", from: "0F1~p", to: "0F1~p", code: check.MisplacedDrop, position: 2,
+		{name: "part dropped by an action that does not read it", from: "0F1~p", to: "0F1~p", code: check.MisplacedDrop, position: 2,
 			stages: "stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:2;B:1,3\n",
 			text:   "Rank 0, action 2: 1B0 drops part 3 of its entry, which it does not read; let the last action that reads it drop it."},
 		{name: "no parts in the table", from: "0B1~gsr", to: "0B1~pgsr", code: check.MisplacedDrop, position: 7,
-			text: "Rank 0, action 7: 0B1 drops entry parts, and the table lists none for 0B; take drop p away."},
+			text: "Rank 0, action 7: 0B1 drops entry parts, but the plan's table lists none for 0B; remove drop p."},
 		{name: "part never dropped", from: "1B1~ps", to: "1B1~s", code: check.MissingDrop, position: -1,
 			text: "Rank 0 never drops part 1 of the entry of microbatch 1; let the last action that reads it drop it."},
 		{name: "input kept", from: "1F1~pio", to: "1F1~po", code: check.MissingDrop, position: 5,
@@ -117,33 +117,33 @@ func TestCheckFindsEveryFault(t *testing.T) {
 		{name: "saved kept", from: "1B1~ps", to: "1B1~p", code: check.MissingDrop, position: 6,
 			text: "Rank 0, action 6: 1B1 takes the saved state and must drop it; give it drop s."},
 		{name: "input dropped again", from: "1B1~ps", to: "1B1~pis", code: check.DoubleDrop, position: 6,
-			text: "Rank 0, action 6: 1B1 drops the input, which an earlier action has dropped; take drop i away."},
+			text: "Rank 0, action 6: 1B1 drops the input, which an earlier action has dropped; remove drop i."},
 		{name: "input of the first stage", from: "0F1~p", to: "0F1~pi", code: check.MisplacedDrop, position: 4,
-			text: "Rank 0, action 4: 0F1 drops the input, and there is none to drop here; take drop i away."},
+			text: "Rank 0, action 4: 0F1 drops the input, but there is none to drop here; remove drop i."},
 		{name: "output that the next stage reads", from: "0F1~p", to: "0F1~po", code: check.MisplacedDrop, position: 4,
-			text: "Rank 0, action 4: 0F1 drops the output, and there is none to drop here; take drop o away."},
+			text: "Rank 0, action 4: 0F1 drops the output, but there is none to drop here; remove drop o."},
 		{name: "saved state that backward takes", from: "0F1~p", to: "0F1~ps", code: check.UseAfterDrop, position: 4,
-			text: "Rank 0, action 4: 0F1 drops the saved state, which a later action uses; take drop s away."},
+			text: "Rank 0, action 4: 0F1 drops the saved state, which a later action uses; remove drop s."},
 		{name: "gradient of the loss", from: "1B1~ps", to: "1B1~pgs", code: check.MisplacedDrop, position: 6,
-			text: "Rank 0, action 6: 1B1 drops the output's gradient, and there is none to drop here; take drop g away."},
-		{name: "gradient where there is no backward", from: "0F1~p", to: "0F1~pg", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, false}; p.Facts[0].Frozen = true },
+			text: "Rank 0, action 6: 1B1 drops the output's gradient, but there is none to drop here; remove drop g."},
+		{name: "gradient without a backward", from: "0F1~p", to: "0F1~pg", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, false}; p.Facts[0].Frozen = true },
 			code: check.MisplacedDrop, also: []check.Code{check.Unexpected, check.MissingDrop, check.BadRetire}, position: 4,
-			text: "Rank 0, action 4: 0F1 drops the output's gradient, and there is none to drop here; take drop g away."},
+			text: "Rank 0, action 4: 0F1 drops the output's gradient, but there is none to drop here; remove drop g."},
 		{name: "sent buffer", from: "1B1~ps", to: "1B1~pst", code: check.MisplacedDrop, position: 6,
-			text: "Rank 0, action 6: 1B1 drops the sent buffer, and there is none to drop here; take drop t away."},
+			text: "Rank 0, action 6: 1B1 drops the sent buffer, but there is none to drop here; remove drop t."},
 		{name: "drop without a name", mode: func(p *schedule.Plan) { b := p.Programs[0][0].Body; b[3] = b[3].WithDrop(b[3].Drop() | 1<<12) },
 			code: check.MisplacedDrop, position: 3,
-			text: "Rank 0, action 3: 0B0 has drop bits 0x1000, which mean nothing; clear them."},
+			text: "Rank 0, action 3: 0B0 has drop bits 0x1000, which are undefined; clear them."},
 		{name: "retires early", from: "1B1~ps 0B1~gsr", to: "1B1~psr 0B1~gs", code: check.BadRetire, position: 7,
-			text: "Rank 0, action 7: 0B1 runs after its microbatch has retired here; let r stand on the last action of the microbatch alone."},
+			text: "Rank 0, action 7: 0B1 runs after its microbatch has retired here; put r only on the last action of the microbatch."},
 		{name: "retires twice", from: "1B1~ps", to: "1B1~psr", code: check.BadRetire, position: 7,
-			text: "Rank 0, action 7: 0B1 retires its microbatch, which has retired here already; let r stand on the last action alone."},
+			text: "Rank 0, action 7: 0B1 retires its microbatch, which has retired here already; put r only on the last action."},
 		{name: "never retires", from: "0B1~gsr", to: "0B1~gs", code: check.BadRetire, position: -1,
 			text: "Rank 0 never retires microbatch 1; put r on the last action of each microbatch."},
 		{name: "window", mode: func(p *schedule.Plan) { p.Windows[1] = 0 }, code: check.WindowExceeded, position: 0,
-			text: "Rank 0, action 0: 0F0 puts 1 consecutive microbatches of stage 1 in flight, and its window is 0; declare 1."},
+			text: "Rank 0, action 0: 0F0 has 1 consecutive microbatches of stage 1 in flight, but its window is 0; declare 1."},
 		{name: "entries", mode: func(p *schedule.Plan) { p.Entries[0] = 0 }, code: check.EntriesExceeded, position: 0,
-			text: "Rank 0, action 0: 0F0 makes it 1 consecutive batch entries, and the rank declares 0; declare 1."},
+			text: "Rank 0, action 0: 0F0 holds 1 consecutive batch entries, but the rank declares 0; declare 1."},
 		{name: "forward-only with backward", mode: func(p *schedule.Plan) { p.Mode = schedule.ForwardOnly }, code: check.Unexpected, also: []check.Code{check.MissingDrop, check.BadRetire}, position: 2,
 			text: "Rank 0, action 2: 1B0 must not be in this plan: a forward-only plan has no backward."},
 		{name: "frozen prefix with backward", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, false}; p.Facts[0].Frozen = true }, code: check.Unexpected, also: []check.Code{check.MissingDrop, check.BadRetire}, position: 3,
@@ -151,15 +151,15 @@ func TestCheckFindsEveryFault(t *testing.T) {
 		{name: "frozen stage with weight gradient", mode: func(p *schedule.Plan) { p.Frozen = []bool{false, true}; p.Facts[1].Frozen = true }, code: check.Unexpected, also: []check.Code{check.Missing, check.MissingDrop}, position: 2,
 			text: "Rank 0, action 2: 1B0 must not be in this plan: the stage is frozen, so its backward is I alone."},
 		{name: "facts of another plan", mode: func(p *schedule.Plan) { p.Facts[1].Frozen = true }, code: check.Malformed, position: -1,
-			text: "Stage 1 is frozen in one of the plan and its facts and not in the other; give the generator the Frozen of the facts."},
+			text: "Stage 1 is frozen in only one of the plan and its facts; give the generator the same Frozen as the facts."},
 		{name: "all frozen", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, true} }, code: check.Malformed, position: -1,
-			text: "Every stage is frozen, so nothing trains; leave one free, or make the plan forward-only."},
+			text: "Every stage is frozen, so nothing trains; leave one trainable, or make the plan forward-only."},
 		{name: "short frozen", mode: func(p *schedule.Plan) { p.Frozen = []bool{true} }, code: check.Malformed, position: -1,
 			text: "Frozen has 1 entries for 2 stages; give one for each stage, or nil."},
 		{name: "short windows", mode: func(p *schedule.Plan) { p.Windows = p.Windows[:1] }, code: check.Malformed, position: -1,
-			text: "Windows has 1 entries where the placement makes it 2; run the lifetime pass again."},
+			text: "Windows has 1 entries but the placement requires 2; run the lifetime pass again."},
 		{name: "parts without facts", mode: func(p *schedule.Plan) { p.Facts = nil }, code: check.Malformed, position: -1,
-			text: "Parts says which entry parts die where, but there are no Facts to say who reads them; give both."},
+			text: "Parts lists the entry parts that actions drop, but there are no Facts to list their readers; give both."},
 		{name: "placed nowhere", mode: func(p *schedule.Plan) { p.Placement.Rank[1] = 1 }, code: check.Malformed, position: -1,
 			text: "Stage 1 is placed on rank 1; place it on one of ranks 0 to 0."},
 		{name: "program missing", mode: func(p *schedule.Plan) { p.Placement.Ranks = 2 }, code: check.Malformed, position: -1,
@@ -169,9 +169,9 @@ func TestCheckFindsEveryFault(t *testing.T) {
 		{name: "no stages", mode: func(p *schedule.Plan) { *p = schedule.Plan{} }, code: check.Malformed, position: -1,
 			text: "The plan has 0 stages; there must be 1 to 16384."},
 		{name: "no mode", mode: func(p *schedule.Plan) { p.Mode = 9 }, code: check.Malformed, position: -1,
-			text: "The plan's mode, 9, is none; use Training or ForwardOnly."},
+			text: "The plan has unknown mode 9; use Training or ForwardOnly."},
 		{name: "empty body", mode: func(p *schedule.Plan) { p.Programs[0][0].Body = nil }, code: check.Malformed, position: -1,
-			text: "Segment 0 of rank 0 has 0 actions, repeat 1 and stride 0; it must have actions, a repeat of 1 to 268435456 and a stride of at most that."},
+			text: "Segment 0 of rank 0 has 0 actions, repeat 1 and stride 0; it must have actions, a repeat of 1 to 268435456 and a stride of -268435456 to 268435456."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stages := test.stages
@@ -216,10 +216,10 @@ func TestCheckReportsAllFaults(t *testing.T) {
 	}
 	require.Equal(t, map[check.Code]int{check.Twice: 5, check.UseAfterDrop: 5, check.MissingDrop: 5, check.BadRetire: 5}, of)
 	require.Positive(t, invalid.More[check.Twice])
-	require.Contains(t, invalid.Error(), `more faults of the kind "action twice".`)
+	require.Contains(t, invalid.Error(), `more faults of kind "action twice".`)
 }
 
-// A fault that comes back in every repeat is one fault, and the first of them.
+// A fault that recurs in every repeat is reported once, at its first occurrence.
 func TestCheckReportsRepeatsOnce(t *testing.T) {
 	p := plantest.Plan(t, 2, plantest.TwoStages+strings.Replace(plantest.TwoProgram, "1F0~pio", "1F0~po", 1))
 	p.Microbatches, p.Programs[0][0].Repeat = 1_000_000, 1_000_000
@@ -230,8 +230,7 @@ func TestCheckReportsRepeatsOnce(t *testing.T) {
 	require.Empty(t, invalid.More)
 }
 
-// A plan that declares only one of what the pass fills in is held to its drops all
-// the same.
+// A plan that has only one of the tables of the lifetime pass must have correct drops, too.
 func TestCheckOfHalfMarkedPlans(t *testing.T) {
 	for _, keep := range []func(p *schedule.Plan){
 		func(p *schedule.Plan) { p.Windows = []int{1, 1} },
@@ -249,14 +248,14 @@ func TestCheckOfHalfMarkedPlans(t *testing.T) {
 	}
 }
 
-// A forward-only plan has no backward that a frozen stage would leave out.
+// Frozen facts do not matter to a forward-only plan, which has no backward.
 func TestForwardOnlyOfFrozenFacts(t *testing.T) {
 	p := plantest.Written(t, "0 1", 1, "0F0", "1F0")
 	p.Mode, p.Facts = schedule.ForwardOnly, []schedule.Facts{{Frozen: true}, {}}
 	require.NoError(t, check.Plan(p))
 }
 
-// What a joined pair needs of each other is the same in every repeat, however far apart its
+// A joined pair depends on each other in the same way in every repeat, however far apart its
 // microbatches are.
 func TestJoinsInRepeats(t *testing.T) {
 	p := plantest.Written(t, "0", 6, "")
@@ -269,8 +268,7 @@ func TestJoinsInRepeats(t *testing.T) {
 	require.NoError(t, check.Plan(p))
 }
 
-// Microbatches in steps of two leave as many gaps as there are repeats; that is
-// checked all the same, up to a limit.
+// A stride of two leaves a gap in every repeat; such a plan is checked up to a limit.
 func TestCheckOfScatteredMicrobatches(t *testing.T) {
 	even := func(repeat int) *schedule.Plan {
 		return &schedule.Plan{Placement: schedule.Looped(1, 1), Mode: schedule.ForwardOnly, Microbatches: 2 * repeat, Programs: [][]schedule.Segment{{
@@ -279,13 +277,13 @@ func TestCheckOfScatteredMicrobatches(t *testing.T) {
 		}}}
 	}
 	require.NoError(t, check.Plan(even(5_000)))
-	if *testkit.Long { // it takes a while to come to the limit
+	if *testkit.Long { // reaching the limit takes a while
 		plantest.RequireCodes(t, check.Plan(even(schedule.MaxMicrobatches/2)), check.Unproved)
 	}
 }
 
-// TestCheckOfSegments compares what Check finds in segments, where it leaps over
-// repeats, with what it finds in the same actions written out.
+// TestCheckOfSegments compares the faults in a plan of segments, whose repeats the check skips,
+// with the faults in the same plan written out.
 func TestCheckOfSegments(t *testing.T) {
 	draw := []func(*rapid.T) (*schedule.Plan, []bool){plantest.DrawPipelined, plantest.DrawChunks}
 	rapid.Check(t, func(t *rapid.T) {
@@ -306,10 +304,10 @@ func TestCheckOfSegments(t *testing.T) {
 	})
 }
 
-// What a plan costs does not depend on the number of microbatches.
+// The cost of a check does not depend on the number of microbatches.
 func TestCostIsIndependentOfMicrobatches(t *testing.T) {
 	if testkit.Raced {
-		t.Skip("under the race detector pools drop what they hold at random, so that allocations are not counted alike")
+		t.Skip("under the race detector, pools drop their contents at random, so allocation counts vary")
 	}
 	for name, rule := range map[string]schedule.Rule{"depth-first": schedule.DepthFirst, "breadth-first": schedule.BreadthFirst} {
 		cost := func(microbatches int) float64 {

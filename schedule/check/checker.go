@@ -8,21 +8,21 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Checker collects faults.
+// Checker holds the state of a check and the faults found so far.
 type Checker struct {
 	passes.Outline
 	Name    string
-	allowed []uint32       // by stage: the set of kinds that the plan may have of it
-	totals  []repeats.Runs // by set: the microbatches that the plan has, from the census
-	lost    bool           // actions that belong nowhere: nothing else means anything
-	counted bool           // the census has found nothing wrong
-	ordered bool           // the census has found every action after its needs on its rank
-	uneven  []bool         // by edge: sends and receives do not come in pairs
-	visited int64          // the most actions that a traversal has visited
+	allowed []uint32       // by stage: a bit set of the kinds that the plan may have for it
+	totals  []repeats.Runs // by set: the microbatches that the census has found in the plan
+	aborted bool           // the faults found so far make later checks meaningless
+	counted bool           // the census has found no faults
+	ordered bool           // the census has found every action after its dependencies on its rank
+	uneven  []bool         // by edge: the numbers of sends and receives differ
+	visited int64          // the largest number of actions visited by one traversal
 
-	rendezvous bool // links of capacity 0 do not end in a deadlock
+	rendezvous bool // the plan does not deadlock with links of capacity 0
 
-	compared int64 // messages that pairing has compared one by one
+	compared int64 // the number of messages that checkPairing has compared one by one
 
 	Faults []Fault
 	listed [numCodes]int
@@ -30,15 +30,15 @@ type Checker struct {
 	seen   map[faultPlace]struct{}
 }
 
-// spot is the place of an action in the programs.
-type spot struct {
+// location is the location of an action in the programs.
+type location struct {
 	rank, segment, index int
 	position             int64
 	action               schedule.Action
-	mb                   int64 // of the action, which may be larger than an Action can hold
+	mb                   int64 // the microbatch of the action, which may exceed the range of an Action
 }
 
-// faultPlace is equal for faults that are repeats of each other.
+// faultPlace identifies a fault; repeats of a fault have equal faultPlaces.
 type faultPlace struct {
 	code                 Code
 	rank, segment, index int
@@ -52,7 +52,7 @@ func (c *Checker) Err() error {
 	return &Error{Plan: c.Name, Faults: c.Faults, More: c.more}
 }
 
-// Add adds a fault, or counts it if enough faults of its code are listed.
+// Add adds a fault, or only counts it if maxFaults faults of its code are already listed.
 func (c *Checker) Add(f Fault) {
 	if c.listed[f.Code] < maxFaults {
 		c.Faults = append(c.Faults, f)
@@ -62,7 +62,7 @@ func (c *Checker) Add(f Fault) {
 	c.addMore(f.Code, 1)
 }
 
-// addMore counts faults that are not listed.
+// addMore counts n faults that are not listed.
 func (c *Checker) addMore(code Code, n int) {
 	if c.more == nil {
 		c.more = map[Code]int{}
@@ -70,18 +70,18 @@ func (c *Checker) addMore(code Code, n int) {
 	c.more[code] += n
 }
 
-// plain adds a fault of no action.
-func (c *Checker) plain(code Code, rank int, format string, args ...any) {
+// planFault adds a fault that is not about an action.
+func (c *Checker) planFault(code Code, rank int, format string, args ...any) {
 	c.Add(Fault{Code: code, Rank: rank, Position: -1, Text: fmt.Sprintf(format, args...)})
 }
 
-// at adds a fault of the action at which the walk is.
-func (c *Checker) at(w *passes.Walk, rank int, a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	c.fault(spot{rank, w.Segment, w.Index, w.Position, a, mb}, code, about, format, args...)
+// faultAt adds a fault for the action at the walk's position.
+func (c *Checker) faultAt(w *passes.Walk, rank int, a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	c.fault(location{rank, w.Segment, w.Index, w.Position, a, mb}, code, about, format, args...)
 }
 
-// fault adds a fault of an action. A fault that recurs in the repeats of a segment is added once.
-func (c *Checker) fault(s spot, code Code, about, format string, args ...any) {
+// fault adds a fault for an action. A fault that recurs in the repeats of a segment is added once.
+func (c *Checker) fault(s location, code Code, about, format string, args ...any) {
 	place := faultPlace{code, s.rank, s.segment, s.index, about}
 	if _, ok := c.seen[place]; ok {
 		return
@@ -99,23 +99,23 @@ func (c *Checker) fault(s spot, code Code, about, format string, args ...any) {
 	c.Add(Fault{Code: code, Rank: s.rank, Position: s.position, Action: a, Text: text + fmt.Sprintf(format, args...)})
 }
 
-// Unproved adds a fault for a walk that was given up, and reports whether it was.
+// Unproved reports whether a walk has exhausted its allowance, and adds a fault if it has.
 func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
 	if w.Exhausted {
-		c.plain(Unproved, rank, "The program of rank %d is too large and takes its microbatches in too irregular an order to be checked; write it in segments whose microbatches ascend or descend without gaps.", rank)
+		c.planFault(Unproved, rank, "The program of rank %d is too large to check, because the order of its microbatches is too irregular; write it in segments whose microbatches ascend or descend without gaps.", rank)
 	}
 	return w.Exhausted
 }
 
-// undecided adds a fault if the proof of what passes between the ranks was given up.
+// undecided adds a fault for programs whose dependencies between ranks are too costly to check.
 func (c *Checker) undecided() {
-	c.plain(Unproved, -1, "The programs of all ranks together are too large and too irregular to prove what passes between them; write them in segments whose microbatches ascend or descend without gaps.")
+	c.planFault(Unproved, -1, "The programs of all ranks together are too large and too irregular to check the dependencies between them; write them in segments whose microbatches ascend or descend without gaps.")
 }
 
-// looked notes how many actions a walk has visited.
-func (c *Checker) looked(w *passes.Walk) { c.visited = max(c.visited, w.Visited) }
+// recordVisited records the number of actions that a walk has visited.
+func (c *Checker) recordVisited(w *passes.Walk) { c.visited = max(c.visited, w.Visited) }
 
-// actions returns the number of actions of all ranks.
+// actions returns the number of actions on all ranks.
 func (c *Checker) actions() int64 {
 	var n int64
 	for rank := range c.Plan.Programs {
@@ -124,8 +124,9 @@ func (c *Checker) actions() int64 {
 	return n
 }
 
-// findAction returns the place of an action in the plan, whatever it drops.
-func findAction(p *schedule.Plan, rank int, want schedule.Action) spot {
+// findAction returns the location of an action in the program of a rank, ignoring its drops and
+// join. The position is -1 if the program does not have the action.
+func findAction(p *schedule.Plan, rank int, want schedule.Action) location {
 	start := int64(0)
 	for i, s := range p.Programs[rank] {
 		first, length := 0, s.Len() // first action of the inner segment
@@ -141,7 +142,7 @@ func findAction(p *schedule.Plan, rank int, want schedule.Action) spot {
 					}
 					if repeat >= 0 && repeat < s.Repeat && repeat*s.Stride == moved {
 						at := first + again*len(inner.Body) + k
-						return spot{rank, i, at, start + int64(repeat)*length + int64(at), want, int64(want.Microbatch())}
+						return location{rank, i, at, start + int64(repeat)*length + int64(at), want, int64(want.Microbatch())}
 					}
 				}
 			}
@@ -149,5 +150,5 @@ func findAction(p *schedule.Plan, rank int, want schedule.Action) spot {
 		}
 		start += length * int64(s.Repeat)
 	}
-	return spot{rank: rank, position: -1, action: want, mb: int64(want.Microbatch())}
+	return location{rank: rank, position: -1, action: want, mb: int64(want.Microbatch())}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// two copies of a model of two stages: the first microbatches run through stages 0 and
-// 1, the others through 2 and 3, from the other end of the ranks.
+// twoCopies returns a plan for two copies of a model of two stages. The first half of the
+// microbatches runs through stages 0 and 1, the second half through stages 2 and 3, which are
+// placed in the opposite order.
 func twoCopies(t *testing.T, microbatches int, lists ...string) *schedule.Plan {
 	p := plantest.Written(t, "0 1 1 0", microbatches, lists...)
 	p.Placement.Copies = 2
@@ -31,16 +32,16 @@ func TestCheckOfCopies(t *testing.T) {
 		text          string
 	}{
 		{"a microbatch of the other copy", strings.Replace(first, "0F1", "0F2", 1), second, []check.Code{check.UnknownMicrobatch},
-			"Rank 0, action 1: 0F2 is of a microbatch that runs through another copy of the model; through this one run 0 to 1."},
+			"Rank 0, action 1: 0F2 belongs to a microbatch of another copy of the model; this copy runs microbatches 0 to 1."},
 		{"a microbatch too many", first + " 3F3", second, []check.Code{check.UnknownMicrobatch},
-			"Rank 0, action 6: 3F3 is of a microbatch that is not there; microbatches are 0 to 2."},
-		{"a forward short", first, strings.Replace(second, "2F2 ", "", 1), []check.Code{check.Missing},
+			"Rank 0, action 6: 3F3 belongs to an unknown microbatch; microbatches are 0 to 2."},
+		{"a missing forward", first, strings.Replace(second, "2F2 ", "", 1), []check.Code{check.Missing},
 			"Rank 1 never runs 2F2; add it."},
 		{"no edge between copies", "0F0 0SEND_F0 0F1 0SEND_F1 3RECV_F2 3F2 3B2 3SEND_B2 0RECV_B0 0B0 0RECV_B1 0B1",
 			"2F2 2SEND_F2 1RECV_F0 1F0 1SEND_F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 2RECV_B2 2B2", []check.Code{check.Unexpected},
-			"Rank 1, action 4: 1SEND_F0 must not be in this plan: nothing passes between ranks behind this stage."},
-		{"an order in one copy", strings.Replace(first, "3F2 0B0 3B2", "3B2 0B0 3F2", 1), second, []check.Code{check.Order},
-			"Rank 0, action 2: 3B2 runs before 3F2, which saves what it takes; move 3F2 before it."},
+			"Rank 1, action 4: 1SEND_F0 must not be in this plan: no rank boundary follows this stage."},
+		{"a wrong order in one copy", strings.Replace(first, "3F2 0B0 3B2", "3B2 0B0 3F2", 1), second, []check.Code{check.Order},
+			"Rank 0, action 2: 3B2 runs before 3F2, which saves the state it takes; move 3F2 before it."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := check.Plan(twoCopies(t, 3, test.first, test.second))
@@ -57,7 +58,7 @@ func TestCheckOfCopies(t *testing.T) {
 	require.ErrorContains(t, check.Plan(p), "Stage 2 is a copy of stage 0, and only one of them is frozen; freeze both or none.")
 }
 
-// What a rank declares of batch entries is for each copy: their microbatches lie far
+// The declared number of batch entries is per copy, because the microbatches of the copies are far
 // apart.
 func TestEntriesOfCopies(t *testing.T) {
 	p := twoCopies(t, 8, "0F0 3F4 0B0 3B4 0F1 3F5 0B1 3B5 0F2 3F6 0B2 3B6 0F3 3F7 0B3 3B7",
@@ -74,12 +75,12 @@ func TestEntriesOfCopies(t *testing.T) {
 	marked.Entries = []int{1, 0}
 	err = check.Plan(marked)
 	plantest.RequireCodes(t, err, check.EntriesExceeded)
-	require.ErrorContains(t, err, "Rank 1, action 0: 2F4 makes it 1 consecutive batch entries, and the rank declares 0; declare 1.")
+	require.ErrorContains(t, err, "Rank 1, action 0: 2F4 holds 1 consecutive batch entries, but the rank declares 0; declare 1.")
 }
 
 func TestCheckOfSlices(t *testing.T) {
 	plan := func(program string) *schedule.Plan {
-		p := plantest.Written(t, "0", 5, program) // two slices of two sequences, and one of a third
+		p := plantest.Written(t, "0", 5, program) // two sequences of two slices, and one slice of a third
 		p.Slices = 2
 		return p
 	}
@@ -87,8 +88,8 @@ func TestCheckOfSlices(t *testing.T) {
 	require.NoError(t, check.Plan(plan("0F4 0B4 0F2 0F0 0F1 0B1 0F3 0I3 0I2 0B0 0W2 0W3")))
 	for _, test := range []struct{ program, text string }{
 		{"0F0 0F1 0F3 0F2 0F4 0B1 0B0 0B3 0B2 0B4", "Rank 0, action 2: 0F3 runs before 0F2, the slice before it; move 0F2 before it."},
-		{"0F0 0F1 0F2 0F3 0F4 0B0 0B1 0B3 0B2 0B4", "Rank 0, action 5: 0B0 runs before 0B1, the slice behind it; move 0B1 before it."},
-		{"0F0 0F1 0F2 0F3 0F4 0B1 0B0 0I2 0I3 0W2 0W3 0B4", "Rank 0, action 7: 0I2 runs before 0I3, the slice behind it; move 0I3 before it."},
+		{"0F0 0F1 0F2 0F3 0F4 0B0 0B1 0B3 0B2 0B4", "Rank 0, action 5: 0B0 runs before 0B1, the slice after it; move 0B1 before it."},
+		{"0F0 0F1 0F2 0F3 0F4 0B1 0B0 0I2 0I3 0W2 0W3 0B4", "Rank 0, action 7: 0I2 runs before 0I3, the slice after it; move 0I3 before it."},
 	} {
 		err := check.Plan(plan(test.program))
 		plantest.RequireCodes(t, err, check.Order)
@@ -96,14 +97,14 @@ func TestCheckOfSlices(t *testing.T) {
 	}
 	err := check.Plan(plan("0F0& 0F1 0F2 0F3 0F4 0B1 0B0 0B3 0B2 0B4"))
 	plantest.RequireCodes(t, err, check.BadJoin)
-	require.ErrorContains(t, err, "0F0 is joined with 0F1; a join is of two computations that do not need each other.")
+	require.ErrorContains(t, err, "0F0 is joined with 0F1; a join needs two computations that do not depend on each other.")
 	p := plan("0F0 0F1 0F2 0F3 0F4 0B1 0B0 0B3 0B2 0B4")
 	p.Slices = -1
-	require.ErrorContains(t, check.Plan(p), "A sequence has -1 slices; it has 1 or more, and 0 stands for 1.")
+	require.ErrorContains(t, check.Plan(p), "A sequence has -1 slices; use 1 or more, or 0 for 1.")
 }
 
-// A repeat that moves on by whole sequences is like every other one. One that does not
-// is not, and is looked at in full.
+// If a stride is a whole number of sequences, all repeats are alike and one is visited. Otherwise
+// every repeat is visited.
 func TestProofOfSlices(t *testing.T) {
 	plan := func(stride, repeat int, body ...schedule.Action) *schedule.Plan {
 		return &schedule.Plan{Name: "sliced", Placement: schedule.Looped(1, 1), Microbatches: stride * repeat, Slices: 3, Mode: schedule.ForwardOnly,
@@ -128,8 +129,7 @@ func TestProofOfSlices(t *testing.T) {
 	}
 }
 
-// What leaves a stage is held until the wait for it, and a plan declares how many
-// microbatches that are.
+// A stage holds a sent buffer until the wait for it, and a plan declares for how many microbatches.
 func TestOutgoing(t *testing.T) {
 	p := plantest.Written(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0RECV_B0 0B0 0WAIT_F1 0F2 0SEND_F2 0RECV_B1 0B1 0RECV_B2 0B2 0WAIT_F2",
 		"1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1WAIT_B0 1WAIT_B1 1RECV_F2 1F2 1B2 1SEND_B2 1WAIT_B2")
@@ -140,14 +140,14 @@ func TestOutgoing(t *testing.T) {
 	marked.Outgoing = []int{2, 1}
 	err = check.Plan(marked)
 	plantest.RequireCodes(t, err, check.OutgoingExceeded)
-	require.ErrorContains(t, err, "Rank 1, action 6: 1B1 makes it 2 consecutive microbatches of stage 1 that are to be sent or on their way, and it declares 1; declare 2.")
+	require.ErrorContains(t, err, "Rank 1, action 6: 1B1 has 2 consecutive microbatches of stage 1 waiting to be sent or in flight, but the stage declares 1; declare 2.")
 	marked.Outgoing = []int{1, 2}
-	require.ErrorContains(t, check.Plan(marked), "Rank 0, action 2: 0F1 makes it 2 consecutive microbatches of stage 0 that are to be sent or on their way,")
+	require.ErrorContains(t, check.Plan(marked), "Rank 0, action 2: 0F1 has 2 consecutive microbatches of stage 0 waiting to be sent or in flight,")
 	marked.Outgoing = []int{2}
-	require.ErrorContains(t, check.Plan(marked), "Outgoing has 1 entries where the placement makes it 2; run the lifetime pass again.")
+	require.ErrorContains(t, check.Plan(marked), "Outgoing has 1 entries but the placement requires 2; run the lifetime pass again.")
 }
 
-// The copies of a model take the microbatches of a batch in turn.
+// The copies of a model take the microbatches of a batch in turn, each once.
 func TestItemsOfCopies(t *testing.T) {
 	p := &schedule.Plan{Placement: schedule.Bidirectional(3), Microbatches: 7}
 	var items []int

@@ -5,23 +5,23 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// demands are the needs of actions on their own rank, by the set of their stage and kind.
+// demands are the dependencies of actions on their own rank, by the set of their stage and kind.
 type demands struct {
 	outline *passes.Outline
 	list    []demand
-	from    []int32 // by set: the first of its demands; the last one ends where the next set's begin
+	from    []int32 // the demands of set i are list[from[i]:from[i+1]]
 }
 
-// demand is met by either of two actions. It has the indices of their sets, or the same one twice
-// if there is no other.
+// demand is a dependency that either of two actions meets. It holds the indices of their sets,
+// which are equal if only one action meets it.
 type demand struct {
 	set, or int32
 	span    int32 // the set of the plan's microbatches
 	on      int8  // as in passes.Need
 }
 
-// newDemands returns the demands for a walk whose sets of the plan's microbatches begin with this
-// one.
+// newDemands returns the demands for a walk. The walk's sets of the microbatches of each copy begin
+// at index spans.
 func newDemands(o *passes.Outline, spans int) demands {
 	sets := o.Stages * passes.KindsPerStage
 	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
@@ -43,8 +43,8 @@ func newDemands(o *passes.Outline, spans int) demands {
 	return d
 }
 
-// met reports whether a walk, whose sets hold the actions that are done, has done everything that
-// an action needs.
+// met reports whether all dependencies of an action are met. The sets of the walk hold the actions
+// that are done.
 func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 	met := true
 	for i := d.from[set]; i < d.from[set+1]; i++ {

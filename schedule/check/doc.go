@@ -1,4 +1,4 @@
-// Package check is for proving a plan, whoever made it: that it runs exactly the actions it
-// must, in an order that works on every rank and between ranks, and drops everything once,
-// after its last use.
+// Package check proves plans, independently of the rules that generate them. A valid plan runs
+// exactly the required actions, in an order that respects all dependencies on and between ranks,
+// and drops everything once, after its last use.
 package check

@@ -7,68 +7,68 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// drops proves, rank by rank, that nothing is used after its drop and that everything is dropped
-// once and, if bounds is set, that no more is in flight than declared. Bounds mean nothing in a
-// plan that has other faults.
-func (c *Checker) drops(bounds bool) {
+// checkDrops proves, rank by rank, that nothing is used after its drop and that everything is
+// dropped once. If bounds is set, it also proves that no more is in flight than declared. It does
+// not check bounds in a plan with other faults.
+func (c *Checker) checkDrops(bounds bool) {
 	faults := len(c.Faults)
 	for rank, program := range c.Plan.Programs {
-		v := c.newDropping(rank)
+		v := c.newDropVisitor(rank)
 		v.Program(program, false, v)
 		if c.Unproved(&v.Walk, rank) {
 			continue
 		}
-		c.looked(&v.Walk)
-		v.left()
+		c.recordVisited(&v.Walk)
+		v.checkEnd()
 		if bounds && len(c.Faults) == faults {
 			v.bounds()
 		}
 	}
 }
 
-// dropping is the visitor that follows the lifetimes on a rank.
-type dropping struct {
+// dropVisitor is the visitor that tracks lifetimes on a rank.
+type dropVisitor struct {
 	passes.Walk
 	c      *Checker
 	rank   int
 	copies []copied
 
-	// Indices of sets. The first sets are the actions that are done, by the rank's stages and by
-	// kind.
-	totals   int // the actions that the plan has at all, in the same order
+	// Indices of the walk's sets. The sets from 0 hold the actions that are done, by the rank's
+	// stages and by kind.
+	totals   int // all actions of the plan, in the same order
 	live     int // by the rank's stages: microbatches in flight
-	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; then the same for gradients
+	outgoing int // by the rank's stages: microbatches whose output is waiting to be sent or in flight; then the same for gradients
 
-	all        [][]int         // by the rank's stages: the sets of its computations, the latest kind first
-	must       []schedule.Drop // by the rank's stages and by kind: the drops of such an action
+	all        [][]int         // by the rank's stages: the sets of their computations, the latest kind first
+	must       []schedule.Drop // by the rank's stages and by kind: the drops that such an action must have
 	worst      []peak          // by the rank's stages
 	worstOut   []peak
 	worstEntry peak
 }
 
-// copied is the part of a copy of the model that a rank has.
+// copied is the part of one copy of the model on a rank.
 type copied struct {
 	stage int    // one of its stages; -1 if the rank has none
-	held  uint64 // the entry parts that the rank holds: those that an action on it reads
+	held  uint64 // the entry parts that actions on the rank read, as bits
 
-	// Sets of its microbatches.
-	entry   int // those with an entry part left
-	started int // those of which an action has run on the rank
+	// Indices of sets of microbatches.
+	entry   int // with an entry part that is not dropped yet
+	started int // with an action that has run on the rank
 	retired int
 	dead    int // by part
 }
 
-// peak is the most that was in flight, and the action that reached it.
+// peak is the largest number in flight, and the action that reached it.
 type peak struct {
 	width    int64
 	position int64
 	action   schedule.Action
 }
 
-func (c *Checker) newDropping(rank int) *dropping {
+func (c *Checker) newDropVisitor(rank int) *dropVisitor {
 	stages := len(c.On[rank])
 	n := stages * passes.KindsPerStage
-	v := &dropping{c: c, rank: rank, totals: n, live: 2 * n, worst: make([]peak, stages), worstOut: make([]peak, stages),
+	v := &dropVisitor{c: c, rank: rank, totals: n, live: 2 * n, worst: make([]peak, stages), worstOut: make([]peak, stages),
 		all: make([][]int, stages), must: make([]schedule.Drop, n)}
 	v.copies = make([]copied, max(c.Plan.Placement.Copies, 1))
 	v.outgoing = v.live + stages
@@ -102,54 +102,54 @@ func (c *Checker) newDropping(rank int) *dropping {
 }
 
 // copyOf returns the rank's part of the copy of the model to which a stage belongs.
-func (v *dropping) copyOf(stage int) *copied { return &v.copies[v.c.Sites[stage].Copy] }
+func (v *dropVisitor) copyOf(stage int) *copied { return &v.copies[v.c.Sites[stage].Copy] }
 
 // set returns the index of the set of a stage and a kind.
-func (v *dropping) set(stage int, kind schedule.Kind) int {
+func (v *dropVisitor) set(stage int, kind schedule.Kind) int {
 	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
 }
 
-func (v *dropping) Repeats(*schedule.Segment, int64) {}
+func (v *dropVisitor) Repeats(*schedule.Segment, int64) {}
 
-func (v *dropping) Visit(a schedule.Action, mb int64) {
+func (v *dropVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if !c.allows(stage, kind) {
 		return
 	}
 	if kind.OfStage() {
 		if a.Drop() != 0 {
-			v.fault(a, mb, MisplacedDrop, "stage", "drops %v, and is of no microbatch; take its drops away.", a.Drop())
+			v.fault(a, mb, MisplacedDrop, "stage", "drops %v, but has no microbatch; remove its drops.", a.Drop())
 		}
 		return
 	}
 	if v.Has(v.copyOf(stage).retired, mb) {
-		v.fault(a, mb, BadRetire, "late", "runs after its microbatch has retired here; let r stand on the last action of the microbatch alone.")
+		v.fault(a, mb, BadRetire, "late", "runs after its microbatch has retired here; put r only on the last action of the microbatch.")
 	}
 	if kind > schedule.WaitB { // it moves saved state
 		return
 	}
-	v.births(a, mb)
+	v.countCreated(a, mb)
 	if (a.Drop()^v.must[v.set(stage, kind)])&handleBits != 0 {
 		v.checkHandles(a, mb)
 	}
 	v.checkParts(a, mb)
-	v.ends(a, mb)
+	v.finish(a, mb)
 	if a.Drop()&schedule.Retire != 0 && !v.Add(v.copyOf(stage).retired, mb) {
-		v.fault(a, mb, BadRetire, "again", "retires its microbatch, which has retired here already; let r stand on the last action alone.")
+		v.fault(a, mb, BadRetire, "again", "retires its microbatch, which has retired here already; put r only on the last action.")
 	}
 	if odd := a.Drop() &^ schedule.KnownDrops; odd != 0 {
-		v.fault(a, mb, MisplacedDrop, "odd", "has drop bits %#x, which mean nothing; clear them.", uint16(odd))
+		v.fault(a, mb, MisplacedDrop, "odd", "has drop bits %#x, which are undefined; clear them.", uint16(odd))
 	}
 }
 
-func (v *dropping) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	v.c.at(&v.Walk, v.rank, a, mb, code, about, format, args...)
+func (v *dropVisitor) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	v.c.faultAt(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
-// births counts the buffers that an action brings onto the rank, before it frees any.
-func (v *dropping) births(a schedule.Action, mb int64) {
+// countCreated counts the buffers that an action creates on the rank, before it frees any.
+func (v *dropVisitor) countCreated(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
-	v.c.born(stage, kind, func(stage int) {
+	v.c.createdInputs(stage, kind, func(stage int) {
 		i := v.c.Place[stage]
 		v.Add(v.live+i, mb)
 		v.measure(&v.worst[i], v.live+i, a, mb)
@@ -164,10 +164,10 @@ func (v *dropping) births(a schedule.Action, mb int64) {
 	}
 }
 
-// born calls yield with each stage whose input an action of this stage and kind brings onto the
-// rank: the stage after a local forward, the stage of a receive, and the stage of a forward itself
-// if no other action brings its input.
-func (c *Checker) born(stage int, kind schedule.Kind, yield func(stage int)) {
+// createdInputs calls yield with each stage whose input an action of this stage and kind creates on
+// the rank: the next stage for a local forward, the stage of a receive, and the stage of a forward
+// itself if no other action creates its input.
+func (c *Checker) createdInputs(stage int, kind schedule.Kind, yield func(stage int)) {
 	switch kind {
 	case schedule.F:
 		if c.IsFirst(stage) || c.Crosses(stage-1) && !c.Transfers {
@@ -181,9 +181,9 @@ func (c *Checker) born(stage int, kind schedule.Kind, yield func(stage int)) {
 	}
 }
 
-// sends returns the set of outgoing microbatches to which a computation adds one, false if its
-// result is not sent.
-func (v *dropping) sends(stage int, kind schedule.Kind) (set int, ok bool) {
+// sends returns the set of outgoing microbatches to which a computation adds its own. It returns
+// false if the result is not sent.
+func (v *dropVisitor) sends(stage int, kind schedule.Kind) (set int, ok bool) {
 	c := v.c
 	switch {
 	case !c.Transfers:
@@ -196,15 +196,15 @@ func (v *dropping) sends(stage int, kind schedule.Kind) (set int, ok bool) {
 	return 0, false
 }
 
-func (v *dropping) measure(p *peak, set int, a schedule.Action, mb int64) {
+func (v *dropVisitor) measure(p *peak, set int, a schedule.Action, mb int64) {
 	if width := v.Get(set).Width(); width > p.width {
 		*p = peak{width, v.Position, a.Shift(int(mb) - a.Microbatch())}
 	}
 }
 
-// ends notes that an action is done. The microbatch is no more in flight on its stage if nothing of
-// it is left to compute; sends have a bound of their own.
-func (v *dropping) ends(a schedule.Action, mb int64) {
+// finish records that an action is done. A microbatch is in flight on a stage until its last
+// computation there; sends have their own bound.
+func (v *dropVisitor) finish(a schedule.Action, mb int64) {
 	place := v.c.Place[a.Stage()]
 	switch a.Kind() {
 	case schedule.WaitF:
@@ -222,7 +222,7 @@ func (v *dropping) ends(a schedule.Action, mb int64) {
 	v.Remove(v.live+place, mb)
 }
 
-// handle is something that a stage holds for a microbatch.
+// handle is a resource that a stage holds for a microbatch, and the drop bit that releases it.
 type handle struct {
 	bit  schedule.Drop
 	what string
@@ -234,7 +234,8 @@ var handles = []handle{
 
 const handleBits = schedule.DropInput | schedule.DropOutput | schedule.DropGrad | schedule.DropSaved | schedule.DropSent
 
-// phase is how late a kind runs within a stage and microbatch; a wait may run later.
+// phase orders the kinds of actions of a stage and microbatch by the earliest time at which they
+// run.
 func phase(kind schedule.Kind) int {
 	switch kind {
 	case schedule.RecvF:
@@ -253,41 +254,41 @@ func phase(kind schedule.Kind) int {
 	return 6
 }
 
-// dropsAt reports whether the handle of the bit ends at an action of the kind and, if not, whether
-// it ends at an earlier one. Never is set if the stage has no such handle.
+// dropsAt reports whether an action of the kind releases the handle of the bit, or an earlier kind
+// does. It returns never if the stage has no such handle.
 func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (here, earlier, never bool) {
-	var home schedule.Kind // the kind at which it ends
+	var last schedule.Kind // the kind that releases it
 	switch bit {
 	case schedule.DropInput:
-		home, never = schedule.F, c.IsFirst(stage)
+		last, never = schedule.F, c.IsFirst(stage)
 	case schedule.DropOutput:
-		home, never = schedule.F, !c.IsLast(stage)
+		last, never = schedule.F, !c.IsLast(stage)
 	case schedule.DropGrad:
-		home, never = schedule.B, c.IsLast(stage) || !c.HasBackward(stage)
+		last, never = schedule.B, c.IsLast(stage) || !c.HasBackward(stage)
 	case schedule.DropSaved:
 		if !kind.Compute() {
 			return false, false, true
 		}
-		home = kind // each action that computes takes what was saved for it
+		last = kind // each computation takes the state saved for it
 		if kind == schedule.F && c.HasBackward(stage) {
-			home = schedule.B
+			last = schedule.B
 		}
 	case schedule.DropSent:
 		switch kind {
 		case schedule.SendF, schedule.WaitF:
-			home = schedule.WaitF
+			last = schedule.WaitF
 		case schedule.SendB, schedule.WaitB:
-			home = schedule.WaitB
+			last = schedule.WaitB
 		default:
 			never = true
 		}
 	}
-	return !never && phase(kind) == phase(home), phase(kind) > phase(home), never
+	return !never && phase(kind) == phase(last), phase(kind) > phase(last), never
 }
 
 // checkHandles compares the drops of inputs, outputs, gradients, saved state and sent buffers with
-// the handles that end at this action.
-func (v *dropping) checkHandles(a schedule.Action, mb int64) {
+// the handles that this action must release.
+func (v *dropVisitor) checkHandles(a schedule.Action, mb int64) {
 	for _, h := range handles {
 		here, earlier, never := v.c.dropsAt(h.bit, a.Stage(), a.Kind())
 		dropped := a.Drop()&h.bit != 0
@@ -296,17 +297,17 @@ func (v *dropping) checkHandles(a schedule.Action, mb int64) {
 			v.fault(a, mb, MissingDrop, h.what, "takes the %s and must drop it; give it drop %v.", h.what, h.bit)
 		case !dropped || here:
 		case never:
-			v.fault(a, mb, MisplacedDrop, h.what, "drops the %s, and there is none to drop here; take drop %v away.", h.what, h.bit)
+			v.fault(a, mb, MisplacedDrop, h.what, "drops the %s, but there is none to drop here; remove drop %v.", h.what, h.bit)
 		case earlier:
-			v.fault(a, mb, DoubleDrop, h.what, "drops the %s, which an earlier action has dropped; take drop %v away.", h.what, h.bit)
+			v.fault(a, mb, DoubleDrop, h.what, "drops the %s, which an earlier action has dropped; remove drop %v.", h.what, h.bit)
 		default:
-			v.fault(a, mb, UseAfterDrop, h.what, "drops the %s, which a later action uses; take drop %v away.", h.what, h.bit)
+			v.fault(a, mb, UseAfterDrop, h.what, "drops the %s, which a later action uses; remove drop %v.", h.what, h.bit)
 		}
 	}
 }
 
-// checkParts follows the parts of the microbatch's entry (L1).
-func (v *dropping) checkParts(a schedule.Action, mb int64) {
+// checkParts tracks the parts of the microbatch's entry (L1).
+func (v *dropVisitor) checkParts(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	of := v.copyOf(stage)
 	reads, dies := v.c.Reads(stage, kind), uint64(0)
@@ -317,7 +318,7 @@ func (v *dropping) checkParts(a schedule.Action, mb int64) {
 		return
 	}
 	if a.Drop()&schedule.DropParts != 0 && dies == 0 {
-		v.fault(a, mb, MisplacedDrop, "parts", "drops entry parts, and the table lists none for %d%v; take drop p away.", stage, kind)
+		v.fault(a, mb, MisplacedDrop, "parts", "drops entry parts, but the plan's table lists none for %d%v; remove drop p.", stage, kind)
 	}
 	fault := func(code Code, part int, what string) {
 		v.fault(a, mb, code, fmt.Sprint("part ", part), "%s part %d of its entry, %s; let the last action that reads it drop it.", verbs[code], part, what)
@@ -347,11 +348,11 @@ func (v *dropping) checkParts(a schedule.Action, mb int64) {
 	v.Remove(of.entry, mb)
 }
 
-// verbs say how an action uses a part, by fault.
+// verbs maps the code of a fault to how the action uses a part.
 var verbs = map[Code]string{UseAfterDrop: "reads", MisplacedDrop: "drops", DoubleDrop: "drops"}
 
-// left adds faults for parts and microbatches that are left at the end.
-func (v *dropping) left() {
+// checkEnd adds faults for parts that were never dropped and microbatches that never retired.
+func (v *dropVisitor) checkEnd() {
 	for _, of := range v.copies {
 		if of.stage < 0 {
 			continue
@@ -362,29 +363,29 @@ func (v *dropping) left() {
 				continue
 			}
 			for _, r := range all.Minus(v.Get(of.dead + part)) {
-				v.c.plain(MissingDrop, v.rank, "Rank %d never drops part %d of the entry of %v; let the last action that reads it drop it.", v.rank, part, r)
+				v.c.planFault(MissingDrop, v.rank, "Rank %d never drops part %d of the entry of %v; let the last action that reads it drop it.", v.rank, part, r)
 			}
 		}
 		for _, r := range all.Minus(v.Get(of.retired)) {
-			v.c.plain(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
+			v.c.planFault(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
 		}
 	}
 	v.unwaited()
 }
 
-// unwaited adds faults for sends that no wait ends (L4).
-func (v *dropping) unwaited() {
+// unwaited adds faults for sends without a wait (L4).
+func (v *dropVisitor) unwaited() {
 	for _, stage := range v.c.On[v.rank] {
 		for _, pair := range [...]struct{ send, wait schedule.Kind }{{schedule.SendF, schedule.WaitF}, {schedule.SendB, schedule.WaitB}} {
 			for _, r := range v.Get(v.set(stage, pair.send)).Minus(v.Get(v.set(stage, pair.wait))) {
-				v.c.plain(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, pair.send, r, pair.wait)
+				v.c.planFault(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, pair.send, r, pair.wait)
 			}
 		}
 	}
 }
 
-// bounds compares the peaks with those that the plan declares.
-func (v *dropping) bounds() {
+// bounds compares the peaks with the bounds that the plan declares.
+func (v *dropVisitor) bounds() {
 	plan := v.c.Plan
 	fault := func(code Code, p peak, format string, args ...any) {
 		text := fmt.Sprintf("Rank %d, action %d: %v ", v.rank, p.position, p.action)
@@ -392,16 +393,16 @@ func (v *dropping) bounds() {
 	}
 	for i, stage := range v.c.On[v.rank] {
 		if p := v.worst[i]; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
-			fault(WindowExceeded, p, "puts %d consecutive microbatches of stage %d in flight, and its window is %d; declare %d.",
+			fault(WindowExceeded, p, "has %d consecutive microbatches of stage %d in flight, but its window is %d; declare %d.",
 				p.width, stage, plan.Windows[stage], p.width)
 		}
 		if p := v.worstOut[i]; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
-			fault(OutgoingExceeded, p, "makes it %d consecutive microbatches of stage %d that are to be sent or on their way, and it declares %d; declare %d.",
+			fault(OutgoingExceeded, p, "has %d consecutive microbatches of stage %d waiting to be sent or in flight, but the stage declares %d; declare %d.",
 				p.width, stage, plan.Outgoing[stage], p.width)
 		}
 	}
 	if p := v.worstEntry; plan.Entries != nil && max(p.width, 1) > int64(plan.Entries[v.rank]) {
-		fault(EntriesExceeded, p, "makes it %d consecutive batch entries, and the rank declares %d; declare %d.",
+		fault(EntriesExceeded, p, "holds %d consecutive batch entries, but the rank declares %d; declare %d.",
 			p.width, plan.Entries[v.rank], max(p.width, 1))
 	}
 }

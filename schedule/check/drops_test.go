@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// growMarked grows a valid plan and runs the lifetime pass over it.
+// growMarked returns a random valid plan with drops, and its link capacity.
 func growMarked(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 	for {
 		p, capacity := plantest.Grow(rng)
@@ -39,7 +39,7 @@ func growMarked(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 	}
 }
 
-// unwaited reports whether the plan does not wait for everything that it sends.
+// unwaited reports whether the plan has a send without a wait.
 func unwaited(p *schedule.Plan) bool {
 	sends := 0
 	for rank := range p.Programs {
@@ -55,8 +55,8 @@ func unwaited(p *schedule.Plan) bool {
 	return sends != 0
 }
 
-// judgeDrops returns what is wrong with a plan that says what it drops, "" where
-// nothing is.
+// judgeDrops returns the first fault that the oracle finds in a plan with drops, or "" if there is
+// none.
 func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	if fault := plantest.Judge(p, capacity, rng); fault != "" {
 		return fault
@@ -72,11 +72,11 @@ func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	}
 	switch {
 	case want.Uneven || want.Unread:
-		return "parts that a plan cannot drop"
+		return "undroppable parts"
 	case unwaited(p):
 		return "a send without a wait"
 	case !enough(p.Windows, want.Windows), !enough(p.Outgoing, want.Outgoing), !enough(p.Entries, want.Entries):
-		return "more than is declared"
+		return "more in flight than declared"
 	}
 	for rank := range p.Programs {
 		for i, a := range slices.Collect(p.All(rank)) {
@@ -91,7 +91,7 @@ func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	return ""
 }
 
-// mutateMarked breaks a plan that says what it drops in one place.
+// mutateMarked changes a plan with drops in one place.
 func mutateMarked(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
 	change := func(list []int) []int {
@@ -126,9 +126,9 @@ func mutateMarked(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	return &q
 }
 
-// TestCheckAgreesAboutDrops breaks plans that say what they drop in one place and
-// demands that Check finds fault with exactly those that drop something else than what
-// the oracle says, hold more than they declare, or do not run.
+// TestCheckAgreesAboutDrops changes plans with drops in one place and requires that Links rejects
+// exactly the plans whose drops differ from the oracle's, that hold more than they declare, or that
+// do not run.
 func TestCheckAgreesAboutDrops(t *testing.T) {
 	mutants := 5_000
 	if *testkit.Long {
@@ -146,7 +146,7 @@ func TestCheckAgreesAboutDrops(t *testing.T) {
 			fault := judgeDrops(q, capacity, rng)
 			err := check.Links(q, capacity)
 			if (fault == "") != (err == nil) {
-				t.Fatalf("seed %d, capacity %d: the plan is %q, and Check says %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
+				t.Fatalf("seed %d, capacity %d: the plan is %q, and Links returns %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
 			}
 			if fault == "" {
 				valid++

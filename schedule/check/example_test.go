@@ -7,12 +7,12 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// Check says everything that is wrong with a plan.
+// The error of Plan lists the faults of a plan.
 func ExamplePlan() {
 	plan, _ := schedule.BreadthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 8})
 	program := plan.Programs[0]
 	program[1], program[2] = program[2], program[1]
 	fmt.Println(check.Plan(plan))
 	// Output:
-	// schedule: plan "breadth-first" is invalid: Rank 0, action 8: 1B0 runs before 1F0, which saves what it takes; move 1F0 before it.
+	// schedule: plan "breadth-first" is invalid: Rank 0, action 8: 1B0 runs before 1F0, which saves the state it takes; move 1F0 before it.
 }

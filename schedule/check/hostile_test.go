@@ -13,8 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// A few lines must not cost gigabytes: two ranks with bodies whose strides have no
-// small common multiple.
+// A check of two ranks whose bodies have no small common multiple must not need gigabytes.
 func TestCheckOfCoprimeBodies(t *testing.T) {
 	plan := &schedule.Plan{Name: "coprime", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 2896 * 2887}
 	for rank, n := range []int{2896, 2887} {
@@ -31,7 +30,7 @@ func TestCheckOfCoprimeBodies(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }
 
-// Nor must a loop of loops, which says in a line what a body says in thousands.
+// Nor must a check of nested loops, whose one line stands for thousands of actions.
 func TestCheckOfNestedBodies(t *testing.T) {
 	plan := &schedule.Plan{Name: "nested", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 2896 * 2887}
 	for rank, n := range []int{2896, 2887} {
@@ -52,9 +51,9 @@ func TestCheckOfNestedBodies(t *testing.T) {
 		{"Segment 0 of rank 0 has 1 actions", func(s *schedule.Segment) { s.Body = inner[0].Body }},
 		{"Segment 0 of rank 0 has 0 actions", func(s *schedule.Segment) { s.Inner = nil }},
 		{"Segment 0 of rank 0 has 0 actions", func(s *schedule.Segment) { s.Inner = []schedule.Segment{} }},
-		{"has within it segment 1 of 0 actions", func(s *schedule.Segment) { s.Inner = append(s.Inner[:1:1], *s) }},
-		{"has within it segment 0 of 1 actions, repeat 0", func(s *schedule.Segment) { s.Inner = []schedule.Segment{{Body: inner[0].Body}} }},
-		{"these have 33554433 actions a repeat", func(s *schedule.Segment) {
+		{"contains segment 1 of 0 actions", func(s *schedule.Segment) { s.Inner = append(s.Inner[:1:1], *s) }},
+		{"contains segment 0 of 1 actions, repeat 0", func(s *schedule.Segment) { s.Inner = []schedule.Segment{{Body: inner[0].Body}} }},
+		{"nested loops to 33554433", func(s *schedule.Segment) {
 			s.Inner = []schedule.Segment{{Body: inner[0].Body, Repeat: schedule.MaxNested + 1}}
 		}},
 	} {
@@ -67,7 +66,7 @@ func TestCheckOfNestedBodies(t *testing.T) {
 	}
 }
 
-// Nor must every other microbatch of very many, which are as many runs.
+// Nor must a check of every other microbatch, each of which is a run of its own.
 func TestCheckOfScattered(t *testing.T) {
 	plan := &schedule.Plan{Name: "scattered", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches, Programs: [][]schedule.Segment{
 		{{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: schedule.MaxMicrobatches / 2, Stride: 2}},
@@ -79,8 +78,8 @@ func TestCheckOfScattered(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20))
 }
 
-// Thousands of ranks that wait for one whose loop of loops is long do not each look through
-// all of it.
+// If thousands of ranks wait for a rank with a long nested loop, the check does not search that
+// loop for each of them.
 func TestCheckOfManyWaiting(t *testing.T) {
 	const waiting, microbatches = 8_000, 8_000_000
 	each := func(stage, from int) schedule.Segment {
@@ -96,10 +95,10 @@ func TestCheckOfManyWaiting(t *testing.T) {
 		plan.Placement.Rank = append(plan.Placement.Rank, 0, rank)
 		plan.Programs = append(plan.Programs, []schedule.Segment{each(2*rank-1, 0)})
 	}
-	require.ErrorContains(t, check.Plan(plan), "rank 0 stands before action 0, 2F0, and waits for 1F0 of rank 1; rank 1 stands before action 0")
+	require.ErrorContains(t, check.Plan(plan), "rank 0 is at action 0, 2F0, and waits for 1F0 of rank 1; rank 1 is at action 0")
 }
 
-// Nor must a rank that runs far ahead of another one in a loop of loops.
+// Nor must the simulation of a rank that runs far ahead of another one in nested loops.
 func TestSimulateOfNestedBodies(t *testing.T) {
 	const m = 1 << 24
 	plan := &schedule.Plan{Name: "ahead", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 16 * m}
@@ -113,7 +112,7 @@ func TestSimulateOfNestedBodies(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30))
 }
 
-// Costs at their limits on a plan without actions.
+// The largest costs must not overflow in a plan without actions.
 func TestSimulateOfNothing(t *testing.T) {
 	plan := &schedule.Plan{Name: "empty", Placement: schedule.Looped(2, 2), Microbatches: 1, Programs: make([][]schedule.Segment, 2)}
 	costs := &simulate.Costs{PerMiB: 1 << 48, Stages: []simulate.StageCosts{{Output: 1 << 48, Gradient: 1 << 48}}}
@@ -121,7 +120,7 @@ func TestSimulateOfNothing(t *testing.T) {
 	require.ErrorIs(t, err, simulate.ErrCosts)
 }
 
-// hungry returns how many bytes a function allocates.
+// hungry returns the number of bytes that a function allocates.
 func hungry(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -139,7 +138,7 @@ func each(microbatches int, kind schedule.Kind, stages ...int) schedule.Segment 
 	return s
 }
 
-// Two ranks that drift apart are refused before what the links hold is written out for
+// A plan whose ranks drift apart is rejected before the contents of the links are recorded for
 // every microbatch.
 func TestTransfersOfDriftingRanks(t *testing.T) {
 	const m = 60_000_000
@@ -154,8 +153,8 @@ func TestTransfersOfDriftingRanks(t *testing.T) {
 	require.ErrorContains(t, err, "use fewer microbatches")
 }
 
-// A rank that takes its microbatches in another order than they come in is refused before
-// all of them are laid aside.
+// A plan whose rank takes its microbatches in another order than they arrive is rejected before all
+// of them are buffered.
 func TestSimulateOfAnotherOrder(t *testing.T) {
 	const m = 1 << 24
 	by := schedule.Segment{Inner: []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, 1, 0)}, Repeat: 4, Stride: m / 4}}, Repeat: m / 4, Stride: 1}

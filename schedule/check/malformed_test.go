@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// Plans on two ranks, of which the tests break single actions.
+// Programs of plans on two ranks; the tests change single actions.
 const (
 	first  = "0F0 0F1 0B0 0B1"
 	second = "1F0 1B0 1F1 1B1"
@@ -24,8 +24,7 @@ const (
 	secondSends = "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1"
 )
 
-// TestMalformedPlans refuses each of the plans that loading a PyTorch schedule is
-// known to be asked for, most of which it takes.
+// TestMalformedPlans checks kinds of malformed plans, most of which PyTorch loads without an error.
 func TestMalformedPlans(t *testing.T) {
 	for _, test := range []struct {
 		name          string
@@ -35,43 +34,43 @@ func TestMalformedPlans(t *testing.T) {
 		also          []check.Code
 	}{
 		{"F twice", "0F0 0F0 0F1 0B0 0B1", second, check.Twice,
-			"Rank 0, action 1: 0F0 is there already; take one of the two out.", nil},
+			"Rank 0, action 1: 0F0 is a duplicate; remove one of the two.", nil},
 		{"B twice", first + " 0B1", second, check.Twice,
-			"Rank 0, action 4: 0B1 is there already; take one of the two out.", nil},
-		{"a microbatch that is not there", first, second + " 1F99 1B99", check.UnknownMicrobatch,
-			"Rank 1, action 4: 1F99 is of a microbatch that is not there; microbatches are 0 to 1.", nil},
-		{"B beside I and W, and nothing for the other", first, "1F0 1B0 1I0 1W0 1F1", check.Mixed,
-			"Rank 1, action 2: 1I0 is beside a B, a full backward, of the same stage and microbatch; use B, or I and W.", []check.Code{check.Missing}},
+			"Rank 0, action 4: 0B1 is a duplicate; remove one of the two.", nil},
+		{"unknown microbatch", first, second + " 1F99 1B99", check.UnknownMicrobatch,
+			"Rank 1, action 4: 1F99 belongs to an unknown microbatch; microbatches are 0 to 1.", nil},
+		{"B and also I and W for one microbatch, nothing for the other", first, "1F0 1B0 1I0 1W0 1F1", check.Mixed,
+			"Rank 1, action 2: 1I0 conflicts with a full backward, B, of the same stage and microbatch; use B, or I and W.", []check.Code{check.Missing}},
 		{"deadlock", "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1", check.Deadlock,
-			"Ranks 0 and 1 wait for each other: rank 0 stands before action 1, 0B0, and waits for 1B0 of rank 1;" +
-				" rank 1 stands before action 1, 1F1, and waits for 0F1 of rank 0; put 0F1, with what it needs, before 0B0 on rank 0.", nil},
-		{"overlap of what depends", first, "1F0& 1B0 1F1 1B1", check.BadJoin,
-			"Rank 1, action 0: 1F0 is joined with 1B0; a join is of two computations that do not need each other.", nil},
+			"Ranks 0 and 1 wait for each other: rank 0 is at action 1, 0B0, and waits for 1B0 of rank 1;" +
+				" rank 1 is at action 1, 1F1, and waits for 0F1 of rank 0; put 0F1, with the actions that it needs, before 0B0 on rank 0.", nil},
+		{"overlap of dependent actions", first, "1F0& 1B0 1F1 1B1", check.BadJoin,
+			"Rank 1, action 0: 1F0 is joined with 1B0; a join needs two computations that do not depend on each other.", nil},
 		{"reduction before the last W", firstSplit + " 0REDUCE_GRAD", "1F0 1I0 1F1 1I1 1W0 1REDUCE_GRAD 1W1", check.Reduction,
-			"Rank 1, action 6: 1W1 adds to gradients behind their last reduction; move 1REDUCE_GRAD behind the last B or W of the stage.", nil},
+			"Rank 1, action 6: 1W1 adds to gradients after their last reduction; move 1REDUCE_GRAD after the last B or W of the stage.", nil},
 		{"compute without weights", "0UNSHARD 0F0 0F1 0RESHARD 0B0 0B1", second, check.Sharding,
-			"Rank 0, action 4: 0B0 computes with weights that are not there; put an UNSHARD of stage 0 before it, and its RESHARD behind it.", nil},
+			"Rank 0, action 4: 0B0 computes with weights that are not gathered; put an UNSHARD of stage 0 before it, and its RESHARD after it.", nil},
 		{"receive without its send", strings.Replace(firstSends, " 0SEND_F1", "", 1), secondSends, check.Missing,
 			"Rank 0 never runs 0SEND_F1; add it.", nil},
 		{"receive twice", firstSends, strings.Replace(secondSends, "1RECV_F1", "1RECV_F1 1RECV_F1", 1), check.Twice,
-			"Rank 1, action 5: 1RECV_F1 is there already; take one of the two out.", nil},
+			"Rank 1, action 5: 1RECV_F1 is a duplicate; remove one of the two.", nil},
 		{"send twice", strings.Replace(firstSends, "0SEND_F1", "0SEND_F0 0SEND_F1", 1), secondSends, check.Twice,
-			"Rank 0, action 3: 0SEND_F0 is there already; take one of the two out.", nil},
+			"Rank 0, action 3: 0SEND_F0 is a duplicate; remove one of the two.", nil},
 		{"deadlock of a joined pair", "0F0 0B0& 0F1 0B1", "1F0 1F1 1B0 1B1", check.Deadlock,
-			"rank 0 stands before action 1, 0B0 joined with 0F1, and waits for 1B0 of rank 1;", nil},
+			"rank 0 is at action 1, 0B0 joined with 0F1, and waits for 1B0 of rank 1;", nil},
 		{"deadlock and another fault", "0F0 0I0 0W0 0F1 0I1 0W1", "1F0 1F1 1I0 1W0 1I1 1W1 1W1", check.Deadlock,
-			"rank 0 stands before action 1, 0I0, and waits for 1I0 of rank 1;", []check.Code{check.Twice}},
-		{"join with a stage that is not there", first, "1F0& 2F1 1B0 1F1 1B1", check.UnknownStage,
-			"Rank 1, action 1: 2F1 is of a stage that is not there; stages are 0 to 1.", nil},
+			"rank 0 is at action 1, 0I0, and waits for 1I0 of rank 1;", []check.Code{check.Twice}},
+		{"join with an unknown stage", first, "1F0& 2F1 1B0 1F1 1B1", check.UnknownStage,
+			"Rank 1, action 1: 2F1 belongs to an unknown stage; stages are 0 to 1.", nil},
 		{"crossed order", "0F0 0F1 0SEND_F1 0SEND_F0 0RECV_B0 0B0 0RECV_B1 0B1", secondSends, check.Pairing,
 			"Rank 1, action 0: 1RECV_F0 receives 0SEND_F1, which rank 0 sent before 0SEND_F0; send and receive in the same order.", nil},
 		{"B before F", first, "1B0 1F0 1F1 1B1", check.Order,
-			"Rank 1, action 0: 1B0 runs before 1F0, which saves what it takes; move 1F0 before it.", nil},
+			"Rank 1, action 0: 1B0 runs before 1F0, which saves the state it takes; move 1F0 before it.", nil},
 		{"W before I", firstSplit, "1F0 1W0 1I0 1F1 1I1 1W1", check.Order,
-			"Rank 1, action 1: 1W0 runs before 1I0, which saves what it takes; move 1I0 before it.", nil},
+			"Rank 1, action 1: 1W0 runs before 1I0, which saves the state it takes; move 1I0 before it.", nil},
 		{"a stage on two ranks", "0F0 0F1 0B0", second + " 0B1", check.WrongRank,
 			"Rank 1, action 4: 0B1 is on the wrong rank; move it to rank 0, which has stage 0.", nil},
-		{"a microbatch short", "0F0 0F1 0B0", second, check.Missing,
+		{"a missing microbatch", "0F0 0F1 0B0", second, check.Missing,
 			"Rank 0 never runs 0B1; add it.", nil},
 		{"send without its receive", firstSends, strings.Replace(secondSends, "1RECV_F1 ", "", 1), check.Missing,
 			"Rank 1 never runs 1RECV_F1; add it.", nil},
@@ -88,14 +87,14 @@ func TestMalformedPlans(t *testing.T) {
 	}
 }
 
-// What a rank waits for may be the first action of another one.
+// A rank may wait for the first action of another rank.
 func TestDeadlockAtTheBeginning(t *testing.T) {
 	err := check.Plan(plantest.Written(t, "0 1 0", 1, "0F0 0I0 0W0 2F0 2I0 2W0", "1I0 1W0 1F0"))
 	require.ErrorIs(t, err, check.ErrDeadlock)
-	require.ErrorContains(t, err, "rank 0 stands before action 1, 0I0, and waits for 1I0 of rank 1; rank 1 stands before action 0, 1I0, and waits for 2I0 of rank 0;")
+	require.ErrorContains(t, err, "rank 0 is at action 1, 0I0, and waits for 1I0 of rank 1; rank 1 is at action 0, 1I0, and waits for 2I0 of rank 0;")
 }
 
-// Several faults that have nothing to do with each other are all reported.
+// All of several independent faults are reported.
 func TestCheckReportsFaultsOfSeveralRanks(t *testing.T) {
 	err := check.Plan(plantest.Written(t, "0 1 2 3", 2,
 		"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0B1",
@@ -109,8 +108,7 @@ func TestCheckReportsFaultsOfSeveralRanks(t *testing.T) {
 	require.Equal(t, []check.Code{check.Mixed, check.Deadlock}, plantest.CodesOf(err), "%v", err)
 }
 
-// Circles of ranks that have nothing to do with each other are all reported, and ranks
-// that only wait for one of them are not.
+// All independent waiting cycles are reported; ranks that only wait for one of them are not.
 func TestEveryCircleIsReported(t *testing.T) {
 	p := plantest.Written(t, "0 1 2 3 4", 2,
 		"0F0 0F1", "1F0 1F1", "2F0 2F1", "3F0 3F1", "4F0 4F1")
@@ -121,9 +119,9 @@ func TestEveryCircleIsReported(t *testing.T) {
 	p.Mode, p.Placement.Copies = schedule.ForwardOnly, 2
 	p.Programs = plantest.Written(t, "0 1 0 1 2 3 2 3", 2, "2F0 0F0", "1F0 3F0", "6F1 4F1", "5F1 7F1").Programs
 	err := check.Plan(p)
-	require.ErrorContains(t, err, "Ranks 0 and 1 wait for each other: rank 0 stands before action 0, 2F0, and waits for 1F0 of rank 1;"+
-		" rank 1 stands before action 0, 1F0, and waits for 0F0 of rank 0; put 0F0, with what it needs, before 2F0 on rank 0.")
-	require.ErrorContains(t, err, "Ranks 2 and 3 wait for each other: rank 2 stands before action 0, 6F1, and waits for 5F1 of rank 3;")
+	require.ErrorContains(t, err, "Ranks 0 and 1 wait for each other: rank 0 is at action 0, 2F0, and waits for 1F0 of rank 1;"+
+		" rank 1 is at action 0, 1F0, and waits for 0F0 of rank 0; put 0F0, with the actions that it needs, before 2F0 on rank 0.")
+	require.ErrorContains(t, err, "Ranks 2 and 3 wait for each other: rank 2 is at action 0, 6F1, and waits for 5F1 of rank 3;")
 	invalid, _ := errors.AsType[*check.Error](err)
 	circles := 0
 	for _, f := range invalid.Faults {
@@ -136,7 +134,8 @@ func TestEveryCircleIsReported(t *testing.T) {
 	require.Equal(t, 2, circles)
 }
 
-// A plan without the program of one rank has one fault, and none for what needs its stages.
+// A plan without the program of one rank has one fault, and none for the actions that depend on its
+// stages.
 func TestStagesThatRunNowhere(t *testing.T) {
 	placement := schedule.Looped(4, 8)
 	plan, err := schedule.Interleaved(schedule.Params{Placement: placement, Microbatches: 8})
@@ -147,5 +146,5 @@ func TestStagesThatRunNowhere(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, invalid.Faults, 1)
 	require.Equal(t, check.Missing, invalid.Faults[0].Code)
-	require.Equal(t, "Stages that run nowhere: 2, 6. Add the programs of their ranks, or give the number of stages that there are.", invalid.Faults[0].Text)
+	require.Equal(t, "These stages have no actions: 2, 6. Add the programs of their ranks, or correct the number of stages.", invalid.Faults[0].Text)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// generate returns a plan that one of the rules makes, with what the passes put in,
-// for links of some capacity, and the capacity.
+// generate returns a plan of a random rule, lowered by the passes for a random link capacity, and
+// that capacity.
 func generate(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 	for {
 		all := schedule.Schedules()
@@ -65,8 +65,8 @@ func generate(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 	}
 }
 
-// TestCheckAgreesWithExecution breaks valid plans in one place and demands that Check
-// finds fault with exactly those that do not run.
+// TestCheckAgreesWithExecution changes valid plans in one place and requires that Links rejects
+// exactly the plans that do not run.
 func TestCheckAgreesWithExecution(t *testing.T) {
 	mutants := 20_000
 	if *testkit.Long {
@@ -87,7 +87,7 @@ func TestCheckAgreesWithExecution(t *testing.T) {
 			fault := plantest.Judge(q, capacity, rng)
 			err := check.Links(q, capacity)
 			if (fault == "") != (err == nil) {
-				t.Fatalf("seed %d, capacity %d: the plan runs %q, and Check says %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
+				t.Fatalf("seed %d, capacity %d: the plan runs %q, and Links returns %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
 			}
 			if fault == "" {
 				valid++
@@ -96,7 +96,7 @@ func TestCheckAgreesWithExecution(t *testing.T) {
 			n++
 		}
 	}
-	require.Greater(t, valid, mutants/20) // else it would not show that Check lets anything pass
+	require.Greater(t, valid, mutants/20) // otherwise the test would not show that Links accepts valid plans
 	require.Less(t, valid, mutants/2)
 	t.Logf("%d of %d mutants are valid", valid, mutants)
 }

@@ -5,38 +5,39 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// offloading proves, rank by rank, that saved state is copied to far memory once at most, that its
-// near buffers are there until that copy is complete, that it is back before the action that takes
-// it, and that copies in one direction are waited for in the order in which they start. If the plan
-// has drops, it also proves that WAIT_OFFLOAD drops the near buffers and that the action that takes
-// the state, and no other, drops the far copy.
-func (c *Checker) offloading() {
+// checkOffloads proves, rank by rank, that saved state is copied to far memory at most once, that
+// its near buffers exist until that copy is complete, that it is back before an action takes it,
+// and that the waits for copies in one direction have the order in which the copies start. If the
+// plan has drops, it also proves that WAIT_OFFLOAD drops the near buffers and that only the action
+// that takes the state drops the far copy.
+func (c *Checker) checkOffloads() {
 	if !c.Offloads {
 		return
 	}
 	faults := len(c.Faults)
 	for rank, program := range c.Plan.Programs {
-		v := &offloaded{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, setsOfOffload*len(c.On[rank]))}
+		v := &offloadVisitor{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, setsOfOffload*len(c.On[rank]))}
 		v.Program(program, false, v)
 		if c.Unproved(&v.Walk, rank) {
 			continue
 		}
-		c.looked(&v.Walk)
+		c.recordVisited(&v.Walk)
 		if len(c.Faults) == faults {
-			c.lanes(rank)
+			c.checkCopyOrder(rank)
 		}
 	}
 }
 
-// offloaded is the visitor that follows saved state to far memory and back.
-type offloaded struct {
+// offloadVisitor is the visitor that tracks saved state to far memory and back.
+type offloadVisitor struct {
 	passes.Walk
 	c    *Checker
 	rank int
 }
 
-// The sets of each of the rank's stages: the microbatches whose state is saved, has been offloaded,
-// has been taken, and is now on its way out, away, or on its way back.
+// The sets of each stage of the rank. The first three hold the microbatches whose state has been
+// saved, offloaded and taken; the others hold those whose state is now being copied out, in far
+// memory, and being copied back or back.
 const (
 	stateSaved = iota
 	stateMoved
@@ -47,9 +48,9 @@ const (
 	setsOfOffload = iota
 )
 
-func (v *offloaded) Repeats(*schedule.Segment, int64) {}
+func (v *offloadVisitor) Repeats(*schedule.Segment, int64) {}
 
-func (v *offloaded) Visit(a schedule.Action, mb int64) {
+func (v *offloadVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if !c.allows(stage, kind) || kind.OfStage() {
 		return
@@ -63,17 +64,17 @@ func (v *offloaded) Visit(a schedule.Action, mb int64) {
 	case schedule.Offload:
 		switch {
 		case !v.Add(sets+stateMoved, mb):
-			v.fault(a, mb, Twice, "", "moves saved state that was moved before; take one of the two out.")
+			v.fault(a, mb, Twice, "", "moves saved state that was moved before; remove one of the two.")
 			return
 		case v.Has(sets+stateTaken, mb):
-			v.fault(a, mb, Order, "taken", "moves saved state that is taken already; move it before the action that takes it, or take it out.")
+			v.fault(a, mb, Order, "taken", "moves saved state that was already taken; move it before the action that takes it, or remove it.")
 		case !v.Has(sets+stateSaved, mb):
 			v.fault(a, mb, Order, "saved", "runs before %v, which saves what it moves; move %[1]v before it.", act(schedule.F))
 		}
 		v.Add(sets+stateLeaving, mb)
 	case schedule.WaitOffload:
 		if !v.Remove(sets+stateLeaving, mb) {
-			v.fault(a, mb, Order, "out", "waits for no copy; put one %v before it.", act(schedule.Offload))
+			v.fault(a, mb, Order, "out", "waits for a copy that has not started; put %v before it.", act(schedule.Offload))
 			if !v.Add(sets+stateMoved, mb) {
 				return
 			}
@@ -83,9 +84,9 @@ func (v *offloaded) Visit(a schedule.Action, mb int64) {
 	case schedule.Reload:
 		switch {
 		case v.Remove(sets+stateLeaving, mb):
-			v.fault(a, mb, Order, "leaving", "copies back before %v, and the copy out may not be complete; move %[1]v before it.", act(schedule.WaitOffload))
+			v.fault(a, mb, Order, "leaving", "reloads before %v, but the copy to far memory may not be complete; move %[1]v before it.", act(schedule.WaitOffload))
 		case !v.Remove(sets+stateAway, mb):
-			v.fault(a, mb, Order, "away", "brings back saved state that is not away; put one %v and its %v before it.", act(schedule.Offload), schedule.WaitOffload)
+			v.fault(a, mb, Order, "away", "reloads saved state that is not in far memory; put %v and its %v before it.", act(schedule.Offload), schedule.WaitOffload)
 			if !v.Add(sets+stateMoved, mb) {
 				return
 			}
@@ -94,7 +95,7 @@ func (v *offloaded) Visit(a schedule.Action, mb int64) {
 	case schedule.B, schedule.I:
 		switch {
 		case v.Remove(sets+stateLeaving, mb):
-			v.fault(a, mb, Order, "leaving", "takes saved state that is copied to far memory; put %v and %v before it.", act(schedule.WaitOffload), act(schedule.Reload))
+			v.fault(a, mb, Order, "leaving", "takes saved state that is being copied to far memory; put %v and %v before it.", act(schedule.WaitOffload), act(schedule.Reload))
 			due |= far
 		case v.Remove(sets+stateAway, mb):
 			v.fault(a, mb, UseAfterDrop, "away", "takes saved state that is in far memory; put %v before it.", act(schedule.Reload))
@@ -109,32 +110,32 @@ func (v *offloaded) Visit(a schedule.Action, mb int64) {
 	}
 }
 
-// drops compares the drops of far copies, and all drops of an action that moves saved state, with
-// those that are due.
-func (v *offloaded) drops(a schedule.Action, mb int64, due schedule.Drop) {
+// drops compares the drops of an action with the drops that are due. For an action that does not
+// move saved state, it only looks at the drop of the far copy.
+func (v *offloadVisitor) drops(a schedule.Action, mb int64, due schedule.Drop) {
 	has := a.Drop()
 	if a.Kind() <= schedule.WaitB {
 		has &= schedule.DropFar
 	}
 	switch {
 	case due&^has == schedule.DropSaved:
-		v.fault(a, mb, MissingDrop, "near", "ends the near buffers of saved state that is away and must drop them; give it drop %v.", due)
+		v.fault(a, mb, MissingDrop, "near", "completes a copy to far memory and must drop the near buffers; give it drop %v.", due)
 	case due&^has != 0:
 		v.fault(a, mb, MissingDrop, "far", "takes saved state that was in far memory and must drop the copy there; give it drop %v.", due)
 	case has&^due&schedule.DropFar != 0:
-		v.fault(a, mb, MisplacedDrop, "far", "drops a copy in far memory, and there is none that ends here; take drop %v away.", schedule.DropFar)
+		v.fault(a, mb, MisplacedDrop, "far", "drops a far copy, but none ends here; remove drop %v.", schedule.DropFar)
 	case has&^due != 0:
-		v.fault(a, mb, MisplacedDrop, "moves", "drops %v, which does not end here; take drop %[1]v away.", has&^due)
+		v.fault(a, mb, MisplacedDrop, "moves", "drops %v, which does not end here; remove drop %[1]v.", has&^due)
 	}
 }
 
-func (v *offloaded) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	v.c.at(&v.Walk, v.rank, a, mb, code, about, format, args...)
+func (v *offloadVisitor) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	v.c.faultAt(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
-// lanes proves that the copies of a rank are waited for in the order in which they start. The
-// actions that wait for copies back are known in a plan with drops.
-func (c *Checker) lanes(rank int) {
+// checkCopyOrder proves that the waits for copies on a rank have the order in which the copies
+// start. The actions that wait for reloads are known only in a plan with drops.
+func (c *Checker) checkCopyOrder(rank int) {
 	cursor := func(keep func(a schedule.Action) bool) passes.Cursor {
 		return passes.NewCursor(filter(c.Plan.Programs[rank], keep), 0)
 	}
@@ -143,7 +144,7 @@ func (c *Checker) lanes(rank int) {
 		c.pair(cursor(starts), cursor(waits), func(a schedule.Action) schedule.Action {
 			return schedule.Act(start, a.Stage(), a.Microbatch())
 		}, func(want, got, wants schedule.Action) {
-			c.fault(findAction(c.Plan, rank, want), Pairing, "", "waits for the copy of %v, and %v started before it; wait for copies in the order in which they start.", wants, got)
+			c.fault(findAction(c.Plan, rank, want), Pairing, "", "waits for the copy of %v, but %v started earlier; wait for copies in the order in which they start.", wants, got)
 		})
 	}
 	prove(schedule.Offload, func(a schedule.Action) bool { return a.Kind() == schedule.WaitOffload })
@@ -152,7 +153,7 @@ func (c *Checker) lanes(rank int) {
 	}
 }
 
-// filter returns the program with only the actions that keep accepts.
+// filter returns the program reduced to the actions that keep accepts, without drops and joins.
 func filter(program []schedule.Segment, keep func(a schedule.Action) bool) (list []schedule.Segment) {
 	for _, s := range program {
 		kept := schedule.Segment{Inner: filter(s.Inner, keep), Repeat: s.Repeat, Stride: s.Stride}

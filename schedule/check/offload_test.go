@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// offloaded returns a plan that offloads all that it can, with its lifetimes, as plain lists.
+// offloaded returns a plan with drops that offloads as much as possible, as plain lists.
 func offloaded(t *testing.T, name string, ranks, microbatches int) *schedule.Plan {
 	s, err := schedule.Find(name)
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func offloaded(t *testing.T, name string, ranks, microbatches int) *schedule.Pla
 	return plantest.Expand(plan)
 }
 
-// TestEveryEdgeOfAnOffload takes one edge away from the copies of one microbatch at a time.
+// TestEveryEdgeOfAnOffload removes one dependency of the copies of a microbatch at a time.
 func TestEveryEdgeOfAnOffload(t *testing.T) {
 	const text = `weir plan 1 name "one" mode training ranks 1 stages 1 microbatches 3 placement 0 frozen none
 		stage 0: window=3 away=0 facts=- reads=- drops=- rank 0: entries=1
@@ -51,41 +51,41 @@ func TestEveryEdgeOfAnOffload(t *testing.T) {
 		fault    string
 	}{
 		{"a copy back that races its own copy out", []string{"0WAIT_OFFLOAD0~s ", "0RELOAD0"}, []string{"", "0RELOAD0 0WAIT_OFFLOAD0~s"}, check.Order,
-			"Rank 0, action 4: 0RELOAD0 copies back before 0WAIT_OFFLOAD0, and the copy out may not be complete; move 0WAIT_OFFLOAD0 before it."},
+			"Rank 0, action 4: 0RELOAD0 reloads before 0WAIT_OFFLOAD0, but the copy to far memory may not be complete; move 0WAIT_OFFLOAD0 before it."},
 		{"no wait for the copy out", []string{"0WAIT_OFFLOAD0~s "}, []string{""}, check.Order,
-			"Rank 0, action 4: 0RELOAD0 copies back before 0WAIT_OFFLOAD0, and the copy out may not be complete; move 0WAIT_OFFLOAD0 before it."},
+			"Rank 0, action 4: 0RELOAD0 reloads before 0WAIT_OFFLOAD0, but the copy to far memory may not be complete; move 0WAIT_OFFLOAD0 before it."},
 		{"the near buffer freed before the wait", []string{"0OFFLOAD0 ", "0WAIT_OFFLOAD0~s"}, []string{"0OFFLOAD0~s ", "0WAIT_OFFLOAD0"}, check.MisplacedDrop,
-			"Rank 0, action 1: 0OFFLOAD0 drops s, which does not end here; take drop s away."},
+			"Rank 0, action 1: 0OFFLOAD0 drops s, which does not end here; remove drop s."},
 		{"taken before the copy back", []string{"0RELOAD0 ", "0B0~sra"}, []string{"", "0B0~sra 0RELOAD0"}, check.UseAfterDrop,
 			"Rank 0, action 6: 0B0 takes saved state that is in far memory; put 0RELOAD0 before it."},
 		{"taken without a wait for the copy back", []string{"0B0~sra"}, []string{"0B0~sr"}, check.MissingDrop,
 			"Rank 0, action 7: 0B0 takes saved state that was in far memory and must drop the copy there; give it drop a."},
 		{"the far copy freed too early", []string{"0RELOAD0", "0B0~sra"}, []string{"0RELOAD0~a", "0B0~sr"}, check.MisplacedDrop,
-			"Rank 0, action 5: 0RELOAD0 drops a copy in far memory, and there is none that ends here; take drop a away."},
+			"Rank 0, action 5: 0RELOAD0 drops a far copy, but none ends here; remove drop a."},
 		{"the far copy freed by another microbatch", []string{"0B1~sr", "0B0~sra"}, []string{"0B1~sra", "0B0~sr"}, check.MisplacedDrop,
-			"Rank 0, action 6: 0B1 drops a copy in far memory, and there is none that ends here; take drop a away."},
+			"Rank 0, action 6: 0B1 drops a far copy, but none ends here; remove drop a."},
 		{"a stash that stays near", []string{"0WAIT_OFFLOAD0~s"}, []string{"0WAIT_OFFLOAD0"}, check.MissingDrop,
-			"Rank 0, action 3: 0WAIT_OFFLOAD0 ends the near buffers of saved state that is away and must drop them; give it drop s."},
+			"Rank 0, action 3: 0WAIT_OFFLOAD0 completes a copy to far memory and must drop the near buffers; give it drop s."},
 		{"a stash that stays far", []string{"0RELOAD0 ", "0B0~sra"}, []string{"", "0B0~sr"}, check.UseAfterDrop,
 			"Rank 0, action 6: 0B0 takes saved state that is in far memory; put 0RELOAD0 before it."},
 		{"offloaded before it is saved", []string{"0F0~o 0OFFLOAD0"}, []string{"0OFFLOAD0 0F0~o"}, check.Order,
 			"Rank 0, action 0: 0OFFLOAD0 runs before 0F0, which saves what it moves; move 0F0 before it."},
 		{"offloaded after it is taken", []string{"0OFFLOAD0 ", "0WAIT_OFFLOAD0~s ", "0RELOAD0 ", "0B0~sra"}, []string{"", "", "", "0B0~s 0OFFLOAD0"}, check.Order,
-			"Rank 0, action 5: 0OFFLOAD0 moves saved state that is taken already; move it before the action that takes it, or take it out."},
+			"Rank 0, action 5: 0OFFLOAD0 moves saved state that was already taken; move it before the action that takes it, or remove it."},
 		{"offloaded twice", []string{"0F2~o"}, []string{"0F2~o 0OFFLOAD0"}, check.Twice,
-			"Rank 0, action 5: 0OFFLOAD0 moves saved state that was moved before; take one of the two out."},
-		{"a wait for no copy", []string{"0OFFLOAD0 "}, []string{""}, check.Order,
-			"Rank 0, action 2: 0WAIT_OFFLOAD0 waits for no copy; put one 0OFFLOAD0 before it."},
+			"Rank 0, action 5: 0OFFLOAD0 moves saved state that was moved before; remove one of the two."},
+		{"a wait without a copy", []string{"0OFFLOAD0 "}, []string{""}, check.Order,
+			"Rank 0, action 2: 0WAIT_OFFLOAD0 waits for a copy that has not started; put 0OFFLOAD0 before it."},
 		{"reloaded twice", []string{"0RELOAD0"}, []string{"0RELOAD0 0RELOAD0"}, check.Order,
-			"Rank 0, action 6: 0RELOAD0 brings back saved state that is not away; put one 0OFFLOAD0 and its WAIT_OFFLOAD before it."},
+			"Rank 0, action 6: 0RELOAD0 reloads saved state that is not in far memory; put 0OFFLOAD0 and its WAIT_OFFLOAD before it."},
 		{"neither waited for nor reloaded", []string{"0WAIT_OFFLOAD0~s ", "0RELOAD0 "}, []string{"", ""}, check.Order,
-			"Rank 0, action 5: 0B0 takes saved state that is copied to far memory; put 0WAIT_OFFLOAD0 and 0RELOAD0 before it."},
+			"Rank 0, action 5: 0B0 takes saved state that is being copied to far memory; put 0WAIT_OFFLOAD0 and 0RELOAD0 before it."},
 		{"copies out waited for out of order", []string{"0F1~o 0WAIT_OFFLOAD0~s", "0B1~sr ", "0B0~sra"}, []string{"0F1~o 0OFFLOAD1 0WAIT_OFFLOAD1~s 0WAIT_OFFLOAD0~s", "", "0RELOAD1 0B0~sra 0B1~sra"}, check.Pairing,
-			"Rank 0, action 4: 0WAIT_OFFLOAD1 waits for the copy of 0OFFLOAD1, and 0OFFLOAD0 started before it; wait for copies in the order in which they start."},
+			"Rank 0, action 4: 0WAIT_OFFLOAD1 waits for the copy of 0OFFLOAD1, but 0OFFLOAD0 started earlier; wait for copies in the order in which they start."},
 		{"copies back waited for out of order", []string{"0F1~o 0WAIT_OFFLOAD0~s", "0B1~sr"}, []string{"0F1~o 0OFFLOAD1 0WAIT_OFFLOAD0~s 0WAIT_OFFLOAD1~s", "0RELOAD1 0B1~sra"}, check.Pairing,
-			"Rank 0, action 9: 0B1 waits for the copy of 0RELOAD1, and 0RELOAD0 started before it; wait for copies in the order in which they start."},
+			"Rank 0, action 9: 0B1 waits for the copy of 0RELOAD1, but 0RELOAD0 started earlier; wait for copies in the order in which they start."},
 		{"no slot of the stage", []string{"away=0"}, []string{"away=-"}, check.Unexpected,
-			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: Away has no slot of the stage that goes to far memory."},
+			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: Away lists no slot of the stage for far memory."},
 		{"no backward", []string{"training", " 0B1~sr 0B0~sra 0B2~sr", "F0~o", "F1~o", "F2~o"}, []string{"forward-only", "", "F0~osr", "F1~osr", "F2~osr"}, check.Unexpected,
 			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: the stage has no backward, so nothing takes its saved state later."},
 	} {
@@ -106,8 +106,8 @@ func TestEveryEdgeOfAnOffload(t *testing.T) {
 	}
 }
 
-// TestOffloadsAreJudgedAlike breaks the offloads of plans in one place, and demands that Check
-// refuses exactly the plans in which a copy goes wrong.
+// TestOffloadsAreJudgedAlike changes the offloads of plans in one place, and requires that the
+// check rejects exactly the plans with an incorrect copy.
 func TestOffloadsAreJudgedAlike(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))
 	refused, accepted := 0, 0

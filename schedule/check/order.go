@@ -7,15 +7,15 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// checkOrder proves, rank by rank, that every action comes after those on its rank that it needs.
-// That the actions of other ranks come, progress proves. If the census has found every action in
-// order, there is nothing left to find.
+// checkOrder proves, rank by rank, that every action comes after its dependencies on that rank;
+// checkProgress proves the dependencies on other ranks. If the census has found every action in
+// order, there is nothing left to check.
 func (c *Checker) checkOrder() {
 	if c.ordered {
 		return
 	}
 	sets := c.Stages * passes.KindsPerStage
-	v := &ordering{c: c, Walk: passes.NewWalk(&c.Outline, 2*sets+c.Copies()), totals: sets, spans: 2 * sets, needs: make([]passes.Need, 0, sets), from: make([]int, 1, sets+1)}
+	v := &orderVisitor{c: c, Walk: passes.NewWalk(&c.Outline, 2*sets+c.Copies()), totals: sets, spans: 2 * sets, needs: make([]passes.Need, 0, sets), from: make([]int, 1, sets+1)}
 	v.Every = c.Plan.Slices
 	for set, total := range c.totals {
 		v.Put(sets+set, total)
@@ -32,25 +32,26 @@ func (c *Checker) checkOrder() {
 			return
 		}
 	}
-	c.looked(&v.Walk)
+	c.recordVisited(&v.Walk)
 }
 
-// ordering is the visitor that runs the actions of each rank in order.
-type ordering struct {
+// orderVisitor is the visitor that checks dependencies on one rank.
+type orderVisitor struct {
 	passes.Walk
 	c      *Checker
 	rank   int
-	totals int // the index of the first set of all actions that the plan has
-	spans  int // the set of the microbatches of the first copy of the model; then those of the others
+	totals int // the index of the first of the sets that hold all actions of the plan
+	spans  int // the set of microbatches of the first copy of the model; the sets of the other copies follow
 
 	needs []passes.Need // of all stages and kinds
-	from  []int         // by set: the first of its needs; the last one ends where the next set's begin
+	from  []int         // the needs of set i are needs[from[i]:from[i+1]]
 }
 
-func (v *ordering) Repeats(*schedule.Segment, int64) {}
+func (v *orderVisitor) Repeats(*schedule.Segment, int64) {}
 
-// Visit runs an action, and adds a fault if it needs another one before.
-func (v *ordering) Visit(a schedule.Action, mb int64) {
+// Visit adds a fault for each dependency of an action that has not run, and marks the action as
+// done.
+func (v *orderVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if kind > schedule.WaitB || !c.allows(stage, kind) {
 		return
@@ -68,27 +69,26 @@ func (v *ordering) Visit(a schedule.Action, mb int64) {
 			}
 		}
 		if !v.met(n, of) {
-			v.early(a, mb, n, of)
+			v.reportEarly(a, mb, n, of)
 		}
 	}
 	v.Add(set, mb)
 }
 
-// met reports whether a needed action is done, or is not in the plan at all, which the census has
-// reported.
-func (v *ordering) met(n *passes.Need, mb int64) bool {
+// met reports whether a dependency is done, or is not in the plan, which the census has reported.
+func (v *orderVisitor) met(n *passes.Need, mb int64) bool {
 	has := func(first int, kind schedule.Kind) bool {
 		return kind != schedule.None && v.Has(first+v.c.Set(n.Stage, kind), mb)
 	}
 	return has(0, n.Kind) || has(0, n.Or) || !has(v.totals, n.Kind) && !has(v.totals, n.Or)
 }
 
-// early adds a fault for an action that runs before what it needs.
-func (v *ordering) early(a schedule.Action, mb int64, n *passes.Need, of int64) {
+// reportEarly adds a fault for an action that runs before its dependency.
+func (v *orderVisitor) reportEarly(a schedule.Action, mb int64, n *passes.Need, of int64) {
 	kind := n.Kind
 	if n.Or != schedule.None && v.Has(v.totals+v.c.Set(n.Stage, n.Or), of) {
 		kind = n.Or
 	}
 	first := schedule.Act(kind, n.Stage, 0).Shift(int(of))
-	v.c.at(&v.Walk, v.rank, a, mb, Order, fmt.Sprint(n.Why), "runs before %v, %s; move %v before it.", first, passes.Reasons[n.Why], first)
+	v.c.faultAt(&v.Walk, v.rank, a, mb, Order, fmt.Sprint(n.Why), "runs before %v, %s; move %v before it.", first, passes.Reasons[n.Why], first)
 }

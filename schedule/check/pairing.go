@@ -5,9 +5,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// pairing proves that messages are received from each link in the order in which they were sent,
-// if the link has as many receives as sends.
-func (c *Checker) pairing() {
+// checkPairing proves that messages are received from each link in the order in which they were
+// sent. It skips links whose numbers of sends and receives differ.
+func (c *Checker) checkPairing() {
 	if !c.Transfers {
 		return
 	}
@@ -30,8 +30,8 @@ func (c *Checker) pairing() {
 	}
 }
 
-// traffic returns by link the programs of its two ranks without any action but its sends, and
-// its receives.
+// traffic returns, by link, the program of the sending rank reduced to the link's sends and the
+// program of the receiving rank reduced to the link's receives.
 func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment) {
 	sends, receives = make([][]schedule.Segment, len(l.From)), make([][]schedule.Segment, len(l.From))
 	segments, bodies := 0, 0
@@ -70,16 +70,16 @@ func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment)
 	return sends, receives
 }
 
-// maxCrossed is the most faults that are reported of a link.
+// maxCrossed is the maximum number of faults that are reported for a link.
 const maxCrossed = 4
 
-// pair compares the sends and the receives of a link, or the starts of copies and the waits for
-// them. origin returns the send of a receive, and crosses reports a receive that meets another send.
-// If both sides agree over whole repeats, in which both move by the same number of microbatches,
-// they agree in all further repeats of the two segments.
+// pair compares the sends and receives of a link, or the starts of copies and the waits for them.
+// The function origin returns the send of a receive, and crosses reports a receive that meets
+// another send. If both sides agree over whole repeats that advance both by the same number of
+// microbatches, they agree in all further repeats of the two segments.
 func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedule.Action) schedule.Action, crosses func(receive, got, wants schedule.Action)) {
 	crossed, before := 0, false
-	agreed := 0 // messages in a row, since both sides are in their segments
+	agreed := 0 // consecutive messages that agree, since either side entered its segment
 	for {
 		got, more := sends.Action()
 		want, both := receives.Action()
@@ -92,7 +92,7 @@ func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedu
 		}
 		agreed++
 		if wants := origin(want); got != wants {
-			if !before { // faults in a row are likely to have one cause
+			if !before { // consecutive faults probably have one cause
 				crossed++
 				crosses(want, got, wants)
 			}
@@ -110,8 +110,8 @@ func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedu
 	}
 }
 
-// skip skips the repeats that are like those in which this many messages in a row have agreed, and
-// reports whether there were any.
+// skip skips the remaining repeats if the last agreed messages, which all matched, cover whole
+// repeats on both sides. It reports whether it skipped any.
 func skip(sends, receives *passes.Cursor, agreed int) bool {
 	x, y := &sends.Program[sends.Segment], &receives.Program[receives.Segment]
 	if sends.Repeat == x.Repeat-1 || receives.Repeat == y.Repeat-1 {

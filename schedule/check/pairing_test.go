@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// inSegments writes a sequence of microbatches as segments, of bodies of random length,
-// that take each of them through these kinds of a stage.
+// inSegments returns segments with bodies of random length that run the given kinds of a stage for
+// each microbatch of the sequence.
 func inSegments(rng *rand.Rand, sequence []int, stage int, kinds ...schedule.Kind) []schedule.Segment {
 	var program []schedule.Segment
 	for len(sequence) > 0 {
@@ -40,15 +40,15 @@ func inSegments(rng *rand.Rand, sequence []int, stage int, kinds ...schedule.Kin
 	return program
 }
 
-// TestCrossedOrderInSegments compares what Check finds on a link whose two ends are
-// written in segments of their own with what it finds in the same lists.
+// TestCrossedOrderInSegments compares the faults on a link whose two ends have different segments
+// with the faults in the same lists.
 func TestCrossedOrderInSegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 3))
 	crossed := 0
 	for range 3_000 {
 		var sequence []int
 		m := 1 + rng.IntN(80)
-		for from := 0; from < m; { // stretches up and down
+		for from := 0; from < m; { // ascending and descending ranges
 			n := min(1+rng.IntN(60), m-from)
 			stretch := make([]int, n)
 			for i := range stretch {
@@ -67,14 +67,14 @@ func TestCrossedOrderInSegments(t *testing.T) {
 			receives[from], receives[to] = receives[to], receives[from]
 		case 1:
 			slices.Reverse(receives[from:])
-		case 2, 3: // the same disorder in each group
+		case 2, 3: // the same permutation in each group
 			order := rng.Perm(2 + rng.IntN(3))
 			for ; from+len(order) <= m; from += len(order) {
 				for i, k := range order {
 					receives[from+i] = sequence[from+k]
 				}
 			}
-		case 4: // every second one first
+		case 4: // the even ones first
 			var odd []int
 			receives = receives[:from]
 			for i, mb := range sequence[from:] {
@@ -103,8 +103,8 @@ func TestCrossedOrderInSegments(t *testing.T) {
 	require.NotZero(t, crossed)
 }
 
-// A link of a million messages is looked at in segments, and a crossing in the middle
-// of it is found.
+// A link with a million messages is compared by segments, and crossed messages in the middle are
+// found.
 func TestCrossedOrderInTheMiddle(t *testing.T) {
 	const m = 1_000_000
 	send, receive := []schedule.Action{schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.SendF, 0, 0)}, []schedule.Action{schedule.Act(schedule.RecvF, 1, 0), schedule.Act(schedule.F, 1, 0)}
@@ -125,7 +125,7 @@ func TestCrossedOrderInTheMiddle(t *testing.T) {
 	require.Less(t, proof.Visited, int64(1_000))
 }
 
-// What is crossed in a loop of loops is found where it is found in a list.
+// Crossed messages in nested loops are found at the same positions as in a list.
 func TestPairingInLoopsOfLoops(t *testing.T) {
 	act := func(kind schedule.Kind, mbs ...int) (body []schedule.Action) {
 		for _, mb := range mbs {

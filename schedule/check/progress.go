@@ -5,10 +5,10 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// progress proves that no rank waits for ever for another one, if links hold this many messages. It
-// runs all ranks together, and looks only at what one rank needs of another.
-// A plan that comes to its end under rendezvous does so with any links, so that is tried first.
-func (c *Checker) progress(capacity int) {
+// checkProgress proves that the ranks do not deadlock if each link holds capacity messages. It runs
+// all ranks together and checks only dependencies between ranks. A plan that finishes under
+// rendezvous finishes with any capacity, so checkProgress tries rendezvous first.
+func (c *Checker) checkProgress(capacity int) {
 	if len(c.Plan.Programs) == 1 {
 		return
 	}
@@ -32,10 +32,10 @@ func (c *Checker) progress(capacity int) {
 	}
 }
 
-// run lets all ranks go as far as they can.
-func (c *Checker) run(capacity int) *progress {
+// run advances all ranks as far as possible.
+func (c *Checker) run(capacity int) *progressVisitor {
 	sets := c.Stages * passes.KindsPerStage
-	v := &progress{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}
+	v := &progressVisitor{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}
 	v.RoundRobin = passes.NewRoundRobin(&c.Outline, 2*sets, len(v.links.From))
 	for set, total := range c.totals {
 		v.Put(sets+set, total)
@@ -45,37 +45,38 @@ func (c *Checker) run(capacity int) *progress {
 	return v
 }
 
-// progress is the visitor that waits only for other ranks. Its sets hold the actions that are
-// done and that another rank may wait for; its counts are the messages that each link holds.
-type progress struct {
+// progressVisitor is the visitor that waits only for other ranks. Its sets hold the actions that
+// are done and for which another rank may wait. Its counts are the numbers of messages in the
+// links.
+type progressVisitor struct {
 	passes.RoundRobin
 	c        *Checker
 	capacity int64
 	links    passes.Links
-	totals   int // the index of the first set of all actions that the plan has
+	totals   int // the index of the first of the sets that hold all actions of the plan
 }
 
-// Step runs an action unless it has to wait for another rank. The first of a joined pair waits
-// for both.
-func (v *progress) Step(rank int, a schedule.Action) bool {
+// Step runs an action unless it has to wait for another rank. The first action of a joined pair
+// waits for the dependencies of both.
+func (v *progressVisitor) Step(rank int, a schedule.Action) bool {
 	if v.Transfers && a.Kind().Compute() {
-		return true // its rank sends and receives
+		return true // only transfers wait for other ranks
 	}
 	mb := int64(a.Microbatch())
-	if !v.clear(a, mb) {
+	if !v.ready(a, mb) {
 		return false
 	}
 	if a.Joined() {
-		if with := v.Ranks[rank].Partner(); with.Kind().Compute() && !v.clear(with, int64(with.Microbatch())) {
+		if with := v.Ranks[rank].Partner(); with.Kind().Compute() && !v.ready(with, int64(with.Microbatch())) {
 			return false
 		}
 	}
-	v.act(a, mb)
+	v.record(a, mb)
 	return true
 }
 
-// clear reports whether an action does not have to wait for another rank.
-func (v *progress) clear(a schedule.Action, mb int64) bool {
+// ready reports whether an action can run without waiting for another rank.
+func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 	stage, kind := a.Stage(), a.Kind()
 	if kind > schedule.WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.Has(v.c.Set(stage, kind), mb)) {
 		return true // the census has reported it
@@ -108,20 +109,20 @@ func (v *progress) clear(a schedule.Action, mb int64) bool {
 	return true
 }
 
-// done reports whether an action of one of two kinds is done, or is not in the plan at all, which
-// the census has reported.
-func (v *progress) done(stage int, kind, or schedule.Kind, mb int64) bool {
+// done reports whether an action of one of two kinds is done, or is not in the plan, which the
+// census has reported.
+func (v *progressVisitor) done(stage int, kind, or schedule.Kind, mb int64) bool {
 	return v.Has(v.c.Set(stage, kind), mb) || or != schedule.None && v.Has(v.c.Set(stage, or), mb) || v.missing(stage, kind, or, mb)
 }
 
-func (v *progress) missing(stage int, kind, or schedule.Kind, mb int64) bool {
+func (v *progressVisitor) missing(stage int, kind, or schedule.Kind, mb int64) bool {
 	return !v.c.counted && !v.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.Has(v.totals+v.c.Set(stage, or), mb))
 }
 
-// act notes that an action is done, if another rank may ask for it.
-func (v *progress) act(a schedule.Action, mb int64) {
+// record records that an action is done, if another rank may wait for it.
+func (v *progressVisitor) record(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
-	if !v.asked(stage, kind) || !v.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
+	if !v.observed(stage, kind) || !v.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
 		return
 	}
 	e := passes.Edge(a)
@@ -136,8 +137,8 @@ func (v *progress) act(a schedule.Action, mb int64) {
 	}
 }
 
-// asked reports whether another rank may ask if an action is done.
-func (v *progress) asked(stage int, kind schedule.Kind) bool {
+// observed reports whether another rank may wait for an action of the kind.
+func (v *progressVisitor) observed(stage int, kind schedule.Kind) bool {
 	switch kind {
 	case schedule.F:
 		return !v.Transfers && v.Crosses(stage)

@@ -5,40 +5,40 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// quantizing proves, rank by rank, that the copies of a stage's weights are made once, before any
-// action reads them and, if the plan has drops, that each of the two, for the forward and for the
-// backward, is dropped once, by the last action that reads it.
-func (c *Checker) quantizing() {
+// checkQuantization proves, rank by rank, that the copies of a stage's weights are made once,
+// before any action reads them. If the plan has drops, it also proves that each of the two copies,
+// one for the forward and one for the backward, is dropped once, by the last action that reads it.
+func (c *Checker) checkQuantization() {
 	if !c.Quantizes {
 		return
 	}
 	for rank, program := range c.Plan.Programs {
-		v := &quantized{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, setsOfWeights*len(c.On[rank])), last: make([][len(weights)]spot, len(c.On[rank]))}
+		v := &quantizeVisitor{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, setsOfWeights*len(c.On[rank])), last: make([][len(weights)]location, len(c.On[rank]))}
 		v.Program(program, false, v)
 		if !c.Unproved(&v.Walk, rank) {
-			v.left()
-			c.looked(&v.Walk)
+			v.checkEnd()
+			c.recordVisited(&v.Walk)
 		}
 	}
 }
 
-// quantized is the visitor that follows the copies of weights on a rank. Its sets are flags.
-type quantized struct {
+// quantizeVisitor is the visitor that tracks the copies of weights on a rank. Its sets are flags.
+type quantizeVisitor struct {
 	passes.Walk
 	c    *Checker
 	rank int
-	last [][len(weights)]spot // by the rank's stage: the last action to read each of its copies
+	last [][len(weights)]location // by the rank's stages: the last action that reads each copy
 }
 
-// The sets of each of the rank's stages.
+// The sets of each stage of the rank.
 const (
 	weightsMade     = iota
-	weightsForward  // there, and not dropped yet
+	weightsForward  // made, and not dropped yet
 	weightsBackward // the same
 	setsOfWeights   = iota
 )
 
-// weights are the two copies: their drops, sets and names.
+// weights lists the drop, the set and the name of the two copies.
 var weights = [...]struct {
 	bit  schedule.Drop
 	set  int
@@ -48,9 +48,9 @@ var weights = [...]struct {
 	{schedule.DropBackwardWeights, weightsBackward, "backward"},
 }
 
-func (v *quantized) Repeats(*schedule.Segment, int64) {}
+func (v *quantizeVisitor) Repeats(*schedule.Segment, int64) {}
 
-func (v *quantized) Visit(a schedule.Action, mb int64) {
+func (v *quantizeVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if !c.allows(stage, kind) || c.Includes(stage, schedule.Quantize) && !c.allows(stage, schedule.Quantize) {
 		return
@@ -58,7 +58,7 @@ func (v *quantized) Visit(a schedule.Action, mb int64) {
 	sets := setsOfWeights * c.Place[stage]
 	if kind == schedule.Quantize {
 		if !v.Raise(sets + weightsMade) {
-			v.fault(a, mb, Twice, "", "makes copies of weights that this step has made already; take one of the two out.")
+			v.fault(a, mb, Twice, "", "makes copies of weights that this step has already made; remove one of the two.")
 			return
 		}
 		for _, w := range weights {
@@ -78,12 +78,12 @@ func (v *quantized) Visit(a schedule.Action, mb int64) {
 	}
 	for i, w := range weights {
 		if reads&w.bit != 0 {
-			v.last[c.Place[stage]][i] = spot{v.rank, v.Segment, v.Index, v.Position, a, mb}
+			v.last[c.Place[stage]][i] = location{v.rank, v.Segment, v.Index, v.Position, a, mb}
 		}
 		dropped := a.Drop()&w.bit != 0
 		switch {
 		case reads&w.bit == 0 && dropped:
-			v.fault(a, mb, MisplacedDrop, w.what, "drops the copies of weights for the %s, which it does not read; take drop %v away.", w.what, w.bit)
+			v.fault(a, mb, MisplacedDrop, w.what, "drops the copies of weights for the %s, which it does not read; remove drop %v.", w.what, w.bit)
 		case reads&w.bit != 0 && !v.Raised(sets+w.set):
 			v.fault(a, mb, UseAfterDrop, w.what, "reads the copies of weights for the %s, which were dropped before; let the last action that reads them drop them.", w.what)
 		case dropped:
@@ -92,13 +92,13 @@ func (v *quantized) Visit(a schedule.Action, mb int64) {
 	}
 }
 
-func (v *quantized) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	v.c.at(&v.Walk, v.rank, a, mb, code, about, format, args...)
+func (v *quantizeVisitor) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	v.c.faultAt(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
-// left adds faults for copies that are left at the end of a plan with drops, at the actions that
-// read them last.
-func (v *quantized) left() {
+// checkEnd adds faults for copies that a plan with drops never drops, at the last actions that read
+// them.
+func (v *quantizeVisitor) checkEnd() {
 	for i, stage := range v.c.On[v.rank] {
 		for k, w := range weights {
 			if !v.c.Marked || len(v.Get(setsOfWeights*i+w.set)) == 0 {
@@ -107,14 +107,14 @@ func (v *quantized) left() {
 			if last := v.last[i][k]; last.action.Kind() != schedule.None {
 				v.c.fault(last, MissingDrop, w.what, "is the last to read the copies of its stage's weights for the %s and must drop them; give it drop %v.", w.what, w.bit)
 			} else {
-				v.c.plain(MissingDrop, v.rank, "Rank %d makes copies of stage %d's weights for the %s, and nothing reads and drops them.", v.rank, stage, w.what)
+				v.c.planFault(MissingDrop, v.rank, "Rank %d makes copies of stage %d's weights for the %s, but no action reads and drops them.", v.rank, stage, w.what)
 			}
 		}
 	}
 }
 
-// readsWeights returns the drops of the copies of weights that an action of the kind reads. W reads
-// none: a gradient of weights does not depend on them.
+// readsWeights returns the drop bits of the copies of weights that an action of the kind reads. W
+// reads none, because the gradient of weights does not depend on the weights.
 func (c *Checker) readsWeights(stage int, kind schedule.Kind) schedule.Drop {
 	switch {
 	case !c.Includes(stage, schedule.Quantize):

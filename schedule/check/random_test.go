@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// spoil changes one thing in the program of a rank, or nothing.
+// spoil changes the program of a rank in at most one place.
 func spoil(t *rapid.T, p *schedule.Plan, rank int) {
 	program := p.Programs[rank]
 	segment := &program[rapid.IntRange(0, len(program)-1).Draw(t, "segment")]

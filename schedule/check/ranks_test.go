@@ -28,7 +28,7 @@ func TestSeveralRanks(t *testing.T) {
 		}
 		for s := range ranks * depth {
 			if frozen == 0 && s%depth == 0 && !transfers {
-				require.Equal(t, min(ranks-s/depth, p.Microbatches), marked.Windows[s]) // what 1F1B is known for
+				require.Equal(t, min(ranks-s/depth, p.Microbatches), marked.Windows[s]) // the bound of 1F1B
 			}
 		}
 		flat := plantest.Text(t, plantest.Expand(marked))
@@ -38,7 +38,7 @@ func TestSeveralRanks(t *testing.T) {
 	})
 }
 
-// TestCheckOfRanks breaks 1F1B on three ranks.
+// TestCheckOfRanks changes a 1F1B plan on three ranks.
 func TestCheckOfRanks(t *testing.T) {
 	const first, second, third = 0, 1, 2
 	for _, test := range []struct {
@@ -60,10 +60,10 @@ func TestCheckOfRanks(t *testing.T) {
 		}, check.Missing, "Rank 1 never runs 1RECV_B2; add it.", nil},
 		{"wait for nothing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			*body(third) = append(*body(third), schedule.Act(schedule.WaitF, 2, 1))
-		}, check.Unexpected, "Rank 2, action 20: 2WAIT_F1 must not be in this plan: nothing passes between ranks behind this stage.", nil},
+		}, check.Unexpected, "Rank 2, action 20: 2WAIT_F1 must not be in this plan: no rank boundary follows this stage.", nil},
 		{"gradient's wait for nothing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			*body(first) = append(*body(first), schedule.Act(schedule.WaitB, 0, 1))
-		}, check.Unexpected, "Rank 0, action 20: 0WAIT_B1 must not be in this plan: nothing passes between ranks before this stage.", nil},
+		}, check.Unexpected, "Rank 0, action 20: 0WAIT_B1 must not be in this plan: no rank boundary precedes this stage.", nil},
 		{"wait without its send", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			remove(body(second), schedule.Act(schedule.SendF, 1, 2))
 		}, check.Missing, "Rank 1 never runs 1SEND_F2; add it.", nil},
@@ -72,7 +72,7 @@ func TestCheckOfRanks(t *testing.T) {
 		}, check.Missing, "Rank 1 never runs 1SEND_B2; add it.", nil},
 		{"wait twice", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			*body(first) = append(*body(first), schedule.Act(schedule.WaitF, 0, 1))
-		}, check.Twice, "Rank 0, action 20: 0WAIT_F1 is there already; take one of the two out.", nil},
+		}, check.Twice, "Rank 0, action 20: 0WAIT_F1 is a duplicate; remove one of the two.", nil},
 		{"wait too early", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			remove(body(first), schedule.Act(schedule.WaitF, 0, 1))
 			*body(first) = slices.Insert(*body(first), 3, schedule.Act(schedule.WaitF, 0, 1))
@@ -95,9 +95,9 @@ func TestCheckOfRanks(t *testing.T) {
 		{"deadlock", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			plantest.Swap(body(second), schedule.Act(schedule.RecvF, 1, 0), schedule.Act(schedule.RecvB, 1, 0))
 		}, check.Deadlock, "Ranks 1 and 2 wait for each other:" +
-			" rank 1 stands before action 0, 1RECV_B0, and waits for 2SEND_B0 of rank 2;" +
-			" rank 2 stands before action 0, 2RECV_F0, and waits for 1SEND_F0 of rank 1;" +
-			" put 1SEND_F0, with what it needs, before 1RECV_B0 on rank 1.", []check.Code{check.Order, check.Pairing}},
+			" rank 1 is at action 0, 1RECV_B0, and waits for 2SEND_B0 of rank 2;" +
+			" rank 2 is at action 0, 2RECV_F0, and waits for 1SEND_F0 of rank 1;" +
+			" put 1SEND_F0, with the actions that it needs, before 1RECV_B0 on rank 1.", []check.Code{check.Order, check.Pairing}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := plantest.Expand(plantest.OneFOneB(3, 1, 0, 4, true))
@@ -111,8 +111,8 @@ func TestCheckOfRanks(t *testing.T) {
 	}
 }
 
-// An action is held to its own receive also where its stage is not the rank's
-// first neighbour of another rank.
+// An action needs its own receive, even if its stage is not the first stage of the rank that
+// crosses to another rank.
 func TestReceiveInTheMiddle(t *testing.T) {
 	p := plantest.Expand(plantest.OneFOneB(2, 2, 0, 3, true))
 	plantest.Swap(&p.Programs[1][0].Body, schedule.Act(schedule.RecvF, 2, 1), schedule.Act(schedule.F, 2, 1))
@@ -121,7 +121,7 @@ func TestReceiveInTheMiddle(t *testing.T) {
 	require.ErrorContains(t, err, "2F1 runs before 2RECV_F1, which brings its input; move 2RECV_F1 before it.")
 }
 
-// Without transfers a rank waits for the computation on the other rank itself.
+// Without transfers, a rank waits for the computation on the other rank.
 func TestDeadlockWithoutTransfers(t *testing.T) {
 	p := plantest.Expand(plantest.OneFOneB(2, 1, 0, 2, false))
 	plantest.Swap(&p.Programs[0][0].Body, schedule.Act(schedule.F, 0, 1), schedule.Act(schedule.B, 0, 0))
@@ -132,16 +132,16 @@ func TestDeadlockWithoutTransfers(t *testing.T) {
 	invalid, ok := errors.AsType[*check.Error](err)
 	require.True(t, ok)
 	require.Equal(t, []check.Fault{{Code: check.Deadlock, Rank: 0, Position: 1, Action: schedule.Act(schedule.B, 0, 0),
-		Text: "Ranks 0 and 1 wait for each other: rank 0 stands before action 1, 0B0, and waits for 1B0 of rank 1;" +
-			" rank 1 stands before action 1, 1F1, and waits for 0F1 of rank 0; put 0F1, with what it needs, before 0B0 on rank 0.",
+		Text: "Ranks 0 and 1 wait for each other: rank 0 is at action 1, 0B0, and waits for 1B0 of rank 1;" +
+			" rank 1 is at action 1, 1F1, and waits for 0F1 of rank 0; put 0F1, with the actions that it needs, before 0B0 on rank 0.",
 		Cycle: []check.Waiting{
 			{Rank: 0, Position: 1, Action: schedule.Act(schedule.B, 0, 0), For: schedule.Act(schedule.B, 1, 0), ForRank: 1},
 			{Rank: 1, Position: 1, Action: schedule.Act(schedule.F, 1, 1), For: schedule.Act(schedule.F, 0, 1), ForRank: 0},
 		}}}, invalid.Faults)
 }
 
-// A sent buffer ends with the wait for its own send (L4). The stage in the middle
-// has both.
+// A sent buffer ends with the wait for its own send (L4). The middle stage sends in both
+// directions.
 func TestSendsAreWaitedFor(t *testing.T) {
 	marked, err := lower.Lifetimes(plantest.OneFOneB(3, 1, 0, 4, true), make([]schedule.Facts, 3), 0)
 	require.NoError(t, err)
@@ -162,9 +162,9 @@ func TestSendsAreWaitedFor(t *testing.T) {
 			withDrop(schedule.SendB, schedule.Retire)(body)
 			remove(body, schedule.Act(schedule.WaitB, 1, 1).WithDrop(schedule.DropSent|schedule.Retire))
 		}, check.MissingDrop, "Rank 1 never waits for 1SEND_B of microbatch 1; add a WAIT_B with drop t for each."},
-		{"drop at a receive", withDrop(schedule.RecvF, schedule.DropSent), check.MisplacedDrop, "1RECV_F1 drops the sent buffer, and there is none to drop here; take drop t away."},
-		{"drop in flight", withDrop(schedule.SendF, schedule.DropSent), check.UseAfterDrop, "1SEND_F1 drops the sent buffer, which a later action uses; take drop t away."},
-		{"gradient's drop in flight", withDrop(schedule.SendB, schedule.DropSent), check.UseAfterDrop, "1SEND_B1 drops the sent buffer, which a later action uses; take drop t away."},
+		{"drop at a receive", withDrop(schedule.RecvF, schedule.DropSent), check.MisplacedDrop, "1RECV_F1 drops the sent buffer, but there is none to drop here; remove drop t."},
+		{"drop in flight", withDrop(schedule.SendF, schedule.DropSent), check.UseAfterDrop, "1SEND_F1 drops the sent buffer, which a later action uses; remove drop t."},
+		{"gradient's drop in flight", withDrop(schedule.SendB, schedule.DropSent), check.UseAfterDrop, "1SEND_B1 drops the sent buffer, which a later action uses; remove drop t."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := plantest.Expand(marked)
@@ -176,8 +176,8 @@ func TestSendsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// withDrop returns a function that gives the action of this kind on stage 1 and
-// microbatch 1 other drops.
+// withDrop returns a function that sets the drops of the action of a kind on stage 1 and microbatch
+// 1.
 func withDrop(kind schedule.Kind, drop schedule.Drop) func(*[]schedule.Action) {
 	return func(body *[]schedule.Action) {
 		i := slices.IndexFunc(*body, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.Act(kind, 1, 1) })
@@ -185,7 +185,7 @@ func withDrop(kind schedule.Kind, drop schedule.Drop) func(*[]schedule.Action) {
 	}
 }
 
-// Each of a stage's waits is for its own send, in whichever order they come.
+// Each wait of a stage waits for its own send, in any order.
 func TestWaitsInAnyOrder(t *testing.T) {
 	p := plantest.Expand(plantest.OneFOneB(3, 1, 0, 4, true))
 	body := &p.Programs[1][0].Body
@@ -199,7 +199,7 @@ func TestWaitsInAnyOrder(t *testing.T) {
 	require.Contains(t, plantest.Text(t, marked), "1WAIT_F2~t 1WAIT_B2~tr 1WAIT_B3~t")
 }
 
-// A wait in a plan that says of nothing that it is sent waits for nothing.
+// A wait in a plan without transfers waits for nothing.
 func TestWaitWithoutTransfers(t *testing.T) {
 	p := plantest.Expand(plantest.OneFOneB(2, 1, 0, 2, false))
 	p.Programs[0][0].Body = append(p.Programs[0][0].Body, schedule.Act(schedule.WaitF, 0, 0))
@@ -211,10 +211,10 @@ func TestWaitWithoutTransfers(t *testing.T) {
 	p.Programs[1][0].Body = append(p.Programs[1][0].Body, schedule.Act(schedule.WaitB, 1, 0))
 	err = check.Plan(p)
 	plantest.RequireCodes(t, err, check.Unexpected)
-	require.ErrorContains(t, err, "1WAIT_B0 must not be in this plan: the stage before has no backward, so no gradient goes back.")
+	require.ErrorContains(t, err, "1WAIT_B0 must not be in this plan: the previous stage has no backward, so no gradient goes back.")
 }
 
-// The steady state of 1F1B is one segment, and so it stays with its drops.
+// The steady state of 1F1B is one segment, and remains one segment with drops.
 func TestLifetimesKeepSegments(t *testing.T) {
 	p := plantest.OneFOneB(4, 1, 0, 1_000, false)
 	marked, err := lower.Lifetimes(p, make([]schedule.Facts, 4), 0)

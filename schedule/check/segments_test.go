@@ -17,8 +17,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// drawSchedule draws a plan of one of the rules on several ranks, as it is or with
-// what the passes put in.
+// drawSchedule draws a plan of a rule on several ranks, sometimes lowered by the passes.
 func drawSchedule(t *rapid.T) *schedule.Plan {
 	all := schedule.Schedules()
 	s := all[rapid.IntRange(0, len(all)-1).Draw(t, "schedule")]
@@ -57,9 +56,8 @@ func drawSchedule(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// drawSegments draws a plan on several ranks that takes whole lanes side by side in
-// segments, with lags and strides of its own on every rank. Many of these plans do
-// not work.
+// drawSegments draws a plan on several ranks whose segments run whole lanes in parallel. Every rank
+// has its own lags and strides, so many of these plans are invalid.
 func drawSegments(t *rapid.T) *schedule.Plan {
 	ranks := rapid.IntRange(2, 3).Draw(t, "ranks")
 	p := &schedule.Plan{Name: "lanes", Microbatches: 12 * rapid.IntRange(1, 5).Draw(t, "dozens"), Placement: schedule.Placement{Ranks: ranks}}
@@ -90,9 +88,8 @@ func drawSegments(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// sideBySide returns the program that takes all microbatches through the lanes, a
-// stride of them in a repeat and each lane behind the first one by its offset in
-// repeats.
+// sideBySide returns the program that runs all microbatches through the lanes, stride microbatches
+// per repeat, with each lane delayed by its offset in repeats.
 func sideBySide(lanes []plantest.Lane, microbatches, stride int, down bool) []schedule.Segment {
 	repeats := microbatches / stride
 	var cuts []int
@@ -127,14 +124,13 @@ func sideBySide(lanes []plantest.Lane, microbatches, stride int, down bool) []sc
 	return program
 }
 
-// paces returns a plan in which each rank takes forwards and backwards in turn, some
-// forwards ahead: how many changes now and then. Where a rank is further ahead than
-// the one before it, they block each other.
+// paces returns a plan in which each rank alternates forwards and backwards, a varying number of
+// forwards ahead. If a rank is further ahead than the previous rank, they deadlock.
 func paces(rng *rand.Rand) *schedule.Plan {
 	ranks, m := 2+rng.IntN(3), 1+rng.IntN(150)
 	p := &schedule.Plan{Name: "paces", Microbatches: m, Placement: schedule.Looped(ranks, ranks), Programs: make([][]schedule.Segment, ranks)}
 	transfers := rng.IntN(2) == 0
-	ahead := make([]int, m) // by microbatch: how many more forwards there are before its backward
+	ahead := make([]int, m) // by microbatch: the number of further forwards before its backward
 	for rank := ranks - 1; rank >= 0; rank-- {
 		for range rng.IntN(3) {
 			from, more := rng.IntN(m), rng.IntN(4)
@@ -179,8 +175,8 @@ func paces(rng *rand.Rand) *schedule.Plan {
 	return p
 }
 
-// TestCheckOfSegmentsOnRanks compares what Check finds in segments on several ranks,
-// where it leaps over laps, with what it finds in the same actions written out.
+// TestCheckOfSegmentsOnRanks compares the faults in segments on several ranks, whose repeats the
+// check skips, with the faults in the same actions written out.
 func TestCheckOfSegmentsOnRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := []func(*rapid.T) *schedule.Plan{drawSchedule, drawSegments}
@@ -202,9 +198,8 @@ func TestCheckOfSegmentsOnRanks(t *testing.T) {
 	})
 }
 
-// TestCheckOfLoneActions proves a plan in which every action of a loop is a loop in it, so
-// that nothing but the number of that tells where a rank is. In its laps ranks go on, and
-// stay behind.
+// TestCheckOfLoneActions proves a plan in which every action of a loop is an inner segment of its
+// own, so that only the index of that segment shows the position of a rank.
 func TestCheckOfLoneActions(t *testing.T) {
 	p, err := schedule.BreadthFirst(schedule.Params{Placement: schedule.Looped(4, 12), Microbatches: 16})
 	require.NoError(t, err)
@@ -221,8 +216,8 @@ func TestCheckOfLoneActions(t *testing.T) {
 	require.NoError(t, check.Plan(p))
 }
 
-// TestCheckOfPaces compares what Check finds in plans that block after a while, the
-// ranks and actions of the circle among it, in segments and in the same written out.
+// TestCheckOfPaces compares the faults in plans that deadlock after a while, including the ranks
+// and actions of the waiting cycle, between segments and lists.
 func TestCheckOfPaces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 4))
 	blocked := 0
@@ -240,11 +235,12 @@ func TestCheckOfPaces(t *testing.T) {
 	require.Less(t, blocked, 900)
 }
 
-// compareWithList checks a plan and the same written out.
+// compareWithList compares the faults of a plan in segments with the faults of the same plan
+// written out.
 func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
 	got, want := check.Links(p, capacity), check.Links(plantest.Expand(p), capacity)
 	if slices.Contains(plantest.CodesOf(got), check.BadJoin) {
-		return // a join at the end of a body has no partner, and has one where repeats are written out
+		return // a join at the end of a body has no partner, but has one if repeats are written out
 	}
 	require.Equal(t, want == nil, got == nil, "segments: %v\nlists: %v", got, want)
 	invalid, ok := errors.AsType[*check.Error](want)
@@ -258,8 +254,8 @@ func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
 	}
 }
 
-// TestCheckOfEverySchedule proves every schedule as it is and with its transfers and
-// lifetimes, for the links that these were made for, as segments and written out.
+// TestCheckOfEverySchedule proves every schedule, as generated and with transfers and lifetimes,
+// for the link capacity of the lowering, as segments and written out.
 func TestCheckOfEverySchedule(t *testing.T) {
 	most, numbers := 4, []int{1, 5, 17, 1_000}
 	if *testkit.Long {
@@ -287,8 +283,7 @@ func TestCheckOfEverySchedule(t *testing.T) {
 	}
 }
 
-// proveAll proves a plan that only computes and, on several ranks, what the passes make
-// of it.
+// proveAll proves a plan without transfers and, on several ranks, the lowered plans.
 func proveAll(t *testing.T, p *schedule.Plan) {
 	prove := func(p *schedule.Plan, capacity int) {
 		where := fmt.Sprintf("P=%d M=%d %v, capacity %d", p.Placement.Ranks, p.Microbatches, p.Mode, capacity)

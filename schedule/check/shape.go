@@ -6,10 +6,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// CheckShape checks that the parts of the plan fit together, so that everything after it may index
-// them.
+// CheckShape checks that the parts of the plan have consistent sizes, so that later checks can
+// index them safely.
 func (c *Checker) CheckShape(plan *schedule.Plan) {
-	fault := func(format string, args ...any) { c.plain(Malformed, -1, format, args...) }
+	fault := func(format string, args ...any) { c.planFault(Malformed, -1, format, args...) }
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
 	if stages < 1 || stages > schedule.MaxStages {
 		fault("The plan has %d stages; there must be 1 to %d.", stages, schedule.MaxStages)
@@ -26,18 +26,18 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 		fault("The placement has %d copies of a model in %d stages; give every copy the same number of stages.", copies, stages)
 	}
 	if plan.Slices < 0 {
-		fault("A sequence has %d slices; it has 1 or more, and 0 stands for 1.", plan.Slices)
+		fault("A sequence has %d slices; use 1 or more, or 0 for 1.", plan.Slices)
 	}
 	if plan.Microbatches < 1 || plan.Microbatches > schedule.MaxMicrobatches {
 		fault("The plan has %d microbatches; there must be 1 to %d.", plan.Microbatches, schedule.MaxMicrobatches)
 	}
 	if plan.Mode > schedule.ForwardOnly {
-		fault("The plan's mode, %d, is none; use Training or ForwardOnly.", plan.Mode)
+		fault("The plan has unknown mode %d; use Training or ForwardOnly.", plan.Mode)
 	}
 	if plan.Frozen != nil && len(plan.Frozen) != stages {
 		fault("Frozen has %d entries for %d stages; give one for each stage, or nil.", len(plan.Frozen), stages)
 	} else if plan.Frozen != nil && plan.Mode == schedule.Training && !slices.Contains(plan.Frozen, false) {
-		fault("Every stage is frozen, so nothing trains; leave one free, or make the plan forward-only.")
+		fault("Every stage is frozen, so nothing trains; leave one trainable, or make the plan forward-only.")
 	} else if copies := plan.Placement.Copies; plan.Frozen != nil && copies > 1 && stages%copies == 0 {
 		for stage, frozen := range plan.Frozen {
 			if first := stage % plan.Placement.Depth(); frozen != plan.Frozen[first] {
@@ -53,16 +53,16 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 				return len(s.Body)+len(s.Inner) == 0 || len(s.Body) > 0 && s.Inner != nil || s.Repeat < 1 || s.Repeat > schedule.MaxMicrobatches || s.Stride < -schedule.MaxMicrobatches || s.Stride > schedule.MaxMicrobatches
 			}
 			if bad(&s) {
-				fault("Segment %d of rank %d has %d actions, repeat %d and stride %d; it must have actions, a repeat of 1 to %d and a stride of at most that.",
+				fault("Segment %d of rank %d has %d actions, repeat %d and stride %d; it must have actions, a repeat of 1 to %[6]d and a stride of -%[6]d to %[6]d.",
 					i, rank, len(s.Body), s.Repeat, s.Stride, schedule.MaxMicrobatches)
 			}
 			for k := range s.Inner {
 				inner := &s.Inner[k]
 				if bad(inner) || inner.Inner != nil || len(inner.Body) > schedule.MaxNested {
-					fault("Segment %d of rank %d has within it segment %d of %d actions, repeat %d and stride %d; it must have actions, no segments, a repeat of 1 to %d and a stride of at most that.",
+					fault("Segment %d of rank %d contains segment %d of %d actions, repeat %d and stride %d; it must have actions, no segments, a repeat of 1 to %[7]d and a stride of -%[7]d to %[7]d.",
 						i, rank, k, len(inner.Body), inner.Repeat, inner.Stride, schedule.MaxMicrobatches)
 				} else if nested += int64(len(inner.Body)) * int64(inner.Repeat); nested > schedule.MaxNested {
-					fault("Segment %d of rank %d is a loop of loops with which these have %d actions a repeat; all of them together may have %d.", i, rank, nested, schedule.MaxNested)
+					fault("Segment %d of rank %d is a nested loop that brings the actions of one repeat of all nested loops to %d; the limit is %d.", i, rank, nested, schedule.MaxNested)
 					return
 				}
 			}
@@ -70,7 +70,7 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 	}
 }
 
-// checkTables checks the tables of the lifetime pass.
+// checkTables checks the sizes of the tables that the lifetime pass fills in.
 func (c *Checker) checkTables(plan *schedule.Plan, fault func(string, ...any)) {
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
 	for _, table := range []struct {
@@ -86,16 +86,16 @@ func (c *Checker) checkTables(plan *schedule.Plan, fault func(string, ...any)) {
 		{"Entries", plan.Entries != nil, len(plan.Entries), ranks},
 	} {
 		if table.has && table.got != table.want {
-			fault("%s has %d entries where the placement makes it %d; run the lifetime pass again.", table.name, table.got, table.want)
+			fault("%s has %d entries but the placement requires %d; run the lifetime pass again.", table.name, table.got, table.want)
 		}
 	}
 	if plan.Parts != nil && plan.Facts == nil {
-		fault("Parts says which entry parts die where, but there are no Facts to say who reads them; give both.")
+		fault("Parts lists the entry parts that actions drop, but there are no Facts to list their readers; give both.")
 	}
 	if plan.Mode == schedule.Training && len(plan.Facts) == stages && (plan.Frozen == nil || len(plan.Frozen) == stages) {
 		for stage, facts := range plan.Facts {
 			if facts.Frozen != plan.IsFrozen(stage) {
-				fault("Stage %d is frozen in one of the plan and its facts and not in the other; give the generator the Frozen of the facts.", stage)
+				fault("Stage %d is frozen in only one of the plan and its facts; give the generator the same Frozen as the facts.", stage)
 			}
 		}
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// TestCheckOfShards breaks a plan that gathers weights and reduces gradients, on one
-// rank of two.
+// TestCheckOfShards changes one of two ranks of a plan that gathers weights and reduces gradients.
 func TestCheckOfShards(t *testing.T) {
 	const good = "0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2B0 2F1 2REDUCE_GRAD 2B1 2REDUCE_GRAD 2RESHARD 0UNSHARD 0B0 0B1 0RESHARD 0REDUCE_GRAD"
 	const other = "1F0 1F1 1B0 1B1 1REDUCE_GRAD"
@@ -23,46 +22,46 @@ func TestCheckOfShards(t *testing.T) {
 		codes             []check.Code
 	}{
 		{"compute before the first gathering", "0F0 0UNSHARD 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0REDUCE_GRAD", other,
-			"Rank 0, action 0: 0F0 computes with weights that are not there; put an UNSHARD of stage 0 before it, and its RESHARD behind it.",
+			"Rank 0, action 0: 0F0 computes with weights that are not gathered; put an UNSHARD of stage 0 before it, and its RESHARD after it.",
 			[]check.Code{check.Sharding}},
 		{"compute on a resharded stage", "0UNSHARD 0F0 0F1 0RESHARD 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0UNSHARD 0B1 0RESHARD 0REDUCE_GRAD", other,
-			"Rank 0, action 9: 0B0 computes with weights that are not there; put an UNSHARD of stage 0 before it, and its RESHARD behind it.",
+			"Rank 0, action 9: 0B0 computes with weights that are not gathered; put an UNSHARD of stage 0 before it, and its RESHARD after it.",
 			[]check.Code{check.Sharding}},
 		{"gathered twice", "0UNSHARD 0F0 0F1 0UNSHARD 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0REDUCE_GRAD", other,
-			"Rank 0, action 3: 0UNSHARD gathers weights that are there already; take it out, or put a RESHARD before it.",
+			"Rank 0, action 3: 0UNSHARD gathers weights that are already gathered; remove it, or put a RESHARD before it.",
 			[]check.Code{check.Sharding}},
-		{"given up twice", "0UNSHARD 0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0RESHARD 0REDUCE_GRAD", other,
-			"Rank 0, action 11: 0RESHARD gives up weights that are not there; take it out, or put an UNSHARD before it.",
+		{"released twice", "0UNSHARD 0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0RESHARD 0REDUCE_GRAD", other,
+			"Rank 0, action 11: 0RESHARD releases weights that are not gathered; remove it, or put an UNSHARD before it.",
 			[]check.Code{check.Sharding}},
-		{"given up and never gathered", "0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0REDUCE_GRAD", other,
-			"Rank 0, action 9: 0RESHARD gives up weights that are not there; take it out, or put an UNSHARD before it.",
+		{"released and never gathered", "0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0REDUCE_GRAD", other,
+			"Rank 0, action 9: 0RESHARD releases weights that are not gathered; remove it, or put an UNSHARD before it.",
 			[]check.Code{check.Sharding}},
 		{"kept at the end", "0UNSHARD 0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD", other,
-			"Rank 0 never gives up the weights of stage 0 that it has gathered last; add 0RESHARD.",
+			"Rank 0 never releases the weights of stage 0 after it last gathered them; add 0RESHARD.",
 			[]check.Code{check.Sharding}},
 		{"weights of another rank", good, "1F0 1F1 0UNSHARD 1B0 1B1 1REDUCE_GRAD",
 			"Rank 1, action 2: 0UNSHARD is on the wrong rank; move it to rank 0, which has stage 0.",
 			[]check.Code{check.WrongRank}},
 		{"weights of a microbatch", "0UNSHARD1 0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0REDUCE_GRAD", other,
-			"Rank 0, action 0: 0UNSHARD1 is of a stage alone; leave its microbatch out.",
+			"Rank 0, action 0: 0UNSHARD1 has no microbatch of its own; omit the microbatch.",
 			[]check.Code{check.UnknownMicrobatch}},
 		{"B behind the last reduction", "0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0REDUCE_GRAD 0B1", other,
-			"Rank 0, action 9: 0B1 adds to gradients behind their last reduction; move 0REDUCE_GRAD behind the last B or W of the stage.",
+			"Rank 0, action 9: 0B1 adds to gradients after their last reduction; move 0REDUCE_GRAD after the last B or W of the stage.",
 			[]check.Code{check.Reduction}},
 		{"several W behind the last reduction", "0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0I0 0I1 0REDUCE_GRAD 0W1 0W0", other,
-			"Rank 0, action 10: 0W1 adds to gradients behind their last reduction; move 0REDUCE_GRAD behind the last B or W of the stage.",
+			"Rank 0, action 10: 0W1 adds to gradients after their last reduction; move 0REDUCE_GRAD after the last B or W of the stage.",
 			[]check.Code{check.Reduction}},
 		{"nothing to reduce yet", "0F0 0F1 0REDUCE_GRAD 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD", other,
-			"Rank 0, action 2: 0REDUCE_GRAD reduces gradients to which nothing was added since the reduction before; take it out.",
+			"Rank 0, action 2: 0REDUCE_GRAD reduces gradients that have not changed since the previous reduction; remove it.",
 			[]check.Code{check.Reduction}},
 		{"reduced again", good + " 0REDUCE_GRAD", other,
-			"Rank 0, action 17: 0REDUCE_GRAD reduces gradients to which nothing was added since the reduction before; take it out.",
+			"Rank 0, action 17: 0REDUCE_GRAD reduces gradients that have not changed since the previous reduction; remove it.",
 			[]check.Code{check.Reduction}},
 		{"one stage not reduced", good, "1F0 1F1 1B0 1B1",
 			"Rank 1 never runs 1REDUCE_GRAD; add it.",
 			[]check.Code{check.Missing}},
 		{"joined with a gathering", "0UNSHARD& 0F0 0F1 2F0 2B0 2F1 2B1 2REDUCE_GRAD 0B0 0B1 0RESHARD 0REDUCE_GRAD", other,
-			"Rank 0, action 0: 0UNSHARD is joined with 0F0; a join is of two computations that do not need each other.",
+			"Rank 0, action 0: 0UNSHARD is joined with 0F0; a join needs two computations that do not depend on each other.",
 			[]check.Code{check.BadJoin}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -84,12 +83,12 @@ func TestCheckOfShards(t *testing.T) {
 	p.Mode = schedule.ForwardOnly
 	err = check.Plan(p)
 	plantest.RequireCodes(t, err, check.MisplacedDrop)
-	require.ErrorContains(t, err, "Rank 0, action 0: 0UNSHARD drops p, and is of no microbatch; take its drops away.")
+	require.ErrorContains(t, err, "Rank 0, action 0: 0UNSHARD drops p, but has no microbatch; remove its drops.")
 	require.ErrorContains(t, err, "Rank 0, action 2: 0RESHARD drops r,")
 }
 
-// Weights come and go in every repeat of a body: the actions of a stage alone stay
-// what they are.
+// A body gathers and releases weights in every repeat; actions without a microbatch are the same in
+// each.
 func TestShardsInRepeats(t *testing.T) {
 	plan := func(body ...schedule.Action) *schedule.Plan {
 		return &schedule.Plan{Name: "sharded", Placement: schedule.Looped(1, 1), Microbatches: 100_000,
@@ -105,6 +104,6 @@ func TestShardsInRepeats(t *testing.T) {
 	plantest.RequireCodes(t, check.Plan(plan(gather, f, b)), check.Sharding)
 	err = check.Plan(plan(f, reduce, b))
 	plantest.RequireCodes(t, err, check.Reduction)
-	require.ErrorContains(t, err, "Rank 0, action 299999: 0B99999 adds to gradients behind their last reduction;")
-	require.ErrorContains(t, err, "Rank 0, action 1: 0REDUCE_GRAD reduces gradients to which nothing was added")
+	require.ErrorContains(t, err, "Rank 0, action 299999: 0B99999 adds to gradients after their last reduction;")
+	require.ErrorContains(t, err, "Rank 0, action 1: 0REDUCE_GRAD reduces gradients that have not changed")
 }

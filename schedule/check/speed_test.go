@@ -26,9 +26,9 @@ func explicit(plan *schedule.Plan) *schedule.Plan {
 	return &whole
 }
 
-// BenchmarkSpeed is what a plan costs from its name to its figures: for 4,096
-// microbatches written out, and for a million in segments. ns/action counts the
-// actions that go into a pass, each repeat counted.
+// BenchmarkSpeed measures every step from the name of a schedule to the simulated figures, for
+// 4,096 microbatches written out and for a million in segments. The divisor of ns/action is the
+// number of actions that a pass reads, counting every repeat.
 func BenchmarkSpeed(b *testing.B) {
 	for _, name := range []string{"1f1b", "interleaved", "zb1p", "zb-v"} {
 		for _, ranks := range []int{16, 64} {
@@ -73,8 +73,8 @@ func speed(b *testing.B, name string, ranks, m int) {
 	pass("simulate", lowered, func() error { _, err := simulate.Run(lowered, costs, 1); return err })
 }
 
-// readingFacts are those of a model that reads part 0 in its first stage, and parts 1
-// and 2 in its last one, forward and backward.
+// readingFacts returns the facts of a model that reads part 0 in its first stage, and parts 1 and 2
+// in the forward and backward of its last stage.
 func readingFacts(s *schedule.Schedule, place schedule.Placement) []schedule.Facts {
 	facts := make([]schedule.Facts, place.Stages())
 	for stage := range facts {

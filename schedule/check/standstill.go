@@ -7,20 +7,21 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Standstill is a configuration in which no rank can go on.
+// Standstill is a configuration in which no rank can continue.
 type Standstill struct {
 	*passes.Outline
 	Links passes.Links
 	Ranks []passes.Cursor
 }
 
-// Faults returns a fault for each waiting cycle.
+// Faults returns a fault for each waiting cycle, or for a path that ends at a finished rank if
+// there is no cycle.
 func (s *Standstill) Faults() (list []Fault) {
 	waiting := s.waiting()
 	for first := true; len(waiting) > 0; first = false {
 		cycle := FindCycle(waiting)
 		if !first && !closed(cycle) {
-			break // they wait for those that were found before
+			break // these ranks wait for ranks of an earlier cycle
 		}
 		w := cycle[0]
 		list = append(list, Fault{Code: Deadlock, Rank: w.Rank, Position: w.Position, Action: w.Action, Text: DescribeCycle(cycle), Cycle: cycle})
@@ -29,7 +30,7 @@ func (s *Standstill) Faults() (list []Fault) {
 	return list
 }
 
-// waiting returns all ranks that have not come to the end of their programs.
+// waiting returns all ranks that have not reached the end of their programs.
 func (s *Standstill) waiting() []Waiting {
 	var list []Waiting
 	for rank := range s.Ranks {
@@ -53,8 +54,8 @@ func (s *Standstill) waiting() []Waiting {
 	return list
 }
 
-// awaited returns the action of another rank that an action needs, the action itself if there is
-// none, and whether it has still to run.
+// awaited returns the action on another rank on which an action depends, or the action itself if
+// there is none, and whether that action has yet to run.
 func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 	stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
 	var need schedule.Action
@@ -80,19 +81,20 @@ func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 	default:
 		need = passes.Sent(passes.Edge(a), int64(mb))
 	}
-	return need, s.position(need) >= s.Ranks[s.home(need)].Position
+	return need, s.position(need) >= s.Ranks[s.rankOf(need)].Position
 }
 
-// position returns the position of an action in the program of its rank, -1 if it is not there.
+// position returns the position of an action in the program of its rank, or -1 if the program does
+// not have it.
 func (s *Standstill) position(a schedule.Action) int64 {
-	return findAction(s.Plan, s.home(a), a).position
+	return findAction(s.Plan, s.rankOf(a), a).position
 }
 
-// home returns the rank of an action's stage.
-func (s *Standstill) home(a schedule.Action) int { return s.Plan.Placement.Rank[a.Stage()] }
+// rankOf returns the rank of an action's stage.
+func (s *Standstill) rankOf(a schedule.Action) int { return s.Plan.Placement.Rank[a.Stage()] }
 
-// nextReceive returns the next receive from an edge's link in the program of its receiver. If there
-// is none it returns the receive of the microbatch.
+// nextReceive returns the next receive from an edge's link in the program of the receiver. If there
+// is none, it returns the edge's receive of the microbatch.
 func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 	link := s.Links.Of[e]
 	if link < 0 {
@@ -108,7 +110,7 @@ func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 				}
 			}
 			if p.Advance(); p.SamePlace(&begin) {
-				break // a whole repeat without any
+				break // a whole repeat without a receive from the link
 			}
 		}
 		if p.Segment == begin.Segment {

@@ -9,21 +9,22 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Waiting is a rank that cannot go on, and the action that it waits for.
+// Waiting is a rank that cannot continue, and the action for which it waits.
 type Waiting struct {
 	Rank     int
-	Position int64           // of Action in the rank's program, from 0, each repeat counted
+	Position int64           // of Action in the rank's program, from 0, counting every repeat
 	Action   schedule.Action // the next action of the rank
-	With     schedule.Action // the action that it is joined with, which may be the one that waits; else 0
-	For      schedule.Action // the action that it waits for
-	ForRank  int             // the rank of that action
+	With     schedule.Action // the action joined with Action, which may be the one that waits; 0 if there is none
+	For      schedule.Action // the action for which the rank waits
+	ForRank  int             // the rank of For
 }
 
-// FindCycle returns a waiting cycle among all ranks that cannot go on, which may be in any order:
-// each rank of it waits for the next one, and the last one for the first, which is the lowest
-// rank of the cycle. Of several cycles it returns the one that is reached from the lowest rank. If
-// there is none, because some rank waits for one that is not in the list, it returns the path from
-// the lowest rank to that one. It returns nil for an empty list.
+// FindCycle returns a waiting cycle among the ranks that cannot continue, which may be listed in
+// any order. Each rank of the cycle waits for the next rank, and the last rank waits for the first,
+// which is the lowest rank of the cycle. If there are several cycles, FindCycle returns the cycle
+// reached from the lowest rank. If there is no cycle, because a rank waits for a rank that is not
+// in the list, it returns the path from the lowest rank to that rank. It returns nil for an empty
+// list.
 func FindCycle(waiting []Waiting) []Waiting {
 	of := make(map[int]Waiting, len(waiting))
 	for _, w := range waiting {
@@ -49,7 +50,7 @@ func FindCycle(waiting []Waiting) []Waiting {
 	return open
 }
 
-// lowestFirst returns a cycle from its lowest rank on.
+// lowestFirst rotates a cycle so that it begins with its lowest rank.
 func lowestFirst(cycle []Waiting) []Waiting {
 	lowest := 0
 	for i, w := range cycle {
@@ -60,11 +61,12 @@ func lowestFirst(cycle []Waiting) []Waiting {
 	return slices.Concat(cycle[lowest:], cycle[:lowest])
 }
 
-// maxWaiting is how many ranks DescribeCycle names one by one.
+// maxWaiting is the maximum number of ranks that DescribeCycle names one by one.
 const maxWaiting = 64
 
-// DescribeCycle describes a result of FindCycle in a sentence: which rank waits for which action of
-// which other rank, and a change that would end it. It is empty for an empty list.
+// DescribeCycle describes a result of FindCycle in one sentence: for which action of which other
+// rank each rank waits, and a change that would resolve the deadlock. It returns "" for an empty
+// list.
 func DescribeCycle(cycle []Waiting) string {
 	if len(cycle) == 0 {
 		return ""
@@ -73,7 +75,7 @@ func DescribeCycle(cycle []Waiting) string {
 	var b strings.Builder
 	switch {
 	case !closed(cycle):
-		fmt.Fprintf(&b, "Rank %d waits for what never comes:", cycle[0].Rank)
+		fmt.Fprintf(&b, "Rank %d waits for an action that never runs:", cycle[0].Rank)
 	case len(cycle) == 1:
 		fmt.Fprintf(&b, "Rank %d waits for itself:", last.Rank)
 	default:
@@ -84,20 +86,20 @@ func DescribeCycle(cycle []Waiting) string {
 			fmt.Fprintf(&b, " and so on for %d more ranks;", len(cycle)-i)
 			break
 		}
-		fmt.Fprintf(&b, " rank %d stands before action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.at("joined with"), w.For, w.ForRank)
+		fmt.Fprintf(&b, " rank %d is at action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.at("joined with"), w.For, w.ForRank)
 	}
 	if closed(cycle) {
-		fmt.Fprintf(&b, " %s.", cure(cycle))
+		fmt.Fprintf(&b, " %s.", remedy(cycle))
 	} else {
-		fmt.Fprintf(&b, " rank %d comes to its end without it; let it run %v, or take out what waits for it.", last.ForRank, last.For)
+		fmt.Fprintf(&b, " rank %d ends without running it; add %v to its program, or remove the action that waits for it.", last.ForRank, last.For)
 	}
 	return b.String()
 }
 
-// closed reports whether the ranks are a cycle, and not a path.
+// closed reports whether the ranks form a cycle rather than a path.
 func closed(cycle []Waiting) bool { return cycle[len(cycle)-1].ForRank == cycle[0].Rank }
 
-// at names the next action of the rank, or the pair.
+// at formats the next action of the rank, or the joined pair with the given conjunction.
 func (w Waiting) at(and string) string {
 	if w.With != 0 {
 		return fmt.Sprintf("%v %s %v", w.Action, and, w.With)
@@ -105,7 +107,7 @@ func (w Waiting) at(and string) string {
 	return w.Action.String()
 }
 
-// ranksOf lists ranks with commas.
+// ranksOf lists ranks, separated by commas.
 func ranksOf(list []Waiting) string {
 	var b strings.Builder
 	for i, w := range list {
@@ -120,39 +122,40 @@ func ranksOf(list []Waiting) string {
 	return b.String()
 }
 
-// cure names a change that would end a cycle. The first of its ranks that can should run the action
-// that the rank before waits for earlier than its own next action.
-func cure(cycle []Waiting) string {
+// remedy describes a change that would resolve a cycle: the first rank of the cycle that can should
+// run the action for which the previous rank waits before its own next action.
+func remedy(cycle []Waiting) string {
 	before := func(i int) Waiting { return cycle[(i+len(cycle)-1)%len(cycle)] }
 	for i, w := range cycle {
 		if wanted := before(i).For; w.With != 0 && (wanted == w.Action || wanted == w.With) {
-			return fmt.Sprintf("take the join of %s away, since neither of the pair runs before both can", w.at("and"))
+			return fmt.Sprintf("remove the join of %s, because a joined pair starts only when both actions can run", w.at("and"))
 		}
 	}
-	text := "put what is waited for before what its rank waits with"
+	text := "put the awaited action before the action at which its rank waits"
 	for i, w := range cycle {
 		if wanted := before(i).For; !follows(wanted, w.Action) {
-			text = fmt.Sprintf("put %v, with what it needs, before %s on rank %d", wanted, w.at("and"), w.Rank)
+			text = fmt.Sprintf("put %v, with the actions that it needs, before %s on rank %d", wanted, w.at("and"), w.Rank)
 			break
 		}
 	}
 	if slices.ContainsFunc(cycle, func(w Waiting) bool { return w.Action.Kind() == schedule.SendF || w.Action.Kind() == schedule.SendB }) {
-		text += ", or let the links hold more messages"
+		text += ", or increase the link capacity"
 	}
 	return text
 }
 
-// follows reports whether an action may need another one: it is of the same microbatch, and not
-// before it on the way through the model and back. No action needs a wait.
+// follows reports whether an action may depend on another one: it has the same microbatch and does
+// not come earlier on the path through the model and back. No action depends on a wait.
 func follows(a, other schedule.Action) bool {
 	if kind := other.Kind(); kind == schedule.WaitF || kind == schedule.WaitB {
 		return false
 	}
-	return a.Microbatch() == other.Microbatch() && way(a) >= way(other)
+	return a.Microbatch() == other.Microbatch() && pathIndex(a) >= pathIndex(other)
 }
 
-// way is how far along its microbatch's way an action is.
-func way(a schedule.Action) int {
+// pathIndex returns the position of an action on the path of its microbatch through the model and
+// back.
+func pathIndex(a schedule.Action) int {
 	p := phase(a.Kind())
 	if p < phase(schedule.B) && a.Kind() != schedule.RecvB {
 		return 8*a.Stage() + p

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// TestEveryPlanIsWhole sweeps all schedules over small numbers of everything.
+// TestEveryPlanIsWhole checks all schedules for small numbers of ranks, stages and microbatches.
 func TestEveryPlanIsWhole(t *testing.T) {
 	if !*testkit.Long {
-		t.Skip("it takes a minute: run with -long")
+		t.Skip("takes a minute; run with -long")
 	}
 	for _, s := range schedule.Schedules() {
 		for ranks := 1; ranks <= 16; ranks++ {

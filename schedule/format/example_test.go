@@ -27,7 +27,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// plan.csv:2:10: Rank 1, action 2: 1B1 runs before 1F1, which saves what it takes; move 1F1 before it.
+	// plan.csv:2:10: Rank 1, action 2: 1B1 runs before 1F1, which saves the state it takes; move 1F1 before it.
 }
 
 // ExampleWrite writes the same plan in three forms.

@@ -107,7 +107,7 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 		codes          []check.Code
 	}{
 		{"missing", "1QUANTIZE ", "", "Rank 0 never runs 1QUANTIZE; add it.", []check.Code{check.Missing, check.MisplacedDrop}},
-		{"twice", "1F0", "1QUANTIZE 1F0", "Rank 0, action 3: 1QUANTIZE makes copies of weights that this step has made already; take one of the two out.",
+		{"twice", "1F0", "1QUANTIZE 1F0", "Rank 0, action 3: 1QUANTIZE makes copies of weights that this step has already made; remove one of the two.",
 			[]check.Code{check.Twice}},
 		{"use before it", "0QUANTIZE 0F0", "0F0 0QUANTIZE", "Rank 0, action 0: 0F0 runs before 0QUANTIZE, which makes the copies of weights that it reads; move 0QUANTIZE before it.",
 			[]check.Code{check.Order}},
@@ -119,13 +119,13 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 			[]check.Code{check.MissingDrop}},
 		{"backward never dropped", "1B1~sb", "1B1~s", "Rank 0, action 8: 1B1 is the last to read the copies of its stage's weights for the backward and must drop them; give it drop b.",
 			[]check.Code{check.MissingDrop}},
-		{"dropped by one that does not read", "0F1~f", "0F1~fb", "Rank 0, action 6: 0F1 drops the copies of weights for the backward, which it does not read; take drop b away.",
+		{"dropped by one that does not read", "0F1~f", "0F1~fb", "Rank 0, action 6: 0F1 drops the copies of weights for the backward, which it does not read; remove drop b.",
 			[]check.Code{check.MisplacedDrop}},
-		{"dropped where it is made", "0QUANTIZE", "0QUANTIZE~f", "Rank 0, action 0: 0QUANTIZE drops f, and is of no microbatch; take its drops away.",
+		{"dropped where it is made", "0QUANTIZE", "0QUANTIZE~f", "Rank 0, action 0: 0QUANTIZE drops f, but has no microbatch; remove its drops.",
 			[]check.Code{check.MisplacedDrop}},
-		{"of a microbatch", "0QUANTIZE", "0QUANTIZE1", "Rank 0, action 0: 0QUANTIZE1 is of a stage alone; leave its microbatch out.",
+		{"of a microbatch", "0QUANTIZE", "0QUANTIZE1", "Rank 0, action 0: 0QUANTIZE1 has no microbatch of its own; omit the microbatch.",
 			[]check.Code{check.UnknownMicrobatch}},
-		{"joined", "0QUANTIZE", "0QUANTIZE&", "Rank 0, action 0: 0QUANTIZE is joined with 0F0; a join is of two computations that do not need each other.",
+		{"joined", "0QUANTIZE", "0QUANTIZE&", "Rank 0, action 0: 0QUANTIZE is joined with 0F0; a join needs two computations that do not depend on each other.",
 			[]check.Code{check.BadJoin}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -141,12 +141,12 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 	p.Facts[1].Quantizes = false
 	err := check.Plan(p)
 	plantest.RequireCodes(t, err, check.Unexpected)
-	require.ErrorContains(t, err, "Rank 0, action 2: 1QUANTIZE must not be in this plan: the stage computes on its weights, and on no copies of them.")
+	require.ErrorContains(t, err, "Rank 0, action 2: 1QUANTIZE must not be in this plan: the stage computes with its weights, not with copies of them.")
 
 	sharded := planOf(t, []int{0}, 1, "0QUANTIZE 0UNSHARD 0F0 0B0 0RESHARD")
 	err = check.Plan(sharded)
 	plantest.RequireCodes(t, err, check.Sharding)
-	require.ErrorContains(t, err, "Rank 0, action 0: 0QUANTIZE computes with weights that are not there;")
+	require.ErrorContains(t, err, "Rank 0, action 0: 0QUANTIZE computes with weights that are not gathered;")
 
 	_, err = lower.Lifetimes(planOf(t, []int{0}, 1, "0F0 0B0"), copying(1, 0), 0)
 	require.ErrorContains(t, err, "Rank 0 never runs 0QUANTIZE; add it.")

@@ -177,7 +177,7 @@ func TestDeadlockBehindLeaps(t *testing.T) {
 	p.Programs[1][0].Repeat = 500_000
 	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, B: 7}}, Latency: 1}, schedule.Unlimited)
 	require.ErrorIs(t, err, check.ErrDeadlock)
-	require.ErrorContains(t, err, "Rank 0 waits for what never comes: rank 0 stands before action 1000002, 0B500000, and waits for 1B500000 of rank 1; rank 1 comes to its end without it;")
+	require.ErrorContains(t, err, "Rank 0 waits for an action that never runs: rank 0 is at action 1000002, 0B500000, and waits for 1B500000 of rank 1; rank 1 ends without running it;")
 }
 
 // TestLeapsOverKinks has ranks that wait for several others which are nearly as fast

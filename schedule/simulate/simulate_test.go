@@ -168,14 +168,14 @@ func TestSimulateDeadlock(t *testing.T) {
 		text, more string
 	}{
 		{"computations", schedule.Unlimited, [2]string{"0B0 0F0", "1F0 1B0"}, schedule.Act(schedule.B, 0, 0),
-			"rank 0 stands before action 0, 0B0, and waits for 1B0 of rank 1; rank 1 stands before action 0, 1F0, and waits for 0F0 of rank 0;", ""},
+			"rank 0 is at action 0, 0B0, and waits for 1B0 of rank 1; rank 1 is at action 0, 1F0, and waits for 0F0 of rank 0;", ""},
 		{"split backwards", schedule.Unlimited, [2]string{"0I0 0F0", "1F0 1I0"}, schedule.Act(schedule.I, 0, 0), "waits for 1I0 of rank 1", ""},
 		{"receives", schedule.Unlimited, [2]string{"0RECV_B0 0F0 0SEND_F0", "1RECV_F0 1F0 1SEND_B0"}, schedule.Act(schedule.RecvB, 0, 0),
-			"rank 0 stands before action 0, 0RECV_B0, and waits for 1SEND_B0 of rank 1; rank 1 stands before action 0, 1RECV_F0, and waits for 0SEND_F0 of rank 0;", ""},
+			"rank 0 is at action 0, 0RECV_B0, and waits for 1SEND_B0 of rank 1; rank 1 is at action 0, 1RECV_F0, and waits for 0SEND_F0 of rank 0;", ""},
 		{"full link", 1, [2]string{"0F0 0SEND_F0 0F1 0SEND_F1", "1F0 1B0 1SEND_B0 1B1 1SEND_B1 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 1),
-			"rank 1 stands before action 4, 1SEND_B1, and waits for 0RECV_B1 of rank 0;", ""},
+			"rank 1 is at action 4, 1SEND_B1, and waits for 0RECV_B1 of rank 0;", ""},
 		{"rendezvous", 0, [2]string{"0F0 0SEND_F0 0RECV_B0", "1F0 1SEND_B0 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 0),
-			"rank 0 stands before action 1, 0SEND_F0, and waits for 1RECV_F0 of rank 1; rank 1 stands before action 1, 1SEND_B0, and waits for 0RECV_B0 of rank 0;", ""},
+			"rank 0 is at action 1, 0SEND_F0, and waits for 1RECV_F0 of rank 1; rank 1 is at action 1, 1SEND_B0, and waits for 0RECV_B0 of rank 0;", ""},
 		{"waits", schedule.Unlimited, [2]string{"0F0 0SEND_F0 0WAIT_F0 0RECV_B0", "1F0 1SEND_B0 1WAIT_B0 1RECV_F0"}, schedule.Act(schedule.WaitF, 0, 0),
 			"0WAIT_F0, and waits for 1RECV_F0 of rank 1;", "1WAIT_B0, and waits for 0RECV_B0 of rank 0;"},
 	} {
@@ -197,7 +197,7 @@ func TestSimulateDeadlock(t *testing.T) {
 	}
 	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
 	require.ErrorIs(t, err, check.ErrDeadlock)
-	require.ErrorContains(t, err, "Ranks 16 and 17 wait for each other: rank 16 stands before action 0, 16B0, and waits for 17B0 of rank 17;")
+	require.ErrorContains(t, err, "Ranks 16 and 17 wait for each other: rank 16 is at action 0, 16B0, and waits for 17B0 of rank 17;")
 }
 
 // TestSimulateNamesTheCircleOfCheck breaks valid plans so that ranks wait for each other,

@@ -30,14 +30,14 @@ const (
 var Reasons = [...]string{
 	inputReason:       "whose output it reads",
 	inputSentReason:   "which brings its input",
-	savedReason:       "which saves what it takes",
+	savedReason:       "which saves the state it takes",
 	gradReason:        "whose gradient it reads",
 	gradSentReason:    "which brings the gradient of its output",
 	outputReason:      "whose output it sends",
 	ownGradReason:     "whose gradient it sends",
 	waitReason:        "which it waits for",
 	sliceBeforeReason: "the slice before it",
-	sliceBehindReason: "the slice behind it",
+	sliceBehindReason: "the slice after it",
 }
 
 // Needs appends the needs of a computation, a send or a wait of a stage, which are the same for
