@@ -58,8 +58,11 @@ const (
 
 // Use is one use of a parameter by a stage: its Name; its accumulator Grad, of float32 and class
 // Resident, owned by the trainer and unused if the parameter is Frozen; how often it Contributes;
-// and its Weight, which may be unset: package stagetest changes weights to compare gradients with
-// differences. Uses of a tied parameter share the name; each has its own accumulator (L9).
+// its Weight, which the stage asks for with Microbatch.Weight; and Elements, the size of the whole
+// parameter if Grad or Weight has only the range of one replica. Weight may be unset if the stage
+// does not ask for it and one replica trains alone; package stagetest changes weights to compare
+// gradients with differences. Uses of a tied parameter share the name; each has its own
+// accumulator (L9).
 type Use[T any] = frames.Use[T]
 
 // WeightCopy declares a copy of a weight that a stage computes with. A step makes it once. Name

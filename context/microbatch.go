@@ -356,6 +356,14 @@ func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
 	return param.Grad, First
 }
 
+// Weight returns the weight of a parameter, borrowed for the call: Use.Weight, or, if the weights
+// are sharded over replicas, the whole weight that the step has gathered. A stage that keeps a
+// weight in a closure instead would read the shard.
+func (m Microbatch[T]) Weight(p Param) T {
+	c := m.open()
+	return c.Weight(m.index("parameter", int(p), c.Access.Params))
+}
+
 // Frozen reports whether a parameter is frozen, so that the stage need not save anything for its
 // gradient.
 func (m Microbatch[T]) Frozen(p Param) bool {

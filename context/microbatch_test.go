@@ -36,7 +36,7 @@ func newRig(t *testing.T) *rig {
 		Space: arena, Seed: 7, Parts: []string{"tokens", "labels"}, Losses: r.ledger, Seeds: []float32{0, 4},
 		Stages: []*frames.Declaration[memory.Handle]{{
 			Name: "stage", Slots: []string{"x", "y"}, Reads: []frames.Read{{Part: 0}, {Part: 1}}, Losses: []int{0, 1}, LossNames: []string{"metric", "loss"},
-			Params:        []frames.Use[memory.Handle]{{Name: "w", Grad: r.grad}, {Name: "e", Contributes: frames.Frozen}},
+			Params:        []frames.Use[memory.Handle]{{Name: "w", Grad: r.grad}, {Name: "e", Weight: r.grad, Contributes: frames.Frozen}},
 			InputGradient: true, WeightCopies: []frames.WeightCopy{{Name: "w", At: frames.AtForward}, {Name: "w", At: frames.AtBackward}},
 		}},
 	})
@@ -80,6 +80,7 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 		"LossSeed":   {frames.InBackward, func(mb view, key int) { mb.LossSeed(batchctx.Loss(key)) }},
 		"Grad":       {frames.InBackward, func(mb view, key int) { mb.Grad(batchctx.Param(key)) }},
 		"GradFirst":  {frames.InBackward, func(mb view, key int) { mb.GradFirst(batchctx.Param(key)) }},
+		"Weight":     {frames.InForward, func(mb view, key int) { mb.Weight(batchctx.Param(key)) }},
 		"WeightCopy": {frames.InForward, func(mb view, key int) { mb.WeightCopy(batchctx.Copy(key)) }},
 	} {
 		for _, other := range []int{0, 3} {
@@ -103,6 +104,7 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 		require.Equal(t, []memory.Handle{tokens, labels}, []memory.Handle{mb.Take(1), mb.Take(2)})
 		require.EqualValues(t, 4, mb.LossSeed(2))
 		require.Equal(t, []bool{false, true}, []bool{mb.Frozen(1), mb.Frozen(2)})
+		require.Equal(t, []memory.Handle{{}, r.grad}, []memory.Handle{mb.Weight(1), mb.Weight(2)})
 		_, trains := mb.Grad(2)
 		require.False(t, trains)
 		_, write := mb.GradFirst(2)
@@ -171,7 +173,10 @@ func TestQuantization(t *testing.T) {
 		call.Check(nil)
 		call.Release(scratch)
 		require.True(t, call.Wants(2))
-		call.Narrow(batchctx.Range{First: 1, Count: 9}).Put(1, r.alloc(memory.FP8))
+		child := batchctx.Range{First: 1, Count: 9}
+		call.Narrow(batchctx.Access{Copies: child, Params: child}).Put(1, r.alloc(memory.FP8))
+		require.Equal(t, r.grad, call.Weight(2))
+		require.Equal(t, r.grad, call.Narrow(batchctx.Access{Params: child}).Weight(1))
 	}))
 	for _, other := range []batchctx.Copy{0, 3} {
 		require.False(t, call.Wants(other))
@@ -185,8 +190,12 @@ func TestQuantization(t *testing.T) {
 	}{
 		{func(call batchctx.Quantization[memory.Handle]) { call.Put(0, r.alloc(memory.FP8)) }, batchctx.ErrUndeclared},
 		{func(call batchctx.Quantization[memory.Handle]) { call.Put(3, r.alloc(memory.FP8)) }, batchctx.ErrUndeclared},
+		{func(call batchctx.Quantization[memory.Handle]) { call.Weight(3) }, batchctx.ErrUndeclared},
 		{func(call batchctx.Quantization[memory.Handle]) {
-			call.Narrow(batchctx.Range{Count: 1}).Put(2, r.alloc(memory.FP8))
+			call.Narrow(batchctx.Access{Params: batchctx.Range{First: 1, Count: 1}}).Weight(2)
+		}, batchctx.ErrUndeclared},
+		{func(call batchctx.Quantization[memory.Handle]) {
+			call.Narrow(batchctx.Access{Copies: batchctx.Range{Count: 1}}).Put(2, r.alloc(memory.FP8))
 		}, batchctx.ErrUndeclared},
 		{func(call batchctx.Quantization[memory.Handle]) {
 			call.Put(1, r.alloc(memory.FP8))

@@ -13,11 +13,12 @@ type Quantization[T any] struct {
 	call       *frames.QuantizeCall[T]
 	generation uint64
 	copies     Range // of the stage, or of one child of a decorator
+	params     Range // likewise
 }
 
 // NewQuantization returns the view of the running QUANTIZE, for the runner.
 func NewQuantization[T any](call *frames.QuantizeCall[T]) Quantization[T] {
-	return Quantization[T]{call, call.Frames.Generation(), call.Copies()}
+	return Quantization[T]{call, call.Frames.Generation(), call.Copies(), call.Params()}
 }
 
 // anyway returns the call, even after a failure.
@@ -64,10 +65,21 @@ func (q Quantization[T]) Put(k Copy, h T) {
 	q.Check(err)
 }
 
-// Narrow returns the view for a child of a decorator, limited to the given copies of the
-// decorator.
-func (q Quantization[T]) Narrow(copies Range) Quantization[T] {
-	q.copies = q.copies.Sub(copies.First, copies.Count).Clip(q.call.Copies())
+// Weight returns the weight of a parameter, borrowed for the call, as Microbatch.Weight does.
+func (q Quantization[T]) Weight(p Param) T {
+	c := q.anyway()
+	i, declared := q.params.At(int(p) - 1)
+	if !declared {
+		c.Frames.Fail(fmt.Errorf("%w: parameter %d where the stage declares %d: keys are those of its own Decl", ErrUndeclared, p, q.params.Count))
+	}
+	return c.Weight(i)
+}
+
+// Narrow returns the view for a child of a decorator, limited to the copies and the parameters of
+// the child.
+func (q Quantization[T]) Narrow(child Access) Quantization[T] {
+	q.copies = q.copies.Sub(child.Copies.First, child.Copies.Count).Clip(q.call.Copies())
+	q.params = q.params.Sub(child.Params.First, child.Params.Count).Clip(q.call.Params())
 	return q
 }
 

@@ -154,15 +154,15 @@ func (l *link[T]) reads(own []Read) []Read {
 // QuantizeWeights makes the copies of the stages in order.
 func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
 	for i := range s.links {
-		copies := s.links[i].own.Copies
-		if copies.Count == 0 {
+		own := s.links[i].own
+		if own.Copies.Count == 0 {
 			continue
 		}
 		quantizer, ok := As[Quantizer[T]](s.links[i].stage)
 		if !ok {
 			return fmt.Errorf("stages: stage %d of sequence %q declares copies of weights and is not a Quantizer", i, s.spec.Name)
 		}
-		if err := quantizer.QuantizeWeights(ctx, call.Narrow(copies)); err != nil {
+		if err := quantizer.QuantizeWeights(ctx, call.Narrow(own)); err != nil {
 			return err
 		}
 	}

@@ -78,6 +78,9 @@ func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
 // Loss returns the state of a loss of the stage.
 func (c *StageCall[T]) Loss(loss int) *LossState { return &c.stage.losses[loss] }
 
+// Weight returns the weight that a use of a parameter of the stage computes with.
+func (c *StageCall[T]) Weight(param int) T { return c.stage.weight(param) }
+
 // Param returns the state of a use of a parameter by the stage.
 func (c *StageCall[T]) Param(param int) *ParamState { return &c.stage.uses[param] }
 

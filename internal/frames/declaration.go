@@ -118,9 +118,12 @@ type Use[T any] struct {
 	Name        string
 	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused if Frozen
 	Contributes Contribution
-	// Weight is the weight itself, with as many elements as Grad, owned by the trainer. It may be
-	// unset: only tools that change weights need it, not the step.
+	// Weight is the weight itself, owned by the trainer. It may be unset if the stage does not ask
+	// for it, one replica trains alone, and no tool changes weights.
 	Weight T
+	// Elements is the number of elements of the whole parameter, if Grad or Weight has only the
+	// range of one replica; 0 is the number of elements of Grad and Weight.
+	Elements int
 }
 
 // Read declares that a stage reads an entry part, and in which actions. Zero At is AtForward.

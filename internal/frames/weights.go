@@ -47,6 +47,15 @@ type QuantizeCall[T any] struct {
 // Pass returns why the stage will run: Train or Eval.
 func (q *QuantizeCall[T]) Pass() Pass { return q.Frames.stages[q.stage].access.Pass }
 
+// Params returns all uses of parameters of the stage.
+func (q *QuantizeCall[T]) Params() Range { return q.Frames.stages[q.stage].access.Params }
+
+// Weight returns the weight that a use of a parameter of the stage computes with.
+func (q *QuantizeCall[T]) Weight(param int) T { return q.Frames.stages[q.stage].weight(param) }
+
+// weight returns the weight that a use of a parameter computes with.
+func (st *stage[T]) weight(param int) T { return st.Params[param].Weight }
+
 // Copies returns all copies of the stage.
 func (q *QuantizeCall[T]) Copies() Range { return q.Frames.stages[q.stage].access.Copies }
 

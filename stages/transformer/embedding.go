@@ -17,7 +17,6 @@ var ErrTooLong = errors.New("transformer: the sequence is longer than the contex
 type embedding struct {
 	stage
 	vocabulary, context int
-	table, positions    kernels.Buffer
 	tableUse            batchctx.Param
 	positionsUse        batchctx.Param
 	dropout             dropout
@@ -30,8 +29,8 @@ const tableName = "embedding.weight"
 
 func (b *builder) embedding() *embedding {
 	e := &embedding{vocabulary: b.cfg.Vocabulary, context: b.cfg.Context, dropout: b.cfg.dropout("embedding.dropout")}
-	e.tableUse, e.table = b.matrix(&e.stage, tableName, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
-	e.positionsUse, e.positions = b.matrix(&e.stage, "positions.weight", standardDeviation, b.cfg.Context, b.cfg.Width)
+	e.tableUse = b.matrix(&e.stage, tableName, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
+	e.positionsUse = b.matrix(&e.stage, "positions.weight", standardDeviation, b.cfg.Context, b.cfg.Width)
 	e.dev, e.width = b.dev, b.cfg.Width
 	e.Name = "embedding"
 	e.Outputs(hidden)
@@ -47,7 +46,7 @@ func (e *embedding) forward(c *call, _, out []kernels.Buffer) {
 	}
 	x := c.alloc(memory.Activation, tokens.N*e.width)
 	c.mb.Check(e.dev.Embed(kernels.Embed{
-		IDs: tokens, Table: e.table, Positions: e.positions, X: x,
+		IDs: tokens, Table: c.mb.Weight(e.tableUse), Positions: c.mb.Weight(e.positionsUse), X: x,
 		Tokens: tokens.N, Width: e.width, Vocabulary: e.vocabulary,
 	}))
 	c.dropoutInPlace(x, &e.dropout)

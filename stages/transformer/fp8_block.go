@@ -94,7 +94,7 @@ func (s *fp8Stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[ke
 			q.Put(k, b)
 			return shape.Half(usage, b)
 		}
-		op := l.weights.fill(l.weight, l.in, q.Pass() == batchctx.Train)
+		op := l.weights.fill(q.Weight(l.weightUse), l.in, q.Pass() == batchctx.Train)
 		op.Columnwise, op.Rowwise = half(l.forwardCopy, fp8.Columnwise), half(l.backwardCopy, fp8.Rowwise)
 		q.Check(s.dev.Quantize(op))
 	}

@@ -39,7 +39,7 @@ func (l *fp8Linear) forward(c *call, class memory.Class, x kernels.Buffer, slot 
 	y := c.alloc(class, rows*l.out)
 	c.quantizedMatMul(kernels.QuantizedMatMul{
 		A: c.rowwise(&low), B: kernels.Quantized{Data: c.mb.WeightCopy(l.forwardCopy), Encoding: l.weights.encoding, Rows: l.out, Cols: l.in},
-		C: y, Bias: l.bias, M: rows, N: l.out, K: l.in,
+		C: y, Bias: c.mb.Weight(l.biasUse), M: rows, N: l.out, K: l.in,
 	})
 	if l.keepsInput {
 		c.keepColumnwise(&low)

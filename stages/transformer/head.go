@@ -13,7 +13,6 @@ type head struct {
 	context    int
 	keep       *int64 // Model.KeepLogits
 	norm       norm
-	table      kernels.Buffer
 	tableUse   batchctx.Param
 
 	labels       batchctx.Part
@@ -32,7 +31,7 @@ func (b *builder) head() *head {
 	if b.cfg.Untied {
 		table = "head.weight"
 	}
-	h.tableUse, h.table = b.matrix(&h.stage, table, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
+	h.tableUse = b.matrix(&h.stage, table, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
 	h.dev, h.width = b.dev, b.cfg.Width
 	h.Name = "head"
 	h.Inputs(hidden)
@@ -72,7 +71,7 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 	}
 	scratch := h.scratch(c, rows, logits)
 	h.record(c, kernels.HeadLoss{
-		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits,
+		X: n, Table: c.mb.Weight(h.tableUse), Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits,
 		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary,
 	})
 	c.free(scratch)
@@ -157,7 +156,7 @@ func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer, gradients bool) 
 	}
 	scratch := h.scratch(c, rows, logits)
 	c.mb.Check(h.dev.HeadLossBackward(kernels.HeadLossBackward{
-		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits, Gradients: gradients,
+		X: n, Table: c.mb.Weight(h.tableUse), Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits, Gradients: gradients,
 		DX: dn, DTable: table, Seed: c.mb.LossSeed(h.loss),
 		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary, Accumulate: accumulate,
 	}))

@@ -54,14 +54,12 @@ func (c *call) endGradient(d *gradient) {
 
 // linear is a layer in float32. The uses are the numbers of the parameters in their stage.
 type linear struct {
-	weight, bias       kernels.Buffer
 	weightUse, biasUse batchctx.Param
 	in, out            int
 }
 
 // norm is a layer norm over the width.
 type norm struct {
-	gain, bias       kernels.Buffer
 	gainUse, biasUse batchctx.Param
 	// In FP8, the slots of the gradients that I leaves for W.
 	gainSum, biasSum batchctx.Slot
@@ -90,7 +88,7 @@ func (l *linear) normed(c *call, class memory.Class, x kernels.Buffer, n *norm, 
 }
 
 func (l *linear) product(c *call, y, x kernels.Buffer, rows int) {
-	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: l.weight, Bias: l.bias, C: y, M: rows, N: l.out, K: l.in}))
+	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: c.mb.Weight(l.weightUse), Bias: c.mb.Weight(l.biasUse), C: y, M: rows, N: l.out, K: l.in}))
 }
 
 func (l *linear) gradient(_ *call, d gradient, _ int) gradient { return d }
@@ -106,7 +104,7 @@ func (l *linear) backward(c *call, dx kernels.Buffer, x operand, d gradient, row
 	if dx == (kernels.Buffer{}) {
 		dx = c.workspace(rows * l.in)
 	}
-	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: d.dy, B: l.weight, C: dx, M: rows, N: l.in, K: l.out, TransB: true}))
+	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: d.dy, B: c.mb.Weight(l.weightUse), C: dx, M: rows, N: l.in, K: l.out, TransB: true}))
 	c.endGradient(&d)
 	return dx
 }
@@ -129,14 +127,14 @@ func (l *linear) weightGradients(c *call, x, dy kernels.Buffer, rows int) {
 func (c *call) norm(y, x kernels.Buffer, n *norm, rows int) statistics {
 	s := statistics{mean: c.workspace(rows), rstd: c.workspace(rows)}
 	c.mb.Check(c.dev.LayerNorm(kernels.LayerNorm{
-		X: x, Gamma: n.gain, Beta: n.bias, Y: y, Mean: s.mean, RStd: s.rstd, Rows: rows, Cols: x.N / rows,
+		X: x, Gamma: c.mb.Weight(n.gainUse), Beta: c.mb.Weight(n.biasUse), Y: y, Mean: s.mean, RStd: s.rstd, Rows: rows, Cols: x.N / rows,
 	}))
 	return s
 }
 
 // normBackward contributes to the gradients of gain and bias, and sets dx, which may be zero.
 func (c *call) normBackward(dx, dy, x kernels.Buffer, s statistics, n *norm, rows int) {
-	op := kernels.LayerNormBackward{DY: dy, X: x, Gamma: n.gain, Mean: s.mean, RStd: s.rstd, DX: dx, Rows: rows, Cols: x.N / rows}
+	op := kernels.LayerNormBackward{DY: dy, X: x, Gamma: c.mb.Weight(n.gainUse), Mean: s.mean, RStd: s.rstd, DX: dx, Rows: rows, Cols: x.N / rows}
 	var none kernels.Buffer
 	if n.gainSum != 0 {
 		op.DGamma, op.DBeta = c.sum(n.gainUse, op.Cols), c.sum(n.biasUse, op.Cols)

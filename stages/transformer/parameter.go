@@ -111,12 +111,11 @@ func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
 	return buffer
 }
 
-// use adds a use of a parameter to a stage, and returns its number there and the weight on the
-// builder's device. The first use of all makes the parameter, the first one on a device makes a
+// use adds a use of a parameter to a stage, and returns its number there. The first use of all makes the parameter, the first one on a device makes a
 // copy there, of zeros that fill may overwrite. Every use has its own accumulator.
-func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) (use batchctx.Param, weight kernels.Buffer) {
+func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) batchctx.Param {
 	if b.err != nil {
-		return 0, kernels.Buffer{}
+		return 0
 	}
 	p, n := b.parameter(name, shape)
 	c, first := b.copyOf(p, n)
@@ -129,7 +128,7 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	if b.err != nil {
 		b.err = fmt.Errorf("transformer: parameter %q of %d elements: %w", name, n, b.err)
 	}
-	return s.Use(batchctx.Use[kernels.Buffer]{Name: name, Grad: grad, Weight: c.Weight}), c.Weight
+	return s.Use(batchctx.Use[kernels.Buffer]{Name: name, Grad: grad, Weight: c.Weight})
 }
 
 // parameter returns the parameter with a name, and its number of elements.
@@ -173,7 +172,7 @@ func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 }
 
 // matrix adds a use of a matrix of normal draws that are keyed by its name.
-func (b *builder) matrix(s *stage, name string, deviation float32, rows, cols int) (use batchctx.Param, weight kernels.Buffer) {
+func (b *builder) matrix(s *stage, name string, deviation float32, rows, cols int) batchctx.Param {
 	return b.use(s, name, func(weight kernels.Buffer) error {
 		return b.dev.Normal(weight, deviation, kernels.Key{Seed: b.cfg.Seed, Op: kernels.OpKey(name)})
 	}, rows, cols)
@@ -182,16 +181,16 @@ func (b *builder) matrix(s *stage, name string, deviation float32, rows, cols in
 // norm adds the gain and the bias of a layer norm to a stage.
 func (b *builder) norm(s *stage, name string) (n norm) {
 	ones := func(weight kernels.Buffer) error { return b.dev.WriteFloat32(weight, b.ones) }
-	n.gainUse, n.gain = b.use(s, name+".weight", ones, b.cfg.Width)
-	n.biasUse, n.bias = b.use(s, name+".bias", nil, b.cfg.Width)
+	n.gainUse = b.use(s, name+".weight", ones, b.cfg.Width)
+	n.biasUse = b.use(s, name+".bias", nil, b.cfg.Width)
 	return n
 }
 
 // linear adds the matrix and the bias of a linear layer to a stage.
 func (b *builder) linear(s *stage, name string, deviation float32, in, out int) *linear {
 	l := &linear{in: in, out: out}
-	l.weightUse, l.weight = b.matrix(s, name+".weight", deviation, in, out)
-	l.biasUse, l.bias = b.use(s, name+".bias", nil, out)
+	l.weightUse = b.matrix(s, name+".weight", deviation, in, out)
+	l.biasUse = b.use(s, name+".bias", nil, out)
 	return l
 }
 
