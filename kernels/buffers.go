@@ -16,8 +16,13 @@ func NewBuffers(arena *memory.Arena) *Buffers {
 // range, and its size in bytes. Like Lend, it may be called from any goroutine.
 func (b *Buffers) Extent(buf Buffer) (off, bytes int64, err error) {
 	b.table.Lock()
-	defer b.table.Unlock()
-	return b.arena.Extent(buf.Handle)
+	off, bytes, err = b.arena.Extent(buf.Handle)
+	b.table.Unlock()
+	if err == nil && buf.first > 0 {
+		at, err := buf.span(bytes)
+		return off + at, int64(buf.N) * buf.Type.Bytes(), err
+	}
+	return off, bytes, err
 }
 
 // Checks returns operations that compute nothing: they reject the calls that [Host] would

@@ -79,10 +79,18 @@ func (c *call) optional(name string, b Buffer, n int) []float32 {
 // apart requires that the result b shares memory with none of the other buffers.
 func (c *call) apart(name string, b Buffer, others ...Buffer) {
 	for _, o := range others {
-		if o.Handle == b.Handle && b != (Buffer{}) {
+		if b.overlaps(o) {
 			c.fault(ErrShape, "%s is written and is also another operand", name)
 			return
 		}
+	}
+}
+
+// aligned requires that an operand of an elementwise operation is the result or shares no memory
+// with it.
+func (c *call) aligned(result, o operand) {
+	if max(result.b.first, 1) != max(o.b.first, 1) && result.b.overlaps(o.b) {
+		c.fault(ErrShape, "%s and %s are views that overlap: use the same elements or others", result.name, o.name)
 	}
 }
 
@@ -93,25 +101,28 @@ func view[E number](c *call, name string, b Buffer) []E {
 		c.fault(ErrShape, "%s is %s, want %s", name, b.Type, want)
 		return nil
 	}
+	var data []byte
+	var bytes int64
+	var err error
 	if c.null {
-		if _, bytes, err := c.arena.Extent(b.Handle); err != nil {
-			c.err = errors.Join(c.err, fmt.Errorf("kernels: %s: %s: %w", c.op, name, err))
-		} else if bytes != int64(b.N)*b.Type.Bytes() {
-			c.fault(ErrShape, "%s is a handle to %d elements, its memory has %d bytes", name, b.N, bytes)
-		}
-		return nil
+		_, bytes, err = c.arena.Extent(b.Handle)
+	} else {
+		data, err = c.arena.Data(b.Handle)
+		bytes = int64(len(data))
 	}
-	data, err := c.arena.Data(b.Handle)
+	var at int64
+	if err == nil {
+		at, err = b.span(bytes)
+	}
 	if err != nil {
 		c.err = errors.Join(c.err, fmt.Errorf("kernels: %s: %s: %w", c.op, name, err))
 		return nil
 	}
-	x := elements[E](data)
-	if len(x) != b.N || len(x) == 0 {
-		c.fault(ErrShape, "%s is a handle to %d elements, its memory has %d", name, b.N, len(x))
+	if c.null {
 		return nil
 	}
-	return x
+	x := elements[E](data[at:])
+	return x[:b.N:b.N]
 }
 
 // typeOf returns the DType of E.

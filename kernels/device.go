@@ -43,10 +43,14 @@ var ErrShape = errors.New("kernels: buffers do not fit the operation")
 
 // Buffer is a handle to N elements in a device's arena. The zero Buffer refers to no memory.
 // Buffers are values and comparable.
+//
+// A Buffer may be a view of part of another one (Slice of [Host] and [Null]). It is an operand
+// like any other, but has no reference of its own: it is valid while the buffer is.
 type Buffer struct {
 	Handle memory.Handle
 	Type   DType
 	N      int
+	first  int // of a view: 1 + its first element in the memory of the handle; otherwise 0
 }
 
 // Device is the base of every device: it owns memory and accounts for it. It is not for

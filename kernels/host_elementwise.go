@@ -15,6 +15,7 @@ func (h *host) each(op string, run func(t *elementsTask, w *worker, i, j int), o
 	var views [3][]float32
 	for i, o := range operands {
 		views[i] = c.floats(o.name, o.b, operands[0].b.N)
+		c.aligned(operands[0], o)
 	}
 	if c.done() {
 		return c.err

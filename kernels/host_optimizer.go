@@ -12,31 +12,26 @@ const squareParts = 64
 
 // squaresTask sums squares in parts.
 type squaresTask struct {
-	x    []float32
-	sums [squareParts]float64
+	x        []float32
+	n, first int // the elements of the whole parameter, and its first part in x
+	sums     [squareParts]float64
 }
 
-func (t *squaresTask) part(i, parts int, w *worker) {
-	begin, end := share(len(t.x), 16, i, parts)
-	t.sums[i] = w.vector.Squares(t.x[begin:end], 0)
+func (t *squaresTask) part(i, _ int, w *worker) {
+	base := partBound(t.n, t.first)
+	begin, end := partBound(t.n, t.first+i), partBound(t.n, t.first+i+1)
+	t.sums[i] = w.vector.Squares(t.x[begin-base:end-base], 0)
 }
 
 // SumSquares sums squares in float64: a short buffer in one sum, a long one in parts.
 func (h *host) SumSquares(x Buffer) (float64, error) {
-	c := h.call("SumSquares")
-	v := c.floats("x", x, x.N)
-	if c.done() {
-		return 0, c.err
+	var parts [squareParts]float64
+	sums := parts[:h.Parts(x.N)]
+	if err := h.squares("SumSquares", sums, x, x.N, 0); err != nil {
+		return 0, err
 	}
-	if len(v) < squareParts*partElements/8 {
-		return h.vector.Squares(v, 0), nil
-	}
-	t := &h.operations.squares
-	t.x = v
-	h.run(t, squareParts)
-	t.x = nil
 	var sum float64
-	for _, s := range t.sums {
+	for _, s := range sums {
 		sum += s
 	}
 	return sum, nil

@@ -13,6 +13,7 @@ func (h *host) Dropout(y, x Buffer, p float32, key Key) error {
 		c.fault(ErrValue, "p is %v, want 0 <= p < 1", p)
 	}
 	out, in := c.floats("y", y, y.N), c.floats("x", x, y.N)
+	c.aligned(operand{"y", y}, operand{"x", x})
 	if c.done() {
 		return c.err
 	}

@@ -144,16 +144,30 @@ func (s *space) AtPeak() iter.Seq[memory.PeakBuffer] { return s.arena.AtPeak() }
 func (s *space) All() iter.Seq[memory.Info] { return s.arena.All() }
 
 // Bytes returns the size of the buffer, or 0 if it is stale.
-func (s *space) Bytes(b Buffer) int64 { return s.arena.Bytes(b.Handle) }
+func (s *space) Bytes(b Buffer) int64 {
+	bytes := s.arena.Bytes(b.Handle)
+	if b.first > 0 && bytes > 0 {
+		return int64(b.N) * b.Type.Bytes()
+	}
+	return bytes
+}
 
 // Class returns the class that the buffer was allocated with.
 func (s *space) Class(b Buffer) memory.Class { return s.arena.Class(b.Handle) }
 
 // Retain adds a plain reference for the caller.
-func (s *space) Retain(b Buffer) error { return s.arena.Retain(b.Handle) }
+func (s *space) Retain(b Buffer) error {
+	if b.first > 0 {
+		return b.unreferenced("Retain")
+	}
+	return s.arena.Retain(b.Handle)
+}
 
 // Release releases a plain reference and returns the number of bytes freed.
 func (s *space) Release(b Buffer) (freed int64, err error) {
+	if b.first > 0 {
+		return 0, b.unreferenced("Release")
+	}
 	if s.alone {
 		return s.arena.Release(b.Handle)
 	}
@@ -168,15 +182,24 @@ func (s *space) releaseLocked(b Buffer) (freed int64, err error) {
 }
 
 // Hold turns a plain reference into a held one.
-func (s *space) Hold(b Buffer) (held int64, err error) { return s.arena.Hold(b.Handle) }
+func (s *space) Hold(b Buffer) (held int64, err error) {
+	held, _, err = s.Enter(b)
+	return held, err
+}
 
 // Enter is Hold, and also returns the class.
 func (s *space) Enter(b Buffer) (held int64, class memory.Class, err error) {
+	if b.first > 0 {
+		return 0, 0, b.unreferenced("Hold")
+	}
 	return s.arena.Enter(b.Handle)
 }
 
 // Leave combines Yield and Release.
 func (s *space) Leave(b Buffer) (yielded, freed int64, class memory.Class, err error) {
+	if b.first > 0 {
+		return 0, 0, 0, b.unreferenced("Leave")
+	}
 	if !s.alone {
 		s.table.Lock()
 		defer s.table.Unlock()
@@ -185,7 +208,12 @@ func (s *space) Leave(b Buffer) (yielded, freed int64, class memory.Class, err e
 }
 
 // Yield turns a held reference into a plain one, owned by the caller.
-func (s *space) Yield(b Buffer) (yielded int64, err error) { return s.arena.Yield(b.Handle) }
+func (s *space) Yield(b Buffer) (yielded int64, err error) {
+	if b.first > 0 {
+		return 0, b.unreferenced("Yield")
+	}
+	return s.arena.Yield(b.Handle)
+}
 
 // Live returns the bytes of all buffers, as requested.
 func (s *space) Live() int64 { return s.arena.Live() }
@@ -207,7 +235,12 @@ func (s *space) Reclaim(mark uint64) int64 {
 }
 
 // Hash returns a hash of the contents and the size of a buffer ([memory.Hasher]).
-func (s *space) Hash(b Buffer) (uint64, error) { return s.arena.Hash(b.Handle) }
+func (s *space) Hash(b Buffer) (uint64, error) {
+	if b.first > 0 {
+		return 0, b.unreferenced("Hash")
+	}
+	return s.arena.Hash(b.Handle)
+}
 
 // Close returns all memory to the system and makes every handle stale.
 func (s *space) Close() error {

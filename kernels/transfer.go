@@ -71,7 +71,7 @@ func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 
 // View returns the bytes of a buffer for a copy on another goroutine ([memory.Movable]). Unlike
 // Lend it must be called on the goroutine of the device, and works with HostConfig.Alone too.
-func (h *Host) View(b Buffer) ([]byte, error) { return h.arena.Data(b.Handle) }
+func (h *Host) View(b Buffer) ([]byte, error) { return h.data(b) }
 
 // Like returns a new buffer with the type and the number of elements of b, whose memory may have
 // been released.
@@ -91,8 +91,11 @@ func (n *Null) Receive(from memory.Space[Buffer], b Buffer) (Buffer, error) {
 		return receive(n, from, b)
 	}
 	src.table.Lock()
-	_, _, err := src.arena.Extent(b.Handle)
+	_, bytes, err := src.arena.Extent(b.Handle)
 	src.table.Unlock()
+	if err == nil {
+		_, err = b.span(bytes)
+	}
 	if err != nil {
 		return Buffer{}, fmt.Errorf("kernels: Receive: %w", err)
 	}

@@ -1,8 +1,10 @@
 package kerneltest_test
 
 import (
+	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +46,22 @@ type broken struct {
 	decode    func(dst kernels.Buffer) // called after the operation
 	product   func(op *kernels.QuantizedMatMul)
 	allocIn   func(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error)
+	slice     func(b kernels.Buffer, first, n int) (kernels.Buffer, error)
+	parts     func(sums []float64, g kernels.Buffer, n, part int) error
+}
+
+func (d *broken) host() *kernels.Host           { return d.Compute.(*kernels.Host) }
+func (d *broken) Elements(b kernels.Buffer) int { return d.host().Elements(b) }
+func (d *broken) Parts(n int) int               { return d.host().Parts(n) }
+func (d *broken) Bound(n, part int) int         { return d.host().Bound(n, part) }
+func (d *broken) Slice(b kernels.Buffer, first, n int) (kernels.Buffer, error) {
+	return or(d.slice, d.host().Slice)(b, first, n)
+}
+func (d *broken) PartSquares(sums []float64, g kernels.Buffer, n, part int) error {
+	return or(d.parts, d.host().PartSquares)(sums, g, n, part)
+}
+func (d *broken) New(class memory.Class, like kernels.Buffer, n int) (kernels.Buffer, error) {
+	return d.host().New(class, like, n)
 }
 
 func (d *broken) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
@@ -412,6 +430,32 @@ var faults = []struct {
 				return append(data, make([]byte, 400-len(data))...), err
 			}
 			return d.Compute.(kernels.Lender).Lend(b)
+		}
+	}},
+	{"the sums of parts are in another order", "slices/parts", func(d *broken) {
+		d.parts = func(sums []float64, g kernels.Buffer, n, part int) error {
+			err := d.host().PartSquares(sums, g, n, part)
+			slices.Reverse(sums)
+			return err
+		}
+	}},
+	{"Slice of a view forgets where the view begins", "slices/operands", func(d *broken) {
+		whole := map[memory.Handle]kernels.Buffer{}
+		d.slice = func(b kernels.Buffer, first, n int) (kernels.Buffer, error) {
+			if w, view := whole[b.Handle]; view && w != b {
+				b = w
+			}
+			whole[b.Handle] = b
+			return d.host().Slice(b, first, n)
+		}
+	}},
+	{"a view can be released", "slices/refusals", func(d *broken) {
+		d.release = func(b kernels.Buffer) (int64, error) {
+			freed, err := d.Compute.Release(b)
+			if errors.Is(err, kernels.ErrView) {
+				return 0, nil
+			}
+			return freed, err
 		}
 	}},
 	{"Lend allocates", "memory/lend", func(d *broken) {

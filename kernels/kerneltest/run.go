@@ -24,7 +24,7 @@ func Cases() []Case {
 	return slices.Concat(
 		memoryCases(), refusalCases(), elementwiseCases(), matrixCases(), normCases(),
 		activationCases(), attentionCases(), embeddingCases(), headCases(), randomCases(),
-		optimizerCases(), quantizationCases(),
+		optimizerCases(), quantizationCases(), sliceCases(),
 	)
 }
 

@@ -224,3 +224,24 @@ type Copier[T any] interface {
 	// Copy sets dst to src, which has the same size.
 	Copy(dst, src T) error
 }
+
+// Sharded is an ability of Gradients that several replicas need: buffers are divided into parts,
+// of which each replica owns a range. kernels.Host implements it.
+type Sharded[T any] interface {
+	// Elements returns the number of elements of h.
+	Elements(h T) int
+	// Parts returns the number of parts of n elements. It depends on n alone.
+	Parts(n int) int
+	// Bound returns the first element of a part of n elements, and n for part Parts(n).
+	Bound(n, part int) int
+	// Slice returns n elements of h from element first on. The result is an operand like h, has
+	// no reference of its own, and is valid while h is.
+	Slice(h T, first, n int) (T, error)
+	// PartSquares stores the sums of squares of the parts from part on. g holds exactly these
+	// parts of n elements. SumSquares of all n elements is the sum over all parts, added in their
+	// order from 0.
+	PartSquares(sums []float64, g T, n, part int) error
+	// New returns a new buffer of a class, owned by the caller, with n elements of the type of
+	// like.
+	New(class memory.Class, like T, n int) (T, error)
+}

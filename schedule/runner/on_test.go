@@ -10,6 +10,11 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
+var (
+	_ runner.Sharded[buffer] = (*kernels.Host)(nil)
+	_ runner.Sharded[buffer] = (*kernels.Null)(nil)
+)
+
 // Spaces takes a slice of devices of any type, and devices of several types with type arguments.
 func TestOn(t *testing.T) {
 	a, b := device(t, false), device(t, true)

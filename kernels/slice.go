@@ -1,0 +1,131 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// ErrView is returned by calls that change the references of a buffer if the buffer is a view,
+// which has none. The caller retains or releases the buffer that was sliced.
+var ErrView = errors.New("kernels: a view has no reference of its own")
+
+// unreferenced returns the error of a call.
+func (b Buffer) unreferenced(call string) error {
+	return fmt.Errorf("%w: %s of a view of %d elements from element %d: call it with the whole buffer", ErrView, call, b.N, b.first-1)
+}
+
+// span returns the offset of the buffer's first byte in the memory of its handle, which has a
+// number of bytes.
+func (b Buffer) span(bytes int64) (int64, error) {
+	size := b.Type.Bytes()
+	at, n := int64(max(b.first-1, 0))*size, int64(b.N)*size
+	if b.N <= 0 || (b.first == 0 && n != bytes) || at > bytes-n {
+		return 0, fmt.Errorf("%w: the buffer is a handle to %d elements of %s from element %d, its memory has %d bytes", ErrShape, b.N, b.Type, max(b.first-1, 0), bytes)
+	}
+	return at, nil
+}
+
+// overlaps reports whether two buffers share memory.
+func (b Buffer) overlaps(o Buffer) bool {
+	if b.Handle != o.Handle || b == (Buffer{}) {
+		return false
+	}
+	if b.first == 0 || o.first == 0 {
+		return true
+	}
+	size, other := b.Type.Bytes(), o.Type.Bytes()
+	return int64(b.first-1)*size < int64(o.first-1+o.N)*other && int64(o.first-1)*other < int64(b.first-1+b.N)*size
+}
+
+// data returns the bytes of a buffer.
+func (h *host) data(b Buffer) ([]byte, error) {
+	data, err := h.arena.Data(b.Handle)
+	if err != nil {
+		return nil, err
+	}
+	at, err := b.span(int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	end := at + int64(b.N)*b.Type.Bytes()
+	return data[at:end:end], nil
+}
+
+// Elements returns the number of elements of a buffer.
+func (h *host) Elements(b Buffer) int { return b.N }
+
+// Slice returns a view of n elements of a live buffer, or of a view, from element first on.
+func (h *host) Slice(b Buffer, first, n int) (Buffer, error) {
+	if _, _, err := h.arena.Extent(b.Handle); err != nil {
+		return Buffer{}, fmt.Errorf("kernels: Slice: %w", err)
+	}
+	if first < 0 || n < 1 || n > b.N-first {
+		return Buffer{}, fmt.Errorf("%w: Slice of %d elements from element %d, the buffer has %d", ErrShape, n, first, b.N)
+	}
+	return Buffer{Handle: b.Handle, Type: b.Type, N: n, first: max(b.first, 1) + first}, nil
+}
+
+// New returns a new buffer of n elements of the type of like, owned by the caller.
+func (h *Host) New(class memory.Class, like Buffer, n int) (Buffer, error) {
+	return h.Alloc(class, like.Type, n)
+}
+
+// New returns a buffer as the target would and records it.
+func (n *Null) New(class memory.Class, like Buffer, count int) (Buffer, error) {
+	return n.Alloc(class, like.Type, count)
+}
+
+// Parts returns the number of parts whose sums of squares SumSquares adds for n elements: 64, or
+// 1 if they are few.
+func (h *host) Parts(n int) int {
+	if n < squareParts*partElements/8 {
+		return 1
+	}
+	return squareParts
+}
+
+// Bound returns the first element of a part of n elements, and n for part Parts(n).
+func (h *host) Bound(n, part int) int {
+	if part == h.Parts(n) {
+		return n
+	}
+	return partBound(n, part)
+}
+
+// partBound is Bound of a long buffer.
+func partBound(n, part int) int {
+	begin, _ := share(n, 16, part, squareParts)
+	return begin
+}
+
+// PartSquares stores the sums of squares of the parts from part on. g holds exactly these parts
+// of n elements. SumSquares of all n elements is the sum over all parts, added in their order
+// from 0.
+func (h *host) PartSquares(sums []float64, g Buffer, n, part int) error {
+	if parts := h.Parts(n); n < 1 || part < 0 || len(sums) > parts-part {
+		return fmt.Errorf("%w: PartSquares: parts %d to %d of %d elements, which have parts 0 to %d", ErrShape, part, part+len(sums)-1, n, parts-1)
+	}
+	return h.squares("PartSquares", sums, g, n, part)
+}
+
+func (h *host) squares(op string, sums []float64, g Buffer, n, part int) error {
+	c := h.call(op)
+	x := c.floats("x", g, h.Bound(n, part+len(sums))-h.Bound(n, part))
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.null:
+		clear(sums)
+	case h.Parts(n) == 1:
+		sums[0] = h.vector.Squares(x, 0)
+	default:
+		t := &h.operations.squares
+		t.x, t.n, t.first = x, n, part
+		h.run(t, len(sums))
+		copy(sums, t.sums[:])
+		t.x = nil
+	}
+	return nil
+}
