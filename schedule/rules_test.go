@@ -213,9 +213,9 @@ func TestFactsMustFit(t *testing.T) {
 		parts int
 		fault string
 	}{
-		{make([]schedule.Facts, 1), 0, "facts of 1 stages for a plan of 2"},
-		{make([]schedule.Facts, 2), 65, "an entry of 65 parts"},
-		{make([]schedule.Facts, 2), -1, "an entry of -1 parts"},
+		{make([]schedule.Facts, 1), 0, "facts for 1 stages, but the plan has 2 stages"},
+		{make([]schedule.Facts, 2), 65, "an entry has 65 parts"},
+		{make([]schedule.Facts, 2), -1, "an entry has -1 parts"},
 		{plantest.LanguageModel(2), 2, "stage 1 reads a part at F that an entry of 2 parts does not have"},
 	} {
 		_, err := lower.Lifetimes(plan, test.facts, test.parts)

@@ -101,7 +101,7 @@ func TestPlanFileIsRefused(t *testing.T) {
 		"-ranks is 4, and " + path + " has 2: leave it out":                               "-ranks 4 -plan " + path,
 		"-stages is 3, and " + path + " has 2: leave it out":                              "-stages 3 -plan " + path,
 		"-group, -cap and -slices are for a schedule, and " + path + " is a plan":         "-group 2 -plan " + path,
-		"is for 3 microbatches, and no number of repeats of its loops makes it one for 5": "-microbatches 5 -plan " + path,
+		"is for 3 microbatches, and its loops cannot be repeated to fit 5": "-microbatches 5 -plan " + path,
 		"Rank 0 never runs 0B1": "-microbatches 2 -plan " + broken,
 		nonsense + ":1:":        "-plan " + nonsense,
 		"no such file":          "-plan missing.json",

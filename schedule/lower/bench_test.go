@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// BenchmarkPasses runs the passes over plans of two stages a rank, written out and as
-// segments. What an action costs is that of the actions that come out.
+// BenchmarkPasses runs the passes on plans with two stages per rank, written out and as segments.
+// ns/action is relative to the number of actions in the result.
 func BenchmarkPasses(b *testing.B) {
 	passes := []struct {
 		name string

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// receiveBuffers returns how many buffers for receives each rank needs: with one pool of
-// them, and with one for each stage and direction. A buffer is in use from its receive to
-// the last computation of its stage and microbatch.
+// receiveBuffers returns the number of receive buffers that each rank needs: with one pool, and
+// with a pool for each stage and direction. A buffer is in use from its receive to the last
+// computation of its stage and microbatch.
 func receiveBuffers(p *schedule.Plan) (pooled, apart []int) {
 	type pool struct {
 		stage int
@@ -52,10 +52,10 @@ func receiveBuffers(p *schedule.Plan) (pooled, apart []int) {
 	return pooled, apart
 }
 
-// PyTorch used to keep a buffer for every microbatch at each end of an edge: 1,920 for
-// interleaved 1F1B on 8 ranks with 2 stages each and 64 microbatches. With one pool a
-// rank 129 do if receives stand early as they do in its lowering, and 121 if each stands
-// before what takes it.
+// PyTorch used to keep a buffer for every microbatch at each end of an edge: 1,920 for interleaved
+// 1F1B on 8 ranks with 2 stages each and 64 microbatches. With one pool per rank, 129 buffers
+// suffice if receives are as early as in PyTorch's lowering, and 121 if each receive immediately
+// precedes the computation that takes its message.
 func TestReceiveBuffersOfInterleaved(t *testing.T) {
 	p, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(8, 16), Microbatches: 64})
 	require.NoError(t, err)
@@ -70,8 +70,8 @@ func TestReceiveBuffersOfInterleaved(t *testing.T) {
 	}
 }
 
-// The published figures of the hand-made ZB-V on 4 ranks (pytorch/pytorch #196465) are 43
-// with a pool for each stage and direction, and 33 with one pool a rank.
+// The published figures for the hand-written ZB-V on 4 ranks (pytorch/pytorch #196465) are 43 with
+// a pool for each stage and direction, and 33 with one pool per rank.
 func TestReceiveBuffersOfZBV(t *testing.T) {
 	for _, microbatches := range []int{8, 16} {
 		p, err := schedule.ZBV(schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: microbatches})

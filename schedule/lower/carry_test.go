@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// message is what a send sends and a receive receives.
+// message identifies the message of a send and its receive.
 type message struct {
 	from, to  int           // ranks
 	kind      schedule.Kind // of the send
@@ -28,29 +28,29 @@ func messageOf(p *schedule.Plan, a schedule.Action) message {
 	return message{p.Placement.Rank[stage], p.Placement.Rank[to], kind, stage, a.Microbatch()}
 }
 
-// pipe is one link while a plan is run.
+// pipe is the state of one link.
 type pipe struct {
 	sent     []message
-	at       []int // when each was sent
-	received []int // when each was received
+	at       []int // the time at which each message was sent
+	received []int // the time at which each message was received
 }
 
-// carrying runs a plan with transfers in the plainest way, on links that hold up to
-// capacity messages. A send blocks while its link is full, with rendezvous until its
-// receive; a receive until its message is there; a wait until its message has been
-// received. None of them takes time.
+// carrying executes a plan with transfers in the simplest way, with links that hold up to capacity
+// messages. A send blocks while its link is full, or with rendezvous until its receive. A receive
+// blocks until its message is sent, and a wait until its message is received. None of them takes
+// time.
 type carrying struct {
 	p        *schedule.Plan
 	capacity int
 	cost     func(schedule.Action) int
-	free     []int // by rank: when it has done what it has done
+	free     []int // by rank: the end of its last action
 	done     map[schedule.Action]bool
 	pipes    map[[3]int]*pipe
-	place    map[message]int // of what was sent, in its pipe
+	place    map[message]int // by sent message: its index in the pipe
 }
 
-// carry returns when the last action ends. The error says what is out of order, or who
-// is stuck.
+// carry returns the time at which the last action ends. The error describes an action out of order,
+// or the blocked ranks.
 func carry(p *schedule.Plan, capacity int, cost func(schedule.Action) int) (end int, err error) {
 	c := carrying{p, capacity, cost, make([]int, len(p.Programs)), map[schedule.Action]bool{}, map[[3]int]*pipe{}, map[message]int{}}
 	rest, left := plantest.Lists(p), 0
@@ -93,7 +93,7 @@ func carry(p *schedule.Plan, capacity int, cost func(schedule.Action) int) (end 
 	return end, nil
 }
 
-// run runs an action or a joined pair of them, if the rank can go on.
+// run runs an action or a joined pair, if the rank can continue.
 func (c *carrying) run(rank int, group []schedule.Action) (bool, error) {
 	for _, a := range group {
 		for _, need := range c.needs(a) {
@@ -155,7 +155,7 @@ func (c *carrying) transfer(rank int, a schedule.Action) (bool, error) {
 	return received, nil
 }
 
-// needs returns what an action needs on its own rank.
+// needs returns the dependencies of an action on its own rank.
 func (c *carrying) needs(a schedule.Action) (list []schedule.Action) {
 	stage, mb, rank := a.Stage(), a.Microbatch(), c.p.Placement.Rank
 	backward := func(stage, mb int) schedule.Action {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// The clock looks at the warm-up and the drain of a plan, and at little of its steady
-// state: it finds a period soon after the last rank has come there.
+// The clock visits the warm-up and the drain of a plan, and little of its steady state, because it
+// finds a period soon after the last rank has reached the steady state.
 func TestClockSkipsTheSteadyState(t *testing.T) {
 	const ranks = 100
 	for _, name := range []string{"zb-v", "dualpipe", "dualpipev"} {
@@ -20,7 +20,7 @@ func TestClockSkipsTheSteadyState(t *testing.T) {
 		require.NoError(t, err)
 		plan, err := s.Rule(schedule.Params{Placement: placement, Microbatches: 1_000_000})
 		require.NoError(t, err)
-		least := int64(0) // the actions of warm-ups and drains
+		least := int64(0) // the number of actions of warm-ups and drains
 		for _, program := range plan.Programs {
 			for _, segment := range program {
 				if segment.Repeat < 100_000 {

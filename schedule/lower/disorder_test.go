@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// drawDisorder draws a plan on several ranks that only computes: stages anywhere, some
-// frozen, backwards whole or split, slices of sequences, everything in an order that
-// works and has no other merit, some neighbours joined.
+// drawDisorder draws a plan without transfers on several ranks. The placement is random, some
+// stages are frozen, backwards are full or split, sequences may have slices, the actions have a
+// random valid order, and some neighbours are joined.
 func drawDisorder(t *rapid.T) *schedule.Plan {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	ranks, stages := 1+rng.IntN(4), 1+rng.IntN(6)
@@ -84,7 +84,7 @@ func drawDisorder(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// join joins some neighbours, where the plan works then.
+// join joins some adjacent actions if the plan remains valid.
 func join(rng *rand.Rand, p *schedule.Plan) {
 	for _, program := range p.Programs {
 		for _, s := range program {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// A plan is made by a rule, and prepared: on one rank that says what dies where.
+// A rule generates a plan, and Prepare lowers it. On one rank, that adds the drops.
 func Example() {
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 1_000_000})
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Exchange sends the messages for which links have room.
+// Exchange sends the queued messages for which links have room.
 func (v *lowering) Exchange() {
-	clear(v.asked)
+	clear(v.dispatched)
 	for rank := range v.Ranks {
 		if v.Queues[v.outbox+rank].N > 0 {
 			v.dispatch(rank)
@@ -16,19 +16,19 @@ func (v *lowering) Exchange() {
 	clear(v.ended)
 }
 
-// dispatch empties a rank's outbox as far as links have room. If links may be full the ranks to
-// which it sends come first. So they do not wait at a receive, should this rank be late, with a
-// send after it.
+// dispatch sends the messages in a rank's outbox for which links have room. If the capacity is
+// limited, it first dispatches the ranks that receive the messages, so that a receive from a late
+// rank does not delay their own sends.
 func (v *lowering) dispatch(rank int) {
-	if v.asked[rank] {
+	if v.dispatched[rank] {
 		return
 	}
-	v.asked[rank] = true
+	v.dispatched[rank] = true
 	outbox := &v.Queues[v.outbox+rank]
 	for outbox.N > 0 {
 		out := passes.Edge(outbox.List()[0].Head)
 		l := v.Of[out]
-		if v.capacity != schedule.Unlimited && !v.posts() {
+		if v.capacity != schedule.Unlimited && !v.postsReceives() {
 			v.dispatch(v.To[l])
 		}
 		if !v.room(l) {
@@ -44,21 +44,21 @@ func (v *lowering) dispatch(rank int) {
 	}
 }
 
-// posts reports whether receives are posted as soon as their messages are sent. Sends are
-// dispatched in the order of the ranks then.
-func (v *lowering) posts() bool { return v.capacity == 0 && v.Plan.Runtime == schedule.PyTorch }
+// postsReceives reports whether receives are posted as soon as their messages are sent. In that
+// case, sends are dispatched in rank order.
+func (v *lowering) postsReceives() bool { return v.capacity == 0 && v.Plan.Runtime == schedule.PyTorch }
 
-// room reports whether a link has room for a message now. It makes room in a full link if the
-// receiver can take the oldest message: at once if it is between two computations, or else before
-// its current one, if the message had arrived then.
+// room reports whether a link has room for a message now. If the link is full, room lets the
+// receiver take the oldest message if possible: immediately if the receiver is between two
+// computations, or else before its current computation, if the message had arrived by then.
 func (v *lowering) room(l int) bool {
-	old, young := v.Queues[queueOf(l, ripe)].N, v.Queues[queueOf(l, fresh)].N
+	old, young := v.Queues[queueOf(l, arrived)].N, v.Queues[queueOf(l, fresh)].N
 	between := !v.Busy(v.To[l])
 	switch {
 	case v.capacity == schedule.Unlimited || old+young < v.capacity:
 		return true
 	case v.capacity == 0:
-		return between || v.posts() // the two meet
+		return between || v.postsReceives() // both sides of the rendezvous are ready
 	case between || old > 0:
 		v.receiveEarly(l)
 		return true
@@ -66,9 +66,9 @@ func (v *lowering) room(l int) bool {
 	return false
 }
 
-// receiveEarly receives the oldest message of a link before a computation takes it. A receive that
-// is posted may come before the computation that its rank ends in this round, so that a hop costs
-// no time: of two ranks that send to each other then, the higher one posts first.
+// receiveEarly receives the oldest message of a link before a computation takes it. A posted
+// receive may precede a computation that its rank ends in this round, so that a hop takes no time.
+// If two ranks send to each other, the higher rank posts first.
 func (v *lowering) receiveEarly(l int) {
 	send := v.receive(l)
 	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))

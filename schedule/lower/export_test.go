@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Clocked returns how many computations of a plan the clock looks at to place its
-// transfers, for links without limit.
+// Clocked returns the number of computations that the clock visits to place the transfers of a plan
+// for unlimited links.
 func Clocked(plan *schedule.Plan) int64 {
 	o := passes.NewOutline(withoutDrops(plan))
 	v := newLowering(&o, schedule.Unlimited)

@@ -10,21 +10,20 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// Fixed returns the rule that trains with this plan, such as one from a file or a search. Drops of
-// the plan are forgotten, its transfers stay. A plan for PyTorch, and one that sends and never
-// waits, comes without transfers; [Prepare] adds them.
+// Fixed returns a rule that generates the given plan, such as a plan from a file or a search. The
+// rule discards the plan's drops and keeps its transfers. It also discards the transfers of a plan
+// for PyTorch, or of a plan that sends but never waits; [Prepare] adds them.
 //
-// The rule accepts the plan's own number of microbatches, and every other one that the plan's
-// loops fit: each kind of action of a stage is in one loop that runs more or fewer times, and
-// the result is valid. An evaluation runs the forwards of DepthFirst on the plan's
-// placement, or those of DualPipe for two copies of a model; if the plan gathers weights it
-// gathers as many stages. The rule refuses a Group, Cap or Slices, and its errors wrap
-// ErrParams.
+// The rule accepts the plan's own number of microbatches, and any other number for which repeating
+// the plan's loops more or fewer times gives a valid plan. In forward-only mode it returns the
+// forwards of DepthFirst on the plan's placement, or of DualPipe for two copies of a model, and
+// gathers as many stages at once as the plan. The rule rejects Group, Cap and Slices. Its errors
+// wrap ErrParams.
 func Fixed(plan *schedule.Plan) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		switch {
 		case p.Group > 1 || p.Cap > 0 || p.Slices > 1:
-			return nil, fmt.Errorf("%w: plan %q is as it is: leave out Group, Cap and Slices", schedule.ErrParams, plan.Name)
+			return nil, fmt.Errorf("%w: plan %q is fixed: leave out Group, Cap and Slices", schedule.ErrParams, plan.Name)
 		case p.Mode == schedule.ForwardOnly:
 			return forwards(plan, p.Microbatches)
 		}
@@ -38,14 +37,14 @@ func Fixed(plan *schedule.Plan) schedule.Rule {
 		}
 		resized := resize(bare, p.Microbatches)
 		if resized == nil || check.Plan(resized) != nil {
-			return nil, fmt.Errorf("%[1]w: plan %[2]q is for %[3]d microbatches, and no number of repeats of its loops makes it one for %[4]d: step with %[3]d, or make a plan for %[4]d",
+			return nil, fmt.Errorf("%[1]w: plan %[2]q is for %[3]d microbatches, and its loops cannot be repeated to fit %[4]d: step with %[3]d, or make a plan for %[4]d",
 				schedule.ErrParams, plan.Name, plan.Microbatches, p.Microbatches)
 		}
 		return resized, nil
 	}
 }
 
-// forwards returns a plan of forwards on the plan's placement.
+// forwards returns a forward-only plan on the plan's placement.
 func forwards(plan *schedule.Plan, microbatches int) (*schedule.Plan, error) {
 	rule := schedule.DepthFirst
 	if plan.Placement.Copies > 1 {
@@ -64,7 +63,7 @@ func forwards(plan *schedule.Plan, microbatches int) (*schedule.Plan, error) {
 	return made, nil
 }
 
-// neverWaits reports whether a plan has transfers and no wait for any of them.
+// neverWaits reports whether a plan has sends but no waits.
 func neverWaits(plan *schedule.Plan) (sends bool) {
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
@@ -79,7 +78,7 @@ func neverWaits(plan *schedule.Plan) (sends bool) {
 	return sends
 }
 
-// mostGathered returns how many stages a rank has gathered at once, at most.
+// mostGathered returns the largest number of stages that a rank has gathered at once.
 func mostGathered(plan *schedule.Plan) (most int) {
 	for _, program := range plan.Programs {
 		now := 0
@@ -96,7 +95,8 @@ func mostGathered(plan *schedule.Plan) (most int) {
 	return most
 }
 
-// resize returns the plan for another number of microbatches, or nil. It may not be valid.
+// resize returns the plan for another number of microbatches, or nil if its loops do not fit. The
+// result may be invalid.
 func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	if plan.Placement.Copies > 1 || microbatches < 1 {
 		return nil // the microbatches of other copies would change
@@ -116,15 +116,15 @@ func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	return &resized
 }
 
-// stream is a kind of action of a stage, which loops run for one microbatch after the other.
+// stream is a kind of action of a stage, which a loop runs for consecutive microbatches.
 type stream struct {
 	kind  schedule.Kind
 	stage int
 }
 
-// resizeProgram returns the program for n more microbatches, or nil. Every stream is in one loop that
-// takes the new microbatches: the loop of most streams and then of most repeats. The microbatches
-// above it move by n.
+// resizeProgram returns the program for by more microbatches, or nil if its loops do not fit. For
+// every stream, one loop takes the additional microbatches: the loop with the most streams and,
+// among those, the most repeats. The microbatches after the loop's are shifted by the same number.
 func resizeProgram(program []schedule.Segment, by int) []schedule.Segment {
 	streams := make([]map[stream]int, len(program)) // by segment: the highest microbatch
 	var loops []int

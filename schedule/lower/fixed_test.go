@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestFixedOfOtherNumbers asks the plan of every schedule for other numbers of microbatches: it
-// refuses them, or gives a plan that is valid. Schedules whose steady state is one loop give
-// the plan of their rule.
+// TestFixedOfOtherNumbers requests other numbers of microbatches from the plan of every schedule.
+// Fixed rejects the number or returns a valid plan. If the steady state of a schedule is one loop,
+// the plan equals the plan of its rule.
 func TestFixedOfOtherNumbers(t *testing.T) {
 	const m = 64
 	served := map[string]int{}
@@ -41,7 +41,7 @@ func TestFixedOfOtherNumbers(t *testing.T) {
 				}
 				if err != nil {
 					require.ErrorIs(t, err, schedule.ErrParams)
-					require.ErrorContains(t, err, fmt.Sprintf("is for 64 microbatches, and no number of repeats of its loops makes it one for %d", other))
+					require.ErrorContains(t, err, fmt.Sprintf("is for 64 microbatches, and its loops cannot be repeated to fit %d", other))
 					continue
 				}
 				served[name]++

@@ -12,21 +12,22 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Lifetimes returns a plan with the same actions, each with its drops, for the facts of each stage
-// and the number of parts of a batch entry. It fills in Facts, Parts, Windows, Outgoing and
-// Entries. Drops that the plan had are forgotten, and the plan itself is not changed.
+// Lifetimes returns a plan with the same actions, each with its drops, given the facts of each
+// stage and the number of parts of a batch entry. It fills in Facts, Parts, Windows, Outgoing and
+// Entries. It replaces any drops of the plan, and does not modify the plan itself.
 //
-// Package effects defines the lifetimes that end with an action because of its kind. Besides, on
-// every rank, a part of an entry ends with the last action that reads it (L1), and so do the
-// copies of a stage's weights. A copy of saved state in far memory ends with the B or I that takes
-// the state. A microbatch retires with its last action, which may be the wait
-// for a send. An action of a stage alone, such as UNSHARD, drops nothing.
+// Package effects defines the lifetimes that an action ends because of its kind. In addition, on
+// every rank, a part of an entry ends with the last action that reads it (L1), and so do the copies
+// of a stage's weights. A copy of saved state in far memory ends with the B or I that takes the
+// state. A microbatch retires with its last action, which may be the wait for a send. An action
+// without a microbatch, such as UNSHARD, drops nothing.
 //
-// A segment is split if its first or last repeats drop something else than the others, so that one
-// body has one set of drops. The cost depends on the size of the plan as segments, like Check's.
+// Lifetimes splits a segment if the drops of its first or last repeats differ from the others, so
+// that each body has one set of drops. The cost depends on the size of the plan's segments, as for
+// [check.Plan].
 //
-// The plan must be valid, or else the error is that of Check. Other errors wrap ErrFacts. A plan
-// that sends must wait for each send, as the plans of [Transfers] do.
+// If the plan is invalid, Lifetimes returns the error of [check.Plan]. Other errors wrap ErrFacts.
+// The plan must wait for each of its sends, like the plans of [Transfers].
 func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedule.Plan, error) {
 	if err := checkFacts(facts, plan.Placement.Stages(), parts); err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedul
 	return lifetimes(plan, facts)
 }
 
-// lifetimes returns the valid plan with its lifetimes.
+// lifetimes returns a valid plan with its lifetimes.
 func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, error) {
 	marked := withoutDrops(plan)
 	marked.Facts = slices.Clone(facts)
@@ -68,17 +69,17 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 	return marked, nil
 }
 
-// checkFacts reports all faults of facts for this many stages and entry parts.
+// checkFacts reports all faults of the facts for a number of stages and entry parts.
 func checkFacts(facts []schedule.Facts, stages, parts int) error {
 	var faults []error
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{schedule.ErrFacts}, args...)...))
 	}
 	if len(facts) != stages {
-		fault("there are facts of %d stages for a plan of %d", len(facts), stages)
+		fault("there are facts for %d stages, but the plan has %d stages", len(facts), stages)
 	}
 	if parts < 0 || parts > schedule.MaxParts {
-		fault("an entry of %d parts: there may be 0 to %d", parts, schedule.MaxParts)
+		fault("an entry has %d parts: use 0 to %d", parts, schedule.MaxParts)
 		return errors.Join(faults...)
 	}
 	for stage, f := range facts {
@@ -91,7 +92,7 @@ func checkFacts(facts []schedule.Facts, stages, parts int) error {
 	return errors.Join(faults...)
 }
 
-// withoutDrops returns a copy of the plan as before the lifetime pass.
+// withoutDrops returns a copy of the plan without the results of the lifetime pass.
 func withoutDrops(plan *schedule.Plan) *schedule.Plan {
 	bare := *plan
 	bare.Facts, bare.Parts, bare.Windows, bare.Outgoing, bare.Entries = nil, nil, nil, nil, nil
@@ -113,42 +114,41 @@ func bareProgram(program []schedule.Segment) []schedule.Segment {
 	return list
 }
 
-// marking is the visitor that goes through a rank's program from its end. So the first use of
-// something that it meets is the last one of the program, and a lifetime ends, for the visitor, at
-// the action that begins it.
+// marking is the visitor that traverses a rank's program backwards. The first use that it visits is
+// the last use in the program, and a lifetime ends, for the visitor, at the action that begins it.
 type marking struct {
 	passes.Walk
 	*passes.Outline
 	rank  int
-	lower []int // by copy of the model: its lowest stage on the rank, with which a microbatch begins here; -1 if it has none
+	lower []int // by copy of the model: the lowest stage on the rank, where a microbatch begins on the rank; -1 if there is none
 
 	// Indices of sets.
-	seen     int // by copy of the model: microbatches whose last action on the rank was met
-	dead     int // by copy and part: microbatches whose last read of the part was met
-	touched  int // by the rank's stages: microbatches whose last computation was met
+	seen     int // by copy of the model: microbatches whose last action on the rank was visited
+	dead     int // by copy and part: microbatches whose last read of the part was visited
+	touched  int // by the rank's stages: microbatches whose last computation was visited
 	live     int // by the rank's stages: microbatches in flight
-	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; then the same for gradients
-	entry    int // by copy: microbatches with an entry part left
-	weights  int // by the rank's stages: a flag, set if the last forward that reads copies of weights was met; then the same for backward
-	away     int // by the rank's stages: microbatches whose saved state is reloaded; only if the plan offloads
+	outgoing int // by the rank's stages: microbatches whose output is waiting to be sent or in flight; then the same for gradients
+	entry    int // by copy: microbatches with a live entry part
+	weights  int // by the rank's stages: a flag, set if the last forward that reads copies of weights was visited; then the same for backward
+	away     int // by the rank's stages: microbatches whose saved state is reloaded; empty unless the plan offloads
 
 	byKind []kindEffect      // by the rank's stages and by kind
-	most   int64             // entries
+	most   int64             // the largest number of live entries
 	body   []schedule.Action // of the current repeat, with drops
-	lists  [2][]piece        // the repeats before, by depth
+	lists  [2][]piece        // the previous repeats, by depth
 	fault  error
 }
 
-// kindEffect is the part of the effects of an action that follows from its stage and kind alone.
+// kindEffect holds the effects of an action that depend only on its stage and kind.
 type kindEffect struct {
 	drops   schedule.Drop
 	to      effects.Place
 	parts   bool        // it reads parts of the entry
 	weights effects.Set // the copies of weights that it reads
-	born    []int       // the stages whose input it brings onto the rank
+	born    []int       // the stages whose input it creates on the rank
 }
 
-// piece is consecutive repeats of a segment with the same drops.
+// piece is a run of consecutive repeats of a segment with the same drops.
 type piece struct {
 	schedule.Segment
 	of *schedule.Segment
@@ -194,10 +194,10 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	return v
 }
 
-// copyOf returns the copy of the model to which a stage belongs.
+// copyOf returns the index of the copy of the model to which a stage belongs.
 func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
 
-// deadOf returns the first set by part of a stage's copy of the model.
+// deadOf returns the index of the first of the sets by part for a stage's copy of the model.
 func (v *marking) deadOf(stage int) int { return v.dead + v.copyOf(stage)*schedule.MaxParts }
 
 func (v *marking) Visit(a schedule.Action, mb int64) {
@@ -248,7 +248,7 @@ func (v *marking) widen(bounds []int, stage, set int) {
 	bounds[stage] = max(bounds[stage], int(v.Get(set).Width()))
 }
 
-// sends follows a buffer that the stage sends from the wait for it back to the computation.
+// sends tracks a sent buffer backwards, from the wait to the computation.
 func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int64) {
 	set := v.outgoing + 2*v.Place[stage]
 	if kind == schedule.WaitB || kind == schedule.SendB || to == effects.SentGradient {
@@ -260,15 +260,15 @@ func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int6
 		v.widen(v.Plan.Outgoing, stage, set)
 	case kind == schedule.SendF || kind == schedule.SendB:
 		if !v.Has(set, mb) && v.fault == nil {
-			v.fault = fmt.Errorf("%w: rank %d never waits for %d%v%d, so its buffer never ends: take a plan of Comms, or add a wait for each send", schedule.ErrFacts, v.rank, stage, kind, mb)
+			v.fault = fmt.Errorf("%w: rank %d never waits for %d%v%d, so its buffer is never released: use a plan of Transfers, or add a wait for each send", schedule.ErrFacts, v.rank, stage, kind, mb)
 		}
 	case to == effects.SentOutput || to == effects.SentGradient:
 		v.Remove(set, mb)
 	}
 }
 
-// lastReads enters the parts that the action is the last to read into the table, and reports whether
-// there are any.
+// lastReads adds the parts for which the action is the last reader to the table, and reports
+// whether there are any.
 func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	reads, dies := v.Reads(stage, kind), uint64(0)
 	for part := 0; reads>>part != 0; part++ {
@@ -284,15 +284,15 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	v.most = max(v.most, v.Get(entry).Width())
 	table := &v.Plan.Parts[stage][kind]
 	if *table != 0 && *table != dies && v.fault == nil {
-		v.fault = fmt.Errorf("%w: different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot say: let the order of its actions be the same for all",
+		v.fault = fmt.Errorf("%w: different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot express: use the same order of actions for all microbatches",
 			schedule.ErrFacts, stage, kind, *table, dies)
 	}
 	*table = dies
 	return true
 }
 
-// unread returns an error if a part is read for some microbatches of a copy only, so that no action
-// would end it for the others.
+// unread returns an error if a part is read for only some microbatches of a copy, because no action
+// would release it for the others.
 func (v *marking) unread() error {
 	for _, stage := range v.lower {
 		if stage < 0 {
@@ -310,7 +310,7 @@ func (v *marking) unread() error {
 	return nil
 }
 
-// Repeats adds n repeats: the one that was walked, or others that are like it.
+// Repeats appends n repeats: the visited repeat, or repeats that are equal to it.
 func (v *marking) Repeats(s *schedule.Segment, n int64) {
 	next := piece{schedule.Segment{Body: v.body, Repeat: int(n), Stride: s.Stride}, s}
 	if s.Inner != nil {
@@ -332,11 +332,11 @@ func (v *marking) Repeats(s *schedule.Segment, n int64) {
 	}
 }
 
-// follows reports whether a segment does what the repeat behind the last one of another
-// would do. Both are repeats of the same actions, with the inner ones cut where drops change.
-// Cut at different places, one of them would begin a part elsewhere in the repeat than the
-// other, with other actions of microbatches, of which a valid plan has each once. So repeats
-// and strides of parts need no comparison.
+// follows reports whether next equals the repeat that would follow the last repeat of s. Both
+// repeat the same actions, and their inner segments are cut at each change of drops. Inner segments
+// that are cut at different places begin with different actions, because a valid plan has each
+// action of a microbatch once. Therefore the repeats and strides of inner segments need no
+// comparison.
 func follows(s, next *schedule.Segment) bool {
 	by := s.Repeat * s.Stride
 	same := func(a, b []schedule.Action) bool {

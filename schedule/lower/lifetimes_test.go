@@ -63,11 +63,10 @@ func TestLifetimesOfChunks(t *testing.T) {
 	})
 }
 
-// everyStage returns the list of as many true as the plan has stages.
+// everyStage returns a slice that is true for every stage of the plan.
 func everyStage(p *schedule.Plan) []bool { return slices.Repeat([]bool{true}, p.Placement.Stages()) }
 
-// The buffers of what is sent and received, the copies of a model, slices, and weights
-// that come and go.
+// Plans with transfers, several copies of a model, slices, and sharded weights.
 func TestLifetimesOfLowered(t *testing.T) {
 	testkit.Slow(t)
 	for _, s := range schedule.Schedules() {
@@ -99,8 +98,8 @@ func TestLifetimesOfDisorder(t *testing.T) {
 	})
 }
 
-// In the steady state of 1F1B each rank has two or three messages on their way, however
-// many microbatches there are, and a microbatch retires soon after its backward.
+// In the steady state of 1F1B each rank has two or three messages in flight, regardless of the
+// number of microbatches, and a microbatch retires soon after its backward.
 func TestLifetimesOfOneFOneB(t *testing.T) {
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
 	require.NoError(t, err)
@@ -112,7 +111,7 @@ func TestLifetimesOfOneFOneB(t *testing.T) {
 	require.Equal(t, []int{3, 3, 3, 2}, marked.Outgoing)
 }
 
-// A plan that does not wait for what it sends has no lifetimes.
+// Lifetimes rejects a plan with a send without a wait.
 func TestLifetimesNeedWaits(t *testing.T) {
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
 	require.NoError(t, err)
@@ -124,5 +123,5 @@ func TestLifetimesNeedWaits(t *testing.T) {
 	}
 	_, err = lower.Lifetimes(lowered, make([]schedule.Facts, 2), 0)
 	require.ErrorIs(t, err, schedule.ErrFacts)
-	require.ErrorContains(t, err, "rank 0 never waits for 0SEND_F2, so its buffer never ends: take a plan of Comms")
+	require.ErrorContains(t, err, "rank 0 never waits for 0SEND_F2, so its buffer is never released: use a plan of Transfers")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// actions returns the actions of a list: words, pairs such as (1F1;2B0), and - for none.
+// actions parses a list of actions and joined pairs such as (1F1;2B0); "-" is an empty list.
 func actions(t require.TestingT, list string) (parsed []schedule.Action) {
 	for word := range strings.FieldsSeq(list) {
 		if word == "-" {
@@ -25,7 +25,7 @@ func actions(t require.TestingT, list string) (parsed []schedule.Action) {
 	return parsed
 }
 
-// planOf returns the plan of these lists, one for each rank.
+// planOf returns the plan with the given list for each rank.
 func planOf(t require.TestingT, placement []int, microbatches int, programs ...string) *schedule.Plan {
 	p := &schedule.Plan{Name: "lists", Placement: schedule.Placement{Ranks: len(programs), Rank: placement}, Microbatches: microbatches}
 	for _, list := range programs {

@@ -7,37 +7,37 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Split returns a plan that runs I and then W in place of each B. If the B is joined the I overlaps,
-// and the W comes after the pair. Drops that the plan had are forgotten.
+// Split returns a plan that replaces each B by I followed by W. If the B is joined, the I takes its
+// place in the pair and the W comes after the pair. The result has no drops.
 func Split(plan *schedule.Plan) *schedule.Plan {
 	return rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		split := make([]schedule.Action, 0, 2*len(body))
-		var behind schedule.Action // the W that waits for the end of a pair
+		var after schedule.Action // the W to append at the end of a pair
 		for _, a := range body {
-			w := behind
-			behind = 0
+			w := after
+			after = 0
 			if a.Kind() == schedule.B {
-				a, behind = withKind(a, schedule.I), withKind(a, schedule.W).WithJoin(false)
+				a, after = withKind(a, schedule.I), withKind(a, schedule.W).WithJoin(false)
 			}
 			split = append(split, a)
 			if w != 0 {
 				split = append(split, w)
 			}
-			if behind != 0 && !a.Joined() {
-				split = append(split, behind)
-				behind = 0
+			if after != 0 && !a.Joined() {
+				split = append(split, after)
+				after = 0
 			}
 		}
 		return split
 	})
 }
 
-// Unsplit returns a plan that runs B in place of each I of the given stages, and none of their W: for
-// stages that have a full backward only. A frozen stage keeps its I. Drops that the plan had are forgotten. There is one entry for each stage;
-// another number is ErrParams.
+// Unsplit returns a plan that replaces each I of the given stages by B and removes their W, for
+// stages that have only a full backward. A frozen stage keeps its I. The result has no drops. If
+// the length of stages is not the number of stages, the error wraps ErrParams.
 func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	if len(stages) != plan.Placement.Stages() {
-		return nil, fmt.Errorf("%w: there are %d entries for %d stages: say of each stage whether it cannot split", schedule.ErrParams, len(stages), plan.Placement.Stages())
+		return nil, fmt.Errorf("%w: there are %d entries for %d stages: give one entry for each stage", schedule.ErrParams, len(stages), plan.Placement.Stages())
 	}
 	if !splits(plan) {
 		return withoutDrops(plan), nil
@@ -49,7 +49,7 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 			switch kind := a.Kind(); {
 			case unsplit && kind == schedule.I:
 				whole = append(whole, withKind(a, schedule.B))
-			case unsplit && kind == schedule.W: // nothing overlaps with it then
+			case unsplit && kind == schedule.W: // the previous action has no partner then
 				if n := len(whole); n > 0 {
 					whole[n-1] = whole[n-1].WithJoin(false)
 				}
@@ -61,7 +61,7 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	}), nil
 }
 
-// splits reports whether the plan has backwards in two halves.
+// splits reports whether the plan has split backwards.
 func splits(plan *schedule.Plan) bool {
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
@@ -73,13 +73,13 @@ func splits(plan *schedule.Plan) bool {
 	return false
 }
 
-// Merge returns a plan that runs B in place of an I and the W of the same stage and microbatch right
-// after it, if neither of them is joined. Drops that the plan had are forgotten.
+// Merge returns a plan that replaces an I, immediately followed by the W of the same stage and
+// microbatch, by B if neither is joined. The result has no drops.
 func Merge(plan *schedule.Plan) *schedule.Plan {
 	unrolled := *plan
 	unrolled.Programs = make([][]schedule.Segment, len(plan.Programs))
 	for rank, program := range plan.Flat().Programs {
-		unrolled.Programs[rank] = together(program)
+		unrolled.Programs[rank] = joinHalves(program)
 	}
 	return rewritten(&unrolled, func(body []schedule.Action) []schedule.Action {
 		merged := make([]schedule.Action, 0, len(body))
@@ -95,33 +95,33 @@ func Merge(plan *schedule.Plan) *schedule.Plan {
 	})
 }
 
-// merges reports whether the last action of the first list and the first action of the second one
-// are the two halves of one backward.
+// merges reports whether the last action of list and the first action of next are the two halves of
+// one backward.
 func merges(list, next []schedule.Action) bool {
 	a, b := list[len(list)-1], next[0]
 	second := len(list) > 1 && list[len(list)-2].Joined()
 	return a.Kind() == schedule.I && b.Kind() == schedule.W && !second && !a.Joined() && !b.Joined() && withKind(a, schedule.W).WithDrop(0) == b.WithDrop(0)
 }
 
-// together returns a program that runs the same, in which no end of a body separates the two halves
-// of a backward.
-func together(program []schedule.Segment) []schedule.Segment {
+// joinHalves returns an equivalent program in which the two halves of a backward are never
+// separated by the end of a body.
+func joinHalves(program []schedule.Segment) []schedule.Segment {
 	var list []schedule.Segment
 	for _, s := range program {
 		pieces := []schedule.Segment{s}
 		if s.Repeat > 1 && merges(s.Body, shifted(s.Body[:1], s.Stride)) {
-			pieces = rotated(s)
+			pieces = rotate(s)
 		}
 		for _, s := range pieces {
-			list = attached(s, list)
+			list = attach(s, list)
 		}
 	}
 	return list
 }
 
-// rotated returns the segment with the first action of each repeat but the first in the
-// repeat before.
-func rotated(s schedule.Segment) []schedule.Segment {
+// rotate returns an equivalent of the segment that moves the first action of each repeat, except
+// the first, to the end of the previous repeat.
+func rotate(s schedule.Segment) []schedule.Segment {
 	last := (s.Repeat - 1) * s.Stride
 	return []schedule.Segment{
 		{Body: s.Body[:1], Repeat: 1},
@@ -130,9 +130,9 @@ func rotated(s schedule.Segment) []schedule.Segment {
 	}
 }
 
-// attached adds the segment to the list, its first repeat in one body with the last
-// repeat before it if their ends are the halves of a backward.
-func attached(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
+// attach appends the segment to the list. If its first action and the last action of the list are
+// the halves of a backward, it puts their repeats into one body.
+func attach(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
 	if len(s.Body) == 0 {
 		return list
 	}
@@ -146,11 +146,10 @@ func attached(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
 	return append(list, s)
 }
 
-// lastRepeat returns the actions of the last repeat.
+// lastRepeat returns the actions of the last repeat of a segment.
 func lastRepeat(s schedule.Segment) []schedule.Action { return shifted(s.Body, (s.Repeat-1)*s.Stride) }
 
-// cut returns the segment as its first n repeats and the others, none or one segment
-// each.
+// cut splits the segment after its first n repeats. Each result has at most one segment.
 func cut(s schedule.Segment, n int) (first, rest []schedule.Segment) {
 	if n > 0 {
 		first = []schedule.Segment{{Body: s.Body, Repeat: n, Stride: s.Stride}}
@@ -161,7 +160,7 @@ func cut(s schedule.Segment, n int) (first, rest []schedule.Segment) {
 	return first, rest
 }
 
-// shifted returns the actions with n added to their microbatches.
+// shifted returns a copy of the actions with n added to their microbatches.
 func shifted(actions []schedule.Action, n int) []schedule.Action {
 	list := make([]schedule.Action, len(actions))
 	for i, a := range actions {
@@ -170,13 +169,13 @@ func shifted(actions []schedule.Action, n int) []schedule.Action {
 	return list
 }
 
-// withKind returns the action of another kind.
+// withKind returns the action with another kind.
 func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
 	return schedule.Act(kind, a.Stage(), a.Microbatch()).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
-// rewritten returns the plan with every body as the function returns it, without drops.
-// Segments whose body becomes empty are removed.
+// rewritten applies a function to every body of the plan and discards drops. It removes segments
+// whose body becomes empty.
 func rewritten(p *schedule.Plan, rewrite func(body []schedule.Action) []schedule.Action) *schedule.Plan {
 	bare := withoutDrops(p)
 	for rank, program := range bare.Programs {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// rewrite runs a pass that is the same for a plan of segments and for the plan written
-// out, and leaves the plan itself alone.
+// rewrite runs a pass, and requires that it gives the same result for a plan in segments and for
+// the plan written out, and does not modify its argument.
 func rewrite(t require.TestingT, p *schedule.Plan, pass func(*schedule.Plan) *schedule.Plan) *schedule.Plan {
 	before := plantest.Text(t, p)
 	got := pass(p)
@@ -56,7 +56,7 @@ func TestUnsplit(t *testing.T) {
 	require.ErrorContains(t, err, "there are 1 entries for 2 stages")
 }
 
-// A frozen stage behind one that trains has I alone, and keeps it.
+// A frozen stage after a trained stage has only I, and keeps it.
 func TestUnsplitFrozen(t *testing.T) {
 	p := planOf(t, []int{0, 0}, 1, "0F0 1F0 1I0 0I0 0W0")
 	p.Frozen = []bool{false, true}
@@ -66,7 +66,7 @@ func TestUnsplitFrozen(t *testing.T) {
 	require.Equal(t, actions(t, "0F0 1F0 1I0 0B0"), plantest.Lists(got)[0])
 }
 
-// The halves of a backward may stand in different repeats, or in different segments.
+// The halves of a backward may be in different repeats or different segments.
 func TestMerge(t *testing.T) {
 	segment := func(repeat, stride int, list string) schedule.Segment {
 		return schedule.Segment{Body: actions(t, list), Repeat: repeat, Stride: stride}
@@ -96,8 +96,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Splitting and merging are the reverse of each other where nothing is joined, and all
-// passes take the plans of every schedule.
+// Split and Merge are inverses for plans without joins, and all passes accept the plans of every
+// schedule.
 func TestRewrites(t *testing.T) {
 	microbatches := func(ranks int) []int { return []int{1, ranks, 23} }
 	everySchedule(t, []int{1, 3, 4}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
@@ -117,7 +117,7 @@ func TestRewrites(t *testing.T) {
 	})
 }
 
-// TestRewritesKeepLoops rewrites a program that is a loop of loops.
+// TestRewritesKeepLoops rewrites a program of nested loops.
 func TestRewritesKeepLoops(t *testing.T) {
 	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(64, 256), Microbatches: 1000})
 	require.NoError(t, err)

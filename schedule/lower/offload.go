@@ -8,23 +8,25 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// Offload returns a plan that moves saved state to far memory between the forward that saves it
-// and the B or I that takes it. away[stage] is the set of the stage's slots that go, as in
+// Offload returns a plan that moves saved state to far memory between the forward that saves it and
+// the B or I that takes it. away[stage] is the set of the stage's slots to move, as in
 // [schedule.Plan]. For each microbatch of such a stage:
 //
 //   - OFFLOAD comes after the forward, and after the sends that follow it;
-//   - WAIT_OFFLOAD comes after the next computations, as many as overlap says, so that the copy
-//     overlaps with them; 0 is 1;
-//   - RELOAD comes before as many computations before the taker, and before their receives.
+//   - WAIT_OFFLOAD comes after the next overlap computations, so that the copy overlaps with them;
+//     an overlap of 0 means 1;
+//   - RELOAD comes overlap computations before the B or I, and before the receives of these
+//     computations.
 //
-// A joined pair is one computation. At least one computation runs between WAIT_OFFLOAD and RELOAD:
-// a microbatch for which there is none stays near, as on the last stage of 1F1B. Away of the result
-// is empty for stages whose microbatches all stay, and nil if all stages are such.
+// A joined pair counts as one computation. At least one computation runs between WAIT_OFFLOAD and
+// RELOAD; the state of a microbatch without such a computation stays near, as on the last stage of
+// 1F1B. In the result, Away is 0 for a stage whose microbatches all stay near, and nil if this
+// holds for all stages.
 //
-// Offload comes after Transfers. A plan that offloads already, and an away of another length than
-// the number of stages, are ErrParams. Drops that the plan had are forgotten. The plan must be
-// valid, or else Offload returns the error of Check. The cost depends on the size of the plan as
-// segments, like Check's.
+// Run Offload after Transfers. If the plan already offloads, or the length of away is not the
+// number of stages, the error wraps ErrParams. If the plan is invalid, Offload returns the error of
+// [check.Plan]. The result has no drops. The cost depends on the size of the plan's segments, as
+// for [check.Plan].
 func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
@@ -32,8 +34,8 @@ func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 	return offload(plan, away, overlap)
 }
 
-// Near returns the plan without its copies to far memory and back, for a system or a form that has
-// none. Drops that it had are forgotten.
+// Near returns the plan without its copies to far memory and back, for a system or a file format
+// without them. The result has no drops.
 func Near(plan *schedule.Plan) *schedule.Plan {
 	near := rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		return slices.DeleteFunc(body, func(a schedule.Action) bool { return a.Kind() >= schedule.Offload && a.Kind() <= schedule.Reload })
@@ -42,16 +44,16 @@ func Near(plan *schedule.Plan) *schedule.Plan {
 	return near
 }
 
-// offload returns the valid plan with its offloads.
+// offload returns a valid plan with its offloads.
 func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if len(away) != plan.Placement.Stages() {
-		return nil, fmt.Errorf("%w: there are slots of %d stages to offload, for a plan of %d: give one set for each stage", schedule.ErrParams, len(away), plan.Placement.Stages())
+		return nil, fmt.Errorf("%w: there are offload slots for %d stages, but the plan has %d stages: give one set for each stage", schedule.ErrParams, len(away), plan.Placement.Stages())
 	}
 	if overlap < 0 || overlap > maxOverlap {
-		return nil, fmt.Errorf("%w: a copy that overlaps with %d computations: give 1 to %d, or 0 for 1", schedule.ErrParams, overlap, maxOverlap)
+		return nil, fmt.Errorf("%w: a copy cannot overlap with %d computations: use 1 to %d, or 0 for 1", schedule.ErrParams, overlap, maxOverlap)
 	}
 	if plan.Away != nil {
-		return nil, fmt.Errorf("%w: plan %q offloads already: give the plan without", schedule.ErrParams, plan.Name)
+		return nil, fmt.Errorf("%w: plan %q already offloads: use the plan without offloads", schedule.ErrParams, plan.Name)
 	}
 	offloaded := withoutDrops(plan).Flat()
 	p := offloading{away: make([]bool, len(away)), moved: make([]bool, len(away)), overlap: max(overlap, 1)}
@@ -76,50 +78,45 @@ func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 	return offloaded, nil
 }
 
-// offloading puts offloads into programs.
+// offloading inserts offloads into programs.
 type offloading struct {
-	away  []bool // by stage: saved state is to be moved
-	moved []bool // by stage: saved state of some microbatch is
-	// near is how many computations after its F the taker of a microbatch comes at most for which
-	// nothing is moved. No decision looks at more computations before and after a place.
+	away  []bool // by stage: the saved state is to be moved
+	moved []bool // by stage: the saved state of some microbatch is moved
+	// If the B or I of a microbatch comes at most near computations after its F, the saved state is
+	// not moved. No decision depends on more computations before or after a position.
 	overlap, near int
 	schedule.Builder
-	written bool // the program of the rank has an offload
+	written bool // an offload was written into the rank's program
 }
 
-// concerns reports whether the action saves or takes state that is to be moved.
-func (p *offloading) concerns(a schedule.Action) bool {
-	return p.away[a.Stage()] && (saves(a) || takes(a))
-}
-
-// saves and takes report whether the action saves the state of its stage and microbatch, and whether
-// it is the first to take it.
+// saves reports whether the action saves the state of its stage and microbatch. takes reports
+// whether the action is the first to take that state.
 func saves(a schedule.Action) bool { return a.Kind() == schedule.F }
 func takes(a schedule.Action) bool { return a.Kind() == schedule.B || a.Kind() == schedule.I }
 
-// maxOverlap bounds the computations that a copy overlaps with.
+// maxOverlap is the maximum number of computations with which a copy overlaps.
 const maxOverlap = 64
 
-// unit is a computation or a joined pair, and the other actions up to the next one. The first unit
-// of a program may have no computation.
+// unit is a computation or a joined pair, and the other actions up to the next computation. The
+// first unit of a program may have no computation.
 type unit struct {
 	run   []schedule.Action
 	rest  []schedule.Action
 	loops []schedule.Segment // after rest: segments without a computation, and actions between them
 }
 
-// part is consecutive units, which repeat.
+// part is a repeated sequence of units.
 type part struct {
 	units          []unit
 	repeat, stride int
 }
 
-// program returns the program with its offloads. The first and the last repeat of each segment are
-// written out. All others have other repeats of it next to them, as far as any decision looks, so
-// that the same actions come into each.
+// program returns the program with its offloads. It writes out the first and last repeats of each
+// segment. All other repeats have equal neighbours, as far as any decision depends on them, so the
+// same actions are inserted into each.
 func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 	parts := []part{{units: make([]unit, 1), repeat: 1}}
-	list := &parts[0] // units that are written out
+	list := &parts[0] // the units that are written out
 	for _, s := range program {
 		computations, several := count(s.Body), 1
 		if computations == 0 && s.Repeat > 1 {
@@ -127,7 +124,7 @@ func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 			last.loops = append(last.loops, s)
 			continue
 		}
-		whole := s // the repeats of a short body, several in one
+		whole := s // combines several repeats of a short body
 		if computations > 0 {
 			several = (p.near + computations) / computations
 			whole.Repeat, whole.Stride, whole.Body = s.Repeat/several, s.Stride*several, nil
@@ -161,7 +158,7 @@ func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 	return p.Program()
 }
 
-// count returns the number of computations, a joined pair being one.
+// count returns the number of computations, counting a joined pair as one.
 func count(body []schedule.Action) (n int) {
 	for i, a := range body {
 		if a.Kind().Compute() && (i == 0 || !body[i-1].Joined()) {
@@ -171,7 +168,7 @@ func count(body []schedule.Action) (n int) {
 	return n
 }
 
-// add adds actions.
+// add appends actions to the units of the part.
 func (l *part) add(actions []schedule.Action) {
 	for _, a := range actions {
 		last := len(l.units) - 1
@@ -188,8 +185,8 @@ func (l *part) add(actions []schedule.Action) {
 	}
 }
 
-// runs appends the computations of units from one number up to and without another one, of a repeat
-// with so much added to its microbatches.
+// runs appends the computations of the units with indices in [from, to) to the list, with by added
+// to their microbatches.
 func (l *part) runs(list [][]schedule.Action, from, to, by int) [][]schedule.Action {
 	for i := max(from, 0); i < min(to, len(l.units)); i++ {
 		list = append(list, shifted(l.units[i].run, by))
@@ -197,7 +194,8 @@ func (l *part) runs(list [][]schedule.Action, from, to, by int) [][]schedule.Act
 	return list
 }
 
-// write writes a part. It looks at the last units before it and the next ones after it.
+// write writes a part. Its offloads also depend on the last units before the part and the first
+// units after it.
 func (p *offloading) write(parts []part, at int) {
 	l := &parts[at]
 	n := len(l.units)
@@ -243,14 +241,14 @@ func (p *offloading) write(parts []part, at int) {
 	p.Repeat(since, l.repeat-1, l.stride)
 }
 
-// insert writes the offloads after a computation.
+// insert writes the offloads after the computation runs[at].
 func (p *offloading) insert(runs [][]schedule.Action, at int) {
 	write := func(kind schedule.Kind, of int, is func(a schedule.Action) bool) {
 		if of < 0 || of >= len(runs) {
 			return
 		}
 		for _, a := range runs[of] {
-			if p.concerns(a) && is(a) && !meets(runs[max(of-p.near, 0):min(of+p.near+1, len(runs))], a) {
+			if p.away[a.Stage()] && is(a) && !hasCounterpart(runs[max(of-p.near, 0):min(of+p.near+1, len(runs))], a) {
 				p.moved[a.Stage()], p.written = true, true
 				p.Append(schedule.Act(kind, a.Stage(), a.Microbatch()))
 			}
@@ -261,9 +259,9 @@ func (p *offloading) insert(runs [][]schedule.Action, at int) {
 	write(schedule.Reload, at+p.overlap+1, takes)
 }
 
-// meets reports whether the taker of the state that the action saves, or the F of the state that it
-// takes, is among the computations.
-func meets(runs [][]schedule.Action, a schedule.Action) bool {
+// hasCounterpart reports whether the computations include the B or I that takes the state saved by
+// the action, or the F that saves the state taken by the action.
+func hasCounterpart(runs [][]schedule.Action, a schedule.Action) bool {
 	other := takes
 	if takes(a) {
 		other = saves

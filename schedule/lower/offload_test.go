@@ -13,10 +13,10 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// bruteOffload returns the list of a rank with its offloads, by the words of Offload: it numbers
-// the computations and puts each action into the gap after one of them.
+// bruteOffload returns the list of a rank with its offloads. It follows the definition of Offload
+// directly: it numbers the computations and puts each action into the gap after one of them.
 func bruteOffload(p *schedule.Plan, list []schedule.Action, away []uint64, overlap int) []schedule.Action {
-	var numbers []int // by position: the computations that have begun, a joined pair being one
+	var numbers []int // by position: the number of computations that have begun, counting a joined pair as one
 	n := 0
 	for i, a := range list {
 		if a.Kind().Compute() && (i == 0 || !list[i-1].Joined()) {
@@ -24,7 +24,7 @@ func bruteOffload(p *schedule.Plan, list []schedule.Action, away []uint64, overl
 		}
 		numbers = append(numbers, n)
 	}
-	gaps := make([][3][]schedule.Action, n+1) // by the computation before: OFFLOAD, WAIT_OFFLOAD, RELOAD
+	gaps := make([][3][]schedule.Action, n+1) // by the preceding computation: OFFLOAD, WAIT_OFFLOAD, RELOAD
 	for i, f := range list {
 		if f.Kind() != schedule.F || away[f.Stage()] == 0 || !p.HasBackward(f.Stage()) {
 			continue
@@ -46,11 +46,11 @@ func bruteOffload(p *schedule.Plan, list []schedule.Action, away []uint64, overl
 	}
 	var out []schedule.Action
 	for i := 0; i < len(list); {
-		end := i // of the gap after this computation
+		end := i // the end of the gap after this computation
 		for end < len(list) && numbers[end] == numbers[i] {
 			end++
 		}
-		at := i // after its computations and its sends
+		at := i // the position after its computations and sends
 		for k := i; k < end; k++ {
 			if kind := list[k].Kind(); kind.Compute() || kind == schedule.SendF || kind == schedule.SendB {
 				at = k + 1
@@ -66,14 +66,14 @@ func bruteOffload(p *schedule.Plan, list []schedule.Action, away []uint64, overl
 	return out
 }
 
-// takes returns a function that finds the B or I of the action's stage and microbatch.
+// takes returns a function that matches the B or I of the action's stage and microbatch.
 func takes(a schedule.Action) func(b schedule.Action) bool {
 	return func(b schedule.Action) bool {
 		return b.Stage() == a.Stage() && b.Microbatch() == a.Microbatch() && (b.Kind() == schedule.B || b.Kind() == schedule.I)
 	}
 }
 
-// requireOffloads compares the pass with bruteOffload, and proves its result with its lifetimes.
+// requireOffloads compares the pass with bruteOffload, and proves its result with lifetimes.
 func requireOffloads(t *testing.T, p *schedule.Plan, away []uint64, overlap int, facts []schedule.Facts) *schedule.Plan {
 	got, err := lower.Offload(p, away, overlap)
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestOffloadEverySchedule(t *testing.T) {
 			for _, ranks := range []int{1, 2, 4} {
 				place, err := s.Place(ranks, ranks*s.PerRank)
 				if err != nil {
-					continue // dualpipe is for an even number of ranks
+					continue // dualpipe requires an even number of ranks
 				}
 				for _, microbatches := range []int{1, 2, 4, 7, 8, 16, 48, 51, 54} {
 					p := schedule.Params{Placement: place, Microbatches: microbatches}
@@ -173,7 +173,7 @@ func TestOffloadRandomPlans(t *testing.T) {
 	require.Greater(t, moved, 300)
 }
 
-// TestOffloadAMillion demands that a long plan stays as short as it is without offloads.
+// TestOffloadAMillion requires that offloads add only a constant number of segments to a long plan.
 func TestOffloadAMillion(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		if s.Name == "breadth-first" || s.Name == "gpipe" {

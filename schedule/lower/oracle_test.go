@@ -4,11 +4,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// The oracle says in the plainest way what a plan amounts to: it writes out every
-// action and looks at all of them, one microbatch at a time.
+// The oracle interprets a plan in the simplest way: it writes out every action and visits all of
+// them, one microbatch at a time.
 
-// ordered reports whether a plan on one rank runs exactly what it must, in an
-// order that works.
+// ordered reports whether a plan on one rank runs exactly the required actions, in a valid order.
 func ordered(p *schedule.Plan, split []bool) bool {
 	type act struct {
 		kind      schedule.Kind

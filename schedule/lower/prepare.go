@@ -9,45 +9,46 @@ import (
 
 // Passes are the parameters of [Prepare].
 type Passes struct {
-	// Facts are by stage, and Parts is the number of parts of a batch entry.
+	// Facts holds the facts of each stage. Parts is the number of parts of a batch entry.
 	Facts []schedule.Facts
 	Parts int
-	// Shard is how many stages a rank has gathered at once, 0 if weights are not sharded.
+	// Shard is the number of stages that a rank gathers at once, or 0 if weights are not sharded.
 	Shard int
-	// Quantizing is where the copies of weights are made, if facts ask for any.
+	// Quantizing selects when copies of weights are made, if facts require any.
 	Quantizing Quantizing
 	// Reduce adds the reduction of gradients over replicas.
 	Reduce bool
-	// Capacity is the capacity of the links between ranks.
+	// Capacity is the capacity of the links between ranks, in messages.
 	Capacity int
-	// Away are by stage the slots of saved state that go to far memory, as in [schedule.Plan]; nil if
-	// nothing does. A copy overlaps with this many computations; 0 is 1.
+	// Away holds, by stage, the slots of saved state that move to far memory, as in
+	// [schedule.Plan]; nil disables offloading. Overlap is the number of computations with which
+	// each copy overlaps; 0 means 1.
 	Away    []uint64
 	Overlap int
-	// NoLifetimes leaves out the lifetimes, for a plan that is only simulated or drawn.
+	// NoLifetimes skips the lifetime pass, for a plan that is only simulated or drawn.
 	NoLifetimes bool
 }
 
-// Prepare turns the plan of a rule into a plan that can run. In this order:
+// Prepare turns the plan of a rule into a plan that can run. It applies these passes in order:
 //
-//   - stages that neither split their backward nor are frozen run it whole ([Unsplit]);
-//   - weights are gathered and given up if they are sharded ([Shard]);
-//   - copies of weights are made if facts ask for them ([Quantize]);
-//   - gradients are reduced if that is asked for ([Reduce]);
-//   - a plan for several ranks that has no transfers gets them ([Transfers]);
-//   - saved state is moved to far memory if that is asked for ([Offload]);
+//   - stages that do not split their backward and are not frozen run it as B ([Unsplit]);
+//   - weights are gathered and released if they are sharded ([Shard]);
+//   - copies of weights are made if facts require them ([Quantize]);
+//   - gradients are reduced if requested ([Reduce]);
+//   - transfers are added to a plan for several ranks that has none ([Transfers]);
+//   - saved state is moved to far memory if requested ([Offload]);
 //   - every action gets its drops ([Lifetimes]).
 //
-// The result is proved, by [check.Links] for links of the capacity, and need not be proved again.
-// Errors are those of the passes and of the proof; if the given plan is not valid, they are about
-// that plan.
+// Prepare proves the result with [check.Links] for the given capacity, so that it need not be
+// proved again. It returns the errors of the passes and of the proof. If the given plan is invalid,
+// the error describes the faults of that plan.
 func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
 	if err := checkFacts(p.Facts, plan.Placement.Stages(), p.Parts); err != nil {
 		return nil, err
 	}
 	c := programs(plan)
 	if len(c.Faults) > 0 {
-		return nil, c.Finish(schedule.Unlimited) // with the faults between ranks
+		return nil, c.Finish(schedule.Unlimited) // adds the faults between ranks
 	}
 	prepared, err := p.apply(plan, c.Transfers)
 	if err == nil {
@@ -62,7 +63,7 @@ func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
 	return prepared, nil
 }
 
-// apply runs the passes over a plan each of whose programs is valid by itself.
+// apply runs the passes on a plan whose programs are individually valid.
 func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, err error) {
 	whole, quantizes := make([]bool, len(p.Facts)), false
 	for stage, f := range p.Facts {
@@ -105,8 +106,8 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 	return lifetimes(plan, p.Facts)
 }
 
-// programs finds the faults of a plan whose parts do not fit together, or whose programs are not
-// valid each by itself. A pass may rely on a plan without such faults.
+// programs checks that the parts of a plan are consistent and that each program is valid by itself.
+// Passes require a plan without such faults.
 func programs(plan *schedule.Plan) *check.Checker {
 	c := &check.Checker{Name: plan.Name}
 	c.CheckShape(plan)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestPrepareRefusesExactlyWhatIsInvalid breaks valid plans in one place: what is invalid is
-// refused with the faults of the plan as it was given, and all else comes out proved.
+// TestPrepareRefusesExactlyWhatIsInvalid changes valid plans in one place. Prepare rejects the
+// invalid plans with the faults of the given plan, and returns a proved plan for the others.
 func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))
 	prepared := 0
@@ -32,7 +32,7 @@ func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
 			continue
 		}
 		if errors.Is(err, schedule.ErrFacts) {
-			require.ErrorContains(t, err, "never waits for") // valid, and a buffer would never end
+			require.ErrorContains(t, err, "never waits for") // valid, but a buffer would never be released
 			continue
 		}
 		require.NoError(t, err, "seed %d\n%s", *plantest.Seed, plantest.Text(t, q))
@@ -43,7 +43,7 @@ func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
 	require.Greater(t, prepared, 100)
 }
 
-// TestPrepareRunsEveryPass makes in one call what the passes make in turn.
+// TestPrepareRunsEveryPass compares Prepare with the passes called one after another.
 func TestPrepareRunsEveryPass(t *testing.T) {
 	facts := []schedule.Facts{{Split: true, Quantizes: true}, {Quantizes: true}}
 	plan, err := schedule.ZBH1(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 12})

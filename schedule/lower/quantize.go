@@ -7,19 +7,19 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// Quantizing says where a rank makes the copies of its stages' weights.
+// Quantizing selects when a rank makes the copies of its stages' weights.
 type Quantizing uint8
 
 const (
-	// BeforeUse makes the copies of a stage right before its first forward, so that they live no
-	// longer than necessary.
+	// BeforeUse makes the copies of a stage immediately before its first forward, so that they live
+	// no longer than necessary.
 	BeforeUse Quantizing = iota
-	// AtStart makes the copies of all stages of a rank before anything else, while the first
-	// microbatch is on its way: they live longer, and no later action waits for them.
+	// AtStart makes the copies of all stages of a rank at the beginning, while the first microbatch
+	// is in flight. The copies live longer, but no later action waits for them.
 	AtStart
 )
 
-// String returns the words before-use and at-start.
+// String returns "before-use" or "at-start".
 func (q Quantizing) String() string {
 	switch q {
 	case BeforeUse:
@@ -30,19 +30,19 @@ func (q Quantizing) String() string {
 	return fmt.Sprintf("quantizing(%d)", uint8(q))
 }
 
-// Quantize returns a plan that makes the copies of weights on which stages compute,
-// once in a step (QUANTIZE): for each stage whose facts ask for it, unless the plan has a
-// QUANTIZE of the stage. It comes before a joined pair whose forward is the stage's first one.
-// AtStart puts it after the first UNSHARD of a stage whose weights are sharded.
+// Quantize returns a plan that makes the copies of weights with which stages compute, once in a
+// step. It adds a QUANTIZE for each stage whose facts require it, unless the plan already has one.
+// If the stage's first forward is in a joined pair, QUANTIZE comes before the pair. If the weights
+// of the stage are sharded, AtStart puts QUANTIZE after the stage's first UNSHARD.
 //
-// Transfers comes after this pass, so that a rank makes copies and then receives, and Shard
-// before it. Drops that the plan had are forgotten: [Lifetimes] decides where the copies
-// end. The plan must be valid, or else Quantize returns the error of Check. There is one entry of
-// facts for each stage; another number is ErrFacts. The cost depends on the size of the plan as
-// segments, like Check's.
+// Run Quantize after Shard, and before Transfers, so that a rank makes copies before it receives.
+// The result has no drops; [Lifetimes] determines when the copies end. If the plan is invalid,
+// Quantize returns the error of [check.Plan]. If the length of facts is not the number of stages,
+// the error wraps ErrFacts. The cost depends on the size of the plan's segments, as for
+// [check.Plan].
 func Quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*schedule.Plan, error) {
 	if len(facts) != plan.Placement.Stages() {
-		return nil, fmt.Errorf("%w: there are facts of %d stages for a plan of %d", schedule.ErrFacts, len(facts), plan.Placement.Stages())
+		return nil, fmt.Errorf("%w: there are facts for %d stages, but the plan has %d stages", schedule.ErrFacts, len(facts), plan.Placement.Stages())
 	}
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
@@ -50,10 +50,10 @@ func Quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*s
 	return quantize(plan, facts, where)
 }
 
-// quantize returns the valid plan with the copies that facts ask for.
+// quantize returns a valid plan with the copies that facts require.
 func quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*schedule.Plan, error) {
 	if where > AtStart {
-		return nil, fmt.Errorf("%w: weights cannot be quantized %v: choose %v or %v", schedule.ErrParams, where, BeforeUse, AtStart)
+		return nil, fmt.Errorf("%w: unknown Quantizing %v: use %v or %v", schedule.ErrParams, where, BeforeUse, AtStart)
 	}
 	quantized := withoutDrops(plan).Flat()
 	q := quantizing{where: where, awaited: make([]bool, len(facts)), sharded: make([]bool, len(facts))}
@@ -78,15 +78,15 @@ func quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*s
 	return quantized, nil
 }
 
-// quantizing puts QUANTIZE into programs.
+// quantizing inserts QUANTIZE into programs.
 type quantizing struct {
 	where   Quantizing
-	awaited []bool // by stage: the plan needs one, and has none yet
+	awaited []bool // by stage: a QUANTIZE is needed and not yet written
 	sharded []bool // by stage: the plan gathers its weights
 }
 
-// program returns the program of a rank with its stages' QUANTIZE, in the order in which
-// it first computes them.
+// program returns the program of a rank with the QUANTIZE of its stages, in the order in which the
+// rank first computes them.
 func (q *quantizing) program(program []schedule.Segment) []schedule.Segment {
 	var list []schedule.Segment
 	if q.where == AtStart {
@@ -113,8 +113,8 @@ func (q *quantizing) program(program []schedule.Segment) []schedule.Segment {
 	return list
 }
 
-// body returns the actions with the QUANTIZE of each stage whose first forward, or at the start
-// first UNSHARD, is among them.
+// body returns the actions with the QUANTIZE of each stage whose first forward is among them. With
+// AtStart, it also adds the QUANTIZE of a stage after its first UNSHARD.
 func (q *quantizing) body(body []schedule.Action) []schedule.Action {
 	list := make([]schedule.Action, 0, len(body))
 	for i, a := range body {
@@ -132,7 +132,7 @@ func (q *quantizing) body(body []schedule.Action) []schedule.Action {
 	return list
 }
 
-// quantize appends the QUANTIZE of an action's stage if it is awaited.
+// quantize appends the QUANTIZE of an action's stage if it is not yet written.
 func (q *quantizing) quantize(list []schedule.Action, a schedule.Action) []schedule.Action {
 	if !q.awaited[a.Stage()] {
 		return list

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// copying are facts of stages of which the listed ones compute on copies of their weights.
+// copying returns the facts of stages, of which the listed stages compute with copies of their
+// weights.
 func copying(stages int, listed ...int) []schedule.Facts {
 	facts := make([]schedule.Facts, stages)
 	for _, s := range listed {
@@ -38,13 +39,13 @@ func TestQuantized(t *testing.T) {
 			"0QUANTIZE 1QUANTIZE 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1"},
 		{"one of them", lower.AtStart, []int{1}, "0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1",
 			"1QUANTIZE 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1"},
-		{"where the plan says", lower.BeforeUse, []int{0, 1}, "1QUANTIZE 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1",
+		{"at the plan's own QUANTIZE", lower.BeforeUse, []int{0, 1}, "1QUANTIZE 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1",
 			"1QUANTIZE 0QUANTIZE 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1"},
 		{"before a pair", lower.BeforeUse, []int{1}, "0F0 (0F1;1F0) 1B0 1F1 1B1 0B0 0B1",
 			"0F0 1QUANTIZE (0F1;1F0) 1B0 1F1 1B1 0B0 0B1"},
-		{"behind the gathering", lower.AtStart, []int{0, 1}, "0UNSHARD 1UNSHARD 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1 0RESHARD 1RESHARD",
+		{"after the gathering", lower.AtStart, []int{0, 1}, "0UNSHARD 1UNSHARD 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1 0RESHARD 1RESHARD",
 			"0UNSHARD 0QUANTIZE 1UNSHARD 1QUANTIZE 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1 0RESHARD 1RESHARD"},
-		{"behind it, before use", lower.BeforeUse, []int{1}, "0F0 0F1 1UNSHARD 1F0 1B0 1RESHARD 1UNSHARD 1F1 1B1 1RESHARD 0B0 0B1",
+		{"after the gathering, before use", lower.BeforeUse, []int{1}, "0F0 0F1 1UNSHARD 1F0 1B0 1RESHARD 1UNSHARD 1F1 1B1 1RESHARD 0B0 0B1",
 			"0F0 0F1 1UNSHARD 1QUANTIZE 1F0 1B0 1RESHARD 1UNSHARD 1F1 1B1 1RESHARD 0B0 0B1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -63,10 +64,10 @@ func TestQuantized(t *testing.T) {
 	require.ErrorIs(t, err, schedule.ErrParams)
 	_, wrong := lower.Quantize(planOf(t, []int{0}, 1, "0F0 7B0"), copying(1, 0), lower.BeforeUse)
 	require.ErrorIs(t, wrong, check.ErrInvalidPlan)
-	require.ErrorContains(t, err, "weights cannot be quantized quantizing(2): choose before-use or at-start")
+	require.ErrorContains(t, err, "unknown Quantizing quantizing(2): use before-use or at-start")
 }
 
-// The first repeat of a segment alone has the QUANTIZE.
+// Only the first repeat of a segment has the QUANTIZE.
 func TestQuantizedSegment(t *testing.T) {
 	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Microbatches: 10,
 		Programs: [][]schedule.Segment{{{Body: actions(t, "0F0 0B0"), Repeat: 10, Stride: 1}}}}
@@ -80,12 +81,12 @@ func TestQuantizedSegment(t *testing.T) {
 	require.Contains(t, plantest.Text(t, q), "x 1 +0: 0QUANTIZE 0F0~o 0B0~sr\nx 8 +1: 0F1~o 0B1~sr\nx 1 +1: 0F9~of 0B9~srb\n")
 }
 
-// TestCheckOfCopiedWeights breaks a plan that makes copies of weights, without its drops and
-// with them.
+// TestCheckOfCopiedWeights changes a plan that makes copies of weights, without drops and with
+// drops.
 func TestCheckOfCopiedWeights(t *testing.T) {
 	const good = "0QUANTIZE 0F0 1QUANTIZE 1F0 1B0 0B0 0F1 1F1 1B1 0B1"
 	facts := copying(2, 0, 1)
-	marked := func(list string) *schedule.Plan { // with the lifetimes of the good plan, and other drops
+	marked := func(list string) *schedule.Plan { // with the lifetimes of the valid plan, and other drops
 		p := planOf(t, []int{0, 0}, 2, good)
 		p, err := lower.Lifetimes(p, facts, 0)
 		require.NoError(t, err)
@@ -119,9 +120,9 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 			[]check.Code{check.MissingDrop}},
 		{"backward never dropped", "1B1~sb", "1B1~s", "Rank 0, action 8: 1B1 is the last to read the copies of its stage's weights for the backward and must drop them; give it drop b.",
 			[]check.Code{check.MissingDrop}},
-		{"dropped by one that does not read", "0F1~f", "0F1~fb", "Rank 0, action 6: 0F1 drops the copies of weights for the backward, which it does not read; remove drop b.",
+		{"dropped by an action that does not read it", "0F1~f", "0F1~fb", "Rank 0, action 6: 0F1 drops the copies of weights for the backward, which it does not read; remove drop b.",
 			[]check.Code{check.MisplacedDrop}},
-		{"dropped where it is made", "0QUANTIZE", "0QUANTIZE~f", "Rank 0, action 0: 0QUANTIZE drops f, but has no microbatch; remove its drops.",
+		{"dropped by the QUANTIZE", "0QUANTIZE", "0QUANTIZE~f", "Rank 0, action 0: 0QUANTIZE drops f, but has no microbatch; remove its drops.",
 			[]check.Code{check.MisplacedDrop}},
 		{"of a microbatch", "0QUANTIZE", "0QUANTIZE1", "Rank 0, action 0: 0QUANTIZE1 has no microbatch of its own; omit the microbatch.",
 			[]check.Code{check.UnknownMicrobatch}},
@@ -152,8 +153,8 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 	require.ErrorContains(t, err, "Rank 0 never runs 0QUANTIZE; add it.")
 }
 
-// TestCopiesOfSchedules puts QUANTIZE into every schedule, in every mode: one bit of their
-// drops more or less is found, wherever it is.
+// TestCopiesOfSchedules adds QUANTIZE to every schedule in every mode. The check finds every single
+// missing or additional drop bit of the copies.
 func TestCopiesOfSchedules(t *testing.T) {
 	const bits = schedule.DropForwardWeights | schedule.DropBackwardWeights
 	for _, s := range schedule.Schedules() {
@@ -192,8 +193,7 @@ func TestCopiesOfSchedules(t *testing.T) {
 	}
 }
 
-// What copies cost a plan does not depend on the number of microbatches: neither its size
-// nor the work of its proof.
+// Copies add segments and proof work that do not depend on the number of microbatches.
 func TestCopiesOfAMillion(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		placement, err := s.Place(4, 4*s.PerRank)
@@ -223,8 +223,8 @@ func TestCopiesOfAMillion(t *testing.T) {
 	}
 }
 
-// TestQuantizeTakesTime on its rank, once: at the start of the step it fills the time in
-// which a rank waits for its first input, and costs bytes for longer.
+// QUANTIZE takes time on its rank once per step. At the start of the step it uses the time during
+// which a rank waits for its first input, but its copies live longer.
 func TestQuantizeTakesTime(t *testing.T) {
 	found, err := schedule.Find("1f1b")
 	require.NoError(t, err)
@@ -261,8 +261,8 @@ func TestQuantizeTakesTime(t *testing.T) {
 	require.Equal(t, []int64{17, 17, 17, 9, 0}, fp8)
 }
 
-// TestMissingDropOfCopies is shown at the last read, also of a program whose repeats are
-// leapt over.
+// A missing drop of copies is reported at the last read, even if the repeats of the program are
+// skipped.
 func TestMissingDropOfCopies(t *testing.T) {
 	const m = 100_000
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: m})
@@ -291,7 +291,7 @@ func TestMissingDropOfCopies(t *testing.T) {
 	}
 }
 
-// TestShardBehindQuantized is told that it comes first, which works.
+// Shard rejects a plan with QUANTIZE; running Shard first works.
 func TestShardBehindQuantized(t *testing.T) {
 	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 4})
 	require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestShardBehindQuantized(t *testing.T) {
 	require.NoError(t, err)
 	_, err = lower.Shard(quantized, 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "has 2QUANTIZE already, and its weights would not be there: use Shard first, then Quantize")
+	require.ErrorContains(t, err, "already has 2QUANTIZE, whose weights would not be gathered: run Shard first, then Quantize")
 
 	sharded, err := lower.Shard(plan, 2)
 	require.NoError(t, err)

@@ -2,8 +2,8 @@ package lower
 
 import "github.com/weir-ml/weir/schedule"
 
-// script is the program of a rank as it is written, action by action. The actions of a period can
-// be repeated. Append writes an action before the last computations, and write after them.
+// script builds the program of a rank action by action, and can repeat the actions of a period.
+// Append inserts an action before the last computations; write appends an action after them.
 type script struct {
 	schedule.Builder
 	list []schedule.Action // the last computations, and the actions after them
@@ -12,13 +12,13 @@ type script struct {
 
 func (s *script) write(a schedule.Action) { s.list = append(s.list, a) }
 
-// compute writes computations that run together.
+// compute writes computations that run jointly.
 func (s *script) compute(group ...schedule.Action) {
 	s.settle()
 	s.list = append(s.list, group...)
 }
 
-// settle writes the list to the program: no action comes before these computations any more.
+// settle moves the list to the program. Later actions come after these computations.
 func (s *script) settle() {
 	for _, a := range s.list {
 		s.Append(a)
@@ -26,7 +26,8 @@ func (s *script) settle() {
 	s.list = s.list[:0]
 }
 
-// begin begins a period, before the last computations if these have not ended.
+// begin marks the beginning of a period, which precedes the last computations if the rank is busy
+// with them.
 func (s *script) begin(busy bool) {
 	if !busy {
 		s.settle()
@@ -34,8 +35,8 @@ func (s *script) begin(busy bool) {
 	s.mark = s.Len()
 }
 
-// repeat writes the actions of the period n more times, each moved by the stride. The rank's current
-// computations come after all of them.
+// repeat writes the actions of the period n more times, shifted by stride microbatches each time.
+// The rank's current computations come after all repeats.
 func (s *script) repeat(n, stride int, busy bool) {
 	if !busy {
 		s.settle()

@@ -7,31 +7,31 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Shard returns a plan for weights that are sharded. Every rank has gathered the active
-// stages that it computes next, in the order in which it first computes them: right
-// before a computation that changes which ones these are, it gives up the weights that
-// are no longer among them (RESHARD) and gathers the new ones (UNSHARD), some stages
-// ahead of their use. At the end it gives up the last ones.
+// Shard returns a plan for sharded weights. Each rank keeps the weights of the active stages that
+// it computes next gathered. Immediately before a computation that changes this set, the rank
+// releases the weights of stages that leave the set (RESHARD) and gathers the weights of stages
+// that enter it (UNSHARD), in the order in which it computes them. At the end it releases all
+// weights.
 //
-// The weights of both stages of a joined pair are gathered before it, so a plan with pairs needs two
-// active stages. Fewer, or none, is ErrParams, as is a plan that gathers already, and one that
-// makes copies of weights: [Quantize] comes after this pass, so that it knows when the weights are
-// gathered. Drops that the plan had are forgotten. The cost depends on the size of the plan as
-// segments; each becomes a few.
+// The weights of both stages of a joined pair are gathered before the pair, so a plan with pairs
+// needs at least two active stages, and every plan needs one. The error wraps ErrParams if active
+// is too small, if the plan already gathers weights, or if it makes copies of weights; run
+// [Quantize] after Shard. The result has no drops. The cost depends on the size of the plan's
+// segments, each of which becomes a few segments.
 func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 	if active < 1 {
-		return nil, fmt.Errorf("%w: %d active stages: a rank has at least the one that it computes", schedule.ErrParams, active)
+		return nil, fmt.Errorf("%w: there are %d active stages: use at least 1", schedule.ErrParams, active)
 	}
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
 			if a.Kind() == schedule.Unshard || a.Kind() == schedule.Reshard {
-				return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", schedule.ErrParams, plan.Name, a)
+				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without it", schedule.ErrParams, plan.Name, a)
 			}
 			if a.Kind() == schedule.Quantize {
-				return nil, fmt.Errorf("%w: plan %q has %v already, and its weights would not be there: use Shard first, then Quantize", schedule.ErrParams, plan.Name, a)
+				return nil, fmt.Errorf("%w: plan %q already has %v, whose weights would not be gathered: run Shard first, then Quantize", schedule.ErrParams, plan.Name, a)
 			}
 			if a.Joined() && active < 2 {
-				return nil, fmt.Errorf("%w: one active stage, and plan %q has joined pairs (%v): let there be two", schedule.ErrParams, plan.Name, a)
+				return nil, fmt.Errorf("%w: there is one active stage, but plan %q has joined pairs (%v): use at least 2", schedule.ErrParams, plan.Name, a)
 			}
 		}
 	}
@@ -42,9 +42,9 @@ func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 	return sharded, nil
 }
 
-// gathered returns the program with the UNSHARD and RESHARD of its stages. Other stages come
-// after the last repeat of a segment than after those before it, and others are gathered before
-// the first one.
+// gathered returns the program with the UNSHARD and RESHARD of its stages. It cuts off the first
+// and last repeats of each segment, because the stages before the first repeat and after the last
+// one differ from the stages around the other repeats.
 func gathered(program []schedule.Segment, active int) []schedule.Segment {
 	var pieces []schedule.Segment
 	for _, s := range program {
@@ -72,13 +72,13 @@ func gathered(program []schedule.Segment, active int) []schedule.Segment {
 	return list.Program()
 }
 
-// stageWindows returns for each action of a body that begins a computation, or a pair, which
-// stages are gathered then, in the order in which they come, given the order in which the
-// stages come behind the body. It returns that order before the body as well.
+// stageWindows returns, for each action of a body that begins a computation or a pair, the stages
+// that are gathered then, in the order of their next computations. coming is the order of the next
+// computations of stages after the body; stageWindows also returns that order before the body.
 func stageWindows(body []schedule.Action, active int, coming []int) ([][]int, []int) {
 	coming = slices.Clone(coming)
 	windows := make([][]int, len(body))
-	var all []int // of the windows, those that are the same once
+	var all []int // the storage of the windows; equal adjacent windows share it
 	var window []int
 	for i, a := range slices.Backward(body) {
 		if !a.Kind().Compute() {
@@ -104,7 +104,7 @@ func stageWindows(body []schedule.Action, active int, coming []int) ([][]int, []
 	return windows, coming
 }
 
-// gather returns the actions with the UNSHARD and RESHARD between them, and the stages that are
+// gather returns the actions with the necessary UNSHARD and RESHARD, and the stages that are
 // gathered at the end.
 func gather(body []schedule.Action, windows [][]int, gathered []int) ([]schedule.Action, []int) {
 	list := make([]schedule.Action, 0, len(body))
@@ -118,8 +118,8 @@ func gather(body []schedule.Action, windows [][]int, gathered []int) ([]schedule
 	return list, gathered
 }
 
-// change adds the RESHARD of stages that are held and not wanted, lower stages first, and the UNSHARD
-// of those that are wanted and not held.
+// change appends the RESHARD of the gathered stages that are not wanted, lower stages first, and
+// the UNSHARD of the wanted stages that are not gathered.
 func change(list []schedule.Action, gathered, wanted []int) []schedule.Action {
 	first := len(list)
 	for _, stage := range gathered {

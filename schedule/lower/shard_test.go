@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// gathered returns for each computation of a list what is gathered then, and fails where
-// a stage is gathered twice, given up twice, or left at the end.
+// gathered returns the gathered stages for each computation of a list. It fails if a stage is
+// gathered twice, released twice, or not released at the end.
 func gathered(t require.TestingT, list []schedule.Action) (sets [][]int) {
 	var now []int
 	for _, a := range list {
@@ -33,8 +33,7 @@ func gathered(t require.TestingT, list []schedule.Action) (sets [][]int) {
 	return sets
 }
 
-// coming returns the stages of the next computations, up to so many of them, where a list
-// is computed from the i-th on.
+// coming returns up to active stages of the next computations of a list, beginning at index i.
 func coming(list []schedule.Action, i, active int) (stages []int) {
 	for _, a := range list[i:] {
 		if !slices.Contains(stages, a.Stage()) && len(stages) < active {
@@ -45,7 +44,7 @@ func coming(list []schedule.Action, i, active int) (stages []int) {
 	return stages
 }
 
-// requireSharded fails where a rank has gathered anything else than what it computes next.
+// requireSharded fails if the gathered stages of a rank are not the stages that it computes next.
 func requireSharded(t require.TestingT, p *schedule.Plan, active int) {
 	sharded := rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
 		sharded, err := lower.Shard(p, active)
@@ -58,7 +57,7 @@ func requireSharded(t require.TestingT, p *schedule.Plan, active int) {
 		for i := range computed {
 			from := i
 			if i > 0 && computed[i-1].Joined() {
-				from-- // the pair is one
+				from-- // the pair counts as one
 			}
 			require.Equal(t, coming(computed, from, active), sets[i], "%s, rank %d, computation %d", p.Name, rank, i)
 		}
@@ -83,12 +82,12 @@ func TestShard(t *testing.T) {
 	require.NoError(t, err)
 	_, err = lower.Shard(sharded, 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "0UNSHARD already")
+	require.ErrorContains(t, err, "already has 0UNSHARD")
 	_, err = lower.Shard(p, 0)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	_, err = lower.Shard(planOf(t, []int{0, 0}, 2, "0F0 1F0 (0F1;1B0) 0B0 1F1 1B1 0B1"), 1)
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "let there be two")
+	require.ErrorContains(t, err, "use at least 2")
 }
 
 func TestShardOfSchedules(t *testing.T) {
@@ -118,7 +117,7 @@ func TestReduceGradients(t *testing.T) {
 	require.Equal(t, actions(t, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 1REDUCE_GRAD 0W1 0REDUCE_GRAD"), plantest.Lists(reduce(t, p))[0])
 	_, err := lower.Reduce(reduce(t, p))
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "1REDUCE_GRAD already")
+	require.ErrorContains(t, err, "already has 1REDUCE_GRAD")
 
 	p = planOf(t, []int{0, 0}, 1, "0F0 1F0")
 	p.Mode = schedule.ForwardOnly
@@ -152,7 +151,7 @@ func TestReduceGradients(t *testing.T) {
 	})
 }
 
-// What gathers and reduces stays where it is when transfers come in.
+// Transfers does not move the UNSHARD, RESHARD and REDUCE_GRAD of a plan.
 func TestCommsOfSharded(t *testing.T) {
 	microbatches := func(ranks int) []int { return []int{2 * ranks} }
 	everySchedule(t, []int{3, 4}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {

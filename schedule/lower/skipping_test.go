@@ -12,9 +12,9 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestSkippingChangesNothing puts every schedule through every pass as segments, and as a
-// plain list, in which nothing repeats and so nothing is skipped. Both come to the same,
-// action by action. With many ranks warm-ups and drains are segments too.
+// TestSkippingChangesNothing runs every pass on every schedule, in segments and as a plain list,
+// which has no repeats to skip. Both give the same actions. With many ranks, warm-ups and drains
+// are segments too.
 func TestSkippingChangesNothing(t *testing.T) {
 	microbatches := func(ranks int) []int { return []int{2*ranks + 1, 40 + ranks} }
 	everySchedule(t, []int{1, 2, 3, 5}, []int{1, 2}, microbatches, sameAsLists)
@@ -66,8 +66,8 @@ func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 	}
 }
 
-// TestRampsAreSegments demands that a plan of twice the ranks is twice as long, as segments:
-// none of its warm-ups and drains is written out, nor a period as long as a group.
+// TestRampsAreSegments requires that the number of segments only doubles with the number of ranks:
+// neither warm-ups and drains nor periods of the length of a group are written out.
 func TestRampsAreSegments(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -9,35 +9,36 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Transfers returns a plan with the same computations that says what is sent and received,
-// for links that hold up to so many messages (Unlimited, or 0 for rendezvous):
+// Transfers returns a plan with the same computations and with transfers between ranks, for links
+// that hold up to capacity messages (Unlimited, or 0 for rendezvous):
 //
-//   - A send comes right after the computation that makes its message.
-//   - A receive comes right before the computation that takes its message. A link is first in,
-//     first out, so earlier messages on it are received there as well. If the sender would wait at
-//     a full link meanwhile, the receiver takes the oldest message before its current computation.
-//   - A wait comes before the second computation that its rank begins after the end of the
-//     computation that took the message. Then the buffer of the send is free, and a receiver that
-//     is late by one computation does not delay the sender.
-//   - All receives of a joined pair come before it and all sends after it.
+//   - A send comes immediately after the computation that produces its message.
+//   - A receive comes immediately before the computation that takes its message. A link is first
+//     in, first out, so earlier messages on the link are received at the same point. If the sender
+//     would otherwise wait at a full link, the receiver takes the oldest message before its current
+//     computation.
+//   - A wait comes before the second computation that the sender begins after the computation that
+//     took the message has ended. Thus a receiver that is late by one computation does not delay
+//     the sender. After the wait the buffer of the send is free.
+//   - All receives of a joined pair come before the pair, and all its sends after it.
 //
-// A plan for PyTorch has no waits, since PyTorch waits for its sends at the end of the step;
-// with a capacity of 0 its receives are posted when their messages are sent.
+// A plan for PyTorch has no waits, because PyTorch waits for its sends at the end of the step. With
+// a capacity of 0, such a plan posts receives when their messages are sent.
 //
-// A clock decides the order of actions of different ranks. F, I and W take equally long, and B as
-// long as its two halves; a rank without any backward is as slow as the busiest. By that clock no
-// rank waits at a transfer of unlimited links where it would not wait without transfers. The clock
-// is one order of all actions in which no link ever holds more than its capacity: so the plan does
-// not end in a deadlock, whatever its actions cost.
+// A clock determines the order of actions on different ranks. F, I and W take equally long, and B
+// takes as long as I and W together. A rank without a backward is as slow as the busiest rank. With
+// this clock and unlimited links, a transfer never makes a rank wait longer than the plan without
+// transfers would. The clock gives a total order of all actions in which no link exceeds its
+// capacity, so the plan does not deadlock, regardless of the costs of its actions.
 //
-// The plan must be valid, or else the error is that of Check. A plan that has transfers already,
-// and a capacity below Unlimited, is ErrParams. Drops that the plan had are forgotten. As with
-// Check the cost depends on the size of the plan as segments. So does the size of the result,
-// unless ranks drift apart without end, as ranks with unequal work may that run all forwards, or
-// all backwards, of a stage at once.
+// If the plan is invalid, Transfers returns the error of [check.Plan]. If the plan already has
+// transfers, or capacity is less than Unlimited, the error wraps ErrParams. The result has no
+// drops. The cost depends on the size of the plan's segments, as for [check.Plan]. So does the size
+// of the result, unless ranks drift further apart with every microbatch, as they may if they have
+// unequal work and run all forwards, or all backwards, of a stage at once.
 func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if capacity < schedule.Unlimited {
-		return nil, fmt.Errorf("%w: a link for %d messages: it holds 0 or more, or any number (%d)", schedule.ErrParams, capacity, schedule.Unlimited)
+		return nil, fmt.Errorf("%w: a link cannot hold %d messages: use 0 or more, or %d for no limit", schedule.ErrParams, capacity, schedule.Unlimited)
 	}
 	c := programs(plan)
 	if len(c.Faults) > 0 || c.Transfers || c.Marked {
@@ -46,7 +47,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 		}
 	}
 	if c.Transfers {
-		return nil, fmt.Errorf("%w: plan %q has transfers already: give the plan that only computes", schedule.ErrParams, plan.Name)
+		return nil, fmt.Errorf("%w: plan %q already has transfers: use the plan without transfers", schedule.ErrParams, plan.Name)
 	}
 	lowered, err := transfer(plan, capacity)
 	if err != nil {
@@ -57,8 +58,8 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	return lowered, err
 }
 
-// Computations returns the plan without its transfers, for other links than it was lowered
-// for. Drops that it had are forgotten.
+// Computations returns the plan without its transfers, so that it can be lowered for other links.
+// The result has no drops.
 func Computations(plan *schedule.Plan) *schedule.Plan {
 	bare := rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		return slices.DeleteFunc(body, func(a schedule.Action) bool {
@@ -69,8 +70,8 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 	return bare
 }
 
-// For returns the plan for a runtime: with the same computations, and with transfers that are placed
-// anew, for links of the capacity, if they were for another runtime.
+// For returns the plan for a runtime. If the plan has transfers for another runtime, For replaces
+// them by transfers for the given runtime and capacity.
 func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.Runtime == runtime {
 		return plan, nil
@@ -85,14 +86,15 @@ func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule
 	return Transfers(bare, capacity)
 }
 
-// transfer returns the plan with transfers. It has none, and its programs are valid.
+// transfer returns the plan with transfers. The programs of the plan must be valid and have no
+// transfers.
 func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	lowered := withoutDrops(plan)
 	o := passes.NewOutline(lowered)
 	v := newLowering(&o, capacity)
 	v.Run(v)
 	if at := slices.IndexFunc(v.Ranks, func(p passes.Cursor) bool { return p.Segment < len(p.Program) }); at >= 0 {
-		return nil, v.stopped(at)
+		return nil, v.stopError(at)
 	}
 	if lowered.Programs = v.programs(); lowered.HasTransfers() {
 		lowered.Capacity = capacity
@@ -100,16 +102,16 @@ func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	return lowered, nil
 }
 
-// lowering is the visitor of a clock that writes the actions of the ranks, with transfers.
+// lowering is the clock visitor that writes the actions of the ranks, with transfers.
 type lowering struct {
 	passes.Clock
 	passes.Links
-	capacity int
-	in, out  [][]int // by rank: its links
-	outbox   int     // the queue of the first rank's outbox: messages to be sent as soon as their links have room
-	scripts  []script
-	asked    []bool // by rank: it was dispatched in this round
-	ended    []bool // by rank, for posted receives: a computation of it ended in this round
+	capacity   int
+	in, out    [][]int // by rank: its links
+	outbox     int     // the queue of the first rank's outbox, which holds messages until their links have room
+	scripts    []script
+	dispatched []bool // by rank: its outbox was dispatched in this round
+	ended      []bool // by rank, for posted receives: one of its computations ended in this round
 }
 
 // Each edge has two sets of microbatches.
@@ -119,19 +121,19 @@ const (
 	numSets = iota
 )
 
-// Each link has five queues of sends, which every message goes through.
+// Each link has five queues of sends. Every message passes through them in order.
 const (
 	fresh     = iota // sent since the receiver began its computation
-	ripe             // sent before, and not received
+	arrived          // sent before that, and not received
 	taken            // received for a computation that has not ended
-	over             // received for a computation that has ended
-	due              // the sender has begun a computation since, and waits before the next one
+	finished         // received for a computation that has ended
+	due              // the sender has begun a computation since then, and waits before its next one
 	numQueues = iota
 )
 
 func newLowering(o *passes.Outline, capacity int) *lowering {
 	ranks := len(o.On)
-	v := &lowering{Links: passes.NewLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), asked: make([]bool, ranks), ended: make([]bool, ranks)}
+	v := &lowering{Links: passes.NewLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), dispatched: make([]bool, ranks), ended: make([]bool, ranks)}
 	for l := range v.From {
 		v.out[v.From[l]] = append(v.out[v.From[l]], l)
 		v.in[v.To[l]] = append(v.in[v.To[l]], l)
@@ -144,29 +146,29 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 	return v
 }
 
-// Ready asks for the messages of both of a joined pair before the first of them. A rank waits until
-// its outbox is empty.
+// Ready reports whether a computation can begin. Both messages of a joined pair must have been sent
+// before the first computation begins. A rank waits until its outbox is empty.
 func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	if v.Duties[rank].Action.Joined() {
 		return true
 	}
-	if v.Queues[v.outbox+rank].N > 0 || !v.there(a, mb) {
+	if v.Queues[v.outbox+rank].N > 0 || !v.messageSent(a, mb) {
 		return false
 	}
 	if !a.Joined() {
 		return true
 	}
 	b := v.partner(rank)
-	return v.there(b, int64(b.Microbatch()))
+	return v.messageSent(b, int64(b.Microbatch()))
 }
 
-// there reports whether the message that a computation takes has been sent.
-func (v *lowering) there(a schedule.Action, mb int64) bool {
+// messageSent reports whether the message that a computation takes has been sent, if it takes one.
+func (v *lowering) messageSent(a schedule.Action, mb int64) bool {
 	edge := v.Takes(a)
 	return edge < 0 || v.Has(setOf(edge, made), mb)
 }
 
-// partner returns the action that the rank's next one, a joined one, overlaps with.
+// partner returns the action that the rank's next action, which is joined, overlaps with.
 func (v *lowering) partner(rank int) schedule.Action {
 	p := v.Ranks[rank]
 	p.Advance()
@@ -174,10 +176,10 @@ func (v *lowering) partner(rank int) schedule.Action {
 	return b
 }
 
-// Act begins a computation, or a joined pair of them.
+// Act begins a computation or a joined pair.
 func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 	if v.Duties[rank].Action.Joined() {
-		return // the second of a pair, which has begun
+		return // the second action of a pair that has begun
 	}
 	for _, l := range v.out[rank] {
 		for v.Queues[queueOf(l, due)].N > 0 {
@@ -185,7 +187,7 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 				v.Write(rank, passes.WaitFor(sent))
 			}
 		}
-		v.pass(l, over, due)
+		v.pass(l, finished, due)
 	}
 	v.take(rank, a, mb)
 	if !a.Joined() {
@@ -197,8 +199,8 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 	v.compute(rank, a, b)
 }
 
-// take receives the message that a computation takes, unless it is here already, and
-// all that were sent on its link before it.
+// take receives the message that a computation takes, unless it was received earlier, and all
+// messages sent before it on the link.
 func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 	wanted := v.Takes(a)
 	if wanted < 0 {
@@ -218,10 +220,10 @@ func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 	}
 }
 
-// receive takes the oldest message from its link.
+// receive takes the oldest message from a link.
 func (v *lowering) receive(l int) (send schedule.Action) {
-	oldest := ripe
-	if v.Queues[queueOf(l, ripe)].N == 0 {
+	oldest := arrived
+	if v.Queues[queueOf(l, arrived)].N == 0 {
 		oldest = fresh
 	}
 	send = v.Queues[queueOf(l, oldest)].Pop()
@@ -232,19 +234,19 @@ func (v *lowering) receive(l int) (send schedule.Action) {
 // compute writes computations that begin now.
 func (v *lowering) compute(rank int, group ...schedule.Action) {
 	for _, l := range v.in[rank] {
-		v.pass(l, fresh, ripe)
+		v.pass(l, fresh, arrived)
 	}
 	v.scripts[rank].compute(group...)
 }
 
-// End ends a computation, or a joined pair of them.
+// End ends a computation or a joined pair.
 func (v *lowering) End(rank int, d passes.Duty) {
 	if d.Action.Joined() {
 		return
 	}
-	v.ended[rank] = v.posts()
+	v.ended[rank] = v.postsReceives()
 	for _, l := range v.in[rank] {
-		v.pass(l, taken, over)
+		v.pass(l, taken, finished)
 	}
 	for _, a := range [...]schedule.Action{d.With, d.Action} {
 		if out := v.Makes(a); out >= 0 {
@@ -253,11 +255,11 @@ func (v *lowering) End(rank int, d passes.Duty) {
 	}
 }
 
-// setOf returns the index of a set of an edge, queueOf that of a queue of a link.
+// setOf returns the index of a set of an edge, and queueOf the index of a queue of a link.
 func setOf(edge, set int) int     { return numSets*edge + set }
 func queueOf(link, queue int) int { return numQueues*link + queue }
 
-// pass moves all that is in a queue of a link to another one.
+// pass moves all messages from one queue of a link to another.
 func (v *lowering) pass(l, from, to int) {
 	a, b := &v.Queues[queueOf(l, from)], &v.Queues[queueOf(l, to)]
 	if a.N > 0 && b.N == 0 {
@@ -284,7 +286,7 @@ func (v *lowering) Repeats(n, stride int64) {
 	}
 }
 
-// programs returns the written programs, with the waits that are left.
+// programs returns the written programs, with the remaining waits at their ends.
 func (v *lowering) programs() [][]schedule.Segment {
 	programs := make([][]schedule.Segment, len(v.scripts))
 	for rank := range v.scripts {
@@ -293,9 +295,9 @@ func (v *lowering) programs() [][]schedule.Segment {
 			if v.Plan.Runtime != schedule.Weir {
 				break
 			}
-			for _, q := range []int{due, over, taken} {
+			for _, q := range []int{due, finished, taken} {
 				for _, sends := range v.Queues[queueOf(l, q)].List() {
-					const few = 8 // that are written one by one
+					const few = 8 // sends whose waits are written one by one
 					s.settle()
 					for i := range min(sends.N, few) {
 						s.Append(passes.WaitFor(sends.Head.Shift(i * sends.Step)))
@@ -310,11 +312,11 @@ func (v *lowering) programs() [][]schedule.Segment {
 	return programs
 }
 
-// stopped returns the error of a clock that has not come to the end of a rank's program.
-func (v *lowering) stopped(rank int) error {
+// stopError returns the error for a clock that has not reached the end of a rank's program.
+func (v *lowering) stopError(rank int) error {
 	if v.Exhausted {
 		return fmt.Errorf("%w: plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", schedule.ErrParams, v.Plan.Name)
 	}
 	a, _ := v.Ranks[rank].Action()
-	return fmt.Errorf("%w: %w: rank %d cannot go on to %v in plan %q", check.ErrInvalidPlan, check.ErrDeadlock, rank, a, v.Plan.Name)
+	return fmt.Errorf("%w: %w: rank %d cannot run %v in plan %q", check.ErrInvalidPlan, check.ErrDeadlock, rank, a, v.Plan.Name)
 }

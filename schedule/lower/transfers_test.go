@@ -15,10 +15,10 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// capacities are those for which plans are lowered here.
+// capacities are the link capacities of these tests.
 var capacities = []int{schedule.Unlimited, 0, 1, 2}
 
-// lower lowers a plan and demands of the result what every capacity promises.
+// lowered lowers a plan and checks the properties that hold for every capacity.
 func lowered(t require.TestingT, p *schedule.Plan, capacity int) *schedule.Plan {
 	before := plantest.Text(t, p)
 	lowered, err := lower.Transfers(p, capacity)
@@ -33,7 +33,7 @@ func lowered(t require.TestingT, p *schedule.Plan, capacity int) *schedule.Plan 
 	}
 	for rank := range p.Programs {
 		var computed []schedule.Action
-		ends := map[message]int{} // what was sent: 1, and waited for: 2
+		ends := map[message]int{} // 1 after the send of a message, 2 after the wait
 		for a := range lowered.All(rank) {
 			switch a.Kind() {
 			case schedule.SendF, schedule.SendB:
@@ -57,8 +57,8 @@ func lowered(t require.TestingT, p *schedule.Plan, capacity int) *schedule.Plan 
 	return lowered
 }
 
-// requireTight fails where a send does not stand right behind what makes its message, or
-// something else than waits and receives between a receive and what is computed next.
+// requireTight fails if a send does not immediately follow the computation that produces its
+// message, or if anything but waits and receives comes between a receive and the next computation.
 func requireTight(t require.TestingT, p *schedule.Plan) {
 	for rank := range p.Programs {
 		received, computed := false, []schedule.Action{}
@@ -83,8 +83,7 @@ func requireTight(t require.TestingT, p *schedule.Plan) {
 	}
 }
 
-// everySchedule calls do with plans of every schedule, in which all ranks have as much
-// work.
+// everySchedule calls do with plans of every schedule in which all ranks have equal work.
 func everySchedule(t *testing.T, ranks, depths []int, microbatches func(ranks int) []int, do func(t *testing.T, p *schedule.Plan)) {
 	for _, s := range schedule.Schedules() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -144,7 +143,7 @@ func TestComms(t *testing.T) {
 			[]string{
 				"0F0 1F0 1SEND_F0 0F1 1F1 1SEND_F1 1WAIT_F0 0F2 1F2 1SEND_F2 1RECV_B0 1B0 1WAIT_F1 0B0 1RECV_B1 1B1 0B1 1WAIT_F2 1RECV_B2 1B2 0B2",
 				"2RECV_F0 2F0 3F0 3B0 2RECV_F1 2B0 2SEND_B0 2F1 3F1 3B1 2WAIT_B0 2B1 2SEND_B1 2RECV_F2 2F2 3F2 3B2 2WAIT_B1 2B2 2SEND_B2 2WAIT_B2"}},
-		{"a full link again: rank 1 receives two more before the pair that it is at", []int{0, 1}, 7, 2,
+		{"a full link again: rank 1 receives two more before its current pair", []int{0, 1}, 7, 2,
 			[]string{"0F0 0F1 0F2 0F3 0F4 0F5 0F6 0B0 0B1 0B2 0B3 0B4 0B5 0B6", "1F0 1F1 1B0 (1F2;1B1) 1F3 1B2 1F4 1B3 1F5 1B4 1F6 1B5 1B6"},
 			[]string{
 				"0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0WAIT_F0 0F3 0SEND_F3 0WAIT_F1 0F4 0SEND_F4 0F5 0SEND_F5 0F6 0SEND_F6 " +
@@ -159,8 +158,7 @@ func TestComms(t *testing.T) {
 	}
 }
 
-// TestCommsTellsWhatCheckFinds of plans whose only fault is that their ranks wait for each
-// other, or a drop.
+// Transfers returns the error of Check for a plan whose only fault is a deadlock or a drop.
 func TestCommsTellsWhatCheckFinds(t *testing.T) {
 	circle := plantest.Written(t, "0 1", 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
 	require.ErrorIs(t, check.Plan(circle), check.ErrDeadlock)
@@ -180,7 +178,7 @@ func TestCommsRefuses(t *testing.T) {
 	lowered := lowered(t, p, 1)
 	_, err := lower.Transfers(lowered, 1)
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "has transfers already")
+	require.ErrorContains(t, err, "already has transfers")
 	_, err = lower.Transfers(p, -2)
 	require.ErrorIs(t, err, schedule.ErrParams)
 
@@ -189,8 +187,8 @@ func TestCommsRefuses(t *testing.T) {
 	require.ErrorIs(t, err, check.ErrDeadlock)
 }
 
-// By a clock for which F, I and W take equally long, transfers cost nothing, unless
-// links are rendezvous: then what is computed in another rank's time must wait for it.
+// If F, I and W take equally long, transfers do not extend the makespan, except with rendezvous,
+// where a rank may have to wait for a computation of another rank.
 func TestCommsOfSchedules(t *testing.T) {
 	testkit.Slow(t)
 	microbatches := func(ranks int) []int { return []int{1, ranks - 1, ranks, 2*ranks + 1} }
@@ -223,8 +221,8 @@ func TestCommsOfDisorder(t *testing.T) {
 	})
 }
 
-// even reports whether no rank is slowed down by the clock: each has a backward, or all
-// have as many stages and none.
+// even reports whether the clock slows down no rank: either every rank has a backward, or none has
+// and all have the same number of stages.
 func even(p *schedule.Plan) bool {
 	stages, backward := make([]int, len(p.Programs)), make([]bool, len(p.Programs))
 	for s, rank := range p.Placement.Rank {
@@ -234,7 +232,7 @@ func even(p *schedule.Plan) bool {
 	return !slices.Contains(backward, false) || !slices.Contains(backward, true) && slices.Min(stages) == slices.Max(stages)
 }
 
-// A plan of segments comes out as what the same plan written out comes out as.
+// Lowering a plan in segments and lowering the same plan written out give equal results.
 func TestCommsOfSegments(t *testing.T) {
 	microbatches := func(int) []int { return []int{23, 90} }
 	everySchedule(t, []int{2, 3, 8}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
@@ -248,8 +246,8 @@ func TestCommsOfSegments(t *testing.T) {
 	})
 }
 
-// variants returns plans of a schedule: of a training of all stages, a training of some, and
-// of an evaluation.
+// variants returns plans of a schedule: training of all stages, training of some stages, and
+// evaluation.
 func variants(t require.TestingT, s schedule.Schedule, ranks, depth, microbatches int) (plans []*schedule.Plan) {
 	placement, err := s.Place(ranks, ranks*depth)
 	if err != nil {
@@ -296,9 +294,9 @@ func TestCommsOfVariants(t *testing.T) {
 	}
 }
 
-// The size of a lowered plan does not grow with the number of microbatches: what comes
-// before the steady state and behind it is written out, and a period between. Where ranks
-// have unequal backwards and run all of a stage at once they drift apart.
+// The size of a lowered plan does not grow with the number of microbatches: it consists of a period
+// and the actions before and after the steady state. If ranks with unequal backwards run all
+// microbatches of a stage at once, they drift apart.
 func TestCommsSize(t *testing.T) {
 	size := func(p *schedule.Plan, capacity int) (actions int) {
 		lowered, err := lower.Transfers(p, capacity)

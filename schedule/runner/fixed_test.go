@@ -118,7 +118,7 @@ func TestFixedPlansOfOtherBatches(t *testing.T) {
 	run = fixedOf(t, short, rows, 1)
 	_, err = run.Step(t.Context(), 5, indexed())
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, `plan "1f1b" is for 4 microbatches, and no number of repeats of its loops makes it one for 5`)
+	require.ErrorContains(t, err, `plan "1f1b" is for 4 microbatches, and its loops cannot be repeated to fit 5`)
 	_, err = run.Step(t.Context(), 4, indexed())
 	require.NoError(t, err)
 }
