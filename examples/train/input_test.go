@@ -59,7 +59,7 @@ func TestBadInput(t *testing.T) {
 		{"capacity", []string{"-ranks", "2", "-capacity", "-2"}, "-capacity is -2: give at least -1"},
 		{"missing costs", []string{"-costs", filepath.Join(dir, "none")}, "-costs: " + filepath.Join(dir, "none") + ": no such file"},
 		{"not costs", []string{"-costs", short}, "-costs: " + short + ":1:1: "},
-		{"costs of other stages", []string{"-costs", write("costs", `{"schema": 1, "unit": "ns", "stages": [{"f": 1}, {"f": 1}]}`)}, "there are costs of 2 stages for a plan of 4"},
+		{"costs of other stages", []string{"-costs", write("costs", `{"schema": 1, "unit": "ns", "stages": [{"f": 1}, {"f": 1}]}`)}, "there are costs of 2 stages, but the plan has 4"},
 		{"costs in minutes", []string{"-costs", write("minutes", `{"schema": 1, "unit": "minutes", "stages": [{"f": 1}]}`)}, `times are in "minutes": give ns, us, ms or s`},
 		{"costs for nothing", []string{"-emit-costs", filepath.Join(dir, "c"), "-json", "-"}, "-emit-costs measures and does not train"},
 		{"costs in no folder", []string{"-emit-costs", filepath.Join(dir, "none", "c"), "-run", ""}, "-emit-costs: " + filepath.Join(dir, "none", "c") + " cannot be written"},

@@ -6,24 +6,24 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// actionCost says what an action of one kind on one stage does, and its costs.
+// actionCost holds the effect and the costs of an action of one kind on one stage.
 type actionCost struct {
 	does   doing
-	awaits int   // the mailbox of the parcel that it waits for, -1 for none
-	reads  int   // the mailbox of copies back, for which it waits if the first one is of its microbatch; -1 for none
+	awaits int   // the mailbox of the parcel for which it waits, or -1
+	reads  int   // the mailbox of copies from far memory, or -1; the action waits if the first copy has its microbatch
 	peer   int   // the rank that sends this parcel
-	link   int   // the link on which it sends or receives, -1 for none
-	sends  int   // the mailbox that it sends to, or puts its receipt into; -1 for none
-	posts  int   // the mailbox in which a posted transfer waits for its other end, whose mailbox is awaits
+	link   int   // the link on which it sends or receives, or -1
+	sends  int   // the mailbox that receives its message or receipt, or -1
+	posts  int   // the mailbox in which a posted transfer waits for its other end, which waits in the mailbox awaits
 	offset int64 // from the key of the action to the key of its parcel
 
-	time      int64 // for which it occupies the rank
-	recompute int64 // the part of time that is for recomputing
-	joined    int64 // the time of a pair with this forward, without recomputing; 0 is the sum of the two
-	wire      int64 // for which its message occupies the link
+	time      int64 // the time for which it occupies the rank
+	recompute int64 // the part of time spent on recomputation
+	joined    int64 // the time of a pair with this forward, without recomputation; 0 means the sum of both
+	wire      int64 // the time for which its message occupies the link
 }
 
-// doing tells actions apart by what the simulation does for them.
+// doing is the way in which the simulation handles an action.
 type doing uint8
 
 const (
@@ -33,16 +33,16 @@ const (
 	doReceive
 	doAwait
 	doPost // a send or a receive that the rank does not wait for
-	doCopy // to far memory, or back
+	doCopy // to or from far memory
 )
 
 // route is a link between two ranks, in one direction of flow.
 type route struct {
 	from, to int
 	latency  int64
-	box      int // the mailbox of the messages on their way, in a plan with transfers
-	room     int // the mailbox of receipts, each of which makes room for a message; -1 if the link has no limit
-	// The mailboxes of sends and of receives that are posted, in PyTorch.
+	box      int // the mailbox of messages in flight, in a plan with transfers
+	room     int // the mailbox of receipts, each of which frees a slot; -1 if the link is unlimited
+	// The mailboxes of posted sends and posted receives, in PyTorch.
 	sent, awaited int
 }
 
@@ -57,8 +57,8 @@ func (s *simulation) costOf(a schedule.Action) *actionCost {
 	return &s.actionCosts[tableIndex(a.Stage(), a.Kind())]
 }
 
-// together returns the time of a joined pair.
-func (s *simulation) together(a, b schedule.Action) int64 {
+// pairTime returns the time of a joined pair.
+func (s *simulation) pairTime(a, b schedule.Action) int64 {
 	first, second := s.costOf(a), s.costOf(b)
 	if b.Kind() == schedule.F {
 		first, second = second, first
@@ -66,11 +66,11 @@ func (s *simulation) together(a, b schedule.Action) int64 {
 	if first.joined != 0 && a.Kind() != b.Kind() && s.costs.Each == nil {
 		return first.joined + second.recompute
 	}
-	return s.alone(s.costOf(a), a) + s.alone(s.costOf(b), b)
+	return s.timeOf(s.costOf(a), a) + s.timeOf(s.costOf(b), b)
 }
 
-// alone returns the time of a computation that overlaps with no other.
-func (s *simulation) alone(d *actionCost, a schedule.Action) int64 {
+// timeOf returns the time of a computation that is not joined.
+func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 	if s.costs.Each == nil || a.Kind() == schedule.Quantize {
 		return d.time
 	}
@@ -85,7 +85,7 @@ func (s *simulation) alone(d *actionCost, a schedule.Action) int64 {
 	return time
 }
 
-// prepare fills in the tables of actions, the routes and the mailboxes.
+// prepare fills in the tables by stage and kind, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
 	s.idle = actionCost{awaits: -1, reads: -1, link: -1, sends: -1}
@@ -134,13 +134,13 @@ func (s *simulation) prepare() {
 	}
 }
 
-// tableKinds is the number of kinds in the tables: those up to RELOAD.
+// tableKinds is the number of kinds in the tables: all kinds up to RELOAD.
 const tableKinds = int(schedule.Reload) + 1
 
-// tableIndex returns the place of a kind on a stage in the tables.
+// tableIndex returns the index of a stage and kind in the tables.
 func tableIndex(stage int, kind schedule.Kind) int { return stage*tableKinds + int(kind) }
 
-// computations fills in the computations of a stage.
+// computations fills in the costs of the computations of a stage.
 func (s *simulation) computations(stage int) {
 	costs := s.costs.Of(stage)
 	recompute := costs.Recompute
@@ -174,8 +174,8 @@ func (s *simulation) route(link int) {
 	s.routes[link] = r
 }
 
-// imply fills in a message of a plan without transfers: the computation that makes it sends it,
-// and the one that reads it waits for it.
+// imply fills in a message of a plan without transfers: the computation that produces the message
+// sends it, and the computation that reads the message waits for it.
 func (s *simulation) imply(p *passage, link int, wire int64) {
 	box := s.mailbox()
 	for _, kind := range p.kinds {
@@ -198,11 +198,11 @@ func (s *simulation) transfer(p *passage, link int, wire int64) {
 	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{does: doReceive, awaits: way.box, peer: way.from, link: link, sends: receipts, wire: wire}
 }
 
-// posts reports whether the plan has transfers that no rank waits at.
+// posts reports whether the plan has transfers at which no rank waits.
 func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == schedule.PyTorch }
 
-// post fills in the transfers of a message if ranks do not wait at them: the computation that
-// reads it waits for it.
+// post fills in the transfers of a message if ranks do not wait at them: the computation that reads
+// the message waits for it.
 func (s *simulation) post(p *passage, link int, wire int64) {
 	box, way := s.mailbox(), s.routes[link]
 	for _, kind := range p.kinds {
@@ -213,7 +213,7 @@ func (s *simulation) post(p *passage, link int, wire int64) {
 	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{does: doPost, awaits: way.sent, link: link, posts: way.awaited, sends: box, wire: wire}
 }
 
-// mailbox adds a mailbox.
+// mailbox adds a mailbox and returns its index.
 func (s *simulation) mailbox() int {
 	s.boxes = append(s.boxes, newMailbox())
 	return len(s.boxes) - 1

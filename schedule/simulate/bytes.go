@@ -7,27 +7,27 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// The classes that actions allocate and free stand side by side.
+// The classes that actions allocate and free are consecutive.
 const (
 	firstHeld = memory.Activation
 	numHeld   = int(memory.Transfer-firstHeld) + 1
 )
 
-// holding is the bytes that an action of one kind on one stage allocates and frees.
+// holding holds the bytes that an action of one kind on one stage allocates and frees.
 type holding struct {
 	born, dies   [numHeld]int64 // bytes by class
-	up, change   int64          // of all classes: born, and born less dies
-	begins, ends int64          // microbatches in flight on the stage
-	far          int64          // bytes that it allocates in far memory
+	up, change   int64          // the sums over all classes of born, and of born minus dies
+	begins, ends int64          // the changes of the number of microbatches in flight on the stage
+	far          int64          // bytes allocated in far memory
 }
 
-// buffer is the contents of a place of a stage for a microbatch.
+// buffer is the class and size of one place of a stage for a microbatch.
 type buffer struct {
 	class memory.Class
 	bytes int64
 }
 
-// begin and end enter a buffer that the action allocates, and one that it frees.
+// begin adds a buffer that the action allocates, and end adds a buffer that it frees.
 func (h *holding) begin(b buffer) {
 	if b.bytes > 0 {
 		h.born[b.class-firstHeld] += b.bytes
@@ -43,8 +43,8 @@ func (h *holding) end(b buffer) {
 	}
 }
 
-// hold fills in the holdings of a stage. I frees a part of the saved state and leaves a carry; W
-// frees both.
+// hold fills in the holdings of a stage. I frees a part of the saved state and allocates a carry; W
+// frees the carry and the rest of the saved state.
 func (s *simulation) hold(stage int) {
 	costs := s.costs.Of(stage)
 	for kind := schedule.F; kind <= schedule.Reload; kind++ {
@@ -85,8 +85,8 @@ func (s *simulation) hold(stage int) {
 	}
 }
 
-// cross fills in the buffers of a message in a plan that does not wait for its sends, or has
-// none.
+// cross fills in the buffers of a message in a plan that does not wait for its sends, or has no
+// sends.
 func (s *simulation) cross(p *passage) {
 	sent, received := s.buffers[p.from][p.sent], s.buffers[p.to][p.received]
 	if s.transfers {
@@ -99,21 +99,22 @@ func (s *simulation) cross(p *passage) {
 	}
 }
 
-// level is the memory that is live on a rank.
+// level is the live memory of a rank.
 type level struct {
 	holdings []holding // by stage and kind
-	copies   []copying // of weights, by stage; nil where the plan makes none
+	copies   []copying // copies of weights, by stage; nil if the plan makes none
 	classes  memory.ByClass
-	bytes    int64 // of all classes
+	bytes    int64 // the sum over all classes
 	flight   int64
 	far      int64          // bytes in far memory
-	reloaded []repeats.Runs // by the rank's stages: the microbatches whose saved state was away; nil if none was
-	place    []int          // by stage: its place among those of the rank
+	reloaded []repeats.Runs // by the rank's stages: the microbatches whose saved state is reloaded; nil if there are none
+	place    []int          // by stage: its index among the stages of the rank
 
-	report *RankReport // where the peaks are kept
+	report *RankReport // receives the peaks
 }
 
-// level returns the level of a rank before its first action. Peaks are kept in the report.
+// level returns the level of a rank before its first action. The level records its peaks in the
+// report.
 func (s *simulation) level(rank int, report *RankReport) level {
 	l := level{holdings: s.holdings, copies: s.copies, reloaded: s.reloaded[rank], place: s.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
@@ -121,10 +122,10 @@ func (s *simulation) level(rank int, report *RankReport) level {
 	return l
 }
 
-// peaks finds the peaks of a rank, which follow from the order of its program alone. The level at
-// an action of a body changes by the same amount from each repeat to the next. So it is highest
-// in the first repeat or in the last one, or in the one before the last, during which copies of
-// weights may end.
+// peaks computes the peaks of a rank, which depend only on the order of its program. The level at
+// an action of a body changes by the same amount from each repeat to the next. Therefore the peak
+// is in the first, the second last or the last repeat; copies of weights may end during the last
+// two.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {
@@ -149,7 +150,7 @@ func (s *simulation) peaks(rank int, report *RankReport) {
 	}
 }
 
-// body goes through the actions of a body with shift added to their microbatches.
+// body applies the actions of a body with shift added to their microbatches.
 func (l *level) body(body []schedule.Action, shift int, position int64) {
 	for i := 0; i < len(body); i++ {
 		a := body[i]
@@ -162,7 +163,7 @@ func (l *level) body(body []schedule.Action, shift int, position int64) {
 	}
 }
 
-// of returns the holding of an action, nil if it allocates and frees nothing.
+// of returns the holding of an action, or nil if its kind is not in the tables.
 func (l *level) of(a schedule.Action) *holding {
 	if a.Kind() > schedule.Reload {
 		return nil
@@ -184,7 +185,7 @@ func (l *level) action(a schedule.Action, position int64) {
 	}
 }
 
-// pair applies a joined pair, whose first action is at the position.
+// pair applies a joined pair whose first action is at the given position.
 func (l *level) pair(a, b schedule.Action, position int64) {
 	first, second := l.of(a), l.of(b)
 	l.begin(first)

@@ -8,19 +8,18 @@ import (
 	"github.com/weir-ml/weir/internal/jsontext"
 )
 
-// MaxCostsText is the most bytes that ReadCosts reads.
+// MaxCostsText is the maximum number of bytes that ReadCosts reads.
 const MaxCostsText = 16 << 20
 
-// ReadCosts reads what WriteCosts writes. All fields may be left out but schema and
-// stages. It reads at most MaxCostsText bytes and allocates no more than a small
-// multiple of the bytes that it has read.
+// ReadCosts reads the output of WriteCosts. All fields except schema and stages are optional. It
+// reads at most MaxCostsText bytes and allocates at most a small multiple of the bytes read.
 //
-// Errors wrap ErrCosts and name the place, what was found there and what was expected. If r has a
-// Name, as a file does, the place is file:line:column.
+// Errors in the text wrap ErrCosts, and contain the location, the unexpected text and the
+// expectation. If r has a Name method, like a file, the location is file:line:column.
 func ReadCosts(r io.Reader) (*Costs, error) {
 	text, err := jsontext.New(r, MaxCostsText, "the costs")
 	if errors.Is(err, jsontext.ErrLong) {
-		return nil, fmt.Errorf("%w: the text is longer than %d bytes: name a file of costs", ErrCosts, MaxCostsText)
+		return nil, fmt.Errorf("%w: the text is longer than %d bytes: use a file of costs", ErrCosts, MaxCostsText)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
@@ -42,7 +41,7 @@ func ReadCosts(r io.Reader) (*Costs, error) {
 	return c, nil
 }
 
-// costsFault is a fault at a place of a text.
+// costsFault is a fault at a location in a text.
 type costsFault struct{ at jsontext.Fault }
 
 func (f *costsFault) Error() string {
@@ -51,8 +50,8 @@ func (f *costsFault) Error() string {
 
 func (f *costsFault) Unwrap() error { return ErrCosts }
 
-// Place returns the place of the fault, for callers that read costs out of a larger text.
+// Place returns the location of the fault, for callers that read costs from a larger text.
 func (f *costsFault) Place() (line, column int) { return f.at.Line, f.at.Column }
 
-// Fault returns what was found and what was expected.
+// Fault returns the unexpected text and the expectation.
 func (f *costsFault) Fault() string { return f.at.Text }

@@ -90,8 +90,8 @@ func TestCostsTextErrors(t *testing.T) {
 		{"  ]\n}", "  ]\n", `line 21:1: found the end of the text, expected more of the costs`},
 		{"  ]\n}", "  ]\n}}", `line 20:2: found something behind the costs, expected the end of the text`},
 		{`"stages": [`, `"stages": [` + strings.Repeat("{},", schedule.MaxStages), `found one more value, expected at most 16384`},
-		{`"freed_by_i":2097152`, `"freed_by_i":35651585`, `stage 0 frees 35651585 bytes at I of the 35651584 that it has saved: free at most those`},
-		{`{"from":0,"to":1}`, `{"from":1,"to":1}`, `link 1 is from rank 1 to rank 1: name two ranks, from 0 on`},
+		{`"freed_by_i":2097152`, `"freed_by_i":35651585`, `stage 0 frees 35651585 bytes at I, but has saved only 35651584: free at most the saved bytes`},
+		{`{"from":0,"to":1}`, `{"from":1,"to":1}`, `link 1 is from rank 1 to rank 1: use two different ranks, from 0`},
 	} {
 		require.Contains(t, someCostsText, test.from)
 		_, err := simulate.ReadCosts(strings.NewReader(strings.Replace(someCostsText, test.from, test.to, 1)))
@@ -135,15 +135,15 @@ func TestCostsValidate(t *testing.T) {
 	require.ErrorIs(t, err, simulate.ErrCosts)
 	require.Len(t, strings.Split(err.Error(), "\n"), 10)
 	for _, text := range []string{
-		"the name of the unit has 33 bytes: it may have 32", "the scale is -1: it must be 0 to 281474976710656", "the latency is -2",
+		"the name of the unit has 33 bytes: use at most 32", "the scale is -1: it must be 0 to 281474976710656", "the latency is -2",
 		"the time of a MiB is 281474976710657", "link 0 is from rank -1 to rank 0", "the latency of link 0 is -3", "the time of a MiB on link 0 is -4",
-		"what is resident on rank 0 is -5", "f of stage 0 is -6", "carry of stage 0 is -7",
+		"the resident size of rank 0 is -5", "f of stage 0 is -6", "carry of stage 0 is -7",
 	} {
 		require.ErrorContains(t, err, text)
 	}
 	require.NoError(t, someCosts().Validate())
 	require.ErrorContains(t, (&simulate.Costs{}).Validate(), "costs of 0 stages")
-	require.ErrorContains(t, (*simulate.Costs)(nil).Validate(), "there are none")
+	require.ErrorContains(t, (*simulate.Costs)(nil).Validate(), "the costs are nil")
 }
 
 // Costs that do not fit a plan are refused.
@@ -154,8 +154,8 @@ func TestCostsFit(t *testing.T) {
 		costs simulate.Costs
 		fault string
 	}{
-		{simulate.Costs{Stages: []simulate.StageCosts{one, one}}, "costs of 2 stages for a plan of 4: give one entry for all, or one for each"},
-		{simulate.Costs{Stages: []simulate.StageCosts{one}, Resident: []int64{1}}, "resident bytes are given for 1 ranks of 2: give all, or none"},
+		{simulate.Costs{Stages: []simulate.StageCosts{one, one}}, "costs of 2 stages, but the plan has 4: give one entry for all, or one for each"},
+		{simulate.Costs{Stages: []simulate.StageCosts{one}, Resident: []int64{1}}, "resident bytes are given for 1 of 2 ranks: give them for all or none"},
 		{simulate.Costs{Stages: []simulate.StageCosts{one}, Links: []simulate.LinkCosts{{From: 0, To: 2}}}, "link 0 is from rank 0 to rank 2: ranks are 0 to 1"},
 		{simulate.Costs{Stages: []simulate.StageCosts{{Output: 1 << 48}}, PerMiB: 1 << 36}, "too large for a step of 24 actions"},
 		{simulate.Costs{Stages: []simulate.StageCosts{{F: -1}}}, "f of stage 0 is -1"},

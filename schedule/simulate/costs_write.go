@@ -7,10 +7,10 @@ import (
 	"github.com/weir-ml/weir/internal/jsontext"
 )
 
-// costsSchema is the version of the form.
+// costsSchema is the version of the file format.
 const costsSchema = 1
 
-// WriteCosts writes costs as JSON, a line for each stage, under a schema number:
+// WriteCosts writes costs as JSON with a schema number and one line per stage:
 //
 //	{
 //	  "schema": 1,
@@ -25,8 +25,8 @@ const costsSchema = 1
 //	  ]
 //	}
 //
-// "far_latency", "far_per_mib" and "microbatch" are written if they are not 0. Of a stage,
-// a 0 is left out, but for f. Costs that are not valid are an error that wraps ErrCosts.
+// "far_latency", "far_per_mib" and "microbatch" are omitted if they are 0, and so are all fields of
+// a stage except "f". If the costs are invalid, the error wraps ErrCosts.
 func WriteCosts(w io.Writer, c *Costs) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func WriteCosts(w io.Writer, c *Costs) error {
 	return nil
 }
 
-// costsFile is the form.
+// costsFile is the file format.
 type costsFile struct {
 	Schema     int          `json:"schema" whole:"the schema,1,1"`
 	Unit       string       `json:"unit"`

@@ -5,23 +5,24 @@ import (
 	"sort"
 )
 
-// delay is an action that had to wait, and the action whose end ended the wait.
+// delay is an action that had to wait, and the action whose end resolved the wait.
 type delay struct {
 	position, ready int64
 	rank            int
 	by, since       int64
 }
 
-// by is itself for the rank's own action before, and ownPost - n for its action at position n.
+// Special values of by: itself is the rank's own previous action, and ownPost-n is the rank's own
+// action at position n.
 const (
 	itself  = -1
 	ownPost = -2
 )
 
-// maxStretches is how many stretches of the critical path are kept.
+// maxStretches is the maximum number of stretches of a critical path.
 const maxStretches = 1 << 16
 
-// delay notes that the rank's next action waits for a parcel of the peer.
+// delay records that the rank's next action waits for a parcel of the peer.
 func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
 	d := delay{position: r.Position, ready: p.ready, rank: peer, by: p.by, since: p.since}
 	switch {
@@ -33,8 +34,8 @@ func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
 	s.waited[rank] = append(s.waited[rank], d)
 }
 
-// critical returns the critical path: from the last end back to the last wait on its rank, on to
-// the rank that it waited for, and so on.
+// critical returns the critical path. It traces the path backwards: from the last end to the last
+// wait on the same rank, then to the action that resolved that wait, and so on.
 func (s *simulation) critical() []Stretch {
 	last := -1
 	for rank := range s.ranks {

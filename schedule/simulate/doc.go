@@ -1,3 +1,3 @@
-// Package simulate is for predicting a step: from the costs of its actions it computes the
-// time of a plan by two clocks, its waits, and its bytes.
+// Package simulate predicts the step of a plan from the costs of its actions: its makespan and
+// span, the waits of each rank, and the live bytes.
 package simulate

@@ -2,8 +2,8 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// offloads adds two lanes for each rank, to far memory and back, as links of the rank to itself, and
-// fills in the actions that start copies and those that wait for them.
+// offloads adds two lanes for each rank, to and from far memory, as links from the rank to itself.
+// It fills in the actions that start copies and the actions that wait for them.
 func (s *simulation) offloads() {
 	lane := func(rank int) (link, box int) {
 		s.routes = append(s.routes, route{from: rank, to: rank, latency: s.costs.FarLatency, box: -1, room: -1})
@@ -33,7 +33,7 @@ func (c *StageCosts) away() int64 {
 	return c.Saved
 }
 
-// reload waits for the copy back of the state that a computation takes, if it was away. A rank takes
+// reload waits for the copy from far memory if the computation takes reloaded state. A rank takes
 // copies in the order in which it starts them.
 func (s *simulation) reload(r *simRank, rank int, d *actionCost, a schedule.Action) {
 	if p := s.boxes[d.reads].first(); p != nil && p.key == keyOf(a) {
@@ -42,7 +42,7 @@ func (s *simulation) reload(r *simRank, rank int, d *actionCost, a schedule.Acti
 	}
 }
 
-// endFar ends the copy in far memory of the saved state that an action takes, if it was away.
+// endFar frees the far copy of the saved state that an action takes, if there is one.
 func (l *level) endFar(a schedule.Action) {
 	if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
 		return
@@ -52,8 +52,8 @@ func (l *level) endFar(a schedule.Action) {
 	}
 }
 
-// even reports whether the microbatches of each action of a segment, over all repeats, have all been
-// away or none has.
+// even reports whether, for each action of a segment, either all its microbatches over all repeats
+// are reloaded or none is.
 func (l *level) even(s *schedule.Segment) bool {
 	for _, a := range s.Body {
 		if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {

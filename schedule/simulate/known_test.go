@@ -76,11 +76,11 @@ func TestBubbles(t *testing.T) {
 	}
 }
 
-// TestOffloadCriterion reproduces the criterion of "PipeOffload" (Wan et al., 2025): all saved state
-// can be offloaded at no cost if k, the time of its copies by the time of its computations, is at
-// most 1. Its k is of one stream that copies out and back in turn, so that each direction has half
-// of the link's rate. In 1F1B a step takes max(1, k) times as long for each microbatch, whatever the
-// overlap from 2 on, and the peak does not depend on the number of ranks.
+// TestOffloadCriterion reproduces the criterion of "PipeOffload" (Wan et al., 2025): all saved
+// state can be offloaded at no cost if k, the time of its copies by the time of its computations,
+// is at most 1. Its k is of one stream that copies out and back in turn, so that each direction has
+// half of the link's rate. In 1F1B a step takes max(1, k) times as long for each microbatch,
+// whatever the overlap from 2 on, and the peak does not depend on the number of ranks.
 func TestOffloadCriterion(t *testing.T) {
 	const compute, microbatches = 3_000_000, 64
 	for _, test := range []struct {

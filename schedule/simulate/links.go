@@ -22,8 +22,8 @@ func (s *simulation) transmit(r *simRank, d *actionCost, key int64) {
 	s.boxes[d.sends].put(p)
 }
 
-// enter sends a message as soon as there is room for it, and reports false if the rank must
-// wait. With capacity 0 it ends with its receive, which has put the message on the wire.
+// enter sends a message as soon as the link has room, and reports false if the rank must wait. With
+// capacity 0, the send ends with its receive, which has put the message on the wire.
 func (s *simulation) enter(r *simRank, rank int, d *actionCost, key int64) bool {
 	link, way := &s.free[d.link], &s.routes[d.link]
 	switch {
@@ -44,8 +44,8 @@ func (s *simulation) enter(r *simRank, rank int, d *actionCost, key int64) bool 
 	return true
 }
 
-// offered returns the message that the sender of a link offers with capacity 0: its next action
-// is the send, which has no receipt yet.
+// offered returns the message that the sender of a link offers with capacity 0, if its next action
+// is a send on the link without a receipt.
 func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	way := &s.routes[d.link]
 	from := &s.ranks[way.from]
@@ -63,8 +63,8 @@ func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	return p, true
 }
 
-// receive takes a message that must be the first one of its link, and leaves receipts for the
-// send and for its wait.
+// receive takes a message, which must be the first message of its link, and puts receipts for its
+// send and wait. It reports false if the rank must wait.
 func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionCost) bool {
 	way := &s.routes[d.link]
 	var message parcel
@@ -98,10 +98,10 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 	return true
 }
 
-// posted posts a send or a receive. The message goes on the wire when the other end is
-// posted too and the link is free. Until then an end is kept in its mailbox, with the mailbox
-// of the message in the place of a time on the wire. Of two ends posted at the same time the
-// receive counts for the critical path.
+// posted posts a send or a receive. The message goes on the wire when both ends are posted and the
+// link is free. Until then an end stays in its mailbox; its wire field holds the mailbox of the
+// message instead of a time. If both ends are posted at the same time, the receive counts for the
+// critical path.
 func (s *simulation) posted(r *simRank, d *actionCost, key int64) {
 	end, sends := parcel{key: key, wire: int64(d.sends), ready: r.clock, by: r.Position, since: r.clock}, int64(1)
 	if d.posts == s.routes[d.link].awaited {
@@ -133,7 +133,7 @@ func (s *simulation) posted(r *simRank, d *actionCost, key int64) {
 	s.boxes[d.sends].put(end)
 }
 
-// wait lets the rank wait until the parcel of a peer is ready.
+// wait advances the clock of the rank to the time at which the parcel of a peer is ready.
 func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 	if !s.later(p.ready, r.clock) {
 		return
@@ -151,8 +151,8 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 	r.clock = p.ready
 }
 
-// later reports whether a is later than b, or a larger number. If repeats are skipped every
-// comparison that decides anything goes through it.
+// later reports whether a is greater than b. If repeats are skipped, every comparison that affects
+// the simulation goes through it.
 func (s *simulation) later(a, b int64) bool {
 	if s.skips != nil {
 		s.skips.Note(a - b)
@@ -160,12 +160,12 @@ func (s *simulation) later(a, b int64) bool {
 	return a > b
 }
 
-// mixedUp is the fault of a receive that meets another message than its own.
+// mixedUp sets the fault of a receive that meets the message of another receive.
 func (s *simulation) mixedUp(rank int, a schedule.Action, way *route, key int64) {
 	sent := schedule.Action(key)<<schedule.StageShift | a&(1<<schedule.StageShift-1<<schedule.KindShift)
 	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{
 		Code: check.Pairing, Rank: rank, Position: s.ranks[rank].Position, Action: a,
-		Text: fmt.Sprintf("Rank %d, action %d: %v finds the message for %v first, since rank %d sent that before; send and receive in the same order.",
+		Text: fmt.Sprintf("Rank %d, action %d: %v finds the message for %v first, because rank %d sent that message earlier; send and receive in the same order.",
 			rank, s.ranks[rank].Position, a, sent, way.from),
 	}}}
 }

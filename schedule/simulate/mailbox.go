@@ -2,22 +2,22 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// parcel is a message on its way, or the receipt of one.
+// parcel is a message in flight, or the receipt of a message.
 type parcel struct {
-	key   int64 // stage and microbatch of the action that takes it: see keyOf
-	wire  int64 // when it went on the wire
-	there int64 // when it came off the wire
-	ready int64 // when a rank that waits for it can go on
+	key   int64 // stage and microbatch of the action that takes the parcel: see keyOf
+	wire  int64 // the time at which it went on the wire
+	there int64 // the time at which it came off the wire
+	ready int64 // the time at which a waiting rank can continue
 	// For the critical path: the action of the sender that determines the time of the parcel,
 	// and the end of that action.
 	by, since int64
 }
 
-// keyOf returns stage and microbatch of an action as one number, the stage in the
-// lower digits.
+// keyOf returns the stage and microbatch of an action as one number, with the stage in the lower
+// bits.
 func keyOf(a schedule.Action) int64 { return int64(a >> schedule.StageShift) }
 
-// plus returns the parcel with n steps added.
+// plus returns the parcel with n times the increment added.
 func (p parcel) plus(step parcel, n int64) parcel {
 	p.key += n * step.key
 	p.wire += n * step.wire
@@ -26,38 +26,38 @@ func (p parcel) plus(step parcel, n int64) parcel {
 	return p
 }
 
-// minus returns how far a parcel is from another one.
+// minus returns the difference of two parcels.
 func (p parcel) minus(q parcel) parcel {
 	return parcel{key: p.key - q.key, wire: p.wire - q.wire, there: p.there - q.there, ready: p.ready - q.ready}
 }
 
 // mailbox is a queue of parcels.
 type mailbox struct {
-	ring       []parcel // its length is a power of two
-	head, tail uint     // the number of the first parcel, and of the next one
+	ring       []parcel // the length is a power of two
+	head, tail uint     // the numbers of the first parcel and of the next parcel to be put
 
-	// Piles stand for parcels of repeats that were skipped, each before the parcel of a number;
-	// stop is this number of the first pile.
+	// Piles represent the parcels of skipped repeats. Each pile precedes the parcel with a given
+	// number; stop is that number for the first pile.
 	piles []pile
 	stop  uint
 }
 
-// pile holds parcels in arithmetic progression: those of first, then each of them with its step
-// added, and so on.
+// pile represents parcels in arithmetic progressions: the parcels of first, then the same parcels
+// with step added, and so on.
 type pile struct {
 	first, step []parcel
-	done, total int64 // how often it was written out, and how often it is in all
+	done, total int64 // the number of repeats that were written out, and of all repeats
 	before      uint
 }
 
-// noStop is the number of no parcel.
+// noStop is a number that no parcel has.
 const noStop = ^uint(0)
 
-// newMailbox returns an empty mailbox. Numbers begin in the middle, so that parcels
-// can be put back before the first one.
+// newMailbox returns an empty mailbox. Its numbers begin in the middle of the range, so that
+// parcels can be put back before the first one.
 func newMailbox() mailbox { return mailbox{head: noStop / 2, tail: noStop / 2, stop: noStop} }
 
-// put adds a parcel at the end.
+// put appends a parcel.
 func (b *mailbox) put(p parcel) {
 	if b.tail-b.head == uint(len(b.ring)) {
 		b.grow()
@@ -66,7 +66,7 @@ func (b *mailbox) put(p parcel) {
 	b.tail++
 }
 
-// putBack adds a parcel before the first one.
+// putBack inserts a parcel before the first one.
 func (b *mailbox) putBack(p parcel) {
 	if b.tail-b.head == uint(len(b.ring)) {
 		b.grow()
@@ -75,7 +75,7 @@ func (b *mailbox) putBack(p parcel) {
 	*b.at(b.head) = p
 }
 
-// first returns the first parcel, nil if there is none.
+// first returns the first parcel, or nil if the mailbox is empty.
 func (b *mailbox) first() *parcel {
 	if b.head == b.stop {
 		b.unfold()
@@ -89,7 +89,7 @@ func (b *mailbox) first() *parcel {
 // take removes the first parcel.
 func (b *mailbox) take() { b.head++ }
 
-// at returns the place of the parcel of a number.
+// at returns the parcel with a number.
 func (b *mailbox) at(i uint) *parcel { return &b.ring[i&uint(len(b.ring)-1)] }
 
 // grow doubles the ring.
@@ -101,7 +101,7 @@ func (b *mailbox) grow() {
 	}
 }
 
-// unfold writes out the next parcels of the first pile, before the first parcel.
+// unfold inserts the next parcels of the first pile before the first parcel.
 func (b *mailbox) unfold() {
 	p := &b.piles[0]
 	for i := len(p.first) - 1; i >= 0; i-- {
@@ -116,8 +116,8 @@ func (b *mailbox) unfold() {
 	}
 }
 
-// heap adds a pile at the end: n times as many parcels as step has, which continue
-// the last ones of the mailbox.
+// heap appends a pile of n repeats that continue the last len(step) parcels of the mailbox, with
+// the increments step.
 func (b *mailbox) heap(step []parcel, n int64) {
 	p := pile{first: make([]parcel, len(step)), step: step, total: n, before: b.tail}
 	for i := range step {

@@ -6,16 +6,16 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// passage is the message of a stage to a neighbour for each microbatch: its output for the next
-// stage, or the gradient of its input for the one before.
+// passage is the message that a stage passes to a neighbouring stage for each microbatch: its
+// output for the next stage, or the gradient of its input for the previous stage.
 type passage struct {
-	from, to, edge      int  // stages, and the edge from the one to the other
-	crosses             bool // to another rank
+	from, to, edge      int  // the two stages, and the edge between them
+	crosses             bool // the message goes to another rank
 	sent, received      effects.Place
 	bytes               int64
-	kinds               []schedule.Kind // of the computations that make it and read it
+	kinds               []schedule.Kind // the kinds of the computations that produce and read the message
 	send, receive, wait schedule.Kind
-	waits               bool // the plan waits for its sends
+	waits               bool // the plan waits for the sends of the message
 }
 
 // newPassages returns the passages of the plan, and fills in the buffers that hold them.
@@ -42,7 +42,7 @@ func (s *simulation) newPassages() []passage {
 		}
 		if passage.crosses {
 			s.buffers[passage.from][passage.sent] = b
-			b.class = memory.Transfer // in a buffer of the receiver's own
+			b.class = memory.Transfer // in a buffer of the receiver
 		}
 		s.buffers[passage.to][passage.received] = b
 	}

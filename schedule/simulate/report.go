@@ -5,18 +5,18 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Report is the result of a simulation. Times are in the steps of the costs, from the start of the
-// simulation on.
+// Report is the result of a simulation. Times are in ticks (see [Costs]), from the start of the
+// simulation.
 type Report struct {
 	Makespan int64 // from the first start of a computation to the last end, over all ranks
-	Span     int64 // the longest that a single rank takes, from its own first start to its own last end
-	Ideal    int64 // the work of the busiest rank
+	Span     int64 // the longest time of a single rank, from its first start to its last end
+	Ideal    int64 // the computing time of the busiest rank
 	Ranks    []RankReport
 
 	// Critical is the critical path, from the start of the step to its last end: the step becomes
-	// shorter only if the path does. Between two stretches a message passes, which takes from the
-	// end of the one to the start of the other. It has at most the last 65,536 stretches, and is
-	// nil if Run skipped repeats.
+	// shorter only if the path does. Between two stretches a message is in flight, from the end of
+	// the first stretch to the start of the second. Critical has at most the last 65,536 stretches,
+	// and is nil if Run skipped repeats.
 	Critical []Stretch
 }
 
@@ -24,23 +24,23 @@ type Report struct {
 type RankReport struct {
 	First, Last int64 // start of the first computation and end of the last one
 	Busy        int64 // time in computations
-	Wait        int64 // the rest between First and Last
-	// Communication is the part of Wait in which the message that the rank waited for was on the
-	// wire between two ranks, or the copy on its way to far memory or back.
+	Wait        int64 // the remaining time between First and Last
+	// Communication is the part of Wait during which the awaited message was on the wire, or the
+	// awaited copy to or from far memory was in progress.
 	Communication int64
 
-	// Peak is the most bytes that are live at once, and Classes are these bytes by class.
-	// PeakPosition and PeakAt are the first action at which it is reached, of a joined pair the
-	// first of the two, and its position in the rank's program, each repeat counted: -1 on a rank
-	// without actions.
+	// Peak is the maximum of the live bytes, and Classes are these bytes by class. PeakAt is the
+	// first action at which the peak is reached, or the first action of a joined pair. PeakPosition
+	// is its position in the rank's program, counting every repeat, or -1 on a rank without
+	// actions.
 	Peak         int64
 	Classes      memory.ByClass
 	PeakPosition int64
 	PeakAt       schedule.Action
-	// InFlight is the most microbatches in flight at once, each stage counted apart:
-	// from F to the action that frees the last of what F has saved.
+	// InFlight is the maximum number of microbatches in flight, counting each stage separately. A
+	// microbatch is in flight from F to the action that frees the last of its saved state.
 	InFlight int64
-	// FarPeak is the most bytes that are in the rank's far memory at once.
+	// FarPeak is the maximum number of bytes in the rank's far memory.
 	FarPeak int64
 }
 
@@ -52,17 +52,17 @@ type Stretch struct {
 	Start, End  int64
 }
 
-// BubbleMakespan returns the part of the makespan in which the busiest rank does not
-// work, from 0 to 1.
+// BubbleMakespan returns the fraction of the makespan during which the busiest rank does not
+// compute.
 func (r *Report) BubbleMakespan() float64 { return bubble(r.Ideal, r.Makespan) }
 
-// BubbleSpan returns the part of the span in which the busiest rank does not work,
-// from 0 to 1. Papers quote it if their optimizer step waits for no other rank.
+// BubbleSpan returns the fraction of the span during which the busiest rank does not compute.
+// Papers report it if their optimizer step does not wait for other ranks.
 func (r *Report) BubbleSpan() float64 { return bubble(r.Ideal, r.Span) }
 
-// Idle returns the part of the time of all ranks in which they do not work, from 0 to 1, if
-// the step takes as long as the clock says. Unlike a bubble it compares plans of different
-// placements, since it does not depend on how evenly they distribute the work.
+// Idle returns the fraction of the time of all ranks during which they do not compute, for a step
+// that takes the given time. Unlike a bubble, it can compare plans of different placements, because
+// it does not depend on how evenly they distribute the work.
 func (r *Report) Idle(clock int64) float64 {
 	var work int64
 	for i := range r.Ranks {

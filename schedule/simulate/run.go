@@ -8,83 +8,83 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// simulation is a run of a plan in simulated time. It is the visitor of a machine that takes
-// the ranks in turn. The order of the turns does not matter: an action waits only for messages
-// and receipts of other ranks, and its time follows from theirs.
+// simulation runs a plan in simulated time. It is the visitor of a machine that advances the ranks
+// in turn. The order of the ranks does not matter: an action waits only for messages and receipts
+// of other ranks, and its time follows from their times.
 type simulation struct {
 	passes.RoundRobin
 	plan      *schedule.Plan
 	costs     *Costs
 	capacity  int
 	passages  []passage
-	transfers bool // the plan says what is sent
+	transfers bool // the plan has transfers
 
 	actionCosts []actionCost                // by stage and kind
-	idle        actionCost                  // of the kinds that take no time
-	buffers     [][effects.NumPlaces]buffer // by stage: the passages to and from it
+	idle        actionCost                  // the cost of kinds that take no time
+	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of its inputs, outputs and gradients
 	holdings    []holding                   // by stage and kind
 	reloaded    [][]repeats.Runs            // by rank: see level
 	copies      []copying                   // of weights, by stage; nil where the plan makes none
 	links       passes.Links
 	routes      []route // by link
 
-	// The state. A parcel that is before an awaited one in its mailbox is laid aside.
+	// The state. If an awaited parcel is not the first of its mailbox, the parcels before it move
+	// to aside.
 	ranks []simRank
 	free  []simLink // by route
 	boxes []mailbox
 	aside map[asideKey]parcel
 
-	skips   *skips // nil: every repeat is run
-	unclear bool   // something has happened that State does not cover
+	skips   *skips // nil if every repeat is run
+	unclear bool   // State does not cover the whole configuration
 
-	chains bool      // delays are noted, for the critical path
+	chains bool      // delays are recorded, for the critical path
 	waited [][]delay // by rank
 
-	visit   func(Event) // nil for no timeline
+	visit   func(Event) // nil unless a timeline was requested
 	visited []level     // by rank
 
-	due     int64 // the work at which the limits are checked next
+	due     int64 // the amount of work at which the limits are checked next
 	fault   error
-	longest int64 // time that Costs.Each may return
+	longest int64 // the maximum time that Costs.Each may return
 }
 
 // simRank is the state of a rank.
 type simRank struct {
 	*passes.Cursor
-	clock, before          int64 // now, and a period ago if repeats are skipped
+	clock, before          int64 // the current time, and the time one period ago if repeats are skipped
 	first, last            int64
-	final                  int64           // position of the last computation
-	communication, counted int64           // in all, and before the last computation
-	pair                   schedule.Action // the first of a joined pair of which the second one is next; 0 for none
+	final                  int64           // the position of the last computation
+	communication, counted int64           // the total, and the part before the last computation
+	pair                   schedule.Action // the first action of a joined pair whose second action is next, or 0
 	started                bool
 }
 
 // simLink is the state of a route.
 type simLink struct {
-	until     int64 // when the link is free
-	room      int   // for more messages
-	by, since int64 // for the critical path: the action after which messages have followed each other without a gap, and its end
+	until     int64 // the time at which the link is free
+	room      int   // the number of messages for which the link has room
+	by, since int64 // for the critical path: the action since which the link has been busy without a gap, and its end
 }
 
-// asideKey is the mailbox and the key of a parcel that is laid aside.
+// asideKey is the mailbox and the key of a parcel in aside.
 type asideKey struct {
 	box int
 	key int64
 }
 
-// The limits of a simulation: the actions that it tries if no repeats are skipped, and the
-// parcels that it holds, and lays aside.
+// The limits of a simulation.
 const (
 	maxSimulated = 1 << 28
 	maxParcels   = 1 << 19
 	maxAside     = 1 << 17
-	maxFlat      = 1 << 23 // actions with the bodies of loops of loops written out
+	maxFlat      = 1 << 23 // actions after nested loops are written out
 )
 
 // auditEvery is the number of actions between two audits.
 const auditEvery = 1 << 16
 
-// run runs all ranks to their ends.
+// run runs all ranks to the end of their programs.
 func (s *simulation) run() error {
 	if s.chains {
 		s.waited = make([][]delay, len(s.ranks))
@@ -100,7 +100,7 @@ func (s *simulation) run() error {
 	return s.fault
 }
 
-// period lets the ranks run a period, or a round if no repeats are skipped. It reports whether
+// period runs the ranks for a period, or for a round if repeats are not skipped. It reports whether
 // any rank ran an action.
 func (s *simulation) period() (moved bool) {
 	if s.skips == nil {
@@ -114,7 +114,7 @@ func (s *simulation) period() (moved bool) {
 	return moved
 }
 
-// audit checks the limits.
+// audit checks the limits of the simulation.
 func (s *simulation) audit() {
 	s.due = s.Work() + auditEvery
 	if s.Exhausted || s.parcels() > maxParcels || len(s.aside) >= maxAside {
@@ -122,13 +122,13 @@ func (s *simulation) audit() {
 	}
 }
 
-// tooLarge ends the simulation of a plan that is beyond the limits.
+// tooLarge sets the fault for a plan that exceeds the limits.
 func (s *simulation) tooLarge() {
 	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{Code: check.Unproved, Rank: -1, Position: -1,
 		Text: "The plan is too large and too irregular to be simulated; write it in segments whose microbatches ascend or descend without gaps."}}}
 }
 
-// parcels returns the number of parcels, without piles.
+// parcels returns the number of stored parcels, not counting piles.
 func (s *simulation) parcels() uint {
 	n := uint(len(s.aside))
 	for i := range s.boxes {
@@ -137,7 +137,7 @@ func (s *simulation) parcels() uint {
 	return n
 }
 
-// Step runs the rank's next action, and reports false if it must wait.
+// Step runs the rank's next action, and reports false if the rank must wait.
 func (s *simulation) Step(rank int, a schedule.Action) bool {
 	if s.fault != nil {
 		return false
@@ -185,16 +185,16 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 	return true
 }
 
-// compute runs a computation, or the joined pair of which this is the second one.
+// compute runs a computation, or the joined pair whose second action it is.
 func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionCost) {
 	start, pair := r.clock, r.pair
 	if !r.started {
 		r.started, r.first = true, start
 	}
 	if pair == 0 {
-		r.clock += s.alone(d, a)
+		r.clock += s.timeOf(d, a)
 	} else {
-		r.clock += s.together(pair, a)
+		r.clock += s.pairTime(pair, a)
 		r.pair = 0
 		if first := s.costOf(pair); first.sends >= 0 {
 			s.transmit(r, first, keyOf(pair)+first.offset)
@@ -213,7 +213,8 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 	}
 }
 
-// await waits for the parcel with this key, and takes it.
+// await waits for the parcel with the key and takes it. It reports false if the parcel was not sent
+// yet.
 func (s *simulation) await(r *simRank, rank int, d *actionCost, key int64) bool {
 	p := s.find(d.awaits, key)
 	if p == nil {
@@ -224,9 +225,9 @@ func (s *simulation) await(r *simRank, rank int, d *actionCost, key int64) bool 
 	return true
 }
 
-// find makes the parcel with this key the first one of a mailbox and returns it, nil if it is
-// not there. Nearly always it is the first one already. Parcels before it are laid aside, so
-// that each is moved once.
+// find moves the parcel with the key to the front of a mailbox and returns it, or nil if the
+// mailbox does not have it. Usually it is the first parcel already. Otherwise find moves the
+// parcels before it to aside, each at most once.
 func (s *simulation) find(box int, key int64) *parcel {
 	b := &s.boxes[box]
 	p := b.first()

@@ -11,48 +11,49 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Run simulates a plan and reports its time and its memory. The answer is exact: all times are
-// whole numbers.
+// Run simulates a plan and reports its time and memory. The result is exact, because all times are
+// integers.
 //
-// A rank runs its actions one after the other, each as early as possible. A computation or a
-// QUANTIZE takes its time of the costs. A joined pair starts when both can, and its results are
-// available at its end. All other actions take no time. A message goes on the wire when it is
-// sent and its link is free, occupies the link for its bytes, and arrives a latency later; neither
-// occupies a rank. A result that stays on its rank is available at once.
+// A rank runs its actions one after another, each as early as possible. The costs define the time
+// of a computation and of a QUANTIZE. A joined pair starts when both actions can start, and its
+// results are available at its end. All other actions take no time. A message goes on the wire when
+// it is sent and its link is free, occupies the link for a time that depends on its bytes, and
+// arrives one latency later. Neither the transmission nor the latency occupies a rank. A result
+// that stays on its rank is available immediately.
 //
-// In a plan of Weir with transfers the capacity is the number of messages that a link holds, sent
-// and not yet received: a send waits until there is room, a receive until its message arrives, a
-// wait until the message was received. With capacity 0 a message goes on the wire when both its
-// send and its receive have been reached, and both end when it arrives. In a plan of PyTorch no
-// rank waits at a transfer, whatever the capacity: a message goes on the wire when its send and
-// its receive have been reached, and the computation that takes it waits until it arrives. All
-// messages from one rank to another share one link there. In a plan without transfers every
-// result is sent to the rank that needs it as soon as it is available; the links of such a plan
-// are unlimited, whatever the capacity.
+// In a Weir plan with transfers, the capacity is the number of messages that a link holds, sent and
+// not yet received. A send waits until there is room, a receive until its message arrives, and a
+// wait until the message was received. With capacity 0, a message goes on the wire when both its
+// send and its receive have been reached, and both end when the message arrives. In a PyTorch plan
+// no rank waits at a transfer, regardless of the capacity: a message goes on the wire when its send
+// and its receive have been reached, and the computation that takes the message waits until it
+// arrives. All messages from one rank to another share one link in such a plan. In a plan without
+// transfers, every result is sent as soon as it is available to the rank that needs it, and links
+// are unlimited regardless of the capacity.
 //
-// OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has a lane to far
-// memory and a lane back, and each lane copies one buffer after the other; neither occupies the
-// rank. WAIT_OFFLOAD waits for its copy, and a computation for the copy back of the state that it
-// takes.
+// OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has one lane to far
+// memory and one lane from it. Each lane copies one buffer after another, and copies do not occupy
+// the rank. WAIT_OFFLOAD waits for its copy, and a computation waits for the reload of the state
+// that it takes.
 //
-// Bytes follow the order of each program. Within an action, or a joined pair, allocations come
-// before frees. The class of a buffer is its first one: [memory.Saved] from F to the actions that
-// free it, [memory.Carry] from I to W, [memory.Activation] and [memory.ActGrad] from the action
-// that returns them to the one on the same rank that reads them, or to the WAIT for the send (to
-// the send in a plan that does not wait), [memory.Transfer] from the receive to the action that
-// reads it. In a plan without transfers a message to another rank is live during the actions on
-// both sides and not between them. [memory.FP8] are the copies of weights, from QUANTIZE to the
-// last action of the stage that reads them. Offloaded bytes of the saved state are not live from
-// WAIT_OFFLOAD to RELOAD, and are in far memory from OFFLOAD to the action that takes the state. Drop
-// bits have no effect.
+// The live bytes follow the order of each program. Within an action, or a joined pair, allocations
+// come before frees. A buffer keeps its class for its lifetime: [memory.Saved] from F to the
+// actions that free it; [memory.Carry] from I to W; [memory.Activation] and [memory.ActGrad] from
+// the action that returns them to the action on the same rank that reads them, or to the WAIT for
+// their send, or to the send in a plan that does not wait; and [memory.Transfer] from the receive
+// to the action that reads the message. In a plan without transfers, a message to another rank is
+// live only during the actions on both sides. [memory.FP8] covers the copies of weights, from
+// QUANTIZE to the last action of the stage that reads them. Offloaded bytes of the saved state are
+// not live from WAIT_OFFLOAD to RELOAD, and are in far memory from OFFLOAD to the action that takes
+// the state. Drop bits have no effect.
 //
-// The cost of a long plan depends on its size as segments: repeats like those before them are
-// skipped. Plans of up to 65,536 actions are always run in full and have a critical path; longer
-// plans have one from [Timeline].
+// The cost of simulating a long plan depends on the size of its segments, because Run skips repeats
+// that are equal to previous ones. Plans of up to 65,536 actions are always run in full and have a
+// critical path; for longer plans, [Timeline] returns one.
 //
-// The plan should be one that [check.Plan] accepts, for the same capacity. For other plans Run
-// guarantees only that it ends. A deadlock is a [check.Error] that is ErrDeadlock, with the words
-// of Check. Errors about the costs wrap ErrCosts, errors about the capacity ErrParams.
+// The plan should be valid for the capacity, as decided by [check.Links]. For other plans, Run only
+// guarantees to terminate. A deadlock is a [check.Error] that matches [check.ErrDeadlock]. Errors
+// about the costs wrap ErrCosts, and errors about the capacity wrap [schedule.ErrParams].
 func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, fullRun)
 	if err != nil {
@@ -64,22 +65,22 @@ func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 // Event is an action of a timeline.
 type Event struct {
 	Rank     int
-	Position int64 // in the rank's program, each repeat counted
+	Position int64 // in the rank's program, counting every repeat
 	Action   schedule.Action
-	// Start and End are the time of the action; of an action that waits, the time of the wait; of
-	// both actions of a joined pair, the time of the pair.
+	// Start and End are the times of the action, including its wait. Both actions of a joined pair
+	// have the times of the pair.
 	Start, End int64
-	Live       memory.ByClass // bytes on the rank after it, or after the joined pair
-	Far        int64          // bytes in the rank's far memory then
-	Copied     Interval       // of OFFLOAD and RELOAD: when the lane copies, which the rank does not wait for
+	Live       memory.ByClass // live bytes on the rank after the action, or after the joined pair
+	Far        int64          // bytes in the rank's far memory at the same time
+	Copied     Interval       // for OFFLOAD and RELOAD: the time of the copy, for which the rank does not wait
 }
 
 // Interval is the time from Start to End.
 type Interval struct{ Start, End int64 }
 
-// Timeline is Run, and calls visit for every action: in their order for the actions of a rank, and
-// in a fixed order, which is not that of time, across ranks. It runs every repeat, and its report
-// has a critical path.
+// Timeline is like Run, and calls visit for every action. The actions of a rank are visited in
+// order; across ranks the order is deterministic, but not chronological. Timeline runs every
+// repeat, and its report has a critical path.
 func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, math.MaxInt64)
 	if err != nil {
@@ -93,11 +94,11 @@ func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)
 	return s.report()
 }
 
-// fullRun is the most actions of a plan that is simulated without skipping repeats.
+// fullRun is the maximum number of actions of a plan that is simulated without skipping repeats.
 const fullRun = 1 << 16
 
-// newSimulation returns a simulation of which nothing has run. It skips repeats if the plan has
-// more actions than full.
+// newSimulation returns a simulation at its start. It skips repeats if the plan has more than full
+// actions.
 func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) (*simulation, error) {
 	c := &check.Checker{Name: plan.Name}
 	if c.CheckShape(plan); len(c.Faults) > 0 {
@@ -149,12 +150,12 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	return s, nil
 }
 
-// refusal returns the error for a plan that cannot be simulated, in the words of Check.
+// refusal returns the error of [check.Links] for a plan that cannot be simulated.
 func (s *simulation) refusal() error {
 	if err := check.Links(s.plan, s.capacity); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: it has an action that cannot be simulated", check.ErrInvalidPlan)
+	return fmt.Errorf("%w: the plan has an action that cannot be simulated", check.ErrInvalidPlan)
 }
 
 // report runs the simulation and returns its result.
@@ -184,13 +185,13 @@ func (s *simulation) report() (*Report, error) {
 	return report, nil
 }
 
-// busy returns the time that a rank computes.
+// busy returns the computing time of a rank.
 func (s *simulation) busy(rank int) int64 {
 	var total int64
 	if s.costs.Each != nil {
 		for a := range s.plan.All(rank) {
 			if d := s.costOf(a); d.does == doCompute {
-				total += s.alone(d, a)
+				total += s.timeOf(d, a)
 			}
 		}
 		return total
@@ -200,7 +201,7 @@ func (s *simulation) busy(rank int) int64 {
 		for i, a := range segment.Body {
 			switch {
 			case a.Joined():
-				body += s.together(a, segment.Body[i+1])
+				body += s.pairTime(a, segment.Body[i+1])
 			case i == 0 || !segment.Body[i-1].Joined():
 				body += s.costOf(a).time
 			}

@@ -242,7 +242,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"no programs", func(p *schedule.Plan) { p.Programs = nil }, check.Malformed, "2 ranks and 0 programs"},
 		{"order of a link", func(p *schedule.Plan) {
 			*p = *plantest.Written(t, "0 1", 2, "0F0 0SEND_F0 0F1 0SEND_F1", "1RECV_F1 1RECV_F0")
-		}, check.Pairing, "Rank 1, action 0: 1RECV_F1 finds the message for 1RECV_F0 first, since rank 0 sent that before; send and receive in the same order."},
+		}, check.Pairing, "Rank 1, action 0: 1RECV_F1 finds the message for 1RECV_F0 first, because rank 0 sent that message earlier; send and receive in the same order."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := good()

@@ -6,43 +6,43 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// skips lets a simulation skip repeats that must go like others (package repeats).
+// skips skips repeats whose outcome follows from previous repeats (package repeats).
 //
-// All times come from sums and from comparisons: which of two is later. So they need not all
-// move alike: if two cycles in a row have moved everything by as much, and made the same
-// comparisons, the next one does so too, until a comparison comes out differently.
+// All times result from sums and from comparisons of two times. Therefore the times need not all
+// change by the same amount. If two consecutive cycles have changed each number by the same delta
+// and made the same comparisons, so does the next cycle, until the result of a comparison changes.
 //
-// A cycle is some periods of the machine. It may take many: times on a critical path through k
-// ranks recur only after k of them.
+// A cycle is a number of periods of the machine. It may need many: times on a critical path through
+// k ranks recur only after k periods.
 type skips struct {
 	repeats.Trend
 	s *simulation
 
-	beats   []uint64 // of the last periods: a hash of each
-	periods int      // since repeats were skipped last
-	window  int      // how many periods must repeat before they are taken for a cycle
+	beats   []uint64 // a hash of each of the last periods
+	periods int      // the number of periods since repeats were last skipped
+	window  int      // the number of periods that must repeat before they count as a possible cycle
 
 	boxes []boxed // by mailbox
 	waits []waits // by rank
 }
 
-// boxed is the state of a mailbox when a cycle began. Usually it has as many parcels in the
-// end. Otherwise they pile up in it: a cycle takes parcels of the first pile, or none, and
-// those that it puts stay.
+// boxed is the state of a mailbox at the beginning of a cycle. Usually a cycle does not change the
+// number of parcels. Otherwise parcels pile up: a cycle takes parcels only from the first pile, or
+// none, and the parcels that it puts stay.
 type boxed struct {
 	head, tail uint
 	piles      bool
 }
 
-// waits are the times for which a rank waited for messages on the wire: all until the last
-// cycle began, those in the last two cycles, and those of them that came after its last
-// computation.
+// waits holds the times for which a rank waited for messages on the wire: before the last cycle
+// began, in the last cycle and the previous one, and the parts of these two after the last
+// computation of the rank.
 type waits struct{ before, last, past, after, pastAfter int64 }
 
 const (
-	// maxCycle is how many periods a cycle may have, a power of two.
+	// maxCycle is the maximum number of periods of a cycle, a power of two.
 	maxCycle = 512
-	// maxKept bounds the parcels whose times are compared.
+	// maxKept is the maximum number of parcels whose times are compared.
 	maxKept = 1 << 16
 )
 
@@ -50,8 +50,8 @@ func newSkips(s *simulation) *skips {
 	return &skips{s: s, beats: make([]uint64, 2*maxCycle), waits: make([]waits, len(s.ranks)), boxes: make([]boxed, len(s.boxes))}
 }
 
-// look is called after each period. If the last periods look like a cycle it runs two more of
-// them, and skips those that are like them.
+// look is called after each period. If the last periods look like a cycle, look runs further
+// cycles, and skips the cycles that follow from them.
 func (l *skips) look() {
 	l.beat()
 	periods := l.cycle()
@@ -72,7 +72,7 @@ func (l *skips) look() {
 	}
 }
 
-// beat notes a hash of the period: how far each rank came in time, and to which place of its
+// beat records a hash of the period: the time by which each rank advanced, and its position in its
 // body.
 func (l *skips) beat() {
 	const prime = 0x9e3779b97f4a7c15
@@ -88,9 +88,8 @@ func (l *skips) beat() {
 	l.periods++
 }
 
-// cycle returns the smallest number of periods that looks like a cycle: the last periods were
-// like those so many before them. It returns 0 if there is none. Trend finds out whether it is
-// one.
+// cycle returns the smallest n for which the hashes of the last periods equal the hashes n periods
+// before, or 0 if there is none. Trend decides whether this is a cycle.
 func (l *skips) cycle() int {
 	mask, last := len(l.beats)-1, l.periods-1
 	for n := 1; n <= maxCycle; n++ {
@@ -108,7 +107,7 @@ func (l *skips) cycle() int {
 	return 0
 }
 
-// Began is called when a cycle begins.
+// Began records the state at the beginning of a cycle.
 func (l *skips) Began() {
 	for i := range l.s.boxes {
 		b, was := &l.s.boxes[i], &l.boxes[i]
@@ -119,7 +118,7 @@ func (l *skips) Began() {
 	}
 }
 
-// State is the configuration: all ranks, links and mailboxes.
+// State adds the configuration: all ranks, links and mailboxes.
 func (l *skips) State(s *repeats.State) {
 	if l.s.unclear || l.s.fault != nil {
 		s.Unclear()
@@ -152,7 +151,7 @@ func flag(set bool) int64 {
 	return 0
 }
 
-// box enters the parcels of a mailbox.
+// box adds the state of a mailbox and its first parcels to the configuration.
 func (l *skips) box(s *repeats.State, i int) bool {
 	b := &l.s.boxes[i]
 	front, done := l.front(i), int64(0)
@@ -171,7 +170,8 @@ func (l *skips) box(s *repeats.State, i int) bool {
 	return true
 }
 
-// front returns how many of the first parcels in a mailbox are taken soon.
+// front returns the number of parcels at the front of a mailbox that belong to the configuration:
+// all parcels before the first pile.
 func (l *skips) front(i int) uint {
 	switch b := &l.s.boxes[i]; {
 	case b.stop != noStop:
@@ -183,11 +183,11 @@ func (l *skips) front(i int) uint {
 	}
 }
 
-// The numbers of a rank, a link, a mailbox and a parcel that move.
+// The numbers of moving values of a rank, a link, a mailbox and a parcel.
 const ofRank, ofLink, ofBox, ofParcel = 5, 2, 3, 4
 
-// Moves returns the most cycles that can be skipped so that one more can be run: no
-// segment ends, no pile, no room on a link, and no time is too large.
+// Moves returns the maximum number of cycles that can be skipped such that one more can be run: no
+// segment and no pile ends, no link becomes full, and no time overflows.
 func (l *skips) Moves(by []int64) (shift, most int64) {
 	steepest := int64(1)
 	for _, n := range by {
@@ -217,7 +217,7 @@ func (l *skips) Moves(by []int64) (shift, most int64) {
 	for i := range l.s.boxes {
 		b, head, tail, done := &l.s.boxes[i], by[0], by[1], by[2]
 		if l.boxes[i].piles && head != 0 || !l.boxes[i].piles && head != tail {
-			return 0, 0 // it takes and puts, but not as many
+			return 0, 0 // the cycle changes the number of parcels
 		}
 		if done > 0 {
 			most = min(most, (b.piles[0].total-b.piles[0].done)/done-2)
@@ -227,7 +227,7 @@ func (l *skips) Moves(by []int64) (shift, most int64) {
 	return shift, most
 }
 
-// Skip moves everything on by n cycles.
+// Skip advances the configuration by n cycles.
 func (l *skips) Skip(n int64, by []int64) {
 	for i := range l.s.ranks {
 		r, w, by := &l.s.ranks[i], &l.waits[i], by[ofRank*i:]
@@ -236,7 +236,8 @@ func (l *skips) Skip(n int64, by []int64) {
 		r.pair = r.pair.Shift(int(n * by[2]))
 		r.last += n * by[3]
 		r.final += n * by[4]
-		// The time that ranks wait for messages on the wire changes evenly from cycle to cycle.
+		// The time for which a rank waits for messages on the wire changes by the same amount from
+		// each cycle to the next.
 		r.communication += n*w.last + (w.last-w.past)*(n*(n+1)/2)
 		if by[4] > 0 {
 			r.counted = r.communication - (w.after + n*(w.after-w.pastAfter))

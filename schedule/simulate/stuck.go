@@ -2,7 +2,7 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule/check"
 
-// stuck returns the error of a deadlock, in the words of Check.
+// stuck returns the error for a deadlock, with the same text as package check.
 func (s *simulation) stuck() error {
 	if s.posts() || s.Offloads {
 		return s.refusal()
@@ -10,7 +10,7 @@ func (s *simulation) stuck() error {
 	still := check.Standstill{Outline: s.Outline, Links: s.links, Ranks: s.Ranks}
 	for rank := range s.Ranks {
 		p := &s.Ranks[rank]
-		if p.Index > 0 && p.Program[p.Segment].Body[p.Index-1].Joined() { // both of a pair wait
+		if p.Index > 0 && p.Program[p.Segment].Body[p.Index-1].Joined() { // both actions of a pair wait
 			p.Index, p.Position = p.Index-1, p.Position-1
 		}
 	}

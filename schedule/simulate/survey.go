@@ -2,11 +2,11 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// survey reports whether the plan can be run without looking at its actions again: each of
-// them, in every repeat, can be of this plan. It finds out what is sent, and which sends are
-// waited for.
+// survey reports whether every action, in every repeat, is possible in the plan, so that the
+// simulation need not validate actions again. It also determines whether the plan has transfers,
+// and which sends have waits.
 func (s *simulation) survey() bool {
-	runs := s.kinds() // by stage: a bit for each kind
+	runs := s.kinds() // by stage: a bit for each possible kind
 	for rank, program := range s.plan.Programs {
 		for i := range program {
 			segment := &program[i]
@@ -26,8 +26,8 @@ func (s *simulation) survey() bool {
 	return true
 }
 
-// kinds returns by stage a bit for each kind of action that it can have: a transfer only if its
-// message goes to another rank.
+// kinds returns, by stage, a bit for each kind of action that the stage can have. Transfers are
+// possible only for messages that go to another rank.
 func (s *simulation) kinds() []uint32 {
 	kinds := make([]uint32, s.plan.Placement.Stages())
 	for stage := range kinds {
@@ -47,8 +47,8 @@ func (s *simulation) kinds() []uint32 {
 	return kinds
 }
 
-// misplaced reports whether an action of a body is on the wrong rank, is of a microbatch beyond
-// the plan's in some repeat, or is joined with an action that cannot overlap.
+// misplaced reports whether an action of a body is on the wrong rank, has a microbatch out of range
+// in some repeat, or is joined with an action that cannot overlap.
 func (s *simulation) misplaced(rank int, segment *schedule.Segment, i int) bool {
 	a := segment.Body[i]
 	first, last := int64(0), int64(0) // microbatches

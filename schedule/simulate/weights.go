@@ -14,10 +14,10 @@ import (
 type copying struct {
 	making            actionCost
 	forward, backward int64
-	last              [2]schedule.Action // 0 if nothing reads them
+	last              [2]schedule.Action // 0 if no action reads them
 }
 
-// copyWeights fills in the copies of all stages.
+// copyWeights fills in the copies of the weights of all stages.
 func (s *simulation) copyWeights() {
 	o := passes.NewOutline(s.plan)
 	if !o.Quantizes {
@@ -62,7 +62,7 @@ func (l *level) beginWeights(a schedule.Action) {
 	l.bytes += c.forward + c.backward
 }
 
-// endWeights removes the copies that the action is the last to read.
+// endWeights removes the copies for which the action is the last reader.
 func (l *level) endWeights(a schedule.Action) {
 	if l.copies == nil {
 		return
