@@ -79,6 +79,31 @@ type Movable[T any] interface {
 	Like(class Class, h T) (T, error)
 }
 
+// Offloader is what a Space implements instead of Movable if its device copies to far memory itself,
+// on queues of its own.
+type Offloader[T any] interface {
+	// Bytes is that of Space, and Like that of Movable.
+	Bytes(h T) int64
+	Like(class Class, h T) (T, error)
+	// Far returns new far memory, owned by the caller, who releases it.
+	Far() (Far[T], error)
+}
+
+// Far is memory that a device copies buffers to and from. Copies of each direction have a queue of
+// their own. Reclaim of the space waits for the copies that are queued.
+type Far[T any] interface {
+	Range
+	// Begin prepares for a step with at most n copies at a time, which have the numbers below n.
+	Begin(n int) error
+	// Store queues the copy of a buffer to an offset of the range, and Load that of an offset to a
+	// buffer. A copy runs after the work that the device was given before.
+	Store(number int32, h T, offset int64) error
+	Load(number int32, h T, offset int64) error
+	// Await makes all work that the device is given from now on run after the last Store or Load of
+	// a number. The caller does not wait.
+	Await(number int32) error
+}
+
 // Book is the allocator's book. With a Book, a step audits two books, its own and this one
 // (L6). Only allocations and frees update it.
 type Book interface {

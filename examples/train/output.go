@@ -66,8 +66,11 @@ func (t *trainer) introduce() {
 		fmt.Fprintf(t.out, "far     nothing is moved: in this plan each backward follows its forward too soon, or no slot that may be moved is within -offload %v\n", o.Offload)
 	} else if t.layout != nil && t.layout.FarHeight() > 0 {
 		where := "memory of this process"
-		if o.OffloadTo != "" {
+		switch {
+		case o.OffloadTo != "":
 			where = "a file in " + o.OffloadTo
+		case o.device != "host":
+			where = "page-locked memory of this process"
 		}
 		fmt.Fprintf(t.out, "far     %s for the saved state of a rank at most, in %s\n", units.Size(t.layout.FarHeight()), where)
 	}

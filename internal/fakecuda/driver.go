@@ -16,6 +16,7 @@ type machine struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	drivers []*Driver
+	stalled *stream // runs only if no other can
 	events  []*work // by Event-1: the last record
 	peers   [][2]int
 }

@@ -60,6 +60,9 @@ func (d *Driver) add(s driver.Stream, w *work) error {
 	return nil
 }
 
+// stall is the average number of pieces of work until another stream stalls.
+const stall = 24
+
 // runNext runs one of the pieces of work that are ready, on any device of the machine.
 func (m *machine) runNext() bool {
 	var ready []*stream
@@ -72,6 +75,12 @@ func (m *machine) runNext() bool {
 	}
 	if len(ready) == 0 {
 		return false
+	}
+	if m.rng.IntN(stall) == 0 {
+		m.stalled = ready[m.rng.IntN(len(ready))]
+	}
+	if i := slices.Index(ready, m.stalled); i >= 0 && len(ready) > 1 {
+		ready = slices.Delete(ready, i, i+1)
 	}
 	s := ready[m.rng.IntN(len(ready))]
 	w, d := s.queue[0], s.of

@@ -12,4 +12,6 @@
 // The near buffer is lent from Store or Load until the Wait that returns nil, or until Stop: the
 // caller must keep it until then. The lanes exist from Start to Stop. An error of the range ends
 // only its copy, and Wait returns it; the caller then stops the lanes and frees everything.
+//
+// A device that is a [memory.Offloader] makes the copies itself: see [NewOn].
 package far

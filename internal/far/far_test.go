@@ -54,7 +54,7 @@ func start(t *testing.T, r memory.Range, l *memory.Layout) *far.Memory[*[]byte] 
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	require.NoError(t, m.Lay(l))
-	m.Start(len(l.Allocations))
+	require.NoError(t, m.Start(len(l.Allocations)))
 	return m
 }
 
@@ -97,7 +97,7 @@ func TestCopies(t *testing.T) {
 				require.NoError(t, err)
 				require.Zero(t, m.Live())
 				m.Stop()
-				m.Start(2)
+				require.NoError(t, m.Start(2))
 			}
 		})
 	}
@@ -225,7 +225,7 @@ func TestRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, m.Lay(lay(4097)), memory.ErrOutOfMemory, "more than the limit")
 	require.NoError(t, m.Lay(lay(4096)))
-	m.Start(1)
+	require.NoError(t, m.Start(1))
 	m.At(0)
 	_, err = m.Store(buffer(1, 4000))
 	require.ErrorIs(t, err, memory.ErrUnplanned)
@@ -273,7 +273,7 @@ func TestAsynchronous(t *testing.T) {
 		require.Equal(t, []int64{128}, r.writes, "the second copy is not made")
 
 		m.Reclaim(0)
-		m.Start(4) // the next step
+		require.NoError(t, m.Start(4)) // the next step
 		r.held = nil
 		again := store(t, m, 0, back)
 		synctest.Wait()

@@ -22,6 +22,8 @@ type Memory[T any] struct {
 	*memory.Arena
 	near   memory.Movable[T]
 	bytes  memory.Range
+	device memory.Offloader[T] // makes the copies instead of the lanes; nil if near is set
+	queues memory.Far[T]       // of device
 	copies []saved
 	unused []int32 // indices of copies
 	// out and in are the queues of the lanes, nil if there are none.
@@ -54,8 +56,22 @@ func New[T any](near memory.Movable[T], bytes memory.Range, limit int64) (*Memor
 	return &Memory[T]{Arena: arena, near: near, bytes: bytes}, nil
 }
 
+// NewOn returns the far memory of a rank whose device makes the copies. There are no lanes and no
+// checksums, and Wait makes the device wait instead of the caller.
+func NewOn[T any](device memory.Offloader[T], limit int64) (*Memory[T], error) {
+	queues, err := device.Far()
+	if err != nil {
+		return nil, err
+	}
+	m, err := New[T](nil, queues, limit)
+	if err == nil {
+		m.device, m.queues = device, queues
+	}
+	return m, err
+}
+
 // Start starts the lanes, for a step that has at most n copies at a time.
-func (m *Memory[T]) Start(n int) {
+func (m *Memory[T]) Start(n int) error {
 	m.unused = m.unused[:0]
 	for i := range n {
 		if i == len(m.copies) {
@@ -63,11 +79,15 @@ func (m *Memory[T]) Start(n int) {
 		}
 		m.unused = append(m.unused, int32(i))
 	}
+	if m.queues != nil {
+		return m.queues.Begin(n)
+	}
 	m.stopped.Store(false)
 	out, in := make(chan int32, n), make(chan int32, n)
 	m.lanes.Go(func() { m.run(out, m.store) })
 	m.lanes.Go(func() { m.run(in, m.load) })
 	m.out, m.in = out, in
+	return nil
 }
 
 // Stop ends the lanes. It returns when no lane uses a near buffer any longer: copies that have
@@ -100,14 +120,14 @@ func (m *Memory[T]) Close() error {
 
 // Store starts the copy of a near buffer to a new place, and returns the number of the copy.
 func (m *Memory[T]) Store(h T) (number int32, err error) {
-	near, err := m.near.View(h)
+	near, bytes, err := m.borrow(h)
 	if err != nil {
 		return 0, err
 	}
 	if len(m.unused) == 0 {
 		return 0, fmt.Errorf("%w: more copies than the plan has", memory.ErrUnplanned)
 	}
-	place, err := m.Arena.Alloc(memory.Saved, int64(len(near)))
+	place, err := m.Arena.Alloc(memory.Saved, bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -119,19 +139,34 @@ func (m *Memory[T]) Store(h T) (number int32, err error) {
 	number, m.unused = m.unused[last], m.unused[:last]
 	c := &m.copies[number]
 	c.handle, c.offset, c.near = place, offset, near
+	if m.queues != nil {
+		return number, m.queues.Store(number, h, offset)
+	}
 	m.out <- number // it has room for every copy
 	return number, nil
 }
 
+// borrow returns the size of a buffer, and its bytes if a lane copies them.
+func (m *Memory[T]) borrow(h T) (near []byte, bytes int64, err error) {
+	if m.queues != nil {
+		return nil, m.device.Bytes(h), nil
+	}
+	near, err = m.near.View(h)
+	return near, int64(len(near)), err
+}
+
 // Load starts the copy of a stored copy to a near buffer of the same size.
 func (m *Memory[T]) Load(number int32, h T) error {
-	near, err := m.near.View(h)
+	near, bytes, err := m.borrow(h)
 	if err != nil {
 		return err
 	}
 	c := &m.copies[number]
-	if bytes := m.Arena.Bytes(c.handle); int64(len(near)) != bytes {
-		return fmt.Errorf("far: a copy of %d bytes for a buffer of %d", bytes, len(near))
+	if copied := m.Arena.Bytes(c.handle); bytes != copied {
+		return fmt.Errorf("far: a copy of %d bytes for a buffer of %d", copied, bytes)
+	}
+	if m.queues != nil {
+		return m.queues.Load(number, h, c.offset)
 	}
 	c.near = near
 	m.in <- number
@@ -141,6 +176,9 @@ func (m *Memory[T]) Load(number int32, h T) error {
 // Wait blocks until the last Store or Load of a copy is complete, and returns its error. waited
 // reports whether it was not complete yet.
 func (m *Memory[T]) Wait(ctx context.Context, number int32) (waited bool, err error) {
+	if m.queues != nil {
+		return false, m.queues.Await(number)
+	}
 	c := &m.copies[number]
 	select {
 	case <-c.done:

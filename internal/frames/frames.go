@@ -92,9 +92,9 @@ type Counts [effects.NumPlaces]int
 // and is for one goroutine.
 type Frames[T any] struct {
 	Config[T]
-	fused   memory.Fused[T]   // the space's own, or made from its separate calls
-	book    memory.Book       // nil: only the frames' book is audited
-	movable memory.Movable[T] // nil: the space cannot offload
+	fused memory.Fused[T] // the space's own, or made from its separate calls
+	book  memory.Book     // nil: only the frames' book is audited
+	like  liker[T]        // nil: the space cannot offload
 	// Far is the far memory of the rank, nil until a step offloads. Set it before Begin.
 	Far       Far[T]
 	reclaimer memory.Reclaimer // nil: the space cannot reclaim
@@ -170,7 +170,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 		c.fused = unfused[T]{cfg.Space}
 	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
-	c.movable, _ = cfg.Space.(memory.Movable[T])
+	c.like, _ = cfg.Space.(liker[T])
 	for s, declared := range cfg.Stages {
 		if declared != nil {
 			c.stages[s] = stage[T]{

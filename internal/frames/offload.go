@@ -27,6 +27,11 @@ type Far[T any] interface {
 	Stop()
 }
 
+// liker is a space that can offload: a memory.Movable or memory.Offloader.
+type liker[T any] interface {
+	Like(class memory.Class, h T) (T, error)
+}
+
 // farCopy is the far copy of a slot.
 type farCopy struct {
 	exists bool
@@ -110,7 +115,7 @@ func (c *Frames[T]) Reload(stage, microbatch int) error {
 		if slot.State != Away {
 			return c.farFault(stage, i, slots[i].State, nil)
 		}
-		h, err := c.movable.Like(copied.class, slot.Handle)
+		h, err := c.like.Like(copied.class, slot.Handle)
 		if err != nil {
 			return c.farFault(stage, i, Empty, err)
 		}

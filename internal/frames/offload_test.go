@@ -43,7 +43,7 @@ func newOffloading(t *testing.T) *offloading {
 		Stages: []*frames.Declaration[memory.Handle]{{Name: "block", Slots: []string{"kept", "moved"}}},
 	})
 	require.NoError(t, err)
-	o.far.Start(2)
+	require.NoError(t, o.far.Start(2))
 	o.Far = o.far
 	o.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{2}, Away: []uint64{0b10}}, Entries: 1, Wanted: []uint64{0}})
 	return o

@@ -62,6 +62,8 @@ type Device struct {
 	compute, in, out driver.Stream
 	scratch          driver.Addr
 
+	leaving, returning driver.Stream // copies to and from far memory; 0 before Far
+
 	reading sync.Mutex   // for copies from the device: staging.read; locked before mu
 	mu      sync.Mutex   // guards the fields below
 	before  driver.Event // the event that a copy waits for
@@ -249,7 +251,11 @@ func (d *Device) Sync() error {
 	d.mu.Lock()
 	d.pending = d.pending[:0] // only now: until here an Encode on another goroutine had to wait for them
 	d.mu.Unlock()
-	return joined(err, d.driver.Sync(d.compute), d.driver.Sync(d.out))
+	err = joined(err, d.driver.Sync(d.compute), d.driver.Sync(d.out))
+	if d.leaving != 0 && d.returning != 0 {
+		err = joined(err, d.driver.Sync(d.leaving), d.driver.Sync(d.returning))
+	}
+	return err
 }
 
 // flushed queues the deferred work.
@@ -293,7 +299,7 @@ func (d *Device) Close() error {
 			err = joined(err, d.driver.FreeEvent(e))
 		}
 	}
-	for _, s := range []driver.Stream{d.compute, d.in, d.out} {
+	for _, s := range []driver.Stream{d.compute, d.in, d.out, d.leaving, d.returning} {
 		if s != 0 {
 			err = joined(err, d.driver.FreeStream(s))
 		}

@@ -113,7 +113,8 @@ type Memory struct {
 
 // Offload configures what a step keeps in far memory, and which memory that is. The zero value
 // offloads nothing, unless Plan.Fixed does. Offloading needs Memory.Profile and spaces that are
-// memory.Movable, such as kernels.Host; evaluations offload nothing.
+// memory.Movable, such as kernels.Host, or memory.Offloader, such as cuda.Device, whose far memory is
+// page-locked host memory of its own; evaluations offload nothing.
 type Offload struct {
 	// Share is the fraction of the bytes that a stage saves to offload, from 0 to 1: the largest
 	// slots that nothing else holds, the same for every microbatch (layout.Profile.Away). A

@@ -82,21 +82,7 @@ func (r *worker[T]) lay(plan *program) error {
 // layFar reserves the far memory of the step. The first step that offloads makes it.
 func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 	if r.far == nil {
-		space, movable := r.Space.(memory.Movable[T])
-		if !movable {
-			return fmt.Errorf("%w: the plan offloads saved state, which needs a space that is memory.Movable, such as kernels.Host, not %T", ErrPlan, r.Space)
-		}
-		o, bytes := &r.cfg.Memory.Offload, far.Heap()
-		switch {
-		case o.Range != nil:
-			bytes, err = o.Range(r.Rank)
-		case o.Folder != "":
-			bytes, err = far.File(o.Folder)
-		}
-		if err != nil {
-			return err
-		}
-		if r.far, err = far.New(space, bytes, o.Budget); err != nil {
+		if r.far, err = r.newFar(); err != nil {
 			return err
 		}
 		r.Frames.Far = r.far
@@ -104,7 +90,42 @@ func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 	if err := r.far.Lay(layout); err != nil {
 		return err
 	}
-	r.far.Start(len(layout.Allocations))
+	return r.far.Start(len(layout.Allocations))
+}
+
+// newFar returns far memory for the rank.
+func (r *worker[T]) newFar() (*far.Memory[T], error) {
+	o := &r.cfg.Memory.Offload
+	if err := mayOffload(o, r.Space); err != nil {
+		return nil, fmt.Errorf("%w: the plan offloads saved state: %w", ErrPlan, err)
+	}
+	if device, is := r.Space.(memory.Offloader[T]); is {
+		return far.NewOn(device, o.Budget)
+	}
+	bytes, err := far.Heap(), error(nil)
+	switch {
+	case o.Range != nil:
+		bytes, err = o.Range(r.Rank)
+	case o.Folder != "":
+		bytes, err = far.File(o.Folder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return far.New(r.Space.(memory.Movable[T]), bytes, o.Budget)
+}
+
+// mayOffload returns an error if a space cannot move saved state to the far memory that is asked for.
+func mayOffload[T any](o *Offload, space memory.Space[T]) error {
+	switch space.(type) {
+	case memory.Offloader[T]:
+		if o.Folder != "" || o.Range != nil {
+			return fmt.Errorf("%T offloads to page-locked memory of its own: leave Memory.Offload.Folder and Range unset", space)
+		}
+	case memory.Movable[T]:
+	default:
+		return fmt.Errorf("%T is neither memory.Movable, as kernels.Host is, nor memory.Offloader, as cuda.Device is", space)
+	}
 	return nil
 }
 

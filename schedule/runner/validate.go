@@ -64,8 +64,8 @@ func (c *Config[T]) validate(err error) error {
 		f.join(c.Memory.Profile.Validate())
 	}
 	for i, space := range c.Spaces {
-		if _, movable := space.(memory.Movable[T]); o.Share > 0 && space != nil && !movable {
-			f.add("Memory.Offload needs spaces that are memory.Movable, such as kernels.Host, and rank %d has %T", c.World.First+i, space)
+		if err := mayOffload(o, space); o.Share > 0 && space != nil && err != nil {
+			f.add("Memory.Offload is set, and the space of rank %d cannot offload: %w", c.World.First+i, err)
 		}
 		if _, ok := space.(memory.Hasher[T]); c.CheckSource && space != nil && !ok {
 			f.add("CheckSource is set and the space of rank %d (%T) is no memory.Hasher, which compares parts", c.World.First+i, space)

@@ -376,7 +376,7 @@ func TestOffloadConfig(t *testing.T) {
 	null := newRig(t, offloads, true)
 	null.cfg.Memory.Profile, null.cfg.Memory.Offload.Share = profile, 1
 	_, err := runner.New(null.cfg)
-	require.ErrorContains(t, err, "needs spaces that are memory.Movable")
+	require.ErrorContains(t, err, "is neither memory.Movable")
 
 	r := newRig(t, offloads, false)
 	r.cfg.Memory.Offload = runner.Offload{Share: 1, Budget: 4096}

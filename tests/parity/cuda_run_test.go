@@ -28,10 +28,16 @@ type cudaRun struct {
 	run   *runner.Runner[kernels.Buffer]
 	devs  []kernels.Compute
 	done  int
+	last  *runner.Result
 }
 
 // startCUDA starts with memory that was planned by a dry run.
 func startCUDA(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs ...kernels.Compute) *cudaRun {
+	return startOffloading(t, 0, recipe, plan, devs...)
+}
+
+// startOffloading starts with a share of the saved state in far memory.
+func startOffloading(t *testing.T, share float64, recipe fp8.Recipe, plan runner.Plan, devs ...kernels.Compute) *cudaRun {
 	var nulls []kernels.Compute
 	for _, d := range devs {
 		nulls = append(nulls, kernels.NewNull(d))
@@ -44,7 +50,7 @@ func startCUDA(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs ...kernel
 		require.NoError(t, d.(*kernels.Null).Close())
 	}
 	m, cfg := cudaModel(t, recipe, plan, devs)
-	cfg.Memory = runner.Memory{Profile: profile}
+	cfg.Memory = runner.Memory{Profile: profile, Offload: runner.Offload{Share: share}}
 	run, err := runner.New(cfg)
 	require.NoError(t, err)
 	return &cudaRun{t: t, model: m, run: run, devs: devs}
@@ -86,7 +92,7 @@ func (r *cudaRun) steps(n int) (numbers []float64) {
 		require.NoError(r.t, err)
 		require.NoError(r.t, r.model.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
 		numbers = append(numbers, result.Loss(transformer.LossName), result.GradNorm)
-		r.done++
+		r.done, r.last = r.done+1, result
 	}
 	return numbers
 }
@@ -142,6 +148,47 @@ func TestCUDARanks(t *testing.T) {
 				require.Equal(t, peers != nil, fake.Calls("CopyPeer") > 0)
 			}
 			two.close()
+		}
+	}
+}
+
+// A device that offloads its saved state to page-locked memory gives the same bits as one that does
+// not, in float32 on one rank and on two, and in FP8. Both memories have the planned peaks.
+func TestCUDAOffload(t *testing.T) {
+	delayed, err := fp8.Named("delayed")
+	require.NoError(t, err)
+	for _, recipe := range []fp8.Recipe{nil, delayed} {
+		for ranks := 1; ranks <= 2 && (ranks == 1 || recipe == nil); ranks++ {
+			plan := runner.Plan{Placement: schedule.Looped(ranks, 4), Rule: schedule.GPipe}
+			var want []float64
+			for _, share := range []float64{0, 1} {
+				var devs []kernels.Compute
+				for _, fake := range fakecuda.NewMachine(3, ranks, 16<<20, 4096) {
+					dev, err := cuda.Open(fake, cuda.Config{})
+					require.NoError(t, err)
+					if ranks == 1 { // the books of several belong to goroutines
+						fake.Follow(dev.All)
+					}
+					devs = append(devs, dev)
+				}
+				run := startOffloading(t, share, recipe, plan, devs...)
+				got := run.steps(2)
+				laid, err := run.run.Prepare(t.Context(), cudaMicrobatches, nil)
+				require.NoError(t, err)
+				for i := range laid.Ranks {
+					planned, did := &laid.Ranks[i], &run.last.Ranks[i]
+					require.Equal(t, did.PeakPlanned, did.Peak)
+					if planned.Far != nil {
+						require.Equal(t, planned.Far.Peak.Bytes, did.FarPeak)
+					}
+				}
+				require.Equal(t, share > 0, run.last.FarPeak > 0)
+				if want == nil {
+					want = got
+				}
+				require.Equal(t, want, got)
+				run.close()
+			}
 		}
 	}
 }

@@ -1,0 +1,137 @@
+package cuda
+
+import (
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/memory"
+)
+
+var _ memory.Offloader[kernels.Buffer] = (*Device)(nil)
+
+// far is far memory of a device: page-locked host memory, allocated as a layout needs it.
+type far struct {
+	memory.Unbacked // the range has neither pages to discard nor bytes for the processor
+	device          *Device
+	parts           []farPart
+	size            int64
+	copies          []driver.Event // by number: the last Store or Load
+}
+
+// farPart is page-locked memory at an offset.
+type farPart struct {
+	offset int64
+	mem    []byte
+}
+
+// Like returns a new buffer with the type and the number of elements of b, which may have been
+// released.
+func (d *Device) Like(class memory.Class, b kernels.Buffer) (kernels.Buffer, error) {
+	return d.Alloc(class, b.Type, b.N)
+}
+
+// Far returns new far memory: page-locked host memory, allocated before the step that first needs
+// it. The caller releases it before it closes the device.
+func (d *Device) Far() (memory.Far[kernels.Buffer], error) {
+	for _, s := range []*driver.Stream{&d.leaving, &d.returning} {
+		if *s == 0 {
+			var err error
+			if *s, err = d.driver.NewStream(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &far{Unbacked: farPage, device: d}, nil
+}
+
+// farPage is the unit in which far memory grows in bytes, the page size of hosts.
+const farPage = 4096
+
+// Commit allocates the bytes from the present end to high.
+func (f *far) Commit(_, high int64) error {
+	if high <= f.size {
+		return nil
+	}
+	mem, err := f.device.driver.HostAlloc(int(high - f.size))
+	if err == nil {
+		f.parts = append(f.parts, farPart{f.size, mem})
+		f.size = high
+	}
+	return err
+}
+
+// Release waits for queued copies and releases the memory.
+func (f *far) Release() error {
+	d := f.device
+	err := joined(d.driver.Sync(d.leaving), d.driver.Sync(d.returning))
+	for _, p := range f.parts {
+		err = joined(err, d.driver.HostFree(p.mem))
+	}
+	for _, e := range f.copies {
+		err = joined(err, d.driver.FreeEvent(e))
+	}
+	return err
+}
+
+// Begin creates the events of n copies.
+func (f *far) Begin(n int) error {
+	for len(f.copies) < n {
+		e, err := f.device.driver.NewEvent()
+		if err != nil {
+			return err
+		}
+		f.copies = append(f.copies, e)
+	}
+	return nil
+}
+
+// Store queues a copy of a buffer to an offset, after the kernels queued so far.
+func (f *far) Store(number int32, b kernels.Buffer, offset int64) error {
+	return f.queue(f.device.leaving, number, b, offset, func(mem []byte, at driver.Addr) error {
+		return f.device.driver.CopyOut(f.device.leaving, mem, at)
+	})
+}
+
+// Load queues a copy of the bytes at an offset to a buffer, after the kernels queued so far, which may
+// use the buffer's place, or wait for the Store of these bytes.
+func (f *far) Load(number int32, b kernels.Buffer, offset int64) error {
+	return f.queue(f.device.returning, number, b, offset, func(mem []byte, at driver.Addr) error {
+		return f.device.driver.CopyIn(f.device.returning, at, mem)
+	})
+}
+
+// queue queues the copies of a buffer between the device and the parts of its far place.
+func (f *far) queue(s driver.Stream, number int32, b kernels.Buffer, offset int64, transfer func(mem []byte, at driver.Addr) error) error {
+	d := f.device
+	at, err := d.at(b)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.flush(); err != nil {
+		return err
+	}
+	if err := d.ordered(s); err != nil {
+		return err
+	}
+	end := offset + d.Bytes(b)
+	for _, p := range f.parts {
+		low, high := max(offset, p.offset), min(end, p.offset+int64(len(p.mem)))
+		if low >= high {
+			continue
+		}
+		if err := transfer(p.mem[low-p.offset:high-p.offset], at+driver.Addr(low-offset)); err != nil {
+			return err
+		}
+	}
+	return d.driver.Record(f.copies[number], s)
+}
+
+// Await makes the kernels queued from now on wait for a copy, and with them all copies that are
+// ordered after those kernels.
+func (f *far) Await(number int32) error {
+	d := f.device
+	d.mu.Lock() // keeps the wait out of a capture
+	defer d.mu.Unlock()
+	return d.driver.Wait(d.compute, f.copies[number])
+}
