@@ -58,7 +58,7 @@ func (c *planCmd) Run(s *streams) error {
 			return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
 		}
 		plan, err = lower.Prepare(plan, lower.Passes{
-			Facts: languageModel(plan, c.quantizes()), Parts: 3, Shard: c.Shard, Quantizing: c.quantizing(), Reduce: c.Reduce,
+			Facts: languageModel(plan, c.quantizes()), Parts: 3, Gathered: c.Shard, Quantizing: c.quantizing(), Reduce: c.Reduce,
 			Away: away, Overlap: c.Overlap, Capacity: c.Capacity, NoLifetimes: form == format.Comms,
 		})
 		if err != nil {

@@ -219,7 +219,7 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 		if kind != schedule.RecvF && !c.HasBackward(stage-1) {
 			return "the previous stage has no backward, so no gradient goes back"
 		}
-	case schedule.ReduceGrad:
+	case schedule.ReduceGrad, schedule.ZeroGrad, schedule.WaitReduce:
 		return c.noGradients(stage)
 	case schedule.Quantize:
 		if c.Plan.Facts != nil && !c.Plan.Facts[stage].Quantizes {

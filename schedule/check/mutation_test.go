@@ -46,7 +46,7 @@ func generate(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 			require.NoError(t, err)
 		}
 		if rng.IntN(4) == 0 && params.Mode == schedule.Training {
-			p, err = lower.Reduce(p)
+			p, err = lower.Reduce(p, p.Microbatches%4)
 			require.NoError(t, err)
 		}
 		if rng.IntN(4) == 0 {

@@ -46,7 +46,7 @@ func drawSchedule(t *rapid.T) *schedule.Plan {
 		require.NoError(t, err, s.Name)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "reduce") == 0 {
-		p, err = lower.Reduce(p)
+		p, err = lower.Reduce(p, p.Microbatches%4)
 		require.NoError(t, err, s.Name)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "shard") == 0 {

@@ -11,10 +11,12 @@ import (
 // If a plan gathers the weights of a stage (UNSHARD) or releases them (RESHARD), the stage computes
 // only between the two, any number of times, and all weights are released at the end. A plan may
 // reduce the gradients of a stage (REDUCE_GRAD) several times. An action must have added to them
-// since the previous reduction, and the last reduction comes after the last B or W.
+// since the previous reduction, and the last reduction comes after the last B or W. If the plan says
+// where whole gradients begin (ZERO_GRAD) and end (WAIT_REDUCE), each B and W comes between the
+// ZERO_GRAD and the REDUCE_GRAD of its stage, and the WAIT_REDUCE after that.
 func (c *Checker) checkSharding() {
 	for rank, program := range c.Plan.Programs {
-		v := &shardVisitor{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, 2*len(c.On[rank])), first: make([]location, len(c.On[rank]))}
+		v := &shardVisitor{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(c.On[rank])), first: make([]location, len(c.On[rank]))}
 		if !v.needed() {
 			continue
 		}
@@ -27,8 +29,7 @@ func (c *Checker) checkSharding() {
 }
 
 // shardVisitor is the visitor that tracks weights and gradients on a rank. Its sets are flags, by
-// the rank's stages: first the flags of gathered weights, then the flags of gradients that are not
-// reduced yet.
+// the rank's stages, as listed below.
 type shardVisitor struct {
 	passes.Walk
 	c     *Checker
@@ -36,10 +37,19 @@ type shardVisitor struct {
 	first []location // by the rank's stages: the first action that has added to the gradients since their last reduction
 }
 
+// The flags of each of the rank's stages.
+const (
+	weightsGathered   = iota
+	gradientUnreduced // an action has added to it since its last reduction
+	gradientWhole     // between ZERO_GRAD and WAIT_REDUCE
+	gradientReducing  // between REDUCE_GRAD and WAIT_REDUCE
+	flagsOfShards     = iota
+)
+
 // needed reports whether the rank gathers weights or reduces gradients.
 func (v *shardVisitor) needed() bool {
 	for _, stage := range v.c.On[v.rank] {
-		if v.shards(stage) || v.c.Includes(stage, schedule.ReduceGrad) {
+		if v.shards(stage) || v.c.Reduces {
 			return true
 		}
 	}
@@ -55,26 +65,50 @@ func (v *shardVisitor) Repeats(*schedule.Segment, int64) {}
 
 func (v *shardVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
-	gathered, unreduced := c.Place[stage], c.Place[stage]+len(c.On[v.rank])
+	flags := flagsOfShards * c.Place[stage]
+	if kind.OfStage() && !c.allows(stage, kind) {
+		return
+	}
 	switch kind {
 	case schedule.Unshard:
-		if !v.Raise(gathered) {
+		if !v.Raise(flags + weightsGathered) {
 			v.fault(a, mb, Sharding, "gathers weights that are already gathered; remove it, or put a RESHARD before it.")
 		}
 	case schedule.Reshard:
-		if !v.Lower(gathered) {
+		if !v.Lower(flags + weightsGathered) {
 			v.fault(a, mb, Sharding, "releases weights that are not gathered; remove it, or put an UNSHARD before it.")
 		}
 	case schedule.ReduceGrad:
-		if c.allows(stage, kind) && !v.Lower(unreduced) {
+		if !v.Lower(flags + gradientUnreduced) {
 			v.fault(a, mb, Reduction, "reduces gradients that have not changed since the previous reduction; remove it.")
 		}
+		v.Raise(flags + gradientReducing)
+	case schedule.ZeroGrad:
+		if !v.Raise(flags + gradientWhole) {
+			v.fault(a, mb, Reduction, "allocates whole gradients that exist already; remove it, or put %v before it.", schedule.Act(schedule.WaitReduce, stage, 0))
+		}
+	case schedule.WaitReduce:
+		if !v.Lower(flags + gradientReducing) {
+			v.fault(a, mb, Reduction, "waits for a reduction that has not started; put %v before it, or remove it.", schedule.Act(schedule.ReduceGrad, stage, 0))
+		}
+		v.Lower(flags + gradientWhole)
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.Quantize:
-		if v.shards(stage) && !v.Raised(gathered) {
+		if v.shards(stage) && !v.Raised(flags+weightsGathered) {
 			v.fault(a, mb, Sharding, "computes with weights that are not gathered; put an UNSHARD of stage %d before it, and its RESHARD after it.", stage)
 		}
 	}
-	if (kind == schedule.B || kind == schedule.W) && c.allows(stage, kind) && v.Raise(unreduced) {
+	if kind != schedule.B && kind != schedule.W || !c.Reduces || !c.allows(stage, kind) {
+		return
+	}
+	switch {
+	case c.Accumulates && !v.Raised(flags+gradientWhole):
+		v.fault(a, mb, Reduction, "adds to whole gradients that do not exist; put %v before it, and %v after their reduction.",
+			schedule.Act(schedule.ZeroGrad, stage, 0), schedule.Act(schedule.WaitReduce, stage, 0))
+	case c.Accumulates && v.Raised(flags+gradientReducing):
+		v.fault(a, mb, Reduction, "adds to gradients while they are reduced; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
+		return
+	}
+	if v.Raise(flags + gradientUnreduced) {
 		v.first[c.Place[stage]] = location{v.rank, v.Segment, v.Index, v.Position, a, mb}
 	}
 }
@@ -87,11 +121,19 @@ func (v *shardVisitor) fault(a schedule.Action, mb int64, code Code, format stri
 // end.
 func (v *shardVisitor) checkEnd() {
 	for i, stage := range v.c.On[v.rank] {
-		if len(v.Get(i)) > 0 {
+		flags := flagsOfShards * i
+		if v.Raised(flags + weightsGathered) {
 			v.c.planFault(Sharding, v.rank, "Rank %d never releases the weights of stage %d after it last gathered them; add %v.", v.rank, stage, schedule.Act(schedule.Reshard, stage, 0))
 		}
-		if v.c.Includes(stage, schedule.ReduceGrad) && len(v.Get(i+len(v.c.On[v.rank]))) > 0 {
-			v.c.fault(v.first[i], Reduction, "", "adds to gradients after their last reduction; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
+		switch {
+		case v.Raised(flags + gradientUnreduced):
+			if v.c.Includes(stage, schedule.ReduceGrad) { // otherwise it is missing
+				v.c.fault(v.first[i], Reduction, "", "adds to gradients after their last reduction; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
+			}
+		case v.c.Accumulates && v.Raised(flags+gradientReducing):
+			v.c.planFault(Reduction, v.rank, "Rank %d never waits for the reduction of stage %d; add %v.", v.rank, stage, schedule.Act(schedule.WaitReduce, stage, 0))
+		case v.Raised(flags + gradientWhole):
+			v.c.planFault(Reduction, v.rank, "Rank %d adds nothing to the last whole gradients of stage %d; remove its last %v.", v.rank, stage, schedule.Act(schedule.ZeroGrad, stage, 0))
 		}
 	}
 }

@@ -71,6 +71,29 @@ func TestCheckOfShards(t *testing.T) {
 		})
 	}
 
+	const whole = "0F0 0F1 2F0 2ZERO_GRAD 2B0 2F1 2B1 2REDUCE_GRAD 0ZERO_GRAD 0B0 2WAIT_REDUCE 0B1 0REDUCE_GRAD 0WAIT_REDUCE"
+	const otherWhole = "1F0 1F1 1ZERO_GRAD 1B0 1B1 1REDUCE_GRAD 1WAIT_REDUCE"
+	require.NoError(t, check.Plan(plan(whole, otherWhole)))
+	require.NoError(t, check.Plan(plan(whole, "1F0 1F1 1ZERO_GRAD 1B0 1REDUCE_GRAD 1WAIT_REDUCE 1ZERO_GRAD 1B1 1REDUCE_GRAD 1WAIT_REDUCE")), "in parts")
+	for _, test := range []struct{ name, list, text string }{
+		{"no whole gradients", "1F0 1F1 1B0 1B1 1REDUCE_GRAD 1WAIT_REDUCE", "Rank 1, action 2: 1B0 adds to whole gradients that do not exist; put 1ZERO_GRAD before it, and 1WAIT_REDUCE after their reduction."},
+		{"whole gradients too late", "1F0 1F1 1B0 1ZERO_GRAD 1B1 1REDUCE_GRAD 1WAIT_REDUCE", "Rank 1, action 2: 1B0 adds to whole gradients that do not exist;"},
+		{"whole gradients twice", "1F0 1F1 1ZERO_GRAD 1B0 1ZERO_GRAD 1B1 1REDUCE_GRAD 1WAIT_REDUCE", "Rank 1, action 4: 1ZERO_GRAD allocates whole gradients that exist already; remove it, or put 1WAIT_REDUCE before it."},
+		{"ended too early", "1F0 1F1 1ZERO_GRAD 1B0 1WAIT_REDUCE 1B1 1REDUCE_GRAD", "Rank 1, action 4: 1WAIT_REDUCE waits for a reduction that has not started; put 1REDUCE_GRAD before it, or remove it."},
+		{"added while they are reduced", "1F0 1F1 1ZERO_GRAD 1B0 1REDUCE_GRAD 1B1 1WAIT_REDUCE", "Rank 1, action 5: 1B1 adds to gradients while they are reduced; move 1REDUCE_GRAD after the last B or W of the stage."},
+		{"added behind the reduction", "1F0 1F1 1ZERO_GRAD 1B0 1REDUCE_GRAD 1WAIT_REDUCE 1ZERO_GRAD 1B1", "Rank 1, action 7: 1B1 adds to gradients after their last reduction; move 1REDUCE_GRAD after the last B or W of the stage."},
+		{"not waited for", "1F0 1F1 1ZERO_GRAD 1B0 1B1 1REDUCE_GRAD", "Rank 1 never waits for the reduction of stage 1; add 1WAIT_REDUCE."},
+		{"whole gradients of nothing", "1F0 1F1 1ZERO_GRAD 1B0 1B1 1REDUCE_GRAD 1WAIT_REDUCE 1ZERO_GRAD", "Rank 1 adds nothing to the last whole gradients of stage 1; remove its last 1ZERO_GRAD."},
+		{"waited for twice", "1F0 1F1 1ZERO_GRAD 1B0 1B1 1REDUCE_GRAD 1WAIT_REDUCE 1WAIT_REDUCE", "Rank 1, action 7: 1WAIT_REDUCE waits for a reduction that has not started;"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := check.Plan(plan(whole, test.list))
+			plantest.RequireCodes(t, err, check.Reduction)
+			require.ErrorContains(t, err, test.text)
+		})
+	}
+	require.ErrorContains(t, check.Plan(plan(whole, "1F0 1F1 1ZERO_GRAD 1B0 1B1")), "Rank 1 never runs 1REDUCE_GRAD; add it.")
+
 	p := plan(good, other)
 	p.Frozen = []bool{false, true, false}
 	require.ErrorContains(t, check.Plan(p), "Rank 1, action 4: 1REDUCE_GRAD must not be in this plan: the stage is frozen and has no weight gradient.")
@@ -106,4 +129,24 @@ func TestShardsInRepeats(t *testing.T) {
 	plantest.RequireCodes(t, err, check.Reduction)
 	require.ErrorContains(t, err, "Rank 0, action 299999: 0B99999 adds to gradients after their last reduction;")
 	require.ErrorContains(t, err, "Rank 0, action 1: 0REDUCE_GRAD reduces gradients that have not changed")
+}
+
+// TestReplicas: plans of replicas reduce the gradients of a rank in one order, each once.
+func TestReplicas(t *testing.T) {
+	plan := func(list string) *schedule.Plan { return plantest.Written(t, "0 0", 2, list) }
+	down := plan("0F0 0F1 1F0 1B0 1F1 1B1 1REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD")
+	up := plan("0F0 0F1 1F0 1B0 1F1 1I1 0B0 0B1 0REDUCE_GRAD 1W1 1REDUCE_GRAD")
+	parts := plan("0F0 0F1 1F0 1B0 1REDUCE_GRAD 1F1 1B1 1REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD")
+	for _, p := range []*schedule.Plan{down, up, parts} {
+		require.NoError(t, check.Plan(p))
+	}
+	require.NoError(t, check.Replicas(down))
+	require.NoError(t, check.Replicas(down, down))
+	err := check.Replicas(down, up)
+	plantest.RequireCodes(t, err, check.Reduction)
+	require.ErrorContains(t, err, "Rank 0 reduces gradients of stages in the order [1 0] with 2 microbatches and [0 1] with 2, and replicas need one order;")
+	err = check.Replicas(down, parts)
+	plantest.RequireCodes(t, err, check.Twice)
+	require.ErrorContains(t, err, "Rank 0 runs 1REDUCE_GRAD more than once, and replicas reduce gradients once in a step;")
+	plantest.RequireCodes(t, check.Replicas(down, plantest.Written(t, "0 1", 2, "0F0 0F1", "1F0 1F1")), check.Malformed)
 }

@@ -82,7 +82,7 @@ func TestLifetimesOfLowered(t *testing.T) {
 					var err error
 					p, err = lower.Shard(p, 2)
 					require.NoError(t, err)
-					p, err = lower.Reduce(p)
+					p, err = lower.Reduce(p, p.Microbatches%4)
 					require.NoError(t, err)
 				}
 				plantest.CheckLifetimes(t, p, plantest.DrawFacts(t, p, everyStage(p)))

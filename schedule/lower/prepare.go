@@ -12,12 +12,13 @@ type Passes struct {
 	// Facts holds the facts of each stage. Parts is the number of parts of a batch entry.
 	Facts []schedule.Facts
 	Parts int
-	// Shard is the number of stages that a rank gathers at once, or 0 if weights are not sharded.
-	Shard int
+	// Gathered is the number of stages that a rank gathers at once, or 0 if weights are not sharded.
+	Gathered int
 	// Quantizing selects when copies of weights are made, if facts require any.
 	Quantizing Quantizing
-	// Reduce adds the reduction of gradients over replicas.
+	// Reduce adds the reduction of gradients over replicas, whose state is sharded at this Level.
 	Reduce bool
+	Level  int
 	// Capacity is the capacity of the links between ranks, in messages.
 	Capacity int
 	// Away holds, by stage, the slots of saved state that move to far memory, as in
@@ -75,8 +76,8 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 			return nil, err
 		}
 	}
-	if p.Shard > 0 {
-		if plan, err = Shard(plan, p.Shard); err != nil {
+	if p.Gathered > 0 {
+		if plan, err = Shard(plan, p.Gathered); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +87,7 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 		}
 	}
 	if p.Reduce {
-		if plan, err = Reduce(plan); err != nil {
+		if plan, err = Reduce(plan, p.Level); err != nil {
 			return nil, err
 		}
 	}

@@ -48,7 +48,7 @@ func TestPrepareRunsEveryPass(t *testing.T) {
 	facts := []schedule.Facts{{Split: true, Quantizes: true}, {Quantizes: true}}
 	plan, err := schedule.ZBH1(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 12})
 	require.NoError(t, err)
-	ready, err := lower.Prepare(plan, lower.Passes{Facts: facts, Shard: 1, Quantizing: lower.AtStart, Reduce: true, Capacity: 1})
+	ready, err := lower.Prepare(plan, lower.Passes{Facts: facts, Gathered: 1, Quantizing: lower.AtStart, Reduce: true, Capacity: 1})
 	require.NoError(t, err)
 
 	by, err := lower.Unsplit(plan, []bool{false, true})
@@ -57,7 +57,7 @@ func TestPrepareRunsEveryPass(t *testing.T) {
 	require.NoError(t, err)
 	by, err = lower.Quantize(by, facts, lower.AtStart)
 	require.NoError(t, err)
-	by, err = lower.Reduce(by)
+	by, err = lower.Reduce(by, 0)
 	require.NoError(t, err)
 	by, err = lower.Transfers(by, 1)
 	require.NoError(t, err)

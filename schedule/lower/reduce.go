@@ -9,15 +9,25 @@ import (
 
 // Reduce returns a plan that reduces the gradients of each stage over the replicas (REDUCE_GRAD)
 // immediately after the last B or W of the stage, or after the joined pair that contains it. It
-// skips stages without weight gradients. If the plan already reduces gradients, the error wraps
-// ErrParams. The result has no drops. The cost depends on the size of the plan's segments.
-func Reduce(plan *schedule.Plan) (*schedule.Plan, error) {
+// skips stages without weight gradients.
+//
+// From level [ShardGradients] on, a rank keeps only its shard of the reduced gradients. The whole
+// gradients begin before the first B or W of the stage (ZERO_GRAD). They end when their reduction is
+// complete (WAIT_REDUCE), immediately before the next REDUCE_GRAD of the rank or at the end of its
+// program, so that the reduction overlaps with the actions between.
+//
+// If the plan already reduces gradients, or there is no such level, the error wraps ErrParams. The
+// result has no drops. The cost depends on the size of the plan's segments.
+func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
+	if level < 0 || level > ShardWeights {
+		return nil, fmt.Errorf("%w: shard level %d: use 0 to %d", schedule.ErrParams, level, ShardWeights)
+	}
 	reduced := withoutDrops(plan).Flat()
 	for rank, program := range reduced.Programs {
 		done := map[int]bool{}      // stages whose last weight gradient was visited
 		var list []schedule.Segment // from the end
 		for _, s := range slices.Backward(program) {
-			if i := slices.IndexFunc(s.Body, func(a schedule.Action) bool { return a.Kind() == schedule.ReduceGrad }); i >= 0 {
+			if i := slices.IndexFunc(s.Body, func(a schedule.Action) bool { return reduces>>a.Kind()&1 == 1 }); i >= 0 {
 				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without reductions", schedule.ErrParams, plan.Name, s.Body[i])
 			}
 			most, last := cut(s, s.Repeat-1)
@@ -28,9 +38,49 @@ func Reduce(plan *schedule.Plan) (*schedule.Plan, error) {
 			}
 		}
 		slices.Reverse(list)
+		if level >= ShardGradients {
+			list = accumulating(list)
+		}
 		reduced.Programs[rank] = list
 	}
 	return reduced, nil
+}
+
+// reduces is the set of the kinds that Reduce adds.
+const reduces = 1<<schedule.ReduceGrad | 1<<schedule.ZeroGrad | 1<<schedule.WaitReduce
+
+// accumulating returns a program that reduces each stage once, with its ZERO_GRAD and WAIT_REDUCE.
+func accumulating(program []schedule.Segment) (list []schedule.Segment) {
+	begun := map[int]bool{} // stages whose first weight gradient was visited
+	var reducing []schedule.Action
+	for _, s := range program {
+		first, rest := cut(s, 1)
+		var body []schedule.Action
+		for i, a := range first[0].Body {
+			if (a.Kind() == schedule.B || a.Kind() == schedule.W) && !begun[a.Stage()] {
+				begun[a.Stage()] = true
+				at := len(body)
+				if i > 0 && first[0].Body[i-1].Joined() {
+					at--
+				}
+				body = slices.Insert(body, at, schedule.Act(schedule.ZeroGrad, a.Stage(), 0))
+			}
+			if a.Kind() == schedule.ReduceGrad { // the segment runs once
+				body = append(body, reducing...)
+				reducing = append(reducing[:0], schedule.Act(schedule.WaitReduce, a.Stage(), 0))
+			}
+			body = append(body, a)
+		}
+		if len(body) > len(s.Body) {
+			list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), rest...)
+		} else {
+			list = append(list, s)
+		}
+	}
+	if len(reducing) > 0 {
+		list = append(list, schedule.Segment{Body: reducing, Repeat: 1})
+	}
+	return list
 }
 
 // reducing returns the actions with a reduction after the last weight gradient of each stage that

@@ -2,12 +2,14 @@ package lower_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
@@ -108,16 +110,25 @@ func TestShardOfDisorder(t *testing.T) {
 func TestReduceGradients(t *testing.T) {
 	reduce := func(t require.TestingT, p *schedule.Plan) *schedule.Plan {
 		return rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
-			reduced, err := lower.Reduce(p)
+			reduced, err := lower.Reduce(p, 0)
 			require.NoError(t, err)
 			return reduced
 		})
 	}
 	p := planOf(t, []int{0, 0}, 2, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 0W1")
 	require.Equal(t, actions(t, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 1REDUCE_GRAD 0W1 0REDUCE_GRAD"), plantest.Lists(reduce(t, p))[0])
-	_, err := lower.Reduce(reduce(t, p))
+	_, err := lower.Reduce(reduce(t, p), 0)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "already has 1REDUCE_GRAD")
+	_, err = lower.Reduce(p, 4)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "shard level 4: use 0 to 3")
+	sharded, err := lower.Reduce(p, lower.ShardGradients)
+	require.NoError(t, err)
+	require.NoError(t, check.Plan(sharded))
+	require.Equal(t, actions(t, "0F0 1F0 1I0 1ZERO_GRAD (1W0;0F1) 0I0 0ZERO_GRAD (1F1;0W0) 1I1 (0I1;1W1) 1REDUCE_GRAD 0W1 1WAIT_REDUCE 0REDUCE_GRAD 0WAIT_REDUCE"), plantest.Lists(sharded)[0])
+	_, err = lower.Reduce(sharded, 0)
+	require.ErrorContains(t, err, "already has")
 
 	p = planOf(t, []int{0, 0}, 1, "0F0 1F0")
 	p.Mode = schedule.ForwardOnly
@@ -157,10 +168,39 @@ func TestCommsOfSharded(t *testing.T) {
 	everySchedule(t, []int{3, 4}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
 		sharded, err := lower.Shard(p, 3)
 		require.NoError(t, err)
-		reduced, err := lower.Reduce(sharded)
+		reduced, err := lower.Reduce(sharded, lower.ShardWeights)
 		require.NoError(t, err)
 		for _, capacity := range capacities {
 			lowered(t, reduced, capacity)
+		}
+	})
+}
+
+// TestReplicasReduceInOneOrder: replicas that share the microbatches of a batch unevenly reduce
+// gradients in one order under every schedule of one copy of the model, at every level.
+func TestReplicasReduceInOneOrder(t *testing.T) {
+	microbatches := func(ranks int) []int { return []int{1, ranks, 2 * ranks, 23} }
+	everySchedule(t, []int{1, 2, 4}, []int{1, 2, 4}, microbatches, func(t *testing.T, p *schedule.Plan) {
+		name, _, _ := strings.Cut(p.Name, " ")
+		s, err := schedule.Find(name)
+		require.NoError(t, err)
+		more, err := s.Rule(schedule.Params{Placement: p.Placement, Microbatches: p.Microbatches + 1, Mode: p.Mode, Slices: p.Slices, Frozen: p.Frozen})
+		if err != nil {
+			return
+		}
+		for _, level := range []int{0, lower.ShardGradients} {
+			plans := []*schedule.Plan{p, more}
+			for i := range plans {
+				plans[i], err = lower.Reduce(plans[i], level)
+				require.NoError(t, err)
+				require.NoError(t, check.Plan(plans[i]))
+			}
+			err := check.Replicas(plans...)
+			if p.Placement.Copies > 1 && err != nil { // which copy ends first depends on the number
+				require.ErrorContains(t, err, "replicas need one order")
+				continue
+			}
+			require.NoError(t, err, "%s and %s", p.Name, more.Name)
 		}
 	})
 }

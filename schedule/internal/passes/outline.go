@@ -13,6 +13,7 @@ type Outline struct {
 	Transfers    bool // the plan says what is sent and received
 	Marked       bool // the plan says what is dropped
 	Reduces      bool // the plan says when gradients are reduced
+	Accumulates  bool // the plan says where whole gradients begin and end
 	Quantizes    bool // the plan has copies of weights
 	Offloads     bool // the plan moves saved state to far memory
 	// Allowance is how many actions a RoundRobin runs one by one at most, before it gives up; a Walk
@@ -77,7 +78,8 @@ func NewOutline(plan *schedule.Plan) Outline {
 	o.Allowance = o.allowance(written)
 	o.Transfers = kinds&(1<<schedule.SendF|1<<schedule.RecvF|1<<schedule.SendB|1<<schedule.RecvB) != 0
 	o.Marked = o.Marked || drops != 0
-	o.Reduces = kinds>>schedule.ReduceGrad&1 == 1
+	o.Accumulates = kinds&(1<<schedule.ZeroGrad|1<<schedule.WaitReduce) != 0
+	o.Reduces = kinds>>schedule.ReduceGrad&1 == 1 || o.Accumulates
 	o.Quantizes = kinds>>schedule.Quantize&1 == 1 || drops&WeightBits != 0
 	o.Offloads = kinds&(1<<schedule.Offload|1<<schedule.WaitOffload|1<<schedule.Reload) != 0 || drops&schedule.DropFar != 0
 	return o

@@ -46,13 +46,15 @@ type judge struct {
 	gathered, sharded map[int]bool
 	reduces           map[int]bool // the plan has a reduction
 	added             map[int]bool // gradients were added since the last reduction
+	whole, reducing   map[int]bool // whole gradients are there; they are reduced
+	accumulates       bool         // the plan says where whole gradients begin and end
 	quantizes         map[int]bool // the stage computes on copies of its weights
 }
 
 func newJudge(p *schedule.Plan, capacity int) *judge {
 	return &judge{
 		p: p, capacity: capacity, lists: Lists(p), done: map[schedule.Action]bool{}, links: map[[3]int][]schedule.Action{}, taken: map[schedule.Action]bool{},
-		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, added: map[int]bool{}, quantizes: map[int]bool{},
+		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, added: map[int]bool{}, whole: map[int]bool{}, reducing: map[int]bool{}, quantizes: map[int]bool{},
 	}
 }
 
@@ -112,7 +114,7 @@ func (j *judge) count() string {
 			stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
 			alone := !ofMicrobatch(a)
 			switch {
-			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.WaitB && !alone, kind == schedule.None, kind == schedule.ZeroGrad, kind == schedule.WaitReduce:
+			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.WaitB && !alone, kind == schedule.None:
 				return fmt.Sprint(a, " is nothing")
 			case j.p.Placement.Rank[stage] != rank:
 				return fmt.Sprint(a, " is on the wrong rank")
@@ -126,6 +128,11 @@ func (j *judge) count() string {
 				j.sharded[stage] = true
 			case schedule.ReduceGrad:
 				j.reduces[stage] = true
+			case schedule.ZeroGrad, schedule.WaitReduce:
+				j.accumulates = true
+				if !j.backward(stage) || j.frozen(stage) {
+					return fmt.Sprint(a, " of a stage without gradients")
+				}
 			case schedule.Quantize:
 				j.quantizes[stage] = true
 			}
@@ -136,7 +143,7 @@ func (j *judge) count() string {
 		if n[schedule.Act(schedule.Quantize, stage, 0)] > 1 {
 			return fmt.Sprint("stage ", stage, " makes copies of its weights again")
 		}
-		if len(j.reduces) > 0 && j.reduces[stage] != (j.used(stage) && j.backward(stage) && !j.frozen(stage)) {
+		if (j.accumulates || len(j.reduces) > 0) && j.reduces[stage] != (j.used(stage) && j.backward(stage) && !j.frozen(stage)) {
 			return fmt.Sprint("reductions of stage ", stage)
 		}
 		for mb := range j.p.Microbatches {
@@ -338,6 +345,17 @@ func (j *judge) run(a schedule.Action) string {
 			return fmt.Sprint(a, " reduces nothing")
 		}
 		j.added[stage] = false
+		j.reducing[stage] = true
+	case schedule.ZeroGrad:
+		if j.whole[stage] {
+			return fmt.Sprint(a, " makes gradients again")
+		}
+		j.whole[stage] = true
+	case schedule.WaitReduce:
+		if !j.reducing[stage] {
+			return fmt.Sprint(a, " waits for nothing")
+		}
+		j.whole[stage], j.reducing[stage] = false, false
 	default:
 		if kind == schedule.F && j.quantizes[stage] && !j.done[schedule.Act(schedule.Quantize, stage, 0)] {
 			return fmt.Sprint(a, " has no copies of weights")
@@ -346,6 +364,9 @@ func (j *judge) run(a schedule.Action) string {
 			return fmt.Sprint(a, " has no weights")
 		}
 		if kind == schedule.B || kind == schedule.W {
+			if j.accumulates && (!j.whole[stage] || j.reducing[stage]) {
+				return fmt.Sprint(a, " has no gradients to add to")
+			}
 			j.added[stage] = true
 		}
 	}
@@ -361,7 +382,7 @@ func (j *judge) end() string {
 		}
 	}
 	for stage := range j.p.Placement.Rank {
-		if j.gathered[stage] || j.reduces[stage] && j.added[stage] {
+		if j.gathered[stage] || j.reduces[stage] && j.added[stage] || j.whole[stage] {
 			return fmt.Sprint("stage ", stage, " is left open")
 		}
 	}

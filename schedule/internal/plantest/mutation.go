@@ -11,14 +11,14 @@ var Seed = flag.Uint64("seed", 1, "of the random plans that are broken")
 // grower makes a random valid plan: it repeatedly takes any action that the judge allows and
 // records it, until all are done.
 type grower struct {
-	*judge   // without lists
-	rng      *rand.Rand
-	waits    bool
-	split    func(stage, mb int) bool
-	written  [][]schedule.Action
-	left     []schedule.Action
-	meets    bool // sends take effect with their receives
-	reducing bool
+	*judge  // without lists
+	rng     *rand.Rand
+	waits   bool
+	split   func(stage, mb int) bool
+	written [][]schedule.Action
+	left    []schedule.Action
+	meets   bool // sends take effect with their receives
+	reduced bool
 }
 
 // Grow returns a valid plan for links of some capacity, and the capacity.
@@ -71,7 +71,8 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 			g.sharded[s] = rng.IntN(2) == 0
 		}
 	}
-	g.reducing = rng.IntN(4) == 0
+	g.reduced = rng.IntN(3) == 0
+	g.accumulates = g.reduced && rng.IntN(2) == 0
 	g.grow()
 	p.Programs = listed(g.written)
 	return p, capacity
@@ -155,7 +156,7 @@ func (g *grower) do(a schedule.Action) {
 
 // compute runs a computation, sometimes joined with another one that is ready.
 func (g *grower) compute(a schedule.Action) {
-	g.gather(a.Stage())
+	g.provide(a)
 	if g.rng.IntN(4) == 0 {
 		with := slices.IndexFunc(g.left, func(b schedule.Action) bool {
 			return b.Kind().Compute() && g.p.Placement.Rank[b.Stage()] == g.p.Placement.Rank[a.Stage()] && g.ready(b) &&
@@ -164,7 +165,7 @@ func (g *grower) compute(a schedule.Action) {
 		if with >= 0 {
 			b := g.left[with]
 			g.left = slices.Delete(g.left, with, with+1)
-			g.gather(b.Stage())
+			g.provide(b)
 			g.do(a.WithJoin(true))
 			g.do(b)
 			return
@@ -173,9 +174,20 @@ func (g *grower) compute(a schedule.Action) {
 	g.do(a)
 }
 
-func (g *grower) gather(stage int) {
+// provide gathers the weights that a computation reads, and makes the gradients to which it adds.
+func (g *grower) provide(a schedule.Action) {
+	stage := a.Stage()
 	if g.sharded[stage] && !g.gathered[stage] {
 		g.do(schedule.Act(schedule.Unshard, stage, 0))
+	}
+	if !g.accumulates || a.Kind() != schedule.B && a.Kind() != schedule.W {
+		return
+	}
+	if g.reducing[stage] {
+		g.do(schedule.Act(schedule.WaitReduce, stage, 0))
+	}
+	if !g.whole[stage] {
+		g.do(schedule.Act(schedule.ZeroGrad, stage, 0))
 	}
 }
 
@@ -184,8 +196,11 @@ func (g *grower) shard(stage int, both bool) {
 	if g.gathered[stage] && (both || g.rng.IntN(2) == 0) {
 		g.do(schedule.Act(schedule.Reshard, stage, 0))
 	}
-	if g.reducing && g.added[stage] && (both || g.rng.IntN(4) == 0) {
+	if g.reduced && g.added[stage] && (both || g.rng.IntN(4) == 0) {
 		g.do(schedule.Act(schedule.ReduceGrad, stage, 0))
+	}
+	if g.accumulates && g.reducing[stage] && (both || g.rng.IntN(4) == 0) {
+		g.do(schedule.Act(schedule.WaitReduce, stage, 0))
 	}
 }
 
