@@ -9,6 +9,10 @@ import (
 // their reports at step end contradict each other.
 var ErrRanks = errors.New("transport: the ranks do not run the same step")
 
+// ErrWindow is returned for memory that a rank does not expose: a range outside of it, or a tag
+// that it has withdrawn, has exposed already or cannot expose.
+var ErrWindow = errors.New("transport: memory is not exposed")
+
 // TagError is returned by Recv for a message with another tag or number of tensors than expected.
 // The sender's next call for the link returns it too.
 type TagError struct {

@@ -96,30 +96,40 @@ type Watcher interface {
 type Content uint8
 
 // The contents. Uses and totals are transferred at step end: uses of a tied parameter are added
-// on the rank of the first one, and every other use receives the total.
+// on the rank of the first one, and every other use receives the total. Other ranks read the
+// contents from Grads on in Windows.
 const (
 	Output   Content = iota // the outputs of a stage, to the next one
 	Gradient                // the gradients of a stage's inputs, to the one before
 	Use                     // the accumulator of a use of a parameter, to the first use
 	Total                   // the sum over all uses, to a use
+	Grads                   // the gradient of a use of a parameter, summed over the microbatches of a replica
+	Sums                    // the sum of the gradients of all replicas
+	Weights                 // the weights of a use of a parameter
 )
+
+// Exposed reports whether ranks expose the content in Windows, and do not send it.
+func (c Content) Exposed() bool { return c >= Grads && c <= Weights }
 
 // Tag identifies a transfer. Sender and receiver must use the same tags in the same order on each
 // link.
 type Tag struct {
 	Step       int64
 	Content    Content
-	Stage      int // the sender's; for a Use and a Total the stage of the use
+	Stage      int // the sender's; from Use on the stage of the use
 	Microbatch int
-	Param      int // for a Use and a Total: the index of the parameter in the stage
+	Param      int // from Use on: the index of the parameter in the stage
 }
 
 // Backward reports whether the transfer is on the backward link.
 func (t Tag) Backward() bool { return t.Content == Gradient || t.Content == Use }
 
-// Sends returns the action that sends the message with the tag, or 0 at step end.
+// Sends returns the action that sends the message with the tag or exposes the content, or 0 at
+// step end and before the first action.
 func (t Tag) Sends() schedule.Action {
 	switch t.Content {
+	case Grads, Sums:
+		return schedule.Act(schedule.ReduceGrad, t.Stage, 0)
 	case Output:
 		return schedule.Act(schedule.SendF, t.Stage, t.Microbatch)
 	case Gradient:
@@ -157,6 +167,12 @@ func (t Tag) String() string {
 		return fmt.Sprintf("the use of parameter %d by stage %d in step %d", t.Param, t.Stage, t.Step)
 	case Total:
 		return fmt.Sprintf("the total for parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
+	case Grads:
+		return fmt.Sprintf("the gradient of parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
+	case Sums:
+		return fmt.Sprintf("the sum of the gradients of parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
+	case Weights:
+		return fmt.Sprintf("the weights of parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
 	}
 	return fmt.Sprintf("%v of step %d", t.Sends(), t.Step)
 }

@@ -89,14 +89,16 @@ type link[T any] struct {
 	fault    error
 }
 
-// Endpoint is one rank's end of Links: a transport.Transport and a transport.Watcher.
+// Endpoint is one rank's end of Links: a transport.Transport, a transport.Watcher and a
+// transport.Windows.
 type Endpoint[T any] struct {
 	links    *Links[T]
+	windows  messages.Windows
 	rank     int
 	step     atomic.Int64
 	last     atomic.Uint64 // the action before the current one
 	running  atomic.Uint64 // the current action
-	position int64         // of the current action, for errors
+	position atomic.Int64  // of the current action, for errors
 
 	// Under the lock.
 	waiter messages.Waiter
@@ -151,9 +153,7 @@ func (l *Links[T]) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	if l.cause == nil {
-		l.cause = ErrClosed
-	}
+	l.abort(ErrClosed)
 	if l.watch.timer != nil {
 		l.watch.timer.Stop()
 	}
@@ -168,7 +168,7 @@ func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
 	e.step.Store(step)
 	e.last.Store(e.running.Load())
 	e.running.Store(uint64(action))
-	e.position++
+	e.position.Add(1)
 }
 
 // Waited returns how long calls of this rank have blocked since Begin.
@@ -219,9 +219,10 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	}
 	for rank := range l.ends {
 		other := &l.ends[rank]
+		other.windows.Begin(l.steps)
 		other.waited, other.all = 0, nil
 		other.running.Store(0)
-		other.position = -1
+		other.position.Store(-1)
 	}
 	return nil
 }
@@ -348,6 +349,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	defer l.mu.Unlock()
 	l.abort(cause)
 	_ = l.await(context.Background(), e, wait[T]{reason: waitRelease}) // nothing ends this wait early
+	e.windows.Drain()
 	for _, link := range l.links {
 		if link != nil && link.from == e.rank {
 			link.Reset()
@@ -368,6 +370,9 @@ func (l *Links[T]) abort(cause error) {
 		return
 	}
 	l.cause = cause
+	for rank := range l.ends {
+		l.ends[rank].windows.End(cause)
+	}
 	l.wakeAll()
 }
 

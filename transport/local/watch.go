@@ -27,9 +27,12 @@ func (l *Links[T]) standing(rank int) transport.Standing {
 	s.Rank, s.Action = rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false)
 	s.ForRank = l.waitsFor(rank)
 	if s.Waits = s.ForRank >= 0; !s.Waits {
+		if w := e.windows.Waiting(); w != nil { // beside the rank's own goroutine
+			s.Waits, s.ForRank, s.For, s.Position, s.Since = true, w.From, w.Tag.Sends(), e.position.Load(), time.Since(w.Since)
+		}
 		return s
 	}
-	s.Position, s.Since = e.position, time.Since(w.since)
+	s.Position, s.Since = e.position.Load(), time.Since(w.since)
 	switch w.reason {
 	case waitRoom:
 		s.For = w.link.First().Tag.Receives()
@@ -86,7 +89,7 @@ func (l *Links[T]) stalled(still time.Duration) {
 	for rank := range l.ends {
 		s := l.standing(rank)
 		err.Ranks = append(err.Ranks, s)
-		if l.ends[rank].wait.reason != waitAll && s.Waits {
+		if reason := l.ends[rank].wait.reason; reason != waitNone && reason != waitAll && s.Waits {
 			waiting = append(waiting, s.Waiting)
 		}
 	}
@@ -131,7 +134,7 @@ func (l *Links[T]) look() {
 	w := &l.watch
 	waiting := false
 	for rank := range l.ends {
-		waiting = waiting || l.waitsFor(rank) >= 0
+		waiting = waiting || l.waitsFor(rank) >= 0 || l.ends[rank].windows.Waiting() != nil
 	}
 	if w.on = waiting && !l.closed; !w.on {
 		return

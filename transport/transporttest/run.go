@@ -82,7 +82,7 @@ type test[T any] struct {
 }
 
 func tests[T any]() []test[T] {
-	return []test[T]{
+	return append([]test[T]{
 		{"capacity", (*suite[T]).capacities},
 		{"messages keep their order", (*suite[T]).order},
 		{"several tensors and none", (*suite[T]).tensors},
@@ -99,7 +99,7 @@ func tests[T any]() []test[T] {
 		{"abort forgets what was sent", (*suite[T]).forgets},
 		{"a context ends a call", (*suite[T]).cancels},
 		{"a rank is lost", (*suite[T]).loses},
-	}
+	}, windowTests[T]()...)
 }
 
 // check runs a test at every capacity, and checks for leaked goroutines.

@@ -1,0 +1,247 @@
+package messages
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-ml/weir/transport"
+)
+
+// Windows is the memory that a rank exposes to others, and the list of its own calls that wait.
+// Steps are numbered, so that a read of the next step does not find memory of the last one. The
+// zero value is a rank before its first step.
+type Windows struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed when anything changes; nil if no call waits
+	step    int64
+	cause   error // ends every call of the step
+	closed  bool  // no step follows
+	exposed map[transport.Tag]*exposure
+	readers int // that read memory now
+	served  int64
+	waits   []*WindowWait
+}
+
+// exposure is the memory under a tag.
+type exposure struct {
+	b         []byte
+	read      int64 // bytes that were read
+	readers   int   // that read it now
+	withdrawn bool
+}
+
+// WindowWait is a call of the rank that waits for another rank, or for all if From is -1.
+type WindowWait struct {
+	From  int
+	Tag   transport.Tag
+	Since time.Time
+}
+
+// notify wakes every call that waits.
+func (w *Windows) notify() {
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
+}
+
+// wait returns when anything has changed, or with the cause of the context's end.
+func (w *Windows) wait(ctx context.Context) error {
+	if w.changed == nil {
+		w.changed = make(chan struct{})
+	}
+	changed := w.changed
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Begin begins a step, and ends the exposures of the last one.
+func (w *Windows) Begin(step int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.step, w.cause = step, nil
+	clear(w.exposed)
+	w.notify()
+}
+
+// Step returns the number of the step.
+func (w *Windows) Step() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.step
+}
+
+// End ends every current and later call of the step with its cause.
+func (w *Windows) End(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cause == nil {
+		w.cause = cause
+	}
+	w.notify()
+}
+
+// Close ends every call, also of steps that have not begun here.
+func (w *Windows) Close(cause error) {
+	w.End(cause)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.notify()
+}
+
+// Drain waits until nothing reads the memory. The step must have ended.
+func (w *Windows) Drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.readers > 0 {
+		_ = w.wait(context.Background()) // which does not end
+	}
+}
+
+// Expose is transport.Windows.Expose.
+func (w *Windows) Expose(tag transport.Tag, b []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cause != nil {
+		return w.cause
+	}
+	if !tag.Content.Exposed() {
+		return fmt.Errorf("%w: Expose of %v, which is sent: use Send", transport.ErrWindow, tag)
+	}
+	if w.exposed[tag] != nil {
+		return fmt.Errorf("%w: Expose of %v a second time in a step", transport.ErrWindow, tag)
+	}
+	if w.exposed == nil {
+		w.exposed = map[transport.Tag]*exposure{}
+	}
+	w.exposed[tag] = &exposure{b: b}
+	w.notify()
+	return nil
+}
+
+// Read waits for the memory under a tag and calls use with n bytes of it from an offset on.
+// blocks, which may be nil, is called without the lock before the call waits for the first time.
+func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offset, n int64, blocks func(), use func(b []byte) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !tag.Content.Exposed() {
+		return fmt.Errorf("%w: Get of %v, which is sent: use Recv", transport.ErrWindow, tag)
+	}
+	var x *exposure
+	for {
+		if w.step > step {
+			return fmt.Errorf("%w: %v, of step %d of the transport, which is over", transport.ErrWindow, tag, step)
+		}
+		if (w.closed || w.step == step) && w.cause != nil {
+			return w.cause
+		}
+		if x = w.exposed[tag]; x != nil && w.step == step {
+			break
+		}
+		if w.announce(&blocks) {
+			continue
+		}
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
+	}
+	if x.withdrawn {
+		return fmt.Errorf("%w: %v was withdrawn: withdraw it after all ranks have read it", transport.ErrWindow, tag)
+	}
+	if size := int64(len(x.b)); offset < 0 || n < 0 || offset > size-n {
+		return fmt.Errorf("%w: %d bytes at offset %d of %v, which has %d", transport.ErrWindow, n, offset, tag, size)
+	}
+	x.readers++
+	w.readers++
+	w.mu.Unlock()
+	err := use(x.b[offset : offset+n : offset+n])
+	w.mu.Lock()
+	x.readers--
+	w.readers--
+	if err == nil {
+		x.read += n
+		w.served += n
+	}
+	w.notify()
+	return err
+}
+
+// announce calls blocks once, without the lock, and reports whether it has.
+func (w *Windows) announce(blocks *func()) bool {
+	if *blocks == nil {
+		return false
+	}
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	(*blocks)()
+	*blocks = nil
+	return true
+}
+
+// Withdraw is transport.Windows.Withdraw. blocks is that of Read.
+func (w *Windows) Withdraw(ctx context.Context, tag transport.Tag, n int64, blocks func()) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := w.exposed[tag]
+	if w.cause == nil && (x == nil || x.withdrawn) {
+		return fmt.Errorf("%w: Withdraw of %v", transport.ErrWindow, tag)
+	}
+	for {
+		if w.cause != nil {
+			return w.cause
+		}
+		if x.read >= n {
+			x.withdrawn = true // for reads that come from now on
+			if x.readers == 0 {
+				x.b = nil
+				return nil
+			}
+		}
+		if w.announce(&blocks) {
+			continue
+		}
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Served is transport.Windows.Served.
+func (w *Windows) Served() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.served
+}
+
+// Waits adds a call that waits, until the returned function is called.
+func (w *Windows) Waits(from int, tag transport.Tag) (ended func()) {
+	wait := &WindowWait{from, tag, time.Now()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits = append(w.waits, wait)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.waits = slices.DeleteFunc(w.waits, func(other *WindowWait) bool { return other == wait })
+	}
+}
+
+// Waiting returns the oldest call that waits, or nil.
+func (w *Windows) Waiting() *WindowWait {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waits) == 0 {
+		return nil
+	}
+	return w.waits[0]
+}
