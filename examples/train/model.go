@@ -41,7 +41,7 @@ func (t *trainer) build(ctx context.Context) error {
 	}
 	for rank := range devs {
 		if !t.world.Has(rank) {
-			t.ranks[rank] = t.world.Remote(rank, t.devs[0])
+			t.ranks[rank] = kernels.NewNull(t.devs[0]) // its stages are never called
 		}
 		devs[rank] = t.ranks[rank]
 	}
@@ -75,7 +75,6 @@ func (t *trainer) build(ctx context.Context) error {
 	cfg := t.config(t.model, devs)
 	cfg.Hooks = t.world.Hooks(t.metrics)
 	if w := t.world; w != nil {
-		w.Lend(t.ranks, t.tensors())
 		cfg.Spaces, cfg.World = cfg.Spaces[w.First:w.First+w.Count], w.RunnerWorld()
 	}
 	if t.opts.Unplanned {

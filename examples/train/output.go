@@ -153,29 +153,22 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w after step %d of %d: everything is written", job.ErrInterrupted, t.done, t.opts.steps)
 	}
 	err = cmp.Or(err, t.world.JoinActions(t.metrics))
-	if !t.world.Leads() {
-		return t.metrics.Explained(cmp.Or(err, t.world.Fetching(nil)))
-	}
-	return t.world.Fetching(func() error { return t.write(err) })
-}
-
-// write is finish in the process that writes.
-func (t *trainer) write(err error) error {
+	digest, fault := t.world.SHA256(t.tensors(weights, false))
 	failed := err != nil && !errors.Is(err, job.ErrInterrupted)
 	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
-
-	s, fault := t.summary(err)
-	if err != nil && t.done == t.first { // weights without a step are not worth an older checkpoint
+	began := err == nil || t.done > t.first                // weights without a step are not worth an older checkpoint
+	save, lost := t.world.Agree(context.Background(), t.opts.Checkpoint != "" && fault == nil && began && sound && !t.saved)
+	if fault = cmp.Or(fault, lost); save && fault == nil {
+		fault = t.save()
+	}
+	if !t.world.Leads() {
+		return t.metrics.Explained(cmp.Or(err, fault))
+	}
+	s := t.summary(err, digest)
+	if !began {
 		s.Checkpoint = ""
 	}
-	also := func(next error) {
-		if fault == nil {
-			fault = next
-		}
-	}
-	if s.Checkpoint != "" && sound && !t.saved {
-		also(t.save())
-	}
+	also := func(next error) { fault = cmp.Or(fault, next) }
 	if failed {
 		t.metrics.Fail(err)
 	}

@@ -81,8 +81,10 @@ func (t *trainer) load(c *checkpoint.Checkpoint) error {
 }
 
 func (t *trainer) restore(c *checkpoint.Checkpoint) error {
-	if err := job.Restore(c, t.tensors()); err != nil {
-		return err
+	for _, kind := range kinds {
+		if err := job.Restore(c, t.here(t.tensors(kind, true))); err != nil {
+			return err
+		}
 	}
 	if t.opts.model.FP8 == nil {
 		return nil
@@ -103,45 +105,60 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 	if err != nil || !due {
 		return err
 	}
-	err = t.world.Fetching(t.save)
-	if t.world.Leads() && t.done < t.opts.steps {
-		t.failed = err
-	}
-	return err
+	return t.save()
 }
 
-// save writes a checkpoint, and removes old ones.
+// save writes a checkpoint together with the other processes, and removes old ones.
 func (t *trainer) save() error {
 	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
-	tensors := job.Stored(t.tensors())
-	if t.opts.model.FP8 != nil {
+	var own []job.Tensor
+	for _, kind := range kinds {
+		own = append(own, t.here(t.tensors(kind, false))...)
+	}
+	pieces := job.Stored(own)
+	if t.opts.model.FP8 != nil && t.world.Leads() {
 		scales, err := t.model.MarshalScales()
 		if err != nil {
 			return err
 		}
-		tensors = append(tensors, safetensors.Of(fp8Scales, []int{len(scales)}, scales))
+		pieces = append(pieces, checkpoint.Whole(safetensors.Of(fp8Scales, []int{len(scales)}, scales))...)
 	}
-	return t.opts.Save(state, deciding, tensors...)
+	return t.opts.Save(t.world, state, deciding, pieces...)
 }
 
-// tensors returns the tensors of the parameters in a checkpoint, by their names, each with all
-// copies, that of the first use first.
-func (t *trainer) tensors() (all []job.Tensor) {
+// kind is a kind of tensor in a checkpoint: its name is that of the parameter after a prefix.
+type kind struct {
+	prefix string
+	buffer func(c transformer.Copy) kernels.Buffer
+}
+
+var (
+	weights = kind{"", func(c transformer.Copy) kernels.Buffer { return c.Weight }}
+	kinds   = []kind{
+		weights,
+		{firstMoment, func(c transformer.Copy) kernels.Buffer { return c.M }},
+		{secondMoment, func(c transformer.Copy) kernels.Buffer { return c.V }},
+	}
+)
+
+// tensors returns the tensors of a kind on all ranks, by name: those of the first use of each
+// parameter, or all copies.
+func (t *trainer) tensors(k kind, copies bool) (all []job.Tensor) {
 	parameters := t.model.Parameters()
 	slices.SortFunc(parameters, func(a, b *transformer.Parameter) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range parameters {
-		for _, part := range []struct {
-			name   string
-			buffer func(c transformer.Copy) kernels.Buffer
-		}{
-			{p.Name, func(c transformer.Copy) kernels.Buffer { return c.Weight }},
-			{firstMoment + p.Name, func(c transformer.Copy) kernels.Buffer { return c.M }},
-			{secondMoment + p.Name, func(c transformer.Copy) kernels.Buffer { return c.V }},
-		} {
-			for c := range p.All() {
-				all = append(all, job.Tensor{Name: part.name, Shape: p.Shape, Device: c.Device, Buffer: part.buffer(c)})
+		for c := range p.All() {
+			rank := slices.IndexFunc(t.ranks, func(dev job.Device) bool { return kernels.Compute(dev) == c.Device })
+			all = append(all, job.Tensor{Name: k.prefix + p.Name, Shape: p.Shape, Rank: rank, Device: c.Device, Buffer: k.buffer(c)})
+			if !copies {
+				break
 			}
 		}
 	}
 	return all
+}
+
+// here returns those of the tensors that are in this process.
+func (t *trainer) here(tensors []job.Tensor) []job.Tensor {
+	return slices.DeleteFunc(tensors, func(tensor job.Tensor) bool { return !t.world.Has(tensor.Rank) })
 }

@@ -46,10 +46,9 @@ type summary struct {
 	Checkpoint      string   `json:"checkpoint"`
 }
 
-// summary returns the result of the run, and the first error.
-func (t *trainer) summary(ended error) (*summary, error) {
+// summary returns the result of the run, whose weights have this hash.
+func (t *trainer) summary(ended error, digest string) *summary {
 	o := t.opts
-	digest, err := t.model.SHA256()
 	var frequencies *float64
 	if nats, known := t.data.baselines()[frequenciesAlone]; known {
 		frequencies = &nats
@@ -62,7 +61,7 @@ func (t *trainer) summary(ended error) (*summary, error) {
 		Parameters: t.weights(), Steps: t.done, ResumedAt: t.first, Interrupted: errors.Is(ended, job.ErrInterrupted), Ascends: o.Ascends(),
 		Summary: t.metrics.Summary(), Unit: o.unit(), LossFrequencies: frequencies,
 		WeightsSHA256: digest, RunFolder: t.folder.Path, Checkpoint: o.Checkpoint,
-	}, err
+	}
 }
 
 // table prints the end of a run.

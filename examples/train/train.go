@@ -114,6 +114,9 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if err := t.load(from); err != nil {
 		return err
 	}
+	if err := t.opts.CheckCheckpoint(ctx, t.world); err != nil {
+		return err
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

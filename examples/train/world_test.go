@@ -145,6 +145,7 @@ func TestProcessesKilledGoOn(t *testing.T) {
 	c, passed, err := checkpoint.Newest(saved)
 	require.NoError(t, errors.Join(err, passed))
 	require.Zero(t, c.Step%2)
+	require.Equal(t, 2, c.Shards(), "each process writes its own")
 	require.NoError(t, c.Close())
 	if c.Step == 8 {
 		return // it had ended before the kill
@@ -194,6 +195,26 @@ func TestProcessesPlanAlike(t *testing.T) {
 		all.Wait()
 		require.Contains(t, errs[1].String(), flag+" is ", &errs[0])
 	}
+}
+
+// A folder that the processes do not share is reported before the first step, by every process,
+// and nothing is left in it.
+func TestCheckpointFolderIsShared(t *testing.T) {
+	text, dir, address := sentence(t), t.TempDir(), meeting(t, "unix")
+	var errs [2]strings.Builder
+	var all sync.WaitGroup
+	for number := range errs {
+		args := append(slices.Clone(tiny), "-data", text, "-transport", address, "-processes", "2", "-process", fmt.Sprint(number),
+			"-run", filepath.Join(dir, fmt.Sprint("run", number)), "-checkpoint", filepath.Join(dir, fmt.Sprint("host", number), "saved"))
+		require.NoError(t, os.Mkdir(filepath.Join(dir, fmt.Sprint("host", number)), 0o777))
+		all.Go(func() { run(t.Context(), args, io.Discard, &errs[number]) })
+	}
+	all.Wait()
+	for number := range errs {
+		require.Contains(t, errs[number].String(), "-checkpoint: process 0 does not see what process 1 writes to "+filepath.Join(dir, "host0", "saved")+": name a folder that all processes share")
+		require.Empty(t, names(t, filepath.Join(dir, fmt.Sprint("host", number))))
+	}
+	require.NoDirExists(t, filepath.Join(dir, "run0"))
 }
 
 // A process that is interrupted while it waits for the others has the status of an

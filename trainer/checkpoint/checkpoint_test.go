@@ -2,8 +2,14 @@ package checkpoint_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,7 +37,7 @@ func shards(t testing.TB, dir string, step int64, value float32) []checkpoint.Sh
 			of := func(name string, n int) safetensors.Tensor {
 				return safetensors.Of(name+string(rune('0'+rank)), []int{n}, bytesOf(value, n))
 			}
-			written[rank], faults[rank] = checkpoint.WriteShard(dir, step, rank, 2, of("weight", 5), of("moment", 3))
+			written[rank], faults[rank] = checkpoint.WriteShard(dir, step, rank, 2, checkpoint.Whole(of("weight", 5), of("moment", 3))...)
 		})
 	}
 	ranks.Wait()
@@ -126,20 +132,133 @@ func TestUncommitted(t *testing.T) {
 	require.Equal(t, float32(2), first)
 }
 
+// of describes a piece of a tensor of ten elements.
+func of(name string, first, count int) checkpoint.Tensor {
+	return checkpoint.Tensor{Name: name, DType: "F32", Shape: []int{2, 5}, First: first, Count: count}
+}
+
+// pieced returns two shards as if they had these tensors.
+func pieced(shards []checkpoint.Shard, first, second checkpoint.Tensor) []checkpoint.Shard {
+	shards = slices.Clone(shards)
+	shards[0].Tensors, shards[1].Tensors = []checkpoint.Tensor{first}, []checkpoint.Tensor{second}
+	return shards
+}
+
+// Ranks may share a tensor: whatever the pieces are, the whole tensor and each range of it are
+// read from the shards that have them, and from no other.
+func TestPieces(t *testing.T) {
+	dir := t.TempDir()
+	values := bytesOf(1, 10)
+	cuts := []int{0, 1, 4, 4, 9, 10} // by rank; rank 2 has nothing of it
+	var written []checkpoint.Shard
+	for rank := range len(cuts) - 1 {
+		pieces := checkpoint.Whole(safetensors.Of(fmt.Sprint("own", rank), []int{0}, []float32(nil)))
+		// Each rank has two pieces, as a process with two replicas does.
+		for _, cut := range [][2]int{{cuts[rank], (cuts[rank] + cuts[rank+1]) / 2}, {(cuts[rank] + cuts[rank+1]) / 2, cuts[rank+1]}} {
+			if cut[0] < cut[1] {
+				pieces = append(pieces, checkpoint.Range("w", []int{2, 5}, cut[0], cut[1]-cut[0], func() ([]float32, error) { return values[cut[0]:cut[1]], nil }))
+			}
+		}
+		shard, err := checkpoint.WriteShard(dir, 3, rank, len(cuts)-1, pieces...)
+		require.NoError(t, err)
+		written = append(written, shard)
+	}
+	require.NoError(t, checkpoint.Commit(dir, checkpoint.State{Step: 3}, written...))
+
+	c, err := checkpoint.Open(dir)
+	require.NoError(t, err)
+	require.Contains(t, c.Tensors(), checkpoint.Tensor{Name: "w", DType: "F32", Shape: []int{2, 5}})
+	require.Len(t, c.Tensors(), len(cuts))
+	whole := make([]float32, 10)
+	require.NoError(t, checkpoint.Read(c, "w", []int{2, 5}, whole))
+	require.Equal(t, values, whole)
+	require.NoError(t, checkpoint.Read(c, "own2", []int{0}, []float32(nil)))
+	for first := range 11 {
+		for end := first; end <= 10; end++ {
+			part := make([]float32, end-first)
+			require.NoError(t, checkpoint.ReadRange(c, "w", []int{2, 5}, first, part))
+			require.Equal(t, values[first:end], part)
+		}
+	}
+	for first, n := range map[int]int{-1: 1, 10: 1, 0: 11, 5: 6, math.MaxInt: 1} {
+		require.ErrorIs(t, checkpoint.ReadRange(c, "w", []int{2, 5}, first, make([]float32, n)), checkpoint.ErrTensor)
+	}
+	require.ErrorIs(t, checkpoint.ReadRange(c, "w", []int{10}, 0, make([]float32, 1)), checkpoint.ErrTensor)
+	require.ErrorIs(t, checkpoint.Read(c, "w", []int{2, 5}, make([]float32, 9)), checkpoint.ErrTensor)
+	require.ErrorIs(t, checkpoint.ReadRange(c, "w", []int{2, 5}, 0, make([]int32, 1)), checkpoint.ErrTensor)
+	require.NoError(t, c.Close())
+
+	damaged := filepath.Join(c.Path, written[3].File) // elements 4 to 9
+	content, err := os.ReadFile(damaged)
+	require.NoError(t, err)
+	content[len(content)-1] ^= 1
+	require.NoError(t, os.WriteFile(damaged, content, 0o666))
+	c, err = checkpoint.Open(dir)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, checkpoint.ReadRange(c, "w", []int{2, 5}, 0, make([]float32, 4)))
+	require.NoError(t, checkpoint.ReadRange(c, "w", []int{2, 5}, 9, make([]float32, 1)))
+	err = checkpoint.ReadRange(c, "w", []int{2, 5}, 3, make([]float32, 2))
+	require.ErrorIs(t, err, checkpoint.ErrDamaged)
+	require.ErrorContains(t, err, damaged)
+	require.NoError(t, os.Remove(damaged))
+	_, err = checkpoint.Open(dir)
+	require.ErrorIs(t, err, checkpoint.ErrDamaged)
+	require.ErrorContains(t, err, damaged+": it is missing")
+}
+
+// A manifest of version 1, which has no pieces, is read.
+func TestVersion1(t *testing.T) {
+	dir := t.TempDir()
+	save(t, dir, 7, 3)
+	path := filepath.Join(dir, "step-0000000007", "manifest.json")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	rewrite := func(version string) {
+		other := regexp.MustCompile(`("version": )2`).ReplaceAll(text, []byte("${1}"+version))
+		other = regexp.MustCompile(`("sha256": ")[0-9a-f]{64}`).ReplaceAll(other, []byte("${1}"+strings.Repeat("0", 64)))
+		// The shards have a digest of their own in the field of the same name.
+		for _, digest := range regexp.MustCompile(`"sha256": "([0-9a-f]{64})`).FindAllSubmatch(text, -1)[1:] {
+			other = bytes.Replace(other, []byte(`   "sha256": "`+strings.Repeat("0", 64)), []byte(`   "sha256": "`+string(digest[1])), 1)
+		}
+		sum := sha256.Sum256(other)
+		other = bytes.Replace(other, []byte(strings.Repeat("0", 64)), []byte(hex.EncodeToString(sum[:])), 1)
+		require.NoError(t, os.WriteFile(path, other, 0o666))
+	}
+	rewrite("1")
+	_, first, err := read(dir)
+	require.NoError(t, err)
+	require.Equal(t, float32(3), first)
+	rewrite("3")
+	_, _, err = read(dir)
+	require.ErrorIs(t, err, checkpoint.ErrVersion)
+	require.ErrorContains(t, err, "has version 3, this program reads 1 and 2")
+}
+
 func TestRefusals(t *testing.T) {
 	dir := t.TempDir()
 	two := shards(t, dir, 1, 1)
 	twice := []checkpoint.Shard{two[0], two[1]}
 	twice[1].Tensors = two[0].Tensors
 	for want, list := range map[string][]checkpoint.Shard{
-		"there is no shard":              nil,
-		"rank 0 of 2 among 1 shards":     {two[0]},
-		"rank 0 of 2 among 2 shards":     {two[0], two[0]},
-		`tensor "moment0" is in two`:     twice,
-		`"../x" is not the name`:         {{Ranks: 1, File: "../x"}},
-		`rank 1 of 1`:                    {{Rank: 1, Ranks: 1, File: "x"}},
-		"x: it is missing":               {{Ranks: 1, File: "x"}},
-		"rank 1 of 3 among 2 shards: ea": {two[0], {Rank: 1, Ranks: 3, File: "x"}},
+		"there is no shard":                                         nil,
+		"rank 0 of 2 among 1 shards":                                {two[0]},
+		"rank 0 of 2 among 2 shards":                                {two[0], two[0]},
+		`tensor "moment0" is in two`:                                twice,
+		`"a" is in two shards from element 3 on`:                    pieced(two, of("a", 0, 5), of("a", 3, 7)),
+		`"a" is in two shards from element 0 on`:                    pieced(two, of("a", 0, 10), of("a", 0, 0)),
+		`"a" has its elements 4 to 5 in no shard`:                   pieced(two, of("a", 5, 5), of("a", 0, 4)),
+		`"a" has its elements 9 to 10 in no shard`:                  pieced(two, of("a", 0, 4), of("a", 4, 5)),
+		`"a" of shape [2 5] has no elements 4 to 11`:                pieced(two, of("a", 0, 4), of("a", 4, 7)),
+		`"a" of shape [2 5] has no elements -1 to 9`:                pieced(two, of("a", -1, 10), of("a", 9, 1)),
+		`"a" of shape [2 5] has no elements 2 to 2`:                 pieced(two, of("a", 2, 0), of("a", 0, 2)),
+		`"a" of shape [9223372036854775807 4] has no`:               pieced(two, checkpoint.Tensor{Name: "a", DType: "F32", Shape: []int{math.MaxInt, 4}}, of("b", 0, 0)),
+		`"a" is F32 of shape [2 5] in one shard, U8 of shape [2 5]`: pieced(two, of("a", 0, 5), checkpoint.Tensor{Name: "a", DType: "U8", Shape: []int{2, 5}, First: 5, Count: 5}),
+		`F32 of shape [2 5] in one shard, F32 of shape [10]`:        pieced(two, of("a", 0, 5), checkpoint.Tensor{Name: "a", DType: "F32", Shape: []int{10}, First: 5, Count: 5}),
+		`"../x" is not the name`:                                    {{Ranks: 1, File: "../x"}},
+		`rank 1 of 1`:                                               {{Rank: 1, Ranks: 1, File: "x"}},
+		"x: it is missing":                                          {{Ranks: 1, File: "x"}},
+		"rank 1 of 3 among 2 shards: ea":                            {two[0], {Rank: 1, Ranks: 3, File: "x"}},
 	} {
 		require.ErrorContains(t, checkpoint.Commit(dir, checkpoint.State{Step: 1}, list...), want)
 	}

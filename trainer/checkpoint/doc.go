@@ -19,13 +19,15 @@
 // The manifest is JSON. It contains the step, the seed and the trainer's own metadata, and for
 // each shard its file, its size, its SHA-256 (as computed by sha256sum), and the names, element
 // types and shapes of its tensors. The manifest's own SHA-256 is computed with 64 zeros in the
-// place of the digest. Each tensor is in exactly one shard; a shard is a file in the
-// safetensors format, which other programs can read directly.
+// place of the digest. A shard has whole tensors, or pieces of them ([Range]) if several ranks
+// share a tensor: "w[0:10]" has the first ten elements of w. Each element is in exactly one
+// shard. A shard is a file in the safetensors format, which other programs can read directly.
 //
 // A [Saver] decides when a run should write a checkpoint, and keeps the last few. [Newest]
 // opens the newest whole checkpoint, even if the file latest was lost.
 //
-// [Open] reads the manifest. [Read] reads a tensor, and verifies a shard before it reads the
-// first tensor of that shard: a rank that needs a part of the model reads only the shards of
-// that part. An error names the damaged file and describes the damage.
+// [Open] reads the manifest. [Read] reads a tensor and [ReadRange] elements of one, however the
+// shards split it, and they verify a shard before they read it for the first time: a rank that
+// needs a part of the model reads only the shards of that part. An error names the damaged file
+// and describes the damage.
 package checkpoint

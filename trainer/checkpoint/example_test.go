@@ -17,11 +17,11 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	const step = 800
-	first, err := checkpoint.WriteShard(dir, step, 0, 2, safetensors.Of("embedding", []int{2, 2}, []float32{1, 2, 3, 4}))
+	first, err := checkpoint.WriteShard(dir, step, 0, 2, checkpoint.Whole(safetensors.Of("embedding", []int{2, 2}, []float32{1, 2, 3, 4}))...)
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := checkpoint.WriteShard(dir, step, 1, 2, safetensors.Of("head", []int{2}, []float32{5, 6}))
+	second, err := checkpoint.WriteShard(dir, step, 1, 2, checkpoint.Whole(safetensors.Of("head", []int{2}, []float32{5, 6}))...)
 	if err != nil {
 		log.Fatal(err)
 	}

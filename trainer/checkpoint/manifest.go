@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -32,11 +35,43 @@ type Shard struct {
 	Tensors []Tensor `json:"tensors"`
 }
 
-// Tensor describes a tensor of a shard.
+// Tensor describes a tensor of a shard, or a piece of one: Count of its elements from First on, in
+// row-major order. The Shape is that of the whole tensor; Count 0 is the whole tensor.
 type Tensor struct {
 	Name  string            `json:"name"`
 	DType safetensors.DType `json:"dtype"`
 	Shape []int             `json:"shape"`
+	First int               `json:"first,omitempty"`
+	Count int               `json:"count,omitempty"`
+}
+
+// stored returns the name of the tensor or piece in the file of its shard.
+func (t *Tensor) stored() string {
+	if t.Count == 0 {
+		return t.Name
+	}
+	return fmt.Sprintf("%s[%d:%d]", t.Name, t.First, t.First+t.Count)
+}
+
+// elements returns the number of elements of the whole tensor, or false if the shape is not one.
+func (t *Tensor) elements() (n int, ok bool) {
+	n = 1
+	for _, size := range t.Shape {
+		if size < 0 || size > 0 && n > math.MaxInt/size {
+			return 0, false
+		}
+		n *= size
+	}
+	return n, true
+}
+
+// end returns the first element after the piece. The shape must be valid.
+func (t *Tensor) end() int {
+	if t.Count > 0 {
+		return t.First + t.Count
+	}
+	n, _ := t.elements()
+	return n
 }
 
 // manifest is the content of the manifest file.
@@ -50,7 +85,7 @@ type manifest struct {
 
 const (
 	format       = "weir.checkpoint"
-	version      = 1
+	version      = 2 // version 1 has no pieces
 	manifestName = "manifest.json"
 	latestName   = "latest"
 	mostManifest = 256 << 20 // bytes
@@ -91,8 +126,8 @@ func readManifest(folder string) (*manifest, error) {
 	switch {
 	case head.Format != format:
 		return nil, damaged(path, "its format is %.40q, expected %q", head.Format, format)
-	case head.Version != version:
-		return nil, fmt.Errorf("%w: %s has version %d, this program reads %d", ErrVersion, path, head.Version, version)
+	case head.Version != 1 && head.Version != version:
+		return nil, fmt.Errorf("%w: %s has version %d, this program reads 1 and %d", ErrVersion, path, head.Version, version)
 	}
 	m := &manifest{}
 	if json.Unmarshal(text, m) != nil {
@@ -125,7 +160,7 @@ func (m *manifest) check() error {
 	if len(m.Shards) == 0 {
 		return errors.New("there is no shard")
 	}
-	ranks, names := map[int]bool{}, map[string]bool{}
+	ranks := map[int]bool{}
 	for _, s := range m.Shards {
 		if s.Rank < 0 || s.Rank >= s.Ranks || s.Ranks != len(m.Shards) || ranks[s.Rank] {
 			return fmt.Errorf("rank %d of %d among %d shards: each rank writes one", s.Rank, s.Ranks, len(m.Shards))
@@ -134,11 +169,39 @@ func (m *manifest) check() error {
 		if s.File == "" || s.File != filepath.Base(s.File) || !filepath.IsLocal(s.File) || s.File == "." {
 			return fmt.Errorf("%.80q is not the name of a file in the manifest's folder", s.File)
 		}
+	}
+	return m.complete()
+}
+
+// complete returns an error unless every element of every tensor is in exactly one shard.
+func (m *manifest) complete() error {
+	pieces := map[string][]Tensor{}
+	for _, s := range m.Shards {
 		for _, t := range s.Tensors {
-			if names[t.Name] {
-				return fmt.Errorf("tensor %.80q is in two shards", t.Name)
+			n, ok := t.elements()
+			if !ok || t.First < 0 || t.Count < 0 || t.Count > n || t.First > n-t.Count || t.Count == 0 && t.First > 0 {
+				return fmt.Errorf("tensor %.80q of shape %v has no elements %d to %d", t.Name, t.Shape, t.First, t.First+t.Count)
 			}
-			names[t.Name] = true
+			pieces[t.Name] = append(pieces[t.Name], t)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pieces)) {
+		all := pieces[name]
+		slices.SortFunc(all, func(a, b Tensor) int { return a.First - b.First })
+		next, whole := 0, all[0]
+		for i, t := range all {
+			switch {
+			case t.DType != whole.DType || !slices.Equal(t.Shape, whole.Shape):
+				return fmt.Errorf("tensor %.80q is %s of shape %v in one shard, %s of shape %v in another", name, whole.DType, whole.Shape, t.DType, t.Shape)
+			case t.First < next || i > 0 && t.end() == next:
+				return fmt.Errorf("tensor %.80q is in two shards from element %d on", name, t.First)
+			case t.First > next:
+				return fmt.Errorf("tensor %.80q has its elements %d to %d in no shard", name, next, t.First)
+			}
+			next = t.end()
+		}
+		if n, _ := whole.elements(); next < n {
+			return fmt.Errorf("tensor %.80q has its elements %d to %d in no shard", name, next, n)
 		}
 	}
 	return nil

@@ -87,10 +87,16 @@ func read(path string, most int64) ([]byte, error) {
 // Checkpoint is an open checkpoint, until Close. Its methods may be called concurrently.
 type Checkpoint struct {
 	State
-	Path    string // the folder of the manifest
-	tensors []Tensor
-	shardOf map[string]*shard
+	Path    string             // the folder of the manifest
+	tensors []Tensor           // whole, in the order of the shards
+	pieces  map[string][]piece // of each tensor, in ascending order
 	shards  []*shard
+}
+
+// piece is a tensor or a piece of one, and its shard.
+type piece struct {
+	Tensor
+	in *shard
 }
 
 // shard is a shard with its file, which is opened and verified before its first tensor is read.
@@ -133,7 +139,7 @@ func Open(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Checkpoint{State: m.State, Path: folder, shardOf: map[string]*shard{}}
+	c := &Checkpoint{State: m.State, Path: folder, pieces: map[string][]piece{}}
 	for _, s := range m.Shards {
 		if err := s.there(folder); err != nil {
 			return nil, err
@@ -208,23 +214,28 @@ func openFile(path string) (*Checkpoint, error) {
 		}
 		return nil, err
 	}
-	c := &Checkpoint{State: State{Metadata: file.Metadata()}, Path: path, shardOf: map[string]*shard{}}
+	c := &Checkpoint{State: State{Metadata: file.Metadata()}, Path: path, pieces: map[string][]piece{}}
 	s := &shard{path: path, file: file.Reader, Closer: file}
 	if info, err := os.Stat(path); err == nil {
 		s.Bytes = info.Size()
 	}
 	s.once.Do(func() {}) // it is already open
 	for _, t := range file.Tensors() {
-		s.Tensors = append(s.Tensors, Tensor{t.Name, t.DType, t.Shape})
+		s.Tensors = append(s.Tensors, Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape})
 	}
 	c.add(s)
 	return c, nil
 }
 
 func (c *Checkpoint) add(s *shard) {
-	c.shards, c.tensors = append(c.shards, s), append(c.tensors, s.Tensors...)
+	c.shards = append(c.shards, s)
 	for _, t := range s.Tensors {
-		c.shardOf[t.Name] = s
+		if len(c.pieces[t.Name]) == 0 {
+			c.tensors = append(c.tensors, Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape})
+		}
+		pieces := append(c.pieces[t.Name], piece{t, s})
+		slices.SortFunc(pieces, func(a, b piece) int { return a.First - b.First })
+		c.pieces[t.Name] = pieces
 	}
 }
 
@@ -266,7 +277,7 @@ func (s *shard) open() (*safetensors.Reader, error) {
 	return s.file, s.err
 }
 
-// Tensors returns the tensors of the checkpoint, in the order of its shards.
+// Tensors returns the tensors of the checkpoint, each whole, in the order of its shards.
 func (c *Checkpoint) Tensors() []Tensor { return slices.Clone(c.tensors) }
 
 // Shards returns the number of files of the checkpoint.
@@ -282,26 +293,47 @@ func (c *Checkpoint) Bytes() (n int64) {
 
 // Read reads a tensor with a given shape into dst.
 func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []T) error {
-	s := c.shardOf[name]
-	if s == nil {
+	whole := Tensor{Shape: shape}
+	if n, ok := whole.elements(); !ok || n != len(dst) {
+		return fmt.Errorf("%w: %.80q with the shape %v has not the %d elements that are asked for", ErrTensor, name, shape, len(dst))
+	}
+	return ReadRange(c, name, shape, 0, dst)
+}
+
+// ReadRange reads elements of a tensor with a given shape into dst, from element first on. It
+// opens only the shards that have some of them.
+func ReadRange[T safetensors.Element](c *Checkpoint, name string, shape []int, first int, dst []T) error {
+	pieces := c.pieces[name]
+	if len(pieces) == 0 {
 		return fmt.Errorf("%w: %.80q is not in %s", ErrTensor, name, c.Path)
 	}
-	file, err := s.open()
+	if whole := &pieces[0]; !slices.Equal(whole.Shape, shape) {
+		return fmt.Errorf("%w: %.80q has the shape %v, not %v", ErrTensor, name, whole.Shape, shape)
+	}
+	if end := pieces[len(pieces)-1].end(); first < 0 || first > end-len(dst) {
+		return fmt.Errorf("%w: %.80q has %d elements, not %d from %d on", ErrTensor, name, end, len(dst), first)
+	}
+	for _, p := range pieces {
+		if from, to := max(first, p.First), min(first+len(dst), p.end()); from < to {
+			if err := readPiece(&p, from-p.First, dst[from-first:to-first]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readPiece reads elements of a piece into dst.
+func readPiece[T safetensors.Element](p *piece, from int, dst []T) error {
+	file, err := p.in.open()
 	if err != nil {
 		return err
 	}
-	info, err := file.Info(name)
-	if err != nil {
-		return damaged(s.path, "%v", err)
-	}
-	if !slices.Equal(info.Shape, shape) {
-		return fmt.Errorf("%w: %.80q has the shape %v, not %v", ErrTensor, name, info.Shape, shape)
-	}
-	switch err := safetensors.Read(file, name, dst); {
+	switch err := safetensors.ReadRange(file, p.stored(), from, dst); {
 	case errors.Is(err, safetensors.ErrTensor):
 		return fmt.Errorf("%w: %w", ErrTensor, err)
 	case errors.Is(err, safetensors.ErrCorrupt):
-		return damaged(s.path, "%v", err)
+		return damaged(p.in.path, "%v", err)
 	default:
 		return err
 	}

@@ -39,8 +39,13 @@ func (s *Saver) Due(step int64) bool {
 // Save writes a checkpoint of one process and removes all but the last Keep. If it fails, the
 // earlier checkpoints remain, and the next one is due as if it had been written.
 func (s *Saver) Save(state State, tensors ...safetensors.Tensor) error {
+	return s.SaveBy(state.Step, func() error { return Save(s.Dir, state, tensors...) })
+}
+
+// SaveBy is Save for a checkpoint that write writes and commits: one of several processes.
+func (s *Saver) SaveBy(step int64, write func() error) error {
 	began := time.Now()
-	err := Save(s.Dir, state, tensors...)
+	err := write()
 	if err == nil {
 		keep := s.Keep
 		if keep == 0 {
@@ -48,7 +53,7 @@ func (s *Saver) Save(state State, tensors ...safetensors.Tensor) error {
 		}
 		err = Prune(s.Dir, keep)
 	}
-	s.at, s.step = time.Now(), state.Step
+	s.at, s.step = time.Now(), step
 	s.took = s.at.Sub(began)
 	return err
 }

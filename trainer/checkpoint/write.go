@@ -19,17 +19,49 @@ import (
 
 // Save writes a checkpoint of one process: WriteShard and Commit.
 func Save(dir string, state State, tensors ...safetensors.Tensor) error {
-	shard, err := WriteShard(dir, state.Step, 0, 1, tensors...)
+	shard, err := WriteShard(dir, state.Step, 0, 1, Whole(tensors...)...)
 	if err != nil {
 		return err
 	}
 	return Commit(dir, state, shard)
 }
 
+// Piece is a tensor to write, or consecutive elements of one.
+type Piece struct {
+	values safetensors.Tensor
+	of     Tensor // its DType is that of the values
+}
+
+// Whole returns tensors as pieces of a shard.
+func Whole(tensors ...safetensors.Tensor) []Piece {
+	pieces := make([]Piece, len(tensors))
+	for i, t := range tensors {
+		pieces[i].values = t
+	}
+	return pieces
+}
+
+// Range returns count elements, at least one, of a tensor with a given shape, from first on. They
+// are loaded as by safetensors.Load.
+func Range[T safetensors.Element](name string, shape []int, first, count int, load func() ([]T, error)) Piece {
+	of := Tensor{Name: name, Shape: shape, First: first, Count: count}
+	if n, ok := of.elements(); ok && first == 0 && count == n {
+		return Piece{values: safetensors.Load(name, shape, load)}
+	}
+	return Piece{safetensors.Load(of.stored(), []int{count}, load), of}
+}
+
 // WriteShard writes a rank's part of a checkpoint, and returns its description for Commit; a
 // Shard is sent between processes as JSON. Ranks may write concurrently. The checkpoint does
-// not exist until Commit.
-func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.Tensor) (Shard, error) {
+// not exist until Commit, which requires that the shards have every element of each tensor once.
+func WriteShard(dir string, step int64, rank, ranks int, pieces ...Piece) (Shard, error) {
+	tensors, ranges := make([]safetensors.Tensor, len(pieces)), map[string]Tensor{}
+	for i, p := range pieces {
+		tensors[i] = p.values
+		if p.of.Count > 0 {
+			ranges[p.of.stored()] = p.of
+		}
+	}
 	if step < 0 || rank < 0 || rank >= ranks {
 		return Shard{}, fmt.Errorf("checkpoint: step %d, rank %d of %d", step, rank, ranks)
 	}
@@ -63,7 +95,12 @@ func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.
 		return Shard{}, damaged(path, "%v", err)
 	}
 	for _, t := range header.Tensors() {
-		s.Tensors = append(s.Tensors, Tensor{t.Name, t.DType, t.Shape})
+		described := Tensor{Name: t.Name, Shape: t.Shape}
+		if of, ok := ranges[t.Name]; ok {
+			described = of
+		}
+		described.DType = t.DType
+		s.Tensors = append(s.Tensors, described)
 	}
 	return s, nil
 }

@@ -1,7 +1,13 @@
 package job
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -10,9 +16,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/outfile"
-	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
 // keyFlag followed by a name is the key of a flag in the metadata of a checkpoint.
@@ -102,28 +108,136 @@ func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (boo
 	if o.Checkpoint == "" {
 		return false, nil
 	}
-	return w.agree(ctx, o.Saver.Due(step) || last)
+	return w.Agree(ctx, o.Saver.Due(step) || last)
 }
 
-// Save writes a checkpoint with the deciding flags, and removes expired ones. In a job it is
-// called within Fetching.
-func (o *Options) Save(state checkpoint.State, deciding []string, tensors ...safetensors.Tensor) error {
+// Save writes a checkpoint with the deciding flags, and removes expired ones. Every process of the
+// job calls it with its own pieces; together they are every tensor once. It returns when the
+// checkpoint is complete, or with the error of the process that failed.
+func (o *Options) Save(w *World, state checkpoint.State, deciding []string, pieces ...checkpoint.Piece) error {
 	for _, name := range deciding {
 		state.Metadata[keyFlag+name] = o.Value(name)
 	}
-	o.Saver.Dir = o.Checkpoint
-	return outfile.Failed(o.Checkpoint, o.Saver.Save(state, tensors...))
+	ctx, rank, ranks := context.Background(), 0, 1 // an interrupted run writes its last checkpoint
+	if w != nil {
+		rank, ranks = w.process, w.Processes
+	}
+	write := func() error {
+		shard, err := checkpoint.WriteShard(o.Checkpoint, state.Step, rank, ranks, pieces...)
+		shards := []checkpoint.Shard{shard}
+		if err = w.share(ctx, err); err == nil && w != nil {
+			err = exchanged(ctx, w, shard, func(_ int, theirs *checkpoint.Shard) error {
+				shards = append(shards, *theirs)
+				return nil
+			})
+		}
+		if err == nil && w.Leads() {
+			err = checkpoint.Commit(o.Checkpoint, state, shards...)
+		}
+		return err
+	}
+	var err error
+	if o.Saver.Dir = o.Checkpoint; w.Leads() {
+		err = o.Saver.SaveBy(state.Step, write)
+	} else {
+		err = write()
+	}
+	return w.share(ctx, outfile.Failed(o.Checkpoint, err))
 }
 
-// Stored returns tensors in the form of a checkpoint, which stores only the first of consecutive
-// tensors with the same name.
-func Stored(tensors []Tensor) (stored []safetensors.Tensor) {
-	last := ""
-	for _, t := range tensors {
-		if t.Name != last {
-			stored = append(stored, safetensors.Load(t.Name, t.Shape, t.read))
+// CheckCheckpoint returns an error unless all processes of the job see the folder of -checkpoint:
+// each writes a file there, and the leader looks for the files of all.
+func (o *Options) CheckCheckpoint(ctx context.Context, w *World) error {
+	if w == nil || o.Checkpoint == "" {
+		return nil
+	}
+	var token string
+	if w.Leads() {
+		token = rand.Text()
+	}
+	err := exchanged(ctx, w, token, func(_ int, theirs *string) error {
+		token = cmp.Or(token, *theirs)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	probe := func(process int) string {
+		return filepath.Join(o.Checkpoint, fmt.Sprintf(".weir-%s-%d", token, process))
+	}
+	_, missing := os.Stat(o.Checkpoint)
+	err = outfile.Failed(o.Checkpoint, os.MkdirAll(o.Checkpoint, 0o777))
+	if err == nil {
+		err = outfile.Failed(o.Checkpoint, os.WriteFile(probe(w.process), nil, 0o666))
+	}
+	if err = w.share(ctx, err); err == nil && w.Leads() {
+		for process := range w.Processes {
+			if _, gone := os.Stat(probe(process)); gone != nil && err == nil {
+				err = fmt.Errorf("-checkpoint: process 0 does not see what process %d writes to %s: name a folder that all processes share", process, o.Checkpoint)
+			}
 		}
-		last = t.Name
+	}
+	err = w.share(ctx, err)
+	_ = os.Remove(probe(w.process)) // an empty file does no harm
+	if missing != nil {
+		_ = os.Remove(o.Checkpoint) // it stays if it is not empty
+	}
+	return err
+}
+
+// Tensor is a tensor of a checkpoint on the device of one rank: a weight or a moment of the
+// optimizer. The Buffer has all elements, or those of one replica, from First on.
+type Tensor struct {
+	Name   string
+	Shape  []int // of the whole tensor
+	First  int
+	Rank   int
+	Device kernels.Device
+	Buffer kernels.Buffer
+}
+
+func (t *Tensor) read() ([]float32, error) {
+	values := make([]float32, t.Buffer.N)
+	return values, t.Device.ReadFloat32(values, t.Buffer)
+}
+
+// SHA256 returns the hash of tensors, which are those of all processes, in the same order in each:
+// of their elements as float32, little-endian. A process hashes its own tensors, and sends the
+// state of the hash to the process of the next one. Every process gets the result.
+func (w *World) SHA256(tensors []Tensor) (string, error) {
+	sum, ctx, fault := sha256.New(), context.Background(), error(nil)
+	for i, t := range tensors {
+		if w.Has(t.Rank) {
+			values, err := t.read()
+			fault = cmp.Or(fault, err)
+			_ = binary.Write(sum, binary.LittleEndian, values) // hash.Hash never returns an error
+		}
+		if i+1 < len(tensors) && w.processOf(tensors[i+1].Rank) == w.processOf(t.Rank) || w == nil {
+			continue
+		}
+		var state []byte
+		if w.Has(t.Rank) {
+			state, _ = sum.(encoding.BinaryMarshaler).MarshalBinary() // of sha256, which has no errors
+		}
+		err := exchanged(ctx, w, state, func(_ int, theirs *[]byte) error {
+			if len(*theirs) == 0 {
+				return nil
+			}
+			return sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(*theirs)
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), w.share(ctx, fault)
+}
+
+// Stored returns tensors as pieces of a checkpoint. Empty ones have none.
+func Stored(tensors []Tensor) (stored []checkpoint.Piece) {
+	for _, t := range tensors {
+		if t.Buffer.N > 0 {
+			stored = append(stored, checkpoint.Range(t.Name, t.Shape, t.First, t.Buffer.N, t.read))
+		}
 	}
 	return stored
 }
@@ -132,7 +246,7 @@ func Stored(tensors []Tensor) (stored []safetensors.Tensor) {
 func Restore(c *checkpoint.Checkpoint, tensors []Tensor) error {
 	for _, t := range tensors {
 		values := make([]float32, t.Buffer.N)
-		if err := checkpoint.Read(c, t.Name, t.Shape, values); err != nil {
+		if err := checkpoint.ReadRange(c, t.Name, t.Shape, t.First, values); err != nil {
 			return err
 		}
 		if err := t.Device.WriteFloat32(t.Buffer, values); err != nil {

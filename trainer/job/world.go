@@ -37,8 +37,6 @@ type World struct {
 	samples  []memory.Sample         // of the step, if another process writes them
 	mu       sync.Mutex              // of samples
 	training bool                    // a training step runs: the log has no evaluations
-	own      kernels.Device          // of the first rank
-	tensors  []tensorAt              // tensors that the leader may fetch
 }
 
 // mpiWorld is a *mpi.World if the program is built with MPI.
@@ -147,6 +145,14 @@ func (w *World) Leads() bool { return w == nil || w.process == 0 }
 // Has reports whether this process has a rank.
 func (w *World) Has(rank int) bool { return w == nil || rank >= w.First && rank < w.First+w.Count }
 
+// processOf returns the process of a rank.
+func (w *World) processOf(rank int) int {
+	if w == nil {
+		return 0
+	}
+	return ((rank+1)*w.Processes - 1) / w.ranks
+}
+
 // Join joins the other processes, which must agree on all facts. devs are the devices of this
 // process's ranks.
 func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error {
@@ -156,7 +162,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 		cfg.Facts = append(cfg.Facts, tcp.Fact{Name: "the version", Value: info.Main.Version + " " + info.GoVersion})
 	}
 	cfg.Facts = append(append(cfg.Facts, facts...), tcp.Fact{Name: "the number of processes", Value: fmt.Sprint(w.Processes)}, tcp.Fact{Name: "the device", Value: devs[0].Name()})
-	w.ends, w.own = make([]*tcp.Endpoint[kernels.Buffer], w.Count), devs[0]
+	w.ends = make([]*tcp.Endpoint[kernels.Buffer], w.Count)
 	meeting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
@@ -239,8 +245,26 @@ func exchanged[T any](ctx context.Context, w *World, mine T, f func(rank int, th
 	return err
 }
 
-// agree sends the leader's decision to all processes.
-func (w *World) agree(ctx context.Context, say bool) (bool, error) {
+// share returns err, or the error of another process.
+func (w *World) share(ctx context.Context, err error) error {
+	if w == nil {
+		return err
+	}
+	var mine string
+	if err != nil {
+		mine = err.Error()
+	}
+	fault := exchanged(ctx, w, mine, func(rank int, theirs *string) error {
+		if *theirs != "" && err == nil {
+			err = &elsewhereError{rank, *theirs}
+		}
+		return nil
+	})
+	return cmp.Or(err, fault)
+}
+
+// Agree sends the leader's decision to all processes.
+func (w *World) Agree(ctx context.Context, say bool) (bool, error) {
 	if w == nil {
 		return say, nil
 	}

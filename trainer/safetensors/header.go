@@ -21,6 +21,9 @@ type Info struct {
 	Begin, End int64
 }
 
+// count returns the number of elements.
+func (t *Info) count() int64 { return (t.End - t.Begin) / int64(t.DType.Size()) }
+
 // parseHeader parses and checks a header for a file with this many bytes of data. It returns
 // the tensors in the order of their data.
 func parseHeader(header []byte, data int64) (infos []Info, metadata map[string]string, err error) {

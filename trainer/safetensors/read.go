@@ -117,14 +117,25 @@ func Read[T Element](r *Reader, name string, dst []T) error {
 	if err != nil {
 		return err
 	}
-	want := dtypeOf[T]()
-	count := (t.End - t.Begin) / int64(t.DType.Size())
-	if t.DType != want || count != int64(len(dst)) {
+	if count, want := t.count(), dtypeOf[T](); t.DType != want || count != int64(len(dst)) {
 		return fmt.Errorf("%w: %.80q is %d of %s, asked for %d of %s", ErrTensor, name, count, t.DType, len(dst), want)
+	}
+	return ReadRange(r, name, 0, dst)
+}
+
+// ReadRange is Read for the elements of a tensor that fill dst, from element first on.
+func ReadRange[T Element](r *Reader, name string, first int, dst []T) error {
+	t, err := r.Info(name)
+	if err != nil {
+		return err
+	}
+	want := dtypeOf[T]()
+	if count := t.count(); t.DType != want || first < 0 || int64(first) > count-int64(len(dst)) {
+		return fmt.Errorf("%w: %.80q is %d of %s, asked for %d of %s from element %d on", ErrTensor, name, count, t.DType, len(dst), want, first)
 	}
 	size := want.Size()
 	buf := make([]byte, min(chunk, len(dst)*size))
-	for at := r.start + t.Begin; len(dst) > 0; at += int64(len(buf)) {
+	for at := r.start + t.Begin + int64(first*size); len(dst) > 0; at += int64(len(buf)) {
 		buf = buf[:min(len(buf), len(dst)*size)]
 		if err := readAt(r.src, buf, at); err != nil {
 			return err

@@ -207,7 +207,7 @@ func values(step int64, rank int) []float32 {
 func save(step int64, ranks int) error {
 	var shards []checkpoint.Shard
 	for rank := range ranks {
-		shard, err := checkpoint.WriteShard(dir, step, rank, ranks, safetensors.Of(fmt.Sprint("w", rank), []int{40}, values(step, rank)))
+		shard, err := checkpoint.WriteShard(dir, step, rank, ranks, checkpoint.Whole(safetensors.Of(fmt.Sprint("w", rank), []int{40}, values(step, rank)))...)
 		if err != nil {
 			return err
 		}
