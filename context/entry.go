@@ -21,11 +21,13 @@ func (e Entry[T]) open() *frames.Frames[T] {
 	return e.frames
 }
 
-// Index returns the number of the microbatch in the batch, from 0. The runner pulls entries in
-// this order. Microbatch.Index returns the same number in the stages that read the entry.
+// Index returns the number of the microbatch in the batch, from 0. The runner pulls the entries of
+// a rank in this order; of R data-parallel replicas, replica r gets the microbatches r, r+R, and so
+// on. Microbatch.Index returns the same number in the stages that read the entry.
 func (e Entry[T]) Index() int { return e.open().EntryIndex() }
 
-// Rank returns the rank that the entry is for. The source allocates in the space of this rank.
+// Rank returns the rank that the entry is for, counted over all replicas. The source allocates in
+// the space of this rank.
 func (e Entry[T]) Rank() int { return e.open().Rank() }
 
 // Wants reports whether a stage of this rank reads the part in this step. A source need not make

@@ -93,18 +93,15 @@ func (m Microbatch[T]) Must(h T, err error) T {
 // Step returns the number of the step.
 func (m Microbatch[T]) Step() int64 { return m.anyway().Frames.Step }
 
-// Index returns the number of the microbatch in the batch, from 0, as in Entry.Index. It is
-// neither the order of execution nor the number that a plan for several copies of the model uses.
-func (m Microbatch[T]) Index() int { return m.anyway().Item }
-
-// Global returns the number of the microbatch among all replicas' microbatches in the step.
-// Random draws use it as a key, so that no two replicas draw the same.
-func (m Microbatch[T]) Global() int64 {
+// Index returns the number of the microbatch in the batch, from 0, as in Entry.Index: data-parallel
+// replicas share one batch. Random draws use it as a key (L9), so that no two replicas draw the
+// same. It is neither the order of execution nor the number that a plan uses.
+func (m Microbatch[T]) Index() int {
 	c := m.anyway()
-	return int64(c.Item)*int64(c.Frames.Replicas) + int64(c.Frames.Replica)
+	return c.Frames.Index(c.Item)
 }
 
-// Seed returns the seed of random draws, which are keyed by it, Step, Global and the operation's
+// Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's
 // name (L9).
 func (m Microbatch[T]) Seed() uint64 { return m.anyway().Frames.Seed }
 
@@ -263,7 +260,7 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	case c.Kind != frames.InForward:
 		m.refuse(ErrMisplaced, "loss %q in %v: record it in the forward", c.Declared.LossNames[i], c.Kind)
 	}
-	if err := c.Frames.Losses.Record(c.Declared.Losses[i], c.Item, sum, weight); err != nil {
+	if err := c.Frames.Losses.Record(c.Declared.Losses[i], m.Index(), sum, weight); err != nil {
 		m.refuse(err, "loss %q", c.Declared.LossNames[i])
 	}
 	m.recorded(i, weight > 0)

@@ -400,7 +400,7 @@ func (c *Frames[T]) Sample(s *memory.Sample) {
 func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	return func(yield func(memory.Info) bool) {
 		for i := range c.entries {
-			name := fmt.Sprintf("microbatch %d: entry part %q", c.extent.Item(c.entryOf[i/len(c.Parts)]), c.Parts[i%len(c.Parts)])
+			name := fmt.Sprintf("microbatch %d: entry part %q", c.itemOf(c.entryOf[i/len(c.Parts)]), c.Parts[i%len(c.Parts)])
 			if !c.owner(&c.entries[i], name, yield) {
 				return
 			}
@@ -444,7 +444,7 @@ func (c *Frames[T]) itemOf(microbatch int) int {
 	if microbatch < 0 {
 		return microbatch
 	}
-	return c.extent.Item(microbatch)
+	return c.Index(c.extent.Item(microbatch))
 }
 
 // microbatchName names the microbatch of a frame. Before its forward a frame has none.
@@ -452,7 +452,7 @@ func (c *Frames[T]) microbatchName(f *frame[T]) string {
 	if !f.open {
 		return "(before its forward)"
 	}
-	return strconv.Itoa(c.extent.Item(f.microbatch))
+	return strconv.Itoa(c.itemOf(f.microbatch))
 }
 
 // owner yields a cell if it holds a handle.

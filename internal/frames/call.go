@@ -12,7 +12,7 @@ type StageCall[T any] struct {
 	Declared   *Declaration[T]
 	Kind       Call
 	Microbatch int     // the number in the plan
-	Item       int     // the number in the batch
+	Item       int     // the number in the order of the plan's items (schedule.Plan.Item)
 	Access     *Access // the stage's own, or narrowed
 	stage      *stage[T]
 	frame      *frame[T]

@@ -16,7 +16,7 @@ type entry[T any] struct {
 }
 
 // EntryIndex returns the number in the batch of the microbatch whose entry is being filled.
-func (c *Frames[T]) EntryIndex() int { return c.entry.item }
+func (c *Frames[T]) EntryIndex() int { return c.Index(c.entry.item) }
 
 // Rank returns the rank.
 func (c *Frames[T]) Rank() int { return c.Config.Rank }
@@ -34,18 +34,18 @@ func (c *Frames[T]) Put(name string, h T) error {
 	var err error
 	switch {
 	case part < 0:
-		err = fmt.Errorf("%w: part %q of microbatch %d, where stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.entry.item, c.Parts)
+		err = fmt.Errorf("%w: part %q of microbatch %d, where stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.EntryIndex(), c.Parts)
 	case c.entry.tried != nil:
 		err = c.entry.tried(part, h)
 	case !wants:
 	case c.part(c.entry.item, part).Held():
-		err = fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.entry.item)
+		err = fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.EntryIndex())
 	default:
 		if err = c.Hold(c.part(c.entry.item, part), h, partClasses); err == nil {
 			c.counts[effects.Part]++
 			return nil
 		}
-		err = fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.entry.item, err)
+		err = fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.EntryIndex(), err)
 	}
 	_, released := c.Space.Release(h)
 	return cmp.Or(err, released)
@@ -56,7 +56,7 @@ func (c *Frames[T]) Put(name string, h T) error {
 func (c *Frames[T]) BeginEntry(item int) error {
 	for anyHeld(c.entryAt(item)) {
 		if c.entryOf[item&c.entryMask] == c.extent.OfItem(item) {
-			return fmt.Errorf("%w: the entry of microbatch %d is there already", ErrOccupied, item)
+			return fmt.Errorf("%w: the entry of microbatch %d is there already", ErrOccupied, c.Index(item))
 		}
 		c.widen()
 	}
@@ -79,7 +79,7 @@ func (c *Frames[T]) EndEntry(err error) error {
 	}
 	for part := range c.Parts {
 		if c.entry.wanted>>part&1 == 1 && !c.part(c.entry.item, part).Held() {
-			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.Parts[part], c.entry.item)
+			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.Parts[part], c.EntryIndex())
 		}
 	}
 	return nil

@@ -19,8 +19,8 @@ type Config[T any] struct {
 	Space memory.Space[T]
 	Rank  int
 	Seed  uint64 // of random draws
-	// This rank is Replica of Replicas; zero Replicas is 1. It selects the rank's share of
-	// microbatches.
+	// This rank is of Replica of Replicas; zero Replicas is 1. Item i of a replica's plan is number
+	// i·Replicas+Replica of the batch.
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
 	Losses            *loss.Ledger // where losses are recorded; nil if no stage has any
@@ -259,6 +259,9 @@ func resize[E any](s []E, n int) []E {
 	}
 	return s[:n]
 }
+
+// Index returns the number in the batch of an item of the plan.
+func (c *Frames[T]) Index(item int) int { return item*c.Replicas + c.Replica }
 
 // Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }

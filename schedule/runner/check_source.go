@@ -78,8 +78,8 @@ func (r *worker[T]) checkEntry(item int) error {
 func (r *worker[T]) checkedAgain() error {
 	for part, sum := range r.checked.read {
 		if sum != r.checked.due[part] {
-			return fmt.Errorf("%w: rank %d makes a different %q the second time for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
-				ErrIndexed, r.Rank, r.Parts[part])
+			return fmt.Errorf("%w: %s makes a different %q the second time for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
+				ErrIndexed, r.name(), r.Parts[part])
 		}
 	}
 	return nil
@@ -87,13 +87,13 @@ func (r *worker[T]) checkedAgain() error {
 
 // agrees compares the digests of two ranks, as far as both have them.
 func (r *worker[T]) agrees(rank int, parts []uint64) error {
-	if len(parts) != len(r.checked.made) {
-		return nil // at least one of them is not checked
+	if len(parts) != len(r.checked.made) || rank/r.Placement.Ranks != r.replica {
+		return nil // at least one of them is not checked, or its replica has other microbatches
 	}
 	for part, sum := range parts {
 		if mine := r.checked.made[part]; mine != sum && mine != 0 && sum != 0 {
 			return fmt.Errorf("%w: ranks %d and %d make different %q of the same microbatch: draw by Entry.Index alone, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
-				ErrIndexed, min(rank, r.Rank), max(rank, r.Rank), r.Parts[part])
+				ErrIndexed, min(rank, r.global), max(rank, r.global), r.Parts[part])
 		}
 	}
 	return nil

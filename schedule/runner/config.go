@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"iter"
 	"time"
 
@@ -18,9 +17,9 @@ import (
 
 // Config configures the ranks of this process. Stages and Spaces must be set.
 type Config[T any] struct {
-	// Stages lists the stages of all ranks, in order, and copy after copy if the placement has
-	// copies. The runner only reads the Spec of another process's stages; stages.Remote describes
-	// a stage that this process does not have.
+	// Stages lists the stages of all ranks, in order, copy after copy if the placement has copies,
+	// and replica after replica. The runner only reads the Spec of another process's stages;
+	// stages.Remote describes a stage that this process does not have.
 	Stages []stages.Stage[T]
 	// Spaces has one space for every rank of this process, none of them shared: see Spaces.
 	Spaces []memory.Space[T]
@@ -57,7 +56,7 @@ type Config[T any] struct {
 	Plan     Plan
 	Memory   Memory
 	World    World[T]
-	Replicas Replicas[T]
+	Replicas Replicas
 	Hooks    Hooks
 }
 
@@ -132,10 +131,10 @@ type Offload struct {
 	Budget int64
 }
 
-// World defines which ranks of the pipeline run in this process, and how they are linked. The
-// zero value is all ranks. Data-parallel replicas are not ranks: see Replicas.
+// World defines which ranks run in this process, and how they are linked. The zero value is all
+// ranks of all replicas. Rank p of the pipeline of replica r is rank r·Ranks+p.
 type World[T any] struct {
-	Ranks int // of the pipeline, in all processes; 0 is the number of Spaces
+	Ranks int // of the pipeline, in all processes; 0 is the number of Spaces of a replica
 	First int // the rank of the first of Spaces; the others follow it
 	// Transport returns the transport of a rank of this process. It is required if other
 	// processes have ranks, and replaces Copy, Capacity and Stall.
@@ -148,27 +147,24 @@ type World[T any] struct {
 	Stall    time.Duration
 }
 
-// Replicas configures training with data-parallel replicas of the pipeline, which have the same
-// ranks and step with the same number of microbatches. The zero value is no replicas. Several
-// replicas need Merge, and Reduce if parameters train.
-type Replicas[T any] struct {
-	// This process is number Replica of Of: its microbatch i is microbatch i·Of+Replica of all,
-	// which is the key of random draws (L9). An Of of 0 is 1.
-	Replica, Of int
-	// Merge merges the losses of a rank with the same rank's losses of all replicas, in place,
-	// once per step. nil is for one replica.
-	Merge func(ctx context.Context, rank int, record *loss.Record) error
-	// Reduce runs at REDUCE_GRAD: it adds the other replicas' gradients to the gradients of the
-	// stage's parameters. Gradients that were not written are zero by then (L5). If Reduce is set
-	// and a plan has no REDUCE_GRAD, the runner adds one after the last backward of every stage.
-	Reduce func(ctx context.Context, stage int) error
-	// Unshard runs at UNSHARD, which Plan.Rule or Plan.Fixed must contain. It returns the stage's
-	// gathered weights, buffers of class Unsharded, and hands them over with the slice. Reshard
-	// runs at RESHARD; from then on the stage must not use the weights, which the step then
-	// releases. Reshard may be nil.
-	Unshard func(ctx context.Context, stage int) ([]T, error)
-	Reshard func(stage int)
+// Replicas configures data-parallel replicas of the pipeline, which share the batch of a step and
+// sum their gradients. The zero value is one replica, which needs neither a reduction nor a
+// transport.
+type Replicas struct {
+	// Count is the number of replicas R; 0 is 1. Replica r trains on the microbatches r, r+R, and so
+	// on of the batch. World.Ranks remains the number of ranks of one pipeline; ranks are counted
+	// over all replicas, replica after replica, in World.First, Config.Spaces, hooks and results.
+	Count int
+	// Shard says what every replica holds a part of, instead of all: nothing (0), the state of the
+	// optimizer (1), gradients as well (2), weights as well (3). The results are equal bit by bit.
+	Shard int
+	// Gathered is how many stages' weights a rank holds at once at Shard 3, with a plan that does not
+	// decide it; 0 is 1.
+	Gathered int
 }
+
+// count returns the number of replicas.
+func (r *Replicas) count() int { return max(r.Count, 1) }
 
 // Hooks are called when something happens on a rank. A nil hook costs one branch (L12). Each is
 // called on its rank's goroutine, so that ranks call it concurrently. Hooks must not call the

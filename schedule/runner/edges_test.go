@@ -307,39 +307,6 @@ func TestAScopeCannotReachBeyondItsStage(t *testing.T) {
 	require.ErrorIs(t, err, batchctx.ErrUndeclared)
 }
 
-func TestReplicasDrawApart(t *testing.T) { // L9
-	var keys []int64
-	for replica := range 3 {
-		chain := chain()
-		cfg := config(chain)
-		cfg.Replicas = runner.Replicas[number]{
-			Replica: replica, Of: 3,
-			Merge:  func(context.Context, int, *loss.Record) error { return nil },
-			Reduce: func(context.Context, int) error { return nil },
-		}
-		chain[2].lossSum = func(x float64, _ int) float64 { return x }
-		cfg.Stages[1] = &globals{times: chain[1], keys: &keys}
-		_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
-		require.NoError(t, err)
-	}
-	require.Equal(t, []int64{0, 3, 1, 4, 2, 5}, keys)
-	cfg := config(chain())
-	cfg.Replicas.Replica = 1
-	_, err := runner.New(cfg)
-	require.ErrorContains(t, err, "Replica is 1 of 0")
-}
-
-// globals records the global number of each microbatch.
-type globals struct {
-	*times
-	keys *[]int64
-}
-
-func (g *globals) Forward(ctx context.Context, mb view, in, out []number) error {
-	*g.keys = append(*g.keys, mb.Global())
-	return g.times.Forward(ctx, mb, in, out)
-}
-
 // TestFaultsOfTheConfigurationAreToldAtOnce checks that one error has all faults, except for
 // faults that follow from others.
 func TestFaultsOfTheConfigurationAreToldAtOnce(t *testing.T) {

@@ -54,7 +54,8 @@ var errNoContext = errors.New("runner: the context is nil: pass context.Backgrou
 // Error is an error of a step with its location. It wraps the cause. The first error of any rank
 // ends the step on all ranks, and all return it.
 type Error struct {
-	Rank       int
+	Rank       int             // counted over all replicas
+	Ranks      int             // of the pipeline of a replica if there are several replicas, else 0
 	Action     schedule.Action // from the plan; its kind is schedule.None at step end
 	Microbatch int             // its number in the batch (Entry.Index)
 	Name       string          // the stage's name
@@ -64,10 +65,19 @@ type Error struct {
 // Error formats the location first, and then the cause.
 func (e *Error) Error() string {
 	if e.Action.Kind() == schedule.None {
-		return fmt.Sprintf("runner: rank %d at step end: %v", e.Rank, e.Err)
+		return fmt.Sprintf("runner: %s at step end: %v", rankName(e.Rank, e.Ranks), e.Err)
 	}
-	return fmt.Sprintf("runner: rank %d action %v (stage %d %s, microbatch %d): %v",
-		e.Rank, e.Action, e.Action.Stage(), e.Name, e.Microbatch, e.Err)
+	return fmt.Sprintf("runner: %s action %v (stage %d %s, microbatch %d): %v",
+		rankName(e.Rank, e.Ranks), e.Action, e.Action.Stage(), e.Name, e.Microbatch, e.Err)
+}
+
+// rankName names a rank, and its replica if the pipeline of each of several replicas has the given
+// number of ranks.
+func rankName(rank, ranks int) string {
+	if ranks == 0 {
+		return fmt.Sprintf("rank %d", rank)
+	}
+	return fmt.Sprintf("replica %d rank %d", rank/ranks, rank%ranks)
 }
 
 // Unwrap returns the cause.

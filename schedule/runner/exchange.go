@@ -37,11 +37,6 @@ var reportMagic = [4]byte{'W', 'R', 'R', 6}
 // exchange merges the losses of all ranks into record, in the order of the ranks, and returns the
 // measurements of each rank.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
-	if r.cfg.Replicas.Merge != nil {
-		if err := r.cfg.Replicas.Merge(ctx, r.Rank, record); err != nil {
-			return nil, err
-		}
-	}
 	if r.transport == nil {
 		return []RankResult{r.account()}, nil
 	}
@@ -49,8 +44,8 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	if err != nil {
 		return nil, err
 	}
-	if len(all) != r.Placement.Ranks {
-		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), r.Placement.Ranks)
+	if total := r.cfg.total(); len(all) != total {
+		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), total)
 	}
 	ranks := make([]RankResult, len(all))
 	for rank, data := range all {
@@ -91,7 +86,7 @@ func (r *worker[T]) account() RankResult {
 // sendReport sends this rank's report and returns the bytes of all.
 func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]byte, error) {
 	mine := &r.report
-	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.plan.Microbatches), Mode: int64(r.plan.Mode), Rank: r.account()}
+	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.m), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
 	for i, owner := range r.owners {
 		if r.rankOf(owner) == r.Rank {
@@ -114,13 +109,13 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 	if err := said.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", transport.ErrRanks, rank, err)
 	}
-	if said.Step != r.step || said.Microbatches != int64(r.plan.Microbatches) || said.Mode != int64(r.plan.Mode) {
+	if said.Step != r.step || said.Microbatches != int64(r.m) || said.Mode != int64(r.plan.Mode) {
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", transport.ErrRanks, rank,
-			said.Step, said.Microbatches, said.Mode, r.step, r.plan.Microbatches, r.plan.Mode)
+			said.Step, said.Microbatches, said.Mode, r.step, r.m, r.plan.Mode)
 	}
 	squares := said.squares
 	for i, owner := range r.owners {
-		if r.rankOf(owner) != rank {
+		if r.rankOf(owner) != rank%r.Placement.Ranks {
 			continue
 		}
 		if len(squares) == 0 {

@@ -97,18 +97,11 @@ func TestRanksMergeTheirLosses(t *testing.T) {
 	r.change = func(cfg *runner.Config[number]) {
 		cfg.Losses = append(cfg.Losses, loss.Def{Name: "seen", Reduction: loss.Sum, Metric: true})
 		cfg.Stages[0] = seeing{rows[0]}
-		cfg.Replicas.Merge = func(_ context.Context, _ int, record *loss.Record) error {
-			var other loss.Record
-			data, err := record.AppendBinary(nil)
-			require.NoError(t, err)
-			require.NoError(t, other.UnmarshalBinary(data))
-			return record.Merge(&other) // a replica that has recorded the same losses
-		}
 	}
 	result, err := r.group(t, rows).Step(t.Context(), 5, r.sources())
 	require.NoError(t, err)
-	require.Equal(t, 2*(1.0+2+3+4+5), result.Loss("seen"))
-	require.EqualValues(t, 10, result.Losses[0].Weight)
+	require.Equal(t, 1.0+2+3+4+5, result.Loss("seen"))
+	require.EqualValues(t, 5, result.Losses[0].Weight)
 }
 
 // seeing records the values that it reads.

@@ -11,7 +11,7 @@ import (
 // SourcesOf returns the source of each rank, as a step does.
 func SourcesOf[T any](t *testing.T, ranks int, source Source[T]) (list []Source[T]) {
 	shared := source.(sharer[T])
-	require.NoError(t, shared.share(ranks))
+	require.NoError(t, shared.share(ranks, 1, 0))
 	for rank := range ranks {
 		list = append(list, shared.of(rank))
 	}

@@ -14,16 +14,19 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	p := &planner{
 		rule: cfg.Plan.Rule, unchecked: cfg.Plan.Unchecked, costs: cfg.Plan.Costs,
 		params: schedule.Params{
-			Placement: cfg.Plan.Placement, Group: cfg.Plan.Group, Cap: cfg.Plan.Cap, Slices: cfg.Plan.Slices, Frozen: make([]bool, len(cfg.Stages)),
+			Placement: cfg.Plan.Placement, Group: cfg.Plan.Group, Cap: cfg.Plan.Cap, Slices: cfg.Plan.Slices, Frozen: make([]bool, cfg.depth()),
 		},
-		passes:  lower.Passes{Facts: make([]schedule.Facts, len(cfg.Stages)), Parts: len(parts), Quantizing: cfg.Plan.Quantizing, Reduce: cfg.Replicas.Reduce != nil},
-		gathers: cfg.Replicas.Unshard != nil,
-		profile: cfg.Memory.Profile, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
+		passes:   lower.Passes{Facts: make([]schedule.Facts, cfg.depth()), Parts: len(parts), Quantizing: cfg.Plan.Quantizing, Reduce: cfg.Replicas.count() > 1, Level: cfg.Replicas.Shard},
+		replicas: cfg.Replicas.count(),
+		profile:  cfg.Memory.Profile, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
+	}
+	if r := &cfg.Replicas; r.count() > 1 && r.Shard == 3 {
+		p.passes.Gathered = max(r.Gathered, 1)
 	}
 	if share := cfg.Memory.Offload.Share; share > 0 {
 		p.passes.Away = cfg.Memory.Profile.Away(&cfg.Plan.Placement, share)
 	}
-	for s, stage := range cfg.Stages {
+	for s, stage := range cfg.stagesOf(0) {
 		spec := stage.Spec()
 		_, splits := stage.(stages.SplitBackward[T])
 		p.params.Frozen[s] = spec.Frozen

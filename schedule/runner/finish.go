@@ -134,7 +134,7 @@ func (r *worker[T]) unchanged() error {
 	r.sums = all[:n] // with room for the next time
 	for i, was := range r.sums {
 		if now := all[n+i]; now != was {
-			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients in the function of Update, and add those of replicas in Replicas.Reduce", ErrOverwritten, r.measuredName(i), was, now)
+			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients in the function of Update, and those of replicas are added by the step", ErrOverwritten, r.measuredName(i), was, now)
 		}
 	}
 	return nil

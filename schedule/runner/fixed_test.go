@@ -123,37 +123,20 @@ func TestFixedPlansOfOtherBatches(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestFixedPlansGather has sharded weights, in steps and evaluations, and replicas.
+// TestFixedPlansGather runs a plan for sharded weights without replicas: there is nothing to gather.
 func TestFixedPlansGather(t *testing.T) {
 	place := schedule.Looped(2, 4)
 	plan, err := schedule.Interleaved(schedule.Params{Placement: place, Microbatches: 4})
 	require.NoError(t, err)
 	plan, err = lower.Shard(plan, 1)
 	require.NoError(t, err)
-	gathered, reduced := make([]int, 4), make([]int, 4)
-	hooks := func(cfg *runner.Config[number]) {
-		cfg.Replicas.Unshard = func(_ context.Context, stage int) ([]number, error) {
-			gathered[stage]++
-			return []number{num(gatheredWeight)}, nil
-		}
-		cfg.Replicas.Reduce = func(_ context.Context, stage int) error { reduced[stage]++; return nil }
-	}
 	rows := rowsOf(place)
-	run := fixedOf(t, plan, rows, 1, hooks)
+	run := fixedOf(t, plan, rows, 1)
 	result, err := run.Step(t.Context(), 4, indexed())
 	require.NoError(t, err)
 	require.Equal(t, alone(t, 4, 4), numbersOf(t, result, rows))
-	require.Equal(t, []int{1, 1, 1, 1}, reduced)
-	require.NotContains(t, gathered, 0)
-	before := slices.Clone(gathered)
 	_, err = run.Evaluate(t.Context(), 3, indexed())
 	require.NoError(t, err)
-	for stage := range gathered {
-		require.Greater(t, gathered[stage], before[stage])
-	}
-
-	_, err = fixedOf(t, plan, rows, 1).Step(t.Context(), 4, indexed())
-	require.ErrorContains(t, err, "the plan gathers weights and Replicas.Unshard is nil")
 }
 
 func TestFixedPlansAreRefused(t *testing.T) {
@@ -162,14 +145,12 @@ func TestFixedPlansAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	forwards, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4, Mode: schedule.ForwardOnly})
 	require.NoError(t, err)
-	unshard := func(context.Context, int) ([]number, error) { return nil, nil }
 	for says, change := range map[string]func(cfg *runner.Config[number]){
 		"Plan.Fixed is set: leave out Schedule, and": func(cfg *runner.Config[number]) { cfg.Schedule = "1f1b" },
 		"in Plan leave out Rule, Placement":          func(cfg *runner.Config[number]) { cfg.Plan.Rule = schedule.OneFOneB },
 		"Cap, Slices and Unchecked":                  func(cfg *runner.Config[number]) { cfg.Plan.Cap = 1 },
 		"Plan.Fixed has 0 microbatches":              func(cfg *runner.Config[number]) { cfg.Plan.Fixed = &schedule.Plan{Placement: plan.Placement} },
 		"mode forward-only":                          func(cfg *runner.Config[number]) { cfg.Plan.Fixed = forwards },
-		"the plan of Plan.Fixed gathers no weights":  func(cfg *runner.Config[number]) { cfg.Replicas.Unshard = unshard },
 		"3 stages and a placement of 2":              func(cfg *runner.Config[number]) { cfg.Stages = append(cfg.Stages, cfg.Stages[1]) },
 	} {
 		cfg := config(rowsOf(place))

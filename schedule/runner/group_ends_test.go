@@ -17,7 +17,6 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/frames"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -232,6 +231,22 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 	}
 }
 
+// failingOnce fails to measure a gradient, once.
+type failingOnce struct {
+	calculator
+	of  number
+	err error
+}
+
+func (f *failingOnce) SumSquares(g number) (float64, error) {
+	if g == f.of && f.err != nil {
+		err := f.err
+		f.err = nil
+		return 0, err
+	}
+	return f.calculator.SumSquares(g)
+}
+
 // TestEveryHookOfEveryRankMayBeTheLast ends a step in each hook of each rank: nothing is left,
 // all ranks agree on whether the step counts, and the next step works (L8).
 func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
@@ -247,16 +262,7 @@ func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 			cfg.Hooks.Peak = func(rank int, _ iter.Seq[memory.PeakOwner]) { end(rank) }
 		},
 		"Failed": func(cfg *runner.Config[number], on int, end func(int)) {
-			calls := 0
-			cfg.Replicas.Merge = func(_ context.Context, rank int, _ *loss.Record) error {
-				if rank != on {
-					return nil
-				}
-				if calls++; calls == 1 {
-					return cause
-				}
-				return nil
-			}
+			cfg.Gradients = &failingOnce{of: cfg.Stages[on].(*times).grad, err: cause}
 			cfg.Hooks.Failed = func(rank int, _ error, _ iter.Seq[memory.Info]) { end(rank) }
 		},
 	}

@@ -42,16 +42,16 @@ func (r *worker[T]) plansMemory(mode schedule.Mode) bool {
 	return r.planned != nil && (mode == schedule.Training || r.cfg.Outputs == nil)
 }
 
-// shapesOf returns the shape classes of a plan's microbatches, or nil if the source is not
-// Shaped.
-func shapesOf[T any](source Source[T], plan *schedule.Plan) []int {
-	shaped, ok := source.(Shaped)
+// shapes returns the shape classes of the microbatches of the rank's plan, or nil if the source is
+// not Shaped.
+func (r *worker[T]) shapes(plan *schedule.Plan) []int {
+	shaped, ok := r.Source.(Shaped)
 	if !ok {
 		return nil
 	}
 	shapes := make([]int, plan.Microbatches)
 	for m := range shapes {
-		shapes[m] = shaped.Shape(plan.Item(m))
+		shapes[m] = shaped.Shape(r.Frames.Index(plan.Item(m)))
 	}
 	return shapes
 }
@@ -67,14 +67,14 @@ func (r *worker[T]) lay(plan *program) error {
 	}
 	rank := &plan.memory.Ranks[r.Rank]
 	if err := r.planned.Lay(rank.Layout); err != nil {
-		return fmt.Errorf("runner: rank %d: memory of a step: %w", r.Rank, err)
+		return fmt.Errorf("runner: %s: memory of a step: %w", r.name(), err)
 	}
 	r.levels = levels{rank: rank, most: plan.most}
 	if rank.Far == nil {
 		return nil
 	}
 	if err := r.layFar(rank.Far.Layout); err != nil {
-		return fmt.Errorf("runner: rank %d: far memory of a step: %w", r.Rank, err)
+		return fmt.Errorf("runner: %s: far memory of a step: %w", r.name(), err)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (r *worker[T]) newFar() (*far.Memory[T], error) {
 	bytes, err := far.Heap(), error(nil)
 	switch {
 	case o.Range != nil:
-		bytes, err = o.Range(r.Rank)
+		bytes, err = o.Range(r.global)
 	case o.Folder != "":
 		bytes, err = far.File(o.Folder)
 	}

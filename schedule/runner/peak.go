@@ -29,9 +29,9 @@ func (r *worker[T]) watchPeak(mode schedule.Mode) {
 // earlier peaks.
 func (r *worker[T]) reportPeak() {
 	p := &r.peak
-	if bytes := r.result.Ranks[r.Rank].Peak; p.watched && bytes > p.highest {
+	if bytes := r.result.Ranks[r.global].Peak; p.watched && bytes > p.highest {
 		p.highest = bytes
-		r.cfg.Hooks.Peak(r.Rank, slices.Values(r.peakOwners()))
+		r.cfg.Hooks.Peak(r.global, slices.Values(r.peakOwners()))
 	}
 }
 
@@ -56,7 +56,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 		}
 		o := owners[b]
 		if o == nil {
-			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.Rank, Name: r.birthName(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
+			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.global, Name: r.birthName(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
 			owners[b] = o
 		}
 		o.Bytes += buffer.Bytes

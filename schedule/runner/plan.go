@@ -3,9 +3,9 @@ package runner
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/bits"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -26,7 +27,7 @@ type planner struct {
 	rule      schedule.Rule
 	params    schedule.Params // all but the mode and the number of microbatches
 	passes    lower.Passes
-	gathers   bool // Replicas.Unshard is set
+	replicas  int
 	unchecked bool
 	costs     *simulate.Costs
 	profile   *layout.Profile // nil: memory is not planned
@@ -34,8 +35,10 @@ type planner struct {
 	budget    int64
 	search    placement.Options
 
-	mu    sync.Mutex
-	plans [2]*planned // by mode
+	mu sync.Mutex
+	// plans has the last plans of each mode: for a replica with most microbatches and for one with
+	// fewest, and then by replica those whose memory is planned for the shapes of its microbatches.
+	plans [2][]*planned
 }
 
 // planned is a plan with its simulation and its memory.
@@ -47,11 +50,49 @@ type planned struct {
 	hash   uint64           // of the programs of all ranks
 }
 
-// plan returns the checked plan of a mode for m microbatches.
-func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
+// share is the plan of a replica for its share of a step's microbatches.
+type share struct {
+	*planned
+	slot int    // in planner.plans
+	hash uint64 // of the plans of all replicas
+}
+
+// share returns the checked plan of a mode for a replica's share of m microbatches.
+func (p *planner) share(mode schedule.Mode, m, replica int) (share, error) {
+	if m > 0 && m < p.replicas { // a rule refuses 0
+		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas: each needs at least one", schedule.ErrParams, m, p.replicas)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if kept := p.plans[mode]; kept != nil && kept.Microbatches == m {
+	if p.plans[mode] == nil {
+		p.plans[mode] = make([]*planned, 2+p.replicas)
+	}
+	most, err := p.plan(mode, (m+p.replicas-1)/p.replicas, 0)
+	if err != nil {
+		return share{}, err
+	}
+	if m%p.replicas == 0 {
+		return share{most, 0, most.hash}, nil
+	}
+	fewest, err := p.plan(mode, m/p.replicas, 1)
+	if err != nil {
+		return share{}, err
+	}
+	if mode == schedule.Training && !p.unchecked {
+		if err := check.Replicas(most.Plan, fewest.Plan); err != nil {
+			return share{}, err
+		}
+	}
+	hash := bits.RotateLeft64(most.hash, 1) ^ fewest.hash
+	if replica < m%p.replicas {
+		return share{most, 0, hash}, nil
+	}
+	return share{fewest, 1, hash}, nil
+}
+
+// plan returns the checked plan of a mode for m microbatches of one replica.
+func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
+	if kept := p.plans[mode][slot]; kept != nil && kept.Microbatches == m {
 		return kept, nil
 	}
 	plan, err := p.make(mode, m)
@@ -64,17 +105,17 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 			return nil, err
 		}
 	}
-	p.plans[mode] = made
+	p.plans[mode][slot] = made
 	return made, nil
 }
 
 // appendHello appends a rank's description of the step that it begins. It does not allocate once
 // b has capacity, whatever the numbers are (L11).
-func (p *planned) appendHello(b []byte, step int64, capacity int) []byte {
+func (p *share) appendHello(b []byte, step int64, m, capacity int) []byte {
 	b = strconv.AppendInt(append(b, "step "...), step, 10)
 	b = append(append(b, " ("...), p.Mode.String()...)
 	b = append(append(b, ", "...), p.Name[:min(len(p.Name), 200)]...)
-	b = strconv.AppendInt(append(b, ") with "...), int64(p.Microbatches), 10)
+	b = strconv.AppendInt(append(b, ") with "...), int64(m), 10)
 	b = strconv.AppendUint(append(b, " microbatches, plan "...), p.hash, 16)
 	return strconv.AppendInt(append(b, ", links of capacity "...), int64(capacity), 10)
 }
@@ -105,13 +146,17 @@ func hashOf(plan *schedule.Plan) uint64 {
 
 // withMemory returns a plan with the plan of its memory, for microbatches of these shape classes,
 // or of any class if shapes is nil.
-func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (*planned, error) {
+func (p *planner) withMemory(ctx context.Context, plan share, replica int, shapes []int) (*planned, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if kept := p.plans[plan.Mode]; kept.Plan == plan.Plan && kept.memory != nil && slices.Equal(kept.shapes, shapes) {
+	slot := plan.slot
+	if shapes != nil {
+		slot = 2 + replica
+	}
+	if kept := p.plans[plan.Mode][slot]; kept != nil && kept.Plan == plan.Plan && kept.memory != nil && slices.Equal(kept.shapes, shapes) {
 		return kept, nil
 	}
-	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.hash}
+	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.planned.hash}
 	cfg := layout.Config{
 		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search,
 		Envelope: shapes == nil && len(p.profile.Shapes) > 1,
@@ -126,7 +171,7 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 	if err != nil {
 		return nil, err
 	}
-	p.plans[plan.Mode] = made
+	p.plans[plan.Mode][slot] = made
 	return made, nil
 }
 
@@ -143,7 +188,11 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	}
 	if !p.unchecked {
 		passes := p.passes
-		passes.Reduce = passes.Reduce && !kinds(plan)[schedule.ReduceGrad]
+		has := kinds(plan)
+		passes.Reduce = passes.Reduce && !has[schedule.ReduceGrad]
+		if has[schedule.Unshard] {
+			passes.Gathered = 0
+		}
 		if plan, err = lower.Prepare(plan, passes); err != nil {
 			return nil, err
 		}
@@ -154,23 +203,7 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 			return nil, err
 		}
 	}
-	return plan, p.hooked(plan)
-}
-
-// hooked reports whether the plan calls all hooks of Replicas that are set, and no others:
-// without reduction every replica would train separately.
-func (p *planner) hooked(plan *schedule.Plan) error {
-	switch has := kinds(plan); {
-	case has[schedule.ReduceGrad] && !p.passes.Reduce:
-		return errors.New("the plan reduces gradients and Replicas.Reduce is nil")
-	case p.passes.Reduce && plan.Mode == schedule.Training && !has[schedule.ReduceGrad]:
-		return fmt.Errorf("Replicas.Reduce is set and %q reduces no gradients", plan.Name)
-	case has[schedule.Unshard] && !p.gathers:
-		return errors.New("the plan gathers weights and Replicas.Unshard is nil")
-	case p.gathers && !has[schedule.Unshard]:
-		return fmt.Errorf("Replicas.Unshard is set and %q gathers no weights: give a plan that does, see lower.Shard", plan.Name)
-	}
-	return nil
+	return plan, nil
 }
 
 // kinds returns the kinds of actions in a plan.

@@ -35,8 +35,8 @@ type Profiled interface {
 // Null devices.
 //
 // The configuration must equal the one that will run, for all ranks, except for the spaces, which
-// must be memory.Watched, and the devices of the stages. Unshard and Reduce, if they are set, are
-// called once for each stage. Values read in a dry run are zero: declare a size that depends on
+// must be memory.Watched, and the devices of the stages. Of several replicas, which are equal, give
+// the stages and spaces of one. Values read in a dry run are zero: declare a size that depends on
 // values with Microbatch.AtMost or Entry.AtMost.
 //
 // Record returns ErrUnended, with stage, call and class, for a reference that a stage allocates
@@ -49,6 +49,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 		return nil, errors.New("runner: no shapes to record")
 	}
 	cfg.Memory.Offload = Offload{} // it needs the profile
+	cfg.Replicas = Replicas{}      // they are equal: one is recorded
 	all, err := New(cfg)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,6 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 	}
 	recorder := profile.Recorder[T]{
 		Facts: all.planner.passes.Facts, Copy: complete.World.Copy,
-		Gather: complete.Replicas.Unshard, Free: complete.Replicas.Reshard, Reduce: complete.Replicas.Reduce,
 	}
 	for _, w := range all.workers {
 		watched, ok := w.Space.(memory.Watched[T])
@@ -76,7 +76,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 		if shape.Source == nil {
 			return nil, fmt.Errorf("runner: shape %q has no source", shape.Name)
 		}
-		if err := all.share(shape.Source); err != nil {
+		if err := all.share(shape.Source, 1); err != nil {
 			return nil, fmt.Errorf("runner: shape %q: %w", shape.Name, err)
 		}
 		stages, err := recorder.Shape(ctx, shape.Name)

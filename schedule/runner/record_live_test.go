@@ -11,8 +11,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
@@ -217,23 +215,6 @@ func TestRecordEndsViews(t *testing.T) {
 	}
 	require.ErrorIs(t, d.record(), batchctx.ErrEnded)
 	require.Positive(t, asked)
-}
-
-// Gathered weights are released after they are recorded.
-func TestRecordEndsGathered(t *testing.T) {
-	d := newDeviced(device(t, true))
-	d.stage.ForwardFunc = func(context.Context, batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
-	cfg := d.config()
-	cfg.Spaces[0] = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
-	cfg.Plan.Rule = schedule.DepthFirst
-	cfg.Replicas.Unshard = func(context.Context, int) ([]buffer, error) {
-		return []buffer{d.alloc(memory.Unsharded, 3)}, nil
-	}
-	profile, err := runner.Record(t.Context(), cfg,
-		runner.Shape[buffer]{Name: "four", Source: d})
-	require.NoError(t, err)
-	require.Equal(t, []layout.RefChange{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, profile.Shapes[0].Stages[0].Gather.Events)
-	require.EqualValues(t, 4, d.dev.Live())
 }
 
 // unlaid is a device whose first layout ends with an error, as with -tags invariants if a step

@@ -41,9 +41,9 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses))}
 	r.setScale(cfg.ScaleExponent)
 	ends := cfg.World.Transport
-	if ends == nil && cfg.World.Ranks > 1 {
+	if total := cfg.total(); ends == nil && total > 1 {
 		var err error
-		r.links, err = local.New(local.Config[T]{Ranks: cfg.World.Ranks, Capacity: cfg.World.Capacity, Copy: cfg.World.Copy, Stall: cfg.World.Stall})
+		r.links, err = local.New(local.Config[T]{Ranks: total, Capacity: cfg.World.Capacity, Copy: cfg.World.Copy, Stall: cfg.World.Stall})
 		if err != nil {
 			return nil, err
 		}
@@ -52,21 +52,22 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	parts := cfg.parts()
 	r.planner = newPlanner(&r.cfg, parts)
 	for i := range cfg.Spaces {
+		rank, ranks := cfg.World.First+i, cfg.World.Ranks
 		w := &worker[T]{
-			Caller: calls.Caller[T]{Rank: cfg.World.First + i, Space: cfg.Spaces[i], Placement: r.cfg.Plan.Placement, Parts: parts},
-			cfg:    &r.cfg, planner: r.planner,
+			Caller: calls.Caller[T]{Rank: rank % ranks, Space: cfg.Spaces[i], Placement: r.cfg.Plan.Placement, Parts: parts},
+			cfg:    &r.cfg, planner: r.planner, global: rank, replica: rank / ranks, base: rank - rank%ranks,
 		}
 		if ends != nil {
-			if w.transport = ends(w.Rank); isNil(w.transport) {
+			if w.transport = ends(rank); isNil(w.transport) {
 				r.closeCells()
-				return nil, fmt.Errorf("runner: World.Transport returned nil for rank %d", w.Rank)
+				return nil, fmt.Errorf("runner: World.Transport returned nil for rank %d", rank)
 			}
 			r.planner.passes.Capacity = w.transport.Capacity()
 		}
 		r.workers = append(r.workers, w)
 		if err := w.resolve(r.seeds); err != nil {
 			r.closeCells()
-			return nil, fmt.Errorf("runner: rank %d: %w", w.Rank, err)
+			return nil, fmt.Errorf("runner: %s: %w", w.name(), err)
 		}
 	}
 	return r, nil
@@ -155,8 +156,9 @@ func (r *Runner[T]) closeCells() (err error) {
 	return err
 }
 
-// Step trains on m microbatches, m >= 1, and returns when every rank of this process is done. If
-// there are other processes, all of them must call it with the same m. A failure within the step,
+// Step trains on m microbatches, m >= 1, and returns when every rank of this process is done. With
+// replicas, m is the number for all of them together, and at least one each. If there are other
+// processes, all of them must call it with the same m. A failure within the step,
 // on any rank, returns an *Error; then everything that the step held is released, and the next
 // step works. A panic continues with its own stack if this process has one rank. If it has
 // several, Step panics with a *Panic.
@@ -183,7 +185,7 @@ func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layo
 	}
 	defer r.running.Store(false)
 	if source != nil {
-		if err := r.share(source); err != nil {
+		if err := r.share(source, m); err != nil {
 			return nil, err
 		}
 	}
@@ -215,7 +217,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken {
 		return nil, ErrUnused
 	}
-	if err := r.share(source); err != nil {
+	if err := r.share(source, m); err != nil {
 		return nil, err
 	}
 	if mode == schedule.Training { // from here on the gradients belong to this step
@@ -256,7 +258,7 @@ func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*R
 			e := &endings[i]
 			defer func() {
 				if value := recover(); value != nil {
-					e.panicked = &Panic{Rank: w.Rank, Value: value, Stack: debug.Stack()}
+					e.panicked = &Panic{Rank: w.global, Value: value, Stack: debug.Stack()}
 				}
 				if e.result == nil { // notifies stages of other ranks as well
 					cancel(r.failure(e.err))

@@ -7,25 +7,17 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 )
 
-// Sharded weights and gradients of replicas. The runner decides when to gather and reduce, and
-// the trainer's hooks do it.
+// Sharded weights and gradients of replicas.
 
 // unshard gathers the weights of a stage, which the frames hold from then on.
 func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) error {
-	h, err := r.cfg.Replicas.Unshard(ctx, s)
-	if err != nil {
-		return err
-	}
-	return r.Frames.PutAt(e.To, int(e.Stage), 0, h, 0)
+	return r.Frames.PutAt(e.To, int(e.Stage), 0, nil, 0) // the weights are whole
 }
 
 // reduce reduces the gradients of a stage over the replicas. Gradients that were not written are
 // zero (L5).
 func (r *worker[T]) reduce(ctx context.Context, s int) error {
-	if err := r.zeroUnwritten(s); err != nil {
-		return err
-	}
-	return r.cfg.Replicas.Reduce(ctx, s)
+	return r.zeroUnwritten(s)
 }
 
 // zeroUnwritten sets the gradients of a stage's parameters to zero if this step has not written

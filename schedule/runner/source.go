@@ -12,10 +12,10 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// Source gives the entries of a step, in the order of the batch. Every rank calls Next exactly M
-// times, also for microbatches of which it reads nothing. Next allocates only during the call, in
-// the rank's space, and hands parts over with Entry.Put. io.EOF is the end of the data; before M
-// entries it ends the step with ErrShortBatch.
+// Source gives the entries of a step, in the order of the batch. Every rank calls Next exactly once
+// for each microbatch of its replica, also if it reads nothing of it: M times without replicas.
+// Next allocates only during the call, in the rank's space, and hands parts over with Entry.Put.
+// io.EOF is the end of the data; before M entries it ends the step with ErrShortBatch.
 //
 // Your own type is a source for one rank. Several ranks share the source that Indexed or Stream
 // returns, or get one each with PerRank.
@@ -33,17 +33,17 @@ type Shaped interface {
 
 // sharer is a Source that defines how the ranks of a process share it.
 type sharer[T any] interface {
-	// share begins a step with the given number of ranks.
-	share(ranks int) error
+	// share begins a step of m microbatches, with the ranks of this process, of several replicas.
+	share(ranks, replicas, m int) error
 	// of returns the source of a rank, by its number in the process.
 	of(rank int) Source[T]
 }
 
-// share gives every rank its source of the next step.
-func (r *Runner[T]) share(source Source[T]) error {
+// share gives every rank its source of the next step, of m microbatches.
+func (r *Runner[T]) share(source Source[T], m int) error {
 	s, ok := source.(sharer[T])
 	if n := len(r.workers); ok {
-		if err := s.share(n); err != nil {
+		if err := s.share(n, r.cfg.Replicas.count(), m); err != nil {
 			return err
 		}
 	} else if n > 1 {
@@ -74,7 +74,7 @@ func (s *indexed[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
 	return s.fill(ctx, entry)
 }
 
-func (s *indexed[T]) share(int) error {
+func (s *indexed[T]) share(int, int, int) error {
 	if s.fill == nil {
 		return errors.New("runner: the function of Indexed is nil")
 	}
@@ -93,7 +93,7 @@ func (p perRank[T]) Next(context.Context, batchctx.Entry[T]) error {
 	return errors.New("runner: a PerRank within a PerRank")
 }
 
-func (p perRank[T]) share(ranks int) error {
+func (p perRank[T]) share(ranks, replicas, m int) error {
 	if len(p) != ranks {
 		return fmt.Errorf("runner: PerRank has %d sources for %d ranks of this process", len(p), ranks)
 	}
@@ -102,7 +102,7 @@ func (p perRank[T]) share(ranks int) error {
 			return fmt.Errorf("runner: source %d of PerRank is nil", i)
 		}
 		if s, ok := source.(sharer[T]); ok {
-			if err := s.share(1); err != nil {
+			if err := s.share(1, replicas, m); err != nil {
 				return err
 			}
 		}
@@ -127,7 +127,8 @@ func (p perRank[T]) of(rank int) Source[T] {
 // item into its entry by calling put on its own goroutine. Ranks may read an item at the same
 // time, so put must not change it. Every rank receives an error of next, io.EOF too, when it
 // comes to that item. The source holds the items that some ranks have received and others have
-// not. Items that a failed step has received are lost.
+// not. Items that a failed step has received are lost. The item of every microbatch of the batch is
+// made, also if the microbatch is another replica's.
 func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E, entry batchctx.Entry[T]) error) Source[T] {
 	return &stream[T, E]{items: shared[E]{next: next, making: make(chan struct{}, 1)}, put: put}
 }
@@ -141,7 +142,8 @@ type stream[T, E any] struct {
 // streamOf is one rank's view of a stream.
 type streamOf[T, E any] struct {
 	*stream[T, E]
-	rank int
+	rank, replicas int
+	m, next        int // items of the step, and the number of the item that the rank takes next
 }
 
 // Next is never called: each rank has a streamOf.
@@ -149,12 +151,13 @@ func (s *stream[T, E]) Next(context.Context, batchctx.Entry[T]) error {
 	return errors.New("runner: a Stream that no step has begun")
 }
 
-func (s *stream[T, E]) share(ranks int) error {
+func (s *stream[T, E]) share(ranks, replicas, m int) error {
 	if s.put == nil || s.items.next == nil {
 		return errors.New("runner: a function of Stream is nil: it takes next and put")
 	}
-	for rank := len(s.ranks); rank < ranks; rank++ {
-		s.ranks = append(s.ranks, streamOf[T, E]{s, rank})
+	s.ranks = slices.Grow(s.ranks[:0], ranks)
+	for rank := range ranks {
+		s.ranks = append(s.ranks, streamOf[T, E]{stream: s, rank: rank, replicas: replicas, m: m})
 	}
 	s.items.begin(ranks)
 	return nil
@@ -163,11 +166,32 @@ func (s *stream[T, E]) share(ranks int) error {
 func (s *stream[T, E]) of(rank int) Source[T] { return &s.ranks[rank] }
 
 func (s *streamOf[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
+	if s.replicas > 1 {
+		if err := s.skip(ctx, entry.Index()); err != nil {
+			return err
+		}
+	}
 	item, err := s.items.take(ctx, s.rank)
 	if err != nil {
 		return err
 	}
+	s.next++
+	if s.next+s.replicas > s.m { // it was the last: the next step begins behind the batch
+		if err := s.skip(ctx, s.m); err != nil {
+			return err
+		}
+	}
 	return s.put(item, entry)
+}
+
+// skip takes the items before a number, which are other replicas'.
+func (s *streamOf[T, E]) skip(ctx context.Context, number int) error {
+	for ; s.next < number; s.next++ {
+		if _, err := s.items.take(ctx, s.rank); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin sets every rank's next item to the first one that no rank has received.

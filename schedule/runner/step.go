@@ -28,7 +28,7 @@ func (r *worker[T]) begin(plan *program) {
 	}
 	r.expected = frames.Counts{}
 	r.sample = memory.Sample{}
-	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.Frames.Books(), Simulated: plan.report}
+	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Simulated: plan.report}
 	r.ledger.Reset()
 	r.Frames.Begin(r.step, pass, plan.extent)
 	r.watchPeak(plan.Mode)
@@ -73,7 +73,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 					r.watcher.Runs(r.step, action)
 				}
 				if r.cfg.Hooks.Action != nil {
-					r.cfg.Hooks.Action(r.Rank, action)
+					r.cfg.Hooks.Action(r.global, action)
 				}
 				if err := r.act(ctx, action, &body[k]); err != nil {
 					return err
@@ -160,7 +160,7 @@ func (r *worker[T]) output(action schedule.Action) error {
 	out := r.Stages[action.Stage()].Out
 	return r.Frames.GiveOutputs(out, func() error {
 		defer clear(out)
-		return r.cfg.Outputs(r.plan.Item(action.Microbatch()), out)
+		return r.cfg.Outputs(r.Frames.Index(r.plan.Item(action.Microbatch())), out)
 	})
 }
 
@@ -191,13 +191,14 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 
 // refused names the microbatch for which the source gave no entry.
 func (r *worker[T]) refused(item int, err error) error {
+	m := r.Frames.Index(item)
 	switch {
 	case err == io.EOF:
-		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, item, r.plan.Microbatches)
+		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, m, r.m)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, item, r.plan.Microbatches, err)
+		return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, m, r.m, err)
 	}
-	return fmt.Errorf("the source of microbatch %d: %w", item, err)
+	return fmt.Errorf("the source of microbatch %d: %w", m, err)
 }
 
 // drop releases buffers as the action's drop bits say, and updates the expected counts by the
@@ -242,7 +243,7 @@ func (r *worker[T]) retire(action schedule.Action) error {
 	s := &r.sample
 	r.Frames.Sample(s)
 	r.samplePlan(s)
-	s.Microbatch, s.Stage, s.Kind = r.plan.Item(action.Microbatch()), action.Stage(), action.Kind().String()
+	s.Microbatch, s.Stage, s.Kind = r.Frames.Index(r.plan.Item(action.Microbatch())), action.Stage(), action.Kind().String()
 	if r.objective >= 0 {
 		s.Weight = r.ledger.Weight(r.objective)
 	}

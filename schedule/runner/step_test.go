@@ -386,27 +386,3 @@ func TestSamplesAreKept(t *testing.T) {
 		require.Zero(t, s.Excess)
 	}
 }
-
-func TestMergeIsCalledOnce(t *testing.T) {
-	cfg := config(chain())
-	calls := 0
-	var other loss.Record
-	cfg.Replicas.Merge = func(_ context.Context, _ int, record *loss.Record) error {
-		calls++
-		if calls == 1 {
-			data, err := record.AppendBinary(nil)
-			require.NoError(t, err)
-			require.NoError(t, other.UnmarshalBinary(data))
-			return nil
-		}
-		return record.Merge(&other) // the rank of the previous step
-	}
-	r := newRunner(t, cfg)
-	_, err := r.Step(t.Context(), 2, &counted{})
-	require.NoError(t, err)
-	result, err := r.Step(t.Context(), 4, &counted{})
-	require.NoError(t, err)
-	require.Equal(t, 2, calls)
-	value := result.Loss("loss")
-	require.Equal(t, 30*(3.0+10)/6, value)
-}

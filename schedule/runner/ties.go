@@ -74,12 +74,12 @@ func (r *worker[T]) hand(ctx context.Context, content transport.Content, named, 
 		return apply(r.gradient(to), r.gradient(from))
 	case r.rankOf(from) == own:
 		r.lent = append(r.lent[:0], r.gradient(from))
-		if err := r.transport.Send(ctx, r.rankOf(to), tag, r.lent); err != nil {
+		if err := r.transport.Send(ctx, r.base+r.rankOf(to), tag, r.lent); err != nil {
 			return err
 		}
-		return r.transport.Wait(ctx, r.rankOf(to), tag)
+		return r.transport.Wait(ctx, r.base+r.rankOf(to), tag)
 	case r.rankOf(to) == own:
-		h, err := r.receive(ctx, r.rankOf(from), tag, 1, 0)
+		h, err := r.receive(ctx, r.base+r.rankOf(from), tag, 1, 0)
 		if err != nil {
 			return err
 		}

@@ -21,21 +21,21 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	}
 	switch kind := action.Kind(); kind {
 	case schedule.SendF:
-		return r.send(ctx, st.After, action, effects.SentOutput, 0)
+		return r.send(ctx, r.base+st.After, action, effects.SentOutput, 0)
 	case schedule.SendB:
-		return r.send(ctx, st.Before, action, effects.SentGradient, st.NoGradIn)
+		return r.send(ctx, r.base+st.Before, action, effects.SentGradient, st.NoGradIn)
 	case schedule.WaitF:
-		return r.transport.Wait(ctx, st.After, r.tag(action))
+		return r.transport.Wait(ctx, r.base+st.After, r.tag(action))
 	case schedule.WaitB:
-		return r.transport.Wait(ctx, st.Before, r.tag(action))
+		return r.transport.Wait(ctx, r.base+st.Before, r.tag(action))
 	case schedule.RecvF:
-		h, err := r.receive(ctx, st.Before, r.tag(action), len(st.In), 0)
+		h, err := r.receive(ctx, r.base+st.Before, r.tag(action), len(st.In), 0)
 		if err != nil {
 			return err
 		}
 		return r.Frames.PutAt(e.To, int(e.Stage), m, h, 0)
 	case schedule.RecvB:
-		h, err := r.receive(ctx, st.After, r.tag(action), len(st.Out), st.NoGradOut)
+		h, err := r.receive(ctx, r.base+st.After, r.tag(action), len(st.Out), st.NoGradOut)
 		if err != nil {
 			return err
 		}
@@ -50,10 +50,7 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	case schedule.Unshard:
 		return r.unshard(ctx, s, e)
 	case schedule.Reshard:
-		if r.cfg.Replicas.Reshard != nil {
-			r.cfg.Replicas.Reshard(s)
-		}
-		return nil
+		return nil // the frames hold the gathered weights
 	case schedule.ReduceGrad:
 		return r.reduce(ctx, s)
 	default:

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -83,32 +82,51 @@ func (c *Config[T]) validate(err error) error {
 	}
 	f.join(loss.Validate(c.Losses))
 	if err == nil && c.checkPlacement(&f) {
-		c.checkStages(&f)
+		for replica := range c.Replicas.count() {
+			c.checkStages(&f, replica)
+		}
 	}
 	return errors.Join(f...)
 }
 
-// checkReplicas checks the hooks of replicas. hooked compares them with a plan.
+// checkReplicas checks the replicas.
 func (c *Config[T]) checkReplicas(f *faults) {
 	r := &c.Replicas
-	if r.Of < 0 || r.Replica < 0 || r.Replica >= max(r.Of, 1) {
-		f.add("Replicas.Replica is %d of %d", r.Replica, r.Of)
+	if r.Count < 0 || r.Gathered < 0 {
+		f.add("Replicas are %d, with %d stages gathered at once: give numbers from 0", r.Count, r.Gathered)
 	}
-	if r.Of > 1 && r.Merge == nil {
-		f.add("Replicas.Of is %d and Merge is nil: losses, and the weight that gradients are divided by, would be those of this replica alone", r.Of)
+	if r.Shard < 0 || r.Shard > 3 {
+		f.add("Replicas.Shard is %d: give 0 (nothing), 1 (the state of the optimizer), 2 (gradients as well) or 3 (weights as well)", r.Shard)
 	}
-	trains := func(stage stages.Stage[T]) bool {
-		return stage != nil && slices.ContainsFunc(stages.Params(stage), func(p frames.Use[T]) bool { return p.Contributes != frames.Frozen })
+	if n := r.count(); n > 1 && len(c.Stages)%n == 0 && slices.ContainsFunc(c.Stages, trains[T]) {
+		f.add("%d replicas, and parameters train: their gradients are not reduced yet", n)
 	}
-	if r.Of > 1 && r.Reduce == nil && slices.ContainsFunc(c.Stages, trains) {
-		f.add("Replicas.Of is %d and Reduce is nil: gradients would be those of this replica alone", r.Of)
+	if n := r.count(); len(c.Stages)%n != 0 {
+		f.add("%d stages and %d replicas: list the stages of each replica, replica after replica", len(c.Stages), n)
 	}
-	if r.Reshard != nil && r.Unshard == nil {
-		f.add("Replicas.Reshard is set and Unshard is nil")
+}
+
+func trains[T any](stage stages.Stage[T]) bool {
+	return stage != nil && slices.ContainsFunc(stages.Params(stage), func(p frames.Use[T]) bool { return p.Contributes != frames.Frozen })
+}
+
+// total returns the number of ranks of all replicas.
+func (c *Config[T]) total() int { return c.World.Ranks * c.Replicas.count() }
+
+// pipelined returns the number of ranks of a replica if there are several replicas, else 0.
+func (c *Config[T]) pipelined() int {
+	if c.Replicas.count() == 1 {
+		return 0
 	}
-	if r.Unshard != nil && (c.Schedule != "" || c.Plan.Fixed != nil && !kinds(c.Plan.Fixed)[schedule.Unshard]) {
-		f.add("Replicas.Unshard is set and the plan of %s gathers no weights: give Plan.Rule or Plan.Fixed one that does, see lower.Shard", cmp.Or(c.Schedule, "Plan.Fixed"))
-	}
+	return c.World.Ranks
+}
+
+// depth returns the number of stages of a replica.
+func (c *Config[T]) depth() int { return len(c.Stages) / c.Replicas.count() }
+
+// stagesOf returns the stages of a replica.
+func (c *Config[T]) stagesOf(replica int) []stages.Stage[T] {
+	return c.Stages[replica*c.depth():][:c.depth()]
 }
 
 // searchNodes is the default number of nodes in a layout search, if Memory.Search is zero.
@@ -118,7 +136,7 @@ const searchNodes = 200_000
 func (c *Config[T]) complete() error {
 	c.Losses = c.losses()
 	if c.World.Ranks == 0 {
-		c.World.Ranks = max(len(c.Spaces), 1)
+		c.World.Ranks = max(len(c.Spaces)/c.Replicas.count(), 1)
 	}
 	if c.Memory.Ring == 0 {
 		c.Memory.Ring = 256
@@ -189,7 +207,7 @@ func (c *Config[T]) parts() []string {
 
 // place sets the rule and the placement.
 func (c *Config[T]) place() error {
-	p, ranks, count := &c.Plan, c.World.Ranks, len(c.Stages)
+	p, ranks, count := &c.Plan, c.World.Ranks, c.depth()
 	placed := p.Placement.Rank != nil || p.Placement.Ranks != 0
 	if p.Fixed != nil {
 		if c.Schedule != "" || p.Rule != nil || placed || p.Group != 0 || p.Cap != 0 || p.Slices != 0 || p.Unchecked {
@@ -268,18 +286,19 @@ func (c *Config[T]) checkSpaces(f *faults) {
 			}
 		}
 	}
-	if w.First < 0 || w.First+len(c.Spaces) > w.Ranks {
-		f.add("Spaces are of ranks %d to %d, and World.Ranks is %d: it is how many ranks the pipeline has in all processes", w.First, w.First+len(c.Spaces)-1, w.Ranks)
+	total := c.total()
+	if w.First < 0 || w.First+len(c.Spaces) > total {
+		f.add("Spaces are of ranks %d to %d, and World.Ranks is %d in each of %d replicas: it is how many ranks the pipeline has in all processes", w.First, w.First+len(c.Spaces)-1, w.Ranks, c.Replicas.count())
 	}
 	switch {
 	case w.Transport != nil:
 		if w.Copy != nil || w.Capacity != 0 || w.Stall != 0 {
 			f.add("World.Transport replaces Copy, Capacity and Stall: say one or the other")
 		}
-	case w.Ranks > len(c.Spaces) && len(c.Spaces) > 0:
-		f.add("%d of %d ranks are in this process and World.Transport is nil: it must link them to the others", len(c.Spaces), w.Ranks)
+	case total > len(c.Spaces) && len(c.Spaces) > 0:
+		f.add("%d of %d ranks are in this process and World.Transport is nil: it must link them to the others", len(c.Spaces), total)
 	case len(c.Spaces) > 1:
-		links := local.Config[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.Copy, Stall: w.Stall}
+		links := local.Config[T]{Ranks: total, Capacity: w.Capacity, Copy: w.Copy, Stall: w.Stall}
 		f.join(links.Validate())
 	}
 }
@@ -294,8 +313,8 @@ func isNil(x any) bool {
 func (c *Config[T]) checkPlacement(f *faults) bool {
 	p := &c.Plan.Placement
 	before := len(*f)
-	if p.Stages() != len(c.Stages) {
-		f.add("%d stages and a placement of %d: list those of every rank, copy after copy", len(c.Stages), p.Stages())
+	if p.Stages() != c.depth() {
+		f.add("%d stages and a placement of %d: list those of every rank, copy after copy", c.depth(), p.Stages())
 	}
 	if p.Ranks != c.World.Ranks {
 		f.add("a placement on %d ranks, and %d ranks: give a space for each rank of this process, and say in World.Ranks how many there are in all", p.Ranks, c.World.Ranks)
@@ -311,18 +330,18 @@ func (c *Config[T]) checkPlacement(f *faults) bool {
 	return len(*f) == before
 }
 
-// checkStages checks every stage, and its ports against its neighbours'.
-func (c *Config[T]) checkStages(f *faults) {
-	p := &c.Plan.Placement
-	specs := make([]stages.Spec, len(c.Stages))
-	for s, stage := range c.Stages {
+// checkStages checks every stage of a replica, and its ports against its neighbours'.
+func (c *Config[T]) checkStages(f *faults, replica int) {
+	p, list, base := &c.Plan.Placement, c.stagesOf(replica), replica*c.World.Ranks
+	specs := make([]stages.Spec, len(list))
+	for s, stage := range list {
 		if stage == nil {
 			f.add("stage %d is nil", s)
 			continue
 		}
 		specs[s] = stage.Spec()
 		f.join(specs[s].Validate())
-		if _, ok := stages.As[stages.Quantizer[T]](stage); !ok && specs[s].Quantizes() && c.owns(p.Rank[s]) {
+		if _, ok := stages.As[stages.Quantizer[T]](stage); !ok && specs[s].Quantizes() && c.owns(base+p.Rank[s]) {
 			f.add("stage %d (%s) declares copies of its weights and is no stages.Quantizer", s, specs[s].Name)
 		}
 		for _, name := range specs[s].Losses {
@@ -333,14 +352,17 @@ func (c *Config[T]) checkStages(f *faults) {
 		if p.First(s) && len(specs[s].Inputs) > 0 {
 			f.add("stage %d (%s) takes %d inputs; the first stage reads entry parts", s, specs[s].Name, len(specs[s].Inputs))
 		}
-		if !p.First(s) && c.Stages[s-1] != nil {
+		if !p.First(s) && list[s-1] != nil {
 			f.join(stages.Joins(&specs[s-1], &specs[s]))
 		}
-		if original := s % p.Depth(); original != s && c.Stages[original] != nil && !sameUses(c.Stages[original], stage) {
+		if original := s % p.Depth(); original != s && list[original] != nil && !sameUses(list[original], stage) {
 			f.add("stage %d (%s) is a copy of stage %d and has other parameters, or others frozen: copies share them by name", s, specs[s].Name, original)
 		}
+		if first := c.Stages[s]; replica > 0 && first != nil && (first.Spec().Name != specs[s].Name || !sameUses(first, stage)) {
+			f.add("stage %d (%s) of replica %d is stage %[1]d (%s) of replica 0 with another name, other parameters, or others frozen: replicas have the same model", s, specs[s].Name, replica, first.Spec().Name)
+		}
 	}
-	c.checkParams(f, specs)
+	c.checkParams(f, specs, replica)
 }
 
 // sameUses reports whether two copies of a stage use the same parameters.
@@ -351,14 +373,15 @@ func sameUses[T any](a, b stages.Stage[T]) bool {
 		})
 }
 
-// checkParams checks the parameters that train.
-func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
+// checkParams checks the parameters of a replica that train.
+func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 	p := &c.Plan.Placement
 	accumulators := map[any]string{} // by handle: the use that has it
-	for s, stage := range c.Stages {
+	for s, stage := range c.stagesOf(replica) {
 		if stage == nil {
 			continue
 		}
+		rank := replica*c.World.Ranks + p.Rank[s]
 		for _, param := range stages.Params(stage) {
 			if param.Contributes == frames.Frozen {
 				continue
@@ -366,7 +389,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 			if specs[s].Frozen {
 				f.add("stage %d (%s) is frozen and its parameter %q is not", s, specs[s].Name, param.Name)
 			}
-			if !c.owns(p.Rank[s]) {
+			if !c.owns(rank) {
 				continue // it is optional
 			}
 			if reflect.TypeFor[T]().Comparable() {
@@ -375,14 +398,14 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 				}
 				accumulators[param.Grad] = fmt.Sprintf("%q of stage %d (%s)", param.Name, s, specs[s].Name)
 			}
-			space := c.Spaces[p.Rank[s]-c.World.First]
+			space := c.Spaces[rank-c.World.First]
 			if isNil(space) {
 				continue // checkSpaces refuses it
 			}
 			if _, two := space.(memory.Book); two {
 				switch class := space.Class(param.Grad); {
 				case space.Bytes(param.Grad) == 0:
-					f.add("stage %d (%s): the gradient of %q is no buffer of rank %d: allocate it in the space of the stage's rank", s, specs[s].Name, param.Name, p.Rank[s])
+					f.add("stage %d (%s): the gradient of %q is no buffer of rank %d: allocate it in the space of the stage's rank", s, specs[s].Name, param.Name, rank)
 				case class != memory.Resident:
 					f.add("stage %d (%s): the gradient of %q has class %v: allocate it as memory.Resident", s, specs[s].Name, param.Name, class)
 				}

@@ -21,6 +21,9 @@ import (
 type worker[T any] struct {
 	calls.Caller[T]
 	cfg       *Config[T]             // of the runner
+	global    int                    // the rank, counted over all replicas; Rank is that of the pipeline
+	replica   int                    // of the rank
+	base      int                    // the first rank of the replica, counted over all replicas
 	transport transport.Transport[T] // nil if there is one rank
 	gradients Gradients[T]
 	unordered memory.Unordered[T] // nil if planned is nil, or the space does not support it
@@ -41,6 +44,7 @@ type worker[T any] struct {
 
 	// Of the running step.
 	plan     *program
+	m        int             // microbatches of all replicas
 	action   schedule.Action // the running one; 0 at step end
 	pulled   int
 	expected frames.Counts // the plan's counts of live buffers
@@ -80,7 +84,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	if cfg.Hooks.Peak != nil {
 		r.peak.space, _ = r.Space.(memory.PeakWatched)
 	}
-	declared := r.Resolve(cfg.Stages, func(name string) int { return lossIndex(cfg.Losses, name) })
+	declared := r.Resolve(cfg.stagesOf(r.replica), func(name string) int { return lossIndex(cfg.Losses, name) })
 	ports := 1 // a gradient at step end needs one
 	for _, st := range r.Stages {
 		ports = max(ports, len(st.In), len(st.Out))
@@ -100,7 +104,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		poison = able.Poison
 	}
 	r.Frames, err = frames.New(frames.Config[T]{
-		Space: r.Space, Rank: r.Rank, Seed: cfg.Seed, Parts: r.Parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
+		Space: r.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
 		Losses: r.ledger, Cells: r.cells.cells(), Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
 	})
 	return err
@@ -123,16 +127,16 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 			r.abort()
 		}
 	}()
+	r.m = m
 	plan, err := r.planFor(ctx, mode, m)
 	if r.transport != nil {
-		r.hello = r.hello[:0]
-		if err == nil { // otherwise it ends the step that the others begin
-			r.hello = plan.appendHello(r.hello, r.step, r.transport.Capacity())
+		if err != nil { // it ends the step that the others begin
+			r.hello = r.hello[:0]
 		}
 		joined = true
 		if began := r.transport.Begin(ctx, r.hello); began != nil {
 			over = true
-			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.Rank, cmp.Or(err, began))
+			return nil, fmt.Errorf("runner: %s begins a step: %w", r.name(), cmp.Or(err, began))
 		}
 	}
 	if err != nil {
@@ -168,7 +172,7 @@ func (r *worker[T]) failed(err error, over *bool) error {
 	err = r.locate(r.action, err)
 	r.leave(err)
 	if r.cfg.Hooks.Failed != nil {
-		r.cfg.Hooks.Failed(r.Rank, err, r.Frames.Owners())
+		r.cfg.Hooks.Failed(r.global, err, r.Frames.Owners())
 	}
 	*over = true
 	r.abort()
@@ -186,14 +190,19 @@ func (r *worker[T]) leave(cause error) {
 	}
 }
 
-// planFor returns this rank's part of a plan.
+// planFor returns this rank's part of the plan for its replica's share of m microbatches, and sets
+// the hello.
 func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*program, error) {
-	plan, err := r.planner.plan(mode, m)
+	share, err := r.planner.share(mode, m, r.replica)
+	plan := share.planned
 	if err == nil && r.plansMemory(mode) {
-		plan, err = r.planner.withMemory(ctx, plan, shapesOf(r.Source, plan.Plan))
+		plan, err = r.planner.withMemory(ctx, share, r.replica, r.shapes(plan.Plan))
 	}
 	if err != nil {
 		return nil, err
+	}
+	if r.transport != nil {
+		r.hello = share.appendHello(r.hello[:0], r.step, m, r.transport.Capacity())
 	}
 	if r.programs[mode] == nil || r.programs[mode].planned != plan {
 		r.programs[mode] = newProgram(plan, r.Rank, r.cfg.Plan.LookAhead)
@@ -204,11 +213,14 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 // zero sets a gradient to zero before the first contribution of a step is added.
 func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 
+// name names the rank, and its replica if there are several.
+func (r *worker[T]) name() string { return rankName(r.global, r.cfg.pipelined()) }
+
 // fault adds the location to an error.
 func (r *worker[T]) fault(action schedule.Action, err error) error {
-	e := &Error{Rank: r.Rank, Action: action, Err: err}
+	e := &Error{Rank: r.global, Ranks: r.cfg.pipelined(), Action: action, Err: err}
 	if action.Kind() != schedule.None {
-		e.Name, e.Microbatch = r.Stages[action.Stage()].Spec.Name, r.plan.Item(action.Microbatch())
+		e.Name, e.Microbatch = r.Stages[action.Stage()].Spec.Name, r.Frames.Index(r.plan.Item(action.Microbatch()))
 	}
 	return e
 }

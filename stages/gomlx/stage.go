@@ -196,7 +196,7 @@ func (c *call) feed(n *graph.Node) T {
 
 // draw returns the state of GoMLX's random numbers for this microbatch and stage (L9).
 func (c *call) draw() []uint64 {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s", c.mb.Seed(), c.mb.Step(), c.mb.Global(), c.def.Name))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s", c.mb.Seed(), c.mb.Step(), c.mb.Index(), c.def.Name))
 	var state []uint64
 	for i := range graph.RNGStateShape.Size() {
 		state = append(state, binary.LittleEndian.Uint64(sum[8*i:]))

@@ -46,7 +46,7 @@ func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage
 	op := q.fill(x, rows, c.mb.Pass() == batchctx.Train && usage != fp8.Columnwise)
 	op.Rowwise, op.Columnwise = shape.Half(fp8.Rowwise, row), shape.Half(fp8.Columnwise, col)
 	if op.Stochastic {
-		op.Key = kernels.Key{Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: q.key}
+		op.Key = kernels.Key{Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: int64(c.mb.Index()), Op: q.key}
 	}
 	c.mb.Check(c.dev.Quantize(op))
 	return fp8.NewTensor(shape, row, col)

@@ -163,7 +163,7 @@ func (c *call) drops(d *dropout) bool { return d.p > 0 && c.mb.Pass() != batchct
 // gradient.
 func (c *call) dropout(y, x kernels.Buffer, d *dropout) {
 	c.mb.Check(c.dev.Dropout(y, x, d.p, kernels.Key{
-		Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: d.op,
+		Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: int64(c.mb.Index()), Op: d.op,
 	}))
 }
 

@@ -110,8 +110,7 @@ func newRig(t testing.TB, d design) *rig {
 			},
 			Microbatch: func(*memory.Sample) { _ = r.events.happen(atRetire) },
 		},
-		Plan:     runner.Plan{Rule: d.rule, Group: d.group, LookAhead: d.lookAhead},
-		Replicas: runner.Replicas[tensor]{Merge: func(context.Context, int, *loss.Record) error { return r.events.end() }},
+		Plan: runner.Plan{Rule: d.rule, Group: d.group, LookAhead: d.lookAhead},
 	})
 	require.NoError(t, err)
 	return r

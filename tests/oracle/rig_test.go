@@ -29,7 +29,7 @@ type setup struct {
 	unsplit   bool // no stage splits its backward
 	quantizes bool // stages compute on copies of their weights,
 	atStart   bool // which are made before anything else
-	sharded   bool // weights are gathered for the computations that need them
+	sharded   bool // the plan gathers weights; without replicas there are none to gather
 	uneven    bool // microbatches have two shapes, announced in advance
 }
 
@@ -66,12 +66,6 @@ func newRig(t *testing.T, s setup) *rig {
 	if s.atStart {
 		r.cfg.Plan.Quantizing = lower.AtStart
 	}
-	if s.sharded {
-		r.cfg.Replicas.Unshard = func(_ context.Context, stage int) ([]T, error) {
-			b, err := r.devs[s.Placement.Rank[stage]].Alloc(memory.Unsharded, kernels.Uint8, int(r.bytes(stage, Gathered, -1)))
-			return []T{b}, err
-		}
-	}
 	var sources []runner.Source[T]
 	for range s.Placement.Ranks {
 		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
@@ -89,7 +83,7 @@ func newRig(t *testing.T, s setup) *rig {
 	return r
 }
 
-// rule returns the rule of the schedule, with gathered weights if they are sharded.
+// rule returns the rule of the schedule, with UNSHARD and RESHARD if weights are sharded.
 func (r *rig) rule(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := r.schedule.Rule(p)
 	if err == nil && r.sharded {

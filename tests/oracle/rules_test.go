@@ -29,7 +29,6 @@ const (
 	ForwardCopy              // a copy of weights for the forward
 	InputCopy                // a copy for the gradient of the stage's input
 	BackwardCopy             // a copy for the backward
-	Gathered                 // weights from UNSHARD to RESHARD
 	NumSizes     = iota
 )
 
@@ -94,7 +93,6 @@ const (
 	returning                  // gradients of inputs in flight to another rank
 	forwardCopies              // of the weights of a stage
 	backwardCopies             // of the weights of a stage
-	gathered                   // weights of a stage
 	entry                      // held for the stage in the place
 	call                       // released with a call
 	discarded                  // saved without a taker
@@ -220,10 +218,6 @@ func (b *book) act(a schedule.Action, i int) error {
 		if b.backward[s] {
 			b.born(backwardCopies, s, m, memory.FP8, BackwardCopy)
 		}
-	case schedule.Unshard:
-		b.born(gathered, s, -1, memory.Unsharded, Gathered)
-	case schedule.Reshard:
-		b.end(place{gathered, s, -1})
 	}
 	b.end(place{call, s, m})
 	return b.drop(a, i)

@@ -62,7 +62,7 @@ func (e *waitError) Unwrap() error { return e.err }
 // cause is an error that is sent to other processes: its text, and its location in the plan if it
 // has one.
 type cause struct {
-	Rank, Microbatch int
+	Rank, Ranks, Microbatch int
 	Action           uint64 // a schedule.Action, with all its bits
 	Name, Text       string
 	Placed, Canceled bool
@@ -92,7 +92,7 @@ const mostText = 16 << 10
 func encodeCause(err error) []byte {
 	c := cause{Text: err.Error()}
 	if e, ok := err.(*runner.Error); ok {
-		c = cause{Rank: e.Rank, Microbatch: e.Microbatch, Action: uint64(e.Action), Name: e.Name, Text: e.Err.Error(), Placed: true}
+		c = cause{Rank: e.Rank, Ranks: e.Ranks, Microbatch: e.Microbatch, Action: uint64(e.Action), Name: e.Name, Text: e.Err.Error(), Placed: true}
 	}
 	c.Text, c.Canceled = c.Text[:min(len(c.Text), mostText)], errors.Is(err, context.Canceled)
 	return encode(c)
@@ -114,7 +114,7 @@ func decodeCause(rank int, data []byte) error {
 	}
 	err := &RemoteError{rank, c.Text, c.Canceled}
 	if c.Placed {
-		return &runner.Error{Rank: c.Rank, Microbatch: c.Microbatch, Action: schedule.Action(c.Action), Name: c.Name, Err: err}
+		return &runner.Error{Rank: c.Rank, Ranks: c.Ranks, Microbatch: c.Microbatch, Action: schedule.Action(c.Action), Name: c.Name, Err: err}
 	}
 	return err
 }

@@ -30,12 +30,9 @@ func isProfiled[T any](stage stages.Stage[T]) bool {
 // Recorder is a dry run of all ranks.
 type Recorder[T any] struct {
 	Ranks  []*calls.Caller[T]
-	Spaces []memory.Watched[T]                           // of the ranks
-	Facts  []schedule.Facts                              // of the stages
-	Copy   func(from, to int, h T) (T, error)            // nil: all ranks share one space
-	Gather func(ctx context.Context, s int) ([]T, error) // at UNSHARD; nil for none, like the next two
-	Free   func(s int)                                   // at RESHARD
-	Reduce func(ctx context.Context, s int) error        // at REDUCE_GRAD
+	Spaces []memory.Watched[T]                // of the ranks
+	Facts  []schedule.Facts                   // of the stages
+	Copy   func(from, to int, h T) (T, error) // nil: all ranks share one space
 
 	// residents has the numbers, in the profile of a stage, of the resident buffers that it hands
 	// over, by serial number. They belong to the current shape.
@@ -86,11 +83,6 @@ func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfi
 			}
 		}
 		if err := r.pass(ctx, schedule.ForwardOnly, false, recorded.Stages); err != nil {
-			return recorded, err
-		}
-	}
-	for s := range recorded.Stages {
-		if err := r.replicas(ctx, s, &recorded.Stages[s]); err != nil {
 			return recorded, err
 		}
 	}
@@ -240,36 +232,4 @@ func (r *Recorder[T]) stop(rank *calls.Caller[T]) {
 	r.Spaces[rank.Rank].Watch(nil)
 	rank.Frames.Dry(nil)
 	rank.Abort()
-}
-
-// replicas records the calls for a stage that belong to no microbatch: UNSHARD and REDUCE_GRAD.
-func (r *Recorder[T]) replicas(ctx context.Context, s int, profile *layout.StageProfile) error {
-	rank := r.at(s)
-	defer r.stop(rank)
-	if r.Gather != nil {
-		rec := r.record(rank, profile.Buffers)
-		var out []T
-		if err := rec.call("UNSHARD", func() (err error) { out, err = r.Gather(ctx, s); return err }); err != nil {
-			return fmt.Errorf("UNSHARD of stage %d (%s): %w", s, profile.Stage, err)
-		}
-		profile.Gather = &layout.Call{Events: rec.events, Out: rec.allHandedOver(out)}
-		profile.Buffers = rec.buffers
-		if err := rec.checkEnds("Replicas.Unshard"); err != nil {
-			return err
-		}
-		if r.Free != nil {
-			r.Free(s)
-		}
-		rank.GiveBack(out)
-	}
-	if r.Reduce != nil {
-		rec := r.record(rank, profile.Buffers)
-		if err := rec.call("REDUCE_GRAD", func() error { return r.Reduce(ctx, s) }); err != nil {
-			return fmt.Errorf("REDUCE_GRAD of stage %d (%s): %w", s, profile.Stage, err)
-		}
-		profile.Reduce = &layout.Call{Events: rec.events}
-		profile.Buffers = rec.buffers
-		return rec.checkEnds("Replicas.Reduce")
-	}
-	return nil
 }
