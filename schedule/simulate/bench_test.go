@@ -12,9 +12,9 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// BenchmarkSimulate simulates the interleaved schedule, two stages a rank, as plain
-// lists: the time per action. Under transfers each computation has its sends,
-// receives and waits around it.
+// BenchmarkSimulate simulates the interleaved schedule with two stages per rank, as plain lists,
+// and reports the time per action. In the variants with transfers, each computation has its sends,
+// receives and waits.
 func BenchmarkSimulate(b *testing.B) {
 	for _, ranks := range []int{16, 64} {
 		p, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(ranks, 2*ranks), Microbatches: 4096})
@@ -26,8 +26,8 @@ func BenchmarkSimulate(b *testing.B) {
 	}
 }
 
-// BenchmarkSimulateSegmented simulates the interleaved schedule as segments, for a
-// million microbatches.
+// BenchmarkSimulateSegmented simulates the interleaved schedule in segments, for a million
+// microbatches.
 func BenchmarkSimulateSegmented(b *testing.B) {
 	for _, ranks := range []int{16, 64} {
 		p, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(ranks, 2*ranks), Microbatches: 1_000_000})

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// someCosts have something in every field.
+// someCosts returns costs with a value in every field.
 func someCosts() *simulate.Costs {
 	return &simulate.Costs{
 		Unit: "ms", Scale: 1000, Latency: 601, PerMiB: 25, Microbatch: 34 << 20,
@@ -102,8 +102,8 @@ func TestCostsTextErrors(t *testing.T) {
 	require.ErrorContains(t, err, "line 1:1: found the end of the text")
 }
 
-// A file's name is in its errors; what cannot be read, is too long or cannot be
-// written is an error.
+// Errors contain the name of the file. Reading fails if the reader fails or the text is too long,
+// and writing fails if the writer fails.
 func TestCostsStreams(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(path, []byte("{\n\"cat\": 1}"), 0o644))
@@ -123,7 +123,7 @@ func TestCostsStreams(t *testing.T) {
 	require.ErrorIs(t, simulate.WriteCosts(io.Discard, &simulate.Costs{}), simulate.ErrCosts)
 }
 
-// Everything that is wrong with costs is said at once.
+// Validate reports all faults at once.
 func TestCostsValidate(t *testing.T) {
 	c := &simulate.Costs{
 		Unit: strings.Repeat("m", 33), Scale: -1, Latency: -2, PerMiB: 1<<48 + 1,
@@ -146,7 +146,7 @@ func TestCostsValidate(t *testing.T) {
 	require.ErrorContains(t, (*simulate.Costs)(nil).Validate(), "the costs are nil")
 }
 
-// Costs that do not fit a plan are refused.
+// Run rejects costs that do not fit the plan.
 func TestCostsFit(t *testing.T) {
 	p := plantest.OneFOneB(2, 2, 0, 3, false)
 	one := simulate.StageCosts{F: 1}
@@ -169,8 +169,8 @@ func TestCostsFit(t *testing.T) {
 	require.ErrorContains(t, err, "capacity -2: it must be 0 or more, or -1 for no limit")
 }
 
-// FuzzReadCosts demands that whatever is read is valid, written, and read again as the
-// same.
+// FuzzReadCosts requires that costs that can be read are valid, and are equal after writing and
+// reading again.
 func FuzzReadCosts(f *testing.F) {
 	f.Add([]byte(someCostsText))
 	f.Add([]byte(`{"schema":1,"unit":"\ud800","stages":[{}]}`))

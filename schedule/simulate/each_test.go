@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Times of single computations stand in place of the stages', add up in a joined
-// pair, and are refused where they cannot be.
+// Times of single computations replace the times of stages, and are added in a joined pair. Run
+// rejects times out of range.
 func TestEachComputationHasItsTime(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
 	require.NoError(t, err)
@@ -30,14 +30,14 @@ func TestEachComputationHasItsTime(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	// F of 1 from 2 on, B of 10, F of 2, B; rank 0 gets the first gradient at 14 and sends
-	// its last output at 27, so F of 3 from 28 on, B.
+	// Rank 1 runs F of 1 from 2, B of 10, F of 2, and B. Rank 0 gets the first gradient at 14 and
+	// sends its last output at 27, so rank 1 runs F of 3 from 28, and B.
 	require.Equal(t, []int64{3, 13, 15, 25, 31, 41}, ends)
 	require.EqualValues(t, 1+2+3+30, report.Ranks[1].Busy)
 
 	pair, err := schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(1, 2), Microbatches: 6})
 	require.NoError(t, err)
-	costs.Stages[0].Joined = 1 // does not count: each says its own
+	costs.Stages[0].Joined = 1 // ignored, because Each returns the times
 	one, err := simulate.Run(pair, costs, schedule.Unlimited)
 	require.NoError(t, err)
 	require.Equal(t, one.Ideal, one.Makespan)

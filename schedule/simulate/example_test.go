@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Simulate says what a step comes to before it runs: here 1F1B on four ranks, with
-// times in milliseconds to three decimals.
+// Run predicts a step before it runs: here 1F1B on four ranks, with times in milliseconds to three
+// decimals.
 func ExampleRun() {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
 	if err != nil {

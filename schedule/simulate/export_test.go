@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Leaping is Run with repeats skipped in plans of any size.
+// Leaping is Run, but skips repeats in plans of any size.
 func Leaping(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, 0)
 	if err != nil {
@@ -15,7 +15,7 @@ func Leaping(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	return s.report()
 }
 
-// InFull is Run with no repeats skipped. It has no critical path.
+// InFull is Run without skipping repeats and without a critical path.
 func InFull(plan *schedule.Plan, costs *Costs, capacity int) (*Report, int64, error) {
 	s, err := newSimulation(plan, costs, capacity, math.MaxInt64)
 	if err != nil {
@@ -26,7 +26,7 @@ func InFull(plan *schedule.Plan, costs *Costs, capacity int) (*Report, int64, er
 	return report, s.Work(), err
 }
 
-// Work is how many actions Run tries if it skips repeats in plans of any size.
+// Work returns the number of actions that Run tries if it skips repeats in plans of any size.
 func Work(plan *schedule.Plan, costs *Costs, capacity int) (int64, error) {
 	s, err := newSimulation(plan, costs, capacity, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// simulated makes a plan of a rule with one stage a rank and simulates it.
+// simulated simulates the plan of a rule with one stage per rank.
 func simulated(t *testing.T, rule schedule.Rule, ranks, microbatches int, costs *simulate.Costs) *simulate.Report {
 	p, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
 	require.NoError(t, err)
@@ -21,9 +21,9 @@ func simulated(t *testing.T, rule schedule.Rule, ranks, microbatches int, costs 
 	return report
 }
 
-// TestZeroBubbleTable reproduces the bubble rates of 1F1B and ZB-1p that "Zero Bubble
-// Pipeline Parallelism" (Qi et al., 2023) gives, to all four digits, from its profiled
-// times in milliseconds. They are of the span: its optimizer waits for no other rank.
+// TestZeroBubbleTable reproduces the bubble rates of 1F1B and ZB-1p that "Zero Bubble Pipeline
+// Parallelism" (Qi et al., 2023) gives, to all four digits, from its profiled times in
+// milliseconds. The rates are of the span, because its optimizer does not wait for other ranks.
 func TestZeroBubbleTable(t *testing.T) {
 	for _, test := range []struct {
 		model         string
@@ -57,7 +57,7 @@ func TestZeroBubbleTable(t *testing.T) {
 	}
 }
 
-// TestBubbles demands the bubbles that schedules are known for.
+// TestBubbles requires the published bubbles of schedules.
 func TestBubbles(t *testing.T) {
 	const f, i, w = 3, 5, 2
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: f, I: i, W: w}}}
@@ -77,10 +77,10 @@ func TestBubbles(t *testing.T) {
 }
 
 // TestOffloadCriterion reproduces the criterion of "PipeOffload" (Wan et al., 2025): all saved
-// state can be offloaded at no cost if k, the time of its copies by the time of its computations,
-// is at most 1. Its k is of one stream that copies out and back in turn, so that each direction has
-// half of the link's rate. In 1F1B a step takes max(1, k) times as long for each microbatch,
-// whatever the overlap from 2 on, and the peak does not depend on the number of ranks.
+// state can be offloaded at no cost if k, the time of its copies divided by the time of its
+// computations, is at most 1. The paper's k assumes one stream that copies in both directions in
+// turn, so that each direction has half of the link's rate. In 1F1B each microbatch takes max(1, k)
+// times as long for any overlap of at least 2, and the peak does not depend on the number of ranks.
 func TestOffloadCriterion(t *testing.T) {
 	const compute, microbatches = 3_000_000, 64
 	for _, test := range []struct {
@@ -89,7 +89,7 @@ func TestOffloadCriterion(t *testing.T) {
 	}{
 		{4096, 4096, "1.71"}, {5120, 4096, "1.40"}, {8192, 4096, "0.92"}, {8192, 16384, "0.75"}, {4096, 16384, "1.19"},
 	} {
-		const flops, rate = 220e12, 15e9 // a second; bytes a second
+		const flops, rate = 220e12, 15e9 // per second; bytes per second
 		k := 10 / (3 * (6*test.hidden + test.sequence)) * flops / rate
 		require.Equal(t, test.k, fmt.Sprintf("%.2f", k))
 		costs := &simulate.Costs{FarPerMiB: int64(k * compute), Stages: []simulate.StageCosts{{F: compute / 3, I: compute / 3, W: compute / 3, Saved: 1 << 20}}}
@@ -121,8 +121,8 @@ func TestOffloadCriterion(t *testing.T) {
 	}
 }
 
-// TestOffloadedPeaks: with all stages offloaded the peak of 1F1B and interleaved does not grow with
-// the ranks, and copies that take a third of a microbatch's work delay nothing.
+// If all stages are offloaded, the peaks of 1F1B and interleaved do not grow with the number of
+// ranks, and copies that take a third of a microbatch's computing time delay no action.
 func TestOffloadedPeaks(t *testing.T) {
 	costs := &simulate.Costs{FarPerMiB: 6, Stages: []simulate.StageCosts{{F: 6, I: 6, W: 6, Saved: 1 << 20}}}
 	for _, test := range []struct {

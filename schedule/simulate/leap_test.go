@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// requireLeaps demands that a plan comes to the same with leaps and without, and adds
-// up the actions that were run.
+// requireLeaps requires that the results with and without skipping are equal, and adds up the
+// actions that were run.
 func requireLeaps(t *rapid.T, p *schedule.Plan, capacity int, full, leapt *int64) {
 	requireLeapsAt(t, p, drawCosts(t, p), capacity, full, leapt)
 }
@@ -43,13 +43,13 @@ func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacit
 	*full, *leapt = *full+work, *leapt+few
 }
 
-// TestLeaps runs the schedules of the catalog, with transfers and without.
+// TestLeaps runs all schedules, with and without transfers.
 func TestLeaps(t *testing.T) {
 	var full, leapt int64
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(schedule.Schedules()).Draw(t, "schedule")
 		ranks, most := rapid.IntRange(1, 6).Draw(t, "ranks"), 1000
-		if rapid.IntRange(0, 9).Draw(t, "many") == 0 { // warm-ups are segments then
+		if rapid.IntRange(0, 9).Draw(t, "many") == 0 { // then warm-ups are segments
 			ranks, most = 20, 60
 		}
 		placement, err := s.Place(ranks, ranks*s.PerRank)
@@ -75,7 +75,7 @@ func TestLeaps(t *testing.T) {
 	require.Less(t, leapt, full/4*3, "few of the plans leap")
 }
 
-// TestLeapsOfLanes runs plans in which all kinds of all stages go side by side.
+// TestLeapsOfLanes runs plans that interleave all kinds of all stages.
 func TestLeapsOfLanes(t *testing.T) {
 	var full, leapt int64
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,9 +95,9 @@ func TestLeapsOfLanes(t *testing.T) {
 	require.Less(t, leapt, full/4*3, "few of the plans leap")
 }
 
-// TestLeapsOverGrowingWaits has a rank that waits for two others in turn, of which one
-// is a little slower. So each wait for it is longer than the one before, by 1, of which
-// no more than the latency is for what is on the wire.
+// TestLeapsOverGrowingWaits has a rank that waits for two other ranks in turn, of which one is
+// slightly slower. Each wait for the slower rank is longer by 1 than the previous wait, and at most
+// the latency of it counts as communication.
 func TestLeapsOverGrowingWaits(t *testing.T) {
 	const n, latency = 900, 300
 	p := &schedule.Plan{Name: "growing", Mode: schedule.ForwardOnly, Microbatches: 2 * n,
@@ -121,10 +121,9 @@ func TestLeapsOverGrowingWaits(t *testing.T) {
 	require.Less(t, work, int64(n))
 }
 
-// TestLeapsOverShrinkingWaits has a rank that sends, computes for longer from repeat to
-// repeat, and then waits until a busy rank has received. What it sees of the message on
-// the wire is less by 1 each time. After 900 repeats it does not wait any more, after
-// 1600 the other one waits for it.
+// TestLeapsOverShrinkingWaits has a rank that sends, computes for longer in each repeat, and then
+// waits until a busy rank has received. Its communication time shrinks by 1 in each repeat. After
+// 900 repeats it no longer waits; after 1600 repeats the other rank waits for it.
 func TestLeapsOverShrinkingWaits(t *testing.T) {
 	const n, latency = 3000, 300
 	p := &schedule.Plan{Name: "shrinking", Mode: schedule.ForwardOnly, Microbatches: 3 * n,
@@ -147,11 +146,11 @@ func TestLeapsOverShrinkingWaits(t *testing.T) {
 	require.EqualValues(t, 1001*(n-1)+1+latency, report.Ranks[1].Last)
 	work, err := simulate.Work(p, costs, schedule.Unlimited)
 	require.NoError(t, err)
-	require.Less(t, work, int64(6*n)) // of 18n and more
+	require.Less(t, work, int64(6*n)) // instead of at least 18n
 }
 
-// TestLeapsOverBacklog has a link on which two messages at the start meet, so that each
-// later one finds it taken for a little less long, until the thousandth does not.
+// TestLeapsOverBacklog has a link on which two messages collide at the start. Each later message
+// waits slightly less for the link, and the thousandth does not wait.
 func TestLeapsOverBacklog(t *testing.T) {
 	const n = 2000
 	p := &schedule.Plan{Name: "backlog", Mode: schedule.ForwardOnly, Microbatches: n, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}}
@@ -170,8 +169,8 @@ func TestLeapsOverBacklog(t *testing.T) {
 	require.Less(t, work, int64(n))
 }
 
-// TestDeadlockBehindLeaps stops one rank halfway: where the other then stands is known
-// to the action.
+// TestDeadlockBehindLeaps stops one rank halfway. The error contains the exact position of the
+// other rank.
 func TestDeadlockBehindLeaps(t *testing.T) {
 	p := plantest.OneFOneB(2, 1, 0, 1_000_000, false)
 	p.Programs[1][0].Repeat = 500_000
@@ -180,9 +179,8 @@ func TestDeadlockBehindLeaps(t *testing.T) {
 	require.ErrorContains(t, err, "Rank 0 waits for an action that never runs: rank 0 is at action 1000002, 0B500000, and waits for 1B500000 of rank 1; rank 1 ends without running it;")
 }
 
-// TestLeapsOverKinks has ranks that wait for several others which are nearly as fast
-// as each other, so that which of them comes last, and where a message is meanwhile,
-// changes after hundreds of repeats.
+// TestLeapsOverKinks has ranks that wait for several other ranks of nearly equal speed, so that the
+// last of them, and the state of messages, changes after hundreds of repeats.
 func TestLeapsOverKinks(t *testing.T) {
 	var full, leapt int64
 	rapid.Check(t, func(t *rapid.T) {
@@ -196,7 +194,7 @@ func TestLeapsOverKinks(t *testing.T) {
 			p.Placement.Rank = append(p.Placement.Rank, rapid.IntRange(0, ranks-1).Draw(t, "rank"))
 		}
 		for s := range depth * copies {
-			stage := s%copies*depth + s/copies // all first stages, then all second ones
+			stage := s%copies*depth + s/copies // all first stages, then all second stages
 			rank := p.Placement.Rank[stage]
 			bodies[rank] = append(bodies[rank], schedule.Act(schedule.F, stage, s%copies*each))
 			cost := rapid.Int64Range(0, 200).Draw(t, "F")
@@ -224,10 +222,9 @@ func TestLeapsOverKinks(t *testing.T) {
 	require.Less(t, leapt, full/4*3, "few of the plans leap")
 }
 
-// drawLanes draws a plan on several ranks in which each kind of each stage follows
-// the one that it needs at some distance: the same microbatch of the repeat, or some
-// repeats behind it. Where microbatches descend, or groups are taken in another order
-// by different lanes, not every one of them works.
+// drawLanes draws a plan on several ranks in which each kind of each stage follows its dependency
+// in the same repeat or some repeats later. If microbatches descend, or lanes take groups in
+// different orders, some of the plans are invalid.
 func drawLanes(t *rapid.T) *schedule.Plan {
 	ranks, stages := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(1, 5).Draw(t, "stages")
 	group, groups := rapid.IntRange(1, 3).Draw(t, "group"), rapid.IntRange(1, 300).Draw(t, "groups")
@@ -296,10 +293,9 @@ func drawLanes(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// sendInLanes puts a send right behind and a receive right before each computation of
-// a plan, where something crosses ranks, and the waits behind the sends or all of them
-// at the end. Where lanes cross, messages are not received in order, or nobody can go
-// on.
+// sendInLanes adds a send immediately after and a receive immediately before each computation whose
+// result crosses ranks. The waits follow the sends or are all at the end. If lanes cross, messages
+// may be received out of order, or the ranks may deadlock.
 func sendInLanes(p *schedule.Plan, atEnd bool) {
 	crosses := func(from, to int) bool {
 		return from >= 0 && to >= 0 && from < p.Placement.Stages() && to < p.Placement.Stages() && from/p.Placement.Depth() == to/p.Placement.Depth() &&
@@ -335,8 +331,8 @@ func sendInLanes(p *schedule.Plan, atEnd bool) {
 	}
 }
 
-// TestSimulateMillion demands of every schedule that what a simulation runs and
-// allocates does not grow with the microbatches.
+// TestSimulateMillion requires for every schedule that the actions and allocations of a simulation
+// do not grow with the number of microbatches.
 func TestSimulateMillion(t *testing.T) {
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 18522, I: 18086, W: 9337, Output: 1 << 20, Gradient: 1 << 20}}, Latency: 601, PerMiB: 17}
 	for _, s := range schedule.Schedules() {

@@ -14,8 +14,8 @@ import (
 
 var errNaiveDeadlock = errors.New("nobody goes on")
 
-// naive simulates a plan by a clock that goes from one moment at which something
-// happens to the next. At each it lets every rank do all that it can do then.
+// naive simulates a plan with a clock that advances from event to event. At each event every rank
+// runs all actions that it can run at that time.
 type naive struct {
 	plan      *schedule.Plan
 	costs     *simulate.Costs
@@ -25,15 +25,15 @@ type naive struct {
 
 	lists   [][]schedule.Action // by rank, each repeat expanded
 	at      []int               // by rank: the next action
-	free    []int64             // by rank: when it is free for the next action
-	results []func()            // by rank: what happens when it is
+	free    []int64             // by rank: the time at which it is free for the next action
+	results []func()            // by rank: the callback at that time
 
 	messages map[[3]int]*naiveMessage   // by sending stage, receiving stage and microbatch
 	sent     map[[3]int][]*naiveMessage // by sending rank, receiving rank and direction: all messages so far
-	taken    map[[3]int]int             // of those, how many are received
+	taken    map[[3]int]int             // the number of these messages that are received
 	posted   map[[3]int][2][][3]int     // by link in PyTorch: the sends and the receives that wait for each other
 
-	lanes map[[2]int]int64 // by rank, and 0 for out and 1 for back: when the lane is free
+	lanes map[[2]int]int64 // by rank, and 0 for out and 1 for back: the time at which the lane is free
 
 	events [][]simulate.Event
 	waits  [][]naiveWait
@@ -42,7 +42,7 @@ type naive struct {
 type naiveMessage struct {
 	key         [3]int
 	wire, there int64
-	received    int64 // -1 before
+	received    int64 // -1 before it is received
 }
 
 type naiveWait struct {
@@ -114,7 +114,7 @@ func (n *naive) away(s int) int64 {
 	return n.stage(s).Saved
 }
 
-// time is what a computation takes, and what of it is for recomputing.
+// time returns the time of a computation, and the part of it spent on recomputation.
 func (n *naive) time(a schedule.Action) (all, recompute int64) {
 	c := n.stage(a.Stage())
 	if n.plan.Facts == nil || n.plan.Facts[a.Stage()].Recomputes {
@@ -135,7 +135,7 @@ func (n *naive) time(a schedule.Action) (all, recompute int64) {
 	return c.B + recompute, recompute
 }
 
-// crosses reports whether something passes from one rank to another between stages.
+// crosses reports whether messages between the stages cross ranks.
 func (n *naive) crosses(from, to int) bool {
 	p := n.plan.Placement
 	if from < 0 || to < 0 || from >= p.Stages() || to >= p.Stages() || from/p.Depth() != to/p.Depth() {
@@ -144,7 +144,7 @@ func (n *naive) crosses(from, to int) bool {
 	return p.Rank[from] != p.Rank[to] && (to > from || n.plan.HasBackward(to))
 }
 
-// needs returns the message that a computation waits for, if it waits for one.
+// needs returns the message for which a computation waits, if any.
 func (n *naive) needs(a schedule.Action) (key [3]int, remote bool) {
 	s := a.Stage()
 	from := s
@@ -157,7 +157,7 @@ func (n *naive) needs(a schedule.Action) (key [3]int, remote bool) {
 	return [3]int{from, s, a.Microbatch()}, (!n.transfers || n.posts()) && from != s && n.crosses(from, s)
 }
 
-// posts reports whether ranks post their transfers and go on.
+// posts reports whether ranks post their transfers without waiting.
 func (n *naive) posts() bool { return n.transfers && n.plan.Runtime == schedule.PyTorch }
 
 // post posts an end of the message with this key: a send, which is end 0, or a receive.
@@ -203,7 +203,7 @@ func (n *naive) transmit(key [3]int) {
 	n.sent[link] = append(n.sent[link], m)
 }
 
-// step does what a free rank can do now.
+// step runs the next action of a free rank if it can run now.
 func (n *naive) step(rank int) bool {
 	if result := n.results[rank]; result != nil {
 		n.results[rank] = nil
@@ -267,7 +267,7 @@ func (n *naive) step(rank int) bool {
 		}
 		link := [3]int{p.Rank[key[0]], rank, dir}
 		if n.capacity == 0 || len(n.sent[link]) == n.taken[link] {
-			return false // at a rendezvous the sender does it
+			return false // at a rendezvous the sender calls meet
 		}
 		m := n.sent[link][n.taken[link]]
 		if m.there > n.now {
@@ -298,7 +298,7 @@ func (n *naive) step(rank int) bool {
 		}
 		return done(m)
 	case schedule.WaitF, schedule.WaitB:
-		if n.posts() { // it has none
+		if n.posts() { // it has no waits
 			return done(nil)
 		}
 		key := [3]int{s, s + 1, mb}
@@ -314,7 +314,7 @@ func (n *naive) step(rank int) bool {
 	return done(nil)
 }
 
-// meet does a send and its receive, where both ranks have come to them.
+// meet runs a send and its receive if both ranks have reached them.
 func (n *naive) meet(rank, peer int, key [3]int) bool {
 	if n.free[peer] > n.now || n.results[peer] != nil || n.at[peer] == len(n.lists[peer]) {
 		return false
@@ -400,7 +400,7 @@ func (n *naive) compute(rank int) bool {
 	return true
 }
 
-// report sums up what happened, without the critical path.
+// report returns the report, without the critical path.
 func (n *naive) report() *simulate.Report {
 	report := &simulate.Report{Ranks: make([]simulate.RankReport, len(n.lists))}
 	first, last := int64(-1), int64(0)
@@ -440,7 +440,7 @@ func (n *naive) report() *simulate.Report {
 	return report
 }
 
-// buffer names what is live: its class, the stage that it is of, and the microbatch.
+// buffer identifies a live buffer by its class, stage and microbatch.
 type buffer struct {
 	class memory.Class
 	what  string
@@ -448,7 +448,7 @@ type buffer struct {
 	mb    int
 }
 
-// bytes follows every buffer of a rank by name.
+// bytes tracks every buffer of a rank.
 func (n *naive) bytes(rank int, r *simulate.RankReport) {
 	live := map[buffer]int64{}
 	resident := int64(0)
@@ -613,7 +613,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 	}
 }
 
-// lastReads returns where the copies of weights of a rank are read for the last time.
+// lastReads returns the positions of the last reads of the copies of weights on a rank.
 func (n *naive) lastReads(rank int) map[buffer]int {
 	last := map[buffer]int{}
 	for i, a := range n.lists[rank] {
@@ -661,7 +661,7 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 	return c
 }
 
-// simulateNaively returns what the naive simulation says of a plan.
+// simulateNaively returns the result of the naive simulation of a plan.
 func simulateNaively(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*simulate.Report, [][]simulate.Event, error) {
 	n, err := runNaive(plan, costs, capacity)
 	if err != nil {

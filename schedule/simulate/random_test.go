@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// drawRanks draws a plan on several ranks whose computations are in a random order
-// that works, with a random placement, and some of them joined.
+// drawRanks draws a plan on several ranks with a random placement and a random valid order of
+// computations, some of them joined.
 func drawRanks(t *rapid.T) *schedule.Plan {
 	ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
 	depth, copies := rapid.IntRange(1, 5).Draw(t, "depth"), rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "copies")
@@ -59,8 +59,8 @@ func drawRanks(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// randomOrder returns the computations of a plan in a random order in which each one
-// comes after those that it needs.
+// randomOrder returns the computations of a plan in a random order in which each comes after its
+// dependencies.
 func randomOrder(p *schedule.Plan, rng *rand.Rand) []schedule.Action {
 	type place struct{ stage, mb int }
 	type state struct{ forward, backward, done bool }
@@ -94,7 +94,7 @@ func randomOrder(p *schedule.Plan, rng *rand.Rand) []schedule.Action {
 		}
 		return schedule.W, true
 	}
-	// Some orders run ahead with forwards, some with backwards.
+	// Some orders prefer forwards, others backwards.
 	eager := rng.IntN(3)
 	var order []schedule.Action
 	for len(open) > 0 {
@@ -124,7 +124,7 @@ func randomOrder(p *schedule.Plan, rng *rand.Rand) []schedule.Action {
 	return order
 }
 
-// joinSome joins some neighbours of which neither needs the other directly.
+// joinSome joins some adjacent computations that do not depend on each other directly.
 func joinSome(body []schedule.Action, rng *rand.Rand) {
 	for i := 0; i+1 < len(body); i++ {
 		a, b := body[i], body[i+1]
@@ -136,14 +136,13 @@ func joinSome(body []schedule.Action, rng *rand.Rand) {
 	}
 }
 
-// withTransfers lowers a plan of computations in a simple way: what crosses ranks is
-// sent at once or a little later, and received in the order in which the computations
-// are made, some time before it is needed. Waits come some time after their sends, or
-// there are none.
+// withTransfers lowers a plan of computations in a simple way. Messages are sent immediately or
+// slightly later, and received in the order of their computations, some time before they are
+// needed. Waits come some time after their sends, or are absent.
 func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	lowered := *p
 	programs := make([][]schedule.Action, p.Placement.Ranks)
-	receives := map[[3]int][]schedule.Action{} // by link: sent, and in no program yet
+	receives := map[[3]int][]schedule.Action{} // by link: the receives of sent messages that are in no program yet
 	waits := make([][]schedule.Action, p.Placement.Ranks)
 	oneQueue := func(dir int) int {
 		if p.Runtime == schedule.PyTorch {
@@ -151,7 +150,7 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 		}
 		return dir
 	}
-	style, hurry := rng.IntN(3), 1+rng.IntN(6) // of waits; of receives
+	style, hurry := rng.IntN(3), 1+rng.IntN(6) // of the waits, and of the receives
 
 	flush := func(link [3]int, upTo schedule.Action) {
 		for len(receives[link]) > 0 {
@@ -218,7 +217,7 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	return &lowered
 }
 
-// merged returns the computations of all ranks in an order that works, without joins.
+// merged returns the computations of all ranks in a valid order, without joins.
 func merged(p *schedule.Plan) []schedule.Action {
 	lists := make([][]schedule.Action, p.Placement.Ranks)
 	for rank := range lists {
@@ -255,8 +254,8 @@ func merged(p *schedule.Plan) []schedule.Action {
 	return order
 }
 
-// TestSimulateAgainstNaive compares every start and end, every level of memory and
-// every sum with those of the naive simulation.
+// TestSimulateAgainstNaive compares every start and end, every memory level and every total with
+// the naive simulation.
 func TestSimulateAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, capacities := drawRanks(t), []int{schedule.Unlimited}
@@ -275,7 +274,7 @@ func TestSimulateAgainstNaive(t *testing.T) {
 	})
 }
 
-// drawQuantized draws which stages of a plan compute on copies of their weights.
+// drawQuantized draws the stages of a plan that compute with copies of their weights.
 func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	facts := make([]schedule.Facts, p.Placement.Stages())
 	for s := range facts {
@@ -283,7 +282,7 @@ func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	}
 	where := lower.Quantizing(rapid.IntRange(0, 1).Draw(t, "where"))
 	quantized, err := lower.Quantize(p, facts, where)
-	if err != nil { // its ranks wait for each other
+	if err != nil { // its ranks deadlock
 		require.ErrorIs(t, err, check.ErrDeadlock)
 		return p
 	}
@@ -291,14 +290,14 @@ func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	return quantized
 }
 
-// drawOffloaded draws which stages of a plan move saved state to far memory.
+// drawOffloaded draws the stages of a plan that move saved state to far memory.
 func drawOffloaded(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	away := make([]uint64, p.Placement.Stages())
 	for s := range away {
 		away[s] = rapid.Uint64Range(0, 1).Draw(t, "away")
 	}
 	offloaded, err := lower.Offload(p, away, rapid.IntRange(0, 3).Draw(t, "overlap"))
-	if err != nil { // its ranks wait for each other
+	if err != nil { // its ranks deadlock
 		require.ErrorIs(t, err, check.ErrDeadlock)
 		return p
 	}
@@ -328,9 +327,9 @@ func requireNaive(t require.TestingT, p *schedule.Plan, costs *simulate.Costs, c
 	require.Equal(t, want, report)
 }
 
-// checkCritical demands that a path begins with the step, ends with its end, and has
-// no gap within a stretch. Between stretches a latency passes, or nothing where what
-// was waited for is that a message was received, if bytes take no time.
+// checkCritical requires that a path covers the step from its start to its end, without gaps within
+// a stretch. If bytes take no time, the gap between stretches is one latency, or 0 if the wait was
+// for the receive of a message.
 func checkCritical(t require.TestingT, report *simulate.Report, events [][]simulate.Event, costs *simulate.Costs) {
 	var last int64
 	for _, r := range report.Ranks {
@@ -359,8 +358,8 @@ func checkCritical(t require.TestingT, report *simulate.Report, events [][]simul
 	}
 }
 
-// TestSimulateMutants demands that Simulate ends on plans that were broken, with leaps
-// and without, and with an error that says so where it cannot go on.
+// TestSimulateMutants requires that Run terminates on invalid plans, with and without skipping, and
+// returns an error if it cannot continue.
 func TestSimulateMutants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p *schedule.Plan

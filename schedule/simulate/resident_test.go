@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// What is resident belongs to stages, so it goes where a placement puts them.
+// Resident bytes belong to stages, so each rank has the resident bytes of its stages.
 func TestResidentFollowsThePlacement(t *testing.T) {
 	costs := &simulate.Costs{Resident: []int64{5, 7}}
 	for _, bytes := range []int64{1000, 200, 30, 4} {

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// timeline returns when each action runs, a line for each rank.
+// timeline returns the times of all actions, one line per rank.
 func timeline(t testing.TB, p *schedule.Plan, costs *simulate.Costs, capacity int) ([]string, *simulate.Report) {
 	lines := make([]string, len(p.Programs))
 	report, err := simulate.Timeline(p, costs, capacity, func(e simulate.Event) {
@@ -31,7 +31,7 @@ func timeline(t testing.TB, p *schedule.Plan, costs *simulate.Costs, capacity in
 	return lines, report
 }
 
-// TestSimulateByHand compares plans of two ranks with what a pencil says.
+// TestSimulateByHand compares plans for two ranks with results that were computed by hand.
 func TestSimulateByHand(t *testing.T) {
 	const mib = 1 << 20
 	oneF := []string{"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"}
@@ -47,7 +47,7 @@ func TestSimulateByHand(t *testing.T) {
 		costs    simulate.Costs
 		capacity int
 		want     []string
-		report   simulate.Report // Communication of each rank, and what is said of all
+		report   simulate.Report // Communication of each rank, and the totals
 	}{
 		{"no communication", schedule.Training, 2, oneF, nil, simulate.Costs{Stages: both}, schedule.Unlimited,
 			[]string{"0F0 0-2 0F1 2-4 0B0 7-10 0B1 12-15", "1F0 2-4 1B0 4-7 1F1 7-9 1B1 9-12"},
@@ -55,7 +55,7 @@ func TestSimulateByHand(t *testing.T) {
 		{"latency", schedule.Training, 2, oneF, nil, simulate.Costs{Stages: both, Latency: 2}, schedule.Unlimited,
 			[]string{"0F0 0-2 0F1 2-4 0B0 11-14 0B1 16-19", "1F0 4-6 1B0 6-9 1F1 9-11 1B1 11-14"},
 			simulate.Report{Makespan: 19, Span: 19, Ideal: 10, Ranks: []simulate.RankReport{{Wait: 9, Communication: 4}, {}}}},
-		// The second message waits for the link: it is on it from 5 to 8, and there at 9.
+		// The second message waits for the link, is on the wire from 5 to 8, and arrives at 9.
 		{"bandwidth", schedule.ForwardOnly, 2, []string{"0F0 0F1", "1F0 1F1"}, nil,
 			simulate.Costs{Stages: []simulate.StageCosts{{F: 2, Output: 3*mib - 1}}, Latency: 1, PerMiB: 1}, schedule.Unlimited,
 			[]string{"0F0 0-2 0F1 2-4", "1F0 6-8 1F1 9-11"},
@@ -75,7 +75,8 @@ func TestSimulateByHand(t *testing.T) {
 		{"rendezvous", schedule.ForwardOnly, 3, sends, nil, simulate.Costs{Stages: slowSecond, Latency: 1}, 0,
 			[]string{"0F0 0-1 0SEND_F0 1-2 0F1 2-3 0SEND_F1 3-8 0F2 8-9 0SEND_F2 9-14 0WAIT_F2 14-14", "1RECV_F0 0-2 1F0 2-7 1RECV_F1 7-8 1F1 8-13 1RECV_F2 13-14 1F2 14-19"},
 			simulate.Report{Makespan: 19, Span: 17, Ideal: 15, Ranks: []simulate.RankReport{{Wait: 6, Communication: 2}, {Wait: 2, Communication: 2}}}},
-		// The pair starts when the gradient for 0B0 is there, and 0F1 is there at its end.
+		// The pair starts when the gradient for 0B0 arrives, and the result of 0F1 is available at
+		// its end.
 		{"joined", schedule.Training, 2, []string{"0F0 0F1& 0B0 0B1", "1F0 1B0 1F1 1B1"}, nil, simulate.Costs{Stages: []simulate.StageCosts{{F: 2, I: 2, W: 1, Joined: 4}}}, schedule.Unlimited,
 			[]string{"0F0 0-2 0F1 7-11 0B0 7-11 0B1 16-19", "1F0 2-4 1B0 4-7 1F1 11-13 1B1 13-16"},
 			simulate.Report{Makespan: 19, Span: 19, Ideal: 10, Ranks: []simulate.RankReport{{Wait: 10}, {Wait: 4}}}},
@@ -102,7 +103,7 @@ func TestSimulateByHand(t *testing.T) {
 	}
 }
 
-// TestBytesByHand follows what is live on the two ranks of a split plan.
+// TestBytesByHand checks the live bytes on the two ranks of a split plan.
 func TestBytesByHand(t *testing.T) {
 	const resident, saved, freed, carry, output, gradient = 1000, 100, 30, 7, 5, 3
 	costs := &simulate.Costs{
@@ -123,8 +124,8 @@ func TestBytesByHand(t *testing.T) {
 	}, live[0])
 	require.Equal(t, []int64{output, saved, rest + gradient, rest, 0, output, saved, gradient, 0}, live[1])
 
-	// The first rank is fullest at its second forward. The second one at its first I,
-	// which returns its gradient and its carry before it frees anything.
+	// The first rank reaches its peak at its second forward. The second rank reaches its peak at
+	// its first I, which allocates its gradient and its carry before it frees memory.
 	require.Equal(t, memory.ByClass{memory.Resident: resident, memory.Saved: 2 * saved, memory.Activation: 2 * output}, report.Ranks[0].Classes)
 	require.Equal(t, schedule.Act(schedule.F, 0, 1), report.Ranks[0].PeakAt)
 	require.EqualValues(t, 2, report.Ranks[0].PeakPosition)
@@ -135,7 +136,7 @@ func TestBytesByHand(t *testing.T) {
 	require.EqualValues(t, 1, report.Ranks[1].InFlight)
 }
 
-// TestCriticalByHand names the actions that the step hangs on.
+// TestCriticalByHand checks the actions on the critical path.
 func TestCriticalByHand(t *testing.T) {
 	p := plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1")
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3}}, Latency: 2}
@@ -148,7 +149,7 @@ func TestCriticalByHand(t *testing.T) {
 	}, report.Critical)
 	require.InDelta(t, 1-10.0/19, report.BubbleMakespan(), 1e-15)
 
-	// A long plan has one from Timeline.
+	// For a long plan, Timeline returns the critical path.
 	long := plantest.OneFOneB(2, 1, 0, 20_000, false)
 	report, err = simulate.Run(long, costs, schedule.Unlimited)
 	require.NoError(t, err)
@@ -158,7 +159,7 @@ func TestCriticalByHand(t *testing.T) {
 	require.Len(t, report.Critical, 20_001)
 }
 
-// TestSimulateDeadlock says who waits for what, in every way in which a rank can wait.
+// TestSimulateDeadlock checks the reported waits for every way in which a rank can wait.
 func TestSimulateDeadlock(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -200,8 +201,8 @@ func TestSimulateDeadlock(t *testing.T) {
 	require.ErrorContains(t, err, "Ranks 16 and 17 wait for each other: rank 16 is at action 0, 16B0, and waits for 17B0 of rank 17;")
 }
 
-// TestSimulateNamesTheCircleOfCheck breaks valid plans so that ranks wait for each other,
-// and has both say the same of it.
+// TestSimulateNamesTheCircleOfCheck changes valid plans so that ranks deadlock, and requires the
+// same waiting cycle from Run and from package check.
 func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 7))
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
@@ -220,7 +221,7 @@ func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
 	require.Greater(t, found, 50)
 }
 
-// A plan that cannot be run at all is refused with the faults of the check.
+// A plan that cannot be run is rejected with the faults of package check.
 func TestSimulateRefuses(t *testing.T) {
 	good := func() *schedule.Plan { return plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
 	body := func(p *schedule.Plan) []schedule.Action { return p.Programs[0][0].Body }
@@ -258,7 +259,7 @@ func TestSimulateRefuses(t *testing.T) {
 	}
 }
 
-// FuzzSimulate demands that Simulate ends, whatever the plan.
+// FuzzSimulate requires that Run terminates for any plan.
 func FuzzSimulate(f *testing.F) {
 	for _, transfers := range []bool{false, true} {
 		f.Add([]byte(plantest.Text(f, plantest.OneFOneB(3, 2, 2, 9, transfers))))
@@ -285,8 +286,8 @@ func FuzzSimulate(f *testing.F) {
 	})
 }
 
-// TestPeaksOfCopies compares the peaks of plans made by name, whose copies of weights end
-// within the last repeat of a segment, with those of the same actions written out.
+// TestPeaksOfCopies compares the peaks of named schedules, whose copies of weights end within the
+// last repeat of a segment, with the peaks of the same actions written out.
 func TestPeaksOfCopies(t *testing.T) {
 	small := simulate.StageCosts{F: 1, I: 1, W: 1, Saved: 64, FreedByI: 32, Carry: 16, Output: 8, Gradient: 8, ForwardWeights: 900, BackwardWeights: 700}
 	large := small
@@ -304,7 +305,7 @@ func TestPeaksOfCopies(t *testing.T) {
 		p, err := s.Rule(params)
 		require.NoError(t, err, s.Name)
 		costs := &simulate.Costs{}
-		for stage := range placement.Stages() { // the later ones on a rank hold more
+		for stage := range placement.Stages() { // later stages of a rank hold more
 			costs.Stages = append(costs.Stages, []simulate.StageCosts{small, large}[stage/placement.Ranks%2])
 		}
 		for _, when := range []lower.Quantizing{lower.BeforeUse, lower.AtStart} {
