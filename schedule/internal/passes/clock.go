@@ -7,58 +7,58 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Clock is a Machine that takes the ranks of a plan without transfers round by round. F, I
-// and W take a round, B takes two. A result is there for others in the round after the one in
-// which it ends.
+// A Clock is a Machine that runs the ranks of a plan without transfers in rounds. F, I and W take
+// one round, B takes two. A result is available to other ranks in the round after its computation
+// ends.
 //
-// A rank without any backward gets no gradients, so nothing would hold it back: it is
-// slowed down to the pace of the rank with the most work for a microbatch.
+// A rank without a backward receives no gradients, so no dependency limits its speed. Clock slows
+// it down to the pace of the rank with the most work per microbatch.
 //
-// A period of it is a number of rounds after which the configuration recurs: every rank is
-// back at the same place of its body, later by the same number of microbatches or not at all,
-// and the messages on their way have moved with them.
+// A period is a number of rounds after which the configuration recurs: every rank is at the same
+// action of its body, either unmoved or later by a common number of microbatches, and the messages
+// in flight have shifted by the same number.
 type Clock struct {
 	Machine
 	Duties []Duty  // by rank
-	Queues []Queue // of messages on their way, whose meaning the visitor knows; a period moves them along
-	// Bounded is the first queue that may hold more or fewer actions after a period.
+	Queues []Queue // of messages in flight; the visitor defines their meaning, and Skip shifts them
+	// Bounded is the index of the first queue whose length may change over a period.
 	Bounded int
 
 	pace     []int // by rank: a round of work takes most/pace rounds
-	most     int   // rounds for a microbatch on the busiest rank
-	watching bool  // periods are looked for
-	settling int   // the rounds in which no rank may enter another segment before a period begins; 0 if the warm-up is short
-	unsteady int   // how many of them are left
-	shift    int64 // by how many microbatches the last period moved, of either sign
+	most     int   // the rounds per microbatch on the busiest rank
+	watching bool  // the clock looks for periods
+	settling int   // the number of rounds without a rank entering a segment before a period begins; 0 if the warm-up is short
+	unsteady int   // how many of these rounds remain
+	shift    int64 // the signed number of microbatches by which the last period advanced
 }
 
 // Duty is the current computation of a rank, or its last one.
 type Duty struct {
 	Action schedule.Action
-	With   schedule.Action // the action before it, if that is joined with it; else 0
+	With   schedule.Action // the previous action, if it is joined with Action; else 0
 	left   int             // rounds until it ends; 0 after its end
-	owed   int             // of a round, left over by pacing
+	owed   int             // the part of a round that pacing has left over
 }
 
-// clocked is the visitor of a Clock.
+// clocked is the visitor interface of a Clock.
 type clocked interface {
-	// Write takes an action that is no computation.
+	// Write receives an action that is not a computation.
 	Write(rank int, a schedule.Action)
-	// Ready reports whether the rank can begin the computation now. That must depend on the
-	// clock's sets and queues alone.
+	// Ready reports whether the rank can begin the computation now. The result may depend only on
+	// the clock's sets and queues.
 	Ready(rank int, a schedule.Action, mb int64) bool
 	// Act begins the computation, End ends the last computation of the rank.
 	Act(rank int, a schedule.Action, mb int64)
 	End(rank int, d Duty)
 	// Exchange is called at the end of every round.
 	Exchange()
-	// Begin is called at the beginning of a period. Repeats is called at its end if it stands
-	// for n more periods, each moved on by the stride.
+	// Begin is called at the beginning of a period. Repeats is called at the end of a period if n
+	// further periods are skipped, each shifted by stride microbatches.
 	Begin()
 	Repeats(n, stride int64)
 }
 
-// NewClock returns a clock for a visitor that keeps this many sets and queues.
+// NewClock returns a clock for a visitor with the given numbers of sets and queues.
 func NewClock(o *Outline, sets, queues int) Clock {
 	ranks := len(o.Plan.Programs)
 	c := Clock{Machine: newMachine(o, sets, o.Allowance/8), Duties: make([]Duty, ranks), Queues: make([]Queue, queues), pace: make([]int, ranks)}
@@ -82,7 +82,7 @@ func NewClock(o *Outline, sets, queues int) Clock {
 	return c
 }
 
-// roundsOf returns how much work a microbatch is on a rank.
+// roundsOf returns the number of rounds of work per microbatch on a rank.
 func (c *Clock) roundsOf(rank int) (sum int) {
 	for _, stage := range c.On[rank] {
 		sum += rounds(schedule.F)
@@ -97,7 +97,7 @@ func (c *Clock) roundsOf(rank int) (sum int) {
 	return sum
 }
 
-// roundsIn returns how long a repeat of a segment takes at least.
+// roundsIn returns the minimum number of rounds that a repeat of a segment takes.
 func roundsIn(s *schedule.Segment) (sum int) {
 	for _, inner := range s.Inside() {
 		for _, a := range inner.Body {
@@ -109,7 +109,7 @@ func roundsIn(s *schedule.Segment) (sum int) {
 	return sum
 }
 
-// rounds is how long a computation takes.
+// rounds returns the number of rounds that a computation takes.
 func rounds(kind schedule.Kind) int {
 	if kind == schedule.B {
 		return 2
@@ -117,8 +117,8 @@ func rounds(kind schedule.Kind) int {
 	return 1
 }
 
-// Run goes on until no rank can: to the end of all programs, unless ranks block each
-// other or the limit of work is reached.
+// Run runs until no rank can continue: to the end of all programs, unless the ranks deadlock or the
+// limit of work is reached.
 func (c *Clock) Run(v clocked) {
 	c.look(v)
 	for !c.Exhausted && c.round(v) {
@@ -127,8 +127,8 @@ func (c *Clock) Run(v clocked) {
 	c.Stop()
 }
 
-// look skips periods if one ends. In none does a rank enter another segment, as some rank
-// does in nearly every round of a warm-up.
+// look skips periods if a period ends now. No rank enters another segment during a period, so look
+// does not begin periods during a warm-up, where some rank does in nearly every round.
 func (c *Clock) look(v clocked) {
 	if !c.watching {
 		return
@@ -149,7 +149,7 @@ func (c *Clock) look(v clocked) {
 	}
 }
 
-// round gives each rank a turn, and reports whether any of them could use it.
+// round gives each rank a turn, and reports whether any rank is computing.
 func (c *Clock) round(v clocked) bool {
 	moved := false
 	for rank := range c.Ranks {
@@ -167,13 +167,13 @@ func (c *Clock) round(v clocked) bool {
 	}
 	c.Sign = 0
 	if i := slices.IndexFunc(c.directions, func(sign int8) bool { return sign != 0 }); i >= 0 {
-		c.Sign = c.directions[i] // messages move with their ranks
+		c.Sign = c.directions[i] // messages shift with their ranks
 	}
 	v.Exchange()
 	return moved
 }
 
-// turn lets a rank begin its next computation, if it can. The actions before it take no time.
+// turn begins the next computation of a rank, if it is ready. The actions before it take no time.
 func (c *Clock) turn(v clocked, rank int) bool {
 	p := &c.Ranks[rank]
 	a, ok := p.Action()
@@ -208,12 +208,12 @@ func (c *Clock) turn(v clocked, rank int) bool {
 	return true
 }
 
-// Busy reports whether the rank is at a computation, or between the two of a pair.
+// Busy reports whether the rank is computing, or between the two computations of a pair.
 func (c *Clock) Busy(rank int) bool {
 	return c.Duties[rank].left > 0 || c.Duties[rank].Action.Joined()
 }
 
-// State is the configuration: where all ranks are, their computations, and the queues.
+// State adds the configuration: the positions of all ranks, their computations, and the queues.
 func (c *Clock) State(s *repeats.State) {
 	if !c.state(s) {
 		return
@@ -244,8 +244,9 @@ func bare(a schedule.Action) schedule.Action {
 	return schedule.Act(a.Kind(), a.Stage(), 0).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
-// Moves returns by how many microbatches the period moves, which must be the same for all that
-// move, and how many more of it leave every rank in its segment and an action in every queue.
+// Moves returns the number of microbatches by which the period advances, which must be equal for
+// all moving values, and the number of further periods after which every rank is still in its
+// segment and no part of a queue is empty.
 func (c *Clock) Moves(by []int64) (shift, most int64) {
 	if shift, most = c.moved(by); shift == 0 {
 		return 0, 0
@@ -277,7 +278,7 @@ func (c *Clock) Moves(by []int64) (shift, most int64) {
 	return shift, most
 }
 
-// Skip moves ranks, computations and queues by n periods.
+// Skip advances ranks, computations and queues by n periods.
 func (c *Clock) Skip(n int64, by []int64) {
 	c.skip(n, by)
 	by = by[len(c.Ranks):]

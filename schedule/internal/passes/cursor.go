@@ -12,20 +12,20 @@ type Cursor struct {
 	Repeat   int
 	Position int64
 
-	inner, again int               // in a loop of loops the inner segment, and its repeat
+	inner, again int               // in nested loops: the inner segment and its repeat
 	body         []schedule.Action // nil at the end
-	shift        int               // that this repeat adds to the microbatches of the body
-	Index        int               // in the body
+	shift        int               // the number that this repeat adds to the microbatches of the body
+	Index        int               // the index of the next action in the body
 }
 
-// NewCursor returns the beginning of a segment of a program.
+// NewCursor returns a cursor at the beginning of a segment of a program.
 func NewCursor(program []schedule.Segment, segment int) Cursor {
 	p := Cursor{Program: program, Segment: segment}
 	p.enter()
 	return p
 }
 
-// enter finds the body.
+// enter sets the body and shift for the current position.
 func (p *Cursor) enter() {
 	if p.body = nil; p.Segment == len(p.Program) {
 		return
@@ -39,7 +39,7 @@ func (p *Cursor) enter() {
 	p.body = s.Body
 }
 
-// Action returns the rank's next action; false at the end.
+// Action returns the rank's next action, or false at the end of the program.
 func (p *Cursor) Action() (schedule.Action, bool) {
 	if p.body == nil {
 		return 0, false
@@ -64,7 +64,7 @@ func (p *Cursor) nextBody() {
 	p.enter()
 }
 
-// leave goes on to the next repeat or segment.
+// leave advances to the next repeat or segment.
 func (p *Cursor) leave() {
 	s := &p.Program[p.Segment]
 	if s.Inner != nil {
@@ -82,7 +82,7 @@ func (p *Cursor) leave() {
 	}
 }
 
-// Skip goes on by n repeats of the rank's segment, which has as many left.
+// Skip advances by n repeats of the rank's segment, which must have at least n repeats left.
 func (p *Cursor) Skip(n int) {
 	if n > 0 {
 		p.Repeat += n
@@ -94,12 +94,12 @@ func (p *Cursor) Skip(n int) {
 // Starts reports whether the rank is at the beginning of a repeat.
 func (p *Cursor) Starts() bool { return p.Index == 0 && p.again == 0 && p.inner == 0 }
 
-// SamePlace reports whether the rank is at the same place of a repeat as another one.
+// SamePlace reports whether two cursors are at the same action of a repeat.
 func (p *Cursor) SamePlace(other *Cursor) bool {
 	return p.Index == other.Index && p.again == other.again && p.inner == other.inner
 }
 
-// repeating returns the rank's segment, nil if it does not repeat.
+// repeating returns the rank's segment, or nil if it does not repeat.
 func (p *Cursor) repeating() *schedule.Segment {
 	if p.Segment == len(p.Program) || p.Program[p.Segment].Repeat == 1 {
 		return nil
@@ -107,8 +107,8 @@ func (p *Cursor) repeating() *schedule.Segment {
 	return &p.Program[p.Segment]
 }
 
-// Partner returns the action after the rank's next one, in the same repeat: the second of a
-// joined pair. It is the zero action at the end of a body.
+// Partner returns the action after the rank's next action in the same repeat, which is the second
+// action of a joined pair. It returns 0 at the end of a body.
 func (p *Cursor) Partner() schedule.Action {
 	if p.Index+1 == len(p.body) {
 		return 0
@@ -116,7 +116,7 @@ func (p *Cursor) Partner() schedule.Action {
 	return p.body[p.Index+1].Shift(p.shift)
 }
 
-// State enters where the rank is: one number that moves, its repeat.
+// State adds the position of the rank. The repeat is the only moving number.
 func (p *Cursor) State(s *repeats.State) bool {
 	return s.Fixed(int64(p.Segment)) && s.Fixed(int64(p.inner)) && s.Fixed(int64(p.again)) && s.Fixed(int64(p.Index)) && s.Moving(int64(p.Repeat))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
-// TestCursor goes through programs with loops of loops, some repeats at once now and then,
-// and compares what it comes by with the list.
+// TestCursor advances through programs with nested loops, sometimes by several repeats at once, and
+// compares the actions with the list.
 func TestCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

@@ -2,13 +2,13 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Links are the links between ranks. A link leads from one rank to another, carries outputs or
-// gradients, or both in PyTorch, and is first in, first out.
+// Links holds the links between ranks. A link leads from one rank to another and is first in, first
+// out. It carries outputs or gradients, or both in PyTorch plans.
 //
-// An edge leads out of a stage in one direction: edge 2s carries the outputs of stage s, edge
-// 2s+1 the gradients that it sends back. Several edges may share a link.
+// An edge leaves a stage in one direction: edge 2s carries the outputs of stage s, and edge 2s+1
+// carries the gradients that it sends back. Several edges may share a link.
 type Links struct {
-	Of       []int // by edge: its link, -1 if it does not leave its rank
+	Of       []int // by edge: its link, or -1 if the edge does not leave its rank
 	From, To []int // by link: its ranks
 }
 
@@ -37,7 +37,7 @@ func NewLinks(o *Outline) Links {
 	return l
 }
 
-// Edge returns the edge of a send or a receive, -1 for any other action.
+// Edge returns the edge of a send or a receive, or -1 for any other action.
 func Edge(a schedule.Action) int {
 	switch stage := a.Stage(); a.Kind() {
 	case schedule.SendF:
@@ -52,7 +52,7 @@ func Edge(a schedule.Action) int {
 	return -1
 }
 
-// Sent returns the send of a microbatch on an edge, and received its receive.
+// Sent returns the send of a microbatch on an edge. Received returns its receive.
 func Sent(edge int, mb int64) schedule.Action {
 	return schedule.Act(schedule.SendF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), edge/2, 0).Shift(int(mb))
 }
@@ -61,7 +61,7 @@ func Received(edge int, mb int64) schedule.Action {
 	return schedule.Act(schedule.RecvF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), Receiver(edge), 0).Shift(int(mb))
 }
 
-// Receiver returns the stage that an edge leads to.
+// Receiver returns the stage to which an edge leads.
 func Receiver(edge int) int {
 	if edge%2 == 0 {
 		return edge/2 + 1
@@ -69,8 +69,8 @@ func Receiver(edge int) int {
 	return edge/2 - 1
 }
 
-// Takes returns the edge that brings the message which a computation reads, and Makes the edge
-// that carries the message which it makes; -1 if there is none.
+// Takes returns the edge of the message that a computation reads. Makes returns the edge of the
+// message that it produces. Both return -1 if there is none.
 func (l *Links) Takes(a schedule.Action) int {
 	switch stage := a.Stage(); a.Kind() {
 	case schedule.F:
@@ -91,7 +91,7 @@ func (l *Links) Makes(a schedule.Action) int {
 	return -1
 }
 
-// Crossing returns an edge if it is on a link, -1 otherwise.
+// Crossing returns the edge if it is on a link, or -1.
 func (l *Links) Crossing(edge int) int {
 	if edge < 0 || edge >= len(l.Of) || l.Of[edge] < 0 {
 		return -1
@@ -99,7 +99,7 @@ func (l *Links) Crossing(edge int) int {
 	return edge
 }
 
-// ReceiptOf returns the receive of a send, WaitFor the wait for it.
+// ReceiptOf returns the receive of a send. WaitFor returns the wait for it.
 func ReceiptOf(send schedule.Action) schedule.Action {
 	return Received(Edge(send), int64(send.Microbatch()))
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Machine holds the ranks of a plan, each with the next action of its program. RoundRobin and
-// Clock choose the rank to run. Their visitor decides whether its next action can run, and runs it.
+// A Machine holds the ranks of a plan, each at the next action of its program. RoundRobin and Clock
+// choose the rank to run. Their visitor decides whether its next action can run, and runs it.
 type Machine struct {
 	repeats.Engine
 	*Outline
@@ -15,14 +15,14 @@ type Machine struct {
 	Periodic bool // a segment has more than a few repeats
 
 	periodStarts []int64 // by rank: its position when the period began
-	directions   []int8  // by rank: the sign of its stride, or 0 if it is not expected to move in the period
+	directions   []int8  // by rank: the sign of its stride, or 0 if the rank is not expected to advance in the period
 }
 
 // A segment of at most fewRepeats repeats is not worth a period.
 const fewRepeats = 3
 
-// newMachine returns a machine with all ranks at their first actions, for a visitor that keeps
-// this many sets. The last argument limits the number of actions that it runs.
+// newMachine returns a machine with all ranks at their first actions, for a visitor with the given
+// number of sets. It runs at most most actions.
 func newMachine(o *Outline, sets int, most int64) Machine {
 	ranks := len(o.Plan.Programs)
 	m := Machine{Engine: repeats.NewEngine(sets, most), Outline: o, Ranks: make([]Cursor, ranks), periodStarts: make([]int64, ranks), directions: make([]int8, ranks)}
@@ -36,7 +36,7 @@ func newMachine(o *Outline, sets int, most int64) Machine {
 	return m
 }
 
-// Done reports whether every rank has come to the end of its program.
+// Done reports whether every rank has reached the end of its program.
 func (m *Machine) Done() bool {
 	for rank := range m.Ranks {
 		if m.Ranks[rank].body != nil {
@@ -46,8 +46,8 @@ func (m *Machine) Done() bool {
 	return true
 }
 
-// beginPeriod records the positions of all ranks. A rank is expected to move in the period if its
-// segment repeats and it has moved since the last period began.
+// beginPeriod records the positions of all ranks. A rank is expected to advance in the period if
+// its segment repeats and it has advanced since the last period began.
 func (m *Machine) beginPeriod() {
 	for rank := range m.Ranks {
 		p := &m.Ranks[rank]
@@ -59,7 +59,7 @@ func (m *Machine) beginPeriod() {
 	}
 }
 
-// state enters the positions of all ranks: one moving number for each.
+// state adds the positions of all ranks: one moving number for each.
 func (m *Machine) state(s *repeats.State) bool {
 	for rank := range m.Ranks {
 		if !m.Ranks[rank].State(s) {
@@ -69,10 +69,10 @@ func (m *Machine) state(s *repeats.State) bool {
 	return true
 }
 
-// moved receives by how many repeats each rank has moved in the period, in the first elements of
-// by. It returns by how many microbatches that is, and how many more periods leave each rank in
-// its segment. It returns 0 if a rank has moved against the expectation, or two ranks have moved
-// by different numbers of microbatches.
+// moved receives the number of repeats by which each rank has advanced in the period, in the first
+// elements of by. It returns the corresponding number of microbatches, and the number of further
+// periods after which each rank is still in its segment. It returns 0 if a rank has not advanced as
+// expected, or two ranks have advanced by different numbers of microbatches.
 func (m *Machine) moved(by []int64) (shift, most int64) {
 	most = math.MaxInt64
 	for rank := range m.Ranks {
@@ -94,14 +94,14 @@ func (m *Machine) moved(by []int64) (shift, most int64) {
 	return shift, most
 }
 
-// skip moves the ranks by n periods, in each of which rank r moves by by[r] repeats.
+// skip advances the ranks by n periods, in each of which rank r advances by by[r] repeats.
 func (m *Machine) skip(n int64, by []int64) {
 	for rank := range m.Ranks {
 		m.Ranks[rank].Skip(int(n * by[rank]))
 	}
 }
 
-// LeastMultiple returns the least common multiple of two numbers above 0.
+// LeastMultiple returns the least common multiple of two positive numbers.
 func LeastMultiple(a, b int) int {
 	x, y := a, b
 	for y != 0 {

@@ -2,16 +2,16 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Need is an action that another one needs. If it has two kinds, either will do.
+// Need is a dependency of an action. If it has two kinds, an action of either kind satisfies it.
 type Need struct {
 	Kind, Or schedule.Kind
 	On       int8 // -1 for the slice before, 1 for the slice after, else 0
-	Remote   bool // on another rank, and nothing is sent: the rank waits for it
+	Remote   bool // on another rank, in a plan without transfers
 	Why      reason
 	Stage    int
 }
 
-// reason says why an action needs another one.
+// reason is the reason why an action depends on another one.
 type reason uint8
 
 const (
@@ -40,8 +40,8 @@ var Reasons = [...]string{
 	sliceBehindReason: "the slice after it",
 }
 
-// Needs appends the needs of a computation, a send or a wait of a stage, which are the same for
-// every microbatch.
+// Needs appends the dependencies of a computation, a send or a wait of a stage. They are the same
+// for every microbatch.
 func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	sliced := o.Plan.Slices > 1
 	switch kind {
@@ -82,13 +82,14 @@ func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	return list
 }
 
-// Neighbour returns the slice before (-1) or after (1), and whether it is of the same sequence.
+// Neighbour returns the slice before (-1) or after (1) a slice, and whether it belongs to the same
+// sequence.
 func (o *Outline) Neighbour(mb int64, on int8) (int64, bool) {
 	other, k := mb+int64(on), int64(max(o.Plan.Slices, 1))
 	return other, other/k == mb/k
 }
 
-// DependsOn reports whether an action needs another one directly.
+// DependsOn reports whether an action depends on another one directly.
 func (o *Outline) DependsOn(a, other schedule.Action) bool {
 	var list [3]Need
 	for _, n := range o.Needs(list[:0], a.Stage(), a.Kind()) {

@@ -10,19 +10,19 @@ type Outline struct {
 	Plan         *schedule.Plan
 	Stages       int
 	Microbatches int64
-	Transfers    bool // the plan says what is sent and received
-	Marked       bool // the plan says what is dropped
-	Reduces      bool // the plan says when gradients are reduced
-	Accumulates  bool // the plan says where whole gradients begin and end
+	Transfers    bool // the plan has sends or receives
+	Marked       bool // the plan has drops, or bounds of the lifetime pass
+	Reduces      bool // the plan reduces gradients
+	Accumulates  bool // the plan has whole gradients, from ZERO_GRAD to WAIT_REDUCE
 	Quantizes    bool // the plan has copies of weights
 	Offloads     bool // the plan moves saved state to far memory
-	// Allowance is how many actions a RoundRobin runs one by one at most, before it gives up; a Walk
-	// and a Clock, to which an action costs more, run an eighth of them. It follows from the size
-	// of the plan, so that a file of a few bytes is cheap to refuse.
+	// Allowance is the maximum number of actions that a RoundRobin runs one by one. A Walk and a
+	// Clock, whose actions cost more, run at most an eighth of it. It depends on the size of the
+	// plan, so that a small file is cheap to reject.
 	Allowance int64
 
 	On    [][]int // by rank: its stages
-	Place []int   // by stage: its place among those of its rank
+	Place []int   // by stage: its index among the stages of its rank
 	Sites []site  // by stage
 }
 
@@ -33,14 +33,14 @@ type site struct {
 	crosses     bool // the edge to the next stage leads to another rank
 	backward    bool // Plan.HasBackward
 	span        repeats.Run
-	Kinds       uint32 // those that the plan has of it, a set
+	Kinds       uint32 // the kinds of its actions in the plan, as bits
 }
 
-// KindsPerStage is the number of sets of microbatches of a stage: one for each kind up
-// to WaitB, None among them.
+// KindsPerStage is the number of sets of microbatches of a stage: one for each kind up to WaitB,
+// including None.
 const KindsPerStage = int(schedule.WaitB) + 1
 
-// NewOutline returns the outline of a plan whose parts fit together.
+// NewOutline returns the outline of a plan. The parts of the plan must have consistent sizes.
 func NewOutline(plan *schedule.Plan) Outline {
 	o := Outline{Plan: plan, Stages: plan.Placement.Stages(), Microbatches: int64(plan.Microbatches)}
 	o.On, o.Place, o.Sites = make([][]int, plan.Placement.Ranks), make([]int, o.Stages), make([]site, o.Stages)
@@ -85,8 +85,8 @@ func NewOutline(plan *schedule.Plan) Outline {
 	return o
 }
 
-// allowance returns the allowance of a plan with so many written actions. Warm-up and drain of
-// a plan take up to about ten actions for each stage and rank.
+// allowance returns the allowance of a plan with the given number of written actions. The warm-up
+// and drain of a plan take up to about ten actions per stage and rank.
 func (o *Outline) allowance(written int64) int64 {
 	return 1<<24 + 128*(int64(len(o.On))*int64(o.Stages)+written)
 }
@@ -105,7 +105,7 @@ func (o *Outline) Copies() int { return max(o.Plan.Placement.Copies, 1) }
 // HasBackward is Plan.HasBackward.
 func (o *Outline) HasBackward(stage int) bool { return o.Sites[stage].backward }
 
-// Includes reports whether the plan has an action of this kind of the stage.
+// Includes reports whether the plan has an action of the kind for the stage.
 func (o *Outline) Includes(stage int, kind schedule.Kind) bool {
 	return o.Sites[stage].Kinds>>kind&1 == 1
 }
@@ -113,8 +113,8 @@ func (o *Outline) Includes(stage int, kind schedule.Kind) bool {
 // Span is Plan.Span.
 func (o *Outline) Span(stage int) repeats.Run { return o.Sites[stage].span }
 
-// Crosses reports whether the edge from a stage to the next one leads to another
-// rank. There is no edge before the first stage of a copy and behind the last one.
+// Crosses reports whether the edge from a stage to the next one leads to another rank. There is no
+// edge before the first stage of a copy of the model or after its last stage.
 func (o *Outline) Crosses(stage int) bool { return stage >= 0 && o.Sites[stage].crosses }
 
 // Reads returns the set of entry parts that an action reads.

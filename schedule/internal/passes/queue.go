@@ -2,16 +2,16 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Queue is a first-in first-out list of actions. It holds them as stretches of ascending or
-// descending microbatches, so that a million messages of one stage take no more space than two,
-// and its ends move with the microbatches as the edges of a set do.
+// Queue is a first-in, first-out list of actions. It stores ranges of ascending or descending
+// microbatches, so that a million messages of one stage take no more space than two. The ends of
+// the ranges shift with the microbatches, like the edges of a set.
 type Queue struct {
 	items []stretch
 	first int // in items
 	N     int // actions in all
 }
 
-// stretch is N actions, each of the microbatch one step after the one before.
+// stretch is a range of N actions whose microbatches differ by Step.
 type stretch struct {
 	Head    schedule.Action
 	N, Step int // Step is 1, -1, or 0 if N is 1
@@ -43,7 +43,7 @@ func (q *Queue) Push(a schedule.Action) {
 	q.items = append(q.items, stretch{Head: a, N: 1})
 }
 
-// Pop removes and returns the first action of a queue that has one.
+// Pop removes and returns the first action. The queue must not be empty.
 func (q *Queue) Pop() schedule.Action {
 	s := &q.items[q.first]
 	a := s.Head

@@ -41,7 +41,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// A million messages of a stage take the space of two, up or down.
+// A million ascending or descending messages of a stage take the space of two.
 func TestQueueIsShort(t *testing.T) {
 	var q passes.Queue
 	for mb := range 1_000_000 {

@@ -5,9 +5,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Reloads returns, by the stages of a rank, the microbatches whose saved state comes back from far
-// memory. It returns nil for a plan that offloads nothing, and reports false if the program is too
-// large and too irregular.
+// Reloads returns, by the stages of a rank, the microbatches whose saved state is reloaded from far
+// memory. It returns nil for a plan without offloads, and false if the program is too large and
+// irregular.
 func (o *Outline) Reloads(rank int) ([]repeats.Runs, bool) {
 	if !o.Offloads {
 		return nil, true
@@ -17,7 +17,7 @@ func (o *Outline) Reloads(rank int) ([]repeats.Runs, bool) {
 	return v.Upto(len(o.On[rank])), !v.Exhausted
 }
 
-// reloads is the visitor that collects the microbatches.
+// reloads is the visitor that collects reloaded microbatches.
 type reloads struct {
 	Walk
 	place []int // by stage: its set

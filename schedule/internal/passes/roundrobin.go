@@ -8,45 +8,45 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// RoundRobin is a Machine that gives the ranks turns, up and down by turns as microbatches
-// flow. In its turn a rank runs its next actions, as far as the visitor lets it. It is for
-// visitors that come to the same end in every order (doc.go).
+// RoundRobin is a Machine that gives the ranks turns, alternately in ascending and descending
+// order, as microbatches flow. In its turn a rank runs its next actions until the visitor blocks
+// it. The visitor must be monotone (see the package documentation).
 //
-// A period of it moves every rank whose segment repeats by the same number of microbatches.
+// A period advances every rank whose segment repeats by the same number of microbatches.
 type RoundRobin struct {
 	Machine
-	Counts  []int64 // compared with Limit, by Room
+	Counts  []int64 // Room compares them with Limit
 	Limit   int64
 	Visited int64 // actions that were run
 
 	stops    []int64 // by rank: the position at which it stops in this period
 	lengths  []int64 // by rank: the actions of a period
 	down     bool    // the direction of the next round
-	entered  bool    // a rank has come to another segment in this round
-	due      int64   // the work at which Run looks for the next period
-	deferred int64   // the work for which it has put a short one off
+	entered  bool    // a rank has entered another segment in this round
+	due      int64   // the amount of work at which Run looks for the next period
+	deferred int64   // the amount of work for which a short period was deferred
 
-	// In a period that is compared:
+	// During a period that is compared:
 	comparing bool
-	room      []int64 // by count: how much more it may change until Room says something else
-	apart     int64   // the least distance in microbatches that Next found between ranks that do not move alike
+	room      []int64 // by count: the largest change that does not change a result of Room
+	apart     int64   // the minimum distance in microbatches between ranks with different directions, as seen by Next
 }
 
 // Visitor is the visitor of a RoundRobin.
 type Visitor interface {
-	// Step runs the next action of the rank if it can run now, and reports whether it could.
-	// A visitor of Run decides that by the machine's sets, Next and Room alone.
+	// Step runs the next action of the rank if it can run now, and reports whether it could. For
+	// Run, the result may depend only on the machine's sets, Next and Room.
 	Step(rank int, a schedule.Action) bool
 }
 
 const (
-	// burst is how many actions a rank runs in its turn at most.
+	// burst is the maximum number of actions that a rank runs in its turn.
 	burst = 64
-	// pause is how many actions are run until the next period is looked for if there is none now.
+	// pause is the minimum number of actions between two attempts to find a period.
 	pause = 1 << 10
 )
 
-// NewRoundRobin returns a machine for a visitor that keeps this many sets and counts.
+// NewRoundRobin returns a machine for a visitor with the given numbers of sets and counts.
 func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
 	ranks := len(o.Plan.Programs)
 	return RoundRobin{
@@ -55,7 +55,7 @@ func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
 	}
 }
 
-// Run goes on until no rank can, or the limit of work is reached. It skips repeats.
+// Run runs until no rank can continue or the limit of work is reached. It skips repeats.
 func (r *RoundRobin) Run(v Visitor) {
 	for !r.Exhausted {
 		if r.Periodic && !r.entered && r.Work() >= r.due {
@@ -67,7 +67,7 @@ func (r *RoundRobin) Run(v Visitor) {
 	}
 }
 
-// Round gives each rank a turn, and reports whether any could use it.
+// Round gives each rank a turn, and reports whether any rank ran an action.
 func (r *RoundRobin) Round(v Visitor) bool {
 	moved := false
 	r.entered = false
@@ -84,7 +84,7 @@ func (r *RoundRobin) Round(v Visitor) bool {
 	return moved
 }
 
-// turn lets a rank run its next actions, and reports whether it could run any.
+// turn runs the next actions of a rank, and reports whether it ran any.
 func (r *RoundRobin) turn(v Visitor, rank int) bool {
 	p := &r.Ranks[rank]
 	segment, begin := p.Segment, p.Position
@@ -99,8 +99,8 @@ func (r *RoundRobin) turn(v Visitor, rank int) bool {
 	return p.Position > begin
 }
 
-// run runs actions of the rank up to a position or the end of the program, and reports false if
-// it has to wait before that.
+// run runs actions of the rank up to a position or the end of the program, and reports false if the
+// rank has to wait before that.
 func (p *Cursor) run(v Visitor, rank int, end int64) bool {
 	for p.Position < end && p.body != nil {
 		if a, _ := p.Action(); !v.Step(rank, a) {
@@ -120,8 +120,8 @@ func (r *RoundRobin) Room(count int) bool {
 	return room >= 0
 }
 
-// Next reports whether this is the next action of a rank, whatever it drops. The rank whose
-// turn it is asks.
+// Next reports whether want is the next action of a rank, ignoring drops and joins. Only the
+// visitor of the rank whose turn it is may call it.
 func (r *RoundRobin) Next(rank int, want schedule.Action) bool {
 	a, ok := r.Ranks[rank].Action()
 	if !ok || a.Kind() != want.Kind() || a.Stage() != want.Stage() {
@@ -134,8 +134,8 @@ func (r *RoundRobin) Next(rank int, want schedule.Action) bool {
 	return apart == 0
 }
 
-// Period runs a period, or a round if there is no period now. It reports whether any rank ran
-// an action.
+// Period runs a period, or a round if no period is possible now. It reports whether any rank ran an
+// action.
 func (r *RoundRobin) Period(v Visitor) bool {
 	if actions, _ := r.measure(burst); actions == 0 {
 		return r.Round(v)
@@ -143,8 +143,8 @@ func (r *RoundRobin) Period(v Visitor) bool {
 	return r.period(v)
 }
 
-// period runs the period that was measured. Each rank runs its part of it and then waits for
-// the others.
+// period runs the period that measure has computed. Each rank runs its part of the period and then
+// waits for the others.
 func (r *RoundRobin) period(v Visitor) bool {
 	begin, end := r.Visited, r.Visited
 	for rank := range r.Ranks {
@@ -162,10 +162,10 @@ func (r *RoundRobin) period(v Visitor) bool {
 	return r.Visited > begin
 }
 
-// compare runs a period if there is one now, and skips those that are like it.
+// compare runs a period if one is possible now, and skips the periods that repeat it.
 func (r *RoundRobin) compare(v Visitor) {
 	began := r.Work()
-	actions, short := r.measure(1) // a rank whose segment does not repeat shows that it can go on
+	actions, short := r.measure(1) // a rank whose segment does not repeat runs one action, so that the period sees whether it can continue
 	if actions == 0 || short && r.deferred < actions {
 		wait := max(pause, actions/16)
 		r.due, r.deferred = began+wait, r.deferred+wait
@@ -187,10 +187,10 @@ func (r *RoundRobin) compare(v Visitor) {
 	r.comparing = false
 }
 
-// measure finds out how many actions each rank runs in a period. It returns their sum, or 0
-// if no segment repeats or the strides have no common multiple that is small enough, and
-// whether a rank comes to the end of its segment before the end of a second period. A rank
-// whose segment does not repeat runs this many actions.
+// measure computes the number of actions that each rank runs in a period. A rank whose segment does
+// not repeat runs lone actions. measure returns the sum over the repeating ranks, or 0 if no
+// segment repeats or the least common multiple of the strides is too large. It also returns whether
+// a rank reaches the end of its segment before the end of a second period.
 func (r *RoundRobin) measure(lone int64) (actions int64, short bool) {
 	stride := 1
 	for rank := range r.Ranks {
@@ -216,7 +216,7 @@ func (r *RoundRobin) measure(lone int64) (actions int64, short bool) {
 	return actions, short
 }
 
-// State is the configuration: where all ranks are, and the counts.
+// State adds the configuration: the positions of all ranks, and the counts.
 func (r *RoundRobin) State(s *repeats.State) {
 	if !r.state(s) {
 		return
@@ -228,8 +228,8 @@ func (r *RoundRobin) State(s *repeats.State) {
 	}
 }
 
-// Moves returns by how many microbatches the period moves, and how many more of it change
-// neither what Room says nor what Next says.
+// Moves returns the number of microbatches by which the period advances, and the number of further
+// periods in which no result of Room or Next changes.
 func (r *RoundRobin) Moves(by []int64) (shift, most int64) {
 	if shift, most = r.moved(by); shift == 0 {
 		return 0, 0
@@ -243,7 +243,7 @@ func (r *RoundRobin) Moves(by []int64) (shift, most int64) {
 	return shift, most
 }
 
-// Skip moves the ranks and the counts by n periods.
+// Skip advances the ranks and the counts by n periods.
 func (r *RoundRobin) Skip(n int64, by []int64) {
 	r.skip(n, by)
 	for i := range r.Counts {

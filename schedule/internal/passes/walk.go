@@ -7,42 +7,42 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Walk goes through a rank's program action by action and keeps sets of microbatches on the
-// way: those that are done, dropped, or in flight. It skips repeats that cannot differ (package
-// repeats), so that it costs the same whatever their number.
+// A Walk traverses a rank's program action by action and keeps sets of microbatches, such as the
+// microbatches that are done, dropped, or in flight. It skips repeats that must equal previous
+// repeats (package repeats), so that its cost does not depend on their number.
 //
-// The width of a set is linear in the repeat. So it is largest in the first or the last repeat
-// of those that are skipped, or next to them, and these are walked.
+// The width of a set is linear in the number of the repeat. Therefore the largest width occurs in
+// the first or last skipped repeat or in a neighbouring repeat, and the Walk visits the neighbours.
 type Walk struct {
 	repeats.Sets
 
-	// The place of the walk, for its visitor.
+	// The position of the walk, for its visitor.
 	Body     []schedule.Action
-	Segment  int   // the number of the body; inner segments count
+	Segment  int   // the index of the body, counting inner segments
 	Index    int   // in the body
-	Position int64 // of the action in the expanded program
-	Depth    int   // 1 within a loop of loops
+	Position int64 // of the action in the program with all repeats written out
+	Depth    int   // 1 within nested loops
 
-	// Every is set if the visitor looks at microbatches modulo it: strides that are skipped must
-	// be multiples of it. 0 is 1.
+	// Every is set if the visitor depends on microbatches modulo Every. Repeats are skipped only if
+	// their stride is a multiple of it. 0 means 1.
 	Every int
 
 	Visited int64 // actions
 }
 
-// walked is the visitor of a Walk.
+// walked is the visitor interface of a Walk.
 type walked interface {
 	// Visit is called for each action that is not skipped, with its microbatch in this repeat.
 	Visit(a schedule.Action, mb int64)
-	// Repeats is called after each repeat of a segment, with 1, and once more with the number of
-	// repeats like it that are skipped.
+	// Repeats is called with n = 1 after each visited repeat of a segment, and again with the
+	// number of subsequent repeats that are skipped.
 	Repeats(s *schedule.Segment, n int64)
 }
 
-// NewWalk returns a walk with this many sets, all empty.
+// NewWalk returns a walk with the given number of sets, all empty.
 func NewWalk(o *Outline, sets int) Walk { return Walk{Sets: repeats.NewSets(sets, o.Allowance/8)} }
 
-// Program walks all segments, in reverse from the last action to the first.
+// Program walks all segments, or, if reverse is set, all actions from the last to the first.
 func (w *Walk) Program(segments []schedule.Segment, reverse bool, v walked) {
 	if reverse {
 		segments = Backwards(segments)
@@ -77,8 +77,7 @@ func backwards(s schedule.Segment, by int) schedule.Segment {
 	return back
 }
 
-// walk walks segments whose first body has this number, with shift added to their
-// microbatches.
+// walk walks segments whose first body has the given index, with shift added to their microbatches.
 func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v walked) {
 	for i := range segments {
 		s := &segments[i]
@@ -87,7 +86,7 @@ func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v walk
 	}
 }
 
-// walkSegment walks the repeats of a segment that cannot be skipped, always the last one.
+// walkSegment walks the repeats of a segment that cannot be skipped, and always the last one.
 func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v walked) {
 	start, length, total := w.Position, s.Len(), int64(s.Repeat)
 	try := int64(1) // the next repeat that is recorded; the first one differs from the second
@@ -140,7 +139,7 @@ func (w *Walk) walkBody(shift int64, v walked) {
 	w.Visited += int64(len(w.Body))
 }
 
-// pace returns by how many microbatches a repeat moves, and sign in which direction.
+// pace returns the absolute value of a segment's stride, and sign the sign of a stride.
 func pace(s *schedule.Segment) int64 { return int64(max(s.Stride, -s.Stride)) }
 
 func sign(stride int) int8 {

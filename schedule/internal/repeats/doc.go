@@ -1,11 +1,10 @@
 // Package repeats skips the repeats of a machine.
 //
-// A machine runs actions and keeps a state: sets of microbatches and other numbers. A period is
-// a stretch of its run. If the state after a period is the state before it with later
-// microbatches, the machine does the same again with microbatches that are later still, because
-// nothing else decides what it does. So any number of periods can be skipped at once, and the
-// state moved by them. That ends when something that moves meets something that does not: the
-// end of a segment, or an edge of a set.
+// A machine runs actions and keeps a state: sets of microbatches and other numbers. A period is a
+// part of its run. If the state after a period equals the state before it with all microbatches
+// shifted, the next period runs the same actions, shifted again, because the state alone determines
+// the run. So any number of periods can be skipped at once by shifting the state. This holds until
+// a moving value reaches a fixed bound, such as the end of a segment or the edge of a set.
 //
-// A skipped period would have run exactly like that; nothing is guessed.
+// The result is exact: a skipped period has the same effect as a period that is run.
 package repeats

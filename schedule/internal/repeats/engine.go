@@ -2,28 +2,28 @@ package repeats
 
 // A Machine has periods that an Engine can skip.
 type Machine interface {
-	// State enters everything that decides how the machine goes on, except its sets. It may
-	// return as soon as Fixed or Moving has returned false.
+	// State adds all values that determine the continuation of the machine, except its sets, by
+	// calls of s.Fixed and s.Moving. It may return as soon as one of them returns false.
 	State(s *State)
-	// Moves receives the deltas of the moving numbers over a period. It returns by how many
-	// microbatches the period moves and how many more periods the machine can go through, or 0
-	// if the period does not recur.
+	// Moves receives the deltas of the moving numbers over a period. It returns the number of
+	// microbatches by which the period advances, and the maximum number of further periods, or 0 if
+	// the period does not recur.
 	Moves(by []int64) (shift, most int64)
-	// Skip moves the machine on by n periods.
+	// Skip advances the machine by n periods.
 	Skip(n int64, by []int64)
 }
 
-// State is the configuration of a machine, as numbers.
+// State is the configuration of a machine as a list of numbers.
 type State struct {
 	fixed, moving []int64
-	by            []int64 // the deltas of the moving numbers from those of the other state
-	than          *State  // the state that it is compared with; nil if it is kept
-	k             int     // the fixed numbers that are equal
+	by            []int64 // the deltas of the moving numbers from the other state
+	than          *State  // the state with which this state is compared; nil if this state is stored
+	k             int     // the number of equal fixed numbers so far
 	differs       bool
 }
 
-// Fixed enters a number that is the same in every period, Moving one that may move by the same
-// amount from each to the next. Both return false if the two states differ.
+// Fixed adds a number that is the same in every period. Moving adds a number that may change by a
+// constant from each period to the next. Both return false if the two states differ.
 func (s *State) Fixed(v int64) bool {
 	if s.than == nil {
 		s.fixed = append(s.fixed, v)
@@ -50,37 +50,37 @@ func (s *State) Moving(v int64) bool {
 	return true
 }
 
-// Unclear says that the state is unknown: it equals no other one.
+// Unclear marks the state as unknown, so that it does not equal any other state.
 func (s *State) Unclear() { s.differs = true }
 
-// same reports whether the two states are alike.
+// same reports whether the two states are equal up to the deltas of moving numbers.
 func (s *State) same() bool {
 	return !s.differs && s.k == len(s.than.fixed) && len(s.by) == len(s.than.moving)
 }
 
-// Engine skips periods of a machine, whose sets it has.
+// Engine holds the sets of a machine and skips its periods.
 type Engine struct {
 	Sets
 	past, now State
-	age       int // moments since the period began
-	limit     int // the age at which another period is begun
-	first     int // the first limit
+	age       int // the number of calls of Look since the period began
+	limit     int // the age at which a new period begins
+	first     int // the limit of the first period
 }
 
-// NewEngine returns an engine for a machine with this many sets, all empty, that runs at most
-// this many actions.
+// NewEngine returns an engine for a machine with the given number of empty sets, that runs at most
+// most actions.
 func NewEngine(sets int, most int64) Engine {
 	return Engine{Sets: NewSets(sets, most), first: firstLimit}
 }
 
-// Expect says that the shortest period may have this many moments.
+// Expect sets the expected length of the shortest period, in calls of Look.
 func (e *Engine) Expect(moments int) { e.first = min(max(e.first, moments), lastLimit) }
 
-// The moments among which Look looks for the end of a period.
+// The smallest and largest limit of calls of Look within which a period must end.
 const firstLimit, lastLimit = 16, 1 << 14
 
-// Look is called at each moment at which a period may begin or end. If a period ends now it skips
-// those that are like it, and returns how many.
+// Look is called whenever a period may begin or end. If a period ends now, Look skips the periods
+// that repeat it and returns their number.
 func (e *Engine) Look(m Machine) int64 {
 	if e.age++; e.limit == 0 {
 		e.watch(m, e.first)
@@ -97,13 +97,13 @@ func (e *Engine) Look(m Machine) int64 {
 	return 0
 }
 
-// Forget gives up the current period: the next Look begins another one.
+// Forget discards the current period. The next Look begins a new one.
 func (e *Engine) Forget() {
 	e.Stop()
 	e.limit = 0
 }
 
-// Began reports whether a period has begun at the moment of the last Look.
+// Began reports whether the last call of Look began a period.
 func (e *Engine) Began() bool { return e.age == 0 }
 
 func (e *Engine) watch(m Machine, limit int) {
@@ -111,8 +111,8 @@ func (e *Engine) watch(m Machine, limit int) {
 	e.age, e.limit = 0, limit
 }
 
-// Begin begins a period. End ends it if the state has recurred, skips those that are like it, and
-// returns how many; it returns 0 if the period may go on.
+// Begin begins a period. If the state has recurred, End ends the period, skips the periods that
+// repeat it, and returns their number. Otherwise End returns 0 and the period continues.
 func (e *Engine) Begin(m Machine) {
 	e.Sets.Begin(0)
 	e.past.fixed, e.past.moving = e.past.fixed[:0], e.past.moving[:0]
@@ -133,7 +133,7 @@ func (e *Engine) End(m Machine) int64 {
 	return n
 }
 
-// Stop gives up all periods that have begun.
+// Stop discards all periods that have begun.
 func (e *Engine) Stop() {
 	for e.depth > 0 {
 		e.end(0, 0)

@@ -9,17 +9,17 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// operation is one thing that a body does to a set, with a microbatch that the repeats
-// move, unless it stands still: then only those around them do.
+// operation is an operation of a body on a set. Its microbatch moves with the repeats, or, if fixed
+// is set, only with the repeats of the outer body.
 type operation struct {
 	what, set int
 	mb        int64
-	stands    bool
+	fixed     bool
 }
 
 func (o operation) do(s *repeats.Sets, sign int8, around, shift int64) bool {
 	mb := o.mb + around + shift
-	if s.Sign = sign; o.stands {
+	if s.Sign = sign; o.fixed {
 		s.Sign, mb = 0, o.mb+around
 	}
 	switch o.what {
@@ -31,9 +31,9 @@ func (o operation) do(s *repeats.Sets, sign int8, around, shift int64) bool {
 	return s.Remove(o.set, mb)
 }
 
-// TestSkippingChangesNothing runs random bodies many times over, with and without skipping
-// repeats of them and of repeats within repeats. What they are told must be the same in
-// every repeat, and so must be the sets in the end.
+// TestSkippingChangesNothing repeats random bodies, with and without skipping repeats and nested
+// repeats. The results of the operations must be the same in every repeat, and the sets must be
+// equal at the end.
 func TestSkippingChangesNothing(t *testing.T) {
 	skipped := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,7 +42,7 @@ func TestSkippingChangesNothing(t *testing.T) {
 		draw := func(name string) (body []operation) {
 			for range rapid.IntRange(1, 6).Draw(t, name) {
 				body = append(body, operation{rapid.IntRange(0, 2).Draw(t, "what"), rapid.IntRange(0, sets-1).Draw(t, "set"),
-					rapid.Int64Range(-width, width).Draw(t, "mb"), rapid.IntRange(0, 7).Draw(t, "stands") == 0})
+					rapid.Int64Range(-width, width).Draw(t, "mb"), rapid.IntRange(0, 7).Draw(t, "fixed") == 0})
 			}
 			return body
 		}
@@ -59,14 +59,14 @@ func TestSkippingChangesNothing(t *testing.T) {
 		}
 		sign := func(n int64) int8 { return int8(max(-1, min(1, n))) }
 
-		told := map[[3]int64][]bool{} // by repeat and inner repeat: what the operations were told
+		results := map[[3]int64][]bool{} // by repeat and inner repeat: the results of the operations
 		for r := range repeatsOfAll {
 			for _, o := range outer {
-				told[[3]int64{r, -1}] = append(told[[3]int64{r, -1}], o.do(&all, 0, 0, r*stride))
+				results[[3]int64{r, -1}] = append(results[[3]int64{r, -1}], o.do(&all, 0, 0, r*stride))
 			}
 			for k := range innerRepeats {
 				for _, o := range inner {
-					told[[3]int64{r, k}] = append(told[[3]int64{r, k}], o.do(&all, 0, r*stride, k*innerStride))
+					results[[3]int64{r, k}] = append(results[[3]int64{r, k}], o.do(&all, 0, r*stride, k*innerStride))
 				}
 			}
 		}
@@ -77,14 +77,14 @@ func TestSkippingChangesNothing(t *testing.T) {
 			for _, o := range outer {
 				got = append(got, o.do(&few, sign(stride), 0, r*stride))
 			}
-			require.Equal(t, told[[3]int64{r, -1}], got)
+			require.Equal(t, results[[3]int64{r, -1}], got)
 			for k := int64(0); k < innerRepeats; k++ {
 				few.Begin(sign(innerStride))
 				got = nil
 				for _, o := range inner {
 					got = append(got, o.do(&few, sign(innerStride), r*stride, k*innerStride))
 				}
-				require.Equal(t, told[[3]int64{r, k}], got)
+				require.Equal(t, results[[3]int64{r, k}], got)
 				n := few.End(max(innerStride, -innerStride), innerRepeats-1-k)
 				k += n
 				skipped += n

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Run is the microbatches from Lo up to, and without, Hi.
+// Run is the range of microbatches [Lo, Hi).
 type Run struct{ Lo, Hi int64 }
 
-// String names the microbatches of the run.
+// String returns the microbatches of the run in words.
 func (r Run) String() string {
 	if r.Hi == r.Lo+1 {
 		return fmt.Sprintf("microbatch %d", r.Lo)
@@ -16,9 +16,9 @@ func (r Run) String() string {
 	return fmt.Sprintf("microbatches %d to %d", r.Lo, r.Hi-1)
 }
 
-// Runs is a set of microbatches as sorted runs, no two of which touch. The sets
-// of a plan that goes through its microbatches in order have one or two runs,
-// whatever their number; any set can be held.
+// Runs is a set of microbatches, stored as sorted runs, no two of which are adjacent. Any set can
+// be stored. If a plan takes its microbatches in order, its sets have one or two runs, regardless
+// of the number of microbatches.
 type Runs []Run
 
 // at returns the index of the first run that ends after m.
@@ -43,13 +43,13 @@ func (s Runs) Has(m int64) bool {
 	return i < len(s) && s[i].Lo <= m
 }
 
-// Even reports whether all microbatches from lo to hi are in the set, or none is.
+// Even reports whether the set contains all microbatches from lo to hi, or none of them.
 func (s Runs) Even(lo, hi int64) bool {
 	i := s.at(lo)
 	return i == len(s) || s[i].Lo > hi || s[i].Lo <= lo && hi < s[i].Hi
 }
 
-// Width returns the number of microbatches from the lowest to the highest.
+// Width returns the number of microbatches from the lowest to the highest, including gaps.
 func (s Runs) Width() int64 {
 	if len(s) == 0 {
 		return 0
@@ -57,7 +57,7 @@ func (s Runs) Width() int64 {
 	return s[len(s)-1].Hi - s[0].Lo
 }
 
-// Minus returns the microbatches of s that are in none of the others.
+// Minus returns the microbatches of s that are in none of the other sets.
 func (s Runs) Minus(others ...Runs) Runs {
 	rest := slices.Clone(s)
 	for _, other := range others {
@@ -78,7 +78,7 @@ func (s Runs) Minus(others ...Runs) Runs {
 	return rest
 }
 
-// add puts m into the set. It returns the index of its run, and whether m was not there.
+// add adds m to the set. It returns the index of its run, and whether m is new.
 func (s *Runs) add(m int64) (int, bool) {
 	i := s.at(m)
 	t := *s
@@ -100,10 +100,9 @@ func (s *Runs) add(m int64) (int, bool) {
 	return i, true
 }
 
-// extend puts m into the set where it comes right behind the last run or right before the
-// first one, or is in that already, as it nearly always does. It reports whether m was
-// not there, and whether it was one of these.
-func (s Runs) extend(m int64) (added, plainly bool) {
+// extend handles the most frequent cases of add: m is directly after the last run, directly before
+// the first run, or in the first run. It reports whether m is new, and whether it handled the case.
+func (s Runs) extend(m int64) (added, handled bool) {
 	n := len(s) - 1
 	switch {
 	case n < 0:
@@ -118,8 +117,8 @@ func (s Runs) extend(m int64) (added, plainly bool) {
 	return false, s[0].Lo <= m && m < s[0].Hi
 }
 
-// shorten takes m out of the set if it is the first of all or the last, and not a run of
-// its own, and reports whether it did.
+// shorten removes m if it is the first or last microbatch of the set and its run has others. It
+// reports whether it did.
 func (s Runs) shorten(m int64) bool {
 	n := len(s) - 1
 	switch {
@@ -135,7 +134,8 @@ func (s Runs) shorten(m int64) bool {
 	return false
 }
 
-// remove takes m out of the set and returns where, and whether it was there.
+// remove removes m from the set. It returns the index of the affected run, and whether m was in the
+// set.
 func (s *Runs) remove(m int64) (int, bool) {
 	i := s.at(m)
 	t := *s

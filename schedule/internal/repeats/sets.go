@@ -1,27 +1,27 @@
 package repeats
 
-// Sets are the sets of microbatches of a machine: those that are done, or in flight. While a
-// period is recorded they note which microbatches it looks at, which decides how many more
-// periods find the same.
+// Sets holds the sets of microbatches of a machine, such as the microbatches that are done or in
+// flight. While a period is recorded, Sets records the microbatches of its operations, which
+// determine how many further periods have the same results.
 type Sets struct {
 	of []Runs
-	// Sign is the direction in which the microbatches of the next operations move from period to
-	// period: 1, -1, or 0 if they do not.
+	// Sign is the direction in which the microbatches of the next operations change from period to
+	// period: 1, -1, or 0 if they are constant.
 	Sign int8
 
-	record  *record // of the innermost period that is recorded; nil if none is
+	record  *record // the record of the innermost recorded period, or nil
 	records []*record
 	depth   int
 
-	// Exhausted is set if a limit was reached: the run is incomplete then.
+	// Exhausted is set if a limit was reached. The run is incomplete then.
 	Exhausted        bool
-	most, work, held int64 // the limit of work, the work, and the runs that are held
+	most, work, held int64 // the limit of work, the work, and the number of stored runs
 }
 
-// maxHeld is how many runs are held at once at most.
+// maxHeld is the maximum number of stored runs.
 const maxHeld = 1 << 21
 
-// Spend counts actions that are run. Work returns their number.
+// Spend adds to the work. Work returns the work so far.
 func (s *Sets) Spend(actions int64) {
 	if s.work += actions; s.work > s.most || s.held > maxHeld {
 		s.Exhausted = true
@@ -30,14 +30,14 @@ func (s *Sets) Spend(actions int64) {
 
 func (s *Sets) Work() int64 { return s.work }
 
-// NewSets returns n empty sets for at most this many actions. Moving many runs of a scattered set
-// counts as well.
+// NewSets returns n empty sets with a limit of work. Work is the number of actions, plus the cost
+// of moving many runs of a scattered set.
 func NewSets(n int, most int64) Sets { return Sets{of: make([]Runs, n), most: most} }
 
-// Get returns a set, which the caller may not change.
+// Get returns a set, which the caller must not modify.
 func (s *Sets) Get(set int) Runs { return s.of[set] }
 
-// Upto returns the first n sets, which the caller may not change.
+// Upto returns the first n sets, which the caller must not modify.
 func (s *Sets) Upto(n int) []Runs { return s.of[:n] }
 
 // Put initializes a set.
@@ -46,7 +46,7 @@ func (s *Sets) Put(set int, r Runs) { s.of[set] = append(Runs(nil), r...) }
 // Has reports whether a microbatch is in a set.
 func (s *Sets) Has(set int, mb int64) bool {
 	if s.record != nil {
-		s.record.looks(s, set, mb, mb)
+		s.record.recordAccess(s, set, mb, mb)
 	}
 	r := s.of[set]
 	if len(r) == 1 {
@@ -56,12 +56,12 @@ func (s *Sets) Has(set int, mb int64) bool {
 	return i < len(r) && r[i].Lo <= mb
 }
 
-// Add puts a microbatch into a set and reports whether it was not there.
+// Add adds a microbatch to a set and reports whether it is new.
 func (s *Sets) Add(set int, mb int64) bool {
 	if s.record != nil {
-		s.record.looks(s, set, mb-1, mb+1)
+		s.record.recordAccess(s, set, mb-1, mb+1)
 	}
-	if added, plainly := s.of[set].extend(mb); plainly {
+	if added, handled := s.of[set].extend(mb); handled {
 		return added
 	}
 	runs := len(s.of[set])
@@ -70,10 +70,10 @@ func (s *Sets) Add(set int, mb int64) bool {
 	return added
 }
 
-// Remove takes a microbatch out of a set and reports whether it was there.
+// Remove removes a microbatch from a set and reports whether it was in the set.
 func (s *Sets) Remove(set int, mb int64) bool {
 	if s.record != nil {
-		s.record.looks(s, set, mb-1, mb+1)
+		s.record.recordAccess(s, set, mb-1, mb+1)
 	}
 	if s.of[set].shorten(mb) {
 		return true
@@ -84,7 +84,7 @@ func (s *Sets) Remove(set int, mb int64) bool {
 	return removed
 }
 
-// charge counts the runs that an operation on a set has moved, from run i on.
+// charge adds the cost of an operation that has moved the runs of a set from run i on.
 func (s *Sets) charge(set, i, runs int) {
 	if n := len(s.of[set]); n != runs {
 		s.held += int64(n - runs)
@@ -92,8 +92,8 @@ func (s *Sets) charge(set, i, runs int) {
 	}
 }
 
-// Raised, Raise and Lower ask for, set and clear a set that is used as a flag. Raise and
-// Lower report whether that changed anything.
+// Raised, Raise and Lower query, set and clear a set that is used as a flag. Raise and Lower report
+// whether they changed it.
 func (s *Sets) Raised(set int) bool { return len(s.of[set]) > 0 }
 
 func (s *Sets) Raise(set int) bool {
@@ -118,35 +118,35 @@ func (s *Sets) flag(set int) {
 	}
 }
 
-// record holds the sets that a period has touched.
+// record holds the sets that a period has queried or changed.
 type record struct {
 	touched []touched
-	runs    []Run   // of the touched sets, as they were before
-	index   []int32 // by set: its place in touched, if stamp is the epoch
+	runs    []Run   // the runs of the touched sets before the period
+	index   []int32 // by set: its index in touched, if its stamp equals epoch
 	stamp   []uint32
 	epoch   uint32
 	sign    int8 // the direction of the period
 }
 
-// touched is a set that a period has looked at or changed.
+// touched is a set that a period has queried or changed.
 type touched struct {
 	set, from, to int // the set, and its runs before the period
 	sign          int8
-	bent          bool   // it was looked at in both directions
-	moving        window // looked at by operations that move
-	standing      window // looked at by operations that do not
+	mixed         bool   // it had operations in both directions
+	moving        window // the microbatches of operations that move
+	fixed         window // the microbatches of operations that do not move
 }
 
-// window is the microbatches from lo to hi, none if hi is below lo.
+// window is the range of microbatches from lo to hi, empty if hi < lo.
 type window struct{ lo, hi int64 }
 
 const unlimited = int64(1) << 62
 
-var nowhere = window{unlimited, -unlimited}
+var emptyWindow = window{unlimited, -unlimited}
 
 func (w *window) extend(lo, hi int64) { w.lo, w.hi = min(w.lo, lo), max(w.hi, hi) }
 
-// touch returns the entry of a set.
+// touch returns the entry of a set, which it adds if necessary.
 func (r *record) touch(s *Sets, set int) *touched {
 	if r.stamp[set] == r.epoch {
 		return &r.touched[r.index[set]]
@@ -154,28 +154,28 @@ func (r *record) touch(s *Sets, set int) *touched {
 	return r.keep(set, s.of[set])
 }
 
-// keep adds a set that is looked at for the first time, with its runs.
+// keep adds an entry for a set with its runs before the period.
 func (r *record) keep(set int, runs Runs) *touched {
 	r.stamp[set], r.index[set] = r.epoch, int32(len(r.touched))
 	from := len(r.runs)
 	r.runs = append(r.runs, runs...)
-	r.touched = append(r.touched, touched{set: set, from: from, to: len(r.runs), moving: nowhere, standing: nowhere})
+	r.touched = append(r.touched, touched{set: set, from: from, to: len(r.runs), moving: emptyWindow, fixed: emptyWindow})
 	return &r.touched[len(r.touched)-1]
 }
 
-// looks notes that an operation looks at microbatches of a set.
-func (r *record) looks(s *Sets, set int, lo, hi int64) {
+// recordAccess records an operation whose result depends on the microbatches from lo to hi of a set.
+func (r *record) recordAccess(s *Sets, set int, lo, hi int64) {
 	t := r.touch(s, set)
 	if s.Sign == 0 {
-		t.standing.extend(lo, hi)
+		t.fixed.extend(lo, hi)
 		return
 	}
-	t.bent = t.bent || t.sign == -s.Sign
+	t.mixed = t.mixed || t.sign == -s.Sign
 	t.sign = s.Sign
 	t.moving.extend(lo, hi)
 }
 
-// Begin begins to record a period that moves in a direction. Periods may be nested.
+// Begin begins to record a period that moves in the direction of sign. Periods may be nested.
 func (s *Sets) Begin(sign int8) {
 	if s.depth == len(s.records) {
 		s.records = append(s.records, &record{index: make([]int32, len(s.of)), stamp: make([]uint32, len(s.of))})
@@ -187,15 +187,16 @@ func (s *Sets) Begin(sign int8) {
 	s.depth++
 }
 
-// End ends the recording of a period that moves microbatches by shift, and skips up to most more
-// like it. It returns how many.
+// End ends the recording of a period that moves microbatches by shift, and skips up to most further
+// periods. It returns their number.
 func (s *Sets) End(shift, most int64) int64 {
 	n := s.fit(shift, most)
 	s.end(n, shift)
 	return n
 }
 
-// fit returns how many more periods, up to most, find in the sets what this one has found.
+// fit returns the number of further periods, up to most, whose operations have the same results as
+// in this period.
 func (s *Sets) fit(shift, most int64) int64 {
 	r := s.record
 	for i := 0; i < len(r.touched) && most > 0; i++ {
@@ -204,7 +205,7 @@ func (s *Sets) fit(shift, most int64) int64 {
 	return max(most, 0)
 }
 
-// end ends the recording of a period, and moves the sets by n more.
+// end ends the recording of a period, and advances the sets by n further periods.
 func (s *Sets) end(n, shift int64) {
 	r := s.record
 	if n > 0 && shift > 0 {
@@ -221,16 +222,17 @@ func (s *Sets) end(n, shift int64) {
 	if s.depth > 0 {
 		s.record = s.records[s.depth-1]
 		s.Sign = s.record.sign
-		s.record.takes(r, n*shift)
+		s.record.merge(r, n*shift)
 	}
 }
 
-// fits returns how many more periods find in a set what this one has found there. Each edge of
-// its runs must either not move, or move with the microbatches that are looked at. Then every
-// period finds the same until something that moves meets an edge that does not.
+// fits returns the number of further periods whose operations on a set have the same results as in
+// this period. Each edge of the set's runs must either be constant, or move with the microbatches
+// of the operations. Then all results are the same until a moving microbatch or edge meets a
+// constant edge.
 func (r *record) fits(t *touched, now Runs, shift int64) int64 {
 	was := r.runs[t.from:t.to]
-	if len(now) != len(was) || t.bent {
+	if len(now) != len(was) || t.mixed {
 		return 0
 	}
 	w := t.moving
@@ -255,7 +257,7 @@ func (r *record) fits(t *touched, now Runs, shift int64) int64 {
 		return unlimited // nothing moves
 	}
 	n := unlimited
-	meets := func(edge int64) { // between edge-1 and edge
+	meets := func(edge int64) { // the boundary between edge-1 and edge
 		switch {
 		case w.lo < edge && edge <= w.hi:
 			n = 0
@@ -271,19 +273,19 @@ func (r *record) fits(t *touched, now Runs, shift int64) int64 {
 		}
 		return true
 	})
-	if stands := t.standing; stands.lo <= stands.hi {
-		if stands.lo <= w.hi && w.lo <= stands.hi {
+	if fixed := t.fixed; fixed.lo <= fixed.hi {
+		if fixed.lo <= w.hi && w.lo <= fixed.hi {
 			return 0
 		}
-		meets(stands.lo)
-		meets(stands.hi + 1)
+		meets(fixed.lo)
+		meets(fixed.hi + 1)
 	}
 	return n
 }
 
-// takes adds a nested period, after which others like it were skipped that moved by skipped
-// microbatches in all.
-func (r *record) takes(inner *record, skipped int64) {
+// merge adds the record of a nested period, and of the periods skipped after it, which have moved
+// by skipped microbatches in total.
+func (r *record) merge(inner *record, skipped int64) {
 	for i := range inner.touched {
 		in := &inner.touched[i]
 		var t *touched
@@ -296,13 +298,13 @@ func (r *record) takes(inner *record, skipped int64) {
 		if w.lo <= w.hi {
 			w.extend(w.lo+int64(in.sign)*skipped, w.hi+int64(in.sign)*skipped)
 		}
-		for _, w := range [...]window{w, in.standing} {
+		for _, w := range [...]window{w, in.fixed} {
 			switch {
 			case w.hi < w.lo:
 			case r.sign == 0:
-				t.standing.extend(w.lo, w.hi)
+				t.fixed.extend(w.lo, w.hi)
 			default:
-				t.bent = t.bent || t.sign == -r.sign
+				t.mixed = t.mixed || t.sign == -r.sign
 				t.sign = r.sign
 				t.moving.extend(w.lo, w.hi)
 			}

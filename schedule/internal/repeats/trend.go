@@ -2,11 +2,11 @@ package repeats
 
 import "slices"
 
-// A Trend skips periods of a machine whose numbers move evenly, but not all alike. They must be
-// sums of constants and of each other, and everything else must follow from comparisons of two
-// of them. If two periods in a row move every number by as much and make the same comparisons,
-// with differences that change evenly, then the next one does so too, until a difference changes
-// its sign.
+// A Trend skips periods of a machine whose numbers each change by a constant, but by different
+// constants. The numbers must be sums of constants and of each other, and the run must otherwise
+// depend only on comparisons of two numbers. If two consecutive periods change every number by the
+// same delta and make comparisons with the same results, the next period does so too, until the
+// difference in a comparison changes its sign.
 type Trend struct {
 	noting      bool
 	notes, past []int64
@@ -14,16 +14,16 @@ type Trend struct {
 	by, before  []int64
 }
 
-// Began of a Trending machine is called when a period begins, before State.
+// Trending is a machine for a Trend. Began is called when a period begins, before State.
 type Trending interface {
 	Machine
 	Began()
 }
 
-// maxNotes bounds the comparisons of a period.
+// maxNotes is the maximum number of comparisons of a period.
 const maxNotes = 1 << 24
 
-// Note notes a comparison: by how much one number is larger than the other.
+// Note records a comparison of two numbers by their difference.
 func (t *Trend) Note(difference int64) {
 	if t.noting {
 		t.notes = append(t.notes, difference)
@@ -31,8 +31,8 @@ func (t *Trend) Note(difference int64) {
 	}
 }
 
-// Run runs two periods and skips those that are like them. It returns how many it has
-// skipped.
+// Run runs two periods and skips the periods that repeat them. It returns the number of skipped
+// periods.
 func (t *Trend) Run(m Trending, period func()) int64 {
 	if !t.observe(m, period) {
 		return 0
@@ -65,7 +65,7 @@ func (t *Trend) Run(m Trending, period func()) int64 {
 	return max(n, 0)
 }
 
-// observe runs a period, and reports whether the state has recurred.
+// observe runs a period and reports whether the state has recurred.
 func (t *Trend) observe(m Trending, period func()) bool {
 	m.Began()
 	t.was = State{fixed: t.was.fixed[:0], moving: t.was.moving[:0]}
