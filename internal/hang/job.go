@@ -66,6 +66,9 @@ func newJob(set *flightrec.Set) *job {
 		}
 		for e := range j.entries(d.Rank) {
 			if e.Kind != flightrec.Collective {
+				if e.Peer >= 0 {
+					ranks[int(e.Peer)] = true // its groups may not list it
+				}
 				continue
 			}
 			m := j.group(d.Rank, e).members[d.Rank]
