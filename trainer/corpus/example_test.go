@@ -12,11 +12,15 @@ import (
 
 // The windows of a step do not depend on the order of the calls.
 func Example() {
-	path := filepath.Join(os.TempDir(), "corpus-example.txt")
+	folder, err := os.MkdirTemp("", "corpus")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	path := filepath.Join(folder, "text.txt")
 	if err := os.WriteFile(path, []byte("Light itself is a heterogeneous mixture of differently refrangible rays."), 0o666); err != nil {
 		log.Fatal(err)
 	}
-	defer os.Remove(path)
 	text, err := corpus.Read(context.Background(), path, 1<<20, nil)
 	if err != nil {
 		log.Fatal(err)
