@@ -93,9 +93,10 @@ type Plan struct {
 type Memory struct {
 	// Profile is the record of the stages' and sources' allocations, made by Record. With it the
 	// memory of every step is planned before the step begins, on ranks whose space is
-	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. If there
-	// are several shape classes, the plan is for any of them, or exactly for the step's if its
-	// source is Shaped. An evaluation with Outputs and a step with TolerateLeaks are not planned.
+	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. On other
+	// ranks only the far memory of a step that offloads is planned. If there are several shape
+	// classes, the plan is for any of them, or exactly for the step's if its source is Shaped. An
+	// evaluation with Outputs and a step with TolerateLeaks are not planned.
 	Profile *layout.Profile
 	// Budget is the maximum number of bytes for a step on a rank; 0 is no limit. A step that
 	// needs more is refused before it begins.

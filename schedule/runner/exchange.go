@@ -69,11 +69,12 @@ func (r *worker[T]) account() RankResult {
 		own.Live, own.Reserved = stats.Live, stats.Reserved
 	}
 	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
-	if l := &r.levels; l.rank != nil {
+	l := &r.levels
+	if l.rank != nil {
 		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.Frames.Baseline()+l.top
-		if l.rank.Far != nil {
-			own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.rank.Far.Height, r.Frames.FarWaits()
-		}
+	}
+	if l.far != nil {
+		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.Height, r.Frames.FarWaits()
 	}
 	if c := &r.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())

@@ -22,24 +22,29 @@ type levels struct {
 	peak  int64 // the highest level since the last sample
 	top   int64 // the highest level of the step
 
-	farBase, farPlace int // in the far memory of the rank, if the step offloads
+	far               *layout.Rank // the far memory of the rank, nil if the step does not offload
+	farBase, farPlace int
 }
 
 // base returns the position of the first action of a repeat of a segment.
 func (l *levels) base(segment, repeat int) int {
+	if l.far != nil {
+		l.farBase = l.far.Segments[segment].Base(repeat)
+	}
 	if l.rank == nil {
 		return 0
-	}
-	if l.rank.Far != nil {
-		l.farBase = l.rank.Far.Segments[segment].Base(repeat)
 	}
 	return l.rank.Segments[segment].Base(repeat)
 }
 
-// plansMemory reports whether the memory of a step is planned on this rank. An evaluation with
-// Outputs is not planned: the caller owns the outputs indefinitely.
-func (r *worker[T]) plansMemory(mode schedule.Mode) bool {
-	return r.planned != nil && (mode == schedule.Training || r.cfg.Outputs == nil)
+// plansMemory reports whether memory of a step is planned on this rank. Far memory always is, if the
+// step offloads; the rest is if the space is memory.Planned. An evaluation with Outputs is not
+// planned: the caller owns the outputs indefinitely.
+func (r *worker[T]) plansMemory(plan *planned) bool {
+	if r.planned == nil {
+		return plan.offloads && r.cfg.Memory.Profile != nil && !r.cfg.Memory.TolerateLeaks
+	}
+	return plan.Mode == schedule.Training || r.cfg.Outputs == nil
 }
 
 // shapes returns the shape classes of the microbatches of the rank's plan, or nil if the source is
@@ -59,17 +64,20 @@ func (r *worker[T]) shapes(plan *schedule.Plan) []int {
 // lay reserves the memory of the step on this rank.
 func (r *worker[T]) lay(plan *program) error {
 	r.levels = levels{}
-	if plan.memory == nil || !r.plansMemory(plan.Mode) {
-		if kinds(plan.Plan)[schedule.Offload] {
-			return fmt.Errorf("%w: the plan offloads saved state: set Memory.Profile, and a space that is memory.Planned, and not TolerateLeaks", ErrPlan)
+	if plan.memory == nil || !r.plansMemory(plan.planned) {
+		if plan.offloads {
+			return fmt.Errorf("%w: the plan offloads saved state: set Memory.Profile, and not TolerateLeaks", ErrPlan)
 		}
 		return nil
 	}
 	rank := &plan.memory.Ranks[r.Rank]
-	if err := r.planned.Lay(rank.Layout); err != nil {
-		return fmt.Errorf("runner: %s: memory of a step: %w", r.name(), err)
+	if r.planned != nil {
+		if err := r.planned.Lay(rank.Layout); err != nil {
+			return fmt.Errorf("runner: %s: memory of a step: %w", r.name(), err)
+		}
+		r.levels.rank = rank
 	}
-	r.levels = levels{rank: rank, most: plan.most}
+	r.levels.most, r.levels.far = plan.most, rank.Far
 	if rank.Far == nil {
 		return nil
 	}
@@ -139,13 +147,13 @@ func (r *worker[T]) closeFar() error {
 
 // unlay ends the reservation of lay. With -tags invariants it returns an error if memory outside
 // of all buffers was written.
-func (r *worker[T]) unlay() error {
-	if r.levels.rank == nil {
-		return nil
-	}
+func (r *worker[T]) unlay() (err error) {
+	laid := r.levels
 	r.levels = levels{}
-	err := r.planned.Lay(nil)
-	if r.far != nil {
+	if laid.rank != nil {
+		err = r.planned.Lay(nil)
+	}
+	if r.far != nil && laid.far != nil {
 		r.far.Stop()
 		err = errors.Join(err, r.far.Lay(nil))
 	}
@@ -157,6 +165,10 @@ func (r *worker[T]) unlay() error {
 // the action.
 func (r *worker[T]) at(base, k int) {
 	l := &r.levels
+	if l.far != nil {
+		l.farPlace = l.farBase + k
+		r.far.At(l.farPlace)
+	}
 	if l.rank == nil {
 		if r.peak.watched {
 			r.peak.space.At(r.result.Actions)
@@ -168,20 +180,17 @@ func (r *worker[T]) at(base, k int) {
 		l.peak, l.top = level, max(l.top, level)
 	}
 	r.planned.At(l.place)
-	if l.rank.Far != nil {
-		l.farPlace = l.farBase + k
-		r.far.At(l.farPlace)
-	}
 }
 
 // atEnd sets the position after the last action.
 func (r *worker[T]) atEnd() {
 	end := 0
-	if l := &r.levels; l.rank != nil {
+	l := &r.levels
+	if l.rank != nil {
 		end = l.rank.End
-		if l.rank.Far != nil {
-			l.farBase = l.rank.Far.End
-		}
+	}
+	if l.far != nil {
+		l.farBase = l.far.End
 	}
 	r.at(end, 0)
 }
@@ -189,13 +198,13 @@ func (r *worker[T]) atEnd() {
 // auditPlan compares the live bytes with the memory plan (L6).
 func (r *worker[T]) auditPlan() error {
 	l := &r.levels
-	if l.rank == nil {
-		return nil
-	}
-	if l.rank.Far != nil {
-		if live, planned := r.far.Live(), l.rank.Far.Layout.Levels[l.farPlace].Live; live > planned || live < planned && !l.most {
+	if l.far != nil {
+		if live, planned := r.far.Live(), l.far.Layout.Levels[l.farPlace].Live; live > planned || live < planned && !l.most {
 			return fmt.Errorf("%w: %d bytes are live in far memory where the plan has %d: record the stages again", frames.ErrLeak, live, planned)
 		}
+	}
+	if l.rank == nil {
+		return nil
 	}
 	return r.Frames.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
 }

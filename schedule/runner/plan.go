@@ -48,6 +48,8 @@ type planned struct {
 	memory *layout.Memory   // nil until it is needed
 	shapes []int            // shapes that the memory is planned for; nil: any
 	hash   uint64           // of the programs of all ranks
+	// offloads reports that a rank offloads saved state.
+	offloads bool
 }
 
 // share is the plan of a replica for its share of a step's microbatches.
@@ -99,7 +101,7 @@ func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &planned{Plan: plan, hash: hashOf(plan)}
+	made := &planned{Plan: plan, hash: hashOf(plan), offloads: kinds(plan)[schedule.Offload]}
 	if p.costs != nil {
 		if made.report, err = simulate.Run(plan, p.costs, p.passes.Capacity); err != nil {
 			return nil, err
@@ -156,7 +158,7 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 	if kept := p.plans[plan.Mode][slot]; kept != nil && kept.Plan == plan.Plan && kept.memory != nil && slices.Equal(kept.shapes, shapes) {
 		return kept, nil
 	}
-	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.planned.hash}
+	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
 	cfg := layout.Config{
 		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search,
 		Envelope: shapes == nil && len(p.profile.Shapes) > 1,

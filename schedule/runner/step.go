@@ -62,7 +62,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 			base := r.levels.base(i, repeat)
 			for k, action := range segment.Body {
 				action = action.Shift(shift)
-				if r.levels.rank != nil || r.peak.watched {
+				if r.levels.rank != nil || r.levels.far != nil || r.peak.watched {
 					r.at(base, k)
 				}
 				if ctx.Err() != nil {

@@ -143,6 +143,7 @@ type Buffer struct {
 	plain   int64
 	held    int64
 	serial  uint64
+	shared  bool     // made by NewSharedBuffer, which backends do not let an execution take over
 	variant *variant // of a ticket
 }
 
@@ -199,20 +200,41 @@ type Device struct {
 	stats   memory.Stats
 	made    map[*Buffer]struct{} // the live buffers
 	serial  uint64
-	begin   func() // called at the start of a step
+	begin   func()              // called at the start of a step
+	changed func(memory.Change) // of Watch; nil reports nothing
 }
 
 var (
-	_ memory.Space[T]  = (*Device)(nil)
-	_ memory.Book      = (*Device)(nil)
-	_ memory.Reclaimer = (*Device)(nil)
+	_ memory.Space[T]   = (*Device)(nil)
+	_ memory.Book       = (*Device)(nil)
+	_ memory.Reclaimer  = (*Device)(nil)
+	_ memory.Watched[T] = (*Device)(nil)
 )
 
 // own accounts for a buffer that the backend has created. The caller owns its only reference.
 func (d *Device) own(raw compute.Buffer, shape shapes.Shape, class memory.Class) *Buffer {
 	b := &Buffer{raw: raw, backend: d.backend, shape: shape, class: class, bytes: shape.ByteSize(), plain: 1}
 	d.enter(b)
+	d.report(memory.Allocated, b)
 	return b
+}
+
+// Watch calls changed for every change of the references of a buffer, in a dry run of the stages.
+func (d *Device) Watch(changed func(memory.Change)) { d.changed = changed }
+
+// report reports a change to Watch. Tickets are no buffers.
+func (d *Device) report(op memory.ChangeOp, b T) {
+	if d.changed != nil && b.variant == nil {
+		d.changed(memory.Change{Op: op, Serial: b.serial, Bytes: b.bytes, Class: b.class})
+	}
+}
+
+// Serial returns the number of the buffer, and whether it is live.
+func (d *Device) Serial(b T) (uint64, bool) {
+	if b == nil || b.raw == nil {
+		return 0, false
+	}
+	return b.serial, true
 }
 
 // enter adds a buffer to the book.
@@ -352,12 +374,18 @@ func (d *Device) Class(b T) memory.Class {
 // Retain adds a plain reference.
 func (d *Device) Retain(b T) error {
 	_, err := d.count("retain", b, 1, 0)
+	if err == nil {
+		d.report(memory.Retained, b)
+	}
 	return err
 }
 
 // Release releases a plain reference, and finalizes the buffer with the last one.
 func (d *Device) Release(b T) (freed int64, err error) {
 	left, err := d.count("release", b, -1, 0)
+	if err == nil {
+		d.report(memory.Released, b)
+	}
 	if err != nil || left > 0 {
 		return 0, err
 	}

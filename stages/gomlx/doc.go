@@ -54,7 +54,8 @@
 // set compiles again.
 //
 // The memory of a step is not planned in advance: buffers belong to the backend, and a [Device]
-// is not memory.Planned.
+// is not memory.Planned. Saved state can be offloaded, with the profile of [Model.Profile]: far
+// memory is planned.
 //
 // # Several processes
 //

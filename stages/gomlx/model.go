@@ -1,6 +1,7 @@
 package gomlx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
@@ -308,6 +310,31 @@ func (m *Model) Runner() runner.Config[T] {
 		}
 	}
 	return cfg
+}
+
+// Profile records what the stages allocate and keep for a microbatch with the shapes of
+// Config.Entry, or of each class of shapes: runner.Memory needs it to offload saved state. It runs
+// every stage a few times, with parts of zeros, and changes no variables. All ranks must be in this
+// process: if they are not, make a second model that has them.
+func (m *Model) Profile(ctx context.Context, classes ...map[string]shapes.Shape) (*layout.Profile, error) {
+	if m.Count < m.Ranks {
+		return nil, fmt.Errorf("gomlx: this process has %d of %d ranks: record a model without Config.First and Count, with a backend and a store of its own", m.Count, m.Ranks)
+	}
+	if classes == nil {
+		classes = append(classes, m.Entry)
+	}
+	var recorded []runner.Shape[T]
+	for i, parts := range classes {
+		recorded = append(recorded, runner.Shape[T]{Name: fmt.Sprint(i), Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+			for name, shape := range parts {
+				if e.Wants(name) {
+					e.Put(name, e.Must(m.Devices[e.Rank()].Put(memory.Entry, dtypes.MakeAnySlice(shape.DType, shape.Size()), shape)))
+				}
+			}
+			return nil
+		})})
+	}
+	return runner.Record(ctx, m.Runner(), recorded...)
 }
 
 // Update runs the optimizer with the gradients of a step: step.Update(model.Update).

@@ -306,7 +306,7 @@ func (s *stage) Forward(_ context.Context, mb batchctx.Microbatch[T], in, out []
 func (c *call) take(n *graph.Node, slot batchctx.Slot) T {
 	b := c.mb.Take(slot)
 	c.given[n] = b
-	c.donate[b] = b.plain+b.held == 1 // it has no other reader, and is released with the action
+	c.donate[b] = b.plain+b.held == 1 && !b.shared // it has no other reader, and is released with the action
 	return b
 }
 

@@ -13,7 +13,10 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-var _ transport.Codec[T] = (*Device)(nil)
+var (
+	_ transport.Codec[T] = (*Device)(nil)
+	_ memory.Movable[T]  = (*Device)(nil)
+)
 
 // ErrEncoding is returned by Decode for bytes that Encode does not write.
 var ErrEncoding = errors.New("gomlx: not an encoded tensor")
@@ -60,15 +63,46 @@ func (d *Device) Decode(r io.Reader, size int64) (T, error) {
 		}
 		return d.Put(memory.Transfer, flat, shape)
 	}
-	raw, flat, err := d.backend.Backend.NewSharedBuffer(0, shape)
+	b, err := d.share(memory.Transfer, shape)
+	if err != nil {
+		return nil, err
+	}
+	flat, err := b.Data()
+	if err == nil {
+		_, err = io.ReadFull(r, dtypes.UnsafeByteSliceFromAny(flat))
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Finalize())
+	}
+	return b, nil
+}
+
+// share creates a buffer that the host can access.
+func (d *Device) share(class memory.Class, shape shapes.Shape) (T, error) {
+	raw, _, err := d.backend.Backend.NewSharedBuffer(0, shape)
 	if err != nil {
 		return nil, fmt.Errorf("gomlx: %w", err)
 	}
-	if _, err := io.ReadFull(r, dtypes.UnsafeByteSliceFromAny(flat)); err != nil {
-		return nil, errors.Join(err, raw.Finalize())
-	}
-	return d.own(raw, shape, memory.Transfer), nil
+	b := d.own(raw, shape, class)
+	b.shared = true
+	return b, nil
 }
+
+// View returns the values as bytes, for a copy to or from far memory (memory.Movable). The backend
+// must have buffers that the host can access, as "go" has.
+func (d *Device) View(b T) ([]byte, error) {
+	if !d.backend.HasSharedBuffers() {
+		return nil, fmt.Errorf("gomlx: the host cannot access the buffers of backend %q: do not offload saved state", d.backend.Name())
+	}
+	flat, err := b.Data()
+	if err != nil {
+		return nil, err
+	}
+	return dtypes.UnsafeByteSliceFromAny(flat), nil
+}
+
+// Like returns a new buffer of the shape of b, which may have been released.
+func (d *Device) Like(class memory.Class, b T) (T, error) { return d.share(class, b.shape) }
 
 // decodeShape reads a shape, of which an encoding of size bytes has the values.
 func decodeShape(r io.Reader, size int64) (shapes.Shape, error) {

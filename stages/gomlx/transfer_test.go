@@ -166,8 +166,9 @@ type process struct {
 	run *runner.Runner[gomlx.T]
 }
 
-// processes returns processes of some ranks each, joined over a Unix socket.
-func processes(t *testing.T, each, ranks int, make func() gomlx.Config) (list []*process, end func()) {
+// processes returns processes of some ranks each, joined over a Unix socket. change, if it is not
+// nil, changes the configuration of a runner.
+func processes(t *testing.T, each, ranks int, make func() gomlx.Config, change func(*runner.Config[gomlx.T])) (list []*process, end func()) {
 	var devices []*gomlx.Device
 	for first := 0; first < ranks; first += each {
 		p := &process{cfg: make()}
@@ -182,6 +183,9 @@ func processes(t *testing.T, each, ranks int, make func() gomlx.Config) (list []
 	for _, p := range list {
 		cfg := p.m.Runner()
 		cfg.World.Transport = func(rank int) transport.Transport[gomlx.T] { return ends[rank] }
+		if change != nil {
+			change(&cfg)
+		}
 		p.run, err = runner.New(cfg)
 		require.NoError(t, err)
 	}
@@ -213,7 +217,7 @@ func TestProcesses(t *testing.T) {
 				}
 				cfg.Schedule = c.schedule
 				return cfg
-			})
+			}, nil)
 			found, err := schedule.Find(c.schedule)
 			require.NoError(t, err)
 			placement, err := found.Place(c.ranks, 4)

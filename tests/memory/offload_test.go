@@ -18,9 +18,11 @@ import (
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -393,4 +395,45 @@ func TestOffloadConfig(t *testing.T) {
 	result, err := r.group(t, profile).Evaluate(t.Context(), 8, r.sources(fixed(5)))
 	require.NoError(t, err)
 	require.Zero(t, result.FarPeak)
+}
+
+// unplanned is a space that has no addresses to give, but whose buffers can move.
+type unplanned struct {
+	kernels.Compute
+	memory.Movable[kernels.Buffer]
+}
+
+// TestOffloadUnplanned: on a space that is not memory.Planned, far memory alone is planned.
+func TestOffloadUnplanned(t *testing.T) {
+	s := setup{schedule: "interleaved", ranks: 1, stages: 2, capacity: 1, model: tiny}
+	s.model.Width = 64
+	profile := record(t, s, 5)
+	free := newRig(t, s, false)
+	want, _ := free.offloaded(t, profile, 8, runner.Offload{})
+	r := newRigOn(t, s, func(h *kernels.Host) kernels.Compute { return unplanned{h, h} })
+	from := r.sources(fixed(5))
+	got, plan := r.offloaded(t, profile, 8, runner.Offload{Share: 1})
+	require.Equal(t, want.Losses, got.Losses)
+	require.Equal(t, free.gradients(t), r.gradients(t))
+	require.Equal(t, 2, got.Books)
+	require.False(t, got.Planned)
+	require.Zero(t, got.Ranks[0].PeakPlanned)
+	require.Positive(t, got.FarPeak)
+	require.Equal(t, plan.FarHeight(), got.FarHeight)
+	require.Equal(t, plan.Ranks[0].Far.Peak.Bytes, got.FarPeak)
+
+	r.cfg.Memory.Offload = runner.Offload{Share: 1, Budget: got.FarHeight - 4096}
+	_, err := r.group(t, profile).Step(t.Context(), 8, from)
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+	require.Equal(t, resident(r.devs[0]), r.devs[0].Live())
+
+	found, placement, err := s.placement()
+	require.NoError(t, err)
+	plain, err := found.Rule(schedule.Params{Placement: placement, Microbatches: 8})
+	require.NoError(t, err)
+	away, err := lower.Prepare(plain, lower.Passes{Facts: profile.Facts, Parts: len(profile.Parts), Away: profile.Away(&placement, 1)})
+	require.NoError(t, err)
+	r.cfg.Memory.Offload, r.cfg.Plan = runner.Offload{}, runner.Plan{Fixed: away}
+	_, err = r.group(t, nil).Step(t.Context(), 8, from)
+	require.ErrorContains(t, err, "the plan offloads saved state: set Memory.Profile, and not TolerateLeaks")
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/gomlx"
 	"github.com/weir-ml/weir/trainer/launch"
@@ -38,8 +39,9 @@ type example struct {
 	batch  func(first, rows int) (input, label *tensors.Tensor) // rows, starting at first
 	floor  string                                               // a description of the loss to get below
 
-	place launch.Place // of this process in a job of several
-	ends  []*tcp.Endpoint[gomlx.T]
+	memory runner.Memory
+	place  launch.Place // of this process in a job of several
+	ends   []*tcp.Endpoint[gomlx.T]
 }
 
 var examples = map[string]func() (example, error){"mlp": mlp, "images": images, "gpt": gpt}
@@ -51,10 +53,13 @@ func main() {
 	plan := flag.String("plan", "depth-first", "schedule")
 	ranks := flag.Int("ranks", 1, "ranks; at least one for each process under weir launch")
 	trainer := flag.String("trainer", "weir", "weir, or GoMLX's own: accumulate, or batch for one big batch a step")
+	var offload runner.Offload
+	flag.Float64Var(&offload.Share, "offload", 0, "share of the saved bytes to keep in far memory, from 0 to 1")
+	flag.StringVar(&offload.Folder, "offload-to", "", "folder of far memory; without one it is on the heap")
 	flag.Parse()
 	place, err := launch.Find(os.Getenv)
 	if err == nil {
-		err = run(context.Background(), place, *name, *trainer, *plan, *ranks, *steps, *microbatches, os.Stdout)
+		err = run(context.Background(), place, offload, *name, *trainer, *plan, *ranks, *steps, *microbatches, os.Stdout)
 	}
 	if err != nil {
 		log.Print(err)
@@ -62,7 +67,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, place launch.Place, name, trainer, plan string, ranks, steps, microbatches int, out io.Writer) error {
+func run(ctx context.Context, place launch.Place, offload runner.Offload, name, trainer, plan string, ranks, steps, microbatches int, out io.Writer) error {
 	launched := place.Launcher == launch.Weir
 	if launched {
 		ranks = max(ranks, place.Size)
@@ -70,6 +75,12 @@ func run(ctx context.Context, place launch.Place, name, trainer, plan string, ra
 	ex, err := prepare(name, plan, ranks)
 	if err != nil {
 		return err
+	}
+	ex.memory.Offload = offload
+	if offload.Share > 0 {
+		if ex.memory.Profile, err = profile(ctx, name, plan, ranks); err != nil {
+			return err
+		}
 	}
 	if launched {
 		defer ex.leave()
@@ -126,6 +137,20 @@ func prepare(name, plan string, ranks int) (*example, error) {
 	return &ex, err
 }
 
+// profile records the stages on a model of its own, which has all ranks.
+func profile(ctx context.Context, name, plan string, ranks int) (*layout.Profile, error) {
+	ex, err := prepare(name, plan, ranks)
+	if err != nil {
+		return nil, err
+	}
+	m, err := gomlx.New(ex.config)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return m.Profile(ctx)
+}
+
 // weir returns a function that runs a step with Weir.
 func (ex *example) weir(_ string, microbatches int) (func(context.Context) (string, error), error) {
 	m, err := gomlx.New(ex.config)
@@ -133,6 +158,7 @@ func (ex *example) weir(_ string, microbatches int) (func(context.Context) (stri
 		return nil, err
 	}
 	cfg := m.Runner()
+	cfg.Memory = ex.memory
 	if len(cfg.Spaces) < m.Ranks {
 		if err := ex.join(m); err != nil {
 			return nil, err
@@ -152,6 +178,9 @@ func (ex *example) weir(_ string, microbatches int) (func(context.Context) (stri
 		text := fmt.Sprintf("loss %.4f", step.Loss("loss"))
 		for name := range ex.config.Metrics {
 			text += fmt.Sprintf("  %s %.3f", name, step.Loss(name))
+		}
+		if step.FarPeak > 0 {
+			text += "  far peak " + size(step.FarPeak)
 		}
 		var inside int64
 		programs, _ := m.Programs()

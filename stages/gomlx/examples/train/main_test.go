@@ -74,16 +74,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestProcesses: two processes print the losses of one.
+// TestProcesses: two processes print the losses of one, also if they offload.
 func TestProcesses(t *testing.T) {
 	program, err := os.Executable()
 	require.NoError(t, err)
-	lines := func(size int) (losses []string) {
+	lines := func(size int, flags string) (losses []string) {
 		at, texts := "unix:"+filepath.Join(t.TempDir(), "job"), make([]bytes.Buffer, size)
 		var started []*exec.Cmd
 		for rank := range size {
 			c := exec.Command(program)
-			c.Env = append(os.Environ(), "ARGUMENTS=-model mlp -plan 1f1b -ranks 4 -microbatches 4 -steps 3", "WEIR_ADDRESS="+at, "WEIR_TOKEN=a job",
+			c.Env = append(os.Environ(), "ARGUMENTS=-model images -plan 1f1b -ranks 4 -microbatches 8 -steps 2"+flags, "WEIR_ADDRESS="+at, "WEIR_TOKEN=a job",
 				fmt.Sprint("WEIR_RANK=", rank), fmt.Sprint("WEIR_SIZE=", size))
 			c.Stdout, c.Stderr = &texts[rank], &texts[rank]
 			require.NoError(t, c.Start())
@@ -94,7 +94,8 @@ func TestProcesses(t *testing.T) {
 		}
 		for line := range strings.Lines(texts[0].String()) {
 			if fields := strings.Fields(line); fields[0] == "step" {
-				losses = append(losses, strings.Join(fields[:4], " "))
+				losses = append(losses, strings.Join(fields[:6], " "))
+				require.Equal(t, flags != "", strings.Contains(line, "far peak"), line)
 			}
 		}
 		for _, other := range texts[1:] {
@@ -102,9 +103,10 @@ func TestProcesses(t *testing.T) {
 		}
 		return losses
 	}
-	one := lines(1)
-	require.Len(t, one, 3)
-	require.Equal(t, one, lines(2))
+	one := lines(1, "")
+	require.Len(t, one, 2)
+	require.Equal(t, one, lines(2, ""))
+	require.Equal(t, one, lines(2, " -offload 1 -offload-to "+t.TempDir()))
 }
 
 // TestBelowByteFrequencies: the GPT's loss is below the entropy of the byte frequencies.
