@@ -18,6 +18,14 @@ const (
 	ForwardOnly
 )
 
+// The levels of state that is sharded over replicas. Each shards the state of the levels below it as
+// well; level 0 shards nothing.
+const (
+	ShardOptimizer = 1 + iota // the optimizer's state
+	ShardGradients            // reduced gradients
+	ShardWeights              // weights, which are gathered for use
+)
+
 // Runtime is the system that runs a plan. It decides what the transfers of the plan mean.
 type Runtime uint8
 

@@ -11,7 +11,7 @@ import (
 // immediately after the last B or W of the stage, or after the joined pair that contains it. It
 // skips stages without weight gradients.
 //
-// From level [ShardGradients] on, a rank keeps only its shard of the reduced gradients. The whole
+// From level [schedule.ShardGradients] on, a rank keeps only its shard of the reduced gradients. The whole
 // gradients begin before the first B or W of the stage (ZERO_GRAD). They end when their reduction is
 // complete (WAIT_REDUCE), immediately before the next REDUCE_GRAD of the rank or at the end of its
 // program, so that the reduction overlaps with the actions between.
@@ -19,8 +19,8 @@ import (
 // If the plan already reduces gradients, or there is no such level, the error wraps ErrParams. The
 // result has no drops. The cost depends on the size of the plan's segments.
 func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
-	if level < 0 || level > ShardWeights {
-		return nil, fmt.Errorf("%w: shard level %d: use 0 to %d", schedule.ErrParams, level, ShardWeights)
+	if level < 0 || level > schedule.ShardWeights {
+		return nil, fmt.Errorf("%w: shard level %d: use 0 to %d", schedule.ErrParams, level, schedule.ShardWeights)
 	}
 	reduced := withoutDrops(plan).Flat()
 	for rank, program := range reduced.Programs {
@@ -38,7 +38,7 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 			}
 		}
 		slices.Reverse(list)
-		if level >= ShardGradients {
+		if level >= schedule.ShardGradients {
 			list = accumulating(list)
 		}
 		reduced.Programs[rank] = list

@@ -7,14 +7,6 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// The levels of state that is sharded over replicas. Each shards the state of the levels below it as
-// well; level 0 shards nothing.
-const (
-	ShardOptimizer = 1 + iota // the optimizer's state
-	ShardGradients            // reduced gradients
-	ShardWeights              // weights, which are gathered for use
-)
-
 // Shard returns a plan for sharded weights. Each rank keeps the weights of the active stages that
 // it computes next gathered. Immediately before a computation that changes this set, the rank
 // releases the weights of stages that leave the set (RESHARD) and gathers the weights of stages

@@ -123,7 +123,7 @@ func TestReduceGradients(t *testing.T) {
 	_, err = lower.Reduce(p, 4)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "shard level 4: use 0 to 3")
-	sharded, err := lower.Reduce(p, lower.ShardGradients)
+	sharded, err := lower.Reduce(p, schedule.ShardGradients)
 	require.NoError(t, err)
 	require.NoError(t, check.Plan(sharded))
 	require.Equal(t, actions(t, "0F0 1F0 1I0 1ZERO_GRAD (1W0;0F1) 0I0 0ZERO_GRAD (1F1;0W0) 1I1 (0I1;1W1) 1REDUCE_GRAD 0W1 1WAIT_REDUCE 0REDUCE_GRAD 0WAIT_REDUCE"), plantest.Lists(sharded)[0])
@@ -168,7 +168,7 @@ func TestCommsOfSharded(t *testing.T) {
 	everySchedule(t, []int{3, 4}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
 		sharded, err := lower.Shard(p, 3)
 		require.NoError(t, err)
-		reduced, err := lower.Reduce(sharded, lower.ShardWeights)
+		reduced, err := lower.Reduce(sharded, schedule.ShardWeights)
 		require.NoError(t, err)
 		for _, capacity := range capacities {
 			lowered(t, reduced, capacity)
@@ -188,7 +188,7 @@ func TestReplicasReduceInOneOrder(t *testing.T) {
 		if err != nil {
 			return
 		}
-		for _, level := range []int{0, lower.ShardGradients} {
+		for _, level := range []int{0, schedule.ShardGradients} {
 			plans := []*schedule.Plan{p, more}
 			for i := range plans {
 				plans[i], err = lower.Reduce(plans[i], level)

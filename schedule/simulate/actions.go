@@ -8,14 +8,15 @@ import (
 
 // actionCost holds the effect and the costs of an action of one kind on one stage.
 type actionCost struct {
-	does   doing
-	awaits int   // the mailbox of the parcel for which it waits, or -1
-	reads  int   // the mailbox of copies from far memory, or -1; the action waits if the first copy has its microbatch
-	peer   int   // the rank that sends this parcel
-	link   int   // the link on which it sends or receives, or -1
-	sends  int   // the mailbox that receives its message or receipt, or -1
-	posts  int   // the mailbox in which a posted transfer waits for its other end, which waits in the mailbox awaits
-	offset int64 // from the key of the action to the key of its parcel
+	does    doing
+	awaits  int   // the mailbox of the parcel for which it waits, or -1
+	reads   int   // the mailbox of copies from far memory, or -1; the action waits if the first copy has its microbatch
+	gathers int   // the mailbox of gathered weights, or -1; the action waits for all that are in it
+	peer    int   // the rank that sends this parcel
+	link    int   // the link on which it sends or receives, or -1
+	sends   int   // the mailbox that receives its message or receipt, or -1
+	posts   int   // the mailbox in which a posted transfer waits for its other end, which waits in the mailbox awaits
+	offset  int64 // from the key of the action to the key of its parcel
 
 	time      int64 // the time for which it occupies the rank
 	recompute int64 // the part of time spent on recomputation
@@ -33,7 +34,7 @@ const (
 	doReceive
 	doAwait
 	doPost // a send or a receive that the rank does not wait for
-	doCopy // to or from far memory
+	doCopy // to or from far memory, or between replicas
 )
 
 // route is a link between two ranks, in one direction of flow.
@@ -48,7 +49,7 @@ type route struct {
 
 // costOf returns the cost of an action.
 func (s *simulation) costOf(a schedule.Action) *actionCost {
-	if a.Kind() > schedule.Reload {
+	if a.Kind() > schedule.WaitReduce {
 		if a.Kind() == schedule.Quantize && s.copies != nil {
 			return &s.copies[a.Stage()].making
 		}
@@ -88,7 +89,7 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 // prepare fills in the tables by stage and kind, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
-	s.idle = actionCost{awaits: -1, reads: -1, link: -1, sends: -1}
+	s.idle = actionCost{awaits: -1, reads: -1, gathers: -1, link: -1, sends: -1}
 	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*tableKinds), make([]holding, p.Stages()*tableKinds)
 	for i := range s.actionCosts {
 		s.actionCosts[i] = s.idle
@@ -125,6 +126,7 @@ func (s *simulation) prepare() {
 	if s.Offloads {
 		s.offloads()
 	}
+	s.replicate()
 	s.ranks, s.free = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
 	for rank := range s.ranks {
 		s.ranks[rank].Cursor = &s.Ranks[rank]
@@ -134,8 +136,8 @@ func (s *simulation) prepare() {
 	}
 }
 
-// tableKinds is the number of kinds in the tables: all kinds up to RELOAD.
-const tableKinds = int(schedule.Reload) + 1
+// tableKinds is the number of kinds in the tables, which hold those up to WAIT_REDUCE.
+const tableKinds = int(schedule.WaitReduce) + 1
 
 // tableIndex returns the index of a stage and kind in the tables.
 func tableIndex(stage int, kind schedule.Kind) int { return stage*tableKinds + int(kind) }

@@ -10,7 +10,7 @@ import (
 // The classes that actions allocate and free are consecutive.
 const (
 	firstHeld = memory.Activation
-	numHeld   = int(memory.Transfer-firstHeld) + 1
+	numHeld   = int(memory.Unsharded-firstHeld) + 1
 )
 
 // holding holds the bytes that an action of one kind on one stage allocates and frees.
@@ -47,7 +47,7 @@ func (h *holding) end(b buffer) {
 // frees the carry and the rest of the saved state.
 func (s *simulation) hold(stage int) {
 	costs := s.costs.Of(stage)
-	for kind := schedule.F; kind <= schedule.Reload; kind++ {
+	for kind := schedule.F; kind <= schedule.WaitReduce; kind++ {
 		e, h := effects.OfKind(s.plan, stage, kind), &s.holdings[tableIndex(stage, kind)]
 		if kind == schedule.F {
 			h.begins = 1
@@ -165,7 +165,7 @@ func (l *level) body(body []schedule.Action, shift int, position int64) {
 
 // of returns the holding of an action, or nil if its kind is not in the tables.
 func (l *level) of(a schedule.Action) *holding {
-	if a.Kind() > schedule.Reload {
+	if a.Kind() > schedule.WaitReduce {
 		return nil
 	}
 	return &l.holdings[tableIndex(a.Stage(), a.Kind())]

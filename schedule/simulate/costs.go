@@ -34,7 +34,13 @@ type Costs struct {
 	// FarLatency is the latency of a copy between near and far memory, and FarPerMiB its time per
 	// MiB. Each rank copies at this rate in both directions at once.
 	FarLatency, FarPerMiB int64
-	Links                 []LinkCosts // links that differ from Latency and PerMiB
+	// Replicas is the number of replicas that share a step, or 0 for 1, and Shard the level at which
+	// they shard state. ReplicaLatency and ReplicaPerMiB are the costs of exchanges between the
+	// replicas of a rank: a rank has this rate for reductions and for gathers, each in both
+	// directions.
+	Replicas, Shard               int
+	ReplicaLatency, ReplicaPerMiB int64
+	Links                         []LinkCosts // links that differ from Latency and PerMiB
 	// Microbatch, if it is not 0, means that sizes count microbatches instead of bytes. It is the
 	// saved size of one microbatch over all its stages on a rank.
 	Microbatch int64
@@ -68,6 +74,13 @@ type StageCosts struct {
 	Quantize        int64 `json:"quantize,omitempty"`
 	ForwardWeights  int64 `json:"forward_weights,omitempty"`
 	BackwardWeights int64 `json:"backward_weights,omitempty"`
+	// Weights, Gradients and Optimizer are the bytes of the stage's weights, of their gradients and of
+	// the optimizer's state. They are allocated on the stage's rank in addition to Resident. From its
+	// shard level on, a rank allocates only its part of each; an UNSHARD then allocates Weights until
+	// the RESHARD, and a ZERO_GRAD allocates Gradients until the WAIT_REDUCE.
+	Weights   int64 `json:"weights,omitempty"`
+	Gradients int64 `json:"gradients,omitempty"`
+	Optimizer int64 `json:"optimizer,omitempty"`
 }
 
 // LinkCosts holds the costs of the link from one rank to another, for both activations and
@@ -86,7 +99,9 @@ const (
 	maxTotal = 1 << 62
 	// maxUnit is the maximum length of the unit's name in bytes.
 	maxUnit = 32
-	mebi    = 1 << 20
+	// MaxReplicas is the maximum number of replicas.
+	MaxReplicas = 1 << 14
+	mebi        = 1 << 20
 )
 
 // Validate reports all faults of the costs as joined errors, each of which wraps ErrCosts.
@@ -111,6 +126,14 @@ func (c *Costs) Validate() error {
 	amount(c.PerMiB, "the time of a MiB")
 	amount(c.FarLatency, "the latency of far memory")
 	amount(c.FarPerMiB, "the time of a MiB to far memory")
+	amount(c.ReplicaLatency, "the latency between replicas")
+	amount(c.ReplicaPerMiB, "the time of a MiB between replicas")
+	if c.Replicas < 0 || c.Replicas > MaxReplicas {
+		fault("there are %d replicas: use 0 to %d", c.Replicas, MaxReplicas)
+	}
+	if c.Shard < 0 || c.Shard > schedule.ShardWeights {
+		fault("the shard level is %d: use 0 to %d", c.Shard, schedule.ShardWeights)
+	}
 	amount(c.Microbatch, "the size of a microbatch")
 	if len(c.Stages) < 1 || len(c.Stages) > schedule.MaxStages {
 		fault("there are costs of %d stages: give one entry for all, or one for each", len(c.Stages))
@@ -182,9 +205,9 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 	for i := range c.Stages {
 		s := &c.Stages[i]
 		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute+s.Quantize))
-		largest = max(largest, float64(s.Output+s.Gradient+s.Saved+s.Carry+s.ForwardWeights+s.BackwardWeights))
+		largest = max(largest, float64(s.Output+s.Gradient+s.Saved+s.Carry+s.ForwardWeights+s.BackwardWeights+s.Weights+2*s.Gradients))
 	}
-	hop := float64(c.Latency+c.FarLatency) + math.Ceil(float64(c.PerMiB+c.FarPerMiB)*largest/mebi)
+	hop := float64(c.Latency+c.FarLatency+c.ReplicaLatency) + math.Ceil(float64(c.PerMiB+c.FarPerMiB+c.ReplicaPerMiB)*largest/mebi)
 	for _, l := range c.Links {
 		hop = max(hop, float64(l.Latency)+math.Ceil(float64(l.PerMiB)*largest/mebi))
 	}
@@ -205,7 +228,7 @@ func (c *Costs) ResidentOf(p schedule.Placement, rank int) (bytes int64) {
 	}
 	for stage, home := range p.Rank {
 		if home == rank {
-			bytes += c.Of(stage).Resident
+			bytes += c.Of(stage).Resident + c.state(stage)
 		}
 	}
 	return bytes

@@ -33,6 +33,7 @@ func ReadCosts(r io.Reader) (*Costs, error) {
 	c := &Costs{
 		Unit: file.Unit, Scale: file.Scale, Latency: file.Latency, PerMiB: file.PerMiB, Microbatch: file.Microbatch,
 		FarLatency: file.FarLatency, FarPerMiB: file.FarPerMiB,
+		Replicas: file.Replicas, Shard: file.Shard, ReplicaLatency: file.ReplicaLatency, ReplicaPerMiB: file.ReplicaPerMiB,
 		Links: file.Links, Resident: file.Resident, Stages: file.Stages,
 	}
 	if err := c.Validate(); err != nil {

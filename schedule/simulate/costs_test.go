@@ -70,7 +70,7 @@ func TestCostsTextErrors(t *testing.T) {
 	for _, test := range []struct{ from, to, fault string }{
 		{`"schema": 1`, `"schema": 2`, `line 2:13: found 2, expected the schema as a whole number from 1 to 1`},
 		{"  \"schema\": 1,\n", "", `line 1:1: found no schema, expected "schema": 1 in the costs`},
-		{`"unit"`, `"units"`, `line 3:3: found an unknown field "units", expected schema, unit, scale, latency, per_mib, far_latency, far_per_mib, microbatch, links, resident or stages`},
+		{`"unit"`, `"units"`, `line 3:3: found an unknown field "units", expected schema, unit, scale, latency, per_mib, far_latency, far_per_mib, replicas, shard, replica_latency, replica_per_mib, microbatch, links, resident or stages`},
 		{`"scale"`, `"unit"`, `line 4:3: found "unit", which is there already: give it once`},
 		{`"ms"`, `5`, `line 3:11: found 5, expected a string`},
 		{`"ms"`, `null`, `line 3:11: found null, expected a string`},
@@ -85,7 +85,7 @@ func TestCostsTextErrors(t *testing.T) {
 		{`{"from":0,"to":1}`, `{"from":-1,"to":1}`, `line 10:13: found -1, expected a rank as a whole number from 0 to 16383`},
 		{`{"from":0,"to":1}`, `{"from":0,"too":1}`, `line 10:15: found an unknown field "too", expected from, to, latency or per_mib`},
 		{`"links": [`, `"links": {`, `line 8:12: found {, expected a list, [`},
-		{`{"f":1}`, `{"g":1}`, `line 18:6: found an unknown field "g", expected f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i, carry, offloaded, resident, quantize, forward_weights or backward_weights`},
+		{`{"f":1}`, `{"g":1}`, `line 18:6: found an unknown field "g", expected f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i, carry, offloaded, resident, quantize, forward_weights, backward_weights, weights, gradients or optimizer`},
 		{`{"f":1}`, `{"f":1`, `line 19:3: found "]", expected a comma or }`},
 		{"  ]\n}", "  ]\n", `line 21:1: found the end of the text, expected more of the costs`},
 		{"  ]\n}", "  ]\n}}", `line 20:2: found something behind the costs, expected the end of the text`},

@@ -5,13 +5,9 @@ import "github.com/weir-ml/weir/schedule"
 // offloads adds two lanes for each rank, to and from far memory, as links from the rank to itself.
 // It fills in the actions that start copies and the actions that wait for them.
 func (s *simulation) offloads() {
-	lane := func(rank int) (link, box int) {
-		s.routes = append(s.routes, route{from: rank, to: rank, latency: s.costs.FarLatency, box: -1, room: -1})
-		return len(s.routes) - 1, s.mailbox()
-	}
 	for rank, stages := range s.On {
-		out, outbox := lane(rank)
-		back, inbox := lane(rank)
+		out, outbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
+		back, inbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
 		for _, stage := range stages {
 			wire := LinkCosts{PerMiB: s.costs.FarPerMiB}.transmission(s.costs.Of(stage).away())
 			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
@@ -23,6 +19,12 @@ func (s *simulation) offloads() {
 			}
 		}
 	}
+}
+
+// lane adds a link from a rank to itself, which copies one buffer after the other.
+func (s *simulation) lane(rank int, latency int64) int {
+	s.routes = append(s.routes, route{from: rank, to: rank, latency: latency, box: -1, room: -1})
+	return len(s.routes) - 1
 }
 
 // away returns the bytes of saved state that an OFFLOAD moves.

@@ -69,7 +69,7 @@ func TestLeaps(t *testing.T) {
 				t.Skip(err)
 			}
 		}
-		p = drawOffloaded(t, p)
+		p = drawOffloaded(t, drawReplicated(t, p))
 		requireLeaps(t, p, capacity, &full, &leapt)
 	})
 	require.Less(t, leapt, full/4*3, "few of the plans leap")

@@ -19,7 +19,9 @@ func (s *simulation) transmit(r *simRank, d *actionCost, key int64) {
 	link.until = p.wire + d.wire
 	p.there = link.until + s.routes[d.link].latency
 	p.ready, p.by, p.since = p.there, link.by, link.since
-	s.boxes[d.sends].put(p)
+	if d.sends >= 0 { // some action waits for it
+		s.boxes[d.sends].put(p)
+	}
 }
 
 // enter sends a message as soon as the link has room, and reports false if the rank must wait. With
@@ -143,7 +145,7 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 		since = p.wire
 	}
 	if s.later(p.there, since) && r.started {
-		r.communication += p.there - since
+		r.waits[waitWire] += p.there - since
 	}
 	if s.chains {
 		s.delay(r, rank, peer, p)

@@ -33,7 +33,9 @@ type naive struct {
 	taken    map[[3]int]int             // the number of these messages that are received
 	posted   map[[3]int][2][][3]int     // by link in PyTorch: the sends and the receives that wait for each other
 
-	lanes map[[2]int]int64 // by rank, and 0 for out and 1 for back: the time at which the lane is free
+	lanes    map[[2]int]int64      // by rank, and 0 for out, 1 for back, 2 for reductions and 3 for weights: when the lane is free
+	gathered map[int]*naiveMessage // by stage: the weights that no computation has waited for
+	reduced  map[int]*naiveMessage // by stage: the last reduction
 
 	events [][]simulate.Event
 	waits  [][]naiveWait
@@ -42,7 +44,8 @@ type naive struct {
 type naiveMessage struct {
 	key         [3]int
 	wire, there int64
-	received    int64 // -1 before it is received
+	received    int64 // -1 before
+	lane        int   // 2 and 3 for exchanges of replicas
 }
 
 type naiveWait struct {
@@ -52,7 +55,7 @@ type naiveWait struct {
 }
 
 func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive, error) {
-	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}, posted: map[[3]int][2][][3]int{}, lanes: map[[2]int]int64{}}
+	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}, posted: map[[3]int][2][][3]int{}, lanes: map[[2]int]int64{}, gathered: map[int]*naiveMessage{}, reduced: map[int]*naiveMessage{}}
 	ranks := plan.Placement.Ranks
 	for rank := range ranks {
 		n.lists = append(n.lists, slices.Collect(plan.All(rank)))
@@ -83,6 +86,11 @@ func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive,
 		for _, m := range n.messages {
 			later(m.there)
 		}
+		for _, exchanges := range []map[int]*naiveMessage{n.gathered, n.reduced} {
+			for _, m := range exchanges {
+				later(m.there)
+			}
+		}
 		if next < 0 {
 			break
 		}
@@ -112,6 +120,43 @@ func (n *naive) away(s int) int64 {
 		return c.Offloaded
 	}
 	return n.stage(s).Saved
+}
+
+// peers returns the bytes that replicas exchange in an action of a stage.
+func (n *naive) peers(kind schedule.Kind, s int) int64 {
+	r, c := int64(max(1, n.costs.Replicas)), n.stage(s)
+	bytes, times := c.Weights, int64(1)
+	if kind == schedule.ReduceGrad {
+		bytes = c.Gradients
+		if n.costs.Shard == 0 {
+			times = 2
+		}
+	}
+	own := bytes / r
+	if bytes%r > 0 {
+		own++
+	}
+	return times * (bytes - own)
+}
+
+// apart returns the latency between replicas.
+func (n *naive) apart() int64 {
+	if n.costs.Replicas > 1 {
+		return n.costs.ReplicaLatency
+	}
+	return 0
+}
+
+// held returns the bytes of weights, gradients and optimizer state that a stage keeps.
+func (n *naive) held(s int) (bytes int64) {
+	r, c := int64(max(1, n.costs.Replicas)), n.stage(s)
+	for i, whole := range []int64{c.Optimizer, c.Gradients, c.Weights} {
+		if n.costs.Shard > i {
+			whole = (whole + r - 1) / r
+		}
+		bytes += whole
+	}
+	return bytes
 }
 
 // time returns the time of a computation, and the part of it spent on recomputation.
@@ -291,6 +336,24 @@ func (n *naive) step(rank int) bool {
 		done(nil)
 		n.events[rank][i].Copied = simulate.Interval{Start: wire, End: n.lanes[lane]}
 		return true
+	case schedule.ReduceGrad, schedule.Unshard:
+		lane, exchanges := 2, n.reduced
+		if kind == schedule.Unshard {
+			lane, exchanges = 3, n.gathered
+		}
+		wire := max(n.now, n.lanes[[2]int{rank, lane}])
+		end := wire + (n.peers(kind, s)*n.costs.ReplicaPerMiB+1<<20-1)/(1<<20)
+		n.lanes[[2]int{rank, lane}] = end
+		exchanges[s] = &naiveMessage{wire: wire, there: end + n.apart(), lane: lane}
+		done(nil)
+		n.events[rank][i].Copied = simulate.Interval{Start: wire, End: end}
+		return true
+	case schedule.WaitReduce:
+		m := n.reduced[s]
+		if m.there > n.now {
+			return false
+		}
+		return done(m)
 	case schedule.WaitOffload:
 		m := n.messages[[3]int{-1, s, mb}]
 		if m.there > n.now {
@@ -362,6 +425,17 @@ func (n *naive) compute(rank int) bool {
 			}
 			messages = append(messages, m)
 		}
+		if m := n.gathered[a.Stage()]; m != nil && a.Kind().Compute() {
+			if m.there > n.now {
+				return false
+			}
+			messages = append(messages, m)
+		}
+	}
+	for _, a := range all {
+		if a.Kind().Compute() {
+			delete(n.gathered, a.Stage())
+		}
 	}
 	for _, m := range messages {
 		n.waits[rank] = append(n.waits[rank], naiveWait{reached, max(reached, m.there), i, m})
@@ -408,6 +482,24 @@ func (n *naive) report() *simulate.Report {
 		r := &report.Ranks[rank]
 		n.bytes(rank, r)
 		started, finished := -1, -1
+		var end, updated int64
+		for _, a := range n.lists[rank] {
+			switch a.Kind() {
+			case schedule.Unshard:
+				r.Unshards++
+				r.GatheredBytes += n.peers(a.Kind(), a.Stage())
+			case schedule.ReduceGrad:
+				bytes := n.peers(a.Kind(), a.Stage())
+				r.ReducedBytes += bytes
+				r.Reducing += (bytes*n.costs.ReplicaPerMiB + 1<<20 - 1) / (1 << 20)
+				end = n.reduced[a.Stage()].there
+			}
+		}
+		for s, home := range n.plan.Placement.Rank {
+			if home == rank && n.plan.Mode == schedule.Training && (n.costs.Shard == 1 || n.costs.Shard == 2) && (n.plan.Frozen == nil || !n.plan.Frozen[s]) {
+				updated += n.peers(schedule.Unshard, s)
+			}
+		}
 		for i, e := range n.events[rank] {
 			if !e.Action.Kind().Compute() && (e.Action.Kind() != schedule.Quantize || n.stage(e.Action.Stage()).Quantize == 0) {
 				continue
@@ -425,9 +517,22 @@ func (n *naive) report() *simulate.Report {
 		}
 		for _, w := range n.waits[rank] {
 			if w.position > started && w.position <= finished && w.from >= r.First {
+				switch w.message.lane {
+				case 2:
+					r.ReduceWait += w.to - w.from
+				case 3:
+					r.GatherWait += w.to - w.from
+				}
 				r.Communication += max(0, min(w.to, w.message.there)-max(w.from, w.message.wire))
 			}
 		}
+		r.ReduceWait += max(0, end-r.Last)
+		end = max(end, r.Last)
+		if updated > 0 {
+			r.GatheredBytes += updated
+			end += (updated*n.costs.ReplicaPerMiB+1<<20-1)/(1<<20) + n.apart()
+		}
+		report.Step = max(report.Step, end)
 		r.Wait = r.Last - r.First - r.Busy
 		report.Ideal = max(report.Ideal, r.Busy)
 		report.Span = max(report.Span, r.Last-r.First)
@@ -454,6 +559,11 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 	resident := int64(0)
 	if n.costs.Resident != nil {
 		resident = n.costs.Resident[rank]
+	}
+	for s, home := range n.plan.Placement.Rank {
+		if home == rank {
+			resident += n.held(s)
+		}
 	}
 	far := map[[2]int]int64{}
 	stored := func() (total int64) {
@@ -556,6 +666,14 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 				if n.plan.HasBackward(s) {
 					live[buffer{memory.FP8, "backward weights", s, -1}] = c.BackwardWeights
 				}
+			case schedule.Unshard:
+				live[buffer{memory.Unsharded, "weights", s, -1}] = c.Weights
+			case schedule.Reshard:
+				dead = append(dead, buffer{memory.Unsharded, "weights", s, -1})
+			case schedule.ZeroGrad:
+				live[buffer{memory.Unsharded, "gradients", s, -1}] = c.Gradients
+			case schedule.WaitReduce:
+				dead = append(dead, buffer{memory.Unsharded, "gradients", s, -1})
 			case schedule.RecvF:
 				born(memory.Transfer, "input", s, n.stage(s-1).Output)
 			case schedule.RecvB:
@@ -582,7 +700,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 			}
 		}
 		r.FarPeak = max(r.FarPeak, stored())
-		if a := group[0]; a.Kind() <= schedule.Reload || a.Kind() == schedule.Quantize {
+		if a := group[0]; a.Kind() <= schedule.WaitReduce || a.Kind() == schedule.Quantize {
 			if now := sum(); now.Total() > r.Peak || r.PeakPosition < 0 {
 				r.Peak, r.Classes, r.PeakPosition, r.PeakAt = now.Total(), now, int64(i), a.WithDrop(0).WithJoin(false)
 			}
@@ -635,7 +753,8 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 	top := rapid.SampledFrom([]int64{1, 3, 50, 100_000}).Draw(t, "largest time")
 	time := func(name string) int64 { return max(0, rapid.Int64Range(-top/4, top).Draw(t, name)) }
 	bytes := func(name string) int64 { return rapid.Int64Range(0, 3).Draw(t, name) << 20 * 7 / 4 }
-	c, bandwidth := &simulate.Costs{Latency: time("latency"), FarLatency: time("latency of far memory"), FarPerMiB: time("time of a MiB to far memory")}, rapid.IntRange(0, 2).Draw(t, "bandwidth") > 0
+	c, bandwidth := &simulate.Costs{Latency: time("latency"), FarLatency: time("latency of far memory"), FarPerMiB: time("time of a MiB to far memory"),
+		Replicas: rapid.IntRange(0, 4).Draw(t, "replicas"), Shard: rapid.IntRange(0, 3).Draw(t, "shard"), ReplicaLatency: time("latency of replicas"), ReplicaPerMiB: time("time of a MiB between replicas")}, rapid.IntRange(0, 2).Draw(t, "bandwidth") > 0
 	if bandwidth {
 		c.PerMiB = time("time of a MiB")
 	}
@@ -643,7 +762,8 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 	for range stages {
 		s := simulate.StageCosts{F: time("F"), I: time("I"), W: time("W"), B: time("B"), Joined: time("joined"), Recompute: time("recompute"),
 			Output: bytes("output"), Gradient: bytes("gradient"), Saved: bytes("saved"), Carry: bytes("carry"),
-			Quantize: time("quantize"), ForwardWeights: bytes("forward weights"), BackwardWeights: bytes("backward weights")}
+			Quantize: time("quantize"), ForwardWeights: bytes("forward weights"), BackwardWeights: bytes("backward weights"),
+			Weights: bytes("weights"), Gradients: bytes("gradients"), Optimizer: bytes("optimizer")}
 		s.FreedByI = rapid.Int64Range(0, s.Saved).Draw(t, "freed by I")
 		s.Offloaded = rapid.Int64Range(0, s.Saved).Draw(t, "offloaded")
 		c.Stages = append(c.Stages, s)

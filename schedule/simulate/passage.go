@@ -33,6 +33,11 @@ func (s *simulation) newPassages() []passage {
 		}
 	}
 	s.buffers = make([][effects.NumPlaces]buffer, s.Stages)
+	for stage := range s.buffers {
+		costs := s.costs.Of(stage)
+		s.buffers[stage][effects.Gathered] = buffer{memory.Unsharded, costs.Weights}
+		s.buffers[stage][effects.Accumulator] = buffer{memory.Unsharded, costs.Gradients}
+	}
 	for i := range list {
 		passage := &list[i]
 		passage.crosses = s.links.Of[passage.edge] >= 0

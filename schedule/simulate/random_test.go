@@ -266,12 +266,26 @@ func TestSimulateAgainstNaive(t *testing.T) {
 			p = withTransfers(p, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of transfers"), 0)))
 			capacities = []int{schedule.Unlimited, 0, 1, 2, 3}
 		}
-		p = drawOffloaded(t, drawQuantized(t, p))
+		p = drawOffloaded(t, drawQuantized(t, drawReplicated(t, p)))
 		costs := drawCosts(t, p)
 		for _, capacity := range capacities {
 			requireNaive(t, p, costs, capacity)
 		}
 	})
+}
+
+// drawReplicated draws how a plan shards weights and reduces gradients.
+func drawReplicated(t *rapid.T, p *schedule.Plan) *schedule.Plan {
+	var err error
+	if gathered := rapid.IntRange(0, 3).Draw(t, "gathered"); gathered > 1 {
+		p, err = lower.Shard(p, gathered)
+		require.NoError(t, err)
+	}
+	if level := rapid.IntRange(-1, 3).Draw(t, "level"); level >= 0 {
+		p, err = lower.Reduce(p, level)
+		require.NoError(t, err)
+	}
+	return p
 }
 
 // drawQuantized draws the stages of a plan that compute with copies of their weights.
@@ -351,8 +365,8 @@ func checkCritical(t require.TestingT, report *simulate.Report, events [][]simul
 		require.Equal(t, s.End, at)
 		if i > 0 {
 			require.LessOrEqual(t, path[i-1].End, s.Start)
-			if costs.PerMiB == 0 && costs.Links == nil && costs.FarPerMiB == 0 {
-				require.Contains(t, []int64{0, costs.Latency, costs.FarLatency}, s.Start-path[i-1].End)
+			if costs.PerMiB == 0 && costs.Links == nil && costs.FarPerMiB == 0 && costs.ReplicaPerMiB == 0 {
+				require.Contains(t, []int64{0, costs.Latency, costs.FarLatency, costs.ReplicaLatency}, s.Start-path[i-1].End)
 			}
 		}
 	}
@@ -393,7 +407,7 @@ func TestSimulateMutants(t *testing.T) {
 				(*body)[i], (*body)[k] = (*body)[k], (*body)[i]
 			case 3:
 				a := (*body)[i]
-				(*body)[i] = schedule.Act(schedule.Kind(1+rng.IntN(13)), a.Stage(), a.Microbatch())
+				(*body)[i] = schedule.Act(schedule.Kind(1+rng.IntN(int(schedule.WaitReduce))), a.Stage(), a.Microbatch())
 			case 4:
 				a := (*body)[i]
 				(*body)[i] = schedule.Act(a.Kind(), a.Stage(), rng.IntN(p.Microbatches))

@@ -10,8 +10,12 @@ import (
 type Report struct {
 	Makespan int64 // from the first start of a computation to the last end, over all ranks
 	Span     int64 // the longest time of a single rank, from its first start to its last end
-	Ideal    int64 // the computing time of the busiest rank
-	Ranks    []RankReport
+	// Step is the time from the start of the simulation until replicas have exchanged everything: the
+	// last reduction, and the gather of the new weights if each replica updates a part of them and all
+	// keep them whole. It has no time for the update itself.
+	Step  int64
+	Ideal int64 // the computing time of the busiest rank
+	Ranks []RankReport
 
 	// Critical is the critical path, from the start of the step to its last end: the step becomes
 	// shorter only if the path does. Between two stretches a message is in flight, from the end of
@@ -42,6 +46,15 @@ type RankReport struct {
 	InFlight int64
 	// FarPeak is the maximum number of bytes in the rank's far memory.
 	FarPeak int64
+
+	// Unshards is the number of UNSHARDs. GatheredBytes is the number of bytes that the rank receives
+	// from other replicas in them, and for the new weights at the end of a step; it sends as many.
+	// ReducedBytes is the same number for its reductions.
+	Unshards, GatheredBytes, ReducedBytes int64
+	// GatherWait is the time for which computations waited for gathered weights. Reducing is the time
+	// for which reductions occupied the rank's link, and ReduceWait the part that nothing hid: waits
+	// before the last computation, and the time after it.
+	GatherWait, Reducing, ReduceWait int64
 }
 
 // Stretch is a part of a rank's program that runs without waiting, from the action at position

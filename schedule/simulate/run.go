@@ -27,6 +27,7 @@ type simulation struct {
 	copies      []copying                   // of weights, by stage; nil where the plan makes none
 	links       passes.Links
 	routes      []route // by link
+	reducing    []int   // by rank: the lane on which its replicas reduce gradients
 
 	// The state. If an awaited parcel is not the first of its mailbox, the parcels before it move
 	// to aside.
@@ -52,12 +53,12 @@ type simulation struct {
 // simRank is the state of a rank.
 type simRank struct {
 	*passes.Cursor
-	clock, before          int64 // the current time, and the time one period ago if repeats are skipped
-	first, last            int64
-	final                  int64           // the position of the last computation
-	communication, counted int64           // the total, and the part before the last computation
-	pair                   schedule.Action // the first action of a joined pair whose second action is next, or 0
-	started                bool
+	clock, before  int64 // the current time, and the time one period ago if repeats are skipped
+	first, last    int64
+	final          int64           // the position of the last computation
+	waits, counted [numWaits]int64 // the totals, and the parts before the last computation
+	pair           schedule.Action // the first action of a joined pair whose second action is next, or 0
+	started        bool
 }
 
 // simLink is the state of a route.
@@ -150,6 +151,9 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		if d.reads >= 0 {
 			s.reload(r, rank, d, a)
 		}
+		if d.gathers >= 0 {
+			s.gathered(r, rank, d)
+		}
 		if a.Joined() {
 			r.pair = a
 			return true
@@ -178,6 +182,9 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		if !s.await(r, rank, d, keyOf(a)+d.offset) {
 			return false
 		}
+		if a.Kind() == schedule.WaitReduce && r.started {
+			r.waits[waitReduced] += r.clock - before
+		}
 	}
 	if s.visit != nil {
 		s.show(rank, a, r.Position, before, r.clock, copied)
@@ -200,7 +207,7 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 			s.transmit(r, first, keyOf(pair)+first.offset)
 		}
 	}
-	r.last, r.final, r.counted = r.clock, r.Position, r.communication
+	r.last, r.final, r.counted = r.clock, r.Position, r.waits
 	if d.sends >= 0 {
 		s.transmit(r, d, keyOf(a)+d.offset)
 	}

@@ -36,6 +36,11 @@ import (
 // the rank. WAIT_OFFLOAD waits for its copy, and a computation waits for the reload of the state
 // that it takes.
 //
+// REDUCE_GRAD and UNSHARD start an exchange with the rank's peers in other replicas, which are at the
+// same place of the same plan. Each rank has one lane for reductions and one for gathers. Each lane
+// runs one exchange after another, and none occupies the rank. WAIT_REDUCE waits for its reduction,
+// and a computation waits for the gathered weights of its stage.
+//
 // The live bytes follow the order of each program. Within an action, or a joined pair, allocations
 // come before frees. A buffer keeps its class for its lifetime: [memory.Saved] from F to the
 // actions that free it; [memory.Carry] from I to W; [memory.Activation] and [memory.ActGrad] from
@@ -45,7 +50,8 @@ import (
 // live only during the actions on both sides. [memory.FP8] covers the copies of weights, from
 // QUANTIZE to the last action of the stage that reads them. Offloaded bytes of the saved state are
 // not live from WAIT_OFFLOAD to RELOAD, and are in far memory from OFFLOAD to the action that takes
-// the state. Drop bits have no effect.
+// the state. [memory.Unsharded] covers gathered weights, from UNSHARD to RESHARD, and whole gradients,
+// from ZERO_GRAD to WAIT_REDUCE. Drop bits have no effect.
 //
 // The cost of simulating a long plan depends on the size of its segments, because Run skips repeats
 // that are equal to previous ones. Plans of up to 65,536 actions are always run in full and have a
@@ -173,7 +179,8 @@ func (s *simulation) report() (*Report, error) {
 		if !r.started {
 			continue
 		}
-		out.First, out.Last, out.Communication = r.first, r.last, r.counted
+		out.First, out.Last, out.Communication = r.first, r.last, r.counted[waitWire]
+		report.Step = max(report.Step, s.exchanged(rank, r, out))
 		out.Wait = out.Last - out.First - out.Busy
 		report.Span = max(report.Span, out.Last-out.First)
 		first, last = min(first, out.First), max(last, out.Last)

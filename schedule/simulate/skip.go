@@ -37,7 +37,7 @@ type boxed struct {
 // waits holds the times for which a rank waited for messages on the wire: before the last cycle
 // began, in the last cycle and the previous one, and the parts of these two after the last
 // computation of the rank.
-type waits struct{ before, last, past, after, pastAfter int64 }
+type waits struct{ before, last, past, after, pastAfter [numWaits]int64 }
 
 const (
 	// maxCycle is the maximum number of periods of a cycle, a power of two.
@@ -114,7 +114,7 @@ func (l *skips) Began() {
 		*was = boxed{b.head, b.tail, b.stop != noStop || b.head == was.head && b.tail != was.tail}
 	}
 	for rank := range l.s.ranks {
-		l.waits[rank].before = l.s.ranks[rank].communication
+		l.waits[rank].before = l.s.ranks[rank].waits
 	}
 }
 
@@ -198,7 +198,9 @@ func (l *skips) Moves(by []int64) (shift, most int64) {
 		r := &l.s.ranks[i]
 		w := &l.waits[i]
 		w.past, w.pastAfter = w.last, w.after
-		w.last, w.after = r.communication-w.before, r.communication-r.counted
+		for k, total := range r.waits {
+			w.last[k], w.after[k] = total-w.before[k], total-r.counted[k]
+		}
 		if step := by[ofRank*i]; step > 0 {
 			most = min(most, int64(r.Program[r.Segment].Repeat-1-r.Repeat)/step-1)
 			shift = 1
@@ -238,9 +240,11 @@ func (l *skips) Skip(n int64, by []int64) {
 		r.final += n * by[4]
 		// The time for which a rank waits for messages on the wire changes by the same amount from
 		// each cycle to the next.
-		r.communication += n*w.last + (w.last-w.past)*(n*(n+1)/2)
-		if by[4] > 0 {
-			r.counted = r.communication - (w.after + n*(w.after-w.pastAfter))
+		for k := range r.waits {
+			r.waits[k] += n*w.last[k] + (w.last[k]-w.past[k])*(n*(n+1)/2)
+			if by[4] > 0 {
+				r.counted[k] = r.waits[k] - (w.after[k] + n*(w.after[k]-w.pastAfter[k]))
+			}
 		}
 	}
 	by = by[ofRank*len(l.s.ranks):]

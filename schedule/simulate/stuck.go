@@ -4,7 +4,7 @@ import "github.com/weir-ml/weir/schedule/check"
 
 // stuck returns the error for a deadlock, with the same text as package check.
 func (s *simulation) stuck() error {
-	if s.posts() || s.Offloads {
+	if s.posts() || s.Offloads || s.Accumulates {
 		return s.refusal()
 	}
 	still := check.Standstill{Outline: s.Outline, Links: s.links, Ranks: s.Ranks}

@@ -31,7 +31,7 @@ func (s *simulation) survey() bool {
 func (s *simulation) kinds() []uint32 {
 	kinds := make([]uint32, s.plan.Placement.Stages())
 	for stage := range kinds {
-		kinds[stage] = 1<<schedule.F | 1<<schedule.B | 1<<schedule.I | 1<<schedule.W | 1<<schedule.Unshard | 1<<schedule.Reshard | 1<<schedule.ReduceGrad | 1<<schedule.Quantize
+		kinds[stage] = 1<<schedule.F | 1<<schedule.B | 1<<schedule.I | 1<<schedule.W | 1<<schedule.Unshard | 1<<schedule.Reshard | 1<<schedule.ReduceGrad | 1<<schedule.ZeroGrad | 1<<schedule.WaitReduce | 1<<schedule.Quantize
 	}
 	for stage := range kinds {
 		if s.HasBackward(stage) {

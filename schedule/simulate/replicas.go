@@ -1,0 +1,138 @@
+package simulate
+
+import "github.com/weir-ml/weir/schedule"
+
+// The waits of a rank that are counted.
+const (
+	waitWire     = iota // for a message on the wire, or a copy
+	waitGathered        // for gathered weights
+	waitReduced         // for a reduction of gradients
+	numWaits     = iota
+)
+
+// replicate adds two lanes for each rank, as links of the rank to itself: one on which its replicas
+// reduce gradients, and one on which they gather weights. It fills in the actions that start
+// transfers and those that wait for them.
+func (s *simulation) replicate() {
+	s.reducing = make([]int, len(s.On))
+	for rank, stages := range s.On {
+		reduces, gathers := s.lane(rank, s.costs.replicaLatency()), s.lane(rank, s.costs.replicaLatency())
+		s.reducing[rank] = reduces
+		for _, stage := range stages {
+			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
+			box := -1
+			if s.Includes(stage, schedule.WaitReduce) {
+				box = s.mailbox()
+				set(schedule.WaitReduce, actionCost{does: doAwait, awaits: box, peer: rank, link: -1, sends: -1})
+			}
+			set(schedule.ReduceGrad, actionCost{does: doCopy, awaits: -1, link: reduces, sends: box, wire: s.costs.exchange(s.costs.Reduced(stage))})
+			if !s.Includes(stage, schedule.Unshard) {
+				continue
+			}
+			box = s.mailbox()
+			set(schedule.Unshard, actionCost{does: doCopy, awaits: -1, link: gathers, sends: box, wire: s.costs.exchange(s.costs.Gathered(stage))})
+			for _, kind := range [...]schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
+				s.actionCosts[tableIndex(stage, kind)].gathers = box
+			}
+		}
+	}
+}
+
+// gathered waits for the weights that are gathered for a computation.
+func (s *simulation) gathered(r *simRank, rank int, d *actionCost) {
+	for p := s.boxes[d.gathers].first(); p != nil; p = s.boxes[d.gathers].first() {
+		before := r.clock
+		s.wait(r, rank, rank, p)
+		s.boxes[d.gathers].take()
+		if r.started {
+			r.waits[waitGathered] += r.clock - before
+		}
+	}
+}
+
+// others returns the part of these bytes that the other replicas have, if each has an equal part.
+func (c *Costs) others(bytes int64) int64 {
+	n := int64(max(c.Replicas, 1))
+	return bytes - (bytes+n-1)/n
+}
+
+// Reduced returns the bytes that a rank sends, and as many that it receives, to reduce the gradients
+// of a stage: each replica adds up a part of them. Without shards it also gathers the sums.
+func (c *Costs) Reduced(stage int) int64 {
+	bytes := c.others(c.Of(stage).Gradients)
+	if c.Shard == 0 {
+		bytes *= 2
+	}
+	return bytes
+}
+
+// Gathered returns the bytes that a rank receives, and as many that it sends, for an UNSHARD of a
+// stage.
+func (c *Costs) Gathered(stage int) int64 { return c.others(c.Of(stage).Weights) }
+
+// replicaLatency returns the latency of an exchange between replicas, of which one replica has none.
+func (c *Costs) replicaLatency() int64 {
+	if c.Replicas < 2 {
+		return 0
+	}
+	return c.ReplicaLatency
+}
+
+// exchange returns the time for which an exchange of this many bytes between replicas occupies a
+// rank's link.
+func (c *Costs) exchange(bytes int64) int64 {
+	return LinkCosts{PerMiB: c.ReplicaPerMiB}.transmission(bytes)
+}
+
+// state returns the bytes of the stage's weights, gradients and optimizer state that are always
+// allocated on its rank.
+func (c *Costs) state(stage int) int64 {
+	s := c.Of(stage)
+	held := func(bytes int64, level int) int64 {
+		if c.Shard >= level {
+			bytes -= c.others(bytes)
+		}
+		return bytes
+	}
+	return held(s.Weights, schedule.ShardWeights) + held(s.Gradients, schedule.ShardGradients) + held(s.Optimizer, schedule.ShardOptimizer)
+}
+
+// exchanged fills in what the replicas of a rank exchange, and returns when the rank is done: after
+// its last computation and its last reduction, and, if a replica updates only a part of the weights
+// and keeps all of them, after these are gathered.
+func (s *simulation) exchanged(rank int, r *simRank, out *RankReport) int64 {
+	end, lane := r.last, s.reducing[rank]
+	var updated int64
+	reduces := false
+	for _, segment := range s.plan.Programs[rank] {
+		for _, a := range segment.Body {
+			switch stage, n := a.Stage(), int64(segment.Repeat); a.Kind() {
+			case schedule.Unshard:
+				out.Unshards += n
+				out.GatheredBytes += n * s.costs.Gathered(stage)
+			case schedule.ReduceGrad:
+				reduces = true
+				out.ReducedBytes += n * s.costs.Reduced(stage)
+				out.Reducing += n * s.actionCosts[tableIndex(stage, schedule.ReduceGrad)].wire
+			}
+		}
+	}
+	out.GatherWait = r.counted[waitGathered]
+	if reduces {
+		reduced := max(end, s.free[lane].until+s.costs.replicaLatency())
+		out.ReduceWait = r.counted[waitReduced] + reduced - end
+		end = reduced
+	}
+	if s.costs.Shard == schedule.ShardOptimizer || s.costs.Shard == schedule.ShardGradients {
+		for _, stage := range s.On[rank] {
+			if !s.plan.IsFrozen(stage) {
+				updated += s.costs.Gathered(stage)
+			}
+		}
+	}
+	if updated > 0 && s.plan.Mode == schedule.Training {
+		out.GatheredBytes += updated
+		end += s.costs.exchange(updated) + s.costs.replicaLatency()
+	}
+	return end
+}
