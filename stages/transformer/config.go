@@ -46,7 +46,15 @@ type Config struct {
 	KeepLogits int64
 	// Seed is the seed of the initial weights.
 	Seed uint64
+	// Replicas is the number of data-parallel replicas that NewOn makes; 0 is 1. Shard says of
+	// what each of them has only the part that it owns, as runner.Replicas.Shard does: the moments
+	// at 1, the gradients at 2, the weights at 3. At Shard 3 the model has no whole weights to
+	// hand over: Weights, QuantizedWeights and SHA256 are for Shard 0 to 2.
+	Replicas, Shard int
 }
+
+// replicas returns the number of replicas.
+func (c *Config) replicas() int { return max(c.Replicas, 1) }
 
 // Limits of New. They keep products of sizes within an int and names reasonably short; memory
 // is exhausted long before.
@@ -83,6 +91,12 @@ func (c Config) Validate() error {
 	}
 	if !(c.Dropout >= 0 && c.Dropout < 1) {
 		fault("Dropout is %v, want at least 0 and below 1", c.Dropout)
+	}
+	if c.Replicas < 0 {
+		fault("Replicas is %d, want at least 1, or 0 for 1", c.Replicas)
+	}
+	if c.Shard < 0 || c.Shard > 3 {
+		fault("Shard is %d, want 0 to 3", c.Shard)
 	}
 	if c.KeepLogits < NoLogits {
 		fault("KeepLogits is %d, want bytes, %d for none or 0 for a choice by the plan of memory", c.KeepLogits, NoLogits)

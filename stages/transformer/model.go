@@ -26,6 +26,7 @@ type Model struct {
 	parameters []*Parameter
 	buffers    []owned  // everything that the model owns
 	scaling    *scaling // nil in float32
+	shard      int      // Config.Shard; 0 with one replica
 }
 
 // New makes a model on a device and splits it over stageCount stages. The parts of the model
@@ -51,16 +52,21 @@ func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
 // which the runner ensures.
 //
 // Several lists, of the same length, make that many copies of the stages, with the same
-// parameters: for a schedule that runs copies of the model.
+// parameters: for a schedule that runs copies of the model, and for Config.Replicas, whose lists
+// follow each other, each replica on devices of its own.
 func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
-	if err := errors.Join(cfg.Validate(), validate(devices)); err != nil {
+	if err := errors.Join(cfg.Validate(), validate(devices, cfg.replicas())); err != nil {
 		return nil, err
 	}
 	m := &Model{KeepLogits: cfg.KeepLogits}
+	if cfg.replicas() > 1 {
+		m.shard = cfg.Shard
+	}
 	b := newBuilder(cfg)
 	b.keep = &m.KeepLogits
 	var all []stages.Stage[kernels.Buffer]
-	for _, byStage := range devices {
+	for i, byStage := range devices {
+		b.replica = i * cfg.replicas() / len(devices)
 		part := 0
 		for s, n := range spread(cfg.Layers+2, len(byStage)) {
 			b.dev = byStage[s]
@@ -81,13 +87,16 @@ func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 }
 
 // validate reports every fault of the devices.
-func validate(devices [][]kernels.Compute) error {
+func validate(devices [][]kernels.Compute, replicas int) error {
 	if len(devices) == 0 {
 		return errors.New("transformer: no list of devices, want one for each copy of the model")
 	}
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("transformer: "+format, args...)) }
-	count := len(devices[0])
+	if len(devices)%replicas != 0 {
+		fault("%d lists of devices for %d replicas: give each replica as many", len(devices), replicas)
+	}
+	count, replicaOf := len(devices[0]), map[kernels.Compute]int{}
 	if count < 1 || count > schedule.MaxStages/len(devices) {
 		fault("devices for %d stages, want 1 to %d", count, schedule.MaxStages/len(devices))
 	}
@@ -100,6 +109,10 @@ func validate(devices [][]kernels.Compute) error {
 				fault("stage %d of copy %d has no device", s, i)
 			} else if !reflect.ValueOf(dev).Comparable() {
 				fault("the device of stage %d of copy %d is a %T, which is not comparable: use a pointer", s, i, dev)
+			} else if other, known := replicaOf[dev]; known && other != i*replicas/len(devices) {
+				fault("the device of stage %d of copy %d is also one of replica %d: give each replica its own", s, i, other)
+			} else {
+				replicaOf[dev] = i * replicas / len(devices)
 			}
 		}
 	}

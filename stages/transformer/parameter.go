@@ -1,6 +1,8 @@
 package transformer
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -9,6 +11,7 @@ import (
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
 )
 
 // Parameter is a parameter of a model: its name, and a copy of it on every device that uses it,
@@ -31,14 +34,31 @@ type Parameter struct {
 
 // Copy has the buffers of a parameter on one device: float32, of class Resident, and owned by
 // the model: its weight, its gradient and its moments each in their own [memory.Scope].
-// Model.Close releases them.
+// Model.Close releases them. With Config.Shard, buffers have only the elements that the replica
+// owns, and are zero if it owns none.
 type Copy struct {
-	Device kernels.Compute
-	Weight kernels.Buffer
+	Device  kernels.Compute
+	Replica int
+	// First and Count are the elements that the replica owns: all, if there is one replica.
+	First, Count int
+	Weight       kernels.Buffer
 	// Grad is the accumulator of the first use on this device. At the end of a step the runner
 	// adds those of all uses, and this is the sum.
 	Grad kernels.Buffer
 	M, V kernels.Buffer // AdamW's moments, 0 at the start
+}
+
+// Own returns a buffer of the copy, limited to the elements that the replica owns. It is not
+// retained.
+func (c *Copy) Own(b kernels.Buffer) (kernels.Buffer, error) {
+	if b.N == c.Count {
+		return b, nil
+	}
+	dev, ok := c.Device.(runner.Sharded[kernels.Buffer])
+	if !ok {
+		return b, fmt.Errorf("transformer: %w: a %T cannot be shared by replicas", errors.ErrUnsupported, c.Device)
+	}
+	return dev.Slice(b, c.First, c.Count)
 }
 
 // All iterates over the copies of the parameter, the first one first.
@@ -64,6 +84,7 @@ type builder struct {
 	cfg        Config
 	keep       *int64          // Model.KeepLogits
 	dev        kernels.Compute // of the stage that is being made
+	replica    int             // of the same
 	residual   float32         // standard deviation of a projection onto the residual stream
 	ones       []float32
 	parameters []*Parameter
@@ -98,7 +119,7 @@ func newBuilder(cfg Config) *builder {
 
 // zeros returns a buffer of n zeros in a scope.
 func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
-	if b.err != nil {
+	if b.err != nil || n == 0 {
 		return kernels.Buffer{}
 	}
 	buffer, err := b.dev.AllocIn(scope, kernels.Float32, n)
@@ -119,16 +140,51 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	}
 	p, n := b.parameter(name, shape)
 	c, first := b.copyOf(p, n)
-	grad := c.Grad
+	use := batchctx.Use[kernels.Buffer]{Name: name, Grad: c.Grad, Weight: c.Weight}
+	if c.Count < n && b.cfg.Shard >= 2 {
+		use.Elements = n
+	}
 	if !first {
-		grad = b.zeros(memory.Gradients, n)
+		use.Grad = b.zeros(memory.Gradients, b.sharded(2, n, c.Count))
 	} else if b.err == nil && fill != nil {
-		b.err = fill(c.Weight)
+		b.err = b.fill(c, n, fill)
 	}
 	if b.err != nil {
 		b.err = fmt.Errorf("transformer: parameter %q of %d elements: %w", name, n, b.err)
 	}
-	return s.Use(batchctx.Use[kernels.Buffer]{Name: name, Grad: grad, Weight: c.Weight})
+	return s.Use(use)
+}
+
+// sharded returns the number of elements of a buffer that is a shard from a level on.
+func (b *builder) sharded(level, whole, own int) int {
+	if b.cfg.Shard >= level {
+		return own
+	}
+	return whole
+}
+
+// fill fills the weight of a copy. Draws are keyed by the elements of the whole parameter, so that
+// a shard is copied from a whole weight.
+func (b *builder) fill(c Copy, n int, fill func(weight kernels.Buffer) error) error {
+	if c.Weight.N == n {
+		return fill(c.Weight)
+	}
+	if c.Count == 0 {
+		return nil
+	}
+	whole, err := b.dev.AllocIn(memory.Weights, kernels.Float32, n)
+	if err != nil {
+		return err
+	}
+	own := kernels.Buffer{}
+	if err = fill(whole); err == nil {
+		own, err = c.Own(whole)
+	}
+	if err == nil {
+		err = b.dev.Copy(c.Weight, own)
+	}
+	_, released := b.dev.Release(whole)
+	return cmp.Or(err, released)
 }
 
 // parameter returns the parameter with a name, and its number of elements.
@@ -156,13 +212,18 @@ func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 			}
 		}
 	}
-	c = Copy{
-		Device: b.dev,
-		Weight: b.zeros(memory.Weights, n),
-		Grad:   b.zeros(memory.Gradients, n),
-		M:      b.zeros(memory.Optimizer, n),
-		V:      b.zeros(memory.Optimizer, n),
+	c = Copy{Device: b.dev, Replica: b.replica, Count: n}
+	if count := b.cfg.replicas(); count > 1 {
+		if dev, ok := b.dev.(runner.Sharded[kernels.Buffer]); ok {
+			c.First, c.Count = runner.Owned(dev, p.Name, n, b.replica, count)
+		} else if b.err == nil {
+			b.err = fmt.Errorf("%w: a %T cannot be shared by replicas", errors.ErrUnsupported, b.dev)
+		}
 	}
+	c.Weight = b.zeros(memory.Weights, b.sharded(3, n, c.Count))
+	c.Grad = b.zeros(memory.Gradients, b.sharded(2, n, c.Count))
+	c.M = b.zeros(memory.Optimizer, b.sharded(1, n, c.Count))
+	c.V = b.zeros(memory.Optimizer, b.sharded(1, n, c.Count))
 	if p.Device == nil {
 		p.Copy = c
 	} else {

@@ -42,8 +42,11 @@ func (m *Model) Weights() iter.Seq[Weight] {
 
 // SHA256 returns the hash of all weights in hexadecimal: of their elements as float32,
 // little-endian, in the order of their names. Models with the same weights have the same hash,
-// however they are split.
+// however they are split. The weights must not be shards (Config.Shard 3).
 func (m *Model) SHA256() (string, error) {
+	if m.shard == 3 {
+		return "", fmt.Errorf("transformer: the hash of weights that are shards: %w: gather them first", errors.ErrUnsupported)
+	}
 	hash := sha256.New()
 	for _, w := range slices.SortedFunc(m.Weights(), func(a, b Weight) int { return strings.Compare(a.Name, b.Name) }) {
 		values := make([]float32, w.Float32.N)

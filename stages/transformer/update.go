@@ -50,7 +50,8 @@ func (o AdamW) withDefaults() AdamW {
 }
 
 // Update uses the factor of a step's result and updates every copy of every parameter that is
-// not Frozen, in the order of Parameters. If result.GradNorm is above maxNorm the gradient is
+// not Frozen, in the order of Parameters. With Config.Shard a copy's replica updates the elements
+// that it owns, and the runner passes the weights on if they are not shards. If result.GradNorm is above maxNorm the gradient is
 // scaled down to it; a maxNorm of 0 disables that.
 //
 // The error wraps runner.ErrNoUpdate if the step has no update, runner.ErrUpdated if the result
@@ -90,8 +91,21 @@ func (m *Model) apply(opt AdamW, factor float64) error {
 			decay = 0
 		}
 		for c := range p.All() {
-			err := c.Device.AdamW(kernels.AdamW{
-				Weight: c.Weight, Grad: c.Grad, M: c.M, V: c.V, Factor: float32(factor),
+			weight, grad, err := c.Weight, c.Grad, error(nil)
+			if m.shard > 0 && c.Count == 0 {
+				continue
+			}
+			if m.shard > 0 {
+				weight, err = c.Own(weight)
+			}
+			if m.shard > 0 && err == nil {
+				grad, err = c.Own(grad)
+			}
+			if err != nil {
+				return fmt.Errorf("%q: %w", p.Name, err)
+			}
+			err = c.Device.AdamW(kernels.AdamW{
+				Weight: weight, Grad: grad, M: c.M, V: c.V, Factor: float32(factor),
 				LearningRate: opt.LearningRate, Beta1: opt.Beta1, Beta2: opt.Beta2, Epsilon: opt.Epsilon,
 				WeightDecay: decay, Step: m.Updates + 1,
 			})
