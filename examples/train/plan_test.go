@@ -98,10 +98,10 @@ func TestPlanFileIsRefused(t *testing.T) {
 	broken := planFile(t, "broken.csv", func(w io.Writer) error { _, err := fmt.Fprint(w, "0F0,0B0,0F1\n1F0,1B0\n"); return err })
 	nonsense := planFile(t, "plan.json", func(w io.Writer) error { _, err := fmt.Fprint(w, "{"); return err })
 	for says, flags := range map[string]string{
-		"-ranks is 4, and " + path + " has 2: leave it out":                               "-ranks 4 -plan " + path,
-		"-stages is 3, and " + path + " has 2: leave it out":                              "-stages 3 -plan " + path,
-		"-group, -cap and -slices are for a schedule, and " + path + " is a plan":         "-group 2 -plan " + path,
-		"is for 3 microbatches, and its loops cannot be repeated to fit 5": "-microbatches 5 -plan " + path,
+		"-ranks is 4, and " + path + " has 2: leave it out":                       "-ranks 4 -plan " + path,
+		"-stages is 3, and " + path + " has 2: leave it out":                      "-stages 3 -plan " + path,
+		"-group, -cap and -slices are for a schedule, and " + path + " is a plan": "-group 2 -plan " + path,
+		"is for 3 microbatches, and its loops cannot be repeated to fit 5":        "-microbatches 5 -plan " + path,
 		"Rank 0 never runs 0B1": "-microbatches 2 -plan " + broken,
 		nonsense + ":1:":        "-plan " + nonsense,
 		"no such file":          "-plan missing.json",

@@ -63,10 +63,10 @@ func (e *waitError) Unwrap() error { return e.err }
 // has one.
 type cause struct {
 	Rank, Ranks, Microbatch int
-	Action           uint64 // a schedule.Action, with all its bits
-	Name, Text       string
-	Placed, Canceled bool
-	Stall            *transport.StallError // found by the hub
+	Action                  uint64 // a schedule.Action, with all its bits
+	Name, Text              string
+	Placed, Canceled        bool
+	Stall                   *transport.StallError // found by the hub
 }
 
 // RemoteError is the text of the cause of an abort on another rank. It is context.Canceled if the
