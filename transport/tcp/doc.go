@@ -15,6 +15,9 @@
 //     into buffers of its own space, allocated when it receives. Between the two there are
 //     only the socket's buffers and [LinkBuffer] bytes on each side, which no book
 //     counts.
+//   - Memory that a rank exposes ([transport.Windows]) is read over connections of their own,
+//     dialed by the reader and kept for its next reads. A goroutine for each connection
+//     answers, and writes the owner's memory to the socket.
 //   - The space converts tensors to bytes: see [transport.Codec].
 //
 // A [Network] replaces the sockets; package transport/mpi has one.
@@ -24,7 +27,8 @@
 //   - A step has a number, its epoch, which is equal on all ranks. A connection of a link belongs
 //     to the epoch in which it was dialed and to later ones, and an abort closes all
 //     connections up to its epoch. Messages of an aborted step can therefore not be read later.
-//   - Only the goroutine of the rank waits on an endpoint, and for one event at a time.
+//   - Only the goroutine of the rank waits on an endpoint, and for one event at a time. Reads of
+//     exposed memory wait on their own connections, on any goroutine.
 //   - A rank that is lost, by the end of its connection or by its silence, ends the job: every
 //     current and later call, on all ranks, returns a [LostError]. Restart a job
 //     as a whole.

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -20,7 +21,8 @@ import (
 	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
-// Endpoint is one rank's end of a job: a [transport.Transport] and a [transport.Watcher].
+// Endpoint is one rank's end of a job: a [transport.Transport], a [transport.Watcher] and a
+// [transport.Windows].
 type Endpoint[T any] struct {
 	cfg        Config
 	codec      transport.Codec[T]
@@ -38,6 +40,8 @@ type Endpoint[T any] struct {
 	waiter     messages.Waiter
 	writers    sync.WaitGroup // of links
 	readers    sync.WaitGroup // of confirmations
+	servers    sync.WaitGroup // of other ranks' reads
+	windows    messages.Windows
 
 	mu         sync.Mutex
 	closed     bool
@@ -50,6 +54,8 @@ type Endpoint[T any] struct {
 	all        [][]byte // result of Exchange
 	outs       map[direction]*out[T]
 	ins        map[direction]*in
+	serving    map[net.Conn]int64 // connections on which other ranks read, and the epochs in which they were dialed
+	idle       map[int][]net.Conn // connections to read from a rank that no Get uses
 	dialing    context.CancelFunc
 	reading    net.Conn // of the current Recv
 	wait       wait[T]
@@ -57,6 +63,9 @@ type Endpoint[T any] struct {
 	waits      []time.Duration // since Join, by the awaited rank
 	watched    <-chan struct{} // Done of the context that ends a Recv
 	unwatch    func() bool
+
+	stepContext context.Context // done when the step is aborted
+	cancelStep  context.CancelCauseFunc
 }
 
 // wait is the reason why the rank waits.
@@ -95,9 +104,11 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 		return nil, errors.New("tcp: the context or the codec of Join is nil: pass context.Background() if there is no other context, and the device of the rank as the codec")
 	}
 	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, outs: map[direction]*out[T]{}, ins: map[direction]*in{}, waits: make([]time.Duration, cfg.Ranks)}
+	e.serving, e.idle = map[net.Conn]int64{}, map[int][]net.Conn{}
 	e.waiter = messages.NewWaiter(&e.mu)
+	e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())
 	e.jobContext, e.cancelJob = context.WithCancelCause(context.Background())
-	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onRefusal: func(string, string) {}, onJoin: func(conn net.Conn, _ hello) { _ = conn.Close() }}
+	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onWindow: e.addWindow, onRefusal: func(string, string) {}, onJoin: func(conn net.Conn, _ hello) { _ = conn.Close() }}
 	var err error
 	if cfg.Rank == 0 {
 		err = e.startJob(ctx)
@@ -217,6 +228,10 @@ func (e *Endpoint[T]) deliver(f frame) {
 	switch f.kind {
 	case begun:
 		e.epoch, e.cause, e.proposal, e.all, e.waited = f.epoch, nil, nil, nil, 0
+		if e.stepContext.Err() != nil {
+			e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())
+		}
+		e.windows.Begin(f.epoch)
 		e.running.Store(0)
 		e.position.Store(-1)
 	case differ:
@@ -275,6 +290,7 @@ func (e *Endpoint[T]) closeLinks() {
 		}
 	}
 	clear(e.outs)
+	e.closeWindows(cmp.Or(e.jobError, e.cause))
 }
 
 // happened reports whether the awaited event has happened.
@@ -403,6 +419,9 @@ func (e *Endpoint[T]) Standing() transport.Standing {
 	s.Rank, s.Action, s.Position = e.cfg.Rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), e.position.Load()
 	w := &e.wait
 	if s.Waits = w.reason != waitNone; !s.Waits {
+		if w := e.windows.Waiting(); w != nil { // beside the rank's own goroutine
+			s.Waits, s.ForRank, s.For, s.Since = true, w.From, w.Tag.Sends(), time.Since(w.Since)
+		}
 		return s
 	}
 	s.For, s.ForRank, s.Since = w.action, w.peer, time.Since(w.since)
@@ -529,7 +548,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 	e.dialing = cancel
 	epoch := e.epoch
 	e.mu.Unlock()
-	conn, err := e.cfg.dialLink(dialing, e.addresses[w.peer], opening{e.cfg.Rank, w.tag.Backward(), epoch})
+	conn, err := e.cfg.dialLink(dialing, e.addresses[w.peer], purposeLink, opening{e.cfg.Rank, w.tag.Backward(), epoch})
 	e.mu.Lock()
 	e.dialing = nil
 	if err != nil {
@@ -644,6 +663,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	e.closeLinks()
 	e.mu.Unlock()
 	e.writers.Wait()
+	e.windows.Drain()
 }
 
 // Close leaves the job. The other ranks can begin no further step.
@@ -672,5 +692,6 @@ func (e *Endpoint[T]) Close() error {
 	all.Wait()
 	e.writers.Wait()
 	e.readers.Wait()
+	e.servers.Wait()
 	return err
 }

@@ -68,8 +68,14 @@ func TestAbortsLeaveNothing(t *testing.T) {
 								end.Abort(fails)
 								return
 							}
-							tag := transport.Tag{Stage: 1, Microbatch: n}
-							err := end.Send(t.Context(), next, tag, []number{num(1)})
+							tag, weights := transport.Tag{Stage: 1, Microbatch: n}, transport.Tag{Content: transport.Weights, Param: n}
+							err := end.Expose(weights, make([]byte, 1<<18))
+							if err == nil {
+								err = end.Get(t.Context(), before, weights, 1<<17, make([]byte, 1<<17))
+							}
+							if err == nil {
+								err = end.Send(t.Context(), next, tag, []number{num(1)})
+							}
 							if err == nil {
 								err = end.Recv(t.Context(), before, tag, make([]number, 1))
 							}

@@ -24,9 +24,9 @@ import (
 // A connection begins with a greeting: "WEIR", the version, its purpose, a digest of the token,
 // and the length of the following data, which is read only if the token is right. A joining rank
 // receives answers: that it is accepted, and, once all have joined, their addresses. A link
-// receives a byte once it is accepted.
+// receives a byte once it is accepted, and so does a connection to read exposed memory.
 const (
-	protocol       = 4
+	protocol       = 5
 	greetingBytes  = 4 + 1 + 1 + sha256.Size + 4
 	mostHello      = 256 << 10
 	mostAnswer     = 16 << 20
@@ -40,6 +40,7 @@ const (
 const (
 	purposeJoin byte = iota + 1
 	purposeLink
+	purposeWindow
 )
 
 // hello is the message of a joining rank.
@@ -57,7 +58,7 @@ type answer struct {
 	Addresses []string
 }
 
-// opening is the sender's message that opens a link.
+// opening is the message of a sender that opens a link, or of a reader of exposed memory.
 type opening struct {
 	From     int
 	Backward bool
@@ -88,7 +89,7 @@ func readGreeting(conn net.Conn, token string) (purpose byte, data []byte, refus
 	}
 	size, sum := binary.LittleEndian.Uint32(b[greetingBytes-4:]), digest(token)
 	switch {
-	case string(b[:4]) != "WEIR" || b[5] < purposeJoin || b[5] > purposeLink || size > mostHello:
+	case string(b[:4]) != "WEIR" || b[5] < purposeJoin || b[5] > purposeWindow || size > mostHello:
 		return 0, nil, "", ErrFrame
 	case b[4] != protocol:
 		refused = fmt.Sprintf("rank 0 speaks version %d of the protocol, this rank version %d: run the same build everywhere", protocol, b[4])
@@ -140,6 +141,7 @@ type acceptor struct {
 	listener   net.Listener
 	onJoin     func(conn net.Conn, h hello) // takes over the connection
 	onLink     func(conn net.Conn, o opening)
+	onWindow   func(conn net.Conn, o opening)
 	onRefusal  func(from, why string)
 	goroutines sync.WaitGroup
 	mu         sync.Mutex
@@ -237,13 +239,13 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 	var h hello
 	var o opening
 	value := any(&h)
-	if purpose == purposeLink {
+	if purpose != purposeJoin {
 		value = &o
 	}
 	if json.Unmarshal(data, value) != nil || !d.track(raw, false) {
 		return
 	}
-	if purpose == purposeLink {
+	if purpose != purposeJoin {
 		if _, err := conn.Write([]byte{welcome}); err != nil {
 			return
 		}
@@ -252,9 +254,12 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 		return
 	}
 	handedOver = true
-	if purpose == purposeLink {
+	switch purpose {
+	case purposeLink:
 		d.onLink(conn, o)
-	} else {
+	case purposeWindow:
+		d.onWindow(conn, o)
+	default:
 		d.onJoin(conn, h)
 	}
 }
@@ -290,14 +295,14 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 	return tls.Client(conn, c.TLS), nil
 }
 
-// dialLink dials a rank and opens a link. It retries until the context ends if the greeting was not
+// dialLink dials a rank and opens a link, or a connection of another purpose. It retries until the context ends if the greeting was not
 // read, because of other connections at the same time.
-func (c *Config) dialLink(ctx context.Context, address string, o opening) (net.Conn, error) {
+func (c *Config) dialLink(ctx context.Context, address string, purpose byte, o opening) (net.Conn, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		conn, err := c.dial(ctx, address)
 		if err == nil {
 			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-			err = c.openLink(conn, o)
+			err = c.openLink(conn, purpose, o)
 			if stop() && err == nil {
 				return conn, nil
 			}
@@ -317,8 +322,8 @@ func (c *Config) dialLink(ctx context.Context, address string, o opening) (net.C
 }
 
 // openLink sends the greeting of a link, and waits until it was read.
-func (c *Config) openLink(conn net.Conn, o opening) error {
-	if err := writeGreeting(conn, purposeLink, c.Token, o); err != nil {
+func (c *Config) openLink(conn net.Conn, purpose byte, o opening) error {
+	if err := writeGreeting(conn, purpose, c.Token, o); err != nil {
 		return err
 	}
 	var reply [1]byte

@@ -66,7 +66,7 @@ func (r *rank[T]) get(from int, tag transport.Tag, offset, n, seed int) bool {
 // gets reads memory of several sizes on several goroutines at once, which begin before the memory
 // is exposed.
 func (s *suite[T]) gets() {
-	sizes := []int{0, 1, 4096, 1<<20 + 5}
+	sizes := []int{0, 1, 4096, 1<<18 + 5}
 	var exposed flag
 	s.ranks(3, func(r *rank[T]) {
 		if r.number == 0 {
@@ -170,7 +170,7 @@ func (s *suite[T]) outOfRange() {
 // rank.
 func (s *suite[T]) abortsReads() {
 	cause := errors.New("planted cause")
-	const size = 1 << 20
+	const size = 1 << 18
 	for aborter := range 3 {
 		var reads flag
 		s.ranks(3, func(r *rank[T]) {
@@ -297,7 +297,7 @@ func (s *suite[T]) losesReads() {
 				}
 			}
 			if r.number == 0 {
-				r.succeeds(w.Expose(weights(0), pattern(1<<20, 1)), "Expose")
+				r.succeeds(w.Expose(weights(0), pattern(1<<18, 1)), "Expose")
 			}
 			begun.Done()
 			begun.Wait()
@@ -311,7 +311,7 @@ func (s *suite[T]) losesReads() {
 			default:
 				all.Go(func() {
 					var err error
-					for dst := make([]byte, 1<<20); err == nil; {
+					for dst := make([]byte, 1<<18); err == nil; {
 						err = w.Get(r.ctx, 0, weights(0), 0, dst)
 					}
 					fails(err, "Get under way")

@@ -1,0 +1,208 @@
+package tcp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/weir-ml/weir/transport"
+)
+
+var _ transport.Windows = (*Endpoint[int])(nil)
+
+// A request for exposed memory is a header with the tag, the reader's epoch, and the range. The
+// answer is a byte and the bytes of the range, or another byte and the length of an error and its
+// text.
+const (
+	requestBytes = messageHeader + 3*8
+
+	served  = 's'
+	refused = 'r'
+)
+
+// Expose lets the other ranks read b under a tag.
+func (e *Endpoint[T]) Expose(tag transport.Tag, b []byte) error { return e.windows.Expose(tag, b) }
+
+// Withdraw ends an exposure. Bytes are read when this rank's socket has taken them.
+func (e *Endpoint[T]) Withdraw(ctx context.Context, tag transport.Tag, n int64) error {
+	ended := func() {}
+	defer func() { ended() }()
+	return e.windows.Withdraw(ctx, tag, n, func() { ended = e.windows.Waits(-1, tag) })
+}
+
+// Served returns the number of bytes that other ranks have read from this rank.
+func (e *Endpoint[T]) Served() int64 { return e.windows.Served() }
+
+// Get reads from the memory that another rank exposes, over a connection that no other Get uses
+// at the same time.
+func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+	if !tag.Content.Exposed() {
+		return fmt.Errorf("%w: Get of %v, which is sent: use Recv", transport.ErrWindow, tag)
+	}
+	w := wait[T]{tag: tag, action: tag.Sends(), peer: from}
+	e.mu.Lock()
+	if err := e.checkLink(&w); err != nil {
+		e.mu.Unlock()
+		return err
+	}
+	epoch, step := e.epoch, e.stepContext
+	var conn net.Conn
+	if idle := e.idle[from]; len(idle) > 0 {
+		conn, e.idle[from] = idle[len(idle)-1], idle[:len(idle)-1]
+	}
+	e.mu.Unlock()
+	defer e.windows.Waits(from, tag)()
+	getting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(step, func() { cancel(e.endOf(step, &w)) })()
+	var err error
+	if conn == nil {
+		dialing, stop := context.WithTimeout(getting, min(e.cfg.Silence, handshake))
+		conn, err = e.cfg.dialLink(dialing, e.addresses[from], purposeWindow, opening{From: e.cfg.Rank, Epoch: epoch})
+		stop()
+	}
+	if err == nil {
+		alive := context.AfterFunc(getting, func() { closeNow(conn) })
+		err = request(conn, epoch, tag, offset, dst)
+		if alive() && err == nil && e.keep(from, conn, epoch) {
+			return nil
+		}
+		closeNow(conn)
+	}
+	if err == nil || errors.Is(err, transport.ErrWindow) {
+		return err
+	}
+	verdict, stop := context.WithTimeout(getting, min(e.cfg.Silence, 2*time.Second)) // which arrives on another connection
+	defer stop()
+	if <-verdict.Done(); getting.Err() != nil {
+		return context.Cause(getting)
+	}
+	return fmt.Errorf("tcp: rank %d reads %v of rank %d: %w", e.cfg.Rank, tag, from, err)
+}
+
+// endOf returns why a step is over, for a call that waits.
+func (e *Endpoint[T]) endOf(step context.Context, w *wait[T]) error {
+	cause := context.Cause(step)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if cause == e.jobError {
+		return &waitError{w.action, w.tag, w.peer, cause}
+	}
+	return cause
+}
+
+// keep keeps a connection for the next Get, unless the step is over.
+func (e *Endpoint[T]) keep(from int, conn net.Conn, epoch int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.jobError != nil || e.cause != nil || e.epoch != epoch {
+		return false
+	}
+	e.idle[from] = append(e.idle[from], conn)
+	return true
+}
+
+// request asks for a range and reads it.
+func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []byte) error {
+	b := appendHeader(make([]byte, 0, requestBytes), tag, 0)
+	for _, n := range [...]int64{epoch, offset, int64(len(dst))} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	if _, err := conn.Write(b); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, b[:1]); err != nil {
+		return err
+	}
+	switch b[0] {
+	case served:
+		_, err := io.ReadFull(conn, dst)
+		return err
+	case refused:
+		if _, err := io.ReadFull(conn, b[:4]); err != nil {
+			return err
+		}
+		size := binary.LittleEndian.Uint32(b)
+		if size > mostText {
+			return fmt.Errorf("%w: an error of %d bytes", ErrFrame, size)
+		}
+		text := make([]byte, size)
+		if _, err := io.ReadFull(conn, text); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w%s", transport.ErrWindow, strings.TrimPrefix(string(text), transport.ErrWindow.Error()))
+	}
+	return fmt.Errorf("%w: answer %d", ErrFrame, b[0])
+}
+
+// addWindow takes over a connection on which another rank reads. A connection of an aborted step
+// is too late.
+func (e *Endpoint[T]) addWindow(conn net.Conn, o opening) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.jobError != nil || o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil {
+		closeNow(conn) // the reader sees it
+		return
+	}
+	e.serving[conn] = o.Epoch
+	e.servers.Go(func() {
+		_ = e.serve(conn) // the reader sees it
+		closeNow(conn)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.serving, conn)
+	})
+}
+
+// serve answers the requests on a connection until it or the step ends.
+func (e *Endpoint[T]) serve(conn net.Conn) error {
+	var b [requestBytes]byte
+	for {
+		if _, err := io.ReadFull(conn, b[:]); err != nil {
+			return err
+		}
+		tag, _ := decodeHeader(b[:])
+		n := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[messageHeader+8*i:])) }
+		err := e.windows.Read(context.Background(), n(0), tag, n(1), n(2), nil, func(exposed []byte) error {
+			_, err := conn.Write([]byte{served})
+			if err == nil {
+				_, err = conn.Write(exposed)
+			}
+			return err
+		})
+		if errors.Is(err, transport.ErrWindow) {
+			text := err.Error()
+			text = text[:min(len(text), mostText)]
+			_, err = conn.Write(append(binary.LittleEndian.AppendUint32([]byte{refused}, uint32(len(text))), text...))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// closeWindows ends the reads of a step, in both directions.
+func (e *Endpoint[T]) closeWindows(cause error) {
+	for conn, epoch := range e.serving {
+		if epoch <= e.epoch || e.jobError != nil {
+			closeNow(conn)
+		}
+	}
+	for _, conns := range e.idle {
+		for _, conn := range conns {
+			closeNow(conn)
+		}
+	}
+	clear(e.idle)
+	e.cancelStep(cause)
+	if e.jobError != nil {
+		e.windows.Close(cause)
+	} else {
+		e.windows.End(cause)
+	}
+}
