@@ -1,9 +1,9 @@
 // Package effects defines what an action of a plan does to memory: in which place its result is
-// held, and which places it releases, in which order. It is the only source of these lifetimes.
-// The lifetime pass turns them into drop bits; the runner applies them to the buffers of a step,
+// held, and which places it releases, in which order. It is the only source of these lifetimes. The
+// lifetime pass turns them into drop bits; the runner applies them to the buffers of a step,
 // package layout to the sizes of a profile, package simulate to costs, and package draw to
-// microbatches in flight. Only package check and the oracles of the tests define them again, on
-// purpose, so that two independent definitions agree.
+// microbatches in flight. Only package check and the oracles of the tests define them again, so
+// that two independent definitions must agree.
 //
 // An action of a rank has these effects, in this order:
 //

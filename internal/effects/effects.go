@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Place names where a buffer is held between two actions.
+// Place is the role in which a buffer is held between two actions.
 type Place uint8
 
 // The places, in the order in which an action releases their contents.
@@ -27,7 +27,7 @@ const (
 	NumPlaces       = iota
 )
 
-// String names the place.
+// String returns the name of the place in words.
 func (p Place) String() string {
 	return [NumPlaces]string{"nothing", "entry part", "input", "gradient of output", "saved state", "far copy of saved state", "sent output", "sent gradient of input",
 		"copies of weights for the forward", "copies of weights for the backward", "gathered weights", "whole gradients", "output"}[p]
@@ -39,8 +39,8 @@ type Set uint16
 // First returns the first place of a set; s&(s-1) is the set without it.
 func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
 
-// drops maps a place to the drop bits that end it; gathered weights and whole gradients have none. Sent outputs and
-// sent gradients share one.
+// drops maps a place to the drop bits that end it; gathered weights and whole gradients have none.
+// Sent outputs and sent gradients share one.
 var drops = [NumPlaces]schedule.Drop{
 	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved, Far: schedule.DropFar,
 	SentOutput: schedule.DropSent, SentGradient: schedule.DropSent, Output: schedule.DropOutput,
@@ -55,7 +55,7 @@ func (s Set) Drops() (bits schedule.Drop) {
 	return bits
 }
 
-// Effects are the effects of an action.
+// Effects holds the effects of an action.
 type Effects struct {
 	Pulls bool
 	To    Place // None if there is no result

@@ -36,7 +36,7 @@ func buffer(fill byte, n int) *[]byte {
 	return &b
 }
 
-// lay returns a layout of buffers one behind the other.
+// lay returns a layout of consecutive buffers.
 func lay(sizes ...int64) *memory.Layout {
 	l := &memory.Layout{Places: []int32{0}}
 	for _, n := range sizes {
@@ -48,7 +48,7 @@ func lay(sizes ...int64) *memory.Layout {
 	return l
 }
 
-// start returns a far memory in a step of this layout.
+// start returns a far memory in a step with the layout.
 func start(t *testing.T, r memory.Range, l *memory.Layout) *far.Memory[*[]byte] {
 	m, err := far.New(space{}, r, 0)
 	require.NoError(t, err)
@@ -135,11 +135,11 @@ func TestFile(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// A range that its test breaks.
+// broken is a range whose errors a test controls.
 type broken struct {
 	memory.Range
 	commit, write, read error
-	short               int           // bytes that a ReadAt or WriteAt leaves out
+	short               int           // the number of bytes that ReadAt and WriteAt omit
 	held                chan struct{} // if set, WriteAt waits until it is closed
 	writes              []int64
 }
@@ -231,15 +231,15 @@ func TestRefused(t *testing.T) {
 	require.ErrorIs(t, err, memory.ErrUnplanned)
 	number := store(t, m, 0, buffer(1, 4096))
 	require.NoError(t, wait(m, number))
-	require.ErrorContains(t, m.Load(number, buffer(1, 5)), "a copy of 4096 bytes for a buffer of 5")
+	require.ErrorContains(t, m.Load(number, buffer(1, 5)), "a copy has 4096 bytes, but the buffer has 5")
 	_, err = m.Store(buffer(1, 4096))
 	require.ErrorIs(t, err, memory.ErrUnplanned)
 	require.NoError(t, m.Close())
 }
 
-// TestAsynchronous holds the range open: the caller is not held, waits only in Wait, and a
-// cancelled context ends the wait. Stop returns when no lane uses a buffer, and does not make the
-// copies that have not begun. The bubble ends only without goroutines.
+// TestAsynchronous blocks the range. Store and Load do not block, only Wait does, and a cancelled
+// context ends the wait. Stop returns when no lane uses a buffer, and discards copies that have not
+// begun. The bubble ends only if no goroutines are left.
 func TestAsynchronous(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &broken{Range: far.Heap()}

@@ -13,11 +13,12 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ErrChecksum is returned by Wait if a copy came back with other bytes than it left with.
+// ErrChecksum is returned by Wait if a loaded copy differs from the stored bytes.
 var ErrChecksum = errors.New("far: the bytes that came back are not those that left")
 
-// Memory is the far memory of one rank. Its methods are for the rank's goroutine. Those of its
-// arena are the book and the plan: only Store and Free allocate and release there.
+// Memory is the far memory of one rank. Only the rank's goroutine may call its methods. The methods
+// of the embedded arena serve accounting and planning; only Store and Free may allocate and release
+// in it.
 type Memory[T any] struct {
 	*memory.Arena
 	near   memory.Movable[T]
@@ -35,19 +36,19 @@ type Memory[T any] struct {
 
 // saved is one copy.
 type saved struct {
-	handle memory.Handle // of its place
+	handle memory.Handle // of the copy's allocation
 	offset int64
-	near   []byte // lent while the copy runs
-	sum    uint32 // of the bytes that left
+	near   []byte // borrowed while the copy runs
+	sum    uint32 // the checksum of the stored bytes
 	err    error
 	done   chan struct{} // receives once for each Store and Load
 }
 
-// New returns the far memory of a rank with the space near. It takes ownership of bytes, and
-// never has more than limit bytes; 0 is no limit.
+// New returns the far memory of a rank with the space near. It takes ownership of bytes, and never
+// holds more than limit bytes; 0 means no limit.
 func New[T any](near memory.Movable[T], bytes memory.Range, limit int64) (*Memory[T], error) {
 	if limit == 0 {
-		limit = min(1<<46, math.MaxInt-1<<16) // addresses, which cost nothing
+		limit = min(1<<46, math.MaxInt-1<<16) // only addresses are reserved
 	}
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: limit, Range: bytes})
 	if err != nil {
@@ -70,7 +71,7 @@ func NewOn[T any](device memory.Offloader[T], limit int64) (*Memory[T], error) {
 	return m, err
 }
 
-// Start starts the lanes, for a step that has at most n copies at a time.
+// Start starts the lanes for a step with at most n simultaneous copies.
 func (m *Memory[T]) Start(n int) error {
 	m.unused = m.unused[:0]
 	for i := range n {
@@ -90,9 +91,8 @@ func (m *Memory[T]) Start(n int) error {
 	return nil
 }
 
-// Stop ends the lanes. It returns when no lane uses a near buffer any longer: copies that have
-// begun are completed, and the others are not made. Places stay allocated. A second Stop does
-// nothing.
+// Stop ends the lanes. It completes copies that have begun and discards the others, and returns
+// when no lane uses a near buffer. The copies stay allocated. A second Stop does nothing.
 func (m *Memory[T]) Stop() {
 	if m.out == nil {
 		return
@@ -118,14 +118,14 @@ func (m *Memory[T]) Close() error {
 	return m.Arena.Close()
 }
 
-// Store starts the copy of a near buffer to a new place, and returns the number of the copy.
+// Store starts the copy of a near buffer to far memory, and returns the number of the copy.
 func (m *Memory[T]) Store(h T) (number int32, err error) {
 	near, bytes, err := m.borrow(h)
 	if err != nil {
 		return 0, err
 	}
 	if len(m.unused) == 0 {
-		return 0, fmt.Errorf("%w: more copies than the plan has", memory.ErrUnplanned)
+		return 0, fmt.Errorf("%w: there are more copies than planned", memory.ErrUnplanned)
 	}
 	place, err := m.Arena.Alloc(memory.Saved, bytes)
 	if err != nil {
@@ -142,7 +142,7 @@ func (m *Memory[T]) Store(h T) (number int32, err error) {
 	if m.queues != nil {
 		return number, m.queues.Store(number, h, offset)
 	}
-	m.out <- number // it has room for every copy
+	m.out <- number // the channel has room for every copy
 	return number, nil
 }
 
@@ -163,7 +163,7 @@ func (m *Memory[T]) Load(number int32, h T) error {
 	}
 	c := &m.copies[number]
 	if copied := m.Arena.Bytes(c.handle); bytes != copied {
-		return fmt.Errorf("far: a copy of %d bytes for a buffer of %d", copied, bytes)
+		return fmt.Errorf("far: a copy has %d bytes, but the buffer has %d", copied, bytes)
 	}
 	if m.queues != nil {
 		return m.queues.Load(number, h, c.offset)
@@ -174,7 +174,7 @@ func (m *Memory[T]) Load(number int32, h T) error {
 }
 
 // Wait blocks until the last Store or Load of a copy is complete, and returns its error. waited
-// reports whether it was not complete yet.
+// reports whether Wait had to block.
 func (m *Memory[T]) Wait(ctx context.Context, number int32) (waited bool, err error) {
 	if m.queues != nil {
 		return false, m.queues.Await(number)
@@ -194,7 +194,7 @@ func (m *Memory[T]) Wait(ctx context.Context, number int32) (waited bool, err er
 	return waited, c.err
 }
 
-// Free ends a copy, whose last Load is complete, and its place.
+// Free frees a copy, whose last Load must be complete.
 func (m *Memory[T]) Free(number int32) (freed int64, err error) {
 	c := &m.copies[number]
 	freed, err = m.Arena.Release(c.handle)
@@ -206,7 +206,7 @@ func (m *Memory[T]) Free(number int32) (freed int64, err error) {
 // Copied returns the size of a copy in bytes.
 func (m *Memory[T]) Copied(number int32) int64 { return m.Arena.Bytes(m.copies[number].handle) }
 
-// run makes the copies of a lane until its queue is closed.
+// run runs the copies of a lane until its queue is closed.
 func (m *Memory[T]) run(queue <-chan int32, transfer func(*saved) error) {
 	for number := range queue {
 		c := &m.copies[number]
@@ -218,7 +218,7 @@ func (m *Memory[T]) run(queue <-chan int32, transfer func(*saved) error) {
 	}
 }
 
-// checksums is the table of the checksums, for which processors have an instruction.
+// checksums is a polynomial for which processors have an instruction.
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
 func (m *Memory[T]) store(c *saved) error {
@@ -236,7 +236,7 @@ func (m *Memory[T]) store(c *saved) error {
 func (m *Memory[T]) load(c *saved) error {
 	n, err := m.bytes.ReadAt(c.near, c.offset)
 	if n == len(c.near) {
-		err = nil // it may end where the range ends
+		err = nil // ReadAt may return io.EOF at the end of the range
 	} else if err == nil || err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
@@ -244,7 +244,7 @@ func (m *Memory[T]) load(c *saved) error {
 		return fmt.Errorf("far: a copy of %d bytes from offset %d, after %d bytes: %w", len(c.near), c.offset, n, err)
 	}
 	if sum := crc32.Checksum(c.near, checksums); sum != c.sum {
-		return fmt.Errorf("%w: %d bytes at offset %d have the checksum %08x, and left with %08x", ErrChecksum, len(c.near), c.offset, sum, c.sum)
+		return fmt.Errorf("%w: %d bytes at offset %d have checksum %08x, but %08x was stored", ErrChecksum, len(c.near), c.offset, sum, c.sum)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type heap struct {
 	bytes []byte
 }
 
-// Commit extends the range. The step that needs more has not begun, so no lane copies.
+// Commit extends the range. Commit is called before the step begins, while no lane copies.
 func (h *heap) Commit(_, high int64) error {
 	if more := high - int64(len(h.bytes)); more > 0 {
 		h.bytes = append(h.bytes, make([]byte, more)...)
@@ -38,10 +38,9 @@ func (h *heap) ReadAt(p []byte, off int64) (int, error) { return copy(p, h.bytes
 
 func (h *heap) WriteAt(p []byte, off int64) (int, error) { return copy(h.bytes[off:], p), nil }
 
-// File returns a range in a new file in a folder, readable and writable by its owner only. The
-// file has no name once File returns, so that it ends with the process; on systems that cannot
-// remove an open file it is removed by Release. Its space on the disk is reserved before the step
-// that first needs it.
+// File returns a range in a new file in a folder, readable and writable by its owner only. File
+// unlinks the file, so that it does not outlive the process. On systems that cannot remove an open
+// file, Release removes it. Its space on the disk is reserved before the step that first needs it.
 func File(folder string) (memory.Range, error) {
 	f, err := os.CreateTemp(folder, "weir-far-*")
 	if err != nil {
@@ -54,7 +53,7 @@ type file struct {
 	none
 	*os.File
 	named    bool
-	reserved int64 // bytes, from the start
+	reserved int64 // the number of reserved bytes
 }
 
 // Commit reserves space on the disk.
@@ -63,7 +62,7 @@ func (f *file) Commit(_, high int64) error {
 		return nil
 	}
 	if err := reserve(f.File, f.reserved, high); err != nil {
-		return fmt.Errorf("far: the disk of %s has no room for %d bytes: %w", f.Name(), high, errors.Join(err, f.Truncate(f.reserved)))
+		return fmt.Errorf("far: the disk of %s has no space for %d bytes: %w", f.Name(), high, errors.Join(err, f.Truncate(f.reserved)))
 	}
 	f.reserved = high
 	return nil
@@ -90,8 +89,8 @@ func fill(w io.WriterAt, low, high int64) error {
 	return nil
 }
 
-// none has the methods of a memory.Range that need nothing here: pages are reserved as they are
-// committed, and stay.
+// none implements the methods of a memory.Range that have no effect for these ranges: Commit
+// reserves pages, and they stay until Release.
 type none struct{}
 
 func (none) Page() int64                   { return page }

@@ -17,7 +17,7 @@ type account struct {
 	baseline memory.Stats   // the allocator's book at Begin
 	peak     int64          // highest live since the last sample, noted before a release
 	atPeak   memory.ByClass // peak by class
-	unfreed  int64          // without an allocator's book: bytes that a drop should have freed and did not
+	unfreed  int64          // without an allocator's book: bytes that a drop should have freed but did not
 	excess   int64          // allocator's book - baseline - live, after the last action, in both memories
 	far      int64          // bytes held in far memory
 	waits    int64          // actions that waited for a copy to or from far memory
@@ -46,10 +46,10 @@ func (a *account) begin(book memory.Book) {
 	}
 }
 
-// Hold makes the frames a holder of h in an empty cell. Buffers of lasting classes, such as a
-// mask or a table of positions that a stage returns or saves, exist before and after the step, so
-// that Hold does not count them. A class that the place does not allow ends the step: every book
-// would count the buffer in the wrong column.
+// Hold makes the frames a holder of h in an empty cell. Buffers of lasting classes, such as a mask
+// or a table of positions that a stage returns or saves, exist before and after the step, so that
+// Hold does not count them. If the place does not allow the class, Hold returns an error, because
+// every book would count the buffer in the wrong class.
 func (c *Frames[T]) Hold(to *Cell[T], h T, allowed classes) error {
 	held, class, err := c.fused.Enter(h)
 	if err != nil {
@@ -130,8 +130,8 @@ func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 	return yielded
 }
 
-// drop releases a cell: the frames hold it no longer, and the reference ends. It notes bytes that
-// should have been freed and were not.
+// drop releases a cell: it ends the frames' hold and the reference. It records bytes that should
+// have been freed but were not.
 func (c *Frames[T]) drop(from *Cell[T], stage int, place effects.Place) error {
 	yielded, freed, class, err := c.fused.Leave(from.Handle)
 	from.End()
@@ -161,8 +161,8 @@ func (s unfused[T]) Leave(h T) (yielded, freed int64, class memory.Class, err er
 	return yielded, freed, class, err
 }
 
-// suspectNow notes the running action as the action that caused a leak, or after which it was
-// found.
+// suspectNow records the running action as the cause of a leak, or as the action after which the
+// leak was found.
 func (c *Frames[T]) suspectNow(stage int, class memory.Class, place effects.Place) {
 	if !c.suspect.known {
 		c.suspect = c.running
@@ -236,7 +236,7 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	e := &LeakError{
 		Rank: c.Config.Rank, Stage: c.running.stage, Microbatch: c.itemOf(c.running.microbatch), Call: c.running.call,
 		Class: c.largest(), Bytes: live - planned,
-		What: fmt.Sprintf("%d bytes of the step are live where the plan of memory has %d: the stages do not keep what their profile says, record them again", live, planned),
+		What: fmt.Sprintf("%d bytes of the step are live, but the memory plan has %d: the stages do not match their profile, record them again", live, planned),
 	}
 	if e.Stage >= 0 && c.stages[e.Stage].Declaration != nil {
 		e.Name = c.stages[e.Stage].Name
@@ -270,7 +270,7 @@ func (c *Frames[T]) Lost() error {
 func (c *Frames[T]) Baseline() int64 { return c.baseline.Live }
 
 // classesAgree reports whether the two books, if there are two, were equal class by class at the
-// last Stats: a class can hide another one in the total.
+// last Stats. Differences of two classes can cancel in the total.
 func (c *Frames[T]) classesAgree() bool {
 	for class := range c.classes {
 		if c.book != nil && c.stats.Classes[class] != c.baseline.Classes[class]+c.classes[class] {
@@ -306,12 +306,12 @@ func (c *Frames[T]) leak(plan Counts) error {
 	case !c.classesAgree():
 		e.Class = c.worstClass()
 		e.Bytes = c.stats.Classes[e.Class] - c.baseline.Classes[e.Class] - c.classes[e.Class]
-		e.What = "allocated and not held by the step, while as much of another class was freed elsewhere, which hides it in the total"
+		e.What = "allocated but not held by the step, while as many bytes of another class were freed elsewhere, which hides it in the total"
 	default:
 		for place, have := range c.counts {
 			if have != plan[place] {
 				d := &counted[place]
-				e.Class, e.What = d.class, fmt.Sprintf("%d %s alive where the plan has %d", have, d.what, plan[place])
+				e.Class, e.What = d.class, fmt.Sprintf("%d %s are alive, but the plan has %d", have, d.what, plan[place])
 				break
 			}
 		}
@@ -319,7 +319,7 @@ func (c *Frames[T]) leak(plan Counts) error {
 	return e
 }
 
-// counted has a noun for each count of Counts, and the class that a difference is reported in.
+// counted holds a noun for each count of Counts, and the class in which a difference is reported.
 var counted = [effects.NumPlaces]struct {
 	what  string
 	class memory.Class
@@ -360,7 +360,7 @@ func (c *Frames[T]) blame(where suspect) string {
 	case passing:
 		return "what passed between its parts was released with this action and is still referenced by one of them"
 	}
-	return "allocated and neither released nor handed over: this action lost it, or kept a reference"
+	return "allocated but neither released nor handed over: this action lost it, or kept a reference"
 }
 
 // Stats returns the allocator's current book, or zeros if there is none. It is valid until the
@@ -372,8 +372,8 @@ func (c *Frames[T]) Stats() *memory.Stats {
 	return &c.stats
 }
 
-// Sample fills in the frames' numbers for the memory log as of the Audit just before, and starts
-// the next interval. Without an allocator's book it takes the frames' own.
+// Sample fills in the frames' numbers for the memory log, as of the preceding Audit, and starts the
+// next interval. Without an allocator's book it uses the frames' own book.
 func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.Step, c.Config.Rank
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled

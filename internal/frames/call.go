@@ -13,7 +13,7 @@ type StageCall[T any] struct {
 	Kind       Call
 	Microbatch int     // the number in the plan
 	Item       int     // the number in the order of the plan's items (schedule.Plan.Item)
-	Access     *Access // the stage's own, or narrowed
+	Access     *Access // the stage's access, or a narrowed one
 	stage      *stage[T]
 	frame      *frame[T]
 	narrowed   Access

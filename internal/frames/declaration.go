@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Pass says why a stage runs (L13).
+// Pass is the reason why a stage runs (L13).
 type Pass uint8
 
 // The passes. In Recompute all records of a stage are discarded, and its scales and random draws
@@ -20,7 +20,7 @@ const (
 // String returns the name in lower case.
 func (p Pass) String() string { return [...]string{"train", "recompute", "eval"}[p] }
 
-// Call is the kind of action that a view is made for. None is outside of any action.
+// Call is the kind of action for which a view is made. None means no action.
 type Call = schedule.Kind
 
 // The calls of a stage.
@@ -54,7 +54,7 @@ func (a At) String() string {
 	return strings.Join(names, "|")
 }
 
-// AtCall returns the kind of reads that a call may do.
+// AtCall returns the reads that a call may do.
 func AtCall(c Call) At {
 	switch c {
 	case InForward:
@@ -69,7 +69,7 @@ func AtCall(c Call) At {
 	return 0
 }
 
-// Taker names the action that takes a saved tensor.
+// Taker is the action that takes a saved tensor.
 type Taker uint8
 
 const (
@@ -88,7 +88,7 @@ func (t Taker) TakenIn(c Call) bool {
 	return c == InBackward || t == ByBackward && c == InBackwardInput || t == ByWeight && c == InBackwardWeight
 }
 
-// Contribution says how often a use of a parameter contributes to its gradient.
+// Contribution is the number of contributions of a use of a parameter to its gradient.
 type Contribution uint8
 
 const (
@@ -100,7 +100,7 @@ const (
 	Frozen
 )
 
-// Write says how a stage must write a gradient.
+// Write is the way in which a stage must write a gradient.
 type Write uint8
 
 const (
@@ -146,7 +146,7 @@ type Declaration[T any] struct {
 	Name    string
 	Inputs  int // tensors
 	Outputs int
-	Slots   []string // places to save in
+	Slots   []string // names of the slots for saved tensors
 	Reads   []Read
 	Losses  []int
 	// LossNames has a name for each of Losses.

@@ -1,5 +1,5 @@
-// Package frames is for the runner only: it keeps the tensors of one step alive, checks that all
-// of them were released, and implements the views of package batchctx.
+// Package frames holds the tensors of one step for the runner, checks that all of them were
+// released, and implements the views of package batchctx.
 //
 // [Frames] belongs to one rank. It holds, for the runner, every handle that outlives one call of
 // a stage:

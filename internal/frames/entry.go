@@ -56,7 +56,7 @@ func (c *Frames[T]) Put(name string, h T) error {
 func (c *Frames[T]) BeginEntry(item int) error {
 	for anyHeld(c.entryAt(item)) {
 		if c.entryOf[item&c.entryMask] == c.extent.OfItem(item) {
-			return fmt.Errorf("%w: the entry of microbatch %d is there already", ErrOccupied, c.Index(item))
+			return fmt.Errorf("%w: the entry of microbatch %d already exists", ErrOccupied, c.Index(item))
 		}
 		c.widen()
 	}

@@ -26,7 +26,7 @@ var (
 	ErrAway = errors.New("batchctx: the saved state is in far memory")
 	// ErrEmpty is returned by Take for a slot that holds nothing.
 	ErrEmpty = errors.New("batchctx: nothing was saved there")
-	// ErrOccupied is returned by Save and Put for a place that is in use.
+	// ErrOccupied is returned by Save and Put if the place already holds a tensor.
 	ErrOccupied = errors.New("batchctx: the place is occupied")
 	// ErrMisplaced is returned for a call that this kind of action does not allow, such as saving
 	// a tensor that no later action can take, or reaching a gradient in a forward.

@@ -8,7 +8,7 @@ type Unwinding struct{ Err error }
 
 // Error is the last message of the process if nothing recovers the panic: on another goroutine.
 func (u *Unwinding) Error() string {
-	return u.Err.Error() + " (a Microbatch, an Entry and a Quantization are for the goroutine that they were given to: a call that fails on another one cannot end the step)"
+	return u.Err.Error() + " (use a Microbatch, an Entry and a Quantization only on the goroutine of their call: a failure on another goroutine cannot end the step)"
 }
 
 // Unwrap returns Err.

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A frame holds what one stage keeps of one microbatch: its inputs, the gradients of its outputs,
-// and its slots. The methods here are for the runner.
+// A frame holds the tensors of one stage and microbatch: the inputs, the gradients of the outputs,
+// and the slots. The methods here are for the runner.
 
 // Open opens the frame of a stage for a microbatch whose forward begins, and fills dst with the
 // stage's inputs, borrowed.
@@ -56,7 +56,7 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 	switch place {
 	case effects.SentOutput, effects.SentGradient:
 		if len(st.outbox.of) == 0 {
-			return fmt.Errorf("%w: the plan says that nothing of stage %d (%s) crosses a rank", ErrUndeclared, stage, st.Name)
+			return fmt.Errorf("%w: the plan has no sends of stage %d (%s)", ErrUndeclared, stage, st.Name)
 		}
 	case effects.Gathered:
 		if !anyHeld(st.shards) {
@@ -140,7 +140,7 @@ func (c *Frames[T]) CheckSizes(stage, microbatch int, gradIn []T, none uint64) e
 		if none>>i&1 == 1 {
 			continue
 		}
-		// PutAt refuses a handle that is no buffer.
+		// PutAt rejects a handle that is not a buffer.
 		if want, have := st.sizes[(microbatch&st.mask)*st.Inputs+i], c.Space.Bytes(h); have != want && have != 0 {
 			return fmt.Errorf("%w: gradIn[%d] has %d bytes, and the input had %d", ErrSize, i, have, want)
 		}
@@ -167,7 +167,7 @@ func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, s
 }
 
 // DropSaved releases the tensors saved for a call (L2), or the whole frame if last is set. It
-// returns ErrUntaken for a tensor that a backward had to take and did not. At WAIT_OFFLOAD it
+// returns ErrUntaken for a tensor that a backward had to take but did not. At WAIT_OFFLOAD it
 // releases the buffers of the offloaded slots.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
 	if call == schedule.WaitOffload {
@@ -176,7 +176,7 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 	st, untaken := &c.stages[stage], -1
 	f := &st.frames[microbatch&st.mask]
 	slots := f.slots
-	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // else it may be for a gradient that is not needed
+	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // otherwise it may be for a gradient that is not needed
 	for i := range slots {
 		if slots[i].offloaded() && (last || slots[i].Taker.TakenIn(call)) {
 			return fmt.Errorf("%w: slot %q of stage %d (%s) at its last use in %v", ErrAway, st.Slots[i], stage, st.Name, call)
@@ -203,7 +203,7 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 // GiveOutputs fills dst with the outputs of the last stage and calls take, which owns them from
 // then on. Memory that take keeps does not count as the step's.
 func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
-	c.Settle() // a leak before this is the stage's, not the taker's
+	c.Settle() // attributes an earlier leak to the stage, not to take
 	c.counts[effects.Output]--
 	var given memory.ByClass
 	for i := range c.outputs {

@@ -83,21 +83,21 @@ func (e *Extent) Of(item int) uint64 {
 	return e.Wanted[item%len(e.Wanted)]
 }
 
-// Counts are the numbers of live things by place, which are compared with the plan's after every
-// microbatch: entry parts, stages' frames (in the place Saved), and for all other places the
+// Counts holds the number of live objects by place, which is compared with the plan's after every
+// microbatch: entry parts, frames of stages (in the place Saved), and for all other places the
 // number of occupied ones.
 type Counts [effects.NumPlaces]int
 
-// Frames holds everything that one rank keeps alive in a step. It is reused from step to step,
-// and is for one goroutine.
+// Frames holds all tensors that one rank keeps alive in a step. It is reused from step to step, and
+// only one goroutine may use it.
 type Frames[T any] struct {
 	Config[T]
 	fused memory.Fused[T] // the space's own, or made from its separate calls
-	book  memory.Book     // nil: only the frames' book is audited
-	like  liker[T]        // nil: the space cannot offload
+	book  memory.Book     // nil if only the frames' book is audited
+	like  liker[T]        // nil if the space cannot offload
 	// Far is the far memory of the rank, nil until a step offloads. Set it before Begin.
 	Far       Far[T]
-	reclaimer memory.Reclaimer // nil: the space cannot reclaim
+	reclaimer memory.Reclaimer // nil if the space cannot reclaim
 	stages    []stage[T]
 
 	Step int64
@@ -134,10 +134,10 @@ type stage[T any] struct {
 	away   []farCopy    // of the slots of all frames; empty if the plan offloads none of the stage
 	uses   []ParamState // by parameter
 	losses []LossState  // by loss
-	access Access       // of a call in this step: everything that the stage has
+	access Access       // the access of a call in this step to everything that the stage has
 }
 
-// frame is what one stage keeps of one microbatch.
+// frame holds the tensors of one stage and microbatch.
 type frame[T any] struct {
 	open                     bool
 	microbatch               int       // the microbatch that owns the frame

@@ -382,7 +382,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				_ = r.End(nil)
 				r.Settle()
 				require.NoError(r.t, r.DropSaved(1, 0, frames.InForward, true))
-				r.open(0, 1) // a later action is not to blame
+				r.open(0, 1) // a later action does not cause the leak
 				_ = r.End(nil)
 				r.Settle()
 			},
@@ -422,7 +422,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 		"a frame that never ends": {
 			leak:  func(r *rig) { r.open(1, 0); _ = r.End(nil); r.Settle() },
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved},
-			words: "1 frames alive where the plan has 0",
+			words: "1 frames are alive, but the plan has 0",
 		},
 		"two leaks of the same size": { // the error names the first class
 			leak: func(r *rig) {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Far is the far memory of a rank, where saved state is while no action needs it: see package far.
-// Copies run on other goroutines.
+// Far is the far memory of a rank, which holds saved state while no action needs it (see package
+// far). Copies run on other goroutines.
 type Far[T any] interface {
 	memory.Book
 	memory.Reclaimer
@@ -18,12 +18,12 @@ type Far[T any] interface {
 	Store(h T) (number int32, err error)
 	// Load starts the copy back to a buffer.
 	Load(number int32, h T) error
-	// Wait waits for the last Store or Load, and reports whether it had to.
+	// Wait waits for the last Store or Load, and reports whether it had to block.
 	Wait(ctx context.Context, number int32) (waited bool, err error)
-	// Free ends a copy and returns its size in bytes. Copied returns the size.
+	// Free frees a copy and returns its size in bytes. Copied returns the size.
 	Free(number int32) (freed int64, err error)
 	Copied(number int32) int64
-	// Stop ends all copies: none uses a buffer any longer.
+	// Stop ends all copies. Afterwards no copy uses a buffer.
 	Stop()
 }
 
@@ -50,22 +50,22 @@ func (c *Frames[T]) offloaded(stage, microbatch int) (slots []Cell[T], copies []
 	return c.frame(stage, microbatch).slots, st.away[(microbatch&st.mask)*n:][:n], c.extent.Away[stage]
 }
 
-// farFault names the slot for which an action on far memory failed. If err is nil, the slot is not
-// in the state that the action needs.
+// farFault returns the error for a slot for which an action on far memory failed. A nil err means
+// that the slot is not in the state that the action needs.
 func (c *Frames[T]) farFault(stage, slot int, state CellState, err error) error {
 	st := &c.stages[stage]
 	switch {
 	case err != nil:
 	case state == Empty:
-		err = fmt.Errorf("%w, where the plan offloads it: record the stages again", ErrEmpty)
+		err = fmt.Errorf("%w, but the plan offloads it: record the stages again", ErrEmpty)
 	default:
 		err = fmt.Errorf("%w, and the actions that move it are out of order", ErrAway)
 	}
 	return fmt.Errorf("slot %q of stage %d (%s): %w", st.Slots[slot], stage, st.Name, err)
 }
 
-// Offload starts the copies of a frame's offloaded slots to far memory. The slots may not be taken
-// until they are back.
+// Offload starts the copies of a frame's offloaded slots to far memory. The slots cannot be taken
+// until they are reloaded.
 func (c *Frames[T]) Offload(stage, microbatch int) error {
 	slots, copies, set := c.offloaded(stage, microbatch)
 	for ; set != 0; set &= set - 1 {
@@ -135,7 +135,8 @@ func (c *Frames[T]) Reloaded(ctx context.Context, stage, microbatch int) error {
 	return c.waitFar(ctx, stage, microbatch, Returning, Full)
 }
 
-// waitFar waits for the copies of a frame's slots in one state, and sets the next one.
+// waitFar waits for the copies of a frame's slots, which must be in a state, and sets the next
+// state.
 func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, next CellState) error {
 	waits := false
 	slots, copies, set := c.offloaded(stage, microbatch)
@@ -157,7 +158,7 @@ func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, n
 	return nil
 }
 
-// DropFar ends the far copies of a frame.
+// DropFar frees the far copies of a frame.
 func (c *Frames[T]) DropFar(stage, microbatch int) error {
 	_, copies, set := c.offloaded(stage, microbatch)
 	for ; set != 0; set &= set - 1 {
@@ -173,7 +174,8 @@ func (c *Frames[T]) DropFar(stage, microbatch int) error {
 	return nil
 }
 
-// FarWaits returns how many actions of the step have waited for a copy to or from far memory.
+// FarWaits returns the number of actions of the step that have waited for a copy to or from far
+// memory.
 func (c *Frames[T]) FarWaits() int64 { return c.waits }
 
 // farOwner yields the far copy of a cell of a stage, if there is one.

@@ -22,7 +22,7 @@ func (m movable) Like(class memory.Class, _ memory.Handle) (memory.Handle, error
 	return m.Alloc(class, 100)
 }
 
-// offloading is frames of one stage with two slots, of which the second one is offloaded.
+// offloading holds frames of one stage with two slots, of which the second is offloaded.
 type offloading struct {
 	*frames.Frames[memory.Handle]
 	t    *testing.T
@@ -51,7 +51,7 @@ func newOffloading(t *testing.T) *offloading {
 
 func (o *offloading) call(kind frames.Call) view[memory.Handle] { return viewOf(o.Frames, 0, 0, kind) }
 
-// forward saves in both slots.
+// forward saves tensors in both slots.
 func (o *offloading) forward() {
 	require.NoError(o.t, o.Open(0, 0, nil))
 	mb := o.call(frames.InForward)
@@ -66,7 +66,7 @@ func (o *offloading) forward() {
 	require.NoError(o.t, o.End(nil))
 }
 
-// owners returns the names of what is held.
+// owners returns the names of the held buffers.
 func (o *offloading) owners() (names []string) {
 	for info := range o.Owners() {
 		require.EqualValues(o.t, 100, info.Bytes)
@@ -81,8 +81,8 @@ const (
 	movedFar = moved + " in far memory"
 )
 
-// TestOffload follows a slot to far memory and back: the books of both memories are exact after
-// every action, the slot cannot be taken meanwhile, and the bytes are the same.
+// TestOffload moves a slot to far memory and back. The books of both memories are exact after every
+// action, the slot cannot be taken meanwhile, and the bytes do not change.
 func TestOffload(t *testing.T) {
 	o := newOffloading(t)
 	check := func(near, far int64, away int, owners ...string) {
@@ -125,8 +125,8 @@ func TestOffload(t *testing.T) {
 	require.Zero(t, s.FarPeak, "since the previous record")
 }
 
-// TestTakeAway: in each state of a slot on its way, a take, the end of the frame, and actions out of
-// order are errors, and an abort releases both memories.
+// TestTakeAway checks each state of an offloaded slot: a take, the end of the frame, and actions
+// out of order are errors, and an abort releases both memories.
 func TestTakeAway(t *testing.T) {
 	for actions := 1; actions <= 3; actions++ {
 		o := newOffloading(t)
@@ -153,7 +153,7 @@ func TestTakeAway(t *testing.T) {
 	}
 }
 
-// TestFarLeak: a far copy that nothing ends is a leak, as in near memory.
+// TestFarLeak checks that a far copy that is never freed is a leak.
 func TestFarLeak(t *testing.T) {
 	o := newOffloading(t)
 	_, err := o.far.Alloc(memory.Saved, 24)
@@ -169,5 +169,5 @@ func TestFarLeak(t *testing.T) {
 	o.forward()
 	require.NoError(t, o.Offload(0, 0))
 	err = o.Audit(frames.Counts{effects.Saved: 1})
-	require.ErrorContains(t, err, "1 frames in far memory alive where the plan has 0")
+	require.ErrorContains(t, err, "1 frames in far memory are alive, but the plan has 0")
 }

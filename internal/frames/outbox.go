@@ -38,16 +38,16 @@ func (b *outbox[T]) at(microbatch int, place effects.Place) []Cell[T] {
 	return cells[b.outputs:]
 }
 
-// owner names the owner of cell i, as Owners prints it.
+// owner returns the name of the owner of cell i, for Owners.
 func (b *outbox[T]) owner(i, stage int, name string) string {
 	what, n := "output", i%b.width
 	if n >= b.outputs {
 		what, n = "gradient of input", n-b.outputs
 	}
-	return fmt.Sprintf("microbatch %d: stage %d (%s): %s %d on its way", b.of[i/b.width], stage, name, what, n)
+	return fmt.Sprintf("microbatch %d: stage %d (%s): %s %d in flight", b.of[i/b.width], stage, name, what, n)
 }
 
-// Act notes that an action without a stage call runs, such as a transfer. Leaks found from now on
+// Act records that an action without a stage call runs, such as a transfer. Leaks found from now on
 // are attributed to it.
 func (c *Frames[T]) Act(stage, microbatch int) {
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, None

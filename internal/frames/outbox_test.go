@@ -96,9 +96,9 @@ func TestWhatIsSentHasAnOwner(t *testing.T) {
 		owners = append(owners, info.Name)
 	}
 	require.Equal(t, []string{
-		"microbatch 4: stage 1 (sender): output 0 on its way",
-		"microbatch 4: stage 1 (sender): output 1 on its way",
-		"microbatch 5: stage 1 (sender): gradient of input 0 on its way",
+		"microbatch 4: stage 1 (sender): output 0 in flight",
+		"microbatch 4: stage 1 (sender): output 1 in flight",
+		"microbatch 5: stage 1 (sender): gradient of input 0 in flight",
 		"stage 1 (sender): gathered weight 0",
 	}, owners)
 	r.Abort()
@@ -113,13 +113,13 @@ func TestGradientsOnTheirWayAreNumbered(t *testing.T) {
 		owners = append(owners, info.Name)
 	}
 	require.Equal(t, []string{
-		"microbatch 0: stage 1 (sender): gradient of input 0 on its way", "microbatch 0: stage 1 (sender): gradient of input 1 on its way",
+		"microbatch 0: stage 1 (sender): gradient of input 0 in flight", "microbatch 0: stage 1 (sender): gradient of input 1 in flight",
 	}, owners)
 	r.Abort()
 }
 
-// TestLeaksAreOfTheBatch: the second of two copies of a model takes every second microbatch of
-// the batch. Errors use the number in the batch, not the plan's.
+// TestLeaksAreOfTheBatch checks that errors use the number of a microbatch in the batch, not in the
+// plan. The second of two copies of a model takes every second microbatch of the batch.
 func TestLeaksAreOfTheBatch(t *testing.T) {
 	r := newSender(t)
 	r.Act(1, 4) // the second microbatch of the second copy
@@ -139,7 +139,7 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	r.Act(1, 0)
 	var leak *frames.LeakError
 	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
-	require.Equal(t, "1 transfers alive where the plan has 0", leak.What)
+	require.Equal(t, "1 transfers are alive, but the plan has 0", leak.What)
 	require.NoError(t, r.DropAt(effects.SentGradient, 1, 0))
 	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
 	require.Equal(t, frames.LeakError{

@@ -72,7 +72,7 @@ func (q *QuantizeCall[T]) Put(n int, h T) error {
 	w := &st.WeightCopies[n]
 	switch {
 	case !q.Needs(n):
-		return fmt.Errorf("%w: copy of %q for the %s, which this step does not need: ask Wants", ErrUndeclared, w.Name, w.Direction())
+		return fmt.Errorf("%w: copy of %q for the %s, which this step does not need: call Wants first", ErrUndeclared, w.Name, w.Direction())
 	case st.copies[n].Held():
 		return fmt.Errorf("%w: copy of %q for the %s was put already", ErrOccupied, w.Name, w.Direction())
 	}

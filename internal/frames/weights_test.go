@@ -135,7 +135,7 @@ func TestRecomputeReadsCopies(t *testing.T) {
 func TestCopiesAreSeen(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	require.NoError(t, quantize(c, true, made...))
-	require.ErrorContains(t, c.Audit(frames.Counts{effects.ForwardWeights: 1}), "0 bytes of class fp8: 1 sets of copies of weights alive where the plan has 0")
+	require.ErrorContains(t, c.Audit(frames.Counts{effects.ForwardWeights: 1}), "0 bytes of class fp8: 1 sets of copies of weights are alive, but the plan has 0")
 
 	var names []string
 	for info := range c.Owners() {

@@ -10,8 +10,8 @@ import (
 // Clock is the clock of a host.
 type Clock struct {
 	Host  string `json:"host"`
-	Ranks []int  `json:"ranks"` // of the pipeline
-	// Offset was added to the times of the host, and can be off by half of Width.
+	Ranks []int  `json:"ranks"` // ranks of the pipeline on the host
+	// Offset was added to the times of the host. Its error is at most half of Width.
 	Offset int64 `json:"offset"`
 	Width  int64 `json:"width"`
 	// Known is false if no messages bound the offset.
@@ -20,12 +20,12 @@ type Clock struct {
 
 const maxHosts = 1 << 12
 
-// far is the distance between clocks that nothing bounds.
+// far is the distance between clocks without a bound.
 const far = math.MaxInt64 / 4
 
-// align makes the ranks have one clock. Ranks of one host have the same one. Between hosts
-// a receive ends after its send has begun, which bounds the difference of the two clocks; the shortest
-// paths over these bounds are the least and the most by which a clock can differ from that of the
+// align converts the times of all ranks to one clock. Ranks of one host share a clock. A receive
+// ends after its send has begun, which bounds the difference between the clocks of two hosts. The
+// shortest paths over these bounds give the lower and upper bounds of each host's offset from the
 // first host.
 func (u *run) align(ranksPerHost int) error {
 	host := make([]int, len(u.traces))
@@ -45,9 +45,9 @@ func (u *run) align(ranksPerHost int) error {
 		u.hosts[h].Ranks = append(u.hosts[h].Ranks, rank)
 	}
 	if len(u.hosts) > maxHosts {
-		return fmt.Errorf("%w: the ranks of the pipeline have %d hosts, and there may be %d: give --ranks-per-host", ErrRun, len(u.hosts), maxHosts)
+		return fmt.Errorf("%w: the ranks of the pipeline are on %d hosts, but the limit is %d: give --ranks-per-host", ErrRun, len(u.hosts), maxHosts)
 	}
-	if err := u.together(host); err != nil || len(u.hosts) == 1 {
+	if err := u.checkHosts(host); err != nil || len(u.hosts) == 1 {
 		return err
 	}
 	most, least := u.distances(host)
@@ -56,11 +56,11 @@ func (u *run) align(ranksPerHost int) error {
 		if h == 0 || most[h] >= far || least[h] >= far {
 			continue
 		}
-		// The offset is from -least to most.
+		// The offset is between -least and most.
 		c.Known, c.Width = true, most[h]+least[h]
 		c.Offset = -least[h] + c.Width/2
 		if c.Width < 0 {
-			return fmt.Errorf("%w: by the messages between them, the clocks of %q and %q differ by two amounts that are %d ns apart: a clock was set during the run, or the files are of different runs",
+			return fmt.Errorf("%w: messages between %q and %q give offsets of their clocks that are %d ns apart: a clock was set during the run, or the files are of different runs",
 				ErrRun, u.hosts[0].Host, c.Host, -c.Width)
 		}
 	}
@@ -75,16 +75,16 @@ func (u *run) align(ranksPerHost int) error {
 	return nil
 }
 
-// together refuses ranks of one clock if one of them ended an action longer before its input was made
-// than its whole step took.
-func (u *run) together(host []int) error {
+// checkHosts returns an error if a rank ended an action before its input was computed on the same
+// host, by more than the duration of the rank's step.
+func (u *run) checkHosts(host []int) error {
 	for _, s := range u.steps {
 		for rank, events := range s.ranks {
 			took := events[len(events)-1].end - events[0].start
 			for _, e := range events {
 				ready, from := u.ready(s, e.action)
 				if from >= 0 && host[from] == host[rank] && e.end < ready-took {
-					return fmt.Errorf("%w: %v in %s ends %.3f s before its input is made in %s: the files are of different runs, or of hosts with different clocks; for these give --ranks-per-host",
+					return fmt.Errorf("%w: %v in %s ends %.3f s before its input is computed in %s: the files are of different runs, or of hosts with different clocks; for the latter, give --ranks-per-host",
 						ErrRun, e.action, u.traces[rank].File, float64(ready-e.end)/1e9, u.traces[from].File)
 				}
 			}
@@ -93,11 +93,11 @@ func (u *run) together(host []int) error {
 	return nil
 }
 
-// distances returns for every host the most that is to be added to its clock, and the most that is to be
-// taken from it, to have that of the first host.
+// distances returns, for every host, the upper bounds of the time to add to its clock, and of the
+// time to subtract from it, to get the clock of the first host.
 func (u *run) distances(host []int) (most, least []int64) {
 	type pair struct{ from, to int }
-	bounds := map[pair]int64{} // the clock of to is at most this much more than that of from
+	bounds := map[pair]int64{} // upper bounds of the clock of to minus the clock of from
 	shortest := map[stageKind]int64{}
 	for _, s := range u.steps {
 		for _, events := range s.ranks {
@@ -117,7 +117,8 @@ func (u *run) distances(host []int) (most, least []int64) {
 					continue
 				}
 				key := pair{host[rank], host[from]}
-				// The receive is over when the computation begins, at the latest its shortest time before its end.
+				// The receive ends before the computation begins, and the computation takes at
+				// least its shortest time.
 				bound := e.end - shortest[kindOf(e.action)] - made
 				if old, known := bounds[key]; key.from != key.to && (!known || bound < old) {
 					bounds[key] = bound
@@ -142,7 +143,7 @@ func (u *run) distances(host []int) (most, least []int64) {
 	return most, least
 }
 
-// stageKind is a kind of computation of a stage.
+// stageKind is a kind of computation on a stage.
 type stageKind struct {
 	stage int
 	kind  schedule.Kind

@@ -8,17 +8,17 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// measured is what the steps of a run come to.
+// measured holds the measurements of all steps of a run.
 type measured struct {
 	took    map[stageKind][]sample
-	medians map[stageKind]int64 // of took; the report sets them
-	joined  map[int][]int64     // of pairs, by the stage of the first one
+	medians map[stageKind]int64 // the medians of took, which the report computes
+	joined  map[int][]int64     // the times of joined pairs, by the stage of the first action
 	gaps    [][]gap             // by rank
-	// ahead is, by rank, the largest number of its messages that no rank had taken yet when it
-	// began an action. With more of them it may have to wait until one is taken.
+	// ahead is, by rank, the largest number of its untaken messages when it began an action. With
+	// more of them it may have to wait until one is taken.
 	ahead   []int
 	links   map[[2]int]*linkTimes
-	aside   []bool        // by rank: transfers run while it computes
+	aside   []bool        // by rank: transfers run during computations
 	perRank [][]rankTimes // by step
 }
 
@@ -28,29 +28,30 @@ type sample struct {
 	took             int64
 }
 
-// gap is how long a rank did not begin an action whose input had been made.
+// gap is the time before an action that could have begun, because its rank was free and its input
+// was computed.
 type gap struct {
 	took  int64
-	slack int64      // since the input was made, when the rank was free
-	from  int        // the rank that made it
-	link  *linkTimes // over which it came, nil if it was there
+	slack int64      // the time from the end of the input's computation until the rank was free
+	from  int        // the rank that computed the input
+	link  *linkTimes // the link of the input, or nil if it was computed on the same rank
 }
 
-// linkTimes are of the messages from one rank to another.
+// linkTimes holds the times of the messages from one rank to another.
 type linkTimes struct {
-	copying  []int64 // of messages that could be timed
-	hop      int64   // their median
-	spans    bool    // its receives have spans
+	copying  []int64 // the times of messages that could be timed
+	hop      int64   // the median of copying
+	spans    bool    // the receives have spans
 	messages int
-	waiting  int64 // before the send began
+	waiting  int64 // the time that receivers waited before the send began
 }
 
-// rankTimes are of a rank in a step.
+// rankTimes holds the times of a rank in a step.
 type rankTimes struct {
 	first, last, busy, wire int64
 }
 
-// measure looks at all steps.
+// measure measures all steps.
 func (u *run) measure() *measured {
 	typical := u.typical()
 	var m *measured
@@ -70,8 +71,8 @@ func (u *run) measure() *measured {
 	return m
 }
 
-// ready returns when the input of an action was made, and on which rank; math.MinInt64 if it needs
-// none of another action.
+// ready returns the time at which the input of an action was computed, and the rank. It returns
+// math.MinInt64 and -1 if no other action computes the input.
 func (u *run) ready(s *step, a schedule.Action) (at int64, from int) {
 	p, there := u.neighbour(s, a, false)
 	if !there {
@@ -80,8 +81,9 @@ func (u *run) ready(s *step, a schedule.Action) (at int64, from int) {
 	return s.ranks[p.rank][p.index].end, p.rank
 }
 
-// typical returns what computations take whose span has no wait in it. If all of a kind have
-// one, it is the least time from when the input was made.
+// typical returns the median times of computations whose spans include no wait. If all spans of a
+// kind include a wait, it is the shortest time between the computation of the input and the end of
+// the span.
 func (u *run) typical() map[stageKind]int64 {
 	clean, least := map[stageKind][]int64{}, map[stageKind]int64{}
 	for _, s := range u.steps {
@@ -103,16 +105,16 @@ func (u *run) typical() map[stageKind]int64 {
 	return least
 }
 
-const mostAhead = 64 // the last messages of a rank, which are counted in measured.ahead
+const mostAhead = 64 // the number of last messages of a rank that count in measured.ahead
 
-// rank looks at a step of a rank.
+// rank measures a step of a rank.
 func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
 	s := u.steps[n]
 	times := &m.perRank[n][rank]
 	times.first = math.MaxInt64
-	free := int64(math.MinInt64)   // since when the rank could begin
-	worked := int64(math.MinInt64) // since when it has computed nothing
-	var taken []int64              // when the rank's messages were taken
+	free := int64(math.MinInt64)   // the time at which the rank became free
+	worked := int64(math.MinInt64) // the end of the rank's last computation
+	var taken []int64              // the times at which the rank's messages were taken
 	ahead := func(now int64) (n int) {
 		for _, at := range taken[max(len(taken)-mostAhead, 0):] {
 			if at > now {
@@ -131,13 +133,13 @@ func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
 		}
 		ready, from := u.ready(s, e.action)
 		begin := e.start
-		if begin < ready { // The wait is in the span.
+		if begin < ready { // The span includes the wait.
 			begin = max(ready, e.end-typical[kindOf(e.action)])
 		}
 		begin = min(begin, e.end)
 		received := worked
 		held := ahead(free) > m.ahead[rank]
-		if held { // It may wait until a message is taken, and receive nothing before.
+		if held { // The rank may wait until a message is taken, and receive no message before.
 			received = math.MaxInt64
 		}
 		if from >= 0 && from != rank {
@@ -168,9 +170,10 @@ func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
 	}
 }
 
-// message adds the message that an action takes, and returns for how long the rank waited while it was copied.
+// message adds the message that an action takes, and returns the time that the rank waited while
+// the message was copied.
 func (m *measured) message(s *step, e *event, begin int64, from, to int, sent, received int64) int64 {
-	end, timed := begin, sent >= received // A message that was there before tells nothing.
+	end, timed := begin, sent >= received // A message that had arrived earlier cannot be timed.
 	stage, send, receive := e.action.Stage(), schedule.SendF, schedule.RecvF
 	other := stage - 1
 	if e.action.Kind() != schedule.F {
@@ -201,8 +204,7 @@ func (m *measured) message(s *step, e *event, begin int64, from, to int, sent, r
 	return copying
 }
 
-// gap returns the median gap of a rank, of actions whose input had not only been made but had
-// arrived.
+// gap returns the median gap of a rank before actions whose input had arrived.
 func (m *measured) gap(rank int) int64 {
 	var all []int64
 	for _, g := range m.gaps[rank] {
@@ -221,7 +223,7 @@ func (m *measured) gap(rank int) int64 {
 	return median(all)
 }
 
-// makespan returns what a step took.
+// makespan returns the makespan of a step.
 func (m *measured) makespan(step int) int64 {
 	first, last := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, r := range m.perRank[step] {
@@ -240,7 +242,7 @@ func (m *measured) middle() int {
 	return order[len(order)/2]
 }
 
-// median returns the upper median, 0 of none.
+// median returns the upper median, or 0 for an empty list.
 func median(list []int64) int64 {
 	if len(list) == 0 {
 		return 0

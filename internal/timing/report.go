@@ -15,31 +15,32 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Request says what is analysed.
+// Request is the input of Analyze.
 type Request struct {
 	Traces []*traces.Trace // of all ranks, by rank
-	// Plan is the plan of the run. If it is nil, the actions are simulated in the order in
+	// Plan is the plan of the run. If it is nil, Analyze simulates the actions in the order in
 	// which they ran.
 	Plan *schedule.Plan
-	// Costs have the bytes of the stages, which no trace has. They may be nil.
+	// Costs supplies the bytes of the stages, which traces do not contain. It may be nil.
 	Costs *simulate.Costs
-	// RanksPerHost says which ranks share a clock. If it is 0 the traces name their hosts, and
-	// those that do not have the same one.
+	// RanksPerHost is the number of consecutive ranks that share a clock. If it is 0, the host
+	// names in the traces decide, and all traces without a host name share a clock.
 	RanksPerHost int
-	Pipeline     int // which one of several side by side, from 0
+	Pipeline     int // the index of the pipeline, from 0, if the traces contain several parallel pipelines
 }
 
-// Report is what the run took beside what its plan would take. Times are in nanoseconds.
+// Report compares the measured times of a run with the simulated times of its plan. Times are in
+// nanoseconds.
 type Report struct {
 	Ranks        int     `json:"ranks"`
 	Stages       int     `json:"stages"`
 	Microbatches int     `json:"microbatches"`
 	Steps        []int64 `json:"steps"` // makespans
-	Shown        int     `json:"shown"` // the step of median makespan: Measured and PerRank are of it
+	Shown        int     `json:"shown"` // the step with the median makespan, for which Measured and PerRank are given
 	Measured     Times   `json:"measured"`
-	Simulated    *Times  `json:"simulated,omitempty"` // nil if Refused says why
+	Simulated    *Times  `json:"simulated,omitempty"` // nil if the plan cannot be simulated; see Refused
 	Refused      string  `json:"refused,omitempty"`
-	// Departs is the first action of each rank that is not the plan's.
+	// Departs lists the first action of each rank that differs from the plan.
 	Departs []Departure `json:"departs,omitempty"`
 	PerRank []Rank      `json:"per_rank"`
 	Costs   []Cost      `json:"costs"`
@@ -48,39 +49,39 @@ type Report struct {
 	// Absent lists the ranks of the job without a trace. They are assumed to be in other pipelines.
 	Absent    []int      `json:"absent,omitempty"`
 	Straggler *Straggler `json:"straggler,omitempty"`
-	Halved    bool       `json:"halved,omitempty"` // I and W were not measured: each is taken to be half of B
+	Halved    bool       `json:"halved,omitempty"` // I and W were not measured; each is assumed to be half of B
 
-	// Model is what the simulation was given: medians, with the gaps of the rank in them.
+	// Model holds the costs of the simulation: medians that include the gaps of the rank.
 	Model *simulate.Costs `json:"-"`
-	Plan  *schedule.Plan  `json:"-"` // that was simulated
-	// Run is the step that is shown, for drawing.
+	Plan  *schedule.Plan  `json:"-"` // the simulated plan
+	// Run is the step Shown, for drawing.
 	Run *draw.Step `json:"-"`
 }
 
-// Times are those of a step.
+// Times holds the times of a step.
 type Times struct {
 	Makespan int64   `json:"makespan"`
 	Ideal    int64   `json:"ideal"` // the work of the busiest rank
 	Bubble   float64 `json:"bubble"`
 }
 
-// Rank is a rank of the pipeline in the step that is shown.
+// Rank is a rank of the pipeline in the step Shown.
 type Rank struct {
-	Global int    `json:"global"` // its rank in the job
+	Global int    `json:"global"` // the rank in the job
 	File   string `json:"file"`
 	RankTimes
-	Gap       int64      `json:"gap"` // median time before an action that could have begun
+	Gap       int64      `json:"gap"` // the median time before an action that could have begun
 	Simulated *RankTimes `json:"simulated,omitempty"`
 }
 
-// RankTimes are the times of a rank in a step.
+// RankTimes holds the times of a rank in a step.
 type RankTimes struct {
 	Busy int64 `json:"busy"`
-	Wait int64 `json:"wait"` // the rest between its first start and its last end
-	Wire int64 `json:"wire"` // the part of Wait in which the message was copied
+	Wait int64 `json:"wait"` // the remaining time between the first start and the last end
+	Wire int64 `json:"wire"` // the part of Wait during which the message was copied
 }
 
-// Cost is what a kind of computation of a stage takes, over all steps.
+// Cost holds the times of a kind of computation of a stage, over all steps.
 type Cost struct {
 	Stage  int    `json:"stage"`
 	Kind   string `json:"kind"`
@@ -90,39 +91,40 @@ type Cost struct {
 	Low    int64  `json:"low"`  // one in twenty is shorter
 	High   int64  `json:"high"` // one in twenty is longer
 	Most   int64  `json:"most"`
-	// ByMicrobatch has the medians over the steps.
+	// ByMicrobatch holds the median over the steps for each microbatch.
 	ByMicrobatch []int64 `json:"by_microbatch"`
 }
 
-// Link is what the messages from one rank to another take, over all steps.
+// Link holds the times of the messages from one rank to another, over all steps.
 type Link struct {
 	From     int `json:"from"`
 	To       int `json:"to"`
 	Messages int `json:"messages"`
-	// Timed is how many were received in a span of their own, or by a rank that was there before the sender.
+	// Timed is the number of messages that have a span for their receive, or whose receiver waited
+	// before the sender was ready.
 	Timed int `json:"timed"`
-	// Copying is the median time of a timed message, -1 if there is none.
+	// Copying is the median time of a timed message, or -1 if there is none.
 	Copying int64 `json:"copying"`
 	Copied  int64 `json:"copied"`  // the time of all timed messages
-	Waiting int64 `json:"waiting"` // time that receivers waited before the send had begun
+	Waiting int64 `json:"waiting"` // the time that receivers waited before the send began
 	// Occupies is set if the receiver computes nothing while a message is copied.
 	Occupies bool `json:"occupies,omitempty"`
 }
 
-// Departure is the first action of a rank that is not the plan's.
+// Departure is the first action of a rank that differs from the plan.
 type Departure struct {
 	Rank int             `json:"rank"`
 	Ran  schedule.Action `json:"ran"`
 	Plan schedule.Action `json:"plan"`
 }
 
-// Straggler is the rank or the link that costs the step most.
+// Straggler is the rank or link that delays the step most.
 type Straggler struct {
 	Rank int   `json:"rank"` // -1 if it is a link
 	Link *Link `json:"link,omitempty"`
-	// Factor says how many times as long as the median of the others it takes.
+	// Factor is its time divided by the median time of the others.
 	Factor float64 `json:"factor"`
-	// Makespan is the simulated one if it took as long as that median.
+	// Makespan is the simulated makespan with that median instead of its time.
 	Makespan int64 `json:"makespan"`
 }
 
@@ -153,17 +155,17 @@ func Analyze(r Request) (*Report, error) {
 	if r.Plan != nil {
 		out.Plan = r.Plan
 		if r.Plan.Microbatches != u.plan.Microbatches {
-			return nil, fmt.Errorf("%w: the plan is for %d microbatches, and the traces have %d", ErrRun, r.Plan.Microbatches, u.plan.Microbatches)
+			return nil, fmt.Errorf("%w: the plan has %d microbatches, but the traces have %d", ErrRun, r.Plan.Microbatches, u.plan.Microbatches)
 		}
 		out.departures(u)
 	} else if _, err := check.Prove(u.plan, schedule.Unlimited); err != nil {
-		out.Refused = "the order of the run is no whole step, record one from begin to end on every rank: " + err.Error()
+		out.Refused = "the recorded actions are not a complete step; record one from begin to end on every rank: " + err.Error()
 		return out, nil
 	}
 	return out, out.simulate(model)
 }
 
-// ranks fills in what was measured of the step.
+// ranks fills in the measured times of the step.
 func (r *Report) ranks(u *run, m *measured) {
 	r.Measured.Makespan = r.Steps[r.Shown]
 	for rank, t := range u.traces {
@@ -216,15 +218,15 @@ func (r *Report) links(m *measured) {
 	}
 }
 
-// model returns the costs for the simulator, with links that take so long. They have the bytes of
-// other costs. A copy that occupies its receiver is part of the action that takes the message.
+// model returns the costs for the simulation, with the times of links and the bytes of the given
+// costs. A copy that occupies its receiver is part of the action that takes the message.
 func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link) *simulate.Costs {
 	model := &simulate.Costs{Unit: "ms", Scale: 1e6}
 	if bytes != nil {
 		model.Resident = bytes.Resident
 	}
 	depth := u.plan.Placement.Depth()
-	receiving := map[[2]int]int64{} // time that a message occupies its receiver
+	receiving := map[[2]int]int64{} // the time for which a message occupies its receiver
 	for _, l := range links {
 		if l.Occupies {
 			receiving[[2]int{l.From, l.To}] = l.Copying
@@ -260,7 +262,7 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link)
 		if l.Copying < 0 {
 			continue
 		}
-		latency := max(l.Copying-r.PerRank[l.To].Gap, 0) // The receiver's own gap is in its actions.
+		latency := max(l.Copying-r.PerRank[l.To].Gap, 0) // The receiver's actions include its gap.
 		if l.Occupies {
 			latency = 0
 		}
@@ -271,7 +273,7 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link)
 	return model
 }
 
-// departures finds where ranks leave the order of the plan.
+// departures finds the first action of each rank that differs from the plan.
 func (r *Report) departures(u *run) {
 	for rank := range u.plan.Programs {
 		ran := u.plan.Programs[rank][0].Body
@@ -292,7 +294,7 @@ func (r *Report) departures(u *run) {
 	}
 }
 
-// simulate fills in the simulated columns, and finds the straggler.
+// simulate fills in the simulated times, and finds the straggler.
 func (r *Report) simulate(model func([]Link) *simulate.Costs) error {
 	report, err := simulate.Run(r.Plan, r.Model, r.Plan.Capacity)
 	if err != nil {
@@ -308,12 +310,12 @@ func (r *Report) simulate(model func([]Link) *simulate.Costs) error {
 }
 
 const (
-	mostTried   = 4    // ranks and links, each, that are simulated as fast as the others
-	leastSaved  = 0.01 // of the makespan, for a rank or a link to be named
-	leastFactor = 1.05 // by which it takes longer than the median of the others
+	mostTried   = 4    // the number of ranks, and of links, that are tried as the straggler
+	leastSaved  = 0.01 // the minimum saving of a straggler, as a fraction of the makespan
+	leastFactor = 1.05 // the minimum Factor of a straggler
 )
 
-// straggler finds the rank or link that, if it took as long as the median of the others, would
+// straggler finds the rank or link whose time, if it equaled the median of the others, would
 // shorten the step most.
 func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate.Costs) error {
 	best := float64(report.Makespan) * (1 - leastSaved)
@@ -358,8 +360,8 @@ func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate
 	return nil
 }
 
-// longest yields the indices of the longest times and their ratio to the median of the others, if it
-// is at least leastFactor.
+// longest yields the indices of the longest times and their ratios to the median of the others, if
+// the ratio is at least leastFactor.
 func longest(times []int64) iter.Seq2[int, float64] {
 	var places []int
 	for i := range times {
@@ -376,7 +378,7 @@ func longest(times []int64) iter.Seq2[int, float64] {
 	}
 }
 
-// drawing returns a step for drawing.
+// drawing returns a step in the form for drawing.
 func (u *run) drawing(n int) *draw.Step {
 	plan := measuredPlan(u.plan.Placement, u.steps[n])
 	d := &draw.Step{Plan: plan, Unit: "ms", Scale: 1e6}

@@ -12,36 +12,36 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// ErrRun is wrapped by errors about traces that are not those of all ranks of a pipeline.
+// ErrRun is wrapped by errors about traces that do not cover all ranks of a pipeline consistently.
 var ErrRun = errors.New("the traces do not fit together")
 
-// event is a computation or a transfer that was measured.
+// event is a measured computation or transfer.
 type event struct {
 	action     schedule.Action
 	start, end int64
-	joined     bool // it ran at the same time as the one before it
+	joined     bool // it ran jointly with the previous event
 }
 
-// step is what the ranks did in one step.
+// step holds the events of all ranks in one step.
 type step struct {
 	ranks [][]event // by rank, in the order of the starts
 	of    map[schedule.Action]place
 }
 
-// place is where an action is in a step.
+// place is the position of an action in a step.
 type place struct{ rank, index int }
 
-// run is what the ranks of one pipeline did.
+// run holds the measured steps of one pipeline.
 type run struct {
-	plan   *schedule.Plan // as measured: the order of the last step
+	plan   *schedule.Plan // the measured order of the last step
 	traces []*traces.Trace
 	steps  []*step
 	hosts  []Clock
 	absent []int // ranks of the job without a trace, in other pipelines
 }
 
-// newRun puts the traces of a pipeline in the order of its ranks, and cuts them into steps. The
-// plan may be nil.
+// newRun sorts the traces of a pipeline by rank and cuts them into steps. The plan of the request
+// may be nil.
 func newRun(r *Request) (*run, error) {
 	u := &run{}
 	all, err := staged(r)
@@ -61,14 +61,14 @@ func newRun(r *Request) (*run, error) {
 	for _, events := range last.ranks {
 		actions += len(events)
 	}
-	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model a stage runs half of them.
-		return nil, fmt.Errorf("%w: the traces have %s and a microbatch %d, and a step has %s: every stage runs every microbatch from 0 on", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
+	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model, a stage runs half of the microbatches.
+		return nil, fmt.Errorf("%w: the traces have %s and a microbatch %d, but a step has only %s: every stage must run every microbatch from 0", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
 	}
 	return u, nil
 }
 
-// staged returns the traces with a stage in every span. Where a trace does not name stages, the
-// ranks have one each, or the plan says which stage comes when.
+// staged returns the traces with a stage in every span. If a trace does not contain stages, they
+// follow from the order of the plan, or, without a plan, each rank has one stage.
 func staged(r *Request) ([]*traces.Trace, error) {
 	unknown := func(s traces.Span) bool { return s.Stage < 0 }
 	ranks := len(r.Traces)
@@ -76,7 +76,7 @@ func staged(r *Request) ([]*traces.Trace, error) {
 		ranks = r.Plan.Placement.Ranks
 	}
 	if ranks > schedule.MaxStages {
-		return nil, fmt.Errorf("%w: there are %d ranks, and there may be %d stages", ErrRun, ranks, schedule.MaxStages)
+		return nil, fmt.Errorf("%w: there are %d ranks, but at most %d stages are allowed", ErrRun, ranks, schedule.MaxStages)
 	}
 	var all []*traces.Trace
 	for i, t := range r.Traces {
@@ -85,7 +85,7 @@ func staged(r *Request) ([]*traces.Trace, error) {
 			continue
 		}
 		if len(r.Traces)%ranks != 0 {
-			return nil, fmt.Errorf("%w: the plan is for %d ranks, and there are traces of %d", ErrRun, ranks, len(r.Traces))
+			return nil, fmt.Errorf("%w: the plan has %d ranks, but there are traces of %d", ErrRun, ranks, len(r.Traces))
 		}
 		own := *t
 		own.Spans = slices.Clone(t.Spans)
@@ -122,10 +122,10 @@ func stages(t *traces.Trace) []int {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// place finds the ranks of the pipeline that is asked for. Traces of the same stages belong to
-// pipelines side by side, in the order of the ranks.
+// place finds the ranks of the requested pipeline. Traces with the same stages belong to parallel
+// pipelines, in the order of the ranks.
 func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err error) {
-	var groups [][]*traces.Trace // of the same stages
+	var groups [][]*traces.Trace // groups of traces with the same stages
 	byStages := map[string]int{}
 	for _, t := range all {
 		on := stages(t)
@@ -142,7 +142,7 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 		groups[i] = append(groups[i], t)
 	}
 	if len(groups) == 0 {
-		return p, fmt.Errorf("%w: there are transfers and no computations", ErrRun)
+		return p, fmt.Errorf("%w: there are transfers but no computations", ErrRun)
 	}
 	slices.SortFunc(groups, func(a, b []*traces.Trace) int { return cmp.Compare(stages(a[0])[0], stages(b[0])[0]) })
 	p.Ranks = len(groups)
@@ -152,15 +152,15 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	rank := map[int]int{} // by stage
 	for place, group := range groups {
 		if len(group) != len(groups[0]) {
-			return p, fmt.Errorf("%w: %d traces have the stages %v and %d have %v: give the traces of all ranks", ErrRun, len(groups[0]), stages(groups[0][0]), len(group), stages(group[0]))
+			return p, fmt.Errorf("%w: %d traces have the stages %v, but %d have %v: give the traces of all ranks", ErrRun, len(groups[0]), stages(groups[0][0]), len(group), stages(group[0]))
 		}
 		if r.Pipeline < 0 || r.Pipeline >= len(group) {
-			return p, fmt.Errorf("%w: pipeline %d: there are %d side by side, from 0", ErrRun, r.Pipeline, len(group))
+			return p, fmt.Errorf("%w: there is no pipeline %d: there are %d parallel pipelines, from 0", ErrRun, r.Pipeline, len(group))
 		}
 		t := group[r.Pipeline]
 		for _, stage := range stages(t) {
 			if other, taken := rank[stage]; taken {
-				return p, fmt.Errorf("%w: stage %d is in %s and in %s", ErrRun, stage, u.traces[other].File, t.File)
+				return p, fmt.Errorf("%w: stage %d is in both %s and %s", ErrRun, stage, u.traces[other].File, t.File)
 			}
 			rank[stage] = place
 		}
@@ -179,7 +179,7 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	return u.follow(p, r.Plan)
 }
 
-// complete sets the ranks of the job that have no trace. It returns an error unless the traces may
+// complete records the ranks of the job without a trace. It returns an error unless the traces may
 // cover whole pipelines.
 func (u *run) complete(places int, r *Request) error {
 	world, planned := 0, places
@@ -196,16 +196,16 @@ func (u *run) complete(places int, r *Request) error {
 		}
 	}
 	if len(u.absent) > 0 && (world%places != 0 || places < planned) {
-		return fmt.Errorf("%w: the job has %d ranks, and the traces have the stages of %d: %s left none: give the traces of all ranks of a pipeline", ErrRun, world, places, units.Ranks(u.absent))
+		return fmt.Errorf("%w: the job has %d ranks, but the traces have the stages of %d; traces of %s are missing: give the traces of all ranks of a pipeline", ErrRun, world, places, units.Ranks(u.absent))
 	}
 	return nil
 }
 
-// follow puts the ranks in the order of a plan.
+// follow sorts the ranks into the order of a plan.
 func (u *run) follow(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
 	want := plan.Placement
 	if want.Ranks != p.Ranks || want.Stages() != p.Stages() {
-		return p, fmt.Errorf("%w: the plan has %d ranks and %d stages, and the traces have %d and %d", ErrRun, want.Ranks, want.Stages(), p.Ranks, p.Stages())
+		return p, fmt.Errorf("%w: the plan has %d ranks and %d stages, but the traces have %d and %d", ErrRun, want.Ranks, want.Stages(), p.Ranks, p.Stages())
 	}
 	own := slices.Clone(u.traces)
 	for stage, place := range want.Rank {
@@ -213,7 +213,7 @@ func (u *run) follow(p schedule.Placement, plan *schedule.Plan) (schedule.Placem
 	}
 	for place, t := range u.traces {
 		if !slices.Equal(stages(t), want.On(place)) {
-			return p, fmt.Errorf("%w: %s has the stages %v, and no rank of the plan has these", ErrRun, t.File, stages(t))
+			return p, fmt.Errorf("%w: %s has the stages %v, but no rank of the plan has these stages", ErrRun, t.File, stages(t))
 		}
 	}
 	return want, nil
@@ -221,8 +221,8 @@ func (u *run) follow(p schedule.Placement, plan *schedule.Plan) (schedule.Placem
 
 const maxSteps = 1 << 12
 
-// match finds the steps that are whole on every rank. Ranks with as many steps as the others have
-// recorded the same ones; otherwise those belong together that overlap most in time.
+// match finds the steps that are complete on every rank. If all ranks have the same number of
+// steps, steps match by number; otherwise each step matches the steps that overlap most in time.
 func (u *run) match() error {
 	var steps [][][]event // by rank and step
 	whole := make([]int, len(u.traces))
@@ -232,7 +232,7 @@ func (u *run) match() error {
 		steps = append(steps, cut(t.Spans[first:]))
 		same = same && first == 0 && len(steps[rank]) == len(steps[0])
 		if len(steps[rank]) > maxSteps {
-			return fmt.Errorf("%w: %s has %d steps, and there may be %d: record fewer", ErrRun, t.File, len(steps[rank]), maxSteps)
+			return fmt.Errorf("%w: %s has %d steps, but the limit is %d: record fewer", ErrRun, t.File, len(steps[rank]), maxSteps)
 		}
 		for _, s := range steps[rank] {
 			whole[rank] = max(whole[rank], len(s))
@@ -262,16 +262,16 @@ func (u *run) match() error {
 		}
 	}
 	if len(u.steps) == 0 {
-		return fmt.Errorf("%w: no step is whole in all of them: record the same steps on every rank, from begin to end", ErrRun)
+		return fmt.Errorf("%w: no step is complete in all traces: record the same steps on every rank, from begin to end", ErrRun)
 	}
 	return nil
 }
 
-// begin returns where the first step begins that has its begin in the recording: with the forward
-// of the least microbatch of a stage, if every backward in it has its forward before it. It is 0 if
-// there is none.
+// begin returns the index at which the first step with a recorded beginning begins, or 0 if there
+// is none. A step begins with the forward of the lowest microbatch of a stage, if each of its
+// backwards comes after its forward.
 func begin(spans []traces.Span) int {
-	least := map[int]int{} // microbatch by stage
+	least := map[int]int{} // the lowest microbatch by stage
 	for _, s := range spans {
 		if old, known := least[s.Stage]; s.Kind == schedule.F && (!known || s.Microbatch < old) {
 			least[s.Stage] = s.Microbatch
@@ -293,8 +293,8 @@ func begin(spans []traces.Span) int {
 	return 0
 }
 
-// openBackward returns the index of the first backward in the first step whose forward does not
-// precede it, or -1.
+// openBackward returns the index of the first backward of the first step without a forward before
+// it, or -1.
 func openBackward(spans []traces.Span) int {
 	seen := map[schedule.Action]bool{}
 	for i, s := range spans {
@@ -310,14 +310,14 @@ func openBackward(spans []traces.Span) int {
 	return -1
 }
 
-// cut cuts the spans of a rank into steps: one begins with an action that the step before it
-// has had.
+// cut cuts the spans of a rank into steps. A step begins at the first action that the previous step
+// already has.
 func cut(spans []traces.Span) (all [][]event) {
 	seen := map[schedule.Action]bool{}
 	for _, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
 		if len(all) == 0 || seen[a] {
-			seen = map[schedule.Action]bool{} // The cost of clear is that of the longest step.
+			seen = map[schedule.Action]bool{} // The cost of clear would depend on the longest step.
 			all = append(all, nil)
 		}
 		seen[a] = true
@@ -355,8 +355,8 @@ func measuredPlan(p schedule.Placement, s *step) *schedule.Plan {
 	return plan
 }
 
-// neighbour returns the place of the computation on the adjacent stage that makes the input of an
-// action or, with taker, of the computation that takes its output.
+// neighbour returns the position of the computation on the adjacent stage that computes the input
+// of an action or, if taker is set, of the computation that takes its output.
 func (u *run) neighbour(s *step, a schedule.Action, taker bool) (found place, there bool) {
 	p, stage, kinds := u.plan.Placement, a.Stage(), []schedule.Kind{schedule.B, schedule.I}
 	if a.Kind() == schedule.F {

@@ -21,7 +21,7 @@ import (
 
 const ms = 1_000_000
 
-// plan returns a plan by name, computations alone.
+// plan returns a plan by name, without transfers.
 func plan(t *testing.T, name string, ranks, stages, microbatches int) *schedule.Plan {
 	rule, err := schedule.Find(name)
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func plan(t *testing.T, name string, ranks, stages, microbatches int) *schedule.
 	return p
 }
 
-// uneven returns costs of stages that differ, with hops of 2 ms.
+// uneven returns costs with different stages and hops of 2 ms.
 func uneven(stages int) *simulate.Costs {
 	c := &simulate.Costs{Unit: "ns", Latency: 2 * ms}
 	for s := range int64(stages) {
@@ -47,7 +47,7 @@ func simulated(t *testing.T, p *schedule.Plan, costs *simulate.Costs, steps int)
 	return s
 }
 
-// kineto reads the files of torch.profiler that the steps make.
+// kineto writes the steps as files of torch.profiler and reads them.
 func kineto(t *testing.T, s *tracetest.Steps, category string) (all []*traces.Trace) {
 	for rank := range s.Events {
 		one, err := traces.ReadFrom("trace.json", bytes.NewReader(s.Kineto(rank, category)))
@@ -57,7 +57,7 @@ func kineto(t *testing.T, s *tracetest.Steps, category string) (all []*traces.Tr
 	return all
 }
 
-// A trace of a simulated step gives back the costs, the makespan and the waits of the simulation.
+// The analysis of a simulated step returns the costs, the makespan and the waits of the simulation.
 func TestMeasuresWhatWasSimulated(t *testing.T) {
 	for _, c := range []struct {
 		schedule      string
@@ -91,8 +91,8 @@ func TestMeasuresWhatWasSimulated(t *testing.T) {
 	}
 }
 
-// Annotations of the host have the wait for the input in them. Costs come out without it, but for
-// a part of a hop if the rank has waited for every input.
+// Annotations on the host include the wait for the input. The costs exclude it, except for a part
+// of a hop if the rank has waited for every input.
 func TestWaitsInsideOfSpans(t *testing.T) {
 	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
 	s := simulated(t, p, costs, 2)
@@ -109,7 +109,8 @@ func TestWaitsInsideOfSpans(t *testing.T) {
 	require.True(t, r.Halved)
 }
 
-// A slow rank and a slow link are named, in every schedule, and nothing is if all are alike.
+// A slow rank and a slow link are reported in every schedule, and no straggler is reported if all
+// are equal.
 func TestStraggler(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "interleaved", "zb-v"} {
 		stages := map[string]int{"interleaved": 8, "zb-v": 8}[name]
@@ -145,7 +146,7 @@ func TestStraggler(t *testing.T) {
 	}
 }
 
-// Clocks of hosts are brought together, and the width says by how much the outcome can be off.
+// The clocks of hosts are aligned, and the width bounds the error.
 func TestClocksOfHosts(t *testing.T) {
 	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
 	s := simulated(t, p, costs, 2)
@@ -164,7 +165,7 @@ func TestClocksOfHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, want.Makespan, r.Measured.Makespan, float64(c.Width))
 
-	// A clock that is set in between fits no offset.
+	// A clock that is set during the run fits no offset.
 	for rank := 2; rank < 4; rank++ {
 		for i := len(s.Events[rank]) / 2; i < len(s.Events[rank]); i++ {
 			s.Events[rank][i].Start += 1000 * ms
@@ -176,7 +177,7 @@ func TestClocksOfHosts(t *testing.T) {
 	require.ErrorContains(t, err, "a clock was set during the run")
 }
 
-// Spans of Megatron-LM and traces of Weir give the same figures as those of torch.profiler.
+// Spans of Megatron-LM and traces of Weir give the same figures as traces of torch.profiler.
 func TestOtherFormats(t *testing.T) {
 	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
 	s := simulated(t, p, costs, 1)
@@ -203,7 +204,7 @@ func sorted(all []*traces.Trace) []*traces.Trace {
 	return out
 }
 
-// Pipelines side by side are told apart, and a rank without a trace is missed.
+// Parallel pipelines are separated, and a rank without a trace is reported.
 func TestPipelines(t *testing.T) {
 	p := plan(t, "1f1b", 2, 2, 4)
 	var all []*traces.Trace
@@ -227,29 +228,30 @@ func TestPipelines(t *testing.T) {
 	_, err := timing.Analyze(timing.Request{Traces: all[:3]})
 	require.ErrorContains(t, err, "give the traces of all ranks")
 	_, err = timing.Analyze(timing.Request{Traces: all, Pipeline: 2})
-	require.ErrorContains(t, err, "there are 2 side by side")
+	require.ErrorContains(t, err, "there are 2 parallel pipelines")
 }
 
-// Ranks 0 to n-2 look like a smaller run: the size of the job or the plan shows that some are missing.
+// Ranks 0 to n-2 look like a smaller run: the size of the job or the plan shows that some are
+// missing.
 func TestMissingRanks(t *testing.T) {
 	p := plan(t, "1f1b", 4, 4, 8)
 	all := kineto(t, simulated(t, p, uneven(4), 1), "gpu_user_annotation")
 	_, err := timing.Analyze(timing.Request{Traces: all[:3]})
 	require.ErrorIs(t, err, timing.ErrRun)
-	require.ErrorContains(t, err, "the job has 4 ranks, and the traces have the stages of 3: rank 3 left none")
+	require.ErrorContains(t, err, "the job has 4 ranks, but the traces have the stages of 3; traces of rank 3 are missing")
 	r, err := timing.Analyze(timing.Request{Traces: all[:2]})
 	require.NoError(t, err, "half of the ranks may be a pipeline of two")
 	require.Equal(t, []int{2, 3}, r.Absent)
 	_, err = timing.Analyze(timing.Request{Traces: all[:2], Plan: p})
-	require.ErrorContains(t, err, "the job has 4 ranks, and the traces have the stages of 2: ranks 2 and 3 left none")
+	require.ErrorContains(t, err, "the job has 4 ranks, but the traces have the stages of 2; traces of ranks 2 and 3 are missing")
 	for _, one := range all {
 		one.World = 0
 	}
 	_, err = timing.Analyze(timing.Request{Traces: all[:3], Plan: p})
-	require.ErrorContains(t, err, "rank 3 left none")
+	require.ErrorContains(t, err, "traces of rank 3 are missing")
 }
 
-// Files of different runs are refused.
+// Files of different runs are rejected.
 func TestOtherRun(t *testing.T) {
 	s := simulated(t, plan(t, "1f1b", 4, 4, 8), uneven(4), 3)
 	s.Shift(3, 3600*1000*ms)
@@ -258,7 +260,8 @@ func TestOtherRun(t *testing.T) {
 	require.ErrorContains(t, err, "the files are of different runs")
 }
 
-// Recordings that begin or end within a step, on all ranks or on one, have their whole steps compared.
+// If recordings begin or end within a step, on all ranks or on one, their complete steps are
+// compared.
 func TestStepsThatAreCut(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "gpipe"} {
 		p, costs := plan(t, name, 4, 4, 8), uneven(4)
@@ -295,7 +298,8 @@ func TestStepsThatAreCut(t *testing.T) {
 	}
 }
 
-// A plan puts the ranks in its order, and the first action that is not the plan's is named.
+// A plan determines the order of the ranks, and the first action that differs from the plan is
+// reported.
 func TestPlan(t *testing.T) {
 	p, costs := plan(t, "zb-v", 4, 8, 8), uneven(8)
 	all := kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation")
@@ -311,12 +315,12 @@ func TestPlan(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, timing.Departure{Rank: 0, Ran: schedule.Act(schedule.B, 0, 0), Plan: schedule.Act(schedule.F, 0, 4)}, r.Departs[0])
 	_, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 6)})
-	require.ErrorContains(t, err, "the plan is for 6 microbatches, and the traces have 8")
+	require.ErrorContains(t, err, "the plan has 6 microbatches, but the traces have 8")
 	_, err = timing.Analyze(timing.Request{Traces: all, Plan: p})
 	require.ErrorContains(t, err, "the plan has 4 ranks and 8 stages")
 }
 
-// Files, folders and patterns are read, compressed or not.
+// Traces can be files, folders and patterns, compressed or not.
 func TestFiles(t *testing.T) {
 	p := plan(t, "1f1b", 2, 2, 4)
 	s := simulated(t, p, uneven(2), 1)
@@ -338,10 +342,11 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A trace of strangers cannot make the analysis panic, or hold more than a multiple of its actions.
+// A hostile trace cannot make the analysis panic, or hold more memory than a multiple of its
+// actions.
 func TestHostile(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"ph":"X","name":"0F268435455","ts":1,"dur":1,"pid":0}`: "the traces have 1 stage and a microbatch 268435455, and a step has 1 action: every stage runs every microbatch from 0 on",
+		`{"ph":"X","name":"0F268435455","ts":1,"dur":1,"pid":0}`: "the traces have 1 stage and a microbatch 268435455, but a step has only 1 action: every stage must run every microbatch from 0",
 		`{"ph":"X","name":"9F0","ts":1,"dur":1,"pid":0}`:         "no trace has stage 0",
 		`{"ph":"X","name":"0SEND_F0","ts":1,"dur":1,"pid":0}`:    "no computations",
 		`{"ph":"X","name":"0F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":1}`: "stage 1 is in",
@@ -354,7 +359,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// The time of an analysis is linear in the spans of a trace, however they are arranged.
+// The time of an analysis is linear in the number of spans of a trace, regardless of their order.
 func TestLinear(t *testing.T) {
 	const n = 100_000
 	span := func(kind schedule.Kind, stage, microbatch int) traces.Span {
@@ -375,7 +380,8 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// Stages that run few of the microbatches are refused before a table with a cell for each is made.
+// Stages that run few of the microbatches are rejected before a table with a cell for each
+// microbatch is made.
 func TestFewActions(t *testing.T) {
 	var spans []traces.Span
 	for i := range 8 {
@@ -388,10 +394,10 @@ func TestFewActions(t *testing.T) {
 	}
 	_, err = timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
 	require.ErrorIs(t, err, timing.ErrRun)
-	require.ErrorContains(t, err, "every stage runs every microbatch from 0 on")
+	require.ErrorContains(t, err, "every stage must run every microbatch from 0")
 }
 
-// FuzzAnalyze holds the analysis to its errors, whatever a trace says.
+// FuzzAnalyze requires that the analysis of any trace succeeds or returns ErrRun.
 func FuzzAnalyze(f *testing.F) {
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
 	require.NoError(f, err)
@@ -413,7 +419,7 @@ func FuzzAnalyze(f *testing.F) {
 	})
 }
 
-// Ranks that wait until others take their messages have no gap, in evaluation and in training.
+// A rank that waits until other ranks take its messages has no gap, in evaluation and in training.
 func TestSendersThatWait(t *testing.T) {
 	for _, mode := range []schedule.Mode{schedule.ForwardOnly, schedule.Training} {
 		for _, capacity := range []int{0, 1, 2, schedule.Unlimited} {

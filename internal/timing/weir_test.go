@@ -20,8 +20,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// sleepers returns a chain of stages that sleep for 10 ms in a forward and 20 ms in a backward,
-// longer on a slow one.
+// sleepers returns a chain of stages that sleep for 10 ms in a forward and 20 ms in a backward, and
+// longer on a slow stage.
 func sleepers(n, slow int, factor float64) (chain []stages.Stage[*float64]) {
 	x := []stages.Port{{Name: "x"}}
 	for s := range n {
@@ -67,8 +67,8 @@ func sleepers(n, slow int, factor float64) (chain []stages.Stage[*float64]) {
 	return chain
 }
 
-// trained runs three steps of 1F1B on four ranks and returns the trace that a hook wrote: an action
-// ends when the next one of its rank begins.
+// trained runs three steps of 1F1B on four ranks and returns the trace that a hook wrote. An action
+// ends when the next action of its rank begins.
 func trained(t *testing.T, chain []stages.Stage[*float64], copying func(from, to int) time.Duration) []*traces.Trace {
 	var out bytes.Buffer
 	w := chrometrace.New(&out)
@@ -120,8 +120,8 @@ func trained(t *testing.T, chain []stages.Stage[*float64], copying func(from, to
 	return sorted(all)
 }
 
-// A run of Weir in virtual time: costs lead the simulation to the measured makespan within 3 %,
-// and a slow rank and a slow link are named.
+// For a run of Weir in virtual time, the simulation with the measured costs is within 3 % of the
+// measured makespan, and a slow rank and a slow link are reported.
 func TestWeirRun(t *testing.T) {
 	fast := func(int, int) time.Duration { return 500 * time.Microsecond }
 	for name, c := range map[string]struct {

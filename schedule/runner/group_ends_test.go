@@ -133,7 +133,7 @@ func TestEveryRankIsToldOfTheFirstError(t *testing.T) {
 		require.Equal(t, map[int]error{0: err, 1: err, 2: err}, told)
 		require.Contains(t, held[0], "microbatch 1: stage 0 (times0): slot \"x\"")
 		require.Contains(t, held[1], "microbatch 1: stage 1 (times1): slot \"x\"")
-		require.Contains(t, held[1], "microbatch 1: stage 1 (times1): output 0 on its way")
+		require.Contains(t, held[1], "microbatch 1: stage 1 (times1): output 0 in flight")
 		require.Equal(t, []string{"microbatch 0: stage 2 (times2): slot \"x\""}, held[2])
 		r.released(t)
 	})

@@ -330,7 +330,7 @@ var cases = []struct {
 	}, is: batchctx.ErrLeak, says: "what it saved was released with this action and is still referenced, by this stage or by its producer"},
 	{name: "a workspace is lost", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { p.alloc(0, memory.Workspace, 1) })
-	}, is: batchctx.ErrLeak, says: "allocated and neither released nor handed over: this action lost it"},
+	}, is: batchctx.ErrLeak, says: "allocated but neither released nor handed over: this action lost it"},
 	{name: "a slice of a released buffer is written", quiet: true, change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
 			b := p.alloc(0, memory.Workspace, 1)
@@ -632,5 +632,5 @@ func TestOtherGoroutines(t *testing.T) {
 	again.Env = append(os.Environ(), "MISUSE_GOROUTINE=1")
 	out, err := again.CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(out), "are for the goroutine that they were given to")
+	require.Contains(t, string(out), "only on the goroutine of their call")
 }
