@@ -137,7 +137,7 @@ func TestTraceStatus(t *testing.T) {
 		{"../../docs/trace --plan zb-v", misused, "zb-v"},
 		{"../../docs/trace --plan zbv", misused, "zbv"},
 		{"../../docs/trace/rank1.json.gz --plan 1f1b", misused, "give a plan file"},
-		{"../../docs/trace --pipeline 4", atFault, "there are 1 side by side"},
+		{"../../docs/trace --pipeline 4", atFault, "there are 1 parallel pipelines"},
 		{"../../docs/trace -o " + folder + "/none/page.html", misused, "none"},
 	} {
 		_, stderr, status := weir("", append([]string{"trace"}, strings.Fields(c.args)...)...)

@@ -340,7 +340,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 			var leak *batchctx.LeakError
 			require.ErrorAs(t, err, &leak)
 			require.Equal(t, tc.bytes, leak.Bytes)
-			require.ErrorContains(t, err, "where the plan of memory has")
+			require.ErrorContains(t, err, "but the memory plan has")
 			var where *runner.Error
 			require.ErrorAs(t, err, &where)
 			require.Equal(t, tc.action, where.Action.WithDrop(0))
