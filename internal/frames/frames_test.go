@@ -495,7 +495,8 @@ func TestTheProducerOfAKeptInputIsBlamed(t *testing.T) { // L6
 	require.ErrorContains(t, c.Audit(frames.Counts{}), "is still referenced, by stage 1 (middle), which returned it")
 }
 
-// TestAFrameBeginsEmpty: an earlier microbatch in the same place leaves nothing.
+// TestAFrameBeginsEmpty checks that a new frame holds nothing of an earlier microbatch in the same
+// place.
 func TestAFrameBeginsEmpty(t *testing.T) {
 	r := newRig(t)
 	for m := range 2 {

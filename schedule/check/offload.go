@@ -36,8 +36,8 @@ type offloadVisitor struct {
 }
 
 // The sets of each stage of the rank. The first three hold the microbatches whose state has been
-// saved, offloaded and taken; the others hold those whose state is now being copied out, in far
-// memory, and being copied back or back.
+// saved, offloaded and taken; the others hold the microbatches whose state is now being copied out,
+// in far memory, and reloaded.
 const (
 	stateSaved = iota
 	stateMoved
