@@ -232,7 +232,7 @@ func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 			}
 			m.sums = append(m.sums, g)
 		}
-		if m.grads[path] == nil && s.here {
+		if m.grads[path] == nil {
 			m.grads[path] = g
 		}
 		s.params = append(s.params, s.Param(path, g))

@@ -221,3 +221,21 @@ func (s *spoilt) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return n, nil
 }
+
+// TestProfileOfPlainStages records stages without variables, on ranks that have no other buffers.
+func TestProfileOfPlainStages(t *testing.T) {
+	cfg := around(one(func(_ *model.Scope, x *graph.Node) *graph.Node {
+		return activation.Apply(activation.TypeTanh, graph.Sin(x))
+	}), []int{4, 6})
+	cfg.Ranks, cfg.Schedule = 3, "1f1b"
+	m, err := gomlx.New(cfg)
+	require.NoError(t, err)
+	defer m.Close()
+	profile, err := m.Profile(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, profile.Validate())
+	require.Len(t, profile.Shapes[0].Stages, 3)
+	for _, d := range m.Devices {
+		require.Zero(t, d.Live())
+	}
+}

@@ -423,7 +423,12 @@ func TestOffloadUnplanned(t *testing.T) {
 	require.Equal(t, plan.Ranks[0].Far.Peak.Bytes, got.FarPeak)
 
 	r.cfg.Memory.Offload = runner.Offload{Share: 1, Budget: got.FarHeight - 4096}
-	_, err := r.group(t, profile).Step(t.Context(), 8, from)
+	small := r.group(t, profile)
+	evaluated, err := small.Evaluate(t.Context(), 8, from)
+	require.NoError(t, err)
+	require.Equal(t, want.Losses, evaluated.Losses)
+	require.Zero(t, evaluated.FarPeak)
+	_, err = small.Step(t.Context(), 8, from)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.Equal(t, resident(r.devs[0]), r.devs[0].Live())
 
