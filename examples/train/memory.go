@@ -19,19 +19,21 @@ import (
 // step keeps so many buffers that it cannot be planned, its memory is dynamic; t.unplanned then
 // has the reason.
 func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
-	nulls := make([]kernels.Compute, len(t.ranks))
-	for rank := range t.ranks {
+	nulls := make([]kernels.Compute, t.opts.Ranks) // of one replica: all are alike
+	for rank := range nulls {
 		null := kernels.NewNull(t.devs[0]) // all devices are alike
 		defer func() { err = errors.Join(err, null.Close()) }()
 		nulls[rank] = null
 	}
-	model, err := transformer.NewOn(t.opts.model, places(t.opts.Placement, nulls)...)
+	alone := t.opts.model
+	alone.Replicas, alone.Shard = 0, 0
+	model, err := transformer.NewOn(alone, t.places(nulls)...)
 	if err != nil {
 		return err
 	}
 	dry := t.config(model, nulls)
-	dry.Memory.Budget = t.opts.Budget
-	if t.profile, err = model.Record(ctx, dry, t.opts.Microbatches,
+	dry.Memory.Budget, dry.Replicas = t.opts.Budget, runner.Replicas{}
+	if t.profile, err = model.Record(ctx, dry, t.opts.MicrobatchesOfReplica(),
 		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1)); err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
@@ -27,8 +26,8 @@ func tooLarge(err error) error {
 
 // build makes a device for every rank, the model on them, and the runner that trains it.
 func (t *trainer) build(ctx context.Context) error {
-	devs := make([]kernels.Compute, t.opts.Ranks)
-	t.ranks = make([]job.Device, t.opts.Ranks)
+	devs := make([]kernels.Compute, t.opts.AllRanks())
+	t.ranks = make([]job.Device, len(devs))
 	for rank := range devs {
 		if !t.world.Has(rank) {
 			continue
@@ -56,13 +55,13 @@ func (t *trainer) build(ctx context.Context) error {
 	}
 	var train, score []runner.Source[kernels.Buffer]
 	var err error
-	if t.model, err = transformer.NewOn(t.opts.model, places(t.opts.Placement, devs)...); err != nil {
+	if t.model, err = transformer.NewOn(t.opts.model, t.places(devs)...); err != nil {
 		return tooLarge(err)
 	}
 	training, heldout, vocabulary := t.data.training, t.data.heldout, t.opts.model.Vocabulary
 	t.drawn = t.opts.drawn(training, 0)
 	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
-	for _, dev := range t.ranks {
+	for _, dev := range t.ranks[:t.opts.Ranks] {
 		if t.opts.Priced != nil { // whatever model the file was measured with
 			t.opts.Priced.Resident = append(t.opts.Priced.Resident, dev.Live())
 		}
@@ -85,13 +84,18 @@ func (t *trainer) build(ctx context.Context) error {
 	return t.plan(ctx, cfg)
 }
 
-// places returns the device of every stage, by copy of the model, given the devices of the
-// ranks.
-func places(p schedule.Placement, devs []kernels.Compute) [][]kernels.Compute {
-	places := make([][]kernels.Compute, max(p.Copies, 1))
-	for stage, rank := range p.Rank {
-		copied := stage / p.Depth()
-		places[copied] = append(places[copied], devs[rank])
+// places returns the device of every stage, by replica and copy of the model, given the devices of
+// the ranks.
+func (t *trainer) places(devs []kernels.Compute) (places [][]kernels.Compute) {
+	p := t.opts.Placement
+	for of := range slices.Chunk(devs, p.Ranks) {
+		for stages := range slices.Chunk(p.Rank, p.Depth()) {
+			var place []kernels.Compute
+			for _, rank := range stages {
+				place = append(place, of[rank])
+			}
+			places = append(places, place)
+		}
 	}
 	return places
 }
@@ -104,7 +108,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 	o := t.opts
 	cfg := runner.Config[kernels.Buffer]{
 		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.done),
-		Plan: o.RunnerPlan(),
+		Plan: o.RunnerPlan(), Replicas: o.RunnerReplicas(),
 		World: runner.World[kernels.Buffer]{
 			Capacity: o.Capacity,
 			Stall:    -1, // an action of a large model may take long; a deadlock ends at once

@@ -178,8 +178,8 @@ func (o *options) validate() error {
 	if o.emitProfile != "" && (o.emitCosts != "" || o.Checkpoint != "" || o.Resume != "" || o.Folder != "" || o.JSON != "" || o.Unplanned) {
 		fault("-emit-profile does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
 	}
-	if (o.emitCosts != "" || o.emitProfile != "") && o.Transport != "" {
-		fault("-emit-costs and -emit-profile are for one process: leave out -transport")
+	if (o.emitCosts != "" || o.emitProfile != "") && (o.Transport != "" || o.Replicas > 1) {
+		fault("-emit-costs and -emit-profile are for one process and one replica: leave out -transport and -replicas")
 	}
 	if p := o.model.Dropout; !(p >= 0 && p < 1) {
 		fault("-dropout is %g: give at least 0 and less than 1", p)
@@ -197,6 +197,7 @@ func (o *options) validate() error {
 		return err
 	}
 	o.model.Context, o.model.Untied = o.sequence, !o.tied
+	o.model.Replicas, o.model.Shard = o.Replicas, o.Shard
 	return o.model.Validate()
 }
 
@@ -235,7 +236,7 @@ const mostModel = 4 << 30
 func (o *options) modelBytes() float64 {
 	width := float64(o.model.Width)
 	elements := width * (2*float64(o.model.Vocabulary) + float64(o.sequence) + float64(o.model.Layers)*(12*width+13))
-	return 4 * 4 * elements * float64(max(o.Placement.Copies, 1))
+	return 4 * 4 * elements * float64(max(o.Placement.Copies, 1)*o.Replicas)
 }
 
 // relays returns the number of stages without a part of the model, which pass their inputs on.

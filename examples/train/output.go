@@ -44,12 +44,12 @@ func (t *trainer) introduce() {
 		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(d.len())))
 	}
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
-	if o.Ranks > 1 {
+	if o.AllRanks() > 1 {
 		where := "this process"
 		if t.world != nil {
 			where = fmt.Sprintf("%d processes", t.world.Processes)
 		}
-		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.Ranks, where, runtime.GOMAXPROCS(0), o.Capacity)
+		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.AllRanks(), where, runtime.GOMAXPROCS(0), o.Capacity)
 		if n := o.relays(); n > 0 {
 			fmt.Fprintf(t.out, "        %d of the %d stages only pass on their inputs; -layers %d gives each a part of the model\n", n, o.Stages, o.Stages-2)
 		}
@@ -100,7 +100,11 @@ func (t *trainer) logits() string {
 // weights returns the number of weights of the model.
 func (t *trainer) weights() (n int64) {
 	for _, p := range t.model.Parameters() {
-		n += int64(p.Weight.N)
+		size := int64(1)
+		for _, d := range p.Shape {
+			size *= int64(d)
+		}
+		n += size
 	}
 	return n
 }
@@ -116,7 +120,7 @@ func (t *trainer) measured() metrics.Config {
 		cfg.Log, cfg.Failures = t.folder.Memory, t.folder.Path
 	}
 	for rank, dev := range t.ranks {
-		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.Placement.On(rank))
+		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.Placement.On(rank%t.opts.Ranks))
 	}
 	if t.opts.Priced != nil {
 		cfg.Seconds = func(time int64) float64 {
@@ -131,7 +135,7 @@ func (t *trainer) measured() metrics.Config {
 func (t *trainer) show(result *runner.Result, nats float64) {
 	t.progress.Step(t.done, func(left time.Duration) (long, short string) {
 		speed, live, peak, growth, bubble := int64(t.metrics.TokensPerSecond()), units.Size(result.Live), units.Size(result.Peak), t.metrics.Growth(), ""
-		if t.opts.Ranks > 1 {
+		if t.opts.AllRanks() > 1 {
 			bubble = "  bubble " + units.Percent(result.Bubble())
 		}
 		return fmt.Sprintf("step %*d/%d  loss %.3f nats/%s  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
@@ -153,7 +157,11 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w after step %d of %d: everything is written", job.ErrInterrupted, t.done, t.opts.steps)
 	}
 	err = cmp.Or(err, t.world.JoinActions(t.metrics))
-	digest, fault := t.world.SHA256(t.tensors(weights, false))
+	tensors, fault := t.tensors(weights, false)
+	digest := ""
+	if fault == nil {
+		digest, fault = t.world.SHA256(tensors)
+	}
 	failed := err != nil && !errors.Is(err, job.ErrInterrupted)
 	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
 	began := err == nil || t.done > t.first                // weights without a step are not worth an older checkpoint
@@ -192,7 +200,7 @@ func (t *trainer) status() launch.Status {
 	switch {
 	case !t.built.Load():
 		return launch.Status{Text: "the job prepares its first step\n"}
-	case t.world == nil && t.opts.Ranks == 1:
+	case t.world == nil && t.opts.AllRanks() == 1:
 		return launch.Status{Text: "rank 0 is the only rank, and waits for none\n"}
 	}
 	return job.Status(append(t.run.Standings(), t.world.Standings()...))

@@ -82,7 +82,11 @@ func (t *trainer) load(c *checkpoint.Checkpoint) error {
 
 func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	for _, kind := range kinds {
-		if err := job.Restore(c, t.here(t.tensors(kind, true))); err != nil {
+		tensors, err := t.tensors(kind, true)
+		if err == nil {
+			err = t.world.Restore(c, tensors)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -111,11 +115,14 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 // save writes a checkpoint together with the other processes, and removes old ones.
 func (t *trainer) save() error {
 	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
-	var own []job.Tensor
+	var pieces []checkpoint.Piece
 	for _, kind := range kinds {
-		own = append(own, t.here(t.tensors(kind, false))...)
+		tensors, err := t.tensors(kind, false)
+		if err != nil {
+			return err
+		}
+		pieces = append(pieces, t.world.Stored(tensors)...)
 	}
-	pieces := job.Stored(own)
 	if t.opts.model.FP8 != nil && t.world.Leads() {
 		scales, err := t.model.MarshalScales()
 		if err != nil {
@@ -141,24 +148,31 @@ var (
 	}
 )
 
-// tensors returns the tensors of a kind on all ranks, by name: those of the first use of each
-// parameter, or all copies.
-func (t *trainer) tensors(k kind, copies bool) (all []job.Tensor) {
+// tensors returns the tensors of a kind on all ranks, by name: all copies, or of the first use of
+// each parameter in each replica the elements that the replica owns, which are every element once.
+func (t *trainer) tensors(k kind, copies bool) (all []job.Tensor, err error) {
 	parameters := t.model.Parameters()
 	slices.SortFunc(parameters, func(a, b *transformer.Parameter) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range parameters {
+		last := -1 // replica
 		for c := range p.All() {
-			rank := slices.IndexFunc(t.ranks, func(dev job.Device) bool { return kernels.Compute(dev) == c.Device })
-			all = append(all, job.Tensor{Name: k.prefix + p.Name, Shape: p.Shape, Rank: rank, Device: c.Device, Buffer: k.buffer(c)})
+			b := k.buffer(c)
 			if !copies {
-				break
+				if c.Replica == last || c.Count == 0 {
+					continue
+				}
+				last = c.Replica
+				if b, err = c.Own(b); err != nil {
+					return nil, err
+				}
 			}
+			rank := slices.IndexFunc(t.ranks, func(dev job.Device) bool { return kernels.Compute(dev) == c.Device })
+			tensor := job.Tensor{Name: k.prefix + p.Name, Shape: p.Shape, Rank: rank, Device: c.Device, Buffer: b}
+			if b.N == c.Count {
+				tensor.First = c.First
+			}
+			all = append(all, tensor)
 		}
 	}
-	return all
-}
-
-// here returns those of the tensors that are in this process.
-func (t *trainer) here(tensors []job.Tensor) []job.Tensor {
-	return slices.DeleteFunc(tensors, func(tensor job.Tensor) bool { return !t.world.Has(tensor.Rank) })
+	return all, nil
 }

@@ -106,7 +106,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if t.data, err = readData(ctx, t.opts); err != nil {
 		return err
 	}
-	t.metrics = metrics.New(t.opts.Ranks)
+	t.metrics = metrics.New(t.opts.AllRanks())
 	if err := t.build(ctx); err != nil {
 		return err
 	}
@@ -218,7 +218,10 @@ const (
 func (t *trainer) evaluate(ctx context.Context) error {
 	var sums, weights []float64
 	windows := t.tiled.Count()
-	groups := min(heldOutGroups, windows)
+	if windows < t.opts.Replicas {
+		return fmt.Errorf("the held-out text is %d windows for %d replicas: give more text, or a smaller -seq", windows, t.opts.Replicas)
+	}
+	groups := min(heldOutGroups, windows/t.opts.Replicas)
 	for g := range groups {
 		t.tiled.First = g * windows / groups
 		result, err := t.run.Evaluate(ctx, (g+1)*windows/groups-t.tiled.First, t.heldout)

@@ -232,19 +232,22 @@ func (w *World) SHA256(tensors []Tensor) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), w.share(ctx, fault)
 }
 
-// Stored returns tensors as pieces of a checkpoint. Empty ones have none.
-func Stored(tensors []Tensor) (stored []checkpoint.Piece) {
+// Stored returns those of the tensors that this process has as pieces of a checkpoint.
+func (w *World) Stored(tensors []Tensor) (stored []checkpoint.Piece) {
 	for _, t := range tensors {
-		if t.Buffer.N > 0 {
+		if w.Has(t.Rank) {
 			stored = append(stored, checkpoint.Range(t.Name, t.Shape, t.First, t.Buffer.N, t.read))
 		}
 	}
 	return stored
 }
 
-// Restore sets tensors from a checkpoint.
-func Restore(c *checkpoint.Checkpoint, tensors []Tensor) error {
+// Restore sets those of the tensors that this process has from a checkpoint.
+func (w *World) Restore(c *checkpoint.Checkpoint, tensors []Tensor) error {
 	for _, t := range tensors {
+		if !w.Has(t.Rank) || t.Buffer.N == 0 { // a replica that owns nothing of it
+			continue
+		}
 		values := make([]float32, t.Buffer.N)
 		if err := checkpoint.ReadRange(c, t.Name, t.Shape, t.First, values); err != nil {
 			return err

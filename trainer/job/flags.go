@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/outfile"
@@ -22,8 +23,11 @@ import (
 type Options struct {
 	Plan         string // a schedule, or the file of a plan
 	Ranks        int
+	Replicas     int // of the pipeline
+	Shard        int // level of runner.Replicas.Shard
+	Gathered     int // stages whose weights are gathered at once; 0: the runner's default
 	Stages       int // 0: the plan's usual number
-	Microbatches int
+	Microbatches int // of all replicas
 	Group        int // 0: the plan's own
 	Cap          int // 0: the plan's own
 	Slices       int
@@ -65,11 +69,14 @@ type Options struct {
 // Flags registers the flags of a job, and returns their values. The defaults are one rank, 64
 // microbatches and depth first.
 func Flags(set *flag.FlagSet) *Options {
-	o := &Options{Plan: "depth-first", Ranks: 1, Microbatches: 64, Capacity: 1, FlagSet: set}
+	o := &Options{Plan: "depth-first", Ranks: 1, Replicas: 1, Microbatches: 64, Capacity: 1, FlagSet: set}
 	set.StringVar(&o.Plan, "plan", o.Plan, "schedule of a step: "+List(planNames())+", or the `file` of a plan (weir choose -o), which sets -ranks, -stages and the default of -microbatches")
 	set.IntVar(&o.Ranks, "ranks", o.Ranks, "ranks of the pipeline; each has its own device and goroutine")
+	set.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of the pipeline, which share the microbatches of a step and sum their gradients; each has -ranks ranks")
+	set.IntVar(&o.Shard, "shard", o.Shard, "`level`: a replica holds its part, instead of all, of nothing (0), the state of the optimizer (1), gradients as well (2), or weights as well (3)")
+	set.IntVar(&o.Gathered, "gathered", o.Gathered, "number of stages whose weights a rank holds whole at once, for -shard 3; default: 1")
 	set.IntVar(&o.Stages, "stages", o.Stages, "pipeline stages of the model; default: 4 on one rank, otherwise one or two per rank, depending on the plan")
-	set.IntVar(&o.Microbatches, "microbatches", o.Microbatches, "microbatches per step")
+	set.IntVar(&o.Microbatches, "microbatches", o.Microbatches, "microbatches per step, of all replicas together")
 	set.IntVar(&o.Group, "group", o.Group, "microbatches that run together, for -plan interleaved, zb1p, grouped-interleave, or depth-first on one rank; default: the plan's own")
 	set.IntVar(&o.Cap, "cap", o.Cap, "maximum number of microbatches in flight on a rank, for -plan zb-h2, or depth-first on several ranks; default: the plan's own")
 	set.IntVar(&o.Slices, "slices", o.Slices, "slices of a sequence, for -plan seq1f1b; each slice is a separate microbatch, which does not read the others")
@@ -122,8 +129,16 @@ func (o *Options) Given(flag string) bool { return o.given[flag] }
 // Value returns the value of a flag of the set.
 func (o *Options) Value(flag string) string { return o.FlagSet.Lookup(flag).Value.String() }
 
+// AllRanks returns the number of ranks of all replicas.
+func (o *Options) AllRanks() int { return o.Ranks * o.Replicas }
+
+// RunnerReplicas converts -replicas, -shard and -gathered to the runner's configuration.
+func (o *Options) RunnerReplicas() runner.Replicas {
+	return runner.Replicas{Count: o.Replicas, Shard: o.Shard, Gathered: o.Gathered}
+}
+
 // Deciding are the flags of a job whose values must be equal in all processes.
-var Deciding = []string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "offload"}
+var Deciding = []string{"ranks", "replicas", "shard", "gathered", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "offload"}
 
 // Facts returns the values of flags for tcp.Config.Facts.
 func (o *Options) Facts(flags ...string) (facts []tcp.Fact) {
@@ -161,11 +176,24 @@ func (o *Options) Validate(parts int) error {
 		return 0
 	}
 	err := errors.Join(
-		Number("ranks", o.Ranks, 1), Number("stages", o.Stages, least("stages")), Number("microbatches", o.Microbatches, 1),
+		Number("ranks", o.Ranks, 1), Number("replicas", o.Replicas, 1), Number("gathered", o.Gathered, least("gathered")), Number("stages", o.Stages, least("stages")), Number("microbatches", o.Microbatches, 1),
 		Number("group", o.Group, least("group")), Number("cap", o.Cap, least("cap")), Number("slices", o.Slices, least("slices")),
 		Number("capacity", o.Capacity, schedule.Unlimited), Number("keep", o.Saver.Keep, 1), o.files())
 	if o.Ranks > mostRanks {
 		err = errors.Join(err, fmt.Errorf("-ranks is %d: give at most %d", o.Ranks, mostRanks))
+	} else if o.Replicas > mostRanks/max(o.Ranks, 1) {
+		err = errors.Join(err, fmt.Errorf("-replicas is %d of %d ranks: give at most %d ranks in all", o.Replicas, o.Ranks, mostRanks))
+	}
+	if o.Shard < 0 || o.Shard > 3 {
+		err = errors.Join(err, fmt.Errorf("-shard is %d: give 0 to 3", o.Shard))
+	} else if o.Shard > 0 && o.Replicas == 1 {
+		err = errors.Join(err, errors.New("-shard is for several replicas: give -replicas, or leave it out"))
+	}
+	if o.Gathered > 0 && o.Shard != 3 {
+		err = errors.Join(err, errors.New("-gathered is for -shard 3: leave it out"))
+	}
+	if o.Microbatches < o.Replicas && o.Microbatches > 0 {
+		err = errors.Join(err, fmt.Errorf("-microbatches is %d: give at least one for each of the %d replicas", o.Microbatches, o.Replicas))
 	}
 	if o.Launcher != "" && o.Launcher != "none" {
 		err = errors.Join(err, fmt.Errorf("-launcher is %q: give none, or leave it out", o.Launcher))
@@ -243,6 +271,9 @@ func (o *Options) Describe() string {
 	words := units.Number(o.Stages, "stage")
 	if o.Ranks > 1 {
 		words += fmt.Sprintf(" on %d ranks", o.Ranks)
+	}
+	if o.Replicas > 1 {
+		words += fmt.Sprintf(" in each of %d replicas at shard level %d", o.Replicas, o.Shard)
 	}
 	words += ", " + o.Plan
 	if o.Group > 1 {

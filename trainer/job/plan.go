@@ -55,7 +55,7 @@ func (o *Options) ReadPlan() error {
 	number("ranks", &o.Ranks, o.Fixed.Placement.Ranks)
 	number("stages", &o.Stages, o.Fixed.Placement.Depth())
 	if !set["microbatches"] {
-		o.Microbatches = o.Fixed.Microbatches
+		o.Microbatches = o.Fixed.Microbatches * o.Replicas
 	}
 	return err
 }
@@ -142,10 +142,13 @@ func (o *Options) RunnerOffload() runner.Offload {
 	return runner.Offload{Share: o.Offload, Folder: o.OffloadTo}
 }
 
+// MicrobatchesOfReplica returns the greatest number of microbatches of a replica in a step.
+func (o *Options) MicrobatchesOfReplica() int { return (o.Microbatches + o.Replicas - 1) / o.Replicas }
+
 // prove makes and checks the plan of a step, and simulates it if there are costs.
 func (o *Options) prove() error {
 	plan, err := o.Rule(schedule.Params{
-		Placement: o.Placement, Microbatches: o.Microbatches, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
+		Placement: o.Placement, Microbatches: o.MicrobatchesOfReplica(), Group: o.Group, Cap: o.Cap, Slices: o.Slices,
 	})
 	if err == nil {
 		split := slices.Repeat([]schedule.Facts{{Split: true}}, o.Placement.Stages())

@@ -25,10 +25,11 @@ import (
 // the transport. The nil World is the whole job: this process has all ranks.
 type World struct {
 	Processes    int
-	First, Count int // ranks of this process
+	First, Count int // ranks of this process, counted over all replicas
 
 	process  int
-	ranks    int // of all processes
+	ranks    int // of all replicas, in all processes
+	pipeline int // ranks of a replica
 	meeting  tcp.Config
 	ends     []*tcp.Endpoint[kernels.Buffer] // of the ranks of this process
 	mpi      mpiWorld                        // nil over sockets
@@ -107,16 +108,16 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 			return nil, fmt.Errorf("-tls: %w", err)
 		}
 	}
-	if !o.given["ranks"] && o.Fixed == nil && (o.Resume == "" || o.Ranks < w.Processes) {
-		o.Ranks = w.Processes
+	if !o.given["ranks"] && o.Fixed == nil && (o.Resume == "" || o.AllRanks() < w.Processes) {
+		o.Ranks = (w.Processes + o.Replicas - 1) / max(o.Replicas, 1)
 	}
-	if o.Ranks < w.Processes {
-		return nil, fmt.Errorf("%d ranks: give at least one for each of the %d processes", o.Ranks, w.Processes)
+	if o.AllRanks() < w.Processes {
+		return nil, fmt.Errorf("%d ranks: give at least one for each of the %d processes", o.AllRanks(), w.Processes)
 	}
-	w.ranks = o.Ranks
-	w.First = w.process * o.Ranks / w.Processes
-	w.Count = (w.process+1)*o.Ranks/w.Processes - w.First
-	say(fmt.Sprintf("%v; ranks %d to %d of %d, rank 0 at %s", place, w.First, w.First+w.Count-1, o.Ranks, w.meeting.Address))
+	w.ranks, w.pipeline = o.AllRanks(), o.Ranks
+	w.First = w.process * w.ranks / w.Processes
+	w.Count = (w.process+1)*w.ranks/w.Processes - w.First
+	say(fmt.Sprintf("%v; ranks %d to %d of %d, rank 0 at %s", place, w.First, w.First+w.Count-1, w.ranks, w.meeting.Address))
 	return w, nil
 }
 
@@ -193,7 +194,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 // RunnerWorld returns the job's part of the configuration of this process's runner.
 func (w *World) RunnerWorld() runner.World[kernels.Buffer] {
 	return runner.World[kernels.Buffer]{
-		Ranks: w.ranks, First: w.First,
+		Ranks: w.pipeline, First: w.First,
 		Transport: func(rank int) transport.Transport[kernels.Buffer] { return w.ends[rank-w.First] },
 	}
 }

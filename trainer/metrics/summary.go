@@ -120,7 +120,7 @@ func (r *Run) Summary() Summary {
 			one.WorkSeconds, one.WaitSeconds = clocks.mean(clocks.work[i]), clocks.mean(clocks.wait[i])
 		}
 		if s.Simulated != nil {
-			one.SimulatedPeakBytes = &clocks.simulated.Ranks[i].Peak
+			one.SimulatedPeakBytes = &clocks.simulated.Ranks[i%len(clocks.simulated.Ranks)].Peak // replicas are alike
 		}
 		s.ByRank = append(s.ByRank, one)
 	}
