@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/local"
 	"github.com/weir-ml/weir/transport/transporttest"
@@ -210,5 +211,39 @@ func TestWhoLeftAnExchangeMayComeAgain(t *testing.T) {
 			})
 		}
 		ranks.Wait()
+	})
+}
+
+// TestStallInAWindow has a read and a withdrawal wait, while the goroutines of the ranks wait for
+// nothing.
+func TestStallInAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		links := newLinks(t, 2, 1, time.Minute)
+		errs := make([]error, 2)
+		var ranks sync.WaitGroup
+		for rank := range 2 {
+			ranks.Go(func() {
+				end := links.Rank(rank)
+				assert.NoError(t, end.Begin(t.Context(), nil))
+				end.Runs(9, schedule.Act(schedule.F, rank, 5))
+				grads := transport.Tag{Stage: 1, Content: transport.Grads}
+				if rank == 0 {
+					errs[rank] = end.Get(t.Context(), 1, grads, 0, make([]byte, 1))
+				} else {
+					grads.Content = transport.Sums
+					assert.NoError(t, end.Expose(grads, make([]byte, 1)))
+					errs[rank] = end.Withdraw(t.Context(), grads, 1)
+				}
+				end.Abort(errs[rank])
+			})
+		}
+		ranks.Wait()
+		for _, err := range errs {
+			var stall *transport.StallError
+			require.ErrorAs(t, err, &stall)
+			require.ErrorContains(t, err, "rank 0, step 9, runs 0F5, has waited 1m")
+			require.ErrorContains(t, err, "for 1REDUCE_GRAD of rank 1; rank 1, step 9, runs 1F5, has waited 1m")
+			require.ErrorContains(t, err, "for all ranks")
+		}
 	})
 }

@@ -185,9 +185,21 @@ func TestALinkThroughACrowd(t *testing.T) {
 // If the network of a rank is cut, or blocks all data, all ranks end within the allowed silence,
 // and name the rank.
 func TestANetworkThatFails(t *testing.T) {
-	for name, fails := range map[string]func(p *proxy){
-		"cut":  (*proxy).cut,
-		"held": func(p *proxy) { p.held.Lock() },
+	recv := func(end *tcp.Endpoint[number], from int) error {
+		return end.Recv(t.Context(), from, transport.Tag{Stage: 1}, make([]number, 1))
+	}
+	get := func(end *tcp.Endpoint[number], from int) error {
+		return end.Get(t.Context(), from, transport.Tag{Stage: 1, Content: transport.Sums}, 0, make([]byte, 1))
+	}
+	for name, test := range map[string]struct {
+		fails   func(p *proxy)
+		call    func(end *tcp.Endpoint[number], from int) error
+		waiting string
+	}{
+		"cut":              {(*proxy).cut, recv, "1SEND_F0"},
+		"held":             {func(p *proxy) { p.held.Lock() }, recv, "1SEND_F0"},
+		"cut in a window":  {(*proxy).cut, get, "1REDUCE_GRAD"},
+		"held in a window": {func(p *proxy) { p.held.Lock() }, get, "1REDUCE_GRAD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ends, proxies, err := proxied(t, 2, 1, 3*time.Second)
@@ -202,9 +214,9 @@ func TestANetworkThatFails(t *testing.T) {
 						return
 					}
 					if begun.Wait(); rank == 0 {
-						fails(proxies[0])
+						test.fails(proxies[0])
 					}
-					errs[rank] = end.Recv(t.Context(), 1-rank, transport.Tag{Stage: 1}, make([]number, 1))
+					errs[rank] = test.call(end, 1-rank)
 					end.Abort(errs[rank])
 				})
 			}
@@ -213,9 +225,9 @@ func TestANetworkThatFails(t *testing.T) {
 				var lost *tcp.LostError
 				require.ErrorAs(t, err, &lost)
 				require.Equal(t, 1-rank, lost.Rank)
-				require.ErrorContains(t, err, "waiting for 1SEND_F0 of rank")
+				require.ErrorContains(t, err, "waiting for "+test.waiting+" of rank")
 			}
-			if name == "held" {
+			if strings.HasPrefix(name, "held") {
 				proxies[0].held.Unlock()
 			}
 			require.NoError(t, closeAll(ends))

@@ -197,3 +197,41 @@ func TestLostInStep(t *testing.T) {
 		}
 	})
 }
+
+// Reads of exposed memory that wait are a stall too, while the goroutines of the ranks wait for
+// nothing.
+func TestStallInAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := &pipes{}
+		ends, err := join(t.Context(), 2, func(rank int) tcp.Config {
+			return tcp.Config{Network: network, Address: "pipe:0", Listen: []string{"pipe:0", "pipe:1"}[rank], Stall: time.Minute}
+		})
+		require.NoError(t, err)
+		errs := make([]error, 2)
+		var all sync.WaitGroup
+		for rank, end := range ends {
+			all.Go(func() {
+				require.NoError(t, end.Begin(t.Context(), nil))
+				end.Runs(9, schedule.Act(schedule.F, rank, 5))
+				grads := transport.Tag{Stage: 1, Content: transport.Grads}
+				if rank == 0 {
+					errs[rank] = end.Get(t.Context(), 1, grads, 0, make([]byte, 1))
+				} else {
+					grads.Content = transport.Sums
+					require.NoError(t, end.Expose(grads, make([]byte, 1)))
+					errs[rank] = end.Withdraw(t.Context(), grads, 1)
+				}
+				end.Abort(errs[rank])
+			})
+		}
+		all.Wait()
+		for _, err := range errs {
+			var stall *transport.StallError
+			require.ErrorAs(t, err, &stall)
+			require.ErrorContains(t, err, "rank 0, step 9, runs 0F5, has waited 1m")
+			require.ErrorContains(t, err, "for 1REDUCE_GRAD of rank 1; rank 1, step 9, runs 1F5, has waited 1m")
+			require.ErrorContains(t, err, "for all ranks")
+		}
+		require.NoError(t, closeAll(ends))
+	})
+}
