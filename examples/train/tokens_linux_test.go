@@ -24,7 +24,7 @@ func TestTokensLargerThanMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.bin")
 	require.NoError(t, os.WriteFile(path, nil, 0o666))
 	require.NoError(t, os.Truncate(path, 8<<30)) // sparse
-	cmd, folder := program(t, "-data", path, "-tokens", "uint16", "-vocabulary", "1000", "-ranks", "2", "-seq", "256", "-steps", "20")
+	cmd, folder := program(t, "-data", path, "-tokens", "uint16", "-vocabulary", "1000", "-ranks", "2", "-seq", "256", "-steps", "4")
 	require.NoError(t, cmd.Run())
 	require.FileExists(t, filepath.Join(folder, "losses.csv"))
 	require.Less(t, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, int64(limit>>10), "KiB at the most")

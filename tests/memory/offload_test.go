@@ -122,8 +122,12 @@ func TestOffloadKeepsBits(t *testing.T) {
 func TestOffloadShares(t *testing.T) {
 	testkit.Slow(t)
 	shares := []float64{0, 0.25, 0.5, 0.75, 1}
+	sizes := []int{4}
+	if *testkit.Long {
+		sizes = append(sizes, 8)
+	}
 	for _, name := range []string{"1f1b", "interleaved", "zb-v"} {
-		for _, ranks := range []int{4, 8} {
+		for _, ranks := range sizes {
 			found, err := schedule.Find(name)
 			require.NoError(t, err)
 			s := setup{schedule: name, ranks: ranks, stages: ranks * found.PerRank, capacity: 1}

@@ -10,6 +10,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/fakecuda"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda"
 	"github.com/weir-ml/weir/kernels/cuda/driver"
@@ -78,7 +79,10 @@ func onDevice(t *testing.T, dev kernels.Compute, steps int, hooks runner.Hooks) 
 // like on the host, in whatever order its streams run: losses agree within the effect of the
 // order of summation in float32. No order changes a bit. A step allocates no memory.
 func TestCUDALearnsAsTheHost(t *testing.T) {
-	const steps = 20
+	steps := 8
+	if *testkit.Long {
+		steps = 20
+	}
 	host, err := kernels.NewHost(kernels.HostConfig{})
 	require.NoError(t, err)
 	defer host.Close()

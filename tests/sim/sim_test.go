@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testkit"
 )
 
 var (
@@ -107,9 +109,13 @@ func TestScenario(t *testing.T) {
 // the same.
 func TestReplay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	runs := 15
+	if *testkit.Long {
+		runs = 100
+	}
 	for first := range uint64(10) {
 		var want uint64
-		for n := range 100 {
+		for n := range runs {
 			runtime.GOMAXPROCS([]int{1, 2, 8}[n%3])
 			trace, err := Run(t, draw(first), new(tally))
 			require.NoError(t, err)
