@@ -60,7 +60,8 @@ func (p *process) weights(t *testing.T) string {
 	return s.WeightsSHA256
 }
 
-// Every schedule trains in MPI processes to the same bits as in goroutines.
+// Every schedule trains in MPI processes to the same bits as in goroutines: on two ranks, some
+// on four, and under -long each on one, two and four.
 func TestMPI(t *testing.T) {
 	text := sentence(t)
 	trains := func(processes, ranks int, plan string, flags ...string) {
@@ -71,9 +72,20 @@ func TestMPI(t *testing.T) {
 			require.Equal(t, want, mpiJob(t, processes, flags...).weights(t))
 		})
 	}
-	for _, ranks := range []int{1, 2, 4} {
+	few := []string{"1f1b", "dualpipe", "interleaved", "zb-v"}
+	on := map[int][]string{1: few[:1], 2: few, 4: few}
+	if *long || !testing.Short() {
+		on[2] = nil
 		for _, s := range schedule.Schedules() {
-			trains(ranks, ranks, s.Name)
+			on[2] = append(on[2], s.Name)
+		}
+	}
+	if *long {
+		on[1], on[4] = on[2], on[2]
+	}
+	for ranks, plans := range on {
+		for _, plan := range plans {
+			trains(ranks, ranks, plan)
 		}
 	}
 	trains(2, 4, "zb-v", "-capacity", "0")
@@ -165,7 +177,7 @@ func TestMPIMissing(t *testing.T) {
 		require.Eventually(t, func() bool { ranks = p.ranksOf(t); return len(ranks) == 1 }, time.Minute, time.Millisecond)
 		time.Sleep(wait) // the signal must arrive in MPI_Init, or it is sent again later
 		require.NoError(t, syscall.Kill(ranks[0], syscall.SIGTERM))
-		require.NotZero(t, ends(t, p, 30*time.Second))
+		require.NotZero(t, ends(t, p, time.Minute))
 		if strings.Contains(p.errs.String(), "interrupted before the first step") {
 			return
 		}
