@@ -86,6 +86,8 @@ func TestEveryEdgeOfAnOffload(t *testing.T) {
 			"Rank 0, action 9: 0B1 waits for the copy of 0RELOAD1, but 0RELOAD0 started earlier; wait for copies in the order in which they start."},
 		{"no slot of the stage", []string{"away=0"}, []string{"away=-"}, check.Unexpected,
 			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: Away lists no slot of the stage for far memory."},
+		{"a plan of PyTorch", []string{"microbatches 3"}, []string{"microbatches 3 runtime pytorch"}, check.Unexpected,
+			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: PyTorch cannot move saved state to far memory."},
 		{"no backward", []string{"training", " 0B1~sr 0B0~sra 0B2~sr", "F0~o", "F1~o", "F2~o"}, []string{"forward-only", "", "F0~osr", "F1~osr", "F2~osr"}, check.Unexpected,
 			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: the stage has no backward, so nothing takes its saved state later."},
 	} {

@@ -23,8 +23,8 @@ import (
 // 1F1B. In the result, Away is 0 for a stage whose microbatches all stay near, and nil if this
 // holds for all stages.
 //
-// Run Offload after Transfers. If the plan already offloads, or the length of away is not the
-// number of stages, the error wraps ErrParams. If the plan is invalid, Offload returns the error of
+// Run Offload after Transfers. If the plan already offloads, is for PyTorch, or the length of away is
+// not the number of stages, the error wraps ErrParams. If the plan is invalid, Offload returns the error of
 // [check.Plan]. The result has no drops. The cost depends on the size of the plan's segments, as
 // for [check.Plan].
 func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
@@ -51,6 +51,9 @@ func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 	}
 	if overlap < 0 || overlap > maxOverlap {
 		return nil, fmt.Errorf("%w: a copy cannot overlap with %d computations: use 1 to %d, or 0 for 1", schedule.ErrParams, overlap, maxOverlap)
+	}
+	if plan.Runtime == schedule.PyTorch {
+		return nil, fmt.Errorf("%w: plan %q is for PyTorch, which cannot offload: give it to For with schedule.Weir first", schedule.ErrParams, plan.Name)
 	}
 	if plan.Away != nil {
 		return nil, fmt.Errorf("%w: plan %q already offloads: use the plan without offloads", schedule.ErrParams, plan.Name)

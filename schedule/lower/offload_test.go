@@ -213,6 +213,10 @@ func TestOffloadRefuses(t *testing.T) {
 	require.NoError(t, err)
 	_, err = lower.Offload(offloaded, []uint64{1, 1}, 0)
 	require.ErrorIs(t, err, schedule.ErrParams)
+	inPyTorch := *plan
+	inPyTorch.Runtime = schedule.PyTorch
+	_, err = lower.Offload(&inPyTorch, []uint64{1, 1}, 0)
+	require.ErrorIs(t, err, schedule.ErrParams)
 	for _, p := range []schedule.Params{
 		{Placement: schedule.Looped(2, 2), Microbatches: 8, Mode: schedule.ForwardOnly},
 		{Placement: schedule.Looped(2, 2), Microbatches: 2},
