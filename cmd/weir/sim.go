@@ -52,6 +52,7 @@ type simulatedRank struct {
 	Busy          float64          `json:"busy"`
 	Wait          float64          `json:"wait"`
 	Communication float64          `json:"communication"`
+	Copies        float64          `json:"copies,omitempty"` // the part of Wait for copies to and from far memory
 	PeakBytes     int64            `json:"peak_bytes,omitempty"`
 	PeakAt        string           `json:"peak_at"`
 	PeakPosition  int64            `json:"peak_position"`
@@ -119,7 +120,7 @@ func newSimulated(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report
 	for _, rank := range r.Ranks {
 		one := simulatedRank{
 			First: costs.Units(rank.First), Last: costs.Units(rank.Last), Busy: costs.Units(rank.Busy),
-			Wait: costs.Units(rank.Wait), Communication: costs.Units(rank.Communication),
+			Wait: costs.Units(rank.Wait), Communication: costs.Units(rank.Communication), Copies: costs.Units(rank.Copies),
 			PeakAt: rank.PeakAt.String(), PeakPosition: rank.PeakPosition,
 		}
 		if rank.PeakPosition < 0 {
@@ -161,7 +162,7 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	}
 	offloads := slices.ContainsFunc(r.Ranks, func(r simulate.RankReport) bool { return r.FarPeak > 0 })
 	if offloads {
-		heads = strings.TrimSuffix(heads, "at\t") + "far peak\tat\t"
+		heads = strings.TrimSuffix(heads, "at\t") + "far peak\twait for copies\tat\t"
 	}
 	fmt.Fprintln(t, heads)
 	for rank, one := range o.PerRank {
@@ -174,7 +175,7 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 			fmt.Fprintf(t, "%s\t", units.Size(one.PeakBytes))
 		}
 		if offloads {
-			fmt.Fprintf(t, "%s\t", far)
+			fmt.Fprintf(t, "%s\t%s\t", far, number(one.Copies))
 		}
 		fmt.Fprintf(t, "%s\t\n", one.PeakAt)
 	}

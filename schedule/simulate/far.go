@@ -39,8 +39,10 @@ func (c *StageCosts) away() int64 {
 // copies in the order in which it starts them.
 func (s *simulation) reload(r *simRank, rank int, d *actionCost, a schedule.Action) {
 	if p := s.boxes[d.reads].first(); p != nil && p.key == keyOf(a) {
+		before := r.clock
 		s.wait(r, rank, rank, p)
 		s.boxes[d.reads].take()
+		r.waits[waitCopied] += r.clock - before // the rank has started: it has saved this state
 	}
 }
 

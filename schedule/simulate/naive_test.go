@@ -45,7 +45,7 @@ type naiveMessage struct {
 	key         [3]int
 	wire, there int64
 	received    int64 // -1 before
-	lane        int   // 2 and 3 for exchanges of replicas
+	lane        int   // 1 for copies to and from far memory, 2 and 3 for exchanges of replicas
 }
 
 type naiveWait struct {
@@ -332,7 +332,7 @@ func (n *naive) step(rank int) bool {
 		lane := [2]int{rank, dir}
 		wire := max(n.now, n.lanes[lane])
 		n.lanes[lane] = wire + (n.away(s)*n.costs.FarPerMiB+1<<20-1)/(1<<20)
-		n.messages[[3]int{-1 - dir, s, mb}] = &naiveMessage{wire: wire, there: n.lanes[lane] + n.costs.FarLatency}
+		n.messages[[3]int{-1 - dir, s, mb}] = &naiveMessage{wire: wire, there: n.lanes[lane] + n.costs.FarLatency, lane: 1}
 		done(nil)
 		n.events[rank][i].Copied = simulate.Interval{Start: wire, End: n.lanes[lane]}
 		return true
@@ -518,6 +518,8 @@ func (n *naive) report() *simulate.Report {
 		for _, w := range n.waits[rank] {
 			if w.position > started && w.position <= finished && w.from >= r.First {
 				switch w.message.lane {
+				case 1:
+					r.Copies += max(0, w.to-w.from)
 				case 2:
 					r.ReduceWait += w.to - w.from
 				case 3:

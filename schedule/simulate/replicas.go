@@ -7,6 +7,7 @@ const (
 	waitWire     = iota // for a message on the wire, or a copy
 	waitGathered        // for gathered weights
 	waitReduced         // for a reduction of gradients
+	waitCopied          // for a copy to or from far memory
 	numWaits     = iota
 )
 

@@ -32,6 +32,9 @@ type RankReport struct {
 	// Communication is the part of Wait during which the awaited message was on the wire, or the
 	// awaited copy to or from far memory was in progress.
 	Communication int64
+	// Copies is the part of Wait spent on copies to and from far memory, in progress or behind
+	// others.
+	Copies int64
 
 	// Peak is the maximum of the live bytes, and Classes are these bytes by class. PeakAt is the
 	// first action at which the peak is reached, or the first action of a joined pair. PeakPosition

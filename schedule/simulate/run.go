@@ -182,8 +182,12 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		if !s.await(r, rank, d, keyOf(a)+d.offset) {
 			return false
 		}
-		if a.Kind() == schedule.WaitReduce && r.started {
+		switch {
+		case !r.started:
+		case a.Kind() == schedule.WaitReduce:
 			r.waits[waitReduced] += r.clock - before
+		case a.Kind() == schedule.WaitOffload:
+			r.waits[waitCopied] += r.clock - before
 		}
 	}
 	if s.visit != nil {

@@ -179,7 +179,7 @@ func (s *simulation) report() (*Report, error) {
 		if !r.started {
 			continue
 		}
-		out.First, out.Last, out.Communication = r.first, r.last, r.counted[waitWire]
+		out.First, out.Last, out.Communication, out.Copies = r.first, r.last, r.counted[waitWire], r.counted[waitCopied]
 		report.Step = max(report.Step, s.exchanged(rank, r, out))
 		out.Wait = out.Last - out.First - out.Busy
 		report.Span = max(report.Span, out.Last-out.First)
