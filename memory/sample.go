@@ -28,8 +28,9 @@ type Sample struct {
 	LivePlanned, PeakPlanned int64
 
 	// Far is the number of live bytes in the rank's far memory, and FarPeak the highest Far since
-	// this rank's previous record. Excess and Growth include far memory.
-	Far, FarPeak int64
+	// this rank's previous record; FarPlanned is the planned FarPeak. Excess and Growth include far
+	// memory.
+	Far, FarPeak, FarPlanned int64
 }
 
 // Ring keeps the last samples and never grows. The zero Ring keeps none. It is not for

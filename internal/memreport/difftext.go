@@ -70,15 +70,20 @@ func Compare(w io.Writer, a, b *Summary) error {
 		}
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t")
+	head, cells := "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t", []func(*Rank) string{
+		func(r *Rank) string { return units.Count(r.Records) },
+		func(r *Rank) string { return units.Size(r.Peak) },
+		func(r *Rank) string { return units.Size(r.Reserved) },
+		func(r *Rank) string { return r.Growth.cell() },
+	}
+	if a.far() || b.far() {
+		head += "far A\tB\t"
+		cells = append(cells, func(r *Rank) string { return units.Size(r.FarPeak) })
+	}
+	fmt.Fprintln(t, head)
 	for _, number := range slices.Sorted(maps.Keys(ranks)) {
 		fmt.Fprintf(t, "%d\t", number)
-		for _, cell := range [...]func(*Rank) string{
-			func(r *Rank) string { return units.Count(r.Records) },
-			func(r *Rank) string { return units.Size(r.Peak) },
-			func(r *Rank) string { return units.Size(r.Reserved) },
-			func(r *Rank) string { return r.Growth.cell() },
-		} {
+		for _, cell := range cells {
 			for _, r := range ranks[number] {
 				text := "-"
 				if r != nil {

@@ -11,7 +11,10 @@ import (
 )
 
 // numFields is the number of fields of a record.
-const numFields = 15 + 2*memory.NumClasses
+const numFields = firstClass + 2*memory.NumClasses + 3
+
+// firstClass is the index of the first field of classes.
+const firstClass = 15
 
 // fieldNames are the names of the fields, in the order of a line of CSV.
 var fieldNames = func() []string {
@@ -22,7 +25,7 @@ var fieldNames = func() []string {
 			names = append(names, prefix+memory.Class(class).String())
 		}
 	}
-	return names
+	return append(names, "far", "far_peak", "far_planned")
 }()
 
 // field is the value of a field: a whole number, the bits of a float64, or a word.
@@ -47,20 +50,27 @@ func fieldsOf(r *memlog.Record) (list [numFields]field) {
 	list = [numFields]field{
 		{known: full, number: r.Time}, {known: true, number: r.Step}, {known: true, number: int64(r.Rank)}, {known: true, number: int64(r.Microbatch)},
 		{known: full, number: int64(r.Stage)}, {known: full, kind: text, word: r.Kind}, {known: true, number: r.Live}, {known: r.Planned, number: r.LivePlanned},
-		{known: true, number: r.Peak}, {known: r.Planned, number: r.PeakPlanned}, {known: true, number: r.Reserved},
+		{known: true, number: r.Peak}, {known: r.Planned, number: r.PeakPlanned},
+		{known: true, number: r.Reserved},
 		{known: full, number: r.Excess}, {known: full, number: r.Growth},
 		{known: full, kind: fraction, number: int64(math.Float64bits(r.Weight))}, {known: full, number: r.WaitData},
 	}
-	classes := list[numFields-2*memory.NumClasses:]
+	classes := list[firstClass:]
 	for class := range memory.NumClasses {
 		classes[class] = field{known: full, number: r.Classes[class]}
 		classes[memory.NumClasses+class] = field{known: peaks, number: r.PeakClasses[class]}
 	}
+	copy(list[firstClass+2*memory.NumClasses:], []field{
+		{known: farKnown(r), number: r.Far}, {known: farKnown(r), number: r.FarPeak}, {known: r.FarPlanned > 0, number: r.FarPlanned},
+	})
 	return list
 }
 
 // peakKnown reports whether a record has its peak by class.
 func peakKnown(r *memlog.Record) bool { return r.PeakClasses != memory.ByClass{} }
+
+// farKnown reports whether a record has far memory.
+func farKnown(r *memlog.Record) bool { return r.FarPeak > 0 || r.FarPlanned > 0 }
 
 // value returns the field as a value that JSON can encode: a number that is not finite as text.
 func (f *field) value() any {

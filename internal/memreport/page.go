@@ -67,6 +67,13 @@ func facts(s *Summary, focus *Rank) []report.Fact {
 		}
 		list = append(list, one)
 	}
+	if focus.FarPeak > 0 {
+		one := report.Fact{Label: "far peak", Value: units.Size(focus.FarPeak), Note: "in far memory, without a plan"}
+		if focus.FarPlanned > 0 {
+			one.Note, one.Good = "in far memory; planned "+units.Exactly(focus.FarPlanned), focus.FarPeak == focus.FarPlanned
+		}
+		list = append(list, one)
+	}
 	return append(list,
 		report.Fact{Label: "reserved", Value: units.Size(focus.Reserved), Note: "at most, with " + percent(focus.Peak, focus.Reserved) + " in use at the peak"},
 		report.Fact{Label: "level", Value: units.Size(focus.LevelLast), Note: "live after the last microbatch; " + sizeRange(focus.LevelLowest, focus.LevelHighest) + " over the log"},
@@ -104,6 +111,9 @@ func (g *Growth) remainder(steps int64) string {
 // tables are the numbers behind the figures.
 func tables(s *Summary, focus *Rank) (list []report.Table) {
 	ranks := report.Table{Title: "Ranks", Head: []string{"rank", "records", "level", "peak", "planned peak", "reserved", "growth per microbatch", "begins"}}
+	if s.far() {
+		ranks.Head = append(ranks.Head, "far peak")
+	}
 	for i := range s.Ranks {
 		r := &s.Ranks[i]
 		begins := "-"
@@ -114,6 +124,9 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 			strconv.Itoa(r.Rank), units.Count(r.Records), sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak),
 			r.plannedPeak(), units.Size(r.Reserved), r.Growth.cell(), begins,
 		})
+		if s.far() {
+			ranks.Rows[i] = append(ranks.Rows[i], units.Size(r.FarPeak))
+		}
 	}
 	for _, t := range []report.Table{firstRows(s.dumpTable(), shownOwners*4), firstRows(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
 		if len(t.Rows) > 0 {

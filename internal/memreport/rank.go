@@ -114,6 +114,7 @@ func (r *rank) addLevels(record *memlog.Record) {
 	if record.Peak > t.Peak {
 		t.Peak, t.PeakAt, r.peakClasses = record.Peak, At{record.Step, record.Microbatch}, record.PeakClasses
 	}
+	t.FarPeak, t.FarPlanned = max(t.FarPeak, record.FarPeak), max(t.FarPlanned, record.FarPlanned)
 	if record.Schema == 0 {
 		r.minimal++
 	}

@@ -23,6 +23,7 @@ func some() []*memlog.Record {
 	full.Time, full.Weight, full.WaitData, full.Stage = 5_000_001_500, 0.5, 7, 4
 	full.PeakClasses[memory.Resident], full.PeakClasses[memory.Workspace] = 1000, 740
 	full.Planned, full.LivePlanned, full.PeakPlanned = true, 1000, 1500
+	full.Far, full.FarPeak, full.FarPlanned = 300, 400, 400
 	odd := excessive(2, 1, 4, 240, 0)
 	odd.Time, odd.Kind, odd.Weight = 5_000_003_500, "a \"b\",\nc", math.NaN()
 	return []*memlog.Record{full, odd, minimal(2, 0, 0, 100), {Schema: 1, Owner: &memory.Info{Name: "left out"}}}
@@ -45,8 +46,8 @@ func TestCSV(t *testing.T) {
 	require.Len(t, rows, 4)
 	require.Equal(t, "time step rank microbatch stage action live live_planned peak peak_planned reserved excess growth weight wait_data "+
 		"resident entry activation actgrad saved carry transfer workspace loss fp8 unsharded "+
-		"peak_resident peak_entry peak_activation peak_actgrad peak_saved peak_carry peak_transfer peak_workspace peak_loss peak_fp8 peak_unsharded", strings.Join(rows[0], " "))
-	require.Equal(t, "5000001500 2 1 3 4 B 1240 1000 1740 1500 4096 240 240 0.5 7 1000 0 0 0 240 0 0 0 0 0 0 1000 0 0 0 0 0 0 740 0 0 0", strings.Join(rows[1], " "))
+		"peak_resident peak_entry peak_activation peak_actgrad peak_saved peak_carry peak_transfer peak_workspace peak_loss peak_fp8 peak_unsharded far far_peak far_planned", strings.Join(rows[0], " "))
+	require.Equal(t, "5000001500 2 1 3 4 B 1240 1000 1740 1500 4096 240 240 0.5 7 1000 0 0 0 240 0 0 0 0 0 0 1000 0 0 0 0 0 0 740 0 0 0 300 400 400", strings.Join(rows[1], " "))
 	require.Equal(t, "a \"b\",\nc", rows[2][5])
 	require.Equal(t, "NaN", rows[2][13])
 	require.Empty(t, strings.Join(rows[2][26:], ""), "the record does not say what its peak was")
@@ -74,6 +75,7 @@ func TestTrace(t *testing.T) {
 	}
 	require.Equal(t, []event{{"C", "live", 1, 0, map[string]any{"bytes": 1240.0}}, {"C", "live", 1, 2, map[string]any{"bytes": 1240.0}}}, find(1, "live"))
 	require.Equal(t, []event{{"C", "peak, planned", 1, 0, map[string]any{"bytes": 1500.0}}}, find(1, "peak, planned"))
+	require.Equal(t, []event{{"C", "peak, far", 1, 0, map[string]any{"bytes": 400.0}}}, find(1, "peak, far"))
 	require.Equal(t, 240.0, find(1, "by class")[0].Args["saved"])
 	require.Len(t, find(1, "peak by class"), 1)
 	require.Equal(t, 740.0, find(1, "peak by class")[0].Args["workspace"])

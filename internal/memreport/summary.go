@@ -37,6 +37,9 @@ type Rank struct {
 	PeakAt       At     `json:"peak_at"`
 	Reserved     int64  `json:"reserved"`
 	Growth       Growth `json:"growth"`
+	// FarPeak is the peak of far memory, and FarPlanned the planned one; 0 if there is none.
+	FarPeak    int64 `json:"far_peak,omitempty"`
+	FarPlanned int64 `json:"far_planned,omitempty"`
 	// Planned is nil if the log has no plan.
 	Planned *Planned `json:"planned,omitempty"`
 	// PeakOwners are the owners at the peak, or at the planned peak if there is a plan, the
@@ -79,6 +82,11 @@ func (l *Log) Summary() *Summary {
 		s.Ranks = append(s.Ranks, one)
 	}
 	return s
+}
+
+// far reports whether any rank has far memory.
+func (s *Summary) far() bool {
+	return slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.FarPeak > 0 })
 }
 
 // focus returns the most important rank: the rank that grows most, or the rank with the highest

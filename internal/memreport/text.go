@@ -64,6 +64,10 @@ func (s *Summary) rankLines(b *strings.Builder) {
 	if planned {
 		head += "planned\t"
 	}
+	far := s.far()
+	if far {
+		head += "far peak\t"
+	}
 	fmt.Fprintln(t, head+"reserved\tgrowth per microbatch\t")
 	for i, r := range s.Ranks {
 		if i == mostRows {
@@ -72,6 +76,9 @@ func (s *Summary) rankLines(b *strings.Builder) {
 		fmt.Fprintf(t, "%d\t%s\t%s\t", r.Rank, sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak))
 		if planned {
 			fmt.Fprintf(t, "%s\t", r.plannedPeak())
+		}
+		if far {
+			fmt.Fprintf(t, "%s\t", units.Size(r.FarPeak))
 		}
 		fmt.Fprintf(t, "%s\t%s\t\n", units.Size(r.Reserved), r.Growth.cell())
 	}
@@ -138,6 +145,8 @@ func (s *Summary) planFindings() (lines []string) {
 		}
 		ranks++
 		switch p := r.Planned; {
+		case r.FarPlanned > 0 && r.FarPeak != r.FarPlanned:
+			lines = append(lines, fmt.Sprintf("rank %d had %s in far memory at its peak, planned %s", r.Rank, units.Exactly(r.FarPeak), units.Exactly(r.FarPlanned)))
 		case p.Peak == r.Peak && p.Most == 0 && p.Least == 0:
 			exact++
 		case p.Most > 0:

@@ -55,6 +55,7 @@ func (t *traceSink) Add(r *memlog.Record) error {
 	}{
 		{true, "live", r.Live}, {true, "peak", r.Peak}, {true, "reserved", r.Reserved},
 		{r.Planned, "live, planned", r.LivePlanned}, {r.Planned, "peak, planned", r.PeakPlanned}, {full, "excess", r.Excess},
+		{farKnown(r), "far", r.Far}, {farKnown(r), "peak, far", r.FarPeak}, {r.FarPlanned > 0, "peak, far, planned", r.FarPlanned},
 	} {
 		if c.known {
 			t.Count(c.name, r.Rank, at, chrometrace.Counter{Name: "bytes", Value: c.bytes}) // the last call returns the error

@@ -11,8 +11,8 @@
 // highest level since this rank's previous line. [Log.Every] writes only some of the records,
 // and its lines have every; [File] is a file of limited size. live_planned and peak_planned,
 // which follow live and peak, also belong to schema 1; they are absent unless memory is
-// planned, and absent is not 0. So do far and far_peak, for ranks that offload saved state, and
-// peak_classes at the end, which is peak by class; it is absent if the allocator does not report
+// planned, and absent is not 0. So do far, far_peak and far_planned, which is the planned far_peak,
+// for ranks that offload saved state, and peak_classes at the end, which is peak by class; it is absent if the allocator does not report
 // it.
 //
 // Lines of [Log.PeakOwner] describe the owners of memory at the peak of a step: before the

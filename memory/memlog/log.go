@@ -60,11 +60,11 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 		r = &skipped{step: s.Step - 1}
 		l.since[s.Rank] = r
 	}
-	farPeak := max(s.FarPeak, r.highest.FarPeak)
+	farPeak, farPlanned := max(s.FarPeak, r.highest.FarPeak), max(s.FarPlanned, r.highest.FarPlanned)
 	if s.Peak >= r.highest.Peak {
 		r.highest = *s
 	}
-	r.highest.FarPeak = farPeak
+	r.highest.FarPeak, r.highest.FarPlanned = farPeak, farPlanned
 	if r.step != s.Step {
 		r.step, r.records = s.Step, 0
 	}
@@ -74,7 +74,7 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	}
 	r.written = *s
 	r.written.Peak, r.written.PeakPlanned, r.written.PeakClasses = r.highest.Peak, r.highest.PeakPlanned, r.highest.PeakClasses
-	r.written.FarPeak = farPeak
+	r.written.FarPeak, r.written.FarPlanned = farPeak, farPlanned
 	r.highest = memory.Sample{}
 	return &r.written
 }
@@ -102,8 +102,11 @@ func (l *Log) Sample(s *memory.Sample) {
 	if s.Planned {
 		line.Int64("peak_planned", s.PeakPlanned)
 	}
-	if s.FarPeak > 0 {
+	if s.FarPeak > 0 || s.FarPlanned > 0 {
 		line.Int64("far", s.Far).Int64("far_peak", s.FarPeak)
+		if s.FarPlanned > 0 {
+			line.Int64("far_planned", s.FarPlanned)
+		}
 	}
 	line.Int64("reserved", s.Reserved).
 		Int64("excess", s.Excess).

@@ -66,9 +66,9 @@ func TestPeakClasses(t *testing.T) {
 func TestFarMemory(t *testing.T) {
 	var out bytes.Buffer
 	s := full()
-	s.Far, s.FarPeak = 300, 400
+	s.Far, s.FarPeak, s.FarPlanned = 300, 400, 450
 	memlog.New(&out).Sample(&s)
-	require.Equal(t, strings.Replace(fullLine, `"reserved"`, `"far":300,"far_peak":400,"reserved"`, 1), out.String())
+	require.Equal(t, strings.Replace(fullLine, `"reserved"`, `"far":300,"far_peak":400,"far_planned":450,"reserved"`, 1), out.String())
 	records, faults := read(out.String())
 	require.Empty(t, faults)
 	require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}}, records)
@@ -76,16 +76,17 @@ func TestFarMemory(t *testing.T) {
 	out.Reset()
 	log := memlog.New(&out)
 	log.Every(2)
-	s = memory.Sample{Peak: 9, FarPeak: 1}
+	s = memory.Sample{Peak: 9, FarPeak: 1, FarPlanned: 1}
 	log.Sample(&s)
-	s = memory.Sample{Peak: 7, FarPeak: 500}
+	s = memory.Sample{Peak: 7, FarPeak: 500, FarPlanned: 600}
 	log.Sample(&s)
-	s = memory.Sample{Peak: 8, Far: 2, FarPeak: 2}
+	s = memory.Sample{Peak: 8, Far: 2, FarPeak: 2, FarPlanned: 3}
 	log.Sample(&s)
 	records, _ = read(out.String())
 	require.Len(t, records, 2)
 	require.EqualValues(t, 8, records[1].Peak)
 	require.EqualValues(t, 500, records[1].FarPeak)
+	require.EqualValues(t, 600, records[1].FarPlanned)
 	require.EqualValues(t, 2, records[1].Far)
 }
 

@@ -97,6 +97,7 @@ func parseSample(all []member) (r Record, err error) {
 		{key: "peak_planned", to: &r.PeakPlanned, optional: !r.Planned},
 		{key: "far", to: &s.Far, optional: true},
 		{key: "far_peak", to: &s.FarPeak, optional: true},
+		{key: "far_planned", to: &s.FarPlanned, optional: true},
 		{key: "reserved", to: &s.Reserved},
 		{key: "excess", to: (*signed)(&s.Excess)},
 		{key: "growth", to: (*signed)(&s.Growth)},

@@ -24,6 +24,7 @@ type levels struct {
 
 	far               *layout.Rank // the far memory of the rank, nil if the step does not offload
 	farBase, farPlace int
+	farPeak           int64 // the highest level there since the last sample
 }
 
 // base returns the position of the first action of a repeat of a segment.
@@ -167,6 +168,7 @@ func (r *worker[T]) at(base, k int) {
 	l := &r.levels
 	if l.far != nil {
 		l.farPlace = l.farBase + k
+		l.farPeak = max(l.farPeak, l.far.Layout.Levels[l.farPlace].Peak)
 		r.far.At(l.farPlace)
 	}
 	if l.rank == nil {
@@ -212,6 +214,9 @@ func (r *worker[T]) auditPlan() error {
 // samplePlan fills in the numbers of the memory plan.
 func (r *worker[T]) samplePlan(s *memory.Sample) {
 	l := &r.levels
+	if l.far != nil {
+		s.FarPlanned, l.farPeak = l.farPeak, l.far.Layout.Levels[l.farPlace].Live
+	}
 	s.Planned = l.rank != nil
 	if !s.Planned {
 		return

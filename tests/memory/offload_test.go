@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -90,7 +91,16 @@ func TestOffloadKeepsBits(t *testing.T) {
 					want, _ := free.offloaded(t, profile, 8, runner.Offload{})
 					require.Zero(t, want.FarPeak)
 					laid := newRig(t, s, false)
+					var records, others atomic.Int64
+					laid.cfg.Hooks.Microbatch = func(s *memory.Sample) {
+						records.Add(1)
+						if s.FarPeak != s.FarPlanned {
+							others.Add(1)
+						}
+					}
 					got, plan := laid.offloaded(t, profile, 8, runner.Offload{Share: 1, Folder: folder})
+					require.Positive(t, records.Load())
+					require.Zero(t, others.Load(), "the log has the planned far peak")
 					require.Equal(t, want.Losses, got.Losses)
 					require.Equal(t, math.Float64bits(want.GradNorm), math.Float64bits(got.GradNorm))
 					require.Equal(t, free.gradients(t), laid.gradients(t))
