@@ -57,14 +57,14 @@ func Parse(data []byte, token string) {
 	if len(data) >= messageHeader {
 		decodeHeader(data)
 	}
-	near, far = net.Pipe()
+	reader, owner := net.Pipe()
 	go func() {
-		_, _ = io.CopyN(io.Discard, far, requestBytes)
-		_, _ = far.Write(data)
-		_ = far.Close()
+		_, _ = io.CopyN(io.Discard, owner, requestBytes)
+		_, _ = owner.Write(data)
+		_ = owner.Close()
 	}()
-	_ = request(near, 1, transport.Tag{Content: transport.Weights}, 0, make([]byte, 3))
-	_ = near.Close()
+	_ = request(reader, 1, transport.Tag{Content: transport.Weights}, 0, make([]byte, 3))
+	_ = reader.Close()
 }
 
 // Greeting is the first message of a rank, with another version of the protocol.
