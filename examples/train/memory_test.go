@@ -46,13 +46,17 @@ func TestMemoryIsPlanned(t *testing.T) {
 func TestOffload(t *testing.T) {
 	flags := []string{"-data", sentence(t), "-ranks", "4", "-plan", "zb-h2"}
 	plain := summaryOf(t, flags...)
+	require.Nil(t, plain.Far)
 	folder := t.TempDir()
 	for _, more := range [][]string{{"-offload", "0.5"}, {"-offload", "1", "-offload-to", folder}} {
 		far := summaryOf(t, append(more, flags...)...)
 		require.Equal(t, plain.WeightsSHA256, far.WeightsSHA256)
+		require.Positive(t, far.Far.PeakBytes)
+		require.LessOrEqual(t, far.Far.PeakBytes, far.Far.PlannedBytes)
 		require.Less(t, far.ByRank[1].PeakBytes, plain.ByRank[1].PeakBytes, "the first rank has little of its own, and the last no time")
 	}
 	_, _, out, _ := runTiny(t, append(flags, "-offload", "1", "-offload-to", folder)...)
+	require.Regexp(t, `far memory +[^\n]*KiB \([\d,]+ bytes\) at the peak, planned [^\n]*KiB \([\d,]+ bytes\); [\d,]+ waits? for copies`, out)
 	require.Regexp(t, `far     .*KiB for the saved state of a rank at most, in a file in `+folder, out)
 	_, _, out, _ = runTiny(t, "-data", sentence(t), "-ranks", "2", "-plan", "1f1b", "-offload", "0.5")
 	require.Contains(t, out, "far     nothing is moved: ")

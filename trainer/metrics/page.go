@@ -87,6 +87,9 @@ func (r *Run) facts(s *Summary) []report.Fact {
 		{Label: "speed", Value: units.Count(int64(s.TokensPerSecond)), Note: tokens + " a second"},
 		{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap"},
 	}
+	if f := s.Far; f != nil {
+		facts = append(facts, report.Fact{Label: "far memory", Value: units.Size(f.PeakBytes), Note: f.String()})
+	}
 	if s.LossHeldout != nil {
 		facts = slices.Insert(facts, 3, report.Fact{Label: "held-out loss", Value: decimals(s.LossHeldout, 3), Note: r.LossUnit + standard})
 	}

@@ -67,6 +67,7 @@ type Run struct {
 	scores         [2]Score         // likewise
 	steps          int
 	last           *runner.Result
+	far            Far
 	tokens         int64
 	begin          time.Time
 	seconds        float64
@@ -204,6 +205,7 @@ func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens i
 	r.losses[1] = loss
 	r.train.Add(float64(step-1), loss)
 	r.last = result
+	r.far.PeakBytes, r.far.Waits = max(r.far.PeakBytes, result.FarPeak), r.far.Waits+result.FarWaits
 	r.clocks.add(result)
 	r.tokens += tokens
 	r.seconds += took.Seconds()

@@ -46,6 +46,7 @@ type Summary struct {
 	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
 	// PeakByClass is PeakBytes by class at that moment, including workspaces.
 	PeakByClass map[string]int64 `json:"peak_by_class"`
+	Far         *Far             `json:"far"` // null if the run offloads nothing
 	// FP8Roles summarizes the tensors in FP8 in the steps of this run, by role. It is null if
 	// there are none.
 	FP8Roles     map[string]Role `json:"fp8_roles"`
@@ -55,6 +56,18 @@ type Summary struct {
 	BooksAudited int             `json:"books_audited"`
 
 	how string // description of the memory plan
+}
+
+// Far has the figures of far memory, where a run offloads saved state.
+type Far struct {
+	PeakBytes    int64 `json:"peak_bytes"`    // the maximum of all ranks
+	PlannedBytes int64 `json:"planned_bytes"` // the planned peak, or a bound if the plan is for several shapes
+	Waits        int64 `json:"waits"`         // actions that waited for a copy, on all ranks in all steps
+}
+
+// String describes far memory in a line.
+func (f *Far) String() string {
+	return fmt.Sprintf("%s at the peak, planned %s; %s for copies", units.Exactly(f.PeakBytes), units.Exactly(f.PlannedBytes), units.Number(f.Waits, "wait"))
 }
 
 // Simulated has the figures of a simulated step.
@@ -102,6 +115,9 @@ func (r *Run) Summary() Summary {
 		PeakBytes: peak.Total(), PeakByClass: byName(peak),
 		Growth: r.Growth(), Allocations: r.allocationsPerStep(),
 	}
+	if r.far.PeakBytes > 0 {
+		s.Far = new(r.far)
+	}
 	if r.last != nil {
 		s.BooksAudited, s.LiveBytes = r.last.Books, r.last.Live
 	}
@@ -143,6 +159,9 @@ func (r *Run) planned(s *Summary) {
 	for i := range r.Plan.Ranks {
 		if r.Plan.Ranks[i].Height > r.Plan.Ranks[most].Height {
 			most = i
+		}
+		if far := r.Plan.Ranks[i].Far; far != nil && s.Far != nil {
+			s.Far.PlannedBytes = max(s.Far.PlannedBytes, far.Peak.Bytes)
 		}
 	}
 	rank := &r.Plan.Ranks[most]
@@ -195,6 +214,9 @@ func (s *Summary) Rows() (rows [][]string) {
 	row("peak", "%s", units.Exactly(s.PeakBytes))
 	if s.PlannedBytes != nil {
 		row("planned for a step", "%s; at least %s are needed, gap %s", units.Exactly(*s.PlannedBytes), units.Count(*s.BoundBytes), units.Percent(*s.Gap))
+	}
+	if s.Far != nil {
+		row("far memory", "%v", s.Far)
 	}
 	row("live after a step", "%s", units.Exactly(s.LiveBytes))
 	row("allocations per step", "%s on the Go heap", units.Count(int64(s.Allocations)))
