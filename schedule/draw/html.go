@@ -52,7 +52,7 @@ func (s *Step) HTML(w io.Writer) error {
 		return err
 	}
 	view := page{
-		Title: s.Plan.Name, Facts: p.facts(), Unit: p.unit(true), Scale: max(s.Scale, 1), Makespan: p.clocks.makespan(), Most: p.most,
+		Title: s.Plan.Name, Facts: p.facts(), Unit: p.unit(true), Scale: max(s.Scale, 1), Makespan: p.clocks.length(), Most: p.most,
 		Held: "microbatches in flight",
 	}
 	if p.bytes {
@@ -62,11 +62,11 @@ func (s *Step) HTML(w io.Writer) error {
 		one := p.pageRank(rank)
 		one.Name = fmt.Sprintf("rank %d", rank)
 		for _, l := range p.curves[rank].levels {
-			one.Levels = append(one.Levels, float64(l.from-p.clocks.first), l.live)
+			one.Levels = append(one.Levels, float64(l.from-p.clocks.begin), l.live)
 		}
 		view.Ranks = append(view.Ranks, one)
-		if p.copies > 0 {
-			view.Ranks = append(view.Ranks, p.pageLane(rank, 0), p.pageLane(rank, 1))
+		for _, lane := range p.rows {
+			view.Ranks = append(view.Ranks, p.pageLane(rank, lane), p.pageLane(rank, lane+1))
 		}
 	}
 	return view.write(w)
@@ -89,7 +89,7 @@ func Compare(w io.Writer, title string, first, second *Step, names [2]string) er
 		for rank := range s.Events {
 			rows[i] = append(rows[i], p.pageRank(rank))
 		}
-		view.Unit, view.Makespan = p.unit(true), max(view.Makespan, p.clocks.makespan())
+		view.Unit, view.Makespan = p.unit(true), max(view.Makespan, p.clocks.length())
 		if i > 0 {
 			view.Facts += " · "
 		}
@@ -107,17 +107,17 @@ func (p *picture) pageRank(rank int) pageRank {
 	s := p.step
 	one := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
 	for _, b := range s.boxes(rank) {
-		one.add(b, p.clocks.first)
+		one.add(b, p.clocks.begin)
 	}
 	return one
 }
 
-// pageLane returns the row of a rank's copies in one direction.
+// pageLane returns the row of a rank's copies in one lane.
 func (p *picture) pageLane(rank, lane int) pageRank {
-	one := pageRank{Name: fmt.Sprintf("%d %s", rank, [...]string{"to far", "back"}[lane]), Boxes: []int64{}, Levels: []float64{}}
+	one := pageRank{Name: fmt.Sprintf("%d %s", rank, lanes[lane].name), Boxes: []int64{}, Levels: []float64{}}
 	for _, b := range p.step.copies(rank, lane) {
 		b.half = 0
-		one.add(b, p.clocks.first)
+		one.add(b, p.clocks.begin)
 	}
 	return one
 }

@@ -45,7 +45,7 @@ func (s *Step) bytes(rank int) curve {
 	unit := float64(max(s.Microbatch, 1))
 	for i, e := range s.Events[rank] {
 		if resident := e.Live[memory.Resident]; i == 0 && resident > 0 {
-			c.levels = append(c.levels, level{s.clocks().first, float64(resident) / unit})
+			c.levels = append(c.levels, level{s.clocks().begin, float64(resident) / unit})
 		}
 		c.move(e, float64(e.Live.Total())/unit)
 	}

@@ -152,37 +152,56 @@ func (s *Step) boxes(rank int) (boxes []box) {
 	return boxes
 }
 
-// lanes are the kinds of the copies that pictures show: to far memory, and back.
-var lanes = [...]schedule.Kind{schedule.Offload, schedule.Reload}
+// lanes are the kinds of the copies that pictures show, with the names of their rows. Two lanes share
+// a row of a picture.
+var lanes = [...]struct {
+	kind        schedule.Kind
+	name, trace string
+}{
+	{schedule.Offload, "to far", "to far memory"},
+	{schedule.Reload, "back", "from far memory"},
+	{schedule.ReduceGrad, "reduce", "gradients between replicas"},
+	{schedule.Unshard, "gather", "weights between replicas"},
+}
 
-// copies returns the copies of a rank in one direction that take time, the ones to far memory as
-// upper halves and the ones back as lower halves.
+// copies returns the copies of a rank in one lane that take time, as upper or lower halves.
 func (s *Step) copies(rank, lane int) (boxes []box) {
 	for _, e := range s.Events[rank] {
-		if e.Action.Kind() == lanes[lane] && e.Copied.End > e.Copied.Start {
+		if e.Action.Kind() == lanes[lane].kind && e.Copied.End > e.Copied.Start {
 			e.Start, e.End = e.Copied.Start, e.Copied.End
-			boxes = append(boxes, box{Event: e, strength: 1, half: 1 + lane})
+			boxes = append(boxes, box{Event: e, strength: 1, half: 1 + lane%2})
 		}
 	}
 	return boxes
 }
 
-// offloads reports whether a rank has copies that take time.
-func (s *Step) offloads() bool {
-	return slices.ContainsFunc(s.Events, func(list []simulate.Event) bool {
-		return slices.ContainsFunc(list, func(e simulate.Event) bool { return e.Copied.End > e.Copied.Start })
-	})
+// rows returns the first lane of each row of copies that take time on some rank.
+func (s *Step) rows() (rows []int) {
+	for lane := 0; lane < len(lanes); lane += 2 {
+		if slices.ContainsFunc(s.Events, func(list []simulate.Event) bool {
+			return slices.ContainsFunc(list, func(e simulate.Event) bool {
+				return e.Copied.End > e.Copied.Start && (e.Action.Kind() == lanes[lane].kind || e.Action.Kind() == lanes[lane+1].kind)
+			})
+		}) {
+			rows = append(rows, lane)
+		}
+	}
+	return rows
 }
 
 // clocks holds the times of a step.
 type clocks struct {
 	first, last int64 // start and end of the step
+	begin, end  int64 // the same, with what replicas exchange
 	span        int64 // the longest time from first start to last end on one rank
 	ideal       int64 // the work of the busiest rank
 }
 
 // makespan returns the time from the first start to the last end.
 func (c clocks) makespan() int64 { return c.last - c.first }
+
+// length returns the time that a picture shows.
+func (c clocks) length() int64 { return c.end - c.begin }
 
 // clocks computes the times from the computations of the step. A joined pair counts once.
 func (s *Step) clocks() clocks {
@@ -211,6 +230,14 @@ func (s *Step) clocks() clocks {
 		}
 		c.first, c.last = min(c.first, first), max(c.last, last)
 		c.span, c.ideal = max(c.span, last-first), max(c.ideal, work)
+	}
+	c.begin, c.end = c.first, c.last
+	for _, lane := range s.rows() {
+		for rank := range s.Events {
+			for _, b := range append(s.copies(rank, lane), s.copies(rank, lane+1)...) {
+				c.begin, c.end = min(c.begin, b.Start), max(c.end, b.End)
+			}
+		}
 	}
 	return c
 }

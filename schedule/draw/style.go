@@ -49,6 +49,8 @@ var kinds = [...]struct {
 	{schedule.Quantize, "Q weights quantized"},
 	{schedule.Offload, "copy to far memory"},
 	{schedule.Reload, "copy back"},
+	{schedule.ReduceGrad, "gradients reduced"},
+	{schedule.Unshard, "weights gathered"},
 }
 
 // fill returns the colour of a kind that is missing from the style sheet of all pictures.
@@ -60,6 +62,10 @@ func fill(kind schedule.Kind) string {
 		return ` fill="#6b7f8c"`
 	case schedule.Reload:
 		return ` fill="#4f9a5b"`
+	case schedule.ReduceGrad:
+		return ` fill="#b0487a"`
+	case schedule.Unshard:
+		return ` fill="#8a6d3b"`
 	}
 	return ""
 }

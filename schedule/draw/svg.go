@@ -38,7 +38,8 @@ const (
 // SVG writes a picture: a row for each rank and a box for each computation, with its
 // microbatch if there is room. The stages of a rank fade from first to last, and joined
 // pairs are one above the other. If the plan offloads, each rank has a second row with its copies to
-// far memory, above, and those back, below. Below each row is the amount that the rank holds, in bytes,
+// far memory, above, and those back, below; and if replicas exchange anything, another one with its
+// reductions of gradients, above, and its gathers of weights, below. Below each row is the amount that the rank holds, in bytes,
 // or in microbatches in flight if the events have no bytes. All ranks share one scale.
 // Colours follow the reader's light or dark mode; there are no scripts and no external
 // fonts.
@@ -77,7 +78,8 @@ type picture struct {
 
 	plot, height float64
 	pitch        float64 // from one rank to the next
-	copies       float64 // the height of a rank's row of copies, 0 if there is none
+	rows         []int   // the first lanes of the rows of copies
+	copies       float64 // the height of a rank's rows of copies, 0 if there is none
 }
 
 // picture returns an empty picture of a step of at most this many computations.
@@ -90,9 +92,8 @@ func (s *Step) picture(most int64) (*picture, error) {
 		return nil, &TooLongError{computations, most, computations <= MaxPageBoxes}
 	}
 	p := &picture{step: s, clocks: s.clocks()}
-	if s.offloads() {
-		p.copies = curveGap + lane
-	}
+	p.rows = s.rows()
+	p.copies = float64(len(p.rows)) * (curveGap + lane)
 	p.curves, p.bytes = s.curves()
 	for _, c := range p.curves {
 		p.most = max(p.most, c.peak)
@@ -106,7 +107,7 @@ func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, 
 // number, unless it is much shorter than others. The legend, which needs the width legend,
 // must fit.
 func (p *picture) measure(legend float64) {
-	shortest, most := p.clocks.makespan(), 0
+	shortest, most := p.clocks.length(), 0
 	for _, list := range p.step.Events {
 		boxes := 0
 		for _, e := range list {
@@ -119,7 +120,7 @@ func (p *picture) measure(legend float64) {
 	}
 	p.plot = leastPlot
 	if shortest > 0 {
-		p.plot = min(max(leastBox*float64(p.clocks.makespan())/float64(shortest), leastPlot), widestPlot)
+		p.plot = min(max(leastBox*float64(p.clocks.length())/float64(shortest), leastPlot), widestPlot)
 		p.plot = max(min(p.plot, 3*leastBox*float64(most)), leastPlot)
 	}
 	p.plot = max(p.plot, math.Ceil(legend)-left-right)
@@ -132,7 +133,7 @@ func (p *picture) measure(legend float64) {
 
 // x turns a time into a coordinate.
 func (p *picture) x(time int64) float64 {
-	return left + p.plot*float64(time-p.clocks.first)/float64(max(p.clocks.makespan(), 1))
+	return left + p.plot*float64(time-p.clocks.begin)/float64(max(p.clocks.length(), 1))
 }
 
 // y returns the top of a rank's row.
@@ -288,16 +289,16 @@ func (p *picture) legend() (text string, end float64) {
 
 // axis writes the time axis, and its grid behind everything else.
 func (p *picture) axis() {
-	makespan := float64(p.clocks.makespan()) / float64(max(p.step.Scale, 1))
+	length := float64(p.clocks.length()) / float64(max(p.step.Scale, 1))
 	low, high := p.y(0), p.height-bottom+6
 	p.printf(`<path class="axis" d="M%s %sh%s"/>`+"\n", at(left), at(high), at(p.plot))
-	if makespan > 0 {
-		step, decimals := roundStep(makespan * 74 / p.plot)
+	if length > 0 {
+		step, decimals := roundStep(length * 74 / p.plot)
 		if p.step.Scale < 2 && step < 1 {
 			step, decimals = 1, 0
 		}
-		for i := 0; float64(i)*step <= makespan*(1+1e-9); i++ {
-			x := left + p.plot*float64(i)*step/makespan
+		for i := 0; float64(i)*step <= length*(1+1e-9); i++ {
+			x := left + p.plot*float64(i)*step/length
 			p.printf(`<path class="grid" d="M%s %sV%s"/><path class="axis" d="M%[1]s %[3]sv4"/>`, at(x), at(low), at(high))
 			p.printf(`<text class="small" x="%s" y="%s" text-anchor="middle">%s</text>`+"\n", at(x), at(high+17), units.Decimal(float64(i)*step, decimals))
 		}
@@ -322,10 +323,10 @@ func (p *picture) rank(rank int) {
 		}
 		p.printf("\n")
 	}
-	if p.copies > 0 {
-		for lane := range lanes {
-			for _, b := range p.step.copies(rank, lane) {
-				p.box(b, y+p.copies)
+	for i, first := range p.rows {
+		for direction := range 2 {
+			for _, b := range p.step.copies(rank, first+direction) {
+				p.box(b, y+float64(i+1)*(curveGap+lane))
 				p.printf("\n")
 			}
 		}
@@ -359,9 +360,12 @@ func (p *picture) box(b box, y float64) {
 	}
 	p.printf(`<rect class="%v"%s x="%s" y="%s" width="%s" height="%s" rx="2"><title>%v, %s to %s</title></rect>`,
 		a.Kind(), shade, at(x+inset), at(y), at(max(width-2*inset, 0.3)), at(height),
-		a, escape(p.time(b.Start-p.clocks.first)), escape(p.time(b.End-p.clocks.first)))
+		a, escape(p.time(b.Start-p.clocks.begin)), escape(p.time(b.End-p.clocks.begin)))
 
 	number := strconv.Itoa(a.Microbatch())
+	if a.Kind().OfStage() {
+		number = strconv.Itoa(a.Stage())
+	}
 	if a.Kind() == schedule.Quantize {
 		number = "Q"
 	}

@@ -13,7 +13,7 @@ import (
 
 // Trace writes the step as Chrome trace events in JSON, for Perfetto (ui.perfetto.dev) and
 // chrome://tracing. Each rank is a process. Its first track has the computations, and the
-// second has the second halves of joined pairs. Two more have the copies to far memory and back. An arrow leads from a computation to the one
+// second has the second halves of joined pairs. Four more have the copies to far memory and back, and what replicas reduce and gather. An arrow leads from a computation to the one
 // on another rank that takes its result, and a counter shows the live bytes by class. Times
 // are microseconds if the unit is a unit of time (ns, us, ms, s); otherwise one unit is one
 // microsecond.
@@ -33,10 +33,10 @@ func (s *Step) Trace(w io.Writer) error {
 				t.computation(e, i > 0 && list[i-1].Action.Joined())
 			}
 		}
-		for lane, name := range [...]string{"to far memory", "from far memory"} {
+		for lane := range lanes {
 			copies := s.copies(rank, lane)
 			if len(copies) > 0 {
-				t.out.Label("thread_name", rank, 2+lane, name)
+				t.out.Label("thread_name", rank, 2+lane, lanes[lane].trace)
 			}
 			for _, b := range copies {
 				t.box(b.Event, 2+lane)
