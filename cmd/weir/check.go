@@ -35,7 +35,9 @@ type outcome struct {
 	Visited       int64  `json:"visited"`
 	OldLetters    bool   `json:"old_letters,omitempty"`
 	LeastCapacity *int   `json:"least_capacity,omitempty"` // of a valid plan with transfers
-	Faults        faults `json:"faults,omitempty"`
+	// Uneven says whether replicas may have numbers of microbatches that differ by one.
+	Uneven *bool  `json:"uneven_replicas,omitempty"`
+	Faults faults `json:"faults,omitempty"`
 }
 
 // Run prints a line about a valid plan.
@@ -63,6 +65,9 @@ func (c *checkCmd) Run(s *streams) error {
 			return err
 		}
 		o.LeastCapacity = &least
+	}
+	if o.Valid && file == nil && c.Replicas > 1 && plan.Microbatches > 1 {
+		o.Uneven = c.shareUnevenly(c.Plan, plan)
 	}
 	if c.JSON {
 		if err := printJSON(s.out, &o); err != nil {
@@ -102,6 +107,11 @@ func (o *outcome) text(p *schedule.Plan) string {
 		text += "; safe under rendezvous"
 	default:
 		text += fmt.Sprintf("; links must hold %s", units.Number(*o.LeastCapacity, "message"))
+	}
+	if o.Uneven != nil && *o.Uneven {
+		text += "; replicas may share microbatches unevenly"
+	} else if o.Uneven != nil {
+		text += "; replicas must have as many microbatches each"
 	}
 	if o.OldLetters {
 		text += ". " + oldLetters + "; --letters today reads today's"

@@ -29,10 +29,11 @@ type chooseCmd struct {
 	FarShared    int      `help:"Ranks that share such a link; each gets its part of the rate." default:"1" placeholder:"N"`
 	Runtime      string   `help:"The runtime of the plan: weir, or pytorch, whose ranks post a receive and wait in the computation that needs it." enum:"weir,pytorch" default:"weir"`
 	Capacity     int      `help:"Messages that a link between ranks of weir holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
-	Clock        string   `help:"The time to minimize: makespan, from the first start to the last end over all ranks, or span, the longest time of a single rank." enum:"makespan,span" default:"makespan"`
-	Reordered    bool     `help:"Include plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
-	Output       string   `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
-	JSON         bool     `help:"Print the outcome as JSON."`
+	replicaFlags `group:"Replicas:"`
+	Clock        string `help:"The time to minimize: makespan, from the first start to the last end over all ranks, or span, the longest time of a single rank." enum:"makespan,span" default:"makespan"`
+	Reordered    bool   `help:"Include plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
+	Output       string `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
+	JSON         bool   `help:"Print the outcome as JSON."`
 }
 
 // Help returns the text that is printed below the flags.
@@ -57,6 +58,8 @@ type candidate struct {
 	BubbleSpan     float64 `json:"bubble_span,omitempty"`
 	IdleMakespan   float64 `json:"idle_makespan,omitempty"`
 	IdleSpan       float64 `json:"idle_span,omitempty"`
+	Step           float64 `json:"step,omitempty"` // with everything that replicas exchange
+	Gathered       int     `json:"gathered,omitempty"`
 	PeakBytes      int64   `json:"peak_bytes,omitempty"`
 	Peak           float64 `json:"peak_microbatches,omitempty"`
 	FarPeakBytes   int64   `json:"far_peak_bytes,omitempty"`
@@ -75,9 +78,10 @@ func (c *chooseCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	costs = c.apply(costs)
 	request := choose.Request{
 		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs,
-		Memory: int64(c.Memory), Far: int64(c.Far), Capacity: c.Capacity, Reordered: c.Reordered,
+		Memory: int64(c.Memory), Far: int64(c.Far), Capacity: c.Capacity, Reordered: c.Reordered, Gathered: c.Gathered,
 	}
 	if c.FarTime.Rat != nil {
 		request.Far = math.MaxInt64
@@ -123,8 +127,8 @@ func (c *chooseCmd) validate() error {
 	case c.Cap != nil && !(*c.Cap > 0 && *c.Cap <= 1e6):
 		return usage("--cap %v: give more than 0 microbatches, up to 1000000", *c.Cap)
 	}
-	if c.Output == "" {
-		return nil
+	if err := c.replicaFlags.validate(); err != nil || c.Output == "" {
+		return err
 	}
 	return outfile.Writable(c.Output) // check before the work starts
 }
@@ -164,7 +168,7 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 			}
 		}
 		if err == nil && c.FarRate != 0 {
-			costs.FarPerMiB, err = c.farPerMiB(costs)
+			costs.FarPerMiB, err = perMiB(costs, "--far-rate", float64(c.FarRate)/float64(c.FarShared))
 		}
 		return costs, err
 	}
@@ -183,16 +187,16 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	return c.uniform(schedule.Looped(c.Ranks, c.Stages))
 }
 
-// farPerMiB returns the time of a MiB at the rate of the flags, in steps of the costs.
-func (c *chooseCmd) farPerMiB(costs *simulate.Costs) (int64, error) {
+// perMiB returns the time of a MiB at the rate of a flag, in bytes a second, in steps of the costs.
+func perMiB(costs *simulate.Costs, flag string, bytes float64) (int64, error) {
 	seconds, known := map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[costs.Unit]
 	if !known {
-		return 0, usage("--far-rate: the unit of the costs is %q: give costs in ns, us, ms or s", costs.Unit)
+		return 0, usage("%s: the unit of the costs is %q: give costs in ns, us, ms or s", flag, costs.Unit)
 	}
 	const coarsest = 20
-	steps := math.Ceil((1 << 20) * float64(c.FarShared) / float64(c.FarRate) / seconds * float64(max(costs.Scale, 1)))
+	steps := math.Ceil((1 << 20) / bytes / seconds * float64(max(costs.Scale, 1)))
 	if steps < coarsest {
-		return 0, usage("--far-rate: a MiB takes %.0f steps of the costs' time, which is too coarse: give costs with a larger scale, or in a smaller unit", steps)
+		return 0, usage("%s: a MiB takes %.0f steps of the costs' time, which is too coarse: give costs with a larger scale, or in a smaller unit", flag, steps)
 	}
 	return int64(steps), nil
 }
@@ -211,6 +215,9 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 			line.Refused = plain(one.Refused.Error())
 		} else {
 			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
+			if line.Gathered = one.Gathered; costs.Replicas > 1 {
+				line.Step = costs.Units(one.Report.Step)
+			}
 			line.Span, line.BubbleSpan = costs.Units(one.Report.Span), one.Report.BubbleSpan()
 			line.IdleMakespan, line.IdleSpan = one.Report.Idle(one.Report.Makespan), one.Report.Idle(one.Report.Span)
 			if costs.Microbatch > 0 {
@@ -227,11 +234,14 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 // table prints the choice as text.
 func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Costs) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	clock := c.Clock
+	clock, replicas := c.Clock, costs.Replicas > 1 && c.Clock != "span"
+	if replicas {
+		clock = "step"
+	}
 	if costs.Unit != "" {
 		clock += ", " + costs.Unit
 	}
-	heads, left := "", 0
+	heads, left, gathers := "", 0, 0
 	if slices.ContainsFunc(choice.All, (*choose.Candidate).Offloads) {
 		heads = "\tfar peak"
 	}
@@ -242,6 +252,10 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 		}
 		if one.Offloads() && !one.Front { // there are hundreds
 			left++
+			continue
+		}
+		if one.Gathered != 0 && c.Gathered == 0 && !one.Front { // as many
+			gathers++
 			continue
 		}
 		mark := ""
@@ -256,6 +270,9 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 		time, bubble := one.Report.Makespan, one.Report.BubbleMakespan()
 		if c.Clock == "span" {
 			time, bubble = one.Report.Span, one.Report.BubbleSpan()
+		} else if replicas {
+			time = one.Report.Step
+			bubble = 1 - float64(one.Report.Ideal)/float64(max(time, 1))
 		}
 		far := ""
 		if one.Offloads() {
@@ -268,6 +285,9 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 	}
 	if left > 0 {
 		fmt.Fprintf(w, "%d more plans that offload are beaten by these.\n", left)
+	}
+	if gathers > 0 {
+		fmt.Fprintf(w, "%d more plans with weights gathered are beaten by these, or too large.\n", gathers)
 	}
 	for _, one := range choice.All {
 		if one.Refused != nil {

@@ -16,14 +16,15 @@ import (
 
 // costFlags holds the flags with the costs of actions.
 type costFlags struct {
-	F       decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there; by default 1." placeholder:"T"`
-	I       decimal `help:"Time of an input gradient, in the same way." placeholder:"T"`
-	W       decimal `help:"Time of a weight gradient, in the same way; a full backward takes both." placeholder:"T"`
-	Fb      decimal `help:"Time of a joined forward and backward, in the same way; by default the sum." placeholder:"T"`
-	Q       decimal `help:"Time of the QUANTIZE actions of a rank, divided evenly over its stages; by default 0." placeholder:"T"`
-	Comm    decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
-	FarTime decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
-	Costs   string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
+	F           decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there; by default 1." placeholder:"T"`
+	I           decimal `help:"Time of an input gradient, in the same way." placeholder:"T"`
+	W           decimal `help:"Time of a weight gradient, in the same way; a full backward takes both." placeholder:"T"`
+	Fb          decimal `help:"Time of a joined forward and backward, in the same way; by default the sum." placeholder:"T"`
+	Q           decimal `help:"Time of the QUANTIZE actions of a rank, divided evenly over its stages; by default 0." placeholder:"T"`
+	Comm        decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
+	FarTime     decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
+	ReplicaRate rate    `help:"With --costs in ns, us, ms or s: the rate of the link between replicas of a rank in each direction, such as 50GB/s, in place of the file's." placeholder:"RATE"`
+	Costs       string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
 }
 
 // decimal is an exact decimal number.
@@ -47,6 +48,9 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 	if c.Costs != "" {
 		return c.fromFile()
 	}
+	if c.ReplicaRate != 0 {
+		return nil, usage("--replica-rate counts bytes: give --costs with the bytes of each stage")
+	}
 	if file != nil && file.Costs != nil {
 		return file.Costs, nil
 	}
@@ -68,6 +72,9 @@ func (c *costFlags) fromFile() (*simulate.Costs, error) {
 	costs, err := simulate.ReadCosts(file)
 	if errors.Is(err, simulate.ErrCosts) {
 		return nil, inFile(c.Costs, err)
+	}
+	if err == nil && c.ReplicaRate != 0 {
+		costs.ReplicaPerMiB, err = perMiB(costs, "--replica-rate", float64(c.ReplicaRate))
 	}
 	return costs, err
 }

@@ -40,7 +40,7 @@ func TestPlan(t *testing.T) {
 		"zb-v.csv":           "zb-v --ranks 2 --stages 4 --microbatches 4 --to comms",
 		"interleaved.order":  "interleaved --ranks 2 --stages 4 --microbatches 4 --to order",
 		"zb1p.json":          "zb1p --ranks 2 --stages 4 --microbatches 40 --json",
-		"sharded.csv":        "1f1b --ranks 2 --stages 2 --microbatches 2 --to comms --shard 1 --reduce",
+		"sharded.csv":        "1f1b --ranks 2 --stages 2 --microbatches 2 --to comms --replicas 2 --shard 3 --gathered 1",
 		"dualpipe.txt":       "dualpipe --ranks 2 --microbatches 4",
 		"descending.csv":     "breadth-first --ranks 2 --stages 4 --microbatches 3 --to compute --descending",
 	} {

@@ -24,7 +24,8 @@ type planFlags struct {
 	Quantize     string `help:"Stages compute on copies of their weights, for example in low precision, that QUANTIZE makes once per step: before-use is directly before a stage's first forward, at-start before everything else on the rank." enum:"no,before-use,at-start" default:"no"`
 	Offload      string `help:"${offload}" placeholder:"WHAT"`
 	Overlap      int    `help:"Computations that a copy to far memory and one back may overlap with (--offload): more hide a slower link and keep more tensors near." placeholder:"N" default:"1"`
-	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
+	replicaFlags
+	Frozen []int `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }
 
 // or returns the number, or another one if it is nil.
@@ -40,6 +41,7 @@ func (m *planFlags) refuseFor(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
 		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(), "--offload": m.Offload != "", "--overlap": m.Overlap != 1,
+		"--replicas": m.Replicas != 1, "--shard": m.Shard != 0, "--gathered": m.Gathered != 0,
 	} {
 		if given {
 			return usage("%s is for a schedule given by name; %s is a file: leave out the flag", flag, file)

@@ -57,7 +57,8 @@ func (c *layoutFlags) passes(place schedule.Placement, profile *layout.Profile) 
 	if c.quantizes() && !copies {
 		return lower.Passes{}, usage("--quantize: no stage of %s computes on copies of its weights", c.Profile)
 	}
-	return lower.Passes{Facts: facts, Parts: parts, Quantizing: c.quantizing(), Capacity: or(c.Capacity, defaultLinks)}, nil
+	passes := lower.Passes{Facts: facts, Parts: parts, Quantizing: c.quantizing(), Capacity: or(c.Capacity, defaultLinks)}
+	return passes, c.planFlags.passes(&passes)
 }
 
 // step is a plan and everything that its layout depends on.
@@ -103,6 +104,7 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	if out.times, err = c.price(plan.Placement, file); err != nil {
 		return nil, err
 	}
+	out.times = c.apply(out.times)
 	if out.times.Microbatch == 0 { // its sizes are bytes
 		out.costs = out.times
 	}

@@ -15,8 +15,6 @@ type planCmd struct {
 	planFlags
 	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers; order: signed order list; json, text: everything, drops included." aliases:"format" enum:"text,compute,comms,order,json" default:"text"`
 	Capacity int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any capacity; 1 or more receives as late as possible; -1 is no limit." default:"0" placeholder:"N"`
-	Shard    int    `help:"Gather and release sharded weights, for at most this many stages of a rank at a time." placeholder:"N"`
-	Reduce   bool   `help:"Reduce each stage's gradients over replicas after its last backward."`
 	JSON     bool   `help:"The same as --to json."`
 	Output   string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 }
@@ -53,15 +51,21 @@ func (c *planCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	if err := c.validate(); err != nil {
+		return err
+	}
 	if form != format.Compute && form != format.Order {
 		if c.Capacity < schedule.Unlimited {
 			return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
 		}
-		plan, err = lower.Prepare(plan, lower.Passes{
-			Facts: languageModel(plan, c.quantizes()), Parts: 3, Gathered: c.Shard, Quantizing: c.quantizing(), Reduce: c.Reduce,
+		passes := lower.Passes{
+			Facts: languageModel(plan, c.quantizes()), Parts: 3, Quantizing: c.quantizing(),
 			Away: away, Overlap: c.Overlap, Capacity: c.Capacity, NoLifetimes: form == format.Comms,
-		})
-		if err != nil {
+		}
+		if err := c.passes(&passes); err != nil {
+			return err
+		}
+		if plan, err = lower.Prepare(plan, passes); err != nil {
 			return usage("%s: %s", c.Name, plain(err.Error()))
 		}
 	}

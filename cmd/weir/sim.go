@@ -37,6 +37,9 @@ type simulated struct {
 	Makespan       float64         `json:"makespan"`
 	Span           float64         `json:"span"`
 	Ideal          float64         `json:"ideal"`
+	Replicas       int             `json:"replicas,omitempty"`
+	Shard          int             `json:"shard,omitempty"`
+	Step           float64         `json:"step,omitempty"` // with everything that replicas exchange
 	BubbleMakespan float64         `json:"bubble_makespan"`
 	BubbleSpan     float64         `json:"bubble_span"`
 	FarPeak        []float64       `json:"far_peak_microbatches,omitempty"`
@@ -58,6 +61,17 @@ type simulatedRank struct {
 	PeakPosition  int64            `json:"peak_position"`
 	FarPeakBytes  int64            `json:"far_peak_bytes,omitempty"`
 	PeakByClass   map[string]int64 `json:"peak_by_class,omitempty"`
+	Exchanged     *exchanged       `json:"exchanged,omitempty"`
+}
+
+// exchanged holds what the replicas of a rank exchange. Waits are those that nothing hides.
+type exchanged struct {
+	Unshards      int64   `json:"unshards"`
+	GatheredBytes int64   `json:"gathered_bytes"`
+	GatherWait    float64 `json:"gather_wait"`
+	ReducedBytes  int64   `json:"reduced_bytes"`
+	Reducing      float64 `json:"reducing"`
+	ReduceWait    float64 `json:"reduce_wait"`
 }
 
 // Run prints the outcome.
@@ -114,6 +128,9 @@ func newSimulated(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report
 		BubbleMakespan: r.BubbleMakespan(), BubbleSpan: r.BubbleSpan(), Critical: len(r.Critical),
 	}
 	out.Runtime = plan.Runtime.String()
+	if costs.Replicas > 1 {
+		out.Replicas, out.Shard, out.Step = costs.Replicas, costs.Shard, costs.Units(r.Step)
+	}
 	if plan.Runtime == schedule.Weir && plan.HasTransfers() {
 		out.Capacity = &plan.Capacity
 	}
@@ -129,6 +146,12 @@ func newSimulated(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report
 		if costs.Microbatch == 0 {
 			one.PeakBytes, one.FarPeakBytes = rank.Peak, rank.FarPeak
 			one.PeakByClass = rank.Classes.Named()
+		}
+		if costs.Replicas > 1 {
+			one.Exchanged = &exchanged{
+				Unshards: rank.Unshards, GatheredBytes: rank.GatheredBytes, GatherWait: costs.Units(rank.GatherWait),
+				ReducedBytes: rank.ReducedBytes, Reducing: costs.Units(rank.Reducing), ReduceWait: costs.Units(rank.ReduceWait),
+			}
 		}
 		out.PerRank = append(out.PerRank, one)
 	}
@@ -182,7 +205,28 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := o.exchanges(w, unit); err != nil {
+		return err
+	}
 	return o.critical(w, r, costs, unit)
+}
+
+// exchanges prints what replicas exchange.
+func (o *simulated) exchanges(w io.Writer, unit string) error {
+	if o.Replicas < 2 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s, shard level %d: step %s%s, with everything that they exchange\n\n", units.Number(o.Replicas, "replica"), o.Shard, number(o.Step), unit)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "rank\tunshards\tgathered\twaits for weights\treduced\treducing\thidden\t")
+	for rank := range o.PerRank {
+		x, hidden := o.PerRank[rank].Exchanged, "-"
+		if x.Reducing > 0 {
+			hidden = fmt.Sprintf("%.1f %%", 100*max(1-x.ReduceWait/x.Reducing, 0))
+		}
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t\n", rank, x.Unshards, units.Size(x.GatheredBytes), number(x.GatherWait), units.Size(x.ReducedBytes), number(x.Reducing), hidden)
+	}
+	return t.Flush()
 }
 
 // maxStretches is the largest number of stretches of the critical path that are printed.

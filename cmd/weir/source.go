@@ -44,7 +44,10 @@ func (c *source) read(s *streams, m runtimeFlag) (*schedule.Plan, *format.File, 
 	if file != nil && c.Capacity != nil && plan.HasTransfers() {
 		plan.Capacity = *c.Capacity
 	}
-	if file == nil && c.quantizes() {
+	if file == nil {
+		plan, err = c.replicate(plan)
+	}
+	if err == nil && file == nil && c.quantizes() {
 		plan, err = lower.Quantize(plan, slices.Repeat([]schedule.Facts{{Quantizes: true}}, plan.Placement.Stages()), c.quantizing())
 	}
 	if err == nil && file == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
@@ -91,7 +94,10 @@ func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, err
 		}
 	}
 	costs, err := c.price(plan.Placement, file)
-	return plan, costs, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return plan, c.apply(costs), nil
 }
 
 // load returns the plan in the file, or the one that the schedule's rule makes.

@@ -21,7 +21,10 @@ type Candidate struct {
 	// nil if the candidate was refused.
 	Plan   *schedule.Plan
 	Report *simulate.Report
-	Peak   int64 // bytes on the fullest rank
+	// Gathered is the number of stages whose weights a rank holds gathered at once, 0 if weights are
+	// not sharded.
+	Gathered int
+	Peak     int64 // bytes on the fullest rank
 	// FarPeak is bytes in far memory on the rank that has the most there. Plan.Away names slot 0 for
 	// each stage whose state goes there; a run knows the slots, and their bytes.
 	FarPeak int64
@@ -29,6 +32,8 @@ type Candidate struct {
 	Front   bool // no other that fits is both as fast and as small
 	// Refused says why there is no plan.
 	Refused error
+
+	bare *schedule.Plan // the plan that was proven, before its passes
 }
 
 // Name returns the schedule with its variant.
@@ -59,6 +64,7 @@ func (c *Candidate) make(s *schedule.Schedule, r *Request) {
 		c.Refused = err
 		return
 	}
+	c.gather(r)
 	c.prove(plan, r)
 }
 
@@ -87,10 +93,14 @@ func (c *Candidate) seldom(s *schedule.Schedule) error {
 // prove proves and simulates a plan that only computes.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	meant, capacity := *plan, r.Capacity
+	c.bare = plan
 	if meant.Runtime = r.Runtime; r.Runtime == schedule.PyTorch {
 		capacity = 0
 	}
-	plan, err := lower.Prepare(&meant, lower.Passes{Facts: quantizing(plan, r.Costs), Capacity: capacity, NoLifetimes: true})
+	plan, err := lower.Prepare(&meant, lower.Passes{
+		Facts: quantizing(plan, r.Costs), Capacity: capacity, NoLifetimes: true,
+		Reduce: r.Costs.Replicas > 1, Level: r.Costs.Shard, Gathered: c.Gathered,
+	})
 	var report *simulate.Report
 	if err == nil {
 		report, err = simulate.Run(plan, r.Costs, capacity)

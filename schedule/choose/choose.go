@@ -40,6 +40,9 @@ func Choose(r Request) (*Choice, error) {
 	}
 	work = append(work, r.searches()...)
 	choice := &Choice{All: slices.Concat(inParallel(work)...)}
+	if r.Costs.Shard == schedule.ShardWeights && r.Gathered == 0 {
+		choice.All = append(choice.All, slices.Concat(inParallel(r.gathers(choice.All))...)...)
+	}
 	if r.Far > 0 {
 		choice.All = append(choice.All, slices.Concat(inParallel(r.offloads(choice.All))...)...)
 	}
@@ -83,8 +86,11 @@ func (r *Request) compare(a, b *Candidate) int {
 
 // clock returns the time that counts of a candidate that has a report.
 func (r *Request) clock(c *Candidate) int64 {
-	if r.Clock == Span {
+	switch {
+	case r.Clock == Span:
 		return c.Report.Span
+	case r.Costs.Replicas > 1:
+		return c.Report.Step
 	}
 	return c.Report.Makespan
 }

@@ -17,6 +17,9 @@ type Request struct {
 	Memory int64
 	// Far is the bytes of far memory that a rank has; with 0 nothing is offloaded.
 	Far int64
+	// Gathered is the number of stages whose weights a rank holds gathered at once, if the costs shard
+	// weights; 0 searches it.
+	Gathered int
 	// Clock is the time that counts.
 	Clock Clock
 	// Runtime is the system that runs the plan.
@@ -34,7 +37,8 @@ type Request struct {
 type Clock uint8
 
 const (
-	// Makespan is from the first start to the last end over all ranks.
+	// Makespan is from the first start to the last end over all ranks. If the costs have several
+	// replicas, the time of a step with everything that they exchange counts in its place.
 	Makespan Clock = iota
 	// Span is the longest that a single rank takes, from its own first start to its own
 	// last end. It is the time that counts if the optimizer of a rank waits for no other one.
@@ -74,6 +78,9 @@ func (r *Request) Validate() error {
 	}
 	if r.Far > 0 && r.Runtime == schedule.PyTorch {
 		fault("far memory for PyTorch, whose plans cannot offload: choose for Weir, or give 0 bytes")
+	}
+	if r.Gathered < 0 || r.Gathered > 0 && r.Costs != nil && r.Costs.Shard != schedule.ShardWeights {
+		fault("%d gathered stages at shard level %d: give 1 or more at level %d, or 0", r.Gathered, r.Costs.Shard, schedule.ShardWeights)
 	}
 	if r.Clock > Span {
 		fault("clock %d is none: use Makespan or Span", r.Clock)

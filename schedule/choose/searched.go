@@ -116,6 +116,7 @@ func (q *search) proven(named *Candidate, r *Request, f found) *Candidate {
 		Schedule: named.Schedule, Variant: named.Variant,
 		Params: schedule.Params{Placement: plan.Placement, Microbatches: plan.Microbatches},
 	}
+	c.gather(r)
 	merged := *c
 	c.prove(plan, r)
 	if q.split && r.wholeIsFaster() {

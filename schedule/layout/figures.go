@@ -23,6 +23,9 @@ type Figures struct {
 
 	ForwardWeights  int64 // copies of weights that QUANTIZE makes for the forward, once in a step
 	BackwardWeights int64 // the same for the backward
+
+	Gathered  int64 // weights that UNSHARD gathers
+	Gradients int64 // whole gradients, from ZERO_GRAD to WAIT_REDUCE
 }
 
 // FromCosts returns the figures of every stage of a plan from its costs. Costs have no
@@ -35,6 +38,7 @@ func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 			Stage: fmt.Sprintf("stage%d", s), Output: c.Output, Gradient: c.Gradient,
 			Input: c.FreedByI, Weight: c.Saved - c.FreedByI, Carry: c.Carry,
 			ForwardWeights: c.ForwardWeights, BackwardWeights: c.BackwardWeights,
+			Gathered: c.Weights, Gradients: c.Gradients,
 		}
 	}
 	return list
@@ -98,6 +102,12 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 	both := join(copies, more)
 	t.Quantize, t.QuantizeEval = call(both, nil, nil, both), call(copies, nil, nil, copies)
 	t.Quantize.Forward, t.QuantizeEval.Forward = len(copies), len(copies)
+	if weights := buffer("gathered weights", f.Gathered, memory.Unsharded); weights != nil {
+		t.Gather = call(weights, nil, nil, weights)
+	}
+	if whole := buffer("whole gradients", f.Gradients, memory.Unsharded); whole != nil {
+		t.ZeroGrad = call(whole, nil, nil, whole)
+	}
 	t.Eval = call(output, forward, nil, output)
 	if !plan.HasBackward(stage) {
 		t.Forward = call(join(input, weight, output), forward, join(input, weight), output)

@@ -49,6 +49,8 @@ func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) 
 		return t.Weight
 	case schedule.Unshard:
 		return t.Gather
+	case schedule.ZeroGrad:
+		return t.ZeroGrad
 	case schedule.ReduceGrad:
 		return t.Reduce
 	case schedule.Quantize:

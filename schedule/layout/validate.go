@@ -133,6 +133,7 @@ func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 		{"F, I and W", []*Call{tmpl.Forward, tmpl.Input, tmpl.Weight}},
 		{"evaluation", []*Call{tmpl.Eval}},
 		{"UNSHARD", []*Call{tmpl.Gather}},
+		{"ZERO_GRAD", []*Call{tmpl.ZeroGrad}},
 		{"REDUCE_GRAD", []*Call{tmpl.Reduce}},
 		{"QUANTIZE", []*Call{tmpl.Quantize}},
 		{"QUANTIZE in evaluation", []*Call{tmpl.QuantizeEval}},

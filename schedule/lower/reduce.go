@@ -77,7 +77,9 @@ func accumulating(program []schedule.Segment) (list []schedule.Segment) {
 			list = append(list, s)
 		}
 	}
-	if len(reducing) > 0 {
+	if last := len(list) - 1; len(reducing) > 0 && list[last].Repeat == 1 {
+		list[last].Body = slices.Concat(list[last].Body, reducing)
+	} else if len(reducing) > 0 {
 		list = append(list, schedule.Segment{Body: reducing, Repeat: 1})
 	}
 	return list

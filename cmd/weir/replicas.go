@@ -1,0 +1,87 @@
+package main
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// replicaFlags holds the flags of data-parallel replicas.
+type replicaFlags struct {
+	Replicas int `help:"Data-parallel replicas of the pipeline. Each rank reduces the gradients of a stage over them after its last backward." placeholder:"R" default:"1"`
+	Shard    int `help:"What replicas shard: 1 the optimizer's state, 2 reduced gradients too, 3 weights too." placeholder:"LEVEL" default:"0"`
+	Gathered int `help:"With --shard 3: the stages whose weights a rank holds gathered at once; by default 2." placeholder:"K"`
+}
+
+// usualGathered is the number of gathered stages by default. A joined pair needs two.
+const usualGathered = 2
+
+// validate returns an error for flags that do not go together.
+func (r *replicaFlags) validate() error {
+	switch {
+	case r.Replicas < 1 || r.Replicas > simulate.MaxReplicas:
+		return usage("--replicas %d: give 1 to %d", r.Replicas, simulate.MaxReplicas)
+	case r.Shard < 0 || r.Shard > schedule.ShardWeights:
+		return usage("--shard %d: give a level from 0 to %d; --gathered is the number of stages", r.Shard, schedule.ShardWeights)
+	case r.Shard > 0 && r.Replicas == 1:
+		return usage("--shard %d: one replica shares nothing: give --replicas 2 or more", r.Shard)
+	case r.Gathered < 0 || r.Gathered > 0 && r.Shard < schedule.ShardWeights:
+		return usage("--gathered %d: give 1 or more, with --shard %d", r.Gathered, schedule.ShardWeights)
+	}
+	return nil
+}
+
+// passes fills in the passes for the flags.
+func (r *replicaFlags) passes(p *lower.Passes) error {
+	p.Reduce, p.Level = r.Replicas > 1, r.Shard
+	if r.Shard == schedule.ShardWeights {
+		p.Gathered = r.gathered()
+	}
+	return r.validate()
+}
+
+func (r *replicaFlags) gathered() int {
+	if r.Gathered == 0 {
+		return usualGathered
+	}
+	return r.Gathered
+}
+
+// replicate returns the plan with the actions for the flags.
+func (r *replicaFlags) replicate(plan *schedule.Plan) (*schedule.Plan, error) {
+	err := r.validate()
+	if err == nil && r.Shard == schedule.ShardWeights {
+		plan, err = lower.Shard(plan, r.gathered())
+	}
+	if err == nil && r.Replicas > 1 {
+		plan, err = lower.Reduce(plan, r.Shard)
+	}
+	return plan, err
+}
+
+// apply returns the costs for the flags.
+func (r *replicaFlags) apply(costs *simulate.Costs) *simulate.Costs {
+	if r.Replicas == 1 {
+		return costs
+	}
+	own := *costs
+	own.Replicas, own.Shard = r.Replicas, r.Shard
+	return &own
+}
+
+// shareUnevenly reports whether replicas of a plan made by name may share microbatches unevenly: with
+// a microbatch less they reduce gradients in the same order. It returns nil if there is no such plan.
+func (m *planFlags) shareUnevenly(name string, plan *schedule.Plan) *bool {
+	fewer, microbatches := *m, plan.Microbatches-1
+	fewer.Microbatches = &microbatches
+	less, err := fewer.make(name)
+	if err == nil {
+		less, err = m.replicate(less)
+	}
+	if err != nil {
+		return nil
+	}
+	shared := check.Replicas(plan, less) == nil
+	return &shared
+}
