@@ -340,6 +340,9 @@ func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
 	if c.Kind != frames.InBackward && c.Kind != frames.InBackwardWeight {
 		m.refuse(ErrMisplaced, "gradient of %q in %v: contribute in B or W", param.Name, c.Kind)
 	}
+	if c.Reduced() {
+		m.refuse(ErrContribution, "gradient of %q after its reduction over the replicas: the plan must reduce after the last B or W of the stage", param.Name)
+	}
 	use := c.Param(i)
 	if use.Last == c.Microbatch {
 		m.refuse(ErrContribution, "a second contribution to %q in a microbatch: ask for the gradient once, and add the sum", param.Name)
@@ -347,10 +350,10 @@ func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
 	use.Last = c.Microbatch
 	use.Count++
 	if use.Written {
-		return param.Grad, Add
+		return c.Grad(i), Add
 	}
 	use.Written = true
-	return param.Grad, First
+	return c.Grad(i), First
 }
 
 // Weight returns the weight of a parameter, borrowed for the call: Use.Weight, or, if the weights

@@ -426,7 +426,12 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 				}
 			}
 			for i := range st.shards {
-				if !c.owner(&st.shards[i], fmt.Sprintf("stage %d (%s): gathered weight %d", s, st.Name, i), yield) {
+				if !c.owner(&st.shards[i], fmt.Sprintf("stage %d (%s): gathered weight of %q", s, st.Name, st.Params[i].Name), yield) {
+					return
+				}
+			}
+			for i := range st.grads {
+				if !c.owner(&st.grads[i], fmt.Sprintf("stage %d (%s): whole gradient of %q", s, st.Name, st.Params[i].Name), yield) {
 					return
 				}
 			}

@@ -78,6 +78,12 @@ func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
 // Loss returns the state of a loss of the stage.
 func (c *StageCall[T]) Loss(loss int) *LossState { return &c.stage.losses[loss] }
 
+// Grad returns the gradient of a use of a parameter that the stage adds to.
+func (c *StageCall[T]) Grad(param int) T { return c.Frames.Grad(c.Frames.running.stage, param) }
+
+// Reduced reports that the gradients of the stage are being reduced, or were.
+func (c *StageCall[T]) Reduced() bool { return c.stage.reduced }
+
 // Weight returns the weight that a use of a parameter of the stage computes with.
 func (c *StageCall[T]) Weight(param int) T { return c.stage.weight(param) }
 

@@ -58,10 +58,6 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 		if len(st.outbox.of) == 0 {
 			return fmt.Errorf("%w: the plan has no sends of stage %d (%s)", ErrUndeclared, stage, st.Name)
 		}
-	case effects.Gathered:
-		if !anyHeld(st.shards) {
-			st.shards = resize(st.shards, len(h))
-		}
 	case effects.Output:
 		c.outputs = resize(c.outputs, len(h))
 	}
@@ -74,6 +70,35 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 	c.counts[place]++
 	return nil
 }
+
+// PutParams takes over buffers of whole parameters of a stage, gathered weights or whole gradients,
+// which make returns by parameter.
+func (c *Frames[T]) PutParams(place effects.Place, stage int, make func(param int) (h T, made bool, err error)) error {
+	cells := c.at(place, stage, 0)
+	for p := range cells {
+		h, made, err := make(p)
+		if err == nil && made {
+			err = c.put(place, cells[p:p+1], []T{h}, 0)
+		}
+		if err != nil {
+			st := &c.stages[stage]
+			return fmt.Errorf("batchctx: %v of stage %d (%s), %q: %w", place, stage, st.Name, st.Params[p].Name, err)
+		}
+	}
+	c.counts[place]++
+	return nil
+}
+
+// Grad returns the gradient that a stage adds to: the whole one that the frames hold, or Use.Grad.
+func (c *Frames[T]) Grad(stage, param int) T {
+	if cell := &c.stages[stage].grads[param]; cell.Held() {
+		return cell.Handle
+	}
+	return c.stages[stage].Params[param].Grad
+}
+
+// Weight returns the weight that a stage computes with: the gathered one, or Use.Weight.
+func (c *Frames[T]) Weight(stage, param int) T { return c.stages[stage].weight(param) }
 
 // DropAt releases the contents of a place, except parts of entries and saved state, which
 // DropParts and DropSaved release.
@@ -105,6 +130,8 @@ func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []Cell[T] {
 		return st.copies
 	case effects.Gathered:
 		return st.shards
+	case effects.Accumulator:
+		return st.grads
 	}
 	return c.outputs
 }

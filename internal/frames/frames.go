@@ -123,18 +123,20 @@ type Frames[T any] struct {
 // of two, so that the index is a mask.
 type stage[T any] struct {
 	*Declaration[T]
-	mask   int
-	width  int       // Inputs + Outputs + Slots
-	cells  []Cell[T] // of all frames
-	frames []frame[T]
-	sizes  []int64 // of the inputs of all frames, in bytes; empty if their gradients are not needed
-	outbox outbox[T]
-	shards []Cell[T]    // its gathered weights, between UNSHARD and RESHARD
-	copies []Cell[T]    // copies of its weights, from QUANTIZE to their drops
-	away   []farCopy    // of the slots of all frames; empty if the plan offloads none of the stage
-	uses   []ParamState // by parameter
-	losses []LossState  // by loss
-	access Access       // the access of a call in this step to everything that the stage has
+	mask    int
+	width   int       // Inputs + Outputs + Slots
+	cells   []Cell[T] // of all frames
+	frames  []frame[T]
+	sizes   []int64 // of the inputs of all frames, in bytes; empty if their gradients are not needed
+	outbox  outbox[T]
+	shards  []Cell[T]    // its gathered weights by parameter, between UNSHARD and RESHARD
+	grads   []Cell[T]    // its whole gradients by parameter, between ZERO_GRAD and WAIT_REDUCE
+	copies  []Cell[T]    // copies of its weights, from QUANTIZE to their drops
+	away    []farCopy    // of the slots of all frames; empty if the plan offloads none of the stage
+	uses    []ParamState // by parameter
+	losses  []LossState  // by loss
+	reduced bool         // its gradients are being reduced, or were
+	access  Access       // the access of a call in this step to everything that the stage has
 }
 
 // frame holds the tensors of one stage and microbatch.
@@ -184,6 +186,8 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 					Copies: Range{Count: len(declared.WeightCopies)},
 				},
 				copies: make([]Cell[T], len(declared.WeightCopies)),
+				shards: make([]Cell[T], len(declared.Params)),
+				grads:  make([]Cell[T], len(declared.Params)),
 			}
 		}
 	}
@@ -212,7 +216,7 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 		if st.Declaration == nil {
 			continue
 		}
-		st.access.Pass = pass
+		st.access.Pass, st.reduced = pass, false
 		places := ring(extent.Windows[s])
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)
@@ -299,6 +303,9 @@ func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses
 // SetWritten marks the accumulator as written without a contribution, after it was set to zero.
 func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].Written = true }
 
+// SetReduced marks the gradients of a stage as reduced: a contribution would be lost.
+func (c *Frames[T]) SetReduced(stage int) { c.stages[stage].reduced = true }
+
 // Abort releases everything that the frames hold. If the space can reclaim, it also frees all
 // other buffers allocated since Begin that are not resident (L8). The frames are then ready for
 // Begin.
@@ -323,6 +330,7 @@ func (c *Frames[T]) Abort() {
 		release(c.stages[s].cells)
 		release(c.stages[s].outbox.cells)
 		release(c.stages[s].shards)
+		release(c.stages[s].grads)
 		release(c.stages[s].copies)
 		clear(c.stages[s].away)
 	}

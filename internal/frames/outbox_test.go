@@ -25,7 +25,7 @@ func newSenderOf(t *testing.T, inputs int) *rig {
 	r := &rig{t: t, arena: arena}
 	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Parts: []string{"tokens", "labels"},
-		Stages: []*frames.Declaration[memory.Handle]{nil, {Name: "sender", Inputs: inputs, Outputs: 2}},
+		Stages: []*frames.Declaration[memory.Handle]{nil, {Name: "sender", Inputs: inputs, Outputs: 2, Params: make([]frames.Use[memory.Handle], 1)}},
 	})
 	require.NoError(t, err)
 	r.Begin(0, frames.Train, frames.Extent{
@@ -99,7 +99,7 @@ func TestWhatIsSentHasAnOwner(t *testing.T) {
 		"microbatch 4: stage 1 (sender): output 0 in flight",
 		"microbatch 4: stage 1 (sender): output 1 in flight",
 		"microbatch 5: stage 1 (sender): gradient of input 0 in flight",
-		"stage 1 (sender): gathered weight 0",
+		`stage 1 (sender): gathered weight of ""`,
 	}, owners)
 	r.Abort()
 	require.Zero(t, r.arena.Live())
@@ -152,19 +152,26 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	require.ErrorContains(t, r.Audit(frames.Counts{}), "rank 3 at step end: 43 bytes")
 }
 
-func TestGatheredWeightsEndOnce(t *testing.T) {
+// Whole weights and gradients of a stage are held by parameter, once, and the calls of the stage see
+// them instead of its own.
+func TestWholeParametersEndOnce(t *testing.T) {
 	r := newSender(t)
-	for range 2 {
-		require.NoError(t, r.PutAt(effects.Gathered, 1, 0, []memory.Handle{r.alloc(memory.Unsharded, 7), r.alloc(memory.Unsharded, 8)}, 0))
-		require.Equal(t, frames.Counts{effects.Gathered: 1}, r.Counts())
-		h := r.alloc(memory.Unsharded, 1)
-		require.ErrorIs(t, r.PutAt(effects.Gathered, 1, 0, []memory.Handle{h}, 0), frames.ErrOccupied)
-		_, err := r.arena.Release(h)
-		require.NoError(t, err)
-		require.NoError(t, r.DropAt(effects.Gathered, 1, 0))
-		require.NoError(t, r.Audit(frames.Counts{}))
+	for _, place := range []effects.Place{effects.Gathered, effects.Accumulator} {
+		made := func(int) (memory.Handle, bool, error) { return r.alloc(memory.Unsharded, 7), true, nil }
+		for range 2 {
+			require.NoError(t, r.PutParams(place, 1, made))
+			require.Equal(t, 1, r.Counts()[place])
+			require.NotEqual(t, r.Grad(1, 0), r.Weight(1, 0))
+			h := r.alloc(memory.Unsharded, 1)
+			require.ErrorIs(t, r.PutParams(place, 1, func(int) (memory.Handle, bool, error) { return h, true, nil }), frames.ErrOccupied)
+			_, err := r.arena.Release(h)
+			require.NoError(t, err)
+			require.NoError(t, r.DropAt(place, 1, 0))
+			require.NoError(t, r.Audit(frames.Counts{}))
+			require.Equal(t, r.Grad(1, 0), r.Weight(1, 0), "neither is set")
+		}
+		require.ErrorIs(t, r.PutParams(place, 1, func(int) (memory.Handle, bool, error) { return memory.Handle{}, true, nil }), frames.ErrMissing)
 	}
-	require.ErrorIs(t, r.PutAt(effects.Gathered, 1, 0, make([]memory.Handle, 1), 0), frames.ErrMissing)
 }
 
 // TestCopiesTakeTurns pulls entries for two copies of a model that read different parts on the

@@ -54,7 +54,12 @@ func (q *QuantizeCall[T]) Params() Range { return q.Frames.stages[q.stage].acces
 func (q *QuantizeCall[T]) Weight(param int) T { return q.Frames.stages[q.stage].weight(param) }
 
 // weight returns the weight that a use of a parameter computes with.
-func (st *stage[T]) weight(param int) T { return st.Params[param].Weight }
+func (st *stage[T]) weight(param int) T {
+	if cell := &st.shards[param]; cell.Held() {
+		return cell.Handle
+	}
+	return st.Params[param].Weight
+}
 
 // Copies returns all copies of the stage.
 func (q *QuantizeCall[T]) Copies() Range { return q.Frames.stages[q.stage].access.Copies }

@@ -10,15 +10,18 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 )
 
 // report is a rank's message to the others at step end.
 type report struct {
 	reportHeader
-	squares []float64 // of the gradients of which the rank has the owner, in the order of the owners
-	parts   []uint64  // digests of the source's parts; none if the source is not checked
-	record  []byte    // of its losses
+	// squares are of the gradients of which the rank has the owner, in the order of the owners: the
+	// sum, or with several replicas the number of the parts that the replica owns, and their sums.
+	squares []float64
+	parts   []uint64 // digests of the source's parts; none if the source is not checked
+	record  []byte   // of its losses
 }
 
 // reportHeader is the beginning of a report, little-endian. The squares, the digests of the parts
@@ -32,7 +35,7 @@ type reportHeader struct {
 	Rank RankResult
 }
 
-var reportMagic = [4]byte{'W', 'R', 'R', 6}
+var reportMagic = [4]byte{'W', 'R', 'R', 7}
 
 // exchange merges the losses of all ranks into record, in the order of the ranks, and returns the
 // measurements of each rank.
@@ -46,6 +49,9 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	}
 	if total := r.cfg.total(); len(all) != total {
 		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), total)
+	}
+	if r.cfg.pipelined() > 0 {
+		clear(r.squares)
 	}
 	ranks := make([]RankResult, len(all))
 	for rank, data := range all {
@@ -89,8 +95,11 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	mine := &r.report
 	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.m), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
+	if r.shards != nil && r.plan.Mode == schedule.Training {
+		mine.squares = append(mine.squares, r.sums...)
+	}
 	for i, owner := range r.owners {
-		if r.rankOf(owner) == r.Rank {
+		if r.rankOf(owner) == r.Rank && r.cfg.pipelined() == 0 {
 			mine.squares = append(mine.squares, r.squares[i])
 		}
 	}
@@ -116,13 +125,25 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 	}
 	squares := said.squares
 	for i, owner := range r.owners {
-		if r.rankOf(owner) != rank%r.Placement.Ranks {
+		several := r.cfg.pipelined() > 0
+		if r.rankOf(owner) != rank%r.Placement.Ranks || several && r.plan.Mode != schedule.Training {
 			continue
 		}
 		if len(squares) == 0 {
 			return fmt.Errorf("%w: rank %d has fewer parameters than its stages declare here", transport.ErrRanks, rank)
 		}
-		r.squares[i], squares = squares[0], squares[1:]
+		if !several {
+			r.squares[i], squares = squares[0], squares[1:]
+			continue
+		}
+		if n := squares[0]; !(n >= 0 && int(n) < len(squares)) {
+			return fmt.Errorf("%w: rank %d sends %v parts of a parameter", transport.ErrRanks, rank, n)
+		}
+		parts := squares[1:][:int(squares[0])]
+		for _, sum := range parts { // in the order of the replicas, which is that of the parts
+			r.squares[i] += sum
+		}
+		squares = squares[1+len(parts):]
 	}
 	if len(squares) > 0 {
 		return fmt.Errorf("%w: rank %d has %d more parameters than its stages declare here", transport.ErrRanks, rank, len(squares))

@@ -36,6 +36,9 @@ func (r *worker[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
+	if r.shards != nil {
+		r.shards.stop()
+	}
 	if err := r.Frames.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
@@ -66,7 +69,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 // finishGradients completes each parameter's gradient and measures the gradients with an owner
 // here: it sets gradients that were not written to zero and adds the uses of tied parameters in
 // stage order (L5, L9).
-func (r *worker[T]) finishGradients(ctx context.Context) error {
+func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 	if err := r.contributions(); err != nil {
 		return err
 	}
@@ -77,6 +80,13 @@ func (r *worker[T]) finishGradients(ctx context.Context) error {
 		if err := r.zeroUnwritten(s); err != nil {
 			return err
 		}
+	}
+	if r.shards != nil {
+		if err := r.shards.finish(ctx); err != nil {
+			return err
+		}
+		r.sums, err = r.shards.squares(r.sums[:0])
+		return err
 	}
 	if err := r.addUses(ctx); err != nil {
 		return err
@@ -126,7 +136,12 @@ func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err err
 
 // unchanged returns an error for a gradient whose sum of squares has changed since the step.
 func (r *worker[T]) unchanged() error {
-	all, err := r.squaresOf(r.sums, r.measured)
+	all, err := r.sums, error(nil)
+	if r.shards != nil {
+		all, err = r.shards.squares(all)
+	} else {
+		all, err = r.squaresOf(all, r.measured)
+	}
 	if err != nil {
 		return fmt.Errorf("runner: the gradients can no longer be read: %w", err)
 	}
@@ -146,7 +161,10 @@ func (r *worker[T]) measuredName(i int) string {
 		if r.rankOf(owner) != r.Rank {
 			continue
 		}
-		if i--; i < 0 {
+		if i--; r.shards != nil { // the sums of its parts follow their number
+			i -= r.shards.shard(owner).parts
+		}
+		if i < 0 {
 			st := &r.Stages[owner.Stage]
 			return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.Params[owner.Param].Name, owner.Stage, st.Spec.Name)
 		}

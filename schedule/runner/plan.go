@@ -50,6 +50,7 @@ type planned struct {
 	hash   uint64           // of the programs of all ranks
 	// offloads reports that a rank offloads saved state.
 	offloads bool
+	with     *schedule.Plan // of other replicas, with one more microbatch; nil if it has not been compared
 }
 
 // share is the plan of a replica for its share of a step's microbatches.
@@ -80,10 +81,11 @@ func (p *planner) share(mode schedule.Mode, m, replica int) (share, error) {
 	if err != nil {
 		return share{}, err
 	}
-	if mode == schedule.Training && !p.unchecked {
+	if mode == schedule.Training && !p.unchecked && fewest.with != most.Plan {
 		if err := check.Replicas(most.Plan, fewest.Plan); err != nil {
 			return share{}, err
 		}
+		fewest.with = most.Plan
 	}
 	hash := bits.RotateLeft64(most.hash, 1) ^ fewest.hash
 	if replica < m%p.replicas {
@@ -204,6 +206,9 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 		if err := complete(plan); err != nil {
 			return nil, err
 		}
+	}
+	if p.replicas > 1 && mode == schedule.Training && !p.unchecked {
+		return plan, check.Replicas(plan)
 	}
 	return plan, nil
 }

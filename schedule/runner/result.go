@@ -67,6 +67,8 @@ type update struct {
 	// unchanged returns an error if the gradients have changed since the step. It is nil after
 	// its call, so that the results of ranks are equal.
 	unchanged func() error
+	// gather completes the weights of which replicas have updated parts.
+	gather func() error
 }
 
 // RankResult is the measurements of one rank. Sizes are bytes, as in Result.
@@ -113,6 +115,9 @@ func (r *Result) Bubble() float64 {
 // after a skipped step checks for ErrSkipped. Gradients that were written to since the step are
 // ErrOverwritten: Update computes their sums of squares again. After its first Update a runner
 // refuses a step if the previous result was not updated (ErrUnused).
+//
+// Replicas that hold a part of the optimizer's state (Replicas.Shard 1 and 2) update the elements of
+// each weight that they own (Owned), and Update gathers the others: every process must call it.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:
@@ -135,8 +140,12 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	if err := r.update.unchanged(); err != nil {
 		return err
 	}
-	r.update.taken, r.update.unchanged = true, nil
-	return apply(r.factor)
+	gather := r.update.gather
+	r.update.taken, r.update.unchanged, r.update.gather = true, nil, nil
+	if err := apply(r.factor); err != nil {
+		return err
+	}
+	return gather()
 }
 
 // Loss returns the value of the named loss, or NaN if it has none.

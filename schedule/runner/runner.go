@@ -148,10 +148,13 @@ func (r *Runner[T]) Close() error {
 	return errors.Join(err, r.links.Close())
 }
 
-// closeCells releases the cells of losses.
+// closeCells releases the cells of losses, and the buffers for reductions.
 func (r *Runner[T]) closeCells() (err error) {
 	for _, w := range r.workers {
 		err = errors.Join(err, w.cells.close(w.Space))
+		if w.shards != nil {
+			err = errors.Join(err, w.shards.close())
+		}
 	}
 	return err
 }
@@ -226,7 +229,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		}
 		defer func() {
 			if result != nil && result.factor != 0 {
-				r.last = &update{unchanged: r.unchanged}
+				r.last = &update{unchanged: r.unchanged, gather: r.gatherWeights}
 				result.update = r.last
 			}
 		}()

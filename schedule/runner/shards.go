@@ -5,19 +5,43 @@ import (
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/memory"
 )
 
 // Sharded weights and gradients of replicas.
 
-// unshard gathers the weights of a stage, which the frames hold from then on.
+// unshard begins to gather the weights of a stage, if they are sharded.
 func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) error {
-	return r.Frames.PutAt(e.To, int(e.Stage), 0, nil, 0) // the weights are whole
+	if err := r.whole(e.To, s); err != nil || r.shards == nil || r.level < 3 {
+		return err
+	}
+	return r.shards.gather(ctx, s)
 }
 
-// reduce reduces the gradients of a stage over the replicas. Gradients that were not written are
-// zero (L5).
+// whole makes buffers of whole parameters of a stage, which the frames hold: the gradients at
+// ZERO_GRAD, or the weights at UNSHARD. Without sharding there are none to make.
+func (r *worker[T]) whole(place effects.Place, s int) error {
+	return r.Frames.PutParams(place, s, func(p int) (h T, made bool, err error) {
+		param := &r.Stages[s].Params[p]
+		if r.level < 2 || r.level < 3 && place == effects.Gathered || place == effects.Accumulator && param.Contributes == frames.Frozen {
+			return h, false, nil
+		}
+		like := param.Grad
+		if place == effects.Gathered {
+			like = param.Weight
+		}
+		h, err = r.sharded.New(memory.Unsharded, like, r.elements(param))
+		return h, err == nil, err
+	})
+}
+
+// reduce begins to reduce the gradients of a stage over the replicas. Gradients that were not written
+// are zero (L5).
 func (r *worker[T]) reduce(ctx context.Context, s int) error {
-	return r.zeroUnwritten(s)
+	if err := r.zeroUnwritten(s); err != nil || r.shards == nil {
+		return err
+	}
+	return r.shards.reduce(ctx, s)
 }
 
 // zeroUnwritten sets the gradients of a stage's parameters to zero if this step has not written
@@ -27,7 +51,7 @@ func (r *worker[T]) zeroUnwritten(s int) error {
 		if param.Contributes == frames.Frozen || r.Frames.Written(s, p) {
 			continue
 		}
-		if err := r.gradients.Zero(param.Grad); err != nil {
+		if err := r.gradients.Zero(r.Frames.Grad(s, p)); err != nil {
 			return err
 		}
 		r.Frames.SetWritten(s, p)

@@ -47,6 +47,11 @@ func (r *worker[T]) program(ctx context.Context) (err error) {
 	if err := r.cells.reset(); err != nil {
 		return err
 	}
+	if r.shards != nil {
+		if err := r.shards.begin(); err != nil {
+			return err
+		}
+	}
 	if err := r.execute(ctx); err != nil {
 		return err
 	}
@@ -125,6 +130,11 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effe
 		}
 	}
 	var err error
+	if r.shards != nil {
+		if err = r.shards.gathers.wait(s); err != nil {
+			return err
+		}
+	}
 	switch action.Kind() {
 	case schedule.F:
 		if item := r.plan.Item(m); e.Pulls && r.pulled-item <= r.cfg.Plan.LookAhead {
@@ -261,6 +271,9 @@ func (r *worker[T]) retire(action schedule.Action) error {
 
 // abort releases everything that the step holds (L8).
 func (r *worker[T]) abort() {
+	if r.shards != nil {
+		r.shards.stop()
+	}
 	r.GiveBack(r.received)
 	r.Abort()
 }

@@ -50,9 +50,19 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	case schedule.Unshard:
 		return r.unshard(ctx, s, e)
 	case schedule.Reshard:
-		return nil // the frames hold the gathered weights
+		if r.shards != nil {
+			return r.shards.gathers.wait(s)
+		}
+		return nil
+	case schedule.ZeroGrad:
+		return r.whole(e.To, s)
 	case schedule.ReduceGrad:
 		return r.reduce(ctx, s)
+	case schedule.WaitReduce:
+		if r.shards != nil {
+			return r.shards.waitReduced(ctx, s)
+		}
+		return nil
 	default:
 		return fmt.Errorf("runner: %v is not supported", kind)
 	}

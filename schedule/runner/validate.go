@@ -98,16 +98,9 @@ func (c *Config[T]) checkReplicas(f *faults) {
 	if r.Shard < 0 || r.Shard > 3 {
 		f.add("Replicas.Shard is %d: give 0 (nothing), 1 (the state of the optimizer), 2 (gradients as well) or 3 (weights as well)", r.Shard)
 	}
-	if n := r.count(); n > 1 && len(c.Stages)%n == 0 && slices.ContainsFunc(c.Stages, trains[T]) {
-		f.add("%d replicas, and parameters train: their gradients are not reduced yet", n)
-	}
 	if n := r.count(); len(c.Stages)%n != 0 {
 		f.add("%d stages and %d replicas: list the stages of each replica, replica after replica", len(c.Stages), n)
 	}
-}
-
-func trains[T any](stage stages.Stage[T]) bool {
-	return stage != nil && slices.ContainsFunc(stages.Params(stage), func(p frames.Use[T]) bool { return p.Contributes != frames.Frozen })
 }
 
 // total returns the number of ranks of all replicas.
@@ -137,6 +130,9 @@ func (c *Config[T]) complete() error {
 	c.Losses = c.losses()
 	if c.World.Ranks == 0 {
 		c.World.Ranks = max(len(c.Spaces)/c.Replicas.count(), 1)
+	}
+	if c.Replicas.count() == 1 {
+		c.Replicas.Shard = 0 // there is nothing to share
 	}
 	if c.Memory.Ring == 0 {
 		c.Memory.Ring = 256
@@ -391,6 +387,12 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 			}
 			if !c.owns(rank) {
 				continue // it is optional
+			}
+			if n := c.Replicas.count(); n > 1 && c.Replicas.Shard >= 2 {
+				space := c.Spaces[rank-c.World.First]
+				if !isNil(space) && space.Bytes(param.Grad) == 0 {
+					continue // the replica may own nothing of it: resolveReplica knows
+				}
 			}
 			if reflect.TypeFor[T]().Comparable() {
 				if other, taken := accumulators[param.Grad]; taken {

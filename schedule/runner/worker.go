@@ -30,6 +30,9 @@ type worker[T any] struct {
 	watcher   transport.Watcher   // nil if the transport is not a Watcher
 	planned   memory.Planned      // nil if the memory of steps is not planned
 	copier    Copier[T]           // nil if Gradients is not a Copier
+	sharded   Sharded[T]          // nil if Gradients is not Sharded
+	shards    *replica[T]         // nil if there is one replica, or the rank shares nothing
+	level     int                 // Replicas.Shard
 	objective int                 // index of the loss, -1 for none
 	tied      []effects.Tie
 	owners    []effects.Use // the first use of each parameter that trains, on any rank
@@ -76,6 +79,8 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	r.watcher, _ = r.transport.(transport.Watcher)
 	r.gradients = cfg.gradients(r.Space)
 	r.copier, _ = r.gradients.(Copier[T])
+	r.sharded, _ = r.gradients.(Sharded[T])
+	r.level = cfg.Replicas.Shard
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
 		if r.planned, _ = r.Space.(memory.Planned); r.planned != nil {
 			r.unordered, _ = r.Space.(memory.Unordered[T])
@@ -107,7 +112,10 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		Space: r.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
 		Losses: r.ledger, Cells: r.cells.cells(), Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return r.resolveReplica()
 }
 
 // run runs a step on the rank, with its source.

@@ -1,0 +1,339 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// width is the number of elements of a tensor, and of a long parameter, which has 64 parts.
+const width = 1<<17 + 48
+
+// short is the number of elements of a short parameter, which belongs to one replica.
+const short = 5
+
+// affine is a stage of a test with replicas: y = w·x + b + t, with a long parameter w, a short one
+// b, and t, which the first and the last stage share. Plain loops make the numbers.
+type affine struct {
+	dev         *kernels.Host
+	number      int
+	first, last bool
+	frozen      bool
+	params      []batchctx.Use[buffer]
+	own         [][2]int // by parameter: first element and number of elements of the shard, at least level 2
+}
+
+func (a *affine) Spec() stages.Spec {
+	spec := stages.Spec{Name: fmt.Sprint("affine ", a.number), Slots: []string{"x"}}
+	if a.first {
+		spec.Reads = []stages.Read{{Part: "x"}}
+	} else {
+		spec.Inputs = wire
+	}
+	if a.last {
+		spec.Losses = []string{"loss"}
+	} else {
+		spec.Outputs = wire
+	}
+	return spec
+}
+
+func (a *affine) Params() []batchctx.Use[buffer] { return a.params }
+
+func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, out []buffer) error {
+	var x buffer
+	if a.first {
+		x = mb.Part(1)
+	} else {
+		x = in[0]
+	}
+	mb.Save(1, mb.Retain(x))
+	y := mb.Must(a.dev.Alloc(memory.Activation, kernels.Float32, width))
+	from, to := a.dev.Float32s(x), a.dev.Float32s(y)
+	var weights [][]float32
+	for p := range a.params {
+		weights = append(weights, a.dev.Float32s(mb.Weight(batchctx.Param(p+1))))
+	}
+	var sum float64
+	for i := range to {
+		to[i] = weights[0][i]*from[i] + weights[1][i%short]
+		if len(weights) > 2 {
+			to[i] += weights[2][i]
+		}
+		sum += float64(to[i])
+	}
+	if !a.last {
+		out[0] = y
+		return nil
+	}
+	mb.Loss(1, sum, 1+float64(mb.Index()))
+	_, err := a.dev.Release(y)
+	return err
+}
+
+func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gradOut, gradIn []buffer) error {
+	x := a.dev.Float32s(mb.Take(1))
+	dy := slices.Repeat([]float32{0}, width)
+	if a.last {
+		seed := mb.LossSeed(1)
+		for i := range dy {
+			dy[i] = seed
+		}
+	} else {
+		copy(dy, a.dev.Float32s(gradOut[0]))
+	}
+	for p := range a.params {
+		grad, trains := mb.Grad(batchctx.Param(p + 1))
+		if !trains {
+			continue
+		}
+		g := a.dev.Float32s(grad)
+		var sums [short]float64
+		for i := range dy {
+			switch p {
+			case 0:
+				g[i] += float32(x[i] * dy[i])
+			case 1:
+				sums[i%short] += float64(dy[i])
+			default:
+				g[i] += dy[i]
+			}
+		}
+		if p == 1 {
+			for i := range g {
+				g[i] += float32(sums[i])
+			}
+		}
+	}
+	if gradIn != nil {
+		gradIn[0] = mb.Must(a.dev.Alloc(memory.ActGrad, kernels.Float32, width))
+		w, dx := a.dev.Float32s(mb.Weight(1)), a.dev.Float32s(gradIn[0])
+		for i := range dx {
+			dx[i] = w[i] * dy[i]
+		}
+	}
+	return nil
+}
+
+// replicated is a test of replicas of a pipeline with two stages on each rank.
+type replicated struct {
+	replicas, ranks, shard int
+	rule                   schedule.Rule
+	change                 func(cfg *runner.Config[buffer])
+	cfg                    runner.Config[buffer]
+	stages                 []*affine // of all replicas
+	hosts                  []*kernels.Host
+}
+
+// weightOf returns the initial weight of an element.
+func weightOf(name string, i int) float32 {
+	return 1 + float32((i*7+len(name)*3+int(name[len(name)-1])*11)%13)/64
+}
+
+func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
+	t.Helper()
+	place := schedule.Looped(r.ranks, 2*r.ranks)
+	r.cfg = runner.Config[buffer]{
+		Losses: objective, Plan: runner.Plan{Rule: r.rule, Placement: place}, World: runner.World[buffer]{Capacity: 2},
+		Replicas: runner.Replicas{Count: r.replicas, Shard: r.shard},
+	}
+	if r.rule == nil {
+		r.cfg.Plan.Rule = schedule.Interleaved
+	}
+	for replica := range r.replicas {
+		for range r.ranks {
+			host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 26, Threads: 1})
+			require.NoError(t, err)
+			r.hosts, r.cfg.Spaces = append(r.hosts, host), append(r.cfg.Spaces, host)
+		}
+		for s, rank := range place.Rank {
+			a := &affine{dev: r.hosts[replica*r.ranks+rank], number: s, first: s == 0, last: s == 2*r.ranks-1}
+			a.param(t, r, replica, fmt.Sprint("w", s), width)
+			a.param(t, r, replica, fmt.Sprint("b", s), short)
+			if a.first || a.last {
+				a.param(t, r, replica, "t", width)
+			}
+			r.stages, r.cfg.Stages = append(r.stages, a), append(r.cfg.Stages, a)
+		}
+	}
+	if r.change != nil {
+		r.change(&r.cfg)
+	}
+	run, err := runner.New(r.cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, run.Close())
+		for _, host := range r.hosts {
+			require.NoError(t, host.Close())
+		}
+	})
+	return run
+}
+
+// param adds a parameter to a stage: what the level leaves of it.
+func (a *affine) param(t testing.TB, r *replicated, replica int, name string, n int) {
+	first, count := runner.Owned[buffer](a.dev, name, n, replica, r.replicas)
+	of := func(level int) (int, int) {
+		if r.replicas > 1 && r.shard >= level {
+			return first, count
+		}
+		return 0, n
+	}
+	use := batchctx.Use[buffer]{Name: name, Elements: n}
+	if _, count := of(2); count > 0 {
+		grad, err := a.dev.Alloc(memory.Resident, kernels.Float32, count)
+		require.NoError(t, err)
+		use.Grad = grad
+	}
+	if name == "t" && a.last && r.ranks == 1 { // the same weight, and the first use has the whole gradient
+		use.Weight = r.stages[len(r.stages)-a.number].params[2].Weight
+	} else if first, count := of(3); count > 0 {
+		weights := make([]float32, count)
+		for i := range weights {
+			weights[i] = weightOf(name, first+i)
+		}
+		weight, err := a.dev.Floats(memory.Resident, weights...)
+		require.NoError(t, err)
+		use.Weight = weight
+	}
+	a.params = append(a.params, use)
+	a.own = append(a.own, [2]int{first, count})
+}
+
+// update subtracts the gradients from the weights: whole ones at level 0, or else the shards.
+func (r *replicated) update(factor float64) error {
+	for _, a := range r.stages {
+		for p, use := range a.params {
+			first, count := a.own[p][0], a.own[p][1]
+			if r.replicas == 1 || r.shard == 0 {
+				first, count = 0, use.Elements
+			}
+			if count == 0 || a.last && p == 2 && r.ranks == 1 {
+				continue
+			}
+			weight, grad := a.dev.Float32s(use.Weight), a.dev.Float32s(use.Grad)
+			if len(weight) > count {
+				weight = weight[first:][:count]
+			}
+			if len(grad) > count {
+				grad = grad[first:][:count]
+			}
+			for i := range weight {
+				weight[i] -= float32(1e-3*factor) * grad[i]
+			}
+		}
+	}
+	return nil
+}
+
+// weights returns the whole weights by name, from the replicas that have them, and requires that
+// all that have an element agree.
+func (r *replicated) weights(t testing.TB) map[string][]float32 {
+	t.Helper()
+	all := map[string][]float32{}
+	for _, a := range r.stages {
+		for p, use := range a.params {
+			whole, first := all[use.Name], 0
+			if whole == nil {
+				whole = make([]float32, use.Elements)
+				all[use.Name] = whole
+			}
+			if use.Weight == (buffer{}) {
+				continue
+			}
+			have := a.dev.Float32s(use.Weight)
+			if len(have) < use.Elements {
+				first = a.own[p][0]
+			}
+			for i, w := range have {
+				if whole[first+i] != 0 && whole[first+i] != w {
+					t.Fatalf("element %d of %s is %v and %v", first+i, use.Name, whole[first+i], w)
+				}
+				whole[first+i] = w
+			}
+		}
+	}
+	return all
+}
+
+func (r *replicated) source() runner.Source[buffer] {
+	return runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
+		if !e.Wants("x") {
+			return nil
+		}
+		host := r.hosts[e.Rank()]
+		h := e.Must(host.Alloc(memory.Entry, kernels.Float32, width))
+		x := host.Float32s(h)
+		for i := range x {
+			x[i] = float32((i*5+e.Index()*17)%29) / 32
+		}
+		e.Put("x", h)
+		return nil
+	})
+}
+
+// train runs steps and returns the weights, and the last result.
+func (r *replicated) train(t testing.TB, batches ...int) (map[string][]float32, *runner.Result) {
+	t.Helper()
+	run := r.build(t)
+	var result *runner.Result
+	for _, m := range batches {
+		var err error
+		result, err = run.Step(t.Context(), m, r.source())
+		require.NoError(t, err)
+		require.NoError(t, result.Update(r.update))
+	}
+	evaluated, err := run.Evaluate(t.Context(), r.replicas, r.source())
+	require.NoError(t, err)
+	require.Zero(t, evaluated.Excess)
+	require.Zero(t, result.Excess)
+	return r.weights(t), result
+}
+
+// TestReplicasTrainOneModel trains one model with 1, 2 and 3 replicas on one and two ranks, at every
+// level. The weights of all levels are equal bit by bit, and those of all numbers of replicas nearly,
+// also if the replicas have different numbers of microbatches, and with tied parameters (L5, L9).
+func TestReplicasTrainOneModel(t *testing.T) {
+	testkit.Slow(t)
+	batches := []int{5, 4}
+	for _, ranks := range []int{1, 2} {
+		one := &replicated{replicas: 1, ranks: ranks}
+		want, result := one.train(t, batches...)
+		for _, replicas := range []int{2, 3} {
+			var first map[string][]float32
+			var norm float64
+			for shard := range 4 {
+				r := &replicated{replicas: replicas, ranks: ranks, shard: shard}
+				have, got := r.train(t, batches...)
+				name := fmt.Sprintf("%d replicas of %d ranks, level %d", replicas, ranks, shard)
+				require.InEpsilon(t, result.GradNorm, got.GradNorm, 1e-6, name)
+				require.InEpsilon(t, result.Loss("loss"), got.Loss("loss"), 1e-6, name)
+				for parameter, w := range want {
+					for i := range w {
+						if d := w[i] - have[parameter][i]; d > 1e-5 || d < -1e-5 {
+							t.Fatalf("%s: element %d of %s is %v, and %v with one replica", name, i, parameter, have[parameter][i], w[i])
+						}
+					}
+				}
+				if shard == 0 {
+					first, norm = have, got.GradNorm
+				}
+				require.True(t, norm == got.GradNorm, name)
+				for parameter, w := range first {
+					require.True(t, slices.Equal(w, have[parameter]), "%s: %s", name, parameter)
+				}
+			}
+		}
+	}
+}
