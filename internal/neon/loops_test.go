@@ -39,7 +39,7 @@ func TestInnerLoops(t *testing.T) {
 	if name == "" {
 		name = t.TempDir() + "/kernels"
 		build := exec.Command("go", "test", "-c", "-vet=off", "-o", name, "../../kernels")
-		build.Env = append(os.Environ(), "GOARCH=arm64", "GOOS=linux", "CGO_ENABLED=0", "GOFLAGS=")
+		build.Env = append(os.Environ(), "GOARCH=arm64", "GOOS=linux", "CGO_ENABLED=0")
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
