@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -41,6 +42,68 @@ func TestMeet(t *testing.T) {
 			require.ErrorContains(t, err, test.want, name)
 		}
 		require.Nil(t, w, name)
+	}
+}
+
+// Ranks are dealt to processes in order, replica after replica, so that a process may have ranks of
+// several replicas.
+func TestMeetInReplicas(t *testing.T) {
+	for _, test := range []struct {
+		replicas, ranks, processes string
+		firsts                     []int // of every process
+		want                       string
+	}{
+		{"2", "2", "4", []int{0, 1, 2, 3}, ""},
+		{"2", "3", "4", []int{0, 1, 3, 4}, ""},
+		{"3", "2", "2", []int{0, 3}, ""},
+		{"4", "", "4", []int{0, 1, 2, 3}, ""},
+		{"2", "", "4", []int{0, 1, 2, 3}, ""},
+		{"2", "2", "5", []int{0}, "-ranks is 2 in each of 2 -replicas: give at least one rank for each of the 5 processes"},
+		{"0", "2", "2", []int{0}, "-replicas is 0: give at least 1"},
+	} {
+		for process, first := range test.firsts {
+			o := Flags(flag.NewFlagSet("", flag.ContinueOnError))
+			args := []string{"-transport", "unix:x", "-launcher", "none", "-replicas", test.replicas, "-processes", test.processes, "-process", fmt.Sprint(process)}
+			if test.ranks != "" {
+				args = append(args, "-ranks", test.ranks)
+			}
+			require.NoError(t, o.Parse(args))
+			w, err := o.Meet(t.Context(), func(string) string { return "" }, func(string) {})
+			if test.want != "" {
+				require.ErrorContains(t, err, test.want)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, first, w.First, "%+v, process %d", test, process)
+			for rank := range w.Count {
+				require.Equal(t, process, w.processOf(first+rank))
+			}
+			require.Equal(t, process == 0, w.Leads())
+			require.Equal(t, o.Ranks, w.RunnerWorld().Ranks)
+		}
+	}
+}
+
+// Flags of replicas that contradict each other are errors that name the flag.
+func TestReplicaFlags(t *testing.T) {
+	for want, args := range map[string][]string{
+		"":                                {"-replicas", "2", "-shard", "3", "-gathered", "2"},
+		"-replicas is 0: give at least 1": {"-replicas", "0"},
+		"-replicas is 33 of 2 ranks: give at most 64 ranks in all":         {"-replicas", "33", "-ranks", "2"},
+		"-shard is 4: give 0 to 3":                                         {"-replicas", "2", "-shard", "4"},
+		"-shard is -1: give 0 to 3":                                        {"-replicas", "2", "-shard", "-1"},
+		"-shard is for several replicas: give -replicas":                   {"-shard", "1"},
+		"-gathered is for -shard 3: leave it out":                          {"-replicas", "2", "-shard", "2", "-gathered", "1"},
+		"-gathered is 0: give at least 1":                                  {"-replicas", "2", "-shard", "3", "-gathered", "0"},
+		"-microbatches is 3: give at least one for each of the 4 replicas": {"-replicas", "4", "-microbatches", "3"},
+	} {
+		o := Flags(flag.NewFlagSet("", flag.ContinueOnError))
+		require.NoError(t, o.Parse(args))
+		if err := o.Validate(8); want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
 	}
 }
 

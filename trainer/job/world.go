@@ -108,11 +108,14 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 			return nil, fmt.Errorf("-tls: %w", err)
 		}
 	}
+	if err := Number("replicas", o.Replicas, 1); err != nil {
+		return nil, err
+	}
 	if !o.given["ranks"] && o.Fixed == nil && (o.Resume == "" || o.AllRanks() < w.Processes) {
-		o.Ranks = (w.Processes + o.Replicas - 1) / max(o.Replicas, 1)
+		o.Ranks = (w.Processes + o.Replicas - 1) / o.Replicas
 	}
 	if o.AllRanks() < w.Processes {
-		return nil, fmt.Errorf("%d ranks: give at least one for each of the %d processes", o.AllRanks(), w.Processes)
+		return nil, fmt.Errorf("-ranks is %d in each of %d -replicas: give at least one rank for each of the %d processes", o.Ranks, o.Replicas, w.Processes)
 	}
 	w.ranks, w.pipeline = o.AllRanks(), o.Ranks
 	w.First = w.process * w.ranks / w.Processes
@@ -158,7 +161,9 @@ func (w *World) processOf(rank int) int {
 // process's ranks.
 func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error {
 	cfg := w.meeting
-	cfg.Ranks = w.ranks
+	if cfg.Ranks = w.ranks; w.ranks > w.pipeline {
+		cfg.Pipeline = w.pipeline
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		cfg.Facts = append(cfg.Facts, tcp.Fact{Name: "the version", Value: info.Main.Version + " " + info.GoVersion})
 	}

@@ -17,6 +17,9 @@ import (
 // must be set, and Token if the host has several users.
 type Config struct {
 	Rank, Ranks int
+	// Pipeline is the number of ranks of a pipeline if the job has several replicas of it, replica
+	// after replica. Then the error of a lost rank names its replica too.
+	Pipeline int
 	// Address is the address of rank 0: unix:PATH or tcp:HOST:PORT.
 	Address string
 	// Listen is the address at which this rank listens for the others, in the form of Address. ""
@@ -87,6 +90,9 @@ func (c *Config) Validate() error {
 		fault("%d ranks: give 1 to %d", c.Ranks, mostRanks)
 	} else if c.Rank < 0 || c.Rank >= c.Ranks {
 		fault("rank %d of %d: ranks count from 0", c.Rank, c.Ranks)
+	}
+	if c.Pipeline < 0 || c.Pipeline > 0 && c.Ranks%c.Pipeline != 0 {
+		fault("a pipeline of %d ranks, of %d in all: each replica has as many", c.Pipeline, c.Ranks)
 	}
 	if c.Capacity < schedule.Unlimited {
 		fault("a link of capacity %d", c.Capacity)

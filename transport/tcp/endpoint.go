@@ -197,7 +197,7 @@ func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 	}
 	e.addresses = addresses
 	p := newPeer(conn, c, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Standing, func(f frame) error { e.deliver(f); return nil },
-		func(err error) { e.endJobWith(&LostError{0, nil, reason(err, c.Silence)}) })
+		func(err error) { e.endJobWith(&LostError{Reason: reason(err, c.Silence), pipeline: c.Pipeline}) })
 	e.peers, e.toHub = []*peer{p}, p.post
 	return nil
 }
@@ -251,7 +251,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 			e.closeLinks()
 		}
 	case lost:
-		l := &LostError{}
+		l := &LostError{pipeline: e.cfg.Pipeline}
 		if json.Unmarshal(f.data, l) == nil {
 			e.endJob(l)
 		}

@@ -25,14 +25,20 @@ type LostError struct {
 	Rank   int
 	Last   *transport.Standing // as of its last heartbeat; nil if it is unknown
 	Reason string
+
+	pipeline int // Config.Pipeline
 }
 
-// Error names the rank, the reason, and the rank's last activity.
+// Error names the rank, its replica if there are several, the reason, and the rank's last activity.
 func (e *LostError) Error() string {
-	if e.Last == nil {
-		return fmt.Sprintf("tcp: rank %d is lost: %s", e.Rank, e.Reason)
+	replica, last := "", ""
+	if e.pipeline > 0 {
+		replica = fmt.Sprintf(" (rank %d of replica %d)", e.Rank%e.pipeline, e.Rank/e.pipeline)
 	}
-	return fmt.Sprintf("tcp: rank %d is lost: %s; its last heartbeat was in step %d: %s", e.Rank, e.Reason, e.Last.Step, e.Last.Activity())
+	if e.Last != nil {
+		last = fmt.Sprintf("; its last heartbeat was in step %d: %s", e.Last.Step, e.Last.Activity())
+	}
+	return fmt.Sprintf("tcp: rank %d is lost%s: %s%s", e.Rank, replica, e.Reason, last)
 }
 
 // LostRank returns Rank, for callers that do not import this package.

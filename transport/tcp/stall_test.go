@@ -182,7 +182,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 // the transport has run.
 func TestLostInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		errs := stalls(t, tcp.Config{}, func(ctx context.Context, end *tcp.Endpoint[number]) {
+		errs := stalls(t, tcp.Config{Pipeline: 1}, func(ctx context.Context, end *tcp.Endpoint[number]) {
 			end.Runs(41, schedule.Act(schedule.F, 2, 7))
 			require.EqualValues(t, 41, end.Standing().Step)
 			time.Sleep(2 * time.Second) // a heartbeat
@@ -192,6 +192,7 @@ func TestLostInStep(t *testing.T) {
 			var lost *tcp.LostError
 			require.ErrorAs(t, err, &lost)
 			require.EqualValues(t, 41, lost.Last.Step)
+			require.ErrorContains(t, err, "rank 2 is lost (rank 0 of replica 2): it")
 			require.ErrorContains(t, err, "its last heartbeat was in step 41: runs 2F7")
 			require.Equal(t, launch.Elsewhere, launch.ExitStatus(err))
 		}
