@@ -37,10 +37,8 @@ type fitCmd struct {
 	Tensor           int  `group:"Parallelism:" help:"Ranks that share each layer." placeholder:"N"`
 	SequenceParallel bool `group:"Parallelism:" help:"They also share the tensors between its products."`
 	Context          int  `group:"Parallelism:" help:"Ranks that share a sequence." placeholder:"N"`
-	Data             int  `group:"Parallelism:" help:"Replicas." placeholder:"N"`
-	Expert           int  `group:"Parallelism:" help:"Ranks that share the experts of a layer; they are among --data and --context." placeholder:"N"`
+	Expert           int  `group:"Parallelism:" help:"Ranks that share the experts of a layer; they are among --replicas and --context." placeholder:"N"`
 	ExpertTensor     int  `group:"Parallelism:" help:"Ranks that share an expert; by default as --tensor." placeholder:"N"`
-	Zero             int  `group:"Parallelism:" help:"Replicas share the optimizer's state (1), gradients too (2), weights too (3)." placeholder:"N"`
 
 	Precision       string `group:"Numbers:" help:"bf16 and fp16: weights and activations in 16 bits, float32 for the optimizer; fp32; amp: weights in float32, activations in bfloat16; fp8: bf16 with the products of TransformerEngine in FP8." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto"`
 	GradientBytes   int    `group:"Numbers:" help:"Bytes of an element of a gradient, 2 or 4; by default 4, 2 with fp16." placeholder:"N"`
@@ -158,8 +156,8 @@ func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 		given int
 		to    *int
 	}{
-		{c.Seq, &s.Sequence}, {c.MicrobatchSize, &s.Microbatch}, {c.Tensor, &s.Tensor}, {c.Context, &s.Context}, {c.Data, &s.Data},
-		{c.Expert, &s.Expert}, {c.ExpertTensor, &s.ExpertTensor}, {c.Zero, &s.Zero}, {c.GradientBytes, &s.Gradients},
+		{c.Seq, &s.Sequence}, {c.MicrobatchSize, &s.Microbatch}, {c.Tensor, &s.Tensor}, {c.Context, &s.Context}, {c.Replicas, &s.Data},
+		{c.Expert, &s.Expert}, {c.ExpertTensor, &s.ExpertTensor}, {c.Shard, &s.Zero}, {c.Gathered, &s.Gathered}, {c.GradientBytes, &s.Gradients},
 	} {
 		if f.given != 0 {
 			*f.to = f.given
@@ -238,6 +236,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 	}
 	capacity, flags := &c.Capacity, c.planFlags
 	flags.Offload, flags.Overlap = "", 1 // they are for Predict, which has the slots
+	flags.replicaFlags = replicaFlags{}  // of the setup
 	source := source{Plan: c.Schedule, planFlags: flags, Capacity: capacity, From: "auto", Letters: "auto"}
 	plan, file, err := source.load(s)
 	if err == nil && file != nil {
@@ -449,8 +448,8 @@ func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
 	if r.Model != nil && r.Model.Experts > 0 {
 		b.WriteString("Every expert is taken to have the same load.\n")
 	}
-	if r.Setup.Zero == 3 {
-		b.WriteString("Weights that ZeRO 3 gathers for use are not counted.\n")
+	if r.Setup.Zero == 3 && r.Setup.Gathered == 0 {
+		b.WriteString("Weights that are gathered for use are not counted: --gathered K counts those of K stages.\n")
 	}
 	if c.Memory > 0 {
 		worst := 0

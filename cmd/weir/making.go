@@ -41,7 +41,7 @@ func (m *planFlags) refuseFor(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
 		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(), "--offload": m.Offload != "", "--overlap": m.Overlap != 1,
-		"--replicas": m.Replicas != 1, "--shard": m.Shard != 0, "--gathered": m.Gathered != 0,
+		"--replicas": m.Replicas != 0, "--shard": m.Shard != 0, "--gathered": m.Gathered != 0,
 	} {
 		if given {
 			return usage("%s is for a schedule given by name; %s is a file: leave out the flag", flag, file)

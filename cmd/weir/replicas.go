@@ -9,8 +9,8 @@ import (
 
 // replicaFlags holds the flags of data-parallel replicas.
 type replicaFlags struct {
-	Replicas int `help:"Data-parallel replicas of the pipeline. Each rank reduces the gradients of a stage over them after its last backward." placeholder:"R" default:"1"`
-	Shard    int `help:"What replicas shard: 1 the optimizer's state, 2 reduced gradients too, 3 weights too." placeholder:"LEVEL" default:"0"`
+	Replicas int `help:"Data-parallel replicas of the pipeline; by default 1. Each rank reduces the gradients of a stage over them after its last backward." aliases:"data" placeholder:"R"`
+	Shard    int `help:"What replicas shard: 1 the optimizer's state, 2 reduced gradients too, 3 weights too." aliases:"zero" placeholder:"LEVEL"`
 	Gathered int `help:"With --shard 3: the stages whose weights a rank holds gathered at once; by default 2." placeholder:"K"`
 }
 
@@ -20,11 +20,11 @@ const usualGathered = 2
 // validate returns an error for flags that do not go together.
 func (r *replicaFlags) validate() error {
 	switch {
-	case r.Replicas < 1 || r.Replicas > simulate.MaxReplicas:
+	case r.Replicas < 0 || r.Replicas > simulate.MaxReplicas:
 		return usage("--replicas %d: give 1 to %d", r.Replicas, simulate.MaxReplicas)
 	case r.Shard < 0 || r.Shard > schedule.ShardWeights:
 		return usage("--shard %d: give a level from 0 to %d; --gathered is the number of stages", r.Shard, schedule.ShardWeights)
-	case r.Shard > 0 && r.Replicas == 1:
+	case r.Shard > 0 && r.Replicas < 2:
 		return usage("--shard %d: one replica shares nothing: give --replicas 2 or more", r.Shard)
 	case r.Gathered < 0 || r.Gathered > 0 && r.Shard < schedule.ShardWeights:
 		return usage("--gathered %d: give 1 or more, with --shard %d", r.Gathered, schedule.ShardWeights)
@@ -62,7 +62,7 @@ func (r *replicaFlags) replicate(plan *schedule.Plan) (*schedule.Plan, error) {
 
 // apply returns the costs for the flags.
 func (r *replicaFlags) apply(costs *simulate.Costs) *simulate.Costs {
-	if r.Replicas == 1 {
+	if r.Replicas < 2 {
 		return costs
 	}
 	own := *costs

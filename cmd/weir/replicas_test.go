@@ -67,9 +67,22 @@ func TestReplicas(t *testing.T) {
 	require.Contains(t, stdout, "gathered 1")
 	require.Contains(t, stdout, "step, us")
 
+	const model = "-- --num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 64 --vocab-size 1024 --bf16"
+	weights := func(flags string) int64 {
+		stdout, stderr, status := weir("", append(strings.Fields("fit --json --no-reserved --ranks 2 --schedule interleaved --stages 8 --microbatches 8 "+flags), strings.Fields(model)...)...)
+		require.Zero(t, status, stderr)
+		var out struct{ Ranks []struct{ Weights int64 } }
+		require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+		return out.Ranks[1].Weights
+	}
+	require.Equal(t, weights("--data 8 --zero 3"), weights("--replicas 8 --shard 3"), "the old names")
+	require.Less(t, weights("--replicas 8 --shard 3"), weights("--replicas 8 --shard 2"))
+	layer := weights("--replicas 8 --shard 3 --gathered 3") - weights("--replicas 8 --shard 3 --gathered 2")
+	require.EqualValues(t, (12*1024*1024+13*1024)*2, layer, "a layer in bfloat16")
+
 	for args, want := range map[string]string{
 		"plan 1f1b --shard 1":                               "--shard 1: one replica shares nothing: give --replicas 2 or more",
-		"plan 1f1b --replicas 0":                            "--replicas 0: give 1 to 16384",
+		"plan 1f1b --replicas -1":                           "--replicas -1: give 1 to 16384",
 		"sim 1f1b --replicas 2 --shard 4":                   "--shard 4: give a level from 0 to 3; --gathered is the number of stages",
 		"sim 1f1b --replicas 2 --gathered 1":                "--gathered 1: give 1 or more, with --shard 3",
 		"sim 1f1b --replica-rate 1GB/s":                     "--replica-rate counts bytes: give --costs with the bytes of each stage",

@@ -22,6 +22,7 @@ type Setup struct {
 	Data             int  // replicas
 	Expert           int  // ranks that share the experts of a layer; part of Data and Context
 	ExpertTensor     int  // ranks that share an expert; 0 is Tensor
+	Gathered         int  // stages of a rank whose weights ZeRO 3 holds gathered at once; 0 is not counted
 	Zero             int  // ZeRO stage: replicas share the optimizer's state (1), gradients too (2), weights too (3)
 
 	Precision Precision
@@ -148,6 +149,9 @@ func (s Setup) Validate(m *Model) error {
 	}
 	if s.Zero < 0 || s.Zero > 3 {
 		f.add("ZeRO is %d: give 0 to 3", s.Zero)
+	}
+	if s.Gathered < 0 || s.Gathered > 0 && s.Zero < 3 {
+		f.add("%d stages are gathered with ZeRO %d: give 1 or more with ZeRO 3, or 0", s.Gathered, s.Zero)
 	}
 	if n := s.Gradients; n != 0 && n != 2 && n != 4 {
 		f.add("a gradient has %d bytes: give 2 or 4", n)

@@ -1,5 +1,7 @@
 package fit
 
+import "slices"
+
 // Static is the memory of a rank between steps, in bytes.
 type Static struct {
 	Parameters int64 `json:"parameters,omitempty"` // elements on the rank, before ZeRO divides them
@@ -29,11 +31,13 @@ func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
 
 // static returns the static memory of a rank with the given stages. Both data and context
 // parallelism replicate weights. A tied head has a copy of the embedding's table if the embedding
-// is on another stage. With FP8 there are two copies of a product's weights, which ZeRO does not divide.
+// is on another stage. With FP8 there are two copies of a product's weights, which ZeRO does not
+// divide. The weights that ZeRO 3 gathers are counted for s.Gathered stages.
 func (m *Model) static(s *Setup, stages [][]Part) (total Static) {
 	var plain, expert int64
 	vocabulary := m.padded(s.Tensor)
-	for _, parts := range stages {
+	gathered := make([]int64, len(stages)) // elements of each stage
+	for i, parts := range stages {
 		for _, p := range parts {
 			list := m.Weights(p, vocabulary)
 			if p.Kind == Head && m.Tied && parts[0].Kind != Embedding {
@@ -48,6 +52,7 @@ func (m *Model) static(s *Setup, stages [][]Part) (total Static) {
 					ranks, sum = int64(s.Expert*s.ExpertTensor), &expert
 				}
 				n := (w.Elements + ranks - 1) / ranks
+				gathered[i] += n
 				if *sum += n; s.Precision == FP8 && w.Product && p.Kind != Embedding && p.Kind != Head {
 					total.Weights += 2 * n
 				}
@@ -57,6 +62,13 @@ func (m *Model) static(s *Setup, stages [][]Part) (total Static) {
 	replicas := int64(s.Data * s.Context)
 	total.add(s, plain, replicas)
 	total.add(s, expert, max(replicas*int64(s.Tensor)/int64(s.Expert*s.ExpertTensor), 1))
+	if s.Zero == 3 { // the largest stages may be gathered at once
+		weight, _, _ := s.perParameter()
+		slices.Sort(gathered)
+		for _, n := range gathered[max(len(gathered)-s.Gathered, 0):] {
+			total.Weights += n * weight
+		}
+	}
 	return total
 }
 
