@@ -47,10 +47,19 @@ func files(t *testing.T, folder string) map[string]string {
 	return all
 }
 
-// A restarted job resumes from its last checkpoint to the same bits.
+// A restarted job resumes from its last checkpoint to the same bits, also if the process that was
+// killed had a part of the state that no other replica has.
 func TestRestartedJob(t *testing.T) {
+	t.Run("ranks", func(t *testing.T) { restarted(t, "-ranks", "2") })
+	t.Run("replicas", func(t *testing.T) { restarted(t, append(shard(3), "-replicas", "2")...) })
+}
+
+// shard returns the flags of a shard level.
+func shard(level int) []string { return []string{"-shard", fmt.Sprint(level), "-unplanned"} }
+
+func restarted(t *testing.T, flags ...string) {
 	text, folder := sentence(t), t.TempDir()
-	flags := []string{"-data", text, "-steps", "60", "-evaluate", "0", "-ranks", "2"}
+	flags = append(flags, "-data", text, "-steps", "60", "-evaluate", "0")
 	whole := summaryOf(t, flags...)
 	path, err := os.Executable()
 	require.NoError(t, err)
@@ -140,18 +149,28 @@ func TestHangIsReported(t *testing.T) {
 var kills = flag.Int("kills", 6, "number of jobs to kill")
 
 // A process is killed, or stopped, at a random action: all others end by themselves with the
-// status that means another process failed, they name the lost rank, their files are whole, and
-// the job resumes from its checkpoint and ends with the weights of an uninterrupted run. A job that had ended before the kill
-// does not count.
+// status that means another process failed, they name the lost rank and its replica, their files
+// are whole, and the job resumes from its checkpoint and ends with the weights of an uninterrupted
+// run. A job that had ended before the kill does not count.
 func TestKilledProcesses(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	text, saved := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
-	interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", saved)
-	before := files(t, saved)
-	resumes := []string{"-data", text, "-resume", saved, "-steps", "60", "-evaluate", "0"}
-	whole := summaryOf(t, resumes...)
+	text, folder := sentence(t), t.TempDir()
+	var jobs [2]struct { // of one replica and of two
+		resumes []string
+		saved   string
+		before  map[string]string
+		weights string
+	}
+	for i := range jobs {
+		job, replicas := &jobs[i], fmt.Sprint(i+1)
+		job.saved = filepath.Join(folder, replicas)
+		interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", job.saved, "-replicas", replicas)
+		job.before = files(t, job.saved)
+		job.resumes = []string{"-data", text, "-resume", job.saved, "-steps", "60", "-evaluate", "0", "-replicas", replicas}
+		job.weights = summaryOf(t, job.resumes...).WeightsSHA256
+	}
 	schedules := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends }) // to the same bits
 	for killed := 0; killed < *kills; {
 		processes, signal := 2+random.IntN(3), syscall.SIGKILL
@@ -159,10 +178,20 @@ func TestKilledProcesses(t *testing.T) {
 			signal = syscall.SIGSTOP
 		}
 		network, plan := []string{"unix", "tcp"}[random.IntN(2)], schedules[random.IntN(len(schedules))].Name
+		job, ranks, level, of := &jobs[0], processes, 0, ""
+		if random.IntN(2) == 0 { // two replicas of two ranks
+			job, processes, ranks, level = &jobs[1], 4, 2, random.IntN(4)
+		}
 		victim, after := random.IntN(processes), time.Duration(random.Int64N(int64(300*time.Millisecond)))
-		name := fmt.Sprintf("%d, %v of %d of %d, %s, %s", killed, signal, victim, processes, network, plan)
+		if processes > ranks {
+			of = fmt.Sprintf(" (rank %d of replica %d)", victim%ranks, victim/ranks)
+		}
+		name := fmt.Sprintf("%d, %v of %d of %d%s, shard %d, %s, %s", killed, signal, victim, processes, of, level, network, plan)
 		t.Run(name, func(t *testing.T) {
-			flags := append(resumes[:len(resumes):len(resumes)], "-ranks", fmt.Sprint(processes), "-plan", plan)
+			flags := append(job.resumes[:len(job.resumes):len(job.resumes)], "-ranks", fmt.Sprint(ranks), "-plan", plan)
+			if level > 0 {
+				flags = append(flags, shard(level)...)
+			}
 			all := startJob(t, processes, meeting(t, network), flags...)
 			for !strings.Contains(all[0].out.String(), "folder") {
 				require.NoError(t, all[0].Process.Signal(syscall.Signal(0)), all[0].errs.String())
@@ -181,7 +210,7 @@ func TestKilledProcesses(t *testing.T) {
 				}
 				hit = true
 				require.Equal(t, launch.Elsewhere, status, p.errs.String())
-				require.Contains(t, p.errs.String(), fmt.Sprintf("rank %d is lost: ", victim))
+				require.Contains(t, p.errs.String(), fmt.Sprintf("rank %d is lost%s: ", victim, of))
 				require.Equal(t, signal == syscall.SIGSTOP, strings.Contains(p.errs.String(), "it has been silent for 10s"), p.errs.String())
 				for path := range files(t, filepath.Dir(p.folder)) {
 					require.NotContains(t, path, ".partial")
@@ -189,7 +218,7 @@ func TestKilledProcesses(t *testing.T) {
 			}
 			_ = all[victim].Process.Kill()
 			_ = all[victim].Wait()
-			require.Equal(t, before, files(t, saved))
+			require.Equal(t, job.before, files(t, job.saved))
 			if hit {
 				killed++
 			}
@@ -200,7 +229,7 @@ func TestKilledProcesses(t *testing.T) {
 			}
 			var s summary
 			require.NoError(t, json.Unmarshal([]byte(again[0].out.String()), &s))
-			require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
+			require.Equal(t, job.weights, s.WeightsSHA256)
 		})
 		if t.Failed() {
 			return
