@@ -68,6 +68,7 @@ type step struct {
 	costs   *simulate.Costs // of the file; nil if none is given
 	times   *simulate.Costs // costs, or those of the flags
 	cfg     layout.Config
+	near    []layout.NearSlots // of the stages that the flags offload
 }
 
 // prepare reads the files that the flags name.
@@ -131,6 +132,7 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 		for s := range passes.Away {
 			passes.Away[s] = slots[s] * min(passes.Away[s], 1)
 		}
+		out.near = slices.DeleteFunc(out.profile.NearSlots(&plan.Placement, 1), func(n layout.NearSlots) bool { return passes.Away[n.Stage] == 0 })
 	}
 	if out.plan, err = lower.Prepare(plan, passes); err != nil {
 		if errors.Is(err, schedule.ErrFacts) && c.Profile != "" && file == nil { // a plan made by name is not at fault
@@ -254,6 +256,7 @@ type certificates struct {
 	Sizes        string        `json:"sizes"`
 	PerRank      []certificate `json:"per_rank"`
 	WhatIf       []alternative `json:"what_if,omitempty"`
+	Near         []string      `json:"kept_near,omitempty"` // stages with slots that cannot be offloaded
 
 	unit string
 }
@@ -286,6 +289,9 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 	p := step.plan
 	out := &certificates{Name: p.Name, Ranks: p.Placement.Ranks, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Sizes: made.Ranks[0].Sizes}
 	out.unit = step.times.Unit
+	for _, near := range step.near {
+		out.Near = append(out.Near, near.String())
+	}
 	for i := range made.Ranks {
 		r := &made.Ranks[i]
 		one := certificate{
@@ -355,6 +361,9 @@ func (o *certificates) table(w io.Writer) error {
 			}
 			fmt.Fprintln(w)
 		}
+	}
+	for _, near := range o.Near {
+		fmt.Fprintf(w, "\n%s\n", near)
 	}
 	return o.whatIf(w)
 }

@@ -60,6 +60,8 @@ func TestOffload(t *testing.T) {
 	require.Regexp(t, `far     .*KiB for the saved state of a rank at most, in a file in `+folder, out)
 	_, _, out, _ = runTiny(t, "-data", sentence(t), "-ranks", "2", "-plan", "1f1b", "-offload", "0.5")
 	require.Contains(t, out, "far     nothing is moved: ")
+	_, _, out, _ = runTiny(t, "-data", sentence(t), "-plan", "gpipe", "-ranks", "1", "-stages", "3", "-layers", "16", "-microbatches", "5", "-offload", "1")
+	require.Contains(t, out, "stage 1 (block5..block10) keeps 2 slots near, ")
 	for _, faulty := range [][]string{{"-offload", "1.5"}, {"-offload", "0.5", "-unplanned"}, {"-offload", "1", "-offload-to", folder + "/none"}} {
 		status, _, _, stderr := runTiny(t, append(flags, faulty...)...)
 		require.NotZero(t, status, "%v", faulty)

@@ -74,6 +74,11 @@ func (t *trainer) introduce() {
 		}
 		fmt.Fprintf(t.out, "far     %s for the saved state of a rank at most, in %s\n", units.Size(t.layout.FarHeight()), where)
 	}
+	if o.Offload > 0 && t.profile != nil {
+		for _, near := range t.profile.NearSlots(&o.Placement, o.Offload) {
+			fmt.Fprintf(t.out, "        %v\n", near)
+		}
+	}
 	if t.first > 0 {
 		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.Resume, t.first)
 		if t.passed != nil {

@@ -92,9 +92,35 @@ func offloads(program []schedule.Segment) bool {
 // Away returns the slots to offload, in the form of schedule.Plan.Away. For each stage of a
 // placement it takes slots, the largest first, as long as their sum is at most a share of the bytes
 // that the stage saves in slots; a slot that is too large is passed over. It considers the first 64
-// slots of a stage, and only buffers to which nothing but the slot refers after the forward.
+// slots of a stage (see [Profile.NearSlots]), and only buffers to which nothing but the slot refers
+// after the forward.
 func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
-	away := make([]uint64, placement.Stages())
+	away, _ := t.offloadable(placement, share)
+	return away
+}
+
+// NearSlots describes the slots of a stage that stay near although a share has room for them, because
+// Plan.Away can name only the first 64 slots of a stage.
+type NearSlots struct {
+	Stage int // a row of the placement
+	Name  string
+	Slots int
+	Bytes int64 // of a microbatch
+}
+
+// String names the stage, and says what to change.
+func (n NearSlots) String() string {
+	return fmt.Sprintf("stage %d (%s) keeps %d slots near, %d bytes for each microbatch: only the first %d slots of a stage can be offloaded; divide the model into more stages", n.Stage, n.Name, n.Slots, n.Bytes, maxSlots)
+}
+
+// NearSlots returns the stages with slots that [Profile.Away] has left near because of their number.
+func (t *Profile) NearSlots(placement *schedule.Placement, share float64) []NearSlots {
+	_, near := t.offloadable(placement, share)
+	return near
+}
+
+func (t *Profile) offloadable(placement *schedule.Placement, share float64) (away []uint64, all []NearSlots) {
+	away = make([]uint64, placement.Stages())
 	ports := newPorts(&schedule.Plan{Placement: *placement}, t)
 	for s := range away {
 		st := t.stage(0, s)
@@ -109,20 +135,27 @@ func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
 				continue
 			}
 			total += float64(size.bytes)
-			if n < maxSlots && t.heldBySlotAlone(placement, s, ref) {
+			if t.heldBySlotAlone(placement, s, ref) {
 				order = append(order, n)
 			}
 		}
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
-		left := share * total
+		left, near := share*total, NearSlots{Stage: s, Name: st.Stage}
 		for _, n := range order {
-			if float64(bytes[n]) <= left {
+			switch {
+			case n < maxSlots && float64(bytes[n]) <= left:
 				left -= float64(bytes[n])
 				away[s] |= 1 << n
+			case n >= maxSlots && float64(near.Bytes+bytes[n]) <= left:
+				near.Slots++
+				near.Bytes += bytes[n]
 			}
 		}
+		if near.Slots > 0 {
+			all = append(all, near)
+		}
 	}
-	return away
+	return away, all
 }
 
 // heldBySlotAlone reports whether, for every shape class, the slot has the only reference to its

@@ -2,6 +2,7 @@ package layout_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -147,6 +148,26 @@ func TestAway(t *testing.T) {
 		stage(own(2), keepsOutput, own(0), own(1), own(2)),
 		stage(in(0), append(slices.Clone(takesInput), retainInput), own(0), own(1), in(0)), // hands it on
 		stage(own(2), append(slices.Clone(takesInput), retainInput), own(0), own(1), in(0), in(0))), "held twice")
+}
+
+// TestNearSlots: slots after the first 64, which a share has room for, are reported.
+func TestNearSlots(t *testing.T) {
+	placement := schedule.Looped(1, 1)
+	st := layout.StageProfile{Stage: "deep", Forward: &layout.Call{Out: []layout.Ref{own(0)}}}
+	st.Buffers = append(st.Buffers, layout.Buffer{Bytes: 1, Class: memory.Activation})
+	st.Forward.Events = append(st.Forward.Events, layout.RefChange{Op: layout.Alloc, Ref: own(0)})
+	for i := range 70 {
+		st.Buffers = append(st.Buffers, layout.Buffer{Bytes: 10 + int64(i)/64*90, Class: memory.Saved})
+		st.Slots = append(st.Slots, own(i+1))
+		st.Forward.Events = append(st.Forward.Events, layout.RefChange{Op: layout.Alloc, Ref: own(i + 1)})
+	}
+	p := &layout.Profile{Shapes: []layout.ShapeProfile{{Stages: []layout.StageProfile{st}}}}
+	require.Equal(t, []uint64{math.MaxUint64}, p.Away(&placement, 1))
+	require.Equal(t, []layout.NearSlots{{Name: "deep", Slots: 6, Bytes: 600}}, p.NearSlots(&placement, 1))
+	require.Equal(t, []uint64{0b11111}, p.Away(&placement, 0.041), "50 of 1240 bytes: the larger slots do not fit")
+	require.Empty(t, p.NearSlots(&placement, 0.041))
+	require.Equal(t, "stage 0 (deep) keeps 6 slots near, 600 bytes for each microbatch: only the first 64 slots of a stage can be offloaded; divide the model into more stages",
+		p.NearSlots(&placement, 1)[0].String())
 }
 
 // TestSharedSlotIsRefused: a plan that offloads, by hand, a buffer that others hold too is refused

@@ -119,7 +119,8 @@ type Offload struct {
 	// Share is the fraction of the bytes that a stage saves to offload, from 0 to 1: the largest
 	// slots that nothing else holds, the same for every microbatch (layout.Profile.Away). A
 	// microbatch stays where it is if there is no time to copy it: if no computation runs between
-	// its forward and its backward.
+	// its forward and its backward. Only the first 64 slots of a stage can be offloaded:
+	// layout.Profile.NearSlots names the stages that have more.
 	Share float64
 	// Folder is the folder of the file that is the far memory of a rank. Its space on the disk is
 	// reserved before the first step. The file has no name, and mode 0600. If Folder is empty, far
