@@ -32,7 +32,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 		return err
 	}
 	dry := t.config(model, nulls)
-	dry.Memory.Budget, dry.Replicas = t.opts.Budget, runner.Replicas{}
+	dry.Memory.Budget = t.opts.Budget
 	if t.profile, err = model.Record(ctx, dry, t.opts.MicrobatchesOfReplica(),
 		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1)); err != nil {
 		return err

@@ -92,6 +92,16 @@ func TestMPI(t *testing.T) {
 	trains(4, 4, "1f1b", "-fp8", "delayed", "-width", "32", "-capacity", "-1")
 }
 
+// Replicas train in MPI processes to the bits of goroutines, at every level.
+func TestMPIReplicas(t *testing.T) {
+	requireReplicas(t, func(t *testing.T, processes int, flags ...string) (s summary) {
+		p := mpiJob(t, processes, flags...)
+		require.NoError(t, p.Wait(), p.errs.String())
+		require.NoError(t, json.Unmarshal([]byte(p.out.String()), &s), p.out.String())
+		return s
+	})
+}
+
 // ranksOf returns the live processes of a job.
 func (p *process) ranksOf(t *testing.T) (pids []int) {
 	own, err := os.Executable()

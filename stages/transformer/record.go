@@ -56,6 +56,7 @@ func planned(ctx context.Context, dry runner.Config[kernels.Buffer], microbatche
 		return nil, nil, err
 	}
 	dry.Memory = runner.Memory{Profile: profile, Search: dry.Memory.Search}
+	dry.Replicas = runner.Replicas{} // its spaces are those of one
 	run, err := runner.New(dry)
 	if err != nil {
 		return nil, nil, err

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/checkpoint"
+)
+
+// shared are flags of a model of which replicas share some parameters part by part, and others
+// whole. No number of replicas divides its microbatches.
+var shared = []string{"-width", "256", "-layers", "1", "-seq", "8", "-evaluate", "0", "-microbatches", "7"}
+
+// arrangement is a number of replicas, of their ranks, and a shard level.
+type arrangement struct{ replicas, ranks, shard int }
+
+func (a arrangement) String() string {
+	return fmt.Sprintf("%d replicas of %d ranks, shard %d", a.replicas, a.ranks, a.shard)
+}
+
+// flags returns the flags of an arrangement.
+func (a arrangement) flags(more ...string) []string {
+	plan := map[int]string{1: "depth-first", 2: "1f1b", 4: "zb-h1"}[a.ranks]
+	flags := append([]string{"-replicas", fmt.Sprint(a.replicas), "-ranks", fmt.Sprint(a.ranks), "-plan", plan, "-shard", fmt.Sprint(a.shard)}, more...)
+	if a.shard == 3 && a.ranks == 1 {
+		flags = append(flags, "-gathered", "2")
+	}
+	if a.shard >= 2 {
+		flags = append(flags, "-unplanned")
+	}
+	return flags
+}
+
+// arrangements returns some arrangements, and with -long all of 1, 2 and 4 replicas and ranks.
+func arrangements() (all []arrangement) {
+	if !*long {
+		return []arrangement{{1, 2, 0}, {2, 1, 0}, {2, 1, 1}, {2, 2, 2}, {2, 2, 3}, {4, 1, 3}, {4, 2, 1}}
+	}
+	for _, replicas := range []int{1, 2, 4} {
+		for _, ranks := range []int{1, 2, 4} {
+			for shard := range 4 {
+				if replicas > 1 || shard == 0 {
+					all = append(all, arrangement{replicas, ranks, shard})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// requireReplicas requires that every arrangement that launch runs has the weights of as many
+// replicas of one rank that share nothing, in goroutines. The loss of another number of replicas
+// differs by rounding alone: their gradients are added up in another order.
+func requireReplicas(t *testing.T, launch func(t *testing.T, processes int, flags ...string) summary) {
+	flags := append([]string{"-data", sentence(t)}, shared...)
+	one := summaryOf(t, append(flags[:len(flags):len(flags)], arrangement{1, 1, 0}.flags()...)...)
+	want := map[int]summary{1: one}
+	for _, a := range arrangements() {
+		if _, known := want[a.replicas]; !known {
+			want[a.replicas] = summaryOf(t, append(flags[:len(flags):len(flags)], arrangement{a.replicas, 1, 0}.flags()...)...)
+			require.InEpsilon(t, *one.LossTrain, *want[a.replicas].LossTrain, 1e-5)
+			require.NotEqual(t, one.WeightsSHA256, want[a.replicas].WeightsSHA256, "the order of sums differs")
+		}
+		t.Run(a.String(), func(t *testing.T) {
+			got := launch(t, min(a.replicas*a.ranks, 4), append(flags[:len(flags):len(flags)], a.flags()...)...)
+			require.Equal(t, want[a.replicas].WeightsSHA256, got.WeightsSHA256)
+			require.Equal(t, *want[a.replicas].LossTrain, *got.LossTrain)
+			require.Len(t, got.ByRank, a.replicas*a.ranks)
+			require.Zero(t, got.Growth)
+			require.Equal(t, 2, got.BooksAudited)
+		})
+	}
+}
+
+// TestReplicas requires the same bits at every level and from every layout of a number of replicas.
+func TestReplicas(t *testing.T) {
+	skipShort(t)
+	requireReplicas(t, func(t *testing.T, _ int, flags ...string) summary { return summaryOf(t, flags...) })
+}
+
+// TestReplicasInFP8 is TestReplicas in FP8: copies of weights are made of the gathered ones, and
+// scales follow the tensors of all replicas.
+func TestReplicasInFP8(t *testing.T) {
+	skipShort(t)
+	flags := append([]string{"-data", sentence(t), "-fp8", "delayed", "-fp8-attention"}, shared...)
+	want := summaryOf(t, append(flags[:len(flags):len(flags)], arrangement{2, 1, 0}.flags()...)...)
+	for _, a := range []arrangement{{2, 1, 3}, {2, 2, 2}, {2, 2, 3}} {
+		require.Equal(t, want.WeightsSHA256, summaryOf(t, append(flags[:len(flags):len(flags)], a.flags()...)...).WeightsSHA256, a)
+	}
+}
+
+// TestReplicasInProcesses is TestReplicas in processes over sockets.
+func TestReplicasInProcesses(t *testing.T) {
+	skipShort(t)
+	requireReplicas(t, func(t *testing.T, processes int, flags ...string) (s summary) {
+		all := startJob(t, processes, meeting(t, "unix"), append(flags, "-json", "-")...)
+		for number, p := range all {
+			require.NoError(t, p.Wait(), "process %d: %s", number, p.errs.String())
+		}
+		require.NoError(t, json.Unmarshal([]byte(all[0].out.String()), &s))
+		return s
+	})
+}
+
+// TestReplicasResume resumes a checkpoint of one arrangement in another, and back. After each part
+// the weights are those of as many replicas of one rank that share nothing.
+func TestReplicasResume(t *testing.T) {
+	skipShort(t)
+	text := sentence(t)
+	// path trains two steps in each arrangement, and returns the hashes of the weights.
+	path := func(way ...arrangement) (hashes []string) {
+		saved := filepath.Join(t.TempDir(), "saved")
+		for i, a := range way {
+			flags := append([]string{"-data", text, "-steps", fmt.Sprint(2 * (i + 1)), "-checkpoint", saved, "-resume", saved}, shared...)
+			s := summaryOf(t, append(flags, a.flags()...)...)
+			require.Equal(t, 2*i, s.ResumedAt)
+			hashes = append(hashes, s.WeightsSHA256)
+		}
+		return hashes
+	}
+	require.Equal(t, path(arrangement{4, 1, 0}, arrangement{2, 1, 0}, arrangement{4, 1, 0}), path(arrangement{4, 2, 3}, arrangement{2, 4, 1}, arrangement{4, 2, 3}))
+}
+
+// A checkpoint of several processes has the pieces of each process in its own shard.
+func TestReplicasWriteTheirPieces(t *testing.T) {
+	skipShort(t)
+	saved := filepath.Join(t.TempDir(), "saved")
+	data := append([]string{"-data", sentence(t)}, shared...)
+	flags := append(append([]string{"-checkpoint", saved}, data...), arrangement{2, 2, 3}.flags()...)
+	for number, p := range startJob(t, 4, meeting(t, "unix"), flags...) {
+		require.NoError(t, p.Wait(), "process %d: %s", number, p.errs.String())
+	}
+	c, err := checkpoint.Open(saved)
+	require.NoError(t, err)
+	defer c.Close()
+	require.Equal(t, 4, c.Shards())
+	require.NoError(t, c.Verify())
+	alone := append([]string{"-resume", saved, "-steps", "4"}, data...)
+	require.Equal(t, summaryOf(t, append(alone[:len(alone):len(alone)], arrangement{2, 1, 0}.flags()...)...).WeightsSHA256,
+		summaryOf(t, append(alone, arrangement{2, 2, 2}.flags()...)...).WeightsSHA256)
+}
+
+// TestReplicasRefuse checks the faults of flags.
+func TestReplicasRefuse(t *testing.T) {
+	for want, flags := range map[string][]string{
+		"-shard is for several replicas":                                                     {"-shard", "1"},
+		"-shard is 4: give 0 to 3":                                                           {"-replicas", "2", "-shard", "4"},
+		"-gathered is for -shard 3":                                                          {"-replicas", "2", "-gathered", "1"},
+		"-microbatches is 5: give at least one for each of the 6 replicas":                   {"-replicas", "6"},
+		"-replicas is 33 of 2 ranks: give at most 64 ranks in all":                           {"-replicas", "33", "-ranks", "2", "-microbatches", "40"},
+		"the held-out text is 18 windows for 20 replicas: give more text, or a smaller -seq": {"-replicas", "20", "-microbatches", "20"},
+	} {
+		status, _, _, stderr := runTiny(t, append(flags, "-data", sentence(t))...)
+		requireOneLine(t, status, stderr, want)
+	}
+}
