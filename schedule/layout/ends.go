@@ -52,7 +52,7 @@ func (p *player) finish() error {
 			return err
 		}
 	}
-	if p.plan.Mode == schedule.ForwardOnly || p.far {
+	if p.plan.Mode == schedule.ForwardOnly || p.far || p.replicas > 1 {
 		return nil
 	}
 	rank := p.plan.Placement.Rank

@@ -53,8 +53,8 @@ func widen(buffers *[]Buffer, others []Buffer) bool {
 }
 
 // calls returns the calls of a profile, nil for those that are missing.
-func (t *StageProfile) calls() [10]*Call {
-	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.ZeroGrad, t.Reduce, t.Quantize, t.QuantizeEval}
+func (t *StageProfile) calls() [9]*Call {
+	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.ZeroGrad, t.Quantize, t.QuantizeEval}
 }
 
 // sameCalls reports whether two stage profiles differ in sizes only.

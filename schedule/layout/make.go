@@ -23,6 +23,9 @@ type Config struct {
 	Shapes []int
 	// Envelope plans for microbatches of any shape class: every buffer has its largest size.
 	Envelope bool
+	// Replicas is the number of data-parallel replicas; 0 is 1. Several add the uses of a tied
+	// parameter at step end without buffers of the step.
+	Replicas int
 	// Budget is the memory of a rank for a step, in bytes; 0 is no limit.
 	Budget int64
 	// Resident returns the bytes that a rank of a placement holds before and after the step,

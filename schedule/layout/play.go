@@ -17,6 +17,7 @@ type player struct {
 	ports     *ports
 	rank      int
 	lookAhead int
+	replicas  int
 	shapes    []int    // by microbatch; nil if there is one class
 	wants     []uint64 // by copy of the model: the parts of entries that are read
 	limit     int      // largest number of births
@@ -78,7 +79,7 @@ const maxBirths = 1 << 18
 
 func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, far bool, cfg *Config) *player {
 	p := &player{
-		plan: plan, profile: profile, ports: ports, rank: rank, lookAhead: cfg.LookAhead, shapes: cfg.Shapes,
+		plan: plan, profile: profile, ports: ports, rank: rank, lookAhead: cfg.LookAhead, replicas: cfg.Replicas, shapes: cfg.Shapes,
 		wants: plan.Wanted(rank), limit: maxBirths, far: far, program: plan.Programs[rank],
 		held: map[slot]contents{},
 	}
@@ -235,7 +236,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 	case schedule.RecvF, schedule.RecvB:
 		out, err = p.receive(kind, s, m)
 		return out, nil, err
-	case schedule.SendF, schedule.SendB, schedule.WaitF, schedule.WaitB, schedule.Reshard, schedule.WaitReduce, schedule.Offload, schedule.WaitOffload:
+	case schedule.SendF, schedule.SendB, schedule.WaitF, schedule.WaitB, schedule.Reshard, schedule.ReduceGrad, schedule.WaitReduce, schedule.Offload, schedule.WaitOffload:
 		return nil, nil, nil
 	case schedule.Reload:
 		return nil, nil, p.move(kind, s, m)
@@ -243,7 +244,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 	t := p.profile.stage(p.shape(int(m)), int(s))
 	c := t.call(kind, p.plan, int(s))
 	if c == nil {
-		if kind == schedule.Unshard || kind == schedule.ReduceGrad || kind == schedule.ZeroGrad {
+		if kind == schedule.Unshard || kind == schedule.ZeroGrad {
 			return nil, nil, nil
 		}
 		return nil, nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, kind)

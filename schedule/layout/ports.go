@@ -51,8 +51,6 @@ func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) 
 		return t.Gather
 	case schedule.ZeroGrad:
 		return t.ZeroGrad
-	case schedule.ReduceGrad:
-		return t.Reduce
 	case schedule.Quantize:
 		if plan.HasBackward(stage) {
 			return t.Quantize

@@ -48,7 +48,6 @@ type StageProfile struct {
 	Eval         *Call    `json:"eval,omitempty"`          // F of a forward-only plan
 	Gather       *Call    `json:"gather,omitempty"`        // UNSHARD; RESHARD releases its results
 	ZeroGrad     *Call    `json:"zero_grad,omitempty"`     // ZERO_GRAD; WAIT_REDUCE releases its results
-	Reduce       *Call    `json:"reduce,omitempty"`        // REDUCE_GRAD
 	Quantize     *Call    `json:"quantize,omitempty"`      // QUANTIZE: copies of weights, first for the forward and then for the backward
 	QuantizeEval *Call    `json:"quantize_eval,omitempty"` // QUANTIZE of a stage without a backward: copies for the forward
 	// Slots are the buffers that F saves, by slot of the stage; none for a slot that stays empty.

@@ -134,7 +134,6 @@ func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 		{"evaluation", []*Call{tmpl.Eval}},
 		{"UNSHARD", []*Call{tmpl.Gather}},
 		{"ZERO_GRAD", []*Call{tmpl.ZeroGrad}},
-		{"REDUCE_GRAD", []*Call{tmpl.Reduce}},
 		{"QUANTIZE", []*Call{tmpl.Quantize}},
 		{"QUANTIZE in evaluation", []*Call{tmpl.QuantizeEval}},
 	} {

@@ -58,6 +58,8 @@ type Config[T any] struct {
 	World    World[T]
 	Replicas Replicas
 	Hooks    Hooks
+
+	recording bool // one replica of those is recorded: see Record
 }
 
 // Plan configures how the plan of a step is made, beyond Config.Schedule.
@@ -167,6 +169,14 @@ type Replicas struct {
 
 // count returns the number of replicas.
 func (r *Replicas) count() int { return max(r.Count, 1) }
+
+// shard returns Shard, or 0 for one replica, which has nothing to share.
+func (r *Replicas) shard() int {
+	if r.count() == 1 {
+		return 0
+	}
+	return r.Shard
+}
 
 // Hooks are called when something happens on a rank. A nil hook costs one branch (L12). Each is
 // called on its rank's goroutine, so that ranks call it concurrently. Hooks must not call the

@@ -162,7 +162,7 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 	}
 	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
 	cfg := layout.Config{
-		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search,
+		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search, Replicas: p.replicas,
 		Envelope: shapes == nil && len(p.profile.Shapes) > 1,
 	}
 	if p.budget > 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner/internal/profile"
@@ -49,7 +50,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 		return nil, errors.New("runner: no shapes to record")
 	}
 	cfg.Memory.Offload = Offload{} // it needs the profile
-	cfg.Replicas = Replicas{}      // they are equal: one is recorded
+	cfg.Replicas, cfg.recording = Replicas{Shard: cfg.Replicas.shard()}, true
 	all, err := New(cfg)
 	if err != nil {
 		return nil, err
@@ -68,6 +69,11 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 			return nil, fmt.Errorf("runner: rank %d: a dry run needs a space that is memory.Watched, such as kernels.Null, not %T", w.Rank, w.Space)
 		}
 		recorder.Ranks, recorder.Spaces = append(recorder.Ranks, &w.Caller), append(recorder.Spaces, watched)
+	}
+	if complete.Replicas.Shard >= 2 {
+		recorder.Whole = func(s int, place effects.Place) error {
+			return all.workers[complete.Plan.Placement.Rank[s]].whole(place, s)
+		}
 	}
 	recorded := &layout.Profile{
 		Parts: slices.Clone(all.workers[0].Parts), Facts: slices.Clone(recorder.Facts), Params: recorder.Params(),

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
@@ -26,7 +27,8 @@ const short = 5
 // affine is a stage of a test with replicas: y = w·x + b + t, with a long parameter w, a short one
 // b, and t, which the first and the last stage share. Plain loops make the numbers.
 type affine struct {
-	dev         *kernels.Host
+	dev         kernels.Device
+	host        *kernels.Host // nil on a Null, which computes nothing
 	number      int
 	first, last bool
 	frozen      bool
@@ -49,6 +51,13 @@ func (a *affine) Spec() stages.Spec {
 	return spec
 }
 
+func (a *affine) floats(b buffer) []float32 {
+	if a.host == nil {
+		return nil
+	}
+	return a.host.Float32s(b)
+}
+
 func (a *affine) Params() []batchctx.Use[buffer] { return a.params }
 
 func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, out []buffer) error {
@@ -60,10 +69,10 @@ func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, 
 	}
 	mb.Save(1, mb.Retain(x))
 	y := mb.Must(a.dev.Alloc(memory.Activation, kernels.Float32, width))
-	from, to := a.dev.Float32s(x), a.dev.Float32s(y)
+	from, to := a.floats(x), a.floats(y)
 	var weights [][]float32
 	for p := range a.params {
-		weights = append(weights, a.dev.Float32s(mb.Weight(batchctx.Param(p+1))))
+		weights = append(weights, a.floats(mb.Weight(batchctx.Param(p+1))))
 	}
 	var sum float64
 	for i := range to {
@@ -83,22 +92,25 @@ func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, 
 }
 
 func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gradOut, gradIn []buffer) error {
-	x := a.dev.Float32s(mb.Take(1))
-	dy := slices.Repeat([]float32{0}, width)
+	x := a.floats(mb.Take(1))
+	var dy []float32
+	if a.host != nil {
+		dy = make([]float32, width)
+	}
 	if a.last {
 		seed := mb.LossSeed(1)
 		for i := range dy {
 			dy[i] = seed
 		}
 	} else {
-		copy(dy, a.dev.Float32s(gradOut[0]))
+		copy(dy, a.floats(gradOut[0]))
 	}
 	for p := range a.params {
 		grad, trains := mb.Grad(batchctx.Param(p + 1))
 		if !trains {
 			continue
 		}
-		g := a.dev.Float32s(grad)
+		g := a.floats(grad)
 		var sums [short]float64
 		for i := range dy {
 			switch p {
@@ -118,7 +130,7 @@ func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gra
 	}
 	if gradIn != nil {
 		gradIn[0] = mb.Must(a.dev.Alloc(memory.ActGrad, kernels.Float32, width))
-		w, dx := a.dev.Float32s(mb.Weight(1)), a.dev.Float32s(gradIn[0])
+		w, dx := a.floats(mb.Weight(1)), a.floats(gradIn[0])
 		for i := range dx {
 			dx[i] = w[i] * dy[i]
 		}
@@ -129,6 +141,7 @@ func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gra
 // replicated is a test of replicas of a pipeline with two stages on each rank.
 type replicated struct {
 	replicas, ranks, shard int
+	null                   bool // record the first replica on Null devices
 	rule                   schedule.Rule
 	change                 func(cfg *runner.Config[buffer])
 	cfg                    runner.Config[buffer]
@@ -151,14 +164,24 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 	if r.rule == nil {
 		r.cfg.Plan.Rule = schedule.Interleaved
 	}
+	null := r.null
 	for replica := range r.replicas {
 		for range r.ranks {
 			host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 26, Threads: 1})
 			require.NoError(t, err)
-			r.hosts, r.cfg.Spaces = append(r.hosts, host), append(r.cfg.Spaces, host)
+			r.hosts = append(r.hosts, host)
+			if null {
+				r.cfg.Spaces = append(r.cfg.Spaces, kernels.NewNull(host))
+			} else {
+				r.cfg.Spaces = append(r.cfg.Spaces, host)
+			}
 		}
 		for s, rank := range place.Rank {
-			a := &affine{dev: r.hosts[replica*r.ranks+rank], number: s, first: s == 0, last: s == 2*r.ranks-1}
+			a := &affine{host: r.hosts[replica*r.ranks+rank], number: s, first: s == 0, last: s == 2*r.ranks-1}
+			a.dev = a.host
+			if null {
+				a.dev, a.host = r.cfg.Spaces[rank].(*kernels.Null), nil
+			}
 			a.param(t, r, replica, fmt.Sprint("w", s), width)
 			a.param(t, r, replica, fmt.Sprint("b", s), short)
 			if a.first || a.last {
@@ -166,6 +189,12 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 			}
 			r.stages, r.cfg.Stages = append(r.stages, a), append(r.cfg.Stages, a)
 		}
+		if null {
+			break
+		}
+	}
+	if null {
+		return nil
 	}
 	if r.change != nil {
 		r.change(&r.cfg)
@@ -183,7 +212,7 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 
 // param adds a parameter to a stage: what the level leaves of it.
 func (a *affine) param(t testing.TB, r *replicated, replica int, name string, n int) {
-	first, count := runner.Owned[buffer](a.dev, name, n, replica, r.replicas)
+	first, count := runner.Owned[buffer](a.dev.(runner.Sharded[buffer]), name, n, replica, r.replicas)
 	of := func(level int) (int, int) {
 		if r.replicas > 1 && r.shard >= level {
 			return first, count
@@ -203,8 +232,9 @@ func (a *affine) param(t testing.TB, r *replicated, replica int, name string, n 
 		for i := range weights {
 			weights[i] = weightOf(name, first+i)
 		}
-		weight, err := a.dev.Floats(memory.Resident, weights...)
+		weight, err := a.dev.Alloc(memory.Resident, kernels.Float32, count)
 		require.NoError(t, err)
+		copy(a.floats(weight), weights)
 		use.Weight = weight
 	}
 	a.params = append(a.params, use)
@@ -222,7 +252,7 @@ func (r *replicated) update(factor float64) error {
 			if count == 0 || a.last && p == 2 && r.ranks == 1 {
 				continue
 			}
-			weight, grad := a.dev.Float32s(use.Weight), a.dev.Float32s(use.Grad)
+			weight, grad := a.floats(use.Weight), a.floats(use.Grad)
 			if len(weight) > count {
 				weight = weight[first:][:count]
 			}
@@ -252,7 +282,7 @@ func (r *replicated) weights(t testing.TB) map[string][]float32 {
 			if use.Weight == (buffer{}) {
 				continue
 			}
-			have := a.dev.Float32s(use.Weight)
+			have := a.floats(use.Weight)
 			if len(have) < use.Elements {
 				first = a.own[p][0]
 			}
@@ -272,9 +302,12 @@ func (r *replicated) source() runner.Source[buffer] {
 		if !e.Wants("x") {
 			return nil
 		}
-		host := r.hosts[e.Rank()]
-		h := e.Must(host.Alloc(memory.Entry, kernels.Float32, width))
-		x := host.Float32s(h)
+		dev := r.cfg.Spaces[e.Rank()].(kernels.Device)
+		h := e.Must(dev.Alloc(memory.Entry, kernels.Float32, width))
+		var x []float32
+		if host, ok := dev.(*kernels.Host); ok {
+			x = host.Float32s(h)
+		}
 		for i := range x {
 			x[i] = float32((i*5+e.Index()*17)%29) / 32
 		}
@@ -335,5 +368,61 @@ func TestReplicasTrainOneModel(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// record returns the profile of a replica.
+func (r *replicated) record(t testing.TB) *layout.Profile {
+	t.Helper()
+	null := &replicated{replicas: r.replicas, ranks: r.ranks, shard: r.shard, rule: r.rule, null: true}
+	null.build(t)
+	profile, err := runner.Record(t.Context(), null.cfg, runner.Shape[buffer]{Name: "only", Source: null.source()})
+	require.NoError(t, err)
+	return profile
+}
+
+// TestReplicasArePlanned compares the planned peak of every rank with the measured one, class by
+// class, with 4 replicas at every level (L6), and the bytes of gradients and weights with 4/R bytes of
+// an element that is sharded and 4 of one that is not.
+func TestReplicasArePlanned(t *testing.T) {
+	testkit.Slow(t)
+	const replicas, ranks = 4, 2
+	for shard := range 4 {
+		r := &replicated{replicas: replicas, ranks: ranks, shard: shard}
+		profile := r.record(t)
+		var resident int64
+		r.change = func(cfg *runner.Config[buffer]) {
+			cfg.Memory.Profile = profile
+			resident = cfg.Spaces[0].(memory.Book).Live()
+		}
+		run := r.build(t)
+		planned, err := run.Prepare(t.Context(), 9, r.source())
+		require.NoError(t, err)
+		for range 2 {
+			result, err := run.Step(t.Context(), 9, r.source())
+			require.NoError(t, err)
+			require.True(t, result.Planned)
+			require.NoError(t, result.Update(r.update))
+			for rank, got := range result.Ranks {
+				require.Equal(t, got.PeakPlanned, got.Peak, "level %d, rank %d", shard, rank)
+			}
+			// Replica 0 has most microbatches, which Prepare planned for.
+			for rank := range ranks {
+				require.EqualValues(t, planned.Ranks[rank].Height, result.Ranks[rank].Height)
+				classes := result.Ranks[rank].PeakClasses
+				for class, bytes := range planned.Ranks[rank].Peak.Classes {
+					if !memory.Class(class).Lasting() {
+						require.Equal(t, bytes, classes[class], "level %d, rank %d, class %v", shard, rank, memory.Class(class))
+					}
+				}
+			}
+		}
+		_, err = run.Evaluate(t.Context(), 5, r.source())
+		require.NoError(t, err)
+
+		// Rank 0 of replica 0 has stages 0 and 2: two weights w, the short b0 and b2, and t.
+		elements := int64(3*width + 2*short)
+		bytes := map[int]int64{0: 8 * elements, 1: 8 * elements, 2: 4*elements + 4*elements/replicas, 3: 8 * elements / replicas}[shard]
+		require.InDelta(t, bytes, resident, 64+16*2*3*replicas, "level %d: weights and gradients", shard)
 	}
 }

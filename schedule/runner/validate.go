@@ -131,8 +131,8 @@ func (c *Config[T]) complete() error {
 	if c.World.Ranks == 0 {
 		c.World.Ranks = max(len(c.Spaces)/c.Replicas.count(), 1)
 	}
-	if c.Replicas.count() == 1 {
-		c.Replicas.Shard = 0 // there is nothing to share
+	if !c.recording {
+		c.Replicas.Shard = c.Replicas.shard()
 	}
 	if c.Memory.Ring == 0 {
 		c.Memory.Ring = 256
@@ -388,7 +388,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 			if !c.owns(rank) {
 				continue // it is optional
 			}
-			if n := c.Replicas.count(); n > 1 && c.Replicas.Shard >= 2 {
+			if c.Replicas.Shard >= 2 {
 				space := c.Spaces[rank-c.World.First]
 				if !isNil(space) && space.Bytes(param.Grad) == 0 {
 					continue // the replica may own nothing of it: resolveReplica knows

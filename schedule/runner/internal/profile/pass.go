@@ -2,6 +2,7 @@ package profile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,6 +46,11 @@ func (r *Recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, 
 		}
 	}
 	for s := range profile {
+		if r.Whole != nil { // for the calls; whole records them
+			if err := errors.Join(r.Whole(s, effects.Gathered), r.Whole(s, effects.Accumulator)); err != nil {
+				return p.fault(s, schedule.Unshard, err)
+			}
+		}
 		if err := p.quantize(ctx, s); err != nil {
 			return p.fault(s, schedule.Quantize, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -33,6 +34,9 @@ type Recorder[T any] struct {
 	Spaces []memory.Watched[T]                // of the ranks
 	Facts  []schedule.Facts                   // of the stages
 	Copy   func(from, to int, h T) (T, error) // nil: all ranks share one space
+	// Whole makes the buffers of whole parameters of a stage, which the frames hold: gathered weights
+	// or whole gradients. nil if nothing is sharded.
+	Whole func(s int, place effects.Place) error
 
 	// residents has the numbers, in the profile of a stage, of the resident buffers that it hands
 	// over, by serial number. They belong to the current shape.
@@ -50,7 +54,7 @@ func (r *Recorder[T]) Params() [][]layout.Param {
 		for _, param := range rank.Stages[s].Params {
 			p := layout.Param{Name: param.Name, Frozen: param.Contributes == frames.Frozen}
 			if !p.Frozen {
-				p.Bytes = rank.Space.Bytes(param.Grad)
+				p.Bytes = max(rank.Space.Bytes(param.Grad), 4*int64(param.Elements)) // a replica may have a part
 			}
 			all[s] = append(all[s], p)
 		}
@@ -93,6 +97,9 @@ func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfi
 				return recorded, fmt.Errorf("the profile of stage %d (%s): %w", s, recorded.Stages[s].Stage, err)
 			}
 			recorded.Stages[s] = profile
+		}
+		if err := r.whole(s, &recorded.Stages[s]); err != nil {
+			return recorded, err
 		}
 	}
 	return recorded, nil
@@ -232,4 +239,38 @@ func (r *Recorder[T]) stop(rank *calls.Caller[T]) {
 	r.Spaces[rank.Rank].Watch(nil)
 	rank.Frames.Dry(nil)
 	rank.Abort()
+}
+
+// whole records UNSHARD and ZERO_GRAD of a stage, which belong to no microbatch.
+func (r *Recorder[T]) whole(s int, profile *layout.StageProfile) error {
+	if r.Whole == nil {
+		return nil
+	}
+	rank := r.at(s)
+	for _, made := range []struct {
+		kind  schedule.Kind
+		place effects.Place
+		name  string
+		to    **layout.Call
+	}{
+		{schedule.Unshard, effects.Gathered, "weight", &profile.Gather},
+		{schedule.ZeroGrad, effects.Accumulator, "gradient", &profile.ZeroGrad},
+	} {
+		defer r.stop(rank)
+		rec := r.record(rank, profile.Buffers)
+		if err := rec.call(made.kind.String(), func() error { return r.Whole(s, made.place) }); err != nil {
+			return fmt.Errorf("%v of stage %d (%s): %w", made.kind, s, profile.Stage, err)
+		}
+		out := rec.allHandedOver(rank.Frames.Placed(made.place, s, 0))
+		rec.name(out, nil, nil, func(param int) string {
+			return fmt.Sprintf("whole %s of %q", made.name, rank.Stages[s].Params[param].Name)
+		})
+		if err := rec.checkEnds("the runner"); err != nil {
+			return err
+		}
+		if len(rec.events) > 0 {
+			*made.to, profile.Buffers = &layout.Call{Events: rec.events, Out: out}, rec.buffers
+		}
+	}
+	return nil
 }
