@@ -163,6 +163,7 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	}
 	x.readers++
 	w.readers++
+	w.served += n // before use returns the reader may have all bytes, and tell it
 	w.mu.Unlock()
 	err := use(x.b[offset : offset+n : offset+n])
 	w.mu.Lock()
@@ -170,7 +171,8 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	w.readers--
 	if err == nil {
 		x.read += n
-		w.served += n
+	} else {
+		w.served -= n
 	}
 	w.notify()
 	return err
