@@ -163,7 +163,7 @@ type Replicas struct {
 	// optimizer (1), gradients as well (2), weights as well (3). The results are equal bit by bit.
 	Shard int
 	// Gathered is how many stages' weights a rank holds at once at Shard 3, with a plan that does not
-	// decide it; 0 is 1.
+	// decide it; 0 is 1, or 2 if the plan joins pairs.
 	Gathered int
 }
 

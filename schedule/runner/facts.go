@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/frames"
@@ -21,7 +22,7 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 		profile:  cfg.Memory.Profile, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
 	}
 	if r := &cfg.Replicas; r.count() > 1 && r.Shard == 3 {
-		p.passes.Gathered = max(r.Gathered, 1)
+		p.passes.Gathered = cmp.Or(r.Gathered, leastGathered)
 	}
 	if share := cfg.Memory.Offload.Share; share > 0 {
 		p.passes.Away = cfg.Memory.Profile.Away(&cfg.Plan.Placement, share)

@@ -143,6 +143,7 @@ type replicated struct {
 	replicas, ranks, shard int
 	null                   bool // record the first replica on Null devices
 	rule                   schedule.Rule
+	place                  schedule.Placement // of a replica; stages are placed in turn if it is zero
 	change                 func(cfg *runner.Config[buffer])
 	cfg                    runner.Config[buffer]
 	stages                 []*affine // of all replicas
@@ -156,7 +157,10 @@ func weightOf(name string, i int) float32 {
 
 func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 	t.Helper()
-	place := schedule.Looped(r.ranks, 2*r.ranks)
+	place := r.place
+	if place.Ranks == 0 {
+		place = schedule.Looped(r.ranks, 2*r.ranks)
+	}
 	r.cfg = runner.Config[buffer]{
 		Losses: objective, Plan: runner.Plan{Rule: r.rule, Placement: place}, World: runner.World[buffer]{Capacity: 2},
 		Replicas: runner.Replicas{Count: r.replicas, Shard: r.shard},
@@ -425,4 +429,17 @@ func TestReplicasArePlanned(t *testing.T) {
 		bytes := map[int]int64{0: 8 * elements, 1: 8 * elements, 2: 4*elements + 4*elements/replicas, 3: 8 * elements / replicas}[shard]
 		require.InDelta(t, bytes, resident, 64+16*2*3*replicas, "level %d: weights and gradients", shard)
 	}
+}
+
+// TestJoinedPairsGatherTwoStages trains at level 3 with a plan that joins pairs, whose two stages
+// are gathered at once unless the configuration says another number.
+func TestJoinedPairsGatherTwoStages(t *testing.T) {
+	v := schedule.Wave(2, 4)
+	want, _ := (&replicated{replicas: 2, ranks: 2, rule: schedule.DualPipeV, place: v}).train(t, 9)
+	have, _ := (&replicated{replicas: 2, ranks: 2, shard: 3, rule: schedule.DualPipeV, place: v}).train(t, 9)
+	require.Equal(t, want, have)
+	r := &replicated{replicas: 2, ranks: 2, shard: 3, rule: schedule.DualPipeV, place: v}
+	r.change = func(cfg *runner.Config[buffer]) { cfg.Replicas.Gathered = 1 }
+	_, err := r.build(t).Step(t.Context(), 9, r.source())
+	require.ErrorContains(t, err, "there is one active stage, but plan \"dualpipev\" has joined pairs")
 }

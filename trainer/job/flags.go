@@ -74,7 +74,7 @@ func Flags(set *flag.FlagSet) *Options {
 	set.IntVar(&o.Ranks, "ranks", o.Ranks, "ranks of the pipeline; each has its own device and goroutine")
 	set.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of the pipeline, which share the microbatches of a step and sum their gradients; each has -ranks ranks")
 	set.IntVar(&o.Shard, "shard", o.Shard, "`level`: a replica holds its part, instead of all, of nothing (0), the state of the optimizer (1), gradients as well (2), or weights as well (3)")
-	set.IntVar(&o.Gathered, "gathered", o.Gathered, "number of stages whose weights a rank holds whole at once, for -shard 3; default: 1")
+	set.IntVar(&o.Gathered, "gathered", o.Gathered, "number of stages whose weights a rank holds whole at once, for -shard 3; default: 1, or 2 if the plan joins pairs")
 	set.IntVar(&o.Stages, "stages", o.Stages, "pipeline stages of the model; default: 4 on one rank, otherwise one or two per rank, depending on the plan")
 	set.IntVar(&o.Microbatches, "microbatches", o.Microbatches, "microbatches per step, of all replicas together")
 	set.IntVar(&o.Group, "group", o.Group, "microbatches that run together, for -plan interleaved, zb1p, grouped-interleave, or depth-first on one rank; default: the plan's own")
