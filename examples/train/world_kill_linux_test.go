@@ -55,7 +55,7 @@ func TestRestartedJob(t *testing.T) {
 }
 
 // shard returns the flags of a shard level.
-func shard(level int) []string { return []string{"-shard", fmt.Sprint(level), "-unplanned"} }
+func shard(level int) []string { return []string{"-shard", fmt.Sprint(level)} }
 
 func restarted(t *testing.T, flags ...string) {
 	text, folder := sentence(t), t.TempDir()
