@@ -29,9 +29,6 @@ func (a arrangement) flags(more ...string) []string {
 	if a.shard == 3 && a.ranks == 1 {
 		flags = append(flags, "-gathered", "2")
 	}
-	if a.shard >= 2 {
-		flags = append(flags, "-unplanned")
-	}
 	return flags
 }
 
@@ -123,6 +120,26 @@ func TestReplicasResume(t *testing.T) {
 		return hashes
 	}
 	require.Equal(t, path(arrangement{4, 1, 0}, arrangement{2, 1, 0}, arrangement{4, 1, 0}), path(arrangement{4, 2, 3}, arrangement{2, 4, 1}, arrangement{4, 2, 3}))
+}
+
+// TestReplicasPlanned compares the bytes of four replicas at every level: planned and measured by
+// class, and those of the model in all replicas with the formulas. float32 weights, gradients and
+// two moments are 16 bytes for a weight.
+func TestReplicasPlanned(t *testing.T) {
+	skipShort(t)
+	const replicas = 4
+	text, chunks := sentence(t), int64(0)
+	for shard, bytes := range []int64{16 * replicas, 8*replicas + 8, 4*replicas + 12, 16} {
+		flags := append([]string{"-data", text, "-tied=false"}, shared...)
+		s := summaryOf(t, append(flags, arrangement{replicas, 1, shard}.flags()...)...)
+		require.Equal(t, s.PlannedPeakByClass, s.ByRank[0].PeakByClass, "shard %d", shard)
+		require.Equal(t, shard >= 2, s.PeakByClass["unsharded"] > 0, "shard %d", shard)
+		if shard == 0 { // each rank adds up gradients in two buffers
+			chunks = s.ModelBytes - bytes*s.Parameters
+			require.Positive(t, chunks)
+		}
+		require.Equal(t, bytes*s.Parameters+chunks, s.ModelBytes, "shard %d", shard)
+	}
 }
 
 // A checkpoint of several processes has the pieces of each process in its own shard.
