@@ -60,6 +60,7 @@ type candidate struct {
 	IdleSpan       float64 `json:"idle_span,omitempty"`
 	Step           float64 `json:"step,omitempty"` // with everything that replicas exchange
 	Gathered       int     `json:"gathered,omitempty"`
+	GatheredBy     []int   `json:"gathered_by_rank,omitempty"`
 	PeakBytes      int64   `json:"peak_bytes,omitempty"`
 	Peak           float64 `json:"peak_microbatches,omitempty"`
 	FarPeakBytes   int64   `json:"far_peak_bytes,omitempty"`
@@ -215,7 +216,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 			line.Refused = plain(one.Refused.Error())
 		} else {
 			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
-			if line.Gathered = one.Gathered; costs.Replicas > 1 {
+			if line.Gathered, line.GatheredBy = one.Gathered, one.GatheredBy; costs.Replicas > 1 {
 				line.Step = costs.Units(one.Report.Step)
 			}
 			line.Span, line.BubbleSpan = costs.Units(one.Report.Span), one.Report.BubbleSpan()
@@ -254,7 +255,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 			left++
 			continue
 		}
-		if one.Gathered != 0 && c.Gathered == 0 && !one.Front { // as many
+		if (one.Gathered != 0 || one.GatheredBy != nil) && c.Gathered == 0 && !one.Front { // as many
 			gathers++
 			continue
 		}

@@ -24,7 +24,9 @@ type Candidate struct {
 	// Gathered is the number of stages whose weights a rank holds gathered at once, 0 if weights are
 	// not sharded.
 	Gathered int
-	Peak     int64 // bytes on the fullest rank
+	// GatheredBy is that number for each rank, nil if it is the same for all.
+	GatheredBy []int
+	Peak       int64 // bytes on the fullest rank
 	// FarPeak is bytes in far memory on the rank that has the most there. Plan.Away names slot 0 for
 	// each stage whose state goes there; a run knows the slots, and their bytes.
 	FarPeak int64
@@ -99,7 +101,7 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	}
 	plan, err := lower.Prepare(&meant, lower.Passes{
 		Facts: quantizing(plan, r.Costs), Capacity: capacity, NoLifetimes: true,
-		Reduce: r.Costs.Replicas > 1, Level: r.Costs.Shard, Gathered: c.Gathered,
+		Reduce: r.Costs.Replicas > 1, Level: r.Costs.Shard, Gathered: c.Gathered, GatheredBy: c.GatheredBy,
 	})
 	var report *simulate.Report
 	if err == nil {

@@ -12,6 +12,17 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
+// drawn returns a step as SVG, page and trace.
+func drawn(t *testing.T, plan *schedule.Plan, costs *simulate.Costs) (svg, page, trace string) {
+	step, err := draw.Simulate(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	var texts [3]strings.Builder
+	require.NoError(t, step.SVG(&texts[0]))
+	require.NoError(t, step.HTML(&texts[1]))
+	require.NoError(t, step.Trace(&texts[2]))
+	return texts[0].String(), texts[1].String(), texts[2].String()
+}
+
 // TestCopiesHaveARow draws copies that take time, and no row for copies that take none.
 func TestCopiesHaveARow(t *testing.T) {
 	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
@@ -19,13 +30,7 @@ func TestCopiesHaveARow(t *testing.T) {
 	plan, err = lower.Offload(plan, []uint64{1, 0}, 0)
 	require.NoError(t, err)
 	shown := func(farPerMiB int64) (svg, page, trace string) {
-		step, err := draw.Simulate(plan, &simulate.Costs{FarPerMiB: farPerMiB, Stages: []simulate.StageCosts{{F: 4, I: 4, W: 4, Saved: 1 << 20}}}, schedule.Unlimited)
-		require.NoError(t, err)
-		var texts [3]strings.Builder
-		require.NoError(t, step.SVG(&texts[0]))
-		require.NoError(t, step.HTML(&texts[1]))
-		require.NoError(t, step.Trace(&texts[2]))
-		return texts[0].String(), texts[1].String(), texts[2].String()
+		return drawn(t, plan, &simulate.Costs{FarPerMiB: farPerMiB, Stages: []simulate.StageCosts{{F: 4, I: 4, W: 4, Saved: 1 << 20}}})
 	}
 	svg, page, trace := shown(3)
 	require.Contains(t, svg, "<title>0OFFLOAD0, 4 ticks to 7 ticks</title>")

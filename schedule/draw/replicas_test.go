@@ -1,13 +1,11 @@
 package draw_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -22,14 +20,8 @@ func TestExchangesHaveARow(t *testing.T) {
 	plan, err = lower.Reduce(plan, schedule.ShardWeights)
 	require.NoError(t, err)
 	shown := func(replicas int) (svg, page, trace string) {
-		step, err := draw.Simulate(plan, &simulate.Costs{Replicas: replicas, Shard: 3, ReplicaPerMiB: 3,
-			Stages: []simulate.StageCosts{{F: 4, I: 4, W: 4, Weights: 2 << 20, Gradients: 2 << 20}}}, schedule.Unlimited)
-		require.NoError(t, err)
-		var texts [3]strings.Builder
-		require.NoError(t, step.SVG(&texts[0]))
-		require.NoError(t, step.HTML(&texts[1]))
-		require.NoError(t, step.Trace(&texts[2]))
-		return texts[0].String(), texts[1].String(), texts[2].String()
+		return drawn(t, plan, &simulate.Costs{Replicas: replicas, Shard: 3, ReplicaPerMiB: 3,
+			Stages: []simulate.StageCosts{{F: 4, I: 4, W: 4, Weights: 2 << 20, Gradients: 2 << 20}}})
 	}
 	svg, page, trace := shown(2)
 	require.Contains(t, svg, "<title>0UNSHARD, 0 ticks to 3 ticks</title>")

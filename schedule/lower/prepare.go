@@ -14,6 +14,8 @@ type Passes struct {
 	Parts int
 	// Gathered is the number of stages that a rank gathers at once, or 0 if weights are not sharded.
 	Gathered int
+	// GatheredBy is that number for each rank, in place of Gathered, or nil.
+	GatheredBy []int
 	// Quantizing selects when copies of weights are made, if facts require any.
 	Quantizing Quantizing
 	// Reduce adds the reduction of gradients over replicas, whose state is sharded at this Level.
@@ -76,10 +78,14 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 			return nil, err
 		}
 	}
-	if p.Gathered > 0 {
-		if plan, err = Shard(plan, p.Gathered); err != nil {
-			return nil, err
-		}
+	switch {
+	case p.GatheredBy != nil:
+		plan, err = shard(plan, p.GatheredBy)
+	case p.Gathered > 0:
+		plan, err = Shard(plan, p.Gathered)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if quantizes {
 		if plan, err = quantize(plan, p.Facts, p.Quantizing); err != nil {

@@ -19,10 +19,19 @@ import (
 // [Quantize] after Shard. The result has no drops. The cost depends on the size of the plan's
 // segments, each of which becomes a few segments.
 func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
-	if active < 1 {
-		return nil, fmt.Errorf("%w: there are %d active stages: use at least 1", schedule.ErrParams, active)
+	return shard(plan, slices.Repeat([]int{active}, len(plan.Programs)))
+}
+
+// shard is Shard with a number of active stages for each rank.
+func shard(plan *schedule.Plan, actives []int) (*schedule.Plan, error) {
+	if len(actives) != len(plan.Programs) {
+		return nil, fmt.Errorf("%w: there are %d numbers of active stages for %d ranks: use one for each", schedule.ErrParams, len(actives), len(plan.Programs))
 	}
-	for _, program := range plan.Programs {
+	for rank, program := range plan.Programs {
+		active := actives[rank]
+		if active < 1 {
+			return nil, fmt.Errorf("%w: there are %d active stages: use at least 1", schedule.ErrParams, active)
+		}
 		for a := range schedule.Written(program) {
 			if a.Kind() == schedule.Unshard || a.Kind() == schedule.Reshard {
 				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without it", schedule.ErrParams, plan.Name, a)
@@ -37,7 +46,7 @@ func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 	}
 	sharded := withoutDrops(plan).Flat()
 	for rank, program := range sharded.Programs {
-		sharded.Programs[rank] = gathered(program, active)
+		sharded.Programs[rank] = gathered(program, actives[rank])
 	}
 	return sharded, nil
 }
