@@ -98,26 +98,19 @@ func TestDocumentedReplicas(t *testing.T) {
 	}
 
 	const batch, restart = 2048, 10 * time.Minute
-	for _, ranks := range []int{4, 16} {
-		for _, replicas := range []int{4, 16, 64} {
-			var whole int64
-			for _, lost := range []int{0, 1, 2, 4, 8} {
-				left := replicas - lost
-				if left < 1 {
-					continue
-				}
-				p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: (batch + left - 1) / left})
-				require.NoError(t, err)
-				r := step(t, p, left, 1, 0, rates[1].perMiB)
-				if lost == 0 {
-					whole = r.Step
-					continue
-				}
-				speed := float64(whole) / float64(r.Step)
-				pays := time.Duration(float64(restart) / (1 - speed)).Round(time.Minute)
-				row("| %d x %d | %d | %d | %.1f %% | %.1f %% | %d:%02d h |", replicas, ranks, lost, (batch+left-1)/left,
-					100*speed, 100*float64(left)/float64(replicas), int(pays.Hours()), int(pays.Minutes())%60)
-			}
+	for _, c := range []struct{ replicas, ranks, lost int }{{4, 4, 1}, {16, 4, 1}, {16, 4, 4}, {64, 4, 1}, {64, 4, 8}, {64, 16, 1}, {64, 16, 8}} {
+		spread := func(replicas int) (int, int64) {
+			microbatches := (batch + replicas - 1) / replicas
+			p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(c.ranks, c.ranks), Microbatches: microbatches})
+			require.NoError(t, err)
+			return microbatches, step(t, p, replicas, 1, 0, rates[1].perMiB).Step
 		}
+		left := c.replicas - c.lost
+		_, whole := spread(c.replicas)
+		microbatches, remaining := spread(left)
+		speed := float64(whole) / float64(remaining)
+		pays := time.Duration(float64(restart) / (1 - speed)).Round(time.Minute)
+		row("| %d x %d | %d | %d | %.1f %% | %.1f %% | %d:%02d h |", c.replicas, c.ranks, c.lost, microbatches,
+			100*speed, 100*float64(left)/float64(c.replicas), int(pays.Hours()), int(pays.Minutes())%60)
 	}
 }
