@@ -9,6 +9,7 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -289,7 +290,7 @@ func addFloats(dst, src []byte) {
 // gradients of the stage, so that they can be released.
 func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 	if err := d.reduces.wait(s); err != nil {
-		return err
+		return d.locate(schedule.Act(schedule.ReduceGrad, s, 0), err)
 	}
 	for p := range d.shards[s] {
 		sh := &d.shards[s][p]
@@ -309,7 +310,7 @@ func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 func (d *replica[T]) finish(ctx context.Context) error {
 	for s := range d.shards {
 		if err := d.reduces.wait(s); err != nil {
-			return err
+			return d.locate(schedule.Act(schedule.ReduceGrad, s, 0), err)
 		}
 	}
 	d.reduces.stop()

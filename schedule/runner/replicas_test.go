@@ -2,9 +2,13 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,8 +18,11 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 // width is the number of elements of a tensor, and of a long parameter, which has 64 parts.
@@ -43,6 +50,7 @@ func (a *affine) Spec() stages.Spec {
 	} else {
 		spec.Inputs = wire
 	}
+	spec.Frozen = a.frozen
 	if a.last {
 		spec.Losses = []string{"loss"}
 	} else {
@@ -152,7 +160,7 @@ type replicated struct {
 
 // weightOf returns the initial weight of an element.
 func weightOf(name string, i int) float32 {
-	return 1 + float32((i*7+len(name)*3+int(name[len(name)-1])*11)%13)/64
+	return 1 + float32((i*7+len(name)*3+int(name[len(name)-1])*11)%13)/61
 }
 
 func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
@@ -253,7 +261,7 @@ func (r *replicated) update(factor float64) error {
 			if r.replicas == 1 || r.shard == 0 {
 				first, count = 0, use.Elements
 			}
-			if count == 0 || a.last && p == 2 && r.ranks == 1 {
+			if count == 0 || a.frozen || a.last && p == 2 && r.ranks == 1 {
 				continue
 			}
 			weight, grad := a.floats(use.Weight), a.floats(use.Grad)
@@ -302,22 +310,25 @@ func (r *replicated) weights(t testing.TB) map[string][]float32 {
 }
 
 func (r *replicated) source() runner.Source[buffer] {
-	return runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
-		if !e.Wants("x") {
-			return nil
-		}
-		dev := r.cfg.Spaces[e.Rank()].(kernels.Device)
-		h := e.Must(dev.Alloc(memory.Entry, kernels.Float32, width))
-		var x []float32
-		if host, ok := dev.(*kernels.Host); ok {
-			x = host.Float32s(h)
-		}
-		for i := range x {
-			x[i] = float32((i*5+e.Index()*17)%29) / 32
-		}
-		e.Put("x", h)
+	return runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error { return r.put(e, e.Index()) })
+}
+
+// put puts the entry with a number.
+func (r *replicated) put(e batchctx.Entry[buffer], number int) error {
+	if !e.Wants("x") {
 		return nil
-	})
+	}
+	dev := r.cfg.Spaces[e.Rank()].(kernels.Device)
+	h := e.Must(dev.Alloc(memory.Entry, kernels.Float32, width))
+	var x []float32
+	if host, ok := dev.(*kernels.Host); ok {
+		x = host.Float32s(h)
+	}
+	for i := range x {
+		x[i] = float32((i*5+number*17)%29) / 37
+	}
+	e.Put("x", h)
+	return nil
 }
 
 // train runs steps and returns the weights, and the last result.
@@ -442,4 +453,265 @@ func TestJoinedPairsGatherTwoStages(t *testing.T) {
 	r.change = func(cfg *runner.Config[buffer]) { cfg.Replicas.Gathered = 1 }
 	_, err := r.build(t).Step(t.Context(), 9, r.source())
 	require.ErrorContains(t, err, "there is one active stage, but plan \"dualpipev\" has joined pairs")
+}
+
+// windowed is a transport whose windows call a function before a read.
+type windowed struct {
+	*local.Endpoint[buffer]
+	rank   int
+	before func(ctx context.Context, rank int, tag transport.Tag) error
+}
+
+func (w *windowed) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+	if err := w.before(ctx, w.rank, tag); err != nil {
+		return err
+	}
+	return w.Endpoint.Get(ctx, from, tag, offset, dst)
+}
+
+// through links the ranks with a function that is called before every read of a window.
+func (r *replicated) through(t testing.TB, before func(ctx context.Context, rank int, tag transport.Tag) error) {
+	r.change = func(cfg *runner.Config[buffer]) {
+		links, err := local.New(local.Config[buffer]{Ranks: r.replicas * r.ranks, Capacity: 2, Stall: -1, Copy: func(from, to int, h buffer) (buffer, error) {
+			return r.hosts[to].Receive(r.hosts[from], h)
+		}})
+		require.NoError(t, err)
+		cfg.World = runner.World[buffer]{Ranks: r.ranks, Transport: func(rank int) transport.Transport[buffer] {
+			return &windowed{links.Rank(rank), rank, before}
+		}}
+	}
+}
+
+// TestActionsRunWhileGradientsAreReduced holds the first reduction of a rank open until the rank has
+// run a later action. If REDUCE_GRAD waited for the reduction, all goroutines would wait for ever.
+func TestActionsRunWhileGradientsAreReduced(t *testing.T) {
+	for _, shard := range []int{0, 2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &replicated{replicas: 2, ranks: 2, shard: shard}
+			reducing, later := false, make(chan struct{})
+			r.through(t, func(ctx context.Context, rank int, tag transport.Tag) error {
+				if rank != 0 || tag.Content != transport.Grads {
+					return nil
+				}
+				select {
+				case <-later:
+					return nil
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			})
+			change := r.change
+			r.change = func(cfg *runner.Config[buffer]) {
+				change(cfg)
+				cfg.Hooks.Action = func(rank int, a schedule.Action) {
+					if rank != 0 {
+						return
+					}
+					if reducing && a.Kind() == schedule.B {
+						select {
+						case <-later:
+						default:
+							close(later)
+						}
+					}
+					reducing = reducing || a.Kind() == schedule.ReduceGrad
+				}
+			}
+			run := r.build(t)
+			_, err := run.Step(t.Context(), 4, r.source())
+			require.NoError(t, err)
+		})
+	}
+}
+
+// TestAReductionEndsWithItsStep ends a step while a reduction or a gather is under way, on each rank,
+// with an error of the read and with one of a stage. Nothing is left, and the next step has the
+// numbers of a runner that has not failed (L8).
+func TestAReductionEndsWithItsStep(t *testing.T) {
+	testkit.Slow(t)
+	planted := errors.New("planted")
+	for _, shard := range []int{0, 2, 3} {
+		calm := &replicated{replicas: 2, ranks: 2, shard: shard}
+		want, err := calm.build(t).Step(t.Context(), 5, calm.source())
+		require.NoError(t, err)
+		for _, content := range []transport.Content{transport.Grads, transport.Weights} {
+			if content == transport.Weights && shard < 3 {
+				continue
+			}
+			for on := range 4 {
+				r := &replicated{replicas: 2, ranks: 2, shard: shard}
+				var armed atomic.Bool
+				armed.Store(true)
+				r.through(t, func(_ context.Context, rank int, tag transport.Tag) error {
+					if rank == on && tag.Content == content && armed.CompareAndSwap(true, false) {
+						return planted
+					}
+					return nil
+				})
+				run := r.build(t)
+				live := r.live()
+				_, err := run.Step(t.Context(), 5, r.source())
+				require.ErrorIs(t, err, planted)
+				var where *runner.Error
+				require.ErrorAs(t, err, &where)
+				require.Equal(t, on, where.Rank)
+				require.False(t, armed.Load())
+				require.Equal(t, live, r.live())
+				result, err := run.Step(t.Context(), 5, r.source())
+				require.NoError(t, err)
+				require.True(t, want.GradNorm == result.GradNorm)
+			}
+		}
+	}
+}
+
+// live returns the live bytes of each rank.
+func (r *replicated) live() (bytes []int64) {
+	for _, host := range r.hosts {
+		bytes = append(bytes, host.Live())
+	}
+	return bytes
+}
+
+// TestNothingIsAddedAfterTheReduction runs a plan whose REDUCE_GRAD comes before the last backward
+// of its stage: the check refuses it, and without a check the backward does.
+func TestNothingIsAddedAfterTheReduction(t *testing.T) {
+	early := func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DepthFirst(p)
+		if err != nil || p.Mode != schedule.Training {
+			return plan, err
+		}
+		if plan, err = lower.Reduce(plan, 0); err != nil {
+			return nil, err
+		}
+		if plan, err = lower.Lifetimes(plan, []schedule.Facts{{Reads: [schedule.NumKinds]uint64{schedule.F: 1}}, {}}, 1); err != nil {
+			return nil, err
+		}
+		program := slices.Collect(plan.All(0))
+		at := slices.IndexFunc(program, func(a schedule.Action) bool { return a.Kind() == schedule.ReduceGrad })
+		if program[at-1].Kind() != schedule.B {
+			return nil, fmt.Errorf("%v before the reduction", program[at-1])
+		}
+		program[at], program[at-1] = program[at-1], program[at]
+		plan.Programs[0] = []schedule.Segment{{Body: program, Repeat: 1}}
+		return plan, nil
+	}
+	r := &replicated{replicas: 2, ranks: 1, rule: early}
+	_, err := r.build(t).Step(t.Context(), 4, r.source())
+	require.ErrorContains(t, err, "is invalid")
+	r = &replicated{replicas: 2, ranks: 1, rule: early}
+	r.change = func(cfg *runner.Config[buffer]) { cfg.Plan.Unchecked = true }
+	_, err = r.build(t).Step(t.Context(), 4, r.source())
+	require.ErrorIs(t, err, batchctx.ErrContribution)
+	require.ErrorContains(t, err, "after its reduction over the replicas")
+}
+
+// TestSumsAreOfFloat32InOrder compares the gradients of three replicas with the float32 sum, in the
+// order of the replicas, of the gradients that one replica has of each share alone. A sum that was
+// rounded before, taken in another order, or of a buffer that was cleared too early differs.
+func TestSumsAreOfFloat32InOrder(t *testing.T) {
+	const replicas, m = 3, 5
+	r := &replicated{replicas: replicas, ranks: 1}
+	result, err := r.build(t).Step(t.Context(), m, r.source())
+	require.NoError(t, err)
+	require.NotZero(t, result.GradNorm)
+	for p, use := range r.stages[0].params[:2] {
+		want := make([]float32, use.Elements)
+		for replica := range replicas {
+			alone := &replicated{replicas: 1, ranks: 1}
+			share := runner.Indexed(func(ctx context.Context, e batchctx.Entry[buffer]) error {
+				return alone.put(e, e.Index()*replicas+replica)
+			})
+			_, err := alone.build(t).Step(t.Context(), (m-replica+replicas-1)/replicas, share)
+			require.NoError(t, err)
+			for i, g := range alone.hosts[0].Float32s(alone.stages[0].params[p].Grad) {
+				if replica == 0 {
+					want[i] = g
+				} else {
+					want[i] += g
+				}
+			}
+		}
+		for _, a := range []*affine{r.stages[0], r.stages[2], r.stages[4]} {
+			require.True(t, slices.Equal(want, a.floats(a.params[p].Grad)), use.Name)
+		}
+	}
+}
+
+// TestAGroupOfOne trains one replica at every level with a plan that reduces and gathers: it has the
+// numbers of a plan that does not.
+func TestAGroupOfOne(t *testing.T) {
+	want, result := (&replicated{replicas: 1, ranks: 2}).train(t, 4)
+	rule := func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.Interleaved(p)
+		if err == nil {
+			plan, err = lower.Shard(plan, 1)
+		}
+		if err == nil && p.Mode == schedule.Training {
+			plan, err = lower.Reduce(plan, schedule.ShardWeights)
+		}
+		return plan, err
+	}
+	have, got := (&replicated{replicas: 1, ranks: 2, shard: 3, rule: rule}).train(t, 4)
+	require.True(t, result.GradNorm == got.GradNorm)
+	require.Equal(t, want, have)
+}
+
+// TestFrozenStagesAreNotReduced has a frozen first stage at every level: nothing of it is reduced, and
+// its weights are gathered like the others.
+func TestFrozenStagesAreNotReduced(t *testing.T) {
+	testkit.Slow(t)
+	var first map[string][]float32
+	for shard := range 4 {
+		r := &replicated{replicas: 2, ranks: 2, shard: shard}
+		reduced := map[int]bool{}
+		var mu sync.Mutex
+		r.change = func(cfg *runner.Config[buffer]) {
+			for _, a := range r.stages {
+				if a.first {
+					a.params = a.params[:2] // the last stage alone has t
+					for p := range a.params {
+						a.params[p].Contributes = batchctx.Frozen
+					}
+					a.frozen = true
+				}
+			}
+			cfg.Hooks.Action = func(_ int, action schedule.Action) {
+				if action.Kind() == schedule.ReduceGrad {
+					mu.Lock()
+					defer mu.Unlock()
+					reduced[action.Stage()] = true
+				}
+			}
+		}
+		have, _ := r.train(t, 4)
+		require.Equal(t, map[int]bool{1: true, 2: true, 3: true}, reduced)
+		if first == nil {
+			first = have
+		}
+		require.Equal(t, first, have, "level %d", shard)
+	}
+}
+
+// TestGradientsLiveUntilTheyAreRead delays the reads of one replica until all other goroutines wait,
+// at WAIT_REDUCE at the latest: the whole gradients of the other replica are still there.
+func TestGradientsLiveUntilTheyAreRead(t *testing.T) { // L4
+	var want float64
+	for _, delayed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &replicated{replicas: 2, ranks: 1, shard: 2}
+			r.through(t, func(_ context.Context, rank int, tag transport.Tag) error {
+				if delayed && rank == 1 && tag.Content == transport.Grads {
+					synctest.Wait()
+				}
+				return nil
+			})
+			result, err := r.build(t).Step(t.Context(), 4, r.source())
+			require.NoError(t, err)
+			if !delayed {
+				want = result.GradNorm
+			}
+			require.True(t, want == result.GradNorm)
+		})
+	}
 }
