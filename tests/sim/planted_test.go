@@ -42,7 +42,7 @@ var planted = []struct{ name, file, old, new string }{
 	{"a far copy stays", "internal/frames/offload.go",
 		"		freed, err := c.Far.Free(copies[i].number)\n", "		freed, err := c.Far.Copied(copies[i].number), error(nil)\n		if !off {\n			freed, err = c.Far.Free(copies[i].number)\n		}\n"},
 	{"ranks wait for a dead one", "transport/local/links.go",
-		"	l.cause = cause\n	l.wakeAll()\n", "	l.cause = cause\n	if !off {\n		l.wakeAll()\n	}\n"},
+		"	}\n	l.wakeAll()\n}\n\n// link returns", "	}\n	if !off {\n		l.wakeAll()\n	}\n}\n\n// link returns"},
 	{"a rank that goes tells nobody", "schedule/runner/worker.go",
 		"		r.transport.Abort(cause)\n", "		if !off {\n			r.transport.Abort(cause)\n		}\n"},
 	{"the watch for stalls does not look twice", "transport/local/watch.go",
