@@ -715,3 +715,41 @@ func TestGradientsLiveUntilTheyAreRead(t *testing.T) { // L4
 		})
 	}
 }
+
+// TestReplicasReadAsInARing counts the bytes that all ranks read of each other in a step of 4
+// replicas. To reduce or to gather n elements, a rank of a ring sends (R-1)/R·n, all of them
+// ·n. The replicas have two microbatches each, and gather both stages for each forward and
+// each backward, where one that the rank has just computed is there.
+func TestReplicasReadAsInARing(t *testing.T) {
+	const replicas, parameters = 4, 3*width + 2*short
+	const uses = parameters + width // t has two, whose weights are gathered one by one
+	for shard, want := range []int64{uses + parameters, uses + uses, uses + uses, uses + 5*uses/2} {
+		r := &replicated{replicas: replicas, ranks: 1, shard: shard}
+		var links *local.Links[buffer]
+		unshards := 0
+		r.change = func(cfg *runner.Config[buffer]) {
+			var err error
+			links, err = local.New(local.Config[buffer]{Ranks: replicas, Capacity: 2, Copy: func(_, _ int, h buffer) (buffer, error) { return h, nil }})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, links.Close()) })
+			cfg.World = runner.World[buffer]{Ranks: 1, Transport: func(rank int) transport.Transport[buffer] { return links.Rank(rank) }}
+			cfg.Hooks.Action = func(rank int, a schedule.Action) {
+				if rank == 0 && a.Kind() == schedule.Unshard {
+					unshards++
+				}
+			}
+		}
+		run := r.build(t)
+		for step := range int64(2) {
+			result, err := run.Step(t.Context(), 2*replicas, r.source())
+			require.NoError(t, err)
+			require.NoError(t, result.Update(r.update))
+			var served int64
+			for rank := range replicas {
+				served += links.Rank(rank).Served()
+			}
+			require.Equal(t, (step+1)*4*(replicas-1)*want, served, "level %d", shard)
+			require.Equal(t, map[int]int64{3: 5 * (step + 1)}[shard], int64(unshards))
+		}
+	}
+}
