@@ -85,7 +85,10 @@ func (c *StageCall[T]) Grad(param int) T { return c.Frames.Grad(c.Frames.running
 func (c *StageCall[T]) Reduced() bool { return c.stage.reduced }
 
 // Weight returns the weight that a use of a parameter of the stage computes with.
-func (c *StageCall[T]) Weight(param int) T { return c.stage.weight(param) }
+func (c *StageCall[T]) Weight(param int) T {
+	c.stage.uses[param].Asked = true
+	return c.stage.weight(param)
+}
 
 // Param returns the state of a use of a parameter by the stage.
 func (c *StageCall[T]) Param(param int) *ParamState { return &c.stage.uses[param] }

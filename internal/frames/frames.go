@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/loss"
@@ -151,6 +152,7 @@ type ParamState struct {
 	Count   int  // contributions in this step
 	Last    int  // microbatch of the last one, -1 for none
 	Written bool // the accumulator has a value of this step
+	Asked   bool // a call of this step asked for the weight
 }
 
 // LossState is the state of a loss of a stage.
@@ -295,6 +297,11 @@ func (c *Frames[T]) Unseeded(stage int) string {
 		}
 	}
 	return ""
+}
+
+// Asked reports whether a call of a stage has asked for one of its weights in this step.
+func (c *Frames[T]) Asked(stage int) bool {
+	return slices.ContainsFunc(c.stages[stage].uses, func(u ParamState) bool { return u.Asked })
 }
 
 // Written reports whether the accumulator of a use of a parameter has a value of this step.

@@ -51,7 +51,11 @@ func (q *QuantizeCall[T]) Pass() Pass { return q.Frames.stages[q.stage].access.P
 func (q *QuantizeCall[T]) Params() Range { return q.Frames.stages[q.stage].access.Params }
 
 // Weight returns the weight that a use of a parameter of the stage computes with.
-func (q *QuantizeCall[T]) Weight(param int) T { return q.Frames.stages[q.stage].weight(param) }
+func (q *QuantizeCall[T]) Weight(param int) T {
+	st := &q.Frames.stages[q.stage]
+	st.uses[param].Asked = true
+	return st.weight(param)
+}
 
 // weight returns the weight that a use of a parameter computes with.
 func (st *stage[T]) weight(param int) T {

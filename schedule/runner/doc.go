@@ -38,6 +38,22 @@
 // The runner reads a clock when a transfer waits, and at the first and the last computation: a
 // [Result] reports work and waits separately.
 //
+// # Replicas
+//
+// Data-parallel replicas (Replicas) are further ranks of the runner, and share the batch of a step.
+// A replica owns a range of the elements of every parameter ([Owned]).
+//
+//   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. A goroutine of the rank adds
+//     the pieces of the elements that its replica owns, in the order of the replicas, while the rank
+//     continues. At Shard 0 it then receives the other sums.
+//   - From Shard 2 on, ZERO_GRAD allocates the whole gradients of a stage. WAIT_REDUCE releases them
+//     when their reduction is over and all other replicas have read them.
+//   - At Shard 3, UNSHARD allocates the whole weights of a stage, and another goroutine reads them
+//     from their owners, who do nothing. The first call of the stage waits for them; RESHARD releases
+//     them. Stages ask for their weights with Microbatch.Weight.
+//   - Norms are added from the sums of squares of parts, and uses of tied parameters are reduced
+//     first and then added by ranges, so that every level has the same bits.
+//
 // # Planned memory
 //
 // [Record] calls every stage once in a dry run and records how it changes references. A step and
@@ -59,9 +75,9 @@
 //
 // # The end of a step
 //
-// A step ends in this order: gradients that were not written are set to zero; uses of tied
-// parameters are added in stage order; the books are compared; in one exchange every rank
-// receives the losses, squares of gradients and measurements of all ranks; then follow the check
+// A step ends in this order: gradients that were not written are set to zero; reductions over
+// replicas complete; uses of tied parameters are added in stage order; the books are compared; in
+// one exchange every rank receives the losses, squares of gradients and measurements of all ranks; then follow the check
 // for finite values, the gradient norm, the check for an empty step, and the Result, which is the
 // same on every rank. The trainer owns the optimizer: Result.Update calls it with the factor,
 // once.

@@ -44,6 +44,9 @@ var (
 	// ErrUnseeded is returned at the end of a training step if a loss that trains was recorded,
 	// but its stage has never asked for the seed of its gradient.
 	ErrUnseeded = errors.New("runner: a loss trains and has no gradient")
+	// ErrUnasked is returned at the end of a training step with sharded weights (Replicas.Shard 3) if
+	// a stage with parameters has asked for none of its weights.
+	ErrUnasked = errors.New("runner: a stage computes with weights that it did not ask for")
 	// ErrIndexed is returned at the end of a step whose Indexed source depends on more than
 	// Entry.Index: see Config.CheckSource.
 	ErrIndexed = errors.New("runner: the source is no function of the index")

@@ -181,6 +181,9 @@ func (r *worker[T]) contributions() error {
 			if err := r.Frames.Contributions(s, to-from); err != nil {
 				faults = append(faults, err)
 			}
+			if r.level == 3 && len(r.Stages[s].Params) > 0 && !r.Frames.Asked(s) {
+				faults = append(faults, fmt.Errorf("%w: stage %d (%s) never asked for one, and Replicas.Shard 3 leaves it a part: call Microbatch.Weight", ErrUnasked, s, r.Stages[s].Spec.Name))
+			}
 			if name := r.Frames.Unseeded(s); name != "" && r.Stages[s].GradientWanted && len(r.owners) > 0 {
 				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.Stages[s].Spec.Name, name))
 			}

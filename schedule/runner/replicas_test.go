@@ -39,6 +39,7 @@ type affine struct {
 	number      int
 	first, last bool
 	frozen      bool
+	ignores     bool // it computes with weights of its own
 	params      []batchctx.Use[buffer]
 	own         [][2]int // by parameter: first element and number of elements of the shard, at least level 2
 }
@@ -68,6 +69,14 @@ func (a *affine) floats(b buffer) []float32 {
 
 func (a *affine) Params() []batchctx.Use[buffer] { return a.params }
 
+// weight returns the elements of a weight.
+func (a *affine) weight(mb batchctx.Microbatch[buffer], p int) []float32 {
+	if a.ignores {
+		return make([]float32, width)
+	}
+	return a.floats(mb.Weight(batchctx.Param(p + 1)))
+}
+
 func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, out []buffer) error {
 	var x buffer
 	if a.first {
@@ -80,7 +89,7 @@ func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, 
 	from, to := a.floats(x), a.floats(y)
 	var weights [][]float32
 	for p := range a.params {
-		weights = append(weights, a.floats(mb.Weight(batchctx.Param(p+1))))
+		weights = append(weights, a.weight(mb, p))
 	}
 	var sum float64
 	for i := range to {
@@ -138,7 +147,7 @@ func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gra
 	}
 	if gradIn != nil {
 		gradIn[0] = mb.Must(a.dev.Alloc(memory.ActGrad, kernels.Float32, width))
-		w, dx := a.floats(mb.Weight(1)), a.floats(gradIn[0])
+		w, dx := a.weight(mb, 0), a.floats(gradIn[0])
 		for i := range dx {
 			dx[i] = w[i] * dy[i]
 		}
@@ -752,4 +761,16 @@ func TestReplicasReadAsInARing(t *testing.T) {
 			require.Equal(t, map[int]int64{3: 5 * (step + 1)}[shard], int64(unshards))
 		}
 	}
+}
+
+// TestShardedWeightsAreAskedFor has a stage that closes over weights of its own.
+func TestShardedWeightsAreAskedFor(t *testing.T) {
+	r := &replicated{replicas: 2, ranks: 1, shard: 3}
+	run := r.build(t)
+	for _, a := range r.stages {
+		a.ignores = a.number == 1
+	}
+	_, err := run.Step(t.Context(), 2, r.source())
+	require.ErrorIs(t, err, runner.ErrUnasked)
+	require.ErrorContains(t, err, "stage 1 (affine 1) never asked for one")
 }
