@@ -18,5 +18,9 @@ func (r *worker[T]) waited() time.Duration {
 	if r.watcher == nil {
 		return 0
 	}
-	return r.watcher.Waited()
+	waited := r.watcher.Waited()
+	if r.shards != nil {
+		waited += r.shards.reduces.waited + r.shards.gathers.waited
+	}
+	return waited
 }

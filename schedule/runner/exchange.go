@@ -35,7 +35,7 @@ type reportHeader struct {
 	Rank RankResult
 }
 
-var reportMagic = [4]byte{'W', 'R', 'R', 7}
+var reportMagic = [4]byte{'W', 'R', 'R', 8}
 
 // exchange merges the losses of all ranks into record, in the order of the ranks, and returns the
 // measurements of each rank.
@@ -81,6 +81,9 @@ func (r *worker[T]) account() RankResult {
 	}
 	if l.far != nil {
 		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.Height, r.Frames.FarWaits()
+	}
+	if d := r.shards; d != nil {
+		own.Reduce, own.Gather, own.ReplicaWait = d.reduces.busy, d.gathers.busy, d.reduces.waited+d.gathers.waited
 	}
 	if c := &r.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())

@@ -15,7 +15,7 @@ type lane struct {
 	over    []chan struct{} // by stage: a token when its transfer is over
 	faults  []error         // by stage, set before the token
 	pending []bool          // by stage: its token has not been taken
-	// busy is how long transfers took, and waited how long the rank waited for them.
+	// busy is how long the transfers of the step took, and waited how long the rank waited for them.
 	busy, waited time.Duration
 }
 
@@ -30,7 +30,7 @@ func newLane(stages int, transfer func(ctx context.Context, stage int) error) *l
 // add begins the transfer of a stage, after those that were added before.
 func (l *lane) add(ctx context.Context, stage int) {
 	if l.queue == nil {
-		l.queue, l.done, l.busy, l.waited = make(chan int, len(l.over)), make(chan struct{}), 0, 0
+		l.queue, l.done = make(chan int, len(l.over)), make(chan struct{})
 		go l.run(ctx, l.queue, l.done)
 	}
 	l.pending[stage] = true

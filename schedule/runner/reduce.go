@@ -405,6 +405,9 @@ func (d *replica[T]) squares(to []float64) ([]float64, error) {
 
 // begin exposes the weights of the rank to the others, if weights are sharded.
 func (d *replica[T]) begin() (err error) {
+	for _, l := range []*lane{d.reduces, d.gathers} {
+		l.busy, l.waited = 0, 0
+	}
 	for _, use := range d.uses {
 		if sh := d.shard(use); d.level == 3 && sh.count > 0 {
 			if sh.ownWeight, err = d.space.View(d.Stages[use.Stage].Params[use.Param].Weight); err != nil {

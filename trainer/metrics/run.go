@@ -68,6 +68,7 @@ type Run struct {
 	steps          int
 	last           *runner.Result
 	far            Far
+	replicas       Replicas
 	tokens         int64
 	begin          time.Time
 	seconds        float64
@@ -206,6 +207,11 @@ func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens i
 	r.train.Add(float64(step-1), loss)
 	r.last = result
 	r.far.PeakBytes, r.far.Waits = max(r.far.PeakBytes, result.FarPeak), r.far.Waits+result.FarWaits
+	for _, rank := range result.Ranks {
+		r.replicas.ReduceSeconds += rank.Reduce.Seconds()
+		r.replicas.GatherSeconds += rank.Gather.Seconds()
+		r.replicas.WaitSeconds += rank.ReplicaWait.Seconds()
+	}
 	r.clocks.add(result)
 	r.tokens += tokens
 	r.seconds += took.Seconds()

@@ -46,7 +46,8 @@ type Summary struct {
 	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
 	// PeakByClass is PeakBytes by class at that moment, including workspaces.
 	PeakByClass map[string]int64 `json:"peak_by_class"`
-	Far         *Far             `json:"far"` // null if the run offloads nothing
+	Far         *Far             `json:"far"`      // null if the run offloads nothing
+	Replicas    *Replicas        `json:"replicas"` // null for one replica
 	// FP8Roles summarizes the tensors in FP8 in the steps of this run, by role. It is null if
 	// there are none.
 	FP8Roles     map[string]Role `json:"fp8_roles"`
@@ -68,6 +69,21 @@ type Far struct {
 // String describes far memory in a line.
 func (f *Far) String() string {
 	return fmt.Sprintf("%s at the peak, planned %s; %s for copies", units.Exactly(f.PeakBytes), units.Exactly(f.PlannedBytes), units.Number(f.Waits, "wait"))
+}
+
+// Replicas has how long reductions of gradients and gathers of weights over replicas took beside the
+// actions of ranks, and how long ranks waited for them, as sums over all ranks and steps.
+type Replicas struct {
+	ReduceSeconds float64 `json:"reduce_seconds"`
+	GatherSeconds float64 `json:"gather_seconds"`
+	WaitSeconds   float64 `json:"wait_seconds"`
+}
+
+// String describes the exchanges in a line.
+func (r *Replicas) String() string {
+	all := r.ReduceSeconds + r.GatherSeconds
+	return fmt.Sprintf("reductions %s, gathers %s, summed over ranks and steps; %s hidden behind actions",
+		units.Seconds(r.ReduceSeconds), units.Seconds(r.GatherSeconds), units.Percent(max(0, 1-r.WaitSeconds/all)))
 }
 
 // Simulated has the figures of a simulated step.
@@ -114,6 +130,9 @@ func (r *Run) Summary() Summary {
 		TokensPerSecond: r.TokensPerSecond(), Seconds: r.seconds,
 		PeakBytes: peak.Total(), PeakByClass: byName(peak),
 		Growth: r.Growth(), Allocations: r.allocationsPerStep(),
+	}
+	if r.replicas.ReduceSeconds+r.replicas.GatherSeconds > 0 {
+		s.Replicas = new(r.replicas)
 	}
 	if r.far.PeakBytes > 0 {
 		s.Far = new(r.far)
@@ -217,6 +236,9 @@ func (s *Summary) Rows() (rows [][]string) {
 	}
 	if s.Far != nil {
 		row("far memory", "%v", s.Far)
+	}
+	if s.Replicas != nil {
+		row("replicas", "%v", s.Replicas)
 	}
 	row("live after a step", "%s", units.Exactly(s.LiveBytes))
 	row("allocations per step", "%s on the Go heap", units.Count(int64(s.Allocations)))
