@@ -3,6 +3,8 @@ package runner
 import (
 	"context"
 	"time"
+
+	"github.com/weir-ml/weir/internal/turns"
 )
 
 // lane runs the transfers of stages between replicas on a goroutine of its own, one stage after the
@@ -10,8 +12,9 @@ import (
 type lane struct {
 	transfer func(ctx context.Context, stage int) error
 
-	queue   chan int        // stages; nil if the lane does not run
-	done    chan struct{}   // closed when the goroutine ends
+	turns   turns.Turns     // nil outside of a simulation
+	queue   chan int        // stages, and -1 at the end; nil if the lane does not run
+	done    chan struct{}   // a token when the goroutine ends
 	over    []chan struct{} // by stage: a token when its transfer is over
 	faults  []error         // by stage, set before the token
 	pending []bool          // by stage: its token has not been taken
@@ -30,17 +33,17 @@ func newLane(stages int, transfer func(ctx context.Context, stage int) error) *l
 // add begins the transfer of a stage, after those that were added before.
 func (l *lane) add(ctx context.Context, stage int) {
 	if l.queue == nil {
-		l.queue, l.done = make(chan int, len(l.over)), make(chan struct{})
-		go l.run(ctx, l.queue, l.done)
+		l.queue, l.done = make(chan int, len(l.over)+1), make(chan struct{}, 1)
+		l.turns = turns.Of(ctx)
+		turns.Go(l.turns, func() { l.run(ctx) })
 	}
 	l.pending[stage] = true
 	l.queue <- stage
 }
 
-func (l *lane) run(ctx context.Context, queue <-chan int, done chan<- struct{}) {
-	defer close(done)
+func (l *lane) run(ctx context.Context) {
 	var failed error
-	for stage := range queue {
+	for stage := turns.Receive(l.turns, l.queue); stage >= 0; stage = turns.Receive(l.turns, l.queue) {
 		begun := time.Now()
 		if failed == nil {
 			failed = l.transfer(ctx, stage)
@@ -49,6 +52,7 @@ func (l *lane) run(ctx context.Context, queue <-chan int, done chan<- struct{}) 
 		l.busy += time.Since(begun)
 		l.over[stage] <- struct{}{}
 	}
+	l.done <- struct{}{}
 }
 
 // wait returns when the transfer of a stage is over, with its error. It returns at once if it has
@@ -61,7 +65,7 @@ func (l *lane) wait(stage int) error {
 	case <-l.over[stage]:
 	default:
 		begun := time.Now()
-		<-l.over[stage]
+		turns.Receive(l.turns, l.over[stage])
 		l.waited += time.Since(begun)
 	}
 	l.pending[stage] = false
@@ -74,8 +78,8 @@ func (l *lane) stop() {
 	if l.queue == nil {
 		return
 	}
-	close(l.queue)
-	<-l.done
+	l.queue <- -1
+	turns.Receive(l.turns, l.done)
 	l.queue = nil
 	for s, pending := range l.pending {
 		if pending {

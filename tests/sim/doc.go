@@ -4,7 +4,8 @@
 // testing/synctest whose clock advances when no rank can continue, so that every run can be
 // replayed.
 //
-// A Scenario is one run: a model, a plan, some steps and their faults. After each step the
+// A Scenario is one run: a model, a plan, replicas, some steps and their faults. The goroutines on
+// which a rank reduces gradients and gathers weights take turns like ranks. After each step the
 // suite compares numbers, errors and books with the expected ones. A violation is printed with
 // its seed and with the smallest scenario that shows it.
 //

@@ -46,6 +46,7 @@ const (
 	atGradient
 	atOutputs
 	atPeak
+	atGet // of memory of another replica
 )
 
 var (
@@ -61,8 +62,12 @@ type world struct {
 	Scenario
 	clerk     *clerk
 	placement schedule.Placement
-	devs      []*device
-	grads     [][]T              // by stage
+	devs      []*device          // of the ranks of all replicas
+	uses      [][]use            // of parameters, by stage of all replicas
+	wanted    [][][]float32      // the weights of parameters, by stage and use
+	left      []bool             // by rank: its Abort has returned in this step
+	counts    []int              // of gradients, by stage of the model and microbatch
+	updating  bool               // no rank runs a step
 	model     *transformer.Model // nil for toys
 	number    int64              // of the next step that counts
 	runners   []*runner.Runner[T]
@@ -96,6 +101,7 @@ type output struct {
 // tally sums up runs.
 type tally struct {
 	Runs, Refused, Steps, Failed, Microbatches, Turns, Events int64
+	Replicated                                                int64 // microbatches of several replicas
 	Offloaded, Far                                            int64 // steps that offloaded, and faults of far memory
 	Fired                                                     [numKinds]int64
 }
@@ -141,15 +147,15 @@ func (w *world) violated(format string, args ...any) {
 
 // event lets another rank continue, and fails if the scenario says so.
 func (w *world) event(at place) error {
-	if w.dry {
+	if w.dry || w.updating {
 		return nil
 	}
 	w.clerk.pause()
 	w.events++
 	for i := range w.Faults {
 		f := &w.Faults[i]
-		if f.Step != w.step || f.At < 0 || w.events < w.before*f.At/1000 {
-			continue
+		if f.Step != w.step || f.At < 0 || w.events < w.before*f.At/1000 || at == atPeak && w.count() > 1 {
+			continue // every replica must see the update of a step that counts
 		}
 		return w.fail(at, f)
 	}
@@ -161,6 +167,9 @@ func (w *world) fail(at place, f *Fault) error {
 	what := f.Kind
 	if what == returns && (at == atHook || at == atPeak) {
 		what = panics
+	}
+	if what < cancels && at == atGet { // no code of others runs there
+		what = returns
 	}
 	f.At = -1
 	w.fired = append(w.fired, what)
@@ -192,11 +201,15 @@ func weight(stage int) float32 { return float32(1 + stage%2) }
 
 // microbatches returns the number of microbatches of a step.
 func (w *world) microbatches(step int) int {
+	m := w.Microbatches
 	if w.Varies {
-		return 1 + (w.Microbatches-1)*step/max(w.Steps, 1)
+		m = 1 + (w.Microbatches-1)*step/max(w.Steps, 1)
 	}
-	return w.Microbatches
+	return max(m, w.count())
 }
+
+// total returns the number of ranks of all replicas.
+func (w *world) total() int { return w.Ranks * w.count() }
 
 // size returns the length of the tensors of a microbatch. Planned memory has one shape.
 func (w *world) size(index int) int {
@@ -254,16 +267,15 @@ func (w *world) read(dev kernels.Device, b T, index int, want float32) error {
 
 // stage returns a stage of the plan on a device. Stages 0 and depth-1 of the model share a
 // parameter.
-func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
+func (w *world) stage(dev kernels.Compute, s int, uses []use) stages.Stage[T] {
 	p := w.placement
 	depth := p.Depth()
 	k := s % depth
 	d := new(stages.Decl[T])
 	x, carry := d.Slot("x"), d.Slot("carry")
-	own := d.Param(fmt.Sprint("w", k), grads[0])
-	params := []batchctx.Param{own}
-	if len(grads) > 1 {
-		params = append(params, d.Param("shared", grads[1]))
+	var params []batchctx.Param
+	for _, u := range uses {
+		params = append(params, d.Use(batchctx.Use[T]{Name: u.name, Grad: u.grad, Weight: u.weight, Elements: u.n}))
 	}
 	var part batchctx.Part
 	var objective batchctx.Loss
@@ -287,17 +299,22 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 	}
 	d.NoGrad("y") // which every stage passes on unchanged
 	contribute := func(mb batchctx.Microbatch[T], x T) error {
-		for _, param := range params {
+		if !w.dry {
+			w.counts[k*w.m+mb.Index()]++
+		}
+		for i, param := range params {
 			g, trains := mb.Grad(param)
 			if !trains || w.dry {
 				continue
 			}
-			var sum [1]float32
-			if err := dev.ReadFloat32(sum[:], g); err != nil {
+			sum := make([]float32, uses[i].n)
+			if err := dev.ReadFloat32(sum, g); err != nil {
 				return err
 			}
-			sum[0] += input(k, mb.Index()) * gradient(k, depth)
-			if err := dev.WriteFloat32(g, sum[:]); err != nil {
+			for j := range sum {
+				sum[j] += float32(1+j) * input(k, mb.Index()) * gradient(k, depth)
+			}
+			if err := dev.WriteFloat32(g, sum); err != nil {
 				return err
 			}
 		}
@@ -305,6 +322,9 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 	}
 	forward := func(_ context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 		if err := w.event(atCall); err != nil {
+			return err
+		}
+		if err := w.readWeights(dev, mb, s, params); err != nil {
 			return err
 		}
 		if w.Copies {
@@ -343,6 +363,9 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 	}
 	back := func(mb batchctx.Microbatch[T], gradOut, gradIn []T) (T, error) {
 		if err := w.event(atCall); err != nil {
+			return T{}, err
+		}
+		if err := w.readWeights(dev, mb, s, params); err != nil {
 			return T{}, err
 		}
 		if w.Copies {
@@ -454,6 +477,9 @@ func (w *world) end(o output) error {
 
 // put fills an entry.
 func (w *world) put(dev kernels.Compute, e batchctx.Entry[T], index int) error {
+	if !w.dry && e.Rank()/w.Ranks != index%w.count() {
+		w.violated("rank %d of %d replicas is asked for microbatch %d", e.Rank(), w.count(), index)
+	}
 	if w.Transformer {
 		w.putTokens(dev, e, index)
 		return w.event(atSource)
@@ -586,15 +612,17 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 		}
 		cfg.Spaces = append(cfg.Spaces, space)
 	}
+	if w.count() > 1 {
+		cfg.Replicas = runner.Replicas{Count: w.count(), Shard: w.Shard, Gathered: w.Gathered}
+	}
 	if w.model != nil {
 		cfg.Stages = w.model.Stages()
 	}
-	for s, rank := range w.placement.Rank {
-		if w.model != nil {
-			break
-		}
+	for n, uses := range w.uses {
+		s := n % w.placement.Stages()
+		rank := n/w.placement.Stages()*w.Ranks + w.placement.Rank[s]
 		dev := devs[max(0, min(rank-first, len(devs)-1))]
-		cfg.Stages = append(cfg.Stages, w.stage(dev, s, w.grads[s]))
+		cfg.Stages = append(cfg.Stages, w.stage(dev, s, uses))
 	}
 	if w.Outputs {
 		cfg.Outputs = w.take
@@ -671,14 +699,14 @@ func (w *world) build() error {
 	}
 	devs := make([]kernels.Compute, w.Ranks)
 	if w.Planned {
-		for rank, d := range w.devs {
-			null := kernels.NewNull(d.Host)
+		for rank := range devs {
+			null := kernels.NewNull(w.devs[rank].Host)
 			defer null.Close()
 			w.nulls, devs[rank] = append(w.nulls, null), null
 		}
 		w.dry = true
 		defer func() { w.dry = false }()
-		if err := w.allocGrads(devs); err != nil {
+		if err := w.allocUses(devs); err != nil {
 			return err
 		}
 		cfg := w.config(devs, 0)
@@ -692,10 +720,11 @@ func (w *world) build() error {
 			}
 		}
 	}
-	for rank, d := range w.devs {
-		devs[rank] = d
+	devs = devs[:0]
+	for _, d := range w.devs {
+		devs = append(devs, d)
 	}
-	if err := w.allocGrads(devs); err != nil {
+	if err := w.allocUses(devs); err != nil {
 		return err
 	}
 	for {
@@ -710,8 +739,8 @@ func (w *world) build() error {
 	}
 }
 
-// allocGrads allocates the accumulators of all uses, and the transformer.
-func (w *world) allocGrads(devs []kernels.Compute) error {
+// allocUses allocates the uses of all parameters of the replicas on devs, or the transformer.
+func (w *world) allocUses(devs []kernels.Compute) error {
 	if w.Transformer {
 		dry := w.dry
 		w.dry = true // nothing fails here
@@ -720,46 +749,52 @@ func (w *world) allocGrads(devs []kernels.Compute) error {
 		w.model, err = w.newModel(devs)
 		return err
 	}
-	w.grads = nil
-	for s, rank := range w.placement.Rank {
-		grads := make([]T, 1)
-		if depth := w.placement.Depth(); s%depth == 0 || s%depth == depth-1 {
-			grads = make([]T, 2)
-		}
-		for i := range grads {
-			var err error
-			dev := devs[rank]
-			if own, ok := dev.(*device); ok {
-				dev = own.Host
-			}
-			if grads[i], err = dev.Alloc(memory.Resident, kernels.Float32, 1); err != nil {
+	w.uses, w.wanted = nil, nil
+	for replica := range len(devs) / w.Ranks {
+		for s, rank := range w.placement.Rank {
+			uses, err := w.usesOf(devs[replica*w.Ranks+rank], replica, s)
+			if w.uses = append(w.uses, uses); err != nil {
 				return err
 			}
 		}
-		w.grads = append(w.grads, grads)
 	}
 	return nil
 }
 
 // runnersOn makes one runner, or one for each rank, with a plan for each.
 func (w *world) runnersOn(devs []kernels.Compute) error {
-	w.runners, w.source = nil, nil
-	if !w.Apart || w.Ranks == 1 {
-		w.Apart = false
+	if err := w.close(); err != nil {
+		return err
+	}
+	if w.Apart = w.Apart && w.total() > 1; !w.Apart && w.count() == 1 {
 		return w.add(w.config(devs, 0), devs)
 	}
-	links, err := local.New(local.Config[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.copy, Stall: stall})
+	links, err := local.New(local.Config[T]{Ranks: w.total(), Capacity: w.Capacity, Copy: w.copy, Stall: stall})
 	if err != nil {
 		return err
 	}
-	for rank := range w.Ranks {
-		cfg := w.config(devs[rank:rank+1], rank)
-		cfg.World = runner.World[T]{Ranks: w.Ranks, First: rank, Transport: func(rank int) transport.Transport[T] { return &station{links.Rank(rank), w} }}
-		if err := w.add(cfg, devs[rank:rank+1]); err != nil {
+	together := 1
+	if !w.Apart {
+		together = w.total()
+	}
+	for rank := 0; rank < w.total(); rank += together {
+		own := devs[rank : rank+together]
+		cfg := w.config(own, rank)
+		cfg.World = runner.World[T]{Ranks: w.Ranks, First: rank, Transport: func(rank int) transport.Transport[T] { return &station{links.Rank(rank), w, rank} }}
+		if err := w.add(cfg, own); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// close closes the runners.
+func (w *world) close() (err error) {
+	for _, r := range w.runners {
+		err = errors.Join(err, r.Close())
+	}
+	w.runners, w.source = nil, nil
+	return err
 }
 
 func (w *world) add(cfg runner.Config[T], devs []kernels.Compute) error {
@@ -778,7 +813,8 @@ func (w *world) add(cfg runner.Config[T], devs []kernels.Compute) error {
 // call.
 type station struct {
 	*local.Endpoint[T]
-	w *world
+	w    *world
+	rank int
 }
 
 func (s *station) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
@@ -791,6 +827,21 @@ func (s *station) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 func (s *station) Abort(cause error) {
 	s.w.clerk.pause()
 	s.Endpoint.Abort(cause)
+	s.w.left[s.rank] = true
+}
+
+func (s *station) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+	if s.w.updating {
+		return s.Endpoint.Get(ctx, from, tag, offset, dst)
+	}
+	if err := s.w.event(atGet); err != nil {
+		return err
+	}
+	err := s.Endpoint.Get(ctx, from, tag, offset, dst)
+	if err == nil && s.w.left[from] {
+		s.w.violated("rank %d has read %v from rank %d, whose Abort has returned", s.rank, tag, from)
+	}
+	return err
 }
 
 // ending is the result of a runner's step.
@@ -806,6 +857,7 @@ func (w *world) run() ([]ending, error) {
 	m := w.microbatches(w.step)
 	w.before = w.before * m / max(w.m, 1)
 	w.m, w.events, w.fired, w.late, w.unseen = m, 0, nil, false, false
+	w.left, w.counts = make([]bool, w.total()), make([]int, w.placement.Depth()*m)
 	w.training = w.Evaluations>>w.step&1 == 0
 	endings := make([]ending, len(w.runners))
 	w.cancels = nil
@@ -823,7 +875,7 @@ func (w *world) run() ([]ending, error) {
 				e.panicked = recover()
 				left <- i
 			}()
-			if w.Ranks == 1 {
+			if w.total() == 1 {
 				w.clerk.Begin(0)
 			}
 			if w.training {
@@ -865,12 +917,17 @@ func (w *world) wrong(endings []ending) error {
 	if w.training && (well > 0 || w.late) {
 		w.number++
 	}
+	if well == len(endings) && w.training && w.count() > 1 {
+		if err := w.update(endings); err != nil {
+			return fmt.Errorf("an update: %w", err)
+		}
+	}
 	if well > 0 && well < len(endings) && !w.late {
 		return fmt.Errorf("the step counts on %d of %d ranks (L8)", well, len(endings))
 	}
 	if well == len(endings) {
 		for _, f := range w.fired {
-			if (f < cancels || f == hangs && !w.unseen && w.Ranks > 1 && len(w.fired) == 1) && !w.late { // the others wait
+			if (f < cancels || f == hangs && !w.unseen && w.total() > 1 && len(w.fired) == 1) && !w.late { // the others wait
 				return fmt.Errorf("the step has succeeded in spite of its faults: %v", w.fired)
 			}
 		}
@@ -979,24 +1036,34 @@ func (w *world) wrongResult(r *runner.Result) error {
 		return nil
 	}
 	var squares float64
-	for _, g := range sums {
-		squares += float64(g) * float64(g)
+	for name, g := range sums {
+		for j := range w.elements(name) {
+			squares += float64(g) * float64(g) * float64((1+j)*(1+j))
+		}
 	}
 	if norm := math.Sqrt(squares) * (1 / float64(w.m)); r.GradNorm != norm {
 		return fmt.Errorf("the norm of the gradient is %v, not %v (L9)", r.GradNorm, norm)
 	}
-	for s, grads := range w.grads {
-		for i, g := range grads {
-			var x [1]float32
-			if err := w.devs[w.placement.Rank[s]].ReadFloat32(x[:], g); err != nil {
+	for i, n := range w.counts {
+		if k := i / w.m; n != 1 && !w.frozen(k) {
+			return fmt.Errorf("stage %d has computed %d gradients for microbatch %d", k, n, i%w.m)
+		}
+	}
+	for n, uses := range w.uses {
+		s := n % w.placement.Stages()
+		for i := range uses {
+			u := &uses[i]
+			if w.frozen(s%depth) || w.Ranks == 1 && (i > 0 || s >= depth) {
+				continue
+			}
+			x, err := u.owned(w, u.grad, w.Shard >= 2)
+			if err != nil {
 				return err
 			}
-			name := names[s%depth]
-			if i == 1 {
-				name = "shared"
-			}
-			if (w.Ranks > 1 || i == 0 && s < depth) && !w.frozen(s%depth) && x[0] != sums[name] {
-				return fmt.Errorf("stage %d has the gradient %v for %q, not %v (L9)", s, x[0], name, sums[name])
+			for j := range x {
+				if want := float32(1+u.from(w)+j) * sums[u.name]; x[j] != want {
+					return fmt.Errorf("stage %d has the gradient %v for element %d of %q, not %v (L9)", n, x[j], u.from(w)+j, u.name, want)
+				}
 			}
 		}
 	}
@@ -1008,7 +1075,7 @@ var hosts []*kernels.Host
 
 // Run runs a scenario and returns the violation that it shows, and the trace of its turns.
 func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
-	for len(hosts) < s.Ranks {
+	for len(hosts) < s.Ranks*s.count() {
 		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 24})
 		if err != nil {
 			t.Fatal(err)
@@ -1023,23 +1090,28 @@ func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
 			hosts = nil
 		}
 	}()
-	synctest.Test(t, func(*testing.T) { trace, found = run(s, sum) })
+	goroutines := 0
+	if s.count() > 1 {
+		goroutines = 2
+	}
+	synctest.Test(t, func(*testing.T) { trace, found = run(s, sum, goroutines) })
 	return trace, found
 }
 
-func run(s Scenario, sum *tally) (trace uint64, err error) {
-	w := &world{Scenario: s, tally: sum, clerk: newClerk(s.Seed, s.Policy, s.Ranks), before: 20 * s.Stages, m: 1, number: 1}
+func run(s Scenario, sum *tally, goroutines int) (trace uint64, err error) {
+	w := &world{Scenario: s, tally: sum, clerk: newClerk(s.Seed, s.Policy, s.Ranks*s.count(), goroutines), before: 20 * s.Stages * s.count(), m: 1, number: 1}
 	w.Faults = slices.Clone(s.Faults)
-	for rank := range s.Ranks {
+	for rank := range w.total() {
 		w.devs = append(w.devs, &device{hosts[rank], w})
 	}
 	defer func() {
 		if w.model != nil {
 			err = errors.Join(err, w.model.Close())
 		}
-		for s, grads := range w.grads {
-			for _, g := range grads {
-				_, _ = w.devs[w.placement.Rank[s]].Release(g)
+		for _, uses := range w.uses {
+			for i := range uses {
+				_, _ = uses[i].dev.Release(uses[i].grad)
+				_, _ = uses[i].dev.Release(uses[i].weight)
 			}
 		}
 	}()
@@ -1048,7 +1120,7 @@ func run(s Scenario, sum *tally) (trace uint64, err error) {
 	if err := w.build(); err != nil {
 		if errors.Is(err, errRefused) {
 			sum.Refused++
-			return 0, nil
+			return 0, w.close()
 		}
 		return 0, err
 	}
@@ -1069,14 +1141,12 @@ func run(s Scenario, sum *tally) (trace uint64, err error) {
 			sum.Failed++
 		}
 		sum.Microbatches += int64(w.m)
+		if w.count() > 1 {
+			sum.Replicated += int64(w.m)
+		}
 		for _, f := range w.fired {
 			sum.Fired[f]++
 		}
 	}
-	for _, r := range w.runners {
-		if err := r.Close(); err != nil {
-			return w.clerk.trace, err
-		}
-	}
-	return w.clerk.trace, nil
+	return w.clerk.trace, w.close()
 }

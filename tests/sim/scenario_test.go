@@ -32,6 +32,9 @@ type Scenario struct {
 	// FarFault is the number of the copy, counted on rank FarFault mod Ranks over the run, that fails:
 	// a positive one of the copies to far memory, a negative one of the copies back. 0 is none.
 	FarFault int
+	Replicas int // 0 means one
+	Shard    int // what replicas hold parts of
+	Gathered int
 	Faults   []Fault
 }
 
@@ -94,5 +97,23 @@ func draw(seed uint64) Scenario {
 	if r.IntN(8) == 0 {
 		s.Planned, s.Far, s.FarFault = true, true, max(r.IntN(101)-50, -40)
 	}
+	if r.IntN(3) == 0 {
+		s.Replicas, s.Shard, s.Gathered = 2+r.IntN(3), r.IntN(4), r.IntN(3)
+		if s.Bare, s.Transformer, s.Far, s.FarFault = false, false, false, 0; s.Schedule == "dualpipe" || s.Schedule == "dualpipev" {
+			s.Microbatches *= s.Replicas
+		} else if r.IntN(2) == 0 {
+			s.Microbatches += s.Replicas - 1 - (s.Microbatches+s.Replicas-1)%s.Replicas
+		}
+	}
 	return s
+}
+
+// lengthen makes a scenario one of replicas with short pipelines and long steps.
+func (s *Scenario) lengthen() {
+	r := rand.New(rand.NewPCG(s.Seed, 3))
+	s.Ranks, s.Replicas, s.Shard = 1+r.IntN(2), 2+r.IntN(3), r.IntN(4)
+	s.Stages, s.Bare, s.Transformer, s.Far, s.FarFault = s.Ranks, false, false, false, 0
+	if s.Microbatches = s.Replicas * (1 + s.Microbatches%8); s.Schedule != "" {
+		s.Microbatches <<= 6 + r.IntN(6)
+	}
 }

@@ -34,6 +34,15 @@ func smaller(s Scenario) []Scenario {
 			with(func(c *Scenario) { c.Stages, c.Ranks = c.Stages/c.Ranks*ranks, ranks })
 		}
 	}
+	if s.Replicas > 1 {
+		with(func(c *Scenario) { c.Replicas, c.Shard, c.Gathered = 0, 0, 0 })
+	}
+	if s.Shard > 0 {
+		with(func(c *Scenario) { c.Shard-- })
+	}
+	if s.Replicas > 2 {
+		with(func(c *Scenario) { c.Replicas-- })
+	}
 	if s.Stages > s.Ranks {
 		with(func(c *Scenario) { c.Stages = c.Ranks })
 	}

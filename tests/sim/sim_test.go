@@ -20,6 +20,7 @@ var (
 	seed     = flag.Uint64("seed", 0, "the first seed of TestSeeds; 0 is the time")
 	lasting  = flag.Duration("for", 0, "how long TestSeeds goes on; 0 is 300 seeds")
 	state    = flag.String("state", "", "a file in which TestSeeds stores its progress, and from which it resumes")
+	longs    = flag.Bool("replicas", false, "TestSeeds draws only replicas of short pipelines, with long steps")
 	scenario = flag.String("scenario", "", "the scenario that TestScenario runs, as JSON")
 )
 
@@ -60,6 +61,9 @@ func TestSeeds(t *testing.T) {
 	saved := began
 	for n := 1; n <= 300 || time.Since(began) < *lasting; n++ {
 		s := draw(p.Next)
+		if *longs {
+			s.lengthen()
+		}
 		if _, err := Run(t, s, &p.Tally); err != nil {
 			report(t, s, err)
 			break

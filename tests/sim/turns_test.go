@@ -19,30 +19,33 @@ const (
 	numPolicies
 )
 
-// clerk schedules the ranks of a step (internal/turns.Turns).
+// clerk schedules the ranks of a step, and the goroutines that they start (internal/turns.Turns).
 type clerk struct {
 	random  *rand.Rand
 	policy  policy
 	starved int
-	seats   []seat
-	current int    // the rank that is running, or -1
+	seats   []seat // of the ranks, and then of their goroutines
+	ranks   int
+	current int    // the seat that is running, or -1
 	turns   int    // number of turns given
 	trace   uint64 // of all turns
 	joining sync.Mutex
 }
 
-// seat is the waiting state of a rank.
+// seat is the waiting state of a rank, or of a goroutine.
 type seat struct {
 	turn   chan struct{}
 	waits  bool
 	ready  func() bool // nil means ready at once
 	alarm  time.Time   // when it may become ready by itself; zero means never
 	picked bool        // scratch
+	taken  bool        // by a goroutine
 }
 
-// newClerk returns a clerk for a number of ranks. It belongs to the bubble that creates it.
-func newClerk(seed uint64, p policy, ranks int) *clerk {
-	c := &clerk{random: rand.New(rand.NewPCG(seed, 1)), policy: p, seats: make([]seat, ranks), current: -1, trace: 14695981039346656037}
+// newClerk returns a clerk for a number of ranks, and of goroutines that each rank may start. It
+// belongs to the bubble that creates it.
+func newClerk(seed uint64, p policy, ranks, goroutines int) *clerk {
+	c := &clerk{random: rand.New(rand.NewPCG(seed, 1)), policy: p, seats: make([]seat, ranks*(1+goroutines)), ranks: ranks, current: -1, trace: 14695981039346656037}
 	for i := range c.seats {
 		c.seats[i].turn = make(chan struct{}, 1)
 	}
@@ -55,6 +58,22 @@ func (c *clerk) Begin(rank int) {
 	c.seats[rank].waits, c.seats[rank].ready = true, nil
 	c.joining.Unlock()
 	<-c.seats[rank].turn
+}
+
+// Go starts a goroutine, whose first turn comes later.
+func (c *clerk) Go(f func()) {
+	n := c.ranks
+	for c.seats[n].taken {
+		n++
+	}
+	s := &c.seats[n]
+	s.taken, s.waits, s.ready = true, true, nil
+	go func() {
+		<-s.turn
+		f()
+		s.taken = false
+		c.next()
+	}()
 }
 
 // Wait ends the turn of the current rank.

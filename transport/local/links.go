@@ -349,7 +349,10 @@ func (e *Endpoint[T]) Abort(cause error) {
 	defer l.mu.Unlock()
 	l.abort(cause)
 	_ = l.await(context.Background(), e, wait[T]{reason: waitRelease}) // nothing ends this wait early
-	e.windows.Drain()
+	ctx := turns.With(context.Background(), e.waiter.Turns)
+	l.mu.Unlock()
+	e.windows.Drain(ctx)
+	l.mu.Lock()
 	for _, link := range l.links {
 		if link != nil && link.from == e.rank {
 			link.Reset()

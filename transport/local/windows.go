@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/turns"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -21,6 +22,9 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	owner := &l.ends[from].windows
 	return e.waitInWindows(from, tag, func(blocks func()) error {
 		return owner.Read(ctx, e.windows.Step(), tag, offset, int64(len(dst)), blocks, func(b []byte) error {
+			if t := turns.Of(ctx); t != nil { // others may run while this rank reads
+				t.Wait(nil)
+			}
 			copy(dst, b)
 			return nil
 		})

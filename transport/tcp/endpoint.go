@@ -663,7 +663,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	e.closeLinks()
 	e.mu.Unlock()
 	e.writers.Wait()
-	e.windows.Drain()
+	e.windows.Drain(context.Background())
 }
 
 // Close leaves the job. The other ranks can begin no further step.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ml/weir/internal/turns"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -56,6 +57,16 @@ func (w *Windows) wait(ctx context.Context) error {
 	changed := w.changed
 	w.mu.Unlock()
 	defer w.mu.Lock()
+	if t := turns.Of(ctx); t != nil {
+		t.Wait(func() bool {
+			select {
+			case <-changed:
+				return true
+			default:
+				return ctx.Err() != nil
+			}
+		})
+	}
 	select {
 	case <-changed:
 		return nil
@@ -99,12 +110,13 @@ func (w *Windows) Close(cause error) {
 	w.notify()
 }
 
-// Drain waits until nothing reads the memory. The step must have ended.
-func (w *Windows) Drain() {
+// Drain waits until nothing reads the memory. The step must have ended. The context only carries
+// turns.
+func (w *Windows) Drain(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.readers > 0 {
-		_ = w.wait(context.Background()) // which does not end
+		_ = w.wait(ctx)
 	}
 }
 
