@@ -115,13 +115,17 @@ func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
 
 // appendHello appends a rank's description of the step that it begins. It does not allocate once
 // b has capacity, whatever the numbers are (L11).
-func (p *share) appendHello(b []byte, step int64, m, capacity int) []byte {
+func (p *share) appendHello(b []byte, step int64, m, capacity, level int) []byte {
 	b = strconv.AppendInt(append(b, "step "...), step, 10)
 	b = append(append(b, " ("...), p.Mode.String()...)
 	b = append(append(b, ", "...), p.Name[:min(len(p.Name), 200)]...)
 	b = strconv.AppendInt(append(b, ") with "...), int64(m), 10)
 	b = strconv.AppendUint(append(b, " microbatches, plan "...), p.hash, 16)
-	return strconv.AppendInt(append(b, ", links of capacity "...), int64(capacity), 10)
+	b = strconv.AppendInt(append(b, ", links of capacity "...), int64(capacity), 10)
+	if level > 0 {
+		b = strconv.AppendInt(append(b, ", shard level "...), int64(level), 10)
+	}
+	return b
 }
 
 // hashOf returns a hash of the properties that ranks must agree on: the programs, as a flat plan,

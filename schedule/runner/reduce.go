@@ -472,21 +472,46 @@ func (d *replica[T]) getWeights(ctx context.Context) error {
 	return nil
 }
 
-// gatherWeights completes the weights of the ranks of this process after an update.
-func (r *Runner[T]) gatherWeights() error {
-	for _, w := range r.workers {
-		if w.shards != nil && (w.level == 1 || w.level == 2) {
-			if err := w.shards.exposeWeights(); err != nil {
-				return fmt.Errorf("runner: %s, weights after an update: %w", w.name(), err)
-			}
-		}
-	}
-	for _, w := range r.workers {
-		if w.shards != nil && (w.level == 1 || w.level == 2) {
-			if err := w.shards.getWeights(context.Background()); err != nil {
-				return fmt.Errorf("runner: %s, weights after an update: %w", w.name(), err)
+// readWeights returns when the other replicas have read the elements that this one exposes.
+func (d *replica[T]) readWeights(ctx context.Context) error {
+	for _, use := range d.uses {
+		if sh := d.shard(use); sh.count > 0 {
+			if err := d.windows.Withdraw(ctx, d.tag(transport.Weights, use.Stage, use.Param), int64(d.count-1)*int64(4*sh.count)); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// gatherWeights completes the weights of the ranks of this process after an update. Afterwards no
+// other rank reads them. If the update has failed, the other replicas do not wait for it.
+func (r *Runner[T]) gatherWeights(failed error) error {
+	if level := r.cfg.Replicas.Shard; level != 1 && level != 2 {
+		return failed
+	}
+	for phase := 0; phase < 3 && failed == nil; phase++ {
+		for _, w := range r.workers {
+			if w.shards == nil || failed != nil {
+				continue
+			}
+			switch phase {
+			case 0:
+				failed = w.shards.exposeWeights()
+			case 1:
+				failed = w.shards.getWeights(context.Background())
+			default:
+				failed = w.shards.readWeights(context.Background())
+			}
+			if failed != nil {
+				failed = fmt.Errorf("runner: %s, weights after an update: %w", w.name(), failed)
+			}
+		}
+	}
+	if failed != nil {
+		for _, w := range r.workers {
+			w.leave(failed)
+		}
+	}
+	return failed
 }

@@ -327,7 +327,7 @@ func (r *replicated) put(e batchctx.Entry[buffer], number int) error {
 	if !e.Wants("x") {
 		return nil
 	}
-	dev := r.cfg.Spaces[e.Rank()].(kernels.Device)
+	dev := r.cfg.Spaces[e.Rank()-r.cfg.World.First].(kernels.Device)
 	h := e.Must(dev.Alloc(memory.Entry, kernels.Float32, width))
 	var x []float32
 	if host, ok := dev.(*kernels.Host); ok {

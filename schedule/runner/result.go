@@ -67,8 +67,9 @@ type update struct {
 	// unchanged returns an error if the gradients have changed since the step. It is nil after
 	// its call, so that the results of ranks are equal.
 	unchanged func() error
-	// gather completes the weights of which replicas have updated parts.
-	gather func() error
+	// gather completes the weights of which replicas have updated parts, or ends the wait of the
+	// others if the update has failed.
+	gather func(failed error) error
 }
 
 // RankResult is the measurements of one rank. Sizes are bytes, as in Result.
@@ -121,7 +122,8 @@ func (r *Result) Bubble() float64 {
 // refuses a step if the previous result was not updated (ErrUnused).
 //
 // Replicas that hold a part of the optimizer's state (Replicas.Shard 1 and 2) update the elements of
-// each weight that they own (Owned), and Update gathers the others: every process must call it.
+// each weight that they own (Owned), and Update gathers the others: every process must call it. If
+// apply fails in one process, Update fails in all.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:
@@ -146,10 +148,7 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	}
 	gather := r.update.gather
 	r.update.taken, r.update.unchanged, r.update.gather = true, nil, nil
-	if err := apply(r.factor); err != nil {
-		return err
-	}
-	return gather()
+	return gather(apply(r.factor))
 }
 
 // Loss returns the value of the named loss, or NaN if it has none.

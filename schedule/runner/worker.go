@@ -210,7 +210,7 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 		return nil, err
 	}
 	if r.transport != nil {
-		r.hello = share.appendHello(r.hello[:0], r.step, m, r.transport.Capacity())
+		r.hello = share.appendHello(r.hello[:0], r.step, m, r.transport.Capacity(), r.level)
 	}
 	if r.programs[mode] == nil || r.programs[mode].planned != plan {
 		r.programs[mode] = newProgram(plan, r.Rank, r.cfg.Plan.LookAhead)

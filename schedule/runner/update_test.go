@@ -1,0 +1,108 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
+)
+
+// delayed is a transport whose reads of weights wait.
+type delayed struct {
+	*local.Endpoint[buffer]
+	until <-chan struct{}
+}
+
+func (d *delayed) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+	if tag.Content == transport.Weights {
+		<-d.until
+	}
+	return d.Endpoint.Get(ctx, from, tag, offset, dst)
+}
+
+// processes builds two replicas of one rank, at a level each, as two processes have them. The second
+// one reads weights when until is closed.
+func processes(t *testing.T, levels [2]int, until <-chan struct{}) (both [2]*replicated, runs [2]*runner.Runner[buffer]) {
+	t.Helper()
+	links, err := local.New(local.Config[buffer]{Ranks: 2, Capacity: 1, Copy: func(int, int, buffer) (buffer, error) { return buffer{}, errors.New("not called") }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, links.Close()) })
+	for i := range both {
+		r := &replicated{replicas: 2, ranks: 1, shard: levels[i]}
+		r.change = func(cfg *runner.Config[buffer]) {
+			cfg.Spaces = cfg.Spaces[i:][:1]
+			cfg.World = runner.World[buffer]{Ranks: 1, First: i, Transport: func(rank int) transport.Transport[buffer] {
+				if rank == 0 {
+					return links.Rank(0)
+				}
+				return &delayed{links.Rank(1), until}
+			}}
+		}
+		both[i], runs[i] = r, r.build(t)
+		r.stages = r.stages[2*i:][:2]
+	}
+	return both, runs
+}
+
+// stepBoth runs a step of both processes.
+func stepBoth(t *testing.T, both [2]*replicated, runs [2]*runner.Runner[buffer]) (results [2]*runner.Result, errs [2]error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		results[1], errs[1] = runs[1].Step(t.Context(), 2, both[1].source())
+	}()
+	results[0], errs[0] = runs[0].Step(t.Context(), 2, both[0].source())
+	<-done
+	return results, errs
+}
+
+// TestReplicasAgreeOnTheLevel: a replica at level 0 would wait for sums that one at level 1 does not
+// expose.
+func TestReplicasAgreeOnTheLevel(t *testing.T) { // L8
+	synctest.Test(t, func(t *testing.T) {
+		both, runs := processes(t, [2]int{0, 1}, nil)
+		_, errs := stepBoth(t, both, runs)
+		for _, err := range errs {
+			require.ErrorIs(t, err, transport.ErrRanks)
+			require.ErrorContains(t, err, "shard level 1")
+		}
+	})
+}
+
+// TestUpdateEndsWithAllReads: nothing of a rank is read after Update has returned, so that the trainer
+// can change weights or leave the job.
+func TestUpdateEndsWithAllReads(t *testing.T) { // L8
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		both, runs := processes(t, [2]int{1, 1}, until)
+		results, errs := stepBoth(t, both, runs)
+		require.NoError(t, errors.Join(errs[:]...))
+		ends := make(chan error, 2)
+		for i, r := range both {
+			go func() { ends <- results[i].Update(r.update) }()
+		}
+		synctest.Wait()
+		require.Empty(t, ends, "the second replica has not read the weights of the first")
+		close(until)
+		require.NoError(t, errors.Join(<-ends, <-ends))
+	})
+}
+
+// TestFailedUpdateEndsTheOthers: replicas whose weights an update does not complete are not waited for.
+func TestFailedUpdateEndsTheOthers(t *testing.T) { // L8
+	synctest.Test(t, func(t *testing.T) {
+		both, runs := processes(t, [2]int{2, 2}, nil)
+		results, errs := stepBoth(t, both, runs)
+		require.NoError(t, errors.Join(errs[:]...))
+		cause, end := errors.New("planted"), make(chan error)
+		go func() { end <- results[0].Update(both[0].update) }()
+		require.ErrorIs(t, results[1].Update(func(float64) error { return cause }), cause)
+		require.ErrorIs(t, <-end, cause)
+	})
+}
