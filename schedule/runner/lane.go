@@ -12,8 +12,9 @@ import (
 type lane struct {
 	transfer func(ctx context.Context, stage int) error
 
-	turns   turns.Turns     // nil outside of a simulation
-	queue   chan int        // stages, and -1 at the end; nil if the lane does not run
+	turns   turns.Turns // nil outside of a simulation
+	running bool
+	queue   chan int        // stages, and -1 at the end
 	done    chan struct{}   // a token when the goroutine ends
 	over    []chan struct{} // by stage: a token when its transfer is over
 	faults  []error         // by stage, set before the token
@@ -32,8 +33,8 @@ func newLane(stages int, transfer func(ctx context.Context, stage int) error) *l
 
 // add begins the transfer of a stage, after those that were added before.
 func (l *lane) add(ctx context.Context, stage int) {
-	if l.queue == nil {
-		l.queue, l.done = make(chan int, len(l.over)+1), make(chan struct{}, 1)
+	if !l.running {
+		l.running, l.queue, l.done = true, make(chan int, len(l.over)+1), make(chan struct{}, 1)
 		l.turns = turns.Of(ctx)
 		turns.Go(l.turns, func() { l.run(ctx) })
 	}
@@ -75,12 +76,12 @@ func (l *lane) wait(stage int) error {
 // stop ends the goroutine when all transfers are over. If a step has failed, the transport has
 // ended them.
 func (l *lane) stop() {
-	if l.queue == nil {
+	if !l.running {
 		return
 	}
 	l.queue <- -1
 	turns.Receive(l.turns, l.done)
-	l.queue = nil
+	l.running = false
 	for s, pending := range l.pending {
 		if pending {
 			<-l.over[s]

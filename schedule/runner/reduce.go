@@ -300,7 +300,6 @@ func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 		if err := d.windows.Withdraw(ctx, d.tag(transport.Grads, s, p), int64(len(sh.whole)-4*sh.count)); err != nil {
 			return err
 		}
-		sh.whole = nil
 	}
 	return nil
 }

@@ -358,6 +358,24 @@ func (r *replicated) train(t testing.TB, batches ...int) (map[string][]float32, 
 	return r.weights(t), result
 }
 
+// TestCloseReleasesChunks: a closed runner of replicas holds no memory, and may be closed again.
+func TestCloseReleasesChunks(t *testing.T) {
+	var before []int64
+	r := &replicated{replicas: 2, ranks: 1, shard: 1}
+	r.change = func(*runner.Config[buffer]) {
+		for _, host := range r.hosts {
+			before = append(before, host.Live())
+		}
+	}
+	run := r.build(t)
+	require.Greater(t, r.hosts[0].Live(), before[0])
+	require.NoError(t, run.Close())
+	for i, host := range r.hosts {
+		require.Equal(t, before[i], host.Live())
+	}
+	require.NoError(t, run.Close())
+}
+
 // TestReplicasTrainOneModel trains one model with 1, 2 and 3 replicas on one and two ranks, at every
 // level. The weights of all levels are equal bit by bit, and those of all numbers of replicas nearly,
 // also if the replicas have different numbers of microbatches, and with tied parameters (L5, L9).
