@@ -187,7 +187,7 @@ func reason(err error, silence time.Duration) string {
 		return "it has left the job"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Sprintf("it has been silent for %v", silence)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe): // the last from a net.Pipe's SetReadDeadline
 		return "its connection has ended"
 	}
 	return err.Error()

@@ -22,6 +22,12 @@ func (e *Endpoint[T]) Kill() {
 // Cut closes a connection of a link.
 func Cut(conn net.Conn) { closeNow(conn) }
 
+// Ended returns the reason for which a control connection that is over has ended.
+func Ended(conn net.Conn) string {
+	_, err := readFrame(timedConn{conn, time.Minute}, 1)
+	return reason(err, time.Minute)
+}
+
 // Links returns the numbers of links that a rank has dialed and accepted.
 func (e *Endpoint[T]) Links() (outs, ins int) {
 	e.mu.Lock()

@@ -199,6 +199,13 @@ func TestLostInStep(t *testing.T) {
 	})
 }
 
+// A connection that the other side has closed before a read ends like one that is closed during it.
+func TestClosedBeforeTheRead(t *testing.T) {
+	near, far := net.Pipe()
+	require.NoError(t, far.Close())
+	require.Equal(t, "its connection has ended", tcp.Ended(near))
+}
+
 // Reads of exposed memory that wait are a stall too, while the goroutines of the ranks wait for
 // nothing.
 func TestStallInAWindow(t *testing.T) {
