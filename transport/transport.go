@@ -138,17 +138,6 @@ func (t Tag) Sends() schedule.Action {
 	return 0
 }
 
-// Waits returns the action that waits for the message with the tag, or 0 at step end.
-func (t Tag) Waits() schedule.Action {
-	switch t.Content {
-	case Output:
-		return schedule.Act(schedule.WaitF, t.Stage, t.Microbatch)
-	case Gradient:
-		return schedule.Act(schedule.WaitB, t.Stage, t.Microbatch)
-	}
-	return 0
-}
-
 // Receives returns the action that receives the message with the tag, or 0 at step end.
 func (t Tag) Receives() schedule.Action {
 	switch t.Content {
@@ -160,19 +149,19 @@ func (t Tag) Receives() schedule.Action {
 	return 0
 }
 
+// atStepEnd describes the contents of a parameter and a stage.
+var atStepEnd = [...]string{
+	Use:     "the use of parameter %d by stage %d in step %d",
+	Total:   "the total for parameter %d of stage %d in step %d",
+	Grads:   "the gradient of parameter %d of stage %d in step %d",
+	Sums:    "the sum of the gradients of parameter %d of stage %d in step %d",
+	Weights: "the weights of parameter %d of stage %d in step %d",
+}
+
 // String describes the message: the action and the step.
 func (t Tag) String() string {
-	switch t.Content {
-	case Use:
-		return fmt.Sprintf("the use of parameter %d by stage %d in step %d", t.Param, t.Stage, t.Step)
-	case Total:
-		return fmt.Sprintf("the total for parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
-	case Grads:
-		return fmt.Sprintf("the gradient of parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
-	case Sums:
-		return fmt.Sprintf("the sum of the gradients of parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
-	case Weights:
-		return fmt.Sprintf("the weights of parameter %d of stage %d in step %d", t.Param, t.Stage, t.Step)
+	if t.Content >= Use && int(t.Content) < len(atStepEnd) {
+		return fmt.Sprintf(atStepEnd[t.Content], t.Param, t.Stage, t.Step)
 	}
 	return fmt.Sprintf("%v of step %d", t.Sends(), t.Step)
 }
