@@ -17,13 +17,8 @@ const (
 // MarshalBinary returns the scales and histories, preceded by the recipe and a hash of the
 // slots. Equal states give equal bytes.
 func (s *State) MarshalBinary() ([]byte, error) {
-	out := s.head()
-	for _, list := range [][]float32{s.scales, s.history} {
-		for _, x := range list {
-			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
-		}
-	}
-	return out, nil
+	out, _ := binary.Append(s.head(), binary.LittleEndian, s.scales) // numbers can always be encoded
+	return binary.Append(out, binary.LittleEndian, s.history)
 }
 
 // head returns the head of a checkpoint: everything before the scales.
@@ -49,9 +44,9 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	if want := len(head) + 4*(len(s.scales)+len(s.history)); len(data) != want {
 		return fmt.Errorf("%w: a checkpoint of %d bytes, expected %d", ErrState, len(data), want)
 	}
-	data = data[len(head):]
-	for i := range len(data) / 4 {
-		x := math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	values := make([]float32, len(s.scales)+len(s.history))
+	_, _ = binary.Decode(data[len(head):], binary.LittleEndian, values) // their size is right
+	for i, x := range values {
 		if i < len(s.scales) && !(x > 0 && x <= math.MaxFloat32) || !(x >= 0 && x <= math.MaxFloat32) {
 			what, slot := "a scale", i
 			if i >= len(s.scales) {
@@ -60,12 +55,7 @@ func (s *State) UnmarshalBinary(data []byte) error {
 			return fmt.Errorf("%w: the checkpoint has %s of %v for %q", ErrState, what, x, s.slots[slot].Name)
 		}
 	}
-	for _, list := range [][]float32{s.scales, s.history} {
-		for i := range list {
-			list[i] = math.Float32frombits(binary.LittleEndian.Uint32(data))
-			data = data[4:]
-		}
-	}
+	copy(s.history, values[copy(s.scales, values):])
 	return nil
 }
 

@@ -1,8 +1,11 @@
 package loss
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"math"
 )
 
@@ -125,20 +128,12 @@ func Validate(defs []Def) error {
 // FNV-1a over names, reductions, objective and coefficients. It is never 0, which denotes a
 // Record that was never filled.
 func shapeOf(defs []Def) uint64 {
-	const offset, prime = 14695981039346656037, 1099511628211
-	h := uint64(offset)
-	word := func(v uint64) {
-		for range 8 {
-			h = (h ^ v&0xff) * prime
-			v >>= 8
-		}
-	}
+	h := fnv.New64a()
+	word := func(v uint64) { _ = binary.Write(h, binary.LittleEndian, v) } // a hash never fails
 	for i := range defs {
 		d := &defs[i]
 		word(uint64(len(d.Name)))
-		for j := range len(d.Name) {
-			h = (h ^ uint64(d.Name[j])) * prime
-		}
+		_, _ = io.WriteString(h, d.Name)
 		word(uint64(d.Reduction))
 		coefficient := d.Coefficient
 		if d.Objective {
@@ -149,8 +144,5 @@ func shapeOf(defs []Def) uint64 {
 		}
 		word(math.Float64bits(coefficient + 0)) // + 0 turns -0 into 0
 	}
-	if h == 0 {
-		return offset
-	}
-	return h
+	return max(h.Sum64(), 1)
 }

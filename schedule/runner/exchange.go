@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-ml/weir/loss"
@@ -166,12 +166,8 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 func (p *report) append(b []byte) []byte {
 	p.Magic, p.Squares, p.Parts = reportMagic, uint32(len(p.squares)), uint32(len(p.parts))
 	b, _ = binary.Append(b, binary.LittleEndian, &p.reportHeader) // the header has a fixed size
-	for _, s := range p.squares {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
-	}
-	for _, digest := range p.parts {
-		b = binary.LittleEndian.AppendUint64(b, digest)
-	}
+	b, _ = binary.Append(b, binary.LittleEndian, p.squares)
+	b, _ = binary.Append(b, binary.LittleEndian, p.parts)
 	return append(b, p.record...)
 }
 
@@ -190,16 +186,11 @@ func (p *report) decode(b []byte) error {
 	if b = b[n:]; int64(len(b)) < 8*(int64(p.Squares)+int64(p.Parts)) {
 		return fmt.Errorf("%w: %d bytes for %d squares and %d parts", errReport, len(b), p.Squares, p.Parts)
 	}
-	p.squares = p.squares[:0]
-	for range p.Squares {
-		p.squares = append(p.squares, math.Float64frombits(binary.LittleEndian.Uint64(b)))
-		b = b[8:]
-	}
-	p.parts = p.parts[:0]
-	for range p.Parts {
-		p.parts = append(p.parts, binary.LittleEndian.Uint64(b))
-		b = b[8:]
-	}
-	p.record = append(p.record[:0], b...)
+	p.squares = slices.Grow(p.squares[:0], int(p.Squares))[:p.Squares]
+	p.parts = slices.Grow(p.parts[:0], int(p.Parts))[:p.Parts]
+	_, _ = binary.Decode(b, binary.LittleEndian, p.squares) // b is long enough
+	b = b[8*len(p.squares):]
+	_, _ = binary.Decode(b, binary.LittleEndian, p.parts)
+	p.record = append(p.record[:0], b[8*len(p.parts):]...)
 	return nil
 }

@@ -82,40 +82,11 @@ func dtypeOf[T Element]() DType {
 
 // encode fills b, whose length is a whole number of elements, with the first elements of src.
 func encode[T Element](b []byte, src []T) {
-	switch s := any(src).(type) {
-	case []float32:
-		for i := range len(b) / 4 {
-			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(s[i]))
-		}
-	case []int32:
-		for i := range len(b) / 4 {
-			binary.LittleEndian.PutUint32(b[4*i:], uint32(s[i]))
-		}
-	case []int64:
-		for i := range len(b) / 8 {
-			binary.LittleEndian.PutUint64(b[8*i:], uint64(s[i]))
-		}
-	case []uint8:
-		copy(b, s)
-	}
+	n := len(b) / dtypeOf[T]().Size()
+	_, _ = binary.Encode(b, binary.LittleEndian, src[:n]) // they have the size of b
 }
 
-// decode is the inverse of encode.
+// decode is the inverse of encode. b has the size of dst.
 func decode[T Element](dst []T, b []byte) {
-	switch d := any(dst).(type) {
-	case []float32:
-		for i := range len(b) / 4 {
-			d[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		}
-	case []int32:
-		for i := range len(b) / 4 {
-			d[i] = int32(binary.LittleEndian.Uint32(b[4*i:]))
-		}
-	case []int64:
-		for i := range len(b) / 8 {
-			d[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
-		}
-	case []uint8:
-		copy(d, b)
-	}
+	_, _ = binary.Decode(b, binary.LittleEndian, dst)
 }
