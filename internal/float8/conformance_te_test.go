@@ -42,6 +42,7 @@ func scaleOf(amax, most, epsilon float64, powerOf2 bool) float32 {
 // reference for blocks. Padding with zeros beyond the edges would change nothing.
 func quantized(f *float8.Format, x []float32, rows, cols, high, wide int, rule *float8.Rule) (values []float64, inverses []float32) {
 	values = make([]float64, len(x))
+	search := newReference(f)
 	for r := 0; r < rows; r += high {
 		for c := 0; c < cols; c += wide {
 			var amax float64
@@ -53,8 +54,8 @@ func quantized(f *float8.Format, x []float32, rows, cols, high, wide int, rule *
 				}
 			}
 			tile(func(at int) { amax = max(amax, math.Abs(float64(x[at]))) })
-			scale, most := scaleOf(amax, float64(f.Greatest()), float64(rule.Epsilon), !rule.AnyScale), f.Greatest()
-			tile(func(at int) { values[at] = rounded(f, max(-most, min(most, x[at]*scale))) })
+			scale := scaleOf(amax, float64(f.Greatest()), float64(rule.Epsilon), !rule.AnyScale)
+			tile(func(at int) { values[at] = search.nearest(x[at] * scale) })
 			inverses = append(inverses, 1/scale)
 		}
 	}
@@ -93,7 +94,7 @@ func TestBlockScalingAsTransformerEngine(t *testing.T) {
 				x := manyScales(r, shape.rows, shape.cols, high, 128)
 				if half {
 					for i := range x { // truncated, to have a bfloat16 source
-						x[i] = float8.BFloat16(math.Float32bits(x[i]) >> 16).Float32()
+						x[i] = bfloat16(uint16(math.Float32bits(x[i]) >> 16))
 					}
 				}
 				for _, f := range wide {
@@ -134,7 +135,7 @@ func sameMatrix(t *testing.T, values []float64, inverses []float32, m *float8.Ma
 // test_quantization_block_tiling_extrema: a tile of zeros, a tile of the source's greatest
 // value, and an epsilon so small that its quotient overflows.
 func TestExtremeBlocksAsTransformerEngine(t *testing.T) {
-	mostHalf := float8.BFloat16(0x7f7f).Float32()
+	mostHalf := bfloat16(0x7f7f)
 	for _, f := range wide {
 		for _, c := range []struct {
 			x, epsilon float32
@@ -184,6 +185,7 @@ func TestCurrentScalingAsTransformerEngine(t *testing.T) {
 // NVFP4QuantizerRef with blocks of 16, with the kernels' order of products; cast_to_fp4x2 is a
 // table of thresholds. It encodes -0 as 0; the kernels and this package encode it as -0.
 func TestNVFP4AsTransformerEngine(t *testing.T) {
+	e4m3 := newReference(&float8.E4M3)
 	thresholds := []float32{0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5}
 	fp4 := func(x float32) (code byte) {
 		for i, edge := range thresholds {
@@ -230,7 +232,7 @@ func TestNVFP4AsTransformerEngine(t *testing.T) {
 							most = max(most, float32(math.Abs(float64(x))))
 						}
 						scale := float8.E4M3.Decode(m.Scales[row*m.Across+b])
-						same(t, rounded(&float8.E4M3, min(most*multiplier, 448)), float64(scale), "%s: scale of block %d in row %d", name, b, row)
+						same(t, e4m3.nearest(most*multiplier), float64(scale), "%s: scale of block %d in row %d", name, b, row)
 						encode := min(1/float32(scale*decode), math.MaxFloat32)
 						for i, x := range block {
 							at := 16*b + i
@@ -254,7 +256,7 @@ func TestNVFP4AsTransformerEngine(t *testing.T) {
 // times 1/6) differs from (amax times tensor) times 1/6.
 func TestOrderOfProductsAsTransformerEngine(t *testing.T) {
 	const sixth = float32(1.0) / 6
-	differ := 0
+	e4m3, differ := newReference(&float8.E4M3), 0
 	for _, amax := range []float32{3.7, 0.9, 11.3, 1000.1} {
 		tensor := float8.TensorNV(amax)
 		for code := range byte(float8.E4M3.Max) {
@@ -264,9 +266,9 @@ func TestOrderOfProductsAsTransformerEngine(t *testing.T) {
 				src := make([]float32, 16)
 				src[5] = -most
 				m, _ := matrices(float8.Portable, float8.NV16, &float8.E2M1, src, 1, 16, &float8.Rule{Scale: tensor})
-				want := rounded(&float8.E4M3, min(most*float32(tensor*sixth), 448))
+				want := e4m3.nearest(most * float32(tensor*sixth))
 				same(t, want, float64(float8.E4M3.Decode(m.Scales[0])), "%g times %g", most, tensor)
-				if other := rounded(&float8.E4M3, min(float32(most*tensor)*sixth, 448)); other != want {
+				if other := e4m3.nearest(float32(most*tensor) * sixth); other != want {
 					differ++
 				}
 			}

@@ -26,7 +26,6 @@ func TestBlocksAsTorchao(t *testing.T) {
 		up, down    block
 	}
 	single := math.Float32frombits
-	half := func(code float8.BFloat16) float32 { return code.Float32() }
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	alike := func(x float32, up, down block) source { return source{x, x, up, down} }
 	both := func(s source) [2]source { return [2]source{s, s} }
@@ -42,41 +41,41 @@ func TestBlocksAsTorchao(t *testing.T) {
 		{"negative fp8 max", both(alike(-448, block{127, 0xfe, 0xfe}, block{127, 0xfe, 0xfe}))},
 		{"positive dtype max", [2]source{
 			alike(single(0x7f7fffff), block{247, 0x78, 0x78}, block{246, 0x7e, 0x7e}),
-			alike(half(0x7f7f), block{247, 0x78, 0x78}, block{246, 0x7e, 0x7e}),
+			alike(bfloat16(0x7f7f), block{247, 0x78, 0x78}, block{246, 0x7e, 0x7e}),
 		}},
 		{"negative dtype max", [2]source{
 			alike(single(0xff7fffff), block{247, 0xf8, 0xf8}, block{246, 0xfe, 0xfe}),
-			alike(half(0xff7f), block{247, 0xf8, 0xf8}, block{246, 0xfe, 0xfe}),
+			alike(bfloat16(0xff7f), block{247, 0xf8, 0xf8}, block{246, 0xfe, 0xfe}),
 		}},
 		{"positive smallest subnormal", [2]source{
 			alike(single(1), block{0, 0, 0}, block{0, 0, 0}),
-			alike(half(1), block{0, 0x08, 0x08}, block{0, 0x08, 0x08}),
+			alike(bfloat16(1), block{0, 0x08, 0x08}, block{0, 0x08, 0x08}),
 		}},
 		{"negative smallest subnormal", [2]source{
 			alike(-single(1), block{0, 0x80, 0x80}, block{0, 0x80, 0x80}),
-			alike(-half(1), block{0, 0x88, 0x88}, block{0, 0x88, 0x88}),
+			alike(-bfloat16(1), block{0, 0x88, 0x88}, block{0, 0x88, 0x88}),
 		}},
 		{"mixed positive underflow", [2]source{
 			{single(1), 1, block{119, 0, 0x78}, block{119, 0, 0x78}},
-			{half(1), 1, block{119, 0, 0x78}, block{119, 0, 0x78}},
+			{bfloat16(1), 1, block{119, 0, 0x78}, block{119, 0, 0x78}},
 		}},
 		{"mixed negative underflow", [2]source{
 			{-single(1), 1, block{119, 0x80, 0x78}, block{119, 0x80, 0x78}},
-			{-half(1), 1, block{119, 0x80, 0x78}, block{119, 0x80, 0x78}},
+			{-bfloat16(1), 1, block{119, 0x80, 0x78}, block{119, 0x80, 0x78}},
 		}},
 		{"mixed saturation and underflow", [2]source{
 			{single(0x7f7fffff), 1, block{247, 0x78, 0}, block{246, 0x7e, 0}},
-			{half(0x7f7f), 1, block{247, 0x78, 0}, block{246, 0x7e, 0}},
+			{bfloat16(0x7f7f), 1, block{247, 0x78, 0}, block{246, 0x7e, 0}},
 		}},
 		// A float32 next to 3.5 and one next to 512: rounding to bfloat16 first would give
 		// those values, and a different scale.
 		{"premature bf16 lowers the scale", [2]source{
 			alike(single(0x40600001), block{121, 0x76, 0x76}, block{120, 0x7e, 0x7e}),
-			alike(half(0x4060), block{120, 0x7e, 0x7e}, block{120, 0x7e, 0x7e}),
+			alike(bfloat16(0x4060), block{120, 0x7e, 0x7e}, block{120, 0x7e, 0x7e}),
 		}},
 		{"premature bf16 raises the scale", [2]source{
 			alike(single(0x43ffffff), block{128, 0x78, 0x78}, block{127, 0x7e, 0x7e}),
-			alike(half(0x4400), block{128, 0x78, 0x78}, block{128, 0x78, 0x78}),
+			alike(bfloat16(0x4400), block{128, 0x78, 0x78}, block{128, 0x78, 0x78}),
 		}},
 		{"all nan", both(alike(nan, block{255, 0x7f, 0x7f}, block{255, 0x7f, 0x7f}))},
 		{"positive satfinite", both(alike(480, block{128, 0x77, 0x77}, block{127, 0x7e, 0x7e}))},
@@ -114,7 +113,7 @@ func TestLiteralBlocksAsTorchao(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		float32 []uint32
-		half    []float8.BFloat16
+		half    []uint16
 		scale   float8.E8M0
 		codes   []byte // nil: all NaN
 	}{
@@ -133,7 +132,7 @@ func TestLiteralBlocksAsTorchao(t *testing.T) {
 			60, 58, 53, 60, 59, 29, 45, 56, 59, 60, 45, 4, 55, 54, 58, 52,
 			62, 57, 62, 42, 59, 57, 48, 60, 8, 62, 57, 57, 60, 57, 59, 61,
 		}},
-		{"bfloat16, subnormal", nil, []float8.BFloat16{
+		{"bfloat16, subnormal", nil, []uint16{
 			101, 3, 47, 54, 36, 19, 70, 79, 35, 95, 28, 120, 84, 94, 20, 92,
 			18, 42, 98, 58, 3, 26, 64, 86, 60, 86, 52, 23, 61, 70, 59, 74,
 		}, 0, []byte{
@@ -149,7 +148,7 @@ func TestLiteralBlocksAsTorchao(t *testing.T) {
 			0, 118, 119, 118, 106, 117, 91, 116, 110, 91, 93, 80, 113, 106, 105, 120,
 			107, 115, 109, 117, 114, 117, 114, 108, 119, 111, 101, 114, 110, 96, 113, 108,
 		}},
-		{"bfloat16, one subnormal", nil, []float8.BFloat16{
+		{"bfloat16, one subnormal", nil, []uint16{
 			128, 16118, 16143, 16074, 16187, 16002, 16193, 16217, 15680, 16183, 16092, 16158, 16251, 15876, 15896, 16194,
 			16135, 16214, 16205, 16110, 16122, 15960, 15824, 16106, 16220, 16230, 15952, 15896, 16000, 16144, 16232, 16157,
 		}, 119, []byte{
@@ -166,7 +165,7 @@ func TestLiteralBlocksAsTorchao(t *testing.T) {
 			93, 113, 109, 118, 53, 112, 116, 113, 108, 120, 94, 119, 114, 116, 118, 113,
 			113, 109, 84, 115, 118, 115, 110, 85, 112, 114, 94, 119, 112, 114, 119, 115,
 		}},
-		{"bfloat16, normal", nil, []float8.BFloat16{
+		{"bfloat16, normal", nil, []uint16{
 			15752, 16143, 16182, 15896, 16195, 16186, 16048, 16223, 15988, 16231, 16140, 16088, 16032, 16240, 16228, 16133,
 			16210, 16024, 16248, 16187, 16050, 15696, 16060, 15956, 16131, 16251, 15896, 16014, 15808, 16024, 16159, 16186,
 		}, 119, []byte{
@@ -179,7 +178,7 @@ func TestLiteralBlocksAsTorchao(t *testing.T) {
 			src = append(src, math.Float32frombits(bits))
 		}
 		for _, code := range c.half {
-			src = append(src, code.Float32())
+			src = append(src, bfloat16(code))
 		}
 		want := c.codes
 		if want == nil {
