@@ -1,7 +1,6 @@
 package kernels_test
 
 import (
-	"bytes"
 	"math"
 	"testing"
 
@@ -48,10 +47,6 @@ func TestAllocRefuses(t *testing.T) {
 	require.ErrorIs(t, err, kernels.ErrShape)
 }
 
-func TestHostConfigIsValidated(t *testing.T) {
-	require.ErrorContains(t, kernels.HostConfig{Capacity: -1}.Validate(), "Capacity is -1")
-}
-
 // TestNoViewOutlivesItsCall checks that a device keeps nothing between operations.
 func TestNoViewOutlivesItsCall(t *testing.T) {
 	b := newBench(t)
@@ -60,35 +55,11 @@ func TestNoViewOutlivesItsCall(t *testing.T) {
 	require.True(t, b.Idle())
 }
 
-// TestBytesTravel sends a buffer of every type through a stream.
-func TestBytesTravel(t *testing.T) {
-	b := newBench(t)
-	for _, dtype := range []kernels.DType{kernels.Float32, kernels.Int32, kernels.Uint8} {
-		x, err := b.Alloc(memory.Saved, dtype, 3)
-		require.NoError(t, err)
-		data, err := b.Lend(x)
-		require.NoError(t, err)
-		clear(data)
-		var stream bytes.Buffer
-		require.NoError(t, b.Encode(&stream, x))
-		copied, err := b.Decode(&stream, b.Size(x))
-		require.NoError(t, err)
-		require.Equal(t, dtype, copied.Type)
-	}
-}
-
 // TestQuantizedOperands requires operands with the sizes that the operation specifies, and that
 // share nothing with its workspace.
 func TestQuantizedOperands(t *testing.T) {
 	b := newBench(t)
-	of := func(rows, cols int) kernels.Quantized {
-		q := kernels.Quantized{Encoding: kernels.Encoding{Format: kernels.E4M3, Scaling: kernels.PerTensor}, Rows: rows, Cols: cols}
-		var err error
-		q.Data, err = b.Alloc(memory.FP8, kernels.Uint8, q.Encoding.Bytes(rows, cols))
-		require.NoError(t, err)
-		return q
-	}
-	op := kernels.QuantizedMatMul{A: of(2, 32), B: of(3, 32), C: b.random(6), M: 2, N: 3, K: 32}
+	op := kernels.QuantizedMatMul{A: b.quantized(kernels.Encoding{}, 2, 32), B: b.quantized(kernels.Encoding{}, 3, 32), C: b.random(6), M: 2, N: 3, K: 32}
 	op.Workspace = b.random(b.QuantizedWorkspace(op.M, op.N, op.K))
 	require.NoError(t, b.QuantizedMatMul(op))
 	wrong := op
@@ -146,21 +117,6 @@ func TestSumSquaresOfLongBuffers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, float64(4*n), sum, n)
 	}
-}
-
-// unshadowed is a device that does not return the configuration of its arena.
-type unshadowed struct{ kernels.Compute }
-
-// TestNullOfAnyDevice requires that a Null has the capacity that its target has reserved.
-func TestNullOfAnyDevice(t *testing.T) {
-	b := newBench(t)
-	var stats memory.Stats
-	b.random(1000)
-	b.Stats(&stats)
-	null := kernels.NewNull(unshadowed{b.Host})
-	defer null.Close()
-	require.Equal(t, memory.ArenaConfig{Capacity: stats.Reserved}, null.ShadowConfig())
-	require.NotZero(t, stats.Reserved)
 }
 
 // TestNormalsComeInPairs: draws at equal distances from 0 and from 1 give opposite sines.

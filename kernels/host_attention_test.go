@@ -3,6 +3,7 @@ package kernels_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,17 @@ func (b *bench) requireGuards(workspace kernels.Buffer, elements int, title stri
 	}
 }
 
+// attend runs the forward pass and returns its buffers.
+func (b *bench) attend(qkv []float32, tokens, heads, dim int) kernels.CausalAttention {
+	forward, _ := b.AttentionWorkspace(tokens, heads, dim)
+	op := kernels.CausalAttention{
+		QKV: b.put(qkv), Out: b.random(tokens * heads * dim), LSE: b.random(heads * tokens),
+		Workspace: b.random(forward), Tokens: tokens, Heads: heads, HeadDim: dim,
+	}
+	require.NoError(b, b.CausalAttention(op))
+	return op
+}
+
 // sequence is attention and its gradients over the first tokens of an input.
 type sequence struct{ out, lse, dqkv []float32 }
 
@@ -58,8 +70,8 @@ func (b *bench) attendGuarded(qkv, dout []float32, tokens, heads, dim int) seque
 }
 
 // The results of a few tokens have the bits of the first ones of a longer sequence, although
-// their workspace is smaller: outputs whatever follows, and gradients if the later tokens
-// contribute none.
+// their workspace is smaller: outputs whatever follows, even NaN, and gradients if the later
+// tokens contribute none.
 func TestAttentionOfFewTokens(t *testing.T) {
 	const tokens, heads = 140, 3
 	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {
@@ -81,6 +93,9 @@ func TestAttentionOfFewTokens(t *testing.T) {
 							sameBits(t, all.lse[head*tokens:][:n], few.lse[head*n:][:n], "LSE", n)
 						}
 						sameBits(t, all.dqkv[:n*3*width], few.dqkv, "DQKV", n)
+
+						spoiled := append(qkv[:n*3*width:n*3*width], slices.Repeat([]float32{float32(math.NaN())}, (tokens-n)*3*width)...)
+						sameBits(t, few.out, b.read(b.attend(spoiled, tokens, heads, dim).Out)[:n*width], "Out before NaN", n)
 					}
 				})
 			}

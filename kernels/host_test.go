@@ -147,22 +147,3 @@ func TestOpKey(t *testing.T) {
 	require.Equal(t, uint64(0xcbf29ce484222325), kernels.OpKey(""))
 	require.Equal(t, uint64(0xaf63dc4c8601ec8c), kernels.OpKey("a"))
 }
-
-// Float32s rejects a stale handle as every other call does: a computation on no numbers would
-// go unnoticed.
-func TestFloat32sOfAStaleHandle(t *testing.T) {
-	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
-	require.NoError(t, err)
-	b, err := host.Floats(memory.Saved, 1, 2)
-	require.NoError(t, err)
-	require.Equal(t, []float32{1, 2}, host.Float32s(b))
-	require.Nil(t, host.Float32s(kernels.Buffer{}))
-	_, err = host.Release(b)
-	require.NoError(t, err)
-	defer func() {
-		err, _ := recover().(error)
-		require.ErrorIs(t, err, memory.ErrStale)
-		require.ErrorContains(t, err, "kernels: Float32s: b: ")
-	}()
-	host.Float32s(b)
-}

@@ -103,8 +103,12 @@ func (d tiny) ShadowConfig() memory.ArenaConfig { return d.config }
 
 func TestNullOfOtherTargets(t *testing.T) {
 	b := newBench(t)
+	b.random(1000)
+	var stats memory.Stats
+	b.Stats(&stats)
+	require.NotZero(t, stats.Reserved)
 	null := kernels.NewNull(plain{b.Host})
-	require.Equal(t, memory.ArenaConfig{}, null.ShadowConfig())
+	require.Equal(t, memory.ArenaConfig{Capacity: stats.Reserved}, null.ShadowConfig(), "the capacity that the target has reserved")
 	require.NoError(t, null.Close())
 
 	null = kernels.NewNull(tiny{b.Host, memory.ArenaConfig{Capacity: 128, Align: 128}})
@@ -155,7 +159,8 @@ func TestNullDoesNotGrow(t *testing.T) {
 	}))
 }
 
-// A stage that accepts an Addressable device is recorded as it runs.
+// A stage that accepts an Addressable device is recorded as it runs. Float32s rejects a stale
+// handle as every other call does.
 func TestNullFloats(t *testing.T) {
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -165,6 +170,9 @@ func TestNullFloats(t *testing.T) {
 	for _, dev := range []kernels.Addressable{host, null} {
 		b, err := dev.Floats(memory.Saved, 1, 2)
 		require.NoError(t, err)
+		if dev == host {
+			require.Equal(t, []float32{1, 2}, dev.Float32s(b))
+		}
 		dev.Float32s(b)[0] = 5
 		want := []float32{5, 2}
 		if dev == null {
@@ -174,7 +182,14 @@ func TestNullFloats(t *testing.T) {
 		require.Nil(t, dev.Float32s(kernels.Buffer{}))
 		_, err = dev.Release(b)
 		require.NoError(t, err)
-		require.Panics(t, func() { dev.Float32s(b) })
+		func() {
+			defer func() {
+				err, _ := recover().(error)
+				require.ErrorIs(t, err, memory.ErrStale, "a computation on no numbers would go unnoticed")
+				require.ErrorContains(t, err, "kernels: Float32s: b: ")
+			}()
+			dev.Float32s(b)
+		}()
 	}
 	require.Equal(t, []kernels.Event{{Bytes: 8, Class: memory.Saved, Alloc: true}, {Bytes: 8, Class: memory.Saved}}, null.Record())
 }

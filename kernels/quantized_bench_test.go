@@ -6,21 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/memory"
 )
-
-// quantized quantizes random numbers.
-func (b *bench) quantized(e kernels.Encoding, rows, cols int) kernels.Quantized {
-	data, err := b.Alloc(memory.FP8, kernels.Uint8, e.Bytes(rows, cols))
-	if err != nil {
-		b.Fatal(err)
-	}
-	q := kernels.Quantized{Data: data, Encoding: e, Rows: rows, Cols: cols}
-	if err := b.Quantize(kernels.Quantize{X: b.random(rows * cols), Rows: rows, Cols: cols, Rowwise: q}); err != nil {
-		b.Fatal(err)
-	}
-	return q
-}
 
 // BenchmarkQuantizedProduct prints the rate of the fastest call, and the rate of the float32
 // product of the same shape, measured alternately.

@@ -105,17 +105,3 @@ func TestThreadsChangeNoBit(t *testing.T) {
 		}
 	}
 }
-
-// AVX2 and AVX-512 give the same bits too.
-func TestWidthOfRegistersChangesNoBit(t *testing.T) {
-	if !kernels.AVX512.Available() {
-		t.Skip("one width to compare")
-	}
-	outcome := func(set kernels.Instructions) map[string][]float32 {
-		return newBenchWith(t, kernels.HostConfig{Instructions: set}).outcome(101, 70, 5, 1100)
-	}
-	narrow := outcome(kernels.AVX2)
-	for name, x := range outcome(kernels.AVX512) {
-		sameBits(t, narrow[name], x, name)
-	}
-}

@@ -12,32 +12,39 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
+// ofEveryType returns a buffer of each type.
+func (b *bench) ofEveryType() []kernels.Buffer {
+	x := []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1)), math.Float32frombits(0x7fc0dead), 5e-45}
+	return []kernels.Buffer{b.put(x), b.ids(7, 100), b.room(kernels.Encoding{}, 3, 1).Data}
+}
+
+// requireCopy requires a buffer of class Transfer with the type and the bytes of another one.
+func (b *bench) requireCopy(data []byte, src, copied kernels.Buffer) {
+	got, err := b.Lend(copied)
+	require.NoError(b, err)
+	require.Equal(b, data, got)
+	require.Equal(b, [2]any{src.N, src.Type}, [2]any{copied.N, copied.Type})
+	require.Equal(b, memory.Transfer, b.Class(copied))
+}
+
 // TestTransfer copies between two hosts: the receiver has the bits in a buffer of its own, and
 // the sender's books do not change.
 func TestTransfer(t *testing.T) {
 	from, to := newBench(t), newBench(t)
 	to.random(3) // makes the handles of the two devices differ
-	x := []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1)), math.Float32frombits(0x7fc0dead), 5e-45}
-	b, ids := from.put(x), from.ids(7, 100)
+	sources := from.ofEveryType()
 	var before, after memory.Stats
 	from.Stats(&before)
 	mark := from.Mark()
-
-	copied, err := kernels.Transfer(to.Host, from.Host, b)
-	require.NoError(t, err)
-	require.Equal(t, memory.Transfer, to.Class(copied))
-	require.Equal(t, b.N, copied.N)
-	require.NoError(t, from.Zero(b), "the copy is apart from it")
-	for i, v := range to.read(copied) {
-		require.Equal(t, math.Float32bits(x[i]), math.Float32bits(v))
+	for _, b := range sources {
+		view, err := from.Lend(b)
+		require.NoError(t, err)
+		data := bytes.Clone(view)
+		copied, err := kernels.Transfer(to.Host, from.Host, b)
+		require.NoError(t, err)
+		clear(view) // the copy is apart from it
+		to.requireCopy(data, b, copied)
 	}
-	copied, err = kernels.Transfer(to.Host, from.Host, ids)
-	require.NoError(t, err)
-	want, have := make([]int32, 7), make([]int32, 7)
-	require.NoError(t, from.ReadInt32(want, ids))
-	require.NoError(t, to.ReadInt32(have, copied))
-	require.Equal(t, want, have)
-
 	from.Stats(&after)
 	require.Equal(t, before, after)
 	require.Equal(t, mark, from.Mark())
@@ -149,27 +156,23 @@ func TestTransferBesideWork(t *testing.T) {
 // and invalid bytes leave no buffer behind.
 func TestCodec(t *testing.T) {
 	from, to := newBench(t), newBench(t)
-	x := []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1)), math.Float32frombits(0x7fc0dead)}
-	b, ids := from.put(x), from.ids(7, 100)
+	sources := from.ofEveryType()
 	var stream bytes.Buffer
-	require.NoError(t, from.Encode(&stream, b))
-	require.EqualValues(t, from.Size(b), stream.Len())
-	require.NoError(t, from.Encode(&stream, ids))
-	whole := bytes.Clone(stream.Bytes())
-
-	copied, err := to.Decode(&stream, from.Size(b))
-	require.NoError(t, err)
-	require.Equal(t, memory.Transfer, to.Class(copied))
-	for i, v := range to.read(copied) {
-		require.Equal(t, math.Float32bits(x[i]), math.Float32bits(v))
+	for _, b := range sources {
+		begin := stream.Len()
+		require.NoError(t, from.Encode(&stream, b))
+		require.EqualValues(t, from.Size(b), stream.Len()-begin)
 	}
-	copied, err = to.Decode(&stream, from.Size(ids))
-	require.NoError(t, err)
-	want, have := make([]int32, 7), make([]int32, 7)
-	require.NoError(t, from.ReadInt32(want, ids))
-	require.NoError(t, to.ReadInt32(have, copied))
-	require.Equal(t, want, have)
+	whole := bytes.Clone(stream.Bytes())
+	for _, b := range sources {
+		copied, err := to.Decode(&stream, from.Size(b))
+		require.NoError(t, err)
+		data, err := from.Lend(b)
+		require.NoError(t, err)
+		to.requireCopy(data, b, copied)
+	}
 
+	b := sources[0]
 	live := to.Live()
 	for name, bad := range map[string]struct {
 		data []byte
