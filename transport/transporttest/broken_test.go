@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -123,7 +124,7 @@ func (e *end) Abort(cause error) {
 }
 
 // TestBrokenTransportsAreFound breaks links in one way at a time: the suite must name the part of
-// the contract.
+// the contract. In virtual time every call that does not wait returns before a pause ends.
 func TestBrokenTransportsAreFound(t *testing.T) {
 	lends := func(_, _ int, h cell) (cell, error) { return h, nil }
 	for _, broken := range []struct {
@@ -175,7 +176,9 @@ func TestBrokenTransportsAreFound(t *testing.T) {
 		}},
 		{"contexts are ignored", "a context ends a call", nil, func(e *end) {
 			e.recv = func(ctx context.Context, from int, tag transport.Tag, h []cell) error {
-				return e.Endpoint.Recv(context.WithoutCancel(ctx), from, tag, h)
+				late, end := context.WithTimeout(context.WithoutCancel(ctx), 75*time.Millisecond) // before the suite abandons the call
+				defer end()
+				return e.Endpoint.Recv(late, from, tag, h)
 			}
 		}},
 		{"Get ignores the offset", "windows: get blocks until the memory is exposed", nil, func(e *end) {
@@ -220,16 +223,18 @@ func TestBrokenTransportsAreFound(t *testing.T) {
 		}},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
-			subject := cells(func(e *local.Endpoint[cell]) transport.Transport[cell] {
-				x := &end{Endpoint: e}
-				broken.change(x)
-				return x
+			synctest.Test(t, func(t *testing.T) {
+				subject := cells(func(e *local.Endpoint[cell]) transport.Transport[cell] {
+					x := &end{Endpoint: e}
+					broken.change(x)
+					return x
+				})
+				if broken.copies != nil {
+					subject = linked(broken.copies, func(e *local.Endpoint[cell]) transport.Transport[cell] { return e })
+				}
+				subject.Capacities = []int{1}
+				require.NotEmpty(t, transporttest.CheckOne(subject, broken.found))
 			})
-			if broken.copies != nil {
-				subject = linked(broken.copies, func(e *local.Endpoint[cell]) transport.Transport[cell] { return e })
-			}
-			subject.Capacities = []int{1}
-			require.NotEmpty(t, transporttest.CheckOne(subject, broken.found))
 		})
 	}
 }

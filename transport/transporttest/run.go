@@ -117,7 +117,7 @@ func (s Subject[T]) check(test test[T]) []Fault {
 		faults = append(faults, x.faults()...)
 	}
 	for tries := 0; runtime.NumGoroutine() > goroutines; tries++ {
-		if tries == 2000 {
+		if tries == 12000 { // a minute
 			return append(faults, Fault{test.name, capacities[0], -1, fmt.Sprintf("%d goroutines are left", runtime.NumGoroutine()-goroutines)})
 		}
 		time.Sleep(5 * time.Millisecond)
