@@ -146,7 +146,7 @@ func TestHangIsReported(t *testing.T) {
 }
 
 // kills is the number of kills in a run of TestKilledProcesses.
-var kills = flag.Int("kills", 6, "number of jobs to kill")
+var kills = flag.Int("kills", 3, "number of jobs to kill")
 
 // A process is killed, or stopped, at a random action: all others end by themselves with the
 // status that means another process failed, they name the lost rank and its replica, their files

@@ -469,6 +469,7 @@ var faults = []struct {
 func TestFaultsAreFound(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
+	sound := map[string]bool{} // cases that have passed without a fault
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			found := false
@@ -477,11 +478,13 @@ func TestFaultsAreFound(t *testing.T) {
 					continue
 				}
 				found = true
+				if !sound[c.Name] {
+					d := &broken{Compute: openHost(t), beside: map[kernels.Buffer]kernels.Buffer{}}
+					require.NoError(t, c.Check(d), "without the fault")
+					require.NoError(t, d.Close())
+					sound[c.Name] = true
+				}
 				d := &broken{Compute: openHost(t), beside: map[kernels.Buffer]kernels.Buffer{}}
-				require.NoError(t, c.Check(d), "without the fault")
-				require.NoError(t, d.Close())
-
-				d = &broken{Compute: openHost(t), beside: map[kernels.Buffer]kernels.Buffer{}}
 				f.spoil(d)
 				err := c.Check(d)
 				require.Error(t, err)

@@ -18,11 +18,12 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 )
 
-// The page draws a schedule when it has loaded, every other one when it is chosen, and again
-// when a key moves a slider.
+// The page draws a schedule when it has loaded, another one when it is chosen, with -long each, and
+// again when a key moves a slider.
 func TestDraw(t *testing.T) {
 	w := open(t, "", chromedp.EmulateViewport(1280, 800))
 	w.drawn("1f1b: 4 ranks")
@@ -34,6 +35,9 @@ func TestDraw(t *testing.T) {
 	w.do(chromedp.Focus(`[name="microbatches"]`), chromedp.KeyEvent(kb.ArrowRight))
 	w.drawn("9 microbatches")
 	for _, s := range schedule.Schedules() {
+		if s.Name != "interleaved" && s.Name != "dualpipe" && !*testkit.Long {
+			continue
+		}
 		run[bool](w, `(() => { const list = document.forms.draw.schedule; list.value = %q; return list.dispatchEvent(new Event("change", {bubbles: true})) })()`, s.Name)
 		w.drawn(s.Name)
 	}

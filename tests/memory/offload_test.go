@@ -74,7 +74,7 @@ func TestOffloadKeepsBits(t *testing.T) {
 		for _, ranks := range []int{1, 2, 4} {
 			for _, way := range []string{"", " recompute", " fp8"} {
 				s := setup{schedule: found.Name, ranks: ranks, stages: ranks * found.PerRank, model: tiny, capacity: 1}
-				if _, _, err := s.placement(); err != nil {
+				if _, _, err := s.placement(); err != nil || way != "" && ranks != 2 && !*testkit.Long {
 					continue
 				}
 				s.model.Layers, s.model.Dropout, s.model.Recompute = 4, 0.25, way == " recompute"

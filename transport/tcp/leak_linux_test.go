@@ -50,7 +50,7 @@ func TestAbortsLeaveNothing(t *testing.T) {
 			fails := errors.New("a test")
 			percent := debug.SetGCPercent(-1) // the garbage collector would close leaked connections
 			defer debug.SetGCPercent(percent)
-			for step := range 1000 {
+			for step := range 300 {
 				if step == 100 {
 					settled(t, inside)
 					debug.SetGCPercent(percent)
