@@ -20,6 +20,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // fileLimit is an environment variable that makes every write of a program beyond a number of
@@ -153,7 +154,7 @@ func TestKilledInTheFirstStep(t *testing.T) {
 	opts, err := parse(slices.Concat(tiny, []string{"-run", folder, "-data", sentence(t)}))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
+	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	defer func() { require.NoError(t, run.Close()) }()
 	var log, losses []byte

@@ -37,14 +37,11 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if err != nil {
 		return err
 	}
-	people, file := stdout, opts.emitCosts
-	write := func(w io.Writer) error { return simulate.WriteCosts(w, measured) }
+	people, file := terminal.Writer(stdout), opts.emitCosts
+	err = outfile.Emit(file, stdout, func(w io.Writer) error { return simulate.WriteCosts(w, measured) })
 	if file == "-" {
-		err, people, file = write(stdout), stderr, "FILE"
-	} else {
-		err = outfile.Failed(file, outfile.Write(file, write))
+		people, file = terminal.Writer(stderr), "FILE"
 	}
-	people = terminal.Writer(people)
 	fmt.Fprintf(people, "Medians over %s microbatches of up to %d %ss; sizes of one of %[2]d %[3]ss.\n\n",
 		units.Count(int64(measuredSteps*min(opts.Microbatches, measuredMicrobatches))), opts.sequence, opts.unit())
 	if err := errors.Join(err, costs.Table(people, measured, names)); err != nil {
@@ -104,25 +101,20 @@ func measureCosts(ctx context.Context, opts *options, training corpus.Sequence) 
 // addResident adds the resident memory of the model to each stage: a device for each stage
 // measures it exactly. A table that two stages share is counted for both.
 func addResident(opts *options, measured *simulate.Costs) (err error) {
-	devs, places := make([]*kernels.Host, len(measured.Stages)), make([]kernels.Compute, len(measured.Stages))
-	defer func() {
-		for _, dev := range devs {
-			if dev != nil {
-				err = errors.Join(err, dev.Close())
-			}
+	places := make([]kernels.Compute, len(measured.Stages))
+	for stage := range places {
+		dev, failed := kernels.NewHost(kernels.HostConfig{})
+		if failed != nil {
+			return failed
 		}
-	}()
-	for stage := range devs {
-		if devs[stage], err = kernels.NewHost(kernels.HostConfig{}); err != nil {
-			return err
-		}
-		places[stage] = devs[stage]
+		defer func() { err = errors.Join(err, dev.Close()) }()
+		places[stage] = dev
 	}
 	model, err := transformer.NewOn(opts.model, places)
 	if err != nil {
 		return err
 	}
-	for stage, dev := range devs {
+	for stage, dev := range places {
 		measured.Stages[stage].Resident = dev.Live()
 	}
 	return model.Close()
@@ -142,11 +134,8 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 	if err := t.build(ctx); err != nil {
 		return err
 	}
-	write := func(w io.Writer) error { return layout.Write(w, t.profile) }
-	if opts.emitProfile == "-" {
-		return write(stdout)
-	}
-	if err := outfile.Failed(opts.emitProfile, outfile.Write(opts.emitProfile, write)); err != nil {
+	err = outfile.Emit(opts.emitProfile, stdout, func(w io.Writer) error { return layout.Write(w, t.profile) })
+	if err != nil || opts.emitProfile == "-" {
 		return err
 	}
 	_, err = fmt.Fprintf(terminal.Writer(stdout), "To plan the memory of a step:  go run ./cmd/weir mem plan %s --profile %s --envelope --ranks %d --stages %d --microbatches %d\n",

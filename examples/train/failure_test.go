@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/corpus"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // leaking is a device that keeps a reference to every float32 buffer.
@@ -32,7 +33,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t)))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
+	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	run.train = &source{leaking{run.devs[0]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}}
 

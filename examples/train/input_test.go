@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/trainer/job"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 func TestBadInput(t *testing.T) {
@@ -101,7 +102,7 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", filepath.Join(t.TempDir(), "run"), "-data", text, "-checkpoint", checkpoint, "-resume", checkpoint, "-steps", "4"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
+	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -37,28 +37,6 @@ type options struct {
 	emitProfile string  // output file for the profile
 }
 
-// defaults are the settings of a run without flags: about a minute on two cores.
-func defaults() *options {
-	o := &options{
-		steps:    800,
-		sequence: 32,
-		device:   "host",
-		products: products[0],
-		fp8:      float32s,
-		model: transformer.Config{
-			Width: 48, Layers: 2, Heads: 4, Seed: 1,
-		},
-		optimizer: transformer.AdamW{
-			LearningRate: 1e-2, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.1,
-		},
-		warmup:   20,
-		clip:     1,
-		evaluate: 100,
-	}
-	o.flags()
-	return o
-}
-
 // A wide model learns less at the rate of a narrow one: at width 128 float32 ends at 2.15 nats
 // per byte with 0.01, and at 1.71 with 0.003.
 const (
@@ -66,26 +44,27 @@ const (
 	wideRate = 3e-3
 )
 
-// flags registers the flags of the command line, which set o.
-func (o *options) flags() {
+// defaults returns the settings of a run without flags, which takes about a minute on two cores, and
+// registers the flags of the command line, which change them.
+func defaults() *options {
 	f := flag.NewFlagSet("train", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
-	o.Options = job.Flags(f)
-	f.StringVar(&o.data, "data", o.data, "text to train on, a `file or folder`; default: a text from the Go installation")
-	f.StringVar(&o.tokens, "tokens", o.tokens, "`format` of the tokens in the file of -data: uint16 or uint32, low byte first, with the header of llm.c or without; default: -data is text, and its bytes are the tokens")
-	f.IntVar(&o.model.Vocabulary, "vocabulary", o.model.Vocabulary, "number of different tokens; default: 256 for text, 50257 for -tokens uint16 (GPT-2), 128256 for uint32 (Llama 3)")
-	f.IntVar(&o.steps, "steps", o.steps, "optimizer steps")
-	f.IntVar(&o.sequence, "seq", o.sequence, "maximum bytes or tokens of text in a microbatch")
-	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
-	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+job.List(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, if the system has it")
-	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU separately, instead of the kernels of an action as a graph")
-	f.IntVar(&o.model.Width, "width", o.model.Width, "width of the model")
-	f.IntVar(&o.model.Layers, "layers", o.model.Layers, "transformer blocks")
-	f.IntVar(&o.model.Heads, "heads", o.model.Heads, "attention heads; they divide the width")
-	f.BoolVar(&o.tied, "tied", o.tied, "use the embedding's table also in the head")
+	o := &options{Options: job.Flags(f), optimizer: transformer.AdamW{LearningRate: 1e-2, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.1}}
+	f.StringVar(&o.data, "data", "", "text to train on, a `file or folder`; default: a text from the Go installation")
+	f.StringVar(&o.tokens, "tokens", "", "`format` of the tokens in the file of -data: uint16 or uint32, low byte first, with the header of llm.c or without; default: -data is text, and its bytes are the tokens")
+	f.IntVar(&o.model.Vocabulary, "vocabulary", 0, "number of different tokens; default: 256 for text, 50257 for -tokens uint16 (GPT-2), 128256 for uint32 (Llama 3)")
+	f.IntVar(&o.steps, "steps", 800, "optimizer steps")
+	f.IntVar(&o.sequence, "seq", 32, "maximum bytes or tokens of text in a microbatch")
+	f.StringVar(&o.device, "device", "host", "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
+	f.StringVar(&o.products, "products", products[0], "how a GPU multiplies matrices: "+job.List(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, if the system has it")
+	f.BoolVar(&o.plain, "plain-launches", false, "launch each kernel of a GPU separately, instead of the kernels of an action as a graph")
+	f.IntVar(&o.model.Width, "width", 48, "width of the model")
+	f.IntVar(&o.model.Layers, "layers", 2, "transformer blocks")
+	f.IntVar(&o.model.Heads, "heads", 4, "attention heads; they divide the width")
+	f.BoolVar(&o.tied, "tied", false, "use the embedding's table also in the head")
 	f.Var((*float32Value)(&o.model.Dropout), "dropout", "`probability` of dropping an activation")
-	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "save only the input of a block, and compute the rest again in its backward")
+	f.BoolVar(&o.model.Recompute, "recompute", false, "save only the input of a block, and compute the rest again in its backward")
 	f.Func("keep-logits", "maximum `bytes` of logits that a microbatch keeps for its backward, such as 1MiB; -1: none, so that they are computed again; default 0: all logits if a step then fits -budget or, without a budget, if no rank needs over a fifth more memory, and otherwise none; with -unplanned none", func(text string) (err error) {
 		if o.model.KeepLogits = transformer.NoLogits; text != "-1" {
 			if o.model.KeepLogits, err = units.ParseSize(text); err != nil {
@@ -94,16 +73,17 @@ func (o *options) flags() {
 		}
 		return err
 	})
-	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` for computing the linear layers of the blocks in FP8: "+job.List(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
-	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "also keep queries, keys, values and the output of attention in FP8; its products stay float32")
-	f.Uint64Var(&o.model.Seed, "seed", o.model.Seed, "seed of weights, microbatches and dropout")
+	f.StringVar(&o.fp8, "fp8", float32s, "`recipe` for computing the linear layers of the blocks in FP8: "+job.List(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
+	f.BoolVar(&o.model.FP8Attention, "fp8-attention", false, "also keep queries, keys, values and the output of attention in FP8; its products stay float32")
+	f.Uint64Var(&o.model.Seed, "seed", 1, "seed of weights, microbatches and dropout")
 	f.Var((*float32Value)(&o.optimizer.LearningRate), "lr", fmt.Sprintf("peak learning `rate`; %v if the width is %d or more", wideRate, wide))
 	f.Var((*float32Value)(&o.optimizer.WeightDecay), "decay", "weight decay `factor`")
-	f.IntVar(&o.warmup, "warmup", o.warmup, "steps in which the learning rate rises to its peak")
-	f.Float64Var(&o.clip, "clip", o.clip, "maximum norm of the gradient, 0 for no limit")
-	f.IntVar(&o.evaluate, "evaluate", o.evaluate, "steps between evaluations on held-out text; 0: only before the first step and after the last one")
-	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure the costs of the stages, write them to a `file` for weir sim and weir choose, and exit")
-	f.StringVar(&o.emitProfile, "emit-profile", o.emitProfile, "write the allocations of the stages to a `file` for weir mem plan, and exit")
+	f.IntVar(&o.warmup, "warmup", 20, "steps in which the learning rate rises to its peak")
+	f.Float64Var(&o.clip, "clip", 1, "maximum norm of the gradient, 0 for no limit")
+	f.IntVar(&o.evaluate, "evaluate", 100, "steps between evaluations on held-out text; 0: only before the first step and after the last one")
+	f.StringVar(&o.emitCosts, "emit-costs", "", "measure the costs of the stages, write them to a `file` for weir sim and weir choose, and exit")
+	f.StringVar(&o.emitProfile, "emit-profile", "", "write the allocations of the stages to a `file` for weir mem plan, and exit")
+	return o
 }
 
 // parse parses the command line. The error is flag.ErrHelp if help was requested.
@@ -139,60 +119,50 @@ func usage(w io.Writer) {
 // from others.
 func (o *options) validate() error {
 	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
 	faults = append(faults, o.inFP8())
 	if o.model.Width >= wide && !o.Given("lr") && o.Resume == "" {
 		o.optimizer.LearningRate = wideRate
 	}
-	o.inTokens(fault)
+	usual, known := map[string]int{"": 256, "uint16": 50257, "uint32": 128256}[o.tokens]
+	refuse(!known, "-tokens is %q: give uint16 or uint32", o.tokens)
+	refuse(known && o.tokens != "" && o.data == "", "-tokens needs a file: give -data")
+	refuse(o.tokens == "" && o.Given("vocabulary") && o.model.Vocabulary != usual, "-vocabulary is for -tokens: leave it out")
+	if !o.Given("vocabulary") && o.model.Vocabulary == 0 {
+		o.model.Vocabulary = usual
+	}
 	faults = append(faults, job.Number("steps", o.steps, 1), job.Number("seq", o.sequence, 2),
 		job.Number("width", o.model.Width, 1), job.Number("layers", o.model.Layers, 1), job.Number("heads", o.model.Heads, 1),
 		job.Number("vocabulary", o.model.Vocabulary, 2), job.Number("warmup", o.warmup, 0), job.Number("evaluate", o.evaluate, 0))
-	if w, h := o.model.Width, o.model.Heads; w > 0 && h > 0 && w%h != 0 {
-		fault("-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
+	if w, h := o.model.Width, o.model.Heads; w > 0 && h > 0 {
+		refuse(w%h != 0, "-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
 	if o.emitCosts != "" && o.Ranks > 1 && !o.Given("plan") && !o.Given("stages") {
 		o.Stages = 2 * o.Ranks // which most plans need
 	}
 	parts := o.model.Layers + 2
 	faults = append(faults, o.Validate(parts))
-	if o.Ranks == 1 && o.Stages > parts && parts > 2 {
-		fault("-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.Stages, o.model.Layers, parts)
-	}
-	if need := o.modelBytes(); need > mostModel {
-		fault("the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
-	}
-	if _, cuda, err := o.cudaNumber(); err != nil {
-		faults = append(faults, err)
-	} else if cuda && (o.emitCosts != "" || o.emitProfile != "") {
-		fault("-device cuda trains: leave out -emit-costs and -emit-profile")
-	} else if !cuda && (o.products != products[0] || o.plain) {
-		fault("-products and -plain-launches are for -device cuda")
-	}
-	if !slices.Contains(products, o.products) {
-		fault("-products is %q: give %s", o.products, job.List(products))
-	}
-	if o.emitCosts != "" && (o.Checkpoint != "" || o.Resume != "" || o.Folder != "" || o.JSON != "" || o.Costs != "") {
-		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")
-	}
-	if o.emitProfile != "" && (o.emitCosts != "" || o.Checkpoint != "" || o.Resume != "" || o.Folder != "" || o.JSON != "" || o.Unplanned) {
-		fault("-emit-profile does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
-	}
-	if (o.emitCosts != "" || o.emitProfile != "") && (o.Transport != "" || o.Replicas > 1) {
-		fault("-emit-costs and -emit-profile are for one process and one replica: leave out -transport and -replicas")
-	}
-	if p := o.model.Dropout; !(p >= 0 && p < 1) {
-		fault("-dropout is %g: give at least 0 and less than 1", p)
-	}
-	if !(o.optimizer.LearningRate > 0) {
-		fault("-lr is %g: give more than 0", o.optimizer.LearningRate)
-	}
-	if !(o.optimizer.WeightDecay >= 0) {
-		fault("-decay is %g: give at least 0", o.optimizer.WeightDecay)
-	}
-	if !(o.clip >= 0) {
-		fault("-clip is %g: give at least 0", o.clip)
-	}
+	refuse(o.Ranks == 1 && o.Stages > parts && parts > 2, "-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.Stages, o.model.Layers, parts)
+	need := o.modelBytes()
+	refuse(need > mostModel, "the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
+	emits := o.emitCosts != "" || o.emitProfile != ""
+	_, cuda, err := o.cudaNumber()
+	faults = append(faults, err)
+	refuse(cuda && emits, "-device cuda trains: leave out -emit-costs and -emit-profile")
+	refuse(err == nil && !cuda && (o.products != products[0] || o.plain), "-products and -plain-launches are for -device cuda")
+	refuse(!slices.Contains(products, o.products), "-products is %q: give %s", o.products, job.List(products))
+	trains := o.Checkpoint != "" || o.Resume != "" || o.Folder != "" || o.JSON != ""
+	refuse(o.emitCosts != "" && (trains || o.Costs != ""), "-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")
+	refuse(o.emitProfile != "" && (trains || o.emitCosts != "" || o.Unplanned), "-emit-profile does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
+	refuse(emits && (o.Transport != "" || o.Replicas > 1), "-emit-costs and -emit-profile are for one process and one replica: leave out -transport and -replicas")
+	refuse(!(o.model.Dropout >= 0 && o.model.Dropout < 1), "-dropout is %g: give at least 0 and less than 1", o.model.Dropout)
+	refuse(!(o.optimizer.LearningRate > 0), "-lr is %g: give more than 0", o.optimizer.LearningRate)
+	refuse(!(o.optimizer.WeightDecay >= 0), "-decay is %g: give at least 0", o.optimizer.WeightDecay)
+	refuse(!(o.clip >= 0), "-clip is %g: give at least 0", o.clip)
 	if err := errors.Join(faults...); err != nil {
 		return err
 	}
@@ -210,22 +180,6 @@ func (o *options) unit() string {
 		return "byte"
 	}
 	return "token"
-}
-
-// inTokens checks -tokens, and sets -vocabulary if it was not given.
-func (o *options) inTokens(fault func(format string, args ...any)) {
-	usual, known := map[string]int{"": 256, "uint16": 50257, "uint32": 128256}[o.tokens]
-	switch {
-	case !known:
-		fault("-tokens is %q: give uint16 or uint32", o.tokens)
-	case o.tokens != "" && o.data == "":
-		fault("-tokens needs a file: give -data")
-	case o.tokens == "" && o.Given("vocabulary") && o.model.Vocabulary != usual:
-		fault("-vocabulary is for -tokens: leave it out")
-	}
-	if !o.Given("vocabulary") && o.model.Vocabulary == 0 {
-		o.model.Vocabulary = usual
-	}
 }
 
 // mostModel is the maximum number of bytes of weights, gradients and moments of a run.
@@ -254,8 +208,10 @@ func (o *options) describe() string {
 	if o.model.Recompute {
 		parts = append(parts, "recompute")
 	}
-	if o.model.FP8 != nil {
-		parts = append(parts, o.describeFP8())
+	if o.model.FP8Attention {
+		parts = append(parts, fmt.Sprintf("FP8 %v with attention", o.model.FP8))
+	} else if o.model.FP8 != nil {
+		parts = append(parts, fmt.Sprintf("FP8 %v", o.model.FP8))
 	}
 	if o.model.Dropout > 0 {
 		parts = append(parts, fmt.Sprintf("dropout %g", o.model.Dropout))
@@ -294,18 +250,6 @@ func (o *options) inFP8() error {
 	}
 	o.model.FP8 = recipe
 	return nil
-}
-
-// describeFP8 returns the precision in a few words, or "" for float32.
-func (o *options) describeFP8() string {
-	if o.model.FP8 == nil {
-		return ""
-	}
-	words := []string{"FP8 " + o.model.FP8.String()}
-	if o.model.FP8Attention {
-		words = append(words, "with attention")
-	}
-	return strings.Join(words, " ")
 }
 
 // float32Value is a float32 flag. Its String is exact.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"time"
@@ -19,22 +18,6 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 )
-
-// output is the output for users. It keeps the first error, so that a full disk behind a
-// redirected output is noticed at the end.
-type output struct {
-	io.Writer
-	err error
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	if o.err != nil {
-		return len(p), nil
-	}
-	n, err := o.Writer.Write(p)
-	o.err = err
-	return n, err
-}
 
 // introduce describes the run before it starts.
 func (t *trainer) introduce() {
@@ -105,11 +88,11 @@ func (t *trainer) logits() string {
 // weights returns the number of weights of the model.
 func (t *trainer) weights() (n int64) {
 	for _, p := range t.model.Parameters() {
-		size := int64(1)
+		size := 1
 		for _, d := range p.Shape {
-			size *= int64(d)
+			size *= d
 		}
-		n += size
+		n += int64(size)
 	}
 	return n
 }
@@ -189,7 +172,7 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 	if !failed {
 		also(t.opts.WriteJSON(t.json, s))
 		also(s.table(t.out, t.folder))
-		also(t.people.err)
+		also(t.people.Err)
 		if fault != nil {
 			return fault
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/corpus"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // Every plan of the catalog gives the same weights on several ranks as on one, bit for bit. If
@@ -170,7 +171,7 @@ func TestAFailureOnOneRank(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t), "-ranks", "2"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
+	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	run.train = runner.PerRank[kernels.Buffer](
 		&source{run.devs[0], corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}},

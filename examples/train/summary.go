@@ -92,12 +92,12 @@ func (s *summary) table(w io.Writer, f *job.Folder) error {
 	if s.Ranks > 1 {
 		tables = append(tables, s.RankTable())
 	}
-	files := [][]string{nil, {"memory log", f.Memory.Path()}, {"losses", f.Losses.Path()}, {"page", f.Page}}
+	files := [][]string{{"memory log", f.Memory.Path()}, {"losses", f.Losses.Path()}, {"page", f.Page}}
 	if s.Checkpoint != "" {
 		files = append(files, []string{"checkpoint", s.Checkpoint})
 	}
 	tables = append(tables,
-		report.Table{Rows: append(s.Rows(), []string{"weights", "sha256 " + s.WeightsSHA256})}, report.Table{Rows: files[1:]})
+		report.Table{Rows: append(s.Rows(), []string{"weights", "sha256 " + s.WeightsSHA256})}, report.Table{Rows: files})
 	for _, table := range tables {
 		if _, err := fmt.Fprintln(w); err != nil {
 			return err
@@ -126,15 +126,11 @@ func (t *trainer) page(s *summary) *report.Page {
 		p.Tables = append(p.Tables, t.world.WaitsTable())
 	}
 	settings := report.Table{Title: "Settings", Folded: true}
-	add := func(name, value string) { settings.Rows = append(settings.Rows, []string{name, value}) }
 	for _, name := range slices.Concat(job.Deciding, []string{"recompute"}, deciding) {
-		add("-"+name, t.opts.Value(name))
+		settings.Rows = append(settings.Rows, []string{"-" + name, t.opts.Value(name)})
 	}
-	add("parameters", units.Count(s.Parameters))
-	add("text", s.DataSHA256)
-	add("weights", s.WeightsSHA256)
-	add("books audited", strconv.Itoa(s.BooksAudited))
-	add("seconds in steps", strconv.FormatFloat(s.Seconds, 'f', 1, 64))
+	settings.Rows = append(settings.Rows, []string{"parameters", units.Count(s.Parameters)}, []string{"text", s.DataSHA256}, []string{"weights", s.WeightsSHA256},
+		[]string{"books audited", strconv.Itoa(s.BooksAudited)}, []string{"seconds in steps", strconv.FormatFloat(s.Seconds, 'f', 1, 64)})
 	p.Tables = append(p.Tables, settings)
 	return p
 }

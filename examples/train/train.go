@@ -35,7 +35,7 @@ func before(ctx context.Context, err error) error {
 // and the results of the run.
 type trainer struct {
 	opts   *options
-	people *output
+	people *terminal.Output
 	out    io.Writer // the same, with the control characters of names quoted
 	json   io.Writer // for -json -
 
@@ -69,7 +69,7 @@ type trainer struct {
 
 // train runs the program after its flags were parsed.
 func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
-	people := &output{Writer: stdout}
+	people := &terminal.Output{Writer: stdout}
 	if opts.JSON == "-" {
 		people.Writer = stderr
 	}

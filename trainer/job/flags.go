@@ -179,34 +179,21 @@ func (o *Options) Validate(parts int) error {
 		Number("ranks", o.Ranks, 1), Number("replicas", o.Replicas, 1), Number("gathered", o.Gathered, least("gathered")), Number("stages", o.Stages, least("stages")), Number("microbatches", o.Microbatches, 1),
 		Number("group", o.Group, least("group")), Number("cap", o.Cap, least("cap")), Number("slices", o.Slices, least("slices")),
 		Number("capacity", o.Capacity, schedule.Unlimited), Number("keep", o.Saver.Keep, 1), o.files())
-	if o.Ranks > mostRanks {
-		err = errors.Join(err, fmt.Errorf("-ranks is %d: give at most %d", o.Ranks, mostRanks))
-	} else if o.Replicas > mostRanks/max(o.Ranks, 1) {
-		err = errors.Join(err, fmt.Errorf("-replicas is %d of %d ranks: give at most %d ranks in all", o.Replicas, o.Ranks, mostRanks))
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			err = errors.Join(err, fmt.Errorf(format, args...))
+		}
 	}
-	if o.Shard < 0 || o.Shard > 3 {
-		err = errors.Join(err, fmt.Errorf("-shard is %d: give 0 to 3", o.Shard))
-	} else if o.Shard > 0 && o.Replicas == 1 {
-		err = errors.Join(err, errors.New("-shard is for several replicas: give -replicas, or leave it out"))
-	}
-	if o.Gathered > 0 && o.Shard != 3 {
-		err = errors.Join(err, errors.New("-gathered is for -shard 3: leave it out"))
-	}
-	if o.Microbatches < o.Replicas && o.Microbatches > 0 {
-		err = errors.Join(err, fmt.Errorf("-microbatches is %d: give at least one for each of the %d replicas", o.Microbatches, o.Replicas))
-	}
-	if o.Launcher != "" && o.Launcher != "none" {
-		err = errors.Join(err, fmt.Errorf("-launcher is %q: give none, or leave it out", o.Launcher))
-	}
-	if o.Budget > 0 && o.Unplanned {
-		err = errors.Join(err, errors.New("-budget is for planned memory: leave out -unplanned"))
-	}
-	if !(o.Offload >= 0 && o.Offload <= 1) {
-		err = errors.Join(err, fmt.Errorf("-offload is %v: give a share from 0 to 1", o.Offload))
-	}
-	if o.Offload > 0 && o.Unplanned {
-		err = errors.Join(err, errors.New("-offload is for planned memory: leave out -unplanned"))
-	}
+	refuse(o.Ranks > mostRanks, "-ranks is %d: give at most %d", o.Ranks, mostRanks)
+	refuse(o.Ranks <= mostRanks && o.Replicas > mostRanks/max(o.Ranks, 1), "-replicas is %d of %d ranks: give at most %d ranks in all", o.Replicas, o.Ranks, mostRanks)
+	refuse(o.Shard < 0 || o.Shard > 3, "-shard is %d: give 0 to 3", o.Shard)
+	refuse(o.Shard > 0 && o.Shard <= 3 && o.Replicas == 1, "-shard is for several replicas: give -replicas, or leave it out")
+	refuse(o.Gathered > 0 && o.Shard != 3, "-gathered is for -shard 3: leave it out")
+	refuse(o.Microbatches < o.Replicas && o.Microbatches > 0, "-microbatches is %d: give at least one for each of the %d replicas", o.Microbatches, o.Replicas)
+	refuse(o.Launcher != "" && o.Launcher != "none", "-launcher is %q: give none, or leave it out", o.Launcher)
+	refuse(o.Budget > 0 && o.Unplanned, "-budget is for planned memory: leave out -unplanned")
+	refuse(!(o.Offload >= 0 && o.Offload <= 1), "-offload is %v: give a share from 0 to 1", o.Offload)
+	refuse(o.Offload > 0 && o.Unplanned, "-offload is for planned memory: leave out -unplanned")
 	if err = errors.Join(err, o.place(parts)); err != nil {
 		return err
 	}
@@ -219,16 +206,12 @@ func (o *Options) Validate(parts int) error {
 // files reports files that are equal, and flags of checkpoints without a folder.
 func (o *Options) files() error {
 	var faults []error
-	same := func(flag, path string) {
-		if path != "" && o.JSON != "" && o.JSON != "-" && filepath.Clean(path) == filepath.Clean(o.JSON) {
-			faults = append(faults, fmt.Errorf("-json and -%s name the same file: give -json another", flag))
-		}
-	}
-	same("checkpoint", o.Checkpoint)
-	same("resume", o.Resume)
-	for flag, value := range map[string]string{"checkpoint": o.Checkpoint, "resume": o.Resume} {
-		if o.given[flag] && value == "" {
-			faults = append(faults, fmt.Errorf("-%s is empty: name a folder of checkpoints, or leave it out", flag))
+	for _, folder := range [...]struct{ flag, path string }{{"checkpoint", o.Checkpoint}, {"resume", o.Resume}} {
+		switch {
+		case folder.path == "" && o.given[folder.flag]:
+			faults = append(faults, fmt.Errorf("-%s is empty: name a folder of checkpoints, or leave it out", folder.flag))
+		case folder.path != "" && o.JSON != "" && o.JSON != "-" && filepath.Clean(folder.path) == filepath.Clean(o.JSON):
+			faults = append(faults, fmt.Errorf("-json and -%s name the same file: give -json another", folder.flag))
 		}
 	}
 	if o.given["checkpoint-every"] && o.Checkpoint == "" {
@@ -252,18 +235,14 @@ func Flag(name string, err error) error {
 
 // WriteJSON writes a summary to the file of -json, or to standard output.
 func (o *Options) WriteJSON(stdout io.Writer, summary any) error {
-	encode := func(w io.Writer) error {
+	if o.JSON == "" {
+		return nil
+	}
+	return outfile.Emit(o.JSON, stdout, func(w io.Writer) error {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(summary)
-	}
-	switch o.JSON {
-	case "":
-		return nil
-	case "-":
-		return encode(stdout)
-	}
-	return outfile.Failed(o.JSON, outfile.Write(o.JSON, encode))
+	})
 }
 
 // Describe describes the plan briefly.

@@ -126,6 +126,15 @@ func Failed(path string, err error) error {
 	return fmt.Errorf("%w %s: %w: make room or name another place", ErrWriting, path, cause(err))
 }
 
+// Emit writes to the file as Write does, or to stdout if path is "-". Errors about the file are those
+// of Failed.
+func Emit(path string, stdout io.Writer, write func(io.Writer) error) error {
+	if path == "-" {
+		return write(stdout)
+	}
+	return Failed(path, Write(path, write))
+}
+
 // NewFolder creates a folder below parent whose name is a time, and returns its path. If a
 // folder with the same second exists, it appends a number.
 func NewFolder(parent string, now time.Time) (string, error) {

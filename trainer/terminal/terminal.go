@@ -22,6 +22,23 @@ func Quote(name string) string {
 // next call completes it.
 func Writer(w io.Writer) io.Writer { return &writer{w: w} }
 
+// Output is a writer that keeps its first error and writes nothing after it, so that a program can
+// check once, at its end, whether everything was written.
+type Output struct {
+	io.Writer
+	Err error
+}
+
+// Write writes to the Writer, or returns the first error again.
+func (o *Output) Write(p []byte) (int, error) {
+	if o.Err != nil {
+		return 0, o.Err
+	}
+	n, err := o.Writer.Write(p)
+	o.Err = err
+	return n, err
+}
+
 type writer struct {
 	w    io.Writer
 	held []byte // an incomplete character
