@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/weir-ml/weir/internal/site"
+	"github.com/weir-ml/weir/trainer/launch"
 )
 
 // serveCmd serves the page that runs weir in a browser.
@@ -39,15 +41,16 @@ func (c *serveCmd) Run(s *streams) error {
 		return err
 	}
 	defer listener.Close()
-	folder, err := os.MkdirTemp("", "weir-serve-")
+	folder, remove, err := launch.Folder()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
-	if err := site.Write(ctx, folder, ""); err != nil {
+	defer remove()
+	page := filepath.Join(folder, "page")
+	if err := site.Write(ctx, page, ""); err != nil {
 		return err
 	}
-	server := http.Server{Handler: http.FileServer(http.Dir(folder)), ReadHeaderTimeout: 10 * time.Second}
+	server := http.Server{Handler: http.FileServer(http.Dir(page)), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	fmt.Fprintf(s.text, "http://%s (end with Ctrl-C)\n", listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

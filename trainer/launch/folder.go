@@ -24,12 +24,12 @@ func socketFolder() string {
 
 const (
 	jobPrefix  = "weir-job-"
-	launchName = "launch" // the socket of a launcher, which exists as long as the launcher
+	launchName = "launch" // the socket of the process that made a folder, which listens as long as it lives
 )
 
-// jobFolder creates a folder for the sockets of a job, and removes the folders of killed
-// launchers. The caller calls remove.
-func jobFolder() (folder string, remove func(), err error) {
+// Folder creates a folder for the files of this process, such as the sockets of a job, and removes
+// the folders of killed processes. The caller calls remove.
+func Folder() (folder string, remove func(), err error) {
 	removeLeft()
 	if folder, err = os.MkdirTemp(socketFolder(), jobPrefix); err != nil {
 		return "", nil, fmt.Errorf("launch: a folder for sockets: %w: set TMPDIR to a folder whose path has at most %d bytes", err, mostFolder)
@@ -44,8 +44,7 @@ func jobFolder() (folder string, remove func(), err error) {
 	}, nil
 }
 
-// removeLeft removes the files of this user's killed processes: folders of jobs, and status
-// sockets.
+// removeLeft removes the files of this user's killed processes: folders, and status sockets.
 func removeLeft() {
 	folders, _ := filepath.Glob(filepath.Join(socketFolder(), jobPrefix+"*")) // the pattern is valid unless TMPDIR is unusual
 	for _, folder := range folders {
@@ -53,10 +52,10 @@ func removeLeft() {
 		if err != nil || !info.IsDir() || !mine(info) || !refuses(filepath.Join(folder, launchName)) {
 			continue
 		}
-		sockets, _ := filepath.Glob(filepath.Join(folder, "*"))
+		files, _ := filepath.Glob(filepath.Join(folder, "*"))
 		left := true
-		for _, socket := range sockets { // a rank may outlive its launcher
-			left = left && refuses(socket)
+		for _, file := range files { // a rank may outlive its launcher
+			left = left && (checkSocket(file) != nil || refuses(file))
 		}
 		if left {
 			_ = os.RemoveAll(folder)

@@ -97,7 +97,7 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 
 // once runs the job once.
 func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
-	folder, remove, err := jobFolder()
+	folder, remove, err := Folder()
 	if err != nil {
 		return 1, err
 	}

@@ -90,6 +90,9 @@ func TestLeftovers(t *testing.T) {
 			listen(t, filepath.Join(dir, name, socket), alive)
 		}
 	}
+	page := filepath.Join(dir, "weir-job-page") // of a server
+	require.NoError(t, os.MkdirAll(filepath.Join(page, "page"), 0o700))
+	listen(t, filepath.Join(page, "launch"), false)
 	left := fmt.Sprint("weir-status-", ended(t))
 	listen(t, filepath.Join(dir, left), false)
 	listen(t, filepath.Join(dir, "weir-status-1"), false) // it may be about to listen
