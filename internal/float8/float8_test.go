@@ -205,16 +205,3 @@ func TestScales(t *testing.T) {
 		require.True(t, nan != nan)
 	}
 }
-
-func BenchmarkEncode(b *testing.B) {
-	src, dst := make([]float32, 4096), make([]byte, 4096)
-	for i := range src {
-		src[i] = rand.Float32()*16 - 8
-	}
-	b.SetBytes(4 * 4096)
-	for b.Loop() {
-		for i, x := range src {
-			dst[i] = float8.E4M3.Encode(x, float8.Saturate)
-		}
-	}
-}

@@ -2,34 +2,12 @@ package float8_test
 
 import (
 	"math/rand/v2"
-	"syscall"
 	"testing"
-	"unsafe"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/internal/vector"
 )
-
-// guarded returns n elements between two inaccessible pages. They end at the second page if
-// atEnd is set, or else begin after the first.
-func guarded[E float32 | byte](t *testing.T, n int, atEnd bool) []E {
-	t.Helper()
-	var e E
-	bytes, page := n*int(unsafe.Sizeof(e)), syscall.Getpagesize()
-	size := (bytes + page - 1) / page * page
-	region, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syscall.Munmap(region)) })
-	require.NoError(t, syscall.Mprotect(region[:page], syscall.PROT_NONE))
-	require.NoError(t, syscall.Mprotect(region[page+size:], syscall.PROT_NONE))
-	inside := region[page : page+size]
-	if atEnd {
-		inside = inside[size-bytes:]
-	}
-	return unsafe.Slice((*E)(unsafe.Pointer(&inside[0])), n)
-}
 
 // TestNothingOutsideIsTouched places every operand at the edge of readable memory, with and
 // without zeros among the codes. A fault ends the test binary.
@@ -46,10 +24,10 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 			matrix := func(rows, cols int) *float8.Matrix {
 				size := float8.Size(form.scaling, form.format, rows, cols)
 				whole := (size + 3) / 4 * 4 // rounded up, so that an operand aligned to 4 stays aligned
-				m := float8.Open(guarded[byte](t, whole, atEnd)[:size], form.scaling, form.format, rows, cols)
+				m := float8.Open(testkit.Guarded[byte](t, whole, atEnd)[:size], form.scaling, form.format, rows, cols)
 				return &m
 			}
-			x := guarded[float32](t, rows*cols, atEnd)
+			x := testkit.Guarded[float32](t, rows*cols, atEnd)
 			for i := range x {
 				x[i] = float32(r.NormFloat64()) * float32(i%3)
 			}
@@ -63,8 +41,8 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 			s.Amax(x)
 			s.Dequantize(x, row, 0, rows)
 			s.DequantizeTransposed(x, column, 0, rows)
-			s.Multiply(guarded[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, guarded[float32](t, float8.Scratch(rows, cols), true))
-			s.Multiply(guarded[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, guarded[float32](t, float8.Scratch(cols, rows), true))
+			s.Multiply(testkit.Guarded[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, testkit.Guarded[float32](t, float8.Scratch(rows, cols), true))
+			s.Multiply(testkit.Guarded[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, testkit.Guarded[float32](t, float8.Scratch(cols, rows), true))
 		}
 	}
 }
@@ -73,14 +51,14 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 // stay inside too.
 func TestNothingOutsideOfLargeMatrices(t *testing.T) {
 	const rows, cols = 2176, 1024
-	x := guarded[float32](t, rows*cols, true)
+	x := testkit.Guarded[float32](t, rows*cols, true)
 	for i := range x {
 		x[i] = float32(i%1000) - 500
 	}
 	for _, s := range sets() {
 		for _, form := range []int{0, 4, 6} {
 			form := forms[form]
-			m := float8.Open(guarded[byte](t, float8.Size(form.scaling, form.format, cols, rows), true), form.scaling, form.format, cols, rows)
+			m := float8.Open(testkit.Guarded[byte](t, float8.Size(form.scaling, form.format, cols, rows), true), form.scaling, form.format, cols, rows)
 			s.QuantizeColumns(&m, x, &float8.Rule{Scale: 1}, 0, cols)
 			s.Dequantize(x, &m, 0, cols)
 		}

@@ -1,7 +1,6 @@
 package float8_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -146,30 +145,6 @@ func TestAmaxOfSlices(t *testing.T) {
 				want = max(want, math.Float32bits(x)&^(1<<31))
 			}
 			require.Equal(t, want, s.Amax(src), "%v, %d elements", s, n)
-		}
-	}
-}
-
-func BenchmarkSlices(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 1))
-	for _, n := range []int{4 << 10, 16 << 20} { // in the first-level cache, and in memory
-		src, dst := make([]float32, n), make([]byte, n)
-		for i := range src {
-			src[i] = float32(r.NormFloat64())
-		}
-		for _, s := range sets() {
-			for name, run := range map[string]func(){
-				"encode": func() { s.Encode(dst, src, &float8.E4M3, 0.5, float8.Saturate) },
-				"decode": func() { s.Decode(src, dst, &float8.E4M3, 0.5) },
-				"amax":   func() { s.Amax(src) },
-			} {
-				b.Run(fmt.Sprintf("%s/%v/%d", name, s, n), func(b *testing.B) {
-					for b.Loop() {
-						run()
-					}
-					b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gelem/s")
-				})
-			}
 		}
 	}
 }

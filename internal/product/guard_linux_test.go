@@ -2,30 +2,15 @@ package product_test
 
 import (
 	"math/rand/v2"
-	"syscall"
 	"testing"
-	"unsafe"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/product"
+	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// guarded copies x to memory between two inaccessible pages. It ends at the second page if
-// atEnd is set, or else begins after the first.
+// guarded copies x to memory between two inaccessible pages.
 func guarded(t *testing.T, x []float32, atEnd bool) []float32 {
-	page := syscall.Getpagesize()
-	size := (4*len(x) + page - 1) / page * page
-	region, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syscall.Munmap(region)) })
-	require.NoError(t, syscall.Mprotect(region[:page], syscall.PROT_NONE))
-	require.NoError(t, syscall.Mprotect(region[page+size:], syscall.PROT_NONE))
-	inside := region[page : page+size]
-	if atEnd {
-		inside = inside[size-4*len(x):]
-	}
-	y := unsafe.Slice((*float32)(unsafe.Pointer(&inside[0])), len(x))
+	y := testkit.Guarded[float32](t, len(x), atEnd)
 	copy(y, x)
 	return y
 }

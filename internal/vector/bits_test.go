@@ -13,7 +13,8 @@ import (
 )
 
 // TestBits compares every function with its bits on amd64, on every architecture: plain Go,
-// which would change if a compiler fused a product and a sum, and assembly. The inputs have all
+// which would change if a compiler fused a product and a sum, and assembly, whose bits do not
+// depend on the width of registers. The inputs have all
 // magnitudes, infinities and NaN. All NaNs count as equal.
 func TestBits(t *testing.T) {
 	each(t, func(t *testing.T, s vector.Set) {

@@ -3,25 +3,14 @@ package vector_test
 import (
 	"syscall"
 	"testing"
-	"unsafe"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-var page = syscall.Getpagesize()
-
-// guarded returns the floats between two inaccessible pages, which begin after the first and
-// end at the second.
+// guarded returns a page of floats between two inaccessible pages.
 func guarded(t *testing.T) []float32 {
-	t.Helper()
-	data, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syscall.Munmap(data)) })
-	require.NoError(t, syscall.Mprotect(data[:page], syscall.PROT_NONE))
-	require.NoError(t, syscall.Mprotect(data[2*page:], syscall.PROT_NONE))
-	x := unsafe.Slice((*float32)(unsafe.Pointer(&data[page])), page/4)
+	x := testkit.Guarded[float32](t, syscall.Getpagesize()/4, false)
 	for i := range x {
 		x[i] = 1
 	}

@@ -28,15 +28,3 @@ func TestDrawsAreTheSameInEverySet(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkDraws(b *testing.B) {
-	dst := make([]uint32, 2048)
-	for _, s := range sets() {
-		b.Run(s.String(), func(b *testing.B) {
-			b.SetBytes(int64(4 * len(dst)))
-			for b.Loop() {
-				s.Draws(dst, vector.Philox{Seed: 1}, 0, 4)
-			}
-		})
-	}
-}

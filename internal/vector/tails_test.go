@@ -127,47 +127,6 @@ func TestReductionsDoNotFeelWhatLiesBeside(t *testing.T) {
 	})
 }
 
-// AVX2 and AVX-512 give the same bits.
-func TestWidthChangesNoBit(t *testing.T) {
-	list := sets()
-	if len(list) < 3 {
-		t.Skip("one width to compare")
-	}
-	r := random(t)
-	var x [4][]float32
-	for i := range x {
-		x[i] = draws(r, 1000, 2)
-		for j, v := range x[i] {
-			if i == 2 {
-				x[i][j] = v * v
-			}
-		}
-	}
-	copied := func(n int) [][]float32 {
-		c := make([][]float32, n)
-		for i := range c {
-			c[i] = append([]float32{}, x[i]...)
-		}
-		return c
-	}
-	for _, f := range elementwise {
-		narrow, wide := copied(f.slices), copied(f.slices)
-		f.run(list[1], narrow)
-		f.run(list[2], wide)
-		for i := range narrow {
-			same(t, narrow[i], wide[i], f.name)
-		}
-	}
-	for _, f := range reductions {
-		require.Equal(t, f.run(list[1], x[0], x[1]), f.run(list[2], x[0], x[1]), f.name)
-	}
-	a, b := vector.Matrix{Data: x[0], Row: 23, Col: 1}, vector.Matrix{Data: x[1], Row: 40, Col: 1}
-	narrow, wide := make([]float32, 40*40), make([]float32, 40*40)
-	list[1].MulAdd(narrow, 40, a, b, 40, 40, 23, vector.Full, false)
-	list[2].MulAdd(wide, 40, a, b, 40, 40, 23, vector.Full, false)
-	same(t, narrow, wide, "MulAdd")
-}
-
 func TestNothingIsAllocated(t *testing.T) {
 	x := make([][]float32, 4)
 	for i := range x {
