@@ -3,7 +3,6 @@ package ptx
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 )
@@ -88,9 +87,11 @@ func arithmetic(op []string) (f operation, operands int, err error) {
 	}
 	switch {
 	case t == "f32":
-		f, operands = float32s(op[0], has("NaN"))
+		o := float32s[op[0]]
+		f, operands = o.f, o.operands
 	case t == "f64":
-		f, operands = float64s(op[0])
+		o := float64s[op[0]]
+		f, operands = o.f, o.operands
 	case t == "pred":
 		f, operands = integers(op[0], 1, false, has)
 	case widths[t] > 1:
@@ -110,52 +111,28 @@ type opcode struct {
 
 var mov = opcode{func(a, _, _ uint64) uint64 { return a }, 1}
 
-func float32s(name string, nan bool) (operation, int) {
-	extreme := opcode{func(a, b, _ uint64) uint64 {
-		x, y := f32(a), f32(b)
-		switch {
-		case x != x && (y != y || nan) || y != y && nan:
-			return 0x7fffffff
-		case x != x:
-			return b
-		case y != y:
-			return a
-		case name == "max":
-			return from32(max(x, y))
-		}
-		return from32(min(x, y))
-	}, 2}
-	op := map[string]opcode{
-		"mov":  mov,
-		"add":  {func(a, b, _ uint64) uint64 { return from32(f32(a) + f32(b)) }, 2},
-		"sub":  {func(a, b, _ uint64) uint64 { return from32(f32(a) - f32(b)) }, 2},
-		"mul":  {func(a, b, _ uint64) uint64 { return from32(f32(a) * f32(b)) }, 2},
-		"fma":  {func(a, b, c uint64) uint64 { return from32(fma32(f32(a), f32(b), f32(c))) }, 3},
-		"div":  {func(a, b, _ uint64) uint64 { return from32(f32(a) / f32(b)) }, 2},
-		"rcp":  {func(a, _, _ uint64) uint64 { return from32(1 / f32(a)) }, 1},
-		"sqrt": {func(a, _, _ uint64) uint64 { return from32(float32(math.Sqrt(float64(f32(a))))) }, 1},
-		"neg":  {func(a, _, _ uint64) uint64 { return a ^ 1<<31 }, 1},
-		"abs":  {func(a, _, _ uint64) uint64 { return a &^ (1 << 31) }, 1},
-		"min":  extreme,
-		"max":  extreme,
-	}[name]
-	return op.f, op.operands
+var float32s = map[string]opcode{
+	"mov":  mov,
+	"add":  {func(a, b, _ uint64) uint64 { return from32(f32(a) + f32(b)) }, 2},
+	"sub":  {func(a, b, _ uint64) uint64 { return from32(f32(a) - f32(b)) }, 2},
+	"mul":  {func(a, b, _ uint64) uint64 { return from32(f32(a) * f32(b)) }, 2},
+	"fma":  {func(a, b, c uint64) uint64 { return from32(fma32(f32(a), f32(b), f32(c))) }, 3},
+	"div":  {func(a, b, _ uint64) uint64 { return from32(f32(a) / f32(b)) }, 2},
+	"rcp":  {func(a, _, _ uint64) uint64 { return from32(1 / f32(a)) }, 1},
+	"sqrt": {func(a, _, _ uint64) uint64 { return from32(float32(math.Sqrt(float64(f32(a))))) }, 1},
+	"neg":  {func(a, _, _ uint64) uint64 { return a ^ 1<<31 }, 1},
+	"abs":  {func(a, _, _ uint64) uint64 { return a &^ (1 << 31) }, 1},
 }
 
-func float64s(name string) (operation, int) {
-	op := map[string]opcode{
-		"mov":  mov,
-		"add":  {func(a, b, _ uint64) uint64 { return from64(f64(a) + f64(b)) }, 2},
-		"sub":  {func(a, b, _ uint64) uint64 { return from64(f64(a) - f64(b)) }, 2},
-		"mul":  {func(a, b, _ uint64) uint64 { return from64(f64(a) * f64(b)) }, 2},
-		"fma":  {func(a, b, c uint64) uint64 { return from64(math.FMA(f64(a), f64(b), f64(c))) }, 3},
-		"div":  {func(a, b, _ uint64) uint64 { return from64(f64(a) / f64(b)) }, 2},
-		"rcp":  {func(a, _, _ uint64) uint64 { return from64(1 / f64(a)) }, 1},
-		"sqrt": {func(a, _, _ uint64) uint64 { return from64(math.Sqrt(f64(a))) }, 1},
-		"neg":  {func(a, _, _ uint64) uint64 { return a ^ 1<<63 }, 1},
-		"abs":  {func(a, _, _ uint64) uint64 { return a &^ (1 << 63) }, 1},
-	}[name]
-	return op.f, op.operands
+var float64s = map[string]opcode{
+	"mov":  mov,
+	"add":  {func(a, b, _ uint64) uint64 { return from64(f64(a) + f64(b)) }, 2},
+	"sub":  {func(a, b, _ uint64) uint64 { return from64(f64(a) - f64(b)) }, 2},
+	"mul":  {func(a, b, _ uint64) uint64 { return from64(f64(a) * f64(b)) }, 2},
+	"div":  {func(a, b, _ uint64) uint64 { return from64(f64(a) / f64(b)) }, 2},
+	"rcp":  {func(a, _, _ uint64) uint64 { return from64(1 / f64(a)) }, 1},
+	"sqrt": {func(a, _, _ uint64) uint64 { return from64(math.Sqrt(f64(a))) }, 1},
+	"neg":  {func(a, _, _ uint64) uint64 { return a ^ 1<<63 }, 1},
 }
 
 // integers returns operations on a width in bits; a width of one bit is for predicates.
@@ -175,17 +152,12 @@ func integers(name string, width int, signed bool, has func(string) bool) (opera
 		return b
 	}
 	switch name {
-	case "shf": // .l.wrap and .r.wrap of 32 bits
-		if has("l") {
-			return func(a, b, c uint64) uint64 { return uint64(uint32((b<<32 | a) >> (32 - c&31))) }, 3
-		}
-		return func(a, b, c uint64) uint64 { return uint64(uint32((b<<32 | a) >> (c & 31))) }, 3
 	case "mul", "mad":
 		product := func(a, b uint64) uint64 { return a * b & mask }
 		out := mask
 		switch {
 		case has("hi"):
-			product = func(a, b uint64) uint64 { return high(a, b, width, signed) & mask }
+			return nil, 0
 		case has("wide"):
 			out = uint64(1)<<(2*width-1)<<1 - 1
 			product = func(a, b uint64) uint64 { return a * b & out }
@@ -197,62 +169,39 @@ func integers(name string, width int, signed bool, has func(string) bool) (opera
 			return func(a, b, _ uint64) uint64 { return product(a, b) }, 2
 		}
 		return func(a, b, c uint64) uint64 { return (product(a, b) + c) & out }, 3
-	case "bfe":
+	case "bfe", "div", "rem":
 		if signed {
 			return nil, 0
 		}
-		return func(a, b, c uint64) uint64 { return a >> min(b&255, 64) & (1<<min(c&255, 64) - 1) }, 3
 	}
 	op := map[string]opcode{
-		"mov":  mov,
-		"add":  {func(a, b, _ uint64) uint64 { return (a + b) & mask }, 2},
-		"sub":  {func(a, b, _ uint64) uint64 { return (a - b) & mask }, 2},
-		"and":  {func(a, b, _ uint64) uint64 { return a & b }, 2},
-		"or":   {func(a, b, _ uint64) uint64 { return a | b }, 2},
-		"xor":  {func(a, b, _ uint64) uint64 { return a ^ b }, 2},
-		"not":  {func(a, _, _ uint64) uint64 { return ^a & mask }, 1},
-		"neg":  {func(a, _, _ uint64) uint64 { return -a & mask }, 1},
-		"abs":  {func(a, _, _ uint64) uint64 { return choose(value(a) < 0, -a&mask, a) }, 1},
-		"shl":  {func(a, b, _ uint64) uint64 { return a << min(b, 64) & mask }, 2},
-		"shr":  {shr, 2},
-		"min":  {func(a, b, _ uint64) uint64 { return choose(less(a, b), a, b) }, 2},
-		"max":  {func(a, b, _ uint64) uint64 { return choose(less(a, b), b, a) }, 2},
-		"div":  {func(a, b, _ uint64) uint64 { return divide(a, b, value, mask, signed, false) }, 2},
-		"rem":  {func(a, b, _ uint64) uint64 { return divide(a, b, value, mask, signed, true) }, 2},
-		"clz":  {func(a, _, _ uint64) uint64 { return uint64(bits.LeadingZeros64(a) - (64 - width)) }, 1},
-		"popc": {func(a, _, _ uint64) uint64 { return uint64(bits.OnesCount64(a)) }, 1},
+		"mov": mov,
+		"add": {func(a, b, _ uint64) uint64 { return (a + b) & mask }, 2},
+		"sub": {func(a, b, _ uint64) uint64 { return (a - b) & mask }, 2},
+		"and": {func(a, b, _ uint64) uint64 { return a & b }, 2},
+		"or":  {func(a, b, _ uint64) uint64 { return a | b }, 2},
+		"xor": {func(a, b, _ uint64) uint64 { return a ^ b }, 2},
+		"not": {func(a, _, _ uint64) uint64 { return ^a & mask }, 1},
+		"neg": {func(a, _, _ uint64) uint64 { return -a & mask }, 1},
+		"shl": {func(a, b, _ uint64) uint64 { return a << min(b, 64) & mask }, 2},
+		"shr": {shr, 2},
+		"min": {func(a, b, _ uint64) uint64 { return choose(less(a, b), a, b) }, 2},
+		"max": {func(a, b, _ uint64) uint64 { return choose(less(a, b), b, a) }, 2},
+		"bfe": {func(a, b, c uint64) uint64 { return a >> min(b&255, 64) & (1<<min(c&255, 64) - 1) }, 3},
+		"div": {func(a, b, _ uint64) uint64 { // by zero it is all ones, as on hardware
+			if b == 0 {
+				return mask
+			}
+			return a / b
+		}, 2},
+		"rem": {func(a, b, _ uint64) uint64 {
+			if b == 0 {
+				return mask
+			}
+			return a % b
+		}, 2},
 	}[name]
 	return op.f, op.operands
-}
-
-// high returns the upper half of a product.
-func high(a, b uint64, width int, signed bool) uint64 {
-	if width < 64 {
-		if signed {
-			return uint64(extend(a, width)*extend(b, width)) >> width
-		}
-		return a * b >> width
-	}
-	hi, _ := bits.Mul64(a, b)
-	if signed {
-		hi -= b&uint64(int64(a)>>63) + a&uint64(int64(b)>>63)
-	}
-	return hi
-}
-
-// divide returns a quotient or a remainder. Division by zero gives all ones, as on hardware.
-func divide(a, b uint64, value func(uint64) int64, mask uint64, signed, remainder bool) uint64 {
-	switch {
-	case b == 0:
-		return mask
-	case signed && remainder:
-		return uint64(value(a)%value(b)) & mask
-	case signed:
-		return uint64(value(a)/value(b)) & mask
-	case remainder:
-		return a % b
-	}
-	return a / b
 }
 
 // compare returns a comparison that sets a predicate.
@@ -269,7 +218,6 @@ func compare(how, t string) (operation, error) {
 			"eq": func(x, y float64) bool { return x == y }, "lt": func(x, y float64) bool { return x < y },
 			"le": func(x, y float64) bool { return x <= y }, "gt": func(x, y float64) bool { return x > y },
 			"ge": func(x, y float64) bool { return x >= y }, "ne": func(x, y float64) bool { return x < y || x > y },
-			"num": func(x, y float64) bool { return x == x && y == y }, "nan": func(x, y float64) bool { return x != x || y != y },
 		}[ordered]
 		if !ok {
 			return nil, fmt.Errorf("%w: comparison %q", ErrUnsupported, how)
@@ -310,69 +258,38 @@ func convert(op []string) (operation, error) {
 	if len(op) < 3 || len(op) > 4 {
 		return nil, unknown
 	}
-	to, from, rounding := op[len(op)-2], op[len(op)-1], ""
-	if len(op) == 4 {
-		rounding = op[1]
-	}
+	to, from := op[len(op)-2], op[len(op)-1]
 	toWidth, fromWidth := 8*widths[to], 8*widths[from]
 	if toWidth == 0 || fromWidth == 0 {
 		return nil, unknown
 	}
 	mask := uint64(1)<<(toWidth-1)<<1 - 1
-	fromFloat, toFloat := from[0] == 'f', to[0] == 'f'
-	wide := f64
-	if from == "f32" {
-		wide = func(x uint64) float64 { return float64(f32(x)) }
-	}
-	round := map[string]func(float64) float64{"rni": math.RoundToEven, "rzi": math.Trunc, "rmi": math.Floor, "rpi": math.Ceil}[rounding]
-	switch {
-	case fromFloat && toFloat:
-		if round == nil {
-			round = func(x float64) float64 { return x }
-		}
-		if to == "f64" {
-			return func(a, _, _ uint64) uint64 { return from64(round(wide(a))) }, nil
-		}
-		return func(a, _, _ uint64) uint64 { return from32(float32(round(wide(a)))) }, nil
-	case fromFloat:
-		if round == nil {
-			return nil, unknown
-		}
-		least, most := -math.Ldexp(1, toWidth-1), math.Ldexp(1, toWidth-1)
-		if to[0] == 'u' {
-			least, most = 0, math.Ldexp(1, toWidth)
-		}
+	switch conversion := strings.Join(op[1:], "."); {
+	case conversion == "f64.f32":
+		return func(a, _, _ uint64) uint64 { return from64(float64(f32(a))) }, nil
+	case conversion == "rn.f32.f64":
+		return func(a, _, _ uint64) uint64 { return from32(float32(f64(a))) }, nil
+	case conversion == "rzi.s32.f64":
 		return func(a, _, _ uint64) uint64 { // saturating; NaN is 0
-			switch x := round(wide(a)); {
-			case x != x:
+			x := f64(a)
+			if x != x {
 				return 0
-			case x <= least:
-				return uint64(int64(least)) & mask
-			case x >= most && to[0] == 'u':
-				return mask
-			case x >= most:
-				return mask >> 1
-			case x < 0:
-				return uint64(int64(x)) & mask
-			default:
-				return uint64(x) & mask
 			}
+			return uint64(uint32(int32(max(math.MinInt32, min(math.MaxInt32, x)))))
 		}, nil
-	case toFloat:
-		signed := from[0] == 's'
-		if to == "f64" {
-			if signed {
-				return func(a, _, _ uint64) uint64 { return from64(float64(extend(a, fromWidth))) }, nil
-			}
-			return func(a, _, _ uint64) uint64 { return from64(float64(a)) }, nil
-		}
-		if signed {
-			return func(a, _, _ uint64) uint64 { return from32(float32(extend(a, fromWidth))) }, nil
-		}
-		return func(a, _, _ uint64) uint64 { return from32(float32(a)) }, nil
-	case from[0] == 's':
-		return func(a, _, _ uint64) uint64 { return uint64(extend(a, fromWidth)) & mask }, nil
+	case from[0] == 'f' || to[0] == 'f' && fromWidth > 32:
+		return nil, unknown
+	}
+	number := func(a uint64) int64 { return int64(a) }
+	if from[0] == 's' {
+		number = func(a uint64) int64 { return extend(a, fromWidth) }
+	}
+	switch to {
+	case "f32":
+		return func(a, _, _ uint64) uint64 { return from32(float32(number(a))) }, nil
+	case "f64":
+		return func(a, _, _ uint64) uint64 { return from64(float64(number(a))) }, nil
 	}
 	source := uint64(1)<<(fromWidth-1)<<1 - 1
-	return func(a, _, _ uint64) uint64 { return a & source & mask }, nil
+	return func(a, _, _ uint64) uint64 { return uint64(number(a&source)) & mask }, nil
 }
