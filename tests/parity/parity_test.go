@@ -11,7 +11,6 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/stages/transformer"
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
@@ -109,31 +108,6 @@ func TestOrdersDiffer(t *testing.T) {
 			defer r.close()
 			r.step(unevenBatch(4, 32, 3, 1, 2))
 			require.Equal(t, c.want, r.actions)
-		})
-	}
-}
-
-// TestUntied compares a model with a separate table for the head, and one without dropout.
-func TestUntied(t *testing.T) {
-	t.Parallel()
-	batches := threeBatches()
-	for name, change := range map[string]func(*transformer.Config){
-		"untied":     func(c *transformer.Config) { c.Untied = true },
-		"no dropout": func(c *transformer.Config) { c.Dropout = 0 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := small()
-			change(&cfg)
-			want := trainReference(t, cfg, batches)
-			for _, v := range []variant{
-				{schedule.DepthFirst, 0, 5, true, 1}, {schedule.BreadthFirst, 0, 2, false, 0}, {schedule.DepthFirst, 2, 3, false, 3},
-			} {
-				r := newRig(t, cfg, v)
-				requireSame(t, want, r.train(batches))
-				r.close()
-			}
-			tied := trainReference(t, small(), batches)
-			require.NotEqual(t, tied[0].sum, want[0].sum, "the model is another one")
 		})
 	}
 }

@@ -229,6 +229,7 @@ func TestRanksAnyPlacement(t *testing.T) {
 func TestRanksUntied(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
+	tied := trainReference(t, small(), batches[:1])
 	for name, change := range map[string]func(*transformer.Config){
 		"untied":     func(c *transformer.Config) { c.Untied = true },
 		"no dropout": func(c *transformer.Config) { c.Dropout = 0 },
@@ -236,6 +237,7 @@ func TestRanksUntied(t *testing.T) {
 		cfg := small()
 		change(&cfg)
 		want := trainReference(t, cfg, batches)
+		require.NotEqual(t, tied[0].sum, want[0].sum, "the model is another one")
 		for _, plan := range []string{"1f1b", "zb-v", "interleaved"} {
 			t.Run(name+", "+plan, func(t *testing.T) {
 				s, err := schedule.Find(plan)
