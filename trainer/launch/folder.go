@@ -34,10 +34,14 @@ func Folder() (folder string, remove func(), err error) {
 	if folder, err = os.MkdirTemp(socketFolder(), jobPrefix); err != nil {
 		return "", nil, fmt.Errorf("launch: a folder for sockets: %w: set TMPDIR to a folder whose path has at most %d bytes", err, mostFolder)
 	}
-	listener, err := net.Listen("unix", filepath.Join(folder, launchName))
+	// The socket gets its name after it listens: before that, another process would find that it
+	// refuses connections, and remove the folder.
+	begins := filepath.Join(folder, "new")
+	listener, err := net.Listen("unix", begins)
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("launch: %w", err), os.RemoveAll(folder))
 	}
+	_ = os.Rename(begins, filepath.Join(folder, launchName)) // without this name the folder of a killed launcher stays
 	return folder, func() {
 		_ = listener.Close()
 		_ = os.RemoveAll(folder) // a socket left in it is useless

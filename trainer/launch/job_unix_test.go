@@ -10,11 +10,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
@@ -106,6 +109,36 @@ func TestLeftovers(t *testing.T) {
 		names = append(names, entry.Name())
 	}
 	require.Equal(t, []string{"weir-job-other", "weir-job-runs", "weir-job-survive", "weir-status-1"}, names)
+}
+
+// A job that begins keeps its folder while other processes remove what is left.
+func TestFolderOfOneThatBegins(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	over := make(chan struct{})
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					_, _ = launch.Statuses() // there are none
+				}
+			}
+		})
+	}
+	for range 200 {
+		folder, remove, err := launch.JobFolder()
+		assert.NoError(t, err)
+		conn, err := net.Dial("unix", filepath.Join(folder, "launch"))
+		if assert.NoError(t, err) {
+			assert.NoError(t, conn.Close())
+		}
+		remove()
+	}
+	close(over)
+	others.Wait()
 }
 
 // Statuses queries all processes concurrently: one answers only after another was queried.

@@ -1,0 +1,4 @@
+package launch
+
+// JobFolder creates the folder of a job.
+var JobFolder = jobFolder
