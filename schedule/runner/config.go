@@ -159,8 +159,8 @@ type Replicas struct {
 	// on of the batch. World.Ranks remains the number of ranks of one pipeline; ranks are counted
 	// over all replicas, replica after replica, in World.First, Config.Spaces, hooks and results.
 	Count int
-	// Shard says what every replica holds a part of, instead of all: nothing (0), the state of the
-	// optimizer (1), gradients as well (2), weights as well (3). The results are equal bit by bit.
+	// Shard is what a replica holds only its part of: nothing (0), the state of the optimizer (1),
+	// gradients as well (2), weights as well (3). The results are equal bit by bit.
 	Shard int
 	// Gathered is how many stages' weights a rank holds at once at Shard 3, with a plan that does not
 	// decide it; 0 is 1, or 2 if the plan joins pairs.
@@ -172,7 +172,7 @@ func (r *Replicas) count() int { return max(r.Count, 1) }
 
 // shard returns Shard, or 0 for one replica, which has nothing to share.
 func (r *Replicas) shard() int {
-	if r.count() == 1 {
+	if r.count() == 1 && r.Shard >= 0 && r.Shard <= 3 { // Validate refuses other levels
 		return 0
 	}
 	return r.Shard

@@ -123,7 +123,7 @@ func (r *Result) Bubble() float64 {
 //
 // Replicas that hold a part of the optimizer's state (Replicas.Shard 1 and 2) update the elements of
 // each weight that they own (Owned), and Update gathers the others: every process must call it. If
-// apply fails in one process, Update fails in all.
+// it fails in one process, it fails in all.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:
@@ -143,10 +143,10 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	case r.update.taken:
 		return ErrUpdated
 	}
-	if err := r.update.unchanged(); err != nil {
-		return err
-	}
 	gather := r.update.gather
+	if err := r.update.unchanged(); err != nil {
+		return gather(err)
+	}
 	r.update.taken, r.update.unchanged, r.update.gather = true, nil, nil
 	return gather(apply(r.factor))
 }

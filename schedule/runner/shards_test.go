@@ -112,9 +112,11 @@ func TestErrorsNameReplicaAndRank(t *testing.T) { // L8
 
 func TestReplicasAreRefused(t *testing.T) {
 	for says, change := range map[string]func(cfg *runner.Config[number]){
-		"Replicas are -1":         func(cfg *runner.Config[number]) { cfg.Replicas.Count = -1 },
-		"Replicas.Shard is 4":     func(cfg *runner.Config[number]) { cfg.Replicas.Shard = 4 },
-		"4 stages and 3 replicas": func(cfg *runner.Config[number]) { cfg.Replicas.Count = 3 },
+		"Replicas are -1":                            func(cfg *runner.Config[number]) { cfg.Replicas.Count = -1 },
+		"Replicas.Shard is 4":                        func(cfg *runner.Config[number]) { cfg.Replicas.Shard = 4 },
+		"Replicas.Shard is 7: give 0 (nothing), 1 (": func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas{Shard: 7} },
+		"Replicas.Shard is -1":                       func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas{Count: 1, Shard: -1} },
+		"4 stages and 3 replicas":                    func(cfg *runner.Config[number]) { cfg.Replicas.Count = 3 },
 		"stage 1 (times1) of replica 1 is stage 1 (times1) of replica 0 with another name": func(cfg *runner.Config[number]) {
 			cfg.Stages[3].(*times).param = "another"
 		},

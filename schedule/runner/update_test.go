@@ -105,4 +105,15 @@ func TestFailedUpdateEndsTheOthers(t *testing.T) { // L8
 		require.ErrorIs(t, results[1].Update(func(float64) error { return cause }), cause)
 		require.ErrorIs(t, <-end, cause)
 	})
+	synctest.Test(t, func(t *testing.T) {
+		both, runs := processes(t, [2]int{1, 1}, nil)
+		results, errs := stepBoth(t, both, runs)
+		require.NoError(t, errors.Join(errs[:]...))
+		end := make(chan error)
+		go func() { end <- results[0].Update(both[0].update) }()
+		a := both[1].stages[0]
+		a.floats(a.params[0].Grad)[a.own[0][0]]++
+		require.ErrorIs(t, results[1].Update(both[1].update), runner.ErrOverwritten)
+		require.ErrorContains(t, <-end, runner.ErrOverwritten.Error())
+	})
 }
