@@ -139,7 +139,7 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 			r.squares[i], squares = squares[0], squares[1:]
 			continue
 		}
-		if n := squares[0]; !(n >= 0 && int(n) < len(squares)) {
+		if n := squares[0]; !(n >= 0 && n < float64(len(squares))) {
 			return fmt.Errorf("%w: rank %d sends %v parts of a parameter", transport.ErrRanks, rank, n)
 		}
 		parts := squares[1:][:int(squares[0])]

@@ -3,6 +3,8 @@ package runner_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -35,12 +37,12 @@ func FuzzReport(f *testing.F) {
 }
 
 // meddling changes the reports that one rank receives.
-type meddling struct {
-	*local.Endpoint[number]
+type meddling[T any] struct {
+	*local.Endpoint[T]
 	change func(all [][]byte) [][]byte
 }
 
-func (m meddling) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+func (m meddling[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	all, err := m.Endpoint.Exchange(ctx, mine)
 	if err == nil {
 		all = m.change(slices.Clone(all))
@@ -76,7 +78,7 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 		var runners []*runner.Runner[number]
 		for rank := range 2 {
 			cfg := only(rows, rank, links)
-			cfg.World.Transport = func(rank int) transport.Transport[number] { return meddling{links.Rank(rank), change} }
+			cfg.World.Transport = func(rank int) transport.Transport[number] { return meddling[number]{links.Rank(rank), change} }
 			runners = append(runners, newRunner(t, cfg))
 		}
 		errs := make(chan error, 2)
@@ -86,6 +88,29 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 		for range 2 {
 			require.ErrorContains(t, <-errs, want)
 		}
+	}
+}
+
+// TestPartsThatDoNotFitAreRefused changes the number of parts of a parameter in the report of a replica.
+func TestPartsThatDoNotFitAreRefused(t *testing.T) {
+	for _, parts := range []float64{-1, 1e300, math.NaN()} {
+		r := &replicated{replicas: 2, ranks: 1}
+		r.through(t, func(context.Context, int, transport.Tag) error { return nil })
+		through := r.change
+		r.change = func(cfg *runner.Config[buffer]) {
+			through(cfg)
+			links := cfg.World.Transport
+			cfg.World.Transport = func(rank int) transport.Transport[buffer] {
+				return meddling[buffer]{links(rank).(*windowed).Endpoint, func(all [][]byte) [][]byte {
+					all[1] = slices.Clone(all[1])
+					binary.LittleEndian.PutUint64(all[1][len(runner.EmptyReport()):], math.Float64bits(parts))
+					return all
+				}}
+			}
+		}
+		_, err := r.build(t).Step(t.Context(), 2, r.source())
+		require.ErrorIs(t, err, transport.ErrRanks)
+		require.ErrorContains(t, err, fmt.Sprintf("rank 1 sends %v parts of a parameter", parts))
 	}
 }
 

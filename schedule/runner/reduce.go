@@ -120,6 +120,9 @@ func (r *worker[T]) resolveReplica() error {
 // checkSizes compares the sizes of a use with those that the level asks for.
 func (d *replica[T]) checkSizes(param *frames.Use[T], sh *shard) error {
 	grad, weight := sh.elements, sh.elements
+	if sh.elements == 0 {
+		return fmt.Errorf("the parameter %q has no elements here: set Use.Elements to the number in the whole parameter", sh.name)
+	}
 	if d.level >= 2 {
 		grad = sh.count
 	}
@@ -131,6 +134,9 @@ func (d *replica[T]) checkSizes(param *frames.Use[T], sh *shard) error {
 	}
 	if have := d.sharded.Elements(param.Weight); have != weight && d.level > 0 && weight > 0 {
 		return fmt.Errorf("the weight of %q has %d elements, and Replicas.Shard %d needs %d of %d: set Use.Weight, see runner.Owned", sh.name, have, d.level, weight, sh.elements)
+	}
+	if bytes := d.Space.Bytes(param.Weight); bytes != 4*int64(weight) && d.level > 0 && weight > 0 {
+		return fmt.Errorf("the weight of %q has %d bytes for %d elements: Replicas.Shard %d gathers float32", sh.name, bytes, weight, d.level)
 	}
 	return nil
 }

@@ -162,6 +162,7 @@ type replicated struct {
 	rule                   schedule.Rule
 	place                  schedule.Placement // of a replica; stages are placed in turn if it is zero
 	change                 func(cfg *runner.Config[buffer])
+	fails                  string // what the error of New contains
 	cfg                    runner.Config[buffer]
 	stages                 []*affine // of all replicas
 	hosts                  []*kernels.Host
@@ -221,6 +222,13 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 		r.change(&r.cfg)
 	}
 	run, err := runner.New(r.cfg)
+	if r.fails != "" {
+		require.ErrorContains(t, err, r.fails)
+		for _, host := range r.hosts {
+			require.NoError(t, host.Close())
+		}
+		return nil
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, run.Close())
@@ -796,4 +804,54 @@ func TestShardedWeightsAreAskedFor(t *testing.T) {
 	_, err := run.Step(t.Context(), 2, r.source())
 	require.ErrorIs(t, err, runner.ErrUnasked)
 	require.ErrorContains(t, err, "stage 1 (affine 1) never asked for one")
+}
+
+// TestReplicasNeed builds replicas of a configuration that they cannot share.
+func TestReplicasNeed(t *testing.T) {
+	weight := func(r *replicated, p int, change func(use *batchctx.Use[buffer])) {
+		for _, a := range r.stages {
+			change(&a.params[p])
+		}
+	}
+	for _, test := range []struct {
+		shard  int
+		says   string
+		change func(r *replicated, cfg *runner.Config[buffer])
+	}{
+		{0, "2 replicas need a transport that is transport.Windows", func(r *replicated, cfg *runner.Config[buffer]) {
+			r.through(t, nil)
+			r.change(cfg)
+			windows := cfg.World.Transport
+			cfg.World.Transport = func(rank int) transport.Transport[buffer] {
+				return struct{ transport.Transport[buffer] }{windows(rank)}
+			}
+		}},
+		{0, "2 replicas need spaces that are memory.Movable", func(r *replicated, cfg *runner.Config[buffer]) {
+			cfg.Gradients = r.hosts[0]
+			for i, host := range r.hosts {
+				cfg.Spaces[i] = struct{ memory.Space[buffer] }{host}
+			}
+			cfg.World.Copy = func(_, _ int, h buffer) (buffer, error) { return h, nil }
+		}},
+		{0, "2 replicas need Gradients that are runner.Sharded", func(r *replicated, cfg *runner.Config[buffer]) {
+			cfg.Gradients = struct{ runner.Gradients[buffer] }{r.hosts[0]}
+		}},
+		{1, `the weight of "b0" has 0 elements, and Replicas.Shard 1 needs 5 of 5: set Use.Weight`, func(r *replicated, _ *runner.Config[buffer]) {
+			weight(r, 1, func(use *batchctx.Use[buffer]) { use.Weight = buffer{} })
+		}},
+		{1, `the weight of "b0" has 5 bytes for 5 elements: Replicas.Shard 1 gathers float32`, func(r *replicated, _ *runner.Config[buffer]) {
+			weight(r, 1, func(use *batchctx.Use[buffer]) {
+				var err error
+				use.Weight, err = r.hosts[0].Alloc(memory.Resident, kernels.Uint8, short)
+				require.NoError(t, err)
+			})
+		}},
+		{3, `the parameter "b`, func(r *replicated, _ *runner.Config[buffer]) {
+			weight(r, 1, func(use *batchctx.Use[buffer]) { use.Elements = 0 })
+		}},
+	} {
+		r := &replicated{replicas: 2, ranks: 1, shard: test.shard, fails: test.says}
+		r.change = func(cfg *runner.Config[buffer]) { test.change(r, cfg) }
+		r.build(t)
+	}
 }
