@@ -29,6 +29,7 @@ type Standing struct {
 	Last  schedule.Action // the action of the step that ran before Action, or 0
 	Waits bool
 	Since time.Duration // how long it has waited
+	Read  int64         // bytes that it has read from the Windows of other ranks, in all steps
 	Age   time.Duration // time since the heartbeat that brought the standing of a rank of another process
 }
 

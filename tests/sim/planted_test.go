@@ -49,6 +49,8 @@ var planted = []struct{ name, file, old, new string }{
 		"		if err = r.shards.gathers.wait(s); err != nil {\n", "		if off {\n			err = nil\n		} else if err = r.shards.gathers.wait(s); err != nil {\n"},
 	{"a step ends before its reductions", "schedule/runner/reduce.go",
 		"	for s := range d.shards {\n		if err := d.reduces.wait(s); err != nil {\n", "	for s := range d.shards {\n		if off {\n			break\n		}\n		if err := d.reduces.wait(s); err != nil {\n"},
+	{"whole gradients end before others have read them", "schedule/runner/reduce.go",
+		"		if !sh.trains {\n			continue\n		}\n		if err := d.windows.Withdraw(", "		if !sh.trains || off {\n			continue\n		}\n		if err := d.windows.Withdraw("},
 	{"a rank that goes tells nobody", "schedule/runner/worker.go",
 		"		r.transport.Abort(cause)\n", "		if !off {\n			r.transport.Abort(cause)\n		}\n"},
 	{"the watch for stalls does not look twice", "transport/local/watch.go",

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -70,6 +71,18 @@ func (d *device) New(class memory.Class, like T, n int) (T, error) {
 		return d.Host.New(class, like, n)
 	}
 	return d.Alloc(class, like.Type, n)
+}
+
+// Leave overwrites whole gradients and gathered weights, so that others that read them too late read
+// no numbers.
+func (d *device) Leave(b T) (yielded, freed int64, class memory.Class, err error) {
+	if d.Class(b) == memory.Unsharded {
+		err = d.WriteFloat32(b, slices.Repeat([]float32{float32(math.NaN())}, b.N))
+	}
+	if err != nil {
+		return 0, 0, memory.Unsharded, err
+	}
+	return d.Host.Leave(b)
 }
 
 // usesOf returns the uses of a stage of a replica.

@@ -42,6 +42,7 @@ type Endpoint[T any] struct {
 	readers    sync.WaitGroup // of confirmations
 	servers    sync.WaitGroup // of other ranks' reads
 	windows    messages.Windows
+	read       atomic.Int64 // bytes of other ranks' windows
 
 	mu         sync.Mutex
 	closed     bool
@@ -415,7 +416,7 @@ func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.
 func (e *Endpoint[T]) Standing() transport.Standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := transport.Standing{Step: e.step.Load(), Last: schedule.Action(e.last.Load()).WithDrop(0).WithJoin(false)}
+	s := transport.Standing{Step: e.step.Load(), Last: schedule.Action(e.last.Load()).WithDrop(0).WithJoin(false), Read: e.read.Load()}
 	s.Rank, s.Action, s.Position = e.cfg.Rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), e.position.Load()
 	w := &e.wait
 	if s.Waits = w.reason != waitNone; !s.Waits {

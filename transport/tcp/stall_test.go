@@ -243,3 +243,53 @@ func TestStallInAWindow(t *testing.T) {
 		require.NoError(t, closeAll(ends))
 	})
 }
+
+// slowReads is a Network whose dialed connections, after the first one, deliver a byte in a second.
+type slowReads struct {
+	pipes
+	dialed bool
+}
+
+func (s *slowReads) Dial(ctx context.Context, name string) (net.Conn, error) {
+	conn, err := s.pipes.Dial(ctx, name)
+	if s.dialed && err == nil {
+		conn = slowConn{conn}
+	}
+	s.dialed = true
+	return conn, err
+}
+
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	return c.Conn.Read(p[:min(len(p), 1)])
+}
+
+// A read of exposed memory that takes longer than the stall timeout is no stall while bytes arrive.
+func TestSlowReadIsNotStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := &slowReads{}
+		ends, err := join(t.Context(), 2, func(rank int) tcp.Config {
+			return tcp.Config{Network: network, Address: "pipe:0", Listen: []string{"pipe:0", "pipe:1"}[rank], Stall: 8 * time.Second}
+		})
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for rank, end := range ends {
+			all.Go(func() {
+				require.NoError(t, end.Begin(t.Context(), nil))
+				tag := transport.Tag{Content: transport.Weights}
+				if rank == 0 {
+					require.NoError(t, end.Expose(tag, []byte("a minute of bytes, of which each takes as long as the others")))
+					require.NoError(t, end.Withdraw(t.Context(), tag, 60))
+					return
+				}
+				read := make([]byte, 60)
+				require.NoError(t, end.Get(t.Context(), 0, tag, 0, read))
+				require.Equal(t, "a minute of bytes, of which each takes as long as the others", string(read))
+			})
+		}
+		all.Wait()
+		require.NoError(t, closeAll(ends))
+	})
+}

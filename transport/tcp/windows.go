@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ml/weir/transport"
@@ -68,7 +69,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	}
 	if err == nil {
 		alive := context.AfterFunc(getting, func() { closeNow(conn) })
-		err = request(conn, epoch, tag, offset, dst)
+		err = request(countedConn{conn, &e.read}, epoch, tag, offset, dst)
 		if alive() && err == nil && e.keep(from, conn, epoch) {
 			return nil
 		}
@@ -105,6 +106,18 @@ func (e *Endpoint[T]) keep(from int, conn net.Conn, epoch int64) bool {
 	}
 	e.idle[from] = append(e.idle[from], conn)
 	return true
+}
+
+// countedConn counts the bytes that are read.
+type countedConn struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (c countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // request asks for a range and reads it.
