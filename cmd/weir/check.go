@@ -111,7 +111,7 @@ func (o *outcome) text(p *schedule.Plan) string {
 	if o.Uneven != nil && *o.Uneven {
 		text += "; replicas may share microbatches unevenly"
 	} else if o.Uneven != nil {
-		text += "; replicas must have as many microbatches each"
+		text += fmt.Sprintf("; with %s ranks reduce in another order: give replicas equal numbers", units.Number(o.Microbatches-1, "microbatch"))
 	}
 	if o.OldLetters {
 		text += ". " + oldLetters + "; --letters today reads today's"

@@ -8,8 +8,9 @@ import (
 )
 
 // Reduce returns a plan that reduces the gradients of each stage over the replicas (REDUCE_GRAD)
-// immediately after the last B or W of the stage, or after the joined pair that contains it. It
-// skips stages without weight gradients.
+// immediately after the last B or W of the stage, or after the joined pair that contains it. If the
+// placement has copies of the model, a rank reduces the stages nearest to the loss first. Reduce skips
+// stages without weight gradients.
 //
 // From level [schedule.ShardGradients] on, a rank keeps only its shard of the reduced gradients. The whole
 // gradients begin before the first B or W of the stage (ZERO_GRAD). They end when their reduction is
@@ -38,12 +39,42 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 			}
 		}
 		slices.Reverse(list)
+		if plan.Placement.Copies > 1 {
+			reduceInOrder(list, plan.Placement.Depth())
+		}
 		if level >= schedule.ShardGradients {
 			list = accumulating(list)
 		}
 		reduced.Programs[rank] = list
 	}
 	return reduced, nil
+}
+
+// reduceInOrder delays reductions until those of the rank's stages that are nearer to the loss in
+// their copy of the model. Which copy ends first depends on the number of microbatches, and replicas
+// with different numbers need one order.
+func reduceInOrder(program []schedule.Segment, depth int) {
+	var order []schedule.Action
+	for a := range schedule.Written(program) {
+		if a.Kind() == schedule.ReduceGrad {
+			order = append(order, a)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b schedule.Action) int { return b.Stage()%depth - a.Stage()%depth })
+	ready := map[schedule.Action]bool{}
+	for i := range program {
+		var body []schedule.Action
+		for _, a := range program[i].Body {
+			if a.Kind() != schedule.ReduceGrad {
+				body = append(body, a)
+				continue
+			}
+			for ready[a] = true; len(order) > 0 && ready[order[0]]; order = order[1:] {
+				body = append(body, order[0])
+			}
+		}
+		program[i].Body = body
+	}
 }
 
 // reduces is the set of the kinds that Reduce adds.

@@ -177,7 +177,7 @@ func TestCommsOfSharded(t *testing.T) {
 }
 
 // TestReplicasReduceInOneOrder: replicas that share the microbatches of a batch unevenly reduce
-// gradients in one order under every schedule of one copy of the model, at every level.
+// gradients in one order under every schedule, at every level, if each copy of the model has one.
 func TestReplicasReduceInOneOrder(t *testing.T) {
 	microbatches := func(ranks int) []int { return []int{1, ranks, 2 * ranks, 23} }
 	everySchedule(t, []int{1, 2, 4}, []int{1, 2, 4}, microbatches, func(t *testing.T, p *schedule.Plan) {
@@ -195,12 +195,9 @@ func TestReplicasReduceInOneOrder(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, check.Plan(plans[i]))
 			}
-			err := check.Replicas(plans...)
-			if p.Placement.Copies > 1 && err != nil { // which copy ends first depends on the number
-				require.ErrorContains(t, err, "replicas need one order")
-				continue
+			if err := check.Replicas(plans...); p.Microbatches >= p.Placement.Copies {
+				require.NoError(t, err, "%s and %s", p.Name, more.Name)
 			}
-			require.NoError(t, err, "%s and %s", p.Name, more.Name)
 		}
 	})
 }

@@ -65,6 +65,9 @@ func (p *planner) share(mode schedule.Mode, m, replica int) (share, error) {
 	if m > 0 && m < p.replicas { // a rule refuses 0
 		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas: each needs at least one", schedule.ErrParams, m, p.replicas)
 	}
+	if copies := p.params.Placement.Copies; p.replicas > 1 && mode == schedule.Training && m < p.replicas*copies { // others read what it reduces
+		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas of %d copies of the model: each copy needs at least one", schedule.ErrParams, m, p.replicas, copies)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.plans[mode] == nil {

@@ -199,13 +199,14 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 			}
 		}
 		for s, rank := range place.Rank {
-			a := &affine{host: r.hosts[replica*r.ranks+rank], number: s, first: s == 0, last: s == 2*r.ranks-1}
+			k := s % place.Depth()
+			a := &affine{host: r.hosts[replica*r.ranks+rank], number: k, first: place.First(s), last: place.Last(s)}
 			a.dev = a.host
 			if null {
 				a.dev, a.host = r.cfg.Spaces[rank].(*kernels.Null), nil
 			}
-			a.param(t, r, replica, fmt.Sprint("w", s), width)
-			a.param(t, r, replica, fmt.Sprint("b", s), short)
+			a.param(t, r, replica, fmt.Sprint("w", k), width)
+			a.param(t, r, replica, fmt.Sprint("b", k), short)
 			if a.first || a.last {
 				a.param(t, r, replica, "t", width)
 			}
@@ -488,6 +489,24 @@ func TestJoinedPairsGatherTwoStages(t *testing.T) {
 	r.change = func(cfg *runner.Config[buffer]) { cfg.Replicas.Gathered = 1 }
 	_, err := r.build(t).Step(t.Context(), 9, r.source())
 	require.ErrorContains(t, err, "there is one active stage, but plan \"dualpipev\" has joined pairs")
+}
+
+// TestReplicasOfTwoCopies trains with a schedule of two copies of the model, whose uses of a parameter
+// are tied, with even and uneven shares. A copy without a microbatch would reduce nothing.
+func TestReplicasOfTwoCopies(t *testing.T) {
+	place := schedule.Placement{Ranks: 2, Rank: []int{0, 1, 1, 0}, Copies: 2}
+	var first map[string][]float32
+	for shard := range 4 {
+		r := &replicated{replicas: 2, ranks: 2, shard: shard, rule: schedule.DualPipe, place: place}
+		have, _ := r.train(t, 4, 9)
+		if first == nil {
+			first = have
+		}
+		require.Equal(t, first, have, "level %d", shard)
+	}
+	r := &replicated{replicas: 2, ranks: 2, rule: schedule.DualPipe, place: place}
+	_, err := r.build(t).Step(t.Context(), 3, r.source())
+	require.ErrorContains(t, err, "3 microbatches for 2 replicas of 2 copies of the model: each copy needs at least one")
 }
 
 // windowed is a transport whose windows call a function before a read.
