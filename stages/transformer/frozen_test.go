@@ -82,43 +82,6 @@ type without struct {
 
 func (w *without) Params() []batchctx.Use[kernels.Buffer] { return w.params }
 
-// TestFrozenAlone freezes every parameter in turn: its gradient is not touched, and all others
-// keep their bits.
-func TestFrozenAlone(t *testing.T) {
-	cfg := tiny
-	cfg.Untied, cfg.Layers, cfg.Dropout = true, 1, 0.1
-	batch := sequences(random(t), cfg, 3)
-	whole := train(t, cfg, 3, 1, nil, batch)
-	dev := newHost(t)
-	m := newModel(t, dev, cfg, 3)
-	for _, fixed := range m.Parameters() {
-		fill(t, dev, fixed.Grad, 42)
-		list := m.Stages()
-		for i, stage := range list {
-			params := append([]batchctx.Use[kernels.Buffer](nil), stages.Params(stage)...)
-			for p := range params {
-				if params[p].Name == fixed.Name {
-					params[p].Contributes = batchctx.Frozen
-				}
-			}
-			list[i] = &without{stage, params}
-		}
-		r := newRunner(t, dev, list, nil)
-		_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-		require.NoError(t, err)
-		for _, p := range m.Parameters() {
-			grad := read(t, dev, p.Grad)
-			if p != fixed {
-				require.Equal(t, whole.gradients[p.Name], bits(grad), "%s with %s frozen", p.Name, fixed.Name)
-				continue
-			}
-			for _, g := range grad {
-				require.Equal(t, float32(42), g, fixed.Name)
-			}
-		}
-	}
-}
-
 // TestFrozenPrefixInFP8 freezes the beginning of a sequence: it has no copies of its weights
 // for a backward that does not run, and each copy is named by its weight. The gradients of the
 // other stages equal those of separate stages.

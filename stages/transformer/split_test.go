@@ -148,32 +148,34 @@ func freezing(stage stages.Stage[kernels.Buffer], names ...string) stages.Stage[
 	return &splitWithout{without{stage, params}, stage.(stages.SplitBackward[kernels.Buffer])}
 }
 
-// TestSplitFrozenAlone freezes every parameter in turn with I and W apart: its gradient
-// is not touched, and all others keep their bits.
-func TestSplitFrozenAlone(t *testing.T) {
+// TestFrozenAlone freezes every parameter in turn, with B and with I and W apart: its gradient is
+// not touched, and all others keep their bits.
+func TestFrozenAlone(t *testing.T) {
 	cfg := tiny
 	cfg.Untied, cfg.Layers, cfg.Dropout = true, 1, 0.1
 	batch := sequences(random(t), cfg, 3)
 	whole := train(t, cfg, 3, 1, nil, batch)
 	dev := newHost(t)
 	m := newModel(t, dev, cfg, 3)
-	for _, fixed := range m.Parameters() {
-		fill(t, dev, fixed.Grad, 42)
-		list := m.Stages()
-		for i := range list {
-			list[i] = freezing(list[i], fixed.Name)
-		}
-		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, 1) })
-		_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-		require.NoError(t, err)
-		for _, p := range m.Parameters() {
-			grad := read(t, dev, p.Grad)
-			if p != fixed {
-				require.Equal(t, whole.gradients[p.Name], bits(grad), "%s with %s frozen", p.Name, fixed.Name)
-				continue
+	for _, rule := range []schedule.Rule{schedule.DepthFirst, stagetest.Apart(schedule.DepthFirst, 1)} {
+		for _, fixed := range m.Parameters() {
+			fill(t, dev, fixed.Grad, 42)
+			list := m.Stages()
+			for i := range list {
+				list[i] = freezing(list[i], fixed.Name)
 			}
-			for _, g := range grad {
-				require.Equal(t, float32(42), g, fixed.Name)
+			r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = rule })
+			_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
+			require.NoError(t, err)
+			for _, p := range m.Parameters() {
+				grad := read(t, dev, p.Grad)
+				if p != fixed {
+					require.Equal(t, whole.gradients[p.Name], bits(grad), "%s with %s frozen", p.Name, fixed.Name)
+					continue
+				}
+				for _, g := range grad {
+					require.Equal(t, float32(42), g, fixed.Name)
+				}
 			}
 		}
 	}
