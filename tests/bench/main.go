@@ -39,8 +39,6 @@ type options struct {
 	short    bool
 	peers    string
 	keep     int64
-	list     bool
-	json     bool
 
 	instructions string
 	child        string // the name of the only configuration or product that this process measures
@@ -77,8 +75,6 @@ func main() {
 	flag.BoolVar(&o.all, "all", false, "measure steps and products, alternating with PyTorch and OpenBLAS; -products and -only select a part")
 	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines, and shorter turns")
 	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" means this machine itself")
-	flag.BoolVar(&o.list, "list", false, "write the list of measurements as JSON, and exit")
-	flag.BoolVar(&o.json, "json", false, "write JSON lines")
 	flag.StringVar(&o.child, "child", "", "measure this one in this process")
 	flag.Parse()
 	if err := run(o, os.Stdout); err != nil {
@@ -97,10 +93,7 @@ func run(o options, out io.Writer) error {
 		threads = append(threads, n)
 	}
 	chosen := o.subjects()
-	switch {
-	case o.list:
-		return json.NewEncoder(out).Encode(chosen)
-	case o.child != "":
+	if o.child != "" {
 		i := slices.IndexFunc(chosen, func(s subject) bool { return s.Name == o.child })
 		if i < 0 {
 			return fmt.Errorf("-child %s: no such configuration", o.child)
@@ -111,7 +104,7 @@ func run(o options, out io.Writer) error {
 	if o.all {
 		return all(o, threads, out)
 	}
-	t := table{out: out, json: o.json}
+	t := table{out: out}
 	for _, s := range chosen {
 		for _, n := range threads {
 			m, err := s.measureApart(n, o)

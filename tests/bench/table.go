@@ -1,24 +1,19 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 )
 
-// table prints measurements as they arrive, as a table or as JSON lines.
+// table prints measurements as they arrive.
 type table struct {
 	out    io.Writer
-	json   bool
 	headed bool
 }
 
 // add prints a measurement.
 func (t *table) add(m measurement) error {
-	if t.json {
-		return json.NewEncoder(t.out).Encode(m)
-	}
 	var b strings.Builder
 	share := 100 / (m.Peak * float64(m.Threads))
 	if m.MedianRate > 0 { // a matrix product
