@@ -59,21 +59,3 @@ func TestPlansAreSmall(t *testing.T) {
 		require.Equal(t, test.actions, actions, test.name)
 	}
 }
-
-// BenchmarkBuild builds plans of 64 ranks and a million microbatches.
-func BenchmarkBuild(b *testing.B) {
-	for _, s := range schedule.Schedules() {
-		if s.Name == "depth-first" {
-			continue // 1f1b
-		}
-		b.Run(s.Name, func(b *testing.B) {
-			placement, err := s.Place(64, 64*s.PerRank)
-			require.NoError(b, err)
-			b.ReportAllocs()
-			for b.Loop() {
-				_, err = s.Rule(schedule.Params{Placement: placement, Microbatches: 1_000_000})
-			}
-			require.NoError(b, err)
-		})
-	}
-}

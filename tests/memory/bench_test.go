@@ -63,24 +63,6 @@ func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runne
 	}
 }
 
-// BenchmarkMicrobatch measures a microbatch: with dynamic memory, planned, and planned with the
-// memory log.
-func BenchmarkMicrobatch(b *testing.B) {
-	for _, model := range models {
-		for _, way := range []string{"dynamic", "planned", "logged"} {
-			b.Run(model.name+"/"+way, func(b *testing.B) {
-				step := stepper(b, model.make, way)
-				step()
-				b.ReportAllocs()
-				for b.Loop() {
-					step()
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*microbatches), "ns/microbatch")
-			})
-		}
-	}
-}
-
 // BenchmarkPairs measures the same, alternating, so that other load of the machine affects all
 // alike. It reports the median time of a microbatch, and the median and the quartiles of the
 // cost of planning and of the log. Run it with -benchtime 2001x.

@@ -24,14 +24,3 @@ func Build(t require.TestingT, rule schedule.Rule, stages, microbatches, group i
 	require.NoError(t, check.Plan(plan))
 	return plan
 }
-
-// Pipelined returns a plan of several ranks with two stages each, with or without transfers.
-func Pipelined(t require.TestingT, rule schedule.Rule, ranks, microbatches int, transfers bool) *schedule.Plan {
-	plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, 2*ranks), Microbatches: microbatches})
-	require.NoError(t, err)
-	if transfers {
-		plan, err = lower.Transfers(plan, schedule.Unlimited)
-		require.NoError(t, err)
-	}
-	return plan
-}

@@ -36,26 +36,21 @@ func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts
 	require.NoError(t, check.Plan(got))
 
 	// The pass declares the minimum.
-	for stage := range got.Windows {
-		less := *got
-		less.Windows = slices.Clone(got.Windows)
-		less.Windows[stage]--
-		RequireCodes(t, check.Plan(&less), check.WindowExceeded)
-	}
-	for stage, n := range got.Outgoing {
-		if n == 0 {
-			continue
+	for code, of := range map[check.Code]func(p *schedule.Plan) *[]int{
+		check.WindowExceeded:   func(p *schedule.Plan) *[]int { return &p.Windows },
+		check.OutgoingExceeded: func(p *schedule.Plan) *[]int { return &p.Outgoing },
+		check.EntriesExceeded:  func(p *schedule.Plan) *[]int { return &p.Entries },
+	} {
+		for i, n := range *of(got) {
+			if n == 0 && code == check.OutgoingExceeded {
+				continue
+			}
+			less := *got
+			list := of(&less)
+			*list = slices.Clone(*list)
+			(*list)[i]--
+			RequireCodes(t, check.Plan(&less), code)
 		}
-		less := *got
-		less.Outgoing = slices.Clone(got.Outgoing)
-		less.Outgoing[stage]--
-		RequireCodes(t, check.Plan(&less), check.OutgoingExceeded)
-	}
-	for rank := range got.Entries {
-		less := *got
-		less.Entries = slices.Clone(got.Entries)
-		less.Entries[rank]--
-		RequireCodes(t, check.Plan(&less), check.EntriesExceeded)
 	}
 	return got
 }
