@@ -193,6 +193,9 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	defer j.net.mu.Unlock()
 	well, failed, last := 0, 0, -1
 	defer func() { j.earlier = len(j.fired) }()
+	// A rank whose link has ended waits two seconds for rank 0 to say why. If nothing comes from rank 0
+	// any more either, which is noticed after the silence, the rank names the link.
+	unsaid := j.net.silent[0] && slices.Contains(j.lost[1:], true)
 	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })
 	for rank := range endings {
 		e := &endings[rank]
@@ -213,7 +216,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 		case j.lost[rank]: // it may return any error
 		case is && !j.lost[lost.Rank]:
 			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, reason)
-		case !is && (quiet || len(j.fired) == j.earlier):
+		case !is && !unsaid && (quiet || len(j.fired) == j.earlier):
 			return true, fmt.Errorf("rank %d has ended with %v (%v), after %v", rank, reason, e.panicked, j.fired)
 		default:
 			failed++
