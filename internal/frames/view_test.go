@@ -62,11 +62,6 @@ func (v view[T]) Take(slot int) (h T, err error) {
 	return v.Microbatch.Take(batchctx.Slot(slot + 1)), nil
 }
 
-func (v view[T]) Move(slot int) (h T, err error) {
-	defer v.refused(&err)
-	return v.Microbatch.Move(batchctx.Slot(slot + 1)), nil
-}
-
 func (v view[T]) End(slot int) (err error) {
 	defer v.refused(&err)
 	v.Microbatch.End(batchctx.Slot(slot + 1))

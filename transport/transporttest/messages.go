@@ -204,20 +204,15 @@ func (s *suite[T]) traffic() {
 		for m := range rounds {
 			for from := range ranks {
 				for to := range ranks {
-					value := float64(1000*m + 10*from + to)
+					tag, value := output(m), float64(1000*m+10*from+to)
+					if to < from {
+						tag = gradient(m)
+					}
 					switch {
 					case from == to:
 					case from == r.number:
-						tag := output(m)
-						if to < from {
-							tag = gradient(m)
-						}
 						r.wait(to, tag, r.send(to, tag, value))
 					case to == r.number:
-						tag := output(m)
-						if to < from {
-							tag = gradient(m)
-						}
 						r.recv(from, tag, value)
 					}
 				}
