@@ -8,6 +8,8 @@ type Sample struct {
 	Time       int64 // nanoseconds since the Unix epoch
 	Step       int64
 	Rank       int
+	Replica    int  // of the rank, if Replicated
+	Replicated bool // there are several replicas
 	Microbatch int
 	Stage      int    // stage of the action
 	Kind       string // letters of the action's kind, such as "B"

@@ -23,7 +23,10 @@ type summary struct {
 	Plan         string `json:"plan"`
 	Group        int    `json:"group"` // 0: the plan's own
 	Stages       int    `json:"stages"`
-	Microbatches int    `json:"microbatches"`
+	Microbatches int    `json:"microbatches"`  // of all replicas
+	ReplicaCount int    `json:"replica_count"` // ranks counts the ranks of all
+	Shard        int    `json:"shard"`
+	Gathered     int    `json:"gathered"` // 0: the fewest that the plan allows
 	Sequence     int    `json:"seq"`
 	Width        int    `json:"width"`
 	Layers       int    `json:"layers"`
@@ -56,7 +59,7 @@ func (t *trainer) summary(ended error, digest string) *summary {
 	return &summary{
 		Schema: 1,
 		Data:   t.data.name, DataBytes: int64(t.data.len() * max(tokenBytes[o.tokens], 1)), DataSHA256: t.data.sum,
-		Plan: o.Plan, Group: o.Group, Stages: o.Stages, Microbatches: o.Microbatches, Sequence: o.sequence,
+		Plan: o.Plan, Group: o.Group, Stages: o.Stages, Microbatches: o.Microbatches, ReplicaCount: o.Replicas, Shard: o.Shard, Gathered: o.Gathered, Sequence: o.sequence,
 		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, FP8: o.fp8, FP8Attention: o.model.FP8Attention, Seed: o.model.Seed,
 		Parameters: t.weights(), Steps: t.done, ResumedAt: t.first, Interrupted: errors.Is(ended, job.ErrInterrupted), Ascends: o.Ascends(),
 		Summary: t.metrics.Summary(), Unit: o.unit(), LossFrequencies: frequencies,

@@ -376,6 +376,7 @@ func (c *Frames[T]) Stats() *memory.Stats {
 // next interval. Without an allocator's book it uses the frames' own book.
 func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.Step, c.Config.Rank
+	s.Replica, s.Replicated = c.Config.Replica, c.Config.Replicas > 1
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled
 	c.sampled = c.excess
 	if c.Far != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // numFields is the number of fields of a record.
-const numFields = firstClass + 2*memory.NumClasses + 3
+const numFields = firstClass + 2*memory.NumClasses + 4
 
 // firstClass is the index of the first field of classes.
 const firstClass = 15
@@ -25,7 +25,7 @@ var fieldNames = func() []string {
 			names = append(names, prefix+memory.Class(class).String())
 		}
 	}
-	return append(names, "far", "far_peak", "far_planned")
+	return append(names, "far", "far_peak", "far_planned", "replica")
 }()
 
 // field is the value of a field: a whole number, the bits of a float64, or a word.
@@ -62,6 +62,7 @@ func fieldsOf(r *memlog.Record) (list [numFields]field) {
 	}
 	copy(list[firstClass+2*memory.NumClasses:], []field{
 		{known: farKnown(r), number: r.Far}, {known: farKnown(r), number: r.FarPeak}, {known: r.FarPlanned > 0, number: r.FarPlanned},
+		{known: r.Replicated, number: int64(r.Replica)},
 	})
 	return list
 }

@@ -114,6 +114,9 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 	if s.far() {
 		ranks.Head = append(ranks.Head, "far peak")
 	}
+	if s.replicated() {
+		ranks.Head = append(ranks.Head, "replica")
+	}
 	for i := range s.Ranks {
 		r := &s.Ranks[i]
 		begins := "-"
@@ -126,6 +129,9 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 		})
 		if s.far() {
 			ranks.Rows[i] = append(ranks.Rows[i], units.Size(r.FarPeak))
+		}
+		if s.replicated() {
+			ranks.Rows[i] = append(ranks.Rows[i], r.replica())
 		}
 	}
 	for _, t := range []report.Table{firstRows(s.dumpTable(), shownOwners*4), firstRows(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {

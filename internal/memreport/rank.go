@@ -39,9 +39,13 @@ type rank struct {
 
 // newRank returns the summary of a rank whose first record is given, and is yet to be added.
 func newRank(record *memlog.Record) *rank {
+	var replica *int
+	if record.Replicated {
+		replica = new(record.Replica)
+	}
 	return &rank{
 		totals: Rank{
-			Rank: record.Rank, LevelFirst: record.Live, LevelLowest: record.Live,
+			Rank: record.Rank, Replica: replica, LevelFirst: record.Live, LevelLowest: record.Live,
 			LevelHighest: -1, Peak: -1, // below every level
 		},
 		every: 1, stepProfile: profile{most: mostPositions},

@@ -46,8 +46,8 @@ func TestCSV(t *testing.T) {
 	require.Len(t, rows, 4)
 	require.Equal(t, "time step rank microbatch stage action live live_planned peak peak_planned reserved excess growth weight wait_data "+
 		"resident entry activation actgrad saved carry transfer workspace loss fp8 unsharded "+
-		"peak_resident peak_entry peak_activation peak_actgrad peak_saved peak_carry peak_transfer peak_workspace peak_loss peak_fp8 peak_unsharded far far_peak far_planned", strings.Join(rows[0], " "))
-	require.Equal(t, "5000001500 2 1 3 4 B 1240 1000 1740 1500 4096 240 240 0.5 7 1000 0 0 0 240 0 0 0 0 0 0 1000 0 0 0 0 0 0 740 0 0 0 300 400 400", strings.Join(rows[1], " "))
+		"peak_resident peak_entry peak_activation peak_actgrad peak_saved peak_carry peak_transfer peak_workspace peak_loss peak_fp8 peak_unsharded far far_peak far_planned replica", strings.Join(rows[0], " "))
+	require.Equal(t, "5000001500 2 1 3 4 B 1240 1000 1740 1500 4096 240 240 0.5 7 1000 0 0 0 240 0 0 0 0 0 0 1000 0 0 0 0 0 0 740 0 0 0 300 400 400 ", strings.Join(rows[1], " "))
 	require.Equal(t, "a \"b\",\nc", rows[2][5])
 	require.Equal(t, "NaN", rows[2][13])
 	require.Empty(t, strings.Join(rows[2][26:], ""), "the record does not say what its peak was")

@@ -2,6 +2,7 @@ package memreport
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -27,6 +28,7 @@ type Summary struct {
 // Rank is the summary of one rank. The level is the number of live bytes after a microbatch.
 type Rank struct {
 	Rank         int    `json:"rank"`
+	Replica      *int   `json:"replica,omitempty"` // nil if there is one
 	Records      int64  `json:"records"`
 	Steps        int64  `json:"steps"`
 	LevelFirst   int64  `json:"level_first"`
@@ -82,6 +84,19 @@ func (l *Log) Summary() *Summary {
 		s.Ranks = append(s.Ranks, one)
 	}
 	return s
+}
+
+// replicated reports whether there are several replicas.
+func (s *Summary) replicated() bool {
+	return slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.Replica != nil })
+}
+
+// replica returns the replica for a table.
+func (r *Rank) replica() string {
+	if r.Replica == nil {
+		return "-"
+	}
+	return strconv.Itoa(*r.Replica)
 }
 
 // far reports whether any rank has far memory.

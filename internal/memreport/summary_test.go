@@ -36,6 +36,31 @@ func minimals(t *testing.T, steps, microbatches int, level func(step, microbatch
 	return log
 }
 
+// Ranks of several replicas are listed with their replica, in text, JSON, CSV and the page.
+func TestReplicas(t *testing.T) {
+	log := &memreport.Log{}
+	var csv bytes.Buffer
+	lines := memreport.NewCSV(&csv)
+	for rank := range 2 {
+		r := minimal(0, rank, 0, 100)
+		r.Replica, r.Replicated = rank, true
+		require.NoError(t, log.Add(r))
+		require.NoError(t, lines.Add(r))
+	}
+	require.NoError(t, lines.Close())
+	var text, page bytes.Buffer
+	s := log.Summary()
+	require.NoError(t, s.Text(&text))
+	require.Regexp(t, `rank +replica +level.*\n +0 +0 +100 B.*\n +1 +1 +100 B`, text.String())
+	out, err := json.Marshal(s)
+	require.NoError(t, err)
+	require.Contains(t, string(out), `"rank":0,"replica":0,`)
+	require.Contains(t, string(out), `"rank":1,"replica":1,`)
+	require.Regexp(t, `far_planned,replica\n.*,0\n.*,1\n$`, csv.String())
+	require.NoError(t, log.Page("log").Write(&page))
+	require.Contains(t, page.String(), ">replica<")
+}
+
 // Logs with and without growth, and their findings.
 func TestGrowthByLevel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))

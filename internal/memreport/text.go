@@ -60,7 +60,11 @@ func firstRows(t report.Table, n int) report.Table {
 func (s *Summary) rankLines(b *strings.Builder) {
 	planned := s.planned()
 	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	head := "rank\tlevel\tpeak\t"
+	head, replicated := "rank\t", s.replicated()
+	if replicated {
+		head += "replica\t"
+	}
+	head += "level\tpeak\t"
 	if planned {
 		head += "planned\t"
 	}
@@ -73,7 +77,11 @@ func (s *Summary) rankLines(b *strings.Builder) {
 		if i == mostRows {
 			break
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t", r.Rank, sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak))
+		fmt.Fprintf(t, "%d\t", r.Rank)
+		if replicated {
+			fmt.Fprintf(t, "%s\t", r.replica())
+		}
+		fmt.Fprintf(t, "%s\t%s\t", sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak))
 		if planned {
 			fmt.Fprintf(t, "%s\t", r.plannedPeak())
 		}

@@ -8,7 +8,8 @@
 //	that have any
 //
 // Sizes are in bytes, times in nanoseconds, and time is since the Unix epoch; peak is the
-// highest level since this rank's previous line. [Log.Every] writes only some of the records,
+// highest level since this rank's previous line. If there are several replicas, replica follows rank,
+// which counts the ranks of all replicas. [Log.Every] writes only some of the records,
 // and its lines have every; [File] is a file of limited size. live_planned and peak_planned,
 // which follow live and peak, also belong to schema 1; they are absent unless memory is
 // planned, and absent is not 0. So do far, far_peak and far_planned, which is the planned far_peak,

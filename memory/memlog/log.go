@@ -90,8 +90,11 @@ func (l *Log) Sample(s *memory.Sample) {
 		Int("schema", schema).
 		Int64("time", s.Time).
 		Int64("step", s.Step).
-		Int("rank", s.Rank).
-		Int("microbatch", s.Microbatch).
+		Int("rank", s.Rank)
+	if s.Replicated {
+		line.Int("replica", s.Replica)
+	}
+	line.Int("microbatch", s.Microbatch).
 		Int("stage", s.Stage).
 		Str("action", s.Kind).
 		Int64("live", s.Live)

@@ -90,6 +90,21 @@ func TestFarMemory(t *testing.T) {
 	require.EqualValues(t, 2, records[1].Far)
 }
 
+// The replica follows the rank, replica 0 too, if there are several.
+func TestReplica(t *testing.T) {
+	var out bytes.Buffer
+	s := full()
+	for _, s.Replica = range []int{0, 3} {
+		out.Reset()
+		s.Replicated = true
+		memlog.New(&out).Sample(&s)
+		require.Equal(t, strings.Replace(fullLine, `"microbatch"`, fmt.Sprintf(`"replica":%d,"microbatch"`, s.Replica), 1), out.String())
+		records, faults := read(out.String())
+		require.Empty(t, faults)
+		require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}}, records)
+	}
+}
+
 func TestSampleMakesOneWrite(t *testing.T) {
 	w := &shortWriter{room: math.MaxInt}
 	log, s := memlog.New(w), full()

@@ -83,11 +83,13 @@ func parseMinimal(all []member) (r Record, err error) {
 func parseSample(all []member) (r Record, err error) {
 	s := &r.Sample
 	r.Planned = has(all, "live_planned") || has(all, "peak_planned")
+	r.Replicated = has(all, "replica")
 	err = fill(1, all, "schema 1", []field{
 		{key: "schema", to: &r.Schema},
 		{key: "time", to: (*signed)(&s.Time)},
 		{key: "step", to: &s.Step},
 		{key: "rank", to: &s.Rank},
+		{key: "replica", to: &s.Replica, optional: true},
 		{key: "microbatch", to: &s.Microbatch},
 		{key: "stage", to: &s.Stage},
 		{key: "action", to: &s.Kind},
