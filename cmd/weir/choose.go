@@ -20,7 +20,7 @@ import (
 type chooseCmd struct {
 	Ranks        int `help:"Ranks, the places of the pipeline." required:"" placeholder:"P"`
 	Stages       int `help:"Stages of the model; by default the stages of the cost file, or two per rank." placeholder:"S"`
-	Microbatches int `help:"Microbatches of a step." required:"" placeholder:"M"`
+	Microbatches int `help:"Microbatches of a step, in each replica." required:"" placeholder:"M"`
 	costFlags    `group:"Costs:"`
 	Cap          *float64 `help:"Without --costs: the most microbatches that a rank may hold; a microbatch counts as 1 if the rank holds it in all stages that it visits there." placeholder:"K"`
 	Memory       size     `help:"With --costs: the most bytes on a rank, such as 24G." placeholder:"BYTES"`

@@ -14,7 +14,7 @@ import (
 type planFlags struct {
 	Ranks        *int   `help:"Ranks, the places of the pipeline; by default 4." placeholder:"P"`
 	Stages       *int   `help:"Stages of the model; by default the schedule's usual number on these ranks." placeholder:"S"`
-	Microbatches *int   `help:"Microbatches of a step; by default twice the ranks." placeholder:"M"`
+	Microbatches *int   `help:"Microbatches of a step, in each replica; by default twice the ranks." placeholder:"M"`
 	Group        int    `help:"Microbatches that go through a rank's stages together: interleaved, zb1p, grouped-interleave; depth-first on one rank." placeholder:"N"`
 	Cap          int    `help:"The most microbatches in flight on a rank: zb-h2, depth-first." placeholder:"K"`
 	Slices       int    `help:"Slices of a sequence, each a microbatch of the plan: seq1f1b." placeholder:"K"`

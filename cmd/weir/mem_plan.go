@@ -140,8 +140,11 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 		}
 		return nil, err
 	}
+	if err := c.sharded(out); err != nil {
+		return nil, err
+	}
 	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.profile.Shapes) > 1
-	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: envelope, Search: placement.Options{Nodes: c.Work}}
+	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: envelope, Replicas: c.Replicas, Search: placement.Options{Nodes: c.Work}}
 	if out.costs != nil {
 		out.cfg.Resident = func(place schedule.Placement, rank int) int64 {
 			if out.costs.Resident != nil && rank >= len(out.costs.Resident) {
@@ -166,6 +169,27 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 		}
 	}
 	return out, nil
+}
+
+// sharded returns an error if the plan makes whole gradients or gathers weights, and the file of the
+// profile has none.
+func (c *layoutFlags) sharded(step *step) error {
+	if c.Profile == "" {
+		return nil
+	}
+	for stage := range step.plan.Placement.Depth() {
+		if profile := &step.profile.Shapes[0].Stages[stage]; profile.Gather != nil || profile.ZeroGrad != nil {
+			return nil
+		}
+	}
+	for stage := range step.plan.Placement.Stages() {
+		for _, kind := range []schedule.Kind{schedule.ZeroGrad, schedule.Unshard} {
+			if hasAction(step.plan, kind, stage) {
+				return inFile(c.Profile, fmt.Errorf("the plan has %v, and no stage of the profile has zero_grad or gather: write the profile again with examples/train -emit-profile", kind))
+			}
+		}
+	}
+	return nil
 }
 
 // layOut returns the plan and its layout.

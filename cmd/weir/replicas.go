@@ -10,8 +10,8 @@ import (
 // replicaFlags holds the flags of data-parallel replicas.
 type replicaFlags struct {
 	Replicas int `help:"Data-parallel replicas of the pipeline; by default 1. Each rank reduces the gradients of a stage over them after its last backward." aliases:"data" placeholder:"R"`
-	Shard    int `help:"What replicas shard: 1 the optimizer's state, 2 reduced gradients too, 3 weights too." aliases:"zero" placeholder:"LEVEL"`
-	Gathered int `help:"With --shard 3: the stages whose weights a rank holds gathered at once; by default 2." placeholder:"K"`
+	Shard    int `help:"What replicas shard: 0 nothing, 1 the optimizer's state, 2 reduced gradients too, 3 weights too; by default 0." aliases:"zero" placeholder:"LEVEL"`
+	Gathered int `help:"With --shard 3: the number of stages whose weights a rank holds whole at once; by default 2, the best number in choose, and none in fit." placeholder:"K"`
 }
 
 // usualGathered is the number of gathered stages by default. A joined pair needs two.

@@ -81,14 +81,15 @@ func TestReplicas(t *testing.T) {
 	require.EqualValues(t, (12*1024*1024+13*1024)*2, layer, "a layer in bfloat16")
 
 	for args, want := range map[string]string{
-		"plan 1f1b --shard 1":                               "--shard 1: one replica shares nothing: give --replicas 2 or more",
-		"plan 1f1b --replicas -1":                           "--replicas -1: give 1 to 16384",
-		"sim 1f1b --replicas 2 --shard 4":                   "--shard 4: give a level from 0 to 3; --gathered is the number of stages",
-		"sim 1f1b --replicas 2 --gathered 1":                "--gathered 1: give 1 or more, with --shard 3",
-		"sim 1f1b --replica-rate 1GB/s":                     "--replica-rate counts bytes: give --costs with the bytes of each stage",
-		"check testdata/1f1b.csv --replicas 2":              "--replicas is for a schedule given by name",
-		"choose --ranks 2 --microbatches 4 --shard 1":       "--shard 1: one replica shares nothing",
-		"plan dualpipe --replicas 2 --shard 3 --gathered 1": "there is one active stage, but plan \"dualpipe\" has joined pairs",
+		"plan 1f1b --shard 1":                         "--shard 1: one replica shares nothing: give --replicas 2 or more",
+		"plan 1f1b --replicas -1":                     "--replicas -1: give 1 to 16384",
+		"sim 1f1b --replicas 2 --shard 4":             "--shard 4: give a level from 0 to 3; --gathered is the number of stages",
+		"sim 1f1b --replicas 2 --gathered 1":          "--gathered 1: give 1 or more, with --shard 3",
+		"sim 1f1b --replica-rate 1GB/s":               "--replica-rate counts bytes: give --costs with the bytes of each stage",
+		"check testdata/1f1b.csv --replicas 2":        "--replicas is for a schedule given by name",
+		"choose --ranks 2 --microbatches 4 --shard 1": "--shard 1: one replica shares nothing",
+		"mem plan 1f1b --ranks 2 --profile ../../docs/placement/profile.json --replicas 2 --shard 2": "the plan has ZERO_GRAD, and no stage of the profile has zero_grad or gather",
+		"plan dualpipe --replicas 2 --shard 3 --gathered 1":                                          "one stage is gathered at once, and plan \"dualpipe\" joins pairs of two",
 	} {
 		_, stderr, status := weir("", strings.Fields(args)...)
 		require.NotZero(t, status, args)

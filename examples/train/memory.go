@@ -33,8 +33,15 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	}
 	dry := t.config(model, nulls)
 	dry.Memory.Budget = t.opts.Budget
-	if t.profile, err = model.Record(ctx, dry, t.opts.MicrobatchesOfReplica(),
-		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1)); err != nil {
+	shapes := []runner.Shape[kernels.Buffer]{
+		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1),
+	}
+	t.profile, err = model.Record(ctx, dry, t.opts.Microbatches, shapes...)
+	if err == nil && t.opts.emitProfile != "" { // with whole gradients and gathered weights: for every shard level
+		dry.Replicas = runner.Replicas{Count: 2, Shard: 3}
+		t.profile, err = runner.Record(ctx, dry, shapes...)
+	}
+	if err != nil {
 		return err
 	}
 	t.model.KeepLogits = model.KeepLogits

@@ -181,6 +181,10 @@ func TestEmitProfile(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, profile.Shapes, 3)
 	require.Len(t, profile.Shapes[0].Stages, 4)
+	for i := range profile.Shapes[0].Stages { // for plans with sharded gradients and weights
+		require.NotNil(t, profile.Shapes[0].Stages[i].ZeroGrad)
+		require.NotNil(t, profile.Shapes[0].Stages[i].Gather)
+	}
 
 	require.Equal(t, 1, run(t.Context(), append(flags, "-unplanned"), &out, &errs))
 	require.Contains(t, errs.String(), "-emit-profile does not train")

@@ -3,11 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 )
 
@@ -168,10 +171,48 @@ func TestReplicasRefuse(t *testing.T) {
 		"-shard is 4: give 0 to 3":                                                           {"-replicas", "2", "-shard", "4"},
 		"-gathered is for -shard 3":                                                          {"-replicas", "2", "-gathered", "1"},
 		"-microbatches is 5: give at least one for each of the 6 replicas":                   {"-replicas", "6"},
-		"-replicas is 33 of 2 ranks: give at most 64 ranks in all":                           {"-replicas", "33", "-ranks", "2", "-microbatches", "40"},
+		"-replicas is 33, of 2 ranks each: give at most 64 ranks in all":                     {"-replicas", "33", "-ranks", "2", "-microbatches", "40"},
 		"the held-out text is 18 windows for 20 replicas: give more text, or a smaller -seq": {"-replicas", "20", "-microbatches", "20"},
 	} {
 		status, _, _, stderr := runTiny(t, append(flags, "-data", sentence(t))...)
 		requireOneLine(t, status, stderr, want)
 	}
+}
+
+// A budget that a step of replicas exceeds names alternatives that fit, whole gradients and gathered
+// weights included, and the choice of the logits counts these as well.
+func TestReplicasBudget(t *testing.T) {
+	flags := []string{"-data", sentence(t), "-replicas", "2", "-ranks", "2", "-shard", "3", "-microbatches", "8"}
+	status, _, _, stderr := runTiny(t, append(flags, "-plan", "gpipe", "-keep-logits", "-1", "-budget", "50KiB")...)
+	requireOneLine(t, status, stderr, "the plan does not fit the budget: rank 1 needs 64832")
+	fits := regexp.MustCompile(`what would fit: depth-first with at most \d in flight on a rank \(cap (\d)\) \((\d+) bytes\)`).FindStringSubmatch(stderr)
+	require.NotNil(t, fits, stderr)
+	s := summaryOf(t, append(flags, "-plan", "depth-first", "-cap", fits[1], "-keep-logits", "-1", "-budget", fits[2])...)
+	require.Equal(t, fits[2], fmt.Sprint(*s.PlannedBytes))
+
+	all := *summaryOf(t, append(flags, "-plan", "gpipe", "-keep-logits", "1GiB")...).PlannedBytes
+	require.Less(t, *summaryOf(t, append(flags, "-plan", "gpipe", "-budget", fmt.Sprint(all-1))...).PlannedBytes, all)
+}
+
+// The summary has the number of replicas and the shard level, and each line of the memory log has the
+// replica of its rank.
+func TestReplicasAreLogged(t *testing.T) {
+	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t), "-replicas", "2", "-ranks", "2", "-shard", "3", "-json", "-")
+	require.Zero(t, status, stderr)
+	var s summary
+	require.NoError(t, json.Unmarshal([]byte(stdout), &s))
+	require.Equal(t, []int{4, 2, 3}, []int{s.Ranks, s.ReplicaCount, s.Shard})
+	file, err := os.Open(filepath.Join(folder, "memory.jsonl"))
+	require.NoError(t, err)
+	defer file.Close()
+	records := 0
+	for r, err := range memlog.Read(file) {
+		require.NoError(t, err)
+		if r.Sampled() {
+			require.True(t, r.Replicated)
+			require.Equal(t, r.Rank/2, r.Replica)
+			records++
+		}
+	}
+	require.Positive(t, records)
 }

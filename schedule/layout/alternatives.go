@@ -59,8 +59,11 @@ func (a Alternative) Variants() []Alternative {
 		if tokens := shape.tokens(); tokens == largest || tokens < largest/leastShare {
 			continue
 		}
-		microbatches := scale(a.Params.Microbatches, largest, shape.tokens())
-		smaller := a.with(fmt.Sprintf("%d microbatches of shape class %q", microbatches, shape.Name))
+		microbatches, replica := scale(a.Params.Microbatches, largest, shape.tokens()), ""
+		if a.Passes.Reduce {
+			replica = " in each replica,"
+		}
+		smaller := a.with(fmt.Sprintf("%d microbatches%s of shape class %q", microbatches, replica, shape.Name))
 		smaller.Params.Microbatches = microbatches
 		profile := *a.Profile
 		profile.Shapes = profile.Shapes[i : i+1]

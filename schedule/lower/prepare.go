@@ -12,7 +12,8 @@ type Passes struct {
 	// Facts holds the facts of each stage. Parts is the number of parts of a batch entry.
 	Facts []schedule.Facts
 	Parts int
-	// Gathered is the number of stages that a rank gathers at once, or 0 if weights are not sharded.
+	// Gathered is the number of stages that a rank gathers at once, 0 if weights are not sharded, or
+	// [Fewest].
 	Gathered int
 	// GatheredBy is that number for each rank, in place of Gathered, or nil.
 	GatheredBy []int
@@ -30,6 +31,22 @@ type Passes struct {
 	Overlap int
 	// NoLifetimes skips the lifetime pass, for a plan that is only simulated or drawn.
 	NoLifetimes bool
+}
+
+// Fewest stands for the smallest number of gathered stages that a plan allows: 2 if it joins pairs,
+// otherwise 1.
+const Fewest = -1
+
+// fewest returns the number that Fewest stands for.
+func fewest(plan *schedule.Plan) int {
+	for _, program := range plan.Programs {
+		for a := range schedule.Written(program) {
+			if a.Joined() {
+				return 2
+			}
+		}
+	}
+	return 1
 }
 
 // Prepare turns the plan of a rule into a plan that can run. It applies these passes in order:
@@ -81,6 +98,8 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 	switch {
 	case p.GatheredBy != nil:
 		plan, err = shard(plan, p.GatheredBy)
+	case p.Gathered == Fewest:
+		plan, err = Shard(plan, fewest(plan))
 	case p.Gathered > 0:
 		plan, err = Shard(plan, p.Gathered)
 	}

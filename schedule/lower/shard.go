@@ -7,30 +7,30 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Shard returns a plan for sharded weights. Each rank keeps the weights of the active stages that
-// it computes next gathered. Immediately before a computation that changes this set, the rank
+// Shard returns a plan for sharded weights. Each rank keeps the weights of the given number of stages
+// that it computes next gathered. Immediately before a computation that changes this set, the rank
 // releases the weights of stages that leave the set (RESHARD) and gathers the weights of stages
 // that enter it (UNSHARD), in the order in which it computes them. At the end it releases all
 // weights.
 //
 // The weights of both stages of a joined pair are gathered before the pair, so a plan with pairs
-// needs at least two active stages, and every plan needs one. The error wraps ErrParams if active
-// is too small, if the plan already gathers weights, or if it makes copies of weights; run
+// needs at least two gathered stages, and every plan needs one. The error wraps ErrParams if the
+// number is too small, if the plan already gathers weights, or if it makes copies of weights; run
 // [Quantize] after Shard. The result has no drops. The cost depends on the size of the plan's
 // segments, each of which becomes a few segments.
-func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
-	return shard(plan, slices.Repeat([]int{active}, len(plan.Programs)))
+func Shard(plan *schedule.Plan, gathered int) (*schedule.Plan, error) {
+	return shard(plan, slices.Repeat([]int{gathered}, len(plan.Programs)))
 }
 
-// shard is Shard with a number of active stages for each rank.
-func shard(plan *schedule.Plan, actives []int) (*schedule.Plan, error) {
-	if len(actives) != len(plan.Programs) {
-		return nil, fmt.Errorf("%w: there are %d numbers of active stages for %d ranks: use one for each", schedule.ErrParams, len(actives), len(plan.Programs))
+// shard is Shard with a number of gathered stages for each rank.
+func shard(plan *schedule.Plan, numbers []int) (*schedule.Plan, error) {
+	if len(numbers) != len(plan.Programs) {
+		return nil, fmt.Errorf("%w: there are %d numbers of gathered stages for %d ranks: give one for each", schedule.ErrParams, len(numbers), len(plan.Programs))
 	}
 	for rank, program := range plan.Programs {
-		active := actives[rank]
-		if active < 1 {
-			return nil, fmt.Errorf("%w: there are %d active stages: use at least 1", schedule.ErrParams, active)
+		number := numbers[rank]
+		if number < 1 {
+			return nil, fmt.Errorf("%w: %d stages are gathered at once: use at least 1", schedule.ErrParams, number)
 		}
 		for a := range schedule.Written(program) {
 			if a.Kind() == schedule.Unshard || a.Kind() == schedule.Reshard {
@@ -39,14 +39,14 @@ func shard(plan *schedule.Plan, actives []int) (*schedule.Plan, error) {
 			if a.Kind() == schedule.Quantize {
 				return nil, fmt.Errorf("%w: plan %q already has %v, whose weights would not be gathered: run Shard first, then Quantize", schedule.ErrParams, plan.Name, a)
 			}
-			if a.Joined() && active < 2 {
-				return nil, fmt.Errorf("%w: there is one active stage, but plan %q has joined pairs (%v): use at least 2", schedule.ErrParams, plan.Name, a)
+			if a.Joined() && number < 2 {
+				return nil, fmt.Errorf("%w: one stage is gathered at once, and plan %q joins pairs of two (%v): use at least 2", schedule.ErrParams, plan.Name, a)
 			}
 		}
 	}
 	sharded := withoutDrops(plan).Flat()
 	for rank, program := range sharded.Programs {
-		sharded.Programs[rank] = gathered(program, actives[rank])
+		sharded.Programs[rank] = gathered(program, numbers[rank])
 	}
 	return sharded, nil
 }

@@ -59,7 +59,7 @@ type Config[T any] struct {
 	Replicas Replicas
 	Hooks    Hooks
 
-	recording bool // one replica of those is recorded: see Record
+	recording *Replicas // the replicas, of which Stages and Spaces are of one: see Record
 }
 
 // Plan configures how the plan of a step is made, beyond Config.Schedule.

@@ -12,17 +12,21 @@ import (
 
 // newPlanner returns the planner of a completed configuration.
 func newPlanner[T any](cfg *Config[T], parts []string) *planner {
+	replicas := &cfg.Replicas
+	if cfg.recording != nil {
+		replicas = cfg.recording
+	}
 	p := &planner{
 		rule: cfg.Plan.Rule, unchecked: cfg.Plan.Unchecked, costs: cfg.Plan.Costs,
 		params: schedule.Params{
 			Placement: cfg.Plan.Placement, Group: cfg.Plan.Group, Cap: cfg.Plan.Cap, Slices: cfg.Plan.Slices, Frozen: make([]bool, cfg.depth()),
 		},
-		passes:   lower.Passes{Facts: make([]schedule.Facts, cfg.depth()), Parts: len(parts), Quantizing: cfg.Plan.Quantizing, Reduce: cfg.Replicas.count() > 1, Level: cfg.Replicas.Shard},
-		replicas: cfg.Replicas.count(),
+		passes:   lower.Passes{Facts: make([]schedule.Facts, cfg.depth()), Parts: len(parts), Quantizing: cfg.Plan.Quantizing, Reduce: replicas.count() > 1, Level: replicas.shard()},
+		replicas: replicas.count(),
 		profile:  cfg.Memory.Profile, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
 	}
-	if r := &cfg.Replicas; r.count() > 1 && r.Shard == 3 {
-		p.passes.Gathered = cmp.Or(r.Gathered, leastGathered)
+	if replicas.shard() == 3 {
+		p.passes.Gathered = cmp.Or(replicas.Gathered, lower.Fewest)
 	}
 	if share := cfg.Memory.Offload.Share; share > 0 {
 		p.passes.Away = cfg.Memory.Profile.Away(&cfg.Plan.Placement, share)

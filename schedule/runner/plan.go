@@ -203,10 +203,6 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 		passes.Reduce = passes.Reduce && !has[schedule.ReduceGrad]
 		if has[schedule.Unshard] {
 			passes.Gathered = 0
-		} else if passes.Gathered == leastGathered {
-			if passes.Gathered = 1; joins(plan) {
-				passes.Gathered = 2
-			}
 		}
 		if plan, err = lower.Prepare(plan, passes); err != nil {
 			return nil, err
@@ -222,21 +218,6 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 		return plan, check.Replicas(plan)
 	}
 	return plan, nil
-}
-
-// leastGathered stands for the smallest number of gathered stages that a plan allows.
-const leastGathered = -1
-
-// joins reports whether a plan has joined pairs.
-func joins(plan *schedule.Plan) bool {
-	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
-			if a.Joined() {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // kinds returns the kinds of actions in a plan.

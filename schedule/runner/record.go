@@ -30,6 +30,24 @@ type Profiled interface {
 	Profile(shape string) (layout.StageProfile, error)
 }
 
+// newRecording returns a runner of the stages and spaces of one replica, whose planner plans for all.
+func newRecording[T any](cfg Config[T]) (*Runner[T], error) {
+	replicas := cfg.Replicas
+	cfg.Replicas, cfg.recording = Replicas{Shard: replicas.shard()}, &replicas
+	return New(cfg)
+}
+
+// Planned returns the memory plan of a training step of m microbatches, as Runner.Prepare does, for a
+// configuration as in Record: of several replicas it has the stages and spaces of one.
+func Planned[T any](ctx context.Context, cfg Config[T], m int) (*layout.Memory, error) {
+	all, err := newRecording(cfg)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := all.Prepare(ctx, m, nil)
+	return plan, errors.Join(err, all.Close())
+}
+
 // Record finds out what every stage allocates, keeps and releases, for every shape class. In a
 // dry run it makes each call of each stage once, with its own inputs and gradients. On spaces of
 // kernels.Null nothing is computed; this is why you build the model a second time for Record, on
@@ -50,8 +68,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 		return nil, errors.New("runner: no shapes to record")
 	}
 	cfg.Memory.Offload = Offload{} // it needs the profile
-	cfg.Replicas, cfg.recording = Replicas{Shard: cfg.Replicas.shard()}, true
-	all, err := New(cfg)
+	all, err := newRecording(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -488,7 +488,7 @@ func TestJoinedPairsGatherTwoStages(t *testing.T) {
 	r := &replicated{replicas: 2, ranks: 2, shard: 3, rule: schedule.DualPipeV, place: v}
 	r.change = func(cfg *runner.Config[buffer]) { cfg.Replicas.Gathered = 1 }
 	_, err := r.build(t).Step(t.Context(), 9, r.source())
-	require.ErrorContains(t, err, "there is one active stage, but plan \"dualpipev\" has joined pairs")
+	require.ErrorContains(t, err, "one stage is gathered at once, and plan \"dualpipev\" joins pairs of two")
 }
 
 // TestReplicasOfTwoCopies trains with a schedule of two copies of the model, whose uses of a parameter

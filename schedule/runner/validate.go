@@ -131,7 +131,7 @@ func (c *Config[T]) complete() error {
 	if c.World.Ranks == 0 {
 		c.World.Ranks = max(len(c.Spaces)/c.Replicas.count(), 1)
 	}
-	if !c.recording {
+	if c.recording == nil {
 		c.Replicas.Shard = c.Replicas.shard()
 	}
 	if c.Memory.Ring == 0 {

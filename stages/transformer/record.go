@@ -17,8 +17,8 @@ const (
 )
 
 // Record is runner.Record for the stages of m, which is a model on Null devices, the spaces of
-// all ranks in dry. If KeepLogits is 0 it chooses: it plans a step of the given number of
-// microbatches with all logits kept and with none. It keeps all if the step then fits
+// all ranks in dry, or of those of one replica. If KeepLogits is 0 it chooses: it plans a step of the
+// given number of microbatches with all logits kept and with none. It keeps all if the step then fits
 // dry.Memory.Budget on every rank or, without a budget, if no rank needs more than 6/5 of the
 // memory, including its resident buffers. The choice is in the profile and in m.KeepLogits. It
 // is the same in every process that records the same ranks, whichever of them has the head. A
@@ -56,14 +56,9 @@ func planned(ctx context.Context, dry runner.Config[kernels.Buffer], microbatche
 		return nil, nil, err
 	}
 	dry.Memory = runner.Memory{Profile: profile, Search: dry.Memory.Search}
-	dry.Replicas = runner.Replicas{} // its spaces are those of one
-	run, err := runner.New(dry)
-	if err != nil {
-		return nil, nil, err
-	}
-	plan, err := run.Prepare(ctx, microbatches, nil)
+	plan, err := runner.Planned(ctx, dry, microbatches)
 	if errors.Is(err, layout.ErrTooLong) {
 		err = nil
 	}
-	return profile, plan, errors.Join(err, run.Close())
+	return profile, plan, err
 }

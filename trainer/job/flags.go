@@ -76,7 +76,7 @@ func Flags(set *flag.FlagSet) *Options {
 	set.IntVar(&o.Shard, "shard", o.Shard, "`level`: a replica holds its part, instead of all, of nothing (0), the state of the optimizer (1), gradients as well (2), or weights as well (3)")
 	set.IntVar(&o.Gathered, "gathered", o.Gathered, "number of stages whose weights a rank holds whole at once, for -shard 3; default: 1, or 2 if the plan joins pairs")
 	set.IntVar(&o.Stages, "stages", o.Stages, "pipeline stages of the model; default: 4 on one rank, otherwise one or two per rank, depending on the plan")
-	set.IntVar(&o.Microbatches, "microbatches", o.Microbatches, "microbatches per step, of all replicas together")
+	set.IntVar(&o.Microbatches, "microbatches", o.Microbatches, "microbatches per step, of all replicas together; those of a plan, and of weir, are in each replica")
 	set.IntVar(&o.Group, "group", o.Group, "microbatches that run together, for -plan interleaved, zb1p, grouped-interleave, or depth-first on one rank; default: the plan's own")
 	set.IntVar(&o.Cap, "cap", o.Cap, "maximum number of microbatches in flight on a rank, for -plan zb-h2, or depth-first on several ranks; default: the plan's own")
 	set.IntVar(&o.Slices, "slices", o.Slices, "slices of a sequence, for -plan seq1f1b; each slice is a separate microbatch, which does not read the others")
@@ -185,7 +185,7 @@ func (o *Options) Validate(parts int) error {
 		}
 	}
 	refuse(o.Ranks > mostRanks, "-ranks is %d: give at most %d", o.Ranks, mostRanks)
-	refuse(o.Ranks <= mostRanks && o.Replicas > mostRanks/max(o.Ranks, 1), "-replicas is %d of %d ranks: give at most %d ranks in all", o.Replicas, o.Ranks, mostRanks)
+	refuse(o.Ranks <= mostRanks && o.Replicas > mostRanks/max(o.Ranks, 1), "-replicas is %d, of %s each: give at most %d ranks in all", o.Replicas, units.Number(o.Ranks, "rank"), mostRanks)
 	refuse(o.Shard < 0 || o.Shard > 3, "-shard is %d: give 0 to 3", o.Shard)
 	refuse(o.Shard > 0 && o.Shard <= 3 && o.Replicas == 1, "-shard is for several replicas: give -replicas, or leave it out")
 	refuse(o.Gathered > 0 && o.Shard != 3, "-gathered is for -shard 3: leave it out")

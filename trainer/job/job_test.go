@@ -58,7 +58,7 @@ func TestMeetInReplicas(t *testing.T) {
 		{"3", "2", "2", []int{0, 3}, ""},
 		{"4", "", "4", []int{0, 1, 2, 3}, ""},
 		{"2", "", "4", []int{0, 1, 2, 3}, ""},
-		{"2", "2", "5", []int{0}, "-ranks is 2 in each of 2 -replicas: give at least one rank for each of the 5 processes"},
+		{"2", "2", "5", []int{0}, "-ranks 2 and -replicas 2 make 4 ranks: give at least one for each of the 5 processes"},
 		{"0", "2", "2", []int{0}, "-replicas is 0: give at least 1"},
 	} {
 		for process, first := range test.firsts {
@@ -89,7 +89,7 @@ func TestReplicaFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"":                                {"-replicas", "2", "-shard", "3", "-gathered", "2"},
 		"-replicas is 0: give at least 1": {"-replicas", "0"},
-		"-replicas is 33 of 2 ranks: give at most 64 ranks in all":         {"-replicas", "33", "-ranks", "2"},
+		"-replicas is 33, of 2 ranks each: give at most 64 ranks in all":   {"-replicas", "33", "-ranks", "2"},
 		"-shard is 4: give 0 to 3":                                         {"-replicas", "2", "-shard", "4"},
 		"-shard is -1: give 0 to 3":                                        {"-replicas", "2", "-shard", "-1"},
 		"-shard is for several replicas: give -replicas":                   {"-shard", "1"},

@@ -142,13 +142,11 @@ func (o *Options) RunnerOffload() runner.Offload {
 	return runner.Offload{Share: o.Offload, Folder: o.OffloadTo}
 }
 
-// MicrobatchesOfReplica returns the greatest number of microbatches of a replica in a step.
-func (o *Options) MicrobatchesOfReplica() int { return (o.Microbatches + o.Replicas - 1) / o.Replicas }
-
 // prove makes and checks the plan of a step, and simulates it if there are costs.
 func (o *Options) prove() error {
+	most := (o.Microbatches + o.Replicas - 1) / o.Replicas // of a replica
 	plan, err := o.Rule(schedule.Params{
-		Placement: o.Placement, Microbatches: o.MicrobatchesOfReplica(), Group: o.Group, Cap: o.Cap, Slices: o.Slices,
+		Placement: o.Placement, Microbatches: most, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
 	})
 	if err == nil {
 		split := slices.Repeat([]schedule.Facts{{Split: true}}, o.Placement.Stages())

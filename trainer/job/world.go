@@ -115,7 +115,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 		o.Ranks = (w.Processes + o.Replicas - 1) / o.Replicas
 	}
 	if o.AllRanks() < w.Processes {
-		return nil, fmt.Errorf("-ranks is %d in each of %d -replicas: give at least one rank for each of the %d processes", o.Ranks, o.Replicas, w.Processes)
+		return nil, fmt.Errorf("-ranks %d and -replicas %d make %d ranks: give at least one for each of the %d processes", o.Ranks, o.Replicas, o.AllRanks(), w.Processes)
 	}
 	w.ranks, w.pipeline = o.AllRanks(), o.Ranks
 	w.First = w.process * w.ranks / w.Processes
