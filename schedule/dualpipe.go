@@ -35,16 +35,12 @@ func DualPipe(p Params) (*Plan, error) {
 		return nil, fmt.Errorf("%w: dualpipe on %d ranks: there may be %d", ErrParams, ranks, 2*bothWaysMost)
 	}
 	each := max((p.Microbatches+1)/2, 2*half) // microbatches per copy
-	programs := make([][]Segment, ranks)
-	for r := range ranks {
+	return p.counted("dualpipe", func(b *countingBuilder, r int) {
 		away, towards := r, 2*ranks-1-r // the stages of the first and the second copy
-		b := newCountingBuilder(p, away, towards)
 		if r < half {
 			b.bothWays(r, half, each, away, towards)
 		} else {
 			b.bothWays(ranks-1-r, half, each, towards, away)
 		}
-		programs[r] = b.Program()
-	}
-	return p.plan("dualpipe", programs...), nil
+	}), nil
 }

@@ -20,13 +20,9 @@ func DualPipeV(p Params) (*Plan, error) {
 	}
 	ranks := p.Placement.Ranks
 	microbatches := max(p.Microbatches, 2*ranks)
-	programs := make([][]Segment, ranks)
-	for r := range ranks {
-		b := newCountingBuilder(p, r, 2*ranks-1-r)
+	return p.counted("dualpipev", func(b *countingBuilder, r int) {
 		b.bothWays(r, ranks, microbatches, r, 2*ranks-1-r)
-		programs[r] = b.Program()
-	}
-	return p.plan("dualpipev", programs...), nil
+	}), nil
 }
 
 // bothWaysMost is the maximum number of ranks of half a DualPipe: the size of the plan grows with the

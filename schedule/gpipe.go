@@ -13,20 +13,15 @@ func GPipe(p Params) (*Plan, error) {
 	if err := p.check("gpipe", 0); err != nil {
 		return nil, err
 	}
-	programs := make([][]Segment, p.Placement.Ranks)
-	for rank := range programs {
-		stages := p.Placement.On(rank)
-		blocks := inARow(stages)
-		b := newCountingBuilder(p, stages...)
+	return p.counted("gpipe", func(b *countingBuilder, _ int) {
+		blocks := inARow(b.stages)
 		for _, block := range blocks {
 			b.write(p.Microbatches, microbatch(block, F)...)
 		}
 		for _, block := range slices.Backward(blocks) {
 			b.write(p.Microbatches, microbatch(block, B)...)
 		}
-		programs[rank] = b.Program()
-	}
-	return p.plan("gpipe", programs...), nil
+	}), nil
 }
 
 // inARow splits ascending stages into blocks of consecutive stages.

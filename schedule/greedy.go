@@ -70,12 +70,11 @@ const (
 func newWorkers(p Params) *workers {
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	w := &workers{
-		Engine: repeats.NewEngine(0, 0), stages: stages, microbatches: p.Microbatches, on: make([][]int, ranks), caps: make([]int, ranks),
+		Engine: repeats.NewEngine(0, 0), stages: stages, microbatches: p.Microbatches, on: p.Placement.byRank(), caps: make([]int, ranks),
 		counts: make([]int, countsOfStage*stages), busy: make([]int, ranks), doing: make([]int, ranks), lists: make([]Builder, ranks),
 		began: make([]int64, ranks),
 	}
 	for rank := range ranks {
-		w.on[rank] = p.Placement.On(rank)
 		if len(w.on[rank]) == 0 {
 			continue
 		}

@@ -1,10 +1,5 @@
 package schedule
 
-import (
-	"fmt"
-	"slices"
-)
-
 // GroupedInterleave is the interleaved schedule of "PipeOffload". It needs less memory than
 // Interleaved. Microbatches run in groups, at one stage of a rank after the other, and all ranks
 // keep the same pace: every rank runs an F, an I and a W in every three slots, and each W follows
@@ -19,27 +14,13 @@ import (
 // in the order of a full one, without the missing microbatches. The size of the plan depends on the
 // stages and the group, not on the number of microbatches. Errors wrap ErrParams.
 func GroupedInterleave(p Params) (*Plan, error) {
-	if err := p.check("grouped-interleave", takesGroup); err != nil {
+	name, group, err := p.groups("grouped-interleave", 1)
+	if err != nil {
 		return nil, err
 	}
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
-	if stages%ranks != 0 || !slices.Equal(p.Placement.Rank, Looped(ranks, stages).Rank) {
-		return nil, fmt.Errorf("%w: grouped-interleave has the same number of stages on each rank, stage s on rank s mod %d: place %d, %d or another multiple of %d stages so",
-			ErrParams, ranks, ranks, 2*ranks, ranks)
-	}
-	name, group := "grouped-interleave", ranks
-	if p.Group > 0 && p.Group != ranks {
-		name, group = fmt.Sprintf("grouped-interleave group=%d", p.Group), min(p.Group, max(p.Microbatches, ranks)) // a larger group contains all microbatches
-	}
-	if int64(group)*int64(stages) > maxBody/4 {
-		return nil, fmt.Errorf("%w: groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
-			ErrParams, group, stages, maxBody)
-	}
-
-	programs := make([][]Segment, ranks)
-	for rank := range programs {
+	return p.counted(name, func(b *countingBuilder, rank int) {
 		block, periods := groupBlock(ranks, stages/ranks, group, rank)
-		b := newCountingBuilder(p, p.Placement.On(rank)...)
 		pattern := func(begun int) (list []Action) {
 			for _, a := range block {
 				if a.period <= begun {
@@ -52,9 +33,7 @@ func GroupedInterleave(p Params) (*Plan, error) {
 			b.write(1, pattern(period)...)
 		}
 		b.write((p.Microbatches+group-1)/group, pattern(periods)...)
-		programs[rank] = b.Program()
-	}
-	return p.plan(name, programs...), nil
+	}), nil
 }
 
 // blockAction is an action of a group, and the number of periods since the group began.

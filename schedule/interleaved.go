@@ -45,27 +45,12 @@ type table struct {
 
 // newTable returns the table for a rule with groups, or the fault of the parameters.
 func newTable(p Params, rule string) (table, error) {
-	if err := p.check(rule, takesGroup); err != nil {
+	ranks := p.Placement.Ranks
+	name, group, err := p.groups(rule, ranks)
+	if err != nil {
 		return table{}, err
 	}
-	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
-	if stages%ranks != 0 || !slices.Equal(p.Placement.Rank, Looped(ranks, stages).Rank) {
-		return table{}, fmt.Errorf("%w: %s has the same number of stages on each rank, stage s on rank s mod %d: place %d, %d or another multiple of %d stages so",
-			ErrParams, rule, ranks, ranks, 2*ranks, ranks)
-	}
-	if p.Group != 0 && p.Group < ranks {
-		return table{}, fmt.Errorf("%w: %s in groups of %d on %d ranks: a group must fill the pipeline: use %d or more, or 0 for %d",
-			ErrParams, rule, p.Group, ranks, ranks, ranks)
-	}
-	t := table{name: rule, ranks: ranks, depth: stages / ranks, group: max(p.Group, ranks), microbatches: p.Microbatches}
-	if t.group > ranks {
-		t.name = fmt.Sprintf("%s group=%d", rule, t.group)
-	}
-	t.group = min(t.group, max(p.Microbatches, ranks)) // a larger group contains all microbatches
-	if int64(t.group)*int64(stages) > maxBody/4 {
-		return table{}, fmt.Errorf("%w: groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
-			ErrParams, t.group, stages, maxBody)
-	}
+	t := table{name: name, ranks: ranks, depth: p.Placement.Stages() / ranks, group: group, microbatches: p.Microbatches}
 	t.padded = t.microbatches
 	if rest := t.microbatches % t.group; rest > 0 && rest < ranks {
 		t.padded += t.group - rest
@@ -73,6 +58,32 @@ func newTable(p Params, rule string) (table, error) {
 	t.forwards = t.padded * t.depth
 	t.whole = t.microbatches / t.group * t.group * t.depth
 	return t, nil
+}
+
+// groups validates the parameters for a rule that runs groups of microbatches through the same number
+// of stages on each rank. It returns the name of the plan and the size of a group.
+func (p Params) groups(rule string, least int) (name string, group int, err error) {
+	if err := p.check(rule, takesGroup); err != nil {
+		return "", 0, err
+	}
+	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
+	if stages%ranks != 0 || !slices.Equal(p.Placement.Rank, Looped(ranks, stages).Rank) {
+		return "", 0, fmt.Errorf("%w: %s has the same number of stages on each rank, stage s on rank s mod %d: place %d, %d or another multiple of %d stages so",
+			ErrParams, rule, ranks, ranks, 2*ranks, ranks)
+	}
+	if p.Group != 0 && p.Group < least {
+		return "", 0, fmt.Errorf("%w: %s in groups of %d on %d ranks: a group must fill the pipeline: use %d or more, or 0 for %d",
+			ErrParams, rule, p.Group, ranks, ranks, ranks)
+	}
+	name, group = rule, ranks
+	if p.Group > 0 && p.Group != ranks {
+		name, group = fmt.Sprintf("%s group=%d", rule, p.Group), min(p.Group, max(p.Microbatches, ranks)) // a larger group contains all microbatches
+	}
+	if int64(group)*int64(stages) > maxBody/4 {
+		return "", 0, fmt.Errorf("%w: groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
+			ErrParams, group, stages, maxBody)
+	}
+	return name, group, nil
 }
 
 // delayed is a kind of action that comes so many slots later than the forward of the same number.

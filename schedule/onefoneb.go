@@ -12,38 +12,30 @@ func OneFOneB(p Params) (*Plan, error) {
 	if err := p.check("1f1b", 0); err != nil {
 		return nil, err
 	}
-	blocks, err := p.chain("1f1b")
-	if err != nil {
+	if err := p.chain("1f1b"); err != nil {
 		return nil, err
 	}
-	programs := make([][]Segment, p.Placement.Ranks)
-	for rank, stages := range blocks {
+	return p.counted("1f1b", func(b *countingBuilder, rank int) {
 		warmup := min(p.Placement.Ranks-1-rank, p.Microbatches)
-		b := newCountingBuilder(p, stages...)
-		b.write(warmup, microbatch(stages, F)...)
-		b.write(p.Microbatches-warmup, microbatch(stages, F, B)...)
-		b.write(warmup, microbatch(stages, B)...)
-		programs[rank] = b.Program()
-	}
-	return p.plan("1f1b", programs...), nil
+		b.write(warmup, microbatch(b.stages, F)...)
+		b.write(p.Microbatches-warmup, microbatch(b.stages, F, B)...)
+		b.write(warmup, microbatch(b.stages, B)...)
+	}), nil
 }
 
-// chain returns the stages of each rank for a rule that requires one or more consecutive stages per
-// rank.
-func (p Params) chain(rule string) ([][]int, error) {
-	blocks := make([][]int, p.Placement.Ranks)
+// chain validates the placement for a rule that requires one or more consecutive stages per rank.
+func (p Params) chain(rule string) error {
 	before := -1
 	for stage, rank := range p.Placement.Rank {
 		if rank != before && rank != before+1 {
-			return nil, fmt.Errorf("%w: %s goes through the ranks once, and stage %d on rank %d comes behind rank %d: place the stages in order, one or more in a row on each rank",
+			return fmt.Errorf("%w: %s goes through the ranks once, and stage %d on rank %d comes behind rank %d: place the stages in order, one or more in a row on each rank",
 				ErrParams, rule, stage, rank, before)
 		}
-		blocks[rank] = append(blocks[rank], stage)
 		before = rank
 	}
 	if before != p.Placement.Ranks-1 {
-		return nil, fmt.Errorf("%w: %s has no use for a rank without a stage: use %d ranks, or place a stage on each of the %d",
+		return fmt.Errorf("%w: %s has no use for a rank without a stage: use %d ranks, or place a stage on each of the %d",
 			ErrParams, rule, before+1, p.Placement.Ranks)
 	}
-	return blocks, nil
+	return nil
 }

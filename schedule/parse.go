@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -125,44 +126,35 @@ func (s *scanner) stages(p *Plan) {
 	if s.word != "stage" {
 		return
 	}
-	windows, outgoing, away, facts, drops := false, false, false, false, false
-	for stage := range p.Placement.Rank {
-		s.keyword("stage")
-		s.number("the stages in order,", stage, stage, ":")
-		if stage == 0 {
-			windows = strings.HasPrefix(s.word, "window=")
-		}
-		if windows {
-			p.Windows = append(p.Windows, s.keyedNumber("window="))
-		}
-		if stage == 0 {
-			outgoing = strings.HasPrefix(s.word, "outgoing=")
-		}
-		if outgoing {
-			p.Outgoing = append(p.Outgoing, s.keyedNumber("outgoing="))
-		}
-		if stage == 0 {
-			away = strings.HasPrefix(s.word, "away=")
-		}
-		if away {
-			p.Away = append(p.Away, s.slots())
-		}
-		if stage == 0 {
-			facts = strings.HasPrefix(s.word, "facts=")
-		}
-		if facts {
+	type field struct {
+		key  string
+		read func(stage int)
+	}
+	fields := []field{
+		{"window=", func(int) { p.Windows = append(p.Windows, s.keyedNumber("window=")) }},
+		{"outgoing=", func(int) { p.Outgoing = append(p.Outgoing, s.keyedNumber("outgoing=")) }},
+		{"away=", func(int) { p.Away = append(p.Away, s.slots()) }},
+		{"facts=", func(stage int) {
 			p.Facts = append(p.Facts, Facts{})
 			s.facts(&p.Facts[stage])
 			s.parts("reads=", &p.Facts[stage].Reads)
-		}
-		if stage == 0 {
-			drops = strings.HasPrefix(s.word, "drops=")
-		}
-		if drops {
+		}},
+		{"drops=", func(stage int) {
 			p.Parts = append(p.Parts, [NumKinds]uint64{})
 			s.parts("drops=", &p.Parts[stage])
-		}
-		if stage == 0 && !windows && !outgoing && !away && !facts && !drops {
+		}},
+	}
+	for stage := range p.Placement.Rank {
+		s.keyword("stage")
+		s.number("the stages in order,", stage, stage, ":")
+		fields = slices.DeleteFunc(fields, func(f field) bool {
+			if stage == 0 && !strings.HasPrefix(s.word, f.key) {
+				return true // no line has a field that the first line lacks
+			}
+			f.read(stage)
+			return false
+		})
+		if len(fields) == 0 {
 			s.fail("expected window=, outgoing=, away=, facts= or drops=")
 		}
 		if s.parseFault != nil {

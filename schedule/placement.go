@@ -66,6 +66,15 @@ func (p Placement) On(rank int) []int {
 	return stages
 }
 
+// byRank returns the stages of each rank, ascending.
+func (p Placement) byRank() [][]int {
+	on := make([][]int, p.Ranks)
+	for stage, rank := range p.Rank {
+		on[rank] = append(on[rank], stage)
+	}
+	return on
+}
+
 // within returns the number of a stage within its copy.
 func (p Placement) within(stage int) int {
 	if p.Copies < 2 {

@@ -14,8 +14,7 @@ func Seq1F1B(p Params) (*Plan, error) {
 	if err := p.check("seq1f1b", takesSlices); err != nil {
 		return nil, err
 	}
-	blocks, err := p.chain("seq1f1b")
-	if err != nil {
+	if err := p.chain("seq1f1b"); err != nil {
 		return nil, err
 	}
 	ranks, microbatches := p.Placement.Ranks, p.Microbatches
@@ -28,7 +27,7 @@ func Seq1F1B(p Params) (*Plan, error) {
 	whole := microbatches / slices * slices // microbatches of complete sequences
 	var w Builder
 	programs := make([][]Segment, ranks)
-	for rank, stages := range blocks {
+	for rank, stages := range p.Placement.byRank() {
 		warmup := min(ranks-2-rank+slices, microbatches)
 		write := func(pattern []Action, mb int) {
 			for _, a := range pattern {

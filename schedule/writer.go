@@ -45,6 +45,17 @@ func newCountingBuilder(p Params, stages ...int) *countingBuilder {
 	return b
 }
 
+// counted returns the plan of a rule that writes the program of each rank with a countingBuilder.
+func (p Params) counted(name string, write func(b *countingBuilder, rank int)) *Plan {
+	programs := make([][]Segment, p.Placement.Ranks)
+	for rank, stages := range p.Placement.byRank() {
+		b := newCountingBuilder(p, stages...)
+		write(b, rank)
+		programs[rank] = b.Program()
+	}
+	return p.plan(name, programs...)
+}
+
 // counts returns the counts of an action's stage.
 func (b *countingBuilder) counts(a Action) *counts {
 	k, _ := slices.BinarySearch(b.stages, a.Stage())

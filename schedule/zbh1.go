@@ -19,25 +19,19 @@ func ZBH1(p Params) (*Plan, error) {
 // microbatches in flight. A rank runs forwards until it has to wait for the first gradient, then F
 // and I until inFlight microbatches are in flight, and then a W for each F.
 func (p Params) zeroBubble(name string, inFlight int) (*Plan, error) {
-	blocks, err := p.chain(name)
-	if err != nil {
+	if err := p.chain(name); err != nil {
 		return nil, err
 	}
 	ranks := p.Placement.Ranks
 	inFlight = min(inFlight, p.Microbatches+2*ranks) // a larger bound has no effect
-	programs := make([][]Segment, ranks)
-	for r, stages := range blocks {
+	return p.counted(name, func(b *countingBuilder, r int) {
 		warmup := max(0, min(inFlight-1-r, 2*(ranks-1-r)))
 		putOff := inFlight - 1 - warmup
 		full := max(0, p.Microbatches-(inFlight-1))
-
-		b := newCountingBuilder(p, stages...)
-		b.write(warmup, microbatch(stages, F)...)
-		b.write(putOff, microbatch(stages, F, I)...)
-		b.write(full, microbatch(stages, F, I, W)...)
-		b.write(warmup, microbatch(stages, I, W)...)
-		b.write(putOff, microbatch(stages, W)...)
-		programs[r] = b.Program()
-	}
-	return p.plan(name, programs...), nil
+		b.write(warmup, microbatch(b.stages, F)...)
+		b.write(putOff, microbatch(b.stages, F, I)...)
+		b.write(full, microbatch(b.stages, F, I, W)...)
+		b.write(warmup, microbatch(b.stages, I, W)...)
+		b.write(putOff, microbatch(b.stages, W)...)
+	}), nil
 }

@@ -22,13 +22,10 @@ func ZBV(p Params) (*Plan, error) {
 	}
 	ranks := p.Placement.Ranks
 	microbatches := max(p.Microbatches, 2*ranks-1)
-	programs := make([][]Segment, ranks)
-	for r := range ranks {
+	return p.counted("zb-v", func(b *countingBuilder, r int) {
 		s0, s1 := r, 2*ranks-1-r
 		f0, i0, w0 := Act(F, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
 		f1, i1, w1 := Act(F, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
-
-		b := newCountingBuilder(p, s0, s1)
 		b.write(2*(ranks-r)-1, f0)
 		b.write(r, f1, f0)
 		b.write(ranks-r, f1, i1, w1)
@@ -38,9 +35,7 @@ func ZBV(p Params) (*Plan, error) {
 		b.write(ranks-r, i0, w0)
 		b.write(r, w1)
 		b.write(r, w0)
-		programs[r] = b.Program()
-	}
-	return p.plan("zb-v", programs...), nil
+	}), nil
 }
 
 // onV validates the parameters for a rule with two stages per rank, placed as a V, and a maximum
