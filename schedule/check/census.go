@@ -15,18 +15,15 @@ import (
 func (c *Checker) countActions() {
 	c.uneven = make([]bool, 2*c.Stages)
 	sets := c.Stages * passes.KindsPerStage
-	v := &censusVisitor{c: c, Walk: passes.NewWalk(&c.Outline, sets+c.Copies()), spans: sets, demands: newDemands(&c.Outline, sets)}
+	v := &censusVisitor{rankWalk: rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, sets+c.Copies())}, spans: sets, demands: newDemands(&c.Outline, sets)}
 	c.putSpans(&v.Walk, sets)
 	v.Every = c.Plan.Slices
-	for rank, program := range c.Plan.Programs {
-		v.rank = rank
-		v.Program(program, false, v)
-		if c.Unproved(&v.Walk, rank) {
+	for rank := range c.Plan.Programs {
+		if !v.run(rank, v) {
 			c.aborted = true
 			return
 		}
 	}
-	c.recordVisited(&v.Walk)
 	c.totals, c.ordered = v.Upto(sets), !v.early
 	if c.aborted {
 		return // the missing actions may be the misplaced ones
@@ -60,15 +57,11 @@ func (c *Checker) reportEmptyStages() {
 
 // censusVisitor is the visitor that counts actions.
 type censusVisitor struct {
-	passes.Walk
-	c       *Checker
-	rank    int
+	rankWalk
 	spans   int // the set of microbatches of the first copy of the model; the sets of the other copies follow
 	demands demands
 	early   bool // an action precedes one of its dependencies, or the dependency is missing
 }
-
-func (v *censusVisitor) Repeats(*schedule.Segment, int64) {}
 
 func (v *censusVisitor) Visit(a schedule.Action, mb int64) {
 	c, w := v.c, &v.Walk
@@ -76,11 +69,11 @@ func (v *censusVisitor) Visit(a schedule.Action, mb int64) {
 	switch {
 	case stage >= c.Stages:
 		c.aborted = true
-		v.fault(a, mb, UnknownStage, "belongs to an unknown stage; stages are 0 to %d.", c.Stages-1)
+		v.fault(a, mb, UnknownStage, "", "belongs to an unknown stage; stages are 0 to %d.", c.Stages-1)
 		return
 	case kind.OfStage():
 		if mb != 0 {
-			v.fault(a, mb, UnknownMicrobatch, "has no microbatch of its own; omit the microbatch.")
+			v.fault(a, mb, UnknownMicrobatch, "", "has no microbatch of its own; omit the microbatch.")
 		}
 	case !w.Has(v.spans+c.Sites[stage].Copy, mb):
 		c.aborted = true
@@ -88,12 +81,12 @@ func (v *censusVisitor) Visit(a schedule.Action, mb int64) {
 		return
 	}
 	if !c.allows(stage, kind) {
-		v.fault(a, mb, Unexpected, "must not be in this plan: %s.", c.ruledOut(stage, kind))
+		v.fault(a, mb, Unexpected, "", "must not be in this plan: %s.", c.ruledOut(stage, kind))
 		return
 	}
 	if home := c.Plan.Placement.Rank[stage]; home != v.rank {
 		c.aborted = true
-		v.fault(a, mb, WrongRank, "is on the wrong rank; move it to rank %d, which has stage %d.", home, stage)
+		v.fault(a, mb, WrongRank, "", "is on the wrong rank; move it to rank %d, which has stage %d.", home, stage)
 	}
 	if a.Joined() {
 		v.checkJoin(a, mb)
@@ -110,24 +103,20 @@ func (v *censusVisitor) Visit(a schedule.Action, mb int64) {
 		if e := passes.Edge(a); e >= 0 {
 			c.uneven[e] = true
 		}
-		v.fault(a, mb, Twice, "is a duplicate; remove one of the two.")
+		v.fault(a, mb, Twice, "", "is a duplicate; remove one of the two.")
 	}
 	if c.mixes(stage) {
 		v.checkMix(a, mb)
 	}
 }
 
-func (v *censusVisitor) fault(a schedule.Action, mb int64, code Code, format string, args ...any) {
-	v.c.faultAt(&v.Walk, v.rank, a, mb, code, "", format, args...)
-}
-
 // noMicrobatch adds a fault for an action whose stage does not run its microbatch.
 func (v *censusVisitor) noMicrobatch(a schedule.Action, mb int64) {
 	if span := v.c.Span(a.Stage()); mb >= 0 && mb < v.c.Microbatches {
-		v.fault(a, mb, UnknownMicrobatch, "belongs to a microbatch of another copy of the model; this copy runs microbatches %d to %d.", span.Lo, span.Hi-1)
+		v.fault(a, mb, UnknownMicrobatch, "", "belongs to a microbatch of another copy of the model; this copy runs microbatches %d to %d.", span.Lo, span.Hi-1)
 		return
 	}
-	v.fault(a, mb, UnknownMicrobatch, "belongs to an unknown microbatch; microbatches are 0 to %d.", v.c.Microbatches-1)
+	v.fault(a, mb, UnknownMicrobatch, "", "belongs to an unknown microbatch; microbatches are 0 to %d.", v.c.Microbatches-1)
 }
 
 // checkMix adds a fault if a stage and microbatch have both a full backward and one of its halves.
@@ -136,11 +125,11 @@ func (v *censusVisitor) checkMix(a schedule.Action, mb int64) {
 	switch a.Kind() {
 	case schedule.B:
 		if has(schedule.I) || has(schedule.W) {
-			v.fault(a, mb, Mixed, "is a full backward that conflicts with an I or W of the same stage and microbatch; use B, or I and W.")
+			v.fault(a, mb, Mixed, "", "is a full backward that conflicts with an I or W of the same stage and microbatch; use B, or I and W.")
 		}
 	case schedule.I, schedule.W:
 		if has(schedule.B) {
-			v.fault(a, mb, Mixed, "conflicts with a full backward, B, of the same stage and microbatch; use B, or I and W.")
+			v.fault(a, mb, Mixed, "", "conflicts with a full backward, B, of the same stage and microbatch; use B, or I and W.")
 		}
 	}
 }
@@ -149,12 +138,12 @@ func (v *censusVisitor) checkMix(a schedule.Action, mb int64) {
 func (v *censusVisitor) checkJoin(a schedule.Action, mb int64) {
 	body := v.Body
 	if v.Index+1 == len(body) {
-		v.fault(a, mb, BadJoin, "is joined with the next action, but is the last action of its segment; put both into one body.")
+		v.fault(a, mb, BadJoin, "", "is joined with the next action, but is the last action of its segment; put both into one body.")
 		return
 	}
 	a, next := a.Shift(int(mb)-a.Microbatch()), body[v.Index+1].Shift(int(mb)-a.Microbatch())
 	if !a.Kind().Compute() || !next.Kind().Compute() || next.Joined() || v.c.entangled(a, next) {
-		v.fault(a, mb, BadJoin, "is joined with %v; a join needs two computations that do not depend on each other.", next)
+		v.fault(a, mb, BadJoin, "", "is joined with %v; a join needs two computations that do not depend on each other.", next)
 	}
 }
 

@@ -75,11 +75,6 @@ func (c *Checker) planFault(code Code, rank int, format string, args ...any) {
 	c.Add(Fault{Code: code, Rank: rank, Position: -1, Text: fmt.Sprintf(format, args...)})
 }
 
-// faultAt adds a fault for the action at the walk's position.
-func (c *Checker) faultAt(w *passes.Walk, rank int, a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	c.fault(location{rank, w.Segment, w.Index, w.Position, a, mb}, code, about, format, args...)
-}
-
 // fault adds a fault for an action. A fault that recurs in the repeats of a segment is added once.
 func (c *Checker) fault(s location, code Code, about, format string, args ...any) {
 	place := faultPlace{code, s.rank, s.segment, s.index, about}
@@ -111,9 +106,6 @@ func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
 func (c *Checker) undecided() {
 	c.planFault(Unproved, -1, "The programs of all ranks together are too large and too irregular to check the dependencies between them; write them in segments whose microbatches ascend or descend without gaps.")
 }
-
-// recordVisited records the number of actions that a walk has visited.
-func (c *Checker) recordVisited(w *passes.Walk) { c.visited = max(c.visited, w.Visited) }
 
 // actions returns the number of actions on all ranks.
 func (c *Checker) actions() int64 {

@@ -9,7 +9,8 @@ import (
 type demands struct {
 	outline *passes.Outline
 	list    []demand
-	from    []int32 // the demands of set i are list[from[i]:from[i+1]]
+	needs   []passes.Need // the dependencies of list
+	from    []int32       // the demands of set i are list[from[i]:from[i+1]]
 }
 
 // demand is a dependency that either of two actions meets. It holds the indices of their sets,
@@ -36,7 +37,7 @@ func newDemands(o *passes.Outline, spans int) demands {
 			if n.Or != schedule.None {
 				other = int32(o.Set(n.Stage, n.Or))
 			}
-			d.list = append(d.list, demand{first, other, int32(spans + o.Sites[n.Stage].Copy), n.On})
+			d.list, d.needs = append(d.list, demand{first, other, int32(spans + o.Sites[n.Stage].Copy), n.On}), append(d.needs, n)
 		}
 		d.from = append(d.from, int32(len(d.list)))
 	}
@@ -50,8 +51,8 @@ func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 	for i := d.from[set]; i < d.from[set+1]; i++ {
 		need, of := &d.list[i], mb
 		if need.on != 0 {
-			var sliced bool
-			if of, sliced = d.outline.Neighbour(mb, need.on); !sliced || !w.Has(int(need.span), of) {
+			var planned bool
+			if of, planned = d.neighbour(w, need, mb); !planned {
 				continue
 			}
 		}
@@ -60,4 +61,11 @@ func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 		}
 	}
 	return met
+}
+
+// neighbour returns the slice on which a slice depends, and whether the plan has it in the same
+// sequence.
+func (d *demands) neighbour(w *passes.Walk, need *demand, mb int64) (of int64, planned bool) {
+	of, planned = d.outline.Neighbour(mb, need.on)
+	return of, planned && w.Has(int(need.span), of)
 }

@@ -12,13 +12,11 @@ import (
 // not check bounds in a plan with other faults.
 func (c *Checker) checkDrops(bounds bool) {
 	faults := len(c.Faults)
-	for rank, program := range c.Plan.Programs {
+	for rank := range c.Plan.Programs {
 		v := c.newDropVisitor(rank)
-		v.Program(program, false, v)
-		if c.Unproved(&v.Walk, rank) {
+		if !v.run(rank, v) {
 			continue
 		}
-		c.recordVisited(&v.Walk)
 		v.checkEnd()
 		if bounds && len(c.Faults) == faults {
 			v.bounds()
@@ -28,9 +26,7 @@ func (c *Checker) checkDrops(bounds bool) {
 
 // dropVisitor is the visitor that tracks lifetimes on a rank.
 type dropVisitor struct {
-	passes.Walk
-	c      *Checker
-	rank   int
+	rankWalk
 	copies []copied
 
 	// Indices of the walk's sets. The sets from 0 hold the actions that are done, by the rank's
@@ -68,7 +64,7 @@ type peak struct {
 func (c *Checker) newDropVisitor(rank int) *dropVisitor {
 	stages := len(c.On[rank])
 	n := stages * passes.KindsPerStage
-	v := &dropVisitor{c: c, rank: rank, totals: n, live: 2 * n, worst: make([]peak, stages), worstOut: make([]peak, stages),
+	v := &dropVisitor{rankWalk: rankWalk{c: c, rank: rank}, totals: n, live: 2 * n, worst: make([]peak, stages), worstOut: make([]peak, stages),
 		all: make([][]int, stages), must: make([]schedule.Drop, n)}
 	v.copies = make([]copied, max(c.Plan.Placement.Copies, 1))
 	v.outgoing = v.live + stages
@@ -109,8 +105,6 @@ func (v *dropVisitor) set(stage int, kind schedule.Kind) int {
 	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
 }
 
-func (v *dropVisitor) Repeats(*schedule.Segment, int64) {}
-
 func (v *dropVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if !c.allows(stage, kind) {
@@ -140,10 +134,6 @@ func (v *dropVisitor) Visit(a schedule.Action, mb int64) {
 	if odd := a.Drop() &^ schedule.KnownDrops; odd != 0 {
 		v.fault(a, mb, MisplacedDrop, "odd", "has drop bits %#x, which are undefined; clear them.", uint16(odd))
 	}
-}
-
-func (v *dropVisitor) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	v.c.faultAt(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
 // countCreated counts the buffers that an action creates on the rank, before it frees any.

@@ -15,25 +15,16 @@ func (c *Checker) checkOffloads() {
 		return
 	}
 	faults := len(c.Faults)
-	for rank, program := range c.Plan.Programs {
-		v := &offloadVisitor{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, setsOfOffload*len(c.On[rank]))}
-		v.Program(program, false, v)
-		if c.Unproved(&v.Walk, rank) {
-			continue
-		}
-		c.recordVisited(&v.Walk)
-		if len(c.Faults) == faults {
+	for rank := range c.Plan.Programs {
+		v := &offloadVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, setsOfOffload*len(c.On[rank]))}}
+		if v.run(rank, v) && len(c.Faults) == faults {
 			c.checkCopyOrder(rank)
 		}
 	}
 }
 
 // offloadVisitor is the visitor that tracks saved state to far memory and back.
-type offloadVisitor struct {
-	passes.Walk
-	c    *Checker
-	rank int
-}
+type offloadVisitor struct{ rankWalk }
 
 // The sets of each stage of the rank. The first three hold the microbatches whose state has been
 // saved, offloaded and taken; the others hold the microbatches whose state is now being copied out,
@@ -47,8 +38,6 @@ const (
 	stateBack
 	setsOfOffload = iota
 )
-
-func (v *offloadVisitor) Repeats(*schedule.Segment, int64) {}
 
 func (v *offloadVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
@@ -127,10 +116,6 @@ func (v *offloadVisitor) drops(a schedule.Action, mb int64, due schedule.Drop) {
 	case has&^due != 0:
 		v.fault(a, mb, MisplacedDrop, "moves", "drops %v, which does not end here; remove drop %[1]v.", has&^due)
 	}
-}
-
-func (v *offloadVisitor) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	v.c.faultAt(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
 // checkCopyOrder proves that the waits for copies on a rank have the order in which the copies

@@ -12,21 +12,17 @@ func (c *Checker) checkQuantization() {
 	if !c.Quantizes {
 		return
 	}
-	for rank, program := range c.Plan.Programs {
-		v := &quantizeVisitor{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, setsOfWeights*len(c.On[rank])), last: make([][len(weights)]location, len(c.On[rank]))}
-		v.Program(program, false, v)
-		if !c.Unproved(&v.Walk, rank) {
+	for rank, stages := range c.On {
+		v := &quantizeVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, setsOfWeights*len(stages))}, make([][len(weights)]location, len(stages))}
+		if v.run(rank, v) {
 			v.checkEnd()
-			c.recordVisited(&v.Walk)
 		}
 	}
 }
 
 // quantizeVisitor is the visitor that tracks the copies of weights on a rank. Its sets are flags.
 type quantizeVisitor struct {
-	passes.Walk
-	c    *Checker
-	rank int
+	rankWalk
 	last [][len(weights)]location // by the rank's stages: the last action that reads each copy
 }
 
@@ -47,8 +43,6 @@ var weights = [...]struct {
 	{schedule.DropForwardWeights, weightsForward, "forward"},
 	{schedule.DropBackwardWeights, weightsBackward, "backward"},
 }
-
-func (v *quantizeVisitor) Repeats(*schedule.Segment, int64) {}
 
 func (v *quantizeVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
@@ -78,7 +72,7 @@ func (v *quantizeVisitor) Visit(a schedule.Action, mb int64) {
 	}
 	for i, w := range weights {
 		if reads&w.bit != 0 {
-			v.last[c.Place[stage]][i] = location{v.rank, v.Segment, v.Index, v.Position, a, mb}
+			v.last[c.Place[stage]][i] = v.here(a, mb)
 		}
 		dropped := a.Drop()&w.bit != 0
 		switch {
@@ -90,10 +84,6 @@ func (v *quantizeVisitor) Visit(a schedule.Action, mb int64) {
 			v.Lower(sets + w.set)
 		}
 	}
-}
-
-func (v *quantizeVisitor) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	v.c.faultAt(&v.Walk, v.rank, a, mb, code, about, format, args...)
 }
 
 // checkEnd adds faults for copies that a plan with drops never drops, at the last actions that read

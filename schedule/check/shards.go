@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
@@ -15,15 +17,10 @@ import (
 // where whole gradients begin (ZERO_GRAD) and end (WAIT_REDUCE), each B and W comes between the
 // ZERO_GRAD and the REDUCE_GRAD of its stage, and the WAIT_REDUCE after that.
 func (c *Checker) checkSharding() {
-	for rank, program := range c.Plan.Programs {
-		v := &shardVisitor{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(c.On[rank])), first: make([]location, len(c.On[rank]))}
-		if !v.needed() {
-			continue
-		}
-		v.Program(program, false, v)
-		if !c.Unproved(&v.Walk, rank) {
+	for rank, stages := range c.On {
+		v := &shardVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(stages))}, make([]location, len(stages))}
+		if (c.Reduces && len(stages) > 0 || slices.ContainsFunc(stages, v.shards)) && v.run(rank, v) {
 			v.checkEnd()
-			c.recordVisited(&v.Walk)
 		}
 	}
 }
@@ -31,9 +28,7 @@ func (c *Checker) checkSharding() {
 // shardVisitor is the visitor that tracks weights and gradients on a rank. Its sets are flags, by
 // the rank's stages, as listed below.
 type shardVisitor struct {
-	passes.Walk
-	c     *Checker
-	rank  int
+	rankWalk
 	first []location // by the rank's stages: the first action that has added to the gradients since their last reduction
 }
 
@@ -46,22 +41,10 @@ const (
 	flagsOfShards     = iota
 )
 
-// needed reports whether the rank gathers weights or reduces gradients.
-func (v *shardVisitor) needed() bool {
-	for _, stage := range v.c.On[v.rank] {
-		if v.shards(stage) || v.c.Reduces {
-			return true
-		}
-	}
-	return false
-}
-
 // shards reports whether the plan gathers the weights of the stage.
 func (v *shardVisitor) shards(stage int) bool {
 	return v.c.Includes(stage, schedule.Unshard) || v.c.Includes(stage, schedule.Reshard)
 }
-
-func (v *shardVisitor) Repeats(*schedule.Segment, int64) {}
 
 func (v *shardVisitor) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
@@ -72,29 +55,29 @@ func (v *shardVisitor) Visit(a schedule.Action, mb int64) {
 	switch kind {
 	case schedule.Unshard:
 		if !v.Raise(flags + weightsGathered) {
-			v.fault(a, mb, Sharding, "gathers weights that are already gathered; remove it, or put a RESHARD before it.")
+			v.fault(a, mb, Sharding, "", "gathers weights that are already gathered; remove it, or put a RESHARD before it.")
 		}
 	case schedule.Reshard:
 		if !v.Lower(flags + weightsGathered) {
-			v.fault(a, mb, Sharding, "releases weights that are not gathered; remove it, or put an UNSHARD before it.")
+			v.fault(a, mb, Sharding, "", "releases weights that are not gathered; remove it, or put an UNSHARD before it.")
 		}
 	case schedule.ReduceGrad:
 		if !v.Lower(flags + gradientUnreduced) {
-			v.fault(a, mb, Reduction, "reduces gradients that have not changed since the previous reduction; remove it.")
+			v.fault(a, mb, Reduction, "", "reduces gradients that have not changed since the previous reduction; remove it.")
 		}
 		v.Raise(flags + gradientReducing)
 	case schedule.ZeroGrad:
 		if !v.Raise(flags + gradientWhole) {
-			v.fault(a, mb, Reduction, "allocates whole gradients that exist already; remove it, or put %v before it.", schedule.Act(schedule.WaitReduce, stage, 0))
+			v.fault(a, mb, Reduction, "", "allocates whole gradients that exist already; remove it, or put %v before it.", schedule.Act(schedule.WaitReduce, stage, 0))
 		}
 	case schedule.WaitReduce:
 		if !v.Lower(flags + gradientReducing) {
-			v.fault(a, mb, Reduction, "waits for a reduction that has not started; put %v before it, or remove it.", schedule.Act(schedule.ReduceGrad, stage, 0))
+			v.fault(a, mb, Reduction, "", "waits for a reduction that has not started; put %v before it, or remove it.", schedule.Act(schedule.ReduceGrad, stage, 0))
 		}
 		v.Lower(flags + gradientWhole)
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.Quantize:
 		if v.shards(stage) && !v.Raised(flags+weightsGathered) {
-			v.fault(a, mb, Sharding, "computes with weights that are not gathered; put an UNSHARD of stage %d before it, and its RESHARD after it.", stage)
+			v.fault(a, mb, Sharding, "", "computes with weights that are not gathered; put an UNSHARD of stage %d before it, and its RESHARD after it.", stage)
 		}
 	}
 	if kind != schedule.B && kind != schedule.W || !c.Reduces || !c.allows(stage, kind) {
@@ -102,19 +85,15 @@ func (v *shardVisitor) Visit(a schedule.Action, mb int64) {
 	}
 	switch {
 	case c.Accumulates && !v.Raised(flags+gradientWhole):
-		v.fault(a, mb, Reduction, "adds to whole gradients that do not exist; put %v before it, and %v after their reduction.",
+		v.fault(a, mb, Reduction, "", "adds to whole gradients that do not exist; put %v before it, and %v after their reduction.",
 			schedule.Act(schedule.ZeroGrad, stage, 0), schedule.Act(schedule.WaitReduce, stage, 0))
 	case c.Accumulates && v.Raised(flags+gradientReducing):
-		v.fault(a, mb, Reduction, "adds to gradients while they are reduced; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
+		v.fault(a, mb, Reduction, "", "adds to gradients while they are reduced; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
 		return
 	}
 	if v.Raise(flags + gradientUnreduced) {
-		v.first[c.Place[stage]] = location{v.rank, v.Segment, v.Index, v.Position, a, mb}
+		v.first[c.Place[stage]] = v.here(a, mb)
 	}
-}
-
-func (v *shardVisitor) fault(a schedule.Action, mb int64, code Code, format string, args ...any) {
-	v.c.faultAt(&v.Walk, v.rank, a, mb, code, "", format, args...)
 }
 
 // checkEnd adds faults for weights that are not released and gradients that are not reduced at the

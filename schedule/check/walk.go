@@ -1,0 +1,39 @@
+package check
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// rankWalk walks the programs of ranks for a visitor, which embeds it.
+type rankWalk struct {
+	passes.Walk
+	c    *Checker
+	rank int
+}
+
+// visitor is a visitor that embeds a rankWalk.
+type visitor interface {
+	Visit(a schedule.Action, mb int64)
+	Repeats(s *schedule.Segment, n int64)
+}
+
+// run walks the program of a rank. It reports false, and adds a fault, if the program is too large.
+func (w *rankWalk) run(rank int, v visitor) bool {
+	w.rank = rank
+	w.Program(w.c.Plan.Programs[rank], false, v)
+	w.c.visited = max(w.c.visited, w.Visited)
+	return !w.c.Unproved(&w.Walk, rank)
+}
+
+func (w *rankWalk) Repeats(*schedule.Segment, int64) {}
+
+// here returns the location of the visited action.
+func (w *rankWalk) here(a schedule.Action, mb int64) location {
+	return location{w.rank, w.Segment, w.Index, w.Position, a, mb}
+}
+
+// fault adds a fault for the visited action. about distinguishes faults of one code.
+func (w *rankWalk) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	w.c.fault(w.here(a, mb), code, about, format, args...)
+}
