@@ -41,13 +41,11 @@ func (d *Reader) value(v reflect.Value, name string, tag reflect.StructTag) {
 	switch v.Kind() {
 	case reflect.Struct:
 		d.Object(func(field string) {
-			for f, at := range v.Fields() {
-				if name := nameOf(f); name == field && name != "" {
-					d.value(at, name, f.Tag)
-					return
-				}
+			if f, at := fieldOf(v, field); at.IsValid() {
+				d.value(at, field, f.Tag)
+			} else {
+				d.Unknown(names(v.Type()))
 			}
-			d.Unknown(names(v.Type()))
 		})
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
@@ -78,16 +76,30 @@ func (d *Reader) value(v reflect.Value, name string, tag reflect.StructTag) {
 	}
 }
 
+// fieldOf returns the field of a struct, or of a struct embedded in it, with a name in JSON.
+func fieldOf(v reflect.Value, name string) (reflect.StructField, reflect.Value) {
+	for f, at := range v.Fields() {
+		if f.Anonymous {
+			if f, at := fieldOf(at, name); at.IsValid() {
+				return f, at
+			}
+		} else if nameOf(f) == name && name != "" {
+			return f, at
+		}
+	}
+	return reflect.StructField{}, reflect.Value{}
+}
+
 // nameOf returns the name of a field in JSON, or "".
 func nameOf(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
+	return strings.TrimPrefix(name, "-")
 }
 
 // names lists the fields of a struct.
 func names(t reflect.Type) string {
 	var list []string
-	for f := range t.Fields() {
+	for _, f := range reflect.VisibleFields(t) {
 		if name := nameOf(f); name != "" {
 			list = append(list, name)
 		}

@@ -180,7 +180,9 @@ func (l *level) action(a schedule.Action, position int64) {
 		l.endFar(a)
 		l.endWeights(a)
 	} else if a.Kind() == schedule.Quantize && l.copies != nil {
-		l.beginWeights(a)
+		c := &l.copies[a.Stage()]
+		l.classes[memory.FP8] += c.forward + c.backward
+		l.bytes += c.forward + c.backward
 		l.compare(a, position)
 	}
 }

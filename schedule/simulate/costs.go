@@ -19,34 +19,37 @@ var ErrCosts = errors.New("schedule: invalid costs")
 // are integers in ticks of 1/Scale Unit, so that a simulation is exact. The zero value is invalid,
 // because it has no stages. Functions that take Costs do not modify them.
 type Costs struct {
-	Unit  string // the unit of time, for display: "ns", "ms", ...
-	Scale int64  // ticks per Unit; 0 means 1
-	// Stages holds the costs by stage of the model, or one entry for all stages. If a plan has
-	// copies of the model, Stages may also be by stage of the plan.
-	Stages []StageCosts
-	// Each, if it is not nil, returns the time of a computation and overrides the times of Stages,
-	// for microbatches with different costs. It is called for F, I, W and B, possibly several times
-	// for one action, and must return the same time for the same action. A joined pair takes the
-	// sum of its two times, and no repeats are skipped. Files of costs cannot contain Each.
-	Each    func(schedule.Action) int64
-	Latency int64 // the latency of a hop between ranks, which occupies neither rank
-	PerMiB  int64 // the time per MiB on a link between ranks
+	Unit    string `json:"unit"`    // the unit of time, for display: "ns", "ms", ...
+	Scale   int64  `json:"scale"`   // ticks per Unit; 0 means 1
+	Latency int64  `json:"latency"` // the latency of a hop between ranks, which occupies neither rank
+	PerMiB  int64  `json:"per_mib"` // the time per MiB on a link between ranks
 	// FarLatency is the latency of a copy between near and far memory, and FarPerMiB its time per
 	// MiB. Each rank copies at this rate in both directions at once.
-	FarLatency, FarPerMiB int64
+	FarLatency int64 `json:"far_latency,omitempty"`
+	FarPerMiB  int64 `json:"far_per_mib,omitempty"`
 	// Replicas is the number of replicas that share a step, or 0 for 1, and Shard the level at which
 	// they shard state. ReplicaLatency and ReplicaPerMiB are the costs of exchanges between the
 	// replicas of a rank: a rank has this rate for reductions and for gathers, each in both
 	// directions.
-	Replicas, Shard               int
-	ReplicaLatency, ReplicaPerMiB int64
-	Links                         []LinkCosts // links that differ from Latency and PerMiB
+	Replicas       int   `json:"replicas,omitempty" whole:"the number of replicas,0,16384"`
+	Shard          int   `json:"shard,omitempty" whole:"a shard level,0,3"`
+	ReplicaLatency int64 `json:"replica_latency,omitempty"`
+	ReplicaPerMiB  int64 `json:"replica_per_mib,omitempty"`
 	// Microbatch, if it is not 0, means that sizes count microbatches instead of bytes. It is the
 	// saved size of one microbatch over all its stages on a rank.
-	Microbatch int64
+	Microbatch int64       `json:"microbatch,omitempty"`
+	Links      []LinkCosts `json:"links" most:"16384"` // links that differ from Latency and PerMiB
 	// Resident holds, by rank, the bytes that are always allocated, in addition to the resident
 	// bytes of the rank's stages. Nil means 0.
-	Resident []int64
+	Resident []int64 `json:"resident" whole:"the bytes of a rank" most:"16384"`
+	// Stages holds the costs by stage of the model, or one entry for all stages. If a plan has
+	// copies of the model, Stages may also be by stage of the plan.
+	Stages []StageCosts `json:"stages" most:"16384"`
+	// Each, if it is not nil, returns the time of a computation and overrides the times of Stages,
+	// for microbatches with different costs. It is called for F, I, W and B, possibly several times
+	// for one action, and must return the same time for the same action. A joined pair takes the
+	// sum of its two times, and no repeats are skipped. Files of costs cannot contain Each.
+	Each func(schedule.Action) int64 `json:"-"`
 }
 
 // StageCosts holds the costs of one microbatch on one stage: times in ticks and sizes in bytes. Of

@@ -30,16 +30,10 @@ func ReadCosts(r io.Reader) (*Costs, error) {
 	if f := text.Fault(); f != nil {
 		return nil, &costsFault{*f}
 	}
-	c := &Costs{
-		Unit: file.Unit, Scale: file.Scale, Latency: file.Latency, PerMiB: file.PerMiB, Microbatch: file.Microbatch,
-		FarLatency: file.FarLatency, FarPerMiB: file.FarPerMiB,
-		Replicas: file.Replicas, Shard: file.Shard, ReplicaLatency: file.ReplicaLatency, ReplicaPerMiB: file.ReplicaPerMiB,
-		Links: file.Links, Resident: file.Resident, Stages: file.Stages,
-	}
-	if err := c.Validate(); err != nil {
+	if err := file.Validate(); err != nil {
 		return nil, err
 	}
-	return c, nil
+	return &file.Costs, nil
 }
 
 // costsFault is a fault at a location in a text.

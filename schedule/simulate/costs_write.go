@@ -31,11 +31,8 @@ func WriteCosts(w io.Writer, c *Costs) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	file := costsFile{
-		costsSchema, c.Unit, c.Scale, c.Latency, c.PerMiB, c.FarLatency, c.FarPerMiB,
-		c.Replicas, c.Shard, c.ReplicaLatency, c.ReplicaPerMiB, c.Microbatch,
-		append([]LinkCosts{}, c.Links...), append([]int64{}, c.Resident...), c.Stages,
-	}
+	file := costsFile{costsSchema, *c}
+	file.Links, file.Resident = append([]LinkCosts{}, c.Links...), append([]int64{}, c.Resident...) // [], not null
 	if err := jsontext.Write(w, file); err != nil {
 		return fmt.Errorf("schedule: %w", err)
 	}
@@ -44,19 +41,6 @@ func WriteCosts(w io.Writer, c *Costs) error {
 
 // costsFile is the file format.
 type costsFile struct {
-	Schema         int          `json:"schema" whole:"the schema,1,1"`
-	Unit           string       `json:"unit"`
-	Scale          int64        `json:"scale"`
-	Latency        int64        `json:"latency"`
-	PerMiB         int64        `json:"per_mib"`
-	FarLatency     int64        `json:"far_latency,omitempty"`
-	FarPerMiB      int64        `json:"far_per_mib,omitempty"`
-	Replicas       int          `json:"replicas,omitempty" whole:"the number of replicas,0,16384"`
-	Shard          int          `json:"shard,omitempty" whole:"a shard level,0,3"`
-	ReplicaLatency int64        `json:"replica_latency,omitempty"`
-	ReplicaPerMiB  int64        `json:"replica_per_mib,omitempty"`
-	Microbatch     int64        `json:"microbatch,omitempty"`
-	Links          []LinkCosts  `json:"links" most:"16384"`
-	Resident       []int64      `json:"resident" whole:"the bytes of a rank" most:"16384"`
-	Stages         []StageCosts `json:"stages" most:"16384"`
+	Schema int `json:"schema" whole:"the schema,1,1"`
+	Costs
 }

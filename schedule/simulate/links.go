@@ -9,17 +9,23 @@ import (
 
 // transmit puts a message on the wire as soon as its link is free.
 func (s *simulation) transmit(r *simRank, d *actionCost, key int64) {
+	s.carry(d, parcel{key: key, ready: r.clock, by: r.Position, since: r.clock})
+}
+
+// carry puts a parcel that is ready on the wire as soon as its link is free, and into the mailbox of
+// the actions that wait for it, if there are any.
+func (s *simulation) carry(d *actionCost, p parcel) {
 	link := &s.free[d.link]
-	p := parcel{key: key, wire: r.clock}
-	if s.later(link.until, r.clock) {
+	p.wire = p.ready
+	if s.later(link.until, p.ready) {
 		p.wire = link.until
 	} else {
-		link.by, link.since = r.Position, r.clock
+		link.by, link.since = p.by, p.since
 	}
 	link.until = p.wire + d.wire
 	p.there = link.until + s.routes[d.link].latency
 	p.ready, p.by, p.since = p.there, link.by, link.since
-	if d.sends >= 0 { // some action waits for it
+	if d.sends >= 0 {
 		s.boxes[d.sends].put(p)
 	}
 }
@@ -122,17 +128,7 @@ func (s *simulation) posted(r *simRank, d *actionCost, key int64) {
 		end = *other
 	}
 	s.boxes[d.awaits].take()
-	link := &s.free[d.link]
-	end.wire = end.ready
-	if s.later(link.until, end.ready) {
-		end.wire = link.until
-	} else {
-		link.by, link.since = end.by, end.since
-	}
-	link.until = end.wire + d.wire
-	end.there = link.until + s.routes[d.link].latency
-	end.ready, end.by, end.since = end.there, link.by, link.since
-	s.boxes[d.sends].put(end)
+	s.carry(d, end)
 }
 
 // wait advances the clock of the rank to the time at which the parcel of a peer is ready.

@@ -6,7 +6,6 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
 // copying describes the copies of a stage's weights: the cost of making them, their bytes for the
@@ -19,18 +18,17 @@ type copying struct {
 
 // copyWeights fills in the copies of the weights of all stages.
 func (s *simulation) copyWeights() {
-	o := passes.NewOutline(s.plan)
-	if !o.Quantizes {
+	if !s.Quantizes {
 		return
 	}
-	s.copies = make([]copying, o.Stages)
+	s.copies = make([]copying, s.Stages)
 	for stage := range s.copies {
 		costs, c := s.costs.Of(stage), &s.copies[stage]
 		c.making, c.forward = s.idle, costs.ForwardWeights
 		if costs.Quantize > 0 {
 			c.making.does, c.making.time = doCompute, costs.Quantize
 		}
-		if o.HasBackward(stage) {
+		if s.HasBackward(stage) {
 			c.backward = costs.BackwardWeights
 		}
 	}
@@ -38,7 +36,7 @@ func (s *simulation) copyWeights() {
 		for _, segment := range slices.Backward(program) {
 			for _, a := range slices.Backward(segment.Body) {
 				stage := a.Stage()
-				if !o.Includes(stage, schedule.Quantize) {
+				if !s.Includes(stage, schedule.Quantize) {
 					continue
 				}
 				recomputes := s.costs.Of(stage).Recompute > 0
@@ -53,13 +51,6 @@ func (s *simulation) copyWeights() {
 			}
 		}
 	}
-}
-
-// beginWeights adds the copies that a QUANTIZE makes.
-func (l *level) beginWeights(a schedule.Action) {
-	c := &l.copies[a.Stage()]
-	l.classes[memory.FP8] += c.forward + c.backward
-	l.bytes += c.forward + c.backward
 }
 
 // endWeights removes the copies for which the action is the last reader.
