@@ -37,35 +37,29 @@ text{fill:#a3acb1}
 }
 `
 
-// kinds are the kinds that a picture shows, with their words in the legend.
+// kinds are the kinds that a picture shows, with their words in the legend, and their colours if the
+// style sheet of all pictures lacks them.
 var kinds = [...]struct {
-	kind schedule.Kind
-	word string
+	kind         schedule.Kind
+	word, colour string
 }{
-	{schedule.F, "F forward"},
-	{schedule.B, "B backward"},
-	{schedule.I, "I input gradient"},
-	{schedule.W, "W weight gradient"},
-	{schedule.Quantize, "Q weights quantized"},
-	{schedule.Offload, "copy to far memory"},
-	{schedule.Reload, "copy back"},
-	{schedule.ReduceGrad, "gradients reduced"},
-	{schedule.Unshard, "weights gathered"},
+	{schedule.F, "F forward", ""},
+	{schedule.B, "B backward", ""},
+	{schedule.I, "I input gradient", ""},
+	{schedule.W, "W weight gradient", ""},
+	{schedule.Quantize, "Q weights quantized", "#8a63c9"},
+	{schedule.Offload, "copy to far memory", "#6b7f8c"},
+	{schedule.Reload, "copy back", "#4f9a5b"},
+	{schedule.ReduceGrad, "gradients reduced", "#b0487a"},
+	{schedule.Unshard, "weights gathered", "#8a6d3b"},
 }
 
-// fill returns the colour of a kind that is missing from the style sheet of all pictures.
+// fill returns the attribute for a kind's colour, or "" if the style sheet has it.
 func fill(kind schedule.Kind) string {
-	switch kind {
-	case schedule.Quantize:
-		return ` fill="#8a63c9"`
-	case schedule.Offload:
-		return ` fill="#6b7f8c"`
-	case schedule.Reload:
-		return ` fill="#4f9a5b"`
-	case schedule.ReduceGrad:
-		return ` fill="#b0487a"`
-	case schedule.Unshard:
-		return ` fill="#8a6d3b"`
+	for _, k := range kinds {
+		if k.kind == kind && k.colour != "" {
+			return ` fill="` + k.colour + `"`
+		}
 	}
 	return ""
 }

@@ -23,12 +23,9 @@ func (r *jsonReader) costs() {
 	start := r.Ahead()
 	object := r.Raw()
 	costs, err := simulate.ReadCosts(bytes.NewReader(object))
-	var placed interface {
-		Place() (line, column int)
-		Fault() string
-	}
+	placed, isPlaced := errors.AsType[placedError](err)
 	switch {
-	case errors.As(err, &placed):
+	case isPlaced:
 		line, column := placed.Place()
 		r.Wrong(start+offsetOf(object, line, column), placed.Fault())
 	case err != nil:

@@ -271,7 +271,8 @@ func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 		}
 		var a schedule.Action
 		if err := a.UnmarshalText([]byte(word)); err != nil {
-			r.Wrong(place, faultOf(err))
+			placed, _ := errors.AsType[placedError](err) // UnmarshalText returns no other error
+			r.Wrong(place, placed.Fault())
 			return nil, offsets
 		}
 		if r.f.written++; r.f.written > schedule.MaxWritten {
@@ -284,13 +285,4 @@ func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 		r.Found(text, "expected actions such as 2F0 or 1B3~gs")
 	}
 	return body, offsets
-}
-
-// faultOf returns the text of an error of package schedule without its location.
-func faultOf(err error) string {
-	var fault interface{ Fault() string }
-	if errors.As(err, &fault) {
-		return fault.Fault()
-	}
-	return err.Error()
 }

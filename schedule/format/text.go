@@ -8,15 +8,18 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
+// placedError is an error with a location in a text, as packages schedule and simulate return it.
+type placedError interface {
+	error
+	Place() (line, column int)
+	Fault() string
+}
+
 // readPlanText reads the text form.
 func (f *File) readPlanText(options Options) error {
 	var offsets []uint32
 	plan, err := schedule.ParseTextAt(strings.NewReader(f.text), func(offset int) { offsets = append(offsets, uint32(offset)) })
-	var placed interface {
-		Place() (line, column int)
-		Fault() string
-	}
-	if errors.As(err, &placed) {
+	if placed, isPlaced := errors.AsType[placedError](err); isPlaced {
 		line, column := placed.Place()
 		return &Error{Name: f.Name, Line: line, Column: column, Text: placed.Fault()}
 	}
