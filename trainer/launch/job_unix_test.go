@@ -129,7 +129,7 @@ func TestFolderOfOneThatBegins(t *testing.T) {
 		})
 	}
 	for range 200 {
-		folder, remove, err := launch.JobFolder()
+		folder, remove, err := launch.Folder()
 		assert.NoError(t, err)
 		conn, err := net.Dial("unix", filepath.Join(folder, "launch"))
 		if assert.NoError(t, err) {

@@ -1,4 +1,0 @@
-package launch
-
-// JobFolder creates the folder of a job.
-var JobFolder = jobFolder
