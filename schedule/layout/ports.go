@@ -122,11 +122,11 @@ func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 		}
 	case In:
 		if !p.plan.Placement.First(stage) {
-			return p.lent(p.handed(shape, stage-1, true))(ref.Index)
+			return p.received(shape, stage-1, true, ref.Index)
 		}
 	case GradOut:
 		if !p.plan.Placement.Last(stage) {
-			return p.lent(p.handed(shape, stage+1, false))(ref.Index)
+			return p.received(shape, stage+1, false, ref.Index)
 		}
 	case PartRead:
 		for _, e := range p.profile.Shapes[shape].Entries {
@@ -139,16 +139,16 @@ func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 	return port{}, fmt.Errorf("there is no such %v", ref)
 }
 
-func (p *ports) lent(list []port, err error) func(int) (port, error) {
-	return func(i int) (port, error) {
-		if err == nil && i >= len(list) {
-			err = fmt.Errorf("there are %d ports", len(list))
-		}
-		if err != nil {
-			return port{}, err
-		}
-		return list[i], nil
+// received returns one of the ports that a stage hands over.
+func (p *ports) received(shape, from int, forward bool, i int) (port, error) {
+	list, err := p.handed(shape, from, forward)
+	if err == nil && i >= len(list) {
+		err = fmt.Errorf("there are %d ports", len(list))
 	}
+	if err != nil {
+		return port{}, err
+	}
+	return list[i], nil
 }
 
 // String names what a Ref refers to.
