@@ -40,6 +40,7 @@ type affine struct {
 	first, last bool
 	frozen      bool
 	ignores     bool // it computes with weights of its own
+	sometimes   bool // only microbatches of the first of two replicas contribute
 	params      []batchctx.Use[buffer]
 	own         [][2]int // by parameter: first element and number of elements of the shard, at least level 2
 }
@@ -123,6 +124,9 @@ func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gra
 		copy(dy, a.floats(gradOut[0]))
 	}
 	for p := range a.params {
+		if a.sometimes && mb.Index()%2 == 1 {
+			continue
+		}
 		grad, trains := mb.Grad(batchctx.Param(p + 1))
 		if !trains {
 			continue
@@ -749,6 +753,49 @@ func TestFrozenStagesAreNotReduced(t *testing.T) {
 			first = have
 		}
 		require.Equal(t, first, have, "level %d", shard)
+	}
+}
+
+// TestAReplicaThatContributesNothing has parameters to which only the microbatches of one replica
+// contribute: the other one adds zeros, which changes nothing (L5).
+func TestAReplicaThatContributesNothing(t *testing.T) {
+	var want map[string][]float32
+	for _, level := range [][2]int{{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}} {
+		r := &replicated{replicas: level[0], ranks: 1, shard: level[1]}
+		r.change = func(*runner.Config[buffer]) {
+			for _, a := range r.stages {
+				a.sometimes = true
+				for p := range a.params {
+					a.params[p].Contributes = batchctx.Sometimes
+				}
+			}
+		}
+		have, _ := r.train(t, 2, 3)
+		if want == nil {
+			want = have
+		}
+		require.Equal(t, want, have, "level %d", level[1])
+	}
+}
+
+// TestReplicasHaveABudget gives the ranks as many bytes as a step needs at each level, and one byte
+// less.
+func TestReplicasHaveABudget(t *testing.T) {
+	for shard := range 4 {
+		profile, need := (&replicated{replicas: 2, ranks: 1, shard: shard}).record(t), int64(0)
+		for _, less := range []int64{0, 0, 1} { // first without a budget
+			r := &replicated{replicas: 2, ranks: 1, shard: shard}
+			r.change = func(cfg *runner.Config[buffer]) {
+				cfg.Memory.Profile, cfg.Memory.Budget = profile, need-less
+			}
+			result, err := r.build(t).Step(t.Context(), 5, r.source())
+			if less == 1 {
+				require.ErrorIs(t, err, layout.ErrBudget, "level %d", shard)
+				continue
+			}
+			require.NoError(t, err, "level %d", shard)
+			need = result.Height
+		}
 	}
 }
 
