@@ -70,13 +70,10 @@ func (c *checkCmd) Run(s *streams) error {
 		o.Uneven = c.shareUnevenly(c.Plan, plan)
 	}
 	if c.JSON {
-		if err := printJSON(s.out, &o); err != nil {
-			return err
-		}
-	} else if o.Valid {
-		if _, err := fmt.Fprintln(s.text, o.text(plan)); err != nil {
-			return err
-		}
+		return errors.Join(printJSON(s.out, &o), err)
+	}
+	if o.Valid {
+		fmt.Fprintln(s.text, o.text(plan))
 	}
 	return err
 }

@@ -75,7 +75,7 @@ func (c *verifyCmd) Run(s *streams) error {
 			}
 			fmt.Fprintf(t, "%s\t%s\n", terminal.Quote(one.Path), state)
 		}
-		err = t.Flush()
+		t.Flush()
 	}
 	if found == nil {
 		return err

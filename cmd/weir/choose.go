@@ -109,7 +109,8 @@ func (c *chooseCmd) Run(s *streams) error {
 	if c.JSON {
 		return errors.Join(printJSON(s.out, c.outcome(choice, costs)), err)
 	}
-	return errors.Join(c.table(s.text, choice, costs), err)
+	c.table(s.text, choice, costs)
+	return err
 }
 
 // validate returns an error for flags that allow no choice.
@@ -233,7 +234,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 }
 
 // table prints the choice as text.
-func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Costs) error {
+func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Costs) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	clock, replicas := c.Clock, costs.Replicas > 1 && c.Clock != "span"
 	if replicas {
@@ -281,9 +282,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, one.Report.Idle(time), amount(costs, one.Peak)+far)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	if left > 0 {
 		fmt.Fprintf(w, "%d more plans that offload are beaten by these.\n", left)
 	}
@@ -292,10 +291,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 	}
 	for _, one := range choice.All {
 		if one.Refused != nil {
-			if _, err := fmt.Fprintf(w, "not %s: %s\n", one.Name(), plain(one.Refused.Error())); err != nil {
-				return err
-			}
+			fmt.Fprintf(w, "not %s: %s\n", one.Name(), plain(one.Refused.Error()))
 		}
 	}
-	return nil
 }

@@ -99,7 +99,7 @@ func (c *fitCmd) Run(s *streams) error {
 	if c.JSON {
 		err = printJSON(s.out, c.report(read, request, out))
 	} else {
-		err = c.table(s.text, read, request, out)
+		c.table(s.text, read, request, out)
 	}
 	if err == nil && c.Memory > 0 && slices.ContainsFunc(out.Ranks, func(r fit.Rank) bool { return c.left(&r) < 0 }) {
 		return errShown
@@ -362,7 +362,7 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 }
 
 // table prints the prediction for people.
-func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.Prediction) error {
+func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.Prediction) {
 	p := out.Plan
 	if r.Model != nil {
 		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(r.Model.Family), units.Count(r.Model.Parameters(false)))
@@ -421,35 +421,34 @@ func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.P
 		rows = append(rows, append(row, k.Peak))
 	}
 	printRight(w, rows)
-	return c.notes(w, r, out)
+	c.notes(w, r, out)
 }
 
 // notes says how far off the prediction may be, and whether the run fits.
-func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
+func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) {
+	fmt.Fprintf(w, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
 	if c.Reserved {
-		b.WriteString("Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones.\n")
+		io.WriteString(w, "Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones.\n")
 	}
 	if r.Offload > 0 {
-		b.WriteString("Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there.\n")
+		io.WriteString(w, "Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there.\n")
 	}
 	const exact = "Weights, gradients and optimizer are exact for the precision; activations are "
 	switch {
 	case r.Model == nil:
-		b.WriteString("All else is as it was measured.\n")
+		io.WriteString(w, "All else is as it was measured.\n")
 	case r.Profile != nil:
-		b.WriteString(exact + "as they were measured.\n")
+		io.WriteString(w, exact+"as they were measured.\n")
 	case c.Tables == "megatron":
-		b.WriteString(exact + "modelled. docs/fit.md has how far off they were in ten published runs.\n")
+		io.WriteString(w, exact+"modelled. docs/fit.md has how far off they were in ten published runs.\n")
 	default:
-		b.WriteString(exact + "modelled: what autograd saves is exact for the modules of docs/fit.md.\n")
+		io.WriteString(w, exact+"modelled: what autograd saves is exact for the modules of docs/fit.md.\n")
 	}
 	if r.Model != nil && r.Model.Experts > 0 {
-		b.WriteString("Every expert is taken to have the same load.\n")
+		io.WriteString(w, "Every expert is taken to have the same load.\n")
 	}
 	if r.Setup.Zero == 3 && r.Setup.Gathered == 0 {
-		b.WriteString("Weights that are gathered for use are not counted: --gathered K counts those of K stages.\n")
+		io.WriteString(w, "Weights that are gathered for use are not counted: --gathered K counts those of K stages.\n")
 	}
 	if c.Memory > 0 {
 		worst := 0
@@ -459,11 +458,9 @@ func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) error {
 			}
 		}
 		if left := c.left(&out.Ranks[worst]); left < 0 {
-			fmt.Fprintf(&b, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst, units.Size(-left), units.Size(int64(c.Memory)))
+			fmt.Fprintf(w, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst, units.Size(-left), units.Size(int64(c.Memory)))
 		} else {
-			fmt.Fprintf(&b, "It fits: rank %d, the fullest, leaves %s.\n", worst, units.Size(left))
+			fmt.Fprintf(w, "It fits: rank %d, the fullest, leaves %s.\n", worst, units.Size(left))
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,7 @@ type commands struct {
 // streams are the input and output of a command. Files and JSON go to out, byte for byte.
 type streams struct {
 	in   io.Reader
-	out  io.Writer
+	out  io.Writer // it keeps its first error, which ends the program: functions that print return none
 	text io.Writer // the same output as text: control characters are quoted
 }
 
@@ -155,7 +156,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, usage("%w (weir --help says more)", err))
 	}
-	if err := ctx.Run(&streams{stdin, stdout, terminal.Writer(stdout)}, parser); err != nil && !exited {
+	out := &terminal.Output{Writer: stdout}
+	err = ctx.Run(&streams{stdin, out, terminal.Writer(out)}, parser)
+	if err = cmp.Or(out.Err, err); err != nil && !exited {
 		return fail(stderr, err)
 	}
 	return good

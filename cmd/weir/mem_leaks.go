@@ -69,16 +69,14 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 		if i > 0 {
 			fmt.Fprintln(s.text)
 		}
-		if err := c.printDevice(s.text, &found.Devices[i]); err != nil {
-			return err
-		}
+		c.printDevice(s.text, &found.Devices[i])
 	}
 	return c.status(grows)
 }
 
 // printDevice prints the findings about a device: first the growth, then the limits of the trace,
 // then the blocks that keep memory reserved, then advice.
-func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) error {
+func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) {
 	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, units.Count(int64(d.Entries)), units.Size(d.Live), units.Size(d.Reserved))
 	c.printPeriod(w, d)
 	if len(d.Growing) > 0 {
@@ -88,21 +86,14 @@ func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) error {
 		for _, g := range d.Growing {
 			fmt.Fprintf(t, "%s\t%d of %d\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.Count, d.Microbatches, g.First, blockCount(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
 		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
+		t.Flush()
 	} else if d.Microbatches > 0 {
 		fmt.Fprintln(w, "nothing grows with microbatches")
 	}
 	printLimits(w, &d.Before)
-	if err := c.printOthers(w, d.Standing); err != nil {
-		return err
-	}
-	if err := printPins(w, &d.Pins); err != nil {
-		return err
-	}
+	c.printOthers(w, d.Standing)
+	printPins(w, &d.Pins)
 	advise(w, d)
-	return nil
 }
 
 // printPeriod prints how the trace was divided into microbatches.
@@ -145,29 +136,26 @@ func printLimits(w io.Writer, b *leaks.Before) {
 }
 
 // printOthers prints the live blocks that do not grow.
-func (c *memLeaksCmd) printOthers(w io.Writer, groups []leaks.Group) error {
+func (c *memLeaksCmd) printOthers(w io.Writer, groups []leaks.Group) {
 	shown := groups[:min(len(groups), c.Top)]
 	if len(shown) == 0 {
-		return nil
+		return
 	}
 	fmt.Fprintln(w, "\nlive and not growing:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, g := range shown {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", units.Size(g.Bytes), blockCount(&g), g.Site, g.Site.Caller())
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	if rest := len(groups) - len(shown); rest > 0 {
 		fmt.Fprintf(w, "and %d smaller groups\n", rest)
 	}
-	return nil
 }
 
 // printPins prints the blocks that keep segments reserved.
-func printPins(w io.Writer, p *leaks.Pins) error {
+func printPins(w io.Writer, p *leaks.Pins) {
 	if p.Segments == 0 {
-		return nil
+		return
 	}
 	fmt.Fprintf(w, "\n%d blocks (%s) keep %d segments (%s reserved) that are free for more than three quarters:\n",
 		p.Blocks, units.Size(p.Live), p.Segments, units.Size(p.Reserved))
@@ -175,7 +163,7 @@ func printPins(w io.Writer, p *leaks.Pins) error {
 	for _, site := range p.Sites[:min(len(p.Sites), 5)] {
 		fmt.Fprintf(t, "%d blocks, %s\tkeep %d segments, %s\t%s\t%s\n", site.Blocks, units.Size(site.Live), site.Segments, units.Size(site.Reserved), site.Site, site.Site.Caller())
 	}
-	return t.Flush()
+	t.Flush()
 }
 
 // advise prints advice.

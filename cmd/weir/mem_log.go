@@ -123,11 +123,10 @@ func (c *memLogCmd) print(s *streams, log *memreport.Log, read *logRead) error {
 		if err := printJSON(s.out, summary); err != nil {
 			return err
 		}
-	} else if err := summary.Text(s.text); err != nil {
-		return err
-	} else if read.torn != nil {
-		if _, err := fmt.Fprintf(s.text, "line %d is incomplete and left out: its writer is still running, or was stopped\n", read.torn.Line); err != nil {
-			return err
+	} else {
+		summary.Text(s.text)
+		if read.torn != nil {
+			fmt.Fprintf(s.text, "line %d is incomplete and left out: its writer is still running, or was stopped\n", read.torn.Line)
 		}
 	}
 	if err := read.faults(); err != nil {

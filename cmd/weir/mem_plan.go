@@ -257,7 +257,8 @@ func (c *memPlanCmd) Run(s *streams) error {
 	if c.JSON {
 		return printJSON(s.out, out)
 	}
-	return out.table(s.text)
+	out.table(s.text)
+	return nil
 }
 
 // export writes the placement instance of a rank.
@@ -345,7 +346,7 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 const maxOwners = 5
 
 // table prints the certificates as text.
-func (o *certificates) table(w io.Writer) error {
+func (o *certificates) table(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), o.Sizes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rank\theight\tbound\tgap\tproven\tbuffers\tfound by")
@@ -356,9 +357,7 @@ func (o *certificates) table(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f%%\t%s\t%d\t%s\n", rank, units.Count(r.Height), units.Count(r.Bound), 100*r.Gap, proven, r.Buffers, r.Method)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	o.residentTable(w)
 	for rank, r := range o.PerRank {
 		fmt.Fprintf(w, "\nrank %d at its peak:", rank)
@@ -389,7 +388,7 @@ func (o *certificates) table(w io.Writer) error {
 	for _, near := range o.Near {
 		fmt.Fprintf(w, "\n%s\n", near)
 	}
-	return o.whatIf(w)
+	o.whatIf(w)
 }
 
 // residentTable prints the resident bytes of ranks, if the costs have any.
@@ -403,7 +402,7 @@ func (o *certificates) residentTable(w io.Writer) {
 	for rank, r := range o.PerRank {
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s\n", rank, units.Count(r.Height), units.Count(r.Resident), units.Count(r.Total))
 	}
-	t.Flush() // If w fails, the next writes to it fail too.
+	t.Flush()
 }
 
 // microbatches names the microbatches of an owner.

@@ -228,7 +228,7 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 }
 
 // alternativeTable prints bytes and times.
-func alternativeTable(w *strings.Builder, list []alternative, unit string) {
+func alternativeTable(w io.Writer, list []alternative, unit string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "\tbytes of a rank\tmakespan"
 	if unit != "" {
@@ -238,26 +238,25 @@ func alternativeTable(w *strings.Builder, list []alternative, unit string) {
 	for _, one := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", one.Name, units.Count(one.Bytes), number(one.Makespan))
 	}
-	t.Flush() // Writing to memory cannot fail.
+	t.Flush()
 	if list[len(list)-1].Microbatches != list[0].Microbatches {
 		fmt.Fprintln(w, "the time of a smaller microbatch is its share of a larger one's")
 	}
 }
 
 // whatIf prints the alternatives that no other one beats.
-func (o *certificates) whatIf(w io.Writer) error {
+func (o *certificates) whatIf(w io.Writer) {
 	if len(o.WhatIf) == 0 {
-		return nil
+		return
 	}
-	var b strings.Builder
 	list := o.WhatIf[:1]
 	for _, one := range o.WhatIf[1:] {
 		if one.Best {
 			list = append(list[:len(list):len(list)], one)
 		}
 	}
-	b.WriteString("\nWhat if, with the same tokens:\n")
-	alternativeTable(&b, list, o.unit)
+	fmt.Fprint(w, "\nWhat if, with the same tokens:\n")
+	alternativeTable(w, list, o.unit)
 	long := 0
 	for _, one := range o.WhatIf {
 		if low := one; one.Bytes == 0 {
@@ -267,11 +266,9 @@ func (o *certificates) whatIf(w io.Writer) error {
 		}
 	}
 	if n := len(o.WhatIf) - len(list) - long; n > 0 {
-		fmt.Fprintf(&b, "%d more need at least as much memory and time as one of these with the same number of microbatches; --json has them\n", n)
+		fmt.Fprintf(w, "%d more need at least as much memory and time as one of these with the same number of microbatches; --json has them\n", n)
 	}
 	if long > 0 {
-		fmt.Fprintf(&b, "%d more have programs that are too long to lay out; --json has their bounds\n", long)
+		fmt.Fprintf(w, "%d more have programs that are too long to lay out; --json has their bounds\n", long)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -96,5 +96,6 @@ func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placeOutcome)
 	t := tabwriter.NewWriter(s.text, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "height\t%d\nlower_bound\t%d\ngap\t%.4f %%\noptimal\t%v\nfeasible\t%v\nseconds\t%.3f\nmethod\t%s\n",
 		out.Height, out.LowerBound, 100*out.Gap, out.Optimal, out.Feasible, out.Seconds, out.Method)
-	return t.Flush()
+	t.Flush()
+	return nil
 }

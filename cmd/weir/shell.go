@@ -21,8 +21,8 @@ type helpCmd struct {
 // Run prints the help.
 func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
 	if text := explain(strings.Join(c.Command, " ")); text != "" {
-		_, err := fmt.Fprintln(s.text, text)
-		return err
+		fmt.Fprintln(s.text, text)
+		return nil
 	}
 	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
 		return usage("%w: give a command, or an error that weir help errors lists", err)

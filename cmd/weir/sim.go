@@ -101,11 +101,11 @@ func (c *simCmd) Run(s *streams) error {
 	if c.JSON {
 		return printJSON(s.out, out)
 	}
-	if err := out.table(s.text, r, costs); err != nil || !lacksQuantize(plan, costs) {
-		return err
+	out.table(s.text, r, costs)
+	if lacksQuantize(plan, costs) {
+		fmt.Fprintln(s.text, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
 	}
-	_, err = fmt.Fprintln(s.text, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
-	return err
+	return nil
 }
 
 // lacksQuantize reports whether copies of weights have costs but the plan has no action that
@@ -159,7 +159,7 @@ func newSimulated(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report
 }
 
 // table prints the outcome as text.
-func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs) error {
+func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs) {
 	unit := costs.Unit
 	if unit != "" {
 		unit = " " + unit
@@ -202,19 +202,15 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 		}
 		fmt.Fprintf(t, "%s\t\n", one.PeakAt)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if err := o.exchanges(w, unit); err != nil {
-		return err
-	}
-	return o.critical(w, r, costs, unit)
+	t.Flush()
+	o.exchanges(w, unit)
+	o.critical(w, r, costs, unit)
 }
 
 // exchanges prints what replicas exchange.
-func (o *simulated) exchanges(w io.Writer, unit string) error {
+func (o *simulated) exchanges(w io.Writer, unit string) {
 	if o.Replicas < 2 {
-		return nil
+		return
 	}
 	fmt.Fprintf(w, "\n%s, shard level %d: step %s%s, with everything that they exchange\n\n", units.Number(o.Replicas, "replica"), o.Shard, number(o.Step), unit)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -226,29 +222,25 @@ func (o *simulated) exchanges(w io.Writer, unit string) error {
 		}
 		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t\n", rank, x.Unshards, units.Size(x.GatheredBytes), number(x.GatherWait), units.Size(x.ReducedBytes), number(x.Reducing), hidden)
 	}
-	return t.Flush()
+	t.Flush()
 }
 
 // maxStretches is the largest number of stretches of the critical path that are printed.
 const maxStretches = 12
 
 // critical prints the critical path.
-func (o *simulated) critical(w io.Writer, r *simulate.Report, costs *simulate.Costs, unit string) error {
+func (o *simulated) critical(w io.Writer, r *simulate.Report, costs *simulate.Costs, unit string) {
 	if len(r.Critical) == 0 {
-		return nil
+		return
 	}
 	fmt.Fprintf(w, "\nThe critical path, %s; a shorter step needs a shorter path:\n", units.Number(len(r.Critical), "stretch"))
 	for i, s := range r.Critical {
 		if i == maxStretches {
-			_, err := fmt.Fprintf(w, "  and %d more\n", len(r.Critical)-i)
-			return err
+			fmt.Fprintf(w, "  and %d more\n", len(r.Critical)-i)
+			return
 		}
-		if _, err := fmt.Fprintf(w, "  %s to %s%s  rank %d, actions %d to %d\n",
-			number(costs.Units(s.Start)), number(costs.Units(s.End)), unit, s.Rank, s.First, s.Last); err != nil {
-			return err
-		}
+		fmt.Fprintf(w, "  %s to %s%s  rank %d, actions %d to %d\n", number(costs.Units(s.Start)), number(costs.Units(s.End)), unit, s.Rank, s.First, s.Last)
 	}
-	return nil
 }
 
 // number formats a number with at most four decimals.

@@ -90,7 +90,9 @@ func (c *traceCmd) Run(s *streams) error {
 			Better *suggestion `json:"better,omitempty"`
 		}{report, better})
 	}
-	return errors.Join(traceTable(s.text, report), better.print(s.text, report))
+	traceTable(s.text, report)
+	better.print(s.text, report)
+	return nil
 }
 
 // plan returns the plan of the file, or makes the one of the name for the ranks, stages and microbatches
@@ -167,9 +169,9 @@ func suggest(r *timing.Report) (*suggestion, error) {
 	return out, nil
 }
 
-func (b *suggestion) print(w io.Writer, r *timing.Report) error {
+func (b *suggestion) print(w io.Writer, r *timing.Report) {
 	if b == nil {
-		return nil
+		return
 	}
 	memory := "no more bytes on a rank than in the run"
 	if b.InFlight >= 0 {
@@ -182,15 +184,14 @@ func (b *suggestion) print(w io.Writer, r *timing.Report) error {
 	if less := 100 * (1 - float64(b.Makespan)/float64(r.Simulated.Makespan)); less >= 1 {
 		text = fmt.Sprintf("\nThe best order for these costs, %s, would take %s, %.1f %% less, with %s.\n", b.Name, span(b.Makespan), less, memory)
 	}
-	_, err := io.WriteString(w, text)
-	return err
+	io.WriteString(w, text)
 }
 
 // span writes a time in nanoseconds.
 func span(ns int64) string { return units.Seconds(float64(ns) / 1e9) }
 
 // traceTable prints the report for people.
-func traceTable(w io.Writer, r *timing.Report) error {
+func traceTable(w io.Writer, r *timing.Report) {
 	fmt.Fprintf(w, "%s, %s, %s, %s", units.Number(r.Ranks, "rank"), units.Number(r.Stages, "stage"), units.Number(r.Microbatches, "microbatch"), units.Number(len(r.Steps), "step"))
 	if len(r.Steps) > 1 {
 		fmt.Fprintf(w, "; step %d is shown, whose makespan is the median", r.Shown)
@@ -268,32 +269,31 @@ func traceTable(w io.Writer, r *timing.Report) error {
 		}
 		rows = append(rows, []string{fmt.Sprintf("%d to %d", l.From, l.To), strconv.Itoa(l.Messages), strconv.Itoa(l.Timed), copying, span(l.Copied), span(l.Waiting)})
 	}
-	err := printRight(w, rows)
+	printRight(w, rows)
 	for _, c := range r.Clocks[1:] {
 		name := terminal.Quote(c.Host)
 		if !c.Known {
-			_, err = fmt.Fprintf(w, "\nNo messages say how far the clock of %s is off: times between it and %s mean nothing.\n", name, terminal.Quote(r.Clocks[0].Host))
+			fmt.Fprintf(w, "\nNo messages say how far the clock of %s is off: times between it and %s mean nothing.\n", name, terminal.Quote(r.Clocks[0].Host))
 			continue
 		}
 		sign := ""
 		if c.Offset < 0 {
 			sign = "-"
 		}
-		_, err = fmt.Fprintf(w, "\nThe clock of %s was moved by %s%s, within %s either way.\n", name, sign, span(max(c.Offset, -c.Offset)), span(c.Width/2))
+		fmt.Fprintf(w, "\nThe clock of %s was moved by %s%s, within %s either way.\n", name, sign, span(max(c.Offset, -c.Offset)), span(c.Width/2))
 	}
-	return err
 }
 
 // printRight prints an empty line and a table whose columns are aligned to the right. It prints
 // nothing if the head is the only row.
-func printRight(w io.Writer, rows [][]string) error {
+func printRight(w io.Writer, rows [][]string) {
 	if len(rows) == 1 {
-		return nil
+		return
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range rows {
 		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
 	}
-	return t.Flush()
+	t.Flush()
 }
