@@ -53,17 +53,23 @@ func parse(text []byte) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	var r Record
 	switch {
 	case !has(all, "schema"):
 		return parseMinimal(all)
 	case has(all, "owner"):
-		return parseOwner(all)
+		r.Owner = new(memory.Info)
+		err = fillInside(all, "owner", &r, "an owner", ownerFields(r.Owner))
 	case has(all, "peak_owner"):
-		return parsePeakOwner(all)
+		r.PeakOwner = &memory.PeakOwner{First: -1, Last: -1}
+		err = fillInside(all, "peak_owner", &r, "an owner at the peak", peakOwnerFields(r.PeakOwner))
 	case has(all, "fp8"):
-		return parseFP8(all)
+		r.FP8 = &FP8{}
+		err = fillInside(all, "fp8", &r, "a role in FP8", fp8Fields(r.FP8))
+	default:
+		return parseSample(all)
 	}
-	return parseSample(all)
+	return r, err
 }
 
 // parseMinimal reads the minimal form of other trainers. It ignores keys other than the six.
@@ -112,48 +118,20 @@ func parseSample(all []member) (r Record, err error) {
 	return r, err
 }
 
-// inside returns the members of the object under a key, and its column.
-func inside(all []member, key string, r *Record) (inner []member, column int, err error) {
+// fillInside fills the schema of a record, and fields from the object under a key.
+func fillInside(all []member, key string, r *Record, form string, fields object) error {
 	var o member
 	if err := fill(1, all, "schema 1", []field{{key: "schema", to: &r.Schema}, {key: key, to: &o}}); err != nil {
-		return nil, 0, err
+		return err
 	}
-	inner, err = members(o.raw, o.column)
-	return inner, o.column, err
-}
-
-// parsePeakOwner reads a line of Log.PeakOwner.
-func parsePeakOwner(all []member) (r Record, err error) {
-	inner, column, err := inside(all, "peak_owner", &r)
+	inner, err := members(o.raw, o.column)
 	if err != nil {
-		return r, err
+		return err
 	}
-	r.PeakOwner = &memory.PeakOwner{First: -1, Last: -1}
-	fields := peakOwnerFields(r.PeakOwner)
-	if !has(inner, "first") && !has(inner, "last") {
+	if key == "peak_owner" && !has(inner, "first") && !has(inner, "last") {
 		fields = fields[:len(fields)-2]
 	}
-	return r, fill(column, inner, "an owner at the peak", fields)
-}
-
-// parseOwner reads a line that Dump writes for a live buffer.
-func parseOwner(all []member) (r Record, err error) {
-	inner, column, err := inside(all, "owner", &r)
-	if err != nil {
-		return r, err
-	}
-	r.Owner = new(memory.Info)
-	return r, fill(column, inner, "an owner", ownerFields(r.Owner))
-}
-
-// parseFP8 reads a line of Log.FP8.
-func parseFP8(all []member) (r Record, err error) {
-	inner, column, err := inside(all, "fp8", &r)
-	if err != nil {
-		return r, err
-	}
-	r.FP8 = &FP8{}
-	return r, fill(column, inner, "a role in FP8", fp8Fields(r.FP8))
+	return fill(o.column, inner, form, fields)
 }
 
 func has(all []member, key string) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-ml/weir/memory"
@@ -377,8 +378,5 @@ func MegatronLayout(cut []int, further int) string {
 			text += fmt.Sprintf("t*%d", layers)
 		}
 	}
-	for range further {
-		text += "m"
-	}
-	return text + "L"
+	return text + strings.Repeat("m", further) + "L"
 }

@@ -184,9 +184,5 @@ func (v *values) megatronSetup(c *Config) {
 
 // fraction reports whether a decimal fraction, or its default usual, is not 0.
 func (v *values) fraction(key, usual string) bool {
-	value := v.text(key)
-	if value == "" {
-		value = usual
-	}
-	return strings.Trim(value, "0.") != ""
+	return strings.Trim(cmp.Or(v.text(key), usual), "0.") != ""
 }

@@ -83,12 +83,8 @@ func (m *Model) Validate() error {
 		f.size("the inner size of an expert", m.ExpertFFN, 1, maxWidth)
 		f.size("the inner size of the shared experts", m.SharedFFN, 0, maxWidth)
 	}
-	if sparse < m.Layers && m.FFN == 0 {
-		f.add("there are dense layers, but the inner size of the MLP is 0")
-	}
-	if m.KVHeads > 0 && m.Heads%m.KVHeads != 0 && m.Latent == nil {
-		f.add("%d attention heads do not divide over %d heads of keys and values", m.Heads, m.KVHeads)
-	}
+	f.refuse(sparse < m.Layers && m.FFN == 0, "there are dense layers, but the inner size of the MLP is 0")
+	f.refuse(m.KVHeads > 0 && m.Heads%m.KVHeads != 0 && m.Latent == nil, "%d attention heads do not divide over %d heads of keys and values", m.Heads, m.KVHeads)
 	if l := m.Latent; l != nil {
 		f.size("the rank of queries", l.Query, 0, maxWidth)
 		f.size("the rank of keys and values", l.KV, 1, maxWidth)
@@ -96,9 +92,7 @@ func (m *Model) Validate() error {
 		f.size("the part of a head with position", l.Rope, 1, maxWidth)
 		f.size("the size of a value", l.Value, 1, maxWidth)
 	}
-	if len(f.list) == 0 && m.Parameters(true) > maxParameters {
-		f.add("it has more than 2^50 parameters")
-	}
+	f.refuse(len(f.list) == 0 && m.Parameters(true) > maxParameters, "it has more than 2^50 parameters")
 	return errors.Join(f.list...)
 }
 
@@ -112,13 +106,17 @@ func (f *faults) add(format string, args ...any) {
 	f.list = append(f.list, fmt.Errorf("%w: "+format, append([]any{f.kind}, args...)...))
 }
 
+// refuse adds a fault if something is wrong.
+func (f *faults) refuse(wrong bool, format string, args ...any) {
+	if wrong {
+		f.add(format, args...)
+	}
+}
+
 // size adds a fault if a number is out of bounds, and reports whether it is within them.
 func (f *faults) size(name string, n, low, high int) bool {
-	if n < low || n > high {
-		f.add("%s is %d: give %d to %d", name, n, low, high)
-		return false
-	}
-	return true
+	f.refuse(n < low || n > high, "%s is %d: give %d to %d", name, n, low, high)
+	return n >= low && n <= high
 }
 
 // sparse reports whether a layer has experts. Layers after the last are like the last.

@@ -134,39 +134,20 @@ func (s Setup) Validate(m *Model) error {
 	f.size("the size of a microbatch", s.Microbatch, 1, maxTokens)
 	f.size("data parallelism", s.Data, 1, maxParallel)
 	f.size("expert tensor parallelism", s.ExpertTensor, 1, maxParallel)
-	if f.size("tensor parallelism", s.Tensor, 1, maxParallel) && m.Heads%s.Tensor != 0 {
-		f.add("%d attention heads do not divide over a tensor parallelism of %d", m.Heads, s.Tensor)
-	}
-	if f.size("context parallelism", s.Context, 1, maxParallel) && s.Sequence%s.Context != 0 {
-		f.add("a sequence of %d does not divide over a context parallelism of %d", s.Sequence, s.Context)
-	}
-	if f.size("expert parallelism", s.Expert, 1, maxParallel) && s.Expert > 1 {
-		if m.Experts == 0 {
-			f.add("expert parallelism is %d, and the model has no experts", s.Expert)
-		} else if m.Experts%s.Expert != 0 {
-			f.add("%d experts do not divide over an expert parallelism of %d", m.Experts, s.Expert)
-		}
-	}
-	if s.Zero < 0 || s.Zero > 3 {
-		f.add("ZeRO is %d: give 0 to 3", s.Zero)
-	}
-	if s.Gathered < 0 || s.Gathered > 0 && s.Zero < 3 {
-		f.add("%d stages are gathered with ZeRO %d: give 1 or more with ZeRO 3, or 0", s.Gathered, s.Zero)
-	}
-	if n := s.Gradients; n != 0 && n != 2 && n != 4 {
-		f.add("a gradient has %d bytes: give 2 or 4", n)
-	}
-	if s.Allowance < 0 {
-		f.add("the allowance is %d bytes", s.Allowance)
-	}
-	if !slices.Contains([]Precision{BF16, FP16, FP32, AMP, FP8}, s.Precision) || !slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer) || !slices.Contains([]Tables{Megatron, PyTorch}, s.Tables) {
-		f.add("the precision %q, the optimizer %q or the tables %q are unknown", s.Precision, s.Optimizer, s.Tables)
-	}
-	if s.Tables == PyTorch && (m.Latent != nil || len(m.Sparse) > 0) {
-		f.add("plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
-	}
-	if s.Tables == PyTorch && s.Precision == FP8 {
-		f.add("plain PyTorch's tables do not say what its products keep in FP8: take Megatron-LM's")
-	}
+	tensor := f.size("tensor parallelism", s.Tensor, 1, maxParallel)
+	f.refuse(tensor && m.Heads%s.Tensor != 0, "%d attention heads do not divide over a tensor parallelism of %d", m.Heads, s.Tensor)
+	context := f.size("context parallelism", s.Context, 1, maxParallel)
+	f.refuse(context && s.Sequence%s.Context != 0, "a sequence of %d does not divide over a context parallelism of %d", s.Sequence, s.Context)
+	experts := f.size("expert parallelism", s.Expert, 1, maxParallel) && s.Expert > 1
+	f.refuse(experts && m.Experts == 0, "expert parallelism is %d, and the model has no experts", s.Expert)
+	f.refuse(experts && m.Experts%s.Expert != 0, "%d experts do not divide over an expert parallelism of %d", m.Experts, s.Expert)
+	f.refuse(s.Zero < 0 || s.Zero > 3, "ZeRO is %d: give 0 to 3", s.Zero)
+	f.refuse(s.Gathered < 0 || s.Gathered > 0 && s.Zero < 3, "%d stages are gathered with ZeRO %d: give 1 or more with ZeRO 3, or 0", s.Gathered, s.Zero)
+	f.refuse(!slices.Contains([]int{0, 2, 4}, s.Gradients), "a gradient has %d bytes: give 2 or 4", s.Gradients)
+	f.refuse(s.Allowance < 0, "the allowance is %d bytes", s.Allowance)
+	known := slices.Contains([]Precision{BF16, FP16, FP32, AMP, FP8}, s.Precision) && slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer) && slices.Contains([]Tables{Megatron, PyTorch}, s.Tables)
+	f.refuse(!known, "the precision %q, the optimizer %q or the tables %q are unknown", s.Precision, s.Optimizer, s.Tables)
+	f.refuse(s.Tables == PyTorch && (m.Latent != nil || len(m.Sparse) > 0), "plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
+	f.refuse(s.Tables == PyTorch && s.Precision == FP8, "plain PyTorch's tables do not say what its products keep in FP8: take Megatron-LM's")
 	return errors.Join(f.list...)
 }
