@@ -61,14 +61,20 @@ func Schedules() []Schedule {
 // Find returns the schedule with a name. The error wraps ErrParams and suggests a similar name, if
 // there is one.
 func Find(name string) (Schedule, error) {
-	var names []string
 	for _, s := range Schedules() {
 		if s.Name == name {
 			return s, nil
 		}
+	}
+	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; %s", ErrParams, spelling.Most, name, spelling.Hint(name, Names()))
+}
+
+// Names returns the names of all schedules.
+func Names() (names []string) {
+	for _, s := range Schedules() {
 		names = append(names, s.Name)
 	}
-	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; %s", ErrParams, spelling.Most, name, spelling.Hint(name, names))
+	return names
 }
 
 // placing returns a placement, or an error that names the supported numbers of stages.

@@ -132,7 +132,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(stdout, stderr),
 		kong.Vars{
-			"schedules": strings.Join(scheduleList(), " "), "version": version(),
+			"schedules": strings.Join(schedule.Names(), " "), "version": version(),
 			"offload": "Stages whose saved tensors go to far memory between forward and backward, if enough computations lie in between: all, or stages from 0, separated by commas.",
 		},
 		kong.Exit(func(code int) { status, exited = code, true }),

@@ -53,8 +53,8 @@ func (c *completionCmd) Run(ctx *kong.Context) error {
 // complete answers a shell's request for completions, and then exits.
 func complete(parser *kong.Kong) {
 	kongcompletion.Register(parser,
-		kongcompletion.WithPredictor("schedule", posener.PredictSet(scheduleList()...)),
-		kongcompletion.WithPredictor("plan", posener.PredictOr(posener.PredictSet(scheduleList()...), posener.PredictFiles("*"))),
+		kongcompletion.WithPredictor("schedule", posener.PredictSet(schedule.Names()...)),
+		kongcompletion.WithPredictor("plan", posener.PredictOr(posener.PredictSet(schedule.Names()...), posener.PredictFiles("*"))),
 		kongcompletion.WithPredictor("file", posener.PredictFiles("*")))
 }
 
@@ -70,12 +70,4 @@ func version() string {
 		}
 	}
 	return fmt.Sprintf("weir %s %s %s/%s", built, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// scheduleList returns the names of the schedules.
-func scheduleList() (names []string) {
-	for _, s := range schedule.Schedules() {
-		names = append(names, s.Name)
-	}
-	return names
 }

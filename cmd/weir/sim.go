@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -176,33 +175,30 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	fmt.Fprintf(w, "%s: %s, %s, %s%s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), meaning)
 	fmt.Fprintf(w, "makespan %s%s   bubble %.4f   first start to last end over all ranks\n", number(o.Makespan), unit, o.BubbleMakespan)
 	fmt.Fprintf(w, "span     %s%s   bubble %.4f   the longest single rank\n", number(o.Span), unit, o.BubbleSpan)
-	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n\n", number(o.Ideal), unit)
+	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n", number(o.Ideal), unit)
 
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	heads := "rank\tbusy\twait\ton the wire\tpeak\tat\t"
-	if o.Peak != nil {
-		heads = "rank\tbusy\twait\ton the wire\tpeak, microbatches\tI frees half\tat\t"
-	}
 	offloads := slices.ContainsFunc(r.Ranks, func(r simulate.RankReport) bool { return r.FarPeak > 0 })
-	if offloads {
-		heads = strings.TrimSuffix(heads, "at\t") + "far peak\twait for copies\tat\t"
+	head := []string{"rank", "busy", "wait", "on the wire", "peak"}
+	if o.Peak != nil {
+		head = append(head[:4], "peak, microbatches", "I frees half")
 	}
-	fmt.Fprintln(t, heads)
+	if offloads {
+		head = append(head, "far peak", "wait for copies")
+	}
+	rows := [][]string{append(head, "at")}
 	for rank, one := range o.PerRank {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t", rank, number(one.Busy), number(one.Wait), number(one.Communication))
-		far := units.Size(one.FarPeakBytes)
+		row, far := []string{strconv.Itoa(rank), number(one.Busy), number(one.Wait), number(one.Communication)}, units.Size(one.FarPeakBytes)
 		if o.Peak != nil {
-			fmt.Fprintf(t, "%s\t%s\t", number(o.Peak[rank]), number(o.PeakIHalf[rank]))
-			far = number(float64(r.Ranks[rank].FarPeak) / float64(costs.Microbatch))
+			row, far = append(row, number(o.Peak[rank]), number(o.PeakIHalf[rank])), number(float64(r.Ranks[rank].FarPeak)/float64(costs.Microbatch))
 		} else {
-			fmt.Fprintf(t, "%s\t", units.Size(one.PeakBytes))
+			row = append(row, units.Size(one.PeakBytes))
 		}
 		if offloads {
-			fmt.Fprintf(t, "%s\t%s\t", far, number(one.Copies))
+			row = append(row, far, number(one.Copies))
 		}
-		fmt.Fprintf(t, "%s\t\n", one.PeakAt)
+		rows = append(rows, append(row, one.PeakAt))
 	}
-	t.Flush()
+	printRight(w, rows)
 	o.exchanges(w, unit)
 	o.critical(w, r, costs, unit)
 }
@@ -212,17 +208,16 @@ func (o *simulated) exchanges(w io.Writer, unit string) {
 	if o.Replicas < 2 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s, shard level %d: step %s%s, with everything that they exchange\n\n", units.Number(o.Replicas, "replica"), o.Shard, number(o.Step), unit)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rank\tunshards\tgathered\twaits for weights\treduced\treducing\thidden\t")
+	fmt.Fprintf(w, "\n%s, shard level %d: step %s%s, with everything that they exchange\n", units.Number(o.Replicas, "replica"), o.Shard, number(o.Step), unit)
+	rows := [][]string{{"rank", "unshards", "gathered", "waits for weights", "reduced", "reducing", "hidden"}}
 	for rank := range o.PerRank {
 		x, hidden := o.PerRank[rank].Exchanged, "-"
 		if x.Reducing > 0 {
 			hidden = fmt.Sprintf("%.1f %%", 100*max(1-x.ReduceWait/x.Reducing, 0))
 		}
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t\n", rank, x.Unshards, units.Size(x.GatheredBytes), number(x.GatherWait), units.Size(x.ReducedBytes), number(x.Reducing), hidden)
+		rows = append(rows, []string{strconv.Itoa(rank), fmt.Sprint(x.Unshards), units.Size(x.GatheredBytes), number(x.GatherWait), units.Size(x.ReducedBytes), number(x.Reducing), hidden})
 	}
-	t.Flush()
+	printRight(w, rows)
 }
 
 // maxStretches is the largest number of stretches of the critical path that are printed.

@@ -15,9 +15,9 @@ func Write(w io.Writer, s *Snapshot) error {
 	p := pickler{w: bufio.NewWriter(w), texts: map[string]uint32{}, stacks: map[stack]uint32{}}
 	p.op(pickle.OpProto, 2)
 	p.dict(func() {
-		p.key("segments")
+		p.text("segments")
 		list(&p, s.Segments, func(s *Segment) { p.fields(s.fields()) })
-		p.key("device_traces")
+		p.text("device_traces")
 		list(&p, s.Traces, func(trace *[]Entry) {
 			list(&p, *trace, func(e *Entry) {
 				address := "addr"
@@ -27,7 +27,7 @@ func Write(w io.Writer, s *Snapshot) error {
 				p.fields(e.fields(address))
 			})
 		})
-		p.key("allocator_settings")
+		p.text("allocator_settings")
 		p.fields(s.Settings.fields())
 	})
 	p.op(pickle.OpStop)
@@ -38,7 +38,7 @@ func Write(w io.Writer, s *Snapshot) error {
 func (p *pickler) fields(fields []field) {
 	p.dict(func() {
 		for _, f := range fields {
-			p.key(f.key)
+			p.text(f.key)
 			p.value(f.value)
 		}
 	})
@@ -61,9 +61,13 @@ func (p *pickler) value(value any) {
 			p.int(int64(*of))
 		}
 	case *float64:
-		p.float(*of)
+		p.op(binary.BigEndian.AppendUint64([]byte{pickle.OpFloat}, math.Float64bits(*of))...)
 	case *bool:
-		p.flag(*of)
+		op := byte(pickle.OpFalse)
+		if *of {
+			op = pickle.OpTrue
+		}
+		p.op(op)
 	case *string:
 		p.text(*of)
 	case *Action:
@@ -144,16 +148,6 @@ func (p *pickler) dict(items func()) {
 
 func (p *pickler) op(bytes ...byte) { p.w.Write(bytes) }
 
-func (p *pickler) key(name string) { p.text(name) }
-
-func (p *pickler) flag(on bool) {
-	if on {
-		p.op(pickle.OpTrue)
-	} else {
-		p.op(pickle.OpFalse)
-	}
-}
-
 func (p *pickler) int(n int64) {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(n))
@@ -170,22 +164,12 @@ func (p *pickler) int(n int64) {
 	}
 }
 
-func (p *pickler) float(x float64) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], math.Float64bits(x))
-	p.op(pickle.OpFloat)
-	p.op(b[:]...)
-}
-
 func (p *pickler) text(s string) {
 	if memo, ok := p.texts[s]; ok {
 		p.get(memo)
 		return
 	}
-	var b [4]byte
-	binary.LittleEndian.PutUint32(b[:], uint32(len(s)))
-	p.op(pickle.OpUnicode)
-	p.op(b[:]...)
+	p.op(binary.LittleEndian.AppendUint32([]byte{pickle.OpUnicode}, uint32(len(s)))...)
 	p.w.WriteString(s)
 	p.texts[s] = p.put()
 }
@@ -205,7 +189,5 @@ func (p *pickler) numbered(short, long byte, memo uint32) {
 		p.op(short, byte(memo))
 		return
 	}
-	var b [4]byte
-	binary.LittleEndian.PutUint32(b[:], memo)
-	p.op(long, b[0], b[1], b[2], b[3])
+	p.op(binary.LittleEndian.AppendUint32([]byte{long}, memo)...)
 }

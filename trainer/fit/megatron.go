@@ -71,7 +71,7 @@ func (v *values) megatron() (*Config, error) {
 		Family: "megatron", Layers: v.whole("num-layers"), Hidden: v.whole("hidden-size"), Heads: v.whole("num-attention-heads"), Vocabulary: v.whole("vocab-size"),
 		Padding: v.wholeOr("make-vocab-size-divisible-by", 128), Gated: v.flag("swiglu"), Tied: !v.flag("untie-embeddings-and-output-weights"),
 		QKNorm: v.flag("qk-layernorm"), LayerNorm: !strings.EqualFold(v.text("normalization"), "RMSNorm"),
-		Dropout: v.fraction("hidden-dropout", "0.1"), MTP: v.wholeOr("mtp-num-layers", 0),
+		Dropout: strings.Trim(cmp.Or(v.text("hidden-dropout"), "0.1"), "0.") != "", MTP: v.wholeOr("mtp-num-layers", 0),
 	}
 	m.MLPBias = !v.flag("disable-bias-linear")
 	m.QKVBias, m.OutBias = v.flag("add-qkv-bias") || m.MLPBias, m.MLPBias
@@ -180,9 +180,4 @@ func (v *values) megatronSetup(c *Config) {
 		c.VirtualStages = c.Model.Layers / c.Ranks / each
 	}
 	c.VirtualStages = v.wholeOr("num-virtual-stages-per-pipeline-rank", c.VirtualStages)
-}
-
-// fraction reports whether a decimal fraction, or its default usual, is not 0.
-func (v *values) fraction(key, usual string) bool {
-	return strings.Trim(cmp.Or(v.text(key), usual), "0.") != ""
 }

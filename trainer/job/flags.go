@@ -70,7 +70,7 @@ type Options struct {
 // microbatches and depth first.
 func Flags(set *flag.FlagSet) *Options {
 	o := &Options{Plan: "depth-first", Ranks: 1, Replicas: 1, Microbatches: 64, Capacity: 1, FlagSet: set}
-	set.StringVar(&o.Plan, "plan", o.Plan, "schedule of a step: "+List(planNames())+", or the `file` of a plan (weir choose -o), which sets -ranks, -stages and the default of -microbatches")
+	set.StringVar(&o.Plan, "plan", o.Plan, "schedule of a step: "+List(schedule.Names())+", or the `file` of a plan (weir choose -o), which sets -ranks, -stages and the default of -microbatches")
 	set.IntVar(&o.Ranks, "ranks", o.Ranks, "ranks of the pipeline; each has its own device and goroutine")
 	set.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of the pipeline, which share the microbatches of a step and sum their gradients; each has -ranks ranks")
 	set.IntVar(&o.Shard, "shard", o.Shard, "`level`: a replica holds its part, instead of all, of nothing (0), the state of the optimizer (1), gradients as well (2), or weights as well (3)")
@@ -277,12 +277,4 @@ func List(words []string) string {
 		return words[0]
 	}
 	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
-// planNames are the values of -plan.
-func planNames() (names []string) {
-	for _, s := range schedule.Schedules() {
-		names = append(names, s.Name)
-	}
-	return names
 }
