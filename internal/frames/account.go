@@ -38,14 +38,6 @@ type suspect struct {
 	place      effects.Place // of the leaked handle
 }
 
-func (a *account) begin(book memory.Book) {
-	*a = account{running: suspect{stage: -1, microbatch: -1}}
-	if book != nil {
-		book.Stats(&a.baseline)
-		book.ResetPeak()
-	}
-}
-
 // Hold makes the frames a holder of h in an empty cell. Buffers of lasting classes, such as a mask
 // or a table of positions that a stage returns or saves, exist before and after the step, so that
 // Hold does not count them. If the place does not allow the class, Hold returns an error, because
@@ -233,26 +225,24 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	if live == planned || most && live < planned {
 		return nil
 	}
-	e := &LeakError{
-		Rank: c.Config.Rank, Stage: c.running.stage, Microbatch: c.itemOf(c.running.microbatch), Call: c.running.call,
-		Class: c.largest(), Bytes: live - planned,
-		What: fmt.Sprintf("%d bytes of the step are live, but the memory plan has %d: the stages do not match their profile, record them again", live, planned),
+	e := c.leakIn(c.running)
+	e.Class, e.Bytes = memory.Saved, live-planned
+	for class, bytes := range c.classes { // the class with the most bytes in the step
+		if bytes > c.classes[e.Class] {
+			e.Class = memory.Class(class)
+		}
 	}
-	if e.Stage >= 0 && c.stages[e.Stage].Declaration != nil {
-		e.Name = c.stages[e.Stage].Name
-	}
+	e.What = fmt.Sprintf("%d bytes of the step are live, but the memory plan has %d: the stages do not match their profile, record them again", live, planned)
 	return e
 }
 
-// largest returns the class with the most bytes in the step.
-func (c *Frames[T]) largest() memory.Class {
-	most := memory.Saved
-	for class, bytes := range c.classes {
-		if bytes > c.classes[most] {
-			most = memory.Class(class)
-		}
+// leakIn returns the error for a leak in an action.
+func (c *Frames[T]) leakIn(where suspect) *LeakError {
+	e := &LeakError{Rank: c.Config.Rank, Stage: where.stage, Microbatch: c.itemOf(where.microbatch), Call: where.call, Class: where.class}
+	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Declaration != nil {
+		e.Name = c.stages[where.stage].Name
 	}
-	return most
+	return e
 }
 
 // Lost returns the leak that explains why a planned place is still occupied: a *LeakError that
@@ -289,13 +279,8 @@ func (c *Frames[T]) leak(plan Counts) error {
 	}
 	c.suspect = suspect{}
 	c.Stats()
-	e := &LeakError{
-		Rank: c.Config.Rank, Stage: where.stage, Microbatch: c.itemOf(where.microbatch), Call: where.call,
-		Class: where.class, Bytes: c.excess,
-	}
-	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Declaration != nil {
-		e.Name = c.stages[where.stage].Name
-	}
+	e := c.leakIn(where)
+	e.Bytes = c.excess
 	switch {
 	case c.Far != nil && c.Far.Live() != c.far:
 		e.Class, e.What = memory.Saved, "in far memory, beyond the copies that the step holds"
@@ -400,46 +385,47 @@ func (c *Frames[T]) Sample(s *memory.Sample) {
 // purpose, for the dump after a failure and before Abort.
 func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	return func(yield func(memory.Info) bool) {
-		for i := range c.entries {
-			name := fmt.Sprintf("microbatch %d: entry part %q", c.itemOf(c.entryOf[i/len(c.Parts)]), c.Parts[i%len(c.Parts)])
-			if !c.owner(&c.entries[i], name, yield) {
-				return
+		more := func(cells []Cell[T], name func(i int) string) bool {
+			for i := range cells {
+				if h := cells[i].Handle; cells[i].Held() && !yield(memory.Info{Name: name(i), Class: c.Space.Class(h), Bytes: c.Space.Bytes(h), Held: 1}) {
+					return false
+				}
 			}
+			return true
+		}
+		if !more(c.entries, func(i int) string {
+			return fmt.Sprintf("microbatch %d: entry part %q", c.itemOf(c.entryOf[i/len(c.Parts)]), c.Parts[i%len(c.Parts)])
+		}) {
+			return
 		}
 		for s := range c.stages {
 			st := &c.stages[s]
 			for i := range st.cells {
-				n := i % st.width
-				what := fmt.Sprintf("input %d", n)
-				if n >= st.Inputs+st.Outputs {
-					what = fmt.Sprintf("slot %q", st.Slots[n-st.Inputs-st.Outputs])
+				frame, n := i/st.width, i%st.width
+				what, slot := fmt.Sprintf("input %d", n), n-st.Inputs-st.Outputs
+				if slot >= 0 {
+					what = fmt.Sprintf("slot %q", st.Slots[slot])
 				} else if n >= st.Inputs {
 					what = fmt.Sprintf("gradient of output %d", n-st.Inputs)
 				}
-				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s", c.microbatchName(&st.frames[i/st.width]), s, st.Name, what)
-				if !c.owner(&st.cells[i], name, yield) || !c.farOwner(st, i, name, yield) {
+				microbatch := "(before its forward)"
+				if f := &st.frames[frame]; f.open {
+					microbatch = strconv.Itoa(c.itemOf(f.microbatch))
+				}
+				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s", microbatch, s, st.Name, what)
+				if !more(st.cells[i:i+1], func(int) string { return name }) || !c.farOwner(st, frame, slot, name, yield) {
 					return
 				}
 			}
-			for i := range st.outbox.cells {
-				if !c.owner(&st.outbox.cells[i], st.outbox.owner(i, s, st.Name), yield) {
-					return
-				}
-			}
-			for i := range st.shards {
-				if !c.owner(&st.shards[i], fmt.Sprintf("stage %d (%s): gathered weight of %q", s, st.Name, st.Params[i].Name), yield) {
-					return
-				}
-			}
-			for i := range st.grads {
-				if !c.owner(&st.grads[i], fmt.Sprintf("stage %d (%s): whole gradient of %q", s, st.Name, st.Params[i].Name), yield) {
-					return
-				}
-			}
-			for i := range st.copies {
-				if !c.owner(&st.copies[i], fmt.Sprintf("stage %d (%s): %v", s, st.Name, st.WeightCopies[i]), yield) {
-					return
-				}
+			if !more(st.outbox.cells, func(i int) string { return st.outbox.owner(i, s, st.Name) }) ||
+				!more(st.shards, func(i int) string {
+					return fmt.Sprintf("stage %d (%s): gathered weight of %q", s, st.Name, st.Params[i].Name)
+				}) ||
+				!more(st.grads, func(i int) string {
+					return fmt.Sprintf("stage %d (%s): whole gradient of %q", s, st.Name, st.Params[i].Name)
+				}) ||
+				!more(st.copies, func(i int) string { return fmt.Sprintf("stage %d (%s): %v", s, st.Name, st.WeightCopies[i]) }) {
+				return
 			}
 		}
 	}
@@ -451,20 +437,4 @@ func (c *Frames[T]) itemOf(microbatch int) int {
 		return microbatch
 	}
 	return c.Index(c.extent.Item(microbatch))
-}
-
-// microbatchName names the microbatch of a frame. Before its forward a frame has none.
-func (c *Frames[T]) microbatchName(f *frame[T]) string {
-	if !f.open {
-		return "(before its forward)"
-	}
-	return strconv.Itoa(c.itemOf(f.microbatch))
-}
-
-// owner yields a cell if it holds a handle.
-func (c *Frames[T]) owner(cell *Cell[T], name string, yield func(memory.Info) bool) bool {
-	if !cell.Held() {
-		return true
-	}
-	return yield(memory.Info{Name: name, Class: c.Space.Class(cell.Handle), Bytes: c.Space.Bytes(cell.Handle), Held: 1})
 }

@@ -249,7 +249,11 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	if c.reclaimer != nil {
 		c.mark = c.reclaimer.Mark()
 	}
-	c.account.begin(c.book)
+	c.account = account{running: suspect{stage: -1, microbatch: -1}}
+	if c.book != nil {
+		c.book.Stats(&c.baseline)
+		c.book.ResetPeak()
+	}
 	if c.Far != nil {
 		c.Far.ResetPeak()
 	}

@@ -39,51 +39,51 @@ type farCopy struct {
 	number int32
 }
 
-// offloaded returns the slots of a frame, their far copies, and the set of the slots that the plan
-// offloads.
-func (c *Frames[T]) offloaded(stage, microbatch int) (slots []Cell[T], copies []farCopy, set uint64) {
+// eachAway calls do for every slot of a frame that the plan offloads, with its far copy, and adds
+// the slot to the error.
+func (c *Frames[T]) eachAway(stage, microbatch int, do func(slot *Cell[T], copied *farCopy) error) error {
 	st := &c.stages[stage]
 	if len(st.away) == 0 {
-		return nil, nil, 0
+		return nil
 	}
-	n := len(st.Slots)
-	return c.frame(stage, microbatch).slots, st.away[(microbatch&st.mask)*n:][:n], c.extent.Away[stage]
+	slots, copies := c.frame(stage, microbatch).slots, st.away[(microbatch&st.mask)*len(st.Slots):]
+	for set := c.extent.Away[stage]; set != 0; set &= set - 1 {
+		i := bits.TrailingZeros64(set)
+		if err := do(&slots[i], &copies[i]); err != nil {
+			return fmt.Errorf("slot %q of stage %d (%s): %w", st.Slots[i], stage, st.Name, err)
+		}
+	}
+	return nil
 }
 
-// farFault returns the error for a slot for which an action on far memory failed. A nil err means
-// that the slot is not in the state that the action needs.
-func (c *Frames[T]) farFault(stage, slot int, state CellState, err error) error {
-	st := &c.stages[stage]
-	switch {
-	case err != nil:
-	case state == Empty:
-		err = fmt.Errorf("%w, but the plan offloads it: record the stages again", ErrEmpty)
-	default:
-		err = fmt.Errorf("%w, and the actions that move it are out of order", ErrAway)
+// wants returns an error if the slot is not in the state that an action on far memory needs.
+func (slot *Cell[T]) wants(state CellState) error {
+	switch slot.State {
+	case state:
+		return nil
+	case Empty:
+		return fmt.Errorf("%w, but the plan offloads it: record the stages again", ErrEmpty)
 	}
-	return fmt.Errorf("slot %q of stage %d (%s): %w", st.Slots[slot], stage, st.Name, err)
+	return fmt.Errorf("%w, and the actions that move it are out of order", ErrAway)
 }
 
 // Offload starts the copies of a frame's offloaded slots to far memory. The slots cannot be taken
 // until they are reloaded.
 func (c *Frames[T]) Offload(stage, microbatch int) error {
-	slots, copies, set := c.offloaded(stage, microbatch)
-	for ; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros64(set)
-		slot, copied := &slots[i], &copies[i]
-		if slot.State != Full {
-			return c.farFault(stage, i, slots[i].State, nil)
+	c.counts[effects.Far]++
+	return c.eachAway(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
+		if err := slot.wants(Full); err != nil {
+			return err
 		}
 		number, err := c.Far.Store(slot.Handle)
 		if err != nil {
-			return c.farFault(stage, i, Empty, err)
+			return err
 		}
 		slot.State = Leaving
 		*copied = farCopy{true, c.Space.Class(slot.Handle), number}
 		c.far += c.Far.Copied(number)
-	}
-	c.counts[effects.Far]++
-	return nil
+		return nil
+	})
 }
 
 // Offloaded waits for the copies of Offload. DropSaved then releases the slots' buffers.
@@ -93,41 +93,33 @@ func (c *Frames[T]) Offloaded(ctx context.Context, stage, microbatch int) error 
 
 // dropAway releases the buffers of a frame's offloaded slots, whose copies are complete.
 func (c *Frames[T]) dropAway(stage, microbatch int) error {
-	slots, _, set := c.offloaded(stage, microbatch)
-	for ; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros64(set)
-		away := slots[i]
-		if err := c.drop(&slots[i], stage, effects.Saved); err != nil {
-			return c.farFault(stage, i, Empty, err)
+	return c.eachAway(stage, microbatch, func(slot *Cell[T], _ *farCopy) error {
+		away := *slot
+		err := c.drop(slot, stage, effects.Saved)
+		if err == nil {
+			away.State = Away
+			*slot = away
 		}
-		away.State = Away
-		slots[i] = away
-	}
-	return nil
+		return err
+	})
 }
 
 // Reload allocates buffers for a frame's offloaded slots, and starts the copies back.
 func (c *Frames[T]) Reload(stage, microbatch int) error {
-	slots, copies, set := c.offloaded(stage, microbatch)
-	for ; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros64(set)
-		slot, copied := &slots[i], &copies[i]
-		if slot.State != Away {
-			return c.farFault(stage, i, slots[i].State, nil)
+	return c.eachAway(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
+		if err := slot.wants(Away); err != nil {
+			return err
 		}
 		h, err := c.like.Like(copied.class, slot.Handle)
 		if err != nil {
-			return c.farFault(stage, i, Empty, err)
+			return err
 		}
 		if err = c.Hold(slot, h, SavedClasses); err == nil {
 			err = c.Far.Load(copied.number, h)
 			slot.State = Returning
 		}
-		if err != nil {
-			return c.farFault(stage, i, Empty, err)
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 // Reloaded waits until a frame's offloaded slots are back, before the action that takes them.
@@ -139,51 +131,44 @@ func (c *Frames[T]) Reloaded(ctx context.Context, stage, microbatch int) error {
 // state.
 func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, next CellState) error {
 	waits := false
-	slots, copies, set := c.offloaded(stage, microbatch)
-	for ; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros64(set)
-		slot, copied := &slots[i], &copies[i]
-		if slot.State != state {
-			return c.farFault(stage, i, slots[i].State, nil)
+	err := c.eachAway(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
+		if err := slot.wants(state); err != nil {
+			return err
 		}
 		waited, err := c.Far.Wait(ctx, copied.number)
-		if err != nil {
-			return c.farFault(stage, i, Empty, err)
+		if err == nil {
+			slot.State, waits = next, waits || waited
 		}
-		slot.State, waits = next, waits || waited
-	}
+		return err
+	})
 	if waits {
 		c.waits++
 	}
-	return nil
+	return err
 }
 
 // DropFar frees the far copies of a frame.
 func (c *Frames[T]) DropFar(stage, microbatch int) error {
-	_, copies, set := c.offloaded(stage, microbatch)
-	for ; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros64(set)
-		freed, err := c.Far.Free(copies[i].number)
-		if err != nil {
-			return c.farFault(stage, i, Empty, err)
-		}
-		c.far -= freed
-		copies[i].exists = false
-	}
 	c.counts[effects.Far]--
-	return nil
+	return c.eachAway(stage, microbatch, func(_ *Cell[T], copied *farCopy) error {
+		freed, err := c.Far.Free(copied.number)
+		if err == nil {
+			c.far -= freed
+			copied.exists = false
+		}
+		return err
+	})
 }
 
 // FarWaits returns the number of actions of the step that have waited for a copy to or from far
 // memory.
 func (c *Frames[T]) FarWaits() int64 { return c.waits }
 
-// farOwner yields the far copy of a cell of a stage, if there is one.
-func (c *Frames[T]) farOwner(st *stage[T], cell int, name string, yield func(memory.Info) bool) bool {
-	slot := cell%st.width - st.Inputs - st.Outputs
+// farOwner yields the far copy of a slot of a stage's frame, if there is one.
+func (c *Frames[T]) farOwner(st *stage[T], frame, slot int, name string, yield func(memory.Info) bool) bool {
 	if len(st.away) == 0 || slot < 0 {
 		return true
 	}
-	copied := &st.away[cell/st.width*len(st.Slots)+slot]
+	copied := &st.away[frame*len(st.Slots)+slot]
 	return !copied.exists || yield(memory.Info{Name: name + " in far memory", Class: copied.class, Bytes: c.Far.Copied(copied.number), Held: 1})
 }

@@ -91,11 +91,6 @@ func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 	if err := r.addUses(ctx); err != nil {
 		return err
 	}
-	if r.Placement.Ranks > 1 {
-		if err := r.spreadTotals(ctx); err != nil {
-			return err
-		}
-	}
 	return r.measure()
 }
 

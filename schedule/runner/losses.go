@@ -11,21 +11,13 @@ import (
 // deviceLosses are the cells of losses on the device of a rank (L3). The zero value has none.
 type deviceLosses[T any] struct {
 	loss.Cells[T]         // the rank's space; nil if it keeps no losses
-	handle        T       // of class memory.Loss
+	handle        *T      // of class memory.Loss; nil if there are no cells
 	words         []int64 // read at step end
-}
-
-// cells returns the handle, or nil if there are no cells.
-func (d *deviceLosses[T]) cells() *T {
-	if d.Cells == nil {
-		return nil
-	}
-	return &d.handle
 }
 
 // open makes a cell for each loss if the space supports cells and a stage of the rank records a
 // loss.
-func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declaration[T]) (err error) {
+func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declaration[T]) error {
 	cells, ok := space.(loss.Cells[T])
 	count := 0
 	for _, layout := range layouts {
@@ -38,10 +30,11 @@ func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declarat
 	if !ok || count == 0 {
 		return nil
 	}
-	if d.handle, err = cells.NewLossCells(count); err != nil {
+	handle, err := cells.NewLossCells(count)
+	if err != nil {
 		return fmt.Errorf("cells of losses: %w", err)
 	}
-	d.Cells, d.words = cells, make([]int64, count*loss.DeviceWords)
+	d.Cells, d.handle, d.words = cells, &handle, make([]int64, count*loss.DeviceWords)
 	return nil
 }
 
@@ -50,7 +43,7 @@ func (d *deviceLosses[T]) reset() error {
 	if d.Cells == nil {
 		return nil
 	}
-	return d.ClearLossCells(d.handle)
+	return d.ClearLossCells(*d.handle)
 }
 
 // join waits for the device, at step end, and adds its losses to the ledger.
@@ -58,7 +51,7 @@ func (d *deviceLosses[T]) join(ledger *loss.Ledger) error {
 	if d.Cells == nil {
 		return nil
 	}
-	if err := d.ReadLossCells(d.words, d.handle); err != nil {
+	if err := d.ReadLossCells(d.words, *d.handle); err != nil {
 		return err
 	}
 	for def := range len(d.words) / loss.DeviceWords {
@@ -75,6 +68,6 @@ func (d *deviceLosses[T]) close(space memory.Space[T]) error {
 		return nil
 	}
 	d.Cells = nil
-	_, err := space.Release(d.handle)
+	_, err := space.Release(*d.handle)
 	return err
 }

@@ -138,14 +138,6 @@ func mayOffload[T any](o *Offload, space memory.Space[T]) error {
 	return nil
 }
 
-// closeFar releases the far memory.
-func (r *worker[T]) closeFar() error {
-	if r.far == nil {
-		return nil
-	}
-	return r.far.Close()
-}
-
 // unlay ends the reservation of lay. With -tags invariants it returns an error if memory outside
 // of all buffers was written.
 func (r *worker[T]) unlay() (err error) {

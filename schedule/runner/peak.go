@@ -16,15 +16,6 @@ type peak struct {
 	highest int64              // the highest peak that was reported, in bytes
 }
 
-// watchPeak starts watching a step.
-func (r *worker[T]) watchPeak(mode schedule.Mode) {
-	p := &r.peak
-	p.watched = p.space != nil && mode == schedule.Training && r.levels.rank == nil
-	if p.watched {
-		p.space.WatchPeak(true)
-	}
-}
-
 // reportPeak calls the hook with the owners at the peak of the step, if it was higher than all
 // earlier peaks.
 func (r *worker[T]) reportPeak() {
@@ -49,10 +40,11 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 			continue
 		}
 		action := r.actionAt(buffer.Place)
-		b := birth{action.Kind(), action.Stage(), buffer.Class}
-		m := microbatchOf(action)
+		b, m := birth{action.Kind(), action.Stage(), buffer.Class}, action.Microbatch()
 		if b.class == memory.Entry { // pulled by the first action that needs it
 			b, m = birth{class: memory.Entry}, -1
+		} else if b.kind == schedule.None || b.kind.OfStage() {
+			m = -1
 		}
 		o := owners[b]
 		if o == nil {
@@ -83,14 +75,6 @@ func (r *worker[T]) actionAt(position int) schedule.Action {
 		position -= n * segment.Repeat
 	}
 	return 0
-}
-
-// microbatchOf returns the microbatch of an action, or -1 if it has none.
-func microbatchOf(action schedule.Action) int {
-	if action.Kind() == schedule.None || action.Kind().OfStage() {
-		return -1
-	}
-	return action.Microbatch()
 }
 
 // birthName names the buffers that are allocated in an action, as the memory plan does.

@@ -133,14 +133,14 @@ func (r *Runner[T]) Close() error {
 		return ErrBusy
 	}
 	r.closed = true
+	err := r.closeCells()
 	for _, w := range r.workers {
 		if w.peak.space != nil {
 			w.peak.space.WatchPeak(false)
 		}
-	}
-	err := r.closeCells()
-	for _, w := range r.workers {
-		err = errors.Join(err, w.closeFar())
+		if w.far != nil {
+			err = errors.Join(err, w.far.Close())
+		}
 	}
 	if r.links == nil {
 		return err

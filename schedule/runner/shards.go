@@ -1,22 +1,12 @@
 package runner
 
 import (
-	"context"
-
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 )
 
 // Sharded weights and gradients of replicas.
-
-// unshard begins to gather the weights of a stage, if they are sharded.
-func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) error {
-	if err := r.whole(e.To, s); err != nil || r.shards == nil || r.level < 3 {
-		return err
-	}
-	return r.shards.gather(ctx, s)
-}
 
 // whole makes buffers of whole parameters of a stage, which the frames hold: the gradients at
 // ZERO_GRAD, or the weights at UNSHARD. Without sharding there are none to make.
@@ -33,15 +23,6 @@ func (r *worker[T]) whole(place effects.Place, s int) error {
 		h, err = r.sharded.New(memory.Unsharded, like, r.elements(param))
 		return h, err == nil, err
 	})
-}
-
-// reduce begins to reduce the gradients of a stage over the replicas. Gradients that were not written
-// are zero (L5).
-func (r *worker[T]) reduce(ctx context.Context, s int) error {
-	if err := r.zeroUnwritten(s); err != nil || r.shards == nil {
-		return err
-	}
-	return r.shards.reduce(ctx, s)
 }
 
 // zeroUnwritten sets the gradients of a stage's parameters to zero if this step has not written

@@ -279,21 +279,11 @@ func (s *shared[E]) push(item E) {
 func (s *shared[E]) pass(rank int) E {
 	item := s.items[s.at[rank]%len(s.items)]
 	s.at[rank]++
-	for s.count > 0 && s.behind() {
+	for s.count > 0 && slices.Min(s.at) > s.first {
 		var none E
 		s.items[s.first%len(s.items)] = none
 		s.first++
 		s.count--
 	}
 	return item
-}
-
-// behind reports whether every rank has received the oldest item.
-func (s *shared[E]) behind() bool {
-	for _, at := range s.at {
-		if at <= s.first {
-			return false
-		}
-	}
-	return true
 }

@@ -31,7 +31,9 @@ func (r *worker[T]) begin(plan *program) {
 	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Simulated: plan.report}
 	r.ledger.Reset()
 	r.Frames.Begin(r.step, pass, plan.extent)
-	r.watchPeak(plan.Mode)
+	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.rank == nil; r.peak.watched {
+		r.peak.space.WatchPeak(true)
+	}
 }
 
 // end clears the state of the step.

@@ -33,19 +33,16 @@ func (r *worker[T]) gradient(u effects.Use) T { return r.Stages[u.Stage].Params[
 // rank returns the rank of a use.
 func (r *worker[T]) rankOf(u effects.Use) int { return r.Placement.Rank[u.Stage] }
 
-// addUses adds every use to its owner.
+// addUses adds every use to its owner and, on several ranks, sends every use the total.
 func (r *worker[T]) addUses(ctx context.Context) error {
 	for _, tie := range r.tied {
-		err := r.hand(ctx, transport.Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add)
-		if err != nil {
+		if err := r.hand(ctx, transport.Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// spreadTotals sends every use the total of its owner.
-func (r *worker[T]) spreadTotals(ctx context.Context) error {
+	if r.Placement.Ranks == 1 {
+		return nil
+	}
 	for _, tie := range r.tied {
 		if err := r.hand(ctx, transport.Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {
 			return err

@@ -48,7 +48,10 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 		r.expected[e.To]-- // the frame is there already
 		return r.Frames.Reload(s, m)
 	case schedule.Unshard:
-		return r.unshard(ctx, s, e)
+		if err := r.whole(e.To, s); err != nil || r.shards == nil || r.level < 3 {
+			return err
+		}
+		return r.shards.gather(ctx, s)
 	case schedule.Reshard:
 		if r.shards != nil {
 			return r.shards.gathers.wait(s)
@@ -57,7 +60,10 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	case schedule.ZeroGrad:
 		return r.whole(e.To, s)
 	case schedule.ReduceGrad:
-		return r.reduce(ctx, s)
+		if err := r.zeroUnwritten(s); err != nil || r.shards == nil {
+			return err
+		}
+		return r.shards.reduce(ctx, s)
 	case schedule.WaitReduce:
 		if r.shards != nil {
 			return r.shards.waitReduced(ctx, s)

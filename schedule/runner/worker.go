@@ -110,7 +110,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	}
 	r.Frames, err = frames.New(frames.Config[T]{
 		Space: r.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
-		Losses: r.ledger, Cells: r.cells.cells(), Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
+		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
 	})
 	if err != nil {
 		return err
