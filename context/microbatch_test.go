@@ -32,7 +32,7 @@ func newRig(t *testing.T) *rig {
 	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric", Metric: true}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
 	require.NoError(t, err)
 	r.grad = r.alloc(memory.Resident)
-	r.Frames, err = frames.New(frames.Config[memory.Handle]{
+	r.Frames = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Seed: 7, Parts: []string{"tokens", "labels"}, Losses: r.ledger, Seeds: []float32{0, 4},
 		Stages: []*frames.Declaration[memory.Handle]{{
 			Name: "stage", Slots: []string{"x", "y"}, Reads: []frames.Read{{Part: 0}, {Part: 1}}, Losses: []int{0, 1}, LossNames: []string{"metric", "loss"},
@@ -40,7 +40,6 @@ func newRig(t *testing.T) *rig {
 			InputGradient: true, WeightCopies: []frames.WeightCopy{{Name: "w", At: frames.AtForward}, {Name: "w", At: frames.AtBackward}},
 		}},
 	})
-	require.NoError(t, err)
 	r.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{0b11}})
 	require.NoError(t, r.Open(0, 0, nil))
 	return r

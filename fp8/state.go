@@ -55,9 +55,6 @@ func NewState(recipe Recipe, slots []Slot) (*State, error) {
 	return s, nil
 }
 
-// Recipe returns the recipe of the state.
-func (s *State) Recipe() Recipe { return s.recipe }
-
 // Scales returns the scales of the running step, by slot. The view is valid until End, and must
 // not be modified.
 func (s *State) Scales() []float32 { return s.scales }

@@ -27,8 +27,7 @@ func newPlace(t *testing.T) *place {
 		require.Zero(t, host.Live(), "bytes that were not released")
 		require.NoError(t, host.Close())
 	})
-	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Declaration[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
-	require.NoError(t, err)
+	f := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Declaration[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
 	f.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
 	require.NoError(t, f.Open(0, 0, nil))
 	return &place{host, f}

@@ -80,16 +80,6 @@ type peakWatch struct {
 	gone    []PeakBuffer // buffers that were live then and were released since
 }
 
-// released records the release of a buffer that the meter still counts.
-func (c *peakWatch) released(s *slot, m *Meter) {
-	if m.live > c.level {
-		c.level, c.before, c.gone = m.live, uint64(m.allocs), c.gone[:0]
-	}
-	if s.serial < c.before {
-		c.gone = append(c.gone, s.atPeak())
-	}
-}
-
 // atPeak describes the buffer.
 func (s *slot) atPeak() PeakBuffer {
 	return PeakBuffer{Class: s.class, Bytes: s.bytes, Place: int(s.birth)}

@@ -232,8 +232,13 @@ func (a *Arena) take(i uint32, s *slot) int64 {
 	if a.examined() && !a.regions[scope].released {
 		poison(a.pages.mem[s.off : s.off+a.size(s)])
 	}
-	if a.peak.watched {
-		a.peak.released(s, &a.meter)
+	if p := &a.peak; p.watched { // the meter still counts the buffer
+		if a.meter.live > p.level {
+			p.level, p.before, p.gone = a.meter.live, a.Mark(), p.gone[:0]
+		}
+		if s.serial < p.before {
+			p.gone = append(p.gone, s.atPeak())
+		}
 	}
 	bytes := a.end(i, s)
 	switch {

@@ -38,37 +38,6 @@ type Config[T any] struct {
 	Stages []*Declaration[T]
 }
 
-// Validate reports every fault of the configuration.
-func (c *Config[T]) Validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("batchctx: "+format, args...)) }
-	if c.Space == nil {
-		fault("Space is nil")
-	}
-	if len(c.Parts) > MaxParts {
-		fault("%d entry parts, at most %d", len(c.Parts), MaxParts)
-	}
-	for s, declared := range c.Stages {
-		if declared == nil {
-			continue
-		}
-		if min(declared.Inputs, declared.Outputs) < 0 {
-			fault("stage %d (%s) declares a negative number of tensors", s, declared.Name)
-		}
-		for _, read := range declared.Reads {
-			if read.Part < 0 || read.Part >= len(c.Parts) {
-				fault("stage %d (%s) reads entry part %d of %d", s, declared.Name, read.Part, len(c.Parts))
-			}
-		}
-		for _, l := range declared.Losses {
-			if l < 0 || l >= len(c.Seeds) || c.Losses == nil || len(declared.LossNames) != len(declared.Losses) {
-				fault("stage %d (%s) records loss %d of %d", s, declared.Name, l, len(c.Seeds))
-			}
-		}
-	}
-	return errors.Join(faults...)
-}
-
 // Extent is a step's plan and the number of microbatches in flight on this rank.
 type Extent struct {
 	*schedule.Plan          // with Windows, Outgoing and the order of its microbatches in the batch
@@ -163,10 +132,7 @@ type LossState struct {
 }
 
 // New returns frames that hold nothing. They keep references to cfg's slices.
-func New[T any](cfg Config[T]) (*Frames[T], error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func New[T any](cfg Config[T]) *Frames[T] {
 	cfg.Replicas = max(cfg.Replicas, 1)
 	c := &Frames[T]{Config: cfg, stages: make([]stage[T], len(cfg.Stages))}
 	c.book, _ = cfg.Space.(memory.Book)
@@ -194,7 +160,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 		}
 	}
 	c.call.Frames = c
-	return c, nil
+	return c
 }
 
 // Books returns the number of audited books: two if the space has its own, else one.

@@ -38,11 +38,10 @@ func newOffloading(t *testing.T) *offloading {
 	o.far, err = far.New(o.near, far.Heap(), 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, o.far.Close()) })
-	o.Frames, err = frames.New(frames.Config[memory.Handle]{
+	o.Frames = frames.New(frames.Config[memory.Handle]{
 		Space:  o.near,
 		Stages: []*frames.Declaration[memory.Handle]{{Name: "block", Slots: []string{"kept", "moved"}}},
 	})
-	require.NoError(t, err)
 	require.NoError(t, o.far.Start(2))
 	o.Far = o.far
 	o.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{2}, Away: []uint64{0b10}}, Entries: 1, Wanted: []uint64{0}})

@@ -23,11 +23,10 @@ func newSenderOf(t *testing.T, inputs int) *rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
 	r := &rig{t: t, arena: arena}
-	r.Frames, err = frames.New(frames.Config[memory.Handle]{
+	r.Frames = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Parts: []string{"tokens", "labels"},
 		Stages: []*frames.Declaration[memory.Handle]{nil, {Name: "sender", Inputs: inputs, Outputs: 2, Params: make([]frames.Use[memory.Handle], 1)}},
 	})
-	require.NoError(t, err)
 	r.Begin(0, frames.Train, frames.Extent{
 		Plan: &schedule.Plan{
 			Placement: schedule.Placement{Ranks: 1, Copies: 2, Rank: []int{0, 0}}, Microbatches: 6, Windows: []int{0, 2}, Outgoing: []int{0, 2},

@@ -20,13 +20,12 @@ func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *m
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
-	c, err := frames.New(frames.Config[memory.Handle]{
+	c := frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Seed: 7,
 		Stages: []*frames.Declaration[memory.Handle]{{Name: "block", Recomputes: recomputes, WeightCopies: []frames.WeightCopy{
 			{Name: "up", At: frames.AtForward}, {Name: "up", At: frames.AtBackward}, {Name: "down", At: frames.AtForward},
 		}}},
 	})
-	require.NoError(t, err)
 	c.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
 	alloc := func(bytes int64) memory.Handle {
 		h, err := arena.Alloc(memory.FP8, bytes)
@@ -185,8 +184,7 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 		arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 		require.NoError(t, err)
 		declared := &frames.Declaration[memory.Handle]{Name: "block", WeightCopies: copies, InputGradient: test.gradient}
-		c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Declaration[memory.Handle]{declared}})
-		require.NoError(t, err)
+		c := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Declaration[memory.Handle]{declared}})
 		c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
 		alloc := func() memory.Handle {
 			h, err := arena.Alloc(memory.FP8, 8)

@@ -74,7 +74,10 @@ func (a *Allocator) Malloc(r Request) (int64, error) {
 		return 0, fmt.Errorf("cachingsim: a request for %d bytes, want 1 to %d", r.Bytes, int64(maxRequest))
 	}
 	size := roundSize(r.Bytes)
-	p := a.pool(size)
+	p := &a.large
+	if size <= smallSize {
+		p = &a.small
+	}
 	found := a.fit(p, r.Stream, size)
 	if found == nil {
 		found = a.grow(p, r, size)
@@ -199,13 +202,6 @@ func (a *Allocator) cut(b *block, size int64) *block {
 	b.divide(size)
 	b.pool.free.insert(b.next)
 	return b
-}
-
-func (a *Allocator) pool(size int64) *pool {
-	if size <= smallSize {
-		return &a.small
-	}
-	return &a.large
 }
 
 // room reports whether the device has that many bytes left.

@@ -37,7 +37,8 @@ func newLongLived(g *grid) *longLived {
 	for i, b := range g.problem.Buffers {
 		s.fixed[i] = -1
 		if g.duration(int32(i)) > longest/longLifeDivisor {
-			p.Buffers = append(p.Buffers, b.backward())
+			b.Lower, b.Upper = ^b.Upper, ^b.Lower // negation without overflow
+			p.Buffers = append(p.Buffers, b)
 			s.buffers = append(s.buffers, int32(i))
 		}
 	}
@@ -54,12 +55,6 @@ func newLongLived(g *grid) *longLived {
 		s.pass += nodesOf(live)
 	}
 	return s
-}
-
-// backward returns a buffer without gaps with its time reversed.
-func (b Buffer) backward() Buffer {
-	b.Lower, b.Upper = ^b.Upper, ^b.Lower // negation without overflow
-	return b
 }
 
 // layOut lays out the long-lived buffers below a limit, with the first one at an offset. It

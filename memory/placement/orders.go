@@ -65,9 +65,13 @@ func later(g *grid, x, y int32) int {
 	return cmp.Or(-cmp.Compare(g.upper(x), g.upper(y)), -cmp.Compare(g.lower(x), g.lower(y)), -cmp.Compare(g.size(x), g.size(y)))
 }
 
-// order returns all buffers in the order of a recipe.
+// order returns all buffers in the order of a recipe. Equal buffers are in order of their numbers.
 func (g *grid) order(r recipe) []int32 {
-	return g.sorted(func(x, y int32) int {
+	order := make([]int32, len(g.problem.Buffers))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(x, y int32) int {
 		if r.full == nil {
 			return r.rest(g, x, y)
 		}
@@ -81,15 +85,6 @@ func (g *grid) order(r recipe) []int32 {
 		}
 		return r.rest(g, x, y)
 	})
-}
-
-// sorted returns all buffers in an order. Equal buffers are in order of their numbers.
-func (g *grid) sorted(compare func(x, y int32) int) []int32 {
-	order := make([]int32, len(g.problem.Buffers))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortStableFunc(order, compare)
 	return order
 }
 

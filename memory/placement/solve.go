@@ -35,8 +35,8 @@ func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) 
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if err := options.validate(); err != nil {
-		return nil, err
+	if options.Capacity < 0 || options.Time < 0 || options.Nodes < 0 {
+		return nil, fmt.Errorf("%w: capacity %d, time %v, nodes %d: a limit is below 0", ErrProblem, options.Capacity, options.Time, options.Nodes)
 	}
 	if options.Time > 0 {
 		var cancel context.CancelFunc
@@ -49,12 +49,4 @@ func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) 
 	r.longLived(ctx)
 	r.reorder(ctx)
 	return r.solution()
-}
-
-// validate returns an error if the options are invalid.
-func (o *Options) validate() error {
-	if o.Capacity < 0 || o.Time < 0 || o.Nodes < 0 {
-		return fmt.Errorf("%w: capacity %d, time %v, nodes %d: a limit is below 0", ErrProblem, o.Capacity, o.Time, o.Nodes)
-	}
-	return nil
 }

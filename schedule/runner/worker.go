@@ -108,13 +108,10 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	if able, ok := r.gradients.(interface{ Poison(T) error }); ok {
 		poison = able.Poison
 	}
-	r.Frames, err = frames.New(frames.Config[T]{
+	r.Frames = frames.New(frames.Config[T]{
 		Space: r.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
 		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
 	})
-	if err != nil {
-		return err
-	}
 	return r.resolveReplica()
 }
 

@@ -214,7 +214,12 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 func (b *block) weights(c *call) {
 	if b.low.linears != nil {
 		for _, l := range b.low.linears {
-			c.fp8Weights(l)
+			if l.readsInput(c) {
+				dy := c.takeTensor(l.gradSlot, &l.grads, 0, fp8.Columnwise)
+				x := c.takeTensor(l.inputSlot, &l.inputs, dy.Rows, fp8.Columnwise)
+				l.weightProduct(c, &x, &dy, dy.Rows)
+			}
+			c.takeSum(l.biasUse, l.biasSum)
 		}
 		c.takeSums(&b.norm2)
 		c.takeSums(&b.norm1)

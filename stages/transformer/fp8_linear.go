@@ -121,16 +121,6 @@ func (l *fp8Linear) weightProduct(c *call, x, dy *fp8.Tensor, rows int) {
 	c.release(dy)
 }
 
-// fp8Weights is W of a linear layer.
-func (c *call) fp8Weights(l *fp8Linear) {
-	if l.readsInput(c) {
-		dy := c.takeTensor(l.gradSlot, &l.grads, 0, fp8.Columnwise)
-		x := c.takeTensor(l.inputSlot, &l.inputs, dy.Rows, fp8.Columnwise)
-		l.weightProduct(c, &x, &dy, dy.Rows)
-	}
-	c.takeSum(l.biasUse, l.biasSum)
-}
-
 // sum returns a buffer for the gradient of a bias or a gain for one microbatch, or the zero
 // Buffer if it is frozen.
 func (c *call) sum(use batchctx.Param, n int) kernels.Buffer {

@@ -263,11 +263,10 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	model, err := toy.New(2)
 	require.NoError(t, err)
 	defer model.Arena.Close()
-	c, err := frames.New(frames.Config[toy.T]{
+	c := frames.New(frames.Config[toy.T]{
 		Space: model.Arena, Parts: toy.Parts,
 		Stages: []*frames.Declaration[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
 	})
-	require.NoError(t, err)
 	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{1}})
 	require.NoError(t, c.BeginEntry(0))
 	require.NoError(t, c.EndEntry(model.Source(4).Next(t.Context(), batchctx.NewEntry(c))))

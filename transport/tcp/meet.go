@@ -462,10 +462,7 @@ func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if missing && m.left == 0 {
-		missing = false
-	}
-	if missing {
+	if missing && m.left > 0 {
 		err = m.missing()
 	}
 	m.over, m.failed = true, err

@@ -76,7 +76,8 @@ func (s *searcher) reset() {
 		s.dirty[c/64] |= 1 << (c % 64)
 	}
 	s.cells, s.failed = 0, -1
-	s.dead.clear()
+	clear(s.dead.columns)
+	clear(s.dead.parts)
 	for x := range s.buffers {
 		s.carrier[x] = int32(x) // none
 		s.toggle(int32(x))
