@@ -198,10 +198,7 @@ func (o *options) relays() int { return max(o.Placement.Depth()-(o.model.Layers+
 
 // describe returns the model and the plan in one line.
 func (o *options) describe() string {
-	parts := []string{
-		fmt.Sprintf("width %d, %d blocks, %d heads", o.model.Width, o.model.Layers, o.model.Heads),
-		o.Describe(),
-	}
+	parts := []string{fmt.Sprintf("width %d, %d blocks, %d heads", o.model.Width, o.model.Layers, o.model.Heads), o.Describe()}
 	if o.tied {
 		parts = append(parts, "tied tables")
 	}

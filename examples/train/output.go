@@ -100,8 +100,7 @@ func (t *trainer) weights() (n int64) {
 // measured returns the configuration of the metrics.
 func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
-		First: t.first, Plan: t.layout, Failures: t.opts.Folder,
-		Samples:  t.run.Samples,
+		First: t.first, Plan: t.layout, Failures: t.opts.Folder, Samples: t.run.Samples,
 		LossUnit: "nats per " + t.opts.unit(), Baselines: t.data.baselines(),
 	}
 	if t.folder != nil {

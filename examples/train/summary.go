@@ -84,10 +84,7 @@ func (s *summary) table(w io.Writer, f *job.Folder) error {
 	}
 	tables := []report.Table{{
 		Head: []string{"loss, nats per " + s.Unit, "first", "last"},
-		Rows: [][]string{
-			{"  train", loss(s.LossTrainFirst), loss(s.LossTrain)},
-			{"  held out", loss(s.LossHeldoutFirst), last},
-		},
+		Rows: [][]string{{"  train", loss(s.LossTrainFirst), loss(s.LossTrain)}, {"  held out", loss(s.LossHeldoutFirst), last}},
 	}}
 	if s.LossFrequencies != nil {
 		tables[0].Rows = append(tables[0].Rows, []string{"  " + frequenciesAlone, "", loss(s.LossFrequencies)})
