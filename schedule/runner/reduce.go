@@ -489,10 +489,15 @@ func (d *replica[T]) readWeights(ctx context.Context) error {
 	return nil
 }
 
+// gathersWeights reports whether Update exchanges weights between replicas.
+func (r *Runner[T]) gathersWeights() bool {
+	return r.cfg.Replicas.Shard == 1 || r.cfg.Replicas.Shard == 2
+}
+
 // gatherWeights completes the weights of the ranks of this process after an update. Afterwards no
 // other rank reads them. If the update has failed, the other replicas do not wait for it.
 func (r *Runner[T]) gatherWeights(failed error) error {
-	if level := r.cfg.Replicas.Shard; level != 1 && level != 2 {
+	if !r.gathersWeights() {
 		return failed
 	}
 	for phase := 0; phase < 3 && failed == nil; phase++ {

@@ -123,7 +123,8 @@ func (r *Result) Bubble() float64 {
 //
 // Replicas that hold a part of the optimizer's state (Replicas.Shard 1 and 2) update the elements of
 // each weight that they own (Owned), and Update gathers the others: every process must call it. If
-// it fails in one process, it fails in all.
+// it fails in one process, it fails in all. After an evaluation that failed it returns an error
+// before apply is called, and the step can be repeated.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:

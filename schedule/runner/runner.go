@@ -233,6 +233,14 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 				result.update = r.last
 			}
 		}()
+	} else if last := r.last; last != nil && !last.taken && r.gathersWeights() {
+		defer func() {
+			if err != nil { // the transport is aborted until the next call begins
+				r.last, last.unchanged = nil, func() error {
+					return fmt.Errorf("runner: an evaluation has failed since, and replicas cannot exchange the new weights: repeat the step: %w", err)
+				}
+			}
+		}()
 	}
 	if len(r.workers) == 1 {
 		return r.workers[0].run(ctx, mode, m)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/local"
@@ -115,5 +116,33 @@ func TestFailedUpdateEndsTheOthers(t *testing.T) { // L8
 		a.floats(a.params[0].Grad)[a.own[0][0]]++
 		require.ErrorIs(t, results[1].Update(both[1].update), runner.ErrOverwritten)
 		require.ErrorContains(t, <-end, runner.ErrOverwritten.Error())
+	})
+}
+
+// TestUpdateAfterAFailedEvaluation: weights cannot be exchanged after the last call has been aborted, so
+// nothing is updated, and the step can be repeated.
+func TestUpdateAfterAFailedEvaluation(t *testing.T) { // L8
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		close(until)
+		both, runs := processes(t, [2]int{1, 1}, until)
+		results, errs := stepBoth(t, both, runs)
+		require.NoError(t, errors.Join(errs[:]...))
+		cause, end := errors.New("planted"), make(chan error)
+		go func() {
+			_, err := runs[0].Evaluate(t.Context(), 2, both[0].source())
+			end <- err
+		}()
+		_, err := runs[1].Evaluate(t.Context(), 2, runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return cause }))
+		require.ErrorIs(t, err, cause)
+		require.Error(t, <-end)
+		for i := range both {
+			require.ErrorContains(t, results[i].Update(func(float64) error { panic("updated") }), "an evaluation has failed since")
+		}
+		results, errs = stepBoth(t, both, runs)
+		require.NoError(t, errors.Join(errs[:]...))
+		go func() { end <- results[0].Update(both[0].update) }()
+		require.NoError(t, results[1].Update(both[1].update))
+		require.NoError(t, <-end)
 	})
 }
