@@ -169,16 +169,3 @@ func TestKilledInTheFirstStep(t *testing.T) {
 	require.Contains(t, string(log), `"peak_owner"`)
 	require.Equal(t, 2, bytes.Count(losses, []byte("\n")), "the head and the weights before step 1")
 }
-
-// names returns the names in a folder, or nil if it does not exist.
-func names(t *testing.T, path string) (names []string) {
-	t.Helper()
-	entries, err := os.ReadDir(path)
-	if !os.IsNotExist(err) {
-		require.NoError(t, err)
-	}
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
-	return names
-}

@@ -236,3 +236,16 @@ func TestInterruptedMeeting(t *testing.T) {
 	args := []string{"-data", sentence(t), "-transport", "unix:" + listener.Addr().String(), "-processes", "2", "-process", "1"}
 	require.Equal(t, launch.Interrupted, run(ctx, args, io.Discard, &errs), &errs)
 }
+
+// names returns the names in a folder, or nil if it does not exist.
+func names(t *testing.T, path string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(path)
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
