@@ -117,76 +117,75 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 		build.Dir = root
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s does not build:\n%s", s.folder, out)
-		require.Empty(t, s.firstFailure(t, root, ".", 0), "%s is red with every release in place", s.folder)
+		failure, _ := s.firstFailure(t, root, ".", 0)
+		require.Empty(t, failure, "%s is red with every release in place", s.folder)
 	}
+	var mu sync.Mutex
+	var finders []finder // the latest to find a deletion first, because few tests find most
 	for _, d := range all {
 		t.Run(d.place, func(t *testing.T) {
 			t.Parallel()
-			for _, whole := range []bool{false, true} {
+			mu.Lock()
+			order := slices.Clone(finders)
+			mu.Unlock()
+			for _, flag := range []string{"-test.short", "-test.short=false"} {
 				for _, s := range suites {
-					tests := "."
-					if !whole {
-						if tests = s.red(); tests == "" {
-							continue
-						}
-					}
-					if failure := s.firstFailure(t, root, tests, d.number); failure != "" {
-						t.Logf("%s is red: %s", s.folder, failure)
-						return
-					}
+					order = append(order, finder{s, ".", flag})
 				}
+			}
+			for _, f := range order {
+				failure, name := f.firstFailure(t, root, f.tests, d.number, f.flag)
+				if failure == "" {
+					continue
+				}
+				t.Logf("%s is red: %s", f.folder, failure)
+				if name != "" {
+					f.tests = "^" + name + "$"
+				}
+				if f.tests != "." {
+					mu.Lock()
+					finders = slices.Insert(slices.DeleteFunc(finders, func(g finder) bool { return g.suite == f.suite && g.tests == f.tests }), 0, f)
+					mu.Unlock()
+				}
+				return
 			}
 			t.Error("every suite is green without it")
 		})
 	}
 }
 
-// suite is the tests of a folder. Tests that failed for a deletion are run first for the next
-// ones, because few tests find most deletions.
-type suite struct {
-	folder, binary string
-
-	mu    sync.Mutex
-	found []string // tests that found a deletion
-}
+// suite is the tests of a folder.
+type suite struct{ folder, binary string }
 
 // suites are run against each deletion, the fastest first.
 var suites = []*suite{{folder: "internal/frames"}, {folder: "schedule/runner"}, {folder: "tests/lifetime"}, {folder: "tests/fault"}}
 
-// red returns a pattern for the tests that failed for some deletion, or "".
-func (s *suite) red() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.found) == 0 {
-		return ""
-	}
-	return "^(" + strings.Join(s.found, "|") + ")$"
+// finder is a pattern of tests to run against a deletion, and one more flag.
+type finder struct {
+	*suite
+	tests, flag string
 }
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+).*|^panic:.*`)
 
 // firstFailure runs tests of a suite without a release and returns the line of the first
-// failure, or "". A run that fails in any other way proves nothing. Tests that depend on no
-// release are omitted.
-func (s *suite) firstFailure(t *testing.T, root, tests string, number int) string {
+// failure, or "", and the name of the test if the line has it. A run that fails in any other way
+// proves nothing. Tests that depend on no release are omitted.
+func (s *suite) firstFailure(t *testing.T, root, tests string, number int, flags ...string) (line, test string) {
 	t.Helper()
-	run := exec.Command(s.binary, "-test.failfast", "-test.timeout=5m", "-test.run", tests, "-test.skip", "^(TestALossCannotBeATensor|TestEveryReleaseIsNeeded)$")
+	flags = append(flags, "-test.failfast", "-test.timeout=5m", "-test.run", tests, "-test.skip", "^(TestALossCannotBeATensor|TestEveryReleaseIsNeeded)$")
+	run := exec.Command(s.binary, flags...)
 	run.Dir = filepath.Join(root, s.folder)
 	run.Env = append(os.Environ(), fmt.Sprint("LEFT_OUT=", number))
 	out, err := run.CombinedOutput()
 	if err == nil {
-		return ""
+		return "", ""
 	}
-	line := failed.FindSubmatch(out)
-	if line == nil {
+	found := failed.FindSubmatch(out)
+	if found == nil {
 		require.NoError(t, err, "%s did not run:\n%s", s.folder, out)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if name := string(line[1]); name != "" && !slices.Contains(s.found, name) {
-		s.found = append(s.found, name)
-	}
-	return string(line[0])
+	return string(found[0]), string(found[1])
 }
 
 // switched puts the releases of a file under the control of their numbers.
