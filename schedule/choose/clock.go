@@ -84,7 +84,7 @@ func (c *clock) run(o order) (timing, bool) {
 	for len(c.ready) > 0 {
 		rank := c.ready[len(c.ready)-1]
 		c.ready = c.ready[:len(c.ready)-1]
-		c.goOn(rank, o[rank])
+		c.advance(rank, o[rank])
 	}
 	var t timing
 	for rank, tasks := range o {
@@ -99,8 +99,8 @@ func (c *clock) run(o order) (timing, bool) {
 	return t, true
 }
 
-// goOn runs the tasks of a rank until one has to wait.
-func (c *clock) goOn(rank int, tasks []task) {
+// advance runs the tasks of a rank until one has to wait.
+func (c *clock) advance(rank int, tasks []task) {
 	now, at, start := c.now[rank], c.next[rank], c.start[rank]
 	for ; at < len(tasks); at++ {
 		t := tasks[at]

@@ -41,7 +41,7 @@ func newDispatcher(s *shop) *dispatcher {
 func (d *dispatcher) run(p policy, limit int64) (order, bool) {
 	d.prepare(&p)
 	d.limit = limit
-	for left := d.letters(); left > 0; {
+	for left := d.length(); left > 0; {
 		rank := d.first()
 		now := d.wake[rank]
 		if now == never {

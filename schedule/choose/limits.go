@@ -25,7 +25,7 @@ func (s *shop) limits(r *Request) (list []limit) {
 		memory = maxSum
 	}
 	steps := []int{4, 5, 6, 7, 8, 10, 12, 16} // eighths of the ranks
-	if s.letters() > longOrder {
+	if s.length() > longOrder {
 		steps = []int{4, 6, 8, 16}
 	}
 	last := 0

@@ -42,7 +42,7 @@ const (
 )
 
 // tries returns how often to try an order.
-func (s *shop) tries(work, few, many int) int { return max(few, min(many, work/s.letters())) }
+func (s *shop) tries(work, few, many int) int { return max(few, min(many, work/s.length())) }
 
 // short returns how many microbatches are enough to find an order for the step: all of
 // them, or else as many as show how it begins, repeats and ends, and leave a number
@@ -78,7 +78,7 @@ func (q *search) under(limit int64, known []policy, effort int) (orders []found,
 		}
 	}
 	few := betterOrders
-	if q.letters() > longOrder {
+	if q.length() > longOrder {
 		few = 1
 	}
 	slices.SortStableFunc(orders, q.compare)

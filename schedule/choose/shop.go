@@ -48,8 +48,8 @@ func (t task) part() int  { return int(t) % parts }
 type change struct{ up, net int64 }
 
 const (
-	// maxLetters bounds the tasks of an order that is searched.
-	maxLetters = 1 << 19
+	// maxTasks bounds the tasks of an order that is searched.
+	maxTasks = 1 << 19
 	// maxSum bounds the sum of the times of a step, and of its bytes.
 	maxSum = 1 << 50
 )
@@ -57,8 +57,8 @@ const (
 // newShop returns the shop of some of the microbatches of the step.
 func newShop(r *Request, blocks []block, microbatches int, split bool) (*shop, error) {
 	tasks := parts * len(blocks)
-	if n := tasks * microbatches; n > maxLetters {
-		return nil, fmt.Errorf("%w: an order of %d actions is too long to search, there may be %d: use fewer ranks", schedule.ErrParams, n, maxLetters)
+	if n := tasks * microbatches; n > maxTasks {
+		return nil, fmt.Errorf("%w: an order of %d actions is too long to search, there may be %d: use fewer ranks", schedule.ErrParams, n, maxTasks)
 	}
 	s := &shop{
 		ranks: r.Ranks, microbatches: microbatches, blocks: blocks, split: split,
@@ -94,8 +94,8 @@ func (s *shop) kinds() int {
 	return parts - 1
 }
 
-// letters returns how many tasks an order has.
-func (s *shop) letters() int { return s.kinds() * len(s.blocks) * s.microbatches }
+// length returns how many tasks an order has.
+func (s *shop) length() int { return s.kinds() * len(s.blocks) * s.microbatches }
 
 // busy returns how long a rank works for a microbatch.
 func (s *shop) busy(rank int) (total int64) {

@@ -159,7 +159,7 @@ type Replicas struct {
 	// on of the batch. World.Ranks remains the number of ranks of one pipeline; ranks are counted
 	// over all replicas, replica after replica, in World.First, Config.Spaces, hooks and results.
 	Count int
-	// Shard is what a replica holds only its part of: nothing (0), the state of the optimizer (1),
+	// Shard is the state of which a replica holds only a part: none (0), that of the optimizer (1),
 	// gradients as well (2), weights as well (3). The results are equal bit by bit.
 	Shard int
 	// Gathered is how many stages' weights a rank holds at once at Shard 3, with a plan that does not
