@@ -34,9 +34,10 @@ type replica[T any] struct {
 // shard is a use of a parameter by a stage of the rank.
 type shard struct {
 	name         string
-	elements     int // of the whole parameter
-	part, parts  int // that the replica owns, see Sharded
-	first, count int // elements that the replica owns
+	elements     int     // of the whole parameter
+	part, parts  int     // that the replica owns, see Sharded
+	first, count int     // elements that the replica owns
+	owned        []piece // by replica
 	tied, owner  bool
 	trains       bool
 	// whole is the gradient that the stage adds to, and own the owned elements of the sum, as bytes.
@@ -44,6 +45,9 @@ type shard struct {
 	// weight is the gathered weight, and part of it the owned elements.
 	weight, ownWeight []byte
 }
+
+// piece is a range of the elements of a parameter.
+type piece struct{ first, count int }
 
 // maxChunk is the largest number of elements that are added at once.
 const maxChunk = 1 << 16
@@ -90,7 +94,11 @@ func (r *worker[T]) resolveReplica() error {
 		param, sh := &r.Stages[use.Stage].Params[use.Param], d.shard(use)
 		*sh = shard{name: param.Name, elements: r.elements(param), tied: tied[use], owner: owner[use], trains: param.Contributes != frames.Frozen}
 		sh.part, sh.parts = ownedParts(r.sharded, sh.name, sh.elements, r.replica, d.count)
-		sh.first, sh.count = d.owned(sh, r.replica)
+		for replica := range d.count {
+			first, count := Owned(r.sharded, sh.name, sh.elements, replica, d.count)
+			sh.owned = append(sh.owned, piece{first, count})
+		}
+		sh.first, sh.count = sh.owned[r.replica].first, sh.owned[r.replica].count
 		if chunk = max(chunk, min(sh.count, maxChunk)); sh.trains && sh.count > 0 {
 			like = param.Grad
 		}
@@ -167,11 +175,6 @@ func (r *worker[T]) elements(param *frames.Use[T]) int {
 }
 
 func (d *replica[T]) shard(use effects.Use) *shard { return &d.shards[use.Stage][use.Param] }
-
-// owned returns the elements of a parameter that a replica owns.
-func (d *replica[T]) owned(sh *shard, replica int) (first, count int) {
-	return Owned(d.sharded, sh.name, sh.elements, replica, d.count)
-}
 
 // at returns a rank of the pipeline of a replica, counted over all replicas.
 func (d *replica[T]) at(replica, rank int) int { return replica*d.Placement.Ranks + rank }
@@ -273,9 +276,9 @@ func (d *replica[T]) sum(ctx context.Context, s, p int, sh *shard) error {
 // getOthers fills a buffer of a whole parameter with the elements that the other replicas own, which
 // they expose on a rank of their pipeline.
 func (d *replica[T]) getOthers(ctx context.Context, rank int, tag transport.Tag, sh *shard, whole []byte) error {
-	for other := range d.count {
-		if first, count := d.owned(sh, other); other != d.replica && count > 0 {
-			if err := d.windows.Get(ctx, d.at(other, rank), tag, 0, elementsOf(whole, first, count)); err != nil {
+	for other, own := range sh.owned {
+		if other != d.replica && own.count > 0 {
+			if err := d.windows.Get(ctx, d.at(other, rank), tag, 0, elementsOf(whole, own.first, own.count)); err != nil {
 				return err
 			}
 		}

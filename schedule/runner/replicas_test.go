@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -920,4 +921,27 @@ func TestReplicasNeed(t *testing.T) {
 		r.change = func(cfg *runner.Config[buffer]) { test.change(r, cfg) }
 		r.build(t)
 	}
+}
+
+// TestGathersAllocateNothing compares steps that gather weights in every microbatch with steps that
+// gather none: the stages of the test allocate the same in both.
+func TestGathersAllocateNothing(t *testing.T) { // L11
+	if testkit.Raced || invariants.Enabled {
+		t.Skip("pools forget under the race detector, and with -tags invariants every call gets a view of its own")
+	}
+	grown := map[int]int64{}
+	for _, level := range []int{1, 3} {
+		r := &replicated{replicas: 2, ranks: 1, shard: level}
+		run := r.build(t)
+		counts := map[int]int64{}
+		for _, m := range []int{4, 20} {
+			counts[m] = int64(testkit.Allocations(func() {
+				result, err := run.Step(t.Context(), m, r.source())
+				require.NoError(t, err)
+				require.NoError(t, result.Update(r.update))
+			}))
+		}
+		grown[level] = counts[20] - counts[4]
+	}
+	require.InDelta(t, grown[1], grown[3], 8, "16 further microbatches; a call that waits for the other replica allocates")
 }

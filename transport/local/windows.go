@@ -19,36 +19,47 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	if from < 0 || from >= len(l.ends) || from == e.rank {
 		return fmt.Errorf("local: rank %d of %d reads from rank %d: read from another rank", e.rank, len(l.ends), from)
 	}
-	owner := &l.ends[from].windows
-	return e.waitInWindows(from, tag, func(blocks func()) error {
-		return owner.Read(ctx, e.windows.Step(), tag, offset, int64(len(dst)), blocks, func(b []byte) error {
-			if t := turns.Of(ctx); t != nil { // others may run while this rank reads
-				t.Wait(nil)
-			}
-			copy(dst, b)
-			return nil
-		})
-	})
+	wait := windowWait[T]{e: e, from: from, tag: tag}
+	return wait.end(l.ends[from].windows.Read(ctx, e.windows.Step(), tag, offset, int64(len(dst)), wait.begin, func(b []byte) error {
+		if t := turns.Of(ctx); t != nil { // others may run while this rank reads
+			t.Wait(nil)
+		}
+		copy(dst, b)
+		return nil
+	}))
 }
 
 // Withdraw ends an exposure.
 func (e *Endpoint[T]) Withdraw(ctx context.Context, tag transport.Tag, n int64) error {
-	return e.waitInWindows(-1, tag, func(blocks func()) error { return e.windows.Withdraw(ctx, tag, n, blocks) })
+	wait := windowWait[T]{e: e, from: -1, tag: tag}
+	return wait.end(e.windows.Withdraw(ctx, tag, n, wait.begin))
 }
 
-// waitInWindows makes a call that may wait for a rank, or for all if it is -1, under the watch for
-// stalls.
-func (e *Endpoint[T]) waitInWindows(from int, tag transport.Tag, call func(blocks func()) error) error {
-	l := e.links
-	ended := func() {}
-	err := call(func() {
-		ended = e.windows.Waits(from, tag)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.keepWatch()
-	})
-	ended()
+// windowWait puts a call that may wait for a rank, or for all if from is -1, under the watch for
+// stalls. A call that does not wait allocates nothing.
+type windowWait[T any] struct {
+	e     *Endpoint[T]
+	from  int
+	tag   transport.Tag
+	ended func() // nil until the call waits
+}
+
+// begin is called before the call waits.
+func (w *windowWait[T]) begin() {
+	l := w.e.links
+	w.ended = w.e.windows.Waits(w.from, w.tag)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keepWatch()
+}
+
+// end is called with the result of the call, and returns it.
+func (w *windowWait[T]) end(err error) error {
+	if w.ended != nil {
+		w.ended()
+	}
 	if err == nil {
+		l := w.e.links
 		l.mu.Lock()
 		l.watch.moves++
 		l.mu.Unlock()
