@@ -236,7 +236,7 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	return e
 }
 
-// leakIn returns the error for a leak in an action.
+// leakIn returns the error for a leak in a call or an action.
 func (c *Frames[T]) leakIn(where suspect) *LeakError {
 	e := &LeakError{Rank: c.Config.Rank, Stage: where.stage, Microbatch: c.itemOf(where.microbatch), Call: where.call, Class: where.class}
 	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Declaration != nil {

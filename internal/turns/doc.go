@@ -1,6 +1,6 @@
-// Package turns lets a simulation decide which goroutine of a step goes on, so that a run
-// depends on a seed alone and not on the scheduler of Go. Outside of tests no context
-// carries Turns, and every goroutine goes on by itself.
+// Package turns lets a simulation choose which goroutine of a step runs next, so that a run depends
+// only on a seed and not on Go's scheduler. Outside of tests no context carries Turns, and Go
+// schedules the goroutines.
 package turns
 
 import "context"

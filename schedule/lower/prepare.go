@@ -33,11 +33,11 @@ type Passes struct {
 	NoLifetimes bool
 }
 
-// Fewest stands for the smallest number of gathered stages that a plan allows: 2 if it joins pairs,
-// otherwise 1.
+// Fewest is the value of Passes.Gathered that selects the smallest number that the plan allows: 2 if
+// the plan joins pairs, otherwise 1.
 const Fewest = -1
 
-// fewest returns the number that Fewest stands for.
+// fewest returns the smallest number of gathered stages that a plan allows.
 func fewest(plan *schedule.Plan) int {
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {

@@ -50,9 +50,9 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 	return reduced, nil
 }
 
-// reduceInOrder delays reductions until those of the rank's stages that are nearer to the loss in
-// their copy of the model. Which copy ends first depends on the number of microbatches, and replicas
-// with different numbers need one order.
+// reduceInOrder sorts the reductions of a rank: a stage is reduced after all stages that are nearer to
+// the loss in their copies of the model. Otherwise the order would depend on the number of
+// microbatches, and replicas with different numbers of microbatches need the same order.
 func reduceInOrder(program []schedule.Segment, depth int) {
 	var order []schedule.Action
 	for a := range schedule.Written(program) {

@@ -59,7 +59,7 @@ type Config[T any] struct {
 	Replicas Replicas
 	Hooks    Hooks
 
-	recording *Replicas // the replicas, of which Stages and Spaces are of one: see Record
+	recording *Replicas // if not nil, Stages and Spaces belong to one of these replicas: see Record
 }
 
 // Plan configures how the plan of a step is made, beyond Config.Schedule.
@@ -159,8 +159,8 @@ type Replicas struct {
 	// on of the batch. World.Ranks remains the number of ranks of one pipeline; ranks are counted
 	// over all replicas, replica after replica, in World.First, Config.Spaces, hooks and results.
 	Count int
-	// Shard is the state of which a replica holds only a part: none (0), that of the optimizer (1),
-	// gradients as well (2), weights as well (3). The results are equal bit by bit.
+	// Shard selects the state that is sharded over the replicas: nothing (0), the optimizer's state
+	// (1), gradients too (2), weights too (3). The results have the same bits at every level.
 	Shard int
 	// Gathered is how many stages' weights a rank holds at once at Shard 3, with a plan that does not
 	// decide it; 0 is 1, or 2 if the plan joins pairs.

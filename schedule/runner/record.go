@@ -37,8 +37,8 @@ func newRecording[T any](cfg Config[T]) (*Runner[T], error) {
 	return New(cfg)
 }
 
-// Planned returns the memory plan of a training step of m microbatches, as Runner.Prepare does, for a
-// configuration as in Record: of several replicas it has the stages and spaces of one.
+// Planned returns the memory plan of a training step of m microbatches, as Runner.Prepare does. As in
+// Record, cfg has the stages and spaces of one replica.
 func Planned[T any](ctx context.Context, cfg Config[T], m int) (*layout.Memory, error) {
 	all, err := newRecording(cfg)
 	if err != nil {

@@ -84,9 +84,9 @@ type RankResult struct {
 	Height, PeakPlanned int64
 	// FarPeak, FarHeight and FarWaits are the rank's: see Result.
 	FarPeak, FarHeight, FarWaits int64
-	// Reduce and Gather are how long the rank's reductions of gradients and gathers of weights over
-	// the replicas took during the step, beside its actions, and ReplicaWait is how long the rank
-	// waited for them. The gathers of Update are not included.
+	// Reduce and Gather are the durations of the rank's gradient reductions and weight gathers, which
+	// run concurrently with its actions. ReplicaWait is the time that the rank waited for them. The
+	// gathers of Update are not included.
 	Reduce, Gather, ReplicaWait time.Duration
 	// Start and End are the begin of the rank's first computation and the end of its last one,
 	// since the first computation of any rank.

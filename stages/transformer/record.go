@@ -16,9 +16,9 @@ const (
 	AllLogits int64 = math.MaxInt64
 )
 
-// Record is runner.Record for the stages of m, which is a model on Null devices, the spaces of
-// all ranks in dry, or of those of one replica. If KeepLogits is 0 it chooses: it plans a step of the
-// given number of microbatches with all logits kept and with none. It keeps all if the step then fits
+// Record is runner.Record for the stages of m, a model on the Null devices of dry.Spaces. These are the
+// spaces of all ranks, or of the ranks of one replica. If KeepLogits is 0, Record sets it: it plans a step
+// of the given number of microbatches with all logits and with none. It keeps all if the step then fits
 // dry.Memory.Budget on every rank or, without a budget, if no rank needs more than 6/5 of the
 // memory, including its resident buffers. The choice is in the profile and in m.KeepLogits. It
 // is the same in every process that records the same ranks, whichever of them has the head. A

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// use is a use of a parameter by a stage of a replica: what the level leaves of it.
+// use has the gradient and the weight of a parameter that a stage of a replica holds at its shard level.
 type use struct {
 	dev          kernels.Compute
 	name         string

@@ -111,7 +111,7 @@ func TestLeftovers(t *testing.T) {
 	require.Equal(t, []string{"weir-job-other", "weir-job-runs", "weir-job-survive", "weir-status-1"}, names)
 }
 
-// A job that begins keeps its folder while other processes remove what is left.
+// Other processes that remove the folders of killed jobs leave the folder of a job that is starting.
 func TestFolderOfOneThatBegins(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	over := make(chan struct{})

@@ -71,8 +71,8 @@ func (f *Far) String() string {
 	return fmt.Sprintf("%s at the peak, planned %s; %s for copies", units.Exactly(f.PeakBytes), units.Exactly(f.PlannedBytes), units.Number(f.Waits, "wait"))
 }
 
-// Replicas has how long reductions of gradients and gathers of weights over replicas took beside the
-// actions of ranks, and how long ranks waited for them, as sums over all ranks and steps.
+// Replicas has the durations of gradient reductions and weight gathers, which run concurrently with
+// the actions of ranks, and the time that ranks waited for them, summed over all ranks and steps.
 type Replicas struct {
 	ReduceSeconds float64 `json:"reduce_seconds"`
 	GatherSeconds float64 `json:"gather_seconds"`
