@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -612,10 +613,20 @@ func TestAReductionEndsWithItsStep(t *testing.T) {
 					}
 					return nil
 				})
+				linked, failures := r.change, make([]error, 4)
+				r.change = func(cfg *runner.Config[buffer]) {
+					linked(cfg)
+					cfg.Hooks.Failed = func(rank int, err error, _ iter.Seq[memory.Info]) { failures[rank] = err }
+				}
 				run := r.build(t)
 				live := r.live()
 				_, err := run.Step(t.Context(), 5, r.source())
 				require.ErrorIs(t, err, planted)
+				for _, failure := range failures {
+					var where *runner.Error
+					require.ErrorAs(t, failure, &where)
+					require.Equal(t, on, where.Rank, "%v", failure)
+				}
 				var where *runner.Error
 				require.ErrorAs(t, err, &where)
 				require.Equal(t, on, where.Rank)

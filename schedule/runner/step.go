@@ -102,7 +102,7 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 			return r.locate(action, err)
 		}
 	} else if err := r.compute(ctx, action, e); err != nil {
-		return r.fault(action, r.explain(err))
+		return err
 	}
 	if err := r.drop(action, e); err != nil {
 		return r.fault(action, err)
@@ -120,7 +120,7 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 func isCall(kind schedule.Kind) bool { return kind.Compute() || kind == schedule.Quantize }
 
 // compute runs a call of a stage. It reads the clock at the begin of the first call and at the
-// end of the last one.
+// end of the last one. Its errors have their location.
 func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if action == r.plan.first {
 		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
@@ -128,13 +128,13 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effe
 	s, m := action.Stage(), action.Microbatch()
 	if e.Ends>>effects.Far&1 == 1 {
 		if err := r.Frames.Reloaded(ctx, s, m); err != nil {
-			return err
+			return r.fault(action, err)
 		}
 	}
 	var err error
 	if r.shards != nil {
 		if err = r.shards.gathers.wait(s); err != nil {
-			return err
+			return r.locate(action, err)
 		}
 	}
 	switch action.Kind() {
@@ -161,7 +161,10 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effe
 	if action == r.plan.last {
 		r.clock.last, r.clock.waited = time.Now(), r.waited()
 	}
-	return err
+	if err != nil {
+		return r.fault(action, r.explain(err))
+	}
+	return nil
 }
 
 // output releases the outputs of a last stage, or hands them to Config.Outputs.
