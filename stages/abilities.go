@@ -22,12 +22,12 @@ type SplitBackward[T any] interface {
 }
 
 // Quantizer is implemented by stages that compute on copies of their weights, for instance in
-// low precision, that are made once per step, by an action of the plan (L14). The stage
-// declares the copies in its Spec.
+// low precision. An action of the plan makes the copies once per step (L14). The stage declares
+// them in its Spec.
 type Quantizer[T any] interface {
-	// QuantizeWeights makes those of Spec.WeightCopies for which call.Wants is true, in buffers
-	// of class FP8, and passes them to call.Put. The step releases each after the last action
-	// that reads it. Until then Microbatch.WeightCopy lends it to the stage.
+	// QuantizeWeights makes the copies in Spec.WeightCopies for which call.Wants is true, in
+	// buffers of class FP8, and passes them to call.Put. The step releases each copy after the
+	// last action that reads it. Until then Microbatch.WeightCopy lends it to the stage.
 	QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error
 }
 
@@ -36,9 +36,8 @@ type Unwrapper[T any] interface {
 	Unwrap() Stage[T]
 }
 
-// As finds an interface that a stage, or a stage that it decorates, implements, outermost
-// first. Use it for interfaces that describe a stage or do not belong to a microbatch, not for
-// calls.
+// As returns the outermost implementation of interface A by a stage or by a stage that it
+// decorates. Use it for interfaces that describe a stage, not for calls of a microbatch.
 func As[A any, T any](stage Stage[T]) (A, bool) {
 	for stage != nil {
 		if ability, ok := stage.(A); ok {

@@ -12,9 +12,9 @@ import (
 // [Stage].
 type Call[T any] = func(ctx context.Context, mb batchctx.Microbatch[T], from, to []T) error
 
-// Decl declares the needs of a stage, once and by name, as package flag does: each method
-// returns the key with which the calls of the stage access what it declared. Stage and Split
-// make a stage from closures. Embedded in a struct, a Decl provides its Spec and Params.
+// Decl declares the needs of a stage once and by name, as package flag does: each method returns
+// the key with which the calls of the stage access the declared item. Stage and Split make a
+// stage from closures. A struct that embeds a Decl gets its Spec and Params.
 //
 // The zero value declares nothing. It must be complete when a runner is built.
 type Decl[T any] struct {
@@ -24,7 +24,7 @@ type Decl[T any] struct {
 	inputs, outputs []Port
 	reads           []Read
 	slots           []string
-	losses, metrics []string // the metrics are losses too
+	losses, metrics []string // losses includes the metrics
 	copies          []batchctx.WeightCopy
 	uses            []batchctx.Use[T]
 }
@@ -51,8 +51,7 @@ func (d *Decl[T]) NoGrad(names ...string) {
 	}
 }
 
-// Part declares a read of an entry part, in the given kinds of actions, or in Forward if none
-// is given.
+// Part declares a read of an entry part in the given kinds of actions, by default in Forward.
 func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
 	read := Read{Part: name}
 	for _, a := range at {
@@ -68,13 +67,13 @@ func (d *Decl[T]) Slot(name string) batchctx.Slot {
 	return batchctx.Slot(len(d.slots))
 }
 
-// Loss declares a loss that the stage records and trains: its backward uses the seed.
+// Loss declares a loss that the stage records and trains: its backward must use the seed.
 func (d *Decl[T]) Loss(name string) batchctx.Loss {
 	d.losses = append(d.losses, name)
 	return batchctx.Loss(len(d.losses))
 }
 
-// Metric declares a number that the stage records like a loss and that is never trained.
+// Metric declares a number that the stage records like a loss but never trains.
 func (d *Decl[T]) Metric(name string) batchctx.Loss {
 	d.metrics = append(d.metrics, name)
 	return d.Loss(name)
@@ -85,7 +84,7 @@ func (d *Decl[T]) Param(name string, grad T) batchctx.Param {
 	return d.Use(batchctx.Use[T]{Name: name, Grad: grad})
 }
 
-// Use declares a use of a parameter with another kind of contribution.
+// Use declares a use of a parameter, with any kind of contribution.
 func (d *Decl[T]) Use(use batchctx.Use[T]) batchctx.Param {
 	d.uses = append(d.uses, use)
 	return batchctx.Param(len(d.uses))

@@ -1,9 +1,9 @@
-// Package stages defines a pipeline stage, and decorates and combines stages.
+// Package stages defines pipeline stages, and decorates and combines them.
 //
-// A [Stage] computes forward and backward over handles of the embedder's own type T. It
+// A [Stage] computes a forward and a backward over handles of the embedder's own type T. It
 // declares its needs in a [Spec], once. Optional abilities are separate interfaces
-// ([Trainable], [SplitBackward], [Quantizer]); [As] finds those that do not belong to a
-// microbatch through decorators.
+// ([Trainable], [SplitBackward], [Quantizer]); [As] finds them through decorators, unless they
+// belong to a microbatch.
 //
 // # Contract
 //
@@ -13,8 +13,8 @@
 //     them.
 //   - A call of the microbatch that fails does not return: it unwinds to the runner, which
 //     ends the step. Deferred calls run; a lock without a deferred unlock stays
-//     locked. The error that a stage returns is for failures of its own, as is
-//     Microbatch.Check.
+//     locked. A stage returns an error, or calls Microbatch.Check, for its own failures
+//     only.
 //   - A microbatch may be used only by the goroutine of the call.
 //   - Save stores tensors for a later action, which gets them with Take. A stage has no
 //     fields that differ from microbatch to microbatch.

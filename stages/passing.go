@@ -4,9 +4,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// passing holds the tensors that a decorator passes from one call of its children to the next.
-// Between the calls the step holds them, as it holds tensors between stages: a tensor that is
-// missing, released or not the child's to return is an error at once.
+// passing stores the tensors that a decorator passes from one call of its children to the next.
+// Between the calls the step holds them, as it holds tensors between stages: an output that is
+// missing, released or only borrowed by the child is an error at once.
 type passing[T any] struct {
 	handles []T
 	none    uint64 // ports without a tensor
@@ -53,8 +53,8 @@ func (p *passing[T]) drop(mb batchctx.Microbatch[T]) {
 	clear(p.handles)
 }
 
-// dropHolding releases the held tensors while the step holds result, which may be the same
-// tensor retained: a child that returns its input passes it on, and does not keep it.
+// dropHolding releases the held tensors while the step holds result, which may contain the same
+// tensors, retained: the books must not count a tensor that a child returns unchanged as kept.
 func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uint64) {
 	held := 0
 	defer func() {
@@ -72,8 +72,8 @@ func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uin
 	p.drop(mb)
 }
 
-// abandon releases what a failed call left: the held tensors, and those that a child had
-// returned before it failed.
+// abandon releases the tensors that a failed call has left: the held ones, and the outputs of a
+// child that failed.
 func (p *passing[T]) abandon(mb batchctx.Microbatch[T]) {
 	if p.lent {
 		for _, h := range p.handles[p.held:] {

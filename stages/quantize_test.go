@@ -161,5 +161,5 @@ func TestSequenceQuantizeFails(t *testing.T) {
 	bad := stages.Spec{Name: "bad", WeightCopies: []batchctx.WeightCopy{{Name: "up", At: batchctx.AtWeight}, {At: batchctx.AtForward, InputOnly: true}}}
 	require.ErrorContains(t, bad.Validate(), `the copy of weight "up" is read at "AtWeight", want AtForward or AtBackward`)
 	require.ErrorContains(t, bad.Validate(), "copy 1 of its weights has no name")
-	require.ErrorContains(t, bad.Validate(), "for the forward is for the gradient of the input alone")
+	require.ErrorContains(t, bad.Validate(), "is AtForward and InputOnly")
 }

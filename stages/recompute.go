@@ -7,8 +7,7 @@ import (
 )
 
 // Recompute returns the stage with activation checkpointing: its forward keeps only its inputs,
-// and its backward first runs the forward again. The numbers are the same as without it (L9,
-// L13).
+// and its backward first runs the forward again. The numbers do not change (L9, L13).
 func Recompute[T any](stage Stage[T]) Stage[T] {
 	if stage == nil {
 		return nil // which a runner and Sequential reject
@@ -28,9 +27,9 @@ func Recompute[T any](stage Stage[T]) Stage[T] {
 
 type recompute[T any] struct {
 	inner Stage[T]
-	slots int        // of the inner stage; preceded by those of the inputs
-	in    []T        // scratch of one call
-	out   passing[T] // the repeated results of the forward, which are not read
+	slots int        // number of slots of the inner stage, after one for each input
+	in    []T        // the inputs, during one call
+	out   passing[T] // the outputs of the recomputed forward, which are not used
 }
 
 // child returns the access of the inner stage within outer.
@@ -41,8 +40,8 @@ func (r *recompute[T]) child(outer batchctx.Access) batchctx.Access {
 
 func (r *recompute[T]) Unwrap() Stage[T] { return r.inner }
 
-// Spec returns the inner stage's Spec, with slots for the inputs first, and with every read of
-// the forward also declared in the backward.
+// Spec returns the inner stage's Spec, with a slot for each input before the other slots, and
+// with the reads of the forward also declared for the backward.
 func (r *recompute[T]) Spec() Spec {
 	spec := r.inner.Spec()
 	var slots []string

@@ -9,9 +9,10 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Sequential returns one stage that runs stages one after the other. Its numbers are those of
-// the separate stages. Tensors between them live within the call. It can split its backward if
-// all of its stages that train can: a frozen one has no W, and runs its whole backward at I.
+// Sequential returns one stage that runs stages one after the other, with the same numbers as
+// the separate stages. The tensors between them live only during the call. It can split its
+// backward if every inner stage that trains can: a frozen stage has no W, and runs its whole
+// backward in I.
 func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	if len(inner) == 0 {
 		return nil, fmt.Errorf("stages: sequential %q has no stages", name)
@@ -67,7 +68,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	return s, nil
 }
 
-// specsOf returns the declarations of consecutive stages, or all of their faults.
+// specsOf returns the declarations of consecutive stages, and an error with all of their faults.
 func specsOf[T any](inner []Stage[T]) ([]Spec, error) {
 	specs := make([]Spec, len(inner))
 	var faults []error
@@ -93,11 +94,11 @@ func Joins(from, to *Spec) error {
 	var faults []error
 	for i, out := range from.Outputs {
 		if in := to.Inputs[i]; in != out {
-			what := fmt.Sprintf("is %q, and input %d of %q is %q: give both the same name", out.Name, i, to.Name, in.Name)
+			mismatch := fmt.Sprintf("is %q, and input %d of %q is %q: give both the same name", out.Name, i, to.Name, in.Name)
 			if in.Name == out.Name {
-				what = fmt.Sprintf("and input %d of %q are both %q: set NoGrad for both, or for neither", i, to.Name, in.Name)
+				mismatch = fmt.Sprintf("and input %d of %q are both %q: set NoGrad for both, or for neither", i, to.Name, in.Name)
 			}
-			faults = append(faults, fmt.Errorf("stages: output %d of %q %s", i, from.Name, what))
+			faults = append(faults, fmt.Errorf("stages: output %d of %q %s", i, from.Name, mismatch))
 		}
 	}
 	return errors.Join(faults...)
@@ -110,8 +111,8 @@ type sequential[T any] struct {
 	firstTrained int // the first stage that trains; no gradient is needed before it
 }
 
-// link is a stage of a sequence, with its part of the sequence's declaration, and the tensors
-// that it passes on within a call.
+// link is a stage of a sequence, with its share of the sequence's declaration and the tensors
+// that it passes to its neighbors within a call.
 type link[T any] struct {
 	stage  Stage[T]
 	split  SplitBackward[T] // nil if the stage cannot split
@@ -124,7 +125,7 @@ type link[T any] struct {
 func (s *sequential[T]) Spec() Spec                { return s.spec }
 func (s *sequential[T]) Params() []batchctx.Use[T] { return s.params }
 
-// enter sets the access to that of a link within outer.
+// enter narrows the access from outer, the access of the sequence, to the link.
 func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Access) {
 	access := outer
 	access.Slots = outer.Slots.Sub(l.own.Slots.First, l.own.Slots.Count)
@@ -136,8 +137,8 @@ func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Access) {
 	mb.SetAccess(access)
 }
 
-// reads returns the reads of the link with their actions: a link without a W reads nothing
-// there.
+// reads returns the reads of the link. A frozen link has no W, so it reads in its backward the
+// parts that it declares for W.
 func (l *link[T]) reads(own []Read) []Read {
 	if !l.frozen {
 		return own
@@ -238,7 +239,7 @@ func (s *sequential[T]) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T,
 	return nil
 }
 
-// leave restores the access. After an error or a panic it releases the tensors between two
+// leave restores the access. After an error or a panic it releases the tensors between the
 // stages.
 func (s *sequential[T]) leave(mb batchctx.Microbatch[T], outer batchctx.Access) {
 	mb.SetAccess(outer)

@@ -21,24 +21,24 @@ type Stage[T any] interface {
 	// runner takes over the handles in out.
 	Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
 	// Backward computes gradIn from gradOut, the gradients of the outputs, and contributes to
-	// the gradients of parameters. gradIn is zero on entry; it is nil if nothing before this
-	// stage trains, and is then not needed. Ports with NoGrad have the zero T in both, which
-	// must stay. gradOut is nil for the last stage: its losses start the backward
-	// (Microbatch.LossSeed).
+	// the gradients of parameters. gradIn is zero on entry; it is nil, and not needed, if no
+	// stage before this one trains. The elements of ports with NoGrad are the zero T in both
+	// slices, and must remain so. gradOut is nil for the last stage, whose losses start the
+	// backward (Microbatch.LossSeed).
 	Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 }
 
 // Port is a tensor between two stages.
 type Port struct {
 	Name   string // must be the same on both sides
-	NoGrad bool   // it has no gradient: an index, a mask
+	NoGrad bool   // the tensor has no gradient, like an index or a mask
 }
 
 // Read declares that the stage reads a part of the batch entry. Microbatch.Part takes the
 // number of the Read in Spec.Reads, from 1.
 type Read struct {
 	Part string
-	At   batchctx.At // zero means in Forward
+	At   batchctx.At // the actions that read the part; zero means AtForward
 }
 
 // Spec is the declaration of a stage.
@@ -50,11 +50,11 @@ type Spec struct {
 	Slots   []string // names of slots for Save; Microbatch.Save takes the number, from 1
 	Losses  []string // names of losses; Microbatch.Loss takes the number, from 1
 	Metrics []string // the Losses that are reported and never trained: they have no seed
-	// WeightCopies are the copies of weights on which the stage computes, made by Quantizer. A
-	// stage without any computes directly on its weights. Microbatch.WeightCopy takes the
-	// number, from 1.
+	// WeightCopies are the copies of weights on which the stage computes. It makes them itself,
+	// as a Quantizer; without any it computes directly on its weights. Microbatch.WeightCopy
+	// takes the number, from 1.
 	WeightCopies []batchctx.WeightCopy
-	// Frozen stages have no weight gradients at all.
+	// Frozen declares that the stage has no weight gradients.
 	Frozen bool
 	// Recomputes reports that the backward runs the forward again.
 	Recomputes bool
@@ -86,7 +86,7 @@ func (s *Spec) Validate() error {
 			fault("the copy of weight %q is read at %q, want AtForward or AtBackward: declare a copy for each", w.Name, w.At)
 		}
 		if w.InputOnly && w.At == batchctx.AtForward {
-			fault("the copy of weight %q for the forward is for the gradient of the input alone: declare it AtBackward", w.Name)
+			fault("the copy of weight %q is AtForward and InputOnly, which is for the gradient of the input: declare it AtBackward", w.Name)
 		}
 	}
 	for i, read := range s.Reads {

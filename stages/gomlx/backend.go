@@ -15,9 +15,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Backend is a backend of GoMLX that accounts for memory: it sees every buffer that is created
-// and finalized, those of the stages and those that GoMLX creates by itself for variables,
-// optimizers and data sets. It is a compute.Backend, for model.Exec and train.Trainer.
+// Backend is a backend of GoMLX that accounts for memory: it sees every buffer that the stages,
+// or GoMLX itself for variables, optimizers and data sets, create and finalize. It is a
+// compute.Backend, for model.Exec and train.Trainer.
 type Backend struct {
 	compute.Backend
 	model *Device    // accounts for buffers created through compute.Backend
@@ -87,7 +87,7 @@ type executable struct {
 	outputs []shapes.Shape
 }
 
-// Execute is called by GoMLX, for resident buffers.
+// Execute is called by GoMLX itself. Its outputs are of class Resident.
 func (e *executable) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
 	in := make([]*Buffer, len(inputs))
 	for i, input := range inputs {
@@ -143,7 +143,7 @@ type Buffer struct {
 	plain   int64
 	held    int64
 	serial  uint64
-	shared  bool     // made by NewSharedBuffer, which backends do not let an execution take over
+	shared  bool     // from NewSharedBuffer: backends do not accept it as a donated input
 	variant *variant // of a ticket
 }
 
@@ -192,7 +192,7 @@ func onRaw[R any](b *Buffer, call func(compute.Buffer) (R, error)) (R, error) {
 
 // Device is the space of a rank, with the allocator's book: it accounts for buffers as the
 // backend creates and finalizes them. A backend has one device for each rank; with a single
-// rank, its book also has the buffers that GoMLX creates by itself.
+// rank, its book also contains the buffers that GoMLX creates by itself.
 type Device struct {
 	backend *Backend
 	live    atomic.Int64
@@ -222,7 +222,7 @@ func (d *Device) own(raw compute.Buffer, shape shapes.Shape, class memory.Class)
 // Watch calls changed for every change of the references of a buffer, in a dry run of the stages.
 func (d *Device) Watch(changed func(memory.Change)) { d.changed = changed }
 
-// report reports a change to Watch. Tickets are no buffers.
+// report reports a change to Watch, except for tickets, which have no memory.
 func (d *Device) report(op memory.ChangeOp, b T) {
 	if d.changed != nil && b.variant == nil {
 		d.changed(memory.Change{Op: op, Serial: b.serial, Bytes: b.bytes, Class: b.class})
@@ -306,7 +306,7 @@ func (d *Device) run(e *executable, inputs []T, donate []bool, classes []memory.
 	return out, err
 }
 
-// Live returns the bytes created and not yet finalized.
+// Live returns the bytes of the buffers that exist.
 func (d *Device) Live() int64 { return d.live.Load() }
 
 // Stats fills s. It does not include the backend's own pool: see Programs.
@@ -325,7 +325,7 @@ func (d *Device) ResetPeak() {
 	d.stats.Peak, d.stats.PeakClasses = d.live.Load(), d.stats.Classes
 }
 
-// Mark returns the current position in the order of allocations. It is called when a step
+// Mark returns the current position in the order of allocations. The runner calls it when a step
 // begins.
 func (d *Device) Mark() uint64 {
 	if d.begin != nil {
@@ -411,7 +411,7 @@ func (d *Device) Yield(b T) (yielded int64, err error) {
 	return b.bytes, nil
 }
 
-// count changes the references of a buffer, and returns how many are left.
+// count changes the references of a buffer, and returns the number that is left.
 func (d *Device) count(call string, b T, plain, held int64) (left int64, err error) {
 	switch {
 	case b == nil:
@@ -432,7 +432,7 @@ func (d *Device) count(call string, b T, plain, held int64) (left int64, err err
 	return 0, fmt.Errorf("gomlx: %s: %w", call, err)
 }
 
-// edit calls f on the values of a buffer, on the host, and writes the changes back.
+// edit calls f with the values of a buffer on the host, and writes the changes back.
 func (d *Device) edit(b T, f func(x []float32)) error {
 	if d.backend.HasSharedBuffers() {
 		flat, err := b.Data()

@@ -30,8 +30,8 @@ type forward struct {
 	variables []*model.Variable
 }
 
-// trace builds the graph of a stage. It is called twice, once for the joint graph and once to
-// run, and gives the same node ids.
+// trace builds the graph of a stage. It is called twice, for the joint graph and for the graph
+// that is executed, and gives nodes the same ids.
 func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) {
 	g := graph.NewGraph(s.model.backend, s.def.Name)
 	takes := fmt.Sprintf("its graph function gets %d inputs, %d from the previous stage and the parts of its Reads, %q, but uses another one: name it in Stage.Reads", len(s.inputs)+len(s.def.Reads), len(s.inputs), s.def.Reads)
@@ -97,13 +97,13 @@ func (s *stage) refuse(f *forward) error {
 		}
 	}
 	if changed != nil {
-		return s.refused("its forward changes %s, and microbatches run in the order of the plan: take a layer that keeps no averages, such as norm.LayerNorm, or fix them in training", strings.Join(changed, ", "))
+		return s.refused("its forward changes %s, and microbatches run in the order of the plan: use a layer that keeps no averages, such as norm.LayerNorm, or fix them in training", strings.Join(changed, ", "))
 	}
 	if n := train.GetRegularizationLoss(f.graph); n != nil {
 		return s.refused("it adds the regularization loss %s (train.AddRegularizationLoss, or train.AddLoss), which every microbatch would add again: use the weight decay of the optimizer, or for a loss of activations a term of Config.Loss", n)
 	}
 	if n := train.GetMainLoss(f.graph); n != nil {
-		return s.refused("it adds the auxiliary loss %s (train.AddMainLoss), which only train.Trainer trains: return what it is made of from the last stage, and make it a term of Config.Loss", n)
+		return s.refused("it adds the auxiliary loss %s (train.AddMainLoss), which only train.Trainer trains: return its operands from the last stage, and make it a term of Config.Loss", n)
 	}
 	for p := range s.model.Store.IterGraphParams(f.graph) {
 		if p.Key == train.TrainerPerStepUpdateGraphFnParamKey {
@@ -137,7 +137,7 @@ func perExample(l *graph.Node, labels, predictions []*graph.Node) (sum, weight *
 	for _, extra := range labels[min(1, len(labels)):] {
 		if extra.DType() == dtypes.Bool {
 			weight = graph.ReduceAllSum(graph.ConvertDType(extra, dtypes.Float32))
-			if !l.IsScalar() { // each element of the mask stands for that many losses
+			if !l.IsScalar() { // an element of the mask applies to several losses
 				weight = graph.MulScalar(weight, float64(l.Shape().Size())/float64(extra.Shape().Size()))
 			}
 		}
@@ -200,8 +200,8 @@ func (s *stage) differentiate(in []shapes.Shape) (*joint, error) {
 	return j, s.blame(err)
 }
 
-// cheap reports whether a backward computes a node again instead of keeping it: it only copies
-// or fills.
+// cheap reports whether a node only copies or fills: a backward recomputes it instead of keeping
+// it.
 func cheap(n *graph.Node) bool {
 	switch n.Type() {
 	case graph.NodeTypeBroadcastInDim, graph.NodeTypeReshape, graph.NodeTypeIdentity, graph.NodeTypeIota:
@@ -220,11 +220,11 @@ func (j *joint) given(n *graph.Node) bool {
 }
 
 // reach traverses the graph from targets towards the inputs. It returns the nodes at which it
-// stops and the nodes that it passes, in the order of the graph.
+// stopped and the other nodes that it visited, both in the order of the graph.
 func reach(targets []*graph.Node, stop func(*graph.Node) bool) (stopped, passed []*graph.Node) {
 	seen := map[*graph.Node]bool{}
-	var walk func(*graph.Node)
-	walk = func(n *graph.Node) {
+	var visit func(*graph.Node)
+	visit = func(n *graph.Node) {
 		if seen[n] {
 			return
 		}
@@ -235,11 +235,11 @@ func reach(targets []*graph.Node, stop func(*graph.Node) bool) (stopped, passed 
 		}
 		passed = append(passed, n)
 		for _, in := range n.Inputs() {
-			walk(in)
+			visit(in)
 		}
 	}
 	for _, n := range targets {
-		walk(n)
+		visit(n)
 	}
 	byId := func(a, b *graph.Node) int { return int(a.Id()) - int(b.Id()) }
 	slices.SortFunc(stopped, byId)
@@ -254,9 +254,8 @@ type program struct {
 	inside int64
 }
 
-// cut compiles, unless it exists, a separate program that computes targets from the nodes at
-// which it stops. The gradients that follow the targets are added to accumulators, which are
-// donated.
+// cut compiles, unless *to exists, a separate program that computes targets from the nodes at
+// which stop is true, and adds grads to accumulators, which are donated.
 func (j *joint) cut(to **program, name string, targets, grads []*graph.Node, stop func(*graph.Node) bool) error {
 	if *to != nil {
 		return nil
@@ -292,7 +291,7 @@ func clone(g *graph.Graph, n *graph.Node, made map[*graph.Node]*graph.Node) *gra
 	switch n.Type() {
 	case graph.NodeTypeConstant:
 		return graph.ConstTensor(g, n.ConstantValue())
-	case graph.NodeTypeIota: // it has no input that determines its graph
+	case graph.NodeTypeIota: // without an input, CloneWithInputs does not know the graph
 		text := n.String()
 		axis, at := 0, strings.LastIndex(text, "iotaAxis=")
 		if _, err := fmt.Sscanf(text[max(at, 0):], "iotaAxis=%d", &axis); err != nil {
@@ -312,9 +311,9 @@ func (s *stage) movable(nodes []*graph.Node) error {
 	for _, n := range nodes {
 		switch {
 		case n.Type() == graph.NodeTypeConstant && n.ConstantValue() == nil:
-			return s.refused("%s: a constant of %d elements in a gradient, of which GoMLX keeps no value: make it a variable that is not trained", n, n.Shape().Size())
-		case n.Type() >= graph.NodeTypeCall: // they contain functions, which stay in their graph
-			return s.refused("%s: %s in a gradient cannot be moved to a graph of its own: write it out, or put graph.StopGradient before it", n, names[n.Type()])
+			return s.refused("%s: a constant of %d elements in a gradient, whose value GoMLX does not keep: make it a variable that is not trained", n, n.Shape().Size())
+		case n.Type() >= graph.NodeTypeCall: // they contain functions, which belong to one graph
+			return s.refused("%s: %s in a gradient cannot be moved to another graph: write it without %[2]s, or put graph.StopGradient before it", n, names[n.Type()])
 		}
 	}
 	return nil
@@ -324,7 +323,7 @@ var names = map[graph.NodeType]string{graph.NodeTypeCall: "Call", graph.NodeType
 
 // compile finishes a graph. inside is the maximum memory of its nodes in the order of their
 // creation, in addition to inputs and outputs.
-func (m *Model) compile(g *graph.Graph, outputs []*graph.Node) (*executable, int64) {
+func (m *Model) compile(g *graph.Graph, outputs []*graph.Node) (e *executable, inside int64) {
 	last := map[*graph.Node]int{}
 	nodes := g.Nodes()
 	for i, n := range nodes {
@@ -333,18 +332,18 @@ func (m *Model) compile(g *graph.Graph, outputs []*graph.Node) (*executable, int
 		}
 	}
 	ends := make([]int64, len(nodes)+1)
-	var live, most int64
+	var live int64
 	for i, n := range nodes {
 		if i, used := last[n]; used && n.NumOutputs() == 1 && n.Type() != graph.NodeTypeParameter && !slices.Contains(outputs, n) {
 			live += n.Shape().ByteSize()
 			ends[i] += n.Shape().ByteSize()
 		}
-		most = max(most, live)
+		inside = max(inside, live)
 		live -= ends[i]
 	}
 	if err := g.Compile(outputs...); err != nil {
 		panic(err)
 	}
 	m.compiled.Add(1)
-	return g.Executable().(*executable), most
+	return g.Executable().(*executable), inside
 }

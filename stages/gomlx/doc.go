@@ -1,8 +1,8 @@
 // Package gomlx trains a model of GoMLX (github.com/gomlx/gomlx) with Weir: cut into stages,
 // over thousands of microbatches per step, under any schedule, with flat memory.
 //
-// A stage is a graph function of GoMLX. [New] compiles each into a forward, a backward, and a
-// backward in two parts (I and W), as separate executables:
+// A stage is a graph function of GoMLX. [New] cuts each into a forward, a backward, and a
+// backward in two parts (I and W), which are separate executables:
 //
 //	m, err := gomlx.New(gomlx.Config{Store: store, Stages: stages, Loss: loss.MeanSquaredError, ...})
 //	run, err := runner.New(m.Runner())
@@ -15,8 +15,8 @@
 // forward that the gradients use are kept: the forward returns them in addition to its outputs,
 // and the backward takes them. The nodes of the gradients are created again in a separate
 // graph. The forward runs the stage's function again, which creates the same nodes with the
-// same ids, so that the kept nodes are found by id. Nodes that only copy or fill are computed
-// again, as are those selected by Config.Recompute. I passes the nodes that both need to W.
+// same ids, so that the kept nodes are found by id. Nodes that only copy or fill are recomputed,
+// as are the nodes selected by Config.Recompute. I passes the nodes that both need to W.
 //
 // # Ownership
 //
@@ -34,13 +34,13 @@
 //
 // # Variables and losses
 //
-// Layers work unchanged, and variables stay in the store, under the names that the whole model
-// has: checkpoints of GoMLX load and save. A variable that several stages use has an
+// Layers work unchanged, and variables stay in the store under the same names as in the uncut
+// model, so that GoMLX loads and saves checkpoints. A variable that several stages use has an
 // accumulator in each; the runner adds them. A loss of GoMLX, which is a mean, is recorded as a
-// sum and a weight: the number of elements of the labels, or of those for which the mask is
-// set. A loss that returns a number for each example is summed. Random state is an input, keyed
-// by the seed, the step, the microbatch and the stage, so that dropout does not depend on the
-// plan.
+// sum and a weight. The weight is the number of elements of the labels, or of elements for which
+// the mask is set. A loss that returns a number for each example is summed. Random state is an
+// input, keyed by the seed, the step, the microbatch and the stage, so that dropout does not
+// depend on the plan.
 //
 // # Unsupported models
 //
@@ -49,9 +49,9 @@
 // changes (the averages of batch normalization), losses of regularization and auxiliary losses,
 // parts of an entry that Stage.Reads does not name, updates registered for every step,
 // variables trained in another type than float32, and outputs and losses without a gradient.
-// New determines which variables are trained: if that changes, Update and a new set of shapes
-// return an error. A stage keeps programs for Config.MaxShapes sets of input shapes; another
-// set compiles again.
+// New determines which variables are trained: if that changes, Update and calls with a new set
+// of shapes return an error. A stage keeps programs for Config.MaxShapes sets of input shapes,
+// and compiles again for other sets.
 //
 // The memory of a step is not planned in advance: buffers belong to the backend, and a [Device]
 // is not memory.Planned. Saved state can be offloaded, with the profile of [Model.Profile]: far

@@ -26,7 +26,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Loss is a loss or a metric of GoMLX, like loss.LossFn: a mean, or a number for each example.
+// Loss is a loss or a metric of GoMLX, like loss.LossFn. It returns a mean, or a number for each
+// example.
 type Loss = func(labels, predictions []*graph.Node) *graph.Node
 
 // Optimizer is any optimizer of GoMLX that takes gradients: SGD, Adam, AdamW, RMSProp.
@@ -38,10 +39,11 @@ type Optimizer interface {
 // Stage is a part of a model.
 type Stage struct {
 	Name string
-	// Reads are parts of the entry, which follow the outputs of the previous stage in inputs.
+	// Reads are parts of the entry. In the inputs of Graph they follow the outputs of the
+	// previous stage.
 	Reads []string
-	// Graph builds the stage. The scope is the root of the store, so that the names of
-	// variables do not depend on the cut. Stages that use the same variable share it.
+	// Graph builds the stage. The scope is the root of the store, so the names of variables do
+	// not depend on the cut. Stages that use the same variable share it.
 	Graph func(scope *model.Scope, inputs []*graph.Node) []*graph.Node
 	// Outputs is the number of tensors that Graph returns; 0 means 1.
 	Outputs int
@@ -53,21 +55,20 @@ type Config struct {
 	Store   *model.Store // of the variables
 	Stages  []Stage
 	Entry   map[string]shapes.Shape // the parts of an entry, with the largest shapes
-	// Labels are the parts for the losses, which follow the outputs of the last stage. After
-	// the first, a boolean part is a mask: the number of its set elements is the weight of a
-	// microbatch.
+	// Labels are the parts of the entry for the losses. A boolean part after the first is a
+	// mask: the number of its set elements is the weight of a microbatch.
 	Labels  []string
 	Loss    Loss // the objective, recorded as "loss"
 	Metrics map[string]Loss
 	Ranks   int // of the pipeline, in all processes; 0 means 1
 	// First and Count are the ranks of this process; a Count of 0 means all from First on. Every
-	// process makes the whole model, from a store with the same values, and trains the variables of
-	// its own ranks: those of the others keep the values that they had. See Model.Runner.
+	// process makes the whole model, from a store with the same values, and trains the variables
+	// of its ranks; other variables keep their values. See Model.Runner.
 	First, Count int
 	Schedule     string
 	Optimizer    Optimizer // updates the variables; may be nil
-	// Recompute selects nodes of the forward that the backward computes again from their
-	// inputs, in addition to those that only copy or fill. nil selects none.
+	// Recompute selects nodes of the forward that the backward recomputes from their inputs, in
+	// addition to nodes that only copy or fill. nil selects none.
 	Recompute func(*graph.Node) bool
 	// MaxShapes is the number of sets of input shapes for which a stage keeps programs; 0 means
 	// 16.
@@ -81,7 +82,7 @@ type Model struct {
 	backend  *Backend
 	losses   []named
 	stages   []*stage
-	grads    map[string]T       // by path of the variable: its accumulator in the first stage of this process that uses it
+	grads    map[string]T       // by path of a trained variable: its accumulator in the first stage of this process that uses it
 	owners   map[string]*Device // by path: the rank of that stage
 	compiled atomic.Int64
 	before   atomic.Int64 // live bytes in the book of GoMLX's own buffers when the step began
@@ -103,7 +104,7 @@ func New(cfg Config) (*Model, error) {
 		m.Count = m.Ranks - m.First
 	}
 	if m.First < 0 || m.Count < 1 || m.First+m.Count > m.Ranks {
-		return nil, fmt.Errorf("gomlx: Config.First is %d and Count is %d: this process has none of the %d ranks, or more", cfg.First, cfg.Count, m.Ranks)
+		return nil, fmt.Errorf("gomlx: Config.First is %d and Count is %d, want at least one of %d ranks", cfg.First, cfg.Count, m.Ranks)
 	}
 	if cfg.MaxShapes == 0 {
 		m.MaxShapes = 16
@@ -141,10 +142,10 @@ func New(cfg Config) (*Model, error) {
 	var before []shapes.Shape
 	for i, declared := range m.Stages {
 		if slices.ContainsFunc(m.Stages[:i], func(s Stage) bool { return s.Name == declared.Name }) {
-			return nil, fmt.Errorf("gomlx: two stages are named %q: name them apart, a stage draws its random numbers by its name", declared.Name)
+			return nil, fmt.Errorf("gomlx: two stages are named %q: give each its own name, which is a key of its random draws", declared.Name)
 		}
 		rank := placement.Rank[i]
-		s := &stage{def: declared, model: m, device: m.Devices[rank], here: rank >= m.First && rank < m.First+m.Count, last: i == len(m.Stages)-1}
+		s := &stage{def: declared, model: m, device: m.Devices[rank], local: rank >= m.First && rank < m.First+m.Count, last: i == len(m.Stages)-1}
 		if before, err = s.declare(before); err != nil {
 			return nil, err
 		}
@@ -219,14 +220,14 @@ func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 	}
 	for _, variable := range v.joint.variables {
 		path := variable.Path()
-		if m.owners[path] == nil && s.here {
+		if m.owners[path] == nil && s.local {
 			m.owners[path] = s.device
 		}
 		if !variable.Trainable {
 			continue
 		}
 		var g T // none, on a rank of another process
-		if s.here {
+		if s.local {
 			if g, err = s.device.Put(memory.Resident, make([]float32, variable.Shape().Size()), variable.Shape()); err != nil {
 				return nil, err
 			}
@@ -245,8 +246,8 @@ func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 	return after, nil
 }
 
-// place moves the variables of a rank to the backend and into its book: variables that the
-// optimizer has created, that a checkpoint has loaded, or that were changed on the host.
+// place moves the variables of a rank to the backend and into the rank's book: variables that
+// the optimizer has created, that a checkpoint has loaded, or that the host has changed.
 func (m *Model) place(d *Device) (err error) {
 	for path, owner := range m.owners {
 		if owner == d {
@@ -277,20 +278,20 @@ func (m *Model) value(path string) (*Buffer, error) {
 	return b.(*Buffer), nil
 }
 
-// unchanged returns an error unless the trained variables are those that New found, on which
-// the accumulators and the optimizer depend.
+// unchanged returns an error if variables other than those found by New are trained: accumulators
+// and optimizer depend on them.
 func (m *Model) unchanged() error {
 	for v := range m.Store.IterVariables() {
 		if path := v.Path(); m.owners[path] != nil && v.Trainable != (m.grads[path] != nil) {
-			return fmt.Errorf("%w: variable %s is trained: %v, which was otherwise in New: make a new Model", ErrRefused, path, v.Trainable)
+			return fmt.Errorf("%w: variable %s is trained: %v, but in New it was %v: make a new Model", ErrRefused, path, v.Trainable, !v.Trainable)
 		}
 	}
 	return nil
 }
 
 // Runner returns the parts of a runner's configuration that the model determines. The caller
-// adds hooks, memory and everything else: World.Transport, if other processes have ranks. Each of
-// the Devices is the codec of its rank (transport.Codec).
+// adds the rest, such as hooks, memory and, if other processes have ranks, World.Transport. Each
+// of the Devices is the codec of its rank (transport.Codec).
 func (m *Model) Runner() runner.Config[T] {
 	cfg := runner.Config[T]{Schedule: m.Schedule, World: runner.World[T]{Ranks: m.Ranks, First: m.First}}
 	for _, s := range m.stages {
@@ -312,10 +313,11 @@ func (m *Model) Runner() runner.Config[T] {
 	return cfg
 }
 
-// Profile records what the stages allocate and keep for a microbatch with the shapes of
-// Config.Entry, or of each class of shapes: runner.Memory needs it to offload saved state. It runs
-// every stage a few times, with parts of zeros, and changes no variables. All ranks must be in this
-// process: if they are not, make a second model that has them.
+// Profile records the allocations and the saved state of the stages for a microbatch with the
+// shapes of Config.Entry, or with each of the given classes of shapes. runner.Memory needs the
+// profile to offload saved state. Profile runs every stage a few times, with parts of zeros, and
+// changes no variables. All ranks must be in this process; otherwise make a second model that
+// has all of them.
 func (m *Model) Profile(ctx context.Context, classes ...map[string]shapes.Shape) (*layout.Profile, error) {
 	if m.Count < m.Ranks {
 		return nil, fmt.Errorf("gomlx: this process has %d of %d ranks: record a model without Config.First and Count, with a backend and a store of its own", m.Count, m.Ranks)
@@ -343,7 +345,7 @@ func (m *Model) Update(factor float64) error {
 		return errors.New("gomlx: Config.Optimizer is nil: set it, or update the variables in the store")
 	}
 	if kept := m.backend.model.Live() - m.before.Load(); m.Ranks > 1 && kept > 0 {
-		return fmt.Errorf("%w: %d bytes more than as the step began: finalize what a stage or a source has executed", ErrKept, kept)
+		return fmt.Errorf("%w: %d bytes more than when the step began: finalize the results that a stage or a source has executed", ErrKept, kept)
 	}
 	if err := m.unchanged(); err != nil {
 		return err

@@ -8,14 +8,14 @@ type Program struct {
 	Stage string
 	In    []shapes.Shape
 	Kept  int64 // from the forward of a microbatch to its backward, including inputs
-	// Forward, Backward, Input and Weight are the maximum memory of the nodes of each, in the
-	// order of their creation, in addition to inputs and outputs; 0 if it has not run. It is
-	// not in buffers between executions, and in no book.
+	// Forward, Backward, Input and Weight are the maximum memory of the nodes of each executable,
+	// in the order of their creation, in addition to inputs and outputs; 0 if it has not run.
+	// It exists only during an execution, and no book contains it.
 	Forward, Backward, Input, Weight int64
 }
 
-// Programs returns the programs that the stages have, and the number of executables compiled
-// since New. If that number grows with steps, MaxShapes is too small.
+// Programs returns the programs of the stages, and the number of executables compiled since New.
+// If that number grows with the number of steps, MaxShapes is too small.
 func (m *Model) Programs() (all []Program, compiled int) {
 	inside := func(p *program) int64 {
 		if p == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// ErrKept is returned, with several ranks, for buffers that were created through GoMLX in a
-// step and still exist, which are in no rank's book: for instance those of a data set, or of a
-// loss kept as a tensor.
+// ErrKept is returned, with several ranks, if buffers created through GoMLX in a step still
+// exist: for instance buffers of a data set, or of a loss kept as a tensor. No rank's book
+// contains them.
 var ErrKept = errors.New("gomlx: buffers are kept")
 
 // part is a tensor of a batch on the host.
@@ -29,9 +29,10 @@ type part struct {
 }
 
 // Dataset returns a source of the batches of ds, one per microbatch, epoch after epoch. The
-// inputs of a batch are the parts with the given names, and its labels those of Config.Labels.
-// A batch is copied to the ranks that read it and finalized at once. The first batch is read
-// here, because some data sets move their data to the backend when they are first read.
+// inputs of a batch are the parts with the given names, and its labels the parts named by
+// Config.Labels. A batch is copied to the ranks that read it and finalized at once. Dataset
+// reads the first batch, because some data sets move their data to the backend when they are
+// first read.
 func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {
 	b := &batches{model: m, ds: ds, inputs: len(inputs), names: slices.Concat(inputs, m.Labels)}
 	b.next, b.stop = iter.Pull2(ds.Iter())
@@ -45,7 +46,7 @@ func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {
 		before := m.backend.model.Live()
 		parts, failed = b.read()
 		if kept := m.backend.model.Live() - before; m.Ranks > 1 && kept > 0 { // with one rank, the books see it
-			return nil, fmt.Errorf("%w: %d bytes of %s that were not there before the batch: finalize what it does not yield", ErrKept, kept, ds.Name())
+			return nil, fmt.Errorf("%w: %s kept %d bytes when it read a batch: finalize the tensors that it does not yield", ErrKept, ds.Name(), kept)
 		}
 		return parts, failed
 	}, func(parts []part, e batchctx.Entry[T]) error {
@@ -81,7 +82,7 @@ type batches struct {
 
 func (b *batches) read() ([]part, error) {
 	batch, err, ok := b.next()
-	if !ok { // the next epoch
+	if !ok { // begin the next epoch
 		b.stop()
 		b.next, b.stop = iter.Pull2(b.ds.Iter())
 		if batch, err, ok = b.next(); !ok {
@@ -109,7 +110,7 @@ func (b *batches) read() ([]part, error) {
 func copied(t *tensors.Tensor) (flat any, err error) {
 	local, err := t.LocalClone()
 	if err == nil {
-		err = local.ConstFlatData(func(values any) { flat = values }) // no other code has it
+		err = local.ConstFlatData(func(values any) { flat = values }) // the clone is not shared
 	}
 	return flat, err
 }

@@ -23,7 +23,7 @@ type stage struct {
 	stages.Decl[T]
 	model   *Model
 	device  *Device
-	here    bool // its rank is one of this process
+	local   bool // its rank is one of this process
 	last    bool
 	inputs  []string // from the previous stage
 	outputs []string
@@ -33,17 +33,17 @@ type stage struct {
 	ticket  [2]batchctx.Slot // the variant of the microbatch: for the backward and for W
 	kept    []batchctx.Slot
 	carries []batchctx.Slot
-	known   []*variant // the one used last is at the end
+	known   []*variant // the most recently used is at the end
 }
 
 // variant holds the programs of a stage for one set of input shapes.
 type variant struct {
 	in      []shapes.Shape
 	joint   *joint
-	kept    []*graph.Node // what the forward keeps
-	forI    []bool        // of kept: I needs it, otherwise only W does
-	byI     []*graph.Node // what I computes
-	carries []*graph.Node // what I passes to W
+	kept    []*graph.Node // nodes that the forward keeps
+	forI    []bool        // by kept node: I needs it; otherwise only W does
+	byI     []*graph.Node // nodes that I computes
+	carries []*graph.Node // nodes that I passes to W
 
 	forward, evaluate, both, frozen, input, weight *program
 	returned                                       []*graph.Node // by the forward
@@ -85,7 +85,8 @@ func keeps(n *graph.Node) bool {
 	return n.Type() != graph.NodeTypeParameter || strings.HasPrefix(n.GetParameterName(), "#in")
 }
 
-// stopW reports whether a node is an input of W: an input of any backward, or computed by I.
+// stopW reports whether a node is an input of W: it is an input of every backward, or I computes
+// it.
 func (v *variant) stopW(n *graph.Node) bool {
 	return v.joint.given(n) || n.NumOutputs() == 1 && !cheap(n) && slices.Contains(v.byI, n)
 }
@@ -116,7 +117,7 @@ func (s *stage) variant(buffers []T) (*variant, error) {
 		return nil, err
 	}
 	if len(v.kept) > len(s.kept) || len(v.carries) > len(s.carries) {
-		return nil, s.refused("with inputs %v it keeps %d tensors and carries %d, but with the shapes of Config.Entry %d and %d: put the shapes that need most there", in, len(v.kept), len(v.carries), len(s.kept), len(s.carries))
+		return nil, s.refused("with inputs %v it keeps %d tensors and carries %d, but with the shapes of Config.Entry %d and %d: give Config.Entry the shapes that need most", in, len(v.kept), len(v.carries), len(s.kept), len(s.carries))
 	}
 	s.known = append(s.known, v)
 	if len(s.known) > s.model.MaxShapes { // a microbatch in flight keeps its own
@@ -125,8 +126,8 @@ func (s *stage) variant(buffers []T) (*variant, error) {
 	return v, nil
 }
 
-// compileForward builds the forward again, with the same ids, for its outputs and the kept
-// nodes.
+// compileForward builds the forward again, with the same ids, and compiles it to return its
+// outputs and the kept nodes.
 func (s *stage) compileForward(v *variant, training bool) (*program, []*graph.Node, error) {
 	s.model.backend.build.Lock()
 	defer s.model.backend.build.Unlock()
@@ -146,7 +147,7 @@ func (s *stage) compileForward(v *variant, training bool) (*program, []*graph.No
 			}
 			same := f.graph.Nodes()[n.Id()]
 			if same.Type() != n.Type() || !same.Shape().Equal(n.Shape()) {
-				return nil, nil, s.refused("its graph function made %s and then %s: it must make the same nodes every time", n, same)
+				return nil, nil, s.refused("its graph function first made %s and now %s: it must make the same nodes every time", n, same)
 			}
 			if i := slices.Index(f.outputs, same); i < 0 {
 				out, returned = append(out, same), append(returned, n)

@@ -24,8 +24,8 @@ var ErrEncoding = errors.New("gomlx: not an encoded tensor")
 // mostBytes bounds an encoded tensor: 256 TiB.
 const mostBytes = 1 << 48
 
-// encodedShape returns the bytes that Encode writes before the values: the type and the number of
-// dimensions, a byte each, and the dimensions.
+// encodedShape returns the bytes that Encode writes before the values: one byte for the type, one
+// for the number of dimensions, and the dimensions.
 func encodedShape(s shapes.Shape) []byte {
 	head := []byte{byte(s.DType), byte(s.Rank())}
 	for _, n := range s.Dimensions {
@@ -104,7 +104,7 @@ func (d *Device) View(b T) ([]byte, error) {
 // Like returns a new buffer of the shape of b, which may have been released.
 func (d *Device) Like(class memory.Class, b T) (T, error) { return d.share(class, b.shape) }
 
-// decodeShape reads a shape, of which an encoding of size bytes has the values.
+// decodeShape reads the shape of an encoding of size bytes.
 func decodeShape(r io.Reader, size int64) (shapes.Shape, error) {
 	head := make([]byte, 2, 64)
 	if _, err := io.ReadFull(r, head); err != nil {

@@ -31,18 +31,18 @@ func Check[T any](cfg Config[T]) []Fault {
 type suite[T any] struct {
 	cfg    Config[T]
 	faults []Fault
-	notes  []string // parts that were not checked
+	notes  []string // checks that were skipped
 	splits bool     // the stage can split its backward
-	// The results of a depth-first step, of one and several microbatches, with which the other
-	// checks compare.
+	// The results of depth-first steps of one and of several microbatches, the references of
+	// the other checks.
 	one, several numbers
 }
 
 // Enough microbatches for their order to matter, and for uneven lengths.
 const several = 5
 
-// check runs the checks in groups. The later ones compare with results that the earlier ones
-// have found to be reliable.
+// check runs the checks in groups. Later groups compare with results that earlier groups have
+// found to be reliable.
 func (s *suite[T]) check() {
 	whole := setting[T]{name: "depth-first"}
 	for _, group := range [][]func(){
@@ -61,23 +61,23 @@ func (s *suite[T]) check() {
 	}
 }
 
-// survive runs the checks that a stage must pass with a whole backward and, if it supports
-// that, with I and W apart.
+// survive runs the checks that a stage must pass with a whole backward and, if it supports it,
+// with a split backward.
 func (s *suite[T]) survive() {
-	ways := []setting[T]{{name: "depth-first"}}
+	settings := []setting[T]{{name: "depth-first"}}
 	if s.splits {
-		apart := setting[T]{name: "I and W apart", apart: true, lag: 1}
-		s.frozenBefore(apart)
-		ways = append(ways, apart)
+		split := setting[T]{name: "I and W apart", split: true, lag: 1}
+		s.frozenBefore(split)
+		settings = append(settings, split)
 	}
 	for _, check := range []func(setting[T]){s.cancel, s.failures, s.allocations, s.reachable} {
-		for _, set := range ways {
+		for _, set := range settings {
 			check(set)
 		}
 	}
 }
 
-// report appends a fault, unless there is already one with this code.
+// report appends a fault, unless one with this code was already reported.
 func (s *suite[T]) report(code Code, format string, args ...any) {
 	for _, f := range s.faults {
 		if f.Code == code {
@@ -87,7 +87,7 @@ func (s *suite[T]) report(code Code, format string, args ...any) {
 	s.faults = append(s.faults, Fault{Code: code, Text: fmt.Sprintf(format, args...) + "; " + code.advice + "."})
 }
 
-// note records once that something was not checked.
+// note records once that a check was skipped.
 func (s *suite[T]) note(text string) {
 	if !slices.Contains(s.notes, text) {
 		s.notes = append(s.notes, text)

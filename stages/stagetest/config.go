@@ -11,12 +11,12 @@ import (
 
 // Config is the configuration of a check. New must be set.
 type Config[T any] struct {
-	// New makes the stage, in its own space, with the same weights every time. It is called
-	// several dozen times.
+	// New makes the stage in a new space, with the same weights every time. It is called several
+	// dozen times.
 	New func() (Subject[T], error)
-	// Parts names the parts of a batch entry; nil means those that the stage reads.
+	// Parts names the parts of a batch entry; nil means the parts that the stage reads.
 	Parts []string
-	// Losses are the losses that the stage may record; nil means those that it declares, each a
+	// Losses are the losses that the stage may record; nil means the declared losses, each a
 	// mean: metrics as metrics, the first other loss as the objective, and further ones with a
 	// coefficient.
 	Losses []loss.Def
@@ -25,8 +25,8 @@ type Config[T any] struct {
 	EvalDiffers bool
 	// GradientDiffers declares that gradients intentionally differ from differences of the
 	// losses, for instance because the stage rounds, or passes gradients through an operation
-	// that has none. They are then not compared. Stages that compute on copies of their weights
-	// are compared only on an [Exact].
+	// that has none. They are then not compared. Gradients of stages that compute on copies of
+	// their weights are compared only on an [Exact].
 	GradientDiffers bool
 	// Allocations requires that the calls of the stage allocate the same on the Go heap with 16
 	// microbatches as with 64 (L11).
@@ -39,11 +39,11 @@ type Subject[T any] struct {
 	Stage stages.Stage[T]
 	Space memory.Space[T]
 	// Make returns a new tensor in Space that the suite owns: a part of a batch entry, an
-	// input, or the gradient of an output. It depends on want alone. Microbatches should be
-	// uneven. A stage without any of the three needs no Make.
+	// input, or the gradient of an output. The tensor must depend on want alone, and
+	// microbatches should be uneven. A stage without any of the three needs no Make.
 	Make func(want Want) (T, error)
-	// Read returns the bytes of a tensor, possibly as a view. If it is nil only losses are
-	// compared, and Run reports that.
+	// Read returns the bytes of a tensor, possibly as a view. If it is nil, only losses are
+	// compared, and Run logs a note.
 	Read func(T) ([]byte, error)
 	// Write overwrites the start of a tensor. It may be nil. With it, the suite fills gradients
 	// with NaN before a step, and moves weights (batchctx.Use.Weight) and inputs to compare
@@ -53,9 +53,9 @@ type Subject[T any] struct {
 	// Gradients must be set if the stage trains.
 	Gradients runner.Gradients[T]
 	// Weak returns a function that reports whether the tensor is still reachable, without
-	// keeping it reachable: [Weak] for pointers. With it the suite requires that nothing of a
-	// microbatch is reachable once the microbatch has retired. It may be nil; it is for memory
-	// that belongs to a garbage collector, which is in no book.
+	// keeping it reachable; for pointers it is [Weak]. With it the suite requires that no tensor
+	// of a microbatch is reachable once the microbatch has retired. It may be nil. Set it if
+	// memory belongs to a garbage collector, because no book contains such memory.
 	Weak func(T) (reachable func() bool)
 	// Close closes the subject. It may be nil.
 	Close func() error
@@ -64,7 +64,7 @@ type Subject[T any] struct {
 // Kind is the kind of a tensor that the suite requests.
 type Kind uint8
 
-// The kinds.
+// Kinds of tensors.
 const (
 	Part    Kind = iota // a part of a batch entry
 	Input               // an input of the stage
@@ -80,7 +80,7 @@ type Want struct {
 	Index      int    // of the part in Config.Parts, or of the port
 	Name       string // of the part or the port
 	Microbatch int
-	Class      memory.Class // to allocate it with
+	Class      memory.Class // of the allocation
 	Bytes      int64        // for a GradOut the size of the output, otherwise 0
 }
 

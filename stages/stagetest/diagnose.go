@@ -1,20 +1,17 @@
 package stagetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/stages"
 )
 
-// diagnose reports the fault that caused the error of a step. If a comparison of tensors has
-// already found one, the error is only its consequence.
+// diagnose reports the fault that caused the error of a step. If the step has already reported a
+// fault, the error is only its consequence.
 func (x *run[T]) diagnose(err error) {
 	if t := x.trial; t.faults == 0 {
 		code, text := x.verdict(err)
@@ -28,6 +25,8 @@ var sentinels = []struct {
 	code Code
 	text string
 }{
+	{batchctx.ErrUndeclared, Undeclared, "it accesses something that it did not declare"},
+	{batchctx.ErrDropped, ReadsLate, "it reads an entry part or a copy of a weight in an action for which it did not declare the read"},
 	{batchctx.ErrTaken, TakesTwice, "it takes a slot again"},
 	{batchctx.ErrEmpty, TakesUnsaved, "it takes from a slot that it saved nothing in"},
 	{batchctx.ErrOccupied, SavesTwice, "it saves in a slot that is in use"},
@@ -50,11 +49,6 @@ func (x *run[T]) verdict(err error) (Code, string) {
 		return x.leak(leak)
 	case x.trial.probe.failed == nil:
 		return x.handover(err)
-	case errors.Is(err, batchctx.ErrUndeclared), errors.Is(err, batchctx.ErrDropped):
-		if x.declaredLater() {
-			return ReadsLate, fmt.Sprintf("it reads an entry part in an action that its Read.At does not include: %v", err)
-		}
-		return Undeclared, fmt.Sprintf("it accesses something that it did not declare: %v", err)
 	}
 	for _, s := range sentinels {
 		if errors.Is(err, s.err) {
@@ -64,8 +58,8 @@ func (x *run[T]) verdict(err error) (Code, string) {
 	return Fails, fmt.Sprintf("it returns an error: %v", err)
 }
 
-// handover returns the fault if the calls of the stage succeeded, but the runner could not
-// continue with their results.
+// handover returns the fault of a stage whose calls succeeded, but whose results the runner
+// refused.
 func (x *run[T]) handover(err error) (Code, string) {
 	var where *runner.Error
 	at := schedule.None
@@ -97,43 +91,4 @@ func (x *run[T]) leak(leak *batchctx.LeakError) (Code, string) {
 		return ReleasesBorrowed, fmt.Sprintf("it releases a tensor that the runner holds: %v", leak)
 	}
 	return Unreleased, fmt.Sprintf("it allocates and does not release: %v", leak)
-}
-
-// declaredLater reports whether the stage passes if all of its reads are declared in every
-// action.
-func (x *run[T]) declaredLater() bool {
-	s := x.trial.suite
-	shadow := &suite[T]{cfg: s.cfg} // its faults are not reported
-	t, ok := shadow.open()
-	if !ok {
-		return false
-	}
-	defer t.close()
-	relaxed := x.setting
-	relaxed.decorate = func(stage stages.Stage[T]) stages.Stage[T] {
-		if x.setting.decorate != nil {
-			stage = x.setting.decorate(stage)
-		}
-		return &everyRead[T]{stage}
-	}
-	y, ok := t.start(relaxed)
-	if !ok {
-		return false
-	}
-	_, err := y.step(context.Background(), x.size)
-	return !errors.Is(err, batchctx.ErrUndeclared) && !errors.Is(err, batchctx.ErrDropped)
-}
-
-// everyRead declares the reads of a stage in every action.
-type everyRead[T any] struct{ stages.Stage[T] }
-
-func (e *everyRead[T]) Unwrap() stages.Stage[T] { return e.Stage }
-
-func (e *everyRead[T]) Spec() stages.Spec {
-	spec := e.Stage.Spec()
-	spec.Reads = slices.Clone(spec.Reads)
-	for i := range spec.Reads {
-		spec.Reads[i].At = batchctx.AtForward | batchctx.AtBackward | batchctx.AtWeight
-	}
-	return spec
 }

@@ -20,10 +20,10 @@ import (
 
 const (
 	differenceSeed  = 3       // exponent of the seeds: 8 rather than 1
-	differenceStep  = 1. / 64 // the first of the larger step sizes, relative to the root mean square
-	differenceTries = 4       // number of step sizes, each a quarter of the one before
-	// The gradient may be wrong by a fraction tolerance of itself; a step size is good if its
-	// error is smaller than goodStep. Both together are less than 1 %.
+	differenceStep  = 1. / 64 // the first step size, relative to the root mean square
+	differenceTries = 4       // number of step sizes, each a quarter of the previous one
+	// The relative error of a gradient may be up to tolerance; a step size is good if its
+	// relative error is at most goodStep. The sum of both is less than 1 %.
 	tolerance, goodStep = 0.004, 0.002
 	// rounding is the relative rounding error of a sum of numbers in float32.
 	rounding = 1. / (1 << 24)
@@ -37,11 +37,11 @@ type differences[T any] struct {
 	err   error                                    // from reading or writing a tensor
 
 	// Results of the last step.
-	values, gradIns, outputs map[place][]float64 // the inputs that were not moved, their gradients, and the outputs
+	values, gradIns, outputs map[place][]float64 // unmoved inputs, gradients of inputs, and outputs
 	total, norm              float64             // L, and the norm of its terms
 }
 
-// target is the quantity that is moved: the weight with a name, or an input.
+// target is a quantity whose gradient is compared: a weight, or an input in all microbatches.
 type target struct {
 	what     string
 	at       []place             // its tensors
@@ -59,7 +59,7 @@ func (s *suite[T]) differences() {
 		t := x.trial
 		switch {
 		case t.spec.Quantizes() && !isExact(t.subject.Space):
-			s.note("the stage computes on copies of its weights: gradients are compared with differences of the losses where Subject.Space is an Exact")
+			s.note("the stage computes on copies of its weights: gradients are compared with differences of the losses only if Subject.Space is an Exact")
 			return
 		case t.subject.Read == nil:
 			return // start has already reported it
@@ -68,7 +68,7 @@ func (s *suite[T]) differences() {
 			return
 		}
 		d := &differences[T]{trial: t, set: set}
-		d.set.visit, d.set.made = d.visit, d.made
+		d.set.visit, d.set.onMake = d.visit, d.made
 		t.watch.forgetful = true
 		weights := d.weights()
 		if !d.step() {
@@ -271,7 +271,7 @@ func (d *differences[T]) visit(v visit[T], run func() error) error {
 	return nil
 }
 
-// made moves an input.
+// made records the values of an input, or moves it.
 func (d *differences[T]) made(want Want, h T) {
 	if want.Kind != Input || d.spec.Inputs[want.Index].NoGrad {
 		return

@@ -8,16 +8,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Exact is a host whose quantized matrices keep the float32 numbers that they were made of, by the
-// handle of their buffer. Dequantize and QuantizedMatMul compute with these numbers, so that a
-// stage in FP8 computes the function of which its backward is the gradient (a straight-through
-// estimator). The rounded function is constant between the steps of its codes, so differences of
-// its losses cannot be compared with a gradient. The Host still checks shapes and makes codes,
-// scales and tallies. Examine a stage in FP8 twice: with a Host, and with an Exact for the
-// comparison of its gradients.
+// Exact is a host that also keeps the float32 values of each matrix that it quantizes.
+// Dequantize and QuantizedMatMul compute with these values, so that a stage in FP8 computes the
+// function whose gradient its backward returns (a straight-through estimator). The rounded
+// function is piecewise constant, so differences of its losses cannot be compared with a
+// gradient. The Host still checks shapes and makes codes, scales and tallies. Check a stage in
+// FP8 twice: on a Host, and on an Exact to compare its gradients.
 type Exact struct {
 	*kernels.Host
-	matrices map[memory.Handle]matrix
+	matrices map[memory.Handle]matrix // by the handle of the quantized buffer
 }
 
 // matrix is rows of cols elements.
@@ -29,7 +28,7 @@ type matrix struct {
 // exact marks an Exact, and types that embed one.
 func (e *Exact) exact() {}
 
-// Quantize also keeps the numbers, and forgets those of buffers that were released.
+// Quantize also keeps the values, and discards those of released buffers.
 func (e *Exact) Quantize(op kernels.Quantize) error {
 	if err := e.Host.Quantize(op); err != nil {
 		return err
@@ -51,7 +50,7 @@ func (e *Exact) Quantize(op kernels.Quantize) error {
 	return nil
 }
 
-// Dequantize returns the numbers that were quantized.
+// Dequantize sets dst to the values that were quantized.
 func (e *Exact) Dequantize(dst kernels.Buffer, q kernels.Quantized, transposed bool) error {
 	if err := e.Host.Dequantize(dst, q, transposed); err != nil {
 		return err
@@ -108,8 +107,8 @@ func (e *Exact) floats(b kernels.Buffer) ([]float32, error) {
 	return x, e.ReadFloat32(x, b)
 }
 
-// matrix returns the numbers of a quantized matrix. It may have more columns than were
-// quantized: of two codes in a byte the second may be none, and is 0.
+// matrix returns the values of a quantized matrix. It may have one more column than the values:
+// a byte with two codes may be padded with a zero.
 func (e *Exact) matrix(q kernels.Quantized) (matrix, error) {
 	m, ok := e.matrices[q.Data.Handle]
 	if !ok || len(m.x) != q.Rows*m.cols || m.cols > q.Cols {

@@ -22,8 +22,9 @@ var (
 	Panics = Code{"panics", "return an error if something is wrong"}
 	// The stage accesses a slot, part, loss or parameter that it did not declare.
 	Undeclared = Code{"undeclared", "declare it in the Spec or in Params"}
-	// The stage reads a part in an action for which it did not declare the read.
-	ReadsLate = Code{"reads late", "add the action to Read.At, or Save the part"}
+	// The stage reads a part, or a copy of a weight, after the last action for which it declared
+	// the read.
+	ReadsLate = Code{"reads late", "add the action to Read.At, or Save the part; declare a WeightCopy for each direction"}
 	// The stage makes a call that this kind of action does not allow, such as a contribution in a
 	// forward.
 	Misplaced = Code{"misplaced", "save in Forward, contribute in B or W, record losses in Forward"}
@@ -64,18 +65,18 @@ var (
 	// The stage keeps a tensor reachable without a reference to it.
 	Reachable = Code{"reachable", "keep no tensor in a field, a closure or a global variable"}
 	// The stage changes an input.
-	MutatesInput = Code{"mutates input", "write to a tensor of the stage's own"}
+	MutatesInput = Code{"mutates input", "write to a new tensor"}
 	// The stage changes the gradient of an output.
-	MutatesGradOut = Code{"mutates gradOut", "write to a tensor of the stage's own"}
+	MutatesGradOut = Code{"mutates gradOut", "write to a new tensor"}
 	// The stage changes an entry part.
-	MutatesPart = Code{"mutates part", "write to a tensor of the stage's own"}
+	MutatesPart = Code{"mutates part", "write to a new tensor"}
 	// The stage contributes to a gradient twice in a microbatch.
 	ContributesTwice = Code{"contributes twice", "call Grad once for a parameter, and write the sum"}
 	// The stage contributes to a gradient in fewer microbatches than declared.
 	ContributesNever = Code{"contributes never", "contribute in every microbatch, or declare the parameter Sometimes or Frozen"}
 	// The stage trains a loss without asking for its seed.
 	LacksSeed = Code{"lacks seed", "call LossSeed for every loss that trains, and declare the others with Metric"}
-	// The stage gives other numbers when everything is repeated.
+	// The stage gives other numbers if the same step is repeated.
 	NotRepeatable = Code{"not repeatable", "key random draws by Seed, Step and Global, do not depend on the clock or on the order of a map, and let Config.New give the same weights"}
 	// The stage gives other numbers, or fails, in another order of microbatches.
 	OrderMatters = Code{"order matters", "keep nothing of a microbatch in fields, and key random draws by Global"}
@@ -86,15 +87,15 @@ var (
 	// The stage gives other numbers, or fails, under Recompute (L13).
 	RecomputeDiffers = Code{"recompute differs", "repeat in a Recompute pass exactly the operations of Train, with the same draws"}
 	// The stage gives other numbers in Eval, or Eval changes the numbers of Train.
-	EvalDiffers = Code{"eval differs", "let Eval and Train share nothing that changes, or set Config.EvalDiffers if the outputs are meant to differ"}
+	EvalDiffers = Code{"eval differs", "let Eval and Train share nothing that changes, or set Config.EvalDiffers if the outputs differ intentionally"}
 	// The stage fails, or gives another gradIn, if its parameters are frozen.
 	FrozenDiffers = Code{"frozen differs", "if Frozen is true, save nothing for W, and write nothing if Grad returns Skip"}
 	// The stage writes the gradient of a frozen parameter.
 	WritesFrozen = Code{"writes frozen", "access gradients only through Grad"}
 	// The stage gives other numbers, or fails, with I and W apart.
 	SplitDiffers = Code{"split differs", "let BackwardInput and BackwardWeight together do what Backward does, in the same order"}
-	// The stage computes gradients that differ from those of its outputs and losses.
-	GradientDiffers = Code{"gradient differs", "let the backward compute the derivative of what the forward computes, every loss times its own seed, or set Config.GradientDiffers if another one is meant"}
+	// The stage computes gradients that are not the derivatives of its outputs and losses.
+	GradientDiffers = Code{"gradient differs", "let the backward compute the derivative of the forward, every loss times its own seed, or set Config.GradientDiffers if another gradient is intended"}
 	// A cancelled step changes the next one, or leaves something behind.
 	AbortMatters = Code{"abort matters", "keep nothing in fields between calls"}
 	// The stage allocates Go memory in every microbatch (L11).

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 )
 
-// numbers is the result of a step, as far as the stage determines it.
+// numbers is the part of a step's result that the stage determines.
 type numbers struct {
 	digests map[place]uint64
 	losses  []loss.Value

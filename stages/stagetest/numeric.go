@@ -21,8 +21,8 @@ func (s *suite[T]) with(set setting[T], f func(x *run[T])) {
 	}
 }
 
-// agrees runs a step in a setting and reports, with the given code, a difference from the
-// reference or a failure.
+// agrees runs a step and reports, with the given code, a failure or a difference from want in
+// numbers of the given kinds.
 func (x *run[T]) agrees(code Code, m int, want numbers, kinds placeKind) {
 	got, err := x.step(context.Background(), m)
 	x.compare(code, got, err, want, kinds)
@@ -39,8 +39,8 @@ func (x *run[T]) compare(code Code, got numbers, err error, want numbers, kinds 
 	}
 }
 
-// train runs one microbatch and several, depth first. Each error here has a cause of its own;
-// later checks compare with the results.
+// train runs one microbatch and several, depth first. It diagnoses the cause of an error; later
+// checks compare with the results.
 func (s *suite[T]) train() {
 	for _, m := range []int{1, several} {
 		s.with(setting[T]{name: "depth-first"}, func(x *run[T]) {
@@ -72,8 +72,7 @@ func (s *suite[T]) order() {
 	for _, set := range []setting[T]{
 		{name: "breadth-first", rule: schedule.BreadthFirst},
 		{name: "depth-first in groups of 2", group: 2, lookAhead: 1},
-		// The look-ahead is the number of entries that the source gives before their turn.
-		{name: "descending forwards", rule: descending, lookAhead: several},
+		{name: "descending forwards", rule: descending, lookAhead: several}, // it needs the last entry first
 	} {
 		s.with(set, func(x *run[T]) { x.agrees(OrderMatters, several, s.several, allNumbers) })
 	}
@@ -138,14 +137,14 @@ func (s *suite[T]) first() {
 	})
 }
 
-// add zeroes the gradients before the last microbatch. If the result is the same, the
-// contributions of the earlier microbatches were not in it.
+// add zeroes the gradients before the last microbatch. If the result is the same as without, it
+// did not contain the contributions of earlier microbatches.
 func (s *suite[T]) add() {
 	var t *trial[T]
 	var emptied []int // the gradients that were not zero
 	set := setting[T]{name: "depth-first with the gradients emptied before the last microbatch"}
 	done := false
-	set.before = func(action schedule.Action) {
+	set.onAction = func(action schedule.Action) {
 		if action.Microbatch() != several-1 || action.Kind() == schedule.F || done {
 			return
 		}
@@ -192,7 +191,7 @@ func (t *trial[T]) empty(i int) {
 	}
 }
 
-// frozenBefore trains the stage with nothing before it that trains, so that gradIn is nil.
+// frozenBefore trains the stage after a frozen one, so that gradIn is nil.
 func (s *suite[T]) frozenBefore(set setting[T]) {
 	set.name += ", nothing before it trains"
 	set.frozenFeed = true
@@ -209,7 +208,7 @@ func (s *suite[T]) frozen() {
 	s.with(set, func(x *run[T]) {
 		t := x.trial
 		if !t.hasFeed() {
-			return // it would have no backward
+			return // no stage before it trains, so it would have no backward
 		}
 		for i := range t.params {
 			t.empty(i)
@@ -237,8 +236,8 @@ func (s *suite[T]) recompute() {
 	}
 }
 
-// split runs I and W in place of B, for a stage that supports it: W directly after I, after the
-// next one, and after all of them.
+// split runs I and W in place of B, if the stage supports it: each W directly after its I, after
+// the next I, and after all of them.
 func (s *suite[T]) split() {
 	if !s.splits {
 		return
@@ -248,7 +247,7 @@ func (s *suite[T]) split() {
 		{name: "I and W apart under Recompute", decorate: stages.Recompute[T]},
 	} {
 		for _, lag := range []int{0, 1, several} {
-			set.apart, set.lag = true, lag
+			set.split, set.lag = true, lag
 			s.with(set, func(x *run[T]) { x.agrees(SplitDiffers, several, s.several, allNumbers) })
 		}
 	}

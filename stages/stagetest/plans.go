@@ -26,10 +26,10 @@ func descending(p schedule.Params) (*schedule.Plan, error) {
 	return plan, nil
 }
 
-// Apart returns a rule with I and W for every B of another rule on one rank, or only for those of
-// the given stages. The W of a stage comes directly after its I, or lag further I's of the stage
-// later; the remaining ones come at the end.
-func Apart(rule schedule.Rule, lag int, stages ...int) schedule.Rule {
+// SplitRule returns a rule for one rank that replaces every B of another rule, or only those of
+// the given stages, by I and W. The W of a stage follows lag further I's of the stage after its
+// own I; the remaining W's follow at the end.
+func SplitRule(rule schedule.Rule, lag int, stages ...int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := rule(p)
 		if err != nil || p.Mode != schedule.Training {

@@ -12,57 +12,57 @@ import (
 // visit is a call of the stage, with its arguments and results.
 type visit[T any] struct {
 	mb          batchctx.Microbatch[T]
-	at          batchctx.At // the reads that it may do
+	at          batchctx.At // the reads that it may make
 	in, gradOut []T
 	out, gradIn []T
 }
 
-// around is a stage with a function around each of its calls.
-type around[T any] struct {
+// wrapped is a stage with a function that runs each of its calls.
+type wrapped[T any] struct {
 	stages.Stage[T]
-	spec  stages.Spec // when the stage was wrapped
+	spec  stages.Spec // from the time of wrapping
 	watch *watch[T]
 	visit func(v visit[T], run func() error) error
 }
 
-// splitAround is around for a stage that can split its backward.
-type splitAround[T any] struct {
-	*around[T]
+// wrappedSplit is wrapped for a stage that can split its backward.
+type wrappedSplit[T any] struct {
+	*wrapped[T]
 	split stages.SplitBackward[T]
 }
 
-// wrap puts visit around a stage, which keeps its optional interfaces.
+// wrap returns the stage with visit around each of its calls. It keeps the optional interfaces.
 func (t *trial[T]) wrap(stage stages.Stage[T], visit func(v visit[T], run func() error) error) stages.Stage[T] {
-	a := &around[T]{stage, stage.Spec(), t.watch, visit}
+	a := &wrapped[T]{stage, stage.Spec(), t.watch, visit}
 	if split, ok := stage.(stages.SplitBackward[T]); ok {
-		return &splitAround[T]{a, split}
+		return &wrappedSplit[T]{a, split}
 	}
 	return a
 }
 
-func (a *around[T]) Unwrap() stages.Stage[T] { return a.Stage }
+func (a *wrapped[T]) Unwrap() stages.Stage[T] { return a.Stage }
 
-func (a *around[T]) Spec() stages.Spec { return a.spec }
+func (a *wrapped[T]) Spec() stages.Spec { return a.spec }
 
-func (a *around[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
+func (a *wrapped[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	return a.call(visit[T]{mb: mb, at: batchctx.AtForward, in: in, out: out}, func() error { return a.Stage.Forward(ctx, mb, in, out) })
 }
 
-func (a *around[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (a *wrapped[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return a.call(visit[T]{mb: mb, at: batchctx.AtBackward | batchctx.AtWeight, gradOut: gradOut, gradIn: gradIn},
 		func() error { return a.Stage.Backward(ctx, mb, gradOut, gradIn) })
 }
 
-func (a *splitAround[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (a *wrappedSplit[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return a.call(visit[T]{mb: mb, at: batchctx.AtBackward, gradOut: gradOut, gradIn: gradIn},
 		func() error { return a.split.BackwardInput(ctx, mb, gradOut, gradIn) })
 }
 
-func (a *splitAround[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
+func (a *wrappedSplit[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	return a.call(visit[T]{mb: mb, at: batchctx.AtWeight}, func() error { return a.split.BackwardWeight(ctx, mb) })
 }
 
-func (a *around[T]) call(v visit[T], run func() error) error {
+func (a *wrapped[T]) call(v visit[T], run func() error) error {
 	w := a.watch
 	w.microbatch = v.mb.Index()
 	return a.visit(v, func() error {
@@ -84,7 +84,7 @@ func (p *probe[T]) reset() {
 	p.failed, p.digests = nil, map[place]uint64{}
 }
 
-// errUnwound represents the error of a call that did not return.
+// errUnwound marks a call that did not return.
 var errUnwound = errors.New("stagetest: the call did not return")
 
 // visit checks the borrowed tensors of a call before and after it, and its results.
@@ -130,8 +130,8 @@ type borrowed[T any] struct {
 	before uint64
 }
 
-// borrows records the tensors that a call borrows, with their contents. The parts are those that
-// the stage may read in this action.
+// borrows returns the tensors that a call borrows, with digests of their contents. It includes
+// the parts that the stage may read in this action.
 func (p *probe[T]) borrows(v visit[T]) (all []borrowed[T]) {
 	add := func(h T, as role, code Code, name string) {
 		p.trial.watch.note(h, as, name)

@@ -23,8 +23,8 @@ type run[T any] struct {
 // action is the runner's action hook.
 func (x *run[T]) action(_ int, action schedule.Action) {
 	x.last = action
-	if x.setting.before != nil {
-		x.setting.before(action)
+	if x.setting.onAction != nil {
+		x.setting.onAction(action)
 	}
 }
 
@@ -33,7 +33,7 @@ type panicked struct{ value any }
 
 func (p *panicked) Error() string { return fmt.Sprintf("it panics: %v", p.value) }
 
-// step trains on m microbatches and returns the numbers. It also reports faults that cause no
+// step trains on m microbatches and returns the numbers. It reports the faults that cause no
 // error.
 func (x *run[T]) step(ctx context.Context, m int) (numbers, error) {
 	return x.do(m, "", func() (*runner.Result, error) { return x.runner.Step(ctx, m, x.source) })

@@ -31,8 +31,8 @@ func (s *suite[T]) allocations(set setting[T]) {
 		if !ok {
 			return
 		}
-		// Other goroutines can only add allocations, so the least of several steps is the
-		// stage's.
+		// Other goroutines can only add allocations, so the minimum over several steps is the
+		// stage's count.
 		const few, many, tries = 16, 64, 3
 		least := map[int]uint64{}
 		for try := range tries + 1 {
@@ -43,7 +43,7 @@ func (s *suite[T]) allocations(set setting[T]) {
 					return
 				}
 				if try == 1 || try > 1 && count < least[m] {
-					least[m] = count // the first try fills memory that grows once
+					least[m] = count // the first try, which fills pools, does not count
 				}
 			}
 		}
@@ -53,7 +53,8 @@ func (s *suite[T]) allocations(set setting[T]) {
 	})
 }
 
-// reachable requires that nothing of a microbatch is reachable once the microbatch has retired.
+// reachable requires that no tensor of a microbatch is reachable once the microbatch has
+// retired.
 func (s *suite[T]) reachable(set setting[T]) {
 	t, ok := s.open()
 	if !ok {
@@ -85,8 +86,8 @@ func (s *suite[T]) reachable(set setting[T]) {
 	}
 	t.watch.forgetful = true
 	t.watch.saved = func(h T, microbatch int) { follow(h, microbatch, "its saved tensor") }
-	set.made = func(want Want, h T) { follow(h, want.Microbatch, want.Kind.String()) }
-	set.retired = func(microbatch int) { retired[microbatch] = true; look() }
+	set.onMake = func(want Want, h T) { follow(h, want.Microbatch, want.Kind.String()) }
+	set.onRetire = func(microbatch int) { retired[microbatch] = true; look() }
 	set.visit = func(v visit[T], run func() error) error {
 		err := run()
 		for _, h := range slices.Concat(v.out, v.gradIn) {
@@ -100,6 +101,6 @@ func (s *suite[T]) reachable(set setting[T]) {
 			return
 		}
 		look()
-		runtime.KeepAlive(t.subject) // anything that the stage keeps stays reachable
+		runtime.KeepAlive(t.subject) // tensors that the stage keeps stay reachable
 	}
 }

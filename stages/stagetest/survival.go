@@ -7,13 +7,14 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// cancel cancels a step before each of its actions in turn. The next step must not be affected.
+// cancel cancels a step before its start and before each of its actions. The next step must not
+// be affected.
 func (s *suite[T]) cancel(set setting[T]) {
 	const m = 2
 	at, seen := -1, 0
 	stop := func() {}
 	set.name += " after a cancelled step"
-	set.before = func(schedule.Action) {
+	set.onAction = func(schedule.Action) {
 		if seen == at {
 			stop()
 		}
@@ -26,50 +27,40 @@ func (s *suite[T]) cancel(set setting[T]) {
 			return
 		}
 		for actions := seen; at < actions-1; at++ {
-			t, ok := s.open()
-			if !ok {
-				return
-			}
-			if y, ok := t.start(set); ok {
+			s.with(set, func(x *run[T]) {
 				ctx, cancel := context.WithCancel(context.Background())
 				if stop, seen = cancel, 0; at < 0 {
 					cancel()
 				}
-				if _, err := y.step(ctx, m); err == nil || !errors.Is(err, context.Canceled) {
-					t.fault(AbortMatters, "a cancelled step ends with an error other than context.Canceled: %v", err)
+				if _, err := x.step(ctx, m); !errors.Is(err, context.Canceled) {
+					x.trial.fault(AbortMatters, "a cancelled step ends with an error other than context.Canceled: %v", err)
 				}
 				cancel()
 				stop = func() {}
-				y.agrees(AbortMatters, m, want, allNumbers)
-			}
-			t.close()
+				x.agrees(AbortMatters, m, want, allNumbers)
+			})
 		}
 	})
 }
 
-// failures makes every Save of a step fail in turn.
+// failures makes each Save of a step fail.
 func (s *suite[T]) failures(set setting[T]) {
 	set.name += " with an error of Save"
 	s.with(set, func(x *run[T]) {
-		w := x.trial.watch
 		if _, err := x.step(context.Background(), 1); err != nil {
 			x.diagnose(err)
 			return
 		}
-		for n, holds := 1, w.holds; n <= holds; n++ {
-			t, ok := s.open()
-			if !ok {
-				return
-			}
-			if y, ok := t.start(x.setting); ok {
-				t.watch.failAt = n
-				_, err := y.step(context.Background(), 1)
-				if t.watch.failAt = 0; !errors.Is(err, errInjected) {
-					t.fault(Fails, "Save %d of the step fails, but the step does not end with its error but with: %v", n, err)
+		for n, holds := 1, x.trial.watch.holds; n <= holds; n++ {
+			s.with(set, func(x *run[T]) {
+				w := x.trial.watch
+				w.failAt = n
+				_, err := x.step(context.Background(), 1)
+				if w.failAt = 0; !errors.Is(err, errInjected) {
+					x.trial.fault(Fails, "Save %d of the step fails, but the step does not end with its error but with: %v", n, err)
 				}
-				y.agrees(AbortMatters, 1, s.one, allNumbers)
-			}
-			t.close()
+				x.agrees(AbortMatters, 1, s.one, allNumbers)
+			})
 		}
 	})
 }

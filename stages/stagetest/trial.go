@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
@@ -14,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// trial is a subject, with the stages around it.
+// trial is a subject together with the stages around it.
 type trial[T any] struct {
 	suite   *suite[T]
 	subject Subject[T]
@@ -28,7 +29,7 @@ type trial[T any] struct {
 	sizes   map[place]int64 // of outputs, in bytes
 
 	where  string // setting and number of microbatches, for messages
-	faults int    // number found in this step
+	faults int    // number of faults found in this step
 }
 
 // setting determines how a trial runs the stage.
@@ -37,16 +38,16 @@ type setting[T any] struct {
 	rule       schedule.Rule
 	group      int
 	lookAhead  int
-	apart      bool // I and W of the stage, in place of the rule, with each W lag I's later
+	split      bool // replaces rule by depth first with I and W of the stage, each W lag I's later
 	lag        int
-	frozenFeed bool // nothing before the stage trains
+	frozenFeed bool // no stage before it trains
 	exponent   int  // of the seeds of losses
 
-	decorate func(stages.Stage[T]) stages.Stage[T]    // nil leaves the stage as it is
-	visit    func(v visit[T], run func() error) error // replaces the probe; nil means the probe
-	before   func(action schedule.Action)             // called for every action; may be nil
-	retired  func(microbatch int)                     // called for every microbatch; may be nil
-	made     func(want Want, h T)                     // called for every tensor that the suite makes; may be nil
+	decorate func(stages.Stage[T]) stages.Stage[T]    // may be nil
+	visit    func(v visit[T], run func() error) error // nil means the probe
+	onAction func(action schedule.Action)             // called before every action; may be nil
+	onRetire func(microbatch int)                     // called for every retired microbatch; may be nil
+	onMake   func(want Want, h T)                     // called for every tensor that the suite makes; may be nil
 }
 
 // open makes a new subject, and reports a failure to do so.
@@ -117,8 +118,8 @@ func (s *suite[T]) open() (*trial[T], bool) {
 	return t, true
 }
 
-// furtherCoefficient is the coefficient of a stage's trained losses except the first: not 1, so
-// that a stage that omits it has other gradients.
+// furtherCoefficient is the coefficient of a stage's trained losses after the first. It is not
+// 1, so that a stage that omits it computes wrong gradients.
 const furtherCoefficient = 0.375
 
 // ownLoss is the objective if the stage has none.
@@ -137,7 +138,7 @@ func (t *trial[T]) number() int {
 
 // close checks that the declaration has not changed, and closes the subject.
 func (t *trial[T]) close() {
-	if !sameSpec(t.spec, t.subject.Stage.Spec()) {
+	if !reflect.DeepEqual(t.spec, t.subject.Stage.Spec()) {
 		t.suite.report(SpecChanges, "its Spec differs after some steps")
 	}
 	if !sameParams(t.params, stages.Params(t.subject.Stage)) {
@@ -154,12 +155,6 @@ func (t *trial[T]) end() {
 	}
 }
 
-func sameSpec(a, b stages.Spec) bool {
-	return a.Name == b.Name && slices.Equal(a.Inputs, b.Inputs) && slices.Equal(a.Outputs, b.Outputs) &&
-		slices.Equal(a.Reads, b.Reads) && slices.Equal(a.Slots, b.Slots) && slices.Equal(a.Losses, b.Losses) && slices.Equal(a.Metrics, b.Metrics) &&
-		slices.Equal(a.WeightCopies, b.WeightCopies) && a.Frozen == b.Frozen && a.Recomputes == b.Recomputes
-}
-
 func sameParams[T any](a, b []batchctx.Use[T]) bool {
 	return slices.EqualFunc(a, b, func(x, y batchctx.Use[T]) bool {
 		return x.Name == y.Name && x.Contributes == y.Contributes && (same(x.Grad, y.Grad) || none(x.Grad) && none(y.Grad)) &&
@@ -167,13 +162,13 @@ func sameParams[T any](a, b []batchctx.Use[T]) bool {
 	})
 }
 
-// fault adds a fault that a step shows.
+// fault reports a fault of the current step.
 func (t *trial[T]) fault(code Code, format string, args ...any) {
 	t.faults++
 	t.suite.report(code, "%s (%s)", fmt.Sprintf(format, args...), t.where)
 }
 
-// digest returns a hash of the contents of a tensor, or 0 if values are not read.
+// digest returns a hash of the contents of a tensor, or 0 if Subject.Read is nil.
 func (t *trial[T]) digest(h T) uint64 {
 	if t.subject.Read == nil {
 		return 0
@@ -210,13 +205,13 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 	if t.hasSink() {
 		chain = append(chain, t.sink(s))
 	}
-	if s.apart {
-		s.rule = Apart(schedule.DepthFirst, s.lag, t.number())
+	if s.split {
+		s.rule = SplitRule(schedule.DepthFirst, s.lag, t.number())
 	}
 	x := &run[T]{trial: t, setting: s}
 	hooks := runner.Hooks{Action: x.action}
-	if s.retired != nil {
-		hooks.Microbatch = func(sample *memory.Sample) { s.retired(sample.Microbatch) }
+	if s.onRetire != nil {
+		hooks.Microbatch = func(sample *memory.Sample) { s.onRetire(sample.Microbatch) }
 	}
 	r, err := runner.New(runner.Config[T]{
 		Stages: chain, Spaces: runner.Spaces(t.space), Losses: t.losses,
@@ -237,13 +232,13 @@ func (t *trial[T]) make(s setting[T], want Want) (T, error) {
 	if err != nil {
 		return h, fmt.Errorf("stagetest: Subject.Make of %v %d for microbatch %d: %w", want.Kind, want.Index, want.Microbatch, err)
 	}
-	if s.made != nil {
-		s.made(want, h)
+	if s.onMake != nil {
+		s.onMake(want, h)
 	}
 	return h, nil
 }
 
-// source makes the entries.
+// source returns a source of the entries.
 func (t *trial[T]) source(s setting[T]) runner.Source[T] {
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
 		for part, name := range t.parts {
@@ -260,7 +255,7 @@ func (t *trial[T]) source(s setting[T]) runner.Source[T] {
 	})
 }
 
-// feed is the stage before the one under test: it makes its inputs.
+// feed returns the stage before the one under test. It makes the inputs.
 func (t *trial[T]) feed(s setting[T]) stages.Stage[T] {
 	feed := &stages.Func[T]{
 		Declares: stages.Spec{Name: "stagetest feed", Outputs: t.spec.Inputs, Frozen: s.frozenFeed},
@@ -272,20 +267,17 @@ func (t *trial[T]) feed(s setting[T]) stages.Stage[T] {
 				}
 				out[i] = h
 			}
-			return t.recordOwn(mb, !t.hasSink())
-		},
-		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, _ []T) error {
-			if t.ownsObjective() && !t.hasSink() {
-				mb.LossSeed(1)
-			}
 			return nil
 		},
+		BackwardFunc: func(context.Context, batchctx.Microbatch[T], []T, []T) error { return nil },
 	}
-	t.declareOwn(&feed.Declares, !t.hasSink())
+	if !t.hasSink() {
+		t.recordObjective(feed)
+	}
 	return feed
 }
 
-// sink is the stage after the one under test: it makes the gradients of its outputs.
+// sink returns the stage after the one under test. It makes the gradients of the outputs.
 func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 	sink := &stages.Func[T]{
 		Declares: stages.Spec{Name: "stagetest sink", Inputs: t.spec.Outputs},
@@ -293,12 +285,9 @@ func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 			for i, h := range in {
 				t.sizes[place{outputs, mb.Index(), i}] = t.space.Bytes(h)
 			}
-			return t.recordOwn(mb, true)
+			return nil
 		},
 		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, gradIn []T) error {
-			if t.ownsObjective() {
-				mb.LossSeed(1) // the gradients of outputs come from Make
-			}
 			if gradIn == nil {
 				return nil
 			}
@@ -318,26 +307,26 @@ func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 			return nil
 		},
 	}
-	t.declareOwn(&sink.Declares, true)
+	t.recordObjective(sink)
 	return sink
 }
 
-// declareOwn declares the suite's objective, if there is one and this stage is to record it.
-func (t *trial[T]) declareOwn(spec *stages.Spec, here bool) {
-	if here && t.ownsObjective() {
-		spec.Losses = []string{ownLoss}
+// recordObjective makes a stage record the suite's objective, unless the stage under test has
+// one.
+func (t *trial[T]) recordObjective(stage *stages.Func[T]) {
+	if len(t.losses) == 0 || t.losses[len(t.losses)-1].Name != ownLoss {
+		return
 	}
-}
-
-func (t *trial[T]) recordOwn(mb batchctx.Microbatch[T], here bool) error {
-	if here && t.ownsObjective() {
+	forward, backward := stage.ForwardFunc, stage.BackwardFunc
+	stage.Declares.Losses = []string{ownLoss}
+	stage.ForwardFunc = func(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 		mb.Loss(1, 1, 1)
+		return forward(ctx, mb, in, out)
 	}
-	return nil
-}
-
-func (t *trial[T]) ownsObjective() bool {
-	return len(t.losses) > 0 && t.losses[len(t.losses)-1].Name == ownLoss
+	stage.BackwardFunc = func(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+		mb.LossSeed(1) // the gradients of outputs come from Make
+		return backward(ctx, mb, gradOut, gradIn)
+	}
 }
 
 // resident reports whether a tensor has the lifetime of the model.

@@ -29,24 +29,24 @@ type record[T any] struct {
 	microbatch int
 }
 
-// watch is a space between the runner and the subject's space. It distinguishes the stage's
-// calls through the microbatch from the runner's, and records buffers that should have been
-// released and were not.
+// watch is a space between the runner and the subject's space. It distinguishes calls that the
+// stage makes through the microbatch from calls of the runner, and records the buffers that the
+// runner releases while references remain.
 type watch[T any] struct {
 	memory.Space[T]
 	inCall     bool // the stage under test is running
 	microbatch int
 
-	holds  int // by the stage, in this step
-	failAt int // the number of the stage's hold that fails, from 1; 0 means none
+	holds  int // number of holds by the stage in this step
+	failAt int // which of these holds fails, from 1; 0 means none
 
 	records        []record[T]
-	yielded        int64 // by the last call, if it was Yield
+	yielded        int64 // bytes, by the last call if it was Yield
 	kept           []T   // released by the runner, and still referenced
 	refusedRelease bool  // the stage released a buffer without having a reference
 	refusedHold    bool  // the stage saved a buffer without having a reference
 
-	forgetful bool                      // record no tensor: for checks of reachability and allocations
+	forgetful bool                      // records no tensor, for checks of reachability and allocations
 	saved     func(h T, microbatch int) // called for every saved tensor; may be nil
 }
 
@@ -135,7 +135,8 @@ type (
 	}
 )
 
-// space returns the watch as a space with exactly the optional interfaces of the watched space.
+// space returns the watch as a space that implements exactly the optional interfaces of the
+// subject's space.
 func (w *watch[T]) space() memory.Space[T] {
 	book, isBook := w.Space.(memory.Book)
 	reclaimer, isReclaimer := w.Space.(memory.Reclaimer)

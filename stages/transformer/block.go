@@ -30,7 +30,7 @@ const (
 	slotMiddle                  // the input plus the result of attention
 	slotUp                      // the input of GELU
 
-	// In float32, left by I for W, the gradients of:
+	// Float32 gradients that I leaves for W, of:
 	slotGradOut    // the output
 	slotGradUp     // the input of GELU
 	slotGradNorm2  // the output of norm2
@@ -86,7 +86,7 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 
 	class := b.low.class(b.low.qkv)
 	qkv := b.qkv.normed(c, class, x, &b.norm1, rows)
-	if b.low.qkv != nil { // attention uses the values that are kept
+	if b.low.qkv != nil { // attention uses the quantized values
 		kept := c.quantize(qkv, b.low.qkv, rows, fp8.Rowwise)
 		c.dequantize(qkv, &kept)
 		c.saveTensor(batchctx.ByBackward, slotQKV, &kept)
@@ -123,9 +123,9 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 	c.hand(&out[0], y)
 }
 
-// forWeight returns the slots that W takes in float32: for every layer that trains, its input,
-// or the input of its norm from which W computes it again, and the gradient of its output. In
-// FP8 every layer has its own slots.
+// forWeight returns the slots that W takes in float32: for every layer that trains, the gradient
+// of its output and its input, or the input of its norm, from which W recomputes it. In FP8
+// every layer has its own slots.
 func (b *block) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	var s slots
 	if b.low.linears != nil {
@@ -209,8 +209,8 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 	c.leave(slotGradMiddle, dmiddle)
 }
 
-// weights is W. In float32 it processes the layers in the order of B; in FP8 it consists of
-// four products of the operands that I has left, and eight sums.
+// weights is W. In float32 it processes the layers in the order of B; in FP8 it computes four
+// products of the operands that I has left, and adds eight sums.
 func (b *block) weights(c *call) {
 	if b.low.linears != nil {
 		for _, l := range b.low.linears {

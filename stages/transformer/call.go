@@ -12,7 +12,7 @@ import (
 const maxOwned = 12
 
 // errOwned reports a bug in a stage of this package.
-var errOwned = errors.New("transformer: a call of a stage has lost count of its buffers")
+var errOwned = errors.New("transformer: a call of a stage has lost track of its buffers")
 
 // call is a call of a stage, with the buffers that it owns. A method that fails does not return
 // (batchctx.Microbatch), so that a forward or a backward reads like its formulas, and the
@@ -119,8 +119,8 @@ func (c *call) hand(to *kernels.Buffer, b kernels.Buffer) {
 	*to = b
 }
 
-// grad returns the gradient of one of the stage's parameters, or the zero Buffer in I and if it
-// is frozen, and whether to add to it.
+// grad returns the accumulator of a parameter, and whether to add to it. In I, and for a frozen
+// parameter, it returns the zero Buffer.
 func (c *call) grad(use batchctx.Param) (g kernels.Buffer, accumulate bool) {
 	if c.split.input {
 		return kernels.Buffer{}, false

@@ -46,10 +46,11 @@ type Config struct {
 	KeepLogits int64
 	// Seed is the seed of the initial weights.
 	Seed uint64
-	// Replicas is the number of data-parallel replicas that NewOn makes; 0 is 1. Shard says of
-	// what each of them has only the part that it owns, as runner.Replicas.Shard does: the moments
-	// at 1, the gradients at 2, the weights at 3. At Shard 3 the model has no whole weights to
-	// hand over: Weights, QuantizedWeights and SHA256 are for Shard 0 to 2.
+	// Replicas is the number of data-parallel replicas that NewOn makes; 0 means 1. Shard selects
+	// the buffers of which each replica stores only the part that it owns, as
+	// runner.Replicas.Shard does: from 1 on the moments, from 2 on the gradients, and at 3 the
+	// weights. At Shard 3 the model has no whole weights: Weights, QuantizedWeights and SHA256
+	// require Shard 0 to 2.
 	Replicas, Shard int
 }
 
@@ -127,7 +128,7 @@ func (c Config) elements() float64 {
 	return width * (tables + float64(c.Context) + float64(c.Layers)*(12*width+13) + 2)
 }
 
-// dropout is a place with dropout, with the name of its draws.
+// dropout is one dropout of a stage: its probability, and the key of its random draws.
 type dropout struct {
 	p  float32
 	op uint64

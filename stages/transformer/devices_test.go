@@ -197,7 +197,7 @@ func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan sc
 func TestTwoDevices(t *testing.T) {
 	for _, untied := range []bool{false, true} {
 		for cut := 1; cut <= 3; cut++ {
-			for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": stagetest.Apart(schedule.DepthFirst, 0)} {
+			for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": stagetest.SplitRule(schedule.DepthFirst, 0)} {
 				t.Run(fmt.Sprintf("untied %v, cut %d, %s", untied, cut, name), func(t *testing.T) {
 					cfg := tiny
 					cfg.Dropout, cfg.Untied = 0.2, untied

@@ -2,7 +2,7 @@
 // GPT-2-layout language model, embedding, pre-norm blocks, and a head with fused cross-entropy.
 //
 // [New] makes the parameters on a device and splits the model's parts over any number of
-// stages, also over more than there are parts; [NewOn] puts each stage on its own device. A
+// stages, even if there are more stages than parts; [NewOn] puts each stage on its own device. A
 // microbatch is one sequence: the entry parts of [Parts] have one element per token, and their
 // length may differ from microbatch to microbatch, up to Config.Context. The objective is the
 // loss [LossName]: the sum over tokens of weight times the negative log-likelihood of the
@@ -19,7 +19,7 @@
 // Vocabulary×Width. Dropout is applied to the embedding's output, to the output of attention
 // and to the output of the second half. Its draws are keyed by the runner's seed, the step, the
 // microbatch and a name such as "block3.attention.dropout", so that no plan, no split and no
-// recompute changes them (L9, L13). In Eval there is none.
+// recompute changes them (L9, L13). In Eval nothing is dropped.
 //
 // # Memory of a microbatch
 //
@@ -42,8 +42,8 @@
 // Normalised inputs, their means and deviations, and the output of GELU are computed again from
 // these, and so are the logits, in tiles. The head keeps none of them, the first tiles or all,
 // according to Config.KeepLogits or to the choice that Model.Record makes from the memory plan.
-// A backward releases each of these as soon as its call does not read it any more: the level
-// rises during a block's backward by at most 4·W, by 5·W with dropout, or by the workspace of
+// A backward releases each of these as soon as its call no longer reads it: during a block's
+// backward the level rises by at most 4·W, by 5·W with dropout, or by the workspace of
 // attention if that is more.
 //
 // # Backward in two calls
@@ -75,7 +75,7 @@
 // action of the step that reads it.
 //
 // Everything else is quantized when it is used, and most of it is not kept: the inputs of qkv
-// and up are computed again from x and the middle, to the same bits. From its forward to its
+// and up are recomputed from x and the middle, with the same bits. From its forward to its
 // backward a block keeps, in bytes per token and without scales,
 //
 //	block in FP8        28·W + 4·H
@@ -89,10 +89,10 @@
 //	                      3·W   queries, keys and values, one byte per element
 //	                      1·W   the output of attention, only columnwise
 //
-// while float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. NVFP4 has
-// half a byte for each of these bytes. The backward computes GELU from its kept input;
-// attention in FP8 uses the kept values in both directions, and its own products stay float32
-// (Config.FP8Attention). Between I and W a block keeps, instead of 72·W bytes,
+// while float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. In NVFP4 an
+// element that is listed with one byte takes half a byte. The backward computes GELU from its
+// kept input; attention in FP8 uses the kept values in both directions, and its own products
+// stay float32 (Config.FP8Attention). Between I and W a block keeps, instead of 72·W bytes,
 //
 //	16·W  the inputs of all four linear layers, and the gradients of their outputs, only
 //	      columnwise: W consists of four products of them

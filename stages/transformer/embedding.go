@@ -12,8 +12,8 @@ import (
 // ErrTooLong is returned for a sequence longer than Config.Context.
 var ErrTooLong = errors.New("transformer: the sequence is longer than the context")
 
-// embedding converts tokens to hidden states. It saves nothing for B. It has no input, so that
-// I only keeps the gradient of the output for W.
+// embedding converts tokens to hidden states. It saves nothing for B. It has no input, so I only
+// keeps the gradient of the output for W.
 type embedding struct {
 	stage
 	vocabulary, context int
@@ -24,7 +24,8 @@ type embedding struct {
 	gradHidden          batchctx.Slot // left by I for W
 }
 
-// The embedding's table is also the head's, if it is tied.
+// tableName is the name of the embedding's table, which is also the head's unless Config.Untied
+// is set.
 const tableName = "embedding.weight"
 
 func (b *builder) embedding() *embedding {

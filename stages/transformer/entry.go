@@ -11,7 +11,7 @@ import (
 // one element per token. It must not be changed.
 var Parts = []string{"tokens", "labels", "weights"}
 
-// Put makes those of Parts that the rank of an entry needs, on the rank's device, and passes
+// Put allocates the Parts that the rank of the entry needs, on the rank's device dev, and passes
 // them to the entry.
 func Put(dev kernels.Device, entry batchctx.Entry[kernels.Buffer], tokens, labels []int32, weights []float32) {
 	for i, ids := range [...][]int32{tokens, labels} {

@@ -51,7 +51,7 @@ func (b *builder) inFP8(s *block, qkv, output, up, down *linear) stages.Stage[ke
 		s.low.qkv = &heads
 		output8.keepsInput = true
 	}
-	s.low.lines = lines{of: scales, first: first, count: len(scales.slots) - first}
+	s.low.lines = lines{scales: scales, first: first, count: len(scales.slots) - first}
 	b.measuring = append(b.measuring, &s.low.lines)
 	s.qkv, s.output, s.up, s.down = qkv8, output8, up8, down8
 	s.low.linears = []*fp8Linear{qkv8, output8, up8, down8}

@@ -25,13 +25,13 @@ func (q *quantity) shape(rows int) fp8.Shape {
 	return fp8.Shape{Name: q.name, Rows: rows, Cols: q.cols, Encoding: q.encoding}
 }
 
-// fill completes the operation that quantizes x, except for its halves. It is measured if
-// counts is set.
-func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantize {
+// fill returns the operation that quantizes x, without its outputs. If measure is set, the
+// operation tallies the values of x.
+func (q *quantity) fill(x kernels.Buffer, rows int, measure bool) kernels.Quantize {
 	op := q.op
 	op.X, op.Rows, op.Cols = x, rows, q.cols
 	op.Scale = q.scales.slab.Scale(q.line)
-	if counts && !q.repeated {
+	if measure && !q.repeated {
 		op.Tally = q.scales.slab.Tally(q.line)
 	}
 	return op

@@ -20,8 +20,8 @@ type fp8Linear struct {
 	inputs, weights, grads    quantity
 	keepsInput                bool // in FP8, for the backward
 	forwardCopy, backwardCopy batchctx.Copy
-	// Left by I for W: the input and the gradient of the output, both columnwise, and the
-	// gradient of the bias.
+	// The slots that I leaves for W: the input and the gradient of the output, both columnwise,
+	// and the gradient of the bias.
 	inputSlot, gradSlot, biasSum batchctx.Slot
 }
 

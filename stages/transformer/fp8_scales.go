@@ -31,7 +31,7 @@ type scales struct {
 
 // lines are the lines of a slab in which one block measures.
 type lines struct {
-	of           *scales
+	scales       *scales
 	first, count int
 	measured     bool // in this step, or in an abandoned one
 }
@@ -40,7 +40,7 @@ type lines struct {
 // and was never rolled.
 func (l *lines) begin() error {
 	if l.measured {
-		return l.of.slab.Forget(l.first, l.count)
+		return l.scales.slab.Forget(l.first, l.count)
 	}
 	l.measured = true
 	return nil
@@ -66,11 +66,11 @@ func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
 		b.bySlot[name] = slot
 		b.slots = append(b.slots, fp8.Slot{Name: name, Role: role})
 	}
-	of := b.scales()
-	of.slots = append(of.slots, slot)
+	s := b.scales()
+	s.slots = append(s.slots, slot)
 	return quantity{
 		name: name, cols: cols, encoding: b.cfg.FP8.Encoding(role), op: b.cfg.FP8.Quantize(role),
-		key: kernels.OpKey(name), scales: of, line: len(of.slots) - 1, repeated: known && role == fp8.Weight,
+		key: kernels.OpKey(name), scales: s, line: len(s.slots) - 1, repeated: known && role == fp8.Weight,
 	}
 }
 
@@ -118,8 +118,8 @@ func (s *scaling) load() error {
 }
 
 // RollScales ends the measurement of a step of a model in FP8: it merges the tallies of all
-// microbatches on all devices, and by reduce those of other processes; then it rolls the
-// histories once, which gives the next step new scales. Call it after each Step that returned a
+// microbatches on all devices and, through reduce, of all processes; then it rolls the
+// histories once, which computes the scales of the next step. Call it after each Step that returned a
 // result and before Update, but not after a failed step, whose measurements are discarded. A
 // nil reduce means a single process. It waits for the devices. Without FP8 it does nothing.
 func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Report, error) {

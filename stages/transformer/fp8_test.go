@@ -77,8 +77,8 @@ func TestFP8SameNumbers(t *testing.T) {
 			name string
 			plan schedule.Rule
 		}{
-			{"I and W apart", stagetest.Apart(schedule.DepthFirst, 2)}, {"breadth first", schedule.BreadthFirst}, {"W at the end", stagetest.Apart(schedule.BreadthFirst, atTheEnd)},
-			{"depth first", schedule.DepthFirst}, {"W at the end", stagetest.Apart(schedule.DepthFirst, atTheEnd)},
+			{"I and W apart", stagetest.SplitRule(schedule.DepthFirst, 2)}, {"breadth first", schedule.BreadthFirst}, {"W at the end", stagetest.SplitRule(schedule.BreadthFirst, atTheEnd)},
+			{"depth first", schedule.DepthFirst}, {"W at the end", stagetest.SplitRule(schedule.DepthFirst, atTheEnd)},
 		} {
 			cfg.Recompute = stageCount%2 == 0
 			have := train(t, cfg, stageCount+1, 2, way.plan, batch)
@@ -237,7 +237,7 @@ func TestFP8Flat(t *testing.T) {
 // TestFP8Errors makes every call of a step fail in turn: stages release their buffers, and a
 // failed step leaves nothing in the tallies of the next.
 func TestFP8Errors(t *testing.T) {
-	for _, plan := range []schedule.Rule{nil, stagetest.Apart(schedule.DepthFirst, atTheEnd)} {
+	for _, plan := range []schedule.Rule{nil, stagetest.SplitRule(schedule.DepthFirst, atTheEnd)} {
 		for _, attention := range []bool{false, true} {
 			cfg := inFP8(t, "delayed")
 			cfg.Dropout, cfg.Layers, cfg.FP8Attention = 0.1, 1, attention

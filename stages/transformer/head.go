@@ -19,7 +19,7 @@ type head struct {
 	labelWeights batchctx.Part
 	loss         batchctx.Loss
 	input, lse   batchctx.Slot // lse: the logarithm of each token's sum of exponentials
-	gradNorm     batchctx.Slot // left by I for W: the gradient of the output of the norm
+	gradNorm     batchctx.Slot // the gradient of the norm's output, which I leaves for W
 	logits       batchctx.Slot // of the first tiles; replaced by their gradients in I for W
 }
 
@@ -46,9 +46,9 @@ func (b *builder) head() *head {
 // keepsAll reports whether microbatches of any length keep all their logits.
 func (h *head) keepsAll() bool { return *h.keep/4/int64(h.vocabulary) >= int64(h.context) }
 
-// kept returns the number of logits of the given tokens that are kept from forward to backward:
-// all, or as many whole tiles of them as of the longest microbatch, so that all microbatches
-// make the same calls.
+// kept returns the number of logits that a microbatch of the given number of tokens keeps from
+// its forward to its backward: all of them, or as many whole tiles as the longest microbatch
+// keeps, so that all microbatches make the same calls.
 func (h *head) kept(rows int) int {
 	all, tile := rows*h.vocabulary, h.dev.HeadWorkspace(rows, h.width, h.vocabulary)
 	if h.keepsAll() {

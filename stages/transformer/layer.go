@@ -37,7 +37,7 @@ type operand struct {
 }
 
 // gradient is the gradient of a layer's output, in FP8 quantized. The last user of dy leaves it
-// in the slot for W, or releases it; if it is lent, neither.
+// in the slot for W or releases it, unless it is lent.
 type gradient struct {
 	dy   kernels.Buffer
 	slot batchctx.Slot
@@ -156,11 +156,10 @@ func (c *call) freeStatistics(s statistics) {
 	c.free(s.mean)
 }
 
-// drops reports whether the place drops anything in this pass.
+// drops reports whether the dropout is active in this pass.
 func (c *call) drops(d *dropout) bool { return d.p > 0 && c.mb.Pass() != batchctx.Eval }
 
-// dropout sets y to x with elements dropped. The backward is the same call on the
-// gradient.
+// dropout sets y to x with elements dropped. The backward is the same call on the gradient.
 func (c *call) dropout(y, x kernels.Buffer, d *dropout) {
 	c.mb.Check(c.dev.Dropout(y, x, d.p, kernels.Key{
 		Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: int64(c.mb.Index()), Op: d.op,

@@ -27,7 +27,7 @@ func TestKeepLogits(t *testing.T) {
 		{transformer.NoLogits, 0}, {0, 0}, {4*tokens*tile - 1, 0}, {4 * tokens * tile, 4 * tokens * tile}, {all - 1, 4 * tokens * 2 * tile}, {all, all}, {1 << 40, all}, {transformer.AllLogits, all},
 	} {
 		cfg.KeepLogits = test.bound
-		for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": stagetest.Apart(schedule.DepthFirst, 2)} {
+		for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": stagetest.SplitRule(schedule.DepthFirst, 2)} {
 			t.Run(fmt.Sprint(test.bound, " ", name), func(t *testing.T) { require.Equal(t, want, train(t, cfg, 3, 2, plan, batch)) })
 		}
 		dev := newHost(t)
@@ -54,7 +54,7 @@ func TestKeepLogits(t *testing.T) {
 func TestKeepLogitsErrors(t *testing.T) {
 	cfg := tiny
 	cfg.Layers, cfg.KeepLogits = 1, 1<<20
-	for _, plan := range []schedule.Rule{nil, stagetest.Apart(schedule.DepthFirst, 1)} {
+	for _, plan := range []schedule.Rule{nil, stagetest.SplitRule(schedule.DepthFirst, 1)} {
 		require.Greater(t, failEveryCall(t, cfg, 3, plan), 40)
 	}
 }

@@ -19,7 +19,8 @@ type Model struct {
 	// and the moments, and sets it when it restores them.
 	Updates int64
 	// KeepLogits is the value in the configuration, or the choice of Record: AllLogits or
-	// NoLogits. After a choice of Record, the model that trains must get the same before its first step.
+	// NoLogits. After Record has chosen, set this field to the same value in the model that
+	// trains, before its first step.
 	KeepLogits int64
 
 	stages     []stages.Stage[kernels.Buffer]
@@ -51,9 +52,9 @@ func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
 // equal as long as every use's accumulator has the sum over all uses when Update is called,
 // which the runner ensures.
 //
-// Several lists, of the same length, make that many copies of the stages, with the same
-// parameters: for a schedule that runs copies of the model, and for Config.Replicas, whose lists
-// follow each other, each replica on devices of its own.
+// Several lists of the same length make as many copies of the stages, with the same parameters,
+// for a schedule that runs copies of the model and for Config.Replicas. The lists of a replica
+// are consecutive, and no two replicas share a device.
 func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 	if err := errors.Join(cfg.Validate(), validate(devices, cfg.replicas())); err != nil {
 		return nil, err

@@ -315,7 +315,7 @@ func TestNull(t *testing.T) {
 	}
 	host := newHost(t)
 	null := kernels.NewNull(host)
-	for _, plan = range []schedule.Rule{nil, stagetest.Apart(schedule.DepthFirst, 1)} {
+	for _, plan = range []schedule.Rule{nil, stagetest.SplitRule(schedule.DepthFirst, 1)} {
 		live, top := peak(host)
 		nullLive, nullTop := peak(null)
 		require.Equal(t, live, nullLive)

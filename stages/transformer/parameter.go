@@ -20,8 +20,8 @@ type Parameter struct {
 	Name  string
 	Shape []int
 	Copy  // on the device of the parameter's first use
-	// Others are on further devices, if stages on several devices use the parameter. Code that
-	// writes a weight or a moment writes all copies (All).
+	// Others are the copies on further devices, if stages on several devices use the parameter.
+	// Code that writes a weight or a moment must write all copies (All).
 	Others []Copy
 	// Decay reports whether weight decay applies: to matrices and tables, not to norms and
 	// biases.
@@ -32,18 +32,18 @@ type Parameter struct {
 	Frozen bool
 }
 
-// Copy has the buffers of a parameter on one device: float32, of class Resident, and owned by
-// the model: its weight, its gradient and its moments each in their own [memory.Scope].
-// Model.Close releases them. With Config.Shard, buffers have only the elements that the replica
-// owns, and are zero if it owns none.
+// Copy holds the buffers of a parameter on one device. They are float32, of class Resident, and
+// owned by the model; weights, gradients and moments are in separate scopes ([memory.Scope]).
+// Model.Close releases them. With Config.Shard, buffers contain only the elements that the
+// replica owns, and are the zero Buffer if it owns none.
 type Copy struct {
 	Device  kernels.Compute
 	Replica int
-	// First and Count are the elements that the replica owns: all, if there is one replica.
+	// First and Count delimit the elements that the replica owns: all, if there is one replica.
 	First, Count int
 	Weight       kernels.Buffer
 	// Grad is the accumulator of the first use on this device. At the end of a step the runner
-	// adds those of all uses, and this is the sum.
+	// adds the accumulators of all other uses to it.
 	Grad kernels.Buffer
 	M, V kernels.Buffer // AdamW's moments, 0 at the start
 }
@@ -75,7 +75,8 @@ func (p *Parameter) All() iter.Seq[Copy] {
 	}
 }
 
-// standardDeviation is the initial one of every matrix and table, as in GPT-2.
+// standardDeviation is the standard deviation of initial weights, as in GPT-2; projections onto
+// the residual stream have a smaller one.
 const standardDeviation = 0.02
 
 // builder makes the parts of a model, and their buffers. It keeps the first error, and does
@@ -132,8 +133,9 @@ func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
 	return buffer
 }
 
-// use adds a use of a parameter to a stage, and returns its number there. The first use of all makes the parameter, the first one on a device makes a
-// copy there, of zeros that fill may overwrite. Every use has its own accumulator.
+// use adds a use of a parameter to a stage, and returns its number in the stage. The first use
+// makes the parameter; the first use on a device makes a copy on that device, of zeros unless
+// fill sets its elements. Every use has its own accumulator.
 func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) batchctx.Param {
 	if b.err != nil {
 		return 0
@@ -155,7 +157,8 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	return s.Use(use)
 }
 
-// sharded returns the number of elements of a buffer that is a shard from a level on.
+// sharded returns the number of elements of a buffer that is a shard if Config.Shard is at least
+// level.
 func (b *builder) sharded(level, whole, own int) int {
 	if b.cfg.Shard >= level {
 		return own
@@ -163,8 +166,8 @@ func (b *builder) sharded(level, whole, own int) int {
 	return whole
 }
 
-// fill fills the weight of a copy. Draws are keyed by the elements of the whole parameter, so that
-// a shard is copied from a whole weight.
+// fill fills the weight of a copy. Draws are keyed by the elements of the whole parameter, so a
+// shard is copied from a whole weight.
 func (b *builder) fill(c Copy, n int, fill func(weight kernels.Buffer) error) error {
 	if c.Weight.N == n {
 		return fill(c.Weight)
@@ -232,7 +235,7 @@ func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 	return c, true
 }
 
-// matrix adds a use of a matrix of normal draws that are keyed by its name.
+// matrix adds a use of a matrix whose initial elements are normal draws keyed by its name.
 func (b *builder) matrix(s *stage, name string, deviation float32, rows, cols int) batchctx.Param {
 	return b.use(s, name, func(weight kernels.Buffer) error {
 		return b.dev.Normal(weight, deviation, kernels.Key{Seed: b.cfg.Seed, Op: kernels.OpKey(name)})

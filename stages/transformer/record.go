@@ -16,13 +16,15 @@ const (
 	AllLogits int64 = math.MaxInt64
 )
 
-// Record is runner.Record for the stages of m, a model on the Null devices of dry.Spaces. These are the
-// spaces of all ranks, or of the ranks of one replica. If KeepLogits is 0, Record sets it: it plans a step
-// of the given number of microbatches with all logits and with none. It keeps all if the step then fits
-// dry.Memory.Budget on every rank or, without a budget, if no rank needs more than 6/5 of the
-// memory, including its resident buffers. The choice is in the profile and in m.KeepLogits. It
-// is the same in every process that records the same ranks, whichever of them has the head. A
-// step that is too long to be planned keeps none.
+// Record is runner.Record for the stages of m, a model on the Null devices of dry.Spaces, which
+// are the spaces of all ranks or of the ranks of one replica.
+//
+// If KeepLogits is 0, Record sets it: it plans a step of the given number of microbatches with
+// all logits and with none. It keeps all if the step then fits dry.Memory.Budget on every rank
+// or, without a budget, if no rank then needs more than 6/5 of its memory without logits,
+// including its resident buffers. If the step is too long to be planned, it keeps none. The
+// profile and m.KeepLogits have the choice. It is the same in every process that records the
+// same ranks, whichever process has the head.
 func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes ...runner.Shape[kernels.Buffer]) (*layout.Profile, error) {
 	if m.KeepLogits != 0 {
 		return runner.Record(ctx, dry, shapes...)
@@ -48,8 +50,8 @@ func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], m
 	return all, nil
 }
 
-// planned records the stages of dry and plans a step with them, whatever the budget is. The plan
-// is nil if the step is too long to be planned.
+// planned records the stages of dry and plans a step with them, without a budget. The plan is
+// nil if the step is too long to be planned.
 func planned(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes []runner.Shape[kernels.Buffer]) (*layout.Profile, *layout.Memory, error) {
 	profile, err := runner.Record(ctx, dry, shapes...)
 	if err != nil {

@@ -58,10 +58,10 @@ func (m *Model) SHA256() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// QuantizedWeights is Weights with the matrices of the blocks quantized, scaled by themselves
-// and by powers of two; norms, biases and tables are unchanged. A quantized weight is released
-// when the loop continues, so that there is never more than one. After an error the iteration
-// ends.
+// QuantizedWeights is Weights with the matrices of the blocks quantized. Their scales are powers
+// of two and depend only on the matrix; norms, biases and tables are unchanged. A quantized
+// weight is released when the loop continues, so at most one exists at a time. After an error
+// the iteration ends.
 func (m *Model) QuantizedWeights(encoding kernels.Encoding) iter.Seq2[Weight, error] {
 	return func(yield func(Weight, error) bool) {
 		for _, p := range m.parameters {

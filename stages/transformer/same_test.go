@@ -25,8 +25,8 @@ func TestSameNumbers(t *testing.T) {
 		for stageCount := 1; stageCount <= cfg.Layers+4; stageCount++ {
 			for name, plan := range map[string]schedule.Rule{
 				"depth first": schedule.DepthFirst, "breadth first": schedule.BreadthFirst,
-				"depth first, I and W apart":         stagetest.Apart(schedule.DepthFirst, 2),
-				"breadth first, W after every other": stagetest.Apart(schedule.BreadthFirst, atTheEnd),
+				"depth first, I and W apart":         stagetest.SplitRule(schedule.DepthFirst, 2),
+				"breadth first, W after every other": stagetest.SplitRule(schedule.BreadthFirst, atTheEnd),
 			} {
 				t.Run(fmt.Sprintf("%d stages recompute %v %s", stageCount, recompute, name), func(t *testing.T) {
 					cfg := cfg

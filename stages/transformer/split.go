@@ -20,9 +20,9 @@ type split struct {
 // slots is a set of a stage's slots.
 type slots uint32
 
-// with returns the set with the given slots added if yes is set.
-func (s slots) with(yes bool, more ...batchctx.Slot) slots {
-	if yes {
+// with returns the set with the given slots added if include is set.
+func (s slots) with(include bool, more ...batchctx.Slot) slots {
+	if include {
 		for _, slot := range more {
 			s |= 1 << slot
 		}

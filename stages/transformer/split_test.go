@@ -49,7 +49,7 @@ func between(t *testing.T, cfg transformer.Config, stageCount, tokens int, chang
 	var live memory.Stats
 	seen := false
 	r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) {
-		c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, atTheEnd)
+		c.Plan.Rule = stagetest.SplitRule(schedule.DepthFirst, atTheEnd)
 		c.Hooks.Action = func(_ int, action schedule.Action) {
 			if action.Kind() == schedule.W && !seen {
 				dev.Stats(&live)
@@ -157,7 +157,7 @@ func TestFrozenAlone(t *testing.T) {
 	whole := train(t, cfg, 3, 1, nil, batch)
 	dev := newHost(t)
 	m := newModel(t, dev, cfg, 3)
-	for _, rule := range []schedule.Rule{schedule.DepthFirst, stagetest.Apart(schedule.DepthFirst, 1)} {
+	for _, rule := range []schedule.Rule{schedule.DepthFirst, stagetest.SplitRule(schedule.DepthFirst, 1)} {
 		for _, fixed := range m.Parameters() {
 			fill(t, dev, fixed.Grad, 42)
 			list := m.Stages()
@@ -191,7 +191,7 @@ func TestSplitPeak(t *testing.T) {
 		above := map[string]int64{}
 		running, before, retired := "", int64(0), int64(0)
 		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-			c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, atTheEnd)
+			c.Plan.Rule = stagetest.SplitRule(schedule.DepthFirst, atTheEnd)
 			c.Hooks.Action = func(_ int, action schedule.Action) {
 				var stats memory.Stats
 				dev.Stats(&stats)
@@ -239,7 +239,7 @@ func TestSplitAllocations(t *testing.T) {
 		m := newModel(t, dev, cfg, cfg.Layers+4)
 		from := &source{dev, sequences(random(t), cfg, 4)}
 		count := func(microbatches int) float64 {
-			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = stagetest.Apart(schedule.DepthFirst, 2) })
+			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = stagetest.SplitRule(schedule.DepthFirst, 2) })
 			return testing.AllocsPerRun(10, func() {
 				if _, err := r.Step(context.Background(), microbatches, from); err != nil {
 					t.Fatal(err)
@@ -255,7 +255,7 @@ func TestSplitErrors(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
 		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
-		require.Greater(t, failEveryCall(t, cfg, 3, stagetest.Apart(schedule.DepthFirst, 1)), 90)
+		require.Greater(t, failEveryCall(t, cfg, 3, stagetest.SplitRule(schedule.DepthFirst, 1)), 90)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestOneBook(t *testing.T) {
 	quantized := tiny
 	quantized.Width, quantized.FP8 = 32, fp8.CurrentScaling{}
 	for _, cfg := range []transformer.Config{tiny, quantized} {
-		for _, rule := range []schedule.Rule{schedule.DepthFirst, stagetest.Apart(schedule.DepthFirst, 1)} {
+		for _, rule := range []schedule.Rule{schedule.DepthFirst, stagetest.SplitRule(schedule.DepthFirst, 1)} {
 			dev := newHost(t)
 			m := newModel(t, dev, cfg, 2)
 			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {

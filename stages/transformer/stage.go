@@ -24,7 +24,7 @@ type layers interface {
 	backward(c *call, gradOut, gradIn []kernels.Buffer)
 	// weights is W.
 	weights(c *call)
-	// forWeight returns the slots that I leaves for W: those of the forward and those of
+	// forWeight returns the slots that I leaves for W, of tensors from the forward and of
 	// gradients.
 	forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots
 }

@@ -50,9 +50,10 @@ func (o AdamW) withDefaults() AdamW {
 }
 
 // Update uses the factor of a step's result and updates every copy of every parameter that is
-// not Frozen, in the order of Parameters. With Config.Shard a copy's replica updates the elements
-// that it owns, and the runner passes the weights on if they are not shards. If result.GradNorm is above maxNorm the gradient is
-// scaled down to it; a maxNorm of 0 disables that.
+// not Frozen, in the order of Parameters. With Config.Shard each replica updates the elements
+// that it owns; unless the weights are shards, the runner passes them to the other replicas. If
+// result.GradNorm is above maxNorm, the gradient is scaled down to it; a maxNorm of 0 disables
+// that.
 //
 // The error wraps runner.ErrNoUpdate if the step has no update, runner.ErrUpdated if the result
 // was used before, and runner.ErrStaleResult if another training step has begun since; then,
@@ -62,7 +63,7 @@ func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error 
 		return err
 	}
 	if !(maxNorm >= 0) {
-		return fmt.Errorf("transformer: a largest gradient norm of %v, want at least 0", maxNorm)
+		return fmt.Errorf("transformer: a maximum gradient norm of %v, want at least 0", maxNorm)
 	}
 	if err := m.scaling.unrolled(); err != nil && result.Outcome == loss.Stepped {
 		return err

@@ -1,6 +1,5 @@
 // Train trains a small network, a convolutional classifier or a GPT, made of GoMLX's layers,
-// through Weir, or the same model with GoMLX's own trainer, and prints the resources that each
-// needs.
+// through Weir or with GoMLX's own trainer, and prints the resources that it needed.
 package main
 
 import (
@@ -137,7 +136,7 @@ func prepare(name, plan string, ranks int) (*example, error) {
 	return &ex, err
 }
 
-// profile records the stages on a model of its own, which has all ranks.
+// profile records the stages of a separate model that has all ranks.
 func profile(ctx context.Context, name, plan string, ranks int) (*layout.Profile, error) {
 	ex, err := prepare(name, plan, ranks)
 	if err != nil {
