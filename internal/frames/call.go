@@ -5,15 +5,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// StageCall is the running call of a stage. Package batchctx implements the rules of its
-// Microbatch; the methods here change the frames and their book.
+// StageCall is the running call of a stage. Package batchctx checks the rules of a call; the
+// methods here change the frames and their book.
 type StageCall[T any] struct {
 	Frames     *Frames[T]
 	Declared   *Declaration[T]
 	Kind       Call
-	Microbatch int     // the number in the plan
-	Item       int     // the number in the order of the plan's items (schedule.Plan.Item)
-	Access     *Access // the stage's access, or a narrowed one
+	Microbatch int     // its number in the plan
+	Item       int     // its number in the order of the entries
+	Access     *Access // the stage's access, or narrowed
 	stage      *stage[T]
 	frame      *frame[T]
 	narrowed   Access
@@ -33,10 +33,10 @@ type Access struct {
 // Range is Count consecutive numbers from First.
 type Range struct{ First, Count int }
 
-// Sub returns count numbers of r, beginning with r's own number first.
+// Sub returns the range of count numbers that begins at number first of r.
 func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
 
-// Clip returns the part of r that is in own, which begins at 0.
+// Clip returns the numbers of r that are also in own, which begins at 0.
 func (r Range) Clip(own Range) Range {
 	if r.First < 0 || r.First > own.Count {
 		return Range{}
@@ -44,10 +44,11 @@ func (r Range) Clip(own Range) Range {
 	return Range{r.First, min(r.Count, own.Count-r.First)}
 }
 
-// At maps a child's number i to the stage's, and reports whether the child has it.
+// At maps the i-th number of a child to the number of its stage, and reports whether the child has
+// that many.
 func (r Range) At(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count }
 
-// SetAccess narrows the call to the part of a that the stage has.
+// SetAccess narrows the call to a, as far as the stage has that access itself.
 func (c *StageCall[T]) SetAccess(a Access) {
 	own := &c.stage.access
 	a.Slots, a.Reads = a.Slots.Clip(own.Slots), a.Reads.Clip(own.Reads)
@@ -57,11 +58,11 @@ func (c *StageCall[T]) SetAccess(a Access) {
 	c.Access = &c.narrowed
 }
 
-// Part returns a part of the microbatch's entry, and whether the rank still has it.
+// Part returns a part of the microbatch's entry, and whether the rank still holds it.
 func (c *StageCall[T]) Part(part int) (h T, alive bool) {
 	f := c.Frames
 	cell := f.part(c.Item, part)
-	return cell.Handle, cell.Held() && f.entryOf[c.Item&f.entryMask] == c.Microbatch
+	return cell.Handle, cell.Held() && f.entryOwners[c.Item&f.entryMask] == c.Microbatch
 }
 
 // Slot returns a slot of the stage's frame, or nil after the frame has ended.
@@ -78,10 +79,10 @@ func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
 // Loss returns the state of a loss of the stage.
 func (c *StageCall[T]) Loss(loss int) *LossState { return &c.stage.losses[loss] }
 
-// Grad returns the gradient of a use of a parameter that the stage adds to.
+// Grad returns the gradient to which the stage adds for a use of a parameter.
 func (c *StageCall[T]) Grad(param int) T { return c.Frames.Grad(c.Frames.running.stage, param) }
 
-// Reduced reports that the gradients of the stage are being reduced, or were.
+// Reduced reports whether the reduction of the stage's gradients has begun.
 func (c *StageCall[T]) Reduced() bool { return c.stage.reduced }
 
 // Weight returns the weight that a use of a parameter of the stage computes with.
@@ -93,13 +94,14 @@ func (c *StageCall[T]) Weight(param int) T {
 // Param returns the state of a use of a parameter by the stage.
 func (c *StageCall[T]) Param(param int) *ParamState { return &c.stage.uses[param] }
 
-// Drop releases a cell in the call.
+// Drop empties a cell during the call.
 func (c *StageCall[T]) Drop(cell *Cell[T], place effects.Place) error {
 	return c.Frames.drop(cell, c.Frames.running.stage, place)
 }
 
-// DropEarly releases a slot before its action ends. The stage may release a reference of its own
-// later in the call, so that Settle looks for a leak and DropEarly does not.
+// DropEarly empties a slot before its action ends. If the buffer is not freed, it records no
+// suspect, because the stage may release its own reference later in the call: Settle finds the
+// leak. Without an allocator's book Settle cannot, and the suspect stays.
 func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
 	noticed := c.Frames.suspect
 	err := c.Drop(slot, effects.Saved)

@@ -2,7 +2,8 @@ package frames
 
 import "github.com/weir-ml/weir/internal/effects"
 
-// Cell holds one handle. An empty cell has the zero T, so that it keeps nothing reachable.
+// Cell holds one handle. The handle of an empty cell is the zero T, so that the cell keeps nothing
+// reachable.
 type Cell[T any] struct {
 	Handle T
 	State  CellState
@@ -26,7 +27,7 @@ const (
 	Dropped             // held a handle that was released: a part after its last read, a slot after its action
 )
 
-// offloaded reports whether the contents may not be read: they are in far memory, or being copied.
+// offloaded reports whether the contents are in far memory or being copied, and may not be read.
 func (c *Cell[T]) offloaded() bool { return c.State >= Leaving && c.State <= Away }
 
 // Held reports whether the cell holds a handle.
@@ -35,7 +36,7 @@ func (c *Cell[T]) Held() bool { return c.State >= Full && c.State <= Returning }
 // End empties the cell after its handle was released or handed over.
 func (c *Cell[T]) End() { *c = Cell[T]{State: Dropped} }
 
-// anyHeld reports whether one of the cells holds a handle.
+// anyHeld reports whether any of the cells holds a handle.
 func anyHeld[T any](cells []Cell[T]) bool {
 	for i := range cells {
 		if cells[i].Held() {

@@ -54,7 +54,7 @@ func (a At) String() string {
 	return strings.Join(names, "|")
 }
 
-// AtCall returns the reads that a call may do.
+// AtCall returns the reads that a call may make.
 func AtCall(c Call) At {
 	switch c {
 	case InForward:
@@ -119,14 +119,14 @@ type Use[T any] struct {
 	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused if Frozen
 	Contributes Contribution
 	// Weight is the weight itself, owned by the trainer. It may be unset if the stage does not ask
-	// for it, one replica trains alone, and no tool changes weights.
+	// for it, there is one replica, and no tool changes weights.
 	Weight T
-	// Elements is the number of elements of the whole parameter, if Grad or Weight has only the
-	// range of one replica; 0 is the number of elements of Grad and Weight.
+	// Elements is the number of elements of the whole parameter if Grad or Weight holds only one
+	// replica's range of it. 0 means that Grad and Weight are whole.
 	Elements int
 }
 
-// Read declares that a stage reads an entry part, and in which actions. Zero At is AtForward.
+// Read declares that a stage reads an entry part in the actions At. A zero At means AtForward.
 type Read struct {
 	Part int // index into the entry's parts
 	At   At
@@ -140,16 +140,15 @@ func (r Read) When() At {
 	return r.At
 }
 
-// Declaration lists what a stage needs the frames to hold. Losses maps the stage's numbers of
-// losses, whose names are LossNames, to the ledger's.
+// Declaration describes the tensors of a stage that the frames hold, and the rules for them.
 type Declaration[T any] struct {
 	Name    string
 	Inputs  int // tensors
 	Outputs int
 	Slots   []string // names of the slots for saved tensors
 	Reads   []Read
-	Losses  []int
-	// LossNames has a name for each of Losses.
+	Losses  []int // the ledger's number of each loss of the stage
+	// LossNames are the names of Losses.
 	LossNames []string
 	Params    []Use[T]
 	// WeightCopies are the copies that QUANTIZE makes.

@@ -4,19 +4,28 @@
 // [Frames] belongs to one rank. It holds, for the runner, every handle that outlives one call of
 // a stage:
 //
-//   - entries: the named parts of a microbatch's batch entry, each from the pull
-//     of the source to its last read on this rank (L1);
-//   - frames: for a stage and a microbatch its inputs, the gradients of its
-//     outputs, and the tensors that Forward saved for a later action (L2);
+//   - entries: the named parts of a microbatch's entry, each from the call of the source to
+//     the part's last read on this rank (L1);
+//   - frames: for each stage and microbatch in flight, the stage's inputs, the gradients of
+//     its outputs, and the tensors that it has saved for a later action (L2);
 //   - gradients: not their values, but which calls may write them and how often (L5);
-//   - copies of weights that a stage computes with: from the QUANTIZE of the step to the
+//   - copies of weights that a stage computes with, from the QUANTIZE of the step to the
 //     last action that reads them (L14).
+//
+// Every handle is in a [Cell]. Hold fills a cell and drop empties it; both change the book.
+//
+// # Numbers of a microbatch
+//
+// Calls name a microbatch by its number in the replica's plan. Its item is its number in the
+// order of the replica's entries (schedule.Plan.Item); the two differ if the placement has
+// several copies of the model. Its index is its number in the batch of all replicas
+// ([Frames.Index]), which is the number that users see.
 //
 // # Two books
 //
-// Frames counts bytes when it becomes the holder of a buffer and when it stops being the holder.
-// The allocator counts allocations and frees (memory.Book). After every microbatch Frames
-// compares the two, class by class, and the numbers of live parts, frames, activations, gradients
-// and copies with the plan's. A difference is a [LeakError], which names the rank, stage,
-// microbatch, class and bytes (L6).
+// The frames' book counts the bytes of the buffers that Frames holds. The allocator's book counts
+// allocations and frees (memory.Book). After every microbatch Frames compares the two books,
+// class by class, and compares the numbers of live parts, frames, activations, gradients and
+// copies with the plan's. A difference is a [LeakError], which names the rank, stage, microbatch,
+// class and bytes (L6).
 package frames

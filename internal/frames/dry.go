@@ -6,12 +6,11 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// Dry turns the following steps into dry runs, which measure how much memory a step needs.
-// bounded is called for each size that is the upper bound of a size that depends on values. A nil
-// bounded ends the dry runs.
+// Dry makes the following calls dry runs, which measure how much memory a step needs: AtMost
+// returns the upper bound of a size, after a call of bounded. A nil bounded ends the dry runs.
 func (c *Frames[T]) Dry(bounded func()) { c.bounded = bounded }
 
-// AtMost returns n, or in a dry run the upper bound, with which the next allocation is planned.
+// AtMost returns n, or bound in a dry run: the next allocation is planned with the upper bound.
 func (c *Frames[T]) AtMost(n, bound int) int {
 	if c.bounded == nil {
 		return n
@@ -20,14 +19,14 @@ func (c *Frames[T]) AtMost(n, bound int) int {
 	return bound
 }
 
-// Entered returns a part of an item's entry, borrowed, and whether the entry holds it.
-func (c *Frames[T]) Entered(item, part int) (T, bool) {
+// EntryPart returns a part of an item's entry, borrowed, and whether the entry holds it.
+func (c *Frames[T]) EntryPart(item, part int) (T, bool) {
 	cell := c.part(item, part)
 	return cell.Handle, cell.Held()
 }
 
-// Placed returns the handles in a place, borrowed, by port: the zero T for an empty cell.
-func (c *Frames[T]) Placed(place effects.Place, stage, microbatch int) []T {
+// Handles returns the handles in a place, borrowed, by port: the zero T for an empty cell.
+func (c *Frames[T]) Handles(place effects.Place, stage, microbatch int) []T {
 	cells := c.at(place, stage, microbatch)
 	handles := make([]T, len(cells))
 	for i := range cells {

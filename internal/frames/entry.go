@@ -11,11 +11,11 @@ import (
 // entry is the entry that is being filled.
 type entry[T any] struct {
 	item   int
-	wanted uint64
+	wanted uint64                    // the parts that this rank reads, one bit each
 	tried  func(part int, h T) error // set by TryEntry, which keeps no part
 }
 
-// EntryIndex returns the number in the batch of the microbatch whose entry is being filled.
+// EntryIndex returns the index in the batch of the microbatch whose entry is being filled.
 func (c *Frames[T]) EntryIndex() int { return c.Index(c.entry.item) }
 
 // Rank returns the rank.
@@ -34,7 +34,7 @@ func (c *Frames[T]) Put(name string, h T) error {
 	var err error
 	switch {
 	case part < 0:
-		err = fmt.Errorf("%w: part %q of microbatch %d, where stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.EntryIndex(), c.Parts)
+		err = fmt.Errorf("%w: part %q of microbatch %d, but stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.EntryIndex(), c.Parts)
 	case c.entry.tried != nil:
 		err = c.entry.tried(part, h)
 	case !wants:
@@ -51,28 +51,28 @@ func (c *Frames[T]) Put(name string, h T) error {
 	return cmp.Or(err, released)
 }
 
-// BeginEntry makes room for the entry of an item (Extent.Item), which the source fills until
+// BeginEntry finds a place in the ring for the entry of an item. The source fills it until
 // EndEntry.
 func (c *Frames[T]) BeginEntry(item int) error {
 	for anyHeld(c.entryAt(item)) {
-		if c.entryOf[item&c.entryMask] == c.extent.OfItem(item) {
+		if c.entryOwners[item&c.entryMask] == c.extent.OfItem(item) {
 			return fmt.Errorf("%w: the entry of microbatch %d already exists", ErrOccupied, c.Index(item))
 		}
 		c.widen()
 	}
-	c.entryOf[item&c.entryMask] = c.extent.OfItem(item)
-	c.entry = entry[T]{item: item, wanted: c.extent.Of(item)}
+	c.entryOwners[item&c.entryMask] = c.extent.OfItem(item)
+	c.entry = entry[T]{item: item, wanted: c.extent.WantedParts(item)}
 	return nil
 }
 
-// TryEntry begins an entry as on a rank that reads every part. It keeps no part, but lends each
-// part that is put to tried.
+// TryEntry begins an entry of a rank that wants every part. Put lends each part to tried and then
+// releases it.
 func (c *Frames[T]) TryEntry(item int, tried func(part int, h T) error) {
 	c.entry = entry[T]{item, ^uint64(0), tried}
 }
 
-// EndEntry ends the entry that the source has filled; err is the source's error. A failed call on
-// the entry takes precedence, even if the source has swallowed the failure.
+// EndEntry ends the entry that the source has filled; err is the source's error. The failure of a
+// call on the entry takes precedence, even if the source has ignored it.
 func (c *Frames[T]) EndEntry(err error) error {
 	if err := c.End(err); err != nil || c.entry.tried != nil {
 		return err
@@ -85,11 +85,10 @@ func (c *Frames[T]) EndEntry(err error) error {
 	return nil
 }
 
-// DropParts releases the parts of a microbatch's entry in the set, which has one bit per part
-// (L1).
+// DropParts releases parts of a microbatch's entry: those in set, which has one bit per part (L1).
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	item := c.extent.Item(microbatch)
-	set &= c.extent.Of(item)
+	set &= c.extent.WantedParts(item)
 	for part := 0; set != 0; part, set = part+1, set>>1 {
 		if set&1 == 0 {
 			continue
@@ -106,16 +105,16 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	return nil
 }
 
-// widen doubles the room for entries: copies of a model alternate, so that entries may wait for a
-// copy that has not begun yet.
+// widen doubles the ring of entries. Copies of a model alternate between the items, and entries
+// wait for a copy that has not begun yet.
 func (c *Frames[T]) widen() {
-	entries, of := c.entries, c.entryOf
-	c.entries, c.entryOf, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(of)), 2*len(of)-1
-	for place, microbatch := range of {
+	entries, owners := c.entries, c.entryOwners
+	c.entries, c.entryOwners, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(owners)), 2*len(owners)-1
+	for place, microbatch := range owners {
 		if entry := entries[place*len(c.Parts):][:len(c.Parts)]; anyHeld(entry) {
 			item := c.extent.Item(microbatch)
 			copy(c.entryAt(item), entry)
-			c.entryOf[item&c.entryMask] = microbatch
+			c.entryOwners[item&c.entryMask] = microbatch
 		}
 	}
 }

@@ -3,8 +3,6 @@ package frames
 import (
 	"errors"
 	"fmt"
-
-	"github.com/weir-ml/weir/memory"
 )
 
 // Errors of the frames and of the views. They are wrapped with the stage, microbatch and slot.
@@ -26,7 +24,7 @@ var (
 	ErrAway = errors.New("batchctx: the saved state is in far memory")
 	// ErrEmpty is returned by Take for a slot that holds nothing.
 	ErrEmpty = errors.New("batchctx: nothing was saved there")
-	// ErrOccupied is returned by Save and Put if the place already holds a tensor.
+	// ErrOccupied is returned by Save and Put for a place that already holds a tensor.
 	ErrOccupied = errors.New("batchctx: the place is occupied")
 	// ErrMisplaced is returned for a call that this kind of action does not allow, such as saving
 	// a tensor that no later action can take, or reaching a gradient in a forward.
@@ -60,30 +58,3 @@ func (e *MissingError) Error() string {
 
 // Unwrap returns ErrMissing and Err.
 func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
-
-// LeakError names the action after which the books first differed. It wraps ErrLeak.
-type LeakError struct {
-	Rank       int
-	Stage      int    // -1 at step end, if the action is unknown
-	Name       string // the stage's name
-	Microbatch int
-	Call       Call
-	Class      memory.Class
-	Bytes      int64  // allocator's book minus the frames'; 0 if only counts differ
-	What       string // description of the leaked buffers
-}
-
-// Error describes the leak in one line.
-func (e *LeakError) Error() string {
-	where := "at step end"
-	if e.Stage >= 0 {
-		where = fmt.Sprintf("stage %d (%s) microbatch %d", e.Stage, e.Name, e.Microbatch)
-		if e.Call != None {
-			where += " " + e.Call.String()
-		}
-	}
-	return fmt.Sprintf("batchctx: leak: rank %d %s: %d bytes of class %v: %s", e.Rank, where, e.Bytes, e.Class, e.What)
-}
-
-// Unwrap returns ErrLeak.
-func (e *LeakError) Unwrap() error { return ErrLeak }

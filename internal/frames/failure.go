@@ -2,11 +2,12 @@ package frames
 
 import "errors"
 
-// Unwinding is the panic value of a call on a view that cannot succeed. It unwinds the stage, or
-// the source, to the runner, which recovers only this value.
+// Unwinding is the panic value of a call on a view that fails. It unwinds the stage, or the source,
+// to the runner, which recovers only this value.
 type Unwinding struct{ Err error }
 
-// Error is the last message of the process if nothing recovers the panic: on another goroutine.
+// Error returns the last message of the process if no call recovers the panic, because the view
+// failed on another goroutine.
 func (u *Unwinding) Error() string {
 	return u.Err.Error() + " (use a Microbatch, an Entry and a Quantization only on the goroutine of their call: a failure on another goroutine cannot end the step)"
 }
@@ -24,7 +25,7 @@ func (c *Frames[T]) Fail(err error) {
 	panic(&Unwinding{c.failure})
 }
 
-// Generation returns the number of the view that is valid now. Every view has its own number.
+// Generation returns the generation of the valid view. Every view has its own generation.
 func (c *Frames[T]) Generation() uint64 { return c.generation }
 
 // Failed reports whether the view with this generation has failed.
@@ -32,8 +33,8 @@ func (c *Frames[T]) Failed(generation uint64) bool {
 	return c.failure != nil && c.generation == generation+1
 }
 
-// Recover is deferred around calls of stages and sources. If a view unwinds, it sets err to the
-// view's failure. Other panics continue with their own stack.
+// Recover is deferred by functions that call stages and sources. If a view unwinds to them, it sets
+// err to the view's failure. Other panics continue with their own stack.
 func (c *Frames[T]) Recover(err *error) {
 	if c.failure == nil {
 		return
@@ -43,14 +44,14 @@ func (c *Frames[T]) Recover(err *error) {
 		return
 	}
 	var unwinding *Unwinding
-	if cause, ok := value.(error); !ok || !errors.As(cause, &unwinding) { // a stage that has swallowed the failure panicked
+	if cause, ok := value.(error); !ok || !errors.As(cause, &unwinding) { // the stage recovered the failure and panicked afterwards
 		panic(value)
 	}
 	*err = c.failure // also if a group of goroutines has forwarded the panic
 }
 
 // End ends the view of the running call; err is the call's error. A failure of the view takes
-// precedence, even if the stage has swallowed it.
+// precedence, even if the stage has ignored it.
 func (c *Frames[T]) End(err error) error {
 	c.generation++
 	if c.failure != nil {

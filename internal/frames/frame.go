@@ -9,11 +9,23 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A frame holds the tensors of one stage and microbatch: the inputs, the gradients of the outputs,
-// and the slots. The methods here are for the runner.
+// frame holds the tensors of one stage and microbatch.
+type frame[T any] struct {
+	open       bool
+	microbatch int       // the microbatch that owns the frame
+	inputs     []Cell[T] // of the stage
+	gradients  []Cell[T] // of the stage's outputs
+	slots      []Cell[T] // tensors saved for a later action
+}
 
-// Open opens the frame of a stage for a microbatch whose forward begins, and fills dst with the
-// stage's inputs, borrowed.
+// frame returns the frame of a stage in the place of a microbatch.
+func (c *Frames[T]) frame(stage, microbatch int) *frame[T] {
+	st := &c.stages[stage]
+	return &st.frames[microbatch&st.mask]
+}
+
+// Open opens the frame of a stage for a microbatch at the beginning of its forward, and fills dst
+// with the stage's inputs, borrowed.
 func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	f := c.frame(stage, microbatch)
 	if err := c.borrow("input", f.inputs, dst, 0, stage, microbatch); err != nil {
@@ -37,8 +49,8 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	return nil
 }
 
-// Call begins a call of a stage for a microbatch and a new generation, so that no earlier view is
-// valid. End ends it.
+// Call begins a call of a stage for a microbatch, which End ends. It also begins a new generation,
+// which ends all earlier views.
 func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	st, call := &c.stages[stage], &c.call
 	c.generation++
@@ -48,14 +60,20 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	return call
 }
 
-// PutAt takes over the tensors of a place of a stage, and of a microbatch if the place has one.
-// It sets every element of h that it has taken over to zero, also after an error. Ports whose bit
-// is set in none have no tensor.
+// Act records that an action without a stage call runs, such as a transfer. Leaks found from now on
+// are attributed to it.
+func (c *Frames[T]) Act(stage, microbatch int) {
+	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, None
+}
+
+// PutAt takes over the tensors h, one per port, and holds them in a place of a stage and a
+// microbatch. Ports whose bit is set in none have no tensor. PutAt sets the elements of h that it
+// has taken over to zero, even if it returns an error.
 func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, none uint64) error {
 	st := &c.stages[stage]
 	switch place {
 	case effects.SentOutput, effects.SentGradient:
-		if len(st.outbox.of) == 0 {
+		if len(st.outbox.owners) == 0 {
 			return fmt.Errorf("%w: the plan has no sends of stage %d (%s)", ErrUndeclared, stage, st.Name)
 		}
 	case effects.Output:
@@ -65,14 +83,14 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 		return fmt.Errorf("batchctx: %v of stage %d (%s), microbatch %d: %w", place, stage, st.Name, microbatch, err)
 	}
 	if place == effects.SentOutput || place == effects.SentGradient {
-		st.outbox.of[microbatch&st.outbox.mask] = microbatch
+		st.outbox.owners[microbatch&st.outbox.mask] = microbatch
 	}
 	c.counts[place]++
 	return nil
 }
 
-// PutParams takes over buffers of whole parameters of a stage, gathered weights or whole gradients,
-// which make returns by parameter.
+// PutParams takes over the buffers that make returns for each parameter of a stage: gathered weights
+// or whole gradients.
 func (c *Frames[T]) PutParams(place effects.Place, stage int, make func(param int) (h T, made bool, err error)) error {
 	cells := c.at(place, stage, 0)
 	for p := range cells {
@@ -89,7 +107,8 @@ func (c *Frames[T]) PutParams(place effects.Place, stage int, make func(param in
 	return nil
 }
 
-// Grad returns the gradient that a stage adds to: the whole one that the frames hold, or Use.Grad.
+// Grad returns the gradient to which a stage adds: the whole gradient that the frames hold, or
+// Use.Grad.
 func (c *Frames[T]) Grad(stage, param int) T {
 	if cell := &c.stages[stage].grads[param]; cell.Held() {
 		return cell.Handle
@@ -97,7 +116,7 @@ func (c *Frames[T]) Grad(stage, param int) T {
 	return c.stages[stage].Params[param].Grad
 }
 
-// Weight returns the weight that a stage computes with: the gathered one, or Use.Weight.
+// Weight returns the weight that a stage computes with: the gathered weight, or Use.Weight.
 func (c *Frames[T]) Weight(stage, param int) T { return c.stages[stage].weight(param) }
 
 // DropAt releases the contents of a place, except parts of entries and saved state, which
@@ -129,13 +148,14 @@ func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []Cell[T] {
 	case effects.ForwardWeights, effects.BackwardWeights:
 		return st.copies
 	case effects.Gathered:
-		return st.shards
+		return st.gathered
 	case effects.Accumulator:
 		return st.grads
 	}
 	return c.outputs
 }
 
+// put takes over the tensors h into the cells of a place.
 func (c *Frames[T]) put(place effects.Place, cells []Cell[T], h []T, none uint64) error {
 	var zero T
 	for i := range cells {
@@ -150,7 +170,7 @@ func (c *Frames[T]) put(place effects.Place, cells []Cell[T], h []T, none uint64
 				return &MissingError{Port: i, Err: err}
 			}
 			if errors.Is(err, memory.ErrNoPlain) {
-				return fmt.Errorf("tensor %d takes over a reference: Retain what is borrowed: %w", i, err)
+				return fmt.Errorf("tensor %d takes over a reference: Retain a borrowed handle first: %w", i, err)
 			}
 			return fmt.Errorf("tensor %d: %w", i, err)
 		}
@@ -180,6 +200,7 @@ func (c *Frames[T]) Gradients(stage, microbatch int, dst []T, none uint64) error
 	return c.borrow("gradient", c.frame(stage, microbatch).gradients, dst, none, stage, microbatch)
 }
 
+// borrow fills dst with the handles of cells, which must hold one for each port that is not in none.
 func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, stage, microbatch int) error {
 	for i := range dst {
 		if none>>i&1 == 1 {
@@ -193,17 +214,17 @@ func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, s
 	return nil
 }
 
-// DropSaved releases the tensors saved for a call (L2), or the whole frame if last is set. It
-// returns ErrUntaken for a tensor that a backward had to take but did not. At WAIT_OFFLOAD it
-// releases the buffers of the offloaded slots.
+// DropSaved releases the tensors saved for a call (L2). If last is set, it releases all saved
+// tensors and closes the frame. It returns ErrUntaken for a tensor that a backward had to take but
+// did not. At WAIT_OFFLOAD it releases the buffers of the offloaded slots instead.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
 	if call == schedule.WaitOffload {
-		return c.dropAway(stage, microbatch)
+		return c.dropOffloaded(stage, microbatch)
 	}
 	st, untaken := &c.stages[stage], -1
 	f := &st.frames[microbatch&st.mask]
 	slots := f.slots
-	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // otherwise it may be for a gradient that is not needed
+	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // otherwise a tensor may be saved for a gradient that the step does not need
 	for i := range slots {
 		if slots[i].offloaded() && (last || slots[i].Taker.TakenIn(call)) {
 			return fmt.Errorf("%w: slot %q of stage %d (%s) at its last use in %v", ErrAway, st.Slots[i], stage, st.Name, call)
@@ -227,8 +248,8 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 	return nil
 }
 
-// GiveOutputs fills dst with the outputs of the last stage and calls take, which owns them from
-// then on. Memory that take keeps does not count as the step's.
+// GiveOutputs moves the outputs of the last stage to dst and calls take, which owns them from then
+// on. The baseline changes by the memory that take keeps, so that the step does not count it.
 func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 	c.Settle() // attributes an earlier leak to the stage, not to take
 	c.counts[effects.Output]--
@@ -258,9 +279,4 @@ func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 		c.baseline.Classes[class] = before.Classes[class] + c.stats.Classes[class]
 	}
 	return err
-}
-
-func (c *Frames[T]) frame(stage, microbatch int) *frame[T] {
-	st := &c.stages[stage]
-	return &st.frames[microbatch&st.mask]
 }

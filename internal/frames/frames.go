@@ -20,11 +20,11 @@ type Config[T any] struct {
 	Space memory.Space[T]
 	Rank  int
 	Seed  uint64 // of random draws
-	// This rank is of Replica of Replicas; zero Replicas is 1. Item i of a replica's plan is number
-	// i·Replicas+Replica of the batch.
+	// The rank belongs to replica number Replica of Replicas; zero Replicas means 1. Item i of a
+	// replica has index i·Replicas+Replica in the batch.
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
-	Losses            *loss.Ledger // where losses are recorded; nil if no stage has any
+	Losses            *loss.Ledger // records losses; nil if no stage has any
 	Cells             *T           // of Losses on the rank's device; nil if it has no cells
 	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
 	// times the loss's coefficient, 0 for a metric.
@@ -34,37 +34,37 @@ type Config[T any] struct {
 	// Poison fills a gradient that must be overwritten, under -tags invariants; nil if the space
 	// cannot.
 	Poison func(g T) error
-	// Stages are indexed by number; a nil pointer is a stage of another rank.
+	// Stages are the declarations of all stages, in order; nil for a stage of another rank.
 	Stages []*Declaration[T]
 }
 
 // Extent is a step's plan and the number of microbatches in flight on this rank.
 type Extent struct {
 	*schedule.Plan          // with Windows, Outgoing and the order of its microbatches in the batch
-	Wanted         []uint64 // the plan's wanted parts for this rank
+	Wanted         []uint64 // the parts that this rank reads: see schedule.Plan.Wanted
 	Entries        int      // consecutive items with a live entry, look-ahead included; the ring grows if there are more
 }
 
 // Of returns the wanted parts of an item.
-func (e *Extent) Of(item int) uint64 {
+func (e *Extent) WantedParts(item int) uint64 {
 	if len(e.Wanted) == 0 {
 		return 0
 	}
 	return e.Wanted[item%len(e.Wanted)]
 }
 
-// Counts holds the number of live objects by place, which is compared with the plan's after every
-// microbatch: entry parts, frames of stages (in the place Saved), and for all other places the
-// number of occupied ones.
+// Counts holds the number of live objects by place: entry parts at Part, open frames at Saved, and
+// for every other place the number of stages and microbatches that occupy it. After every
+// microbatch it is compared with the plan's.
 type Counts [effects.NumPlaces]int
 
 // Frames holds all tensors that one rank keeps alive in a step. It is reused from step to step, and
 // only one goroutine may use it.
 type Frames[T any] struct {
 	Config[T]
-	fused memory.Fused[T] // the space's own, or made from its separate calls
-	book  memory.Book     // nil if only the frames' book is audited
-	like  liker[T]        // nil if the space cannot offload
+	fused       memory.Fused[T] // the space, or its separate calls
+	book        memory.Book     // nil if only the frames' book is audited
+	offloadable offloadable[T]  // nil if the space cannot offload
 	// Far is the far memory of the rank, nil until a step offloads. Set it before Begin.
 	Far       Far[T]
 	reclaimer memory.Reclaimer // nil if the space cannot reclaim
@@ -73,53 +73,46 @@ type Frames[T any] struct {
 	Step int64
 	mark uint64
 
-	entries   []Cell[T] // ring of entries, len(parts) cells each
-	entryOf   []int     // microbatch of each entry, indexed like entries
-	entryMask int
-	extent    Extent
-	entry     entry[T]
-	outputs   []Cell[T] // of the last stage, within its action
-	bounded   func()    // in a dry run: called for a size that is an upper bound
+	entries     []Cell[T] // a ring of entries, len(Parts) cells each
+	entryOwners []int     // the microbatch of each entry of the ring
+	entryMask   int
+	extent      Extent
+	entry       entry[T]
+	outputs     []Cell[T] // of the last stage, within its action
+	bounded     func()    // see Dry; nil outside of dry runs
 
 	call         StageCall[T]
 	quantization QuantizeCall[T]
-	generation   uint64 // of the view that is valid
+	generation   uint64 // of the valid view
 	failure      error  // of a view in this step
 	counts       Counts
 	account
 }
 
-// stage holds one stage's frames, in a ring indexed by microbatch. The size of a ring is a power
-// of two, so that the index is a mask.
+// stage holds one stage's frames, in a ring indexed by microbatch. The size of the ring is a power
+// of two, so that a mask computes the index.
 type stage[T any] struct {
 	*Declaration[T]
-	mask    int
-	width   int       // Inputs + Outputs + Slots
-	cells   []Cell[T] // of all frames
-	frames  []frame[T]
-	sizes   []int64 // of the inputs of all frames, in bytes; empty if their gradients are not needed
-	outbox  outbox[T]
-	shards  []Cell[T]    // its gathered weights by parameter, between UNSHARD and RESHARD
-	grads   []Cell[T]    // its whole gradients by parameter, between ZERO_GRAD and WAIT_REDUCE
-	copies  []Cell[T]    // copies of its weights, from QUANTIZE to their drops
-	away    []farCopy    // of the slots of all frames; empty if the plan offloads none of the stage
-	uses    []ParamState // by parameter
-	losses  []LossState  // by loss
-	reduced bool         // its gradients are being reduced, or were
-	access  Access       // the access of a call in this step to everything that the stage has
-}
-
-// frame holds the tensors of one stage and microbatch.
-type frame[T any] struct {
-	open                     bool
-	microbatch               int       // the microbatch that owns the frame
-	inputs, gradients, slots []Cell[T] // gradients are the gradients of its outputs
+	mask      int
+	width     int       // Inputs + Outputs + Slots
+	cells     []Cell[T] // of all frames
+	frames    []frame[T]
+	sizes     []int64 // of the inputs of all frames, in bytes; empty if their gradients are not needed
+	outbox    outbox[T]
+	gathered  []Cell[T]    // its gathered weights by parameter, between UNSHARD and RESHARD
+	grads     []Cell[T]    // its whole gradients by parameter, between ZERO_GRAD and WAIT_REDUCE
+	copies    []Cell[T]    // copies of its weights, from QUANTIZE to their drops
+	farCopies []farCopy    // of the slots of all frames; empty if the plan offloads none of them
+	uses      []ParamState // by parameter
+	losses    []LossState  // by loss
+	reduced   bool         // the reduction of its gradients has begun
+	access    Access       // to everything that the stage declares
 }
 
 // ParamState is the state of a use of a parameter by a stage.
 type ParamState struct {
 	Count   int  // contributions in this step
-	Last    int  // microbatch of the last one, -1 for none
+	Last    int  // microbatch of the last contribution, -1 for none
 	Written bool // the accumulator has a value of this step
 	Asked   bool // a call of this step asked for the weight
 }
@@ -131,7 +124,7 @@ type LossState struct {
 	Asked   bool // its seed was asked for, in any step
 }
 
-// New returns frames that hold nothing. They keep references to cfg's slices.
+// New returns frames that hold nothing. They use the slices of cfg without copying them.
 func New[T any](cfg Config[T]) *Frames[T] {
 	cfg.Replicas = max(cfg.Replicas, 1)
 	c := &Frames[T]{Config: cfg, stages: make([]stage[T], len(cfg.Stages))}
@@ -140,7 +133,7 @@ func New[T any](cfg Config[T]) *Frames[T] {
 		c.fused = unfused[T]{cfg.Space}
 	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
-	c.like, _ = cfg.Space.(liker[T])
+	c.offloadable, _ = cfg.Space.(offloadable[T])
 	for s, declared := range cfg.Stages {
 		if declared != nil {
 			c.stages[s] = stage[T]{
@@ -153,9 +146,9 @@ func New[T any](cfg Config[T]) *Frames[T] {
 					Losses: Range{Count: len(declared.Losses)}, Params: Range{Count: len(declared.Params)},
 					Copies: Range{Count: len(declared.WeightCopies)},
 				},
-				copies: make([]Cell[T], len(declared.WeightCopies)),
-				shards: make([]Cell[T], len(declared.Params)),
-				grads:  make([]Cell[T], len(declared.Params)),
+				copies:   make([]Cell[T], len(declared.WeightCopies)),
+				gathered: make([]Cell[T], len(declared.Params)),
+				grads:    make([]Cell[T], len(declared.Params)),
 			}
 		}
 	}
@@ -171,35 +164,35 @@ func (c *Frames[T]) Books() int {
 	return 1
 }
 
-// Begin prepares a step: everything is empty, and the live bytes in the allocator's book are the
-// baseline. It allocates only if the extent is larger than all before it.
+// Begin prepares a step. The frames must hold nothing. The allocator's book becomes the baseline.
+// Begin allocates only if the extent is larger than all earlier ones.
 func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.Step, c.extent, c.failure = step, extent, nil
-	places := max(ring(extent.Entries), len(c.entryOf))
-	c.entryMask = places - 1
-	c.entries = resize(c.entries, places*len(c.Parts))
-	c.entryOf = resize(c.entryOf, places)
+	size := max(ringSize(extent.Entries), len(c.entryOwners))
+	c.entryMask = size - 1
+	c.entries = resize(c.entries, size*len(c.Parts))
+	c.entryOwners = resize(c.entryOwners, size)
 	for s := range c.stages {
 		st := &c.stages[s]
 		if st.Declaration == nil {
 			continue
 		}
 		st.access.Pass, st.reduced = pass, false
-		places := ring(extent.Windows[s])
-		st.mask = places - 1
-		st.cells = resize(st.cells, places*st.width)
-		st.frames = resize(st.frames, places)
+		size := ringSize(extent.Windows[s])
+		st.mask = size - 1
+		st.cells = resize(st.cells, size*st.width)
+		st.frames = resize(st.frames, size)
 		st.sizes = st.sizes[:0]
 		if st.InputGradient && pass == Train {
-			st.sizes = resize(st.sizes, places*st.Inputs)
+			st.sizes = resize(st.sizes, size*st.Inputs)
 		}
 		for i := range st.frames {
 			cells := st.cells[i*st.width:][:st.width]
 			st.frames[i] = frame[T]{inputs: cells[:st.Inputs], gradients: cells[st.Inputs:][:st.Outputs], slots: cells[st.Inputs+st.Outputs:]}
 		}
-		st.away = st.away[:0]
+		st.farCopies = st.farCopies[:0]
 		if extent.Away != nil && extent.Away[s] != 0 {
-			st.away = resize(st.away, places*len(st.Slots))
+			st.farCopies = resize(st.farCopies, size*len(st.Slots))
 		}
 		if extent.Outgoing != nil {
 			st.outbox.begin(extent.Outgoing[s], st.Declaration)
@@ -226,9 +219,9 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 }
 
 // ring returns the size of a ring for n microbatches: a power of two.
-func ring(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+func ringSize(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
-// resize returns a slice of n values, in the memory of s if it fits. The cells must hold nothing.
+// resize returns a slice of n values, in the memory of s if they fit.
 func resize[E any](s []E, n int) []E {
 	if cap(s) < n {
 		return make([]E, n)
@@ -236,14 +229,14 @@ func resize[E any](s []E, n int) []E {
 	return s[:n]
 }
 
-// Index returns the number in the batch of an item of the plan.
+// Index returns the index of an item in the batch of all replicas.
 func (c *Frames[T]) Index(item int) int { return item*c.Replicas + c.Replica }
 
 // Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }
 
-// Contributions checks that every use of a parameter by a stage contributed as often as declared,
-// in a step with n microbatches of the stage (L5).
+// Contributions checks that every use of a parameter by a stage has contributed as often as
+// declared, in a step with n microbatches of the stage (L5).
 func (c *Frames[T]) Contributions(stage, n int) error {
 	var faults []error
 	st := &c.stages[stage]
@@ -257,8 +250,8 @@ func (c *Frames[T]) Contributions(stage, n int) error {
 	return errors.Join(faults...)
 }
 
-// Unseeded returns the name of a loss that trains and that the stage has recorded, but whose seed
-// no call has asked for: its gradient would be missing. It returns "" if there is none.
+// Unseeded returns the name of a loss that trains and that the stage has recorded without ever
+// asking for its seed: its gradient would be missing. It returns "" if there is none.
 func (c *Frames[T]) Unseeded(stage int) string {
 	st := &c.stages[stage]
 	for i := range st.losses {
@@ -295,8 +288,8 @@ func (c *Frames[T]) Abort() {
 	release := func(cells []Cell[T]) {
 		for i := range cells {
 			if cells[i].Held() {
-				// An error means that user code has broken the handle; the reclaim below frees
-				// it.
+				// An error means that user code has broken the handle; Reclaim below frees the
+				// buffer.
 				_ = c.drop(&cells[i], c.running.stage, effects.Saved)
 			}
 		}
@@ -306,10 +299,10 @@ func (c *Frames[T]) Abort() {
 	for s := range c.stages {
 		release(c.stages[s].cells)
 		release(c.stages[s].outbox.cells)
-		release(c.stages[s].shards)
+		release(c.stages[s].gathered)
 		release(c.stages[s].grads)
 		release(c.stages[s].copies)
-		clear(c.stages[s].away)
+		clear(c.stages[s].farCopies)
 	}
 	if c.reclaimer != nil {
 		c.reclaimer.Reclaim(c.mark)

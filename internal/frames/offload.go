@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Far is the far memory of a rank, which holds saved state while no action needs it (see package
-// far). Copies run on other goroutines.
+// Far is the far memory of a rank, which holds saved state while no action needs it (package far).
+// Copies run on other goroutines.
 type Far[T any] interface {
 	memory.Book
 	memory.Reclaimer
@@ -20,15 +20,16 @@ type Far[T any] interface {
 	Load(number int32, h T) error
 	// Wait waits for the last Store or Load, and reports whether it had to block.
 	Wait(ctx context.Context, number int32) (waited bool, err error)
-	// Free frees a copy and returns its size in bytes. Copied returns the size.
+	// Free frees a copy and returns its size in bytes.
 	Free(number int32) (freed int64, err error)
+	// Copied returns the size of a copy in bytes.
 	Copied(number int32) int64
-	// Stop ends all copies. Afterwards no copy uses a buffer.
+	// Stop ends all transfers. Afterwards none of them uses a buffer.
 	Stop()
 }
 
-// liker is a space that can offload: a memory.Movable or memory.Offloader.
-type liker[T any] interface {
+// offloadable is a space that can offload: a memory.Movable or memory.Offloader.
+type offloadable[T any] interface {
 	Like(class memory.Class, h T) (T, error)
 }
 
@@ -39,14 +40,14 @@ type farCopy struct {
 	number int32
 }
 
-// eachAway calls do for every slot of a frame that the plan offloads, with its far copy, and adds
-// the slot to the error.
-func (c *Frames[T]) eachAway(stage, microbatch int, do func(slot *Cell[T], copied *farCopy) error) error {
+// eachOffloaded calls do for every slot of a frame that the plan offloads, with its far copy, and
+// adds the name of the slot to an error.
+func (c *Frames[T]) eachOffloaded(stage, microbatch int, do func(slot *Cell[T], copied *farCopy) error) error {
 	st := &c.stages[stage]
-	if len(st.away) == 0 {
+	if len(st.farCopies) == 0 {
 		return nil
 	}
-	slots, copies := c.frame(stage, microbatch).slots, st.away[(microbatch&st.mask)*len(st.Slots):]
+	slots, copies := c.frame(stage, microbatch).slots, st.farCopies[(microbatch&st.mask)*len(st.Slots):]
 	for set := c.extent.Away[stage]; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros64(set)
 		if err := do(&slots[i], &copies[i]); err != nil {
@@ -56,8 +57,8 @@ func (c *Frames[T]) eachAway(stage, microbatch int, do func(slot *Cell[T], copie
 	return nil
 }
 
-// wants returns an error if the slot is not in the state that an action on far memory needs.
-func (slot *Cell[T]) wants(state CellState) error {
+// require returns an error unless the slot is in the state that an action on far memory needs.
+func (slot *Cell[T]) require(state CellState) error {
 	switch slot.State {
 	case state:
 		return nil
@@ -71,8 +72,8 @@ func (slot *Cell[T]) wants(state CellState) error {
 // until they are reloaded.
 func (c *Frames[T]) Offload(stage, microbatch int) error {
 	c.counts[effects.Far]++
-	return c.eachAway(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
-		if err := slot.wants(Full); err != nil {
+	return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
+		if err := slot.require(Full); err != nil {
 			return err
 		}
 		number, err := c.Far.Store(slot.Handle)
@@ -81,19 +82,19 @@ func (c *Frames[T]) Offload(stage, microbatch int) error {
 		}
 		slot.State = Leaving
 		*copied = farCopy{true, c.Space.Class(slot.Handle), number}
-		c.far += c.Far.Copied(number)
+		c.farLive += c.Far.Copied(number)
 		return nil
 	})
 }
 
-// Offloaded waits for the copies of Offload. DropSaved then releases the slots' buffers.
-func (c *Frames[T]) Offloaded(ctx context.Context, stage, microbatch int) error {
+// WaitOffload waits for the copies of Offload. DropSaved then releases the slots' buffers.
+func (c *Frames[T]) WaitOffload(ctx context.Context, stage, microbatch int) error {
 	return c.waitFar(ctx, stage, microbatch, Leaving, Leaving)
 }
 
-// dropAway releases the buffers of a frame's offloaded slots, whose copies are complete.
-func (c *Frames[T]) dropAway(stage, microbatch int) error {
-	return c.eachAway(stage, microbatch, func(slot *Cell[T], _ *farCopy) error {
+// dropOffloaded releases the buffers of a frame's offloaded slots, whose copies are complete.
+func (c *Frames[T]) dropOffloaded(stage, microbatch int) error {
+	return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], _ *farCopy) error {
 		away := *slot
 		err := c.drop(slot, stage, effects.Saved)
 		if err == nil {
@@ -106,11 +107,11 @@ func (c *Frames[T]) dropAway(stage, microbatch int) error {
 
 // Reload allocates buffers for a frame's offloaded slots, and starts the copies back.
 func (c *Frames[T]) Reload(stage, microbatch int) error {
-	return c.eachAway(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
-		if err := slot.wants(Away); err != nil {
+	return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
+		if err := slot.require(Away); err != nil {
 			return err
 		}
-		h, err := c.like.Like(copied.class, slot.Handle)
+		h, err := c.offloadable.Like(copied.class, slot.Handle)
 		if err != nil {
 			return err
 		}
@@ -122,17 +123,17 @@ func (c *Frames[T]) Reload(stage, microbatch int) error {
 	})
 }
 
-// Reloaded waits until a frame's offloaded slots are back, before the action that takes them.
-func (c *Frames[T]) Reloaded(ctx context.Context, stage, microbatch int) error {
+// WaitReload waits until a frame's offloaded slots are back, before the action that takes them.
+func (c *Frames[T]) WaitReload(ctx context.Context, stage, microbatch int) error {
 	return c.waitFar(ctx, stage, microbatch, Returning, Full)
 }
 
-// waitFar waits for the copies of a frame's slots, which must be in a state, and sets the next
-// state.
+// waitFar waits for the copies of a frame's offloaded slots, which must be in the given state, and
+// sets the next state.
 func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, next CellState) error {
 	waits := false
-	err := c.eachAway(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
-		if err := slot.wants(state); err != nil {
+	err := c.eachOffloaded(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
+		if err := slot.require(state); err != nil {
 			return err
 		}
 		waited, err := c.Far.Wait(ctx, copied.number)
@@ -142,7 +143,7 @@ func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, n
 		return err
 	})
 	if waits {
-		c.waits++
+		c.farWaits++
 	}
 	return err
 }
@@ -150,10 +151,10 @@ func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, n
 // DropFar frees the far copies of a frame.
 func (c *Frames[T]) DropFar(stage, microbatch int) error {
 	c.counts[effects.Far]--
-	return c.eachAway(stage, microbatch, func(_ *Cell[T], copied *farCopy) error {
+	return c.eachOffloaded(stage, microbatch, func(_ *Cell[T], copied *farCopy) error {
 		freed, err := c.Far.Free(copied.number)
 		if err == nil {
-			c.far -= freed
+			c.farLive -= freed
 			copied.exists = false
 		}
 		return err
@@ -162,13 +163,4 @@ func (c *Frames[T]) DropFar(stage, microbatch int) error {
 
 // FarWaits returns the number of actions of the step that have waited for a copy to or from far
 // memory.
-func (c *Frames[T]) FarWaits() int64 { return c.waits }
-
-// farOwner yields the far copy of a slot of a stage's frame, if there is one.
-func (c *Frames[T]) farOwner(st *stage[T], frame, slot int, name string, yield func(memory.Info) bool) bool {
-	if len(st.away) == 0 || slot < 0 {
-		return true
-	}
-	copied := &st.away[frame*len(st.Slots)+slot]
-	return !copied.exists || yield(memory.Info{Name: name + " in far memory", Class: copied.class, Bytes: c.Far.Copied(copied.number), Held: 1})
-}
+func (c *Frames[T]) FarWaits() int64 { return c.farWaits }

@@ -97,12 +97,12 @@ func TestOffload(t *testing.T) {
 	check(200, 0, 0, kept, moved)
 	require.NoError(t, o.Offload(0, 0))
 	check(200, 100, 1, kept, moved, movedFar)
-	require.NoError(t, o.Offloaded(t.Context(), 0, 0))
+	require.NoError(t, o.WaitOffload(t.Context(), 0, 0))
 	require.NoError(t, o.DropSaved(0, 0, schedule.WaitOffload, false))
 	check(100, 100, 1, kept, movedFar)
 	require.NoError(t, o.Reload(0, 0))
 	check(200, 100, 1, kept, moved, movedFar)
-	require.NoError(t, o.Reloaded(t.Context(), 0, 0))
+	require.NoError(t, o.WaitReload(t.Context(), 0, 0))
 	mb := o.call(frames.InBackward)
 	_, err := mb.Take(0)
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestTakeAway(t *testing.T) {
 		o.forward()
 		require.NoError(t, o.Offload(0, 0))
 		if actions > 1 {
-			require.NoError(t, o.Offloaded(t.Context(), 0, 0))
+			require.NoError(t, o.WaitOffload(t.Context(), 0, 0))
 			require.NoError(t, o.DropSaved(0, 0, schedule.WaitOffload, false))
 		}
 		if actions > 2 {

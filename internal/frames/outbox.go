@@ -12,23 +12,23 @@ type outbox[T any] struct {
 	mask    int
 	outputs int
 	width   int       // outputs + inputs
-	cells   []Cell[T] // width for each microbatch: outputs, gradients of the inputs
-	of      []int     // by place: the last microbatch that was put there
+	cells   []Cell[T] // a ring, width cells for each microbatch: outputs, then gradients of the inputs
+	owners  []int     // the microbatch of each place of the ring
 }
 
-// begin makes room for the given number of consecutive microbatches.
+// begin makes room for a number of consecutive microbatches.
 func (b *outbox[T]) begin(microbatches int, layout *Declaration[T]) {
 	places := 0
 	if microbatches > 0 {
-		places = ring(microbatches)
+		places = ringSize(microbatches)
 	}
 	b.mask, b.outputs, b.width = places-1, layout.Outputs, layout.Outputs+layout.Inputs
-	b.cells, b.of = resize(b.cells, places*b.width), resize(b.of, places)
+	b.cells, b.owners = resize(b.cells, places*b.width), resize(b.owners, places)
 }
 
-// at returns the cells of a microbatch's outgoing tensors, or none if there is no room.
+// at returns the cells of a microbatch's outgoing tensors, or none if the plan sends nothing.
 func (b *outbox[T]) at(microbatch int, place effects.Place) []Cell[T] {
-	if len(b.of) == 0 {
+	if len(b.owners) == 0 {
 		return nil
 	}
 	cells := b.cells[(microbatch&b.mask)*b.width:][:b.width]
@@ -44,18 +44,12 @@ func (b *outbox[T]) owner(i, stage int, name string) string {
 	if n >= b.outputs {
 		what, n = "gradient of input", n-b.outputs
 	}
-	return fmt.Sprintf("microbatch %d: stage %d (%s): %s %d in flight", b.of[i/b.width], stage, name, what, n)
+	return fmt.Sprintf("microbatch %d: stage %d (%s): %s %d in flight", b.owners[i/b.width], stage, name, what, n)
 }
 
-// Act records that an action without a stage call runs, such as a transfer. Leaks found from now on
-// are attributed to it.
-func (c *Frames[T]) Act(stage, microbatch int) {
-	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, None
-}
-
-// Sent appends the tensors that a stage has to send to dst, borrowed. It skips ports whose bit is
+// Outgoing appends the tensors that a stage has to send to dst, borrowed. It skips ports whose bit is
 // set in none.
-func (c *Frames[T]) Sent(stage, microbatch int, place effects.Place, dst []T, none uint64) ([]T, error) {
+func (c *Frames[T]) Outgoing(stage, microbatch int, place effects.Place, dst []T, none uint64) ([]T, error) {
 	for i, cell := range c.stages[stage].outbox.at(microbatch, place) {
 		if none>>i&1 == 1 {
 			continue

@@ -47,13 +47,13 @@ func TestTheOutboxHoldsWhatIsSent(t *testing.T) { // L4
 		require.Equal(t, make([]memory.Handle, 2), out, "handles that were taken over")
 		require.Equal(t, 2, r.Counts()[effects.SentOutput]+r.Counts()[effects.SentGradient])
 
-		got, err := r.Sent(1, m, effects.SentOutput, nil, 0)
+		got, err := r.Outgoing(1, m, effects.SentOutput, nil, 0)
 		require.NoError(t, err)
 		require.Equal(t, sent[:2], got)
-		got, err = r.Sent(1, m, effects.SentOutput, nil, 0b01)
+		got, err = r.Outgoing(1, m, effects.SentOutput, nil, 0b01)
 		require.NoError(t, err)
 		require.Equal(t, sent[1:2], got, "a port without a gradient is left out")
-		got, err = r.Sent(1, m, effects.SentGradient, got[:1], 0)
+		got, err = r.Outgoing(1, m, effects.SentGradient, got[:1], 0)
 		require.NoError(t, err)
 		require.Equal(t, sent[1:], got)
 
@@ -61,7 +61,7 @@ func TestTheOutboxHoldsWhatIsSent(t *testing.T) { // L4
 		require.EqualValues(t, 4, r.arena.Live())
 		require.NoError(t, r.DropAt(effects.SentGradient, 1, m))
 		require.NoError(t, r.Audit(frames.Counts{}))
-		_, err = r.Sent(1, m, effects.SentOutput, nil, 0)
+		_, err = r.Outgoing(1, m, effects.SentOutput, nil, 0)
 		require.ErrorIs(t, err, frames.ErrMissing)
 	}
 }
@@ -79,7 +79,7 @@ func TestTheOutboxRefuses(t *testing.T) {
 
 	r.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{0, 1}, Outgoing: []int{0, 0}}})
 	require.ErrorIs(t, r.PutAt(effects.SentOutput, 1, 0, pair(), 0), frames.ErrUndeclared, "nothing crosses a rank")
-	_, err := r.Sent(1, 0, effects.SentOutput, nil, 0)
+	_, err := r.Outgoing(1, 0, effects.SentOutput, nil, 0)
 	require.NoError(t, err)
 	r.Abort()
 	require.Zero(t, r.arena.Live())

@@ -32,15 +32,15 @@ func TestAuditPlan(t *testing.T) {
 	require.ErrorIs(t, r.AuditPlan(199, true), frames.ErrLeak)
 }
 
-// Lost names the action after which the books differed, even before the microbatch's audit.
+// KnownLeak names the action after which the books differed, even before the microbatch's audit.
 func TestLost(t *testing.T) {
 	r := newRig(t)
 	r.pull(0)
 	r.open(0, 0)
-	require.NoError(t, r.Lost())
+	require.NoError(t, r.KnownLeak())
 	r.alloc(memory.Workspace, 40)
 	var leak *frames.LeakError
-	require.ErrorAs(t, r.Lost(), &leak)
+	require.ErrorAs(t, r.KnownLeak(), &leak)
 	require.Equal(t, memory.Workspace, leak.Class)
 	require.EqualValues(t, 40, leak.Bytes)
 	require.Equal(t, "bottom", leak.Name)
@@ -60,7 +60,7 @@ func TestAtMost(t *testing.T) {
 	require.EqualValues(t, 20, r.live())
 	mb := r.open(0, 0)
 	require.Equal(t, 3, mb.AtMost(3, 5))
-	part, there := r.Entered(0, 1)
+	part, there := r.EntryPart(0, 1)
 	require.True(t, there)
 	require.EqualValues(t, 10, r.arena.Bytes(part))
 
@@ -72,6 +72,6 @@ func TestAtMost(t *testing.T) {
 	r.Dry(nil)
 	mb = r.Call(0, 0, frames.InForward)
 	require.Equal(t, 3, mb.AtMost(3, 5))
-	_, there = r.Entered(1, 2)
+	_, there = r.EntryPart(1, 2)
 	require.False(t, there)
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes it once in a
-// step, and the step holds it until the plan drops it.
+// WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once in
+// a step, and the frames hold it until the plan drops it.
 type WeightCopy struct {
 	Name string // of the weight
-	// At names the calls that read the copy: AtForward or AtBackward. Copies for the forward end
-	// separately from copies for the backward.
+	// At is the pass that reads the copy: AtForward or AtBackward. Copies for the forward and copies
+	// for the backward are dropped separately.
 	At At
 	// InputOnly declares that a backward reads the copy only for the gradient of the stage's
 	// input. A step that does not need this gradient does not make the copy.
@@ -59,7 +59,7 @@ func (q *QuantizeCall[T]) Weight(param int) T {
 
 // weight returns the weight that a use of a parameter computes with.
 func (st *stage[T]) weight(param int) T {
-	if cell := &st.shards[param]; cell.Held() {
+	if cell := &st.gathered[param]; cell.Held() {
 		return cell.Handle
 	}
 	return st.Params[param].Weight
@@ -91,16 +91,16 @@ func (q *QuantizeCall[T]) Put(n int, h T) error {
 	return nil
 }
 
-// Quantize begins a QUANTIZE of a stage. Quantized ends it.
+// Quantize begins a QUANTIZE of a stage. EndQuantize ends it.
 func (c *Frames[T]) Quantize(stage int, backward bool) *QuantizeCall[T] {
 	c.generation++
 	c.quantization = QuantizeCall[T]{c, stage, backward}
 	return &c.quantization
 }
 
-// Quantized ends the view of a QUANTIZE; err is the call's error. All copies that the step needs
+// EndQuantize ends the view of a QUANTIZE; err is the call's error. All copies that the step needs
 // must have been put.
-func (c *Frames[T]) Quantized(err error) error {
+func (c *Frames[T]) EndQuantize(err error) error {
 	if err := c.End(err); err != nil {
 		return err
 	}
@@ -118,8 +118,8 @@ func (c *Frames[T]) Quantized(err error) error {
 	return nil
 }
 
-// Copies iterates over the copies of a stage's weights that are held, copies for the forward
-// first.
+// Copies calls yield for each copy of a stage's weights that the frames hold, with the copies for
+// the forward first.
 func (c *Frames[T]) Copies(stage int, yield func(w WeightCopy, h T)) {
 	st := &c.stages[stage]
 	for _, at := range []At{AtForward, AtBackward} {

@@ -40,10 +40,10 @@ func quantize(c *frames.Frames[memory.Handle], backward bool, made ...memory.Han
 	call := batchctx.NewQuantization(c.Quantize(0, backward))
 	for i, h := range made {
 		if err := put(c, call, i, h); err != nil {
-			return c.Quantized(err)
+			return c.EndQuantize(err)
 		}
 	}
-	return c.Quantized(nil)
+	return c.EndQuantize(nil)
 }
 
 // TestCopiesOfWeights checks that copies are lent to the declared calls, and end separately
@@ -199,11 +199,11 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 				require.ErrorIs(t, put(c, call, i, alloc()), frames.ErrUndeclared)
 				continue
 			}
-			require.ErrorIs(t, c.Quantized(nil), frames.ErrMissing)
+			require.ErrorIs(t, c.EndQuantize(nil), frames.ErrMissing)
 			call = batchctx.NewQuantization(c.Quantize(0, test.backward))
 			require.NoError(t, put(c, call, i, alloc()))
 		}
-		require.NoError(t, c.Quantized(nil))
+		require.NoError(t, c.EndQuantize(nil))
 		for i, w := range copies {
 			in := frames.InForward
 			if w.At == frames.AtBackward {

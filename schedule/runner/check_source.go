@@ -40,7 +40,7 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 		r.Frames.TryEntry(item, func(part int, h T) error {
 			hash, err := space.Hash(h)
 			digest(&c.made[part], hash)
-			if plan.extent.Of(item)>>part&1 == 1 {
+			if plan.extent.WantedParts(item)>>part&1 == 1 {
 				digest(&c.due[part], hash)
 			}
 			return err
@@ -63,7 +63,7 @@ func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*
 func (r *worker[T]) checkEntry(item int) error {
 	space := r.Space.(memory.Hasher[T])
 	for part := range r.Parts {
-		if h, there := r.Frames.Entered(item, part); there {
+		if h, there := r.Frames.EntryPart(item, part); there {
 			hash, err := space.Hash(h)
 			if err != nil {
 				return err

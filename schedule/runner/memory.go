@@ -226,7 +226,7 @@ func (r *worker[T]) explain(err error) error {
 	case !is || r.levels.rank == nil:
 		return err
 	case refused.Err == memory.ErrOverlap:
-		if lost := r.Frames.Lost(); lost != nil {
+		if lost := r.Frames.KnownLeak(); lost != nil {
 			return fmt.Errorf("%w; its place was needed: %w", lost, err)
 		}
 		return err
@@ -265,7 +265,7 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 	if r.levels.rank == nil || r.unordered == nil {
 		return r.Fill(ctx, item)
 	}
-	entry := r.plan.memory.Entry(r.plan.OfItem(item), r.plan.extent.Of(item))
+	entry := r.plan.memory.Entry(r.plan.OfItem(item), r.plan.extent.WantedParts(item))
 	if entry == nil {
 		return r.Fill(ctx, item)
 	}
@@ -286,7 +286,7 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 		}
 		var h T
 		if part := slices.Index(entry.Out, e.Ref); part >= 0 {
-			h, _ = r.Frames.Entered(item, part)
+			h, _ = r.Frames.EntryPart(item, part)
 		}
 		r.entered = append(r.entered, h)
 	}

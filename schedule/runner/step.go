@@ -127,7 +127,7 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effe
 	}
 	s, m := action.Stage(), action.Microbatch()
 	if e.Ends>>effects.Far&1 == 1 {
-		if err := r.Frames.Reloaded(ctx, s, m); err != nil {
+		if err := r.Frames.WaitReload(ctx, s, m); err != nil {
 			return r.fault(action, err)
 		}
 	}
@@ -199,7 +199,7 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		if r.cfg.Hooks.Microbatch != nil {
 			r.clock.source += time.Since(r.clock.began) - before
 		}
-		r.expected[effects.Part] += bits.OnesCount64(r.plan.extent.Of(r.pulled))
+		r.expected[effects.Part] += bits.OnesCount64(r.plan.extent.WantedParts(r.pulled))
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	case schedule.Offload:
 		return r.Frames.Offload(s, m)
 	case schedule.WaitOffload:
-		return r.Frames.Offloaded(ctx, s, m)
+		return r.Frames.WaitOffload(ctx, s, m)
 	case schedule.Reload:
 		r.expected[e.To]-- // the frame is there already
 		return r.Frames.Reload(s, m)
@@ -91,7 +91,7 @@ func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 
 // send sends the outbox's tensors for an action, without the ports that have no gradient.
 func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
-	lent, err := r.Frames.Sent(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
+	lent, err := r.Frames.Outgoing(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
 	if err == nil {
 		err = r.transport.Send(ctx, to, r.tag(action), lent)
 	}

@@ -38,7 +38,7 @@ var planted = []struct{ name, file, old, new string }{
 		"		if off && state == Leaving {\n			return nil\n		}\n		waited, err := c.Far.Wait(ctx, copied.number)\n"},
 	{"a slot is taken before it is back", "internal/frames/offload.go",
 		"	return c.waitFar(ctx, stage, microbatch, Returning, Full)\n",
-		"	if off {\n		return c.eachAway(stage, microbatch, func(slot *Cell[T], _ *farCopy) error {\n			slot.State = Full\n			return nil\n		})\n	}\n	return c.waitFar(ctx, stage, microbatch, Returning, Full)\n"},
+		"	if off {\n		return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], _ *farCopy) error {\n			slot.State = Full\n			return nil\n		})\n	}\n	return c.waitFar(ctx, stage, microbatch, Returning, Full)\n"},
 	{"a far copy stays", "internal/frames/offload.go",
 		"		freed, err := c.Far.Free(copied.number)\n", "		freed, err := c.Far.Copied(copied.number), error(nil)\n		if !off {\n			freed, err = c.Far.Free(copied.number)\n		}\n"},
 	{"an abort does not wake the ranks that wait", "transport/local/links.go",

@@ -43,7 +43,7 @@ func (c *Caller[T]) Quantize(ctx context.Context, s int, backward bool) error {
 		return errors.New("runner: the stage computes on its weights themselves")
 	}
 	call := batchctx.NewQuantization(c.Frames.Quantize(s, backward))
-	return c.Frames.Quantized(c.Stages[s].Quantizer.QuantizeWeights(ctx, call))
+	return c.Frames.EndQuantize(c.Stages[s].Quantizer.QuantizeWeights(ctx, call))
 }
 
 // Forward makes the call of F. The outputs go to the place in e.

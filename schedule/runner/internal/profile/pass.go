@@ -101,7 +101,7 @@ func (p *pass[T]) recordStage(s int) *recording[T] {
 	maps.Copy(rec.residents, p.residents[s])
 	for _, read := range rank.Stages[s].Spec.Reads {
 		part := slices.Index(rank.Parts, read.Part)
-		if h, there := rank.Frames.Entered(0, part); there {
+		if h, there := rank.Frames.EntryPart(0, part); there {
 			rec.lend(layout.PartRead, part, h)
 		}
 	}
@@ -147,10 +147,10 @@ func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	e := effects.OfKind(p.plan, s, kind)
 	ends := func(place effects.Place) bool { return e.Ends>>place&1 == 1 }
 	if ends(effects.Input) {
-		rec.lendAll(layout.In, rank.Frames.Placed(effects.Input, s, 0))
+		rec.lendAll(layout.In, rank.Frames.Handles(effects.Input, s, 0))
 	}
 	if ends(effects.Gradient) {
-		rec.lendAll(layout.GradOut, rank.Frames.Placed(effects.Gradient, s, 0))
+		rec.lendAll(layout.GradOut, rank.Frames.Handles(effects.Gradient, s, 0))
 	}
 	rec.again = births(*place)
 	made := &layout.Call{}
@@ -175,7 +175,7 @@ func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	}
 	made.Events, made.Out = rec.events, []layout.Ref{}
 	if e.To != effects.None {
-		made.Out = rec.allHandedOver(rank.Frames.Placed(e.To, int(e.Stage), 0))
+		made.Out = rec.allHandedOver(rank.Frames.Handles(e.To, int(e.Stage), 0))
 	}
 	spec := &rank.Stages[s].Spec
 	err = p.keep(s, rec, place, made, func(port int) string {
@@ -250,7 +250,7 @@ func births(c *layout.Call) (numbers []int) {
 // them.
 func (p *pass[T]) send(s int, outbox effects.Place, next int, to effects.Place, none uint64) error {
 	source, target := p.at(s), p.at(next)
-	handles := source.Frames.Placed(outbox, s, 0)
+	handles := source.Frames.Handles(outbox, s, 0)
 	copies, err := 0, error(nil)
 	for ; copies < len(handles) && err == nil; copies++ {
 		if none>>copies&1 == 0 {

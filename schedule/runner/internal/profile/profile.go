@@ -169,7 +169,7 @@ func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, er
 	}
 	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(rank.Parts))}
 	for part := range e.Out {
-		if h, there := rank.Frames.Entered(0, part); there {
+		if h, there := rank.Frames.EntryPart(0, part); there {
 			e.Out[part] = rec.handedOver(h)
 		}
 	}
@@ -261,7 +261,7 @@ func (r *Recorder[T]) whole(s int, profile *layout.StageProfile) error {
 		if err := rec.call(made.kind.String(), func() error { return r.Whole(s, made.place) }); err != nil {
 			return fmt.Errorf("%v of stage %d (%s): %w", made.kind, s, profile.Stage, err)
 		}
-		out := rec.allHandedOver(rank.Frames.Placed(made.place, s, 0))
+		out := rec.allHandedOver(rank.Frames.Handles(made.place, s, 0))
 		rec.name(out, nil, nil, func(param int) string {
 			return fmt.Sprintf("whole %s of %q", made.name, rank.Stages[s].Params[param].Name)
 		})
