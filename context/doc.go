@@ -10,9 +10,9 @@
 // # Who owns what
 //
 // Arguments are borrowed for the call. The runner takes over the tensors that a stage returns or
-// saves; to return or save an argument, Retain it first. Take lends a saved tensor for the rest
-// of the action. The runner releases it with the action, or End releases it earlier; a second
-// Take is ErrTaken.
+// saves; to return or save an argument, Retain it first. Take lends a saved tensor to the rest of
+// the action, and a second Take fails with ErrTaken. The runner releases the tensor at the end of
+// the action, or End releases it earlier.
 //
 // # Two books
 //

@@ -2,10 +2,11 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/frames"
 
-// Entry is the view that a source fills for one microbatch. It follows the rules of a
-// [Microbatch]: it ends when the source returns, belongs to the source's goroutine, and its calls
-// return no error but end the step. The source owns the buffers that it has allocated and not
-// handed over; after a failure a space with memory.Reclaimer frees them.
+// Entry is the view through which a source hands over the parts of one microbatch. It follows the
+// rules of a [Microbatch]: it ends when the source returns, only the source's goroutine may use
+// it, and a call that cannot succeed ends the step instead of returning an error. The source owns
+// the buffers that it has allocated and not handed over; after a failure a space with
+// memory.Reclaimer frees them.
 type Entry[T any] struct {
 	frames     *frames.Frames[T]
 	generation uint64
@@ -14,36 +15,37 @@ type Entry[T any] struct {
 // NewEntry returns the view of the entry that is being filled, for the runner.
 func NewEntry[T any](c *frames.Frames[T]) Entry[T] { return Entry[T]{c, c.Generation()} }
 
-func (e Entry[T]) open() *frames.Frames[T] {
+// live returns the frames, and fails if the view has ended.
+func (e Entry[T]) live() *frames.Frames[T] {
 	if e.frames.Generation() != e.generation {
 		e.frames.Fail(ErrEnded)
 	}
 	return e.frames
 }
 
-// Index returns the number of the microbatch in the batch, from 0. The runner pulls the entries of
-// a rank in this order; of R data-parallel replicas, replica r gets the microbatches r, r+R, and so
-// on. Microbatch.Index returns the same number in the stages that read the entry.
-func (e Entry[T]) Index() int { return e.open().EntryIndex() }
+// Index returns the number of the microbatch in the batch, from 0. The runner asks a rank's source
+// for entries in this order; replica r of R data-parallel replicas gets the microbatches r, r+R,
+// and so on. Microbatch.Index returns the same number to the stages that read the entry.
+func (e Entry[T]) Index() int { return e.live().EntryIndex() }
 
 // Rank returns the rank that the entry is for, counted over all replicas. The source allocates in
 // the space of this rank.
-func (e Entry[T]) Rank() int { return e.open().Rank() }
+func (e Entry[T]) Rank() int { return e.live().Rank() }
 
 // Wants reports whether a stage of this rank reads the part in this step. A source need not make
 // other parts.
 func (e Entry[T]) Wants(part string) bool {
-	wants, _ := e.open().Wants(part)
+	wants, _ := e.live().Wants(part)
 	return wants
 }
 
-// Put hands a part over. It releases a part that this rank does not read at once, so that a
-// source may put the same parts on all ranks. A part that no stage of any rank reads fails with
-// ErrUnread. After a failure h is released.
-func (e Entry[T]) Put(part string, h T) { e.Check(e.open().Put(part, h)) }
+// Put hands a part over. A source may put the same parts on all ranks: Put releases at once a part
+// that this rank does not read. A part that no stage of any rank reads fails with ErrUnread. After
+// a failure h is released.
+func (e Entry[T]) Put(part string, h T) { e.Check(e.live().Put(part, h)) }
 
-// AtMost returns n, or in a dry run the upper bound, as Microbatch.AtMost does.
-func (e Entry[T]) AtMost(n, bound int) int { return e.open().AtMost(n, bound) }
+// AtMost returns n, or bound in a dry run, as Microbatch.AtMost does.
+func (e Entry[T]) AtMost(n, bound int) int { return e.live().AtMost(n, bound) }
 
 // Check ends the step with err, unless it is nil.
 func (e Entry[T]) Check(err error) {

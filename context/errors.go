@@ -2,7 +2,7 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/frames"
 
-// Errors of a view's calls. They are wrapped with the stage, microbatch and slot.
+// Errors of calls on a view. They are wrapped with the stage, microbatch and slot.
 var (
 	// ErrDropped is returned for an entry part after its last read on this rank (L1), and for a
 	// copy of weights that the plan has dropped or not made (L14).
@@ -16,7 +16,7 @@ var (
 	ErrTaken = frames.ErrTaken
 	// ErrUntaken is returned after a backward that has not taken a tensor saved for it.
 	ErrUntaken = frames.ErrUntaken
-	// ErrAway is returned by Take for a slot whose contents are in far memory: the plan must reload
+	// ErrAway is returned by Take for a slot whose contents are in far memory. The plan must reload
 	// them before the action that takes them.
 	ErrAway = frames.ErrAway
 	// ErrEmpty is returned by Take for a slot that holds nothing.
@@ -42,5 +42,6 @@ var (
 	ErrLeak = frames.ErrLeak
 )
 
-// LeakError names the action after which the books first differed. It wraps ErrLeak.
+// LeakError is a difference between the books. It names the action after which they first
+// differed, and wraps ErrLeak.
 type LeakError = frames.LeakError

@@ -2,7 +2,7 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/frames"
 
-// Pass says why a stage runs (L13).
+// Pass is the reason why a stage runs (L13).
 type Pass = frames.Pass
 
 // The passes. In Recompute all records of a stage are discarded, and its scales and random draws
@@ -24,7 +24,7 @@ const (
 	AtWeight   = frames.AtWeight
 )
 
-// Taker names the action that takes a saved tensor.
+// Taker is the action that takes a saved tensor.
 type Taker = frames.Taker
 
 // ByBackward is the stage's first backward action: B, or I if the plan splits. A recompute takes
@@ -34,7 +34,7 @@ const (
 	ByWeight   = frames.ByWeight
 )
 
-// Contribution says how often a use of a parameter contributes to its gradient.
+// Contribution is the number of contributions of a use of a parameter to its gradient.
 type Contribution = frames.Contribution
 
 // Every, the zero value: every microbatch contributes exactly once. Sometimes: a microbatch
@@ -45,10 +45,10 @@ const (
 	Frozen    = frames.Frozen
 )
 
-// Write says how a stage must write a gradient.
+// Write is the way in which a stage must write a gradient.
 type Write = frames.Write
 
-// Skip: the parameter is frozen, and there is nothing to write. First: the gradient has no value
+// Skip: the parameter is frozen; there is nothing to write. First: the gradient has no value
 // yet and must be overwritten whole. Add: the gradient must be added to.
 const (
 	Skip  = frames.Skip
@@ -56,25 +56,28 @@ const (
 	Add   = frames.Add
 )
 
-// Use is one use of a parameter by a stage: its Name; its accumulator Grad, of float32 and class
-// Resident, owned by the trainer and unused if the parameter is Frozen; how often it Contributes;
-// its Weight, which the stage asks for with Microbatch.Weight; and Elements, the size of the whole
-// parameter if Grad or Weight has only the range of one replica. Weight may be unset if the stage
-// does not ask for it and one replica trains alone; package stagetest changes weights to compare
-// gradients with differences. Uses of a tied parameter share the name; each has its own
-// accumulator (L9).
+// Use is one use of a parameter by a stage. Uses of a tied parameter share the Name; each has its
+// own accumulator (L9).
+//
+// Grad is the accumulator, in float32 and of class Resident. The trainer owns it, and it is unused
+// if the parameter is Frozen. Contributes says how often the use contributes to it.
+//
+// Microbatch.Weight returns Weight to the stage. Weight may be unset if the stage does not ask for
+// it and there is only one replica; package stagetest changes weights to compare gradients with
+// differences. Elements is the number of elements of the whole parameter if Grad or Weight holds
+// only one replica's range.
 type Use[T any] = frames.Use[T]
 
-// WeightCopy declares a copy of a weight that a stage computes with. A step makes it once. Name
-// is the weight's name. At is AtForward or AtBackward: the pass that reads the copy. InputOnly
-// declares that the backward reads it only for the gradient of the stage's input; a step that
-// does not need this gradient does not make the copy.
+// WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once in
+// a step. Name is the weight's name. At is the pass that reads the copy: AtForward or AtBackward.
+// InputOnly declares that the backward reads it only for the gradient of the stage's input; a step
+// that does not need this gradient does not make the copy.
 type WeightCopy = frames.WeightCopy
 
 // Access is the set of the stage's slots, reads, losses, parameters and copies of weights that a
-// call may reach. A decorator gives each child its own, numbered anew. A child with Discard saves
-// nothing: its saved tensors are released at once. A child with Frozen has no W: its backward
-// takes the tensors saved for W.
+// call may reach. A decorator gives each child its own, numbered from 0. A child with Discard
+// saves nothing: its saved tensors are released at once. A child with Frozen has no W: its
+// backward takes the tensors saved for W.
 type Access = frames.Access
 
 // Range is Count consecutive numbers from First.

@@ -11,10 +11,10 @@ import (
 )
 
 // Keys of a stage's declarations, made by stages.Decl. They count from 1 and are valid for their
-// stage only. 0 is no key: every call refuses it.
+// stage only. 0 is not a key: every call refuses it.
 type (
 	Part  int // a read of an entry part
-	Slot  int // a place to save in
+	Slot  int // a slot for a saved tensor
 	Loss  int // a loss that the stage records
 	Param int // a use of a parameter
 	Copy  int // a copy of a weight
@@ -22,13 +22,13 @@ type (
 
 // Microbatch is a stage's view of one microbatch for one call. It ends when the call returns: a
 // copy that is used afterwards fails with ErrEnded. Only the call's goroutine may use it: take
-// the tensors that other goroutines need before you start them. A call that fails on another
+// the tensors that other goroutines need before you start them. A method that fails on another
 // goroutine ends the process, as any panic there does.
 //
-// Its calls return no error. A call that cannot succeed does not return: it records the error and
-// unwinds, by a panic, to the runner, which ends the step with this error and releases
-// everything. Deferred calls run, and may still call Release, Drop, Abandon and SetAccess. A
-// stage that recovers the panic still ends the step.
+// The methods return no errors. A method that cannot succeed does not return: it records the error
+// and unwinds, by a panic, to the runner, which ends the step with this error and releases
+// everything. Deferred calls run, and may still call Release, Drop, Abandon and SetAccess. The
+// step ends even if the stage recovers the panic.
 type Microbatch[T any] struct {
 	call       *frames.StageCall[T]
 	generation uint64
@@ -39,16 +39,17 @@ func NewMicrobatch[T any](call *frames.StageCall[T]) Microbatch[T] {
 	return Microbatch[T]{call, call.Frames.Generation()}
 }
 
-// open returns the call, for a method that fails after a failure.
-func (m Microbatch[T]) open() *frames.StageCall[T] {
+// live returns the call, and fails if the view has ended or failed.
+func (m Microbatch[T]) live() *frames.StageCall[T] {
 	if f := m.call.Frames; f.Generation() != m.generation {
 		f.Fail(ErrEnded)
 	}
 	return m.call
 }
 
-// anyway returns the call, even after a failure.
-func (m Microbatch[T]) anyway() *frames.StageCall[T] {
+// liveOrFailed returns the call, and fails if the view has ended. It serves the methods that
+// deferred calls may use after a failure.
+func (m Microbatch[T]) liveOrFailed() *frames.StageCall[T] {
 	if f := m.call.Frames; f.Generation() != m.generation && !f.Failed(m.generation) {
 		f.Fail(ErrEnded)
 	}
@@ -62,8 +63,8 @@ func (m Microbatch[T]) Check(err error) {
 	}
 }
 
-// checkAnyway is Check for a method that also works after a failure. The first failure wins.
-func (m Microbatch[T]) checkAnyway(err error) {
+// checkOnce is Check for a method that also works after a failure: the first failure wins.
+func (m Microbatch[T]) checkOnce(err error) {
 	if f := m.call.Frames; err != nil && !f.Failed(m.generation) {
 		f.Fail(err)
 	}
@@ -74,11 +75,12 @@ func (m Microbatch[T]) refuse(err error, subject string, args ...any) {
 	m.call.Frames.Fail(fmt.Errorf("%w: %s", err, fmt.Sprintf(subject, args...)))
 }
 
-// index maps a key to the stage's number, and refuses a key of another stage.
+// index maps a key to the number of a declaration of the stage, and refuses a key that is out of
+// range.
 func (m Microbatch[T]) index(noun string, key int, own frames.Range) int {
 	i, declared := own.At(key - 1)
 	if !declared {
-		m.refuse(ErrUndeclared, "%s %d where the stage declares %d: keys are those of its own Decl", noun, key, own.Count)
+		m.refuse(ErrUndeclared, "%s %d, but the stage declares %d: use the keys of its own Decl", noun, key, own.Count)
 	}
 	return i
 }
@@ -91,34 +93,34 @@ func (m Microbatch[T]) Must(h T, err error) T {
 }
 
 // Step returns the number of the step.
-func (m Microbatch[T]) Step() int64 { return m.anyway().Frames.Step }
+func (m Microbatch[T]) Step() int64 { return m.liveOrFailed().Frames.Step }
 
-// Index returns the number of the microbatch in the batch, from 0, as in Entry.Index: data-parallel
-// replicas share one batch. Random draws use it as a key (L9), so that no two replicas draw the
-// same. It is neither the order of execution nor the number that a plan uses.
+// Index returns the number of the microbatch in the batch, from 0, as Entry.Index does. Data-parallel
+// replicas share one batch, and random draws use the number as a key (L9), so no two replicas draw
+// the same. It is neither the order of execution nor the number that a plan uses.
 func (m Microbatch[T]) Index() int {
-	c := m.anyway()
+	c := m.liveOrFailed()
 	return c.Frames.Index(c.Item)
 }
 
 // Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's
 // name (L9).
-func (m Microbatch[T]) Seed() uint64 { return m.anyway().Frames.Seed }
+func (m Microbatch[T]) Seed() uint64 { return m.liveOrFailed().Frames.Seed }
 
 // Pass returns why the stage runs (L13).
-func (m Microbatch[T]) Pass() Pass { return m.anyway().Access.Pass }
+func (m Microbatch[T]) Pass() Pass { return m.liveOrFailed().Access.Pass }
 
 // AtMost returns n, a number of elements that depends on values, such as the number of tokens for
-// an expert. Memory is planned before there are values, so a dry run returns bound, and the
-// buffer allocated next is planned with this size. A step may ask for less there, but never for
-// more.
-func (m Microbatch[T]) AtMost(n, bound int) int { return m.open().Frames.AtMost(n, bound) }
+// an expert. Memory is planned before the values exist, so in a dry run AtMost returns bound, and
+// the next allocation is planned with this size. In a step the allocation may be smaller, but never
+// larger.
+func (m Microbatch[T]) AtMost(n, bound int) int { return m.live().Frames.AtMost(n, bound) }
 
 // Part returns an entry part, borrowed for the call. It fails with ErrDropped after the part's
-// last read on this rank, and with ErrUndeclared if the part is alive but the stage did not
-// declare to read it in this kind of action.
+// last read on this rank, and with ErrUndeclared if the rank still holds the part but the stage
+// does not declare to read it in this kind of action.
 func (m Microbatch[T]) Part(p Part) T {
-	c := m.open()
+	c := m.live()
 	read := c.Declared.Reads[m.index("read", int(p), c.Access.Reads)]
 	h, alive := c.Part(read.Part)
 	err, now := error(nil), frames.AtCall(c.Kind)
@@ -129,7 +131,7 @@ func (m Microbatch[T]) Part(p Part) T {
 	}
 	if err != nil {
 		if c.Kind == frames.InBackward {
-			now = AtBackward // a plan that splits turns it into I
+			now = AtBackward // I if the plan splits
 		}
 		m.refuse(err, "part %q in %v: declare this read, Decl.Part(%[1]q, %[3]v)", c.Frames.Parts[read.Part], c.Kind, read.When()|now)
 	}
@@ -140,34 +142,34 @@ func (m Microbatch[T]) Part(p Part) T {
 // returned. If a handle cannot be retained, Retain returns it unchanged, and handing it over
 // fails.
 func (m Microbatch[T]) Retain(h T) T {
-	_ = m.open().Frames.Space.Retain(h) // Save and the runner refuse a handle without a reference.
+	_ = m.live().Frames.Space.Retain(h) // Save and the runner refuse a handle without a reference.
 	return h
 }
 
 // Release ends a reference that the stage owns, such as a workspace's.
 func (m Microbatch[T]) Release(h T) {
-	_, err := m.anyway().Frames.Space.Release(h)
+	_, err := m.liveOrFailed().Frames.Space.Release(h)
 	if errors.Is(err, memory.ErrNoPlain) {
-		err = fmt.Errorf("%w: Release what is allocated or retained: what is borrowed ends by itself", err)
+		err = fmt.Errorf("%w: Release only handles that you have allocated or retained; a borrowed handle ends by itself", err)
 	}
-	m.checkAnyway(err)
+	m.checkOnce(err)
 }
 
 // Save hands h over to the backward, or in I to W. A stage may call it in a forward, in a
-// recompute, and in I. In Eval, and in the first pass of a stage that recomputes, no action will
-// take h, so that it is released at once. If Save fails, the stage still owns h. I may save in a
-// slot that it has taken, which releases the old tensor.
+// recompute, and in I. In Eval, and in the first pass of a stage that recomputes, no action takes
+// h, so Save releases it at once. If Save fails, the stage still owns h. I may save in a slot that
+// it has taken, which releases the old tensor.
 func (m Microbatch[T]) Save(s Slot, h T) {
 	by := ByBackward
-	if c := m.open(); c.Kind == frames.InBackwardInput && c.Access.Pass != Recompute {
+	if c := m.live(); c.Kind == frames.InBackwardInput && c.Access.Pass != Recompute {
 		by = ByWeight
 	}
 	m.SaveFor(by, s, h)
 }
 
-// SaveFor is Save for a given taker: a forward may save for W.
+// SaveFor is Save with an explicit taker: a forward may save for W.
 func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
-	c := m.open()
+	c := m.live()
 	slot, name := m.slot(s)
 	if c.Access.Discard || c.Access.Pass == Eval {
 		m.Release(h)
@@ -175,22 +177,22 @@ func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
 	}
 	allowed := c.Kind == frames.InForward || c.Access.Pass == Recompute || c.Kind == frames.InBackwardInput && by == ByWeight
 	if !allowed {
-		m.refuse(ErrMisplaced, "Save in slot %q: nothing would take it: save in a forward, or in I for W", name)
+		m.refuse(ErrMisplaced, "Save in slot %q: no action would take it: save in a forward, or in I for W", name)
 	}
 	if slot.State == frames.Full {
-		m.refuse(ErrOccupied, "slot %q was saved in already: declare another one", name)
+		m.refuse(ErrOccupied, "slot %q holds a saved tensor already: declare another slot", name)
 	}
 	taken := *slot
 	if err := c.Frames.Hold(slot, h, frames.SavedClasses); errors.Is(err, ErrClass) {
 		m.refuse(err, "Save in slot %q", name)
 	} else if err != nil {
-		m.refuse(err, "Save in slot %q takes over a reference: Retain what is borrowed", name)
+		m.refuse(err, "Save in slot %q takes over a reference: Retain a borrowed handle first", name)
 	}
 	if slot.Optional = c.Access.Frozen; slot.Optional {
 		by = ByBackward
 	}
 	slot.Taker = by
-	if taken.State == frames.Lent { // released after h is held, so that the same tensor stays
+	if taken.State == frames.Lent { // released after h is held: they may be the same tensor
 		m.Check(c.Drop(&taken, effects.Saved))
 	}
 }
@@ -202,15 +204,15 @@ func (m Microbatch[T]) slot(s Slot) (*frames.Cell[T], string) {
 	name := c.Declared.Slots[i]
 	slot := c.Slot(i)
 	if slot == nil {
-		m.refuse(ErrTaken, "slot %q of a microbatch that is over", name)
+		m.refuse(ErrTaken, "slot %q of a microbatch that has ended", name)
 	}
 	return slot, name
 }
 
-// Take lends the tensor saved in a slot for the rest of the action, once. The slot ends with the
-// action, or with End.
+// Take lends the tensor saved in a slot to the rest of the action. It works once. The tensor is
+// released at the end of the action, or by End.
 func (m Microbatch[T]) Take(s Slot) T {
-	c := m.open()
+	c := m.live()
 	slot, name := m.slot(s)
 	switch {
 	case slot.State == frames.Lent || slot.State == frames.Dropped:
@@ -220,14 +222,14 @@ func (m Microbatch[T]) Take(s Slot) T {
 	case slot.State == frames.Empty:
 		m.refuse(ErrEmpty, "slot %q: Save it in every forward", name)
 	case !slot.Taker.TakenIn(c.Kind):
-		m.refuse(ErrMisplaced, "Take in %v from slot %q: what is saved by %v is taken there", c.Kind, name, slot.Taker)
+		m.refuse(ErrMisplaced, "Take in %v from slot %q, which was saved for another action (%v): take it there", c.Kind, name, slot.Taker)
 	}
 	slot.State = frames.Lent
 	return slot.Handle
 }
 
-// Move takes the tensor and ends the slot: the stage owns h, and releases it or hands it over.
-// Use Take for tensors that the call only reads.
+// Move takes the tensor and ends the slot: the stage owns the tensor, and must release it or hand it
+// over. Use Take for tensors that the call only reads.
 func (m Microbatch[T]) Move(s Slot) T {
 	h := m.Take(s)
 	slot, _ := m.slot(s)
@@ -237,13 +239,13 @@ func (m Microbatch[T]) Move(s Slot) T {
 	return h
 }
 
-// End ends a slot before its action does, to free memory: a slot that was taken, or one that this
-// action could take but does not need.
+// End releases the tensor of a slot before the end of the action, to free memory. The action must
+// have taken the slot, or be allowed to take it.
 func (m Microbatch[T]) End(s Slot) {
-	c := m.open()
+	c := m.live()
 	slot, name := m.slot(s)
 	if slot.State != frames.Lent && !(slot.State == frames.Full && c.Kind != frames.InForward && slot.Taker.TakenIn(c.Kind)) {
-		m.refuse(ErrMisplaced, "End of slot %q, which holds nothing that this action may take", name)
+		m.refuse(ErrMisplaced, "End of slot %q, which holds no tensor that this action may take", name)
 	}
 	m.Check(c.DropEarly(slot))
 }
@@ -252,7 +254,7 @@ func (m Microbatch[T]) End(s Slot) {
 // and not negative (L3). A loss that trains is recorded once per microbatch: a second record
 // fails with ErrContribution. In a recompute Loss does nothing.
 func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
-	c := m.open()
+	c := m.live()
 	i := m.index("loss", int(l), c.Access.Losses)
 	switch {
 	case c.Access.Pass == Recompute:
@@ -263,33 +265,34 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	if err := c.Frames.Losses.Record(c.Declared.Losses[i], m.Index(), sum, weight); err != nil {
 		m.refuse(err, "loss %q", c.Declared.LossNames[i])
 	}
-	m.recorded(i, weight > 0)
+	m.noteRecord(i, weight > 0)
 }
 
-// recorded notes a record of a loss. A loss that trains may be recorded only once per microbatch:
+// noteRecord notes a record of a loss. A loss that trains may be recorded only once per microbatch:
 // a second record would count twice in the divisor but once in the gradients.
-func (m Microbatch[T]) recorded(i int, weighed bool) {
+func (m Microbatch[T]) noteRecord(i int, weighed bool) {
 	c := m.call
 	l := c.Loss(i)
 	l.Weighed = l.Weighed || weighed
 	if l.Last == c.Microbatch && c.Frames.Seeds[c.Declared.Losses[i]] != 0 {
-		m.refuse(ErrContribution, "a second record of %q in a microbatch: call Loss once, with the sums and the weights added up", c.Declared.LossNames[i])
+		m.refuse(ErrContribution, "a second record of %q in a microbatch: call Loss once, with the total sum and weight", c.Declared.LossNames[i])
 	}
 	l.Last = c.Microbatch
 }
 
-// LossCell replaces Loss for a loss that is on the rank's device, so that nothing waits for it
-// before step end (L3). It returns the device's cells (loss.Cells), borrowed for the call, and
-// the index of the cell that the stage adds its loss to. It returns the zero T if the stage has
-// to call Loss: the device has no cells, the loss is a Min or a Max, or nothing is recorded.
+// LossCell replaces Loss for a loss that is on the rank's device: no goroutine waits for the value
+// before step end (L3). It returns the device's cells (loss.Cells), borrowed for the call, and the
+// index of the cell to which the stage adds its loss. It returns the zero T if the stage must call
+// Loss instead, because the device has no cells, the loss is a Min or a Max, or this call records
+// no losses.
 func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
-	c := m.open()
+	c := m.live()
 	i := m.index("loss", int(l), c.Access.Losses)
 	index = c.Declared.Losses[i]
 	if c.Frames.Cells == nil || c.Kind != frames.InForward || c.Access.Pass == Recompute || !c.Frames.Losses.OnDevice(index) {
 		return cells, 0
 	}
-	m.recorded(i, true) // the host cannot see the weight
+	m.noteRecord(i, true) // the host cannot see the weight
 	return *c.Frames.Cells, index
 }
 
@@ -297,7 +300,7 @@ func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 // loss's coefficient (L10). It is not divided by a weight: step end divides once. A metric has no
 // seed: ErrUndeclared.
 func (m Microbatch[T]) LossSeed(l Loss) float32 {
-	c := m.open()
+	c := m.live()
 	i := m.index("loss", int(l), c.Access.Losses)
 	seed := c.Frames.Seeds[c.Declared.Losses[i]]
 	if seed == 0 {
@@ -307,9 +310,9 @@ func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	return seed
 }
 
-// Grad returns the gradient of a parameter to add to. The first call in a step sets it to zero
-// (L5). trains is false if the parameter is frozen. Grad counts the contribution: call it once
-// per microbatch, in B or W, and add.
+// Grad returns the gradient of a parameter, to which the stage adds. The first call in a step sets
+// it to zero (L5). trains is false if the parameter is frozen. Grad counts the contribution: call
+// it once per microbatch, in B or W.
 func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	grad, write := m.contribute(p)
 	if write == First {
@@ -318,9 +321,9 @@ func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	return grad, write != Skip
 }
 
-// GradFirst is Grad for kernels that overwrite: it returns Skip, First or Add, and does not set
+// GradFirst is Grad for kernels that can overwrite: it returns Skip, First or Add, and does not set
 // the gradient to zero. With -tags invariants a gradient returned with First is NaN until it is
-// overwritten, if the space can fill it (kernels.Host).
+// overwritten, if the space supports it (kernels.Host).
 func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 	grad, write = m.contribute(p)
 	if invariants.Enabled && write == First && m.call.Frames.Poison != nil {
@@ -331,7 +334,7 @@ func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 
 // contribute counts a contribution to a parameter's gradient.
 func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
-	c := m.open()
+	c := m.live()
 	i := m.index("parameter", int(p), c.Access.Params)
 	param := &c.Declared.Params[i]
 	if param.Contributes == Frozen {
@@ -357,17 +360,17 @@ func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
 }
 
 // Weight returns the weight of a parameter, borrowed for the call: Use.Weight, or, if the weights
-// are sharded over replicas, the whole weight that the step has gathered. A stage that keeps a
-// weight in a closure instead would read the shard.
+// are sharded over replicas, the whole weight that the step has gathered. A stage that kept a
+// weight in a closure would read only the shard.
 func (m Microbatch[T]) Weight(p Param) T {
-	c := m.open()
+	c := m.live()
 	return c.Weight(m.index("parameter", int(p), c.Access.Params))
 }
 
-// Frozen reports whether a parameter is frozen, so that the stage need not save anything for its
-// gradient.
+// Frozen reports whether a parameter is frozen. The stage need not save anything for the gradient
+// of a frozen parameter.
 func (m Microbatch[T]) Frozen(p Param) bool {
-	c := m.open()
+	c := m.live()
 	i, declared := c.Access.Params.At(int(p) - 1)
 	return declared && c.Declared.Params[i].Contributes == Frozen
 }
@@ -377,7 +380,7 @@ func (m Microbatch[T]) Frozen(p Param) bool {
 // recomputes. B and I may read a copy for the backward, but not in a recompute. It fails with
 // ErrDropped if the plan has dropped the copy or not made it.
 func (m Microbatch[T]) WeightCopy(k Copy) T {
-	c := m.open()
+	c := m.live()
 	i := m.index("copy of a weight", int(k), c.Access.Copies)
 	w, recomputes := &c.Declared.WeightCopies[i], c.Access.Pass == Recompute
 	readable := c.Kind == frames.InForward || recomputes && c.Declared.Recomputes
@@ -396,30 +399,30 @@ func (m Microbatch[T]) WeightCopy(k Copy) T {
 
 // Access returns the access of the running call. A decorator changes it for a call of its child
 // and restores it afterwards.
-func (m Microbatch[T]) Access() Access { return *m.anyway().Access }
+func (m Microbatch[T]) Access() Access { return *m.liveOrFailed().Access }
 
-// SetAccess sets the access of the running call, limited to the stage's own.
-func (m Microbatch[T]) SetAccess(a Access) { m.anyway().SetAccess(a) }
+// SetAccess sets the access of the running call, limited to the stage's own access.
+func (m Microbatch[T]) SetAccess(a Access) { m.liveOrFailed().SetAccess(a) }
 
 // Hold hands over a tensor that a decorator passes from one child to another, as the runner holds
 // tensors between stages. Drop ends it: the decorator must call Drop on every path out of its
 // call.
-func (m Microbatch[T]) Hold(h T) { m.Check(m.open().Pass(h)) }
+func (m Microbatch[T]) Hold(h T) { m.Check(m.live().Pass(h)) }
 
 // Yield reverses Hold: the decorator owns the reference again.
 func (m Microbatch[T]) Yield(h T) {
-	_, err := m.anyway().Frames.Yield(h)
-	m.checkAnyway(err)
+	_, err := m.liveOrFailed().Frames.Yield(h)
+	m.checkOnce(err)
 }
 
 // Drop releases a tensor that Hold has handed over.
-func (m Microbatch[T]) Drop(h T) { m.checkAnyway(m.anyway().DropPassed(h)) }
+func (m Microbatch[T]) Drop(h T) { m.checkOnce(m.liveOrFailed().DropPassed(h)) }
 
-// Abandon ends a reference after a call that has failed: one that Hold has handed over if held is
-// set, otherwise one that the stage owns. It never fails, because the first error is the one to
-// report.
+// Abandon ends a reference after a call that has failed. If held is set, Hold has handed the
+// reference over; otherwise the stage owns it. Abandon never fails, because the step reports the
+// first error.
 func (m Microbatch[T]) Abandon(h T, held bool) {
-	c := m.anyway()
+	c := m.liveOrFailed()
 	if held {
 		_ = c.DropPassed(h)
 	} else {

@@ -180,7 +180,7 @@ func TestQuantization(t *testing.T) {
 	for _, other := range []batchctx.Copy{0, 3} {
 		require.False(t, call.Wants(other))
 	}
-	require.ErrorIs(t, r.Quantized(nil), frames.ErrMissing, "the other copy is missing")
+	require.ErrorIs(t, r.EndQuantize(nil), frames.ErrMissing, "the other copy is missing")
 	require.ErrorIs(t, r.failure(func() { call.Release(scratch) }), batchctx.ErrEnded)
 
 	for _, refused := range []struct {

@@ -280,7 +280,7 @@ var cases = []struct {
 			e.Put("y", p.alloc(0, memory.Entry, 1))
 			return nil
 		})
-	}, is: batchctx.ErrUnread, says: `part "y" of microbatch 0, where stages read ["x"]: declare the read, Decl.Part("y"), or do not put it`},
+	}, is: batchctx.ErrUnread, says: `part "y" of microbatch 0, but stages read ["x"]: declare the read, Decl.Part("y"), or do not put it`},
 	{name: "a part that is missing", change: func(p *program) {
 		p.source = runner.Indexed(func(context.Context, batchctx.Entry[T]) error { return nil })
 	}, is: batchctx.ErrMissing, says: `the source gave no "x" for microbatch 0: Put it`},
@@ -302,7 +302,7 @@ var cases = []struct {
 	}, is: batchctx.ErrDropped, says: `part "x" in B: declare this read, Decl.Part("x", AtForward|AtBackward)`},
 	{name: "a borrowed part is released", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Release(mb.Part(p.x)) })
-	}, is: memory.ErrNoPlain, says: "Release what is allocated or retained: what is borrowed ends by itself"},
+	}, is: memory.ErrNoPlain, says: "Release only handles that you have allocated or retained; a borrowed handle ends by itself"},
 
 	{name: "saved and never taken", quiet: true, change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) }
@@ -312,10 +312,10 @@ var cases = []struct {
 	}, is: batchctx.ErrTaken, says: `slot "kept": take once and keep the handle for the call`},
 	{name: "saved twice", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Save(p.kept, p.alloc(0, memory.Saved, 1)) })
-	}, is: batchctx.ErrOccupied, says: `slot "kept" was saved in already: declare another one`},
+	}, is: batchctx.ErrOccupied, says: `slot "kept" holds a saved tensor already: declare another slot`},
 	{name: "saved without a reference", change: func(p *program) {
 		p.lastForward = func(p *program, mb MB, in, _ []T) { mb.Loss(p.score, 1, 1); mb.Save(p.h, in[0]) }
-	}, is: memory.ErrNoPlain, says: `Save in slot "h" takes over a reference: Retain what is borrowed`},
+	}, is: memory.ErrNoPlain, says: `Save in slot "h" takes over a reference: Retain a borrowed handle first`},
 	{name: "taken and never saved", change: func(p *program) {
 		p.lastForward = func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, 1) }
 	}, is: batchctx.ErrEmpty, says: `slot "h": Save it in every forward`},
@@ -401,13 +401,13 @@ var cases = []struct {
 	}, is: batchctx.ErrClass, says: `part "x" of microbatch 0: batchctx: a buffer of another class: workspace, want one of resident, entry`},
 	{name: "an input is returned without a reference", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, gradIn []T) { gradIn[0] = mb.Take(p.h) }
-	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain what is borrowed"},
+	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain a borrowed handle first"},
 	{name: "a part is returned without a reference", change: func(p *program) {
 		p.firstForward = func(p *program, mb MB, _, out []T) {
 			out[0] = mb.Part(p.x)
 			mb.Save(p.kept, p.alloc(0, memory.Saved, 1))
 		}
-	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain what is borrowed"},
+	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain a borrowed handle first"},
 	{name: "stages whose names do not fit", change: func(p *program) {
 		var d stages.Decl[T]
 		d.Inputs("hidden")
@@ -437,7 +437,7 @@ var cases = []struct {
 				mb.Loss(p.score, 1, 1)
 			}
 		}
-	}, is: batchctx.ErrContribution, says: `a second record of "score" in a microbatch: call Loss once, with the sums and the weights added up`},
+	}, is: batchctx.ErrContribution, says: `a second record of "score" in a microbatch: call Loss once, with the total sum and weight`},
 	{name: "a seed that no backward asks for", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
 			mb.Take(p.h)
@@ -460,10 +460,10 @@ var cases = []struct {
 	}, is: loss.ErrWeight},
 	{name: "a key of another stage", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, 1) })
-	}, is: batchctx.ErrUndeclared, says: "loss 1 where the stage declares 0: keys are those of its own Decl"},
+	}, is: batchctx.ErrUndeclared, says: "loss 1, but the stage declares 0: use the keys of its own Decl"},
 	{name: "a key that was never declared", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Save(0, p.alloc(0, memory.Saved, 1)) })
-	}, is: batchctx.ErrUndeclared, says: "slot 0 where the stage declares 1"},
+	}, is: batchctx.ErrUndeclared, says: "slot 0, but the stage declares 1"},
 }
 
 func first[A, B any](a A, _ B) A { return a }
