@@ -1,5 +1,5 @@
-// Embed trains y = 3x: a stage made of two closures over buffers of an arena, so that two books
-// are compared after every microbatch.
+// Embed trains y = 3x with one stage, made of two closures over buffers of an arena. The runner
+// compares two books of the memory after every microbatch.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		err = step.Update(func(factor float64) error { // 1 / total weight; Update fails if there is nothing to apply
+		err = step.Update(func(factor float64) error { // factor is 1 / total weight; Update fails after an empty or skipped step
 			dev.Float32s(weight)[0] -= 0.2 * float32(factor) * dev.Float32s(grad)[0]
 			return nil
 		})
@@ -59,7 +59,7 @@ func line(dev kernels.Addressable, weight, grad T) stages.Stage[T] {
 	miss, w := d.Loss("error"), d.Param("weight", grad)
 	return d.Stage("line",
 		func(_ context.Context, mb MB, _, _ []T) error {
-			p := dev.Float32s(mb.Part(point)) // borrowed; released with the action that reads it last
+			p := dev.Float32s(mb.Part(point)) // borrowed; released after the last action that reads it
 			e := dev.Float32s(weight)[0]*p[0] - p[1]
 			mb.Loss(miss, float64(e*e/2), 1)                          // two numbers: a loss cannot keep a tensor
 			mb.Save(slope, mb.Must(dev.Floats(memory.Saved, e*p[0]))) // kept until the backward takes it

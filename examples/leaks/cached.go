@@ -12,8 +12,9 @@ import (
 // cached is the memory of a training framework on PyTorch's caching allocator: the allocations
 // of a step of Weir in the same order, but with the lifetimes of TransformerEngine. The
 // low-precision copies of a weight stay in the module that made them, for the next step. Each
-// scale is a separate allocation, with the lifetime of its data or, for a copy, unlimited, and
-// so is the history from which it comes. The largest workspace of a product stays.
+// scale, and the history from which it is computed, is a separate allocation. It lives as long
+// as its data; those of a weight's copy are never released. The largest workspace of a product
+// is kept.
 //
 // The allocator is simulated; the host executes its calls to its device.
 type cached struct {
@@ -28,7 +29,7 @@ type cached struct {
 	addresses []int64 // their addresses; nil while they are released
 	copies    []int64 // low-precision copies of weights, in the order of a step
 	scaled    int     // number of copies that already have a scale and a history
-	workspace int64   // size of the one that stays, in bytes
+	workspace int64   // size of the kept workspace, in bytes
 }
 
 // The sizes of TransformerEngine's allocations: a float32 for the scale of a tensor, and a
@@ -41,14 +42,14 @@ const (
 // event is an allocation or a release in a step.
 type event struct {
 	kernels.Event
-	copied  bool  // it is a copy of a weight
+	copied  bool  // the allocation is a copy of a weight
 	largest int64 // size of the largest workspace of the step, in bytes
 }
 
 // mostReserved is the size of the simulated device.
 const mostReserved = 256 << 20
 
-// newCached returns the memory of a model, which is allocated. The caller closes its device.
+// newCached allocates the resident memory of a model. The caller closes its device.
 func newCached(name string, resident []int64, expandable, clears bool) (*cached, error) {
 	c := &cached{
 		lent:      lent{Name: name},
@@ -113,7 +114,7 @@ func (c *cached) step(events []event) error {
 				err = errors.Join(err, c.allocator.Free(address))
 			}
 		case e.copied:
-			if copies++; copies > len(c.copies) { // otherwise the module still has it from the step before
+			if copies++; copies > len(c.copies) { // otherwise the module still has the copy of the previous step
 				err = c.allocateCopy(e.Bytes)
 			}
 		case e.Class == memory.Workspace && e.Bytes == e.largest:
@@ -133,7 +134,7 @@ func (c *cached) step(events []event) error {
 	return nil
 }
 
-// allocateCopy allocates a copy of a weight, and the first time its scale and history.
+// allocateCopy allocates a copy of a weight, and in the first step its scale and history.
 func (c *cached) allocateCopy(bytes int64) error {
 	address, err := c.malloc(bytes)
 	c.copies = append(c.copies, address)

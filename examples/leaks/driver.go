@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// driver executes on the host the calls of a caching allocator to its device: pages are made
-// present for a segment, and discarded with it. It calls the system as Weir's arenas do, for
-// pieces of 2 MiB; it makes no difference which of them a segment gets.
+// driver executes on the host the calls of a caching allocator to its device: it maps pages for a
+// segment, and discards them with the segment. It makes the same system calls as Weir's arenas,
+// for pieces of 2 MiB, and gives a segment any free pieces.
 type driver struct {
 	dev        *kernels.Host
 	mem        []byte
@@ -47,7 +47,7 @@ func newDriver(bytes int64) (*driver, error) {
 	return d, nil
 }
 
-// run executes the calls of a part of an allocator's history, and returns how long it took.
+// run executes the calls in a part of an allocator's history, and returns their duration.
 func (d *driver) run(history []snapshot.Entry) (took time.Duration, err error) {
 	begin := time.Now()
 	for _, e := range history {
@@ -61,8 +61,8 @@ func (d *driver) run(history []snapshot.Entry) (took time.Duration, err error) {
 	return time.Since(begin), err
 }
 
-// move calls do for pieces, and moves them from one list to the other.
-func move(bytes int64, from, to *[]int, mem []byte, do func([]byte) error) error {
+// move calls advise for pieces of the given total size, and moves them between two lists.
+func move(bytes int64, from, to *[]int, mem []byte, advise func([]byte) error) error {
 	count := int((bytes + piece - 1) / piece)
 	if count > len(*from) {
 		return fmt.Errorf("%d bytes are more than the simulated device has", bytes)
@@ -71,7 +71,7 @@ func move(bytes int64, from, to *[]int, mem []byte, do func([]byte) error) error
 		last := len(*from) - 1
 		i := (*from)[last]
 		*from, *to = (*from)[:last], append(*to, i)
-		if err := do(mem[i*piece:][:piece]); err != nil {
+		if err := advise(mem[i*piece:][:piece]); err != nil {
 			return err
 		}
 	}

@@ -38,7 +38,7 @@ var lendSize = trainee{
 	tokens: 128, microbatches: 64, rounds: 9,
 }
 
-// lent is the result of lending memory with one way to manage it. Sizes are in bytes.
+// lent is the result of lending memory with one method of managing it. Sizes are in bytes.
 type lent struct {
 	Name      string        `json:"name"`
 	Allocated int64         `json:"allocated"` // while it is lent
@@ -47,8 +47,8 @@ type lent struct {
 	Memory    time.Duration `json:"memory_ns"` // to release memory and to restore it
 }
 
-// lending measures all ways alternately, round by round. The time of the computation is the
-// same run's for all; the differing parts are added to it.
+// lending measures all methods in alternation, round by round. All share the time of one
+// computation, to which the time of each method's memory calls is added.
 func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 	resident, events, err := t.record(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 	return append(all, w.lent), nil
 }
 
-// weir runs the steps and lends memory for real.
+// weir runs real steps and lends real memory.
 type weir struct {
 	*trainee
 	lent
@@ -109,7 +109,7 @@ type weir struct {
 	run   *runner.Runner[kernels.Buffer]
 	file  store
 	// By round: the time of a step, the time to release and restore memory, and the part of
-	// that for writing and reading weights and moments, which is the same for all ways.
+	// that for writing and reading weights and moments, which is the same for all methods.
 	steps, returns, copies []time.Duration
 }
 
@@ -134,7 +134,7 @@ func (t *trainee) open(ctx context.Context) (w *weir, err error) {
 
 func (w *weir) close() error { return errors.Join(w.run.Close(), w.model.Close(), w.dev.Close()) }
 
-// round trains a step, and lends.
+// round trains a step, and lends memory.
 func (w *weir) round(ctx context.Context) error {
 	w.file.took = 0
 	begin := time.Now()
@@ -266,7 +266,7 @@ func (m *marking) QuantizeWeights(ctx context.Context, call batchctx.Quantizatio
 	return err
 }
 
-// profile returns the profile of the stages, so that the arena is laid out before a step.
+// profile returns the profile of the stages, from which the memory of a step is planned.
 func (t *trainee) profile(ctx context.Context, host *kernels.Host) (profile *layout.Profile, err error) {
 	dev := kernels.NewNull(host)
 	defer func() { err = errors.Join(err, dev.Close()) }()
@@ -292,7 +292,7 @@ func (t *trainee) source(dev kernels.Compute) runner.Source[kernels.Buffer] {
 	})
 }
 
-// lendingTable prints the ways in a table, as in the original thread.
+// lendingTable prints the methods in a table, as in the original thread.
 func (t *trainee) lendingTable(w io.Writer, all []lent) error {
 	fmt.Fprintf(w, "A step of %d microbatches of %d tokens in FP8 (%v), width %d, %d blocks; then all memory is lent out, and taken back:\n\n",
 		t.microbatches, t.tokens, t.FP8, t.Width, t.Layers)

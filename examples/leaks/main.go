@@ -68,7 +68,7 @@ func given(flags *flag.FlagSet, name string) (there bool) {
 	return there
 }
 
-// printLending measures the ways to lend memory and prints the result.
+// printLending measures the methods of lending memory and prints the result.
 func printLending(ctx context.Context, t *trainee, asJSON bool, w io.Writer) error {
 	all, err := t.lending(ctx)
 	if err != nil {

@@ -24,9 +24,9 @@ type measured struct {
 	Peak         int64 `json:"peak"`                  // with leaks tolerated
 	LiveBefore   int64 `json:"live_before"`
 	LiveAfter    int64 `json:"live_after"` // with leaks tolerated
-	// Reported is the microbatch on which the step without tolerance ended, and Error its
-	// error; nil if there was nothing to report. All leaked buffers were reclaimed:
-	// LiveAfterError is the live memory afterwards.
+	// Reported is the microbatch at which the step without tolerance ended, and Error its
+	// error; nil if there was no error. LiveAfterError is the live memory after the leaked
+	// buffers were reclaimed.
 	Reported       *int   `json:"reported_on_microbatch"`
 	Error          string `json:"error,omitempty"`
 	LiveAfterError int64  `json:"live_after_error"`
@@ -35,7 +35,8 @@ type measured struct {
 	Log    string `json:"log,omitempty"`
 }
 
-// measure runs the model without a guard: dry, with the default, and with the leak tolerated.
+// measure runs the model without a guard three times: dry, with the default, and with leaks
+// tolerated.
 func measure(ctx context.Context, removed, microbatches int, folder string) (m measured, err error) {
 	m = measured{guard: guards[removed], Microbatches: microbatches}
 	if m.DryRun, err = dryRun(ctx, removed); err != nil {

@@ -1,7 +1,7 @@
 // Mlp is a complete trainer to copy from: a small network on four ranks under 1F1B, with a
 // frozen first stage, two losses, planned memory, a memory log, a checkpoint from which it
-// resumes, and Ctrl-C. Its tensors are in arenas, so that two books are compared after every
-// microbatch.
+// resumes, and Ctrl-C. Its tensors are in arenas, so the runner compares two books of the memory
+// after every microbatch.
 package main
 
 import (
@@ -154,8 +154,8 @@ func descend(weights []*weight) func(factor float64) error {
 	}
 }
 
-// fill makes points of the plane, and whether each is in a ring: the parts that the stages of a
-// rank read, on the device of that rank.
+// fill makes points of the plane, and whether each is in a ring. It makes only the parts that the
+// stages of a rank read, on the device of that rank.
 func fill(devs []kernels.Addressable) func(context.Context, batchctx.Entry[T]) error {
 	return func(_ context.Context, e batchctx.Entry[T]) error {
 		random := rand.New(rand.NewPCG(seed, uint64(e.Index())))
@@ -217,7 +217,7 @@ func hidden(w *weight) stages.Stage[T] {
 	})
 }
 
-// head predicts a logit and a radius, and records a loss of each.
+// head predicts a logit and a radius, and records a loss for each.
 func head(w *weight) stages.Stage[T] {
 	var d stages.Decl[T]
 	d.Inputs("h")
@@ -262,13 +262,13 @@ func (w *weight) backward(mb MB, param batchctx.Param, x, dy T, gradIn []T) {
 	if g, trains := mb.Grad(param); trains { // zero at first
 		mb.Check(w.MatMul(kernels.MatMul{A: x, B: dy, C: g, M: w.in, N: w.out, K: rows, TransA: true, Accumulate: true}))
 	}
-	if gradIn != nil { // nil if the stage before is frozen
+	if gradIn != nil { // nil if the previous stage is frozen
 		gradIn[0] = mb.Must(w.Alloc(memory.ActGrad, kernels.Float32, rows*w.in))
 		mb.Check(w.MatMul(kernels.MatMul{A: dy, B: w.values, C: gradIn[0], M: rows, N: w.in, K: w.out, TransB: true}))
 	}
 }
 
-// save writes a checkpoint, whole or not at all.
+// save writes a checkpoint atomically.
 func save(folder string, step int64, weights []*weight) error {
 	var tensors []safetensors.Tensor
 	for _, w := range weights {
@@ -277,7 +277,7 @@ func save(folder string, step int64, weights []*weight) error {
 	return checkpoint.Save(folder, checkpoint.State{Step: step, Seed: seed}, tensors...)
 }
 
-// load reads the newest whole checkpoint, if there is one, and returns its number of steps.
+// load reads the newest complete checkpoint, if any, and returns its number of steps.
 func load(folder string, weights []*weight) (int64, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return 0, err

@@ -10,8 +10,8 @@ import (
 )
 
 // generator is an independent engine: a device, and weights by name. It shares only the
-// definition of the model with the trainer. It keeps the first error, and does nothing after
-// it.
+// definition of the model with the trainer. After the first error, which it keeps, it does
+// nothing.
 type generator struct {
 	dev      *kernels.Host
 	weights  map[string]kernels.Buffer
@@ -56,7 +56,7 @@ func (g *generator) decode(q kernels.Quantized, codes kernels.Buffer) (kernels.B
 	return b, errors.Join(err, ended)
 }
 
-// text continues a prompt by a number of bytes, each the most likely one.
+// text continues a prompt by a number of bytes, each the most likely next one.
 func (g *generator) text(prompt string, bytes int) (string, error) {
 	ids := []int32{}
 	for _, b := range []byte(prompt) {
@@ -70,7 +70,7 @@ func (g *generator) text(prompt string, bytes int) (string, error) {
 	return prompt, g.err
 }
 
-// next returns the most likely token after some tokens.
+// next returns the most likely token after the given ones.
 func (g *generator) next(ids []int32) (best int32) {
 	defer g.free()
 	tokens, width := len(ids), size.Width

@@ -61,7 +61,8 @@ var encodings = map[string]*kernels.Encoding{
 	"nvfp4":   {Format: kernels.E2M1, Scaling: kernels.NV16},
 }
 
-// loop trains and generates alternately, and compares the result with a trainer that does not.
+// loop trains and generates alternately, and compares the weights with those of a trainer that
+// does not lend its memory.
 func loop(ctx context.Context, rounds int, recipe fp8.Recipe, encoding *kernels.Encoding, w io.Writer) (err error) {
 	lending, err := newTrainer(recipe)
 	if err != nil {

@@ -51,7 +51,7 @@ func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
 	return t, nil
 }
 
-// close releases the trainer and everything it has.
+// close releases the trainer's runner, model and device.
 func (t *trainer) close() error {
 	var err error
 	if t.run != nil {
@@ -72,7 +72,7 @@ func (t *trainer) step(ctx context.Context) (float64, error) {
 	return result.Loss(transformer.LossName), t.model.Update(transformer.AdamW{LearningRate: 0.003}, result, 1)
 }
 
-// Next provides a line: every byte predicts the next one.
+// Next makes the entry of a line, in which every byte predicts the next one.
 func (t *trainer) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 	line := lines[entry.Index()]
 	n := len(line) - 1

@@ -21,7 +21,7 @@ type data struct {
 	file              *corpus.Tokens // nil without -tokens
 }
 
-// mostText is the maximum number of bytes of text: all of it is held in memory.
+// mostText is the maximum number of bytes of text, all of which is in memory.
 const mostText = 64 << 20
 
 // readData opens the file of -data and splits it: the last tenth is held out. Both parts must
@@ -77,8 +77,8 @@ func (d *data) Close() error {
 
 const frequenciesAlone = "byte frequencies alone"
 
-// baselines are losses for comparison: that of a model that only uses the frequency of each
-// byte.
+// baselines returns losses for comparison: the loss of a model that only uses the frequency of
+// each byte.
 func (d *data) baselines() map[string]float64 {
 	if d.text == nil {
 		return nil // a file of tokens is not read as a whole

@@ -3,25 +3,25 @@
 //
 //	go run ./examples/train
 //
-// It needs only Go: the text is part of every Go installation, read byte by byte, and the last
-// tenth is held out. The model is cut into pipeline stages that run depth first: a microbatch
-// runs forward and backward completely before the next one begins, and nothing of it stays.
-// After every microbatch two books of the live memory are compared; growth is their difference,
-// and is 0 bytes.
+// It needs only Go: the text is part of every Go installation. It is read byte by byte, and its
+// last tenth is held out. The model is cut into pipeline stages that run depth first: a
+// microbatch completes its forward and backward before the next one begins, and all of its
+// memory is released. After every microbatch two books of the live memory are compared; growth
+// is their difference, and is 0 bytes.
 //
 //	go run ./examples/train -ranks 4 -plan zb-v
 //
 // trains it on four ranks of this process, each with its own device and goroutine, under any
-// schedule of package schedule. The weights are the same, bit for bit. Three ways to run differ
-// in the last bits, because they add gradients in another order: dualpipe, which adds those of
-// its two copies of the model separately; seq1f1b with -slices, which processes the slices of a
-// sequence in reverse; and breadth-first with -descending.
+// schedule of package schedule. The weights are the same, bit for bit. Three schedules differ in
+// the last bits, because they add gradients in another order: dualpipe, which adds the gradients
+// of its two copies of the model separately; seq1f1b with -slices, which processes the slices of
+// a sequence in reverse; and breadth-first with -descending.
 //
 //	go run ./examples/train -ranks 2 -transport unix:/tmp/job -processes 2 -process 0 &
 //	go run ./examples/train -ranks 2 -transport unix:/tmp/job -processes 2 -process 1
 //
-// trains it in two processes, to the same bits too; with tcp:HOST:PORT and -tls they may be on
-// two hosts. The first process writes the results of the run.
+// trains it in two processes, with the same bits; with tcp:HOST:PORT and -tls they may be on two
+// hosts. The first process writes the results of the run.
 //
 //	CC=mpicc go build -tags mpi ./examples/train && mpirun -n 2 ./train -transport mpi
 //
@@ -29,13 +29,14 @@
 //
 //	go run ./examples/train -fp8 mxfp8 -fp8-attention
 //
-// computes the linear layers in FP8, and keeps one byte per element of the tensors that their
-// backward and that of attention need. The weights are the same for every schedule here too.
+// computes the linear layers in FP8, and keeps one byte per element of the tensors that the
+// backward of linear layers and attention needs. The weights are again the same for every
+// schedule.
 //
 //	go run ./examples/train -data train.bin -tokens uint16
 //
-// trains it on a file of GPT-2's tokens, as llm.c and others write them, of any size: the file
-// is mapped, and not read into memory. -tokens uint32 is for those of Llama 3.
+// trains it on a file of GPT-2 tokens of any size, as llm.c and others write them: the file is
+// mapped, not read into memory. -tokens uint32 is for tokens of Llama 3.
 //
 //	go run ./examples/train -emit-costs costs.json -ranks 4 -layers 6
 //	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64 -o best.json
@@ -46,20 +47,20 @@
 // file of the plan, a run compares the simulated and the measured duration of its steps.
 //
 // The run folder (runs/<time> by default) gets the memory log (memory.jsonl), the losses
-// (losses.csv) and a page with plots (report.html). While it runs, the names of the first two
-// end in .partial, and if it is killed, or the disk is full, they keep these names: go run
-// ./cmd/weir mem reads such a log too. Ctrl-C ends the run after the current action with
-// everything written. -checkpoint writes weights and moments into a folder, at intervals and at
-// the end, and -resume continues from there to the same bits as an uninterrupted run. With both
-// on one folder the same command starts a run and resumes it. A checkpoint stores the flags
-// that affect the weights, including -products; the way kernels are launched changes no bit.
-// All flags: go run ./examples/train -help
+// (losses.csv) and a page with plots (report.html). During the run the names of the first two
+// end in .partial, and keep this ending if the process is killed or the disk is full: go run
+// ./cmd/weir mem reads such a log too. Ctrl-C ends the run after the current action and writes
+// all results. -checkpoint writes weights and moments into a folder, at intervals and at the
+// end, and -resume continues from them with the same bits as an uninterrupted run. If both name
+// the same folder, the same command starts a run and resumes it. A checkpoint stores the flags
+// that affect the weights, including -products; -plain-launches does not change them. All flags:
+// go run ./examples/train -help
 //
-// A trainer of your own can start as a copy of this one: it imports only public packages. Read
-// main.go, train.go, model.go and data.go in this order; state.go is its checkpoints, memory.go
-// plans the memory of a step, and the rest is flags and output. Package trainer/job has the
-// flags of the plan and of several processes, and connects them.
+// You can write your trainer by copying this one: it imports only public packages. Read main.go,
+// train.go, model.go and data.go in this order; state.go reads and writes checkpoints, memory.go
+// plans the memory of a step, and the rest is flags and output. Package trainer/job defines the
+// flags of the plan and of several processes, and connects the processes.
 //
-// Exit status: 0 done, 1 an error, printed in one line, 3 an error or the end of another
-// process of the job, 130 interrupted.
+// The exit status is 0 on success, 1 after an error, printed in one line, 3 after an error or
+// the end of another process of the job, and 130 after an interrupt.
 package main

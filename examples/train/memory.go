@@ -12,16 +12,16 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// plan makes a runner that plans the memory of every step in advance. The allocations of the
-// stages are determined by a dry run of the same model on Null devices, for the longest and for
-// the shortest possible microbatch, and for one half as long: sizes in between are
-// interpolated. Unless -keep-logits is given, plan also chooses whether logits are kept. If a
-// step keeps so many buffers that it cannot be planned, its memory is dynamic; t.unplanned then
-// has the reason.
+// plan makes a runner that plans the memory of every step in advance. It determines the
+// allocations of the stages in a dry run of the same model on Null devices, for the longest and
+// the shortest possible microbatch, and for one half as long as the longest; sizes in between
+// are interpolated. Unless -keep-logits is given, plan also chooses whether logits are kept. If
+// a step has too many buffers to be planned, its memory is dynamic, and t.unplanned has the
+// reason.
 func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
-	nulls := make([]kernels.Compute, t.opts.Ranks) // of one replica: all are alike
+	nulls := make([]kernels.Compute, t.opts.Ranks) // of one replica, because all are equal
 	for rank := range nulls {
-		null := kernels.NewNull(t.devs[0]) // all devices are alike
+		null := kernels.NewNull(t.devs[0]) // all devices are equal
 		defer func() { err = errors.Join(err, null.Close()) }()
 		nulls[rank] = null
 	}

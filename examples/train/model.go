@@ -62,7 +62,7 @@ func (t *trainer) build(ctx context.Context) error {
 	t.drawn = t.opts.drawn(training, 0)
 	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
 	for _, dev := range t.ranks[:t.opts.Ranks] {
-		if t.opts.Priced != nil { // whatever model the file was measured with
+		if t.opts.Priced != nil { // the file may be from another model
 			t.opts.Priced.Resident = append(t.opts.Priced.Resident, dev.Live())
 		}
 	}

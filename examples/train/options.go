@@ -25,7 +25,7 @@ type options struct {
 	sequence    int    // maximum number of tokens in a microbatch
 	device      string // host, cuda or cuda:N
 	products    string // how a GPU multiplies float32 matrices
-	plain       bool   // its kernels are not launched as graphs
+	plain       bool   // kernels are not launched as graphs
 	model       transformer.Config
 	fp8         string // the recipe, or none
 	tied        bool   // the head uses the embedding's table
@@ -37,15 +37,15 @@ type options struct {
 	emitProfile string  // output file for the profile
 }
 
-// A wide model learns less at the rate of a narrow one: at width 128 float32 ends at 2.15 nats
-// per byte with 0.01, and at 1.71 with 0.003.
+// A wide model needs a lower learning rate: at width 128, a run in float32 ends at 2.15 nats per
+// byte with 0.01, and at 1.71 with 0.003.
 const (
 	wide     = 128
 	wideRate = 3e-3
 )
 
-// defaults returns the settings of a run without flags, which takes about a minute on two cores, and
-// registers the flags of the command line, which change them.
+// defaults returns the settings of a run without flags, which takes about a minute on two cores,
+// and registers the flags that change them.
 func defaults() *options {
 	f := flag.NewFlagSet("train", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -91,7 +91,7 @@ func parse(args []string) (*options, error) {
 	o := defaults()
 	args = slices.Clone(args)
 	for i, arg := range args {
-		if name, _, _ := strings.Cut(arg, "="); name == "-emit-templates" || name == "--emit-templates" { // its former name
+		if name, _, _ := strings.Cut(arg, "="); name == "-emit-templates" || name == "--emit-templates" { // the former name of -emit-profile
 			args[i] = strings.Replace(arg, "templates", "profile", 1)
 		}
 	}
@@ -115,8 +115,8 @@ func usage(w io.Writer) {
 	f.PrintDefaults()
 }
 
-// validate reports every fault of the options, with a remedy. It also sets options that follow
-// from others.
+// validate returns an error with every fault of the options and its remedy. It also sets options
+// that follow from others.
 func (o *options) validate() error {
 	var faults []error
 	refuse := func(wrong bool, format string, args ...any) {
@@ -142,7 +142,7 @@ func (o *options) validate() error {
 		refuse(w%h != 0, "-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
 	if o.emitCosts != "" && o.Ranks > 1 && !o.Given("plan") && !o.Given("stages") {
-		o.Stages = 2 * o.Ranks // which most plans need
+		o.Stages = 2 * o.Ranks // most plans need two stages per rank
 	}
 	parts := o.model.Layers + 2
 	faults = append(faults, o.Validate(parts))

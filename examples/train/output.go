@@ -131,8 +131,8 @@ func (t *trainer) show(result *runner.Result, nats float64) {
 	})
 }
 
-// finish writes all results of a run, even if it was interrupted or failed, and prints how it
-// ended.
+// finish writes all results of a run, even if it was interrupted or failed, and prints the
+// reason of its end.
 func (t *trainer) finish(ctx context.Context, err error) error {
 	if t.progress != nil {
 		t.progress.End()
@@ -150,8 +150,8 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 		digest, fault = t.world.SHA256(tensors)
 	}
 	failed := err != nil && !errors.Is(err, job.ErrInterrupted)
-	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
-	began := err == nil || t.done > t.first                // weights without a step are not worth an older checkpoint
+	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are valid
+	began := err == nil || t.done > t.first                // without a step, keep the older checkpoint
 	save, lost := t.world.Agree(context.Background(), t.opts.Checkpoint != "" && fault == nil && began && sound && !t.saved)
 	if fault = cmp.Or(fault, lost); save && fault == nil {
 		fault = t.save()
@@ -182,7 +182,7 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 // say prints a line about this process.
 func say(line string) { fmt.Fprintln(os.Stderr, "train: "+line) }
 
-// status describes the ranks that this process knows of.
+// status returns the status of the ranks that this process can observe.
 func (t *trainer) status() launch.Status {
 	switch {
 	case !t.built.Load():

@@ -23,18 +23,18 @@ const (
 	secondMoment = "adamw.v."
 	fp8Scales    = "fp8.scales" // of a model in FP8: the result of transformer.Model.MarshalScales
 
-	keySteps = "train.steps_done" // of the single-file checkpoints that this program once wrote
+	keySteps = "train.steps_done" // of single-file checkpoints, which earlier versions wrote
 	keyData  = "train.data_sha256"
 )
 
-// deciding are the flags that change the weights of a run. The others, such as -ranks, -plan
+// deciding lists the flags that change the weights of a run. Other flags, such as -ranks, -plan
 // and -stages, do not, or change only the last bits if the plan's backward does not ascend.
 var deciding = []string{
 	"width", "layers", "heads", "tied", "seq", "microbatches", "steps", "seed", "dropout", "lr", "decay", "warmup", "clip",
 	"fp8", "fp8-attention", "products", "tokens", "vocabulary",
 }
 
-// older are flags that a checkpoint may lack, with the values used at that time.
+// older lists flags that older checkpoints lack, with the values that these checkpoints imply.
 var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256"}
 
 // resume opens the checkpoint of -resume and sets the deciding flags to its values. -steps may
@@ -65,7 +65,7 @@ func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 	return c, nil
 }
 
-// load sets weights and moments from a checkpoint; nil means none.
+// load sets weights and moments from a checkpoint, if c is not nil.
 func (t *trainer) load(c *checkpoint.Checkpoint) error {
 	if c == nil {
 		return nil
@@ -103,7 +103,7 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	return err
 }
 
-// checkpoint writes a checkpoint after a step if one is due, and after the last one.
+// checkpoint writes a checkpoint if one is due after this step, and after the last step.
 func (t *trainer) checkpoint(ctx context.Context) error {
 	due, err := t.opts.Due(ctx, t.world, int64(t.done), t.done == t.opts.steps)
 	if err != nil || !due {
@@ -133,7 +133,8 @@ func (t *trainer) save() error {
 	return t.opts.Save(t.world, state, deciding, pieces...)
 }
 
-// kind is a kind of tensor in a checkpoint: its name is that of the parameter after a prefix.
+// kind is a kind of tensor in a checkpoint. A tensor's name is a prefix and the name of its
+// parameter.
 type kind struct {
 	prefix string
 	buffer func(c transformer.Copy) kernels.Buffer
@@ -148,8 +149,9 @@ var (
 	}
 )
 
-// tensors returns the tensors of a kind on all ranks, by name: all copies, or of the first use of
-// each parameter in each replica the elements that the replica owns, which are every element once.
+// tensors returns the tensors of a kind on all ranks, by name: either all copies, or every element
+// once. For the latter it takes, from the first copy of each parameter in each replica, the
+// elements that the replica owns.
 func (t *trainer) tensors(k kind, copies bool) (all []job.Tensor, err error) {
 	parameters := t.model.Parameters()
 	slices.SortFunc(parameters, func(a, b *transformer.Parameter) int { return strings.Compare(a.Name, b.Name) })

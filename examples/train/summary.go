@@ -24,7 +24,7 @@ type summary struct {
 	Group        int    `json:"group"` // 0: the plan's own
 	Stages       int    `json:"stages"`
 	Microbatches int    `json:"microbatches"`  // of all replicas
-	ReplicaCount int    `json:"replica_count"` // ranks counts the ranks of all
+	ReplicaCount int    `json:"replica_count"` // ranks counts the ranks of all replicas
 	Shard        int    `json:"shard"`
 	Gathered     int    `json:"gathered"` // 0: the fewest that the plan allows
 	Sequence     int    `json:"seq"`
@@ -36,20 +36,20 @@ type summary struct {
 	Seed         uint64 `json:"seed"`
 	Parameters   int64  `json:"parameters"`
 	Steps        int    `json:"steps"`      // that have updated the weights
-	ResumedAt    int    `json:"resumed_at"` // of which before this run
+	ResumedAt    int    `json:"resumed_at"` // how many of them before this run
 	Interrupted  bool   `json:"interrupted"`
-	// Ascends reports whether the backward processes microbatches in ascending order, so that
-	// weights are bit-equal to those of every other such plan.
+	// Ascends reports whether the backward processes microbatches in ascending order. All such
+	// plans give the same weights, bit for bit.
 	Ascends bool `json:"ascends"`
 	metrics.Summary
 	Unit            string   `json:"unit"`                  // byte or token; losses are in nats per unit
-	LossFrequencies *float64 `json:"loss_byte_frequencies"` // of a model that only uses the frequency of each byte of the text
+	LossFrequencies *float64 `json:"loss_byte_frequencies"` // loss of a model that only uses the frequency of each byte of the text
 	WeightsSHA256   string   `json:"weights_sha256"`
 	RunFolder       string   `json:"run"`
 	Checkpoint      string   `json:"checkpoint"`
 }
 
-// summary returns the result of the run, whose weights have this hash.
+// summary returns the result of the run. digest is the hash of its weights.
 func (t *trainer) summary(ended error, digest string) *summary {
 	o := t.opts
 	var frequencies *float64
@@ -67,7 +67,7 @@ func (t *trainer) summary(ended error, digest string) *summary {
 	}
 }
 
-// table prints the end of a run.
+// table prints the summary at the end of a run.
 func (s *summary) table(w io.Writer, f *job.Folder) error {
 	loss := func(x *float64) string {
 		if x == nil {

@@ -53,12 +53,12 @@ type trainer struct {
 	drawn          *corpus.Drawn // windows of train
 	tiled          *corpus.Tiled // windows of heldout
 
-	passed      error           // why newer checkpoints than the one of -resume were skipped
+	passed      error           // why checkpoints newer than the one of -resume were skipped
 	first, done int             // number of steps before this run, and so far
 	profile     *layout.Profile // allocations of the stages; nil if memory is not planned
 	layout      *layout.Memory  // of a step's memory; nil if it is not planned
-	unplanned   error           // why it is not
-	failed      error           // outside of a step: the other processes are not informed
+	unplanned   error           // why the memory is not planned
+	failed      error           // an error outside of a step, which other processes do not receive
 
 	metrics  *metrics.Run
 	progress *progress.Line
@@ -162,7 +162,7 @@ func (t *trainer) loop(ctx context.Context) error {
 			}
 		}
 		if t.done == t.opts.steps && err == nil {
-			t.saved = t.checkpoint(ctx) == nil // if it fails, the end of the run tries again, and reports the error
+			t.saved = t.checkpoint(ctx) == nil // if it fails, finish tries again, and reports the error
 		}
 		if written := errors.Join(t.folder.Step(line), t.watch.Step(t.metrics, line, t.opts.steps, t.subtitle())); written != nil || err != nil {
 			t.failed = written
@@ -209,8 +209,8 @@ const (
 	// mostHeldOut is the maximum number of bytes of held-out text that an evaluation reads, so
 	// that it takes seconds.
 	mostHeldOut = 64 << 10
-	// heldOutGroups is the number of evaluations over which the held-out windows are spread.
-	// The variation between the groups shows the precision of their mean.
+	// heldOutGroups is the number of groups into which the held-out windows are divided. The
+	// variation between the groups shows the precision of their mean.
 	heldOutGroups = 16
 )
 

@@ -17,8 +17,8 @@ import (
 // rounds is the number of rounds of measurements.
 const rounds = 3
 
-// comparison measures Weir and its peers alternately, each in a separate process, and prints
-// Markdown. A ratio is the median over the ratios of measurements that are adjacent in time.
+// comparison measures Weir and its peers in alternation, each in a separate process, and prints
+// Markdown. A ratio is the median of the ratios of measurements that are adjacent in time.
 type comparison struct {
 	peers   *peers
 	options options
@@ -68,8 +68,8 @@ func all(o options, threads []int, out io.Writer) (err error) {
 	return nil
 }
 
-// turns lets each measure run in turn, round by round. It returns the samples by measure.
-func (c *comparison) turns(measures ...func() (sample, error)) ([][]sample, error) {
+// alternate calls each measure once per round. It returns the samples by measure.
+func (c *comparison) alternate(measures ...func() (sample, error)) ([][]sample, error) {
 	all := make([][]sample, len(measures))
 	for range rounds {
 		for i, measure := range measures {
@@ -131,8 +131,8 @@ func settings() (all []setting) {
 	return all
 }
 
-// chooseSetting tries settings with few steps, then the best of several with torch.compile, and
-// the best of several threads with active waiting, and returns the fastest.
+// chooseSetting returns the fastest setting. It tries all with few steps, then the best of several
+// with torch.compile and, with several threads, the best one with active waiting.
 func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) {
 	s := steps("g4 4k T256")[0]
 	o := c.options
@@ -168,9 +168,8 @@ func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) 
 	return best.setting, nil
 }
 
-// steps measures training steps of Weir and PyTorch: with the best instructions, with logits
-// kept or not as the memory plan chooses and with logits always computed again, and with fewer
-// instructions.
+// steps measures training steps of Weir and PyTorch with the best instructions, with logits kept
+// as the memory plan chooses or always recomputed, and then with fewer instructions.
 func (c *comparison) steps(threads []int) error {
 	chosen, tried := make(map[int]setting), settings()
 	for _, n := range threads {
@@ -188,7 +187,7 @@ func (c *comparison) steps(threads []int) error {
 		for _, n := range threads {
 			none := c.options
 			none.keep = transformer.NoLogits
-			all, err := c.turns(c.ours(s, n, c.options), c.ours(s, n, none),
+			all, err := c.alternate(c.ours(s, n, c.options), c.ours(s, n, none),
 				func() (sample, error) { return c.peers.torch(s, n, chosen[n], c.options) })
 			if err != nil {
 				return err
@@ -205,7 +204,7 @@ func (c *comparison) steps(threads []int) error {
 		if c.options.only != "" || s.Layers != 4 || c.options.short && s.Sequence > 64 {
 			continue
 		}
-		all, err := c.turns(c.ours(s, 1, c.with("avx2")), func() (sample, error) { return c.peers.torch(s, 1, avx2, c.options) },
+		all, err := c.alternate(c.ours(s, 1, c.with("avx2")), func() (sample, error) { return c.peers.torch(s, 1, avx2, c.options) },
 			c.ours(s, 1, c.with("portable")), c.ours(s, 1, c.options))
 		if err != nil {
 			return err
@@ -246,7 +245,7 @@ func (c *comparison) products(threads []int) error {
 	fmt.Fprint(c.out, "\n| product, m×n×k | threads | Weir GFLOP/s | of peak | OpenBLAS | of peak | Weir : OpenBLAS |\n|---|---|---|---|---|---|---|\n")
 	for _, s := range c.options.subjects() {
 		for _, n := range threads {
-			all, err := c.turns(c.ours(s, n, c.options), rival(s, n, core))
+			all, err := c.alternate(c.ours(s, n, c.options), rival(s, n, core))
 			if err != nil {
 				return err
 			}
@@ -262,7 +261,7 @@ func (c *comparison) products(threads []int) error {
 		if s.M*s.N*s.K > 1<<30 {
 			continue // plain Go takes too long
 		}
-		all, err := c.turns(c.ours(s, 1, c.with("avx2")), rival(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
+		all, err := c.alternate(c.ours(s, 1, c.with("avx2")), rival(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
 		if err != nil {
 			return err
 		}
@@ -278,7 +277,7 @@ func (c *comparison) chooseCore() (best string, err error) {
 	fmt.Fprint(c.out, "\n| OpenBLAS as | which is | GFLOP/s of three products together |\n|---|---|---|\n")
 	for _, core := range []string{"HASWELL", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS", "ZEN"} {
 		var name string
-		var took float64 // for 10^9 operations of each
+		var took float64 // total for 10^9 operations of each product
 		for _, s := range []subject{all[0], all[5], all[8]} {
 			r, err := c.peers.openBLAS(s, 1, core, c.options)
 			if err != nil {
@@ -294,7 +293,7 @@ func (c *comparison) chooseCore() (best string, err error) {
 	return best, nil
 }
 
-// runner measures the cost of a step apart from its stages.
+// runner measures the cost of a step without its stages.
 func (c *comparison) runner() error {
 	text, err := exec.Command("go", "test", "./tests/scaling", "-run", "^$", "-bench", "Step", "-benchtime", "1s", "-count", "5").CombinedOutput()
 	if err != nil {
@@ -312,7 +311,7 @@ func (c *comparison) runner() error {
 
 // processor returns the name of the processor according to the system.
 func processor() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // "?" if there is none
+	text, _ := os.ReadFile("/proc/cpuinfo") // if it does not exist, the name is "?"
 	fields := map[string]string{"model name": "?"}
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(line, ":"); ok {

@@ -16,7 +16,7 @@ type configuration struct {
 	Sequence   int `json:"sequence,omitempty"`
 }
 
-// configurations are those with which other programs were measured.
+// configurations are the configurations with which other programs were measured.
 var configurations = func() (all []configuration) {
 	for _, vocabulary := range []int{4096, 50257} {
 		for _, layers := range []int{4, 6} {

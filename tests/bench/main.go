@@ -1,9 +1,9 @@
 // Bench measures a training step on the host: tokens per second, memory, and a profile, for
 // models of the GPT-2 layout in float32 with AdamW. A step has four sequences, each a
-// microbatch. The text is random, which makes no difference.
+// microbatch. The text is random, which does not affect the speed.
 //
 //	go run ./tests/bench                      all configurations, one and two threads
-//	go run ./tests/bench -only g4,4k -profile those whose name contains both parts
+//	go run ./tests/bench -only g4,4k -profile configurations whose name contains both parts
 //	go run ./tests/bench -products            matrix products only
 //	go run ./tests/bench -all                 everything, alternating with PyTorch and OpenBLAS, as Markdown
 //	go run ./tests/bench -all -short          a part of it

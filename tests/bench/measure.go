@@ -26,15 +26,15 @@ type measurement struct {
 	Arena      int64   `json:"arena_peak_bytes"`
 	Resident   int64   `json:"resident_peak_bytes"`     // of the process; 0 if unknown
 	Peak       float64 `json:"peak_gflops"`             // of one core, measured at the same time
-	Rate       float64 `json:"gflops"`                  // of the best step, counting only necessary products, not recomputed ones
+	Rate       float64 `json:"gflops"`                  // of the best step, without recomputed products
 	MedianRate float64 `json:"median_gflops,omitempty"` // of a product
 	Profile    []share `json:"profile,omitempty"`
 	FirstLoss  float64 `json:"first_loss"`
 	LastLoss   float64 `json:"last_loss"`
 }
 
-// measure trains for the given time, and at least three steps after a warm-up step. The profile
-// is of one more step.
+// measure trains for the given time, and at least three steps, after a warm-up step. The profile
+// is of one additional step.
 func measure(c configuration, threads int, o options) (m measurement, err error) {
 	t, err := newTrainer(c, threads, o)
 	if err != nil {
@@ -104,7 +104,7 @@ func newTrainer(c configuration, threads int, o options) (t *trainer, err error)
 	return t, err
 }
 
-// record finds out in a dry run what the stages allocate, and whether logits are kept.
+// record determines in a dry run the allocations of the stages and whether logits are kept.
 func (t *trainer) record(c configuration) (profile *layout.Profile, err error) {
 	null := kernels.NewNull(t.dev)
 	defer func() { err = errors.Join(err, null.Close()) }()

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// sgemm is the source of a program that measures products of OpenBLAS, and peer the source of
-// one that measures training steps of PyTorch.
+// sgemm is the source of a program that measures products of OpenBLAS, and peer the source of a
+// program that measures training steps of PyTorch.
 //
 //go:embed openblas/sgemm.c
 var sgemm []byte
@@ -93,7 +93,7 @@ func (p *peers) openBLAS(s subject, threads int, core string, o options) (sample
 		flag(s.Accumulate), strconv.Itoa(threads), fmt.Sprint(o.time.Seconds()), flag(o.cpu))
 }
 
-// setting is a way to run PyTorch.
+// setting is a configuration of PyTorch.
 type setting struct {
 	name        string
 	environment []string

@@ -20,7 +20,7 @@ type product struct {
 	Accumulate bool `json:"accumulate"`
 }
 
-// products are shapes that other projects publish, and those of training (forward, gradient of
+// products are shapes that other projects publish, and shapes of training (forward, gradient of
 // the input, gradient of the weight), both large and as small as in examples/train.
 var products = []product{
 	{M: 512, N: 512, K: 512},
@@ -91,7 +91,7 @@ func measureProduct(p product, threads int, o options) (m measurement, err error
 	if err != nil {
 		return m, err
 	}
-	rates = rates[1:] // the first sample touches the memory
+	rates = rates[1:] // the first sample includes page faults
 	slices.Sort(rates)
 	best := rates[len(rates)-1]
 	return measurement{

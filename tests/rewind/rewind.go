@@ -23,15 +23,15 @@ const granule = 512
 const unsplit = 1 << 20
 
 // Segments undoes the trace of a device, from its last entry to its first, starting with the
-// segments, and returns the segments as they were before the trace. The viewer does the same to
-// draw its allocator state history, and an error is a condition at which the viewer would fail:
-// an event outside of every segment, a block freed twice, a segment that is returned while a
-// block in it is live.
+// segments of the snapshot, and returns the segments as they were before the trace. The viewer
+// does the same to draw its allocator state history. An error is a condition at which the viewer
+// would fail: an event outside of every segment, a block freed twice, a segment that is freed
+// while a block in it is live.
 //
-// A trace that begins in mid-history is not an error: a block that it frees without having
-// allocated it was live before. The trace does not contain the real size of such a block;
-// unless something else reveals it, it gets the requested size, rounded up to 512 bytes if
-// there is enough space.
+// A trace may begin in mid-history: a block that it frees without having allocated it was live
+// before. The trace does not contain the real size of such a block. Unless a neighboring block
+// reveals it, the block gets the requested size, rounded up to 512 bytes if there is enough
+// space.
 func Segments(s *snapshot.Snapshot, device int) ([]snapshot.Segment, error) {
 	r := rewinder{}
 	for i := range s.Segments {
@@ -58,8 +58,8 @@ func Segments(s *snapshot.Snapshot, device int) ([]snapshot.Segment, error) {
 	return segments, nil
 }
 
-// rewinder has the segments at one time of the trace. It keeps only their live and pending
-// blocks, in order.
+// rewinder holds the segments at one time of the trace, with only their live and pending blocks,
+// in order.
 type rewinder struct{ segments []snapshot.Segment }
 
 // begin adds a segment of the snapshot.
@@ -96,7 +96,7 @@ func (r *rewinder) undo(e *snapshot.Entry) error {
 	case snapshot.SegmentUnmap:
 		return r.insert(snapshot.Segment{Address: e.Address, Size: e.Size, Stream: e.Stream, Small: e.Size%largeSegment != 0, Expandable: true, Frames: e.Frames})
 	}
-	return nil // oom, snapshot, notes of users
+	return nil // oom, snapshot, user-defined
 }
 
 // The sizes of segments show to which pool a removed segment belonged.
@@ -105,7 +105,7 @@ const (
 	largeSegment = 20 << 20
 )
 
-// unalloc removes a block that was allocated here.
+// unalloc removes the block that the entry allocated.
 func (r *rewinder) unalloc(e *snapshot.Entry) error {
 	segment, at, ok := r.find(e.Address)
 	if !ok {
@@ -124,7 +124,7 @@ func (r *rewinder) unalloc(e *snapshot.Entry) error {
 	return nil
 }
 
-// unfree restores a block whose bytes were returned to the pool here.
+// unfree restores the block whose bytes the entry returned to the pool.
 func (r *rewinder) unfree(e *snapshot.Entry) error {
 	segment := r.around(e.Address)
 	if segment == nil {
@@ -152,7 +152,7 @@ func (r *rewinder) unfree(e *snapshot.Entry) error {
 	return nil
 }
 
-// unrequest makes a block live that was freed here.
+// unrequest makes the block live that the entry freed.
 func (r *rewinder) unrequest(e *snapshot.Entry) error {
 	segment, at, ok := r.find(e.Address)
 	if !ok || segment.Blocks[at].State != snapshot.Pending {

@@ -1,7 +1,7 @@
-// Package toy is a small model for the suites that cross packages: a chain of stages that
-// multiply by a weight, over the handles of an arena, with a squared error at the end. It is
-// realistic enough to exercise every rule of lifetimes: parts are read in forward and backward,
-// inputs are saved, gradients accumulate.
+// Package toy is a small model for suites that cross packages: a chain of stages over the handles
+// of an arena, each of which multiplies by a weight, with a squared error at the end. It exercises
+// every rule of lifetimes: parts are read in forward and backward, inputs are saved, gradients
+// accumulate.
 package toy
 
 import (
@@ -37,8 +37,7 @@ type Model struct {
 	Grads  []T // by stage
 }
 
-// New returns a chain of n >= 2 stages over a new arena, and a function that
-// closes it.
+// New returns a chain of n >= 2 stages over a new arena, which the caller closes.
 func New(n int) (*Model, error) {
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 30})
 	if err != nil {
@@ -104,7 +103,7 @@ func View(arena *memory.Arena, h T) ([]float32, error) {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), nil
 }
 
-// Stage multiplies by a weight. The first one reads the numbers, the last one compares with the
+// Stage multiplies by a weight. The first stage reads the numbers; the last one compares with the
 // targets, which it reads again in its backward.
 type Stage struct {
 	stages.Decl[T]
@@ -197,7 +196,7 @@ func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
 	return nil
 }
 
-// view and alloc are View and Alloc in a call of the stage, which ends if they fail.
+// view and alloc are View and Alloc for a call of the stage, which they end if they fail.
 func (s *Stage) view(mb MB, h T) []float32 {
 	x, err := View(s.arena, h)
 	mb.Check(err)
@@ -210,7 +209,7 @@ func (s *Stage) alloc(mb MB, class memory.Class, n int) (T, []float32) {
 	return h, x
 }
 
-// Gradients implements the operations at the end of a step.
+// Gradients implements runner.Gradients.
 type Gradients struct{ Arena *memory.Arena }
 
 // Zero sets g to zero.

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// several is more than any tested capacity.
+// several is a number of messages larger than any tested capacity.
 const several = 9
 
 func (s *suite[T]) capacities() {
@@ -178,7 +178,7 @@ func (s *suite[T]) tags() {
 
 func (s *suite[T]) apart() {
 	if s.capacity == 0 {
-		return // one Send at a time
+		return // the test needs more than one Send in flight
 	}
 	s.ranks(3, func(r *rank[T]) {
 		switch r.number {

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Subject is a transport under test, and functions for tensors, each of which holds a number. All
+// Subject is a transport under test, with functions for tensors that each contain one number. All
 // fields except Capacities, Patience and Kill must be set.
 type Subject[T any] struct {
 	// New returns the linked endpoints of the ranks, and a function that closes them after the
@@ -24,13 +24,13 @@ type Subject[T any] struct {
 	New func(ranks, capacity int) (ends []transport.Transport[T], end func() error, err error)
 	// Capacities lists the capacities that the transport supports; nil is 0, 1, 3 and no limit.
 	Capacities []int
-	// Patience is how long a call may take that must not block, and how long the suite then waits
-	// for the end of its context to end the call; 0 is a minute.
+	// Patience is the maximum duration of a call that must not block. After it the suite cancels
+	// the call's context, and waits as long again for the call to end. 0 means a minute.
 	Patience time.Duration
 	// Kill ends a rank like the end of its process. nil omits the tests of lost ranks.
 	Kill func(end transport.Transport[T])
-	// Make returns a tensor of a rank that holds a number, Read returns the number, Write changes
-	// it, and Release releases the tensor. They run on the goroutine of the rank.
+	// Make returns a tensor of a rank that contains a number, Read returns the number, Write
+	// changes it, and Release releases the tensor. They run on the goroutine of the rank.
 	Make    func(rank int, value float64) (T, error)
 	Read    func(rank int, h T) (float64, error)
 	Write   func(rank int, h T, value float64) error
@@ -65,8 +65,9 @@ func Run[T any](t *testing.T, subject Subject[T]) {
 	}
 }
 
-// Check does the same and returns the faults. If a call must block, the suite checks once, after
-// a moment: it never reports a correct transport, and may miss a fault of a slow one.
+// Check is Run without package testing: it returns the faults. The suite checks that a call blocks
+// only once, after a moment. So it never reports a correct transport, but may miss a fault of a
+// slow one.
 func Check[T any](subject Subject[T]) []Fault {
 	var faults []Fault
 	for _, test := range tests[T]() {
@@ -173,15 +174,15 @@ func (s *suite[T]) close() {
 	s.end = nil
 }
 
-// ranks links n new ranks, begins a step, runs a function on a goroutine for each of them, and
-// waits for all.
+// ranks links n new ranks, begins a step, runs f on a goroutine for each of them, and waits for
+// all goroutines.
 func (s *suite[T]) ranks(n int, f func(rank *rank[T])) {
 	if s.link(n) {
 		s.step(f)
 	}
 }
 
-// step does the same over the existing links.
+// step is ranks over the existing links.
 func (s *suite[T]) step(f func(rank *rank[T])) {
 	s.each(func(r *rank[T]) {
 		if r.succeeds(r.Begin(r.ctx, nil), "Begin") {
@@ -190,7 +191,7 @@ func (s *suite[T]) step(f func(rank *rank[T])) {
 	})
 }
 
-// each runs a function on a goroutine for each rank. It abandons ranks that hang.
+// each runs f on a goroutine for each rank. It abandons ranks that hang.
 func (s *suite[T]) each(f func(rank *rank[T])) {
 	patience := s.Patience
 	if patience == 0 {
@@ -215,7 +216,8 @@ func (s *suite[T]) each(f func(rank *rank[T])) {
 	}
 }
 
-// rank is a rank within a test. Its methods report faults, and return whether there was none.
+// rank is a rank of a test. Its methods report faults; those with a bool result return whether
+// the call was correct.
 type rank[T any] struct {
 	transport.Transport[T]
 	*suite[T]
@@ -234,8 +236,7 @@ func (r *rank[T]) succeeds(err error, call string) bool {
 	return err == nil
 }
 
-// wraps reports whether an error is the wanted one: itself or, from another process, an error with
-// its text.
+// wraps reports whether err wraps want or, if it comes from another process, contains its text.
 func (r *rank[T]) wraps(err, want error, call string) bool {
 	if err == nil || !errors.Is(err, want) && !strings.Contains(err.Error(), want.Error()) {
 		r.errorf("%s returns %v, want %v", call, err, want)
@@ -284,7 +285,7 @@ func (r *rank[T]) hasValue(h T, value float64) {
 	}
 }
 
-// flag is an event that happens once, on some goroutine.
+// flag is an event that happens once, on any goroutine.
 type flag struct{ atomic.Bool }
 
 // unsetAfterPause yields to other goroutines for a moment and reports whether the flag is not set.

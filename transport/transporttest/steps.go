@@ -51,8 +51,8 @@ func (s *suite[T]) begins() {
 	})
 }
 
-// hellos makes one rank after the other begin a different step: none begins, and the next step
-// works. A rank without a hello joins any step.
+// hellos makes one rank after the other begin a different step: no rank may begin, and the next
+// step must work. A rank without a hello joins any step.
 func (s *suite[T]) hellos() {
 	if !s.link(3) {
 		return
@@ -88,7 +88,7 @@ func (s *suite[T]) hellos() {
 	}
 }
 
-// blocks makes a call that blocks, with a peer that does not do its part.
+// blocks makes a call that blocks because the peer does not make the matching call.
 func (r *rank[T]) blocks(ctx context.Context, call string, peer int) error {
 	switch call {
 	case "Begin":
@@ -197,8 +197,8 @@ func (s *suite[T]) cancels() {
 	}
 }
 
-// loses kills a rank while the others are in a call: each of them gets an error, and none begins
-// another step.
+// loses kills a rank while the others are in a call: each of them must get an error, and none may
+// begin another step.
 func (s *suite[T]) loses() {
 	if s.Kill == nil {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// windowTests test transport.Windows, and pass if the transport does not have it.
+// windowTests returns the tests of transport.Windows. They pass if the transport does not
+// implement it.
 func windowTests[T any]() []test[T] {
 	return []test[T]{
 		{"windows: get blocks until the memory is exposed", windows((*suite[T]).gets)},
@@ -51,7 +52,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-// get reads n bytes, which must be those of the pattern.
+// get reads n bytes, which must be equal to the pattern.
 func (r *rank[T]) get(from int, tag transport.Tag, offset, n, seed int) bool {
 	dst := make([]byte, n)
 	if !r.succeeds(r.windows().Get(r.ctx, from, tag, int64(offset), dst), "Get of "+tag.String()) {
@@ -159,15 +160,15 @@ func (s *suite[T]) outOfRange() {
 				}
 			}
 			r.get(0, weights(0), 100, 0, 1)
-			r.get(0, weights(0), 0, 100, 1) // none of them has ended the step
+			r.get(0, weights(0), 0, 100, 1) // no rank has ended the step
 		}
 		_, err := r.Exchange(r.ctx, nil)
 		r.succeeds(err, "Exchange")
 	})
 }
 
-// abortsReads ends a step by the owner of memory that is being read, by the reader, and by a third
-// rank.
+// abortsReads aborts a step while a rank reads memory of another one: by the owner, by the reader,
+// and by a third rank.
 func (s *suite[T]) abortsReads() {
 	cause := errors.New("planted cause")
 	const size = 1 << 18
@@ -272,7 +273,7 @@ func (s *suite[T]) cancelsReads() {
 		cancel(reason)
 		all.Wait()
 		if r.number == 1 {
-			r.get(0, weights(0), 0, 10, 1) // the step goes on
+			r.get(0, weights(0), 0, 10, 1) // the step continues
 		}
 		_, err := r.Exchange(r.ctx, nil)
 		r.succeeds(err, "Exchange")

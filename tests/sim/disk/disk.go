@@ -1,8 +1,8 @@
-// Package disk replaces package os in simulations of trainer/checkpoint and trainer/outfile: a
-// file system in memory that fails and loses power as determined by a seed. After a loss of
-// power, unflushed data may be present, absent, or partly present: the bytes of a file, and
-// each name in a folder. It has the functions that those packages call; a test builds them with
-// this package in place of os.
+// Package disk replaces package os in simulations of trainer/checkpoint and trainer/outfile. It
+// is a file system in memory that fails and loses power as determined by a seed. After a loss of
+// power, the bytes of a file and the names in a folder that were not flushed may be present,
+// absent, or partly present. It has the functions that those packages call; a test builds them
+// with this package in place of os.
 package disk
 
 import (
@@ -44,11 +44,11 @@ type Disk struct {
 	random *rand.Rand
 	root   *node
 	calls  int
-	// The number of the call, from 1, at which Fault happens; 0 means none.
+	// At is the number of the call, from 1, at which Fault occurs; 0 means none.
 	At      int
 	Fault   Fault
 	dead    bool
-	Ignores string // names of files and folders with this prefix are not flushed: a bug to be found
+	Ignores string // files and folders with this prefix are not flushed: a planted bug
 }
 
 // Fault is a fault of a call.
@@ -58,7 +58,7 @@ const (
 	Fails   Fault = iota // the call fails with EIO
 	Full                 // a write fails in its middle
 	Kills                // the process ends
-	NoPower              // the same, and unflushed data is at risk
+	NoPower              // the process ends, and unflushed data may be lost
 	NumFaults
 )
 
@@ -115,7 +115,7 @@ func (d *Disk) Calls() int { return d.calls }
 // Reset restarts the count of calls, and removes the fault.
 func (d *Disk) Reset() { d.calls, d.At = 0, 0 }
 
-// Restart releases all locks, and if the power was lost decides the contents of the disk.
+// Restart releases all locks. After a loss of power it decides the contents of the disk.
 func (d *Disk) Restart() {
 	if d.dead && d.Fault == NoPower {
 		d.lose(d.root)
@@ -132,8 +132,8 @@ func (d *Disk) unlock(n *node) {
 	}
 }
 
-// lose discards some of the unflushed data: the changes of a folder from some point on, or any
-// of them; the last bytes of a file, all of them, or their changes.
+// lose discards some of the unflushed data: of a folder, the last changes or a random subset; of
+// a file, the last bytes, all bytes, or the changes.
 func (d *Disk) lose(n *node) {
 	if !n.folder {
 		if string(n.data) != string(n.flushed) {
@@ -179,7 +179,7 @@ func (d *Disk) call(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: syscall.EIO}
 }
 
-// find returns the node of a path, or nil, with its folder and its name there.
+// find returns the node of a path, or nil, with its folder and its name in the folder.
 func (d *Disk) find(name string) (n, in *node, base string) {
 	n = d.root
 	for part := range strings.SplitSeq(strings.Trim(path.Clean(name), "/"), "/") {
