@@ -11,24 +11,25 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// checked holds the digests, by part, with which a step checks the contract of an Indexed source.
-// 0 is the digest of a part that the source has not made.
-type checked struct {
-	made []uint64 // of all microbatches; nil if the source is not checked
-	due  []uint64 // of the microbatches whose part the rank reads
-	read []uint64 // of the same microbatches, as made in the step
+// sourceCheck holds the digests of parts with which a step checks the contract of an Indexed source.
+// They are indexed by part; 0 is the digest of a part that the source has not made.
+type sourceCheck struct {
+	made []uint64 // before the step, of all microbatches; nil if the source is not checked
+	due  []uint64 // before the step, of the microbatches whose part the rank reads
+	read []uint64 // in the step, of the same microbatches
 }
 
-// checkSource makes every part of every microbatch before the step begins, one at a time, so that
-// the parts need no room in the memory plan. It sets begun if it has begun the step.
+// checkSource makes every part of every microbatch before the step begins. It releases each part at
+// once, so that the memory plan need not contain them. It sets begun when the frames may hold
+// buffers.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
-	r.checked = checked{}
+	r.sourceCheck = sourceCheck{}
 	_, indexed := r.Source.(*indexed[T])
 	space, able := r.Space.(memory.Hasher[T])
 	if !indexed || !able || !r.cfg.CheckSource && !invariants.Enabled {
 		return nil
 	}
-	c := checked{made: make([]uint64, len(r.Parts)), due: make([]uint64, len(r.Parts)), read: make([]uint64, len(r.Parts))}
+	c := sourceCheck{made: make([]uint64, len(r.Parts)), due: make([]uint64, len(r.Parts)), read: make([]uint64, len(r.Parts))}
 	*begun = true
 	r.begin(plan)
 	r.action = plan.first
@@ -46,38 +47,38 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 			return err
 		})
 		if err := r.Frames.EndEntry(r.Source.Next(ctx, batchctx.NewEntry(r.Frames))); err != nil {
-			return r.refused(item, err)
+			return r.sourceError(item, err)
 		}
 	}
 	if err := r.Frames.Audit(frames.Counts{}); err != nil {
 		return fmt.Errorf("the source: %w", err)
 	}
-	r.checked, r.action = c, 0
+	r.sourceCheck, r.action = c, 0
 	return nil
 }
 
-// digest adds the hash of one microbatch to sum.
+// digest adds the hash of a part of one microbatch to sum.
 func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*0x9e3779b97f4a7c15 | 1 }
 
 // checkEntry adds the parts of an entry made in the step to the digests.
 func (r *worker[T]) checkEntry(item int) error {
 	space := r.Space.(memory.Hasher[T])
 	for part := range r.Parts {
-		if h, there := r.Frames.EntryPart(item, part); there {
+		if h, held := r.Frames.EntryPart(item, part); held {
 			hash, err := space.Hash(h)
 			if err != nil {
 				return err
 			}
-			digest(&r.checked.read[part], hash)
+			digest(&r.sourceCheck.read[part], hash)
 		}
 	}
 	return nil
 }
 
-// checkedAgain compares the parts made in the step with the parts made before it.
-func (r *worker[T]) checkedAgain() error {
-	for part, sum := range r.checked.read {
-		if sum != r.checked.due[part] {
+// checkSourceAgain compares the parts that the source made in the step with those it made before.
+func (r *worker[T]) checkSourceAgain() error {
+	for part, sum := range r.sourceCheck.read {
+		if sum != r.sourceCheck.due[part] {
 			return fmt.Errorf("%w: %s makes a different %q the second time for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
 				ErrIndexed, r.name(), r.Parts[part])
 		}
@@ -85,13 +86,14 @@ func (r *worker[T]) checkedAgain() error {
 	return nil
 }
 
-// agrees compares the digests of two ranks, as far as both have them.
-func (r *worker[T]) agrees(rank int, parts []uint64) error {
-	if len(parts) != len(r.checked.made) || rank/r.Placement.Ranks != r.replica {
-		return nil // at least one of them is not checked, or its replica has other microbatches
+// checkAgreement compares the digests of another rank with this rank's, for the parts that both
+// have made.
+func (r *worker[T]) checkAgreement(rank int, parts []uint64) error {
+	if len(parts) != len(r.sourceCheck.made) || rank/r.Placement.Ranks != r.replica {
+		return nil // one of the sources is not checked, or the other replica has other microbatches
 	}
 	for part, sum := range parts {
-		if mine := r.checked.made[part]; mine != sum && mine != 0 && sum != 0 {
+		if mine := r.sourceCheck.made[part]; mine != sum && mine != 0 && sum != 0 {
 			return fmt.Errorf("%w: ranks %d and %d make different %q of the same microbatch: draw by Entry.Index alone, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
 				ErrIndexed, min(rank, r.global), max(rank, r.global), r.Parts[part])
 		}

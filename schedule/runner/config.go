@@ -21,36 +21,36 @@ type Config[T any] struct {
 	// and replica after replica. The runner only reads the Spec of another process's stages;
 	// stages.Remote describes a stage that this process does not have.
 	Stages []stages.Stage[T]
-	// Spaces has one space for every rank of this process, none of them shared: see Spaces.
+	// Spaces lists the spaces of the ranks of this process. Ranks do not share a space. The function
+	// Spaces makes the list.
 	Spaces []memory.Space[T]
-	// Schedule is a name of schedule.Schedules. It plans the steps and places the stages. "" is
-	// depth-first, or Plan.Rule or Plan.Fixed if one is set.
+	// Schedule is the name of one of schedule.Schedules, which plans the steps and places the
+	// stages. "" means Plan.Rule or Plan.Fixed if one is set, and otherwise depth-first.
 	Schedule string
 	// Losses defines the losses that stages may record. At most one is the objective, and a loss
-	// that a stage declares as a metric is a metric. nil takes the losses that the stages
-	// declare, as means, if only one of them is not a metric: it is the objective.
+	// that a stage declares as a metric is a metric. nil means the losses that the stages declare,
+	// as means, if at most one of them is not a metric; that one is the objective.
 	Losses []loss.Def
-	// Gradients is required if a stage of this process has parameters that are not frozen; nil
-	// takes the space of the rank if it implements Gradients. All ranks call it at the same time.
-	// If it is also a Copier, it copies the total of a tied parameter from use to use; otherwise
-	// the total is added to zero.
+	// Gradients is required if a stage of this process has parameters that are not frozen. nil means
+	// the space of each rank, which must implement Gradients. All ranks call it concurrently. If it
+	// is also a Copier, the runner copies the total of a tied parameter from use to use; otherwise
+	// it adds the total to zero.
 	Gradients Gradients[T]
 	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It owns the
-	// handles, but not the slice, and releases them within the call or after Evaluate. microbatch
-	// is the number in the batch (Entry.Index). If Outputs is nil, the outputs are released with
-	// the forward. If the evaluation fails, a space with memory.Reclaimer has already taken them
-	// back.
+	// handles, but not the slice, and must release them within the call or after Evaluate.
+	// microbatch is the Entry.Index. If Outputs is nil, the runner releases the outputs after the
+	// forward. If the evaluation fails, a space with memory.Reclaimer has already freed them.
 	Outputs func(microbatch int, out []T) error
-	// CheckSource checks the contract of an Indexed source, as all builds with -tags invariants
-	// do. Each rank makes all parts of all microbatches once more before the step, including the
-	// parts that only other ranks read. If two ranks make different parts, or a rank makes a
-	// different part the second time, the step ends with ErrIndexed. Spaces must be
-	// memory.Hasher.
+	// CheckSource checks the contract of an Indexed source, as builds with -tags invariants always
+	// do. Before the step each rank makes all parts of all microbatches, including the parts that
+	// only other ranks read. If two ranks make different parts, or a rank makes a different part in
+	// the step, the step ends with ErrIndexed. Spaces must be memory.Hasher.
 	CheckSource bool
 	Seed        uint64 // of random draws
-	FirstStep   int64  // number of the first step, for a resumed run
-	// ScaleExponent is k: gradients are seeded with 2^k, and the factor of the Result divides by
-	// it. Use 0 for float32. SetScaleExponent changes it between steps.
+	FirstStep   int64  // the number of the first step, for a resumed run
+	// ScaleExponent is the k of the scale 2^k: seeds of gradients are multiplied by the scale, and
+	// the factor of the Result divides by it. Use 0 for float32. SetScaleExponent changes it between
+	// steps.
 	ScaleExponent int
 
 	Plan     Plan
@@ -59,7 +59,7 @@ type Config[T any] struct {
 	Replicas Replicas
 	Hooks    Hooks
 
-	recording *Replicas // if not nil, Stages and Spaces belong to one of these replicas: see Record
+	recording *Replicas // if not nil, Stages and Spaces belong to one of these replicas (newRecording)
 }
 
 // Plan configures how the plan of a step is made, beyond Config.Schedule.
@@ -68,44 +68,44 @@ type Plan struct {
 	// it returns a plan for several ranks without transfers, lower.Transfers adds them for the
 	// capacity of the links. A stage that cannot split its backward runs it whole at I.
 	Rule schedule.Rule
-	// Fixed is the plan of training steps, for example from a file or from choose.Choose. Its
-	// drops are recomputed from the stages' declarations, its transfers stay in place, and it is
-	// checked like a rule's plan. It serves its own number of microbatches, and other numbers
-	// that fit its loops; evaluations run depth first on its placement (lower.Fixed). Leave
-	// Schedule, Rule, Placement, Group, Cap, Slices and Unchecked unset.
+	// Fixed is the plan of training steps, for example from a file or from choose.Choose. The runner
+	// recomputes its drops from the stages' declarations, keeps its transfers, and checks it like a
+	// rule's plan. It serves its own number of microbatches and other numbers that fit its loops;
+	// evaluations run depth-first on its placement (lower.Fixed). Leave Schedule, Rule, Placement,
+	// Group, Cap, Slices and Unchecked unset.
 	Fixed *schedule.Plan
-	// Placement assigns stages to ranks. The zero value takes the placement of Config.Schedule or
+	// Placement assigns stages to ranks. The zero value means the placement of Config.Schedule or
 	// Fixed, and schedule.Looped for a rule.
 	Placement schedule.Placement
 	// Group, Cap and Slices are passed in schedule.Params; 0 leaves the choice to the rule.
 	Group, Cap, Slices int
-	// LookAhead is how many entries are pulled before their microbatch needs them.
+	// LookAhead is the number of entries that are pulled before their microbatch needs them.
 	LookAhead int
-	// Quantizing selects where a rank makes the copies of weights, if some of its stages compute
-	// with copies (stages.Quantizer) and the rule's plan does not decide it.
+	// Quantizing selects when a rank makes the copies of weights, if some of its stages compute with
+	// copies (stages.Quantizer) and the rule's plan does not decide it.
 	Quantizing lower.Quantizing
 	// Costs, if set, adds a simulation of the plan to each Result.
 	Costs *simulate.Costs
-	// Unchecked runs the rule's plan as it is: without a check, and with its own transfers and
-	// lifetimes. For tools and tests.
+	// Unchecked runs the rule's plan unchanged and without a check. The plan must contain transfers
+	// and lifetimes. It is for tools and tests.
 	Unchecked bool
 }
 
 // Memory configures how the memory of a step is planned and watched.
 type Memory struct {
 	// Profile is the record of the stages' and sources' allocations, made by Record. With it the
-	// memory of every step is planned before the step begins, on ranks whose space is
+	// runner plans the memory of every step before the step begins, on ranks whose space is
 	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. On other
-	// ranks only the far memory of a step that offloads is planned. If there are several shape
-	// classes, the plan is for any of them, or exactly for the step's if its source is Shaped. An
-	// evaluation with Outputs and a step with TolerateLeaks are not planned.
+	// ranks the runner plans only the far memory of a step that offloads. If there are several shape
+	// classes, the plan serves any of them, or exactly those of the step if its source is Shaped.
+	// The memory of an evaluation with Outputs and of a step with TolerateLeaks is not planned.
 	Profile *layout.Profile
-	// Budget is the maximum number of bytes for a step on a rank; 0 is no limit. A step that
-	// needs more is refused before it begins.
+	// Budget is the maximum number of bytes of a step on a rank; 0 means no limit. A step that needs
+	// more fails before it begins.
 	Budget int64
-	// Search limits the search for a good layout; the zero value takes a few milliseconds.
+	// Search limits the search for a good layout; with the zero value it takes a few milliseconds.
 	Search placement.Options
-	// Ring is the number of samples kept of each rank; 0 is 256.
+	// Ring is the number of samples that the runner keeps for each rank; 0 means 256.
 	Ring int
 	// Offload moves saved state to far memory while no action needs it.
 	Offload Offload
@@ -113,39 +113,39 @@ type Memory struct {
 	TolerateLeaks bool
 }
 
-// Offload configures what a step keeps in far memory, and which memory that is. The zero value
-// offloads nothing, unless Plan.Fixed does. Offloading needs Memory.Profile and spaces that are
-// memory.Movable, such as kernels.Host, or memory.Offloader, such as cuda.Device, whose far memory is
-// page-locked host memory of its own; evaluations offload nothing.
+// Offload configures which saved state a step moves to far memory, and which memory that is. The
+// zero value offloads nothing, unless Plan.Fixed does. Offloading needs Memory.Profile and spaces
+// that are memory.Movable, such as kernels.Host, or memory.Offloader, such as cuda.Device, whose far
+// memory is its own page-locked host memory. Evaluations offload nothing.
 type Offload struct {
-	// Share is the fraction of the bytes that a stage saves to offload, from 0 to 1: the largest
-	// slots that nothing else holds, the same for every microbatch (layout.Profile.Away). A
-	// microbatch stays where it is if there is no time to copy it: if no computation runs between
-	// its forward and its backward. Only the first 64 slots of a stage can be offloaded:
-	// layout.Profile.NearSlots names the stages that have more.
+	// Share is the fraction of the bytes that a stage saves to be offloaded, from 0 to 1. The runner
+	// offloads the largest slots that nothing else holds, the same slots for every microbatch
+	// (layout.Profile.Away). A microbatch is not offloaded if no computation runs between its
+	// forward and its backward, because there is no time to copy it. Only the first 64 slots of a
+	// stage can be offloaded: layout.Profile.NearSlots names the stages that have more.
 	Share float64
-	// Folder is the folder of the file that is the far memory of a rank. Its space on the disk is
-	// reserved before the first step. The file has no name, and mode 0600. If Folder is empty, far
-	// memory is on the heap of the process, for devices with memory of their own.
+	// Folder is the folder of the file that serves as the far memory of a rank. The runner reserves
+	// its space on the disk before the first step. The file has no name, and mode 0600. If Folder is
+	// empty, far memory is on the heap of the process, for devices with their own memory.
 	Folder string
 	// Range, if set, returns the far memory of a rank instead. The runner owns it, reads and writes
-	// it on a goroutine for each direction, and releases it in Close.
+	// it on one goroutine for each direction, and releases it in Close.
 	Range func(rank int) (memory.Range, error)
-	// Budget is the largest number of bytes of far memory of a rank; 0 is no limit.
+	// Budget is the maximum number of bytes of far memory of a rank; 0 means no limit.
 	Budget int64
 }
 
-// World defines which ranks run in this process, and how they are linked. The zero value is all
-// ranks of all replicas. Rank p of the pipeline of replica r is rank r·Ranks+p.
+// World defines which ranks run in this process, and how they are linked. The zero value means that
+// all ranks of all replicas do. Rank p of the pipeline of replica r is rank r·Ranks+p.
 type World[T any] struct {
-	Ranks int // of the pipeline, in all processes; 0 is the number of Spaces of a replica
+	Ranks int // of a pipeline, in all processes; 0 means the number of Spaces per replica
 	First int // the rank of the first of Spaces; the others follow it
 	// Transport returns the transport of a rank of this process. It is required if other
 	// processes have ranks, and replaces Copy, Capacity and Stall.
 	Transport func(rank int) transport.Transport[T]
 	// Copy, Capacity and Stall are fields of local.Config, which links the ranks of one process.
 	// If Copy is nil, spaces that are memory.Receiver copy, as the spaces of package kernels do.
-	// A Capacity of 0 is the capacity of Plan.Fixed, if it is set.
+	// A Capacity of 0 means the capacity of Plan.Fixed, if it is set.
 	Copy     func(from, to int, h T) (T, error)
 	Capacity int
 	Stall    time.Duration
@@ -155,22 +155,23 @@ type World[T any] struct {
 // sum their gradients. The zero value is one replica, which needs neither a reduction nor a
 // transport.
 type Replicas struct {
-	// Count is the number of replicas R; 0 is 1. Replica r trains on the microbatches r, r+R, and so
-	// on of the batch. World.Ranks remains the number of ranks of one pipeline; ranks are counted
-	// over all replicas, replica after replica, in World.First, Config.Spaces, hooks and results.
+	// Count is the number of replicas R; 0 means 1. Replica r trains on the microbatches r, r+R, and
+	// so on of the batch. World.Ranks is the number of ranks of one pipeline. World.First,
+	// Config.Spaces, hooks and results number ranks over all replicas, replica after replica.
 	Count int
-	// Shard selects the state that is sharded over the replicas: nothing (0), the optimizer's state
-	// (1), gradients too (2), weights too (3). The results have the same bits at every level.
+	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state
+	// (1), gradients as well (2), weights as well (3). The results have the same bits at every
+	// level.
 	Shard int
-	// Gathered is how many stages' weights a rank holds at once at Shard 3, with a plan that does not
-	// decide it; 0 is 1, or 2 if the plan joins pairs.
+	// Gathered is the number of stages whose whole weights a rank holds at once at Shard 3, if the
+	// plan does not decide it; 0 means 1, or 2 if the plan joins pairs.
 	Gathered int
 }
 
 // count returns the number of replicas.
 func (r *Replicas) count() int { return max(r.Count, 1) }
 
-// shard returns Shard, or 0 for one replica, which has nothing to share.
+// shard returns Shard, or 0 if there is one replica.
 func (r *Replicas) shard() int {
 	if r.count() == 1 && r.Shard >= 0 && r.Shard <= 3 { // Validate refuses other levels
 		return 0
@@ -178,30 +179,29 @@ func (r *Replicas) shard() int {
 	return r.Shard
 }
 
-// Hooks are called when something happens on a rank. A nil hook costs one branch (L12). Each is
-// called on its rank's goroutine, so that ranks call it concurrently. Hooks must not call the
-// runner.
+// Hooks are called at events of a step. A nil hook costs one branch (L12). Each rank calls a hook on
+// its own goroutine, concurrently with other ranks. Hooks must not call the runner.
 type Hooks struct {
 	// Action is called with every action before it runs.
 	Action func(rank int, action schedule.Action)
-	// Microbatch is called with a record of the memory log after a microbatch's last action. The
+	// Microbatch is called after a microbatch's last action, with its record in the memory log. The
 	// sample is borrowed for the call.
 	Microbatch func(sample *memory.Sample)
-	// Peak is called at the end of a training step whose memory is not planned, with the owners
-	// at its peak, the largest first, if the peak was higher than in all earlier steps. Resident
-	// buffers are not included. The step counts even if the hook panics. Spaces that are not
-	// memory.PeakWatched do not support it; layout.Memory.Owners returns the owners at a planned
-	// peak beforehand.
+	// Peak is called at the end of a training step whose memory is not planned, if its peak was
+	// higher than in all earlier steps, with the owners of memory at the peak, the largest first.
+	// Resident buffers are not included. The step counts even if the hook panics. The hook needs
+	// spaces that are memory.PeakWatched. If memory is planned, layout.Memory.Owners returns the
+	// owners before the step.
 	Peak func(rank int, owners iter.Seq[memory.PeakOwner])
 	// Failed is called with the error that ends a step, before the step's buffers are released.
-	// held iterates over them and is valid until the hook returns. Each rank calls it with its
-	// own buffers. It is not called for a panic.
+	// held iterates over the buffers of the rank and is valid until the hook returns. The hook is
+	// not called for a panic.
 	Failed func(rank int, err error, held iter.Seq[memory.Info])
 }
 
-// Spaces returns the spaces of ranks, for Config.Spaces. Devices of any one type are spaces:
-// Spaces(devs...) takes a []*kernels.Host as well as a []kernels.Compute. Devices of several
-// types need type arguments: Spaces[T, memory.Space[T]](host, far).
+// Spaces returns a list of spaces for Config.Spaces. It accepts devices of one type: Spaces(devs...)
+// takes a []*kernels.Host or a []kernels.Compute. Devices of several types need type arguments:
+// Spaces[T, memory.Space[T]](host, far).
 func Spaces[T any, S memory.Space[T]](spaces ...S) []memory.Space[T] {
 	all := make([]memory.Space[T], len(spaces))
 	for i, space := range spaces {
@@ -217,40 +217,40 @@ type Gradients[T any] interface {
 	Zero(g T) error
 	// Add adds src to dst.
 	Add(dst, src T) error
-	// SumSquares returns the sum of squares, in an order that depends only on the gradient's
-	// size.
+	// SumSquares returns the sum of squares. The order of the additions depends only on the size of
+	// the gradient.
 	SumSquares(g T) (float64, error)
 }
 
-// SquareSummer is an optional ability of Gradients: SumSquares of several gradients at once, so
-// that the runner waits for a device only once.
+// SquareSummer is an optional ability of Gradients. SumsOfSquares is SumSquares of several gradients
+// at once, for which the runner waits only once.
 type SquareSummer[T any] interface {
 	SumsOfSquares(sums []float64, gradients []T) error
 }
 
-// Copier is an optional ability of Gradients.
+// Copier is an optional ability of Gradients: see Config.Gradients.
 type Copier[T any] interface {
 	// Copy sets dst to src, which has the same size.
 	Copy(dst, src T) error
 }
 
-// Sharded is an ability of Gradients that several replicas need: buffers are divided into parts,
-// of which each replica owns a range. kernels.Host implements it.
+// Sharded is an ability of Gradients that several replicas need. It divides buffers into parts, and
+// each replica owns a range of the parts. kernels.Host implements it.
 type Sharded[T any] interface {
 	// Elements returns the number of elements of h.
 	Elements(h T) int
-	// Parts returns the number of parts of n elements. It depends on n alone.
+	// Parts returns the number of parts into which n elements are divided. It depends only on n.
 	Parts(n int) int
 	// Bound returns the first element of a part of n elements, and n for part Parts(n).
 	Bound(n, part int) int
-	// Slice returns n elements of h from element first on. The result is an operand like h, has
-	// no reference of its own, and is valid while h is.
+	// Slice returns n elements of h, beginning with element first. The result is an operand like h,
+	// but has no reference of its own, and is valid as long as h.
 	Slice(h T, first, n int) (T, error)
-	// PartSquares stores the sums of squares of the parts from part on. g holds exactly these
-	// parts of n elements. SumSquares of all n elements is the sum over all parts, added in their
-	// order from 0.
+	// PartSquares stores the sums of squares of len(sums) parts of n elements, beginning with part;
+	// g holds exactly these parts. SumSquares of all n elements equals the sum over all parts, added
+	// in their order, beginning with 0.
 	PartSquares(sums []float64, g T, n, part int) error
 	// New returns a new buffer of a class, owned by the caller, with n elements of the type of
-	// like.
+	// like's.
 	New(class memory.Class, like T, n int) (T, error)
 }

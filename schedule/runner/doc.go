@@ -2,15 +2,15 @@
 // says, compares the books after every microbatch, and reduces losses and gradients once, at step
 // end.
 //
-// A [Runner] has the ranks of its process. Step(ctx, M, source) trains on M microbatches and
+// A [Runner] runs the ranks of its process. Step(ctx, M, source) trains on M microbatches and
 // returns a [Result]; Evaluate runs them forward only. M may differ from call to call. The runner
-// asks the schedule for a plan of M, or takes Plan.Fixed, adds transfers if there are several
-// ranks and the lifetimes that its stages declare, checks it, and keeps the last plan of each
-// mode.
+// asks the schedule for a plan of M microbatches, or takes Plan.Fixed. It adds transfers, if there
+// are several ranks, and the lifetimes that follow from the declarations of the stages, checks the
+// plan, and keeps the last plan of each mode.
 //
-// The runner owns every handle between the calls of stages, and follows the plan: the drop bits
-// determine what is released after each action, and package effects the order. The runner decides
-// nothing itself.
+// The runner owns every handle between the calls of stages. It follows the plan and decides
+// nothing itself: the drop bits determine which buffers each action releases, and package effects
+// determines the order.
 //
 // # Several ranks
 //
@@ -21,74 +21,73 @@
 //
 // Ownership between ranks (L4):
 //
-//   - A tensor that a stage returns for another rank is held in the outbox of its rank's frames,
-//     unchanged, from the F, B or I that made it to the WAIT of its transfer. A send
-//     lends it.
-//   - A receive hands over copies in buffers of the receiver's own space, of class
-//     Transfer, which are released like tensors returned by a stage of the rank. No handle
-//     crosses a rank.
-//   - Every rank asks its source for every microbatch, in the order of the batch; parts that no
-//     stage of the rank reads are released at once. If a plan runs several copies of the model,
-//     they alternate, so that few entries wait. The constructors [Indexed], [Stream] and
+//   - A tensor that a stage returns for another rank stays in the outbox of its rank's frames,
+//     unchanged, from the F, B or I that made it to the WAIT of its transfer. A send borrows it.
+//   - A receive hands over copies in buffers of the receiver's own space, of class Transfer. They
+//     are released like tensors that a stage of the rank has returned. No handle crosses a rank.
+//   - Every rank asks its source for every microbatch, in the order of the batch, and releases at
+//     once the parts that none of its stages reads. If a plan runs several copies of the model,
+//     the copies alternate, so that few entries wait. The constructors [Indexed], [Stream] and
 //     [PerRank] define how ranks share a source.
-//   - The accumulators of a parameter's uses stay with the uses. At step end the owner receives
-//     the accumulators of other ranks, each only while it is added, and the total goes back to
-//     every use. On one rank only the first use has the total.
+//   - Every use of a parameter has its own accumulator, on the rank of its stage. At step end the
+//     first use, the owner, adds the accumulators of the other uses; a copy from another rank
+//     exists only while it is added. With several ranks every use then receives the total; with
+//     one rank only the first use has it.
 //
-// The runner reads a clock when a transfer waits, and at the first and the last computation: a
-// [Result] reports work and waits separately.
+// The runner reads a clock when a transfer waits, and at the first and the last computation, so
+// that a [Result] can report work and waits separately.
 //
 // # Replicas
 //
-// Data-parallel replicas (Replicas) are further ranks of the runner, and share the batch of a step.
-// A replica owns a range of the elements of every parameter ([Owned]).
+// Data-parallel replicas (Replicas) add ranks to the runner, and share the batch of a step. Each
+// replica owns a range of the elements of every parameter ([Owned]).
 //
-//   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. A goroutine of the rank adds
-//     the pieces of the elements that its replica owns, in the order of the replicas, while the rank
-//     continues. At Shard 0 it then receives the other sums.
-//   - From Shard 2 on, ZERO_GRAD allocates the whole gradients of a stage. WAIT_REDUCE releases them
-//     when their reduction is over and all other replicas have read them.
+//   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. While the rank continues,
+//     a goroutine adds the range that its replica owns, in the order of the replicas. At Shard 0 it
+//     then receives the sums of the other ranges.
+//   - At Shard 2 and 3, ZERO_GRAD allocates the whole gradients of a stage. WAIT_REDUCE releases
+//     them when their reduction has ended and all other replicas have read them.
 //   - At Shard 3, UNSHARD allocates the whole weights of a stage, and another goroutine reads them
-//     from their owners, who do nothing. The first call of the stage waits for them; RESHARD releases
+//     from the memory of their owners. The first call of the stage waits for them; RESHARD releases
 //     them. Stages ask for their weights with Microbatch.Weight.
-//   - Norms are added from the sums of squares of parts, and uses of tied parameters are reduced
-//     first and then added by ranges, so that every level has the same bits.
+//   - The results have the same bits at every level: a norm is the sum over fixed parts of each
+//     gradient, and the uses of a tied parameter are first reduced and then added.
 //
 // # Planned memory
 //
-// [Record] calls every stage once in a dry run and records how it changes references. A step and
-// a dry run make the calls of stages with the same code (internal/calls): the step decides when,
-// and the recorder (internal/profile) records them. With this profile (Memory.Profile), package
-// layout turns a plan's lifetimes into a layout: the address of every buffer of a step, on every
-// rank. It is made when a step first needs it, or by Prepare, which returns it. A step then
-// reserves that much memory before its first action, passes its position in the program to the
-// space, and compares the live bytes with the layout after every microbatch (L6). Allocations of
-// a stage that are not in its profile fail.
+// [Record] makes every call of each stage once, in a dry run, and records how it changes
+// references. A step and a dry run call the stages through the same code (internal/calls): the
+// runner makes the calls in the order of a plan, and the recorder (internal/profile) records them.
+// From this profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the
+// address of every buffer of a step, on every rank. The first step that needs the layout makes it;
+// Prepare makes it earlier, and returns it. A step then reserves the memory before its first
+// action, tells the space its position in the program, and compares the live bytes with the layout
+// after every microbatch (L6). An allocation of a stage that is not in its profile fails.
 //
 // # Copies of weights
 //
 // If a stage computes with copies of its weights (stages.Quantizer), the runner adds QUANTIZE to
-// the rule's plan, before the stage's first forward or at the start of the step
+// the rule's plan, before the stage's first forward or at the beginning of the step
 // (Plan.Quantizing). The stage makes the copies, the frames hold them, and the plan's drop bits
-// release them: copies for the forward with the last action that reads them, copies for the
-// backward with the last backward. An evaluation makes copies for the forward only (L14).
+// release them: copies for the forward after the last action that reads them, and copies for the
+// backward after the last backward. An evaluation makes only copies for the forward (L14).
 //
 // # The end of a step
 //
 // A step ends in this order: gradients that were not written are set to zero; reductions over
-// replicas complete; uses of tied parameters are added in stage order; the books are compared; in
-// one exchange every rank receives the losses, squares of gradients and measurements of all ranks; then follow the check
-// for finite values, the gradient norm, the check for an empty step, and the Result, which is the
-// same on every rank. The trainer owns the optimizer: Result.Update calls it with the factor,
-// once.
+// replicas complete; uses of tied parameters are added in stage order; the books are compared;
+// one exchange gives every rank the losses, squares of gradients and measurements of all ranks.
+// From these every rank computes the same Result: it checks for non-finite values and for an empty
+// step, and computes the gradient norm and the factor. The trainer owns the optimizer:
+// Result.Update calls it with the factor, once.
 //
 // # Failures
 //
 // An error, a cancelled context or a panic of a stage, on any rank, ends the step on all ranks.
-// Everything that the step held is released on each, and the next step works (L8). Errors are
-// *[Error] and name rank, stage, microbatch and action; every rank returns the first one. A panic
-// continues with its own stack after everything is released; if there are several ranks, Step
-// panics again with a *[Panic].
+// Each rank releases everything that it holds, and the next step works (L8). Errors are *[Error]
+// and name the rank, stage, microbatch and action; every rank returns the first error. After
+// everything is released, a panic continues with its own stack; if there are several ranks, Step
+// panics with a *[Panic].
 //
 // A deadlock of ranks ends the step at once, and a step without progress ends after a timeout,
 // with a *[transport.StallError] in the terms of the plan.

@@ -141,7 +141,7 @@ func TestEveryUseHasItsOwnAccumulator(t *testing.T) { // L9
 	cfg := config(chain)
 	cfg.Stages = []stages.Stage[number]{chain[0], chain[1], chain[1], chain[2]}
 	_, err := runner.New(cfg)
-	require.ErrorContains(t, err, `"b" of stage 2 (three) has the accumulator of "b" of stage 1 (three)`)
+	require.ErrorContains(t, err, `"b" of stage 2 (three) has the same accumulator as "b" of stage 1 (three)`)
 }
 
 // TestThePlanIsTheOneThatWasAskedFor has rules that return plans for other parameters.

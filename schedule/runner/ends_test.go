@@ -195,7 +195,7 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	cfg = config(chain)
 	cfg.Stages[1] = halfFrozen{cfg.Stages[1].(*times)}
 	_, err = runner.New(cfg)
-	require.ErrorContains(t, err, `is frozen and its parameter "b" is not`)
+	require.ErrorContains(t, err, `is frozen but its parameter "b" is not`)
 
 	cfg = config(chain)
 	cfg.Stages = append(cfg.Stages[:1], cfg.Stages[2:]...)

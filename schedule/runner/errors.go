@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// ErrShortBatch is returned if the source ends before it gave M entries.
+	// ErrShortBatch is returned if the source ends before it has given M entries.
 	ErrShortBatch = errors.New("runner: the source ended early")
 	// ErrClosed is returned by a runner after Close.
 	ErrClosed = errors.New("runner: closed")
@@ -20,13 +20,13 @@ var (
 	ErrNoObjective = errors.New("runner: parameters train and no loss is the objective")
 	// ErrUpdated is returned by a second Update of a Result (L10).
 	ErrUpdated = errors.New("runner: the update was applied already")
-	// ErrStaleResult is returned by Update if the result is not from the runner's last training
-	// step, so that the gradients are no longer its own. A failed step counts as well.
+	// ErrStaleResult is returned by Update if another training step has begun since, even if it
+	// failed: the gradients no longer belong to the result.
 	ErrStaleResult = errors.New("runner: another training step has begun since")
 	// ErrOverwritten is returned by Update if the gradients have changed since the step.
 	ErrOverwritten = errors.New("runner: the gradients were written to after the step")
-	// ErrUnused is returned by Step if the update of the previous step was not applied. A runner
-	// that was never updated only evaluates gradients and does not return it.
+	// ErrUnused is returned by Step if the update of the previous step was not applied. It is not
+	// returned before the first update: such a runner only computes gradients.
 	ErrUnused = errors.New("runner: the gradients of the last step were not used: call Result.Update, with a function that does nothing to discard them")
 	// ErrNoUpdate is returned by Update for an evaluation, and wrapped by ErrSkipped,
 	// ErrEmpty and ErrRange.
@@ -44,12 +44,12 @@ var (
 	// ErrUnseeded is returned at the end of a training step if a loss that trains was recorded,
 	// but its stage has never asked for the seed of its gradient.
 	ErrUnseeded = errors.New("runner: a loss trains and has no gradient")
-	// ErrUnasked is returned at the end of a training step with sharded weights (Replicas.Shard 3) if
-	// a stage with parameters has asked for none of its weights.
+	// ErrUnasked is returned at the end of a training step with sharded weights (Replicas.Shard 3)
+	// if a stage with parameters has not asked for any of its weights.
 	ErrUnasked = errors.New("runner: a stage computes with weights that it did not ask for")
 	// ErrIndexed is returned at the end of a step whose Indexed source depends on more than
 	// Entry.Index: see Config.CheckSource.
-	ErrIndexed = errors.New("runner: the source is no function of the index")
+	ErrIndexed = errors.New("runner: the source is not a function of the index")
 )
 
 var errNoContext = errors.New("runner: the context is nil: pass context.Background() if there is no other")
@@ -58,14 +58,14 @@ var errNoContext = errors.New("runner: the context is nil: pass context.Backgrou
 // ends the step on all ranks, and all return it.
 type Error struct {
 	Rank       int             // counted over all replicas
-	Ranks      int             // of the pipeline of a replica if there are several replicas, else 0
+	Ranks      int             // of each replica's pipeline; 0 if there is one replica
 	Action     schedule.Action // from the plan; its kind is schedule.None at step end
 	Microbatch int             // its number in the batch (Entry.Index)
 	Name       string          // the stage's name
 	Err        error
 }
 
-// Error formats the location first, and then the cause.
+// Error returns the location and the cause.
 func (e *Error) Error() string {
 	if e.Action.Kind() == schedule.None {
 		return fmt.Sprintf("runner: %s at step end: %v", rankName(e.Rank, e.Ranks), e.Err)
@@ -74,8 +74,8 @@ func (e *Error) Error() string {
 		rankName(e.Rank, e.Ranks), e.Action, e.Action.Stage(), e.Name, e.Microbatch, e.Err)
 }
 
-// rankName names a rank, and its replica if the pipeline of each of several replicas has the given
-// number of ranks.
+// rankName returns the name of a rank. If ranks is not 0, it is the number of ranks of each replica's
+// pipeline, and the name contains the replica.
 func rankName(rank, ranks int) string {
 	if ranks == 0 {
 		return fmt.Sprintf("rank %d", rank)

@@ -17,21 +17,22 @@ import (
 // report is a rank's message to the others at step end.
 type report struct {
 	reportHeader
-	// squares are of the gradients of which the rank has the owner, in the order of the owners: the
-	// sum, or with several replicas the number of the parts that the replica owns, and their sums.
+	// squares describes each gradient whose owner is on the rank, in the order of the owners: its
+	// sum of squares. With several replicas it is the number of parts of the gradient that the
+	// replica owns, and then the sum of squares of each part.
 	squares []float64
-	parts   []uint64 // digests of the source's parts; none if the source is not checked
-	record  []byte   // of its losses
+	parts   []uint64 // digests of the source's parts; empty if the source is not checked
+	record  []byte   // of the rank's losses
 }
 
 // reportHeader is the beginning of a report, little-endian. The squares, the digests of the parts
 // and the record follow it.
 type reportHeader struct {
-	Magic                    [4]byte // counts
-	Squares, Parts           uint32  // how many
+	Magic                    [4]byte // its last byte is the version
+	Squares, Parts           uint32  // the lengths of the slices
 	Step, Microbatches, Mode int64
-	// Rank is the rank's measurements. Start and End are by its clock, in Unix time, or 0 if it
-	// has no computations.
+	// Rank is the rank's measurements. Start and End are Unix times of its clock, or 0 if it has no
+	// computations.
 	Rank RankResult
 }
 
@@ -50,7 +51,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	if total := r.cfg.total(); len(all) != total {
 		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), total)
 	}
-	if r.cfg.pipelined() > 0 {
+	if r.cfg.ranksPerReplica() > 0 {
 		clear(r.squares)
 	}
 	ranks := make([]RankResult, len(all))
@@ -71,7 +72,7 @@ func (r *worker[T]) account() RankResult {
 	}
 	if own.Books > 1 {
 		stats := r.Frames.Stats()
-		r.result.rise(stats.Peak, &stats.PeakClasses)
+		r.result.raisePeak(stats.Peak, &stats.PeakClasses)
 		own.Live, own.Reserved = stats.Live, stats.Reserved
 	}
 	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
@@ -93,7 +94,7 @@ func (r *worker[T]) account() RankResult {
 	return own
 }
 
-// sendReport sends this rank's report and returns the bytes of all.
+// sendReport sends this rank's report and returns the encoded reports of all ranks.
 func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]byte, error) {
 	mine := &r.report
 	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.m), Mode: int64(r.plan.Mode), Rank: r.account()}
@@ -102,33 +103,33 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 		mine.squares = append(mine.squares, r.sums...)
 	}
 	for i, owner := range r.owners {
-		if r.rankOf(owner) == r.Rank && r.cfg.pipelined() == 0 {
+		if r.rankOf(owner) == r.Rank && r.cfg.ranksPerReplica() == 0 {
 			mine.squares = append(mine.squares, r.squares[i])
 		}
 	}
-	mine.parts = append(mine.parts[:0], r.checked.made...)
+	mine.parts = append(mine.parts[:0], r.sourceCheck.made...)
 	var err error
 	if mine.record, err = record.AppendBinary(mine.record[:0]); err != nil {
 		return nil, err
 	}
-	r.bytes = mine.append(r.bytes[:0])
-	return r.transport.Exchange(ctx, r.bytes)
+	r.encoded = mine.append(r.encoded[:0])
+	return r.transport.Exchange(ctx, r.encoded)
 }
 
-// mergeReport merges the report of a rank: the first rank's losses replace the losses in record,
-// and the others are merged into them.
+// mergeReport decodes the report of a rank into r.report, checks it, stores its squares, and merges
+// its losses into record. The losses of rank 0, which comes first, replace the contents of record.
 func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
-	said := &r.report
-	if err := said.decode(data); err != nil {
+	theirs := &r.report
+	if err := theirs.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", transport.ErrRanks, rank, err)
 	}
-	if said.Step != r.step || said.Microbatches != int64(r.m) || said.Mode != int64(r.plan.Mode) {
+	if theirs.Step != r.step || theirs.Microbatches != int64(r.m) || theirs.Mode != int64(r.plan.Mode) {
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", transport.ErrRanks, rank,
-			said.Step, said.Microbatches, said.Mode, r.step, r.m, r.plan.Mode)
+			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.m, r.plan.Mode)
 	}
-	squares := said.squares
+	squares := theirs.squares
 	for i, owner := range r.owners {
-		several := r.cfg.pipelined() > 0
+		several := r.cfg.ranksPerReplica() > 0
 		if r.rankOf(owner) != rank%r.Placement.Ranks || several && r.plan.Mode != schedule.Training {
 			continue
 		}
@@ -143,7 +144,7 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 			return fmt.Errorf("%w: rank %d sends %v parts of a parameter", transport.ErrRanks, rank, n)
 		}
 		parts := squares[1:][:int(squares[0])]
-		for _, sum := range parts { // in the order of the replicas, which is that of the parts
+		for _, sum := range parts { // reports come in the order of the replicas, which is the order of the parts
 			r.squares[i] += sum
 		}
 		squares = squares[1+len(parts):]
@@ -151,18 +152,19 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 	if len(squares) > 0 {
 		return fmt.Errorf("%w: rank %d has %d more parameters than its stages declare here", transport.ErrRanks, rank, len(squares))
 	}
-	if err := r.agrees(rank, said.parts); err != nil {
+	if err := r.checkAgreement(rank, theirs.parts); err != nil {
 		return err
 	}
 	if rank == 0 {
-		return record.UnmarshalBinary(said.record)
+		return record.UnmarshalBinary(theirs.record)
 	}
-	if err := r.other.UnmarshalBinary(said.record); err != nil {
+	if err := r.otherRecord.UnmarshalBinary(theirs.record); err != nil {
 		return err
 	}
-	return record.Merge(&r.other)
+	return record.Merge(&r.otherRecord)
 }
 
+// append appends the encoded report to b.
 func (p *report) append(b []byte) []byte {
 	p.Magic, p.Squares, p.Parts = reportMagic, uint32(len(p.squares)), uint32(len(p.parts))
 	b, _ = binary.Append(b, binary.LittleEndian, &p.reportHeader) // the header has a fixed size

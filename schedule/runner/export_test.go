@@ -13,7 +13,7 @@ func SourcesOf[T any](t *testing.T, ranks int, source Source[T]) (list []Source[
 	shared := source.(sharer[T])
 	require.NoError(t, shared.share(ranks, 1, 0))
 	for rank := range ranks {
-		list = append(list, shared.of(rank))
+		list = append(list, shared.forRank(rank))
 	}
 	return list
 }

@@ -40,7 +40,7 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	return p
 }
 
-// factsOf returns the facts about a stage that the passes need.
+// factsOf returns the facts about a stage for the passes.
 func factsOf(spec *stages.Spec, parts []string, splits bool) schedule.Facts {
 	facts := schedule.Facts{Frozen: spec.Frozen, Recomputes: spec.Recomputes, Split: splits, Quantizes: spec.Quantizes()}
 	for _, read := range spec.Reads {

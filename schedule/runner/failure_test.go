@@ -104,7 +104,7 @@ func TestTheLeastConfiguration(t *testing.T) {
 	several.Stages[1] = &seeing{chain()[1]}
 	several.Losses = nil
 	_, err = runner.New(several)
-	require.ErrorContains(t, err, `records loss "loss", which Losses does not have: list all that stages record, and say which is the objective`)
+	require.ErrorContains(t, err, `records loss "loss", which Losses does not contain: list all losses that stages record, and mark the objective`)
 }
 
 // TestAnOutputThatIsNotSet checks that the error names the output or gradient.

@@ -12,19 +12,20 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// finish ends a step: gradients, audit, the one exchange between ranks, verdict. After the
-// exchange every rank has the same numbers and makes the same decisions.
+// finish ends a step: it completes the gradients, compares the books, exchanges the results of all
+// ranks once, and sets the Result. After the exchange every rank has the same numbers and makes the
+// same decisions.
 func (r *worker[T]) finish(ctx context.Context) error {
 	r.action = 0
 	if r.watcher != nil {
 		r.watcher.Runs(r.step, 0)
 	}
 	r.Frames.Act(-1, -1)
-	r.atEnd()
-	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that did not need all entries
+	r.setEndPosition()
+	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // the rank may not have needed all entries
 		return err
 	}
-	if err := r.checkedAgain(); err != nil {
+	if err := r.checkSourceAgain(); err != nil {
 		return err
 	}
 	if err := r.cells.join(r.ledger); err != nil {
@@ -61,16 +62,16 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	r.result.Outcome = totals.Outcome
 	r.result.FirstNonFinite = totals.FirstNonFinite
 	if training && r.objective >= 0 && totals.Outcome == loss.Stepped {
-		r.verdict(totals.Divisor)
+		r.setFactor(totals.Divisor)
 	}
 	return nil
 }
 
-// finishGradients completes each parameter's gradient and measures the gradients with an owner
-// here: it sets gradients that were not written to zero and adds the uses of tied parameters in
-// stage order (L5, L9).
+// finishGradients completes the gradients: it sets gradients that were not written to zero, and adds
+// the uses of tied parameters in stage order (L5, L9). Then it sums the squares of the gradients
+// whose owner is on this rank.
 func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
-	if err := r.contributions(); err != nil {
+	if err := r.checkContributions(); err != nil {
 		return err
 	}
 	for s := range r.Stages {
@@ -92,6 +93,21 @@ func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 		return err
 	}
 	return r.measure()
+}
+
+// zeroUnwritten sets the gradients of a stage's parameters to zero if this step has not written
+// them (L5).
+func (r *worker[T]) zeroUnwritten(s int) error {
+	for p, param := range r.Stages[s].Params {
+		if param.Contributes == frames.Frozen || r.Frames.Written(s, p) {
+			continue
+		}
+		if err := r.gradients.Zero(r.Frames.Grad(s, p)); err != nil {
+			return err
+		}
+		r.Frames.SetWritten(s, p)
+	}
+	return nil
 }
 
 // measure sums the squares of the gradients whose owner is on this rank.
@@ -141,16 +157,16 @@ func (r *worker[T]) unchanged() error {
 		return fmt.Errorf("runner: the gradients can no longer be read: %w", err)
 	}
 	n := len(r.sums)
-	r.sums = all[:n] // with room for the next time
+	r.sums = all[:n] // keeps the capacity
 	for i, was := range r.sums {
 		if now := all[n+i]; now != was {
-			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients in the function of Update, and those of replicas are added by the step", ErrOverwritten, r.measuredName(i), was, now)
+			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients only in the function of Update; the step has already added those of replicas", ErrOverwritten, r.measuredName(i), was, now)
 		}
 	}
 	return nil
 }
 
-// measuredName names the parameter of the i-th measured gradient.
+// measuredName returns the name of the gradient to which element i of r.sums belongs.
 func (r *worker[T]) measuredName(i int) string {
 	for _, owner := range r.owners {
 		if r.rankOf(owner) != r.Rank {
@@ -167,8 +183,9 @@ func (r *worker[T]) measuredName(i int) string {
 	return "" // not reached
 }
 
-// contributions checks that every use of a parameter contributed as often as declared.
-func (r *worker[T]) contributions() error {
+// checkContributions checks that every use of a parameter has contributed as often as declared, and
+// that the stages have recorded their losses and asked for their seeds and weights.
+func (r *worker[T]) checkContributions() error {
 	var faults []error
 	for s := range r.Stages {
 		if r.Stages[s].Own {
@@ -184,15 +201,15 @@ func (r *worker[T]) contributions() error {
 			}
 		}
 	}
-	if err := r.recorded(); err != nil {
+	if err := r.checkObjective(); err != nil {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
 }
 
-// recorded checks that the stages that declare the objective have recorded it in every
-// microbatch. A head without it would make every step Empty, or train on part of the batch.
-func (r *worker[T]) recorded() error {
+// checkObjective checks that the stages that declare the objective have recorded it in every
+// microbatch. Otherwise every step would be Empty, or train on part of the batch.
+func (r *worker[T]) checkObjective() error {
 	if r.objective < 0 {
 		return nil
 	}
@@ -217,7 +234,7 @@ func (r *worker[T]) recorded() error {
 		ErrUnrecorded, strings.Join(heads, " and "), name, have, want)
 }
 
-// records returns how often a stage of this rank declares a loss.
+// records returns how many times a stage of this rank declares a loss.
 func (r *worker[T]) records(s int, name string) (times int) {
 	if r.Stages[s].Own {
 		for _, declared := range r.Stages[s].Spec.Losses {
@@ -229,10 +246,10 @@ func (r *worker[T]) records(s int, name string) (times int) {
 	return times
 }
 
-// verdict computes the gradient norm, counting each parameter once and in stage order, and the
-// factor. The step is Skipped if a gradient is not finite, and OutOfRange if float32, the type of
-// gradients, cannot hold the factor or the norm.
-func (r *worker[T]) verdict(divisor float64) {
+// setFactor computes the factor and the gradient norm, which counts each parameter once, in stage
+// order. It makes the outcome Skipped if a gradient is not finite, and OutOfRange if float32, the
+// type of gradients, cannot hold the factor or the norm.
+func (r *worker[T]) setFactor(divisor float64) {
 	var squares float64
 	for i, s := range r.squares {
 		if math.IsNaN(s) || math.IsInf(s, 0) {

@@ -254,16 +254,16 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 	}
 	type changing = func(c *runner.Config[number])
 	for want, change := range map[string]changing{
-		"there are no Spaces":              func(c *runner.Config[number]) { c.Spaces = nil },
-		"links without Copy":               func(c *runner.Config[number]) { c.World.Copy = nil },
-		"a link of capacity -2":            func(c *runner.Config[number]) { c.World.Capacity = -2 },
-		"the space of rank 1 is nil":       func(c *runner.Config[number]) { c.Spaces[1] = nil },
-		"ranks 0 and 1 have the same":      func(c *runner.Config[number]) { c.Spaces[1] = c.Spaces[0] },
-		"a placement on 3 ranks, and 2":    func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(3, 2) },
-		"2 stages and a placement of 3":    func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(2, 3) },
-		"stage 1 is on rank 2 of 2":        func(c *runner.Config[number]) { c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: []int{0, 2}} },
-		"2 of 3 ranks are in this process": func(c *runner.Config[number]) { c.World.Ranks = 3 },
-		"Spaces are of ranks 1 to 2":       func(c *runner.Config[number]) { c.World.First = 1 },
+		"there are no Spaces":                     func(c *runner.Config[number]) { c.Spaces = nil },
+		"links without Copy":                      func(c *runner.Config[number]) { c.World.Copy = nil },
+		"a link of capacity -2":                   func(c *runner.Config[number]) { c.World.Capacity = -2 },
+		"the space of rank 1 is nil":              func(c *runner.Config[number]) { c.Spaces[1] = nil },
+		"ranks 0 and 1 have the same":             func(c *runner.Config[number]) { c.Spaces[1] = c.Spaces[0] },
+		"a placement on 3 ranks, but there are 2": func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(3, 2) },
+		"2 stages and a placement of 3":           func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(2, 3) },
+		"stage 1 is on rank 2 of 2":               func(c *runner.Config[number]) { c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: []int{0, 2}} },
+		"2 of 3 ranks are in this process":        func(c *runner.Config[number]) { c.World.Ranks = 3 },
+		"Spaces are of ranks 1 to 2":              func(c *runner.Config[number]) { c.World.First = 1 },
 		"World.Transport replaces Copy": func(c *runner.Config[number]) {
 			c.World.Transport = func(int) transport.Transport[number] { return nil }
 		},
@@ -281,7 +281,7 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 			c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: make([]int, 3), Copies: 2}
 		},
 		"list the stages of 2 copies of the model": func(c *runner.Config[number]) { c.Schedule = "dualpipe" },
-		"other parameters, or others fr": func(c *runner.Config[number]) {
+		"other parameters, or freezes ot": func(c *runner.Config[number]) {
 			rows := rowsOf(schedule.Bidirectional(2))
 			rows[3].param = "other"
 			c.Schedule, c.Stages = "dualpipe", config(rows).Stages
@@ -306,7 +306,7 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 		"2 ranks and a source for one (*runner_test.counted): make it with runner.Stream or runner.Indexed": one,
 		"PerRank has 1 sources for 2 ranks": runner.PerRank[number](one),
 		"source 1 of PerRank is nil":        runner.PerRank[number](one, nil),
-		"sources 0 and 1 of PerRank are the same one (*runner_test.counted): to share one source, pass that of runner.Stream": runner.PerRank[number](one, one),
+		"sources 0 and 1 of PerRank are the same (*runner_test.counted): to share a source, make it with runner.Stream": runner.PerRank[number](one, one),
 	} {
 		_, err = g.Step(t.Context(), 1, source)
 		require.ErrorContains(t, err, want)

@@ -7,34 +7,35 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// lane runs the transfers of stages between replicas on a goroutine of its own, one stage after the
-// other. Its methods are for the goroutine of the rank.
+// lane runs the transfers of stages between replicas on its own goroutine, one stage after the
+// other. All methods but run belong to the goroutine of the rank.
 type lane struct {
 	transfer func(ctx context.Context, stage int) error
 
-	turns   turns.Turns // nil outside of a simulation
-	running bool
-	queue   chan int        // stages, and -1 at the end
-	done    chan struct{}   // a token when the goroutine ends
-	over    []chan struct{} // by stage: a token when its transfer is over
-	faults  []error         // by stage, set before the token
-	pending []bool          // by stage: its token has not been taken
-	// busy is how long the transfers of the step took, and waited how long the rank waited for them.
+	turns    turns.Turns // nil outside of a simulation
+	running  bool
+	queue    chan int        // stages, and -1 at the end
+	done     chan struct{}   // receives a token when the goroutine ends
+	finished []chan struct{} // by stage: receives a token when its transfer ends
+	errs     []error         // by stage: set before the token is sent
+	pending  []bool          // by stage: its token has not been received
+	// busy is the duration of the step's transfers, and waited is the time that the rank has waited
+	// for them.
 	busy, waited time.Duration
 }
 
 func newLane(stages int, transfer func(ctx context.Context, stage int) error) *lane {
-	l := &lane{transfer: transfer, over: make([]chan struct{}, stages), faults: make([]error, stages), pending: make([]bool, stages)}
-	for s := range l.over {
-		l.over[s] = make(chan struct{}, 1)
+	l := &lane{transfer: transfer, finished: make([]chan struct{}, stages), errs: make([]error, stages), pending: make([]bool, stages)}
+	for s := range l.finished {
+		l.finished[s] = make(chan struct{}, 1)
 	}
 	return l
 }
 
-// add begins the transfer of a stage, after those that were added before.
+// add queues the transfer of a stage. The first add begins the goroutine.
 func (l *lane) add(ctx context.Context, stage int) {
 	if !l.running {
-		l.running, l.queue, l.done = true, make(chan int, len(l.over)+1), make(chan struct{}, 1)
+		l.running, l.queue, l.done = true, make(chan int, len(l.finished)+1), make(chan struct{}, 1)
 		l.turns = turns.Of(ctx)
 		turns.Go(l.turns, func() { l.run(ctx) })
 	}
@@ -42,6 +43,7 @@ func (l *lane) add(ctx context.Context, stage int) {
 	l.queue <- stage
 }
 
+// run transfers the queued stages until stop. After an error it transfers no more.
 func (l *lane) run(ctx context.Context) {
 	var failed error
 	for stage := turns.Receive(l.turns, l.queue); stage >= 0; stage = turns.Receive(l.turns, l.queue) {
@@ -49,32 +51,32 @@ func (l *lane) run(ctx context.Context) {
 		if failed == nil {
 			failed = l.transfer(ctx, stage)
 		}
-		l.faults[stage] = failed
+		l.errs[stage] = failed
 		l.busy += time.Since(begun)
-		l.over[stage] <- struct{}{}
+		l.finished[stage] <- struct{}{}
 	}
 	l.done <- struct{}{}
 }
 
-// wait returns when the transfer of a stage is over, with its error. It returns at once if it has
-// been waited for.
+// wait waits for the transfer of a stage and returns its error. It returns nil at once if there is
+// no transfer, or if wait has returned its error before.
 func (l *lane) wait(stage int) error {
 	if !l.pending[stage] {
 		return nil
 	}
 	select {
-	case <-l.over[stage]:
+	case <-l.finished[stage]:
 	default:
 		begun := time.Now()
-		turns.Receive(l.turns, l.over[stage])
+		turns.Receive(l.turns, l.finished[stage])
 		l.waited += time.Since(begun)
 	}
 	l.pending[stage] = false
-	return l.faults[stage]
+	return l.errs[stage]
 }
 
-// stop ends the goroutine when all transfers are over. If a step has failed, the transport has
-// ended them.
+// stop waits for all transfers and ends the goroutine. If the step has failed, the transport has
+// ended the transfers.
 func (l *lane) stop() {
 	if !l.running {
 		return
@@ -84,7 +86,7 @@ func (l *lane) stop() {
 	l.running = false
 	for s, pending := range l.pending {
 		if pending {
-			<-l.over[s]
+			<-l.finished[s]
 			l.pending[s] = false
 		}
 	}

@@ -8,15 +8,14 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// deviceLosses are the cells of losses on the device of a rank (L3). The zero value has none.
+// deviceLosses holds the cells of losses on the device of a rank (L3). The zero value has none.
 type deviceLosses[T any] struct {
-	loss.Cells[T]         // the rank's space; nil if it keeps no losses
+	loss.Cells[T]         // the rank's space; nil if there are no cells
 	handle        *T      // of class memory.Loss; nil if there are no cells
 	words         []int64 // read at step end
 }
 
-// open makes a cell for each loss if the space supports cells and a stage of the rank records a
-// loss.
+// open makes the cells if the space supports them and a stage of the rank records a loss.
 func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declaration[T]) error {
 	cells, ok := space.(loss.Cells[T])
 	count := 0
@@ -38,7 +37,7 @@ func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declarat
 	return nil
 }
 
-// reset sets the cells to zero when a step begins.
+// reset sets the cells to zero at the beginning of a step.
 func (d *deviceLosses[T]) reset() error {
 	if d.Cells == nil {
 		return nil
@@ -46,7 +45,7 @@ func (d *deviceLosses[T]) reset() error {
 	return d.ClearLossCells(*d.handle)
 }
 
-// join waits for the device, at step end, and adds its losses to the ledger.
+// join waits for the device at step end, and adds the losses in the cells to the ledger.
 func (d *deviceLosses[T]) join(ledger *loss.Ledger) error {
 	if d.Cells == nil {
 		return nil

@@ -14,20 +14,21 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// levels holds the memory plan's live bytes at the program's position.
+// levels is the position in the memory plan of the running step. The plan gives the number of live
+// bytes, the level, at each position.
 type levels struct {
-	rank  *layout.Rank // of the running step, nil if its memory is not planned
-	most  bool         // the plan is for several shapes, so that it is an upper bound
-	place int
-	peak  int64 // the highest level since the last sample
-	top   int64 // the highest level of the step
+	rank     *layout.Rank // nil if the memory of the step is not planned
+	atMost   bool         // the plan is an upper bound
+	position int
+	peak     int64 // the highest level since the last sample
+	top      int64 // the highest level of the step
 
-	far               *layout.Rank // the far memory of the rank, nil if the step does not offload
-	farBase, farPlace int
-	farPeak           int64 // the highest level there since the last sample
+	far                  *layout.Rank // of far memory; nil if the step does not offload
+	farBase, farPosition int
+	farPeak              int64 // the highest level of far memory since the last sample
 }
 
-// base returns the position of the first action of a repeat of a segment.
+// base returns the position of the first action in a repeat of a segment.
 func (l *levels) base(segment, repeat int) int {
 	if l.far != nil {
 		l.farBase = l.far.Segments[segment].Base(repeat)
@@ -38,9 +39,9 @@ func (l *levels) base(segment, repeat int) int {
 	return l.rank.Segments[segment].Base(repeat)
 }
 
-// plansMemory reports whether memory of a step is planned on this rank. Far memory always is, if the
-// step offloads; the rest is if the space is memory.Planned. An evaluation with Outputs is not
-// planned: the caller owns the outputs indefinitely.
+// plansMemory reports whether the step plans memory of this rank. It plans the far memory if it
+// offloads, and the other memory if the space is memory.Planned. An evaluation with Outputs is not
+// planned, because the caller owns the outputs indefinitely.
 func (r *worker[T]) plansMemory(plan *planned) bool {
 	if r.planned == nil {
 		return plan.offloads && r.cfg.Memory.Profile != nil && !r.cfg.Memory.TolerateLeaks
@@ -78,7 +79,7 @@ func (r *worker[T]) lay(plan *program) error {
 		}
 		r.levels.rank = rank
 	}
-	r.levels.most, r.levels.far = plan.most, rank.Far
+	r.levels.atMost, r.levels.far = plan.atMost, rank.Far
 	if rank.Far == nil {
 		return nil
 	}
@@ -102,7 +103,7 @@ func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 	return r.far.Start(len(layout.Allocations))
 }
 
-// newFar returns far memory for the rank.
+// newFar returns the far memory of the rank.
 func (r *worker[T]) newFar() (*far.Memory[T], error) {
 	o := &r.cfg.Memory.Offload
 	if err := mayOffload(o, r.Space); err != nil {
@@ -124,12 +125,12 @@ func (r *worker[T]) newFar() (*far.Memory[T], error) {
 	return far.New(r.Space.(memory.Movable[T]), bytes, o.Budget)
 }
 
-// mayOffload returns an error if a space cannot move saved state to the far memory that is asked for.
+// mayOffload returns an error if a space cannot move saved state to the configured far memory.
 func mayOffload[T any](o *Offload, space memory.Space[T]) error {
 	switch space.(type) {
 	case memory.Offloader[T]:
 		if o.Folder != "" || o.Range != nil {
-			return fmt.Errorf("%T offloads to page-locked memory of its own: leave Memory.Offload.Folder and Range unset", space)
+			return fmt.Errorf("%T offloads to its own page-locked memory: leave Memory.Offload.Folder and Range unset", space)
 		}
 	case memory.Movable[T]:
 	default:
@@ -138,8 +139,8 @@ func mayOffload[T any](o *Offload, space memory.Space[T]) error {
 	return nil
 }
 
-// unlay ends the reservation of lay. With -tags invariants it returns an error if memory outside
-// of all buffers was written.
+// unlay ends the reservation of lay. With -tags invariants it returns an error if the step has
+// written to memory outside of its buffers.
 func (r *worker[T]) unlay() (err error) {
 	laid := r.levels
 	r.levels = levels{}
@@ -153,15 +154,15 @@ func (r *worker[T]) unlay() (err error) {
 	return err
 }
 
-// at sets the position in the program, which determines the buffers that the next allocations
-// get: k actions after a base of levels. If memory is not planned, the position is the number of
-// the action.
-func (r *worker[T]) at(base, k int) {
+// setPosition sets the position in the program to k actions after a base of levels. The position
+// determines the addresses of the next allocations. If memory is not planned, it is the number of
+// actions that have run.
+func (r *worker[T]) setPosition(base, k int) {
 	l := &r.levels
 	if l.far != nil {
-		l.farPlace = l.farBase + k
-		l.farPeak = max(l.farPeak, l.far.Layout.Levels[l.farPlace].Peak)
-		r.far.At(l.farPlace)
+		l.farPosition = l.farBase + k
+		l.farPeak = max(l.farPeak, l.far.Layout.Levels[l.farPosition].Peak)
+		r.far.At(l.farPosition)
 	}
 	if l.rank == nil {
 		if r.peak.watched {
@@ -169,15 +170,15 @@ func (r *worker[T]) at(base, k int) {
 		}
 		return
 	}
-	l.place = base + k
-	if level := l.rank.Layout.Levels[l.place].Peak; level > l.peak {
+	l.position = base + k
+	if level := l.rank.Layout.Levels[l.position].Peak; level > l.peak {
 		l.peak, l.top = level, max(l.top, level)
 	}
-	r.planned.At(l.place)
+	r.planned.At(l.position)
 }
 
-// atEnd sets the position after the last action.
-func (r *worker[T]) atEnd() {
+// setEndPosition sets the position after the last action.
+func (r *worker[T]) setEndPosition() {
 	end := 0
 	l := &r.levels
 	if l.rank != nil {
@@ -186,40 +187,40 @@ func (r *worker[T]) atEnd() {
 	if l.far != nil {
 		l.farBase = l.far.End
 	}
-	r.at(end, 0)
+	r.setPosition(end, 0)
 }
 
 // auditPlan compares the live bytes with the memory plan (L6).
 func (r *worker[T]) auditPlan() error {
 	l := &r.levels
 	if l.far != nil {
-		if live, planned := r.far.Live(), l.far.Layout.Levels[l.farPlace].Live; live > planned || live < planned && !l.most {
-			return fmt.Errorf("%w: %d bytes are live in far memory where the plan has %d: record the stages again", frames.ErrLeak, live, planned)
+		if live, planned := r.far.Live(), l.far.Layout.Levels[l.farPosition].Live; live > planned || live < planned && !l.atMost {
+			return fmt.Errorf("%w: %d bytes are live in far memory, but the plan has %d: record the stages again", frames.ErrLeak, live, planned)
 		}
 	}
 	if l.rank == nil {
 		return nil
 	}
-	return r.Frames.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
+	return r.Frames.AuditPlan(l.rank.Layout.Levels[l.position].Live, l.atMost)
 }
 
-// samplePlan fills in the numbers of the memory plan.
+// samplePlan fills in the memory plan's numbers of a sample.
 func (r *worker[T]) samplePlan(s *memory.Sample) {
 	l := &r.levels
 	if l.far != nil {
-		s.FarPlanned, l.farPeak = l.farPeak, l.far.Layout.Levels[l.farPlace].Live
+		s.FarPlanned, l.farPeak = l.farPeak, l.far.Layout.Levels[l.farPosition].Live
 	}
 	s.Planned = l.rank != nil
 	if !s.Planned {
 		return
 	}
-	before, live := r.Frames.Baseline(), l.rank.Layout.Levels[l.place].Live
+	before, live := r.Frames.Baseline(), l.rank.Layout.Levels[l.position].Live
 	s.LivePlanned, s.PeakPlanned = before+live, before+l.peak
 	l.peak = live
 }
 
-// explain adds the cause to a refused allocation: the leak that keeps the planned place occupied,
-// or the names of the buffers that the plan has at this position.
+// explain adds the cause to the error of a refused allocation: the leak that occupies the planned
+// address, or the names of the buffers that the plan has at this position.
 func (r *worker[T]) explain(err error) error {
 	refused, is := errors.AsType[*memory.PlanError](err)
 	switch {
@@ -237,7 +238,7 @@ func (r *worker[T]) explain(err error) error {
 	return err
 }
 
-// plannedAt names the buffers that the memory plan has at a position, in order.
+// plannedAt returns the names of the buffers that the memory plan allocates at a position, in order.
 func (r *worker[T]) plannedAt(place int) (names []string) {
 	const most = 16
 	places := r.levels.rank.Layout.Places
@@ -259,8 +260,8 @@ func (r *worker[T]) plannedAt(place int) (names []string) {
 	return names
 }
 
-// fillPlanned is fill with planned memory: the source may allocate the parts in any order, and
-// each gets its planned address.
+// fillPlanned is Fill with planned memory: the source may allocate the parts in any order, and each
+// part gets its planned address.
 func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 	if r.levels.rank == nil || r.unordered == nil {
 		return r.Fill(ctx, item)
@@ -279,7 +280,7 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 	if err := r.Fill(ctx, item); err != nil {
 		return err
 	}
-	r.entered = r.entered[:0]
+	r.entryBuffers = r.entryBuffers[:0]
 	for _, e := range entry.Events {
 		if e.Op != layout.Alloc {
 			continue
@@ -288,7 +289,7 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 		if part := slices.Index(entry.Out, e.Ref); part >= 0 {
 			h, _ = r.Frames.EntryPart(item, part)
 		}
-		r.entered = append(r.entered, h)
+		r.entryBuffers = append(r.entryBuffers, h)
 	}
-	return r.unordered.Settle(r.entered)
+	return r.unordered.Settle(r.entryBuffers)
 }

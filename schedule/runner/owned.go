@@ -2,9 +2,10 @@ package runner
 
 import "hash/fnv"
 
-// Owned returns the elements of a parameter that a replica owns: count elements from first on. A
-// long parameter is divided by its parts (Sharded.Parts), in the order of the replicas; a short one
-// belongs to one replica, which depends on its name. count is 0 if the replica owns nothing of it.
+// Owned returns the elements of a parameter of n elements that a replica owns: count elements,
+// beginning with first. The replicas divide the parts of a parameter (Sharded.Parts) in their order.
+// A parameter with one part belongs to one replica, which depends on the name of the parameter.
+// count is 0 if the replica owns no element.
 func Owned[T any](s Sharded[T], name string, n, replica, replicas int) (first, count int) {
 	part, parts := ownedParts(s, name, n, replica, replicas)
 	first = s.Bound(n, part)

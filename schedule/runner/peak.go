@@ -9,11 +9,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// peak finds the owners at the peak of a step without planned memory, for Hooks.Peak.
+// peak is the state of Hooks.Peak on a rank.
 type peak struct {
 	space   memory.PeakWatched // nil if the hook is not set, or the space does not support it
-	watched bool               // the running step is watched
-	highest int64              // the highest peak that was reported, in bytes
+	watched bool               // the space watches the running step
+	highest int64              // the highest reported peak, in bytes
 }
 
 // reportPeak calls the hook with the owners at the peak of the step, if it was higher than all
@@ -26,8 +26,8 @@ func (r *worker[T]) reportPeak() {
 	}
 }
 
-// peakOwners returns the bytes that were live at the peak by the action that allocated them and
-// by class, the largest first.
+// peakOwners returns the bytes that were live at the peak, grouped by the kind and stage of the
+// action that allocated them and by class, the largest first.
 func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	type birth struct {
 		kind  schedule.Kind
@@ -77,7 +77,7 @@ func (r *worker[T]) actionAt(position int) schedule.Action {
 	return 0
 }
 
-// birthName names the buffers that are allocated in an action, as the memory plan does.
+// birthName returns the memory plan's name for the buffers of a class that an action allocates.
 func (r *worker[T]) birthName(kind schedule.Kind, stage int, class memory.Class) string {
 	switch {
 	case class == memory.Entry:

@@ -30,14 +30,15 @@ type planner struct {
 	replicas  int
 	unchecked bool
 	costs     *simulate.Costs
-	profile   *layout.Profile // nil: memory is not planned
+	profile   *layout.Profile // nil if memory is not planned
 	lookAhead int
 	budget    int64
 	search    placement.Options
 
 	mu sync.Mutex
-	// plans has the last plans of each mode: for a replica with most microbatches and for one with
-	// fewest, and then by replica those whose memory is planned for the shapes of its microbatches.
+	// plans are the last plans of each mode. Plan 0 is for the replicas with one more microbatch
+	// than the others, or for all replicas if their numbers are equal; plan 1 is for the others.
+	// Plan 2+r is for the shapes of the microbatches of replica r.
 	plans [2][]*planned
 }
 
@@ -45,23 +46,25 @@ type planner struct {
 type planned struct {
 	*schedule.Plan
 	report *simulate.Report // nil without costs
-	memory *layout.Memory   // nil until it is needed
-	shapes []int            // shapes that the memory is planned for; nil: any
+	memory *layout.Memory   // nil if it is not planned
+	shapes []int            // the shapes for which the memory is planned; nil for any
 	hash   uint64           // of the programs of all ranks
-	// offloads reports that a rank offloads saved state.
+	// offloads is set if a rank offloads saved state.
 	offloads bool
-	with     *schedule.Plan // of other replicas, with one more microbatch; nil if it has not been compared
+	// comparedWith is the plan of the replicas with one more microbatch with which check.Replicas
+	// has compared this plan.
+	comparedWith *schedule.Plan
 }
 
 // share is the plan of a replica for its share of a step's microbatches.
 type share struct {
 	*planned
-	slot int    // in planner.plans
+	slot int    // index in planner.plans
 	hash uint64 // of the plans of all replicas
 }
 
-// share returns the checked plan of a mode for a replica's share of m microbatches.
-func (p *planner) share(mode schedule.Mode, m, replica int) (share, error) {
+// planShare returns the checked plan of a mode for a replica's share of m microbatches.
+func (p *planner) planShare(mode schedule.Mode, m, replica int) (share, error) {
 	if m > 0 && m < p.replicas { // a rule refuses 0
 		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas: each needs at least one", schedule.ErrParams, m, p.replicas)
 	}
@@ -84,11 +87,11 @@ func (p *planner) share(mode schedule.Mode, m, replica int) (share, error) {
 	if err != nil {
 		return share{}, err
 	}
-	if mode == schedule.Training && !p.unchecked && fewest.with != most.Plan {
+	if mode == schedule.Training && !p.unchecked && fewest.comparedWith != most.Plan {
 		if err := check.Replicas(most.Plan, fewest.Plan); err != nil {
 			return share{}, err
 		}
-		fewest.with = most.Plan
+		fewest.comparedWith = most.Plan
 	}
 	hash := bits.RotateLeft64(most.hash, 1) ^ fewest.hash
 	if replica < m%p.replicas {
@@ -97,7 +100,7 @@ func (p *planner) share(mode schedule.Mode, m, replica int) (share, error) {
 	return share{fewest, 1, hash}, nil
 }
 
-// plan returns the checked plan of a mode for m microbatches of one replica.
+// plan returns the checked plan of a mode for m microbatches of one replica, which slot keeps.
 func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
 	if kept := p.plans[mode][slot]; kept != nil && kept.Microbatches == m {
 		return kept, nil
@@ -116,8 +119,8 @@ func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
 	return made, nil
 }
 
-// appendHello appends a rank's description of the step that it begins. It does not allocate once
-// b has capacity, whatever the numbers are (L11).
+// appendHello appends a rank's description of the step that it begins. It does not allocate if b
+// has the capacity (L11).
 func (p *share) appendHello(b []byte, step int64, m, capacity, level int) []byte {
 	b = strconv.AppendInt(append(b, "step "...), step, 10)
 	b = append(append(b, " ("...), p.Mode.String()...)
@@ -155,8 +158,8 @@ func hashOf(plan *schedule.Plan) uint64 {
 	return sum.Sum64()
 }
 
-// withMemory returns a plan with the plan of its memory, for microbatches of these shape classes,
-// or of any class if shapes is nil.
+// withMemory returns a plan with its memory plan, for microbatches of the given shape classes, or of
+// any class if shapes is nil.
 func (p *planner) withMemory(ctx context.Context, plan share, replica int, shapes []int) (*planned, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +197,7 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := answers(plan, &asked); err != nil {
+	if err := checkAnswer(plan, &asked); err != nil {
 		return nil, err
 	}
 	if !p.unchecked {
@@ -210,7 +213,7 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	}
 	plan = plan.Flat()
 	if p.unchecked {
-		if err := complete(plan); err != nil {
+		if err := checkRunnable(plan); err != nil {
 			return nil, err
 		}
 	}
@@ -220,7 +223,7 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	return plan, nil
 }
 
-// kinds returns the kinds of actions in a plan.
+// kinds returns the set of kinds of the actions in a plan.
 func kinds(plan *schedule.Plan) (has [schedule.NumKinds]bool) {
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
@@ -232,9 +235,9 @@ func kinds(plan *schedule.Plan) (has [schedule.NumKinds]bool) {
 	return has
 }
 
-// answers reports whether a plan is for the parameters that the rule was asked for: a check
-// compares a plan with itself, not with the step.
-func answers(plan *schedule.Plan, asked *schedule.Params) error {
+// checkAnswer returns an error unless a plan is for the parameters that the rule was asked for.
+// Package check compares a plan only with itself, not with the step.
+func checkAnswer(plan *schedule.Plan, asked *schedule.Params) error {
 	switch {
 	case plan == nil:
 		return fmt.Errorf("%w: the rule returned no plan", ErrPlan)
@@ -261,9 +264,9 @@ func answers(plan *schedule.Plan, asked *schedule.Params) error {
 	return nil
 }
 
-// complete reports whether an unchecked plan can be run at all: it has its lifetimes, and every
-// action is of a stage of its rank.
-func complete(plan *schedule.Plan) error {
+// checkRunnable returns an error unless an unchecked plan can run: it contains lifetimes, and every
+// action is on the rank of its stage.
+func checkRunnable(plan *schedule.Plan) error {
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
 	if len(plan.Parts) != stages || len(plan.Windows) != stages || len(plan.Entries) != ranks || ranks > 1 && len(plan.Outgoing) != stages {
 		return fmt.Errorf("%w: an unchecked plan needs lifetimes: see lower.Lifetimes", ErrPlan)
@@ -283,16 +286,15 @@ func complete(plan *schedule.Plan) error {
 // program is one rank's part of a plan, with derived data.
 type program struct {
 	*planned
-	extent frames.Extent
-	// first and last are the computations between which the rank's time is measured.
-	first, last schedule.Action
+	extent      frames.Extent
+	first, last schedule.Action     // calls of stages: see span
 	effects     [][]effects.Effects // by segment and action of its body
-	// most reports that the memory plan is for several shapes, or for sizes that depend on
-	// values, so that it is an upper bound.
-	most bool
+	// atMost is set if the memory plan is an upper bound, because it is for several shapes or
+	// contains sizes that depend on values.
+	atMost bool
 }
 
-// newProgram returns a rank's part of a plan.
+// newProgram returns the program of a rank.
 func newProgram(plan *planned, rank, lookAhead int) *program {
 	m := plan.Microbatches
 	p := &program{planned: plan}
@@ -305,7 +307,7 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 		p.effects = append(p.effects, body)
 	}
 	if plan.memory != nil {
-		p.most = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Allocations, func(b memory.Allocation) bool { return b.AtMost })
+		p.atMost = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Allocations, func(b memory.Allocation) bool { return b.AtMost })
 	}
 	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // unwanted parts are released at once
 	if slices.Max(p.extent.Wanted) > 0 {
@@ -314,7 +316,8 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	return p
 }
 
-// span returns the first and the last computation of a program, or 0 if there is none.
+// span returns the first and the last call of a stage in a program, or 0 if there is none. The
+// rank's time is measured between them.
 func span(program []schedule.Segment) (first, last schedule.Action) {
 	for _, segment := range program {
 		for _, action := range segment.Body {

@@ -123,7 +123,7 @@ func TestQuantizerDeclared(t *testing.T) {
 	cfg := d.config()
 	cfg.Stages[0] = struct{ stages.Stage[buffer] }{&d.stage}
 	_, err := runner.New(cfg)
-	require.ErrorContains(t, err, "stage 0 (only) declares copies of its weights and is no stages.Quantizer")
+	require.ErrorContains(t, err, "stage 0 (only) declares copies of its weights but is not a stages.Quantizer")
 	cfg.Stages[0], cfg.Plan.Quantizing = &d.stage, 7
 	_, err = runner.New(cfg)
 	require.ErrorContains(t, err, "Quantizing is quantizing(7)")

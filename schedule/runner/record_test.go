@@ -193,7 +193,7 @@ func TestRecordRefuses(t *testing.T) {
 		cfg.Stages[0] = split
 		_, err := runner.Record(t.Context(), cfg,
 			runner.Shape[buffer]{Name: "four", Source: d})
-		require.ErrorContains(t, err, "it allocates 8 bytes (saved) where it allocated 4 (saved) at first")
+		require.ErrorContains(t, err, "it allocates 8 bytes (saved), but its first call allocated 4 (saved)")
 	})
 	t.Run("no entries", func(t *testing.T) {
 		d := newDeviced(device(t, true))

@@ -914,7 +914,7 @@ func TestReplicasNeed(t *testing.T) {
 		{0, "2 replicas need Gradients that are runner.Sharded", func(r *replicated, cfg *runner.Config[buffer]) {
 			cfg.Gradients = struct{ runner.Gradients[buffer] }{r.hosts[0]}
 		}},
-		{1, `the weight of "b0" has 0 elements, and Replicas.Shard 1 needs 5 of 5: set Use.Weight`, func(r *replicated, _ *runner.Config[buffer]) {
+		{1, `the weight of "b0" has 0 elements, but Replicas.Shard 1 needs 5 of 5: set Use.Weight`, func(r *replicated, _ *runner.Config[buffer]) {
 			weight(r, 1, func(use *batchctx.Use[buffer]) { use.Weight = buffer{} })
 		}},
 		{1, `the weight of "b0" has 5 bytes for 5 elements: Replicas.Shard 1 gathers float32`, func(r *replicated, _ *runner.Config[buffer]) {

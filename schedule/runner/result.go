@@ -30,45 +30,45 @@ type Result struct {
 	Excess   int64 // the allocator's book minus the frames', at the end
 	// Growth is the largest growth of a microbatch.
 	Growth memory.Growth
-	// PeakClasses is Peak by class at the moment of the peak, so that its sum is Peak.
+	// PeakClasses is Peak by class at the moment of the peak: its sum is Peak.
 	PeakClasses memory.ByClass
 
-	// Planned reports that the memory of the step was planned on every rank. Height is then the
+	// Planned reports whether the memory of the step was planned on every rank. Height is then the
 	// largest reservation of a rank.
 	Planned bool
 	Height  int64
 
-	// FarPeak and FarHeight are the largest number of live bytes in the far memory of a rank, and
-	// the largest reservation. FarWaits is how many actions of all ranks waited for a copy from or
-	// to far memory. They are 0 if the step does not offload.
+	// FarPeak is the largest number of live bytes in the far memory of a rank, and FarHeight the
+	// largest reservation. FarWaits is the number of actions of all ranks that have waited for a
+	// copy to or from far memory. They are 0 if the step does not offload.
 	FarPeak, FarHeight int64
 	FarWaits           int64
 
 	Books   int // books audited on every rank: 2, or 1 if a space has no book
 	Actions int // of all ranks
 
-	// Makespan is the time from the first computation of any rank to the end of the last one, by
-	// the clocks of the ranks. Span is the longest such time of a single rank.
+	// Makespan is the time from the beginning of the first computation of any rank to the end of the
+	// last one, by the clocks of the ranks. Span is the longest such time of a single rank.
 	Makespan, Span time.Duration
 	Ranks          []RankResult
 	// Simulated is the simulation of the plan with Plan.Costs; nil without costs. The runner owns
 	// it.
 	Simulated *simulate.Report
 
-	factor  float64 // 0: there is no update
-	refused error   // the reason, if Outcome does not say enough
+	factor  float64 // 0 if there is no update
+	refused error   // the reason why there is no update; nil if Outcome is the whole reason
 	update  *update
 }
 
-// update is the one update of a training step, shared by the copies of its result.
+// update is the update of a training step. The copies of its Result share it.
 type update struct {
 	taken bool
 	stale bool // another step has begun
-	// unchanged returns an error if the gradients have changed since the step. It is nil after
-	// its call, so that the results of ranks are equal.
+	// unchanged returns an error if the gradients have changed since the step. It is nil after the
+	// update, so that the results of ranks are equal.
 	unchanged func() error
-	// gather completes the weights of which replicas have updated parts, or ends the wait of the
-	// others if the update has failed.
+	// gather completes the weights of which each replica has updated a part. If the update has
+	// failed, it ends the wait of the other replicas instead.
 	gather func(failed error) error
 }
 
@@ -77,9 +77,9 @@ type RankResult struct {
 	Peak, Live, Reserved, Excess, Growth int64
 	PeakClasses                          memory.ByClass // Peak by class
 	Books, Actions                       int64
-	// Planned reports that the memory of the step was planned on the rank. Height is then the
-	// rank's reservation for the step, and PeakPlanned the planned value of Peak, or its upper
-	// bound if the plan is for several shapes.
+	// Planned reports whether the memory of the step was planned on the rank. Height is then the
+	// rank's reservation for the step, and PeakPlanned the planned Peak, or an upper bound if the
+	// plan is for several shapes.
 	Planned             bool
 	Height, PeakPlanned int64
 	// FarPeak, FarHeight and FarWaits are the rank's: see Result.
@@ -88,16 +88,16 @@ type RankResult struct {
 	// run concurrently with its actions. ReplicaWait is the time that the rank waited for them. The
 	// gathers of Update are not included.
 	Reduce, Gather, ReplicaWait time.Duration
-	// Start and End are the begin of the rank's first computation and the end of its last one,
-	// since the first computation of any rank.
+	// Start is the beginning of the rank's first computation, and End is the end of its last one.
+	// They are measured from the first computation of any rank.
 	Start, End time.Duration
-	// Wait is how long transfers blocked between the two, or 0 if the transport is not a Watcher;
-	// Work is the remaining time, including the source.
+	// Wait is the time for which transfers blocked between Start and End, or 0 if the transport is
+	// not a Watcher. Work is the rest of that time, including the source.
 	Work, Wait time.Duration
 }
 
-// Bubble returns the fraction of the makespan in which the busiest rank does not work: 1 -
-// work/makespan, or 0 for a step that took no time.
+// Bubble returns the fraction of the makespan in which the busiest rank does not work, 1 -
+// work/makespan, or 0 if the makespan is 0.
 func (r *Result) Bubble() float64 {
 	if r.Makespan <= 0 {
 		return 0
@@ -109,22 +109,22 @@ func (r *Result) Bubble() float64 {
 	return float64(r.Makespan-ideal) / float64(r.Makespan)
 }
 
-// Update calls apply with the factor by which the optimizer multiplies every gradient: 1 over the
-// objective's total weight and the scale of the seeds (L10), a normal float32. It does so once; a
-// second Update is ErrUpdated.
+// Update calls apply with the factor by which the optimizer multiplies every gradient: 1 divided by
+// the objective's total weight and by the scale of the seeds (L10), a normal float32. A second
+// Update returns ErrUpdated.
 //
-// Update works only for the runner's last training step, because the gradients are that step's.
-// After another training step has begun, even if that step failed, Update is ErrStaleResult. If
-// the step has no update, apply is not called, and the error wraps ErrNoUpdate: ErrSkipped,
-// ErrEmpty, ErrRange, or ErrNoUpdate itself for an evaluation. A trainer that wants to continue
-// after a skipped step checks for ErrSkipped. Gradients that were written to since the step are
-// ErrOverwritten: Update computes their sums of squares again. After its first Update a runner
-// refuses a step if the previous result was not updated (ErrUnused).
+// Update works only for the runner's last training step, to which the gradients belong. After
+// another training step has begun, even if it failed, Update returns ErrStaleResult. If the step
+// has no update, Update does not call apply, and returns an error that wraps ErrNoUpdate:
+// ErrSkipped, ErrEmpty, ErrRange, or ErrNoUpdate itself for an evaluation. A trainer that continues
+// after a skipped step checks for ErrSkipped. Update computes the sums of squares of the gradients
+// again, and returns ErrOverwritten if they have changed since the step. After its first Update a
+// runner refuses a step if the previous result was not updated (ErrUnused).
 //
-// Replicas that hold a part of the optimizer's state (Replicas.Shard 1 and 2) update the elements of
-// each weight that they own (Owned), and Update gathers the others: every process must call it. If
-// it fails in one process, it fails in all. After an evaluation that failed it returns an error
-// before apply is called, and the step can be repeated.
+// At Replicas.Shard 1 and 2 each replica updates the elements of each weight that it owns (Owned),
+// and Update gathers the other elements: every process must call it. If it fails in one process, it
+// fails in all. After a failed evaluation Update returns an error without calling apply, and the
+// step can be repeated.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:
@@ -140,7 +140,7 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	case r.factor == 0:
 		return ErrNoUpdate
 	case r.update.stale:
-		return fmt.Errorf("%w, and the gradients are no longer those of step %d: update before the next step", ErrStaleResult, r.Step)
+		return fmt.Errorf("%w, and the gradients no longer belong to step %d: update before the next step", ErrStaleResult, r.Step)
 	case r.update.taken:
 		return ErrUpdated
 	}
@@ -162,22 +162,22 @@ func (r *Result) Loss(name string) float64 {
 	return math.NaN()
 }
 
-// rise raises the peak to the given one if that is higher.
-func (r *Result) rise(peak int64, classes *memory.ByClass) {
+// raisePeak sets the peak if the given one is higher.
+func (r *Result) raisePeak(peak int64, classes *memory.ByClass) {
 	if peak > r.Peak {
 		r.Peak, r.PeakClasses = peak, *classes
 	}
 }
 
-// gather computes the result's numbers from the ranks' numbers, whose Start and End are by their
-// clocks.
+// gather computes the result from the measurements of all ranks. It changes their Start and End from
+// Unix times to times since the first computation.
 func (r *Result) gather(ranks []RankResult) {
 	r.Ranks, r.Actions, r.Planned, r.FarPeak = ranks, 0, true, 0
-	r.Peak = 0 // it was this rank's, and ranks may have equal peaks of different classes
+	r.Peak = 0 // it was this rank's; if ranks have equal peaks, the first rank's classes count
 	var start, end time.Duration
 	for i := range ranks {
 		rank := &ranks[i]
-		r.rise(rank.Peak, &rank.PeakClasses)
+		r.raisePeak(rank.Peak, &rank.PeakClasses)
 		r.Live, r.Reserved = max(r.Live, rank.Live), max(r.Reserved, rank.Reserved)
 		r.Excess, r.Growth.Bytes = max(r.Excess, rank.Excess), max(r.Growth.Bytes, rank.Growth)
 		r.Books, r.Actions = min(r.Books, int(rank.Books)), r.Actions+int(rank.Actions)

@@ -19,8 +19,9 @@ import (
 	"github.com/weir-ml/weir/transport/local"
 )
 
-// Runner runs steps on the ranks of this process: one rank on the caller's goroutine, or several
-// on one goroutine each. A Runner is for one goroutine and runs one step at a time.
+// Runner runs steps on the ranks of this process. A single rank runs on the caller's goroutine;
+// several ranks run on one goroutine each. Only one goroutine may use a Runner, and it runs one
+// step at a time.
 type Runner[T any] struct {
 	cfg     Config[T]
 	workers []*worker[T]    // of the ranks of this process
@@ -29,8 +30,8 @@ type Runner[T any] struct {
 	seeds   []float32 // of the gradients of losses, shared by all ranks
 	running atomic.Bool
 	closed  bool
-	last    *update // the last training step's update; nil if it has none, or failed
-	used    bool    // an update was applied before
+	last    *update // of the last training step; nil if it has none or failed
+	used    bool    // the update of an earlier step was applied
 }
 
 // New returns a runner for cfg, or an error with every fault of cfg.
@@ -59,14 +60,14 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		}
 		if ends != nil {
 			if w.transport = ends(rank); isNil(w.transport) {
-				r.closeCells()
+				r.closeBuffers()
 				return nil, fmt.Errorf("runner: World.Transport returned nil for rank %d", rank)
 			}
 			r.planner.passes.Capacity = w.transport.Capacity()
 		}
 		r.workers = append(r.workers, w)
 		if err := w.resolve(r.seeds); err != nil {
-			r.closeCells()
+			r.closeBuffers()
 			return nil, fmt.Errorf("runner: %s: %w", w.name(), err)
 		}
 	}
@@ -102,7 +103,7 @@ func seed(def loss.Def, exponent int) float32 {
 	return float32(math.Ldexp(coefficient, exponent))
 }
 
-// checkSeeds reports whether every trained loss has a seed that float32 can hold.
+// checkSeeds returns an error unless the seed of every trained loss is a normal float32.
 func checkSeeds(defs []loss.Def, exponent int) error {
 	if exponent < -126 || exponent > 127 {
 		return fmt.Errorf("runner: ScaleExponent is %d, not in [-126, 127]", exponent)
@@ -121,19 +122,19 @@ func checkSeeds(defs []loss.Def, exponent int) error {
 // NextStep returns the number of the next training step.
 func (r *Runner[T]) NextStep() int64 { return r.workers[0].step }
 
-// Samples returns the last records of the memory log of a rank of this process. The runner owns
-// the ring; read it between steps.
+// Samples returns the last records in the memory log of a rank of this process. The runner owns the
+// ring; read it between steps.
 func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg.World.First].ring }
 
-// Close releases the runner's resources. Between steps these are only the cells of losses on
-// devices that have them (loss.Cells), and far memory; there are no goroutines. Close does not close the
+// Close releases the runner's resources: the cells of losses on devices (loss.Cells), the buffers
+// for reductions, and far memory. Between steps there are no goroutines. Close does not close the
 // embedder's transport.
 func (r *Runner[T]) Close() error {
 	if r.running.Load() {
 		return ErrBusy
 	}
 	r.closed = true
-	err := r.closeCells()
+	err := r.closeBuffers()
 	for _, w := range r.workers {
 		if w.peak.space != nil {
 			w.peak.space.WatchPeak(false)
@@ -148,8 +149,8 @@ func (r *Runner[T]) Close() error {
 	return errors.Join(err, r.links.Close())
 }
 
-// closeCells releases the cells of losses, and the buffers for reductions.
-func (r *Runner[T]) closeCells() (err error) {
+// closeBuffers releases the cells of losses and the buffers for reductions.
+func (r *Runner[T]) closeBuffers() (err error) {
 	for _, w := range r.workers {
 		err = errors.Join(err, w.cells.close(w.Space))
 		if w.shards != nil {
@@ -159,12 +160,12 @@ func (r *Runner[T]) closeCells() (err error) {
 	return err
 }
 
-// Step trains on m microbatches, m >= 1, and returns when every rank of this process is done. With
-// replicas, m is the number for all of them together, and at least one each. If there are other
-// processes, all of them must call it with the same m. A failure within the step,
-// on any rank, returns an *Error; then everything that the step held is released, and the next
-// step works. A panic continues with its own stack if this process has one rank. If it has
-// several, Step panics with a *Panic.
+// Step trains on m microbatches, m >= 1, and returns when every rank of this process has finished.
+// If there are replicas, they share the m microbatches, and each needs at least one. If there are
+// other processes, all of them must call Step with the same m. If the step fails on any rank, Step
+// returns an *Error, everything that the step held is released, and the next step works. A panic
+// continues with its own stack if this process has one rank. If it has several, Step panics with a
+// *Panic.
 func (r *Runner[T]) Step(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.Training, m, source)
 }
@@ -175,10 +176,10 @@ func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Res
 	return r.run(ctx, schedule.ForwardOnly, m, source)
 }
 
-// Prepare plans a training step of m microbatches, and the memory of all ranks, without running
-// it. It returns nil if memory is not planned. A Shaped source is asked for its shapes; the
-// source may be nil. Step would make the same plan; Prepare returns its size, or the error that
-// it exceeds Memory.Budget, beforehand.
+// Prepare plans a training step of m microbatches and the memory of all ranks, without running the
+// step. It returns nil if memory is not planned. It asks a Shaped source for its shapes; the source
+// may be nil. Step makes the same plan; Prepare returns beforehand how much memory it needs, or the
+// error that it exceeds Memory.Budget.
 func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Memory, error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -223,7 +224,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if err := r.share(source, m); err != nil {
 		return nil, err
 	}
-	if mode == schedule.Training { // from here on the gradients belong to this step
+	if mode == schedule.Training { // the gradients now belong to this step
 		if r.last != nil {
 			r.used, r.last.stale, r.last.unchanged = r.last.taken, true, nil
 		}
@@ -245,7 +246,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if len(r.workers) == 1 {
 		return r.workers[0].run(ctx, mode, m)
 	}
-	return r.together(ctx, mode, m)
+	return r.runRanks(ctx, mode, m)
 }
 
 // unchanged returns an error if gradients of this process have changed since the last step.
@@ -258,8 +259,8 @@ func (r *Runner[T]) unchanged() error {
 	return nil
 }
 
-// together runs a step on a goroutine for each rank.
-func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
+// runRanks runs a step on all ranks of this process, each on its own goroutine.
+func (r *Runner[T]) runRanks(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	endings := make([]ending, len(r.workers))
@@ -271,7 +272,7 @@ func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*R
 				if value := recover(); value != nil {
 					e.panicked = &Panic{Rank: w.global, Value: value, Stack: debug.Stack()}
 				}
-				if e.result == nil { // notifies stages of other ranks as well
+				if e.result == nil { // the stages of other ranks must stop, too
 					cancel(r.failure(e.err))
 				}
 			}()
@@ -283,8 +284,8 @@ func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*R
 	return r.outcome(endings, r.failure(context.Cause(ctx)))
 }
 
-// Standings returns what the ranks are doing now, if the runner links them itself. It is nil for
-// one rank, and with World.Transport. Any goroutine may call it.
+// Standings returns the current activity of each rank, if the runner links the ranks itself. It is
+// nil for one rank, and with World.Transport. Any goroutine may call it.
 func (r *Runner[T]) Standings() []transport.Standing {
 	if r.links == nil {
 		return nil
@@ -292,7 +293,7 @@ func (r *Runner[T]) Standings() []transport.Standing {
 	return r.links.Standings()
 }
 
-// failure returns the error that ended the step on the links, or first without links.
+// failure returns the error that ended the step on the links, or first if there are no links.
 func (r *Runner[T]) failure(first error) error {
 	if r.links != nil {
 		return r.links.Failure()
@@ -300,14 +301,14 @@ func (r *Runner[T]) failure(first error) error {
 	return first
 }
 
-// Panic is the panic value of a step of several ranks if one of them has panicked.
+// Panic is the panic value of a step on several ranks, one of which has panicked.
 type Panic struct {
 	Rank  int
 	Value any    // of the rank's panic
 	Stack []byte // of the rank's goroutine
 }
 
-// Error returns the value and the stack of the rank, for the runtime to print.
+// Error returns the value and the stack, which the runtime prints.
 func (p *Panic) Error() string {
 	return fmt.Sprintf("runner: rank %d panicked: %v\n\n%s", p.Rank, p.Value, p.Stack)
 }
@@ -318,7 +319,7 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// ending is how a rank's step ended.
+// ending is the end of a step on one rank.
 type ending struct {
 	result   *Result
 	err      error

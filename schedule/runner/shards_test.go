@@ -117,7 +117,7 @@ func TestReplicasAreRefused(t *testing.T) {
 		"Replicas.Shard is 7: give 0 (nothing), 1 (": func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas{Shard: 7} },
 		"Replicas.Shard is -1":                       func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas{Count: 1, Shard: -1} },
 		"4 stages and 3 replicas":                    func(cfg *runner.Config[number]) { cfg.Replicas.Count = 3 },
-		"stage 1 (times1) of replica 1 is stage 1 (times1) of replica 0 with another name": func(cfg *runner.Config[number]) {
+		"stage 1 (times1) of replica 1 differs from stage 1 (times1) of replica 0 in its name": func(cfg *runner.Config[number]) {
 			cfg.Stages[3].(*times).param = "another"
 		},
 	} {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// begin prepares the rank for a step. It holds nothing yet.
+// begin prepares the rank for a step. The rank holds nothing yet.
 func (r *worker[T]) begin(plan *program) {
 	pass := frames.Train
 	if plan.Mode == schedule.ForwardOnly {
@@ -42,9 +42,9 @@ func (r *worker[T]) end() {
 	r.plan, r.Source, r.result = nil, nil, nil
 }
 
-// program runs the actions of the rank's program, and the end of the step. A call on a view that
-// fails, anywhere in a stage or a source, unwinds to this function.
-func (r *worker[T]) program(ctx context.Context) (err error) {
+// runProgram runs the actions of the rank's program and the end of the step. If a call on a view
+// fails in a stage or a source, it unwinds to this function.
+func (r *worker[T]) runProgram(ctx context.Context) (err error) {
 	defer r.Frames.Recover(&err)
 	if err := r.cells.reset(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 			for k, action := range segment.Body {
 				action = action.Shift(shift)
 				if r.levels.rank != nil || r.levels.far != nil || r.peak.watched {
-					r.at(base, k)
+					r.setPosition(base, k)
 				}
 				if ctx.Err() != nil {
 					return r.locate(action, context.Cause(ctx))
@@ -98,10 +98,10 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 		r.expected[e.To]++
 	}
 	if !isCall(action.Kind()) {
-		if err := r.actBetween(ctx, action, e); err != nil {
+		if err := r.transfer(ctx, action, e); err != nil {
 			return r.locate(action, err)
 		}
-	} else if err := r.compute(ctx, action, e); err != nil {
+	} else if err := r.callStage(ctx, action, e); err != nil {
 		return err
 	}
 	if err := r.drop(action, e); err != nil {
@@ -116,12 +116,12 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 	return nil
 }
 
-// isCall reports whether an action of the kind is a call of its stage.
+// isCall reports whether actions of the kind call their stage.
 func isCall(kind schedule.Kind) bool { return kind.Compute() || kind == schedule.Quantize }
 
-// compute runs a call of a stage. It reads the clock at the begin of the first call and at the
-// end of the last one. Its errors have their location.
-func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effects.Effects) error {
+// callStage runs an action that calls its stage. It reads the clock at the beginning of the first
+// call and at the end of the last one. Its errors contain their location.
+func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if action == r.plan.first {
 		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
 	}
@@ -167,7 +167,7 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effe
 	return nil
 }
 
-// output releases the outputs of a last stage, or hands them to Config.Outputs.
+// output releases the outputs of the last stage, or hands them over to Config.Outputs.
 func (r *worker[T]) output(action schedule.Action) error {
 	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
 		return r.Frames.DropAt(effects.Output, action.Stage(), action.Microbatch())
@@ -179,8 +179,8 @@ func (r *worker[T]) output(action schedule.Action) error {
 	})
 }
 
-// pull asks the source for the entries up to an item and the look-ahead, but not beyond the
-// step's last entry.
+// pull asks the source for the entries up to the given item and its look-ahead, but not beyond the
+// last entry of the step.
 func (r *worker[T]) pull(ctx context.Context, item int) error {
 	for last := effects.Upto(r.plan.Plan, item, r.cfg.Plan.LookAhead); r.pulled <= last; r.pulled++ {
 		var before time.Duration
@@ -189,9 +189,9 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		}
 		err := r.fillPlanned(ctx, r.pulled)
 		if err != nil {
-			return r.refused(r.pulled, err)
+			return r.sourceError(r.pulled, err)
 		}
-		if r.checked.made != nil {
+		if r.sourceCheck.made != nil {
 			if err := r.checkEntry(r.pulled); err != nil {
 				return err
 			}
@@ -204,8 +204,8 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 	return nil
 }
 
-// refused names the microbatch for which the source gave no entry.
-func (r *worker[T]) refused(item int, err error) error {
+// sourceError adds the microbatch to an error of the source.
+func (r *worker[T]) sourceError(item int, err error) error {
 	m := r.Frames.Index(item)
 	switch {
 	case err == io.EOF:
@@ -216,16 +216,17 @@ func (r *worker[T]) refused(item int, err error) error {
 	return fmt.Errorf("the source of microbatch %d: %w", m, err)
 }
 
-// drop releases buffers as the action's drop bits say, and updates the expected counts by the
-// action's kind, so that the audit finds a missing drop bit.
+// drop releases the buffers that end with the action according to its drop bits (Ends). It reduces
+// the expected counts by the objects that end according to its kind (Due), so that the audit finds
+// a missing drop bit.
 func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	for due := e.Due; due != 0; due &= due - 1 {
 		r.expected[due.First()]--
 	}
-	for left := e.Ends; left != 0; left &= left - 1 {
+	for ends := e.Ends; ends != 0; ends &= ends - 1 {
 		var err error
-		switch place := left.First(); place {
+		switch place := ends.First(); place {
 		case effects.Part:
 			r.expected[place] -= bits.OnesCount64(e.Parts)
 			err = r.Frames.DropParts(m, e.Parts)
@@ -246,8 +247,8 @@ func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	return nil
 }
 
-// retire compares the books after a microbatch's last action (L6) and makes the record of the
-// memory log.
+// retire compares the books after a microbatch's last action (L6) and adds a record to the memory
+// log.
 func (r *worker[T]) retire(action schedule.Action) error {
 	if err := r.Frames.Audit(r.expected); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
@@ -262,7 +263,7 @@ func (r *worker[T]) retire(action schedule.Action) error {
 	if r.objective >= 0 {
 		s.Weight = r.ledger.Weight(r.objective)
 	}
-	r.result.rise(s.Peak, &s.PeakClasses)
+	r.result.raisePeak(s.Peak, &s.PeakClasses)
 	r.result.FarPeak = max(r.result.FarPeak, s.FarPeak)
 	r.result.Growth.Bytes = max(r.result.Growth.Bytes, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {

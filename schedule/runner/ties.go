@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Uses of tied parameters. Each use has its own accumulator (L9). At step end they are added in
-// stage order on the rank of the first use, the owner, and on several ranks every other use
-// receives the total. All ranks process the same list of ties in the same order, each doing its
-// part, so that links without capacity do not deadlock.
+// A tied parameter has several uses, each with its own accumulator (L9). At step end the rank of the
+// first use, the owner, adds them in stage order. If there are several ranks, every other use then
+// receives the total. All ranks process the same list of ties in the same order, so that links
+// without capacity do not deadlock.
 
 // resolveTies finds the uses of each parameter, in stage order.
 func (r *worker[T]) resolveTies() {
@@ -30,13 +30,13 @@ func (r *worker[T]) resolveTies() {
 
 func (r *worker[T]) gradient(u effects.Use) T { return r.Stages[u.Stage].Params[u.Param].Grad }
 
-// rank returns the rank of a use.
+// rankOf returns the rank of a use.
 func (r *worker[T]) rankOf(u effects.Use) int { return r.Placement.Rank[u.Stage] }
 
 // addUses adds every use to its owner and, on several ranks, sends every use the total.
 func (r *worker[T]) addUses(ctx context.Context) error {
 	for _, tie := range r.tied {
-		if err := r.hand(ctx, transport.Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add); err != nil {
+		if err := r.applyUse(ctx, transport.Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add); err != nil {
 			return err
 		}
 	}
@@ -44,7 +44,7 @@ func (r *worker[T]) addUses(ctx context.Context) error {
 		return nil
 	}
 	for _, tie := range r.tied {
-		if err := r.hand(ctx, transport.Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {
+		if err := r.applyUse(ctx, transport.Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {
 			return err
 		}
 	}
@@ -62,9 +62,9 @@ func (r *worker[T]) replace(dst, src T) error {
 	return r.gradients.Add(dst, src)
 }
 
-// hand applies the gradient of one use to the gradient of another one, on its rank. named is the
-// use that identifies the transfer.
-func (r *worker[T]) hand(ctx context.Context, content transport.Content, named, from, to effects.Use, apply func(dst, src T) error) error {
+// applyUse transfers the gradient of use from to the rank of use to, and applies it there to the
+// gradient of to. named is the use that identifies the transfer.
+func (r *worker[T]) applyUse(ctx context.Context, content transport.Content, named, from, to effects.Use, apply func(dst, src T) error) error {
 	tag := transport.Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
 	switch own := r.Rank; {
 	case r.rankOf(from) == own && r.rankOf(to) == own:

@@ -9,10 +9,11 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// actBetween runs an action that does not call a stage. A received tensor becomes the stage's
-// input, or the gradient of its output. A sent tensor is in the frames' outbox from the call that
-// made it until the wait (L4).
-func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *effects.Effects) error {
+// transfer runs an action that does not call a stage: it moves tensors to or from other ranks,
+// replicas or far memory, or makes room for them. A received tensor becomes the stage's input, or
+// the gradient of its output. A sent tensor stays in the frames' outbox from the call that made it
+// until the wait (L4).
+func (r *worker[T]) transfer(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	st := &r.Stages[s]
 	r.Frames.Act(s, m)
@@ -45,10 +46,10 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	case schedule.WaitOffload:
 		return r.Frames.WaitOffload(ctx, s, m)
 	case schedule.Reload:
-		r.expected[e.To]-- // the frame is there already
+		r.expected[e.To]-- // act has counted the frame, which is open already
 		return r.Frames.Reload(s, m)
 	case schedule.Unshard:
-		if err := r.whole(e.To, s); err != nil || r.shards == nil || r.level < 3 {
+		if err := r.makeWhole(e.To, s); err != nil || r.shards == nil || r.level < 3 {
 			return err
 		}
 		return r.shards.gather(ctx, s)
@@ -58,7 +59,7 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 		}
 		return nil
 	case schedule.ZeroGrad:
-		return r.whole(e.To, s)
+		return r.makeWhole(e.To, s)
 	case schedule.ReduceGrad:
 		if err := r.zeroUnwritten(s); err != nil || r.shards == nil {
 			return err
@@ -74,7 +75,7 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 	}
 }
 
-// tag identifies the transfer that an action sends, waits for or receives.
+// tag returns the tag of the transfer that an action sends, waits for or receives.
 func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 	tag := transport.Tag{Step: r.step, Stage: action.Stage(), Microbatch: action.Microbatch()}
 	switch action.Kind() {
@@ -100,8 +101,8 @@ func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, pl
 	return err
 }
 
-// receive returns the received tensors by port, zero for ports without a gradient. Until they are
-// handed over they are in r.received.
+// receive returns the received tensors, one per port; ports without a gradient have the zero T. The
+// tensors are in r.received until the caller hands them over.
 func (r *worker[T]) receive(ctx context.Context, from int, tag transport.Tag, ports int, none uint64) ([]T, error) {
 	var zero T
 	h := r.received[:0]

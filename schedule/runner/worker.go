@@ -21,8 +21,8 @@ import (
 type worker[T any] struct {
 	calls.Caller[T]
 	cfg       *Config[T]             // of the runner
-	global    int                    // the rank, counted over all replicas; Rank is that of the pipeline
-	replica   int                    // of the rank
+	global    int                    // the rank, counted over all replicas; Rank is counted in the pipeline
+	replica   int                    // to which the rank belongs
 	base      int                    // the first rank of the replica, counted over all replicas
 	transport transport.Transport[T] // nil if there is one rank
 	gradients Gradients[T]
@@ -31,7 +31,7 @@ type worker[T any] struct {
 	planned   memory.Planned      // nil if the memory of steps is not planned
 	copier    Copier[T]           // nil if Gradients is not a Copier
 	sharded   Sharded[T]          // nil if Gradients is not Sharded
-	shards    *replica[T]         // nil if there is one replica, or the rank shares nothing
+	shards    *replica[T]         // nil if there is one replica, or the rank has no parameters to share
 	level     int                 // Replicas.Shard
 	objective int                 // index of the loss, -1 for none
 	tied      []effects.Tie
@@ -42,35 +42,35 @@ type worker[T any] struct {
 	ledger   *loss.Ledger
 	cells    deviceLosses[T]
 	ring     *memory.Ring
-	programs [2]*program // the last one of each mode
+	programs [2]*program // the last program of each mode
 	step     int64
 
-	// Of the running step.
-	plan     *program
-	m        int             // microbatches of all replicas
-	action   schedule.Action // the running one; 0 at step end
-	pulled   int
-	expected frames.Counts // the plan's counts of live buffers
-	sample   memory.Sample
-	result   *Result
-	clock    clock
-	levels   levels
-	checked  checked
-	peak     peak
-	entered  []T         // scratch: the buffers of an entry in the order of its plan
-	lent     []T         // scratch: tensors that a transfer borrows for its call
-	received []T         // tensors that a transfer has received, until they are handed over
-	squares  []float64   // by owner: the sum of squares of its gradient
-	measured []T         // scratch: the gradients whose owner is on this rank
-	sums     []float64   // of their squares
-	report   report      // at step end, of one rank after the other
-	record   loss.Record // of the losses of this step
-	other    loss.Record
-	bytes    []byte
-	hello    []byte
+	// The running step.
+	plan         *program
+	m            int             // microbatches of all replicas
+	action       schedule.Action // the running action; 0 at step end
+	pulled       int             // entries that were pulled
+	expected     frames.Counts   // the plan's counts of live buffers
+	sample       memory.Sample
+	result       *Result
+	clock        clock
+	levels       levels
+	sourceCheck  sourceCheck
+	peak         peak
+	entryBuffers []T         // scratch: the buffers of an entry in the order of its plan
+	lent         []T         // scratch: tensors that a transfer borrows for its call
+	received     []T         // tensors that a transfer has received, until they are handed over
+	squares      []float64   // by owner: the sum of squares of its gradient
+	measured     []T         // scratch: the gradients whose owner is on this rank
+	sums         []float64   // of the squares of measured, or of the parts that the replica owns
+	report       report      // scratch: this rank's report, then each received one
+	record       loss.Record // of the losses of this step
+	otherRecord  loss.Record // scratch: of another rank
+	encoded      []byte      // scratch: this rank's report
+	hello        []byte      // scratch: this rank's description of the step
 }
 
-// resolve derives the rank's data from the configuration.
+// resolve derives the fields that do not change between steps from the configuration.
 func (r *worker[T]) resolve(seeds []float32) error {
 	cfg := r.cfg
 	r.ring = memory.NewRing(cfg.Memory.Ring)
@@ -115,13 +115,16 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	return r.resolveReplica()
 }
 
-// run runs a step on the rank, with its source.
+// run runs a step on the rank, with its source. If the step fails here, run ends it on the other
+// ranks too, even if a call of the rank panics or ends its goroutine.
 func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
 	defer r.end()
-	over, joined, begun := false, r.transport == nil, false
+	ended := false               // on this rank
+	joined := r.transport == nil // the rank has begun the step with the others
+	begun := false               // the frames may hold buffers of the step
 	r.action = 0
 	defer func() {
-		if over {
+		if ended {
 			return
 		}
 		if !joined && r.transport.Begin(ctx, nil) != nil { // ends the step that the others begin
@@ -140,46 +143,47 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		}
 		joined = true
 		if began := r.transport.Begin(ctx, r.hello); began != nil {
-			over = true
+			ended = true
 			return nil, fmt.Errorf("runner: %s begins a step: %w", r.name(), cmp.Or(err, began))
 		}
 	}
 	if err != nil {
 		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
 	} else if err = r.checkSource(ctx, plan, &begun); err != nil {
-		return nil, r.failed(err, &over)
+		return nil, r.failed(err, &ended)
 	} else {
 		err = r.lay(plan)
 	}
 	if err != nil {
-		over = true
+		ended = true
 		r.leave(err)
 		return nil, err
 	}
 	begun = true
 	r.begin(plan)
-	if err = r.program(ctx); err == nil {
+	if err = r.runProgram(ctx); err == nil {
 		if mode == schedule.Training { // on every rank, even if this rank fails after the exchange (L8)
 			r.step++
 		}
 		err = r.unlay()
 	}
 	if err != nil {
-		return nil, r.failed(err, &over)
+		return nil, r.failed(err, &ended)
 	}
-	over = true
+	ended = true
 	r.reportPeak()
 	return r.result, nil
 }
 
-// failed ends a step that has begun, and returns err with its location.
-func (r *worker[T]) failed(err error, over *bool) error {
+// failed ends a step that has begun, on all ranks, and returns err with its location. It sets ended
+// after the hook: the deferred function of run ends the step if the hook panics.
+func (r *worker[T]) failed(err error, ended *bool) error {
 	err = r.locate(r.action, err)
 	r.leave(err)
 	if r.cfg.Hooks.Failed != nil {
 		r.cfg.Hooks.Failed(r.global, err, r.Frames.Owners())
 	}
-	*over = true
+	*ended = true
 	r.abort()
 	return err
 }
@@ -187,18 +191,18 @@ func (r *worker[T]) failed(err error, over *bool) error {
 // errNoReturn ends the step on the other ranks if a call of this rank did not return.
 var errNoReturn = errors.New("it did not return: it panicked, or ended its goroutine")
 
-// leave ends the step on the other ranks, and returns when none of them reads this rank's sent
-// tensors any longer.
+// leave ends the step on the other ranks, and returns when none of them reads tensors of this rank
+// any longer.
 func (r *worker[T]) leave(cause error) {
 	if r.transport != nil {
 		r.transport.Abort(cause)
 	}
 }
 
-// planFor returns this rank's part of the plan for its replica's share of m microbatches, and sets
-// the hello.
+// planFor returns the rank's program for its replica's share of m microbatches, and sets r.hello,
+// which the ranks compare when they begin the step.
 func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*program, error) {
-	share, err := r.planner.share(mode, m, r.replica)
+	share, err := r.planner.planShare(mode, m, r.replica)
 	plan := share.planned
 	if err == nil && r.plansMemory(plan) {
 		plan, err = r.planner.withMemory(ctx, share, r.replica, r.shapes(plan.Plan))
@@ -218,20 +222,20 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 // zero sets a gradient to zero before the first contribution of a step is added.
 func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 
-// name names the rank, and its replica if there are several.
-func (r *worker[T]) name() string { return rankName(r.global, r.cfg.pipelined()) }
+// name returns the name of the rank, with its replica if there are several.
+func (r *worker[T]) name() string { return rankName(r.global, r.cfg.ranksPerReplica()) }
 
 // fault adds the location to an error.
 func (r *worker[T]) fault(action schedule.Action, err error) error {
-	e := &Error{Rank: r.global, Ranks: r.cfg.pipelined(), Action: action, Err: err}
+	e := &Error{Rank: r.global, Ranks: r.cfg.ranksPerReplica(), Action: action, Err: err}
 	if action.Kind() != schedule.None {
 		e.Name, e.Microbatch = r.Stages[action.Stage()].Spec.Name, r.Frames.Index(r.plan.Item(action.Microbatch()))
 	}
 	return e
 }
 
-// locate adds the location to an error unless it already has one: another rank's error, received
-// from a transport or the ranks' context.
+// locate explains an error and adds the location, unless the error has a location already. It may
+// be another rank's error, from a transport or the ranks' context.
 func (r *worker[T]) locate(action schedule.Action, err error) error {
 	if placed, ok := err.(*Error); ok {
 		return placed

@@ -204,7 +204,7 @@ var cases = []struct {
 			}
 			return first.Update(func(float64) error { return nil })
 		}
-	}, is: runner.ErrStaleResult, says: "the gradients are no longer those of step 0: update before the next step"},
+	}, is: runner.ErrStaleResult, says: "the gradients no longer belong to step 0: update before the next step"},
 	{name: "weights beyond float32", quiet: true, change: func(p *program) {
 		p.lastForward = func(p *program, mb MB, in, _ []T) {
 			mb.Loss(p.score, 1, 1e-45)
@@ -229,7 +229,7 @@ var cases = []struct {
 	{name: "one source for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.source = &mine{p} },
 		says: "2 ranks and a source for one (*misuse.mine): make it with runner.Stream or runner.Indexed, or give each rank its own with runner.PerRank"},
 	{name: "the same source twice", ranks: 2, quiet: true, change: func(p *program) { m := &mine{p}; p.source = runner.PerRank[T](m, m) },
-		says: "sources 0 and 1 of PerRank are the same one (*misuse.mine): to share one source, pass that of runner.Stream or runner.Indexed"},
+		says: "sources 0 and 1 of PerRank are the same (*misuse.mine): to share a source, make it with runner.Stream or runner.Indexed"},
 	{name: "a source too few", ranks: 2, change: func(p *program) { p.source = runner.PerRank[T](&mine{p}) }, says: "PerRank has 1 sources for 2 ranks"},
 	{name: "one space for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.cfg.Spaces[1] = p.cfg.Spaces[0] },
 		says: "ranks 0 and 1 have the same space: make one for each"},
@@ -240,12 +240,12 @@ var cases = []struct {
 	{name: "an unknown schedule", ranks: 2, change: func(p *program) { p.cfg.Schedule = "1f1bb" }, says: "did you mean 1f1b?"},
 	{name: "a nil device", change: func(p *program) { p.cfg.Spaces[0] = (*kernels.Host)(nil) }, says: "the space of rank 0 is nil"},
 	{name: "a source without a function", change: func(p *program) { p.source = runner.Indexed[T](nil) }, says: "the function of Indexed is nil"},
-	{name: "a stream without a function", change: func(p *program) { p.source = runner.Stream[T, int](nil, nil) }, says: "a function of Stream is nil: it takes next and put"},
+	{name: "a stream without a function", change: func(p *program) { p.source = runner.Stream[T, int](nil, nil) }, says: "a function of Stream is nil: pass next and put"},
 	{name: "gradients that are written between the step and its update", quiet: true, change: func(p *program) {
 		p.update = func(p *program, result *runner.Result) error {
 			return errors.Join(p.devs[0].Zero(p.grad), result.Update(func(float64) error { return nil }))
 		}
-	}, is: runner.ErrOverwritten, says: `the sum of squares of the gradient of "w" of stage 0 (embed) was 1 and is 0: change gradients in the function of Update`},
+	}, is: runner.ErrOverwritten, says: `the sum of squares of the gradient of "w" of stage 0 (embed) was 1 and is 0: change gradients only in the function of Update`},
 	{name: "gradients that are released between the step and its update", change: func(p *program) {
 		p.update = func(p *program, result *runner.Result) error {
 			_, err := p.devs[0].Release(p.grad)
@@ -262,12 +262,12 @@ var cases = []struct {
 	{name: "a loss that is not listed", change: func(p *program) {
 		p.cfg.Losses = []loss.Def{{Name: "other", Objective: true}, {Name: "hits", Metric: true}}
 	},
-		says: `stage 1 (head) records loss "score", which Losses does not have: list all that stages record`},
+		says: `stage 1 (head) records loss "score", which Losses does not contain: list all losses that stages record`},
 	{name: "an accumulator of another arena", ranks: 2, quiet: true, change: func(p *program) {
 		var d stages.Decl[T]
 		d.Param("w", p.alloc(1, memory.Resident, 1))
 		p.cfg.Stages[0] = &stages.Func[T]{Declares: p.cfg.Stages[0].Spec(), Parameters: d.Params()}
-	}, says: `stage 0 (embed): the gradient of "w" is no buffer of rank 0: allocate it in the space of the stage's rank`},
+	}, says: `stage 0 (embed): the gradient of "w" is not a buffer of rank 0: allocate it in the space of the stage's rank`},
 	{name: "an accumulator that is not resident", quiet: true, change: func(p *program) {
 		var d stages.Decl[T]
 		d.Param("w", p.alloc(0, memory.ActGrad, 1))

@@ -24,7 +24,7 @@ type Caller[T any] struct {
 	Source    Source[T] // of the running step
 }
 
-// Source gives entries: see runner.Source.
+// Source is runner.Source.
 type Source[T any] interface {
 	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
@@ -37,16 +37,16 @@ func (c *Caller[T]) Fill(ctx context.Context, item int) error {
 	return c.Frames.EndEntry(c.Source.Next(ctx, batchctx.NewEntry(c.Frames)))
 }
 
-// Quantize calls a stage for the copies of its weights, which the frames take over.
+// Quantize calls a stage to make the copies of its weights, which the frames take over.
 func (c *Caller[T]) Quantize(ctx context.Context, s int, backward bool) error {
 	if c.Stages[s].Quantizer == nil { // the check has refused it
-		return errors.New("runner: the stage computes on its weights themselves")
+		return errors.New("runner: the stage makes no copies of its weights")
 	}
 	call := batchctx.NewQuantization(c.Frames.Quantize(s, backward))
 	return c.Frames.EndQuantize(c.Stages[s].Quantizer.QuantizeWeights(ctx, call))
 }
 
-// Forward makes the call of F. The outputs go to the place in e.
+// Forward makes the call of F. The frames hold the outputs in the place e.To.
 func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) error {
 	st := &c.Stages[s]
 	if err := c.Frames.Open(s, m, st.In); err != nil {
@@ -58,12 +58,12 @@ func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) e
 	}
 	clear(st.In)
 	if err := c.Frames.PutAt(e.To, int(e.Stage), m, st.Out, 0); err != nil {
-		return unset(err, "output", "out", "Forward", st.Spec.Outputs)
+		return nameMissing(err, "output", "out", "Forward", st.Spec.Outputs)
 	}
 	return nil
 }
 
-// Backward makes the call of B or I. The gradients go to the place in e.
+// Backward makes the call of B or I. The frames hold the gradients of the inputs in the place e.To.
 func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e *effects.Effects) error {
 	st := &c.Stages[s]
 	var gradOut, gradIn []T
@@ -97,9 +97,9 @@ func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e 
 		return err
 	}
 	if err := c.Frames.PutAt(e.To, int(e.Stage), m, gradIn, st.NoGradIn); err != nil {
-		return unset(err, "gradient of input", "gradIn", "the backward", st.Spec.Inputs)
+		return nameMissing(err, "gradient of input", "gradIn", "the backward", st.Spec.Inputs)
 	}
-	clear(gradIn) // a port without a gradient may have received one
+	clear(gradIn) // the stage may have set a port without a gradient
 	return nil
 }
 
@@ -112,8 +112,8 @@ func (c *Caller[T]) BackwardWeight(ctx context.Context, s, m int) error {
 	return c.Frames.End(c.Stages[s].Split.BackwardWeight(ctx, view))
 }
 
-// unset names the port for which a stage has set no tensor.
-func unset(err error, what, argument, call string, ports []stages.Port) error {
+// nameMissing adds the name of the port to a frames.MissingError.
+func nameMissing(err error, what, argument, call string, ports []stages.Port) error {
 	var missing *frames.MissingError
 	if !errors.As(err, &missing) {
 		return err
@@ -121,7 +121,7 @@ func unset(err error, what, argument, call string, ports []stages.Port) error {
 	return fmt.Errorf("the stage set no %s %d (%s): set %s[%d] in %s: %w", what, missing.Port, ports[missing.Port].Name, argument, missing.Port, call, missing)
 }
 
-// Abort releases everything that calls have left in the scratch and in the frames (L8).
+// Abort releases everything that is in the scratch of the stages and in the frames (L8).
 func (c *Caller[T]) Abort() {
 	for s := range c.Stages {
 		st := &c.Stages[s]
@@ -133,7 +133,8 @@ func (c *Caller[T]) Abort() {
 	c.Frames.Abort()
 }
 
-// GiveBack releases the handles that a failed call has returned. Most are the zero T.
+// GiveBack releases handles that a failed call has left, and clears the slice. Some may be the zero
+// T.
 func (c *Caller[T]) GiveBack(handles []T) {
 	var none T
 	for i, h := range handles {

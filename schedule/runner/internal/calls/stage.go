@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Stage is a stage, the facts about it that follow from the configuration, and scratch for one
-// call.
+// Stage is a stage with the facts about it that follow from the configuration, and with scratch for
+// the arguments and results of one call.
 type Stage[T any] struct {
 	stages.Stage[T]
 	Spec           stages.Spec
@@ -16,18 +16,18 @@ type Stage[T any] struct {
 	Quantizer      stages.Quantizer[T]     // nil if the stage computes with its weights directly
 	Params         []frames.Use[T]
 	Own            bool // the stage is on this rank
-	Before, After  int  // the ranks of its neighbours, or -1
+	Before, After  int  // the ranks of the stages before and after it, or -1
 	In, Out        []T
 	GradOut        []T
-	NoGradIn       uint64 // bits of the inputs without a gradient
-	NoGradOut      uint64
-	WantsGradient  bool // an earlier stage trains
-	GradientWanted bool // the stage or an earlier one trains
+	NoGradIn       uint64 // one bit for each input without a gradient
+	NoGradOut      uint64 // one bit for each output without a gradient
+	WantsGradient  bool   // an earlier stage trains: the backward returns gradients of the inputs
+	GradientWanted bool   // the stage or an earlier one trains: the stage has a backward
 	gradIn         []T
 }
 
-// Resolve derives the facts about every stage of the model. It returns the declarations for the
-// frames of the rank: nil for a stage of another rank. loss returns the number of a loss.
+// Resolve sets Stages. It returns the declarations for the frames of the rank: nil for a stage of
+// another rank. loss returns the number of a loss in the ledger.
 func (c *Caller[T]) Resolve(list []stages.Stage[T], loss func(name string) int) []*frames.Declaration[T] {
 	c.Stages = make([]Stage[T], len(list))
 	declared := make([]*frames.Declaration[T], len(list))
@@ -48,6 +48,7 @@ func (c *Caller[T]) Resolve(list []stages.Stage[T], loss func(name string) int) 
 	return declared
 }
 
+// resolve derives the facts about stage number s that do not depend on other stages' specs.
 func (c *Caller[T]) resolve(st *Stage[T], s int, stage stages.Stage[T]) {
 	st.Stage, st.Spec, st.Params = stage, stage.Spec(), stages.Params(stage)
 	st.Split, _ = stage.(stages.SplitBackward[T])

@@ -17,13 +17,13 @@ import (
 // pass sends one microbatch of one shape through all stages.
 type pass[T any] struct {
 	*Recorder[T]
-	plan    *schedule.Plan // for the effects of calls: every stage has its own rank, so that no two stages share a buffer
-	split   bool           // stages that can split their backward do
+	plan    *schedule.Plan // for the effects of calls; every stage has its own rank, so that no two stages share a buffer
+	split   bool           // stages that can split their backward do so
 	profile []layout.StageProfile
 	stages  []*recording[T]
 }
 
-// pass records the calls of all stages in a mode.
+// pass records the calls of all stages in one pass.
 func (r *Recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, profile []layout.StageProfile) (err error) {
 	plan := &schedule.Plan{Mode: mode, Placement: r.Ranks[0].Placement}
 	plan.Placement.Rank = make([]int, len(profile))
@@ -46,7 +46,7 @@ func (r *Recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, 
 		}
 	}
 	for s := range profile {
-		if r.Whole != nil { // for the calls; whole records them
+		if r.Whole != nil { // the calls need the buffers, which recordWhole records
 			if err := errors.Join(r.Whole(s, effects.Gathered), r.Whole(s, effects.Accumulator)); err != nil {
 				return p.fault(s, schedule.Unshard, err)
 			}
@@ -93,23 +93,23 @@ func (p *pass[T]) backwardKinds(s int) []schedule.Kind {
 	return []schedule.Kind{schedule.B}
 }
 
-// recordStage returns a recording for the calls of a stage. The parts of the entry are lent to
-// it.
+// recordStage returns a recording for the calls of a stage, to which the parts of the entry that the
+// stage reads are lent.
 func (p *pass[T]) recordStage(s int) *recording[T] {
 	rank := p.at(s)
 	rec := p.record(rank, p.profile[s].Buffers)
 	maps.Copy(rec.residents, p.residents[s])
 	for _, read := range rank.Stages[s].Spec.Reads {
 		part := slices.Index(rank.Parts, read.Part)
-		if h, there := rank.Frames.EntryPart(0, part); there {
+		if h, held := rank.Frames.EntryPart(0, part); held {
 			rec.lend(layout.PartRead, part, h)
 		}
 	}
 	return rec
 }
 
-// quantize records QUANTIZE. The copies of weights stay in the frames, where the calls of the
-// stage find them until the pass is over.
+// quantize records QUANTIZE. The copies of weights stay in the frames until the end of the pass, for
+// the other calls of the stage.
 func (p *pass[T]) quantize(ctx context.Context, s int) error {
 	rank := p.at(s)
 	st := &rank.Stages[s]
@@ -121,7 +121,7 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 		place = &p.profile[s].Quantize
 	}
 	rec := p.recordStage(s)
-	rec.again = births(*place)
+	rec.earlier = births(*place)
 	if err := rec.call(schedule.Quantize.String(), func() error { return rank.Quantize(ctx, s, backward) }); err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 	return p.keep(s, rec, place, made, func(i int) string { return names[i] })
 }
 
-// call records a call of a stage, including the release of the saved state that it takes. Then it
-// releases the arguments, and sends the results to the next stage.
+// call records a call of a stage, including the releases of the saved state that the call takes.
+// Then it releases the arguments, and sends the results to the next stage.
 func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	rank, rec, place := p.at(s), p.stages[s], p.place(s, kind)
 	e := effects.OfKind(p.plan, s, kind)
@@ -152,7 +152,7 @@ func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	if ends(effects.Gradient) {
 		rec.lendAll(layout.GradOut, rank.Frames.Handles(effects.Gradient, s, 0))
 	}
-	rec.again = births(*place)
+	rec.earlier = births(*place)
 	made := &layout.Call{}
 	err := rec.call(kind.String(), func() (err error) {
 		switch kind {
@@ -190,8 +190,8 @@ func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	if kind == schedule.F && p.plan.Mode == schedule.Training {
 		p.profile[s].Slots = rec.slots(len(spec.Slots), rank.Frames.Slots(s, 0))
 	}
-	for left := e.Ends &^ (1 << effects.Saved); left != 0; left &= left - 1 {
-		if err := rank.Frames.DropAt(left.First(), s, 0); err != nil {
+	for rest := e.Ends &^ (1 << effects.Saved); rest != 0; rest &= rest - 1 {
+		if err := rank.Frames.DropAt(rest.First(), s, 0); err != nil {
 			return err
 		}
 	}
@@ -220,21 +220,21 @@ func (p *pass[T]) place(s int, kind schedule.Kind) **layout.Call {
 	return &profile.Forward
 }
 
-// keep puts a recorded call in its place in the profile. A repeated call must make the same
-// changes; the first record names its buffers, and the buffers that it hands over after the port.
+// keep stores a recorded call in the profile. The first recording of a call names its buffers; port
+// names those that it hands over. A second recording must have the same changes.
 func (p *pass[T]) keep(s int, rec *recording[T], place **layout.Call, made *layout.Call, port func(i int) string) error {
 	if first := *place; first == nil {
 		rank := p.at(s)
 		names := rank.Stages[s].Spec.Slots
 		rec.name(made.Out, rec.slots(len(names), rank.Frames.Slots(s, 0)), names, port)
 	} else if first.Taken != made.Taken || !slices.Equal(first.Events, made.Events) || !slices.Equal(first.Out, made.Out) {
-		return fmt.Errorf("the second call differs from the first: %d changes of references at first, %d now", len(first.Events), len(made.Events))
+		return fmt.Errorf("the second call differs from the first: the first made %d changes of references, the second %d", len(first.Events), len(made.Events))
 	}
 	*place, p.profile[s].Buffers, p.residents[s] = made, rec.buffers, rec.residents
 	return nil
 }
 
-// births returns the numbers of the buffers that a call allocates, if it was recorded before.
+// births returns the numbers of the buffers that a recorded call allocates, or none if c is nil.
 func births(c *layout.Call) (numbers []int) {
 	if c != nil {
 		for _, e := range c.Events {

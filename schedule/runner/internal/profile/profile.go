@@ -34,16 +34,16 @@ type Recorder[T any] struct {
 	Spaces []memory.Watched[T]                // of the ranks
 	Facts  []schedule.Facts                   // of the stages
 	Copy   func(from, to int, h T) (T, error) // nil: all ranks share one space
-	// Whole makes the buffers of whole parameters of a stage, which the frames hold: gathered weights
-	// or whole gradients. nil if nothing is sharded.
+	// Whole makes the buffers of whole parameters of a stage, gathered weights or whole gradients,
+	// which the frames hold. It is nil if nothing is sharded.
 	Whole func(s int, place effects.Place) error
 
-	// residents has the numbers, in the profile of a stage, of the resident buffers that it hands
-	// over, by serial number. They belong to the current shape.
+	// residents holds, for each stage, the resident buffers that it hands over: their numbers in the
+	// stage's profile of the current shape, by serial number.
 	residents []map[uint64]int
 }
 
-// at returns the rank of a stage.
+// at returns the Caller of the rank of a stage.
 func (r *Recorder[T]) at(s int) *calls.Caller[T] { return r.Ranks[r.Ranks[0].Placement.Rank[s]] }
 
 // Params returns the uses of parameters by every stage.
@@ -62,8 +62,8 @@ func (r *Recorder[T]) Params() [][]layout.Param {
 	return all
 }
 
-// Shape records a shape class from the sources of the ranks: its entries, and the calls of the
-// stages.
+// Shape records the entries of a shape class, which the sources of the ranks give, and the calls of
+// the stages.
 func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfile, error) {
 	recorded := layout.ShapeProfile{Name: name, Stages: make([]layout.StageProfile, len(r.Ranks[0].Stages))}
 	r.residents = make([]map[uint64]int, len(recorded.Stages))
@@ -98,7 +98,7 @@ func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfi
 			}
 			recorded.Stages[s] = profile
 		}
-		if err := r.whole(s, &recorded.Stages[s]); err != nil {
+		if err := r.recordWhole(s, &recorded.Stages[s]); err != nil {
 			return recorded, err
 		}
 	}
@@ -148,8 +148,8 @@ func (r *Recorder[T]) names(set uint64) []string {
 
 // wanted returns the parts that the stages of a rank read in training.
 func (r *Recorder[T]) wanted(rank int) (set uint64) {
-	for s, of := range r.Ranks[0].Placement.Rank {
-		if of == rank {
+	for s, placed := range r.Ranks[0].Placement.Rank {
+		if placed == rank {
 			_, training := r.reads(s)
 			set |= training
 		}
@@ -157,8 +157,8 @@ func (r *Recorder[T]) wanted(rank int) (set uint64) {
 	return set
 }
 
-// entry records the source's work for an entry with these parts. It uses the source of a rank
-// that wants them, or of the first rank if there is none.
+// entry records the call of the source for an entry of a rank that reads the parts in set. It uses
+// the source of such a rank, or of the first rank if there is none.
 func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
 	rank := r.Ranks[max(0, slices.IndexFunc(r.Ranks, func(c *calls.Caller[T]) bool { return r.wanted(c.Rank) == set }))]
 	rec := r.record(rank, nil)
@@ -169,7 +169,7 @@ func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, er
 	}
 	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(rank.Parts))}
 	for part := range e.Out {
-		if h, there := rank.Frames.EntryPart(0, part); there {
+		if h, held := rank.Frames.EntryPart(0, part); held {
 			e.Out[part] = rec.handedOver(h)
 		}
 	}
@@ -178,9 +178,9 @@ func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, er
 	return e, rec.checkEnds("the source")
 }
 
-// byPart orders an entry independently of the order of its source: first come the allocations of
-// class Entry, all at once and in the order of the parts. Parts that no stage wants are released
-// last.
+// byPart gives an entry an order that does not depend on its source: first all allocations of class
+// Entry, in the order of the parts, then the other changes, and last the releases of parts that the
+// rank does not read.
 func byPart(e *layout.Entry) {
 	var order []int // the old numbers
 	for _, ref := range e.Out {
@@ -227,7 +227,7 @@ func byPart(e *layout.Entry) {
 	e.Buffers, e.Events = buffers, append(events, unwanted...)
 }
 
-// begin makes the frames of a rank ready for one microbatch.
+// begin prepares the frames of a rank for one microbatch.
 func (r *Recorder[T]) begin(rank *calls.Caller[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(rank.Stages))
 	plan := &schedule.Plan{Windows: ones, Outgoing: ones}
@@ -241,8 +241,8 @@ func (r *Recorder[T]) stop(rank *calls.Caller[T]) {
 	rank.Abort()
 }
 
-// whole records UNSHARD and ZERO_GRAD of a stage, which belong to no microbatch.
-func (r *Recorder[T]) whole(s int, profile *layout.StageProfile) error {
+// recordWhole records UNSHARD and ZERO_GRAD of a stage, which belong to no microbatch.
+func (r *Recorder[T]) recordWhole(s int, profile *layout.StageProfile) error {
 	if r.Whole == nil {
 		return nil
 	}

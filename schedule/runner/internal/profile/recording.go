@@ -10,9 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner/internal/calls"
 )
 
-// recording records how calls change the references of two kinds of buffers: buffers that are
-// allocated in the calls, and buffers that are lent to them. It ignores all others, which existed
-// before.
+// recording records how calls change the references of the buffers that they allocate and of the
+// buffers that are lent to them. It ignores all other buffers, which exist longer than the calls.
 type recording[T any] struct {
 	rank    *calls.Caller[T]
 	watched memory.Watched[T] // the space of the rank
@@ -26,8 +25,8 @@ type recording[T any] struct {
 	// Of the running call.
 	running string // its name
 	events  []layout.RefChange
-	births  []int // numbers of the buffers that were allocated, in order
-	again   []int // births of an earlier recording of the call, or nil
+	births  []int // the numbers of the buffers that it has allocated, in order
+	earlier []int // the births of an earlier recording of the call, or nil
 	bounded bool  // the next size is an upper bound
 	fault   error
 }
@@ -44,7 +43,7 @@ func (r *Recorder[T]) record(rank *calls.Caller[T], buffers []layout.Buffer) *re
 // call makes a call and records it.
 func (r *recording[T]) call(name string, f func() error) error {
 	r.running, r.events, r.births, r.bounded = name, nil, nil, false
-	r.watched.Watch(r.changed)
+	r.watched.Watch(r.add)
 	r.rank.Frames.Dry(func() { r.bounded = true })
 	err := func() (err error) {
 		defer r.rank.Frames.Recover(&err)
@@ -58,10 +57,10 @@ func (r *recording[T]) call(name string, f func() error) error {
 	return err
 }
 
-// changed records a change.
-func (r *recording[T]) changed(c memory.Change) {
+// add records a change of a reference.
+func (r *recording[T]) add(c memory.Change) {
 	if c.Op == memory.Allocated {
-		r.born(c)
+		r.addBirth(c)
 		return
 	}
 	ref, ok := r.known[c.Serial]
@@ -71,26 +70,27 @@ func (r *recording[T]) changed(c memory.Change) {
 	change := layout.RefChange{Op: layout.Release, Ref: ref}
 	if c.Op == memory.Retained {
 		change.Op = layout.Retain
-		r.begins(ref)
+		r.addReference(ref)
 	} else {
 		r.open[ref]--
 	}
 	r.events = append(r.events, change)
 }
 
-// born numbers a new buffer: it reuses the number of an earlier recording of the call.
-func (r *recording[T]) born(c memory.Change) {
+// addBirth records an allocation. If the call was recorded before, the buffer gets the same number
+// again, and must be equal.
+func (r *recording[T]) addBirth(c memory.Change) {
 	b := layout.Buffer{Bytes: c.Bytes, Class: c.Class, AtMost: r.bounded}
 	r.bounded = false
 	number := len(r.buffers)
 	switch {
 	case c.Class.Lasting():
-		r.fail("it allocates %d bytes of class %v, which is for what is there before a step and after it: allocate them when the stage is made", c.Bytes, c.Class)
+		r.fail("it allocates %d bytes of class %v, whose buffers exist before and after a step: allocate them when the stage is made", c.Bytes, c.Class)
 		return
-	case len(r.births) < len(r.again):
-		number = r.again[len(r.births)]
+	case len(r.births) < len(r.earlier):
+		number = r.earlier[len(r.births)]
 		if b.Name = r.buffers[number].Name; r.buffers[number] != b {
-			r.fail("it allocates %d bytes (%v) where it allocated %d (%v) at first: it depends on something besides the shape, say it with AtMost",
+			r.fail("it allocates %d bytes (%v), but its first call allocated %d (%v): declare a size that depends on more than the shape with AtMost",
 				b.Bytes, b.Class, r.buffers[number].Bytes, r.buffers[number].Class)
 			return
 		}
@@ -100,40 +100,42 @@ func (r *recording[T]) born(c memory.Change) {
 	ref := layout.Ref{Kind: layout.Own, Index: number}
 	r.births = append(r.births, number)
 	r.known[c.Serial] = ref
-	r.begins(ref)
+	r.addReference(ref)
 	r.events = append(r.events, layout.RefChange{Op: layout.Alloc, Ref: ref})
 }
 
-// begins counts a new reference.
-func (r *recording[T]) begins(ref layout.Ref) {
+// addReference counts a new reference.
+func (r *recording[T]) addReference(ref layout.Ref) {
 	r.open[ref]++
 	r.makers[ref] = r.running
 }
 
+// fail records the first fault of the running call.
 func (r *recording[T]) fail(format string, args ...any) {
 	if r.fault == nil {
 		r.fault = fmt.Errorf(format, args...)
 	}
 }
 
-// lend defines the name of a lent buffer for all later calls. A buffer that is lent twice keeps
-// its first name.
+// lend records that a buffer is lent to all later calls. A buffer that is lent twice keeps its first
+// Ref.
 func (r *recording[T]) lend(kind layout.RefKind, index int, h T) {
-	if serial, there := r.watched.Serial(h); there && r.known[serial] == (layout.Ref{}) {
+	if serial, ok := r.watched.Serial(h); ok && r.known[serial] == (layout.Ref{}) {
 		r.known[serial] = layout.Ref{Kind: kind, Index: index}
 	}
 }
 
+// lendAll lends the buffers of all ports.
 func (r *recording[T]) lendAll(kind layout.RefKind, handles []T) {
 	for i, h := range handles {
 		r.lend(kind, i, h)
 	}
 }
 
-// handedOver records that a call hands a reference over, and returns its buffer.
+// handedOver records that a call hands over a reference, and returns its buffer.
 func (r *recording[T]) handedOver(h T) layout.Ref {
-	serial, there := r.watched.Serial(h)
-	if !there {
+	serial, ok := r.watched.Serial(h)
+	if !ok {
 		return layout.Ref{}
 	}
 	if ref, ok := r.known[serial]; ok {
@@ -149,6 +151,7 @@ func (r *recording[T]) handedOver(h T) layout.Ref {
 	return layout.Ref{Kind: layout.Own, Index: number}
 }
 
+// allHandedOver is handedOver for the results of all ports.
 func (r *recording[T]) allHandedOver(handles []T) []layout.Ref {
 	refs := make([]layout.Ref, len(handles))
 	for i, h := range handles {
@@ -157,8 +160,8 @@ func (r *recording[T]) allHandedOver(handles []T) []layout.Ref {
 	return refs
 }
 
-// name names the buffers that were allocated in the call: after the port that hands them over,
-// the slot in which they were saved, or else the class.
+// name names the buffers that the call has allocated: after the port that hands them over, the slot
+// in which they were saved, or else their class.
 func (r *recording[T]) name(out, saved []layout.Ref, slots []string, port func(i int) string) {
 	for _, number := range r.births {
 		b, ref := &r.buffers[number], layout.Ref{Kind: layout.Own, Index: number}
@@ -176,14 +179,14 @@ func (r *recording[T]) name(out, saved []layout.Ref, slots []string, port func(i
 func (r *recording[T]) slots(n int, saved iter.Seq2[int, T]) []layout.Ref {
 	list := make([]layout.Ref, n)
 	for i, h := range saved {
-		if serial, there := r.watched.Serial(h); there {
+		if serial, ok := r.watched.Serial(h); ok {
 			list[i] = r.known[serial]
 		}
 	}
 	return list
 }
 
-// checkEnds reports whether every reference has ended. The error contains who, the caller's name.
+// checkEnds returns an error unless every reference has ended. who is the name of the caller.
 func (r *recording[T]) checkEnds(who string) error {
 	for number, b := range r.buffers {
 		ref := layout.Ref{Kind: layout.Own, Index: number}
