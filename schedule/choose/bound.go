@@ -1,38 +1,38 @@
 package choose
 
-// least returns a lower bound of the time of any order of this many microbatches by this clock. A
-// rank begins when the first microbatch has come to it, and then has all its work to do. After all
-// its forwards and I, the last of which is on its first block, the gradient has to go back to the
-// first block of the model, and W follows.
-func (s *shop) least(microbatches int, by Clock) (most int64) {
+// lowerBound returns a lower bound, by the given clock, of the time of every order of this many
+// microbatches. A rank starts when the first microbatch reaches its first block, and then has to do
+// all its work. The last of its F and I runs on that block; afterwards the gradient returns to the
+// first block of the model, whose W follows.
+func (s *jobShop) lowerBound(microbatches int, clock Clock) (bound int64) {
 	n := int64(microbatches)
 	seen := make([]bool, s.ranks)
-	var there, back int64 // the ways to a block and back from it
-	for b, own := range s.blocks {
+	var forwardPath, backwardPath int64 // from the first block to block b, and back
+	for b, block := range s.blocks {
 		if b > 0 {
 			f, i := taskOf(b-1, forward), taskOf(b, backward)
-			there += s.time[f] + s.lag[f]
-			back += s.lag[i] + s.time[i-parts]
+			forwardPath += s.duration[f] + s.lag[f]
+			backwardPath += s.lag[i] + s.duration[i-parts]
 		}
-		if seen[own.rank] {
+		if seen[block.rank] {
 			continue
 		}
-		seen[own.rank] = true
-		busy, begins := s.busy(own.rank), there
-		if by == Span {
-			begins = 0 // its span begins with its first task
+		seen[block.rank] = true
+		work, first := s.work(block.rank), forwardPath
+		if clock == Span {
+			first = 0 // the span of a rank begins with its first task
 		}
-		var later int64
+		var weightWork int64 // may all run after the last I
 		if s.split {
-			for _, other := range s.on[own.rank] {
-				later += s.time[taskOf(other, weight)]
+			for _, other := range s.blocksOn[block.rank] {
+				weightWork += s.duration[taskOf(other, weight)]
 			}
 		}
-		last := there + n*(busy-later) + back
+		last := forwardPath + n*(work-weightWork) + backwardPath
 		if s.split {
-			last += s.time[weight]
+			last += s.duration[weight]
 		}
-		most = max(most, begins+n*busy, last)
+		bound = max(bound, first+n*work, last)
 	}
-	return most
+	return bound
 }

@@ -13,29 +13,29 @@ import (
 // Candidate is a plan that was considered.
 type Candidate struct {
 	Schedule string
-	Variant  string // such as "group 8", "" if there is one only
-	// Params are the parameters of the rule. An order that was searched has no rule, and only the
-	// placement and the microbatches of these.
+	Variant  string // for example "group 8", empty if the schedule has one variant
+	// Params are the parameters of the rule. For a searched order, which has no rule, only the placement
+	// and the microbatches are set.
 	Params schedule.Params
-	// Plan is proven, with transfers if there are several ranks. Report is its simulation. Both are
-	// nil if the candidate was refused.
+	// Plan is the proven plan, with transfers between ranks, and Report its simulation. Both are nil if
+	// the candidate was refused.
 	Plan   *schedule.Plan
 	Report *simulate.Report
-	// Gathered is the number of stages whose weights a rank holds gathered at once, 0 if weights are
-	// not sharded.
+	// Gathered is the number of stages whose gathered weights a rank holds at once, 0 if weights are not
+	// sharded.
 	Gathered int
-	// GatheredBy is that number for each rank, nil if it is the same for all.
+	// GatheredBy is that number for each rank, nil if all ranks have the same.
 	GatheredBy []int
 	Peak       int64 // bytes on the fullest rank
-	// FarPeak is bytes in far memory on the rank that has the most there. Plan.Away names slot 0 for
-	// each stage whose state goes there; a run knows the slots, and their bytes.
+	// FarPeak is the peak bytes in far memory, on the rank with the highest one. Plan.Away names slot 0
+	// for each stage whose state is offloaded, since Choose does not know the slots of a run.
 	FarPeak int64
-	Fits    bool // within the memory, near and far
-	Front   bool // no other that fits is both as fast and as small
-	// Refused says why there is no plan.
+	Fits    bool // within the memory and the far memory
+	Front   bool // no other candidate that fits is both as fast and as small
+	// Refused is the reason for a missing plan.
 	Refused error
 
-	bare *schedule.Plan // the plan that was proven, before its passes
+	computations *schedule.Plan // the plan before its passes, which only computes
 }
 
 // Name returns the schedule with its variant.
@@ -49,40 +49,41 @@ func (c *Candidate) Name() string {
 // Offloads reports whether the plan moves saved state to far memory.
 func (c *Candidate) Offloads() bool { return c.Plan != nil && c.Plan.Away != nil }
 
-// make makes, proves and simulates the plan of a schedule.
-func (c *Candidate) make(s *schedule.Schedule, r *Request) {
+// build builds, proves and simulates the plan of a schedule.
+func (c *Candidate) build(s *schedule.Schedule, r *Request) {
 	if c.Refused != nil {
 		return
 	}
-	err := c.seldom(s)
+	err := c.checkTrial(s)
 	var plan *schedule.Plan
 	if err == nil {
 		plan, err = s.Rule(c.Params)
 	}
 	if err == nil {
-		err = lengthy(plan)
+		err = checkRepeats(plan)
 	}
 	if err != nil {
 		c.Refused = err
 		return
 	}
-	c.gather(r)
+	c.setGathered(r)
 	c.prove(plan, r)
 }
 
-// longText is how many actions of a step are tried before a longer one is made.
-const longText = 1 << 17
+// trialActions is the number of actions of a trial plan, which is built before a longer one.
+const trialActions = 1 << 17
 
-// seldom refuses a long depth-first plan of several stages a rank in which nothing repeats
-// within longText actions: it would be written out, with its transfers, action by action.
-func (c *Candidate) seldom(s *schedule.Schedule) error {
-	trial := c.Params
-	if trial.Microbatches = longText / (2 * trial.Placement.Stages()); s.Name != "depth-first" || trial.Microbatches >= c.Params.Microbatches || trial.Placement.Stages() <= trial.Placement.Ranks {
+// checkTrial refuses a long depth-first plan with several stages on a rank if a plan of trialActions
+// actions has no repeats. The long plan would list its actions and transfers one by one.
+func (c *Candidate) checkTrial(s *schedule.Schedule) error {
+	trial, stages := c.Params, c.Params.Placement.Stages()
+	trial.Microbatches = trialActions / (2 * stages)
+	if s.Name != "depth-first" || trial.Microbatches >= c.Params.Microbatches || stages <= trial.Placement.Ranks {
 		return nil
 	}
 	plan, err := s.Rule(trial)
 	if err != nil {
-		return nil // It may be for this number of microbatches alone.
+		return nil // the rule may accept other numbers of microbatches only
 	}
 	for _, program := range plan.Programs {
 		if slices.ContainsFunc(program, func(s schedule.Segment) bool { return s.Repeat > 1 }) {
@@ -92,14 +93,15 @@ func (c *Candidate) seldom(s *schedule.Schedule) error {
 	return fmt.Errorf("%w: its order does not repeat within %d microbatches, so that %d take too long: use fewer", schedule.ErrParams, trial.Microbatches, c.Params.Microbatches)
 }
 
-// prove proves and simulates a plan that only computes.
+// prove lowers, proves and simulates a plan that only computes.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
-	meant, capacity := *plan, r.Capacity
-	c.bare = plan
-	if meant.Runtime = r.Runtime; r.Runtime == schedule.PyTorch {
+	c.computations = plan
+	withRuntime, capacity := *plan, r.Capacity
+	withRuntime.Runtime = r.Runtime
+	if r.Runtime == schedule.PyTorch {
 		capacity = 0
 	}
-	plan, err := lower.Prepare(&meant, lower.Passes{
+	plan, err := lower.Prepare(&withRuntime, lower.Passes{
 		Facts: quantizing(plan, r.Costs), Capacity: capacity, NoLifetimes: true,
 		Reduce: r.Costs.Replicas > 1, Level: r.Costs.Shard, Gathered: c.Gathered, GatheredBy: c.GatheredBy,
 	})
@@ -112,12 +114,12 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 		return
 	}
 	if r.Runtime == schedule.PyTorch && plan.Placement.Ranks > 1 {
-		plan, report = faster(plan, report, r)
+		plan, report = withPostedReceives(plan, report, r)
 	}
 	c.accept(plan, report, r)
 }
 
-// accept takes the plan and its simulation.
+// accept sets the plan and its simulation.
 func (c *Candidate) accept(plan *schedule.Plan, report *simulate.Report, r *Request) {
 	c.Plan, c.Report = plan, report
 	for _, rank := range report.Ranks {
@@ -126,31 +128,31 @@ func (c *Candidate) accept(plan *schedule.Plan, report *simulate.Report, r *Requ
 	c.Fits = (r.Memory == 0 || c.Peak <= r.Memory) && c.FarPeak <= r.Far
 }
 
-// faster returns a plan of PyTorch with receives that are posted by the costs, if that is
-// proven and faster.
-func faster(plan *schedule.Plan, report *simulate.Report, r *Request) (*schedule.Plan, *simulate.Report) {
+// withPostedReceives returns a plan for PyTorch whose receives are posted in time according to the
+// costs, if that plan is proven and faster than the given one. Otherwise it returns the given one.
+func withPostedReceives(plan *schedule.Plan, report *simulate.Report, r *Request) (*schedule.Plan, *simulate.Report) {
 	var actions int64
 	for rank := range plan.Programs {
 		actions += plan.Actions(rank)
 	}
-	if actions > mostPosted {
+	if actions > maxPostedActions {
 		return plan, report
 	}
-	early, err := posted(plan, r.Costs)
+	posted, err := postReceives(plan, r.Costs)
 	if err == nil {
-		err = check.Links(early, 0)
+		err = check.Links(posted, 0)
 	}
 	if err != nil {
 		return plan, report
 	}
-	if sooner, err := simulate.Run(early, r.Costs, 0); err == nil && sooner.Makespan < report.Makespan {
-		return early, sooner
+	if faster, err := simulate.Run(posted, r.Costs, 0); err == nil && faster.Makespan < report.Makespan {
+		return posted, faster
 	}
 	return plan, report
 }
 
-// quantizing returns facts of stages that run the backward as the plan has it, and QUANTIZE
-// if that costs time or memory.
+// quantizing returns facts of stages that accept B as well as I and W, and that run QUANTIZE if it
+// costs time or memory.
 func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
@@ -161,17 +163,16 @@ func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.Facts {
 }
 
 const (
-	// longStep is how many actions of a plan are simulated one by one in a moment.
-	longStep = 1 << 22
-	// longTurn is how many microbatches may pass until an order repeats, in multiples of
-	// the ranks, and longBody how many actions, so that its times soon repeat as well
-	// and can be leapt over.
-	longTurn = 4
-	longBody = 1 << 14
+	// maxUnrepeated is the number of actions that can be simulated one by one in little time.
+	maxUnrepeated = 1 << 22
+	// maxStridePerRank and maxBody bound the period of a longer order, in microbatches per rank and in
+	// actions. The times of such an order soon repeat as well, so the simulation can skip repeats.
+	maxStridePerRank = 4
+	maxBody          = 1 << 14
 )
 
-// lengthy refuses a long plan that repeats too seldom to be simulated soon.
-func lengthy(plan *schedule.Plan) error {
+// checkRepeats refuses a long plan whose period is too long for a fast simulation.
+func checkRepeats(plan *schedule.Plan) error {
 	var actions int64
 	stride, body := 0, 0
 	for rank, program := range plan.Programs {
@@ -183,7 +184,7 @@ func lengthy(plan *schedule.Plan) error {
 			}
 		}
 	}
-	if ranks := plan.Placement.Ranks; ranks > 1 && actions > longStep && (stride > longTurn*ranks || body > longBody) {
+	if ranks := plan.Placement.Ranks; ranks > 1 && actions > maxUnrepeated && (stride > maxStridePerRank*ranks || body > maxBody) {
 		return fmt.Errorf("%w: its order repeats only after %d microbatches and %d actions, so that %d microbatches take too long to simulate: use fewer", schedule.ErrParams, stride, body, plan.Microbatches)
 	}
 	return nil

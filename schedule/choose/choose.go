@@ -15,16 +15,15 @@ var ErrNone = errors.New("choose: no plan fits")
 // Choice is the result of Choose.
 type Choice struct {
 	Best *Candidate
-	// Front is by time, the fastest first: the best, and others that take less memory.
+	// Front lists the candidates that no other one beats in both time and memory, the fastest first.
 	Front []*Candidate
-	// All has every candidate: those with a report by time, then those refused.
+	// All lists every candidate: the proven ones by time, then the refused ones.
 	All []*Candidate
 }
 
-// Choose returns the fastest proven plan that fits, the smaller one of two that are
-// as fast. The same request gives the same choice. Errors wrap schedule.ErrParams or
-// simulate.ErrCosts for an invalid request, ErrNone if nothing fits;
-// then the choice still has all candidates.
+// Choose returns the fastest proven plan that fits. Of equally fast plans it returns the smallest. Its
+// result depends on the request alone. An error for an invalid request wraps schedule.ErrParams or
+// simulate.ErrCosts. If no plan fits, the error wraps ErrNone and the choice contains all candidates.
 func Choose(r Request) (*Choice, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -33,28 +32,28 @@ func Choose(r Request) (*Choice, error) {
 	for _, s := range schedule.Schedules() {
 		for _, c := range variants(&s, &r) {
 			work = append(work, func() []*Candidate {
-				c.make(&s, &r)
+				c.build(&s, &r)
 				return []*Candidate{c}
 			})
 		}
 	}
 	work = append(work, r.searches()...)
-	choice := &Choice{All: slices.Concat(inParallel(work)...)}
+	choice := &Choice{All: slices.Concat(runParallel(work)...)}
 	if r.Costs.Shard == schedule.ShardWeights && r.Gathered == 0 {
-		choice.All = append(choice.All, slices.Concat(inParallel(r.gathers(choice.All))...)...)
+		choice.All = append(choice.All, slices.Concat(runParallel(r.gatheredVariants(choice.All))...)...)
 	}
 	if r.Far > 0 {
-		choice.All = append(choice.All, slices.Concat(inParallel(r.offloads(choice.All))...)...)
+		choice.All = append(choice.All, slices.Concat(runParallel(r.offloadedVariants(choice.All))...)...)
 	}
-	choice.rank(&r)
+	choice.sort(&r)
 	if choice.Best == nil {
 		return choice, fmt.Errorf("%w: %s", ErrNone, choice.nearest(&r))
 	}
 	return choice, nil
 }
 
-// rank puts the candidates into order and finds the front.
-func (c *Choice) rank(r *Request) {
+// sort sorts the candidates and sets the front and the best one.
+func (c *Choice) sort(r *Request) {
 	slices.SortStableFunc(c.All, r.compare)
 	for _, candidate := range c.All {
 		if !candidate.Fits {
@@ -71,7 +70,7 @@ func (c *Choice) rank(r *Request) {
 	}
 }
 
-// compare puts the better candidate first, and those that were refused last.
+// compare orders candidates from the best to the worst, and refused ones last.
 func (r *Request) compare(a, b *Candidate) int {
 	switch {
 	case a.Report == nil && b.Report == nil:
@@ -81,11 +80,11 @@ func (r *Request) compare(a, b *Candidate) int {
 	case b.Report == nil:
 		return -1
 	}
-	return cmp.Or(cmp.Compare(r.clock(a), r.clock(b)), cmp.Compare(a.Peak, b.Peak))
+	return cmp.Or(cmp.Compare(r.time(a), r.time(b)), cmp.Compare(a.Peak, b.Peak))
 }
 
-// clock returns the time that counts of a candidate that has a report.
-func (r *Request) clock(c *Candidate) int64 {
+// time returns the time that the request minimizes, for a candidate with a report.
+func (r *Request) time(c *Candidate) int64 {
 	switch {
 	case r.Clock == Span:
 		return c.Report.Span
@@ -105,7 +104,7 @@ func (c *Choice) Smallest() (smallest *Candidate) {
 	return smallest
 }
 
-// nearest says which candidate came nearest to fitting.
+// nearest describes the candidate that comes nearest to fitting.
 func (c *Choice) nearest(r *Request) string {
 	smallest := c.Smallest()
 	if smallest == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// paper are the profiled times of the 1.5B model of the zero-bubble paper, on eight
-// ranks, with a byte saved for each microbatch and stage.
+// paper returns a request with the profiled times of the 1.5B model of the zero-bubble paper on eight
+// ranks. Each stage saves one byte for a microbatch.
 func paper(microbatches int) choose.Request {
 	return choose.Request{
 		Ranks: 8, Stages: 8, Microbatches: microbatches, Capacity: 1,
@@ -34,7 +34,7 @@ func TestEveryCandidateIsProven(t *testing.T) {
 		require.NoError(t, err)
 		names := map[string]bool{}
 		for _, c := range choice.All {
-			require.False(t, names[c.Name()], "%s is there twice", c.Name())
+			require.False(t, names[c.Name()], "%s is listed twice", c.Name())
 			names[c.Name()] = true
 			if c.Refused != nil {
 				require.Nil(t, c.Plan, c.Name())
@@ -49,8 +49,8 @@ func TestEveryCandidateIsProven(t *testing.T) {
 	}
 }
 
-// TestQuantizeCosts: where copies of weights cost something every plan makes them, and
-// its time and memory count.
+// If copies of weights cost time or memory, every plan makes them, and the reports include their time
+// and memory.
 func TestQuantizeCosts(t *testing.T) {
 	free := choose.Request{Ranks: 2, Stages: 2, Microbatches: 4, Capacity: 1, Reordered: true,
 		Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, I: 2, W: 1, Saved: 4}, {F: 3, I: 2, W: 1, Saved: 4}}}}
@@ -82,7 +82,7 @@ func TestQuantizeCosts(t *testing.T) {
 		require.GreaterOrEqual(t, c.Peak, int64(50), c.Name())
 		copies = copies || made > 1
 	}
-	require.True(t, copies, "a schedule of two copies of the model")
+	require.True(t, copies, "no candidate has two copies of the model")
 }
 
 func TestBestAndFront(t *testing.T) {
@@ -106,7 +106,7 @@ func TestBestAndFront(t *testing.T) {
 			}
 			if c.Front {
 				require.True(t, c.Fits && !dominated, c.Name())
-			} else if c.Fits && !dominated { // as good as one that is on the front
+			} else if c.Fits && !dominated { // as good as another candidate of the front
 				require.Condition(t, func() bool {
 					for _, f := range choice.All {
 						if f.Report.Makespan == c.Report.Makespan && f.Peak == c.Peak {
@@ -155,7 +155,7 @@ func TestRequestsThatMeanNothing(t *testing.T) {
 	}
 }
 
-// A depth-first order that does not repeat is not written out for very many microbatches.
+// A depth-first order that does not repeat is refused for a large number of microbatches.
 func TestOrdersThatSeldomRepeat(t *testing.T) {
 	r := paper(1 << 14)
 	r.Ranks, r.Stages = 16, 64

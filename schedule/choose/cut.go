@@ -2,77 +2,75 @@ package choose
 
 import "slices"
 
-// cut says how an order of some microbatches becomes one of more: on each rank the
-// tasks from one place up to another are run some times more, each time with later
-// microbatches.
+// cut lengthens an order by repeating a section of it: each rank runs its tasks between two positions
+// several more times, with the microbatches advanced by the stride each time.
 //
-// The places are two moments of the step at which just as many tasks of each kind have
-// begun, relative to the microbatches that have entered. So whatever the tasks in
-// between find the first time they find again, as many microbatches later: the inputs
-// that they need, and the bytes that are live. The longer order is as valid as the
-// short one and has the same peaks.
+// The positions belong to two entries, times at which a microbatch enters the first block. At both
+// entries the number of started tasks of each kind, relative to the microbatches that entered
+// before, is the same. So each repetition finds the same inputs and the same live bytes as the first
+// run of the section, for later microbatches. The longer order is therefore valid and has the peaks
+// of the short one.
 type cut struct {
-	from, to []int // by rank
-	stride   int   // microbatches from one time to the next
-	times    int   // more than once; 0 is the order as it is
-	elapsed  int64 // time of the step between the two moments
+	from, to []int // by rank: positions in its order
+	stride   int   // microbatches of a repetition
+	repeats  int   // in addition to the first run; 0 leaves the order as it is
+	elapsed  int64 // time between the two entries
 }
 
-// strides are those that are tried, all of them parts of maxStride.
+// strides are the strides that cut tries. They divide maxStride.
 var strides = []int{1, 2, 3, 4, 6, maxStride}
 
 const maxStride = 12
 
-// cut returns the cut of an order that has just been run at which it is fastest for this many more
-// microbatches. It reports false if there is none.
-func (c *clock) cut(o order, more int) (best cut, found bool) {
-	if more == 0 {
+// cut returns the cut with the least time per microbatch that adds the given number of microbatches to
+// the order of the latest run. It returns false if no cut is valid.
+func (e *evaluator) cut(o order, extra int) (best cut, found bool) {
+	if extra == 0 {
 		return cut{}, true
 	}
-	m := c.moments(o)
+	list := e.entries(o)
 	for _, stride := range strides {
-		if more%stride != 0 {
+		if extra%stride != 0 {
 			continue
 		}
-		for mb := 0; mb+stride < c.microbatches; mb++ {
-			elapsed := m.entered[mb+stride] - m.entered[mb]
-			if found && elapsed*int64(best.stride) >= best.elapsed*int64(stride) || !slices.Equal(m.begun[mb], m.begun[mb+stride]) {
+		for mb := 0; mb+stride < e.microbatches; mb++ {
+			elapsed := list.times[mb+stride] - list.times[mb]
+			if found && elapsed*int64(best.stride) >= best.elapsed*int64(stride) || !slices.Equal(list.started[mb], list.started[mb+stride]) {
 				continue
 			}
-			best, found = cut{m.places[mb], m.places[mb+stride], stride, more / stride, elapsed}, true
+			best, found = cut{list.positions[mb], list.positions[mb+stride], stride, extra / stride, elapsed}, true
 		}
 	}
 	return best, found
 }
 
-// moments are those at which each microbatch enters.
-type moments struct {
-	entered []int64
-	places  [][]int // by rank: the first task that has not begun before
-	begun   [][]int // by task: how many have, less the microbatches that entered before
+// entries describe the states in which the microbatches enter the first block, indexed by microbatch.
+type entries struct {
+	times     []int64
+	positions [][]int // by rank: its first task that starts at that time or later
+	started   [][]int // by task: microbatches that have started, minus those that entered before
 }
 
-// moments returns the moments of an order that has just been run.
-func (c *clock) moments(o order) moments {
-	n := c.microbatches
-	m := moments{make([]int64, 0, n), make([][]int, n), make([][]int, n)}
-	first := c.blocks[0].rank
-	for at, t := range o[first] {
+// entries returns the entries of the order of the latest run.
+func (e *evaluator) entries(o order) entries {
+	list := entries{make([]int64, 0, e.microbatches), make([][]int, e.microbatches), make([][]int, e.microbatches)}
+	first := e.blocks[0].rank
+	for i, t := range o[first] {
 		if t == taskOf(0, forward) {
-			m.entered = append(m.entered, c.start[first][at])
+			list.times = append(list.times, e.starts[first][i])
 		}
 	}
-	next, begun := make([]int, c.ranks), make([]int, len(c.time))
-	for mb, moment := range m.entered {
+	position, started := make([]int, e.ranks), make([]int, len(e.duration))
+	for mb, now := range list.times {
 		for rank, tasks := range o {
-			for ; next[rank] < len(tasks) && c.start[rank][next[rank]] < moment; next[rank]++ {
-				begun[tasks[next[rank]]]++
+			for ; position[rank] < len(tasks) && e.starts[rank][position[rank]] < now; position[rank]++ {
+				started[tasks[position[rank]]]++
 			}
 		}
-		m.places[mb], m.begun[mb] = slices.Clone(next), slices.Clone(begun)
-		for t := range begun {
-			m.begun[mb][t] -= mb
+		list.positions[mb], list.started[mb] = slices.Clone(position), slices.Clone(started)
+		for t := range started {
+			list.started[mb][t] -= mb
 		}
 	}
-	return m
+	return list
 }

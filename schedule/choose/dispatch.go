@@ -1,168 +1,142 @@
 package choose
 
-// dispatcher makes orders from policies: task by task, of the rank that decides first.
+// dispatcher builds orders from policies by list scheduling. It simulates the ranks in the order of
+// their decisions.
 type dispatcher struct {
 	progress
-	limit int64   // bytes on a rank
-	way   []int64 // by block: the time from the end of a forward to its gradient, if nothing waits
-	// held is by block the bytes that are left free when a forward begins there: those for
-	// one microbatch to come through the rank's later blocks. So something can always go on.
-	held []int64
+	limit     int64   // bytes on a rank
+	roundTrip []int64 // by block: the time from the end of a forward to the arrival of its gradient if nothing waits
+	// reserve is, by block, the bytes that a forward must leave free: those that one microbatch needs
+	// to run through the later blocks of the rank. This prevents a deadlock for lack of memory.
+	reserve []int64
 
-	most  []int   // by block: microbatches between forward and backward
-	live  []int64 // by rank: bytes
-	wake  []int64 // by rank: when it decides next
-	until []int64 // by rank: when its task ends
-	order order
+	maxInFlight []int   // by block: bound of the microbatches between forward and backward
+	live        []int64 // by rank: bytes
+	decision    []int64 // by rank: the time of its next decision
+	busyUntil   []int64 // by rank: the end of its task
+	order       order
 }
 
-func newDispatcher(s *shop) *dispatcher {
+func newDispatcher(s *jobShop) *dispatcher {
 	blocks := len(s.blocks)
 	d := &dispatcher{
-		progress: newProgress(s), way: make([]int64, blocks), held: make([]int64, blocks), most: make([]int, blocks),
-		live: make([]int64, s.ranks), wake: make([]int64, s.ranks), until: make([]int64, s.ranks),
+		progress: newProgress(s), roundTrip: make([]int64, blocks), reserve: make([]int64, blocks), maxInFlight: make([]int, blocks),
+		live: make([]int64, s.ranks), decision: make([]int64, s.ranks), busyUntil: make([]int64, s.ranks),
 	}
 	for b := blocks - 2; b >= 0; b-- {
 		f, i := taskOf(b+1, forward), taskOf(b+1, backward)
-		d.way[b] = s.lag[f-parts] + s.time[f] + d.way[b+1] + s.time[i] + s.lag[i]
+		d.roundTrip[b] = s.lag[f-parts] + s.duration[f] + d.roundTrip[b+1] + s.duration[i] + s.lag[i]
 	}
-	for rank, on := range s.on {
-		later := s.spare[rank]
-		for k := len(on) - 1; k >= 0; k-- {
-			d.held[on[k]] = later
-			later += max(0, s.bytes[taskOf(on[k], forward)].net)
+	for rank, blocks := range s.blocksOn {
+		reserve := s.workspace[rank]
+		for k := len(blocks) - 1; k >= 0; k-- {
+			d.reserve[blocks[k]] = reserve
+			reserve += max(0, s.bytes[taskOf(blocks[k], forward)].net)
 		}
 	}
 	return d
 }
 
-// run returns the order of a policy when no rank has more than this many bytes. It
-// reports false if they are too few for it.
+// run returns the order of a policy in which no rank exceeds the limit of bytes. It returns false if
+// the limit is too low for the policy.
 func (d *dispatcher) run(p policy, limit int64) (order, bool) {
 	d.prepare(&p)
 	d.limit = limit
-	for left := d.length(); left > 0; {
-		rank := d.first()
-		now := d.wake[rank]
-		if now == never {
+	for left := d.tasks(); left > 0; {
+		rank := 0
+		for r, at := range d.decision {
+			if at < d.decision[rank] {
+				rank = r
+			}
+		}
+		now := d.decision[rank]
+		if now == infinity {
 			return nil, false
 		}
-		chances := d.look(rank, now, p.high)
-		if t, next := p.decide(&chances, d.time, now); t >= 0 {
-			d.do(rank, t, now)
+		c := d.choices(rank, now, p.highestFirst)
+		if t, next := p.decide(&c, d.duration, now); t >= 0 {
+			d.dispatch(rank, t, now)
 			left--
 		} else {
-			d.wake[rank] = next
+			d.decision[rank] = next
 		}
 	}
 	return d.order, true
 }
 
-// prepare goes back to the beginning of the step, for a policy.
+// prepare resets the dispatcher to the beginning of the step and computes the bounds of a policy.
 func (d *dispatcher) prepare(p *policy) {
 	d.reset()
-	clear(d.wake)
-	clear(d.until)
-	copy(d.live, d.base)
+	clear(d.decision)
+	clear(d.busyUntil)
+	copy(d.live, d.resident)
 	d.order = make(order, d.ranks)
-	for rank, on := range d.on {
-		d.order[rank] = make([]task, 0, d.kinds()*len(on)*d.microbatches)
-		var fast int64
-		for _, b := range on {
-			fast += d.time[taskOf(b, forward)]
+	for rank, blocks := range d.blocksOn {
+		d.order[rank] = make([]task, 0, d.parts()*len(blocks)*d.microbatches)
+		var forwards int64
+		for _, b := range blocks {
+			forwards += d.duration[taskOf(b, forward)]
 		}
-		enter := float64(fast) + p.pace*float64(d.busy(rank)-fast)
-		for _, b := range on {
-			onItsWay := float64(d.way[b]) / max(enter, 1)
-			d.most[b] = max(1, int(1+min(onItsWay+p.depth, float64(d.microbatches))))
+		interval := float64(forwards) + p.pace*float64(d.work(rank)-forwards) // between microbatches that enter
+		for _, b := range blocks {
+			inFlight := float64(d.roundTrip[b]) / max(interval, 1)
+			d.maxInFlight[b] = max(1, int(1+min(inFlight+p.depth, float64(d.microbatches))))
 		}
 	}
 }
 
-// first returns the rank that decides next.
-func (d *dispatcher) first() (rank int) {
-	for r, at := range d.wake {
-		if at < d.wake[rank] {
-			rank = r
-		}
-	}
-	return rank
-}
-
-// chances are the tasks that a free rank can begin, -1 if there is none of a kind, and when the next
-// ones can begin.
-type chances struct {
+// choices are the tasks that an idle rank can start, -1 if it has none of a kind, and the times at
+// which further tasks will be able to start.
+type choices struct {
 	forward, backward, weight task
-	ahead                     int // microbatches between forward and backward in the block of the forward
+	inFlight                  int // microbatches in flight in the block of the forward
 	nextForward, nextBackward int64
-	starved                   bool // something else could begin, if there were memory
+	blocked                   bool // a task with an input lacks only memory
 }
 
-// look returns the chances of a rank.
-func (d *dispatcher) look(rank int, now int64, high bool) chances {
-	c := chances{forward: -1, backward: -1, weight: -1, nextForward: never, nextBackward: never}
-	room := d.limit - d.live[rank]
-	for _, b := range d.on[rank] {
+// choices returns the choices of a rank.
+func (d *dispatcher) choices(rank int, now int64, highestFirst bool) choices {
+	c := choices{forward: -1, backward: -1, weight: -1, nextForward: infinity, nextBackward: infinity}
+	free := d.limit - d.live[rank]
+	for _, b := range d.blocksOn[rank] {
 		f, i, w := taskOf(b, forward), taskOf(b, backward), taskOf(b, weight)
-		between := d.begun[f] - d.begun[i]
-		if at := d.input(i); at != never {
+		inFlight := d.started[f] - d.started[i]
+		if arrival := d.arrival(i); arrival != infinity {
 			switch {
-			case d.bytes[i].up > room:
-				c.starved = c.starved || at <= now
-			case at > now:
-				c.nextBackward = min(c.nextBackward, at)
-			case c.backward < 0 || high:
+			case d.bytes[i].peak > free:
+				c.blocked = c.blocked || arrival <= now
+			case arrival > now:
+				c.nextBackward = min(c.nextBackward, arrival)
+			case c.backward < 0 || highestFirst:
 				c.backward = i
 			}
 		}
-		if at := d.input(f); at != never && between < d.most[b] {
+		if arrival := d.arrival(f); arrival != infinity && inFlight < d.maxInFlight[b] {
 			switch {
-			case max(d.bytes[f].up, d.bytes[f].net+d.held[b]) > room:
-				c.starved = c.starved || at <= now
-			case at > now:
-				c.nextForward = min(c.nextForward, at)
+			case max(d.bytes[f].peak, d.bytes[f].net+d.reserve[b]) > free:
+				c.blocked = c.blocked || arrival <= now
+			case arrival > now:
+				c.nextForward = min(c.nextForward, arrival)
 			default:
-				c.forward, c.ahead = f, between
+				c.forward, c.inFlight = f, inFlight
 			}
 		}
-		if d.split && c.weight < 0 && d.begun[w] < d.begun[i] {
+		if d.split && c.weight < 0 && d.started[w] < d.started[i] {
 			c.weight = w
 		}
 	}
 	return c
 }
 
-// decide returns the task that begins now, or -1 and when to decide again.
-func (p *policy) decide(c *chances, time []int64, now int64) (task, int64) {
-	// fits reports whether this part of a task is done by then.
-	fits := func(part float64, t task, then int64) bool {
-		return then == never || float64(then-now) >= part*float64(time[t])
-	}
-	next := min(c.nextForward, c.nextBackward)
-	if c.forward >= 0 {
-		next = c.nextBackward
-		if c.ahead < p.lead || c.backward < 0 && fits(p.hold, c.forward, next) {
-			return c.forward, 0
-		}
-	}
-	switch {
-	case c.backward >= 0:
-		return c.backward, 0
-	case c.weight >= 0 && (c.starved || fits(p.fill, c.weight, next)):
-		return c.weight, 0
-	}
-	return -1, next
-}
-
-// do lets a rank begin a task.
-func (d *dispatcher) do(rank int, t task, now int64) {
+// dispatch starts a task on a rank.
+func (d *dispatcher) dispatch(rank int, t task, now int64) {
 	d.order[rank] = append(d.order[rank], t)
 	d.live[rank] += d.bytes[t].net
-	end := now + d.time[t]
-	d.wake[rank], d.until[rank] = end, end
-	if to := d.begin(t, end); to >= 0 {
-		if peer := d.blocks[to.block()].rank; peer != rank && d.until[peer] <= now {
-			d.wake[peer] = now // it is free and may decide anew
+	end := now + d.duration[t]
+	d.decision[rank], d.busyUntil[rank] = end, end
+	if successor := d.start(t, end); successor >= 0 {
+		if peer := d.blocks[successor.block()].rank; peer != rank && d.busyUntil[peer] <= now {
+			d.decision[peer] = now // it is idle and may decide differently
 		}
 	}
 }

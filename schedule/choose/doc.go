@@ -1,20 +1,18 @@
-// Package choose is for finding the schedule to train with, from measured costs and a memory
-// limit.
+// Package choose selects the fastest schedule for measured costs and a memory limit.
 //
-// [Choose] makes a plan of every schedule that the ranks and stages allow, in the
-// variants that it has (groups, caps), proves it, simulates it with the costs of the
-// stages, and returns the fastest one that fits the memory, with the front of plans
-// of which none is both faster and smaller. It guesses nothing: a plan that is not
-// proven is not a candidate, and what was refused is listed with the reason.
+// [Choose] builds a plan for every schedule that supports the given ranks and stages, in each of
+// its variants (group sizes, caps). It proves each plan, simulates it with the costs of the stages,
+// and returns the fastest plan that fits into the memory, together with the Pareto front of time and
+// memory. A plan that cannot be proven is never a candidate; the result lists it with the reason.
 //
-// It also makes orders for the costs: by list scheduling after the heuristic of the
-// zero-bubble paper, and from the schedules by name; and moves the tasks of the best of
-// them to and fro in time as long as that helps. For a long step an order of fewer
-// microbatches is found and stretched. An order is a candidate like any other: lowered, proven, simulated.
+// Choose also searches for orders that suit the costs. It takes orders from list scheduling, after
+// the heuristic of the zero-bubble paper, and from the named schedules, and improves the best of
+// them by forward-backward improvement. For a long step it searches an order of fewer microbatches
+// and repeats its steady state. Searched orders are lowered, proven and simulated like all others.
 //
-// If there is far memory, the fastest plans are tried again with the saved state of some of their
+// If a rank has far memory, Choose tries the fastest plans again with the saved state of some
 // stages offloaded.
 //
-// The costs decide. Which schedule is best is a matter of the hop's latency, of the
-// memory, and of how far I, W and F differ; there is no rule of thumb here.
+// No rule of thumb selects the best schedule: it depends on the latency between ranks, on the
+// memory, and on the ratio of F, I and W.
 package choose

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Four ranks, two stages each, with as much memory as three microbatches take.
+// Four ranks with two stages each and memory for three microbatches.
 func Example() {
 	choice, err := choose.Choose(choose.Request{
 		Ranks: 4, Stages: 8, Microbatches: 32, Capacity: 1, Memory: 6,

@@ -5,121 +5,124 @@ import (
 	"slices"
 )
 
-// justify makes an order better by moving its tasks: first each as late as it can be,
-// the last ones first, and then each as early as it can be, the first ones first. A
-// task goes into the first gap of its rank that is long enough for it and in which
-// the bytes that it holds, from there to where it was, keep within the limit. So gaps
-// at the beginning of a step are filled, and at its end, and it takes no longer than
-// before. (Project scheduling knows this as forward-backward improvement.)
+// justify improves an order by forward-backward improvement, a method of project scheduling: it
+// first moves each task as late as possible, from the last to the first, and then as early as
+// possible, from the first to the last. A task moves into the first gap of its rank that is long
+// enough and in which the rank keeps within the limit of bytes. This fills gaps at the beginning and
+// the end of the step and does not make the step longer.
 //
-// The clock has just run the order, which keeps within the limit, and has run the one
-// that comes back.
-func (c *clock) justify(o order, limit int64) (order, timing) {
-	jobs := make([]job, 0, c.kinds()*len(c.blocks)*c.microbatches)
-	clear(c.begun)
+// The order must be that of the latest run and must keep within the limit. The returned order is then
+// that of the latest run.
+func (e *evaluator) justify(o order, limit int64) (order, timing) {
+	jobs := make([]job, 0, e.tasks())
+	clear(e.started)
 	for rank, tasks := range o {
 		for i, t := range tasks {
-			jobs = append(jobs, job{t, c.begun[t], -(c.start[rank][i] + c.time[t])})
-			c.begun[t]++
+			jobs = append(jobs, job{t, e.started[t], -(e.starts[rank][i] + e.duration[t])})
+			e.started[t]++
 		}
 	}
-	late := newBoard(c.shop, true)
+	late := newPartialSchedule(e.jobShop, true)
 	late.place(jobs, limit)
 	for i, j := range jobs {
 		jobs[i].key = -late.ends[j.task][j.mb]
 	}
-	early := newBoard(c.shop, false)
+	early := newPartialSchedule(e.jobShop, false)
 	early.place(jobs, limit)
 	o = early.order()
-	t, _ := c.run(o)
+	t, _ := e.run(o)
 	return o, t
 }
 
-// job is a task of a microbatch. It is placed after those with a smaller key.
+// job is a task of a microbatch. Jobs are placed in ascending order of their keys.
 type job struct {
 	task task
 	mb   int
 	key  int64
 }
 
-// board has the tasks that are placed. On one that is reversed time runs backward from
-// the end of the step.
-type board struct {
-	*shop
-	reversed bool
-	needs    [][]need  // by task: the tasks that must have ended before it
-	bytes    []change  // by task
-	slots    [][]slot  // by rank
-	ends     [][]int64 // by task and microbatch
+// partialSchedule assigns times to the jobs that have been placed. If it is reversed, time runs
+// backward from the end of the step.
+type partialSchedule struct {
+	*jobShop
+	reversed     bool
+	predecessors [][]predecessor // by task
+	bytes        []memoryChange  // by task, in the direction of time
+	slots        [][]slot        // by rank
+	ends         [][]int64       // by task and microbatch
 }
 
-type need struct {
+// predecessor is a task that must end before another starts, with the lag between them.
+type predecessor struct {
 	task task
 	lag  int64
 }
 
-// slot is a task that is placed: the time in which it runs, and the bytes that are live then.
+// slot is the interval in which a placed task runs, with the peak of the rank's live bytes in it.
 type slot struct {
-	task     task
-	from, to int64
-	live     int64
+	task       task
+	start, end int64
+	peak       int64
 }
 
-func newBoard(s *shop, reversed bool) *board {
-	b := &board{shop: s, reversed: reversed, needs: make([][]need, len(s.time)), bytes: s.bytes, slots: make([][]slot, s.ranks), ends: make([][]int64, len(s.time))}
+func newPartialSchedule(s *jobShop, reversed bool) *partialSchedule {
+	p := &partialSchedule{
+		jobShop: s, reversed: reversed, predecessors: make([][]predecessor, len(s.duration)), bytes: s.bytes,
+		slots: make([][]slot, s.ranks), ends: make([][]int64, len(s.duration)),
+	}
 	precede := func(first, second task, lag int64) {
 		if reversed {
 			first, second = second, first
 		}
-		b.needs[second] = append(b.needs[second], need{first, lag})
+		p.predecessors[second] = append(p.predecessors[second], predecessor{first, lag})
 	}
-	for i := range s.time {
+	for i := range s.duration {
 		t := task(i)
-		b.ends[t] = make([]int64, s.microbatches)
-		if to := s.after[t]; to >= 0 {
-			precede(t, to, s.lag[t])
+		p.ends[t] = make([]int64, s.microbatches)
+		if successor := s.successor[t]; successor >= 0 {
+			precede(t, successor, s.lag[t])
 		}
 		if t.part() == weight && s.split {
 			precede(t-1, t, 0)
 		}
 	}
 	if reversed {
-		b.bytes = make([]change, len(s.bytes))
+		p.bytes = make([]memoryChange, len(s.bytes))
 		for t, c := range s.bytes {
-			b.bytes[t] = change{c.up - c.net, -c.net}
+			p.bytes[t] = memoryChange{c.peak - c.net, -c.net}
 		}
 	}
-	return b
+	return p
 }
 
 // place sorts the jobs and places one after the other.
-func (b *board) place(jobs []job, limit int64) {
+func (p *partialSchedule) place(jobs []job, limit int64) {
 	slices.SortFunc(jobs, func(x, y job) int {
 		if x.key != y.key {
 			return cmp.Compare(x.key, y.key)
 		}
-		if b.reversed {
+		if p.reversed {
 			x, y = y, x
 		}
-		return cmp.Or(cmp.Compare(x.mb, y.mb), cmp.Compare(b.step(x.task), b.step(y.task)))
+		return cmp.Or(cmp.Compare(x.mb, y.mb), cmp.Compare(p.routeIndex(x.task), p.routeIndex(y.task)))
 	})
 	for _, j := range jobs {
-		ready := b.ready(j)
-		rank := b.blocks[j.task.block()].rank
-		slots := b.slots[rank]
-		at := len(slots)
-		for at > 0 && slots[at-1].to > ready {
-			at--
+		ready := p.ready(j)
+		rank := p.blocks[j.task.block()].rank
+		slots := p.slots[rank]
+		i := len(slots)
+		for i > 0 && slots[i-1].end > ready {
+			i--
 		}
-		for at < len(slots) && !b.fits(rank, at, j.task, ready, limit) {
-			at++
+		for i < len(slots) && !p.fits(rank, i, j.task, ready, limit) {
+			i++
 		}
-		b.insert(rank, at, j, ready)
+		p.insert(rank, i, j, ready)
 	}
 }
 
-// step returns the place of a task on the way of a microbatch.
-func (s *shop) step(t task) int {
+// routeIndex returns the position of a task in the sequence of tasks of a microbatch.
+func (s *jobShop) routeIndex(t task) int {
 	switch t.part() {
 	case forward:
 		return 2 * t.block()
@@ -129,33 +132,34 @@ func (s *shop) step(t task) int {
 	return 2*(2*len(s.blocks)-t.block()) + 1
 }
 
-// ready returns when the needs of a job have ended. Microbatches stay in their order.
-func (b *board) ready(j job) (at int64) {
-	for _, n := range b.needs[j.task] {
-		at = max(at, b.ends[n.task][j.mb]+n.lag)
+// ready returns the earliest start of a job: after its predecessors, and after the same task of the
+// preceding microbatch.
+func (p *partialSchedule) ready(j job) (time int64) {
+	for _, n := range p.predecessors[j.task] {
+		time = max(time, p.ends[n.task][j.mb]+n.lag)
 	}
-	before := j.mb - 1
-	if b.reversed {
-		before = j.mb + 1
+	preceding := j.mb - 1
+	if p.reversed {
+		preceding = j.mb + 1
 	}
-	if before >= 0 && before < b.microbatches {
-		at = max(at, b.ends[j.task][before])
+	if preceding >= 0 && preceding < p.microbatches {
+		time = max(time, p.ends[j.task][preceding])
 	}
-	return at
+	return time
 }
 
-// fits reports whether a task can go before a slot.
-func (b *board) fits(rank, at int, t task, ready, limit int64) bool {
-	slots := b.slots[rank]
-	if at > 0 {
-		ready = max(ready, slots[at-1].to)
+// fits reports whether a task can run before slot i of a rank.
+func (p *partialSchedule) fits(rank, i int, t task, ready, limit int64) bool {
+	slots := p.slots[rank]
+	if i > 0 {
+		ready = max(ready, slots[i-1].end)
 	}
-	if ready+b.time[t] > slots[at].from || b.live(rank, at)+b.bytes[t].up > limit {
+	if ready+p.duration[t] > slots[i].start || p.liveBefore(rank, i)+p.bytes[t].peak > limit {
 		return false
 	}
-	if b.bytes[t].net > 0 {
-		for i := at; i < len(slots); i++ {
-			if slots[i].live+b.bytes[t].net > limit {
+	if p.bytes[t].net > 0 {
+		for _, later := range slots[i:] {
+			if later.peak+p.bytes[t].net > limit {
 				return false
 			}
 		}
@@ -163,33 +167,33 @@ func (b *board) fits(rank, at int, t task, ready, limit int64) bool {
 	return true
 }
 
-// live returns the bytes that are live on a rank before a slot.
-func (b *board) live(rank, at int) int64 {
-	if at == 0 {
-		return b.base[rank]
+// liveBefore returns the bytes that are live on a rank before slot i.
+func (p *partialSchedule) liveBefore(rank, i int) int64 {
+	if i == 0 {
+		return p.resident[rank]
 	}
-	before := b.slots[rank][at-1]
-	return before.live - b.bytes[before.task].up + b.bytes[before.task].net
+	before := p.slots[rank][i-1]
+	return before.peak - p.bytes[before.task].peak + p.bytes[before.task].net
 }
 
-// insert puts a job before a slot.
-func (b *board) insert(rank, at int, j job, ready int64) {
-	if at > 0 {
-		ready = max(ready, b.slots[rank][at-1].to)
+// insert places a job before slot i of a rank.
+func (p *partialSchedule) insert(rank, i int, j job, ready int64) {
+	if i > 0 {
+		ready = max(ready, p.slots[rank][i-1].end)
 	}
-	end := ready + b.time[j.task]
-	b.ends[j.task][j.mb] = end
-	own := b.bytes[j.task]
-	b.slots[rank] = slices.Insert(b.slots[rank], at, slot{j.task, ready, end, b.live(rank, at) + own.up})
-	for i := at + 1; i < len(b.slots[rank]); i++ {
-		b.slots[rank][i].live += own.net
+	end := ready + p.duration[j.task]
+	p.ends[j.task][j.mb] = end
+	bytes := p.bytes[j.task]
+	p.slots[rank] = slices.Insert(p.slots[rank], i, slot{j.task, ready, end, p.liveBefore(rank, i) + bytes.peak})
+	for k := i + 1; k < len(p.slots[rank]); k++ {
+		p.slots[rank][k].peak += bytes.net
 	}
 }
 
-// order returns the order that is on the board.
-func (b *board) order() order {
-	o := make(order, b.ranks)
-	for rank, slots := range b.slots {
+// order returns the tasks of each rank in the order of their slots.
+func (p *partialSchedule) order() order {
+	o := make(order, p.ranks)
+	for rank, slots := range p.slots {
 		o[rank] = make([]task, len(slots))
 		for i, s := range slots {
 			o[rank][i] = s.task

@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	// mostOffloaded is how many candidates are tried with offloads: the fastest ones.
-	mostOffloaded = 16
-	// offloadSteps is how many sets of stages are tried for each.
-	offloadSteps = 8
+	// maxOffloaded is the number of candidates that are tried with offloads: the fastest ones.
+	maxOffloaded = 16
+	// maxOffloadSets is the number of sets of stages that are tried for each candidate.
+	maxOffloadSets = 8
 )
 
-// overlaps are the numbers of computations with which a copy overlaps that are tried.
+// overlaps are the numbers of computations during a copy that are tried; see lower.Offload.
 var overlaps = [...]int{1, 2, 4, 8, 16}
 
-// offloads returns the fastest candidates with the saved state of their first stages in far memory:
-// for several numbers of stages, up to all, and several overlaps. A microbatch is in flight longest
-// on the first stage, so these stages free the most memory for each byte that is copied, and have the
-// most time for it.
-func (r *Request) offloads(all []*Candidate) (work []func() []*Candidate) {
+// offloadedVariants returns variants of the fastest candidates that offload the saved state of their
+// first stages, for several numbers of stages and several overlaps. A microbatch is in flight longest
+// in the first stages. They therefore free the most memory for each byte copied, and have the most
+// time to copy it.
+func (r *Request) offloadedVariants(all []*Candidate) (work []func() []*Candidate) {
 	all = slices.DeleteFunc(slices.Clone(all), func(c *Candidate) bool { return c.Report == nil })
 	slices.SortStableFunc(all, r.compare)
-	for _, base := range all[:min(len(all), mostOffloaded)] {
+	for _, base := range all[:min(len(all), maxOffloaded)] {
 		work = append(work, func() (list []*Candidate) {
 			for _, overlap := range overlaps {
-				var moved []uint64 // by the candidate before
-				steps := min(r.Stages, offloadSteps)
-				for step := 1; step <= steps; step++ {
-					c := base.offload(step*r.Stages/steps, overlap, r)
-					if c.Plan != nil && !slices.Equal(c.Plan.Away, moved) {
-						list, moved = append(list, c), c.Plan.Away
+				var previous []uint64 // stages of the preceding variant
+				sets := min(r.Stages, maxOffloadSets)
+				for i := 1; i <= sets; i++ {
+					c := base.offload(i*r.Stages/sets, overlap, r)
+					if c.Plan != nil && !slices.Equal(c.Plan.Away, previous) {
+						list, previous = append(list, c), c.Plan.Away
 					}
 				}
 			}
@@ -45,12 +45,9 @@ func (r *Request) offloads(all []*Candidate) (work []func() []*Candidate) {
 	return work
 }
 
-// offload returns the candidate with the saved state of its first stages in far memory.
+// offload returns a variant of the candidate that offloads the saved state of its first stages.
 func (c *Candidate) offload(stages, overlap int, r *Request) *Candidate {
-	other := &Candidate{Schedule: c.Schedule, Variant: fmt.Sprintf("offload 0-%d overlap %d", stages-1, overlap), Params: c.Params}
-	if c.Variant != "" {
-		other.Variant = c.Variant + " " + other.Variant
-	}
+	variant := c.newVariant(fmt.Sprintf("offload 0-%d overlap %d", stages-1, overlap))
 	away := make([]uint64, c.Plan.Placement.Stages())
 	for stage := range away {
 		if stage%r.Stages < stages {
@@ -68,8 +65,8 @@ func (c *Candidate) offload(stages, overlap int, r *Request) *Candidate {
 	if err == nil {
 		report, err = simulate.Run(plan, r.Costs, r.Capacity)
 	}
-	if other.Refused = err; err == nil {
-		other.accept(plan, report, r)
+	if variant.Refused = err; err == nil {
+		variant.accept(plan, report, r)
 	}
-	return other
+	return variant
 }

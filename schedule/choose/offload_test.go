@@ -11,8 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// TestFarMemoryFitsMore needs far memory for a plan that fits, and takes the faster of two links'
-// choices.
+// With far memory a faster plan fits into the same near memory, unless the link to far memory is slow.
 func TestFarMemoryFitsMore(t *testing.T) {
 	const mib = 1 << 20
 	request := func(far, farPerMiB int64) choose.Request {
@@ -40,7 +39,7 @@ func TestFarMemoryFitsMore(t *testing.T) {
 	slow, err := choose.Choose(request(100*mib, 2000)) // a copy takes as long as seven backwards
 	require.NoError(t, err)
 	require.Equal(t, near.Best.Report.Makespan, slow.Best.Report.Makespan)
-	require.Nil(t, slow.Best.Plan.Away, "a slow link is left alone: %s", slow.Best.Name())
+	require.Nil(t, slow.Best.Plan.Away, "%s offloads over a slow link", slow.Best.Name())
 	bad := request(-1, 0)
 	_, err = choose.Choose(bad)
 	require.ErrorIs(t, err, schedule.ErrParams)

@@ -2,35 +2,28 @@ package choose
 
 import "github.com/weir-ml/weir/schedule"
 
-// order is the list of tasks of each rank. The k-th of a kind and a block is for microbatch k.
+// order lists the tasks of each rank. The k-th occurrence of a task belongs to microbatch k.
 type order [][]task
 
-// peak returns the most bytes that are live on a rank.
-func (s *shop) peak(rank int, tasks []task) int64 {
-	live := s.base[rank]
-	most := live
-	for _, t := range tasks {
-		most = max(most, live+s.bytes[t].up)
-		live += s.bytes[t].net
-	}
-	return most
-}
-
-// size returns the bytes on the fullest rank.
-func (s *shop) size(o order) (most int64) {
+// size returns the peak bytes of the fullest rank.
+func (s *jobShop) size(o order) (peak int64) {
 	for rank, tasks := range o {
-		most = max(most, s.peak(rank, tasks))
+		live := s.resident[rank]
+		peak = max(peak, live)
+		for _, t := range tasks {
+			peak = max(peak, live+s.bytes[t].peak)
+			live += s.bytes[t].net
+		}
 	}
-	return most
+	return peak
 }
 
-// plan returns the plan of an order that is cut like this, with its blocks placed on
-// their ranks.
-func (s *shop) plan(name string, o order, c cut) *schedule.Plan {
+// plan returns the plan of an order whose section between the cut's positions is repeated.
+func (s *jobShop) plan(name string, o order, c cut) *schedule.Plan {
 	last := s.blocks[len(s.blocks)-1].end
 	plan := &schedule.Plan{
 		Name: name, Placement: schedule.Placement{Ranks: s.ranks, Rank: make([]int, last)},
-		Microbatches: s.microbatches + c.times*c.stride, Programs: make([][]schedule.Segment, s.ranks),
+		Microbatches: s.microbatches + c.repeats*c.stride, Programs: make([][]schedule.Segment, s.ranks),
 	}
 	for _, b := range s.blocks {
 		for stage := b.first; stage < b.end; stage++ {
@@ -39,47 +32,47 @@ func (s *shop) plan(name string, o order, c cut) *schedule.Plan {
 	}
 	for rank, tasks := range o {
 		from, to := len(tasks), len(tasks)
-		if c.times > 0 {
+		if c.repeats > 0 {
 			from, to = c.from[rank], c.to[rank]
 		}
-		actions, places := s.actions(tasks, c.times*c.stride, to)
-		before, during, behind := actions[:places[from]], actions[places[from]:places[to]], actions[places[to]:]
-		for _, part := range []schedule.Segment{
-			{Body: before, Repeat: 1}, {Body: during, Repeat: 1 + c.times, Stride: c.stride}, {Body: behind, Repeat: 1},
+		actions, first := s.actions(tasks, c.repeats*c.stride, to)
+		for _, segment := range []schedule.Segment{
+			{Body: actions[:first[from]], Repeat: 1},
+			{Body: actions[first[from]:first[to]], Repeat: 1 + c.repeats, Stride: c.stride},
+			{Body: actions[first[to]:], Repeat: 1},
 		} {
-			if len(part.Body) > 0 {
-				plan.Programs[rank] = append(plan.Programs[rank], part)
+			if len(segment.Body) > 0 {
+				plan.Programs[rank] = append(plan.Programs[rank], segment)
 			}
 		}
 	}
 	return plan
 }
 
-// actions returns the actions of tasks, and the index of the first action of each task. From one
-// task on, later is added to the microbatches.
-func (s *shop) actions(tasks []task, later, from int) ([]schedule.Action, []int) {
-	var actions []schedule.Action
-	places := make([]int, 0, len(tasks)+1)
-	begun := make([]int, len(s.time))
+// actions returns the actions of a rank's tasks, and the index of the first action of each task,
+// followed by the number of actions. It adds shift to the microbatches of all tasks from the index
+// tail on.
+func (s *jobShop) actions(tasks []task, shift, tail int) (actions []schedule.Action, first []int) {
+	started := make([]int, len(s.duration))
 	for i, t := range tasks {
-		places = append(places, len(actions))
-		mb, own := begun[t], s.blocks[t.block()]
-		begun[t]++
-		if i >= from {
-			mb += later
+		first = append(first, len(actions))
+		mb, block := started[t], s.blocks[t.block()]
+		started[t]++
+		if i >= tail {
+			mb += shift
 		}
-		for k := range own.end - own.first {
+		for k := range block.end - block.first {
 			switch {
 			case t.part() == forward:
-				actions = append(actions, schedule.Act(schedule.F, own.first+k, mb))
+				actions = append(actions, schedule.Act(schedule.F, block.first+k, mb))
 			case t.part() == weight:
-				actions = append(actions, schedule.Act(schedule.W, own.end-1-k, mb))
+				actions = append(actions, schedule.Act(schedule.W, block.end-1-k, mb))
 			case s.split:
-				actions = append(actions, schedule.Act(schedule.I, own.end-1-k, mb))
+				actions = append(actions, schedule.Act(schedule.I, block.end-1-k, mb))
 			default:
-				actions = append(actions, schedule.Act(schedule.B, own.end-1-k, mb))
+				actions = append(actions, schedule.Act(schedule.B, block.end-1-k, mb))
 			}
 		}
 	}
-	return actions, append(places, len(actions))
+	return actions, append(first, len(actions))
 }

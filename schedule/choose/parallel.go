@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// inParallel runs pieces of work on all processors, and returns their results in order.
-func inParallel[T any](work []func() T) []T {
+// runParallel calls the functions on all processors and returns their results in order.
+func runParallel[T any](work []func() T) []T {
 	results := make([]T, len(work))
-	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	running := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var workers sync.WaitGroup
-	for i, do := range work {
+	for i, run := range work {
 		workers.Go(func() {
-			free <- struct{}{}
-			results[i] = do()
-			<-free
+			running <- struct{}{}
+			results[i] = run()
+			<-running
 		})
 	}
 	workers.Wait()

@@ -2,59 +2,81 @@ package choose
 
 import "math/rand/v2"
 
-// policy decides the next task of a free rank. It is the automatic heuristic of the zero-bubble paper
-// as list scheduling: a gradient that has arrived goes first, then a forward if memory allows it,
-// and W fills the gaps. It considers inputs whose arrival is known.
+// policy selects the next task of an idle rank. It is the automatic heuristic of the zero-bubble paper
+// as list scheduling: it prefers a gradient that has arrived, then a forward if the memory allows it,
+// and fills gaps with W. It anticipates inputs whose arrival time is known.
 type policy struct {
-	// fill is how much of a W must fit into a gap: 1 is all of it, 0 nothing.
-	fill float64
-	// hold is how much of a forward must fit in before the next gradient.
-	hold float64
-	// Depth and pace bound the microbatches between their forward in a block and their
-	// backward: as many as enter while one is on its way through the blocks behind, and
-	// depth more. Pace is how fast they enter: from 0, as fast as the rank can run their
-	// forwards, to 1, as fast as it can do all their work.
+	// weightFit is the fraction of a W that must fit into a gap: from 0 to 1, the whole W.
+	weightFit float64
+	// forwardFit is the fraction of a forward that must fit before the next gradient.
+	forwardFit float64
+	// depth and pace bound the microbatches in flight in a block, between their forward and their
+	// backward there: as many as enter during the round trip of one through the later blocks, plus
+	// depth. Pace is the rate at which they enter: from 0, as fast as the rank runs their forwards, to
+	// 1, as fast as it does all their work.
 	depth, pace float64
-	// lead is up to how many of those a forward goes before a gradient.
+	// lead is the number of microbatches in flight below which a forward precedes a gradient.
 	lead int
-	// high prefers the gradient of the highest block, or else that of the lowest.
-	high bool
+	// highestFirst prefers the gradient of the highest block, and otherwise that of the lowest.
+	highestFirst bool
 }
 
-// The values that policies are made from. Those that are good more often are there more often.
+// The values from which policies are drawn. Values that are good more often are listed more often.
 var (
-	fills  = []float64{0, 0.05, 0.1, 0.25, 0.5, 0.75, 1}
-	holds  = []float64{0, 0, 0.1, 0.2, 0.3, 0.5, 1}
-	depths = []float64{-1, -0.5, 0, 0.25, 0.5, 0.75, 1, 1.5, 2, 4, 1000}
-	paces  = []float64{0, 0, 0.1, 0.25, 0.5, 0.75, 1}
-	leads  = []int{0, 0, 0, 0, 1, 2, 3, 4}
+	weightFits  = []float64{0, 0.05, 0.1, 0.25, 0.5, 0.75, 1}
+	forwardFits = []float64{0, 0, 0.1, 0.2, 0.3, 0.5, 1}
+	depths      = []float64{-1, -0.5, 0, 0.25, 0.5, 0.75, 1, 1.5, 2, 4, 1000}
+	paces       = []float64{0, 0, 0.1, 0.25, 0.5, 0.75, 1}
+	leads       = []int{0, 0, 0, 0, 1, 2, 3, 4}
 )
 
-// anyPolicy returns one at random.
-func anyPolicy(r *rand.Rand) policy {
+// randomPolicy returns a policy with random values.
+func randomPolicy(r *rand.Rand) policy {
 	return policy{
-		fill: oneOf(r, fills), hold: oneOf(r, holds), depth: oneOf(r, depths), pace: oneOf(r, paces), lead: oneOf(r, leads),
-		high: r.IntN(2) == 0,
+		weightFit: pick(r, weightFits), forwardFit: pick(r, forwardFits), depth: pick(r, depths), pace: pick(r, paces), lead: pick(r, leads),
+		highestFirst: r.IntN(2) == 0,
 	}
 }
 
-// varied returns the policy with one thing changed.
-func (p policy) varied(r *rand.Rand) policy {
+// mutate returns the policy with one value drawn again.
+func (p policy) mutate(r *rand.Rand) policy {
 	switch r.IntN(6) {
 	case 0:
-		p.fill = oneOf(r, fills)
+		p.weightFit = pick(r, weightFits)
 	case 1:
-		p.hold = oneOf(r, holds)
+		p.forwardFit = pick(r, forwardFits)
 	case 2:
-		p.depth = oneOf(r, depths)
+		p.depth = pick(r, depths)
 	case 3:
-		p.pace = oneOf(r, paces)
+		p.pace = pick(r, paces)
 	case 4:
-		p.lead = oneOf(r, leads)
+		p.lead = pick(r, leads)
 	default:
-		p.high = !p.high
+		p.highestFirst = !p.highestFirst
 	}
 	return p
 }
 
-func oneOf[T any](r *rand.Rand, values []T) T { return values[r.IntN(len(values))] }
+func pick[T any](r *rand.Rand, values []T) T { return values[r.IntN(len(values))] }
+
+// decide returns the task that the rank starts now, or -1 and the time of its next decision.
+func (p *policy) decide(c *choices, duration []int64, now int64) (task, int64) {
+	// fits reports whether the given fraction of a task ends before a time.
+	fits := func(fraction float64, t task, deadline int64) bool {
+		return deadline == infinity || float64(deadline-now) >= fraction*float64(duration[t])
+	}
+	next := min(c.nextForward, c.nextBackward)
+	if c.forward >= 0 {
+		next = c.nextBackward
+		if c.inFlight < p.lead || c.backward < 0 && fits(p.forwardFit, c.forward, next) {
+			return c.forward, 0
+		}
+	}
+	switch {
+	case c.backward >= 0:
+		return c.backward, 0
+	case c.weight >= 0 && (c.blocked || fits(p.weightFit, c.weight, next)):
+		return c.weight, 0
+	}
+	return -1, next
+}

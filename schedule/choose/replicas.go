@@ -8,48 +8,50 @@ import (
 )
 
 const (
-	// usualGathered is the number of gathered stages of every candidate. A joined pair needs two.
-	usualGathered = 2
-	// mostGathered is how many candidates are tried with other numbers: the fastest ones.
-	mostGathered = 32
+	// defaultGathered is the number of gathered stages that every candidate is first tried with. A
+	// joined pair needs two.
+	defaultGathered = 2
+	// maxRegathered is the number of candidates that are tried with other numbers: the fastest ones.
+	maxRegathered = 32
 )
 
-// gather sets the number of gathered stages of a new candidate.
-func (c *Candidate) gather(r *Request) {
+// setGathered sets the number of gathered stages of a new candidate.
+func (c *Candidate) setGathered(r *Request) {
 	if r.Costs.Shard != schedule.ShardWeights {
 		return
 	}
 	if c.Gathered = r.Gathered; c.Gathered == 0 {
-		c.Gathered = usualGathered
+		c.Gathered = defaultGathered
 	}
 }
 
-// gathers returns the fastest candidates with every other number of gathered stages, up to all that a
-// rank has, and with more of them on ranks that have room. More of them take memory, and fewer take gathers.
-func (r *Request) gathers(all []*Candidate) (work []func() []*Candidate) {
+// gatheredVariants returns variants of the fastest candidates with every other number of gathered
+// stages, up to all stages of a rank, and variants with higher numbers on ranks with free memory. A
+// higher number needs more memory, a lower one more gathers.
+func (r *Request) gatheredVariants(all []*Candidate) (work []func() []*Candidate) {
 	all = slices.DeleteFunc(slices.Clone(all), func(c *Candidate) bool { return c.Report == nil })
 	slices.SortStableFunc(all, r.compare)
-	for _, base := range all[:min(len(all), mostGathered)] {
+	for _, base := range all[:min(len(all), maxRegathered)] {
 		work = append(work, func() (list []*Candidate) {
-			most := 0
+			maximum := 0
 			for rank := range base.Plan.Placement.Ranks {
-				most = max(most, len(base.Plan.Placement.On(rank)))
+				maximum = max(maximum, len(base.Plan.Placement.On(rank)))
 			}
 			known := []*Candidate{base}
-			for gathered := 1; gathered <= most; gathered++ {
+			for gathered := 1; gathered <= maximum; gathered++ {
 				if gathered == base.Gathered {
 					continue
 				}
-				c := base.like(fmt.Sprintf("gathered %d", gathered))
+				c := base.newVariant(fmt.Sprintf("gathered %d", gathered))
 				c.Gathered = gathered
-				if c.prove(base.bare, r); c.Report != nil { // a joined pair needs two
+				if c.prove(base.computations, r); c.Report != nil {
 					list, known = append(list, c), append(known, c)
 				}
 			}
 			for _, by := range r.gatheredBy(known) {
-				c := base.like(fmt.Sprintf("gathered %d-%d", slices.Min(by), slices.Max(by)))
+				c := base.newVariant(fmt.Sprintf("gathered %d-%d", slices.Min(by), slices.Max(by)))
 				c.GatheredBy = by
-				if c.prove(base.bare, r); c.Report != nil {
+				if c.prove(base.computations, r); c.Report != nil {
 					list = append(list, c)
 				}
 			}
@@ -59,17 +61,17 @@ func (r *Request) gathers(all []*Candidate) (work []func() []*Candidate) {
 	return work
 }
 
-// like returns a candidate of the same order, with more to its name.
-func (c *Candidate) like(variant string) *Candidate {
+// newVariant returns a candidate without a plan for the same order. It appends the variant to the name.
+func (c *Candidate) newVariant(variant string) *Candidate {
 	if c.Variant != "" {
 		variant = c.Variant + " " + variant
 	}
 	return &Candidate{Schedule: c.Schedule, Variant: variant, Params: c.Params}
 }
 
-// gatheredBy returns numbers of gathered stages by rank. Candidates that differ in the number alone
-// have as many bytes on their fullest rank as others may have too: with that limit, and with the
-// memory as one, each rank gets the largest number that fits.
+// gatheredBy returns lists of numbers of gathered stages, indexed by rank. The known candidates differ
+// only in this number. For each of their peaks, and for the memory of the request, a list has the
+// largest number on each rank whose bytes keep within it.
 func (r *Request) gatheredBy(known []*Candidate) (lists [][]int) {
 	limits := []int64{r.Memory}
 	for _, c := range known {
@@ -84,7 +86,7 @@ func (r *Request) gatheredBy(known []*Candidate) (lists [][]int) {
 				}
 			}
 		}
-		if least := slices.Min(by); least > 0 && least < slices.Max(by) && !slices.ContainsFunc(lists, func(list []int) bool { return slices.Equal(list, by) }) {
+		if minimum := slices.Min(by); minimum > 0 && minimum < slices.Max(by) && !slices.ContainsFunc(lists, func(list []int) bool { return slices.Equal(list, by) }) {
 			lists = append(lists, by)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// TestGathered searches the number of gathered stages: more of them if there is memory, fewer if
-// there is little, and other numbers on other ranks.
+// Choose tries several numbers of gathered stages, also different numbers on different ranks. More
+// memory allows more of them.
 func TestGathered(t *testing.T) {
 	const gib = 1 << 30
 	request := choose.Request{Ranks: 4, Stages: 16, Microbatches: 16, Capacity: 1, Costs: &simulate.Costs{
@@ -26,17 +26,17 @@ func TestGathered(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0, name)
 		return choice.All[i]
 	}
-	one, two, three := find("breadth-first gathered 1"), find("interleaved group 4"), find("interleaved group 4 gathered 3")
-	require.Equal(t, []int{1, 2, 3}, []int{one.Gathered, two.Gathered, three.Gathered})
-	require.Greater(t, two.Report.Step, three.Report.Step)
-	require.Less(t, two.Peak, three.Peak)
-	require.Greater(t, choice.Best.Report.Step, choice.Best.Report.Makespan, "a step ends with its exchanges")
+	gathered1, gathered2, gathered3 := find("breadth-first gathered 1"), find("interleaved group 4"), find("interleaved group 4 gathered 3")
+	require.Equal(t, []int{1, 2, 3}, []int{gathered1.Gathered, gathered2.Gathered, gathered3.Gathered})
+	require.Greater(t, gathered2.Report.Step, gathered3.Report.Step)
+	require.Less(t, gathered2.Peak, gathered3.Peak)
+	require.Greater(t, choice.Best.Report.Step, choice.Best.Report.Makespan, "a step includes the exchanges of replicas")
 
 	by := find("interleaved group 4 gathered 2-4") // the first rank has the most microbatches in flight
 	require.Equal(t, 2, by.GatheredBy[0])
 	require.Equal(t, 4, by.GatheredBy[3])
-	require.Equal(t, two.Peak, by.Peak)
-	require.Less(t, by.Report.Step, two.Report.Step)
+	require.Equal(t, gathered2.Peak, by.Peak)
+	require.Less(t, by.Report.Step, gathered2.Report.Step)
 
 	request.Memory = choice.Best.Peak * 4 / 5
 	least, err := choose.Choose(request)

@@ -11,41 +11,41 @@ import (
 // Request is a step for which a plan is chosen.
 type Request struct {
 	Ranks, Stages, Microbatches int
-	// Costs are by stage of the model, or one entry for all. They are borrowed.
+	// Costs has an entry for each stage of the model, or one entry for all. Choose does not modify it.
 	Costs *simulate.Costs
-	// Memory is the most bytes that may be live on a rank; 0 is any number.
+	// Memory is the maximum of live bytes on a rank; 0 is no limit.
 	Memory int64
-	// Far is the bytes of far memory that a rank has; with 0 nothing is offloaded.
+	// Far is the bytes of far memory of a rank; with 0 nothing is offloaded.
 	Far int64
-	// Gathered is the number of stages whose weights a rank holds gathered at once, if the costs shard
-	// weights; 0 searches it.
+	// Gathered is the number of stages whose gathered weights a rank holds at once if the costs shard
+	// weights; with 0 Choose tries several.
 	Gathered int
-	// Clock is the time that counts.
+	// Clock is the time to minimize.
 	Clock Clock
 	// Runtime is the system that runs the plan.
 	Runtime schedule.Runtime
-	// Capacity is the number of messages that a link between ranks holds: schedule.Unlimited, or 0 or
-	// more. For PyTorch, in which no rank waits at a transfer, it is taken to be 0, so that receives
-	// are posted early.
+	// Capacity is the number of messages that a link between ranks holds, or schedule.Unlimited. For
+	// PyTorch, in which no rank waits at a transfer, Choose assumes 0, so that receives are posted
+	// early.
 	Capacity int
-	// Reordered allows plans whose backward does not take microbatches in ascending
-	// order, so that sums of gradients differ in their last bits from others.
+	// Reordered allows plans whose backward does not run microbatches in ascending order. Their sums of
+	// gradients differ from others in the last bits.
 	Reordered bool
 }
 
-// Clock is a time that a step takes.
+// Clock is a way to measure the time of a step.
 type Clock uint8
 
 const (
-	// Makespan is from the first start to the last end over all ranks. If the costs have several
-	// replicas, the time of a step with everything that they exchange counts in its place.
+	// Makespan is the time from the first start to the last end over all ranks. With several replicas
+	// it is the time of a step including their exchanges.
 	Makespan Clock = iota
-	// Span is the longest that a single rank takes, from its own first start to its own
-	// last end. It is the time that counts if the optimizer of a rank waits for no other one.
+	// Span is the longest time of a single rank, from its own first start to its own last end. Use it
+	// if the optimizer of a rank does not wait for other ranks.
 	Span
 )
 
-// The bounds of a request: within them none takes minutes.
+// The bounds of a request keep Choose from taking minutes.
 const (
 	maxRanks  = 128
 	maxStages = 512
@@ -53,20 +53,20 @@ const (
 )
 
 // Validate reports every fault of the request at once. Each of the joined errors wraps
-// schedule.ErrParams, or simulate.ErrCosts if it is one of the costs.
+// schedule.ErrParams, or simulate.ErrCosts for a fault of the costs.
 func (r *Request) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{schedule.ErrParams}, args...)...))
 	}
-	atMost := func(what string, n, most int) {
-		if n < 1 || n > most {
-			fault("%d %s: give 1 to %d", n, what, most)
+	checkRange := func(noun string, n, maximum int) {
+		if n < 1 || n > maximum {
+			fault("%d %s: give 1 to %d", n, noun, maximum)
 		}
 	}
-	atMost("ranks", r.Ranks, maxRanks)
-	atMost("stages", r.Stages, maxStages)
-	atMost("microbatches", r.Microbatches, schedule.MaxMicrobatches)
+	checkRange("ranks", r.Ranks, maxRanks)
+	checkRange("stages", r.Stages, maxStages)
+	checkRange("microbatches", r.Microbatches, schedule.MaxMicrobatches)
 	if r.Ranks > 0 && r.Ranks <= maxRanks && r.Stages > maxSize/r.Ranks && r.Stages <= maxStages {
 		fault("%d stages on %d ranks: give up to %d", r.Stages, r.Ranks, maxSize/r.Ranks)
 	}
@@ -83,10 +83,10 @@ func (r *Request) Validate() error {
 		fault("%d gathered stages at shard level %d: give 1 or more at level %d, or 0", r.Gathered, r.Costs.Shard, schedule.ShardWeights)
 	}
 	if r.Clock > Span {
-		fault("clock %d is none: use Makespan or Span", r.Clock)
+		fault("unknown clock %d: use Makespan or Span", r.Clock)
 	}
 	if r.Runtime > schedule.PyTorch {
-		fault("runtime %d is none: use Weir or PyTorch", r.Runtime)
+		fault("unknown runtime %d: use Weir or PyTorch", r.Runtime)
 	}
 	if r.Capacity < schedule.Unlimited {
 		fault("capacity %d: give 0 or more, or %d for no limit", r.Capacity, schedule.Unlimited)

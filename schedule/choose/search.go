@@ -9,45 +9,43 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// search finds orders for one way to place the model: those of the schedules by name and, under each
-// limit of memory, those of policies. It improves the best of them. The result
-// depends on the request alone: random choices have a fixed seed.
+// search finds orders for one partition of the model: the orders of named schedules and, for each
+// memory limit, orders from policies. It improves the best of them. Random choices have a fixed seed,
+// so the result depends on the request alone.
 type search struct {
-	*clock
+	*evaluator
 	dispatcher *dispatcher
-	by         Clock
-	more       int   // microbatches of the step beyond those of an order
-	bound      int64 // the step takes no less time
+	clock      Clock
+	extra      int   // microbatches of the step in addition to those of an order
+	bound      int64 // lower bound of the time of the step
 	random     *rand.Rand
-	pool       []found // the orders of the schedules by name
+	named      []solution // the orders of the named schedules
 }
 
-// found is an order that a search has found.
-type found struct {
+// solution is an order with its figures for the whole step.
+type solution struct {
 	order order
 	cut   cut
 	size  int64 // bytes on the fullest rank
 	timing
 }
 
-// The limits of a search. An order of a few tasks is tried many times, a long one a few.
+// The limits of a search. A short order can be tried many times, a long one a few times.
 const (
-	policyWork, fewPolicies, manyPolicies = 1 << 18, 8, 128 // tasks in all and orders, under one limit
-	// goodPolicies are kept to be varied. They are given up after a quarter of the work
-	// if the best order is slower than another one by more than a part of farBehind.
-	goodPolicies, farBehind = 4, 20
-	// betterOrders of each kind are improved, one of each if it has more tasks than longOrder, as
-	// long as that helps, but not more often than polishes.
-	betterOrders, longOrder, polishes = 2, 1 << 13, 3
+	// Under one limit the policies make policyWork tasks in all, but from minPolicies to maxPolicies
+	// orders.
+	policyWork, minPolicies, maxPolicies = 1 << 18, 8, 128
+	// goodPolicies policies are kept for mutation. The search gives up on policies after a quarter of
+	// the work if their best order is slower than a named schedule by more than 1/slowdownDivisor.
+	goodPolicies, slowdownDivisor = 4, 20
+	// betterOrders orders from named schedules and as many from policies are improved, at most
+	// maxImprovements times; only one of each if they have more than longOrder tasks.
+	betterOrders, longOrder, maxImprovements = 2, 1 << 13, 3
 )
 
-// tries returns how often to try an order.
-func (s *shop) tries(work, few, many int) int { return max(few, min(many, work/s.length())) }
-
-// short returns how many microbatches are enough to find an order for the step: all of
-// them, or else as many as show how it begins, repeats and ends, and leave a number
-// that every stride divides.
-func short(r *Request) int {
+// orderMicrobatches returns the number of microbatches of the orders that are searched: all of the
+// step, or enough for warm-up, steady state and drain, such that every stride divides the rest.
+func orderMicrobatches(r *Request) int {
 	enough := max(64, 4*r.Ranks)
 	if r.Microbatches <= 2*enough {
 		return r.Microbatches
@@ -56,127 +54,126 @@ func short(r *Request) int {
 }
 
 func newSearch(r *Request, blocks []block, split bool) (*search, error) {
-	s, err := newShop(r, blocks, short(r), split)
+	s, err := newJobShop(r, blocks, orderMicrobatches(r), split)
 	if err != nil {
 		return nil, err
 	}
 	q := &search{
-		clock: newClock(s), dispatcher: newDispatcher(s), by: r.Clock, more: r.Microbatches - s.microbatches,
-		bound: s.least(r.Microbatches, r.Clock), random: rand.New(rand.NewPCG(uint64(r.Ranks), uint64(len(blocks)))),
+		evaluator: newEvaluator(s), dispatcher: newDispatcher(s), clock: r.Clock, extra: r.Microbatches - s.microbatches,
+		bound: s.lowerBound(r.Microbatches, r.Clock), random: rand.New(rand.NewPCG(uint64(r.Ranks), uint64(len(blocks)))),
 	}
-	q.schedules()
+	q.addNamed()
 	return q, nil
 }
 
-// under returns good orders that keep to a limit, the best first, and the policies that
-// made some of them. It is given policies that are good under another limit, and how
-// many times as much as usual it may try.
-func (q *search) under(limit int64, known []policy, effort int) (orders []found, good []policy) {
-	for _, f := range q.pool {
-		if f.size <= limit {
-			orders = append(orders, f)
+// solve returns good orders that keep to a limit of bytes, the best first, and the policies behind
+// some of them. It first tries the known policies, which are good under another limit. Effort is a
+// factor of the number of policies that it tries.
+func (q *search) solve(limit int64, known []policy, effort int) (solutions []solution, good []policy) {
+	for _, s := range q.named {
+		if s.size <= limit {
+			solutions = append(solutions, s)
 		}
 	}
-	few := betterOrders
-	if q.length() > longOrder {
-		few = 1
+	count := betterOrders
+	if q.tasks() > longOrder {
+		count = 1
 	}
-	slices.SortStableFunc(orders, q.compare)
-	orders = orders[:min(len(orders), few)]
-	slow := int64(never)
-	if len(orders) > 0 {
-		slow = q.clockOf(orders[0]) / farBehind * (farBehind + 1)
+	slices.SortStableFunc(solutions, q.compare)
+	solutions = solutions[:min(len(solutions), count)]
+	slow := int64(infinity)
+	if len(solutions) > 0 {
+		slow = q.time(solutions[0]) / slowdownDivisor * (slowdownDivisor + 1)
 	}
-	for i, t := range q.policies(limit, known, effort, slow) {
+	for i, t := range q.tryPolicies(limit, known, effort, slow) {
 		good = append(good, t.policy)
-		if i < few {
-			orders = append(orders, t.found)
+		if i < count {
+			solutions = append(solutions, t.solution)
 		}
 	}
-	for i := range orders {
-		orders[i] = q.polish(orders[i], limit)
+	for i := range solutions {
+		solutions[i] = q.improve(solutions[i], limit)
 	}
-	slices.SortStableFunc(orders, q.compare)
-	return orders, good
+	slices.SortStableFunc(solutions, q.compare)
+	return solutions, good
 }
 
-// trial is a policy and the order that it has made.
+// trial is a policy and its order.
 type trial struct {
 	policy policy
-	found
+	solution
 }
 
-// policies tries those that are known, then some at random, then the best of them with
-// one thing changed. It gives up if the first are all slower than slow.
-func (q *search) policies(limit int64, known []policy, effort int, slow int64) (best []trial) {
-	n := q.tries(effort*policyWork, fewPolicies, effort*manyPolicies)
+// tryPolicies tries the known policies, then random ones, then mutations of the best, and returns the
+// best trials in order. It returns early if all of the first trials are slower than slow.
+func (q *search) tryPolicies(limit int64, known []policy, effort int, slow int64) (best []trial) {
+	n := max(minPolicies, min(effort*maxPolicies, effort*policyWork/q.tasks()))
 	for i := range len(known) + n {
 		var p policy
 		switch {
-		case i == len(known)+n/4 && (len(best) == 0 || q.clockOf(best[0].found) > slow):
+		case i == len(known)+n/4 && (len(best) == 0 || q.time(best[0].solution) > slow):
 			return best
 		case i < len(known):
 			p = known[i]
 		case len(best) == 0 || i < len(known)+n/2:
-			p = anyPolicy(q.random)
+			p = randomPolicy(q.random)
 		default:
-			p = best[q.random.IntN(len(best))].policy.varied(q.random)
+			p = best[q.random.IntN(len(best))].policy.mutate(q.random)
 		}
-		o, runs := q.dispatcher.run(p, limit)
-		if !runs {
+		o, ok := q.dispatcher.run(p, limit)
+		if !ok {
 			continue
 		}
-		if f, valid := q.appraise(o); valid && f.size <= limit {
-			best = append(best, trial{p, f})
-			slices.SortStableFunc(best, func(a, b trial) int { return q.compare(a.found, b.found) })
+		if s, ok := q.evaluate(o); ok && s.size <= limit {
+			best = append(best, trial{p, s})
+			slices.SortStableFunc(best, func(a, b trial) int { return q.compare(a.solution, b.solution) })
 			best = best[:min(len(best), goodPolicies)]
 		}
-		if len(best) > 0 && q.clockOf(best[0].found) <= q.bound {
+		if len(best) > 0 && q.time(best[0].solution) <= q.bound {
 			return best
 		}
 	}
 	return best
 }
 
-// polish justifies an order as long as that helps.
-func (q *search) polish(f found, limit int64) found {
-	for range polishes {
-		if _, runs := q.run(f.order); !runs {
-			return f
+// improve justifies an order until that no longer makes it better.
+func (q *search) improve(s solution, limit int64) solution {
+	for range maxImprovements {
+		if _, ok := q.run(s.order); !ok {
+			return s
 		}
-		better, valid := q.judge(q.justify(f.order, limit))
-		if !valid || q.compare(better, f) >= 0 {
-			return f
+		better, ok := q.lengthen(q.justify(s.order, limit))
+		if !ok || q.compare(better, s) >= 0 {
+			return s
 		}
-		f = better
+		s = better
 	}
-	return f
+	return s
 }
 
-// schedules adds the orders of the schedules by name, for a model of as many stages as
-// there are blocks.
-func (q *search) schedules() {
-	like := Request{Ranks: q.ranks, Stages: len(q.blocks), Microbatches: q.microbatches, Costs: &simulate.Costs{}}
+// addNamed adds the orders of the named schedules, for a model with one stage for each block.
+func (q *search) addNamed() {
+	r := Request{Ranks: q.ranks, Stages: len(q.blocks), Microbatches: q.microbatches, Costs: &simulate.Costs{}}
 	for _, s := range schedule.Schedules() {
 		if s.Split != q.split || !s.Ascends {
 			continue
 		}
-		for _, c := range variants(&s, &like) {
-			placed := slices.EqualFunc(q.blocks, c.Params.Placement.Rank, func(b block, rank int) bool { return b.rank == rank })
-			if c.Refused != nil || !placed {
+		for _, c := range variants(&s, &r) {
+			samePlacement := slices.EqualFunc(q.blocks, c.Params.Placement.Rank, func(b block, rank int) bool { return b.rank == rank })
+			if c.Refused != nil || !samePlacement {
 				continue
 			}
 			if plan, err := s.Rule(c.Params); err == nil {
-				if f, valid := q.appraise(q.tasks(plan)); valid {
-					q.pool = append(q.pool, f)
+				if s, ok := q.evaluate(q.orderOf(plan)); ok {
+					q.named = append(q.named, s)
 				}
 			}
 		}
 	}
 }
 
-// tasks returns the order of a plan that has a stage for each block.
-func (q *search) tasks(plan *schedule.Plan) order {
+// orderOf returns the order of a plan that has one stage for each block.
+func (q *search) orderOf(plan *schedule.Plan) order {
 	o := make(order, q.ranks)
 	for rank := range o {
 		for a := range plan.All(rank) {
@@ -193,32 +190,33 @@ func (q *search) tasks(plan *schedule.Plan) order {
 	return o
 }
 
-// appraise runs an order and returns its figures.
-func (q *search) appraise(o order) (found, bool) {
-	t, runs := q.run(o)
-	if !runs {
-		return found{}, false
+// evaluate runs an order and returns it with its figures. It returns false if the order ends in a
+// deadlock or cannot be lengthened to the whole step.
+func (q *search) evaluate(o order) (solution, bool) {
+	t, ok := q.run(o)
+	if !ok {
+		return solution{}, false
 	}
-	return q.judge(o, t)
+	return q.lengthen(o, t)
 }
 
-// judge returns the figures of an order that has just been run, for the whole step. It reports false
-// if it is not known how the order continues.
-func (q *search) judge(o order, t timing) (found, bool) {
-	c, cuts := q.cut(o, q.more)
-	longer := int64(c.times) * c.elapsed
-	return found{o, c, q.size(o), timing{t.makespan + longer, t.span + longer}}, cuts
+// lengthen cuts the order of the latest run and returns its figures for the whole step. It returns
+// false if no cut is valid.
+func (q *search) lengthen(o order, t timing) (solution, bool) {
+	c, ok := q.cut(o, q.extra)
+	repeated := int64(c.repeats) * c.elapsed
+	return solution{o, c, q.size(o), timing{t.makespan + repeated, t.span + repeated}}, ok
 }
 
-// compare puts the better order first.
-func (q *search) compare(a, b found) int {
-	return cmp.Or(cmp.Compare(q.clockOf(a), q.clockOf(b)), cmp.Compare(a.size, b.size), cmp.Compare(a.makespan+a.span, b.makespan+b.span))
+// compare orders solutions from the best to the worst.
+func (q *search) compare(a, b solution) int {
+	return cmp.Or(cmp.Compare(q.time(a), q.time(b)), cmp.Compare(a.size, b.size), cmp.Compare(a.makespan+a.span, b.makespan+b.span))
 }
 
-// clockOf returns the time that counts.
-func (q *search) clockOf(f found) int64 {
-	if q.by == Span {
-		return f.span
+// time returns the time of a solution by the clock of the request.
+func (q *search) time(s solution) int64 {
+	if q.clock == Span {
+		return s.span
 	}
-	return f.makespan
+	return s.makespan
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// errNoOrder is why a search ends without a plan.
+// errNoOrder is the reason if a search ends without a plan.
 var errNoOrder = errors.New("no order is found")
 
-// searches returns the work of searching orders, one piece for each way to place the
-// model.
+// searches returns the searches for orders, one for each partition of the model.
 func (r *Request) searches() []func() []*Candidate {
 	refused := func(format string, args ...any) []func() []*Candidate {
 		err := fmt.Errorf("%w: "+format, append([]any{schedule.ErrParams}, args...)...)
@@ -26,22 +25,22 @@ func (r *Request) searches() []func() []*Candidate {
 		return refused("%d stages on %d ranks: give every rank a stage", r.Stages, r.Ranks)
 	}
 	var work []func() []*Candidate
-	for _, o := range r.outlines() {
-		work = append(work, func() []*Candidate { return r.searched(o) })
+	for _, p := range r.partitions() {
+		work = append(work, func() []*Candidate { return r.search(p) })
 	}
 	return work
 }
 
-// searched returns the plans that are made for the costs when the model is placed like
-// this: the best one under each limit, as long as more memory makes them better.
-func (r *Request) searched(o outline) (list []*Candidate) {
+// search returns the plans that it finds for a partition: the best one under each memory limit,
+// unless a lower limit has a plan that is as fast.
+func (r *Request) search(p partition) (list []*Candidate) {
 	var searches []*search
 	var reason error
 	for _, split := range []bool{true, false} {
 		if split && !r.splits() || !split && r.splits() && !r.wholeIsFaster() {
 			continue
 		}
-		q, err := newSearch(r, o.blocks, split)
+		q, err := newSearch(r, p.blocks, split)
 		if err != nil {
 			reason = err
 			continue
@@ -49,54 +48,54 @@ func (r *Request) searched(o outline) (list []*Candidate) {
 		searches = append(searches, q)
 	}
 	if len(searches) == 0 {
-		return []*Candidate{{Schedule: o.name, Refused: reason}}
+		return []*Candidate{{Schedule: p.name, Refused: reason}}
 	}
 	known := make([][]policy, len(searches))
 	limits := searches[0].limits(r)
-	for i, under := range limits {
+	for i, limit := range limits {
 		effort := 1
 		if i == len(limits)-1 {
-			effort = 4 // the best order of all is here
+			effort = 4 // the highest limit allows the best order
 		}
-		best := &Candidate{Schedule: o.name, Variant: under.name, Refused: fmt.Errorf("%w within %d bytes on a rank", errNoOrder, under.bytes)}
-		done := false
+		best := &Candidate{Schedule: p.name, Variant: limit.name, Refused: fmt.Errorf("%w within %d bytes on a rank", errNoOrder, limit.bytes)}
+		optimal := false
 		for k, q := range searches {
-			c, good := q.candidate(best, r, under.bytes, known[k], effort)
+			c, good := q.bestPlan(best, r, limit.bytes, known[k], effort)
 			if known[k] = good; r.compare(c, best) < 0 {
 				best = c
 			}
-			done = done || best.Report != nil && r.clock(best) <= q.bound
+			optimal = optimal || best.Report != nil && r.time(best) <= q.bound
 		}
 		reason = best.Refused
-		if best.Report != nil && !slices.ContainsFunc(list, func(c *Candidate) bool { return c.Fits && r.clock(c) <= r.clock(best) }) {
+		if best.Report != nil && !slices.ContainsFunc(list, func(c *Candidate) bool { return c.Fits && r.time(c) <= r.time(best) }) {
 			list = append(list, best)
 		}
-		if done {
+		if optimal {
 			break
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, &Candidate{Schedule: o.name, Refused: reason})
+		list = append(list, &Candidate{Schedule: p.name, Refused: reason})
 	}
 	return list
 }
 
-// attempts are made to get below the memory.
-const attempts = 3
+// maxAttempts bounds the limits that bestPlan tries.
+const maxAttempts = 3
 
-// candidate returns the best plan under a limit, or else the candidate that is named so,
-// and good policies. Transfers take bytes that an order does not include. If they make
-// a plan too large for the memory the search continues with a lower limit.
-func (q *search) candidate(named *Candidate, r *Request, limit int64, known []policy, effort int) (best *Candidate, good []policy) {
-	best = named
-	for range attempts {
-		var orders []found
-		orders, known = q.under(limit, known, effort)
-		for _, f := range orders {
-			if best.Report != nil && best.Fits && r.clock(best) <= q.clockOf(f) {
+// bestPlan returns the best plan under a limit, and good policies. Without a plan it returns the
+// template, from which all candidates take their name. An order does not include the bytes of
+// transfers; if they make the plan exceed the memory, bestPlan searches again with a lower limit.
+func (q *search) bestPlan(template *Candidate, r *Request, limit int64, known []policy, effort int) (best *Candidate, good []policy) {
+	best = template
+	for range maxAttempts {
+		var solutions []solution
+		solutions, known = q.solve(limit, known, effort)
+		for _, s := range solutions {
+			if best.Report != nil && best.Fits && r.time(best) <= q.time(s) {
 				break
 			}
-			if c := q.proven(named, r, f); r.compare(c, best) < 0 || c.Fits && !best.Fits {
+			if c := q.provenPlan(template, r, s); r.compare(c, best) < 0 || c.Fits && !best.Fits {
 				best = c
 			}
 		}
@@ -108,15 +107,15 @@ func (q *search) candidate(named *Candidate, r *Request, limit int64, known []po
 	return best, known
 }
 
-// proven returns the plan of an order. If some backwards take less time in one, it may have those
-// whose W follows their I.
-func (q *search) proven(named *Candidate, r *Request, f found) *Candidate {
-	plan := q.plan(named.Name(), f.order, f.cut)
+// provenPlan returns the candidate of a solution. If some backwards are faster as B than as I and W,
+// it also tries the plan with B in place of each I that is directly followed by its W.
+func (q *search) provenPlan(template *Candidate, r *Request, s solution) *Candidate {
+	plan := q.plan(template.Name(), s.order, s.cut)
 	c := &Candidate{
-		Schedule: named.Schedule, Variant: named.Variant,
+		Schedule: template.Schedule, Variant: template.Variant,
 		Params: schedule.Params{Placement: plan.Placement, Microbatches: plan.Microbatches},
 	}
-	c.gather(r)
+	c.setGathered(r)
 	merged := *c
 	c.prove(plan, r)
 	if q.split && r.wholeIsFaster() {

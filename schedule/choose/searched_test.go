@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// profiles are the models of the zero-bubble paper: profiled times in microseconds of
-// F, I, W and a hop, and the bubbles of its automatic search by the span, with the
-// memory of 1F1B and with twice that.
+// profiles are the models of the zero-bubble paper: the profiled times of F, I, W and a hop in
+// microseconds, and the bubbles by span of its automatic search with the memory of 1F1B and with
+// twice that memory.
 var profiles = []struct {
 	model        string
 	ranks        int
@@ -33,9 +33,9 @@ var profiles = []struct {
 	{"28.3B", 32, 10419, 10207, 7715, 408, 96, 0.1421, 0.0038},
 }
 
-// TestSearched holds the search to the paper's, with I that frees half of what F has
-// saved: by the span no worse than a tenth of a percent of the step, and by the makespan
-// as fast as the fastest that any order on a chain can be with twice the memory.
+// The search is as good as the search of the paper if I frees half of the bytes that F saves. With the
+// memory of 1F1B its span is no longer; with twice the memory its span is within a tenth of a percent
+// of the step, and its makespan is the lower bound for a chain.
 func TestSearched(t *testing.T) {
 	testkit.Slow(t)
 	t.Log("| model | P | M | cap P: span | paper, ZB-1p | cap 2P: span | paper, ZB-2p | cap 2P: makespan | least |")
@@ -63,8 +63,8 @@ func TestSearched(t *testing.T) {
 	}
 }
 
-// A searched order is never slower than a schedule by name that takes as much memory
-// and has its placement; here on a wave, with links that never fill.
+// No named schedule with the same placement and the same memory is faster than the searched order, here
+// on a wave with unlimited links.
 func TestSearchedBeatsTheRules(t *testing.T) {
 	choice, err := choose.Choose(choose.Request{
 		Ranks: 8, Stages: 16, Microbatches: 64, Capacity: schedule.Unlimited,
@@ -84,8 +84,8 @@ func TestSearchedBeatsTheRules(t *testing.T) {
 	}
 }
 
-// The memory is kept with transfers and all that is resident, and the same request
-// gives the same plans.
+// Searched plans keep within the memory including transfers and resident bytes, and the same request
+// yields the same plans.
 func TestSearchedKeepsWithinMemory(t *testing.T) {
 	r := choose.Request{
 		Ranks: 4, Stages: 8, Microbatches: 16, Capacity: 1, Memory: 7 << 20,
@@ -108,8 +108,8 @@ func TestSearchedKeepsWithinMemory(t *testing.T) {
 	require.Positive(t, fits)
 }
 
-// An order of a few microbatches is stretched to a long step: as short as segments, with
-// no more memory, and nearly no bubble.
+// An order of a few microbatches is repeated for a long step: its plan has short segments and almost no
+// bubble.
 func TestSearchedIsStretched(t *testing.T) {
 	for _, microbatches := range []int{129, 1000, 1_000_003} {
 		if testkit.Raced && microbatches > 129 {
@@ -134,8 +134,7 @@ func TestSearchedIsStretched(t *testing.T) {
 	}
 }
 
-// Where stages differ, blocks share the work out. No backward is split where its parts
-// have no times.
+// If the work of stages differs, blocks balance it. A backward is not split if I and W have no times.
 func TestSearchedStagesThatDiffer(t *testing.T) {
 	stages := make([]simulate.StageCosts, 9)
 	for s := range stages {
@@ -153,7 +152,7 @@ func TestSearchedStagesThatDiffer(t *testing.T) {
 	}
 }
 
-// One rank has nothing to search, and ranks without a stage no chain.
+// A single rank, or more ranks than stages, leave nothing to search.
 func TestNothingToSearch(t *testing.T) {
 	for _, ranks := range []int{1, 5} {
 		choice, err := choose.Choose(choose.Request{Ranks: ranks, Stages: 4, Microbatches: 3, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}})
@@ -164,8 +163,8 @@ func TestNothingToSearch(t *testing.T) {
 	}
 }
 
-// The search reaches these times. Without moving tasks to and fro, or without the orders of
-// the schedules, it ends with slower orders.
+// The search reaches these times. Without forward-backward improvement, or without the orders of named
+// schedules, it finds only slower orders.
 func TestSearchedReaches(t *testing.T) {
 	testkit.Slow(t)
 	for _, c := range []struct {

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// variants returns the candidates that a schedule gives: one for each group or cap
-// that changes it, or one that says why there is none.
+// variants returns the candidates of a schedule: one for each group size or cap that it is tried with.
+// If the request excludes the schedule, the only candidate is refused.
 func variants(s *schedule.Schedule, r *Request) []*Candidate {
 	place, err := s.Place(r.Ranks, r.Stages)
 	c := &Candidate{Schedule: s.Name, Params: schedule.Params{Placement: place, Microbatches: r.Microbatches}, Refused: err}
@@ -22,54 +22,54 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 	}
 	switch s.Name {
 	case "interleaved", "zb1p":
-		return c.each("group %d", r.groups(1, 2), func(p *schedule.Params, n int) { p.Group = n })
+		return c.withValues("group %d", r.groups(false, true), func(p *schedule.Params, n int) { p.Group = n })
 	case "grouped-interleave":
-		return c.each("group %d", r.groups(2, 1), func(p *schedule.Params, n int) { p.Group = n })
+		return c.withValues("group %d", r.groups(true, false), func(p *schedule.Params, n int) { p.Group = n })
 	case "zb-h2":
-		return c.each("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })
+		return c.withValues("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })
 	case "depth-first":
 		if r.Ranks == 1 {
-			return []*Candidate{c} // Its order has one microbatch in flight.
+			return []*Candidate{c} // one microbatch is in flight, so a cap changes nothing
 		}
-		if r.Stages > r.Ranks && r.Stages > manyStages {
-			c.Refused = fmt.Errorf("%w: on %d stages its order seldom repeats, and takes long to find; up to %d are tried", schedule.ErrParams, r.Stages, manyStages)
+		if r.Stages > r.Ranks && r.Stages > maxDepthFirstStages {
+			c.Refused = fmt.Errorf("%w: on %d stages its order seldom repeats, and takes long to find; up to %d are tried", schedule.ErrParams, r.Stages, maxDepthFirstStages)
 			return []*Candidate{c}
 		}
-		return c.each("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })
+		return c.withValues("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })
 	}
 	return []*Candidate{c}
 }
 
-// manyStages are too many for a depth-first order of several stages a rank.
-const manyStages = 64
+// maxDepthFirstStages bounds the stages of a depth-first order with several stages on a rank.
+const maxDepthFirstStages = 64
 
-// each returns a copy of the candidate for each value of a parameter.
-func (c *Candidate) each(variant string, values []int, set func(*schedule.Params, int)) []*Candidate {
+// withValues returns a copy of the candidate for each value of a parameter.
+func (c *Candidate) withValues(variant string, values []int, set func(*schedule.Params, int)) []*Candidate {
 	list := make([]*Candidate, 0, len(values))
 	for _, n := range values {
-		one := *c
-		one.Variant = fmt.Sprintf(variant, n)
-		set(&one.Params, n)
-		list = append(list, &one)
+		candidate := *c
+		candidate.Variant = fmt.Sprintf(variant, n)
+		set(&candidate.Params, n)
+		list = append(list, &candidate)
 	}
 	return list
 }
 
-// groups returns the sizes of groups to try: the number of ranks, divided by up to
-// the first number and times up to the second.
-func (r *Request) groups(divided, times int) []int {
+// groups returns the group sizes to try: the number of ranks, optionally half of it, and optionally
+// twice as many if the step has so many microbatches.
+func (r *Request) groups(half, double bool) []int {
 	groups := []int{r.Ranks}
-	if n := (r.Ranks + 1) / 2; divided > 1 && n < r.Ranks {
+	if n := (r.Ranks + 1) / 2; half && n < r.Ranks {
 		groups = append(groups, n)
 	}
-	if n := times * r.Ranks; times > 1 && n <= r.Microbatches {
+	if n := 2 * r.Ranks; double && n <= r.Microbatches {
 		groups = append(groups, n)
 	}
 	return groups
 }
 
-// caps returns the numbers of microbatches in flight to try: from as many as there
-// are ranks to twice as many, in a few steps.
+// caps returns the numbers of microbatches in flight to try: from the number of ranks to twice that,
+// in steps of a quarter.
 func (r *Request) caps() []int {
 	var caps []int
 	for k := range 5 {
