@@ -116,7 +116,7 @@ func (f frozenSplit) Params() []batchctx.Use[handle] {
 }
 
 func TestASequenceRunsNoWOfAFrozenStage(t *testing.T) {
-	_, b := train(t, setting{rule: weightsLate(1, 1)}, true, false, func(t testing.TB, x, y, z stage) []stage {
+	_, b := train(t, setting{rule: weightsLate(1)}, true, false, func(t testing.TB, x, y, z stage) []stage {
 		return []stage{sequential(t, "s", x, frozenSplit{y.(splitScale)}, z)}
 	})
 	require.Contains(t, b.calls, "a W2")
@@ -158,7 +158,7 @@ func TestASequenceSplitsAroundAFrozenStage(t *testing.T) {
 				return []stage{sequential(t, "s", x, decorate(keepsForWeight{y.(splitScale).scale}), z)}
 			}
 			want, _ := train(t, setting{}, true, false, make)
-			got, b := train(t, setting{rule: weightsLate(1, 1)}, true, false, make)
+			got, b := train(t, setting{rule: weightsLate(1)}, true, false, make)
 			require.Equal(t, want, got)
 			require.Contains(t, b.calls, "a I2")
 			require.Contains(t, b.calls, "b B2")

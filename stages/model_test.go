@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
 )
 
 type (
@@ -342,36 +343,7 @@ func sequential(t testing.TB, name string, inner ...stage) stage {
 	return s
 }
 
-// weightsLate is depth-first with I and W for every B on the stages in a range, with each W
-// directly before the stage's next I.
-func weightsLate(first, last int) schedule.Rule {
-	return func(p schedule.Params) (*schedule.Plan, error) {
-		plan, err := schedule.DepthFirst(p)
-		if err != nil {
-			return nil, err
-		}
-		var list []schedule.Action
-		late := map[int]schedule.Action{}
-		flush := func(s int) {
-			if w, ok := late[s]; ok {
-				list = append(list, w)
-				delete(late, s)
-			}
-		}
-		for action := range plan.All(0) {
-			s := action.Stage()
-			if action.Kind() != schedule.B || s < first || s > last {
-				list = append(list, action)
-				continue
-			}
-			flush(s)
-			list = append(list, schedule.Act(schedule.I, s, action.Microbatch()))
-			late[s] = schedule.Act(schedule.W, s, action.Microbatch())
-		}
-		for s := first; s <= last; s++ {
-			flush(s)
-		}
-		plan.Programs[0] = []schedule.Segment{{Body: list, Repeat: 1}}
-		return plan, nil
-	}
+// weightsLate is depth-first with I and W for every B of the given stages, each W after the next I.
+func weightsLate(stages ...int) schedule.Rule {
+	return stagetest.SplitRule(schedule.DepthFirst, 1, stages...)
 }

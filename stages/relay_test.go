@@ -19,30 +19,30 @@ func TestRelay(t *testing.T) {
 		return stats.Peak
 	}
 	want, plain := train(t, setting{}, true, false, models[0].make)
-	late, plainLate := train(t, setting{rule: weightsLate(1, 3)}, true, false, models[0].make)
+	late, plainLate := train(t, setting{rule: weightsLate(1, 2, 3)}, true, false, models[0].make)
 	require.Equal(t, want, late)
 	for name, test := range map[string]struct {
-		make func(t testing.TB, a, b, c stage) []stage
-		last int // index of the last stage between bottom and top
+		make    func(t testing.TB, a, b, c stage) []stage
+		between []int // the stages between bottom and top
 	}{
 		"between": {func(_ testing.TB, a, b, c stage) []stage {
 			return []stage{relay("r0"), a, b, relay("r1"), relay("r2"), c}
-		}, 6},
+		}, []int{1, 2, 3, 4, 5, 6}},
 		"within": {func(t testing.TB, a, b, c stage) []stage {
 			return []stage{a, sequential(t, "s", relay("r0"), b), c}
-		}, 3},
+		}, []int{1, 2, 3}},
 		"recomputed": {func(_ testing.TB, a, b, c stage) []stage {
 			return []stage{a, stages.Recompute(relay("r0")), b, c}
-		}, 4},
+		}, []int{1, 2, 3, 4}},
 		"frozen": {func(_ testing.TB, a, b, c stage) []stage {
 			return []stage{a, stages.Freeze(relay("r0")), b, c}
-		}, 4},
+		}, []int{1, 2, 3, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, b := train(t, setting{}, true, false, test.make)
 			require.Equal(t, want, got)
 			require.Equal(t, peak(plain), peak(b))
-			got, b = train(t, setting{rule: weightsLate(1, test.last)}, true, false, test.make)
+			got, b = train(t, setting{rule: weightsLate(test.between...)}, true, false, test.make)
 			require.Equal(t, want, got, "I and W apart")
 			require.Equal(t, peak(plainLate), peak(b), "I and W apart")
 		})

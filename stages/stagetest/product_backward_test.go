@@ -13,10 +13,7 @@ func (p *product) Backward(_ context.Context, mb view, gradOut, gradIn []handle)
 		p.dirty = false
 	}
 	if p.is("saves without a taker") {
-		h, _, err := p.alloc(memory.Saved, 1)
-		if err != nil {
-			return err
-		}
+		h, _ := p.alloc(mb, memory.Saved, 1)
 		mb.Save(2, h)
 		return nil
 	}
@@ -47,27 +44,15 @@ func (p *product) Backward(_ context.Context, mb view, gradOut, gradIn []handle)
 	if p.is("records late") {
 		mb.Loss(1, 1, 1)
 	}
-	x, err := p.floats(hx)
-	if err != nil {
-		return err
-	}
-	mask, err := p.floats(hm)
-	if err != nil {
-		return err
-	}
-	dy, err := p.floats(gradOut[0])
-	if err != nil {
-		return err
-	}
+	x, mask, dy := p.floats(mb, hx), p.floats(mb, hm), p.floats(mb, gradOut[0])
 	if gradIn != nil || p.is("gradIn unwanted") {
-		if err := p.gradIn(mb, gradIn, gradOut[0], dy, mask); err != nil {
-			return err
-		}
+		p.gradIn(mb, gradIn, gradOut[0], dy, mask)
 	}
 	if p.is("mutates gradOut") {
 		dy[0]++
 	}
-	return p.contribute(mb, x, mask, dy)
+	p.contribute(mb, x, mask, dy)
+	return nil
 }
 
 // swallow calls f, and ignores its failure if the fault is this one.
@@ -78,34 +63,30 @@ func (p *product) swallow(fault string, f func()) {
 	f()
 }
 
-func (p *product) gradIn(mb view, gradIn []handle, gradOut handle, dy, mask []float32) error {
+func (p *product) gradIn(mb view, gradIn []handle, gradOut handle, dy, mask []float32) {
 	if p.is("gradIn missing") {
-		return nil
+		return
 	}
 	if p.is("returns borrowed gradient") {
 		gradIn[0] = gradOut
-		return nil
+		return
 	}
-	h, dx, err := p.alloc(memory.ActGrad, len(dy))
-	if err != nil {
-		return err
-	}
+	h, dx := p.alloc(mb, memory.ActGrad, len(dy))
 	for i := range dx {
 		dx[i] = dy[i] * p.weight[i%width] * mask[i]
 	}
 	gradIn[0] = h
 	if p.is("gradIn of NoGrad") {
-		gradIn[1], _, err = p.alloc(memory.ActGrad, 1)
+		gradIn[1], _ = p.alloc(mb, memory.ActGrad, 1)
 	}
 	if p.is("keeps gradIn") {
 		p.kept = mb.Retain(h)
 	}
-	return err
 }
 
-func (p *product) contribute(mb view, x, mask, dy []float32) error {
+func (p *product) contribute(mb view, x, mask, dy []float32) {
 	if p.is("contributes never") && mb.Index() == 1 {
-		return nil
+		return
 	}
 	g, write := mb.GradFirst(1)
 	if p.is("contributes twice") {
@@ -115,12 +96,9 @@ func (p *product) contribute(mb view, x, mask, dy []float32) error {
 	case p.is("writes frozen"):
 		g = p.grads[0]
 	case write == batchctx.Skip && !p.is("ignores frozen"):
-		return nil
+		return
 	}
-	grad, err := p.floats(g)
-	if err != nil {
-		return err
-	}
+	grad := p.floats(mb, g)
 	switch {
 	case p.is("ignores First"):
 	case p.is("ignores First by a factor") && write == batchctx.First:
@@ -133,24 +111,14 @@ func (p *product) contribute(mb view, x, mask, dy []float32) error {
 	for i := range x {
 		grad[i%width] += x[i] * mask[i] * dy[i]
 	}
-	if mb.Index()%2 == 1 && !mb.Frozen(1) {
-		return p.contributeOdd(mb, dy)
+	if mb.Index()%2 == 1 && !mb.Frozen(1) { // the other weight
+		g, write := mb.GradFirst(2)
+		odd := p.floats(mb, g)
+		if write == batchctx.First {
+			clear(odd)
+		}
+		odd[0] += dy[0]
 	}
-	return nil
-}
-
-// contributeOdd is the contribution of odd microbatches to the other weight.
-func (p *product) contributeOdd(mb view, dy []float32) error {
-	g, write := mb.GradFirst(2)
-	grad, err := p.floats(g)
-	if err != nil {
-		return err
-	}
-	if write == batchctx.First {
-		clear(grad)
-	}
-	grad[0] += dy[0]
-	return nil
 }
 
 // splitProduct also computes its backward in two calls.
@@ -158,24 +126,8 @@ type splitProduct struct{ *product }
 
 // BackwardInput computes gradIn and carries x, mask and dy to W.
 func (p splitProduct) BackwardInput(_ context.Context, mb view, gradOut, gradIn []handle) error {
-	hx := mb.Take(1)
-	hm := mb.Take(2)
-	x, err := p.floats(hx)
-	if err != nil {
-		return err
-	}
-	mask, err := p.floats(hm)
-	if err != nil {
-		return err
-	}
-	dy, err := p.floats(gradOut[0])
-	if err != nil {
-		return err
-	}
-	carry, c, err := p.alloc(memory.Carry, 3*len(x))
-	if err != nil {
-		return err
-	}
+	x, mask, dy := p.floats(mb, mb.Take(1)), p.floats(mb, mb.Take(2)), p.floats(mb, gradOut[0])
+	carry, c := p.alloc(mb, memory.Carry, 3*len(x))
 	copy(c, x)
 	copy(c[len(x):], mask)
 	copy(c[2*len(x):], dy)
@@ -196,10 +148,10 @@ func (p splitProduct) BackwardInput(_ context.Context, mb view, gradOut, gradIn 
 	}
 	mb.Save(3, carry)
 	mb.End(1) // its content is in the carry
-	if gradIn == nil && !p.is("I has an unwanted gradIn") {
-		return nil
+	if gradIn != nil || p.is("I has an unwanted gradIn") {
+		p.gradIn(mb, gradIn, gradOut[0], dy, mask)
 	}
-	return p.gradIn(mb, gradIn, gradOut[0], dy, mask)
+	return nil
 }
 
 func (p splitProduct) BackwardWeight(_ context.Context, mb view) error {
@@ -213,14 +165,11 @@ func (p splitProduct) BackwardWeight(_ context.Context, mb view) error {
 	if p.is("split takes again") {
 		slot = 1
 	}
-	h := mb.Take(slot)
-	c, err := p.floats(h)
-	if err != nil {
-		return err
-	}
+	c := p.floats(mb, mb.Take(slot))
 	if p.is("I keeps in a field") {
 		c, p.fields = p.fields[0], p.fields[1:]
 	}
 	n := len(c) / 3
-	return p.contribute(mb, c[:n], c[n:2*n], c[2*n:])
+	p.contribute(mb, c[:n], c[n:2*n], c[2*n:])
+	return nil
 }

@@ -31,8 +31,8 @@ type product struct {
 
 	// For mutants.
 	kept    handle
-	view    view
-	hasView bool
+	last    view
+	hasLast bool
 	calls   uint64
 	scratch []byte
 	dirty   bool // in the first microbatch, between forward and backward, or I and W
@@ -75,18 +75,22 @@ func (p *product) Params() []batchctx.Use[handle] {
 	return params
 }
 
-func (p *product) floats(h handle) ([]float32, error) {
+// view returns the numbers of a tensor.
+func (p *product) view(h handle) ([]float32, error) {
 	data, err := p.arena.Data(h)
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), err
 }
 
-func (p *product) alloc(class memory.Class, n int) (handle, []float32, error) {
-	h, err := p.arena.Alloc(class, int64(4*n))
-	if err != nil {
-		return h, nil, err
-	}
-	x, err := p.floats(h)
-	return h, x, err
+// floats is view in a call of the stage, which it ends with its error.
+func (p *product) floats(mb view, h handle) []float32 {
+	x, err := p.view(h)
+	mb.Check(err)
+	return x
+}
+
+func (p *product) alloc(mb view, class memory.Class, n int) (handle, []float32) {
+	h := mb.Must(p.arena.Alloc(class, int64(4*n)))
+	return h, p.floats(mb, h)
 }
 
 // mask draws by seed, step, microbatch and element.
@@ -112,10 +116,10 @@ var unrepeatable float32
 func (p *product) Forward(_ context.Context, mb view, in, out []handle) error {
 	p.calls++
 	if p.is("keeps view") {
-		if p.hasView {
-			p.view.Take(1)
+		if p.hasLast {
+			p.last.Take(1)
 		}
-		p.view, p.hasView = mb, true
+		p.last, p.hasLast = mb, true
 	}
 	if p.is("cancelled in between") && mb.Pass() == batchctx.Train && mb.Index() == 0 {
 		if p.dirty {
@@ -129,33 +133,17 @@ func (p *product) Forward(_ context.Context, mb view, in, out []handle) error {
 	if p.is("fails") {
 		return errors.New("on purpose")
 	}
-	x, err := p.floats(in[0])
-	if err != nil {
-		return err
-	}
-	part := mb.Part(1)
-	bias, err := p.floats(part)
-	if err != nil {
-		return err
-	}
+	x, part := p.floats(mb, in[0]), mb.Part(1)
+	bias := p.floats(mb, part)
 	if p.is("undeclared read") {
 		_ = mb.Part(3)
 	}
 	if p.is("contributes in forward") {
 		mb.GradFirst(1)
 	}
-	hm, mask, err := p.alloc(memory.Saved, len(x))
-	if err != nil {
-		return err
-	}
-	hy, y, err := p.alloc(memory.Activation, len(x))
-	if err != nil {
-		return err
-	}
-	hw, work, err := p.alloc(memory.Workspace, len(x))
-	if err != nil {
-		return err
-	}
+	hm, mask := p.alloc(mb, memory.Saved, len(x))
+	hy, y := p.alloc(mb, memory.Activation, len(x))
+	hw, work := p.alloc(mb, memory.Workspace, len(x))
 	var sum float64
 	for i := range x {
 		mask[i] = p.mask(mb, i)
@@ -183,16 +171,13 @@ func (p *product) Forward(_ context.Context, mb view, in, out []handle) error {
 		mb.Release(in[0])
 	}
 	if p.is("releases input on its own") {
-		if _, err := p.arena.Release(in[0]); err != nil {
-			return err
-		}
+		_, err := p.arena.Release(in[0])
+		mb.Check(err)
 	}
 	if !p.is("unreleased workspace") && !(p.is("unreleased in Eval") && mb.Pass() == batchctx.Eval) {
 		mb.Release(hw)
 	}
-	if err := p.save(mb, in[0], hm); err != nil {
-		return err
-	}
+	p.save(mb, in[0], hm)
 	if p.is("takes in forward") {
 		_ = mb.Take(1)
 	}
@@ -224,7 +209,7 @@ func (p *product) Forward(_ context.Context, mb view, in, out []handle) error {
 	return nil
 }
 
-func (p *product) save(mb view, x, mask handle) error {
+func (p *product) save(mb view, x, mask handle) {
 	if !p.is("saves borrowed") && !p.is("ignores refused save") {
 		mb.Retain(x)
 	}
@@ -241,8 +226,7 @@ func (p *product) save(mb view, x, mask handle) error {
 	}
 	if p.is("saves without a taker") {
 		mb.Release(mask)
-		return nil
+		return
 	}
 	mb.Save(slot, mask)
-	return nil
 }

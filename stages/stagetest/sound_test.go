@@ -65,7 +65,7 @@ func sibling(s stages.Stage[handle]) stages.Stage[handle] {
 	p := *original
 	for i := range p.grads {
 		var err error
-		if p.grads[i], _, err = p.alloc(memory.Resident, width); err != nil {
+		if p.grads[i], err = p.arena.Alloc(memory.Resident, 4*width); err != nil {
 			panic(err)
 		}
 	}
@@ -109,20 +109,12 @@ func ends(input, output bool) stagetest.Config[handle] {
 				out[0] = mb.Retain(h)
 				return nil
 			}
-			x, err := p.floats(h)
-			if err != nil {
-				return err
-			}
+			x := p.floats(mb, h)
 			mb.Loss(1, float64(x[0]), float64(len(x)))
 			return nil
 		}
 		end.BackwardFunc = func(_ context.Context, mb view, gradOut, gradIn []handle) error {
-			h := mb.Take(1)
-			x, err := p.floats(h)
-			if err != nil {
-				return err
-			}
-			seed := float32(1)
+			x, seed := p.floats(mb, mb.Take(1)), float32(1)
 			if output != (gradOut != nil) || !input && gradIn != nil {
 				return errors.New("a first stage has gradIn, or a last stage gradOut")
 			}
@@ -130,22 +122,16 @@ func ends(input, output bool) stagetest.Config[handle] {
 				seed = mb.LossSeed(1)
 			}
 			if gradIn != nil {
-				g, dx, err := p.alloc(memory.ActGrad, len(x))
-				if err != nil {
-					return err
-				}
+				g, dx := p.alloc(mb, memory.ActGrad, len(x))
 				clear(dx)
 				if dx[0], gradIn[0] = seed, g; output {
-					dy, err := p.floats(gradOut[0])
-					if err != nil {
-						return err
-					}
-					copy(dx, dy)
+					copy(dx, p.floats(mb, gradOut[0]))
 				}
 			}
 			dy := make([]float32, len(x))
 			dy[0] = seed
-			return p.contribute(mb, x, x, dy)
+			p.contribute(mb, x, x, dy)
+			return nil
 		}
 		s.Stage = end
 		return s, nil
@@ -169,26 +155,16 @@ func gelu(device kernels.Compute) stages.Stage[kernels.Buffer] {
 	return &stages.Func[kernels.Buffer]{
 		Declares: stages.Spec{Name: "gelu", Inputs: wire, Outputs: wire, Slots: []string{"x"}},
 		ForwardFunc: func(_ context.Context, mb mb, in, out []kernels.Buffer) error {
-			y, err := device.Alloc(memory.Activation, kernels.Float32, in[0].N)
-			if err != nil {
-				return err
-			}
-			out[0] = y
-			if err := device.GELU(y, in[0]); err != nil {
-				return err
-			}
+			out[0] = mb.Must(device.Alloc(memory.Activation, kernels.Float32, in[0].N))
 			mb.Save(1, mb.Retain(in[0]))
-			return nil
+			return device.GELU(out[0], in[0])
 		},
 		BackwardFunc: func(_ context.Context, mb mb, gradOut, gradIn []kernels.Buffer) error {
 			x := mb.Take(1)
 			if gradIn == nil {
 				return nil
 			}
-			var err error
-			if gradIn[0], err = device.Alloc(memory.ActGrad, kernels.Float32, x.N); err != nil {
-				return err
-			}
+			gradIn[0] = mb.Must(device.Alloc(memory.ActGrad, kernels.Float32, x.N))
 			return device.GELUBackward(gradIn[0], gradOut[0], x)
 		},
 	}

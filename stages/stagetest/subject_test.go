@@ -12,17 +12,17 @@ import (
 type arenaGradients struct{ *product }
 
 func (g arenaGradients) Zero(h handle) error {
-	x, err := g.floats(h)
+	x, err := g.view(h)
 	clear(x)
 	return err
 }
 
 func (g arenaGradients) Add(dst, src handle) error {
-	to, err := g.floats(dst)
+	to, err := g.view(dst)
 	if err != nil {
 		return err
 	}
-	from, err := g.floats(src)
+	from, err := g.view(src)
 	for i := range from {
 		to[i] += from[i]
 	}
@@ -30,7 +30,7 @@ func (g arenaGradients) Add(dst, src handle) error {
 }
 
 func (g arenaGradients) SumSquares(h handle) (float64, error) {
-	x, err := g.floats(h)
+	x, err := g.view(h)
 	var sum float64
 	for _, v := range x {
 		sum = math.FMA(float64(v), float64(v), sum)
@@ -45,15 +45,15 @@ func subject(broken string, split bool) (stagetest.Subject[handle], error) {
 		return stagetest.Subject[handle]{}, err
 	}
 	p := &product{arena: arena, broken: broken}
-	if p.weights, p.weight, err = p.alloc(memory.Resident, width); err != nil {
-		return stagetest.Subject[handle]{}, err
-	}
-	copy(p.weight, []float32{1, -2, 0.5, 3})
-	for i := range p.grads {
-		if p.grads[i], err = arena.Alloc(memory.Resident, 4*width); err != nil {
+	for _, h := range []*handle{&p.weights, &p.grads[0], &p.grads[1]} {
+		if *h, err = arena.Alloc(memory.Resident, 4*width); err != nil {
 			return stagetest.Subject[handle]{}, err
 		}
 	}
+	if p.weight, err = p.view(p.weights); err != nil {
+		return stagetest.Subject[handle]{}, err
+	}
+	copy(p.weight, []float32{1, -2, 0.5, 3})
 	var stage stages.Stage[handle] = p
 	if split {
 		stage = splitProduct{p}
@@ -71,7 +71,11 @@ func subject(broken string, split bool) (stagetest.Subject[handle], error) {
 			if want.Kind == stagetest.GradOut {
 				n = int(want.Bytes / 4)
 			}
-			h, x, err := p.alloc(want.Class, n)
+			h, err := arena.Alloc(want.Class, int64(4*n))
+			if err != nil {
+				return h, err
+			}
+			x, err := p.view(h)
 			for i := range x {
 				x[i] = want.Float(i)
 			}

@@ -52,23 +52,32 @@ func (m *model) use(name string) (batchctx.Use[tensor], *weight) {
 	return batchctx.Use[tensor]{Name: name, Grad: h}, w
 }
 
-// contribute adds to the gradient of parameter 0 of the stage.
-func (m *model) contribute(mb view, term func(i int) float32, n int) error {
+// view and alloc are the pool's in a call of a stage, which they end with their error.
+func (m *model) view(mb view, h tensor) []float32 {
+	x, err := m.pool.view(h)
+	mb.Check(err)
+	return x
+}
+
+func (m *model) alloc(mb view, class memory.Class, n int) (tensor, []float32) {
+	h, x, err := m.pool.alloc(class, n)
+	mb.Check(err)
+	return h, x
+}
+
+// contribute adds to the gradient of the stage's first parameter.
+func (m *model) contribute(mb view, term func(i int) float32, n int) {
 	h, write := mb.GradFirst(1)
 	if write == batchctx.Skip {
-		return nil
+		return
 	}
-	grad, err := m.pool.view(h)
-	if err != nil {
-		return err
-	}
+	grad := m.view(mb, h)
 	if write == batchctx.First {
 		clear(grad)
 	}
 	for i := range n {
 		grad[i%size] += term(i)
 	}
-	return nil
 }
 
 // noise is a keyed draw in [0, 1).
@@ -95,37 +104,21 @@ func (m *model) embed(name string) stage {
 		},
 		Parameters: []batchctx.Use[tensor]{param},
 		ForwardFunc: func(_ context.Context, mb view, _, out []tensor) error {
-			tokens, err := m.part(mb, 1)
-			if err != nil {
-				return err
-			}
-			mask := mb.Part(2)
-			out[1] = mb.Retain(mask)
+			tokens := m.view(mb, mb.Part(1))
+			out[1] = mb.Retain(mb.Part(2))
 			var x []float32
-			if out[0], x, err = m.pool.alloc(memory.Activation, len(tokens)); err != nil {
-				return err
-			}
+			out[0], x = m.alloc(mb, memory.Activation, len(tokens))
 			for i := range x {
 				x[i] = w.values[i%size]*tokens[i] + noise(mb, i)/4
 			}
 			return nil
 		},
 		BackwardFunc: func(_ context.Context, mb view, gradOut, _ []tensor) error {
-			tokens, err := m.part(mb, 1)
-			if err != nil {
-				return err
-			}
-			g, err := m.pool.view(gradOut[0])
-			if err != nil {
-				return err
-			}
-			return m.contribute(mb, func(i int) float32 { return g[i] * tokens[i] }, len(g))
+			tokens, g := m.view(mb, mb.Part(1)), m.view(mb, gradOut[0])
+			m.contribute(mb, func(i int) float32 { return g[i] * tokens[i] }, len(g))
+			return nil
 		},
 	})
-}
-
-func (m *model) part(mb view, read batchctx.Part) ([]float32, error) {
-	return m.pool.view(mb.Part(read))
 }
 
 // mix is y = w·x·(1 + mask·x/8), computed in a workspace, with the mask relayed. It can
@@ -156,46 +149,22 @@ func (s *mix) Spec() stages.Spec {
 func (s *mix) Params() []batchctx.Use[tensor] { return []batchctx.Use[tensor]{s.param} }
 
 func (s *mix) Forward(_ context.Context, mb view, in, out []tensor) error {
-	x, err := s.pool.view(in[0])
-	if err != nil {
-		return err
-	}
-	mask, err := s.pool.view(in[1])
-	if err != nil {
-		return err
-	}
+	x, mask := s.view(mb, in[0]), s.view(mb, in[1])
 	for slot, h := range in {
 		save(mb, slotX+batchctx.Slot(slot), batchctx.ByBackward, mb.Retain(h))
 	}
-	factor, end, err := s.workspace(mb, len(x))
-	defer end()
-	if err != nil {
-		return err
-	}
+	h, factor := s.alloc(mb, memory.Workspace, len(x))
+	defer mb.Release(h) // also during a panic, for a space that cannot reclaim
 	for i := range x {
 		factor[i] = 1 + mask[i]*x[i]/8
 	}
 	out[1] = mb.Retain(in[1])
 	var y []float32
-	if out[0], y, err = s.pool.alloc(memory.Activation, len(x)); err != nil {
-		return err
-	}
+	out[0], y = s.alloc(mb, memory.Activation, len(x))
 	for i := range y {
 		y[i] = s.weight.values[i%size] * x[i] * factor[i]
 	}
 	return nil
-}
-
-// workspace returns zeros for the duration of a call, and a function that releases them, also
-// during a panic, so that a space which cannot reclaim loses nothing.
-func (m *model) workspace(mb view, n int) ([]float32, func(), error) {
-	h, x, err := m.pool.alloc(memory.Workspace, n)
-	if err != nil {
-		return nil, func() {}, err
-	}
-	return x, func() {
-		mb.Release(h)
-	}, nil
 }
 
 // save saves h, or releases it.
@@ -210,69 +179,43 @@ func save(mb view, slot batchctx.Slot, by batchctx.Taker, h tensor) {
 	saved = true
 }
 
-func (s *mix) Backward(ctx context.Context, mb view, gradOut, gradIn []tensor) error {
-	g, x, mask, err := s.taken(mb, gradOut)
-	if err != nil {
-		return err
-	}
-	if err := s.input(g, x, mask, gradIn); err != nil {
-		return err
-	}
-	return s.contribute(mb, func(i int) float32 { return g[i] * x[i] * (1 + mask[i]*x[i]/8) }, len(g))
+func (s *mix) Backward(_ context.Context, mb view, gradOut, gradIn []tensor) error {
+	g, x, mask := s.taken(mb, gradOut)
+	s.input(mb, g, x, mask, gradIn)
+	s.contribute(mb, func(i int) float32 { return g[i] * x[i] * (1 + mask[i]*x[i]/8) }, len(g))
+	return nil
 }
 
 func (s *mix) BackwardInput(_ context.Context, mb view, gradOut, gradIn []tensor) error {
-	g, x, mask, err := s.taken(mb, gradOut)
-	if err != nil {
-		return err
-	}
-	h, carry, err := s.pool.alloc(memory.Carry, len(g))
-	if err != nil {
-		return err
-	}
+	g, x, mask := s.taken(mb, gradOut)
+	h, carry := s.alloc(mb, memory.Carry, len(g))
 	for i := range carry {
 		carry[i] = g[i] * x[i] * (1 + mask[i]*x[i]/8)
 	}
 	save(mb, slotCarry, batchctx.ByWeight, h)
-	return s.input(g, x, mask, gradIn)
+	s.input(mb, g, x, mask, gradIn)
+	return nil
 }
 
 func (s *mix) BackwardWeight(_ context.Context, mb view) error {
-	h := mb.Take(slotCarry)
-	carry, err := s.pool.view(h)
-	if err != nil {
-		return err
-	}
-	return s.contribute(mb, func(i int) float32 { return carry[i] }, len(carry))
+	carry := s.view(mb, mb.Take(slotCarry))
+	s.contribute(mb, func(i int) float32 { return carry[i] }, len(carry))
+	return nil
 }
 
-func (s *mix) taken(mb view, gradOut []tensor) (g, x, mask []float32, err error) {
-	for slot, to := range [...]*[]float32{slotX: &x, slotMask: &mask} {
-		if to == nil {
-			continue
-		}
-		h := mb.Take(batchctx.Slot(slot))
-		if *to, err = s.pool.view(h); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	g, err = s.pool.view(gradOut[0])
-	return g, x, mask, err
+func (s *mix) taken(mb view, gradOut []tensor) (g, x, mask []float32) {
+	return s.view(mb, gradOut[0]), s.view(mb, mb.Take(slotX)), s.view(mb, mb.Take(slotMask))
 }
 
-func (s *mix) input(g, x, mask []float32, gradIn []tensor) error {
+func (s *mix) input(mb view, g, x, mask []float32, gradIn []tensor) {
 	if gradIn == nil {
-		return nil
+		return
 	}
-	h, dx, err := s.pool.alloc(memory.ActGrad, len(g))
-	if err != nil {
-		return err
-	}
+	h, dx := s.alloc(mb, memory.ActGrad, len(g))
 	gradIn[0] = h
 	for i := range dx {
 		dx[i] = g[i] * s.weight.values[i%size] * (1 + mask[i]*x[i]/4)
 	}
-	return nil
 }
 
 // head records Σ mask·(w·x - label)² with the weight Σ mask, and starts the backward. It
@@ -290,22 +233,9 @@ func (m *model) head() stage {
 		},
 		Parameters: []batchctx.Use[tensor]{param},
 		ForwardFunc: func(_ context.Context, mb view, in, out []tensor) error {
-			labels, err := m.part(mb, 1)
-			if err != nil {
-				return err
-			}
-			x, err := m.pool.view(in[0])
-			if err != nil {
-				return err
-			}
-			mask, err := m.pool.view(in[1])
-			if err != nil {
-				return err
-			}
+			labels, x, mask := m.view(mb, mb.Part(1)), m.view(mb, in[0]), m.view(mb, in[1])
 			var y []float32
-			if out[0], y, err = m.pool.alloc(memory.Activation, len(x)); err != nil {
-				return err
-			}
+			out[0], y = m.alloc(mb, memory.Activation, len(x))
 			sum, total := 0.0, 0.0
 			for i := range x {
 				y[i] = w.values[i%size]*x[i] - labels[i]
@@ -318,39 +248,20 @@ func (m *model) head() stage {
 		},
 		BackwardFunc: func(_ context.Context, mb view, _, gradIn []tensor) error {
 			seed := mb.LossSeed(1)
-			labels, err := m.part(mb, 1)
-			if err != nil {
-				return err
-			}
-			mask, err := m.part(mb, 2)
-			if err != nil {
-				return err
-			}
-			h := mb.Take(1)
-			x, err := m.pool.view(h)
-			if err != nil {
-				return err
-			}
-			dy, end, err := m.workspace(mb, len(x))
-			defer end()
-			if err != nil {
-				return err
-			}
+			labels, mask, x := m.view(mb, mb.Part(1)), m.view(mb, mb.Part(2)), m.view(mb, mb.Take(1))
+			h, dy := m.alloc(mb, memory.Workspace, len(x))
+			defer mb.Release(h)
 			for i := range dy {
 				dy[i] = 2 * seed * mask[i] * (w.values[i%size]*x[i] - labels[i])
 			}
 			if gradIn != nil {
 				var dx []float32
-				if gradIn[0], dx, err = m.pool.alloc(memory.ActGrad, len(x)); err != nil {
-					return err
-				}
+				gradIn[0], dx = m.alloc(mb, memory.ActGrad, len(x))
 				for i := range dx {
 					dx[i] = dy[i] * w.values[i%size]
 				}
 			}
-			if err := m.contribute(mb, func(i int) float32 { return dy[i] * x[i] }, len(x)); err != nil {
-				return err
-			}
+			m.contribute(mb, func(i int) float32 { return dy[i] * x[i] }, len(x))
 			mb.End(1)
 			return nil
 		},

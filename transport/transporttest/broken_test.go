@@ -53,7 +53,7 @@ func linked(copies func(from, to int, h cell) (cell, error), change func(*local.
 	}
 }
 
-// end is an endpoint of links that a test has broken.
+// end is an endpoint of links whose calls a test can replace.
 type end struct {
 	*local.Endpoint[cell]
 	send     func(ctx context.Context, to int, tag transport.Tag, h []cell) error
@@ -66,166 +66,144 @@ type end struct {
 	withdraw func(ctx context.Context, tag transport.Tag, n int64) error
 }
 
-func (e *end) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
-	if e.get != nil {
-		return e.get(ctx, from, tag, offset, dst)
-	}
-	return e.Endpoint.Get(ctx, from, tag, offset, dst)
-}
-
-func (e *end) Withdraw(ctx context.Context, tag transport.Tag, n int64) error {
-	if e.withdraw != nil {
-		return e.withdraw(ctx, tag, n)
-	}
-	return e.Endpoint.Withdraw(ctx, tag, n)
+func newEnd(e *local.Endpoint[cell]) *end {
+	return &end{e, e.Send, e.Wait, e.Recv, e.Exchange, e.Begin, e.Abort, e.Get, e.Withdraw}
 }
 
 func (e *end) Send(ctx context.Context, to int, tag transport.Tag, h []cell) error {
-	if e.send != nil {
-		return e.send(ctx, to, tag, h)
-	}
-	return e.Endpoint.Send(ctx, to, tag, h)
+	return e.send(ctx, to, tag, h)
 }
 
 func (e *end) Wait(ctx context.Context, to int, tag transport.Tag) error {
-	if e.wait != nil {
-		return e.wait(ctx, to, tag)
-	}
-	return e.Endpoint.Wait(ctx, to, tag)
+	return e.wait(ctx, to, tag)
 }
 
 func (e *end) Recv(ctx context.Context, from int, tag transport.Tag, h []cell) error {
-	if e.recv != nil {
-		return e.recv(ctx, from, tag, h)
-	}
-	return e.Endpoint.Recv(ctx, from, tag, h)
+	return e.recv(ctx, from, tag, h)
 }
 
 func (e *end) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
-	if e.exchange != nil {
-		return e.exchange(ctx, mine)
-	}
-	return e.Endpoint.Exchange(ctx, mine)
+	return e.exchange(ctx, mine)
 }
 
-func (e *end) Begin(ctx context.Context, hello []byte) error {
-	if e.begin != nil {
-		return e.begin(ctx, hello)
-	}
-	return e.Endpoint.Begin(ctx, hello)
+func (e *end) Begin(ctx context.Context, hello []byte) error { return e.begin(ctx, hello) }
+
+func (e *end) Abort(cause error) { e.abort(cause) }
+
+func (e *end) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+	return e.get(ctx, from, tag, offset, dst)
 }
 
-func (e *end) Abort(cause error) {
-	if e.abort != nil {
-		e.abort(cause)
-		return
-	}
-	e.Endpoint.Abort(cause)
+func (e *end) Withdraw(ctx context.Context, tag transport.Tag, n int64) error {
+	return e.withdraw(ctx, tag, n)
 }
 
-// TestBrokenTransportsAreFound breaks links in one way at a time: the suite must name the part of
-// the contract. In virtual time every call that does not wait returns before a pause ends.
-func TestBrokenTransportsAreFound(t *testing.T) {
-	lends := func(_, _ int, h cell) (cell, error) { return h, nil }
-	for _, broken := range []struct {
-		name, found string
-		copies      func(from, to int, h cell) (cell, error)
-		change      func(e *end)
-	}{
-		{"it hands over the sender's tensor", "data is copied", lends, func(*end) {}},
-		{"Wait does not wait", "wait blocks until the receipt", nil, func(e *end) {
-			e.wait = func(context.Context, int, transport.Tag) error { return nil }
-		}},
-		{"tags are ignored", "tags are verified", nil, func(e *end) {
-			e.send = func(ctx context.Context, to int, _ transport.Tag, h []cell) error {
-				return e.Endpoint.Send(ctx, to, transport.Tag{}, h)
-			}
-			e.recv = func(ctx context.Context, from int, _ transport.Tag, h []cell) error {
-				return e.Endpoint.Recv(ctx, from, transport.Tag{}, h)
-			}
-			e.wait = func(ctx context.Context, to int, _ transport.Tag) error {
-				return e.Endpoint.Wait(ctx, to, transport.Tag{})
-			}
-		}},
-		{"tensors come in another order", "several tensors and none", nil, func(e *end) {
-			e.recv = func(ctx context.Context, from int, tag transport.Tag, h []cell) error {
-				err := e.Endpoint.Recv(ctx, from, tag, h)
-				slices.Reverse(h)
-				return err
-			}
-		}},
-		{"ranks are mixed up", "exchange", nil, func(e *end) {
-			e.exchange = func(ctx context.Context, mine []byte) ([][]byte, error) {
-				all, err := e.Endpoint.Exchange(ctx, mine)
-				all = slices.Clone(all)
-				slices.Reverse(all)
-				return all, err
-			}
-		}},
-		{"Begin does not wait", "begin waits for all", nil, func(e *end) {
-			e.begin = func(ctx context.Context, hello []byte) error {
-				go func() { _ = e.Endpoint.Begin(ctx, hello) }()
+// brokenTransports are links that are broken in one way each, with the part of the contract that
+// the suite must name.
+var brokenTransports = []struct {
+	name, found string
+	copies      func(from, to int, h cell) (cell, error)
+	change      func(e *end)
+}{
+	{"it hands over the sender's tensor", "data is copied", func(_, _ int, h cell) (cell, error) { return h, nil }, func(*end) {}},
+	{"Wait does not wait", "wait blocks until the receipt", nil, func(e *end) {
+		e.wait = func(context.Context, int, transport.Tag) error { return nil }
+	}},
+	{"tags are ignored", "tags are verified", nil, func(e *end) {
+		e.send = func(ctx context.Context, to int, _ transport.Tag, h []cell) error {
+			return e.Endpoint.Send(ctx, to, transport.Tag{}, h)
+		}
+		e.recv = func(ctx context.Context, from int, _ transport.Tag, h []cell) error {
+			return e.Endpoint.Recv(ctx, from, transport.Tag{}, h)
+		}
+		e.wait = func(ctx context.Context, to int, _ transport.Tag) error {
+			return e.Endpoint.Wait(ctx, to, transport.Tag{})
+		}
+	}},
+	{"tensors come in another order", "several tensors and none", nil, func(e *end) {
+		e.recv = func(ctx context.Context, from int, tag transport.Tag, h []cell) error {
+			err := e.Endpoint.Recv(ctx, from, tag, h)
+			slices.Reverse(h)
+			return err
+		}
+	}},
+	{"ranks are mixed up", "exchange", nil, func(e *end) {
+		e.exchange = func(ctx context.Context, mine []byte) ([][]byte, error) {
+			all, err := e.Endpoint.Exchange(ctx, mine)
+			all = slices.Clone(all)
+			slices.Reverse(all)
+			return all, err
+		}
+	}},
+	{"Begin does not wait", "begin waits for all", nil, func(e *end) {
+		e.begin = func(ctx context.Context, hello []byte) error {
+			go func() { _ = e.Endpoint.Begin(ctx, hello) }()
+			return nil
+		}
+	}},
+	{"hellos are not compared", "begin compares hellos", nil, func(e *end) {
+		e.begin = func(ctx context.Context, _ []byte) error { return e.Endpoint.Begin(ctx, nil) }
+	}},
+	{"Abort does nothing", "abort ends every call", nil, func(e *end) {
+		e.abort = func(error) {}
+	}},
+	{"contexts are ignored", "a context ends a call", nil, func(e *end) {
+		e.recv = func(ctx context.Context, from int, tag transport.Tag, h []cell) error {
+			late, end := context.WithTimeout(context.WithoutCancel(ctx), 75*time.Millisecond) // before the suite abandons the call
+			defer end()
+			return e.Endpoint.Recv(late, from, tag, h)
+		}
+	}},
+	{"Get ignores the offset", "windows: get blocks until the memory is exposed", nil, func(e *end) {
+		e.get = func(ctx context.Context, from int, tag transport.Tag, _ int64, dst []byte) error {
+			return e.Endpoint.Get(ctx, from, tag, 0, dst)
+		}
+	}},
+	{"Withdraw does not wait", "windows: withdraw waits for the reads", nil, func(e *end) {
+		e.withdraw = func(ctx context.Context, tag transport.Tag, _ int64) error {
+			return e.Endpoint.Withdraw(ctx, tag, -1)
+		}
+	}},
+	{"Get past the end is cut short", "windows: tags and ranges are verified", nil, func(e *end) {
+		e.get = func(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+			err := e.Endpoint.Get(ctx, from, tag, offset, dst)
+			if errors.Is(err, transport.ErrWindow) {
 				return nil
 			}
-		}},
-		{"hellos are not compared", "begin compares hellos", nil, func(e *end) {
-			e.begin = func(ctx context.Context, _ []byte) error { return e.Endpoint.Begin(ctx, nil) }
-		}},
-		{"Abort does nothing", "abort ends every call", nil, func(e *end) {
-			e.abort = func(error) {}
-		}},
-		{"contexts are ignored", "a context ends a call", nil, func(e *end) {
-			e.recv = func(ctx context.Context, from int, tag transport.Tag, h []cell) error {
-				late, end := context.WithTimeout(context.WithoutCancel(ctx), 75*time.Millisecond) // before the suite abandons the call
-				defer end()
-				return e.Endpoint.Recv(late, from, tag, h)
-			}
-		}},
-		{"Get ignores the offset", "windows: get blocks until the memory is exposed", nil, func(e *end) {
-			e.get = func(ctx context.Context, from int, tag transport.Tag, _ int64, dst []byte) error {
-				return e.Endpoint.Get(ctx, from, tag, 0, dst)
-			}
-		}},
-		{"Withdraw does not wait", "windows: withdraw waits for the reads", nil, func(e *end) {
-			e.withdraw = func(ctx context.Context, tag transport.Tag, _ int64) error {
-				return e.Endpoint.Withdraw(ctx, tag, -1)
-			}
-		}},
-		{"Get past the end is cut short", "windows: tags and ranges are verified", nil, func(e *end) {
-			e.get = func(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
-				err := e.Endpoint.Get(ctx, from, tag, offset, dst)
-				if errors.Is(err, transport.ErrWindow) {
-					return nil
-				}
+			return err
+		}
+	}},
+	{"Get outlives an abort", "windows: abort ends the reads", nil, func(e *end) {
+		e.get = func(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+			if err := e.Endpoint.Get(ctx, from, tag, offset, dst); err == nil || errors.Is(err, transport.ErrWindow) || ctx.Err() != nil {
 				return err
 			}
-		}},
-		{"Get outlives an abort", "windows: abort ends the reads", nil, func(e *end) {
-			e.get = func(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
-				if err := e.Endpoint.Get(ctx, from, tag, offset, dst); err == nil || errors.Is(err, transport.ErrWindow) || ctx.Err() != nil {
-					return err
-				}
-				<-ctx.Done()
-				return ctx.Err()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}},
+	{"Get finds memory of an earlier step", "windows: begin ends the exposures", nil, func(e *end) {
+		var last []byte
+		e.get = func(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+			if len(last) > 0 && len(last) <= len(dst) {
+				copy(dst, last)
+				return nil
 			}
-		}},
-		{"Get finds memory of an earlier step", "windows: begin ends the exposures", nil, func(e *end) {
-			var last []byte
-			e.get = func(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
-				if len(last) > 0 && len(last) <= len(dst) {
-					copy(dst, last)
-					return nil
-				}
-				err := e.Endpoint.Get(ctx, from, tag, offset, dst)
-				last = dst
-				return err
-			}
-		}},
-	} {
+			err := e.Endpoint.Get(ctx, from, tag, offset, dst)
+			last = dst
+			return err
+		}
+	}},
+}
+
+// TestBrokenTransportsAreFound runs in virtual time, in which every call that does not wait returns
+// before a pause ends.
+func TestBrokenTransportsAreFound(t *testing.T) {
+	for _, broken := range brokenTransports {
 		t.Run(broken.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				subject := cells(func(e *local.Endpoint[cell]) transport.Transport[cell] {
-					x := &end{Endpoint: e}
+					x := newEnd(e)
 					broken.change(x)
 					return x
 				})
