@@ -29,13 +29,13 @@ const (
 	atPut                  // the source has put all parts
 	atRetire               // in the hook after a microbatch
 	atOutputs              // the sink has taken over the outputs
-	atEnd                  // after the last action: gradients are added up, losses merged
+	atEnd                  // after the last action, when gradients are added and losses merged
 	numPlaces
 )
 
 var placeNames = [numPlaces]string{"action", "call", "return", "alloc", "source", "put", "retire", "outputs", "end"}
 
-// fails reports whether code at the place can return an error.
+// fails reports whether the code at this point can return an error.
 func (p place) fails() bool { return p != atAction && p != atRetire }
 
 // fault is the way in which a step fails.
@@ -45,7 +45,7 @@ const (
 	returns fault = iota // an error
 	panics
 	exits   // runtime.Goexit, as t.FailNow does
-	cancels // the context of the step is cancelled, and the code continues
+	cancels // cancels the context of the step, and continues
 	numFaults
 )
 
@@ -118,7 +118,7 @@ func (e *events) happen(at place) error {
 		if at == atAlloc {
 			return fmt.Errorf("%w: planted", memory.ErrOutOfMemory)
 		}
-		return fmt.Errorf("stage says: %w", errPlanted)
+		return fmt.Errorf("wrapped by a stage: %w", errPlanted)
 	case panics:
 		explode(e.value)
 	case exits:
@@ -194,7 +194,7 @@ func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
 	default:
 		require.ErrorIs(t, end.err, errPlanted)
 	}
-	require.Equal(t, at.action, typed.Action, "the error names the very action")
+	require.Equal(t, at.action, typed.Action, "the error names the action of the fault")
 }
 
 // explode panics. Its name must appear in the stack of the panic.

@@ -25,8 +25,8 @@ type weight struct {
 	grads  []tensor
 }
 
-// model makes stages over a pool. Its numbers have no meaning, but depend on everything that
-// can fail.
+// model makes stages over a pool. Their numbers have no meaning, but depend on every call that can
+// fail.
 type model struct {
 	pool    *pool
 	weights []*weight
@@ -91,10 +91,10 @@ func noise(mb view, element int) float32 {
 
 var ports = []stages.Port{{Name: "x"}, {Name: "mask", NoGrad: true}}
 
-// The entry parts.
+// parts are the parts of an entry.
 var parts = []string{"tokens", "mask", "labels"}
 
-// embed is x = w·token + noise; the mask is returned unchanged.
+// embed returns x = w·token + noise, and the mask unchanged.
 func (m *model) embed(name string) stage {
 	param, w := m.use("table")
 	return watch[tensor](m.pool.events, &stages.Func[tensor]{
@@ -121,8 +121,8 @@ func (m *model) embed(name string) stage {
 	})
 }
 
-// mix is y = w·x·(1 + mask·x/8), computed in a workspace, with the mask relayed. It can
-// split its backward.
+// mix returns y = w·x·(1 + mask·x/8), computed in a workspace, and the mask unchanged. It can split
+// its backward.
 type mix struct {
 	*model
 	name   string
@@ -135,7 +135,7 @@ func (m *model) mix(name, parameter string) stage {
 	return watch[tensor](m.pool.events, &mix{m, name, param, w})
 }
 
-// Slots of mix: tensors that its forward saves, and those that I carries to W.
+// Slots of mix: for the tensors that its forward saves, and the one that I passes to W.
 const (
 	slotX batchctx.Slot = iota + 1
 	slotMask

@@ -55,7 +55,7 @@ func twin(t testing.TB, other *pool, h memory.Handle) memory.Handle {
 			require.NoError(t, err)
 		}
 	}
-	t.Fatalf("no other handle like %v", h)
+	t.Fatalf("the other pool did not return a handle %v", h)
 	return h
 }
 

@@ -22,13 +22,13 @@ type design struct {
 	rule      schedule.Rule
 	group     int
 	lookAhead int
-	// bare hides that the arena has a book and can reclaim: then only owners release buffers.
+	// bare hides that the arena has a book and can reclaim, so that only owners release buffers.
 	bare bool
 	// capacity is the size of the arena in bytes.
 	capacity int64
 }
 
-// whole is a model in which every stage trains: with a tied parameter, a stage that recomputes,
+// whole makes a model in which every stage trains, with a tied parameter, a stage that recomputes,
 // and two stages in sequence.
 func whole(t testing.TB, m *model) []stage {
 	first, mixA, mixB, mixC := m.embed("embed"), m.mix("mix a", "a"), m.mix("mix b", "b"), m.mix("mix c", "a")
@@ -37,13 +37,13 @@ func whole(t testing.TB, m *model) []stage {
 	return []stage{first, stages.Recompute(mixA), sequence, m.head()}
 }
 
-// prefix is a model with a frozen stage before all that train, and one between them.
+// prefix makes a model with a frozen stage before all stages that train, and one between them.
 func prefix(_ testing.TB, m *model) []stage {
 	return []stage{stages.Freeze(m.embed("embed")), m.mix("mix a", "a"), stages.Freeze(m.mix("mix b", "b")), m.head()}
 }
 
-// splitting is depth first, with the weight gradients of stages 1 and 2 after all input
-// gradients.
+// splitting is a depth-first rule that computes the weight gradients of stages 1 and 2 after all
+// input gradients.
 func splitting(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.DepthFirst(p)
 	if err != nil || p.Mode != schedule.Training {
@@ -211,7 +211,7 @@ func (r *rig) fill(entry batchctx.Entry[tensor]) error {
 	return nil
 }
 
-// outcome has all numbers of a step.
+// outcome contains all numbers of a step.
 type outcome struct {
 	result runner.Result
 	grads  map[string][][]float32
@@ -223,13 +223,13 @@ func (r *rig) step(ctx context.Context, mode schedule.Mode, m int) (*runner.Resu
 	return r.run(ctx, mode, m, r.source())
 }
 
-// run runs a step over a source of the test.
+// run is step with another source.
 func (r *rig) run(ctx context.Context, mode schedule.Mode, m int, next fill) (*runner.Result, error) {
 	r.sunk = 0
 	if mode == schedule.ForwardOnly {
-		return r.runner.Evaluate(ctx, m, asked(next))
+		return r.runner.Evaluate(ctx, m, once(next))
 	}
-	return r.runner.Step(ctx, m, asked(next))
+	return r.runner.Step(ctx, m, once(next))
 }
 
 // clean runs a step without a fault.
@@ -241,7 +241,7 @@ func (r *rig) clean(mode schedule.Mode, m int) outcome {
 	return r.settle(mode, result)
 }
 
-// settle reads the numbers of a step, and updates the weights, so that no two steps are alike.
+// settle reads the numbers of a step, and updates the weights, so that no two steps are equal.
 func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 	r.t.Helper()
 	require.Zero(r.t, result.Excess)
@@ -250,7 +250,7 @@ func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 	o := outcome{grads: map[string][][]float32{}, sunk: r.sunk}
 	factor := 0.0
 	if mode == schedule.Training {
-		log := r.events.log // Update reads a gradient, which is not an event of the step
+		log := r.events.log // events of Update are not events of the step
 		var err error
 		factor, err = factorOf(result)
 		require.NoError(r.t, err)
@@ -278,8 +278,8 @@ func factorOf(r *runner.Result) (factor float64, err error) {
 	return factor, err
 }
 
-// asked is a source of one rank. It is called once for each entry, also with -tags invariants,
-// under which a source of runner.Indexed is checked against its contract.
-type asked fill
+// once is a source of one rank that is called once for each entry. With -tags invariants the runner
+// calls a source of runner.Indexed twice, to check it against its contract.
+type once fill
 
-func (a asked) Next(ctx context.Context, e entry) error { return a(ctx, e) }
+func (f once) Next(ctx context.Context, e entry) error { return f(ctx, e) }

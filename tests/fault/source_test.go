@@ -32,13 +32,13 @@ var mistakes = []struct {
 	}},
 	{"fails", errPlanted, func(*rig, entry) error { return errPlanted }},
 	{"fails after the last part", errPlanted, func(r *rig, e entry) error { return errors.Join(r.fill(e), errPlanted) }},
-	{"fails with a buffer in its hands", errPlanted, func(r *rig, _ entry) error {
+	{"fails while it owns a buffer", errPlanted, func(r *rig, _ entry) error {
 		_, _, err := r.pool.alloc(memory.Entry, 5)
 		return errors.Join(err, errPlanted)
 	}},
-	{"gives nothing", batchctx.ErrMissing, func(*rig, entry) error { return nil }},
+	{"puts nothing", batchctx.ErrMissing, func(*rig, entry) error { return nil }},
 	{"omits the last part", batchctx.ErrMissing, func(r *rig, e entry) error { return errors.Join(r.put(e, 0), r.put(e, 1)) }},
-	{"gives a part twice", batchctx.ErrOccupied, func(r *rig, e entry) error { return errors.Join(r.fill(e), r.put(e, 1)) }},
+	{"puts a part twice", batchctx.ErrOccupied, func(r *rig, e entry) error { return errors.Join(r.fill(e), r.put(e, 1)) }},
 	{"puts a part that is not read", batchctx.ErrUnread, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		e.Put("mark", h)
@@ -50,20 +50,20 @@ var mistakes = []struct {
 		e.Put("mark", h)
 		return err
 	}},
-	{"gives no handle", memory.ErrNone, func(_ *rig, e entry) error { e.Put(parts[0], tensor{}); return nil }},
-	{"gives a stale handle", memory.ErrStale, func(r *rig, e entry) error {
+	{"puts the zero handle", memory.ErrNone, func(_ *rig, e entry) error { e.Put(parts[0], tensor{}); return nil }},
+	{"puts a stale handle", memory.ErrStale, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		if err == nil {
 			_, err = r.pool.Release(h)
 		}
 		return errors.Join(err, give(e, 0, h))
 	}},
-	{"gives a handle of another arena", memory.ErrOtherArena, func(r *rig, e entry) error {
+	{"puts a handle of another arena", memory.ErrOtherArena, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		other := newPool(r.t, &r.events, 1<<16)
 		return errors.Join(err, give(e, 0, twin(r.t, other, h)))
 	}},
-	{"gives one buffer as two parts", memory.ErrNoPlain, func(r *rig, e entry) error {
+	{"puts one buffer as two parts", memory.ErrNoPlain, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		return errors.Join(err, give(e, 0, h), give(e, 1, h))
 	}},
@@ -71,13 +71,13 @@ var mistakes = []struct {
 		h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Index()%3))
 		return errors.Join(err, r.pool.Retain(h), give(e, 0, h), r.put(e, 1), r.put(e, 2))
 	}},
-	{"allocates for itself", batchctx.ErrLeak, func(r *rig, e entry) error {
+	{"allocates and does not put", batchctx.ErrLeak, func(r *rig, e entry) error {
 		_, _, err := r.pool.alloc(memory.Entry, 5)
 		return errors.Join(err, r.fill(e))
 	}},
 }
 
-// put gives one part of an entry.
+// put allocates one part of an entry and puts it.
 func (r *rig) put(e entry, part int) error {
 	h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Index()%3))
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *rig) put(e entry, part int) error {
 	return give(e, part, h)
 }
 
-// give puts a part, which must fail.
+// give puts a part; a wrong one does not return.
 func give(e entry, part int, h tensor) error {
 	e.Put(parts[part], h)
 	return nil
@@ -100,17 +100,17 @@ func TestSourceMistakes(t *testing.T) {
 		for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
 			for _, order := range []schedule.Rule{schedule.DepthFirst, schedule.BreadthFirst} {
 				d := design{build: whole, rule: order, lookAhead: lookAhead, capacity: 1 << 20}
-				broken, never := newRig(t, d), newRig(t, d)
-				require.Equal(t, never.clean(mode, m), broken.clean(mode, m))
+				broken, intact := newRig(t, d), newRig(t, d)
+				require.Equal(t, intact.clean(mode, m), broken.clean(mode, m))
 				for _, mistake := range mistakes {
 					for at := range m {
 						name := fmt.Sprintf("%s at microbatch %d, look-ahead %d, mode %d", mistake.name, at, lookAhead, mode)
 						before := broken.pool.book()
 						broken.events.plan(-1, returns, nil)
-						asked := 0
+						calls := 0
 						result, err := broken.run(context.Background(), mode, m, func(_ context.Context, e entry) error {
-							require.Equal(t, asked, e.Index(), name)
-							asked++
+							require.Equal(t, calls, e.Index(), name)
+							calls++
 							if e.Index() == at {
 								return mistake.next(broken, e)
 							}
@@ -121,12 +121,12 @@ func TestSourceMistakes(t *testing.T) {
 						var typed *runner.Error
 						require.ErrorAs(t, err, &typed, name)
 						if mistake.want != batchctx.ErrLeak {
-							require.Equal(t, at+1, asked, "%s: nothing is asked for after a failure", name)
+							require.Equal(t, at+1, calls, "%s: the source is not called after a failure", name)
 							require.Equal(t, broken.events.action, typed.Action, name)
 							require.Equal(t, schedule.Act(schedule.F, 0, max(at-lookAhead, 0)), typed.Action.WithDrop(0), name)
 						}
 						requireReleased(t, before, broken.pool.book())
-						require.Equal(t, never.clean(mode, m), broken.clean(mode, m), "after: %s", name)
+						require.Equal(t, intact.clean(mode, m), broken.clean(mode, m), "after: %s", name)
 					}
 				}
 			}
@@ -134,11 +134,11 @@ func TestSourceMistakes(t *testing.T) {
 	}
 }
 
-// TestForeignBuffer puts a buffer from before the step. The step's book does not count it, so
-// the books differ; and it was put, so it is released.
+// TestForeignBuffer puts a buffer that was allocated before the step. The books differ, because the
+// step's book does not count the buffer; it is released, because the entry owns it.
 func TestForeignBuffer(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
-	broken, never := newRig(t, d), newRig(t, d)
+	broken, intact := newRig(t, d), newRig(t, d)
 	before := broken.pool.book()
 	h, _, err := broken.pool.alloc(memory.Entry, 2)
 	require.NoError(t, err)
@@ -150,11 +150,11 @@ func TestForeignBuffer(t *testing.T) {
 	})
 	require.ErrorIs(t, err, batchctx.ErrLeak)
 	requireReleased(t, before, broken.pool.book())
-	require.Equal(t, never.clean(schedule.Training, 2), broken.clean(schedule.Training, 2))
+	require.Equal(t, intact.clean(schedule.Training, 2), broken.clean(schedule.Training, 2))
 }
 
-// TestSlowSource cancels a step while its source waits, by a deadline and by hand: Step returns
-// together with the source, and nothing that it started keeps running.
+// TestSlowSource cancels a step while its source waits, by a deadline and by a call: Step returns
+// with the source, and leaves no goroutine.
 func TestSlowSource(t *testing.T) {
 	for name, lookAhead := range map[string]int{"no look-ahead": 0, "look-ahead": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -176,17 +176,17 @@ func TestSlowSource(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				var typed *runner.Error
 				require.ErrorAs(t, err, &typed)
-				require.Equal(t, schedule.Act(schedule.F, 0, 2-lookAhead), typed.Action.WithDrop(0), "the third entry was waited for")
+				require.Equal(t, schedule.Act(schedule.F, 0, 2-lookAhead), typed.Action.WithDrop(0), "Step waited for the third entry")
 				require.Equal(t, 2500*time.Millisecond, time.Since(start))
 				requireReleased(t, before, r.pool.book())
 
-				byHand, stop := context.WithCancelCause(context.Background())
+				byCall, stop := context.WithCancelCause(context.Background())
 				go func() {
 					time.Sleep(1500 * time.Millisecond)
 					stop(errCancelled)
 				}()
 				start = time.Now()
-				_, err = r.run(byHand, schedule.ForwardOnly, 8, slow)
+				_, err = r.run(byCall, schedule.ForwardOnly, 8, slow)
 				require.ErrorIs(t, err, errCancelled)
 				require.Equal(t, 1500*time.Millisecond, time.Since(start))
 				requireReleased(t, before, r.pool.book())
@@ -201,13 +201,13 @@ func TestSlowSource(t *testing.T) {
 	}
 }
 
-// TestEntryEndsWithNext keeps the view of an entry. After Next the view takes nothing over, so
-// the source still owns a handle that it puts too late.
+// TestEntryEndsWithNext keeps the view of an entry. After Next the view refuses every call, so the
+// source still owns a handle that it puts too late.
 func TestEntryEndsWithNext(t *testing.T) {
 	for name, last := range map[string]error{"a whole step": nil, "a failed step": errPlanted} {
 		t.Run(name, func(t *testing.T) {
 			d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
-			r, never := newRig(t, d), newRig(t, d)
+			r, intact := newRig(t, d), newRig(t, d)
 			before := r.pool.book()
 			var kept entry
 			result, err := r.run(context.Background(), schedule.Training, 2, func(_ context.Context, e entry) error {
@@ -226,9 +226,9 @@ func TestEntryEndsWithNext(t *testing.T) {
 			}
 			requireReleased(t, before, r.pool.book())
 			if last == nil {
-				require.Equal(t, never.clean(schedule.Training, 2), r.settle(schedule.Training, result))
+				require.Equal(t, intact.clean(schedule.Training, 2), r.settle(schedule.Training, result))
 			}
-			require.Equal(t, never.clean(schedule.Training, 2), r.clean(schedule.Training, 2))
+			require.Equal(t, intact.clean(schedule.Training, 2), r.clean(schedule.Training, 2))
 			requireReleased(t, before, r.pool.book())
 		})
 	}

@@ -14,123 +14,107 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// crooked is a stage with an additional function at the end of a call: of Forward if kind is F,
-// of Backward if it is B.
-type crooked struct {
+// mistaken is a stage that makes a mistake at the end of a call, once it is armed: of Forward if
+// kind is F, of Backward if it is B.
+type mistaken struct {
 	stage
 	kind       schedule.Kind
 	microbatch int
-	armed      *bool
-	do         func(mb view, given, made []tensor) error
+	armed      bool
+	mistake    func(mb view, given, made []tensor) error
 }
 
-func (c *crooked) Unwrap() stage { return c.stage }
+func (s *mistaken) Unwrap() stage { return s.stage }
 
-func (c *crooked) Forward(ctx context.Context, mb view, in, out []tensor) error {
-	return c.after(schedule.F, mb, in, out, c.stage.Forward(ctx, mb, in, out))
+func (s *mistaken) Forward(ctx context.Context, mb view, in, out []tensor) error {
+	return s.end(schedule.F, mb, in, out, s.stage.Forward(ctx, mb, in, out))
 }
 
-func (c *crooked) Backward(ctx context.Context, mb view, gradOut, gradIn []tensor) error {
-	return c.after(schedule.B, mb, gradOut, gradIn, c.stage.Backward(ctx, mb, gradOut, gradIn))
+func (s *mistaken) Backward(ctx context.Context, mb view, gradOut, gradIn []tensor) error {
+	return s.end(schedule.B, mb, gradOut, gradIn, s.stage.Backward(ctx, mb, gradOut, gradIn))
 }
 
-func (c *crooked) after(kind schedule.Kind, mb view, given, made []tensor, err error) error {
-	if err != nil || !*c.armed || kind != c.kind || mb.Index() != c.microbatch {
+func (s *mistaken) end(kind schedule.Kind, mb view, given, made []tensor, err error) error {
+	if err != nil || !s.armed || kind != s.kind || mb.Index() != s.microbatch {
 		return err
 	}
-	return c.do(mb, given, made)
+	return s.mistake(mb, given, made)
 }
+
+// stageMistakes are mistakes of a call with the arguments given and the results made, each with the
+// expected error.
+var stageMistakes = []struct {
+	name  string
+	kinds []schedule.Kind
+	want  error
+	make  func(r *rig, mb view, given, made []tensor) error
+}{
+	{"leaves out a tensor", forwardAndBackward, memory.ErrNone, func(_ *rig, mb view, _, made []tensor) error {
+		h := made[0]
+		made[0] = tensor{}
+		mb.Release(h)
+		return nil
+	}},
+	{"returns a stale tensor", forwardAndBackward, memory.ErrStale, func(_ *rig, mb view, _, made []tensor) error {
+		mb.Release(made[0])
+		return nil
+	}},
+	{"returns a tensor of another arena", forwardAndBackward, memory.ErrOtherArena, func(r *rig, _ view, _, made []tensor) error {
+		made[0] = twin(r.t, newPool(r.t, &r.events, 1<<20), made[0])
+		return nil
+	}},
+	{"returns a borrowed tensor", forwardAndBackward, memory.ErrNoPlain, func(_ *rig, mb view, given, made []tensor) error {
+		h := made[0]
+		made[0] = given[0]
+		mb.Release(h)
+		return nil
+	}},
+	{"fails while it owns buffers", forwardAndBackward, errPlanted, func(r *rig, mb view, given, _ []tensor) error {
+		mb.Retain(given[0])
+		_, _, err := r.pool.alloc(memory.Workspace, 9)
+		require.NoError(r.t, err)
+		return errPlanted
+	}},
+	{"keeps a workspace", forwardAndBackward, batchctx.ErrLeak, func(r *rig, _ view, _, _ []tensor) error {
+		_, _, err := r.pool.alloc(memory.Workspace, 9)
+		return err
+	}},
+	{"keeps its own tensor", forwardAndBackward, batchctx.ErrLeak, func(r *rig, _ view, _, made []tensor) error {
+		return r.pool.Retain(made[0])
+	}},
+	{"keeps a borrowed tensor", forwardAndBackward, batchctx.ErrLeak, func(r *rig, _ view, given, _ []tensor) error {
+		return r.pool.Retain(given[0])
+	}},
+	{"fills a port without a gradient", []schedule.Kind{schedule.B}, batchctx.ErrLeak, func(r *rig, _ view, _, made []tensor) (err error) {
+		made[1], _, err = r.pool.alloc(memory.ActGrad, 9)
+		return err
+	}},
+}
+
+var forwardAndBackward = []schedule.Kind{schedule.F, schedule.B}
 
 // TestStageMistakes makes one stage return the wrong tensor, or treat a borrowed one as its
 // own. The step ends at that action, or with that microbatch.
 func TestStageMistakes(t *testing.T) {
 	const m = 3
-	both := []schedule.Kind{schedule.F, schedule.B}
-	for _, c := range []struct {
-		name  string
-		kinds []schedule.Kind
-		want  error
-		do    func(r *rig) func(mb view, given, made []tensor) error
-	}{
-		{"leaves out a tensor", both, memory.ErrNone, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(mb view, _, made []tensor) error {
-				h := made[0]
-				made[0] = tensor{}
-				mb.Release(h)
-				return nil
-			}
-		}},
-		{"hands over a stale tensor", both, memory.ErrStale, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(mb view, _, made []tensor) error { mb.Release(made[0]); return nil }
-		}},
-		{"hands over a tensor of another arena", both, memory.ErrOtherArena, func(r *rig) func(view, []tensor, []tensor) error {
-			other := newPool(r.t, &r.events, 1<<20)
-			return func(_ view, _, made []tensor) error {
-				made[0] = twin(r.t, other, made[0])
-				return nil
-			}
-		}},
-		{"returns a borrowed tensor", both, memory.ErrNoPlain, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(mb view, given, made []tensor) error {
-				h := made[0]
-				made[0] = given[0]
-				mb.Release(h)
-				return nil
-			}
-		}},
-		{"fails with its hands full", both, errPlanted, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(mb view, given, made []tensor) error {
-				mb.Retain(given[0])
-				_, _, err := r.pool.alloc(memory.Workspace, 9)
-				require.NoError(t, err)
-				return errPlanted
-			}
-		}},
-		{"keeps a workspace", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(view, []tensor, []tensor) error {
-				_, _, err := r.pool.alloc(memory.Workspace, 9)
-				return err
-			}
-		}},
-		{"keeps its own tensor", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(_ view, _, made []tensor) error { return r.pool.Retain(made[0]) }
-		}},
-		{"keeps a borrowed tensor", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(_ view, given, _ []tensor) error { return r.pool.Retain(given[0]) }
-		}},
-		{"fills a port without a gradient", []schedule.Kind{schedule.B}, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
-			return func(_ view, _, made []tensor) (err error) {
-				made[1], _, err = r.pool.alloc(memory.ActGrad, 9)
-				return err
-			}
-		}},
-	} {
+	for _, c := range stageMistakes {
 		for _, kind := range c.kinds {
 			for _, rule := range []schedule.Rule{schedule.DepthFirst, schedule.BreadthFirst} {
 				for at := range m {
 					t.Run(fmt.Sprintf("%s/%v of microbatch %d", c.name, kind, at), func(t *testing.T) {
-						armed := false
-						build := func(t testing.TB, model *model) []stage {
-							all := []stage{model.embed("embed"), model.mix("mix a", "a"), model.mix("mix b", "b"), model.head()}
-							all[1] = &crooked{stage: all[1], kind: kind, microbatch: at, armed: &armed}
-							return all
-						}
-						d := design{build: build, rule: rule, capacity: 1 << 20}
-						never := newRig(t, d)
-						var bend *crooked
-						d.build = func(t testing.TB, model *model) []stage {
-							all := build(t, model)
-							bend = all[1].(*crooked)
-							return all
-						}
-						broken := newRig(t, d)
-						bend.do = c.do(broken)
-						require.Equal(t, never.clean(schedule.Training, m), broken.clean(schedule.Training, m))
+						var last *mistaken
+						d := design{rule: rule, capacity: 1 << 20, build: func(_ testing.TB, m *model) []stage {
+							last = &mistaken{stage: m.mix("mix a", "a"), kind: kind, microbatch: at}
+							return []stage{m.embed("embed"), last, m.mix("mix b", "b"), m.head()}
+						}}
+						intact, broken := newRig(t, d), newRig(t, d)
+						last.mistake = func(mb view, given, made []tensor) error { return c.make(broken, mb, given, made) }
+						require.Equal(t, intact.clean(schedule.Training, m), broken.clean(schedule.Training, m))
 						before := broken.pool.book()
-						armed = true
+						last.armed = true
 						broken.events.plan(-1, returns, nil)
 						result, err := broken.step(context.Background(), schedule.Training, m)
-						armed = false
+						last.armed = false
 						require.Nil(t, result)
 						require.ErrorIs(t, err, c.want)
 						if leak := (*batchctx.LeakError)(nil); c.want == batchctx.ErrLeak {
@@ -143,7 +127,7 @@ func TestStageMistakes(t *testing.T) {
 							require.Equal(t, "mix a", typed.Name)
 						}
 						requireReleased(t, before, broken.pool.book())
-						require.Equal(t, never.clean(schedule.Training, m), broken.clean(schedule.Training, m))
+						require.Equal(t, intact.clean(schedule.Training, m), broken.clean(schedule.Training, m))
 					})
 				}
 			}
@@ -151,7 +135,7 @@ func TestStageMistakes(t *testing.T) {
 	}
 }
 
-// misplaced is a stage on another arena, with its gradients on the right one, as New requires.
+// misplaced is a stage on another arena. Its gradients are on the right one, as New requires.
 type misplaced struct {
 	stage
 	params []batchctx.Use[tensor]
@@ -159,8 +143,8 @@ type misplaced struct {
 
 func (m *misplaced) Params() []batchctx.Use[tensor] { return m.params }
 
-// TestStageOnAnotherArena builds one stage on the arena of another rank, which has buffers in
-// all slots that the stage borrows.
+// TestStageOnAnotherArena makes one stage on the arena of another runner, which has buffers in all
+// slots of handles that the stage borrows.
 func TestStageOnAnotherArena(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	other := newRig(t, d)
@@ -182,12 +166,12 @@ func TestStageOnAnotherArena(t *testing.T) {
 	requireReleased(t, before[1], wrong.pool.book())
 }
 
-// TestOneStepAtATime calls the runner from within its own step, in all user code. The inner
-// call fails and changes nothing.
+// TestOneStepAtATime calls the runner from the source of its own step. The inner call fails and
+// changes nothing.
 func TestOneStepAtATime(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
-	r, never := newRig(t, d), newRig(t, d)
-	ask := func() {
+	r, intact := newRig(t, d), newRig(t, d)
+	refused := func() {
 		_, err := r.runner.Step(context.Background(), 1, runner.Indexed(r.source()))
 		require.ErrorIs(t, err, runner.ErrBusy)
 		_, err = r.runner.Evaluate(context.Background(), 1, runner.Indexed(r.source()))
@@ -197,23 +181,23 @@ func TestOneStepAtATime(t *testing.T) {
 	before := r.pool.book()
 	r.events.plan(-1, returns, nil)
 	result, err := r.run(context.Background(), schedule.Training, 3, func(_ context.Context, e entry) error {
-		ask()
+		refused()
 		return r.fill(e)
 	})
 	require.NoError(t, err)
-	require.Equal(t, never.clean(schedule.Training, 3), r.settle(schedule.Training, result))
+	require.Equal(t, intact.clean(schedule.Training, 3), r.settle(schedule.Training, result))
 	requireReleased(t, before, r.pool.book())
 }
 
 // TestRefusedBeforeItBegins covers errors before a step begins.
 func TestRefusedBeforeItBegins(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
-	r, never := newRig(t, d), newRig(t, d)
+	r, intact := newRig(t, d), newRig(t, d)
 	before := r.pool.book()
-	unasked := func(context.Context, entry) error { t.Fatal("the source is not asked"); return nil }
+	uncalled := func(context.Context, entry) error { t.Fatal("the source was called"); return nil }
 	for _, m := range []int{0, -1, schedule.MaxMicrobatches + 1} {
 		for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
-			_, err := r.run(context.Background(), mode, m, unasked)
+			_, err := r.run(context.Background(), mode, m, uncalled)
 			require.ErrorIs(t, err, schedule.ErrParams)
 			require.ErrorContains(t, err, fmt.Sprint(m))
 		}
@@ -223,22 +207,22 @@ func TestRefusedBeforeItBegins(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errCancelled)
-	_, err = r.run(ctx, schedule.Training, 3, unasked)
+	_, err = r.run(ctx, schedule.Training, 3, uncalled)
 	require.ErrorIs(t, err, errCancelled)
 	var typed *runner.Error
 	require.ErrorAs(t, err, &typed)
 	require.Equal(t, schedule.Act(schedule.F, 0, 0), typed.Action.WithDrop(0))
 	requireReleased(t, before, r.pool.book())
-	require.Equal(t, never.clean(schedule.Training, 3), r.clean(schedule.Training, 3))
+	require.Equal(t, intact.clean(schedule.Training, 3), r.clean(schedule.Training, 3))
 }
 
-// TestSmallArena gives a step too little memory, by every size up to a sufficient one: it fails
-// with ErrOutOfMemory and releases everything, or it works.
+// TestSmallArena runs a step in arenas of every size up to a sufficient one: it either fails with
+// ErrOutOfMemory and releases everything, or succeeds.
 func TestSmallArena(t *testing.T) {
 	for _, rule := range []schedule.Rule{schedule.DepthFirst, schedule.BreadthFirst} {
 		d := design{build: whole, rule: rule, capacity: 1 << 20}
-		never := newRig(t, d)
-		want := never.clean(schedule.Training, 3)
+		intact := newRig(t, d)
+		want := intact.clean(schedule.Training, 3)
 		failed, worked := 0, 0
 		for d.capacity = 64 * 8; worked < 3; d.capacity += 64 {
 			r := newRig(t, d)
@@ -248,7 +232,7 @@ func TestSmallArena(t *testing.T) {
 				require.Equal(t, want, r.settle(schedule.Training, result))
 				worked++
 			} else {
-				require.Zero(t, worked, "more memory is worse: %v", err)
+				require.Zero(t, worked, "a step fails with more memory: %v", err)
 				require.ErrorIs(t, err, memory.ErrOutOfMemory)
 				var typed *runner.Error
 				require.ErrorAs(t, err, &typed)
@@ -260,8 +244,8 @@ func TestSmallArena(t *testing.T) {
 	}
 }
 
-// TestOutputsAreTheSinks keeps the outputs of an evaluation: the sink owns them, so that they
-// are not a leak of the step.
+// TestOutputsAreTheSinks keeps the outputs of an evaluation. The sink owns them, so they are not a
+// leak of the step.
 func TestOutputsAreTheSinks(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	r := newRig(t, d)

@@ -15,8 +15,8 @@ import (
 
 // TestEveryEvent makes a step fail at each of its events: before every action, at the start and
 // the end of every call of a stage, at every allocation, in the source, in the hooks, each in
-// every possible way. After each failure, nothing is left, and the next step gives the numbers
-// of a run without a fault.
+// every possible way. After each failure every buffer is released, and the next step gives the
+// numbers of a run without a fault.
 func TestEveryEvent(t *testing.T) {
 	testkit.Slow(t)
 	for _, d := range designs {
@@ -34,9 +34,9 @@ func TestEveryEvent(t *testing.T) {
 
 func everyEvent(t *testing.T, d design, mode schedule.Mode) {
 	const m = 3
-	broken, never := newRig(t, d), newRig(t, d)
-	require.Equal(t, never.clean(mode, m), broken.clean(mode, m))
-	log, actions := slices.Clone(never.events.log), never.events.actions()
+	broken, intact := newRig(t, d), newRig(t, d)
+	require.Equal(t, intact.clean(mode, m), broken.clean(mode, m))
+	log, actions := slices.Clone(intact.events.log), intact.events.actions()
 	seen := map[place]int{}
 	for target, at := range log {
 		for f := range numFaults {
@@ -46,21 +46,21 @@ func everyEvent(t *testing.T, d design, mode schedule.Mode) {
 			before := broken.pool.book()
 			e := broken.events.provoke(target, f, func(ctx context.Context) (*runner.Result, error) { return broken.step(ctx, mode, m) })
 			if f == cancels && (at.place == atEnd || at.action == actions[len(actions)-1]) {
-				require.NoError(t, e.err, "a cancellation after the last action has begun comes too late")
-				require.Equal(t, never.clean(mode, m), broken.settle(mode, e.result))
+				require.NoError(t, e.err, "a cancellation has no effect after the last action has begun")
+				require.Equal(t, intact.clean(mode, m), broken.settle(mode, e.result))
 			} else {
 				broken.events.require(t, e, actions)
 			}
 			requireReleased(t, before, broken.pool.book())
-			require.Equal(t, never.clean(mode, m), broken.clean(mode, m), "after %v at event %d, %v", f, target, at)
-			require.Equal(t, log, broken.events.log, "a step is like every other")
+			require.Equal(t, intact.clean(mode, m), broken.clean(mode, m), "after %v at event %d, %v", f, target, at)
+			require.Equal(t, log, broken.events.log, "all steps have the same events")
 			requireReleased(t, before, broken.pool.book())
 			seen[at.place]++
 		}
 	}
 	for p := range numPlaces {
 		if p != atOutputs && p != atEnd || p == atOutputs == (mode == schedule.ForwardOnly) { // an evaluation has no gradients at its end
-			require.Positive(t, seen[p], "a fault %s", placeNames[p])
+			require.Positive(t, seen[p], "no fault was planted at: %s", placeNames[p])
 		}
 	}
 	require.NoError(t, broken.runner.Close())

@@ -111,8 +111,8 @@ func (l *language) clean(m int) []any {
 
 func (l *language) book() book { return bookOf(l.dev, nil) }
 
-// TestTransformer is TestEveryEvent for the stages of package transformer, at a sample of
-// events: every third one, each in one way, alternating.
+// TestTransformer is TestEveryEvent for the stages of package transformer, with a sample of the
+// faults: at every third event, one kind of fault in rotation.
 func TestTransformer(t *testing.T) {
 	const m = 3
 	for _, c := range []struct {
@@ -127,9 +127,9 @@ func TestTransformer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				broken, never := newLanguage(t, c.rule, c.stages, c.recompute), newLanguage(t, c.rule, c.stages, c.recompute)
-				require.Equal(t, never.clean(m), broken.clean(m))
-				log, actions := slices.Clone(never.events.log), never.events.actions()
+				broken, intact := newLanguage(t, c.rule, c.stages, c.recompute), newLanguage(t, c.rule, c.stages, c.recompute)
+				require.Equal(t, intact.clean(m), broken.clean(m))
+				log, actions := slices.Clone(intact.events.log), intact.events.actions()
 				tried := 0
 				for target := 0; target < len(log); target += 3 {
 					at, f := log[target], fault(target/3%int(numFaults))
@@ -143,7 +143,7 @@ func TestTransformer(t *testing.T) {
 					e := broken.events.provoke(target, f, func(ctx context.Context) (*runner.Result, error) { return broken.step(ctx, m) })
 					broken.events.require(t, e, actions)
 					requireReleased(t, before, broken.book())
-					require.Equal(t, never.clean(m), broken.clean(m), fmt.Sprintf("after %v at event %d, %v", f, target, at))
+					require.Equal(t, intact.clean(m), broken.clean(m), fmt.Sprintf("after %v at event %d, %v", f, target, at))
 					require.Equal(t, log, broken.events.log)
 					tried++
 				}
