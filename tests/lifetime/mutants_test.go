@@ -50,125 +50,87 @@ type leak struct {
 	bytes int64
 }
 
-func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
-	const numbers = 16
-	const size = 4 * numbers
-	var loader []toy.T // a loader's own list, as in a prefetching data loader
+// numbers is the size of the tensors of the toy, and size their bytes.
+const numbers, size = 16, 4 * 16
 
-	for _, mutant := range []struct {
-		name   string
-		change func(*toy.Model, *runner.Config[toy.T]) runner.Source[toy.T]
-		want   leak
-	}{
-		{
-			// TransformerEngine #1935: ctx.tensor_objects outlives the backward.
-			name: "a stage keeps a saved tensor after its backward",
-			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
-				inner := cfg.Stages[1]
-				cfg.Stages[1] = &wrapped{S: inner, forward: func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
-					mb.Retain(in[0])
-					return inner.Forward(ctx, mb, in, out)
-				}}
-				return m.Source(numbers)
-			},
-			want: leak{1, memory.Activation, size},
+// mutants leak in a call of one stage: before its Forward or its Backward, or in the source.
+var mutants = []struct {
+	name     string
+	stage    int
+	forward  func(m *toy.Model, mb toy.MB, in []toy.T) error
+	backward func(m *toy.Model, mb toy.MB, gradOut []toy.T) error
+	fused    bool // the stage is a fused group
+	source   bool // the source keeps the part that the stage reads
+	want     leak
+}{
+	{
+		// TransformerEngine #1935: ctx.tensor_objects outlives the backward.
+		name: "a stage keeps a saved tensor after its backward", stage: 1, want: leak{1, memory.Activation, size},
+		forward: func(_ *toy.Model, mb toy.MB, in []toy.T) error { mb.Retain(in[0]); return nil },
+	},
+	{
+		// TransformerEngine #2750: a fused group of operations restores the tensors that each of
+		// them saved from its compressed form, and keeps them.
+		name: "a fused group keeps the tensors it restored", stage: 1, fused: true, want: leak{1, memory.Saved, size},
+		backward: func(m *toy.Model, _ toy.MB, _ []toy.T) error {
+			_, _, err := toy.Alloc(m.Arena, memory.Saved, numbers)
+			return err
 		},
-		{
-			// TransformerEngine #2750: a fused group of operations restores the tensors that
-			// each of them saved, and keeps them.
-			name: "a fused group keeps the tensors it restored",
-			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
-				var restored []toy.T
-				inner := cfg.Stages[1]
-				member := &wrapped{S: inner, backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
-					h, _, err := toy.Alloc(m.Arena, memory.Saved, numbers) // restored from its compressed form
-					if err != nil {
-						return err
-					}
-					restored = append(restored, h)
-					return inner.Backward(ctx, mb, gradOut, gradIn)
-				}}
-				group, err := stages.Sequential(inner.Spec().Name, toy.S(member))
-				require.NoError(t, err)
-				cfg.Stages[1] = group
-				return m.Source(numbers)
-			},
-			want: leak{1, memory.Saved, size},
+	},
+	{
+		// Fast-LLM #486: the logged loss keeps the tensor from which it was computed. Loss takes two
+		// numbers, so only a closure of the stage can keep the tensor.
+		name: "a loss is kept with its tensor", stage: 2, want: leak{2, memory.Activation, size},
+		forward: func(_ *toy.Model, mb toy.MB, in []toy.T) error { mb.Retain(in[0]); return nil },
+	},
+	{
+		name: "a stage keeps a batch entry", stage: 0, want: leak{0, memory.Entry, size},
+		forward: func(_ *toy.Model, mb toy.MB, _ []toy.T) error { mb.Retain(mb.Part(1)); return nil },
+	},
+	{
+		// A data loader that prefetches has a list of its inputs.
+		name: "the loader holds an input", source: true, want: leak{2, memory.Entry, size}, // the last reader of the targets
+	},
+	{
+		name: "a workspace is never released", stage: 1, want: leak{1, memory.Workspace, 12},
+		backward: func(m *toy.Model, _ toy.MB, _ []toy.T) error {
+			_, _, err := toy.Alloc(m.Arena, memory.Workspace, 3)
+			return err
 		},
-		{
-			// Fast-LLM #486: the logged loss keeps the tensor from which it was computed. Loss
-			// takes two numbers, so the tensor has to be smuggled out through a closure.
-			name: "a loss is kept with its tensor",
-			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
-				var logged []func() toy.T
-				last := len(cfg.Stages) - 1
-				inner := cfg.Stages[last]
-				cfg.Stages[last] = &wrapped{S: inner, forward: func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
-					origin := mb.Retain(in[0])
-					logged = append(logged, func() toy.T { return origin })
-					return inner.Forward(ctx, mb, in, out)
-				}}
-				return m.Source(numbers)
-			},
-			want: leak{2, memory.Activation, size},
-		},
-		{
-			name: "a stage keeps a batch entry",
-			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
-				inner := cfg.Stages[0]
-				cfg.Stages[0] = &wrapped{S: inner, forward: func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
-					part := mb.Part(1)
-					mb.Retain(part)
-					return inner.Forward(ctx, mb, in, out)
-				}}
-				return m.Source(numbers)
-			},
-			want: leak{0, memory.Entry, size},
-		},
-		{
-			name: "the loader holds an input",
-			change: func(m *toy.Model, _ *runner.Config[toy.T]) runner.Source[toy.T] {
-				return asked(func(_ context.Context, entry batchctx.Entry[toy.T]) error {
-					for part, name := range toy.Parts {
-						h, _, err := toy.Alloc(m.Arena, memory.Entry, numbers)
-						if err != nil {
-							return err
-						}
-						if part == 1 {
-							if err := m.Arena.Retain(h); err != nil {
-								return err
-							}
-							loader = append(loader, h)
-						}
-						entry.Put(name, h)
-					}
-					return nil
-				})
-			},
-			want: leak{2, memory.Entry, size}, // the last reader of the targets
-		},
-		{
-			name: "a workspace is never released",
-			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
-				inner := cfg.Stages[1]
-				cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
-					if _, _, err := toy.Alloc(m.Arena, memory.Workspace, 3); err != nil {
-						return err
-					}
-					return inner.Backward(ctx, mb, gradOut, gradIn)
-				}}
-				return m.Source(numbers)
-			},
-			want: leak{1, memory.Workspace, 12},
-		},
-	} {
+	},
+}
+
+func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
+	for _, mutant := range mutants {
 		t.Run(mutant.name, func(t *testing.T) {
 			model, err := toy.New(3)
 			require.NoError(t, err)
 			defer model.Arena.Close()
 			before := model.Arena.Live()
 			cfg := model.Config()
-			source := mutant.change(model, &cfg)
+			inner := cfg.Stages[mutant.stage]
+			w := &wrapped{S: inner}
+			if mutant.forward != nil {
+				w.forward = func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
+					mb.Check(mutant.forward(model, mb, in))
+					return inner.Forward(ctx, mb, in, out)
+				}
+			}
+			if mutant.backward != nil {
+				w.backward = func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
+					mb.Check(mutant.backward(model, mb, gradOut))
+					return inner.Backward(ctx, mb, gradOut, gradIn)
+				}
+			}
+			cfg.Stages[mutant.stage] = w
+			if mutant.fused {
+				cfg.Stages[mutant.stage], err = stages.Sequential(inner.Spec().Name, toy.S(w))
+				require.NoError(t, err)
+			}
+			source := model.Source(numbers)
+			if mutant.source {
+				source = prefetching(model.Arena)
+			}
 			cfg.Hooks.Microbatch = func(s *memory.Sample) { t.Errorf("microbatch %d passed its audit", s.Microbatch) }
 			r, err := runner.New(cfg)
 			require.NoError(t, err)
@@ -180,10 +142,30 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			require.Equal(t, mutant.want, leak{found.Stage, found.Class, found.Bytes}, "%v", err)
 			require.Equal(t, 0, found.Microbatch)
 			require.Equal(t, cfg.Stages[found.Stage].Spec().Name, found.Name)
-			require.Equal(t, before, model.Arena.Live(), "everything is taken back after the error")
+			require.Equal(t, before, model.Arena.Live(), "everything is released after the error")
 		})
 	}
 }
+
+// prefetching returns a source that keeps the targets of every entry. It is called once for each entry
+// even with -tags invariants, under which the runner calls a source of runner.Indexed twice.
+func prefetching(arena *memory.Arena) runner.Source[toy.T] {
+	return source(func(_ context.Context, entry batchctx.Entry[toy.T]) error {
+		for part, name := range toy.Parts {
+			h, _, err := toy.Alloc(arena, memory.Entry, numbers)
+			entry.Check(err)
+			if part == 1 {
+				entry.Check(arena.Retain(h))
+			}
+			entry.Put(name, h)
+		}
+		return nil
+	})
+}
+
+type source func(context.Context, batchctx.Entry[toy.T]) error
+
+func (s source) Next(ctx context.Context, entry batchctx.Entry[toy.T]) error { return s(ctx, entry) }
 
 // TestSmuggledValuesAreDeadWhenUsed is the other half of the loss mutant: a tensor that was
 // smuggled out without a reference cannot be used after its release, neither through the view
@@ -335,9 +317,3 @@ func TestALeakAtStepEndIsCaught(t *testing.T) { // L6
 		require.Equal(t, before, model.Arena.Live())
 	}
 }
-
-// asked is a source of one rank that makes each entry once, also with -tags invariants, under
-// which the runner calls a source of runner.Indexed twice.
-type asked func(context.Context, batchctx.Entry[toy.T]) error
-
-func (a asked) Next(ctx context.Context, entry batchctx.Entry[toy.T]) error { return a(ctx, entry) }
