@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// A copy that a plan makes and a module keeps is covered by its own book until the plan drops
-// it. Then the step ends, in the same step.
+// TestACopyKeptBeyondItsDropIsCaught keeps a copy of a weight that the plan has made. The step ends
+// with an error at the microbatch after which the plan drops the copy.
 func TestACopyKeptBeyondItsDropIsCaught(t *testing.T) {
 	for _, m := range []int{1, 4} {
 		n := newNetwork(t)
@@ -41,7 +41,8 @@ func TestACopyKeptBeyondItsDropIsCaught(t *testing.T) {
 	}
 }
 
-// Leaks that the API cannot express, or rejects by name.
+// TestFP8LeaksThatCannotBeSaid covers leaks that the API cannot express or rejects with a specific
+// error.
 func TestFP8LeaksThatCannotBeSaid(t *testing.T) {
 	refused := func(want error, name string, change func(n *network)) {
 		t.Helper()
@@ -77,16 +78,15 @@ func TestFP8LeaksThatCannotBeSaid(t *testing.T) {
 			return nil
 		}
 	})
-	refused(batchctx.ErrContribution, "a gradient is not contributed to, so that a dummy is wanted", func(n *network) {
+	refused(batchctx.ErrContribution, "a stage omits the contribution to a gradient", func(n *network) {
 		n.stages[1] = &noGradient{n.linear}
 	})
 
-	// A scale without a buffer of its own cannot outlive its data: there is one buffer in a
-	// quantized matrix, and one for each half of a tensor.
+	// A scale cannot outlive its data, because it shares their buffer: a quantized matrix has one
+	// buffer, and a tensor has one for each half.
 	require.Equal(t, 1, buffersIn(reflect.TypeFor[kernels.Quantized]()))
 	require.Equal(t, 2, buffersIn(reflect.TypeFor[fp8.Tensor]()))
-	// A state does not remember microbatches: it has the same size after a thousand steps as
-	// before the first, and a slab is one buffer.
+	// A state does not grow with the number of steps, and a slab is one buffer.
 	state, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid}, []fp8.Slot{{Name: "x"}})
 	require.NoError(t, err)
 	first, err := state.MarshalBinary()
@@ -106,11 +106,9 @@ type noGradient struct{ *linear }
 
 func (s *noGradient) Backward(_ context.Context, mb microbatch, _, gradIn []buffer) error {
 	x, err := fp8.Take(mb, 1, shape("input", rows, in), fp8.Columnwise)
-	if err != nil {
-		return err
-	}
-	gradIn[0], err = s.dev.Alloc(memory.ActGrad, kernels.Float32, rows*in)
-	return errors.Join(err, s.dev.Zero(gradIn[0]), x.Release(mb))
+	mb.Check(err)
+	gradIn[0] = mb.Must(s.dev.Alloc(memory.ActGrad, kernels.Float32, rows*in))
+	return errors.Join(s.dev.Zero(gradIn[0]), x.Release(mb))
 }
 
 // buffersIn counts the buffers of a type.
@@ -123,8 +121,8 @@ func buffersIn(t reflect.Type) (n int) {
 	return n
 }
 
-// A long-lived table is on pages of its own scope, at whatever point of a step it was
-// allocated: the memory of the steps is returned to the system as a whole.
+// TestTablesAnchorNothing allocates long-lived tables between steps. They are on the pages of their
+// own scope, so all pages of the steps are returned to the system.
 func TestTablesAnchorNothing(t *testing.T) {
 	n := newNetwork(t)
 	r, err := runner.New(n.config())

@@ -2,7 +2,6 @@ package lifetime_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -32,7 +31,7 @@ type pipeline struct {
 const tokens = 8
 
 var decoder = transformer.Config{
-	Vocabulary: 16, Width: 32, Layers: 2, Heads: 2, Context: tokens, Seed: 1,
+	Vocabulary: 16, Width: width, Layers: 2, Heads: 2, Context: tokens, Seed: 1,
 	FP8: fp8.DelayedScaling{Format: fp8.Hybrid}, FP8Attention: true,
 }
 
@@ -60,8 +59,8 @@ func (p *pipeline) live() (live [2]int64) {
 	return live
 }
 
-// group returns the runners of both ranks. passed is called for every microbatch that has
-// passed its audit.
+// group returns a runner for both ranks. passed is called for every microbatch that has passed its
+// audit.
 func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int, s *memory.Sample)) *runner.Runner[buffer] {
 	t.Helper()
 	cfg := runner.Config[buffer]{
@@ -69,9 +68,7 @@ func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Microbatch: func(s *memory.Sample) { passed(s.Rank, s) }},
 		Plan:   runner.Plan{Rule: rule, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}}},
-		World: runner.World[buffer]{
-			Capacity: 1,
-		},
+		World:  runner.World[buffer]{Capacity: 1},
 	}
 	for _, host := range p.hosts {
 		cfg.Spaces = append(cfg.Spaces, host)
@@ -94,7 +91,7 @@ func (p *pipeline) sources() runner.Source[buffer] {
 	return runner.PerRank(list...)
 }
 
-// spy is a device that shows a mutant how a stage uses it, during the call of the mutant.
+// spy is a device that calls a mutant's functions when the stage uses the device.
 type spy struct {
 	*kernels.Host
 	born        func(class memory.Class, b buffer)
@@ -124,43 +121,30 @@ func (s *spy) Dequantize(dst buffer, q kernels.Quantized, transposed bool) error
 	return s.Host.Dequantize(dst, q, transposed)
 }
 
-// culprit is a stage of the model with a leak before its calls, or within them through the spy.
+// culprit is a stage of the model that leaks before its calls, or during them through the spy.
 // Its functions may be nil.
 type culprit struct {
 	stages.Stage[buffer]
 	spy               *spy
 	weight            buffer // of the block's layer that widens fourfold
-	forward, backward func(mb microbatch, in buffer) error
-	kept              []buffer // never released: an entry for each leak
+	forward, backward func(mb microbatch, in buffer)
+	kept              []buffer // an element for each leak
 
-	backwards, weights int // number of microbatches whose gradients, of input and weights, it has computed
+	backwards, weights int // numbers of microbatches whose gradients of inputs and of weights were computed
 }
 
-func afterBackward(c *culprit) int { return c.backwards }
-func afterWeights(c *culprit) int  { return c.weights }
+// alloc allocates and keeps a buffer.
+func (c *culprit) alloc(mb microbatch, class memory.Class, n int) {
+	c.kept = append(c.kept, mb.Must(c.spy.Host.Alloc(class, kernels.Float32, n)))
+}
 
-// once calls do if nothing is kept yet.
-func (c *culprit) once(do func() error) error {
+// cacheWeight quantizes the weight in the first call, and keeps the result.
+func (c *culprit) cacheWeight(mb microbatch, usage fp8.Usage) {
 	if c.kept != nil {
-		return nil
+		return
 	}
-	return do()
-}
-
-// alloc allocates and keeps.
-func (c *culprit) alloc(class memory.Class, n int) error {
-	b, err := c.spy.Host.Alloc(class, kernels.Float32, n)
-	c.kept = append(c.kept, b)
-	return err
-}
-
-// quantize keeps one orientation of the weight.
-func (c *culprit) quantize(usage fp8.Usage) error {
 	shape := fp8.Shape{Rows: decoder.Width, Cols: 4 * decoder.Width, Encoding: decoder.FP8.Encoding(fp8.Weight)}
-	b, err := c.spy.Host.Alloc(memory.FP8, kernels.Uint8, shape.Bytes(usage))
-	if err != nil {
-		return err
-	}
+	b := mb.Must(c.spy.Host.Alloc(memory.FP8, kernels.Uint8, shape.Bytes(usage)))
 	c.kept = append(c.kept, b)
 	op := kernels.Quantize{X: c.weight, Rows: shape.Rows, Cols: shape.Cols}
 	if usage == fp8.Columnwise {
@@ -168,7 +152,7 @@ func (c *culprit) quantize(usage fp8.Usage) error {
 	} else {
 		op.Rowwise = shape.Half(usage, b)
 	}
-	return c.spy.Host.Quantize(op)
+	mb.Check(c.spy.Host.Quantize(op))
 }
 
 func (c *culprit) Unwrap() stages.Stage[buffer] { return c.Stage }
@@ -196,187 +180,179 @@ func (c *culprit) BackwardWeight(ctx context.Context, mb microbatch) error {
 }
 
 // call runs the leak and the stage, and then disables the spy.
-func (c *culprit) call(misuse func(mb microbatch, in buffer) error, mb microbatch, in buffer, run func() error) error {
+func (c *culprit) call(misuse func(mb microbatch, in buffer), mb microbatch, in buffer, run func() error) error {
 	defer func() { c.spy.born, c.spy.quantized, c.spy.dequantized = nil, nil, nil }()
 	if misuse != nil {
-		if err := misuse(mb, in); err != nil {
-			return err
-		}
+		misuse(mb, in)
 	}
 	return run()
 }
 
-// The thirteen ways in which training in eight bits has leaked in other projects, in the order
-// of docs/lifetimes.md, each in a block of a transformer on one of two ranks, with other
-// microbatches in flight: on the first rank, and on the second, which gets copies of the
-// tensors that the first one sends. The audit of the rank's first microbatch ends the step on
-// both, and has counted the bytes that the block kept until then.
-func TestFP8MutantsInAPipeline(t *testing.T) {
-	const width = 32
-	low := func(rows, cols int) int64 { return int64(decoder.FP8.Encoding(fp8.Input).Bytes(rows, cols)) }
-	both := func(class memory.Class) [2]memory.Class { return [2]memory.Class{class, class} }
-	for _, mutant := range []struct {
-		name      string
-		recompute bool
-		change    func(c *culprit)
-		class     [2]memory.Class // by rank
-		bytes     int64           // per leak
-		// lawful returns the number of calls of a microbatch that may still use the kept
-		// buffer, not counting the leaked reference: until then it is in a slot of the
-		// microbatch. nil means that no call may use it.
-		lawful func(c *culprit) int
-	}{
-		{
-			// TransformerEngine #1935: ctx.tensor_objects outlives the restore.
-			name: "1 the context of a backward keeps its saved tensor", class: both(memory.FP8), bytes: low(4*width, tokens),
-			change: func(c *culprit) {
-				c.backward = func(mb microbatch, _ buffer) error {
-					c.spy.dequantized = func(q kernels.Quantized) { // the first is the input of GELU
-						c.kept, c.spy.dequantized = append(c.kept, mb.Retain(q.Data)), nil
+// fp8Mutants are the thirteen leaks of training in eight bits in other projects, in the order of
+// docs/lifetimes.md, each in a block of the pipeline.
+var fp8Mutants = []struct {
+	name      string
+	recompute bool
+	change    func(c *culprit)
+	class     [2]memory.Class // by rank
+	bytes     int64           // per leak
+	// lawful returns the number of calls of a microbatch that may still use the kept buffer,
+	// not counting the leaked reference: until then it is in a slot of the microbatch. nil
+	// means that no call may use it.
+	lawful func(c *culprit) int
+}{
+	{
+		// TransformerEngine #1935: ctx.tensor_objects outlives the restore.
+		name: "1 the context of a backward keeps its saved tensor", class: onBoth(memory.FP8), bytes: inFP8(4*width, tokens),
+		change: func(c *culprit) {
+			c.backward = func(mb microbatch, _ buffer) {
+				c.spy.dequantized = func(q kernels.Quantized) { // the first is the input of GELU
+					c.kept, c.spy.dequantized = append(c.kept, mb.Retain(q.Data)), nil
+				}
+			}
+		},
+	},
+	{
+		// NeMo-RL #2003, verl #6953: module._fp8_workspaces.
+		name: "2 the first microbatch quantizes the weight into the module's cache", class: onBoth(memory.FP8), bytes: inFP8(4*width, width),
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, _ buffer) { c.cacheWeight(mb, fp8.Columnwise) }
+		},
+	},
+	{
+		// TransformerEngine #2681, #2717: the transpose that the first backward caches.
+		name: "3 the first backward caches the weight's other orientation", class: onBoth(memory.FP8), bytes: inFP8(width, 4*width),
+		change: func(c *culprit) {
+			c.backward = func(mb microbatch, _ buffer) { c.cacheWeight(mb, fp8.Rowwise) }
+		},
+	},
+	{
+		// TransformerEngine #1261, #1764: both layouts of an activation. Save takes one, so the
+		// other has to be kept without it.
+		name: "4 the other half of a saved tensor is kept", class: onBoth(memory.FP8), bytes: inFP8(tokens, width),
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, _ buffer) {
+				c.spy.quantized = func(op kernels.Quantize) {
+					if op.Columnwise.Rows > 0 { // the output of attention, whose columns are saved
+						c.kept = append(c.kept, mb.Retain(op.Rowwise.Data))
 					}
-					return nil
 				}
-			},
+			}
 		},
-		{
-			// NeMo-RL #2003, verl #6953: module._fp8_workspaces.
-			name: "2 the first microbatch quantizes the weight into the module's cache", class: both(memory.FP8), bytes: low(4*width, width),
-			change: func(c *culprit) {
-				c.forward = func(microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Columnwise) }) }
-			},
+	},
+	{
+		// at::empty({1}) for every quantization, which clear() skips. Here scales share the buffer
+		// of their data, so the mutant must allocate one.
+		name: "5 a scale has an allocation of its own", class: onBoth(memory.FP8), bytes: 4,
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, _ buffer) {
+				c.spy.quantized = func(kernels.Quantize) { c.alloc(mb, memory.FP8, 1) }
+			}
 		},
-		{
-			// TransformerEngine #2681, #2717: the transpose that the first backward caches.
-			name: "3 the first backward caches the weight's other orientation", class: both(memory.FP8), bytes: low(width, 4*width),
-			change: func(c *culprit) {
-				c.backward = func(microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Rowwise) }) }
-			},
+	},
+	{
+		// Lists of histories that are extended whenever a module is seen again.
+		name: "6 a history is registered again", class: onBoth(memory.Resident), bytes: 4 * 2 * kernels.TallyWords,
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, _ buffer) {
+				state, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid}, []fp8.Slot{{Name: "input"}})
+				mb.Check(err)
+				_, err = fp8.NewSlab(c.spy.Host, state, []int{0})
+				mb.Check(err)
+				c.kept = append(c.kept, buffer{})
+			}
 		},
-		{
-			// TransformerEngine #1261, #1764: both layouts of an activation. Save takes one, so
-			// the other has to be kept without it.
-			name: "4 the other half of a saved tensor is kept", class: both(memory.FP8), bytes: low(tokens, width),
-			change: func(c *culprit) {
-				c.forward = func(mb microbatch, _ buffer) error {
-					c.spy.quantized = func(op kernels.Quantize) {
-						if op.Columnwise.Rows > 0 { // the output of attention, whose columns are saved
-							c.kept = append(c.kept, mb.Retain(op.Rowwise.Data))
-						}
+	},
+	{
+		// The deque into which the first pass pushes scales and histories for the second.
+		name: "7 scales are stashed for a recompute", recompute: true, class: onBoth(memory.Saved), bytes: 4 * 3,
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, _ buffer) { c.alloc(mb, memory.Saved, 3) }
+		},
+	},
+	{
+		// WeightGradStore: a queue of inputs and gradients whose popped elements are kept.
+		name: "8 a queue of delayed weight gradients is not emptied", class: onBoth(memory.FP8), bytes: inFP8(width, tokens),
+		lawful: func(c *culprit) int { return c.weights },
+		change: func(c *culprit) {
+			c.backward = func(mb microbatch, _ buffer) {
+				c.spy.quantized = func(op kernels.Quantize) { // the first is the gradient of the block's output
+					c.kept, c.spy.quantized = append(c.kept, mb.Retain(op.Columnwise.Data)), nil
+				}
+			}
+		},
+	},
+	{
+		// lru_cache around the workspace of products.
+		name: "9 the workspace of a product is cached", class: onBoth(memory.Workspace), bytes: 4 * tokens * width,
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, _ buffer) {
+				c.spy.born = func(class memory.Class, b buffer) {
+					if class == memory.Workspace && c.kept == nil {
+						c.kept = append(c.kept, mb.Retain(b))
 					}
-					return nil
 				}
-			},
+			}
 		},
-		{
-			// at::empty({1}) for every quantization, which clear() skips. Here scales have no
-			// buffer of their own, so the mutant must allocate one.
-			name: "5 a scale has an allocation of its own", class: both(memory.FP8), bytes: 4,
-			change: func(c *culprit) {
-				c.forward = func(microbatch, buffer) (err error) {
-					c.spy.quantized = func(kernels.Quantize) { err = errors.Join(err, c.alloc(memory.FP8, 1)) }
-					return nil
+	},
+	{
+		// _dummy_wgrads, by shape and type.
+		name: "10 a dummy gradient is cached by its shape", class: onBoth(memory.ActGrad), bytes: 4 * width * 4 * width,
+		change: func(c *culprit) {
+			c.backward = func(mb microbatch, _ buffer) {
+				if c.kept == nil {
+					c.alloc(mb, memory.ActGrad, c.weight.N)
 				}
-			},
+			}
 		},
-		{
-			// Lists of histories that are extended whenever a module is seen again.
-			name: "6 a history is registered again", class: both(memory.Resident), bytes: 4 * 2 * kernels.TallyWords,
-			change: func(c *culprit) {
-				var registered []*fp8.Slab
-				c.forward = func(microbatch, buffer) error {
-					state, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid}, []fp8.Slot{{Name: "input"}})
-					if err != nil {
-						return err
-					}
-					slab, err := fp8.NewSlab(c.spy.Host, state, []int{0})
-					registered, c.kept = append(registered, slab), append(c.kept, buffer{})
-					return err
-				}
-			},
-		},
-		{
-			// The deque into which the first pass pushes scales and histories for the second.
-			name: "7 scales are stashed for a recompute", recompute: true, class: both(memory.Saved), bytes: 4 * 3,
-			change: func(c *culprit) {
-				c.forward = func(microbatch, buffer) error { return c.alloc(memory.Saved, 3) }
-			},
-		},
-		{
-			// WeightGradStore: a queue of inputs and gradients whose popped elements are kept.
-			name: "8 a queue of delayed weight gradients is not emptied", class: both(memory.FP8), bytes: low(width, tokens),
-			lawful: afterWeights,
-			change: func(c *culprit) {
-				c.backward = func(mb microbatch, _ buffer) error {
-					c.spy.quantized = func(op kernels.Quantize) { // the first is the gradient of the block's output
-						c.kept, c.spy.quantized = append(c.kept, mb.Retain(op.Columnwise.Data)), nil
-					}
-					return nil
-				}
-			},
-		},
-		{
-			// lru_cache around the workspace of products.
-			name: "9 the workspace of a product is cached", class: both(memory.Workspace), bytes: 4 * tokens * width,
-			change: func(c *culprit) {
-				c.forward = func(mb microbatch, _ buffer) error {
-					c.spy.born = func(class memory.Class, b buffer) {
-						if class == memory.Workspace && c.kept == nil {
-							c.kept = append(c.kept, mb.Retain(b))
-						}
-					}
-					return nil
-				}
-			},
-		},
-		{
-			// _dummy_wgrads, by shape and type.
-			name: "10 a dummy gradient is cached by its shape", class: both(memory.ActGrad), bytes: 4 * width * 4 * width,
-			change: func(c *culprit) {
-				c.backward = func(microbatch, buffer) error {
-					return c.once(func() error { return c.alloc(memory.ActGrad, c.weight.N) })
-				}
-			},
-		},
-		{
-			// NeMo-RL 04fc13775: ctx, run_function, the layer, its probabilities, ctx.
-			name: "11 a recomputed call holds its input", recompute: true,
-			class: [2]memory.Class{memory.Activation, memory.Transfer}, bytes: 4 * tokens * width,
-			lawful: afterBackward,
-			change: func(c *culprit) {
-				var run []func() buffer
-				c.forward = func(mb microbatch, x buffer) error {
-					if mb.Pass() == batchctx.Train {
-						x = mb.Retain(x)
-						run, c.kept = append(run, func() buffer { return x }), append(c.kept, x)
-					}
-					return nil
-				}
-			},
-		},
-		{
-			// Fast-LLM #486: a logged loss with the tensor from which it was computed.
-			name:  "12 a logged number keeps its operand",
-			class: [2]memory.Class{memory.Activation, memory.Transfer}, bytes: 4 * tokens * width,
-			lawful: afterBackward,
-			change: func(c *culprit) {
-				c.forward = func(mb microbatch, x buffer) error {
+	},
+	{
+		// NeMo-RL 04fc13775: ctx, run_function, the layer, its probabilities, ctx.
+		name: "11 a recomputed call holds its input", recompute: true, class: fromPrevious, bytes: 4 * tokens * width,
+		lawful: func(c *culprit) int { return c.backwards },
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, x buffer) {
+				if mb.Pass() == batchctx.Train {
 					c.kept = append(c.kept, mb.Retain(x))
-					return nil
 				}
-			},
+			}
 		},
-		{
-			// NeMo-RL #2319: long-lived tables between short-lived buffers.
-			name: "13 a small table is made within a step", class: both(memory.Resident), bytes: 64,
-			change: func(c *culprit) {
-				c.forward = func(microbatch, buffer) error {
-					b, err := c.spy.AllocIn(memory.Metadata, kernels.Float32, 16)
-					c.kept = append(c.kept, b)
-					return err
-				}
-			},
+	},
+	{
+		// Fast-LLM #486: a logged loss with the tensor from which it was computed.
+		name: "12 a logged number keeps its operand", class: fromPrevious, bytes: 4 * tokens * width,
+		lawful: func(c *culprit) int { return c.backwards },
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, x buffer) { c.kept = append(c.kept, mb.Retain(x)) }
 		},
-	} {
+	},
+	{
+		// NeMo-RL #2319: long-lived tables between short-lived buffers.
+		name: "13 a small table is made within a step", class: onBoth(memory.Resident), bytes: 64,
+		change: func(c *culprit) {
+			c.forward = func(mb microbatch, _ buffer) {
+				c.kept = append(c.kept, mb.Must(c.spy.AllocIn(memory.Metadata, kernels.Float32, 16)))
+			}
+		},
+	},
+}
+
+// width is the width of the pipeline's model.
+const width = 32
+
+// inFP8 returns the bytes of one half of a tensor.
+func inFP8(rows, cols int) int64 { return int64(decoder.FP8.Encoding(fp8.Input).Bytes(rows, cols)) }
+
+func onBoth(class memory.Class) [2]memory.Class { return [2]memory.Class{class, class} }
+
+// fromPrevious are the classes of a block's input: the second rank gets a copy of it.
+var fromPrevious = [2]memory.Class{memory.Activation, memory.Transfer}
+
+// TestFP8MutantsInAPipeline runs every mutant on each of the two ranks, with other microbatches in
+// flight. The audit of the rank's first microbatch ends the step on both, and has counted the bytes
+// that the block kept until then.
+func TestFP8MutantsInAPipeline(t *testing.T) {
+	for _, mutant := range fp8Mutants {
 		for rank := range 2 {
 			for plan, rule := range map[string]schedule.Rule{"1f1b": schedule.OneFOneB, "zb-h1": schedule.ZBH1} {
 				t.Run(fmt.Sprintf("%s, rank %d, %s", mutant.name, rank, plan), func(t *testing.T) {
@@ -409,7 +385,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 					if found.Class == memory.Resident {
 						before[rank] += found.Bytes
 					}
-					require.Equal(t, before, p.live(), "everything is taken back after the error")
+					require.Equal(t, before, p.live(), "everything is released after the error")
 					require.NoError(t, g.Close())
 					require.NoError(t, p.model.Close())
 				})
@@ -429,7 +405,7 @@ func (p *pipeline) matrix(t *testing.T, name string) buffer {
 	return buffer{}
 }
 
-// The pipeline without a mutant trains with flat memory.
+// TestFP8PipelineIsFlat trains the pipeline without a mutant.
 func TestFP8PipelineIsFlat(t *testing.T) {
 	p := newPipeline(t)
 	before := p.live()

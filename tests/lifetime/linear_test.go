@@ -27,10 +27,10 @@ const rows, in, out = 8, 32, 16
 
 var hidden = []stages.Port{{Name: "hidden"}}
 
-// linear is y = x·w in FP8, as in a training framework: a copy of the weight for the forward
-// and one for the backward, made by the plan; the input saved only by columns; the gradient of
-// the weight in float32. Tensors are scaled by their own values. A test misuses it
-// through one of the functions; nil does nothing.
+// linear computes y = x·w in FP8 as a training framework does: the plan makes a copy of the weight
+// for the forward and one for the backward, the input is saved only columnwise, and the gradient of
+// the weight is float32. Tensors are scaled by their own values. A test adds a misuse through one of
+// the functions, which may be nil.
 type linear struct {
 	dev          *kernels.Host
 	weight, grad buffer
@@ -90,26 +90,15 @@ func (l *linear) QuantizeWeights(_ context.Context, call weights) error {
 // Forward returns x·w.
 func (l *linear) Forward(_ context.Context, mb microbatch, from, to []buffer) error {
 	if l.forward != nil {
-		if err := l.forward(l, mb, from[0]); err != nil {
-			return err
-		}
+		mb.Check(l.forward(l, mb, from[0]))
 	}
 	x, err := l.quantize(from[0], shape("input", rows, in), fp8.Rowwise|fp8.Columnwise)
-	if err != nil {
-		return err
-	}
-	if to[0], err = l.dev.Alloc(memory.Activation, kernels.Float32, rows*out); err != nil {
-		return err
-	}
+	mb.Check(err)
+	to[0] = mb.Must(l.dev.Alloc(memory.Activation, kernels.Float32, rows*out))
 	a, err := x.Rowwise()
-	if err != nil {
-		return err
-	}
-	w := mb.WeightCopy(1)
+	mb.Check(err)
 	s := shape("weight", in, out)
-	if err := l.product(mb, kernels.QuantizedMatMul{A: a, B: s.Half(fp8.Columnwise, w), C: to[0], M: rows, N: out, K: in}); err != nil {
-		return err
-	}
+	l.product(mb, kernels.QuantizedMatMul{A: a, B: s.Half(fp8.Columnwise, mb.WeightCopy(1)), C: to[0], M: rows, N: out, K: in})
 	if l.save != nil {
 		return l.save(l, mb, &x)
 	}
@@ -119,52 +108,32 @@ func (l *linear) Forward(_ context.Context, mb microbatch, from, to []buffer) er
 // Backward returns dy·wᵀ and adds xᵀ·dy to the gradient of the weight.
 func (l *linear) Backward(_ context.Context, mb microbatch, gradOut, gradIn []buffer) error {
 	x, err := fp8.Take(mb, 1, shape("input", rows, in), fp8.Columnwise)
-	if err != nil {
-		return err
-	}
+	mb.Check(err)
 	dy, err := l.quantize(gradOut[0], shape("gradient", rows, out), fp8.Rowwise|fp8.Columnwise)
-	if err != nil {
-		return err
-	}
-	if err := l.gradients(mb, &x, &dy, gradIn); err != nil {
-		return err
-	}
+	mb.Check(err)
+	gradIn[0] = mb.Must(l.dev.Alloc(memory.ActGrad, kernels.Float32, rows*in))
+	byRow, err1 := dy.Rowwise()
+	byColumn, err2 := dy.Columnwise()
+	input, err3 := x.Columnwise()
+	mb.Check(errors.Join(err1, err2, err3))
+	w := mb.WeightCopy(2)
+	grad, write := mb.GradFirst(1)
+	s := shape("weight", in, out)
+	l.product(mb, kernels.QuantizedMatMul{A: byRow, B: s.Half(fp8.Rowwise, w), C: gradIn[0], M: rows, N: in, K: out})
+	l.product(mb, kernels.QuantizedMatMul{A: input, B: byColumn, C: grad, M: in, N: out, K: rows, Accumulate: write == batchctx.Add})
 	if l.backward != nil {
-		if err := l.backward(l, mb, gradOut[0], &x, &dy); err != nil {
-			return err
-		}
+		mb.Check(l.backward(l, mb, gradOut[0], &x, &dy))
 	}
 	return errors.Join(x.Release(mb), dy.Release(mb))
 }
 
-// gradients computes the two products of the backward.
-func (l *linear) gradients(mb microbatch, x, dy *fp8.Tensor, gradIn []buffer) (err error) {
-	if gradIn[0], err = l.dev.Alloc(memory.ActGrad, kernels.Float32, rows*in); err != nil {
-		return err
-	}
-	byRow, err1 := dy.Rowwise()
-	byColumn, err2 := dy.Columnwise()
-	input, err3 := x.Columnwise()
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
-	w := mb.WeightCopy(2)
-	grad, write := mb.GradFirst(1)
-	s := shape("weight", in, out)
-	return errors.Join(
-		l.product(mb, kernels.QuantizedMatMul{A: byRow, B: s.Half(fp8.Rowwise, w), C: gradIn[0], M: rows, N: in, K: out}),
-		l.product(mb, kernels.QuantizedMatMul{A: input, B: byColumn, C: grad, M: in, N: out, K: rows, Accumulate: write == batchctx.Add}))
-}
-
 // product runs a product with its workspace.
-func (l *linear) product(mb microbatch, op kernels.QuantizedMatMul) (err error) {
+func (l *linear) product(mb microbatch, op kernels.QuantizedMatMul) {
 	if n := l.dev.QuantizedWorkspace(op.M, op.N, op.K); n > 0 {
-		if op.Workspace, err = l.dev.Alloc(memory.Workspace, kernels.Float32, n); err != nil {
-			return err
-		}
-		defer func() { mb.Release(op.Workspace) }()
+		op.Workspace = mb.Must(l.dev.Alloc(memory.Workspace, kernels.Float32, n))
+		defer mb.Release(op.Workspace)
 	}
-	return l.dev.QuantizedMatMul(op)
+	mb.Check(l.dev.QuantizedMatMul(op))
 }
 
 // network is the layer between a source of numbers and half a sum of squares.
@@ -190,9 +159,7 @@ func newNetwork(t *testing.T) *network {
 		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "x"}}, Outputs: hidden},
 		ForwardFunc: func(_ context.Context, mb microbatch, _, to []buffer) error {
 			x := mb.Part(1)
-			if to[0], err = dev.Alloc(memory.Activation, kernels.Float32, x.N); err != nil {
-				return err
-			}
+			to[0] = mb.Must(dev.Alloc(memory.Activation, kernels.Float32, x.N))
 			return dev.Copy(to[0], x)
 		},
 		BackwardFunc: func(context.Context, microbatch, []buffer, []buffer) error { return nil },
@@ -209,9 +176,7 @@ func newNetwork(t *testing.T) *network {
 		BackwardFunc: func(_ context.Context, mb microbatch, _, gradIn []buffer) error {
 			y := mb.Take(1)
 			mb.LossSeed(1) // which is 1
-			if gradIn[0], err = dev.Alloc(memory.ActGrad, kernels.Float32, y.N); err != nil {
-				return err
-			}
+			gradIn[0] = mb.Must(dev.Alloc(memory.ActGrad, kernels.Float32, y.N))
 			return dev.Copy(gradIn[0], y)
 		},
 	}
@@ -229,10 +194,7 @@ func (n *network) config() runner.Config[buffer] {
 
 // Next provides a microbatch of numbers.
 func (n *network) Next(_ context.Context, entry batchctx.Entry[buffer]) error {
-	b, err := n.dev.Alloc(memory.Entry, kernels.Float32, rows*in)
-	if err != nil {
-		return err
-	}
+	b := entry.Must(n.dev.Alloc(memory.Entry, kernels.Float32, rows*in))
 	key := kernels.Key{Seed: 5, Microbatch: int64(entry.Index())}
 	entry.Check(n.dev.Normal(b, 1, key))
 	entry.Put("x", b)
