@@ -44,10 +44,14 @@ func (p *player) rotations(nth int) map[int]*rotation {
 		if span.skipped == 0 {
 			continue
 		}
-		if state := p.steady(s); state != nil {
-			bySegment[s] = state.rotation((p.program[s].Repeat-span.lead-span.tail)/2, p.peakBytes(), nth)
+		state := p.steady(s)
+		if state == nil {
+			return nil
 		}
-		if bySegment[s] == nil {
+		if len(state.births) == 0 {
+			continue
+		}
+		if bySegment[s] = state.rotation((p.program[s].Repeat-span.lead-span.tail)/2, p.peakBytes(), nth); bySegment[s] == nil {
 			return nil
 		}
 	}
