@@ -30,13 +30,13 @@ func TestTemplatesAtFault(t *testing.T) {
 			":24:55: found true, expected a number of events as a whole number from 0 to 1048576\n"},
 		{[]string{`"+i0","a1","-1"]`, `"+i0","a1"]`, `"a2","-2","-0"]`, `"a2","-2","-0","-8"]`},
 			`: shape class "2048 tokens": stage 0 (bottom): F and B: event 3 releases buffer 8 once more than it is retained` + "\n" +
-				`: shape class "2048 tokens": stage 1 (top): F and B: event 0 allocates buffer 1, which is not the call's to allocate, or there already` + "\n"},
+				`: shape class "2048 tokens": stage 1 (top): F and B: event 0 allocates buffer 1, which the call does not own or has already allocated` + "\n"},
 		{[]string{`"reads":{"F":[0]}`, `"reads":{"F":[0,3]}`},
 			": stage 0 reads a part at F that an entry of 1 parts does not have\n"},
 		{[]string{"},\n    {}\n", "}\n"},
 			": the file has facts of 1 stages and a profile of 2\n"},
 		{[]string{`"a0","a1"],"out":["1"]`, `"a0","a1","-1"]`},
-			": rank 1, 1F0: it refers to input 0, which is not there\n"},
+			": rank 1, 1F0: it refers to input 0, which is not allocated\n"},
 	} {
 		file := profileFile(t, c.edits...)
 		want := ""

@@ -47,8 +47,9 @@ func (p *player) alignment() func(int64) int64 {
 // above the lower bound. Buffers smaller than a line may be placed in the padding of others.
 func (p *player) boundByPadding() bool { return p.peaks().lines-line >= p.heightBound() }
 
-// alignments returns the alignment functions that deserve another try: one without padding,
-// then the function of the current layout if that layout was not searched for thoroughly.
+// alignments returns the alignment functions for the last searches: the one without padding, unless it
+// was used already or changes nothing; then that of the program, if every allocation is placed
+// separately.
 func (a *attempt) alignments() (list []func(int64) int64) {
 	if !a.played.boundByPadding() && a.played.needsPadding(naturalAlign) {
 		list = append(list, unpaddedAlign)
@@ -57,12 +58,6 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 		list = append(list, a.played.alignment())
 	}
 	return list
-}
-
-// lowEnough reports whether a further search is pointless: the layout is optimal, or its
-// excess is small compared with the padding to cache lines.
-func (a *attempt) lowEnough() bool {
-	return a != nil && (a.optimal() || a.played.boundByPadding() && a.excess() <= a.played.peakBytes()/paddingDivisor)
 }
 
 // liveBytes holds the live bytes at a moment, or their maxima: as requested, with every buffer

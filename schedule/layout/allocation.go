@@ -7,7 +7,7 @@ import (
 )
 
 // allocation is one allocation of a played program, from its birth to its death. A buffer of a
-// profile has one for each microbatch; a buffer of a placement problem is one or more
+// profile is allocated once for each microbatch. A buffer of a placement problem is one or more
 // allocations that share an offset.
 type allocation struct {
 	bytes        int64
@@ -15,10 +15,9 @@ type allocation struct {
 	class        memory.Class
 	refs         int32
 	birth, death int32    // the numbers of the changes that allocate and release it; death is 0 while it is alive
-	position     position // of its birth; if it is alive when repeats are skipped, of the same birth that many repeats later
-	repeat       int32    // of its birth, not changed by skipping
+	position     position // of its birth; if n repeats are skipped while it is alive, of the same birth n repeats later
 	ordinal      int32    // among the births at its position
-	since        int32    // number of changes before its birth in that repeat
+	inRepeat     int32    // number of changes in the repeat before its birth
 	origin       origin
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// Alternative is another way to run a step on the same tokens, for a plan that exceeds its
-// budget. Weigh makes its plan, and LayOut lays it out.
+// Alternative is another plan for a step on the same tokens, for a plan that exceeds its budget.
+// Weigh makes its plan, and LayOut lays it out.
 type Alternative struct {
 	Name    string // such as "at most 2 in flight on a rank (cap 2)"
 	Changes int    // number of differences from the plan, 1 or more
@@ -56,7 +56,7 @@ func (a Alternative) Variants() []Alternative {
 	}
 	for i := range a.Profile.Shapes {
 		shape := &a.Profile.Shapes[i]
-		if tokens := shape.tokens(); tokens == largest || tokens < largest/leastShare {
+		if tokens := shape.tokens(); tokens == largest || tokens < largest/minShare {
 			continue
 		}
 		microbatches, replica := scale(a.Params.Microbatches, largest, shape.tokens()), ""
@@ -73,12 +73,12 @@ func (a Alternative) Variants() []Alternative {
 	return list
 }
 
-// leastShare is the largest allowed quotient of the largest microbatch and a smaller
-// alternative.
-const leastShare = 4
+// minShare is the largest quotient of the largest shape class and a smaller one that Variants
+// considers.
+const minShare = 4
 
-// capped returns the alternatives with fewer microbatches in flight. Plans with more in
-// flight take longer, so it tries only a few of the large numbers.
+// capped returns the alternatives with fewer microbatches in flight. Plans with more microbatches in
+// flight take longer to lay out, so it considers only a few of the large numbers.
 func (a Alternative) capped() (list []Alternative) {
 	most := a.Params.Cap - 1
 	if a.Params.Cap == 0 {
@@ -143,27 +143,27 @@ func Weigh(list []Alternative, cfg Config) (weighed []Alternative) {
 	cfg.Budget, cfg.Instead = 0, nil
 	list = slices.Clone(list)
 	_ = eachRank(len(list), func(i int) error { // The function returns no errors.
-		one := &list[i]
-		if plan, err := one.Rule(one.Params); err == nil {
-			one.Plan, _ = lower.Prepare(plan, one.Passes) // nil if it fails
+		a := &list[i]
+		if plan, err := a.Rule(a.Params); err == nil {
+			a.Plan, _ = lower.Prepare(plan, a.Passes) // nil if it fails
 		}
 		return nil
 	})
-	var used sync.Pool // of players, to reuse their memory
-	for _, one := range list {
-		one.cfg = cfg
-		if len(one.Profile.Shapes) == 1 {
-			one.cfg.Shapes, one.cfg.Envelope = nil, false
+	var players sync.Pool // for their slices
+	for _, a := range list {
+		a.cfg = cfg
+		if len(a.Profile.Shapes) == 1 {
+			a.cfg.Shapes, a.cfg.Envelope = nil, false
 		}
-		if one.Plan != nil && one.weigh(&used) == nil {
-			weighed = append(weighed, one)
+		if a.Plan != nil && a.weigh(&players) == nil {
+			weighed = append(weighed, a)
 		}
 	}
 	return weighed
 }
 
-// weigh plays the programs of all ranks.
-func (a *Alternative) weigh(used *sync.Pool) error {
+// weigh plays the programs of all ranks, and sets Bound and Allocations.
+func (a *Alternative) weigh(players *sync.Pool) error {
 	p, err := prepare(a.Plan, a.Profile, a.cfg)
 	if err != nil {
 		return err
@@ -175,21 +175,22 @@ func (a *Alternative) weigh(used *sync.Pool) error {
 		if p.cfg.Shapes == nil {
 			played.skip = &skipper{}
 		}
-		if last, ok := used.Get().(*player); ok {
+		if last, ok := players.Get().(*player); ok {
 			played.allocations, played.log, played.visits = last.allocations[:0], last.log[:0], last.visits[:0]
 		}
 		err := played.play()
 		if err == nil {
 			bounds[rank], births[rank] = played.peakBytes()+p.cfg.resident(p.plan.Placement, rank), len(played.allocations)
 		}
-		used.Put(&player{allocations: played.allocations, log: played.log, visits: played.visits})
+		players.Put(&player{allocations: played.allocations, log: played.log, visits: played.visits})
 		return err
 	})
 	a.Bound, a.Allocations = slices.Max(bounds), slices.Max(births)
 	return err
 }
 
-// LayOut searches for a lower layout than the last one, with this amount of work per rank.
+// LayOut lays out the alternative with this amount of work per rank, and lowers Bytes if the layout is
+// lower than the previous ones.
 func (a *Alternative) LayOut(ctx context.Context, work int64) error {
 	cfg := a.cfg
 	cfg.Search.Nodes = work

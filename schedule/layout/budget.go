@@ -52,12 +52,12 @@ func (p *Memory) checkBudget(ctx context.Context) error {
 	for i := range p.Ranks {
 		r, resident := &p.Ranks[i], p.cfg.resident(p.plan.Placement, i)
 		if total := r.Height + resident; p.cfg.Budget > 0 && total > p.cfg.Budget {
-			beside := ""
+			held := ""
 			if resident > 0 {
-				beside = fmt.Sprintf(" and has %d resident", resident)
+				held = fmt.Sprintf(" and has %d resident", resident)
 			}
 			faults = append(faults, fmt.Errorf("rank %d needs %d bytes for a step%s, %d more than the %d that it has; alive at the peak: %s",
-				i, r.Height, beside, total-p.cfg.Budget, p.cfg.Budget, r.Peak))
+				i, r.Height, held, total-p.cfg.Budget, p.cfg.Budget, r.Peak))
 		}
 	}
 	if len(faults) == 0 {
@@ -71,15 +71,15 @@ func (p *Memory) checkBudget(ctx context.Context) error {
 }
 
 const (
-	// refined is the work of the search for an alternative, on all ranks together.
-	refined = 400_000
+	// alternativeWork is the work of the search for the layout of an alternative, on all ranks together.
+	alternativeWork = 400_000
 	// mostFitting is the largest number of alternatives in an error.
 	mostFitting = 6
 )
 
-// fitting returns an error that lists the alternatives that fit. It takes those with the
-// fewest changes, and among these first the ones that need most, which are closest to the
-// plan. Nil means that there is no alternative.
+// fitting returns an error that lists the alternatives that fit and have the fewest changes. The ones
+// that need most come first, because they are closest to the plan. Nil means that there are no
+// alternatives.
 func (p *Memory) fitting(ctx context.Context) error {
 	left := slices.SortedStableFunc(slices.Values(p.cfg.Instead), func(a, b Alternative) int { return cmp.Compare(a.Changes, b.Changes) })
 	var least *Alternative
@@ -90,14 +90,14 @@ func (p *Memory) fitting(ctx context.Context) error {
 			n++
 		}
 		var fits []Alternative
-		for _, one := range Weigh(left[:n], p.cfg) {
-			if least == nil || one.Bound < least.Bound {
-				least = &one
+		for _, a := range Weigh(left[:n], p.cfg) {
+			if least == nil || a.Bound < least.Bound {
+				least = &a
 			}
-			// A quick layout may be enough; otherwise search.
-			for _, work := range []int64{1, max(refined/int64(len(p.Ranks)), 1)} {
-				if one.Bound <= p.cfg.Budget && one.LayOut(ctx, work) == nil && one.Bytes <= p.cfg.Budget {
-					fits = append(fits, one)
+			// A quick layout may fit; if not, search.
+			for _, work := range []int64{1, max(alternativeWork/int64(len(p.Ranks)), 1)} {
+				if a.Bound <= p.cfg.Budget && a.LayOut(ctx, work) == nil && a.Bytes <= p.cfg.Budget {
+					fits = append(fits, a)
 					break
 				}
 			}
@@ -105,12 +105,12 @@ func (p *Memory) fitting(ctx context.Context) error {
 		if len(fits) > 0 {
 			slices.SortStableFunc(fits, func(a, b Alternative) int { return cmp.Compare(b.Bytes, a.Bytes) })
 			var list []string
-			for i, one := range fits {
+			for i, a := range fits {
 				if i == mostFitting {
 					list = append(list, fmt.Sprintf("and %d more", len(fits)-i))
 					break
 				}
-				list = append(list, fmt.Sprintf("%s (%d bytes)", one.Name, one.Bytes))
+				list = append(list, fmt.Sprintf("%s (%d bytes)", a.Name, a.Bytes))
 			}
 			return fmt.Errorf("what would fit: %s", strings.Join(list, "; "))
 		}
@@ -123,7 +123,7 @@ func (p *Memory) fitting(ctx context.Context) error {
 		least.Name, least.Bound)
 }
 
-// String lists the owners at the peak, the largest of them by name.
+// String lists the largest owners at the peak by name, and the sum of the others.
 func (p Peak) String() string {
 	const most = 6
 	var b strings.Builder

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// This file ends buffers: it counts references, and plays step end.
+// This file counts the references to allocations, and plays step end.
 
-// end releases the allocations of a slot.
+// end releases the allocations in a slot.
 func (p *player) end(w slot) error {
 	for _, i := range p.held[w].allocations {
 		if i >= 0 {
@@ -20,7 +20,7 @@ func (p *player) end(w slot) error {
 			}
 		}
 	}
-	if w.place > effects.Saved {
+	if w.kind > effects.Saved {
 		delete(p.held, w)
 	}
 	return nil
@@ -44,8 +44,8 @@ func (p *player) dropParts(w slot, set uint64) error {
 	return nil
 }
 
-// finish plays step end: it releases the entries that no action used, then plays the uses of
-// tied parameters on other ranks, one after the other.
+// finish plays step end. It pulls the entries that no action pulled, and plays the transfers of the
+// gradients of tied parameters between ranks, one after the other.
 func (p *player) finish() error {
 	if !p.pullsNothing() {
 		if err := p.pull(p.plan.Microbatches - 1); err != nil {
@@ -57,17 +57,17 @@ func (p *player) finish() error {
 	}
 	rank := p.plan.Placement.Rank
 	_, ties := effects.Ties(len(rank), p.profile.trained)
-	for back := range 2 { // first gradients go to the owners, then totals go to the uses
+	for back := range 2 { // first the owners receive gradients, then the uses receive totals
 		for _, tie := range ties {
-			here, there := tie.Owner, tie.Use
+			to, from := tie.Owner, tie.Use
 			if back == 1 {
-				here, there = there, here
+				to, from = from, to
 			}
-			if rank[here.Stage] != p.rank || rank[there.Stage] == p.rank {
+			if rank[to.Stage] != p.rank || rank[from.Stage] == p.rank {
 				continue
 			}
-			bytes := p.profile.params(there.Stage)[there.Param].Bytes
-			i, err := p.allocate(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(here.Stage), microbatch: -1, index: int32(here.Param)})
+			bytes := p.profile.params(from.Stage)[from.Param].Bytes
+			i, err := p.allocate(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(to.Stage), microbatch: -1, index: int32(to.Param)})
 			if err != nil {
 				return err
 			}
@@ -79,9 +79,8 @@ func (p *player) finish() error {
 	return nil
 }
 
-// pullsNothing reports whether the rank reads no part of any entry and its source allocates
-// nothing for such an entry. If so, entries change nothing, however many microbatches there
-// are.
+// pullsNothing reports whether the rank reads no part of any entry, and its source allocates nothing
+// for an entry without parts.
 func (p *player) pullsNothing() bool {
 	for i := range p.profile.Shapes {
 		if e := p.profile.Shapes[i].entry(0); e != nil && len(e.Events) > 0 {
@@ -111,7 +110,7 @@ func (p *player) allocate(bytes int64, atMost bool, class memory.Class, o origin
 		p.allocations = slices.Grow(p.allocations, len(p.allocations)+256)
 	}
 	p.allocations = append(p.allocations, allocation{
-		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: p.count, position: p.at, repeat: p.at.repeat, ordinal: p.ordinal, since: p.count - p.begin, origin: o,
+		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: p.count, position: p.at, ordinal: p.ordinal, inRepeat: p.count - p.repeatStart, origin: o,
 	})
 	p.ordinal++
 	p.record(i)
@@ -122,7 +121,7 @@ func (p *player) tooLong() error {
 	return fmt.Errorf("%w: rank %d allocates more than %d times before its program repeats itself, since what it keeps grows with microbatches; take a schedule whose microbatches in flight do not, such as 1f1b, or fewer microbatches", ErrTooLong, p.rank, p.limit)
 }
 
-// release removes a reference, and ends the allocation with the last one.
+// release removes a reference. The allocation dies with its last reference.
 func (p *player) release(i int32) error {
 	it := &p.allocations[i]
 	if it.refs <= 0 {
@@ -135,7 +134,7 @@ func (p *player) release(i int32) error {
 	return nil
 }
 
-// record adds a change to the log.
+// record logs a change: the number of the allocation for a birth, its complement for a death.
 func (p *player) record(change int32) {
 	p.count++
 	if p.emit != nil {

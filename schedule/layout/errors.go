@@ -8,8 +8,8 @@ var (
 	ErrProfile = errors.New("layout: invalid profile")
 	// ErrConfig is wrapped by every error about a configuration.
 	ErrConfig = errors.New("layout: invalid configuration")
-	// ErrTooLong is returned if a program keeps so many buffers at once, or so irregularly,
-	// that its memory cannot be planned.
+	// ErrTooLong is returned if a program allocates too many buffers before it repeats itself, so that
+	// its memory cannot be planned.
 	ErrTooLong = errors.New("layout: the program is too long to be planned")
 	// ErrBudget is returned if a plan does not fit its budget.
 	ErrBudget = errors.New("layout: the plan does not fit the budget")

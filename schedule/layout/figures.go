@@ -8,9 +8,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Figures are the bytes that a stage keeps for one microbatch. Use them for stages that
-// allocate elsewhere or have not been recorded. The saved bytes belong to the stage,
-// including the input if the stage keeps it.
+// Figures are the bytes that a stage keeps for one microbatch, for stages that allocate outside the
+// library or have not been recorded. The saved bytes include the input if the stage keeps it.
 type Figures struct {
 	Stage    string
 	Output   int64 // output of F
@@ -44,8 +43,8 @@ func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 	return list
 }
 
-// FromFigures returns a profile for a plan. A stage without a backward keeps nothing, and a
-// frozen stage releases everything with I.
+// FromFigures returns a profile for a plan from the figures of its stages. A stage without a backward
+// keeps nothing, and a frozen stage releases everything with I.
 func FromFigures(plan *schedule.Plan, figures []Figures) *Profile {
 	t := &Profile{Shapes: []ShapeProfile{{Name: "figures"}}}
 	for s := range plan.Placement.Stages() {
@@ -67,7 +66,7 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 		t.Buffers = append(t.Buffers, Buffer{Name: name, Bytes: bytes, Class: class})
 		return []Ref{{Own, len(t.Buffers) - 1}}
 	}
-	// call allocates, releases the workspace, and ends the slots in taken.
+	// call returns a call that allocates, releases the workspace, and ends the slots in taken.
 	call := func(born, workspace, taken, out []Ref) *Call {
 		c := &Call{Taken: len(taken), Out: out}
 		events := func(op Op, refs []Ref) {
@@ -98,10 +97,10 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 	carry := buffer("carried from I to W", f.Carry, memory.Carry)
 	forward, back := buffer("workspace", f.Forward, memory.Workspace), buffer("workspace of the backward", f.Backward, memory.Workspace)
 
-	copies, more := buffer("weights for the forward", f.ForwardWeights, memory.FP8), buffer("weights for the backward", f.BackwardWeights, memory.FP8)
-	both := join(copies, more)
-	t.Quantize, t.QuantizeEval = call(both, nil, nil, both), call(copies, nil, nil, copies)
-	t.Quantize.Forward, t.QuantizeEval.Forward = len(copies), len(copies)
+	forwardCopies, backwardCopies := buffer("weights for the forward", f.ForwardWeights, memory.FP8), buffer("weights for the backward", f.BackwardWeights, memory.FP8)
+	copies := join(forwardCopies, backwardCopies)
+	t.Quantize, t.QuantizeEval = call(copies, nil, nil, copies), call(forwardCopies, nil, nil, forwardCopies)
+	t.Quantize.Forward, t.QuantizeEval.Forward = len(forwardCopies), len(forwardCopies)
 	if weights := buffer("gathered weights", f.Gathered, memory.Unsharded); weights != nil {
 		t.Gather = call(weights, nil, nil, weights)
 	}

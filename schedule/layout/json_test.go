@@ -69,7 +69,7 @@ func TestProfilesThatDoNotAddUp(t *testing.T) {
 	}{
 		"kept":        {func(t *layout.StageProfile) { t.Whole.Events = t.Whole.Events[:len(t.Whole.Events)-1] }, "is never released"},
 		"twice":       {func(t *layout.StageProfile) { e := t.Eval; e.Events = append(e.Events, e.Events[len(e.Events)-1]) }, "once more than it is retained"},
-		"born twice":  {func(t *layout.StageProfile) { f := t.Forward; f.Events = append(f.Events[:1:1], f.Events...) }, "or there already"},
+		"born twice":  {func(t *layout.StageProfile) { f := t.Forward; f.Events = append(f.Events[:1:1], f.Events...) }, "already allocated"},
 		"no bytes":    {func(t *layout.StageProfile) { t.Buffers[0].Bytes = 0 }, "has 0 bytes"},
 		"what it has": {func(t *layout.StageProfile) { t.Buffers = t.Buffers[:1] }, "there is no buffer"},
 	} {

@@ -2,8 +2,8 @@ package layout
 
 import "github.com/weir-ml/weir/memory"
 
-// Entry returns the planned entry of a microbatch for these wanted parts, nil if it
-// allocates nothing.
+// Entry returns the planned entry of a microbatch if a rank wants these parts, or nil if the profile
+// has no such entry.
 func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
 	shape := 0
 	if p.cfg.Shapes != nil {
@@ -12,7 +12,7 @@ func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
 	return p.profile.Shapes[shape].entry(wanted)
 }
 
-// layout writes the layout, place by place. The allocations of a group share one offset.
+// layout returns the layout of a played program. The allocations of a group share one offset.
 func (p *player) layout(segments []SegmentPlaces, end int, group []int32, offsets []int64, height int64) *memory.Layout {
 	l := &memory.Layout{
 		Height: height, Allocations: make([]memory.Allocation, 0, len(p.allocations)),
@@ -22,14 +22,14 @@ func (p *player) layout(segments []SegmentPlaces, end int, group []int32, offset
 	for v, visit := range p.visits {
 		until := int32(len(p.log))
 		if v+1 < len(p.visits) {
-			until = p.visits[v+1].since
+			until = p.visits[v+1].start
 		}
-		first := place(segments, end, visit.at) == len(l.Levels) // places are reached in order
+		first := place(segments, end, visit.at) == len(l.Levels) // the first visit of this place; places are reached in order
 		if first {
 			l.Places = append(l.Places, int32(len(l.Allocations)))
 		}
 		level := memory.Level{Peak: live}
-		for _, change := range p.log[visit.since:until] {
+		for _, change := range p.log[visit.start:until] {
 			if change < 0 {
 				live -= p.allocations[^change].bytes
 				continue

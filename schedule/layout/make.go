@@ -19,20 +19,21 @@ type Config struct {
 	// runner's configuration.
 	LookAhead int
 	// Shapes is the shape class of each microbatch of the plan, if it is known beforehand.
-	// Nil means the first class for all microbatches, or the envelope.
+	// Nil means the first class for all microbatches, or the envelope if Envelope is set.
 	Shapes []int
-	// Envelope plans for microbatches of any shape class: every buffer has its largest size.
+	// Envelope plans for microbatches of any shape class. Every buffer has its largest size over all
+	// classes.
 	Envelope bool
-	// Replicas is the number of data-parallel replicas; 0 is 1. Several add the uses of a tied
-	// parameter at step end without buffers of the step.
+	// Replicas is the number of data-parallel replicas; 0 is 1. Several replicas add the uses of a
+	// tied parameter at step end without buffers of the step.
 	Replicas int
 	// Budget is the memory of a rank for a step, in bytes; 0 is no limit.
 	Budget int64
 	// Resident returns the bytes that a rank of a placement holds before and after the step,
 	// which count towards the budget. Nil means none.
 	Resident func(place schedule.Placement, rank int) int64
-	// Instead lists alternatives to try if the plan does not fit the budget. The error then
-	// names those that fit.
+	// Instead lists alternatives to try if the plan does not fit the budget. The error names
+	// the alternatives that fit.
 	Instead []Alternative
 	// Search limits the search for a layout, on each rank.
 	Search placement.Options
@@ -53,21 +54,20 @@ type Rank struct {
 	Segments []SegmentPlaces // of its program
 	End      int             // place of step end
 	Certificate
-	// Problem is the placement problem and Offsets is its solution. Repeats that equal
-	// others are left out of it. Births that share one offset in all repeats are one buffer
-	// with gaps.
+	// Problem is the placement problem, and Offsets is its solution. The problem omits the skipped
+	// repeats. Allocations that share an offset are one buffer with gaps.
 	Problem *placement.Problem
 	Offsets []int64
-	// Far is the far memory of the rank, with places of its own; nil if the rank offloads
+	// Far is the layout of the rank's far memory, which has other places; nil if the rank offloads
 	// nothing.
 	Far *Rank
 }
 
-// Certificate states how good a layout is and what it contains. The bound is the peak of the
-// whole program, in requested bytes.
+// Certificate states the quality of a layout, and its contents. The bound is the peak of the whole
+// program, in requested bytes.
 type Certificate struct {
 	placement.Certificate
-	Sizes   string // "exact", perhaps for one shape class, or "envelope of n shape classes", whose bound is the envelope's own
+	Sizes   string // "exact", perhaps for one shape class, or "envelope of n shape classes"; the bound is then that of the envelope
 	Buffers int    // number of placed buffers
 	Peak    Peak
 }
@@ -75,9 +75,9 @@ type Certificate struct {
 // Make lays out the memory of every rank of a plan. The plan must have passed
 // lower.Lifetimes, and lower.Transfers if it has several ranks.
 //
-// Errors wrap ErrProfile if the profile does not fit the plan, ErrConfig, ErrBudget, or
-// ErrTooLong if a program keeps more with more microbatches, or its repeats are too long to
-// be planned.
+// Errors wrap ErrProfile if the profile does not fit the plan, ErrConfig, ErrBudget, or ErrTooLong
+// if the buffers in flight of a program grow with microbatches, or its repeats are too long to be
+// planned.
 func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	for rank, program := range plan.Programs {
 		written := int64(0)
@@ -124,7 +124,7 @@ func eachRank(ranks int, do func(rank int) error) error {
 	return errors.Join(faults...)
 }
 
-// prepare validates the arguments of Make.
+// prepare validates the arguments of Make, and chooses the profile to play.
 func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	if err := profile.Validate(); err != nil {
 		return nil, err
@@ -168,26 +168,26 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 			return nil, err
 		}
 	}
-	if len(cfg.Shapes) > 0 && slices.Min(cfg.Shapes) == slices.Max(cfg.Shapes) { // all of one class, so the program repeats itself
-		one := *p.profile
-		one.Shapes = one.Shapes[cfg.Shapes[0]:][:1]
-		p.profile, p.cfg.Shapes = &one, nil
+	if len(cfg.Shapes) > 0 && slices.Min(cfg.Shapes) == slices.Max(cfg.Shapes) { // one class, so repeats can be equal
+		single := *p.profile
+		single.Shapes = single.Shapes[cfg.Shapes[0]:][:1]
+		p.profile, p.cfg.Shapes = &single, nil
 	}
 	return p, nil
 }
 
-// layOut plays the program of a rank, places its allocations and writes the layout.
+// layOut lays out the memory of a rank, and its far memory if it offloads.
 func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
 	r := &p.Ranks[rank]
-	if err := p.layOutSide(ctx, ports, rank, false, r); err != nil || !offloads(p.plan.Programs[rank]) {
+	if err := p.layOutSpace(ctx, ports, rank, false, r); err != nil || !offloads(p.plan.Programs[rank]) {
 		return err
 	}
 	r.Far = new(Rank)
-	return p.layOutSide(ctx, ports, rank, true, r.Far)
+	return p.layOutSpace(ctx, ports, rank, true, r.Far)
 }
 
-// layOutSide lays out the memory of a rank, or its far memory.
-func (p *Memory) layOutSide(ctx context.Context, ports *ports, rank int, far bool, r *Rank) error {
+// layOutSpace lays out the memory of a rank, or its far memory.
+func (p *Memory) layOutSpace(ctx context.Context, ports *ports, rank int, far bool, r *Rank) error {
 	best, err := p.search(ctx, ports, rank, far)
 	if err != nil {
 		return err
@@ -196,14 +196,14 @@ func (p *Memory) layOutSide(ctx context.Context, ports *ports, rank int, far boo
 	r.Segments, r.End = played.segments()
 	r.Certificate = Certificate{Certificate: best.solution.Certificate, Sizes: "exact", Peak: played.peak(r.Segments, r.End)}
 	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate && best.solution.Optimal && !played.needsPadding(best.align)
-	if best.rotates {
+	if best.rotates() {
 		r.Method = "one size in turns, " + r.Method
 	}
 	switch {
-	case r.Height == r.Bound:
+	case r.Height == r.Bound: // the proof is that of the solution
 	case best.optimal():
 		r.Proof = fmt.Sprintf("the height is the most bytes alive at once, with every buffer rounded up to a multiple of %d bytes, which divides every offset", leastAlign)
-	case !r.Optimal && !best.separate: // a proof for the problem covers only layouts with the same cycles
+	case !r.Optimal && !best.separate: // a proof for the problem holds only for layouts with these cycles
 		r.Proof = "not proven: a lower layout may exist"
 	}
 	switch {

@@ -10,15 +10,15 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// This file plays the moves of saved state between a rank's memory and its far memory. An offloaded
-// slot has two allocations on the rank, one from F to WAIT_OFFLOAD and one from RELOAD to the action
-// that takes it, and one in far memory, from OFFLOAD to the action that ends it there.
+// This file plays the copies of saved state between a rank's memory and its far memory. An offloaded
+// slot has two allocations in the rank's memory, from F to WAIT_OFFLOAD and from RELOAD to the action
+// that takes the slot. It has one in far memory, from OFFLOAD to the action that ends the copy.
 
 // maxSlots is the number of slots of a stage that Plan.Away can name.
 const maxSlots = 64
 
-// move plays WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which makes new
-// ones.
+// move plays WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which allocates
+// them again.
 func (p *player) move(kind schedule.Kind, s, m int32) error {
 	own, in := p.held[slot{effects.Saved, s, m}].allocations, p.held[slot{effects.Input, s, m}].allocations
 	return p.eachOffloaded(s, m, func(ref Ref, o origin) error {
@@ -27,7 +27,7 @@ func (p *player) move(kind schedule.Kind, s, m int32) error {
 			list = in
 		}
 		if ref.Index >= len(list) || list[ref.Index] < 0 {
-			return fmt.Errorf("%w: it offloads %v, which is not there", ErrProfile, ref)
+			return fmt.Errorf("%w: it offloads %v, which is not allocated", ErrProfile, ref)
 		}
 		it := p.allocations[list[ref.Index]]
 		switch {
@@ -36,13 +36,13 @@ func (p *player) move(kind schedule.Kind, s, m int32) error {
 			list[ref.Index], err = p.allocate(it.bytes, it.atMost, it.class, o)
 			return err
 		case it.refs != 1:
-			return fmt.Errorf("%w: %s is offloaded, and is held by others than its slot: it has %d references", ErrProfile, p.profile.name(o, p.shape(int(m))), it.refs)
+			return fmt.Errorf("%w: %s is offloaded, but has %d references: expected one, from its slot", ErrProfile, p.profile.name(o, p.shape(int(m))), it.refs)
 		}
 		return p.release(list[ref.Index])
 	})
 }
 
-// actFar plays the part of an action that concerns far memory.
+// actFar plays the effects of an action on far memory.
 func (p *player) actFar(kind schedule.Kind, s, m int32, ends effects.Set) error {
 	if kind == schedule.Offload {
 		var copies []int32
@@ -64,7 +64,7 @@ func (p *player) actFar(kind schedule.Kind, s, m int32, ends effects.Set) error 
 	return p.end(slot{effects.Far, s, m})
 }
 
-// eachOffloaded calls do for every slot of a stage that the plan offloads.
+// eachOffloaded calls do for every offloaded slot of a stage.
 func (p *player) eachOffloaded(s, m int32, do func(Ref, origin) error) error {
 	t := p.profile.stage(p.shape(int(m)), int(s))
 	for _, n := range bits(p.plan.Away[s]) {
@@ -82,7 +82,7 @@ func (p *player) eachOffloaded(s, m int32, do func(Ref, origin) error) error {
 	return nil
 }
 
-// offloads reports whether a program has offloaded slots.
+// offloads reports whether a program offloads slots.
 func offloads(program []schedule.Segment) bool {
 	return slices.ContainsFunc(program, func(s schedule.Segment) bool {
 		return slices.ContainsFunc(s.Body, func(a schedule.Action) bool { return a.Kind() == schedule.Offload })
@@ -90,16 +90,16 @@ func offloads(program []schedule.Segment) bool {
 }
 
 // Away returns the slots to offload, in the form of schedule.Plan.Away. For each stage of a
-// placement it takes slots, the largest first, as long as their sum is at most a share of the bytes
-// that the stage saves in slots; a slot that is too large is passed over. It considers the first 64
-// slots of a stage (see [Profile.NearSlots]), and only buffers to which nothing but the slot refers
+// placement it takes slots, the largest first, until their sum would exceed this share of the bytes
+// that the stage saves in slots; it passes over a slot that is too large. It considers the first 64
+// slots of a stage (see [Profile.NearSlots]), and only if the slot has the only reference to its buffer
 // after the forward.
 func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
 	away, _ := t.offloadable(placement, share)
 	return away
 }
 
-// NearSlots describes the slots of a stage that stay near although a share has room for them, because
+// NearSlots describes the slots of a stage that the share would include, but that stay near because
 // Plan.Away can name only the first 64 slots of a stage.
 type NearSlots struct {
 	Stage int // a row of the placement
@@ -113,7 +113,7 @@ func (n NearSlots) String() string {
 	return fmt.Sprintf("stage %d (%s) keeps %d slots near, %d bytes for each microbatch: only the first %d slots of a stage can be offloaded; divide the model into more stages", n.Stage, n.Name, n.Slots, n.Bytes, maxSlots)
 }
 
-// NearSlots returns the stages with slots that [Profile.Away] has left near because of their number.
+// NearSlots returns the stages with slots that [Profile.Away] omits because of their number.
 func (t *Profile) NearSlots(placement *schedule.Placement, share float64) []NearSlots {
 	_, near := t.offloadable(placement, share)
 	return near
@@ -159,8 +159,8 @@ func (t *Profile) offloadable(placement *schedule.Placement, share float64) (awa
 }
 
 // heldBySlotAlone reports whether, for every shape class, the slot has the only reference to its
-// buffer after F. An input qualifies if it was received, or if the stage before it on the rank
-// keeps no reference to the buffer.
+// buffer after F. For an input this holds if it was received, or if the previous stage is on the same
+// rank and keeps no reference to the buffer.
 func (t *Profile) heldBySlotAlone(placement *schedule.Placement, s int, ref Ref) bool {
 	for shape := range t.Shapes {
 		st := t.stage(shape, s)

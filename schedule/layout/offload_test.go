@@ -183,7 +183,7 @@ func TestSharedSlotIsRefused(t *testing.T) {
 	st.Input.Taken++
 	_, err := layout.Make(t.Context(), plan, profile, layout.Config{})
 	require.ErrorIs(t, err, layout.ErrProfile)
-	require.ErrorContains(t, err, "stage 0 (block): saved for I is offloaded, and is held by others than its slot: it has 2 references")
+	require.ErrorContains(t, err, "stage 0 (block): saved for I is offloaded, but has 2 references")
 
 	plan, profile = offloaded(t, "1f1b", 4, 16, 1)
 	profile.Shapes[0].Stages[0].Slots[1] = layout.Ref{}

@@ -7,16 +7,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Peak is the first moment at which the most bytes of a rank are alive.
+// Peak describes the first moment at which the live bytes of a rank are at their maximum.
 type Peak struct {
 	Bytes   int64
 	Classes memory.ByClass
 	Place   int     // in the layout
-	Owners  []Owner // the largest first
+	Owners  []Owner // at this moment, the largest first
 }
 
-// Owner is the sum of the buffers of one name that are alive at a peak, for one or more
-// microbatches.
+// Owner is the sum of the buffers with one name, of one or more microbatches, that are alive at a peak.
 type Owner struct {
 	Name  string
 	Class memory.Class
@@ -26,11 +25,11 @@ type Owner struct {
 	First, Last int
 }
 
-// peak finds the peak of what was played.
+// peak returns the peak of a played program.
 func (p *player) peak(segments []SegmentPlaces, end int) Peak {
 	var peak Peak
 	var live int64
-	last := 0 // change at the peak
+	last := 0 // the change that reaches the peak
 	for i, change := range p.log {
 		if change < 0 {
 			live -= p.allocations[^change].bytes
@@ -39,7 +38,7 @@ func (p *player) peak(segments []SegmentPlaces, end int) Peak {
 		}
 	}
 	for _, v := range p.visits {
-		if int(v.since) <= last {
+		if int(v.start) <= last {
 			peak.Place = place(segments, end, v.at)
 		}
 	}

@@ -21,44 +21,44 @@ type player struct {
 	shapes    []int    // by microbatch; nil if there is one class
 	wants     []uint64 // by copy of the model: the parts of entries that are read
 	limit     int      // largest number of births
-	far       bool     // play the buffers in far memory, and no others
+	far       bool     // plays only the buffers in far memory
 
 	allocations []allocation
 	held        map[slot]contents
-	lent        lists // allocations lent to the current call
+	lent        lists // allocations that the current call may refer to
 	pulled      int   // entries pulled so far, in the order of the batch
 
-	at      position
-	ordinal int32       // of the next birth at the position
-	count   int32       // changes so far
-	begin   int32       // changes before the repeat
-	skip    *skipper    // nil plays every repeat
-	log     []int32     // the changes: the number of the allocation for a birth, its complement for a death
-	visits  []visit     // the actions
-	emit    func(int32) // called with every change as it is logged; may be nil
-	spans   []repeats   // by segment
-	program []schedule.Segment
-	top     *liveBytes // maxima of the live bytes, computed on demand
+	at          position
+	ordinal     int32       // of the next birth at the position
+	count       int32       // changes so far
+	repeatStart int32       // changes before the current repeat
+	skip        *skipper    // nil plays every repeat
+	log         []int32     // the changes: the number of the allocation for a birth, its complement for a death
+	visits      []visit     // the actions in order
+	emit        func(int32) // called with every change instead of logging it, if it is not nil
+	spans       []span      // by segment
+	program     []schedule.Segment
+	top         *liveBytes // maxima of the live bytes, computed on demand
 }
 
-// visit is an action, and the number of changes before it.
+// visit is an action that was played, and the number of changes before it.
 type visit struct {
 	at    position
-	since int32
+	start int32
 }
 
-// slot is the key of what a rank holds: a place of a stage and a microbatch. An entry has
-// the place Part of stage -1. The microbatch is -1 for what belongs to a stage alone. The
-// place Saved holds the buffers of the stage's profile.
+// slot is the key of allocations that a rank holds for a stage and a microbatch. The parts of an entry
+// are in slot Part of stage -1. The microbatch is -1 for allocations of a stage without one. Slot
+// Saved holds all buffers of the stage's profile.
 type slot struct {
-	place             effects.Place
+	kind              effects.Place
 	stage, microbatch int32
 }
 
 // contents are the allocations in a slot. Inputs, gradients and parts that have ended remain while
 // the stage has calls for the microbatch, because their profile may still refer to them.
 type contents struct {
-	segment     int32  // where it began
+	segment     int32  // in which the slot was filled
 	wanted      uint64 // of an entry: the parts that have not ended
 	allocations []int32
 }
@@ -66,15 +66,14 @@ type contents struct {
 // lists are the allocations that the events of a call may refer to, by kind of reference.
 type lists [PartRead + 1][]int32
 
-// Values in place of an allocation: a port without a tensor, and a buffer that existed before the
-// step.
+// Numbers that stand for no allocation.
 const (
-	nothing  int32 = -1
-	resident int32 = -2
+	nothing  int32 = -1 // no buffer, or a port without a tensor
+	resident int32 = -2 // a buffer that existed before the step
 )
 
-// maxBirths is the largest number of allocations of one rank that is planned. Only programs
-// whose repeats all differ reach it.
+// maxBirths is the largest number of allocations that are planned for a rank. Only programs whose
+// repeats all differ exceed it.
 const maxBirths = 1 << 18
 
 func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, far bool, cfg *Config) *player {
@@ -84,22 +83,22 @@ func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, fa
 		held: map[slot]contents{},
 	}
 	if far {
-		p.pulled = plan.Microbatches // entries are not there
+		p.pulled = plan.Microbatches // entries have no buffers in far memory
 	}
 	return p
 }
 
-// play runs the program and step end.
+// play plays the program and step end.
 func (p *player) play() error {
 	if p.tooManyInFlight() {
 		return fmt.Errorf("rank %d: %w", p.rank, p.tooLong())
 	}
 	for s := range p.program {
-		if err := p.repeat(s); err != nil {
+		if err := p.playSegment(s); err != nil {
 			return err
 		}
 	}
-	p.begin = p.count
+	p.repeatStart = p.count
 	p.arrive(len(p.program), 0, 0)
 	if err := p.finish(); err != nil {
 		return fmt.Errorf("rank %d, step end: %w", p.rank, err)
@@ -110,9 +109,9 @@ func (p *player) play() error {
 // tooManyInFlight reports whether the microbatches in flight of stages that allocate exceed the limit
 // of births.
 func (p *player) tooManyInFlight() bool {
-	flight := 0
+	inFlight := 0
 	for _, segment := range p.program {
-		grows := 0 // per repeat
+		started := 0 // in a repeat, minus those that end
 		for _, a := range segment.Body {
 			stage, kind := a.Stage(), a.Kind()
 			call := p.profile.stage(0, stage).call(schedule.F, p.plan, stage)
@@ -120,28 +119,28 @@ func (p *player) tooManyInFlight() bool {
 				continue
 			}
 			if kind == schedule.F {
-				grows++
+				started++
 			}
 			if p.plan.Ends(stage, kind) {
-				grows--
+				started--
 			}
 		}
-		if flight += grows * segment.Repeat; flight > p.limit {
+		if inFlight += started * segment.Repeat; inFlight > p.limit {
 			return true
 		}
 	}
 	return false
 }
 
-// repeat runs the repeats of a segment.
-func (p *player) repeat(s int) error {
+// playSegment plays the repeats of a segment, except those that the skipper skips.
+func (p *player) playSegment(s int) error {
 	segment := &p.program[s]
-	p.spans = append(p.spans, repeats{lead: segment.Repeat})
+	p.spans = append(p.spans, span{lead: segment.Repeat})
 	if p.skip != nil {
 		p.skip.beginSegment()
 	}
 	for r := 0; r < segment.Repeat; r++ {
-		p.begin = p.count
+		p.repeatStart = p.count
 		shift := r * segment.Stride
 		for i, a := range segment.Body {
 			p.arrive(s, r, i)
@@ -153,13 +152,13 @@ func (p *player) repeat(s int) error {
 			r += p.skip.endRepeat(p, segment, r)
 		}
 	}
-	if span := &p.spans[s]; span.skipped == 0 {
-		*span = repeats{lead: segment.Repeat}
+	if p.spans[s].skipped == 0 {
+		p.spans[s] = span{lead: segment.Repeat}
 	}
 	return nil
 }
 
-// arrive sets the current position.
+// arrive makes an action the current one.
 func (p *player) arrive(segment, repeat, index int) {
 	p.at, p.ordinal = position{int32(segment), int32(repeat), int32(index)}, 0
 	if p.emit == nil {
@@ -175,7 +174,7 @@ func (p *player) shape(microbatch int) int {
 	return p.shapes[microbatch]
 }
 
-// act plays one action, with its effects in the order that package effects defines.
+// act plays an action. Its effects have the order that package effects defines.
 func (p *player) act(a schedule.Action) error {
 	s, m, e := int32(a.Stage()), int32(a.Microbatch()), effects.Of(p.plan, a)
 	if a.Kind().OfStage() {
@@ -197,40 +196,40 @@ func (p *player) act(a schedule.Action) error {
 		p.put(slot{e.To, e.Stage, m}, out)
 	}
 	for left := e.Ends; left != 0; left &= left - 1 {
-		switch place := left.First(); place {
+		switch kind := left.First(); kind {
 		case effects.Part:
-			err = p.dropParts(slot{place, -1, m}, e.Parts)
+			err = p.dropParts(slot{kind, -1, m}, e.Parts)
 		case effects.Saved:
 			if a.Kind() == schedule.WaitOffload {
 				err = p.move(a.Kind(), s, m)
 				break
 			}
 			err = p.events(&p.lent, nil, taken, origin{})
-		case effects.Far: // see actFar
+		case effects.Far: // played by actFar
 		case effects.ForwardWeights, effects.BackwardWeights:
-			err = p.end(slot{place, s, -1})
+			err = p.end(slot{kind, s, -1})
 		default:
-			err = p.end(slot{place, s, m})
+			err = p.end(slot{kind, s, m})
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if e.Last {
-		for place := effects.Part; place <= effects.Saved; place++ {
-			delete(p.held, slot{place, s, m})
+		for kind := effects.Part; kind <= effects.Saved; kind++ {
+			delete(p.held, slot{kind, s, m})
 		}
 	}
 	return nil
 }
 
-// put holds allocations in a slot.
+// put stores allocations in a slot.
 func (p *player) put(w slot, allocations []int32) {
 	p.held[w] = contents{segment: p.at.segment, allocations: allocations}
 }
 
-// work plays the action itself: a call of its stage, or an incoming transfer. It returns the
-// allocations that are handed over, and the ends of slots.
+// work plays the call of a stage or the incoming transfer of an action. It returns the allocations
+// that are handed over, and the events that end slots.
 func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefChange, err error) {
 	switch kind {
 	case schedule.RecvF, schedule.RecvB:
@@ -250,7 +249,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 		return nil, nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, kind)
 	}
 	if out, taken, err = p.call(t, c, s, m); err != nil || kind != schedule.Quantize {
-		if len(out) == 0 && kind != schedule.F { // there is no gradient in transit
+		if len(out) == 0 && kind != schedule.F { // no gradient is handed over
 			out = nil
 		}
 		return out, taken, err
@@ -259,11 +258,11 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 	return out[:c.Forward], nil, nil
 }
 
-// call plays the events of a call except the ends of its slots, which it returns.
+// call plays the events of a call, except those that end slots, which it returns.
 func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []RefChange, err error) {
-	if _, begun := p.held[slot{effects.Saved, s, m}]; !begun {
+	if _, ok := p.held[slot{effects.Saved, s, m}]; !ok { // the first call for the microbatch
 		p.put(slot{effects.Saved, s, m}, unallocated(t.Buffers))
-		if e, there := p.held[slot{effects.Part, -1, m}]; there {
+		if e, ok := p.held[slot{effects.Part, -1, m}]; ok {
 			p.put(slot{effects.Part, s, m}, e.allocations)
 		}
 	}
@@ -287,8 +286,8 @@ func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken 
 	return out, c.Events[during:], nil
 }
 
-// unallocated returns the list of allocations for the buffers of a profile before any is made:
-// nothing for each, or resident.
+// unallocated returns the allocations of the buffers of a profile before the first call: nothing, or
+// resident.
 func unallocated(buffers []Buffer) []int32 {
 	own := make([]int32, len(buffers))
 	for i, b := range buffers {
@@ -300,7 +299,7 @@ func unallocated(buffers []Buffer) []int32 {
 	return own
 }
 
-// events plays changes of references.
+// events plays the events of a call or of an entry.
 func (p *player) events(f *lists, buffers []Buffer, events []RefChange, o origin) error {
 	for _, e := range events {
 		if e.Op == Alloc {
@@ -340,10 +339,11 @@ func (f *lists) resolve(ref Ref) (int32, error) {
 	if list := f[ref.Kind]; ref.Index >= 0 && ref.Index < len(list) && list[ref.Index] != nothing {
 		return list[ref.Index], nil
 	}
-	return 0, fmt.Errorf("%w: it refers to %v, which is not there", ErrProfile, ref)
+	return 0, fmt.Errorf("%w: it refers to %v, which is not allocated", ErrProfile, ref)
 }
 
-// pull plays the source up to the entry with this index in the batch, and the look-ahead after it.
+// pull plays the source for the entries up to this index of the batch, and for the look-ahead after
+// them.
 func (p *player) pull(index int) error {
 	for upto := effects.Upto(p.plan, index, p.lookAhead); p.pulled <= upto; p.pulled++ {
 		m, wanted := p.plan.OfItem(p.pulled), p.wants[p.pulled%len(p.wants)]
@@ -388,9 +388,10 @@ func (s *ShapeProfile) entry(parts uint64) *Entry {
 	return nil
 }
 
-// receive plays an incoming transfer: a copy of every tensor that is present.
+// receive plays an incoming transfer, which allocates a buffer for every tensor that it copies.
 func (p *player) receive(kind schedule.Kind, s, m int32) (got []int32, err error) {
-	o, list := origin{kind: ofInput, stage: s, microbatch: m}, []port(nil)
+	o := origin{kind: ofInput, stage: s, microbatch: m}
+	var list []port
 	if kind == schedule.RecvF {
 		list, err = p.ports.handed(p.shape(int(m)), int(s)-1, true)
 	} else {

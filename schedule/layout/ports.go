@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// stage returns the profile of a stage of a plan. A profile may cover one copy of a model if
-// the plan has several.
+// stage returns the profile of a stage of a plan. If the plan has several copies of a model, the
+// profile may have the stages of one copy.
 func (t *Profile) stage(shape, stage int) *StageProfile {
 	all := t.Shapes[shape].Stages
 	return &all[stage%len(all)]
@@ -33,7 +33,7 @@ func (t *Profile) trained(stage int) iter.Seq2[int, string] {
 	}
 }
 
-// call returns the call of a stage for an action of this kind, nil if its profile has none.
+// call returns the call of a stage for an action of this kind, or nil if its profile has none.
 func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) *Call {
 	switch kind {
 	case schedule.F:
@@ -60,19 +60,18 @@ func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) 
 	return nil
 }
 
-// port is a tensor that crosses from one stage to another, in bytes; 0 if the port has no
+// port is the size of a tensor that one stage hands over to another; 0 bytes if the port has no
 // tensor.
 type port struct {
 	bytes  int64
 	atMost bool
 }
 
-// ports holds the sizes of the tensors that cross between stages, which a receiver
-// allocates.
+// ports returns the sizes of the tensors that stages hand over, which a receiver allocates.
 type ports struct {
 	plan     *schedule.Plan
 	profile  *Profile
-	backward []schedule.Kind // by stage: B, or I if the plan splits; None
+	backward []schedule.Kind // by stage: B, or I if the plan splits the backward; the zero Kind without a backward
 }
 
 func newPorts(plan *schedule.Plan, profile *Profile) *ports {
@@ -87,8 +86,8 @@ func newPorts(plan *schedule.Plan, profile *Profile) *ports {
 	return p
 }
 
-// handed returns the ports of a stage whose tensors another stage receives: F hands over to
-// the next stage, the backward to the previous one.
+// handed returns the ports of a stage whose tensors another stage receives. F hands over to the next
+// stage, the backward to the previous one.
 func (p *ports) handed(shape, stage int, forward bool) ([]port, error) {
 	kind := schedule.F
 	if !forward {
@@ -109,7 +108,7 @@ func (p *ports) handed(shape, stage int, forward bool) ([]port, error) {
 	return list, nil
 }
 
-// size returns the bytes of a buffer that a stage refers to, which may be lent to the stage.
+// size returns the size of a buffer that a stage refers to, even if the buffer was handed to the stage.
 func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 	t := p.profile.stage(shape, stage)
 	switch ref.Kind {
@@ -136,10 +135,10 @@ func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 			}
 		}
 	}
-	return port{}, fmt.Errorf("there is no such %v", ref)
+	return port{}, fmt.Errorf("%v does not exist", ref)
 }
 
-// received returns one of the ports that a stage hands over.
+// received returns port i of the ports that a stage hands over.
 func (p *ports) received(shape, from int, forward bool, i int) (port, error) {
 	list, err := p.handed(shape, from, forward)
 	if err == nil && i >= len(list) {

@@ -1,47 +1,53 @@
 package layout
 
-import "github.com/weir-ml/weir/memory/placement"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weir-ml/weir/memory/placement"
+)
 
 // groups returns the group of every allocation. The allocations of a group share one offset and do
-// not overlap. They are the same birth in repeats that are a multiple of the cycle apart, and no
-// life is longer than the cycle; or they share a location of the rotation of their segment. An
-// allocation of the lead that dies in or after the cycle is in the group of the same birth there.
-// Every other allocation is a group by itself.
-func (p *player) groups(rotations map[int]*rotation) (group []int32, groups int) {
-	starts, numbers := p.steadyStarts(), p.birthCounts()
-	known := make([][]int32, len(p.spans)) // by segment, for each birth of its cycle, then for each location: the group plus 1, or 0
+// not overlap:
+//
+//   - In the cycle of a segment each birth has a location, and the births of a location are a group.
+//     Without a rotation, the same birth in repeats that are a multiple of the cycle apart has the
+//     same location, and no life is longer than the cycle.
+//   - An allocation of the lead that dies in or after the cycle is in the group of the same birth
+//     there.
+//   - Every other allocation is a group by itself.
+func (p *player) groups() (group []int32, groups int) {
+	group = make([]int32, len(p.allocations))
+	starts := make([]int32, len(p.spans))  // by segment: the number of changes before its cycle
+	first := make([][]int32, len(p.spans)) // by segment: firstBirths
+	known := make([][]int32, len(p.spans)) // by segment and location: the group plus 1, or 0 before the first birth
 	for s, span := range p.spans {
 		if span.cycle > 0 {
-			n := span.cycle * int(numbers[s][len(numbers[s])-1])
-			if rotations[s] != nil {
-				n += int(rotations[s].count)
-			}
-			known[s] = make([]int32, n)
+			starts[s], first[s] = p.cycleVisits(s)[0].start, p.firstBirths(s)
+			known[s] = make([]int32, span.cycle*int(first[s][len(first[s])-1]))
 		}
 	}
-	group = make([]int32, len(p.allocations))
 	for i := range p.allocations {
 		it := &p.allocations[i]
 		group[i] = int32(groups)
 		if s := int(it.position.segment); s < len(p.spans) && p.spans[s].cycle > 0 {
-			span, repeat, first := &p.spans[s], int(it.position.repeat), numbers[s]
-			cyclic := repeat >= span.lead && repeat < p.program[s].Repeat-span.tail
-			number := first[it.position.index] + it.ordinal
-			if (cyclic || repeat < span.lead && it.death > starts[s]) && number < first[it.position.index+1] {
+			span, repeat, first := &p.spans[s], int(it.position.repeat), first[s]
+			inCycle := repeat >= span.lead && repeat < p.program[s].Repeat-span.tail
+			birth := first[it.position.index] + it.ordinal
+			if (inCycle || repeat < span.lead && it.death > starts[s]) && birth < first[it.position.index+1] {
 				phase := (repeat - span.lead) % span.cycle
 				if phase < 0 {
 					phase += span.cycle
 				}
-				at := phase*int(first[len(first)-1]) + int(number)
-				if t := rotations[s]; t != nil && t.at[at] >= 0 {
-					at = len(t.at) + int(t.at[at])
+				location := int32(phase)*first[len(first)-1] + birth
+				if rotation := p.skip.rotations[s]; rotation != nil {
+					location = rotation.locations[location]
 				}
-				g := &known[s][at]
-				if *g > 0 {
-					group[i] = *g - 1
+				if g := known[s][location]; g > 0 {
+					group[i] = g - 1
 					continue
 				}
-				*g = int32(groups) + 1
+				known[s][location] = int32(groups) + 1
 			}
 		}
 		groups++
@@ -49,38 +55,31 @@ func (p *player) groups(rotations map[int]*rotation) (group []int32, groups int)
 	return group, groups
 }
 
-// birthCounts returns, by segment with a cycle and by action, the number of births before the
-// action in a repeat of the cycle. The last number of a segment is the total.
-func (p *player) birthCounts() [][]int32 {
-	numbers := make([][]int32, len(p.spans))
-	for s, span := range p.spans {
-		if span.cycle > 0 {
-			numbers[s] = make([]int32, len(p.program[s].Body)+1)
-		}
-	}
-	for i := range p.allocations {
-		it := &p.allocations[i]
-		if s := int(it.position.segment); s < len(p.spans) && p.spans[s].cycle > 0 && int(it.repeat) == p.spans[s].lead {
-			numbers[s][it.position.index+1]++
-		}
-	}
-	for _, list := range numbers {
-		for i := 1; i < len(list); i++ {
-			list[i] += list[i-1]
-		}
-	}
-	return numbers
+// cycleVisits returns the actions of the first repeat of a segment's cycle, and the action that
+// follows them.
+func (p *player) cycleVisits(segment int) []visit {
+	at := position{int32(segment), int32(p.spans[segment].lead), 0}
+	i, _ := slices.BinarySearchFunc(p.visits, at, func(v visit, at position) int {
+		return cmp.Or(cmp.Compare(v.at.segment, at.segment), cmp.Compare(v.at.repeat, at.repeat), cmp.Compare(v.at.index, at.index))
+	})
+	return p.visits[i : i+len(p.program[segment].Body)+1]
 }
 
-// steadyStarts returns by segment the number of changes before its cycle begins.
-func (p *player) steadyStarts() []int32 {
-	starts := make([]int32, len(p.spans))
-	for _, v := range p.visits {
-		if s := int(v.at.segment); s < len(p.spans) && int(v.at.repeat) == p.spans[s].lead && v.at.index == 0 {
-			starts[s] = v.since
+// firstBirths returns, for each action of a segment, the number of births before it in a repeat of
+// the cycle, followed by the number of all births of the repeat.
+func (p *player) firstBirths(segment int) []int32 {
+	first := []int32{0}
+	visits := p.cycleVisits(segment)
+	for i := range visits[1:] {
+		births := first[i]
+		for _, change := range p.log[visits[i].start:visits[i+1].start] {
+			if change >= 0 {
+				births++
+			}
 		}
+		first = append(first, births)
 	}
-	return starts
+	return first
 }
 
 // problem returns the placement problem of the allocations, with one buffer for each group and

@@ -21,7 +21,7 @@ type ShapeProfile struct {
 	Stages  []StageProfile // by stage
 }
 
-// Entry is what a source allocates for one microbatch if a rank wants these parts.
+// Entry holds what a source allocates for one microbatch if a rank wants these parts.
 type Entry struct {
 	Parts   uint64 // one bit for each part that is wanted
 	Buffers []Buffer
@@ -36,11 +36,11 @@ type Param struct {
 	Frozen bool   `json:"frozen,omitempty"`
 }
 
-// StageProfile is what one stage allocates, keeps and releases for one microbatch. A call
-// that the stage does not have is nil.
+// StageProfile holds what one stage allocates, keeps and releases for one microbatch. A call that the
+// stage does not make is nil.
 type StageProfile struct {
 	Stage        string   `json:"stage"`
-	Buffers      []Buffer `json:"buffers,omitempty"`       // born in a call of the stage
+	Buffers      []Buffer `json:"buffers,omitempty"`       // allocated in the calls of the stage
 	Forward      *Call    `json:"forward,omitempty"`       // F
 	Whole        *Call    `json:"whole,omitempty"`         // B
 	Input        *Call    `json:"input,omitempty"`         // I
@@ -64,20 +64,19 @@ type Buffer struct {
 	Class  memory.Class `json:"class"`
 }
 
-// Call is what happens in one call of a stage, in order. The last Taken events end slots:
-// they take effect at the end of the action, after its entry parts, inputs and gradients.
+// Call lists the events of one call of a stage, in order. The last Taken events end slots. They take
+// effect at the end of the action, after those of its entry parts, inputs and gradients.
 type Call struct {
 	Events []RefChange `json:"events,omitempty"`
 	Taken  int         `json:"taken,omitempty" whole:"a number of events,0,1048576"`
 	Out    []Ref       `json:"out,omitempty"` // by port: what F returns as outputs, B and I as gradients of inputs
-	// Forward is the number of Out, from the first, that are for the forward; for QUANTIZE
-	// only.
+	// Forward is the number of buffers at the beginning of Out that are for the forward, in QUANTIZE.
 	Forward int `json:"forward,omitempty" whole:"a number of copies,0,1048576"`
 }
 
-// RefChange changes the number of references to a buffer. A buffer begins with one
-// reference, by Alloc, and ends with its last one. A call does not release the reference to
-// a buffer that it hands over: the context does, at the action that the plan gives.
+// RefChange changes the number of references to a buffer. Alloc makes a buffer with one reference. The
+// buffer ends with its last reference. A call does not release the reference to a buffer that it
+// hands over; the context does, at an action that the plan determines.
 type RefChange struct {
 	Op  Op
 	Ref Ref
@@ -93,8 +92,8 @@ const (
 	Release           // removes a reference
 )
 
-// Ref names a buffer within a profile: one of the stage's own, or one lent to the stage. The
-// zero Ref is none.
+// Ref names a buffer within a profile: a buffer of the stage, or one that is lent to it. The zero Ref
+// names none.
 type Ref struct {
 	Kind  RefKind
 	Index int // into StageProfile.Buffers (or Entry.Buffers), or the number of the port or part

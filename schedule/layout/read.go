@@ -16,10 +16,9 @@ const (
 	maxIndex = 1 << 20
 )
 
-// Read reads the output of Write. It reads at most MaxText bytes and allocates at most a
-// multiple of them. Errors wrap ErrProfile and give the location, what was found there and
-// what was expected. If r has a Name method, as a file does, the location is
-// file:line:column.
+// Read reads the output of Write. It reads at most MaxText bytes, and the memory that it allocates is
+// proportional to them. Errors wrap ErrProfile, and state the location, the text that was found and the
+// text that was expected. If r has a Name method, as a file does, the location is file:line:column.
 func Read(r io.Reader) (*Profile, error) {
 	text, err := jsontext.New(r, MaxText, "the profile")
 	if errors.Is(err, jsontext.ErrLong) {

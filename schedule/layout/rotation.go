@@ -5,68 +5,63 @@ import (
 	"slices"
 )
 
-// A rotation lays out the steady state without a search. It links births of one size into chains.
-// Each birth of a chain follows the death of the one before it, in the same repeat or a later one.
-// Every repeat starts a new run of the chain. A run that takes q periods, rounded up to a divisor
-// of the cycle, overlaps q-1 later runs, so the chain has q locations, and the run that starts in
-// repeat k uses location k mod q. After a cycle every birth is back at its location, so each
+// A rotation assigns the births of a steady state to locations, without a search. Births of one size
+// form chains. Each birth of a chain follows the death of the previous one, in the same repeat or in a
+// later one. Every repeat starts a run of the chain. A run that takes q periods, rounded up to a divisor
+// of the cycle, overlaps the q-1 runs after it. So the chain has q locations, and the run that starts
+// in repeat k uses location k mod q. After a cycle every birth is back at its location, so each
 // location is one buffer of the placement problem.
 //
 // The chains are built greedily, and different sizes never share a location, so there may be more
-// locations than necessary. A rotation alone proves nothing: the layout is known to be optimal only
-// if its height is the lower bound.
+// locations than necessary. A rotation proves nothing: the layout is known to be optimal only if its
+// height is the lower bound.
+type rotation struct {
+	cycle     int
+	locations []int32 // of each birth of the first repeat of a cycle, then of the second one, and so on
+}
 
 const (
-	// longestCycle is the length, in repeats, of the longest cycle to try, unless the longest
-	// life is longer. maxRotated limits the births of a cycle, unless no
-	// rotation has been found yet.
+	// longestCycle is the longest cycle to try, in repeats, unless the longest life is longer.
 	longestCycle = 256
-	maxRotated   = 50_000
+	// maxRotated is the largest number of births of a cycle, unless no shorter cycle was tried.
+	maxRotated = 50_000
 	// slackDivisor: a cycle is good if the bytes of its locations exceed the peak of live bytes
 	// by at most 1/slackDivisor of it.
 	slackDivisor = 256
 )
 
-// rotation maps the births of a segment to locations, the same ones after a cycle of repeats.
-// Birth b of repeat k is at location at[k*births+b]. That is -1 for a birth that dies within its
-// action, which is in no chain.
-type rotation struct {
-	cycle int
-	at    []int32
-	count int32 // number of locations
-}
-
-// rotations returns the nth good rotation of each segment with skipped repeats. It returns
-// nil if a segment has none.
+// rotations returns the nth rotation of each segment with a cycle that allocates, or nil if one of
+// them has no nth rotation.
 func (p *player) rotations(nth int) map[int]*rotation {
 	bySegment := map[int]*rotation{}
 	for s, span := range p.spans {
-		if span.skipped == 0 {
+		if span.cycle == 0 {
 			continue
 		}
-		state := p.steady(s)
+		state := p.steadyState(s)
 		if state == nil {
 			return nil
 		}
 		if len(state.births) == 0 {
 			continue
 		}
-		if bySegment[s] = state.rotation((p.program[s].Repeat-span.lead-span.tail)/2, p.peakBytes(), nth); bySegment[s] == nil {
+		limit := (p.program[s].Repeat - span.lead - span.tail) / 2
+		if bySegment[s] = state.rotation(limit, p.peakBytes(), nth); bySegment[s] == nil {
 			return nil
 		}
 	}
 	return bySegment
 }
 
-// rotation returns the rotation of the nth good cycle, the shortest first, of at most this
-// number of repeats. A cycle is at least as long as the longest life. The good cycles are
-// followed by one more: the longer cycle whose locations have the fewest bytes. Nil means that
-// there is no nth rotation.
+// rotation returns the rotation of the nth good cycle of at most this number of repeats, the shortest
+// first. A cycle is at least as long as the longest life. After the good cycles there is one more: of
+// the cycles that are longer than the last good one, the one with the fewest bytes of locations. Nil
+// means that there is no nth rotation.
 func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
+	var best map[int64][]chain // by bytes of the births; nil after each good cycle that is passed over
+	var cycle int              // of best
+	var least int64            // bytes of the locations of best
 	longest := s.longest()
-	var best map[int64][]chain
-	var cycle int
-	var least int64
 	for c := longest; c <= min(max(longestCycle, longest), repeats); c++ {
 		if best != nil && c*len(s.births) > maxRotated {
 			break
@@ -80,8 +75,8 @@ func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 		chains, bytes := map[int64][]chain{}, int64(0)
 		for size, candidates := range s.sizes {
 			chains[size] = s.chains(candidates, c)
-			for _, one := range chains[size] {
-				bytes += size * int64(one.locations)
+			for _, chain := range chains[size] {
+				bytes += size * int64(chain.locations)
 			}
 		}
 		if best == nil || bytes < least {
@@ -91,56 +86,62 @@ func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 	if best == nil || nth > 0 {
 		return nil
 	}
-	t := &rotation{cycle: cycle, at: slices.Repeat([]int32{-1}, cycle*len(s.births))}
+	r := &rotation{cycle: cycle, locations: slices.Repeat([]int32{-1}, cycle*len(s.births))}
+	count := 0
 	for _, chains := range best {
-		for _, c := range chains {
-			for _, m := range c.members {
-				for k := range cycle { // the run began in repeat k-m.repeat
-					location := ((k-m.repeat)%c.locations + c.locations) % c.locations
-					t.at[k*len(s.births)+int(m.birth)] = t.count + int32(location)
+		for _, chain := range chains {
+			for _, m := range chain.members {
+				for k := range cycle { // the run of this birth began in repeat k-m.repeat
+					phase := ((k-m.repeat)%chain.locations + chain.locations) % chain.locations
+					r.locations[k*len(s.births)+int(m.birth)] = int32(count + phase)
 				}
 			}
-			t.count += int32(c.locations)
+			count += chain.locations
 		}
 	}
-	return t
+	for i, location := range r.locations {
+		if location < 0 { // dies within its action, so it is in no chain
+			r.locations[i] = int32(count)
+			count++
+		}
+	}
+	return r
 }
 
-// chain is a sequence of births of one size that follow one another. Its runs share the
-// locations.
+// chain is a sequence of births of one size whose runs share some locations.
 type chain struct {
 	members   []member
 	locations int
 }
 
-// member is a birth of a chain, and the number of repeats from the start of the run to it.
+// member is a birth of a chain.
 type member struct {
-	birth  int32
-	repeat int
+	birth  int32 // index into steadyState.births
+	repeat int   // counted from the repeat in which the run starts
 }
 
-// chains splits births of one size, in order, into chains whose numbers of locations divide the
-// cycle. It starts each chain with the longest life that is in none yet.
+// chains splits the candidates, births of one size in order, into chains whose numbers of locations
+// divide the cycle. Each chain starts with the longest life that is in no chain yet.
 func (s *steadyState) chains(candidates []int32, cycle int) (list []chain) {
-	longest := make([]int32, len(candidates)) // indices into candidates, by length of life
-	for k := range longest {
-		longest[k] = int32(k)
+	byLength := make([]int32, len(candidates)) // indices into candidates, the longest life first
+	for k := range byLength {
+		byLength[k] = int32(k)
 	}
-	slices.SortStableFunc(longest, func(a, b int32) int {
+	slices.SortStableFunc(byLength, func(a, b int32) int {
 		return cmp.Compare(s.births[candidates[b]].length(), s.births[candidates[a]].length())
 	})
-	f := &chainBuilder{steadyState: s, candidates: candidates, tried: make([]int32, len(candidates)), free: make([]int32, len(candidates)+1)}
-	for k := range f.free {
-		f.free[k] = int32(k)
+	b := &chainBuilder{steadyState: s, candidates: candidates, tried: make([]int32, len(candidates)), free: make([]int32, len(candidates)+1)}
+	for k := range b.free {
+		b.free[k] = int32(k)
 	}
-	for _, first := range longest {
-		if f.next(first) != first {
+	for _, first := range byLength {
+		if b.next(first) != first {
 			continue
 		}
-		c := s.bestPrefix(f.grow(first, cycle), cycle)
+		c := s.bestPrefix(b.grow(first, cycle), cycle)
 		list = append(list, c)
-		for _, k := range f.chain[:len(c.members)] {
-			f.free[k] = k + 1
+		for _, k := range b.chain[:len(c.members)] {
+			b.free[k] = k + 1
 		}
 	}
 	return list
@@ -157,10 +158,10 @@ type chainBuilder struct {
 }
 
 // next returns the first candidate at or after k that is in no chain.
-func (f *chainBuilder) next(k int32) int32 {
-	for f.free[k] != k {
-		f.free[k] = f.free[f.free[k]]
-		k = f.free[k]
+func (b *chainBuilder) next(k int32) int32 {
+	for b.free[k] != k {
+		b.free[k] = b.free[b.free[k]]
+		k = b.free[k]
 	}
 	return k
 }
@@ -168,26 +169,26 @@ func (f *chainBuilder) next(k int32) int32 {
 // grow returns the members of a run. After the first candidate it adds, repeatedly, the earliest
 // birth at or after the death of the last member that is in no chain and dies before the first
 // member is born again, one cycle later.
-func (f *chainBuilder) grow(first int32, cycle int) []member {
-	f.tries++
-	f.chain, f.tried[first] = append(f.chain[:0], first), f.tries
-	members := []member{{f.candidates[first], 0}}
-	b := &f.births[f.candidates[first]]
-	end := b.lower + int64(cycle)*f.period
-	for now := b.upper; now < end; {
-		repeat := now / f.period
-		at, _ := slices.BinarySearchFunc(f.candidates, now%f.period, func(i int32, t int64) int { return cmp.Compare(f.births[i].lower, t) })
-		for k := f.next(int32(at)); ; k = f.next(k + 1) {
-			if int(k) == len(f.candidates) {
-				k, repeat = f.next(0), repeat+1
+func (b *chainBuilder) grow(first int32, cycle int) []member {
+	b.tries++
+	b.chain, b.tried[first] = append(b.chain[:0], first), b.tries
+	members := []member{{b.candidates[first], 0}}
+	birth := &b.births[b.candidates[first]]
+	end := birth.lower + int64(cycle)*b.period
+	for now := birth.upper; now < end; {
+		repeat := now / b.period
+		at, _ := slices.BinarySearchFunc(b.candidates, now%b.period, func(i int32, t int64) int { return cmp.Compare(b.births[i].lower, t) })
+		for k := b.next(int32(at)); ; k = b.next(k + 1) {
+			if int(k) == len(b.candidates) {
+				k, repeat = b.next(0), repeat+1
 			}
-			b := &f.births[f.candidates[k]]
-			if b.lower+repeat*f.period >= end {
+			birth := &b.births[b.candidates[k]]
+			if birth.lower+repeat*b.period >= end {
 				return members
 			}
-			if death := b.upper + repeat*f.period; death <= end && f.tried[k] != f.tries {
-				members, now = append(members, member{f.candidates[k], int(repeat)}), death
-				f.chain, f.tried[k] = append(f.chain, k), f.tries
+			if death := birth.upper + repeat*b.period; death <= end && b.tried[k] != b.tries {
+				members, now = append(members, member{b.candidates[k], int(repeat)}), death
+				b.chain, b.tried[k] = append(b.chain, k), b.tries
 				break
 			}
 		}

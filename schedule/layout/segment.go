@@ -1,8 +1,8 @@
 package layout
 
-// SegmentPlaces maps the repeats of a segment of the program to places of a memory.Layout.
-// The first Lead repeats and the last Tail repeats have places of their own; those between
-// share the places of Cycle repeats in rotation.
+// SegmentPlaces maps the repeats of a segment of the program to places of a memory.Layout. Each of
+// the first Lead repeats and of the last Tail repeats has its own places. The repeats between them
+// share the places of Cycle repeats: the places of a repeat are those of the repeat Cycle before it.
 type SegmentPlaces struct {
 	First  int // place of the first action of the first repeat
 	Body   int // actions of a repeat
@@ -12,11 +12,10 @@ type SegmentPlaces struct {
 	Tail   int
 }
 
-// Base returns the place of the first action of a repeat; the others follow it.
+// Base returns the place of the first action of a repeat. The places of its other actions follow.
 func (s *SegmentPlaces) Base(repeat int) int { return s.First + s.phase(repeat)*s.Body }
 
-// phase returns the index of the repeat whose places this repeat has, among those with
-// places.
+// phase returns the index of a repeat's places: 0 for the places of the first repeat, and so on.
 func (s *SegmentPlaces) phase(repeat int) int {
 	switch tail := s.Repeat - s.Tail; {
 	case repeat < s.Lead:

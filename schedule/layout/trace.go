@@ -9,7 +9,7 @@ import (
 // Change is an allocation or a release of a buffer in the program of a rank.
 type Change struct {
 	Alloc      bool
-	Serial     int // of the buffer: how many were allocated before it
+	Serial     int // number of buffers that were allocated before this one
 	Bytes      int64
 	Class      memory.Class
 	Place      int   // place in the layout of the change
@@ -29,9 +29,9 @@ func (p *Memory) Name(c Change) string {
 	return p.profile.name(c.origin, shape)
 }
 
-// All iterates over the changes of a whole step on a rank, with no repeat left out, in the
-// order in which a runner makes them with stages of this profile. It plays the program
-// again, and takes memory for every allocation of the step.
+// All iterates over the changes of a whole step on a rank, including every repeat, in the order in
+// which a runner makes them with stages of this profile. It plays the program again, and uses memory
+// for every allocation of the step.
 func (p *Memory) All(rank int) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		r := &p.Ranks[rank]
@@ -67,6 +67,6 @@ func (p *Memory) All(rank int) iter.Seq[Change] {
 				played.limit = 0 // ends the play at the next birth
 			}
 		}
-		_ = played.play() // It succeeded in Make, over the same states.
+		_ = played.play() // It succeeded in Make, which played the same program.
 	}
 }

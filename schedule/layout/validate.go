@@ -75,7 +75,7 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 	}
 }
 
-// entry checks an entry: every buffer that it allocates is released or handed over, once.
+// entry checks that every buffer that an entry allocates is released or handed over, once.
 func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
 	where := fmt.Sprintf("shape class %q: entry with parts %q", s.Name, t.names(e.Parts))
 	f.buffers(where, e.Buffers)
@@ -97,7 +97,7 @@ func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
 	f.balance(where, b, e.Buffers)
 }
 
-// stageProfile checks a stage: over the calls of a microbatch, everything it allocates or
+// stageProfile checks that, over the calls of a microbatch, every buffer that a stage allocates or
 // retains is released or handed over.
 func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 	tmpl := &s.Stages[stage]
@@ -125,7 +125,7 @@ func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 			return
 		}
 	}
-	for _, way := range []struct {
+	for _, sequence := range []struct {
 		name  string
 		calls []*Call
 	}{
@@ -137,7 +137,7 @@ func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 		{"QUANTIZE", []*Call{tmpl.Quantize}},
 		{"QUANTIZE in evaluation", []*Call{tmpl.QuantizeEval}},
 	} {
-		calls := slices.DeleteFunc(way.calls, func(c *Call) bool { return c == nil })
+		calls := slices.DeleteFunc(sequence.calls, func(c *Call) bool { return c == nil })
 		if len(calls) == 0 || len(calls) == 1 && calls[0] == tmpl.Forward && (tmpl.Whole != nil || tmpl.Input != nil) {
 			continue
 		}
@@ -148,21 +148,21 @@ func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 		for _, c := range calls {
 			b.out(c.Out)
 		}
-		f.balance(where+": "+way.name, b, tmpl.Buffers)
+		f.balance(where+": "+sequence.name, b, tmpl.Buffers)
 	}
 }
 
 // balance counts the references that remain after events.
 type balance struct {
 	refs  map[Ref]int
-	wrong string
+	fault string // of an event; empty if there is none
 }
 
 func newBalance(buffers []Buffer) *balance {
 	b := &balance{refs: map[Ref]int{}}
 	for i, buffer := range buffers {
 		if buffer.Class == memory.Resident {
-			b.refs[Ref{Own, i}] = 1 << 30 // also held elsewhere
+			b.refs[Ref{Own, i}] = 1 << 30 // held by others for the whole step
 		}
 	}
 	return b
@@ -172,15 +172,15 @@ func (b *balance) events(events []RefChange) {
 	for i, e := range events {
 		switch {
 		case e.Op > Release || e.Ref.Kind == None || e.Ref.Kind > PartRead || e.Ref.Index < 0 || e.Ref.Index > 1<<20:
-			b.wrong = fmt.Sprintf("event %d is none", i)
+			b.fault = fmt.Sprintf("event %d is invalid", i)
 		case e.Op == Alloc && (e.Ref.Kind != Own || b.refs[e.Ref] != 0):
-			b.wrong = fmt.Sprintf("event %d allocates %v, which is not the call's to allocate, or there already", i, e.Ref)
+			b.fault = fmt.Sprintf("event %d allocates %v, which the call does not own or has already allocated", i, e.Ref)
 		case e.Op == Release:
 			if b.refs[e.Ref]--; e.Ref.Kind == Own && b.refs[e.Ref] < 0 {
-				b.wrong = fmt.Sprintf("event %d releases %v once more than it is retained", i, e.Ref)
+				b.fault = fmt.Sprintf("event %d releases %v once more than it is retained", i, e.Ref)
 			}
 		case e.Op == Retain && e.Ref.Kind == Own && b.refs[e.Ref] == 0:
-			b.wrong = fmt.Sprintf("event %d retains %v, which is not there", i, e.Ref)
+			b.fault = fmt.Sprintf("event %d retains %v, which is not allocated", i, e.Ref)
 		default:
 			b.refs[e.Ref]++
 		}
@@ -198,8 +198,8 @@ func (b *balance) out(refs []Ref) {
 
 // balance adds a fault if references remain.
 func (f *faults) balance(where string, b *balance, buffers []Buffer) {
-	if b.wrong != "" {
-		f.add("%s: %s", where, b.wrong)
+	if b.fault != "" {
+		f.add("%s: %s", where, b.fault)
 		return
 	}
 	for ref, left := range b.refs {

@@ -43,12 +43,13 @@ const schema = 1
 //	  ]
 //	}
 //
-// An event is a letter and a buffer: a allocates, + retains, - releases; a number is a
-// buffer of the profile, i an input, g the gradient of an output, p an entry part. The
-// outputs use the same names, and "" means none. The calls of a stage are forward, whole
-// (B), input (I), weight (W), eval, gather, reduce, quantize and quantize_eval; the last two
-// say how many of the copies in their output are for the forward ("forward":4). Slots has the
-// buffer that F saves in each slot. Empty fields are left out. An invalid profile is an error that wraps ErrProfile.
+// An event is a letter and a buffer: a allocates, + retains, - releases. A buffer is a number, of a
+// buffer of the profile, or a number after i (an input), g (the gradient of an output) or p (an entry
+// part). The outputs use the same names, and "" means none. The calls of a stage are forward, whole
+// (B), input (I), weight (W), eval, gather, zero_grad, quantize and quantize_eval. In the last two,
+// "forward" is the number of copies in the output that are for the forward. Slots lists the buffer
+// that F saves in each slot. Empty fields are omitted. The error for an invalid profile wraps
+// ErrProfile.
 func Write(w io.Writer, t *Profile) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -121,7 +122,7 @@ type entryFile struct {
 	Out     []Ref       `json:"out,omitempty"`
 }
 
-// bits returns the numbers in a set.
+// bits returns the members of a set.
 func bits(set uint64) (list []int) {
 	for i := range 64 {
 		if set>>i&1 == 1 {
