@@ -6,17 +6,17 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// actionCost holds the effect and the costs of an action of one kind on one stage.
+// actionCost describes how the simulation runs an action of one kind on one stage.
 type actionCost struct {
-	does    doing
-	awaits  int   // the mailbox of the parcel for which it waits, or -1
-	reads   int   // the mailbox of copies from far memory, or -1; the action waits if the first copy has its microbatch
-	gathers int   // the mailbox of gathered weights, or -1; the action waits for all that are in it
-	peer    int   // the rank that sends this parcel
-	link    int   // the link on which it sends or receives, or -1
-	sends   int   // the mailbox that receives its message or receipt, or -1
-	posts   int   // the mailbox in which a posted transfer waits for its other end, which waits in the mailbox awaits
-	offset  int64 // from the key of the action to the key of its parcel
+	op        operation
+	awaitBox  int   // the mailbox of the parcel that it waits for, or -1
+	reloadBox int   // the mailbox of copies from far memory, or -1; the action waits for the first copy if that has its microbatch
+	gatherBox int   // the mailbox of gathered weights, or -1; the action waits for all its parcels
+	peer      int   // the rank that sends the awaited parcel
+	link      int   // the link on which it sends or receives, or -1
+	sendBox   int   // the mailbox that receives its message or receipt, or -1
+	postBox   int   // the mailbox in which a posted transfer waits for its other end; the other end waits in awaitBox
+	offset    int64 // from the key of the action to the key of its parcel
 
 	time      int64 // the time for which it occupies the rank
 	recompute int64 // the part of time spent on recomputation
@@ -24,36 +24,36 @@ type actionCost struct {
 	wire      int64 // the time for which its message occupies the link
 }
 
-// doing is the way in which the simulation handles an action.
-type doing uint8
+// operation selects the code that runs an action.
+type operation uint8
 
 const (
-	doNothing doing = iota // takes no time and waits for nothing
-	doCompute
-	doSend
-	doReceive
-	doAwait
-	doPost // a send or a receive that the rank does not wait for
-	doCopy // to or from far memory, or between replicas
+	opNone operation = iota // takes no time and waits for nothing
+	opCompute
+	opSend
+	opReceive
+	opAwait
+	opPost // a send or a receive at which the rank does not wait
+	opCopy // to or from far memory, or between replicas
 )
 
 // route is a link between two ranks, in one direction of flow.
 type route struct {
 	from, to int
 	latency  int64
-	box      int // the mailbox of messages in flight, in a plan with transfers
-	room     int // the mailbox of receipts, each of which frees a slot; -1 if the link is unlimited
+	messages int // the mailbox of messages in flight, in a plan with transfers
+	receipts int // the mailbox of receipts, each of which frees a slot; -1 if the link is unlimited
 	// The mailboxes of posted sends and posted receives, in PyTorch.
-	sent, awaited int
+	postedSends, postedReceives int
 }
 
 // costOf returns the cost of an action.
 func (s *simulation) costOf(a schedule.Action) *actionCost {
 	if a.Kind() > schedule.WaitReduce {
 		if a.Kind() == schedule.Quantize && s.copies != nil {
-			return &s.copies[a.Stage()].making
+			return &s.copies[a.Stage()].cost
 		}
-		return &s.idle
+		return &s.noCost
 	}
 	return &s.actionCosts[tableIndex(a.Stage(), a.Kind())]
 }
@@ -77,31 +77,31 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 	}
 	a = a.WithDrop(0).WithJoin(false)
 	time := s.costs.Each(a)
-	if time < 0 || time > s.longest {
+	if time < 0 || time > s.maxTime {
 		if s.fault == nil {
-			s.fault = fmt.Errorf("%w: the time of %v is %d: it must be 0 to %d", ErrCosts, a, time, s.longest)
+			s.fault = fmt.Errorf("%w: the time of %v is %d: it must be 0 to %d", ErrCosts, a, time, s.maxTime)
 		}
 		return 0
 	}
 	return time
 }
 
-// prepare fills in the tables by stage and kind, the routes and the mailboxes.
+// prepare initializes the tables by stage and kind, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
-	s.idle = actionCost{awaits: -1, reads: -1, gathers: -1, link: -1, sends: -1}
+	s.noCost = actionCost{awaitBox: -1, reloadBox: -1, gatherBox: -1, link: -1, sendBox: -1}
 	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*tableKinds), make([]holding, p.Stages()*tableKinds)
 	for i := range s.actionCosts {
-		s.actionCosts[i] = s.idle
+		s.actionCosts[i] = s.noCost
 	}
 	for stage := range p.Stages() {
 		s.computations(stage)
-		s.hold(stage)
+		s.setHoldings(stage)
 	}
-	s.copyWeights()
+	s.prepareCopies()
 	s.routes = make([]route, len(s.links.From))
 	for link := range s.routes {
-		s.route(link)
+		s.newRoute(link)
 	}
 	for i := range s.passages {
 		passage := &s.passages[i]
@@ -109,11 +109,11 @@ func (s *simulation) prepare() {
 			continue
 		}
 		if !passage.waits {
-			s.cross(passage)
+			s.crossBuffers(passage)
 		}
 		link := s.links.Of[passage.edge]
-		way := &s.routes[link]
-		wire := s.costs.Link(way.from, way.to).transmission(passage.bytes)
+		route := &s.routes[link]
+		wire := s.costs.Link(route.from, route.to).transmission(passage.bytes)
 		switch {
 		case s.posts():
 			s.post(passage, link, wire)
@@ -127,22 +127,22 @@ func (s *simulation) prepare() {
 		s.offloads()
 	}
 	s.replicate()
-	s.ranks, s.free = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
+	s.ranks, s.linkStates = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
 	for rank := range s.ranks {
 		s.ranks[rank].Cursor = &s.Ranks[rank]
 	}
-	for i := range s.free {
-		s.free[i].room = s.capacity
+	for i := range s.linkStates {
+		s.linkStates[i].slots = s.capacity
 	}
 }
 
-// tableKinds is the number of kinds in the tables, which hold those up to WAIT_REDUCE.
+// tableKinds is the number of kinds in the tables: all kinds up to WAIT_REDUCE.
 const tableKinds = int(schedule.WaitReduce) + 1
 
 // tableIndex returns the index of a stage and kind in the tables.
 func tableIndex(stage int, kind schedule.Kind) int { return stage*tableKinds + int(kind) }
 
-// computations fills in the costs of the computations of a stage.
+// computations sets the costs of the computations of a stage.
 func (s *simulation) computations(stage int) {
 	costs := s.costs.Of(stage)
 	recompute := costs.Recompute
@@ -151,7 +151,7 @@ func (s *simulation) computations(stage int) {
 	}
 	set := func(kind schedule.Kind, time, recompute int64) *actionCost {
 		d := &s.actionCosts[tableIndex(stage, kind)]
-		d.does, d.time, d.recompute = doCompute, time+recompute, recompute
+		d.op, d.time, d.recompute = opCompute, time+recompute, recompute
 		return d
 	}
 	set(schedule.F, costs.F, 0).joined = costs.Joined
@@ -160,59 +160,59 @@ func (s *simulation) computations(stage int) {
 	set(schedule.W, costs.W, 0)
 }
 
-// route fills in the mailboxes of a link.
-func (s *simulation) route(link int) {
-	r := route{from: s.links.From[link], to: s.links.To[link], box: -1, room: -1}
+// newRoute initializes the route of a link.
+func (s *simulation) newRoute(link int) {
+	r := route{from: s.links.From[link], to: s.links.To[link], messages: -1, receipts: -1}
 	r.latency = s.costs.Link(r.from, r.to).Latency
 	switch {
 	case s.posts():
-		r.sent, r.awaited = s.mailbox(), s.mailbox()
+		r.postedSends, r.postedReceives = s.mailbox(), s.mailbox()
 	case s.transfers:
-		r.box = s.mailbox()
+		r.messages = s.mailbox()
 		if s.capacity != schedule.Unlimited {
-			r.room = s.mailbox()
+			r.receipts = s.mailbox()
 		}
 	}
 	s.routes[link] = r
 }
 
-// imply fills in a message of a plan without transfers: the computation that produces the message
-// sends it, and the computation that reads the message waits for it.
+// imply sets the costs of a message in a plan without transfers: the computation that produces the
+// message sends it, and the computation that reads the message waits for it.
 func (s *simulation) imply(p *passage, link int, wire int64) {
 	box := s.mailbox()
 	for _, kind := range p.kinds {
 		d := &s.actionCosts[tableIndex(p.from, kind)]
-		d.link, d.sends, d.offset, d.wire = link, box, int64(p.to-p.from), wire
+		d.link, d.sendBox, d.offset, d.wire = link, box, int64(p.to-p.from), wire
 		d = &s.actionCosts[tableIndex(p.to, kind)]
-		d.awaits, d.peer = box, s.routes[link].from
+		d.awaitBox, d.peer = box, s.routes[link].from
 	}
 }
 
-// transfer fills in the transfers of a message.
+// transfer sets the costs of the transfers of a message.
 func (s *simulation) transfer(p *passage, link int, wire int64) {
-	way, offset := &s.routes[link], int64(p.to-p.from)
+	route, offset := &s.routes[link], int64(p.to-p.from)
 	receipts := -1
 	if p.waits {
 		receipts = s.mailbox()
-		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{does: doAwait, awaits: receipts, peer: way.to, link: -1, sends: -1, offset: offset}
+		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, peer: route.to, link: -1, sendBox: -1, offset: offset}
 	}
-	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{does: doSend, awaits: -1, link: link, sends: way.box, offset: offset, wire: wire}
-	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{does: doReceive, awaits: way.box, peer: way.from, link: link, sends: receipts, wire: wire}
+	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opSend, awaitBox: -1, link: link, sendBox: route.messages, offset: offset, wire: wire}
+	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opReceive, awaitBox: route.messages, peer: route.from, link: link, sendBox: receipts, wire: wire}
 }
 
-// posts reports whether the plan has transfers at which no rank waits.
+// posts reports whether the plan has transfers and no rank waits at them.
 func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == schedule.PyTorch }
 
-// post fills in the transfers of a message if ranks do not wait at them: the computation that reads
-// the message waits for it.
+// post sets the costs of the transfers of a message if ranks do not wait at transfers: the computation
+// that reads the message waits for it.
 func (s *simulation) post(p *passage, link int, wire int64) {
-	box, way := s.mailbox(), s.routes[link]
+	box, route := s.mailbox(), s.routes[link]
 	for _, kind := range p.kinds {
 		d := &s.actionCosts[tableIndex(p.to, kind)]
-		d.awaits, d.peer = box, way.from
+		d.awaitBox, d.peer = box, route.from
 	}
-	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{does: doPost, awaits: way.awaited, link: link, posts: way.sent, sends: box, offset: int64(p.to - p.from), wire: wire}
-	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{does: doPost, awaits: way.sent, link: link, posts: way.awaited, sends: box, wire: wire}
+	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opPost, awaitBox: route.postedReceives, link: link, postBox: route.postedSends, sendBox: box, offset: int64(p.to - p.from), wire: wire}
+	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opPost, awaitBox: route.postedSends, link: link, postBox: route.postedReceives, sendBox: box, wire: wire}
 }
 
 // mailbox adds a mailbox and returns its index.

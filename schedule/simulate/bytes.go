@@ -15,97 +15,98 @@ const (
 
 // holding holds the bytes that an action of one kind on one stage allocates and frees.
 type holding struct {
-	born, dies   [numHeld]int64 // bytes by class
-	up, change   int64          // the sums over all classes of born, and of born minus dies
-	begins, ends int64          // the changes of the number of microbatches in flight on the stage
-	far          int64          // bytes allocated in far memory
+	allocated, freed         [numHeld]int64 // bytes by class
+	allocatedBytes, netBytes int64          // the sums over all classes of allocated, and of allocated minus freed
+	started, finished        int64          // the changes of the number of microbatches in flight on the stage
+	far                      int64          // bytes allocated in far memory
 }
 
-// buffer is the class and size of one place of a stage for a microbatch.
+// buffer is the class and the size of a buffer of one microbatch at one place of a stage.
 type buffer struct {
 	class memory.Class
 	bytes int64
 }
 
-// begin adds a buffer that the action allocates, and end adds a buffer that it frees.
-func (h *holding) begin(b buffer) {
+// allocate adds a buffer that the action allocates.
+func (h *holding) allocate(b buffer) {
 	if b.bytes > 0 {
-		h.born[b.class-firstHeld] += b.bytes
-		h.up += b.bytes
-		h.change += b.bytes
+		h.allocated[b.class-firstHeld] += b.bytes
+		h.allocatedBytes += b.bytes
+		h.netBytes += b.bytes
 	}
 }
 
-func (h *holding) end(b buffer) {
+// free adds a buffer that the action frees.
+func (h *holding) free(b buffer) {
 	if b.bytes > 0 {
-		h.dies[b.class-firstHeld] += b.bytes
-		h.change -= b.bytes
+		h.freed[b.class-firstHeld] += b.bytes
+		h.netBytes -= b.bytes
 	}
 }
 
-// hold fills in the holdings of a stage. I frees a part of the saved state and allocates a carry; W
+// setHoldings sets the holdings of a stage. I frees a part of the saved state and allocates a carry; W
 // frees the carry and the rest of the saved state.
-func (s *simulation) hold(stage int) {
+func (s *simulation) setHoldings(stage int) {
 	costs := s.costs.Of(stage)
 	for kind := schedule.F; kind <= schedule.WaitReduce; kind++ {
 		e, h := effects.OfKind(s.plan, stage, kind), &s.holdings[tableIndex(stage, kind)]
 		if kind == schedule.F {
-			h.begins = 1
-			h.begin(buffer{memory.Saved, costs.Saved})
+			h.started = 1
+			h.allocate(buffer{memory.Saved, costs.Saved})
 		}
 		if e.Last {
-			h.ends = 1
+			h.finished = 1
 		}
 		switch kind {
 		case schedule.Offload:
-			h.far = costs.away()
+			h.far = costs.offloadedBytes()
 			continue
 		case schedule.WaitOffload:
-			h.end(buffer{memory.Saved, costs.away()})
+			h.free(buffer{memory.Saved, costs.offloadedBytes()})
 			continue
 		case schedule.Reload:
-			h.begin(buffer{memory.Saved, costs.away()})
+			h.allocate(buffer{memory.Saved, costs.offloadedBytes()})
 			continue
 		}
-		h.begin(s.buffers[e.Stage][e.To])
+		h.allocate(s.buffers[e.Stage][e.To])
 		for ends := e.Ends; ends != 0; ends &= ends - 1 {
 			switch place := ends.First(); {
 			case place != effects.Saved:
-				h.end(s.buffers[stage][place])
+				h.free(s.buffers[stage][place])
 			case !e.Last:
-				h.end(buffer{memory.Saved, costs.FreedByI})
-				h.begin(buffer{memory.Carry, costs.Carry})
+				h.free(buffer{memory.Saved, costs.FreedByI})
+				h.allocate(buffer{memory.Carry, costs.Carry})
 			case kind == schedule.W:
-				h.end(buffer{memory.Saved, costs.Saved - costs.FreedByI})
-				h.end(buffer{memory.Carry, costs.Carry})
+				h.free(buffer{memory.Saved, costs.Saved - costs.FreedByI})
+				h.free(buffer{memory.Carry, costs.Carry})
 			default:
-				h.end(buffer{memory.Saved, costs.Saved})
+				h.free(buffer{memory.Saved, costs.Saved})
 			}
 		}
 	}
 }
 
-// cross fills in the buffers of a message in a plan that does not wait for its sends, or has no
-// sends.
-func (s *simulation) cross(p *passage) {
+// crossBuffers adds the buffers of a message to the holdings if the plan does not wait for its sends,
+// or has no sends.
+func (s *simulation) crossBuffers(p *passage) {
 	sent, received := s.buffers[p.from][p.sent], s.buffers[p.to][p.received]
 	if s.transfers {
-		s.holdings[tableIndex(p.from, p.send)].end(sent)
+		s.holdings[tableIndex(p.from, p.send)].free(sent)
 		return
 	}
 	for _, kind := range p.kinds {
-		s.holdings[tableIndex(p.from, kind)].end(sent)
-		s.holdings[tableIndex(p.to, kind)].begin(received)
+		s.holdings[tableIndex(p.from, kind)].free(sent)
+		s.holdings[tableIndex(p.to, kind)].allocate(received)
 	}
 }
 
 // level is the live memory of a rank.
 type level struct {
-	holdings []holding // by stage and kind
-	copies   []copying // copies of weights, by stage; nil if the plan makes none
+	holdings []holding      // by stage and kind
+	copies   []weightCopies // copies of weights, by stage; nil if the plan makes none
 	classes  memory.ByClass
 	bytes    int64 // the sum over all classes
-	flight   int64
+	inFlight int64
 	far      int64          // bytes in far memory
 	reloaded []repeats.Runs // by the rank's stages: the microbatches whose saved state is reloaded; nil if there are none
 	place    []int          // by stage: its index among the stages of the rank
@@ -130,9 +131,9 @@ func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {
 		before, length := l, int64(len(segment.Body))
-		l.body(segment.Body, 0, position)
+		l.applyBody(segment.Body, 0, position)
 		from := max(segment.Repeat-2, 1)
-		if !l.even(&segment) {
+		if !l.uniformReloads(&segment) {
 			from = 1
 		}
 		if n := int64(from - 1); n > 0 {
@@ -140,90 +141,90 @@ func (s *simulation) peaks(rank int, report *RankReport) {
 				l.classes[class] += n * (l.classes[class] - before.classes[class])
 			}
 			l.bytes += n * (l.bytes - before.bytes)
-			l.flight += n * (l.flight - before.flight)
+			l.inFlight += n * (l.inFlight - before.inFlight)
 			l.far += n * (l.far - before.far)
 		}
 		for r := from; r < segment.Repeat; r++ {
-			l.body(segment.Body, r*segment.Stride, position+int64(r)*length)
+			l.applyBody(segment.Body, r*segment.Stride, position+int64(r)*length)
 		}
 		position += int64(segment.Repeat) * length
 	}
 }
 
-// body applies the actions of a body with shift added to their microbatches.
-func (l *level) body(body []schedule.Action, shift int, position int64) {
+// applyBody applies the actions of a body with shift added to their microbatches.
+func (l *level) applyBody(body []schedule.Action, shift int, position int64) {
 	for i := 0; i < len(body); i++ {
 		a := body[i]
 		if a.Joined() {
-			l.pair(a.Shift(shift), body[i+1].Shift(shift), position+int64(i))
+			l.applyPair(a.Shift(shift), body[i+1].Shift(shift), position+int64(i))
 			i++
 		} else {
-			l.action(a.Shift(shift), position+int64(i))
+			l.apply(a.Shift(shift), position+int64(i))
 		}
 	}
 }
 
-// of returns the holding of an action, or nil if its kind is not in the tables.
-func (l *level) of(a schedule.Action) *holding {
+// holdingOf returns the holding of an action, or nil if its kind is not in the tables.
+func (l *level) holdingOf(a schedule.Action) *holding {
 	if a.Kind() > schedule.WaitReduce {
 		return nil
 	}
 	return &l.holdings[tableIndex(a.Stage(), a.Kind())]
 }
 
-// action applies an action to the level.
-func (l *level) action(a schedule.Action, position int64) {
-	if h := l.of(a); h != nil {
-		l.begin(h)
-		l.compare(a, position)
-		l.end(h)
+// apply applies an action to the level.
+func (l *level) apply(a schedule.Action, position int64) {
+	if h := l.holdingOf(a); h != nil {
+		l.allocate(h)
+		l.updatePeaks(a, position)
+		l.free(h)
 		l.endFar(a)
 		l.endWeights(a)
 	} else if a.Kind() == schedule.Quantize && l.copies != nil {
 		c := &l.copies[a.Stage()]
 		l.classes[memory.FP8] += c.forward + c.backward
 		l.bytes += c.forward + c.backward
-		l.compare(a, position)
+		l.updatePeaks(a, position)
 	}
 }
 
-// pair applies a joined pair whose first action is at the given position.
-func (l *level) pair(a, b schedule.Action, position int64) {
-	first, second := l.of(a), l.of(b)
-	l.begin(first)
-	l.begin(second)
-	l.compare(a, position)
-	l.end(first)
-	l.end(second)
+// applyPair applies a joined pair whose first action is at the given position.
+func (l *level) applyPair(a, b schedule.Action, position int64) {
+	first, second := l.holdingOf(a), l.holdingOf(b)
+	l.allocate(first)
+	l.allocate(second)
+	l.updatePeaks(a, position)
+	l.free(first)
+	l.free(second)
 	l.endFar(a)
 	l.endFar(b)
 	l.endWeights(a)
 	l.endWeights(b)
 }
 
-func (l *level) begin(h *holding) {
-	for i, bytes := range h.born {
+func (l *level) allocate(h *holding) {
+	for i, bytes := range h.allocated {
 		l.classes[int(firstHeld)+i] += bytes
 	}
-	l.bytes += h.up
-	l.flight += h.begins
+	l.bytes += h.allocatedBytes
+	l.inFlight += h.started
 	l.far += h.far
 }
 
-func (l *level) end(h *holding) {
-	for i, bytes := range h.dies {
+func (l *level) free(h *holding) {
+	for i, bytes := range h.freed {
 		l.classes[int(firstHeld)+i] -= bytes
 	}
-	l.bytes += h.change - h.up
-	l.flight -= h.ends
+	l.bytes += h.netBytes - h.allocatedBytes
+	l.inFlight -= h.finished
 }
 
-// compare updates the peaks.
-func (l *level) compare(a schedule.Action, position int64) {
+// updatePeaks compares the level with the peaks of the report.
+func (l *level) updatePeaks(a schedule.Action, position int64) {
 	if l.bytes > l.report.Peak || l.report.PeakPosition < 0 {
 		l.report.Peak, l.report.Classes = l.bytes, l.classes
 		l.report.PeakPosition, l.report.PeakAt = position, a.WithDrop(0).WithJoin(false)
 	}
-	l.report.InFlight = max(l.report.InFlight, l.flight)
+	l.report.InFlight = max(l.report.InFlight, l.inFlight)
 	l.report.FarPeak = max(l.report.FarPeak, l.far)
 }

@@ -168,7 +168,7 @@ func (c *Costs) Validate() error {
 }
 
 // Units converts a time from ticks to units.
-func (c *Costs) Units(steps int64) float64 { return float64(steps) / float64(max(c.Scale, 1)) }
+func (c *Costs) Units(ticks int64) float64 { return float64(ticks) / float64(max(c.Scale, 1)) }
 
 // ValidateFor is like Validate, and also reports costs that do not fit the number of ranks, or any
 // of the given numbers of stages.

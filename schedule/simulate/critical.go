@@ -5,14 +5,15 @@ import (
 	"sort"
 )
 
-// delay is an action that had to wait, and the action whose end resolved the wait.
+// delay is a wait of an action: the position of the action, the end of the wait, and the rank, the
+// position and the end of the action that ended it.
 type delay struct {
-	position, ready int64
+	position, end   int64
 	rank            int
-	by, since       int64
+	cause, causeEnd int64
 }
 
-// Special values of by: itself is the rank's own previous action, and ownPost-n is the rank's own
+// Special values of cause: itself is the rank's own previous action, and ownPost-n is the rank's own
 // action at position n.
 const (
 	itself  = -1
@@ -24,18 +25,18 @@ const maxStretches = 1 << 16
 
 // delay records that the rank's next action waits for a parcel of the peer.
 func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
-	d := delay{position: r.Position, ready: p.ready, rank: peer, by: p.by, since: p.since}
+	d := delay{position: r.Position, end: p.ready, rank: peer, cause: p.cause, causeEnd: p.causeEnd}
 	switch {
-	case p.by == itself:
-		d.rank, d.by, d.since = rank, r.Position-1, r.clock
-	case p.by <= ownPost:
-		d.rank, d.by = rank, ownPost-p.by
+	case p.cause == itself:
+		d.rank, d.cause, d.causeEnd = rank, r.Position-1, r.clock
+	case p.cause <= ownPost:
+		d.rank, d.cause = rank, ownPost-p.cause
 	}
-	s.waited[rank] = append(s.waited[rank], d)
+	s.delays[rank] = append(s.delays[rank], d)
 }
 
 // critical returns the critical path. It traces the path backwards: from the last end to the last
-// wait on the same rank, then to the action that resolved that wait, and so on.
+// wait on the same rank, then to the action that ended that wait, and so on.
 func (s *simulation) critical() []Stretch {
 	last := -1
 	for rank := range s.ranks {
@@ -49,16 +50,16 @@ func (s *simulation) critical() []Stretch {
 	var path []Stretch
 	at := Stretch{Rank: last, Last: s.ranks[last].final, End: s.ranks[last].last}
 	for at.Last >= 0 && len(path) < maxStretches {
-		waited := s.waited[at.Rank]
+		waited := s.delays[at.Rank]
 		i := sort.Search(len(waited), func(i int) bool { return waited[i].position > at.Last }) - 1
 		if i < 0 {
 			path = append(path, at)
 			break
 		}
 		d := waited[i]
-		at.First, at.Start = d.position, d.ready
+		at.First, at.Start = d.position, d.end
 		path = append(path, at)
-		at = Stretch{Rank: d.rank, Last: d.by, End: d.since}
+		at = Stretch{Rank: d.rank, Last: d.cause, End: d.causeEnd}
 	}
 	slices.Reverse(path)
 	return path

@@ -21,7 +21,7 @@ func InFull(plan *schedule.Plan, costs *Costs, capacity int) (*Report, int64, er
 	if err != nil {
 		return nil, 0, err
 	}
-	s.chains = false
+	s.recordsDelays = false
 	report, err := s.report()
 	return report, s.Work(), err
 }

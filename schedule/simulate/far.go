@@ -3,50 +3,50 @@ package simulate
 import "github.com/weir-ml/weir/schedule"
 
 // offloads adds two lanes for each rank, to and from far memory, as links from the rank to itself.
-// It fills in the actions that start copies and the actions that wait for them.
+// It sets the costs of the actions that start copies and of the actions that wait for them.
 func (s *simulation) offloads() {
 	for rank, stages := range s.On {
 		out, outbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
 		back, inbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
 		for _, stage := range stages {
-			wire := LinkCosts{PerMiB: s.costs.FarPerMiB}.transmission(s.costs.Of(stage).away())
+			wire := LinkCosts{PerMiB: s.costs.FarPerMiB}.transmission(s.costs.Of(stage).offloadedBytes())
 			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
-			set(schedule.Offload, actionCost{does: doCopy, awaits: -1, reads: -1, link: out, sends: outbox, wire: wire})
-			set(schedule.WaitOffload, actionCost{does: doAwait, awaits: outbox, reads: -1, peer: rank, link: -1, sends: -1})
-			set(schedule.Reload, actionCost{does: doCopy, awaits: -1, reads: -1, link: back, sends: inbox, wire: wire})
+			set(schedule.Offload, actionCost{op: opCopy, awaitBox: -1, reloadBox: -1, link: out, sendBox: outbox, wire: wire})
+			set(schedule.WaitOffload, actionCost{op: opAwait, awaitBox: outbox, reloadBox: -1, peer: rank, link: -1, sendBox: -1})
+			set(schedule.Reload, actionCost{op: opCopy, awaitBox: -1, reloadBox: -1, link: back, sendBox: inbox, wire: wire})
 			for _, kind := range [...]schedule.Kind{schedule.B, schedule.I} {
-				s.actionCosts[tableIndex(stage, kind)].reads = inbox
+				s.actionCosts[tableIndex(stage, kind)].reloadBox = inbox
 			}
 		}
 	}
 }
 
-// lane adds a link from a rank to itself, which copies one buffer after the other.
+// lane adds a link from a rank to itself, which carries one copy or exchange at a time.
 func (s *simulation) lane(rank int, latency int64) int {
-	s.routes = append(s.routes, route{from: rank, to: rank, latency: latency, box: -1, room: -1})
+	s.routes = append(s.routes, route{from: rank, to: rank, latency: latency, messages: -1, receipts: -1})
 	return len(s.routes) - 1
 }
 
-// away returns the bytes of saved state that an OFFLOAD moves.
-func (c *StageCosts) away() int64 {
+// offloadedBytes returns the bytes of saved state that an OFFLOAD moves.
+func (c *StageCosts) offloadedBytes() int64 {
 	if c.Offloaded != 0 {
 		return c.Offloaded
 	}
 	return c.Saved
 }
 
-// reload waits for the copy from far memory if the computation takes reloaded state. A rank takes
-// copies in the order in which it starts them.
+// reload waits for the copy from far memory if the computation takes reloaded state. A rank takes the
+// copies in the order in which it has started them.
 func (s *simulation) reload(r *simRank, rank int, d *actionCost, a schedule.Action) {
-	if p := s.boxes[d.reads].first(); p != nil && p.key == keyOf(a) {
+	if p := s.boxes[d.reloadBox].first(); p != nil && p.key == keyOf(a) {
 		before := r.clock
 		s.wait(r, rank, rank, p)
-		s.boxes[d.reads].take()
-		r.waits[waitCopied] += r.clock - before // the rank has started: it has saved this state
+		s.boxes[d.reloadBox].take()
+		r.waits[waitCopied] += r.clock - before // the rank has started, since it saved this state
 	}
 }
 
-// endFar frees the far copy of the saved state that an action takes, if there is one.
+// endFar frees the far copy of the saved state that an action takes, if any.
 func (l *level) endFar(a schedule.Action) {
 	if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
 		return
@@ -56,9 +56,9 @@ func (l *level) endFar(a schedule.Action) {
 	}
 }
 
-// even reports whether, for each action of a segment, either all its microbatches over all repeats
+// uniformReloads reports whether, for each action of a segment, either all its microbatches over all repeats
 // are reloaded or none is.
-func (l *level) even(s *schedule.Segment) bool {
+func (l *level) uniformReloads(s *schedule.Segment) bool {
 	for _, a := range s.Body {
 		if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
 			continue

@@ -9,42 +9,42 @@ import (
 
 // transmit puts a message on the wire as soon as its link is free.
 func (s *simulation) transmit(r *simRank, d *actionCost, key int64) {
-	s.carry(d, parcel{key: key, ready: r.clock, by: r.Position, since: r.clock})
+	s.deliver(d, parcel{key: key, ready: r.clock, cause: r.Position, causeEnd: r.clock})
 }
 
-// carry puts a parcel that is ready on the wire as soon as its link is free, and into the mailbox of
-// the actions that wait for it, if there are any.
-func (s *simulation) carry(d *actionCost, p parcel) {
-	link := &s.free[d.link]
-	p.wire = p.ready
-	if s.later(link.until, p.ready) {
-		p.wire = link.until
+// deliver puts a parcel that is ready on the wire as soon as its link is free, and into its mailbox if
+// actions wait for it.
+func (s *simulation) deliver(d *actionCost, p parcel) {
+	link := &s.linkStates[d.link]
+	p.departure = p.ready
+	if s.later(link.freeAt, p.ready) {
+		p.departure = link.freeAt
 	} else {
-		link.by, link.since = p.by, p.since
+		link.cause, link.causeEnd = p.cause, p.causeEnd
 	}
-	link.until = p.wire + d.wire
-	p.there = link.until + s.routes[d.link].latency
-	p.ready, p.by, p.since = p.there, link.by, link.since
-	if d.sends >= 0 {
-		s.boxes[d.sends].put(p)
+	link.freeAt = p.departure + d.wire
+	p.arrival = link.freeAt + s.routes[d.link].latency
+	p.ready, p.cause, p.causeEnd = p.arrival, link.cause, link.causeEnd
+	if d.sendBox >= 0 {
+		s.boxes[d.sendBox].put(p)
 	}
 }
 
-// enter sends a message as soon as the link has room, and reports false if the rank must wait. With
-// capacity 0, the send ends with its receive, which has put the message on the wire.
-func (s *simulation) enter(r *simRank, rank int, d *actionCost, key int64) bool {
-	link, way := &s.free[d.link], &s.routes[d.link]
+// send sends a message as soon as the link has a free slot. It reports false if the rank must wait.
+// With capacity 0, the send ends with its receive, which has put the message on the wire.
+func (s *simulation) send(r *simRank, rank int, d *actionCost, key int64) bool {
+	link, route := &s.linkStates[d.link], &s.routes[d.link]
 	switch {
 	case s.capacity == schedule.Unlimited:
-	case s.later(int64(link.room), 0):
-		link.room--
+	case s.later(int64(link.slots), 0):
+		link.slots--
 	default:
-		receipt := s.boxes[way.room].first()
+		receipt := s.boxes[route.receipts].first()
 		if receipt == nil {
 			return false
 		}
-		s.wait(r, rank, way.to, receipt)
-		s.boxes[way.room].take()
+		s.wait(r, rank, route.to, receipt)
+		s.boxes[route.receipts].take()
 	}
 	if s.capacity != 0 {
 		s.transmit(r, d, key)
@@ -55,26 +55,26 @@ func (s *simulation) enter(r *simRank, rank int, d *actionCost, key int64) bool 
 // offered returns the message that the sender of a link offers with capacity 0, if its next action
 // is a send on the link without a receipt.
 func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
-	way := &s.routes[d.link]
-	from := &s.ranks[way.from]
+	route := &s.routes[d.link]
+	from := &s.ranks[route.from]
 	a, more := from.Action()
 	send := s.costOf(a)
-	if !more || send.does != doSend || send.link != d.link || s.boxes[way.room].first() != nil {
+	if !more || send.op != opSend || send.link != d.link || s.boxes[route.receipts].first() != nil {
 		return p, false
 	}
-	p = parcel{key: keyOf(a) + send.offset, wire: from.clock, by: from.Position - 1, since: from.clock}
-	if s.later(r.clock, p.wire) {
-		p.wire, p.by = r.clock, itself
+	p = parcel{key: keyOf(a) + send.offset, departure: from.clock, cause: from.Position - 1, causeEnd: from.clock}
+	if s.later(r.clock, p.departure) {
+		p.departure, p.cause = r.clock, itself
 	}
-	p.there = p.wire + d.wire + way.latency
-	p.ready = p.there
+	p.arrival = p.departure + d.wire + route.latency
+	p.ready = p.arrival
 	return p, true
 }
 
 // receive takes a message, which must be the first message of its link, and puts receipts for its
 // send and wait. It reports false if the rank must wait.
 func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionCost) bool {
-	way := &s.routes[d.link]
+	route := &s.routes[d.link]
 	var message parcel
 	if s.capacity == 0 {
 		var ok bool
@@ -82,53 +82,53 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 			return false
 		}
 	} else {
-		p := s.boxes[d.awaits].first()
+		p := s.boxes[d.awaitBox].first()
 		if p == nil {
 			return false
 		}
 		message = *p
 	}
 	if message.key != keyOf(a) {
-		s.mixedUp(rank, a, way, message.key)
+		s.mixedUp(rank, a, route, message.key)
 		return false
 	}
 	if s.capacity != 0 {
-		s.boxes[d.awaits].take()
+		s.boxes[d.awaitBox].take()
 	}
-	s.wait(r, rank, way.from, &message)
-	message.ready, message.by, message.since = r.clock, r.Position, r.clock
-	if way.room >= 0 {
-		s.boxes[way.room].put(message)
+	s.wait(r, rank, route.from, &message)
+	message.ready, message.cause, message.causeEnd = r.clock, r.Position, r.clock
+	if route.receipts >= 0 {
+		s.boxes[route.receipts].put(message)
 	}
-	if d.sends >= 0 {
-		s.boxes[d.sends].put(message)
+	if d.sendBox >= 0 {
+		s.boxes[d.sendBox].put(message)
 	}
 	return true
 }
 
-// posted posts a send or a receive. The message goes on the wire when both ends are posted and the
-// link is free. Until then an end stays in its mailbox; its wire field holds the mailbox of the
-// message instead of a time. If both ends are posted at the same time, the receive counts for the
-// critical path.
-func (s *simulation) posted(r *simRank, d *actionCost, key int64) {
-	end, sends := parcel{key: key, wire: int64(d.sends), ready: r.clock, by: r.Position, since: r.clock}, int64(1)
-	if d.posts == s.routes[d.link].awaited {
-		end.by, sends = ownPost-r.Position, 0
+// postTransfer posts a send or a receive. The message goes on the wire when both ends are posted and
+// the link is free. Until then, an end stays in its mailbox, with the mailbox of the message in its
+// departure field instead of a time. If both ends are posted at the same time, the critical path
+// continues at the receive.
+func (s *simulation) postTransfer(r *simRank, d *actionCost, key int64) {
+	posted, sends := parcel{key: key, departure: int64(d.sendBox), ready: r.clock, cause: r.Position, causeEnd: r.clock}, int64(1)
+	if d.postBox == s.routes[d.link].postedReceives {
+		posted.cause, sends = ownPost-r.Position, 0
 	}
-	other := s.boxes[d.awaits].first()
+	other := s.boxes[d.awaitBox].first()
 	if other == nil {
-		s.boxes[d.posts].put(end)
+		s.boxes[d.postBox].put(posted)
 		return
 	}
-	if other.key != key || other.wire != end.wire {
+	if other.key != key || other.departure != posted.departure {
 		s.fault = s.refusal()
 		return
 	}
-	if s.later(other.ready+sends, end.ready) {
-		end = *other
+	if s.later(other.ready+sends, posted.ready) {
+		posted = *other
 	}
-	s.boxes[d.awaits].take()
-	s.carry(d, end)
+	s.boxes[d.awaitBox].take()
+	s.deliver(d, posted)
 }
 
 // wait advances the clock of the rank to the time at which the parcel of a peer is ready.
@@ -137,13 +137,13 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 		return
 	}
 	since := r.clock
-	if s.later(p.wire, since) {
-		since = p.wire
+	if s.later(p.departure, since) {
+		since = p.departure
 	}
-	if s.later(p.there, since) && r.started {
-		r.waits[waitWire] += p.there - since
+	if s.later(p.arrival, since) && r.started {
+		r.waits[waitWire] += p.arrival - since
 	}
-	if s.chains {
+	if s.recordsDelays {
 		s.delay(r, rank, peer, p)
 	}
 	r.clock = p.ready
@@ -159,11 +159,11 @@ func (s *simulation) later(a, b int64) bool {
 }
 
 // mixedUp sets the fault of a receive that meets the message of another receive.
-func (s *simulation) mixedUp(rank int, a schedule.Action, way *route, key int64) {
+func (s *simulation) mixedUp(rank int, a schedule.Action, route *route, key int64) {
 	sent := schedule.Action(key)<<schedule.StageShift | a&(1<<schedule.StageShift-1<<schedule.KindShift)
 	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{
 		Code: check.Pairing, Rank: rank, Position: s.ranks[rank].Position, Action: a,
 		Text: fmt.Sprintf("Rank %d, action %d: %v finds the message for %v first, because rank %d sent that message earlier; send and receive in the same order.",
-			rank, s.ranks[rank].Position, a, sent, way.from),
+			rank, s.ranks[rank].Position, a, sent, route.from),
 	}}}
 }

@@ -18,7 +18,7 @@ type passage struct {
 	waits               bool // the plan waits for the sends of the message
 }
 
-// newPassages returns the passages of the plan, and fills in the buffers that hold them.
+// newPassages returns the passages of the plan and sets the buffers that hold them.
 func (s *simulation) newPassages() []passage {
 	var list []passage
 	for stage := range s.Stages {

@@ -11,9 +11,9 @@ const (
 	numWaits     = iota
 )
 
-// replicate adds two lanes for each rank, as links of the rank to itself: one on which its replicas
-// reduce gradients, and one on which they gather weights. It fills in the actions that start
-// transfers and those that wait for them.
+// replicate adds two lanes for each rank, as links from the rank to itself: one for reductions of
+// gradients and one for gathers of weights. It sets the costs of the actions that start exchanges and
+// of the actions that wait for them.
 func (s *simulation) replicate() {
 	s.reducing = make([]int, len(s.On))
 	for rank, stages := range s.On {
@@ -24,54 +24,54 @@ func (s *simulation) replicate() {
 			box := -1
 			if s.Includes(stage, schedule.WaitReduce) {
 				box = s.mailbox()
-				set(schedule.WaitReduce, actionCost{does: doAwait, awaits: box, peer: rank, link: -1, sends: -1})
+				set(schedule.WaitReduce, actionCost{op: opAwait, awaitBox: box, peer: rank, link: -1, sendBox: -1})
 			}
-			set(schedule.ReduceGrad, actionCost{does: doCopy, awaits: -1, link: reduces, sends: box, wire: s.costs.exchange(s.costs.Reduced(stage))})
+			set(schedule.ReduceGrad, actionCost{op: opCopy, awaitBox: -1, link: reduces, sendBox: box, wire: s.costs.exchange(s.costs.Reduced(stage))})
 			if !s.Includes(stage, schedule.Unshard) {
 				continue
 			}
 			box = s.mailbox()
-			set(schedule.Unshard, actionCost{does: doCopy, awaits: -1, link: gathers, sends: box, wire: s.costs.exchange(s.costs.Gathered(stage))})
+			set(schedule.Unshard, actionCost{op: opCopy, awaitBox: -1, link: gathers, sendBox: box, wire: s.costs.exchange(s.costs.Gathered(stage))})
 			for _, kind := range [...]schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
-				s.actionCosts[tableIndex(stage, kind)].gathers = box
+				s.actionCosts[tableIndex(stage, kind)].gatherBox = box
 			}
 		}
 	}
 }
 
-// gathered waits for the weights that are gathered for a computation.
+// gathered waits for the gathered weights of a computation.
 func (s *simulation) gathered(r *simRank, rank int, d *actionCost) {
-	for p := s.boxes[d.gathers].first(); p != nil; p = s.boxes[d.gathers].first() {
+	for p := s.boxes[d.gatherBox].first(); p != nil; p = s.boxes[d.gatherBox].first() {
 		before := r.clock
 		s.wait(r, rank, rank, p)
-		s.boxes[d.gathers].take()
+		s.boxes[d.gatherBox].take()
 		if r.started {
 			r.waits[waitGathered] += r.clock - before
 		}
 	}
 }
 
-// others returns the part of these bytes that the other replicas have, if each has an equal part.
-func (c *Costs) others(bytes int64) int64 {
+// peerBytes returns the bytes that belong to the other replicas if each replica has an equal part.
+func (c *Costs) peerBytes(bytes int64) int64 {
 	n := int64(max(c.Replicas, 1))
 	return bytes - (bytes+n-1)/n
 }
 
-// Reduced returns the bytes that a rank sends, and as many that it receives, to reduce the gradients
-// of a stage: each replica adds up a part of them. Without shards it also gathers the sums.
+// Reduced returns the number of bytes that a rank sends, and receives, to reduce the gradients of a
+// stage: each replica sums a part of them. If the replicas share no state, this includes gathering the
+// sums.
 func (c *Costs) Reduced(stage int) int64 {
-	bytes := c.others(c.Of(stage).Gradients)
+	bytes := c.peerBytes(c.Of(stage).Gradients)
 	if c.Shard == 0 {
 		bytes *= 2
 	}
 	return bytes
 }
 
-// Gathered returns the bytes that a rank receives, and as many that it sends, for an UNSHARD of a
-// stage.
-func (c *Costs) Gathered(stage int) int64 { return c.others(c.Of(stage).Weights) }
+// Gathered returns the number of bytes that a rank receives, and sends, for an UNSHARD of a stage.
+func (c *Costs) Gathered(stage int) int64 { return c.peerBytes(c.Of(stage).Weights) }
 
-// replicaLatency returns the latency of an exchange between replicas, of which one replica has none.
+// replicaLatency returns the latency of an exchange between replicas, 0 for a single replica.
 func (c *Costs) replicaLatency() int64 {
 	if c.Replicas < 2 {
 		return 0
@@ -79,8 +79,7 @@ func (c *Costs) replicaLatency() int64 {
 	return c.ReplicaLatency
 }
 
-// exchange returns the time for which an exchange of this many bytes between replicas occupies a
-// rank's link.
+// exchange returns the time for which an exchange of the bytes between replicas occupies a lane.
 func (c *Costs) exchange(bytes int64) int64 {
 	return LinkCosts{PerMiB: c.ReplicaPerMiB}.transmission(bytes)
 }
@@ -91,17 +90,17 @@ func (c *Costs) state(stage int) int64 {
 	s := c.Of(stage)
 	held := func(bytes int64, level int) int64 {
 		if c.Shard >= level {
-			bytes -= c.others(bytes)
+			bytes -= c.peerBytes(bytes)
 		}
 		return bytes
 	}
 	return held(s.Weights, schedule.ShardWeights) + held(s.Gradients, schedule.ShardGradients) + held(s.Optimizer, schedule.ShardOptimizer)
 }
 
-// exchanged fills in what the replicas of a rank exchange, and returns when the rank is done: after
-// its last computation and its last reduction, and, if a replica updates only a part of the weights
-// and keeps all of them, after these are gathered.
-func (s *simulation) exchanged(rank int, r *simRank, out *RankReport) int64 {
+// addExchanges adds the exchanges of a rank to its report. It returns the time at which the rank has
+// finished its last computation and its last reduction, and gathered the new weights if a replica
+// updates a part of them and keeps all of them.
+func (s *simulation) addExchanges(rank int, r *simRank, out *RankReport) int64 {
 	end, lane := r.last, s.reducing[rank]
 	var updated int64
 	reduces := false
@@ -120,7 +119,7 @@ func (s *simulation) exchanged(rank int, r *simRank, out *RankReport) int64 {
 	}
 	out.GatherWait = r.counted[waitGathered]
 	if reduces {
-		reduced := max(end, s.free[lane].until+s.costs.replicaLatency())
+		reduced := max(end, s.linkStates[lane].freeAt+s.costs.replicaLatency())
 		out.ReduceWait = r.counted[waitReduced] + reduced - end
 		end = reduced
 	}

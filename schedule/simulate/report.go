@@ -10,16 +10,16 @@ import (
 type Report struct {
 	Makespan int64 // from the first start of a computation to the last end, over all ranks
 	Span     int64 // the longest time of a single rank, from its first start to its last end
-	// Step is the time from the start of the simulation until replicas have exchanged everything: the
-	// last reduction, and the gather of the new weights if each replica updates a part of them and all
-	// keep them whole. It has no time for the update itself.
+	// Step is the time from the start of the simulation to the end of the last exchange between
+	// replicas: the last reduction, and the gather of the new weights if each replica updates a part
+	// of them and keeps all of them. It excludes the update itself.
 	Step  int64
 	Ideal int64 // the computing time of the busiest rank
 	Ranks []RankReport
 
-	// Critical is the critical path, from the start of the step to its last end: the step becomes
-	// shorter only if the path does. Between two stretches a message is in flight, from the end of
-	// the first stretch to the start of the second. Critical has at most the last 65,536 stretches,
+	// Critical is the critical path, from the start of the step to its last end. A shorter step
+	// requires a shorter path. Between two stretches a message is in flight, from the end of the
+	// first stretch to the start of the second. Critical contains at most the last 65,536 stretches,
 	// and is nil if Run skipped repeats.
 	Critical []Stretch
 }
@@ -51,12 +51,13 @@ type RankReport struct {
 	FarPeak int64
 
 	// Unshards is the number of UNSHARDs. GatheredBytes is the number of bytes that the rank receives
-	// from other replicas in them, and for the new weights at the end of a step; it sends as many.
-	// ReducedBytes is the same number for its reductions.
+	// from other replicas, and sends to them, for UNSHARDs and for the new weights at the end of a
+	// step. ReducedBytes is the corresponding number for reductions.
 	Unshards, GatheredBytes, ReducedBytes int64
 	// GatherWait is the time for which computations waited for gathered weights. Reducing is the time
-	// for which reductions occupied the rank's link, and ReduceWait the part that nothing hid: waits
-	// before the last computation, and the time after it.
+	// for which reductions occupied the rank's lane. ReduceWait is the time of
+	// reductions that computations did not hide: the waits before the last computation, and the time
+	// after it.
 	GatherWait, Reducing, ReduceWait int64
 }
 

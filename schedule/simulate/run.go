@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// simulation runs a plan in simulated time. It is the visitor of a machine that advances the ranks
-// in turn. The order of the ranks does not matter: an action waits only for messages and receipts
-// of other ranks, and its time follows from their times.
+// simulation runs a plan in simulated time. It is the visitor of its RoundRobin. The order in which
+// the ranks run does not matter: an action waits only for messages and receipts of other ranks, and
+// its time follows from their times.
 type simulation struct {
 	passes.RoundRobin
 	plan      *schedule.Plan
@@ -20,34 +20,34 @@ type simulation struct {
 	transfers bool // the plan has transfers
 
 	actionCosts []actionCost                // by stage and kind
-	idle        actionCost                  // the cost of kinds that take no time
+	noCost      actionCost                  // the cost of a kind that takes no time
 	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of its inputs, outputs and gradients
 	holdings    []holding                   // by stage and kind
-	reloaded    [][]repeats.Runs            // by rank: see level
-	copies      []copying                   // of weights, by stage; nil where the plan makes none
+	reloaded    [][]repeats.Runs            // by rank; see level
+	copies      []weightCopies              // of weights, by stage; nil if the plan makes none
 	links       passes.Links
 	routes      []route // by link
-	reducing    []int   // by rank: the lane on which its replicas reduce gradients
+	reducing    []int   // by rank: the lane for reductions
 
-	// The state. If an awaited parcel is not the first of its mailbox, the parcels before it move
-	// to aside.
-	ranks []simRank
-	free  []simLink // by route
-	boxes []mailbox
-	aside map[asideKey]parcel
+	// The state. If an awaited parcel is not the first of its mailbox, the parcels before it move to
+	// overtaken.
+	ranks      []simRank
+	linkStates []simLink // by route
+	boxes      []mailbox
+	overtaken  map[overtakenKey]parcel
 
-	skips   *skips // nil if every repeat is run
-	unclear bool   // State does not cover the whole configuration
+	skips       *skips // nil if every repeat is run
+	hiddenState bool   // overtaken is not empty, and State does not cover it
 
-	chains bool      // delays are recorded, for the critical path
-	waited [][]delay // by rank
+	recordsDelays bool      // for the critical path
+	delays        [][]delay // by rank
 
-	visit   func(Event) // nil unless a timeline was requested
-	visited []level     // by rank
+	visit  func(Event) // nil unless the caller requested a timeline
+	levels []level     // by rank
 
-	due     int64 // the amount of work at which the limits are checked next
-	fault   error
-	longest int64 // the maximum time that Costs.Each may return
+	nextAudit int64 // the amount of work at which the next audit is due
+	fault     error
+	maxTime   int64 // the maximum time that Costs.Each may return
 }
 
 // simRank is the state of a rank.
@@ -63,13 +63,13 @@ type simRank struct {
 
 // simLink is the state of a route.
 type simLink struct {
-	until     int64 // the time at which the link is free
-	room      int   // the number of messages for which the link has room
-	by, since int64 // for the critical path: the action since which the link has been busy without a gap, and its end
+	freeAt          int64 // the time at which the link becomes free
+	slots           int   // the number of free slots for messages
+	cause, causeEnd int64 // for the critical path: the action whose message began the current busy interval, and its end
 }
 
-// asideKey is the mailbox and the key of a parcel in aside.
-type asideKey struct {
+// overtakenKey identifies an overtaken parcel by its mailbox and its key.
+type overtakenKey struct {
 	box int
 	key int64
 }
@@ -78,25 +78,25 @@ type asideKey struct {
 const (
 	maxSimulated = 1 << 28
 	maxParcels   = 1 << 19
-	maxAside     = 1 << 17
-	maxFlat      = 1 << 23 // actions after nested loops are written out
+	maxOvertaken = 1 << 17
+	maxFlat      = 1 << 23 // actions after nested loops have been unrolled
 )
 
 // auditEvery is the number of actions between two audits.
 const auditEvery = 1 << 16
 
-// run runs all ranks to the end of their programs.
+// run runs all ranks to the ends of their programs.
 func (s *simulation) run() error {
-	if s.chains {
-		s.waited = make([][]delay, len(s.ranks))
+	if s.recordsDelays {
+		s.delays = make([][]delay, len(s.ranks))
 	}
 	for s.period() && s.fault == nil {
 		if s.skips != nil {
-			s.skips.look()
+			s.skips.trySkip()
 		}
 	}
 	if s.fault == nil && !s.Done() {
-		return s.stuck()
+		return s.deadlock()
 	}
 	return s.fault
 }
@@ -109,7 +109,7 @@ func (s *simulation) period() (moved bool) {
 	} else {
 		moved = s.Period(s)
 	}
-	if s.Work() >= s.due {
+	if s.Work() >= s.nextAudit {
 		s.audit()
 	}
 	return moved
@@ -117,8 +117,8 @@ func (s *simulation) period() (moved bool) {
 
 // audit checks the limits of the simulation.
 func (s *simulation) audit() {
-	s.due = s.Work() + auditEvery
-	if s.Exhausted || s.parcels() > maxParcels || len(s.aside) >= maxAside {
+	s.nextAudit = s.Work() + auditEvery
+	if s.Exhausted || s.parcels() > maxParcels || len(s.overtaken) >= maxOvertaken {
 		s.tooLarge()
 	}
 }
@@ -129,9 +129,9 @@ func (s *simulation) tooLarge() {
 		Text: "The plan is too large and too irregular to be simulated; write it in segments whose microbatches ascend or descend without gaps."}}}
 }
 
-// parcels returns the number of stored parcels, not counting piles.
+// parcels returns the number of stored parcels, without progressions.
 func (s *simulation) parcels() uint {
-	n := uint(len(s.aside))
+	n := uint(len(s.overtaken))
 	for i := range s.boxes {
 		n += s.boxes[i].tail - s.boxes[i].head
 	}
@@ -144,14 +144,14 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		return false
 	}
 	r, d := &s.ranks[rank], s.costOf(a)
-	if d.does == doCompute {
-		if d.awaits >= 0 && !s.await(r, rank, d, keyOf(a)) {
+	if d.op == opCompute {
+		if d.awaitBox >= 0 && !s.await(r, rank, d, keyOf(a)) {
 			return false
 		}
-		if d.reads >= 0 {
+		if d.reloadBox >= 0 {
 			s.reload(r, rank, d, a)
 		}
-		if d.gathers >= 0 {
+		if d.gatherBox >= 0 {
 			s.gathered(r, rank, d)
 		}
 		if a.Joined() {
@@ -163,22 +163,22 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 	}
 	before := r.clock
 	var copied Interval
-	switch d.does {
-	case doCopy:
+	switch d.op {
+	case opCopy:
 		s.transmit(r, d, keyOf(a))
-		end := s.free[d.link].until
+		end := s.linkStates[d.link].freeAt
 		copied = Interval{end - d.wire, end}
-	case doSend:
-		if !s.enter(r, rank, d, keyOf(a)+d.offset) {
+	case opSend:
+		if !s.send(r, rank, d, keyOf(a)+d.offset) {
 			return false
 		}
-	case doReceive:
+	case opReceive:
 		if !s.receive(r, rank, a, d) {
 			return false
 		}
-	case doPost:
-		s.posted(r, d, keyOf(a)+d.offset)
-	case doAwait:
+	case opPost:
+		s.postTransfer(r, d, keyOf(a)+d.offset)
+	case opAwait:
 		if !s.await(r, rank, d, keyOf(a)+d.offset) {
 			return false
 		}
@@ -207,12 +207,12 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 	} else {
 		r.clock += s.pairTime(pair, a)
 		r.pair = 0
-		if first := s.costOf(pair); first.sends >= 0 {
+		if first := s.costOf(pair); first.sendBox >= 0 {
 			s.transmit(r, first, keyOf(pair)+first.offset)
 		}
 	}
 	r.last, r.final, r.counted = r.clock, r.Position, r.waits
-	if d.sends >= 0 {
+	if d.sendBox >= 0 {
 		s.transmit(r, d, keyOf(a)+d.offset)
 	}
 	if s.visit != nil {
@@ -224,42 +224,42 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 	}
 }
 
-// await waits for the parcel with the key and takes it. It reports false if the parcel was not sent
-// yet.
+// await waits for the parcel with the key and takes it. It reports false if the parcel has not been
+// sent.
 func (s *simulation) await(r *simRank, rank int, d *actionCost, key int64) bool {
-	p := s.find(d.awaits, key)
+	p := s.find(d.awaitBox, key)
 	if p == nil {
 		return false
 	}
 	s.wait(r, rank, d.peer, p)
-	s.boxes[d.awaits].take()
+	s.boxes[d.awaitBox].take()
 	return true
 }
 
 // find moves the parcel with the key to the front of a mailbox and returns it, or nil if the
-// mailbox does not have it. Usually it is the first parcel already. Otherwise find moves the
-// parcels before it to aside, each at most once.
+// mailbox does not contain it. Usually it is already the first parcel. Otherwise find moves the
+// parcels before it to overtaken, each at most once.
 func (s *simulation) find(box int, key int64) *parcel {
 	b := &s.boxes[box]
 	p := b.first()
 	if p != nil && p.key == key {
 		return p
 	}
-	if q, ok := s.aside[asideKey{box, key}]; ok {
-		delete(s.aside, asideKey{box, key})
+	if q, ok := s.overtaken[overtakenKey{box, key}]; ok {
+		delete(s.overtaken, overtakenKey{box, key})
 		b.putBack(q)
 		return b.first()
 	}
 	for ; p != nil && p.key != key; p = b.first() {
-		if len(s.aside) == maxAside {
+		if len(s.overtaken) == maxOvertaken {
 			s.audit()
 			return nil
 		}
-		if s.aside == nil {
-			s.aside = map[asideKey]parcel{}
+		if s.overtaken == nil {
+			s.overtaken = map[overtakenKey]parcel{}
 		}
-		s.aside[asideKey{box, p.key}] = *p
-		s.unclear = true
+		s.overtaken[overtakenKey{box, p.key}] = *p
+		s.hiddenState = true
 		b.take()
 	}
 	return p

@@ -32,13 +32,12 @@ import (
 // are unlimited regardless of the capacity.
 //
 // OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has one lane to far
-// memory and one lane from it. Each lane copies one buffer after another, and copies do not occupy
-// the rank. WAIT_OFFLOAD waits for its copy, and a computation waits for the reload of the state
-// that it takes.
+// memory and one lane from it. A lane copies one buffer at a time, and copies do not occupy the rank.
+// WAIT_OFFLOAD waits for its copy, and a computation waits for the reload of the state that it takes.
 //
-// REDUCE_GRAD and UNSHARD start an exchange with the rank's peers in other replicas, which are at the
-// same place of the same plan. Each rank has one lane for reductions and one for gathers. Each lane
-// runs one exchange after another, and none occupies the rank. WAIT_REDUCE waits for its reduction,
+// REDUCE_GRAD and UNSHARD start an exchange with the same rank of the other replicas, which run the
+// same plan at the same times. Each rank has one lane for reductions and one for gathers. A lane runs
+// one exchange at a time, and exchanges do not occupy the rank. WAIT_REDUCE waits for its reduction,
 // and a computation waits for the gathered weights of its stage.
 //
 // The live bytes follow the order of each program. Within an action, or a joined pair, allocations
@@ -55,7 +54,7 @@ import (
 //
 // The cost of simulating a long plan depends on the size of its segments, because Run skips repeats
 // that are equal to previous ones. Plans of up to 65,536 actions are always run in full and have a
-// critical path; for longer plans, [Timeline] returns one.
+// critical path; for longer plans, [Timeline] returns a critical path.
 //
 // The plan should be valid for the capacity, as decided by [check.Links]. For other plans, Run only
 // guarantees to terminate. A deadlock is a [check.Error] that matches [check.ErrDeadlock]. Errors
@@ -78,7 +77,7 @@ type Event struct {
 	Start, End int64
 	Live       memory.ByClass // live bytes on the rank after the action, or after the joined pair
 	Far        int64          // bytes in the rank's far memory at the same time
-	Copied     Interval       // for OFFLOAD and RELOAD: the time of the copy, for which the rank does not wait
+	Copied     Interval       // for OFFLOAD and RELOAD: the time of the copy
 }
 
 // Interval is the time from Start to End.
@@ -93,9 +92,9 @@ func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)
 		return nil, err
 	}
 	s.visit = visit
-	s.visited = make([]level, len(s.ranks))
-	for rank := range s.visited {
-		s.visited[rank] = s.level(rank, &RankReport{})
+	s.levels = make([]level, len(s.ranks))
+	for rank := range s.levels {
+		s.levels[rank] = s.level(rank, &RankReport{})
 	}
 	return s.report()
 }
@@ -130,13 +129,13 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	}
 	s.plan = plan.Flat()
 	o := passes.NewOutline(s.plan)
-	s.chains = actions <= full
-	skipped := !s.chains && costs.Each == nil
+	s.recordsDelays = actions <= full
+	skipped := !s.recordsDelays && costs.Each == nil
 	if o.Allowance /= 4; !skipped {
 		o.Allowance = maxSimulated
 	}
 	s.RoundRobin, s.links = passes.NewRoundRobin(&o, 0, 0), passes.NewLinks(&o)
-	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
+	s.maxTime = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.newPassages()
 	if !s.survey() {
 		return nil, s.refusal()
@@ -180,13 +179,13 @@ func (s *simulation) report() (*Report, error) {
 			continue
 		}
 		out.First, out.Last, out.Communication, out.Copies = r.first, r.last, r.counted[waitWire], r.counted[waitCopied]
-		report.Step = max(report.Step, s.exchanged(rank, r, out))
+		report.Step = max(report.Step, s.addExchanges(rank, r, out))
 		out.Wait = out.Last - out.First - out.Busy
 		report.Span = max(report.Span, out.Last-out.First)
 		first, last = min(first, out.First), max(last, out.Last)
 	}
 	report.Makespan = max(last-first, 0)
-	if s.chains {
+	if s.recordsDelays {
 		report.Critical = s.critical()
 	}
 	return report, nil
@@ -197,7 +196,7 @@ func (s *simulation) busy(rank int) int64 {
 	var total int64
 	if s.costs.Each != nil {
 		for a := range s.plan.All(rank) {
-			if d := s.costOf(a); d.does == doCompute {
+			if d := s.costOf(a); d.op == opCompute {
 				total += s.timeOf(d, a)
 			}
 		}

@@ -26,8 +26,8 @@ func (s *simulation) survey() bool {
 	return true
 }
 
-// kinds returns, by stage, a bit for each kind of action that the stage can have. Transfers are
-// possible only for messages that go to another rank.
+// kinds returns, by stage, a bit for each kind of action that the stage can have. It can have transfers
+// only for messages to or from another rank.
 func (s *simulation) kinds() []uint32 {
 	kinds := make([]uint32, s.plan.Placement.Stages())
 	for stage := range kinds {

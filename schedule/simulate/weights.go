@@ -8,25 +8,25 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// copying describes the copies of a stage's weights: the cost of making them, their bytes for the
+// weightCopies describes the copies of a stage's weights: the cost of QUANTIZE, their bytes for the
 // forward and for the backward, and the last actions on the rank that read them.
-type copying struct {
-	making            actionCost
+type weightCopies struct {
+	cost              actionCost
 	forward, backward int64
 	last              [2]schedule.Action // 0 if no action reads them
 }
 
-// copyWeights fills in the copies of the weights of all stages.
-func (s *simulation) copyWeights() {
+// prepareCopies sets the copies of weights of all stages.
+func (s *simulation) prepareCopies() {
 	if !s.Quantizes {
 		return
 	}
-	s.copies = make([]copying, s.Stages)
+	s.copies = make([]weightCopies, s.Stages)
 	for stage := range s.copies {
 		costs, c := s.costs.Of(stage), &s.copies[stage]
-		c.making, c.forward = s.idle, costs.ForwardWeights
+		c.cost, c.forward = s.noCost, costs.ForwardWeights
 		if costs.Quantize > 0 {
-			c.making.does, c.making.time = doCompute, costs.Quantize
+			c.cost.op, c.cost.time = opCompute, costs.Quantize
 		}
 		if s.HasBackward(stage) {
 			c.backward = costs.BackwardWeights
@@ -53,7 +53,7 @@ func (s *simulation) copyWeights() {
 	}
 }
 
-// endWeights removes the copies for which the action is the last reader.
+// endWeights frees the copies whose last reader is the action.
 func (l *level) endWeights(a schedule.Action) {
 	if l.copies == nil {
 		return

@@ -9,10 +9,10 @@ import (
 
 // A Clock is a Machine that runs the ranks of a plan without transfers in rounds. F, I and W take
 // one round, B takes two. A result is available to other ranks in the round after its computation
-// ends.
+// has ended.
 //
-// A rank without a backward receives no gradients, so no dependency limits its speed. Clock slows
-// it down to the pace of the rank with the most work per microbatch.
+// A rank without a backward receives no gradients, so no dependency limits its speed. Clock slows it
+// down to the speed of the rank with the most work per microbatch.
 //
 // A period is a number of rounds after which the configuration recurs: every rank is at the same
 // action of its body, either unmoved or later by a common number of microbatches, and the messages
@@ -24,30 +24,30 @@ type Clock struct {
 	// Bounded is the index of the first queue whose length may change over a period.
 	Bounded int
 
-	pace     []int // by rank: a round of work takes most/pace rounds
-	most     int   // the rounds per microbatch on the busiest rank
-	watching bool  // the clock looks for periods
-	settling int   // the number of rounds without a rank entering a segment before a period begins; 0 if the warm-up is short
-	unsteady int   // how many of these rounds remain
-	shift    int64 // the signed number of microbatches by which the last period advanced
+	pace           []int // by rank: a round of work takes maxRounds/pace rounds
+	maxRounds      int   // the rounds of work per microbatch on the busiest rank
+	detectsPeriods bool  // a segment has enough repeats for periods
+	settleRounds   int   // rounds without a rank entering a segment before a period begins
+	settleLeft     int   // the remaining number of these rounds
+	shift          int64 // the signed number of microbatches by which the last period advanced
 }
 
 // Duty is the current computation of a rank, or its last one.
 type Duty struct {
-	Action schedule.Action
-	With   schedule.Action // the previous action, if it is joined with Action; else 0
-	left   int             // rounds until it ends; 0 after its end
-	owed   int             // the part of a round that pacing has left over
+	Action     schedule.Action
+	With       schedule.Action // the previous action, if it is joined with Action; else 0
+	roundsLeft int             // rounds until it ends; 0 after its end
+	remainder  int             // carried over to the next computation, in 1/pace rounds
 }
 
-// clocked is the visitor interface of a Clock.
-type clocked interface {
+// clockVisitor is the visitor of a Clock.
+type clockVisitor interface {
 	// Write receives an action that is not a computation.
 	Write(rank int, a schedule.Action)
 	// Ready reports whether the rank can begin the computation now. The result may depend only on
 	// the clock's sets and queues.
 	Ready(rank int, a schedule.Action, mb int64) bool
-	// Act begins the computation, End ends the last computation of the rank.
+	// Act begins a computation of the rank. End ends the current one.
 	Act(rank int, a schedule.Action, mb int64)
 	End(rank int, d Duty)
 	// Exchange is called at the end of every round.
@@ -62,21 +62,21 @@ type clocked interface {
 func NewClock(o *Outline, sets, queues int) Clock {
 	ranks := len(o.Plan.Programs)
 	c := Clock{Machine: newMachine(o, sets, o.Allowance/8), Duties: make([]Duty, ranks), Queues: make([]Queue, queues), pace: make([]int, ranks)}
-	c.settling = min(ranks/8, 8)
+	c.settleRounds = min(ranks/8, 8)
 	longest := 0 // rounds
 	for rank, program := range o.Plan.Programs {
 		for _, s := range program {
 			if s.Repeat > 4 {
-				c.watching, longest = true, max(longest, roundsIn(&s))
+				c.detectsPeriods, longest = true, max(longest, roundsIn(&s))
 			}
 		}
 		c.pace[rank] = c.roundsOf(rank)
 	}
 	c.Expect(longest)
-	c.most = slices.Max(c.pace)
+	c.maxRounds = slices.Max(c.pace)
 	for rank, stages := range o.On {
 		if slices.ContainsFunc(stages, o.HasBackward) {
-			c.pace[rank] = c.most
+			c.pace[rank] = c.maxRounds
 		}
 	}
 	return c
@@ -117,9 +117,9 @@ func rounds(kind schedule.Kind) int {
 	return 1
 }
 
-// Run runs until no rank can continue: to the end of all programs, unless the ranks deadlock or the
-// limit of work is reached.
-func (c *Clock) Run(v clocked) {
+// Run runs the ranks until none can continue: to the end of all programs, unless the ranks deadlock or
+// the limit of work is reached.
+func (c *Clock) Run(v clockVisitor) {
 	c.look(v)
 	for !c.Exhausted && c.round(v) {
 		c.look(v)
@@ -127,17 +127,17 @@ func (c *Clock) Run(v clocked) {
 	c.Stop()
 }
 
-// look skips periods if a period ends now. No rank enters another segment during a period, so look
-// does not begin periods during a warm-up, where some rank does in nearly every round.
-func (c *Clock) look(v clocked) {
-	if !c.watching {
+// look skips periods if a period ends now. During a period, no rank enters another segment. Therefore
+// look begins no periods in a warm-up, in which a rank enters a segment in nearly every round.
+func (c *Clock) look(v clockVisitor) {
+	if !c.detectsPeriods {
 		return
 	}
-	if c.unsteady > 0 {
-		if c.unsteady == c.settling {
+	if c.settleLeft > 0 {
+		if c.settleLeft == c.settleRounds {
 			c.Forget()
 		}
-		c.unsteady--
+		c.settleLeft--
 		return
 	}
 	if n := c.Look(c); n > 0 {
@@ -150,16 +150,16 @@ func (c *Clock) look(v clocked) {
 }
 
 // round gives each rank a turn, and reports whether any rank is computing.
-func (c *Clock) round(v clocked) bool {
+func (c *Clock) round(v clockVisitor) bool {
 	moved := false
 	for rank := range c.Ranks {
-		if c.Duties[rank].left > 0 || c.turn(v, rank) {
+		if c.Duties[rank].roundsLeft > 0 || c.turn(v, rank) {
 			moved = true
 		}
 	}
 	for rank := range c.Duties {
-		if d := &c.Duties[rank]; d.left > 0 {
-			if d.left--; d.left == 0 {
+		if d := &c.Duties[rank]; d.roundsLeft > 0 {
+			if d.roundsLeft--; d.roundsLeft == 0 {
 				c.Sign = c.directions[rank]
 				v.End(rank, *d)
 			}
@@ -173,14 +173,14 @@ func (c *Clock) round(v clocked) bool {
 	return moved
 }
 
-// turn begins the next computation of a rank, if it is ready. The actions before it take no time.
-func (c *Clock) turn(v clocked, rank int) bool {
+// turn begins the next computation of a rank if it is ready. The actions before it take no time.
+func (c *Clock) turn(v clockVisitor, rank int) bool {
 	p := &c.Ranks[rank]
 	a, ok := p.Action()
 	for ok && !a.Kind().Compute() {
 		v.Write(rank, a)
 		if p.Advance(); p.Repeat == 0 && p.Starts() {
-			c.unsteady = c.settling
+			c.settleLeft = c.settleRounds
 		}
 		a, ok = p.Action()
 	}
@@ -199,10 +199,10 @@ func (c *Clock) turn(v clocked, rank int) bool {
 	if d.Action.Joined() {
 		d.With = d.Action
 	}
-	d.owed += rounds(a.Kind()) * c.most
-	d.Action, d.left, d.owed = a, d.owed/c.pace[rank], d.owed%c.pace[rank]
+	d.remainder += rounds(a.Kind()) * c.maxRounds
+	d.Action, d.roundsLeft, d.remainder = a, d.remainder/c.pace[rank], d.remainder%c.pace[rank]
 	if p.Advance(); p.Repeat == 0 && p.Starts() {
-		c.unsteady = c.settling
+		c.settleLeft = c.settleRounds
 	}
 	c.Spend(1)
 	return true
@@ -210,7 +210,7 @@ func (c *Clock) turn(v clocked, rank int) bool {
 
 // Busy reports whether the rank is computing, or between the two computations of a pair.
 func (c *Clock) Busy(rank int) bool {
-	return c.Duties[rank].left > 0 || c.Duties[rank].Action.Joined()
+	return c.Duties[rank].roundsLeft > 0 || c.Duties[rank].Action.Joined()
 }
 
 // State adds the configuration: the positions of all ranks, their computations, and the queues.
@@ -220,7 +220,7 @@ func (c *Clock) State(s *repeats.State) {
 	}
 	for rank := range c.Duties {
 		d := &c.Duties[rank]
-		if !s.Fixed(int64(d.left)) || !s.Fixed(int64(d.owed)) || !s.Fixed(int64(bare(d.Action))) || !s.Fixed(int64(bare(d.With))) ||
+		if !s.Fixed(int64(d.roundsLeft)) || !s.Fixed(int64(d.remainder)) || !s.Fixed(int64(withoutMicrobatch(d.Action))) || !s.Fixed(int64(withoutMicrobatch(d.With))) ||
 			!s.Moving(int64(d.Action.Microbatch())) || !s.Moving(int64(d.With.Microbatch())) {
 			return
 		}
@@ -231,8 +231,8 @@ func (c *Clock) State(s *repeats.State) {
 			return
 		}
 		for k := range list {
-			of := &list[k]
-			if !s.Fixed(int64(bare(of.Head))) || !s.Fixed(int64(of.Step)) || !s.Moving(int64(of.Head.Microbatch())) || !s.Moving(int64(of.N)) {
+			part := &list[k]
+			if !s.Fixed(int64(withoutMicrobatch(part.Head))) || !s.Fixed(int64(part.Step)) || !s.Moving(int64(part.Head.Microbatch())) || !s.Moving(int64(part.N)) {
 				return
 			}
 		}
@@ -240,64 +240,64 @@ func (c *Clock) State(s *repeats.State) {
 }
 
 // bare returns an action without its microbatch.
-func bare(a schedule.Action) schedule.Action {
+func withoutMicrobatch(a schedule.Action) schedule.Action {
 	return schedule.Act(a.Kind(), a.Stage(), 0).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
-// Moves returns the number of microbatches by which the period advances, which must be equal for
+// Moves returns the number of microbatches by which the period advances, which must be the same for
 // all moving values, and the number of further periods after which every rank is still in its
-// segment and no part of a queue is empty.
-func (c *Clock) Moves(by []int64) (shift, most int64) {
-	if shift, most = c.moved(by); shift == 0 {
+// segment and no range of a queue is empty.
+func (c *Clock) Moves(deltas []int64) (shift, limit int64) {
+	if shift, limit = c.moved(deltas); shift == 0 {
 		return 0, 0
 	}
-	by, c.shift = by[len(c.Ranks):], 0
+	deltas, c.shift = deltas[len(c.Ranks):], 0
 	for rank := range c.Duties {
 		d, moved := &c.Duties[rank], int64(c.directions[rank])*shift
-		if by[0] != moved || by[1] != moved && d.With != 0 || moved == -c.shift && moved != 0 {
+		if deltas[0] != moved || deltas[1] != moved && d.With != 0 || moved == -c.shift && moved != 0 {
 			return 0, 0
 		}
 		if moved != 0 {
 			c.shift = moved
 		}
-		by = by[2:]
+		deltas = deltas[2:]
 	}
 	for i := range c.Queues {
-		for _, of := range c.Queues[i].List() {
-			head, n := by[0], by[1]
-			by = by[2:]
-			end := head + int64(of.Step)*n
+		for _, part := range c.Queues[i].List() {
+			head, n := deltas[0], deltas[1]
+			deltas = deltas[2:]
+			end := head + int64(part.Step)*n
 			if head != 0 && head != c.shift || end != 0 && end != c.shift || n != 0 && i < c.Bounded {
 				return 0, 0
 			}
 			if n < 0 {
-				most = min(most, (int64(of.N)+n-2)/-n)
+				limit = min(limit, (int64(part.N)+n-2)/-n)
 			}
 		}
 	}
-	return shift, most
+	return shift, limit
 }
 
 // Skip advances ranks, computations and queues by n periods.
-func (c *Clock) Skip(n int64, by []int64) {
-	c.skip(n, by)
-	by = by[len(c.Ranks):]
+func (c *Clock) Skip(n int64, deltas []int64) {
+	c.skip(n, deltas)
+	deltas = deltas[len(c.Ranks):]
 	for rank := range c.Duties {
 		d := &c.Duties[rank]
-		d.Action = d.Action.Shift(int(n * by[0]))
+		d.Action = d.Action.Shift(int(n * deltas[0]))
 		if d.With != 0 {
-			d.With = d.With.Shift(int(n * by[1]))
+			d.With = d.With.Shift(int(n * deltas[1]))
 		}
-		by = by[2:]
+		deltas = deltas[2:]
 	}
 	for i := range c.Queues {
 		q := &c.Queues[i]
 		for k := range q.List() {
-			of := &q.List()[k]
-			of.Head = of.Head.Shift(int(n * by[0]))
-			of.N += int(n * by[1])
-			q.N += int(n * by[1])
-			by = by[2:]
+			part := &q.List()[k]
+			part.Head = part.Head.Shift(int(n * deltas[0]))
+			part.N += int(n * deltas[1])
+			q.N += int(n * deltas[1])
+			deltas = deltas[2:]
 		}
 	}
 }

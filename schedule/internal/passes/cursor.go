@@ -12,10 +12,10 @@ type Cursor struct {
 	Repeat   int
 	Position int64
 
-	inner, again int               // in nested loops: the inner segment and its repeat
-	body         []schedule.Action // nil at the end
-	shift        int               // the number that this repeat adds to the microbatches of the body
-	Index        int               // the index of the next action in the body
+	innerSegment, innerRepeat int               // in nested loops: the inner segment and its repeat
+	body                      []schedule.Action // nil at the end
+	shift                     int               // added to the microbatches of the body in this repeat
+	Index                     int               // the index of the next action in the body
 }
 
 // NewCursor returns a cursor at the beginning of a segment of a program.
@@ -33,8 +33,8 @@ func (p *Cursor) enter() {
 	s := &p.Program[p.Segment]
 	p.shift = p.Repeat * s.Stride
 	if s.Inner != nil {
-		s = &s.Inner[p.inner]
-		p.shift += p.again * s.Stride
+		s = &s.Inner[p.innerSegment]
+		p.shift += p.innerRepeat * s.Stride
 	}
 	p.body = s.Body
 }
@@ -51,6 +51,7 @@ func (p *Cursor) Action() (schedule.Action, bool) {
 	return a, true
 }
 
+// Advance moves the cursor to the action after the next one.
 func (p *Cursor) Advance() {
 	p.Position++
 	if p.Index++; p.Index == len(p.body) {
@@ -68,14 +69,14 @@ func (p *Cursor) nextBody() {
 func (p *Cursor) leave() {
 	s := &p.Program[p.Segment]
 	if s.Inner != nil {
-		if p.again++; p.again < s.Inner[p.inner].Repeat {
+		if p.innerRepeat++; p.innerRepeat < s.Inner[p.innerSegment].Repeat {
 			return
 		}
-		p.again = 0
-		if p.inner++; p.inner < len(s.Inner) {
+		p.innerRepeat = 0
+		if p.innerSegment++; p.innerSegment < len(s.Inner) {
 			return
 		}
-		p.inner = 0
+		p.innerSegment = 0
 	}
 	if p.Repeat++; p.Repeat == s.Repeat {
 		p.Repeat, p.Segment = 0, p.Segment+1
@@ -92,11 +93,11 @@ func (p *Cursor) Skip(n int) {
 }
 
 // Starts reports whether the rank is at the beginning of a repeat.
-func (p *Cursor) Starts() bool { return p.Index == 0 && p.again == 0 && p.inner == 0 }
+func (p *Cursor) Starts() bool { return p.Index == 0 && p.innerRepeat == 0 && p.innerSegment == 0 }
 
 // SamePlace reports whether two cursors are at the same action of a repeat.
 func (p *Cursor) SamePlace(other *Cursor) bool {
-	return p.Index == other.Index && p.again == other.again && p.inner == other.inner
+	return p.Index == other.Index && p.innerRepeat == other.innerRepeat && p.innerSegment == other.innerSegment
 }
 
 // repeating returns the rank's segment, or nil if it does not repeat.
@@ -116,7 +117,7 @@ func (p *Cursor) Partner() schedule.Action {
 	return p.body[p.Index+1].Shift(p.shift)
 }
 
-// State adds the position of the rank. The repeat is the only moving number.
+// State adds the position of the rank, with the repeat as the only moving number.
 func (p *Cursor) State(s *repeats.State) bool {
-	return s.Fixed(int64(p.Segment)) && s.Fixed(int64(p.inner)) && s.Fixed(int64(p.again)) && s.Fixed(int64(p.Index)) && s.Moving(int64(p.Repeat))
+	return s.Fixed(int64(p.Segment)) && s.Fixed(int64(p.innerSegment)) && s.Fixed(int64(p.innerRepeat)) && s.Fixed(int64(p.Index)) && s.Moving(int64(p.Repeat))
 }

@@ -2,8 +2,8 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Links holds the links between ranks. A link leads from one rank to another and is first in, first
-// out. It carries outputs or gradients, or both in PyTorch plans.
+// Links contains the links between ranks. A link leads from one rank to another and delivers messages
+// in order. It carries outputs or gradients, or both in PyTorch plans.
 //
 // An edge leaves a stage in one direction: edge 2s carries the outputs of stage s, and edge 2s+1
 // carries the gradients that it sends back. Several edges may share a link.
@@ -12,6 +12,7 @@ type Links struct {
 	From, To []int // by link: its ranks
 }
 
+// NewLinks returns the links of a plan.
 func NewLinks(o *Outline) Links {
 	l := Links{Of: make([]int, 2*o.Stages)}
 	known := map[[3]int]int{}
@@ -52,11 +53,12 @@ func Edge(a schedule.Action) int {
 	return -1
 }
 
-// Sent returns the send of a microbatch on an edge. Received returns its receive.
+// Sent returns the send of a microbatch on an edge.
 func Sent(edge int, mb int64) schedule.Action {
 	return schedule.Act(schedule.SendF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), edge/2, 0).Shift(int(mb))
 }
 
+// Received returns the receive of a microbatch on an edge.
 func Received(edge int, mb int64) schedule.Action {
 	return schedule.Act(schedule.RecvF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), Receiver(edge), 0).Shift(int(mb))
 }
@@ -69,8 +71,7 @@ func Receiver(edge int) int {
 	return edge/2 - 1
 }
 
-// Takes returns the edge of the message that a computation reads. Makes returns the edge of the
-// message that it produces. Both return -1 if there is none.
+// Takes returns the edge of the message that a computation reads, or -1 if it reads none.
 func (l *Links) Takes(a schedule.Action) int {
 	switch stage := a.Stage(); a.Kind() {
 	case schedule.F:
@@ -81,6 +82,7 @@ func (l *Links) Takes(a schedule.Action) int {
 	return -1
 }
 
+// Makes returns the edge of the message that a computation produces, or -1 if it produces none.
 func (l *Links) Makes(a schedule.Action) int {
 	switch stage := a.Stage(); a.Kind() {
 	case schedule.F:
@@ -91,7 +93,7 @@ func (l *Links) Makes(a schedule.Action) int {
 	return -1
 }
 
-// Crossing returns the edge if it is on a link, or -1.
+// Crossing returns the edge if it has a link, or -1.
 func (l *Links) Crossing(edge int) int {
 	if edge < 0 || edge >= len(l.Of) || l.Of[edge] < 0 {
 		return -1
@@ -99,11 +101,12 @@ func (l *Links) Crossing(edge int) int {
 	return edge
 }
 
-// ReceiptOf returns the receive of a send. WaitFor returns the wait for it.
+// ReceiptOf returns the receive of a send.
 func ReceiptOf(send schedule.Action) schedule.Action {
 	return Received(Edge(send), int64(send.Microbatch()))
 }
 
+// WaitFor returns the wait for a send.
 func WaitFor(send schedule.Action) schedule.Action {
 	kind := schedule.WaitF
 	if send.Kind() == schedule.SendB {

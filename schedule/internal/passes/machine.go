@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Machine holds the ranks of a plan, each at the next action of its program. RoundRobin and Clock
-// choose the rank to run. Their visitor decides whether its next action can run, and runs it.
+// A Machine contains the ranks of a plan, each at the next action of its program. It is embedded in
+// the policies RoundRobin and Clock.
 type Machine struct {
 	repeats.Engine
 	*Outline
@@ -18,14 +18,14 @@ type Machine struct {
 	directions   []int8  // by rank: the sign of its stride, or 0 if the rank is not expected to advance in the period
 }
 
-// A segment of at most fewRepeats repeats is not worth a period.
+// fewRepeats is the number of repeats of a segment up to which periods do not save time.
 const fewRepeats = 3
 
-// newMachine returns a machine with all ranks at their first actions, for a visitor with the given
-// number of sets. It runs at most most actions.
-func newMachine(o *Outline, sets int, most int64) Machine {
+// newMachine returns a machine with all ranks at their first actions, and with the given number of
+// sets and limit of work.
+func newMachine(o *Outline, sets int, workLimit int64) Machine {
 	ranks := len(o.Plan.Programs)
-	m := Machine{Engine: repeats.NewEngine(sets, most), Outline: o, Ranks: make([]Cursor, ranks), periodStarts: make([]int64, ranks), directions: make([]int8, ranks)}
+	m := Machine{Engine: repeats.NewEngine(sets, workLimit), Outline: o, Ranks: make([]Cursor, ranks), periodStarts: make([]int64, ranks), directions: make([]int8, ranks)}
 	for rank, program := range o.Plan.Programs {
 		m.Ranks[rank] = NewCursor(program, 0)
 		m.periodStarts[rank] = -1
@@ -59,7 +59,7 @@ func (m *Machine) beginPeriod() {
 	}
 }
 
-// state adds the positions of all ranks: one moving number for each.
+// state adds the positions of all ranks, with one moving number for each rank.
 func (m *Machine) state(s *repeats.State) bool {
 	for rank := range m.Ranks {
 		if !m.Ranks[rank].State(s) {
@@ -69,14 +69,14 @@ func (m *Machine) state(s *repeats.State) bool {
 	return true
 }
 
-// moved receives the number of repeats by which each rank has advanced in the period, in the first
-// elements of by. It returns the corresponding number of microbatches, and the number of further
-// periods after which each rank is still in its segment. It returns 0 if a rank has not advanced as
-// expected, or two ranks have advanced by different numbers of microbatches.
-func (m *Machine) moved(by []int64) (shift, most int64) {
-	most = math.MaxInt64
+// moved returns the number of microbatches by which the ranks have advanced in the period, and the
+// number of further periods after which each rank is still in its segment. The first deltas are the
+// numbers of repeats by which the ranks have advanced. If a rank has not advanced as expected, or two
+// ranks have advanced by different numbers of microbatches, moved returns 0.
+func (m *Machine) moved(deltas []int64) (shift, limit int64) {
+	limit = math.MaxInt64
 	for rank := range m.Ranks {
-		p, repeats := &m.Ranks[rank], by[rank]
+		p, repeats := &m.Ranks[rank], deltas[rank]
 		if (repeats == 0) != (m.directions[rank] == 0) {
 			return 0, 0
 		}
@@ -89,15 +89,15 @@ func (m *Machine) moved(by []int64) (shift, most int64) {
 		} else if shift != n {
 			return 0, 0
 		}
-		most = min(most, int64(s.Repeat-1-p.Repeat)/repeats)
+		limit = min(limit, int64(s.Repeat-1-p.Repeat)/repeats)
 	}
-	return shift, most
+	return shift, limit
 }
 
-// skip advances the ranks by n periods, in each of which rank r advances by by[r] repeats.
-func (m *Machine) skip(n int64, by []int64) {
+// skip advances the ranks by n periods.
+func (m *Machine) skip(n int64, deltas []int64) {
 	for rank := range m.Ranks {
-		m.Ranks[rank].Skip(int(n * by[rank]))
+		m.Ranks[rank].Skip(int(n * deltas[rank]))
 	}
 }
 

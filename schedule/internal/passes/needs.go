@@ -2,10 +2,10 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Need is a dependency of an action. If it has two kinds, an action of either kind satisfies it.
+// Need is a dependency of an action. If Or is not None, an action of either kind satisfies it.
 type Need struct {
 	Kind, Or schedule.Kind
-	On       int8 // -1 for the slice before, 1 for the slice after, else 0
+	On       int8 // -1 for the previous slice, 1 for the next slice, else 0
 	Remote   bool // on another rank, in a plan without transfers
 	Why      reason
 	Stage    int
@@ -27,6 +27,7 @@ const (
 	sliceBehindReason
 )
 
+// Reasons describes an action by its relation to the action that depends on it.
 var Reasons = [...]string{
 	inputReason:       "whose output it reads",
 	inputSentReason:   "which brings its input",
@@ -82,7 +83,7 @@ func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	return list
 }
 
-// Neighbour returns the slice before (-1) or after (1) a slice, and whether it belongs to the same
+// Neighbour returns the previous (-1) or next (1) slice of a slice, and whether it belongs to the same
 // sequence.
 func (o *Outline) Neighbour(mb int64, on int8) (int64, bool) {
 	other, k := mb+int64(on), int64(max(o.Plan.Slices, 1))

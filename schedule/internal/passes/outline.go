@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Outline holds the facts that follow from a plan's placement, mode and frozen stages.
+// Outline contains the facts that follow from a plan's placement, mode, frozen stages and actions.
 type Outline struct {
 	Plan         *schedule.Plan
 	Stages       int
@@ -17,8 +17,8 @@ type Outline struct {
 	Quantizes    bool // the plan has copies of weights
 	Offloads     bool // the plan moves saved state to far memory
 	// Allowance is the maximum number of actions that a RoundRobin runs one by one. A Walk and a
-	// Clock, whose actions cost more, run at most an eighth of it. It depends on the size of the
-	// plan, so that a small file is cheap to reject.
+	// Clock, whose actions cost more, run at most an eighth of it. It grows with the size of the plan,
+	// so a small file is cheap to reject.
 	Allowance int64
 
 	On    [][]int // by rank: its stages
@@ -26,21 +26,20 @@ type Outline struct {
 	Sites []site  // by stage
 }
 
-// site holds the facts of one stage.
+// site contains the facts of one stage.
 type site struct {
 	Copy        int  // of the model
 	First, Last bool // of its copy
 	crosses     bool // the edge to the next stage leads to another rank
 	backward    bool // Plan.HasBackward
 	span        repeats.Run
-	Kinds       uint32 // the kinds of its actions in the plan, as bits
+	Kinds       uint32 // a bit for each kind of its actions in the plan
 }
 
-// KindsPerStage is the number of sets of microbatches of a stage: one for each kind up to WaitB,
-// including None.
+// KindsPerStage is the number of sets of microbatches of a stage: one for each kind from None to WaitB.
 const KindsPerStage = int(schedule.WaitB) + 1
 
-// NewOutline returns the outline of a plan. The parts of the plan must have consistent sizes.
+// NewOutline returns the outline of a plan, whose slices must have consistent lengths.
 func NewOutline(plan *schedule.Plan) Outline {
 	o := Outline{Plan: plan, Stages: plan.Placement.Stages(), Microbatches: int64(plan.Microbatches)}
 	o.On, o.Place, o.Sites = make([][]int, plan.Placement.Ranks), make([]int, o.Stages), make([]site, o.Stages)
@@ -94,10 +93,11 @@ func (o *Outline) allowance(written int64) int64 {
 // Set returns the index of the set of microbatches of a stage and a kind up to WaitB.
 func (o *Outline) Set(stage int, kind schedule.Kind) int { return stage*KindsPerStage + int(kind) }
 
-// IsFirst and IsLast report whether the stage is the first, or the last, of its copy of the
-// model.
+// IsFirst reports whether the stage is the first of its copy of the model.
 func (o *Outline) IsFirst(stage int) bool { return o.Sites[stage].First }
-func (o *Outline) IsLast(stage int) bool  { return o.Sites[stage].Last }
+
+// IsLast reports whether the stage is the last of its copy of the model.
+func (o *Outline) IsLast(stage int) bool { return o.Sites[stage].Last }
 
 // Copies returns the number of copies of the model.
 func (o *Outline) Copies() int { return max(o.Plan.Placement.Copies, 1) }

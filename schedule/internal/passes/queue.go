@@ -3,12 +3,12 @@ package passes
 import "github.com/weir-ml/weir/schedule"
 
 // Queue is a first-in, first-out list of actions. It stores ranges of ascending or descending
-// microbatches, so that a million messages of one stage take no more space than two. The ends of
-// the ranges shift with the microbatches, like the edges of a set.
+// microbatches, so a million messages of one stage need no more space than two. In a period, the ends
+// of the ranges shift with the microbatches, like the edges of a set.
 type Queue struct {
 	items []stretch
 	first int // in items
-	N     int // actions in all
+	N     int // the number of actions
 }
 
 // stretch is a range of N actions whose microbatches differ by Step.
@@ -20,6 +20,7 @@ type stretch struct {
 // at returns the i-th action.
 func (s *stretch) at(i int) schedule.Action { return s.Head.Shift(i * s.Step) }
 
+// List returns the ranges of the queue.
 func (q *Queue) List() []stretch { return q.items[q.first:] }
 
 // Push adds an action.

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Reloads returns, by the stages of a rank, the microbatches whose saved state is reloaded from far
+// Reloads returns, for each stage of a rank, the microbatches whose saved state is reloaded from far
 // memory. It returns nil for a plan without offloads, and false if the program is too large and
 // irregular.
 func (o *Outline) Reloads(rank int) ([]repeats.Runs, bool) {

@@ -8,39 +8,39 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// RoundRobin is a Machine that gives the ranks turns, alternately in ascending and descending
-// order, as microbatches flow. In its turn a rank runs its next actions until the visitor blocks
-// it. The visitor must be monotone (see the package documentation).
+// RoundRobin is a Machine that gives each rank a turn, in ascending and descending order of ranks
+// alternately, since microbatches flow in both directions. In its turn, a rank runs actions until it
+// must wait. The visitor must be monotone (see the package documentation).
 //
 // A period advances every rank whose segment repeats by the same number of microbatches.
 type RoundRobin struct {
 	Machine
-	Counts  []int64 // Room compares them with Limit
+	Counts  []int64 // of the visitor; Room compares them with Limit
 	Limit   int64
-	Visited int64 // actions that were run
+	Visited int64 // the number of actions that have run
 
-	stops    []int64 // by rank: the position at which it stops in this period
-	lengths  []int64 // by rank: the actions of a period
-	down     bool    // the direction of the next round
-	entered  bool    // a rank has entered another segment in this round
-	due      int64   // the amount of work at which Run looks for the next period
-	deferred int64   // the amount of work for which a short period was deferred
+	stops          []int64 // by rank: the position at which it stops in this period
+	lengths        []int64 // by rank: the actions of a period
+	descending     bool    // the direction of the next round
+	segmentEntered bool    // a rank has entered another segment in this round
+	nextAttempt    int64   // the amount of work at which Run tries the next period
+	deferred       int64   // the amount of work for which a short period was deferred
 
-	// During a period that is compared:
-	comparing bool
-	room      []int64 // by count: the largest change that does not change a result of Room
-	apart     int64   // the minimum distance in microbatches between ranks with different directions, as seen by Next
+	// During a period of compare:
+	comparing   bool
+	roomMargin  []int64 // by count: the largest change that preserves all results of Room
+	minDistance int64   // the minimum distance in microbatches in a call of Next between ranks of different directions
 }
 
 // Visitor is the visitor of a RoundRobin.
 type Visitor interface {
-	// Step runs the next action of the rank if it can run now, and reports whether it could. For
-	// Run, the result may depend only on the machine's sets, Next and Room.
+	// Step runs the next action of the rank if it can run now, and reports whether it did. If Run skips
+	// repeats, the result may depend only on the machine's sets, Next and Room.
 	Step(rank int, a schedule.Action) bool
 }
 
 const (
-	// burst is the maximum number of actions that a rank runs in its turn.
+	// burst is the maximum number of actions of a turn.
 	burst = 64
 	// pause is the minimum number of actions between two attempts to find a period.
 	pause = 1 << 10
@@ -50,15 +50,15 @@ const (
 func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
 	ranks := len(o.Plan.Programs)
 	return RoundRobin{
-		Machine: newMachine(o, sets, o.Allowance), Counts: make([]int64, counts), room: make([]int64, counts),
+		Machine: newMachine(o, sets, o.Allowance), Counts: make([]int64, counts), roomMargin: make([]int64, counts),
 		stops: slices.Repeat([]int64{math.MaxInt64}, ranks), lengths: make([]int64, ranks),
 	}
 }
 
-// Run runs until no rank can continue or the limit of work is reached. It skips repeats.
+// Run runs the ranks until none can continue or the limit of work is reached. It skips repeats.
 func (r *RoundRobin) Run(v Visitor) {
 	for !r.Exhausted {
-		if r.Periodic && !r.entered && r.Work() >= r.due {
+		if r.Periodic && !r.segmentEntered && r.Work() >= r.nextAttempt {
 			r.compare(v)
 		}
 		if !r.Round(v) {
@@ -70,21 +70,21 @@ func (r *RoundRobin) Run(v Visitor) {
 // Round gives each rank a turn, and reports whether any rank ran an action.
 func (r *RoundRobin) Round(v Visitor) bool {
 	moved := false
-	r.entered = false
+	r.segmentEntered = false
 	for i := range r.Ranks {
 		rank := i
-		if r.down {
+		if r.descending {
 			rank = len(r.Ranks) - 1 - i
 		}
 		if r.Ranks[rank].Position < r.stops[rank] && r.turn(v, rank) {
 			moved = true
 		}
 	}
-	r.down = !r.down
+	r.descending = !r.descending
 	return moved
 }
 
-// turn runs the next actions of a rank, and reports whether it ran any.
+// turn runs the next actions of a rank, and reports whether it has run any.
 func (r *RoundRobin) turn(v Visitor, rank int) bool {
 	p := &r.Ranks[rank]
 	segment, begin := p.Segment, p.Position
@@ -94,7 +94,7 @@ func (r *RoundRobin) turn(v Visitor, rank int) bool {
 		tried = 1
 	}
 	r.Spend(p.Position - begin + tried)
-	r.entered = r.entered || p.Segment != segment
+	r.segmentEntered = r.segmentEntered || p.Segment != segment
 	r.Visited += p.Position - begin
 	return p.Position > begin
 }
@@ -115,7 +115,7 @@ func (p *Cursor) run(v Visitor, rank int, end int64) bool {
 func (r *RoundRobin) Room(count int) bool {
 	room := r.Limit - 1 - r.Counts[count]
 	if r.comparing {
-		r.room[count] = min(r.room[count], max(room, -1-room))
+		r.roomMargin[count] = min(r.roomMargin[count], max(room, -1-room))
 	}
 	return room >= 0
 }
@@ -127,11 +127,11 @@ func (r *RoundRobin) Next(rank int, want schedule.Action) bool {
 	if !ok || a.Kind() != want.Kind() || a.Stage() != want.Stage() {
 		return false
 	}
-	apart := int64(a.Microbatch() - want.Microbatch())
+	distance := int64(a.Microbatch() - want.Microbatch())
 	if r.comparing && r.directions[rank] != r.Sign {
-		r.apart = min(r.apart, max(apart, -apart))
+		r.minDistance = min(r.minDistance, max(distance, -distance))
 	}
-	return apart == 0
+	return distance == 0
 }
 
 // Period runs a period, or a round if no period is possible now. It reports whether any rank ran an
@@ -143,8 +143,8 @@ func (r *RoundRobin) Period(v Visitor) bool {
 	return r.period(v)
 }
 
-// period runs the period that measure has computed. Each rank runs its part of the period and then
-// waits for the others.
+// period runs a period of the lengths that measure has computed. Each rank runs its actions and then
+// waits for the others. period reports whether any rank ran an action.
 func (r *RoundRobin) period(v Visitor) bool {
 	begin, end := r.Visited, r.Visited
 	for rank := range r.Ranks {
@@ -153,7 +153,7 @@ func (r *RoundRobin) period(v Visitor) bool {
 			end += r.lengths[rank]
 		}
 	}
-	r.down = false
+	r.descending = false
 	for r.Visited < end && r.Round(v) {
 	}
 	for rank := range r.stops {
@@ -164,34 +164,35 @@ func (r *RoundRobin) period(v Visitor) bool {
 
 // compare runs a period if one is possible now, and skips the periods that repeat it.
 func (r *RoundRobin) compare(v Visitor) {
-	began := r.Work()
-	actions, short := r.measure(1) // a rank whose segment does not repeat runs one action, so that the period sees whether it can continue
+	start := r.Work()
+	// A rank whose segment does not repeat runs one action if it can. The period then does not recur.
+	actions, short := r.measure(1)
 	if actions == 0 || short && r.deferred < actions {
 		wait := max(pause, actions/16)
-		r.due, r.deferred = began+wait, r.deferred+wait
+		r.nextAttempt, r.deferred = start+wait, r.deferred+wait
 		return
 	}
 	r.deferred = 0
 	r.beginPeriod()
-	for i := range r.room {
-		r.room[i] = math.MaxInt64
+	for i := range r.roomMargin {
+		r.roomMargin[i] = math.MaxInt64
 	}
-	r.comparing, r.apart = true, math.MaxInt64
+	r.comparing, r.minDistance = true, math.MaxInt64
 	r.Begin(r)
 	r.period(v)
-	r.due = r.Work()
+	r.nextAttempt = r.Work()
 	if r.End(r) == 0 {
 		r.Stop()
-		r.due += (r.Work() - began) / 2
+		r.nextAttempt += (r.Work() - start) / 2
 	}
 	r.comparing = false
 }
 
-// measure computes the number of actions that each rank runs in a period. A rank whose segment does
-// not repeat runs lone actions. measure returns the sum over the repeating ranks, or 0 if no
-// segment repeats or the least common multiple of the strides is too large. It also returns whether
-// a rank reaches the end of its segment before the end of a second period.
-func (r *RoundRobin) measure(lone int64) (actions int64, short bool) {
+// measure sets the number of actions of each rank in a period. It is nonRepeating for a rank whose
+// segment does not repeat. measure returns the sum over the repeating ranks, or 0 if there are none or
+// the least common multiple of their strides is too large. It also reports whether a rank reaches the
+// end of its segment before the end of a second period.
+func (r *RoundRobin) measure(nonRepeating int64) (actions int64, short bool) {
 	stride := 1
 	for rank := range r.Ranks {
 		if s := r.Ranks[rank].repeating(); s != nil {
@@ -201,7 +202,7 @@ func (r *RoundRobin) measure(lone int64) (actions int64, short bool) {
 		}
 	}
 	for rank := range r.Ranks {
-		r.lengths[rank] = lone
+		r.lengths[rank] = nonRepeating
 		p := &r.Ranks[rank]
 		if s := p.repeating(); s != nil {
 			repeats := stride / int(max(pace(s), 1))
@@ -230,23 +231,23 @@ func (r *RoundRobin) State(s *repeats.State) {
 
 // Moves returns the number of microbatches by which the period advances, and the number of further
 // periods in which no result of Room or Next changes.
-func (r *RoundRobin) Moves(by []int64) (shift, most int64) {
-	if shift, most = r.moved(by); shift == 0 {
+func (r *RoundRobin) Moves(deltas []int64) (shift, limit int64) {
+	if shift, limit = r.moved(deltas); shift == 0 {
 		return 0, 0
 	}
-	most = min(most, (r.apart-1)/shift)
-	for i, room := range r.room {
-		if each := max(by[len(r.Ranks)+i], -by[len(r.Ranks)+i]); each > 0 {
-			most = min(most, room/each)
+	limit = min(limit, (r.minDistance-1)/shift)
+	for i, room := range r.roomMargin {
+		if change := max(deltas[len(r.Ranks)+i], -deltas[len(r.Ranks)+i]); change > 0 {
+			limit = min(limit, room/change)
 		}
 	}
-	return shift, most
+	return shift, limit
 }
 
 // Skip advances the ranks and the counts by n periods.
-func (r *RoundRobin) Skip(n int64, by []int64) {
-	r.skip(n, by)
+func (r *RoundRobin) Skip(n int64, deltas []int64) {
+	r.skip(n, deltas)
 	for i := range r.Counts {
-		r.Counts[i] += n * by[len(r.Ranks)+i]
+		r.Counts[i] += n * deltas[len(r.Ranks)+i]
 	}
 }

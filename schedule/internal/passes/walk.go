@@ -7,12 +7,13 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Walk traverses a rank's program action by action and keeps sets of microbatches, such as the
-// microbatches that are done, dropped, or in flight. It skips repeats that must equal previous
-// repeats (package repeats), so that its cost does not depend on their number.
+// A Walk visits the actions of a rank's program in order and contains sets of microbatches, such as
+// finished or dropped microbatches or microbatches in flight. It skips repeats whose outcome follows
+// from previous repeats (package repeats), so its cost does not depend on the number of repeats.
 //
-// The width of a set is linear in the number of the repeat. Therefore the largest width occurs in
-// the first or last skipped repeat or in a neighbouring repeat, and the Walk visits the neighbours.
+// In skipped repeats, the width of a set is a linear function of the number of the repeat. It is
+// therefore largest in the first or last of them or in a neighbouring repeat, and the Walk visits the
+// neighbouring repeats.
 type Walk struct {
 	repeats.Sets
 
@@ -20,18 +21,18 @@ type Walk struct {
 	Body     []schedule.Action
 	Segment  int   // the index of the body, counting inner segments
 	Index    int   // in the body
-	Position int64 // of the action in the program with all repeats written out
+	Position int64 // of the action in the program, counting every repeat
 	Depth    int   // 1 within nested loops
 
-	// Every is set if the visitor depends on microbatches modulo Every. Repeats are skipped only if
-	// their stride is a multiple of it. 0 means 1.
+	// Every is a number such that the visitor depends on microbatches modulo Every. Repeats are skipped
+	// only if their stride is a multiple of it. 0 means 1.
 	Every int
 
 	Visited int64 // actions
 }
 
-// walked is the visitor interface of a Walk.
-type walked interface {
+// walkVisitor is the visitor of a Walk.
+type walkVisitor interface {
 	// Visit is called for each action that is not skipped, with its microbatch in this repeat.
 	Visit(a schedule.Action, mb int64)
 	// Repeats is called with n = 1 after each visited repeat of a segment, and again with the
@@ -43,7 +44,7 @@ type walked interface {
 func NewWalk(o *Outline, sets int) Walk { return Walk{Sets: repeats.NewSets(sets, o.Allowance/8)} }
 
 // Program walks all segments, or, if reverse is set, all actions from the last to the first.
-func (w *Walk) Program(segments []schedule.Segment, reverse bool, v walked) {
+func (w *Walk) Program(segments []schedule.Segment, reverse bool, v walkVisitor) {
 	if reverse {
 		segments = Backwards(segments)
 	}
@@ -60,25 +61,25 @@ func Backwards(program []schedule.Segment) []schedule.Segment {
 	return list
 }
 
-// backwards returns the segment that runs the same actions in reverse, with by added to their
+// backwards returns the segment that runs the same actions in reverse, with shift added to their
 // microbatches.
-func backwards(s schedule.Segment, by int) schedule.Segment {
-	by += (s.Repeat - 1) * s.Stride
+func backwards(s schedule.Segment, shift int) schedule.Segment {
+	shift += (s.Repeat - 1) * s.Stride
 	back := schedule.Segment{Repeat: s.Repeat, Stride: -s.Stride}
 	if s.Inner == nil {
 		back.Body = make([]schedule.Action, 0, len(s.Body))
 	}
 	for _, a := range slices.Backward(s.Body) {
-		back.Body = append(back.Body, a.Shift(by))
+		back.Body = append(back.Body, a.Shift(shift))
 	}
 	for _, inner := range slices.Backward(s.Inner) {
-		back.Inner = append(back.Inner, backwards(inner, by))
+		back.Inner = append(back.Inner, backwards(inner, shift))
 	}
 	return back
 }
 
-// walk walks segments whose first body has the given index, with shift added to their microbatches.
-func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v walked) {
+// walk visits segments whose first body has the given index, with shift added to their microbatches.
+func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v walkVisitor) {
 	for i := range segments {
 		s := &segments[i]
 		w.walkSegment(s, number, shift, v)
@@ -86,8 +87,8 @@ func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v walk
 	}
 }
 
-// walkSegment walks the repeats of a segment that cannot be skipped, and always the last one.
-func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v walked) {
+// walkSegment visits the repeats of a segment that cannot be skipped, and always the last one.
+func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v walkVisitor) {
 	start, length, total := w.Position, s.Len(), int64(s.Repeat)
 	try := int64(1) // the next repeat that is recorded; the first one differs from the second
 	if s.Stride%max(w.Every, 1) != 0 {
@@ -122,7 +123,7 @@ func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v walke
 	w.Position = start + total*length
 }
 
-func (w *Walk) walkBody(shift int64, v walked) {
+func (w *Walk) walkBody(shift int64, v walkVisitor) {
 	start := w.Position
 	for i, a := range w.Body {
 		w.Index, w.Position = i, start+int64(i)

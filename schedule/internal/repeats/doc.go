@@ -1,10 +1,15 @@
-// Package repeats skips the repeats of a machine.
+// Package repeats skips the repeats of a machine that runs the actions of a plan.
 //
-// A machine runs actions and keeps a state: sets of microbatches and other numbers. A period is a
-// part of its run. If the state after a period equals the state before it with all microbatches
-// shifted, the next period runs the same actions, shifted again, because the state alone determines
-// the run. So any number of periods can be skipped at once by shifting the state. This holds until
-// a moving value reaches a fixed bound, such as the end of a segment or the edge of a set.
+// The state of a machine consists of sets of microbatches and of other numbers, and determines the
+// rest of the run. A period is a part of the run. If the state after a period equals the state before
+// it except that microbatches are shifted, the next period runs the same actions for microbatches
+// shifted once more. Any number of periods can then be skipped at once by shifting the state. This
+// holds until a moving value meets a constant one, such as the end of a segment or the edge of a set.
 //
-// The result is exact: a skipped period has the same effect as a period that is run.
+// The result is exact: skipping a period has the same effect as running it. The documentation of
+// package passes contains the proof.
+//
+// An [Engine] detects periods of a machine whose values all move with its microbatches. A [Trend]
+// detects periods of a machine whose values change by different constants, such as clocks. Both read
+// the state through the interface [Machine]; a [Sets] contains the sets of microbatches.
 package repeats

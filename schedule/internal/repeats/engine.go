@@ -1,98 +1,102 @@
 package repeats
 
-// A Machine has periods that an Engine can skip.
+// A Machine is a computation whose repeated periods an Engine can skip.
 type Machine interface {
-	// State adds all values that determine the continuation of the machine, except its sets, by
-	// calls of s.Fixed and s.Moving. It may return as soon as one of them returns false.
+	// State passes all values that determine the rest of the run, except the sets, to s.Fixed and
+	// s.Moving. It may return as soon as one of them returns false.
 	State(s *State)
-	// Moves receives the deltas of the moving numbers over a period. It returns the number of
-	// microbatches by which the period advances, and the maximum number of further periods, or 0 if
-	// the period does not recur.
-	Moves(by []int64) (shift, most int64)
-	// Skip advances the machine by n periods.
-	Skip(n int64, by []int64)
+	// Moves receives the deltas of the moving numbers over a period, in the order of State. It returns
+	// the number of microbatches by which the period advances, and the number of further periods that
+	// the machine allows to be skipped. Both are 0 if the period does not recur.
+	Moves(deltas []int64) (shift, limit int64)
+	// Skip advances the moving numbers by n times their deltas.
+	Skip(n int64, deltas []int64)
 }
 
-// State is the configuration of a machine as a list of numbers.
+// State is the state of a machine as two lists of numbers. A State either stores the numbers, or
+// compares them with a stored State while they are added.
 type State struct {
 	fixed, moving []int64
-	by            []int64 // the deltas of the moving numbers from the other state
-	than          *State  // the state with which this state is compared; nil if this state is stored
-	k             int     // the number of equal fixed numbers so far
+	deltas        []int64 // of the moving numbers, relative to the reference
+	reference     *State  // the stored state; nil if this state is stored
+	matched       int     // the number of fixed numbers compared so far
 	differs       bool
 }
 
-// Fixed adds a number that is the same in every period. Moving adds a number that may change by a
-// constant from each period to the next. Both return false if the two states differ.
+// Fixed adds a number that must be the same at the end of a period. It returns false if the states
+// differ.
 func (s *State) Fixed(v int64) bool {
-	if s.than == nil {
+	if s.reference == nil {
 		s.fixed = append(s.fixed, v)
 		return true
 	}
-	if s.k == len(s.than.fixed) || s.than.fixed[s.k] != v {
+	if s.matched == len(s.reference.fixed) || s.reference.fixed[s.matched] != v {
 		s.differs = true
 		return false
 	}
-	s.k++
+	s.matched++
 	return true
 }
 
+// Moving adds a number that may change by a constant from each period to the next. It returns false if
+// the states differ.
 func (s *State) Moving(v int64) bool {
-	if s.than == nil {
+	if s.reference == nil {
 		s.moving = append(s.moving, v)
 		return true
 	}
-	if s.differs || len(s.by) == len(s.than.moving) {
+	if s.differs || len(s.deltas) == len(s.reference.moving) {
 		s.differs = true
 		return false
 	}
-	s.by = append(s.by, v-s.than.moving[len(s.by)])
+	s.deltas = append(s.deltas, v-s.reference.moving[len(s.deltas)])
 	return true
 }
 
-// Unclear marks the state as unknown, so that it does not equal any other state.
+// Unclear marks the state as incomplete, so that it equals no other state.
 func (s *State) Unclear() { s.differs = true }
 
 // same reports whether the two states are equal up to the deltas of moving numbers.
 func (s *State) same() bool {
-	return !s.differs && s.k == len(s.than.fixed) && len(s.by) == len(s.than.moving)
+	return !s.differs && s.matched == len(s.reference.fixed) && len(s.deltas) == len(s.reference.moving)
 }
 
-// Engine holds the sets of a machine and skips its periods.
+// Engine contains the sets of a machine and skips its periods.
 type Engine struct {
 	Sets
-	past, now State
-	age       int // the number of calls of Look since the period began
-	limit     int // the age at which a new period begins
-	first     int // the limit of the first period
+	start, current State
+	age            int // the number of calls of Look since the period began
+	limit          int // the age at which a new period begins
+	minLimit       int // the limit of the first period
 }
 
-// NewEngine returns an engine for a machine with the given number of empty sets, that runs at most
-// most actions.
-func NewEngine(sets int, most int64) Engine {
-	return Engine{Sets: NewSets(sets, most), first: firstLimit}
+// NewEngine returns an engine with the given number of empty sets and limit of work.
+func NewEngine(sets int, workLimit int64) Engine {
+	return Engine{Sets: NewSets(sets, workLimit), minLimit: firstLimit}
 }
 
-// Expect sets the expected length of the shortest period, in calls of Look.
-func (e *Engine) Expect(moments int) { e.first = min(max(e.first, moments), lastLimit) }
+// Expect sets a lower bound of the length of a period, in calls of Look.
+func (e *Engine) Expect(calls int) { e.minLimit = min(max(e.minLimit, calls), lastLimit) }
 
 // The smallest and largest limit of calls of Look within which a period must end.
 const firstLimit, lastLimit = 16, 1 << 14
 
-// Look is called whenever a period may begin or end. If a period ends now, Look skips the periods
-// that repeat it and returns their number.
+// Look must be called at every point of the run at which a period may begin or end. If the state
+// equals the state at the beginning of the current period, Look skips the periods that repeat it and
+// returns their number. If the state does not recur within a number of calls, Look begins a new
+// period and doubles that number.
 func (e *Engine) Look(m Machine) int64 {
 	if e.age++; e.limit == 0 {
-		e.watch(m, e.first)
+		e.beginPeriod(m, e.minLimit)
 		return 0
 	}
 	if n := e.End(m); n > 0 {
-		e.watch(m, e.first)
+		e.beginPeriod(m, e.minLimit)
 		return n
 	}
 	if e.age == e.limit {
 		e.Stop()
-		e.watch(m, min(2*e.limit, lastLimit))
+		e.beginPeriod(m, min(2*e.limit, lastLimit))
 	}
 	return 0
 }
@@ -106,29 +110,30 @@ func (e *Engine) Forget() {
 // Began reports whether the last call of Look began a period.
 func (e *Engine) Began() bool { return e.age == 0 }
 
-func (e *Engine) watch(m Machine, limit int) {
+func (e *Engine) beginPeriod(m Machine, limit int) {
 	e.Begin(m)
 	e.age, e.limit = 0, limit
 }
 
-// Begin begins a period. If the state has recurred, End ends the period, skips the periods that
-// repeat it, and returns their number. Otherwise End returns 0 and the period continues.
+// Begin begins a period.
 func (e *Engine) Begin(m Machine) {
 	e.Sets.Begin(0)
-	e.past.fixed, e.past.moving = e.past.fixed[:0], e.past.moving[:0]
-	m.State(&e.past)
+	e.start.fixed, e.start.moving = e.start.fixed[:0], e.start.moving[:0]
+	m.State(&e.start)
 }
 
+// End ends the period if the state has recurred, skips the periods that repeat it, and returns their
+// number. Otherwise it returns 0 and the period continues.
 func (e *Engine) End(m Machine) int64 {
-	e.now = State{than: &e.past, by: e.now.by[:0]}
-	if m.State(&e.now); !e.now.same() {
+	e.current = State{reference: &e.start, deltas: e.current.deltas[:0]}
+	if m.State(&e.current); !e.current.same() {
 		return 0
 	}
-	shift, most := m.Moves(e.now.by)
-	n := e.fit(shift, most)
+	shift, limit := m.Moves(e.current.deltas)
+	n := e.recurrences(shift, limit)
 	if n > 0 {
-		e.end(n, shift)
-		m.Skip(n, e.now.by)
+		e.endPeriod(n, shift)
+		m.Skip(n, e.current.deltas)
 	}
 	return n
 }
@@ -136,6 +141,6 @@ func (e *Engine) End(m Machine) int64 {
 // Stop discards all periods that have begun.
 func (e *Engine) Stop() {
 	for e.depth > 0 {
-		e.end(0, 0)
+		e.endPeriod(0, 0)
 	}
 }

@@ -16,9 +16,8 @@ func (r Run) String() string {
 	return fmt.Sprintf("microbatches %d to %d", r.Lo, r.Hi-1)
 }
 
-// Runs is a set of microbatches, stored as sorted runs, no two of which are adjacent. Any set can
-// be stored. If a plan takes its microbatches in order, its sets have one or two runs, regardless
-// of the number of microbatches.
+// Runs is a set of microbatches, stored as sorted runs that do not touch each other. If a plan runs its
+// microbatches in order, its sets consist of one or two runs, regardless of the number of microbatches.
 type Runs []Run
 
 // at returns the index of the first run that ends after m.

@@ -1,54 +1,55 @@
 package repeats
 
-// Sets holds the sets of microbatches of a machine, such as the microbatches that are done or in
-// flight. While a period is recorded, Sets records the microbatches of its operations, which
-// determine how many further periods have the same results.
+// Sets contains the sets of microbatches of a machine, such as finished microbatches or microbatches in
+// flight. In a period it records which microbatches are queried or changed. From these it computes the
+// number of further periods in which all operations have the same results.
 type Sets struct {
-	of []Runs
-	// Sign is the direction in which the microbatches of the next operations change from period to
+	sets []Runs
+	// Sign is the direction in which the microbatches of the following operations change from period to
 	// period: 1, -1, or 0 if they are constant.
 	Sign int8
 
-	record  *record // the record of the innermost recorded period, or nil
+	record  *record // of the innermost period, or nil
 	records []*record
 	depth   int
 
-	// Exhausted is set if a limit was reached. The run is incomplete then.
-	Exhausted        bool
-	most, work, held int64 // the limit of work, the work, and the number of stored runs
+	// Exhausted is set if a limit has been reached. The run is then incomplete.
+	Exhausted               bool
+	workLimit, work, stored int64 // stored is the number of stored runs
 }
 
 // maxHeld is the maximum number of stored runs.
-const maxHeld = 1 << 21
+const maxStored = 1 << 21
 
-// Spend adds to the work. Work returns the work so far.
+// Spend adds actions to the work.
 func (s *Sets) Spend(actions int64) {
-	if s.work += actions; s.work > s.most || s.held > maxHeld {
+	if s.work += actions; s.work > s.workLimit || s.stored > maxStored {
 		s.Exhausted = true
 	}
 }
 
+// Work returns the work so far.
 func (s *Sets) Work() int64 { return s.work }
 
-// NewSets returns n empty sets with a limit of work. Work is the number of actions, plus the cost
-// of moving many runs of a scattered set.
-func NewSets(n int, most int64) Sets { return Sets{of: make([]Runs, n), most: most} }
+// NewSets returns n empty sets with a limit of work. Work is the number of actions, plus the cost of
+// insertions and deletions in sets with many runs.
+func NewSets(n int, workLimit int64) Sets { return Sets{sets: make([]Runs, n), workLimit: workLimit} }
 
 // Get returns a set, which the caller must not modify.
-func (s *Sets) Get(set int) Runs { return s.of[set] }
+func (s *Sets) Get(set int) Runs { return s.sets[set] }
 
 // Upto returns the first n sets, which the caller must not modify.
-func (s *Sets) Upto(n int) []Runs { return s.of[:n] }
+func (s *Sets) Upto(n int) []Runs { return s.sets[:n] }
 
 // Put initializes a set.
-func (s *Sets) Put(set int, r Runs) { s.of[set] = append(Runs(nil), r...) }
+func (s *Sets) Put(set int, r Runs) { s.sets[set] = append(Runs(nil), r...) }
 
 // Has reports whether a microbatch is in a set.
 func (s *Sets) Has(set int, mb int64) bool {
 	if s.record != nil {
 		s.record.recordAccess(s, set, mb, mb)
 	}
-	r := s.of[set]
+	r := s.sets[set]
 	if len(r) == 1 {
 		return r[0].Lo <= mb && mb < r[0].Hi
 	}
@@ -61,11 +62,11 @@ func (s *Sets) Add(set int, mb int64) bool {
 	if s.record != nil {
 		s.record.recordAccess(s, set, mb-1, mb+1)
 	}
-	if added, handled := s.of[set].extend(mb); handled {
+	if added, handled := s.sets[set].extend(mb); handled {
 		return added
 	}
-	runs := len(s.of[set])
-	i, added := s.of[set].add(mb)
+	runs := len(s.sets[set])
+	i, added := s.sets[set].add(mb)
 	s.charge(set, i, runs)
 	return added
 }
@@ -75,50 +76,51 @@ func (s *Sets) Remove(set int, mb int64) bool {
 	if s.record != nil {
 		s.record.recordAccess(s, set, mb-1, mb+1)
 	}
-	if s.of[set].shorten(mb) {
+	if s.sets[set].shorten(mb) {
 		return true
 	}
-	runs := len(s.of[set])
-	i, removed := s.of[set].remove(mb)
+	runs := len(s.sets[set])
+	i, removed := s.sets[set].remove(mb)
 	s.charge(set, i, runs)
 	return removed
 }
 
 // charge adds the cost of an operation that has moved the runs of a set from run i on.
 func (s *Sets) charge(set, i, runs int) {
-	if n := len(s.of[set]); n != runs {
-		s.held += int64(n - runs)
+	if n := len(s.sets[set]); n != runs {
+		s.stored += int64(n - runs)
 		s.work += int64((n - i) / 16)
 	}
 }
 
-// Raised, Raise and Lower query, set and clear a set that is used as a flag. Raise and Lower report
-// whether they changed it.
-func (s *Sets) Raised(set int) bool { return len(s.of[set]) > 0 }
+// Raised returns the value of a set that is used as a flag.
+func (s *Sets) Raised(set int) bool { return len(s.sets[set]) > 0 }
 
+// Raise sets a flag and reports whether that changed it.
 func (s *Sets) Raise(set int) bool {
-	s.flag(set)
+	s.touchFlag(set)
 	if s.Raised(set) {
 		return false
 	}
-	s.of[set] = append(s.of[set], Run{0, 1})
+	s.sets[set] = append(s.sets[set], Run{0, 1})
 	return true
 }
 
+// Lower clears a flag and reports whether that changed it.
 func (s *Sets) Lower(set int) bool {
-	s.flag(set)
+	s.touchFlag(set)
 	raised := s.Raised(set)
-	s.of[set] = s.of[set][:0]
+	s.sets[set] = s.sets[set][:0]
 	return raised
 }
 
-func (s *Sets) flag(set int) {
+func (s *Sets) touchFlag(set int) {
 	if s.record != nil {
 		s.record.touch(s, set)
 	}
 }
 
-// record holds the sets that a period has queried or changed.
+// record describes the sets that a period has queried or changed.
 type record struct {
 	touched []touched
 	runs    []Run   // the runs of the touched sets before the period
@@ -132,9 +134,9 @@ type record struct {
 type touched struct {
 	set, from, to int // the set, and its runs before the period
 	sign          int8
-	mixed         bool   // it had operations in both directions
-	moving        window // the microbatches of operations that move
-	fixed         window // the microbatches of operations that do not move
+	mixed         bool   // the set had operations in both directions
+	moving        window // of operations whose microbatches move
+	fixed         window // of operations whose microbatches are constant
 }
 
 // window is the range of microbatches from lo to hi, empty if hi < lo.
@@ -146,16 +148,16 @@ var emptyWindow = window{unlimited, -unlimited}
 
 func (w *window) extend(lo, hi int64) { w.lo, w.hi = min(w.lo, lo), max(w.hi, hi) }
 
-// touch returns the entry of a set, which it adds if necessary.
+// touch returns the entry of a set, and adds it if it is missing.
 func (r *record) touch(s *Sets, set int) *touched {
 	if r.stamp[set] == r.epoch {
 		return &r.touched[r.index[set]]
 	}
-	return r.keep(set, s.of[set])
+	return r.addEntry(set, s.sets[set])
 }
 
-// keep adds an entry for a set with its runs before the period.
-func (r *record) keep(set int, runs Runs) *touched {
+// addEntry adds an entry for a set with its runs before the period.
+func (r *record) addEntry(set int, runs Runs) *touched {
 	r.stamp[set], r.index[set] = r.epoch, int32(len(r.touched))
 	from := len(r.runs)
 	r.runs = append(r.runs, runs...)
@@ -175,10 +177,10 @@ func (r *record) recordAccess(s *Sets, set int, lo, hi int64) {
 	t.moving.extend(lo, hi)
 }
 
-// Begin begins to record a period that moves in the direction of sign. Periods may be nested.
+// Begin begins a period that moves in the direction of sign. Periods may be nested.
 func (s *Sets) Begin(sign int8) {
 	if s.depth == len(s.records) {
-		s.records = append(s.records, &record{index: make([]int32, len(s.of)), stamp: make([]uint32, len(s.of))})
+		s.records = append(s.records, &record{index: make([]int32, len(s.sets)), stamp: make([]uint32, len(s.sets))})
 	}
 	r := s.records[s.depth]
 	r.epoch++
@@ -187,33 +189,33 @@ func (s *Sets) Begin(sign int8) {
 	s.depth++
 }
 
-// End ends the recording of a period that moves microbatches by shift, and skips up to most further
-// periods. It returns their number.
-func (s *Sets) End(shift, most int64) int64 {
-	n := s.fit(shift, most)
-	s.end(n, shift)
+// End ends a period that moves microbatches by shift, and skips further periods up to a limit. It
+// returns their number.
+func (s *Sets) End(shift, limit int64) int64 {
+	n := s.recurrences(shift, limit)
+	s.endPeriod(n, shift)
 	return n
 }
 
-// fit returns the number of further periods, up to most, whose operations have the same results as
-// in this period.
-func (s *Sets) fit(shift, most int64) int64 {
+// recurrences returns the number of further periods, up to a limit, whose operations have the same
+// results as in this period.
+func (s *Sets) recurrences(shift, limit int64) int64 {
 	r := s.record
-	for i := 0; i < len(r.touched) && most > 0; i++ {
-		most = min(most, r.fits(&r.touched[i], s.of[r.touched[i].set], shift))
+	for i := 0; i < len(r.touched) && limit > 0; i++ {
+		limit = min(limit, r.recurrences(&r.touched[i], s.sets[r.touched[i].set], shift))
 	}
-	return max(most, 0)
+	return max(limit, 0)
 }
 
-// end ends the recording of a period, and advances the sets by n further periods.
-func (s *Sets) end(n, shift int64) {
+// endPeriod ends a period and advances the sets by n further periods.
+func (s *Sets) endPeriod(n, shift int64) {
 	r := s.record
 	if n > 0 && shift > 0 {
 		for i := range r.touched {
 			t := &r.touched[i]
-			for k, was := range r.runs[t.from:t.to] {
-				now := &s.of[t.set][k]
-				now.Lo, now.Hi = now.Lo+n*(now.Lo-was.Lo), now.Hi+n*(now.Hi-was.Hi)
+			for k, start := range r.runs[t.from:t.to] {
+				now := &s.sets[t.set][k]
+				now.Lo, now.Hi = now.Lo+n*(now.Lo-start.Lo), now.Hi+n*(now.Hi-start.Hi)
 			}
 		}
 	}
@@ -226,20 +228,19 @@ func (s *Sets) end(n, shift int64) {
 	}
 }
 
-// fits returns the number of further periods whose operations on a set have the same results as in
-// this period. Each edge of the set's runs must either be constant, or move with the microbatches
-// of the operations. Then all results are the same until a moving microbatch or edge meets a
-// constant edge.
-func (r *record) fits(t *touched, now Runs, shift int64) int64 {
-	was := r.runs[t.from:t.to]
-	if len(now) != len(was) || t.mixed {
+// recurrences returns the number of further periods whose operations on a set have the same results as
+// in this period. Each edge of the set's runs must be constant or move with the microbatches of the
+// operations. Then all results are the same until a moving microbatch or edge meets a constant edge.
+func (r *record) recurrences(t *touched, now Runs, shift int64) int64 {
+	start := r.runs[t.from:t.to]
+	if len(now) != len(start) || t.mixed {
 		return 0
 	}
-	w := t.moving
-	move := int64(t.sign) * shift
+	moving := t.moving
+	delta := int64(t.sign) * shift
 	edges := func(yield func(edge, moved int64) bool) bool {
 		for k := range now {
-			if !yield(now[k].Lo, now[k].Lo-was[k].Lo) || !yield(now[k].Hi, now[k].Hi-was[k].Hi) {
+			if !yield(now[k].Lo, now[k].Lo-start[k].Lo) || !yield(now[k].Hi, now[k].Hi-start[k].Hi) {
 				return false
 			}
 		}
@@ -247,44 +248,44 @@ func (r *record) fits(t *touched, now Runs, shift int64) int64 {
 	}
 	if !edges(func(edge, moved int64) bool {
 		if moved != 0 {
-			w.extend(min(edge, edge-moved)-1, max(edge, edge-moved))
+			moving.extend(min(edge, edge-moved)-1, max(edge, edge-moved))
 		}
-		return moved == 0 || moved == move
+		return moved == 0 || moved == delta
 	}) {
 		return 0
 	}
-	if w.hi < w.lo {
+	if moving.hi < moving.lo {
 		return unlimited // nothing moves
 	}
 	n := unlimited
-	meets := func(edge int64) { // the boundary between edge-1 and edge
+	bound := func(edge int64) { // the boundary between edge-1 and edge
 		switch {
-		case w.lo < edge && edge <= w.hi:
+		case moving.lo < edge && edge <= moving.hi:
 			n = 0
-		case move > 0 && edge > w.hi:
-			n = min(n, (edge-1-w.hi)/move)
-		case move < 0 && edge <= w.lo:
-			n = min(n, (w.lo-edge)/-move)
+		case delta > 0 && edge > moving.hi:
+			n = min(n, (edge-1-moving.hi)/delta)
+		case delta < 0 && edge <= moving.lo:
+			n = min(n, (moving.lo-edge)/-delta)
 		}
 	}
 	edges(func(edge, moved int64) bool {
 		if moved == 0 {
-			meets(edge)
+			bound(edge)
 		}
 		return true
 	})
 	if fixed := t.fixed; fixed.lo <= fixed.hi {
-		if fixed.lo <= w.hi && w.lo <= fixed.hi {
+		if fixed.lo <= moving.hi && moving.lo <= fixed.hi {
 			return 0
 		}
-		meets(fixed.lo)
-		meets(fixed.hi + 1)
+		bound(fixed.lo)
+		bound(fixed.hi + 1)
 	}
 	return n
 }
 
-// merge adds the record of a nested period, and of the periods skipped after it, which have moved
-// by skipped microbatches in total.
+// merge adds the record of a nested period and of the periods skipped after it, which moved
+// microbatches by skipped in total.
 func (r *record) merge(inner *record, skipped int64) {
 	for i := range inner.touched {
 		in := &inner.touched[i]
@@ -292,7 +293,7 @@ func (r *record) merge(inner *record, skipped int64) {
 		if r.stamp[in.set] == r.epoch {
 			t = &r.touched[r.index[in.set]]
 		} else {
-			t = r.keep(in.set, inner.runs[in.from:in.to])
+			t = r.addEntry(in.set, inner.runs[in.from:in.to])
 		}
 		w := in.moving
 		if w.lo <= w.hi {

@@ -2,19 +2,22 @@ package repeats
 
 import "slices"
 
-// A Trend skips periods of a machine whose numbers each change by a constant, but by different
-// constants. The numbers must be sums of constants and of each other, and the run must otherwise
-// depend only on comparisons of two numbers. If two consecutive periods change every number by the
-// same delta and make comparisons with the same results, the next period does so too, until the
-// difference in a comparison changes its sign.
+// A Trend skips periods of a machine whose moving numbers change by different constants, such as the
+// clocks of a simulation. Each moving number must be a sum of constants and of moving numbers, and the
+// run must otherwise depend only on comparisons of two moving numbers, which are passed to Note.
+//
+// Suppose that two consecutive periods change each number by the same delta and that all comparisons
+// have the same results. Then each difference in a comparison is a linear function of the period, and
+// further periods change the numbers by the same deltas, until one of these differences changes its
+// sign. Trend computes the number of periods until then.
 type Trend struct {
-	noting      bool
-	notes, past []int64
-	was         State
-	by, before  []int64
+	noting                 bool
+	notes, previousNotes   []int64
+	start                  State
+	deltas, previousDeltas []int64
 }
 
-// Trending is a machine for a Trend. Began is called when a period begins, before State.
+// Trending is a machine for a Trend. Began is called at the beginning of a period, before State.
 type Trending interface {
 	Machine
 	Began()
@@ -23,7 +26,7 @@ type Trending interface {
 // maxNotes is the maximum number of comparisons of a period.
 const maxNotes = 1 << 24
 
-// Note records a comparison of two numbers by their difference.
+// Note records a comparison of two numbers as their difference.
 func (t *Trend) Note(difference int64) {
 	if t.noting {
 		t.notes = append(t.notes, difference)
@@ -31,27 +34,27 @@ func (t *Trend) Note(difference int64) {
 	}
 }
 
-// Run runs two periods and skips the periods that repeat them. It returns the number of skipped
-// periods.
+// Run calls period twice, to run two periods, and skips the periods that repeat them. It returns the
+// number of skipped periods.
 func (t *Trend) Run(m Trending, period func()) int64 {
 	if !t.observe(m, period) {
 		return 0
 	}
-	t.by, t.before = t.before, t.by
-	t.notes, t.past = t.past, t.notes
-	_, most := m.Moves(t.before)
-	if !t.observe(m, period) || !slices.Equal(t.by, t.before) {
+	t.deltas, t.previousDeltas = t.previousDeltas, t.deltas
+	t.notes, t.previousNotes = t.previousNotes, t.notes
+	_, limit := m.Moves(t.previousDeltas)
+	if !t.observe(m, period) || !slices.Equal(t.deltas, t.previousDeltas) {
 		return 0
 	}
-	_, more := m.Moves(t.by)
-	if most == 0 || len(t.notes) != len(t.past) {
+	_, nextLimit := m.Moves(t.deltas)
+	if limit == 0 || len(t.notes) != len(t.previousNotes) {
 		return 0
 	}
-	n := more
+	n := nextLimit
 	for i, now := range t.notes {
-		change := now - t.past[i]
+		change := now - t.previousNotes[i]
 		switch {
-		case (now > 0) != (t.past[i] > 0):
+		case (now > 0) != (t.previousNotes[i] > 0):
 			return 0
 		case now > 0 && change < 0:
 			n = min(n, (now-1)/-change)
@@ -60,25 +63,26 @@ func (t *Trend) Run(m Trending, period func()) int64 {
 		}
 	}
 	if n > 0 {
-		m.Skip(n, t.by)
+		m.Skip(n, t.deltas)
 	}
 	return max(n, 0)
 }
 
-// observe runs a period and reports whether the state has recurred.
+// observe runs a period and records its comparisons and deltas. It reports whether the state has
+// recurred.
 func (t *Trend) observe(m Trending, period func()) bool {
 	m.Began()
-	t.was = State{fixed: t.was.fixed[:0], moving: t.was.moving[:0]}
-	m.State(&t.was)
+	t.start = State{fixed: t.start.fixed[:0], moving: t.start.moving[:0]}
+	m.State(&t.start)
 	t.notes, t.noting = t.notes[:0], true
 	period()
-	if !t.noting || t.was.differs {
+	if !t.noting || t.start.differs {
 		t.noting = false
 		return false
 	}
 	t.noting = false
-	now := State{than: &t.was, by: t.by[:0]}
+	now := State{reference: &t.start, deltas: t.deltas[:0]}
 	m.State(&now)
-	t.by = now.by
+	t.deltas = now.deltas
 	return now.same()
 }

@@ -2,8 +2,8 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule/check"
 
-// stuck returns the error for a deadlock, with the same text as package check.
-func (s *simulation) stuck() error {
+// deadlock returns the error for a deadlock, with the same text as package check.
+func (s *simulation) deadlock() error {
 	if s.posts() || s.Offloads || s.Accumulates {
 		return s.refusal()
 	}
