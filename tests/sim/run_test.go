@@ -265,192 +265,186 @@ func (w *world) read(dev kernels.Device, b T, index int, want float32) error {
 	return nil
 }
 
-// stage returns a stage of the plan on a device. Stages 0 and depth-1 of the model share a
-// parameter.
-func (w *world) stage(dev kernels.Compute, s int, uses []use) stages.Stage[T] {
+// simulated is a stage of the plan on a device. It requires that every tensor has its expected
+// contents. Stages 0 and depth-1 of the model share a parameter.
+type simulated struct {
+	stages.Decl[T]
+	w                         *world
+	dev                       kernels.Compute
+	number, k, depth          int // number of the stage in the plan and in the model, and stages of the model
+	first, last               bool
+	uses                      []use
+	params                    []batchctx.Param
+	part                      batchctx.Part
+	objective                 batchctx.Loss
+	x, carry                  batchctx.Slot
+	forwardCopy, backwardCopy batchctx.Copy
+}
+
+// whole is a stage that does not split its backward.
+type whole struct{ stages.Stage[T] }
+
+func (w whole) Unwrap() stages.Stage[T] { return w.Stage }
+
+// stage returns a stage of the plan, decorated according to the scenario.
+func (w *world) stage(dev kernels.Compute, number int, uses []use) stages.Stage[T] {
 	p := w.placement
-	depth := p.Depth()
-	k := s % depth
-	d := new(stages.Decl[T])
-	x, carry := d.Slot("x"), d.Slot("carry")
-	var params []batchctx.Param
+	s := &simulated{
+		w: w, dev: dev, number: number, k: number % p.Depth(), depth: p.Depth(), first: p.First(number), last: p.Last(number), uses: uses,
+	}
+	s.Name = fmt.Sprint("stage", number)
+	s.x, s.carry = s.Slot("x"), s.Slot("carry")
 	for _, u := range uses {
-		params = append(params, d.Use(batchctx.Use[T]{Name: u.name, Grad: u.grad, Weight: u.weight, Elements: u.n}))
+		s.params = append(s.params, s.Use(batchctx.Use[T]{Name: u.name, Grad: u.grad, Weight: u.weight, Elements: u.n}))
 	}
-	var part batchctx.Part
-	var objective batchctx.Loss
-	if p.First(s) {
-		part = d.Part("x")
+	if s.first {
+		s.part = s.Part("x")
 	} else {
-		d.Inputs("x", "y")
+		s.Inputs("x", "y")
 	}
-	if p.Last(s) {
-		objective = d.Loss("loss")
+	if s.last {
+		s.objective = s.Loss("loss")
 	} else {
-		d.Outputs("x", "y")
+		s.Outputs("x", "y")
 	}
-	if p.Last(s) && w.Outputs {
-		d.Outputs("out")
+	if s.last && w.Outputs {
+		s.Outputs("out")
 	}
-	var forwardCopy, backwardCopy batchctx.Copy
 	if w.Copies {
-		forwardCopy = d.WeightCopy("forward", batchctx.AtForward)
-		backwardCopy = d.WeightCopy("backward", batchctx.AtBackward)
+		s.forwardCopy = s.WeightCopy("forward", batchctx.AtForward)
+		s.backwardCopy = s.WeightCopy("backward", batchctx.AtBackward)
 	}
-	d.NoGrad("y") // which every stage passes on unchanged
-	contribute := func(mb batchctx.Microbatch[T], x T) error {
-		if !w.dry {
-			w.counts[k*w.m+mb.Index()]++
-		}
-		for i, param := range params {
-			g, trains := mb.Grad(param)
-			if !trains || w.dry {
-				continue
-			}
-			sum := make([]float32, uses[i].n)
-			if err := dev.ReadFloat32(sum, g); err != nil {
-				return err
-			}
-			for j := range sum {
-				sum[j] += float32(1+j) * input(k, mb.Index()) * gradient(k, depth)
-			}
-			if err := dev.WriteFloat32(g, sum); err != nil {
-				return err
-			}
-		}
-		return w.read(dev, x, mb.Index(), input(k, mb.Index()))
+	s.NoGrad("y") // which every stage returns unchanged
+	var made stages.Stage[T] = s
+	if w.Whole {
+		made = whole{s}
 	}
-	forward := func(_ context.Context, mb batchctx.Microbatch[T], in, out []T) error {
-		if err := w.event(atCall); err != nil {
-			return err
-		}
-		if err := w.readWeights(dev, mb, s, params); err != nil {
-			return err
-		}
-		if w.Copies {
-			if err := w.read(dev, mb.WeightCopy(forwardCopy), 0, weight(k)); err != nil {
-				return err
-			}
-		}
-		var h, y T
-		if p.First(s) {
-			h = mb.Part(part)
-			y = h
-		} else {
-			h, y = in[0], in[1]
-		}
-		if err := w.read(dev, y, mb.Index(), input(0, mb.Index())); err != nil {
-			return err
-		}
-		if err := w.read(dev, h, mb.Index(), input(k, mb.Index())); err != nil {
-			return err
-		}
-		mb.Save(x, mb.Retain(h))
-		if p.Last(s) {
-			mb.Loss(objective, float64(input(depth, mb.Index())), 1)
-		}
-		if len(out) == 0 {
-			return w.event(atCall)
-		}
-		var err error
-		if out[0], err = w.fill(dev, memory.Activation, mb.Index(), input(k+1, mb.Index())); err != nil {
-			return err
-		}
-		if !p.Last(s) {
+	if w.Recompute {
+		made = stages.Recompute(made)
+	}
+	if w.frozen(s.k) {
+		made = stages.Freeze(made)
+	}
+	return made
+}
+
+func (s *simulated) Forward(_ context.Context, mb batchctx.Microbatch[T], in, out []T) error {
+	if err := s.w.event(atCall); err != nil {
+		return err
+	}
+	index := mb.Index()
+	s.readWeights(mb, s.forwardCopy, weight(s.k))
+	var h, y T
+	if s.first {
+		h = mb.Part(s.part)
+		y = h
+	} else {
+		h, y = in[0], in[1]
+	}
+	s.read(mb, y, index, input(0, index))
+	s.read(mb, h, index, input(s.k, index))
+	mb.Save(s.x, mb.Retain(h))
+	if s.last {
+		mb.Loss(s.objective, float64(input(s.depth, index)), 1)
+	}
+	if len(out) > 0 {
+		out[0] = s.fill(mb, memory.Activation, input(s.k+1, index))
+		if !s.last {
 			out[1] = mb.Retain(y)
 		}
-		return w.event(atCall)
 	}
-	back := func(mb batchctx.Microbatch[T], gradOut, gradIn []T) (T, error) {
-		if err := w.event(atCall); err != nil {
-			return T{}, err
-		}
-		if err := w.readWeights(dev, mb, s, params); err != nil {
-			return T{}, err
-		}
-		if w.Copies {
-			if err := w.read(dev, mb.WeightCopy(backwardCopy), 0, -weight(k)); err != nil {
-				return T{}, err
-			}
-		}
-		if p.Last(s) {
-			mb.LossSeed(objective)
-		} else if err := w.read(dev, gradOut[0], mb.Index(), gradient(k, depth)); err != nil {
-			return T{}, err
-		}
-		work, err := w.fill(dev, memory.Workspace, mb.Index(), 0)
-		if err != nil {
-			return T{}, err
-		}
-		defer mb.Release(work)
-		if gradIn != nil {
-			if gradIn[0], err = w.fill(dev, memory.ActGrad, mb.Index(), gradient(k-1, depth)); err != nil {
-				return T{}, err
-			}
-		}
-		return mb.Take(x), nil
+	return s.w.event(atCall)
+}
+
+func (s *simulated) Backward(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	h, err := s.backward(mb, gradOut, gradIn)
+	if err == nil {
+		s.contribute(mb, h)
 	}
-	backward := func(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-		h, err := back(mb, gradOut, gradIn)
-		if err != nil {
-			return err
-		}
-		return contribute(mb, h)
+	return err
+}
+
+func (s *simulated) BackwardInput(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	h, err := s.backward(mb, gradOut, gradIn)
+	if err == nil {
+		mb.SaveFor(batchctx.ByWeight, s.carry, mb.Retain(h))
 	}
-	name := fmt.Sprint("stage", s)
-	quantize := func(_ context.Context, call batchctx.Quantization[T]) error {
-		if err := w.event(atCall); err != nil {
-			return err
-		}
-		call.Put(forwardCopy, call.Must(w.fill(dev, memory.FP8, 0, weight(k))))
-		if call.Wants(backwardCopy) {
-			call.Put(backwardCopy, call.Must(w.fill(dev, memory.FP8, 0, -weight(k))))
-		}
-		return nil
-	}
-	if w.Whole {
-		return w.decorated(k, quantized{d.Stage(name, forward, backward), quantize})
-	}
-	split := d.Split(name, forward, backward, func(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-		h, err := back(mb, gradOut, gradIn)
-		if err == nil {
-			mb.SaveFor(batchctx.ByWeight, carry, mb.Retain(h))
-		}
+	return err
+}
+
+func (s *simulated) BackwardWeight(_ context.Context, mb batchctx.Microbatch[T]) error {
+	if err := s.w.event(atCall); err != nil {
 		return err
-	}, func(_ context.Context, mb batchctx.Microbatch[T]) error {
-		if err := w.event(atCall); err != nil {
-			return err
+	}
+	s.contribute(mb, mb.Take(s.carry))
+	return nil
+}
+
+func (s *simulated) QuantizeWeights(_ context.Context, call batchctx.Quantization[T]) error {
+	if err := s.w.event(atCall); err != nil {
+		return err
+	}
+	call.Put(s.forwardCopy, call.Must(s.w.fill(s.dev, memory.FP8, 0, weight(s.k))))
+	if call.Wants(s.backwardCopy) {
+		call.Put(s.backwardCopy, call.Must(s.w.fill(s.dev, memory.FP8, 0, -weight(s.k))))
+	}
+	return nil
+}
+
+// backward sets gradIn and returns the input that the forward has saved.
+func (s *simulated) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T) (T, error) {
+	if err := s.w.event(atCall); err != nil {
+		return T{}, err
+	}
+	s.readWeights(mb, s.backwardCopy, -weight(s.k))
+	if s.last {
+		mb.LossSeed(s.objective)
+	} else {
+		s.read(mb, gradOut[0], mb.Index(), gradient(s.k, s.depth))
+	}
+	work := s.fill(mb, memory.Workspace, 0)
+	defer mb.Release(work)
+	if gradIn != nil {
+		gradIn[0] = s.fill(mb, memory.ActGrad, gradient(s.k-1, s.depth))
+	}
+	return mb.Take(s.x), nil
+}
+
+// contribute adds to the gradients of all parameters.
+func (s *simulated) contribute(mb batchctx.Microbatch[T], x T) {
+	w, index := s.w, mb.Index()
+	if !w.dry {
+		w.counts[s.k*w.m+index]++
+	}
+	for i, param := range s.params {
+		g, trains := mb.Grad(param)
+		if !trains || w.dry {
+			continue
 		}
-		return contribute(mb, mb.Take(carry))
-	})
-	return w.decorated(k, quantizedSplit{quantized{split, quantize}, split.(stages.SplitBackward[T])})
-}
-
-// quantized is a stage that makes copies of its weights.
-type quantized struct {
-	stages.Stage[T]
-	make func(context.Context, batchctx.Quantization[T]) error
-}
-
-func (q quantized) Unwrap() stages.Stage[T] { return q.Stage }
-
-func (q quantized) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
-	return q.make(ctx, call)
-}
-
-type quantizedSplit struct {
-	quantized
-	stages.SplitBackward[T]
-}
-
-func (w *world) decorated(k int, s stages.Stage[T]) stages.Stage[T] {
-	if w.Recompute {
-		s = stages.Recompute(s)
+		sum := make([]float32, s.uses[i].n)
+		mb.Check(s.dev.ReadFloat32(sum, g))
+		for j := range sum {
+			sum[j] += float32(1+j) * input(s.k, index) * gradient(s.k, s.depth)
+		}
+		mb.Check(s.dev.WriteFloat32(g, sum))
 	}
-	if w.frozen(k) {
-		s = stages.Freeze(s)
+	s.read(mb, x, index, input(s.k, index))
+}
+
+// fill and read are the world's in a call of the stage, which they end with their error.
+func (s *simulated) fill(mb batchctx.Microbatch[T], class memory.Class, x float32) T {
+	return mb.Must(s.w.fill(s.dev, class, mb.Index(), x))
+}
+
+func (s *simulated) read(mb batchctx.Microbatch[T], b T, index int, want float32) {
+	mb.Check(s.w.read(s.dev, b, index, want))
+}
+
+func (s *simulated) readWeights(mb batchctx.Microbatch[T], k batchctx.Copy, want float32) {
+	mb.Check(s.w.readWeights(s.dev, mb, s.number, s.params))
+	if s.w.Copies {
+		s.read(mb, mb.WeightCopy(k), 0, want)
 	}
-	return s
 }
 
 // frozen reports whether a stage of the model is frozen. The last one trains.
