@@ -1,6 +1,7 @@
 package transformer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -37,15 +38,7 @@ func (o AdamW) Validate() error {
 
 // withDefaults replaces zeros by the defaults.
 func (o AdamW) withDefaults() AdamW {
-	if o.Beta1 == 0 {
-		o.Beta1 = 0.9
-	}
-	if o.Beta2 == 0 {
-		o.Beta2 = 0.999
-	}
-	if o.Epsilon == 0 {
-		o.Epsilon = 1e-8
-	}
+	o.Beta1, o.Beta2, o.Epsilon = cmp.Or(o.Beta1, 0.9), cmp.Or(o.Beta2, 0.999), cmp.Or(o.Epsilon, 1e-8)
 	return o
 }
 

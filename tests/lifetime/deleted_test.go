@@ -20,8 +20,8 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// ends are the calls that release something, by name, each with the function that makes the
-// call or omits it, by the type of its result.
+// ends maps the name of every call that releases something to the function that makes or omits
+// the call, which depends on the type of its result.
 var ends = map[string]string{
 	"drop": "unlessError", "DropAt": "unlessError", "DropParts": "unlessError", "DropSaved": "unlessError", "Discard": "unlessError",
 	"Release": "unlessFreed", "Yield": "unlessFreed",
@@ -36,8 +36,8 @@ var results = map[string]string{"unless": "", "unlessError": "error", "unlessFre
 // zeros are the names of zero values: assigning one to a variable releases the value it held.
 var zeros = map[string]bool{"zero": true, "none": true, "nil": true}
 
-// switchboard is the file that is added to each package: one release, given by its number, is
-// omitted; number 0 means none.
+// switchboard is the file that is added to each package. It omits the release with a given
+// number; 0 means none.
 const switchboard = `package %s
 
 import (
@@ -121,7 +121,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 		require.Empty(t, failure, "%s is red with every release in place", s.folder)
 	}
 	var mu sync.Mutex
-	var finders []finder // the latest to find a deletion first, because few tests find most
+	var finders []finder // the most recently successful first, because few tests find most deletions
 	for _, d := range all {
 		t.Run(d.place, func(t *testing.T) {
 			t.Parallel()
@@ -157,10 +157,10 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 // suite is the tests of a folder.
 type suite struct{ folder, binary string }
 
-// suites are run against each deletion, the fastest first.
+// suites are the suites that run against each deletion, the fastest first.
 var suites = []*suite{{folder: "internal/frames"}, {folder: "schedule/runner"}, {folder: "tests/lifetime"}, {folder: "tests/fault"}}
 
-// finder is a pattern of tests to run against a deletion, and one more flag.
+// finder is a pattern of tests to run against a deletion, with an additional flag.
 type finder struct {
 	*suite
 	tests, flag string
@@ -168,9 +168,9 @@ type finder struct {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+).*|^panic:.*`)
 
-// firstFailure runs tests of a suite without a release and returns the line of the first
-// failure, or "", and the name of the test if the line has it. A run that fails in any other way
-// proves nothing. Tests that depend on no release are omitted.
+// firstFailure runs tests of a suite without a release. It returns the line of the first failure,
+// or "", and the name of the test if the line contains it. A run that fails in any other way
+// proves nothing. Tests that do not depend on releases are omitted.
 func (s *suite) firstFailure(t *testing.T, root, tests string, number int, flags ...string) (line, test string) {
 	t.Helper()
 	flags = append(flags, "-test.failfast", "-test.timeout=5m", "-test.run", tests, "-test.skip", "^(TestALossCannotBeATensor|TestEveryReleaseIsNeeded)$")
@@ -217,10 +217,10 @@ func (s *switched) file(path string) []byte {
 		case *ast.CallExpr:
 			if way, ok := ends[called(n)]; ok {
 				if f, method := n.Fun.(*ast.SelectorExpr); method && f.Sel.Name == "Release" && isName(f.X, "m") {
-					way = "unlessError" // a view's Release returns only an error
+					way = "unlessError" // Release of a view returns only an error
 				}
 				if called(n) == "End" && len(n.Args) == 1 {
-					way = "unlessError" // the end of a call returns the error with which the call ended
+					way = "unlessError" // the end of a call returns the error of the call
 				}
 				s.call(n, way)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// tensor is memory that belongs to the garbage collector.
+// tensor is garbage-collected memory.
 type tensor struct{ data [64]float64 }
 
 // nursery makes tensors and keeps weak pointers to them, with the microbatch of each.
@@ -106,8 +106,8 @@ func (l *loader) Next(_ context.Context, e batchctx.Entry[*tensor]) error {
 	return nil
 }
 
-// TestNothingIsReachableOnceAMicrobatchHasRetired uses handles that belong to the garbage
-// collector: weak pointers show references that are in no book.
+// TestNothingIsReachableOnceAMicrobatchHasRetired uses garbage-collected handles: weak pointers
+// show references that no book contains.
 func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 	for name, rule := range map[string]schedule.Rule{"depth-first": schedule.DepthFirst, "breadth-first": schedule.BreadthFirst} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 	}
 }
 
-// failing fails after its work is done, with all results.
+// failing is a stage that fails after it has made all results.
 type failing struct {
 	stages.Stage[*tensor]
 	cause    error
@@ -201,8 +201,8 @@ func (f *failing) Backward(ctx context.Context, mb batchctx.Microbatch[*tensor],
 }
 
 // TestNothingIsReachableAfterAStepOfSeveralRanks passes the tensors of four stages between two
-// ranks in both directions: after a step, successful or failed in any stage, neither the
-// runners nor the links between them keep one.
+// ranks in both directions. After a step, whether it succeeds or fails in any stage, neither the
+// runners nor the links between them keep a tensor.
 func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 	const m = 4
 	cause := errors.New("no more")
@@ -236,10 +236,9 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 	}
 }
 
-// TestNothingThatWasReceivedIsReachable covers two transfers that no drop of a plan releases:
-// of three tensors that belong together the second one is missing, so that the step ends after
-// the third has been received; and a tied gradient is received to be added at the end of a
-// step.
+// TestNothingThatWasReceivedIsReachable covers two transfers that no drop of a plan releases. In
+// the first, the second of three tensors of one transfer is missing, so the step ends after the
+// third has been received. In the second, a tied gradient is received at the end of a step.
 func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	type mb = batchctx.Microbatch[*tensor]
 	n := &nursery{}
@@ -302,7 +301,7 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// silent does no arithmetic.
+// silent implements the operations on gradients without arithmetic.
 type silent struct{}
 
 func (silent) Zero(*tensor) error                  { return nil }

@@ -30,20 +30,20 @@ type (
 	Call = func(p *program, mb MB, from, to []T)
 )
 
-// program is two stages that train one weight: the first returns a tensor and keeps the part
-// that it reads, the last one records the loss and returns a gradient. A case changes it.
+// program has two stages that train one weight. The first stage returns a tensor and keeps the part
+// that it reads; the last one records the loss and returns a gradient. A case changes the program.
 type program struct {
 	devs         []kernels.Compute // by rank
 	cfg          runner.Config[T]
 	source       runner.Source[T]
 	microbatches int
 	input        float32 // value of every element of the part
-	size         int     // its length
+	size         int     // length of the part
 
 	firstForward, firstBackward, lastForward, lastBackward Call
 	update                                                 func(p *program, result *runner.Result) error
 
-	// Keys, and values that cases keep.
+	// Keys of the stages, and values that cases keep.
 	x     batchctx.Part
 	kept  batchctx.Slot // of the first stage
 	w     batchctx.Param
@@ -64,7 +64,7 @@ func (p *program) alloc(stage int, class memory.Class, n int) T {
 	return b
 }
 
-// sound is the program without a fault, on the given devices, one per rank.
+// sound returns the program without a fault, on the given devices, one per rank.
 func sound(devs ...kernels.Compute) *program {
 	p := &program{devs: devs, microbatches: 3, size: 2, input: 1}
 	p.grad = p.alloc(0, memory.Resident, 1)
@@ -151,16 +151,16 @@ type mine struct{ p *program }
 
 func (m *mine) Next(_ context.Context, e batchctx.Entry[T]) error { m.p.put(e); return nil }
 
-// after appends a call to another one.
+// after appends a call to a call of the program.
 func after(call *Call, more Call) {
 	before := *call
 	*call = func(p *program, mb MB, from, to []T) { before(p, mb, from, to); more(p, mb, from, to) }
 }
 
-// lost discards a value that a case must not get.
+// lost discards a value that the library must not return.
 func lost[E any](E) {}
 
-// tagged returns an error that only -tags invariants gives.
+// tagged returns err with -tags invariants, and nil without.
 func tagged(err error) error {
 	if invariants.Enabled {
 		return err
@@ -171,8 +171,8 @@ func tagged(err error) error {
 var cases = []struct {
 	name  string
 	ranks int // 0 means 1
-	// quiet is set if the fault passed silently before one Runner, named parts and ErrUntaken.
-	// An empty says marks a fault that still passes silently.
+	// quiet is set if earlier versions did not report the fault, before there was one Runner and
+	// before named parts and ErrUntaken. An empty says marks a fault that is still not reported.
 	quiet  bool
 	change func(p *program)
 	is     error
@@ -501,8 +501,8 @@ func hosts(t *testing.T, n int) (devs []kernels.Compute) {
 	return devs
 }
 
-// A slice of a released buffer is poisoned with -tags invariants, whatever the buffer's class
-// and the size of its device.
+// TestKeptSlices keeps slices of released buffers. With -tags invariants they are poisoned,
+// whatever the buffer's class and the size of its device.
 func TestKeptSlices(t *testing.T) {
 	if !invariants.Enabled {
 		t.Skip("only a build with -tags invariants poisons released memory")
@@ -523,7 +523,8 @@ func TestKeptSlices(t *testing.T) {
 	}
 }
 
-// Memory is planned for a profile: another size fails before it is allocated.
+// TestOtherShapesThanTheProfile allocates a size that is not in the profile of the planned memory.
+// The allocation fails.
 func TestOtherShapesThanTheProfile(t *testing.T) {
 	host := hosts(t, 1)[0]
 	dry := sound(kernels.NewNull(host.(*kernels.Host)))
@@ -539,8 +540,9 @@ func TestOtherShapesThanTheProfile(t *testing.T) {
 	require.ErrorContains(t, err, "12 bytes (entry) requested")
 }
 
-// Memory that belongs to the garbage collector is in no allocator's book: stages/stagetest
-// reports a stage that keeps a pointer, and the growth of a step says that it was not audited.
+// TestCollectedTensorsAreNotAudited uses garbage-collected memory, which no allocator's book
+// contains: stages/stagetest reports a stage that keeps a pointer, and the growth of a step says
+// that it was not audited.
 func TestCollectedTensorsAreNotAudited(t *testing.T) {
 	type number = *[8]float64
 	var d stages.Decl[number]
@@ -572,7 +574,7 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 	require.Len(t, kept, 4)
 	require.Equal(t, "not audited", fmt.Sprint(result.Growth))
 
-	// A survey finds them; tensors that are not kept do not survive.
+	// A survey finds kept tensors; others do not survive.
 	for step, m := range []int{0, 3, 5, 7, 11} { // 7 is step 3, which is not watched
 		want := m
 		if step > 0 {
@@ -608,8 +610,8 @@ func TestANilContext(t *testing.T) {
 	require.ErrorContains(t, err, "runner: the context is nil")
 }
 
-// TestOtherGoroutines: a call that fails on a goroutine of the stage's own ends the process,
-// with a message that says why; a group that rethrows its panic ends the step.
+// TestOtherGoroutines makes calls on goroutines that the stage starts. A call that fails ends the
+// process with a message that explains it; if a group rethrows the panic, it ends the step.
 func TestOtherGoroutines(t *testing.T) {
 	p := sound(hosts(t, 1)...)
 	bring := os.Getenv("MISUSE_GOROUTINE") == ""

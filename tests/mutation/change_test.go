@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// switchboard is the file that is added to each package: it reads the number of the active
-// mutant, and the name of the file to which the number of each mutant that could have made a
-// difference is appended.
+// switchboard is the file that is added to each package. It reads the number of the active mutant,
+// and the name of a file, to which it appends the number of each mutant that could have made a
+// difference.
 const switchboard = `package %s
 
 import (
@@ -71,12 +71,12 @@ type Mutant struct {
 	folder string
 }
 
-// mutated puts all mutants of a file under the control of their numbers: each is text before
-// and after a part of the source, so that they can be nested, without changing line numbers.
+// mutated puts all mutants of a file under the control of their numbers. A mutant is text before
+// and after a part of the source. So mutants can be nested, and line numbers do not change.
 type mutated struct {
 	name, folder string
 	first        int             // number
-	without      map[string]bool // lines that did not compile
+	without      map[string]bool // lines whose mutants do not compile
 	found        []Mutant
 	files        *token.FileSet
 	source       []byte
@@ -135,7 +135,7 @@ func (m *mutated) statements(list []ast.Stmt) {
 			m.add(s, "without", "if !mutantOn(%[1]d) { ", " }")
 		case *ast.IncDecStmt, *ast.ExprStmt:
 			if call, ok := s.(*ast.ExprStmt); ok && strings.HasPrefix(m.text(call), "panic(") {
-				continue // a function would end without a return
+				continue // without it a function would lack a return
 			}
 			m.add(s, "without", "if !mutantOn(%[1]d) { ", " }")
 		}
@@ -146,7 +146,7 @@ func (m *mutated) statements(list []ast.Stmt) {
 func (m *mutated) expression(n *ast.BinaryExpr) {
 	a, b := m.text(n.X), m.text(n.Y)
 	equal := "mutantOn(%[1]d) && (" + a + ") == (" + b + ")"
-	if !strings.ContainsAny(a+b, "(<") { // nothing is called twice: it is reached only if they are equal
+	if !strings.ContainsAny(a+b, "(<") { // without calls, count it as reached only if the operands are equal
 		equal = "(" + a + ") == (" + b + ") && mutantOn(%[1]d)"
 	}
 	switch n.Op {

@@ -29,8 +29,8 @@ var (
 	folder = flag.String("folder", "", "only mutants of this package")
 )
 
-// packages are the packages to change, with the suites that run against them, the fastest
-// first, each with a build tag or none.
+// packages are the packages to change, with the suites that run against them, the fastest first,
+// and the build tag of each suite.
 var packages = []struct {
 	folder string
 	suites []string
@@ -118,14 +118,14 @@ func build(t *testing.T, root, work, folder string, names []string) ([]Mutant, [
 	return nil, nil
 }
 
-// Limits of a run: memory, and the time that one test may take without a mutant.
+// Limits of a run: its memory, and the duration of a test without a mutant.
 const (
 	most    = 2 << 30
 	longest = time.Minute
 )
 
-// profile builds the suite and runs each test alone, without a mutant. Tests that fail or take
-// too long are assumed to detect none.
+// profile builds the suite and runs each test alone, without a mutant. It assumes that tests that
+// fail or take too long detect no mutant.
 func (s *suite) profile(t *testing.T) {
 	s.binary = filepath.Join(t.TempDir(), "suite")
 	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-tags", s.tag, "-overlay", s.overlay, "-o", s.binary, ".")
@@ -192,7 +192,7 @@ func (s *suite) run(t *testing.T, number int, tests, reached string, limit time.
 	run.Stdout, run.Stderr = &out, &out
 	require.NoError(t, run.Start())
 	done := make(chan struct{})
-	go func() { // a mutant may allocate without end
+	go func() { // a mutant may allocate indefinitely
 		for {
 			select {
 			case <-done:
@@ -238,7 +238,7 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		all, suites := build(t, root, work, p.folder, p.suites)
-		if *count == 0 { // one that is detected, to show that mutants are active
+		if *count == 0 { // run one mutant that must be detected, to show that mutants are active
 			i := slices.IndexFunc(all, func(m Mutant) bool { return strings.HasPrefix(m.Place, "loss/exact.go") })
 			require.NotEmpty(t, suites[0].kill(t, all[i].number), all[i].Place)
 			return
@@ -275,7 +275,7 @@ func TestMutants(t *testing.T) {
 	t.Logf("all: %s", score(killed, total))
 }
 
-// score formats the fraction that was detected, with its interval.
+// score formats the detected fraction with its confidence interval.
 func score(seen, of int) string {
 	low, high := interval(seen, of)
 	return fmt.Sprintf("%d of %d were seen: %.1f %%, in [%.1f, %.1f] with 95 %% confidence", seen, of, 100*float64(seen)/float64(of), 100*low, 100*high)

@@ -18,14 +18,14 @@ import (
 	. "github.com/weir-ml/weir/tests/oracle"
 )
 
-// change is an allocation, or with negative bytes a release, at a position.
+// change is an allocation at a position, or a release if bytes is negative.
 type change struct {
 	position int
 	class    memory.Class
 	bytes    int64
 }
 
-// differ returns an error unless these changes equal the oracle's.
+// differ returns an error unless the changes equal the oracle's.
 func differ(want []Position, changes []change) error {
 	got := make([]Position, len(want))
 	var live memory.ByClass
@@ -52,7 +52,7 @@ func differ(want []Position, changes []change) error {
 }
 
 // ran returns the changes that the device of a rank has recorded in a step. The record does not
-// contain the end of the last action: the changes after it are divided as in the oracle.
+// show where the last action ends, so the changes from it on are divided as in the oracle.
 func (r *rig) ran(rank int, want []Position) (list []change) {
 	last := len(want) - 2
 	from := append(slices.Clone(r.cuts[rank]), r.cuts[rank][last]+want[last].Changes)
@@ -70,8 +70,8 @@ func (r *rig) ran(rank int, want []Position) (list []change) {
 	return list
 }
 
-// played returns the changes of the planner for a rank. It has the place of the layout for each
-// change, and repeats share places: the changes of a place are divided as in the oracle.
+// played returns the changes of the planner for a rank. Each change has its place in the layout.
+// Several repeats share a place, so the changes of a place are divided as in the oracle.
 func played(plan *layout.Memory, rank int, want []Position) (list []change) {
 	places := placesOf(plan, rank)
 	at, count := 0, 0
@@ -104,8 +104,8 @@ func placesOf(plan *layout.Memory, rank int) (places []int) {
 	return append(places, plan.Ranks[rank].End)
 }
 
-// step runs a step and returns the oracle's positions for each rank, which the runner must
-// equal.
+// step runs a step, requires that the runner's changes equal the oracle's, and returns the
+// oracle's positions for each rank.
 func (r *rig) step(t *testing.T, run func(context.Context, int, runner.Source[T]) (*runner.Result, error), evaluates bool) (want [][]Position) {
 	ranks := r.Placement.Ranks
 	r.programs, r.cuts, r.samples = make([][]schedule.Action, ranks), make([][]int, ranks), make([][]memory.Sample, ranks)
@@ -181,8 +181,8 @@ var variants = []variant{
 	{"uneven", none, odd, false, setup{uneven: true}},
 }
 
-// under returns the variant under a schedule, and whether the schedule supports it on that
-// number of ranks.
+// under returns the setup of the variant under a schedule, and whether the schedule supports it
+// on that number of ranks.
 func (v *variant) under(found schedule.Schedule, ranks int) (setup, bool) {
 	s, depth := v.setup, ranks*found.PerRank
 	if v.deep {
@@ -209,11 +209,11 @@ func TestThreeBooks(t *testing.T) {
 			for i, v := range variants {
 				for ranks := 1; ranks <= 4; ranks++ {
 					s, runs := v.under(found, ranks)
-					if !runs || invariants.Enabled && (i+ranks)%4 > 1 { // half of them, because they take twice as long
+					if !runs || invariants.Enabled && (i+ranks)%4 > 1 { // with the tag they take twice as long, so half of them run
 						continue
 					}
 					if s.Microbatches = 1 + (5*i+3*ranks)%7; (i+ranks)%2 == 0 {
-						s.Microbatches = 2*ranks + 6 + i%3 // repeats of its segments alternate
+						s.Microbatches = 2*ranks + 6 + i%3 // so that repeats of segments alternate
 					}
 					t.Run(fmt.Sprintf("%s on %d", v.name, ranks), func(t *testing.T) {
 						r := newRig(t, s)
@@ -245,9 +245,9 @@ func checkPlan(t *testing.T, plan *layout.Memory, want [][]Position) {
 	}
 }
 
-// TestEveryWrongBookIsFound changes one allocation or release of the runner and the planner at
-// a time: it is an action earlier or later, has another class, has one byte more or less, or
-// occurs twice or not at all.
+// TestEveryWrongBookIsFound changes one allocation or release of the runner or the planner at a
+// time: it moves it to the previous or the next action, changes its class or its size by one byte,
+// repeats it, or omits it.
 func TestEveryWrongBookIsFound(t *testing.T) {
 	found, err := schedule.Find("zb-v")
 	require.NoError(t, err)

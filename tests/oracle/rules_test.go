@@ -11,9 +11,9 @@ import (
 // Size identifies a buffer that a stage of the suite allocates, once per call.
 type Size int
 
-// The first stage of a model makes the tensors x and skip, and passes a part of the entry on as
-// a mask. Every other stage makes an x of its own and passes skip and mask on unchanged. The
-// gradients of x and skip are returned likewise; the mask has none.
+// The first stage of a model makes the tensors x and skip, and returns a part of the entry as the
+// mask. Every other stage makes a new x and returns skip and mask unchanged. Gradients of x and
+// skip are returned likewise; the mask has none.
 const (
 	X            Size = iota // an output
 	Skip                     // an output of the first stage
@@ -34,22 +34,22 @@ const (
 
 // The parts of an entry.
 const (
-	Mask     = iota // read by the first stage in F, which passes it on
-	Tokens          // read by every stage in F, by the first one in W too, which keeps it until then
+	Mask     = iota // read by the first stage in F, which returns it
+	Tokens          // read by every stage in F, and by the first one in W, until which it is kept
 	Labels          // read by the last stage in F, B and I
 	Scores          // read by the last stage in F
 	NumParts = iota
 )
 
-// Model is the declarations of the stages, on any rank, with the way in which a step runs them.
+// Model contains the declarations of the stages on all ranks, and how a step runs them.
 type Model struct {
 	Placement          schedule.Placement
 	Frozen, Recomputes []bool // by stage
 	Microbatches       int
 	LookAhead          int
 	Evaluates          bool // the step is forward only
-	// Bytes returns the size of a stage's allocation, PartBytes the size of a part; index is
-	// the number of the microbatch in the batch, or -1 for an allocation that belongs to none.
+	// Bytes returns the size of a stage's allocation, and PartBytes the size of a part. index is
+	// the number of the microbatch in the batch, or -1 if the allocation belongs to none.
 	Bytes     func(stage int, size Size, index int) int64
 	PartBytes func(part, index int) int64
 	Params    func(stage int) []Param
@@ -64,11 +64,11 @@ type Param struct {
 // Position is an action, or the end of the step after the last one.
 type Position struct {
 	Action            schedule.Action
-	Born, Peak, After memory.ByClass // allocated here, maximum of live bytes, and live bytes after it
+	Born, Peak, After memory.ByClass // bytes allocated in it, maximum of live bytes, and live bytes after it
 	Changes           int            // number of allocations and releases
 }
 
-// buffer is live as long as it has holders.
+// buffer is live while it has holders.
 type buffer struct {
 	class   memory.Class
 	bytes   int64
@@ -93,16 +93,16 @@ const (
 	returning                  // gradients of inputs in flight to another rank
 	forwardCopies              // of the weights of a stage
 	backwardCopies             // of the weights of a stage
-	entry                      // held for the stage in the place
+	entry                      // a part, held for the stage of the place
 	call                       // released with a call
 	discarded                  // saved without a taker
 )
 
-// book has the buffers that one rank holds.
+// book contains the buffers that one rank holds.
 type book struct {
 	*Model
 	rank     int
-	backward []bool         // by stage: the step has backwards for it
+	backward []bool         // by stage: the step runs its backward
 	lastRead map[[2]int]int // by microbatch and part: the last action of the rank that reads it
 	ofIndex  []int          // the microbatch, by its number in the batch
 	pulled   int            // number of entries
@@ -111,8 +111,8 @@ type book struct {
 	now      *Position
 }
 
-// Positions returns the live memory of a rank at every action, and at the end of the step,
-// given the programs of all ranks. An error has the action with wrong drop bits.
+// Positions returns the live memory of a rank at every action and at the end of the step, given the
+// programs of all ranks. An error names the action with wrong drop bits.
 func (m *Model) Positions(programs [][]schedule.Action, rank int) ([]Position, error) {
 	b := &book{Model: m, rank: rank, backward: make([]bool, m.Placement.Stages()), ofIndex: make([]int, m.Microbatches),
 		lastRead: map[[2]int]int{}, held: map[place][]*buffer{}}
@@ -223,8 +223,8 @@ func (b *book) act(a schedule.Action, i int) error {
 	return b.drop(a, i)
 }
 
-// forward is the call in F, and in the recompute of a backward. A tensor without a taker is
-// released as soon as it is saved.
+// forward is the stage's forward in F, or in the recompute of a backward. A saved tensor without a
+// taker is released at once.
 func (b *book) forward(s, m int, discards bool) []*buffer {
 	isFirst, isLast := b.Placement.First(s), b.Placement.Last(s)
 	save := func(until role, saved *buffer) {
@@ -246,7 +246,7 @@ func (b *book) forward(s, m int, discards bool) []*buffer {
 	switch {
 	case !isFirst:
 		in := b.held[place{input, s, m}]
-		if b.now.Action.Kind() != schedule.F { // a recompute has the inputs that it kept
+		if b.now.Action.Kind() != schedule.F { // a recompute has its kept inputs
 			in = b.held[place{forInput, s, m}]
 		}
 		save(forInput, in[0])
@@ -264,7 +264,8 @@ func (b *book) forward(s, m int, discards bool) []*buffer {
 	return out
 }
 
-// backpropagate is the call in B and I. If W follows, I saves a carry for it, and its gradOut.
+// backpropagate is the stage's backward in B or I. If carries is set, I saves a carry and its
+// gradOut for W.
 func (b *book) backpropagate(s, m int, carries bool) {
 	b.born(call, s, m, memory.Workspace, BackwardWork)
 	gradOut := b.held[place{gradient, s, m}]
@@ -291,8 +292,8 @@ func (b *book) backpropagate(s, m int, carries bool) {
 // wantsGradient reports whether a stage before this one trains.
 func (b *book) wantsGradient(s int) bool { return !b.Placement.First(s) && b.backward[s-1] }
 
-// drop applies the drop bits of the rank's action number i. A bit without a buffer to drop is
-// an error. Buffers that no bit drops are live at the end of the step.
+// drop applies the drop bits of the rank's ith action. A bit without a buffer to drop is an error.
+// Buffers that no bit drops are live at the end of the step.
 func (b *book) drop(a schedule.Action, i int) error {
 	s, m, kind := a.Stage(), a.Microbatch(), a.Kind()
 	dropped := a.Drop() & schedule.DropSaved // possibly nothing was saved
@@ -327,8 +328,8 @@ func (b *book) drop(a schedule.Action, i int) error {
 	return nil
 }
 
-// pull pulls the entries up to a number in the batch, plus the look-ahead: of each, the parts
-// that the rank reads.
+// pull pulls the entries up to a number in the batch, plus the look-ahead. An entry has only the
+// parts that the rank reads.
 func (b *book) pull(index int) {
 	for ; b.pulled <= min(index+b.LookAhead, b.Microbatches-1); b.pulled++ {
 		for part := range NumParts {
@@ -340,9 +341,8 @@ func (b *book) pull(index int) {
 	}
 }
 
-// ties is the end of a step: the gradients of tied parameters are sent to the rank of the first
-// use, and the totals back, one after the other, in buffers that are released when they are
-// added.
+// ties is the end of a step. The gradients of each tied parameter are sent to the rank of its first
+// use, and the total is sent back. A received buffer is released once it has been added.
 func (b *book) ties() {
 	if b.Evaluates {
 		return

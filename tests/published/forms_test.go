@@ -1,13 +1,13 @@
 package published_test
 
-// form is a schedule with its published properties, for P ranks and V stages on each, where F,
-// I and W take 1 on a rank and a hop takes no time.
+// form is a schedule with its published properties, for P ranks and V stages on each. F, I and W
+// take 1 on a rank, and a hop takes no time.
 type form struct {
 	name     string
 	perRank  int
 	lost     string // time of the makespan in which the busiest rank does not work
 	lostOf   func(p, v float64) float64
-	peak     string // microbatches in flight on the fullest rank, where W frees all
+	peak     string // microbatches in flight on the fullest rank, if W frees all
 	peakOf   func(p, v, m float64) float64
 	spanLost string // the same for the span, if it differs
 	spanOf   func(p, v float64) float64

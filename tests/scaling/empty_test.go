@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/tests/toy"
 )
 
-// empty is a stage that follows the contract and computes nothing: one tensor in, saved, one
-// tensor out, taken in the backward, one gradient back.
+// empty is a stage that computes nothing. Its forward saves its input and allocates an output; its
+// backward takes the input and allocates a gradient.
 type empty struct {
 	arena       *memory.Arena
 	first, last bool

@@ -105,8 +105,8 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 	return g, runner.PerRank(sources...)
 }
 
-// TestNothingGrowsOnSeveralRanks checks the levels of three ranks, and the allocations of whole
-// steps on the Go heap.
+// TestNothingGrowsOnSeveralRanks checks the memory levels of three ranks, and the allocations of
+// whole steps on the Go heap.
 func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 	testkit.Slow(t)
 	for _, plan := range []struct {
@@ -133,7 +133,7 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 					}
 				}
 			}
-			if testkit.Raced { // it would take minutes, and pools would drop objects
+			if testkit.Raced { // with the race detector it takes minutes, and pools drop objects
 				plan.large = 1024
 			}
 			step(plan.large)() // see testkit.Allocations
@@ -141,7 +141,7 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 			before := slices.Clone(peaks)
 			got := testkit.Allocations(step(plan.large), want)
 			require.Equal(t, before, peaks)
-			if !invariants.Enabled { // with it every call gets a separate view
+			if !invariants.Enabled { // with the tag every call allocates a view
 				require.Less(t, want, uint64(128))
 				if !testkit.Raced {
 					require.Equal(t, want, got)

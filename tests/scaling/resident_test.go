@@ -19,9 +19,9 @@ import (
 	"github.com/weir-ml/weir/tests/toy"
 )
 
-// TestResidentMemoryIsFlat uses the kernel's figures: in a separate process, resident memory
-// during the last microbatch of a step of 65,536 exceeds that of a step of 1,024 by at most 64
-// bytes per microbatch.
+// TestResidentMemoryIsFlat uses the kernel's figures for a separate process. Resident memory during
+// the last of 65,536 microbatches exceeds that during the last of 1,024 by at most 64 bytes per
+// microbatch.
 func TestResidentMemoryIsFlat(t *testing.T) {
 	const small, large, bound = 1024, 65536, 64
 	if os.Getenv("WEIR_RESIDENT") == "" {

@@ -1,5 +1,5 @@
-// Package scaling shows that nothing grows with microbatches: not the books, not the peak, not
-// the process, not the number of allocations (L6, L7, L11).
+// Package scaling shows that nothing grows with the number of microbatches: neither the books, nor
+// the peak, nor the process, nor the number of allocations (L6, L7, L11).
 package scaling_test
 
 import (
@@ -68,8 +68,8 @@ func TestGrowthIsZero(t *testing.T) {
 	}
 }
 
-// TestPeakDoesNotDependOnM checks the level itself, not only its growth: with equal shapes it
-// repeats with the period.
+// TestPeakDoesNotDependOnM checks the level itself, which with equal shapes repeats with the
+// period.
 func TestPeakDoesNotDependOnM(t *testing.T) {
 	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) { cfg.Plan.LookAhead = 2 })
 	var peak, reserved int64
@@ -85,8 +85,8 @@ func TestPeakDoesNotDependOnM(t *testing.T) {
 	require.Positive(t, peak)
 }
 
-// TestPlantedLeakIsMeasured is the positive control: 240 KiB lost in every microbatch are
-// reported exactly.
+// TestPlantedLeakIsMeasured is the positive control: it loses 240 KiB in every microbatch, which
+// must be reported exactly.
 func TestPlantedLeakIsMeasured(t *testing.T) {
 	const planted = 240 << 10
 	model, r := open(t, func(model *toy.Model, cfg *runner.Config[toy.T]) {
@@ -140,8 +140,8 @@ func TestAllocationsDoNotScale(t *testing.T) {
 	require.Equal(t, want, testkit.Allocations(step(65536), want))
 }
 
-// BenchmarkStep measures the runner's own cost on stages that compute nothing, with books, ring
-// and both hooks.
+// BenchmarkStep measures the runner with stages that compute nothing, with books, ring and both
+// hooks.
 func BenchmarkStep(b *testing.B) {
 	for _, m := range []int{128, 65536} {
 		b.Run(map[int]string{128: "microbatches=128", 65536: "microbatches=65536"}[m], func(b *testing.B) {

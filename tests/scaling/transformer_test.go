@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestTransformerIsFlat checks the same for the stages of package transformer: embedding,
-// blocks with dropout and recompute, and the tied head.
+// TestTransformerIsFlat checks levels and allocations for the stages of package transformer:
+// embedding, blocks with dropout and recompute, and the tied head.
 func TestTransformerIsFlat(t *testing.T) {
 	testkit.Slow(t)
 	for name, recompute := range map[string]bool{"saved": false, "recomputed": true} {
@@ -47,7 +47,7 @@ func TestTransformerIsFlat(t *testing.T) {
 			want := testkit.Allocations(bare(128))
 			many := 65536
 			if recompute {
-				many = 16384 // which takes long enough
+				many = 16384 // more take too long
 			}
 			require.Equal(t, want, testkit.Allocations(bare(many), want))
 		})
