@@ -32,8 +32,10 @@ func TestOneBigBatch(t *testing.T) {
 	cfg := small()
 	cfg.Dropout = 0
 	batch := unevenBatch(21, 32, 1, 16, 3, 9, 2, 14)
-	for _, v := range []variant{
-		{schedule.DepthFirst, 0, 2, false, 0}, {schedule.DepthFirst, 4, 3, false, 1}, {schedule.BreadthFirst, 0, 5, true, 2},
+	for name, v := range map[string]variant{
+		"2 stages":                               oneRank(schedule.DepthFirst, 2),
+		"3 stages in groups of 4":                {rule: schedule.DepthFirst, placement: schedule.Looped(1, 3), group: 4, lookAhead: 1},
+		"5 stages with recompute, breadth-first": {rule: schedule.BreadthFirst, placement: schedule.Looped(1, 5), recompute: true, lookAhead: 2},
 	} {
 		r := newRig(t, cfg, v)
 		// Weights that distinguish tokens, so that microbatches differ in loss.
@@ -48,7 +50,7 @@ func TestOneBigBatch(t *testing.T) {
 		factor, err := factorOf(result)
 		require.NoError(t, err)
 		require.Equal(t, 1/truth.total, factor)
-		step := r.gradients()
+		step := r.values()
 
 		alone := make(map[string][]float64) // sum over the separate gradients of each sequence
 		means := make(map[string][]float64) // sum over the gradients of each sequence divided by its own weight
@@ -60,7 +62,7 @@ func TestOneBigBatch(t *testing.T) {
 			lossOfMeans += one.Losses[0].Value / float64(len(batch))
 			divisor, err := factorOf(one)
 			require.NoError(t, err)
-			for name, g := range r.gradients() {
+			for name, g := range r.values() {
 				for i, x := range g {
 					if len(alone[name]) < len(g) {
 						alone[name], means[name] = make([]float64, len(g)), make([]float64, len(g))
@@ -97,8 +99,8 @@ func TestOneBigBatch(t *testing.T) {
 		}
 		norm = math.Sqrt(norm)
 		relative := func(squares float64) float64 { return math.Sqrt(squares) / norm }
-		t.Logf("%v: of the gradient's norm, grouping is %.2g where the bound is %.2g (at most %.2g of an element's), float32 %.2g, mean of means %.2g",
-			v, relative(grouping), relative(bound), worst, relative(rounding), relative(naive))
+		t.Logf("%s: of the gradient's norm, grouping is %.2g where the bound is %.2g (at most %.2g of an element's), float32 %.2g, mean of means %.2g",
+			name, relative(grouping), relative(bound), worst, relative(rounding), relative(naive))
 		t.Logf("loss %.6f, mean of means %.6f", result.Losses[0].Value, lossOfMeans)
 		require.Less(t, relative(rounding), 1e-5)
 		require.Greater(t, relative(naive), 0.05, "a mean of means is another gradient")
@@ -108,8 +110,8 @@ func TestOneBigBatch(t *testing.T) {
 	}
 }
 
-// gradients reads all gradients.
-func (r *rig) gradients() map[string][]float32 {
+// values reads all gradients.
+func (r *rig) values() map[string][]float32 {
 	all := map[string][]float32{}
 	for _, p := range r.model.Parameters() {
 		all[p.Name] = read(r.t, r.dev, p.Grad)
@@ -142,7 +144,7 @@ func TestOrderOfMicrobatches(t *testing.T) {
 	for i, s := range batch {
 		reversed[len(batch)-1-i] = s
 	}
-	r := newRig(t, cfg, variant{schedule.DepthFirst, 0, 3, false, 0})
+	r := newRig(t, cfg, oneRank(schedule.DepthFirst, 3))
 	defer r.close()
 	gradients := func(batch []reference.Sequence) (sum uint64, all []float32) {
 		result := r.step(batch)

@@ -1,7 +1,6 @@
 package parity_test
 
 import (
-	"context"
 	"math"
 	"slices"
 	"testing"
@@ -39,9 +38,9 @@ func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 func TestHiddenStatesSeeNoFuture(t *testing.T) {
 	t.Parallel()
 	var states []float32
-	r := newRig(t, long(), variant{schedule.DepthFirst, 0, 4, false, 0}, func(c *runner.Config[kernels.Buffer]) {
+	r := newRig(t, long(), oneRank(schedule.DepthFirst, 4), func(c *runner.Config[kernels.Buffer]) {
 		dev := c.Spaces[0].(*kernels.Host)
-		c.Stages = c.Stages[:3]
+		c.Stages, c.Plan.Placement = c.Stages[:3], schedule.Looped(1, 3)
 		c.Outputs = func(_ int, out []kernels.Buffer) error {
 			states = read(t, dev, out[0])
 			_, err := dev.Release(out[0])
@@ -50,8 +49,7 @@ func TestHiddenStatesSeeNoFuture(t *testing.T) {
 	})
 	defer r.close()
 	hidden := func(s reference.Sequence) []float32 {
-		_, err := r.runner.Evaluate(context.Background(), 1, r.source([]reference.Sequence{s}))
-		require.NoError(t, err)
+		r.evaluate([]reference.Sequence{s})
 		return states
 	}
 	for _, n := range []int{2, 17, 130} {
@@ -82,7 +80,7 @@ func TestLossSeesNoFuture(t *testing.T) {
 	const n, at = 70, 66
 	cfg := long()
 	cfg.Dropout = 0.1
-	r := newRig(t, cfg, variant{schedule.DepthFirst, 0, 3, false, 0}, func(c *runner.Config[kernels.Buffer]) { c.FirstStep = 9 })
+	r := newRig(t, cfg, oneRank(schedule.DepthFirst, 3), func(c *runner.Config[kernels.Buffer]) { c.FirstStep = 9 })
 	defer r.close()
 	s := unevenBatch(8, 32, n)[0]
 	other := changed(s, at, true)
@@ -111,7 +109,7 @@ func TestLossSeesNoFuture(t *testing.T) {
 	}
 	gradients := func(s reference.Sequence) (float64, [][]float32) {
 		// A separate runner, so that both have the draws of the same step.
-		r := newRig(t, cfg, variant{schedule.DepthFirst, 0, 3, false, 0})
+		r := newRig(t, cfg, oneRank(schedule.DepthFirst, 3))
 		defer r.close()
 		sum := r.step([]reference.Sequence{before(s)}).Losses[0].Sum
 		var g [][]float32

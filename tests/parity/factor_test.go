@@ -24,7 +24,7 @@ func (r *rig) weights() map[string][]uint32 {
 func TestFactorOnce(t *testing.T) {
 	t.Parallel()
 	batch := unevenBatch(6, 32, 3, 9, 2)
-	r := newRig(t, small(), variant{schedule.DepthFirst, 0, 2, false, 0})
+	r := newRig(t, small(), oneRank(schedule.DepthFirst, 2))
 	defer r.close()
 	total := 0.0
 	for _, s := range batch {

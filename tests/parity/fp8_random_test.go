@@ -89,9 +89,9 @@ func unordered(seed uint64) schedule.Rule {
 
 // drawWay draws a way to run the model: one of the schedules on ranks and stages that it
 // supports, or a random order on stages placed anywhere.
-func drawWay(t testing.TB, random *rand.Rand) (way spread, name string) {
+func drawWay(t testing.TB, random *rand.Rand) (way variant, name string) {
 	t.Helper()
-	way = spread{
+	way = variant{
 		recompute: random.IntN(2) == 0, lookAhead: random.IntN(4),
 		capacity: []int{0, 1, 2, schedule.Unlimited}[random.IntN(4)],
 	}
@@ -123,14 +123,14 @@ func TestFP8AnyPlan(t *testing.T) {
 		for _, attention := range []bool{false, true} {
 			cfg := inFP8(t, name)
 			cfg.FP8Attention = attention
-			one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 1)})
+			one := newRig(t, cfg, oneRank(schedule.DepthFirst, 1))
 			want := one.train(batches)
 			one.close()
 			for range 4 {
 				way, plan := drawWay(t, random)
 				t.Run(fmt.Sprintf("%s, attention %v, %s, stages on %v, capacity %d, look-ahead %d, recompute %v",
 					name, attention, plan, way.placement.Rank, way.capacity, way.lookAhead, way.recompute), func(t *testing.T) {
-					r := newRanked(t, cfg, way)
+					r := newRig(t, cfg, way)
 					defer r.close()
 					requireSame(t, want, r.train(batches))
 				})
@@ -151,7 +151,7 @@ func TestFP8AnyOrderOfSequences(t *testing.T) {
 	} {
 		cfg := inFP8(t, recipe.String())
 		cfg.FP8, cfg.Dropout = recipe, 0
-		one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 1)})
+		one := newRig(t, cfg, oneRank(schedule.DepthFirst, 1))
 		var want []numbers
 		for _, batch := range threeBatches() {
 			want = append(want, one.gradients(batch)...)
@@ -159,7 +159,7 @@ func TestFP8AnyOrderOfSequences(t *testing.T) {
 		one.close()
 		way, plan := drawWay(t, random)
 		t.Run(fmt.Sprintf("%v, %s, stages on %v", recipe, plan, way.placement.Rank), func(t *testing.T) {
-			r := newRanked(t, cfg, way)
+			r := newRig(t, cfg, way)
 			defer r.close()
 			for step, batch := range threeBatches() {
 				random.Shuffle(len(batch), func(i, k int) { batch[i], batch[k] = batch[k], batch[i] })

@@ -65,7 +65,7 @@ func TestFP8RanksSameNumbers(t *testing.T) {
 	for i, name := range fp8.Names {
 		cfg := inFP8(t, name)
 		cfg.FP8Attention = i%2 == 1
-		one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 1)})
+		one := newRig(t, cfg, oneRank(schedule.DepthFirst, 1))
 		want := one.train(batches)
 		one.close()
 		require.Contains(t, want[0].tensors, "scales and histories")
@@ -77,12 +77,12 @@ func TestFP8RanksSameNumbers(t *testing.T) {
 				}
 				placement, err := s.Place(ranks, ranks*s.PerRank)
 				require.NoError(t, err)
-				way := spread{
+				way := variant{
 					rule: s.Rule, placement: placement, recompute: run%2 == 0,
 					capacity: capacities[run%len(capacities)], lookAhead: run % 3,
 				}
 				t.Run(fmt.Sprintf("%s, %s on %d ranks, recompute %v", name, s.Name, ranks, way.recompute), func(t *testing.T) {
-					r := newRanked(t, cfg, way)
+					r := newRig(t, cfg, way)
 					defer r.close()
 					requireSame(t, want, r.train(batches))
 				})
@@ -101,7 +101,7 @@ func TestFP8RanksNearlySame(t *testing.T) {
 	for i, name := range fp8.Names {
 		cfg := inFP8(t, name)
 		cfg.FP8Attention = i%2 == 1
-		one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 1)})
+		one := newRig(t, cfg, oneRank(schedule.DepthFirst, 1))
 		var want []numbers
 		for _, batch := range batches {
 			want = append(want, one.gradients(batch)...)
@@ -110,7 +110,7 @@ func TestFP8RanksNearlySame(t *testing.T) {
 		for plan, way := range disordered {
 			way.recompute = i%2 == 0
 			t.Run(name+", "+plan, func(t *testing.T) {
-				r := newRanked(t, cfg, way)
+				r := newRig(t, cfg, way)
 				defer r.close()
 				for step, batch := range batches {
 					w, have := &want[step], r.gradients(batch)[0]
@@ -141,14 +141,14 @@ func TestFP8DisorderIsItsOwn(t *testing.T) {
 	batches := threeBatches()
 	for _, name := range fp8.Names {
 		cfg := inFP8(t, name)
-		one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 1)})
+		one := newRig(t, cfg, oneRank(schedule.DepthFirst, 1))
 		ascending := one.train(batches)
 		one.close()
 		var bidirectional []numbers
 		for plan, way := range disordered {
 			t.Run(name+", "+plan, func(t *testing.T) {
 				run := func() []numbers {
-					r := newRanked(t, cfg, way)
+					r := newRig(t, cfg, way)
 					defer r.close()
 					return r.train(batches)
 				}
@@ -186,10 +186,9 @@ func TestFP8RanksEvaluate(t *testing.T) {
 		ranks := 1 + i%3
 		placement, err := s.Place(ranks, ranks*s.PerRank)
 		require.NoError(t, err)
-		r := newRanked(t, cfg, spread{rule: s.Rule, placement: placement, capacity: 1})
+		r := newRig(t, cfg, variant{rule: s.Rule, placement: placement, capacity: 1})
 		first := r.train(batches[:1])
-		sources, _ := r.sources(batches[1])
-		result, err := r.group.Evaluate(context.Background(), len(batches[1]), sources)
+		result := r.evaluate(batches[1])
 		require.NoError(t, err)
 		evaluated := []numbers{{norm: uint64(result.Losses[0].Sum * 1e9)}}
 		history := append(first, r.train(batches[1:])...)

@@ -55,7 +55,9 @@ func TestSameNumbers(t *testing.T) {
 		for _, order := range orders {
 			for _, recompute := range []bool{false, true} {
 				for _, lookAhead := range []int{0, 1, 3, microbatches} {
-					v := variant{order.rule, order.group, stages, recompute, lookAhead}
+					v := variant{
+						rule: order.rule, placement: schedule.Looped(1, stages), group: order.group, recompute: recompute, lookAhead: lookAhead,
+					}
 					r := newRig(t, small(), v)
 					requireSame(t, want, r.train(batches))
 					requirePulls(t, r.pulls, lookAhead)
@@ -89,16 +91,16 @@ func TestOrdersDiffer(t *testing.T) {
 		variant
 		want []schedule.Action
 	}{
-		"depth-first": {variant{rule: schedule.DepthFirst, stages: 2}, []schedule.Action{
+		"depth-first": {oneRank(schedule.DepthFirst, 2), []schedule.Action{
 			act(f, 0, 0), act(f, 1, 0), act(b, 1, 0), act(b, 0, 0),
 			act(f, 0, 1), act(f, 1, 1), act(b, 1, 1), act(b, 0, 1),
 			act(f, 0, 2), act(f, 1, 2), act(b, 1, 2), act(b, 0, 2),
 		}},
-		"groups of two": {variant{rule: schedule.DepthFirst, group: 2, stages: 2}, []schedule.Action{
+		"groups of two": {variant{rule: schedule.DepthFirst, placement: schedule.Looped(1, 2), group: 2}, []schedule.Action{
 			act(f, 0, 0), act(f, 0, 1), act(f, 1, 0), act(f, 1, 1), act(b, 1, 0), act(b, 1, 1), act(b, 0, 0), act(b, 0, 1),
 			act(f, 0, 2), act(f, 1, 2), act(b, 1, 2), act(b, 0, 2),
 		}},
-		"breadth-first": {variant{rule: schedule.BreadthFirst, stages: 2}, []schedule.Action{
+		"breadth-first": {oneRank(schedule.BreadthFirst, 2), []schedule.Action{
 			act(f, 0, 0), act(f, 0, 1), act(f, 0, 2), act(f, 1, 0), act(f, 1, 1), act(f, 1, 2),
 			act(b, 1, 0), act(b, 1, 1), act(b, 1, 2), act(b, 0, 0), act(b, 0, 1), act(b, 0, 2),
 		}},
@@ -118,7 +120,7 @@ func TestScaleOfSeeds(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
 	weights := func(exponent int) ([]numbers, []numbers) {
-		r := newRig(t, small(), variant{schedule.DepthFirst, 2, 3, false, 0},
+		r := newRig(t, small(), variant{rule: schedule.DepthFirst, placement: schedule.Looped(1, 3), group: 2},
 			func(c *runner.Config[kernels.Buffer]) { c.ScaleExponent = exponent })
 		defer r.close()
 		all := r.train(batches)
@@ -145,7 +147,7 @@ func TestEvaluateBetweenSteps(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)
-	r := newRig(t, small(), variant{schedule.DepthFirst, 0, 3, false, 1})
+	r := newRig(t, small(), variant{rule: schedule.DepthFirst, placement: schedule.Looped(1, 3), lookAhead: 1})
 	defer r.close()
 	var have []numbers
 	for _, batch := range batches {

@@ -1,7 +1,6 @@
 package parity_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -11,152 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 	reference "github.com/weir-ml/weir/tests/parity"
 )
-
-// spread is a way to run the model on ranks.
-type spread struct {
-	rule       schedule.Rule
-	placement  schedule.Placement
-	group, cap int
-	slices     int
-	capacity   int // of the links
-	recompute  bool
-	lookAhead  int
-	change     func(list []stages.Stage[kernels.Buffer])
-}
-
-// ranked is a model on a device for each rank, with a runner for each.
-type ranked struct {
-	t     testing.TB
-	devs  []*kernels.Host
-	model *transformer.Model
-	group *runner.Runner[kernels.Buffer]
-}
-
-func newRanked(t testing.TB, cfg transformer.Config, s spread) *ranked {
-	t.Helper()
-	r := &ranked{t: t}
-	for range s.placement.Ranks {
-		dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
-		require.NoError(t, err)
-		r.devs = append(r.devs, dev)
-	}
-	places := make([][]kernels.Compute, max(s.placement.Copies, 1))
-	for stage, rank := range s.placement.Rank {
-		places[stage/s.placement.Depth()] = append(places[stage/s.placement.Depth()], r.devs[rank])
-	}
-	cfg.Recompute = s.recompute
-	var err error
-	r.model, err = transformer.NewOn(cfg, places...)
-	require.NoError(t, err)
-	list := r.model.Stages()
-	if s.change != nil {
-		s.change(list)
-	}
-	ranks := runner.Config[kernels.Buffer]{
-		Stages: list, Seed: drawSeed,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Plan:   runner.Plan{Placement: s.placement, Rule: s.rule, Group: s.group, Cap: s.cap, Slices: s.slices, LookAhead: s.lookAhead},
-		World: runner.World[kernels.Buffer]{
-			Capacity: s.capacity,
-		},
-	}
-	for _, dev := range r.devs {
-		ranks.Spaces = append(ranks.Spaces, dev)
-	}
-	r.group, err = runner.New(ranks)
-	require.NoError(t, err)
-	return r
-}
-
-// close closes the model and requires that nothing else is live on any rank.
-func (r *ranked) close() {
-	require.NoError(r.t, r.group.Close())
-	require.NoError(r.t, r.model.Close())
-	for rank, dev := range r.devs {
-		require.Zero(r.t, dev.Live(), "bytes live on rank %d after the model was closed", rank)
-		require.NoError(r.t, dev.Close())
-	}
-}
-
-// sources provides every rank with the sequences of a batch; each rank calls for each of them
-// once, in order. Parts that no stage of the rank reads are not made.
-func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.Buffer], asked []int) {
-	var list []runner.Source[kernels.Buffer]
-	asked = make([]int, len(r.devs))
-	for rank, dev := range r.devs {
-		source := runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
-			k := entry.Index()
-			if k != asked[rank] || k >= len(batch) {
-				return fmt.Errorf("rank %d asks for the entry of microbatch %d after %d of %d", rank, k, asked[rank], len(batch))
-			}
-			asked[rank]++
-			s := batch[k]
-			transformer.Put(dev, entry, s.Tokens, s.Labels, s.Weights)
-			return nil
-		})
-		// With -tags invariants the runner calls a source of runner.Indexed twice.
-		list = append(list, struct{ runner.Source[kernels.Buffer] }{source})
-	}
-	return runner.PerRank(list...), asked
-}
-
-// step trains on a batch, without an update.
-func (r *ranked) step(batch []reference.Sequence) *runner.Result {
-	r.t.Helper()
-	sources, asked := r.sources(batch)
-	result, err := r.group.Step(context.Background(), len(batch), sources)
-	require.NoError(r.t, err)
-	for rank := range asked {
-		require.Equal(r.t, len(batch), asked[rank], "entries that rank %d has asked for", rank)
-	}
-	require.Equal(r.t, 2, result.Books)
-	require.Zero(r.t, result.Excess)
-	require.Zero(r.t, result.Growth.Bytes)
-	return result
-}
-
-// train runs a step with an update for each batch.
-func (r *ranked) train(batches [][]reference.Sequence) []numbers {
-	r.t.Helper()
-	var history []numbers
-	for _, batch := range batches {
-		result := r.step(batch)
-		require.Equal(r.t, loss.Stepped, result.Outcome)
-		v := result.Losses[0]
-		n := numbers{sum: math.Float64bits(v.Sum), weight: math.Float64bits(v.Weight), norm: math.Float64bits(result.GradNorm)}
-		r.tensors(&n, " gradient", func(c transformer.Copy) kernels.Buffer { return c.Grad })
-		n.roll(r.t, r.model)
-		require.NoError(r.t, r.model.Update(update, result, maxNorm))
-		r.tensors(&n, " weight", func(c transformer.Copy) kernels.Buffer { return c.Weight })
-		r.tensors(&n, " first moment", func(c transformer.Copy) kernels.Buffer { return c.M })
-		r.tensors(&n, " second moment", func(c transformer.Copy) kernels.Buffer { return c.V })
-		history = append(history, n)
-	}
-	return history
-}
-
-// tensors adds a buffer of every parameter, and requires that all ranks with a copy of it have
-// the same.
-func (r *ranked) tensors(n *numbers, quantity string, of func(c transformer.Copy) kernels.Buffer) {
-	r.t.Helper()
-	for _, p := range r.model.Parameters() {
-		n.tensor(r.t, p.Device, p.Name+quantity, of(p.Copy))
-		for _, other := range p.Others {
-			same := firstDifference(n.tensors[p.Name+quantity], bits(read(r.t, other.Device, of(other))))
-			require.Negative(r.t, same, "%s%s differs between two ranks from element %d on", p.Name, quantity, same)
-		}
-	}
-}
 
 // capacities are capacities of the links, used alternately.
 var capacities = []int{1, 0, schedule.Unlimited, 2}
@@ -180,13 +40,13 @@ func TestRanksSameNumbers(t *testing.T) {
 			placement, err := s.Place(ranks, ranks*s.PerRank)
 			require.NoError(t, err)
 			for _, recompute := range []bool{false, true} {
-				way := spread{
+				way := variant{
 					rule: s.Rule, placement: placement, recompute: recompute,
 					capacity: capacities[run%len(capacities)], lookAhead: run % 3,
 				}
 				run++
 				t.Run(fmt.Sprintf("%s on %d ranks, capacity %d, recompute %v", s.Name, ranks, way.capacity, recompute), func(t *testing.T) {
-					r := newRanked(t, small(), way)
+					r := newRig(t, small(), way)
 					defer r.close()
 					requireSame(t, want, r.train(batches))
 				})
@@ -204,7 +64,7 @@ func TestRanksAnyPlacement(t *testing.T) {
 	place := func(ranks int, rank ...int) schedule.Placement {
 		return schedule.Placement{Ranks: ranks, Rank: rank}
 	}
-	for i, way := range []spread{
+	for i, way := range []variant{
 		{rule: schedule.DepthFirst, placement: place(2, 0, 1, 0)},
 		{rule: schedule.DepthFirst, placement: place(3, 2, 0, 1, 0, 2), cap: 2},
 		{rule: schedule.DepthFirst, placement: place(3, 1, 1, 0, 0, 2, 2, 1)},
@@ -218,7 +78,7 @@ func TestRanksAnyPlacement(t *testing.T) {
 	} {
 		way.capacity = capacities[i%len(capacities)]
 		t.Run(fmt.Sprintf("%d: %v, capacity %d", i, way.placement.Rank, way.capacity), func(t *testing.T) {
-			r := newRanked(t, small(), way)
+			r := newRig(t, small(), way)
 			defer r.close()
 			requireSame(t, want, r.train(batches))
 		})
@@ -244,7 +104,7 @@ func TestRanksUntied(t *testing.T) {
 				require.NoError(t, err)
 				placement, err := s.Place(3, 3*s.PerRank)
 				require.NoError(t, err)
-				r := newRanked(t, cfg, spread{rule: s.Rule, placement: placement, capacity: 1})
+				r := newRig(t, cfg, variant{rule: s.Rule, placement: placement, capacity: 1})
 				defer r.close()
 				requireSame(t, want, r.train(batches))
 			})
@@ -266,7 +126,7 @@ func TestRanksFrozen(t *testing.T) {
 				list[s] = stages.Freeze(list[s])
 			}
 		}
-		one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 5), change: change})
+		one := newRig(t, cfg, variant{rule: schedule.DepthFirst, placement: schedule.Looped(1, 5), change: change})
 		want := one.gradients(batch)
 		one.close()
 		for plan, rule := range map[string]schedule.Rule{"breadth-first": schedule.BreadthFirst, "1f1b": schedule.OneFOneB, "zb-h1": schedule.ZBH1} {
@@ -275,7 +135,7 @@ func TestRanksFrozen(t *testing.T) {
 				if plan != "breadth-first" {
 					placement.Rank = []int{0, 0, 1, 1, 2}
 				}
-				r := newRanked(t, cfg, spread{rule: rule, placement: placement, change: change, capacity: 1})
+				r := newRig(t, cfg, variant{rule: rule, placement: placement, change: change, capacity: 1})
 				defer r.close()
 				requireSame(t, want, r.gradients(batch))
 			})
@@ -284,18 +144,14 @@ func TestRanksFrozen(t *testing.T) {
 }
 
 // gradients runs a step without an update.
-func (r *ranked) gradients(batch []reference.Sequence) []numbers {
+func (r *rig) gradients(batch []reference.Sequence) []numbers {
 	r.t.Helper()
-	result := r.step(batch)
-	n := numbers{sum: math.Float64bits(result.Losses[0].Sum), norm: math.Float64bits(result.GradNorm)}
-	r.tensors(&n, " gradient", func(c transformer.Copy) kernels.Buffer { return c.Grad })
-	n.roll(r.t, r.model)
-	return []numbers{n}
+	return []numbers{r.numbers(r.step(batch))}
 }
 
 // disordered are ways to run the plans that are exceptions of L9, whose backward does not
 // ascend.
-var disordered = map[string]spread{
+var disordered = map[string]variant{
 	"dualpipe":                 {rule: schedule.DualPipe, placement: schedule.Bidirectional(2)},
 	"dualpipe on 4 ranks":      {rule: schedule.DualPipe, placement: schedule.Bidirectional(4), capacity: 1},
 	"seq1f1b":                  {rule: schedule.Seq1F1B, placement: schedule.Looped(2, 2), slices: 2},
@@ -338,7 +194,7 @@ func TestRanksNearlySame(t *testing.T) {
 	want := trainReference(t, cfg, [][]reference.Sequence{batch})[0]
 	for name, way := range disordered {
 		t.Run(name, func(t *testing.T) {
-			r := newRanked(t, cfg, way)
+			r := newRig(t, cfg, way)
 			defer r.close()
 			have := r.gradients(batch)[0]
 			require.Equal(t, want.sum, have.sum)
@@ -353,7 +209,7 @@ func TestRanksNearlySame(t *testing.T) {
 func TestRanksEvaluate(t *testing.T) {
 	t.Parallel()
 	batch := threeBatches()[1]
-	one := newRig(t, small(), variant{schedule.DepthFirst, 0, 3, false, 0})
+	one := newRig(t, small(), oneRank(schedule.DepthFirst, 3))
 	want := one.evaluate(batch)
 	one.close()
 	for _, s := range schedule.Schedules() {
@@ -361,14 +217,11 @@ func TestRanksEvaluate(t *testing.T) {
 			placement, err := s.Place(ranks, ranks*s.PerRank)
 			require.NoError(t, err)
 			for _, m := range []int{len(batch), 1} {
-				r := newRanked(t, small(), spread{rule: s.Rule, placement: placement, capacity: 1})
-				sources, _ := r.sources(batch[:m])
-				have, err := r.group.Evaluate(context.Background(), m, sources)
-				require.NoError(t, err, "%s on %d ranks", s.Name, ranks)
+				r := newRig(t, small(), variant{rule: s.Rule, placement: placement, capacity: 1})
+				have := r.evaluate(batch[:m])
 				if m == len(batch) {
 					require.Equal(t, want.Losses, have.Losses, "%s on %d ranks", s.Name, ranks)
 				}
-				require.Zero(t, have.Growth.Bytes)
 				r.close()
 			}
 		}
@@ -391,7 +244,7 @@ func TestRanksFewMicrobatches(t *testing.T) {
 			placement, err := s.Place(4, 4*s.PerRank)
 			require.NoError(t, err)
 			t.Run(fmt.Sprintf("%s, %d microbatches", s.Name, m), func(t *testing.T) {
-				r := newRanked(t, small(), spread{rule: s.Rule, placement: placement, capacity: 1})
+				r := newRig(t, small(), variant{rule: s.Rule, placement: placement, capacity: 1})
 				defer r.close()
 				requireSame(t, want, r.train(batches))
 			})

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 	reference "github.com/weir-ml/weir/tests/parity"
 )
@@ -49,93 +50,140 @@ func unevenBatch(seed uint64, vocabulary int, lengths ...int) []reference.Sequen
 	return batch
 }
 
-// variant is a way to run the model.
+// variant is a configuration of a run.
 type variant struct {
-	rule      schedule.Rule
-	group     int
-	stages    int
-	recompute bool
-	lookAhead int
+	rule       schedule.Rule
+	placement  schedule.Placement
+	group, cap int
+	slices     int
+	capacity   int // of the links
+	recompute  bool
+	lookAhead  int
+	change     func(list []stages.Stage[kernels.Buffer])
 }
 
-// rig is a model on a separate device, with a runner.
+// oneRank returns a variant with a number of stages on one rank.
+func oneRank(rule schedule.Rule, stages int) variant {
+	return variant{rule: rule, placement: schedule.Looped(1, stages)}
+}
+
+// rig is a model on a device for each rank, with a runner.
 type rig struct {
-	t       testing.TB
-	dev     *kernels.Host
-	model   *transformer.Model
-	runner  *runner.Runner[kernels.Buffer]
-	config  runner.Config[kernels.Buffer]
-	actions []schedule.Action // of the last step, without drops
+	t      testing.TB
+	devs   []*kernels.Host // by rank
+	dev    *kernels.Host   // of rank 0
+	model  *transformer.Model
+	runner *runner.Runner[kernels.Buffer]
+	// Of the last step, with one rank.
+	actions []schedule.Action // without drops
 	pulls   []schedule.Action // by microbatch: the action that pulled its entry
 }
 
 func newRig(t testing.TB, cfg transformer.Config, v variant, change ...func(*runner.Config[kernels.Buffer])) *rig {
 	t.Helper()
-	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
-	require.NoError(t, err)
+	r := &rig{t: t}
+	for range v.placement.Ranks {
+		dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
+		require.NoError(t, err)
+		r.devs = append(r.devs, dev)
+	}
+	r.dev = r.devs[0]
+	places := make([][]kernels.Compute, max(v.placement.Copies, 1))
+	for stage, rank := range v.placement.Rank {
+		places[stage/v.placement.Depth()] = append(places[stage/v.placement.Depth()], r.devs[rank])
+	}
 	cfg.Recompute = v.recompute
-	model, err := transformer.New(dev, cfg, v.stages)
+	var err error
+	r.model, err = transformer.NewOn(cfg, places...)
 	require.NoError(t, err)
-	r := &rig{t: t, dev: dev, model: model}
-	r.config = runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.Spaces(dev),
-		Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Gradients: dev, Seed: drawSeed,
-		Hooks: runner.Hooks{Action: func(_ int, a schedule.Action) { r.actions = append(r.actions, a.WithDrop(0)) }},
-		Plan:  runner.Plan{Rule: v.rule, Group: v.group, LookAhead: v.lookAhead},
+	list := r.model.Stages()
+	if v.change != nil {
+		v.change(list)
+	}
+	config := runner.Config[kernels.Buffer]{
+		Stages: list, Seed: drawSeed,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Plan:   runner.Plan{Placement: v.placement, Rule: v.rule, Group: v.group, Cap: v.cap, Slices: v.slices, LookAhead: v.lookAhead},
+		World:  runner.World[kernels.Buffer]{Capacity: v.capacity},
+	}
+	for _, dev := range r.devs {
+		config.Spaces = append(config.Spaces, dev)
+	}
+	if v.placement.Ranks == 1 {
+		config.Hooks.Action = func(_ int, a schedule.Action) { r.actions = append(r.actions, a.WithDrop(0)) }
 	}
 	for _, c := range change {
-		c(&r.config)
+		c(&config)
 	}
-	r.runner, err = runner.New(r.config)
+	r.runner, err = runner.New(config)
 	require.NoError(t, err)
 	return r
 }
 
-// close closes the model and requires that nothing else is live.
+// close closes the model and requires that nothing else is live on any rank.
 func (r *rig) close() {
 	require.NoError(r.t, r.runner.Close())
 	require.NoError(r.t, r.model.Close())
-	require.Zero(r.t, r.dev.Live(), "bytes live after the model was closed")
-	require.NoError(r.t, r.dev.Close())
+	for rank, dev := range r.devs {
+		require.Zero(r.t, dev.Live(), "bytes live on rank %d after the model was closed", rank)
+		require.NoError(r.t, dev.Close())
+	}
 }
 
-// source provides exactly the sequences of a batch.
-func (r *rig) source(batch []reference.Sequence) runner.Source[kernels.Buffer] {
+// sources provides every rank with the sequences of a batch, which each rank must request once, in
+// order. It counts the requests of each rank.
+func (r *rig) sources(batch []reference.Sequence) (all runner.Source[kernels.Buffer], requests []int) {
 	r.actions, r.pulls = r.actions[:0], r.pulls[:0]
-	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
-		k := entry.Index()
-		require.Less(r.t, k, len(batch), "the source is asked for more than the step has")
-		if len(r.actions) > 0 { // with -tags invariants it is also called before the first action
-			require.Equal(r.t, len(r.pulls), k, "entries are asked for in ascending order")
-			r.pulls = append(r.pulls, r.actions[len(r.actions)-1])
-		}
-		s := batch[k]
-		transformer.Put(r.dev, entry, s.Tokens, s.Labels, s.Weights)
-		return nil
-	})
+	var list []runner.Source[kernels.Buffer]
+	requests = make([]int, len(r.devs))
+	for rank, dev := range r.devs {
+		source := runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+			k := entry.Index()
+			if k != requests[rank] || k >= len(batch) {
+				return fmt.Errorf("rank %d requests the entry of microbatch %d after %d of %d", rank, k, requests[rank], len(batch))
+			}
+			requests[rank]++
+			if len(r.devs) == 1 {
+				r.pulls = append(r.pulls, r.actions[len(r.actions)-1])
+			}
+			s := batch[k]
+			transformer.Put(dev, entry, s.Tokens, s.Labels, s.Weights)
+			return nil
+		})
+		// With -tags invariants the runner calls a source of runner.Indexed twice.
+		list = append(list, struct{ runner.Source[kernels.Buffer] }{source})
+	}
+	return runner.PerRank(list...), requests
 }
 
 // step trains on a batch, without an update.
 func (r *rig) step(batch []reference.Sequence) *runner.Result {
 	r.t.Helper()
-	result, err := r.runner.Step(context.Background(), len(batch), r.source(batch))
-	require.NoError(r.t, err)
-	require.Len(r.t, r.pulls, len(batch), "the source was asked exactly M times")
-	return result
+	return r.run(r.runner.Step, batch)
 }
 
 // evaluate runs a batch forward only.
 func (r *rig) evaluate(batch []reference.Sequence) *runner.Result {
 	r.t.Helper()
-	result, err := r.runner.Evaluate(context.Background(), len(batch), r.source(batch))
+	return r.run(r.runner.Evaluate, batch)
+}
+
+func (r *rig) run(step func(context.Context, int, runner.Source[kernels.Buffer]) (*runner.Result, error), batch []reference.Sequence) *runner.Result {
+	r.t.Helper()
+	sources, requests := r.sources(batch)
+	result, err := step(context.Background(), len(batch), sources)
 	require.NoError(r.t, err)
-	require.Len(r.t, r.pulls, len(batch), "the source was asked exactly M times")
+	for rank, n := range requests {
+		require.Equal(r.t, len(batch), n, "entries that rank %d has requested", rank)
+	}
+	require.Equal(r.t, 2, result.Books)
+	require.Zero(r.t, result.Excess)
+	require.Zero(r.t, result.Growth.Bytes)
 	return result
 }
 
-// numbers has everything that a step computes, as bits, so that equal means bit-equal and 0
-// differs from -0.
+// numbers contains all results of a step as bits, so that 0 differs from -0 and equal NaNs are
+// equal.
 type numbers struct {
 	sum, weight, norm uint64
 	tensors           map[string][]uint32
@@ -171,24 +219,40 @@ func (r *rig) train(batches [][]reference.Sequence) []numbers {
 	for _, batch := range batches {
 		result := r.step(batch)
 		require.Equal(r.t, loss.Stepped, result.Outcome)
-		v := result.Losses[0]
-		n := numbers{sum: math.Float64bits(v.Sum), weight: math.Float64bits(v.Weight), norm: math.Float64bits(result.GradNorm)}
-		for _, p := range r.model.Parameters() {
-			n.tensor(r.t, r.dev, p.Name+" gradient", p.Grad)
-		}
-		require.Greater(r.t, result.GradNorm, maxNorm, "the gradient is clipped")
+		n := r.numbers(result)
 		require.NoError(r.t, r.model.Update(update, result, maxNorm))
-		for _, p := range r.model.Parameters() {
-			n.tensor(r.t, r.dev, p.Name+" weight", p.Weight)
-			n.tensor(r.t, r.dev, p.Name+" first moment", p.M)
-			n.tensor(r.t, r.dev, p.Name+" second moment", p.V)
-		}
+		r.tensors(&n, " weight", func(c transformer.Copy) kernels.Buffer { return c.Weight })
+		r.tensors(&n, " first moment", func(c transformer.Copy) kernels.Buffer { return c.M })
+		r.tensors(&n, " second moment", func(c transformer.Copy) kernels.Buffer { return c.V })
 		history = append(history, n)
 	}
 	return history
 }
 
-// trainReference does the same without a runner.
+// numbers returns the numbers of a step before its update. It rolls the scales of a model in FP8.
+func (r *rig) numbers(result *runner.Result) numbers {
+	r.t.Helper()
+	v := result.Losses[0]
+	n := numbers{sum: math.Float64bits(v.Sum), weight: math.Float64bits(v.Weight), norm: math.Float64bits(result.GradNorm)}
+	r.tensors(&n, " gradient", func(c transformer.Copy) kernels.Buffer { return c.Grad })
+	n.roll(r.t, r.model)
+	return n
+}
+
+// tensors adds a buffer of every parameter, and requires that all ranks with a copy of it have
+// the same.
+func (r *rig) tensors(n *numbers, quantity string, of func(c transformer.Copy) kernels.Buffer) {
+	r.t.Helper()
+	for _, p := range r.model.Parameters() {
+		n.tensor(r.t, p.Device, p.Name+quantity, of(p.Copy))
+		for _, other := range p.Others {
+			same := firstDifference(n.tensors[p.Name+quantity], bits(read(r.t, other.Device, of(other))))
+			require.Negative(r.t, same, "%s%s differs between two ranks from element %d on", p.Name, quantity, same)
+		}
+	}
+}
+
+// trainReference is train without a runner.
 func trainReference(t testing.TB, cfg transformer.Config, batches [][]reference.Sequence) []numbers {
 	t.Helper()
 	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
@@ -209,6 +273,7 @@ func trainReference(t testing.TB, cfg transformer.Config, batches [][]reference.
 		for _, p := range model.Parameters {
 			n.tensor(t, dev, p.Name+" gradient", p.Grad)
 		}
+		require.Greater(t, totals.GradNorm, maxNorm, "the gradient is clipped")
 		require.NoError(t, model.Update(reference.AdamW(update), totals, maxNorm))
 		for _, p := range model.Parameters {
 			n.tensor(t, dev, p.Name+" weight", p.Weight)
@@ -251,10 +316,6 @@ func firstDifference(a, b []uint32) int {
 		}
 	}
 	return -1
-}
-
-func (v variant) String() string {
-	return fmt.Sprintf("group %d, %d stages, recompute %t, look-ahead %d", v.group, v.stages, v.recompute, v.lookAhead)
 }
 
 // factorOf takes the factor of a step.
