@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// ErrRanks is returned if the ranks do not run the same step: they begin different steps, or
-// their reports at step end contradict each other.
+// ErrRanks is returned if the ranks do not run the same step: their hellos differ, or their reports
+// at step end contradict each other.
 var ErrRanks = errors.New("transport: the ranks do not run the same step")
 
-// ErrWindow is returned for memory that a rank does not expose: a range outside of it, or a tag
-// that it has withdrawn, has exposed already or cannot expose.
+// ErrWindow is returned for memory that a rank does not expose: for a range outside of the exposed
+// memory, or a tag that the rank has withdrawn, has exposed already or cannot expose.
 var ErrWindow = errors.New("transport: memory is not exposed")
 
-// TagError is returned by Recv for a message with another tag or number of tensors than expected.
-// The sender's next call for the link returns it too.
+// TagError is returned by Recv for a message whose tag or number of tensors is not the expected one.
+// The sender's next call for the link returns it, too.
 type TagError struct {
 	From, To            int // ranks
 	Sent, Expected      Tag

@@ -9,28 +9,30 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// StallError ends a step without progress. It is check.ErrDeadlock if ranks wait for each other.
+// StallError is the error of a step that makes no progress. It is check.ErrDeadlock if ranks wait for
+// each other.
 type StallError struct {
-	// Way is the result of check.FindCycle for deadlocked ranks: the cycle of waiting ranks, or the
-	// chain of waits to a rank that has reached its end. It is nil if a rank takes too long.
+	// Way is the result of check.FindCycle if ranks are deadlocked: a cycle of waiting ranks, or a
+	// chain of waiting ranks that ends at a rank without further actions. It is nil if a rank takes
+	// too long.
 	Way []check.Waiting
-	// Still is how long no rank has begun an action, if Way is nil.
+	// Still is the time since a rank has begun an action, if Way is nil.
 	Still time.Duration
-	Ranks []Standing // by rank
+	Ranks []Standing // of all ranks, in order
 }
 
-// Standing is what a rank is doing at a moment. It can be marshaled as JSON.
+// Standing is the state of a rank at a moment. It can be marshaled as JSON.
 type Standing struct {
 	// Rank and Action are always set. A rank that does not wait is running Action, or is outside
-	// of its program if Action is 0. Position is set if the rank waits; then ForRank is -1 if it
-	// waits for all ranks, and For is 0 if it waits outside of its program.
+	// of its program if Action is 0. If the rank waits, Position is set, ForRank is -1 if it waits
+	// for all ranks, and For is 0 if it waits outside of its program.
 	check.Waiting
 	Step  int64           // the last step that has run an action, numbered like runner.Result.Step
-	Last  schedule.Action // the action of the step that ran before Action, or 0
+	Last  schedule.Action // the action of the step before Action, or 0
 	Waits bool
-	Since time.Duration // how long it has waited
-	Read  int64         // bytes that it has read from the Windows of other ranks, in all steps
-	Age   time.Duration // time since the heartbeat that brought the standing of a rank of another process
+	Since time.Duration // the time for which the rank has waited
+	Read  int64         // the bytes that it has read from the Windows of other ranks, in all steps
+	Age   time.Duration // the time since the heartbeat with this standing, for a rank of another process
 }
 
 // Error describes the waits of the ranks, as check.Plan does, or the activity of every rank.
@@ -54,12 +56,12 @@ func (e *StallError) Is(target error) bool {
 	return target == check.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
 }
 
-// String describes the rank's activity in one line.
+// String describes the standing in one line.
 func (s Standing) String() string {
 	return fmt.Sprintf("rank %d, step %d, %s", s.Rank, s.Step, s.Activity())
 }
 
-// Activity describes the activity without the rank and the step.
+// Activity describes the standing without the rank and the step.
 func (s *Standing) Activity() string {
 	words := "is outside of its program"
 	if s.Action.Kind() != schedule.None {

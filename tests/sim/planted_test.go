@@ -54,7 +54,7 @@ var planted = []struct{ name, file, old, new string }{
 	{"a rank that fails does not abort the others", "schedule/runner/worker.go",
 		"		r.transport.Abort(cause)\n", "		if !off {\n			r.transport.Abort(cause)\n		}\n"},
 	{"the watch for stalls looks once", "transport/local/watch.go",
-		"	w.timer.Reset(l.cfg.Stall / looks)\n}", "	if !off {\n		w.timer.Reset(l.cfg.Stall / looks)\n	}\n}"},
+		"	w.timer.Reset(l.cfg.Stall / checksPerStall)\n}", "	if !off {\n		w.timer.Reset(l.cfg.Stall / checksPerStall)\n	}\n}"},
 	{"links keep what an aborted step has not waited for", "transport/internal/messages/queue.go",
 		"	q.sent, q.waited = q.sent[:0], 0\n", "	if !off {\n		q.sent, q.waited = q.sent[:0], 0\n	}\n"},
 	{"a lost rank is not broadcast", "transport/tcp/hub.go",

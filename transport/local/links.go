@@ -19,16 +19,16 @@ import (
 // rank, Copy must be set.
 type Config[T any] struct {
 	Ranks int
-	// Capacity is the number of messages that a link holds: 0 is a rendezvous, schedule.Unlimited
-	// has no limit.
+	// Capacity is the number of messages that a link holds: 0 means a rendezvous, schedule.Unlimited
+	// no limit.
 	Capacity int
 	// Copy returns a copy of h, a handle of rank from, in a buffer of class Transfer of rank to's
-	// own space. It runs on the goroutine of rank to. Meanwhile rank from may run, but may not
-	// change or release h.
+	// own space. It runs on the goroutine of rank to. Rank from continues to run, but does not change
+	// or release h.
 	Copy func(from, to int, h T) (T, error)
-	// Stall is how long a rank may wait while no rank begins an action, before the step ends with
-	// a *transport.StallError. 0 is five minutes. If it is negative, only a deadlock ends the
-	// step, which it always does at once.
+	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits and no
+	// rank begins an action: 0 means five minutes, and a negative value no limit. A deadlock always
+	// ends the step at once.
 	Stall time.Duration
 }
 
@@ -57,12 +57,12 @@ func (c *Config[T]) Validate() error {
 }
 
 // Links are the links between the ranks of one process. The receiver's goroutine copies from the
-// sender's buffer when it receives, so that a message costs one copy and, in steady state, no
-// allocation. Links start no goroutines except a timer that checks for stalls.
+// sender's buffer, so a message costs one copy and, in steady state, no allocation. Links start no
+// goroutines except a timer that checks for stalls.
 //
-// One lock guards all state. A call that must wait records its reason in its rank's wait, and
-// sleeps; the rank that ends the wait wakes it. The current waits therefore form the graph of
-// waiting ranks at any time, and a cycle is found when it closes.
+// One lock guards all state. A call that must wait records the reason in the wait of its rank, and
+// sleeps; the rank that causes the awaited event wakes it. The waits of all ranks therefore always
+// form the graph of waiting ranks, and a cycle is found at the moment at which it closes.
 type Links[T any] struct {
 	cfg        Config[T]
 	ends       []Endpoint[T]
@@ -70,17 +70,17 @@ type Links[T any] struct {
 
 	mu      sync.Mutex
 	closed  bool
-	links   []*link[T] // by sending rank, receiving rank and direction; nil before its first message
+	links   []*link[T] // by sending rank, receiving rank and direction; nil before the first message
 	cause   error      // of the abort; nil while the step runs
-	steps   int64      // number of steps that have begun
-	begun   int        // ranks that wait in Begin
-	hellos  [][]byte   // hellos of the waiting ranks, by rank
-	arrived int        // ranks that have called Exchange
-	all     [][]byte   // their bytes, by rank
+	steps   int64      // the number of steps that have begun
+	begun   int        // the number of ranks that wait in Begin
+	hellos  [][]byte   // by rank: the hello of its last Begin
+	arrived int        // the number of ranks that have called Exchange
+	all     [][]byte   // by rank: its bytes of the Exchange
 	watch   watch
 }
 
-// link is one link, with the messages on it.
+// link is a link and the messages on it.
 type link[T any] struct {
 	messages.Queue[T]
 	from, to int
@@ -92,23 +92,23 @@ type link[T any] struct {
 // Endpoint is one rank's end of Links: a transport.Transport, a transport.Watcher and a
 // transport.Windows.
 type Endpoint[T any] struct {
-	links    *Links[T]
-	windows  messages.Windows
-	rank     int
-	step     atomic.Int64
-	last     atomic.Uint64 // the action before the current one
-	running  atomic.Uint64 // the current action
-	position atomic.Int64  // of the current action, for errors
+	links      *Links[T]
+	windows    messages.Windows
+	rank       int
+	step       atomic.Int64
+	lastAction atomic.Uint64 // the action before the current one
+	action     atomic.Uint64 // the current action
+	position   atomic.Int64  // of the current action, for errors
 
 	// Under the lock.
-	waiter messages.Waiter
-	wait   wait[T]
-	waited time.Duration
-	all    [][]byte // result of Exchange
-	differ error    // result of Begin
+	waiter     messages.Waiter
+	wait       wait[T]
+	waited     time.Duration
+	exchanged  [][]byte // result of Exchange
+	helloError error    // result of Begin
 }
 
-// wait is the reason why a rank waits.
+// wait describes the event for which a rank waits.
 type wait[T any] struct {
 	reason waitReason
 	tag    transport.Tag
@@ -117,6 +117,7 @@ type wait[T any] struct {
 	since  time.Time
 }
 
+// waitReason is the kind of the awaited event.
 type waitReason uint8
 
 const (
@@ -126,10 +127,10 @@ const (
 	waitReceipt            // of a Wait, or of a Send under rendezvous, for the receipt of a message
 	waitMessage            // of a Recv, for a message
 	waitAll                // of an Exchange
-	waitRelease            // of an Abort, until no rank copies the rank's buffers
+	waitRelease            // of an Abort, for all copies of the rank's buffers to end
 )
 
-// New returns links that hold no message.
+// New returns links without messages.
 func New[T any](cfg Config[T]) (*Links[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -163,22 +164,22 @@ func (l *Links[T]) Close() error {
 // Capacity returns Config.Capacity.
 func (e *Endpoint[T]) Capacity() int { return e.links.cfg.Capacity }
 
-// Runs notes the step and the action that the rank runs.
+// Runs records the step and the action that the rank runs.
 func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
 	e.step.Store(step)
-	e.last.Store(e.running.Load())
-	e.running.Store(uint64(action))
+	e.lastAction.Store(e.action.Load())
+	e.action.Store(uint64(action))
 	e.position.Add(1)
 }
 
-// Waited returns how long calls of this rank have blocked since Begin.
+// Waited returns the time for which calls of this rank have blocked since Begin.
 func (e *Endpoint[T]) Waited() time.Duration {
 	e.links.mu.Lock()
 	defer e.links.mu.Unlock()
 	return e.waited
 }
 
-// Begin waits for all ranks. The last one compares the hellos, and empties the links.
+// Begin waits for all ranks. The last rank compares the hellos, and empties the links.
 func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	turn := turns.Of(ctx)
 	if turn != nil {
@@ -191,10 +192,10 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	if l.closed {
 		return ErrClosed
 	}
-	l.hellos[e.rank], e.differ = append(l.hellos[e.rank][:0], hello...), nil
+	l.hellos[e.rank], e.helloError = append(l.hellos[e.rank][:0], hello...), nil
 	if l.begun++; l.begun < len(l.ends) {
 		if err := l.await(ctx, e, wait[T]{reason: waitBegin, number: l.steps + 1}); err != nil {
-			if e.differ == nil {
+			if e.helloError == nil {
 				l.begun--
 			}
 			return err
@@ -205,7 +206,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	defer l.wakeAll()
 	if err := transport.SameHello(l.hellos); err != nil {
 		for rank := range l.ends {
-			l.ends[rank].differ = err
+			l.ends[rank].helloError = err
 		}
 		return err
 	}
@@ -220,14 +221,14 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	for rank := range l.ends {
 		other := &l.ends[rank]
 		other.windows.Begin(l.steps)
-		other.waited, other.all = 0, nil
-		other.running.Store(0)
+		other.waited, other.exchanged = 0, nil
+		other.action.Store(0)
 		other.position.Store(-1)
 	}
 	return nil
 }
 
-// Send puts h on the link. Under rendezvous it waits for the receipt.
+// Send puts h on the link. If the capacity is 0, it waits for the receipt.
 func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	l := e.links
 	l.mu.Lock()
@@ -288,8 +289,8 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	return nil
 }
 
-// copy fills to with copies of the handles of a link's first message, without the lock: until it
-// is done, the message stays first, and its sender cannot end the step.
+// copy fills to with copies of the handles in a link's first message. It copies without the lock:
+// meanwhile the message stays the first, and an Abort of its sender does not return.
 func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 	l := e.links
 	link.reading = true
@@ -311,7 +312,7 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 	return nil
 }
 
-// Exchange waits for all ranks. Once the last rank has called it, all ranks get the result.
+// Exchange waits for all ranks. When the last rank has called it, all ranks receive the result.
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	l := e.links
 	l.mu.Lock()
@@ -325,20 +326,20 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	l.all[e.rank] = append([]byte{}, mine...)
 	if l.arrived++; l.arrived == len(l.ends) {
 		for rank := range l.ends {
-			l.ends[rank].all = l.all
+			l.ends[rank].exchanged = l.all
 		}
 		l.arrived, l.all = 0, nil
 		l.wakeAll()
 	}
 	err := l.await(ctx, e, wait[T]{reason: waitAll})
-	all := e.all
-	if all == nil { // the others do not get it either
+	all := e.exchanged
+	if all == nil { // the other ranks receive no result either
 		if l.all != nil {
 			l.arrived, l.all[e.rank] = l.arrived-1, nil
 		}
 		return nil, err
 	}
-	e.all = nil
+	e.exchanged = nil
 	return all, nil
 }
 
@@ -367,7 +368,7 @@ func (l *Links[T]) Failure() error {
 	return l.cause
 }
 
-// abort ends every call with the first cause, except calls that wait for a new step.
+// abort ends every call with the first cause, except calls of Begin.
 func (l *Links[T]) abort(cause error) {
 	if l.cause != nil {
 		return

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// await blocks a rank until its wait is over, and returns the error that ended it. It reads the
-// clock only if the rank must wait (L12).
+// await blocks a rank until its wait ends, and returns the error that has ended it, if any. It reads
+// the clock only if the rank must wait (L12).
 func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
-	if l.over(e, &w) {
-		return l.ended(e, &w)
+	if l.waitOver(e, &w) {
+		return l.endCause(e, &w)
 	}
 	w.since = time.Now()
 	e.wait = w
@@ -18,25 +18,27 @@ func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 		l.keepWatch()
 		l.findDeadlock(e)
 	}
-	err := e.waiter.Sleep(ctx, func() bool { return l.over(e, &w) })
+	err := e.waiter.Sleep(ctx, func() bool { return l.waitOver(e, &w) })
 	if e.wait = (wait[T]{}); counted {
 		e.waited += time.Since(w.since)
 	}
 	if err != nil {
 		return err
 	}
-	return l.ended(e, &w)
+	return l.endCause(e, &w)
 }
 
-// over reports whether a wait is over.
-func (l *Links[T]) over(e *Endpoint[T], w *wait[T]) bool { return l.ended(e, w) != nil || l.met(e, w) }
+// waitOver reports whether a wait has ended.
+func (l *Links[T]) waitOver(e *Endpoint[T], w *wait[T]) bool {
+	return l.endCause(e, w) != nil || l.happened(e, w)
+}
 
-// ended returns the error that ends a wait: the cause of an abort, the fault of the link, or hellos
+// endCause returns the error that ends a wait: the cause of an abort, the fault of the link, or hellos
 // that differ.
-func (l *Links[T]) ended(e *Endpoint[T], w *wait[T]) error {
+func (l *Links[T]) endCause(e *Endpoint[T], w *wait[T]) error {
 	switch {
 	case w.reason == waitBegin:
-		return e.differ
+		return e.helloError
 	case w.reason == waitRelease:
 		return nil
 	case l.cause != nil:
@@ -47,8 +49,8 @@ func (l *Links[T]) ended(e *Endpoint[T], w *wait[T]) error {
 	return nil
 }
 
-// met reports whether the awaited event has happened.
-func (l *Links[T]) met(e *Endpoint[T], w *wait[T]) bool {
+// happened reports whether the awaited event has happened.
+func (l *Links[T]) happened(e *Endpoint[T], w *wait[T]) bool {
 	switch w.reason {
 	case waitBegin:
 		return l.steps >= w.number
@@ -59,7 +61,7 @@ func (l *Links[T]) met(e *Endpoint[T], w *wait[T]) bool {
 	case waitMessage:
 		return w.link.Len() > 0
 	case waitAll:
-		return e.all != nil
+		return e.exchanged != nil
 	case waitRelease:
 		for _, link := range l.links {
 			if link != nil && link.from == e.rank && link.reading {
@@ -71,10 +73,10 @@ func (l *Links[T]) met(e *Endpoint[T], w *wait[T]) bool {
 	return false
 }
 
-// wake wakes a rank if its wait is over.
+// wake wakes a rank if its wait has ended.
 func (l *Links[T]) wake(rank int) {
 	e := &l.ends[rank]
-	if e.wait.reason != waitNone && l.over(e, &e.wait) {
+	if e.wait.reason != waitNone && l.waitOver(e, &e.wait) {
 		e.waiter.Wake()
 	}
 }

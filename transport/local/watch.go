@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Standings returns what the ranks are doing now. Any goroutine may call it.
+// Standings returns the current standings of all ranks. Any goroutine may call it.
 func (l *Links[T]) Standings() (all []transport.Standing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -19,15 +19,15 @@ func (l *Links[T]) Standings() (all []transport.Standing) {
 	return all
 }
 
-// standing returns what a rank is doing now.
+// standing returns the current standing of a rank.
 func (l *Links[T]) standing(rank int) transport.Standing {
 	e := &l.ends[rank]
 	w := &e.wait
-	s := transport.Standing{Step: e.step.Load(), Last: schedule.Action(e.last.Load()).WithDrop(0).WithJoin(false)}
-	s.Rank, s.Action = rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false)
+	s := transport.Standing{Step: e.step.Load(), Last: schedule.Action(e.lastAction.Load()).WithDrop(0).WithJoin(false)}
+	s.Rank, s.Action = rank, schedule.Action(e.action.Load()).WithDrop(0).WithJoin(false)
 	s.ForRank = l.waitsFor(rank)
 	if s.Waits = s.ForRank >= 0; !s.Waits {
-		if w := e.windows.Waiting(); w != nil { // beside the rank's own goroutine
+		if w := e.windows.Waiting(); w != nil { // another goroutine of the rank waits
 			s.Waits, s.ForRank, s.For, s.Position, s.Since = true, w.From, w.Tag.Sends(), e.position.Load(), time.Since(w.Since)
 		}
 		return s
@@ -44,12 +44,12 @@ func (l *Links[T]) standing(rank int) transport.Standing {
 	return s
 }
 
-// waitsFor returns the rank that a waiting rank waits for, the lowest of several. It returns -1
-// for a rank that does not wait for another one.
+// waitsFor returns the rank for which a rank waits, the lowest if there are several, or -1 if it
+// does not wait for another rank.
 func (l *Links[T]) waitsFor(rank int) int {
 	e := &l.ends[rank]
 	w := &e.wait
-	if l.over(e, w) { // it has not woken up yet
+	if l.waitOver(e, w) { // the rank has not woken up yet
 		return -1
 	}
 	switch w.reason {
@@ -58,32 +58,33 @@ func (l *Links[T]) waitsFor(rank int) int {
 	case waitMessage:
 		return w.link.from
 	case waitAll:
-		return slices.IndexFunc(l.all, func(brought []byte) bool { return brought == nil })
+		return slices.IndexFunc(l.all, func(data []byte) bool { return data == nil })
 	}
 	return -1
 }
 
-// findDeadlock ends the step if a rank that begins to wait causes a deadlock: the rank has closed
-// a cycle, or it is at its end and another rank waits for one of its actions.
+// findDeadlock ends the step if the wait that a rank begins is a deadlock: it closes a cycle, or it
+// is the rank's last wait, and another rank waits for one of the rank's actions.
 func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 	if e.wait.reason == waitAll {
 		for rank := range l.ends {
 			if l.ends[rank].wait.reason != waitAll && l.waitsFor(rank) == e.rank {
-				l.stalled(0)
+				l.endStalled(0)
 			}
 		}
 		return
 	}
 	for rank := l.waitsFor(e.rank); rank >= 0; rank = l.waitsFor(rank) {
 		if rank == e.rank || l.ends[rank].wait.reason == waitAll {
-			l.stalled(0)
+			l.endStalled(0)
 			return
 		}
 	}
 }
 
-// stalled ends the step because of a deadlock, or because nothing has moved for the given time.
-func (l *Links[T]) stalled(still time.Duration) {
+// endStalled ends the step because of a deadlock, or because no rank has made progress for the given
+// time.
+func (l *Links[T]) endStalled(still time.Duration) {
 	err := &transport.StallError{Still: still}
 	var waiting []check.Waiting
 	for rank := range l.ends {
@@ -99,18 +100,17 @@ func (l *Links[T]) stalled(still time.Duration) {
 	l.abort(err)
 }
 
-// watch checks periodically whether anything has moved since its last check. It is on while a
-// rank waits.
+// watch checks periodically whether the ranks make progress. It is on while a rank waits.
 type watch struct {
 	timer *time.Timer
 	on    bool
-	moves uint64   // of messages
-	seen  []uint64 // moves, and the action of each rank
-	still time.Duration
+	moves uint64        // the number of sends, receipts and reads
+	seen  []uint64      // moves and the action of each rank, at the last check
+	still time.Duration // the time without progress
 }
 
-// looks is the number of checks within the stall timeout.
-const looks = 4
+// checksPerStall is the number of checks during the stall timeout.
+const checksPerStall = 4
 
 // keepWatch starts the watch if it is off.
 func (l *Links[T]) keepWatch() {
@@ -119,16 +119,16 @@ func (l *Links[T]) keepWatch() {
 	case w.on || l.cfg.Stall < 0:
 		return
 	case w.timer == nil:
-		w.timer = time.AfterFunc(l.cfg.Stall/looks, l.look)
+		w.timer = time.AfterFunc(l.cfg.Stall/checksPerStall, l.checkStall)
 	default:
-		w.timer.Reset(l.cfg.Stall / looks)
+		w.timer.Reset(l.cfg.Stall / checksPerStall)
 	}
 	w.on, w.still = true, 0
 	l.moved()
 }
 
-// look ends the step if nothing has moved for too long.
-func (l *Links[T]) look() {
+// checkStall ends the step if the ranks have made no progress for too long.
+func (l *Links[T]) checkStall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &l.watch
@@ -139,19 +139,19 @@ func (l *Links[T]) look() {
 	if w.on = waiting && !l.closed; !w.on {
 		return
 	}
-	w.still += l.cfg.Stall / looks
+	w.still += l.cfg.Stall / checksPerStall
 	if l.moved() {
 		w.still = 0
 	}
-	if w.still >= looks*(l.cfg.Stall/looks) {
-		l.stalled(w.still)
+	if w.still >= checksPerStall*(l.cfg.Stall/checksPerStall) {
+		l.endStalled(w.still)
 		w.on = false
 		return
 	}
-	w.timer.Reset(l.cfg.Stall / looks)
+	w.timer.Reset(l.cfg.Stall / checksPerStall)
 }
 
-// moved reports whether a message has moved or a rank has begun an action since its last call.
+// moved reports whether a message was moved or a rank has begun an action since the last call.
 func (l *Links[T]) moved() bool {
 	w := &l.watch
 	if w.seen == nil {
@@ -160,7 +160,7 @@ func (l *Links[T]) moved() bool {
 	moved := w.seen[0] != w.moves
 	w.seen[0] = w.moves
 	for rank := range l.ends {
-		runs := l.ends[rank].running.Load()
+		runs := l.ends[rank].action.Load()
 		moved = moved || w.seen[1+rank] != runs
 		w.seen[1+rank] = runs
 	}

@@ -35,8 +35,8 @@ func (e *Endpoint[T]) Withdraw(ctx context.Context, tag transport.Tag, n int64) 
 	return wait.end(e.windows.Withdraw(ctx, tag, n, wait.begin))
 }
 
-// windowWait puts a call that may wait for a rank, or for all if from is -1, under the watch for
-// stalls. A call that does not wait allocates nothing.
+// windowWait registers a call that may wait with the watch for stalls. The call waits for rank from,
+// or for all ranks if from is -1. A call that does not wait allocates nothing.
 type windowWait[T any] struct {
 	e     *Endpoint[T]
 	from  int
@@ -44,7 +44,7 @@ type windowWait[T any] struct {
 	ended func() // nil until the call waits
 }
 
-// begin is called before the call waits.
+// begin is called when the call begins to wait.
 func (w *windowWait[T]) begin() {
 	l := w.e.links
 	w.ended = w.e.windows.Waits(w.from, w.tag)

@@ -14,7 +14,7 @@ typedef struct {
 	MPI_Comm comm;
 } world;
 
-// start leaves every signal with the handler that it had.
+// start initializes MPI. It restores the signal handlers that MPI replaces.
 static int start(world *w) {
 	struct sigaction old[32];
 	for (int s = 1; s < 32; s++) sigaction(s, NULL, &old[s]);
@@ -38,11 +38,11 @@ static int end(world *w) {
 typedef struct {
 	int done, found, from, tag, size;
 	MPI_Message message;
-} news;
+} event;
 
-// ask completes requests, whose indices go to done, and matches the first message that has
-// arrived.
-static int ask(MPI_Comm comm, int n, MPI_Request *requests, int *done, news *out) {
+// poll_once tests requests, stores the indices of the completed ones in done, and matches the first
+// message that has arrived.
+static int poll_once(MPI_Comm comm, int n, MPI_Request *requests, int *done, event *out) {
 	out->done = 0;
 	MPI_Status status;
 	int code = n ? MPI_Testsome(n, requests, &out->done, done, MPI_STATUSES_IGNORE) : MPI_SUCCESS;
@@ -75,21 +75,21 @@ import (
 	"unsafe"
 )
 
-// binding makes the calls of MPI. The caller serializes them.
+// binding calls MPI. Its caller serializes the calls.
 type binding struct {
 	world    C.world
 	requests []C.MPI_Request
 	done     []C.int // indices
-	news     C.news
+	event    C.event
 }
 
-// arrival is a message that MPI has matched and not received.
+// arrival is a message that MPI has matched but not received.
 type arrival struct {
 	from, tag, size int
 	message         C.MPI_Message
 }
 
-// fault returns an error of MPI with MPI's text.
+// fault returns the error of a call of MPI, with MPI's text, or nil.
 func fault(code C.int, call string) error {
 	if code == C.MPI_SUCCESS {
 		return nil
@@ -104,13 +104,13 @@ func fault(code C.int, call string) error {
 func (b *binding) start() error {
 	var flag C.int
 	if C.MPI_Initialized(&flag); flag != 0 {
-		return fmt.Errorf("mpi: MPI is already initialized in this process: there is one World in a process")
+		return fmt.Errorf("mpi: MPI is already initialized in this process: start only one World")
 	}
 	if code := C.start(&b.world); code != C.MPI_SUCCESS {
 		return fault(code, "start")
 	}
 	if b.world.level < C.MPI_THREAD_SERIALIZED {
-		return fmt.Errorf("mpi: the library gives thread level %d: MPI_THREAD_SERIALIZED is needed", b.world.level)
+		return fmt.Errorf("mpi: the library has thread level %d, but MPI_THREAD_SERIALIZED is needed: use a library that supports it", b.world.level)
 	}
 	return nil
 }
@@ -126,38 +126,39 @@ func library() string {
 	return strings.Join(strings.Fields(strings.TrimRight(name, "\x00")), " ")
 }
 
-// send starts sending bytes, which are pinned, as the last request.
+// send starts to send p, which must be pinned, and appends the request.
 func (b *binding) send(p []byte, to, tag int) error {
 	b.requests = append(b.requests, *new(C.MPI_Request))
 	return fault(C.post(b.world.comm, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), C.int(to), C.int(tag), &b.requests[len(b.requests)-1]), "MPI_Issend")
 }
 
-// receive starts receiving a message into bytes, which are pinned, as the last request.
+// receive starts to receive a message into p, which must be pinned, and appends the request.
 func (b *binding) receive(p []byte, a *arrival) error {
 	b.requests = append(b.requests, *new(C.MPI_Request))
 	return fault(C.take(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), &b.requests[len(b.requests)-1]), "MPI_Imrecv")
 }
 
-// receiveNow receives a message of a few bytes, which arrives with its header.
+// receiveNow receives a message of a few bytes. It does not block, because they arrive with the
+// header.
 func (b *binding) receiveNow(p []byte, a *arrival) error {
 	return fault(C.takeNow(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p))), "MPI_Mrecv")
 }
 
-// ask returns the indices of the completed requests, and the first message that has arrived. The
-// caller then drops those requests.
-func (b *binding) ask() (done []C.int, a arrival, found bool, err error) {
+// poll returns the indices of the completed requests, which the caller then removes, and the first
+// message that has arrived.
+func (b *binding) poll() (done []C.int, a arrival, found bool, err error) {
 	n := len(b.requests)
 	if cap(b.done) < n {
 		b.done = make([]C.int, cap(b.requests))
 	}
-	code := C.ask(b.world.comm, C.int(n), unsafe.SliceData(b.requests), unsafe.SliceData(b.done[:n]), &b.news)
+	code := C.poll_once(b.world.comm, C.int(n), unsafe.SliceData(b.requests), unsafe.SliceData(b.done[:n]), &b.event)
 	if err := fault(code, "MPI_Testsome, MPI_Improbe"); err != nil {
 		return nil, a, false, err
 	}
-	if s := &b.news; s.found != 0 {
+	if s := &b.event; s.found != 0 {
 		a, found = arrival{int(s.from), int(s.tag), int(s.size), s.message}, true
 	}
-	return b.done[:max(b.news.done, 0)], a, found, nil // MPI_UNDEFINED is negative
+	return b.done[:max(b.event.done, 0)], a, found, nil // MPI_UNDEFINED is negative
 }
 
 // yield lets another thread run.

@@ -18,12 +18,12 @@ type conn struct {
 	key     key
 	changed sync.Cond
 	closed  bool // on this side
-	ended   bool // by the other side: no message follows the queue
+	ended   bool // by the other side: no further message arrives
 
-	queue  []arrival  // not received, the oldest first
-	in     []byte     // a message that was longer than the buffer of Read
-	rest   []byte     // the unread part of in
-	out    []byte     // of the last short write
+	queue  []arrival  // messages to receive, the oldest first
+	in     []byte     // a message that was longer than the argument of Read
+	rest   []byte     // the unread bytes of in
+	out    []byte     // the bytes of the last short Write
 	copied *operation // the operation that sends out
 
 	readBy, writeBy deadline
@@ -35,13 +35,13 @@ func (w *World) newConn(k key) *conn {
 	return c
 }
 
-// send starts sending bytes.
+// send starts to send bytes.
 func (c *conn) send(p []byte) *operation {
 	return c.world.begin(c, p, func(p []byte) error { return c.world.mpi.send(p, c.key.process, c.key.tag^1) })
 }
 
-// over returns why a call need not wait, or nil.
-func (c *conn) over(by *deadline) error {
+// endCause returns the error that ends a call, or nil.
+func (c *conn) endCause(by *deadline) error {
 	switch {
 	case c.closed:
 		return net.ErrClosed
@@ -53,7 +53,7 @@ func (c *conn) over(by *deadline) error {
 	return nil
 }
 
-// finish waits until MPI no longer touches the memory of an operation.
+// finish waits until MPI does not use the memory of an operation any longer.
 func (c *conn) finish(o *operation) {
 	for !o.done && c.world.err == nil {
 		c.changed.Wait()
@@ -65,7 +65,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
 	for {
-		if err := c.over(&c.readBy); err != nil || len(p) == 0 {
+		if err := c.endCause(&c.readBy); err != nil || len(p) == 0 {
 			return 0, err
 		}
 		switch {
@@ -87,7 +87,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			}
 			o := c.world.begin(c, into[:a.size], func(p []byte) error { return c.world.mpi.receive(p, &a) })
 			if c.finish(o); !o.done || c.closed {
-				continue // over returns the reason
+				continue // endCause returns the reason
 			}
 			if a.size <= len(p) {
 				return a.size, nil
@@ -107,7 +107,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
 	for {
-		if err := c.over(&c.writeBy); err != nil || len(p) == 0 {
+		if err := c.endCause(&c.writeBy); err != nil || len(p) == 0 {
 			return 0, err
 		}
 		if c.ended {
@@ -132,12 +132,12 @@ func (c *conn) Write(p []byte) (int, error) {
 		c.finish(o)
 	}
 	if c.world.err != nil || c.closed {
-		return 0, c.over(&c.writeBy)
+		return 0, c.endCause(&c.writeBy)
 	}
 	return len(p), nil
 }
 
-// Close ends the connection. Bytes already written still go out.
+// Close ends the connection. It does not discard bytes that were written before.
 func (c *conn) Close() error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -181,7 +181,7 @@ func (c *conn) sweep() {
 	}
 }
 
-// deadline is the time at which calls end. The zero value is never.
+// deadline is the time at which calls end. The zero value means never.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -203,7 +203,7 @@ func (d *deadline) set(c *conn, at time.Time) {
 	}
 }
 
-// SetDeadline sets both deadlines. A started write of more than Buffer bytes continues.
+// SetDeadline sets both deadlines. A Write of more than Buffer bytes that has started continues.
 func (c *conn) SetDeadline(at time.Time) error { return c.setDeadlines(at, &c.readBy, &c.writeBy) }
 
 // SetReadDeadline sets the time at which Read ends.

@@ -325,5 +325,5 @@ func TestAddresses(t *testing.T) {
 	_, err = world.Listen("mpi:0:5")
 	require.ErrorContains(t, err, "is in use")
 	_, err = mpi.Start(t.Context(), mpi.Config{})
-	require.ErrorContains(t, err, "one World in a process")
+	require.ErrorContains(t, err, "start only one World")
 }

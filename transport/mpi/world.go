@@ -16,58 +16,59 @@ import (
 )
 
 const (
-	// Buffer is the number of bytes that a connection copies, so that their Write need not wait.
+	// Buffer is the maximum number of bytes that a Write copies, in order to return at once.
 	Buffer = 64 << 10
 	// Chunk is the maximum length of a message.
 	Chunk = 1 << 20
-	// Drain is how long the other side may take, after the end of a connection, to receive
-	// pending messages.
+	// Drain is the time in which the other side must receive pending messages after the end of a
+	// connection.
 	Drain = 5 * time.Second
 )
 
-// Config defines how a process waits for MPI, counted from the last event: for Spin it polls
-// without a pause (20 us if it is 0), then for Yield it lets other threads run in between (200
-// us), and then it sleeps for Sleep between polls (1 ms). A negative time disables that phase.
+// Config defines how a process waits for MPI after the last event. For Spin it polls without a pause;
+// 0 means 20 us. Then for Yield it lets other threads run between polls; 0 means 200 us. Then it
+// sleeps for Sleep between polls; 0 means 1 ms. A negative time omits the phase.
 type Config struct{ Spin, Yield, Sleep time.Duration }
 
 // World is this process's part of MPI_COMM_WORLD: a [tcp.Network] whose addresses are
-// mpi:PROCESS:PORT, with any number as port.
+// mpi:PROCESS:PORT, in which the port is any number.
 type World struct {
 	process, processes int
 	library            string
 	cfg                Config
 	finalize, ended    chan error
-	kick               chan struct{} // ends a sleep
-	asked              sync.WaitGroup
+	wakeup             chan struct{} // ends a sleep
+	poller             sync.WaitGroup
 
 	mu         sync.Mutex // guards every call of MPI, and the fields below
 	mpi        binding
-	operations []*operation // indexed like mpi.requests
+	operations []*operation // one for each of mpi.requests
 	conns      map[key]*conn
 	listeners  map[int]*listener
-	next       int // number of the next connection to dial
+	next       int // the number of the last dialed connection
 	port       int // the next free port
 	changed    sync.Cond
-	over       bool
-	err        error // why the World has failed
+	closed     bool
+	err        error // the reason why the World has failed, or nil
 }
 
 var _ tcp.Network = (*World)(nil)
 
-// key is the other process and the tag of its messages: even on a connection that the other
-// process has dialed, odd on one that was dialed here.
+// key identifies a connection: the other process, and the tag of the messages from it. The tag is
+// even if the other process has dialed the connection, and odd if this process has.
 type key struct{ process, tag int }
 
-// operation is a request until MPI has completed it.
+// operation is a request that MPI has not completed yet.
 type operation struct {
-	conn *conn  // that waits; nil if the message is discarded
-	data []byte // that MPI reads or writes
+	conn *conn  // waits for the operation; nil if the message is discarded
+	data []byte // the memory that MPI reads or writes
 	pin  runtime.Pinner
 	done bool
 }
 
 // Start starts MPI in this process. It blocks until all processes of the job have called it. If
-// ctx ends first, MPI is left as it is, and the process should exit. A process has one World.
+// ctx ends first, Start leaves MPI as it is, and the process should exit. A process can start only
+// one World.
 func Start(ctx context.Context, cfg Config) (*World, error) {
 	if ctx == nil {
 		return nil, errors.New("mpi: the context of Start is nil: pass context.Background() if there is no other")
@@ -80,7 +81,7 @@ func Start(ctx context.Context, cfg Config) (*World, error) {
 			*d.value = d.standard
 		}
 	}
-	w := &World{cfg: cfg, finalize: make(chan error), ended: make(chan error, 1), kick: make(chan struct{}, 1),
+	w := &World{cfg: cfg, finalize: make(chan error), ended: make(chan error, 1), wakeup: make(chan struct{}, 1),
 		conns: map[key]*conn{}, listeners: map[int]*listener{}, port: 1 << 20}
 	w.changed.L = &w.mu
 	started := make(chan error, 1)
@@ -103,7 +104,7 @@ func Start(ctx context.Context, cfg Config) (*World, error) {
 		}
 	}
 	w.process, w.processes, w.library = int(w.mpi.world.process), int(w.mpi.world.processes), library()
-	w.asked.Go(w.ask)
+	w.poller.Go(w.poll)
 	return w, nil
 }
 
@@ -123,12 +124,12 @@ func (w *World) Held() (bytes int64) {
 	return bytes
 }
 
-// Close closes the connections, waits until the other processes have closed theirs, and ends MPI.
-// It returns an error if the World has failed; MPI is then left as it is, and the process should
-// exit with a status other than 0, so that the launcher ends the others.
+// Close closes the connections, waits until the other processes have closed theirs, and ends MPI. If
+// the World has failed, Close returns the error and leaves MPI as it is. The process should then exit
+// with a status other than 0, so that the launcher ends the other processes.
 func (w *World) Close() error {
 	w.mu.Lock()
-	if w.over {
+	if w.closed {
 		w.mu.Unlock()
 		return nil
 	}
@@ -141,30 +142,30 @@ func (w *World) Close() error {
 	for w.err == nil && len(w.conns)+len(w.operations) > 0 {
 		w.changed.Wait()
 	}
-	w.over = true
+	w.closed = true
 	err := w.err
 	w.mu.Unlock()
-	w.asked.Wait()
+	w.poller.Wait()
 	if err != nil {
-		return err // the thread that started MPI stays, and the memory that MPI may read
+		return err // the thread that started MPI remains, and so does the memory that MPI may read
 	}
 	w.finalize <- nil
 	return <-w.ended
 }
 
-// ask is the goroutine that polls MPI.
-func (w *World) ask() {
+// poll is the goroutine that polls MPI.
+func (w *World) poll() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for last := time.Now(); ; {
 		w.mu.Lock()
-		news := w.progress()
-		over := w.over || w.err != nil
+		progressed := w.progress()
+		ended := w.closed || w.err != nil
 		w.mu.Unlock()
 		switch idle := time.Since(last); {
-		case over:
+		case ended:
 			return
-		case news:
+		case progressed:
 			last = time.Now()
 			runtime.Gosched()
 		case idle < w.cfg.Spin:
@@ -175,7 +176,7 @@ func (w *World) ask() {
 		default:
 			timer.Reset(max(w.cfg.Sleep, 0))
 			select {
-			case <-w.kick:
+			case <-w.wakeup:
 				last = time.Now()
 			case <-timer.C:
 			}
@@ -183,11 +184,11 @@ func (w *World) ask() {
 	}
 }
 
-// wake ends the sleep of ask: an operation has started.
+// wake ends the sleep of poll: an operation has started.
 func (w *World) wake() {
 	select {
-	case w.kick <- struct{}{}:
-	default: // ask has not seen the last one yet
+	case w.wakeup <- struct{}{}:
+	default: // poll has not received the last signal yet
 	}
 }
 
@@ -196,7 +197,7 @@ func (w *World) progress() bool {
 	if w.err != nil {
 		return false
 	}
-	done, a, found, err := w.mpi.ask()
+	done, a, found, err := w.mpi.poll()
 	if err != nil {
 		w.fail(err)
 		return false
@@ -261,7 +262,7 @@ func (w *World) arrived(a arrival) {
 	}
 }
 
-// begin starts an operation on bytes, which must not move until it is done.
+// begin starts an operation on p, which it pins until the operation is done.
 func (w *World) begin(c *conn, p []byte, post func(p []byte) error) *operation {
 	o := &operation{conn: c, data: p}
 	if len(p) > 0 {
@@ -275,7 +276,7 @@ func (w *World) begin(c *conn, p []byte, post func(p []byte) error) *operation {
 	return o
 }
 
-// fail ends all connections and operations.
+// fail ends all connections and operations with the first error.
 func (w *World) fail(err error) {
 	if w.err != nil {
 		return
@@ -290,7 +291,7 @@ func (w *World) fail(err error) {
 	w.changed.Broadcast()
 }
 
-// address is an address in the job.
+// address is the address of a listener: a port of a process.
 type address struct{ process, port int }
 
 func (a address) Network() string { return "mpi" }
@@ -313,7 +314,8 @@ type listener struct {
 	closed  bool
 }
 
-// Listen listens at a port of this process: at a free one from 1<<20 on if the address is "".
+// Listen listens at a port of this process. If the address is "", it uses a free port, which is at
+// least 1<<20.
 func (w *World) Listen(text string) (net.Listener, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -354,7 +356,7 @@ func (l *listener) Accept() (net.Conn, error) {
 // Addr returns the listener's address.
 func (l *listener) Addr() net.Addr { return l.at }
 
-// Close closes the listener, and the connections that were not accepted.
+// Close closes the listener and the connections that it has not accepted.
 func (l *listener) Close() error {
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()
@@ -374,11 +376,10 @@ func (l *listener) close() {
 	l.changed.Broadcast()
 }
 
-// errFull is returned by Dial if all numbers are in use.
+// errFull is returned by Dial if all numbers of connections are in use.
 var errFull = errors.New("mpi: too many connections between two processes")
 
-// Dial opens a connection. It does not block: if the address has no listener, the connection
-// ends.
+// Dial opens a connection. It does not block. If the address has no listener, the connection ends.
 func (w *World) Dial(_ context.Context, text string) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

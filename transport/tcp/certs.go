@@ -22,13 +22,12 @@ const (
 	keyFile         = "job.key"
 )
 
-// everyRank is the name in the certificate: it identifies ranks, independently of their
-// addresses.
+// everyRank is the name in the certificate. It is the same for all ranks, whatever their addresses.
 const everyRank = "weir-rank"
 
-// WriteCerts makes a certificate that all ranks of a job share, valid for the given time, and
-// writes it into a new folder with its key and the authority that signed it. The authority's key
-// is discarded.
+// WriteCerts makes a certificate that all ranks of a job share, valid for the given time, and writes
+// it into a new folder, with its key and the certificate of the authority that has signed it. It
+// discards the authority's key.
 func WriteCerts(folder string, valid time.Duration) error {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return fmt.Errorf("tcp: a folder for certificates: %w", err)
@@ -78,8 +77,8 @@ func writePEM(path, kind string, data []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600)
 }
 
-// LoadTLS returns the configuration of both sides of every connection, from a folder made by
-// WriteCerts.
+// LoadTLS returns a configuration for both sides of every connection, from a folder that WriteCerts
+// has made.
 func LoadTLS(folder string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, certificateFile), filepath.Join(folder, keyFile))
 	if err != nil {
@@ -91,7 +90,7 @@ func LoadTLS(folder string) (*tls.Config, error) {
 	}
 	authority := x509.NewCertPool()
 	if !authority.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("tcp: certificates: %s has none", filepath.Join(folder, authorityFile))
+		return nil, fmt.Errorf("tcp: certificates: %s contains none", filepath.Join(folder, authorityFile))
 	}
 	return &tls.Config{
 		Certificates: []tls.Certificate{pair}, RootCAs: authority, ClientCAs: authority,

@@ -18,48 +18,48 @@ import (
 type Config struct {
 	Rank, Ranks int
 	// Pipeline is the number of ranks of a pipeline if the job has several replicas of it, replica
-	// after replica. Then the error of a lost rank names its replica too.
+	// after replica. The error of a lost rank then names its replica, too.
 	Pipeline int
 	// Address is the address of rank 0: unix:PATH or tcp:HOST:PORT.
 	Address string
-	// Listen is the address at which this rank listens for the others, in the form of Address. ""
-	// is Address on rank 0; on other ranks it is a path in the same folder, or any port of the
-	// interface that reaches rank 0. Advertise is the address that the others dial instead, if
-	// addresses are translated on the way.
+	// Listen is the address at which this rank listens for the others, in the form of Address. On
+	// rank 0 "" means Address; on other ranks it means a path in the same folder, or any port of the
+	// interface that reaches rank 0. Advertise is the address that the other ranks dial instead, if
+	// the network translates addresses.
 	Listen, Advertise string
-	// Network replaces the system's sockets. Addresses are then the Network's, and Listen may be
-	// "" on every rank except 0.
+	// Network replaces the system's sockets. Addresses are then addresses of the Network, and Listen
+	// may be "" on every rank except 0.
 	Network Network
-	// Token is a secret of the job. A connection without it is closed.
+	// Token is the secret of the job. Ranks close a connection that does not send it.
 	Token string
 	// TLS authenticates both sides of every connection: see LoadTLS. It is required for addresses
 	// other than loopback, unless Insecure is set.
 	TLS      *tls.Config
 	Insecure bool
-	// Facts must be equal on all ranks, such as model, plan, flags and version. Join compares
-	// them and names the first difference.
+	// Facts are values that must be equal on all ranks, such as the model, plan, flags and version.
+	// Join compares them and names the first difference.
 	Facts []Fact
-	// Capacity is the number of messages that a link holds between send and receipt: 0 is a
-	// rendezvous, schedule.Unlimited has no limit.
+	// Capacity is the number of messages that a link holds between send and receipt: 0 means a
+	// rendezvous, schedule.Unlimited no limit.
 	Capacity int
-	// Meeting is how long Join waits for all ranks; 0 is a minute.
+	// Meeting is the time for which Join waits for all ranks; 0 means a minute.
 	Meeting time.Duration
-	// Silence is how long a rank may send nothing before it is lost; 0 is 10 seconds. It is at
-	// least 10 milliseconds, or unlimited if it is negative.
+	// Silence is the time after which a rank that sends nothing is lost: at least 10 milliseconds, 0
+	// for 10 seconds, or negative for no limit.
 	Silence time.Duration
-	// Stall is how long a rank may wait for others while every rank stays in the same action,
-	// before the step ends with a *transport.StallError. Rank 0 detects this from the heartbeats.
-	// 0 is five minutes. It is at least 10 milliseconds, or unlimited if it is negative.
+	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits for
+	// others and every rank stays in the same action. Rank 0 detects this from the heartbeats. It is
+	// at least 10 milliseconds, 0 for five minutes, or negative for no limit.
 	Stall time.Duration
 }
 
-// Network carries the bytes of a job in place of the system's sockets: transport/mpi has one. A
-// connection follows the contract of net.Conn, with deadlines, and Close ends current calls;
-// after a Write returns, its bytes are no longer read. If an address has no listener, Dial may
-// return a connection that ends at once.
+// Network carries the bytes of a job in place of the system's sockets: transport/mpi implements one.
+// A connection follows the contract of net.Conn, with deadlines, and Close ends current calls. After
+// a Write has returned, the Network does not read its bytes any longer. If there is no listener at an
+// address, Dial may return a connection that ends at once.
 type Network interface {
-	// Listen listens at an address, or at any if it is "". Others dial the Network and the String
-	// of its Addr, with a colon between them.
+	// Listen listens at an address, or at any free address if it is "". Other ranks dial the Network
+	// and the String of the listener's Addr, joined by a colon.
 	Listen(address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
@@ -67,8 +67,8 @@ type Network interface {
 // Fact is a value that must be equal on all ranks.
 type Fact struct {
 	Name, Value string
-	// Shown replaces Value in errors: for example the name and the size of a file whose Value is
-	// a hash. It may differ between ranks, and "" is Value.
+	// Shown replaces Value in errors, unless it is "": for example with the name and the size of a
+	// file whose Value is a hash. It may differ between ranks.
 	Shown string `json:",omitempty"`
 }
 
@@ -77,9 +77,9 @@ const (
 	defaultSilence = 10 * time.Second
 	defaultStall   = 5 * time.Minute
 	leastSilence   = 10 * time.Millisecond
-	never          = 100 * 365 * 24 * time.Hour
+	unlimited      = 100 * 365 * 24 * time.Hour
 	mostRanks      = 1 << 16
-	mostPath       = 107 // bytes, on the system with the longest
+	mostPath       = 107 // bytes of a socket's path, on any system
 )
 
 // Validate reports every fault.
@@ -92,7 +92,7 @@ func (c *Config) Validate() error {
 		fault("rank %d of %d: ranks count from 0", c.Rank, c.Ranks)
 	}
 	if c.Pipeline < 0 || c.Pipeline > 0 && c.Ranks%c.Pipeline != 0 {
-		fault("a pipeline of %d ranks, of %d in all: each replica has as many", c.Pipeline, c.Ranks)
+		fault("a pipeline of %d ranks in a job of %d: give every replica the same number of ranks", c.Pipeline, c.Ranks)
 	}
 	if c.Capacity < schedule.Unlimited {
 		fault("a link of capacity %d", c.Capacity)
@@ -114,19 +114,19 @@ func (c *Config) Validate() error {
 		if err != nil {
 			faults = append(faults, err)
 		} else if network == "unix" && len(host) > mostPath {
-			fault("address %q: the path has %d bytes, and that of a socket at most %d: give a shorter one", address, len(host), mostPath)
+			fault("address %q: the path has %d bytes, but the path of a socket has at most %d: give a shorter path", address, len(host), mostPath)
 		} else if network == "tcp" && c.TLS == nil && !c.Insecure && !loopback(host) {
-			fault("%s is not on loopback: give TLS, which authenticates both sides, or say that the network is trusted (Insecure)", address)
+			fault("%s is not on loopback: give TLS, which authenticates both sides, or set Insecure if the network is trusted", address)
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// complete returns the configuration with its defaults.
+// complete returns the configuration with defaults for the fields that are not set.
 func (c Config) complete() Config {
 	timeout := func(d, standard time.Duration) time.Duration {
 		if d < 0 {
-			return never
+			return unlimited
 		}
 		return cmp.Or(d, standard)
 	}
@@ -135,7 +135,7 @@ func (c Config) complete() Config {
 	return c
 }
 
-// split returns the network of an address, and the rest.
+// split splits an address into its network and the rest.
 func split(address string) (network, rest string, err error) {
 	network, rest, _ = strings.Cut(address, ":")
 	switch {

@@ -32,16 +32,16 @@ const (
 	withdrawn                 // the step has not begun
 	exchange                  // the bytes of a rank
 	exchanged                 // the bytes of all ranks
-	abort                     // the step is over; with the cause
-	lost                      // the job is over; with the reason
+	abort                     // the step ends, with the cause
+	lost                      // the job ends, with the reason
 	beat                      // a heartbeat, with a transport.Standing
 	bye                       // the rank leaves: no frame follows
 )
 
 const (
 	frameHeader  = 13
-	mostExchange = 16 << 20 // limit of a rank's bytes in an exchange
-	beats        = 10       // heartbeats within Silence, and within Stall
+	mostExchange = 16 << 20 // the maximum number of a rank's bytes in an exchange
+	beats        = 10       // heartbeats during Silence, and during Stall
 )
 
 func (f *frame) append(b []byte) []byte {
@@ -67,7 +67,7 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 	return f, err
 }
 
-// timedConn is a connection whose reads fail after a silence. Any byte resets the timeout.
+// timedConn is a connection whose reads fail if no byte arrives for the given time.
 type timedConn struct {
 	net.Conn
 	silence time.Duration
@@ -86,16 +86,16 @@ type peer struct {
 	silence time.Duration
 	beat    time.Duration // the time between two heartbeats
 	out     chan frame
-	stop    chan struct{} // closed when the connection is over
+	stop    chan struct{} // closed when the connection ends
 	once    sync.Once
 	all     sync.WaitGroup
 }
 
-// newPeer starts writing heartbeats and posted frames, and passes every received frame to receive
-// until that returns an error. ended is called once with the reason for the end: nil after bye.
+// newPeer begins to write heartbeats and posted frames, and passes every received frame to receive
+// until receive returns an error. It calls ended once with the reason for the end: nil after bye.
 func newPeer(conn net.Conn, c *Config, most int, standing func() transport.Standing, receive func(frame) error, ended func(error)) *peer {
 	p := &peer{conn: conn, silence: c.Silence, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
-	p.out <- frame{kind: beat} // so that the other side has a standing from the beginning
+	p.out <- frame{kind: beat} // gives the other side a standing from the beginning
 	p.all.Go(func() { p.write(standing) })
 	p.all.Go(func() {
 		ended(p.read(most, receive))
@@ -104,7 +104,8 @@ func newPeer(conn net.Conn, c *Config, most int, standing func() transport.Stand
 	return p
 }
 
-// post queues a frame. The queue is longer than the number of frames in a step.
+// post queues a frame. The queue is longer than the number of frames in a step: if it is full, the
+// connection ends.
 func (p *peer) post(f frame) {
 	select {
 	case p.out <- f:
@@ -180,7 +181,7 @@ func (p *peer) read(most int, receive func(frame) error) error {
 	}
 }
 
-// reason describes why a connection is over.
+// reason describes why a connection has ended.
 func reason(err error, silence time.Duration) string {
 	switch {
 	case err == nil:

@@ -20,10 +20,10 @@ var (
 	ErrFrame = errors.New("tcp: not a frame of this protocol")
 )
 
-// LostError ends the job because a rank is lost.
+// LostError is the error of a job that has ended because a rank is lost.
 type LostError struct {
 	Rank   int
-	Last   *transport.Standing // as of its last heartbeat; nil if it is unknown
+	Last   *transport.Standing // from its last heartbeat; nil if there was none
 	Reason string
 
 	pipeline int // Config.Pipeline
@@ -44,10 +44,10 @@ func (e *LostError) Error() string {
 // LostRank returns Rank, for callers that do not import this package.
 func (e *LostError) LostRank() int { return e.Rank }
 
-// Elsewhere reports that the cause is not in this process: see launch.ExitStatus.
+// Elsewhere reports that the cause is in another process: see launch.ExitStatus.
 func (e *LostError) Elsewhere() bool { return true }
 
-// waitError describes the event that a call was waiting for when the job ended.
+// waitError describes the event for which a call was waiting when the job ended.
 type waitError struct {
 	action schedule.Action
 	tag    transport.Tag
@@ -65,18 +65,19 @@ func (e *waitError) Error() string {
 
 func (e *waitError) Unwrap() error { return e.err }
 
-// cause is an error that is sent to other processes: its text, and its location in the plan if it
-// has one.
+// cause is the encoding of an error that is sent to other processes: its text, and the fields of a
+// runner.Error.
 type cause struct {
 	Rank, Ranks, Microbatch int
 	Action                  uint64 // a schedule.Action, with all its bits
 	Name, Text              string
-	Placed, Canceled        bool
+	Placed                  bool                  // the error is a runner.Error
+	Canceled                bool                  // it is context.Canceled
 	Stall                   *transport.StallError // found by the hub
 }
 
-// RemoteError is the text of the cause of an abort on another rank. It is context.Canceled if the
-// cause was.
+// RemoteError is an error of another process that has aborted a step. Only its text is known, and
+// whether it was context.Canceled.
 type RemoteError struct {
 	Rank     int
 	text     string
@@ -86,13 +87,13 @@ type RemoteError struct {
 // Error returns the text of the cause.
 func (e *RemoteError) Error() string { return e.text }
 
-// Elsewhere reports that the cause is not in this process: see launch.ExitStatus.
+// Elsewhere reports that the cause is in another process: see launch.ExitStatus.
 func (e *RemoteError) Elsewhere() bool { return true }
 
-// Is reports whether target is context.Canceled and the cause was.
+// Is reports whether target is context.Canceled and the cause was, too.
 func (e *RemoteError) Is(target error) bool { return e.canceled && target == context.Canceled }
 
-// mostText is the maximum number of bytes of an error that is sent to another process.
+// mostText is the maximum number of bytes in the text of an error that is sent to another process.
 const mostText = 16 << 10
 
 func encodeCause(err error) []byte {
@@ -104,7 +105,7 @@ func encodeCause(err error) []byte {
 	return encode(c)
 }
 
-// encode encodes numbers and strings as JSON, which cannot fail.
+// encode encodes a value as JSON. It cannot fail for values that consist of numbers and strings.
 func encode(value any) []byte {
 	data, _ := json.Marshal(value)
 	return data

@@ -32,7 +32,7 @@ func Ended(conn net.Conn) string {
 func (e *Endpoint[T]) Links() (outs, ins int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.outs), len(e.ins)
+	return len(e.sending), len(e.receiving)
 }
 
 // Parse parses bytes with every parser of external data: greetings, answers, frames.

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// hub orders the events of a job, on rank 0: all ranks see its frames in the same order.
+// hub runs on rank 0 and orders the events of a job: all ranks receive its frames in the same order.
 type hub struct {
 	post []func(frame) // by rank
 
@@ -21,23 +21,23 @@ type hub struct {
 	epoch     int64
 	waiting   []bool   // ranks that have begun the next step
 	hellos    [][]byte // the hellos of these ranks
-	begun     int
+	beginning int
 	aborted   bool
 	lost      bool
-	exchanged [][]byte // to the exchange, by rank
+	exchanged [][]byte // the bytes of each rank in the exchange
 	arrived   int
 	standings []transport.Standing // as of the last heartbeat; Rank is -1 before the first one
 
-	own      func() transport.Standing // of rank 0
+	standing func() transport.Standing // of rank 0
 	stall    time.Duration
 	lastBeat []time.Time // when the last heartbeat of each rank arrived
 	changed  []time.Time // when the standing of each rank last changed
 }
 
-func newHub(ranks int, stall time.Duration, own func() transport.Standing) *hub {
+func newHub(ranks int, stall time.Duration, standing func() transport.Standing) *hub {
 	h := &hub{
 		post: make([]func(frame), ranks), waiting: make([]bool, ranks), hellos: make([][]byte, ranks), exchanged: make([][]byte, ranks),
-		standings: make([]transport.Standing, ranks), own: own, stall: stall, lastBeat: make([]time.Time, ranks), changed: make([]time.Time, ranks),
+		standings: make([]transport.Standing, ranks), standing: standing, stall: stall, lastBeat: make([]time.Time, ranks), changed: make([]time.Time, ranks),
 	}
 	for rank := range h.standings {
 		h.standings[rank].Rank = -1
@@ -65,9 +65,9 @@ func (h *hub) receive(rank int, f frame) error {
 	case withdraw:
 		if h.waiting[rank] && f.epoch == h.epoch {
 			h.waiting[rank] = false
-			h.begun--
+			h.beginning--
 			h.post[rank](frame{kind: withdrawn})
-		} // otherwise the step has begun, and a frame to the rank is in transit
+		} // otherwise the step has begun, and the frame that tells the rank is in transit
 	case exchange:
 		if f.epoch == h.epoch && !h.aborted {
 			h.addExchange(rank, f.data)
@@ -80,7 +80,7 @@ func (h *hub) receive(rank int, f frame) error {
 		var s transport.Standing
 		if json.Unmarshal(f.data, &s) == nil {
 			h.note(rank, s)
-			h.note(0, h.own())
+			h.note(0, h.standing())
 			h.lookForStall()
 		}
 	default:
@@ -94,10 +94,10 @@ func (h *hub) addBegin(rank int, hello []byte) {
 		return
 	}
 	h.waiting[rank], h.hellos[rank] = true, hello
-	if h.begun++; h.begun < len(h.post) {
+	if h.beginning++; h.beginning < len(h.post) {
 		return
 	}
-	h.begun = 0
+	h.beginning = 0
 	clear(h.waiting)
 	if err := transport.SameHello(h.hellos); err != nil {
 		h.broadcast(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), transport.ErrRanks.Error()))})
@@ -112,17 +112,18 @@ func (h *hub) addBegin(rank int, hello []byte) {
 	h.broadcast(frame{kind: begun, epoch: h.epoch})
 }
 
-// abort ends the step on all ranks. rank is the rank of the cause, or none if the hub is.
+// abort ends the step on all ranks. rank is the rank of the cause, or the number of ranks if the hub
+// itself ends the step.
 func (h *hub) abort(rank int, cause []byte) {
 	h.aborted = true
 	h.broadcast(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
 }
 
-// note stores the standing that a heartbeat of a rank has brought.
+// note stores the standing in a rank's heartbeat.
 func (h *hub) note(rank int, s transport.Standing) {
 	s.Rank = rank
 	last, now := h.standings[rank], time.Now()
-	anew := s.Since < last.Since // it waits for another event, which may have the same name
+	anew := s.Since < last.Since // it waits for another event, even if the standing looks equal
 	last.Since = s.Since
 	if h.lastBeat[rank] = now; anew || s != last {
 		h.changed[rank] = now
@@ -130,8 +131,7 @@ func (h *hub) note(rank int, s transport.Standing) {
 	h.standings[rank] = s
 }
 
-// lookForStall ends the step if a rank waits within it, and the heartbeats of every rank have
-// been the same for too long.
+// lookForStall ends the step if a rank waits in the step and no standing has changed for too long.
 func (h *hub) lookForStall() {
 	still, waits := time.Duration(math.MaxInt64), false
 	for rank := range h.standings {
@@ -146,8 +146,8 @@ func (h *hub) lookForStall() {
 	h.abort(len(h.post), encode(cause{Stall: stall}))
 }
 
-// addExchange collects the bytes of the ranks. After the last rank's, the result is in every rank's
-// queue and cannot be revoked.
+// addExchange adds the bytes of a rank. The last rank completes the exchange: the result is then in
+// the queue of every rank and cannot be revoked.
 func (h *hub) addExchange(rank int, data []byte) {
 	if h.exchanged[rank] != nil {
 		return
@@ -157,17 +157,17 @@ func (h *hub) addExchange(rank int, data []byte) {
 		return
 	}
 	var all []byte
-	for _, one := range h.exchanged {
-		all = binary.LittleEndian.AppendUint32(all, uint32(len(one)))
-		all = append(all, one...)
+	for _, data := range h.exchanged {
+		all = binary.LittleEndian.AppendUint32(all, uint32(len(data)))
+		all = append(all, data...)
 	}
 	h.arrived = 0
 	clear(h.exchanged)
 	h.broadcast(frame{exchanged, h.epoch, all})
 }
 
-// lose notifies all ranks that one is lost. Only the first lost rank is reported: others end
-// because of it.
+// lose ends the job because a rank is lost. It reports only the first lost rank, because the others
+// end as a consequence.
 func (h *hub) lose(rank int, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
-// LinkBuffer is the number of bytes that a link holds outside of the ranks' spaces and the
-// system's sockets.
+// LinkBuffer is the number of bytes that each side of a link buffers outside of the rank's space and
+// the system's socket.
 const LinkBuffer = 64 << 10
 
-// A message on a link is a header, the sizes of its tensors, and the codec's bytes of each
-// tensor. The receiver confirms every message with one byte. An unexpected message it answers
-// with another byte and the header of the expected message.
+// A message on a link is a header, the sizes of its tensors, and the codec's bytes of each tensor.
+// The receiver confirms every message with one byte. It answers an unexpected message with another
+// byte and the header of the expected message.
 const (
 	messageHeader = 8 + 1 + 3*8 + 4
 	readBuffer    = 4 << 10
@@ -27,27 +27,27 @@ const (
 	unexpected = 'f'
 )
 
-// direction identifies a link at one of its ends: the other rank, and the direction.
+// direction identifies a link at one of its ends.
 type direction struct {
-	rank     int
+	rank     int // at the other end
 	backward bool
 }
 
-// out is the sender's end of a link. The lock of the endpoint guards all fields except conn.
-type out[T any] struct {
+// sendEnd is the sender's end of a link. The lock of the endpoint guards all fields except conn.
+type sendEnd[T any] struct {
 	to   int
 	conn net.Conn
 	wake chan struct{} // signals a message
-	stop chan struct{} // closed with the connection
+	stop chan struct{} // closed together with the connection
 
 	messages.Queue[T]
-	written int64
-	taken   int64
+	written int64 // messages that were written
+	taken   int64 // messages that the receiver has confirmed
 	fault   error
 }
 
 // write writes the messages of a link until it is closed.
-func (e *Endpoint[T]) write(l *out[T]) {
+func (e *Endpoint[T]) write(l *sendEnd[T]) {
 	w := bufio.NewWriterSize(l.conn, LinkBuffer)
 	var header []byte
 	for {
@@ -91,7 +91,7 @@ func (e *Endpoint[T]) write(l *out[T]) {
 }
 
 // confirmations reads the receiver's confirmations until the link is closed.
-func (e *Endpoint[T]) confirmations(l *out[T]) {
+func (e *Endpoint[T]) confirmations(l *sendEnd[T]) {
 	r := bufio.NewReaderSize(l.conn, 64)
 	for {
 		reply, err := r.ReadByte()
@@ -113,7 +113,7 @@ func (e *Endpoint[T]) confirmations(l *out[T]) {
 		if fault == nil {
 			l.taken++
 		} else if l.fault == nil {
-			if mismatch, is := fault.(*transport.TagError); is { // about the first message that was not received
+			if mismatch, is := fault.(*transport.TagError); is { // it concerns the first unconfirmed message
 				mismatch.Sent, mismatch.Tensors = l.Find(l.taken + 1)
 			}
 			l.fault = fault
@@ -126,8 +126,8 @@ func (e *Endpoint[T]) confirmations(l *out[T]) {
 	}
 }
 
-// in is the receiver's end of a link.
-type in struct {
+// recvEnd is the receiver's end of a link.
+type recvEnd struct {
 	conn  net.Conn
 	r     *bufio.Reader
 	epoch int64
@@ -135,7 +135,7 @@ type in struct {
 }
 
 // receive reads a message into new buffers of the codec's space.
-func receive[T any](k *in, codec transport.Codec[T], from, to int, tag transport.Tag, h []T) error {
+func receive[T any](k *recvEnd, codec transport.Codec[T], from, to int, tag transport.Tag, h []T) error {
 	broken := func(err error) error { return fmt.Errorf("tcp: the link from rank %d: %w", from, err) }
 	if _, err := io.ReadFull(k.r, k.bytes[:]); err != nil {
 		return broken(err)
@@ -146,7 +146,7 @@ func receive[T any](k *in, codec transport.Codec[T], from, to int, tag transport
 	}
 	if sent != tag || count != len(h) {
 		mismatch := &transport.TagError{From: from, To: to, Sent: sent, Expected: tag, Tensors: count, ExpectedOf: len(h)}
-		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // the step is over
+		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // the step fails in any case
 		return mismatch
 	}
 	sizes := [4]int64{}

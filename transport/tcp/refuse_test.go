@@ -53,11 +53,11 @@ func TestJoinRefuses(t *testing.T) {
 		says  []string // by process
 	}{
 		"a rank is missing": {[]tcp.Config{rank(0, nil), rank(2, nil)},
-			[]error{tcp.ErrMissing, tcp.ErrMissing}, []string{"after 4s of 3 ranks these have not come: 1", "these have not come: 1"}},
-		"rank 0 is missing": {[]tcp.Config{rank(2, nil)}, []error{tcp.ErrMissing}, []string{"rank 0 is not at"}},
+			[]error{tcp.ErrMissing, tcp.ErrMissing}, []string{"after 4s these of 3 ranks have not joined: 1", "have not joined: 1"}},
+		"rank 0 is missing": {[]tcp.Config{rank(2, nil)}, []error{tcp.ErrMissing}, []string{"rank 0 does not answer at"}},
 		"another token": {[]tcp.Config{rank(0, nil), rank(1, nil), rank(2, func(c *tcp.Config) { c.Token = "b" })},
 			[]error{tcp.ErrMissing, tcp.ErrMissing, tcp.ErrRefused},
-			[]string{"have not come: 2 (", "was turned away: the token is not that of this job", "the token is not that of this job"}},
+			[]string{"have not joined: 2 (", "was refused: the token is not the token of this job", "the token is not the token of this job"}},
 		"two with one number": {[]tcp.Config{rank(0, nil), rank(1, nil), rank(1, nil)},
 			[]error{tcp.ErrRefused, tcp.ErrRefused, tcp.ErrRefused}, []string{"two processes are rank 1", "two processes are rank 1", "two processes are rank 1"}},
 		"another model": {[]tcp.Config{rank(0, nil), rank(1, func(c *tcp.Config) {
@@ -65,7 +65,7 @@ func TestJoinRefuses(t *testing.T) {
 		})},
 			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"-width is 64 on rank 1 and 48 on rank 0", "-width is 64 on rank 1 and 48 on rank 0"}},
 		"fewer facts": {[]tcp.Config{rank(0, nil), rank(1, func(c *tcp.Config) { c.Facts = c.Facts[:1] })},
-			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"rank 1 does not say its the plan", "the plan"}},
+			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"rank 1 does not state its the plan", "the plan"}},
 		"another number of ranks": {[]tcp.Config{rank(0, nil), rank(1, func(c *tcp.Config) { c.Ranks = 4 })},
 			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"rank 1 is of 4 ranks, rank 0 of 3", "rank 1 is of 4 ranks"}},
 	} {

@@ -16,9 +16,9 @@ import (
 
 var _ transport.Windows = (*Endpoint[int])(nil)
 
-// A request for exposed memory is a header with the tag, the reader's epoch, and the range. The
-// answer is a byte and the bytes of the range, or another byte and the length of an error and its
-// text.
+// A request for exposed memory is the header of a message with the tag, the reader's epoch, and the
+// range. The answer is one byte and the bytes of the range, or another byte, the length of the text
+// of an error, and the text.
 const (
 	requestBytes = messageHeader + 3*8
 
@@ -29,7 +29,7 @@ const (
 // Expose lets the other ranks read b under a tag.
 func (e *Endpoint[T]) Expose(tag transport.Tag, b []byte) error { return e.windows.Expose(tag, b) }
 
-// Withdraw ends an exposure. Bytes are read when this rank's socket has taken them.
+// Withdraw ends an exposure. Bytes count as read when this rank has written them to its socket.
 func (e *Endpoint[T]) Withdraw(ctx context.Context, tag transport.Tag, n int64) error {
 	ended := func() {}
 	defer func() { ended() }()
@@ -39,8 +39,7 @@ func (e *Endpoint[T]) Withdraw(ctx context.Context, tag transport.Tag, n int64) 
 // Served returns the number of bytes that other ranks have read from this rank.
 func (e *Endpoint[T]) Served() int64 { return e.windows.Served() }
 
-// Get reads from the memory that another rank exposes, over a connection that no other Get uses
-// at the same time.
+// Get reads from the memory that another rank exposes. Concurrent Gets use different connections.
 func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
 	if !tag.Content.Exposed() {
 		return fmt.Errorf("%w: Get of %v, which is sent: use Recv", transport.ErrWindow, tag)
@@ -69,7 +68,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	}
 	if err == nil {
 		alive := context.AfterFunc(getting, func() { closeNow(conn) })
-		err = request(countedConn{conn, &e.read}, epoch, tag, offset, dst)
+		err = request(countedConn{conn, &e.bytesRead}, epoch, tag, offset, dst)
 		if alive() && err == nil && e.keep(from, conn, epoch) {
 			return nil
 		}
@@ -78,15 +77,15 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	if err == nil || errors.Is(err, transport.ErrWindow) {
 		return err
 	}
-	verdict, stop := context.WithTimeout(getting, min(e.cfg.Silence, 2*time.Second)) // which arrives on another connection
+	cause, stop := context.WithTimeout(getting, min(e.cfg.Silence, 2*time.Second)) // which arrives on the control connection
 	defer stop()
-	if <-verdict.Done(); getting.Err() != nil {
+	if <-cause.Done(); getting.Err() != nil {
 		return context.Cause(getting)
 	}
 	return fmt.Errorf("tcp: rank %d reads %v of rank %d: %w", e.cfg.Rank, tag, from, err)
 }
 
-// endOf returns why a step is over, for a call that waits.
+// endOf returns the reason why a step has ended, for a call that waits.
 func (e *Endpoint[T]) endOf(step context.Context, w *wait[T]) error {
 	cause := context.Cause(step)
 	e.mu.Lock()
@@ -97,7 +96,7 @@ func (e *Endpoint[T]) endOf(step context.Context, w *wait[T]) error {
 	return cause
 }
 
-// keep keeps a connection for the next Get, unless the step is over.
+// keep keeps a connection for the next Get, unless the step has ended.
 func (e *Endpoint[T]) keep(from int, conn net.Conn, epoch int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,26 +152,26 @@ func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []
 	return fmt.Errorf("%w: answer %d", ErrFrame, b[0])
 }
 
-// addWindow takes over a connection on which another rank reads. A connection of an aborted step
-// is too late.
+// addWindow takes over a connection on which another rank reads. It closes a connection of an aborted
+// step.
 func (e *Endpoint[T]) addWindow(conn net.Conn, o opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.jobError != nil || o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil {
-		closeNow(conn) // the reader sees it
+		closeNow(conn) // which the reader notices
 		return
 	}
-	e.serving[conn] = o.Epoch
+	e.servedConns[conn] = o.Epoch
 	e.servers.Go(func() {
-		_ = e.serve(conn) // the reader sees it
+		_ = e.serve(conn) // the reader notices the end of the connection
 		closeNow(conn)
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		delete(e.serving, conn)
+		delete(e.servedConns, conn)
 	})
 }
 
-// serve answers the requests on a connection until it or the step ends.
+// serve answers the requests on a connection until the connection or the step ends.
 func (e *Endpoint[T]) serve(conn net.Conn) error {
 	var b [requestBytes]byte
 	for {
@@ -199,9 +198,9 @@ func (e *Endpoint[T]) serve(conn net.Conn) error {
 	}
 }
 
-// closeWindows ends the reads of a step, in both directions.
+// closeWindows ends the reads of a step by this rank and by others.
 func (e *Endpoint[T]) closeWindows(cause error) {
-	for conn, epoch := range e.serving {
+	for conn, epoch := range e.servedConns {
 		if epoch <= e.epoch || e.jobError != nil {
 			closeNow(conn)
 		}

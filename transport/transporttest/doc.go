@@ -1,3 +1,4 @@
-// Package transporttest is for the author of a [transport.Transport]: [Run] tests its contract,
-// in any process layout that one test can drive. It needs only package testing.
+// Package transporttest is for authors of a [transport.Transport]. [Run] tests whether the transport
+// fulfils its contract. The endpoints may be in several processes, as long as one test can call all
+// of them.
 package transporttest

@@ -16,18 +16,18 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Subject is a transport under test, with functions for tensors that each contain one number. All
-// fields except Capacities, Patience and Kill must be set.
+// Subject is a transport under test, with functions for its tensors, each of which contains one
+// number. All fields except Capacities, Patience and Kill must be set.
 type Subject[T any] struct {
 	// New returns the linked endpoints of the ranks, and a function that closes them after the
 	// test.
 	New func(ranks, capacity int) (ends []transport.Transport[T], end func() error, err error)
-	// Capacities lists the capacities that the transport supports; nil is 0, 1, 3 and no limit.
+	// Capacities lists the capacities that the transport supports; nil means 0, 1, 3 and no limit.
 	Capacities []int
-	// Patience is the maximum duration of a call that must not block. After it the suite cancels
-	// the call's context, and waits as long again for the call to end. 0 means a minute.
+	// Patience is the maximum duration of a call that must not block. Then the suite cancels the
+	// call's context, and waits for the same time again for the call to end. 0 means a minute.
 	Patience time.Duration
-	// Kill ends a rank like the end of its process. nil omits the tests of lost ranks.
+	// Kill ends a rank as the end of its process would. nil omits the tests of lost ranks.
 	Kill func(end transport.Transport[T])
 	// Make returns a tensor of a rank that contains a number, Read returns the number, Write
 	// changes it, and Release releases the tensor. They run on the goroutine of the rank.
@@ -39,9 +39,9 @@ type Subject[T any] struct {
 
 // Fault is a violation of the contract.
 type Fault struct {
-	Test     string // the tested part of the contract
+	Test     string // the name of the test
 	Capacity int    // of the links
-	Rank     int    // or -1
+	Rank     int    // -1 if the fault belongs to no rank
 	Text     string
 }
 
@@ -54,7 +54,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s (capacity %d%s): %s", f.Test, f.Capacity, where, f.Text)
 }
 
-// Run tests a transport's contract, in a subtest for each part of it.
+// Run tests whether a transport fulfils its contract, in several subtests.
 func Run[T any](t *testing.T, subject Subject[T]) {
 	for _, test := range tests[T]() {
 		t.Run(test.name, func(t *testing.T) {
@@ -65,9 +65,9 @@ func Run[T any](t *testing.T, subject Subject[T]) {
 	}
 }
 
-// Check is Run without package testing: it returns the faults. The suite checks that a call blocks
-// only once, after a moment. So it never reports a correct transport, but may miss a fault of a
-// slow one.
+// Check is Run without package testing: it returns the faults. To test that a call blocks, the suite
+// looks once, after a moment. It therefore never reports a correct transport, but may miss a fault
+// of a slow one.
 func Check[T any](subject Subject[T]) []Fault {
 	var faults []Fault
 	for _, test := range tests[T]() {
@@ -76,7 +76,7 @@ func Check[T any](subject Subject[T]) []Fault {
 	return faults
 }
 
-// test is one part of the contract.
+// test is a test of the contract.
 type test[T any] struct {
 	name string
 	run  func(*suite[T])
@@ -138,7 +138,7 @@ type suite[T any] struct {
 	found []Fault
 }
 
-// fault reports a fault on a rank, or -1.
+// fault reports a fault. rank is -1 if it belongs to no rank.
 func (s *suite[T]) fault(rank int, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *suite[T]) step(f func(rank *rank[T])) {
 	})
 }
 
-// each runs f on a goroutine for each rank. It abandons ranks that hang.
+// each runs f for each rank, on its own goroutine. It abandons ranks that hang.
 func (s *suite[T]) each(f func(rank *rank[T])) {
 	patience := s.Patience
 	if patience == 0 {
@@ -216,8 +216,7 @@ func (s *suite[T]) each(f func(rank *rank[T])) {
 	}
 }
 
-// rank is a rank of a test. Its methods report faults; those with a bool result return whether
-// the call was correct.
+// rank is a rank of a test. Its methods report faults; a bool result is true if the call was correct.
 type rank[T any] struct {
 	transport.Transport[T]
 	*suite[T]
@@ -253,7 +252,7 @@ func gradient(m int) transport.Tag {
 	return transport.Tag{Step: 7, Content: transport.Gradient, Stage: 3, Microbatch: m}
 }
 
-// send sends a new tensor with this value and returns it.
+// send sends a new tensor with the given value and returns the tensor.
 func (r *rank[T]) send(to int, tag transport.Tag, value float64) T {
 	h, err := r.Make(r.number, value)
 	if r.succeeds(err, "Make") {
@@ -265,16 +264,16 @@ func (r *rank[T]) send(to int, tag transport.Tag, value float64) T {
 // wait waits for the receipt and releases the tensor.
 func (r *rank[T]) wait(to int, tag transport.Tag, h T) {
 	if r.succeeds(r.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
-		r.succeeds(r.Release(r.number, h), "Release of what was sent")
+		r.succeeds(r.Release(r.number, h), "Release of a sent tensor")
 	}
 }
 
-// recv receives a tensor, which must have this value, and releases it.
+// recv receives a tensor, which must have the given value, and releases it.
 func (r *rank[T]) recv(from int, tag transport.Tag, value float64) {
 	h := make([]T, 1)
 	if r.succeeds(r.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
 		r.hasValue(h[0], value)
-		r.succeeds(r.Release(r.number, h[0]), "Release of what was received")
+		r.succeeds(r.Release(r.number, h[0]), "Release of a received tensor")
 	}
 }
 
@@ -288,7 +287,8 @@ func (r *rank[T]) hasValue(h T, value float64) {
 // flag is an event that happens once, on any goroutine.
 type flag struct{ atomic.Bool }
 
-// unsetAfterPause yields to other goroutines for a moment and reports whether the flag is not set.
+// unsetAfterPause lets other goroutines run for a moment, and reports whether the flag is still not
+// set.
 func (f *flag) unsetAfterPause() bool {
 	for range 20 {
 		runtime.Gosched()

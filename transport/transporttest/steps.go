@@ -66,7 +66,7 @@ func (s *suite[T]) hellos() {
 			err := r.Begin(r.ctx, hello)
 			clear(hello) // the caller may reuse it
 			if !errors.Is(err, transport.ErrRanks) {
-				r.errorf("Begin returns %v where rank %d begins another step, want an error that wraps ErrRanks", err, odd)
+				r.errorf("Begin returns %v although rank %d begins another step, want an error that wraps ErrRanks", err, odd)
 				return
 			}
 			for _, want := range []string{fmt.Sprintf("rank %d begins", odd), "with 64 microbatches", "with 65 microbatches"} {
@@ -88,7 +88,7 @@ func (s *suite[T]) hellos() {
 	}
 }
 
-// blocks makes a call that blocks because the peer does not make the matching call.
+// blocks makes a call that blocks because peer does not make the matching call.
 func (r *rank[T]) blocks(ctx context.Context, call string, peer int) error {
 	switch call {
 	case "Begin":
@@ -153,12 +153,12 @@ func (s *suite[T]) forgets() {
 		if r.number == 0 {
 			h := r.send(1, output(0), 1)
 			r.Abort(cause)
-			r.succeeds(r.Write(0, h, 2), "Write after Abort") // nothing reads it: a race detector would report it
+			r.succeeds(r.Write(0, h, 2), "Write after Abort") // the race detector reports a rank that still reads h
 			r.succeeds(r.Release(0, h), "Release")
 			return
 		}
 		h := make([]T, 1)
-		if err := r.Recv(r.ctx, 0, output(0), h); err == nil { // it had arrived in time
+		if err := r.Recv(r.ctx, 0, output(0), h); err == nil { // the message arrived before the abort
 			r.succeeds(r.Release(1, h[0]), "Release")
 		}
 		r.Abort(errors.New("late"))

@@ -78,7 +78,7 @@ func (s *suite[T]) gets() {
 		for i, size := range sizes {
 			for from := range 3 {
 				if from == r.number {
-					all.Go(func() { // as a goroutine of its own computes what it exposes
+					all.Go(func() { // on its own goroutine, as reductions do
 						r.succeeds(r.windows().Expose(weights(i), pattern(size, 3*i+from)), "Expose")
 					})
 					continue
@@ -128,13 +128,13 @@ func (s *suite[T]) withdraws() {
 		if !last.Load() {
 			r.errorf("Withdraw returns before all bytes were read")
 		}
-		clear(b) // nothing reads it: a race detector would report it
+		clear(b) // the race detector reports a rank that still reads b
 		r.wraps(r.windows().Withdraw(r.ctx, tag, 0), transport.ErrWindow, "a second Withdraw")
 		r.wraps(r.windows().Expose(tag, b), transport.ErrWindow, "Expose after Withdraw")
 		unread := tag
 		unread.Content = transport.Sums
 		r.succeeds(r.windows().Expose(unread, b), "Expose")
-		r.succeeds(r.windows().Withdraw(r.ctx, unread, -1), "Withdraw of what nobody has read")
+		r.succeeds(r.windows().Withdraw(r.ctx, unread, -1), "Withdraw of unread memory")
 		_, err := r.Exchange(r.ctx, nil)
 		r.succeeds(err, "Exchange")
 	})
@@ -147,7 +147,7 @@ func (s *suite[T]) outOfRange() {
 			r.succeeds(w.Expose(weights(0), pattern(100, 1)), "Expose")
 			r.wraps(w.Expose(weights(0), pattern(100, 1)), transport.ErrWindow, "a second Expose")
 			r.wraps(w.Expose(output(0), pattern(100, 1)), transport.ErrWindow, "Expose of an output")
-			r.wraps(w.Withdraw(r.ctx, weights(9), 0), transport.ErrWindow, "Withdraw of what is not exposed")
+			r.wraps(w.Withdraw(r.ctx, weights(9), 0), transport.ErrWindow, "Withdraw of memory that is not exposed")
 		} else {
 			for _, bad := range [][2]int{{0, 101}, {100, 1}, {-1, 1}, {1, 100}} {
 				r.wraps(w.Get(r.ctx, 0, weights(0), int64(bad[0]), make([]byte, bad[1])), transport.ErrWindow, "Get out of range")
@@ -195,7 +195,7 @@ func (s *suite[T]) abortsReads() {
 					})
 				}
 				all.Go(func() {
-					r.wraps(w.Get(r.ctx, 0, weights(1), 0, make([]byte, 1)), cause, "Get of what is never exposed")
+					r.wraps(w.Get(r.ctx, 0, weights(1), 0, make([]byte, 1)), cause, "Get of memory that is never exposed")
 				})
 			case aborter != 2:
 				_, err := r.Exchange(r.ctx, nil)
@@ -210,7 +210,7 @@ func (s *suite[T]) abortsReads() {
 			if r.number == 0 {
 				all.Wait() // until the aborter has ended the step
 				r.Abort(cause)
-				clear(b) // nothing reads it: a race detector would report it
+				clear(b) // the race detector reports a rank that still reads b
 				r.wraps(w.Expose(weights(2), b), cause, "a later Expose")
 				r.wraps(w.Withdraw(r.ctx, weights(0), 0), cause, "a later Withdraw")
 			}
@@ -280,8 +280,8 @@ func (s *suite[T]) cancelsReads() {
 	})
 }
 
-// losesReads kills the owner of memory that others wait for or read, or the reader that the owner
-// waits for.
+// losesReads kills a rank that exposes memory, while others read it or wait for it, or a rank that
+// reads, while the owner waits for its reads.
 func (s *suite[T]) losesReads() {
 	if s.Kill == nil {
 		return

@@ -1,3 +1,3 @@
-// Package messages implements the parts that all transports share: the queue of a link's messages
-// on the sender's side, and the wait of a rank.
+// Package messages implements the data structures that all transports share: the queue of a link's
+// messages on the sender's side, the wait of a rank, and the memory that a rank exposes.
 package messages

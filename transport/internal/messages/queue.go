@@ -9,17 +9,17 @@ type Queue[T any] struct {
 
 	ring         []Message[T]
 	first, count int
-	sent         []sending // in the order of sending; Number has not returned the messages from waited on
-	waited       int
+	sent         []sending // in the order of sending, but the first waited ones were waited for
+	waited       int       // the number of messages in sent that Number has returned
 }
 
-// Message is the handles that the sender lends.
+// Message is the handles that a sender lends to a link.
 type Message[T any] struct {
 	Tag transport.Tag
 	H   []T
 }
 
-// sending is the number of a message, from 1, and the length of its list of handles.
+// sending describes a message that was sent. Messages are numbered from 1.
 type sending struct {
 	tag     transport.Tag
 	number  int64
@@ -59,8 +59,8 @@ func (q *Queue[T]) Pop() {
 	q.count--
 }
 
-// Number returns the number of the message under a tag that the sender has not waited for yet, or
-// 0. Waits mostly come in the order of sending.
+// Number returns the number of the message with a tag, or 0 if there is none for which the sender
+// has not waited yet. It is fastest if the sender waits in the order of sending.
 func (q *Queue[T]) Number(tag transport.Tag) int64 {
 	for i := q.waited; i < len(q.sent); i++ {
 		if q.sent[i].tag == tag {
@@ -73,8 +73,8 @@ func (q *Queue[T]) Number(tag transport.Tag) int64 {
 	return 0
 }
 
-// Find returns the tag of a message that was not popped, or not waited for, and its number of
-// handles.
+// Find returns the tag and the number of handles of a message that is in the queue or for which the
+// sender has not waited.
 func (q *Queue[T]) Find(number int64) (tag transport.Tag, tensors int) {
 	for _, s := range q.sent {
 		if s.number == number {
@@ -84,7 +84,7 @@ func (q *Queue[T]) Find(number int64) (tag transport.Tag, tensors int) {
 	return tag, 0
 }
 
-// Reset removes all messages and forgets all tags.
+// Reset removes all messages and tags.
 func (q *Queue[T]) Reset() {
 	for q.count > 0 {
 		q.Pop()

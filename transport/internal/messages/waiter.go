@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// Waiter lets the goroutine of a rank wait. The transport guards everything that a rank waits for
-// with one lock; a goroutine that changes it wakes the ranks that may continue.
+// Waiter lets the goroutine of a rank wait for a condition. One lock of the transport guards the
+// state of all conditions; a goroutine that changes the state wakes the ranks that may continue.
 type Waiter struct {
 	Turns turns.Turns // nil outside of a simulation
 
@@ -16,22 +16,22 @@ type Waiter struct {
 	wake chan struct{}
 }
 
-// NewWaiter returns the Waiter of a rank. The lock guards what it waits for.
+// NewWaiter returns the Waiter of a rank with the lock of its transport.
 func NewWaiter(lock *sync.Mutex) Waiter { return Waiter{lock: lock, wake: make(chan struct{}, 1)} }
 
 // Wake makes the rank check again whether it must wait. Any goroutine may call it.
 func (w *Waiter) Wake() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // the rank has not seen the last wake-up yet
+	default: // the rank has not received the last wake-up yet
 	}
 }
 
-// Sleep returns nil when over returns true, or the cause of the context's end. The caller holds
-// the lock, which is also held during calls of over; the rank sleeps without it.
+// Sleep sleeps until over returns true, or returns the cause of the context's end. The caller holds
+// the lock. Sleep releases it while the rank sleeps, and holds it during calls of over.
 func (w *Waiter) Sleep(ctx context.Context, over func() bool) error {
 	select {
-	case <-w.wake: // of an earlier wait
+	case <-w.wake: // left from an earlier wait
 	default:
 	}
 	for turn := w.Turns; !over(); { // the lock guards Turns as well

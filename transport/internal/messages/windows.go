@@ -11,17 +11,17 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Windows is the memory that a rank exposes to others, and the list of its own calls that wait.
-// Steps are numbered, so that a read of the next step does not find memory of the last one. The
-// zero value is a rank before its first step.
+// Windows holds the memory that a rank exposes to others, and the list of its own calls that wait.
+// Steps are numbered, so that a read of the next step does not find memory of the last step. The
+// zero value belongs to a rank before its first step.
 type Windows struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed when anything changes; nil if no call waits
+	changed chan struct{} // closed at the next change; nil if no call waits
 	step    int64
 	cause   error // ends every call of the step
 	closed  bool  // no step follows
 	exposed map[transport.Tag]*exposure
-	readers int // that read memory now
+	readers int // the number of current reads
 	served  int64
 	waits   []*WindowWait
 }
@@ -29,8 +29,8 @@ type Windows struct {
 // exposure is the memory under a tag.
 type exposure struct {
 	b         []byte
-	read      int64 // bytes that were read
-	readers   int   // that read it now
+	read      int64 // the bytes that were read
+	readers   int   // the number of current reads
 	withdrawn bool
 }
 
@@ -49,7 +49,8 @@ func (w *Windows) notify() {
 	}
 }
 
-// wait returns when anything has changed, or with the cause of the context's end.
+// wait waits for the next change, or returns the cause of the context's end. It releases the lock
+// while it waits.
 func (w *Windows) wait(ctx context.Context) error {
 	if w.changed == nil {
 		w.changed = make(chan struct{})
@@ -75,7 +76,7 @@ func (w *Windows) wait(ctx context.Context) error {
 	}
 }
 
-// Begin begins a step, and ends the exposures of the last one.
+// Begin begins a step, and ends the exposures of the last step.
 func (w *Windows) Begin(step int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +92,7 @@ func (w *Windows) Step() int64 {
 	return w.step
 }
 
-// End ends every current and later call of the step with its cause.
+// End ends every current and later call of the step with the first cause.
 func (w *Windows) End(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +102,7 @@ func (w *Windows) End(cause error) {
 	w.notify()
 }
 
-// Close ends every call, also of steps that have not begun here.
+// Close ends every call, including reads of steps that this rank has not begun.
 func (w *Windows) Close(cause error) {
 	w.End(cause)
 	w.mu.Lock()
@@ -110,8 +111,8 @@ func (w *Windows) Close(cause error) {
 	w.notify()
 }
 
-// Drain waits until nothing reads the memory. The step must have ended. The context only carries
-// turns.
+// Drain waits until no rank reads the memory. The step must have ended. The context is used only for
+// its Turns.
 func (w *Windows) Drain(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,8 +142,8 @@ func (w *Windows) Expose(tag transport.Tag, b []byte) error {
 	return nil
 }
 
-// Read waits for the memory under a tag and calls use with n bytes of it from an offset on.
-// blocks, which may be nil, is called without the lock before the call waits for the first time.
+// Read waits for the memory under a tag and calls use with n bytes of it, beginning at offset. It
+// calls blocks, which may be nil, before it waits for the first time, without the lock.
 func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offset, n int64, blocks func(), use func(b []byte) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +153,7 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	var x *exposure
 	for {
 		if w.step > step {
-			return fmt.Errorf("%w: %v, of step %d of the transport, which is over", transport.ErrWindow, tag, step)
+			return fmt.Errorf("%w: %v, of step %d of the transport, which has ended", transport.ErrWindow, tag, step)
 		}
 		if (w.closed || w.step == step) && w.cause != nil {
 			return w.cause
@@ -175,7 +176,7 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	}
 	x.readers++
 	w.readers++
-	w.served += n // before use returns the reader may have all bytes, and tell it
+	w.served += n // counted first: the reader may have all bytes, and report it, before use returns
 	w.mu.Unlock()
 	err := use(x.b[offset : offset+n : offset+n])
 	w.mu.Lock()
@@ -190,7 +191,8 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	return err
 }
 
-// announce calls blocks once, without the lock, and reports whether it has.
+// announce calls blocks, without the lock, and sets it to nil. It reports whether blocks was set:
+// the state may have changed during the call.
 func (w *Windows) announce(blocks *func()) bool {
 	if *blocks == nil {
 		return false
@@ -202,7 +204,7 @@ func (w *Windows) announce(blocks *func()) bool {
 	return true
 }
 
-// Withdraw is transport.Windows.Withdraw. blocks is that of Read.
+// Withdraw is transport.Windows.Withdraw. It calls blocks as Read does.
 func (w *Windows) Withdraw(ctx context.Context, tag transport.Tag, n int64, blocks func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,7 +217,7 @@ func (w *Windows) Withdraw(ctx context.Context, tag transport.Tag, n int64, bloc
 			return w.cause
 		}
 		if x.read >= n {
-			x.withdrawn = true // for reads that come from now on
+			x.withdrawn = true // later reads fail
 			if x.readers == 0 {
 				x.b = nil
 				return nil
@@ -237,7 +239,7 @@ func (w *Windows) Served() int64 {
 	return w.served
 }
 
-// Waits adds a call that waits, until the returned function is called.
+// Waits adds a waiting call to the list. The returned function removes it.
 func (w *Windows) Waits(from int, tag transport.Tag) (ended func()) {
 	wait := &WindowWait{from, tag, time.Now()}
 	w.mu.Lock()
@@ -250,7 +252,7 @@ func (w *Windows) Waits(from int, tag transport.Tag) (ended func()) {
 	}
 }
 
-// Waiting returns the oldest call that waits, or nil.
+// Waiting returns the oldest waiting call, or nil.
 func (w *Windows) Waiting() *WindowWait {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,0 +1,158 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// acceptor accepts a rank's connections. It reads a limited number of greetings at a time, and
+// passes on the connections that have the token.
+type acceptor struct {
+	cfg        *Config
+	listener   net.Listener
+	onJoin     func(conn net.Conn, h hello) // takes over the connection
+	onLink     func(conn net.Conn, o opening)
+	onWindow   func(conn net.Conn, o opening)
+	onRefusal  func(address, reason string)
+	goroutines sync.WaitGroup
+	mu         sync.Mutex
+	handshakes []net.Conn // the oldest first
+	closed     bool
+}
+
+// open listens at an address. If the address is a path, it removes the socket of a killed job.
+func (c *Config) open(ctx context.Context, address string) (net.Listener, error) {
+	if c.Network != nil {
+		return c.Network.Listen(address)
+	}
+	network, rest, err := split(address)
+	if err != nil {
+		return nil, err
+	}
+	var cfg net.ListenConfig
+	listener, err := cfg.Listen(ctx, network, rest)
+	if errors.Is(err, syscall.EINVAL) && network == "unix" {
+		err = fmt.Errorf("%w: the path has %d bytes, but the path of a socket has at most 107, or 103 on some systems: give a shorter path", err, len(rest))
+	}
+	if err == nil || network != "unix" {
+		return listener, err
+	}
+	if probe, dialed := net.Dial(network, rest); dialed == nil { // another process listens
+		return nil, errors.Join(err, probe.Close())
+	}
+	if info, missing := os.Lstat(rest); missing != nil || info.Mode()&os.ModeSocket == 0 || os.Remove(rest) != nil {
+		return nil, err
+	}
+	return cfg.Listen(ctx, network, rest)
+}
+
+// serve accepts connections until close.
+func (d *acceptor) serve() {
+	d.goroutines.Go(func() {
+		for {
+			conn, err := d.listener.Accept()
+			switch {
+			case err == nil && d.track(conn, true): // tracked here, so that the list is in the order of arrival
+				d.goroutines.Go(func() { d.acceptConn(conn) })
+			case err == nil:
+				_ = conn.Close() // the acceptor is closed
+			case errors.Is(err, net.ErrClosed):
+				return
+			default:
+				time.Sleep(10 * time.Millisecond) // a temporary shortage of resources
+			}
+		}
+	})
+}
+
+// track adds a connection to the list of handshakes, or removes it, and reports whether the acceptor
+// is still open.
+func (d *acceptor) track(conn net.Conn, on bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.handshakes = slices.DeleteFunc(d.handshakes, func(c net.Conn) bool { return c == conn })
+	if on && !d.closed {
+		if len(d.handshakes) == mostHandshakes {
+			_ = d.handshakes[0].Close() // it has not sent a valid greeting
+			d.handshakes = d.handshakes[1:]
+		}
+		d.handshakes = append(d.handshakes, conn)
+	}
+	return !d.closed
+}
+
+// acceptConn reads a greeting and passes the connection on, or closes it.
+func (d *acceptor) acceptConn(raw net.Conn) {
+	handedOver := false
+	defer func() {
+		if d.track(raw, false); !handedOver {
+			_ = raw.Close() // it has not sent a valid greeting
+		}
+	}()
+	if raw.SetDeadline(time.Now().Add(handshake)) != nil {
+		return
+	}
+	conn := raw
+	if d.cfg.TLS != nil {
+		conn = tls.Server(raw, d.cfg.TLS)
+	}
+	purpose, data, refused, err := readGreeting(conn, d.cfg.Token)
+	if err != nil {
+		return
+	}
+	if refused != "" {
+		d.onRefusal(conn.RemoteAddr().String(), refused)
+		if purpose == purposeJoin {
+			_ = writeAnswer(conn, answer{Refused: refused}) // the other side may be gone
+		}
+		return
+	}
+	var h hello
+	var o opening
+	value := any(&h)
+	if purpose != purposeJoin {
+		value = &o
+	}
+	if json.Unmarshal(data, value) != nil || !d.track(raw, false) {
+		return
+	}
+	if purpose != purposeJoin {
+		if _, err := conn.Write([]byte{welcome}); err != nil {
+			return
+		}
+	}
+	if raw.SetDeadline(time.Time{}) != nil {
+		return
+	}
+	handedOver = true
+	switch purpose {
+	case purposeLink:
+		d.onLink(conn, o)
+	case purposeWindow:
+		d.onWindow(conn, o)
+	default:
+		d.onJoin(conn, h)
+	}
+}
+
+// close stops listening and ends the current handshakes.
+func (d *acceptor) close() error {
+	d.mu.Lock()
+	d.closed = true
+	for _, conn := range d.handshakes {
+		_ = conn.Close() // it has not sent a valid greeting
+	}
+	d.mu.Unlock()
+	err := ignoreClosed(d.listener.Close())
+	d.goroutines.Wait()
+	return err
+}

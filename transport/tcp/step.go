@@ -1,0 +1,143 @@
+package tcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/transport"
+)
+
+// Begin waits for all ranks. Rank 0 compares their hellos. If the context ends first, Begin withdraws
+// from the step, unless all ranks have begun it in the meantime.
+func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.jobError != nil {
+		return e.jobError
+	}
+	if len(hello) > transport.MostHello {
+		return fmt.Errorf("tcp: a hello of %d bytes: at most %d", len(hello), transport.MostHello)
+	}
+	epoch := e.epoch
+	e.withdrawn, e.helloError = false, nil
+	e.postToHub(frame{kind: begin, data: slices.Clone(hello)})
+	err := e.await(ctx, wait[T]{reason: waitBegin, peer: -1, number: epoch + 1})
+	if err == nil || e.jobError != nil || e.helloError != nil {
+		return err
+	}
+	e.postToHub(frame{kind: withdraw, epoch: epoch})
+	if ended := e.await(context.Background(), wait[T]{reason: waitWithdrawal, peer: -1, number: epoch + 1}); ended != nil {
+		return ended
+	}
+	if e.epoch > epoch {
+		return nil // all ranks have begun
+	}
+	return err
+}
+
+// Exchange waits for all ranks. If the context ends first, Exchange asks rank 0 to abort the step,
+// but rank 0 may have completed the exchange already.
+func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := wait[T]{reason: waitAll, peer: -1}
+	if len(mine) > mostExchange {
+		return nil, fmt.Errorf("tcp: an exchange of %d bytes: at most %d", len(mine), mostExchange)
+	}
+	e.exchanged = nil
+	if err := e.endCause(&w); err != nil {
+		return nil, err
+	}
+	e.postToHub(frame{exchange, e.epoch, append([]byte{}, mine...)})
+	err := e.await(ctx, w)
+	if err != nil && e.cause == nil && e.jobError == nil {
+		e.proposal = err
+		e.postToHub(frame{abort, e.epoch, encodeCause(err)})
+		err = e.await(context.Background(), w)
+	}
+	all := e.exchanged
+	e.exchanged = nil
+	return all, err
+}
+
+// Abort ends the step on all ranks. It waits until rank 0 has determined the first cause.
+func (e *Endpoint[T]) Abort(cause error) {
+	e.mu.Lock()
+	if e.cause == nil && e.jobError == nil {
+		e.proposal = cause
+		e.postToHub(frame{abort, e.epoch, encodeCause(cause)})
+		_ = e.await(context.Background(), wait[T]{reason: waitCause, peer: -1}) // its error is the cause
+	}
+	e.closeLinks()
+	e.mu.Unlock()
+	e.writers.Wait()
+	e.windows.Drain(context.Background())
+}
+
+// postToHub posts a frame to the hub, without the lock.
+func (e *Endpoint[T]) postToHub(f frame) {
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	e.toHub(f)
+}
+
+// deliver handles a frame from the hub.
+func (e *Endpoint[T]) deliver(f frame) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer e.waiter.Wake()
+	switch f.kind {
+	case begun:
+		e.epoch, e.cause, e.proposal, e.exchanged, e.waited = f.epoch, nil, nil, nil, 0
+		if e.stepContext.Err() != nil {
+			e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())
+		}
+		e.windows.Begin(f.epoch)
+		e.action.Store(0)
+		e.position.Store(-1)
+	case differ:
+		e.helloError = fmt.Errorf("%w%s", transport.ErrRanks, f.data)
+	case withdrawn:
+		e.withdrawn = true
+	case exchanged:
+		if all, err := decodeAll(f.data, e.cfg.Ranks); err == nil && f.epoch == e.epoch {
+			e.exchanged = all
+		}
+	case abort:
+		if f.epoch == e.epoch && e.cause == nil && len(f.data) > 4 {
+			rank := int(binary.LittleEndian.Uint32(f.data))
+			if e.cause = decodeCause(rank, f.data[4:]); e.proposal != nil && rank == e.cfg.Rank {
+				e.cause = e.proposal // the same error, with its type
+			}
+			e.closeLinks()
+		}
+	case lost:
+		l := &LostError{pipeline: e.cfg.Pipeline}
+		if json.Unmarshal(f.data, l) == nil {
+			e.endJob(l)
+		}
+	}
+}
+
+// closeLinks closes the connections of a step that has ended.
+func (e *Endpoint[T]) closeLinks() {
+	if e.cancelDial != nil {
+		e.cancelDial()
+	}
+	for _, l := range e.sending {
+		close(l.stop)
+		closeNow(l.conn) // bytes in transit belong to the ended step
+	}
+	for d, k := range e.receiving {
+		if k.epoch <= e.epoch || e.jobError != nil {
+			closeNow(k.conn)
+			delete(e.receiving, d)
+		}
+	}
+	clear(e.sending)
+	e.closeWindows(cmp.Or(e.jobError, e.cause))
+}
