@@ -30,7 +30,7 @@ func growMarked(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 			}
 		}
 		want := plantest.NewOracle(p, facts)
-		if want.Uneven || want.Unread || unwaited(p) {
+		if want.Uneven || want.PartlyRead || unwaited(p) {
 			continue
 		}
 		marked, err := lower.Lifetimes(p, facts, plantest.Parts)
@@ -71,7 +71,7 @@ func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 		return true
 	}
 	switch {
-	case want.Uneven || want.Unread:
+	case want.Uneven || want.PartlyRead:
 		return "undroppable parts"
 	case unwaited(p):
 		return "a send without a wait"

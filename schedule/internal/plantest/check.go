@@ -1,15 +1,17 @@
 package plantest
 
-import "errors"
-import "slices"
-import "strings"
+import (
+	"errors"
+	"slices"
 
-import "github.com/stretchr/testify/require"
+	"github.com/stretchr/testify/require"
 
-import "github.com/weir-ml/weir/schedule"
-import "github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/lower"
+)
 
-// CodesOf returns the codes of an error of Check, each once, in order.
+// CodesOf returns the codes of an error of package check, sorted and without duplicates.
 func CodesOf(err error) []check.Code {
 	invalid, ok := errors.AsType[*check.Error](err)
 	if !ok {
@@ -23,22 +25,39 @@ func CodesOf(err error) []check.Code {
 	return slices.Compact(codes)
 }
 
-// Plan parses a plan on one rank with three microbatches from stage lines and a program.
-func Plan(t require.TestingT, stages int, lines string) *schedule.Plan {
-	head := "weir plan 1 name \"broken\" mode training ranks 1 stages " + string(rune('0'+stages)) + " microbatches 3 placement" +
-		strings.Repeat(" 0", stages) + " frozen none\n"
-	p, err := schedule.ParseText(strings.NewReader(head + lines))
-	require.NoError(t, err)
-	return p
+// RequireCodes fails unless the faults of the error have exactly the given codes.
+func RequireCodes(t require.TestingT, err error, codes ...check.Code) {
+	require.ErrorIs(t, err, check.ErrInvalidPlan)
+	require.Equal(t, codes, CodesOf(err), "%v", err)
 }
 
-// Plans that the tests break: depth-first over two stages and three microbatches, with
-// drops.
-const (
-	TwoStages = `
-stage 0: window=1 facts=- reads=F:0 drops=F:0
-stage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:2;B:1
-`
-	TwoProgram = "rank 0: entries=1\nx 3 +1: 0F0~p 1F0~pio 1B0~ps 0B0~gsr\n"
-	TwoOpened  = "rank 0: entries=1\nx 1 +0: 0F0~p 1F0~pio 1B0~ps 0B0~gsr 0F1~p 1F1~pio 1B1~ps 0B1~gsr 0F2~p 1F2~pio 1B2~ps 0B2~gsr\n"
-)
+// RequireWhole fails if a plan lacks a required action, has an action on the wrong rank, or has an
+// invalid joined pair.
+func RequireWhole(t require.TestingT, p *schedule.Plan) {
+	require.Empty(t, newJudge(p, schedule.Unlimited).missing(), p.Name)
+	for _, program := range p.Programs {
+		for _, s := range program {
+			require.False(t, s.Body[len(s.Body)-1].Joined(), "%s: a body ends within a joined pair", p.Name)
+		}
+	}
+}
+
+// LanguageModel returns facts of stages. The first stage reads part 0 in its forward, and the last
+// stage reads parts 1 and 2 in its forward and its backward.
+func LanguageModel(stages int) []schedule.Facts {
+	facts := make([]schedule.Facts, stages)
+	facts[0].Reads[schedule.F] |= 1
+	facts[stages-1].Reads[schedule.F] |= 6
+	facts[stages-1].Reads[schedule.B] |= 6
+	return facts
+}
+
+// Build returns the plan of a rule on one rank after the lifetime pass, and checks it.
+func Build(t require.TestingT, rule schedule.Rule, stages, microbatches, group int) *schedule.Plan {
+	plan, err := rule(schedule.Params{Placement: schedule.Looped(1, stages), Microbatches: microbatches, Group: group})
+	require.NoError(t, err)
+	plan, err = lower.Lifetimes(plan, LanguageModel(stages), 3)
+	require.NoError(t, err)
+	require.NoError(t, check.Plan(plan))
+	return plan
+}

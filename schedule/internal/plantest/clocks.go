@@ -1,12 +1,15 @@
 package plantest
 
-import "github.com/stretchr/testify/require"
-import "github.com/weir-ml/weir/schedule"
+import (
+	"github.com/stretchr/testify/require"
 
-// Clocks runs a plan in order, every action as soon as its inputs are ready. It returns the
-// makespan and the span, which is the longest time from the first to the last action of one
-// rank. A joined pair begins when both actions can, takes the sum of their times, and has
-// its results at its end.
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Clocks runs a plan without transfers, each action as soon as its inputs are available. It returns the
+// makespan and the span, which is the longest time from the first to the last action of a rank. A
+// joined pair starts when both actions can start and takes the sum of their times. Its results are
+// available at its end.
 func Clocks(t require.TestingT, p *schedule.Plan, cost func(schedule.Action) int) (makespan, span int) {
 	done := map[schedule.Action]int{}
 	backward := func(stage, mb int) schedule.Action {
@@ -51,7 +54,7 @@ func Clocks(t require.TestingT, p *schedule.Plan, cost func(schedule.Action) int
 		}
 	}
 	for rank := range ranks {
-		require.Empty(t, rest[rank], "%s: rank %d stands before this", p.Name, rank)
+		require.Empty(t, rest[rank], "%s: rank %d waits", p.Name, rank)
 		makespan, span = max(makespan, last[rank]), max(span, last[rank]-first[rank])
 	}
 	return makespan, span

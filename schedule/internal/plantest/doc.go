@@ -1,3 +1,3 @@
-// Package plantest provides plans for tests, valid and invalid ones, and simple slow
-// versions of checks and passes to compare the real ones with.
+// Package plantest provides valid and invalid plans for tests, and simple, slow reference
+// implementations of checks and passes.
 package plantest

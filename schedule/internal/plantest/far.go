@@ -7,25 +7,26 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// far runs the copies of one rank of a plan that has its drops. A copy moves the contents of one
-// buffer to another one when it runs: at once, or, if late is set, only when an action waits for it.
+// far runs the copies of one rank of a plan with drops. A copy copies the contents of one buffer to
+// another immediately, or, if late is set, when an action waits for it.
 type far struct {
 	p         *schedule.Plan
 	late      bool
-	near, far map[Cell]string // the contents of the buffers that there are
-	lanes     [2][]Cell       // copies out and back that nothing has waited for
-	ran       [2]map[Cell]bool
+	near, far map[Cell]string // the contents of allocated buffers
+	lanes     [2][]Cell       // copies out and back, without those that an action has waited for
+	completed [2]map[Cell]bool
 }
 
-// Far returns the fault of the copies of a plan, "" if there is none: a read of other contents than
-// F has saved, a buffer that is freed twice or never, or a wait for another copy than the oldest of
-// its direction. It runs every copy as early and as late as it can, and shares no code with Check.
+// Far returns the first fault of the copies of a plan, or "": a read of contents that differ from those
+// saved by F, a buffer that is freed twice or never, or a wait for a copy that is not the oldest of its
+// direction. It runs every copy as early as possible and as late as possible, and shares no code with
+// package check.
 func Far(p *schedule.Plan) string {
 	for rank, list := range Lists(p) {
 		for _, late := range []bool{false, true} {
-			f := &far{p: p, late: late, near: map[Cell]string{}, far: map[Cell]string{}, ran: [2]map[Cell]bool{{}, {}}}
+			f := &far{p: p, late: late, near: map[Cell]string{}, far: map[Cell]string{}, completed: [2]map[Cell]bool{{}, {}}}
 			for at, a := range list {
-				if fault := f.step(a); fault != "" {
+				if fault := f.run(a); fault != "" {
 					return fmt.Sprintf("rank %d, action %d: %v~%v %s", rank, at, Bare(a), a.Drop(), fault)
 				}
 			}
@@ -39,12 +40,12 @@ func Far(p *schedule.Plan) string {
 
 const garbage = "garbage"
 
-func (f *far) step(a schedule.Action) (fault string) {
+func (f *far) run(a schedule.Action) (fault string) {
 	c := Cell{a.Stage(), a.Microbatch()}
 	drops := func(bit schedule.Drop) bool { return a.Drop()&bit != 0 }
 	moves := a.Kind() == schedule.Offload || a.Kind() == schedule.WaitOffload || a.Kind() == schedule.Reload
 	if moves && a.Drop()&^(schedule.DropFar|schedule.DropSaved) != 0 {
-		return "drops something else"
+		return "has an invalid drop"
 	}
 	switch a.Kind() {
 	case schedule.F:
@@ -53,10 +54,10 @@ func (f *far) step(a schedule.Action) (fault string) {
 		}
 		f.near[c] = fmt.Sprint(c)
 	case schedule.Offload:
-		if _, there := f.near[c]; !there || f.ran[0][c] || slices.Contains(f.lanes[0], c) {
-			return "has nothing to move"
+		if _, ok := f.near[c]; !ok || f.completed[0][c] || slices.Contains(f.lanes[0], c) {
+			return "has no buffer to move"
 		}
-		if _, there := f.far[c]; there {
+		if _, ok := f.far[c]; ok {
 			return "has moved it before"
 		}
 		f.far[c] = garbage
@@ -67,7 +68,7 @@ func (f *far) step(a schedule.Action) (fault string) {
 			return "keeps the near buffer"
 		}
 	case schedule.Reload:
-		if _, there := f.near[c]; there {
+		if _, ok := f.near[c]; ok {
 			return "has a near buffer already"
 		}
 		f.near[c] = garbage
@@ -81,13 +82,13 @@ func (f *far) step(a schedule.Action) (fault string) {
 		}
 	}
 	if fault == "" && drops(schedule.DropFar) {
-		if _, there := f.far[c]; !there {
+		if _, ok := f.far[c]; !ok {
 			return "has no far copy"
 		}
 		delete(f.far, c)
 	}
 	if k := a.Kind(); fault == "" && (k == schedule.B || k == schedule.I || moves && drops(schedule.DropSaved)) {
-		if _, there := f.near[c]; !there {
+		if _, ok := f.near[c]; !ok {
 			return "has no near buffer"
 		}
 		delete(f.near, c)
@@ -95,7 +96,7 @@ func (f *far) step(a schedule.Action) (fault string) {
 	return fault
 }
 
-// start begins a copy out (0) or back (1).
+// start starts a copy out (lane 0) or back (lane 1).
 func (f *far) start(lane int, c Cell) {
 	f.lanes[lane] = append(f.lanes[lane], c)
 	if !f.late {
@@ -108,16 +109,16 @@ func (f *far) copy(lane int, c Cell) {
 	if lane == 1 {
 		from, to = to, from
 	}
-	contents, there := from[c]
-	if !there {
+	contents, ok := from[c]
+	if !ok {
 		contents = garbage
 	}
-	if _, there := to[c]; there {
+	if _, ok := to[c]; ok {
 		to[c] = contents
 	}
 }
 
-// wait waits for a copy, which is the oldest of its lane.
+// wait waits for a copy, which must be the oldest of its lane.
 func (f *far) wait(lane int, c Cell) string {
 	if len(f.lanes[lane]) == 0 || f.lanes[lane][0] != c {
 		return fmt.Sprint("waits out of order: ", f.lanes[lane])
@@ -126,6 +127,6 @@ func (f *far) wait(lane int, c Cell) string {
 	if f.late {
 		f.copy(lane, c)
 	}
-	f.ran[lane][c] = true
+	f.completed[lane][c] = true
 	return ""
 }

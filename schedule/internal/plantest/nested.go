@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Nested returns a plan of the same actions in which some segments are nested loops: some
-// repeats become one repeat of the outer loop, cut into random pieces.
+// Nested returns a plan of the same actions in which some segments are nested loops: a number of repeats
+// becomes one repeat of an outer loop, divided at random into inner segments.
 func Nested(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
 	q.Programs = make([][]schedule.Segment, len(p.Programs))
@@ -43,7 +43,7 @@ func Nested(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	return &q
 }
 
-// repeatsOf returns some repeats of a segment.
+// repeatsOf returns the repeats of a segment between two numbers.
 func repeatsOf(s schedule.Segment, from, to int) schedule.Segment {
 	body := slices.Clone(s.Body)
 	for i, a := range body {

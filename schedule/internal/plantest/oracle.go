@@ -1,41 +1,30 @@
 package plantest
 
-import "slices"
-import "github.com/weir-ml/weir/schedule"
+import (
+	"slices"
 
-// Expand returns the plan as plain lists: one segment per rank, with every repeat written
-// out.
-func Expand(p *schedule.Plan) *schedule.Plan {
-	flat := *p
-	flat.Programs = listed(Lists(p))
-	return &flat
-}
+	"github.com/stretchr/testify/require"
 
-// listed returns programs of one segment each, and of none if a list is empty.
-func listed(lists [][]schedule.Action) [][]schedule.Segment {
-	programs := make([][]schedule.Segment, len(lists))
-	for rank, list := range lists {
-		if len(list) > 0 {
-			programs[rank] = []schedule.Segment{{Body: list, Repeat: 1}}
-		}
-	}
-	return programs
-}
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/lower"
+)
 
-// Cell is one stage and microbatch.
-type Cell struct{ Stage, Mb int } // Mb may be a kind
+// Cell is a stage and a microbatch, or a stage and a kind.
+type Cell struct{ Stage, Mb int }
 
 // oracle is the expected result of the lifetime pass, rank by rank.
 type oracle struct {
-	Drops    [][]schedule.Drop // by rank and position
-	Table    map[Cell]uint64   // by stage and kind: the parts that end there
-	Windows  []int
-	Outgoing []int
-	Entries  []int
-	Unread   bool // a part is read for some microbatches of a copy of the model and not for others
-	Uneven   bool // the parts that end at a stage and kind differ
+	Drops      [][]schedule.Drop // by rank and position
+	Table      map[Cell]uint64   // by stage and kind: the parts whose lifetimes end at these actions
+	Windows    []int
+	Outgoing   []int
+	Entries    []int
+	PartlyRead bool // a part is read for some microbatches of a copy of the model, but not for all
+	Uneven     bool // the parts of Table differ between microbatches
 }
 
+// NewOracle returns the expected result of the lifetime pass.
 func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 	stages := p.Placement.Stages()
 	copies := max(p.Placement.Copies, 1)
@@ -45,13 +34,13 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 		actions := slices.Collect(p.All(rank))
 		drops := make([]schedule.Drop, len(actions))
 
-		last := map[int]int{}             // by microbatch: its last action
+		last := map[int]int{}             // by microbatch: the position of its last action
 		lastOf := map[Cell]int{}          // by stage and microbatch
-		born := map[Cell]int{}            // when the input arrives on the rank
+		born := map[Cell]int{}            // the position at which its input arrives on the rank
 		lastRead := map[int]map[int]int{} // by part, by microbatch
 		first := map[int]int{}            // by microbatch
-		made := map[schedule.Action]int{} // by send: when its buffer is allocated
-		gone := map[schedule.Action]int{} // by send: when its wait ends
+		made := map[schedule.Action]int{} // by send: the position at which its buffer is allocated
+		gone := map[schedule.Action]int{} // by send: the position of its wait
 		for at, a := range actions {
 			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
 			if !ofMicrobatch(a) {
@@ -72,7 +61,7 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 					lastRead[part][m] = at
 				}
 			}
-			if _, ok := born[Cell{Stage: s, Mb: m}]; !ok { // by the receive, or by the forward itself
+			if _, ok := born[Cell{Stage: s, Mb: m}]; !ok { // at the receive, or at the forward
 				born[Cell{Stage: s, Mb: m}] = at
 			}
 			if k == schedule.F && (s+1)%depth != 0 && p.Placement.Rank[s+1] == rank {
@@ -160,7 +149,7 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 						n++
 					}
 				}
-				o.Unread = o.Unread || n != 0 && n != hi-lo
+				o.PartlyRead = o.PartlyRead || n != 0 && n != hi-lo
 			}
 			entries = max(entries, widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
 				end, held := 0, false
@@ -192,7 +181,7 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 	return o
 }
 
-// ofMicrobatch reports whether an action belongs to a microbatch and not only to a stage.
+// ofMicrobatch reports whether an action has a microbatch.
 func ofMicrobatch(a schedule.Action) bool {
 	switch a.Kind() {
 	case schedule.Unshard, schedule.Reshard, schedule.ReduceGrad, schedule.ZeroGrad, schedule.WaitReduce, schedule.Quantize:
@@ -201,8 +190,8 @@ func ofMicrobatch(a schedule.Action) bool {
 	return true
 }
 
-// widest returns the largest number of consecutive microbatches that are alive at one
-// action, each from its first to its last.
+// widest returns the maximum, over all positions, of the distance from the lowest to the highest live
+// microbatch. The function life returns the positions between which a microbatch is live.
 func widest(actions, microbatches int, life func(m int) (int, int, bool)) int {
 	low := slices.Repeat([]int{microbatches}, actions)
 	high := slices.Repeat([]int{-1}, actions)
@@ -217,4 +206,51 @@ func widest(actions, microbatches int, life func(m int) (int, int, bool)) int {
 		width = max(width, high[at]-low[at]+1)
 	}
 	return width
+}
+
+// CheckLifetimes compares the lifetime pass with the oracle and checks its plan. It returns nil if a
+// plan cannot express the facts.
+func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
+	p = Quantized(t, p, facts)
+	want := NewOracle(p, facts)
+	got, err := lower.Lifetimes(p, facts, Parts)
+	if want.Uneven || want.PartlyRead {
+		require.ErrorIs(t, err, schedule.ErrFacts)
+		return nil
+	}
+	require.NoError(t, err)
+	require.Equal(t, want.Windows, got.Windows)
+	require.Equal(t, want.Entries, got.Entries)
+	if got.Outgoing != nil {
+		require.Equal(t, want.Outgoing, got.Outgoing)
+	} else {
+		require.Zero(t, slices.Max(want.Outgoing))
+	}
+	for rank := range p.Programs {
+		bare, marked := slices.Collect(p.All(rank)), slices.Collect(got.All(rank))
+		require.Len(t, marked, len(bare))
+		for i, a := range marked {
+			require.Equal(t, bare[i].WithDrop(want.Drops[rank][i]), a, "rank %d, action %d: %v~%v", rank, i, a, a.Drop())
+		}
+	}
+	require.NoError(t, check.Plan(got))
+
+	// The pass declares minimal bounds.
+	for code, of := range map[check.Code]func(p *schedule.Plan) *[]int{
+		check.WindowExceeded:   func(p *schedule.Plan) *[]int { return &p.Windows },
+		check.OutgoingExceeded: func(p *schedule.Plan) *[]int { return &p.Outgoing },
+		check.EntriesExceeded:  func(p *schedule.Plan) *[]int { return &p.Entries },
+	} {
+		for i, n := range *of(got) {
+			if n == 0 && code == check.OutgoingExceeded {
+				continue
+			}
+			less := *got
+			list := of(&less)
+			*list = slices.Clone(*list)
+			(*list)[i]--
+			RequireCodes(t, check.Plan(&less), code)
+		}
+	}
+	return got
 }

@@ -1,17 +1,21 @@
 package plantest
 
-import "math/rand/v2"
-import "slices"
-import "github.com/stretchr/testify/require"
-import "pgregory.net/rapid"
-import "github.com/weir-ml/weir/schedule"
-import "github.com/weir-ml/weir/schedule/check"
-import "github.com/weir-ml/weir/schedule/lower"
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/lower"
+)
 
 // Parts is the number of entry parts in random facts.
 const Parts = 5
 
-// DrawParams draws parameters of a plan on one rank that a generator accepts.
+// DrawParams draws parameters of a plan on one rank.
 func DrawParams(t *rapid.T) schedule.Params {
 	stages := rapid.IntRange(1, 5).Draw(t, "stages")
 	p := schedule.Params{
@@ -46,8 +50,8 @@ func DrawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
 	return facts
 }
 
-// Quantized returns the plan with the QUANTIZE actions that the facts require, at the start
-// if the number of microbatches is odd. It returns an invalid plan unchanged.
+// Quantized returns the plan with the QUANTIZE actions that the facts require. The parity of the number
+// of microbatches selects their positions. Quantized returns an invalid plan unchanged.
 func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
 	if check.Plan(p) != nil {
 		return p
@@ -57,16 +61,15 @@ func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *sc
 	return q
 }
 
-// Lane is one kind on one stage in a pipelined plan.
+// Lane is the sequence of actions of one kind and stage in a pipelined plan.
 type Lane struct {
 	Kind          schedule.Kind
-	Stage, Offset int // Offset is the number of groups that the lane lags behind
+	Stage, Offset int // Offset is the number of groups by which the lane starts later
 }
 
-// DrawPipelined draws a plan on one rank in which the kinds of all stages run interleaved.
-// Each lags the kind that it needs by some groups of microbatches, in a warmup, a steady
-// state and a cooldown, all of them segments. Some of these plans are invalid, because a
-// lane may precede its input in the body.
+// DrawPipelined draws a plan on one rank that interleaves the kinds of all stages. Each kind lags the
+// kind that it needs by a number of groups of microbatches. Warm-up, steady state and drain are
+// segments. Some of these plans are invalid, because a lane may precede its input in the body.
 func DrawPipelined(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
 	p := &schedule.Plan{Name: "pipelined", Placement: schedule.Looped(1, stages)}
@@ -142,14 +145,14 @@ func DrawPipelined(t *rapid.T) (*schedule.Plan, []bool) {
 	return p, split
 }
 
-// DrawList draws a plan on one rank as a plain list in a random valid order, with
-// microbatches in any order.
+// DrawList draws a plan on one rank without repeats, in a random valid order of actions and
+// microbatches.
 func DrawList(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
 	p := &schedule.Plan{Name: "list", Placement: schedule.Looped(1, stages), Microbatches: rapid.IntRange(1, 12).Draw(t, "microbatches")}
 	split := rapid.SliceOfN(rapid.Bool(), stages, stages).Draw(t, "split")
-	// For each microbatch the chain of actions that follow one another. W comes as soon
-	// as possible or later, out of pending.
+	// The chain of a microbatch contains its actions in order, except each W, which is pending after
+	// its I.
 	chains := make([][]schedule.Action, p.Microbatches)
 	for m := range chains {
 		for s := range stages {
@@ -190,10 +193,9 @@ func DrawList(t *rapid.T) (*schedule.Plan, []bool) {
 	return p, split
 }
 
-// DrawChunks draws a plan on one rank as segments that take each kind of each stage in
-// chunks of microbatches, ascending or descending. The chunks come in any order, some of
-// them interleaved, so sets of microbatches split and merge in the middle of segments. Many
-// of these plans are invalid.
+// DrawChunks draws a plan on one rank in which segments run chunks of microbatches of each kind and
+// stage, ascending or descending. The chunks are in random order and partly interleaved, so sets of
+// microbatches split and merge within segments. Many of these plans are invalid.
 func DrawChunks(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 3).Draw(t, "stages")
 	p := &schedule.Plan{Name: "chunks", Placement: schedule.Looped(1, stages), Microbatches: rapid.IntRange(8, 40).Draw(t, "microbatches")}

@@ -1,15 +1,16 @@
 package plantest
 
-import "slices"
+import (
+	"slices"
 
-import "github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule"
+)
 
-// OneFOneB returns the 1F1B plan on this many ranks with depth stages each, the first stages
-// on the first rank. Rank r runs P-1-r forwards, then forwards and backwards in alternation,
-// then the remaining backwards. With transfers it sends and receives the tensors that cross
-// ranks. It waits for an output when its gradient is back, or at the end, and for a gradient
-// when two more inputs have arrived. Frozen stages have no weight gradient, and the leading
-// frozen stages have no backward.
+// OneFOneB returns the 1F1B plan with depth consecutive stages on each rank. Rank r runs P-1-r forwards,
+// then alternates between forwards and backwards, and then runs the remaining backwards. With
+// transfers, a rank waits for the send of an output after its gradient has arrived, or at the end,
+// and for the send of a gradient after two more inputs have arrived. The first frozen stages are frozen
+// and have no backward.
 func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.Plan {
 	stages := ranks * depth
 	p := &schedule.Plan{Name: "1f1b", Placement: schedule.Looped(ranks, stages), Microbatches: microbatches}
@@ -22,7 +23,7 @@ func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.
 	for r := range ranks {
 		first, last := r*depth, (r+1)*depth-1
 		receives, sends := transfers && r > 0, transfers && r < ranks-1
-		back, returns := sends && last >= frozen, transfers && first-1 >= frozen // gradients arrive, and are sent on
+		back, returns := sends && last >= frozen, transfers && first-1 >= frozen // the rank receives gradients, and sends gradients
 		forward := func(mb int) (list []schedule.Action) {
 			if receives {
 				list = append(list, schedule.Act(schedule.RecvF, first, mb))
@@ -81,6 +82,7 @@ func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.
 	return p
 }
 
+// Swap exchanges two actions of a body, in a copy of it.
 func Swap(body *[]schedule.Action, a, b schedule.Action) {
 	*body = slices.Clone(*body)
 	i, k := slices.Index(*body, a), slices.Index(*body, b)

@@ -1,27 +1,29 @@
 package plantest
 
-import "flag"
-import "math/rand/v2"
-import "slices"
+import (
+	"flag"
+	"math/rand/v2"
+	"slices"
 
-import "github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule"
+)
 
-var Seed = flag.Uint64("seed", 1, "of the random plans that are broken")
+// Seed is the seed of random plans.
+var Seed = flag.Uint64("seed", 1, "of the random plans")
 
-// grower makes a random valid plan: it repeatedly takes any action that the judge allows and
-// records it, until all are done.
+// grower makes a random valid plan. It appends actions that the judge allows until all have run.
 type grower struct {
-	*judge  // without lists
-	rng     *rand.Rand
-	waits   bool
-	split   func(stage, mb int) bool
-	written [][]schedule.Action
-	left    []schedule.Action
-	meets   bool // sends take effect with their receives
-	reduced bool
+	*judge         // its lists are empty
+	rng            *rand.Rand
+	addsWaits      bool
+	split          func(stage, mb int) bool
+	programs       [][]schedule.Action
+	todo           []schedule.Action
+	rendezvous     bool // the capacity is 0, so each send is followed by its receive
+	addsReductions bool
 }
 
-// Grow returns a valid plan for links of some capacity, and the capacity.
+// Grow returns a random plan and a capacity of links for which it is valid.
 func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 	ranks, copies := 1+rng.IntN(3), 1
 	if rng.IntN(6) == 0 {
@@ -59,11 +61,11 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 		}
 	}
 	capacity := rng.IntN(4) - 1
-	g := &grower{judge: newJudge(p, capacity), rng: rng, written: make([][]schedule.Action, ranks), meets: capacity == 0}
-	if g.meets { // a send is received at once
+	g := &grower{judge: newJudge(p, capacity), rng: rng, programs: make([][]schedule.Action, ranks), rendezvous: capacity == 0}
+	if g.rendezvous { // each send is received immediately
 		g.judge.capacity = schedule.Unlimited
 	}
-	g.transfers, g.waits = rng.IntN(4) > 0, rng.IntN(2) == 0
+	g.transfers, g.addsWaits = rng.IntN(4) > 0, rng.IntN(2) == 0
 	mixed, all := rng.IntN(2) == 0, rng.IntN(2) == 0
 	g.split = func(int, int) bool { return mixed && rng.IntN(2) == 0 || !mixed && all }
 	if rng.IntN(4) == 0 {
@@ -71,18 +73,18 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 			g.sharded[s] = rng.IntN(2) == 0
 		}
 	}
-	g.reduced = rng.IntN(3) == 0
-	g.accumulates = g.reduced && rng.IntN(2) == 0
+	g.addsReductions = rng.IntN(3) == 0
+	g.accumulates = g.addsReductions && rng.IntN(2) == 0
 	g.grow()
-	p.Programs = listed(g.written)
+	p.Programs = listed(g.programs)
 	return p, capacity
 }
 
-// grow takes all actions, in any valid order.
+// grow runs all actions in a random valid order.
 func (g *grower) grow() {
 	for s := range g.p.Placement.Rank {
 		for mb := range g.p.Microbatches {
-			if !g.passes(s, mb) {
+			if !passes(g.p, s, mb) {
 				continue
 			}
 			todo := []schedule.Kind{schedule.F}
@@ -97,110 +99,110 @@ func (g *grower) grow() {
 				}
 			}
 			for _, k := range todo {
-				g.left = append(g.left, schedule.Act(k, s, mb))
+				g.todo = append(g.todo, schedule.Act(k, s, mb))
 			}
 			if g.transfers && g.crosses(s) {
-				g.left = append(g.left, schedule.Act(schedule.SendF, s, mb))
+				g.todo = append(g.todo, schedule.Act(schedule.SendF, s, mb))
 			}
 			if g.transfers && s > 0 && g.crosses(s-1) && g.backward(s-1) {
-				g.left = append(g.left, schedule.Act(schedule.SendB, s, mb))
+				g.todo = append(g.todo, schedule.Act(schedule.SendB, s, mb))
 			}
 		}
 	}
 	var waits []schedule.Action
-	for len(g.left) > 0 || len(waits) > 0 || g.receivable() {
+	for len(g.todo) > 0 || len(waits) > 0 || g.receivable() {
 		switch n := g.rng.IntN(12); {
 		case n == 0:
-			g.shard(g.rng.IntN(len(g.p.Placement.Rank)), false)
+			g.release(g.rng.IntN(len(g.p.Placement.Rank)), false)
 		case n == 1 && len(waits) > 0:
 			i := g.rng.IntN(len(waits))
-			g.do(waits[i])
+			g.record(waits[i])
 			waits = slices.Delete(waits, i, i+1)
 		case n < 5:
-			if sent, ok := g.receive(); ok && g.waits {
+			if sent, ok := g.receiveAny(); ok && g.addsWaits {
 				waits = append(waits, waitFor(sent))
 			}
-		case len(g.left) > 0:
-			i := g.rng.IntN(len(g.left))
-			a := g.left[i]
+		case len(g.todo) > 0:
+			i := g.rng.IntN(len(g.todo))
+			a := g.todo[i]
 			if !g.ready(a) {
 				continue
 			}
-			g.left = slices.Delete(g.left, i, i+1)
+			g.todo = slices.Delete(g.todo, i, i+1)
 			if a.Kind().Compute() {
 				g.compute(a)
-			} else if sent := g.send(a); sent && g.waits {
+			} else if sent := g.send(a); sent && g.addsWaits {
 				waits = append(waits, waitFor(a))
 			}
 		}
 	}
 	for s := range g.p.Placement.Rank {
-		g.shard(s, true)
+		g.release(s, true)
 	}
 }
 
 // ready reports whether a computation or a send can run now.
 func (g *grower) ready(a schedule.Action) bool {
-	blocked, broken := g.look(g.p.Placement.Rank[a.Stage()], a)
+	blocked, broken := g.readiness(g.p.Placement.Rank[a.Stage()], a)
 	return !blocked && !broken
 }
 
-// do runs an action and records it.
-func (g *grower) do(a schedule.Action) {
+// record runs an action and appends it to its program.
+func (g *grower) record(a schedule.Action) {
 	rank := g.p.Placement.Rank[a.Stage()]
-	g.written[rank] = append(g.written[rank], a)
-	if fault := g.run(a); fault != "" {
+	g.programs[rank] = append(g.programs[rank], a)
+	if fault := g.apply(a); fault != "" {
 		panic(fault)
 	}
 }
 
-// compute runs a computation, sometimes joined with another one that is ready.
+// compute runs a computation, sometimes joined with another that is ready.
 func (g *grower) compute(a schedule.Action) {
-	g.provide(a)
+	g.prepare(a)
 	if g.rng.IntN(4) == 0 {
-		with := slices.IndexFunc(g.left, func(b schedule.Action) bool {
+		with := slices.IndexFunc(g.todo, func(b schedule.Action) bool {
 			return b.Kind().Compute() && g.p.Placement.Rank[b.Stage()] == g.p.Placement.Rank[a.Stage()] && g.ready(b) &&
 				(b.Stage() != a.Stage() || b.Microbatch() != a.Microbatch())
 		})
 		if with >= 0 {
-			b := g.left[with]
-			g.left = slices.Delete(g.left, with, with+1)
-			g.provide(b)
-			g.do(a.WithJoin(true))
-			g.do(b)
+			b := g.todo[with]
+			g.todo = slices.Delete(g.todo, with, with+1)
+			g.prepare(b)
+			g.record(a.WithJoin(true))
+			g.record(b)
 			return
 		}
 	}
-	g.do(a)
+	g.record(a)
 }
 
-// provide gathers the weights that a computation reads, and makes the gradients to which it adds.
-func (g *grower) provide(a schedule.Action) {
+// prepare gathers the weights of a computation, and allocates the gradients to which it adds.
+func (g *grower) prepare(a schedule.Action) {
 	stage := a.Stage()
 	if g.sharded[stage] && !g.gathered[stage] {
-		g.do(schedule.Act(schedule.Unshard, stage, 0))
+		g.record(schedule.Act(schedule.Unshard, stage, 0))
 	}
 	if !g.accumulates || a.Kind() != schedule.B && a.Kind() != schedule.W {
 		return
 	}
 	if g.reducing[stage] {
-		g.do(schedule.Act(schedule.WaitReduce, stage, 0))
+		g.record(schedule.Act(schedule.WaitReduce, stage, 0))
 	}
-	if !g.whole[stage] {
-		g.do(schedule.Act(schedule.ZeroGrad, stage, 0))
+	if !g.wholeGradients[stage] {
+		g.record(schedule.Act(schedule.ZeroGrad, stage, 0))
 	}
 }
 
-// shard releases the weights of a stage, or reduces its gradients.
-func (g *grower) shard(stage int, both bool) {
-	if g.gathered[stage] && (both || g.rng.IntN(2) == 0) {
-		g.do(schedule.Act(schedule.Reshard, stage, 0))
+// release sometimes releases the weights of a stage and reduces its gradients, or always if all is set.
+func (g *grower) release(stage int, all bool) {
+	if g.gathered[stage] && (all || g.rng.IntN(2) == 0) {
+		g.record(schedule.Act(schedule.Reshard, stage, 0))
 	}
-	if g.reduced && g.added[stage] && (both || g.rng.IntN(4) == 0) {
-		g.do(schedule.Act(schedule.ReduceGrad, stage, 0))
+	if g.addsReductions && g.unreduced[stage] && (all || g.rng.IntN(4) == 0) {
+		g.record(schedule.Act(schedule.ReduceGrad, stage, 0))
 	}
-	if g.accumulates && g.reducing[stage] && (both || g.rng.IntN(4) == 0) {
-		g.do(schedule.Act(schedule.WaitReduce, stage, 0))
+	if g.accumulates && g.reducing[stage] && (all || g.rng.IntN(4) == 0) {
+		g.record(schedule.Act(schedule.WaitReduce, stage, 0))
 	}
 }
 
@@ -213,15 +215,16 @@ func waitFor(a schedule.Action) schedule.Action {
 	return schedule.Act(kind, a.Stage(), a.Microbatch())
 }
 
-// send sends, and under rendezvous receives at once; it reports whether it is done.
+// send runs a send. With rendezvous it also runs the receive, and returns true.
 func (g *grower) send(a schedule.Action) bool {
-	g.do(a)
-	if g.meets {
-		g.take(g.link(a))
+	g.record(a)
+	if g.rendezvous {
+		g.receiveFrom(g.link(a))
 	}
-	return g.meets
+	return g.rendezvous
 }
 
+// receivable reports whether any link has a message.
 func (g *grower) receivable() bool {
 	for _, l := range g.links {
 		if len(l) > 0 {
@@ -231,8 +234,8 @@ func (g *grower) receivable() bool {
 	return false
 }
 
-// receive receives the oldest message of some link.
-func (g *grower) receive() (schedule.Action, bool) {
+// receiveAny receives the oldest message of a random link. It returns the send.
+func (g *grower) receiveAny() (schedule.Action, bool) {
 	var links [][3]int
 	for l, messages := range g.links {
 		if len(messages) > 0 {
@@ -243,24 +246,25 @@ func (g *grower) receive() (schedule.Action, bool) {
 		return 0, false
 	}
 	slices.SortFunc(links, func(a, b [3]int) int { return slices.Compare(a[:], b[:]) })
-	return g.take(links[g.rng.IntN(len(links))]), true
+	return g.receiveFrom(links[g.rng.IntN(len(links))]), true
 }
 
-func (g *grower) take(link [3]int) schedule.Action {
+// receiveFrom receives the oldest message of a link. It returns the send.
+func (g *grower) receiveFrom(link [3]int) schedule.Action {
 	sent := g.links[link][0]
 	receive := schedule.Act(schedule.RecvF, sent.Stage()+1, sent.Microbatch())
 	if sent.Kind() == schedule.SendB {
 		receive = schedule.Act(schedule.RecvB, sent.Stage()-1, sent.Microbatch())
 	}
-	g.do(receive)
+	g.record(receive)
 	return sent
 }
 
-// Mutate returns a copy of a plan of plain lists that is broken in one place.
+// Mutate returns a copy of a plan without repeats, with one random change.
 func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
 	lists := Lists(p)
-	var ranks []int // those with actions
+	var ranks []int // with actions
 	for rank, list := range lists {
 		if len(list) > 0 {
 			ranks = append(ranks, rank)

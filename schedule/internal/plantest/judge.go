@@ -7,11 +7,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Judge returns the fault of a plan of plain lists, or "" for a valid plan. It runs ready
-// actions in a random order, with plain maps and lists, and shares no code with Check.
+// Judge returns the first fault of a plan without repeats, or "" if the plan is valid. It runs actions
+// in a random order and stores its state in maps and lists. It shares no code with package check.
 func Judge(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	j := newJudge(p, capacity)
-	if fault := j.count(); fault != "" {
+	if fault := j.missing(); fault != "" {
 		return fault
 	}
 	for moved := true; moved; {
@@ -29,49 +29,47 @@ func Judge(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 			}
 		}
 	}
-	return j.end()
+	return j.remaining()
 }
 
-// judge is the state of running a plan.
+// judge is the state of a run of a plan.
 type judge struct {
 	p         *schedule.Plan
 	capacity  int
 	lists     [][]schedule.Action
 	transfers bool
 	done      map[schedule.Action]bool
-	links     map[[3]int][]schedule.Action // sends, by sending rank, receiving rank and direction
+	links     map[[3]int][]schedule.Action // sends in flight, by sender, receiver and direction
 	taken     map[schedule.Action]bool
 
 	// By stage:
-	gathered, sharded map[int]bool
-	reduces           map[int]bool // the plan has a reduction
-	added             map[int]bool // gradients were added since the last reduction
-	whole, reducing   map[int]bool // whole gradients are there; they are reduced
-	accumulates       bool         // the plan says where whole gradients begin and end
-	quantizes         map[int]bool // the stage computes on copies of its weights
+	gathered, sharded        map[int]bool
+	reduces                  map[int]bool // the plan has a reduction
+	unreduced                map[int]bool // gradients have been added since the last reduction
+	wholeGradients, reducing map[int]bool // the stage has whole gradients; their reduction has started
+	accumulates              bool         // the plan has ZERO_GRAD or WAIT_REDUCE
+	quantizes                map[int]bool // the stage has copies of its weights
 }
 
 func newJudge(p *schedule.Plan, capacity int) *judge {
 	return &judge{
 		p: p, capacity: capacity, lists: Lists(p), done: map[schedule.Action]bool{}, links: map[[3]int][]schedule.Action{}, taken: map[schedule.Action]bool{},
-		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, added: map[int]bool{}, whole: map[int]bool{}, reducing: map[int]bool{}, quantizes: map[int]bool{},
+		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, unreduced: map[int]bool{}, wholeGradients: map[int]bool{}, reducing: map[int]bool{}, quantizes: map[int]bool{},
 	}
 }
 
 // Bare returns the action without drops and join.
 func Bare(a schedule.Action) schedule.Action { return a.WithDrop(0).WithJoin(false) }
 
-// The placement, computed independently of package schedule.
-func (j *judge) depth() int { return len(j.p.Placement.Rank) / max(1, j.p.Placement.Copies) }
-
-func (j *judge) crosses(stage int) bool { // to the next stage
-	return (stage+1)%j.depth() != 0 && j.p.Placement.Rank[stage] != j.p.Placement.Rank[stage+1]
+// crosses reports whether the edge to the next stage leads to another rank.
+func (j *judge) crosses(stage int) bool {
+	return (stage+1)%depth(j.p) != 0 && j.p.Placement.Rank[stage] != j.p.Placement.Rank[stage+1]
 }
 
 func (j *judge) frozen(stage int) bool { return len(j.p.Frozen) > 0 && j.p.Frozen[stage] }
 
 func (j *judge) backward(stage int) bool {
-	for s := stage - stage%j.depth(); s <= stage; s++ {
+	for s := stage - stage%depth(j.p); s <= stage; s++ {
 		if j.p.Mode == schedule.Training && !j.frozen(s) {
 			return true
 		}
@@ -79,47 +77,30 @@ func (j *judge) backward(stage int) bool {
 	return false
 }
 
-// passes reports whether the microbatch runs through the stage.
-func (j *judge) passes(stage, mb int) bool {
-	copies := max(1, j.p.Placement.Copies)
-	of, end := 0, 0
-	for c := range copies {
-		end += j.p.Microbatches / copies
-		if c < j.p.Microbatches%copies {
-			end++
-		}
-		if mb < end {
-			of = c
-			break
-		}
-	}
-	return mb < j.p.Microbatches && stage/j.depth() == of
-}
-
 // used reports whether any microbatch runs through the stage.
 func (j *judge) used(stage int) bool {
 	for mb := range j.p.Microbatches {
-		if j.passes(stage, mb) {
+		if passes(j.p, stage, mb) {
 			return true
 		}
 	}
 	return false
 }
 
-// count compares the actions of the plan with those that it must have.
-func (j *judge) count() string {
+// missing compares the actions of the plan with the required ones, and returns the first difference.
+func (j *judge) missing() string {
 	n := map[schedule.Action]int{}
 	for rank, list := range j.lists {
 		for i, a := range list {
 			stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
 			alone := !ofMicrobatch(a)
 			switch {
-			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.WaitB && !alone, kind == schedule.None:
-				return fmt.Sprint(a, " is nothing")
+			case stage >= len(j.p.Placement.Rank), !alone && !passes(j.p, stage, mb), alone && mb != 0, kind > schedule.WaitB && !alone, kind == schedule.None:
+				return fmt.Sprint(a, " does not exist")
 			case j.p.Placement.Rank[stage] != rank:
 				return fmt.Sprint(a, " is on the wrong rank")
 			case a.Joined() && (i+1 == len(list) || list[i+1].Joined() || !kind.Compute() || !list[i+1].Kind().Compute()):
-				return fmt.Sprint(a, " is joined with nothing")
+				return fmt.Sprint(a, " is joined without a partner")
 			}
 			switch kind {
 			case schedule.SendF, schedule.RecvF, schedule.SendB, schedule.RecvB:
@@ -147,7 +128,7 @@ func (j *judge) count() string {
 			return fmt.Sprint("reductions of stage ", stage)
 		}
 		for mb := range j.p.Microbatches {
-			if !j.passes(stage, mb) {
+			if !passes(j.p, stage, mb) {
 				continue
 			}
 			of := func(kind schedule.Kind) int { return n[schedule.Act(kind, stage, mb)] }
@@ -180,19 +161,8 @@ func (j *judge) count() string {
 	return ""
 }
 
-// has reports whether the first of these kinds that the plan has for a stage and a
-// microbatch is done.
-func (j *judge) has(stage, mb int, kinds ...schedule.Kind) bool {
-	for _, k := range kinds {
-		if j.done[schedule.Act(k, stage, mb)] {
-			return true
-		}
-	}
-	return false
-}
-
-// step runs the next action or pair of a rank if it can. It returns the fault of a broken
-// rule.
+// step runs the next action or joined pair of a rank if it can run. It returns a fault if the plan
+// breaks a rule.
 func (j *judge) step(rank int) (ran bool, fault string) {
 	list := j.lists[rank]
 	n := 1
@@ -200,18 +170,18 @@ func (j *judge) step(rank int) (ran bool, fault string) {
 		n = 2
 	}
 	for _, a := range list[:n] {
-		switch blocked, broken := j.look(rank, a); {
+		switch blocked, broken := j.readiness(rank, a); {
 		case broken:
-			return false, fmt.Sprint(a, " comes before what it needs")
+			return false, fmt.Sprint(a, " precedes an action that it needs")
 		case blocked:
 			return false, ""
 		}
 	}
 	if n == 2 && list[0].Stage() == list[1].Stage() && list[0].Microbatch() == list[1].Microbatch() {
-		return false, fmt.Sprint(list[0], " is joined with its own")
+		return false, fmt.Sprint(list[0], " is joined with an action of its stage and microbatch")
 	}
 	for _, a := range list[:n] {
-		if fault := j.run(a); fault != "" {
+		if fault := j.apply(a); fault != "" {
 			return false, fault
 		}
 	}
@@ -219,53 +189,27 @@ func (j *judge) step(rank int) (ran bool, fault string) {
 	return true, ""
 }
 
-// look reports whether an action has to wait for another rank, or comes too early on its own
-// rank.
-func (j *judge) look(rank int, a schedule.Action) (blocked, broken bool) {
+// readiness reports whether an action is blocked by another rank, and whether it precedes an action of
+// its own rank that it needs.
+func (j *judge) readiness(rank int, a schedule.Action) (blocked, broken bool) {
 	stage, mb, kind := a.Stage(), a.Microbatch(), a.Kind()
-	k := max(1, j.p.Slices)
-	need := func(local bool, stage, mb int, kinds ...schedule.Kind) {
-		if !j.has(stage, mb, kinds...) {
+	backward := func(stage, mb int) schedule.Action {
+		if i := schedule.Act(schedule.I, stage, mb); j.done[i] {
+			return i
+		}
+		return schedule.Act(schedule.B, stage, mb)
+	}
+	for _, need := range Needs(j.p, a, backward) {
+		local := j.p.Placement.Rank[need.Stage()] == rank
+		if !local && j.transfers { // a receive on this rank brings the result
+			local = true
+			if need = schedule.Act(schedule.RecvB, stage, mb); kind == schedule.F {
+				need = schedule.Act(schedule.RecvF, stage, mb)
+			}
+		}
+		if !j.done[need] {
 			blocked, broken = blocked || !local, broken || local
 		}
-	}
-	first, last := stage%j.depth() == 0, (stage+1)%j.depth() == 0
-	switch kind {
-	case schedule.F:
-		switch {
-		case first:
-		case j.crosses(stage-1) && j.transfers:
-			need(true, stage, mb, schedule.RecvF)
-		default:
-			need(!j.crosses(stage-1), stage-1, mb, schedule.F)
-		}
-		if mb%k != 0 && j.passes(stage, mb-1) {
-			need(true, stage, mb-1, schedule.F)
-		}
-	case schedule.B, schedule.I:
-		need(true, stage, mb, schedule.F)
-		switch {
-		case last:
-		case j.crosses(stage) && j.transfers:
-			need(true, stage, mb, schedule.RecvB)
-		default:
-			need(!j.crosses(stage), stage+1, mb, schedule.B, schedule.I)
-		}
-		if (mb+1)%k != 0 && j.passes(stage, mb+1) {
-			need(true, stage, mb+1, schedule.B, schedule.I)
-		}
-	case schedule.W:
-		need(true, stage, mb, schedule.I)
-	case schedule.SendF:
-		need(true, stage, mb, schedule.F)
-	case schedule.SendB:
-		need(true, stage, mb, schedule.B, schedule.I)
-	case schedule.WaitF:
-		need(true, stage, mb, schedule.SendF)
-		blocked = blocked || !j.taken[schedule.Act(schedule.SendF, stage, mb)]
-	case schedule.WaitB:
-		need(true, stage, mb, schedule.SendB)
-		blocked = blocked || !j.taken[schedule.Act(schedule.SendB, stage, mb)]
 	}
 	switch kind {
 	case schedule.SendF, schedule.SendB:
@@ -279,6 +223,10 @@ func (j *judge) look(rank int, a schedule.Action) (blocked, broken bool) {
 		}
 	case schedule.RecvF, schedule.RecvB:
 		blocked = blocked || j.capacity == 0 || len(j.links[j.link(a)]) == 0
+	case schedule.WaitF:
+		blocked = blocked || !j.taken[schedule.Act(schedule.SendF, stage, mb)]
+	case schedule.WaitB:
+		blocked = blocked || !j.taken[schedule.Act(schedule.SendB, stage, mb)]
 	}
 	return blocked, broken
 }
@@ -301,16 +249,16 @@ func (j *judge) link(a schedule.Action) [3]int {
 	return [3]int{rank[a.Stage()+1], rank[a.Stage()], 1}
 }
 
-// origin returns the send that matches a receive.
-func origin(a schedule.Action) schedule.Action {
+// sendOf returns the send that matches a receive.
+func sendOf(a schedule.Action) schedule.Action {
 	if a.Kind() == schedule.RecvF {
 		return schedule.Act(schedule.SendF, a.Stage()-1, a.Microbatch())
 	}
 	return schedule.Act(schedule.SendB, a.Stage()+1, a.Microbatch())
 }
 
-// run runs an action that is ready.
-func (j *judge) run(a schedule.Action) string {
+// apply runs an action that is ready, and returns the fault if it is invalid.
+func (j *judge) apply(a schedule.Action) string {
 	stage, kind := a.Stage(), a.Kind()
 	a = Bare(a)
 	switch kind {
@@ -318,7 +266,7 @@ func (j *judge) run(a schedule.Action) string {
 		link := j.link(a)
 		if j.capacity == 0 {
 			receive := Bare(j.lists[link[1]][0])
-			if origin(receive) != a {
+			if sendOf(receive) != a {
 				return fmt.Sprint(receive, " meets ", a)
 			}
 			j.taken[a] = true
@@ -331,7 +279,7 @@ func (j *judge) run(a schedule.Action) string {
 		link := j.link(a)
 		got := j.links[link][0]
 		j.links[link] = j.links[link][1:]
-		if got != origin(a) {
+		if got != sendOf(a) {
 			return fmt.Sprint(a, " gets ", got)
 		}
 		j.taken[got] = true
@@ -341,21 +289,21 @@ func (j *judge) run(a schedule.Action) string {
 		}
 		j.gathered[stage] = kind == schedule.Unshard
 	case schedule.ReduceGrad:
-		if !j.added[stage] {
+		if !j.unreduced[stage] {
 			return fmt.Sprint(a, " reduces nothing")
 		}
-		j.added[stage] = false
+		j.unreduced[stage] = false
 		j.reducing[stage] = true
 	case schedule.ZeroGrad:
-		if j.whole[stage] {
+		if j.wholeGradients[stage] {
 			return fmt.Sprint(a, " makes gradients again")
 		}
-		j.whole[stage] = true
+		j.wholeGradients[stage] = true
 	case schedule.WaitReduce:
 		if !j.reducing[stage] {
 			return fmt.Sprint(a, " waits for nothing")
 		}
-		j.whole[stage], j.reducing[stage] = false, false
+		j.wholeGradients[stage], j.reducing[stage] = false, false
 	default:
 		if kind == schedule.F && j.quantizes[stage] && !j.done[schedule.Act(schedule.Quantize, stage, 0)] {
 			return fmt.Sprint(a, " has no copies of weights")
@@ -364,25 +312,25 @@ func (j *judge) run(a schedule.Action) string {
 			return fmt.Sprint(a, " has no weights")
 		}
 		if kind == schedule.B || kind == schedule.W {
-			if j.accumulates && (!j.whole[stage] || j.reducing[stage]) {
+			if j.accumulates && (!j.wholeGradients[stage] || j.reducing[stage]) {
 				return fmt.Sprint(a, " has no gradients to add to")
 			}
-			j.added[stage] = true
+			j.unreduced[stage] = true
 		}
 	}
 	j.done[a] = true
 	return ""
 }
 
-// end returns what remains when nothing is ready.
-func (j *judge) end() string {
+// remaining returns the fault of a run that has ended, if actions or open states remain.
+func (j *judge) remaining() string {
 	for rank, list := range j.lists {
 		if len(list) > 0 {
 			return fmt.Sprint("rank ", rank, " waits before ", list[0])
 		}
 	}
 	for stage := range j.p.Placement.Rank {
-		if j.gathered[stage] || j.reduces[stage] && j.added[stage] || j.whole[stage] {
+		if j.gathered[stage] || j.reduces[stage] && j.unreduced[stage] || j.wholeGradients[stage] {
 			return fmt.Sprint("stage ", stage, " is left open")
 		}
 	}
