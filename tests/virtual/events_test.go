@@ -6,119 +6,137 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// naive runs the programs of all ranks in the simplest way: each rank in turn advances as long
-// as its dependencies have times. It returns the start of the first computation and the end of
-// the last one by rank.
-func naive(programs [][]schedule.Action, place schedule.Placement, p *prices, capacity int) (first, last []time.Duration) {
-	type link struct {
-		from, to int
-		backward bool
+// naive is a simulation in the simplest form: each rank in turn advances as long as its
+// dependencies have times.
+type naive struct {
+	programs [][]schedule.Action
+	place    schedule.Placement
+	prices   *prices
+	capacity int
+
+	clock       []time.Duration // by rank
+	position    []int           // by rank
+	links       map[link][]*message
+	messages    map[transfer]*message
+	sends       map[transfer]time.Duration // that have begun, with capacity 0
+	first, last []time.Duration            // by rank: the start of the first computation and the end of the last one
+}
+
+type link struct {
+	from, to int
+	backward bool
+}
+
+// message has the times at which it was sent and received; -1 means not yet.
+type message struct{ sent, received time.Duration }
+
+// transfer is a tensor that a stage sends.
+type transfer struct {
+	backward  bool
+	stage, mb int
+}
+
+// simulateNaively returns the start of the first computation and the end of the last one by rank.
+func simulateNaively(programs [][]schedule.Action, place schedule.Placement, p *prices, capacity int) (first, last []time.Duration) {
+	times := func() []time.Duration { return make([]time.Duration, place.Ranks) }
+	n := &naive{
+		programs: programs, place: place, prices: p, capacity: capacity,
+		clock: times(), position: make([]int, place.Ranks), first: times(), last: times(),
+		links: map[link][]*message{}, messages: map[transfer]*message{}, sends: map[transfer]time.Duration{},
 	}
-	type message struct{ sent, received time.Duration } // -1: not yet
-	type key struct {
-		kind      schedule.Kind // of the send
-		stage, mb int
-	}
-	ranks, of := place.Ranks, place.Rank
-	var (
-		clock    = make([]time.Duration, ranks)
-		at       = make([]int, ranks)
-		links    = map[link][]*message{}
-		messages = map[key]*message{}
-		ready    = map[key]time.Duration{} // sends that wait for a rendezvous
-	)
-	first, last = make([]time.Duration, ranks), make([]time.Duration, ranks)
 	for rank := range programs {
-		first[rank] = -1
-	}
-	step := func(rank int) bool {
-		if at[rank] == len(programs[rank]) {
-			return false
-		}
-		a := programs[rank][at[rank]]
-		stage, mb := a.Stage(), a.Microbatch()
-		switch a.Kind() {
-		case schedule.SendF, schedule.SendB:
-			to := link{rank, 0, a.Kind() == schedule.SendB}
-			if to.to = of[stage+1-2*btoi(to.backward)]; capacity == 0 {
-				k := key{a.Kind(), stage, mb}
-				if _, waits := ready[k]; !waits {
-					ready[k] = clock[rank]
-				}
-				if messages[k] == nil {
-					return false // the receive completes both
-				}
-				clock[rank] = messages[k].received
-				break
-			}
-			sent := links[to]
-			if capacity > 0 && len(sent) >= capacity {
-				room := sent[len(sent)-capacity].received
-				if room < 0 {
-					return false
-				}
-				clock[rank] = max(clock[rank], room)
-			}
-			m := &message{clock[rank], -1}
-			links[to] = append(sent, m)
-			messages[key{a.Kind(), stage, mb}] = m
-		case schedule.RecvF, schedule.RecvB:
-			k := key{schedule.SendF, stage - 1, mb}
-			if a.Kind() == schedule.RecvB {
-				k = key{schedule.SendB, stage + 1, mb}
-			}
-			if capacity == 0 {
-				sent, waits := ready[k]
-				if !waits {
-					return false
-				}
-				messages[k] = &message{max(sent, clock[rank]), max(sent, clock[rank])}
-			}
-			m := messages[k]
-			if m == nil {
-				return false
-			}
-			clock[rank] = max(clock[rank], m.sent)
-			m.received = clock[rank]
-		case schedule.WaitF, schedule.WaitB:
-			kind := schedule.SendF
-			if a.Kind() == schedule.WaitB {
-				kind = schedule.SendB
-			}
-			m := messages[key{kind, stage, mb}]
-			if m.received < 0 {
-				return false
-			}
-			clock[rank] = max(clock[rank], m.received)
-		default:
-			if first[rank] < 0 {
-				first[rank] = clock[rank]
-			}
-			clock[rank] += p.action(a)
-			last[rank] = clock[rank]
-		}
-		at[rank]++
-		return true
+		n.first[rank] = -1
 	}
 	for moved := true; moved; {
 		moved = false
 		for rank := range programs {
-			for step(rank) {
+			for n.step(rank) {
 				moved = true
 			}
 		}
 	}
-	for rank := range programs {
-		if at[rank] < len(programs[rank]) {
-			panic("the naive simulation is stuck: " + programs[rank][at[rank]].String())
+	for rank, at := range n.position {
+		if at < len(programs[rank]) {
+			panic("the naive simulation is stuck: " + programs[rank][at].String())
 		}
 	}
-	return first, last
+	return n.first, n.last
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
+// step runs the next action of a rank, and reports whether it could.
+func (n *naive) step(rank int) bool {
+	if n.position[rank] == len(n.programs[rank]) {
+		return false
 	}
-	return 0
+	a := n.programs[rank][n.position[rank]]
+	kind, done := a.Kind(), true
+	t := transfer{kind == schedule.SendB || kind == schedule.RecvB || kind == schedule.WaitB, a.Stage(), a.Microbatch()}
+	switch kind {
+	case schedule.SendF, schedule.SendB:
+		done = n.send(rank, t)
+	case schedule.RecvF, schedule.RecvB:
+		t.stage += direction(!t.backward)
+		done = n.receive(rank, t)
+	case schedule.WaitF, schedule.WaitB:
+		received := n.messages[t].received
+		if done = received >= 0; done {
+			n.clock[rank] = max(n.clock[rank], received)
+		}
+	default:
+		if n.first[rank] < 0 {
+			n.first[rank] = n.clock[rank]
+		}
+		n.clock[rank] += n.prices.action(a)
+		n.last[rank] = n.clock[rank]
+	}
+	if done {
+		n.position[rank]++
+	}
+	return done
+}
+
+// direction returns the distance to the stage that receives a tensor.
+func direction(backward bool) int {
+	if backward {
+		return -1
+	}
+	return 1
+}
+
+func (n *naive) send(rank int, t transfer) bool {
+	if n.capacity == 0 {
+		if _, begun := n.sends[t]; !begun {
+			n.sends[t] = n.clock[rank]
+		}
+		m := n.messages[t]
+		if m != nil { // the receive has completed both
+			n.clock[rank] = m.received
+		}
+		return m != nil
+	}
+	to := link{rank, n.place.Rank[t.stage+direction(t.backward)], t.backward}
+	sent := n.links[to]
+	if n.capacity > 0 && len(sent) >= n.capacity {
+		room := sent[len(sent)-n.capacity].received
+		if room < 0 {
+			return false
+		}
+		n.clock[rank] = max(n.clock[rank], room)
+	}
+	m := &message{n.clock[rank], -1}
+	n.links[to], n.messages[t] = append(sent, m), m
+	return true
+}
+
+func (n *naive) receive(rank int, t transfer) bool {
+	if sent, begun := n.sends[t]; begun { // with capacity 0
+		n.messages[t] = &message{max(sent, n.clock[rank]), -1}
+	}
+	m := n.messages[t]
+	if m == nil {
+		return false
+	}
+	n.clock[rank] = max(n.clock[rank], m.sent)
+	m.received = n.clock[rank]
+	return true
 }

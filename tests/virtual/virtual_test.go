@@ -131,7 +131,7 @@ func run(t *testing.T, s *schedule.Schedule, place schedule.Placement, m, capaci
 	result, err := l.group.Step(t.Context(), m, runner.PerRank(l.sources...))
 	require.NoError(t, err, what)
 
-	first, last := naive(l.programs, place, p, capacity)
+	first, last := simulateNaively(l.programs, place, p, capacity)
 	begin, end := time.Duration(math.MaxInt64), time.Duration(0)
 	for rank := range place.Ranks {
 		begin, end = min(begin, first[rank]), max(end, last[rank])
