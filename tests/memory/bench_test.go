@@ -19,8 +19,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// models are the models to measure: the model of examples/train, and the same number of stages
-// that compute nothing, which measures the cost of the runner, the books and the log.
+// models are the models to measure: the model of examples/train, and as many stages that compute
+// nothing, to measure the cost of the runner, the books and the log.
 var models = []struct {
 	name string
 	make func(b *testing.B, null bool) (runner.Config[T], runner.Source[T])
@@ -40,16 +40,15 @@ const microbatches = 64
 
 // stepper returns a function that runs a step of a model: with dynamic memory ("dynamic"),
 // planned, or planned and logged.
-func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runner.Source[T]), way string) (step func()) {
+func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runner.Source[T]), mode string) (step func()) {
 	cfg, from := model(b, false)
-	if way != "dynamic" {
+	if mode != "dynamic" {
 		dry, source := model(b, true)
-		profile, err := runner.Record(b.Context(), dry,
-			runner.Shape[T]{Name: "all", Source: source})
+		profile, err := runner.Record(b.Context(), dry, runner.Shape[T]{Name: "all", Source: source})
 		require.NoError(b, err)
 		cfg.Memory.Profile = profile
 	}
-	if way == "logged" {
+	if mode == "logged" {
 		log := memlog.New(io.Discard)
 		cfg.Hooks.Microbatch = log.Sample
 	}
@@ -57,21 +56,21 @@ func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runne
 	require.NoError(b, err)
 	return func() {
 		result, err := r.Step(b.Context(), microbatches, from)
-		if err != nil || result.Planned != (way != "dynamic") {
+		if err != nil || result.Planned != (mode != "dynamic") {
 			b.Fatal(err)
 		}
 	}
 }
 
-// BenchmarkPairs measures the same, alternating, so that other load of the machine affects all
-// alike. It reports the median time of a microbatch, and the median and the quartiles of the
-// cost of planning and of the log. Run it with -benchtime 2001x.
+// BenchmarkPairs measures the three modes in alternation, so that other load of the machine affects
+// all of them equally. It reports the median time of a microbatch, and the median and the quartiles
+// of the cost of planning and of the log. Run it with -benchtime 2001x.
 func BenchmarkPairs(b *testing.B) {
 	for _, model := range models {
 		b.Run(model.name, func(b *testing.B) {
 			var steps []func()
-			for _, way := range []string{"dynamic", "planned", "logged"} {
-				steps = append(steps, stepper(b, model.make, way))
+			for _, mode := range []string{"dynamic", "planned", "logged"} {
+				steps = append(steps, stepper(b, model.make, mode))
 				steps[len(steps)-1]()
 			}
 			var all, planning, logging []float64
@@ -94,22 +93,20 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
-// empty is four stages that pass on one number.
+// empty is a model of four stages that pass one number on.
 func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	r := newRig(b, setup{schedule: "depth-first", ranks: 1, stages: 1, model: tiny}, null)
 	dev := r.devs[0]
 	grad, err := dev.Alloc(memory.Resident, kernels.Float32, 1)
 	require.NoError(b, err)
 	wire := []stages.Port{{Name: "x"}}
-	alloc := func(class memory.Class, to []T) (err error) {
-		to[0], err = dev.Alloc(class, kernels.Float32, 1)
-		return err
-	}
+
 	first := &stages.Func[T]{
 		Declares:   stages.Spec{Name: "first", Outputs: wire, Reads: []stages.Read{{Part: "x"}}},
 		Parameters: []batchctx.Use[T]{{Name: "w", Grad: grad}},
-		ForwardFunc: func(_ context.Context, _ batchctx.Microbatch[T], _, out []T) error {
-			return alloc(memory.Activation, out)
+		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, out []T) error {
+			out[0] = mb.Must(dev.Alloc(memory.Activation, kernels.Float32, 1))
+			return nil
 		},
 		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, _ []T) error {
 			mb.GradFirst(1)
@@ -124,7 +121,8 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 		},
 		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, gradIn []T) error {
 			mb.LossSeed(1)
-			return alloc(memory.ActGrad, gradIn)
+			gradIn[0] = mb.Must(dev.Alloc(memory.ActGrad, kernels.Float32, 1))
+			return nil
 		},
 	}
 	cfg := runner.Config[T]{
@@ -133,11 +131,7 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 	}
 	return cfg, runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
-		part, err := dev.Alloc(memory.Entry, kernels.Float32, 1)
-		if err != nil {
-			return err
-		}
-		e.Put("x", part)
+		e.Put("x", e.Must(dev.Alloc(memory.Entry, kernels.Float32, 1)))
 		return nil
 	})
 }

@@ -26,8 +26,8 @@ func (f *failing) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buf
 	return f.Host.Alloc(class, t, n)
 }
 
-// Whichever allocation of a planned step fails, nothing is lost and the next step works, with
-// the same numbers.
+// TestNthAllocationFails makes each allocation of a planned step fail: every buffer is released,
+// and the next step has the same numbers.
 func TestNthAllocationFails(t *testing.T) {
 	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny}
 	profile := record(t, s, 5)
@@ -69,8 +69,8 @@ func (p *refusing) Populate(mem []byte) error {
 	return p.Pager.Populate(mem)
 }
 
-// If the system does not supply the pages of a step, the step ends with ErrOutOfMemory before
-// its first action on that rank, and the next one works.
+// TestPagesAreRefused makes the system refuse the pages of a step. The step ends with
+// ErrOutOfMemory before its first action on that rank, and the next one succeeds.
 func TestPagesAreRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 2, model: tiny, capacity: 1}
 	profile := record(t, s, 5)
@@ -91,8 +91,8 @@ func TestPagesAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, errRefused)
 	require.ErrorContains(t, err, "rank 1")
 	for _, dev := range r.devs {
-		require.Equal(t, resident(dev), dev.Live(), "nothing is lost")
+		require.Equal(t, resident(dev), dev.Live(), "everything is released")
 	}
 	_, err = group.Step(t.Context(), 4, r.sources(fixed(5)))
-	require.NoError(t, err, "the next step works")
+	require.NoError(t, err, "the next step")
 }

@@ -20,9 +20,9 @@ func inFP8(t testing.TB, s setup, name string, attention bool) setup {
 	return s
 }
 
-// TestFP8PeakIsPlanned: copies of weights and saved activations in FP8 are planned from a dry
-// run on Null devices, and the measured peak of a step equals that of the plan, to the byte, in
-// every recipe; the allocations of the stages equal the births of the layout, one by one.
+// TestFP8PeakIsPlanned plans copies of weights and saved activations in FP8 from a dry run on Null
+// devices. In every recipe the measured peak of a step equals the planned one to the byte, and the
+// allocations of the stages equal those of the layout, one by one.
 func TestFP8PeakIsPlanned(t *testing.T) {
 	for i, name := range fp8.Names {
 		for _, s := range []setup{

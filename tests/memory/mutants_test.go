@@ -40,9 +40,9 @@ func (k *keeper) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOu
 	return err
 }
 
-// With a layout, a buffer that a stage or a source keeps ends the step on the first microbatch,
-// and the error has the owner, the action, the class and the number of bytes; and the next step
-// works.
+// TestKeptIsCaughtOnTheFirstMicrobatch keeps a buffer in a step with a layout. The step ends at the
+// first microbatch with an error that has the stage, the class and the number of bytes, and the
+// next step succeeds.
 func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 	const length = 5
 	hidden := int64(4 * length * tiny.Width)
@@ -73,15 +73,16 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 				require.Equal(t, mutant.stage, leak.Stage, "%v", err)
 				require.Equal(t, mutant.class, leak.Class, "%v", err)
 				require.Equal(t, mutant.bytes, leak.Bytes, "%v", err)
-				require.Equal(t, resident(r.devs[0]), r.devs[0].Live(), "nothing is lost")
+				require.Equal(t, resident(r.devs[0]), r.devs[0].Live(), "everything is released")
 				_, err = sound.Step(t.Context(), 9, r.sources(fixed(length)))
-				require.NoError(t, err, "the next step works")
+				require.NoError(t, err, "the next step")
 			})
 		}
 	}
 }
 
-// An allocation of a stage or a source that is not in its profile fails.
+// TestUnplannedIsRefused runs microbatches that are longer than those of the profile. Their
+// allocations fail.
 func TestUnplannedIsRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
 	profile := record(t, s, 5)
@@ -97,15 +98,15 @@ func TestUnplannedIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "24 bytes (entry) requested")
 	require.ErrorContains(t, err, "the plan has 20 bytes (entry)")
 	for _, dev := range r.devs {
-		require.Equal(t, resident(dev), dev.Live(), "nothing is lost")
+		require.Equal(t, resident(dev), dev.Live(), "everything is released")
 	}
 	result, err := group.Step(t.Context(), 9, r.sources(fixed(5)))
-	require.NoError(t, err, "the next step works")
+	require.NoError(t, err, "the next step")
 	require.True(t, result.Planned)
 }
 
-// If a rank has not enough memory for the step, all ranks end before they lose anything, and
-// evaluation, and training with a smaller step, continue to work.
+// TestNoRoomForAStep gives a rank too little memory for a step. All ranks end the step and release
+// everything; once there is enough memory, training and evaluation succeed.
 func TestNoRoomForAStep(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
 	profile := record(t, s, 5, 8)

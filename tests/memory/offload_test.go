@@ -28,15 +28,9 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// offloaded runs a step in which stages offload a share of their saved state, and returns its
-// result and its planned memory.
-func (r *rig) offloaded(t *testing.T, profile *layout.Profile, m int, offload runner.Offload) (*runner.Result, *layout.Memory) {
-	t.Helper()
-	return r.offloadedAt(t, profile, m, 5, offload)
-}
-
-// offloadedAt is offloaded with sequences of a length.
-func (r *rig) offloadedAt(t *testing.T, profile *layout.Profile, m, length int, offload runner.Offload) (*runner.Result, *layout.Memory) {
+// offloaded runs two steps in which stages offload a share of their saved state, and returns the
+// result of the second and its planned memory.
+func (r *rig) offloaded(t *testing.T, profile *layout.Profile, m, length int, offload runner.Offload) (*runner.Result, *layout.Memory) {
 	t.Helper()
 	r.cfg.Memory.Offload = offload
 	group := r.group(t, profile)
@@ -65,30 +59,27 @@ func (r *rig) gradients(t *testing.T) (bits []uint32) {
 	return bits
 }
 
-// TestOffloadKeepsBits: a step that offloads has the same loss and the same gradients, to the bit,
-// and both of its memories have the planned peaks, for every schedule.
+// TestOffloadKeepsBits offloads under every schedule: loss and gradients are the same to the bit,
+// and both memories have the planned peaks.
 func TestOffloadKeepsBits(t *testing.T) {
 	testkit.Slow(t)
 	folder := t.TempDir()
 	for _, found := range schedule.Schedules() {
 		for _, ranks := range []int{1, 2, 4} {
-			for _, way := range []string{"", " recompute", " fp8"} {
+			for _, kind := range []string{"", " recompute", " fp8"} {
 				s := setup{schedule: found.Name, ranks: ranks, stages: ranks * found.PerRank, model: tiny, capacity: 1}
-				if _, _, err := s.placement(); err != nil || way != "" && ranks != 2 && !*testkit.Long {
+				if _, _, err := s.placement(); err != nil || kind != "" && ranks != 2 && !*testkit.Long {
 					continue
 				}
-				s.model.Layers, s.model.Dropout, s.model.Recompute = 4, 0.25, way == " recompute"
-				if way == " fp8" {
+				name := s.String() + kind
+				s.model.Layers, s.model.Dropout, s.model.Recompute = 4, 0.25, kind == " recompute"
+				if kind == " fp8" {
 					s.model.Width, s.model.FP8 = 16, fp8.CurrentScaling{}
-				}
-				name := s.String()
-				if way == " fp8" {
-					name += way
 				}
 				t.Run(name, func(t *testing.T) {
 					profile := record(t, s, 5)
 					free := newRig(t, s, false)
-					want, _ := free.offloaded(t, profile, 8, runner.Offload{})
+					want, _ := free.offloaded(t, profile, 8, 5, runner.Offload{})
 					require.Zero(t, want.FarPeak)
 					laid := newRig(t, s, false)
 					var records, others atomic.Int64
@@ -98,7 +89,7 @@ func TestOffloadKeepsBits(t *testing.T) {
 							others.Add(1)
 						}
 					}
-					got, plan := laid.offloaded(t, profile, 8, runner.Offload{Share: 1, Folder: folder})
+					got, plan := laid.offloaded(t, profile, 8, 5, runner.Offload{Share: 1, Folder: folder})
 					require.Positive(t, records.Load())
 					require.Zero(t, others.Load(), "the log has the planned far peak")
 					require.Equal(t, want.Losses, got.Losses)
@@ -125,10 +116,11 @@ func TestOffloadKeepsBits(t *testing.T) {
 	}
 }
 
-// TestOffloadShares: at every share the peaks of both memories are the planned ones, and the near peak
-// falls as the share rises. With -v it prints the table of docs/offload.md: the peak without
-// offloading of the rank that needs most, without its weights; then, for each share, the largest peak
-// and the sum over the ranks in percent of it, and the largest far peak.
+// TestOffloadShares requires at every share that both memories have the planned peaks, and that the
+// near peak falls as the share rises. With -v it prints the table of docs/offload.md: first the
+// largest peak of a rank without offloading and without weights; then, for each share, the largest
+// peak and the sum of the peaks, as percentages of those without offloading, and the largest far
+// peak.
 func TestOffloadShares(t *testing.T) {
 	testkit.Slow(t)
 	shares := []float64{0, 0.25, 0.5, 0.75, 1}
@@ -146,7 +138,7 @@ func TestOffloadShares(t *testing.T) {
 			var last, first, all int64
 			for _, share := range shares {
 				r := newRig(t, s, false)
-				got, plan := r.offloadedAt(t, profile, 4*ranks, 32, runner.Offload{Share: share})
+				got, plan := r.offloaded(t, profile, 4*ranks, 32, runner.Offload{Share: share})
 				var near, far, sum int64
 				for rank := range plan.Ranks {
 					planned, did := &plan.Ranks[rank], &got.Ranks[rank]
@@ -165,12 +157,12 @@ func TestOffloadShares(t *testing.T) {
 	}
 }
 
-// farRange is far memory whose errors and delays are its test's. The rest is a file.
+// farRange is far memory whose errors and delays a test determines.
 type farRange struct {
 	bytes    []byte
-	write    func() error // before a WriteAt; nil does nothing, like the next two
-	read     func(p []byte) error
-	commit   error
+	write    func() error         // called before a WriteAt; may be nil
+	read     func(p []byte) error // called after a ReadAt; may be nil
+	commit   error                // of Commit
 	released bool
 }
 
@@ -206,8 +198,8 @@ func (f *farRange) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// offloads is 1F1B on four ranks, of which rank 1 offloads: rank 0 saves nothing of its own, and the
-// last two have no time.
+// offloads is 1F1B on four ranks, of which only rank 1 offloads: rank 0 saves no tensors of its
+// own, and the last two have no time for copies.
 var offloads = setup{schedule: "1f1b", ranks: 4, stages: 4, capacity: 1, model: tiny}
 
 // ranges returns far memories of all ranks, and the configuration with them.
@@ -219,8 +211,8 @@ func ranges(n int) ([]*farRange, runner.Offload) {
 	return list, runner.Offload{Share: 1, Range: func(rank int) (memory.Range, error) { return list[rank], nil }}
 }
 
-// TestCopiesAreAsynchronous holds the copies of every OFFLOAD and RELOAD until their rank begins its
-// next computation. With synchronous copies the step would wait forever, which the bubble reports.
+// TestCopiesAreAsynchronous delays the copies of every OFFLOAD and RELOAD until their rank begins its
+// next computation. With synchronous copies the step would wait forever, which synctest reports.
 func TestCopiesAreAsynchronous(t *testing.T) {
 	profile := record(t, offloads, 5)
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +222,7 @@ func TestCopiesAreAsynchronous(t *testing.T) {
 		var mu sync.Mutex
 		next := sync.NewCond(&mu)
 		computed := make([]int, offloads.ranks) // computations that have begun
-		held := map[schedule.Kind][][]int{}     // of each copy that is not complete, by rank: how many must have begun
+		held := map[schedule.Kind][][]int{}     // by rank, for each incomplete copy: the number of computations that must have begun
 		held[schedule.Offload], held[schedule.Reload] = make([][]int, 4), make([][]int, 4)
 		for rank := range far {
 			hold := func(held [][]int) {
@@ -256,13 +248,14 @@ func TestCopiesAreAsynchronous(t *testing.T) {
 				next.Broadcast()
 			}
 		}
-		got, _ := r.offloaded(t, profile, 8, offload)
+		got, _ := r.offloaded(t, profile, 8, 5, offload)
 		require.Positive(t, got.FarPeak)
 	})
 }
 
-// TestFarFaults: every fault of far memory ends the step on all ranks with its name, nothing is
-// lost in either memory, and the next step has the same numbers as if nothing had failed.
+// TestFarFaults plants faults of far memory. Each ends the step on all ranks with an error that names
+// it, everything in both memories is released, and the next step has the numbers of a run without a
+// fault.
 func TestFarFaults(t *testing.T) {
 	profile := record(t, offloads, 5)
 	full := errors.New("the disk is full")
@@ -279,7 +272,7 @@ func TestFarFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				free := newRig(t, offloads, false)
-				want, _ := free.offloaded(t, profile, 8, runner.Offload{})
+				want, _ := free.offloaded(t, profile, 8, 5, runner.Offload{})
 				r := newRig(t, offloads, false)
 				far, offload := ranges(offloads.ranks)
 				r.cfg.Memory.Offload = offload
@@ -318,8 +311,8 @@ func TestFarFaults(t *testing.T) {
 	}
 }
 
-// TestCancelledWhileAway cancels a step whose copy does not end: the step ends when the copy does,
-// and nothing is lost.
+// TestCancelledWhileAway cancels a step during a copy that does not end. The step ends when the copy
+// does, and everything is released.
 func TestCancelledWhileAway(t *testing.T) {
 	profile := record(t, offloads, 5)
 	synctest.Test(t, func(t *testing.T) {
@@ -353,8 +346,8 @@ func TestCancelledWhileAway(t *testing.T) {
 	})
 }
 
-// TestOffloadAllocatesNothing: a step that offloads allocates as often for many microbatches as for
-// few (L11).
+// TestOffloadAllocatesNothing requires that a step that offloads makes as many allocations for many
+// microbatches as for few (L11).
 func TestOffloadAllocatesNothing(t *testing.T) {
 	s := setup{schedule: "interleaved", ranks: 1, stages: 2, capacity: 1, model: tiny}
 	profile := record(t, s, 5)
@@ -374,7 +367,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 	require.Equal(t, few, counts(1024, few))
 }
 
-// TestOffloadConfig: faults of the configuration, and a plan of another one, are refused by name.
+// TestOffloadConfig covers faults of the configuration, each with the error that names it.
 func TestOffloadConfig(t *testing.T) {
 	profile := record(t, offloads, 5)
 	for text, change := range map[string]func(c *runner.Config[T]){
@@ -411,22 +404,22 @@ func TestOffloadConfig(t *testing.T) {
 	require.Zero(t, result.FarPeak)
 }
 
-// unplanned is a space that has no addresses to give, but whose buffers can move.
+// unplanned is a space that is not memory.Planned, but whose buffers can be copied to far memory.
 type unplanned struct {
 	kernels.Compute
 	memory.Movable[kernels.Buffer]
 }
 
-// TestOffloadUnplanned: on a space that is not memory.Planned, far memory alone is planned.
+// TestOffloadUnplanned uses a space that is not memory.Planned: only far memory is planned.
 func TestOffloadUnplanned(t *testing.T) {
 	s := setup{schedule: "interleaved", ranks: 1, stages: 2, capacity: 1, model: tiny}
 	s.model.Width = 64
 	profile := record(t, s, 5)
 	free := newRig(t, s, false)
-	want, _ := free.offloaded(t, profile, 8, runner.Offload{})
+	want, _ := free.offloaded(t, profile, 8, 5, runner.Offload{})
 	r := newRigOn(t, s, func(h *kernels.Host) kernels.Compute { return unplanned{h, h} })
 	from := r.sources(fixed(5))
-	got, plan := r.offloaded(t, profile, 8, runner.Offload{Share: 1})
+	got, plan := r.offloaded(t, profile, 8, 5, runner.Offload{Share: 1})
 	require.Equal(t, want.Losses, got.Losses)
 	require.Equal(t, free.gradients(t), r.gradients(t))
 	require.Equal(t, 2, got.Books)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// peeking is a host that records the live buffers when the planned maximum is live.
+// peeking is a host that records the live buffers when the live bytes reach the planned maximum.
 type peeking struct {
 	*kernels.Host
 	level   int64
@@ -30,8 +30,8 @@ func (p *peeking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buf
 	return b, err
 }
 
-// The owners at the peak, as the plan writes them to the log in advance, are the owners at the
-// measured peak of the step.
+// TestOwnersAtThePeak compares the owners at the planned peak, which the log receives in advance,
+// with the owners at the measured peak of the step.
 func TestOwnersAtThePeak(t *testing.T) {
 	for _, s := range []setup{
 		{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1},
@@ -60,7 +60,7 @@ func TestOwnersAtThePeak(t *testing.T) {
 			_, err = group.Step(t.Context(), 9, r.sources(fixed(5)))
 			require.NoError(t, err)
 			for rank, dev := range devs {
-				require.Zero(t, dev.level, "the peak was seen")
+				require.Zero(t, dev.level, "the peak was recorded")
 				dev.bytes[memory.Resident], dev.buffers[memory.Resident] = 0, 0
 				require.Equal(t, dev.bytes, bytes[rank])
 				require.Equal(t, dev.buffers, buffers[rank])
@@ -69,7 +69,8 @@ func TestOwnersAtThePeak(t *testing.T) {
 	}
 }
 
-// Two plans of one step give the same owners, also if they differ only in their microbatches.
+// TestOwnersHaveOneOrder plans a step several times: the owners are the same every time, even if they
+// differ only in their microbatches.
 func TestOwnersHaveOneOrder(t *testing.T) {
 	s := setup{schedule: "interleaved", ranks: 4, stages: 16, model: tiny, capacity: 1, lookAhead: 1}
 	profile := record(t, s, 5)

@@ -20,16 +20,15 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// grows are the schedules whose memory grows with the number of microbatches, by their
-// definition.
+// grows are the schedules whose memory grows with the number of microbatches by definition.
 var grows = []string{"gpipe", "breadth-first"}
 
 // inShort are the schedules that run thousands of microbatches without -long.
 var inShort = []string{"1f1b", "depth-first", "interleaved", "zb-v"}
 
-// The peak of a rank is the planned one, to the byte, for any number of microbatches; the arena
-// has set aside exactly the height of the layout; and all numbers are the same as without a
-// layout (L9).
+// TestPeakIsPlanned requires for several numbers of microbatches that the peak of every rank is the
+// planned one to the byte, that the arena has reserved exactly the height of the layout, and that
+// all numbers are the same as without a layout (L9).
 func TestPeakIsPlanned(t *testing.T) {
 	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {
@@ -58,8 +57,8 @@ func TestPeakIsPlanned(t *testing.T) {
 	}
 }
 
-// TestKeptLogitsArePlanned: the logits that the head keeps are in the plan, to the byte, with a
-// whole backward and with a split one, which keeps them longer.
+// TestKeptLogitsArePlanned requires that the plan contains the logits that the head keeps, to the
+// byte, with a whole backward and with a split one, which keeps them longer.
 func TestKeptLogitsArePlanned(t *testing.T) {
 	s := setup{ranks: 2, stages: 2, capacity: 1, model: tiny}
 	s.model.Vocabulary = 2100
@@ -75,8 +74,9 @@ func TestKeptLogitsArePlanned(t *testing.T) {
 	}
 }
 
-// TestLogitsAreChosen: all are kept if there is room for those of every microbatch in flight, or
-// else none; what is given by hand stays. The step is as it was planned, and the loss the same.
+// TestLogitsAreChosen covers the choice of Model.Record: it keeps all logits if there is space for
+// those of every microbatch in flight, and otherwise none. It does not change a configured value.
+// The step equals its plan, and the loss does not change.
 func TestLogitsAreChosen(t *testing.T) {
 	const m = 16
 	s := setup{schedule: "1f1b", ranks: 2, stages: 2, capacity: 1, model: tiny}
@@ -102,7 +102,7 @@ func TestLogitsAreChosen(t *testing.T) {
 	}
 	choice := func(schedule string, given, budget int64) int64 { keep, _ := run(schedule, given, budget); return keep }
 	require.EqualValues(t, transformer.AllLogits, choice("1f1b", 0, 0), "one microbatch in flight")
-	require.EqualValues(t, transformer.AllLogits, choice("zb-h1", 0, 0), "18 % more memory, with the model")
+	require.EqualValues(t, transformer.AllLogits, choice("zb-h1", 0, 0), "18 % more memory, including the model")
 	keep, reserve := run("gpipe", 0, 1<<20)
 	require.EqualValues(t, transformer.AllLogits, keep)
 	require.EqualValues(t, transformer.AllLogits, choice("gpipe", 0, reserve))
@@ -171,8 +171,8 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 	return peaks
 }
 
-// checkClasses compares the bytes of a rank at its peak, class by class, with those of the plan
-// in addition to the model's.
+// checkClasses compares the bytes of a rank at its peak, class by class, with the sum of the plan's
+// and the model's.
 func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.Rank, model *memory.Stats) {
 	t.Helper()
 	require.Equal(t, ran.Peak, ran.PeakClasses.Total())
@@ -183,9 +183,9 @@ func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.Rank, mo
 	require.Equal(t, planned.Peak.Classes, step)
 }
 
-// checkTouched compares the pages that the kernel has for steps with those of the layout, and
-// the bytes that a step has touched with those for which the layout has a buffer at some time.
-// The latter are unknown without -tags invariants.
+// checkTouched compares the pages that the kernel has mapped for steps with those of the layout, and
+// the bytes that a step has touched with the bytes that a buffer of the layout covers at some time.
+// Without -tags invariants the touched bytes are unknown.
 func checkTouched(t *testing.T, r *rig, plan *layout.Memory, rank int) {
 	t.Helper()
 	if scope := r.hosts[rank].Scope(memory.StepScope); scope.Pages >= 0 {
@@ -213,7 +213,7 @@ func checkTouched(t *testing.T, r *rig, plan *layout.Memory, rank int) {
 	require.Equal(t, covered, bytes, "bytes that were touched")
 }
 
-// group returns runners for the ranks: with a layout if there is a profile.
+// group returns a runner for the ranks, with a layout unless profile is nil.
 func (r *rig) group(t testing.TB, profile *layout.Profile) *runner.Runner[T] {
 	t.Helper()
 	cfg := r.cfg
@@ -224,8 +224,8 @@ func (r *rig) group(t testing.TB, profile *layout.Profile) *runner.Runner[T] {
 	return group
 }
 
-// A layout that is wrong by a byte ends the step; one with a moved buffer ends it if and only
-// if two buffers of the whole step then share a byte at the same time.
+// TestWrongLayoutFails runs steps with wrong layouts. A wrong size ends the step; a moved buffer ends
+// it if and only if two buffers of the step then share a byte at the same time.
 func TestWrongLayoutFails(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 1, stages: 2, model: tiny, capacity: 1}
 	profile := record(t, s, 5)
@@ -241,7 +241,7 @@ func TestWrongLayoutFails(t *testing.T) {
 		require.NoError(t, err)
 		change(plan.Ranks[0].Layout)
 		_, err = group.Step(t.Context(), m, r.sources(fixed(5)))
-		require.Equal(t, resident(r.devs[0]), r.devs[0].Live(), "nothing is lost")
+		require.Equal(t, resident(r.devs[0]), r.devs[0].Live(), "everything is released")
 		return plan, err
 	}
 	refused := 0
@@ -279,10 +279,10 @@ func TestWrongLayoutFails(t *testing.T) {
 	}
 	require.Positive(t, caught, "levels at which a microbatch retires")
 	_, err = sound.Step(t.Context(), m, r.sources(fixed(5)))
-	require.NoError(t, err, "the next step works")
+	require.NoError(t, err, "the next step")
 }
 
-// overlaps looks for two buffers of a whole step that share a byte at the same time.
+// overlaps returns an error if two buffers of a step share a byte at the same time.
 func overlaps(plan *layout.Memory, rank int) error {
 	live := map[int]layout.Change{}
 	for c := range plan.All(rank) {

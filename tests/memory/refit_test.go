@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// Between steps a model lends the memory of its steps and gradients: nothing of it is live or
-// reserved then, and the kernel has no page of it. After it is restored, the next step finds
-// every page present, and all numbers equal those of a run that kept its memory.
+// TestNothingIsLeftAtRefit releases the memory of steps and gradients between steps: none of it is
+// live or reserved, and the kernel has no page of it. After Restore the next step finds every page
+// present, and all numbers equal those of a run that kept its memory.
 func TestNothingIsLeftAtRefit(t *testing.T) {
 	low := tiny
 	low.Width, low.FP8, low.FP8Attention = 16, fp8.DelayedScaling{Format: fp8.Hybrid}, true
@@ -80,7 +80,7 @@ func (r *rig) update(t *testing.T, adam transformer.AdamW, result *runner.Result
 	require.NoError(t, r.model.Update(adam, result, 1))
 }
 
-// pages returns the kernel's pages of the step's part on every rank, or nil if they are
+// pages returns, by rank, the number of pages that the kernel has for steps, or nil if it is
 // unknown.
 func (r *rig) pages() (list []int64) {
 	for _, dev := range r.hosts {
@@ -93,7 +93,7 @@ func (r *rig) pages() (list []int64) {
 	return list
 }
 
-// weights returns the bits of all weights.
+// weights returns all weights.
 func (r *rig) weights(t *testing.T) (list []float32) {
 	t.Helper()
 	for _, p := range r.model.Parameters() {

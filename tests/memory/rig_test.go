@@ -21,7 +21,7 @@ import (
 // T is the handle of the suite.
 type T = kernels.Buffer
 
-// tiny is a model with which a step of thousands of microbatches runs in a moment.
+// tiny is a model that runs a step of thousands of microbatches in a moment.
 var tiny = transformer.Config{Vocabulary: 11, Width: 8, Layers: 2, Heads: 2, Context: 8, Seed: 5}
 
 // setup is a model, with a schedule and ranks to run it on.
@@ -33,7 +33,7 @@ type setup struct {
 	capacity  int // of a link
 	lookAhead int
 	model     transformer.Config
-	unsplit   bool // stages run their backward whole although the schedule splits it
+	unsplit   bool // stages do not split their backward, although the schedule does
 }
 
 func (s setup) String() string {
@@ -130,10 +130,7 @@ func (r *rig) build(t testing.TB) {
 		Stages: list, Seed: 7,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Plan:   runner.Plan{Placement: placement, Rule: found.Rule, LookAhead: s.lookAhead},
-		World: runner.World[T]{
-			Capacity: s.capacity,
-			Stall:    -1,
-		},
+		World:  runner.World[T]{Capacity: s.capacity, Stall: -1},
 	}
 	for _, dev := range r.devs {
 		r.cfg.Spaces = append(r.cfg.Spaces, dev)
@@ -192,7 +189,7 @@ func record(t testing.TB, s setup, lengths ...int) *layout.Profile {
 	profile, err := runner.Record(t.Context(), r.cfg, shapes...)
 	require.NoError(t, err)
 	for _, dev := range r.nulls {
-		require.Equal(t, resident(dev), dev.Live(), "a dry run keeps nothing")
+		require.Equal(t, resident(dev), dev.Live(), "a dry run releases everything")
 	}
 	return profile
 }

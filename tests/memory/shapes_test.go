@@ -18,9 +18,9 @@ type announced struct {
 
 func (s *announced) Shape(microbatch int) int { return s.shapes[microbatch] }
 
-// Microbatches of uneven lengths that are announced are planned exactly: the peak is the
-// planned one to the byte. Otherwise they are planned for any length, and the planned peak is
-// an upper bound.
+// TestUnevenLengths runs microbatches of uneven lengths. If the source announces their shapes, the
+// peak is the planned one to the byte. Otherwise the plan is for any length, and its peak is an
+// upper bound.
 func TestUnevenLengths(t *testing.T) {
 	lengths := []int{3, 5, 8, 2}
 	classes := []int{0, 2, 1, 2, 3, 0, 0, 1, 2, 3, 3, 1}
@@ -66,6 +66,6 @@ func TestUnevenLengths(t *testing.T) {
 		_, err = group.Step(t.Context(), len(classes), lying)
 		require.ErrorIs(t, err, memory.ErrUnplanned)
 		_, err = group.Step(t.Context(), len(classes), sources)
-		require.NoError(t, err, "the next step works")
+		require.NoError(t, err, "the next step")
 	}
 }

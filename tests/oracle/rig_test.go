@@ -21,16 +21,16 @@ import (
 	. "github.com/weir-ml/weir/tests/oracle"
 )
 
-// setup is a model, with a schedule to run it under.
+// setup is a model with a schedule.
 type setup struct {
 	Model
 	schedule  schedule.Schedule
 	slices    int
 	unsplit   bool // no stage splits its backward
-	quantizes bool // stages compute on copies of their weights,
-	atStart   bool // which are made before anything else
-	sharded   bool // the plan gathers weights; without replicas there are none to gather
-	uneven    bool // microbatches have two shapes, announced in advance
+	quantizes bool // stages compute on copies of their weights
+	atStart   bool // the copies are made at the start of the step
+	sharded   bool // the plan has UNSHARD and RESHARD, which do nothing without replicas
+	uneven    bool // microbatches have two shapes, which the source announces
 }
 
 // rig is a setup on Null devices, which record allocations and releases.
@@ -58,10 +58,8 @@ func newRig(t *testing.T, s setup) *rig {
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
 		Plan:   runner.Plan{Placement: s.Placement, Rule: r.rule, Slices: s.slices, LookAhead: s.LookAhead},
-		Memory: runner.Memory{Search: placement.Options{Nodes: 1}}, // any layout will do
-		World: runner.World[T]{
-			Capacity: 1, Stall: -1,
-		},
+		Memory: runner.Memory{Search: placement.Options{Nodes: 1}}, // any layout is good enough
+		World:  runner.World[T]{Capacity: 1, Stall: -1},
 	}
 	if s.atStart {
 		r.cfg.Plan.Quantizing = lower.AtStart
@@ -131,7 +129,7 @@ func (r *rig) params(stage int) []Param {
 	return list
 }
 
-// bytes and partBytes return the sizes of all allocations.
+// bytes returns the size of an allocation of a stage, and partBytes the size of a part.
 func (r *rig) bytes(stage int, size Size, index int) int64 {
 	switch size { // a gradient has the size of its tensor
 	case XGrad:
@@ -145,7 +143,7 @@ func (r *rig) bytes(stage int, size Size, index int) int64 {
 func (r *rig) partBytes(part, index int) int64 { return r.distinct(part, index) }
 
 // distinct returns a size for each number and shape. No two pairs of sizes have the same sum
-// (Erdős and Turán), so that no buffer is mistaken for another one.
+// (Erdős and Turán), so that the books cannot confuse two buffers.
 func (r *rig) distinct(n, index int) int64 {
 	all := NumParts + NumSizes*r.Placement.Stages()
 	n += 1 + all*r.shape(index)
@@ -166,23 +164,19 @@ func (r *rig) shape(index int) int {
 // source provides entries. In a dry run they have the shape that is recorded.
 type source struct {
 	*rig
-	dev *kernels.Null
-	of  int
+	dev      *kernels.Null
+	dryShape int // the recorded shape in a dry run, otherwise -1
 }
 
 func (s *source) Next(_ context.Context, e batchctx.Entry[T]) error {
-	if s.of >= 0 {
-		s.rig.dry = s.of
+	if s.dryShape >= 0 {
+		s.rig.dry = s.dryShape
 	}
 	for part, name := range parts {
 		if !e.Wants(name) {
 			continue
 		}
-		b, err := s.dev.Alloc(memory.Entry, kernels.Uint8, int(s.partBytes(part, e.Index())))
-		if err != nil {
-			return err
-		}
-		e.Put(name, b)
+		e.Put(name, e.Must(s.dev.Alloc(memory.Entry, kernels.Uint8, int(s.partBytes(part, e.Index())))))
 	}
 	return nil
 }

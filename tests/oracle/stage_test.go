@@ -31,8 +31,8 @@ const (
 
 var slots = []string{"for input", "for weight", "kept", "output", "carried", "gradient"}
 
-// stage allocates, keeps and passes on the buffers that the oracle expects of a stage, and
-// computes nothing.
+// stage allocates, keeps and returns the buffers that the oracle expects of a stage, and computes
+// nothing.
 type stage struct {
 	dev         kernels.Compute
 	number      int
@@ -128,7 +128,7 @@ func (s *stage) BackwardWeight(_ context.Context, mb MB) error {
 	return nil
 }
 
-// back makes the gradients of the inputs, if they are needed, and returns its workspace.
+// back makes the gradients of the inputs, if they are needed, and returns its live workspace.
 func (s *stage) back(mb MB, gradOut, gradIn []T) (work T) {
 	work = s.alloc(mb, memory.Workspace, BackwardWork)
 	mb.Take(forInput)

@@ -15,18 +15,18 @@ import (
 // TestOneBigBatch compares a step of uneven microbatches with one big batch, in which a single
 // sum over all tokens is divided once.
 //
-// The bound is derived. Every element of the gradient is a sum of n terms, one for each token
-// that contributes to it, and the terms are the same numbers however tokens are grouped: no
-// token's forward or backward depends on another sequence. Only the order of additions differs,
-// and any order of n-1 float32 additions has an error of at most γ·Σ|term| with γ =
-// nu/(1-nu), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
-// The step's own sum is one such order. The big batch here is the sum of the separate sums of
-// each sequence, added in float64: another order. So they differ by at most 2γ·Σ|term|,
-// where the last addition of the two uses of the tied table counts as one more term.
+// The bound is derived as follows. Every element of the gradient is a sum of n terms, one for each
+// token that contributes to it. The terms do not depend on how tokens are grouped, because no
+// token's forward or backward depends on another sequence. Only the order of additions differs, and
+// any order of n-1 float32 additions has an error of at most γ·Σ|term| with γ = nu/(1-nu),
+// u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). The step adds in
+// one such order. The big batch here is the sum of the separate sums of each sequence, added in
+// float64, which is another order. So they differ by at most 2γ·Σ|term|; the addition of the two
+// uses of the tied table counts as one more term.
 //
-// The error of the terms themselves in float32 does not depend on the plan; the whole model in
-// float64 shows that it is small, and that the mean of the microbatches' means has an error
-// that is larger than either by orders of magnitude.
+// The error of the terms themselves in float32 does not depend on the plan. The model in float64
+// shows that it is small, and that the mean of the microbatches' means has an error that is larger
+// than both by orders of magnitude.
 func TestOneBigBatch(t *testing.T) {
 	t.Parallel()
 	cfg := small()
@@ -38,7 +38,7 @@ func TestOneBigBatch(t *testing.T) {
 		"5 stages with recompute, breadth-first": {rule: schedule.BreadthFirst, placement: schedule.Looped(1, 5), recompute: true, lookAhead: 2},
 	} {
 		r := newRig(t, cfg, v)
-		// Weights that distinguish tokens, so that microbatches differ in loss.
+		// These weights distinguish tokens, so that microbatches differ in loss.
 		for _, p := range r.model.Parameters() {
 			if p.Decay {
 				require.NoError(t, r.dev.Normal(p.Weight, 0.25, kernels.Key{Seed: 2, Op: kernels.OpKey(p.Name)}))

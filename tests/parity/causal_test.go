@@ -14,7 +14,7 @@ import (
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
-// long has more tokens than a tile of attention or of the head.
+// long is a model whose context is longer than a tile of attention or of the head.
 func long() transformer.Config {
 	return transformer.Config{Vocabulary: 32, Width: 16, Layers: 2, Heads: 2, Context: 140, Seed: 3}
 }
@@ -100,8 +100,8 @@ func TestLossSeesNoFuture(t *testing.T) {
 		}
 	}
 
-	// In training, weights only on labels before the change give the same loss, and the same
-	// gradients, because nothing flows to later tokens.
+	// In training, if only labels before the change have weights, loss and gradients are the same,
+	// because they do not depend on later tokens.
 	before := func(s reference.Sequence) reference.Sequence {
 		s.Weights = slices.Clone(s.Weights)
 		clear(s.Weights[at:])

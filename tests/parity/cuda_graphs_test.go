@@ -14,9 +14,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// inGraphs trains with dropout, with planned memory, and returns the losses, and the driver
-// calls per microbatch of the last step: all calls, the launches of kernels, and the launches
-// of graphs.
+// inGraphs trains with dropout and planned memory. It returns the losses, and the driver calls per
+// microbatch of the last step: all calls, the launches of kernels, and the launches of graphs.
 func inGraphs(t *testing.T, model transformer.Config, fake *fakecuda.Driver, cfg cuda.Config, steps, microbatches int) (losses []float64, calls, launches, graphs float64) {
 	dev, err := cuda.Open(fake, cfg)
 	require.NoError(t, err)
@@ -63,8 +62,9 @@ func inGraphs(t *testing.T, model transformer.Config, fake *fakecuda.Driver, cfg
 	return losses, calls, launches, graphs
 }
 
-// Recurring kernels of an action are one launch of a graph, with the bits of separate launches:
-// draws and losses belong to each microbatch, whose number the graph reads.
+// TestCUDAGraphs requires that recurring kernels of an action are one launch of a graph, with the
+// same bits as separate launches: the graph reads the number of the microbatch, on which draws and
+// losses depend.
 func TestCUDAGraphs(t *testing.T) {
 	model := transformer.Config{Vocabulary: 24, Width: 16, Layers: 1, Heads: 2, Context: cudaTokens, Seed: 3, Dropout: 0.25}
 	quantized := model

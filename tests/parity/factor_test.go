@@ -19,8 +19,8 @@ func (r *rig) weights() map[string][]uint32 {
 	return n.tensors
 }
 
-// TestFactorOnce checks L10: the factor of a result is 1 over the total weight, it is taken
-// once, by an update or by hand, and a step without an update has none.
+// TestFactorOnce checks L10: the factor of a result is 1 over the total weight, it can be taken only
+// once, by Model.Update or by Result.Update, and a step without an update has none.
 func TestFactorOnce(t *testing.T) {
 	t.Parallel()
 	batch := unevenBatch(6, 32, 3, 9, 2)

@@ -25,10 +25,10 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(from, 0))
 }
 
-// unordered returns a rule whose plans have a random order within their dependencies: it draws
-// one of all actions that could be next on any rank, forwards of a stage in any order of
-// microbatches, backwards in the ascending order that L9 requires. It also draws the stages
-// with a W apart from I. The same parameters give the same plan.
+// unordered returns a rule whose plans have a random valid order. It repeatedly draws one of all
+// actions that could be next on any rank: forwards of a stage in any order of microbatches,
+// backwards in the ascending order that L9 requires. It also draws which stages split their
+// backward. The same parameters give the same plan.
 func unordered(seed uint64) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		random := rand.New(rand.NewPCG(seed, uint64(p.Microbatches)))
@@ -87,9 +87,9 @@ func unordered(seed uint64) schedule.Rule {
 	}
 }
 
-// drawWay draws a way to run the model: one of the schedules on ranks and stages that it
-// supports, or a random order on stages placed anywhere.
-func drawWay(t testing.TB, random *rand.Rand) (way variant, name string) {
+// drawVariant draws a variant: one of the schedules on ranks and stages that it supports, or a random
+// order on stages placed anywhere.
+func drawVariant(t testing.TB, random *rand.Rand) (way variant, name string) {
 	t.Helper()
 	way = variant{
 		recompute: random.IntN(2) == 0, lookAhead: random.IntN(4),
@@ -127,7 +127,7 @@ func TestFP8AnyPlan(t *testing.T) {
 			want := one.train(batches)
 			one.close()
 			for range 4 {
-				way, plan := drawWay(t, random)
+				way, plan := drawVariant(t, random)
 				t.Run(fmt.Sprintf("%s, attention %v, %s, stages on %v, capacity %d, look-ahead %d, recompute %v",
 					name, attention, plan, way.placement.Rank, way.capacity, way.lookAhead, way.recompute), func(t *testing.T) {
 					r := newRig(t, cfg, way)
@@ -139,9 +139,9 @@ func TestFP8AnyPlan(t *testing.T) {
 	}
 }
 
-// TestFP8AnyOrderOfSequences runs the same sequences in another order, without dropout and
-// without stochastic rounding, which are keyed by the microbatch: losses are exact sums and
-// scales are maxima, so none of them changes.
+// TestFP8AnyOrderOfSequences runs the same sequences in another order, without dropout and stochastic
+// rounding, which depend on the number of the microbatch. Losses are exact sums and scales are
+// maxima, so neither changes.
 func TestFP8AnyOrderOfSequences(t *testing.T) {
 	t.Parallel()
 	random := seeded(t)
@@ -157,7 +157,7 @@ func TestFP8AnyOrderOfSequences(t *testing.T) {
 			want = append(want, one.gradients(batch)...)
 		}
 		one.close()
-		way, plan := drawWay(t, random)
+		way, plan := drawVariant(t, random)
 		t.Run(fmt.Sprintf("%v, %s, stages on %v", recipe, plan, way.placement.Rank), func(t *testing.T) {
 			r := newRig(t, cfg, way)
 			defer r.close()

@@ -55,8 +55,8 @@ func TestRanksSameNumbers(t *testing.T) {
 	}
 }
 
-// TestRanksAnyPlacement places stages as no schedule does: several parts in a stage, the two
-// uses of the table adjacent and apart, a rank with nothing, ranks visited out of order.
+// TestRanksAnyPlacement covers placements that no schedule has: several parts in a stage, the two
+// uses of the table on adjacent or distant stages, a rank without a stage, ranks out of order.
 func TestRanksAnyPlacement(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -97,7 +97,7 @@ func TestRanksUntied(t *testing.T) {
 		cfg := small()
 		change(&cfg)
 		want := trainReference(t, cfg, batches)
-		require.NotEqual(t, tied[0].sum, want[0].sum, "the model is another one")
+		require.NotEqual(t, tied[0].sum, want[0].sum, "the models are different")
 		for _, plan := range []string{"1f1b", "zb-v", "interleaved"} {
 			t.Run(name+", "+plan, func(t *testing.T) {
 				s, err := schedule.Find(plan)
@@ -149,8 +149,7 @@ func (r *rig) gradients(batch []reference.Sequence) []numbers {
 	return []numbers{r.numbers(r.step(batch))}
 }
 
-// disordered are ways to run the plans that are exceptions of L9, whose backward does not
-// ascend.
+// disordered are variants of the plans that are exceptions of L9, whose backward does not ascend.
 var disordered = map[string]variant{
 	"dualpipe":                 {rule: schedule.DualPipe, placement: schedule.Bidirectional(2)},
 	"dualpipe on 4 ranks":      {rule: schedule.DualPipe, placement: schedule.Bidirectional(4), capacity: 1},
@@ -199,7 +198,7 @@ func TestRanksNearlySame(t *testing.T) {
 			have := r.gradients(batch)[0]
 			require.Equal(t, want.sum, have.sum)
 			require.InEpsilon(t, math.Float64frombits(want.norm), math.Float64frombits(have.norm), nearly)
-			require.NotEqual(t, want.norm, have.norm, "the order of sums is another one")
+			require.NotEqual(t, want.norm, have.norm, "the orders of sums are different")
 			require.Less(t, apartBy(t, &want, &have, " gradient"), nearly)
 		})
 	}

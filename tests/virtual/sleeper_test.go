@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// number is a handle: one float64 that belongs to the garbage collector.
+// number is a handle: one garbage-collected float64.
 type number = *float64
 
 type view = batchctx.Microbatch[number]
@@ -152,8 +152,8 @@ func (s *sleeper) accumulate(mb view, dw float64) error {
 }
 
 // forward and backward are the arithmetic of a stage; none of its products is exact. The
-// conversion prevents a compiler from fusing a product with the sum to which it is added, which
-// would happen for some callers only.
+// conversion prevents the compiler from fusing a product with a sum, which it would do for some
+// callers only.
 func forward(weight, x float64) float64 { return math.Sin(weight * x) }
 
 func backward(weight, x, dy float64) (dx, dw float64) {

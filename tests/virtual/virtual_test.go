@@ -56,7 +56,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 			F: int64(p.of(stage, 0, schedule.F)), I: int64(p.of(stage, 0, schedule.I)), W: int64(p.of(stage, 0, schedule.W)), Saved: 1,
 		})
 	}
-	if p.same { // then the times of the stages suffice
+	if p.same { // the costs of the stages are sufficient
 		costs.Each = nil
 	}
 	cfg := runner.Config[number]{
@@ -164,7 +164,7 @@ func compareNumbers(t *testing.T, s *schedule.Schedule, place schedule.Placement
 	require.Equal(t, sum.Float64()/total.Float64(), result.Losses[0].Value, "loss, %s", what)
 	for row, stage := range l.sleepers {
 		if own := row - place.Depth(); own >= 0 && place.Rank[own] == place.Rank[row] {
-			continue // the total is in the rank's first use
+			continue // the rank's first use has the total
 		}
 		want := grads[row%place.Depth()]
 		if s.Ascends {
