@@ -2,7 +2,6 @@ package parity_test
 
 import (
 	"math"
-	"math/big"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,11 +53,11 @@ func TestOneBigBatch(t *testing.T) {
 
 		alone := make(map[string][]float64) // sum over the separate gradients of each sequence
 		means := make(map[string][]float64) // sum over the gradients of each sequence divided by its own weight
-		var sum exactSum
+		var sum reference.ExactSum
 		lossOfMeans := 0.0
 		for _, s := range batch {
 			one := r.step([]reference.Sequence{s})
-			sum.add(one.Losses[0].Sum)
+			sum.Add(one.Losses[0].Sum)
 			lossOfMeans += one.Losses[0].Value / float64(len(batch))
 			divisor, err := factorOf(one)
 			require.NoError(t, err)
@@ -72,7 +71,7 @@ func TestOneBigBatch(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, sum.value(), result.Losses[0].Sum, "sums of losses are exact")
+		require.Equal(t, sum.Float64(), result.Losses[0].Sum, "sums of losses are exact")
 		require.InDelta(t, truth.loss/truth.total, result.Losses[0].Value, 1e-5)
 
 		var norm, bound, grouping, rounding, naive, worst float64
@@ -117,19 +116,6 @@ func (r *rig) values() map[string][]float32 {
 		all[p.Name] = read(r.t, r.dev, p.Grad)
 	}
 	return all
-}
-
-// exactSum adds without rounding.
-type exactSum struct{ big.Float }
-
-func (s *exactSum) add(x float64) {
-	s.SetPrec(2200)
-	s.Add(&s.Float, big.NewFloat(x))
-}
-
-func (s *exactSum) value() float64 {
-	x, _ := s.Float64()
-	return x
 }
 
 // TestOrderOfMicrobatches runs the same microbatches in another order. Sums of losses are

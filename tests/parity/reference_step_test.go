@@ -23,22 +23,22 @@ type Totals struct {
 // Step runs all microbatches in order, forward and backward. The gradients of the parameters
 // are those of the sum of losses, without a division.
 func (m *Model) Step(step int64, seed uint64, batch []Sequence) (Totals, error) {
-	var sum, weight exact
+	var sum, weight ExactSum
 	for k, sequence := range batch {
 		t := &pass{Model: m, step: step, microbatch: k, seed: seed, tokens: len(sequence.Tokens)}
 		s, w := t.microbatchPass(sequence)
 		if err := t.free(); err != nil {
 			return Totals{}, fmt.Errorf("parity: microbatch %d: %w", k, err)
 		}
-		sum.add(s)
-		weight.add(w)
+		sum.Add(s)
+		weight.Add(w)
 	}
 	if !m.cfg.Untied {
 		if err := m.dev.Add(m.grad("embedding.weight"), m.headGrad); err != nil {
 			return Totals{}, err
 		}
 	}
-	totals := Totals{Sum: sum.float64(), Weight: weight.float64()}
+	totals := Totals{Sum: sum.Float64(), Weight: weight.Float64()}
 	squares := 0.0
 	for _, p := range m.Parameters {
 		s, err := m.dev.SumSquares(p.Grad)
@@ -144,17 +144,15 @@ func (m *Model) Update(opt AdamW, totals Totals, maxNorm float64) error {
 	return nil
 }
 
-// exact adds without rounding: 2,200 bits hold any sum of float64.
-type exact struct{ big.Float }
+// ExactSum adds without rounding: 2,200 bits hold any sum of float64.
+type ExactSum struct{ sum big.Float }
 
-func (e *exact) add(v float64) {
-	if e.Prec() == 0 {
-		e.SetPrec(2200)
-	}
-	e.Add(&e.Float, big.NewFloat(v))
+func (s *ExactSum) Add(v float64) {
+	s.sum.SetPrec(2200)
+	s.sum.Add(&s.sum, big.NewFloat(v))
 }
 
-func (e *exact) float64() float64 {
-	v, _ := e.Float64()
+func (s *ExactSum) Float64() float64 {
+	v, _ := s.sum.Float64()
 	return v
 }

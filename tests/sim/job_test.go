@@ -21,9 +21,9 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// Job is a run of a transformer on ranks that are connected by transport/tcp. Its fields decide
-// what fails, and how a connection delivers data; the order in which the goroutines of a
-// transport run at the same moment is decided by Go.
+// Job is a run of a transformer on ranks that are connected by transport/tcp. Its fields determine
+// the faults, and how a connection delivers data. The Go scheduler determines the order of the
+// goroutines of a transport that are ready at the same time.
 type Job struct {
 	Seed                                            uint64
 	Ranks, Microbatches, Steps, Capacity, LookAhead int
@@ -42,7 +42,7 @@ type jobKind int
 
 const (
 	dies   jobKind = iota // the process dies
-	hushed                // nothing reaches the rank or comes from it
+	hushed                // no data reaches the rank or leaves it
 	severs                // the connection on which the rank writes is reset
 	drags                 // it becomes slow
 	raises                // a hook panics
@@ -80,7 +80,7 @@ type job struct {
 
 const silence = 10 * time.Second
 
-// happen triggers the faults of a moment, under the lock of the network.
+// happen triggers the faults of a write or an action, under the lock of the network.
 func (j *job) happen(rank, now int, atAction bool, w *wire) {
 	for i := range j.Job.Faults {
 		f := &j.Job.Faults[i]
@@ -102,7 +102,7 @@ func (j *job) happen(rank, now int, atAction bool, w *wire) {
 			w.reset()
 			j.net.changed.Broadcast()
 		case drags:
-			w.late = time.Second / 2 // a rank waits two seconds for the reason why a link has ended
+			w.late = time.Second / 2 // less than the two seconds for which a rank waits for the cause of a lost link
 		case raises:
 			panic(errPlanted)
 		case stops:
@@ -193,8 +193,8 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	defer j.net.mu.Unlock()
 	well, failed, last := 0, 0, -1
 	defer func() { j.earlier = len(j.fired) }()
-	// A rank whose link has ended waits two seconds for rank 0 to say why. If nothing comes from rank 0
-	// any more either, which is noticed after the silence, the rank names the link.
+	// A rank whose link has ended waits two seconds for rank 0 to report the cause. If rank 0 is
+	// silent too, which the rank detects later, it reports the link.
 	unsaid := j.net.silent[0] && slices.Contains(j.lost[1:], true)
 	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })
 	for rank := range endings {
@@ -316,7 +316,7 @@ func TestJobs(t *testing.T) {
 		var err error
 		func() {
 			defer func() {
-				if recover() != nil { // goroutines of the bubble that never end
+				if recover() != nil { // some goroutines of the bubble have not ended
 					err = errors.Join(err, errStuck)
 				}
 			}()

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// network connects simulated processes in memory: data arrives in pieces and with a delay, in
-// order on a connection and in any order between two. It fails as TCP does: a process that dies
-// ends its connections, and a host that is disconnected sends nothing at all.
+// network connects simulated processes in memory. Data arrives in pieces and with a delay, in order
+// on each connection. The network fails as TCP does: a process that dies ends its connections, and
+// a disconnected host sends nothing.
 type network struct {
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -71,7 +71,7 @@ func (n *network) delay() time.Duration {
 	return time.Duration(1 + n.random.IntN(1e6))
 }
 
-// kill ends a process with its connections; data that it has written may be lost.
+// kill ends a process and its connections. Data that it has written may be lost.
 func (n *network) kill(rank int) {
 	n.dead[rank] = true
 	for _, w := range n.wires {
@@ -284,8 +284,7 @@ func (e *end) send(data []byte) {
 	time.AfterFunc(time.Until(at), e.n.wake)
 }
 
-// Close closes the connection. If received data was not read, the other side loses the data
-// that it has not read, too.
+// Close closes the connection. If this end has unread data, the other end loses its unread data too.
 func (e *end) Close() error {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
-// planted are bugs, some of which the runtime once had: replacements of text in the files of
-// schedule/runner, internal/frames and transport. TestJobs finds those of transport/tcp. off is
-// true in the run that has the bug.
+// planted are bugs, some of which earlier versions had. A bug is a replacement of text in a file of
+// schedule/runner, internal/frames or transport; off is true in the run with the bug. TestJobs finds
+// the bugs of transport/tcp.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
 		"		if mode == schedule.Training { // on every rank, even if this rank fails after the exchange (L8)\n			r.step++\n		}\n",
@@ -73,7 +73,7 @@ import "os"
 var planted = os.Getenv("PLANTED")
 `
 
-// TestPlanted finds each of these bugs from seeds alone.
+// TestPlanted requires that the scenarios of some seeds find each planted bug.
 func TestPlanted(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)

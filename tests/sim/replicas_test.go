@@ -14,7 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// use has the gradient and the weight of a parameter that a stage of a replica holds at its shard level.
+// use is a use of a parameter by a stage of a replica, with the gradient and the weight that the
+// replica stores at its shard level.
 type use struct {
 	dev          kernels.Compute
 	name         string
@@ -27,8 +28,8 @@ type use struct {
 // count returns the number of replicas.
 func (s *Scenario) count() int { return max(s.Replicas, 1) }
 
-// elements returns the number of elements of a parameter. With replicas there are long parameters,
-// of which each replica owns some elements, and short ones.
+// elements returns the number of elements of a parameter. With replicas some parameters are long, so
+// that each replica owns some of their elements, and others are short.
 func (w *world) elements(name string) int {
 	if w.count() == 1 || strings.HasSuffix(name, "1") {
 		return 1
@@ -73,8 +74,8 @@ func (d *device) New(class memory.Class, like T, n int) (T, error) {
 	return d.Alloc(class, like.Type, n)
 }
 
-// Leave overwrites whole gradients and gathered weights, so that others that read them too late read
-// no numbers.
+// Leave overwrites whole gradients and gathered weights with NaN, so that late reads by other ranks
+// are detected.
 func (d *device) Leave(b T) (yielded, freed int64, class memory.Class, err error) {
 	if d.Class(b) == memory.Unsharded {
 		err = d.WriteFloat32(b, slices.Repeat([]float32{float32(math.NaN())}, b.N))
@@ -135,8 +136,8 @@ func (w *world) usesOf(dev kernels.Compute, replica, s int) ([]use, error) {
 	return uses, nil
 }
 
-// firstUse returns the first use of a trained parameter if all uses are on one rank: they have one
-// weight, and the first one has the gradient.
+// firstUse returns the first use of a trained parameter if all uses are on one rank. Then they share
+// one weight, and the first use has the gradient.
 func (w *world) firstUse(replica int, name string) *use {
 	if w.Ranks > 1 {
 		return nil
@@ -159,7 +160,8 @@ func (u *use) from(w *world) int {
 	return u.first
 }
 
-// owned returns the elements that the replica updates of a buffer, which may have no others.
+// owned returns the elements of a buffer that the replica updates. If shard is set the buffer has
+// only these elements.
 func (u *use) owned(w *world, h T, shard bool) ([]float32, error) {
 	if h == (T{}) {
 		return nil, nil
@@ -197,8 +199,8 @@ func (w *world) readWeights(dev kernels.Device, mb batchctx.Microbatch[T], s int
 // step returns a weight after an update by its gradient.
 func step(weight, gradient float32) float32 { return weight + float32(gradient*(1.0/64)) }
 
-// update updates the weights of all replicas, in all processes at the same time, and compares them
-// with those that a plain sum gives.
+// update updates the weights of all replicas, in all processes concurrently, and compares them with
+// weights computed from a plain sum.
 func (w *world) update(endings []ending) error {
 	w.updating = true
 	defer func() { w.updating = false }()

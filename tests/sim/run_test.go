@@ -65,14 +65,14 @@ type world struct {
 	devs      []*device          // of the ranks of all replicas
 	uses      [][]use            // of parameters, by stage of all replicas
 	wanted    [][][]float32      // the weights of parameters, by stage and use
-	left      []bool             // by rank: its Abort has returned in this step
+	aborted   []bool             // by rank: its Abort has returned in this step
 	counts    []int              // of gradients, by stage of the model and microbatch
 	updating  bool               // no rank runs a step
 	model     *transformer.Model // nil for toys
 	number    int64              // of the next step that counts
 	runners   []*runner.Runner[T]
 	source    []runner.Source[T] // by runner
-	dry       bool               // a dry run of stages
+	dry       bool               // during a dry run of the stages
 	nulls     []*kernels.Null    // of the dry run
 	profile   *layout.Profile    // if memory is planned
 
@@ -84,7 +84,7 @@ type world struct {
 	fired    []kind
 	late     bool // a fault after the exchange of its rank
 	outputs  []output
-	unseen   bool // a rank hung while all others may wait for a stream, which is not watched
+	unseen   bool // a rank hung while all others may wait for a stream, for which stalls are not detected
 	cancels  []context.CancelCauseFunc
 	farFired atomic.Bool // the planted fault of far memory has happened
 	found    error       // the first violation
@@ -98,7 +98,7 @@ type output struct {
 	h           T
 }
 
-// tally sums up runs.
+// tally counts the events of runs.
 type tally struct {
 	Runs, Refused, Steps, Failed, Microbatches, Turns, Events int64
 	Replicated                                                int64 // microbatches of several replicas
@@ -145,7 +145,7 @@ func (w *world) violated(format string, args ...any) {
 	}
 }
 
-// event lets another rank continue, and fails if the scenario says so.
+// event lets another rank continue, and fails if the scenario has a fault at this event.
 func (w *world) event(at place) error {
 	if w.dry || w.updating {
 		return nil
@@ -168,7 +168,7 @@ func (w *world) fail(at place, f *Fault) error {
 	if what == returns && (at == atHook || at == atPeak) {
 		what = panics
 	}
-	if what < cancels && at == atGet { // no code of others runs there
+	if what < cancels && at == atGet { // no user code runs there
 		what = returns
 	}
 	f.At = -1
@@ -195,8 +195,8 @@ func (w *world) fail(at place, f *Fault) error {
 	return nil
 }
 
-// The model multiplies by small integers, so that every sum is exact and independent of its
-// order.
+// weight returns the weight of a stage: a small integer, so that every sum is exact and independent
+// of its order.
 func weight(stage int) float32 { return float32(1 + stage%2) }
 
 // microbatches returns the number of microbatches of a step.
@@ -450,7 +450,7 @@ func (s *simulated) readWeights(mb batchctx.Microbatch[T], k batchctx.Copy, want
 // frozen reports whether a stage of the model is frozen. The last one trains.
 func (w *world) frozen(k int) bool { return k < w.placement.Depth()-1 && w.Frozen>>k&1 == 1 }
 
-// take takes over an output of an evaluation: some are released at once, and some after it.
+// take is the sink of outputs. It releases some outputs at once, and some after the evaluation.
 func (w *world) take(index int, out []T) error {
 	o := output{w.clerk.current, index, out[0]}
 	if index%2 == 1 {
@@ -630,8 +630,8 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 	return cfg
 }
 
-// farSide is the far memory of a rank. Its lanes take no turns, and let the ranks run before each
-// copy. A rank that waits for a copy keeps its turn, so that turns do not depend on the lanes.
+// farSide is the far memory of a rank. Its lanes take no turns, and yield before each copy. A rank
+// that waits for a copy keeps its turn, so turns do not depend on the lanes.
 type farSide struct {
 	memory.Range
 	w             *world
@@ -821,7 +821,7 @@ func (s *station) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 func (s *station) Abort(cause error) {
 	s.w.clerk.pause()
 	s.Endpoint.Abort(cause)
-	s.w.left[s.rank] = true
+	s.w.aborted[s.rank] = true
 }
 
 func (s *station) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
@@ -832,7 +832,7 @@ func (s *station) Get(ctx context.Context, from int, tag transport.Tag, offset i
 		return err
 	}
 	err := s.Endpoint.Get(ctx, from, tag, offset, dst)
-	if err == nil && s.w.left[from] {
+	if err == nil && s.w.aborted[from] {
 		s.w.violated("rank %d has read %v from rank %d, whose Abort has returned", s.rank, tag, from)
 	}
 	return err
@@ -851,7 +851,7 @@ func (w *world) run() ([]ending, error) {
 	m := w.microbatches(w.step)
 	w.before = w.before * m / max(w.m, 1)
 	w.m, w.events, w.fired, w.late, w.unseen = m, 0, nil, false, false
-	w.left, w.counts = make([]bool, w.total()), make([]int, w.placement.Depth()*m)
+	w.aborted, w.counts = make([]bool, w.total()), make([]int, w.placement.Depth()*m)
 	w.training = w.Evaluations>>w.step&1 == 0
 	endings := make([]ending, len(w.runners))
 	w.cancels = nil
@@ -949,17 +949,16 @@ func (w *world) wrong(endings []ending) error {
 	return nil
 }
 
-// wrongError returns the violation of a failed step: nothing has failed, or its error describes
-// something else.
+// wrongError returns a violation unless the error of a failed step describes one of its faults.
 func (w *world) wrongError(e *ending) error {
-	told := e.err
+	reported := e.err
 	if err, ok := e.panicked.(error); ok {
-		told = err
+		reported = err
 	}
 	for _, f := range w.fired {
 		switch f {
 		case returns, panics:
-			if errors.Is(told, errPlanted) || errors.Is(told, runner.ErrShortBatch) || errors.Is(told, far.ErrChecksum) {
+			if errors.Is(reported, errPlanted) || errors.Is(reported, runner.ErrShortBatch) || errors.Is(reported, far.ErrChecksum) {
 				return nil
 			}
 		case exits:
@@ -967,21 +966,21 @@ func (w *world) wrongError(e *ending) error {
 				return nil
 			}
 		case cancels:
-			if errors.Is(told, errCancelled) {
+			if errors.Is(reported, errCancelled) {
 				return nil
 			}
 		case hangs:
-			if _, ok := errors.AsType[*transport.StallError](told); ok {
+			if _, ok := errors.AsType[*transport.StallError](reported); ok {
 				return nil
 			}
 		}
-		if w.Apart && told != nil && f != slow { // the transport reports a rank that has left
-			if _, ok := errors.AsType[*runner.Error](told); ok {
+		if w.Apart && reported != nil && f != slow { // the transport reports a rank that has left
+			if _, ok := errors.AsType[*runner.Error](reported); ok {
 				return nil
 			}
 		}
 	}
-	return fmt.Errorf("the step has ended with %v (%v), after %v", told, e.panicked, w.fired)
+	return fmt.Errorf("the step has ended with %v (%v), after %v", reported, e.panicked, w.fired)
 }
 
 // wrongResult returns the violation in a result, or in gradients.
@@ -1077,7 +1076,7 @@ func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
 		hosts = append(hosts, host)
 	}
 	defer func() {
-		if recover() != nil { // the bubble's goroutines that are stuck
+		if recover() != nil { // goroutines of the bubble are stuck
 			found = errors.Join(found, errStuck)
 		}
 		if found != nil { // the devices may then be in any state

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Scenario is one run. Its fields determine everything that happens in it.
+// Scenario is one run. Its fields determine all events of the run.
 type Scenario struct {
 	Seed          uint64 // of the turns
 	Policy        policy
@@ -29,11 +29,11 @@ type Scenario struct {
 	Outputs       bool // evaluations return their outputs
 	Varies        bool // the number of microbatches increases from step to step
 	Far           bool // saved state is offloaded to far memory, if memory is planned
-	// FarFault is the number of the copy, counted on rank FarFault mod Ranks over the run, that fails:
-	// a positive one of the copies to far memory, a negative one of the copies back. 0 is none.
+	// FarFault is the number of the copy that fails, counted on rank |FarFault| mod Ranks over the
+	// run: of copies to far memory if it is positive, of copies back if it is negative. 0 means none.
 	FarFault int
 	Replicas int // 0 means one
-	Shard    int // what replicas hold parts of
+	Shard    int // the shard level of the replicas
 	Gathered int
 	Faults   []Fault
 }
@@ -41,7 +41,7 @@ type Scenario struct {
 // Fault is a fault of a step.
 type Fault struct {
 	Step int
-	At   int // the event at which it happens, in thousandths of the number of events of the step before
+	At   int // the event at which it occurs, in thousandths of the number of events of the previous step
 	Kind kind
 }
 
@@ -53,7 +53,7 @@ const (
 	exits // the goroutine ends
 	cancels
 	hangs // for longer than the stall detection allows, ignoring the context
-	slow  // for less than that
+	slow  // for a shorter time than the stall detection allows
 	numKinds
 )
 
@@ -77,7 +77,7 @@ func draw(seed uint64) Scenario {
 	}
 	if n := r.IntN(len(all) + 5); n < len(all) {
 		s.Schedule = all[n].Name
-		if s.Schedule == "dualpipe" || s.Schedule == "dualpipev" { // which need many microbatches
+		if s.Schedule == "dualpipe" || s.Schedule == "dualpipev" { // they need many microbatches
 			s.Microbatches *= 2 * s.Ranks
 			s.Varies = false
 		}
@@ -108,7 +108,7 @@ func draw(seed uint64) Scenario {
 	return s
 }
 
-// lengthen makes a scenario one of replicas with short pipelines and long steps.
+// lengthen changes a scenario to replicas with short pipelines and long steps.
 func (s *Scenario) lengthen() {
 	r := rand.New(rand.NewPCG(s.Seed, 3))
 	s.Ranks, s.Replicas, s.Shard = 1+r.IntN(2), 2+r.IntN(3), r.IntN(4)

@@ -76,7 +76,7 @@ func TestSeeds(t *testing.T) {
 	p.save(t, began, before)
 }
 
-// report reports a violation, and the smallest scenario that shows one.
+// report reports a violation and the smallest scenario that shows a violation.
 func report(t *testing.T, s Scenario, err error) {
 	t.Helper()
 	t.Errorf("seed %d: %v\n%s", s.Seed, err, command(s))
@@ -97,7 +97,7 @@ func command(s Scenario) string {
 	return fmt.Sprintf("go test ./tests/sim -run TestScenario -scenario '%s'", text)
 }
 
-// TestScenario runs the scenario of its flag again.
+// TestScenario runs the scenario given by its flag.
 func TestScenario(t *testing.T) {
 	if *scenario == "" {
 		t.Skip("there is no -scenario")
@@ -109,8 +109,8 @@ func TestScenario(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestReplay runs scenarios repeatedly, on one processor and on several: the turns are always
-// the same.
+// TestReplay runs scenarios repeatedly, on one processor and on several. The turns must be the same
+// every time.
 func TestReplay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	runs := 15

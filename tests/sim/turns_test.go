@@ -14,8 +14,8 @@ type policy int
 const (
 	uniform  policy = iota
 	sticky          // usually the current rank
-	delaying        // any, and occasionally one is delayed until no other one can continue
-	starving        // one rank, which changes occasionally, only if no other one can
+	delaying        // any, but occasionally one is delayed until no other rank can continue
+	starving        // any, but one rank, which changes occasionally, only if no other one can continue
 	numPolicies
 )
 
@@ -37,12 +37,12 @@ type seat struct {
 	turn   chan struct{}
 	waits  bool
 	ready  func() bool // nil means ready at once
-	alarm  time.Time   // when it may become ready by itself; zero means never
+	alarm  time.Time   // when it may become ready without another rank; zero means never
 	picked bool        // scratch
 	taken  bool        // by a goroutine
 }
 
-// newClerk returns a clerk for a number of ranks, and of goroutines that each rank may start. It
+// newClerk returns a clerk for a number of ranks, each of which may start a number of goroutines. It
 // belongs to the bubble that creates it.
 func newClerk(seed uint64, p policy, ranks, goroutines int) *clerk {
 	c := &clerk{random: rand.New(rand.NewPCG(seed, 1)), policy: p, seats: make([]seat, ranks*(1+goroutines)), ranks: ranks, current: -1, trace: 14695981039346656037}
@@ -99,7 +99,7 @@ func (c *clerk) pause() {
 		c.sleep(time.Duration(1 + c.random.IntN(1e6)))
 		return
 	}
-	if c.policy == sticky && c.random.IntN(8) != 0 { // no other rank is considered
+	if c.policy == sticky && c.random.IntN(8) != 0 { // the rank keeps its turn
 		c.count(c.current)
 		return
 	}
@@ -149,11 +149,11 @@ func (c *clerk) next() int {
 	return rank
 }
 
-// errStuck is a violation: ranks wait, and nothing will ever wake them.
-var errStuck = errors.New("no rank can go on, and no clock will change that")
+// errStuck is a violation: ranks wait, and no event will wake them.
+var errStuck = errors.New("deadlock: no rank can continue, and no timer is pending")
 
-// serve gives turns until done is closed. The bubble's clock advances by the smallest amount
-// only while no rank runs: so a sleep ends when the current rank waits for ready, or has ended.
+// serve gives turns until done is closed. The bubble's clock advances, by the smallest amount, only
+// while no rank runs. So a sleep ends when the current rank waits for ready, or has ended.
 func (c *clerk) serve(done <-chan struct{}) error {
 	for hours := 0; hours < 3; {
 		time.Sleep(time.Nanosecond)
