@@ -10,13 +10,13 @@ import (
 type actionCost struct {
 	op        operation
 	awaitBox  int   // the mailbox of the parcel that it waits for, or -1
-	reloadBox int   // the mailbox of copies from far memory, or -1; the action waits for the first copy if that has its microbatch
-	gatherBox int   // the mailbox of gathered weights, or -1; the action waits for all its parcels
+	reloadBox int   // the mailbox of copies from far memory, or -1; see reload
+	gatherBox int   // the mailbox of gathered weights, or -1; see gathered
 	peer      int   // the rank that sends the awaited parcel
 	link      int   // the link on which it sends or receives, or -1
 	sendBox   int   // the mailbox that receives its message or receipt, or -1
-	postBox   int   // the mailbox in which a posted transfer waits for its other end; the other end waits in awaitBox
-	offset    int64 // from the key of the action to the key of its parcel
+	postBox   int   // the mailbox of posted transfers of this kind; awaitBox is that of their other ends
+	offset    int64 // the key of its parcel minus the key of the action
 
 	time      int64 // the time for which it occupies the rank
 	recompute int64 // the part of time spent on recomputation
@@ -116,11 +116,11 @@ func (s *simulation) prepare() {
 		wire := s.costs.Link(route.from, route.to).transmission(passage.bytes)
 		switch {
 		case s.posts():
-			s.post(passage, link, wire)
+			s.postedTransfer(passage, link, wire)
 		case s.transfers:
 			s.transfer(passage, link, wire)
 		default:
-			s.imply(passage, link, wire)
+			s.implyTransfer(passage, link, wire)
 		}
 	}
 	if s.Offloads {
@@ -176,9 +176,9 @@ func (s *simulation) newRoute(link int) {
 	s.routes[link] = r
 }
 
-// imply sets the costs of a message in a plan without transfers: the computation that produces the
+// implyTransfer sets the costs of a message in a plan without transfers: the computation that produces the
 // message sends it, and the computation that reads the message waits for it.
-func (s *simulation) imply(p *passage, link int, wire int64) {
+func (s *simulation) implyTransfer(p *passage, link int, wire int64) {
 	box := s.mailbox()
 	for _, kind := range p.kinds {
 		d := &s.actionCosts[tableIndex(p.from, kind)]
@@ -203,9 +203,9 @@ func (s *simulation) transfer(p *passage, link int, wire int64) {
 // posts reports whether the plan has transfers and no rank waits at them.
 func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == schedule.PyTorch }
 
-// post sets the costs of the transfers of a message if ranks do not wait at transfers: the computation
-// that reads the message waits for it.
-func (s *simulation) post(p *passage, link int, wire int64) {
+// postedTransfer sets the costs of the transfers of a message if ranks do not wait at transfers: the
+// computation that reads the message waits for it.
+func (s *simulation) postedTransfer(p *passage, link int, wire int64) {
 	box, route := s.mailbox(), s.routes[link]
 	for _, kind := range p.kinds {
 		d := &s.actionCosts[tableIndex(p.to, kind)]

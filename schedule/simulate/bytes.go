@@ -21,7 +21,7 @@ type holding struct {
 	far                      int64          // bytes allocated in far memory
 }
 
-// buffer is the class and the size of a buffer of one microbatch at one place of a stage.
+// buffer is the class and the size of a buffer.
 type buffer struct {
 	class memory.Class
 	bytes int64
@@ -102,14 +102,14 @@ func (s *simulation) crossBuffers(p *passage) {
 
 // level is the live memory of a rank.
 type level struct {
-	holdings []holding      // by stage and kind
-	copies   []weightCopies // copies of weights, by stage; nil if the plan makes none
-	classes  memory.ByClass
-	bytes    int64 // the sum over all classes
-	inFlight int64
-	far      int64          // bytes in far memory
-	reloaded []repeats.Runs // by the rank's stages: the microbatches whose saved state is reloaded; nil if there are none
-	place    []int          // by stage: its index among the stages of the rank
+	holdings   []holding      // by stage and kind
+	copies     []weightCopies // copies of weights, by stage; nil if the plan makes none
+	classes    memory.ByClass
+	bytes      int64 // the sum over all classes
+	inFlight   int64
+	far        int64          // bytes in far memory
+	reloaded   []repeats.Runs // by index of the stage on the rank: the microbatches whose saved state is reloaded; nil without offloads
+	stageIndex []int          // by stage: its index among the stages of the rank
 
 	report *RankReport // receives the peaks
 }
@@ -117,16 +117,16 @@ type level struct {
 // level returns the level of a rank before its first action. The level records its peaks in the
 // report.
 func (s *simulation) level(rank int, report *RankReport) level {
-	l := level{holdings: s.holdings, copies: s.copies, reloaded: s.reloaded[rank], place: s.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
+	l := level{holdings: s.holdings, copies: s.copies, reloaded: s.reloaded[rank], stageIndex: s.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
 	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
 	return l
 }
 
-// peaks computes the peaks of a rank, which depend only on the order of its program. The level at
-// an action of a body changes by the same amount from each repeat to the next. Therefore the peak
-// is in the first, the second last or the last repeat; copies of weights may end during the last
-// two.
+// peaks computes the peaks of a rank, which depend only on the order of its program. At each action of
+// a body, the level changes by the same amount from each repeat to the next, except in the last two
+// repeats, in which copies of weights may end. Therefore the peak is in the first, the
+// second last or the last repeat.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {

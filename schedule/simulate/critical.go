@@ -5,12 +5,11 @@ import (
 	"sort"
 )
 
-// delay is a wait of an action: the position of the action, the end of the wait, and the rank, the
-// position and the end of the action that ended it.
+// delay is a wait of an action.
 type delay struct {
-	position, end   int64
-	rank            int
-	cause, causeEnd int64
+	position, end   int64 // of the action, and of the wait
+	rank            int   // the rank of the action that ended the wait
+	cause, causeEnd int64 // the position and the end of that action
 }
 
 // Special values of cause: itself is the rank's own previous action, and ownPost-n is the rank's own

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Times of single computations replace the times of stages, and are added in a joined pair. Run
-// rejects times out of range.
+// The times of Each replace the times of stages, and a joined pair takes their sum. Run rejects times out
+// of range.
 func TestEachComputationHasItsTime(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestEachComputationHasItsTime(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	// Rank 1 runs F of 1 from 2, B of 10, F of 2, and B. Rank 0 gets the first gradient at 14 and
+	// Rank 1 runs F of 1 from 2, B of 10, F of 2, and B. Rank 0 receives the first gradient at 14 and
 	// sends its last output at 27, so rank 1 runs F of 3 from 28, and B.
 	require.Equal(t, []int64{3, 13, 15, 25, 31, 41}, ends)
 	require.EqualValues(t, 1+2+3+30, report.Ranks[1].Busy)

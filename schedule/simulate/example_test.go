@@ -7,8 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Run predicts a step before it runs: here 1F1B on four ranks, with times in milliseconds to three
-// decimals.
+// Run predicts a step of 1F1B on four ranks. A tick of its times is a microsecond.
 func ExampleRun() {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
 	if err != nil {

@@ -51,20 +51,19 @@ func (l *level) endFar(a schedule.Action) {
 	if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
 		return
 	}
-	if stage := a.Stage(); l.reloaded[l.place[stage]].Has(int64(a.Microbatch())) {
+	if stage := a.Stage(); l.reloaded[l.stageIndex[stage]].Has(int64(a.Microbatch())) {
 		l.far -= l.holdings[tableIndex(stage, schedule.Offload)].far
 	}
 }
 
-// uniformReloads reports whether, for each action of a segment, either all its microbatches over all repeats
-// are reloaded or none is.
+// uniformReloads reports whether each action of a segment reads reloaded state in all repeats or in none.
 func (l *level) uniformReloads(s *schedule.Segment) bool {
 	for _, a := range s.Body {
 		if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
 			continue
 		}
 		first, last := int64(a.Microbatch()), int64(a.Microbatch()+(s.Repeat-1)*s.Stride)
-		if !l.reloaded[l.place[a.Stage()]].Even(min(first, last), max(first, last)) {
+		if !l.reloaded[l.stageIndex[a.Stage()]].Even(min(first, last), max(first, last)) {
 			return false
 		}
 	}

@@ -78,8 +78,8 @@ func TestBubbles(t *testing.T) {
 
 // TestOffloadCriterion reproduces the criterion of "PipeOffload" (Wan et al., 2025): all saved
 // state can be offloaded at no cost if k, the time of its copies divided by the time of its
-// computations, is at most 1. The paper's k assumes one stream that copies in both directions in
-// turn, so that each direction has half of the link's rate. In 1F1B each microbatch takes max(1, k)
+// computations, is at most 1. The paper assumes one stream that copies in both directions alternately,
+// so each direction has half of the rate of the link. In 1F1B each microbatch takes max(1, k)
 // times as long for any overlap of at least 2, and the peak does not depend on the number of ranks.
 func TestOffloadCriterion(t *testing.T) {
 	const compute, microbatches = 3_000_000, 64

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// requireLeaps requires that the results with and without skipping are equal, and adds up the
-// actions that were run.
+// requireLeaps requires that the results with and without skipping are equal, and counts the actions that
+// were run.
 func requireLeaps(t *rapid.T, p *schedule.Plan, capacity int, full, leapt *int64) {
 	requireLeapsAt(t, p, drawCosts(t, p), capacity, full, leapt)
 }
@@ -49,7 +49,7 @@ func TestLeaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(schedule.Schedules()).Draw(t, "schedule")
 		ranks, most := rapid.IntRange(1, 6).Draw(t, "ranks"), 1000
-		if rapid.IntRange(0, 9).Draw(t, "many") == 0 { // then warm-ups are segments
+		if rapid.IntRange(0, 9).Draw(t, "many") == 0 { // warm-ups are segments
 			ranks, most = 20, 60
 		}
 		placement, err := s.Place(ranks, ranks*s.PerRank)
@@ -72,7 +72,7 @@ func TestLeaps(t *testing.T) {
 		p = drawOffloaded(t, drawReplicated(t, p))
 		requireLeaps(t, p, capacity, &full, &leapt)
 	})
-	require.Less(t, leapt, full/4*3, "few of the plans leap")
+	require.Less(t, leapt, full/4*3, "skipping saves few actions")
 }
 
 // TestLeapsOfLanes runs plans that interleave all kinds of all stages.
@@ -92,12 +92,12 @@ func TestLeapsOfLanes(t *testing.T) {
 		}
 		requireLeaps(t, p, capacity, &full, &leapt)
 	})
-	require.Less(t, leapt, full/4*3, "few of the plans leap")
+	require.Less(t, leapt, full/4*3, "skipping saves few actions")
 }
 
-// TestLeapsOverGrowingWaits has a rank that waits for two other ranks in turn, of which one is
-// slightly slower. Each wait for the slower rank is longer by 1 than the previous wait, and at most
-// the latency of it counts as communication.
+// TestLeapsOverGrowingWaits simulates a rank that waits for two other ranks alternately, one of which is
+// slightly slower. Each wait for the slower rank is longer by 1 than the previous wait, and counts as
+// communication up to the latency.
 func TestLeapsOverGrowingWaits(t *testing.T) {
 	const n, latency = 900, 300
 	p := &schedule.Plan{Name: "growing", Mode: schedule.ForwardOnly, Microbatches: 2 * n,
@@ -121,7 +121,7 @@ func TestLeapsOverGrowingWaits(t *testing.T) {
 	require.Less(t, work, int64(n))
 }
 
-// TestLeapsOverShrinkingWaits has a rank that sends, computes for longer in each repeat, and then
+// TestLeapsOverShrinkingWaits simulates a rank that sends, computes for longer in each repeat, and then
 // waits until a busy rank has received. Its communication time shrinks by 1 in each repeat. After
 // 900 repeats it no longer waits; after 1600 repeats the other rank waits for it.
 func TestLeapsOverShrinkingWaits(t *testing.T) {
@@ -149,7 +149,7 @@ func TestLeapsOverShrinkingWaits(t *testing.T) {
 	require.Less(t, work, int64(6*n)) // instead of at least 18n
 }
 
-// TestLeapsOverBacklog has a link on which two messages collide at the start. Each later message
+// TestLeapsOverBacklog simulates a link on which two messages collide at the start. Each later message
 // waits slightly less for the link, and the thousandth does not wait.
 func TestLeapsOverBacklog(t *testing.T) {
 	const n = 2000
@@ -179,8 +179,8 @@ func TestDeadlockBehindLeaps(t *testing.T) {
 	require.ErrorContains(t, err, "Rank 0 waits for an action that never runs: rank 0 is at action 1000002, 0B500000, and waits for 1B500000 of rank 1; rank 1 ends without running it;")
 }
 
-// TestLeapsOverKinks has ranks that wait for several other ranks of nearly equal speed, so that the
-// last of them, and the state of messages, changes after hundreds of repeats.
+// TestLeapsOverKinks simulates ranks that wait for several other ranks of nearly equal speed, so the
+// slowest of them, and the state of messages, change after hundreds of repeats.
 func TestLeapsOverKinks(t *testing.T) {
 	var full, leapt int64
 	rapid.Check(t, func(t *rapid.T) {
@@ -219,12 +219,12 @@ func TestLeapsOverKinks(t *testing.T) {
 		}
 		requireLeapsAt(t, p, costs, capacity, &full, &leapt)
 	})
-	require.Less(t, leapt, full/4*3, "few of the plans leap")
+	require.Less(t, leapt, full/4*3, "skipping saves few actions")
 }
 
-// drawLanes draws a plan on several ranks in which each kind of each stage follows its dependency
-// in the same repeat or some repeats later. If microbatches descend, or lanes take groups in
-// different orders, some of the plans are invalid.
+// drawLanes draws a plan on several ranks in which each kind of each stage follows its dependency in the
+// same repeat or a few repeats later. Some plans with descending microbatches, or with different orders
+// within a group, are invalid.
 func drawLanes(t *rapid.T) *schedule.Plan {
 	ranks, stages := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(1, 5).Draw(t, "stages")
 	group, groups := rapid.IntRange(1, 3).Draw(t, "group"), rapid.IntRange(1, 300).Draw(t, "groups")

@@ -52,8 +52,8 @@ func (s *simulation) send(r *simRank, rank int, d *actionCost, key int64) bool {
 	return true
 }
 
-// offered returns the message that the sender of a link offers with capacity 0, if its next action
-// is a send on the link without a receipt.
+// offered returns the next message of a link with capacity 0, if the next action of its sender is a send
+// on the link that has not been received.
 func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	route := &s.routes[d.link]
 	from := &s.ranks[route.from]
@@ -71,8 +71,8 @@ func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	return p, true
 }
 
-// receive takes a message, which must be the first message of its link, and puts receipts for its
-// send and wait. It reports false if the rank must wait.
+// receive takes the first message of the link, which must be the message of the receive, and puts
+// receipts for its send and its wait. It reports false if the rank must wait.
 func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionCost) bool {
 	route := &s.routes[d.link]
 	var message parcel
@@ -149,8 +149,8 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 	r.clock = p.ready
 }
 
-// later reports whether a is greater than b. If repeats are skipped, every comparison that affects
-// the simulation goes through it.
+// later reports whether a is greater than b, and records the comparison if repeats are skipped. Every
+// comparison that affects the simulation must use it.
 func (s *simulation) later(a, b int64) bool {
 	if s.skips != nil {
 		s.skips.Note(a - b)

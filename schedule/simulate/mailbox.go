@@ -36,8 +36,8 @@ type mailbox struct {
 	ring       []parcel // the length is a power of two
 	head, tail uint     // the numbers of the first parcel and of the next one to be appended
 
-	// The progressions represent the parcels of skipped repeats. Each one precedes the parcel with the
-	// number of its boundary. The boundary of the mailbox is that of the first progression.
+	// The progressions represent the parcels of skipped repeats. Each precedes the parcel whose number
+	// is its boundary. The boundary of the mailbox is the one of the first progression.
 	progressions []progression
 	boundary     uint
 }
@@ -46,7 +46,7 @@ type mailbox struct {
 // and so on.
 type progression struct {
 	first, step []parcel
-	done, total int64 // the number of repeats that have been expanded, and of all repeats
+	done, total int64 // the number of expanded repeats and the number of all repeats
 	boundary    uint
 }
 

@@ -24,17 +24,17 @@ type naive struct {
 	now       int64
 
 	lists   [][]schedule.Action // by rank, each repeat expanded
-	at      []int               // by rank: the next action
+	at      []int               // by rank: the position of the next action
 	free    []int64             // by rank: the time at which it is free for the next action
-	results []func()            // by rank: the callback at that time
+	results []func()            // by rank: the function to call at that time
 
 	messages map[[3]int]*naiveMessage   // by sending stage, receiving stage and microbatch
 	sent     map[[3]int][]*naiveMessage // by sending rank, receiving rank and direction: all messages so far
-	taken    map[[3]int]int             // the number of these messages that are received
-	posted   map[[3]int][2][][3]int     // by link in PyTorch: the sends and the receives that wait for each other
+	taken    map[[3]int]int             // the number of these messages that have been received
+	posted   map[[3]int][2][][3]int     // by link of a PyTorch plan: the sends and the receives whose other end is not posted
 
-	lanes    map[[2]int]int64      // by rank, and 0 for out, 1 for back, 2 for reductions and 3 for weights: when the lane is free
-	gathered map[int]*naiveMessage // by stage: the weights that no computation has waited for
+	lanes    map[[2]int]int64      // by rank and lane (0 offloads, 1 reloads, 2 reductions, 3 gathers): the time at which it is free
+	gathered map[int]*naiveMessage // by stage: gathered weights for which no computation has waited
 	reduced  map[int]*naiveMessage // by stage: the last reduction
 
 	events [][]simulate.Event
@@ -44,7 +44,7 @@ type naive struct {
 type naiveMessage struct {
 	key         [3]int
 	wire, there int64
-	received    int64 // -1 before
+	received    int64 // -1 if not received
 	lane        int   // 1 for copies to and from far memory, 2 and 3 for exchanges of replicas
 }
 
@@ -114,7 +114,7 @@ func (n *naive) stage(s int) simulate.StageCosts {
 	return n.costs.Stages[s%n.plan.Placement.Depth()]
 }
 
-// away returns the bytes of saved state of a stage that are offloaded.
+// away returns the offloaded bytes of the saved state of a stage.
 func (n *naive) away(s int) int64 {
 	if c := n.stage(s); c.Offloaded > 0 {
 		return c.Offloaded
@@ -205,7 +205,7 @@ func (n *naive) needs(a schedule.Action) (key [3]int, remote bool) {
 // posts reports whether ranks post their transfers without waiting.
 func (n *naive) posts() bool { return n.transfers && n.plan.Runtime == schedule.PyTorch }
 
-// post posts an end of the message with this key: a send, which is end 0, or a receive.
+// post posts an end of the message with a key: 0 is the send, 1 the receive.
 func (n *naive) post(end int, key [3]int) {
 	p := n.plan.Placement
 	link := [3]int{p.Rank[key[0]], p.Rank[key[1]]}
@@ -312,7 +312,7 @@ func (n *naive) step(rank int) bool {
 		}
 		link := [3]int{p.Rank[key[0]], rank, dir}
 		if n.capacity == 0 || len(n.sent[link]) == n.taken[link] {
-			return false // at a rendezvous the sender calls meet
+			return false // with capacity 0, the sender calls meet
 		}
 		m := n.sent[link][n.taken[link]]
 		if m.there > n.now {

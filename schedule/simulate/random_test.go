@@ -15,7 +15,7 @@ import (
 )
 
 // drawRanks draws a plan on several ranks with a random placement and a random valid order of
-// computations, some of them joined.
+// computations, some of which are joined.
 func drawRanks(t *rapid.T) *schedule.Plan {
 	ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
 	depth, copies := rapid.IntRange(1, 5).Draw(t, "depth"), rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "copies")
@@ -59,8 +59,7 @@ func drawRanks(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// randomOrder returns the computations of a plan in a random order in which each comes after its
-// dependencies.
+// randomOrder returns the computations of a plan in a random order that respects their dependencies.
 func randomOrder(p *schedule.Plan, rng *rand.Rand) []schedule.Action {
 	type place struct{ stage, mb int }
 	type state struct{ forward, backward, done bool }
@@ -136,13 +135,13 @@ func joinSome(body []schedule.Action, rng *rand.Rand) {
 	}
 }
 
-// withTransfers lowers a plan of computations in a simple way. Messages are sent immediately or
-// slightly later, and received in the order of their computations, some time before they are
-// needed. Waits come some time after their sends, or are absent.
+// withTransfers adds transfers to a plan of computations. Messages are sent immediately or slightly
+// later, and received in the order of their computations, before they are needed. Waits follow their
+// sends at a distance, or are absent.
 func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	lowered := *p
 	programs := make([][]schedule.Action, p.Placement.Ranks)
-	receives := map[[3]int][]schedule.Action{} // by link: the receives of sent messages that are in no program yet
+	receives := map[[3]int][]schedule.Action{} // by link: the receives of sent messages that have not been added to a program
 	waits := make([][]schedule.Action, p.Placement.Ranks)
 	oneQueue := func(dir int) int {
 		if p.Runtime == schedule.PyTorch {
@@ -150,7 +149,7 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 		}
 		return dir
 	}
-	style, hurry := rng.IntN(3), 1+rng.IntN(6) // of the waits, and of the receives
+	style, hurry := rng.IntN(3), 1+rng.IntN(6) // of the waits and of the receives
 
 	flush := func(link [3]int, upTo schedule.Action) {
 		for len(receives[link]) > 0 {
@@ -274,7 +273,7 @@ func TestSimulateAgainstNaive(t *testing.T) {
 	})
 }
 
-// drawReplicated draws how a plan shards weights and reduces gradients.
+// drawReplicated adds random gathers of weights and reductions of gradients to a plan.
 func drawReplicated(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	var err error
 	if gathered := rapid.IntRange(0, 3).Draw(t, "gathered"); gathered > 1 {
@@ -288,7 +287,7 @@ func drawReplicated(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	return p
 }
 
-// drawQuantized draws the stages of a plan that compute with copies of their weights.
+// drawQuantized adds copies of weights to random stages of a plan.
 func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	facts := make([]schedule.Facts, p.Placement.Stages())
 	for s := range facts {
@@ -296,7 +295,7 @@ func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	}
 	where := lower.Quantizing(rapid.IntRange(0, 1).Draw(t, "where"))
 	quantized, err := lower.Quantize(p, facts, where)
-	if err != nil { // its ranks deadlock
+	if err != nil { // the ranks deadlock
 		require.ErrorIs(t, err, check.ErrDeadlock)
 		return p
 	}
@@ -304,7 +303,7 @@ func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	return quantized
 }
 
-// drawOffloaded draws the stages of a plan that move saved state to far memory.
+// drawOffloaded adds offloads of saved state to random stages of a plan.
 func drawOffloaded(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	away := make([]uint64, p.Placement.Stages())
 	for s := range away {
@@ -312,10 +311,10 @@ func drawOffloaded(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	}
 	overlap := rapid.IntRange(0, 3).Draw(t, "overlap")
 	if p.Runtime == schedule.PyTorch {
-		return p // it cannot offload
+		return p // the plan has nothing to offload
 	}
 	offloaded, err := lower.Offload(p, away, overlap)
-	if err != nil { // its ranks deadlock
+	if err != nil { // the ranks deadlock
 		require.ErrorIs(t, err, check.ErrDeadlock)
 		return p
 	}

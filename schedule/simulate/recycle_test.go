@@ -11,10 +11,10 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// rerouted returns a step of three replicas of four ranks, with six microbatches each, in which rank
-// 2 of replica 0 is lost: its peers in the two other replicas compute stage 2 of its microbatches,
-// three each. A rank computes an input gradient as soon as it can, else a forward, else a weight
-// gradient. A replica is two copies of the model with three microbatches each.
+// rerouted returns a step of three replicas of four ranks, with six microbatches each, in which rank 2 of
+// replica 0 has failed. Its peers in the two other replicas each compute stage 2 of three of its
+// microbatches. A rank runs a ready input gradient first, else a forward, else a weight gradient. A
+// replica consists of two copies of the model with three microbatches each.
 func rerouted(t *testing.T) *schedule.Plan {
 	const ranks, lost, copies, each = 4, 2, 6, 3
 	p := &schedule.Plan{Name: "rerouted", Microbatches: copies * each, Placement: schedule.Placement{Ranks: 3 * ranks, Copies: copies}, Programs: make([][]schedule.Segment, 3*ranks)}
@@ -27,7 +27,7 @@ func rerouted(t *testing.T) *schedule.Plan {
 			p.Placement.Rank = append(p.Placement.Rank, replica*ranks+s)
 		}
 	}
-	done := map[schedule.Action]int{} // the time at which it ends
+	done := map[schedule.Action]int{} // the time at which the action ends
 	var left []schedule.Action
 	for c := range copies {
 		for s := range ranks {
@@ -87,9 +87,9 @@ func TestRerouted(t *testing.T) {
 		require.NoError(t, err)
 		return p
 	}
-	require.EqualValues(t, 27, report(oneFOneB(6)).Makespan, "no rank is lost")
-	require.EqualValues(t, 36, report(oneFOneB(9)).Makespan, "two replicas share all microbatches")
+	require.EqualValues(t, 27, report(oneFOneB(6)).Makespan, "without a failed rank")
+	require.EqualValues(t, 36, report(oneFOneB(9)).Makespan, "with all microbatches on two replicas")
 	r := report(rerouted(t))
-	require.EqualValues(t, 29, r.Makespan, "a backward that is split fills the bubbles")
-	require.EqualValues(t, 27, r.Span, "and each rank updates its weights when it ends")
+	require.EqualValues(t, 29, r.Makespan, "with a split backward in the bubbles")
+	require.EqualValues(t, 27, r.Span, "if each rank updates its weights at its own end")
 }

@@ -2,7 +2,7 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// The waits of a rank that are counted.
+// The kinds of waits of a rank.
 const (
 	waitWire     = iota // for a message on the wire, or a copy
 	waitGathered        // for gathered weights

@@ -45,7 +45,7 @@ func step(t *testing.T, plan *schedule.Plan, replicas, level, gathered int, perM
 	return report
 }
 
-// TestDocumentedReplicas holds the tables of docs/replicas.md that a simulation fills.
+// TestDocumentedReplicas checks the simulated tables of docs/replicas.md.
 func TestDocumentedReplicas(t *testing.T) {
 	text, err := os.ReadFile("../../docs/replicas.md")
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestDocumentedReplicas(t *testing.T) {
 
 	plan := planned(t, schedule.Interleaved, 4, 64)
 	for level := range 4 {
-		r := step(t, plan, 4, level, 2, rates[0].perMiB).Ranks[7] // whose microbatches in flight are few
+		r := step(t, plan, 4, level, 2, rates[0].perMiB).Ranks[7] // the last rank has few microbatches in flight
 		row("| %d | %s | %s | %s | %s | %s |", level, gib(r.Classes[0]), gib(r.Classes[len(r.Classes)-1]), gib(r.Peak), gib(r.ReducedBytes), gib(r.GatheredBytes))
 	}
 

@@ -13,14 +13,14 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// planned returns the plan of a rule on 8 ranks with this many stages on each.
+// planned returns the plan of a rule on 8 ranks with the given number of stages on each.
 func planned(t *testing.T, rule schedule.Rule, perRank, microbatches int) *schedule.Plan {
 	p, err := rule(schedule.Params{Placement: schedule.Looped(8, 8*perRank), Microbatches: microbatches})
 	require.NoError(t, err)
 	return p
 }
 
-// unshards returns the UNSHARDs on rank 0 that a simulation counts with 1, 2 and 3 gathered stages.
+// unshards returns the numbers of UNSHARDs on rank 0 with 1, 2 and 3 gathered stages.
 func unshards(t *testing.T, p *schedule.Plan) (counts []int64) {
 	for gathered := 1; gathered <= 3; gathered++ {
 		sharded, err := lower.Shard(p, gathered)
@@ -32,8 +32,8 @@ func unshards(t *testing.T, p *schedule.Plan) (counts []int64) {
 	return counts
 }
 
-// TestUnshards holds the table of docs/replicas.md. The numbers were computed elsewhere, from
-// PyTorch's rule: gather the next stages of the rank, release all others.
+// TestUnshards checks the table of docs/replicas.md, which was computed independently from PyTorch's
+// rule: gather the next stages of the rank and release all others.
 func TestUnshards(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
@@ -53,7 +53,7 @@ func TestUnshards(t *testing.T) {
 			require.Equal(t, c.want, unshards(t, planned(t, c.rule, c.perRank, c.microbatches)))
 		})
 	}
-	blocks := planned(t, schedule.BreadthFirst, 4, 8) // one block after the other
+	blocks := planned(t, schedule.BreadthFirst, 4, 8) // one block after another
 	for rank, list := range plantest.Lists(blocks) {
 		blocks.Programs[rank] = []schedule.Segment{{Body: list, Repeat: 8, Stride: 8}}
 	}
@@ -61,7 +61,7 @@ func TestUnshards(t *testing.T) {
 	require.Equal(t, []int64{49, 34, 19}, unshards(t, blocks), "depth-first in blocks of as many microbatches as ranks")
 }
 
-// TestManyUnshards: a million microbatches cost as much as a few, and gather as often for each.
+// A simulation of a million microbatches skips repeats, and its totals continue those of shorter steps.
 func TestManyUnshards(t *testing.T) {
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 7, I: 7, W: 7, Weights: 1 << 20, Gradients: 1 << 20}}, Replicas: 4, Shard: 3, ReplicaPerMiB: 3, ReplicaLatency: 1}
 	work := func(microbatches int) (int64, *simulate.Report) {
@@ -101,7 +101,7 @@ func TestExchanges(t *testing.T) {
 		1: {8 + 24 + 1 + 24 + 1, 12, 24, 21, 0, 0, 6 * mib, 6 * mib, memory.ByClass{memory.Resident: 2 * (4 + 4 + 2) * mib}},
 		// The second reduction begins when the rank has waited for the first.
 		2: {8 + 2*(12+1) + 24 + 1, 12, 24, 22, 0, 0, 6 * mib, 6 * mib, memory.ByClass{memory.Resident: 2 * (4 + 1 + 2) * mib, memory.Unsharded: 2 * 4 * mib}},
-		// The first F waits until 13, and the second stage arrives at 25, after its F could start.
+		// The first F waits until 13. The weights of the second stage arrive at 25, after its F could start.
 		3: {31 + 2*(12+1), 35, 24, 22, 10, 2, 6 * mib, 6 * mib, memory.ByClass{memory.Resident: 2 * (1 + 1 + 2) * mib, memory.Unsharded: 3 * 4 * mib}},
 	} {
 		costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 2, I: 2, W: 2, Weights: 4 * mib, Gradients: 4 * mib, Optimizer: 8 * mib}},

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// simulation runs a plan in simulated time. It is the visitor of its RoundRobin. The order in which
-// the ranks run does not matter: an action waits only for messages and receipts of other ranks, and
-// its time follows from their times.
+// simulation runs a plan in simulated time. It is the visitor of its RoundRobin. The order of the ranks
+// does not matter: an action waits only for messages and receipts of other ranks, and its time is a
+// function of their times.
 type simulation struct {
 	passes.RoundRobin
 	plan      *schedule.Plan
@@ -53,12 +53,12 @@ type simulation struct {
 // simRank is the state of a rank.
 type simRank struct {
 	*passes.Cursor
-	clock, before  int64 // the current time, and the time one period ago if repeats are skipped
-	first, last    int64
-	final          int64           // the position of the last computation
-	waits, counted [numWaits]int64 // the totals, and the parts before the last computation
-	pair           schedule.Action // the first action of a joined pair whose second action is next, or 0
-	started        bool
+	clock, previousClock int64 // the current time, and the time one period ago if repeats are skipped
+	first, last          int64
+	final                int64           // the position of the last computation
+	waits, counted       [numWaits]int64 // the totals, and the totals at the end of the last computation
+	pair                 schedule.Action // the first action of a joined pair whose second action is next, or 0
+	started              bool
 }
 
 // simLink is the state of a route.

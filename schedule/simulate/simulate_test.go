@@ -159,7 +159,7 @@ func TestCriticalByHand(t *testing.T) {
 	require.Len(t, report.Critical, 20_001)
 }
 
-// TestSimulateDeadlock checks the reported waits for every way in which a rank can wait.
+// TestSimulateDeadlock checks the error for every kind of wait.
 func TestSimulateDeadlock(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -221,7 +221,7 @@ func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
 	require.Greater(t, found, 50)
 }
 
-// A plan that cannot be run is rejected with the faults of package check.
+// Run rejects a plan that cannot run with the faults of package check.
 func TestSimulateRefuses(t *testing.T) {
 	good := func() *schedule.Plan { return plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
 	body := func(p *schedule.Plan) []schedule.Action { return p.Programs[0][0].Body }
@@ -287,7 +287,7 @@ func FuzzSimulate(f *testing.F) {
 }
 
 // TestPeaksOfCopies compares the peaks of named schedules, whose copies of weights end within the
-// last repeat of a segment, with the peaks of the same actions written out.
+// last repeat of a segment, with the peaks of the unrolled plans.
 func TestPeaksOfCopies(t *testing.T) {
 	small := simulate.StageCosts{F: 1, I: 1, W: 1, Saved: 64, FreedByI: 32, Carry: 16, Output: 8, Gradient: 8, ForwardWeights: 900, BackwardWeights: 700}
 	large := small

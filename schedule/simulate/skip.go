@@ -6,21 +6,18 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// skips skips repeats whose outcome follows from previous repeats (package repeats).
+// skips detects cycles of a simulation and skips the cycles that repeat them. All times result from
+// sums and from comparisons of two times, so a repeats.Trend applies.
 //
-// All times result from sums and from comparisons of two times. Therefore the times need not all
-// change by the same amount. If two consecutive cycles have changed each number by the same delta
-// and made the same comparisons, so does the next cycle, until the result of a comparison changes.
-//
-// A cycle is a number of periods of the machine. It may need many: times on a critical path through
-// k ranks recur only after k periods.
+// A cycle consists of one or more periods of the machine, because times on a critical path through k
+// ranks recur only after k periods.
 type skips struct {
 	repeats.Trend
 	s *simulation
 
 	hashes  []uint64 // of the last periods
 	periods int      // the number of periods since repeats were last skipped
-	window  int      // the number of periods that must repeat before they count as a possible cycle
+	window  int      // the minimum number of periods that must recur before a cycle is tried
 
 	boxes []boxStart // by mailbox
 	waits []waits    // by rank
@@ -41,8 +38,8 @@ type waits struct{ start, last, previous, tail, previousTail [numWaits]int64 }
 const (
 	// maxCycle is the maximum number of periods of a cycle, a power of two.
 	maxCycle = 512
-	// maxKept is the maximum number of parcels whose times are compared.
-	maxKept = 1 << 16
+	// maxCompared is the maximum number of parcels in a compared state.
+	maxCompared = 1 << 16
 )
 
 func newSkips(s *simulation) *skips {
@@ -54,7 +51,7 @@ func newSkips(s *simulation) *skips {
 func (l *skips) trySkip() {
 	l.recordHash()
 	periods := l.cycle()
-	if periods == 0 || l.s.parcels() > maxKept {
+	if periods == 0 || l.s.parcels() > maxCompared {
 		return
 	}
 	l.s.hiddenState = len(l.s.overtaken) > 0
@@ -78,17 +75,17 @@ func (l *skips) recordHash() {
 	hash := uint64(0)
 	for rank := range l.s.ranks {
 		r := &l.s.ranks[rank]
-		for _, v := range [...]uint64{uint64(r.clock - r.before), uint64(r.Index), uint64(r.Segment)} {
+		for _, v := range [...]uint64{uint64(r.clock - r.previousClock), uint64(r.Index), uint64(r.Segment)} {
 			hash = (bits.RotateLeft64(hash, 23) ^ v) * prime
 		}
-		r.before = r.clock
+		r.previousClock = r.clock
 	}
 	l.hashes[l.periods%len(l.hashes)] = hash
 	l.periods++
 }
 
-// cycle returns the smallest n for which the hashes of the last periods equal the hashes n periods
-// before, or 0 if there is none. Trend decides whether this is a cycle.
+// cycle returns the smallest n such that the hashes of the last periods equal the hashes n periods
+// earlier, or 0 if there is none. Trend decides whether n periods are a cycle.
 func (l *skips) cycle() int {
 	mask, last := len(l.hashes)-1, l.periods-1
 	for n := 1; n <= maxCycle; n++ {

@@ -4,7 +4,7 @@ import "github.com/weir-ml/weir/schedule"
 
 // survey reports whether every action, in every repeat, is possible in the plan, so that the
 // simulation need not validate actions again. It also determines whether the plan has transfers,
-// and which sends have waits.
+// and for which sends it waits.
 func (s *simulation) survey() bool {
 	runs := s.kinds() // by stage: a bit for each possible kind
 	for rank, program := range s.plan.Programs {
