@@ -95,7 +95,7 @@ func Validate(defs []Def) error {
 		if math.IsNaN(d.Coefficient) || math.IsInf(d.Coefficient, 0) {
 			fault("coefficient %v is not finite", d.Coefficient)
 		} else if d.Objective && d.Coefficient != 0 {
-			fault("coefficient %v on the objective, against which the others are weighed: leave it out", d.Coefficient)
+			fault("coefficient %v on the objective, to which the other coefficients are relative: leave it out", d.Coefficient)
 		} else if d.Metric && d.trained() {
 			fault("it is a metric, according to this def or to a stage, and is trained: it can be only one of the two")
 		} else if !d.Metric && !d.trained() {
@@ -117,16 +117,16 @@ func Validate(defs []Def) error {
 	if objective < 0 {
 		for i := range defs {
 			if defs[i].trained() {
-				faults = append(faults, fmt.Errorf("loss: def %d (%q): a coefficient without an objective to weigh it against", i, defs[i].Name))
+				faults = append(faults, fmt.Errorf("loss: def %d (%q): a coefficient without an objective to which it is relative: set one", i, defs[i].Name))
 			}
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// shapeOf returns a hash of the set, which two records must share before they can be merged:
-// FNV-1a over names, reductions, objective and coefficients. It is never 0, which denotes a
-// Record that was never filled.
+// shapeOf returns a hash of the set: FNV-1a over names, reductions, objective and coefficients. Two
+// records can be merged only if their hashes are equal. The hash is never 0, which denotes a Record
+// that was never filled.
 func shapeOf(defs []Def) uint64 {
 	h := fnv.New64a()
 	word := func(v uint64) { _ = binary.Write(h, binary.LittleEndian, v) } // a hash never fails

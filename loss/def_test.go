@@ -20,7 +20,7 @@ func TestValidate(t *testing.T) {
 		{"nothing", nil, nil},
 		{"objective alone", []loss.Def{ce}, nil},
 		{"objective as a sum", []loss.Def{{Name: "ce", Reduction: loss.Sum, Objective: true}}, nil},
-		{"objective with a coefficient", []loss.Def{{Name: "ce", Objective: true, Coefficient: 1}}, []string{`def 0 ("ce"): coefficient 1 on the objective, against which the others are weighed: leave it out`}},
+		{"objective with a coefficient", []loss.Def{{Name: "ce", Objective: true, Coefficient: 1}}, []string{`def 0 ("ce"): coefficient 1 on the objective, to which the other coefficients are relative: leave it out`}},
 		{"metrics only", []loss.Def{{Name: "a", Reduction: loss.Max, Metric: true}, {Name: "b", Metric: true}}, nil},
 		{"neither trained nor a metric", []loss.Def{ce, {Name: "aux"}}, []string{`def 1 ("aux"): it is neither the objective nor a metric and has no coefficient: set one of Objective, Metric and Coefficient`}},
 		{"a metric that is trained", []loss.Def{ce, {Name: "aux", Metric: true, Coefficient: 0.1}}, []string{`def 1 ("aux"): it is a metric, according to this def or to a stage, and is trained: it can be only one of the two`}},
@@ -28,7 +28,7 @@ func TestValidate(t *testing.T) {
 		{"trained term, negative", []loss.Def{ce, {Name: "entropy", Reduction: loss.Mean, Coefficient: -0.01}}, nil},
 		{"empty name", []loss.Def{{Metric: true}}, []string{`def 0 (""): the name is empty`}},
 		{"names with verbs", []loss.Def{{Name: "%d", Metric: true}, {Name: "%d", Metric: true}}, []string{`def 1 ("%d"): the name is taken by def 0`}},
-		{"trained without an objective", []loss.Def{{Name: "aux", Coefficient: 0.1}}, []string{`def 0 ("aux"): a coefficient without an objective to weigh it against`}},
+		{"trained without an objective", []loss.Def{{Name: "aux", Coefficient: 0.1}}, []string{`def 0 ("aux"): a coefficient without an objective to which it is relative: set one`}},
 		{"objective as a maximum", []loss.Def{{Name: "m", Reduction: loss.Max, Objective: true}}, []string{`def 0 ("m"): the objective is a max, it must be a mean or a sum`}},
 		{"everything at once", []loss.Def{
 			ce,
@@ -38,7 +38,7 @@ func TestValidate(t *testing.T) {
 			{Name: "y", Coefficient: math.NaN()},
 		}, []string{
 			`def 1 ("ce"): the name is taken by def 0`,
-			`def 1 ("ce"): coefficient 0.5 on the objective, against which the others are weighed: leave it out`,
+			`def 1 ("ce"): coefficient 0.5 on the objective, to which the other coefficients are relative: leave it out`,
 			`def 1 ("ce"): a second objective, def 0 is the first`,
 			`def 2 (""): the name is empty`,
 			`def 2 (""): coefficient 2 on a min, which cannot be trained`,

@@ -26,7 +26,7 @@ const (
 // they were split and merged.
 //
 // The sum of all magnitudes must stay below 2^45 times the largest finite float64, which no
-// program reaches by addition. The zero value is 0, ready to use. An Exact holds no pointer and
+// program reaches by addition. The zero value is 0, ready to use. An Exact contains no pointers and
 // may be copied.
 //
 // This is Kulisch's long accumulator (Computer Arithmetic and Validity, 2013) with deferred

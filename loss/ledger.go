@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// ErrWeight is returned by Record if a weight is negative or not finite. Record has stored
-	// nothing then.
+	// ErrWeight is returned by Record if a weight is negative or not finite. Record then stores
+	// nothing.
 	ErrWeight = errors.New("loss: weight is not a finite number >= 0")
 
 	// ErrFinished is returned by Record and Finish after Finish, until Reset.
@@ -27,12 +27,12 @@ type Ledger struct {
 	defs    []Def
 	shape   uint64
 	cells   []Cell
-	weights []float64 // running weights, rounded; the exact ones are in cells
-	over    bool
+	weights []float64 // running weights, rounded; cells contains the exact weights
+	over    bool      // Finish was called
 }
 
-// NewLedger returns an empty Ledger for a set of losses, which it copies. The
-// errors are those of Validate.
+// NewLedger returns an empty Ledger for a set of losses, which it copies. It returns the errors of
+// Validate.
 func NewLedger(defs []Def) (*Ledger, error) {
 	if err := Validate(defs); err != nil {
 		return nil, err
@@ -57,12 +57,12 @@ func (l *Ledger) Reset() {
 }
 
 // Record adds a microbatch's contribution to a loss: its unnormalised sum and its weight. For
-// Min and Max the sum is the value itself, and a weight of 0 means that there is no value:
-// nothing is recorded.
+// Min and Max the sum is the value itself, and a weight of 0 means that there is no value: Record
+// then stores nothing.
 //
 // A sum that is NaN or infinite is not an error. The ledger stores the lowest microbatch with
-// such a sum, and the step is Skipped if the loss is trained. Record allocates only if it
-// fails, and then it has recorded nothing.
+// such a sum, and the step is Skipped if the loss is trained. If Record fails, it stores nothing. It
+// allocates only if it fails.
 //
 // The errors wrap ErrWeight, ErrDef, ErrMicrobatch or ErrFinished.
 func (l *Ledger) Record(def, microbatch int, sum, weight float64) error {

@@ -14,12 +14,12 @@ var ErrShape = errors.New("loss: records of different losses")
 type Cell struct {
 	sum     Exact   // of the finite sums; stays 0 for Min and Max
 	weight  Exact   // of all records
-	extreme float64 // of the finite values of Min and Max, valid if has is set
+	extreme float64 // of the finite values of Min and Max, valid if hasExtreme is set
 	count   int64   // of all records
 	first   int64   // lowest microbatch whose sum was not finite, or -1
 
-	reduction Reduction
-	has       bool // extreme holds a value
+	reduction  Reduction
+	hasExtreme bool
 }
 
 // record adds a contribution whose weight is finite and not negative.
@@ -30,25 +30,25 @@ func (c *Cell) record(microbatch int, sum, weight float64) {
 	case math.IsNaN(sum) || math.IsInf(sum, 0):
 		c.nonFinite(int64(microbatch))
 	case c.reduction.extremum():
-		c.reach(sum)
+		c.addExtreme(sum)
 	default:
 		c.sum.Add(sum)
 	}
 }
 
-// nonFinite keeps the lowest microbatch of its calls.
+// nonFinite keeps the lowest of the microbatches with which it is called.
 func (c *Cell) nonFinite(microbatch int64) {
 	if c.first < 0 || microbatch < c.first {
 		c.first = microbatch
 	}
 }
 
-// reach keeps the smallest or the largest value. It treats -0 as less than +0, so that the
-// order does not matter.
-func (c *Cell) reach(v float64) {
+// addExtreme keeps the smallest or the largest value. It treats -0 as less than +0, so that the
+// order of values does not matter.
+func (c *Cell) addExtreme(v float64) {
 	switch {
-	case !c.has:
-		c.extreme, c.has = v, true
+	case !c.hasExtreme:
+		c.extreme, c.hasExtreme = v, true
 	case c.reduction == Min:
 		c.extreme = min(c.extreme, v)
 	default:
@@ -63,8 +63,8 @@ func (c *Cell) merge(o *Cell) {
 	if o.first >= 0 {
 		c.nonFinite(o.first)
 	}
-	if o.has {
-		c.reach(o.extreme)
+	if o.hasExtreme {
+		c.addExtreme(o.extreme)
 	}
 }
 
@@ -74,21 +74,20 @@ func (c *Cell) settle() {
 	c.weight.settle()
 }
 
-// Record is the contribution of a rank to the reduction of a step. Merging is exact,
-// commutative and associative: merging the ranks in any order and grouping gives the same
-// words. The zero value is empty and takes the shape of the first record merged into it, but is
-// rejected as a contribution.
+// Record is the contribution of a rank to the reduction of a step. Merging is exact, commutative and
+// associative: all orders and groupings of the ranks give the same words. The zero value is empty and
+// takes the shape of the first record that is merged into it, but cannot be merged into another.
 type Record struct {
-	// Cells has one cell for each loss, in the order of the set. It is exported so that a
+	// Cells contains one cell for each loss, in the order of the set. It is exported so that a
 	// transport within the process can copy cells directly. The carries of their sums are
-	// propagated, so that equal contents have equal words.
+	// propagated: equal contents have equal words.
 	Cells []Cell
 
 	shape uint64 // of the set of losses; 0 for a Record that was never filled
 }
 
-// Merge adds the contribution of another rank, which it only reads. On error, which wraps
-// ErrShape, r is unchanged.
+// Merge adds the contribution of another rank, which it only reads. If it fails, with an error that
+// wraps ErrShape, r is unchanged.
 func (r *Record) Merge(other *Record) error {
 	if other.shape == 0 {
 		return fmt.Errorf("%w: an empty record is not a contribution", ErrShape)

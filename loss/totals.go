@@ -5,21 +5,21 @@ import (
 	"math"
 )
 
-// Outcome says whether a step's losses allow an optimizer step.
+// Outcome is the outcome of a step: whether its losses allow an optimizer step.
 type Outcome uint8
 
 // The outcomes.
 const (
 	// Stepped means that the optimizer may step, or that the set has no objective.
 	Stepped Outcome = iota
-	// Empty means that the objective's total weight is 0, so that there is no gradient and no
-	// optimizer step.
+	// Empty means that the objective's total weight is 0: there is no gradient and no optimizer
+	// step.
 	Empty
 	// Skipped means that a trained loss is not finite. It takes precedence over Empty.
 	Skipped
 	// OutOfRange means that the factor of the gradients overflows or underflows float32,
-	// because the objective's total weight is too small or too large. Only the runner returns
-	// it, because Totals has neither the scale of the seeds nor the norm of the gradient.
+	// because the objective's total weight is too small or too large. Only the runner returns it,
+	// because it depends on the scale of the seeds and on the norm of the gradient.
 	OutOfRange
 )
 
@@ -68,10 +68,10 @@ type Value struct {
 
 // Totals is the result of a step's reduction, which is the same on every rank.
 type Totals struct {
-	// Values has one value for each loss, in the order of the set.
+	// Values contains one value for each loss, in the order of the set.
 	Values []Value
 
-	// Outcome says whether the losses allow an optimizer step.
+	// Outcome is Stepped, Empty or Skipped.
 	Outcome Outcome
 
 	// Objective is the index of the objective, or -1.
@@ -82,8 +82,8 @@ type Totals struct {
 	// total was not.
 	FirstNonFinite int
 
-	// NonFiniteLoss is the name of the trained loss that made the step Skipped, or "". If there
-	// are several, it is the one of FirstNonFinite.
+	// NonFiniteLoss is the name of the trained loss that has made the step Skipped, or "". If there
+	// are several, it is the loss to which FirstNonFinite belongs.
 	NonFiniteLoss string
 
 	// Divisor is the objective's total weight: the only number by which the sums of gradients
@@ -92,9 +92,8 @@ type Totals struct {
 	Divisor float64
 }
 
-// Totals computes the totals of a step from its record, merged with those of all ranks; with
-// one rank it is the record that Finish filled. It returns ErrShape if the record belongs to
-// other losses.
+// Totals computes the totals of a step from the merged records of all ranks, or, with one rank, from
+// the record that Finish has filled. It returns ErrShape if the record belongs to other losses.
 func (l *Ledger) Totals(merged *Record) (*Totals, error) {
 	if err := merged.sameAs(l.shape, l.cells); err != nil {
 		return nil, err
@@ -126,8 +125,8 @@ func (l *Ledger) totals(cells []Cell) *Totals {
 	return t
 }
 
-// skip makes the outcome Skipped and keeps the loss with the lowest microbatch. A microbatch of
-// -1 means that only a total is not finite; any other microbatch takes precedence.
+// skip makes the outcome Skipped and keeps the loss with the lowest microbatch. A microbatch of -1
+// means that only a total is not finite: a loss with any other microbatch takes precedence.
 func (t *Totals) skip(name string, first int) {
 	earlier := first >= 0 && (t.FirstNonFinite < 0 || first < t.FirstNonFinite)
 	if t.Outcome != Skipped || earlier {
@@ -149,7 +148,7 @@ func (c *Cell) value(v *Value) {
 			v.Value = v.Sum / v.Weight
 		}
 	default:
-		v.Value, v.Present = c.extreme, c.has
+		v.Value, v.Present = c.extreme, c.hasExtreme
 	}
 	if math.IsInf(v.Weight, 0) {
 		v.Weight, v.NonFinite = 0, true

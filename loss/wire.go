@@ -20,7 +20,7 @@ var ErrFormat = errors.New("loss: not a record")
 //	    0    uint8    reduction
 //	    1    uint8    1 if a minimum or maximum is present, else 0
 //	    2    6 bytes  0
-//	    8    int64    records counted
+//	    8    int64    number of records
 //	    16   int64    lowest microbatch that was not finite, or -1
 //	    24   float64  the minimum or maximum, or 0
 //	    32   exact    sum
@@ -42,8 +42,8 @@ const (
 	maxCount = 1 << 53
 )
 
-// AppendBinary appends the record to b. It returns ErrShape, wrapped, if the record was never
-// filled or has more than MaxDefs cells.
+// AppendBinary appends the encoded record to b. It returns an error that wraps ErrShape if the record
+// was never filled or has more than MaxDefs cells.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if r.shape == 0 || len(r.Cells) > MaxDefs {
 		return b, fmt.Errorf("%w: cannot encode an empty record or one with more than %d cells, it has %d", ErrShape, MaxDefs, len(r.Cells))
@@ -54,7 +54,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		var has byte
-		if c.has {
+		if c.hasExtreme {
 			has = 1
 		}
 		b = append(b, byte(c.reduction), has, 0, 0, 0, 0, 0, 0)
@@ -67,9 +67,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary replaces r by the record encoded in b, reusing r's memory. It accepts only
-// the unique encoding, so encoding the result gives b again; it checks the length before it
-// allocates, and keeps no part of b. If it returns an error, which wraps ErrFormat, r is empty.
+// UnmarshalBinary replaces r by the record encoded in b, reusing r's memory. It accepts only the
+// unique encoding: encoding the result gives b again. It checks the length before it allocates, and
+// keeps no part of b. If it fails, with an error that wraps ErrFormat, r is empty.
 func (r *Record) UnmarshalBinary(b []byte) error {
 	r.Cells, r.shape = r.Cells[:0], 0
 	if len(b) < headerSize {
@@ -103,7 +103,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 // decode fills a zero Cell from its bytes. It returns a description of the fault, or "".
 func (c *Cell) decode(b []byte) string {
 	c.reduction = Reduction(b[0])
-	c.has = b[1] == 1
+	c.hasExtreme = b[1] == 1
 	count, first := binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
 	c.count, c.first = int64(count), int64(first)
 	c.extreme = math.Float64frombits(binary.LittleEndian.Uint64(b[24:]))
@@ -123,13 +123,13 @@ func (c *Cell) decode(b []byte) string {
 		return fmt.Sprintf("microbatch %d, expected at least -1", c.first)
 	case !sumOK || !weightOK || c.weight.negative():
 		return "a sum whose last limb is out of range, or a negative weight"
-	case c.has && (!c.reduction.extremum() || !finite):
+	case c.hasExtreme && (!c.reduction.extremum() || !finite):
 		return fmt.Sprintf("a %s with the extreme value %v", c.reduction, c.extreme)
-	case !c.has && math.Float64bits(c.extreme) != 0:
+	case !c.hasExtreme && math.Float64bits(c.extreme) != 0:
 		return "an extreme value that is marked absent"
 	case c.reduction.extremum() && !zeroSum:
 		return fmt.Sprintf("a %s with a sum", c.reduction)
-	case c.count == 0 && (c.has || c.first >= 0 || !zeroSum || !zeroWeight):
+	case c.count == 0 && (c.hasExtreme || c.first >= 0 || !zeroSum || !zeroWeight):
 		return "contents without a record"
 	}
 	return ""

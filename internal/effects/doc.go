@@ -1,16 +1,16 @@
-// Package effects defines what an action of a plan does to memory: in which place its result is
-// held, and which places it releases, in which order. It is the only source of these lifetimes. The
-// lifetime pass turns them into drop bits; the runner applies them to the buffers of a step,
-// package layout to the sizes of a profile, package simulate to costs, and package draw to
-// microbatches in flight. Only package check and the oracles of the tests define them again, so
-// that two independent definitions must agree.
+// Package effects defines the effects of a plan's actions on memory: the place that holds the result
+// of an action, and the places that the action releases, in order. It is the only source of these
+// lifetimes. The lifetime pass turns them into drop bits; the runner applies them to the buffers of a
+// step, package layout to the sizes of a profile, package simulate to costs, and package draw to
+// microbatches in flight. Only package check and the oracles of the tests define them again, so that
+// two independent definitions must agree.
 //
 // An action of a rank has these effects, in this order:
 //
 //  1. If it Pulls, entries are pulled, up to [Upto].
 //  2. The action runs: the runner calls the stage, or a transfer receives tensors.
-//  3. Its result is held in the place To of Stage. QUANTIZE also makes copies of weights
-//     for the backward, which are held in BackwardWeights.
+//  3. The place To of Stage holds its result. QUANTIZE also makes copies of weights for the
+//     backward, which BackwardWeights holds.
 //  4. The contents of the places Ends are released, place by place in the order of the
 //     constants.
 //
@@ -37,13 +37,13 @@
 //	ZERO_GRAD whole gradients
 //	WAIT_REDUCE                                    whole gradients
 //
-// Three lifetimes depend on the order of a program: the last action on a rank that reads an entry
-// part releases it, and the last action that reads a copy of weights releases the copy
-// ([WeightReads]). The B or I of a microbatch whose saved state was away waits for the copy back
-// and releases the far copy. It has DropFar, and only it: a plan may leave some microbatches of a
-// stage near.
+// Three lifetimes depend on the order of a program. The last action on a rank that reads an entry
+// part releases it. The last action that reads a copy of weights releases the copy ([WeightReads]).
+// The B or I of a microbatch whose saved state was in far memory waits for the reload and releases
+// the far copy. Its drop bit DropFar marks these microbatches, because a plan need not offload all
+// microbatches of a stage.
 //
-// The stage and its profile determine the allocations and releases within its call.
+// The allocations and releases during a call of a stage depend on the stage; its profile lists them.
 //
 // A stage holds inputs, gradients, saved state, sent buffers and outputs for each microbatch, but
 // copies of weights, gathered weights and whole gradients only once.

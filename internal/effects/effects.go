@@ -17,13 +17,13 @@ const (
 	Gradient              // of a stage's output
 	Saved                 // tensors that a stage keeps for one of its later actions
 	Far                   // a copy of saved state in far memory
-	SentOutput            // of a stage, until the transfer is over
-	SentGradient          // of a stage's input, until the transfer is over
+	SentOutput            // of a stage, until the transfer ends
+	SentGradient          // of a stage's input, until the transfer ends
 	ForwardWeights        // copies of weights that a stage's forward reads
 	BackwardWeights       // copies of weights that its backward reads
 	Gathered              // weights, from UNSHARD to RESHARD
 	Accumulator           // of whole gradients, from ZERO_GRAD to WAIT_REDUCE
-	Output                // of a last stage: nothing reads it
+	Output                // of a last stage, which no action reads
 	NumPlaces       = iota
 )
 
@@ -39,8 +39,8 @@ type Set uint16
 // First returns the first place of a set; s&(s-1) is the set without it.
 func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
 
-// drops maps a place to the drop bits that end it; gathered weights and whole gradients have none.
-// Sent outputs and sent gradients share one.
+// drops maps a place to the drop bit that ends it. Sent outputs and sent gradients share a bit;
+// gathered weights and whole gradients have none.
 var drops = [NumPlaces]schedule.Drop{
 	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved, Far: schedule.DropFar,
 	SentOutput: schedule.DropSent, SentGradient: schedule.DropSent, Output: schedule.DropOutput,
@@ -61,7 +61,7 @@ type Effects struct {
 	To    Place // None if there is no result
 	Stage int32 // the stage that owns the place To
 	Ends  Set
-	Due   Set  // the places that end because of the action's kind, whatever its drop bits are
+	Due   Set  // the places that end with an action of this kind, whatever its drop bits are
 	Last  bool // the action is the stage's last computation for the microbatch
 	Parts uint64
 }
@@ -135,9 +135,9 @@ func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
 	return e
 }
 
-// WeightReads returns the copies of its stage's weights that an action reads. recomputes reports
-// whether the stage recomputes. The last action on the rank that reads a copy releases it. W
-// reads no copies: the gradient of a weight does not depend on them.
+// WeightReads returns the copies of its stage's weights that an action of the kind reads. The backward
+// of a stage that recomputes also reads the copies for the forward. W reads none, because the gradient
+// of a weight does not depend on them.
 func WeightReads(kind schedule.Kind, recomputes bool) Set {
 	switch {
 	case kind == schedule.F:
@@ -150,9 +150,9 @@ func WeightReads(kind schedule.Kind, recomputes bool) Set {
 	return 1 << BackwardWeights
 }
 
-// Of returns the effects of an action of a plan that has its lifetimes: the drop bits of the
-// action determine Ends. Gathered weights, whole gradients and the output of a last stage have no
-// drop bit.
+// Of returns the effects of an action of a plan with lifetimes: the drop bits of the action determine
+// Ends. The kind determines the end of gathered weights, whole gradients and the output of a last
+// stage.
 func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	const byKind = 1<<SentOutput | 1<<SentGradient | 1<<Output
 	stage, kind, drop := a.Stage(), a.Kind(), a.Drop()
@@ -171,8 +171,8 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	return e
 }
 
-// Upto returns the last item of the batch (Plan.Item) that has been pulled by the time an action
-// needs item, given the look-ahead.
+// Upto returns the last item (Plan.Item) whose entry has been pulled when an action needs the entry
+// of the given item, for a look-ahead.
 func Upto(plan *schedule.Plan, item, lookAhead int) int {
 	return min(item+min(lookAhead, plan.Microbatches), plan.Microbatches-1)
 }

@@ -2,12 +2,12 @@ package effects
 
 import "iter"
 
-// Use is one use of a parameter: a stage and the parameter's index there.
+// Use is a use of a parameter: a stage, and the index of the parameter in the stage.
 type Use struct{ Stage, Param int }
 
-// Tie is a further use of a parameter and its first use, the owner. If their ranks differ, step
-// end sends the gradients of all uses to the owner, in the order of the ties, and then the
-// owner's total back to each use.
+// Tie is a use of a parameter and the parameter's first use, the owner. At step end the ranks of the
+// uses send their gradients to the rank of the owner, in the order of the ties, and then receive the
+// total.
 type Tie struct{ Owner, Use Use }
 
 // Ties returns the owner of every parameter, and the ties, both in stage order. params iterates

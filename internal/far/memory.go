@@ -14,28 +14,27 @@ import (
 )
 
 // ErrChecksum is returned by Wait if a loaded copy differs from the stored bytes.
-var ErrChecksum = errors.New("far: the bytes that came back are not those that left")
+var ErrChecksum = errors.New("far: the loaded bytes differ from the stored bytes")
 
-// Memory is the far memory of one rank. Only the rank's goroutine may call its methods. The methods
-// of the embedded arena serve accounting and planning; only Store and Free may allocate and release
-// in it.
+// Memory is the far memory of one rank. Only the rank's goroutine may call its methods. The embedded
+// arena is for accounting and planning: only Store and Free may allocate and release in it.
 type Memory[T any] struct {
 	*memory.Arena
 	near   memory.Movable[T]
 	bytes  memory.Range
-	device memory.Offloader[T] // makes the copies instead of the lanes; nil if near is set
+	device memory.Offloader[T] // makes the copies if there are no lanes; nil if near is set
 	queues memory.Far[T]       // of device
-	copies []saved
+	copies []farCopy
 	unused []int32 // indices of copies
-	// out and in are the queues of the lanes, nil if there are none.
-	out, in chan int32
-	// stopped lets the lanes skip the copies that they have not begun.
+	// storing and loading are the queues of the lanes, nil if there are no lanes.
+	storing, loading chan int32
+	// stopped makes the lanes skip the copies that they have not begun.
 	stopped atomic.Bool
 	lanes   sync.WaitGroup
 }
 
-// saved is one copy.
-type saved struct {
+// farCopy is one copy.
+type farCopy struct {
 	handle memory.Handle // of the copy's allocation
 	offset int64
 	near   []byte // borrowed while the copy runs
@@ -76,7 +75,7 @@ func (m *Memory[T]) Start(n int) error {
 	m.unused = m.unused[:0]
 	for i := range n {
 		if i == len(m.copies) {
-			m.copies = append(m.copies, saved{done: make(chan struct{}, 1)})
+			m.copies = append(m.copies, farCopy{done: make(chan struct{}, 1)})
 		}
 		m.unused = append(m.unused, int32(i))
 	}
@@ -84,27 +83,27 @@ func (m *Memory[T]) Start(n int) error {
 		return m.queues.Begin(n)
 	}
 	m.stopped.Store(false)
-	out, in := make(chan int32, n), make(chan int32, n)
-	m.lanes.Go(func() { m.run(out, m.store) })
-	m.lanes.Go(func() { m.run(in, m.load) })
-	m.out, m.in = out, in
+	storing, loading := make(chan int32, n), make(chan int32, n)
+	m.lanes.Go(func() { m.run(storing, m.store) })
+	m.lanes.Go(func() { m.run(loading, m.load) })
+	m.storing, m.loading = storing, loading
 	return nil
 }
 
-// Stop ends the lanes. It completes copies that have begun and discards the others, and returns
-// when no lane uses a near buffer. The copies stay allocated. A second Stop does nothing.
+// Stop ends the lanes. It completes the transfers that have begun and discards the others, and
+// returns when no lane uses a near buffer. The copies stay allocated. A second Stop does nothing.
 func (m *Memory[T]) Stop() {
-	if m.out == nil {
+	if m.storing == nil {
 		return
 	}
 	m.stopped.Store(true)
-	close(m.out)
-	close(m.in)
-	m.out, m.in = nil, nil
+	close(m.storing)
+	close(m.loading)
+	m.storing, m.loading = nil, nil
 	m.lanes.Wait()
 	for i := range m.copies {
 		c := &m.copies[i]
-		*c = saved{done: c.done}
+		*c = farCopy{done: c.done}
 		select {
 		case <-c.done:
 		default:
@@ -142,7 +141,7 @@ func (m *Memory[T]) Store(h T) (number int32, err error) {
 	if m.queues != nil {
 		return number, m.queues.Store(number, h, offset)
 	}
-	m.out <- number // the channel has room for every copy
+	m.storing <- number // the channel has room for every copy
 	return number, nil
 }
 
@@ -169,7 +168,7 @@ func (m *Memory[T]) Load(number int32, h T) error {
 		return m.queues.Load(number, h, c.offset)
 	}
 	c.near = near
-	m.in <- number
+	m.loading <- number
 	return nil
 }
 
@@ -206,8 +205,8 @@ func (m *Memory[T]) Free(number int32) (freed int64, err error) {
 // Copied returns the size of a copy in bytes.
 func (m *Memory[T]) Copied(number int32) int64 { return m.Arena.Bytes(m.copies[number].handle) }
 
-// run runs the copies of a lane until its queue is closed.
-func (m *Memory[T]) run(queue <-chan int32, transfer func(*saved) error) {
+// run is the goroutine of a lane: it transfers the copies in a queue until the queue is closed.
+func (m *Memory[T]) run(queue <-chan int32, transfer func(*farCopy) error) {
 	for number := range queue {
 		c := &m.copies[number]
 		if m.stopped.Load() {
@@ -218,10 +217,11 @@ func (m *Memory[T]) run(queue <-chan int32, transfer func(*saved) error) {
 	}
 }
 
-// checksums is a polynomial for which processors have an instruction.
+// checksums is the table of a polynomial for which processors have an instruction.
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
-func (m *Memory[T]) store(c *saved) error {
+// store writes a near buffer to the range.
+func (m *Memory[T]) store(c *farCopy) error {
 	c.sum = crc32.Checksum(c.near, checksums)
 	n, err := m.bytes.WriteAt(c.near, c.offset)
 	if err == nil && n < len(c.near) {
@@ -233,7 +233,8 @@ func (m *Memory[T]) store(c *saved) error {
 	return nil
 }
 
-func (m *Memory[T]) load(c *saved) error {
+// load reads a near buffer from the range and verifies its checksum.
+func (m *Memory[T]) load(c *farCopy) error {
 	n, err := m.bytes.ReadAt(c.near, c.offset)
 	if n == len(c.near) {
 		err = nil // ReadAt may return io.EOF at the end of the range

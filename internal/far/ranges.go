@@ -38,9 +38,10 @@ func (h *heap) ReadAt(p []byte, off int64) (int, error) { return copy(p, h.bytes
 
 func (h *heap) WriteAt(p []byte, off int64) (int, error) { return copy(h.bytes[off:], p), nil }
 
-// File returns a range in a new file in a folder, readable and writable by its owner only. File
-// unlinks the file, so that it does not outlive the process. On systems that cannot remove an open
-// file, Release removes it. Its space on the disk is reserved before the step that first needs it.
+// File returns a range in a new file in a folder, which only its owner may read and write. File
+// unlinks the file, so that it does not outlive the process; on systems that cannot remove an open
+// file, Release removes it. The range reserves its space on the disk before the step that first needs
+// it.
 func File(folder string) (memory.Range, error) {
 	f, err := os.CreateTemp(folder, "weir-far-*")
 	if err != nil {
@@ -52,7 +53,7 @@ func File(folder string) (memory.Range, error) {
 type file struct {
 	none
 	*os.File
-	named    bool
+	named    bool  // the file could not be removed while open
 	reserved int64 // the number of reserved bytes
 }
 
@@ -89,8 +90,8 @@ func fill(w io.WriterAt, low, high int64) error {
 	return nil
 }
 
-// none implements the methods of a memory.Range that have no effect for these ranges: Commit
-// reserves pages, and they stay until Release.
+// none implements the methods of memory.Range that do nothing in these ranges, whose pages are
+// reserved by Commit and stay until Release.
 type none struct{}
 
 func (none) Page() int64                   { return page }

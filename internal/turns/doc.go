@@ -5,13 +5,13 @@ package turns
 
 import "context"
 
-// Turns are the turns that the ranks of a process take, and the goroutines that they start.
+// Turns schedules the ranks of a process, and the goroutines that they start: one of them runs at a
+// time.
 type Turns interface {
-	// Begin joins a rank, on the goroutine of its step, and returns when it is its turn.
+	// Begin adds a rank, on the goroutine of its step, and returns when its first turn begins.
 	Begin(rank int)
-	// Wait ends the turn of the caller and returns when it has the next one, which it
-	// gets only while ready returns true; a nil ready always is. ready is called while nothing
-	// else runs.
+	// Wait ends the turn of the caller and returns when its next turn begins. The caller gets a turn
+	// only if ready returns true, or is nil. ready is called while no goroutine runs.
 	Wait(ready func() bool)
 	// Go runs f on a goroutine that takes turns until f returns.
 	Go(f func())
@@ -19,10 +19,10 @@ type Turns interface {
 
 type key struct{}
 
-// With returns a context whose steps take turns.
+// With returns a context whose steps are scheduled by t.
 func With(ctx context.Context, t Turns) context.Context { return context.WithValue(ctx, key{}, t) }
 
-// Of returns the Turns of a context, nil where there are none.
+// Of returns the Turns of a context, or nil.
 func Of(ctx context.Context) Turns {
 	t, _ := ctx.Value(key{}).(Turns)
 	return t
@@ -37,7 +37,7 @@ func Go(t Turns, f func()) {
 	}
 }
 
-// Receive receives from a channel that has a buffer and is never closed. t may be nil.
+// Receive receives from a buffered channel, which must not be closed. t may be nil.
 func Receive[T any](t Turns, from <-chan T) T {
 	if t != nil {
 		t.Wait(func() bool { return len(from) > 0 })

@@ -36,8 +36,8 @@ func (c *Checker) countActions() {
 	}
 }
 
-// reportEmptyStages adds a fault if some stages, but not all, have no actions. For example, a file
-// may lack a row. All other faults would follow from this one.
+// reportEmptyStages adds a fault if some stages, but not all, have no actions, for example because a
+// file lacks a row. All other faults would follow from this one.
 func (c *Checker) reportEmptyStages() {
 	var names []string
 	for stage := range c.Stages {
@@ -58,7 +58,7 @@ func (c *Checker) reportEmptyStages() {
 // censusVisitor is the visitor that counts actions.
 type censusVisitor struct {
 	rankWalk
-	spans   int // the set of microbatches of the first copy of the model; the sets of the other copies follow
+	spans   int // the index of the set of microbatches of the first copy of the model; the sets of the other copies follow
 	demands demands
 	early   bool // an action precedes one of its dependencies, or the dependency is missing
 }
@@ -151,7 +151,7 @@ func (v *censusVisitor) checkJoin(a schedule.Action, mb int64) {
 // stage and microbatch.
 func (c *Checker) entangled(a, b schedule.Action) bool {
 	if b.Stage() >= c.Stages {
-		return false // another check reports that
+		return false // another check reports the stage
 	}
 	return a.Stage() == b.Stage() && a.Microbatch() == b.Microbatch() || c.DependsOn(a, b) || c.DependsOn(b, a)
 }
@@ -228,7 +228,7 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 	default:
 		return fmt.Sprintf("there is no rule for %v yet", kind)
 	}
-	if !c.Transfers { // only a wait gets here; a plan with transfers needs its send too
+	if !c.Transfers { // the kind is a wait: a plan with a send or a receive has Transfers
 		return "the plan sends nothing"
 	}
 	return ""

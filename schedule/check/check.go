@@ -21,8 +21,8 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 //     the plan reduces gradients, it reduces them when they are complete;
 //   - the copies of weights with which a stage computes are made once, before their first use;
 //   - saved state that moves to far memory is back before an action takes it, both buffers of a
-//     copy exist until the copy is complete, and the waits for copies in one direction have the
-//     order in which the copies start;
+//     copy exist until the copy is complete, and copies in one direction are waited for in the
+//     order in which they start;
 //   - messages from one rank to another are received in the order in which they are sent, and the
 //     ranks do not deadlock;
 //   - if the plan has drops, nothing is used after its drop, everything is dropped once, a
@@ -41,18 +41,17 @@ func Links(plan *schedule.Plan, capacity int) error {
 	return err
 }
 
-// Proof describes how much of a plan a proof had to visit.
+// Proof describes the cost of a proof.
 type Proof struct {
-	Actions int64 // on all ranks, counting every repeat
-	// Visited is the number of actions that were visited one by one. All other actions are repeats
-	// of these.
+	Actions int64 // of the plan, on all ranks, counting every repeat
+	// Visited is the number of actions that the proof has visited one by one. All other actions are
+	// repeats of these.
 	Visited int64
 
 	checker *Checker // for LeastCapacity; nil if the parts of the plan do not fit together
 }
 
-// Prove is like Links, and also returns how much of the plan the proof had to visit. The Proof is
-// meaningless if the error is not nil.
+// Prove is Links, and also returns the Proof, which is meaningless if the error is not nil.
 func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	c := &Checker{Name: plan.Name}
 	c.CheckShape(plan)
@@ -67,7 +66,7 @@ func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	return Proof{c.actions(), c.visited, c}, err
 }
 
-// Finish completes the checks after Programs: it finds deadlocks and faulty drops. The error holds
+// Finish completes the checks after Programs: it finds deadlocks and faulty drops. The error contains
 // all faults found so far.
 func (c *Checker) Finish(capacity int) error {
 	if c.Plan != nil && !c.aborted {

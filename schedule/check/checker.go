@@ -38,13 +38,14 @@ type location struct {
 	mb                   int64 // the microbatch of the action, which may exceed the range of an Action
 }
 
-// faultPlace identifies a fault; repeats of a fault have equal faultPlaces.
+// faultPlace identifies a fault, so that the repeats of a fault have equal faultPlaces.
 type faultPlace struct {
 	code                 Code
 	rank, segment, index int
 	about                string
 }
 
+// Err returns a *Error with all faults found so far, or nil.
 func (c *Checker) Err() error {
 	if len(c.Faults) == 0 {
 		return nil
@@ -70,7 +71,7 @@ func (c *Checker) addMore(code Code, n int) {
 	c.more[code] += n
 }
 
-// planFault adds a fault that is not about an action.
+// planFault adds a fault that does not belong to an action.
 func (c *Checker) planFault(code Code, rank int, format string, args ...any) {
 	c.Add(Fault{Code: code, Rank: rank, Position: -1, Text: fmt.Sprintf(format, args...)})
 }
@@ -94,7 +95,7 @@ func (c *Checker) fault(s location, code Code, about, format string, args ...any
 	c.Add(Fault{Code: code, Rank: s.rank, Position: s.position, Action: a, Text: text + fmt.Sprintf(format, args...)})
 }
 
-// Unproved reports whether a walk has exhausted its allowance, and adds a fault if it has.
+// Unproved reports whether a walk has exhausted its allowance. If it has, Unproved adds a fault.
 func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
 	if w.Exhausted {
 		c.planFault(Unproved, rank, "The program of rank %d is too large to check, because the order of its microbatches is too irregular; write it in segments whose microbatches ascend or descend without gaps.", rank)
@@ -117,7 +118,7 @@ func (c *Checker) actions() int64 {
 }
 
 // findAction returns the location of an action in the program of a rank, ignoring its drops and
-// join. The position is -1 if the program does not have the action.
+// join. The position is -1 if the program does not contain the action.
 func findAction(p *schedule.Plan, rank int, want schedule.Action) location {
 	start := int64(0)
 	for i, s := range p.Programs[rank] {
@@ -127,14 +128,14 @@ func findAction(p *schedule.Plan, rank int, want schedule.Action) location {
 				if a.Kind() != want.Kind() || a.Stage() != want.Stage() {
 					continue
 				}
-				for again := range inner.Repeat {
-					moved, repeat := want.Microbatch()-a.Microbatch()-again*inner.Stride, 0
+				for innerRepeat := range inner.Repeat {
+					moved, repeat := want.Microbatch()-a.Microbatch()-innerRepeat*inner.Stride, 0
 					if s.Stride != 0 {
 						repeat = moved / s.Stride
 					}
 					if repeat >= 0 && repeat < s.Repeat && repeat*s.Stride == moved {
-						at := first + again*len(inner.Body) + k
-						return location{rank, i, at, start + int64(repeat)*length + int64(at), want, int64(want.Microbatch())}
+						index := first + innerRepeat*len(inner.Body) + k
+						return location{rank, i, index, start + int64(repeat)*length + int64(index), want, int64(want.Microbatch())}
 					}
 				}
 			}

@@ -5,7 +5,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// demands are the dependencies of actions on their own rank, by the set of their stage and kind.
+// demands holds the dependencies of actions on actions of their own rank, by the set of the stage and
+// kind of the dependent action.
 type demands struct {
 	outline *passes.Outline
 	list    []demand
@@ -13,16 +14,16 @@ type demands struct {
 	from    []int32       // the demands of set i are list[from[i]:from[i+1]]
 }
 
-// demand is a dependency that either of two actions meets. It holds the indices of their sets,
-// which are equal if only one action meets it.
+// demand is a dependency that either of two actions meets. set and or are the indices of their sets,
+// which are equal if only one action meets the dependency.
 type demand struct {
 	set, or int32
-	span    int32 // the set of the plan's microbatches
+	span    int32 // the set of the microbatches of the copy of the model
 	on      int8  // as in passes.Need
 }
 
-// newDemands returns the demands for a walk. The walk's sets of the microbatches of each copy begin
-// at index spans.
+// newDemands returns the demands for a walk whose sets of the microbatches of each copy of the model
+// begin at index spans.
 func newDemands(o *passes.Outline, spans int) demands {
 	sets := o.Stages * passes.KindsPerStage
 	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
@@ -49,23 +50,23 @@ func newDemands(o *passes.Outline, spans int) demands {
 func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 	met := true
 	for i := d.from[set]; i < d.from[set+1]; i++ {
-		need, of := &d.list[i], mb
+		need, needed := &d.list[i], mb
 		if need.on != 0 {
 			var planned bool
-			if of, planned = d.neighbour(w, need, mb); !planned {
+			if needed, planned = d.neighbour(w, need, mb); !planned {
 				continue
 			}
 		}
-		if !w.Has(int(need.set), of) && (need.or == need.set || !w.Has(int(need.or), of)) {
+		if !w.Has(int(need.set), needed) && (need.or == need.set || !w.Has(int(need.or), needed)) {
 			met = false
 		}
 	}
 	return met
 }
 
-// neighbour returns the slice on which a slice depends, and whether the plan has it in the same
-// sequence.
-func (d *demands) neighbour(w *passes.Walk, need *demand, mb int64) (of int64, planned bool) {
-	of, planned = d.outline.Neighbour(mb, need.on)
-	return of, planned && w.Has(int(need.span), of)
+// neighbour returns the slice of a sequence on which slice mb depends, and whether the plan contains
+// it.
+func (d *demands) neighbour(w *passes.Walk, need *demand, mb int64) (needed int64, planned bool) {
+	needed, planned = d.outline.Neighbour(mb, need.on)
+	return needed, planned && w.Has(int(need.span), needed)
 }

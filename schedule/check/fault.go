@@ -11,7 +11,7 @@ import (
 var (
 	// ErrInvalidPlan is matched by every error of this package.
 	ErrInvalidPlan = errors.New("schedule: invalid plan")
-	// ErrDeadlock is also matched by an error if ranks wait for each other forever.
+	// ErrDeadlock is also matched by an error that lists a deadlock.
 	ErrDeadlock = errors.New("schedule: deadlock")
 )
 
@@ -24,12 +24,12 @@ const (
 	UnknownStage                  // an action of a stage that is not in the placement
 	UnknownMicrobatch             // an action of a microbatch that its stage does not run
 	Unexpected                    // an action ruled out by the plan's mode, frozen stages or facts
-	WrongRank                     // an action on another rank than its stage's
+	WrongRank                     // an action that is not on the rank of its stage
 	Missing                       // a required action that the plan lacks
 	Twice                         // an action that occurs more than once
 	Mixed                         // both B and I or W for one stage and microbatch
 	Order                         // an action before one of its dependencies
-	Pairing                       // a receive whose turn on the link comes with the wrong message
+	Pairing                       // a receive that meets the wrong message on its link
 	Deadlock                      // ranks that wait for each other forever
 	BadJoin                       // a join with an action that cannot overlap
 	UseAfterDrop                  // a read of dropped data, or a drop before a later use

@@ -7,9 +7,9 @@ import (
 
 // checkOffloads proves, rank by rank, that saved state is copied to far memory at most once, that
 // its near buffers exist until that copy is complete, that it is back before an action takes it,
-// and that the waits for copies in one direction have the order in which the copies start. If the
-// plan has drops, it also proves that WAIT_OFFLOAD drops the near buffers and that only the action
-// that takes the state drops the far copy.
+// and that copies in one direction are waited for in the order in which they start. If the plan has
+// drops, it also proves that WAIT_OFFLOAD drops the near buffers and that only the action that takes
+// the state drops the far copy.
 func (c *Checker) checkOffloads() {
 	if !c.Offloads {
 		return
@@ -23,7 +23,7 @@ func (c *Checker) checkOffloads() {
 	}
 }
 
-// offloadVisitor is the visitor that tracks saved state to far memory and back.
+// offloadVisitor is the visitor that follows saved state to far memory and back.
 type offloadVisitor struct{ rankWalk }
 
 // The sets of each stage of the rank. The first three hold the microbatches whose state has been
@@ -95,13 +95,13 @@ func (v *offloadVisitor) Visit(a schedule.Action, mb int64) {
 		v.Add(sets+stateTaken, mb)
 	}
 	if c.Marked {
-		v.drops(a, mb, due)
+		v.checkDrops(a, mb, due)
 	}
 }
 
-// drops compares the drops of an action with the drops that are due. For an action that does not
-// move saved state, it only looks at the drop of the far copy.
-func (v *offloadVisitor) drops(a schedule.Action, mb int64, due schedule.Drop) {
+// checkDrops compares the drops of an action with the drops that are due. For an action that does not
+// move saved state, it checks only the drop of the far copy.
+func (v *offloadVisitor) checkDrops(a schedule.Action, mb int64, due schedule.Drop) {
 	has := a.Drop()
 	if a.Kind() <= schedule.WaitB {
 		has &= schedule.DropFar
@@ -118,8 +118,8 @@ func (v *offloadVisitor) drops(a schedule.Action, mb int64, due schedule.Drop) {
 	}
 }
 
-// checkCopyOrder proves that the waits for copies on a rank have the order in which the copies
-// start. The actions that wait for reloads are known only in a plan with drops.
+// checkCopyOrder proves that a rank waits for copies in the order in which they start. Only the drops
+// of a plan show which actions wait for reloads.
 func (c *Checker) checkCopyOrder(rank int) {
 	cursor := func(keep func(a schedule.Action) bool) passes.Cursor {
 		return passes.NewCursor(filter(c.Plan.Programs[rank], keep), 0)

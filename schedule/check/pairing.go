@@ -35,7 +35,7 @@ func (c *Checker) checkPairing() {
 func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment) {
 	sends, receives = make([][]schedule.Segment, len(l.From)), make([][]schedule.Segment, len(l.From))
 	segments, bodies := 0, 0
-	sending, receiving := make([][2]int, len(l.From)), make([][2]int, len(l.From)) // the last segment and body, from 1
+	sending, receiving := make([][2]int, len(l.From)), make([][2]int, len(l.From)) // by link: the number of its last segment and body, from 1
 	for _, program := range c.Plan.Programs {
 		for _, s := range program {
 			segments++
@@ -47,22 +47,22 @@ func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment)
 						continue
 					}
 					i := l.Of[e]
-					side, last := &sends[i], &sending[i]
+					reduced, last := &sends[i], &sending[i]
 					if a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB {
-						side, last = &receives[i], &receiving[i]
+						reduced, last = &receives[i], &receiving[i]
 					}
 					if last[0] != segments {
-						*side = append(*side, schedule.Segment{Repeat: s.Repeat, Stride: s.Stride})
+						*reduced = append(*reduced, schedule.Segment{Repeat: s.Repeat, Stride: s.Stride})
 					}
-					at := &(*side)[len(*side)-1]
+					segment := &(*reduced)[len(*reduced)-1]
 					if s.Inner != nil {
 						if last[1] != bodies {
-							at.Inner = append(at.Inner, schedule.Segment{Repeat: inner.Repeat, Stride: inner.Stride})
+							segment.Inner = append(segment.Inner, schedule.Segment{Repeat: inner.Repeat, Stride: inner.Stride})
 						}
-						at = &at.Inner[len(at.Inner)-1]
+						segment = &segment.Inner[len(segment.Inner)-1]
 					}
 					*last = [2]int{segments, bodies}
-					at.Body = append(at.Body, a.WithDrop(0).WithJoin(false))
+					segment.Body = append(segment.Body, a.WithDrop(0).WithJoin(false))
 				}
 			}
 		}
@@ -74,12 +74,12 @@ func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment)
 const maxCrossed = 4
 
 // pair compares the sends and receives of a link, or the starts of copies and the waits for them.
-// The function origin returns the send of a receive, and crosses reports a receive that meets
-// another send. If both sides agree over whole repeats that advance both by the same number of
-// microbatches, they agree in all further repeats of the two segments.
+// origin returns the send of a receive, and pair calls crosses for a receive that meets another send.
+// If both sides agree over whole repeats that advance both by the same number of microbatches, they
+// agree in all further repeats of the two segments.
 func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedule.Action) schedule.Action, crosses func(receive, got, wants schedule.Action)) {
 	crossed, before := 0, false
-	agreed := 0 // consecutive messages that agree, since either side entered its segment
+	agreed := 0 // the number of consecutive messages that agree, since a side has entered its segment
 	for {
 		got, more := sends.Action()
 		want, both := receives.Action()
@@ -110,8 +110,8 @@ func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedu
 	}
 }
 
-// skip skips the remaining repeats if the last agreed messages, which all matched, cover whole
-// repeats on both sides. It reports whether it skipped any.
+// skip skips repeats on both sides if the last messages, agreed in number, cover whole repeats of
+// both. It reports whether it has skipped any.
 func skip(sends, receives *passes.Cursor, agreed int) bool {
 	x, y := &sends.Program[sends.Segment], &receives.Program[receives.Segment]
 	if sends.Repeat == x.Repeat-1 || receives.Repeat == y.Repeat-1 {

@@ -6,8 +6,8 @@ import (
 )
 
 // checkProgress proves that the ranks do not deadlock if each link holds capacity messages. It runs
-// all ranks together and checks only dependencies between ranks. A plan that finishes under
-// rendezvous finishes with any capacity, so checkProgress tries rendezvous first.
+// all ranks together and checks only dependencies between ranks. It tries rendezvous first, because
+// a plan that finishes under rendezvous finishes with any capacity.
 func (c *Checker) checkProgress(capacity int) {
 	if len(c.Plan.Programs) == 1 {
 		return
@@ -45,9 +45,8 @@ func (c *Checker) run(capacity int) *progressVisitor {
 	return v
 }
 
-// progressVisitor is the visitor that waits only for other ranks. Its sets hold the actions that
-// are done and for which another rank may wait. Its counts are the numbers of messages in the
-// links.
+// progressVisitor is the visitor that waits only for other ranks. Its sets hold the completed actions
+// for which another rank may wait. Its counts are the numbers of messages on the links.
 type progressVisitor struct {
 	passes.RoundRobin
 	c        *Checker
@@ -79,7 +78,7 @@ func (v *progressVisitor) Step(rank int, a schedule.Action) bool {
 func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 	stage, kind := a.Stage(), a.Kind()
 	if kind > schedule.WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.Has(v.c.Set(stage, kind), mb)) {
-		return true // the census has reported it
+		return true // an earlier check has reported the action, or it needs no other rank
 	}
 	switch kind {
 	case schedule.F:
@@ -109,12 +108,13 @@ func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 	return true
 }
 
-// done reports whether an action of one of two kinds is done, or is not in the plan, which the
-// census has reported.
+// done reports whether an action of one of two kinds is done. It also returns true if the plan lacks
+// both, which the census has reported.
 func (v *progressVisitor) done(stage int, kind, or schedule.Kind, mb int64) bool {
 	return v.Has(v.c.Set(stage, kind), mb) || or != schedule.None && v.Has(v.c.Set(stage, or), mb) || v.missing(stage, kind, or, mb)
 }
 
+// missing reports whether the plan lacks the action of both kinds.
 func (v *progressVisitor) missing(stage int, kind, or schedule.Kind, mb int64) bool {
 	return !v.c.counted && !v.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.Has(v.totals+v.c.Set(stage, or), mb))
 }

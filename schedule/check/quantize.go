@@ -5,9 +5,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// checkQuantization proves, rank by rank, that the copies of a stage's weights are made once,
-// before any action reads them. If the plan has drops, it also proves that each of the two copies,
-// one for the forward and one for the backward, is dropped once, by the last action that reads it.
+// checkQuantization proves, rank by rank, that the copies of a stage's weights are made once, before
+// any action reads them. If the plan has drops, it also proves that the copies for the forward and
+// the copies for the backward are dropped once each, by the last action that reads them.
 func (c *Checker) checkQuantization() {
 	if !c.Quantizes {
 		return
@@ -29,12 +29,12 @@ type quantizeVisitor struct {
 // The sets of each stage of the rank.
 const (
 	weightsMade     = iota
-	weightsForward  // made, and not dropped yet
-	weightsBackward // the same
+	weightsForward  // the copies for the forward exist
+	weightsBackward // the copies for the backward exist
 	setsOfWeights   = iota
 )
 
-// weights lists the drop, the set and the name of the two copies.
+// weights lists the drop, the set and the name of the copies for each pass.
 var weights = [...]struct {
 	bit  schedule.Drop
 	set  int

@@ -7,13 +7,13 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Replicas proves that replicas can run these plans side by side. Their plans are of one placement
-// and differ in the number of microbatches, since these need not divide evenly. Each rank reduces the
-// gradients of a stage once in a step, and in the same order in every plan: a rank takes part in one
-// reduction after the other, so ranks of two replicas with different orders would wait for each
-// other for ever.
+// Replicas proves that data-parallel replicas can run the given plans together. The plans must have
+// the same placement. They may differ in the number of microbatches, which the number of replicas
+// need not divide. Each rank must reduce the gradients of a stage once in a step, and every plan must
+// have the same order of reductions: a rank takes part in one reduction at a time, so two replicas
+// with different orders would wait for each other forever.
 //
-// Each plan by itself must be valid, which [Plan] proves. The error is a *Error, as that of Plan.
+// Replicas assumes that each plan is valid, which [Plan] proves. The error is a *Error.
 func Replicas(plans ...*schedule.Plan) error {
 	c := &Checker{}
 	for _, plan := range plans[1:] {
@@ -30,7 +30,7 @@ func Replicas(plans ...*schedule.Plan) error {
 			if i == 0 {
 				first = order
 			} else if !slices.Equal(order, first) {
-				c.planFault(Reduction, rank, "Rank %d reduces gradients of stages in the order %v with %d microbatches and %v with %d, and replicas need one order; move REDUCE_GRAD, or give all replicas as many microbatches.",
+				c.planFault(Reduction, rank, "Rank %d reduces gradients of stages in the order %v with %d microbatches and %v with %d, but replicas need one order; move REDUCE_GRAD, or give all replicas the same number of microbatches.",
 					rank, first, plans[0].Microbatches, order, plan.Microbatches)
 			}
 		}
@@ -38,8 +38,8 @@ func Replicas(plans ...*schedule.Plan) error {
 	return c.Err()
 }
 
-// reductions returns the stages of a rank in the order in which a plan reduces them. It adds a fault
-// for those that are reduced more than once.
+// reductions returns the stages of a rank in the order in which a plan reduces their gradients. It
+// adds a fault for each further reduction of a stage.
 func (c *Checker) reductions(plan *schedule.Plan, rank int) (order []int) {
 	for _, s := range plan.Programs[rank] {
 		for _, inner := range s.Inside() {
@@ -49,7 +49,7 @@ func (c *Checker) reductions(plan *schedule.Plan, rank int) (order []int) {
 				}
 				if s.Repeat*inner.Repeat > 1 || slices.Contains(order, a.Stage()) {
 					c.Add(Fault{Code: Twice, Rank: rank, Position: -1, Action: a,
-						Text: fmt.Sprintf("Rank %d runs %v more than once, and replicas reduce gradients once in a step; keep the one after the last B or W of the stage.", rank, a)})
+						Text: fmt.Sprintf("Rank %d runs %v more than once, but replicas reduce gradients once in a step; keep the one after the last B or W of the stage.", rank, a)})
 				}
 				if !slices.Contains(order, a.Stage()) {
 					order = append(order, a.Stage())

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// CheckShape checks that the parts of the plan have consistent sizes, so that later checks can
-// index them safely.
+// CheckShape checks that the fields of the plan have consistent sizes, so that later checks can index
+// them safely.
 func (c *Checker) CheckShape(plan *schedule.Plan) {
 	fault := func(format string, args ...any) { c.planFault(Malformed, -1, format, args...) }
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks

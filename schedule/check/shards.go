@@ -10,12 +10,13 @@ import (
 // checkSharding proves, rank by rank, that the weights of a stage are gathered when it computes and
 // that its gradients are reduced when they are complete.
 //
-// If a plan gathers the weights of a stage (UNSHARD) or releases them (RESHARD), the stage computes
-// only between the two, any number of times, and all weights are released at the end. A plan may
-// reduce the gradients of a stage (REDUCE_GRAD) several times. An action must have added to them
-// since the previous reduction, and the last reduction comes after the last B or W. If the plan says
-// where whole gradients begin (ZERO_GRAD) and end (WAIT_REDUCE), each B and W comes between the
-// ZERO_GRAD and the REDUCE_GRAD of its stage, and the WAIT_REDUCE after that.
+// If a plan gathers the weights of a stage (UNSHARD) or releases them (RESHARD), the stage may compute
+// only between the two, and all weights must be released at the end. A plan may gather weights any
+// number of times, and reduce the gradients of a stage (REDUCE_GRAD) several times. Before each
+// reduction an action must have added to the gradients, and the last reduction must come after the
+// last B or W. If the plan has ZERO_GRAD and WAIT_REDUCE, at which whole gradients begin and end, each
+// B and W must come between the ZERO_GRAD and the REDUCE_GRAD of its stage, and the WAIT_REDUCE after
+// that.
 func (c *Checker) checkSharding() {
 	for rank, stages := range c.On {
 		v := &shardVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(stages))}, make([]location, len(stages))}
@@ -25,8 +26,8 @@ func (c *Checker) checkSharding() {
 	}
 }
 
-// shardVisitor is the visitor that tracks weights and gradients on a rank. Its sets are flags, by
-// the rank's stages, as listed below.
+// shardVisitor is the visitor that tracks weights and gradients on a rank. Its sets are the flags
+// below, for each of the rank's stages.
 type shardVisitor struct {
 	rankWalk
 	first []location // by the rank's stages: the first action that has added to the gradients since their last reduction

@@ -144,9 +144,9 @@ func TestReplicas(t *testing.T) {
 	require.NoError(t, check.Replicas(down, down))
 	err := check.Replicas(down, up)
 	plantest.RequireCodes(t, err, check.Reduction)
-	require.ErrorContains(t, err, "Rank 0 reduces gradients of stages in the order [1 0] with 2 microbatches and [0 1] with 2, and replicas need one order;")
+	require.ErrorContains(t, err, "Rank 0 reduces gradients of stages in the order [1 0] with 2 microbatches and [0 1] with 2, but replicas need one order;")
 	err = check.Replicas(down, parts)
 	plantest.RequireCodes(t, err, check.Twice)
-	require.ErrorContains(t, err, "Rank 0 runs 1REDUCE_GRAD more than once, and replicas reduce gradients once in a step;")
+	require.ErrorContains(t, err, "Rank 0 runs 1REDUCE_GRAD more than once, but replicas reduce gradients once in a step;")
 	plantest.RequireCodes(t, check.Replicas(down, plantest.Written(t, "0 1", 2, "0F0 0F1", "1F0 1F1")), check.Malformed)
 }

@@ -54,8 +54,8 @@ func (s *Standstill) waiting() []Waiting {
 	return list
 }
 
-// awaited returns the action on another rank on which an action depends, or the action itself if
-// there is none, and whether that action has yet to run.
+// awaited returns the action on another rank on which an action depends, and whether that action has
+// not run yet. It returns the action itself if it does not depend on another rank.
 func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 	stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
 	var need schedule.Action
@@ -85,7 +85,7 @@ func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 }
 
 // position returns the position of an action in the program of its rank, or -1 if the program does
-// not have it.
+// not contain it.
 func (s *Standstill) position(a schedule.Action) int64 {
 	return findAction(s.Plan, s.rankOf(a), a).position
 }

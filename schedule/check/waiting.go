@@ -14,40 +14,40 @@ type Waiting struct {
 	Rank     int
 	Position int64           // of Action in the rank's program, from 0, counting every repeat
 	Action   schedule.Action // the next action of the rank
-	With     schedule.Action // the action joined with Action, which may be the one that waits; 0 if there is none
+	With     schedule.Action // the action joined with Action, or 0; either of the two may wait
 	For      schedule.Action // the action for which the rank waits
 	ForRank  int             // the rank of For
 }
 
-// FindCycle returns a waiting cycle among the ranks that cannot continue, which may be listed in
-// any order. Each rank of the cycle waits for the next rank, and the last rank waits for the first,
-// which is the lowest rank of the cycle. If there are several cycles, FindCycle returns the cycle
-// reached from the lowest rank. If there is no cycle, because a rank waits for a rank that is not
-// in the list, it returns the path from the lowest rank to that rank. It returns nil for an empty
-// list.
+// FindCycle returns a waiting cycle among the ranks that cannot continue, which are listed in any
+// order. Each rank of the cycle waits for the next rank, and the last rank waits for the first, which
+// is the lowest rank of the cycle. If there are several cycles, FindCycle returns the one to which the
+// waits of the lowest rank lead. If there is no cycle, because a rank waits for a rank that is not in
+// the list, it returns the path of waiting ranks from the lowest rank to that rank. It returns nil for
+// an empty list.
 func FindCycle(waiting []Waiting) []Waiting {
-	of := make(map[int]Waiting, len(waiting))
+	byRank := make(map[int]Waiting, len(waiting))
 	for _, w := range waiting {
-		of[w.Rank] = w
+		byRank[w.Rank] = w
 	}
-	var open []Waiting
-	seen := make(map[int]bool, len(of))
-	for _, rank := range slices.Sorted(maps.Keys(of)) {
-		var way []Waiting
-		at, waits := of[rank]
-		for waits && !seen[at.Rank] {
-			seen[at.Rank] = true
-			way = append(way, at)
-			at, waits = of[at.ForRank]
+	var firstPath []Waiting
+	seen := make(map[int]bool, len(byRank))
+	for _, rank := range slices.Sorted(maps.Keys(byRank)) {
+		var path []Waiting
+		w, waits := byRank[rank]
+		for waits && !seen[w.Rank] {
+			seen[w.Rank] = true
+			path = append(path, w)
+			w, waits = byRank[w.ForRank]
 		}
-		if from := slices.Index(way, at); from >= 0 && waits {
-			return lowestFirst(way[from:])
+		if first := slices.Index(path, w); first >= 0 && waits {
+			return lowestFirst(path[first:])
 		}
-		if open == nil {
-			open = way
+		if firstPath == nil {
+			firstPath = path
 		}
 	}
-	return open
+	return firstPath
 }
 
 // lowestFirst rotates a cycle so that it begins with its lowest rank.
@@ -64,9 +64,8 @@ func lowestFirst(cycle []Waiting) []Waiting {
 // maxWaiting is the maximum number of ranks that DescribeCycle names one by one.
 const maxWaiting = 64
 
-// DescribeCycle describes a result of FindCycle in one sentence: for which action of which other
-// rank each rank waits, and a change that would resolve the deadlock. It returns "" for an empty
-// list.
+// DescribeCycle describes a result of FindCycle in one sentence: the action for which each rank waits,
+// and a change that would resolve the deadlock. It returns "" for an empty list.
 func DescribeCycle(cycle []Waiting) string {
 	if len(cycle) == 0 {
 		return ""
@@ -86,7 +85,7 @@ func DescribeCycle(cycle []Waiting) string {
 			fmt.Fprintf(&b, " and so on for %d more ranks;", len(cycle)-i)
 			break
 		}
-		fmt.Fprintf(&b, " rank %d is at action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.at("joined with"), w.For, w.ForRank)
+		fmt.Fprintf(&b, " rank %d is at action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.actions("joined with"), w.For, w.ForRank)
 	}
 	if closed(cycle) {
 		fmt.Fprintf(&b, " %s.", remedy(cycle))
@@ -99,8 +98,8 @@ func DescribeCycle(cycle []Waiting) string {
 // closed reports whether the ranks form a cycle rather than a path.
 func closed(cycle []Waiting) bool { return cycle[len(cycle)-1].ForRank == cycle[0].Rank }
 
-// at formats the next action of the rank, or the joined pair with the given conjunction.
-func (w Waiting) at(and string) string {
+// actions formats the next action of the rank, or its joined pair with the given conjunction.
+func (w Waiting) actions(and string) string {
 	if w.With != 0 {
 		return fmt.Sprintf("%v %s %v", w.Action, and, w.With)
 	}
@@ -122,19 +121,19 @@ func ranksOf(list []Waiting) string {
 	return b.String()
 }
 
-// remedy describes a change that would resolve a cycle: the first rank of the cycle that can should
-// run the action for which the previous rank waits before its own next action.
+// remedy describes a change that would resolve a cycle: a rank of the cycle runs the action for which
+// the previous rank waits before its own next action. It names the first rank that can do so.
 func remedy(cycle []Waiting) string {
-	before := func(i int) Waiting { return cycle[(i+len(cycle)-1)%len(cycle)] }
+	previous := func(i int) Waiting { return cycle[(i+len(cycle)-1)%len(cycle)] }
 	for i, w := range cycle {
-		if wanted := before(i).For; w.With != 0 && (wanted == w.Action || wanted == w.With) {
-			return fmt.Sprintf("remove the join of %s, because a joined pair starts only when both actions can run", w.at("and"))
+		if wanted := previous(i).For; w.With != 0 && (wanted == w.Action || wanted == w.With) {
+			return fmt.Sprintf("remove the join of %s, because a joined pair starts only when both actions can run", w.actions("and"))
 		}
 	}
 	text := "put the awaited action before the action at which its rank waits"
 	for i, w := range cycle {
-		if wanted := before(i).For; !follows(wanted, w.Action) {
-			text = fmt.Sprintf("put %v, with the actions that it needs, before %s on rank %d", wanted, w.at("and"), w.Rank)
+		if wanted := previous(i).For; !follows(wanted, w.Action) {
+			text = fmt.Sprintf("put %v, with the actions that it needs, before %s on rank %d", wanted, w.actions("and"), w.Rank)
 			break
 		}
 	}
@@ -144,7 +143,7 @@ func remedy(cycle []Waiting) string {
 	return text
 }
 
-// follows reports whether an action may depend on another one: it has the same microbatch and does
+// follows reports whether an action may depend on another action: it has the same microbatch and does
 // not come earlier on the path through the model and back. No action depends on a wait.
 func follows(a, other schedule.Action) bool {
 	if kind := other.Kind(); kind == schedule.WaitF || kind == schedule.WaitB {

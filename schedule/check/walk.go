@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// rankWalk walks the programs of ranks for a visitor, which embeds it.
+// rankWalk visits the programs of ranks, one after the other. A visitor embeds it.
 type rankWalk struct {
 	passes.Walk
 	c    *Checker
@@ -18,7 +18,7 @@ type visitor interface {
 	Repeats(s *schedule.Segment, n int64)
 }
 
-// run walks the program of a rank. It reports false, and adds a fault, if the program is too large.
+// run visits the program of a rank. If the program is too large, run adds a fault and returns false.
 func (w *rankWalk) run(rank int, v visitor) bool {
 	w.rank = rank
 	w.Program(w.c.Plan.Programs[rank], false, v)

@@ -266,7 +266,7 @@ func TestFarFaults(t *testing.T) {
 	}{
 		"full":       {func(f *farRange) { f.write = func() error { return full } }, full, `rank 1 action 1WAIT_OFFLOAD1 (stage 1 block0, microbatch 1): slot "input" of stage 1 (block0): far: a copy of 160 bytes`},
 		"unreadable": {func(f *farRange) { f.read = func([]byte) error { return io.EOF } }, io.ErrUnexpectedEOF, "far: a copy of"},
-		"changed":    {func(f *farRange) { f.read = func(p []byte) error { p[7]++; return nil } }, nil, "far: the bytes that came back are not those that left"},
+		"changed":    {func(f *farRange) { f.read = func(p []byte) error { p[7]++; return nil } }, nil, "far: the loaded bytes differ from the stored bytes"},
 		"no room":    {func(f *farRange) { f.commit = full }, full, "rank 1: far memory of a step"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,115 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// peak is the largest number of microbatches in flight, and the action that has reached it.
+type peak struct {
+	width    int64
+	position int64
+	action   schedule.Action
+}
+
+// countCreated adds the buffers that an action creates on the rank to the sets in flight, before any
+// are freed, and updates the peaks.
+func (v *dropVisitor) countCreated(a schedule.Action, mb int64) {
+	stage, kind := a.Stage(), a.Kind()
+	v.c.createdInputs(stage, kind, func(stage int) {
+		i := v.c.Place[stage]
+		v.Add(v.live+i, mb)
+		v.measure(&v.livePeaks[i], v.live+i, a, mb)
+	})
+	if set, ok := v.sends(stage, kind); ok {
+		v.Add(set, mb)
+		v.measure(&v.outgoingPeaks[v.c.Place[stage]], set, a, mb)
+	}
+	if model := v.copyOf(stage); model.held != 0 && v.Add(model.started, mb) {
+		v.Add(model.entry, mb)
+		v.measure(&v.entryPeak, model.entry, a, mb)
+	}
+}
+
+// createdInputs calls yield with each stage whose input an action creates on the rank: a local
+// forward creates the input of the next stage, a receive that of its own stage, and a forward whose
+// input no other action creates its own.
+func (c *Checker) createdInputs(stage int, kind schedule.Kind, yield func(stage int)) {
+	switch kind {
+	case schedule.F:
+		if c.IsFirst(stage) || c.Crosses(stage-1) && !c.Transfers {
+			yield(stage)
+		}
+		if !c.IsLast(stage) && !c.Crosses(stage) {
+			yield(stage + 1)
+		}
+	case schedule.RecvF:
+		yield(stage)
+	}
+}
+
+// sends returns the set of outgoing microbatches to which a computation adds its microbatch. It
+// returns false if the result is not sent.
+func (v *dropVisitor) sends(stage int, kind schedule.Kind) (set int, ok bool) {
+	c := v.c
+	switch {
+	case !c.Transfers:
+		return 0, false
+	case kind == schedule.F:
+		return v.outgoing + c.Place[stage], c.Crosses(stage)
+	case kind == schedule.B || kind == schedule.I:
+		return v.outgoing + len(c.On[v.rank]) + c.Place[stage], c.Crosses(stage-1) && c.HasBackward(stage-1)
+	}
+	return 0, false
+}
+
+// measure updates a peak with the size of a set.
+func (v *dropVisitor) measure(p *peak, set int, a schedule.Action, mb int64) {
+	if width := v.Get(set).Width(); width > p.width {
+		*p = peak{width, v.Position, a.Shift(int(mb) - a.Microbatch())}
+	}
+}
+
+// finish records that an action is done, and removes its microbatch from the sets in flight. A
+// microbatch is in flight on a stage until its last computation there; sends have their own bound.
+func (v *dropVisitor) finish(a schedule.Action, mb int64) {
+	place := v.c.Place[a.Stage()]
+	switch a.Kind() {
+	case schedule.WaitF:
+		v.Remove(v.outgoing+place, mb)
+	case schedule.WaitB:
+		v.Remove(v.outgoing+len(v.c.On[v.rank])+place, mb)
+	}
+	done := v.set(a.Stage(), a.Kind())
+	v.Add(done, mb)
+	for _, set := range v.computations[place] {
+		if set != done && !v.Has(set, mb) && v.Has(v.totals+set, mb) {
+			return
+		}
+	}
+	v.Remove(v.live+place, mb)
+}
+
+// checkBounds compares the peaks with the bounds that the plan declares.
+func (v *dropVisitor) checkBounds() {
+	plan := v.c.Plan
+	fault := func(code Code, p peak, format string, args ...any) {
+		text := fmt.Sprintf("Rank %d, action %d: %v ", v.rank, p.position, p.action)
+		v.c.Add(Fault{Code: code, Rank: v.rank, Position: p.position, Action: p.action, Text: text + fmt.Sprintf(format, args...)})
+	}
+	for i, stage := range v.c.On[v.rank] {
+		if p := v.livePeaks[i]; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
+			fault(WindowExceeded, p, "has %d consecutive microbatches of stage %d in flight, but its window is %d; declare %d.",
+				p.width, stage, plan.Windows[stage], p.width)
+		}
+		if p := v.outgoingPeaks[i]; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
+			fault(OutgoingExceeded, p, "has %d consecutive microbatches of stage %d waiting to be sent or in flight, but the stage declares %d; declare %d.",
+				p.width, stage, plan.Outgoing[stage], p.width)
+		}
+	}
+	if p := v.entryPeak; plan.Entries != nil && max(p.width, 1) > int64(plan.Entries[v.rank]) {
+		fault(EntriesExceeded, p, "holds %d consecutive batch entries, but the rank declares %d; declare %d.",
+			p.width, plan.Entries[v.rank], max(p.width, 1))
+	}
+}
