@@ -101,7 +101,7 @@ func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	if plan.Placement.Copies > 1 || microbatches < 1 {
 		return nil // the microbatches of other copies would change
 	}
-	by := microbatches - plan.Microbatches
+	added := microbatches - plan.Microbatches
 	resized := *plan.Flat()
 	resized.Microbatches = microbatches
 	resized.Programs = slices.Clone(resized.Programs)
@@ -109,33 +109,34 @@ func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 		if len(program) == 0 {
 			continue
 		}
-		if resized.Programs[rank] = resizeProgram(program, by); resized.Programs[rank] == nil {
+		if resized.Programs[rank] = resizeProgram(program, added); resized.Programs[rank] == nil {
 			return nil
 		}
 	}
 	return &resized
 }
 
-// stream is a kind of action of a stage, which a loop runs for consecutive microbatches.
+// stream is the key of the actions of one kind and stage, which a loop runs for consecutive microbatches.
 type stream struct {
 	kind  schedule.Kind
 	stage int
 }
 
-// resizeProgram returns the program for by more microbatches, or nil if its loops do not fit. For
-// every stream, one loop takes the additional microbatches: the loop with the most streams and,
-// among those, the most repeats. The microbatches after the loop's are shifted by the same number.
-func resizeProgram(program []schedule.Segment, by int) []schedule.Segment {
+// resizeProgram returns the program with the added number of microbatches, which may be negative, or
+// nil if its loops do not fit. For every stream, one loop takes the additional microbatches: the loop
+// with the most streams and, among these, the one with the most repeats. The microbatches after those
+// of the loop are shifted by the same number.
+func resizeProgram(program []schedule.Segment, added int) []schedule.Segment {
 	streams := make([]map[stream]int, len(program)) // by segment: the highest microbatch
 	var loops []int
 	for i, s := range program {
 		streams[i] = map[stream]int{}
 		for _, a := range s.Body {
-			if of := (stream{a.Kind(), a.Stage()}); !a.Kind().OfStage() {
-				streams[i][of] = max(streams[i][of], a.Shift((s.Repeat-1)*s.Stride).Microbatch())
+			if key := (stream{a.Kind(), a.Stage()}); !a.Kind().OfStage() {
+				streams[i][key] = max(streams[i][key], a.Shift((s.Repeat-1)*s.Stride).Microbatch())
 			}
 		}
-		if s.Repeat > 1 && s.Stride > 0 && by%s.Stride == 0 && s.Repeat+by/s.Stride >= 1 {
+		if s.Repeat > 1 && s.Stride > 0 && added%s.Stride == 0 && s.Repeat+added/s.Stride >= 1 {
 			loops = append(loops, i)
 		}
 	}
@@ -145,13 +146,13 @@ func resizeProgram(program []schedule.Segment, by int) []schedule.Segment {
 	resized, highest := slices.Clone(program), map[stream]int{}
 loops:
 	for _, i := range loops {
-		for of := range streams[i] {
-			if _, taken := highest[of]; taken {
+		for key := range streams[i] {
+			if _, ok := highest[key]; ok {
 				continue loops
 			}
 		}
 		maps.Copy(highest, streams[i])
-		resized[i].Repeat += by / program[i].Stride
+		resized[i].Repeat += added / program[i].Stride
 	}
 	for i := range resized {
 		body := slices.Clone(resized[i].Body)
@@ -161,7 +162,7 @@ loops:
 				return nil
 			}
 			if a.Microbatch() > last && looped {
-				body[k] = a.Shift(by)
+				body[k] = a.Shift(added)
 			}
 		}
 		resized[i].Body = body

@@ -143,15 +143,15 @@ type marking struct {
 type kindEffect struct {
 	drops   schedule.Drop
 	to      effects.Place
-	parts   bool        // it reads parts of the entry
-	weights effects.Set // the copies of weights that it reads
-	born    []int       // the stages whose input it creates on the rank
+	parts   bool        // the action reads parts of the entry
+	weights effects.Set // the copies of weights that the action reads
+	born    []int       // the stages whose input the action creates on the rank
 }
 
 // piece is a run of consecutive repeats of a segment with the same drops.
 type piece struct {
 	schedule.Segment
-	of *schedule.Segment
+	source *schedule.Segment
 }
 
 func newMarking(o *passes.Outline, rank int) *marking {
@@ -248,7 +248,7 @@ func (v *marking) widen(bounds []int, stage, set int) {
 	bounds[stage] = max(bounds[stage], int(v.Get(set).Width()))
 }
 
-// sends tracks a sent buffer backwards, from the wait to the computation.
+// sends follows a sent buffer backwards, from the wait to the computation.
 func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int64) {
 	set := v.outgoing + 2*v.Place[stage]
 	if kind == schedule.WaitB || kind == schedule.SendB || to == effects.SentGradient {
@@ -291,8 +291,8 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	return true
 }
 
-// unread returns an error if a part is read for only some microbatches of a copy, because no action
-// would release it for the others.
+// unread returns an error if a part is read for only some microbatches of a copy of the model, because
+// no action would release it for the other microbatches.
 func (v *marking) unread() error {
 	for _, stage := range v.lower {
 		if stage < 0 {
@@ -318,9 +318,9 @@ func (v *marking) Repeats(s *schedule.Segment, n int64) {
 	}
 	list := &v.lists[v.Depth]
 	last := len(*list) - 1
-	walked := len(next.Body)+len(next.Inner) > 0
+	visited := len(next.Body)+len(next.Inner) > 0
 	switch {
-	case last >= 0 && (*list)[last].of == s && (!walked || follows(&(*list)[last].Segment, &next.Segment)):
+	case last >= 0 && (*list)[last].source == s && (!visited || follows(&(*list)[last].Segment, &next.Segment)):
 		(*list)[last].Repeat += int(n)
 	default:
 		next.Body = slices.Clone(v.body)

@@ -49,7 +49,7 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 			switch kind := a.Kind(); {
 			case unsplit && kind == schedule.I:
 				whole = append(whole, withKind(a, schedule.B))
-			case unsplit && kind == schedule.W: // the previous action has no partner then
+			case unsplit && kind == schedule.W: // removed, so the previous action has no partner
 				if n := len(whole); n > 0 {
 					whole[n-1] = whole[n-1].WithJoin(false)
 				}

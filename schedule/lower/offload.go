@@ -83,13 +83,13 @@ func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 
 // offloading inserts offloads into programs.
 type offloading struct {
-	away  []bool // by stage: the saved state is to be moved
+	away  []bool // by stage: the plan offloads its saved state
 	moved []bool // by stage: the saved state of some microbatch is moved
 	// If the B or I of a microbatch comes at most near computations after its F, the saved state is
 	// not moved. No decision depends on more computations before or after a position.
 	overlap, near int
 	schedule.Builder
-	written bool // an offload was written into the rank's program
+	written bool // the rank's program has an offload
 }
 
 // saves reports whether the action saves the state of its stage and microbatch. takes reports
@@ -127,7 +127,7 @@ func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 			last.loops = append(last.loops, s)
 			continue
 		}
-		whole := s // combines several repeats of a short body
+		whole := s // several repeats of a short body are one of whole
 		if computations > 0 {
 			several = (p.near + computations) / computations
 			whole.Repeat, whole.Stride, whole.Body = s.Repeat/several, s.Stride*several, nil
@@ -188,11 +188,11 @@ func (l *part) add(actions []schedule.Action) {
 	}
 }
 
-// runs appends the computations of the units with indices in [from, to) to the list, with by added
+// runs appends the computations of the units with indices in [from, to) to the list, with shift added
 // to their microbatches.
-func (l *part) runs(list [][]schedule.Action, from, to, by int) [][]schedule.Action {
+func (l *part) runs(list [][]schedule.Action, from, to, shift int) [][]schedule.Action {
 	for i := max(from, 0); i < min(to, len(l.units)); i++ {
-		list = append(list, shifted(l.units[i].run, by))
+		list = append(list, shifted(l.units[i].run, shift))
 	}
 	return list
 }
@@ -218,7 +218,7 @@ func (p *offloading) write(parts []part, at int) {
 	case at+1 < len(parts):
 		runs = parts[at+1].runs(runs, 0, p.near, 0)
 	}
-	since := p.Len()
+	start := p.Len()
 	for i := range l.units {
 		u := &l.units[i]
 		for _, a := range u.run {
@@ -241,17 +241,17 @@ func (p *offloading) write(parts []part, at int) {
 			p.Segment(s)
 		}
 	}
-	p.Repeat(since, l.repeat-1, l.stride)
+	p.Repeat(start, l.repeat-1, l.stride)
 }
 
 // insert writes the offloads after the computation runs[at].
 func (p *offloading) insert(runs [][]schedule.Action, at int) {
-	write := func(kind schedule.Kind, of int, is func(a schedule.Action) bool) {
-		if of < 0 || of >= len(runs) {
+	write := func(kind schedule.Kind, i int, matches func(a schedule.Action) bool) {
+		if i < 0 || i >= len(runs) {
 			return
 		}
-		for _, a := range runs[of] {
-			if p.away[a.Stage()] && is(a) && !hasCounterpart(runs[max(of-p.near, 0):min(of+p.near+1, len(runs))], a) {
+		for _, a := range runs[i] {
+			if p.away[a.Stage()] && matches(a) && !hasCounterpart(runs[max(i-p.near, 0):min(i+p.near+1, len(runs))], a) {
 				p.moved[a.Stage()], p.written = true, true
 				p.Append(schedule.Act(kind, a.Stage(), a.Microbatch()))
 			}

@@ -12,14 +12,15 @@ type Passes struct {
 	// Facts holds the facts of each stage. Parts is the number of parts of a batch entry.
 	Facts []schedule.Facts
 	Parts int
-	// Gathered is the number of stages that a rank gathers at once, 0 if weights are not sharded, or
-	// [Fewest].
+	// Gathered is the number of stages whose weights a rank keeps gathered: 0 if weights are not
+	// sharded, or [Fewest].
 	Gathered int
-	// GatheredBy is that number for each rank, in place of Gathered, or nil.
+	// GatheredBy is that number for each rank. If it is not nil, it replaces Gathered.
 	GatheredBy []int
 	// Quantizing selects when copies of weights are made, if facts require any.
 	Quantizing Quantizing
-	// Reduce adds the reduction of gradients over replicas, whose state is sharded at this Level.
+	// Reduce adds the reduction of gradients over replicas. Level is the level at which the replicas
+	// shard their state.
 	Reduce bool
 	Level  int
 	// Capacity is the capacity of the links between ranks, in messages.

@@ -30,8 +30,7 @@ func (q Quantizing) String() string {
 	return fmt.Sprintf("quantizing(%d)", uint8(q))
 }
 
-// Quantize returns a plan that makes the copies of weights with which stages compute, once in a
-// step. It adds a QUANTIZE for each stage whose facts require it, unless the plan already has one.
+// Quantize returns a plan that makes, once in a step, the copies of weights with which stages compute. It adds a QUANTIZE for each stage whose facts require it, unless the plan already has one.
 // If the stage's first forward is in a joined pair, QUANTIZE comes before the pair. If the weights
 // of the stage are sharded, AtStart puts QUANTIZE after the stage's first UNSHARD.
 //
@@ -40,32 +39,32 @@ func (q Quantizing) String() string {
 // Quantize returns the error of [check.Plan]. If the length of facts is not the number of stages,
 // the error wraps ErrFacts. The cost depends on the size of the plan's segments, as for
 // [check.Plan].
-func Quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*schedule.Plan, error) {
+func Quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*schedule.Plan, error) {
 	if len(facts) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are facts for %d stages, but the plan has %d stages", schedule.ErrFacts, len(facts), plan.Placement.Stages())
 	}
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
 	}
-	return quantize(plan, facts, where)
+	return quantize(plan, facts, point)
 }
 
 // quantize returns a valid plan with the copies that facts require.
-func quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*schedule.Plan, error) {
-	if where > AtStart {
-		return nil, fmt.Errorf("%w: unknown Quantizing %v: use %v or %v", schedule.ErrParams, where, BeforeUse, AtStart)
+func quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*schedule.Plan, error) {
+	if point > AtStart {
+		return nil, fmt.Errorf("%w: unknown Quantizing %v: use %v or %v", schedule.ErrParams, point, BeforeUse, AtStart)
 	}
 	quantized := withoutDrops(plan).Flat()
-	q := quantizing{where: where, awaited: make([]bool, len(facts)), sharded: make([]bool, len(facts))}
+	q := quantizer{point: point, pending: make([]bool, len(facts)), sharded: make([]bool, len(facts))}
 	for stage := range facts {
-		q.awaited[stage] = facts[stage].Quantizes
+		q.pending[stage] = facts[stage].Quantizes
 	}
 	for _, program := range quantized.Programs {
 		for _, s := range program {
 			for _, a := range s.Body {
 				switch a.Kind() {
 				case schedule.Quantize:
-					q.awaited[a.Stage()] = false
+					q.pending[a.Stage()] = false
 				case schedule.Unshard:
 					q.sharded[a.Stage()] = true
 				}
@@ -78,18 +77,18 @@ func quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*s
 	return quantized, nil
 }
 
-// quantizing inserts QUANTIZE into programs.
-type quantizing struct {
-	where   Quantizing
-	awaited []bool // by stage: a QUANTIZE is needed and not yet written
+// quantizer inserts QUANTIZE into programs.
+type quantizer struct {
+	point   Quantizing
+	pending []bool // by stage: a QUANTIZE is needed and not yet written
 	sharded []bool // by stage: the plan gathers its weights
 }
 
 // program returns the program of a rank with the QUANTIZE of its stages, in the order in which the
 // rank first computes them.
-func (q *quantizing) program(program []schedule.Segment) []schedule.Segment {
+func (q *quantizer) program(program []schedule.Segment) []schedule.Segment {
 	var list []schedule.Segment
-	if q.where == AtStart {
+	if q.point == AtStart {
 		var start []schedule.Action
 		for _, s := range program {
 			for _, a := range s.Body {
@@ -115,7 +114,7 @@ func (q *quantizing) program(program []schedule.Segment) []schedule.Segment {
 
 // body returns the actions with the QUANTIZE of each stage whose first forward is among them. With
 // AtStart, it also adds the QUANTIZE of a stage after its first UNSHARD.
-func (q *quantizing) body(body []schedule.Action) []schedule.Action {
+func (q *quantizer) body(body []schedule.Action) []schedule.Action {
 	list := make([]schedule.Action, 0, len(body))
 	for i, a := range body {
 		if a.Kind() == schedule.F {
@@ -125,7 +124,7 @@ func (q *quantizing) body(body []schedule.Action) []schedule.Action {
 			list = q.quantize(list, body[i+1])
 		}
 		list = append(list, a)
-		if a.Kind() == schedule.Unshard && q.where == AtStart {
+		if a.Kind() == schedule.Unshard && q.point == AtStart {
 			list = q.quantize(list, a)
 		}
 	}
@@ -133,10 +132,10 @@ func (q *quantizing) body(body []schedule.Action) []schedule.Action {
 }
 
 // quantize appends the QUANTIZE of an action's stage if it is not yet written.
-func (q *quantizing) quantize(list []schedule.Action, a schedule.Action) []schedule.Action {
-	if !q.awaited[a.Stage()] {
+func (q *quantizer) quantize(list []schedule.Action, a schedule.Action) []schedule.Action {
+	if !q.pending[a.Stage()] {
 		return list
 	}
-	q.awaited[a.Stage()] = false
+	q.pending[a.Stage()] = false
 	return append(list, schedule.Act(schedule.Quantize, a.Stage(), 0))
 }

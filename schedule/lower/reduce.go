@@ -15,9 +15,9 @@ import (
 // From level [schedule.ShardGradients] on, a rank keeps only its shard of the reduced gradients. The whole
 // gradients begin before the first B or W of the stage (ZERO_GRAD). They end when their reduction is
 // complete (WAIT_REDUCE), immediately before the next REDUCE_GRAD of the rank or at the end of its
-// program, so that the reduction overlaps with the actions between.
+// program, so that the reduction overlaps with the actions before that.
 //
-// If the plan already reduces gradients, or there is no such level, the error wraps ErrParams. The
+// If the plan already reduces gradients, or the level is unknown, the error wraps ErrParams. The
 // result has no drops. The cost depends on the size of the plan's segments.
 func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 	if level < 0 || level > schedule.ShardWeights {
@@ -28,12 +28,12 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 		done := map[int]bool{}      // stages whose last weight gradient was visited
 		var list []schedule.Segment // from the end
 		for _, s := range slices.Backward(program) {
-			if i := slices.IndexFunc(s.Body, func(a schedule.Action) bool { return reduces>>a.Kind()&1 == 1 }); i >= 0 {
+			if i := slices.IndexFunc(s.Body, func(a schedule.Action) bool { return reductions>>a.Kind()&1 == 1 }); i >= 0 {
 				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without reductions", schedule.ErrParams, plan.Name, s.Body[i])
 			}
-			most, last := cut(s, s.Repeat-1)
-			if body := reducing(last[0].Body, done); len(body) > len(s.Body) {
-				list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), most...)
+			before, last := cut(s, s.Repeat-1)
+			if body := withReductions(last[0].Body, done); len(body) > len(s.Body) {
+				list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), before...)
 			} else {
 				list = append(list, s)
 			}
@@ -43,7 +43,7 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 			reduceInOrder(list, plan.Placement.Depth())
 		}
 		if level >= schedule.ShardGradients {
-			list = accumulating(list)
+			list = withAccumulators(list)
 		}
 		reduced.Programs[rank] = list
 	}
@@ -77,13 +77,13 @@ func reduceInOrder(program []schedule.Segment, depth int) {
 	}
 }
 
-// reduces is the set of the kinds that Reduce adds.
-const reduces = 1<<schedule.ReduceGrad | 1<<schedule.ZeroGrad | 1<<schedule.WaitReduce
+// reductions is the set of kinds that Reduce adds.
+const reductions = 1<<schedule.ReduceGrad | 1<<schedule.ZeroGrad | 1<<schedule.WaitReduce
 
-// accumulating returns a program that reduces each stage once, with its ZERO_GRAD and WAIT_REDUCE.
-func accumulating(program []schedule.Segment) (list []schedule.Segment) {
-	begun := map[int]bool{} // stages whose first weight gradient was visited
-	var reducing []schedule.Action
+// withAccumulators returns a program, which reduces each stage once, with ZERO_GRAD and WAIT_REDUCE.
+func withAccumulators(program []schedule.Segment) (list []schedule.Segment) {
+	begun := map[int]bool{}     // stages whose first weight gradient was visited
+	var waits []schedule.Action // for the reduction in progress
 	for _, s := range program {
 		first, rest := cut(s, 1)
 		var body []schedule.Action
@@ -97,8 +97,8 @@ func accumulating(program []schedule.Segment) (list []schedule.Segment) {
 				body = slices.Insert(body, at, schedule.Act(schedule.ZeroGrad, a.Stage(), 0))
 			}
 			if a.Kind() == schedule.ReduceGrad { // the segment runs once
-				body = append(body, reducing...)
-				reducing = append(reducing[:0], schedule.Act(schedule.WaitReduce, a.Stage(), 0))
+				body = append(body, waits...)
+				waits = append(waits[:0], schedule.Act(schedule.WaitReduce, a.Stage(), 0))
 			}
 			body = append(body, a)
 		}
@@ -108,17 +108,17 @@ func accumulating(program []schedule.Segment) (list []schedule.Segment) {
 			list = append(list, s)
 		}
 	}
-	if last := len(list) - 1; len(reducing) > 0 && list[last].Repeat == 1 {
-		list[last].Body = slices.Concat(list[last].Body, reducing)
-	} else if len(reducing) > 0 {
-		list = append(list, schedule.Segment{Body: reducing, Repeat: 1})
+	if last := len(list) - 1; len(waits) > 0 && list[last].Repeat == 1 {
+		list[last].Body = slices.Concat(list[last].Body, waits)
+	} else if len(waits) > 0 {
+		list = append(list, schedule.Segment{Body: waits, Repeat: 1})
 	}
 	return list
 }
 
-// reducing returns the actions with a reduction after the last weight gradient of each stage that
-// is not in done, and adds these stages to done.
-func reducing(body []schedule.Action, done map[int]bool) []schedule.Action {
+// withReductions returns the actions with a reduction after the last weight gradient of each stage
+// that is not in done, and adds these stages to done.
+func withReductions(body []schedule.Action, done map[int]bool) []schedule.Action {
 	var list, after []schedule.Action // from the end
 	for i, a := range slices.Backward(body) {
 		if kind := a.Kind(); (kind == schedule.B || kind == schedule.W) && !done[a.Stage()] {

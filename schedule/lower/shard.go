@@ -7,10 +7,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Shard returns a plan for sharded weights. Each rank keeps the weights of the given number of stages
-// that it computes next gathered. Immediately before a computation that changes this set, the rank
-// releases the weights of stages that leave the set (RESHARD) and gathers the weights of stages
-// that enter it (UNSHARD), in the order in which it computes them. At the end it releases all
+// Shard returns a plan for sharded weights. On each rank, the weights of the next stages that it
+// computes are gathered; gathered is their number. Immediately before a computation that changes this
+// set, the rank releases the weights of stages that leave the set (RESHARD) and gathers the weights of
+// stages that enter it (UNSHARD), in the order in which it computes them. At the end it releases all
 // weights.
 //
 // The weights of both stages of a joined pair are gathered before the pair, so a plan with pairs
@@ -46,24 +46,24 @@ func shard(plan *schedule.Plan, numbers []int) (*schedule.Plan, error) {
 	}
 	sharded := withoutDrops(plan).Flat()
 	for rank, program := range sharded.Programs {
-		sharded.Programs[rank] = gathered(program, numbers[rank])
+		sharded.Programs[rank] = withGathering(program, numbers[rank])
 	}
 	return sharded, nil
 }
 
-// gathered returns the program with the UNSHARD and RESHARD of its stages. It cuts off the first
-// and last repeats of each segment, because the stages before the first repeat and after the last
-// one differ from the stages around the other repeats.
-func gathered(program []schedule.Segment, active int) []schedule.Segment {
+// withGathering returns the program with the UNSHARD and RESHARD of its stages, of which active are
+// gathered at once. It cuts off the first and last repeats of each segment, because the stages before
+// the first repeat and after the last one differ from the stages around the other repeats.
+func withGathering(program []schedule.Segment, active int) []schedule.Segment {
 	var pieces []schedule.Segment
 	for _, s := range program {
-		most, last := cut(s, s.Repeat-1)
-		pieces = append(append(pieces, most...), last...)
+		before, last := cut(s, s.Repeat-1)
+		pieces = append(append(pieces, before...), last...)
 	}
 	windows := make([][][]int, len(pieces))
-	var coming []int
+	var upcoming []int
 	for i, s := range slices.Backward(pieces) {
-		windows[i], coming = stageWindows(s.Body, active, coming)
+		windows[i], upcoming = stageWindows(s.Body, active, upcoming)
 	}
 
 	var list schedule.Builder
@@ -82,10 +82,11 @@ func gathered(program []schedule.Segment, active int) []schedule.Segment {
 }
 
 // stageWindows returns, for each action of a body that begins a computation or a pair, the stages
-// that are gathered then, in the order of their next computations. coming is the order of the next
-// computations of stages after the body; stageWindows also returns that order before the body.
-func stageWindows(body []schedule.Action, active int, coming []int) ([][]int, []int) {
-	coming = slices.Clone(coming)
+// that are gathered then, in the order of their next computations. upcoming lists the stages in the
+// order of their next computations after the body; stageWindows also returns this list for before the
+// body.
+func stageWindows(body []schedule.Action, active int, upcoming []int) ([][]int, []int) {
+	upcoming = slices.Clone(upcoming)
 	windows := make([][]int, len(body))
 	var all []int // the storage of the windows; equal adjacent windows share it
 	var window []int
@@ -93,24 +94,24 @@ func stageWindows(body []schedule.Action, active int, coming []int) ([][]int, []
 		if !a.Kind().Compute() {
 			continue
 		}
-		at := slices.Index(coming, a.Stage())
+		at := slices.Index(upcoming, a.Stage())
 		if at < 0 {
-			at = len(coming)
-			coming = append(coming, 0)
+			at = len(upcoming)
+			upcoming = append(upcoming, 0)
 		}
-		copy(coming[1:at+1], coming[:at])
-		coming[0] = a.Stage()
+		copy(upcoming[1:at+1], upcoming[:at])
+		upcoming[0] = a.Stage()
 		if i > 0 && body[i-1].Joined() {
 			continue
 		}
-		if next := coming[:min(active, len(coming))]; !slices.Equal(window, next) {
+		if next := upcoming[:min(active, len(upcoming))]; !slices.Equal(window, next) {
 			first := len(all)
 			all = append(all, next...)
 			window = all[first:len(all):len(all)]
 		}
 		windows[i] = window
 	}
-	return windows, coming
+	return windows, upcoming
 }
 
 // gather returns the actions with the necessary UNSHARD and RESHARD, and the stages that are

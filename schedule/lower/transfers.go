@@ -102,16 +102,16 @@ func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	return lowered, nil
 }
 
-// lowering is the clock visitor that writes the actions of the ranks, with transfers.
+// lowering is the visitor of a clock that writes the actions of the ranks, with transfers.
 type lowering struct {
 	passes.Clock
 	passes.Links
 	capacity   int
-	in, out    [][]int // by rank: its links
-	outbox     int     // the queue of the first rank's outbox, which holds messages until their links have room
+	in, out    [][]int // by rank: the links that end and that begin there
+	outbox     int     // index of the first rank's outbox, a queue that holds messages until their links have room
 	scripts    []script
 	dispatched []bool // by rank: its outbox was dispatched in this round
-	ended      []bool // by rank, for posted receives: one of its computations ended in this round
+	ended      []bool // by rank, if receives are posted: one of its computations ended in this round
 }
 
 // Each edge has two sets of microbatches.
