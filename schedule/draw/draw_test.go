@@ -336,19 +336,19 @@ func TestErrors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = draw.Simulate(long, ticks, schedule.Unlimited)
 	require.ErrorIs(t, err, draw.ErrTooLong)
-	require.EqualError(t, err, "draw: too many actions: 8000000, where 1048576 can be shown: take fewer microbatches")
+	require.EqualError(t, err, "draw: too many actions: 8000000, and at most 1048576 can be shown: take fewer microbatches")
 	long, err = schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 3_000})
 	require.NoError(t, err)
 	step, err := draw.Simulate(long, ticks, schedule.Unlimited)
 	require.NoError(t, err)
-	require.EqualError(t, step.SVG(io.Discard), "draw: too many actions: 24000, where 20000 can be shown: take fewer microbatches, or write a page with HTML")
+	require.EqualError(t, step.SVG(io.Discard), "draw: too many actions: 24000, and at most 20000 can be shown: take fewer microbatches, or write a page with HTML")
 	require.NoError(t, step.Trace(io.Discard))
 	_, err = draw.Simulate(long, &simulate.Costs{}, schedule.Unlimited)
 	require.ErrorIs(t, err, simulate.ErrCosts)
 
 	for want, spoil := range map[string]func(s *draw.Step){
 		"events of 3 ranks": func(s *draw.Step) { s.Events = s.Events[:3] },
-		"3 copies do not share 4 stages out evenly": func(s *draw.Step) {
+		"3 copies cannot have equal shares of 4 stages": func(s *draw.Step) {
 			plan := *s.Plan
 			plan.Placement.Copies, s.Plan = 3, &plan
 		},

@@ -1,11 +1,11 @@
 package draw
 
-// Front is the position of a rank in a step that hangs: actions that begin there or later
-// have not run.
+// Front is the progress of a rank in a step that hangs. The actions that begin at Time or later have
+// not run.
 type Front struct {
 	Time    int64
 	Blamed  bool   // the step waits for this rank
-	Explain string // for messages: the action that the rank waits at, and why
+	Explain string // for messages: the action at which the rank waits, and the reason
 }
 
 // FrontAt returns the time at which a rank reaches the action at a position of its program.
@@ -20,7 +20,7 @@ func (s *Step) FrontAt(rank int, position int64) int64 {
 	return c.last
 }
 
-// front fades the actions that have not run, and draws the line before them.
+// front fades the actions that have not run, and draws a line before them.
 func (p *picture) front() {
 	if p.step.Front == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// MaxPageBoxes is the largest number of computations of a page, which draws only those in
-// view.
+// MaxPageBoxes is the largest number of computations of a page. It is larger than MaxBoxes, because a
+// page draws only the computations in view.
 const MaxPageBoxes = 400_000
 
 //go:embed page.html
@@ -27,7 +27,7 @@ type pageRank struct {
 	// strength in percent, and the half of a joined pair: 1 is the upper half, 2 the lower
 	// half, and 0 no pair.
 	Boxes []int64 `json:"boxes"`
-	// Levels have two numbers for each level: a time, and the amount held from then on.
+	// Levels have two numbers for each level: a time, and the amount that is held from this time on.
 	Levels []float64 `json:"levels"`
 }
 
@@ -41,9 +41,9 @@ type page struct {
 	Ranks               []pageRank
 }
 
-// HTML writes a self-contained page with the same picture as SVG. The page zooms and pans
-// over the time axis, which makes a long step on many ranks readable. It follows the
-// reader's light or dark mode, and it loads nothing.
+// HTML writes a self-contained page with the same picture as SVG. The page can zoom and pan along the
+// time axis, so that a long step on many ranks is readable. It follows the reader's light or dark
+// mode, and loads nothing.
 //
 // A step of more than MaxPageBoxes computations is an error that wraps ErrTooLong.
 func (s *Step) HTML(w io.Writer) error {
@@ -59,12 +59,12 @@ func (s *Step) HTML(w io.Writer) error {
 		view.Held = "bytes"
 	}
 	for rank := range s.Events {
-		one := p.pageRank(rank)
-		one.Name = fmt.Sprintf("rank %d", rank)
+		row := p.pageRank(rank)
+		row.Name = fmt.Sprintf("rank %d", rank)
 		for _, l := range p.curves[rank].levels {
-			one.Levels = append(one.Levels, float64(l.from-p.clocks.begin), l.live)
+			row.Levels = append(row.Levels, float64(l.from-p.clocks.begin), l.live)
 		}
-		view.Ranks = append(view.Ranks, one)
+		view.Ranks = append(view.Ranks, row)
 		for _, lane := range p.rows {
 			view.Ranks = append(view.Ranks, p.pageLane(rank, lane), p.pageLane(rank, lane+1))
 		}
@@ -72,9 +72,9 @@ func (s *Step) HTML(w io.Writer) error {
 	return view.write(w)
 }
 
-// Compare writes a page like that of HTML with two steps of the same ranks, such as a measured and
-// a planned one: each rank of the first step is above that of the second, both from the start of their
-// step on. They have the same unit and scale. Names say which is which.
+// Compare writes a page like HTML with two steps of the same ranks, such as a measured and a planned
+// one. Each rank of the first step is above the same rank of the second, and both begin with the start
+// of their step. The steps must have the same unit and scale. The names label their ranks.
 func Compare(w io.Writer, title string, first, second *Step, names [2]string) error {
 	view := page{Title: title, Scale: max(first.Scale, 1)}
 	var rows [2][]pageRank
@@ -84,7 +84,7 @@ func Compare(w io.Writer, title string, first, second *Step, names [2]string) er
 			return err
 		}
 		if len(s.Events) != len(first.Events) || s.Unit != first.Unit || max(s.Scale, 1) != view.Scale {
-			return fmt.Errorf("%w: steps of %d and %d ranks, in %q and %q, are compared", ErrStep, len(first.Events), len(s.Events), first.Unit, s.Unit)
+			return fmt.Errorf("%w: steps of %d and %d ranks, in %q and %q, cannot be compared", ErrStep, len(first.Events), len(s.Events), first.Unit, s.Unit)
 		}
 		for rank := range s.Events {
 			rows[i] = append(rows[i], p.pageRank(rank))
@@ -102,33 +102,33 @@ func Compare(w io.Writer, title string, first, second *Step, names [2]string) er
 	return view.write(w)
 }
 
-// pageRank returns the row of a rank, without its name and without what it holds over time.
+// pageRank returns the row of a rank without its name and its levels.
 func (p *picture) pageRank(rank int) pageRank {
 	s := p.step
-	one := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
+	row := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
 	for _, b := range s.boxes(rank) {
-		one.add(b, p.clocks.begin)
+		row.add(b, p.clocks.begin)
 	}
-	return one
+	return row
 }
 
 // pageLane returns the row of a rank's copies in one lane.
 func (p *picture) pageLane(rank, lane int) pageRank {
-	one := pageRank{Name: fmt.Sprintf("%d %s", rank, lanes[lane].name), Boxes: []int64{}, Levels: []float64{}}
+	row := pageRank{Name: fmt.Sprintf("%d %s", rank, lanes[lane].name), Boxes: []int64{}, Levels: []float64{}}
 	for _, b := range p.step.copies(rank, lane) {
 		b.half = 0
-		one.add(b, p.clocks.begin)
+		row.add(b, p.clocks.begin)
 	}
-	return one
+	return row
 }
 
-// add adds a box, with times from the first one on.
+// add adds a box, with times relative to first.
 func (r *pageRank) add(b box, first int64) {
 	a := b.Action
 	r.Boxes = append(r.Boxes, b.Start-first, b.End-first, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch()), int64(100*b.strength), int64(b.half))
 }
 
-// write fills in the kinds, and writes the page.
+// write adds the kinds to the page, and writes it.
 func (v *page) write(w io.Writer) error {
 	for kind := range schedule.Kind(schedule.NumKinds) {
 		v.Names = append(v.Names, kind.String())

@@ -19,10 +19,11 @@ type curve struct {
 	peak   float64
 }
 
-// curves returns the amount that each rank holds. It is in bytes if the events have any, or in
-// microbatches if these stand for bytes; otherwise it is in microbatches in flight, each from its F to the end of its backward; a stage
-// counts as its share of the stages that a microbatch visits on the rank. While an action
-// runs, the curve has the larger of the amounts before and after it.
+// curves returns the amount that each rank holds over time. If the events have live bytes, the amount
+// is in bytes, or in microbatches if Step.Microbatch is set. Otherwise it is the number of microbatches
+// in flight. On each stage a microbatch is in flight from its F to the end of its backward, and counts
+// as 1 divided by the number of stages that it visits on the rank. While an action runs, the curve has
+// the larger of the amounts before and after it.
 func (s *Step) curves() (curves []curve, bytes bool) {
 	for _, list := range s.Events {
 		for _, e := range list {
@@ -60,32 +61,32 @@ func (s *Step) inFlight(rank int) curve {
 	var c curve
 	place := s.Plan.Placement
 	copies, depth := max(place.Copies, 1), max(place.Depth(), 1)
-	stages, inside := make([]int, copies), make([]int, copies) // by copy: the stages of the rank, and those of microbatches in flight
+	stages, inFlight := make([]int, copies), make([]int, copies) // by copy: the stages of the rank, and the microbatches in flight on them
 	for _, stage := range place.On(rank) {
 		stages[min(stage/depth, copies-1)]++
 	}
 	for i, e := range s.Events[rank] {
 		stage := e.Action.Stage()
-		of := min(stage/depth, copies-1)
+		modelCopy := min(stage/depth, copies-1)
 		if e.Action.Kind() == schedule.F {
-			inside[of]++
+			inFlight[modelCopy]++
 		}
 		if effects.OfKind(s.Plan, stage, e.Action.Kind()).Last {
-			inside[of]--
+			inFlight[modelCopy]--
 		}
 		if e.Action.Joined() && i < len(s.Events[rank])-1 {
 			continue
 		}
 		live := 0.0
-		for of, n := range inside {
-			live += float64(n) / float64(max(stages[of], 1))
+		for modelCopy, n := range inFlight {
+			live += float64(n) / float64(max(stages[modelCopy], 1))
 		}
 		c.move(e, live)
 	}
 	return c
 }
 
-// move advances the curve past an event, to the amount after it.
+// move extends the curve to the end of an event, with the amount after it.
 func (c *curve) move(e simulate.Event, after float64) {
 	before := 0.0
 	if n := len(c.levels); n > 0 {

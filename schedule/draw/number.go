@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// roundStep returns the smallest of 1, 2, 5, 10, 20, 50, ... times a power of ten that is at
-// least this, and the number of decimals of its multiples.
+// roundStep returns the smallest number of at least this size that is 1, 2 or 5 times a power of ten,
+// and the number of decimals of its multiples.
 func roundStep(least float64) (step float64, decimals int) {
 	power := int(math.Floor(math.Log10(least)))
 	for {

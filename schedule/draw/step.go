@@ -13,7 +13,7 @@ import (
 var (
 	// ErrTooLong is wrapped by errors about a step with too many actions to show.
 	ErrTooLong = errors.New("draw: too many actions")
-	// ErrStep is wrapped by errors about a step whose parts do not match.
+	// ErrStep is wrapped by errors about a step whose fields do not match.
 	ErrStep = errors.New("draw: invalid step")
 )
 
@@ -23,19 +23,21 @@ const MaxEvents = 1 << 20
 // Step is a step of training or evaluation: a plan, and the times of its actions.
 type Step struct {
 	Plan *schedule.Plan
-	// Events are by rank, in the order of its program. Only computations and copies to far memory
-	// and back are drawn, and other events may be missing. Both actions of a joined pair have the times of the pair.
+	// Events holds the events of each rank, in the order of its program. Only computations and copies
+	// are drawn, and other events may be missing. Both actions of a joined pair have the times of the
+	// pair.
 	Events [][]simulate.Event
-	// Peaks are by rank the most bytes live at once; nil takes the maximum over the events.
+	// Peaks holds the largest number of live bytes of each rank. If it is nil, the peaks are the
+	// maxima over the events.
 	Peaks []int64
-	// Microbatch is the size of a microbatch in Events and Peaks if these count microbatches and not
-	// bytes, as simulate.Costs.Microbatch; 0 if they have bytes.
+	// Microbatch is the size of a microbatch if Events and Peaks count microbatches instead of bytes,
+	// as simulate.Costs.Microbatch; 0 if they count bytes.
 	Microbatch int64
-	// Front is by rank the positions of the ranks in a step that hangs, which SVG draws; nil
-	// is none.
+	// Front holds the progress of each rank in a step that hangs, which SVG draws; nil if the step
+	// does not hang.
 	Front []Front
 	Unit  string // of time, for messages, such as "ms"; "" is a tick
-	Scale int64  // the events' time per unit; 0 is 1
+	Scale int64  // the events' time in a unit; 0 is 1
 }
 
 // Simulate returns the step that simulate.Timeline computes for a plan. Its errors are those
@@ -64,12 +66,12 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, 
 // TooLongError reports a step with too many actions to show. It wraps ErrTooLong.
 type TooLongError struct {
 	Actions, Most int64
-	Page          bool // SVG cannot show the step, and HTML can
+	Page          bool // HTML can show the step
 }
 
-// Error says how many actions can be shown.
+// Error returns the number of actions, and how many can be shown.
 func (e *TooLongError) Error() string {
-	text := fmt.Sprintf("%v: %d, where %d can be shown: take fewer microbatches", ErrTooLong, e.Actions, e.Most)
+	text := fmt.Sprintf("%v: %d, and at most %d can be shown: take fewer microbatches", ErrTooLong, e.Actions, e.Most)
 	if e.Page {
 		text += ", or write a page with HTML"
 	}
@@ -79,7 +81,7 @@ func (e *TooLongError) Error() string {
 // Unwrap returns ErrTooLong.
 func (e *TooLongError) Unwrap() error { return ErrTooLong }
 
-// check reports a step that cannot be shown, and returns its number of computations.
+// check returns the number of computations, or an error if the step cannot be shown.
 func (s *Step) check() (computations int64, err error) {
 	ranks := s.Plan.Placement.Ranks
 	if len(s.Events) != ranks || s.Peaks != nil && len(s.Peaks) != ranks {
@@ -89,7 +91,7 @@ func (s *Step) check() (computations int64, err error) {
 		return 0, fmt.Errorf("%w: a front of %d ranks for a plan of %d", ErrStep, len(s.Front), ranks)
 	}
 	if p := s.Plan.Placement; p.Copies > 1 && p.Stages()%p.Copies != 0 {
-		return 0, fmt.Errorf("%w: %d copies do not share %d stages out evenly", ErrStep, p.Copies, p.Stages())
+		return 0, fmt.Errorf("%w: %d copies cannot have equal shares of %d stages", ErrStep, p.Copies, p.Stages())
 	}
 	var events int64
 	for rank, list := range s.Events {
@@ -116,7 +118,7 @@ func (s *Step) check() (computations int64, err error) {
 	return computations, nil
 }
 
-// occupies reports whether an action occupies its rank: a computation, or a QUANTIZE that takes
+// occupies reports whether an action occupies its rank. Computations do, and a QUANTIZE that takes
 // time.
 func occupies(e simulate.Event) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
@@ -132,15 +134,15 @@ type box struct {
 // boxes returns the boxes of a rank.
 func (s *Step) boxes(rank int) (boxes []box) {
 	stages, list := s.Plan.Placement.On(rank), s.Events[rank]
-	place := map[int]int{}
+	index := map[int]int{} // of each stage on the rank
 	for i, stage := range stages {
-		place[stage] = i
+		index[stage] = i
 	}
 	for i, e := range list {
 		if !occupies(e) || e.End == e.Start {
 			continue
 		}
-		b := box{Event: e, strength: strength(place[e.Action.Stage()], len(stages))}
+		b := box{Event: e, strength: strength(index[e.Action.Stage()], len(stages))}
 		switch {
 		case e.Action.Joined():
 			b.half = 1
@@ -152,11 +154,10 @@ func (s *Step) boxes(rank int) (boxes []box) {
 	return boxes
 }
 
-// lanes are the kinds of the copies that pictures show, with the names of their rows. Two lanes share
-// a row of a picture.
+// lanes are the kinds of copies that pictures show. Two lanes share a row of a picture.
 var lanes = [...]struct {
 	kind        schedule.Kind
-	name, trace string
+	name, trace string // of the lane in a page, and in a trace
 }{
 	{schedule.Offload, "to far", "to far memory"},
 	{schedule.Reload, "back", "from far memory"},
@@ -192,7 +193,7 @@ func (s *Step) rows() (rows []int) {
 // clocks holds the times of a step.
 type clocks struct {
 	first, last int64 // start and end of the step
-	begin, end  int64 // the same, with what replicas exchange
+	begin, end  int64 // the same, including all copies
 	span        int64 // the longest time from first start to last end on one rank
 	ideal       int64 // the work of the busiest rank
 }
@@ -209,20 +210,20 @@ func (s *Step) clocks() clocks {
 	begun := false
 	for _, list := range s.Events {
 		var first, last, work int64
-		own := false
+		found := false // a computation of the rank
 		for i, e := range list {
 			if !occupies(e) {
 				continue
 			}
-			if !own {
-				first, own = e.Start, true
+			if !found {
+				first, found = e.Start, true
 			}
 			last = e.End
 			if i == 0 || !list[i-1].Action.Joined() {
 				work += e.End - e.Start
 			}
 		}
-		if !own {
+		if !found {
 			continue
 		}
 		if !begun {
@@ -242,7 +243,7 @@ func (s *Step) clocks() clocks {
 	return c
 }
 
-// bubble returns the share of a clock in which the busiest rank is idle.
+// bubble returns the share of a time, makespan or span, in which the busiest rank is idle.
 func (c clocks) bubble(clock int64) float64 {
 	if clock == 0 {
 		return 0

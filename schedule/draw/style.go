@@ -37,8 +37,8 @@ text{fill:#a3acb1}
 }
 `
 
-// kinds are the kinds that a picture shows, with their words in the legend, and their colours if the
-// style sheet of all pictures lacks them.
+// kinds are the kinds that a picture shows. Word is the text in the legend. Colour is "" if the style
+// sheet has a rule for the kind.
 var kinds = [...]struct {
 	kind         schedule.Kind
 	word, colour string
@@ -54,7 +54,7 @@ var kinds = [...]struct {
 	{schedule.Unshard, "weights gathered", "#8a6d3b"},
 }
 
-// fill returns the attribute for a kind's colour, or "" if the style sheet has it.
+// fill returns the attribute for a kind's colour, or "" if the style sheet has a rule for the kind.
 func fill(kind schedule.Kind) string {
 	for _, k := range kinds {
 		if k.kind == kind && k.colour != "" {
@@ -64,15 +64,13 @@ func fill(kind schedule.Kind) string {
 	return ""
 }
 
-// faintest is the strength of the colour of a rank's last stage; the first stage has
-// strength 1.
-const faintest = 0.45
+// minStrength is the strength of the colour of a rank's last stage. The first stage has strength 1.
+const minStrength = 0.45
 
-// strength returns the strength of the colour of the stage at a place among this many
-// stages.
-func strength(place, of int) float64 {
-	if of < 2 {
+// strength returns the strength of the colour of the i-th of n stages.
+func strength(i, n int) float64 {
+	if n < 2 {
 		return 1
 	}
-	return 1 - (1-faintest)*float64(place)/float64(of-1)
+	return 1 - (1-minStrength)*float64(i)/float64(n-1)
 }

@@ -22,27 +22,27 @@ const (
 	top        = 98.0  // title, facts, legend
 	bottom     = 46.0  // the axis
 	lane       = 27.0  // height of a rank's row
-	holds      = 30.0  // height of the curve of held memory
+	curveSize  = 30.0  // height of the curve of held memory
 	gap        = 15.0  // between ranks
 	curveGap   = 4.0   // between a row and its curve
-	leastBox   = 17.0  // wanted width of the shortest computation
-	leastPlot  = 760.0
-	widestPlot = 8000.0
+	minBox     = 17.0  // preferred width of the shortest computation
+	minPlot    = 760.0
+	maxPlot    = 8000.0
 	digit      = 6.6 // width of a digit in a box, and of one in a small box
 	smallDigit = 5.7
 	titleChar  = 10.5 // width of a character of the title
 	titleLine  = 24.0 // height of a line of the title
-	mostLines  = 4    // of the title
+	maxLines   = 4    // of the title
 )
 
-// SVG writes a picture: a row for each rank and a box for each computation, with its
-// microbatch if there is room. The stages of a rank fade from first to last, and joined
-// pairs are one above the other. If the plan offloads, each rank has a second row with its copies to
-// far memory, above, and those back, below; and if replicas exchange anything, another one with its
-// reductions of gradients, above, and its gathers of weights, below. Below each row is the amount that the rank holds, in bytes,
-// or in microbatches in flight if the events have no bytes. All ranks share one scale.
-// Colours follow the reader's light or dark mode; there are no scripts and no external
-// fonts.
+// SVG writes a picture. It has a row for each rank, and a box for each computation, with its
+// microbatch if there is room. The stages of a rank fade from first to last. The two actions of a
+// joined pair are one above the other. If the plan offloads, each rank has a second row, with the
+// copies to far memory above the copies back. If replicas exchange anything, each rank has one more
+// row, with the reductions of gradients above the gathers of weights. Below these rows is the amount
+// that the rank holds, in bytes, or in microbatches in flight if the events have no bytes. All ranks
+// share one scale. Colours follow the reader's light or dark mode. The picture has no scripts and no
+// external fonts.
 //
 // A step of more than MaxBoxes computations is an error that wraps ErrTooLong.
 func (s *Step) SVG(w io.Writer) error {
@@ -67,19 +67,19 @@ func (s *Step) SVG(w io.Writer) error {
 	return nil
 }
 
-// picture is the state of drawing a step as SVG.
+// picture draws a step.
 type picture struct {
 	w      *bufio.Writer
 	step   *Step
 	clocks clocks
 	curves []curve
 	bytes  bool    // the curves are in bytes
-	most   float64 // the maximum of all curves
+	most   float64 // the highest peak of all curves
 
 	plot, height float64
-	pitch        float64 // from one rank to the next
+	pitch        float64 // distance from one rank to the next
 	rows         []int   // the first lanes of the rows of copies
-	copies       float64 // the height of a rank's rows of copies, 0 if there is none
+	copies       float64 // height of a rank's rows of copies
 }
 
 // picture returns an empty picture of a step of at most this many computations.
@@ -103,9 +103,8 @@ func (s *Step) picture(most int64) (*picture, error) {
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
-// measure sets the width of the plot. The shortest computation should have room for its
-// number, unless it is much shorter than others. The legend, which needs the width legend,
-// must fit.
+// measure sets the width and the height of the plot. The shortest computation should have room for
+// its number, unless it is much shorter than others. The legend must fit; its width is legend.
 func (p *picture) measure(legend float64) {
 	shortest, most := p.clocks.length(), 0
 	for _, list := range p.step.Events {
@@ -118,15 +117,15 @@ func (p *picture) measure(legend float64) {
 		}
 		most = max(most, boxes)
 	}
-	p.plot = leastPlot
+	p.plot = minPlot
 	if shortest > 0 {
-		p.plot = min(max(leastBox*float64(p.clocks.length())/float64(shortest), leastPlot), widestPlot)
-		p.plot = max(min(p.plot, 3*leastBox*float64(most)), leastPlot)
+		p.plot = min(max(minBox*float64(p.clocks.length())/float64(shortest), minPlot), maxPlot)
+		p.plot = max(min(p.plot, 3*minBox*float64(most)), minPlot)
 	}
 	p.plot = max(p.plot, math.Ceil(legend)-left-right)
 	p.pitch = lane + gap + p.copies
 	if p.most > 0 {
-		p.pitch += curveGap + holds
+		p.pitch += curveGap + curveSize
 	}
 	p.height = top + float64(len(p.curves))*p.pitch - gap + bottom
 }
@@ -139,10 +138,10 @@ func (p *picture) x(time int64) float64 {
 // y returns the top of a rank's row.
 func (p *picture) y(rank int) float64 { return top + float64(rank)*p.pitch }
 
-// at writes a coordinate.
+// at returns the text of a coordinate.
 func at(v float64) string { return units.Decimal(v, 2) }
 
-// time writes a time in units, and its unit.
+// time returns the text of a time with its unit.
 func (p *picture) time(t int64) string {
 	text := units.Decimal(float64(t)/float64(max(p.step.Scale, 1)), 3)
 	return text + " " + p.unit(text != "1")
@@ -159,7 +158,7 @@ func (p *picture) unit(plural bool) string {
 	return "tick"
 }
 
-// held writes an amount of the curves.
+// held returns the text of an amount of the curves.
 func (p *picture) held(amount float64) string {
 	if p.bytes {
 		return units.Size(int64(amount))
@@ -167,7 +166,7 @@ func (p *picture) held(amount float64) string {
 	return units.Decimal(amount, 2)
 }
 
-// heldUnit returns the unit that follows the peak in a sentence.
+// heldUnit returns the unit of the peak in a sentence.
 func (p *picture) heldUnit() string {
 	switch {
 	case p.bytes:
@@ -178,12 +177,12 @@ func (p *picture) heldUnit() string {
 	return " microbatches in flight"
 }
 
-// open writes the beginning: style, page, title and facts.
+// open writes the beginning of the picture: style, page, title and facts.
 func (p *picture) open() {
 	plan, width := p.step.Plan, left+p.plot+right
 	facts := p.facts()
 	title := wrap(plan.Name, int((width-40)/titleChar))
-	first := titleLine * float64(1-len(title)) // of the first title line; the last one has its usual place
+	first := titleLine * float64(1-len(title)) // offset of the first line of the title; the last line has offset 0
 	shift := ""
 	if first < 0 {
 		shift = ` y="` + at(first) + `"`
@@ -197,25 +196,25 @@ func (p *picture) open() {
 	p.printf(`<text x="20" y="54">%s</text>`+"\n", escape(facts))
 }
 
-// wrap breaks a title into a few lines of at most this many characters, at spaces if it can.
-// An ellipsis ends a title that is too long.
-func wrap(text string, most int) (lines []string) {
+// wrap breaks a title into lines of at most this number of characters, at spaces if possible. An
+// ellipsis ends a title that needs more than maxLines.
+func wrap(text string, width int) (lines []string) {
 	rest := []rune(text)
-	for len(rest) > most && len(lines) < mostLines-1 {
-		end := most
-		for end > most/2 && rest[end] != ' ' {
+	for len(rest) > width && len(lines) < maxLines-1 {
+		end := width
+		for end > width/2 && rest[end] != ' ' {
 			end--
 		}
 		if rest[end] != ' ' {
-			end = most
+			end = width
 		}
 		lines, rest = append(lines, string(rest[:end])), rest[end:]
 		for len(rest) > 0 && rest[0] == ' ' {
 			rest = rest[1:]
 		}
 	}
-	if len(rest) > most {
-		rest = append(rest[:most-1:most-1], '…')
+	if len(rest) > width {
+		rest = append(rest[:width-1:width-1], '…')
 	}
 	return append(lines, string(rest))
 }
@@ -245,25 +244,25 @@ func percent(part float64) string { return units.Decimal(100*part, 1) + " %" }
 // legend returns the legend for the colours and shades in use, and its width.
 func (p *picture) legend() (text string, end float64) {
 	var b strings.Builder
-	var there [schedule.NumKinds]bool
+	var shown [schedule.NumKinds]bool
 	chunks := 1
 	for rank, list := range p.step.Events {
 		for _, e := range list {
-			there[e.Action.Kind()] = there[e.Action.Kind()] || occupies(e) || e.Copied.End > e.Copied.Start
+			shown[e.Action.Kind()] = shown[e.Action.Kind()] || occupies(e) || e.Copied.End > e.Copied.Start
 		}
 		chunks = max(chunks, len(p.step.Plan.Placement.On(rank)))
 	}
 	x := 20.0
 	const y = 76.0
-	say := func(text string) {
+	label := func(text string) {
 		fmt.Fprintf(&b, `<text class="small" x="%s" y="%s">%s</text>`+"\n", at(x), at(y), escape(text))
 		x += 5.7*float64(len(text)) + 22
 	}
 	for _, k := range kinds {
-		if there[k.kind] {
+		if shown[k.kind] {
 			fmt.Fprintf(&b, `<rect class="%v"%s x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, fill(k.kind), at(x), at(y-10))
 			x += 20
-			say(k.word)
+			label(k.word)
 		}
 	}
 	if chunks > 1 {
@@ -273,15 +272,15 @@ func (p *picture) legend() (text string, end float64) {
 			x += 15
 		}
 		x += 5
-		say("from the first to the last stage of a rank")
+		label("from the first to the last stage of a rank")
 	}
 	if p.most > 0 {
 		fmt.Fprintf(&b, `<path class="area" d="M%s %sv-6h7v-4h7v10z"/><path class="line" d="M%[1]s %[3]sh7v-4h7"/>`, at(x), at(y+1), at(y-5))
 		x += 20
 		if p.bytes {
-			say("bytes live on the rank")
+			label("bytes live on the rank")
 		} else {
-			say("microbatches in flight on the rank")
+			label("microbatches in flight on the rank")
 		}
 	}
 	return b.String(), x
@@ -334,7 +333,7 @@ func (p *picture) rank(rank int) {
 	p.printf("</g>\n")
 }
 
-// stageList names the stages of a rank, if there is room for them.
+// stageList returns the stages of a rank, or their number if there is no room for them.
 func stageList(stages []int) string {
 	if len(stages) == 1 {
 		return "stage " + strconv.Itoa(stages[0])
@@ -346,7 +345,7 @@ func stageList(stages []int) string {
 	return list
 }
 
-// box draws a computation in a row whose top is at y. Its name is a tooltip.
+// box draws a computation in a row whose top is at y. The tooltip has its name and its times.
 func (p *picture) box(b box, y float64) {
 	const inset = 0.6 // left and right, between adjacent boxes
 	a, x, width, height := b.Action, p.x(b.Start), p.x(b.End)-p.x(b.Start), lane
@@ -390,11 +389,11 @@ func (p *picture) box(b box, y float64) {
 
 // curve draws the curve of a rank, and writes its peak.
 func (p *picture) curve(rank int, y float64) {
-	c, low := p.curves[rank], y+holds
+	c, low := p.curves[rank], y+curveSize
 	if p.most == 0 {
 		return
 	}
-	height := func(live float64) float64 { return low - holds*live/p.most }
+	height := func(live float64) float64 { return low - curveSize*live/p.most }
 	var line strings.Builder
 	line.WriteString("M" + at(left) + " " + at(low))
 	first := len(c.levels) - 1 // of the levels at the maximum

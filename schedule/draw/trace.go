@@ -12,13 +12,13 @@ import (
 )
 
 // Trace writes the step as Chrome trace events in JSON, for Perfetto (ui.perfetto.dev) and
-// chrome://tracing. Each rank is a process. Its first track has the computations, and the
-// second has the second halves of joined pairs. Four more have the copies to far memory and back, and what replicas reduce and gather. An arrow leads from a computation to the one
-// on another rank that takes its result, and a counter shows the live bytes by class. Times
-// are microseconds if the unit is a unit of time (ns, us, ms, s); otherwise one unit is one
-// microsecond.
+// chrome://tracing. Each rank is a process. Its first track has the computations, and the second
+// has the second halves of joined pairs. Four more tracks have the copies to far memory and back, and
+// the reductions and gathers of replicas. An arrow leads from a computation to the computation on
+// another rank that takes its result, and a counter shows the live bytes by class. Times are
+// microseconds if the unit is a unit of time (ns, us, ms, s); otherwise one unit is one microsecond.
 //
-// Within a track events are in order of time.
+// The events of a track are in order of time.
 func (s *Step) Trace(w io.Writer) error {
 	if _, err := s.check(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func microseconds(unit string) float64 {
 	return 1
 }
 
-// tracer is the state of writing a trace.
+// tracer writes a trace.
 type tracer struct {
 	out    *chrometrace.Writer // Close returns its error
 	step   *Step
@@ -72,8 +72,8 @@ type tracer struct {
 	flows  map[flow]int
 }
 
-// flow is a result that another rank takes: the output of a stage, or the gradient of a
-// stage's input.
+// flow is a result that another rank takes: the output of a stage (F), or the gradient of its input
+// (B).
 type flow struct {
 	kind              schedule.Kind // F or B
 	stage, microbatch int
@@ -95,7 +95,7 @@ func (t *tracer) names(rank int) {
 	}
 }
 
-// computation writes a computation, and its ends of arrows.
+// computation writes a computation, and the ends of arrows at it.
 func (t *tracer) computation(e simulate.Event, second bool) {
 	track := 0
 	if second {
@@ -104,10 +104,10 @@ func (t *tracer) computation(e simulate.Event, second bool) {
 	t.box(e, track)
 	switch a := e.Action; a.Kind() {
 	case schedule.F:
-		t.takes(e, track, flow{schedule.F, a.Stage() - 1, a.Microbatch()})
+		t.arrowhead(e, track, flow{schedule.F, a.Stage() - 1, a.Microbatch()})
 		t.arrow(e, track, flow{schedule.F, a.Stage(), a.Microbatch()})
 	case schedule.B, schedule.I:
-		t.takes(e, track, flow{schedule.B, a.Stage() + 1, a.Microbatch()})
+		t.arrowhead(e, track, flow{schedule.B, a.Stage() + 1, a.Microbatch()})
 		t.arrow(e, track, flow{schedule.B, a.Stage(), a.Microbatch()})
 	}
 }
@@ -136,7 +136,8 @@ func (t *tracer) arrow(e simulate.Event, track int, f flow) {
 	}
 }
 
-func (t *tracer) takes(e simulate.Event, track int, f flow) {
+// arrowhead writes the end of an arrow if a computation takes its result from another rank.
+func (t *tracer) arrowhead(e simulate.Event, track int, f flow) {
 	if t.crosses(f) {
 		t.out.Event(chrometrace.Event{
 			Phase: "f", Bind: "e", ID: t.flow(f), Name: "sent", Class: "transfer", Rank: e.Rank, Track: track, Start: t.time(e.Start - t.origin),
@@ -172,8 +173,8 @@ func (t *tracer) flow(f flow) int {
 func (t *tracer) counters(rank int) {
 	var classes []memory.Class
 	for class := range memory.Class(memory.NumClasses) {
-		has := func(e simulate.Event) bool { return e.Live[class] != 0 }
-		if slices.ContainsFunc(t.step.Events[rank], has) {
+		isLive := func(e simulate.Event) bool { return e.Live[class] != 0 }
+		if slices.ContainsFunc(t.step.Events[rank], isLive) {
 			classes = append(classes, class)
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// lists returns the ranges of the lists of the ranks: the bracketed lists, or the lines if
-// there are no brackets.
+// lists returns the ranges of the ranks' lists, which are in brackets, or one on each line if there
+// are no brackets.
 func (f *File) lists(ranks int) ([]line, error) {
 	if strings.IndexByte(f.text, '[') < 0 {
 		if i := strings.IndexByte(f.text, ']'); i >= 0 {
-			return nil, f.unopened(i)
+			return nil, f.unopenedError(i)
 		}
 		return f.lines(ranks)
 	}
@@ -32,21 +32,21 @@ func (f *File) lists(ranks int) ([]line, error) {
 func (f *File) brackets() ([]line, error) {
 	var (
 		lists  []line
-		open   []int     // offsets of the open brackets
-		nested bool      // the outer bracket, or the last one if none is open, contains lists
-		number = nowhere // the first number directly inside the outer bracket
+		open   []int    // offsets of the open brackets
+		nested bool     // the outer bracket, which may be closed by now, contains lists
+		number = absent // the first number directly inside the outer bracket
 	)
 	for i := range len(f.text) {
 		switch c := f.text[i]; {
 		case c == '[' && len(open) == 2:
 			return nil, f.fault(i, "found %s, expected a number: lists of ranks are at most inside one other list", f.found(i))
-		case c == '[' && number != nowhere:
-			return nil, f.loose(number)
+		case c == '[' && number != absent:
+			return nil, f.looseError(number)
 		case c == '[':
 			nested = len(open) == 1
 			open = append(open, i)
 		case c == ']' && len(open) == 0:
-			return nil, f.unopened(i)
+			return nil, f.unopenedError(i)
 		case c == ']':
 			start := open[len(open)-1]
 			open = open[:len(open)-1]
@@ -56,11 +56,11 @@ func (f *File) brackets() ([]line, error) {
 			if len(lists) == schedule.MaxStages {
 				return nil, f.fault(start, "found the list of rank %d, expected at most %d ranks", len(lists), schedule.MaxStages)
 			}
-			lists, number = append(lists, line{start, i}), nowhere
+			lists, number = append(lists, line{start, i}), absent
 		case strings.IndexByte(orderSeparators, c) >= 0 || len(open) == 2:
 		case len(open) == 0 || nested:
-			return nil, f.loose(i)
-		case number == nowhere:
+			return nil, f.looseError(i)
+		case number == absent:
 			number = i
 		}
 	}
@@ -71,14 +71,14 @@ func (f *File) brackets() ([]line, error) {
 	return lists, nil
 }
 
-const nowhere = -1
+const absent = -1 // in place of an offset
 
-// unopened is the fault of a closing bracket without an opening one.
-func (f *File) unopened(offset int) error {
+// unopenedError returns the error for a closing bracket without an opening one.
+func (f *File) unopenedError(offset int) error {
 	return f.fault(offset, "found %q, expected an opening [ before it", f.text[offset:offset+1])
 }
 
-// loose is the fault of a number outside the ranks' lists.
-func (f *File) loose(offset int) error {
+// looseError returns the error for a number outside the ranks' lists.
+func (f *File) looseError(offset int) error {
 	return f.fault(offset, "found %s, expected a [ before it: the other numbers are in brackets", f.found(offset))
 }

@@ -24,26 +24,26 @@ func (f *File) readCSV(options Options) error {
 			return err
 		}
 	}
-	if err := f.keep(lines, programs, options, nil); err != nil || f.Format == Compute {
+	if err := f.setPlan(lines, programs, options, nil); err != nil || f.Format == Compute {
 		return err
 	}
 	return f.requireTransfers()
 }
 
-// requireTransfers reports a file in the Comms form that needs transfers and has none.
+// requireTransfers returns an error for a file in the Comms form that needs transfers and has none.
 // PyTorch would run it and send nothing.
 func (f *File) requireTransfers() error {
-	there := kindsOf(f.Plan)
-	if there[schedule.SendF] || there[schedule.RecvF] || there[schedule.SendB] || there[schedule.RecvB] {
+	kinds := kindsOf(f.Plan)
+	if kinds[schedule.SendF] || kinds[schedule.RecvF] || kinds[schedule.SendB] || kinds[schedule.RecvB] {
 		return nil
 	}
-	stage, apart := neighboursApart(f.Plan.Placement)
-	if !apart {
+	stage, crosses := crossing(f.Plan.Placement)
+	if !crosses {
 		return nil
 	}
 	advice := "this is a compute-only plan: read it as compute, and lower.Transfers adds them"
-	if there[schedule.Unshard] || there[schedule.Reshard] || there[schedule.ReduceGrad] {
-		advice = "this is a compute-only plan but for UNSHARD, RESHARD and REDUCE_GRAD: read it without them as compute, and lower.Transfers adds them"
+	if kinds[schedule.Unshard] || kinds[schedule.Reshard] || kinds[schedule.ReduceGrad] {
+		advice = "this is a compute-only plan except for UNSHARD, RESHARD and REDUCE_GRAD: remove them and read it as compute, and lower.Transfers adds them"
 	}
 	return f.fault(0, "found no SEND and no RECV, expected some, as stages %d and %d are on ranks %d and %d: %s",
 		stage, stage+1, f.Plan.Placement.Rank[stage], f.Plan.Placement.Rank[stage+1], advice)
@@ -129,7 +129,7 @@ func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 			quote(text), examples[r.f.Format], schedule.MaxStages-1, schedule.MaxMicrobatches-1)
 	}
 	r.f.OldLetters = r.f.OldLetters || old
-	if has, _ := r.f.Format.has(a.Kind()); !has {
+	if included, _ := r.f.Format.includes(a.Kind()); !included {
 		return 0, r.f.fault(offset, "found %s, expected %s", quote(text), vocabulary[r.f.Format])
 	}
 	return a, nil
@@ -144,27 +144,26 @@ var (
 	}
 )
 
-// refuseCSV returns an error if a plan has neither of PyTorch's forms, regardless of order.
+// refuseCSV returns an error if the form cannot express the plan, whatever the order of its actions.
 func refuseCSV(plan *schedule.Plan, format Format) error {
-	there := kindsOf(plan)
-	if there[schedule.B] && there[schedule.W] && !there[schedule.I] {
+	kinds := kindsOf(plan)
+	if kinds[schedule.B] && kinds[schedule.W] && !kinds[schedule.I] {
 		return refuse(format, "the plan has B and W and no I, which would be read as the letters of 2024")
 	}
 	if format == Compute {
 		return nil
 	}
-	if there[schedule.SendF] || there[schedule.RecvF] {
+	if kinds[schedule.SendF] || kinds[schedule.RecvF] {
 		return refuseQueues(plan)
 	}
-	if _, apart := neighboursApart(plan.Placement); apart {
+	if _, crosses := crossing(plan.Placement); crosses {
 		return refuse(Comms, "the plan has stages on several ranks and no transfers: give it to lower.Transfers first")
 	}
 	return nil
 }
 
-// refuseQueues returns an error if a plan would match other messages in PyTorch, which
-// matches messages between two ranks by order alone. It does not refuse a plan that is
-// invalid anyway.
+// refuseQueues returns an error if PyTorch would match other sends and receives than the plan. Between
+// two ranks it matches them by order alone. An invalid plan is not refused.
 func refuseQueues(plan *schedule.Plan) error {
 	if plan.Runtime == schedule.PyTorch || check.Plan(plan) != nil {
 		return nil
@@ -172,25 +171,25 @@ func refuseQueues(plan *schedule.Plan) error {
 	shared := *plan
 	shared.Runtime = schedule.PyTorch
 	if err := check.Plan(&shared); err != nil {
-		return refuse(Comms, "the plan needs a queue for outputs and another one for gradients between two ranks, and PyTorch has one: give it to lower.For: %v", err)
+		return refuse(Comms, "between two ranks the plan needs one queue for outputs and one for gradients, and PyTorch has one for both: give it to lower.For: %v", err)
 	}
 	return nil
 }
 
 // kindsOf returns the set of kinds of actions in a plan.
-func kindsOf(plan *schedule.Plan) (there [schedule.NumKinds]bool) {
+func kindsOf(plan *schedule.Plan) (kinds [schedule.NumKinds]bool) {
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
 			if int(a.Kind()) < schedule.NumKinds {
-				there[a.Kind()] = true
+				kinds[a.Kind()] = true
 			}
 		}
 	}
-	return there
+	return kinds
 }
 
-// neighboursApart returns the first stage whose next stage is on another rank.
-func neighboursApart(place schedule.Placement) (stage int, apart bool) {
+// crossing returns the first stage whose next stage is on another rank.
+func crossing(place schedule.Placement) (stage int, crosses bool) {
 	for stage, rank := range place.Rank {
 		if !place.Last(stage) && place.Rank[stage+1] != rank {
 			return stage, true
@@ -202,35 +201,35 @@ func neighboursApart(place schedule.Placement) (stage int, apart bool) {
 // writeCells writes the cells of a rank.
 func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) error {
 	var buf []byte
-	before, open := "", false // open: the previous action is joined with this one
+	separator, open := "", false // open: the previous action is joined with this one
 	for a := range plan.All(rank) {
-		has, refused := format.has(a.Kind())
+		included, refused := format.includes(a.Kind())
 		if refused {
 			return refuse(format, "%v on rank %d has a kind that PyTorch does not have", a, rank)
 		}
 		if (open || a.Joined()) && !a.Kind().Compute() || open && a.Joined() {
 			return refuse(format, "%v on rank %d is in a joined group that is not a pair of computations", a, rank)
 		}
-		if !has {
+		if !included {
 			continue
 		}
-		b.WriteString(before)
+		b.WriteString(separator)
 		if a.Joined() {
 			b.WriteByte('(')
 		}
 		buf, _ = a.WithDrop(0).WithJoin(false).AppendText(buf[:0])
 		b.Write(buf)
-		before = ","
+		separator = ","
 		switch {
 		case a.Joined():
-			before = ";"
+			separator = ";"
 		case open:
 			b.WriteString(overlap)
 		}
 		open = a.Joined()
 	}
 	if open {
-		return refuse(format, "the last action of rank %d is joined with a next one, but there is none", rank)
+		return refuse(format, "the last action of rank %d is joined, but no action follows it", rank)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func TestNoTransfers(t *testing.T) {
 	for text, want := range map[string]string{
 		"0F0,0B0\n1F0,1B0\n":                 "found no SEND and no RECV, expected some, as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan: read it as compute, and lower.Transfers adds them",
 		"0F0,1F0,1B0,0B0\n2F0,2B0\n":         "as stages 1 and 2 are on ranks 0 and 1: this is a compute-only plan",
-		"0UNSHARD,0F0,0B0\n1UNSHARD,1F0,1B0": "as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan but for UNSHARD, RESHARD and REDUCE_GRAD: read it without them as compute",
+		"0UNSHARD,0F0,0B0\n1UNSHARD,1F0,1B0": "as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan except for UNSHARD, RESHARD and REDUCE_GRAD: remove them and read it as compute",
 	} {
 		_, err := format.Read(strings.NewReader(text), format.Options{Name: "FILE", Format: format.Comms})
 		place, ok := errors.AsType[*format.Error](err)

@@ -2,7 +2,7 @@ package format
 
 import "github.com/weir-ml/weir/schedule"
 
-// extent returns the numbers of stages and microbatches of the actions.
+// extent returns the numbers of stages and of microbatches that the actions need.
 func extent(programs []program) (stages, microbatches int) {
 	for _, p := range programs {
 		for _, a := range p.actions {
@@ -24,35 +24,35 @@ func mode(programs []program) schedule.Mode {
 	return schedule.ForwardOnly
 }
 
-// homes puts each stage on the rank with most of its actions, the lowest rank in a tie, so
-// that a misplaced action is the one at fault. A stage without actions has its place in a
-// loop placement.
-func homes(programs []program, stages int) []int {
-	home, most, here := make([]int, stages), make([]int, stages), make([]int, stages)
-	for stage := range home {
-		home[stage] = stage % len(programs)
+// majorityRanks returns, by stage, the rank with most actions of the stage, the lowest rank in a tie.
+// Then a fault is at the misplaced action. A stage without actions is on its rank of a looped
+// placement.
+func majorityRanks(programs []program, stages int) []int {
+	ranks, most, counts := make([]int, stages), make([]int, stages), make([]int, stages)
+	for stage := range ranks {
+		ranks[stage] = stage % len(programs)
 	}
 	for rank, p := range programs {
 		for _, a := range p.actions {
 			if stage := a.Stage(); stage < stages {
-				here[stage]++
+				counts[stage]++
 			}
 		}
 		for _, a := range p.actions {
 			if stage := a.Stage(); stage < stages {
-				if here[stage] > most[stage] {
-					home[stage], most[stage] = rank, here[stage]
+				if counts[stage] > most[stage] {
+					ranks[stage], most[stage] = rank, counts[stage]
 				}
-				here[stage] = 0
+				counts[stage] = 0
 			}
 		}
 	}
-	return home
+	return ranks
 }
 
-// twoCopies reports whether the stages belong to two copies of a model: each forward of the
-// lower half of the stages has a microbatch of the lower half, and each of the upper half
-// one of the upper half. No plan of one copy has this property.
+// twoCopies reports whether the stages belong to two copies of a model. If so, the forwards of the
+// lower half of the stages have microbatches of the lower half, and the forwards of the upper half
+// have microbatches of the upper half. No plan of one copy has this property.
 func twoCopies(programs []program, stages, microbatches int) bool {
 	if stages%2 != 0 || microbatches < 2 {
 		return false

@@ -2,7 +2,7 @@
 // of PyTorch's pipelining, the signed order list of Megatron and TransformerEngine, a JSON
 // form of Weir, and the text form of package schedule.
 //
-// [Read] detects the form of a file, converts it to a plan, and keeps the text.
+// [Read] detects the form of a file, converts the file to a plan, and keeps the text.
 // [File.WriteTo] returns the same bytes, including idle cells, old letters, quotes, a byte
 // order mark and line ends. [File.Place] returns the location of an action of the plan, so
 // that a fault that check.Plan finds can be shown at its line and column. [Write] writes any
@@ -15,20 +15,19 @@
 //     a joined pair as (0F7;7B3)OVERLAP_F_B, and an empty cell if the rank is idle for a
 //     tick. Cells may be in double quotes, as spreadsheets write them. Files of 2024 have
 //     other [Letters]; see File.OldLetters.
-//   - Comms has the transfers too (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
-//     REDUCE_GRAD and QUANTIZE, which PyTorch does not have. PyTorch waits for its sends
-//     at the end of a step and cannot express a wait before that: writing leaves out a
-//     plan's waits for sends and reductions, and the ZERO_GRAD that belong to the latter,
-//     and reading gives none. A file without any transfer is refused if
-//     neighbours are on two ranks.
-//   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the
-//     next backward, -1.5 the next weight gradient if that is separate. Stage v·P + r is
-//     number v + 1 of rank r. In brackets, as Python and JSON print lists, each list
-//     belongs to a rank, and may span several lines; one outer list may contain them.
-//     Plans that do not fit are refused: other placements, joined pairs, microbatches
+//   - Comms also has transfers (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
+//     REDUCE_GRAD and QUANTIZE. PyTorch waits for its sends at the end of a step, and has no
+//     action for an earlier wait. So Write omits a plan's waits for sends and reductions,
+//     and the ZERO_GRAD that belong to the reductions. Read refuses a file without any
+//     transfer if successive stages are on two ranks.
+//   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the next
+//     backward, -1.5 the next weight gradient if it is separate. Stage v·P + r is number
+//     v + 1 of rank r. The numbers may be in brackets, as Python and JSON print lists: each
+//     list belongs to a rank, and may span several lines; one outer list may contain them.
+//     Write refuses plans that do not fit: other placements, joined pairs, microbatches
 //     that do not ascend, frozen stages.
 //
-// Compute, Comms and Order do not say where buffers end, which stages are frozen, or what is
-// a slice of a sequence; [Options] can. They do not give the placement either: in the CSV
-// forms a stage is on the rank whose line has it.
+// Compute, Comms and Order do not express the ends of buffers. They do not express frozen stages
+// and slices of sequences either; [Options] can. Nor do they express the placement: in the CSV
+// forms a stage is on the rank whose line has its actions.
 package format

@@ -16,15 +16,15 @@ import (
 // MaxBytes is the largest number of bytes that Read reads.
 const MaxBytes = schedule.MaxText
 
-// Options say how to read a file, and add what some forms do not express. The zero value
-// takes everything from the file.
+// Options control how Read reads a file, and state properties that some forms do not express. With
+// the zero value, Read takes everything from the file.
 type Options struct {
 	Name    string // of the file, for errors
 	Format  Format
 	Letters Letters // of a CSV file
-	// Ranks, Stages and Microbatches are the expected numbers; 0 takes them from the file.
-	// If the file states a number, it must be equal. In other files, actions beyond the
-	// numbers are faults that check.Plan finds.
+	// Ranks, Stages and Microbatches are the expected numbers; 0 takes a number from the file.
+	// If the file states a number, it must equal the expected one. If it states none, actions
+	// beyond the expected one are faults that check.Plan finds.
 	Ranks, Stages, Microbatches int
 	// Slices and Frozen are fields of the plan, for forms that cannot express them.
 	Slices int
@@ -36,25 +36,25 @@ type File struct {
 	Name   string
 	Format Format
 	Plan   *schedule.Plan
-	Costs  *simulate.Costs // of a JSON file that has them; nil in others
+	Costs  *simulate.Costs // of a JSON file with costs, otherwise nil
 	// OldLetters is set if a CSV file was read with PyTorch's letters of 2024: a B of the
-	// file is an I of the plan, and a BW is a B. A plan of today that computes weight
-	// gradients twice, with B and W and no I, looks the same; Options.Letters decides.
+	// file is an I of the plan, and a BW is a B. A file of today that computes weight gradients
+	// twice, with B and W and no I, looks the same; Options.Letters selects the letters.
 	OldLetters bool
 
 	mark     string // the byte order mark before the text, or ""
 	text     string
 	written  int  // number of actions read
-	inferred bool // the number of microbatches was taken from the largest one in the text
-	// offsets[rank] are the offsets in the text of the actions in the rank's bodies,
+	inferred bool // the number of microbatches is that of the largest one in the text plus 1
+	// offsets[rank] holds the offsets in the text of the actions in the rank's bodies, and
 	// starts[rank] is the offset of the rank itself.
 	offsets [][]uint32
 	starts  []uint32
 }
 
-// Read reads a plan of at most MaxBytes, and holds no more memory than a small multiple of
-// that. It does not check whether the plan is valid; check.Plan does. An error with a
-// location in the file is an *Error; every error names the file.
+// Read reads a plan of at most MaxBytes. The memory that it uses is proportional to the text. Read
+// does not check whether the plan is valid; check.Plan does. An error with a location in the file
+// is an *Error. Every error contains the name of the file.
 func Read(r io.Reader, options Options) (*File, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ const byteOrderMark = "\ufeff"
 // validate returns an error for invalid options.
 func (o *Options) validate() error {
 	for _, number := range [...]struct {
-		what     string
+		name     string
 		n, limit int
 	}{
 		{"ranks", o.Ranks, schedule.MaxStages},
@@ -110,7 +110,7 @@ func (o *Options) validate() error {
 	} {
 		if number.n < 0 || number.n > number.limit {
 			return fmt.Errorf("%w: %sthe options ask for %d %s: give 1 to %d, or 0 to take the number from the file",
-				ErrFormat, o.prefix(), number.n, number.what, number.limit)
+				ErrFormat, o.prefix(), number.n, number.name, number.limit)
 		}
 	}
 	if o.Letters > OldLetters {
@@ -150,26 +150,26 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), nil
 }
 
-// Place returns the line and the column of an action. Its position counts every repeat of a
-// segment of the rank's program, as faults do. If there is no such action it returns the
-// location of the rank, and if there is no such rank the first location of the file. Columns
-// count bytes from 1, without a byte order mark.
+// Place returns the line and the column of an action. The position counts the actions of every
+// repeat of the segments of the rank's program, as faults do. If the action does not exist, Place
+// returns the location of the rank, and if the rank does not exist, the first location of the file.
+// Columns count bytes from 1, without a byte order mark.
 func (f *File) Place(rank int, position int64) (line, column int) {
 	if rank < 0 || rank >= len(f.starts) {
 		return 1, 1
 	}
 	offset, before := f.starts[rank], 0
 	for _, segment := range f.Plan.Programs[rank] {
-		all, within := segment.Len()*int64(segment.Repeat), int64(-1)
+		all, rest := segment.Len()*int64(segment.Repeat), int64(-1) // rest: the position within a repeat
 		if position >= 0 && position < all {
-			within = position % segment.Len()
+			rest = position % segment.Len()
 		}
 		for _, inner := range segment.Inside() {
 			n := int64(len(inner.Body))
-			if within >= 0 && within < n*int64(inner.Repeat) {
-				offset = f.offsets[rank][before+int(within%n)]
+			if rest >= 0 && rest < n*int64(inner.Repeat) {
+				offset = f.offsets[rank][before+int(rest%n)]
 			}
-			within, before = within-n*int64(inner.Repeat), before+int(n)
+			rest, before = rest-n*int64(inner.Repeat), before+int(n)
 		}
 		position -= all
 	}
@@ -188,7 +188,7 @@ func (f *File) fault(offset int, format string, args ...any) error {
 	return &Error{Name: f.Name, Line: line, Column: column, Text: fmt.Sprintf(format, args...)}
 }
 
-// found describes the text at an offset: a word, quoted.
+// found returns the word at an offset, quoted, for an error.
 func (f *File) found(offset int) string {
 	word := f.text[offset:]
 	if word == "" {
@@ -209,7 +209,7 @@ func quote(found string) string {
 	return strconv.Quote(found)
 }
 
-// title is the name of a plan in a form without names.
+// title returns the name of a plan whose form has no names.
 func (f *File) title() string {
 	if f.Name == "" {
 		return f.Format.String()

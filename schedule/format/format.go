@@ -49,7 +49,7 @@ var (
 type Error struct {
 	Name         string // of the file, or ""
 	Line, Column int    // from 1; the column in bytes
-	Text         string // what was found there and what was expected
+	Text         string // the text that was found and the text that was expected
 }
 
 // Error returns the location and the text, without a line break.

@@ -17,9 +17,9 @@ import (
 // jsonSchema is the version of the JSON form. Readers refuse others.
 const jsonSchema = 1
 
-// WriteJSON writes a plan, and the costs of a simulation if they are not nil, as JSON that
-// Read converts back to exactly this plan and these costs. A Frozen without a frozen stage
-// comes back as nil, and Copies and Slices of 1 as 0.
+// WriteJSON writes a plan, and the costs of a simulation if they are not nil, as JSON. Read returns
+// exactly this plan and these costs, except that a Frozen without a frozen stage becomes nil, and
+// Copies and Slices of 1 become 0.
 //
 //	{
 //	  "schema": 1,
@@ -40,11 +40,11 @@ const jsonSchema = 1
 //	  ]
 //	}
 //
-// Copies, slices, a runtime other than weir, a bounded capacity of links and the frozen
-// stages follow the microbatches if the plan has them. Facts, parts, windows and outgoing,
-// with an entry for each stage, entries, one for each rank, and costs follow if they are
-// present. Actions have the text form. A nested loop has segments, a list of such objects,
-// in place of actions. The same plan gives the same bytes.
+// The other fields of the plan come after the microbatches if they are not empty: copies, slices, a
+// runtime other than weir, a bounded capacity of links, frozen stages; away, facts, parts, windows
+// and outgoing, which have an element for each stage; entries, which has one for each rank; and
+// costs. Actions have the text form. A nested loop has segments, a list of such objects, in place of
+// actions. The same plan gives the same bytes.
 //
 // The error is from w, or wraps ErrRefused for a plan that JSON cannot express.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
@@ -181,7 +181,7 @@ func jsonParts(table *[schedule.NumKinds]uint64) []byte {
 	return append(b, '}')
 }
 
-// jsonSet writes the numbers of a set.
+// jsonSet writes the members of a set.
 func jsonSet(set uint64) []byte {
 	b := []byte("[")
 	for separator := ""; set != 0; set &= set - 1 {
@@ -205,17 +205,17 @@ func (j *jsonWriter) programs(plan *schedule.Plan) {
 	j.b.WriteString("\n  ]")
 }
 
-// segments writes segments, with this space before each.
-func (j *jsonWriter) segments(program []schedule.Segment, space string) {
+// segments writes segments, each after a line break and its indentation.
+func (j *jsonWriter) segments(program []schedule.Segment, indent string) {
 	for i, segment := range program {
 		if i > 0 {
 			j.b.WriteByte(',')
 		}
-		fmt.Fprintf(j.b, "%s{\"repeat\": %d, \"stride\": %d, ", space, segment.Repeat, segment.Stride)
+		fmt.Fprintf(j.b, "%s{\"repeat\": %d, \"stride\": %d, ", indent, segment.Repeat, segment.Stride)
 		if segment.Inner != nil {
 			j.b.WriteString(`"segments": [`)
-			j.segments(segment.Inner, space+"  ")
-			j.b.WriteString(space + "]}")
+			j.segments(segment.Inner, indent+"  ")
+			j.b.WriteString(indent + "]}")
 			continue
 		}
 		j.b.WriteString(`"actions": "`)

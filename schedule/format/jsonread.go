@@ -27,10 +27,10 @@ type jsonReader struct {
 	f      *File
 	plan   *schedule.Plan
 	frozen []int
-	nested int64 // actions of one repeat of every loop of loops
+	nested int64 // number of actions in one repeat of every nested loop
 }
 
-// missing reports a fault at the end of the current object.
+// missing reports a fault at the end of the object that was read last.
 func (r *jsonReader) missing(format string, args ...any) { r.Found("}", "expected "+format, args...) }
 
 // number reads a whole number from low to high.
@@ -107,13 +107,13 @@ func (r *jsonReader) file() {
 	case !slices.Contains(fields, "capacity"):
 		p.Capacity = schedule.Unlimited
 	}
-	r.fits()
+	r.checkLengths()
 	r.End(jsonSchema, slices.Contains(fields, "schema"))
 }
 
-// fits checks that the tables match the numbers of stages and ranks, so that the plan can be
+// checkLengths checks that the tables match the numbers of stages and ranks, so that the plan can be
 // written.
-func (r *jsonReader) fits() {
+func (r *jsonReader) checkLengths() {
 	if r.Fault() != nil {
 		return
 	}
@@ -140,7 +140,7 @@ func (r *jsonReader) fits() {
 	}
 	for _, table := range [...]struct {
 		name      string
-		has       bool
+		present   bool
 		got, want int
 	}{
 		{"programs", true, len(p.Programs), ranks},
@@ -151,8 +151,8 @@ func (r *jsonReader) fits() {
 		{"outgoing", p.Outgoing != nil, len(p.Outgoing), stages},
 		{"entries", p.Entries != nil, len(p.Entries), ranks},
 	} {
-		if table.has && table.got != table.want {
-			r.missing("%d %s before it, where there are %d", table.want, table.name, table.got)
+		if table.present && table.got != table.want {
+			r.missing("%d %s before it, found %d", table.want, table.name, table.got)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func (r *jsonReader) parts() (table [schedule.NumKinds]uint64) {
 	return table
 }
 
-// set reads the numbers of a set, of up to 64 things.
+// set reads the members of a set.
 func (r *jsonReader) set(what string) (set uint64) {
 	for _, n := range r.numbers(what, 0, schedule.MaxParts-1) {
 		set |= 1 << n
@@ -227,8 +227,8 @@ func (r *jsonReader) program() {
 	r.plan.Programs = append(r.plan.Programs, r.segments(true))
 }
 
-// segments reads a list of segments, which may be nested loops if nests is set.
-func (r *jsonReader) segments(nests bool) (program []schedule.Segment) {
+// segments reads a list of segments. If nesting is allowed, they may be nested loops.
+func (r *jsonReader) segments(nesting bool) (program []schedule.Segment) {
 	offsets := &r.f.offsets[len(r.f.offsets)-1]
 	r.List(MaxBytes, func() {
 		var segment schedule.Segment
@@ -240,7 +240,7 @@ func (r *jsonReader) segments(nests bool) (program []schedule.Segment) {
 				segment.Stride = r.number("a stride", -schedule.MaxMicrobatches, schedule.MaxMicrobatches)
 			case name == "actions" && segment.Inner == nil:
 				segment.Body, *offsets = r.actions(*offsets)
-			case name == "segments" && nests && segment.Body == nil:
+			case name == "segments" && nesting && segment.Body == nil:
 				start := r.Ahead()
 				segment.Inner = r.segments(false)
 				if r.nested += segment.Len(); r.nested > schedule.MaxNested {
@@ -276,7 +276,7 @@ func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 			return nil, offsets
 		}
 		if r.f.written++; r.f.written > schedule.MaxWritten {
-			r.Wrong(place, fmt.Sprintf("found action %d of the file, expected at most %d: write those that repeat as segments", r.f.written, schedule.MaxWritten))
+			r.Wrong(place, fmt.Sprintf("found action %d of the file, expected at most %d: write repeated actions as segments", r.f.written, schedule.MaxWritten))
 			return nil, offsets
 		}
 		body, offsets = append(body, a), append(offsets, uint32(place))

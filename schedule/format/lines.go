@@ -9,8 +9,8 @@ import (
 // line is the range of a rank's text.
 type line struct{ start, end int }
 
-// lines returns the lines of the ranks. Blank lines at the end of the file count only if
-// this many ranks were requested.
+// lines returns the lines of the ranks. If ranks is not 0, it is the required number. Blank lines at
+// the end of the file are lines of ranks only if they are required.
 func (f *File) lines(ranks int) ([]line, error) {
 	var lines []line
 	last := 0 // number of lines up to the last one that is not blank
@@ -28,17 +28,16 @@ func (f *File) lines(ranks int) ([]line, error) {
 		}
 		start = next
 	}
-	wanted := ranks
 	if ranks == 0 {
-		wanted = max(last, 1)
+		ranks = max(last, 1)
 	}
 	switch {
-	case last > wanted:
-		return nil, f.fault(lines[wanted].start, "found a line for rank %d, expected %d ranks, as in the options", wanted, wanted)
-	case len(lines) < wanted:
+	case last > ranks:
+		return nil, f.fault(lines[ranks].start, "found a line for rank %d, expected %d ranks, as in the options", ranks, ranks)
+	case len(lines) < ranks:
 		return nil, f.fault(len(f.text), "found the end of the file, expected a line for rank %d", len(lines))
 	}
-	return lines[:wanted], nil
+	return lines[:ranks], nil
 }
 
 // program holds the actions of a rank and their offsets.
@@ -57,16 +56,16 @@ func (f *File) add(p *program, a schedule.Action, offset int) error {
 	return nil
 }
 
-// newProgram returns a program with room for the actions of a line. There are at most this
-// many, and each takes three bytes and a separator.
+// newProgram returns a program with room for the actions of a line. An action has at least three
+// bytes and a separator.
 func newProgram(most, bytes int) program {
 	n := min(most, bytes/4+1, schedule.MaxWritten)
 	return program{make([]schedule.Action, 0, n), make([]uint32, 0, n)}
 }
 
-// keep makes the programs the plan of the file, and derives the rest of the plan. A nil
-// place puts each stage on the rank with most of its actions.
-func (f *File) keep(lines []line, programs []program, options Options, place func(ranks, stages int) schedule.Placement) error {
+// setPlan makes the programs the plan of the file, and derives the rest of the plan. If place is nil,
+// each stage is on the rank with most of its actions.
+func (f *File) setPlan(lines []line, programs []program, options Options, place func(ranks, stages int) schedule.Placement) error {
 	plan := &schedule.Plan{Name: f.title(), Slices: options.Slices, Frozen: options.Frozen}
 	for rank, p := range programs {
 		var segments []schedule.Segment
@@ -93,7 +92,7 @@ func (f *File) keep(lines []line, programs []program, options Options, place fun
 	if place != nil {
 		plan.Placement = place(len(programs), stages)
 	} else {
-		plan.Placement = schedule.Placement{Ranks: len(programs), Rank: homes(programs, stages)}
+		plan.Placement = schedule.Placement{Ranks: len(programs), Rank: majorityRanks(programs, stages)}
 		if twoCopies(programs, stages, microbatches) {
 			plan.Placement.Copies = 2
 		}

@@ -16,8 +16,8 @@ const (
 	orderCharacters = orderSeparators + "0123456789-."
 )
 
-// readOrder reads the order list: for each rank the signed numbers of its stages, on a line
-// or in brackets.
+// readOrder reads the order list, which has the signed numbers of each rank's stages on a line or in
+// brackets.
 func (f *File) readOrder(options Options) error {
 	lists, err := f.lists(options.Ranks)
 	if err != nil {
@@ -25,19 +25,20 @@ func (f *File) readOrder(options Options) error {
 	}
 	programs := make([]program, len(lists))
 	for rank, list := range lists {
-		if programs[rank], err = f.signed(rank, len(lists), list); err != nil {
+		if programs[rank], err = f.readSigned(rank, len(lists), list); err != nil {
 			return err
 		}
 	}
-	return f.keep(lists, programs, options, schedule.Looped)
+	return f.setPlan(lists, programs, options, schedule.Looped)
 }
 
-// signed reads the order of a rank. Microbatches are counted for each chunk and direction.
-func (f *File) signed(rank, ranks int, list line) (program, error) {
+// readSigned reads the order of a rank. A chunk is a stage of the rank. Microbatches are counted for
+// each chunk and kind.
+func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 	text := f.text[list.start:list.end]
 	p := newProgram(len(text), 2*len(text))
 	var next [numCounts][]int // by count and chunk: the next microbatch
-	apart := apartChunks(text)
+	separate := separateChunks(text)
 	limit := (schedule.MaxStages - 1 - rank) / ranks
 	for word, offset := range words(text, orderSeparators) {
 		offset += list.start
@@ -52,7 +53,7 @@ func (f *File) signed(rank, ranks int, list line) (program, error) {
 		switch {
 		case weights:
 			kind, count = schedule.W, weightGradients
-		case backward && chunk < len(apart) && apart[chunk]:
+		case backward && chunk < len(separate) && separate[chunk]:
 			kind, count = schedule.I, backwards
 		case backward:
 			kind, count = schedule.B, backwards
@@ -76,20 +77,20 @@ const (
 	numCounts
 )
 
-// apartChunks reports which chunks of a rank have separate weight gradients.
-func apartChunks(text string) []bool {
-	var apart []bool
+// separateChunks reports which chunks of a rank have separate weight gradients.
+func separateChunks(text string) []bool {
+	var separate []bool
 	for word := range words(text, orderSeparators) {
 		number, weights := strings.CutSuffix(word, ".5")
 		chunk, err := strconv.Atoi(strings.TrimPrefix(number, "-"))
 		if weights && err == nil && chunk >= 1 && chunk <= schedule.MaxStages {
-			for len(apart) < chunk {
-				apart = append(apart, false)
+			for len(separate) < chunk {
+				separate = append(separate, false)
 			}
-			apart[chunk-1] = true
+			separate[chunk-1] = true
 		}
 	}
-	return apart
+	return separate
 }
 
 // words yields each word of a text and its offset.
@@ -112,11 +113,11 @@ func words(text, separators string) iter.Seq2[string, int] {
 	}
 }
 
-// refuseOrder returns an error if a plan has no order list, regardless of order.
+// refuseOrder returns an error if a list cannot express the plan, whatever the order of its actions.
 func refuseOrder(plan *schedule.Plan) error {
 	place := plan.Placement
 	if place.Copies > 1 {
-		return refuse(Order, "it numbers the stages of one model, and the plan has %d copies", place.Copies)
+		return refuse(Order, "the list numbers the stages of one model, and the plan has %d copies", place.Copies)
 	}
 	for stage, rank := range place.Rank {
 		if rank != stage%place.Ranks {
@@ -139,14 +140,14 @@ func writeSigned(b *bufio.Writer, plan *schedule.Plan, rank int) error {
 	kinds := make([]schedule.Kind, chunks) // of the backward; None before the first one
 	separator := ""
 	for a := range plan.All(rank) {
-		has, refused := Order.has(a.Kind())
+		included, refused := Order.includes(a.Kind())
 		switch {
 		case refused:
 			return refuse(Order, "%v on rank %d is of a kind that the list cannot express", a, rank)
-		case !has:
+		case !included:
 			continue
 		case a.Joined():
-			return refuse(Order, "%v on rank %d is joined with the next action, and the list has one after the other", a, rank)
+			return refuse(Order, "%v on rank %d is joined with the next action, and the list has no pairs", a, rank)
 		case a.Stage()%ranks != rank || a.Stage()/ranks >= chunks:
 			return refuse(Order, "%v on rank %d is of a stage that the rank does not have", a, rank)
 		}
@@ -155,7 +156,7 @@ func writeSigned(b *bufio.Writer, plan *schedule.Plan, rank int) error {
 		case schedule.B, schedule.I:
 			count, sign = backwards, "-"
 			if kinds[chunk] != schedule.None && kinds[chunk] != a.Kind() {
-				return refuse(Order, "stage %d has B and I, and the list has either the one or the other", a.Stage())
+				return refuse(Order, "stage %d has both B and I, and the list has only one of them for a stage", a.Stage())
 			}
 			kinds[chunk] = a.Kind()
 		case schedule.W:
@@ -170,7 +171,7 @@ func writeSigned(b *bufio.Writer, plan *schedule.Plan, rank int) error {
 	}
 	for chunk, n := range next {
 		if weights := n[weightGradients]; (kinds[chunk] == schedule.I) != (weights > 0) {
-			return refuse(Order, "stage %d has I without W or W without I, and the list takes them together", chunk*ranks+rank)
+			return refuse(Order, "stage %d has I without W or W without I, and the list needs both", chunk*ranks+rank)
 		}
 	}
 	return nil

@@ -45,15 +45,15 @@ func (f *File) readPlanText(options Options) error {
 // checkOptions returns an error if the plan differs from the options.
 func (f *File) checkOptions(options Options) error {
 	for _, number := range [...]struct {
-		what      string
-		is, asked int
+		name          string
+		got, expected int
 	}{
 		{"ranks", f.Plan.Placement.Ranks, options.Ranks},
 		{"stages", f.Plan.Placement.Stages(), options.Stages},
 		{"microbatches", f.Plan.Microbatches, options.Microbatches},
 	} {
-		if number.asked != 0 && number.is != number.asked {
-			return f.fault(0, "found a plan of %d %s, expected %d, as in the options", number.is, number.what, number.asked)
+		if number.expected != 0 && number.got != number.expected {
+			return f.fault(0, "found a plan of %d %s, expected %d, as in the options", number.got, number.name, number.expected)
 		}
 	}
 	return nil

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Write writes a plan. The error is from w, or wraps ErrRefused and says what the form
-// cannot express; then nothing is written. Compute and Order leave out transfers, Comms
-// leaves out waits, and all three leave out where buffers end.
+// Write writes a plan. The error is from w, or wraps ErrRefused if the form cannot express the plan;
+// then nothing is written. Compute and Order omit transfers, Comms omits waits, and all three omit
+// the ends of buffers.
 func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 	switch format {
 	case Text:
@@ -55,7 +55,7 @@ func refuse(format Format, text string, args ...any) error {
 	return fmt.Errorf("%w: %v: %s", ErrRefused, format, fmt.Sprintf(text, args...))
 }
 
-// refusePlan returns an error if no such plan has the form, whatever its actions.
+// refusePlan returns an error if the form cannot express the plan, whatever the order of its actions.
 func refusePlan(plan *schedule.Plan, format Format) error {
 	place := plan.Placement
 	if place.Ranks != len(plan.Programs) {
@@ -69,7 +69,7 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 		return refuse(format, "the plan has %d actions, and a file with each of them written out may have %d: write text or JSON, which store a repeated segment once", actions, schedule.MaxWritten)
 	}
 	if place.Copies > 1 && place.Stages()%place.Copies != 0 {
-		return refuse(format, "%d copies do not share %d stages out evenly", place.Copies, place.Stages())
+		return refuse(format, "%d copies cannot have equal shares of %d stages", place.Copies, place.Stages())
 	}
 	if format == Order {
 		return refuseOrder(plan)
@@ -77,10 +77,10 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 	return refuseCSV(plan, format)
 }
 
-// has reports whether a form has actions of a kind. Kinds that it leaves out are not
-// refused: Compute and Order hold only computations, and only Weir waits within a step for
-// a send or for a reduction.
-func (f Format) has(kind schedule.Kind) (has, refused bool) {
+// includes reports whether a form has actions of a kind, and otherwise whether a plan with this kind
+// is refused or written without it. Compute and Order omit all actions except computations. Comms
+// omits waits within a step for a send or a reduction.
+func (f Format) includes(kind schedule.Kind) (included, refused bool) {
 	switch {
 	case kind.Compute():
 		return true, false
