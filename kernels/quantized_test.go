@@ -1,15 +1,11 @@
 package kernels_test
 
 import (
-	"bytes"
-	"encoding/binary"
-	"fmt"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 )
@@ -68,90 +64,6 @@ func (b *bench) bytes(x kernels.Buffer) []byte {
 	data := make([]byte, x.N)
 	require.NoError(b, b.ReadUint8(data, x))
 	return data
-}
-
-// raw returns the bytes of a buffer.
-func (b *bench) raw(x kernels.Buffer) (data []byte) {
-	for _, v := range b.read(x) {
-		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
-	}
-	return data
-}
-
-// lowPrecision runs every low-precision operation and returns everything it wrote. The keys
-// begin with the name of the operation and a comma.
-func (b *bench) lowPrecision(rows, cols int) map[string][]byte {
-	results := map[string][]byte{}
-	x := b.random(rows * cols)
-	for _, e := range encodings {
-		tally := b.putInts(make([]int32, kernels.TallyWords))
-		for _, stochastic := range []bool{false, true} {
-			op := kernels.Quantize{
-				X: x, Rows: rows, Cols: cols, Rowwise: b.room(e, rows, cols), Columnwise: b.room(e, cols, rows),
-				Stochastic: stochastic, Key: kernels.Key{Seed: 3}, Tally: kernels.Cell{Buffer: tally},
-			}
-			require.NoError(b, b.Quantize(op))
-			name := fmt.Sprintf(", %s, stochastic %t", e, stochastic)
-			results["Quantize"+name+": rowwise"], results["Quantize"+name+": columnwise"] = b.bytes(op.Rowwise.Data), b.bytes(op.Columnwise.Data)
-			words := make([]int32, kernels.TallyWords)
-			require.NoError(b, b.ReadInt32(words, tally))
-			results["Quantize"+name+": tally"] = fmt.Append(nil, words)
-
-			dst, c := b.random(rows*cols), b.random(cols*cols)
-			product := kernels.QuantizedMatMul{
-				A: op.Columnwise, B: op.Columnwise, C: c, Bias: b.random(cols), M: cols, N: cols, K: rows,
-				Workspace: b.put(make([]float32, b.QuantizedWorkspace(cols, cols, rows))), Accumulate: true,
-			}
-			require.NoError(b, b.QuantizedMatMul(product))
-			results["QuantizedMatMul"+name] = b.raw(c)
-			require.NoError(b, b.Dequantize(dst, op.Columnwise, true))
-			results["Dequantize"+name] = b.raw(dst)
-		}
-	}
-	return results
-}
-
-// The bits do not depend on threads, at a size that is divided into parts and at one that is not.
-// TestPlainGoByDefinition and package kerneltest compare instruction sets.
-func TestLowPrecisionOfThreads(t *testing.T) {
-	for _, s := range [][2]int{{300, 130}, {7, 12}} {
-		want := newBench(t).lowPrecision(s[0], s[1])
-		got := newBenchWith(t, kernels.HostConfig{Threads: 3}).lowPrecision(s[0], s[1])
-		for name := range want {
-			require.True(t, bytes.Equal(want[name], got[name]), name)
-		}
-	}
-}
-
-// everyQuantization returns all low-precision operations.
-func everyQuantization(b *bench, e kernels.Encoding) map[string]func() error {
-	const rows, cols = 140, 130
-	x, c, dst := b.random(rows*cols), b.random(cols*cols), b.random(rows*cols)
-	workspace, tally := b.random(b.QuantizedWorkspace(cols, cols, rows)), b.putInts(make([]int32, kernels.TallyWords))
-	op := kernels.Quantize{
-		X: x, Rows: rows, Cols: cols, Rowwise: b.room(e, rows, cols), Columnwise: b.room(e, cols, rows), Tally: kernels.Cell{Buffer: tally},
-	}
-	product := kernels.QuantizedMatMul{A: op.Columnwise, B: op.Columnwise, C: c, M: cols, N: cols, K: rows, Workspace: workspace}
-	return map[string]func() error{
-		"Quantize":               func() error { return b.Quantize(op) },
-		"Quantize, stochastic":   func() error { op := op; op.Stochastic = true; return b.Quantize(op) },
-		"Dequantize":             func() error { return b.Dequantize(dst, op.Rowwise, false) },
-		"Dequantize, transposed": func() error { return b.Dequantize(dst, op.Columnwise, true) },
-		"QuantizedMatMul":        func() error { return b.QuantizedMatMul(product) },
-	}
-}
-
-// Low-precision operations allocate nothing on the Go heap (L11).
-func TestLowPrecisionAllocatesNothing(t *testing.T) {
-	for _, threads := range []int{1, 2} {
-		b := newBenchWith(t, kernels.HostConfig{Threads: threads})
-		for _, e := range encodings {
-			for name, f := range everyQuantization(b, e) {
-				require.NoError(t, f())
-				require.Zero(t, testkit.Allocations(func() { _ = f() }, 0), "%s in %s, %d threads", name, e, threads)
-			}
-		}
-	}
 }
 
 // If a row has an odd number of four-bit codes, the unused half byte is 0.
