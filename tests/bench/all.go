@@ -32,12 +32,13 @@ func all(o options, threads []int, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	c := &comparison{p, o, out}
-	c.options.time /= 2 // per measurement
+	turn := o.time / 2
 	if o.short {
-		c.options.time /= 2
+		turn /= 2
 	}
-	host, err := o.host(1)
+	o.Time = turn.Seconds()
+	c := &comparison{p, o, out}
+	host, err := o.host()
 	if err != nil {
 		return err
 	}
@@ -46,12 +47,12 @@ func all(o options, threads []int, out io.Writer) (err error) {
 		return err
 	}
 	clock := "the clock"
-	if o.cpu {
+	if o.CPU {
 		clock = "processor time"
 	}
 	fmt.Fprintf(out, "%d × %s, %s, %s %s/%s, %s; medians of %d turns of %v (products %v) by %s; peak %.0f GFLOP/s a thread; load before %s\n",
 		runtime.NumCPU(), processor(), set, runtime.Version(), runtime.GOOS, runtime.GOARCH, time.Now().Format("2006-01-02 15:04"),
-		rounds, c.options.time, c.options.time/4, clock, peak(), load())
+		rounds, turn, turn/4, clock, peak(), load())
 	if !o.products {
 		if err = c.steps(threads); err != nil {
 			return err
@@ -68,55 +69,54 @@ func all(o options, threads []int, out io.Writer) (err error) {
 	return nil
 }
 
-// alternate calls each measure once per round. It returns the samples by measure.
-func (c *comparison) alternate(measures ...func() (sample, error)) ([][]sample, error) {
-	all := make([][]sample, len(measures))
+// alternate calls each measure once per round. It returns the measurements by measure.
+func alternate(measures ...func() (measurement, error)) ([][]measurement, error) {
+	all := make([][]measurement, len(measures))
 	for range rounds {
 		for i, measure := range measures {
-			s, err := measure()
+			m, err := measure()
 			if err != nil {
 				return nil, err
 			}
-			all[i] = append(all[i], s)
+			all[i] = append(all[i], m)
 		}
 	}
 	return all, nil
 }
 
-// middle returns the median of a figure of samples.
-func middle(samples []sample, figure func(sample) float64) float64 {
-	x := make([]float64, len(samples))
-	for i, s := range samples {
-		x[i] = figure(s)
+// torch returns the function that measures a step with PyTorch.
+func (c *comparison) torch(j job, w setting) func() (measurement, error) {
+	return func() (measurement, error) { return c.peers.torch(j, w) }
+}
+
+// openBLAS returns the function that measures a product with OpenBLAS.
+func (c *comparison) openBLAS(j job, core string) func() (measurement, error) {
+	return func() (measurement, error) { return c.peers.openBLAS(j, core) }
+}
+
+// middle returns the median of a figure of measurements.
+func middle(all []measurement, figure func(measurement) float64) float64 {
+	x := make([]float64, len(all))
+	for i, m := range all {
+		x[i] = figure(m)
 	}
 	slices.Sort(x)
 	return x[len(x)/2]
 }
 
-// ratio returns the median ratio of adjacent samples.
-func ratio(ours, theirs []sample, figure func(sample) float64) float64 {
-	x := make([]sample, len(ours))
+// ratio returns the median ratio of adjacent measurements.
+func ratio(ours, theirs []measurement, figure func(measurement) float64) float64 {
+	x := make([]measurement, len(ours))
 	for i := range x {
 		x[i].Median = figure(ours[i]) / figure(theirs[i])
 	}
 	return middle(x, byMedian)
 }
 
-func byMedian(s sample) float64 { return s.Median }
-func byBest(s sample) float64   { return s.Best }
-func mib(s sample) float64      { return s.Resident / (1 << 20) }
-func ofPeak(s sample) float64   { return 100 * s.Median / s.peak }
-
-// ours returns the function that measures a step or product with Weir.
-func (c *comparison) ours(s subject, threads int, o options) func() (sample, error) {
-	return func() (sample, error) {
-		m, err := s.measureApart(threads, o)
-		if o.products {
-			m.Median, m.Best = m.MedianRate, m.Rate
-		}
-		return sample{Median: m.Median, Best: m.Best, Resident: float64(m.Resident), peak: m.Peak * float64(threads)}, err
-	}
-}
+func byMedian(m measurement) float64 { return m.Median }
+func byBest(m measurement) float64   { return m.Best }
+func mib(m measurement) float64      { return m.Resident / (1 << 20) }
+func ofPeak(m measurement) float64   { return 100 * m.Median / m.Peak }
 
 // settings returns the PyTorch settings to try.
 func settings() (all []setting) {
@@ -134,15 +134,14 @@ func settings() (all []setting) {
 // chooseSetting returns the fastest setting. It tries all with few steps, then the best of several
 // with torch.compile and, with several threads, the best one with active waiting.
 func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) {
-	s := steps("g4 4k T256")[0]
-	o := c.options
+	j := c.options.of(steps("g4 4k T256")[0], threads)
 	type tried struct {
 		setting
 		rate float64
 	}
 	var best tried
 	try := func(w setting) {
-		r, err := c.peers.torch(s, threads, w, o)
+		r, err := c.peers.torch(j, w)
 		if err != nil { // for instance without MKL
 			fmt.Fprintf(os.Stderr, "bench: PyTorch with %s is left out: %v\n", w.name, err)
 			return
@@ -152,7 +151,7 @@ func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) 
 			best = tried{w, r.Median}
 		}
 	}
-	fmt.Fprint(c.out, "\n| PyTorch, "+s.Name+" | threads | which is | tokens/s |\n|---|---|---|---|\n")
+	fmt.Fprint(c.out, "\n| PyTorch, "+j.Name+" | threads | which is | tokens/s |\n|---|---|---|---|\n")
 	for _, w := range all {
 		try(w)
 	}
@@ -185,10 +184,10 @@ func (c *comparison) steps(threads []int) error {
 			continue
 		}
 		for _, n := range threads {
-			none := c.options
-			none.keep = transformer.NoLogits
-			all, err := c.alternate(c.ours(s, n, c.options), c.ours(s, n, none),
-				func() (sample, error) { return c.peers.torch(s, n, chosen[n], c.options) })
+			j := c.options.of(s, n)
+			none := j
+			none.KeepLogits = transformer.NoLogits
+			all, err := alternate(j.measureApart, none.measureApart, c.torch(j, chosen[n]))
 			if err != nil {
 				return err
 			}
@@ -204,8 +203,8 @@ func (c *comparison) steps(threads []int) error {
 		if c.options.only != "" || s.Layers != 4 || c.options.short && s.Sequence > 64 {
 			continue
 		}
-		all, err := c.alternate(c.ours(s, 1, c.with("avx2")), func() (sample, error) { return c.peers.torch(s, 1, avx2, c.options) },
-			c.ours(s, 1, c.with("portable")), c.ours(s, 1, c.options))
+		j := c.options.of(s, 1)
+		all, err := alternate(j.with("avx2").measureApart, c.torch(j, avx2), j.with("portable").measureApart, j.measureApart)
 		if err != nil {
 			return err
 		}
@@ -218,20 +217,9 @@ func (c *comparison) steps(threads []int) error {
 // shortSteps are the steps of -short.
 var shortSteps = []string{"g4 4k T64", "g4 4k T256", "g6 4k T256", "g4 50k T256"}
 
-// steps returns the configurations whose names contain the given parts.
-func steps(only string) []subject { return options{only: only}.subjects() }
-
-// with returns the options with an instruction set.
-func (c *comparison) with(instructions string) options {
-	o := c.options
-	o.instructions = instructions
-	return o
-}
-
 // products measures products of Weir and OpenBLAS, with the best instructions and with fewer.
 func (c *comparison) products(threads []int) error {
-	c.options.products = true
-	c.options.time /= 4
+	c.options.Time /= 4
 	if c.options.short {
 		threads = threads[:1]
 	}
@@ -239,29 +227,28 @@ func (c *comparison) products(threads []int) error {
 	if err != nil {
 		return err
 	}
-	rival := func(s subject, n int, core string) func() (sample, error) {
-		return func() (sample, error) { return c.peers.openBLAS(s, n, core, c.options) }
-	}
 	fmt.Fprint(c.out, "\n| product, m×n×k | threads | Weir GFLOP/s | of peak | OpenBLAS | of peak | Weir : OpenBLAS |\n|---|---|---|---|---|---|---|\n")
-	for _, s := range c.options.subjects() {
+	for _, s := range products() {
 		for _, n := range threads {
-			all, err := c.alternate(c.ours(s, n, c.options), rival(s, n, core))
+			j := c.options.of(s, n)
+			all, err := alternate(j.measureApart, c.openBLAS(j, core))
 			if err != nil {
 				return err
 			}
 			for i := range all[1] {
-				all[1][i].peak = all[0][i].peak
+				all[1][i].Peak = all[0][i].Peak
 			}
 			fmt.Fprintf(c.out, "| %s | %d | %.0f | %.0f %% | %.0f | %.0f %% | %.2f |\n", s.Name, n,
 				middle(all[0], byMedian), middle(all[0], ofPeak), middle(all[1], byMedian), middle(all[1], ofPeak), ratio(all[0], all[1], byMedian))
 		}
 	}
 	fmt.Fprint(c.out, "\n| product, one thread | Weir AVX2 | OpenBLAS, HASWELL | Weir : OpenBLAS | Weir plain Go |\n|---|---|---|---|---|\n")
-	for _, s := range c.options.subjects() {
+	for _, s := range products() {
 		if s.M*s.N*s.K > 1<<30 {
 			continue // plain Go takes too long
 		}
-		all, err := c.alternate(c.ours(s, 1, c.with("avx2")), rival(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
+		j := c.options.of(s, 1)
+		all, err := alternate(j.with("avx2").measureApart, c.openBLAS(j, "HASWELL"), j.with("portable").measureApart)
 		if err != nil {
 			return err
 		}
@@ -273,13 +260,13 @@ func (c *comparison) products(threads []int) error {
 
 // chooseCore returns the core type with which OpenBLAS is fastest, over three products.
 func (c *comparison) chooseCore() (best string, err error) {
-	all, most := c.options.subjects(), 0.0
+	all, most := products(), 0.0
 	fmt.Fprint(c.out, "\n| OpenBLAS as | which is | GFLOP/s of three products together |\n|---|---|---|\n")
 	for _, core := range []string{"HASWELL", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS", "ZEN"} {
 		var name string
 		var took float64 // total for 10^9 operations of each product
 		for _, s := range []subject{all[0], all[5], all[8]} {
-			r, err := c.peers.openBLAS(s, 1, core, c.options)
+			r, err := c.peers.openBLAS(c.options.of(s, 1), core)
 			if err != nil {
 				return "", err
 			}

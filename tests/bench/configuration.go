@@ -48,3 +48,22 @@ func (c configuration) model(keep int64) transformer.Config {
 		Vocabulary: c.Vocabulary, Width: c.Width, Layers: c.Layers, Heads: c.Heads, Context: c.Sequence, Seed: 1, KeepLogits: keep,
 	}
 }
+
+// stepFlops returns the floating-point operations of the necessary products of a step: two in
+// the forward and four in the backward for each weight and token, and those of attention over
+// half of the pairs of tokens.
+func (c configuration) stepFlops() float64 {
+	weights := 12*c.Width*c.Width*c.Layers + c.Width*c.Vocabulary
+	pairs := c.Sequence * (c.Sequence + 1) / 2
+	return batch * (6*float64(c.Sequence)*float64(weights) + 12*float64(pairs)*float64(c.Width*c.Layers))
+}
+
+// steps returns the configurations whose names contain the given parts.
+func steps(only string) (all []subject) {
+	for _, c := range configurations {
+		if c.matches(only) {
+			all = append(all, subject{Kind: "step", Name: c.name(), configuration: c})
+		}
+	}
+	return all
+}

@@ -1,9 +1,10 @@
-// Bench measures a training step on the host: tokens per second, memory, and a profile, for
-// models of the GPT-2 layout in float32 with AdamW. A step has four sequences, each a
-// microbatch. The text is random, which does not affect the speed.
+// Bench measures a training step on the host: tokens per second and memory, for models of the
+// GPT-2 layout in float32 with AdamW. A step has four sequences, each a microbatch. The text is
+// random, which does not affect the speed.
 //
 //	go run ./tests/bench                      all configurations, one and two threads
-//	go run ./tests/bench -only g4,4k -profile configurations whose name contains both parts
+//	go run ./tests/bench -only g4,4k          configurations whose name contains both parts
+//	go run ./tests/bench -profile DIR         also CPU profiles, for go tool pprof
 //	go run ./tests/bench -products            matrix products only
 //	go run ./tests/bench -all                 everything, alternating with PyTorch and OpenBLAS, as Markdown
 //	go run ./tests/bench -all -short          a part of it
@@ -19,12 +20,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/weir-ml/weir/kernels"
 )
 
 // options are the flags.
@@ -32,34 +30,12 @@ type options struct {
 	only     string
 	threads  string
 	time     time.Duration
-	cpu      bool
-	profile  bool
 	products bool
 	all      bool
 	short    bool
 	peers    string
-	keep     int64
-
-	instructions string
-	child        string // the name of the only configuration or product that this process measures
-}
-
-// clock returns the clock for measurements.
-func (o options) clock() clock {
-	if o.cpu {
-		return processorTime
-	}
-	return wallTime
-}
-
-// host returns the device.
-func (o options) host(threads int) (*kernels.Host, error) {
-	for i := kernels.BestInstructions; i <= kernels.NEON; i++ {
-		if i.String() == o.instructions || o.instructions == "" {
-			return kernels.NewHost(kernels.HostConfig{Threads: threads, Instructions: i})
-		}
-	}
-	return nil, fmt.Errorf("-instructions %s: want best, avx512, avx2, neon or portable", o.instructions)
+	job             // the settings of every job
+	child    string // a job in JSON, which this process runs
 }
 
 func main() {
@@ -67,15 +43,15 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure configurations whose name contains all of these parts, such as g4,4k,T64")
 	flag.StringVar(&o.threads, "threads", "1,2", "numbers of threads")
 	flag.DurationVar(&o.time, "time", 5*time.Second, "measuring time for each, at least three steps")
-	flag.BoolVar(&o.cpu, "cpu", false, "measure processor time instead of wall-clock time: for one thread on a busy machine")
-	flag.BoolVar(&o.profile, "profile", false, "print a profile of a step")
+	flag.BoolVar(&o.CPU, "cpu", false, "measure processor time instead of wall-clock time: for one thread on a busy machine")
+	flag.StringVar(&o.Profile, "profile", "", "`folder` for a CPU profile of each measurement")
 	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
-	flag.Int64Var(&o.keep, "keep-logits", 0, "maximum bytes of logits that a microbatch keeps for its backward; -1: none, 0: all or none, as transformer.Model.Record chooses")
-	flag.StringVar(&o.instructions, "instructions", "best", "best, avx512, avx2, neon or portable, which is plain Go")
+	flag.Int64Var(&o.KeepLogits, "keep-logits", 0, "maximum bytes of logits that a microbatch keeps for its backward; -1: none, 0: all or none, as transformer.Model.Record chooses")
+	flag.StringVar(&o.Instructions, "instructions", "best", "best, avx512, avx2, neon or portable, which is plain Go")
 	flag.BoolVar(&o.all, "all", false, "measure steps and products, alternating with PyTorch and OpenBLAS; -products and -only select a part")
 	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines, and shorter turns")
 	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" means this machine itself")
-	flag.StringVar(&o.child, "child", "", "measure this one in this process")
+	flag.StringVar(&o.child, "child", "", "run this job in this process")
 	flag.Parse()
 	if err := run(o, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -84,6 +60,15 @@ func main() {
 }
 
 func run(o options, out io.Writer) error {
+	if o.child != "" {
+		var j job
+		err := json.Unmarshal([]byte(o.child), &j)
+		if err != nil {
+			return fmt.Errorf("-child: %w", err)
+		}
+		m, err := j.measure()
+		return errors.Join(err, json.NewEncoder(out).Encode(m))
+	}
 	var threads []int
 	for _, text := range strings.Split(o.threads, ",") {
 		n, err := strconv.Atoi(text)
@@ -92,29 +77,45 @@ func run(o options, out io.Writer) error {
 		}
 		threads = append(threads, n)
 	}
-	chosen := o.subjects()
-	if o.child != "" {
-		i := slices.IndexFunc(chosen, func(s subject) bool { return s.Name == o.child })
-		if i < 0 {
-			return fmt.Errorf("-child %s: no such configuration", o.child)
-		}
-		m, err := chosen[i].measure(threads[0], o)
-		return errors.Join(err, json.NewEncoder(out).Encode(m))
-	}
 	if o.all {
 		return all(o, threads, out)
 	}
-	t := table{out: out}
-	for _, s := range chosen {
-		for _, n := range threads {
-			m, err := s.measureApart(n, o)
-			if err == nil {
-				err = t.add(m)
-			}
+	subjects, print := steps(o.only), printStep
+	if o.products {
+		subjects, print = products(), printProduct
+	}
+	o.Time = o.time.Seconds()
+	for i, s := range subjects {
+		for k, n := range threads {
+			m, err := o.job.of(s, n).measureApart()
 			if err != nil {
+				return err
+			}
+			if err := print(out, m, i+k == 0); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// The tables have a line for each measurement, as it arrives, and begin with a heading.
+
+func printProduct(out io.Writer, m measurement, heading bool) error {
+	if heading {
+		fmt.Fprintf(out, "%-18s %7s %9s %8s %9s %8s\n", "product", "threads", "GFLOP/s", "of peak", "median", "of peak")
+	}
+	share := 100 / m.Peak
+	_, err := fmt.Fprintf(out, "%-18s %7d %9.1f %7.0f%% %9.1f %7.0f%%\n", m.Name, m.Threads, m.Best, share*m.Best, m.Median, share*m.Median)
+	return err
+}
+
+func printStep(out io.Writer, m measurement, heading bool) error {
+	if heading {
+		fmt.Fprintf(out, "%-12s %7s %10s %10s %10s %12s %9s %8s\n",
+			"model", "threads", "tokens/s", "median", "arena MiB", "resident MiB", "GFLOP/s", "of peak")
+	}
+	_, err := fmt.Fprintf(out, "%-12s %7d %10.0f %10.0f %10.1f %12.1f %9.1f %7.0f%%\n", m.Name, m.Threads, m.Best, m.Median,
+		m.Arena/(1<<20), mib(m), m.Rate, 100*m.Rate/m.Peak)
+	return err
 }

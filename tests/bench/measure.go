@@ -16,37 +16,18 @@ import (
 // batch is the number of sequences of a step, each a microbatch.
 const batch = 4
 
-// measurement is a line of the table.
-type measurement struct {
-	Name       string  `json:"name"`
-	Threads    int     `json:"threads"`
-	Steps      int     `json:"steps"`
-	Best       float64 `json:"best_tokens_per_second"`
-	Median     float64 `json:"median_tokens_per_second"`
-	Arena      int64   `json:"arena_peak_bytes"`
-	Resident   int64   `json:"resident_peak_bytes"`     // of the process; 0 if unknown
-	Peak       float64 `json:"peak_gflops"`             // of one core, measured at the same time
-	Rate       float64 `json:"gflops"`                  // of the best step, without recomputed products
-	MedianRate float64 `json:"median_gflops,omitempty"` // of a product
-	Profile    []share `json:"profile,omitempty"`
-	FirstLoss  float64 `json:"first_loss"`
-	LastLoss   float64 `json:"last_loss"`
-}
-
-// measure trains for the given time, and at least three steps, after a warm-up step. The profile
-// is of one additional step.
-func measure(c configuration, threads int, o options) (m measurement, err error) {
-	t, err := newTrainer(c, threads, o)
+// measureStep trains for the given time, and at least three steps, after a warm-up step.
+func measureStep(j job) (m measurement, err error) {
+	t, err := newTrainer(j)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	m = measurement{Name: c.name(), Threads: threads}
 	if _, m.FirstLoss, err = t.step(); err != nil {
 		return m, err
 	}
 	var times []time.Duration
-	for begin := time.Now(); len(times) < 3 || time.Since(begin) < o.time; {
+	for begin := time.Now(); len(times) < 3 || time.Since(begin).Seconds() < j.Time; {
 		var took time.Duration
 		if took, m.LastLoss, err = t.step(); err != nil {
 			return m, err
@@ -54,50 +35,39 @@ func measure(c configuration, threads int, o options) (m measurement, err error)
 		times = append(times, took)
 	}
 	slices.Sort(times)
-	tokens := float64(batch * c.Sequence)
-	m.Steps, m.Arena, m.Resident = len(times), t.peak, residentPeak()
+	tokens := float64(batch * j.Sequence)
+	m.Steps, m.Arena = len(times), float64(t.peak)
 	m.Best, m.Median = tokens/times[0].Seconds(), tokens/times[len(times)/2].Seconds()
-	if o.profile {
-		t.dev.total = map[string]*share{}
-		took, _, err := t.step()
-		if err != nil {
-			return m, err
-		}
-		m.Profile = t.dev.profile(took)
-	}
-	m.Rate = c.stepFlops() / times[0].Seconds() / 1e9
-	m.Peak = peak()
+	m.Rate = j.stepFlops() / times[0].Seconds() / 1e9
 	return m, nil
 }
 
 // trainer is a model and the runner that trains it.
 type trainer struct {
-	dev    *meter
+	dev    *kernels.Host
 	model  *transformer.Model
 	runner *runner.Runner[kernels.Buffer]
 	source *source
 	peak   int64
-	now    clock
+	now    func() time.Duration
 }
 
-func newTrainer(c configuration, threads int, o options) (t *trainer, err error) {
-	host, err := o.host(threads)
-	if err != nil {
+func newTrainer(j job) (t *trainer, err error) {
+	t = &trainer{now: j.clock()}
+	if t.dev, err = j.host(); err != nil {
 		return nil, err
 	}
-	now := o.clock()
-	t = &trainer{dev: &meter{Host: host, now: now}, now: now}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	if t.model, err = transformer.New(t.dev, c.model(o.keep), 1); err != nil {
+	if t.model, err = transformer.New(t.dev, j.model(j.KeepLogits), 1); err != nil {
 		return t, err
 	}
-	t.source = newSource(t.dev, c)
+	t.source = newSource(t.dev, j.configuration)
 	cfg := runner.Config[kernels.Buffer]{Stages: t.model.Stages(), Spaces: runner.Spaces(t.dev), Seed: 1}
-	if cfg.Memory.Profile, err = t.record(c); err != nil {
+	if cfg.Memory.Profile, err = t.record(j.configuration); err != nil {
 		return t, err
 	}
 	t.runner, err = runner.New(cfg)

@@ -67,30 +67,21 @@ func (p *peers) run(input []byte, environment []string, command ...string) ([]by
 	return text, err
 }
 
-// sample is the result of one process: tokens or 10^9 operations per second.
-type sample struct {
-	Name     string  `json:"name"`
-	Median   float64 `json:"median"`
-	Best     float64 `json:"best"`
-	Resident float64 `json:"resident"` // maximum, in bytes
-	peak     float64 // GFLOP/s of all threads, measured by Weir at the same time
-}
-
-func (p *peers) sample(input []byte, environment []string, command ...string) (s sample, err error) {
+func (p *peers) measure(input []byte, environment []string, command ...string) (m measurement, err error) {
 	text, err := p.run(input, environment, command...)
 	if err == nil {
-		err = json.Unmarshal(text, &s)
+		err = json.Unmarshal(text, &m)
 	}
-	return s, err
+	return m, err
 }
 
 // openBLAS measures a product. core is the processor type that OpenBLAS should assume.
-func (p *peers) openBLAS(s subject, threads int, core string, o options) (sample, error) {
+func (p *peers) openBLAS(j job, core string) (measurement, error) {
 	flag := func(is bool) string { return strconv.Itoa(map[bool]int{true: 1}[is]) }
-	library := libraries + "openblas-openmp/"
-	return p.sample(nil, []string{"OMP_NUM_THREADS=" + strconv.Itoa(threads), "LD_LIBRARY_PATH=" + library, "OMP_WAIT_POLICY=PASSIVE", "OPENBLAS_CORETYPE=" + core},
-		p.program, library+"libopenblas.so.0", strconv.Itoa(s.M), strconv.Itoa(s.N), strconv.Itoa(s.K), flag(s.TransA), flag(s.TransB),
-		flag(s.Accumulate), strconv.Itoa(threads), fmt.Sprint(o.time.Seconds()), flag(o.cpu))
+	library, threads := libraries+"openblas-openmp/", strconv.Itoa(j.Threads)
+	return p.measure(nil, []string{"OMP_NUM_THREADS=" + threads, "LD_LIBRARY_PATH=" + library, "OMP_WAIT_POLICY=PASSIVE", "OPENBLAS_CORETYPE=" + core},
+		p.program, library+"libopenblas.so.0", strconv.Itoa(j.M), strconv.Itoa(j.N), strconv.Itoa(j.K), flag(j.TransA), flag(j.TransB),
+		flag(j.Accumulate), threads, fmt.Sprint(j.Time), flag(j.CPU))
 }
 
 // setting is a configuration of PyTorch.
@@ -101,23 +92,18 @@ type setting struct {
 }
 
 // torch measures training steps.
-func (p *peers) torch(s subject, threads int, w setting, o options) (sample, error) {
-	job, err := json.Marshal(struct {
-		subject
-		Threads int     `json:"threads"`
-		Time    float64 `json:"time"`
-		CPU     bool    `json:"cpu"`
-		Compile bool    `json:"compile"`
-	}{s, threads, o.time.Seconds(), o.cpu, w.compile})
+func (p *peers) torch(j job, w setting) (measurement, error) {
+	j.Compile = w.compile
+	text, err := json.Marshal(j)
 	if err != nil {
-		return sample{}, err
+		return measurement{}, err
 	}
-	n := strconv.Itoa(threads)
+	n := strconv.Itoa(j.Threads)
 	environment := append([]string{
 		// Freed memory stays with the process: otherwise a tenth of a step is spent in page
 		// faults.
 		"MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=17179869184", "MALLOC_TOP_PAD_=268435456",
 		"OMP_NUM_THREADS=" + n, "OPENBLAS_NUM_THREADS=" + n, "MKL_NUM_THREADS=" + n,
 	}, w.environment...)
-	return p.sample(peer, environment, "python3", "-", string(job))
+	return p.measure(peer, environment, "python3", "-", string(text))
 }

@@ -29,8 +29,8 @@ func TestPeersThatAreNotThere(t *testing.T) {
 
 // A ratio compares adjacent samples: a minute in which everything is slow does not affect it.
 func TestRatio(t *testing.T) {
-	ours := []sample{{Median: 10}, {Median: 2}, {Median: 30}}
-	theirs := []sample{{Median: 5}, {Median: 1}, {Median: 10}}
+	ours := []measurement{{Median: 10}, {Median: 2}, {Median: 30}}
+	theirs := []measurement{{Median: 5}, {Median: 1}, {Median: 10}}
 	require.Equal(t, 2.0, ratio(ours, theirs, byMedian))
 	require.Equal(t, 10.0, middle(ours, byMedian))
 }

@@ -20,9 +20,9 @@ type product struct {
 	Accumulate bool `json:"accumulate"`
 }
 
-// products are shapes that other projects publish, and shapes of training (forward, gradient of
+// shapes are shapes that other projects publish, and shapes of training (forward, gradient of
 // the input, gradient of the weight), both large and as small as in examples/train.
-var products = []product{
+var shapes = []product{
 	{M: 512, N: 512, K: 512},
 	{M: 1024, N: 1024, K: 1024},
 	{M: 768, N: 3072, K: 768},
@@ -54,10 +54,19 @@ func (p product) name() string {
 	return name
 }
 
+// products returns all products.
+func products() (all []subject) {
+	for _, p := range shapes {
+		all = append(all, subject{Kind: "product", Name: p.name(), product: p})
+	}
+	return all
+}
+
 // measureProduct repeats a product for the given time, and at least three times. A sample has
 // enough calls to make the cost of reading the clock negligible.
-func measureProduct(p product, threads int, o options) (m measurement, err error) {
-	host, err := o.host(threads)
+func measureProduct(j job) (m measurement, err error) {
+	p := j.product
+	host, err := j.host()
 	if err != nil {
 		return m, err
 	}
@@ -78,8 +87,8 @@ func measureProduct(p product, threads int, o options) (m measurement, err error
 	flops := 2 * float64(p.M) * float64(p.N) * float64(p.K)
 	calls := 1 + int(2e7/flops)
 	var rates []float64
-	now := o.clock()
-	for begin := time.Now(); err == nil && (len(rates) < 4 || time.Since(begin) < o.time); {
+	now := j.clock()
+	for begin := time.Now(); err == nil && (len(rates) < 4 || time.Since(begin).Seconds() < j.Time); {
 		start := now()
 		for range calls {
 			if e := host.MatMul(op); e != nil {
@@ -93,9 +102,5 @@ func measureProduct(p product, threads int, o options) (m measurement, err error
 	}
 	rates = rates[1:] // the first sample includes page faults
 	slices.Sort(rates)
-	best := rates[len(rates)-1]
-	return measurement{
-		Name: p.name(), Threads: threads, Steps: len(rates),
-		Rate: best, MedianRate: rates[len(rates)/2], Resident: residentPeak(), Peak: peak(),
-	}, nil
+	return measurement{Steps: len(rates), Best: rates[len(rates)-1], Median: rates[len(rates)/2]}, nil
 }

@@ -10,15 +10,15 @@ import (
 )
 
 // residentPeak returns the peak resident memory of this process in bytes.
-func residentPeak() int64 {
+func residentPeak() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(status)) {
-		var kib int64
-		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
-			return kib << 10
+		var kib float64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %g kB", &kib); n == 1 {
+			return kib * 1024
 		}
 	}
 	return 0
