@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/cachingsim"
 )
@@ -18,18 +17,19 @@ import (
 //
 // The allocator is simulated; the host executes its calls to its device.
 type cached struct {
-	lent      lent
-	took      []time.Duration // by round: the calls to the device
-	device    *driver
-	allocator *cachingsim.Allocator
-	clears    bool // the copies are cleared by hand before memory is lent
-	executed  int  // number of events of the history that were executed
+	lent
+	*recording
+	clears     bool // the copies are cleared by hand before memory is lent
+	expandable bool // the segments of the allocator
+	allocator  *cachingsim.Allocator
+	device     *driver
+	took       []time.Duration // by round: the calls to the device
+	executed   int             // number of events of the history that were executed
 
-	resident  []int64 // sizes of weights, gradients and moments
-	addresses []int64 // their addresses; nil while they are released
-	copies    []int64 // low-precision copies of weights, in the order of a step
+	addresses []int64 // of weights, gradients and moments; nil while they are released
+	made      []int64 // copies of weights, in the order of a step
 	scaled    int     // number of copies that already have a scale and a history
-	workspace int64   // size of the kept workspace, in bytes
+	kept      bool    // the largest workspace is allocated
 }
 
 // The sizes of TransformerEngine's allocations: a float32 for the scale of a tensor, and a
@@ -39,38 +39,27 @@ const (
 	history = 4 * 5 * 1024
 )
 
-// event is an allocation or a release in a step.
-type event struct {
-	kernels.Event
-	copied  bool  // the allocation is a copy of a weight
-	largest int64 // size of the largest workspace of the step, in bytes
-}
-
 // mostReserved is the size of the simulated device.
 const mostReserved = 256 << 20
 
-// newCached allocates the resident memory of a model. The caller closes its device.
-func newCached(name string, resident []int64, expandable, clears bool) (*cached, error) {
-	c := &cached{
-		lent:      lent{Name: name},
-		allocator: cachingsim.New(cachingsim.Config{Expandable: expandable, History: true}),
-		clears:    clears, resident: resident,
-	}
-	err := c.allocateResident()
-	if err == nil {
+// open allocates the resident memory of a model. The caller closes the device.
+func (c *cached) open(step *recording) (err error) {
+	c.recording, c.allocator = step, cachingsim.New(cachingsim.Config{Expandable: c.expandable, History: true})
+	if c.addresses, err = c.mallocs(c.resident...); err == nil {
 		c.device, err = newDriver(mostReserved)
 	}
-	return c, err
+	return err
 }
 
-// round replays a step, lends memory and takes it back.
-func (c *cached) round(events []event) error {
-	if err := errors.Join(c.step(events), c.release()); err != nil {
+// round replays a step, lends memory and takes it back: the model is loaded again.
+func (c *cached) round() error {
+	if err := errors.Join(c.step(), c.release()); err != nil {
 		return err
 	}
 	stats := c.allocator.Stats()
-	c.lent.Allocated, c.lent.Reserved = stats.Allocated.Current, stats.Reserved.Current
-	if err := c.allocateResident(); err != nil {
+	c.Allocated, c.Reserved = stats.Allocated.Current, stats.Reserved.Current
+	var err error
+	if c.addresses, err = c.mallocs(c.resident...); err != nil {
 		return err
 	}
 	history := c.allocator.Snapshot().Traces[0]
@@ -79,15 +68,10 @@ func (c *cached) round(events []event) error {
 	return err
 }
 
-// malloc allocates a block and returns its address.
-func (c *cached) malloc(bytes int64) (int64, error) {
-	return c.allocator.Malloc(cachingsim.Request{Bytes: bytes})
-}
-
-// mallocs allocates several blocks and returns their addresses.
+// mallocs allocates blocks and returns their addresses.
 func (c *cached) mallocs(sizes ...int64) (addresses []int64, err error) {
 	for _, bytes := range sizes {
-		address, err := c.malloc(bytes)
+		address, err := c.allocator.Malloc(cachingsim.Request{Bytes: bytes})
 		if err != nil {
 			return addresses, err
 		}
@@ -96,31 +80,31 @@ func (c *cached) mallocs(sizes ...int64) (addresses []int64, err error) {
 	return addresses, nil
 }
 
-// allocateResident allocates weights, gradients and moments, as a model does when it is loaded again.
-func (c *cached) allocateResident() (err error) {
-	c.addresses, err = c.mallocs(c.resident...)
+// free releases blocks.
+func (c *cached) free(addresses []int64) (err error) {
+	for _, address := range addresses {
+		err = errors.Join(err, c.allocator.Free(address))
+	}
 	return err
 }
 
 // step replays a step.
-func (c *cached) step(events []event) error {
+func (c *cached) step() error {
 	live := map[uint64][]int64{}
 	copies := 0
-	for _, e := range events {
+	for _, e := range c.events {
 		var err error
 		switch {
 		case !e.Alloc:
-			for _, address := range live[e.Serial] {
-				err = errors.Join(err, c.allocator.Free(address))
-			}
-		case e.copied:
-			if copies++; copies > len(c.copies) { // otherwise the module still has the copy of the previous step
+			err = c.free(live[e.Serial])
+		case c.copies[e.Serial]:
+			if copies++; copies > len(c.made) { // otherwise the module still has the copy of the previous step
 				err = c.allocateCopy(e.Bytes)
 			}
-		case e.Class == memory.Workspace && e.Bytes == e.largest:
-			if c.workspace == 0 {
-				c.workspace = e.Bytes
-				_, err = c.malloc(e.Bytes)
+		case e.Class == memory.Workspace && e.Bytes == c.workspace:
+			if !c.kept {
+				c.kept = true
+				_, err = c.mallocs(e.Bytes)
 			}
 		case e.Class == memory.FP8:
 			live[e.Serial], err = c.mallocs(e.Bytes, scale)
@@ -136,9 +120,9 @@ func (c *cached) step(events []event) error {
 
 // allocateCopy allocates a copy of a weight, and in the first step its scale and history.
 func (c *cached) allocateCopy(bytes int64) error {
-	address, err := c.malloc(bytes)
-	c.copies = append(c.copies, address)
-	if err == nil && len(c.copies) > c.scaled {
+	address, err := c.mallocs(bytes)
+	c.made = append(c.made, address...)
+	if err == nil && len(c.made) > c.scaled {
 		c.scaled++
 		_, err = c.mallocs(scale, history/2) // two copies share a layer
 	}
@@ -148,17 +132,11 @@ func (c *cached) allocateCopy(bytes int64) error {
 // release releases weights, gradients and moments, clears the copies if configured, and empties
 // the cache, as a framework does before it lends its memory.
 func (c *cached) release() error {
-	addresses := c.addresses
-	c.addresses = nil
+	err := c.free(c.addresses)
 	if c.clears {
-		addresses = append(addresses, c.copies...)
-		c.copies = nil
-	}
-	for _, address := range addresses {
-		if err := c.allocator.Free(address); err != nil {
-			return err
-		}
+		err = errors.Join(err, c.free(c.made))
+		c.made = nil
 	}
 	c.allocator.EmptyCache()
-	return nil
+	return err
 }

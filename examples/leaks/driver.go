@@ -13,11 +13,12 @@ import (
 
 // driver executes on the host the calls of a caching allocator to its device: it maps pages for a
 // segment, and discards them with the segment. It makes the same system calls as Weir's arenas,
-// for pieces of 2 MiB, and gives a segment any free pieces.
+// for pieces of 2 MiB. The pages that it maps are always the first ones of its memory, because
+// their number determines the time.
 type driver struct {
-	dev        *kernels.Host
-	mem        []byte
-	free, held []int // pieces without pages, and pieces with pages
+	dev    *kernels.Host
+	mem    []byte
+	mapped int // number of pieces with pages
 }
 
 const piece = 2 << 20
@@ -38,9 +39,6 @@ func newDriver(bytes int64) (*driver, error) {
 		d.mem = d.mem[-uintptr(unsafe.Pointer(unsafe.SliceData(d.mem)))%piece:][:pieces*piece]
 		err = memory.System{}.Discard(d.mem)
 	}
-	for i := range pieces {
-		d.free = append(d.free, i)
-	}
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -51,29 +49,19 @@ func newDriver(bytes int64) (*driver, error) {
 func (d *driver) run(history []snapshot.Entry) (took time.Duration, err error) {
 	begin := time.Now()
 	for _, e := range history {
-		switch e.Action {
-		case snapshot.SegmentAlloc, snapshot.SegmentMap:
-			err = errors.Join(err, move(e.Size, &d.free, &d.held, d.mem, memory.System{}.Populate))
-		case snapshot.SegmentFree, snapshot.SegmentUnmap:
-			err = errors.Join(err, move(e.Size, &d.held, &d.free, d.mem, memory.System{}.Discard))
+		for range (e.Size + piece - 1) / piece {
+			switch e.Action {
+			case snapshot.SegmentAlloc, snapshot.SegmentMap:
+				if d.mapped == len(d.mem)/piece {
+					return 0, fmt.Errorf("%d bytes are more than the simulated device has", e.Size)
+				}
+				err = errors.Join(err, memory.System{}.Populate(d.mem[d.mapped*piece:][:piece]))
+				d.mapped++
+			case snapshot.SegmentFree, snapshot.SegmentUnmap:
+				d.mapped--
+				err = errors.Join(err, memory.System{}.Discard(d.mem[d.mapped*piece:][:piece]))
+			}
 		}
 	}
 	return time.Since(begin), err
-}
-
-// move calls advise for pieces of the given total size, and moves them between two lists.
-func move(bytes int64, from, to *[]int, mem []byte, advise func([]byte) error) error {
-	count := int((bytes + piece - 1) / piece)
-	if count > len(*from) {
-		return fmt.Errorf("%d bytes are more than the simulated device has", bytes)
-	}
-	for range count {
-		last := len(*from) - 1
-		i := (*from)[last]
-		*from, *to = (*from)[:last], append(*to, i)
-		if err := advise(mem[i*piece:][:piece]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

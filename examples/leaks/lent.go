@@ -50,53 +50,40 @@ type lent struct {
 // lending measures all methods in alternation, round by round. All share the time of one
 // computation, to which the time of each method's memory calls is added.
 func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
-	resident, events, err := t.record(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var ways []*cached
-	defer func() {
-		for _, c := range ways {
-			err = errors.Join(err, c.device.dev.Close())
-		}
-	}()
-	for _, way := range []struct {
-		name               string
-		expandable, clears bool
-	}{
-		{"kept", false, false},
-		{"cleared by hand", false, true},
-		{"cleared, segments expand", true, true},
-	} {
-		c, err := newCached(way.name, resident, way.expandable, way.clears)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", way.name, err)
-		}
-		ways = append(ways, c)
-	}
 	w, err := t.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
+	ways := []*cached{
+		{lent: lent{Name: "kept"}},
+		{lent: lent{Name: "cleared by hand"}, clears: true},
+		{lent: lent{Name: "cleared, segments expand"}, clears: true, expandable: true},
+	}
+	for _, c := range ways {
+		if err := c.open(w.step); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		defer func() { err = errors.Join(err, c.device.dev.Close()) }()
+	}
 	for range 1 + t.rounds { // the first round touches new pages
 		if err := w.round(ctx); err != nil {
 			return nil, err
 		}
 		for _, c := range ways {
-			if err := c.round(events); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.lent.Name, err)
+			if err := c.round(); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.Name, err)
 			}
 		}
 	}
 	step, copying := median(w.steps[1:]), median(w.copies[1:])
 	for _, c := range ways {
-		c.lent.Memory = copying + median(c.took[1:])
-		c.lent.Step = step + c.lent.Memory
+		c.Memory = copying + median(c.took[1:])
+		c.Step = step + c.Memory
 		all = append(all, c.lent)
 	}
-	w.lent.Memory = median(w.returns[1:])
-	w.lent.Step = step + w.lent.Memory
+	w.Memory = median(w.returns[1:])
+	w.Step = step + w.Memory
 	return append(all, w.lent), nil
 }
 
@@ -105,6 +92,7 @@ type weir struct {
 	*trainee
 	lent
 	dev   *kernels.Host
+	step  *recording
 	model *transformer.Model
 	run   *runner.Runner[kernels.Buffer]
 	file  store
@@ -119,12 +107,14 @@ func (t *trainee) open(ctx context.Context) (w *weir, err error) {
 	if w.dev, err = kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30}); err != nil {
 		return nil, err
 	}
-	profile, err := t.profile(ctx, w.dev)
+	w.step, err = t.record(ctx, w.dev)
 	if err == nil {
 		w.model, err = transformer.New(w.dev, t.Config, t.Layers)
 	}
 	if err == nil {
-		w.run, err = runner.New(t.config(w.model, w.dev, profile))
+		cfg := t.config(w.model, w.dev)
+		cfg.Memory.Profile = w.step.profile
+		w.run, err = runner.New(cfg)
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.dev.Close())
@@ -194,52 +184,54 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// record returns the resident sizes of the model, and the allocations and releases of a step,
-// from a dry run.
-func (t *trainee) record(ctx context.Context) (resident []int64, events []event, err error) {
-	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, host.Close()) }()
+// recording is the memory of the model and of a step, from a dry run.
+type recording struct {
+	profile   *layout.Profile // from which Weir plans the memory of a step
+	resident  []int64         // sizes of weights, gradients and moments
+	events    []kernels.Event // of a step
+	copies    map[uint64]bool // buffers that are copies of weights, by serial number
+	workspace int64           // size of the largest workspace of the step, in bytes
+}
+
+// record runs a step on a Null device.
+func (t *trainee) record(ctx context.Context, host *kernels.Host) (r *recording, err error) {
 	dev := kernels.NewNull(host)
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	model, err := transformer.New(dev, t.Config, t.Layers)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	r = &recording{copies: map[uint64]bool{}}
 	for _, e := range dev.Record() {
 		if e.Alloc && e.Class == memory.Resident {
-			resident = append(resident, e.Bytes)
+			r.resident = append(r.resident, e.Bytes)
 		}
 	}
-	cfg := t.config(model, dev, nil)
-	copies := map[uint64]bool{}
+	cfg := t.config(model, dev)
+	if r.profile, err = runner.Record(ctx, cfg, runner.Shape[kernels.Buffer]{Name: "whole", Source: t.source(dev)}); err != nil {
+		return nil, err
+	}
 	for i, inner := range cfg.Stages {
-		cfg.Stages[i] = &marking{inner, dev, copies}
+		cfg.Stages[i] = &marking{inner, dev, r.copies}
 	}
 	run, err := runner.New(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	dev.Forget()
 	if _, err := run.Step(ctx, t.microbatches, t.source(dev)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if n := dev.Dropped(); n > 0 {
-		return nil, nil, fmt.Errorf("a step has %d events more than a dry run keeps: take fewer microbatches", n)
+		return nil, fmt.Errorf("a step has %d events more than a dry run keeps: take fewer microbatches", n)
 	}
-	var largest int64
-	for _, e := range dev.Record() {
-		events = append(events, event{Event: e, copied: copies[e.Serial]})
+	r.events = slices.Clone(dev.Record())
+	for _, e := range r.events {
 		if e.Class == memory.Workspace {
-			largest = max(largest, e.Bytes)
+			r.workspace = max(r.workspace, e.Bytes)
 		}
 	}
-	for i := range events {
-		events[i].largest = largest
-	}
-	return resident, events, errors.Join(run.Close(), model.Close())
+	return r, errors.Join(run.Close(), model.Close())
 }
 
 // marking is a stage whose copies of weights are marked in a dry run.
@@ -266,23 +258,8 @@ func (m *marking) QuantizeWeights(ctx context.Context, call batchctx.Quantizatio
 	return err
 }
 
-// profile returns the profile of the stages, from which the memory of a step is planned.
-func (t *trainee) profile(ctx context.Context, host *kernels.Host) (profile *layout.Profile, err error) {
-	dev := kernels.NewNull(host)
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	model, err := transformer.New(dev, t.Config, t.Layers)
-	if err != nil {
-		return nil, err
-	}
-	return runner.Record(ctx, t.config(model, dev, nil),
-		runner.Shape[kernels.Buffer]{Name: "whole", Source: t.source(dev)})
-}
-
-func (t *trainee) config(model *transformer.Model, dev kernels.Compute, profile *layout.Profile) runner.Config[kernels.Buffer] {
-	return runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.Spaces(dev),
-		Memory: runner.Memory{Profile: profile},
-	}
+func (t *trainee) config(model *transformer.Model, dev kernels.Compute) runner.Config[kernels.Buffer] {
+	return runner.Config[kernels.Buffer]{Stages: model.Stages(), Spaces: runner.Spaces(dev)}
 }
 
 // source provides microbatches with a fixed number of tokens.

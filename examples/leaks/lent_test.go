@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -58,13 +60,16 @@ func TestLending(t *testing.T) {
 
 // A dry run contains the step's copies of weights, two of each, and marks no other buffer.
 func TestCopiesAreMarked(t *testing.T) {
-	resident, events, err := small.record(t.Context())
+	host, err := kernels.NewHost(kernels.HostConfig{})
 	require.NoError(t, err)
-	require.NotEmpty(t, resident)
+	step, err := small.record(t.Context(), host)
+	require.NoError(t, err)
+	require.NoError(t, host.Close())
+	require.NotEmpty(t, step.resident)
 	copies, others := 0, 0
-	for _, e := range events {
+	for _, e := range step.events {
 		switch {
-		case e.copied && e.Alloc:
+		case step.copies[e.Serial] && e.Alloc:
 			copies++
 			require.Equal(t, memory.FP8, e.Class)
 		case e.Class == memory.FP8 && e.Alloc:
@@ -79,10 +84,15 @@ func TestCopiesAreMarked(t *testing.T) {
 func TestDriver(t *testing.T) {
 	d, err := newDriver(8 << 20)
 	require.NoError(t, err)
-	pieces := len(d.free)
-	require.NoError(t, move(5<<20, &d.free, &d.held, d.mem, func([]byte) error { return nil }))
-	require.Len(t, d.held, 3)
-	require.Len(t, d.free, pieces-3)
-	require.Error(t, move(1<<30, &d.free, &d.held, d.mem, nil))
+	calls := func(action snapshot.Action, bytes int64) error {
+		_, err := d.run([]snapshot.Entry{{Action: action, Size: bytes}})
+		return err
+	}
+	require.NoError(t, calls(snapshot.SegmentAlloc, 5<<20))
+	require.NoError(t, calls(snapshot.Alloc, 1<<20), "inside the segment")
+	require.Equal(t, 3, d.mapped)
+	require.NoError(t, calls(snapshot.SegmentUnmap, 4<<20))
+	require.Equal(t, 1, d.mapped)
+	require.Error(t, calls(snapshot.SegmentMap, 1<<30))
 	require.NoError(t, d.dev.Close())
 }
