@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,12 +22,8 @@ func (k Kind) String() string {
 
 // ParseKind is the reverse of String. It reports false for an unknown name.
 func ParseKind(name string) (Kind, bool) {
-	for k, n := range kindNames {
-		if n == name {
-			return Kind(k), true
-		}
-	}
-	return None, false
+	i := slices.Index(kindNames[:], name)
+	return Kind(max(i, 0)), i >= 0
 }
 
 // stageKinds are the kinds of actions that usually belong to a stage, not to a microbatch.
@@ -197,13 +194,34 @@ func parseDrop(letters string) (Drop, string) {
 	return drop, ""
 }
 
-// String returns the word that the text form uses.
+var modeNames = [numModes]string{"training", "forward-only"}
+
+// String returns the name of the mode: training or forward-only.
 func (m Mode) String() string {
-	switch m {
-	case Training:
-		return "training"
-	case ForwardOnly:
-		return "forward-only"
+	if int(m) < numModes {
+		return modeNames[m]
 	}
 	return "mode(" + strconv.Itoa(int(m)) + ")"
+}
+
+// ParseMode is the reverse of String. It reports false for an unknown name.
+func ParseMode(name string) (Mode, bool) {
+	i := slices.Index(modeNames[:], name)
+	return Mode(max(i, 0)), i >= 0
+}
+
+var runtimeNames = [numRuntimes]string{"weir", "pytorch"}
+
+// String returns the name of the runtime: weir or pytorch.
+func (r Runtime) String() string {
+	if int(r) < numRuntimes {
+		return runtimeNames[r]
+	}
+	return "runtime(?)"
+}
+
+// ParseRuntime is the reverse of String. It reports false for an unknown name.
+func ParseRuntime(name string) (Runtime, bool) {
+	i := slices.Index(runtimeNames[:], name)
+	return Runtime(max(i, 0)), i >= 0
 }

@@ -49,13 +49,11 @@ func (s *scanner) header(p *Plan) {
 	p.Name = name
 	s.next()
 	s.keyword("mode")
-	switch s.word {
-	case Training.String():
-	case ForwardOnly.String():
-		p.Mode = ForwardOnly
-	default:
+	mode, known := ParseMode(s.word)
+	if !known {
 		s.fail("expected %v or %v", Training, ForwardOnly)
 	}
+	p.Mode = mode
 	s.next()
 	s.keyword("ranks")
 	p.Placement.Ranks = s.number("a number of ranks", 1, MaxStages, "")

@@ -16,6 +16,8 @@ const (
 	Training Mode = iota
 	// ForwardOnly plans evaluate: F of every stage and microbatch, nothing else.
 	ForwardOnly
+
+	numModes = int(ForwardOnly) + 1
 )
 
 // The levels of state that is sharded over replicas. Each shards the state of the levels below it as
@@ -42,22 +44,6 @@ const (
 
 	numRuntimes = int(PyTorch) + 1
 )
-
-var runtimeNames = [numRuntimes]string{"weir", "pytorch"}
-
-// String returns the name of the runtime: weir or pytorch.
-func (r Runtime) String() string {
-	if int(r) < numRuntimes {
-		return runtimeNames[r]
-	}
-	return "runtime(?)"
-}
-
-// ParseRuntime is the reverse of String. It reports false for an unknown name.
-func ParseRuntime(name string) (Runtime, bool) {
-	i := slices.Index(runtimeNames[:], name)
-	return Runtime(max(i, 0)), i >= 0
-}
 
 // Segment is a part of a rank's program: the body, run Repeat times, with
 // Stride added to every microbatch number from one repeat to the next. The
@@ -117,16 +103,54 @@ type Plan struct {
 	Outgoing []int
 }
 
-// HasTransfers reports whether the plan has sends or receives.
-func (p *Plan) HasTransfers() bool {
+// WrongLength is a table of a plan whose length does not match the placement.
+type WrongLength struct {
+	Table     string // the name of the field
+	Len, Want int
+}
+
+// WrongLengths returns the tables of the plan, such as Programs and Windows, whose lengths do not match
+// the numbers of stages or ranks. Tables other than Programs may be nil.
+func (p *Plan) WrongLengths() (list []WrongLength) {
+	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
+	for _, table := range [...]struct {
+		name      string
+		has       bool
+		len, want int
+	}{
+		{"Programs", true, len(p.Programs), ranks},
+		{"Frozen", p.Frozen != nil, len(p.Frozen), stages},
+		{"Away", p.Away != nil, len(p.Away), stages},
+		{"Facts", p.Facts != nil, len(p.Facts), stages},
+		{"Parts", p.Parts != nil, len(p.Parts), stages},
+		{"Windows", p.Windows != nil, len(p.Windows), stages},
+		{"Outgoing", p.Outgoing != nil, len(p.Outgoing), stages},
+		{"Entries", p.Entries != nil, len(p.Entries), ranks},
+	} {
+		if table.has && table.len != table.want {
+			list = append(list, WrongLength{table.name, table.len, table.want})
+		}
+	}
+	return list
+}
+
+// Kinds returns, by kind, whether the plan has an action of the kind. It ignores kinds without a
+// name.
+func (p *Plan) Kinds() (has [NumKinds]bool) {
 	for _, program := range p.Programs {
 		for a := range Written(program) {
-			if a.Kind() >= SendF && a.Kind() <= RecvB {
-				return true
+			if int(a.Kind()) < NumKinds {
+				has[a.Kind()] = true
 			}
 		}
 	}
-	return false
+	return has
+}
+
+// HasTransfers reports whether the plan has sends or receives.
+func (p *Plan) HasTransfers() bool {
+	has := p.Kinds()
+	return slices.Contains(has[SendF:RecvB+1], true)
 }
 
 // Inside returns the segments that one repeat runs: Inner, or the body once.

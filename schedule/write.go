@@ -80,24 +80,8 @@ func (p *Plan) WriteText(w io.Writer) error {
 
 // noText returns the reason why the plan cannot be written, or "".
 func (p *Plan) noText() string {
-	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
-	for _, table := range []struct {
-		name      string
-		has       bool
-		got, want int
-	}{
-		{"Programs", true, len(p.Programs), ranks},
-		{"Frozen", p.Frozen != nil, len(p.Frozen), stages},
-		{"Facts", p.Facts != nil, len(p.Facts), stages},
-		{"Parts", p.Parts != nil, len(p.Parts), stages},
-		{"Windows", p.Windows != nil, len(p.Windows), stages},
-		{"Outgoing", p.Outgoing != nil, len(p.Outgoing), stages},
-		{"Entries", p.Entries != nil, len(p.Entries), ranks},
-		{"Away", p.Away != nil, len(p.Away), stages},
-	} {
-		if table.has && table.got != table.want {
-			return fmt.Sprintf("%s has %d entries but the placement requires %d", table.name, table.got, table.want)
-		}
+	if wrong := p.WrongLengths(); len(wrong) > 0 {
+		return fmt.Sprintf("%s has %d entries but the placement requires %d", wrong[0].Table, wrong[0].Len, wrong[0].Want)
 	}
 	if p.Mode > ForwardOnly {
 		return "the plan has an unknown mode"
@@ -105,7 +89,7 @@ func (p *Plan) noText() string {
 	if int(p.Runtime) >= numRuntimes || p.Capacity < Unlimited {
 		return fmt.Sprintf("it has %v and links of capacity %d: there are %v, and 0 or more, or %d", p.Runtime, p.Capacity, runtimeNames, Unlimited)
 	}
-	if c := p.Placement.Copies; c > 1 && stages%c != 0 {
+	if c, stages := p.Placement.Copies, p.Placement.Stages(); c > 1 && stages%c != 0 {
 		return fmt.Sprintf("%d copies do not share %d stages out evenly", c, stages)
 	}
 	for rank, program := range p.Programs {

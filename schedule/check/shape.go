@@ -72,23 +72,12 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 
 // checkTables checks the sizes of the tables that the lifetime pass fills in.
 func (c *Checker) checkTables(plan *schedule.Plan, fault func(string, ...any)) {
-	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
-	for _, table := range []struct {
-		name      string
-		has       bool
-		got, want int
-	}{
-		{"Away", plan.Away != nil, len(plan.Away), stages},
-		{"Facts", plan.Facts != nil, len(plan.Facts), stages},
-		{"Parts", plan.Parts != nil, len(plan.Parts), stages},
-		{"Windows", plan.Windows != nil, len(plan.Windows), stages},
-		{"Outgoing", plan.Outgoing != nil, len(plan.Outgoing), stages},
-		{"Entries", plan.Entries != nil, len(plan.Entries), ranks},
-	} {
-		if table.has && table.got != table.want {
-			fault("%s has %d entries but the placement requires %d; run the lifetime pass again.", table.name, table.got, table.want)
+	for _, wrong := range plan.WrongLengths() {
+		if wrong.Table != "Programs" && wrong.Table != "Frozen" { // CheckShape reports these
+			fault("%s has %d entries but the placement requires %d; run the lifetime pass again.", wrong.Table, wrong.Len, wrong.Want)
 		}
 	}
+	stages := plan.Placement.Stages()
 	if plan.Parts != nil && plan.Facts == nil {
 		fault("Parts lists the entry parts that actions drop, but there are no Facts to list their readers; give both.")
 	}

@@ -33,7 +33,7 @@ func (f *File) readCSV(options Options) error {
 // requireTransfers returns an error for a file in the Comms form that needs transfers and has none.
 // PyTorch would run it and send nothing.
 func (f *File) requireTransfers() error {
-	kinds := kindsOf(f.Plan)
+	kinds := f.Plan.Kinds()
 	if kinds[schedule.SendF] || kinds[schedule.RecvF] || kinds[schedule.SendB] || kinds[schedule.RecvB] {
 		return nil
 	}
@@ -146,7 +146,7 @@ var (
 
 // refuseCSV returns an error if the form cannot express the plan, whatever the order of its actions.
 func refuseCSV(plan *schedule.Plan, format Format) error {
-	kinds := kindsOf(plan)
+	kinds := plan.Kinds()
 	if kinds[schedule.B] && kinds[schedule.W] && !kinds[schedule.I] {
 		return refuse(format, "the plan has B and W and no I, which would be read as the letters of 2024")
 	}
@@ -174,18 +174,6 @@ func refuseQueues(plan *schedule.Plan) error {
 		return refuse(Comms, "between two ranks the plan needs one queue for outputs and one for gradients, and PyTorch has one for both: give it to lower.For: %v", err)
 	}
 	return nil
-}
-
-// kindsOf returns the set of kinds of actions in a plan.
-func kindsOf(plan *schedule.Plan) (kinds [schedule.NumKinds]bool) {
-	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
-			if int(a.Kind()) < schedule.NumKinds {
-				kinds[a.Kind()] = true
-			}
-		}
-	}
-	return kinds
 }
 
 // crossing returns the first stage whose next stage is on another rank.

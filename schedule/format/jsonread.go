@@ -138,22 +138,8 @@ func (r *jsonReader) checkLengths() {
 		}
 		p.Frozen[stage] = true
 	}
-	for _, table := range [...]struct {
-		name      string
-		present   bool
-		got, want int
-	}{
-		{"programs", true, len(p.Programs), ranks},
-		{"away", p.Away != nil, len(p.Away), stages},
-		{"facts", p.Facts != nil, len(p.Facts), stages},
-		{"parts", p.Parts != nil, len(p.Parts), stages},
-		{"windows", p.Windows != nil, len(p.Windows), stages},
-		{"outgoing", p.Outgoing != nil, len(p.Outgoing), stages},
-		{"entries", p.Entries != nil, len(p.Entries), ranks},
-	} {
-		if table.present && table.got != table.want {
-			r.missing("%d %s before it, found %d", table.want, table.name, table.got)
-		}
+	for _, wrong := range p.WrongLengths() {
+		r.missing("%d %s before it, found %d", wrong.Want, strings.ToLower(wrong.Table), wrong.Len)
 	}
 }
 
@@ -167,14 +153,12 @@ func (r *jsonReader) runtime() schedule.Runtime {
 }
 
 func (r *jsonReader) mode() schedule.Mode {
-	switch mode := r.Word(); mode {
-	case schedule.Training.String():
-	case schedule.ForwardOnly.String():
-		return schedule.ForwardOnly
-	default:
-		r.Found(mode, "expected %q or %q", schedule.Training, schedule.ForwardOnly)
+	word := r.Word()
+	mode, known := schedule.ParseMode(word)
+	if !known {
+		r.Found(word, "expected %q or %q", schedule.Training, schedule.ForwardOnly)
 	}
-	return schedule.Training
+	return mode
 }
 
 // facts reads the facts of a stage.

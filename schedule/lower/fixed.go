@@ -28,7 +28,9 @@ func Fixed(plan *schedule.Plan) schedule.Rule {
 			return forwards(plan, p.Microbatches)
 		}
 		bare := withoutDrops(plan)
-		if bare.Runtime != schedule.Weir || neverWaits(bare) {
+		has := bare.Kinds()
+		sends, waits := has[schedule.SendF] || has[schedule.SendB], has[schedule.WaitF] || has[schedule.WaitB]
+		if bare.Runtime != schedule.Weir || sends && !waits {
 			bare = Computations(bare)
 		}
 		bare.Runtime = schedule.Weir
@@ -61,21 +63,6 @@ func forwards(plan *schedule.Plan, microbatches int) (*schedule.Plan, error) {
 		return Shard(made, most)
 	}
 	return made, nil
-}
-
-// neverWaits reports whether a plan has sends but no waits.
-func neverWaits(plan *schedule.Plan) (sends bool) {
-	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
-			switch a.Kind() {
-			case schedule.SendF, schedule.SendB:
-				sends = true
-			case schedule.WaitF, schedule.WaitB:
-				return false
-			}
-		}
-	}
-	return sends
 }
 
 // mostGathered returns the largest number of stages that a rank has gathered at once.

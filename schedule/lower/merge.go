@@ -39,7 +39,7 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	if len(stages) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are %d entries for %d stages: give one entry for each stage", schedule.ErrParams, len(stages), plan.Placement.Stages())
 	}
-	if !splits(plan) {
+	if has := plan.Kinds(); !has[schedule.I] && !has[schedule.W] {
 		return withoutDrops(plan), nil
 	}
 	return rewritten(plan, func(body []schedule.Action) []schedule.Action {
@@ -59,18 +59,6 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 		}
 		return whole
 	}), nil
-}
-
-// splits reports whether the plan has split backwards.
-func splits(plan *schedule.Plan) bool {
-	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
-			if a.Kind() == schedule.I || a.Kind() == schedule.W {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Merge returns a plan that replaces an I, immediately followed by the W of the same stage and

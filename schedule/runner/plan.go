@@ -109,7 +109,7 @@ func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &planned{Plan: plan, hash: hashOf(plan), offloads: kinds(plan)[schedule.Offload]}
+	made := &planned{Plan: plan, hash: hashOf(plan), offloads: plan.Kinds()[schedule.Offload]}
 	if p.costs != nil {
 		if made.report, err = simulate.Run(plan, p.costs, p.passes.Capacity); err != nil {
 			return nil, err
@@ -202,7 +202,7 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	}
 	if !p.unchecked {
 		passes := p.passes
-		has := kinds(plan)
+		has := plan.Kinds()
 		passes.Reduce = passes.Reduce && !has[schedule.ReduceGrad]
 		if has[schedule.Unshard] {
 			passes.Gathered = 0
@@ -221,18 +221,6 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 		return plan, check.Replicas(plan)
 	}
 	return plan, nil
-}
-
-// kinds returns the set of kinds of the actions in a plan.
-func kinds(plan *schedule.Plan) (has [schedule.NumKinds]bool) {
-	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
-			if int(a.Kind()) < schedule.NumKinds { // the plan is not checked yet
-				has[a.Kind()] = true
-			}
-		}
-	}
-	return has
 }
 
 // checkAnswer returns an error unless a plan is for the parameters that the rule was asked for.
