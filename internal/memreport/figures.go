@@ -178,7 +178,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		return f
 	}
 	f.Series = append(f.Series, g.line(list))
-	if g.First.position >= 0 {
+	if g.First != nil && g.First.position >= 0 {
 		f.Notes = []report.Note{{X: float64(g.First.position), Text: "first at microbatch " + strconv.Itoa(g.First.Microbatch)}}
 	}
 	return f
@@ -196,9 +196,14 @@ func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	return f
 }
 
-// line plots the growth with each microbatch of a step.
+// line plots the growth with each microbatch of a step, from the first position if its begin is
+// unknown.
 func (g *Growth) line(list []report.Bucket) report.Series {
-	return riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, float64(max(g.First.position-1, 0)), list)
+	from := 0.0
+	if g.First != nil {
+		from = float64(max(g.First.position-1, 0))
+	}
+	return riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, from, list)
 }
 
 // stepsFigure plots the level after each step.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -122,8 +123,10 @@ func TestGrowthByLevel(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out strings.Builder
-			require.NoError(t, minimals(t, test.steps, test.microbatches, test.level).Summary().Text(&out))
+			log := minimals(t, test.steps, test.microbatches, test.level)
+			require.NoError(t, log.Summary().Text(&out))
 			require.True(t, strings.HasSuffix(out.String(), "\n\n"+test.want), out.String())
+			require.NoError(t, log.Page("log").Write(io.Discard))
 		})
 	}
 }
