@@ -48,5 +48,5 @@ func (f Format) EncodeOverflowing(x float32) byte { return formats[f].Encode(x, 
 // probability of the upper code is proportional to the distance of x from the lower one. It
 // saturates.
 func (f Format) EncodeStochastic(x float32, random uint32) byte {
-	return formats[f].Stochastic(x, random, float8.Saturate)
+	return formats[f].Stochastic(x, random)
 }

@@ -10,21 +10,33 @@ const (
 	BlockNV   = 16  // in NVFP4
 )
 
-// encodeMX encodes blocks of 32 elements, each with a scale. The last block may be shorter. A
-// block that contains an infinity or a NaN has the scale NaN and NaN for every element.
-func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
-	for at := 0; at < len(src); {
-		if whole := min(piece, len(src)-at) / BlockMX; whole > 0 && s != Portable {
-			met, done := encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], randomFrom(random, at), whole, f, up)
-			t.Merge(met)
-			if at += done * BlockMX; done == whole {
+// inBlocks encodes or decodes n elements in blocks, the last of which may be shorter: with quick as
+// many whole blocks as it can, at most a piece at a time, and with single the blocks that quick
+// refuses.
+func (s Set) inBlocks(n, block int, quick func(at, blocks int) (done int), single func(at, end int)) {
+	for at := 0; at < n; {
+		if whole := min(piece, n-at) / block; whole > 0 && s != Portable {
+			done := quick(at, whole)
+			if at += done * block; done == whole {
 				continue
 			}
 		}
-		end := min(at+BlockMX, len(src))
-		t.Merge(s.encodeBlockMX(dst[at:end], &scales[at/BlockMX], src[at:end], randomPart(random, at, end), f, up))
+		end := min(at+block, n)
+		single(at, end)
 		at = end
 	}
+}
+
+// encodeMX encodes blocks of 32 elements, each with a scale. A block that contains an infinity or a
+// NaN has the scale NaN and NaN for every element.
+func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
+	s.inBlocks(len(src), BlockMX, func(at, blocks int) int {
+		met, done := encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], drawn(random, at, len(src)), blocks, f, up)
+		t.Merge(met)
+		return done
+	}, func(at, end int) {
+		t.Merge(s.encodeBlockMX(dst[at:end], &scales[at/BlockMX], src[at:end], drawn(random, at, end), f, up))
+	})
 	return t
 }
 
@@ -34,52 +46,40 @@ func (s Set) encodeBlockMX(dst []byte, code *byte, src []float32, random []uint3
 	scale := f.ScaleMX(amax, up)
 	*code = byte(scale)
 	if scale == NaNScale {
-		t = encodeEach(dst, src, f, 1, Saturate)
+		t = encodeEach(dst, src, nil, f, 1)
 		for i := range dst {
 			dst[i] = f.NaN
 		}
 		return t
 	}
 	t.scale(scale.Reciprocal(), math.Float32frombits(amax))
-	t.Merge(s.encode(dst, src, random, f, scale.Reciprocal()))
+	t.Merge(s.Encode(dst, src, random, f, scale.Reciprocal()))
 	return t
 }
 
 // decodeMX reverses encodeMX.
 func (s Set) decodeMX(dst []float32, src, scales []byte, f *Format) {
-	for at := 0; at < len(src); {
-		if whole := (len(src) - at) / BlockMX; whole > 0 && s != Portable {
-			done := s.decodeBlocksMX(dst[at:], src[at:], scales[at/BlockMX:], whole, f)
-			if at += done * BlockMX; done == whole {
-				continue
-			}
-		}
-		end := min(at+BlockMX, len(src))
+	s.inBlocks(len(src), BlockMX, func(at, blocks int) int {
+		return s.decodeBlocksMX(dst[at:], src[at:], scales[at/BlockMX:], blocks, f)
+	}, func(at, end int) {
 		s.Decode(dst[at:end], src[at:end], f, E8M0(scales[at/BlockMX]).Float32())
-		at = end
-	}
+	})
 }
 
-// encodeRows encodes blocks of 128 elements, each with a scale. The last block may be shorter.
-// Decoding multiplies by the inverses.
+// encodeRows encodes blocks of 128 elements, each with a scale. Decoding multiplies by the
+// inverses.
 func (s Set) encodeRows(dst []byte, inverses []float32, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally) {
-	most := f.Greatest()
-	for at := 0; at < len(src); {
-		if whole := min(piece, len(src)-at) / BlockRow; whole > 0 && s != Portable {
-			met, done := encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], randomFrom(random, at), whole, f, epsilon, powerOf2)
-			t.Merge(met)
-			if at += done * BlockRow; done == whole {
-				continue
-			}
-		}
-		end := min(at+BlockRow, len(src))
+	s.inBlocks(len(src), BlockRow, func(at, blocks int) int {
+		met, done := encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], drawn(random, at, len(src)), blocks, f, epsilon, powerOf2)
+		t.Merge(met)
+		return done
+	}, func(at, end int) {
 		amax := math.Float32frombits(s.Amax(src[at:end]))
-		scale := ScaleOf(amax, most, epsilon, powerOf2)
+		scale := ScaleOf(amax, f.Greatest(), epsilon, powerOf2)
 		inverses[at/BlockRow] = 1 / scale
 		t.scale(scale, max(amax, epsilon))
-		t.Merge(s.encode(dst[at:end], src[at:end], randomPart(random, at, end), f, scale))
-		at = end
-	}
+		t.Merge(s.Encode(dst[at:end], src[at:end], drawn(random, at, end), f, scale))
+	})
 	return t
 }
 
@@ -89,20 +89,4 @@ func (s Set) decodeRows(dst []float32, src []byte, inverses []float32, f *Format
 		from, end := b*BlockRow, min((b+1)*BlockRow, len(src))
 		s.Decode(dst[from:end], src[from:end], f, inverses[b])
 	}
-}
-
-// randomFrom returns the random numbers from index at, or nil if there are none.
-func randomFrom(random []uint32, at int) []uint32 {
-	if random == nil {
-		return nil
-	}
-	return random[at:]
-}
-
-// randomPart returns a range of the random numbers, or nil if there are none.
-func randomPart(random []uint32, from, end int) []uint32 {
-	if random == nil {
-		return nil
-	}
-	return random[from:end]
 }

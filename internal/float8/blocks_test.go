@@ -68,7 +68,7 @@ func TestStochasticSlices(t *testing.T) {
 				underflowed := 0
 				for i, x := range src {
 					a, b, c, d := draws.Draw(uint64(i / 4))
-					code := f.Stochastic(x*scale, [4]uint32{a, b, c, d}[i%4], float8.Saturate)
+					code := f.Stochastic(x*scale, [4]uint32{a, b, c, d}[i%4])
 					if m.Codes[i] != code {
 						require.Equal(t, code, m.Codes[i], "%v %s, element %d: %g times %g", s, f.Name, i, x, scale)
 					}

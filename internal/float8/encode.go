@@ -47,12 +47,12 @@ func (f *Format) round(a uint32) uint32 {
 
 // Stochastic returns the code of one of the two values around x. For a uniform random number,
 // the probability of the upper magnitude is the distance of x from the lower one, in units of
-// the distance between the two. Distances below 2^-32 of that unit count as zero.
-func (f *Format) Stochastic(x float32, random uint32, o Overflow) byte {
+// the distance between the two. Distances below 2^-32 of that unit count as zero. It saturates.
+func (f *Format) Stochastic(x float32, random uint32) byte {
 	bits := math.Float32bits(x)
 	a := bits &^ signBit
 	if a >= infinity {
-		return f.special(bits, o)
+		return f.special(bits, Saturate)
 	}
 	// x is significand·2^k units of the format.
 	exponent := int(a >> mantissaBits)
@@ -72,7 +72,7 @@ func (f *Format) Stochastic(x float32, random uint32, o Overflow) byte {
 	} else {
 		part >>= min(below-32, 63)
 	}
-	return f.clamp(base+uint32(whole)+uint32((part+uint64(random))>>32), bits, o)
+	return f.clamp(base+uint32(whole)+uint32((part+uint64(random))>>32), bits, Saturate)
 }
 
 // special encodes infinities and NaN.

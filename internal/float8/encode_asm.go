@@ -67,17 +67,22 @@ func (t *Tally) scalesMX(f *Format, least, most uint32, up bool) {
 func exact(scale float32) bool { return scale >= 0x1p-95 && scale <= math.MaxFloat32 }
 
 // encodePiece encodes whole groups. It reports false if an element is not finite.
-func (s Set) encodePiece(dst []byte, src []float32, f *Format, scale float32) (t Tally, ok bool) {
-	r := f.encodeArgs(scale)
-	encode256(&dst[0], &src[0], len(src), &r)
-	if r.amax >= infinity {
-		return t, false
+func encodePiece(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally, ok bool) {
+	var zeros uint32
+	if random != nil {
+		t.Amax, zeros = encodeRandom256(&dst[0], &src[0], &random[0], len(src), &scale, 0, &roundTables[f.Mantissa])
+	} else {
+		r := f.encodeArgs(scale)
+		encode256(&dst[0], &src[0], len(src), &r)
+		t.Amax, zeros = r.amax, r.zeros
 	}
-	t.Amax = r.amax
-	if r.zeros > 0 {
-		t.Underflowed = int(r.zeros) - zeros256(&src[0], len(src))
+	if t.Amax >= infinity {
+		return Tally{}, false
 	}
-	if f.overflows(math.Float32frombits(r.amax) * scale) {
+	if zeros > 0 {
+		t.Underflowed = int(zeros) - zeros256(&src[0], len(src))
+	}
+	if f.overflows(t.Greatest() * scale) {
 		t.Saturated = f.countAbove(src, scale)
 	}
 	return t, true

@@ -6,11 +6,7 @@ const missing = "float8: no assembly on this system"
 
 func exact(float32) bool { return false }
 
-func (s Set) encodePiece([]byte, []float32, *Format, float32) (Tally, bool) { panic(missing) }
-
-func encodeRandomPiece([]byte, []float32, []uint32, *Format, float32) (Tally, bool) {
-	panic(missing)
-}
+func encodePiece([]byte, []float32, []uint32, *Format, float32) (Tally, bool) { panic(missing) }
 
 func encodeBlocksMX(_, _ []byte, _ []float32, _ []uint32, _ int, _ *Format, _ bool) (Tally, int) {
 	return Tally{}, 0

@@ -41,7 +41,6 @@ func TestSpecialValues(t *testing.T) {
 	}
 	require.Equal(t, float32(448), float8.E4M3.Greatest())
 	require.Equal(t, float32(0x1p-14), float8.E5M2.LeastNormal())
-	require.Equal(t, float32(0.5), float8.E2M1.Least())
 }
 
 // reference encodes by searching a sorted list for the nearest value, in float64.
@@ -149,7 +148,9 @@ func TestRoundTrip(t *testing.T) {
 		for code, value := range f.Table() {
 			if value == value && code < 2*int(f.Sign) {
 				require.Equal(t, byte(code), f.Encode(value, float8.Overflows), "%s %#x", f.Name, code)
-				require.Equal(t, byte(code), f.Stochastic(value, math.MaxUint32, float8.Overflows), "%s %#x", f.Name, code)
+				if value-value == 0 {
+					require.Equal(t, byte(code), f.Stochastic(value, math.MaxUint32), "%s %#x", f.Name, code)
+				}
 			}
 		}
 	}
@@ -178,20 +179,20 @@ func TestStochastic(t *testing.T) {
 			// The smallest random number that rounds up, by bisection.
 			from, to := uint64(0), uint64(1)<<32
 			for from < to {
-				if mid := (from + to) / 2; f.Stochastic(x, uint32(mid), float8.Saturate) == high {
+				if mid := (from + to) / 2; f.Stochastic(x, uint32(mid)) == high {
 					to = mid
 				} else {
-					require.Equal(t, low, f.Stochastic(x, uint32(mid), float8.Saturate))
+					require.Equal(t, low, f.Stochastic(x, uint32(mid)))
 					from = mid + 1
 				}
 			}
 			require.InDelta(t, part*(1<<32), float64(1<<32-from), 1, "%s %g", f.Name, x)
-			require.Equal(t, low|f.Sign, f.Stochastic(-x, 0, float8.Saturate))
+			require.Equal(t, low|f.Sign, f.Stochastic(-x, 0))
 		}
 	}
-	require.Equal(t, byte(0x7e), float8.E4M3.Stochastic(1000, 1, float8.Saturate))
-	require.Equal(t, byte(0x7c), float8.E5M2.Stochastic(float32(math.Inf(1)), 1, float8.Overflows))
-	require.Equal(t, byte(0), float8.E5M2.Stochastic(0x1p-149, math.MaxUint32, float8.Saturate))
+	require.Equal(t, byte(0x7e), float8.E4M3.Stochastic(1000, 1))
+	require.Equal(t, byte(0x7b), float8.E5M2.Stochastic(float32(math.Inf(1)), 1))
+	require.Equal(t, byte(0), float8.E5M2.Stochastic(0x1p-149, math.MaxUint32))
 }
 
 func TestScales(t *testing.T) {

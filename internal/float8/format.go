@@ -65,9 +65,6 @@ func (f *Format) Greatest() float32 { return f.values()[f.Max] }
 // LeastNormal returns the smallest normal value.
 func (f *Format) LeastNormal() float32 { return f.values()[1<<f.Mantissa] }
 
-// Least returns the smallest value above zero.
-func (f *Format) Least() float32 { return f.magnitude(1) }
-
 // Table returns the values of all 256 codes. It ignores bits above the format's own.
 func (f *Format) Table() (values [256]float32) {
 	for code := range values {

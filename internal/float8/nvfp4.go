@@ -11,24 +11,19 @@ func TensorNV(amax float32) float32 {
 	return ScaleOf(amax, E4M3.Greatest()*E2M1.Greatest(), 0, false)
 }
 
-// encodeNV encodes blocks of 16 elements. The last block may be shorter. The order of the
+// encodeNV encodes blocks of 16 elements. The order of the
 // products is NVIDIA's, and affects the bits: a block's scale is the E4M3 of
 // amax·(tensor·(1/6)), and its elements are multiplied by 1/(scale·(1/tensor)). If random is
 // not nil, encodeNV rounds stochastically.
 func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
 	sixth := float32(tensor * float32(1.0/6))
-	for at := 0; at < len(src); {
-		if whole := min(piece, len(src)-at) / BlockNV; whole > 0 && s != Portable {
-			met, done := encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], randomFrom(random, at), whole, tensor, sixth)
-			t.Merge(met)
-			if at += done * BlockNV; done == whole {
-				continue
-			}
-		}
-		end := min(at+BlockNV, len(src))
-		t.Merge(encodeBlockNV(dst[at/2:], &scales[at/BlockNV], src[at:end], tensor, sixth, randomPart(random, at, end)))
-		at = end
-	}
+	s.inBlocks(len(src), BlockNV, func(at, blocks int) int {
+		met, done := encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], drawn(random, at, len(src)), blocks, tensor, sixth)
+		t.Merge(met)
+		return done
+	}, func(at, end int) {
+		t.Merge(encodeBlockNV(dst[at/2:], &scales[at/BlockNV], src[at:end], tensor, sixth, drawn(random, at, end)))
+	})
 	return t
 }
 
@@ -43,11 +38,7 @@ func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32
 	*scale = E4M3.Encode(amax*sixth, Saturate)
 	inverse := min(1/float32(E4M3.values()[*scale]*float32(1/tensor)), math.MaxFloat32)
 	var codes [BlockNV]byte
-	if random == nil {
-		t = encodeEach(codes[:len(src)], src, &E2M1, inverse, Saturate)
-	} else {
-		t = encodeEachRandom(codes[:len(src)], src, random, &E2M1, inverse)
-	}
+	t = encodeEach(codes[:len(src)], src, random, &E2M1, inverse)
 	for i := range dst[:blocksOf(len(src), 2)] {
 		dst[i] = codes[2*i] | codes[2*i+1]<<4
 	}

@@ -110,13 +110,5 @@ func (s Set) segment(m *Matrix, src []float32, random []uint32, rule *Rule, scal
 	case NV16:
 		return s.encodeNV(dst, m.scales(row, at), src, scale, random)
 	}
-	return s.encode(dst[:len(src)], src, random, m.Format, scale)
-}
-
-// encode is Encode, or stochastic if random is not nil. It saturates.
-func (s Set) encode(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
-	if random == nil {
-		return s.Encode(dst, src, f, scale, Saturate)
-	}
-	return s.encodeRandom(dst, src, random, f, scale)
+	return s.Encode(dst[:len(src)], src, random, m.Format, scale)
 }

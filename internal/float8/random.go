@@ -37,41 +37,7 @@ func (s Set) fillRows(dst []uint32, n, k int, draws *vector.Philox, from, stride
 	}
 }
 
-// encodeRandom encodes src times scale with a random number for each element. It saturates.
-func (s Set) encodeRandom(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
-	dst, random = dst[:len(src)], random[:len(src)]
-	if s == Portable || math.Float32bits(scale) >= infinity {
-		return encodeEachRandom(dst, src, random, f, scale)
-	}
-	for len(src) >= group {
-		n := min(piece, len(src)&^(group-1))
-		t.Merge(s.encodeRandomGroups(dst[:n], src[:n], random[:n], f, scale))
-		dst, src, random = dst[n:], src[n:], random[n:]
-	}
-	if len(src) > 0 {
-		var from [group]float32
-		var draws [group]uint32
-		var to [group]byte
-		copy(from[:], src)
-		copy(draws[:], random)
-		t.Merge(s.encodeRandomGroups(to[:], from[:], draws[:], f, scale))
-		copy(dst, to[:])
-	}
-	return t
-}
-
-// encodeRandomGroups encodes whole groups. The assembly does not handle infinities and NaN; if
-// there are any, everything is encoded again without it.
-func (s Set) encodeRandomGroups(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
-	t, ok := encodeRandomPiece(dst, src, random, f, scale)
-	if !ok {
-		return encodeEachRandom(dst, src, random, f, scale)
-	}
-	return t
-}
-
-// encodeEachRandom applies Format.Stochastic to each element with a random number, as
-// encodeEach applies Format.Encode.
+// encodeEachRandom is encodeEach with a random number for each element.
 func encodeEachRandom(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
 	dropped := uint(mantissaBits-f.Mantissa) & 31
 	least := exponentBias + 1 - f.Bias // the exponent of the smallest normal value
@@ -93,7 +59,7 @@ func encodeEachRandom(dst []byte, src []float32, random []uint32, f *Format, sca
 			code = small
 		}
 		if before >= infinity || a >= infinity || code >= most {
-			dst[i] = f.Stochastic(x*scale, random[i], Saturate)
+			dst[i] = f.Stochastic(x*scale, random[i])
 			t.note(x, x*scale, dst[i], f)
 			continue
 		}

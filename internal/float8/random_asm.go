@@ -2,8 +2,6 @@
 
 package float8
 
-import "math"
-
 // roundTable holds the constants with which the assembly rounds to a format, in every lane of a
 // register: the greatest value, the biased exponent of the smallest normal one, the number of
 // bits that are dropped from a significand, and the number of bits of the mantissa.
@@ -22,22 +20,6 @@ func (f *Format) roundTable() (r roundTable) {
 	}
 	r.mantissa = uint64(f.Mantissa)
 	return r
-}
-
-// encodeRandomPiece encodes whole groups. It reports false if an element is not finite.
-func encodeRandomPiece(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally, ok bool) {
-	amax, zeros := encodeRandom256(&dst[0], &src[0], &random[0], len(src), &scale, 0, &roundTables[f.Mantissa])
-	if amax >= infinity {
-		return t, false
-	}
-	t.Amax = amax
-	if zeros > 0 {
-		t.Underflowed = int(zeros) - zeros256(&src[0], len(src))
-	}
-	if f.overflows(math.Float32frombits(amax) * scale) {
-		t.Saturated = f.countAbove(src, scale)
-	}
-	return t, true
 }
 
 //go:noescape

@@ -47,33 +47,47 @@ const (
 )
 
 // Encode encodes src times scale, with the product rounded to a float32, into dst, which has
-// the length of src and does not overlap it. It supports E4M3 and E5M2.
-func (s Set) Encode(dst []byte, src []float32, f *Format, scale float32, o Overflow) (t Tally) {
+// the length of src and does not overlap it. It saturates. It rounds to nearest if random is nil,
+// and otherwise stochastically, with a random number for each element.
+func (s Set) Encode(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
 	dst = dst[:len(src)]
-	if s == Portable || !exact(scale) {
-		return encodeEach(dst, src, f, scale, o)
+	if s == Portable || random == nil && !exact(scale) || math.Float32bits(scale) >= infinity {
+		return encodeEach(dst, src, random, f, scale)
 	}
-	for len(src) >= group {
-		n := min(piece, len(src)&^(group-1))
-		t.Merge(s.encodeGroups(dst[:n], src[:n], f, scale, o))
-		dst, src = dst[n:], src[n:]
+	whole := len(src) &^ (group - 1)
+	for at := 0; at < whole; at += piece {
+		end := min(at+piece, whole)
+		t.Merge(encodeGroups(dst[at:end], src[at:end], drawn(random, at, end), f, scale))
 	}
-	if len(src) > 0 {
+	if n := len(src) - whole; n > 0 {
 		var from [group]float32
+		var draws [group]uint32
 		var to [group]byte
-		copy(from[:], src)
-		t.Merge(s.encodeGroups(to[:], from[:], f, scale, o))
-		copy(dst, to[:])
+		copy(from[:], src[whole:])
+		if random != nil {
+			copy(draws[:], random[whole:][:n])
+			random = draws[:]
+		}
+		t.Merge(encodeGroups(to[:], from[:], random, f, scale))
+		copy(dst[whole:], to[:])
 	}
 	return t
 }
 
-// encodeGroups encodes whole groups. The assembly does not handle infinities and NaN, and
-// always saturates; if that is wrong, everything is encoded again without it.
-func (s Set) encodeGroups(dst []byte, src []float32, f *Format, scale float32, o Overflow) Tally {
-	t, ok := s.encodePiece(dst, src, f, scale)
-	if !ok || o != Saturate && t.Saturated > 0 {
-		return encodeEach(dst, src, f, scale, o)
+// drawn returns a range of the random numbers, or nil if there are none.
+func drawn(random []uint32, from, end int) []uint32 {
+	if random == nil {
+		return nil
+	}
+	return random[from:end]
+}
+
+// encodeGroups encodes whole groups. The assembly does not handle infinities and NaN; if there are
+// any, everything is encoded again without it.
+func encodeGroups(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
+	t, ok := encodePiece(dst, src, random, f, scale)
+	if !ok {
+		return encodeEach(dst, src, random, f, scale)
 	}
 	return t
 }
@@ -88,9 +102,12 @@ func (f *Format) countAbove(src []float32, scale float32) (n int) {
 	return n
 }
 
-// encodeEach applies Format.Encode to each element. It computes everything that depends on the
-// format alone only once, and has no branch that depends on ordinary numbers.
-func encodeEach(dst []byte, src []float32, f *Format, scale float32, o Overflow) (t Tally) {
+// encodeEach applies Format.Encode or Format.Stochastic to each element. It computes everything
+// that depends on the format alone only once, and has no branch that depends on ordinary numbers.
+func encodeEach(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
+	if random != nil {
+		return encodeEachRandom(dst, src, random, f, scale)
+	}
 	dropped := uint(mantissaBits-f.Mantissa) & 31
 	normal := uint32(exponentBias+1-f.Bias) << mantissaBits
 	offset := uint32(exponentBias-f.Bias) << f.Mantissa
@@ -110,7 +127,7 @@ func encodeEach(dst []byte, src []float32, f *Format, scale float32, o Overflow)
 			code = small
 		}
 		if before >= infinity || a >= infinity || code > most {
-			dst[i] = f.Encode(x*scale, o)
+			dst[i] = f.Encode(x*scale, Saturate)
 			t.note(x, x*scale, dst[i], f)
 			continue
 		}
