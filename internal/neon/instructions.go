@@ -12,7 +12,7 @@ import (
 func (w *writer) statement(s statement) {
 	w.scratch = 0
 	if s.label != "" {
-		w.out.WriteString(s.label + ":\n")
+		w.label("%s", s.label)
 		return
 	}
 	if s.op[0] != 'V' || s.op == "VZEROUPPER" {
@@ -333,7 +333,7 @@ func (w *writer) masked(srcs []string, dst string) {
 			w.line("SUBS $4, R17\n\tBEQ masked%d", w.labels)
 		}
 	}
-	w.out.WriteString(fmt.Sprintf("masked%d:\n", w.labels))
+	w.label("masked%d", w.labels)
 }
 
 // jumps maps jumps to conditions, after a comparison of the first operand with the second.

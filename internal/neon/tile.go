@@ -21,24 +21,18 @@ import (
 
 // block is a part of a tile.
 type block struct {
+	code
 	rows, width int
-	out         strings.Builder
 }
-
-func (b *block) line(text string, args ...any) { fmt.Fprintf(&b.out, "\t"+text+"\n", args...) }
-func (b *block) v(text string, args ...any)    { b.out.WriteString(emit(text, args...)) }
 
 // row loads or stores the registers from first on for a row of the block.
 func (b *block) row(move string, first int, base string) {
 	switch b.width {
-	case 1, 2:
-		b.v("%sr %s%d, [%s]", move, map[int]string{1: "s", 2: "d"}[b.width], first, base)
-	case 4:
-		b.v("%sr q%d, [%s]", move, first, base)
+	case 1, 2, 4:
+		b.v("%sr %s%d, [%s]", move, map[int]string{1: "s", 2: "d", 4: "q"}[b.width], first, base)
 	default:
 		for i := 0; i < b.width/4; i += 2 {
-			at := fmt.Sprintf("[%s, #%d]", base, 16*i)
-			b.v("%sp q%d, q%d, %s", move, first+i, first+i+1, strings.Replace(at, ", #0", "", 1))
+			b.v("%sp q%d, q%d, %s", move, first+i, first+i+1, at(base, 16*i))
 		}
 	}
 }
@@ -59,7 +53,7 @@ func (b *block) begin(label string) {
 			b.v("movi v%d.4s, #0x0", 4*r+i)
 		}
 	}
-	fmt.Fprintf(&b.out, "begin%s:\n", label)
+	b.label("begin%s", label)
 }
 
 // step adds column k of rows first to last of A times row k of B. In a tight tile the rows of A
@@ -72,16 +66,16 @@ func (b *block) step(first, last int, tight bool) {
 		from[r].reg = 28 + r%4
 	}
 	if tight {
-		at, reg := 0, 28
+		row, reg := 0, 28
 		for i, rows := range []int{4, 2, 1} {
-			if last+1-at < rows {
+			if last+1-row < rows {
 				continue
 			}
-			b.v("ldr %c%d, %s", "qds"[i], reg, strings.Replace(fmt.Sprintf("[x0, #%d]", 4*at), ", #0", "", 1))
+			b.v("ldr %c%d, %s", "qds"[i], reg, at("x0", 4*row))
 			for lane := range rows {
-				from[at+lane].reg, from[at+lane].lane = reg, lane
+				from[row+lane].reg, from[row+lane].lane = reg, lane
 			}
-			at, reg = at+rows, reg+1
+			row, reg = row+rows, reg+1
 		}
 	}
 	for r := first; r <= last; r++ {
@@ -102,7 +96,7 @@ func (b *block) step(first, last int, tight bool) {
 // loop repeats the step R2 times, at least once. It prefetches row k+8 of B, and if ahead is
 // set the lines at R15.
 func (b *block) loop(label string, tight, ahead bool) {
-	fmt.Fprintf(&b.out, "%s:\n", label)
+	b.label("%s", label)
 	if ahead {
 		b.v("prfm pldl2keep, [x15]")
 		b.line("ADD R17, R15")
@@ -126,17 +120,10 @@ func (b *block) end() {
 
 // multiples sets R8 to R12 to multiples of the stride in R8.
 func (b *block) multiples() {
-	if b.rows > 2 {
-		b.line("ADD R8, R8, R9")
-	}
-	if b.rows > 3 {
-		b.line("ADD R8, R9, R10")
-	}
-	if b.rows > 4 {
-		b.line("ADD R9, R9, R11")
-	}
-	if b.rows > 5 {
-		b.line("ADD R9, R10, R12")
+	for i, sum := range []string{"R8, R8, R9", "R8, R9, R10", "R9, R9, R11", "R9, R10, R12"} {
+		if b.rows > i+2 {
+			b.line("ADD %s", sum)
+		}
 	}
 }
 
@@ -199,7 +186,7 @@ func Sweep() (text string, err error) {
 			b.line("B keep")
 			b.loop("tightAhead", true, true)
 		}
-		b.out.WriteString("keep:\n")
+		b.label("keep")
 		b.end()
 		b.line("ADD $64, R7\n\tADD R21, R6\n\tADD R23, R22\n\tSUBS $16, R20\n\tBEQ done\n\tCMP $16, R20\n\tBGE panel\nedge:")
 		b.out.WriteString(edges(rows, func(b *block) {
@@ -224,15 +211,15 @@ func Sweep() (text string, err error) {
 
 // Tile returns the body of a function of package vector for rows of C, with the arguments at
 // their offsets: head and tail are the lengths of the triangles of A at its beginning and end.
-func Tile(rows int, at func(name string) string) string {
+func Tile(rows int, argument func(name string) string) string {
 	b := &block{rows: rows, width: 16}
 	for _, m := range []struct {
 		name string
 		reg  int
 	}{{"c", 7}, {"ldc", 4}, {"a", 5}, {"rs", 8}, {"cs", 13}, {"b", 6}, {"ldb", 14}, {"cols", 20}, {"head", 21}, {"k", 25}, {"tail", 22}} {
-		b.line("MOVD %s, R%d", at(m.name), m.reg)
+		b.line("MOVD %s, R%d", argument(m.name), m.reg)
 	}
-	b.line("MOVBU %s, R24", at("accumulate"))
+	b.line("MOVBU %s, R24", argument("accumulate"))
 	for _, r := range []int{4, 8, 13, 14} {
 		b.line("LSL $2, R%d", r)
 	}
@@ -246,17 +233,17 @@ func Tile(rows int, at func(name string) string) string {
 			for l := range rows {
 				b.step(0, l, false)
 			}
-			fmt.Fprintf(&b.out, "middle%s:\n", label)
+			b.label("middle%s", label)
 		}
 		b.line("CBZ R2, last%s", label)
 		b.loop("loop"+label, false, false)
-		fmt.Fprintf(&b.out, "last%s:\n", label)
+		b.label("last%s", label)
 		if rows > 1 {
 			b.line("CBZ R22, keep%s", label)
 			for l := range rows {
 				b.step(l, rows-1, false)
 			}
-			fmt.Fprintf(&b.out, "keep%s:\n", label)
+			b.label("keep%s", label)
 		}
 		b.end()
 	}

@@ -48,12 +48,12 @@ func Translate(name, source string) (text string, err error) {
 			}
 		}
 	}
-	at, constants := p.constants(used)
+	offsets, constants := p.constants(used)
 	var out strings.Builder
 	fmt.Fprintf(&out, header, name)
 	out.WriteString(constants)
 	for _, f := range p.functions {
-		w := &writer{program: &p, function: f, at: at}
+		w := &writer{program: &p, function: f, offsets: offsets}
 		w.allocate()
 		out.WriteString("\n")
 		for _, line := range f.doc {
@@ -90,28 +90,43 @@ func (w *writer) table() []string {
 	return nil
 }
 
-// emit returns the lines of instructions that Go's assembler lacks.
-func emit(text string, args ...any) string {
-	var out strings.Builder
-	for line := range strings.Lines(fmt.Sprintf(text, args...)) {
+// code is assembly of arm64.
+type code struct{ out strings.Builder }
+
+// line writes a line in Go's syntax.
+func (c *code) line(format string, args ...any) { fmt.Fprintf(&c.out, "\t"+format+"\n", args...) }
+
+// label writes a label.
+func (c *code) label(format string, args ...any) { fmt.Fprintf(&c.out, format+":\n", args...) }
+
+// v writes instructions that Go's assembler lacks.
+func (c *code) v(format string, args ...any) {
+	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
 		line = strings.TrimSpace(line)
 		bits, err := assemble(line)
 		if err != nil {
 			fail("%v", err)
 		}
-		fmt.Fprintf(&out, "\tWORD $0x%08x // %s\n", bits, line)
+		c.line("WORD $0x%08x // %s", bits, line)
 	}
-	return out.String()
+}
+
+// at returns an address in the syntax of the manual.
+func at(base string, off int) string {
+	if off == 0 {
+		return fmt.Sprintf("[%s]", base)
+	}
+	return fmt.Sprintf("[%s, #%d]", base, off)
 }
 
 // pair is a register of AVX2: two registers of NEON, or one register twice.
 type pair [2]int
 
 type writer struct {
+	code
 	*program
 	function
-	at      map[string]int
-	out     strings.Builder
+	offsets map[string]int // of the constants
 	regs    map[int]pair
 	single  map[int]bool // both halves are equal
 	lane    map[int]bool // used only as a factor that is the same for all lanes
@@ -121,9 +136,6 @@ type writer struct {
 	based   bool           // R19 has the address of the constants
 	loaded  map[int]string // symbols that registers hold
 }
-
-func (w *writer) line(text string, args ...any) { fmt.Fprintf(&w.out, "\t"+text+"\n", args...) }
-func (w *writer) v(text string, args ...any)    { w.out.WriteString(emit(text, args...)) }
 
 // temp returns a register that is unused until the next statement.
 func (w *writer) temp() int {
@@ -279,7 +291,7 @@ func (w *writer) address(arg string) (base, off int) {
 			fail("%s: %s: R19 is not set", w.text, arg)
 		}
 		off, _ = strconv.Atoi("0" + m[2])
-		return 19, w.at[m[1]] + off
+		return 19, w.offsets[m[1]] + off
 	}
 	m := memory.FindStringSubmatch(arg)
 	if m == nil {
@@ -320,32 +332,23 @@ func (w *writer) near(arg string, size int) string {
 		w.line("ADD $%d, %s, R16", off, map[bool]string{true: "RSP", false: fmt.Sprintf("R%d", base)}[base == 31])
 		base, off = 16, 0
 	}
-	if off == 0 {
-		return fmt.Sprintf("[%s]", x(base))
-	}
-	return fmt.Sprintf("[%s, #%d]", x(base), off)
+	return at(x(base), off)
 }
 
 // whole moves one or two registers from or to memory.
 func (w *writer) whole(move string, r pair, arg string) {
 	base, off := w.address(arg)
-	at := func(off int) string {
-		if off == 0 {
-			return fmt.Sprintf("[%s]", x(base))
-		}
-		return fmt.Sprintf("[%s, #%d]", x(base), off)
-	}
 	if r[0] != r[1] && off%16 == 0 && off >= -1024 && off <= 1008 {
-		w.v("%sp q%d, q%d, %s", move[:2], r[0], r[1], at(off))
+		w.v("%sp q%d, q%d, %s", move[:2], r[0], r[1], at(x(base), off))
 		return
 	}
 	for i, q := range r {
 		switch o := off + 16*i; {
 		case i == 1 && q == r[0]:
 		case o%16 == 0 && o >= 0:
-			w.v("%sr q%d, %s", move[:2], q, at(o))
+			w.v("%sr q%d, %s", move[:2], q, at(x(base), o))
 		default:
-			w.v("%sur q%d, %s", move[:2], q, at(o))
+			w.v("%sur q%d, %s", move[:2], q, at(x(base), o))
 		}
 	}
 }

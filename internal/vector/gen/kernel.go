@@ -81,7 +81,7 @@ var pointers = []string{"DI", "SI", "DX", "R8", "R9"}
 // assembly returns the code for an instruction set.
 func (k kernel) assembly(s set) string {
 	in, out, _ := k.parameters()
-	w := &writer{set: s, kernel: k, at: map[string]string{}, params: map[string]parameter{}}
+	w := &writer{text: text{set: s}, kernel: k, at: map[string]string{}, params: map[string]parameter{}}
 	wide := s.floats
 	if k.eight {
 		wide = 8
@@ -130,15 +130,12 @@ func (k kernel) assembly(s set) string {
 
 // writer translates the lines of a kernel to an instruction set.
 type writer struct {
-	set
+	text
 	kernel
-	out    strings.Builder
 	at     map[string]string // the registers of pointers
 	params map[string]parameter
 	tail   bool
 }
-
-func (w *writer) line(text string, args ...any) { fmt.Fprintf(&w.out, text+"\n", args...) }
 
 var (
 	vectorName   = regexp.MustCompile(`\bV(\d+)\b`)
@@ -149,11 +146,11 @@ var (
 
 // v returns the register for Vn.
 func (w *writer) v(name string) string {
-	reg := "Z"
-	if w.floats == 8 || w.eight {
-		reg = "Y"
+	register := w.register
+	if w.eight {
+		register = "Y"
 	}
-	return vectorName.ReplaceAllString(name, reg+"$1")
+	return vectorName.ReplaceAllString(name, register+"$1")
 }
 
 // code writes lines of a kernel.
@@ -169,9 +166,9 @@ func (w *writer) instruction(line string) {
 	f := strings.Fields(line)
 	switch f[0] {
 	case "load":
-		w.load(w.at[f[1]], w.v(f[2]))
+		w.partial("load", w.at[f[1]], w.v(f[2]))
 	case "store":
-		w.store(w.v(f[1]), w.at[f[2]])
+		w.partial("store", w.v(f[1]), w.at[f[2]])
 	case "spread":
 		w.line("\tVBROADCASTSS %s+%d(FP), %s", f[1], w.params[f[1]].offset, w.v(f[2]))
 	case "exp":
@@ -179,11 +176,11 @@ func (w *writer) instruction(line string) {
 	case "keep":
 		w.keep(w.v(f[1]), w.v(f[3]), f[4], w.v(f[5]), w.v(f[1]))
 	case "keepIn": // keepIn Vto Va where Vb i Vc: the same with a separate destination
-		w.keep(w.v(f[2]), w.v(f[4]), f[5], w.constants(w.v(f[6])), w.v(f[1]))
+		w.keep(w.v(f[2]), w.v(f[4]), f[5], withConstants(w.v(f[6])), w.v(f[1]))
 	case "mask":
-		w.mask(w.v(f[1]))
+		w.partial("mask", w.v(f[1]))
 	case "fill":
-		w.fill(w.v(f[1]), w.v(f[2]))
+		w.partial("fill", w.v(f[1]), w.v(f[2]))
 	case "widen":
 		w.widen(f[1], f[2])
 	case "count":
@@ -197,7 +194,7 @@ func (w *writer) instruction(line string) {
 
 // plain writes an instruction, in AVX2 once for each half of a D.
 func (w *writer) plain(line string) {
-	line = w.constants(w.v(line))
+	line = withConstants(w.v(line))
 	line = resultName.ReplaceAllStringFunc(line, func(m string) string {
 		return fmt.Sprint(w.params[m[1:len(m)-1]].offset)
 	})
@@ -208,10 +205,6 @@ func (w *writer) plain(line string) {
 	for half := range w.halves {
 		w.line("\t%s", doubleName.ReplaceAllStringFunc(line, func(m string) string { return w.double(m, half) }))
 	}
-}
-
-func (w *writer) constants(line string) string {
-	return constantName.ReplaceAllString(line, "$1<>(SB)")
 }
 
 // exponential is the line "exp X"; the method Exp explains it.

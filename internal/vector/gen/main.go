@@ -58,13 +58,7 @@ func assembly() []byte {
 	var out bytes.Buffer
 	out.WriteString(header + buildTag + "#include \"textflag.h\"\n\n")
 	out.WriteString("// Constants fill a register, so that an instruction can use one as its operand.\n")
-	for _, c := range constants {
-		for i := range avx512.bytes / 8 {
-			fmt.Fprintf(&out, "DATA %s<>+%d(SB)/8, $0x%08x%08x\n", c.name, 8*i, c.bits, c.bits)
-		}
-		fmt.Fprintf(&out, "GLOBL %s<>(SB), RODATA|NOPTR, $%d\n", c.name, avx512.bytes)
-	}
-	out.WriteString(avx512.orders() + avx2.orders() + avx2.tables())
+	out.WriteString(avx512.constants() + avx512.orders() + avx2.orders() + avx2.tables())
 	for _, k := range kernels {
 		_, _, size := k.parameters()
 		out.WriteString(function(k.name, k.doc+".\n// AX counts elements, BX is the end of the full registers, CX is the length.", size, k.assembly))
@@ -86,12 +80,7 @@ func assembly() []byte {
 // parts instead of masks.
 func neonAssembly() []byte {
 	var out bytes.Buffer
-	for _, c := range constants {
-		for i := range avx2.bytes / 8 {
-			fmt.Fprintf(&out, "DATA %s<>+%d(SB)/8, $0x%08x%08x\n", c.name, 8*i, c.bits, c.bits)
-		}
-	}
-	out.WriteString(avx2.orders() + avx2.tables())
+	out.WriteString(avx2.constants() + avx2.orders() + avx2.tables())
 	text := func(name, doc string, size int) string {
 		return fmt.Sprintf("\n// %s: %s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, doc, name, size)
 	}

@@ -1,9 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // philox writes the ten rounds of Philox4x32-10 over as many blocks as a register has words of
 // 64 bits. The four words of a block are the lower halves of V0 to V3, which a multiplication
@@ -13,8 +10,8 @@ import (
 //
 // The result is two registers of draws, V1 and V3. Permuted block numbers put them in order:
 // word 2·l+k of V10 is block l of register k, where l is the number of the lane of 128 bits.
-func (s set) philox(code func(string)) {
-	code(`VPBROADCASTQ seed+40(FP), V6
+func (t *text) philox() {
+	t.code(`VPBROADCASTQ seed+40(FP), V6
 		VPSRLQ $32, V6, V7
 		VPBROADCASTQ stream+48(FP), V2
 		VPSRLQ $32, V2, V3
@@ -23,15 +20,15 @@ func (s set) philox(code func(string)) {
 	c1, c3, p, q := "V1", "V3", "V8", "V9"
 	for round := range 10 {
 		if round > 0 {
-			code("VPADDD [weyl0], V6, V6\nVPADDD [weyl1], V7, V7")
+			t.code("VPADDD [weyl0], V6, V6\nVPADDD [weyl1], V7, V7")
 		}
-		code(fmt.Sprintf("VPMULUDQ V4, V0, %s\nVPMULUDQ V5, V2, %s\nVPSRLQ $32, %s, V0\nVPSRLQ $32, %s, V2", p, q, q, p))
-		code(s.xor3(c1, "V6", "V0"))
-		code(s.xor3(c3, "V7", "V2"))
+		t.code(fmt.Sprintf("VPMULUDQ V4, V0, %s\nVPMULUDQ V5, V2, %s\nVPSRLQ $32, %s, V0\nVPSRLQ $32, %s, V2", p, q, q, p))
+		t.code(t.xor3(c1, "V6", "V0"))
+		t.code(t.xor3(c3, "V7", "V2"))
 		c1, c3, p, q = q, p, c3, c1
 	}
 	// Words 0 and 1 of each block, then 2 and 3, next to each other.
-	code(`VPSLLQ $32, V0, V0
+	t.code(`VPSLLQ $32, V0, V0
 		VPSRLQ $32, V0, V0
 		VPSLLQ $32, V1, V1
 		VPADDQ V1, V0, V0
@@ -49,20 +46,4 @@ func (s set) xor3(x, y, z string) string {
 		return fmt.Sprintf("VPTERNLOGD $0x96, %s, %s, %s", x, y, z)
 	}
 	return fmt.Sprintf("VPXOR %s, %s, %s\nVPXOR %s, %s, %s", x, z, z, y, z, z)
-}
-
-// coder returns functions that write lines with the registers and constants of the set.
-func (s set) coder(out *strings.Builder) (line func(string, ...any), code func(string)) {
-	reg := "Z"
-	if s == avx2 {
-		reg = "Y"
-	}
-	line = func(text string, args ...any) { fmt.Fprintf(out, text+"\n", args...) }
-	return line, func(text string) {
-		for l := range strings.Lines(text) {
-			if l = strings.TrimSpace(l); l != "" {
-				line("\t%s", constantName.ReplaceAllString(vectorName.ReplaceAllString(l, reg+"$1"), "$1<>(SB)"))
-			}
-		}
-	}
 }

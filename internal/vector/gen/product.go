@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // The product of tiles. A call adds the products of rows of A, whose elements are rs apart
@@ -32,19 +31,11 @@ func (s set) tileRows() int {
 }
 
 type tile struct {
-	set
+	text
 	rows int
-	out  strings.Builder
 }
 
-func (t *tile) line(text string, args ...any) { fmt.Fprintf(&t.out, text+"\n", args...) }
-
-func (t *tile) reg(n int) string {
-	if t.set == avx512 {
-		return fmt.Sprintf("Z%d", n)
-	}
-	return fmt.Sprintf("Y%d", n)
-}
+func (t *tile) reg(n int) string { return fmt.Sprint(t.register, n) }
 
 // load and store move one of the two registers of a row, under its mask.
 func (t *tile) load(pointer string, half int, to string) {
@@ -85,7 +76,7 @@ func (t *tile) step(first, last int) {
 }
 
 func (s set) tile(rows int) string {
-	t := &tile{set: s, rows: rows}
+	t := &tile{text: text{set: s}, rows: rows}
 	at := argument
 	for _, m := range [][2]string{{"c", "DI"}, {"ldc", "R9"}, {"a", "SI"}, {"rs", "R10"}, {"cs", "R13"}, {"b", "R8"}, {"ldb", "R11"}, {"cols", "AX"}} {
 		t.line("\tMOVQ %s, %s", at(m[0]), m[1])
@@ -176,50 +167,49 @@ func (t *tile) colMasks() {
 // transpose returns the kernel for whole blocks of 8×8, which both sets use: it loads eight
 // rows, exchanges in three rounds (pairs, pairs of pairs, halves), and stores eight rows.
 func transpose() string {
-	var out strings.Builder
-	line := func(text string, args ...any) { fmt.Fprintf(&out, text+"\n", args...) }
-	line("")
-	line("// transpose: blocks of 8×8, down the rows of src and then to its next eight columns.")
-	line("// DI and SI are dst and src, R8 and R9 their rows' distances in bytes, R10 and R11 three times that.")
-	line("TEXT ·transpose8(SB), NOSPLIT, $0-48")
-	line("\tMOVQ dst+0(FP), DI\n\tMOVQ ldd+8(FP), R8\n\tMOVQ src+16(FP), SI\n\tMOVQ lds+24(FP), R9")
-	line("\tMOVQ cols+40(FP), DX\n\tSHLQ $2, R8\n\tSHLQ $2, R9\n\tLEAQ (R8)(R8*2), R10\n\tLEAQ (R9)(R9*2), R11")
-	line("column:")
-	line("\tMOVQ rows+32(FP), CX\n\tMOVQ SI, AX\n\tMOVQ DI, BX")
-	line("block:")
+	t := &text{set: avx2}
+	t.line("")
+	t.line("// transpose: blocks of 8×8, down the rows of src and then to its next eight columns.")
+	t.line("// DI and SI are dst and src, R8 and R9 their rows' distances in bytes, R10 and R11 three times that.")
+	t.line("TEXT ·transpose8(SB), NOSPLIT, $0-48")
+	t.line("\tMOVQ dst+0(FP), DI\n\tMOVQ ldd+8(FP), R8\n\tMOVQ src+16(FP), SI\n\tMOVQ lds+24(FP), R9")
+	t.line("\tMOVQ cols+40(FP), DX\n\tSHLQ $2, R8\n\tSHLQ $2, R9\n\tLEAQ (R8)(R8*2), R10\n\tLEAQ (R9)(R9*2), R11")
+	t.line("column:")
+	t.line("\tMOVQ rows+32(FP), CX\n\tMOVQ SI, AX\n\tMOVQ DI, BX")
+	t.line("block:")
 	row := func(base, stride, triple string, i int) string {
 		return []string{"(" + base + ")", "(" + base + ")(" + stride + "*1)", "(" + base + ")(" + stride + "*2)", "(" + base + ")(" + triple + "*1)"}[i%4]
 	}
 	for i := range 8 {
 		if i == 4 {
-			line("\tLEAQ (AX)(R9*4), AX")
+			t.line("\tLEAQ (AX)(R9*4), AX")
 		}
-		line("\tVMOVUPS %s, Y%d", row("AX", "R9", "R11", i), i)
+		t.line("\tVMOVUPS %s, Y%d", row("AX", "R9", "R11", i), i)
 	}
-	line("\tLEAQ (AX)(R9*4), AX")
+	t.line("\tLEAQ (AX)(R9*4), AX")
 	for i := 0; i < 8; i += 2 {
-		line("\tVUNPCKLPS Y%d, Y%d, Y%d", i+1, i, 8+i)
-		line("\tVUNPCKHPS Y%d, Y%d, Y%d", i+1, i, 9+i)
+		t.line("\tVUNPCKLPS Y%d, Y%d, Y%d", i+1, i, 8+i)
+		t.line("\tVUNPCKHPS Y%d, Y%d, Y%d", i+1, i, 9+i)
 	}
 	for _, i := range []int{0, 4} {
 		for j := range 2 {
-			line("\tVSHUFPS $0x44, Y%d, Y%d, Y%d", 10+i+j, 8+i+j, i+2*j)
-			line("\tVSHUFPS $0xee, Y%d, Y%d, Y%d", 10+i+j, 8+i+j, i+2*j+1)
+			t.line("\tVSHUFPS $0x44, Y%d, Y%d, Y%d", 10+i+j, 8+i+j, i+2*j)
+			t.line("\tVSHUFPS $0xee, Y%d, Y%d, Y%d", 10+i+j, 8+i+j, i+2*j+1)
 		}
 	}
 	for i := range 4 {
-		line("\tVPERM2F128 $0x20, Y%d, Y%d, Y%d", i+4, i, 8+i)
-		line("\tVPERM2F128 $0x31, Y%d, Y%d, Y%d", i+4, i, 12+i)
+		t.line("\tVPERM2F128 $0x20, Y%d, Y%d, Y%d", i+4, i, 8+i)
+		t.line("\tVPERM2F128 $0x31, Y%d, Y%d, Y%d", i+4, i, 12+i)
 	}
-	line("\tMOVQ BX, R12")
+	t.line("\tMOVQ BX, R12")
 	for i := range 8 {
 		if i == 4 {
-			line("\tLEAQ (R12)(R8*4), R12")
+			t.line("\tLEAQ (R12)(R8*4), R12")
 		}
-		line("\tVMOVUPS Y%d, %s", 8+i, row("R12", "R8", "R10", i))
+		t.line("\tVMOVUPS Y%d, %s", 8+i, row("R12", "R8", "R10", i))
 	}
-	line("\tADDQ $32, BX\n\tSUBQ $8, CX\n\tJNE block")
-	line("\tADDQ $32, SI\n\tLEAQ (DI)(R8*8), DI\n\tSUBQ $8, DX\n\tJNE column")
-	line("\tVZEROUPPER\n\tRET")
-	return out.String()
+	t.line("\tADDQ $32, BX\n\tSUBQ $8, CX\n\tJNE block")
+	t.line("\tADDQ $32, SI\n\tLEAQ (DI)(R8*8), DI\n\tSUBQ $8, DX\n\tJNE column")
+	t.line("\tVZEROUPPER\n\tRET")
+	return t.out.String()
 }

@@ -8,35 +8,67 @@ import (
 
 // set is an instruction set.
 type set struct {
-	file   string
-	bytes  int // per register
-	floats int // per register
-	halves int // registers per eight float64
+	file     string
+	register string // the first letter of the full registers
+	bytes    int    // per register
+	floats   int    // per register
+	halves   int    // registers per eight float64
 }
 
 var (
-	avx512 = set{file: "avx512", bytes: 64, floats: 16, halves: 1}
-	avx2   = set{file: "avx2", bytes: 32, floats: 8, halves: 2}
+	avx512 = set{file: "avx512", register: "Z", bytes: 64, floats: 16, halves: 1}
+	avx2   = set{file: "avx2", register: "Y", bytes: 32, floats: 8, halves: 2}
 )
+
+// text is assembly for a set.
+type text struct {
+	set
+	out strings.Builder
+}
+
+func (t *text) line(format string, args ...any) { fmt.Fprintf(&t.out, format+"\n", args...) }
+
+// code writes instructions, with the registers and the constants of the set.
+func (t *text) code(instructions string) {
+	for l := range strings.Lines(instructions) {
+		if l = strings.TrimSpace(l); l != "" {
+			t.line("\t%s", withConstants(vectorName.ReplaceAllString(l, t.register+"$1")))
+		}
+	}
+}
+
+func withConstants(line string) string { return constantName.ReplaceAllString(line, "$1<>(SB)") }
+
+// constants returns the data of the constants, each as wide as a register.
+func (s set) constants() string {
+	t := &text{set: s}
+	for _, c := range constants {
+		for i := range s.bytes / 8 {
+			t.line("DATA %s<>+%d(SB)/8, $0x%08x%08x", c.name, 8*i, c.bits, c.bits)
+		}
+		t.line("GLOBL %s<>(SB), RODATA|NOPTR, $%d", c.name, s.bytes)
+	}
+	return t.out.String()
+}
 
 // tables returns the data from which AVX2 reads its masks: eight words of ones, then eight of
 // zeros.
 func (s set) tables() string {
-	var out strings.Builder
+	t := &text{set: s}
 	for i := range 8 {
 		value := "0xffffffffffffffff"
 		if i >= 4 {
 			value = "0"
 		}
-		fmt.Fprintf(&out, "DATA tail<>+%d(SB)/8, $%s\n", 8*i, value)
+		t.line("DATA tail<>+%d(SB)/8, $%s", 8*i, value)
 	}
-	out.WriteString("GLOBL tail<>(SB), RODATA|NOPTR, $64\n")
-	return out.String()
+	t.line("GLOBL tail<>(SB), RODATA|NOPTR, $64")
+	return t.out.String()
 }
 
 // masks computes the mask of the CX remaining elements, in K1 or Y15.
 func (w *writer) masks() {
-	if w.name512() {
+	if w.set == avx512 {
 		w.line("\tMOVL $-1, R11")
 		w.line("\tBZHIL CX, R11, R11")
 		w.line("\tKMOVW R11, K1")
@@ -48,33 +80,33 @@ func (w *writer) masks() {
 	w.line("\tVMOVUPS (R11), Y15")
 }
 
-func (w *writer) name512() bool { return w.set == avx512 }
-
-func (w *writer) load(pointer, v string) {
-	switch {
-	case !w.tail:
-		w.line("\tVMOVUPS (%s)(AX*4), %s", pointer, v)
-	case w.name512():
-		w.line("\tVMOVUPS.Z (%s)(AX*4), K1, %s", pointer, v)
-	default:
-		w.line("\tVMASKMOVPS (%s)(AX*4), Y15, %s", pointer, v)
-	}
+// partial are the instructions that differ at the end of a slice: for a full register, and for the
+// elements of the mask in AVX-512 and in AVX2.
+var partial = map[string]struct{ full, avx512, avx2 string }{
+	"load":  {"VMOVUPS (%[1]s)(AX*4), %[2]s", "VMOVUPS.Z (%[1]s)(AX*4), K1, %[2]s", "VMASKMOVPS (%[1]s)(AX*4), Y15, %[2]s"},
+	"store": {"VMOVUPS %[1]s, (%[2]s)(AX*4)", "VMOVUPS %[1]s, K1, (%[2]s)(AX*4)", "VMASKMOVPS %[1]s, Y15, (%[2]s)(AX*4)"},
+	"mask":  {"", "VMOVUPS.Z %[1]s, K1, %[1]s", "VANDPS Y15, %[1]s, %[1]s"},
+	"fill":  {"", "VBLENDMPS %[1]s, %[2]s, K1, %[1]s", "VBLENDVPS Y15, %[1]s, %[2]s, %[1]s"},
 }
 
-func (w *writer) store(v, pointer string) {
+// partial writes an instruction of partial.
+func (w *writer) partial(name string, operands ...any) {
+	form := partial[name]
+	line := form.full
 	switch {
-	case !w.tail:
-		w.line("\tVMOVUPS %s, (%s)(AX*4)", v, pointer)
-	case w.name512():
-		w.line("\tVMOVUPS %s, K1, (%s)(AX*4)", v, pointer)
-	default:
-		w.line("\tVMASKMOVPS %s, Y15, (%s)(AX*4)", v, pointer)
+	case w.tail && w.set == avx512:
+		line = form.avx512
+	case w.tail:
+		line = form.avx2
+	}
+	if line != "" {
+		w.line("\t"+line, operands...)
 	}
 }
 
 // keep sets to to from if comparison i of a and b is true, and to 0 otherwise.
 func (w *writer) keep(from, a, i, b, to string) {
-	if w.name512() {
+	if w.set == avx512 {
 		w.line("\tVCMPPS $%s, %s, %s, K2", i, b, a)
 		w.line("\tVMOVUPS.Z %s, K2, %s", from, to)
 		return
@@ -83,31 +115,11 @@ func (w *writer) keep(from, a, i, b, to string) {
 	w.line("\tVANDPS Y14, %s, %s", from, to)
 }
 
-func (w *writer) mask(v string) {
-	switch {
-	case !w.tail:
-	case w.name512():
-		w.line("\tVMOVUPS.Z %s, K1, %s", v, v)
-	default:
-		w.line("\tVANDPS Y15, %s, %s", v, v)
-	}
-}
-
-func (w *writer) fill(v, with string) {
-	switch {
-	case !w.tail:
-	case w.name512():
-		w.line("\tVBLENDMPS %s, %s, K1, %s", v, with, v)
-	default:
-		w.line("\tVBLENDVPS Y15, %s, %s, %s", v, with, v)
-	}
-}
-
 // double returns the register of a half of Dn: AVX2 keeps the upper half in the register eight
 // places further.
 func (w *writer) double(name string, half int) string {
 	n, _ := strconv.Atoi(name[1:])
-	if w.name512() {
+	if w.set == avx512 {
 		return fmt.Sprintf("Z%d", n)
 	}
 	return fmt.Sprintf("Y%d", n+8*half)
@@ -115,7 +127,7 @@ func (w *writer) double(name string, half int) string {
 
 func (w *writer) widen(v, d string) {
 	n := v[1:]
-	if w.name512() {
+	if w.set == avx512 {
 		w.line("\tVCVTPS2PD Y%s, %s", n, w.double(d, 0))
 		return
 	}
@@ -128,7 +140,7 @@ func (w *writer) widen(v, d string) {
 func (w *writer) count(v, to, with string) {
 	w.widen(v, with)
 	w.plain(fmt.Sprintf("VADDPD %s, %s, %s", with, to, to))
-	if w.name512() {
+	if w.set == avx512 {
 		n := v[1:]
 		w.line("\tVEXTRACTF64X4 $1, Z%s, Y%s", n, n)
 		w.widen(v, with)
@@ -138,7 +150,7 @@ func (w *writer) count(v, to, with string) {
 
 // halve computes the larger of the halves of a full register, in its lower half.
 func (w *writer) halve(v, with string) {
-	if w.name512() {
+	if w.set == avx512 {
 		w.line("\tVEXTRACTF64X4 $1, Z%s, Y%s", v[1:], with[1:])
 		w.line("\tVMAXPS Y%s, Y%s, Y%s", with[1:], v[1:], v[1:])
 	}
@@ -146,7 +158,7 @@ func (w *writer) halve(v, with string) {
 
 // reduce adds the eight numbers of Dn in halves.
 func (w *writer) reduce(n int, result parameter) {
-	if w.name512() {
+	if w.set == avx512 {
 		w.line("\tVEXTRACTF64X4 $1, Z%d, Y14", n)
 		w.line("\tVADDPD Y14, Y%d, Y%d", n, n)
 	} else {
