@@ -19,10 +19,9 @@ import (
 type acceptor struct {
 	cfg        *Config
 	listener   net.Listener
-	onJoin     func(conn net.Conn, h hello) // takes over the connection
-	onLink     func(conn net.Conn, o opening)
+	meeting    *meeting                       // of rank 0; nil on other ranks
+	onLink     func(conn net.Conn, o opening) // takes over the connection
 	onWindow   func(conn net.Conn, o opening)
-	onRefusal  func(address, reason string)
 	goroutines sync.WaitGroup
 	mu         sync.Mutex
 	handshakes []net.Conn // the oldest first
@@ -110,7 +109,9 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 		return
 	}
 	if refused != "" {
-		d.onRefusal(conn.RemoteAddr().String(), refused)
+		if d.meeting != nil {
+			d.meeting.addRefusal(conn.RemoteAddr().String(), refused)
+		}
 		if purpose == purposeJoin {
 			_ = writeAnswer(conn, answer{Refused: refused}) // the other side may be gone
 		}
@@ -122,7 +123,7 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 	if purpose != purposeJoin {
 		value = &o
 	}
-	if json.Unmarshal(data, value) != nil || !d.track(raw, false) {
+	if json.Unmarshal(data, value) != nil || purpose == purposeJoin && d.meeting == nil || !d.track(raw, false) {
 		return
 	}
 	if purpose != purposeJoin {
@@ -140,7 +141,7 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 	case purposeWindow:
 		d.onWindow(conn, o)
 	default:
-		d.onJoin(conn, h)
+		d.meeting.addRank(conn, h)
 	}
 }
 

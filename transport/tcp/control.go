@@ -58,12 +58,10 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 		return f, err
 	}
 	f.kind, f.epoch = kind(header[0]), int64(binary.LittleEndian.Uint64(header[1:]))
-	size := int64(binary.LittleEndian.Uint32(header[9:]))
-	if f.kind < begin || f.kind > bye || size > int64(most) {
-		return f, fmt.Errorf("%w: kind %d, %d bytes", ErrFrame, f.kind, size)
+	if f.kind < begin || f.kind > bye {
+		return f, fmt.Errorf("%w: kind %d", ErrFrame, f.kind)
 	}
-	f.data = make([]byte, size)
-	_, err = io.ReadFull(r, f.data)
+	f.data, err = readBytes(r, binary.LittleEndian.Uint32(header[9:]), int64(most))
 	return f, err
 }
 

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 	e.waiter = messages.NewWaiter(&e.mu)
 	e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())
 	e.jobContext, e.cancelJob = context.WithCancelCause(context.Background())
-	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onWindow: e.addWindow, onRefusal: func(string, string) {}, onJoin: func(conn net.Conn, _ hello) { _ = conn.Close() }}
+	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onWindow: e.addWindow}
 	var err error
 	if cfg.Rank == 0 {
 		err = e.startJob(ctx)
@@ -101,17 +102,9 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 // startJob is Join for rank 0.
 func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 	c := &e.cfg
-	address := c.Address
-	if c.Advertise != "" {
-		address = c.Advertise
-	}
-	meeting := newMeeting(c, address)
-	e.acceptor.onJoin, e.acceptor.onRefusal = meeting.addRank, meeting.addRefusal
-	listen := c.Address
-	if c.Listen != "" {
-		listen = c.Listen
-	}
-	if e.acceptor.listener, err = c.open(ctx, listen); err != nil {
+	meeting := newMeeting(c, cmp.Or(c.Advertise, c.Address))
+	e.acceptor.meeting = meeting
+	if e.acceptor.listener, err = c.open(ctx, cmp.Or(c.Listen, c.Address)); err != nil {
 		return fmt.Errorf("tcp: rank 0 listens: %w", err)
 	}
 	e.acceptor.serve()
@@ -126,7 +119,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // it fails only for frames of unknown kinds
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
-	e.hub.post[0] = e.deliver
+	e.hub.ranks[0].post = e.deliver
 	for rank, conn := range conns {
 		if conn == nil {
 			continue
@@ -134,7 +127,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 		p := newPeer(conn, c, mostExchange, e.Standing,
 			func(f frame) error { return e.hub.receive(rank, f) },
 			func(err error) { e.hub.lose(rank, reason(err, c.Silence)) })
-		e.hub.post[rank] = p.post
+		e.hub.ranks[rank].post = p.post
 		e.peers = append(e.peers, p)
 	}
 	return nil
@@ -161,10 +154,8 @@ func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 			return "", fmt.Errorf("tcp: rank %d listens: %w", c.Rank, err)
 		}
 		e.acceptor.serve()
-		if c.Advertise != "" {
-			return c.Advertise, nil
-		}
-		return e.acceptor.listener.Addr().Network() + ":" + e.acceptor.listener.Addr().String(), nil
+		at := e.acceptor.listener.Addr()
+		return cmp.Or(c.Advertise, at.Network()+":"+at.String()), nil
 	})
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func Parse(data []byte, token string) {
 		_ = json.Unmarshal(f.data, &LostError{})
 		_ = decodeCause(1, f.data)
 		h := newHub(2, time.Minute, func() transport.Standing { return transport.Standing{} })
-		h.post[0], h.post[1] = func(frame) {}, func(frame) {}
+		h.ranks[0].post, h.ranks[1].post = func(frame) {}, func(frame) {}
 		_ = h.receive(1, f)
 	}
 	if len(data) >= messageHeader {

@@ -91,8 +91,7 @@ func readGreeting(conn net.Conn, token string) (purpose byte, data []byte, refus
 		_, err = io.CopyN(io.Discard, conn, int64(size))
 		return b[5], nil, refused, err
 	}
-	data = make([]byte, size)
-	_, err = io.ReadFull(conn, data)
+	data, err = readBytes(conn, size, mostHello)
 	return b[5], data, "", err
 }
 
@@ -114,13 +113,20 @@ func readAnswer(conn net.Conn) (a answer, err error) {
 	if _, err = io.ReadFull(conn, size[:]); err != nil {
 		return a, err
 	}
-	n := binary.LittleEndian.Uint32(size[:])
-	if n > mostAnswer {
-		return a, ErrFrame
-	}
-	data := make([]byte, n)
-	if _, err = io.ReadFull(conn, data); err == nil {
+	data, err := readBytes(conn, binary.LittleEndian.Uint32(size[:]), mostAnswer)
+	if err == nil {
 		err = json.Unmarshal(data, &a)
 	}
 	return a, err
+}
+
+// readBytes reads a given number of bytes. It returns an error, before it allocates them, if they are
+// more than most.
+func readBytes(r io.Reader, size uint32, most int64) ([]byte, error) {
+	if int64(size) > most {
+		return nil, fmt.Errorf("%w: %d bytes, and the limit is %d", ErrFrame, size, most)
+	}
+	data := make([]byte, size)
+	_, err := io.ReadFull(r, data)
+	return data, err
 }

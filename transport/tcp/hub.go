@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,40 +14,61 @@ import (
 
 // hub runs on rank 0 and orders the events of a job: all ranks receive its frames in the same order.
 type hub struct {
-	post []func(frame) // by rank
-
-	mu        sync.Mutex
-	epoch     int64
-	waiting   []bool   // ranks that have begun the next step
-	hellos    [][]byte // the hellos of these ranks
-	beginning int
-	aborted   bool
-	lost      bool
-	exchanged [][]byte // the bytes of each rank in the exchange
-	arrived   int
-	standings []transport.Standing // as of the last heartbeat; Rank is -1 before the first one
-
 	standing func() transport.Standing // of rank 0
 	stall    time.Duration
-	lastBeat []time.Time // when the last heartbeat of each rank arrived
-	changed  []time.Time // when the standing of each rank last changed
+
+	mu       sync.Mutex
+	ranks    []member
+	epoch    int64
+	begins   round // the hellos of the ranks that have begun the next step
+	exchange round
+	aborted  bool
+	lost     bool
 }
 
-func newHub(ranks int, stall time.Duration, standing func() transport.Standing) *hub {
-	h := &hub{
-		post: make([]func(frame), ranks), waiting: make([]bool, ranks), hellos: make([][]byte, ranks), exchanged: make([][]byte, ranks),
-		standings: make([]transport.Standing, ranks), standing: standing, stall: stall, lastBeat: make([]time.Time, ranks), changed: make([]time.Time, ranks),
+// member is the hub's view of a rank.
+type member struct {
+	post     func(frame)
+	standing transport.Standing // as of the last heartbeat; Rank is -1 before the first one
+	lastBeat time.Time          // when the last heartbeat arrived
+	changed  time.Time          // when the standing last changed
+}
+
+// round collects bytes of every rank.
+type round struct {
+	data    [][]byte // by rank; nil until they arrive
+	arrived int
+}
+
+// add adds the bytes of a rank, unless the rank has sent some already. When the bytes of all ranks
+// have arrived, add returns them and begins a new round.
+func (r *round) add(rank int, data []byte) (all [][]byte, complete bool) {
+	if r.data[rank] != nil {
+		return nil, false
 	}
-	for rank := range h.standings {
-		h.standings[rank].Rank = -1
+	r.data[rank] = data
+	if r.arrived++; r.arrived < len(r.data) {
+		return nil, false
+	}
+	all = r.data
+	*r = newRound(len(all))
+	return all, true
+}
+
+func newRound(ranks int) round { return round{data: make([][]byte, ranks)} }
+
+func newHub(ranks int, stall time.Duration, standing func() transport.Standing) *hub {
+	h := &hub{standing: standing, stall: stall, ranks: make([]member, ranks), begins: newRound(ranks), exchange: newRound(ranks)}
+	for rank := range h.ranks {
+		h.ranks[rank].standing.Rank = -1
 	}
 	return h
 }
 
 // broadcast posts a frame to every rank.
 func (h *hub) broadcast(f frame) {
-	for _, post := range h.post {
-		post(f)
+	for _, m := range h.ranks {
+		m.post(f)
 	}
 }
 
@@ -63,10 +83,10 @@ func (h *hub) receive(rank int, f frame) error {
 		}
 		h.addBegin(rank, f.data)
 	case withdraw:
-		if h.waiting[rank] && f.epoch == h.epoch {
-			h.waiting[rank] = false
-			h.beginning--
-			h.post[rank](frame{kind: withdrawn})
+		if h.begins.data[rank] != nil && f.epoch == h.epoch {
+			h.begins.data[rank] = nil
+			h.begins.arrived--
+			h.ranks[rank].post(frame{kind: withdrawn})
 		} // otherwise the step has begun, and the frame that tells the rank is in transit
 	case exchange:
 		if f.epoch == h.epoch && !h.aborted {
@@ -90,24 +110,18 @@ func (h *hub) receive(rank int, f frame) error {
 }
 
 func (h *hub) addBegin(rank int, hello []byte) {
-	if h.waiting[rank] {
+	hellos, complete := h.begins.add(rank, hello)
+	if !complete {
 		return
 	}
-	h.waiting[rank], h.hellos[rank] = true, hello
-	if h.beginning++; h.beginning < len(h.post) {
-		return
-	}
-	h.beginning = 0
-	clear(h.waiting)
-	if err := transport.SameHello(h.hellos); err != nil {
+	if err := transport.SameHello(hellos); err != nil {
 		h.broadcast(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), transport.ErrRanks.Error()))})
 		return
 	}
 	h.epoch++
-	h.aborted, h.arrived = false, 0
-	clear(h.exchanged)
-	for rank := range h.changed {
-		h.changed[rank] = time.Now()
+	h.aborted, h.exchange = false, newRound(len(h.ranks))
+	for rank := range h.ranks {
+		h.ranks[rank].changed = time.Now()
 	}
 	h.broadcast(frame{kind: begun, epoch: h.epoch})
 }
@@ -121,49 +135,45 @@ func (h *hub) abort(rank int, cause []byte) {
 
 // note stores the standing in a rank's heartbeat.
 func (h *hub) note(rank int, s transport.Standing) {
+	m, now := &h.ranks[rank], time.Now()
 	s.Rank = rank
-	last, now := h.standings[rank], time.Now()
-	anew := s.Since < last.Since // it waits for another event, even if the standing looks equal
-	last.Since = s.Since
-	if h.lastBeat[rank] = now; anew || s != last {
-		h.changed[rank] = now
+	anew := s.Since < m.standing.Since // it waits for another event, even if the standing looks equal
+	m.standing.Since = s.Since
+	if m.lastBeat = now; anew || s != m.standing {
+		m.changed = now
 	}
-	h.standings[rank] = s
+	m.standing = s
 }
 
 // lookForStall ends the step if a rank waits in the step and no standing has changed for too long.
 func (h *hub) lookForStall() {
 	still, waits := time.Duration(math.MaxInt64), false
-	for rank := range h.standings {
-		s := &h.standings[rank]
-		still = min(still, h.lastBeat[rank].Sub(h.changed[rank]))
-		waits = waits || s.Waits && !h.waiting[rank]
+	var standings []transport.Standing
+	for rank, m := range h.ranks {
+		still = min(still, m.lastBeat.Sub(m.changed))
+		waits = waits || m.standing.Waits && h.begins.data[rank] == nil
+		standings = append(standings, m.standing)
 	}
 	if !waits || h.aborted || still < h.stall {
 		return
 	}
-	stall := &transport.StallError{Still: still, Ranks: slices.Clone(h.standings)}
-	h.abort(len(h.post), encode(cause{Stall: stall}))
+	stall := &transport.StallError{Still: still, Ranks: standings}
+	h.abort(len(h.ranks), encode(cause{Stall: stall}))
 }
 
 // addExchange adds the bytes of a rank. The last rank completes the exchange: the result is then in
 // the queue of every rank and cannot be revoked.
 func (h *hub) addExchange(rank int, data []byte) {
-	if h.exchanged[rank] != nil {
+	all, complete := h.exchange.add(rank, data)
+	if !complete {
 		return
 	}
-	h.exchanged[rank] = data
-	if h.arrived++; h.arrived < len(h.post) {
-		return
+	var b []byte
+	for _, data := range all {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
+		b = append(b, data...)
 	}
-	var all []byte
-	for _, data := range h.exchanged {
-		all = binary.LittleEndian.AppendUint32(all, uint32(len(data)))
-		all = append(all, data...)
-	}
-	h.arrived = 0
-	clear(h.exchanged)
-	h.broadcast(frame{exchanged, h.epoch, all})
+	h.broadcast(frame{exchanged, h.epoch, b})
 }
 
 // lose ends the job because a rank is lost. It reports only the first lost rank, because the others
@@ -176,8 +186,8 @@ func (h *hub) lose(rank int, why string) {
 	}
 	h.lost = true
 	err := &LostError{Rank: rank, Reason: why}
-	if h.standings[rank].Rank >= 0 {
-		err.Last = &h.standings[rank]
+	if last := &h.ranks[rank].standing; last.Rank >= 0 {
+		err.Last = last
 	}
 	h.broadcast(frame{kind: lost, data: encode(err)})
 }

@@ -16,20 +16,19 @@ import (
 type meeting struct {
 	cfg *Config
 
-	mu       sync.Mutex
-	conns    []net.Conn // by rank; nil until it has joined, and for rank 0
-	answer   answer     // its Addresses are complete when all ranks have joined
-	left     int        // ranks that have not joined
-	refusals []string   // refused connections, with reasons
-	over     bool
-	failed   error      // the reason why the meeting has failed; nil if all ranks have joined
-	settled  chan error // receives failed once
+	mu        sync.Mutex
+	conns     []net.Conn // by rank; nil until it has joined, and for rank 0
+	addresses []string   // complete when all ranks have joined
+	left      int        // ranks that have not joined
+	refusals  []string   // refused connections, with reasons
+	over      bool
+	failed    error         // the reason why the meeting has failed; nil if all ranks have joined
+	done      chan struct{} // closed when it is over
 }
 
 func newMeeting(cfg *Config, address string) *meeting {
-	m := &meeting{cfg: cfg, conns: make([]net.Conn, cfg.Ranks), left: cfg.Ranks - 1, settled: make(chan error, 1)}
-	m.answer.Addresses = make([]string, cfg.Ranks)
-	m.answer.Addresses[0] = address
+	m := &meeting{cfg: cfg, conns: make([]net.Conn, cfg.Ranks), addresses: make([]string, cfg.Ranks), left: cfg.Ranks - 1, done: make(chan struct{})}
+	m.addresses[0] = address
 	return m
 }
 
@@ -41,8 +40,7 @@ func (m *meeting) addRank(conn net.Conn, h hello) {
 	var fault string
 	switch c := m.cfg; {
 	case m.over && m.failed != nil:
-		_ = writeAnswer(conn, m.refusal()) // the other side may be gone
-		_ = conn.Close()
+		refuse(conn, m.refusal())
 		return
 	case m.over:
 		fault = fmt.Sprintf("the job has begun: rank %d has joined already", h.Rank)
@@ -51,21 +49,20 @@ func (m *meeting) addRank(conn net.Conn, h hello) {
 	case h.Rank < 1 || h.Rank >= c.Ranks:
 		fault = fmt.Sprintf("rank %d cannot join: the job has %d ranks, and this process is rank 0", h.Rank, c.Ranks)
 	case m.conns[h.Rank] != nil:
-		fault = fmt.Sprintf("two processes are rank %d: at %s and at %s", h.Rank, m.answer.Addresses[h.Rank], h.Address)
+		fault = fmt.Sprintf("two processes are rank %d: at %s and at %s", h.Rank, m.addresses[h.Rank], h.Address)
 	default:
 		fault = factMismatch(c.Facts, h)
 	}
-	if fault == "" {
-		_ = writeAnswer(conn, answer{Accepted: true}) // if the rank is lost, its silence ends the job later
-		m.conns[h.Rank], m.answer.Addresses[h.Rank] = conn, h.Address
-		if m.left--; m.left == 0 {
-			m.settle(nil)
-		}
+	if fault != "" {
+		refuse(conn, answer{Refused: fault})
+		m.settle(fmt.Errorf("%w: %s", ErrRefused, fault))
 		return
 	}
-	_ = writeAnswer(conn, answer{Refused: fault}) // the other side may be gone
-	_ = conn.Close()
-	m.settle(fmt.Errorf("%w: %s", ErrRefused, fault))
+	_ = writeAnswer(conn, answer{Accepted: true}) // if the rank is lost, its silence ends the job later
+	m.conns[h.Rank], m.addresses[h.Rank] = conn, h.Address
+	if m.left--; m.left == 0 {
+		m.settle(nil)
+	}
 }
 
 // refusal returns the answer to a rank if the meeting has failed.
@@ -73,11 +70,17 @@ func (m *meeting) refusal() answer {
 	return answer{Refused: m.failed.Error(), Missing: errors.Is(m.failed, ErrMissing)}
 }
 
+// refuse answers a rank that cannot join, and closes its connection. The other side may be gone.
+func refuse(conn net.Conn, a answer) {
+	_ = writeAnswer(conn, a)
+	_ = conn.Close()
+}
+
 // settle ends the meeting once.
 func (m *meeting) settle(err error) {
 	if !m.over {
 		m.over, m.failed = true, err
-		m.settled <- err
+		close(m.done)
 	}
 }
 
@@ -111,37 +114,26 @@ func (m *meeting) addRefusal(address, reason string) {
 // wait waits for all ranks and returns their connections and addresses. It sends every rank the
 // addresses, or the reason why the meeting has failed.
 func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
-	var err error
 	timer := time.NewTimer(m.cfg.Meeting)
 	defer timer.Stop()
-	missing := false
 	select {
-	case err = <-m.settled:
+	case <-m.done:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
 	case <-timer.C:
-		missing = true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if missing && m.left > 0 {
-		err = m.missing()
-	}
-	m.over, m.failed = true, err
-	a := m.answer
-	if err != nil {
-		a = m.refusal()
-	}
+	m.settle(cmp.Or(context.Cause(ctx), m.missing()))
 	for _, conn := range m.conns {
-		if conn == nil {
-			continue
-		}
-		_ = writeAnswer(conn, a) // if the rank is lost, its silence ends the job later
-		if err != nil {
-			_ = conn.Close()
+		switch {
+		case conn == nil:
+		case m.failed != nil:
+			refuse(conn, m.refusal())
+		default:
+			_ = writeAnswer(conn, answer{Addresses: m.addresses}) // if the rank is lost, its silence ends the job later
 		}
 	}
-	return m.conns, m.answer.Addresses, err
+	return m.conns, m.addresses, m.failed
 }
 
 // missing returns an error that names the ranks that have not joined.

@@ -57,9 +57,9 @@ func (e *Endpoint[T]) Standings() []transport.Standing {
 	}
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
-	for rank, s := range e.hub.standings[1:] {
-		if s.Rank >= 0 {
-			s.Age = time.Since(e.hub.lastBeat[rank+1])
+	for _, m := range e.hub.ranks[1:] {
+		if s := m.standing; s.Rank >= 0 {
+			s.Age = time.Since(m.lastBeat)
 			all = append(all, s)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/weir-ml/weir/transport"
 )
@@ -24,7 +23,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	}
 	epoch := e.epoch
 	e.withdrawn, e.helloError = false, nil
-	e.postToHub(frame{kind: begin, data: slices.Clone(hello)})
+	e.postToHub(frame{kind: begin, data: append([]byte{}, hello...)})
 	err := e.await(ctx, wait[T]{reason: waitBegin, peer: -1, number: epoch + 1})
 	if err == nil || e.jobError != nil || e.helloError != nil {
 		return err

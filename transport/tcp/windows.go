@@ -139,12 +139,8 @@ func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []
 		if _, err := io.ReadFull(conn, b[:4]); err != nil {
 			return err
 		}
-		size := binary.LittleEndian.Uint32(b)
-		if size > mostText {
-			return fmt.Errorf("%w: an error of %d bytes", ErrFrame, size)
-		}
-		text := make([]byte, size)
-		if _, err := io.ReadFull(conn, text); err != nil {
+		text, err := readBytes(conn, binary.LittleEndian.Uint32(b), mostText)
+		if err != nil {
 			return err
 		}
 		return fmt.Errorf("%w%s", transport.ErrWindow, strings.TrimPrefix(string(text), transport.ErrWindow.Error()))
