@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -136,8 +138,8 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 			return failed(err)
 		}
 		cmd.Stdout, cmd.Stderr = writeOut, writeErr
-		outputs.Go(func() { copyLines(&prefixed{lines: out, prefix: prefix}, stdout) })
-		outputs.Go(func() { copyLines(&prefixed{lines: errs, prefix: prefix}, stderr) })
+		outputs.Go(func() { out.copy(prefix, stdout) })
+		outputs.Go(func() { errs.copy(prefix, stderr) })
 		err = cmd.Start()
 		_, _ = writeOut.Close(), writeErr.Close() // they belong to the process now
 		if err != nil {
@@ -287,41 +289,22 @@ func (l *lines) line(line []byte) {
 	_, _ = l.w.Write(line) // the job continues without a reader
 }
 
-// prefixed writes the output of a process, line by line, with a prefix.
-type prefixed struct {
-	*lines
-	prefix, rest []byte
-}
-
 // mostLine is the maximum length of a line in bytes: longer lines are broken.
 const mostLine = 64 << 10
 
-func (p *prefixed) Write(b []byte) (int, error) {
-	p.rest = append(p.rest, b...)
+// copy copies the output of a process, line by line, with a prefix, and closes the file.
+func (l *lines) copy(prefix []byte, from *os.File) {
+	r := bufio.NewReaderSize(from, mostLine)
 	for {
-		n := bytes.IndexByte(p.rest, '\n') + 1
-		if n == 0 && len(p.rest) < mostLine {
-			return len(b), nil
-		} else if n == 0 {
-			n = mostLine
+		line, err := r.ReadSlice('\n') // at most mostLine bytes
+		if len(line) > 0 {
+			l.line(slices.Concat(prefix, bytes.TrimSuffix(line, newline), newline))
 		}
-		p.print(n)
-	}
-}
-
-// copyLines copies the output of a process, and closes the file.
-func copyLines(p *prefixed, from *os.File) {
-	_, _ = io.Copy(p, from) // ends with the process, or some time after it
-	if len(p.rest) > 0 {    // a line without a newline
-		p.print(len(p.rest))
+		if err != nil && err != bufio.ErrBufferFull { // the process has ended, maybe some time ago
+			break
+		}
 	}
 	_ = from.Close() // the file was only read
 }
 
-func (p *prefixed) print(n int) {
-	line := append(bytes.Clone(p.prefix), p.rest[:n]...)
-	if p.rest = p.rest[:copy(p.rest, p.rest[n:])]; line[len(line)-1] != '\n' {
-		line = append(line, '\n')
-	}
-	p.line(line)
-}
+var newline = []byte("\n")
