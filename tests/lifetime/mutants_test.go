@@ -11,6 +11,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
@@ -73,7 +74,7 @@ var mutants = []struct {
 		// them saved from its compressed form, and keeps them.
 		name: "a fused group keeps the tensors it restored", stage: 1, fused: true, want: leak{1, memory.Saved, size},
 		backward: func(m *toy.Model, _ toy.MB, _ []toy.T) error {
-			_, _, err := toy.Alloc(m.Arena, memory.Saved, numbers)
+			_, err := m.Device.Alloc(memory.Saved, kernels.Float32, numbers)
 			return err
 		},
 	},
@@ -94,7 +95,7 @@ var mutants = []struct {
 	{
 		name: "a workspace is never released", stage: 1, want: leak{1, memory.Workspace, 12},
 		backward: func(m *toy.Model, _ toy.MB, _ []toy.T) error {
-			_, _, err := toy.Alloc(m.Arena, memory.Workspace, 3)
+			_, err := m.Device.Alloc(memory.Workspace, kernels.Float32, 3)
 			return err
 		},
 	},
@@ -105,8 +106,8 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 		t.Run(mutant.name, func(t *testing.T) {
 			model, err := toy.New(3)
 			require.NoError(t, err)
-			defer model.Arena.Close()
-			before := model.Arena.Live()
+			defer model.Device.Close()
+			before := model.Device.Live()
 			cfg := model.Config()
 			inner := cfg.Stages[mutant.stage]
 			w := &wrapped{S: inner}
@@ -129,7 +130,7 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			}
 			source := model.Source(numbers)
 			if mutant.source {
-				source = prefetching(model.Arena)
+				source = prefetching(model.Device)
 			}
 			cfg.Hooks.Microbatch = func(s *memory.Sample) { t.Errorf("microbatch %d passed its audit", s.Microbatch) }
 			r, err := runner.New(cfg)
@@ -142,22 +143,21 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			require.Equal(t, mutant.want, leak{found.Stage, found.Class, found.Bytes}, "%v", err)
 			require.Equal(t, 0, found.Microbatch)
 			require.Equal(t, cfg.Stages[found.Stage].Spec().Name, found.Name)
-			require.Equal(t, before, model.Arena.Live(), "everything is released after the error")
+			require.Equal(t, before, model.Device.Live(), "everything is released after the error")
 		})
 	}
 }
 
 // prefetching returns a source that keeps the targets of every entry. It is called once for each entry
 // even with -tags invariants, under which the runner calls a source of runner.Indexed twice.
-func prefetching(arena *memory.Arena) runner.Source[toy.T] {
+func prefetching(dev *kernels.Host) runner.Source[toy.T] {
 	return source(func(_ context.Context, entry batchctx.Entry[toy.T]) error {
 		for part, name := range toy.Parts {
-			h, _, err := toy.Alloc(arena, memory.Entry, numbers)
-			entry.Check(err)
+			b := entry.Must(dev.Alloc(memory.Entry, kernels.Float32, numbers))
 			if part == 1 {
-				entry.Check(arena.Retain(h))
+				entry.Check(dev.Retain(b))
 			}
-			entry.Put(name, h)
+			entry.Put(name, b)
 		}
 		return nil
 	})
@@ -184,10 +184,7 @@ func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 		"as a handle": {
 			smuggle: func(m *toy.Model, mb toy.MB) func(toy.MB) error {
 				numbers := mb.Part(1)
-				return func(toy.MB) error {
-					_, err := toy.View(m.Arena, numbers)
-					return err
-				}
+				return func(toy.MB) error { return m.Device.ReadFloat32(make([]float32, 1), numbers) }
 			},
 			want: memory.ErrStale,
 		},
@@ -195,8 +192,8 @@ func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			model, err := toy.New(3)
 			require.NoError(t, err)
-			defer model.Arena.Close()
-			before := model.Arena.Live()
+			defer model.Device.Close()
+			before := model.Device.Live()
 			cfg := model.Config()
 			var use func(toy.MB) error
 			inner := cfg.Stages[0]
@@ -214,7 +211,7 @@ func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 			require.NoError(t, err)
 			_, err = r.Step(t.Context(), 2, model.Source(4))
 			require.ErrorIs(t, err, tc.want)
-			require.Equal(t, before, model.Arena.Live())
+			require.Equal(t, before, model.Device.Live())
 		})
 	}
 }
@@ -244,9 +241,9 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 
 	model, err := toy.New(2)
 	require.NoError(t, err)
-	defer model.Arena.Close()
+	defer model.Device.Close()
 	c := frames.New(frames.Config[toy.T]{
-		Space: model.Arena, Parts: toy.Parts,
+		Space: model.Device, Parts: toy.Parts,
 		Stages: []*frames.Declaration[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
 	})
 	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{1}})
@@ -260,8 +257,8 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 func TestAFrameIsTakenOnce(t *testing.T) { // L2
 	model, err := toy.New(3)
 	require.NoError(t, err)
-	defer model.Arena.Close()
-	before := model.Arena.Live()
+	defer model.Device.Close()
+	before := model.Device.Live()
 	cfg := model.Config()
 	inner := cfg.Stages[1]
 	cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
@@ -278,22 +275,22 @@ func TestAFrameIsTakenOnce(t *testing.T) { // L2
 	var where *runner.Error
 	require.True(t, errors.As(err, &where))
 	require.Equal(t, schedule.Act(schedule.B, 1, 0), where.Action.WithDrop(0))
-	require.Equal(t, before, model.Arena.Live())
+	require.Equal(t, before, model.Device.Live())
 }
 
 // forgetful loses a buffer when it adds or measures gradients.
 type forgetful struct {
-	toy.Gradients
+	*kernels.Host
 	inSquares bool
 }
 
 func (f forgetful) SumSquares(h toy.T) (float64, error) {
 	if f.inSquares {
-		if _, _, err := toy.Alloc(f.Arena, memory.Workspace, 5); err != nil {
+		if _, err := f.Alloc(memory.Workspace, kernels.Float32, 5); err != nil {
 			return 0, err
 		}
 	}
-	return f.Gradients.SumSquares(h)
+	return f.Host.SumSquares(h)
 }
 
 // TestALeakAtStepEndIsCaught loses a buffer after the last microbatch has retired.
@@ -301,10 +298,10 @@ func TestALeakAtStepEndIsCaught(t *testing.T) { // L6
 	for _, leaks := range []bool{false, true} {
 		model, err := toy.New(3)
 		require.NoError(t, err)
-		defer model.Arena.Close()
-		before := model.Arena.Live()
+		defer model.Device.Close()
+		before := model.Device.Live()
 		cfg := model.Config()
-		cfg.Gradients = forgetful{toy.Gradients{Arena: model.Arena}, leaks}
+		cfg.Gradients = forgetful{model.Device, leaks}
 		r, err := runner.New(cfg)
 		require.NoError(t, err)
 		_, err = r.Step(t.Context(), 2, model.Source(4))
@@ -314,6 +311,6 @@ func TestALeakAtStepEndIsCaught(t *testing.T) { // L6
 		} else {
 			require.NoError(t, err)
 		}
-		require.Equal(t, before, model.Arena.Live())
+		require.Equal(t, before, model.Device.Live())
 	}
 }

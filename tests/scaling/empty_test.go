@@ -7,7 +7,6 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
-	"github.com/weir-ml/weir/tests/toy"
 )
 
 // empty is a stage that computes nothing. Its forward saves its input and allocates an output; its
@@ -30,7 +29,7 @@ func (e *empty) Spec() stages.Spec {
 	return spec
 }
 
-func (e *empty) Forward(_ context.Context, mb toy.MB, in, out []toy.T) error {
+func (e *empty) Forward(_ context.Context, mb batchctx.Microbatch[memory.Handle], in, out []memory.Handle) error {
 	if !e.first {
 		mb.Save(1, mb.Retain(in[0]))
 	}
@@ -42,7 +41,7 @@ func (e *empty) Forward(_ context.Context, mb toy.MB, in, out []toy.T) error {
 	return err
 }
 
-func (e *empty) Backward(_ context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
+func (e *empty) Backward(_ context.Context, mb batchctx.Microbatch[memory.Handle], gradOut, gradIn []memory.Handle) error {
 	if e.first {
 		return nil
 	}
@@ -52,18 +51,18 @@ func (e *empty) Backward(_ context.Context, mb toy.MB, gradOut, gradIn []toy.T) 
 	return err
 }
 
-func emptyConfig(arena *memory.Arena) runner.Config[toy.T] {
-	return runner.Config[toy.T]{
+func emptyConfig(arena *memory.Arena) runner.Config[memory.Handle] {
+	return runner.Config[memory.Handle]{
 		Spaces: runner.Spaces(arena),
-		Stages: []toy.S{
+		Stages: []stages.Stage[memory.Handle]{
 			&empty{arena: arena, first: true}, &empty{arena: arena},
 			&empty{arena: arena}, &empty{arena: arena, last: true},
 		},
 	}
 }
 
-func emptySource(arena *memory.Arena) runner.Source[toy.T] {
-	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[toy.T]) error {
+func emptySource(arena *memory.Arena) runner.Source[memory.Handle] {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[memory.Handle]) error {
 		h, err := arena.Alloc(memory.Entry, 64)
 		if err != nil {
 			return err

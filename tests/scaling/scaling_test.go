@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -23,7 +24,7 @@ func open(tb testing.TB, change func(*toy.Model, *runner.Config[toy.T])) (*toy.M
 	tb.Helper()
 	model, err := toy.New(chain)
 	require.NoError(tb, err)
-	tb.Cleanup(func() { _ = model.Arena.Close() })
+	tb.Cleanup(func() { _ = model.Device.Close() })
 	cfg := model.Config()
 	if change != nil {
 		change(model, &cfg)
@@ -53,7 +54,7 @@ func TestGrowthIsZero(t *testing.T) {
 					}
 				}
 			})
-			before := model.Arena.Live()
+			before := model.Device.Live()
 			for _, m := range rule.ms {
 				records = 0
 				result, err := r.Step(t.Context(), m, model.Source(-3))
@@ -62,7 +63,7 @@ func TestGrowthIsZero(t *testing.T) {
 				require.Equal(t, m, records)
 				require.Equal(t, 2, result.Books)
 				require.Equal(t, 2*chain*m, result.Actions)
-				require.Equal(t, before, model.Arena.Live(), "M = %d", m)
+				require.Equal(t, before, model.Device.Live(), "M = %d", m)
 			}
 		})
 	}
@@ -91,7 +92,7 @@ func TestPlantedLeakIsMeasured(t *testing.T) {
 	const planted = 240 << 10
 	model, r := open(t, func(model *toy.Model, cfg *runner.Config[toy.T]) {
 		cfg.Memory.TolerateLeaks = true
-		cfg.Stages[1] = leaky{cfg.Stages[1], model.Arena}
+		cfg.Stages[1] = leaky{cfg.Stages[1], model.Device}
 		cfg.Hooks.Microbatch = func(s *memory.Sample) {
 			if s.Growth != planted {
 				t.Errorf("microbatch %d: growth %d, planted %d", s.Microbatch, s.Growth, planted)
@@ -106,13 +107,13 @@ func TestPlantedLeakIsMeasured(t *testing.T) {
 
 type leaky struct {
 	toy.S
-	arena *memory.Arena
+	dev *kernels.Host
 }
 
 func (l leaky) Unwrap() toy.S { return l.S }
 
 func (l leaky) Forward(ctx context.Context, mb toy.MB, in, out []toy.T) error {
-	if _, err := l.arena.Alloc(memory.Workspace, 240<<10); err != nil {
+	if _, err := l.dev.Alloc(memory.Workspace, kernels.Uint8, 240<<10); err != nil {
 		return err
 	}
 	return l.S.Forward(ctx, mb, in, out)

@@ -35,7 +35,7 @@ import (
 func TestMicrobatch(t *testing.T) {
 	model, err := toy.New(2)
 	require.NoError(t, err)
-	defer model.Arena.Close()
+	defer model.Device.Close()
 	r, err := runner.New(model.Config())
 	require.NoError(t, err)
 	defer r.Close()
