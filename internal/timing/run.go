@@ -356,14 +356,15 @@ func measuredPlan(p schedule.Placement, s *step) *schedule.Plan {
 }
 
 // neighbour returns the position of the computation on the adjacent stage that computes the input
-// of an action or, if taker is set, of the computation that takes its output.
+// of a computation or, if taker is set, of the computation that takes its output. A transfer has
+// neither.
 func (u *run) neighbour(s *step, a schedule.Action, taker bool) (found place, there bool) {
 	p, stage, kinds := u.plan.Placement, a.Stage(), []schedule.Kind{schedule.B, schedule.I}
 	if a.Kind() == schedule.F {
 		kinds = []schedule.Kind{schedule.F}
 	}
 	switch up := (a.Kind() == schedule.F) == taker; {
-	case a.Kind() == schedule.W, up && p.Last(stage), !up && p.First(stage):
+	case !a.Kind().Compute(), a.Kind() == schedule.W, up && p.Last(stage), !up && p.First(stage):
 		return place{}, false
 	case up:
 		stage++

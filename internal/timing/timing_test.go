@@ -2,6 +2,7 @@ package timing_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"os"
@@ -164,6 +165,21 @@ func TestClocksOfHosts(t *testing.T) {
 	want, err := simulate.Run(p, costs, 0)
 	require.NoError(t, err)
 	require.InDelta(t, want.Makespan, r.Measured.Makespan, float64(c.Width))
+
+	// Spans of transfers do not change the clocks.
+	all := kineto(t, s, "gpu_user_annotation")
+	for rank, one := range all {
+		for _, span := range slices.Clone(one.Spans) {
+			if send := span; span.Kind == schedule.F && rank < 3 {
+				send.Kind, send.Start, send.End = schedule.SendF, span.End, span.End+costs.Latency
+				one.Spans = append(one.Spans, send)
+			}
+		}
+		slices.SortStableFunc(one.Spans, func(a, b traces.Span) int { return cmp.Compare(a.Start, b.Start) })
+	}
+	sent, err := timing.Analyze(timing.Request{Traces: all, RanksPerHost: 2})
+	require.NoError(t, err)
+	require.Equal(t, r.Clocks, sent.Clocks)
 
 	// A clock that is set during the run fits no offset.
 	for rank := 2; rank < 4; rank++ {
