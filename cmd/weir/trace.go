@@ -215,7 +215,7 @@ func traceTable(w io.Writer, r *timing.Report) {
 	if r.Refused != "" {
 		fmt.Fprintf(w, "\nNothing is simulated: %s\n", r.Refused)
 	}
-	for i, d := range r.Departs {
+	for i, d := range r.Departures {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}

@@ -3,6 +3,7 @@ package timing
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -64,13 +65,9 @@ func (u *run) align(ranksPerHost int) error {
 				ErrRun, u.hosts[0].Host, c.Host, -c.Width)
 		}
 	}
-	for _, s := range u.steps {
-		for rank, events := range s.ranks {
-			for i := range events {
-				events[i].start += u.hosts[host[rank]].Offset
-				events[i].end += u.hosts[host[rank]].Offset
-			}
-		}
+	for e := range u.events() {
+		offset := u.hosts[host[e.rank]].Offset
+		e.start, e.end = e.start+offset, e.end+offset
 	}
 	return nil
 }
@@ -79,13 +76,12 @@ func (u *run) align(ranksPerHost int) error {
 // host, by more than the duration of the rank's step.
 func (u *run) checkHosts(host []int) error {
 	for _, s := range u.steps {
-		for rank, events := range s.ranks {
+		for rank, events := range s {
 			took := events[len(events)-1].end - events[0].start
 			for _, e := range events {
-				ready, from := u.ready(s, e.action)
-				if from >= 0 && host[from] == host[rank] && e.end < ready-took {
+				if e.input != nil && host[e.input.rank] == host[rank] && e.end < e.input.end-took {
 					return fmt.Errorf("%w: %v in %s ends %.3f s before its input is computed in %s: the files are of different runs, or of hosts with different clocks; for the latter, give --ranks-per-host",
-						ErrRun, e.action, u.traces[rank].File, float64(ready-e.end)/1e9, u.traces[from].File)
+						ErrRun, e.action, u.traces[rank].File, float64(e.input.end-e.end)/1e9, u.traces[e.input.rank].File)
 				}
 			}
 		}
@@ -96,34 +92,25 @@ func (u *run) checkHosts(host []int) error {
 // distances returns, for every host, the upper bounds of the time to add to its clock, and of the
 // time to subtract from it, to get the clock of the first host.
 func (u *run) distances(host []int) (most, least []int64) {
+	took := map[stageKind][]int64{}
+	for e := range u.events() {
+		took[e.stageKind()] = append(took[e.stageKind()], e.end-e.start)
+	}
+	shortest := map[stageKind]int64{}
+	for key, list := range took {
+		shortest[key] = slices.Min(list)
+	}
 	type pair struct{ from, to int }
 	bounds := map[pair]int64{} // upper bounds of the clock of to minus the clock of from
-	shortest := map[stageKind]int64{}
-	for _, s := range u.steps {
-		for _, events := range s.ranks {
-			for _, e := range events {
-				took, key := e.end-e.start, kindOf(e.action)
-				if old, known := shortest[key]; !known || took < old {
-					shortest[key] = took
-				}
-			}
+	for e := range u.events() {
+		if e.input == nil || host[e.rank] == host[e.input.rank] {
+			continue
 		}
-	}
-	for _, s := range u.steps {
-		for rank, events := range s.ranks {
-			for _, e := range events {
-				made, from := u.ready(s, e.action)
-				if from < 0 {
-					continue
-				}
-				key := pair{host[rank], host[from]}
-				// The receive ends before the computation begins, and the computation takes at
-				// least its shortest time.
-				bound := e.end - shortest[kindOf(e.action)] - made
-				if old, known := bounds[key]; key.from != key.to && (!known || bound < old) {
-					bounds[key] = bound
-				}
-			}
+		// The receive ends before the computation begins, and the computation takes at least its
+		// shortest time.
+		key, bound := pair{host[e.rank], host[e.input.rank]}, e.end-shortest[e.stageKind()]-e.input.end
+		if old, known := bounds[key]; !known || bound < old {
+			bounds[key] = bound
 		}
 	}
 	most, least = make([]int64, len(u.hosts)), make([]int64, len(u.hosts))
@@ -149,4 +136,4 @@ type stageKind struct {
 	kind  schedule.Kind
 }
 
-func kindOf(a schedule.Action) stageKind { return stageKind{a.Stage(), a.Kind()} }
+func (e *event) stageKind() stageKind { return stageKind{e.action.Stage(), e.action.Kind()} }

@@ -1,11 +1,8 @@
 package timing
 
 import (
-	"cmp"
 	"math"
 	"slices"
-
-	"github.com/weir-ml/weir/schedule"
 )
 
 // measured holds the measurements of all steps of a run.
@@ -17,38 +14,30 @@ type measured struct {
 	// ahead is, by rank, the largest number of its untaken messages when it began an action. With
 	// more of them it may have to wait until one is taken.
 	ahead   []int
-	links   map[[2]int]*linkTimes
+	links   map[[2]int]*Link
 	aside   []bool        // by rank: transfers run during computations
 	perRank [][]rankTimes // by step
 }
 
-// sample is one computation.
+// sample is the time of a computation.
 type sample struct {
-	step, microbatch int
-	took             int64
+	microbatch int
+	took       int64
 }
 
 // gap is the time before an action that could have begun, because its rank was free and its input
 // was computed.
 type gap struct {
 	took  int64
-	slack int64      // the time from the end of the input's computation until the rank was free
-	from  int        // the rank that computed the input
-	link  *linkTimes // the link of the input, or nil if it was computed on the same rank
-}
-
-// linkTimes holds the times of the messages from one rank to another.
-type linkTimes struct {
-	copying  []int64 // the times of messages that could be timed
-	hop      int64   // the median of copying
-	spans    bool    // the receives have spans
-	messages int
-	waiting  int64 // the time that receivers waited before the send began
+	slack int64 // the time from the end of the input's computation until the rank was free
+	from  int   // the rank that computed the input
+	link  *Link // the link of the input, or nil if it was computed on the same rank
 }
 
 // rankTimes holds the times of a rank in a step.
 type rankTimes struct {
-	first, last, busy, wire int64
+	first, last int64
+	RankTimes
 }
 
 // measure measures all steps.
@@ -57,61 +46,50 @@ func (u *run) measure() *measured {
 	var m *measured
 	ahead := make([]int, len(u.traces))
 	for range 2 { // The first pass computes ahead.
-		m = &measured{took: map[stageKind][]sample{}, medians: map[stageKind]int64{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)), ahead: ahead, links: map[[2]int]*linkTimes{}, aside: make([]bool, len(u.traces))}
-		for n, s := range u.steps {
-			m.perRank = append(m.perRank, make([]rankTimes, len(s.ranks)))
-			for rank := range s.ranks {
-				m.rank(u, n, rank, typical)
+		m = &measured{
+			took: map[stageKind][]sample{}, medians: map[stageKind]int64{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)),
+			ahead: ahead, links: map[[2]int]*Link{}, aside: make([]bool, len(u.traces)),
+		}
+		for _, s := range u.steps {
+			var times []rankTimes
+			for _, events := range s {
+				times = append(times, m.rank(events, typical))
 			}
+			m.perRank = append(m.perRank, times)
 		}
 	}
 	for _, link := range m.links {
-		link.hop = median(link.copying)
+		if link.Timed, link.Copying = len(link.copies), -1; link.Timed > 0 {
+			link.Copying = median(link.copies)
+		}
 	}
 	return m
-}
-
-// ready returns the time at which the input of an action was computed, and the rank. It returns
-// math.MinInt64 and -1 if no other action computes the input.
-func (u *run) ready(s *step, a schedule.Action) (at int64, from int) {
-	p, there := u.neighbour(s, a, false)
-	if !there {
-		return math.MinInt64, -1
-	}
-	return s.ranks[p.rank][p.index].end, p.rank
 }
 
 // typical returns the median times of computations whose spans include no wait. If all spans of a
 // kind include a wait, it is the shortest time between the computation of the input and the end of
 // the span.
 func (u *run) typical() map[stageKind]int64 {
-	clean, least := map[stageKind][]int64{}, map[stageKind]int64{}
-	for _, s := range u.steps {
-		for _, events := range s.ranks {
-			for _, e := range events {
-				ready, _ := u.ready(s, e.action)
-				key := kindOf(e.action)
-				if e.start >= ready {
-					clean[key] = append(clean[key], e.end-e.start)
-				} else if old, known := least[key]; !known || e.end-ready < old {
-					least[key] = max(e.end-ready, 0)
-				}
-			}
+	clean, typical := map[stageKind][]int64{}, map[stageKind]int64{}
+	for e := range u.events() {
+		key := e.stageKind()
+		if e.start >= e.ready() {
+			clean[key] = append(clean[key], e.end-e.start)
+		} else if old, known := typical[key]; !known || e.end-e.ready() < old {
+			typical[key] = max(e.end-e.ready(), 0)
 		}
 	}
 	for key, list := range clean {
-		least[key] = median(list)
+		typical[key] = median(list)
 	}
-	return least
+	return typical
 }
 
 const mostAhead = 64 // the number of last messages of a rank that count in measured.ahead
 
 // rank measures a step of a rank.
-func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
-	s := u.steps[n]
-	times := &m.perRank[n][rank]
-	times.first = math.MaxInt64
+func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
+	rank, times := events[0].rank, rankTimes{first: math.MaxInt64}
 	free := int64(math.MinInt64)   // the time at which the rank became free
 	worked := int64(math.MinInt64) // the end of the rank's last computation
 	var taken []int64              // the times at which the rank's messages were taken
@@ -123,7 +101,8 @@ func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
 		}
 		return n
 	}
-	for i, e := range s.ranks[rank] {
+	for i := range events {
+		e := &events[i]
 		if e.start < free && !e.joined && e.action.Kind().Compute() == (free > worked) {
 			m.aside[rank] = true
 		}
@@ -131,10 +110,9 @@ func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
 			free = max(free, e.end)
 			continue
 		}
-		ready, from := u.ready(s, e.action)
-		begin := e.start
+		ready, begin := e.ready(), e.start
 		if begin < ready { // The span includes the wait.
-			begin = max(ready, e.end-typical[kindOf(e.action)])
+			begin = max(ready, e.end-typical[e.stageKind()])
 		}
 		begin = min(begin, e.end)
 		received := worked
@@ -142,64 +120,62 @@ func (m *measured) rank(u *run, n, rank int, typical map[stageKind]int64) {
 		if held { // The rank may wait until a message is taken, and receive no message before.
 			received = math.MaxInt64
 		}
-		if from >= 0 && from != rank {
-			times.wire += m.message(s, &e, begin, from, rank, ready, received)
+		before := gap{from: rank}
+		if e.input != nil && e.input.rank != rank {
+			before.from, before.link = e.input.rank, m.link(e)
+			times.Wire += before.link.message(e, begin, received)
+			before.slack = free - ready
 		}
 		if free > math.MinInt64 && free >= ready && !e.joined && !held {
-			one := gap{took: max(begin-free, 0), from: rank}
-			if from >= 0 && from != rank {
-				one.slack, one.from, one.link = free-ready, from, m.links[[2]int{from, rank}]
-			}
-			m.gaps[rank] = append(m.gaps[rank], one)
+			before.took = max(begin-free, 0)
+			m.gaps[rank] = append(m.gaps[rank], before)
 		}
-		if next := i + 1; next < len(s.ranks[rank]) && s.ranks[rank][next].joined {
+		if next := i + 1; next < len(events) && events[next].joined {
 			m.joined[e.action.Stage()] = append(m.joined[e.action.Stage()], e.end-begin)
 		} else if !e.joined {
-			key := kindOf(e.action)
-			m.took[key] = append(m.took[key], sample{n, e.action.Microbatch(), e.end - begin})
+			m.took[e.stageKind()] = append(m.took[e.stageKind()], sample{e.action.Microbatch(), e.end - begin})
 		}
 		if !e.joined {
-			times.busy += e.end - begin
+			times.Busy += e.end - begin
 		}
 		m.ahead[rank] = max(m.ahead[rank], ahead(begin))
-		if p, sent := u.neighbour(s, e.action, true); sent && p.rank != rank {
-			taken = append(taken, s.ranks[p.rank][p.index].start)
+		if e.taker != nil && e.taker.rank != rank {
+			taken = append(taken, e.taker.start)
 		}
 		times.first, times.last = min(times.first, begin), max(times.last, e.end)
 		free, worked = max(free, e.end), max(worked, e.end)
 	}
+	times.Wait = times.last - times.first - times.Busy
+	return times
 }
 
-// message adds the message that an action takes, and returns the time that the rank waited while
-// the message was copied.
-func (m *measured) message(s *step, e *event, begin int64, from, to int, sent, received int64) int64 {
-	end, timed := begin, sent >= received // A message that had arrived earlier cannot be timed.
-	stage, send, receive := e.action.Stage(), schedule.SendF, schedule.RecvF
-	other := stage - 1
-	if e.action.Kind() != schedule.F {
-		send, receive, other = schedule.SendB, schedule.RecvB, stage+1
+// link returns the link of the message that an action takes.
+func (m *measured) link(e *event) *Link {
+	key := [2]int{e.input.rank, e.rank}
+	if m.links[key] == nil {
+		m.links[key] = &Link{From: e.input.rank, To: e.rank}
 	}
-	key := [2]int{from, to}
-	link := m.links[key]
-	if link == nil {
-		link = &linkTimes{}
-		m.links[key] = link
+	return m.links[key]
+}
+
+// message adds the message that an action takes at its begin, and returns the time that the rank
+// waited while the message was copied. The rank could receive it from the given time on.
+func (l *Link) message(e *event, begin, received int64) int64 {
+	sent, end, timed := e.input.end, begin, e.input.end >= received // A message that had arrived earlier cannot be timed.
+	if r := e.receive; r != nil {
+		received, end, timed, l.spans = r.start, r.end, true, true
 	}
-	if p, there := s.of[schedule.Act(receive, stage, e.action.Microbatch())]; there {
-		span := s.ranks[p.rank][p.index]
-		received, end, timed, link.spans = span.start, span.end, true, true
+	if e.send != nil {
+		sent = e.send.start
 	}
-	if p, there := s.of[schedule.Act(send, other, e.action.Microbatch())]; there {
-		sent = s.ranks[p.rank][p.index].start
-	}
-	link.messages++
+	l.Messages++
 	if !timed {
 		return 0
 	}
 	copying := max(end-max(sent, received), 0)
-	link.copying = append(link.copying, copying)
+	l.copies, l.Copied = append(l.copies, copying), l.Copied+copying
 	if received > math.MinInt64 {
-		link.waiting += max(sent-received, 0)
+		l.Waiting += max(sent-received, 0)
 	}
 	return copying
 }
@@ -210,7 +186,7 @@ func (m *measured) gap(rank int) int64 {
 	for _, g := range m.gaps[rank] {
 		hop := int64(0)
 		if g.link != nil {
-			hop = g.link.hop
+			hop = max(g.link.Copying, 0)
 		}
 		switch {
 		case g.slack < hop:
@@ -230,16 +206,6 @@ func (m *measured) makespan(step int) int64 {
 		first, last = min(first, r.first), max(last, r.last)
 	}
 	return last - first
-}
-
-// middle returns the step of median makespan.
-func (m *measured) middle() int {
-	var order []int
-	for step := range m.perRank {
-		order = append(order, step)
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(m.makespan(a), m.makespan(b)) })
-	return order[len(order)/2]
 }
 
 // median returns the upper median, or 0 for an empty list.

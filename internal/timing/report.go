@@ -40,12 +40,12 @@ type Report struct {
 	Measured     Times   `json:"measured"`
 	Simulated    *Times  `json:"simulated,omitempty"` // nil if the plan cannot be simulated; see Refused
 	Refused      string  `json:"refused,omitempty"`
-	// Departs lists the first action of each rank that differs from the plan.
-	Departs []Departure `json:"departs,omitempty"`
-	PerRank []Rank      `json:"per_rank"`
-	Costs   []Cost      `json:"costs"`
-	Links   []Link      `json:"links"`
-	Clocks  []Clock     `json:"clocks"`
+	// Departures lists the first action of each rank that differs from the plan.
+	Departures []Departure `json:"departs,omitempty"`
+	PerRank    []Rank      `json:"per_rank"`
+	Costs      []Cost      `json:"costs"`
+	Links      []Link      `json:"links"`
+	Clocks     []Clock     `json:"clocks"`
 	// Absent lists the ranks of the job without a trace. They are assumed to be in other pipelines.
 	Absent    []int      `json:"absent,omitempty"`
 	Straggler *Straggler `json:"straggler,omitempty"`
@@ -109,6 +109,9 @@ type Link struct {
 	Waiting int64 `json:"waiting"` // the time that receivers waited before the send began
 	// Occupies is set if the receiver computes nothing while a message is copied.
 	Occupies bool `json:"occupies,omitempty"`
+
+	copies []int64 // the times of all timed messages
+	spans  bool    // the receives have spans
 }
 
 // Departure is the first action of a rank that differs from the plan.
@@ -140,15 +143,18 @@ func Analyze(r Request) (*Report, error) {
 	m := u.measure()
 	out := &Report{
 		Ranks: len(u.traces), Stages: u.plan.Placement.Stages(), Microbatches: u.plan.Microbatches,
-		Shown: m.middle(), Clocks: u.hosts, Absent: u.absent,
+		Clocks: u.hosts, Absent: u.absent,
 	}
+	var order []int
 	for n := range u.steps {
-		out.Steps = append(out.Steps, m.makespan(n))
+		out.Steps, order = append(out.Steps, m.makespan(n)), append(order, n)
 	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(out.Steps[a], out.Steps[b]) })
+	out.Shown = order[len(order)/2]
 	out.ranks(u, m)
 	out.costs(u, m)
 	out.links(m)
-	out.Run = u.drawing(out.Shown)
+	out.Run = u.steps[out.Shown].drawing(u.plan.Placement)
 	model := func(links []Link) *simulate.Costs { return out.model(u, m, r.Costs, links) }
 	out.Model = model(out.Links)
 	out.Plan = u.plan
@@ -169,11 +175,9 @@ func Analyze(r Request) (*Report, error) {
 func (r *Report) ranks(u *run, m *measured) {
 	r.Measured.Makespan = r.Steps[r.Shown]
 	for rank, t := range u.traces {
-		x := m.perRank[r.Shown][rank]
-		r.PerRank = append(r.PerRank, Rank{
-			Global: t.Rank, File: t.File, RankTimes: RankTimes{x.busy, x.last - x.first - x.busy, x.wire}, Gap: m.gap(rank),
-		})
-		r.Measured.Ideal = max(r.Measured.Ideal, x.busy)
+		times := m.perRank[r.Shown][rank].RankTimes
+		r.PerRank = append(r.PerRank, Rank{Global: t.Rank, File: t.File, RankTimes: times, Gap: m.gap(rank)})
+		r.Measured.Ideal = max(r.Measured.Ideal, times.Busy)
 	}
 	if r.Measured.Makespan > 0 {
 		r.Measured.Bubble = 1 - float64(r.Measured.Ideal)/float64(r.Measured.Makespan)
@@ -207,14 +211,8 @@ func (r *Report) costs(u *run, m *measured) {
 func (r *Report) links(m *measured) {
 	for _, key := range slices.SortedFunc(maps.Keys(m.links), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
 		l := m.links[key]
-		one := Link{From: key[0], To: key[1], Messages: l.messages, Timed: len(l.copying), Copying: -1, Waiting: l.waiting, Occupies: l.spans && !m.aside[key[1]]}
-		if len(l.copying) > 0 {
-			one.Copying = l.hop
-		}
-		for _, took := range l.copying {
-			one.Copied += took
-		}
-		r.Links = append(r.Links, one)
+		l.Occupies = l.spans && !m.aside[l.To]
+		r.Links = append(r.Links, *l)
 	}
 }
 
@@ -286,7 +284,7 @@ func (r *Report) departures(u *run) {
 				break
 			}
 			if want := schedule.Act(a.Kind(), a.Stage(), a.Microbatch()); want != ran[i].WithJoin(false) {
-				r.Departs = append(r.Departs, Departure{rank, ran[i].WithJoin(false), want})
+				r.Departures = append(r.Departures, Departure{rank, ran[i].WithJoin(false), want})
 				break
 			}
 			i++
@@ -376,25 +374,4 @@ func longest(times []int64) iter.Seq2[int, float64] {
 			}
 		}
 	}
-}
-
-// drawing returns a step in the form for drawing.
-func (u *run) drawing(n int) *draw.Step {
-	plan := measuredPlan(u.plan.Placement, u.steps[n])
-	d := &draw.Step{Plan: plan, Unit: "ms", Scale: 1e6}
-	first := int64(math.MaxInt64)
-	for _, events := range u.steps[n].ranks {
-		first = min(first, events[0].start)
-	}
-	for rank, events := range u.steps[n].ranks {
-		var list []simulate.Event
-		for _, e := range events {
-			if e.action.Kind().Compute() {
-				i := int64(len(list))
-				list = append(list, simulate.Event{Rank: rank, Position: i, Action: plan.Programs[rank][0].Body[i], Start: e.start - first, End: e.end - first})
-			}
-		}
-		d.Events = append(d.Events, list)
-	}
-	return d
 }

@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/traces"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -18,24 +22,23 @@ var ErrRun = errors.New("the traces do not fit together")
 // event is a measured computation or transfer.
 type event struct {
 	action     schedule.Action
+	rank       int
 	start, end int64
 	joined     bool // it ran jointly with the previous event
+	// input is the computation on the adjacent stage that computes the input of a computation, taker
+	// the one that takes its output, and send and receive are the transfers of its input. Each is nil
+	// if the step has none, and for transfers.
+	input, taker, send, receive *event
 }
 
-// step holds the events of all ranks in one step.
-type step struct {
-	ranks [][]event // by rank, in the order of the starts
-	of    map[schedule.Action]place
-}
-
-// place is the position of an action in a step.
-type place struct{ rank, index int }
+// step holds the events of all ranks in one step: by rank, in the order of the starts.
+type step [][]event
 
 // run holds the measured steps of one pipeline.
 type run struct {
 	plan   *schedule.Plan // the measured order of the last step
 	traces []*traces.Trace
-	steps  []*step
+	steps  []step
 	hosts  []Clock
 	absent []int // ranks of the job without a trace, in other pipelines
 }
@@ -55,10 +58,13 @@ func newRun(r *Request) (*run, error) {
 	if err := u.match(); err != nil {
 		return nil, err
 	}
+	for _, one := range u.steps {
+		one.link(placement)
+	}
 	last := u.steps[len(u.steps)-1]
-	u.plan = measuredPlan(placement, last)
+	u.plan = last.drawing(placement).Plan
 	actions := 0
-	for _, events := range last.ranks {
+	for _, events := range last {
 		actions += len(events)
 	}
 	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model, a stage runs half of the microbatches.
@@ -125,40 +131,39 @@ func stages(t *traces.Trace) []int {
 // place finds the ranks of the requested pipeline. Traces with the same stages belong to parallel
 // pipelines, in the order of the ranks.
 func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err error) {
-	var groups [][]*traces.Trace // groups of traces with the same stages
-	byStages := map[string]int{}
+	type group struct {
+		stages []int
+		traces []*traces.Trace
+	}
+	var groups []group // sorted by stages
 	for _, t := range all {
 		on := stages(t)
-		if len(on) == 0 {
+		i, known := slices.BinarySearchFunc(groups, on, func(g group, on []int) int { return slices.Compare(g.stages, on) })
+		switch {
+		case len(on) == 0:
 			continue
+		case !known:
+			groups = slices.Insert(groups, i, group{stages: on})
 		}
-		key := fmt.Sprint(on)
-		i, known := byStages[key]
-		if !known {
-			i = len(groups)
-			byStages[key] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], t)
+		groups[i].traces = append(groups[i].traces, t)
 	}
 	if len(groups) == 0 {
 		return p, fmt.Errorf("%w: there are transfers but no computations", ErrRun)
 	}
-	slices.SortFunc(groups, func(a, b []*traces.Trace) int { return cmp.Compare(stages(a[0])[0], stages(b[0])[0]) })
 	p.Ranks = len(groups)
 	if err := u.complete(p.Ranks, r); err != nil {
 		return p, err
 	}
 	rank := map[int]int{} // by stage
-	for place, group := range groups {
-		if len(group) != len(groups[0]) {
-			return p, fmt.Errorf("%w: %d traces have the stages %v, but %d have %v: give the traces of all ranks", ErrRun, len(groups[0]), stages(groups[0][0]), len(group), stages(group[0]))
+	for place, g := range groups {
+		if len(g.traces) != len(groups[0].traces) {
+			return p, fmt.Errorf("%w: %d traces have the stages %v, but %d have %v: give the traces of all ranks", ErrRun, len(groups[0].traces), groups[0].stages, len(g.traces), g.stages)
 		}
-		if r.Pipeline < 0 || r.Pipeline >= len(group) {
-			return p, fmt.Errorf("%w: there is no pipeline %d: there are %d parallel pipelines, from 0", ErrRun, r.Pipeline, len(group))
+		if r.Pipeline < 0 || r.Pipeline >= len(g.traces) {
+			return p, fmt.Errorf("%w: there is no pipeline %d: there are %d parallel pipelines, from 0", ErrRun, r.Pipeline, len(g.traces))
 		}
-		t := group[r.Pipeline]
-		for _, stage := range stages(t) {
+		t := g.traces[r.Pipeline]
+		for _, stage := range g.stages {
 			if other, taken := rank[stage]; taken {
 				return p, fmt.Errorf("%w: stage %d is in both %s and %s", ErrRun, stage, u.traces[other].File, t.File)
 			}
@@ -229,7 +234,7 @@ func (u *run) match() error {
 	same := true
 	for rank, t := range u.traces {
 		first := begin(t.Spans)
-		steps = append(steps, cut(t.Spans[first:]))
+		steps = append(steps, cut(t.Spans[first:], rank))
 		same = same && first == 0 && len(steps[rank]) == len(steps[0])
 		if len(steps[rank]) > maxSteps {
 			return fmt.Errorf("%w: %s has %d steps, but the limit is %d: record fewer", ErrRun, t.File, len(steps[rank]), maxSteps)
@@ -239,7 +244,7 @@ func (u *run) match() error {
 		}
 	}
 	for n, mine := range steps[0] {
-		one := &step{of: map[schedule.Action]place{}}
+		var one step
 		for rank, list := range steps {
 			at, most := -1, int64(0)
 			if same {
@@ -251,13 +256,10 @@ func (u *run) match() error {
 				}
 			}
 			if at >= 0 && len(steps[rank][at]) == whole[rank] {
-				one.ranks = append(one.ranks, steps[rank][at])
-				for i, e := range steps[rank][at] {
-					one.of[e.action] = place{rank, i}
-				}
+				one = append(one, slices.Clone(steps[rank][at])) // Several steps of rank 0 may overlap it.
 			}
 		}
-		if len(one.ranks) == len(steps) {
+		if len(one) == len(steps) {
 			u.steps = append(u.steps, one)
 		}
 	}
@@ -312,7 +314,7 @@ func openBackward(spans []traces.Span) int {
 
 // cut cuts the spans of a rank into steps. A step begins at the first action that the previous step
 // already has.
-func cut(spans []traces.Span) (all [][]event) {
+func cut(spans []traces.Span, rank int) (all [][]event) {
 	seen := map[schedule.Action]bool{}
 	for _, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
@@ -322,7 +324,7 @@ func cut(spans []traces.Span) (all [][]event) {
 		}
 		seen[a] = true
 		now := &all[len(all)-1]
-		e := event{action: a, start: s.Start, end: s.End}
+		e := event{action: a, rank: rank, start: s.Start, end: s.End}
 		if n := len(*now); n > 0 && s.End > s.Start {
 			last := &(*now)[n-1]
 			e.joined = s.Kind.Compute() && last.action.Kind().Compute() && !last.joined && last.start == e.start && last.end == e.end
@@ -332,49 +334,97 @@ func cut(spans []traces.Span) (all [][]event) {
 	return all
 }
 
-// measuredPlan returns the order of the computations of a step as a plan.
-func measuredPlan(p schedule.Placement, s *step) *schedule.Plan {
+// drawing returns the computations of a step, with times from 0, and their order as a plan.
+func (s step) drawing(p schedule.Placement) *draw.Step {
 	plan := &schedule.Plan{Name: "the order of the run", Placement: p, Runtime: schedule.PyTorch, Mode: schedule.ForwardOnly}
-	for _, events := range s.ranks {
-		var b []schedule.Action
+	d := &draw.Step{Plan: plan, Unit: "ms", Scale: 1e6}
+	first := int64(math.MaxInt64)
+	for _, events := range s {
+		first = min(first, events[0].start)
+	}
+	for rank, events := range s {
+		var list []simulate.Event
 		for _, e := range events {
 			if !e.action.Kind().Compute() {
 				continue
 			}
 			if e.joined {
-				b[len(b)-1] = b[len(b)-1].WithJoin(true)
+				before := &list[len(list)-1]
+				before.Action = before.Action.WithJoin(true)
 			}
-			b = append(b, e.action)
+			list = append(list, simulate.Event{Rank: rank, Position: int64(len(list)), Action: e.action, Start: e.start - first, End: e.end - first})
 			plan.Microbatches = max(plan.Microbatches, e.action.Microbatch()+1)
 			if e.action.Kind() != schedule.F {
 				plan.Mode = schedule.Training
 			}
 		}
-		plan.Programs = append(plan.Programs, []schedule.Segment{{Body: b, Repeat: 1}})
+		var body []schedule.Action
+		for _, e := range list {
+			body = append(body, e.Action)
+		}
+		plan.Programs = append(plan.Programs, []schedule.Segment{{Body: body, Repeat: 1}})
+		d.Events = append(d.Events, list)
 	}
-	return plan
+	return d
 }
 
-// neighbour returns the position of the computation on the adjacent stage that computes the input
-// of a computation or, if taker is set, of the computation that takes its output. A transfer has
-// neither.
-func (u *run) neighbour(s *step, a schedule.Action, taker bool) (found place, there bool) {
-	p, stage, kinds := u.plan.Placement, a.Stage(), []schedule.Kind{schedule.B, schedule.I}
-	if a.Kind() == schedule.F {
-		kinds = []schedule.Kind{schedule.F}
-	}
-	switch up := (a.Kind() == schedule.F) == taker; {
-	case !a.Kind().Compute(), a.Kind() == schedule.W, up && p.Last(stage), !up && p.First(stage):
-		return place{}, false
-	case up:
-		stage++
-	default:
-		stage--
-	}
-	for _, kind := range kinds {
-		if found, there = s.of[schedule.Act(kind, stage, a.Microbatch())]; there {
-			break
+// link sets the computations and transfers that each computation depends on.
+func (s step) link(p schedule.Placement) {
+	of := map[schedule.Action]*event{}
+	for _, events := range s {
+		for i := range events {
+			of[events[i].action] = &events[i]
 		}
 	}
-	return found, there
+	for _, events := range s {
+		for i := range events {
+			e := &events[i]
+			kind, stage := e.action.Kind(), e.action.Stage()
+			if !kind.Compute() || kind == schedule.W {
+				continue
+			}
+			before, after, begins, ends := stage-1, stage+1, p.First(stage), p.Last(stage)
+			computes, send, receive := []schedule.Kind{schedule.F}, schedule.SendF, schedule.RecvF
+			if kind != schedule.F {
+				before, after, begins, ends = after, before, ends, begins
+				computes, send, receive = []schedule.Kind{schedule.B, schedule.I}, schedule.SendB, schedule.RecvB
+			}
+			find := func(stage int, kinds ...schedule.Kind) (found *event) {
+				for _, kind := range kinds {
+					found = cmp.Or(found, of[schedule.Act(kind, stage, e.action.Microbatch())])
+				}
+				return found
+			}
+			if !begins {
+				e.input, e.send, e.receive = find(before, computes...), find(before, send), find(stage, receive)
+			}
+			if !ends {
+				e.taker = find(after, computes...)
+			}
+		}
+	}
+}
+
+// events yields the events of all steps.
+func (u *run) events() iter.Seq[*event] {
+	return func(yield func(*event) bool) {
+		for _, s := range u.steps {
+			for _, events := range s {
+				for i := range events {
+					if !yield(&events[i]) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// ready returns the time at which the input of an event was computed: math.MinInt64 if the step has
+// no computation of it.
+func (e *event) ready() int64 {
+	if e.input == nil {
+		return math.MinInt64
+	}
+	return e.input.end
 }

@@ -322,14 +322,14 @@ func TestPlan(t *testing.T) {
 	all[0].Rank, all[3].Rank = 3, 0
 	r, err := timing.Analyze(timing.Request{Traces: all, Plan: p})
 	require.NoError(t, err)
-	require.Empty(t, r.Departs)
+	require.Empty(t, r.Departures)
 	require.Equal(t, r.Measured.Makespan, r.Simulated.Makespan)
 
 	other := plan(t, "1f1b", 4, 4, 8)
 	all = kineto(t, simulated(t, other, uneven(4), 1), "gpu_user_annotation")
 	r, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 8)})
 	require.NoError(t, err)
-	require.Equal(t, timing.Departure{Rank: 0, Ran: schedule.Act(schedule.B, 0, 0), Plan: schedule.Act(schedule.F, 0, 4)}, r.Departs[0])
+	require.Equal(t, timing.Departure{Rank: 0, Ran: schedule.Act(schedule.B, 0, 0), Plan: schedule.Act(schedule.F, 0, 4)}, r.Departures[0])
 	_, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 6)})
 	require.ErrorContains(t, err, "the plan has 6 microbatches, but the traces have 8")
 	_, err = timing.Analyze(timing.Request{Traces: all, Plan: p})
