@@ -2,6 +2,7 @@ package timing
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -100,15 +101,14 @@ func (u *run) distances(host []int) (most, least []int64) {
 	for key, list := range took {
 		shortest[key] = slices.Min(list)
 	}
-	type pair struct{ from, to int }
-	bounds := map[pair]int64{} // upper bounds of the clock of to minus the clock of from
+	bounds := map[[2]int]int64{} // upper bounds of the clock of the second host minus that of the first
 	for e := range u.events() {
 		if e.input == nil || host[e.rank] == host[e.input.rank] {
 			continue
 		}
 		// The receive ends before the computation begins, and the computation takes at least its
 		// shortest time.
-		key, bound := pair{host[e.rank], host[e.input.rank]}, e.end-shortest[e.stageKind()]-e.input.end
+		key, bound := [2]int{host[e.rank], host[e.input.rank]}, e.end-shortest[e.stageKind()]-e.input.end
 		if old, known := bounds[key]; !known || bound < old {
 			bounds[key] = bound
 		}
@@ -117,13 +117,15 @@ func (u *run) distances(host []int) (most, least []int64) {
 	for h := 1; h < len(u.hosts); h++ {
 		most[h], least[h] = far, far
 	}
+	keys := slices.SortedFunc(maps.Keys(bounds), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
 	for range u.hosts {
-		for key, bound := range bounds {
-			if most[key.from] < far {
-				most[key.to] = min(most[key.to], most[key.from]+bound)
+		for _, key := range keys { // A shortest path does not return to host 0.
+			from, to := key[0], key[1]
+			if to > 0 && most[from] < far {
+				most[to] = min(most[to], most[from]+bounds[key])
 			}
-			if least[key.to] < far {
-				least[key.from] = min(least[key.from], least[key.to]+bound)
+			if from > 0 && least[to] < far {
+				least[from] = min(least[from], least[to]+bounds[key])
 			}
 		}
 	}

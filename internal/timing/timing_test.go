@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -191,6 +192,11 @@ func TestClocksOfHosts(t *testing.T) {
 	_, err = timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation"), RanksPerHost: 2})
 	require.ErrorIs(t, err, timing.ErrRun)
 	require.ErrorContains(t, err, "a clock was set during the run")
+	var apart int64
+	_, numbers, _ := strings.Cut(err.Error(), "that are ")
+	_, err = fmt.Sscan(numbers, &apart)
+	require.NoError(t, err)
+	require.InDelta(t, 1000*ms, apart, float64(4*costs.Latency))
 }
 
 // Spans of Megatron-LM and traces of Weir give the same figures as traces of torch.profiler.
