@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 
+	"github.com/weir-ml/weir/internal/product"
 	"github.com/weir-ml/weir/internal/vector"
 )
 
@@ -95,8 +96,8 @@ func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 // logits computes the logits of tokens tokens from t0 on and of cols rows of the table from v0
 // on: tokens×cols.
 func (h *host) logits(v *headViews, logits []float32, t0, tokens, v0, cols, width int) {
-	x := matrix{data: v.x[t0*width:], ld: width}
-	table := matrix{data: v.table[v0*width:], ld: width, trans: true}
+	x := product.Matrix{Data: v.x[t0*width:], Stride: width}
+	table := product.Matrix{Data: v.table[v0*width:], Stride: width, Trans: true}
 	h.product.multiply(tokens, cols, width, x, table, logits, cols, false)
 }
 
@@ -182,8 +183,8 @@ func (h *host) HeadLossBackward(op HeadLossBackward) error {
 				launch(h, &h.operations.softmaxGrad, t, partsOf(tokens*cols))
 			}
 			if v.dx != nil {
-				grad := matrix{data: logits, ld: cols}
-				table := matrix{data: v.table[v0*op.Width:], ld: op.Width}
+				grad := product.Matrix{Data: logits, Stride: cols}
+				table := product.Matrix{Data: v.table[v0*op.Width:], Stride: op.Width}
 				h.product.multiply(tokens, op.Width, cols, grad, table, v.dx[t0*op.Width:], op.Width, v0 > 0)
 			}
 			if v.dtable != nil {
@@ -208,8 +209,8 @@ func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int,
 		for to = from; to < len(out) && !out[to]; to++ {
 		}
 		if to > from {
-			grads := matrix{data: grad[from*cols:], ld: cols, trans: true}
-			rows := matrix{data: x[from*width:], ld: width}
+			grads := product.Matrix{Data: grad[from*cols:], Stride: cols, Trans: true}
+			rows := product.Matrix{Data: x[from*width:], Stride: width}
 			h.product.multiply(cols, width, to-from, grads, rows, dtable, width, accumulate)
 			accumulate = true
 		}

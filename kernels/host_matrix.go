@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/weir-ml/weir/internal/product"
+
 // MatMul computes the product on the threads of the device. With AVX2, AVX512 and NEON a
 // multiplication and its addition round once, with Portable twice. If nothing overflows, the
 // error is at most γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, where γ(n) is n·u/(1-n·u)
@@ -7,8 +9,8 @@ package kernels
 func (h *host) MatMul(op MatMul) error {
 	c := h.call("MatMul")
 	c.dimensions("M N K", op.M, op.N, op.K)
-	a := matrix{data: c.floats("A", op.A, size(op.M, op.K)), ld: op.K, trans: op.TransA}
-	b := matrix{data: c.floats("B", op.B, size(op.K, op.N)), ld: op.N, trans: op.TransB}
+	a := product.Matrix{Data: c.floats("A", op.A, size(op.M, op.K)), Stride: op.K, Trans: op.TransA}
+	b := product.Matrix{Data: c.floats("B", op.B, size(op.K, op.N)), Stride: op.N, Trans: op.TransB}
 	to := c.floats("C", op.C, size(op.M, op.N))
 	bias := c.optional("Bias", op.Bias, op.N)
 	c.apart("C", op.C, op.A, op.B, op.Bias)
@@ -16,10 +18,10 @@ func (h *host) MatMul(op MatMul) error {
 		return c.err
 	}
 	if op.TransA {
-		a.ld = op.M
+		a.Stride = op.M
 	}
 	if op.TransB {
-		b.ld = op.K
+		b.Stride = op.K
 	}
 	h.product.bias = bias
 	h.product.multiply(op.M, op.N, op.K, a, b, to, op.N, op.Accumulate)

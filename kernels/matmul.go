@@ -1,21 +1,6 @@
 package kernels
 
-import (
-	"github.com/weir-ml/weir/internal/product"
-)
-
-// matrix is an operand, stored row-major with ld elements between rows. If trans is set, the
-// operand is the transpose of the stored matrix.
-type matrix struct {
-	data  []float32
-	ld    int
-	trans bool
-}
-
-// view returns the same matrix for package product.
-func (x matrix) view() product.Matrix {
-	return product.Matrix{Data: x.data, Stride: x.ld, Trans: x.trans}
-}
+import "github.com/weir-ml/weir/internal/product"
 
 // multiplication is a matrix product on the threads of a device: C is divided by rows or
 // columns, and each part is a product of its own. Package product guarantees that this changes
@@ -36,8 +21,8 @@ type multiplication struct {
 
 // multiply computes c = a·b or c += a·b. a is m×k, b is k×n, and c is m×n with ldc
 // elements between rows.
-func (x *multiplication) multiply(m, n, k int, a, b matrix, c []float32, ldc int, accumulate bool) {
-	x.m, x.n, x.k, x.a, x.b = m, n, k, a.view(), b.view()
+func (x *multiplication) multiply(m, n, k int, a, b product.Matrix, c []float32, ldc int, accumulate bool) {
+	x.m, x.n, x.k, x.a, x.b = m, n, k, a, b
 	x.c, x.ldc, x.accumulate = c, ldc, accumulate
 	x.cut()
 	x.crew.run(x, x.parts)

@@ -31,13 +31,9 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	if n <= 0 || n > mostElements || t > Uint8 {
 		return Buffer{}, impossible("Alloc", t, n)
 	}
-	var h memory.Handle
-	var err error
-	if bytes := int64(n) * t.Bytes(); s.alone {
-		h, err = s.arena.Alloc(class, bytes)
-	} else {
-		h, err = s.allocLocked(class, bytes)
-	}
+	s.lock()
+	defer s.unlock()
+	h, err := s.arena.Alloc(class, int64(n)*t.Bytes())
 	if err != nil {
 		return Buffer{}, refused("Alloc", t, n, err)
 	}
@@ -58,11 +54,17 @@ func refused(call string, t DType, n int, err error) error {
 	return fmt.Errorf("kernels: %s of %d %s: %w", call, n, t, err)
 }
 
-// allocLocked is Alloc of the arena with the lock, because other goroutines look up buffers.
-func (s *space) allocLocked(class memory.Class, bytes int64) (memory.Handle, error) {
-	s.table.Lock()
-	defer s.table.Unlock()
-	return s.arena.Alloc(class, bytes)
+// lock locks the table for a call of a step, unless no other goroutine looks up buffers.
+func (s *space) lock() {
+	if !s.alone {
+		s.table.Lock()
+	}
+}
+
+func (s *space) unlock() {
+	if !s.alone {
+		s.table.Unlock()
+	}
 }
 
 // AllocIn returns a buffer of class Resident in a scope; see [memory.Arena.AllocIn].
@@ -168,16 +170,8 @@ func (s *space) Release(b Buffer) (freed int64, err error) {
 	if b.first > 0 {
 		return 0, b.unreferenced("Release")
 	}
-	if s.alone {
-		return s.arena.Release(b.Handle)
-	}
-	return s.releaseLocked(b)
-}
-
-// releaseLocked is Release with the lock, because other goroutines look up buffers.
-func (s *space) releaseLocked(b Buffer) (freed int64, err error) {
-	s.table.Lock()
-	defer s.table.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.arena.Release(b.Handle)
 }
 
@@ -200,10 +194,8 @@ func (s *space) Leave(b Buffer) (yielded, freed int64, class memory.Class, err e
 	if b.first > 0 {
 		return 0, 0, 0, b.unreferenced("Leave")
 	}
-	if !s.alone {
-		s.table.Lock()
-		defer s.table.Unlock()
-	}
+	s.lock()
+	defer s.unlock()
 	return s.arena.Leave(b.Handle)
 }
 
