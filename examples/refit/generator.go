@@ -10,8 +10,7 @@ import (
 )
 
 // generator is an independent engine: a device, and weights by name. It shares only the
-// definition of the model with the trainer. After the first error, which it keeps, it does
-// nothing.
+// definition of the model with the trainer. It keeps the first error.
 type generator struct {
 	dev      *kernels.Host
 	weights  map[string]kernels.Buffer
@@ -75,28 +74,24 @@ func (g *generator) next(ids []int32) (best int32) {
 	defer g.free()
 	tokens, width := len(ids), size.Width
 	in := g.alloc(kernels.Int32, tokens)
-	g.do(func() error { return g.dev.WriteInt32(in, ids) })
+	g.check(g.dev.WriteInt32(in, ids))
 	x := g.alloc(kernels.Float32, tokens*width)
 	table := g.weights["embedding.weight"]
-	g.do(func() error {
-		return g.dev.Embed(kernels.Embed{IDs: in, Table: table, Positions: g.weights["positions.weight"], X: x,
-			Tokens: tokens, Width: width, Vocabulary: size.Vocabulary})
-	})
+	g.check(g.dev.Embed(kernels.Embed{IDs: in, Table: table, Positions: g.weights["positions.weight"], X: x,
+		Tokens: tokens, Width: width, Vocabulary: size.Vocabulary}))
 	for l := range size.Layers {
 		name := fmt.Sprintf("block%d", l)
 		qkv := g.linear(g.norm(x, name+".norm1", tokens), name+".attention.qkv", tokens, width, 3*width)
 		g.add(x, g.linear(g.attention(qkv, tokens), name+".attention.output", tokens, width, width))
 		up := g.linear(g.norm(x, name+".norm2", tokens), name+".mlp.up", tokens, width, 4*width)
-		g.do(func() error { return g.dev.GELU(up, up) })
+		g.check(g.dev.GELU(up, up))
 		g.add(x, g.linear(up, name+".mlp.down", tokens, 4*width, width))
 	}
 	logits := g.alloc(kernels.Float32, tokens*size.Vocabulary)
 	n := g.norm(x, "norm", tokens)
-	g.do(func() error {
-		return g.dev.MatMul(kernels.MatMul{A: n, B: table, C: logits, M: tokens, K: width, N: size.Vocabulary, TransB: true})
-	})
+	g.check(g.dev.MatMul(kernels.MatMul{A: n, B: table, C: logits, M: tokens, K: width, N: size.Vocabulary, TransB: true}))
 	values := make([]float32, logits.N)
-	g.do(func() error { return g.dev.ReadFloat32(values, logits) })
+	g.check(g.dev.ReadFloat32(values, logits))
 	if g.err != nil {
 		return 0
 	}
@@ -111,18 +106,14 @@ func (g *generator) next(ids []int32) (best int32) {
 
 func (g *generator) norm(x kernels.Buffer, name string, tokens int) kernels.Buffer {
 	y, mean, rstd := g.alloc(kernels.Float32, x.N), g.alloc(kernels.Float32, tokens), g.alloc(kernels.Float32, tokens)
-	g.do(func() error {
-		return g.dev.LayerNorm(kernels.LayerNorm{X: x, Gamma: g.weights[name+".weight"], Beta: g.weights[name+".bias"],
-			Y: y, Mean: mean, RStd: rstd, Rows: tokens, Cols: size.Width})
-	})
+	g.check(g.dev.LayerNorm(kernels.LayerNorm{X: x, Gamma: g.weights[name+".weight"], Beta: g.weights[name+".bias"],
+		Y: y, Mean: mean, RStd: rstd, Rows: tokens, Cols: size.Width}))
 	return y
 }
 
 func (g *generator) linear(x kernels.Buffer, name string, tokens, in, out int) kernels.Buffer {
 	y := g.alloc(kernels.Float32, tokens*out)
-	g.do(func() error {
-		return g.dev.MatMul(kernels.MatMul{A: x, B: g.weights[name+".weight"], Bias: g.weights[name+".bias"], C: y, M: tokens, K: in, N: out})
-	})
+	g.check(g.dev.MatMul(kernels.MatMul{A: x, B: g.weights[name+".weight"], Bias: g.weights[name+".bias"], C: y, M: tokens, K: in, N: out}))
 	return y
 }
 
@@ -130,39 +121,34 @@ func (g *generator) attention(qkv kernels.Buffer, tokens int) kernels.Buffer {
 	dim := size.Width / size.Heads
 	scratch, _ := g.dev.AttentionWorkspace(tokens, size.Heads, dim)
 	out, lse, workspace := g.alloc(kernels.Float32, tokens*size.Width), g.alloc(kernels.Float32, tokens*size.Heads), g.alloc(kernels.Float32, scratch)
-	g.do(func() error {
-		return g.dev.CausalAttention(kernels.CausalAttention{QKV: qkv, Out: out, LSE: lse, Workspace: workspace,
-			Tokens: tokens, Heads: size.Heads, HeadDim: dim})
-	})
+	g.check(g.dev.CausalAttention(kernels.CausalAttention{QKV: qkv, Out: out, LSE: lse, Workspace: workspace,
+		Tokens: tokens, Heads: size.Heads, HeadDim: dim}))
 	return out
 }
 
-func (g *generator) add(x, y kernels.Buffer) { g.do(func() error { return g.dev.Add(x, y) }) }
+func (g *generator) add(x, y kernels.Buffer) { g.check(g.dev.Add(x, y)) }
 
 // alloc returns a buffer that is released after the token.
-func (g *generator) alloc(t kernels.DType, n int) (b kernels.Buffer) {
-	g.do(func() (err error) {
-		if b, err = g.dev.Alloc(memory.Workspace, t, n); err == nil {
-			g.made = append(g.made, b)
-		}
-		return err
-	})
+func (g *generator) alloc(t kernels.DType, n int) kernels.Buffer {
+	b, err := g.dev.Alloc(memory.Workspace, t, n)
+	if g.check(err); err == nil {
+		g.made = append(g.made, b)
+	}
 	return b
 }
 
 // free releases the buffers of a token.
 func (g *generator) free() {
 	for _, b := range g.made {
-		if _, err := g.dev.Release(b); err != nil && g.err == nil {
-			g.err = err
-		}
+		_, err := g.dev.Release(b)
+		g.check(err)
 	}
 	g.made = g.made[:0]
 }
 
-// do runs an operation unless an earlier one has failed.
-func (g *generator) do(op func() error) {
+// check keeps the first error. The operations after it may fail too.
+func (g *generator) check(err error) {
 	if g.err == nil {
-		g.err = op()
+		g.err = err
 	}
 }

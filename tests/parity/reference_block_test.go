@@ -19,19 +19,17 @@ func (b *block) forward(t *pass, name string, x kernels.Buffer) {
 	b.attended, b.lse = t.floats(t.tokens*width), t.floats(heads*t.tokens)
 	need, _ := t.dev.AttentionWorkspace(t.tokens, heads, width/heads)
 	scratch := t.floats(need)
-	t.do(func() error {
-		return t.dev.CausalAttention(kernels.CausalAttention{
-			QKV: b.qkv, Out: b.attended, LSE: b.lse, Workspace: scratch,
-			Tokens: t.tokens, Heads: heads, HeadDim: width / heads,
-		})
-	})
+	t.check(t.dev.CausalAttention(kernels.CausalAttention{
+		QKV: b.qkv, Out: b.attended, LSE: b.lse, Workspace: scratch,
+		Tokens: t.tokens, Heads: heads, HeadDim: width / heads,
+	}))
 	r := t.linear(b.attended, name+".attention.output", width, width)
 	r = t.sum(t.dropout(r, name+".attention.dropout"), x)
 
 	b.norm2 = t.norm(r, name+".norm2")
 	b.up = t.linear(b.norm2.y, name+".mlp.up", width, 4*width)
 	b.wide = t.floats(t.tokens * 4 * width)
-	t.do(func() error { return t.dev.GELU(b.wide, b.up) })
+	t.check(t.dev.GELU(b.wide, b.up))
 	y := t.linear(b.wide, name+".mlp.down", 4*width, width)
 	b.y = t.sum(t.dropout(y, name+".mlp.dropout"), r)
 }
@@ -41,7 +39,7 @@ func (b *block) backward(t *pass, dy kernels.Buffer) kernels.Buffer {
 	width, heads := t.cfg.Width, t.cfg.Heads
 	d := t.linearBackward(t.dropout(dy, b.name+".mlp.dropout"), b.wide, b.name+".mlp.down", 4*width, width)
 	dup := t.floats(t.tokens * 4 * width)
-	t.do(func() error { return t.dev.GELUBackward(dup, d, b.up) })
+	t.check(t.dev.GELUBackward(dup, d, b.up))
 	d = t.linearBackward(dup, b.norm2.y, b.name+".mlp.up", width, 4*width)
 	dr := t.sum(t.normBackward(d, b.norm2, b.name+".norm2"), dy)
 
@@ -49,12 +47,10 @@ func (b *block) backward(t *pass, dy kernels.Buffer) kernels.Buffer {
 	dqkv := t.floats(t.tokens * 3 * width)
 	_, need := t.dev.AttentionWorkspace(t.tokens, heads, width/heads)
 	scratch := t.floats(need)
-	t.do(func() error {
-		return t.dev.CausalAttentionBackward(kernels.CausalAttentionBackward{
-			DOut: d, QKV: b.qkv, Out: b.attended, LSE: b.lse, DQKV: dqkv, Workspace: scratch,
-			Tokens: t.tokens, Heads: heads, HeadDim: width / heads,
-		})
-	})
+	t.check(t.dev.CausalAttentionBackward(kernels.CausalAttentionBackward{
+		DOut: d, QKV: b.qkv, Out: b.attended, LSE: b.lse, DQKV: dqkv, Workspace: scratch,
+		Tokens: t.tokens, Heads: heads, HeadDim: width / heads,
+	}))
 	d = t.linearBackward(dqkv, b.norm1.y, b.name+".attention.qkv", width, 3*width)
 	return t.sum(t.normBackward(d, b.norm1, b.name+".norm1"), dr)
 }

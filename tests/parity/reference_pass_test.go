@@ -6,7 +6,7 @@ import (
 )
 
 // pass is the computation for one microbatch. It owns every buffer until the microbatch is
-// done. It keeps the first error, and does nothing after it.
+// done.
 type pass struct {
 	*Model
 	step       int64
@@ -32,13 +32,14 @@ func (t *pass) alloc(dtype kernels.DType, n int) kernels.Buffer {
 
 func (t *pass) ints(values []int32) kernels.Buffer {
 	b := t.alloc(kernels.Int32, len(values))
-	t.do(func() error { return t.dev.WriteInt32(b, values) })
+	t.check(t.dev.WriteInt32(b, values))
 	return b
 }
 
-func (t *pass) do(op func() error) {
+// check keeps the first error. The operations after it fail too, because they have no buffers.
+func (t *pass) check(err error) {
 	if t.err == nil {
-		t.err = op()
+		t.err = err
 	}
 }
 
@@ -46,9 +47,7 @@ func (t *pass) do(op func() error) {
 func (t *pass) free() error {
 	for _, b := range t.buffers {
 		_, err := t.dev.Release(b)
-		if t.err == nil {
-			t.err = err
-		}
+		t.check(err)
 	}
 	return t.err
 }
@@ -59,25 +58,19 @@ func (t *pass) later() bool { return t.microbatch > 0 }
 // linear returns x·weight + bias.
 func (t *pass) linear(x kernels.Buffer, name string, in, out int) kernels.Buffer {
 	y := t.floats(t.tokens * out)
-	t.do(func() error {
-		return t.dev.MatMul(kernels.MatMul{A: x, B: t.weight(name + ".weight"), C: y, M: t.tokens, N: out, K: in})
-	})
-	t.do(func() error { return t.dev.AddRow(y, t.weight(name+".bias"), t.tokens, out) })
+	t.check(t.dev.MatMul(kernels.MatMul{A: x, B: t.weight(name + ".weight"), C: y, M: t.tokens, N: out, K: in}))
+	t.check(t.dev.AddRow(y, t.weight(name+".bias"), t.tokens, out))
 	return y
 }
 
 // linearBackward returns the gradient of x.
 func (t *pass) linearBackward(dy, x kernels.Buffer, name string, in, out int) kernels.Buffer {
-	t.do(func() error {
-		return t.dev.MatMul(kernels.MatMul{
-			A: x, B: dy, C: t.grad(name + ".weight"), M: in, N: out, K: t.tokens, TransA: true, Accumulate: t.later(),
-		})
-	})
-	t.do(func() error { return t.dev.SumRows(t.grad(name+".bias"), dy, t.tokens, out, t.later()) })
+	t.check(t.dev.MatMul(kernels.MatMul{
+		A: x, B: dy, C: t.grad(name + ".weight"), M: in, N: out, K: t.tokens, TransA: true, Accumulate: t.later(),
+	}))
+	t.check(t.dev.SumRows(t.grad(name+".bias"), dy, t.tokens, out, t.later()))
 	dx := t.floats(t.tokens * in)
-	t.do(func() error {
-		return t.dev.MatMul(kernels.MatMul{A: dy, B: t.weight(name + ".weight"), C: dx, M: t.tokens, N: in, K: out, TransB: true})
-	})
+	t.check(t.dev.MatMul(kernels.MatMul{A: dy, B: t.weight(name + ".weight"), C: dx, M: t.tokens, N: in, K: out, TransB: true}))
 	return dx
 }
 
@@ -86,24 +79,20 @@ type normed struct{ x, y, mean, rstd kernels.Buffer }
 
 func (t *pass) norm(x kernels.Buffer, name string) normed {
 	n := normed{x, t.floats(t.tokens * t.cfg.Width), t.floats(t.tokens), t.floats(t.tokens)}
-	t.do(func() error {
-		return t.dev.LayerNorm(kernels.LayerNorm{
-			X: x, Gamma: t.weight(name + ".weight"), Beta: t.weight(name + ".bias"),
-			Y: n.y, Mean: n.mean, RStd: n.rstd, Rows: t.tokens, Cols: t.cfg.Width,
-		})
-	})
+	t.check(t.dev.LayerNorm(kernels.LayerNorm{
+		X: x, Gamma: t.weight(name + ".weight"), Beta: t.weight(name + ".bias"),
+		Y: n.y, Mean: n.mean, RStd: n.rstd, Rows: t.tokens, Cols: t.cfg.Width,
+	}))
 	return n
 }
 
 func (t *pass) normBackward(dy kernels.Buffer, n normed, name string) kernels.Buffer {
 	dx := t.floats(t.tokens * t.cfg.Width)
-	t.do(func() error {
-		return t.dev.LayerNormBackward(kernels.LayerNormBackward{
-			DY: dy, X: n.x, Gamma: t.weight(name + ".weight"), Mean: n.mean, RStd: n.rstd,
-			DX: dx, DGamma: t.grad(name + ".weight"), DBeta: t.grad(name + ".bias"),
-			Rows: t.tokens, Cols: t.cfg.Width, AccumulateGamma: t.later(), AccumulateBeta: t.later(),
-		})
-	})
+	t.check(t.dev.LayerNormBackward(kernels.LayerNormBackward{
+		DY: dy, X: n.x, Gamma: t.weight(name + ".weight"), Mean: n.mean, RStd: n.rstd,
+		DX: dx, DGamma: t.grad(name + ".weight"), DBeta: t.grad(name + ".bias"),
+		Rows: t.tokens, Cols: t.cfg.Width, AccumulateGamma: t.later(), AccumulateBeta: t.later(),
+	}))
 	return dx
 }
 
@@ -113,16 +102,14 @@ func (t *pass) dropout(x kernels.Buffer, name string) kernels.Buffer {
 		return x
 	}
 	y := t.floats(x.N)
-	t.do(func() error {
-		return t.dev.Dropout(y, x, t.cfg.Dropout, kernels.Key{
-			Seed: t.seed, Step: t.step, Microbatch: int64(t.microbatch), Op: kernels.OpKey(name),
-		})
-	})
+	t.check(t.dev.Dropout(y, x, t.cfg.Dropout, kernels.Key{
+		Seed: t.seed, Step: t.step, Microbatch: int64(t.microbatch), Op: kernels.OpKey(name),
+	}))
 	return y
 }
 
 func (t *pass) sum(a, b kernels.Buffer) kernels.Buffer {
 	y := t.floats(a.N)
-	t.do(func() error { return t.dev.Sum(y, a, b) })
+	t.check(t.dev.Sum(y, a, b))
 	return y
 }

@@ -55,16 +55,14 @@ func (m *Model) Step(step int64, seed uint64, batch []Sequence) (Totals, error) 
 func (t *pass) microbatchPass(sequence Sequence) (sum, weight float64) {
 	ids, labels := t.ints(sequence.Tokens), t.ints(sequence.Labels)
 	weights := t.floats(t.tokens)
-	t.do(func() error { return t.dev.WriteFloat32(weights, sequence.Weights) })
+	t.check(t.dev.WriteFloat32(weights, sequence.Weights))
 
 	width := t.cfg.Width
 	x := t.floats(t.tokens * width)
-	t.do(func() error {
-		return t.dev.Embed(kernels.Embed{
-			IDs: ids, Table: t.weight("embedding.weight"), Positions: t.weight("positions.weight"), X: x,
-			Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary,
-		})
-	})
+	t.check(t.dev.Embed(kernels.Embed{
+		IDs: ids, Table: t.weight("embedding.weight"), Positions: t.weight("positions.weight"), X: x,
+		Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary,
+	}))
 	x = t.dropout(x, "embedding.dropout")
 	blocks := make([]block, t.cfg.Layers)
 	for i := range blocks {
@@ -75,34 +73,28 @@ func (t *pass) microbatchPass(sequence Sequence) (sum, weight float64) {
 	final := t.norm(x, "norm")
 	table, grad := t.head()
 	lse, scratch := t.floats(t.tokens), t.floats(t.dev.HeadWorkspace(t.tokens, width, t.cfg.Vocabulary))
-	t.do(func() (err error) {
-		sum, weight, err = t.dev.HeadLoss(kernels.HeadLoss{
-			X: final.y, Table: table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
-			Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary,
-		})
-		return err
+	sum, weight, err := t.dev.HeadLoss(kernels.HeadLoss{
+		X: final.y, Table: table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
+		Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary,
 	})
+	t.check(err)
 	dx := t.floats(t.tokens * width)
-	t.do(func() error {
-		return t.dev.HeadLossBackward(kernels.HeadLossBackward{
-			X: final.y, Table: table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
-			DX: dx, DTable: grad, Seed: 1,
-			Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary, Accumulate: t.later(),
-		})
-	})
+	t.check(t.dev.HeadLossBackward(kernels.HeadLossBackward{
+		X: final.y, Table: table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
+		DX: dx, DTable: grad, Seed: 1,
+		Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary, Accumulate: t.later(),
+	}))
 
 	dx = t.normBackward(dx, final, "norm")
 	for i := t.cfg.Layers - 1; i >= 0; i-- {
 		dx = blocks[i].backward(t, dx)
 	}
 	dx = t.dropout(dx, "embedding.dropout")
-	t.do(func() error {
-		return t.dev.EmbedBackward(kernels.EmbedBackward{
-			IDs: ids, DX: dx, DTable: t.grad("embedding.weight"), DPositions: t.grad("positions.weight"),
-			Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary,
-			AccumulateTable: t.later(), AccumulatePositions: t.later(),
-		})
-	})
+	t.check(t.dev.EmbedBackward(kernels.EmbedBackward{
+		IDs: ids, DX: dx, DTable: t.grad("embedding.weight"), DPositions: t.grad("positions.weight"),
+		Tokens: t.tokens, Width: width, Vocabulary: t.cfg.Vocabulary,
+		AccumulateTable: t.later(), AccumulatePositions: t.later(),
+	}))
 	return sum, weight
 }
 
