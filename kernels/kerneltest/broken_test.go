@@ -17,7 +17,7 @@ import (
 
 // broken is a device with one fault: each function that is set replaces an operation.
 type broken struct {
-	kernels.Compute
+	*kernels.Host
 	beside    map[kernels.Buffer]kernels.Buffer // the buffer allocated after the key
 	last      kernels.Buffer
 	calls     int
@@ -50,22 +50,14 @@ type broken struct {
 	parts     func(sums []float64, g kernels.Buffer, n, part int) error
 }
 
-func (d *broken) host() *kernels.Host           { return d.Compute.(*kernels.Host) }
-func (d *broken) Elements(b kernels.Buffer) int { return d.host().Elements(b) }
-func (d *broken) Parts(n int) int               { return d.host().Parts(n) }
-func (d *broken) Bound(n, part int) int         { return d.host().Bound(n, part) }
 func (d *broken) Slice(b kernels.Buffer, first, n int) (kernels.Buffer, error) {
-	return or(d.slice, d.host().Slice)(b, first, n)
+	return or(d.slice, d.Host.Slice)(b, first, n)
 }
 func (d *broken) PartSquares(sums []float64, g kernels.Buffer, n, part int) error {
-	return or(d.parts, d.host().PartSquares)(sums, g, n, part)
+	return or(d.parts, d.Host.PartSquares)(sums, g, n, part)
 }
-func (d *broken) New(class memory.Class, like kernels.Buffer, n int) (kernels.Buffer, error) {
-	return d.host().New(class, like, n)
-}
-
 func (d *broken) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
-	b, err := d.Compute.Alloc(class, t, n)
+	b, err := d.Host.Alloc(class, t, n)
 	d.beside[d.last], d.last = b, b
 	return b, err
 }
@@ -73,91 +65,88 @@ func (d *broken) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buff
 // flip changes the lowest bit of element i.
 func (d *broken) flip(b kernels.Buffer, i int) {
 	x := make([]float32, b.N)
-	_ = d.Compute.ReadFloat32(x, b)
+	_ = d.Host.ReadFloat32(x, b)
 	x[i] = math.Float32frombits(math.Float32bits(x[i]) ^ 1)
-	_ = d.Compute.WriteFloat32(b, x)
+	_ = d.Host.WriteFloat32(b, x)
 }
 
 // scale multiplies all elements by a factor.
 func (d *broken) scale(b kernels.Buffer, by float32) {
 	x := make([]float32, b.N)
-	_ = d.Compute.ReadFloat32(x, b)
+	_ = d.Host.ReadFloat32(x, b)
 	for i := range x {
 		x[i] *= by
 	}
-	_ = d.Compute.WriteFloat32(b, x)
+	_ = d.Host.WriteFloat32(b, x)
 }
 
-func (d *broken) MatMul(op kernels.MatMul) error { return or(d.matmul, d.Compute.MatMul)(op) }
+func (d *broken) MatMul(op kernels.MatMul) error { return or(d.matmul, d.Host.MatMul)(op) }
 func (d *broken) SumRows(dst, x kernels.Buffer, rows, cols int, accumulate bool) error {
-	return or(d.sumRows, d.Compute.SumRows)(dst, x, rows, cols, accumulate)
+	return or(d.sumRows, d.Host.SumRows)(dst, x, rows, cols, accumulate)
 }
-func (d *broken) Add(dst, src kernels.Buffer) error    { return or(d.add, d.Compute.Add)(dst, src) }
-func (d *broken) LayerNorm(op kernels.LayerNorm) error { return or(d.norm, d.Compute.LayerNorm)(op) }
-func (d *broken) GELU(y, x kernels.Buffer) error       { return or(d.gelu, d.Compute.GELU)(y, x) }
+func (d *broken) Add(dst, src kernels.Buffer) error    { return or(d.add, d.Host.Add)(dst, src) }
+func (d *broken) LayerNorm(op kernels.LayerNorm) error { return or(d.norm, d.Host.LayerNorm)(op) }
+func (d *broken) GELU(y, x kernels.Buffer) error       { return or(d.gelu, d.Host.GELU)(y, x) }
 func (d *broken) SumSquares(x kernels.Buffer) (float64, error) {
-	return or(d.squares, d.Compute.SumSquares)(x)
+	return or(d.squares, d.Host.SumSquares)(x)
 }
-func (d *broken) AdamW(op kernels.AdamW) error { return or(d.adam, d.Compute.AdamW)(op) }
+func (d *broken) AdamW(op kernels.AdamW) error { return or(d.adam, d.Host.AdamW)(op) }
 func (d *broken) LayerNormBackward(op kernels.LayerNormBackward) error {
-	return or(d.normBack, d.Compute.LayerNormBackward)(op)
+	return or(d.normBack, d.Host.LayerNormBackward)(op)
 }
 func (d *broken) GELUBackward(dx, dy, x kernels.Buffer) error {
-	return or(d.geluBack, d.Compute.GELUBackward)(dx, dy, x)
+	return or(d.geluBack, d.Host.GELUBackward)(dx, dy, x)
 }
 func (d *broken) CausalAttention(op kernels.CausalAttention) error {
-	return or(d.attention, d.Compute.CausalAttention)(op)
+	return or(d.attention, d.Host.CausalAttention)(op)
 }
 func (d *broken) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
-	return or(d.attBack, d.Compute.CausalAttentionBackward)(op)
+	return or(d.attBack, d.Host.CausalAttentionBackward)(op)
 }
 func (d *broken) AttentionWorkspace(tokens, heads, dim int) (int, int) {
-	return or(d.attSpace, d.Compute.AttentionWorkspace)(tokens, heads, dim)
+	return or(d.attSpace, d.Host.AttentionWorkspace)(tokens, heads, dim)
 }
 func (d *broken) EmbedBackward(op kernels.EmbedBackward) error {
-	return or(d.embedBack, d.Compute.EmbedBackward)(op)
+	return or(d.embedBack, d.Host.EmbedBackward)(op)
 }
 func (d *broken) HeadLoss(op kernels.HeadLoss) (float64, float64, error) {
-	return or(d.loss, d.Compute.HeadLoss)(op)
+	return or(d.loss, d.Host.HeadLoss)(op)
 }
 func (d *broken) HeadLossBackward(op kernels.HeadLossBackward) error {
-	return or(d.lossBack, d.Compute.HeadLossBackward)(op)
+	return or(d.lossBack, d.Host.HeadLossBackward)(op)
 }
 func (d *broken) HeadWorkspace(tokens, width, vocabulary int) int {
-	return or(d.headSpace, d.Compute.HeadWorkspace)(tokens, width, vocabulary)
+	return or(d.headSpace, d.Host.HeadWorkspace)(tokens, width, vocabulary)
 }
 func (d *broken) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error {
-	return or(d.dropout, d.Compute.Dropout)(y, x, p, key)
+	return or(d.dropout, d.Host.Dropout)(y, x, p, key)
 }
 func (d *broken) Normal(x kernels.Buffer, std float32, key kernels.Key) error {
-	return or(d.normal, d.Compute.Normal)(x, std, key)
+	return or(d.normal, d.Host.Normal)(x, std, key)
 }
 func (d *broken) Release(b kernels.Buffer) (int64, error) {
-	return or(d.release, d.Compute.Release)(b)
+	return or(d.release, d.Host.Release)(b)
 }
 func (d *broken) ReadFloat32(dst []float32, src kernels.Buffer) error {
-	return or(d.readFloat, d.Compute.ReadFloat32)(dst, src)
+	return or(d.readFloat, d.Host.ReadFloat32)(dst, src)
 }
 func (d *broken) AllocIn(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error) {
-	if d.allocIn != nil {
-		return d.allocIn(scope, t, n)
-	}
-	return d.Compute.AllocIn(scope, t, n)
+	return or(d.allocIn, d.Host.AllocIn)(scope, t, n)
 }
 
 func (d *broken) Lend(b kernels.Buffer) ([]byte, error) {
-	return or(d.lend, d.Compute.(kernels.Lender).Lend)(b)
+	return or(d.lend, d.Host.Lend)(b)
 }
 
 func (d *broken) Quantize(op kernels.Quantize) error {
 	if d.quantize != nil {
 		d.quantize(&op)
 	}
-	return d.Compute.Quantize(op)
+	return d.Host.Quantize(op)
 }
 
 func (d *broken) Dequantize(dst kernels.Buffer, q kernels.Quantized, transposed bool) error {
-	err := d.Compute.Dequantize(dst, q, transposed)
+	err := d.Host.Dequantize(dst, q, transposed)
 	if d.decode != nil {
 		d.decode(dst)
 	}
@@ -168,7 +157,7 @@ func (d *broken) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	if d.product != nil {
 		d.product(&op)
 	}
-	return d.Compute.QuantizedMatMul(op)
+	return d.Host.QuantizedMatMul(op)
 }
 
 // or returns f if it is set, and sound otherwise.
@@ -185,23 +174,23 @@ var faults = []struct {
 	spoil       func(d *broken)
 }{
 	{"MatMul ignores Accumulate", "matmul", func(d *broken) {
-		d.matmul = func(op kernels.MatMul) error { op.Accumulate = false; return d.Compute.MatMul(op) }
+		d.matmul = func(op kernels.MatMul) error { op.Accumulate = false; return d.Host.MatMul(op) }
 	}},
 	{"MatMul always accumulates", "matmul", func(d *broken) {
-		d.matmul = func(op kernels.MatMul) error { op.Accumulate = true; return d.Compute.MatMul(op) }
+		d.matmul = func(op kernels.MatMul) error { op.Accumulate = true; return d.Host.MatMul(op) }
 	}},
 	{"MatMul rounds to half the digits", "matmul", func(d *broken) {
-		d.matmul = func(op kernels.MatMul) error { err := d.Compute.MatMul(op); d.scale(op.C, 1.001); return err }
+		d.matmul = func(op kernels.MatMul) error { err := d.Host.MatMul(op); d.scale(op.C, 1.001); return err }
 	}},
 	{"MatMul ignores Bias", "matmul/bias", func(d *broken) {
-		d.matmul = func(op kernels.MatMul) error { op.Bias = kernels.Buffer{}; return d.Compute.MatMul(op) }
+		d.matmul = func(op kernels.MatMul) error { op.Bias = kernels.Buffer{}; return d.Host.MatMul(op) }
 	}},
 	{"MatMul zeroes C before it refuses", "refusals/buffers", func(d *broken) {
-		d.matmul = func(op kernels.MatMul) error { _ = d.Compute.Zero(op.C); return d.Compute.MatMul(op) }
+		d.matmul = func(op kernels.MatMul) error { _ = d.Host.Zero(op.C); return d.Host.MatMul(op) }
 	}},
 	{"MatMul depends on the call before", "repeatable", func(d *broken) {
 		d.matmul = func(op kernels.MatMul) error {
-			err := d.Compute.MatMul(op)
+			err := d.Host.MatMul(op)
 			if d.calls++; d.calls%2 == 0 {
 				d.flip(op.C, 0)
 			}
@@ -210,25 +199,25 @@ var faults = []struct {
 	}},
 	{"SumRows ignores accumulate", "rows", func(d *broken) {
 		d.sumRows = func(dst, x kernels.Buffer, rows, cols int, _ bool) error {
-			return d.Compute.SumRows(dst, x, rows, cols, false)
+			return d.Host.SumRows(dst, x, rows, cols, false)
 		}
 	}},
 	{"Add leaks a buffer", "elementwise", func(d *broken) {
 		d.add = func(dst, src kernels.Buffer) error {
-			_, _ = d.Compute.Alloc(memory.Workspace, kernels.Float32, 4)
-			return d.Compute.Add(dst, src)
+			_, _ = d.Host.Alloc(memory.Workspace, kernels.Float32, 4)
+			return d.Host.Add(dst, src)
 		}
 	}},
 	{"LayerNorm writes past the end", "layernorm", func(d *broken) {
 		d.norm = func(op kernels.LayerNorm) error {
-			err := d.Compute.LayerNorm(op)
+			err := d.Host.LayerNorm(op)
 			d.flip(d.beside[op.Y], 0)
 			return err
 		}
 	}},
 	{"LayerNorm has another epsilon", "layernorm", func(d *broken) {
 		d.norm = func(op kernels.LayerNorm) error {
-			err := d.Compute.LayerNorm(op)
+			err := d.Host.LayerNorm(op)
 			d.scale(op.RStd, 1.00001)
 			return err
 		}
@@ -236,21 +225,21 @@ var faults = []struct {
 	{"LayerNormBackward ignores AccumulateBeta", "layernorm/backward", func(d *broken) {
 		d.normBack = func(op kernels.LayerNormBackward) error {
 			op.AccumulateBeta = false
-			return d.Compute.LayerNormBackward(op)
+			return d.Host.LayerNormBackward(op)
 		}
 	}},
 	{"LayerNormBackward uses one Accumulate for both", "layernorm/backward", func(d *broken) {
 		d.normBack = func(op kernels.LayerNormBackward) error {
 			op.AccumulateBeta = op.AccumulateGamma
-			return d.Compute.LayerNormBackward(op)
+			return d.Host.LayerNormBackward(op)
 		}
 	}},
 	{"GELU writes to its operand", "gelu", func(d *broken) {
-		d.gelu = func(y, x kernels.Buffer) error { err := d.Compute.GELU(y, x); d.flip(x, 0); return err }
+		d.gelu = func(y, x kernels.Buffer) error { err := d.Host.GELU(y, x); d.flip(x, 0); return err }
 	}},
 	{"GELUBackward is a little off", "gelu/backward", func(d *broken) {
 		d.geluBack = func(dx, dy, x kernels.Buffer) error {
-			err := d.Compute.GELUBackward(dx, dy, x)
+			err := d.Host.GELUBackward(dx, dy, x)
 			d.scale(dx, 1.0002)
 			return err
 		}
@@ -258,8 +247,8 @@ var faults = []struct {
 	{"attention is not causal", "attention/causal", func(d *broken) {
 		d.attention = func(op kernels.CausalAttention) error {
 			x := make([]float32, op.QKV.N)
-			_ = d.Compute.ReadFloat32(x, op.QKV)
-			err := d.Compute.CausalAttention(op)
+			_ = d.Host.ReadFloat32(x, op.QKV)
+			err := d.Host.CausalAttention(op)
 			if math.Float32bits(x[len(x)-1])&1 == 1 { // the last token has the smallest influence
 				d.flip(op.Out, 0)
 			}
@@ -269,71 +258,71 @@ var faults = []struct {
 	{"attention forgets the scale", "attention", func(d *broken) {
 		d.attention = func(op kernels.CausalAttention) error {
 			x := make([]float32, op.QKV.N)
-			_ = d.Compute.ReadFloat32(x, op.QKV)
+			_ = d.Host.ReadFloat32(x, op.QKV)
 			d.scale(op.QKV, float32(math.Sqrt(math.Sqrt(float64(op.HeadDim)))))
-			err := d.Compute.CausalAttention(op)
-			_ = d.Compute.WriteFloat32(op.QKV, x)
+			err := d.Host.CausalAttention(op)
+			_ = d.Host.WriteFloat32(op.QKV, x)
 			return err
 		}
 	}},
 	{"the attention's backward omits the last token", "attention/backward", func(d *broken) {
 		d.attBack = func(op kernels.CausalAttentionBackward) error {
 			x := make([]float32, op.DQKV.N)
-			_ = d.Compute.ReadFloat32(x, op.DQKV)
-			if err := d.Compute.CausalAttentionBackward(op); err != nil {
+			_ = d.Host.ReadFloat32(x, op.DQKV)
+			if err := d.Host.CausalAttentionBackward(op); err != nil {
 				return err
 			}
 			y := make([]float32, op.DQKV.N)
-			_ = d.Compute.ReadFloat32(y, op.DQKV)
+			_ = d.Host.ReadFloat32(y, op.DQKV)
 			copy(x, y[:len(y)-3*op.Heads*op.HeadDim])
-			return d.Compute.WriteFloat32(op.DQKV, x)
+			return d.Host.WriteFloat32(op.DQKV, x)
 		}
 	}},
 	{"AttentionWorkspace says one too many", "workspaces", func(d *broken) {
 		d.attSpace = func(tokens, heads, dim int) (int, int) {
-			forward, backward := d.Compute.AttentionWorkspace(tokens, heads, dim)
+			forward, backward := d.Host.AttentionWorkspace(tokens, heads, dim)
 			return forward + 1, backward
 		}
 	}},
 	{"AttentionWorkspace says one too few", "workspaces", func(d *broken) {
 		d.attSpace = func(tokens, heads, dim int) (int, int) {
-			forward, backward := d.Compute.AttentionWorkspace(tokens, heads, dim)
+			forward, backward := d.Host.AttentionWorkspace(tokens, heads, dim)
 			return forward, backward - 1
 		}
 	}},
 	{"EmbedBackward keeps the last of equal ids", "embed/backward", func(d *broken) {
 		d.embedBack = func(op kernels.EmbedBackward) error {
-			if err := d.Compute.EmbedBackward(op); err != nil || op.DTable.N == 0 {
+			if err := d.Host.EmbedBackward(op); err != nil || op.DTable.N == 0 {
 				return err
 			}
 			ids, dx, table := make([]int32, op.IDs.N), make([]float32, op.DX.N), make([]float32, op.DTable.N)
-			_ = d.Compute.ReadInt32(ids, op.IDs)
-			_ = d.Compute.ReadFloat32(dx, op.DX)
+			_ = d.Host.ReadInt32(ids, op.IDs)
+			_ = d.Host.ReadFloat32(dx, op.DX)
 			for t, id := range ids {
 				copy(table[int(id)*op.Width:], dx[t*op.Width:][:op.Width])
 			}
-			return d.Compute.WriteFloat32(op.DTable, table)
+			return d.Host.WriteFloat32(op.DTable, table)
 		}
 	}},
 	{"HeadLoss counts tokens, not weights", "head", func(d *broken) {
 		d.loss = func(op kernels.HeadLoss) (float64, float64, error) {
-			sum, _, err := d.Compute.HeadLoss(op)
+			sum, _, err := d.Host.HeadLoss(op)
 			return sum, float64(op.Tokens), err
 		}
 	}},
 	{"HeadLossBackward ignores Seed", "head/backward", func(d *broken) {
-		d.lossBack = func(op kernels.HeadLossBackward) error { op.Seed = 1; return d.Compute.HeadLossBackward(op) }
+		d.lossBack = func(op kernels.HeadLossBackward) error { op.Seed = 1; return d.Host.HeadLossBackward(op) }
 	}},
 	{"HeadLossBackward ignores Accumulate", "head/backward", func(d *broken) {
 		d.lossBack = func(op kernels.HeadLossBackward) error {
 			op.Accumulate = false
-			return d.Compute.HeadLossBackward(op)
+			return d.Host.HeadLossBackward(op)
 		}
 	}},
 	{"HeadLossBackward ignores Gradients", "head/backward", func(d *broken) {
 		d.lossBack = func(op kernels.HeadLossBackward) error {
 			op.Gradients = false
-			return d.Compute.HeadLossBackward(op)
+			return d.Host.HeadLossBackward(op)
 		}
 	}},
 	{"HeadWorkspace holds all logits", "workspaces", func(d *broken) {
@@ -341,30 +330,30 @@ var faults = []struct {
 	}},
 	{"Dropout ignores the key", "dropout/keys", func(d *broken) {
 		d.dropout = func(y, x kernels.Buffer, p float32, _ kernels.Key) error {
-			return d.Compute.Dropout(y, x, p, kernels.Key{})
+			return d.Host.Dropout(y, x, p, kernels.Key{})
 		}
 	}},
 	{"Dropout ignores the microbatch", "dropout/keys", func(d *broken) {
 		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
 			key.Microbatch = 0
-			return d.Compute.Dropout(y, x, p, key)
+			return d.Host.Dropout(y, x, p, key)
 		}
 	}},
 	{"Dropout draws from a sequence", "dropout/keys", func(d *broken) {
 		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
 			d.calls++
 			key.Step = int64(d.calls)
-			return d.Compute.Dropout(y, x, p, key)
+			return d.Host.Dropout(y, x, p, key)
 		}
 	}},
 	{"Dropout keeps too many", "dropout/rate", func(d *broken) {
 		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
-			return d.Compute.Dropout(y, x, p*0.95, key)
+			return d.Host.Dropout(y, x, p*0.95, key)
 		}
 	}},
 	{"Dropout forgets to scale", "dropout", func(d *broken) {
 		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
-			err := d.Compute.Dropout(y, x, p, key)
+			err := d.Host.Dropout(y, x, p, key)
 			if err == nil {
 				d.scale(y, 1-p)
 			}
@@ -373,12 +362,12 @@ var faults = []struct {
 	}},
 	{"Normal draws a wrong spread", "normal", func(d *broken) {
 		d.normal = func(x kernels.Buffer, std float32, key kernels.Key) error {
-			return d.Compute.Normal(x, std*1.0001, key)
+			return d.Host.Normal(x, std*1.0001, key)
 		}
 	}},
 	{"SumSquares adds up in float32", "sumsquares", func(d *broken) {
 		d.squares = func(x kernels.Buffer) (float64, error) {
-			s, err := d.Compute.SumSquares(x)
+			s, err := d.Host.SumSquares(x)
 			return float64(float32(s)), err
 		}
 	}},
@@ -387,11 +376,11 @@ var faults = []struct {
 			if op.Step > 0 {
 				op.Step += 1000
 			}
-			return d.Compute.AdamW(op)
+			return d.Host.AdamW(op)
 		}
 	}},
 	{"AdamW writes to the gradient", "adamw", func(d *broken) {
-		d.adam = func(op kernels.AdamW) error { err := d.Compute.AdamW(op); d.scale(op.Grad, 0); return err }
+		d.adam = func(op kernels.AdamW) error { err := d.Host.AdamW(op); d.scale(op.Grad, 0); return err }
 	}},
 	{"Quantize does not take the given scale", "quantize", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Scale = kernels.Cell{} } }},
 	{"Quantize forgets margins", "quantize", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Margin = 0 } }},
@@ -405,7 +394,7 @@ var faults = []struct {
 	{"QuantizedMatMul does not accumulate", "quantized matmul", func(d *broken) { d.product = func(op *kernels.QuantizedMatMul) { op.Accumulate = false } }},
 	{"QuantizedMatMul ignores Bias", "quantized matmul", func(d *broken) { d.product = func(op *kernels.QuantizedMatMul) { op.Bias = kernels.Buffer{} } }},
 	{"Release says that nothing was freed", "memory/space", func(d *broken) {
-		d.release = func(b kernels.Buffer) (int64, error) { _, err := d.Compute.Release(b); return 0, err }
+		d.release = func(b kernels.Buffer) (int64, error) { _, err := d.Host.Release(b); return 0, err }
 	}},
 	{"Release keeps the buffer", "memory/space", func(d *broken) {
 		d.release = func(b kernels.Buffer) (int64, error) { return d.Bytes(b), nil }
@@ -413,28 +402,28 @@ var faults = []struct {
 	{"AllocIn allocates as for a step's buffers", "memory/scopes", func(d *broken) {
 		d.allocIn = func(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error) {
 			if scope == memory.Metadata {
-				return d.Compute.Alloc(memory.Workspace, t, n)
+				return d.Host.Alloc(memory.Workspace, t, n)
 			}
-			return d.Compute.AllocIn(scope, t, n)
+			return d.Host.AllocIn(scope, t, n)
 		}
 	}},
 	{"reads past the end are cut short", "memory/copies refused", func(d *broken) {
 		d.readFloat = func(dst []float32, src kernels.Buffer) error {
-			return d.Compute.ReadFloat32(dst[:min(len(dst), src.N)], src)
+			return d.Host.ReadFloat32(dst[:min(len(dst), src.N)], src)
 		}
 	}},
 	{"Lend returns the next buffer", "memory/lend", func(d *broken) {
 		d.lend = func(b kernels.Buffer) ([]byte, error) {
 			if beside, ok := d.beside[b]; ok {
-				data, err := d.Compute.(kernels.Lender).Lend(beside)
+				data, err := d.Host.Lend(beside)
 				return append(data, make([]byte, 400-len(data))...), err
 			}
-			return d.Compute.(kernels.Lender).Lend(b)
+			return d.Host.Lend(b)
 		}
 	}},
 	{"the sums of parts are in another order", "slices/parts", func(d *broken) {
 		d.parts = func(sums []float64, g kernels.Buffer, n, part int) error {
-			err := d.host().PartSquares(sums, g, n, part)
+			err := d.Host.PartSquares(sums, g, n, part)
 			slices.Reverse(sums)
 			return err
 		}
@@ -446,12 +435,12 @@ var faults = []struct {
 				b = w
 			}
 			whole[b.Handle] = b
-			return d.host().Slice(b, first, n)
+			return d.Host.Slice(b, first, n)
 		}
 	}},
 	{"a view can be released", "slices/refusals", func(d *broken) {
 		d.release = func(b kernels.Buffer) (int64, error) {
-			freed, err := d.Compute.Release(b)
+			freed, err := d.Host.Release(b)
 			if errors.Is(err, kernels.ErrView) {
 				return 0, nil
 			}
@@ -460,8 +449,8 @@ var faults = []struct {
 	}},
 	{"Lend allocates", "memory/lend", func(d *broken) {
 		d.lend = func(b kernels.Buffer) ([]byte, error) {
-			_, _ = d.Compute.Alloc(memory.Transfer, b.Type, b.N)
-			return d.Compute.(kernels.Lender).Lend(b)
+			_, _ = d.Host.Alloc(memory.Transfer, b.Type, b.N)
+			return d.Host.Lend(b)
 		}
 	}},
 }
@@ -479,12 +468,12 @@ func TestFaultsAreFound(t *testing.T) {
 				}
 				found = true
 				if !sound[c.Name] {
-					d := &broken{Compute: openHost(t), beside: map[kernels.Buffer]kernels.Buffer{}}
+					d := &broken{Host: openHost(t).(*kernels.Host), beside: map[kernels.Buffer]kernels.Buffer{}}
 					require.NoError(t, c.Check(d), "without the fault")
 					require.NoError(t, d.Close())
 					sound[c.Name] = true
 				}
-				d := &broken{Compute: openHost(t), beside: map[kernels.Buffer]kernels.Buffer{}}
+				d := &broken{Host: openHost(t).(*kernels.Host), beside: map[kernels.Buffer]kernels.Buffer{}}
 				f.spoil(d)
 				err := c.Check(d)
 				require.Error(t, err)

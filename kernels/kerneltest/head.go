@@ -38,6 +38,15 @@ func (l *lab) head(tokens, width, vocabulary int) (op kernels.HeadLoss, x, table
 	return op, x, table, weights, labels
 }
 
+// headBack returns the backward pass of a head, with unwritten results.
+func (l *lab) headBack(op kernels.HeadLoss) kernels.HeadLossBackward {
+	return kernels.HeadLossBackward{
+		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace, Logits: op.Logits,
+		DX: l.result("DX", op.X.N), DTable: l.result("DTable", op.Table.N), Seed: 1,
+		Tokens: op.Tokens, Width: op.Width, Vocabulary: op.Vocabulary,
+	}
+}
+
 // loss runs the forward pass and returns its two numbers.
 func (l *lab) loss(title string, op kernels.HeadLoss) (sum, weight float64) {
 	l.do(title, func() (err error) {
@@ -81,11 +90,8 @@ func headBackward(l *lab) {
 			kept, x, table, weights, labels := l.head(tokens, width, vocabulary)
 			l.loss(title, kept)
 			const seed = 0.5
-			op := kernels.HeadLossBackward{
-				X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: kept.LSE,
-				Workspace: kept.Workspace, DX: l.result("DX", tokens*width),
-				Seed: seed, Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: accumulate,
-			}
+			op := l.headBack(kept)
+			op.Seed, op.Accumulate = seed, accumulate
 			var before []float32
 			op.DTable, before = l.sum("DTable", vocabulary*width, accumulate)
 			l.do(title, func() error { return l.d.HeadLossBackward(op) }, op.DX, op.DTable, op.Workspace)
@@ -253,11 +259,8 @@ func headWeightless(l *lab) {
 				run := func(rows []float32) (sum, weight float64, dx, dtable []float32) {
 					op.X = l.put("X", rows)
 					sum, weight = l.loss("HeadLoss of "+title, op)
-					back := kernels.HeadLossBackward{
-						X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
-						DX: l.result("DX", tokens*width), DTable: l.put("DTable", before), Seed: 1,
-						Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: accumulate,
-					}
+					back := l.headBack(op)
+					back.DTable, back.Accumulate = l.put("DTable", before), accumulate
 					l.do("HeadLossBackward of "+title, func() error { return l.d.HeadLossBackward(back) }, back.DX, back.DTable, op.Workspace)
 					return sum, weight, l.read(back.DX), l.read(back.DTable)
 				}
@@ -292,10 +295,7 @@ func headLabels(l *lab) {
 	for _, label := range []int32{-1, 4} {
 		op, _, _, _, _ := l.head(3, 2, 4)
 		op.Labels = l.putInts("Labels", []int32{0, 3, label})
-		back := kernels.HeadLossBackward{
-			X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
-			DX: l.result("DX", 6), DTable: l.result("DTable", 8), Seed: 1, Tokens: 3, Width: 2, Vocabulary: 4,
-		}
+		back := l.headBack(op)
 		l.refuse(fmt.Sprintf("HeadLoss with label %d of 4", label), kernels.ErrShape, func() error { _, _, err := l.d.HeadLoss(op); return err })
 		l.refuse(fmt.Sprintf("HeadLossBackward with label %d of 4", label), kernels.ErrShape, func() error { return l.d.HeadLossBackward(back) })
 		l.drop()

@@ -34,16 +34,21 @@ func normInput(l *lab, rows, cols int) (x, gamma, beta []float32) {
 	return x, gamma, beta
 }
 
+// norm copies the operands of a layer norm to the device.
+func (l *lab) norm(x, gamma, beta []float32) kernels.LayerNorm {
+	rows, cols := len(x)/len(gamma), len(gamma)
+	return kernels.LayerNorm{
+		X: l.put("X", x), Gamma: l.put("Gamma", gamma), Beta: l.put("Beta", beta),
+		Y: l.result("Y", len(x)), Mean: l.result("Mean", rows), RStd: l.result("RStd", rows), Rows: rows, Cols: cols,
+	}
+}
+
 func layerNormForward(l *lab) {
 	for _, s := range normShapes {
 		rows, cols := s[0], s[1]
 		title := fmt.Sprintf("LayerNorm %d×%d", rows, cols)
 		x, gamma, beta := normInput(l, rows, cols)
-		op := kernels.LayerNorm{
-			X: l.put("X", x), Gamma: l.put("Gamma", gamma), Beta: l.put("Beta", beta),
-			Y: l.result("Y", rows*cols), Mean: l.result("Mean", rows), RStd: l.result("RStd", rows),
-			Rows: rows, Cols: cols,
-		}
+		op := l.norm(x, gamma, beta)
 		l.do(title, func() error { return l.d.LayerNorm(op) }, op.Y, op.Mean, op.RStd)
 		y, mean, rstd := layerNorm(wide(x), wide(gamma), wide(beta), rows, cols)
 		l.near(title+": Y", l.read(op.Y), y, 0x1p-18)
@@ -58,12 +63,7 @@ func layerNormRows(l *lab) {
 	const rows, cols = 9, 33
 	x, gamma, beta := normInput(l, rows, cols)
 	normalised := func(x []float32) []float32 {
-		n := len(x) / cols
-		op := kernels.LayerNorm{
-			X: l.put("X", x), Gamma: l.put("Gamma", gamma), Beta: l.put("Beta", beta),
-			Y: l.result("Y", len(x)), Mean: l.result("Mean", n), RStd: l.result("RStd", n),
-			Rows: n, Cols: cols,
-		}
+		op := l.norm(x, gamma, beta)
 		l.do("LayerNorm", func() error { return l.d.LayerNorm(op) }, op.Y, op.Mean, op.RStd)
 		return l.read(op.Y)
 	}

@@ -20,10 +20,7 @@ func trials(l *lab, s sizes) []trial {
 		M: s.m, N: s.n, K: s.k, TransB: true,
 		A: in("A", s.m*s.k), B: in("B", s.n*s.k), Bias: in("Bias", s.n), C: l.result("C", s.m*s.n),
 	}
-	norm := kernels.LayerNorm{
-		X: in("X", s.m*s.n), Gamma: in("Gamma", s.n), Beta: in("Beta", s.n),
-		Y: l.result("Y", s.m*s.n), Mean: l.result("Mean", s.m), RStd: l.result("RStd", s.m), Rows: s.m, Cols: s.n,
-	}
+	norm := l.norm(l.normal(s.m*s.n, 1), l.normal(s.n, 1), l.normal(s.n, 1))
 	normBack := kernels.LayerNormBackward{
 		DY: in("DY", s.m*s.n), X: in("X", s.m*s.n), Gamma: in("Gamma", s.n), Mean: in("Mean", s.m), RStd: in("RStd", s.m),
 		DX: l.result("DX", s.m*s.n), DGamma: l.result("DGamma", s.n), DBeta: l.result("DBeta", s.n), Rows: s.m, Cols: s.n,
@@ -49,14 +46,21 @@ func trials(l *lab, s sizes) []trial {
 	head, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
 	head.Logits = l.result("Logits", 1)
 	kept, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
-	headBack := kernels.HeadLossBackward{
-		X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: in("LSE", s.tokens),
-		Workspace: kept.Workspace, Logits: l.result("Logits", 1), DX: l.result("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
-		Seed: 1, Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
-	}
+	headBack := l.headBack(kept)
+	headBack.LSE, headBack.Logits = in("LSE", s.tokens), l.result("Logits", 1)
 	adam := kernels.AdamW{
 		Weight: in("Weight", s.elements), Grad: in("Grad", s.elements), M: in("M", s.elements), V: l.put("V", make([]float32, s.elements)),
 		Factor: 1, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, Step: 1,
+	}
+	quantize := kernels.Quantize{
+		X: in("X", s.m*s.deep), Rows: s.m, Cols: s.deep, Scale: kernels.Cell{Buffer: in("Scale", 2), Index: 1},
+		Rowwise: l.none(kernels.Encoding{}, s.m, s.deep), Columnwise: l.none(kernels.Encoding{}, s.deep, s.m),
+		Tally: kernels.Cell{Buffer: l.putInts("Tally", make([]int32, 2*kernels.TallyWords)), Index: 1},
+	}
+	product := kernels.QuantizedMatMul{
+		A: l.quantized(kernels.Encoding{}, l.normal(s.m*s.deep, 1), s.m, s.deep), B: l.quantized(kernels.Encoding{Scaling: kernels.MX32}, l.normal(s.n*s.deep, 1), s.n, s.deep),
+		C: l.result("C", s.m*s.n), Bias: in("Bias", s.n),
+		Workspace: l.result("Workspace", l.d.QuantizedWorkspace(s.m, s.n, s.deep)), M: s.m, N: s.n, K: s.deep,
 	}
 	type (
 		one   struct{ X kernels.Buffer }
@@ -66,59 +70,42 @@ func trials(l *lab, s sizes) []trial {
 			Dst, X     kernels.Buffer
 			Rows, Cols int
 		}
+		matrix struct {
+			Dst kernels.Buffer
+			Q   kernels.Quantized
+		}
 	)
-	zero, normal, square := one{l.result("x", s.elements)}, one{l.result("x", s.elements)}, one{in("x", s.elements)}
-	copies, add := two{l.result("dst", s.elements), in("src", s.elements)}, two{in("dst", s.elements), in("src", s.elements)}
-	sum := three{l.result("dst", s.elements), in("a", s.elements), in("b", s.elements)}
-	gelu, drop := two{l.result("y", s.elements), in("x", s.elements)}, two{l.result("y", s.elements), in("x", s.elements)}
-	geluBack := three{l.result("dx", s.elements), in("dy", s.elements), in("x", s.elements)}
-	addRow, sumRows := rows{in("x", s.m*s.n), in("b", s.n), s.m, s.n}, rows{l.result("dst", s.n), in("x", s.m*s.n), s.m, s.n}
-
-	quantize := kernels.Quantize{
-		X: in("X", s.m*s.deep), Rows: s.m, Cols: s.deep, Scale: kernels.Cell{Buffer: in("Scale", 2), Index: 1},
-		Rowwise: l.none(kernels.Encoding{}, s.m, s.deep), Columnwise: l.none(kernels.Encoding{}, s.deep, s.m),
-		Tally: kernels.Cell{Buffer: l.putInts("Tally", make([]int32, 2*kernels.TallyWords)), Index: 1},
-	}
-	decode := struct {
-		Dst kernels.Buffer
-		Q   kernels.Quantized
-	}{l.result("dst", s.m*s.deep), l.quantized(kernels.Encoding{}, l.normal(s.m*s.deep, 1), s.m, s.deep)}
-	product := kernels.QuantizedMatMul{
-		A: l.quantized(kernels.Encoding{}, l.normal(s.m*s.deep, 1), s.m, s.deep), B: l.quantized(kernels.Encoding{Scaling: kernels.MX32}, l.normal(s.n*s.deep, 1), s.n, s.deep),
-		C: l.result("C", s.m*s.n), Bias: in("Bias", s.n),
-		Workspace: l.result("Workspace", l.d.QuantizedWorkspace(s.m, s.n, s.deep)), M: s.m, N: s.n, K: s.deep,
-	}
-
+	x, result := func() kernels.Buffer { return in("x", s.elements) }, func() kernels.Buffer { return l.result("dst", s.elements) }
 	return []trial{
-		newTrial("Zero", &zero, "X=!", "", func() error { return l.d.Zero(zero.X) }),
-		newTrial("Copy", &copies, "Dst=& X", "", func() error { return l.d.Copy(copies.Dst, copies.X) }),
-		newTrial("Add", &add, "Dst=& X", "", func() error { return l.d.Add(add.Dst, add.X) }),
-		newTrial("Sum", &sum, "Dst=& X Y", "", func() error { return l.d.Sum(sum.Dst, sum.X, sum.Y) }),
-		newTrial("MatMul", &matmul, "A B Bias? C=", "M N K", func() error { return l.d.MatMul(matmul) }),
-		newTrial("AddRow", &addRow, "Dst= X", "Rows Cols", func() error { return l.d.AddRow(addRow.Dst, addRow.X, addRow.Rows, addRow.Cols) }),
-		newTrial("SumRows", &sumRows, "Dst= X", "Rows Cols", func() error { return l.d.SumRows(sumRows.Dst, sumRows.X, sumRows.Rows, sumRows.Cols, false) }),
-		newTrial("LayerNorm", &norm, "X Gamma Beta Y= Mean= RStd=", "Rows Cols", func() error { return l.d.LayerNorm(norm) }),
-		newTrial("LayerNormBackward", &normBack, "DY X Gamma Mean RStd DX=? DGamma=? DBeta=?", "Rows Cols",
-			func() error { return l.d.LayerNormBackward(normBack) }),
-		newTrial("GELU", &gelu, "Dst=& X", "", func() error { return l.d.GELU(gelu.Dst, gelu.X) }),
-		newTrial("GELUBackward", &geluBack, "Dst=& X Y", "", func() error { return l.d.GELUBackward(geluBack.Dst, geluBack.X, geluBack.Y) }),
-		newTrial("CausalAttention", &attention, "QKV Out= LSE= Workspace=+~", "Tokens Heads HeadDim", func() error { return l.d.CausalAttention(attention) }),
-		newTrial("CausalAttentionBackward", &attentionBack, "DOut QKV Out LSE DQKV= Workspace=+~", "Tokens Heads HeadDim",
-			func() error { return l.d.CausalAttentionBackward(attentionBack) }),
-		newTrial("Embed", &embed, "IDs Table Positions+ X=", "Tokens Width Vocabulary", func() error { return l.d.Embed(embed) }),
-		newTrial("EmbedBackward", &embedBack, "IDs DX DTable=? DPositions=?+", "Tokens Width Vocabulary", func() error { return l.d.EmbedBackward(embedBack) }),
-		newTrial("HeadLoss", &head, "X Table Labels Weights LSE= Workspace=+~ Logits=?!~", "Tokens Width Vocabulary",
-			func() error { _, _, err := l.d.HeadLoss(head); return err }),
-		newTrial("HeadLossBackward", &headBack, "X Table Labels Weights LSE Workspace=+~ Logits=?!~ DX=? DTable=?", "Tokens Width Vocabulary",
-			func() error { return l.d.HeadLossBackward(headBack) }),
-		newTrial("Dropout", &drop, "Dst=& X", "", func() error { return l.d.Dropout(drop.Dst, drop.X, 0.5, baseKey) }),
-		newTrial("Normal", &normal, "X=!", "", func() error { return l.d.Normal(normal.X, 1, baseKey) }),
-		newTrial("Quantize", &quantize, "X Scale.Buffer+? Rowwise.Data= Columnwise.Data= Tally.Buffer=+?", "Rows Cols",
-			func() error { return l.d.Quantize(quantize) }),
-		newTrial("Dequantize", &decode, "Dst= Q.Data", "Q.Rows Q.Cols", func() error { return l.d.Dequantize(decode.Dst, decode.Q, true) }),
-		newTrial("QuantizedMatMul", &product, "A.Data B.Data Bias? C= Workspace=+~", "M N K", func() error { return l.d.QuantizedMatMul(product) }),
-		newTrial("SumSquares", &square, "X!", "", func() error { _, err := l.d.SumSquares(square.X); return err }),
-		newTrial("AdamW", &adam, "Weight= Grad M= V=", "", func() error { return l.d.AdamW(adam) }),
+		newTrial("Zero", one{result()}, "X=!", "", func(op one) error { return l.d.Zero(op.X) }),
+		newTrial("Copy", two{result(), x()}, "Dst=& X", "", func(op two) error { return l.d.Copy(op.Dst, op.X) }),
+		newTrial("Add", two{x(), x()}, "Dst=& X", "", func(op two) error { return l.d.Add(op.Dst, op.X) }),
+		newTrial("Sum", three{result(), x(), x()}, "Dst=& X Y", "", func(op three) error { return l.d.Sum(op.Dst, op.X, op.Y) }),
+		newTrial("MatMul", matmul, "A B Bias? C=", "M N K", l.d.MatMul),
+		newTrial("AddRow", rows{in("x", s.m*s.n), in("b", s.n), s.m, s.n}, "Dst= X", "Rows Cols",
+			func(op rows) error { return l.d.AddRow(op.Dst, op.X, op.Rows, op.Cols) }),
+		newTrial("SumRows", rows{l.result("dst", s.n), in("x", s.m*s.n), s.m, s.n}, "Dst= X", "Rows Cols",
+			func(op rows) error { return l.d.SumRows(op.Dst, op.X, op.Rows, op.Cols, false) }),
+		newTrial("LayerNorm", norm, "X Gamma Beta Y= Mean= RStd=", "Rows Cols", l.d.LayerNorm),
+		newTrial("LayerNormBackward", normBack, "DY X Gamma Mean RStd DX=? DGamma=? DBeta=?", "Rows Cols", l.d.LayerNormBackward),
+		newTrial("GELU", two{result(), x()}, "Dst=& X", "", func(op two) error { return l.d.GELU(op.Dst, op.X) }),
+		newTrial("GELUBackward", three{result(), x(), x()}, "Dst=& X Y", "", func(op three) error { return l.d.GELUBackward(op.Dst, op.X, op.Y) }),
+		newTrial("CausalAttention", attention, "QKV Out= LSE= Workspace=+~", "Tokens Heads HeadDim", l.d.CausalAttention),
+		newTrial("CausalAttentionBackward", attentionBack, "DOut QKV Out LSE DQKV= Workspace=+~", "Tokens Heads HeadDim", l.d.CausalAttentionBackward),
+		newTrial("Embed", embed, "IDs Table Positions+ X=", "Tokens Width Vocabulary", l.d.Embed),
+		newTrial("EmbedBackward", embedBack, "IDs DX DTable=? DPositions=?+", "Tokens Width Vocabulary", l.d.EmbedBackward),
+		newTrial("HeadLoss", head, "X Table Labels Weights LSE= Workspace=+~ Logits=?!~", "Tokens Width Vocabulary",
+			func(op kernels.HeadLoss) error { _, _, err := l.d.HeadLoss(op); return err }),
+		newTrial("HeadLossBackward", headBack, "X Table Labels Weights LSE Workspace=+~ Logits=?!~ DX=? DTable=?", "Tokens Width Vocabulary",
+			l.d.HeadLossBackward),
+		newTrial("Dropout", two{result(), x()}, "Dst=& X", "", func(op two) error { return l.d.Dropout(op.Dst, op.X, 0.5, baseKey) }),
+		newTrial("Normal", one{result()}, "X=!", "", func(op one) error { return l.d.Normal(op.X, 1, baseKey) }),
+		newTrial("Quantize", quantize, "X Scale.Buffer+? Rowwise.Data= Columnwise.Data= Tally.Buffer=+?", "Rows Cols", l.d.Quantize),
+		newTrial("Dequantize", matrix{l.result("dst", s.m*s.deep), l.quantized(kernels.Encoding{}, l.normal(s.m*s.deep, 1), s.m, s.deep)},
+			"Dst= Q.Data", "Q.Rows Q.Cols", func(op matrix) error { return l.d.Dequantize(op.Dst, op.Q, true) }),
+		newTrial("QuantizedMatMul", product, "A.Data B.Data Bias? C= Workspace=+~", "M N K", l.d.QuantizedMatMul),
+		newTrial("SumSquares", one{x()}, "X!", "", func(op one) error { _, err := l.d.SumSquares(op.X); return err }),
+		newTrial("AdamW", adam, "Weight= Grad M= V=", "", l.d.AdamW),
 	}
 }
 
@@ -126,15 +113,15 @@ func trials(l *lab, s sizes) []trial {
 // operands lists the names of the buffers, each with its properties: = written, ? may be zero,
 // + may have more elements, ~ has no meaningful content afterwards, ! any number of elements, &
 // may share memory with another operand.
-func newTrial(name string, op any, operands, dimensions string, run func() error) trial {
+func newTrial[T any](name string, op T, operands, dimensions string, run func(op T) error) trial {
 	field := func(path string) any {
-		v := reflect.ValueOf(op).Elem()
+		v := reflect.ValueOf(&op).Elem()
 		for _, name := range strings.Split(path, ".") {
 			v = v.FieldByName(name)
 		}
 		return v.Addr().Interface()
 	}
-	t := trial{name: name, run: run}
+	t := trial{name: name, run: func() error { return run(op) }}
 	for _, word := range strings.Fields(operands) {
 		path := strings.TrimRight(word, "=?+~!&")
 		is := func(mark string) bool { return strings.Contains(word[len(path):], mark) }
