@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Wait says that a rank cannot go on before another one does something.
+// Wait says that a rank waits for another one.
 type Wait struct {
 	Rank    int    `json:"rank"`
 	For     int    `json:"for"`
@@ -18,7 +18,7 @@ type Wait struct {
 // waiting is the graph of waits: those of each rank that waits or is awaited.
 type waiting map[int][]Wait
 
-// graph returns the graph of waits, with these ranks in it even if none waits for them.
+// graph returns the graph of waits. It includes the given ranks even if none waits for them.
 func graph(waits []Wait, ranks ...int) waiting {
 	g := waiting{}
 	for _, rank := range ranks {
@@ -33,9 +33,9 @@ func graph(waits []Wait, ranks ...int) waiting {
 	return g
 }
 
-// ends returns the ranks that all others wait for in the end: ranks that wait for none, one by
-// one, and circles of ranks that wait only for each other. They are the strongly connected
-// components without an edge to another one, by Tarjan's algorithm.
+// ends returns the ranks that all others wait for, directly or through others: ranks that wait for
+// none, one by one, and cycles of ranks that wait only for each other. They are the strongly
+// connected components without an edge to another one, by Tarjan's algorithm.
 func (g waiting) ends() (ends [][]int) {
 	number, low := map[int]int{}, map[int]int{}
 	var stack []int
@@ -74,25 +74,27 @@ func (g waiting) ends() (ends [][]int) {
 	return ends
 }
 
-// behind returns the ranks that wait for one of these, directly or through others.
-func (g waiting) behind(ranks []int) []int {
-	from := map[int][]int{}
-	for rank, waits := range g {
-		for _, w := range waits {
-			from[w.For] = append(from[w.For], rank)
+// layers returns the ranks that wait for one of these, then the further ranks that wait for one of
+// them, and so on. Ranks of a cycle are in the first layer themselves.
+func (g waiting) layers(ranks []int) (layers [][]int) {
+	left := slices.Sorted(maps.Keys(g))
+	for len(ranks) > 0 {
+		awaited := map[int]bool{}
+		for _, rank := range ranks {
+			awaited[rank] = true
 		}
-	}
-	reached := map[int]bool{}
-	for list := slices.Clone(ranks); len(list) > 0; {
-		rank := list[len(list)-1]
-		list = list[:len(list)-1]
-		if !reached[rank] {
-			reached[rank] = true
-			list = append(list, from[rank]...)
+		var layer, rest []int
+		for _, rank := range left {
+			if slices.ContainsFunc(g[rank], func(w Wait) bool { return awaited[w.For] }) {
+				layer = append(layer, rank)
+			} else {
+				rest = append(rest, rank)
+			}
 		}
+		if layer != nil {
+			layers = append(layers, layer)
+		}
+		ranks, left = layer, rest
 	}
-	for _, rank := range ranks {
-		delete(reached, rank)
-	}
-	return slices.Sorted(maps.Keys(reached))
+	return layers
 }

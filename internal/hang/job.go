@@ -1,8 +1,8 @@
 package hang
 
 import (
+	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 
@@ -11,10 +11,30 @@ import (
 
 // job joins the dumps of all ranks.
 type job struct {
-	ranks  []int // all that some group has, or that left a dump
-	dumps  map[int]*flightrec.Dump
+	ranks  []*rank // those with a dump, the members of groups, and the peers of transfers; ascending
+	byID   map[int]*rank
 	groups []*group
-	at     map[int][]*group // by rank, in the order of the dump's groups
+}
+
+// rank is one rank of a job.
+type rank struct {
+	id        int
+	dump      *flightrec.Dump // without entries if it left none
+	missing   bool            // it left no dump that can be read
+	broken    error           // why a dump of it cannot be read
+	groups    []*group        // in the order of the dump
+	pending   []*flightrec.Entry
+	completed *flightrec.Entry // the last one, nil if the dump has none
+	blocked
+}
+
+// blocked is the operation that holds up a rank.
+type blocked struct {
+	*flightrec.Entry // nil if none does
+	// matched says that all other ends have issued it, so that the rank waits for none of them,
+	// and overtaken that other members have completed it, or the peer its send.
+	matched, overtaken bool
+	waits              []Wait
 }
 
 // group is a process group of the job.
@@ -26,22 +46,22 @@ type group struct {
 	carries bool // transfers
 }
 
-// member is how far a rank is in a group, in collectives.
+// member is the progress of a rank in the collectives of a group.
 type member struct {
 	first   int64 // the first pending number, -1 if none is pending
-	issued  int64 // the last number that was issued, -1 if no entry says it
+	issued  int64 // the last number that was issued, -1 if no entry shows it
 	status  flightrec.Status
 	guessed bool // the status was found by the group's description
 }
 
-// newJob puts the dumps together.
+// newJob joins the dumps.
 func newJob(set *flightrec.Set) *job {
-	j := &job{dumps: map[int]*flightrec.Dump{}, at: map[int][]*group{}}
-	ranks, known := map[int]bool{}, map[string]*group{}
+	j := &job{byID: map[int]*rank{}}
+	known := map[string]*group{}
 	local := map[string]int64{} // the process's number of the groups of a description, -1 if dumps differ
 	for _, d := range set.Dumps {
-		j.dumps[d.Rank] = d
-		ranks[d.Rank] = true
+		r := j.rank(d.Rank)
+		r.dump, r.missing = d, false
 		for _, own := range d.Groups {
 			key := fmt.Sprint(own.Name, own.Ranks)
 			g := known[key]
@@ -52,26 +72,34 @@ func newJob(set *flightrec.Set) *job {
 				}
 				known[key] = g
 				j.groups = append(j.groups, g)
-				for _, rank := range own.Ranks {
-					ranks[rank] = true
+				for _, id := range own.Ranks {
+					j.rank(id)
 				}
 			}
 			g.members[d.Rank] = &member{first: -1, issued: -1, status: own.Status}
-			j.at[d.Rank] = append(j.at[d.Rank], g)
+			r.groups = append(r.groups, g)
 			if other, found := local[own.Description]; own.Local >= 0 && found && other != own.Local {
 				local[own.Description] = -1
 			} else if own.Local >= 0 {
 				local[own.Description] = own.Local
 			}
 		}
-		for e := range j.entries(d.Rank) {
+		for i := range d.Entries {
+			e := &d.Entries[i]
+			if e.Completed {
+				r.completed = e
+			} else {
+				r.pending = append(r.pending, e)
+			}
+			g := r.group(e)
 			if e.Kind != flightrec.Collective {
 				if e.Peer >= 0 {
-					ranks[int(e.Peer)] = true // its groups may not list it
+					j.rank(int(e.Peer)) // the group may not list it
+					g.carries = true
 				}
 				continue
 			}
-			m := j.group(d.Rank, e).members[d.Rank]
+			m := g.members[r.id]
 			m.issued = max(m.issued, e.Number)
 			if !e.Completed && (m.first < 0 || e.Number < m.first) {
 				m.first = e.Number
@@ -80,22 +108,22 @@ func newJob(set *flightrec.Set) *job {
 	}
 	for _, b := range set.Broken {
 		if b.Rank >= 0 {
-			ranks[b.Rank] = true
+			j.rank(b.Rank).broken = b.Err
 		}
 	}
-	j.ranks = slices.Sorted(maps.Keys(ranks))
+	j.ranks = slices.SortedFunc(maps.Values(j.byID), func(a, b *rank) int { return cmp.Compare(a.id, b.id) })
 
 	// A group without entries gets the status of the number that its description has elsewhere, if
 	// no other group of the dump has this description.
-	for rank, d := range j.dumps {
+	for _, r := range j.ranks {
 		descriptions := map[string]int{"": 2}
-		for _, own := range d.Groups {
+		for _, own := range r.dump.Groups {
 			descriptions[own.Description]++
 		}
-		for i, own := range d.Groups {
+		for i, own := range r.dump.Groups {
 			number, found := local[own.Description]
-			if status, unjoined := d.Unjoined[number]; found && unjoined && own.Local < 0 && descriptions[own.Description] == 1 {
-				m := j.at[rank][i].members[rank]
+			if status, unjoined := r.dump.Unjoined[number]; found && unjoined && own.Local < 0 && descriptions[own.Description] == 1 {
+				m := r.groups[i].members[r.id]
 				m.status, m.guessed = status, true
 			}
 		}
@@ -103,32 +131,32 @@ func newJob(set *flightrec.Set) *job {
 	return j
 }
 
-// entries iterates over the operations of a rank; there are none without a dump.
-func (j *job) entries(rank int) iter.Seq[*flightrec.Entry] {
-	return func(yield func(*flightrec.Entry) bool) {
-		if d := j.dumps[rank]; d != nil {
-			for i := range d.Entries {
-				if !yield(&d.Entries[i]) {
-					return
-				}
-			}
-		}
+// rank returns a rank, which it adds to the job if it is new.
+func (j *job) rank(id int) *rank {
+	r := j.byID[id]
+	if r == nil {
+		r = &rank{id: id, dump: &flightrec.Dump{}, missing: true}
+		j.byID[id] = r
 	}
+	return r
 }
 
-// between iterates over the transfers of a rank with a peer.
-func (j *job) between(rank, peer int, kind flightrec.Kind) iter.Seq[*flightrec.Entry] {
-	return func(yield func(*flightrec.Entry) bool) {
-		for e := range j.entries(rank) {
-			if e.Kind == kind && int(e.Peer) == peer && !yield(e) {
-				return
-			}
-		}
-	}
-}
+// group returns the group of an entry.
+func (r *rank) group(e *flightrec.Entry) *group { return r.groups[e.Group] }
 
-// group returns the group of an entry of a rank.
-func (j *job) group(rank int, e *flightrec.Entry) *group { return j.at[rank][e.Group] }
+// describe names an operation of the rank and its group.
+func (r *rank) describe(e *flightrec.Entry) string { return describe(e) + " of " + r.group(e).name }
+
+// describe names an operation.
+func describe(e *flightrec.Entry) string {
+	switch e.Kind {
+	case flightrec.Send:
+		return fmt.Sprintf("send to rank %d", e.Peer)
+	case flightrec.Recv:
+		return fmt.Sprintf("recv from rank %d", e.Peer)
+	}
+	return fmt.Sprintf("%s %d", e.Name, e.Number)
+}
 
 // has reports whether a member has completed a collective of the group.
 func (m *member) has(number int64) bool {

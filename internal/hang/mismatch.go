@@ -10,60 +10,61 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Finding is something that is wrong between ranks.
+// Finding is a disagreement between ranks.
 type Finding struct {
 	Ranks    []int  `json:"ranks"`
 	Text     string `json:"text"`
-	Mismatch bool   `json:"mismatch"` // of one operation; else a send without a receive
+	Mismatch bool   `json:"mismatch"` // of one operation; otherwise a send without a receive
 }
 
 // mismatches finds operations that the members of a group have issued with the same number and
 // that are not the same, and transfers whose ends differ, among those that are pending.
-func (a *analysis) mismatches() (found []Finding) {
+func (j *job) mismatches() (found []Finding) {
 	type operation struct {
 		group  *group
 		number int64
 	}
 	calls := map[operation]map[string][]int{} // the ranks of each signature
-	for _, g := range a.groups {
+	for _, g := range j.groups {
 		for _, m := range g.members {
 			if m.first >= 0 {
 				calls[operation{g, m.first}] = map[string][]int{}
 			}
 		}
 	}
-	for _, rank := range a.ranks {
-		for e := range a.entries(rank) {
-			if of := calls[operation{a.group(rank, e), e.Number}]; of != nil && e.Kind == flightrec.Collective {
+	for _, r := range j.ranks {
+		for i := range r.dump.Entries {
+			e := &r.dump.Entries[i]
+			if ranks := calls[operation{r.group(e), e.Number}]; ranks != nil && e.Kind == flightrec.Collective {
 				text := signature(e)
-				of[text] = append(of[text], rank)
+				ranks[text] = append(ranks[text], r.id)
 			}
 		}
-		found = append(found, a.unmatched(rank)...)
+		found = append(found, j.unmatched(r)...)
 	}
-	for at, ranks := range calls {
+	for operation, ranks := range calls {
 		if len(ranks) > 1 {
-			found = append(found, compare(at.group, at.number, ranks))
+			found = append(found, compare(operation.group, operation.number, ranks))
 		}
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Text, b.Text) })
 	return found
 }
 
-// compare finds the members whose operation is another one than that of most, or all members if
+// compare finds the members whose operation differs from that of most, or all members if
 // there is no majority.
 func compare(g *group, number int64, ranks map[string][]int) Finding {
 	f := Finding{Mismatch: true}
 	var words []string
 	all, most := 0, 0
-	for _, one := range ranks {
-		all, most = all+len(one), max(most, len(one))
+	for _, some := range ranks {
+		all, most = all+len(some), max(most, len(some))
 	}
 	for _, text := range slices.Sorted(maps.Keys(ranks)) {
-		one := ranks[text]
-		words = append(words, fmt.Sprintf("%s on %s", text, units.Ranks(one)))
-		if 2*most <= all || len(one) < most {
-			f.Ranks = append(f.Ranks, one...)
+		some := ranks[text]
+		words = append(words, fmt.Sprintf("%s on %s", text, units.Ranks(some)))
+		if 2*most <= all || len(some) < most {
+			f.Ranks = append(f.Ranks, some...)
 		}
 	}
 	slices.Sort(f.Ranks)
@@ -86,22 +87,23 @@ func signature(e *flightrec.Entry) string {
 }
 
 // unmatched finds pending sends of a rank without a receive, or with one of another size or type.
-func (a *analysis) unmatched(rank int) (found []Finding) {
-	alone := map[int32]int{} // sends without a receive, by peer
-	for _, e := range a.stuck[rank].pending {
-		if e.Kind != flightrec.Send || a.dumps[int(e.Peer)] == nil {
+func (j *job) unmatched(r *rank) (found []Finding) {
+	alone := map[int]int{} // sends without a receive, by peer
+	for _, e := range r.pending {
+		if e.Kind != flightrec.Send || e.Peer < 0 || j.byID[int(e.Peer)].missing {
 			continue
 		}
-		other := a.counterpart(rank, e)
+		peer := j.byID[int(e.Peer)]
+		other := peer.counterpart(r, e)
 		switch {
 		case other == nil:
-			alone[e.Peer]++
-		case alone[e.Peer] == 0 && (other.Sizes != e.Sizes || other.Type != e.Type):
-			found = append(found, Finding{[]int{rank, int(e.Peer)}, fmt.Sprintf("rank %d sends %s of %s to rank %d, which receives %s of %s", rank, e.Sizes, e.Type, e.Peer, other.Sizes, other.Type), true})
+			alone[peer.id]++
+		case alone[peer.id] == 0 && (other.Sizes != e.Sizes || other.Type != e.Type):
+			found = append(found, Finding{[]int{r.id, peer.id}, fmt.Sprintf("rank %d sends %s of %s to rank %d, which receives %s of %s", r.id, e.Sizes, e.Type, peer.id, other.Sizes, other.Type), true})
 		}
 	}
 	for peer, n := range alone {
-		found = append(found, Finding{[]int{rank, int(peer)}, fmt.Sprintf("rank %d: %s to rank %d without a receive", rank, units.Number(n, "send"), peer), false})
+		found = append(found, Finding{[]int{r.id, peer}, fmt.Sprintf("rank %d: %s to rank %d without a receive", r.id, units.Number(n, "send"), peer), false})
 	}
 	return found
 }

@@ -16,7 +16,7 @@ import (
 var ErrNoPicture = errors.New("a picture shows where the ranks are in a plan: give a plan that the dumps fit")
 
 // SVG draws the schedule with the front line of the hang, in the first pipeline that has a rank
-// which is to blame.
+// to blame.
 func (r *Report) SVG(w io.Writer) error {
 	pictures, err := r.pictures(1)
 	if err != nil {
@@ -33,48 +33,47 @@ type picture struct {
 	SVG    template.HTML
 }
 
-// pictures draws pipelines in which ranks are to blame, or all if there are none. All computations
+// pictures draws the pipelines with ranks to blame, or all if there are none. All computations
 // take equally long, B twice that.
 func (r *Report) pictures(most int) (list []picture, err error) {
 	if r.Fit == nil || !r.Fit.Fits {
 		return nil, ErrNoPicture
 	}
 	plan := r.Fit.plan
-	blamed := func(ranks []int) bool {
-		return slices.ContainsFunc(ranks, func(rank int) bool { return slices.Contains(r.Blamed, rank) })
+	step, err := draw.Simulate(plan, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}, plan.Capacity)
+	if err != nil {
+		return nil, err
 	}
-	some := slices.ContainsFunc(r.Fit.Pipelines, blamed)
+	blamed := func(rank int) bool { return slices.Contains(r.Blamed, rank) }
+	found := slices.ContainsFunc(r.Fit.Pipelines, func(ranks []int) bool { return slices.ContainsFunc(ranks, blamed) })
 	for number, ranks := range r.Fit.Pipelines {
-		if len(list) == most || some && !blamed(ranks) {
+		if len(list) == most || found && !slices.ContainsFunc(ranks, blamed) {
 			continue
 		}
-		step, err := draw.Simulate(plan, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}, plan.Capacity)
-		if err != nil {
-			return nil, err
-		}
+		step.Front = nil
 		for place, rank := range ranks {
 			p := r.Fit.Places[rank]
-			position, at := int64(0), p.Before[0]
+			position := int64(0)
 			for a := range plan.All(place) {
-				if a.WithDrop(0).WithJoin(false) == at {
+				if a.WithDrop(0).WithJoin(false) == p.Before[0] {
 					break
 				}
 				position++
 			}
 			step.Front = append(step.Front, draw.Front{
-				Time: step.FrontAt(place, position), Blamed: slices.Contains(r.Blamed, rank), Explain: units.Ranks([]int{rank}) + ", " + p.String(),
+				Time: step.FrontAt(place, position), Blamed: blamed(rank), Explain: units.Ranks([]int{rank}) + ", " + p.String(),
 			})
 		}
 		var svg bytes.Buffer
 		if err := step.SVG(&svg); err != nil {
 			return nil, err
 		}
-		list = append(list, picture{number, units.Ranks(ranks), template.HTML(svg.String())}) // draw escapes the texts of others
+		list = append(list, picture{number, units.Ranks(ranks), template.HTML(svg.String())}) // draw escapes texts of files
 	}
 	return list, nil
 }
 
-// mostPictures is how many pipelines a page shows.
+// mostPictures is the largest number of pipelines on a page.
 const mostPictures = 8
 
 var page = template.Must(template.New("page").Parse(`<!doctype html>
@@ -94,7 +93,7 @@ figure{margin:1.5em 0;overflow-x:auto}
 </html>
 `))
 
-// HTML writes a page with the report and the pictures of the pipelines in which ranks are to blame.
+// HTML writes a page with the report and the pictures of the pipelines with ranks to blame.
 func (r *Report) HTML(w io.Writer) error {
 	pictures, err := r.pictures(mostPictures)
 	if err != nil {

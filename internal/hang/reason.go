@@ -9,122 +9,106 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// reason says why the ranks at the end of all waits are to blame: one that waits for none,
-// or several that wait for each other.
-func (a *analysis) reason(end []int) Reason {
-	if len(end) > 1 {
-		return a.circle(end)
-	}
-	rank := end[0]
-	s, d := a.stuck[rank], a.dumps[rank]
-	one := Reason{Ranks: end, Certain: d != nil && len(d.Entries) > 0}
+// stopped says why a rank that waits for none is to blame.
+func (r *Report) stopped(j *job, rank *rank) Reason {
+	reason := Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Entries) > 0}
 	switch {
-	case d == nil:
-		one.Text = "left no dump"
-		for _, b := range a.set.Broken {
-			if b.Rank == rank {
-				one.Text = "left a dump that cannot be read (" + b.Err.Error() + ")"
-			}
-		}
-	case len(d.Entries) == 0:
-		one.Text = "left a dump without a pending operation"
-	case s.overtaken && s.Kind == flightrec.Recv:
-		one.Text = fmt.Sprintf("is in %s of %s, which rank %d has completed its send for", describe(s.Entry), s.group.name, s.Peer)
-		return one
-	case s.overtaken:
-		one.Text = fmt.Sprintf("is in %s of %s, which other members have completed", describe(s.Entry), s.group.name)
-		return one
-	case s.Entry != nil:
-		one.Text = fmt.Sprintf("is in %s of %s, and waits for no rank there", describe(s.Entry), s.group.name)
-	case len(s.pending) > 0:
-		one.Text = "has nothing pending that holds it up at its place in the plan"
+	case rank.broken != nil && rank.missing:
+		reason.Text = "left a dump that cannot be read (" + rank.broken.Error() + ")"
+	case rank.missing:
+		reason.Text = "left no dump"
+	case len(rank.dump.Entries) == 0:
+		reason.Text = "left a dump without a pending operation"
+	case rank.overtaken && rank.Kind == flightrec.Recv:
+		reason.Text = fmt.Sprintf("is in %s, which rank %d has completed its send for", rank.describe(rank.Entry), rank.Peer)
+		return reason
+	case rank.overtaken:
+		reason.Text = fmt.Sprintf("is in %s, which other members have completed", rank.describe(rank.Entry))
+		return reason
+	case rank.Entry != nil:
+		reason.Text = fmt.Sprintf("is in %s, and waits for no rank there", rank.describe(rank.Entry))
+	case len(rank.pending) > 0:
+		reason.Text = "has nothing pending that holds it up at its place in the plan"
 	default:
-		one.Text = "has completed all that it issued, at last " + a.last(rank)
+		reason.Text = "has completed all that it issued, at last " + rank.describe(rank.completed)
 	}
-	awaited, proven := "", true // what the rank has not issued and another one waits for
-	for _, w := range a.r.Waits {
-		if w.For != rank || awaited != "" && (proven || !w.Certain) {
-			continue
-		}
-		proven = w.Certain
-		switch a.stuck[w.Rank].Kind {
-		case flightrec.Send:
-			awaited = fmt.Sprintf("the recv that rank %d sends to", w.Rank)
-		case flightrec.Recv:
-			awaited = fmt.Sprintf("the send that rank %d waits for", w.Rank)
-		default:
-			awaited = fmt.Sprintf("%s of %s, which rank %d waits in", w.In, w.Group, w.Rank)
+	var awaited *Wait // for what the rank has not issued: the first certain one, or else the first
+	for i := range r.Waits {
+		if w := &r.Waits[i]; w.For == rank.id && (awaited == nil || w.Certain && !awaited.Certain) {
+			awaited = w
 		}
 	}
-	if awaited != "" {
-		one.Text += ", and has not issued " + awaited
+	if awaited == nil {
+		return reason
 	}
-	one.Certain = one.Certain && proven
-	return one
+	switch reason.Text += ", and has not issued "; j.byID[awaited.Rank].Kind {
+	case flightrec.Send:
+		reason.Text += fmt.Sprintf("the recv that rank %d sends to", awaited.Rank)
+	case flightrec.Recv:
+		reason.Text += fmt.Sprintf("the send that rank %d waits for", awaited.Rank)
+	default:
+		reason.Text += fmt.Sprintf("%s of %s, which rank %d waits in", awaited.In, awaited.Group, awaited.Rank)
+	}
+	reason.Certain = reason.Certain && awaited.Certain
+	return reason
 }
 
-// circle says which ranks of a circle are to blame: those whose operation does not match, those
-// at a link that does not carry, those whose transfers are in another order, else all.
-func (a *analysis) circle(ranks []int) Reason {
-	for _, f := range a.r.Findings {
+// cycle says which ranks of a cycle are to blame: those whose operation does not match, those
+// at a link that does not carry, those whose transfers are in another order, otherwise all.
+func (r *Report) cycle(j *job, ranks []int, places map[int]*Place) Reason {
+	for _, f := range r.Findings {
 		if f.Mismatch && !slices.ContainsFunc(f.Ranks, func(rank int) bool { return !slices.Contains(ranks, rank) }) {
 			return Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: true}
 		}
 	}
 	all := true
 	var departed, odd []int
-	var way []string
-	for _, rank := range ranks {
-		s := a.stuck[rank]
-		all = all && s.matched
-		if p := a.placeOf(rank); p != nil && p.Departs {
-			departed = append(departed, rank)
+	var operations []string
+	for _, id := range ranks {
+		rank := j.byID[id]
+		all = all && rank.matched
+		if p := places[id]; p != nil && p.Departs {
+			departed = append(departed, id)
 		}
-		if a.odd(rank) {
-			odd = append(odd, rank)
+		if j.odd(rank) {
+			odd = append(odd, id)
 		}
-		if len(way) < 4 {
-			way = append(way, fmt.Sprintf("rank %d is in %s", rank, s.waits[0].In))
+		if len(operations) < 4 {
+			operations = append(operations, fmt.Sprintf("rank %d is in %s", id, rank.waits[0].In))
 		}
 	}
-	first := a.stuck[ranks[0]]
-	text := "wait for each other: " + strings.Join(way, ", ")
+	first := j.byID[ranks[0]]
+	reason := Reason{Ranks: ranks, Circle: true}
+	text := "wait for each other: " + strings.Join(operations, ", ")
 	switch {
 	case all && first.Kind == flightrec.Collective:
-		text = fmt.Sprintf("are all in %s of %s, which does not end: look at what connects them, and at their devices", describe(first.Entry), first.group.name)
+		reason.Text = fmt.Sprintf("are all in %s, which does not end: look at what connects them, and at their devices", first.describe(first.Entry))
 	case all && len(ranks) == 2:
-		text = "have issued both ends of a transfer between them, which does not end: look at the link between them"
+		reason.Text = "have issued both ends of a transfer between them, which does not end: look at the link between them"
 	case departed != nil:
-		text = "issued transfers in another order than the plan, so that " + units.Ranks(ranks) + " wait for each other"
-		return Reason{Ranks: departed, Circle: true, Certain: true, Text: text}
+		reason.Ranks, reason.Certain = departed, true
+		reason.Text = "issued transfers in another order than the plan, so that " + units.Ranks(ranks) + " wait for each other"
 	case odd != nil:
-		return Reason{Ranks: odd, Circle: true, Text: fmt.Sprintf("issued transfers in another order than the ranks in the same place of the groups beside; %s %s", units.Ranks(ranks), text)}
+		reason.Ranks = odd
+		reason.Text = fmt.Sprintf("issued transfers in another order than the ranks in the same place of the groups beside; %s %s", units.Ranks(ranks), text)
 	default:
-		text += ": one of them issues its transfers in the wrong order"
+		reason.Text = text + ": one of them issues its transfers in the wrong order"
 	}
-	return Reason{Ranks: ranks, Circle: true, Text: text}
-}
-
-// placeOf returns the place of a rank in the plan, nil if it has none.
-func (a *analysis) placeOf(rank int) *Place {
-	if a.r.Fit == nil || !a.r.Fit.Fits {
-		return nil
-	}
-	return a.r.Fit.Places[rank]
+	return reason
 }
 
 // odd reports whether a rank's transfers differ from those that the ranks in the same place of
-// groups alike have issued under the same numbers, and agree with none of them.
-func (a *analysis) odd(rank int) bool {
-	own := a.stuck[rank].group
-	place, differs := slices.Index(own.ranks, rank), false
-	for _, other := range a.groups {
+// similar groups have issued under the same numbers, and agree with none of them.
+func (j *job) odd(r *rank) bool {
+	own := r.group(r.Entry)
+	place, differs := slices.Index(own.ranks, r.id), false
+	for _, other := range j.groups {
 		if other == own || other.kind != own.kind || len(other.ranks) != len(own.ranks) || place < 0 {
 			continue
 		}
-		theirs := a.transfers(other.ranks[place], other)
+		theirs := j.byID[other.ranks[place]].directions(other)
 		same, compared := true, false
-		for number, d := range a.transfers(rank, own) {
+		for number, d := range r.directions(own) {
 			if twin, found := theirs[number]; found {
 				same, compared = same && twin == d, true
 			}
@@ -137,58 +121,46 @@ func (a *analysis) odd(rank int) bool {
 	return differs
 }
 
-// transfers returns the directions of a rank's transfers in a group, by their numbers.
-func (a *analysis) transfers(rank int, of *group) map[int64]direction {
+// directions returns the directions of the rank's transfers in a group, by their numbers.
+func (r *rank) directions(g *group) map[int64]direction {
 	all := map[int64]direction{}
-	for e := range a.entries(rank) {
-		if e.Kind != flightrec.Collective && a.group(rank, e) == of {
-			all[e.Number] = direction{e.Kind, slices.Index(of.ranks, int(e.Peer))}
+	for i := range r.dump.Entries {
+		if e := &r.dump.Entries[i]; e.Kind != flightrec.Collective && r.group(e) == g {
+			all[e.Number] = direction{e.Kind, slices.Index(g.ranks, int(e.Peer))}
 		}
 	}
 	return all
 }
 
-// last names the last operation that a rank has completed, "" if its dump has none.
-func (a *analysis) last(rank int) string {
-	var last *flightrec.Entry
-	for e := range a.entries(rank) {
-		if e.Completed {
-			last = e
-		}
-	}
-	if last == nil {
-		return ""
-	}
-	return describe(last) + " of " + a.group(rank, last).name
-}
-
-// state says how far a rank is. A rank without completed entries has its status in the groups that
-// matter: the one of its first pending operation, or those in which others wait for it.
-func (a *analysis) state(rank int) State {
-	s := State{Rank: rank, Last: a.last(rank)}
-	if a.dumps[rank] == nil {
+// state returns the progress of a rank. A rank without completed entries has its status in the groups
+// that matter: the group of its first pending operation, or those in which others wait for it.
+func (r *Report) state(rank *rank, place *Place) State {
+	s := State{Rank: rank.id}
+	if rank.missing {
 		return s
 	}
-	if p := a.placeOf(rank); p != nil {
-		s.Place = p.String()
+	if place != nil {
+		s.Place = place.String()
 	}
 	matters := map[string]bool{}
-	if p := a.stuck[rank].pending; len(p) > 0 {
-		group := a.group(rank, p[0]).name
-		s.First, matters[group] = describe(p[0])+" of "+group, true
+	if len(rank.pending) > 0 {
+		s.First = rank.describe(rank.pending[0])
+		matters[rank.group(rank.pending[0]).name] = true
 	} else {
-		for _, w := range a.r.Waits {
-			matters[w.Group] = matters[w.Group] || w.For == rank
+		for _, w := range r.Waits {
+			matters[w.Group] = matters[w.Group] || w.For == rank.id
 		}
 	}
+	if rank.completed != nil {
+		s.Last = rank.describe(rank.completed)
+		return s
+	}
 	var words []string
-	for _, g := range a.at[rank] {
-		if m := g.members[rank]; matters[g.name] && m.status.Completed >= 0 {
+	for _, g := range rank.groups {
+		if m := g.members[rank.id]; matters[g.name] && m.status.Completed >= 0 {
 			words = append(words, fmt.Sprintf("%d of %s", m.status.Completed, g.name))
 		}
 	}
-	if s.Last == "" {
-		s.Last = strings.Join(words, ", ")
-	}
+	s.Last = strings.Join(words, ", ")
 	return s
 }

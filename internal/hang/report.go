@@ -13,15 +13,15 @@ type Report struct {
 	Ranks    int       `json:"ranks"`
 	Blamed   []int     `json:"blamed"`  // global ranks
 	Certain  bool      `json:"certain"` // all of Reasons are proven
-	Reasons  []Reason  `json:"reasons"` // by rank or circle of ranks
-	Behind   []int     `json:"behind"`  // who waits for them, directly or through others
+	Reasons  []Reason  `json:"reasons"` // by rank or cycle of ranks
+	Behind   []int     `json:"behind"`  // ranks that wait for them, directly or through others
 	Waits    []Wait    `json:"waits"`
 	Findings []Finding `json:"findings,omitempty"`
 	Missing  []int     `json:"missing,omitempty"` // ranks without a dump
 	Empty    []int     `json:"empty,omitempty"`   // ranks whose dump has no operation
 	States   []State   `json:"states"`
 	Broken   []string  `json:"broken,omitempty"`  // files that cannot be read, with the reason
-	Skipped  int       `json:"skipped,omitempty"` // files of folders and archives that are no dumps by their name
+	Skipped  int       `json:"skipped,omitempty"` // files of folders and archives that are not dumps by their name
 	Fit      *Fit      `json:"plan,omitempty"`
 	live     bool      // of a running job
 }
@@ -34,7 +34,7 @@ type Reason struct {
 	Certain bool   `json:"certain"`
 }
 
-// State is how far a rank is.
+// State is the progress of a rank.
 type State struct {
 	Rank  int    `json:"rank"`
 	Last  string `json:"last,omitempty"`  // the last operation that it completed
@@ -42,79 +42,67 @@ type State struct {
 	Place string `json:"place,omitempty"` // in the plan
 }
 
-// Dumps reports on the dumps of a job. Of the plans, which may be the same one with transfers for
-// several runtimes, the first that the dumps fit says where the ranks are in it; there may be none.
+// Dumps reports on the dumps of a job. The plans may be one plan with the transfers of several
+// runtimes: the first that the dumps fit shows the positions of the ranks in it. There may be none.
 func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
-	a := analyze(set)
-	for _, plan := range plans {
-		if fit := a.place(plan); a.r.Fit == nil || fit.Fits {
-			a.r.Fit = fit
+	j := newJob(set)
+	r := &Report{Ranks: len(j.ranks), Skipped: len(set.Skipped)}
+	for _, b := range set.Broken {
+		r.Broken = append(r.Broken, fmt.Sprintf("%s: %v", b.File, b.Err))
+	}
+	for _, one := range j.ranks {
+		switch {
+		case one.missing:
+			r.Missing = append(r.Missing, one.id)
+		case len(one.dump.Entries) == 0:
+			r.Empty = append(r.Empty, one.id)
 		}
-		if a.r.Fit.Fits {
-			a.direct(a.r.Fit)
+		if len(one.pending) > 0 { // a rank continues after it posts a send
+			first := slices.IndexFunc(one.pending, func(e *flightrec.Entry) bool { return e.Kind != flightrec.Send })
+			j.block(one, one.pending[max(first, 0)])
+		}
+	}
+	places := map[int]*Place{}
+	for _, plan := range plans {
+		if fit := j.fit(plan); r.Fit == nil || fit.Fits {
+			r.Fit = fit
+		}
+		if r.Fit.Fits {
+			r.Fit.adopt(j)
+			places = r.Fit.Places
 			break
 		}
 	}
-	return a.report()
-}
-
-// analysis is a report in the making.
-type analysis struct {
-	*job
-	set   *flightrec.Set
-	stuck map[int]*stuck
-	r     *Report
-}
-
-func analyze(set *flightrec.Set) *analysis {
-	a := &analysis{job: newJob(set), set: set, stuck: map[int]*stuck{}, r: &Report{}}
-	a.r.Ranks, a.r.Skipped = len(a.ranks), len(set.Skipped)
-	for _, b := range set.Broken {
-		a.r.Broken = append(a.r.Broken, fmt.Sprintf("%s: %v", b.File, b.Err))
-	}
-	for _, rank := range a.ranks {
-		a.stuck[rank] = a.pending(rank)
-		switch d := a.dumps[rank]; {
-		case d == nil:
-			a.r.Missing = append(a.r.Missing, rank)
-		case len(d.Entries) == 0:
-			a.r.Empty = append(a.r.Empty, rank)
-		}
-	}
-	return a
-}
-
-// report judges the waits.
-func (a *analysis) report() *Report {
-	r := a.r
 	var overtaken []int
-	for _, rank := range a.ranks {
-		s := a.stuck[rank]
-		r.Waits = append(r.Waits, s.waits...)
-		if s.overtaken {
-			overtaken = append(overtaken, rank)
+	for _, one := range j.ranks {
+		r.Waits = append(r.Waits, one.waits...)
+		if one.overtaken {
+			overtaken = append(overtaken, one.id)
 		}
 	}
-	for _, rank := range a.ranks {
-		r.States = append(r.States, a.state(rank))
+	for _, one := range j.ranks {
+		r.States = append(r.States, r.state(one, places[one.id]))
 	}
-	r.Findings = a.mismatches()
+	r.Findings = j.mismatches()
 	g := graph(r.Waits, overtaken...)
 	for _, end := range g.ends() {
-		r.Reasons = append(r.Reasons, a.reason(end))
-	}
-	for _, rank := range a.ranks { // that stopped before another one came to wait for them, which only a plan shows
-		p := a.placeOf(rank)
-		if _, waits := g[rank]; waits || len(g) == 0 || p == nil || len(p.after) != 1 || a.stuck[rank].Entry != nil || slices.Contains(p.Before, endOfStep) {
-			continue
+		if len(end) > 1 {
+			r.Reasons = append(r.Reasons, r.cycle(j, end, places))
+		} else {
+			r.Reasons = append(r.Reasons, r.stopped(j, j.byID[end[0]]))
 		}
-		r.Reasons = append(r.Reasons, Reason{Ranks: []int{rank}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: a.dumps[rank] != nil})
+	}
+	for _, one := range j.ranks { // that stopped before another one came to wait for them, which only a plan shows
+		p := places[one.id]
+		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.Entry == nil && !slices.Contains(p.Before, endOfStep) {
+			r.Reasons = append(r.Reasons, Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: !one.missing})
+		}
 	}
 	r.judge(g)
 	return r
 }
 
-// judge sums the reasons up.
+// judge summarizes the reasons.
 func (r *Report) judge(g waiting) {
 	r.Certain = len(r.Reasons) > 0
 	r.Blamed = []int{}
@@ -124,5 +112,9 @@ func (r *Report) judge(g waiting) {
 	}
 	slices.Sort(r.Blamed)
 	r.Blamed = slices.Compact(r.Blamed)
-	r.Behind = g.behind(r.Blamed)
+	for _, rank := range slices.Sorted(slices.Values(slices.Concat(g.layers(r.Blamed)...))) {
+		if !slices.Contains(r.Blamed, rank) {
+			r.Behind = append(r.Behind, rank)
+		}
+	}
 }

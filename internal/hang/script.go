@@ -9,27 +9,30 @@ import (
 
 // script is the program of a place in the pipeline, spelled out, with its transfers.
 type script struct {
-	actions   []schedule.Action
+	actions   []schedule.Action // the first is endOfStep, of the step before
 	transfers []transfer
-	count     map[direction]int // of transfers, by direction
+	count     map[direction]int // number of transfers, by direction
 }
 
-// transfer is one that the plan has.
+// endOfStep represents the position after the last action of a step.
+const endOfStep = schedule.Action(0)
+
+// transfer is a transfer of the plan.
 type transfer struct {
 	direction
-	at int // in actions
+	at int // index in actions
 }
 
-// direction is a way that messages go, seen from one of its ends.
+// direction is the kind of a transfer and the place of its peer.
 type direction struct {
 	kind flightrec.Kind
-	peer int // a place
+	peer int
 }
 
-// mostActions bounds how long a plan may be that dumps are compared with.
+// mostActions bounds the length of a plan that dumps are compared with.
 const mostActions = 4 << 20
 
-// scripts spells the programs of a plan out.
+// scripts spells out the programs of a plan.
 func scripts(plan *schedule.Plan) ([]script, error) {
 	var total int64
 	for place := range plan.Programs {
@@ -41,7 +44,7 @@ func scripts(plan *schedule.Plan) ([]script, error) {
 	all := make([]script, len(plan.Programs))
 	for place := range all {
 		s := &all[place]
-		s.count = map[direction]int{}
+		s.actions, s.count = []schedule.Action{endOfStep}, map[direction]int{}
 		for a := range plan.All(place) {
 			a = a.WithDrop(0).WithJoin(false)
 			if d, crosses := directionOf(plan, a); crosses {
@@ -56,61 +59,40 @@ func scripts(plan *schedule.Plan) ([]script, error) {
 	return all, nil
 }
 
-// directionOf returns the direction of a transfer.
+// ends has for each kind of transfer the kind of its entry, and the stage of its peer relative to its
+// own, 0 for other actions.
+var ends = [schedule.NumKinds]struct {
+	kind  flightrec.Kind
+	stage int
+}{
+	schedule.SendF: {flightrec.Send, 1}, schedule.RecvF: {flightrec.Recv, -1},
+	schedule.SendB: {flightrec.Send, -1}, schedule.RecvB: {flightrec.Recv, 1},
+}
+
+// directionOf returns the direction of a transfer. crosses is false for any other action, and for a
+// transfer beyond the first or the last stage.
 func directionOf(plan *schedule.Plan, a schedule.Action) (d direction, crosses bool) {
-	other := a.Stage() - 1
-	switch a.Kind() {
-	case schedule.SendF, schedule.RecvB:
-		other = a.Stage() + 1
-	case schedule.SendB, schedule.RecvF:
-	default:
+	end := ends[a.Kind()]
+	stage := a.Stage() + end.stage
+	if end.stage == 0 || stage < 0 || stage >= len(plan.Placement.Rank) {
 		return d, false
 	}
-	if other < 0 || other >= len(plan.Placement.Rank) {
-		return d, false
-	}
-	d = direction{flightrec.Recv, plan.Placement.Rank[other]}
-	if a.Kind() == schedule.SendF || a.Kind() == schedule.SendB {
-		d.kind = flightrec.Send
-	}
-	return d, true
+	return direction{end.kind, plan.Placement.Rank[stage]}, true
 }
 
-// cyclic returns a transfer of the step that repeats.
-func (s *script) cyclic(i int) *transfer {
+// issued returns the transfer that a rank issued back transfers before its last one, if it has issued
+// k of the step. The steps before are the same.
+func (s *script) issued(k, back int) direction {
 	n := len(s.transfers)
-	return &s.transfers[((i%n)+n)%n]
+	return s.transfers[((k-1-back)%n+n)%n].direction
 }
 
-// matches returns after how many transfers of a step a rank may be that has issued these last:
-// 1 to all of them.
-func (s *script) matches(issued []direction) (after []int) {
-	for k := 1; k <= len(s.transfers); k++ {
-		fits := true
-		for i := 0; i < min(len(issued), len(s.transfers)) && fits; i++ {
-			fits = s.cyclic(k-1-i).direction == issued[len(issued)-1-i]
-		}
-		if fits {
-			after = append(after, k)
-		}
-	}
-	return after
-}
-
-// within returns how many transfers of a direction are among the first ones of a step.
-func (s *script) within(k int, d direction) (n int) {
-	for i := range s.transfers[:k] {
-		if s.transfers[i].direction == d {
+// countFirst returns how many of the first k transfers of a step have a direction.
+func (s *script) countFirst(k int, d direction) (n int) {
+	for _, t := range s.transfers[:k] {
+		if t.direction == d {
 			n++
 		}
 	}
 	return n
-}
-
-// before returns the action before a position of the program, 0 before the first.
-func (s *script) before(at int) schedule.Action {
-	if at == 0 {
-		return 0
-	}
-	return s.actions[at-1]
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// What people are shown of a large job. JSON has all.
+// The text shows a part of a large job. JSON has all of it.
 const (
 	mostReasons = 4
 	mostLines   = 40
@@ -25,10 +25,11 @@ func (r *Report) Found() bool {
 // Verdict says in two lines who is to blame, and why.
 func (r *Report) Verdict() string {
 	if len(r.Blamed) == 0 {
-		if missing := len(r.Missing); missing > 0 {
-			return fmt.Sprintf("no rank waits for another one: nothing is pending on %s of %d, and %d left no dump", units.Number(r.Ranks-missing, "rank"), r.Ranks, missing)
+		text := "no rank waits for another one: nothing is pending on " + units.Number(r.Ranks-len(r.Missing), "rank")
+		if len(r.Missing) > 0 {
+			text += fmt.Sprintf(" of %d, and %d left no dump", r.Ranks, len(r.Missing))
 		}
-		return fmt.Sprintf("no rank waits for another one: nothing is pending on %s", units.Number(r.Ranks, "rank"))
+		return text
 	}
 	var stopped []int
 	var who, why []string
@@ -57,29 +58,30 @@ func (r *Report) Verdict() string {
 		why = append(why, fmt.Sprintf("and %d more", more))
 	}
 	slices.Sort(stopped)
-	verb := " stopped"
-	if r.live {
-		verb = " " + verbOf(stopped, "waits", "wait") + " for none"
-	}
 	if len(stopped) > 0 {
-		who = append([]string{units.Ranks(stopped) + verb}, who...)
+		verb := " stopped"
+		if r.live {
+			verb = plural(stopped, " waits", " wait") + " for none"
+		}
+		who = slices.Insert(who, 0, units.Ranks(stopped)+verb)
 	}
-	them, sure := verbOf(r.Blamed, "it", "them"), " (likely)"
-	if r.Certain {
-		sure = " (certain)"
-	}
+	blamed := plural(r.Blamed, "it", "them")
 	switch len(r.Behind) {
 	case 0:
 	case 1:
-		who = append(who, "1 other waits for "+them)
+		who = append(who, "1 other waits for "+blamed)
 	default:
-		who = append(who, fmt.Sprintf("%d others wait for %s, directly or through others", len(r.Behind), them))
+		who = append(who, fmt.Sprintf("%d others wait for %s, directly or through others", len(r.Behind), blamed))
 	}
-	return fmt.Sprintf("%s%s\n%s", strings.Join(who, "; "), sure, strings.Join(why, "; "))
+	certainty := " (likely)"
+	if r.Certain {
+		certainty = " (certain)"
+	}
+	return strings.Join(who, "; ") + certainty + "\n" + strings.Join(why, "; ")
 }
 
-// verbOf returns the word for one rank or for several.
-func verbOf(ranks []int, one, several string) string {
+// plural returns the word for one rank or for several.
+func plural(ranks []int, one, several string) string {
 	if len(ranks) == 1 {
 		return one
 	}
@@ -89,7 +91,16 @@ func verbOf(ranks []int, one, several string) string {
 // Write writes the report for people.
 func (r *Report) Write(w io.Writer) error {
 	fmt.Fprintln(w, r.Verdict())
-	r.plan(w)
+	if f := r.Fit; f != nil {
+		if f.Fits {
+			fmt.Fprintf(w, "\nplan %q: %s of %s\n", f.Plan, units.Number(len(f.Pipelines), "pipeline"), units.Number(len(f.Pipelines[0]), "rank"))
+		} else {
+			fmt.Fprintf(w, "\nplan %q does not fit the dumps, which are judged without it: %s\n", f.Plan, f.Why)
+		}
+		if f.Deadlock != "" {
+			fmt.Fprintf(w, "the plan itself cannot run: %s\n", f.Deadlock)
+		}
+	}
 	var findings, gaps []string
 	for _, f := range r.Findings {
 		findings = append(findings, f.Text)
@@ -123,89 +134,70 @@ func section(w io.Writer, title string, lines []string) {
 	}
 }
 
-// plan says how the dumps fit the plan.
-func (r *Report) plan(w io.Writer) {
-	switch f := r.Fit; {
-	case f == nil:
-		return
-	case f.Fits:
-		fmt.Fprintf(w, "\nplan %q: %s of %s\n", f.Plan, units.Number(len(f.Pipelines), "pipeline"), units.Number(len(f.Pipelines[0]), "rank"))
-	default:
-		fmt.Fprintf(w, "\nplan %q does not fit the dumps, which are judged without it: %s\n", f.Plan, f.Why)
-	}
-	if r.Fit.Deadlock != "" {
-		fmt.Fprintf(w, "the plan itself cannot run: %s\n", r.Fit.Deadlock)
-	}
-}
-
 // chain returns a line for the ranks that wait in the same operation for the same ranks,
 // those next to the blamed ranks first.
 func (r *Report) chain() (lines []string) {
-	of := graph(r.Waits)
-	near := map[int]bool{}
-	for _, rank := range r.Blamed {
-		near[rank] = true
-	}
-	for depth := 0; len(near) > 0; depth++ {
-		var stands []string // in the order of their first rank
+	g := graph(r.Waits)
+	for depth, layer := range g.layers(r.Blamed) {
+		var operations []string // in the order of their first rank
 		ranks := map[string][]int{}
-		next := map[int]bool{}
-		for _, s := range r.States {
-			waits := of[s.Rank]
-			if !slices.ContainsFunc(waits, func(w Wait) bool { return near[w.For] }) {
-				continue
-			}
+		for _, rank := range layer {
+			waits := g[rank]
 			var awaited []int
 			for _, w := range waits {
 				awaited = append(awaited, w.For)
 			}
-			at := fmt.Sprintf("for %s: %s", units.Ranks(awaited), waits[0].In)
+			operation := fmt.Sprintf("for %s: %s", units.Ranks(awaited), waits[0].In)
 			if waits[0].Group != "" {
-				at += " of " + waits[0].Group
+				operation += " of " + waits[0].Group
 			}
-			if ranks[at] == nil {
-				stands = append(stands, at)
+			if ranks[operation] == nil {
+				operations = append(operations, operation)
 			}
-			ranks[at], next[s.Rank] = append(ranks[at], s.Rank), true
+			ranks[operation] = append(ranks[operation], rank)
 		}
-		for _, at := range stands {
-			lines = append(lines, fmt.Sprintf("%s%s %s %s", strings.Repeat("  ", min(depth, 8)), units.Ranks(ranks[at]), verbOf(ranks[at], "waits", "wait"), at))
+		for _, operation := range operations {
+			some := ranks[operation]
+			lines = append(lines, fmt.Sprintf("%s%s %s %s", strings.Repeat("  ", min(depth, 8)), units.Ranks(some), plural(some, "waits", "wait"), operation))
 		}
-		for rank := range next {
-			delete(of, rank)
-		}
-		near = next
 	}
 	return lines
 }
 
-// states writes how far each rank is, the blamed ones first.
+// states writes the progress of each rank, the blamed ones first.
 func (r *Report) states(w io.Writer) error {
 	if len(r.States) == 0 {
 		return nil
 	}
-	blamed := func(s State) bool { return slices.Contains(r.Blamed, s.Rank) }
-	states := slices.DeleteFunc(slices.Clone(r.States), func(s State) bool { return !blamed(s) })
-	states = append(states, slices.DeleteFunc(slices.Clone(r.States), blamed)...)
-	head := "rank\tlast completed\tfirst pending"
-	placed := r.live || r.Fit != nil && r.Fit.Fits
+	head, placed := "\nrank\tlast completed\tfirst pending", true
 	switch {
 	case r.live:
 		head += "\tstate"
-	case placed:
+	case r.Fit != nil && r.Fit.Fits:
 		head += "\tplace in the plan"
+	default:
+		placed = false
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\n"+head)
-	for _, s := range states[:min(len(states), mostLines)] {
-		fmt.Fprintf(t, "%d\t%s\t%s", s.Rank, cmp.Or(s.Last, "-"), cmp.Or(s.First, "-"))
-		if placed {
-			fmt.Fprintf(t, "\t%s", cmp.Or(s.Place, "-"))
+	fmt.Fprintln(t, head)
+	left := mostLines
+	for _, blamed := range []bool{true, false} {
+		for _, s := range r.States {
+			if slices.Contains(r.Blamed, s.Rank) != blamed {
+				continue
+			}
+			if left--; left < 0 {
+				continue
+			}
+			fmt.Fprintf(t, "%d\t%s\t%s", s.Rank, cmp.Or(s.Last, "-"), cmp.Or(s.First, "-"))
+			if placed {
+				fmt.Fprintf(t, "\t%s", cmp.Or(s.Place, "-"))
+			}
+			fmt.Fprintln(t)
 		}
-		fmt.Fprintln(t)
 	}
-	if more := len(states) - mostLines; more > 0 {
-		fmt.Fprintf(t, "and %s more, which --json has\n", units.Number(more, "rank"))
+	if left < 0 {
+		fmt.Fprintf(t, "and %s more, which --json has\n", units.Number(-left, "rank"))
 	}
 	return t.Flush()
 }
