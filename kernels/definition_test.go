@@ -251,9 +251,10 @@ func amaxOf(x []float32, at func(yield func(i int) bool)) (amax float32) {
 	return amax
 }
 
-// check compares a quantized matrix with the source, which has the same shape, and returns the
-// scales that the elements were multiplied by. fixed is the given scale of the tensor, or 0.
-func (b *bench) check(title string, op kernels.Quantize, q kernels.Quantized, x []float32, fixed float32) (multiplied []float32) {
+// check compares a quantized matrix with the source, which has the same shape. It returns the
+// factors of the elements, and the scales that a tally counts. fixed is the given scale of the
+// tensor, or 0.
+func (b *bench) check(title string, op kernels.Quantize, q kernels.Quantized, x []float32, fixed float32) (factors, multiplied []float32) {
 	m := b.matrix(q)
 	require.Len(b, m.data, m.bytesOf(), title)
 	magnitudes, _ := values(m.Format)
@@ -286,6 +287,7 @@ func (b *bench) check(title string, op kernels.Quantize, q kernels.Quantized, x 
 				known[place] = m.expected(op, x, r, c, tensor)
 			}
 			scale, divisor := known[place].scale, known[place].divisor
+			factors = append(factors, scale)
 			got, above := m.scales(r, c)
 			if m.Scaling != kernels.NV16 {
 				got = above
@@ -317,7 +319,7 @@ func (b *bench) check(title string, op kernels.Quantize, q kernels.Quantized, x 
 			}
 		}
 	}
-	return multiplied
+	return factors, multiplied
 }
 
 // scales are the factor of the elements of a block, and the scale that is stored. none is set

@@ -61,7 +61,7 @@ func (d defined) Quantize(op kernels.Quantize) error {
 			x = turned(rows, op.Rows, op.Cols)
 		}
 		m := d.b.matrix(q)
-		multiplied := d.b.check(fmt.Sprintf("%d×%d in %s, %+v", op.Rows, op.Cols, q.Encoding, op), op, q, x, fixed)
+		factors, multiplied := d.b.check(fmt.Sprintf("%d×%d in %s, %+v", op.Rows, op.Cols, q.Encoding, op), op, q, x, fixed)
 		wild := slices.ContainsFunc(x, func(v float32) bool { return v-v != 0 })
 		for i := range x {
 			if v := m.value(i/m.cols, i%m.cols); v-v != 0 && !wild {
@@ -70,7 +70,7 @@ func (d defined) Quantize(op kernels.Quantize) error {
 		}
 		if words != nil {
 			copy(words, before)
-			m.count(words[op.Tally.Index*kernels.TallyWords:], x, fixed, multiplied)
+			m.count(words[op.Tally.Index*kernels.TallyWords:], x, factors, multiplied)
 		}
 	}
 	if words != nil {
@@ -81,8 +81,8 @@ func (d defined) Quantize(op kernels.Quantize) error {
 }
 
 // count merges the tally of a matrix quantized from x into the words of a cell. The elements were
-// multiplied by the given scales.
-func (m *storedMatrix) count(words []int32, x []float32, fixed float32, multiplied []float32) {
+// multiplied by the factors; multiplied are the scales that a tally counts.
+func (m *storedMatrix) count(words []int32, x, factors, multiplied []float32) {
 	bits := func(x float32) int32 { return int32(math.Float32bits(x) &^ (1 << 31)) } // which compare like magnitudes
 	for _, scale := range multiplied {
 		if words[1] == 0 || bits(scale) < words[1] {
@@ -105,22 +105,14 @@ func (m *storedMatrix) count(words []int32, x []float32, fixed float32, multipli
 			words[3] = max(words[3], words[3]+1) // stops at the greatest int32
 			continue
 		}
-		block, above := m.scales(k/m.cols, k%m.cols)
-		if above != above {
-			above = 1 // a block of NaN counts as if its scale were 1
+		code, scaled := m.code(k/m.cols, k%m.cols), v*factors[k]
+		if factors[k] != factors[k] { // a block of NaN counts as if its scale were 1
+			code, scaled = encoded(m.Format, v), v
 		}
-		scale := float64(1 / above)
-		switch m.Scaling {
-		case kernels.NV16:
-			scale = float64(min(1/float32(block*above), math.MaxFloat32))
-		case kernels.PerTensor:
-			scale = float64(fixed)
-		}
-		scaled := float32(float64(v) * scale)
 		if a := math.Abs(float64(scaled)); a > beyond || a == beyond && last%2 == 1 {
 			increment(words[4:])
 		}
-		if encoded(m.Format, scaled)&^sign == 0 && v != 0 {
+		if code&^sign == 0 && v != 0 {
 			increment(words[6:])
 		}
 	}
