@@ -1,13 +1,10 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-ml/weir/memory/memlog"
 )
 
 // Every step in FP8 has a line for each role in the memory log, which sum to the figures of the
@@ -16,12 +13,8 @@ func TestFP8InTheLog(t *testing.T) {
 	for _, recipe := range []string{"delayed", float32s} {
 		folder := filepath.Join(t.TempDir(), "run")
 		s := summaryOf(t, "-data", sentence(t), "-fp8", recipe, "-width", "16", "-layers", "1", "-run", folder)
-		file, err := os.Open(filepath.Join(folder, "memory.jsonl"))
-		require.NoError(t, err)
-		defer file.Close()
 		underflowed, lines := map[string]uint64{}, map[int64]int{}
-		for record, err := range memlog.Read(file) {
-			require.NoError(t, err)
+		for _, record := range records(t, folder) {
 			if f := record.FP8; f != nil {
 				underflowed[f.Role] += f.Underflowed
 				lines[f.Step]++

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +97,40 @@ func summaryOf(t *testing.T, flags ...string) summary {
 	return s
 }
 
+// records returns the records of the memory log in a run folder.
+func records(t *testing.T, folder string) (all []memlog.Record) {
+	t.Helper()
+	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
+	require.NoError(t, err)
+	defer log.Close()
+	for record, err := range memlog.Read(log) {
+		require.NoError(t, err)
+		all = append(all, record)
+	}
+	return all
+}
+
+// samples returns the records of microbatches in the memory log of a run.
+func samples(t *testing.T, folder string) []memlog.Record {
+	t.Helper()
+	return slices.DeleteFunc(records(t, folder), func(r memlog.Record) bool { return !r.Sampled() })
+}
+
+// files returns the contents of a folder, by path.
+func files(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		all[path] = string(content)
+		return err
+	}))
+	return all
+}
+
 func TestRunWritesAll(t *testing.T) {
 	summary := filepath.Join(t.TempDir(), "summary.json")
 	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t), "-json", summary)
@@ -122,21 +157,13 @@ func TestRunWritesAll(t *testing.T) {
 	require.Equal(t, values["model_bytes"], values["live_bytes_after_step"])
 	require.Greater(t, values["peak_bytes"], values["model_bytes"])
 
-	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
-	require.NoError(t, err)
-	defer log.Close()
-	records := 0
-	for record, err := range memlog.Read(log) {
-		require.NoError(t, err)
-		if !record.Sampled() {
-			continue
-		}
-		require.EqualValues(t, records/5, record.Step)
-		require.Equal(t, records%5, record.Microbatch)
+	all := samples(t, folder)
+	require.Len(t, all, 15)
+	for i, record := range all {
+		require.EqualValues(t, i/5, record.Step)
+		require.Equal(t, i%5, record.Microbatch)
 		require.Zero(t, record.Growth)
-		records++
 	}
-	require.Equal(t, 15, records)
 
 	losses, err := os.ReadFile(filepath.Join(folder, "losses.csv"))
 	require.NoError(t, err)

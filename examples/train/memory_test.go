@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
@@ -94,13 +93,9 @@ func TestLogHasThePlan(t *testing.T) {
 	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t))
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "envelope of 3 shape classes; logits are kept\n")
-	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
-	require.NoError(t, err)
-	defer log.Close()
 	var samples int
 	var atPeak int64
-	for record, err := range memlog.Read(log) {
-		require.NoError(t, err)
+	for _, record := range records(t, folder) {
 		if o := record.PeakOwner; o != nil {
 			require.Zero(t, samples)
 			require.NotEmpty(t, o.Name)
@@ -123,17 +118,13 @@ func TestLogHasThePlan(t *testing.T) {
 func TestLogHasOwnersWithoutAPlan(t *testing.T) {
 	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-unplanned", "-ranks", "2", "-plan", "1f1b")
 	require.Zero(t, status, stderr)
-	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
-	require.NoError(t, err)
-	defer log.Close()
 	type key struct {
 		step int64
 		rank int
 	}
 	owners, peaks := map[key]int64{}, map[key]int64{}
 	var highest [2]int64
-	for record, err := range memlog.Read(log) {
-		require.NoError(t, err)
+	for _, record := range records(t, folder) {
 		k := key{record.Step, record.Rank}
 		if o := record.PeakOwner; o != nil {
 			k = key{o.Step, o.Rank}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -131,12 +130,7 @@ func TestPlanFileInProcesses(t *testing.T) {
 	require.NoError(t, err)
 	path := planFile(t, "plan.csv", func(w io.Writer) error { return format.Write(w, plan, format.Compute) })
 	want := summaryOf(t, "-data", text)
-	all := startJob(t, 2, meeting(t, "unix"), "-data", text, "-plan", path, "-json", "-")
-	for _, p := range all {
-		require.NoError(t, p.Wait(), p.errs.String())
-	}
-	var got summary
-	require.NoError(t, json.Unmarshal([]byte(all[0].out.String()), &got))
+	got := summaryOfJob(t, startJob(t, 2, meeting(t, "unix"), "-data", text, "-plan", path, "-json", "-"))
 	require.Equal(t, want.WeightsSHA256, got.WeightsSHA256)
 	require.Equal(t, 4, got.Ranks)
 }

@@ -13,7 +13,6 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/corpus"
@@ -105,15 +104,8 @@ func TestRanksWriteAll(t *testing.T) {
 		require.Contains(t, stdout, stages, "the stages of a rank")
 	}
 
-	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
-	require.NoError(t, err)
-	defer log.Close()
 	var seen [3][3][5]int // by rank, step and microbatch
-	for record, err := range memlog.Read(log) {
-		require.NoError(t, err)
-		if !record.Sampled() {
-			continue
-		}
+	for _, record := range samples(t, folder) {
 		require.Zero(t, record.Growth)
 		seen[record.Rank][record.Step][record.Microbatch]++
 	}
@@ -188,19 +180,4 @@ func TestAFailureOnOneRank(t *testing.T) {
 		require.Equal(t, leaks, strings.Contains(string(dump), `"held by nobody","class":"entry"`))
 	}
 	require.NoError(t, run.Close())
-}
-
-// samples counts the samples of a memory log.
-func samples(t *testing.T, path string) (n int) {
-	t.Helper()
-	log, err := os.Open(path)
-	require.NoError(t, err)
-	defer log.Close()
-	for record, err := range memlog.Read(log) {
-		require.NoError(t, err)
-		if record.Sampled() {
-			n++
-		}
-	}
-	return n
 }

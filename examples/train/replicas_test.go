@@ -3,14 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 )
 
@@ -96,13 +94,8 @@ func TestReplicasInFP8(t *testing.T) {
 // TestReplicasInProcesses is TestReplicas in processes over sockets.
 func TestReplicasInProcesses(t *testing.T) {
 	skipShort(t)
-	requireReplicas(t, func(t *testing.T, processes int, flags ...string) (s summary) {
-		all := startJob(t, processes, meeting(t, "unix"), append(flags, "-json", "-")...)
-		for number, p := range all {
-			require.NoError(t, p.Wait(), "process %d: %s", number, p.errs.String())
-		}
-		require.NoError(t, json.Unmarshal([]byte(all[0].out.String()), &s))
-		return s
+	requireReplicas(t, func(t *testing.T, processes int, flags ...string) summary {
+		return summaryOfJob(t, startJob(t, processes, meeting(t, "unix"), append(flags, "-json", "-")...))
 	})
 }
 
@@ -151,9 +144,7 @@ func TestReplicasWriteTheirPieces(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	data := append([]string{"-data", sentence(t)}, shared...)
 	flags := append(append([]string{"-checkpoint", saved}, data...), arrangement{2, 2, 3}.flags()...)
-	for number, p := range startJob(t, 4, meeting(t, "unix"), flags...) {
-		require.NoError(t, p.Wait(), "process %d: %s", number, p.errs.String())
-	}
+	summaryOfJob(t, startJob(t, 4, meeting(t, "unix"), append(flags, "-json", "-")...))
 	c, err := checkpoint.Open(saved)
 	require.NoError(t, err)
 	defer c.Close()
@@ -202,17 +193,10 @@ func TestReplicasAreLogged(t *testing.T) {
 	var s summary
 	require.NoError(t, json.Unmarshal([]byte(stdout), &s))
 	require.Equal(t, []int{4, 2, 3}, []int{s.Ranks, s.ReplicaCount, s.Shard})
-	file, err := os.Open(filepath.Join(folder, "memory.jsonl"))
-	require.NoError(t, err)
-	defer file.Close()
-	records := 0
-	for r, err := range memlog.Read(file) {
-		require.NoError(t, err)
-		if r.Sampled() {
-			require.True(t, r.Replicated)
-			require.Equal(t, r.Rank/2, r.Replica)
-			records++
-		}
+	all := samples(t, folder)
+	require.NotEmpty(t, all)
+	for _, r := range all {
+		require.True(t, r.Replicated)
+		require.Equal(t, r.Rank/2, r.Replica)
 	}
-	require.Positive(t, records)
 }

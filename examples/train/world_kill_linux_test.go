@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -30,21 +29,6 @@ func ends(t *testing.T, p *process, timeout time.Duration) int {
 	_ = p.Wait() // its status has the result
 	require.NotEqual(t, -1, p.ProcessState.ExitCode(), "it is still there after %v: %s", timeout, p.errs.String())
 	return p.ProcessState.ExitCode()
-}
-
-// files returns the contents of a folder, by path.
-func files(t *testing.T, folder string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		all[path] = string(content)
-		return err
-	}))
-	return all
 }
 
 // A restarted job resumes from its last checkpoint to the same bits, also if the process that was
@@ -224,12 +208,7 @@ func TestKilledProcesses(t *testing.T) {
 			}
 
 			again := startJob(t, processes, meeting(t, network), append(flags, "-json", "-")...)
-			for _, p := range again {
-				require.NoError(t, p.Wait(), p.errs.String())
-			}
-			var s summary
-			require.NoError(t, json.Unmarshal([]byte(again[0].out.String()), &s))
-			require.Equal(t, job.weights, s.WeightsSHA256)
+			require.Equal(t, job.weights, summaryOfJob(t, again).WeightsSHA256)
 		})
 		if t.Failed() {
 			return
