@@ -171,18 +171,14 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	w.ends = make([]*tcp.Endpoint[kernels.Buffer], w.Count)
 	meeting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var all sync.WaitGroup
-	for i, dev := range devs {
-		all.Go(func() {
-			cfg := cfg
-			cfg.Rank = w.First + i
-			var fault error
-			if w.ends[i], fault = tcp.Join(meeting, cfg, dev); fault != nil {
-				cancel(fault) // the other ranks of this process need not wait for a job that is over
-			}
-		})
-	}
-	all.Wait()
+	_ = w.each(func(i int, _ *tcp.Endpoint[kernels.Buffer]) (err error) {
+		cfg := cfg
+		cfg.Rank = w.First + i
+		if w.ends[i], err = tcp.Join(meeting, cfg, devs[i]); err != nil {
+			cancel(err) // the other ranks of this process need not wait for a job that is over
+		}
+		return err
+	})
 	if fault := context.Cause(meeting); fault != nil {
 		return fault
 	}
@@ -274,12 +270,12 @@ func (w *World) Agree(ctx context.Context, say bool) (bool, error) {
 	if w == nil {
 		return say, nil
 	}
-	var mine []byte
-	if w.Leads() && say {
-		mine = []byte{1}
-	}
-	all, err := w.exchange(ctx, mine)
-	return err == nil && len(all[0]) > 0, err
+	agreed := w.Leads() && say
+	err := exchanged(ctx, w, agreed, func(_ int, theirs *bool) error {
+		agreed = agreed || *theirs
+		return nil
+	})
+	return agreed && err == nil, err
 }
 
 // Reducer merges the FP8 tallies of the ranks of all processes; nil if this process is alone.
