@@ -82,9 +82,10 @@ Description: %s
 	return packed.Bytes(), nil
 }
 
-// wheelTags are Python's names of the platforms. The binaries for Linux are static, so they run
-// with glibc and with musl. macOS 12 is the oldest that Go supports.
-var wheelTags = map[string][]string{
+// platforms are the systems and processors of a release, with Python's names of them. The binaries
+// for Linux are static, so they run with glibc and with musl. macOS 12 is the oldest that Go
+// supports.
+var platforms = map[string][]string{
 	"linux/amd64":   {"manylinux_2_17_x86_64", "musllinux_1_1_x86_64"},
 	"linux/arm64":   {"manylinux_2_17_aarch64", "musllinux_1_1_aarch64"},
 	"darwin/amd64":  {"macosx_12_0_x86_64"},

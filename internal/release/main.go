@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,9 +23,6 @@ import (
 
 const mainModule = "github.com/weir-ml/weir"
 
-// platforms are the systems and processors of a release.
-var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
-
 // release is a version whose packages are being made.
 type release struct {
 	version string    // with its v
@@ -36,7 +34,7 @@ type release struct {
 func main() {
 	version := flag.String("prepare", "", "let the nested modules require this version, in this tree, and end")
 	output := flag.String("output", "dist", "folder for the packages; it must not exist")
-	only := flag.String("platforms", strings.Join(platforms, ","), "platforms to build for")
+	only := flag.String("platforms", strings.Join(slices.Sorted(maps.Keys(platforms)), ","), "platforms to build for")
 	flag.Parse()
 	var err error
 	switch {
@@ -54,7 +52,7 @@ func main() {
 }
 
 // run makes the packages of a tag of the repository in the current folder.
-func run(output, tag string, platforms []string) error {
+func run(output, tag string, chosen []string) error {
 	if !regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(tag) {
 		return fmt.Errorf("%q is not a version: give a tag such as v0.1.0", tag)
 	}
@@ -87,7 +85,7 @@ func run(output, tag string, platforms []string) error {
 	if err := r.proxy(); err != nil {
 		return err
 	}
-	for _, platform := range platforms {
+	for _, platform := range chosen {
 		if err := r.packages(platform, scratch); err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
@@ -149,7 +147,7 @@ func (r *release) packages(platform, scratch string) error {
 	if err != nil {
 		return err
 	}
-	tags := wheelTags[platform]
+	tags := platforms[platform]
 	wheel, err := r.wheel(tags, name, program, python, license, parts)
 	if err != nil {
 		return err

@@ -106,9 +106,6 @@ func TestWheel(t *testing.T) {
 		lines += fmt.Sprintf("%s,sha256=%s,%d\n", f.Name, base64.RawURLEncoding.EncodeToString(sum[:]), len(content))
 	}
 	require.Equal(t, lines, record)
-	for _, platform := range platforms {
-		require.NotEmpty(t, wheelTags[platform], platform)
-	}
 }
 
 // The bill of materials names each module that is in the binary, with its checksum. A binary of

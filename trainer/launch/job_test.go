@@ -80,6 +80,14 @@ func TestJob(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// A line that is too long is broken, and the last line needs no end.
+func TestLongLines(t *testing.T) {
+	job, out := shell(1, "head -c 70000 /dev/zero | tr '\\0' x")
+	_, err := job.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "[0] "+strings.Repeat("x", 64<<10)+"\n[0] "+strings.Repeat("x", 70000-(64<<10))+"\n", out.String())
+}
+
 type distant struct{}
 
 func (distant) Error() string   { return "a rank is gone" }
