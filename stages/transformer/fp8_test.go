@@ -113,35 +113,20 @@ func TestFP8Kept(t *testing.T) {
 	eachRecipe(t, func(t *testing.T, cfg transformer.Config) {
 		for _, recompute := range []bool{false, true} {
 			cfg.Recompute = recompute
-			dev := newHost(t)
-			m := newModel(t, dev, cfg, 1)
-			var before, first memory.Stats
-			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-				c.Hooks.Action = func(_ int, action schedule.Action) {
-					switch {
-					case action.Kind() == schedule.F:
-						dev.Stats(&before)
-					case action.Kind() == schedule.B && first.Live == 0:
-						dev.Stats(&first)
-					}
-				}
-			})
 			const tokens = 7
-			q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
-			_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
-			require.NoError(t, err)
+			copies := liveBefore(t, schedule.F, nil, cfg, 1, tokens, nil)[memory.FP8]
+			live := liveBefore(t, schedule.B, nil, cfg, 1, tokens, nil)
 			var saved, low int64
 			if !recompute {
 				saved, low = keptBytes(cfg, tokens)
 			}
 			layers := int64(cfg.Layers)
-			require.Equal(t, layers*saved+4*tokens, first.Classes[memory.Saved], "saved; 4 bytes a token are the head's")
-			copies := before.Classes[memory.FP8]
+			require.Equal(t, layers*saved+4*tokens, live[memory.Saved], "saved; 4 bytes a token are the head's")
 			if !recompute { // otherwise tensors that only the forward reads are released
 				copies /= 2
 			}
-			require.Equal(t, layers*low+copies, first.Classes[memory.FP8], "in low precision")
-			require.Zero(t, first.Classes[memory.Workspace])
+			require.Equal(t, layers*low+copies, live[memory.FP8], "in low precision")
+			require.Zero(t, live[memory.Workspace])
 		}
 	})
 }

@@ -1,16 +1,13 @@
 package transformer_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/stagetest"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -30,20 +27,7 @@ func TestKeepLogits(t *testing.T) {
 		for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": stagetest.SplitRule(schedule.DepthFirst, 2)} {
 			t.Run(fmt.Sprint(test.bound, " ", name), func(t *testing.T) { require.Equal(t, want, train(t, cfg, 3, 2, plan, batch)) })
 		}
-		dev := newHost(t)
-		saved := int64(-1)
-		r := newRunner(t, dev, newModel(t, dev, cfg, 3).Stages(), func(c *runner.Config[kernels.Buffer]) {
-			c.Hooks.Action = func(_ int, action schedule.Action) {
-				if action.Kind() == schedule.B && saved < 0 {
-					var stats memory.Stats
-					dev.Stats(&stats)
-					saved = stats.Classes[memory.Saved]
-				}
-			}
-		})
-		q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
-		_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
-		require.NoError(t, err)
+		saved := liveBefore(t, schedule.B, nil, cfg, 3, tokens, nil)[memory.Saved]
 		require.Equal(t, test.kept+int64(4*tokens*(9*cfg.Width+cfg.Heads+1)), saved)
 	}
 	cfg.KeepLogits = transformer.NoLogits - 1

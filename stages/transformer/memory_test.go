@@ -3,6 +3,7 @@ package transformer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,8 +13,65 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 )
+
+// zeros returns a sequence of zeros.
+func zeros(tokens int) sequence {
+	return sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+}
+
+// liveBefore runs a step of one microbatch, and returns the live bytes in addition to the model's
+// before the first action of a kind, by class.
+func liveBefore(t *testing.T, kind schedule.Kind, rule schedule.Rule, cfg transformer.Config, stageCount, tokens int, change func([]stages.Stage[kernels.Buffer])) memory.ByClass {
+	t.Helper()
+	dev := newHost(t)
+	list := newModel(t, dev, cfg, stageCount).Stages()
+	if change != nil {
+		change(list)
+	}
+	var live memory.Stats
+	seen := false
+	r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) {
+		c.Plan.Rule = rule
+		c.Hooks.Action = func(_ int, action schedule.Action) {
+			if action.Kind() == kind && !seen {
+				dev.Stats(&live)
+				seen = true
+			}
+		}
+	})
+	_, err := r.Step(context.Background(), 1, &source{dev, []sequence{zeros(tokens)}})
+	require.NoError(t, err)
+	require.True(t, seen)
+	live.Classes[memory.Resident] = 0
+	return live.Classes
+}
+
+// rises runs a step of two microbatches with a stage for each part, and returns how far each action
+// rises above the level at its beginning, by the number of its stage and its kind.
+func rises(t *testing.T, rule schedule.Rule, cfg transformer.Config, tokens int) (*kernels.Host, map[string]int64) {
+	t.Helper()
+	dev := newHost(t)
+	above := map[string]int64{}
+	running, before, retired := "", int64(0), int64(0)
+	r := newRunner(t, dev, newModel(t, dev, cfg, cfg.Layers+2).Stages(), func(c *runner.Config[kernels.Buffer]) {
+		c.Plan.Rule = rule
+		c.Hooks.Action = func(_ int, action schedule.Action) {
+			var stats memory.Stats
+			dev.Stats(&stats)
+			above[running] = max(stats.Peak, retired) - before
+			retired = 0
+			running, before = fmt.Sprint(action.Stage(), action.Kind()), stats.Live
+			dev.ResetPeak()
+		}
+		c.Hooks.Microbatch = func(sample *memory.Sample) { retired = sample.Peak } // which starts a new peak
+	})
+	_, err := r.Step(context.Background(), 2, &source{dev, []sequence{zeros(tokens)}})
+	require.NoError(t, err)
+	return dev, above
+}
 
 // TestKept measures the memory that a microbatch keeps between forward and backward, by class,
 // and compares it with the table in the package's documentation.
@@ -29,24 +87,12 @@ func TestKept(t *testing.T) {
 		for stageCount := 1; stageCount <= tiny.Layers+2; stageCount++ {
 			cfg := tiny
 			cfg.Recompute = test.recompute
-			dev := newHost(t)
-			m := newModel(t, dev, cfg, stageCount)
-			var first memory.Stats
-			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-				c.Hooks.Action = func(_ int, action schedule.Action) {
-					if action.Kind() == schedule.B && first.Live == 0 {
-						dev.Stats(&first)
-					}
-				}
-			})
 			const tokens = 7
-			q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
-			_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
-			require.NoError(t, err)
-			require.Equal(t, 4*tokens*test.saved, first.Classes[memory.Saved], test.name)
+			live := liveBefore(t, schedule.B, nil, cfg, stageCount, tokens, nil)
+			require.Equal(t, 4*tokens*test.saved, live[memory.Saved], test.name)
 			inputs := int64(cfg.Layers + 1) // of the blocks and of the head
-			require.Equal(t, 4*tokens*inputs*int64(cfg.Width), first.Classes[memory.Activation], test.name)
-			require.Zero(t, first.Classes[memory.Workspace])
+			require.Equal(t, 4*tokens*inputs*int64(cfg.Width), live[memory.Activation], test.name)
+			require.Zero(t, live[memory.Workspace])
 		}
 	}
 }
@@ -57,28 +103,8 @@ func TestBackwardPeak(t *testing.T) {
 	for _, dropout := range []float32{0, 0.5} {
 		cfg := tiny
 		cfg.Dropout = dropout
-		dev := newHost(t)
-		m := newModel(t, dev, cfg, cfg.Layers+2)
-		above := map[int]int64{} // by stage
-		running, before := -1, int64(0)
-		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-			c.Hooks.Action = func(_ int, action schedule.Action) {
-				var stats memory.Stats
-				dev.Stats(&stats)
-				if running >= 0 {
-					above[running] = stats.Peak - before
-				}
-				if action.Kind() == schedule.B {
-					running, before = action.Stage(), stats.Live
-				}
-				dev.ResetPeak()
-			}
-		})
 		const tokens = 7
-		q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
-		_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
-		require.NoError(t, err)
-
+		dev, above := rises(t, nil, cfg, tokens)
 		width := int64(4 * tokens * cfg.Width)
 		statistics := int64(4 * tokens * 2)
 		_, attention := dev.AttentionWorkspace(tokens, cfg.Heads, cfg.Width/cfg.Heads)
@@ -90,9 +116,9 @@ func TestBackwardPeak(t *testing.T) {
 		// In the block's attention, the released up and middle slots count against the rise:
 		// dmiddle, dattended and dqkv need no more than they left.
 		block := max(4*width+dropped, int64(4*attention))
-		require.Equal(t, block, above[1], "block0, dropout %v", dropout)
-		require.Equal(t, block, above[2], "block1, dropout %v", dropout)
-		require.Equal(t, 2*width+statistics+int64(4*head), above[3], "head, dropout %v", dropout)
+		require.Equal(t, block, above["1 B"], "block0, dropout %v", dropout)
+		require.Equal(t, block, above["2 B"], "block1, dropout %v", dropout)
+		require.Equal(t, 2*width+statistics+int64(4*head), above["3 B"], "head, dropout %v", dropout)
 	}
 }
 
@@ -104,7 +130,7 @@ func TestPeak(t *testing.T) {
 	m := newModel(t, dev, cfg, 2)
 	r := newRunner(t, dev, m.Stages(), nil)
 	const tokens = 256
-	q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+	q := zeros(tokens)
 	q.weights[0] = 1
 	before := dev.Live()
 	var peaks []int64

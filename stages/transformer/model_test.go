@@ -289,7 +289,7 @@ func TestTooLong(t *testing.T) {
 	dev := newHost(t)
 	m := newModel(t, dev, tiny, 2)
 	r := newRunner(t, dev, m.Stages(), nil)
-	q := sequence{tokens: make([]int32, 11), labels: make([]int32, 11), weights: make([]float32, 11)}
+	q := zeros(11)
 	live := dev.Live()
 	_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
 	require.ErrorIs(t, err, transformer.ErrTooLong)

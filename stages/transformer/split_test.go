@@ -2,7 +2,6 @@ package transformer_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -36,33 +35,10 @@ func TestEveryStageSplits(t *testing.T) {
 	}
 }
 
-// between runs a step of one microbatch with all I's before all W's, and returns the live bytes
-// in addition to the model's before the first W, by class.
+// between returns the live bytes between all I's and all W's of a step of one microbatch.
 func between(t *testing.T, cfg transformer.Config, stageCount, tokens int, change func([]stages.Stage[kernels.Buffer])) memory.ByClass {
 	t.Helper()
-	dev := newHost(t)
-	m := newModel(t, dev, cfg, stageCount)
-	list := m.Stages()
-	if change != nil {
-		change(list)
-	}
-	var live memory.Stats
-	seen := false
-	r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) {
-		c.Plan.Rule = stagetest.SplitRule(schedule.DepthFirst, atTheEnd)
-		c.Hooks.Action = func(_ int, action schedule.Action) {
-			if action.Kind() == schedule.W && !seen {
-				dev.Stats(&live)
-				seen = true
-			}
-		}
-	})
-	q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
-	_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
-	require.NoError(t, err)
-	require.True(t, seen)
-	live.Classes[memory.Resident] = 0
-	return live.Classes
+	return liveBefore(t, schedule.W, stagetest.SplitRule(schedule.DepthFirst, atTheEnd), cfg, stageCount, tokens, change)
 }
 
 // TestKeptForW compares the live bytes between I and W with the table in the package's
@@ -186,27 +162,8 @@ func TestSplitPeak(t *testing.T) {
 	for _, dropout := range []float32{0, 0.5} {
 		cfg := tiny
 		cfg.Dropout = dropout
-		dev := newHost(t)
-		m := newModel(t, dev, cfg, cfg.Layers+2)
-		above := map[string]int64{}
-		running, before, retired := "", int64(0), int64(0)
-		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-			c.Plan.Rule = stagetest.SplitRule(schedule.DepthFirst, atTheEnd)
-			c.Hooks.Action = func(_ int, action schedule.Action) {
-				var stats memory.Stats
-				dev.Stats(&stats)
-				above[running] = max(stats.Peak, retired) - before
-				retired = 0
-				running, before = fmt.Sprint(action.Stage(), action.Kind()), stats.Live
-				dev.ResetPeak()
-			}
-			c.Hooks.Microbatch = func(sample *memory.Sample) { retired = sample.Peak } // which starts a new peak
-		})
 		const tokens = 7
-		q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
-		_, err := r.Step(context.Background(), 2, &source{dev, []sequence{q}})
-		require.NoError(t, err)
-
+		dev, above := rises(t, stagetest.SplitRule(schedule.DepthFirst, atTheEnd), cfg, tokens)
 		width := int64(4 * tokens * cfg.Width)
 		statistics := int64(4 * tokens * 2)
 		_, attention := dev.AttentionWorkspace(tokens, cfg.Heads, cfg.Width/cfg.Heads)
