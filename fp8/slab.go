@@ -26,7 +26,7 @@ func NewSlab(dev kernels.Device, state *State, slots []int) (*Slab, error) {
 	words := (s.tallies() + len(slots)) * kernels.TallyWords
 	var err error
 	if s.buffer, err = dev.AllocIn(memory.Metadata, kernels.Int32, max(words, 1)); err != nil {
-		return nil, fmt.Errorf("fp8: the slab of %d tensors: %w", len(slots), err)
+		return nil, s.failed(err)
 	}
 	s.words = make([]int32, s.buffer.N)
 	if err := s.Load(state); err != nil {
@@ -62,30 +62,36 @@ func (s *Slab) Load(state *State) error {
 		s.words[line] = int32(math.Float32bits(state.scales[slot]))
 		s.known[line] = state.Known(slot)
 	}
-	if err := s.dev.WriteInt32(s.buffer, s.words); err != nil {
-		return fmt.Errorf("fp8: the slab of %d tensors: %w", len(s.slots), err)
+	return s.write()
+}
+
+// read and write copy all words from and to the device.
+func (s *Slab) read() error { return s.failed(s.dev.ReadInt32(s.words, s.buffer)) }
+
+func (s *Slab) write() error { return s.failed(s.dev.WriteInt32(s.buffer, s.words)) }
+
+func (s *Slab) failed(err error) error {
+	if err != nil {
+		err = fmt.Errorf("fp8: the slab of %d tensors: %w", len(s.slots), err)
 	}
-	return nil
+	return err
 }
 
 // Forget sets the tallies of some lines to zero, because the step that measured them was
 // abandoned. It waits for the device.
 func (s *Slab) Forget(first, count int) error {
-	if err := s.dev.ReadInt32(s.words, s.buffer); err != nil {
-		return fmt.Errorf("fp8: the slab of %d tensors: %w", len(s.slots), err)
+	if err := s.read(); err != nil {
+		return err
 	}
 	clear(s.words[(s.tallies()+first)*kernels.TallyWords:][:count*kernels.TallyWords])
-	if err := s.dev.WriteInt32(s.buffer, s.words); err != nil {
-		return fmt.Errorf("fp8: the slab of %d tensors: %w", len(s.slots), err)
-	}
-	return nil
+	return s.write()
 }
 
 // Collect merges the tallies of the lines into the tallies of their slots. It waits for the
 // device.
 func (s *Slab) Collect(tallies []Tally) error {
-	if err := s.dev.ReadInt32(s.words, s.buffer); err != nil {
-		return fmt.Errorf("fp8: the slab of %d tensors: %w", len(s.slots), err)
+	if err := s.read(); err != nil {
+		return err
 	}
 	for line, slot := range s.slots {
 		tallies[slot].Merge(tallyOf(s.words[(s.tallies()+line)*kernels.TallyWords:]))

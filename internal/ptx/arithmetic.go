@@ -45,6 +45,9 @@ func fma32(a, b, c float32) float32 {
 	return float32(s)
 }
 
+// ones returns the lowest bits, from 1 to 64 of them.
+func ones(bits int) uint64 { return 1<<(bits-1)<<1 - 1 }
+
 // extend sign-extends a register of a width in bits.
 func extend(x uint64, width int) int64 { return int64(x<<(64-width)) >> (64 - width) }
 
@@ -137,7 +140,7 @@ var float64s = map[string]opcode{
 
 // integers returns operations on a width in bits; a width of one bit is for predicates.
 func integers(name string, width int, signed bool, has func(string) bool) (operation, int) {
-	mask := uint64(1)<<(width-1)<<1 - 1
+	mask := ones(width)
 	value := func(x uint64) int64 { return extend(x, width) }
 	less := func(a, b uint64) bool { return a < b }
 	shr := func(a, b, _ uint64) uint64 { return a >> min(b, 64) }
@@ -159,7 +162,7 @@ func integers(name string, width int, signed bool, has func(string) bool) (opera
 		case has("hi"):
 			return nil, 0
 		case has("wide"):
-			out = uint64(1)<<(2*width-1)<<1 - 1
+			out = ones(2 * width)
 			product = func(a, b uint64) uint64 { return a * b & out }
 			if signed {
 				product = func(a, b uint64) uint64 { return uint64(value(a)*value(b)) & out }
@@ -263,7 +266,7 @@ func convert(op []string) (operation, error) {
 	if toWidth == 0 || fromWidth == 0 {
 		return nil, unknown
 	}
-	mask := uint64(1)<<(toWidth-1)<<1 - 1
+	mask := ones(toWidth)
 	switch conversion := strings.Join(op[1:], "."); {
 	case conversion == "f64.f32":
 		return func(a, _, _ uint64) uint64 { return from64(float64(f32(a))) }, nil
@@ -290,6 +293,6 @@ func convert(op []string) (operation, error) {
 	case "f64":
 		return func(a, _, _ uint64) uint64 { return from64(float64(number(a))) }, nil
 	}
-	source := uint64(1)<<(fromWidth-1)<<1 - 1
+	source := ones(fromWidth)
 	return func(a, _, _ uint64) uint64 { return uint64(number(a&source)) & mask }, nil
 }

@@ -117,9 +117,15 @@ func (m *machine) newWarps() []*warp {
 }
 
 // thread returns the coordinates of a thread in its block.
-func (m *machine) thread(n int) [3]int {
-	return [3]int{n % m.block[0], n / m.block[0] % m.block[1], n / m.block[0] / m.block[1]}
+func (m *machine) thread(n int) [3]int { return coordinates(n, m.block) }
+
+// coordinates returns the coordinates of a number in a box.
+func coordinates(n int, box [3]int) [3]int {
+	return [3]int{n % box[0], n / box[0] % box[1], n / box[0] / box[1]}
 }
+
+// warpThreads returns the threads of a warp when its block begins.
+func (m *machine) warpThreads(w *warp) uint32 { return uint32(ones(min(warpSize, m.threads-w.first))) }
 
 // run runs one block: it repeatedly selects a random warp and runs it for a random number of
 // steps.
@@ -127,9 +133,9 @@ func (m *machine) run(warps []*warp, number int) error {
 	m.number, m.epoch = number, 0
 	clear(m.shared.Written)
 	clear(m.shared.words)
-	place := [3]int{number % m.grid[0], number / m.grid[0] % m.grid[1], number / m.grid[0] / m.grid[1]}
+	place := coordinates(number, m.grid)
 	for _, w := range warps {
-		w.live = uint32(1)<<(min(warpSize, m.threads-w.first)-1)<<1 - 1
+		w.live = m.warpThreads(w)
 		w.at, w.pc, w.waiting = w.live, 0, false
 		for d := range 3 {
 			for l := range warpSize {
@@ -159,7 +165,7 @@ func (m *machine) run(warps []*warp, number int) error {
 			return nil
 		}
 		for _, w := range warps {
-			if whole := uint32(1)<<(min(warpSize, m.threads-w.first)-1)<<1 - 1; w.live != whole {
+			if whole := m.warpThreads(w); w.live != whole {
 				gone := bits.TrailingZeros32(whole &^ w.live)
 				return m.fault(ready[0], ready[0].pc, bits.TrailingZeros32(ready[0].live), "waits at a barrier that thread %v never reaches: it has ended", m.thread(w.first+gone))
 			}
@@ -181,7 +187,7 @@ func (m *machine) run(warps []*warp, number int) error {
 func (m *machine) fault(w *warp, pc, lane int, format string, args ...any) error {
 	return &Fault{
 		Kernel: m.kernel.Name, Line: m.kernel.code[pc].line, Thread: m.thread(w.first + lane),
-		Block:  [3]int{m.number % m.grid[0], m.number / m.grid[0] % m.grid[1], m.number / m.grid[0] / m.grid[1]},
+		Block:  coordinates(m.number, m.grid),
 		Reason: fmt.Sprintf(format, args...),
 	}
 }
