@@ -26,13 +26,8 @@ func (t DType) Bytes() int64 {
 
 // String returns the name in lower case.
 func (t DType) String() string {
-	switch t {
-	case Float32:
-		return "float32"
-	case Int32:
-		return "int32"
-	case Uint8:
-		return "uint8"
+	if t <= Uint8 {
+		return [...]string{"float32", "int32", "uint8"}[t]
 	}
 	return "dtype(?)"
 }

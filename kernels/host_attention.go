@@ -102,31 +102,39 @@ func (t *attentionTask) part(head, _ int, w *worker) {
 	}
 }
 
-// attentionHead is one head of the forward pass. Slices that extend to the end of a tensor
-// begin at the head's first element. Rows of q, key and value are stride elements apart, rows
-// of out width elements.
-type attentionHead struct {
+// attentionView is one head of the operands of both passes. Slices that extend to the end of a
+// tensor begin at the head's first element. Rows of q, key and value are stride elements apart.
+type attentionView struct {
 	vector             vector.Set
 	dim, width, stride int
 	room               int // tileOf(tokens)
 	scale              float32
-	q, key, value      []float32
-	out, lse           []float32
-	qT                 []float32 // a tile of queries, transposed and scaled: HeadDim × room
-	v                  []float32 // a tile of values, with its rows contiguous: room × HeadDim
-	s                  []float32 // scores, then their exponentials: keys × queries
-	max, sum           []float32 // per query of the tile: the running maximum, and the sum of exponentials relative to it
+	q, key, value, lse []float32
+}
+
+func newAttentionView(set vector.Set, qkv, lse []float32, tokens, heads, dim, head int) attentionView {
+	width, q := heads*dim, qkv[head*dim:]
+	return attentionView{
+		vector: set, dim: dim, width: width, stride: 3 * width, room: tileOf(tokens), scale: float32(1 / math.Sqrt(float64(dim))),
+		q: q, key: q[width:], value: q[2*width:], lse: lse[head*tokens:][:tokens],
+	}
+}
+
+// attentionHead is one head of the forward pass. Rows of out are width elements apart.
+type attentionHead struct {
+	attentionView
+	out      []float32
+	qT       []float32 // a tile of queries, transposed and scaled: HeadDim × room
+	v        []float32 // a tile of values, with its rows contiguous: room × HeadDim
+	s        []float32 // scores, then their exponentials: keys × queries
+	max, sum []float32 // per query of the tile: the running maximum, and the sum of exponentials relative to it
 }
 
 func newAttentionHead(set vector.Set, v *attentionTask, head int, workspace []float32) attentionHead {
-	op := &v.op
-	t, dim, width := tileOf(op.Tokens), op.HeadDim, op.Heads*op.HeadDim
-	q := v.qkv[head*dim:]
+	view := newAttentionView(set, v.qkv, v.lse, v.op.Tokens, v.op.Heads, v.op.HeadDim, head)
+	t, dim := view.room, view.dim
 	return attentionHead{
-		vector: set, dim: dim, width: width, stride: 3 * width, room: t,
-		scale: float32(1 / math.Sqrt(float64(dim))),
-		q:     q, key: q[width:], value: q[2*width:],
-		out: v.out[head*dim:], lse: v.lse[head*op.Tokens:][:op.Tokens],
+		attentionView: view, out: v.out[head*dim:],
 		qT: carve(&workspace, t*dim), v: carve(&workspace, t*dim), s: carve(&workspace, t*t),
 		max: carve(&workspace, t), sum: carve(&workspace, t),
 	}

@@ -1,10 +1,6 @@
 package kernels
 
-import (
-	"math"
-
-	"github.com/weir-ml/weir/internal/vector"
-)
+import "github.com/weir-ml/weir/internal/vector"
 
 // CausalAttentionBackward iterates over tiles of queries, and for each over the tiles of keys
 // up to it. With the weights p = exp(score - LSE), recomputed tile by tile, and delta = Σ
@@ -48,38 +44,29 @@ func (t *attentionGradTask) part(head, _ int, w *worker) {
 	}
 }
 
-// attentionGrad is one head of the backward pass. Slices that extend to the end of a tensor
-// begin at the head's first element. Rows of q, key and value and of their gradients are stride
-// elements apart, rows of dout width elements.
+// attentionGrad is one head of the backward pass. Rows of dq, dkey and dvalue are stride elements
+// apart, rows of dout width elements.
 type attentionGrad struct {
-	vector             vector.Set
-	dim, width, stride int
-	room               int // tileOf(tokens)
-	scale              float32
-	q, key, value      []float32
-	dq, dkey, dvalue   []float32
-	dout, lse          []float32
-	qT, doutT          []float32 // tiles, transposed: HeadDim × room; q is scaled
-	qRows, doutRows    []float32 // the same tiles, not transposed, with their rows contiguous
-	kRows              []float32 // a tile of keys, with its rows contiguous
-	p, ds              []float32 // keys × queries
-	delta              []float32 // per token
+	attentionView
+	dq, dkey, dvalue []float32
+	dout             []float32
+	qT, doutT        []float32 // tiles, transposed: HeadDim × room; q is scaled
+	qRows, doutRows  []float32 // the same tiles, not transposed, with their rows contiguous
+	kRows            []float32 // a tile of keys, with its rows contiguous
+	p, ds            []float32 // keys × queries
+	delta            []float32 // per token
 }
 
 func newAttentionGrad(set vector.Set, v *attentionGradTask, head int, workspace []float32) attentionGrad {
-	op := &v.op
-	t, dim, width := tileOf(op.Tokens), op.HeadDim, op.Heads*op.HeadDim
-	q, dq := v.qkv[head*dim:], v.dqkv[head*dim:]
+	view := newAttentionView(set, v.qkv, v.lse, v.op.Tokens, v.op.Heads, v.op.HeadDim, head)
+	t, dim, width := view.room, view.dim, view.width
+	dq := v.dqkv[head*dim:]
 	return attentionGrad{
-		vector: set, dim: dim, width: width, stride: 3 * width, room: t,
-		scale: float32(1 / math.Sqrt(float64(dim))),
-		q:     q, key: q[width:], value: q[2*width:],
-		dq: dq, dkey: dq[width:], dvalue: dq[2*width:],
-		dout: v.dout[head*dim:], lse: v.lse[head*op.Tokens:][:op.Tokens],
+		attentionView: view, dq: dq, dkey: dq[width:], dvalue: dq[2*width:], dout: v.dout[head*dim:],
 		qT: carve(&workspace, t*dim), doutT: carve(&workspace, t*dim),
 		qRows: carve(&workspace, t*dim), doutRows: carve(&workspace, t*dim), kRows: carve(&workspace, t*dim),
 		p: carve(&workspace, t*t), ds: carve(&workspace, t*t),
-		delta: carve(&workspace, op.Tokens),
+		delta: carve(&workspace, v.op.Tokens),
 	}
 }
 

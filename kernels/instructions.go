@@ -22,17 +22,8 @@ const (
 
 // String returns the name in lower case.
 func (i Instructions) String() string {
-	switch i {
-	case BestInstructions:
-		return "best"
-	case Portable:
-		return "portable"
-	case AVX2:
-		return "avx2"
-	case AVX512:
-		return "avx512"
-	case NEON:
-		return "neon"
+	if i <= NEON {
+		return [...]string{"best", "portable", "avx2", "avx512", "neon"}[i]
 	}
 	return "instructions(?)"
 }
@@ -40,17 +31,8 @@ func (i Instructions) String() string {
 // Available reports whether the processor, the system and the build support them. The build tag
 // noavx512 removes AVX512, purego all but Portable.
 func (i Instructions) Available() bool {
-	switch i {
-	case BestInstructions, Portable:
-		return true
-	case AVX2:
-		return cpufeature.AVX2FMA
-	case AVX512:
-		return cpufeature.AVX512
-	case NEON:
-		return cpufeature.NEON
-	}
-	return false
+	available := [...]bool{BestInstructions: true, Portable: true, AVX2: cpufeature.AVX2FMA, AVX512: cpufeature.AVX512, NEON: cpufeature.NEON}
+	return i <= NEON && available[i]
 }
 
 // resolve replaces BestInstructions by the best available set.
