@@ -104,9 +104,8 @@ func Compare(w io.Writer, title string, first, second *Step, names [2]string) er
 
 // pageRank returns the row of a rank without its name and its levels.
 func (p *picture) pageRank(rank int) pageRank {
-	s := p.step
-	row := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
-	for _, b := range s.boxes(rank) {
+	row := pageRank{Stages: stageList(p.step.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
+	for _, b := range p.boxes[rank] {
 		row.add(b, p.clocks.begin)
 	}
 	return row

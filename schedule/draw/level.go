@@ -19,12 +19,12 @@ type curve struct {
 	peak   float64
 }
 
-// curves returns the amount that each rank holds over time. If the events have live bytes, the amount
+// curves returns the amount that each rank holds over time, from the time begin on. If the events have live bytes, the amount
 // is in bytes, or in microbatches if Step.Microbatch is set. Otherwise it is the number of microbatches
 // in flight. On each stage a microbatch is in flight from its F to the end of its backward, and counts
 // as 1 divided by the number of stages that it visits on the rank. While an action runs, the curve has
 // the larger of the amounts before and after it.
-func (s *Step) curves() (curves []curve, bytes bool) {
+func (s *Step) curves(begin int64) (curves []curve, bytes bool) {
 	for _, list := range s.Events {
 		for _, e := range list {
 			bytes = bytes || e.Live.Total() != 0
@@ -32,7 +32,7 @@ func (s *Step) curves() (curves []curve, bytes bool) {
 	}
 	for rank := range s.Events {
 		if bytes {
-			curves = append(curves, s.bytes(rank))
+			curves = append(curves, s.bytes(rank, begin))
 		} else {
 			curves = append(curves, s.inFlight(rank))
 		}
@@ -41,12 +41,12 @@ func (s *Step) curves() (curves []curve, bytes bool) {
 }
 
 // bytes returns the bytes that are live on a rank, divided by Step.Microbatch if it is set.
-func (s *Step) bytes(rank int) curve {
+func (s *Step) bytes(rank int, begin int64) curve {
 	var c curve
 	unit := float64(max(s.Microbatch, 1))
 	for i, e := range s.Events[rank] {
 		if resident := e.Live[memory.Resident]; i == 0 && resident > 0 {
-			c.levels = append(c.levels, level{s.clocks().begin, float64(resident) / unit})
+			c.levels = append(c.levels, level{begin, float64(resident) / unit})
 		}
 		c.move(e, float64(e.Live.Total())/unit)
 	}

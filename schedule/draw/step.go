@@ -3,6 +3,7 @@ package draw
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
@@ -124,34 +125,34 @@ func occupies(e simulate.Event) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
 
-// box is a computation that takes time, as pictures show it.
+// box is a computation or a copy, as pictures and traces show it.
 type box struct {
 	simulate.Event
 	half     int     // of a joined pair: 1 is the upper half and 2 the lower half; 0 for other computations
 	strength float64 // of the stage's colour
 }
 
-// boxes returns the boxes of a rank.
-func (s *Step) boxes(rank int) (boxes []box) {
-	stages, list := s.Plan.Placement.On(rank), s.Events[rank]
-	index := map[int]int{} // of each stage on the rank
-	for i, stage := range stages {
-		index[stage] = i
-	}
-	for i, e := range list {
-		if !occupies(e) || e.End == e.Start {
-			continue
+// boxes iterates over the computations of a rank. Some may take no time.
+func (s *Step) boxes(rank int) iter.Seq[box] {
+	return func(yield func(box) bool) {
+		stages, list := s.Plan.Placement.On(rank), s.Events[rank]
+		strengths := map[int]float64{} // by stage
+		for i, stage := range stages {
+			strengths[stage] = strength(i, len(stages))
 		}
-		b := box{Event: e, strength: strength(index[e.Action.Stage()], len(stages))}
-		switch {
-		case e.Action.Joined():
-			b.half = 1
-		case i > 0 && list[i-1].Action.Joined():
-			b.half = 2
+		for i, e := range list {
+			b := box{Event: e, strength: strengths[e.Action.Stage()]}
+			switch {
+			case e.Action.Joined():
+				b.half = 1
+			case i > 0 && list[i-1].Action.Joined():
+				b.half = 2
+			}
+			if occupies(e) && !yield(b) {
+				return
+			}
 		}
-		boxes = append(boxes, b)
 	}
-	return boxes
 }
 
 // lanes are the kinds of copies that pictures show. Two lanes share a row of a picture.
@@ -206,36 +207,27 @@ func (c clocks) length() int64 { return c.end - c.begin }
 
 // clocks computes the times from the computations of the step. A joined pair counts once.
 func (s *Step) clocks() clocks {
-	var c clocks
-	begun := false
-	for _, list := range s.Events {
-		var first, last, work int64
-		found := false // a computation of the rank
-		for i, e := range list {
-			if !occupies(e) {
-				continue
-			}
-			if !found {
-				first, found = e.Start, true
-			}
-			last = e.End
-			if i == 0 || !list[i-1].Action.Joined() {
-				work += e.End - e.Start
+	c := clocks{first: math.MaxInt64, last: math.MinInt64}
+	for rank := range s.Events {
+		first, last, work := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
+		for b := range s.boxes(rank) {
+			first, last = min(first, b.Start), max(last, b.End)
+			if b.half != 2 {
+				work += b.End - b.Start
 			}
 		}
-		if !found {
-			continue
+		if first <= last {
+			c.first, c.last = min(c.first, first), max(c.last, last)
+			c.span, c.ideal = max(c.span, last-first), max(c.ideal, work)
 		}
-		if !begun {
-			c.first, c.last, begun = first, last, true
-		}
-		c.first, c.last = min(c.first, first), max(c.last, last)
-		c.span, c.ideal = max(c.span, last-first), max(c.ideal, work)
+	}
+	if c.first > c.last { // there are no computations
+		c.first, c.last = 0, 0
 	}
 	c.begin, c.end = c.first, c.last
-	for _, lane := range s.rows() {
-		for rank := range s.Events {
-			for _, b := range append(s.copies(rank, lane), s.copies(rank, lane+1)...) {
+	for rank := range s.Events {
+		for lane := range lanes {
+			for _, b := range s.copies(rank, lane) {
 				c.begin, c.end = min(c.begin, b.Start), max(c.end, b.End)
 			}
 		}

@@ -72,6 +72,7 @@ type picture struct {
 	w      *bufio.Writer
 	step   *Step
 	clocks clocks
+	boxes  [][]box // by rank: the computations that take time
 	curves []curve
 	bytes  bool    // the curves are in bytes
 	most   float64 // the highest peak of all curves
@@ -91,10 +92,16 @@ func (s *Step) picture(most int64) (*picture, error) {
 	if computations > most {
 		return nil, &TooLongError{computations, most, computations <= MaxPageBoxes}
 	}
-	p := &picture{step: s, clocks: s.clocks()}
-	p.rows = s.rows()
+	p := &picture{step: s, clocks: s.clocks(), boxes: make([][]box, len(s.Events)), rows: s.rows()}
+	for rank := range p.boxes {
+		for b := range s.boxes(rank) {
+			if b.End > b.Start {
+				p.boxes[rank] = append(p.boxes[rank], b)
+			}
+		}
+	}
 	p.copies = float64(len(p.rows)) * (curveGap + lane)
-	p.curves, p.bytes = s.curves()
+	p.curves, p.bytes = s.curves(p.clocks.begin)
 	for _, c := range p.curves {
 		p.most = max(p.most, c.peak)
 	}
@@ -107,15 +114,11 @@ func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, 
 // its number, unless it is much shorter than others. The legend must fit; its width is legend.
 func (p *picture) measure(legend float64) {
 	shortest, most := p.clocks.length(), 0
-	for _, list := range p.step.Events {
-		boxes := 0
-		for _, e := range list {
-			if d := e.End - e.Start; occupies(e) && d > 0 {
-				shortest = min(shortest, d)
-				boxes++
-			}
+	for _, boxes := range p.boxes {
+		most = max(most, len(boxes))
+		for _, b := range boxes {
+			shortest = min(shortest, b.End-b.Start)
 		}
-		most = max(most, boxes)
 	}
 	p.plot = minPlot
 	if shortest > 0 {
@@ -314,7 +317,7 @@ func (p *picture) rank(rank int) {
 	p.curve(rank, y+lane+p.copies+curveGap)
 
 	p.printf(`<g class="n">` + "\n")
-	for _, b := range p.step.boxes(rank) {
+	for _, b := range p.boxes[rank] {
 		p.box(b, y)
 		if b.half == 2 {
 			x := p.x(b.Start)

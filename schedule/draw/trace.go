@@ -26,12 +26,10 @@ func (s *Step) Trace(w io.Writer) error {
 	t := &tracer{
 		out: chrometrace.New(w), step: s, origin: s.clocks().first, scale: microseconds(s.Unit) / float64(max(s.Scale, 1)), flows: map[flow]int{},
 	}
-	for rank, list := range s.Events {
+	for rank := range s.Events {
 		t.names(rank)
-		for i, e := range list {
-			if occupies(e) {
-				t.computation(e, i > 0 && list[i-1].Action.Joined())
-			}
+		for b := range s.boxes(rank) {
+			t.computation(b)
 		}
 		for lane := range lanes {
 			copies := s.copies(rank, lane)
@@ -95,20 +93,34 @@ func (t *tracer) names(rank int) {
 	}
 }
 
-// computation writes a computation, and the ends of arrows at it.
-func (t *tracer) computation(e simulate.Event, second bool) {
+// computation writes a computation, the end of the arrow to it if it takes a result from another rank,
+// and the beginning of an arrow if its result leaves the rank.
+func (t *tracer) computation(b box) {
 	track := 0
-	if second {
+	if b.half == 2 {
 		track = 1
 	}
-	t.box(e, track)
-	switch a := e.Action; a.Kind() {
+	t.box(b.Event, track)
+	stage, mb := b.Action.Stage(), b.Action.Microbatch()
+	var taken, made flow
+	switch b.Action.Kind() {
 	case schedule.F:
-		t.arrowhead(e, track, flow{schedule.F, a.Stage() - 1, a.Microbatch()})
-		t.arrow(e, track, flow{schedule.F, a.Stage(), a.Microbatch()})
+		taken, made = flow{schedule.F, stage - 1, mb}, flow{schedule.F, stage, mb}
 	case schedule.B, schedule.I:
-		t.arrowhead(e, track, flow{schedule.B, a.Stage() + 1, a.Microbatch()})
-		t.arrow(e, track, flow{schedule.B, a.Stage(), a.Microbatch()})
+		taken, made = flow{schedule.B, stage + 1, mb}, flow{schedule.B, stage, mb}
+	default:
+		return
+	}
+	arrow := chrometrace.Event{Name: "sent", Class: "transfer", Rank: b.Rank, Track: track}
+	if t.crosses(taken) {
+		arrow.Phase, arrow.Bind, arrow.ID, arrow.Start = "f", "e", t.flow(taken), t.time(b.Start-t.origin)
+		t.out.Event(arrow)
+	}
+	if t.crosses(made) {
+		// A viewer attaches an arrow to the box in which it begins, so it begins just before
+		// the end.
+		arrow.Phase, arrow.Bind, arrow.ID, arrow.Start = "s", "", t.flow(made), t.time(b.End-t.origin-(b.End-b.Start+999)/1000)
+		t.out.Event(arrow)
 	}
 }
 
@@ -124,25 +136,6 @@ func (t *tracer) box(e simulate.Event, track int) {
 			Position   int64  `json:"position"`
 		}{a.Stage(), a.Microbatch(), a.Kind().String(), e.Position},
 	})
-}
-
-// arrow writes the beginning of an arrow if the result of a computation leaves the rank.
-func (t *tracer) arrow(e simulate.Event, track int, f flow) {
-	if t.crosses(f) {
-		// A viewer attaches an arrow to the box in which it begins, so it begins just before
-		// the end.
-		begin := t.time(e.End - t.origin - (e.End-e.Start+999)/1000)
-		t.out.Event(chrometrace.Event{Phase: "s", ID: t.flow(f), Name: "sent", Class: "transfer", Rank: e.Rank, Track: track, Start: begin})
-	}
-}
-
-// arrowhead writes the end of an arrow if a computation takes its result from another rank.
-func (t *tracer) arrowhead(e simulate.Event, track int, f flow) {
-	if t.crosses(f) {
-		t.out.Event(chrometrace.Event{
-			Phase: "f", Bind: "e", ID: t.flow(f), Name: "sent", Class: "transfer", Rank: e.Rank, Track: track, Start: t.time(e.Start - t.origin),
-		})
-	}
 }
 
 // crosses reports whether the result exists and another rank takes it.
