@@ -148,6 +148,20 @@ func cut(s schedule.Segment, n int) (first, rest []schedule.Segment) {
 	return first, rest
 }
 
+// firstRepeats inserts actions into the first repeat of each segment. A segment into which insert puts
+// nothing stays whole.
+func firstRepeats(program []schedule.Segment, insert func(body []schedule.Action) []schedule.Action) (list []schedule.Segment) {
+	for _, s := range program {
+		first, rest := cut(s, 1)
+		if body := insert(first[0].Body); len(body) > len(s.Body) {
+			list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), rest...)
+		} else {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // shifted returns a copy of the actions with n added to their microbatches.
 func shifted(actions []schedule.Action, n int) []schedule.Action {
 	list := make([]schedule.Action, len(actions))

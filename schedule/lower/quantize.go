@@ -101,15 +101,7 @@ func (q *quantizer) program(program []schedule.Segment) []schedule.Segment {
 			list = append(list, schedule.Segment{Body: start, Repeat: 1})
 		}
 	}
-	for _, s := range program {
-		first, rest := cut(s, 1)
-		if body := q.body(first[0].Body); len(body) > len(s.Body) {
-			list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), rest...)
-		} else {
-			list = append(list, s)
-		}
-	}
-	return list
+	return append(list, firstRepeats(program, q.body)...)
 }
 
 // body returns the actions with the QUANTIZE of each stage whose first forward is among them. With

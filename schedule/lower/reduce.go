@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
 // Reduce returns a plan that reduces the gradients of each stage over the replicas (REDUCE_GRAD)
@@ -25,29 +26,47 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 	}
 	reduced := withoutDrops(plan).Flat()
 	for rank, program := range reduced.Programs {
-		done := map[int]bool{}      // stages whose last weight gradient was visited
-		var list []schedule.Segment // from the end
-		for _, s := range slices.Backward(program) {
-			if i := slices.IndexFunc(s.Body, func(a schedule.Action) bool { return reductions>>a.Kind()&1 == 1 }); i >= 0 {
-				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without reductions", schedule.ErrParams, plan.Name, s.Body[i])
-			}
-			before, last := cut(s, s.Repeat-1)
-			if body := withReductions(last[0].Body, done); len(body) > len(s.Body) {
-				list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), before...)
-			} else {
-				list = append(list, s)
+		for a := range schedule.Written(program) {
+			if k := a.Kind(); k == schedule.ReduceGrad || k == schedule.ZeroGrad || k == schedule.WaitReduce {
+				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without reductions", schedule.ErrParams, plan.Name, a)
 			}
 		}
-		slices.Reverse(list)
+		// In reverse, a reduction comes before the first B or W.
+		list := passes.Backwards(beforeGradients(passes.Backwards(program), schedule.ReduceGrad, func(body []schedule.Action, i int) bool {
+			return body[i].Joined()
+		}))
 		if plan.Placement.Copies > 1 {
 			reduceInOrder(list, plan.Placement.Depth())
 		}
 		if level >= schedule.ShardGradients {
-			list = withAccumulators(list)
+			list = withWaits(beforeGradients(list, schedule.ZeroGrad, func(body []schedule.Action, i int) bool {
+				return i > 0 && body[i-1].Joined()
+			}))
 		}
 		reduced.Programs[rank] = list
 	}
 	return reduced, nil
+}
+
+// beforeGradients returns the program with an action of the kind before the first B or W of each stage,
+// or before the joined pair that contains it. second reports whether an action comes second in its
+// pair.
+func beforeGradients(program []schedule.Segment, kind schedule.Kind, second func(body []schedule.Action, i int) bool) []schedule.Segment {
+	begun := map[int]bool{} // stages whose first B or W was visited
+	return firstRepeats(program, func(body []schedule.Action) (list []schedule.Action) {
+		for i, a := range body {
+			if (a.Kind() == schedule.B || a.Kind() == schedule.W) && !begun[a.Stage()] {
+				begun[a.Stage()] = true
+				at := len(list)
+				if second(body, i) {
+					at--
+				}
+				list = slices.Insert(list, at, schedule.Act(kind, a.Stage(), 0))
+			}
+			list = append(list, a)
+		}
+		return list
+	})
 }
 
 // reduceInOrder sorts the reductions of a rank: a stage is reduced after all stages that are nearer to
@@ -77,64 +96,23 @@ func reduceInOrder(program []schedule.Segment, depth int) {
 	}
 }
 
-// reductions is the set of kinds that Reduce adds.
-const reductions = 1<<schedule.ReduceGrad | 1<<schedule.ZeroGrad | 1<<schedule.WaitReduce
-
-// withAccumulators returns a program, which reduces each stage once, with ZERO_GRAD and WAIT_REDUCE.
-func withAccumulators(program []schedule.Segment) (list []schedule.Segment) {
-	begun := map[int]bool{}     // stages whose first weight gradient was visited
+// withWaits returns a program, which reduces each stage once, with a WAIT_REDUCE for each reduction.
+func withWaits(program []schedule.Segment) []schedule.Segment {
 	var waits []schedule.Action // for the reduction in progress
-	for _, s := range program {
-		first, rest := cut(s, 1)
-		var body []schedule.Action
-		for i, a := range first[0].Body {
-			if (a.Kind() == schedule.B || a.Kind() == schedule.W) && !begun[a.Stage()] {
-				begun[a.Stage()] = true
-				at := len(body)
-				if i > 0 && first[0].Body[i-1].Joined() {
-					at--
-				}
-				body = slices.Insert(body, at, schedule.Act(schedule.ZeroGrad, a.Stage(), 0))
-			}
+	list := firstRepeats(program, func(body []schedule.Action) (list []schedule.Action) {
+		for _, a := range body {
 			if a.Kind() == schedule.ReduceGrad { // the segment runs once
-				body = append(body, waits...)
-				waits = append(waits[:0], schedule.Act(schedule.WaitReduce, a.Stage(), 0))
+				list = append(list, waits...)
+				waits = []schedule.Action{schedule.Act(schedule.WaitReduce, a.Stage(), 0)}
 			}
-			body = append(body, a)
+			list = append(list, a)
 		}
-		if len(body) > len(s.Body) {
-			list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), rest...)
-		} else {
-			list = append(list, s)
-		}
-	}
+		return list
+	})
 	if last := len(list) - 1; len(waits) > 0 && list[last].Repeat == 1 {
 		list[last].Body = slices.Concat(list[last].Body, waits)
 	} else if len(waits) > 0 {
 		list = append(list, schedule.Segment{Body: waits, Repeat: 1})
 	}
-	return list
-}
-
-// withReductions returns the actions with a reduction after the last weight gradient of each stage
-// that is not in done, and adds these stages to done.
-func withReductions(body []schedule.Action, done map[int]bool) []schedule.Action {
-	var list, after []schedule.Action // from the end
-	for i, a := range slices.Backward(body) {
-		if kind := a.Kind(); (kind == schedule.B || kind == schedule.W) && !done[a.Stage()] {
-			done[a.Stage()] = true
-			after = append(after, schedule.Act(schedule.ReduceGrad, a.Stage(), 0))
-		}
-		if i > 0 && body[i-1].Joined() {
-			continue
-		}
-		list = append(list, after...)
-		after = after[:0]
-		if a.Joined() {
-			list = append(list, body[i+1])
-		}
-		list = append(list, a)
-	}
-	slices.Reverse(list)
 	return list
 }
