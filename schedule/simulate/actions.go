@@ -6,15 +6,17 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// actionCost describes how the simulation runs an action of one kind on one stage.
+// actionCost describes how the simulation runs an action of one kind on one stage. A mailbox of 0 is
+// none.
 type actionCost struct {
 	op        operation
-	awaitBox  int   // the mailbox of the parcel that it waits for, or -1
-	reloadBox int   // the mailbox of copies from far memory, or -1; see reload
-	gatherBox int   // the mailbox of gathered weights, or -1; see gathered
+	awaitBox  int   // the mailbox of the parcel that it waits for
+	waitsFor  int   // the kind of the wait for this parcel
+	reloadBox int   // the mailbox of copies from far memory; see reload
+	gatherBox int   // the mailbox of gathered weights; see gathered
 	peer      int   // the rank that sends the awaited parcel
-	link      int   // the link on which it sends or receives, or -1
-	sendBox   int   // the mailbox that receives its message or receipt, or -1
+	link      int   // the link on which it sends or receives
+	sendBox   int   // the mailbox that receives its message or receipt
 	postBox   int   // the mailbox of posted transfers of this kind; awaitBox is that of their other ends
 	offset    int64 // the key of its parcel minus the key of the action
 
@@ -42,7 +44,7 @@ type route struct {
 	from, to int
 	latency  int64
 	messages int // the mailbox of messages in flight, in a plan with transfers
-	receipts int // the mailbox of receipts, each of which frees a slot; -1 if the link is unlimited
+	receipts int // the mailbox of receipts, each of which frees a slot; 0 if the link is unlimited
 	// The mailboxes of posted sends and posted receives, in PyTorch.
 	postedSends, postedReceives int
 }
@@ -89,11 +91,8 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 // prepare initializes the tables by stage and kind, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
-	s.noCost = actionCost{awaitBox: -1, reloadBox: -1, gatherBox: -1, link: -1, sendBox: -1}
 	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*tableKinds), make([]holding, p.Stages()*tableKinds)
-	for i := range s.actionCosts {
-		s.actionCosts[i] = s.noCost
-	}
+	s.mailbox() // 0 is none
 	for stage := range p.Stages() {
 		s.computations(stage)
 		s.setHoldings(stage)
@@ -162,7 +161,7 @@ func (s *simulation) computations(stage int) {
 
 // newRoute initializes the route of a link.
 func (s *simulation) newRoute(link int) {
-	r := route{from: s.links.From[link], to: s.links.To[link], messages: -1, receipts: -1}
+	r := route{from: s.links.From[link], to: s.links.To[link]}
 	r.latency = s.costs.Link(r.from, r.to).Latency
 	switch {
 	case s.posts():
@@ -191,12 +190,12 @@ func (s *simulation) implyTransfer(p *passage, link int, wire int64) {
 // transfer sets the costs of the transfers of a message.
 func (s *simulation) transfer(p *passage, link int, wire int64) {
 	route, offset := &s.routes[link], int64(p.to-p.from)
-	receipts := -1
+	receipts := 0
 	if p.waits {
 		receipts = s.mailbox()
-		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, peer: route.to, link: -1, sendBox: -1, offset: offset}
+		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, peer: route.to, offset: offset}
 	}
-	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opSend, awaitBox: -1, link: link, sendBox: route.messages, offset: offset, wire: wire}
+	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opSend, link: link, sendBox: route.messages, offset: offset, wire: wire}
 	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opReceive, awaitBox: route.messages, peer: route.from, link: link, sendBox: receipts, wire: wire}
 }
 

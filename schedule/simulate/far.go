@@ -11,9 +11,9 @@ func (s *simulation) offloads() {
 		for _, stage := range stages {
 			wire := LinkCosts{PerMiB: s.costs.FarPerMiB}.transmission(s.costs.Of(stage).offloadedBytes())
 			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
-			set(schedule.Offload, actionCost{op: opCopy, awaitBox: -1, reloadBox: -1, link: out, sendBox: outbox, wire: wire})
-			set(schedule.WaitOffload, actionCost{op: opAwait, awaitBox: outbox, reloadBox: -1, peer: rank, link: -1, sendBox: -1})
-			set(schedule.Reload, actionCost{op: opCopy, awaitBox: -1, reloadBox: -1, link: back, sendBox: inbox, wire: wire})
+			set(schedule.Offload, actionCost{op: opCopy, link: out, sendBox: outbox, wire: wire})
+			set(schedule.WaitOffload, actionCost{op: opAwait, awaitBox: outbox, waitsFor: waitCopied, peer: rank})
+			set(schedule.Reload, actionCost{op: opCopy, link: back, sendBox: inbox, wire: wire})
 			for _, kind := range [...]schedule.Kind{schedule.B, schedule.I} {
 				s.actionCosts[tableIndex(stage, kind)].reloadBox = inbox
 			}
@@ -23,7 +23,7 @@ func (s *simulation) offloads() {
 
 // lane adds a link from a rank to itself, which carries one copy or exchange at a time.
 func (s *simulation) lane(rank int, latency int64) int {
-	s.routes = append(s.routes, route{from: rank, to: rank, latency: latency, messages: -1, receipts: -1})
+	s.routes = append(s.routes, route{from: rank, to: rank, latency: latency})
 	return len(s.routes) - 1
 }
 
@@ -39,10 +39,7 @@ func (c *StageCosts) offloadedBytes() int64 {
 // copies in the order in which it has started them.
 func (s *simulation) reload(r *simRank, rank int, d *actionCost, a schedule.Action) {
 	if p := s.boxes[d.reloadBox].first(); p != nil && p.key == keyOf(a) {
-		before := r.clock
-		s.wait(r, rank, rank, p)
-		s.boxes[d.reloadBox].take()
-		r.waits[waitCopied] += r.clock - before // the rank has started, since it saved this state
+		s.takeFirst(r, rank, rank, d.reloadBox, waitCopied)
 	}
 }
 

@@ -25,7 +25,7 @@ func (s *simulation) deliver(d *actionCost, p parcel) {
 	link.freeAt = p.departure + d.wire
 	p.arrival = link.freeAt + s.routes[d.link].latency
 	p.ready, p.cause, p.causeEnd = p.arrival, link.cause, link.causeEnd
-	if d.sendBox >= 0 {
+	if d.sendBox != 0 {
 		s.boxes[d.sendBox].put(p)
 	}
 }
@@ -97,10 +97,10 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 	}
 	s.wait(r, rank, route.from, &message)
 	message.ready, message.cause, message.causeEnd = r.clock, r.Position, r.clock
-	if route.receipts >= 0 {
+	if route.receipts != 0 {
 		s.boxes[route.receipts].put(message)
 	}
-	if d.sendBox >= 0 {
+	if d.sendBox != 0 {
 		s.boxes[d.sendBox].put(message)
 	}
 	return true

@@ -2,9 +2,10 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// The kinds of waits of a rank.
+// The kinds of waits of a rank. waitWire is a part of the others.
 const (
-	waitWire     = iota // for a message on the wire, or a copy
+	waitOther    = iota // for anything that no report counts
+	waitWire            // for a message on the wire, or a copy
 	waitGathered        // for gathered weights
 	waitReduced         // for a reduction of gradients
 	waitCopied          // for a copy to or from far memory
@@ -21,17 +22,17 @@ func (s *simulation) replicate() {
 		s.reducing[rank] = reduces
 		for _, stage := range stages {
 			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
-			box := -1
+			box := 0
 			if s.Includes(stage, schedule.WaitReduce) {
 				box = s.mailbox()
-				set(schedule.WaitReduce, actionCost{op: opAwait, awaitBox: box, peer: rank, link: -1, sendBox: -1})
+				set(schedule.WaitReduce, actionCost{op: opAwait, awaitBox: box, waitsFor: waitReduced, peer: rank})
 			}
-			set(schedule.ReduceGrad, actionCost{op: opCopy, awaitBox: -1, link: reduces, sendBox: box, wire: s.costs.exchange(s.costs.Reduced(stage))})
+			set(schedule.ReduceGrad, actionCost{op: opCopy, link: reduces, sendBox: box, wire: s.costs.exchange(s.costs.Reduced(stage))})
 			if !s.Includes(stage, schedule.Unshard) {
 				continue
 			}
 			box = s.mailbox()
-			set(schedule.Unshard, actionCost{op: opCopy, awaitBox: -1, link: gathers, sendBox: box, wire: s.costs.exchange(s.costs.Gathered(stage))})
+			set(schedule.Unshard, actionCost{op: opCopy, link: gathers, sendBox: box, wire: s.costs.exchange(s.costs.Gathered(stage))})
 			for _, kind := range [...]schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
 				s.actionCosts[tableIndex(stage, kind)].gatherBox = box
 			}
@@ -41,13 +42,8 @@ func (s *simulation) replicate() {
 
 // gathered waits for the gathered weights of a computation.
 func (s *simulation) gathered(r *simRank, rank int, d *actionCost) {
-	for p := s.boxes[d.gatherBox].first(); p != nil; p = s.boxes[d.gatherBox].first() {
-		before := r.clock
-		s.wait(r, rank, rank, p)
-		s.boxes[d.gatherBox].take()
-		if r.started {
-			r.waits[waitGathered] += r.clock - before
-		}
+	for s.boxes[d.gatherBox].first() != nil {
+		s.takeFirst(r, rank, rank, d.gatherBox, waitGathered)
 	}
 }
 

@@ -20,7 +20,7 @@ type simulation struct {
 	transfers bool // the plan has transfers
 
 	actionCosts []actionCost                // by stage and kind
-	noCost      actionCost                  // the cost of a kind that takes no time
+	noCost      actionCost                  // the cost of a kind that takes no time and waits for nothing
 	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of its inputs, outputs and gradients
 	holdings    []holding                   // by stage and kind
 	reloaded    [][]repeats.Runs            // by rank; see level
@@ -54,6 +54,7 @@ type simulation struct {
 type simRank struct {
 	*passes.Cursor
 	clock, previousClock int64 // the current time, and the time one period ago if repeats are skipped
+	busy                 int64 // the time in computations
 	first, last          int64
 	final                int64           // the position of the last computation
 	waits, counted       [numWaits]int64 // the totals, and the totals at the end of the last computation
@@ -145,13 +146,13 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 	}
 	r, d := &s.ranks[rank], s.costOf(a)
 	if d.op == opCompute {
-		if d.awaitBox >= 0 && !s.await(r, rank, d, keyOf(a)) {
+		if d.awaitBox != 0 && !s.await(r, rank, d, keyOf(a)) {
 			return false
 		}
-		if d.reloadBox >= 0 {
+		if d.reloadBox != 0 {
 			s.reload(r, rank, d, a)
 		}
-		if d.gatherBox >= 0 {
+		if d.gatherBox != 0 {
 			s.gathered(r, rank, d)
 		}
 		if a.Joined() {
@@ -182,13 +183,6 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		if !s.await(r, rank, d, keyOf(a)+d.offset) {
 			return false
 		}
-		switch {
-		case !r.started:
-		case a.Kind() == schedule.WaitReduce:
-			r.waits[waitReduced] += r.clock - before
-		case a.Kind() == schedule.WaitOffload:
-			r.waits[waitCopied] += r.clock - before
-		}
 	}
 	if s.visit != nil {
 		s.show(rank, a, r.Position, before, r.clock, copied)
@@ -207,12 +201,13 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 	} else {
 		r.clock += s.pairTime(pair, a)
 		r.pair = 0
-		if first := s.costOf(pair); first.sendBox >= 0 {
+		if first := s.costOf(pair); first.sendBox != 0 {
 			s.transmit(r, first, keyOf(pair)+first.offset)
 		}
 	}
+	r.busy += r.clock - start
 	r.last, r.final, r.counted = r.clock, r.Position, r.waits
-	if d.sendBox >= 0 {
+	if d.sendBox != 0 {
 		s.transmit(r, d, keyOf(a)+d.offset)
 	}
 	if s.visit != nil {
@@ -227,13 +222,22 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 // await waits for the parcel with the key and takes it. It reports false if the parcel has not been
 // sent.
 func (s *simulation) await(r *simRank, rank int, d *actionCost, key int64) bool {
-	p := s.find(d.awaitBox, key)
-	if p == nil {
+	if s.find(d.awaitBox, key) == nil {
 		return false
 	}
-	s.wait(r, rank, d.peer, p)
-	s.boxes[d.awaitBox].take()
+	s.takeFirst(r, rank, d.peer, d.awaitBox, d.waitsFor)
 	return true
+}
+
+// takeFirst waits for the first parcel of a mailbox and takes it. The parcel is from the peer. The wait
+// counts as one of its kind unless it precedes the first computation of the rank.
+func (s *simulation) takeFirst(r *simRank, rank, peer, box, kind int) {
+	before := r.clock
+	s.wait(r, rank, peer, s.boxes[box].first())
+	s.boxes[box].take()
+	if r.started {
+		r.waits[kind] += r.clock - before
+	}
 }
 
 // find moves the parcel with the key to the front of a mailbox and returns it, or nil if the

@@ -173,7 +173,7 @@ func (s *simulation) report() (*Report, error) {
 	for rank := range s.ranks {
 		r, out := &s.ranks[rank], &report.Ranks[rank]
 		s.peaks(rank, out)
-		out.Busy = s.busy(rank)
+		out.Busy = r.busy
 		report.Ideal = max(report.Ideal, out.Busy)
 		if !r.started {
 			continue
@@ -189,30 +189,4 @@ func (s *simulation) report() (*Report, error) {
 		report.Critical = s.critical()
 	}
 	return report, nil
-}
-
-// busy returns the computing time of a rank.
-func (s *simulation) busy(rank int) int64 {
-	var total int64
-	if s.costs.Each != nil {
-		for a := range s.plan.All(rank) {
-			if d := s.costOf(a); d.op == opCompute {
-				total += s.timeOf(d, a)
-			}
-		}
-		return total
-	}
-	for _, segment := range s.plan.Programs[rank] {
-		var body int64
-		for i, a := range segment.Body {
-			switch {
-			case a.Joined():
-				body += s.pairTime(a, segment.Body[i+1])
-			case i == 0 || !segment.Body[i-1].Joined():
-				body += s.costOf(a).time
-			}
-		}
-		total += body * int64(segment.Repeat)
-	}
-	return total
 }

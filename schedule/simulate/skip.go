@@ -124,7 +124,7 @@ func (l *skips) State(s *repeats.State) {
 		r := &l.s.ranks[i]
 		if !r.State(s) || !s.Fixed(flag(r.started)) || !s.Fixed(int64(r.pair.Kind())) ||
 			!s.Moving(r.clock) || !s.Moving(int64(r.pair.Microbatch())) ||
-			!s.Moving(r.last) || !s.Moving(r.final) {
+			!s.Moving(r.last) || !s.Moving(r.final) || !s.Moving(r.busy) {
 			return
 		}
 	}
@@ -180,7 +180,7 @@ func (l *skips) frontLength(i int) uint {
 }
 
 // The numbers of moving values of a rank, a link, a mailbox and a parcel in State.
-const rankValues, linkValues, boxValues, parcelValues = 5, 2, 3, 4
+const rankValues, linkValues, boxValues, parcelValues = 6, 2, 3, 4
 
 // Moves returns the maximum number of cycles that can be skipped such that one more can be run: no
 // segment and no progression ends, no link becomes full, and no time overflows.
@@ -234,6 +234,7 @@ func (l *skips) Skip(n int64, deltas []int64) {
 		r.pair = r.pair.Shift(int(n * deltas[2]))
 		r.last += n * deltas[3]
 		r.final += n * deltas[4]
+		r.busy += n * deltas[5]
 		// The time for which a rank waits for messages on the wire changes by the same amount from
 		// each cycle to the next.
 		for k := range r.waits {

@@ -24,7 +24,7 @@ func (s *simulation) prepareCopies() {
 	s.copies = make([]weightCopies, s.Stages)
 	for stage := range s.copies {
 		costs, c := s.costs.Of(stage), &s.copies[stage]
-		c.cost, c.forward = s.noCost, costs.ForwardWeights
+		c.forward = costs.ForwardWeights
 		if costs.Quantize > 0 {
 			c.cost.op, c.cost.time = opCompute, costs.Quantize
 		}
