@@ -51,12 +51,6 @@ type route struct {
 
 // costOf returns the cost of an action.
 func (s *simulation) costOf(a schedule.Action) *actionCost {
-	if a.Kind() > schedule.WaitReduce {
-		if a.Kind() == schedule.Quantize && s.copies != nil {
-			return &s.copies[a.Stage()].cost
-		}
-		return &s.noCost
-	}
 	return &s.actionCosts[tableIndex(a.Stage(), a.Kind())]
 }
 
@@ -91,7 +85,7 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 // prepare initializes the tables by stage and kind, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
-	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*tableKinds), make([]holding, p.Stages()*tableKinds)
+	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*schedule.NumKinds), make([]holding, p.Stages()*schedule.NumKinds)
 	s.mailbox() // 0 is none
 	for stage := range p.Stages() {
 		s.computations(stage)
@@ -135,11 +129,8 @@ func (s *simulation) prepare() {
 	}
 }
 
-// tableKinds is the number of kinds in the tables: all kinds up to WAIT_REDUCE.
-const tableKinds = int(schedule.WaitReduce) + 1
-
 // tableIndex returns the index of a stage and kind in the tables.
-func tableIndex(stage int, kind schedule.Kind) int { return stage*tableKinds + int(kind) }
+func tableIndex(stage int, kind schedule.Kind) int { return stage*schedule.NumKinds + int(kind) }
 
 // computations sets the costs of the computations of a stage.
 func (s *simulation) computations(stage int) {

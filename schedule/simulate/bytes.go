@@ -154,52 +154,27 @@ func (s *simulation) peaks(rank int, report *RankReport) {
 // applyBody applies the actions of a body with shift added to their microbatches.
 func (l *level) applyBody(body []schedule.Action, shift int, position int64) {
 	for i := 0; i < len(body); i++ {
-		a := body[i]
+		a, at := body[i].Shift(shift), position+int64(i)
 		if a.Joined() {
-			l.applyPair(a.Shift(shift), body[i+1].Shift(shift), position+int64(i))
 			i++
+			l.apply(at, a, body[i].Shift(shift))
 		} else {
-			l.apply(a.Shift(shift), position+int64(i))
+			l.apply(at, a)
 		}
 	}
 }
 
-// holdingOf returns the holding of an action, or nil if its kind is not in the tables.
-func (l *level) holdingOf(a schedule.Action) *holding {
-	if a.Kind() > schedule.WaitReduce {
-		return nil
+// apply applies an action or a joined pair, which begins at the given position, to the level.
+func (l *level) apply(position int64, group ...schedule.Action) {
+	for _, a := range group {
+		l.allocate(&l.holdings[tableIndex(a.Stage(), a.Kind())])
 	}
-	return &l.holdings[tableIndex(a.Stage(), a.Kind())]
-}
-
-// apply applies an action to the level.
-func (l *level) apply(a schedule.Action, position int64) {
-	if h := l.holdingOf(a); h != nil {
-		l.allocate(h)
-		l.updatePeaks(a, position)
-		l.free(h)
+	l.updatePeaks(group[0], position)
+	for _, a := range group {
+		l.free(&l.holdings[tableIndex(a.Stage(), a.Kind())])
 		l.endFar(a)
 		l.endWeights(a)
-	} else if a.Kind() == schedule.Quantize && l.copies != nil {
-		c := &l.copies[a.Stage()]
-		l.classes[memory.FP8] += c.forward + c.backward
-		l.bytes += c.forward + c.backward
-		l.updatePeaks(a, position)
 	}
-}
-
-// applyPair applies a joined pair whose first action is at the given position.
-func (l *level) applyPair(a, b schedule.Action, position int64) {
-	first, second := l.holdingOf(a), l.holdingOf(b)
-	l.allocate(first)
-	l.allocate(second)
-	l.updatePeaks(a, position)
-	l.free(first)
-	l.free(second)
-	l.endFar(a)
-	l.endFar(b)
-	l.endWeights(a)
-	l.endWeights(b)
 }
 
 func (l *level) allocate(h *holding) {

@@ -20,7 +20,6 @@ type simulation struct {
 	transfers bool // the plan has transfers
 
 	actionCosts []actionCost                // by stage and kind
-	noCost      actionCost                  // the cost of a kind that takes no time and waits for nothing
 	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of its inputs, outputs and gradients
 	holdings    []holding                   // by stage and kind
 	reloaded    [][]repeats.Runs            // by rank; see level
@@ -185,7 +184,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		}
 	}
 	if s.visit != nil {
-		s.show(rank, a, r.Position, before, r.clock, copied)
+		s.show(rank, r.Position, before, r.clock, copied, a)
 	}
 	return true
 }
@@ -212,9 +211,9 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 	}
 	if s.visit != nil {
 		if pair != 0 {
-			s.showPair(rank, pair, a, r.Position, start, r.clock)
+			s.show(rank, r.Position-1, start, r.clock, Interval{}, pair, a)
 		} else {
-			s.show(rank, a, r.Position, start, r.clock, Interval{})
+			s.show(rank, r.Position, start, r.clock, Interval{}, a)
 		}
 	}
 }

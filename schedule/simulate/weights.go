@@ -8,15 +8,14 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// weightCopies describes the copies of a stage's weights: the cost of QUANTIZE, their bytes for the
-// forward and for the backward, and the last actions on the rank that read them.
+// weightCopies describes the copies of a stage's weights for the forward and for the backward: their
+// bytes, and the last actions on the rank that read them.
 type weightCopies struct {
-	cost              actionCost
-	forward, backward int64
-	last              [2]schedule.Action // 0 if no action reads them
+	bytes [2]int64
+	last  [2]schedule.Action // 0 if no action reads them
 }
 
-// prepareCopies sets the copies of weights of all stages.
+// prepareCopies sets the copies of weights of all stages, and the cost of the QUANTIZE that makes them.
 func (s *simulation) prepareCopies() {
 	if !s.Quantizes {
 		return
@@ -24,12 +23,14 @@ func (s *simulation) prepareCopies() {
 	s.copies = make([]weightCopies, s.Stages)
 	for stage := range s.copies {
 		costs, c := s.costs.Of(stage), &s.copies[stage]
-		c.forward = costs.ForwardWeights
-		if costs.Quantize > 0 {
-			c.cost.op, c.cost.time = opCompute, costs.Quantize
-		}
+		c.bytes[0] = costs.ForwardWeights
 		if s.HasBackward(stage) {
-			c.backward = costs.BackwardWeights
+			c.bytes[1] = costs.BackwardWeights
+		}
+		i := tableIndex(stage, schedule.Quantize)
+		s.holdings[i].allocate(buffer{memory.FP8, c.bytes[0] + c.bytes[1]})
+		if costs.Quantize > 0 {
+			s.actionCosts[i].op, s.actionCosts[i].time = opCompute, costs.Quantize
 		}
 	}
 	for _, program := range s.plan.Programs {
@@ -59,7 +60,7 @@ func (l *level) endWeights(a schedule.Action) {
 		return
 	}
 	c, a := &l.copies[a.Stage()], a.WithDrop(0).WithJoin(false)
-	for i, bytes := range [...]int64{c.forward, c.backward} {
+	for i, bytes := range c.bytes {
 		if a == c.last[i] {
 			l.classes[memory.FP8] -= bytes
 			l.bytes -= bytes
