@@ -10,16 +10,15 @@ import (
 type demands struct {
 	outline *passes.Outline
 	list    []demand
-	needs   []passes.Need // the dependencies of list
-	from    []int32       // the demands of set i are list[from[i]:from[i+1]]
+	from    []int32 // the demands of set i are list[from[i]:from[i+1]]
 }
 
 // demand is a dependency that either of two actions meets. set and or are the indices of their sets,
 // which are equal if only one action meets the dependency.
 type demand struct {
+	passes.Need
 	set, or int32
 	span    int32 // the set of the microbatches of the copy of the model
-	on      int8  // as in passes.Need
 }
 
 // newDemands returns the demands for a walk whose sets of the microbatches of each copy of the model
@@ -38,7 +37,7 @@ func newDemands(o *passes.Outline, spans int) demands {
 			if n.Or != schedule.None {
 				other = int32(o.Set(n.Stage, n.Or))
 			}
-			d.list, d.needs = append(d.list, demand{first, other, int32(spans + o.Sites[n.Stage].Copy), n.On}), append(d.needs, n)
+			d.list = append(d.list, demand{n, first, other, int32(spans + o.Sites[n.Stage].Copy)})
 		}
 		d.from = append(d.from, int32(len(d.list)))
 	}
@@ -51,7 +50,7 @@ func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 	met := true
 	for i := d.from[set]; i < d.from[set+1]; i++ {
 		need, needed := &d.list[i], mb
-		if need.on != 0 {
+		if need.On != 0 {
 			var planned bool
 			if needed, planned = d.neighbour(w, need, mb); !planned {
 				continue
@@ -67,6 +66,6 @@ func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 // neighbour returns the slice of a sequence on which slice mb depends, and whether the plan contains
 // it.
 func (d *demands) neighbour(w *passes.Walk, need *demand, mb int64) (needed int64, planned bool) {
-	needed, planned = d.outline.Neighbour(mb, need.on)
+	needed, planned = d.outline.Neighbour(mb, need.On)
 	return needed, planned && w.Has(int(need.span), needed)
 }

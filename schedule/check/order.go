@@ -43,20 +43,20 @@ func (v *orderVisitor) Visit(a schedule.Action, mb int64) {
 	}
 	set, d := v.c.Set(a.Stage(), a.Kind()), &v.demands
 	for i := d.from[set]; i < d.from[set+1]; i++ {
-		need, n, needed, planned := &d.list[i], &d.needs[i], mb, true
-		if need.on != 0 {
+		need, needed, planned := &d.list[i], mb, true
+		if need.On != 0 {
 			needed, planned = d.neighbour(&v.Walk, need, mb)
 		}
 		has := func(first int) bool { return v.Has(first+int(need.set), needed) || v.Has(first+int(need.or), needed) }
 		if !planned || has(0) || !has(v.totals) {
 			continue
 		}
-		kind := n.Kind
-		if n.Or != schedule.None && v.Has(v.totals+int(need.or), needed) {
-			kind = n.Or
+		kind := need.Kind
+		if need.Or != schedule.None && v.Has(v.totals+int(need.or), needed) {
+			kind = need.Or
 		}
-		first := schedule.Act(kind, n.Stage, 0).Shift(int(needed))
-		v.fault(a, mb, Order, fmt.Sprint(n.Why), "runs before %v, %s; move %v before it.", first, passes.Reasons[n.Why], first)
+		first := schedule.Act(kind, need.Stage, 0).Shift(int(needed))
+		v.fault(a, mb, Order, fmt.Sprint(need.Why), "runs before %v, %s; move %v before it.", first, passes.Reasons[need.Why], first)
 	}
 	v.Add(set, mb)
 }

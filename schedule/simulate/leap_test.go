@@ -255,40 +255,13 @@ func drawLanes(t *rapid.T) *schedule.Plan {
 	down, scattered := rapid.Bool().Draw(t, "down"), rapid.IntRange(0, 3).Draw(t, "scattered") == 0
 	p.Programs = make([][]schedule.Segment, ranks)
 	for rank := range ranks {
-		var own []plantest.Lane
-		var cuts []int
-		for _, l := range lanes {
-			if p.Placement.Rank[l.Stage] == rank {
-				own = append(own, l)
-				cuts = append(cuts, l.Offset, l.Offset+groups)
+		own := slices.DeleteFunc(slices.Clone(lanes), func(l plantest.Lane) bool { return p.Placement.Rank[l.Stage] != rank })
+		p.Programs[rank] = plantest.Interleave(own, groups, group, down, func(lane, i int) int {
+			if scattered && lane%2 == 1 {
+				return group - 1 - i
 			}
-		}
-		slices.Sort(cuts)
-		cuts = slices.Compact(cuts)
-		for i := range max(0, len(cuts)-1) {
-			segment := schedule.Segment{Repeat: cuts[i+1] - cuts[i], Stride: group}
-			if down {
-				segment.Stride = -group
-			}
-			for n, l := range own {
-				g := cuts[i] - l.Offset
-				if g < 0 || g >= groups {
-					continue
-				}
-				if down {
-					g = groups - 1 - g
-				}
-				for k := range group {
-					if scattered && n%2 == 1 {
-						k = group - 1 - k
-					}
-					segment.Body = append(segment.Body, schedule.Act(l.Kind, l.Stage, g*group+k))
-				}
-			}
-			if len(segment.Body) > 0 {
-				p.Programs[rank] = append(p.Programs[rank], segment)
-			}
-		}
+			return i
+		})
 	}
 	return p
 }

@@ -67,9 +67,43 @@ type Lane struct {
 	Stage, Offset int // Offset is the number of groups by which the lane starts later
 }
 
+// Interleave returns a program in which each lane runs the same number of groups of microbatches, from
+// its offset on, with descending groups if down is set. Warm-up, steady state and drain are segments.
+// The function order returns the i-th microbatch of a group in a lane.
+func Interleave(lanes []Lane, groups, group int, down bool, order func(lane, i int) int) (program []schedule.Segment) {
+	var cuts []int
+	for _, l := range lanes {
+		cuts = append(cuts, l.Offset, l.Offset+groups)
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	for i := range max(0, len(cuts)-1) {
+		segment := schedule.Segment{Repeat: cuts[i+1] - cuts[i], Stride: group}
+		if down {
+			segment.Stride = -group
+		}
+		for lane, l := range lanes {
+			g := cuts[i] - l.Offset
+			if g < 0 || g >= groups {
+				continue
+			}
+			if down {
+				g = groups - 1 - g
+			}
+			for k := range group {
+				segment.Body = append(segment.Body, schedule.Act(l.Kind, l.Stage, g*group+order(lane, k)))
+			}
+		}
+		if len(segment.Body) > 0 {
+			program = append(program, segment)
+		}
+	}
+	return program
+}
+
 // DrawPipelined draws a plan on one rank that interleaves the kinds of all stages. Each kind lags the
-// kind that it needs by a number of groups of microbatches. Warm-up, steady state and drain are
-// segments. Some of these plans are invalid, because a lane may precede its input in the body.
+// kind that it needs by a number of groups of microbatches. Some of these plans are invalid, because a
+// lane may precede its input in the body.
 func DrawPipelined(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
 	p := &schedule.Plan{Name: "pipelined", Placement: schedule.Looped(1, stages)}
@@ -109,39 +143,12 @@ func DrawPipelined(t *rapid.T) (*schedule.Plan, []bool) {
 	reversed := rapid.Bool().Draw(t, "reversed")
 	inGroup := rapid.Permutation([]int{0, 1, 2}[:group]).Draw(t, "order in group")
 
-	cuts := []int{}
-	for _, l := range lanes {
-		cuts = append(cuts, l.Offset, l.Offset+groups)
-	}
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
-	var program []schedule.Segment
-	for i := range len(cuts) - 1 {
-		segment := schedule.Segment{Repeat: cuts[i+1] - cuts[i], Stride: group}
-		if down {
-			segment.Stride = -group
+	p.Programs = [][]schedule.Segment{Interleave(lanes, groups, group, down, func(lane, i int) int {
+		if reversed && lanes[lane].Kind != schedule.F {
+			i = group - 1 - i
 		}
-		for _, l := range lanes {
-			g := cuts[i] - l.Offset
-			if g < 0 || g >= groups {
-				continue
-			}
-			if down {
-				g = groups - 1 - g
-			}
-			for k := range group {
-				m := inGroup[k]
-				if reversed && l.Kind != schedule.F {
-					m = inGroup[group-1-k]
-				}
-				segment.Body = append(segment.Body, schedule.Act(l.Kind, l.Stage, g*group+m))
-			}
-		}
-		if len(segment.Body) > 0 {
-			program = append(program, segment)
-		}
-	}
-	p.Programs = [][]schedule.Segment{program}
+		return inGroup[i]
+	})}
 	return p, split
 }
 
