@@ -3,65 +3,72 @@ package memreport
 import (
 	"math"
 	"slices"
+
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 const (
 	mostBlocks     = 128 // blocks of a rank
-	mostBlockCells = 64  // positions of a block that have their own cell
+	mostBlockCells = 64  // cells of a block
 	blockPoints    = 24  // points for the slope of a block
 )
 
 // blocks holds the levels of a rank by position in a step, relative to the first record's: one
-// profile per step while they fit, then one for several steps.
+// block per step while they fit, then one for several steps.
 type blocks struct {
-	list  []block
-	steps int64 // of a block
+	compact[block]
+	width int64 // positions of a cell of every block
 }
 
-// block is the profile of several consecutive steps.
+// block summarizes several consecutive steps.
 type block struct {
-	first, last int64 // numbers of the steps
-	profile
+	first, last int64           // numbers of the steps
+	cells       []report.Bucket // by position
 }
 
 // add adds the level of a record of a step. step is the step's index, number its number.
 func (b *blocks) add(step, number, position int64, above float64) {
-	b.steps = max(b.steps, 1)
-	if step/b.steps == mostBlocks {
-		b.list = halved(b.list, func(into *block, next block) {
-			into.last = next.last
-			into.join(next.profile)
-		})
-		b.steps *= 2
+	for b.width = max(b.width, 1); position/b.width >= mostBlockCells; b.width *= 2 {
+		for i := range b.list {
+			b.list[i].cells = halved(b.list[i].cells, (*report.Bucket).Join)
+		}
 	}
-	if int(step/b.steps) == len(b.list) {
-		b.list = append(b.list, block{first: number, profile: profile{most: mostBlockCells}})
+	last := b.at(step, mostBlocks, (*block).join)
+	if last.cells == nil {
+		last.first = number
 	}
-	last := &b.list[len(b.list)-1]
 	last.last = number
-	last.add(position, above)
-}
-
-// joined returns the joint profile of blocks [from, to).
-func (b *blocks) joined(from, to int) (all profile) {
-	for _, block := range b.list[from:to] {
-		all.join(profile{cells: slices.Clone(block.cells), stride: block.stride})
+	cell := int(position / b.width)
+	if cell == len(last.cells) {
+		last.cells = append(last.cells, report.Bucket{})
 	}
-	return all
+	last.cells[cell].Join(report.Point(float64(position), above))
 }
 
-// points returns the mean levels of the steps from a block on, by position.
-func (b *blocks) points(from int) (x, y []float64) {
-	last := b.joined(from, len(b.list))
-	return middles(last.buckets(mostPoints))
+// join adds the next block.
+func (b *block) join(next block) {
+	n := min(len(b.cells), len(next.cells))
+	for i := range n {
+		b.cells[i].Join(next.cells[i])
+	}
+	b.last, b.cells = next.last, append(b.cells, next.cells[n:]...)
+}
+
+// joined returns the cells of blocks [from, to) together.
+func (b *blocks) joined(from, to int) []report.Bucket {
+	var all block
+	for _, next := range b.list[from:to] {
+		all.join(next)
+	}
+	return all.cells
 }
 
 // lateRise is a rise within steps that begins after the first step.
 type lateRise struct {
 	rise
-	block         int     // the first block that may rise
-	first, last   int64   // the range of steps in which it may begin
-	before, after profile // of steps that do not rise, and of steps that rise
+	block         int             // the first block that may rise
+	first, last   int64           // the range of steps in which it may begin
+	before, after []report.Bucket // of steps that do not rise, and of steps that rise
 }
 
 // lateRise finds the cut between blocks whose slopes differ most, and returns the rise of the blocks
@@ -74,19 +81,22 @@ func (b *blocks) lateRise() (l lateRise, ok bool) {
 	}
 	slopes := make([]float64, n)
 	for i := range b.list {
-		slopes[i] = fit(middles(b.list[i].buckets(blockPoints))).Median
+		slopes[i] = fit(points(b.list[i].cells, blockPoints)).Median
 	}
 	at := cut(slopes)
 	l.before, l.after = b.joined(0, max(at-1, 1)), b.joined(min(at+1, n-1), n)
-	above := l.after.minus(&l.before)
-	if l.rise, ok = above.rise(1); !ok {
+	above := slices.Clone(l.after[:min(len(l.after), len(l.before))])
+	for i := range above {
+		above[i] = report.Bucket{First: above[i].First, Last: above[i].Last, Sum: above[i].Mean() - l.before[i].Mean(), Count: 1}
+	}
+	if l.rise, ok = riseOf(above, 1); !ok {
 		return l, false
 	}
-	if _, rises := l.after.rise(1); !rises { // the level fell before, and falls less now
+	if _, rises := riseOf(l.after, 1); !rises { // the level fell before, and falls less now
 		return l, false
 	}
 	l.block = at
-	if flat := fit(middles(l.before.buckets(mostPoints))).Median; slopes[at-1]-flat > l.Median/8 {
+	if flat := fit(points(l.before, mostPoints)).Median; slopes[at-1]-flat > l.Median/8 {
 		l.block--
 	}
 	l.first, l.last = b.list[l.block].first, b.list[at].last

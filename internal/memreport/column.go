@@ -62,38 +62,12 @@ func (c *column) join(next column) {
 	}
 }
 
-// halved joins neighbours in pairs. The last element of an odd number stays alone.
-func halved[T any](list []T, join func(into *T, next T)) []T {
-	for i := range list {
-		if i%2 == 0 {
-			list[i/2] = list[i]
-		} else {
-			join(&list[i/2], list[i])
-		}
-	}
-	n := (len(list) + 1) / 2
-	clear(list[n:])
-	return list[:n]
-}
-
 // mostColumns is the maximum number of columns of a rank: about two for each dot of a page.
 const mostColumns = 480
 
-// columns holds the records of one rank. Each record has its own column while they fit; then
-// neighbours are repeatedly joined in pairs.
-type columns struct {
-	list   []column
-	stride int // records of a full column
-}
+// columns holds the records of one rank.
+type columns struct{ compact[column] }
 
 func (c *columns) add(r *memlog.Record, at place) {
-	c.stride = max(c.stride, 1)
-	if n := len(c.list); n == 0 || c.list[n-1].count() == c.stride {
-		if n == mostColumns {
-			c.list = halved(c.list, (*column).join)
-			c.stride *= 2
-		}
-		c.list = append(c.list, column{})
-	}
-	c.list[len(c.list)-1].add(r, at)
+	c.at(at.Record, mostColumns, (*column).join).add(r, at)
 }

@@ -126,7 +126,7 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 		return s
 	}
 	var above []float64 // the points minus a line from 0
-	x, y := middles(list)
+	x, y := points(list, len(list))
 	for i := range x {
 		if x[i] >= from {
 			above = append(above, y[i]-perPosition*(x[i]-from))
@@ -167,7 +167,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	if r.totals.Steps > 1 {
 		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band extends from the smallest to the largest.", units.Number(r.totals.Steps, "step"))
 	}
-	list := of.buckets(mostColumns)
+	list := chunked(of.list, mostColumns)
 	if len(list) < 2 {
 		return f // no growth within a step
 	}
@@ -187,7 +187,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 // lateFigure plots the steps that grow, and the steps before them.
 func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	f.Caption += " The lines are means."
-	before, after := g.late.before.buckets(mostPoints), g.late.after.buckets(mostPoints)
+	before, after := g.late.before, g.late.after
 	f.Series = []report.Series{
 		{Name: "earlier steps", Mark: report.Line, Color: report.Gray, Buckets: before},
 		{Name: fmt.Sprintf("from step %d on", g.First.Step), Mark: report.Line, Color: report.Blue, Buckets: after},
@@ -215,9 +215,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 		X:       report.Axis{Label: "steps since the log began", Unit: report.Count},
 		Y:       bytesFromZero,
 	}
-	all := profile{cells: slices.Clone(r.lows.cells), stride: r.lows.stride}
-	all.add(r.totals.Steps-1, float64(r.stepLowest))
-	list := all.buckets(mostColumns)
+	list := chunked(r.lowest(), mostColumns)
 	for i := range list {
 		list[i] = list[i].Minus(float64(r.firstLowest))
 	}

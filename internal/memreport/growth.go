@@ -50,7 +50,7 @@ type First struct {
 // Grows reports whether anything grows.
 func (g *Growth) Grows() bool { return g.From != "" }
 
-// growth returns the growth of the rank's memory. endStep must have been called.
+// growth returns the growth of the rank's memory.
 func (r *rank) growth() Growth {
 	g := r.findGrowth()
 	if n := float64(r.every); n > 1 && g.Grows() { // the found growth is per record
@@ -72,33 +72,35 @@ func (r *rank) growth() Growth {
 
 // findGrowth returns the growth for each record, and where it begins.
 func (r *rank) findGrowth() (g Growth) {
-	steps, leaves := r.lows.rise(3)
+	lows := r.lowest()
+	steps, leaves := riseOf(lows, 3)
+	lowsX, lowsY := points(lows, mostPoints)
 	if leaves {
 		g.From, g.PerStep = "level", rounded(steps.Median)
 		g.leaves = steps.from
-		x, y := quarter(middles(r.lows.buckets(mostPoints)))
+		x, y := quarter(lowsX, lowsY)
 		g.Still = continues(x, y, steps.Median)
 	}
 	if r.grew {
 		return r.excessGrowth(g)
 	}
-	halfX, halfY := r.blocks.points(len(r.blocks.list) / 2)
+	halfX, halfY := points(r.blocks.joined(len(r.blocks.list)/2, len(r.blocks.list)), mostPoints)
 	if late, ok := r.blocks.lateRise(); ok {
 		g.From = "level"
 		g.setRate(late.slope)
 		g.late = &late
 		g.Still = r.growsAtEnd(late.block, late.Median)
 		g.First = &First{Step: late.first, LastStep: late.last, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
-	} else if inStep, ok := r.stepProfile.rise(1); ok && continues(halfX, halfY, inStep.Median) {
+	} else if inStep, ok := riseOf(r.stepProfile.list, 1); ok && continues(halfX, halfY, inStep.Median) {
 		g.From = "level"
 		g.Still = r.growsAtEnd(0, inStep.Median)
 		g.setRate(inStep.slope)
 		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), record: inStep.from, position: inStep.from, every: r.totals.Steps > 1 && !leaves}
 	} else if leaves { // each step leaves bytes behind that its microbatches do not show
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
-	} else if x, y := middles(r.lows.buckets(mostPoints)); inconclusive(y) {
-		g.Unclear, g.PerStep = true, rounded(fit(x, y).Median)
-	} else if rate := fit(halfX, halfY).Median; inconclusive(halfY) && rate >= fit(middles(r.stepProfile.buckets(mostPoints))).Median/2 {
+	} else if inconclusive(lowsY) {
+		g.Unclear, g.PerStep = true, rounded(fit(lowsX, lowsY).Median)
+	} else if rate := fit(halfX, halfY).Median; inconclusive(halfY) && rate >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
 		g.Unclear, g.PerMicrobatch = true, rounded(rate)
 	}
 	return g
@@ -108,7 +110,7 @@ func (r *rank) findGrowth() (g Growth) {
 // the log.
 func (r *rank) growsAtEnd(from int, rate float64) bool {
 	n := len(r.blocks.list)
-	x, y := r.blocks.points(max(n-max(n/4, 1), from))
+	x, y := points(r.blocks.joined(max(n-max(n/4, 1), from), n), mostPoints)
 	if n == 1 {
 		x, y = quarter(x, y)
 	}
@@ -120,7 +122,7 @@ func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
 	g.From, g.Still = "books", 4*(r.totals.Records-1-r.lastGrew) <= r.totals.Records
 	g.First = &First{at.Step, at.Microbatch, at.Step, at.Microbatch, at.Record, r.firstExcessIn, false}
-	if s, ok := r.excess.rise(1); ok {
+	if s, ok := riseOf(r.excess.list, 1); ok {
 		g.setRate(s.slope)
 		return g
 	}

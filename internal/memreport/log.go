@@ -13,9 +13,6 @@ import (
 // MostRanks is the maximum number of ranks in a log: each takes up to 1 MB here.
 const MostRanks = 1024
 
-// mostPositions is the maximum number of microbatches of a step with their own cell.
-const mostPositions = 4096
-
 // ErrRanks is returned for a record of a rank beyond MostRanks.
 var ErrRanks = errors.New("memreport: too many ranks")
 

@@ -1,8 +1,11 @@
 package memreport
 
 import (
+	"slices"
+
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // rank is the summary of one rank's records in progress.
@@ -22,7 +25,7 @@ type rank struct {
 	stepProfile profile // level relative to the step's first record, by position in the step
 	excess      profile // excess by position, of the steps from the first one with an excess
 	blocks      blocks  // stepProfile, by blocks of steps
-	lows        profile // lowest level of a step, by step
+	lows        profile // lowest level of a completed step, by step
 
 	grew          bool  // some record has an excess
 	firstExcess   place // of the first such record
@@ -48,7 +51,7 @@ func newRank(record *memlog.Record) *rank {
 			Rank: record.Rank, Replica: replica, LevelFirst: record.Live, LevelLowest: record.Live,
 			LevelHighest: -1, Peak: -1, // below every level
 		},
-		every: 1, stepProfile: profile{most: mostPositions},
+		every: 1,
 		first: place{0, record.Step, record.Microbatch}, firstClasses: record.Classes, resident: record.Classes[memory.Resident],
 	}
 }
@@ -65,7 +68,9 @@ func (r *rank) microbatches() int64 {
 func (r *rank) add(record *memlog.Record) {
 	t := &r.totals
 	if t.Steps == 0 || record.Step != r.step {
-		r.endStep()
+		if t.Steps > 0 {
+			r.lows.add(t.Steps-1, mostCells, float64(r.stepLowest))
+		}
 		r.step, r.inStep = record.Step, 0
 		r.stepLevel, r.stepLowest = record.Live, record.Live
 		t.Steps++
@@ -73,7 +78,7 @@ func (r *rank) add(record *memlog.Record) {
 	r.last = place{t.Records, record.Step, record.Microbatch}
 	r.columns.add(record, r.last)
 	above := float64(record.Live - r.stepLevel)
-	r.stepProfile.add(r.inStep, above)
+	r.stepProfile.add(r.inStep, mostStepCells, above)
 	r.blocks.add(t.Steps-1, record.Step, r.inStep, above)
 	r.stepLowest = min(r.stepLowest, record.Live)
 	if t.Steps == 1 {
@@ -91,11 +96,11 @@ func (r *rank) addExcess(record *memlog.Record) {
 	if !r.grew && (record.Growth != 0 || record.Excess != 0) {
 		r.grew, r.firstExcess, r.firstExcessIn = true, r.last, r.inStep
 		for position := range r.inStep { // there was no excess before it in this step
-			r.excess.add(position, 0)
+			r.excess.add(position, mostCells, 0)
 		}
 	}
 	if r.grew {
-		r.excess.add(r.inStep, float64(record.Excess))
+		r.excess.add(r.inStep, mostCells, float64(record.Excess))
 	}
 	r.excessMost = max(r.excessMost, record.Excess)
 	if record.Growth > 0 {
@@ -132,9 +137,10 @@ func (r *rank) addLevels(record *memlog.Record) {
 	}
 }
 
-// endStep adds the lowest level of the completed step.
-func (r *rank) endStep() {
-	if r.totals.Steps > 0 {
-		r.lows.add(r.totals.Steps-1, float64(r.stepLowest))
-	}
+// lowest returns the lowest level of every step, including the last.
+func (r *rank) lowest() []report.Bucket {
+	all := r.lows
+	all.list = slices.Clone(all.list)
+	all.add(r.totals.Steps-1, mostCells, float64(r.stepLowest))
+	return all.list
 }

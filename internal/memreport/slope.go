@@ -3,6 +3,8 @@ package memreport
 import (
 	"math"
 	"slices"
+
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // slope is the increase of y with x: the median of the slopes between all pairs of points, and
@@ -117,15 +119,55 @@ func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
 	return s, false
 }
 
-// hinge returns the index of the last point before y starts to rise with the slope: the corner of
+// rise is the rise of values from a position on.
+type rise struct {
+	slope
+	from, to int64 // the range of the first position that rises
+}
+
+// riseOf returns the rise of cells, or false if they do not rise or if chance explains it. A late
+// rise shows only in the last points, so that the last half, quarter and so on are checked too, up
+// to halves times. Points before the rise do not affect the slope.
+func riseOf(cells []report.Bucket, halves int) (r rise, ok bool) {
+	x, y := points(cells, mostPoints)
+	if r.slope, ok = fitEnd(x, y, halves); !ok {
+		return rise{}, false
+	}
+	r.from, r.to = start(cells, x, y, r.Median)
+	flat := 0
+	for flat < len(x)-leastPoints && x[flat] < float64(r.from-1) {
+		flat++
+	}
+	if again := fit(x[flat:], y[flat:]); again.rises(len(x) - flat) {
+		r.slope = again
+		r.from, r.to = start(cells, x, y, again.Median)
+	}
+	return r, true
+}
+
+// start returns the range of the first position at which cells rise with a slope: more than one if
+// positions share cells. x and y are the points of the cells; near the corner of the points it
+// looks at every cell.
+func start(cells []report.Bucket, x, y []float64, slope float64) (from, to int64) {
+	coarse, each := corner(x, y, slope), x[1]-x[0]
+	low, high := x[max(coarse-2, 0)]-each, x[min(coarse+2, len(x)-1)]+each
+	near := slices.DeleteFunc(slices.Clone(cells), func(c report.Bucket) bool { return c.Last < low || c.First > high })
+	x, y = points(near, len(near))
+	flat := corner(x, y, slope)
+	next := min(flat+1, len(near)-1)
+	return min(int64(near[flat].First)+1, int64(near[next].First)), int64(near[next].Last)
+}
+
+// corner returns the index of the last point before y starts to rise with the slope: the corner of
 // the line, flat before a point and rising after it, with the least sum of absolute distances to
-// the points.
-func hinge(x, y []float64, rise float64) int {
+// the points. Squared distances would move it if the last points of a step fall, as they do if a
+// pipeline drains.
+func corner(x, y []float64, slope float64) int {
 	best, least := 0, math.Inf(1)
 	residuals := make([]float64, len(x))
 	for i := range x {
 		for j := range x {
-			residuals[j] = y[j] - rise*max(0, x[j]-x[i])
+			residuals[j] = y[j] - slope*max(0, x[j]-x[i])
 		}
 		slices.Sort(residuals)
 		level, distance := residuals[len(residuals)/2], 0.0

@@ -59,10 +59,10 @@ func TestChanceDoesNotRise(t *testing.T) {
 	}
 }
 
-func TestHinge(t *testing.T) {
+func TestCorner(t *testing.T) {
 	for _, start := range []int{0, 1, 17, 98} {
 		x, y := line(100, func(i int) float64 { return 5 + 2*float64(max(i-start, 0)) })
-		require.Equal(t, start, hinge(x, y, 2))
+		require.Equal(t, start, corner(x, y, 2))
 	}
 }
 
@@ -72,12 +72,12 @@ func TestProfile(t *testing.T) {
 		var p profile
 		for pass := range 2 {
 			for i := range n {
-				p.add(int64(i), float64(pass))
+				p.add(int64(i), mostCells, float64(pass))
 			}
 		}
-		require.LessOrEqual(t, len(p.cells), mostCells)
+		require.LessOrEqual(t, len(p.list), mostCells)
 		next := 0
-		for _, c := range p.cells {
+		for _, c := range p.list {
 			positions := int(c.Last-c.First) + 1
 			require.Equal(t, report.Bucket{First: float64(next), Last: c.Last, Max: 1, Sum: float64(positions), Count: 2 * positions}, c)
 			next += positions
@@ -92,9 +92,9 @@ func TestRise(t *testing.T) {
 		var p profile
 		start := int64(n / 3)
 		for i := range int64(n) {
-			p.add(i, 1000*float64(max(i-start, 0)))
+			p.add(i, mostCells, 1000*float64(max(i-start, 0)))
 		}
-		r, ok := p.rise(1)
+		r, ok := riseOf(p.list, 1)
 		require.True(t, ok)
 		require.InDelta(t, 1000, r.Median, 1e-6, n)
 		require.LessOrEqual(t, r.from, start+1)

@@ -123,11 +123,8 @@ func (g *Growth) largest(microbatches int64) float64 {
 
 // summary returns the summary so far, without the owners at the peak.
 func (r *rank) summary() Rank {
-	ended := *r
-	ended.lows.cells = slices.Clone(r.lows.cells)
-	ended.endStep()
 	s := r.totals
-	s.Growth, s.Classes, s.PeakClasses = ended.growth(), r.classes.Named(), r.peakClasses.Named()
+	s.Growth, s.Classes, s.PeakClasses = r.growth(), r.classes.Named(), r.peakClasses.Named()
 	if s.Planned != nil {
 		s.Planned = new(*s.Planned)
 	}
