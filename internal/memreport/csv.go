@@ -3,6 +3,7 @@ package memreport
 import (
 	"bufio"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/weir-ml/weir/memory/memlog"
@@ -28,8 +29,19 @@ func (c *csvSink) Add(r *memlog.Record) error {
 		return nil
 	}
 	c.line = c.line[:0]
-	for _, f := range fieldsOf(r) {
-		c.line = append(f.append(c.line), ',')
+	for _, value := range fieldsOf(r) {
+		switch value := value.(type) {
+		case int64:
+			c.line = strconv.AppendInt(c.line, value, 10)
+		case float64:
+			c.line = strconv.AppendFloat(c.line, value, 'g', -1, 64)
+		case string:
+			if strings.ContainsAny(value, "\",\r\n") {
+				value = `"` + strings.ReplaceAll(value, `"`, `""`) + `"`
+			}
+			c.line = append(c.line, value...)
+		}
+		c.line = append(c.line, ',')
 	}
 	c.line[len(c.line)-1] = '\n'
 	_, err := c.w.Write(c.line)

@@ -91,10 +91,10 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 // differences returns the fields that both records have and that differ.
 func differences(a, b *memlog.Record) (list []Field) {
 	of := fieldsOf(b)
-	for i, f := range fieldsOf(a) {
+	for i, value := range fieldsOf(a) {
 		name := fieldNames[i]
-		if f.known && of[i].known && f != of[i] && name != "time" && name != "wait_data" { // times depend on the machine
-			list = append(list, Field{name, f.value(), of[i].value()})
+		if value != nil && of[i] != nil && value != of[i] && name != "time" && name != "wait_data" { // times depend on the machine
+			list = append(list, Field{name, value, of[i]})
 		}
 	}
 	return list

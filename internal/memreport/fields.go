@@ -3,8 +3,6 @@ package memreport
 import (
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
@@ -28,41 +26,32 @@ var fieldNames = func() []string {
 	return append(names, "far", "far_peak", "far_planned", "replica")
 }()
 
-// field is the value of a field: a whole number, the bits of a float64, or a word.
-type field struct {
-	known  bool // the record has it
-	kind   fieldKind
-	number int64
-	word   string
-}
-
-type fieldKind uint8
-
-const (
-	integer fieldKind = iota
-	fraction
-	text
-)
-
-// fieldsOf returns the fields of a record.
-func fieldsOf(r *memlog.Record) (list [numFields]field) {
+// fieldsOf returns the fields of a record, each an int64, a float64, a string, or nil if the record
+// does not have it. A weight that is not finite is a string, as in JSON.
+func fieldsOf(r *memlog.Record) (list [numFields]any) {
+	given := func(has bool, value any) any {
+		if !has {
+			return nil
+		}
+		return value
+	}
 	full, peaks := r.Schema > 0, peakKnown(r)
-	list = [numFields]field{
-		{known: full, number: r.Time}, {known: true, number: r.Step}, {known: true, number: int64(r.Rank)}, {known: true, number: int64(r.Microbatch)},
-		{known: full, number: int64(r.Stage)}, {known: full, kind: text, word: r.Kind}, {known: true, number: r.Live}, {known: r.Planned, number: r.LivePlanned},
-		{known: true, number: r.Peak}, {known: r.Planned, number: r.PeakPlanned},
-		{known: true, number: r.Reserved},
-		{known: full, number: r.Excess}, {known: full, number: r.Growth},
-		{known: full, kind: fraction, number: int64(math.Float64bits(r.Weight))}, {known: full, number: r.WaitData},
+	weight := any(r.Weight)
+	if math.IsNaN(r.Weight) || math.IsInf(r.Weight, 0) {
+		weight = fmt.Sprint(r.Weight)
+	}
+	list = [numFields]any{
+		given(full, r.Time), r.Step, int64(r.Rank), int64(r.Microbatch), given(full, int64(r.Stage)), given(full, r.Kind),
+		r.Live, given(r.Planned, r.LivePlanned), r.Peak, given(r.Planned, r.PeakPlanned),
+		r.Reserved, given(full, r.Excess), given(full, r.Growth), given(full, weight), given(full, r.WaitData),
 	}
 	classes := list[firstClass:]
 	for class := range memory.NumClasses {
-		classes[class] = field{known: full, number: r.Classes[class]}
-		classes[memory.NumClasses+class] = field{known: peaks, number: r.PeakClasses[class]}
+		classes[class] = given(full, r.Classes[class])
+		classes[memory.NumClasses+class] = given(peaks, r.PeakClasses[class])
 	}
-	copy(list[firstClass+2*memory.NumClasses:], []field{
-		{known: farKnown(r), number: r.Far}, {known: farKnown(r), number: r.FarPeak}, {known: r.FarPlanned > 0, number: r.FarPlanned},
-		{known: r.Replicated, number: int64(r.Replica)},
+	copy(classes[2*memory.NumClasses:], []any{
+		given(farKnown(r), r.Far), given(farKnown(r), r.FarPeak), given(r.FarPlanned > 0, r.FarPlanned), given(r.Replicated, int64(r.Replica)),
 	})
 	return list
 }
@@ -72,32 +61,3 @@ func peakKnown(r *memlog.Record) bool { return r.PeakClasses != memory.ByClass{}
 
 // farKnown reports whether a record has far memory.
 func farKnown(r *memlog.Record) bool { return r.FarPeak > 0 || r.FarPlanned > 0 }
-
-// value returns the field as a value that JSON can encode: a number that is not finite as text.
-func (f *field) value() any {
-	x := math.Float64frombits(uint64(f.number))
-	switch {
-	case f.kind == text:
-		return f.word
-	case f.kind == integer:
-		return f.number
-	case math.IsNaN(x) || math.IsInf(x, 0):
-		return fmt.Sprint(x)
-	}
-	return x
-}
-
-// append appends the field to a line of CSV.
-func (f *field) append(line []byte) []byte {
-	switch {
-	case !f.known:
-		return line
-	case f.kind == fraction:
-		return strconv.AppendFloat(line, math.Float64frombits(uint64(f.number)), 'g', -1, 64)
-	case f.kind == integer:
-		return strconv.AppendInt(line, f.number, 10)
-	case strings.ContainsAny(f.word, "\",\r\n"):
-		return append(line, `"`+strings.ReplaceAll(f.word, `"`, `""`)+`"`...)
-	}
-	return append(line, f.word...)
-}
