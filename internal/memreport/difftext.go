@@ -70,24 +70,18 @@ func Compare(w io.Writer, a, b *Summary) error {
 		}
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	head, cells := "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t", []func(*Rank) string{
-		func(r *Rank) string { return units.Count(r.Records) },
-		func(r *Rank) string { return units.Size(r.Peak) },
-		func(r *Rank) string { return units.Size(r.Reserved) },
-		func(r *Rank) string { return r.Growth.cell() },
-	}
+	head, columns := "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t", []string{"records", "peak", "reserved", "growth per microbatch"}
 	if a.far() || b.far() {
-		head += "far A\tB\t"
-		cells = append(cells, func(r *Rank) string { return units.Size(r.FarPeak) })
+		head, columns = head+"far A\tB\t", append(columns, "far peak")
 	}
 	fmt.Fprintln(t, head)
 	for _, number := range slices.Sorted(maps.Keys(ranks)) {
 		fmt.Fprintf(t, "%d\t", number)
-		for _, cell := range cells {
+		for _, column := range columns {
 			for _, r := range ranks[number] {
 				text := "-"
 				if r != nil {
-					text = cell(r)
+					text = rankCells[column](r)
 				}
 				fmt.Fprint(t, text, "\t")
 			}

@@ -110,36 +110,12 @@ func (g *Growth) remainder(steps int64) string {
 
 // tables are the numbers behind the figures.
 func tables(s *Summary, focus *Rank) (list []report.Table) {
-	ranks := report.Table{Title: "Ranks", Head: []string{"rank", "records", "level", "peak", "planned peak", "reserved", "growth per microbatch", "begins"}}
-	if s.far() {
-		ranks.Head = append(ranks.Head, "far peak")
-	}
-	if s.replicated() {
-		ranks.Head = append(ranks.Head, "replica")
-	}
-	for i := range s.Ranks {
-		r := &s.Ranks[i]
-		begins := "-"
-		if r.Growth.Grows() {
-			begins = r.Growth.First.cell()
-		}
-		ranks.Rows = append(ranks.Rows, []string{
-			strconv.Itoa(r.Rank), units.Count(r.Records), sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak),
-			r.plannedPeak(), units.Size(r.Reserved), r.Growth.cell(), begins,
-		})
-		if s.far() {
-			ranks.Rows[i] = append(ranks.Rows[i], units.Size(r.FarPeak))
-		}
-		if s.replicated() {
-			ranks.Rows[i] = append(ranks.Rows[i], r.replica())
-		}
-	}
 	for _, t := range []report.Table{firstRows(s.dumpTable(), shownOwners*4), firstRows(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
 		if len(t.Rows) > 0 {
 			list = append(list, t)
 		}
 	}
-	return append(list, ranks)
+	return append(list, s.rankTable("rank", "records", "level", "peak", "planned peak", "reserved", "growth per microbatch", "begins", "far peak", "replica"))
 }
 
 // classesTable has the classes of a rank at its peak, if the log has them, and at its highest

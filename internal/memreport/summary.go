@@ -2,7 +2,6 @@ package memreport
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -84,24 +83,6 @@ func (l *Log) Summary() *Summary {
 		s.Ranks = append(s.Ranks, one)
 	}
 	return s
-}
-
-// replicated reports whether there are several replicas.
-func (s *Summary) replicated() bool {
-	return slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.Replica != nil })
-}
-
-// replica returns the replica for a table.
-func (r *Rank) replica() string {
-	if r.Replica == nil {
-		return "-"
-	}
-	return strconv.Itoa(*r.Replica)
-}
-
-// far reports whether any rank has far memory.
-func (s *Summary) far() bool {
-	return slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.FarPeak > 0 })
 }
 
 // focus returns the most important rank: the rank that grows most, or the rank with the highest

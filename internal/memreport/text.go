@@ -58,59 +58,15 @@ func firstRows(t report.Table, n int) report.Table {
 
 // rankLines writes a row for each rank.
 func (s *Summary) rankLines(b *strings.Builder) {
-	planned := s.planned()
+	table := s.rankTable("rank", "replica", "level", "peak", "planned", "far peak", "reserved", "growth per microbatch")
 	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	head, replicated := "rank\t", s.replicated()
-	if replicated {
-		head += "replica\t"
-	}
-	head += "level\tpeak\t"
-	if planned {
-		head += "planned\t"
-	}
-	far := s.far()
-	if far {
-		head += "far peak\t"
-	}
-	fmt.Fprintln(t, head+"reserved\tgrowth per microbatch\t")
-	for i, r := range s.Ranks {
-		if i == mostRows {
-			break
-		}
-		fmt.Fprintf(t, "%d\t", r.Rank)
-		if replicated {
-			fmt.Fprintf(t, "%s\t", r.replica())
-		}
-		fmt.Fprintf(t, "%s\t%s\t", sizeRange(r.LevelLowest, r.LevelHighest), units.Size(r.Peak))
-		if planned {
-			fmt.Fprintf(t, "%s\t", r.plannedPeak())
-		}
-		if far {
-			fmt.Fprintf(t, "%s\t", units.Size(r.FarPeak))
-		}
-		fmt.Fprintf(t, "%s\t%s\t\n", units.Size(r.Reserved), r.Growth.cell())
+	for _, row := range append([][]string{table.Head}, firstRows(table, mostRows).Rows...) {
+		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
 	}
 	t.Flush() // into memory
 	if n := len(s.Ranks) - mostRows; n > 0 {
 		fmt.Fprintf(b, "and %s more\n", units.Number(n, "rank"))
 	}
-}
-
-// planned reports whether any rank has a plan.
-func (s *Summary) planned() bool {
-	for i := range s.Ranks {
-		if s.Ranks[i].Planned != nil {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *Rank) plannedPeak() string {
-	if r.Planned == nil {
-		return "-"
-	}
-	return units.Size(r.Planned.Peak)
 }
 
 // findings are the most important sentences.
