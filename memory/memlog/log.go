@@ -19,9 +19,9 @@ const schema = 1
 type Log struct {
 	sink  sink
 	json  zerolog.Logger
-	every int
+	every int // 0 if every record is written
 	mu    sync.Mutex
-	since map[int]*skipped // by rank; nil if every record is written
+	since map[int]*skipped // by rank
 }
 
 // skipped summarizes the records of a rank since its last line.
@@ -47,7 +47,9 @@ func New(w io.Writer) *Log {
 // and all that show growth. Its lines have n as every, and the highest peak of the omitted
 // records. It must be called before the first record.
 func (l *Log) Every(n int) {
-	l.every, l.since = n, map[int]*skipped{}
+	if n > 1 {
+		l.every, l.since = n, map[int]*skipped{}
+	}
 }
 
 // thinned returns the record to write, or nil if it is omitted. Its peak is the highest since
@@ -81,49 +83,47 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 
 // Sample writes one line. It does not keep s. Err returns the first error.
 func (l *Log) Sample(s *memory.Sample) {
-	if l.every > 1 {
+	if l.every > 0 {
 		if s = l.thinned(s); s == nil {
 			return
 		}
 	}
-	line := l.json.Log().
-		Int("schema", schema).
-		Int64("time", s.Time).
-		Int64("step", s.Step).
-		Int("rank", s.Rank)
-	if s.Replicated {
-		line.Int("replica", s.Replica)
-	}
-	line.Int("microbatch", s.Microbatch).
-		Int("stage", s.Stage).
-		Str("action", s.Kind).
-		Int64("live", s.Live)
-	if s.Planned {
-		line.Int64("live_planned", s.LivePlanned)
-	}
-	line.Int64("peak", s.Peak)
-	if s.Planned {
-		line.Int64("peak_planned", s.PeakPlanned)
-	}
-	if s.FarPeak > 0 || s.FarPlanned > 0 {
-		line.Int64("far", s.Far).Int64("far_peak", s.FarPeak)
-		if s.FarPlanned > 0 {
-			line.Int64("far_planned", s.FarPlanned)
+	line := l.json.Log().Int("schema", schema)
+	for _, f := range sampleFields(s, &l.every) {
+		if !f.optional {
+			f.write(line)
 		}
 	}
-	line.Int64("reserved", s.Reserved).
-		Int64("excess", s.Excess).
-		Int64("growth", s.Growth).
-		Float64("weight", s.Weight).
-		Int64("wait_data", s.WaitData)
-	if l.every > 1 {
-		line.Int("every", l.every)
-	}
-	line.Object("classes", (*classes)(&s.Classes))
-	if s.PeakClasses != (memory.ByClass{}) {
-		line.Object("peak_classes", (*classes)(&s.PeakClasses))
-	}
 	line.Send()
+}
+
+// sampleFields returns the fields of a sample after the schema, in the order of a line.
+func sampleFields(s *memory.Sample, every *int) [22]field {
+	far := s.FarPeak > 0 || s.FarPlanned > 0
+	return [...]field{
+		{key: "time", to: (*signed)(&s.Time)},
+		{key: "step", to: &s.Step},
+		{key: "rank", to: &s.Rank},
+		{key: "replica", to: &s.Replica, optional: !s.Replicated},
+		{key: "microbatch", to: &s.Microbatch},
+		{key: "stage", to: &s.Stage},
+		{key: "action", to: &s.Kind},
+		{key: "live", to: &s.Live},
+		{key: "live_planned", to: &s.LivePlanned, optional: !s.Planned},
+		{key: "peak", to: &s.Peak},
+		{key: "peak_planned", to: &s.PeakPlanned, optional: !s.Planned},
+		{key: "far", to: &s.Far, optional: !far},
+		{key: "far_peak", to: &s.FarPeak, optional: !far},
+		{key: "far_planned", to: &s.FarPlanned, optional: s.FarPlanned == 0},
+		{key: "reserved", to: &s.Reserved},
+		{key: "excess", to: (*signed)(&s.Excess)},
+		{key: "growth", to: (*signed)(&s.Growth)},
+		{key: "weight", to: &s.Weight},
+		{key: "wait_data", to: &s.WaitData},
+		{key: "every", to: every, optional: *every == 0},
+		{key: "classes", to: &s.Classes},
+		{key: "peak_classes", to: &s.PeakClasses, optional: s.PeakClasses == memory.ByClass{}},
+	}
 }
 
 // PeakOwner writes one line. A trainer that has planned the memory of steps writes one for each

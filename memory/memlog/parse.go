@@ -17,7 +17,7 @@ import (
 type field struct {
 	key string
 	to  any // a pointer to one of the types in value
-	// optional fields may be absent.
+	// optional fields may be absent from a line; Log.Sample leaves them out.
 	optional bool
 }
 
@@ -27,20 +27,29 @@ type object []field
 // MarshalZerologObject implements zerolog.LogObjectMarshaler.
 func (o object) MarshalZerologObject(e *zerolog.Event) {
 	for _, f := range o {
-		switch value := f.to.(type) {
-		case *int:
-			e.Int(f.key, *value)
-		case *int64:
-			e.Int64(f.key, *value)
-		case *uint64:
-			e.Uint64(f.key, *value)
-		case *float64:
-			e.Float64(f.key, *value)
-		case *string:
-			e.Str(f.key, *value)
-		case *memory.Class:
-			e.Str(f.key, value.String())
-		}
+		f.write(e)
+	}
+}
+
+// write writes the field.
+func (f *field) write(e *zerolog.Event) {
+	switch value := f.to.(type) {
+	case *int:
+		e.Int(f.key, *value)
+	case *int64:
+		e.Int64(f.key, *value)
+	case *signed:
+		e.Int64(f.key, int64(*value))
+	case *uint64:
+		e.Uint64(f.key, *value)
+	case *float64:
+		e.Float64(f.key, *value)
+	case *string:
+		e.Str(f.key, *value)
+	case *memory.Class:
+		e.Str(f.key, value.String())
+	case *memory.ByClass:
+		e.Object(f.key, (*classes)(value))
 	}
 }
 
@@ -55,8 +64,15 @@ func parse(text []byte) (Record, error) {
 	}
 	var r Record
 	switch {
-	case !has(all, "schema"):
-		return parseMinimal(all)
+	case !has(all, "schema"): // of another trainer, whose other keys are ignored
+		err = fill(1, all, "the minimal form (no schema)", []field{
+			{key: "step", to: &r.Step},
+			{key: "rank", to: &r.Rank},
+			{key: "microbatch", to: &r.Microbatch},
+			{key: "allocated", to: &r.Live},
+			{key: "reserved", to: &r.Reserved},
+			{key: "peak", to: &r.Peak},
+		})
 	case has(all, "owner"):
 		r.Owner = new(memory.Info)
 		err = fillInside(all, "owner", &r, "an owner", ownerFields(r.Owner))
@@ -67,54 +83,11 @@ func parse(text []byte) (Record, error) {
 		r.FP8 = &FP8{}
 		err = fillInside(all, "fp8", &r, "a role in FP8", fp8Fields(r.FP8))
 	default:
-		return parseSample(all)
+		r.Planned = has(all, "live_planned") || has(all, "peak_planned")
+		r.Replicated = has(all, "replica")
+		fields := sampleFields(&r.Sample, &r.Every)
+		err = fill(1, all, "schema 1", append([]field{{key: "schema", to: &r.Schema}}, fields[:]...))
 	}
-	return r, err
-}
-
-// parseMinimal reads the minimal form of other trainers. It ignores keys other than the six.
-func parseMinimal(all []member) (r Record, err error) {
-	err = fill(1, all, "the minimal form (no schema)", []field{
-		{key: "step", to: &r.Step},
-		{key: "rank", to: &r.Rank},
-		{key: "microbatch", to: &r.Microbatch},
-		{key: "allocated", to: &r.Live},
-		{key: "reserved", to: &r.Reserved},
-		{key: "peak", to: &r.Peak},
-	})
-	return r, err
-}
-
-// parseSample reads a line of Log.Sample.
-func parseSample(all []member) (r Record, err error) {
-	s := &r.Sample
-	r.Planned = has(all, "live_planned") || has(all, "peak_planned")
-	r.Replicated = has(all, "replica")
-	err = fill(1, all, "schema 1", []field{
-		{key: "schema", to: &r.Schema},
-		{key: "time", to: (*signed)(&s.Time)},
-		{key: "step", to: &s.Step},
-		{key: "rank", to: &s.Rank},
-		{key: "replica", to: &s.Replica, optional: true},
-		{key: "microbatch", to: &s.Microbatch},
-		{key: "stage", to: &s.Stage},
-		{key: "action", to: &s.Kind},
-		{key: "live", to: &s.Live},
-		{key: "live_planned", to: &r.LivePlanned, optional: !r.Planned},
-		{key: "peak", to: &s.Peak},
-		{key: "peak_planned", to: &r.PeakPlanned, optional: !r.Planned},
-		{key: "far", to: &s.Far, optional: true},
-		{key: "far_peak", to: &s.FarPeak, optional: true},
-		{key: "far_planned", to: &s.FarPlanned, optional: true},
-		{key: "reserved", to: &s.Reserved},
-		{key: "excess", to: (*signed)(&s.Excess)},
-		{key: "growth", to: (*signed)(&s.Growth)},
-		{key: "weight", to: &s.Weight},
-		{key: "wait_data", to: &s.WaitData},
-		{key: "every", to: &r.Every, optional: true},
-		{key: "classes", to: &s.Classes},
-		{key: "peak_classes", to: &s.PeakClasses, optional: true},
-	})
 	return r, err
 }
 
