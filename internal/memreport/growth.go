@@ -42,7 +42,6 @@ type First struct {
 	LastStep int64 `json:"last_step"`
 	Last     int   `json:"last"`
 
-	record   int64 // of the rank, or -1 if unknown
 	position int64 // within its step, or -1 if unknown
 	every    bool  // every step grows and releases its growth at its end
 }
@@ -90,14 +89,14 @@ func (r *rank) findGrowth() (g Growth) {
 		g.setRate(late.slope)
 		g.late = &late
 		g.Still = r.growsAtEnd(late.block, late.Median)
-		g.First = &First{Step: late.first, LastStep: late.last, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
+		g.First = &First{Step: late.first, LastStep: late.last, Microbatch: int(late.from), Last: int(late.to), position: late.from}
 	} else if inStep, ok := riseOf(r.stepProfile.list, 1); ok && continues(halfX, halfY, inStep.Median) {
 		g.From = "level"
 		g.Still = r.growsAtEnd(0, inStep.Median)
 		g.setRate(inStep.slope)
-		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), record: inStep.from, position: inStep.from, every: r.totals.Steps > 1 && !leaves}
+		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), position: inStep.from, every: r.totals.Steps > 1 && !leaves}
 	} else if leaves { // each step leaves bytes behind that its microbatches do not show
-		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
+		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), position: -1}
 	} else if inconclusive(lowsY) {
 		g.Unclear, g.PerStep = true, rounded(fit(lowsX, lowsY).Median)
 	} else if rate := fit(halfX, halfY).Median; inconclusive(halfY) && rate >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
@@ -121,7 +120,7 @@ func (r *rank) growsAtEnd(from int, rate float64) bool {
 func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
 	g.From, g.Still = "books", 4*(r.totals.Records-1-r.lastGrew) <= r.totals.Records
-	g.First = &First{at.Step, at.Microbatch, at.Step, at.Microbatch, at.Record, r.firstExcessIn, false}
+	g.First = &First{Step: at.Step, Microbatch: at.Microbatch, LastStep: at.Step, Last: at.Microbatch, position: r.firstExcessIn}
 	if s, ok := riseOf(r.excess.list, 1); ok {
 		g.setRate(s.slope)
 		return g
