@@ -52,7 +52,18 @@ func (e Encoding) Bytes(rows, cols int) int {
 	if !e.Valid() || rows <= 0 || cols <= 0 {
 		return 0
 	}
-	return float8.Size(float8.Scaling(e.Scaling), formats[e.Format], rows, cols)
+	return e.layout(rows, cols).Size
+}
+
+func (e Encoding) layout(rows, cols int) float8.Layout {
+	return float8.LayoutOf(float8.Scaling(e.Scaling), formats[e.Format], rows, cols)
+}
+
+// Offsets returns where the float32 scales of a valid matrix begin in its buffer, and where the
+// scales of one byte begin, which only MX32 and NV16 have.
+func (e Encoding) Offsets(rows, cols int) (float32s, bytes int) {
+	l := e.layout(rows, cols)
+	return l.Factors, l.Scales
 }
 
 // Quantized is a quantized matrix: a buffer of Uint8 with Encoding.Bytes(Rows, Cols) elements.

@@ -61,7 +61,7 @@ func TestStochasticSlices(t *testing.T) {
 			if round == 0 {
 				src[0], src[1] = 0, float32(math.Inf(-1))
 			}
-			m := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, n)), float8.PerTensor, f, 1, n)
+			m := float8.Open(make([]byte, float8.LayoutOf(float8.PerTensor, f, 1, n).Size), float8.PerTensor, f, 1, n)
 			for _, s := range sets() {
 				clear(m.Codes)
 				tally := s.QuantizeRows(&m, src, &float8.Rule{Scale: scale, Random: draws}, 0, 1)
@@ -99,7 +99,7 @@ func TestStochasticBoundaries(t *testing.T) {
 			}
 		}
 		n := len(src)
-		want := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, n)), float8.PerTensor, f, 1, n)
+		want := float8.Open(make([]byte, float8.LayoutOf(float8.PerTensor, f, 1, n).Size), float8.PerTensor, f, 1, n)
 		float8.Portable.QuantizeRows(&want, src, &float8.Rule{Scale: 1, Random: draws}, 0, 1)
 		up := 0
 		for i, x := range src {
@@ -109,7 +109,7 @@ func TestStochasticBoundaries(t *testing.T) {
 		}
 		require.InDelta(t, n/2, up, float64(n/4), "as many on both sides")
 		for _, s := range sets() {
-			got := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, n)), float8.PerTensor, f, 1, n)
+			got := float8.Open(make([]byte, float8.LayoutOf(float8.PerTensor, f, 1, n).Size), float8.PerTensor, f, 1, n)
 			s.QuantizeRows(&got, src, &float8.Rule{Scale: 1, Random: draws}, 0, 1)
 			require.Equal(t, want.Codes, got.Codes, "%v %s", s, f.Name)
 		}
@@ -118,7 +118,7 @@ func TestStochasticBoundaries(t *testing.T) {
 
 // matrixOfZeros returns a matrix to quantize into.
 func matrixOfZeros(s float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
-	m := float8.Open(make([]byte, float8.Size(s, f, rows, cols)), s, f, rows, cols)
+	m := float8.Open(make([]byte, float8.LayoutOf(s, f, rows, cols).Size), s, f, rows, cols)
 	return &m
 }
 

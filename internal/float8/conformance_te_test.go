@@ -314,7 +314,7 @@ func TestStochasticNVFP4AsTransformerEngine(t *testing.T) {
 // NaN rather than infinity. The test decodes one element with each of the other codes too.
 func TestExtremeScalesAsTransformerEngine(t *testing.T) {
 	const one = 56
-	m := float8.Open(make([]byte, float8.Size(float8.MX32, &float8.E4M3, 1, 32*256)), float8.MX32, &float8.E4M3, 1, 32*256)
+	m := float8.Open(make([]byte, float8.LayoutOf(float8.MX32, &float8.E4M3, 1, 32*256).Size), float8.MX32, &float8.E4M3, 1, 32*256)
 	for i := range m.Codes {
 		m.Codes[i], m.Scales[i/32] = one, byte(i/32)
 	}

@@ -30,7 +30,7 @@ func same(t *testing.T, want, got float64, name string, args ...any) {
 // matrices quantizes x in both orientations, each in one call.
 func matrices(s float8.Set, scaling float8.Scaling, f *float8.Format, x []float32, rows, cols int, rule *float8.Rule) (rowwise, columnwise float8.Matrix) {
 	open := func(rows, cols int) float8.Matrix {
-		size := float8.Size(scaling, f, rows, cols)
+		size := float8.LayoutOf(scaling, f, rows, cols).Size
 		return float8.Open(make([]byte, max(size, 16)), scaling, f, rows, cols)
 	}
 	rowwise, columnwise = open(rows, cols), open(cols, rows)

@@ -22,7 +22,7 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 				rows, cols = 16*(1+r.IntN(5)), 32*(1+r.IntN(5))
 			}
 			matrix := func(rows, cols int) *float8.Matrix {
-				size := float8.Size(form.scaling, form.format, rows, cols)
+				size := float8.LayoutOf(form.scaling, form.format, rows, cols).Size
 				whole := (size + 3) / 4 * 4 // rounded up, so that an operand aligned to 4 stays aligned
 				m := float8.Open(testkit.Guarded[byte](t, whole, atEnd)[:size], form.scaling, form.format, rows, cols)
 				return &m
@@ -58,7 +58,7 @@ func TestNothingOutsideOfLargeMatrices(t *testing.T) {
 	for _, s := range sets() {
 		for _, form := range []int{0, 4, 6} {
 			form := forms[form]
-			m := float8.Open(testkit.Guarded[byte](t, float8.Size(form.scaling, form.format, cols, rows), true), form.scaling, form.format, cols, rows)
+			m := float8.Open(testkit.Guarded[byte](t, float8.LayoutOf(form.scaling, form.format, cols, rows).Size, true), form.scaling, form.format, cols, rows)
 			s.QuantizeColumns(&m, x, &float8.Rule{Scale: 1}, 0, cols)
 			s.Dequantize(x, &m, 0, cols)
 		}

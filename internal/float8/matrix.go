@@ -36,8 +36,19 @@ type Matrix struct {
 	Across int
 }
 
-// shape returns a matrix without its memory, and the bytes that the matrix needs.
-func shape(s Scaling, f *Format, rows, cols int) (m Matrix, bytes int) {
+// Layout has the offsets of the parts of a matrix in its memory, after the codes, and its size, in
+// bytes. They are the largest int if they overflow one.
+type Layout struct{ Factors, Scales, Size int }
+
+// LayoutOf returns the layout of a matrix: its codes, then, from the next multiple of 4, its
+// factors, then its scales.
+func LayoutOf(s Scaling, f *Format, rows, cols int) Layout {
+	_, layout := shape(s, f, rows, cols)
+	return layout
+}
+
+// shape returns a matrix without its memory, and its layout.
+func shape(s Scaling, f *Format, rows, cols int) (m Matrix, l Layout) {
 	m = Matrix{Format: f, Scaling: s, Rows: rows, Cols: cols, Stride: cols, Across: blocksOf(cols, s.block())}
 	if f.Mantissa == E2M1.Mantissa {
 		m.Stride = blocksOf(cols, 2)
@@ -53,7 +64,10 @@ func shape(s Scaling, f *Format, rows, cols int) (m Matrix, bytes int) {
 	case NV16:
 		scales = boundedProduct(rows, m.Across)
 	}
-	return m, boundedSum(boundedSum(boundedProduct(blocksOf(boundedProduct(rows, m.Stride), 4), 4), boundedProduct(factors, 4)), scales)
+	l.Factors = boundedProduct(blocksOf(boundedProduct(rows, m.Stride), 4), 4)
+	l.Scales = boundedSum(l.Factors, boundedProduct(factors, 4))
+	l.Size = boundedSum(l.Scales, scales)
+	return m, l
 }
 
 // block returns the number of elements of a row that share a scale.
@@ -79,31 +93,14 @@ func boundedSum(a, b int) int {
 	return a + b
 }
 
-// Size returns the size of a matrix in bytes: its codes, then, from the next multiple of 4, its
-// factors, then its scales. It returns the largest int if the size overflows one.
-func Size(s Scaling, f *Format, rows, cols int) int {
-	_, bytes := shape(s, f, rows, cols)
-	return bytes
-}
-
-// Open returns the matrix stored in data, whose length is Size and which begins at a multiple
+// Open returns the matrix stored in data, which has the size of its layout and begins at a multiple
 // of 4.
 func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
-	m, bytes := shape(s, f, rows, cols)
-	data = data[:bytes:bytes]
-	codes := rows * m.Stride
-	m.Codes, data = data[:codes], data[(codes+3)/4*4:]
-	blocks := 0
-	switch s {
-	case MX32:
-		m.Scales = data
-		return m
-	case NV16:
-		blocks = rows * m.Across
+	m, l := shape(s, f, rows, cols)
+	m.Codes, m.Scales = data[:rows*m.Stride], data[l.Scales:l.Size:l.Size]
+	if factors := data[l.Factors:l.Scales]; len(factors) > 0 {
+		m.Factors = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(factors))), len(factors)/4)
 	}
-	factors := data[:len(data)-blocks]
-	m.Factors = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(factors))), len(factors)/4)
-	m.Scales = data[len(factors):]
 	return m
 }
 

@@ -13,7 +13,7 @@ import (
 
 // matrixOf returns a matrix of random numbers.
 func matrixOf(r *rand.Rand, s float8.Scaling, f *float8.Format, rows, cols int) float8.Matrix {
-	m := float8.Open(make([]byte, float8.Size(s, f, rows, cols)), s, f, rows, cols)
+	m := float8.Open(make([]byte, float8.LayoutOf(s, f, rows, cols).Size), s, f, rows, cols)
 	float8.Portable.QuantizeRows(&m, spread(r, rows*cols), &float8.Rule{Scale: 3}, 0, rows)
 	return m
 }

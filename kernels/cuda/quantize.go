@@ -12,28 +12,17 @@ type quantized struct {
 	format, scaling        uint64
 }
 
-// matrix returns the addresses of the parts of a matrix, as kernels.Encoding lays them out.
+// matrix returns the addresses of the parts of a matrix.
 func (o *operation) matrix(q kernels.Quantized) (m quantized) {
 	if q == (kernels.Quantized{}) || o.err != nil {
 		return m
 	}
 	o.fits(q.Rows, q.Cols)
-	stride, factors := q.Cols, 0
-	if q.Encoding.Format == kernels.E2M1 {
-		stride = (q.Cols + 1) / 2
-	}
-	switch blocks := (q.Cols + 127) / 128; q.Encoding.Scaling {
-	case kernels.PerTensor, kernels.NV16:
-		factors = 1
-	case kernels.Rows128:
-		factors = q.Rows * blocks
-	case kernels.Tiles128:
-		factors = (q.Rows + 127) / 128 * blocks
-	}
+	factors, scales := q.Encoding.Offsets(q.Rows, q.Cols)
 	m.codes = o.at(q.Data)
-	m.factors = m.codes + uint64(q.Rows*stride+3)&^3
+	m.factors = m.codes + uint64(factors)
 	if s := q.Encoding.Scaling; s == kernels.MX32 || s == kernels.NV16 {
-		m.scales = of(m.factors, factors)
+		m.scales = m.codes + uint64(scales)
 	}
 	m.format, m.scaling = uint64(q.Encoding.Format), uint64(q.Encoding.Scaling)
 	return m
