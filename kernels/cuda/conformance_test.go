@@ -98,7 +98,12 @@ func filled(t *testing.T, d kernels.Compute, n int, seed uint64) kernels.Buffer 
 	for i := range x {
 		x[i] = float32(rng.NormFloat64())
 	}
-	b, err := d.Alloc(memory.Saved, kernels.Float32, n)
+	return put(t, d, memory.Saved, x)
+}
+
+// put allocates a buffer with the given numbers.
+func put(t *testing.T, d kernels.Compute, class memory.Class, x []float32) kernels.Buffer {
+	b, err := d.Alloc(class, kernels.Float32, len(x))
 	require.NoError(t, err)
 	require.NoError(t, d.WriteFloat32(b, x))
 	return b
@@ -151,9 +156,7 @@ func wideHeads(t *testing.T, d kernels.Compute) {
 func inGraph(t *testing.T, d *cuda.Device) {
 	h := host(t)
 	want := filled(t, h, 40, 1)
-	y, err := d.Alloc(memory.Resident, kernels.Float32, 40)
-	require.NoError(t, err)
-	require.NoError(t, d.WriteFloat32(y, content(t, h, want)))
+	y := put(t, d, memory.Resident, content(t, h, want))
 	require.NoError(t, d.Lay(&memory.Layout{Height: page, Places: []int32{0, 0}, Levels: make([]memory.Level, 1)}))
 	for mb := range int64(4) {
 		d.At(0)

@@ -52,9 +52,7 @@ func actions(dev *cuda.Device, sum kernels.Buffer, count int) (err error) {
 }
 
 func newSum(t *testing.T, dev *cuda.Device) kernels.Buffer {
-	sum, err := dev.Alloc(memory.Resident, kernels.Float32, n)
-	require.NoError(t, err)
-	require.NoError(t, dev.WriteFloat32(sum, make([]float32, n)))
+	sum := put(t, dev, memory.Resident, make([]float32, n))
 	return sum
 }
 

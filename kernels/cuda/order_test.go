@@ -29,15 +29,11 @@ func TestReleaseAfterWrite(t *testing.T) {
 	for seed := range uint64(20) {
 		fake := fakecuda.New(seed, 24*page, page)
 		dev := openFake(t, fake, fake)
-		weight, err := dev.Alloc(memory.Resident, kernels.Float32, n)
-		require.NoError(t, err)
-		require.NoError(t, dev.WriteFloat32(weight, ramp(n)))
+		weight := put(t, dev, memory.Resident, ramp(n))
 		var file bytes.Buffer
 		require.NoError(t, dev.ReleasePages(&file, memory.Weights), "seed %d", seed)
 		require.NoError(t, dev.RestorePages(&file))
-		got := make([]float32, n)
-		require.NoError(t, dev.ReadFloat32(got, weight))
-		require.Equal(t, ramp(n), got)
+		require.Equal(t, ramp(n), content(t, dev, weight))
 		require.NoError(t, dev.Close())
 	}
 }
@@ -63,17 +59,13 @@ func TestEncodeBesideSync(t *testing.T) {
 		fake := fakecuda.New(seed, 24*page, page)
 		as := &meddling{Driver: fake}
 		dev := openFake(t, fake, as)
-		b, err := dev.Alloc(memory.Resident, kernels.Float32, n)
-		require.NoError(t, err)
-		require.NoError(t, dev.WriteFloat32(b, ramp(n)))
+		b := put(t, dev, memory.Resident, ramp(n))
 		var wire bytes.Buffer
 		as.encode = func() { require.NoError(t, dev.Encode(&wire, b), "seed %d", seed) }
 		require.NoError(t, dev.Sync(), "seed %d", seed)
 		copied, err := dev.Decode(&wire, dev.Size(b))
 		require.NoError(t, err)
-		got := make([]float32, n)
-		require.NoError(t, dev.ReadFloat32(got, copied))
-		require.Equal(t, ramp(n), got)
+		require.Equal(t, ramp(n), content(t, dev, copied))
 		require.NoError(t, dev.Close())
 	}
 }
@@ -101,9 +93,7 @@ func TestEndsBehindACopy(t *testing.T) {
 	const many = 300_000 // more than one slot
 	x := ramp(many)
 	written := func(t *testing.T, dev *cuda.Device) kernels.Buffer {
-		b, err := dev.Alloc(memory.Transfer, kernels.Float32, many)
-		require.NoError(t, err)
-		require.NoError(t, dev.WriteFloat32(b, x))
+		b := put(t, dev, memory.Transfer, x)
 		return b
 	}
 	ends := map[string]func(*testing.T, *cuda.Device){
@@ -148,9 +138,7 @@ func TestEndsBehindACopy(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, dev.Zero(b))
 				require.NoError(t, dev.Sync())
-				got := make([]float32, many)
-				require.NoError(t, dev.ReadFloat32(got, b), "seed %d", seed)
-				require.Equal(t, make([]float32, many), got, "seed %d", seed)
+				require.Equal(t, make([]float32, many), content(t, dev, b), "seed %d", seed)
 				_, err = dev.Release(b)
 				require.NoError(t, err)
 				dev.At(0)
