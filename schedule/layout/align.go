@@ -30,14 +30,14 @@ func unpaddedAlign(bytes int64) int64 {
 }
 
 // needsPadding reports whether some buffer of the program needs padding before the next one.
-func (p *player) needsPadding(align func(int64) int64) bool {
-	return slices.ContainsFunc(p.allocations, func(it allocation) bool { return it.bytes%align(it.bytes) != 0 })
+func (t *trace) needsPadding(align func(int64) int64) bool {
+	return slices.ContainsFunc(t.allocations, func(it allocation) bool { return it.bytes%align(it.bytes) != 0 })
 }
 
 // alignment returns the alignment function for the program: naturalAlign, unless every layout
 // with it is above the lower bound.
-func (p *player) alignment() func(int64) int64 {
-	if p.boundByPadding() {
+func (t *trace) alignment() func(int64) int64 {
+	if t.boundByPadding() {
 		return unpaddedAlign
 	}
 	return naturalAlign
@@ -45,53 +45,55 @@ func (p *player) alignment() func(int64) int64 {
 
 // boundByPadding reports whether the padding of live buffers keeps every layout with naturalAlign
 // above the lower bound. Buffers smaller than a line may be placed in the padding of others.
-func (p *player) boundByPadding() bool { return p.peaks().lines-line >= p.heightBound() }
+func (t *trace) boundByPadding() bool { return t.peaks().lines-line >= t.peaks().padded }
 
 // alignments returns the alignment functions for the last searches: the one without padding, unless it
 // was used already or changes nothing; then that of the program, if every allocation is placed
 // separately.
 func (a *attempt) alignments() (list []func(int64) int64) {
-	if !a.played.boundByPadding() && a.played.needsPadding(naturalAlign) {
+	if !a.boundByPadding() && a.needsPadding(naturalAlign) {
 		list = append(list, unpaddedAlign)
 	}
-	if a.separate {
-		list = append(list, a.played.alignment())
+	if a.separate() {
+		list = append(list, a.alignment())
 	}
 	return list
 }
 
-// liveBytes holds the live bytes at a moment, or their maxima: as requested, with every buffer
-// rounded up to leastAlign, and rounded up to lines, without buffers smaller than a line.
-type liveBytes struct{ bytes, padded, lines int64 }
+// liveBytes holds the live bytes at a moment, or their maxima.
+type liveBytes struct {
+	bytes  int64 // as requested
+	change int   // the first one that reaches the maximum of bytes
+	// padded has every buffer rounded up to leastAlign: a lower bound of the height of every layout, if
+	// that is rounded up, too.
+	padded int64
+	lines  int64 // rounded up to lines, without buffers smaller than a line
+}
 
-// peakBytes returns the largest number of live bytes.
-func (p *player) peakBytes() int64 { return p.peaks().bytes }
-
-// heightBound returns a lower bound of the height of every layout, with heights rounded up to
-// leastAlign.
-func (p *player) heightBound() int64 { return p.peaks().padded }
-
-// peaks returns the maxima over a program that has been played to its end.
-func (p *player) peaks() *liveBytes {
-	if p.top != nil {
-		return p.top
+// peaks returns the maxima over a whole trace.
+func (t *trace) peaks() *liveBytes {
+	if t.top != nil {
+		return t.top
 	}
 	var live, top liveBytes
-	for _, change := range p.log {
-		i, sign := change, int64(1)
+	for i, change := range t.log {
+		number, sign := change, int64(1)
 		if change < 0 {
-			i, sign = ^change, -1
+			number, sign = ^change, -1
 		}
-		bytes := p.allocations[i].bytes
+		bytes := t.allocations[number].bytes
 		live.bytes += sign * bytes
 		live.padded += sign * roundUp(bytes, leastAlign)
 		if bytes >= line {
 			live.lines += sign * roundUp(bytes, line)
 		}
-		top.bytes, top.padded, top.lines = max(top.bytes, live.bytes), max(top.padded, live.padded), max(top.lines, live.lines)
+		if live.bytes > top.bytes {
+			top.bytes, top.change = live.bytes, i
+		}
+		top.padded, top.lines = max(top.padded, live.padded), max(top.lines, live.lines)
 	}
-	p.top = &top
-	return p.top
+	t.top = &top
+	return t.top
 }
 
 // roundUp returns the next multiple of a power of two.

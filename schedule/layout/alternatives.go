@@ -149,40 +149,37 @@ func Weigh(list []Alternative, cfg Config) (weighed []Alternative) {
 		}
 		return nil
 	})
-	var players sync.Pool // for their slices
+	var traces sync.Pool // for their slices
 	for _, a := range list {
 		a.cfg = cfg
 		if len(a.Profile.Shapes) == 1 {
 			a.cfg.Shapes, a.cfg.Envelope = nil, false
 		}
-		if a.Plan != nil && a.weigh(&players) == nil {
+		if a.Plan != nil && a.weigh(&traces) == nil {
 			weighed = append(weighed, a)
 		}
 	}
 	return weighed
 }
 
-// weigh plays the programs of all ranks, and sets Bound and Allocations.
-func (a *Alternative) weigh(players *sync.Pool) error {
+// weigh traces the programs of all ranks, and sets Bound and Allocations.
+func (a *Alternative) weigh(traces *sync.Pool) error {
 	p, err := prepare(a.Plan, a.Profile, a.cfg)
 	if err != nil {
 		return err
 	}
 	bounds, births := make([]int64, a.Plan.Placement.Ranks), make([]int, a.Plan.Placement.Ranks)
-	ports := newPorts(a.Plan, p.profile)
 	err = eachRank(len(bounds), func(rank int) error {
-		played := newPlayer(p.plan, p.profile, ports, rank, false, &p.cfg)
-		if p.cfg.Shapes == nil {
-			played.skip = &skipper{}
+		t := p.newTrace(rank, false)
+		t.skips = p.cfg.Shapes == nil
+		if last, ok := traces.Get().(*trace); ok {
+			t.allocations, t.log, t.actions = last.allocations[:0], last.log[:0], last.actions[:0]
 		}
-		if last, ok := players.Get().(*player); ok {
-			played.allocations, played.log, played.visits = last.allocations[:0], last.log[:0], last.visits[:0]
-		}
-		err := played.play()
+		err := t.run()
 		if err == nil {
-			bounds[rank], births[rank] = played.peakBytes()+p.cfg.resident(p.plan.Placement, rank), len(played.allocations)
+			bounds[rank], births[rank] = t.peaks().bytes+p.cfg.resident(p.plan.Placement, rank), len(t.allocations)
 		}
-		players.Put(&player{allocations: played.allocations, log: played.log, visits: played.visits})
+		traces.Put(&trace{allocations: t.allocations, log: t.log, actions: t.actions})
 		return err
 	})
 	a.Bound, a.Allocations = slices.Max(bounds), slices.Max(births)

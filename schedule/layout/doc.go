@@ -1,33 +1,121 @@
 // Package layout plans the memory of a step before the step runs.
 //
-// Its input is a plan and a [Profile], which holds what every stage allocates, keeps and releases
-// for one microbatch. The package plays the program of every rank with these profiles, as the
-// runner would run it, and so learns the birth and the death of every buffer. Package placement
-// then assigns offsets. The result for a rank is a [memory.Layout], which the rank's arena
-// follows, and a certificate.
+// Its input is a plan, which lists the actions of every rank, and a [Profile], which lists what a call
+// of every stage allocates, retains and releases for one microbatch. Its output is, for every rank, a
+// [memory.Layout]: an offset for every allocation of the step, so that the rank's arena never searches
+// for free memory. The height of a layout is the highest end of a buffer. No layout is lower than the
+// most bytes that are alive at once (the bound), and a layout that meets the bound is optimal.
 //
-// From a profile to offsets, in reading order:
+// # From a plan to offsets
 //
-//   - play.go and ends.go play the program of a rank, action by action, and log the birth and the
-//     death of every buffer. Package effects defines the effects of an action on memory, for the
-//     runner too. ports.go defines the tensors that cross between stages.
-//   - skip.go skips repeats of a segment that equal the previous ones, so that planning time does
-//     not grow with microbatches. The played repeats are a lead of repeats that differ, a cycle of
-//     equal repeats, whose offsets recur, and a tail of repeats that differ again.
-//   - search.go chooses the cycles, and keeps the lowest layout that package placement returns.
-//   - steady_state.go and rotation.go compute such cycles: cycles in which the allocations of one
-//     size share a few locations.
-//   - problem.go turns the lifetimes into a placement problem. The allocations that share an offset,
-//     such as the same birth in every cycle, are one buffer of the problem, with gaps.
-//   - segment.go and lay.go write the layout for the arena. peak.go finds the owners at the peak.
-//     budget.go and alternatives.go find plans that fit if this one does not.
+// Each rank is laid out by itself, in four steps:
 //
-// There are three coordinates. A position is an action of the program: its segment, its repeat and
-// its index in the body. A place is an action in the layout; equal repeats a cycle apart have the
-// same places ([SegmentPlaces] maps positions to places). Time, in lifetimes and in the placement
-// problem, is the number of changes so far; each birth and each death is a change.
+//  1. Trace (trace.go, references.go, offload.go). The program of the rank is executed on the profile.
+//     The trace counts references as a runner does, but has no tensors. It logs a change for every
+//     birth, the moment at which a buffer is allocated, and for every death, at which its last
+//     reference is released.
+//  2. Skip repeats (repeats.go), so that a step of a million microbatches costs as much as one of a
+//     hundred.
+//  3. Build a placement problem (problem.go): buffers with sizes and lifetimes. Package
+//     memory/placement assigns the offsets.
+//  4. Write the layout, with the owners of the bytes at the peak (result.go).
+//
+// Steps 1 to 3 are an attempt. A search (search.go) makes a few attempts, which differ in the length
+// of their cycles, and keeps the lowest layout.
+//
+// # Cycles
+//
+// A program is a list of segments, and a segment is a list of actions that repeats, each time for
+// later microbatches. After the warm-up, every repeat does the same. The trace divides the repeats of
+// a segment into four parts:
+//
+//	lead       repeats that differ, such as those in which a rank fills its look-ahead
+//	cycle      equal repeats, whose offsets recur
+//	(skipped)  a multiple of the cycle, which is not executed
+//	tail       the last repeats, if they differ again because the source has run out of entries
+//
+// The cycle begins when a repeat ends in the state in which it began, with microbatches counted from
+// the current repeat. The state has everything that later changes depend on: the buffers in every
+// slot, their references, and the next entry of the source. So by induction all later repeats make
+// the same changes, until the entries run out.
+//
+// Every repeat of the cycle has offsets of its own, and repeat k uses those of repeat k - cycle. So
+// the layout has a finite table of offsets for any number of microbatches. A cycle must be at least as
+// long as the longest life in it. For example, a rank of 1F1B with four microbatches in flight
+// executes "F of microbatch k+3, B of microbatch k" in repeat k. An activation that is saved in repeat
+// 5 is released in repeat 8, and its life takes three repeats and a part of a fourth. In repeats 6, 7
+// and 8 the same action saves activations while the first one is alive, so they need three other
+// offsets. In repeat 9, the first offset is free again. The shortest cycle is four repeats.
+//
+// # The placement problem
+//
+// Time in the problem is the number of changes so far. The allocations that must share an offset, for
+// example the births of one action in repeats 5, 9 and 13, are one buffer of the problem, whose
+// lifetime has gaps: other buffers may use the bytes between a death and the next birth. Such a set of
+// allocations is a group (see groups). An allocation of the lead, the tail, or outside of cycles is a
+// group by itself, unless it is born in the lead and lives on into the cycle. Then it joins the group
+// of the same birth in the cycle.
+//
+// Groups can make a layout higher than the bound. An allocator that does not plan would place the
+// activation of repeat 9 in any free range. The plan has to place it at the offset of repeat 5, and
+// other buffers may leave no range that is free in both repeats. If the longest life takes 4.1
+// repeats, the shortest cycle has five sets of offsets, and the fifth set is unused for nine tenths of
+// the time. Whether other buffers fit into it depends on their sizes.
+//
+// # Rotations
+//
+// A rotation (rotation.go) avoids this waste with a longer cycle. It connects births of one size to a
+// chain: each birth follows the death of the previous one, in the same repeat or a later one, and
+// reuses its bytes. For example, let each repeat take 10 units of time. Buffer x is born at time 0 of
+// every repeat and dies 14 units later. Buffer y, of the same size, is born at time 5 and dies 11 units
+// later. With cycles of the shortest length, 2, both x and y have two offsets, so there are four.
+// As a chain, the x of repeat 0 dies at 14, the y that is born at 15, in repeat 1, takes its bytes, and
+// dies at 26. The run of the chain thus takes 26 units, less than three repeats, and every repeat
+// starts a run. Three locations suffice: the run that starts in repeat k uses location k mod 3. The
+// cycle must be a multiple of 3 repeats, so that the locations recur with it.
+//
+// Different chains have different numbers of locations, and all of these must divide the cycle. So a
+// number of repeats is a good cycle if chains with divisors of it as their numbers of locations need
+// hardly more bytes than are alive at the peak. A rotation is computed without a search and gives
+// every birth of the cycle a location. Each location is a group of the problem.
+//
+// # The search
+//
+// An attempt is low enough if no other attempt can gain much: its height is the bound, or it exceeds
+// the peak by at most 1 % and the program is large, or by at most 0.1 % and the excess comes from the
+// alignment. The search stops at the first attempt that is low enough. In order, it tries:
+//
+//  1. The shortest cycles. If no two allocations share an offset, it skips 2 and 3, which would give
+//     the same problem.
+//  2. Up to four rotations, the shortest good cycle first.
+//  3. The program without cycles, every repeat traced and every allocation a group by itself, if it is
+//     short enough for that.
+//  4. The best attempt so far once more, with all the work that is left, and if some buffers need
+//     padding, with smaller alignments that need none (align.go).
+//
+// Attempts 1 to 3 get little work: enough for package placement to place all buffers about once,
+// greedily. Only the best attempt is worth a longer search. Work is counted in placements of buffers,
+// not in time, so that the results depend on the arguments alone.
+//
+// A proof by package placement that no layout is lower holds for the groups of one attempt. It is
+// reported as a proof for the program ([Certificate].Optimal) only if every allocation was a group by
+// itself, or if the height is the bound.
+//
+// # Coordinates
+//
+// Three numbers say when something happens, each for one purpose:
+//
+//   - A position is an action of the whole program: segment, repeat and index in the body. It is what
+//     the plan and the runner count.
+//   - A place is an action of the layout, which is finite: repeats of a cycle share places with those
+//     one cycle before. [SegmentPlaces] maps positions to places. A birth of the layout is a place and
+//     the number of the allocation there.
+//   - Time, in lifetimes and in the placement problem, is the number of changes so far.
+//
+// # Limits
 //
 // Planning time grows with microbatches if Config.Shapes gives the shape of each one, and for
-// schedules whose microbatches in flight grow with their number (gpipe, breadth-first).
-// The results depend on the arguments alone. Package runner records profiles and runs layouts.
+// schedules whose microbatches in flight grow with their number (gpipe, breadth-first). Package runner
+// records profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one does
+// not.
 package layout

@@ -44,7 +44,8 @@ type Memory struct {
 	Ranks   []Rank
 	plan    *schedule.Plan
 	profile *Profile // of the envelope if Config.Envelope is set
-	classes int      // number of shape classes given
+	ports   *ports
+	classes int // number of shape classes given
 	cfg     Config
 }
 
@@ -94,8 +95,7 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 		return nil, err
 	}
 	p.Ranks = make([]Rank, plan.Placement.Ranks)
-	ports := newPorts(plan, p.profile)
-	if err := eachRank(len(p.Ranks), func(rank int) error { return p.layOut(ctx, ports, rank) }); err != nil {
+	if err := eachRank(len(p.Ranks), func(rank int) error { return p.layOut(ctx, rank) }); err != nil {
 		return nil, err
 	}
 	if err := p.checkBudget(ctx); err != nil {
@@ -124,7 +124,7 @@ func eachRank(ranks int, do func(rank int) error) error {
 	return errors.Join(faults...)
 }
 
-// prepare validates the arguments of Make, and chooses the profile to play.
+// prepare validates the arguments of Make, and chooses the profile to execute.
 func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	if err := profile.Validate(); err != nil {
 		return nil, err
@@ -173,37 +173,37 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 		single.Shapes = single.Shapes[cfg.Shapes[0]:][:1]
 		p.profile, p.cfg.Shapes = &single, nil
 	}
+	p.ports = newPorts(plan, p.profile)
 	return p, nil
 }
 
 // layOut lays out the memory of a rank, and its far memory if it offloads.
-func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
+func (p *Memory) layOut(ctx context.Context, rank int) error {
 	r := &p.Ranks[rank]
-	if err := p.layOutSpace(ctx, ports, rank, false, r); err != nil || !offloads(p.plan.Programs[rank]) {
+	if err := p.layOutSpace(ctx, rank, false, r); err != nil || !offloads(p.plan.Programs[rank]) {
 		return err
 	}
 	r.Far = new(Rank)
-	return p.layOutSpace(ctx, ports, rank, true, r.Far)
+	return p.layOutSpace(ctx, rank, true, r.Far)
 }
 
 // layOutSpace lays out the memory of a rank, or its far memory.
-func (p *Memory) layOutSpace(ctx context.Context, ports *ports, rank int, far bool, r *Rank) error {
-	best, err := p.search(ctx, ports, rank, far)
+func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *Rank) error {
+	best, err := p.search(ctx, rank, far)
 	if err != nil {
 		return err
 	}
-	played := best.played
-	r.Segments, r.End = played.segments()
-	r.Certificate = Certificate{Certificate: best.solution.Certificate, Sizes: "exact", Peak: played.peak(r.Segments, r.End)}
-	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate && best.solution.Optimal && !played.needsPadding(best.align)
-	if best.rotates() {
+	r.Segments, r.End = best.segments, best.stepEnd()
+	r.Certificate = Certificate{Certificate: best.solution.Certificate, Sizes: "exact", Peak: best.peak()}
+	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate() && best.solution.Optimal && !best.needsPadding(best.align)
+	if best.rotations != nil {
 		r.Method = "one size in turns, " + r.Method
 	}
 	switch {
 	case r.Height == r.Bound: // the proof is that of the solution
 	case best.optimal():
 		r.Proof = fmt.Sprintf("the height is the most bytes alive at once, with every buffer rounded up to a multiple of %d bytes, which divides every offset", leastAlign)
-	case !r.Optimal && !best.separate: // a proof for the problem holds only for layouts with these cycles
+	case !r.Optimal && !best.separate(): // a proof for the problem holds only for layouts with these cycles
 		r.Proof = "not proven: a lower layout may exist"
 	}
 	switch {
@@ -212,8 +212,14 @@ func (p *Memory) layOutSpace(ctx context.Context, ports *ports, rank int, far bo
 	case p.classes > 1 && p.cfg.Shapes == nil:
 		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.profile.Shapes[0].Name)
 	}
-	r.Problem, r.Offsets = best.problem(best.align), best.solution.Offsets
+	r.Problem, r.Offsets = best.problem(best.group, best.count, best.align), best.solution.Offsets
 	r.Buffers = len(r.Problem.Buffers)
-	r.Layout = played.layout(r.Segments, r.End, best.group, best.solution.Offsets, best.solution.Height)
+	r.Layout = best.layout(best.group, best.solution.Offsets, best.solution.Height)
 	return nil
+}
+
+// Entry returns the planned entry of a microbatch if a rank wants these parts, or nil if the profile
+// has no such entry.
+func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
+	return p.profile.Shapes[p.shape(microbatch)].entry(wanted)
 }

@@ -19,9 +19,9 @@ const maxSlots = 64
 
 // move plays WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which allocates
 // them again.
-func (p *player) move(kind schedule.Kind, s, m int32) error {
-	own, in := p.held[slot{effects.Saved, s, m}].allocations, p.held[slot{effects.Input, s, m}].allocations
-	return p.eachOffloaded(s, m, func(ref Ref, o origin) error {
+func (t *trace) move(kind schedule.Kind, s, m int32) error {
+	own, in := t.held[slot{effects.Saved, s, m}].allocations, t.held[slot{effects.Input, s, m}].allocations
+	return t.eachOffloaded(s, m, func(ref Ref, o origin) error {
 		list := own
 		if ref.Kind == In {
 			list = in
@@ -29,53 +29,53 @@ func (p *player) move(kind schedule.Kind, s, m int32) error {
 		if ref.Index >= len(list) || list[ref.Index] < 0 {
 			return fmt.Errorf("%w: it offloads %v, which is not allocated", ErrProfile, ref)
 		}
-		it := p.allocations[list[ref.Index]]
+		it := t.allocations[list[ref.Index]]
 		switch {
 		case kind == schedule.Reload:
 			var err error
-			list[ref.Index], err = p.allocate(it.bytes, it.atMost, it.class, o)
+			list[ref.Index], err = t.allocate(it.bytes, it.atMost, it.class, o)
 			return err
 		case it.refs != 1:
-			return fmt.Errorf("%w: %s is offloaded, but has %d references: expected one, from its slot", ErrProfile, p.profile.name(o, p.shape(int(m))), it.refs)
+			return fmt.Errorf("%w: %s is offloaded, but has %d references: expected one, from its slot", ErrProfile, t.profile.name(o, t.shape(int(m))), it.refs)
 		}
-		return p.release(list[ref.Index])
+		return t.release(list[ref.Index])
 	})
 }
 
-// actFar plays the effects of an action on far memory.
-func (p *player) actFar(kind schedule.Kind, s, m int32, ends effects.Set) error {
+// executeFar plays the effects of an action on far memory.
+func (t *trace) executeFar(kind schedule.Kind, s, m int32, ends effects.Set) error {
 	if kind == schedule.Offload {
 		var copies []int32
-		err := p.eachOffloaded(s, m, func(ref Ref, o origin) error {
-			size, err := p.ports.size(p.shape(int(m)), int(s), ref)
+		err := t.eachOffloaded(s, m, func(ref Ref, o origin) error {
+			size, err := t.ports.size(t.shape(int(m)), int(s), ref)
 			if err != nil {
 				return fmt.Errorf("%w: it offloads %v: %w", ErrProfile, ref, err)
 			}
-			i, err := p.allocate(size.bytes, size.atMost, memory.Saved, o)
+			i, err := t.allocate(size.bytes, size.atMost, memory.Saved, o)
 			copies = append(copies, i)
 			return err
 		})
-		p.put(slot{effects.Far, s, m}, copies)
+		t.put(slot{effects.Far, s, m}, copies)
 		return err
 	}
 	if ends>>effects.Far&1 == 0 {
 		return nil
 	}
-	return p.end(slot{effects.Far, s, m})
+	return t.end(slot{effects.Far, s, m})
 }
 
 // eachOffloaded calls do for every offloaded slot of a stage.
-func (p *player) eachOffloaded(s, m int32, do func(Ref, origin) error) error {
-	t := p.profile.stage(p.shape(int(m)), int(s))
-	for _, n := range bits(p.plan.Away[s]) {
-		if n >= len(t.Slots) || t.Slots[n].Kind != Own && t.Slots[n].Kind != In {
-			return fmt.Errorf("%w: stage %d (%s) saves nothing of its own in slot %d, which the plan offloads", ErrProfile, s, t.Stage, n)
+func (t *trace) eachOffloaded(s, m int32, do func(Ref, origin) error) error {
+	stage := t.profile.stage(t.shape(int(m)), int(s))
+	for _, n := range bits(t.plan.Away[s]) {
+		if n >= len(stage.Slots) || stage.Slots[n].Kind != Own && stage.Slots[n].Kind != In {
+			return fmt.Errorf("%w: stage %d (%s) saves nothing of its own in slot %d, which the plan offloads", ErrProfile, s, stage.Stage, n)
 		}
-		o := origin{kind: ofStage, stage: s, microbatch: m, index: int32(t.Slots[n].Index)}
-		if t.Slots[n].Kind == In {
+		o := origin{kind: ofStage, stage: s, microbatch: m, index: int32(stage.Slots[n].Index)}
+		if stage.Slots[n].Kind == In {
 			o.kind = ofInput
 		}
-		if err := do(t.Slots[n], o); err != nil {
+		if err := do(stage.Slots[n], o); err != nil {
 			return err
 		}
 	}

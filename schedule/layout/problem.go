@@ -7,6 +7,33 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
+// birthsByPlace returns, for each place, the number of births at the places before it, followed by
+// the number of all births of the layout. Repeats that share places have the same births.
+func (t *trace) birthsByPlace() []int32 {
+	births := make([]int32, 1, t.stepEnd()+2)
+	for i, action := range t.actions {
+		if t.place(action.at) < len(births)-1 {
+			continue // a place of an earlier repeat; new places are reached in order
+		}
+		count := births[len(births)-1]
+		for _, change := range t.changes(i) {
+			if change >= 0 {
+				count++
+			}
+		}
+		births = append(births, count)
+	}
+	return births
+}
+
+// changes returns the changes of an action, by its index in t.actions.
+func (t *trace) changes(action int) []int32 {
+	if action+1 == len(t.actions) {
+		return t.log[t.actions[action].start:]
+	}
+	return t.log[t.actions[action].start:t.actions[action+1].start]
+}
+
 // groups returns the group of every allocation. The allocations of a group share one offset and do
 // not overlap:
 //
@@ -16,38 +43,38 @@ import (
 //   - An allocation of the lead that dies in or after the cycle is in the group of the same birth
 //     there.
 //   - Every other allocation is a group by itself.
-func (p *player) groups() (group []int32, groups int) {
-	group = make([]int32, len(p.allocations))
-	starts := make([]int32, len(p.spans))  // by segment: the number of changes before its cycle
-	first := make([][]int32, len(p.spans)) // by segment: firstBirths
-	known := make([][]int32, len(p.spans)) // by segment and location: the group plus 1, or 0 before the first birth
-	for s, span := range p.spans {
-		if span.cycle > 0 {
-			starts[s], first[s] = p.cycleVisits(s)[0].start, p.firstBirths(s)
-			known[s] = make([]int32, span.cycle*int(first[s][len(first[s])-1]))
+func (t *trace) groups() (group []int32, groups int) {
+	group = make([]int32, len(t.allocations))
+	births := t.birthsByPlace()
+	known := make([]int32, births[len(births)-1]) // by birth of the layout, or location: the group plus 1, or 0 before its first allocation
+	starts := make([]int32, len(t.segments))      // by segment: the number of changes before its cycle
+	for s := range t.segments {
+		if t.segments[s].Cycle > 0 {
+			starts[s] = t.cycleActions(s)[0].start
 		}
 	}
-	for i := range p.allocations {
-		it := &p.allocations[i]
+	for i := range t.allocations {
+		it := &t.allocations[i]
 		group[i] = int32(groups)
-		if s := int(it.position.segment); s < len(p.spans) && p.spans[s].cycle > 0 {
-			span, repeat, first := &p.spans[s], int(it.position.repeat), first[s]
-			inCycle := repeat >= span.lead && repeat < p.program[s].Repeat-span.tail
-			birth := first[it.position.index] + it.ordinal
-			if (inCycle || repeat < span.lead && it.death > starts[s]) && birth < first[it.position.index+1] {
-				phase := (repeat - span.lead) % span.cycle
-				if phase < 0 {
-					phase += span.cycle
+		if s := int(it.position.segment); s < len(t.segments) && t.segments[s].Cycle > 0 {
+			places, repeat := &t.segments[s], int(it.position.repeat)
+			inCycle := repeat >= places.Lead && repeat < places.Repeat-places.Tail
+			phase := (repeat - places.Lead) % places.Cycle
+			if phase < 0 {
+				phase += places.Cycle
+			}
+			first := places.First + places.Lead*places.Body // place of the cycle
+			place := first + phase*places.Body + int(it.position.index)
+			birth := births[place] + it.ordinal
+			if (inCycle || repeat < places.Lead && it.death > starts[s]) && birth < births[place+1] {
+				if rotation := t.rotations[s]; rotation != nil {
+					birth = births[first] + rotation.locations[birth-births[first]]
 				}
-				location := int32(phase)*first[len(first)-1] + birth
-				if rotation := p.skip.rotations[s]; rotation != nil {
-					location = rotation.locations[location]
-				}
-				if g := known[s][location]; g > 0 {
+				if g := known[birth]; g > 0 {
 					group[i] = g - 1
 					continue
 				}
-				known[s][location] = int32(groups) + 1
+				known[birth] = int32(groups) + 1
 			}
 		}
 		groups++
@@ -55,36 +82,19 @@ func (p *player) groups() (group []int32, groups int) {
 	return group, groups
 }
 
-// cycleVisits returns the actions of the first repeat of a segment's cycle, and the action that
+// cycleActions returns the actions of the first repeat of a segment's cycle, and the action that
 // follows them.
-func (p *player) cycleVisits(segment int) []visit {
-	at := position{int32(segment), int32(p.spans[segment].lead), 0}
-	i, _ := slices.BinarySearchFunc(p.visits, at, func(v visit, at position) int {
-		return cmp.Or(cmp.Compare(v.at.segment, at.segment), cmp.Compare(v.at.repeat, at.repeat), cmp.Compare(v.at.index, at.index))
+func (t *trace) cycleActions(segment int) []tracedAction {
+	at := position{int32(segment), int32(t.segments[segment].Lead), 0}
+	i, _ := slices.BinarySearchFunc(t.actions, at, func(a tracedAction, at position) int {
+		return cmp.Or(cmp.Compare(a.at.segment, at.segment), cmp.Compare(a.at.repeat, at.repeat), cmp.Compare(a.at.index, at.index))
 	})
-	return p.visits[i : i+len(p.program[segment].Body)+1]
-}
-
-// firstBirths returns, for each action of a segment, the number of births before it in a repeat of
-// the cycle, followed by the number of all births of the repeat.
-func (p *player) firstBirths(segment int) []int32 {
-	first := []int32{0}
-	visits := p.cycleVisits(segment)
-	for i := range visits[1:] {
-		births := first[i]
-		for _, change := range p.log[visits[i].start:visits[i+1].start] {
-			if change >= 0 {
-				births++
-			}
-		}
-		first = append(first, births)
-	}
-	return first
+	return t.actions[i : i+len(t.program[segment].Body)+1]
 }
 
 // problem returns the placement problem of the allocations, with one buffer for each group and
 // gaps between the lives of its allocations. Time is the number of changes.
-func (p *player) problem(group []int32, groups int, align func(int64) int64) *placement.Problem {
+func (t *trace) problem(group []int32, groups int, align func(int64) int64) *placement.Problem {
 	problem := &placement.Problem{Buffers: make([]placement.Buffer, groups)}
 	recurrences := make([]int32, groups) // births after the first one
 	for _, g := range group {
@@ -96,8 +106,8 @@ func (p *player) problem(group []int32, groups int, align func(int64) int64) *pl
 			problem.Buffers[g].Gaps, gaps = gaps[:0:recurrences[g]], gaps[recurrences[g]:]
 		}
 	}
-	for i := range p.allocations { // in order of birth
-		it, b := &p.allocations[i], &problem.Buffers[group[i]]
+	for i := range t.allocations { // in order of birth
+		it, b := &t.allocations[i], &problem.Buffers[group[i]]
 		if b.Size == 0 {
 			b.Lower, b.Upper, b.Size, b.Align = int64(it.birth), int64(it.death), it.bytes, align(it.bytes)
 			continue

@@ -5,6 +5,69 @@ import (
 	"slices"
 )
 
+// steadyState describes a repeat of a segment's cycle. All of them are equal.
+type steadyState struct {
+	period int64 // number of changes in a repeat
+	births []lifetime
+	sizes  map[int64][]int32 // by bytes: the births that outlive their action, in order
+}
+
+// lifetime is the birth and the death of an allocation, as numbers of changes since the repeat of the
+// birth began. A death in a later repeat is at or above the period.
+type lifetime struct {
+	lower, upper int64
+	bytes        int64
+}
+
+func (l lifetime) length() int64 { return l.upper - l.lower }
+
+// steadyState returns the steady state of a segment with a cycle, or nil if the births and the
+// deaths in a repeat do not correspond one to one.
+func (t *trace) steadyState(births []int32, segment int) *steadyState {
+	actions, places := t.cycleActions(segment), &t.segments[segment]
+	first := births[places.First+places.Lead*places.Body:][:places.Body+1]
+	begin := actions[0].start
+	changes := t.log[begin:actions[places.Body].start]
+	s := &steadyState{period: int64(len(changes)), sizes: map[int64][]int32{}}
+	for i, change := range changes {
+		if change >= 0 {
+			s.births = append(s.births, lifetime{lower: int64(i), bytes: t.allocations[change].bytes})
+		}
+	}
+	// If an allocation that was born k repeats earlier dies in this repeat, the same birth of this
+	// repeat dies k repeats later.
+	for i, change := range changes {
+		if change >= 0 {
+			continue
+		}
+		it := &t.allocations[^change]
+		at := it.position
+		if int(at.segment) != segment || first[at.index]+it.ordinal >= first[at.index+1] {
+			return nil
+		}
+		s.births[first[at.index]-first[0]+it.ordinal].upper = int64(places.Lead-int(at.repeat))*s.period + int64(i)
+	}
+	action := 0
+	for i, b := range s.births {
+		if b.upper <= b.lower {
+			return nil
+		}
+		for int64(actions[action+1].start-begin) <= b.lower {
+			action++
+		}
+		if b.upper >= int64(actions[action+1].start-begin) {
+			s.sizes[b.bytes] = append(s.sizes[b.bytes], int32(i))
+		}
+	}
+	return s
+}
+
+// longest returns the longest life, in repeats.
+func (s *steadyState) longest() int {
+	longest := slices.MaxFunc(s.births, func(a, b lifetime) int { return int(a.length() - b.length()) })
+	return int((longest.length() + s.period - 1) / s.period)
+}
+
 // A rotation assigns the births of a steady state to locations, without a search. Births of one size
 // form chains. Each birth of a chain follows the death of the previous one, in the same repeat or in a
 // later one. Every repeat starts a run of the chain. A run that takes q periods, rounded up to a divisor
@@ -30,23 +93,24 @@ const (
 	slackDivisor = 256
 )
 
-// rotations returns the nth rotation of each segment with a cycle that allocates, or nil if one of
+// rotationsOf returns the nth rotation of each segment with a cycle that allocates, or nil if one of
 // them has no nth rotation.
-func (p *player) rotations(nth int) map[int]*rotation {
+func (t *trace) rotationsOf(nth int) map[int]*rotation {
 	bySegment := map[int]*rotation{}
-	for s, span := range p.spans {
-		if span.cycle == 0 {
+	births := t.birthsByPlace()
+	for s, places := range t.segments {
+		if places.Cycle == 0 {
 			continue
 		}
-		state := p.steadyState(s)
+		state := t.steadyState(births, s)
 		if state == nil {
 			return nil
 		}
 		if len(state.births) == 0 {
 			continue
 		}
-		limit := (p.program[s].Repeat - span.lead - span.tail) / 2
-		if bySegment[s] = state.rotation(limit, p.peakBytes(), nth); bySegment[s] == nil {
+		limit := (places.Repeat - places.Lead - places.Tail) / 2
+		if bySegment[s] = state.rotation(limit, t.peaks().bytes, nth); bySegment[s] == nil {
 			return nil
 		}
 	}

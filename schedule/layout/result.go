@@ -7,6 +7,36 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
+// layout returns the layout of a whole trace. The allocations of a group share one offset.
+func (t *trace) layout(group []int32, offsets []int64, height int64) *memory.Layout {
+	births := t.birthsByPlace()
+	l := &memory.Layout{
+		Height: height, Allocations: make([]memory.Allocation, 0, births[len(births)-1]),
+		Places: births, Levels: make([]memory.Level, 0, len(births)-1),
+	}
+	var live int64
+	for i, action := range t.actions {
+		first := t.place(action.at) == len(l.Levels) // of the actions at this place
+		level := memory.Level{Peak: live}
+		for _, change := range t.changes(i) {
+			if change < 0 {
+				live -= t.allocations[^change].bytes
+				continue
+			}
+			it := &t.allocations[change]
+			if first {
+				l.Allocations = append(l.Allocations, memory.Allocation{Offset: offsets[group[change]], Bytes: it.bytes, Class: it.class, AtMost: it.atMost})
+			}
+			live += it.bytes
+			level.Peak = max(level.Peak, live)
+		}
+		if level.Live = live; first {
+			l.Levels = append(l.Levels, level)
+		}
+	}
+	return l
+}
+
 // Peak describes the first moment at which the live bytes of a rank are at their maximum.
 type Peak struct {
 	Bytes   int64
@@ -25,21 +55,13 @@ type Owner struct {
 	First, Last int
 }
 
-// peak returns the peak of a played program.
-func (p *player) peak(segments []SegmentPlaces, end int) Peak {
-	var peak Peak
-	var live int64
-	last := 0 // the change that reaches the peak
-	for i, change := range p.log {
-		if change < 0 {
-			live -= p.allocations[^change].bytes
-		} else if live += p.allocations[change].bytes; live > peak.Bytes {
-			peak.Bytes, last = live, i
-		}
-	}
-	for _, v := range p.visits {
-		if int(v.start) <= last {
-			peak.Place = place(segments, end, v.at)
+// peak returns the peak of a whole trace.
+func (t *trace) peak() Peak {
+	last := t.peaks().change
+	peak := Peak{Bytes: t.peaks().bytes}
+	for _, action := range t.actions {
+		if int(action.start) <= last {
+			peak.Place = t.place(action.at)
 		}
 	}
 	type key struct {
@@ -48,8 +70,8 @@ func (p *player) peak(segments []SegmentPlaces, end int) Peak {
 		class        memory.Class
 	}
 	owners := map[key]*Owner{}
-	for i := range p.allocations {
-		it := &p.allocations[i]
+	for i := range t.allocations {
+		it := &t.allocations[i]
 		if int(it.birth) > last || int(it.death) <= last {
 			continue
 		}
@@ -58,7 +80,7 @@ func (p *player) peak(segments []SegmentPlaces, end int) Peak {
 		k := key{o.kind, o.stage, o.index, it.class}
 		owner, m := owners[k], int(o.microbatch)
 		if owner == nil {
-			owner = &Owner{Name: p.profile.name(o, p.shape(m)), Class: it.class, First: m, Last: m}
+			owner = &Owner{Name: t.profile.name(o, t.shape(m)), Class: it.class, First: m, Last: m}
 			owners[k] = owner
 		}
 		owner.Count++

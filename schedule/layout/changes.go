@@ -1,0 +1,62 @@
+package layout
+
+import (
+	"iter"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// Change is an allocation or a release of a buffer in the program of a rank.
+type Change struct {
+	Alloc      bool
+	Serial     int // number of buffers that were allocated before this one
+	Bytes      int64
+	Class      memory.Class
+	Place      int   // place in the layout of the change
+	Offset     int64 // in the layout
+	Stage      int   // the owner; -1 for an entry
+	Microbatch int   // -1 if it belongs to none
+
+	origin origin
+}
+
+// Name returns the name of the buffer of a change, without its microbatch.
+func (p *Memory) Name(c Change) string { return p.profile.name(c.origin, p.shape(c.Microbatch)) }
+
+// All iterates over the changes of a whole step on a rank, including every repeat, in the order in
+// which a runner makes them with stages of this profile. It traces the program again, and uses memory
+// for every change of the step.
+func (p *Memory) All(rank int) iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		layout := p.Ranks[rank].Layout
+		t := p.newTrace(rank, false)
+		t.limit = 1<<31 - 1
+		_ = t.run() // It succeeded in Make, which traced the same program.
+		t.segments = p.Ranks[rank].Segments
+		offsets := make([]int64, len(t.allocations))
+		for i, action := range t.actions {
+			place := t.place(action.at)
+			births := layout.Allocations[layout.Places[place]:layout.Places[place+1]]
+			for _, change := range t.changes(i) {
+				serial := max(change, ^change)
+				it := &t.allocations[serial]
+				if change >= 0 {
+					offsets[serial] = -1
+					if int(it.ordinal) < len(births) {
+						offsets[serial] = births[it.ordinal].Offset
+					}
+				}
+				c := Change{
+					Alloc: change >= 0, Serial: int(serial), Bytes: it.bytes, Class: it.class,
+					Place: place, Offset: offsets[serial], Stage: int(it.origin.stage), Microbatch: int(it.origin.microbatch), origin: it.origin,
+				}
+				if it.origin.kind == ofEntry {
+					c.Stage = -1
+				}
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// This file counts the references to allocations, and executes step end.
+
+// end releases the allocations in a slot.
+func (t *trace) end(w slot) error {
+	for _, i := range t.held[w].allocations {
+		if i >= 0 {
+			if err := t.release(i); err != nil {
+				return err
+			}
+		}
+	}
+	if w.kind > effects.Saved {
+		delete(t.held, w)
+	}
+	return nil
+}
+
+// dropParts releases parts of an entry.
+func (t *trace) dropParts(w slot, set uint64) error {
+	e := t.held[w]
+	for part, i := range e.allocations {
+		if set&e.wanted>>part&1 == 1 && i >= 0 {
+			if err := t.release(i); err != nil {
+				return err
+			}
+		}
+	}
+	if e.wanted &^= set; e.wanted == 0 {
+		delete(t.held, w)
+	} else {
+		t.held[w] = e
+	}
+	return nil
+}
+
+// finish plays step end. It pulls the entries that no action pulled, and executes the transfers of the
+// gradients of tied parameters between ranks, one after the other.
+func (t *trace) finish() error {
+	if !t.pullsNothing() {
+		if err := t.pull(t.plan.Microbatches - 1); err != nil {
+			return err
+		}
+	}
+	if t.plan.Mode == schedule.ForwardOnly || t.far || t.cfg.Replicas > 1 {
+		return nil
+	}
+	rank := t.plan.Placement.Rank
+	_, ties := effects.Ties(len(rank), t.profile.trained)
+	for back := range 2 { // first the owners receive gradients, then the uses receive totals
+		for _, tie := range ties {
+			to, from := tie.Owner, tie.Use
+			if back == 1 {
+				to, from = from, to
+			}
+			if rank[to.Stage] != t.rank || rank[from.Stage] == t.rank {
+				continue
+			}
+			bytes := t.profile.params(from.Stage)[from.Param].Bytes
+			i, err := t.allocate(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(to.Stage), microbatch: -1, index: int32(to.Param)})
+			if err != nil {
+				return err
+			}
+			if err := t.release(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pullsNothing reports whether the rank reads no part of any entry, and its source allocates nothing
+// for an entry without parts.
+func (t *trace) pullsNothing() bool {
+	for i := range t.profile.Shapes {
+		if e := t.profile.Shapes[i].entry(0); e != nil && len(e.Events) > 0 {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(t.wants, func(parts uint64) bool { return parts != 0 })
+}
+
+// checkReleased returns an error if an allocation is still alive.
+func (t *trace) checkReleased() error {
+	for i := range t.allocations {
+		if it := &t.allocations[i]; it.refs > 0 {
+			return fmt.Errorf("%w: rank %d: %s of microbatch %d is never released", ErrProfile, t.rank, t.profile.name(it.origin, t.shape(int(it.origin.microbatch))), it.origin.microbatch)
+		}
+	}
+	return nil
+}
+
+// allocate creates an allocation with one reference.
+func (t *trace) allocate(bytes int64, atMost bool, class memory.Class, o origin) (int32, error) {
+	i := int32(len(t.allocations))
+	if len(t.allocations) >= t.limit {
+		return 0, t.tooLong()
+	}
+	if i == int32(cap(t.allocations)) {
+		t.allocations = slices.Grow(t.allocations, len(t.allocations)+256)
+	}
+	now := int32(len(t.log))
+	t.allocations = append(t.allocations, allocation{
+		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: now, position: t.at, ordinal: t.ordinal, inRepeat: now - t.repeatStart, origin: o,
+	})
+	t.ordinal++
+	t.record(i)
+	return i, nil
+}
+
+func (t *trace) tooLong() error {
+	return fmt.Errorf("%w: rank %d allocates more than %d times before its program repeats itself, since what it keeps grows with microbatches; take a schedule whose microbatches in flight do not, such as 1f1b, or fewer microbatches", ErrTooLong, t.rank, t.limit)
+}
+
+// release removes a reference. The allocation dies with its last reference.
+func (t *trace) release(i int32) error {
+	it := &t.allocations[i]
+	if it.refs <= 0 {
+		return fmt.Errorf("%w: %s of microbatch %d is released once more than it is retained", ErrProfile, t.profile.name(it.origin, t.shape(int(it.origin.microbatch))), it.origin.microbatch)
+	}
+	if it.refs--; it.refs == 0 {
+		it.death = int32(len(t.log))
+		t.record(^i)
+	}
+	return nil
+}
+
+// record logs a change: the number of the allocation for a birth, its complement for a death.
+func (t *trace) record(change int32) {
+	if len(t.log) == cap(t.log) {
+		t.log = slices.Grow(t.log, len(t.log)+512)
+	}
+	t.log = append(t.log, change)
+	if t.recurrence != nil {
+		t.recurrence.record(t, change)
+	}
+}
