@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -29,6 +28,7 @@ type release struct {
 	source  string    // a clean clone at the tag
 	output  string    // the folder of the packages
 	made    time.Time // the time of the commit
+	sums    []string  // of the written files
 }
 
 func main() {
@@ -181,28 +181,13 @@ func (r *release) page(folder string) error {
 
 // checksums writes SHA256SUMS, in the form of sha256sum.
 func (r *release) checksums() error {
-	var sums []string
-	err := filepath.WalkDir(r.output, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(r.output, path)
-		sums = append(sums, fmt.Sprintf("%x  %s\n", sha256.Sum256(content), filepath.ToSlash(name)))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(sums, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
-	return r.write("SHA256SUMS", []byte(strings.Join(sums, "")))
+	slices.SortFunc(r.sums, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
+	return r.write("SHA256SUMS", []byte(strings.Join(r.sums, "")))
 }
 
-// write writes a file of the release.
+// write writes a file of the release, and adds its checksum.
 func (r *release) write(name string, content []byte) error {
+	r.sums = append(r.sums, fmt.Sprintf("%x  %s\n", sha256.Sum256(content), name))
 	path := filepath.Join(r.output, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err

@@ -165,9 +165,24 @@ func TestTags(t *testing.T) {
 	git("tag", "-f", "v1.2.3")
 	require.ErrorContains(t, r.proxy(), "the nested module needs the tag nested/v1.2.3")
 	git("tag", "nested/v1.2.3")
+	r.sums = nil // of the failed attempts
 	require.NoError(t, r.proxy())
 	for name, has := range map[string]bool{"": true, "/nested": true, "/tests": false} {
 		_, err := os.Stat(filepath.Join(r.output, "proxy", mainModule+name, "@v", "v1.2.3.zip"))
 		require.Equal(t, has, err == nil, name)
 	}
+
+	require.NoError(t, r.checksums())
+	sums, err := os.ReadFile(filepath.Join(r.output, "SHA256SUMS"))
+	require.NoError(t, err)
+	var want string
+	for _, name := range []string{mainModule, mainModule + "/nested"} {
+		for _, file := range []string{"list", "v1.2.3.info", "v1.2.3.mod", "v1.2.3.zip"} {
+			path := "proxy/" + name + "/@v/" + file
+			content, err := os.ReadFile(filepath.Join(r.output, path))
+			require.NoError(t, err)
+			want += fmt.Sprintf("%x  %s\n", sha256.Sum256(content), path)
+		}
+	}
+	require.Equal(t, want, string(sums), "of every file, by name")
 }
