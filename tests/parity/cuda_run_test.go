@@ -1,6 +1,7 @@
 package parity_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/internal/fakecuda"
 	"github.com/weir-ml/weir/kernels"
@@ -21,7 +23,17 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// cudaRun trains a small model, on a device for each rank of a plan.
+const cudaTokens, cudaMicrobatches = 8, 4
+
+// cudaConfig returns a small model in a recipe.
+func cudaConfig(recipe fp8.Recipe) transformer.Config {
+	return transformer.Config{Vocabulary: 24, Width: 16, Layers: 1, Heads: 2, Context: cudaTokens, Seed: 3, FP8: recipe}
+}
+
+// cudaAlone is a plan of three stages on one device.
+var cudaAlone = runner.Plan{Placement: schedule.Looped(1, 3), Rule: schedule.DepthFirst}
+
+// cudaRun trains a model, on a device for each rank of a plan.
 type cudaRun struct {
 	t     *testing.T
 	model *transformer.Model
@@ -29,49 +41,61 @@ type cudaRun struct {
 	devs  []kernels.Compute
 	done  int
 	last  *runner.Result
+	peaks []int64 // of the first device, after each step
 }
 
-// startCUDA starts with memory that was planned by a dry run.
-func startCUDA(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs ...kernels.Compute) *cudaRun {
-	return startOffloading(t, 0, recipe, plan, devs...)
-}
-
-// startOffloading starts with a share of the saved state in far memory.
-func startOffloading(t *testing.T, share float64, recipe fp8.Recipe, plan runner.Plan, devs ...kernels.Compute) *cudaRun {
+// startCUDA starts with memory that was planned by a dry run. change may be nil.
+func startCUDA(t *testing.T, model transformer.Config, plan runner.Plan, change func(*runner.Config[kernels.Buffer]), devs ...kernels.Compute) *cudaRun {
 	var nulls []kernels.Compute
 	for _, d := range devs {
 		nulls = append(nulls, kernels.NewNull(d))
 	}
-	dry, cfg := cudaModel(t, recipe, plan, nulls)
-	profile, err := runner.Record(t.Context(), cfg, runner.Shape[kernels.Buffer]{Name: "all", Source: cudaSources(nulls, 0)})
+	dry, cfg := cudaModel(t, model, plan, nulls...)
+	profile, err := runner.Record(t.Context(), cfg, runner.Shape[kernels.Buffer]{Name: "all", Source: cudaSource(0, nulls...)})
 	require.NoError(t, err)
 	require.NoError(t, dry.Close())
 	for _, d := range nulls {
 		require.NoError(t, d.(*kernels.Null).Close())
 	}
-	m, cfg := cudaModel(t, recipe, plan, devs)
-	cfg.Memory = runner.Memory{Profile: profile, Offload: runner.Offload{Share: share}}
+	m, cfg := cudaModel(t, model, plan, devs...)
+	cfg.Memory.Profile = profile
+	if change != nil {
+		change(&cfg)
+	}
 	run, err := runner.New(cfg)
 	require.NoError(t, err)
 	return &cudaRun{t: t, model: m, run: run, devs: devs}
 }
 
-func cudaSources(devs []kernels.Compute, step int) runner.Source[kernels.Buffer] {
+// cudaSource returns the microbatches of a step on the devices of the ranks.
+func cudaSource(step int, devs ...kernels.Compute) runner.Source[kernels.Buffer] {
 	var sources []runner.Source[kernels.Buffer]
-	for _, d := range devs {
-		sources = append(sources, cudaSource(d, step))
+	for _, dev := range devs {
+		sources = append(sources, runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+			var tokens, labels []int32
+			var weights []float32
+			for i := range cudaTokens {
+				tokens = append(tokens, int32((7*i+5*entry.Index()+step%2)%24))
+				labels = append(labels, (tokens[i]+7)%24)
+				weights = append(weights, float32(1+i%2))
+			}
+			transformer.Put(dev, entry, tokens, labels, weights)
+			return nil
+		}))
+	}
+	if len(sources) == 1 {
+		return sources[0]
 	}
 	return runner.PerRank(sources...)
 }
 
-func cudaModel(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs []kernels.Compute) (*transformer.Model, runner.Config[kernels.Buffer]) {
+// cudaModel makes a model on the devices of the ranks, and the configuration of its runner.
+func cudaModel(t *testing.T, model transformer.Config, plan runner.Plan, devs ...kernels.Compute) (*transformer.Model, runner.Config[kernels.Buffer]) {
 	var places []kernels.Compute
 	for _, rank := range plan.Placement.Rank {
 		places = append(places, devs[rank])
 	}
-	m, err := transformer.NewOn(transformer.Config{
-		Vocabulary: 24, Width: 16, Layers: 1, Heads: 2, Context: cudaTokens, Seed: 3, FP8: recipe,
-	}, places)
+	m, err := transformer.NewOn(model, places)
 	require.NoError(t, err)
 	cfg := runner.Config[kernels.Buffer]{
 		Stages: m.Stages(), Plan: plan,
@@ -86,13 +110,16 @@ func cudaModel(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs []kernels
 // steps trains for some steps and returns their losses and gradient norms.
 func (r *cudaRun) steps(n int) (numbers []float64) {
 	for range n {
-		result, err := r.run.Step(r.t.Context(), cudaMicrobatches, cudaSources(r.devs, r.done))
+		result, err := r.run.Step(r.t.Context(), cudaMicrobatches, cudaSource(r.done, r.devs...))
 		require.NoError(r.t, err)
 		_, err = r.model.RollScales(r.t.Context(), nil)
 		require.NoError(r.t, err)
 		require.NoError(r.t, r.model.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
 		numbers = append(numbers, result.Loss(transformer.LossName), result.GradNorm)
 		r.done, r.last = r.done+1, result
+		var stats memory.Stats
+		r.devs[0].Stats(&stats)
+		r.peaks = append(r.peaks, stats.Peak)
 	}
 	return numbers
 }
@@ -111,15 +138,14 @@ func cudaHost(t *testing.T) kernels.Compute {
 	return host
 }
 
-func cudaFake(t *testing.T, seed uint64, products cuda.Products) kernels.Compute {
+// cudaFake returns a device over a driver in Go.
+func cudaFake(t *testing.T, seed uint64, cfg cuda.Config) (*cuda.Device, *fakecuda.Driver) {
 	fake := fakecuda.New(seed, 16<<20, 4096)
-	dev, err := cuda.Open(fake, cuda.Config{Products: products})
+	dev, err := cuda.Open(fake, cfg)
 	require.NoError(t, err)
 	fake.Follow(dev.All)
-	return dev
+	return dev, fake
 }
-
-var cudaAlone = runner.Plan{Placement: schedule.Looped(1, 3), Rule: schedule.DepthFirst}
 
 // Two ranks on two devices give the same bits as one device with another plan (L9), whether the
 // machine lets them copy from each other or not, with either kind of products; in bfloat16 the
@@ -127,7 +153,8 @@ var cudaAlone = runner.Plan{Placement: schedule.Looped(1, 3), Rule: schedule.Dep
 func TestCUDARanks(t *testing.T) {
 	var inFloat32 []float64
 	for _, products := range []cuda.Products{cuda.Float32, cuda.BFloat16} {
-		one := startCUDA(t, nil, cudaAlone, cudaFake(t, 1, products))
+		dev, _ := cudaFake(t, 1, cuda.Config{Products: products})
+		one := startCUDA(t, cudaConfig(nil), cudaAlone, nil, dev)
 		want := one.steps(2)
 		one.close()
 		if inFloat32 == nil {
@@ -142,7 +169,7 @@ func TestCUDARanks(t *testing.T) {
 				require.NoError(t, err)
 				devs = append(devs, dev)
 			}
-			two := startCUDA(t, nil, runner.Plan{Placement: schedule.Looped(2, 2), Rule: schedule.OneFOneB}, devs...)
+			two := startCUDA(t, cudaConfig(nil), runner.Plan{Placement: schedule.Looped(2, 2), Rule: schedule.OneFOneB}, nil, devs...)
 			require.Equal(t, want, two.steps(2))
 			for _, fake := range machine {
 				require.Equal(t, peers != nil, fake.Calls("CopyPeer") > 0)
@@ -171,7 +198,7 @@ func TestCUDAOffload(t *testing.T) {
 					}
 					devs = append(devs, dev)
 				}
-				run := startOffloading(t, share, recipe, plan, devs...)
+				run := startCUDA(t, cudaConfig(recipe), plan, func(cfg *runner.Config[kernels.Buffer]) { cfg.Memory.Offload.Share = share }, devs...)
 				got := run.steps(2)
 				laid, err := run.run.Prepare(t.Context(), cudaMicrobatches, nil)
 				require.NoError(t, err)
@@ -202,7 +229,8 @@ func TestCUDAFP8(t *testing.T) {
 	for i := range x {
 		x[i] = float32(rng.NormFloat64() * math.Exp(4*rng.NormFloat64()))
 	}
-	host, dev := cudaHost(t), cudaFake(t, 1, cuda.Float32)
+	host := cudaHost(t)
+	dev, _ := cudaFake(t, 1, cuda.Config{})
 	for _, name := range fp8.Names {
 		recipe, err := fp8.Named(name)
 		require.NoError(t, err)
@@ -245,7 +273,7 @@ func TestCUDAFP8(t *testing.T) {
 	}
 	recipe, err := fp8.Named("delayed")
 	require.NoError(t, err)
-	onHost, onDevice := startCUDA(t, recipe, cudaAlone, host), startCUDA(t, recipe, cudaAlone, dev)
+	onHost, onDevice := startCUDA(t, cudaConfig(recipe), cudaAlone, nil, host), startCUDA(t, cudaConfig(recipe), cudaAlone, nil, dev)
 	require.InDeltaSlice(t, onHost.steps(3), onDevice.steps(3), 0.01)
 	onHost.close()
 	onDevice.close()
@@ -287,21 +315,27 @@ func (r *cudaRun) each(do func(name string, p *transformer.Parameter, b kernels.
 // resumes from it with close results, and the other way round. Host and device write the same
 // file for the same weights.
 func TestCUDACheckpoint(t *testing.T) {
-	for _, from := range []func() kernels.Compute{
-		func() kernels.Compute { return cudaFake(t, 1, cuda.Float32) }, func() kernels.Compute { return cudaHost(t) },
-	} {
+	host := func() kernels.Compute { return cudaHost(t) }
+	fake := func(seed uint64) func() kernels.Compute {
+		return func() kernels.Compute {
+			dev, _ := cudaFake(t, seed, cuda.Config{})
+			return dev
+		}
+	}
+	start := func(dev kernels.Compute) *cudaRun { return startCUDA(t, cudaConfig(nil), cudaAlone, nil, dev) }
+	for _, from := range []func() kernels.Compute{fake(1), host} {
 		dir := t.TempDir()
-		first := startCUDA(t, nil, cudaAlone, from())
+		first := start(from())
 		first.steps(2)
 		first.save(dir)
 		want := first.steps(2)
 		first.close()
-		again := startCUDA(t, nil, cudaAlone, from())
+		again := start(from())
 		again.load(dir)
 		require.Equal(t, want, again.steps(2))
 		again.close()
-		for _, to := range []kernels.Compute{cudaHost(t), cudaFake(t, 2, cuda.Float32)} {
-			other := startCUDA(t, nil, cudaAlone, to)
+		for _, to := range []func() kernels.Compute{host, fake(2)} {
+			other := start(to())
 			other.load(dir)
 			require.InDeltaSlice(t, want, other.steps(2), 1e-4)
 			other.close()

@@ -22,59 +22,6 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-const cudaTokens, cudaMicrobatches = 8, 4
-
-func cudaSource(dev kernels.Device, step int) runner.Source[kernels.Buffer] {
-	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
-		var tokens, labels []int32
-		var weights []float32
-		for i := range cudaTokens {
-			tokens = append(tokens, int32((7*i+5*entry.Index()+step%2)%24))
-			labels = append(labels, (tokens[i]+7)%24)
-			weights = append(weights, float32(1+i%2))
-		}
-		transformer.Put(dev, entry, tokens, labels, weights)
-		return nil
-	})
-}
-
-func onDeviceConfig(t *testing.T, dev kernels.Compute) (*transformer.Model, runner.Config[kernels.Buffer]) {
-	m, err := transformer.New(dev, transformer.Config{
-		Vocabulary: 24, Width: 16, Layers: 1, Heads: 2, Context: cudaTokens, Seed: 3,
-	}, 3)
-	require.NoError(t, err)
-	return m, runner.Config[kernels.Buffer]{
-		Stages: m.Stages(), Spaces: runner.Spaces(dev), Gradients: dev,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-	}
-}
-
-// onDevice trains a small model for some steps, with planned memory, on any device.
-func onDevice(t *testing.T, dev kernels.Compute, steps int, hooks runner.Hooks) (losses, norms []float64, peaks []int64) {
-	null := kernels.NewNull(dev)
-	_, dry := onDeviceConfig(t, null)
-	profile, err := runner.Record(t.Context(), dry, runner.Shape[kernels.Buffer]{Name: "all", Source: cudaSource(null, 0)})
-	require.NoError(t, err)
-	require.NoError(t, null.Close())
-
-	m, cfg := onDeviceConfig(t, dev)
-	cfg.Memory, cfg.Hooks = runner.Memory{Profile: profile}, hooks
-	run, err := runner.New(cfg)
-	require.NoError(t, err)
-	for step := range steps {
-		result, err := run.Step(t.Context(), cudaMicrobatches, cudaSource(dev, step))
-		require.NoError(t, err)
-		require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
-		losses, norms = append(losses, result.Loss(transformer.LossName)), append(norms, result.GradNorm)
-		var stats memory.Stats
-		dev.Stats(&stats)
-		peaks = append(peaks, stats.Peak)
-	}
-	require.NoError(t, run.Close())
-	require.NoError(t, m.Close())
-	return losses, norms, peaks
-}
-
 // A model on the CUDA device, over a driver in Go and kernels that an interpreter runs, trains
 // like on the host, in whatever order its streams run: losses agree within the effect of the
 // order of summation in float32. No order changes a bit. A step allocates no memory.
@@ -83,47 +30,43 @@ func TestCUDALearnsAsTheHost(t *testing.T) {
 	if *testkit.Long {
 		steps = 20
 	}
-	host, err := kernels.NewHost(kernels.HostConfig{})
-	require.NoError(t, err)
-	defer host.Close()
-	want, wantNorms, wantPeaks := onDevice(t, host, steps, runner.Hooks{})
-	require.Less(t, want[steps-1], want[0])
+	host := startCUDA(t, cudaConfig(nil), cudaAlone, nil, cudaHost(t))
+	want := host.steps(steps) // a loss and a norm for each step
+	host.close()
+	require.Less(t, want[2*(steps-1)], want[0])
 
 	var bits []float64
 	for seed := range uint64(2) {
-		fake := fakecuda.New(seed, 16<<20, 4096)
-		dev, err := cuda.Open(fake, cuda.Config{})
-		require.NoError(t, err)
-		fake.Follow(dev.All)
+		dev, fake := cudaFake(t, seed, cuda.Config{})
 		asked, inSteps, first := 0, 0, schedule.Action(0)
-		run := steps
+		run := startCUDA(t, cudaConfig(nil), cudaAlone, func(cfg *runner.Config[kernels.Buffer]) {
+			cfg.Hooks.Action = func(_ int, action schedule.Action) {
+				now := fake.Calls("Reserve", "Unreserve", "Map", "Unmap", "HostAlloc", "HostFree")
+				if first == 0 {
+					first = action
+				}
+				if action != first { // otherwise it is the first of a step, and the layout was laid before
+					inSteps += now - asked
+				}
+				asked = now
+			}
+		}, dev)
 		if bits != nil {
-			run = 3
+			steps = 3
 		}
-		got, norms, peaks := onDevice(t, dev, run, runner.Hooks{Action: func(_ int, action schedule.Action) {
-			now := fake.Calls("Reserve", "Unreserve", "Map", "Unmap", "HostAlloc", "HostFree")
-			if first == 0 {
-				first = action
-			}
-			if action != first { // otherwise it is the first of a step, and the layout was laid before
-				inSteps += now - asked
-			}
-			asked = now
-		}})
+		got := run.steps(steps)
+		run.close()
 		require.Zero(t, inSteps, "calls for memory within steps")
-		for i := range got {
-			require.InDelta(t, want[i], got[i], 1e-5, "loss of step %d", i)
-			require.Less(t, math.Abs(norms[i]-wantNorms[i]), 1e-4*wantNorms[i], "gradient norm of step %d", i)
+		for i := range steps {
+			require.InDelta(t, want[2*i], got[2*i], 1e-5, "loss of step %d", i)
+			require.Less(t, math.Abs(got[2*i+1]-want[2*i+1]), 1e-4*want[2*i+1], "gradient norm of step %d", i)
+			// The host does not have the cell of the loss.
+			require.EqualValues(t, host.peaks[i], run.peaks[i]-8*loss.DeviceWords)
 		}
-		for i := range peaks {
-			peaks[i] -= 8 * loss.DeviceWords // the cell of the loss, which the host does not have
-		}
-		require.Equal(t, wantPeaks[:run], peaks)
 		if bits == nil {
 			bits = got
 		}
-		require.Equal(t, bits[:run], got, "seed %d", seed)
-		require.NoError(t, dev.Close())
+		require.Equal(t, bits[:len(got)], got, "seed %d", seed)
 	}
 }
 
@@ -133,11 +76,8 @@ func TestCUDALearnsAsTheHost(t *testing.T) {
 // step waits for the losses and for all gradient norms, once each.
 func TestCUDAWaitsAtStepEnd(t *testing.T) {
 	for microbatches, again := range map[int]bool{4: false, 6: false, 5: true} {
-		fake := fakecuda.New(1, 16<<20, 4096)
-		dev, err := cuda.Open(fake, cuda.Config{})
-		require.NoError(t, err)
-		fake.Follow(dev.All)
-		_, cfg := onDeviceConfig(t, dev)
+		dev, fake := cudaFake(t, 1, cuda.Config{})
+		_, cfg := cudaModel(t, cudaConfig(nil), cudaAlone, dev)
 		if again {
 			for i := range cfg.Stages {
 				cfg.Stages[i] = stages.Recompute(cfg.Stages[i])
@@ -162,7 +102,7 @@ func TestCUDAWaitsAtStepEnd(t *testing.T) {
 			done, in := fake.Calls("Done"), fake.Calls("CopyIn")
 			// With -tags invariants the runner hashes the entries of a source of
 			// runner.Indexed, and waits for that.
-			source := struct{ runner.Source[kernels.Buffer] }{cudaSource(dev, step)}
+			source := struct{ runner.Source[kernels.Buffer] }{cudaSource(step, dev)}
 			_, err = run.Step(t.Context(), microbatches, source)
 			require.NoError(t, err)
 			require.Equal(t, 2+2, waits()-began, "%d microbatches: a copy out and a wait for it, of losses and of norms", microbatches)
@@ -177,11 +117,8 @@ func TestCUDAWaitsAtStepEnd(t *testing.T) {
 // makes the step Skipped, with its microbatch, and does not affect the next one. A token that
 // is not a row of the table ends the step at once, with its microbatch.
 func TestCUDABadMicrobatch(t *testing.T) {
-	fake := fakecuda.New(1, 16<<20, 4096)
-	dev, err := cuda.Open(fake, cuda.Config{})
-	require.NoError(t, err)
-	fake.Follow(dev.All)
-	m, cfg := onDeviceConfig(t, dev)
+	dev, _ := cudaFake(t, 1, cuda.Config{})
+	m, cfg := cudaModel(t, cudaConfig(nil), cudaAlone, dev)
 	run, err := runner.New(cfg)
 	require.NoError(t, err)
 	source := func(spoil func(mb int, tokens *[]int32, weights []float32)) runner.Source[kernels.Buffer] {
@@ -252,15 +189,12 @@ func TestCUDARefusesWideHeads(t *testing.T) {
 // are empty then, and Close returns.
 func TestCUDALostInAStep(t *testing.T) {
 	for call, nth := range map[string]int{"Launch": 70, "CopyIn": 7, "CopyOut": 2, "Record": 7, "Wait": 7, "Sync": 1} {
-		fake := fakecuda.New(1, 16<<20, 4096)
-		dev, err := cuda.Open(fake, cuda.Config{})
-		require.NoError(t, err)
-		fake.Follow(dev.All)
-		m, cfg := onDeviceConfig(t, dev)
+		dev, fake := cudaFake(t, 1, cuda.Config{})
+		m, cfg := cudaModel(t, cudaConfig(nil), cudaAlone, dev)
 		run, err := runner.New(cfg)
 		require.NoError(t, err)
 		fake.Plant(call, nth, driver.ErrLost)
-		_, err = run.Step(t.Context(), cudaMicrobatches, cudaSource(dev, 0))
+		_, err = run.Step(t.Context(), cudaMicrobatches, cudaSource(0, dev))
 		require.ErrorIs(t, err, driver.ErrLost, call)
 		require.ErrorContains(t, err, "the CUDA device is lost", call)
 		require.NoError(t, run.Close())
