@@ -11,12 +11,12 @@ import (
 
 // empty is a stage that computes nothing. Its forward saves its input and allocates an output; its
 // backward takes the input and allocates a gradient.
-type empty struct {
-	arena       *memory.Arena
+type empty[T any] struct {
+	alloc       func(class memory.Class) (T, error)
 	first, last bool
 }
 
-func (e *empty) Spec() stages.Spec {
+func (e *empty[T]) Spec() stages.Spec {
 	spec := stages.Spec{Name: "empty", Slots: []string{"x"}}
 	if e.first {
 		spec.Reads = []stages.Read{{Part: "tokens"}}
@@ -29,45 +29,30 @@ func (e *empty) Spec() stages.Spec {
 	return spec
 }
 
-func (e *empty) Forward(_ context.Context, mb batchctx.Microbatch[memory.Handle], in, out []memory.Handle) error {
+func (e *empty[T]) Forward(_ context.Context, mb batchctx.Microbatch[T], in, out []T) (err error) {
 	if !e.first {
 		mb.Save(1, mb.Retain(in[0]))
 	}
-	if e.last {
-		return nil
+	if !e.last {
+		out[0], err = e.alloc(memory.Activation)
 	}
-	var err error
-	out[0], err = e.arena.Alloc(memory.Activation, 64)
 	return err
 }
 
-func (e *empty) Backward(_ context.Context, mb batchctx.Microbatch[memory.Handle], gradOut, gradIn []memory.Handle) error {
-	if e.first {
-		return nil
+func (e *empty[T]) Backward(_ context.Context, mb batchctx.Microbatch[T], _, gradIn []T) (err error) {
+	if !e.first {
+		_ = mb.Take(1)
+		gradIn[0], err = e.alloc(memory.ActGrad)
 	}
-	_ = mb.Take(1)
-	var err error
-	gradIn[0], err = e.arena.Alloc(memory.ActGrad, 64)
 	return err
 }
 
-func emptyConfig(arena *memory.Arena) runner.Config[memory.Handle] {
-	return runner.Config[memory.Handle]{
-		Spaces: runner.Spaces(arena),
-		Stages: []stages.Stage[memory.Handle]{
-			&empty{arena: arena, first: true}, &empty{arena: arena},
-			&empty{arena: arena}, &empty{arena: arena, last: true},
-		},
-	}
-}
-
-func emptySource(arena *memory.Arena) runner.Source[memory.Handle] {
-	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[memory.Handle]) error {
-		h, err := arena.Alloc(memory.Entry, 64)
-		if err != nil {
-			return err
+// emptySource returns the entries of empty stages.
+func emptySource[T any](alloc func(class memory.Class) (T, error)) runner.Source[T] {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
+		if entry.Wants("tokens") {
+			entry.Put("tokens", entry.Must(alloc(memory.Entry)))
 		}
-		entry.Put("tokens", h)
 		return nil
 	})
 }

@@ -1,13 +1,11 @@
 package scaling_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
@@ -17,87 +15,26 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// hop is an empty stage over the buffers of a device: only the size of its results matters.
-type hop struct {
-	dev         kernels.Device
-	first, last bool
-}
-
-type hopView = batchctx.Microbatch[kernels.Buffer]
-
-func (h *hop) Spec() stages.Spec {
-	spec := stages.Spec{Name: "hop", Slots: []string{"x"}}
-	if h.first {
-		spec.Reads = []stages.Read{{Part: "tokens"}}
-	} else {
-		spec.Inputs = []stages.Port{{Name: "x"}}
-	}
-	if !h.last {
-		spec.Outputs = []stages.Port{{Name: "x"}}
-	}
-	return spec
-}
-
-func (h *hop) Forward(_ context.Context, mb hopView, in, out []kernels.Buffer) error {
-	if !h.first {
-		mb.Save(1, mb.Retain(in[0]))
-	}
-	if h.last {
-		return nil
-	}
-	var err error
-	out[0], err = h.dev.Alloc(memory.Activation, kernels.Float32, 16)
-	return err
-}
-
-func (h *hop) Backward(_ context.Context, mb hopView, _, gradIn []kernels.Buffer) error {
-	if h.first {
-		return nil
-	}
-	_ = mb.Take(1)
-	var err error
-	gradIn[0], err = h.dev.Alloc(memory.ActGrad, kernels.Float32, 16)
-	return err
-}
-
 // hops is a group of empty stages, two on each of three ranks, with their sources.
 func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.Runner[kernels.Buffer], runner.Source[kernels.Buffer]) {
 	t.Helper()
 	const ranks, depth = 3, 6
-	placement := schedule.Looped(ranks, depth)
-	var devices []kernels.Device
+	cfg := runner.Config[kernels.Buffer]{
+		Stages: make([]stages.Stage[kernels.Buffer], depth),
+		Hooks:  runner.Hooks{Microbatch: hook},
+		Plan:   runner.Plan{Placement: schedule.Looped(ranks, depth), Rule: rule},
+		World:  runner.World[kernels.Buffer]{Capacity: 1},
+	}
 	var sources []runner.Source[kernels.Buffer]
-	for range ranks {
+	for rank := range ranks {
 		dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 24})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, dev.Close()) })
-		devices = append(devices, dev)
-		sources = append(sources, runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
-			if !entry.Wants("tokens") {
-				return nil
-			}
-			b, err := dev.Alloc(memory.Entry, kernels.Int32, 16)
-			if err != nil {
-				return err
-			}
-			entry.Put("tokens", b)
-			return nil
-		}))
-	}
-	var chain []stages.Stage[kernels.Buffer]
-	for s, rank := range placement.Rank {
-		chain = append(chain, &hop{dev: devices[rank], first: s == 0, last: s == depth-1})
-	}
-	cfg := runner.Config[kernels.Buffer]{
-		Stages: chain,
-		Hooks:  runner.Hooks{Microbatch: hook},
-		Plan:   runner.Plan{Placement: placement, Rule: rule},
-		World: runner.World[kernels.Buffer]{
-			Capacity: 1,
-		},
-	}
-	for _, dev := range devices {
-		cfg.Spaces = append(cfg.Spaces, dev)
+		alloc := func(class memory.Class) (kernels.Buffer, error) { return dev.Alloc(class, kernels.Float32, 16) }
+		cfg.Spaces, sources = append(cfg.Spaces, dev), append(sources, emptySource(alloc))
+		for _, s := range cfg.Plan.Placement.On(rank) {
+			cfg.Stages[s] = &empty[kernels.Buffer]{alloc: alloc, first: s == 0, last: s == depth-1}
+		}
 	}
 	g, err := runner.New(cfg)
 	require.NoError(t, err)

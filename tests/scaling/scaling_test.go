@@ -149,12 +149,16 @@ func BenchmarkStep(b *testing.B) {
 			arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 			require.NoError(b, err)
 			defer arena.Close()
-			cfg := emptyConfig(arena)
+			alloc := func(class memory.Class) (memory.Handle, error) { return arena.Alloc(class, 64) }
+			cfg := runner.Config[memory.Handle]{Spaces: runner.Spaces(arena)}
+			for s := range 4 {
+				cfg.Stages = append(cfg.Stages, &empty[memory.Handle]{alloc: alloc, first: s == 0, last: s == 3})
+			}
 			cfg.Hooks.Microbatch = func(*memory.Sample) {}
 			cfg.Hooks.Action = func(int, schedule.Action) {}
 			r, err := runner.New(cfg)
 			require.NoError(b, err)
-			source := emptySource(arena)
+			source := emptySource(alloc)
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			actions := 0
