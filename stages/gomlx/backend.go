@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -195,9 +194,8 @@ func onRaw[R any](b *Buffer, call func(compute.Buffer) (R, error)) (R, error) {
 // rank, its book also contains the buffers that GoMLX creates by itself.
 type Device struct {
 	backend *Backend
-	live    atomic.Int64
 	mu      sync.Mutex // GoMLX may finalize on any goroutine
-	stats   memory.Stats
+	meter   memory.Meter
 	made    map[*Buffer]struct{} // the live buffers
 	serial  uint64
 	begin   func()              // called at the start of a step
@@ -244,11 +242,7 @@ func (d *Device) enter(b *Buffer) {
 	b.device, b.serial = d, d.serial
 	d.serial++
 	d.made[b] = struct{}{}
-	d.stats.Allocs++
-	d.stats.Classes[b.class] += b.bytes
-	if live := d.live.Add(b.bytes); live > d.stats.Peak {
-		d.stats.Peak, d.stats.PeakClasses = live, d.stats.Classes
-	}
+	d.meter.Alloc(b.class, b.bytes)
 }
 
 // leave removes a buffer from the book.
@@ -256,9 +250,7 @@ func (d *Device) leave(b *Buffer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.made, b)
-	d.stats.Frees++
-	d.live.Add(-b.bytes)
-	d.stats.Classes[b.class] -= b.bytes
+	d.meter.Free(b.class, b.bytes)
 }
 
 // adopt moves a buffer into the book of d.
@@ -307,14 +299,17 @@ func (d *Device) run(e *executable, inputs []T, donate []bool, classes []memory.
 }
 
 // Live returns the bytes of the buffers that exist.
-func (d *Device) Live() int64 { return d.live.Load() }
+func (d *Device) Live() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.meter.Live()
+}
 
 // Stats fills s. It does not include the backend's own pool: see Programs.
 func (d *Device) Stats(s *memory.Stats) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	*s = d.stats
-	s.Live = d.live.Load()
+	d.meter.Stats(s)
 	s.Reserved = s.Live
 }
 
@@ -322,7 +317,7 @@ func (d *Device) Stats(s *memory.Stats) {
 func (d *Device) ResetPeak() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stats.Peak, d.stats.PeakClasses = d.live.Load(), d.stats.Classes
+	d.meter.ResetPeak()
 }
 
 // Mark returns the current position in the order of allocations. The runner calls it when a step
