@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
@@ -17,12 +18,9 @@ import (
 // report is a rank's message to the others at step end.
 type report struct {
 	reportHeader
-	// squares describes each gradient whose owner is on the rank, in the order of the owners: its
-	// sum of squares. With several replicas it is the number of parts of the gradient that the
-	// replica owns, and then the sum of squares of each part.
-	squares []float64
-	parts   []uint64 // digests of the source's parts; empty if the source is not checked
-	record  []byte   // of the rank's losses
+	squares []float64 // of the gradients whose owner is on the rank: see measure
+	parts   []uint64  // digests of the source's parts; empty if the source is not checked
+	record  []byte    // of the rank's losses
 }
 
 // reportHeader is the beginning of a report, little-endian. The squares, the digests of the parts
@@ -36,13 +34,14 @@ type reportHeader struct {
 	Rank RankResult
 }
 
-var reportMagic = [4]byte{'W', 'R', 'R', 8}
+var reportMagic = [4]byte{'W', 'R', 'R', 9}
 
 // exchange merges the losses of all ranks into record, in the order of the ranks, and returns the
 // measurements of each rank.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
+	clear(r.squares)
 	if r.transport == nil {
-		return []RankResult{r.account()}, nil
+		return []RankResult{r.account()}, r.addSquares(0, r.sums)
 	}
 	all, err := r.sendReport(ctx, record)
 	if err != nil {
@@ -50,9 +49,6 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	}
 	if total := r.cfg.total(); len(all) != total {
 		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), total)
-	}
-	if r.cfg.ranksPerReplica() > 0 {
-		clear(r.squares)
 	}
 	ranks := make([]RankResult, len(all))
 	for rank, data := range all {
@@ -99,13 +95,8 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	mine := &r.report
 	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.m), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
-	if r.shards != nil && r.plan.Mode == schedule.Training {
+	if r.plan.Mode == schedule.Training {
 		mine.squares = append(mine.squares, r.sums...)
-	}
-	for i, owner := range r.owners {
-		if r.rankOf(owner) == r.Rank && r.cfg.ranksPerReplica() == 0 {
-			mine.squares = append(mine.squares, r.squares[i])
-		}
 	}
 	mine.parts = append(mine.parts[:0], r.sourceCheck.made...)
 	var err error
@@ -116,8 +107,8 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	return r.transport.Exchange(ctx, r.encoded)
 }
 
-// mergeReport decodes the report of a rank into r.report, checks it, stores its squares, and merges
-// its losses into record. The losses of rank 0, which comes first, replace the contents of record.
+// mergeReport decodes the report of a rank into r.report, checks it, adds its squares, and merges its
+// losses into record. The losses of rank 0, which comes first, replace the contents of record.
 func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
 	theirs := &r.report
 	if err := theirs.decode(data); err != nil {
@@ -127,30 +118,8 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", transport.ErrRanks, rank,
 			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.m, r.plan.Mode)
 	}
-	squares := theirs.squares
-	for i, owner := range r.owners {
-		several := r.cfg.ranksPerReplica() > 0
-		if r.rankOf(owner) != rank%r.Placement.Ranks || several && r.plan.Mode != schedule.Training {
-			continue
-		}
-		if len(squares) == 0 {
-			return fmt.Errorf("%w: rank %d has fewer parameters than its stages declare here", transport.ErrRanks, rank)
-		}
-		if !several {
-			r.squares[i], squares = squares[0], squares[1:]
-			continue
-		}
-		if n := squares[0]; !(n >= 0 && n < float64(len(squares))) {
-			return fmt.Errorf("%w: rank %d sends %v parts of a parameter", transport.ErrRanks, rank, n)
-		}
-		parts := squares[1:][:int(squares[0])]
-		for _, sum := range parts { // reports come in the order of the replicas, which is the order of the parts
-			r.squares[i] += sum
-		}
-		squares = squares[1+len(parts):]
-	}
-	if len(squares) > 0 {
-		return fmt.Errorf("%w: rank %d has %d more parameters than its stages declare here", transport.ErrRanks, rank, len(squares))
+	if err := r.addSquares(rank, theirs.squares); err != nil {
+		return err
 	}
 	if err := r.checkAgreement(rank, theirs.parts); err != nil {
 		return err
@@ -162,6 +131,42 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 		return err
 	}
 	return record.Merge(&r.otherRecord)
+}
+
+// addSquares adds what a rank has measured in a training step to the squares of the gradients. If
+// there are several replicas, it is called in their order, which is the order of the parts.
+func (r *worker[T]) addSquares(rank int, measured []float64) error {
+	if r.plan.Mode != schedule.Training {
+		return nil
+	}
+	owned := func(owner effects.Use) bool { return r.rankOf(owner) == rank%r.Placement.Ranks }
+	n := 0
+	for _, owner := range r.owners {
+		if owned(owner) {
+			n++
+		}
+	}
+	if len(measured) < n {
+		return fmt.Errorf("%w: rank %d has fewer parameters than its stages declare here", transport.ErrRanks, rank)
+	}
+	counts, sums := measured[:n], measured[n:]
+	for i, owner := range r.owners {
+		if !owned(owner) {
+			continue
+		}
+		if !(counts[0] >= 0 && counts[0] <= float64(len(sums))) {
+			return fmt.Errorf("%w: rank %d sends %v parts of a parameter", transport.ErrRanks, rank, counts[0])
+		}
+		parts := int(counts[0])
+		for _, sum := range sums[:parts] {
+			r.squares[i] += sum
+		}
+		counts, sums = counts[1:], sums[parts:]
+	}
+	if len(sums) > 0 {
+		return fmt.Errorf("%w: rank %d has more parameters than its stages declare here", transport.ErrRanks, rank)
+	}
+	return nil
 }
 
 // append appends the encoded report to b.

@@ -69,7 +69,7 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 		"loss": func(all [][]byte) [][]byte { all[1] = all[1][:len(all[1])-1]; return all },
 		"more parameters": func(all [][]byte) [][]byte {
 			all[1] = slices.Insert(slices.Clone(all[1]), len(runner.EmptyReport()), make([]byte, 8)...)
-			all[1][4] = 2
+			all[1][4] += 1
 			return all
 		},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/frames"
@@ -68,8 +69,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 }
 
 // finishGradients completes the gradients: it sets gradients that were not written to zero, and adds
-// the uses of tied parameters in stage order (L5, L9). Then it sums the squares of the gradients
-// whose owner is on this rank.
+// the uses of tied parameters in stage order (L5, L9). Then it measures them.
 func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 	if err := r.checkContributions(); err != nil {
 		return err
@@ -83,16 +83,15 @@ func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 		}
 	}
 	if r.shards != nil {
-		if err := r.shards.finish(ctx); err != nil {
-			return err
-		}
-		r.sums, err = r.shards.squares(r.sums[:0])
+		err = r.shards.finish(ctx)
+	} else {
+		err = r.addUses(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	if err := r.addUses(ctx); err != nil {
-		return err
-	}
-	return r.measure()
+	r.sums, err = r.measure(r.sums[:0])
+	return err
 }
 
 // zeroUnwritten sets the gradients of a stage's parameters to zero if this step has not written
@@ -110,34 +109,27 @@ func (r *worker[T]) zeroUnwritten(s int) error {
 	return nil
 }
 
-// measure sums the squares of the gradients whose owner is on this rank.
-func (r *worker[T]) measure() (err error) {
-	r.measured = r.measured[:0]
-	for _, owner := range r.owners {
-		if r.rankOf(owner) == r.Rank {
-			r.measured = append(r.measured, r.gradient(owner))
-		}
+// measure appends the squares of the gradients whose owner is on this rank: the number of parts of
+// each gradient, and then the sum of squares of each part. A gradient has one part, or, if there are
+// several replicas, the parts that the replica owns.
+func (r *worker[T]) measure(to []float64) ([]float64, error) {
+	if r.shards != nil {
+		return r.shards.measure(to)
 	}
-	if r.sums, err = r.squaresOf(r.sums[:0], r.measured); err != nil {
-		return err
+	for range r.measured {
+		to = append(to, 1)
 	}
-	sums := r.sums
-	for i, owner := range r.owners {
-		if r.rankOf(owner) == r.Rank {
-			r.squares[i], sums = sums[0], sums[1:]
-		}
-	}
-	return nil
-}
-
-// squaresOf appends the gradients' sums of squares.
-func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err error) {
 	n := len(to)
-	to = append(to, make([]float64, len(gradients))...)
-	if all, ok := r.gradients.(SquareSummer[T]); ok {
-		return to, all.SumsOfSquares(to[n:], gradients)
+	to = append(to, make([]float64, len(r.measured))...)
+	r.lent = r.lent[:0]
+	for _, owner := range r.measured {
+		r.lent = append(r.lent, r.gradient(owner))
 	}
-	for i, g := range gradients {
+	if all, ok := r.gradients.(SquareSummer[T]); ok {
+		return to, all.SumsOfSquares(to[n:], r.lent)
+	}
+	for i, g := range r.lent {
+		var err error
 		if to[n+i], err = r.gradients.SumSquares(g); err != nil {
 			return to, err
 		}
@@ -147,12 +139,7 @@ func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err err
 
 // unchanged returns an error for a gradient whose sum of squares has changed since the step.
 func (r *worker[T]) unchanged() error {
-	all, err := r.sums, error(nil)
-	if r.shards != nil {
-		all, err = r.shards.squares(all)
-	} else {
-		all, err = r.squaresOf(all, r.measured)
-	}
+	all, err := r.measure(r.sums)
 	if err != nil {
 		return fmt.Errorf("runner: the gradients can no longer be read: %w", err)
 	}
@@ -168,19 +155,13 @@ func (r *worker[T]) unchanged() error {
 
 // measuredName returns the name of the gradient to which element i of r.sums belongs.
 func (r *worker[T]) measuredName(i int) string {
-	for _, owner := range r.owners {
-		if r.rankOf(owner) != r.Rank {
-			continue
-		}
-		if i--; r.shards != nil { // the sums of its parts follow their number
-			i -= r.shards.shard(owner).parts
-		}
-		if i < 0 {
-			st := &r.Stages[owner.Stage]
-			return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.Params[owner.Param].Name, owner.Stage, st.Spec.Name)
-		}
+	k := 0
+	for i -= len(r.measured); i >= int(r.sums[k]); k++ {
+		i -= int(r.sums[k])
 	}
-	return "" // not reached
+	owner := r.measured[k]
+	st := &r.Stages[owner.Stage]
+	return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.Params[owner.Param].Name, owner.Stage, st.Spec.Name)
 }
 
 // checkContributions checks that every use of a parameter has contributed as often as declared, and
@@ -215,9 +196,11 @@ func (r *worker[T]) checkObjective() error {
 	}
 	name, want := r.cfg.Losses[r.objective].Name, int64(0)
 	for s := range r.Stages {
-		if r.records(s, name) > 0 {
-			from, to := r.plan.Span(s)
-			want += int64(r.records(s, name) * (to - from))
+		for _, declared := range r.Stages[s].Spec.Losses {
+			if r.Stages[s].Own && declared == name {
+				from, to := r.plan.Span(s)
+				want += int64(to - from)
+			}
 		}
 	}
 	have := r.ledger.Count(r.objective)
@@ -226,24 +209,12 @@ func (r *worker[T]) checkObjective() error {
 	}
 	var heads []string
 	for s := range r.Stages {
-		if r.records(s, name) > 0 {
+		if r.Stages[s].Own && slices.Contains(r.Stages[s].Spec.Losses, name) {
 			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.Stages[s].Spec.Name))
 		}
 	}
 	return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 if there is no target",
 		ErrUnrecorded, strings.Join(heads, " and "), name, have, want)
-}
-
-// records returns how many times a stage of this rank declares a loss.
-func (r *worker[T]) records(s int, name string) (times int) {
-	if r.Stages[s].Own {
-		for _, declared := range r.Stages[s].Spec.Losses {
-			if declared == name {
-				times++
-			}
-		}
-	}
-	return times
 }
 
 // setFactor computes the factor and the gradient norm, which counts each parameter once, in stage

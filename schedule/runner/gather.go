@@ -9,8 +9,8 @@ import (
 
 // gather runs UNSHARD: it begins to gather the weights of a stage into buffers that the frames hold.
 func (d *replica[T]) gather(ctx context.Context, s int) (err error) {
-	for p := range d.shards[s] {
-		if d.shards[s][p].weight, err = d.space.View(d.Frames.Weight(s, p)); err != nil {
+	for _, sh := range d.byStage[s] {
+		if sh.weight, err = d.space.View(d.Frames.Weight(s, sh.use.Param)); err != nil {
 			return err
 		}
 	}
@@ -20,14 +20,10 @@ func (d *replica[T]) gather(ctx context.Context, s int) (err error) {
 
 // gatherStage gathers the weights of a stage, on the goroutine of d.gathers.
 func (d *replica[T]) gatherStage(ctx context.Context, s int) error {
-	for p := range d.shards[s] {
-		sh := &d.shards[s][p]
+	for _, sh := range d.byStage[s] {
 		copy(elementsOf(sh.weight, sh.first, sh.count), sh.ownWeight)
-		if err := d.getOthers(ctx, d.Rank, d.tag(transport.Weights, s, p), sh, sh.weight); err != nil {
-			return err
-		}
 	}
-	return nil
+	return d.getWeights(ctx, d.byStage[s])
 }
 
 // gathersWeights reports whether Update exchanges weights between replicas.
@@ -42,20 +38,16 @@ func (r *Runner[T]) gatherWeights(failed error) error {
 	if !r.gathersWeights() {
 		return failed
 	}
-	for phase := 0; phase < 3 && failed == nil; phase++ {
+	for _, phase := range []func(d *replica[T]) error{
+		(*replica[T]).exposeWeights,
+		func(d *replica[T]) error { return d.getWeights(context.Background(), d.shards) },
+		(*replica[T]).withdrawWeights,
+	} {
 		for _, w := range r.workers {
 			if w.shards == nil || failed != nil {
 				continue
 			}
-			switch phase {
-			case 0:
-				failed = w.shards.exposeWeights()
-			case 1:
-				failed = w.shards.getWeights(context.Background())
-			default:
-				failed = w.shards.withdrawWeights(context.Background())
-			}
-			if failed != nil {
+			if failed = phase(w.shards); failed != nil {
 				failed = fmt.Errorf("runner: %s, weights after an update: %w", w.name(), failed)
 			}
 		}
@@ -68,16 +60,20 @@ func (r *Runner[T]) gatherWeights(failed error) error {
 	return failed
 }
 
-// exposeWeights exposes the elements of the rank's weights that the replica has updated.
-func (d *replica[T]) exposeWeights() error {
-	for _, use := range d.uses {
-		weight, err := d.space.View(d.Stages[use.Stage].Params[use.Param].Weight)
-		if err != nil {
+// exposeWeights exposes the elements of the rank's weights that the replica owns.
+func (d *replica[T]) exposeWeights() (err error) {
+	for _, sh := range d.shards {
+		if d.level == 3 && sh.count == 0 {
+			continue // the rank has no buffer of the weight
+		}
+		if sh.ownWeight, err = d.space.View(d.param(sh.use).Weight); err != nil {
 			return err
 		}
-		sh := d.shard(use)
-		if sh.weight = weight; sh.count > 0 {
-			if err := d.windows.Expose(d.tag(transport.Weights, use.Stage, use.Param), elementsOf(weight, sh.first, sh.count)); err != nil {
+		if d.level < 3 { // the rank has the whole weight
+			sh.weight, sh.ownWeight = sh.ownWeight, elementsOf(sh.ownWeight, sh.first, sh.count)
+		}
+		if sh.count > 0 {
+			if err := d.windows.Expose(d.tag(transport.Weights, sh.use), sh.ownWeight); err != nil {
 				return err
 			}
 		}
@@ -85,11 +81,10 @@ func (d *replica[T]) exposeWeights() error {
 	return nil
 }
 
-// getWeights receives the elements that the other replicas have updated.
-func (d *replica[T]) getWeights(ctx context.Context) error {
-	for _, use := range d.uses {
-		sh := d.shard(use)
-		if err := d.getOthers(ctx, d.Rank, d.tag(transport.Weights, use.Stage, use.Param), sh, sh.weight); err != nil {
+// getWeights receives the elements of whole weights that the other replicas own.
+func (d *replica[T]) getWeights(ctx context.Context, shards []*shard) error {
+	for _, sh := range shards {
+		if err := d.getOthers(ctx, transport.Weights, sh.use, sh, sh.weight); err != nil {
 			return err
 		}
 	}
@@ -97,10 +92,10 @@ func (d *replica[T]) getWeights(ctx context.Context) error {
 }
 
 // withdrawWeights waits until the other replicas have read the elements that this one exposes.
-func (d *replica[T]) withdrawWeights(ctx context.Context) error {
-	for _, use := range d.uses {
-		if sh := d.shard(use); sh.count > 0 {
-			if err := d.windows.Withdraw(ctx, d.tag(transport.Weights, use.Stage, use.Param), int64(d.count-1)*int64(4*sh.count)); err != nil {
+func (d *replica[T]) withdrawWeights() error {
+	for _, sh := range d.shards {
+		if sh.count > 0 {
+			if err := d.windows.Withdraw(context.Background(), d.tag(transport.Weights, sh.use), int64(d.count-1)*int64(4*sh.count)); err != nil {
 				return err
 			}
 		}

@@ -13,21 +13,20 @@ import (
 // reduce runs REDUCE_GRAD: it exposes the gradients of a stage to the other replicas, and begins
 // their reduction.
 func (d *replica[T]) reduce(ctx context.Context, s int) (err error) {
-	for p := range d.shards[s] {
-		sh := &d.shards[s][p]
+	for _, sh := range d.byStage[s] {
 		if !sh.trains {
 			continue
 		}
-		if sh.whole, err = d.space.View(d.Frames.Grad(s, p)); err != nil {
+		if sh.whole, err = d.space.View(d.Frames.Grad(s, sh.use.Param)); err != nil {
 			return err
 		}
 		sh.own = elementsOf(sh.whole, sh.first, sh.count)
 		if d.level >= 2 && sh.count > 0 {
-			if sh.own, err = d.space.View(d.Stages[s].Params[p].Grad); err != nil {
+			if sh.own, err = d.space.View(d.gradient(sh.use)); err != nil {
 				return err
 			}
 		}
-		if err := d.windows.Expose(d.tag(transport.Grads, s, p), sh.whole); err != nil {
+		if err := d.windows.Expose(d.tag(transport.Grads, sh.use), sh.whole); err != nil {
 			return err
 		}
 	}
@@ -39,23 +38,22 @@ func (d *replica[T]) reduce(ctx context.Context, s int) (err error) {
 // sumStage adds the gradients of a stage over the replicas, on the goroutine of d.reduces. At level 0
 // it also receives the sums that other replicas own. The sums of tied parameters follow at step end.
 func (d *replica[T]) sumStage(ctx context.Context, s int) error {
-	for p := range d.shards[s] {
-		sh := &d.shards[s][p]
+	for _, sh := range d.byStage[s] {
 		if !sh.trains || sh.count == 0 {
 			continue
 		}
-		if err := d.sum(ctx, s, p, sh); err != nil {
+		if err := d.sum(ctx, sh); err != nil {
 			return err
 		}
 		if d.level == 0 && !sh.tied || sh.tied && !sh.owner {
-			if err := d.windows.Expose(d.tag(transport.Sums, s, p), sh.own); err != nil {
+			if err := d.windows.Expose(d.tag(transport.Sums, sh.use), sh.own); err != nil {
 				return err
 			}
 		}
 	}
-	for p := range d.shards[s] {
-		if sh := &d.shards[s][p]; sh.trains && d.level == 0 && !sh.tied {
-			if err := d.getOthers(ctx, d.Rank, d.tag(transport.Sums, s, p), sh, sh.whole); err != nil {
+	for _, sh := range d.byStage[s] {
+		if sh.trains && d.level == 0 && !sh.tied {
+			if err := d.getOthers(ctx, transport.Sums, sh.use, sh, sh.whole); err != nil {
 				return err
 			}
 		}
@@ -66,8 +64,8 @@ func (d *replica[T]) sumStage(ctx context.Context, s int) error {
 // sum adds the owned elements of a gradient over the replicas, in their order, chunk by chunk. The
 // sum goes into the replica's own gradient: sum adds the elements of the earlier replicas to each
 // other, then adds the total to the gradient, and then adds the later replicas one after the other.
-func (d *replica[T]) sum(ctx context.Context, s, p int, sh *shard) error {
-	owned, tag := elementsOf(sh.whole, sh.first, sh.count), d.tag(transport.Grads, s, p)
+func (d *replica[T]) sum(ctx context.Context, sh *shard) error {
+	owned, tag := elementsOf(sh.whole, sh.first, sh.count), d.tag(transport.Grads, sh.use)
 	for offset := 0; offset < len(owned); offset += len(d.buffers[0]) {
 		chunk := owned[offset:min(offset+len(d.buffers[0]), len(owned))]
 		earlier, next := d.buffers[0][:len(chunk)], d.buffers[1][:len(chunk)]
@@ -99,19 +97,6 @@ func (d *replica[T]) sum(ctx context.Context, s, p int, sh *shard) error {
 	return nil
 }
 
-// getOthers fills a buffer of a whole parameter with the elements that the other replicas own and
-// that the given rank of their pipelines exposes.
-func (d *replica[T]) getOthers(ctx context.Context, rank int, tag transport.Tag, sh *shard, whole []byte) error {
-	for other, owned := range sh.owned {
-		if other != d.replica && owned.count > 0 {
-			if err := d.windows.Get(ctx, d.globalRank(other, rank), tag, 0, elementsOf(whole, owned.first, owned.count)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // addFloats adds src to dst, both float32 in the byte order of the host.
 func addFloats(dst, src []byte) {
 	src = src[:len(dst)]
@@ -121,21 +106,17 @@ func addFloats(dst, src []byte) {
 	}
 }
 
-// elementsOf returns count float32 elements of b, beginning with first.
-func elementsOf(b []byte, first, count int) []byte { return b[4*first:][:4*count] }
-
 // waitReduced waits until the reduction of a stage has ended and the other replicas have read its
 // gradients. They can then be released.
 func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 	if err := d.reduces.wait(s); err != nil {
 		return d.locate(schedule.Act(schedule.ReduceGrad, s, 0), err)
 	}
-	for p := range d.shards[s] {
-		sh := &d.shards[s][p]
+	for _, sh := range d.byStage[s] {
 		if !sh.trains {
 			continue
 		}
-		if err := d.windows.Withdraw(ctx, d.tag(transport.Grads, s, p), int64(len(sh.whole)-4*sh.count)); err != nil {
+		if err := d.windows.Withdraw(ctx, d.tag(transport.Grads, sh.use), int64(len(sh.whole)-4*sh.count)); err != nil {
 			return err
 		}
 	}
@@ -146,7 +127,7 @@ func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 // elements that its replica owns, in the order of the stages, and exposes the totals. With several
 // ranks every use receives the totals; with one rank only the owner has them.
 func (d *replica[T]) finish(ctx context.Context) error {
-	for s := range d.shards {
+	for s := range d.byStage {
 		if err := d.reduces.wait(s); err != nil {
 			return d.locate(schedule.Act(schedule.ReduceGrad, s, 0), err)
 		}
@@ -156,20 +137,20 @@ func (d *replica[T]) finish(ctx context.Context) error {
 		if d.rankOf(tie.Owner) != d.Rank {
 			continue
 		}
-		if err := d.addUse(ctx, tie, d.shard(tie.Owner).own); err != nil {
+		if err := d.addUse(ctx, tie.Use, d.byUse[tie.Owner].own); err != nil {
 			return err
 		}
 	}
-	for _, use := range d.uses {
-		if sh := d.shard(use); sh.tied && sh.owner && sh.count > 0 {
-			if err := d.windows.Expose(d.tag(transport.Sums, use.Stage, use.Param), sh.own); err != nil {
+	for _, sh := range d.shards {
+		if sh.tied && sh.owner && sh.count > 0 {
+			if err := d.windows.Expose(d.tag(transport.Sums, sh.use), sh.own); err != nil {
 				return err
 			}
 		}
 	}
-	for _, use := range d.uses {
-		if sh := d.shard(use); d.level == 0 && sh.tied && sh.owner {
-			if err := d.getOthers(ctx, d.Rank, d.tag(transport.Sums, use.Stage, use.Param), sh, sh.whole); err != nil {
+	for _, sh := range d.shards {
+		if d.level == 0 && sh.tied && sh.owner {
+			if err := d.getOthers(ctx, transport.Sums, sh.use, sh, sh.whole); err != nil {
 				return err
 			}
 		}
@@ -181,16 +162,16 @@ func (d *replica[T]) finish(ctx context.Context) error {
 		if d.rankOf(tie.Use) != d.Rank {
 			continue
 		}
-		sh, rank, tag := d.shard(tie.Use), d.rankOf(tie.Owner), d.tag(transport.Sums, tie.Owner.Stage, tie.Owner.Param)
-		if rank == d.Rank {
-			copy(sh.own, d.shard(tie.Owner).own)
+		sh := d.byUse[tie.Use]
+		if rank := d.rankOf(tie.Owner); rank == d.Rank {
+			copy(sh.own, d.byUse[tie.Owner].own)
 		} else if sh.count > 0 {
-			if err := d.windows.Get(ctx, d.base+rank, tag, 0, sh.own); err != nil {
+			if err := d.windows.Get(ctx, d.base+rank, d.tag(transport.Sums, tie.Owner), 0, sh.own); err != nil {
 				return err
 			}
 		}
 		if d.level == 0 {
-			if err := d.getOthers(ctx, rank, tag, sh, sh.whole); err != nil {
+			if err := d.getOthers(ctx, transport.Sums, tie.Owner, sh, sh.whole); err != nil {
 				return err
 			}
 		}
@@ -199,15 +180,15 @@ func (d *replica[T]) finish(ctx context.Context) error {
 }
 
 // addUse adds a use of a tied parameter to the sums of its owner.
-func (d *replica[T]) addUse(ctx context.Context, tie effects.Tie, sums []byte) error {
-	rank := d.rankOf(tie.Use)
+func (d *replica[T]) addUse(ctx context.Context, use effects.Use, sums []byte) error {
+	rank := d.rankOf(use)
 	if rank == d.Rank {
-		addFloats(sums, d.shard(tie.Use).own)
+		addFloats(sums, d.byUse[use].own)
 		return nil
 	}
 	for offset := 0; offset < len(sums); offset += len(d.buffers[0]) {
 		chunk := d.buffers[0][:min(len(d.buffers[0]), len(sums)-offset)]
-		if err := d.windows.Get(ctx, d.base+rank, d.tag(transport.Sums, tie.Use.Stage, tie.Use.Param), int64(offset), chunk); err != nil {
+		if err := d.windows.Get(ctx, d.base+rank, d.tag(transport.Sums, use), int64(offset), chunk); err != nil {
 			return err
 		}
 		addFloats(sums[offset:][:len(chunk)], chunk)
@@ -215,15 +196,13 @@ func (d *replica[T]) addUse(ctx context.Context, tie effects.Tie, sums []byte) e
 	return nil
 }
 
-// squares appends, for each parameter whose owner is on this rank, the number of parts that the
-// replica owns, and the sum of squares of each part.
-func (d *replica[T]) squares(to []float64) ([]float64, error) {
-	for _, owner := range d.owners {
-		if d.rankOf(owner) != d.Rank {
-			continue
-		}
-		sh := d.shard(owner)
-		to = append(to, float64(sh.parts))
+// measure is worker.measure for the parts of the gradients that the replica owns.
+func (d *replica[T]) measure(to []float64) ([]float64, error) {
+	for _, owner := range d.measured {
+		to = append(to, float64(d.byUse[owner].parts))
+	}
+	for _, owner := range d.measured {
+		sh := d.byUse[owner]
 		if sh.parts == 0 {
 			continue
 		}

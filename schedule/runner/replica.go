@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
@@ -19,19 +21,20 @@ type replica[T any] struct {
 	*worker[T]
 	space   memory.Movable[T]
 	windows transport.Windows
-	count   int           // of replicas
-	shards  [][]shard     // by stage and parameter; nil for a stage of another rank
-	uses    []effects.Use // those with a shard
-	chunks  []T           // two buffers of class Resident
-	buffers [2][]byte     // the bytes of chunks
-	reduces *lane         // reduces gradients
-	gathers *lane         // gathers weights
+	count   int                    // of replicas
+	shards  []*shard               // of the rank's stages, in their order
+	byStage [][]*shard             // the same
+	byUse   map[effects.Use]*shard // the same
+	chunks  []T                    // two buffers of class Resident
+	buffers [2][]byte              // the bytes of chunks
+	reduces *lane                  // reduces gradients
+	gathers *lane                  // gathers weights
 }
 
-// shard is a use of a parameter by a stage of the rank, and the elements of it that the replica owns
-// (Owned).
+// shard is a use of a parameter that trains or whose weight is sharded, by a stage of the rank, and
+// the elements of it that the replica owns (Owned).
 type shard struct {
-	name         string
+	use          effects.Use
 	elements     int            // of the whole parameter
 	part, parts  int            // the first owned part, and the number of owned parts (Sharded)
 	first, count int            // the first owned element, and the number of owned elements
@@ -52,28 +55,28 @@ const maxChunk = 1 << 16
 
 // resolveReplica sets r.shards if there are several replicas and the rank has parameters to share.
 func (r *worker[T]) resolveReplica() error {
-	d := &replica[T]{worker: r, count: r.cfg.Replicas.count(), shards: make([][]shard, len(r.Stages))}
-	tied := map[effects.Use]bool{}
-	for _, tie := range r.tied {
-		tied[tie.Owner], tied[tie.Use] = true, true
-	}
-	owner := map[effects.Use]bool{}
-	for _, use := range r.owners {
-		owner[use] = true
-	}
+	d := &replica[T]{worker: r, count: r.cfg.Replicas.count(), byStage: make([][]*shard, len(r.Stages)), byUse: map[effects.Use]*shard{}}
 	for s := range r.Stages {
 		if !r.Stages[s].Own {
 			continue
 		}
-		d.shards[s] = make([]shard, len(r.Stages[s].Params))
-		for p := range r.Stages[s].Params {
-			if r.Stages[s].Params[p].Contributes != frames.Frozen || r.level == 3 {
-				d.uses = append(d.uses, effects.Use{Stage: s, Param: p})
+		for p, param := range r.Stages[s].Params {
+			use, trains := effects.Use{Stage: s, Param: p}, param.Contributes != frames.Frozen
+			if trains || r.level == 3 {
+				sh := &shard{use: use, trains: trains, owner: slices.Contains(r.measured, use)}
+				d.shards, d.byStage[s], d.byUse[use] = append(d.shards, sh), append(d.byStage[s], sh), sh
 			}
 		}
 	}
-	if d.count == 1 || len(d.uses) == 0 {
+	if d.count == 1 || len(d.shards) == 0 {
 		return nil
+	}
+	for _, tie := range r.tied {
+		for _, use := range []effects.Use{tie.Owner, tie.Use} {
+			if sh := d.byUse[use]; sh != nil {
+				sh.tied = true
+			}
+		}
 	}
 	var able bool
 	if d.windows, able = r.transport.(transport.Windows); !able {
@@ -87,12 +90,12 @@ func (r *worker[T]) resolveReplica() error {
 	}
 	var like T
 	chunk := 0
-	for _, use := range d.uses {
-		param, sh := &r.Stages[use.Stage].Params[use.Param], d.shard(use)
-		*sh = shard{name: param.Name, elements: r.elements(param), tied: tied[use], owner: owner[use], trains: param.Contributes != frames.Frozen}
-		sh.part, sh.parts = ownedParts(r.sharded, sh.name, sh.elements, r.replica, d.count)
+	for _, sh := range d.shards {
+		param := r.param(sh.use)
+		sh.elements = r.elements(param)
+		sh.part, sh.parts = ownedParts(r.sharded, param.Name, sh.elements, r.replica, d.count)
 		for replica := range d.count {
-			first, count := Owned(r.sharded, sh.name, sh.elements, replica, d.count)
+			first, count := Owned(r.sharded, param.Name, sh.elements, replica, d.count)
 			sh.owned = append(sh.owned, elementRange{first, count})
 		}
 		sh.first, sh.count = sh.owned[r.replica].first, sh.owned[r.replica].count
@@ -100,8 +103,7 @@ func (r *worker[T]) resolveReplica() error {
 			like = param.Grad
 		}
 		if err := d.checkSizes(param, sh); err != nil {
-			st := &r.Stages[use.Stage]
-			return fmt.Errorf("stage %d (%s): %w", use.Stage, st.Spec.Name, err)
+			return fmt.Errorf("stage %d (%s): %w", sh.use.Stage, r.Stages[sh.use.Stage].Spec.Name, err)
 		}
 	}
 	d.reduces, d.gathers = newLane(len(r.Stages), d.sumStage), newLane(len(r.Stages), d.gatherStage)
@@ -126,7 +128,7 @@ func (r *worker[T]) resolveReplica() error {
 func (d *replica[T]) checkSizes(param *frames.Use[T], sh *shard) error {
 	grad, weight := sh.elements, sh.elements
 	if sh.elements == 0 {
-		return fmt.Errorf("the parameter %q has no elements here: set Use.Elements to the number in the whole parameter", sh.name)
+		return fmt.Errorf("the parameter %q has no elements here: set Use.Elements to the number in the whole parameter", param.Name)
 	}
 	if d.level >= 2 {
 		grad = sh.count
@@ -135,13 +137,13 @@ func (d *replica[T]) checkSizes(param *frames.Use[T], sh *shard) error {
 		weight = sh.count
 	}
 	if have := d.sharded.Elements(param.Grad); have != grad && sh.trains && grad > 0 {
-		return fmt.Errorf("the gradient of %q has %d elements, but Replicas.Shard %d needs %d of %d: see runner.Owned", sh.name, have, d.level, grad, sh.elements)
+		return fmt.Errorf("the gradient of %q has %d elements, but Replicas.Shard %d needs %d of %d: see runner.Owned", param.Name, have, d.level, grad, sh.elements)
 	}
 	if have := d.sharded.Elements(param.Weight); have != weight && d.level > 0 && weight > 0 {
-		return fmt.Errorf("the weight of %q has %d elements, but Replicas.Shard %d needs %d of %d: set Use.Weight, see runner.Owned", sh.name, have, d.level, weight, sh.elements)
+		return fmt.Errorf("the weight of %q has %d elements, but Replicas.Shard %d needs %d of %d: set Use.Weight, see runner.Owned", param.Name, have, d.level, weight, sh.elements)
 	}
 	if bytes := d.Space.Bytes(param.Weight); bytes != 4*int64(weight) && d.level > 0 && weight > 0 {
-		return fmt.Errorf("the weight of %q has %d bytes for %d elements: Replicas.Shard %d gathers float32", sh.name, bytes, weight, d.level)
+		return fmt.Errorf("the weight of %q has %d bytes for %d elements: Replicas.Shard %d gathers float32", param.Name, bytes, weight, d.level)
 	}
 	return nil
 }
@@ -154,31 +156,39 @@ func (r *worker[T]) elements(param *frames.Use[T]) int {
 	return max(r.sharded.Elements(param.Grad), r.sharded.Elements(param.Weight))
 }
 
-func (d *replica[T]) shard(use effects.Use) *shard { return &d.shards[use.Stage][use.Param] }
-
 // globalRank returns the number over all replicas of a rank of a replica.
 func (d *replica[T]) globalRank(replica, rank int) int { return replica*d.Placement.Ranks + rank }
 
-func (d *replica[T]) tag(content transport.Content, stage, param int) transport.Tag {
-	return transport.Tag{Step: d.step, Content: content, Stage: stage, Param: param}
+func (d *replica[T]) tag(content transport.Content, use effects.Use) transport.Tag {
+	return transport.Tag{Step: d.step, Content: content, Stage: use.Stage, Param: use.Param}
 }
 
-// begin begins a step: if weights are sharded, it exposes those of the rank to the other replicas.
-func (d *replica[T]) begin() (err error) {
-	for _, l := range []*lane{d.reduces, d.gathers} {
-		l.busy, l.waited = 0, 0
-	}
-	for _, use := range d.uses {
-		if sh := d.shard(use); d.level == 3 && sh.count > 0 {
-			if sh.ownWeight, err = d.space.View(d.Stages[use.Stage].Params[use.Param].Weight); err != nil {
-				return err
-			}
-			if err := d.windows.Expose(d.tag(transport.Weights, use.Stage, use.Param), sh.ownWeight); err != nil {
-				return err
-			}
+// getOthers fills a buffer of a whole parameter with the elements that the other replicas own. The
+// rank of a use exposes them.
+func (d *replica[T]) getOthers(ctx context.Context, content transport.Content, use effects.Use, sh *shard, whole []byte) error {
+	for other, owned := range sh.owned {
+		if other == d.replica || owned.count == 0 {
+			continue
+		}
+		if err := d.windows.Get(ctx, d.globalRank(other, d.rankOf(use)), d.tag(content, use), 0, elementsOf(whole, owned.first, owned.count)); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// elementsOf returns count float32 elements of b, beginning with first.
+func elementsOf(b []byte, first, count int) []byte { return b[4*first:][:4*count] }
+
+// begin begins a step: if weights are sharded, it exposes those of the rank to the other replicas.
+func (d *replica[T]) begin() error {
+	for _, l := range []*lane{d.reduces, d.gathers} {
+		l.busy, l.waited = 0, 0
+	}
+	if d.level < 3 {
+		return nil
+	}
+	return d.exposeWeights()
 }
 
 // makeWhole makes the buffers of whole parameters of a stage, which the frames hold: gradients at

@@ -26,9 +26,16 @@ func (r *worker[T]) resolveTies() {
 		}
 	})
 	r.squares = make([]float64, len(r.owners))
+	for _, owner := range r.owners {
+		if r.rankOf(owner) == r.Rank {
+			r.measured = append(r.measured, owner)
+		}
+	}
 }
 
-func (r *worker[T]) gradient(u effects.Use) T { return r.Stages[u.Stage].Params[u.Param].Grad }
+func (r *worker[T]) param(u effects.Use) *frames.Use[T] { return &r.Stages[u.Stage].Params[u.Param] }
+
+func (r *worker[T]) gradient(u effects.Use) T { return r.param(u).Grad }
 
 // rankOf returns the rank of a use.
 func (r *worker[T]) rankOf(u effects.Use) int { return r.Placement.Rank[u.Stage] }

@@ -36,6 +36,7 @@ type worker[T any] struct {
 	objective int                 // index of the loss, -1 for none
 	tied      []effects.Tie
 	owners    []effects.Use // the first use of each parameter that trains, on any rank
+	measured  []effects.Use // the owners on this rank
 
 	far      *far.Memory[T] // nil until a step offloads
 	planner  *planner
@@ -61,8 +62,7 @@ type worker[T any] struct {
 	lent         []T         // scratch: tensors that a transfer borrows for its call
 	received     []T         // tensors that a transfer has received, until they are handed over
 	squares      []float64   // by owner: the sum of squares of its gradient
-	measured     []T         // scratch: the gradients whose owner is on this rank
-	sums         []float64   // of the squares of measured, or of the parts that the replica owns
+	sums         []float64   // measured in the last training step: see measure
 	report       report      // scratch: this rank's report, then each received one
 	record       loss.Record // of the losses of this step
 	otherRecord  loss.Record // scratch: of another rank

@@ -48,7 +48,7 @@ var planted = []struct{ name, file, old, new string }{
 	{"a stage computes with weights that are not there", "schedule/runner/step.go",
 		"		if err = r.shards.gathers.wait(s); err != nil {\n", "		if off {\n			err = nil\n		} else if err = r.shards.gathers.wait(s); err != nil {\n"},
 	{"a step ends before its reductions", "schedule/runner/reduce.go",
-		"	for s := range d.shards {\n		if err := d.reduces.wait(s); err != nil {\n", "	for s := range d.shards {\n		if off {\n			break\n		}\n		if err := d.reduces.wait(s); err != nil {\n"},
+		"	for s := range d.byStage {\n		if err := d.reduces.wait(s); err != nil {\n", "	for s := range d.byStage {\n		if off {\n			break\n		}\n		if err := d.reduces.wait(s); err != nil {\n"},
 	{"whole gradients end before others have read them", "schedule/runner/reduce.go",
 		"		if !sh.trains {\n			continue\n		}\n		if err := d.windows.Withdraw(", "		if !sh.trains || off {\n			continue\n		}\n		if err := d.windows.Withdraw("},
 	{"a rank that fails does not abort the others", "schedule/runner/worker.go",
