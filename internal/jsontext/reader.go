@@ -220,23 +220,19 @@ func (d *Reader) Object(value func(field string)) {
 	}
 	d.take()
 	var few [16]string
-	seen, many := few[:0], map[string]bool(nil) // many if few is full
+	seen, more := few[:0], map[string]bool{} // most objects have few fields
 	for d.next() == '"' {
 		field := d.word()
-		if many[field] || slices.Contains(seen, field) {
+		if slices.Contains(seen, field) || more[field] {
 			d.Found(field, "which is there already: give it once")
 			return
 		}
-		if len(seen) == len(few) {
-			if many == nil {
-				many = map[string]bool{}
-			}
-			for _, s := range seen {
-				many[s] = true
-			}
-			seen = seen[:0]
+		if len(seen) < cap(seen) {
+			seen = append(seen, field)
+		} else {
+			more[field] = true
 		}
-		seen, d.field = append(seen, field), field
+		d.field = field
 		value(field)
 	}
 	d.take()
