@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,28 +13,31 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
-// ErrDump is wrapped by the errors about a file that is no dump of a flight recorder.
+// ErrDump is wrapped by the errors about a file that is not a dump of a flight recorder.
 var ErrDump = errors.New("not a flight recorder dump")
 
 // mostMemory bounds the memory of reading one dump.
 const mostMemory = 512 << 20
 
-// decode reads one dump, pickled or in JSON. The rank is not known yet.
-func decode(r io.Reader, first byte) (*Dump, error) {
-	options := pickle.Options{Memory: mostMemory, Err: ErrDump, Content: "flight recorder dump", Writer: "PyTorch's flight recorder"}
+// dump reads one dump, pickled or in JSON.
+func (s *Set) dump(name string, r io.Reader, json bool) error {
 	read := pickle.Read
-	if first == '{' {
+	if json {
 		read = pickle.ReadJSON
 	}
-	data, err := read(r, options)
+	data, err := read(r, pickle.Options{Memory: mostMemory, Err: ErrDump, Content: "flight recorder dump", Writer: "PyTorch's flight recorder"})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d := &decoder{Data: data, dump: &Dump{}, index: map[string]int32{}, words: map[string]string{}, calls: map[Call]*Call{}}
+	d := &decoder{Data: data, dump: &Dump{File: name, Rank: rankOf(name)}, index: map[string]int32{}, words: map[string]string{}, calls: map[Call]*Call{}}
 	if err := d.top(data.Top()); err != nil {
-		return nil, err
+		return err
 	}
-	return d.dump, nil
+	if d.dump.Rank < 0 {
+		return fault("its name ends in no rank: name it after its rank, as in dump_3")
+	}
+	s.Dumps = append(s.Dumps, d.dump)
+	return nil
 }
 
 // decoder reduces the values of a dump to records.
@@ -48,7 +52,7 @@ type decoder struct {
 	closed  map[batch]bool // completed
 }
 
-// batch names operations that are issued together.
+// batch identifies operations that are issued together.
 type batch struct {
 	group     int32
 	number    int64
@@ -59,15 +63,12 @@ func fault(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDump, fmt.Sprintf(format, args...))
 }
 
-// top reads the whole of a dump: first the groups, which entries refer to.
+// top reads a dump: first the groups, which the entries refer to.
 func (d *decoder) top(v pickle.Value) error {
 	if v.Kind != pickle.Dict {
 		return fault("it holds %v, where a dict with entries belongs", v.Kind)
 	}
-	parts := map[string]pickle.Value{}
-	for key, value := range d.pairs(v) {
-		parts[key] = value
-	}
+	parts := maps.Collect(d.Pairs(v))
 	entries, found := parts["entries"]
 	_, configured := parts["pg_config"]
 	if !found && !configured {
@@ -77,10 +78,15 @@ func (d *decoder) top(v pickle.Value) error {
 	if major, _, _ := strings.Cut(version, "."); major != "2" && major != "" {
 		return fault("it is of version %q, and 2.0 to 2.10 can be read", version)
 	}
-	for name, config := range d.pairs(parts["pg_config"]) {
-		d.group(name, config)
+	for name, config := range d.Pairs(parts["pg_config"]) {
+		fields := maps.Collect(d.Pairs(config))
+		if own, found := fields["name"]; found {
+			name = d.word(own)
+		}
+		at := d.named(name) // may append to Groups
+		d.dump.Groups[at].Description, d.dump.Groups[at].Ranks = d.word(fields["desc"]), d.ranks(fields["ranks"])
 	}
-	items := d.list(entries)
+	items := d.Items(entries)
 	if err := d.Hold(int64(len(items)) * entryBytes); err != nil {
 		return err
 	}
@@ -102,28 +108,7 @@ func (d *decoder) top(v pickle.Value) error {
 
 const entryBytes = 40 + 24 // of an entry and its batch
 
-// group notes a process group of pg_config.
-func (d *decoder) group(name string, config pickle.Value) {
-	var description string
-	var ranks []int
-	for key, v := range d.pairs(config) {
-		switch key {
-		case "name":
-			name = d.word(v)
-		case "desc":
-			description = d.word(v)
-		case "ranks":
-			ranks = d.ranks(v)
-		}
-	}
-	at := d.named(name) // may append to Groups
-	g := &d.dump.Groups[at]
-	g.Description, g.Ranks = description, ranks
-}
-
-var unknown = Status{-1, -1}
-
-// ranks reads a list of ranks, or a text of one. It returns nil if one of them cannot be a rank.
+// ranks reads a list of ranks, or a text with a list. It returns nil if one of them cannot be a rank.
 func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	if v.Kind == pickle.Text {
 		for word := range strings.FieldsFuncSeq(d.Text(v), func(r rune) bool { return r < '0' || r > '9' }) {
@@ -134,7 +119,7 @@ func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 			ranks = append(ranks, rank)
 		}
 	}
-	for _, item := range d.list(v) {
+	for _, item := range d.Items(v) {
 		rank := d.number(item)
 		if rank < 0 || rank > mostRank {
 			return nil
@@ -153,7 +138,7 @@ func (d *decoder) entry(v pickle.Value) {
 	var call Call
 	local, collective, transfers, op := int64(-1), int64(-1), int64(0), int64(-1)
 	name, transfer := "", false
-	for key, v := range d.pairs(v) {
+	for key, v := range d.Pairs(v) {
 		switch key {
 		case "record_id", "id":
 			e.Record = d.number(v)
@@ -228,7 +213,7 @@ func operation(text string) (name string, kind Kind, peer int) {
 	return word, kind, peer
 }
 
-// noPeer is a place in a group that no rank has.
+// noPeer is not a place in any group.
 const noPeer = -1 << 31
 
 // peer returns the rank at a place of a group, -1 if it is not known.
@@ -247,9 +232,9 @@ func (d *decoder) peer(group int32, at int) int32 {
 	return -1
 }
 
-// member returns the group of an entry, which is its name, or its name and description.
+// member returns the group of an entry, given by its name, or by its name and description.
 func (d *decoder) member(v pickle.Value) int32 {
-	items := d.list(v)
+	items := d.Items(v)
 	if len(items) > 0 {
 		v = items[0]
 	}
@@ -260,39 +245,31 @@ func (d *decoder) member(v pickle.Value) int32 {
 	return at
 }
 
-// named returns the group of a name.
+// named returns the group with a name, which it adds if it is new.
 func (d *decoder) named(name string) int32 {
 	at, known := d.index[name]
 	if !known {
 		at = int32(len(d.dump.Groups))
 		d.index[name] = at
-		d.dump.Groups = append(d.dump.Groups, Group{Name: name, Local: -1, Status: unknown})
+		d.dump.Groups = append(d.dump.Groups, Group{Name: name, Local: -1, Status: Status{-1, -1}})
 	}
 	return at
 }
 
-// join gives the groups their status.
+// join sets the status of the groups.
 func (d *decoder) join(v pickle.Value) {
 	d.dump.Unjoined = map[int64]Status{}
-	for key, v := range d.pairs(v) {
+	for key, v := range d.Pairs(v) {
 		local, err := strconv.ParseInt(key, 10, 64)
 		if err != nil {
 			continue
 		}
-		s := unknown
-		for key, v := range d.pairs(v) {
-			switch key {
-			case "last_enqueued_collective":
-				s.Enqueued = d.number(v)
-			case "last_completed_collective":
-				s.Completed = d.number(v)
-			}
+		fields := maps.Collect(d.Pairs(v))
+		status := Status{d.number(fields["last_enqueued_collective"]), d.number(fields["last_completed_collective"])}
+		if at := slices.IndexFunc(d.dump.Groups, func(g Group) bool { return g.Local == local }); at >= 0 {
+			d.dump.Groups[at].Status = status
+		} else {
+			d.dump.Unjoined[local] = status
 		}
-		at := slices.IndexFunc(d.dump.Groups, func(g Group) bool { return g.Local == local })
-		if at < 0 {
-			d.dump.Unjoined[local] = s
-			continue
-		}
-		d.dump.Groups[at].Status = s
 	}
 }

@@ -2,7 +2,7 @@ package flightrec
 
 import (
 	"archive/tar"
-	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -71,51 +71,35 @@ func (s *Set) readFile(name string) error {
 		return err
 	}
 	defer file.Close() // It was only read.
-	if err := s.Add(name, file); err != nil {
-		if errors.As(err, new(*fs.PathError)) {
-			return err
-		}
-		s.Broken = append(s.Broken, Broken{name, rankOf(name), err})
+	err = s.Add(name, file)
+	if _, unreadable := errors.AsType[*fs.PathError](err); err == nil || unreadable {
+		return err
 	}
+	s.Broken = append(s.Broken, Broken{name, rankOf(name), err})
 	return nil
 }
 
 // Add reads a dump, or an archive of them, that may be compressed.
-func (s *Set) Add(name string, r io.Reader) error { return s.stream(name, r, true) }
-
-// stream is Add, but does not unpack a file twice.
-func (s *Set) stream(name string, r io.Reader, packed bool) error {
-	in := bufio.NewReaderSize(r, 1<<16)
-	head, err := in.Peek(262)
-	if len(head) == 0 {
-		if err == io.EOF {
-			err = fault("the file is empty")
-		}
-		return err
-	}
-	switch {
-	case packed && len(head) > 2 && head[0] == 0x1f && head[1] == 0x8b:
-		z, err := unzip.New(in)
-		if err != nil {
-			return fault("gzip: %v", err)
-		}
-		err = s.stream(name, z, false)
-		if errors.Is(err, unzip.ErrBomb) && !errors.Is(err, ErrDump) {
-			err = fmt.Errorf("%w: %w", ErrDump, err)
-		}
-		return err
-	case len(head) == 262 && string(head[257:262]) == "ustar":
-		return s.archive(name, in)
-	}
-	d, err := decode(in, cmp.Or(strings.TrimLeft(string(head), " \t\r\n"), " ")[0])
+func (s *Set) Add(name string, r io.Reader) error {
+	in, err := unzip.Open(r)
 	if err != nil {
+		return fault("%v", err)
+	}
+	head, err := in.Peek(262)
+	switch {
+	case len(head) == 0 && err == io.EOF:
+		return fault("the file is empty")
+	case len(head) == 0:
 		return err
+	case len(head) == 262 && string(head[257:]) == "ustar":
+		err = s.archive(name, in)
+	default:
+		err = s.dump(name, in, bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")))
 	}
-	if d.File, d.Rank = name, rankOf(name); d.Rank < 0 {
-		return fault("its name ends in no rank: name it after its rank, as in dump_3")
+	if errors.Is(err, unzip.ErrBomb) && !errors.Is(err, ErrDump) {
+		return fmt.Errorf("%w: %w", ErrDump, err)
 	}
-	s.Dumps = append(s.Dumps, d)
-	return nil
+	return err
 }
 
 // archive reads the dumps of a tar archive.
@@ -131,16 +115,16 @@ func (s *Set) archive(name string, r io.Reader) error {
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}
-		within := name + ":" + header.Name
+		path := name + ":" + header.Name
 		if rankOf(header.Name) < 0 {
-			s.Skipped = append(s.Skipped, within)
+			s.Skipped = append(s.Skipped, path)
 			continue
 		}
-		if err := s.Add(within, t); err != nil {
+		if err := s.Add(path, t); err != nil {
 			if errors.Is(err, unzip.ErrBomb) {
 				return err
 			}
-			s.Broken = append(s.Broken, Broken{within, rankOf(header.Name), err})
+			s.Broken = append(s.Broken, Broken{path, rankOf(header.Name), err})
 		}
 	}
 }

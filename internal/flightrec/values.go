@@ -1,40 +1,10 @@
 package flightrec
 
 import (
-	"iter"
 	"strconv"
 
 	"github.com/weir-ml/weir/internal/pickle"
 )
-
-// pairs iterates over a dict whose keys are texts or numbers. Of anything else there are none.
-func (d *decoder) pairs(v pickle.Value) iter.Seq2[string, pickle.Value] {
-	return func(yield func(string, pickle.Value) bool) {
-		if v.Kind != pickle.Dict {
-			return
-		}
-		items := d.Items(v)
-		for i := 0; i+1 < len(items); i += 2 {
-			key := ""
-			if items[i].Kind == pickle.Text {
-				key = d.Text(items[i])
-			} else {
-				key = d.word(items[i])
-			}
-			if !yield(key, items[i+1]) {
-				return
-			}
-		}
-	}
-}
-
-// list returns the items of a list or a tuple, and none of anything else.
-func (d *decoder) list(v pickle.Value) []pickle.Value {
-	if v.Kind != pickle.List && v.Kind != pickle.Tuple {
-		return nil
-	}
-	return d.Items(v)
-}
 
 // number returns a number, or one that is written as a text; -1 is none.
 func (d *decoder) number(v pickle.Value) int64 {
@@ -73,7 +43,7 @@ func (d *decoder) write(b []byte, v pickle.Value, separators []string) []byte {
 	if len(separators) == 0 {
 		return b
 	}
-	for i, item := range d.list(v) {
+	for i, item := range d.Items(v) {
 		if len(b) > longestWord {
 			break
 		}

@@ -3,6 +3,7 @@ package pickle_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"regexp"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
+var errFile = errors.New("a file")
+
 var longNumber = regexp.MustCompile(`[-+.0-9eE]{65}`)
 
 // FuzzReadJSON reads valid JSON to the values of encoding/json.
@@ -23,7 +26,7 @@ func FuzzReadJSON(f *testing.F) {
 	f.Add([]byte(`[0.25, ` + strings.Repeat("1", 64) + `]`))
 	f.Add([]byte(strings.Repeat("1", 66)))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		data, err := pickle.ReadJSON(bytes.NewReader(file), pickle.Options{})
+		data, err := pickle.ReadJSON(bytes.NewReader(file), pickle.Options{Err: errFile})
 		var want any
 		if json.Unmarshal(file, &want) != nil || !utf8.Valid(file) || bytes.Count(file, []byte("[")) > 900 || bytes.Count(file, []byte("{")) > 900 {
 			return
@@ -55,9 +58,9 @@ func anyOf(d *pickle.Data, v pickle.Value) any {
 		}
 		return list
 	case pickle.Dict:
-		dict, items := map[string]any{}, d.Items(v)
-		for i := 0; i < len(items); i += 2 {
-			dict[d.Text(items[i])] = anyOf(d, items[i+1])
+		dict := map[string]any{}
+		for key, value := range d.Pairs(v) {
+			dict[key] = anyOf(d, value)
 		}
 		return dict
 	}

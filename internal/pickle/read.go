@@ -2,7 +2,6 @@ package pickle
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,28 +9,23 @@ import (
 	"unsafe"
 )
 
-// ErrPickle is wrapped by the errors of Read for a file that is no pickle, that would
-// run code, or that does not fit within the limits.
-var ErrPickle = errors.New("pickle: not a pickle of plain data")
-
-// Options say what kind of file is read. The zero value is fit for files of strangers.
+// Options describe the files that are read. Err, Content and Writer are required.
 type Options struct {
-	// Memory is how many bytes the data may hold, about; 0 is 4 GiB. Of a small file it
-	// holds less: 16 MiB and 16 bytes for each of the file's.
+	// Memory bounds the bytes that the data may hold, approximately; 0 is 4 GiB. The data of a small
+	// file may hold less: 16 MiB plus 16 times the size of the file.
 	Memory int64
-	// Err is the error that faults wrap; nil is ErrPickle.
+	// Err is the error that faults wrap.
 	Err error
-	// Content names the file in faults, such as "snapshot", and Writer what writes one.
+	// Content names a file in faults, such as "snapshot", and Writer what writes one.
 	Content, Writer string
 	// Limit says how to raise Memory, if a caller can.
 	Limit string
 }
 
-// longest is the most bytes that one text may have. Names of files and functions are
-// far below.
+// longest is the largest number of bytes of a text. Names of files and functions are much shorter.
 const longest = 1 << 20
 
-// Data is what a file holds. It takes no more than a budget of bytes, counted before they
+// Data is the content of a file. It takes no more than a budget of bytes, counted before they
 // are taken.
 type Data struct {
 	Options
@@ -62,8 +56,6 @@ func newData(r io.Reader, options Options) *Data {
 	if d.Memory <= 0 {
 		d.Memory = 4 << 30
 	}
-	d.Err = cmp.Or(d.Err, ErrPickle)
-	d.Content = cmp.Or(d.Content, "file")
 	return d
 }
 
@@ -77,7 +69,7 @@ func (d *Data) fault(at int64, format string, args ...any) error {
 	return fmt.Errorf("%w: byte %d: %s", d.Err, at, fmt.Sprintf(format, args...))
 }
 
-// ended says that the file ends where it should not, or why it could not be read on.
+// ended returns the error of a file that ends too early or cannot be read.
 func (d *Data) ended(err error, where string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.fault(d.offset, "the file ends %s", where)
@@ -205,16 +197,22 @@ func (d *Data) step(at int64, op byte) error {
 		return d.extend(at, List, d.unmark())
 	case OpSetItems:
 		return d.extend(at, Dict, d.unmark())
-	case OpPut, OpLongPut, OpMemoize:
-		return d.remember(at, op)
-	case OpGet, OpLongGet:
-		return d.recall(at, op)
+	case OpPut:
+		return d.remember(at, 1)
+	case OpLongPut:
+		return d.remember(at, 4)
+	case OpMemoize:
+		return d.remember(at, 0)
+	case OpGet:
+		return d.recall(at, 1)
+	case OpLongGet:
+		return d.recall(at, 4)
 	}
 	if name, ok := calling[op]; ok {
 		return d.fault(at, "opcode %s would run code; a %s has none, and nothing of it is run", name, d.Content)
 	}
 	if at == 0 {
-		return d.fault(at, "the file begins with 0x%02x, and a pickle with 0x%02x: %s writes one", op, OpProto, cmp.Or(d.Writer, "pickle.dump"))
+		return d.fault(at, "the file begins with 0x%02x, and a pickle with 0x%02x: %s writes one", op, OpProto, d.Writer)
 	}
 	return d.fault(at, "opcode 0x%02x does not occur in a %s", op, d.Content)
 }

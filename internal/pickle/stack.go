@@ -97,20 +97,18 @@ func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
 	return items, nil
 }
 
-// skipped is how many numbers of the memo may be left out at once.
+// skipped is the largest number of memo slots that may be left out at once.
 const skipped = 1 << 16
 
-func (d *Data) remember(at int64, op byte) error {
-	slot := uint64(len(d.memo))
-	var err error
-	switch op {
-	case OpPut:
-		slot, err = d.number(1)
-	case OpLongPut:
-		slot, err = d.number(4)
-	}
+// remember memoizes the value on top of the stack, under a number of so many bytes, or under the next
+// number if it has none.
+func (d *Data) remember(at int64, bytes int) error {
+	slot, err := d.number(bytes)
 	if err != nil {
 		return err
+	}
+	if bytes == 0 {
+		slot = uint64(len(d.memo))
 	}
 	if len(d.stack) == 0 {
 		return d.fault(at, "nothing is on the stack")
@@ -128,11 +126,8 @@ func (d *Data) remember(at int64, op byte) error {
 	return nil
 }
 
-func (d *Data) recall(at int64, op byte) error {
-	bytes := 1
-	if op == OpLongGet {
-		bytes = 4
-	}
+// recall pushes the value that was memoized under a number of so many bytes.
+func (d *Data) recall(at int64, bytes int) error {
 	slot, err := d.number(bytes)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package traces
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -86,13 +85,9 @@ func readFile(name string) ([]*Trace, error) {
 // ReadFrom reads the traces of one file, which may be compressed. The file's name gives a rank, if
 // its content does not.
 func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
-	in := bufio.NewReaderSize(r, 1<<16)
-	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
-		z, err := unzip.New(in)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w: gzip: %w", name, ErrTrace, err)
-		}
-		in = bufio.NewReaderSize(z, 1<<16)
+	in, err := unzip.Open(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", name, ErrTrace, err)
 	}
 	f := &file{scanner: scanner{in: in}, ranks: map[int]*Trace{}, counts: map[int][2]int{}}
 	if err := f.read(); err != nil {

@@ -1,32 +1,39 @@
 package unzip
 
 import (
+	"bufio"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 )
 
-// ErrBomb is returned by a reader of a file that unpacks to far more than its own size.
+// ErrBomb is returned for a file that unpacks to far more than its own size.
 var ErrBomb = errors.New("it unpacks to far more than its size")
 
-// Dumps and traces compress to a tenth or a fiftieth. A file that unpacks to more than these
-// is neither.
+// Dumps and traces compress to a tenth or a fiftieth. A file that unpacks to more than this is
+// neither.
 const (
 	unpackedAtOnce = 16 << 20
 	unpackedByByte = 200
 )
 
-// New returns the content of a gzip file, as long as it is in proportion to the size of the file.
-func New(r io.Reader) (io.Reader, error) {
-	in := &counted{r: r}
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return nil, err
+// Open returns the content of a file. It unpacks a gzip file as long as the content is in proportion
+// to the size of the file, and returns ErrBomb beyond that.
+func Open(r io.Reader) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	if head, _ := in.Peek(2); string(head) != "\x1f\x8b" {
+		return in, nil
 	}
-	return &guarded{z, in, 0}, nil
+	packed := &counted{r: in}
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		return nil, fmt.Errorf("gzip: %w", err)
+	}
+	return bufio.NewReaderSize(&guarded{z, packed, 0}, 1<<16), nil
 }
 
 type counted struct {

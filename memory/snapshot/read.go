@@ -52,26 +52,29 @@ type decoder struct {
 
 func (d *decoder) snapshot(v pickle.Value) *Snapshot {
 	s := &Snapshot{}
+	at := func(part string) path { return path{list: part, index: -1} }
 	found := 0
-	top := path{list: "the top", index: -1}
-	d.dict(v, top, func(key string, v pickle.Value) {
+	d.dict(v, at("the top"))
+	for key, v := range d.Pairs(v) {
 		switch key {
 		case "segments":
 			found++
-			s.Segments = decodeList(d, v, "segments", 128, d.segment)
+			s.Segments = decodeList(d, v, at(key), 128, d.segment)
 		case "device_traces":
 			found++
-			s.Traces = decodeList(d, v, "device_traces", 24, func(v pickle.Value, at path, trace *[]Entry) {
-				*trace = decodeList(d, v, at.String(), 80, func(v pickle.Value, at path, e *Entry) { d.fill(v, at, e.fields("addr", "device_free")) })
-			})
+			s.Traces = decodeList(d, v, at(key), 24, d.trace)
 		case "allocator_settings":
-			d.fill(v, path{list: "allocator_settings", index: -1}, s.Settings.fields())
+			d.fill(v, at(key), s.Settings.fields())
 		}
-	})
-	if d.err == nil && found < 2 {
-		d.fault(top.String(), "a snapshot has segments and device_traces, and this has not: write it with torch.cuda.memory._dump_snapshot")
+	}
+	if found < 2 {
+		d.fault(at("the top"), "a snapshot has segments and device_traces, and this has not: write it with torch.cuda.memory._dump_snapshot")
 	}
 	return s
+}
+
+func (d *decoder) trace(v pickle.Value, at path, trace *[]Entry) {
+	*trace = decodeList(d, v, at, 80, func(v pickle.Value, at path, e *Entry) { d.fill(v, at, e.fields("addr", "device_free")) })
 }
 
 func (d *decoder) segment(v pickle.Value, at path, s *Segment) {
@@ -96,54 +99,56 @@ func (d *decoder) block(v pickle.Value, at path, b *Block) {
 
 // fill sets fields from a dict. It ignores keys without a field.
 func (d *decoder) fill(v pickle.Value, at path, fields []field) {
-	d.dict(v, at, func(key string, v pickle.Value) {
+	d.dict(v, at)
+	for key, v := range d.Pairs(v) {
+		at.key = key
 		for _, f := range fields {
 			if f.key == key {
-				d.field(f, v, at)
+				d.field(f.value, v, at)
 			}
 		}
-	})
+	}
 }
 
-func (d *decoder) field(f field, v pickle.Value, at path) {
-	switch to := f.value.(type) {
+func (d *decoder) field(to any, v pickle.Value, at path) {
+	switch to := to.(type) {
 	case *int:
-		*to = int(d.number(v, at, f.key))
+		*to = int(d.number(v, at))
 	case *int64:
-		*to = d.number(v, at, f.key)
+		*to = d.number(v, at)
 	case *size:
-		*to = size(d.bytes(v, at, f.key))
+		*to = size(d.bytes(v, at))
 	case *requested:
-		if *to = requested(d.number(v, at, f.key)); *to > 0 {
-			*to = requested(d.bytes(v, at, f.key))
+		if *to = requested(d.number(v, at)); *to > 0 {
+			*to = requested(d.bytes(v, at))
 		}
 	case *split:
-		*to = split(max(0, d.number(v, at, f.key)))
+		*to = split(max(0, d.number(v, at)))
 	case *bool:
 		*to = v.Kind == pickle.Boolean && v.Bits != 0
 	case *string:
-		*to = d.text(v, at, f.key)
+		*to = d.text(v, at)
 	case *Action:
-		*to = Action(d.text(v, at, f.key))
+		*to = Action(d.text(v, at))
 	case *small:
-		*to = d.text(v, at, f.key) == "small"
+		*to = d.text(v, at) == "small"
 	case *State:
-		switch s := d.text(v, at, f.key); s {
+		switch s := d.text(v, at); s {
 		case "active_awaiting_free", string(Pending): // both names have been in use
 			*to = Pending
 		case string(Live), string(Inactive):
 			*to = State(s)
 		default:
-			d.fault(at.String(), "state %q", s)
+			d.fault(at, "%q, where a state belongs", s)
 		}
 	case *[2]int64:
-		if pair := d.items(v, at.String()+"."+f.key); len(pair) == 2 {
-			*to = [2]int64{d.number(pair[0], at, f.key), d.number(pair[1], at, f.key)}
+		if pair := d.items(v, at); len(pair) == 2 {
+			*to = [2]int64{d.number(pair[0], at), d.number(pair[1], at)}
 		}
 	case *[]Frame:
 		*to = d.frames(v, at)
 	case *[]Block:
-		*to = decodeList(d, v, at.String()+"."+f.key, 88, d.block)
+		*to = decodeList(d, v, at, 88, d.block)
 	}
 }
 
@@ -155,89 +160,83 @@ func (d *decoder) frames(v pickle.Value, at path) []Frame {
 	if frames, ok := d.stacks[v.Ref]; ok && v.Kind == pickle.List {
 		return frames
 	}
-	frames := decodeList(d, v, at.String()+".frames", 40, func(v pickle.Value, at path, f *Frame) { d.fill(v, at, f.fields()) })
+	frames := decodeList(d, v, at, 40, func(v pickle.Value, at path, f *Frame) { d.fill(v, at, f.fields()) })
 	if d.err == nil {
 		d.stacks[v.Ref] = frames
 	}
 	return frames
 }
 
-// path is the location of an element of a list, for errors. It is formatted only for an error.
+// path is the location of a value, for errors. It is formatted only for an error.
 type path struct {
 	list  string
-	index int // -1 if it is not an element
+	index int    // -1 if it is not an element
+	key   string // of a field of the element, or ""
 }
 
 func (p path) String() string {
-	if p.index < 0 {
-		return p.list
+	text := p.list
+	if p.index >= 0 {
+		text += fmt.Sprintf("[%d]", p.index)
 	}
-	return fmt.Sprintf("%s[%d]", p.list, p.index)
+	if p.key != "" {
+		text += "." + p.key
+	}
+	return text
 }
 
-func (d *decoder) fault(at, format string, args ...any) {
+func (d *decoder) fault(at path, format string, args ...any) {
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: %s: %s", ErrSchema, at, fmt.Sprintf(format, args...))
+		d.err = fmt.Errorf("%w: %v: %s", ErrSchema, at, fmt.Sprintf(format, args...))
 	}
 }
 
 // items returns the elements of a list or a tuple.
-func (d *decoder) items(v pickle.Value, at string) []pickle.Value {
+func (d *decoder) items(v pickle.Value, at path) []pickle.Value {
 	if v.Kind != pickle.List && v.Kind != pickle.Tuple {
 		d.fault(at, "%v, where a list belongs", v.Kind)
-		return nil
 	}
 	return d.Items(v)
 }
 
-// dict calls visit for every text key of a dict.
-func (d *decoder) dict(v pickle.Value, at path, visit func(key string, v pickle.Value)) {
+// dict faults a value that is not a dict.
+func (d *decoder) dict(v pickle.Value, at path) {
 	if v.Kind != pickle.Dict {
-		d.fault(at.String(), "%v, where a dict belongs", v.Kind)
-		return
-	}
-	items := d.Items(v)
-	for i := 0; i+1 < len(items) && d.err == nil; i += 2 {
-		if items[i].Kind == pickle.Text {
-			visit(d.Text(items[i]), items[i+1])
-		}
+		d.fault(at, "%v, where a dict belongs", v.Kind)
 	}
 }
 
-func (d *decoder) number(v pickle.Value, at path, key string) int64 {
+func (d *decoder) number(v pickle.Value, at path) int64 {
 	if v.Kind != pickle.Integer && v.Kind != pickle.Boolean {
-		d.fault(at.String()+"."+key, "%v, where a number belongs", v.Kind)
-		return 0
+		d.fault(at, "%v, where a number belongs", v.Kind)
 	}
 	return v.Bits
 }
 
 // bytes returns a size. The sum of all sizes fits an int64, so that callers can add them
 // without checks.
-func (d *decoder) bytes(v pickle.Value, at path, key string) int64 {
-	n := d.number(v, at, key)
-	switch {
-	case n < 0:
-		d.fault(at.String()+"."+key, "%d, where a number of bytes belongs", n)
-		return 0
-	case n > math.MaxInt64-d.sum:
-		d.fault(at.String()+"."+key, "%d bytes: the sizes up to here sum to more than %d", n, int64(math.MaxInt64))
-		return 0
+func (d *decoder) bytes(v pickle.Value, at path) int64 {
+	n := d.number(v, at)
+	if n < 0 {
+		d.fault(at, "%d, where a number of bytes belongs", n)
+	}
+	if n > math.MaxInt64-d.sum {
+		d.fault(at, "%d bytes: the sizes up to here sum to more than %d", n, int64(math.MaxInt64))
 	}
 	d.sum += n
 	return n
 }
 
-func (d *decoder) text(v pickle.Value, at path, key string) string {
+func (d *decoder) text(v pickle.Value, at path) string {
 	if v.Kind != pickle.Text {
-		d.fault(at.String()+"."+key, "%v, where a text belongs", v.Kind)
+		d.fault(at, "%v, where a text belongs", v.Kind)
 		return ""
 	}
 	return d.Text(v)
 }
 
 // decodeList builds a slice from a list; bytes is the size of an element.
-func decodeList[T any](d *decoder, v pickle.Value, at string, bytes int64, element func(v pickle.Value, at path, to *T)) []T {
+func decodeList[T any](d *decoder, v pickle.Value, at path, bytes int64, element func(v pickle.Value, at path, to *T)) []T {
 	items := d.items(v, at)
 	if err := d.Hold(bytes * int64(len(items))); err != nil && d.err == nil {
 		d.err = err
@@ -245,9 +244,10 @@ func decodeList[T any](d *decoder, v pickle.Value, at string, bytes int64, eleme
 	if d.err != nil || len(items) == 0 {
 		return nil
 	}
+	list := at.String()
 	out := make([]T, len(items))
 	for i, item := range items {
-		if element(item, path{at, i}, &out[i]); d.err != nil {
+		if element(item, path{list: list, index: i}, &out[i]); d.err != nil {
 			return nil
 		}
 	}
