@@ -141,7 +141,7 @@ func Open(path string) (*Checkpoint, error) {
 	}
 	c := &Checkpoint{State: m.State, Path: folder, pieces: map[string][]piece{}}
 	for _, s := range m.Shards {
-		if err := s.there(folder); err != nil {
+		if err := s.checkFile(folder); err != nil {
 			return nil, err
 		}
 		c.add(&shard{Shard: s, path: filepath.Join(folder, s.File)})
@@ -239,8 +239,8 @@ func (c *Checkpoint) add(s *shard) {
 	}
 }
 
-// there returns an error if the shard is missing or does not have its size.
-func (s *Shard) there(folder string) error {
+// checkFile returns an error if the shard is missing or does not have its size.
+func (s *Shard) checkFile(folder string) error {
 	path := filepath.Join(folder, s.File)
 	info, err := os.Stat(path)
 	switch {

@@ -125,7 +125,7 @@ func Commit(dir string, state State, shards ...Shard) error {
 	}
 	folder := filepath.Join(dir, folderOf(state.Step))
 	for _, s := range m.Shards {
-		if err := s.there(folder); err != nil {
+		if err := s.checkFile(folder); err != nil {
 			return err
 		}
 	}

@@ -26,9 +26,9 @@ type Drawn struct {
 // Window returns the range of microbatch i.
 func (d *Drawn) Window(i int) (begin, end int) {
 	half := (d.Longest + 1) / 2
-	length := half + below(d.Longest-half+1, d.Seed, uint64(d.Step), uint64(i), 0)
+	length := half + draw(d.Longest-half+1, d.Seed, uint64(d.Step), uint64(i), 0)
 	size := max(len(d.Text), d.Size)
-	begin = below(size-half+1, d.Seed, uint64(d.Step), uint64(i), 1)
+	begin = draw(size-half+1, d.Seed, uint64(d.Step), uint64(i), 1)
 	if end = min(begin+length, size); d.Text == nil {
 		return begin, end
 	}
@@ -40,8 +40,8 @@ func (d *Drawn) Window(i int) (begin, end int) {
 
 var paragraphEnd = []byte("\n\n")
 
-// below returns a number in [0, n) that depends only on the keys.
-func below(n int, keys ...uint64) int {
+// draw returns a number in [0, n) that depends only on the keys.
+func draw(n int, keys ...uint64) int {
 	var h uint64
 	for _, key := range keys { // splitmix64 over the keys (Steele, Lea and Flood 2014)
 		h = (h ^ key) + 0x9e3779b97f4a7c15

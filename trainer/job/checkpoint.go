@@ -126,7 +126,7 @@ func (o *Options) Save(w *World, state checkpoint.State, deciding []string, piec
 		shard, err := checkpoint.WriteShard(o.Checkpoint, state.Step, rank, ranks, pieces...)
 		shards := []checkpoint.Shard{shard}
 		if err = w.share(ctx, err); err == nil && w != nil {
-			err = exchanged(ctx, w, shard, func(_ int, theirs *checkpoint.Shard) error {
+			err = exchangeValues(ctx, w, shard, func(_ int, theirs *checkpoint.Shard) error {
 				shards = append(shards, *theirs)
 				return nil
 			})
@@ -155,7 +155,7 @@ func (o *Options) CheckCheckpoint(ctx context.Context, w *World) error {
 	if w.Leads() {
 		token = rand.Text()
 	}
-	err := exchanged(ctx, w, token, func(_ int, theirs *string) error {
+	err := exchangeValues(ctx, w, token, func(_ int, theirs *string) error {
 		token = cmp.Or(token, *theirs)
 		return nil
 	})
@@ -219,7 +219,7 @@ func (w *World) SHA256(tensors []Tensor) (string, error) {
 		if w.Has(t.Rank) {
 			state, _ = sum.(encoding.BinaryMarshaler).MarshalBinary() // of sha256, which has no errors
 		}
-		err := exchanged(ctx, w, state, func(_ int, theirs *[]byte) error {
+		err := exchangeValues(ctx, w, state, func(_ int, theirs *[]byte) error {
 			if len(*theirs) == 0 {
 				return nil
 			}

@@ -48,7 +48,7 @@ func (w *World) Step(ctx context.Context, run *metrics.Run, step func() (*runner
 	for more := err == nil; more && err == nil; {
 		n := min(len(w.samples), samplesAtOnce)
 		more = n == samplesAtOnce
-		err = exchanged(ctx, w, w.samples[:n], func(_ int, theirs *[]memory.Sample) error {
+		err = exchangeValues(ctx, w, w.samples[:n], func(_ int, theirs *[]memory.Sample) error {
 			more = more || len(*theirs) == samplesAtOnce
 			for i := range *theirs {
 				if w.Leads() {
@@ -98,7 +98,7 @@ func (w *World) JoinActions(run *metrics.Run) error {
 		mine.Actions[w.First+i], mine.Waits[w.First+i] = run.LastActions(w.First+i, since), end.Waits()
 	}
 	w.waits = maps.Clone(mine.Waits)
-	return exchanged(ctx, w, mine, func(rank int, theirs *history) error {
+	return exchangeValues(ctx, w, mine, func(rank int, theirs *history) error {
 		for of, actions := range theirs.Actions {
 			if of < 0 || of >= w.ranks {
 				return fmt.Errorf("rank %d sends the actions of rank %d", rank, of)

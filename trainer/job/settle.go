@@ -71,7 +71,7 @@ func (w *World) Settle(ctx context.Context, done int, err error, of error) error
 			continue
 		}
 		verdict = err
-		if fault = exchanged(context.Background(), w, mine, merge); fault == nil {
+		if fault = exchangeValues(context.Background(), w, mine, merge); fault == nil {
 			break
 		}
 	}

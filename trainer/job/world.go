@@ -227,9 +227,9 @@ func (w *World) exchange(ctx context.Context, mine []byte) (all [][]byte, err er
 	return all, err
 }
 
-// exchanged sends every process the values of the others: it calls f with each, and the first
+// exchangeValues sends every process the values of the others: it calls f with each, and the first
 // rank of its process.
-func exchanged[T any](ctx context.Context, w *World, mine T, f func(rank int, theirs *T) error) error {
+func exchangeValues[T any](ctx context.Context, w *World, mine T, f func(rank int, theirs *T) error) error {
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(mine); err != nil {
 		return err
@@ -256,7 +256,7 @@ func (w *World) share(ctx context.Context, err error) error {
 	if err != nil {
 		mine = err.Error()
 	}
-	fault := exchanged(ctx, w, mine, func(rank int, theirs *string) error {
+	fault := exchangeValues(ctx, w, mine, func(rank int, theirs *string) error {
 		if *theirs != "" && err == nil {
 			err = &elsewhereError{rank, *theirs}
 		}
@@ -271,7 +271,7 @@ func (w *World) Agree(ctx context.Context, say bool) (bool, error) {
 		return say, nil
 	}
 	agreed := w.Leads() && say
-	err := exchanged(ctx, w, agreed, func(_ int, theirs *bool) error {
+	err := exchangeValues(ctx, w, agreed, func(_ int, theirs *bool) error {
 		agreed = agreed || *theirs
 		return nil
 	})
@@ -288,7 +288,7 @@ func (w *World) Reducer() fp8.Reducer {
 
 // ReduceTallies merges the tallies of the ranks of all processes.
 func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
-	return exchanged(ctx, w, tallies, func(rank int, theirs *[]fp8.Tally) error {
+	return exchangeValues(ctx, w, tallies, func(rank int, theirs *[]fp8.Tally) error {
 		if len(*theirs) != len(tallies) {
 			return fmt.Errorf("rank %d has %d tallies of FP8, this process %d", rank, len(*theirs), len(tallies))
 		}

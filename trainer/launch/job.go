@@ -89,7 +89,7 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 	var mu sync.Mutex // of both outputs, which may be the same
 	out, errs := &lines{&mu, j.Stdout}, &lines{&mu, j.Stderr}
 	for restart := 0; ; restart++ {
-		status, err = j.once(ctx, out, errs)
+		status, err = j.runOnce(ctx, out, errs)
 		if status == 0 || status == Interrupted || ctx.Err() != nil || restart == j.Restarts {
 			return status, err
 		}
@@ -97,8 +97,8 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 	}
 }
 
-// once runs the job once.
-func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
+// runOnce runs the job without restarts.
+func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 	folder, remove, err := Folder()
 	if err != nil {
 		return 1, err
@@ -108,7 +108,7 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 	env := append(os.Environ(), weirAddress+"="+address, weirToken+"="+rand.Text(), weirSize+"="+strconv.Itoa(j.Processes))
 	var running []*exec.Cmd
 	ended := make(chan exit, j.Processes)
-	failed := func(err error) (int, error) {
+	fail := func(err error) (int, error) {
 		for _, cmd := range running {
 			signal(cmd, os.Kill)
 		}
@@ -130,12 +130,12 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		// its end.
 		stdout, writeOut, err := os.Pipe()
 		if err != nil {
-			return failed(err)
+			return fail(err)
 		}
 		stderr, writeErr, err := os.Pipe()
 		if err != nil {
 			_, _ = stdout.Close(), writeOut.Close() // nothing was written
-			return failed(err)
+			return fail(err)
 		}
 		cmd.Stdout, cmd.Stderr = writeOut, writeErr
 		outputs.Go(func() { out.copy(prefix, stdout) })
@@ -143,7 +143,7 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		err = cmd.Start()
 		_, _ = writeOut.Close(), writeErr.Close() // they belong to the process now
 		if err != nil {
-			return failed(fmt.Errorf("process %d: %w", number, err))
+			return fail(fmt.Errorf("process %d: %w", number, err))
 		}
 		running = append(running, cmd)
 		go func() {
@@ -221,12 +221,12 @@ func exitOf(number int, err error) exit {
 // verdict distinguishes the cause from its consequences. The exits are in order of time.
 func verdict(exits []exit) (int, error) {
 	cause := -1
-	var too, others []string
+	var own, consequences []string
 	for i, e := range exits {
 		switch {
 		case e.status == 0:
 			continue
-		case cause < 0, e.by() < exits[cause].by():
+		case cause < 0, e.class() < exits[cause].class():
 			cause = i
 		}
 	}
@@ -239,42 +239,43 @@ func verdict(exits []exit) (int, error) {
 	for i, e := range exits {
 		switch text := fmt.Sprintf("%d (%s)", e.process, e.how); {
 		case i == cause || e.status == 0:
-		case e.by() <= itself:
-			too = append(too, text)
+		case e.class() <= failed:
+			own = append(own, text)
 		default:
-			others = append(others, text)
+			consequences = append(consequences, text)
 		}
 	}
 	err := fmt.Errorf("launch: process %d has failed: %s", exits[cause].process, exits[cause].how)
-	if len(too) > 0 {
-		err = fmt.Errorf("%w, and by themselves %s", err, strings.Join(too, ", "))
+	if len(own) > 0 {
+		err = fmt.Errorf("%w, and by themselves %s", err, strings.Join(own, ", "))
 	}
-	if len(others) > 0 {
-		err = fmt.Errorf("%w; ended because of it: %s", err, strings.Join(others, ", "))
+	if len(consequences) > 0 {
+		err = fmt.Errorf("%w; ended because of it: %s", err, strings.Join(consequences, ", "))
 	}
 	return exits[cause].status, err
 }
 
-// by classifies a failure. The least class is the cause: a process that did not end when the
+// class classifies a failure. The least class is the cause: a process that did not end when the
 // others did, and had to be killed, is more likely the cause than one that ended because of
 // them.
-func (e *exit) by() int {
+func (e *exit) class() int {
 	switch {
 	case e.status == Elsewhere, e.killed && e.status == Interrupted:
-		return another
+		return consequence
 	case e.killed:
-		return launcher
+		return killed
 	case e.status > 128 && e.status != 128+int(syscall.SIGINT) && e.status != 128+int(syscall.SIGTERM):
-		return crash
+		return crashed
 	}
-	return itself
+	return failed
 }
 
+// The classes of failures.
 const (
-	crash = iota // a signal, or the death of a child: another process may fail because of it without reporting that
-	itself
-	launcher
-	another
+	crashed     = iota // by a signal, or because a child did: another process may fail because of it without reporting that
+	failed             // with an error of its own
+	killed             // by the launcher
+	consequence        // of the failure of another process
 )
 
 // lines writes whole lines of several processes.

@@ -25,9 +25,9 @@ func lock(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// own gives a file the owner and the group of another file, or only the group, as far as this
+// copyOwner gives a file the owner and the group of another file, or only the group, as far as this
 // user may do that.
-func own(f *os.File, old fs.FileInfo) {
+func copyOwner(f *os.File, old fs.FileInfo) {
 	is, ok := old.Sys().(*syscall.Stat_t)
 	if !ok {
 		return

@@ -19,4 +19,4 @@ var errLocked = errors.New("outfile: locked")
 
 func lock(*os.File) error { return errors.ErrUnsupported }
 
-func own(*os.File, fs.FileInfo) {}
+func copyOwner(*os.File, fs.FileInfo) {}

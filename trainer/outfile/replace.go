@@ -34,7 +34,7 @@ func replace(path string, write func(io.Writer) error, flush func(*os.File) erro
 	old := regular(path)
 	f, err := createTemp(path, old)
 	if err != nil {
-		return called(err, path)
+		return withPath(err, path)
 	}
 	placed := false
 	defer func() {
@@ -50,25 +50,25 @@ func replace(path string, write func(io.Writer) error, flush func(*os.File) erro
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if err := likeOld(f, old); err != nil {
-		return called(err, path)
+	if err := copyAttributes(f, old); err != nil {
+		return withPath(err, path)
 	}
 	if err := flush(f); err != nil {
-		return called(err, path)
+		return withPath(err, path)
 	}
 	if !renamesOpen {
 		if err := f.Close(); err != nil {
-			return called(err, path)
+			return withPath(err, path)
 		}
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
-		return called(err, path)
+		return withPath(err, path)
 	}
 	placed = true
 	if renamesOpen { // it stays locked until it has its name
 		err = f.Close()
 	}
-	return errors.Join(called(err, path), flushDir(filepath.Dir(path), flush))
+	return errors.Join(withPath(err, path), flushDir(filepath.Dir(path), flush))
 }
 
 // output is a temporary file whose errors have the name of the final file.
@@ -79,11 +79,11 @@ type output struct {
 
 func (o output) Write(p []byte) (int, error) {
 	n, err := o.file.Write(p)
-	return n, called(err, o.path)
+	return n, withPath(err, o.path)
 }
 
-// called returns an error of the system with the name of the temporary file replaced by path.
-func called(err error, path string) error {
+// withPath returns an error of the system with the name of the temporary file replaced by path.
+func withPath(err error, path string) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
 	}
@@ -109,7 +109,7 @@ func Writable(path string) error {
 	}
 	f, err := createTemp(target, regular(target))
 	if err != nil {
-		return called(err, path)
+		return withPath(err, path)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
@@ -183,12 +183,12 @@ func sweep(path string) {
 	}
 }
 
-// likeOld gives a file the permissions of another file and, if that is allowed, its owner.
-func likeOld(f *os.File, old fs.FileInfo) error {
+// copyAttributes gives a file the permissions of another file and, if that is allowed, its owner.
+func copyAttributes(f *os.File, old fs.FileInfo) error {
 	if old == nil {
 		return nil
 	}
-	own(f, old)
+	copyOwner(f, old)
 	if info, err := f.Stat(); err == nil && info.Mode().Perm() == old.Mode().Perm() {
 		return nil // some file systems have one mode for all files, and reject changes
 	}

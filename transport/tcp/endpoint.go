@@ -126,7 +126,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 		}
 		p := newPeer(conn, c, mostExchange, e.Standing,
 			func(f frame) error { return e.hub.receive(rank, f) },
-			func(err error) { e.hub.lose(rank, reason(err, c.Silence)) })
+			func(err error) { e.hub.loseRank(rank, reason(err, c.Silence)) })
 		e.hub.ranks[rank].post = p.post
 		e.peers = append(e.peers, p)
 	}

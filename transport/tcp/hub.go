@@ -99,9 +99,9 @@ func (h *hub) receive(rank int, f frame) error {
 	case beat:
 		var s transport.Standing
 		if json.Unmarshal(f.data, &s) == nil {
-			h.note(rank, s)
-			h.note(0, h.standing())
-			h.lookForStall()
+			h.recordStanding(rank, s)
+			h.recordStanding(0, h.standing())
+			h.detectStall()
 		}
 	default:
 		return fmt.Errorf("%w: kind %d from rank %d", ErrFrame, f.kind, rank)
@@ -133,20 +133,20 @@ func (h *hub) abort(rank int, cause []byte) {
 	h.broadcast(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
 }
 
-// note stores the standing in a rank's heartbeat.
-func (h *hub) note(rank int, s transport.Standing) {
+// recordStanding stores the standing in a rank's heartbeat.
+func (h *hub) recordStanding(rank int, s transport.Standing) {
 	m, now := &h.ranks[rank], time.Now()
 	s.Rank = rank
-	anew := s.Since < m.standing.Since // it waits for another event, even if the standing looks equal
+	newWait := s.Since < m.standing.Since // it waits for another event, even if the standing looks equal
 	m.standing.Since = s.Since
-	if m.lastBeat = now; anew || s != m.standing {
+	if m.lastBeat = now; newWait || s != m.standing {
 		m.changed = now
 	}
 	m.standing = s
 }
 
-// lookForStall ends the step if a rank waits in the step and no standing has changed for too long.
-func (h *hub) lookForStall() {
+// detectStall ends the step if a rank waits in the step and no standing has changed for too long.
+func (h *hub) detectStall() {
 	still, waits := time.Duration(math.MaxInt64), false
 	var standings []transport.Standing
 	for rank, m := range h.ranks {
@@ -176,9 +176,9 @@ func (h *hub) addExchange(rank int, data []byte) {
 	h.broadcast(frame{exchanged, h.epoch, b})
 }
 
-// lose ends the job because a rank is lost. It reports only the first lost rank, because the others
+// loseRank ends the job because a rank is lost. It reports only the first lost rank, because the others
 // end as a consequence.
-func (h *hub) lose(rank int, why string) {
+func (h *hub) loseRank(rank int, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lost {

@@ -43,7 +43,7 @@ var errLocked = os.ErrLocked
 
 func lock(f *os.File) error { return f.Lock() }
 
-func own(*os.File, fs.FileInfo) {}
+func copyOwner(*os.File, fs.FileInfo) {}
 `
 	free = "package outfile\n\nfunc Free(string) (bytes int64, known bool) { return 0, false }\n"
 )
