@@ -220,44 +220,45 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 	for i, c := range parts {
 		sum[i+1] = sum[i] + float64(c.F+c.I+c.W)
 	}
+	// The best cut of the layers before to over the stages up to one, whose last stage begins at from;
+	// longest is infinite if there is none.
 	type best struct {
 		longest, squares float64
 		from             int
 	}
-	table := make([][]best, stages+1)
-	table[0] = make([]best, layers+1)
-	for stage := 1; stage <= stages; stage++ {
+	table := make([][]best, stages)
+	for stage := range table {
 		table[stage] = make([]best, layers+1)
 		for to := range layers + 1 {
-			one := best{longest: -1}
+			least := best{longest: math.Inf(1)}
 			for from := range to + 1 {
-				if stage == 1 && from > 0 || from == to && stage > 1 && stage < stages {
-					continue
+				first, last := stage == 0, stage == stages-1
+				if first && from > 0 || from == to && !first && !last {
+					continue // Only the first and the last stage may have no layer.
 				}
-				before := table[stage-1][from]
-				if before.longest < 0 {
-					continue
-				}
-				begin, end := from+1, to+1 // the first stage has the embedding, and the last one all after the layers
-				if stage == 1 {
+				var before best
+				begin, end := from+1, to+1
+				if first { // It also has the embedding,
 					begin = 0
+				} else {
+					before = table[stage-1][from]
 				}
-				if stage == stages {
+				if last { // and this one all parts after the layers.
 					end = len(parts)
 				}
 				length := sum[end] - sum[begin]
-				longest, squares := max(before.longest, length), before.squares+length*length
-				if one.longest < 0 || longest < one.longest || longest == one.longest && squares < one.squares {
-					one = best{longest, squares, from}
+				one := best{max(before.longest, length), before.squares + length*length, from}
+				if cmp.Or(cmp.Compare(one.longest, least.longest), cmp.Compare(one.squares, least.squares)) < 0 {
+					least = one
 				}
 			}
-			table[stage][to] = one
+			table[stage][to] = least
 		}
 	}
 	cut := make([]int, stages)
-	for stage, to := stages, layers; stage > 0; stage-- {
+	for stage, to := stages-1, layers; stage >= 0; stage-- {
 		from := table[stage][to].from
-		cut[stage-1], to = to-from, from
+		cut[stage], to = to-from, from
 	}
 	return cut
 }
@@ -273,7 +274,7 @@ func (s *Search) choose(ctx context.Context, t *trial) ([]Option, error) {
 		return options, err
 	}
 	place := schedule.Looped(s.Ranks, t.stages)
-	profile, err := (&Request{Model: s.Model, Setup: t.setup, Plan: &schedule.Plan{Placement: place}, Cut: t.cut}).profile(&Prediction{})
+	profile, err := s.Model.profile(&t.setup, s.Model.stages(t.cut, t.setup.Further))
 	if err != nil {
 		return nil, err
 	}

@@ -11,110 +11,159 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// entryParts are the parts of a batch entry: tokens for the embedding, labels for the head.
-var entryParts = []string{"tokens", "labels"}
-
 // Compose returns the profile of a model whose stages have the given layers. The first stage reads
 // the tokens of an entry and the last stage its labels, both until the end of the backward. tokens
 // and labels are their sizes in bytes.
 func Compose(stages [][]Layer, tokens, labels int64, v Sizes) (*layout.Profile, error) {
+	p := &layout.Profile{Parts: []string{"tokens", "labels"}}
 	shape := layout.ShapeProfile{Name: "formulas"}
 	for set := uint64(1); set < 4; set++ {
-		shape.Entries = append(shape.Entries, entryOf(set, tokens, labels))
+		e := layout.Entry{Parts: set, Out: make([]layout.Ref, len(p.Parts))}
+		for part, bytes := range []int64{tokens, labels} {
+			if set>>part&1 == 1 {
+				e.Out[part] = layout.Ref{Kind: layout.Own, Index: len(e.Buffers)}
+				e.Buffers = append(e.Buffers, layout.Buffer{Name: p.Parts[part], Bytes: bytes, Class: memory.Entry})
+				e.Events = append(e.Events, layout.RefChange{Op: layout.Alloc, Ref: e.Out[part]})
+			}
+		}
+		shape.Entries = append(shape.Entries, e)
 	}
-	p := &layout.Profile{Parts: entryParts}
 	for i, layers := range stages {
-		c := composer{sizes: v, first: i == 0, last: i == len(stages)-1}
-		one, err := c.stage(layers)
+		first, last := i == 0, i == len(stages)-1
+		stage, err := composeStage(layers, v, first, last)
 		if err != nil {
 			return nil, fmt.Errorf("stage %d: %w", i, err)
 		}
-		shape.Stages = append(shape.Stages, one)
 		facts := schedule.Facts{Split: true}
-		if i == 0 {
-			facts.Reads[schedule.F], facts.Reads[schedule.B], facts.Reads[schedule.W] = 1, 1, 1
-		}
-		if i == len(stages)-1 {
-			for _, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
+		for _, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
+			if first && kind != schedule.I {
+				facts.Reads[kind] |= 1
+			}
+			if last {
 				facts.Reads[kind] |= 2
 			}
 		}
-		p.Facts = append(p.Facts, facts)
+		shape.Stages, p.Facts = append(shape.Stages, *stage), append(p.Facts, facts)
 	}
 	p.Shapes = []layout.ShapeProfile{shape}
 	return p, nil
 }
 
-// entryOf returns the profile of an entry with a set of parts.
-func entryOf(set uint64, bytes ...int64) layout.Entry {
-	e := layout.Entry{Parts: set, Out: make([]layout.Ref, len(entryParts))}
-	for part := range entryParts {
-		if set>>part&1 == 1 {
-			ref := layout.Ref{Kind: layout.Own, Index: len(e.Buffers)}
-			e.Buffers = append(e.Buffers, layout.Buffer{Name: entryParts[part], Bytes: bytes[part], Class: memory.Entry})
-			e.Events = append(e.Events, layout.RefChange{Op: layout.Alloc, Ref: ref})
-			e.Out[part] = ref
-		}
+// composeStage returns the profile of a stage. The output of a layer is the input of the next one,
+// and gradients flow the other way. The input of the first layer and the gradient of the last one's
+// output belong to other stages, if there are any.
+func composeStage(layers []Layer, v Sizes, first, last bool) (*layout.StageProfile, error) {
+	s := &layout.StageProfile{Stage: fmt.Sprintf("%d parts", len(layers))}
+	refs := make([][]layout.Ref, len(layers)) // by layer and tensor; zero if it has no bytes
+	output, gradient := layout.Ref{Kind: layout.In}, layout.Ref{Kind: layout.GradOut}
+	if first {
+		output = layout.Ref{}
 	}
-	return e
-}
-
-// composer makes the profile of a stage from its layers.
-type composer struct {
-	sizes       Sizes
-	first, last bool // whether the stage is the first or last one of the model
-	stageOf     layout.StageProfile
-	own         [][]layout.Ref // by layer and tensor
-	layers      []Layer
-}
-
-// stage returns the profile of a stage. The output of a layer is the input of the next one, and
-// gradients flow the other way. The input of the first layer and the output of the last one are
-// the stage's own.
-func (c *composer) stage(layers []Layer) (layout.StageProfile, error) {
-	c.layers = layers
+	if last {
+		gradient = layout.Ref{}
+	}
 	for i, l := range layers {
-		c.own = append(c.own, make([]layout.Ref, len(l.Tensors)))
-		for k, t := range l.Tensors {
-			if t.Role == Input || t.Role == Gradient || t.Role == Back && c.first && i == 0 {
-				continue
-			}
-			bytes, err := t.Bytes.bytes(c.sizes)
-			if err != nil {
-				return layout.StageProfile{}, fmt.Errorf("%s, %s: %w", l.Name, t.Name, err)
-			}
-			if bytes > 0 {
-				c.own[i][k] = layout.Ref{Kind: layout.Own, Index: len(c.stageOf.Buffers)}
-				c.stageOf.Buffers = append(c.stageOf.Buffers, layout.Buffer{Name: fmt.Sprintf("%s %d, %s", l.Name, i, t.Name), Bytes: bytes, Class: t.Class})
-			}
-		}
-	}
-	for i, l := range layers { // lent tensors
+		refs[i] = make([]layout.Ref, len(l.Tensors))
+		var own layout.Ref // the output of this layer
 		for k, t := range l.Tensors {
 			switch {
-			case t.Role == Input && i > 0:
-				c.own[i][k] = c.of(i-1, Output)
-			case t.Role == Input && !c.first:
-				c.own[i][k] = layout.Ref{Kind: layout.In}
-			case t.Role == Gradient && i < len(layers)-1:
-				c.own[i][k] = c.of(i+1, Back)
-			case t.Role == Gradient && !c.last:
-				c.own[i][k] = layout.Ref{Kind: layout.GradOut}
+			case t.Role == Input:
+				refs[i][k] = output
+				continue
+			case t.Role == Gradient, t.Role == Back && first && i == 0:
+				continue
+			}
+			bytes, err := t.Bytes.bytes(v)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", l.Name, t.Name, err)
+			}
+			if bytes > 0 {
+				refs[i][k] = layout.Ref{Kind: layout.Own, Index: len(s.Buffers)}
+				s.Buffers = append(s.Buffers, layout.Buffer{Name: fmt.Sprintf("%s %d, %s", l.Name, i, t.Name), Bytes: bytes, Class: t.Class})
+			}
+			if t.Role == Output {
+				own = refs[i][k]
 			}
 		}
+		output = own
 	}
-	s := &c.stageOf
-	s.Stage = fmt.Sprintf("%d parts", len(layers))
-	s.Forward, s.Eval = c.call(F, true, nil), nil
-	s.Whole, s.Input, s.Weight = c.call(I, false, nil), c.call(I, true, nil), c.call(W, true, nil)
-	if !c.last {
-		s.Forward.Out = []layout.Ref{c.of(len(layers)-1, Output)}
+	for i, l := range slices.Backward(layers) {
+		var own layout.Ref // the gradient of this layer's input
+		for k, t := range l.Tensors {
+			switch t.Role {
+			case Gradient:
+				refs[i][k] = gradient
+			case Back:
+				own = refs[i][k]
+			}
+		}
+		gradient = own
+	}
+	s.Forward = call(layers, refs, F, false)
+	s.Whole, s.Input, s.Weight = call(layers, refs, I, true), call(layers, refs, I, false), call(layers, refs, W, false)
+	if !last {
+		s.Forward.Out = []layout.Ref{output}
+	}
+	if !first {
+		s.Whole.Out, s.Input.Out = []layout.Ref{gradient}, []layout.Ref{gradient}
 	}
 	setSlots(s)
-	if !c.first {
-		s.Whole.Out, s.Input.Out = []layout.Ref{c.of(0, Back)}, []layout.Ref{c.of(0, Back)}
+	return s, nil
+}
+
+// call returns the events of an action of a stage, where I can be the whole backward: layer by
+// layer, in reverse order for a backward, and within a layer by step, allocations before releases.
+func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layout.Call {
+	type change struct {
+		step  int
+		event layout.RefChange
 	}
-	return *s, nil
+	call := &layout.Call{}
+	for n := range layers {
+		i := n
+		if action != F {
+			i = len(layers) - 1 - n
+		}
+		var changes []change
+		for k, t := range layers[i].Tensors {
+			ref, freed := refs[i][k], t.Freed
+			if ref.Kind == layout.None || whole && t.Born.Action == W {
+				continue
+			}
+			if whole && freed.Action == W {
+				freed = Moment{I, t.B}
+			}
+			add := func(step int, op layout.Op) {
+				changes = append(changes, change{step, layout.RefChange{Op: op, Ref: ref}})
+			}
+			lent := t.Role == Input || t.Role == Gradient
+			if !lent && t.Born.Action == action {
+				add(t.Born.Step, layout.Alloc)
+			}
+			if ref.Kind != layout.Own { // The runner lends it for one action; a stage that needs it for longer retains it.
+				lentIn := F
+				if t.Role == Gradient {
+					lentIn = I
+				}
+				if freed.Action == lentIn {
+					continue
+				}
+				if action == lentIn {
+					add(0, layout.Retain)
+				}
+			}
+			if (lent || t.Role == Own) && freed.Action == action {
+				add(freed.Step, layout.Release)
+			}
+		}
+		slices.SortStableFunc(changes, func(a, b change) int {
+			return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.event.Op, b.event.Op)) // Alloc, Retain, Release
+		})
+		for _, one := range changes {
+			call.Events = append(call.Events, one.event)
+		}
+	}
+	return call
 }
 
 // setSlots sets the slots of a stage: the buffers that its forward neither releases nor hands on,
@@ -122,7 +171,7 @@ func (c *composer) stage(layers []Layer) (layout.StageProfile, error) {
 func setSlots(s *layout.StageProfile) {
 	held := map[layout.Ref]bool{}
 	for _, e := range s.Forward.Events {
-		if held[e.Ref] = e.Op != layout.Release; e.Op != layout.Release && !slices.Contains(s.Forward.Out, e.Ref) {
+		if held[e.Ref] = e.Op != layout.Release; held[e.Ref] && !slices.Contains(s.Forward.Out, e.Ref) {
 			s.Slots = append(s.Slots, e.Ref)
 		}
 	}
@@ -134,74 +183,4 @@ func setSlots(s *layout.StageProfile) {
 		return s.Buffers[r.Index].Bytes
 	}
 	slices.SortStableFunc(s.Slots, func(a, b layout.Ref) int { return cmp.Compare(bytes(b), bytes(a)) })
-}
-
-// of returns the reference to a layer's tensor with a role; zero if the layer has none.
-func (c *composer) of(layer int, role Role) layout.Ref {
-	k := slices.IndexFunc(c.layers[layer].Tensors, func(t Tensor) bool { return t.Role == role })
-	if k < 0 {
-		return layout.Ref{}
-	}
-	return c.own[layer][k]
-}
-
-// change is an event at a step of a layer's action.
-type change struct {
-	step  int
-	event layout.RefChange
-}
-
-// call returns the events of an action: layer by layer, in reverse order for a backward, and
-// within a layer by step, allocations before releases.
-func (c *composer) call(action Action, split bool, out []layout.Ref) *layout.Call {
-	call := &layout.Call{Out: out}
-	for n := range c.layers {
-		i := n
-		if action != F {
-			i = len(c.layers) - 1 - n
-		}
-		var changes []change
-		for k, t := range c.layers[i].Tensors {
-			changes = c.changes(changes, &t, c.own[i][k], action, split)
-		}
-		slices.SortStableFunc(changes, func(a, b change) int {
-			if a.step != b.step {
-				return a.step - b.step
-			}
-			return int(a.event.Op) - int(b.event.Op) // Alloc, Retain, Release
-		})
-		for _, one := range changes {
-			call.Events = append(call.Events, one.event)
-		}
-	}
-	return call
-}
-
-// changes appends the events of a tensor in an action.
-func (c *composer) changes(list []change, t *Tensor, ref layout.Ref, action Action, split bool) []change {
-	born, freed, there := t.life(split)
-	if ref.Kind == layout.None || !there {
-		return list
-	}
-	add := func(step int, op layout.Op) { list = append(list, change{step, layout.RefChange{Op: op, Ref: ref}}) }
-	lentIn := F // the action in which a tensor that is not the layer's is lent to it
-	if t.Role == Gradient {
-		lentIn = I
-	}
-	handedOn := t.Role == Output || t.Role == Back
-	if (handedOn || t.Role == Own) && born.Action == action {
-		add(born.Step, layout.Alloc)
-	}
-	if ref.Kind != layout.Own { // The runner lends it for one action; a stage that needs it for longer retains it.
-		if freed.Action == lentIn {
-			return list
-		}
-		if action == lentIn {
-			add(0, layout.Retain)
-		}
-	}
-	if !handedOn && freed.Action == action {
-		add(freed.Step, layout.Release)
-	}
-	return list
 }

@@ -72,19 +72,6 @@ func carried(name string, bytes Formula, born, step int) Tensor {
 	return Tensor{Name: name, Bytes: bytes, Class: memory.Carry, Born: Moment{I, born}, Freed: Moment{W, 1}, B: step}
 }
 
-// life returns the moments of a tensor's allocation and release with a split or whole backward,
-// and whether the tensor is allocated at all.
-func (t *Tensor) life(split bool) (born, freed Moment, there bool) {
-	born, freed = t.Born, t.Freed
-	if !split && born.Action == W {
-		return born, freed, false
-	}
-	if !split && freed.Action == W {
-		freed = Moment{I, t.B}
-	}
-	return born, freed, true
-}
-
 // again returns the layer with recompute: the recomputed tensors are freed in the forward and
 // allocated again at the beginning of the backward.
 func (l Layer) again(r Recompute) Layer {

@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,7 +45,6 @@ type Prediction struct {
 	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
 	Memory *layout.Memory
-	parts  [][]Part // by stage of the model
 }
 
 // Rank is the memory of a rank, in bytes.
@@ -74,10 +74,23 @@ func (r *Rank) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.
 // lower.Prepare or layout.Make.
 func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	r.Setup = r.Setup.withDefaults()
-	out := &Prediction{Setup: r.Setup}
-	profile, err := r.profile(out)
-	if err != nil {
-		return nil, err
+	out, profile := &Prediction{Setup: r.Setup}, r.Profile
+	var parts [][]Part // by stage of the model
+	if r.Model != nil {
+		err := errors.Join(r.Model.Validate(), r.Setup.Validate(r.Model))
+		if err == nil {
+			out.Cut, err = r.Model.cut(r.Cut, r.Plan.Placement.Depth())
+		}
+		if err != nil {
+			return nil, err
+		}
+		parts = r.Model.stages(out.Cut, r.Setup.Further)
+	}
+	if profile == nil {
+		var err error
+		if profile, err = r.Model.profile(&r.Setup, parts); err != nil {
+			return nil, err
+		}
 	}
 	facts := profile.Facts
 	if depth := r.Plan.Placement.Depth(); len(facts) == depth {
@@ -90,14 +103,18 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	if r.Offload > 0 {
 		passes.Away = profile.Away(&r.Plan.Placement, r.Offload)
 	}
+	var err error
 	if out.Plan, err = lower.Prepare(r.Plan, passes); err != nil {
 		return nil, err
 	}
 	if out.Memory, err = layout.Make(ctx, out.Plan, profile, layout.Config{Search: placement.Options{Nodes: 1}}); err != nil {
 		return nil, err
 	}
+	programs := out.Plan.Flat().Programs
 	for rank := range out.Memory.Ranks {
-		out.Ranks = append(out.Ranks, r.rank(out, rank))
+		one := r.rank(out, parts, rank)
+		one.Peak = peakAction(programs[rank], &out.Memory.Ranks[rank])
+		out.Ranks = append(out.Ranks, one)
 	}
 	if r.Reserved {
 		err = out.reserve()
@@ -105,37 +122,21 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	return out, err
 }
 
-// profile returns the measured profile, or a profile from the formulas.
-func (r *Request) profile(out *Prediction) (*layout.Profile, error) {
-	if r.Model != nil {
-		if err := r.Model.Validate(); err != nil {
-			return nil, err
-		}
-		if err := r.Setup.Validate(r.Model); err != nil {
-			return nil, err
-		}
-		var err error
-		if out.Cut, err = r.Model.cut(r.Cut, r.Plan.Placement.Depth()); err != nil {
-			return nil, err
-		}
-		out.parts = r.Model.stages(out.Cut, r.Setup.Further)
-	}
-	if r.Profile != nil {
-		return r.Profile, nil
-	}
+// profile returns the profile of stages with the given parts, from the formulas.
+func (m *Model) profile(s *Setup, parts [][]Part) (*layout.Profile, error) {
 	var stages [][]Layer
-	for stage, parts := range out.parts {
-		var layers []Layer
-		recompute := r.Setup.Recompute
+	for stage, parts := range parts {
+		recompute := s.Recompute
 		if recompute.Stages != nil && !slices.Contains(recompute.Stages, stage) {
 			recompute = Recompute{}
 		}
+		var layers []Layer
 		for _, p := range parts {
-			layers = append(layers, r.Setup.layer(r.Model, p, recompute))
+			layers = append(layers, s.layer(m, p, recompute))
 		}
 		stages = append(stages, layers)
 	}
-	v := r.Model.sizes(&r.Setup)
+	v := m.sizes(s)
 	// Tokens, positions and labels have 8 bytes each, and the weights of labels 4.
 	tokens, err := Formula("16*s*b").bytes(v)
 	if err != nil {
@@ -185,19 +186,19 @@ func (m *Model) stages(cut []int, further bool) [][]Part {
 	return stages
 }
 
-// rank returns the memory of a rank.
-func (r *Request) rank(out *Prediction, number int) Rank {
+// rank returns the memory of a rank, without Peak. The parts are by stage of the model.
+func (r *Request) rank(out *Prediction, parts [][]Part, number int) Rank {
 	made, place := &out.Memory.Ranks[number], out.Plan.Placement
-	one := Rank{Allowance: r.Setup.Allowance, Peak: peakAction(out.Plan.Flat(), made, number)}
-	var parts [][]Part
+	one := Rank{Allowance: r.Setup.Allowance}
+	var own [][]Part
 	for _, stage := range place.On(number) { // once for each copy of the model
 		one.Stages = append(one.Stages, stage%place.Depth())
 		if r.Model != nil {
-			parts = append(parts, out.parts[stage%place.Depth()])
+			own = append(own, parts[stage%place.Depth()])
 		}
 	}
 	if r.Model != nil {
-		one.Static = r.Model.static(&r.Setup, parts)
+		one.Static = r.Model.static(&r.Setup, own)
 	}
 	if r.Resident != nil {
 		one.Other = r.Resident(place, number)
@@ -219,13 +220,12 @@ func (r *Request) rank(out *Prediction, number int) Rank {
 }
 
 // peakAction returns the action at the place of the peak, in the first repeat that reaches it.
-func peakAction(plan *schedule.Plan, made *layout.Rank, rank int) string {
+func peakAction(program []schedule.Segment, made *layout.Rank) string {
 	at := made.Peak.Place
 	for i, s := range made.Segments {
 		for repeat := range s.Repeat {
 			if base := s.Base(repeat); at >= base && at < base+s.Body {
-				segment := plan.Programs[rank][i]
-				a := segment.Body[at-base].Shift(repeat * segment.Stride)
+				a := program[i].Body[at-base].Shift(repeat * program[i].Stride)
 				return fmt.Sprint(a.WithDrop(0).WithJoin(false))
 			}
 			if repeat > s.Lead+s.Cycle+s.Tail {
