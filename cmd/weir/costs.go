@@ -97,15 +97,14 @@ func (d decimal) orOne() decimal {
 // rank.
 func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	forward, input, weight := c.F.orOne(), c.I.orOne(), c.W.orOne()
-	visits := make([]int64, p.Stages()) // by stage: the stages of its copy on its rank
-	common := int64(1)                  // a multiple of all visits
-	for stage := range visits {
-		for other := range visits {
-			if p.Rank[other] == p.Rank[stage] && other/p.Depth() == stage/p.Depth() {
-				visits[stage]++
-			}
-		}
-		if m := common / gcd(common, visits[stage]) * visits[stage]; m < 1e6 {
+	visits := map[[2]int]int64{} // by rank and copy of the model: the stages of the copy on the rank
+	for stage, rank := range p.Rank {
+		visits[[2]int{rank, stage / p.Depth()}]++
+	}
+	common := int64(1) // a multiple of all visits
+	for stage, rank := range p.Rank {
+		n := visits[[2]int{rank, stage / p.Depth()}]
+		if m := common / gcd(common, n) * n; m < 1e6 {
 			common = m
 		}
 	}
@@ -130,7 +129,8 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 		return new(big.Int).Quo(r.Num(), r.Denom()).Int64()
 	}
 	costs.Latency, costs.FarPerMiB = share(c.Comm, 1), share(far, 1)<<20
-	for stage, n := range visits {
+	for stage, rank := range p.Rank {
+		n := visits[[2]int{rank, stage / p.Depth()}]
 		costs.Stages[stage] = simulate.StageCosts{
 			F: share(forward, n), I: share(input, n), W: share(weight, n), Joined: share(c.Fb, n), Quantize: share(c.Q, n), Saved: 2 * common / n,
 		}

@@ -96,12 +96,13 @@ func (c *fitCmd) Run(s *streams) error {
 	if c.To != "report" {
 		return c.write(s, request, out.Cut, request.Plan)
 	}
+	report := c.report(read, request, out)
 	if c.JSON {
-		err = printJSON(s.out, c.report(read, request, out))
+		err = printJSON(s.out, report)
 	} else {
-		c.table(s.text, read, request, out)
+		c.table(s.text, report, request, out)
 	}
-	if err == nil && c.Memory > 0 && slices.ContainsFunc(out.Ranks, func(r fit.Rank) bool { return c.left(&r) < 0 }) {
+	if err == nil && report.Fits != nil && !*report.Fits {
 		return errShown
 	}
 	return err
@@ -316,10 +317,7 @@ func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	return snap, nil
 }
 
-// left returns the bytes of the device that a rank leaves.
-func (c *fitCmd) left(r *fit.Rank) int64 { return int64(c.Memory) - r.Total() }
-
-// fitted is the prediction as --json prints it.
+// fitted is the prediction as it is printed.
 type fitted struct {
 	Parameters   int64     `json:"parameters,omitempty"`
 	WithMTP      int64     `json:"parameters_with_mtp,omitempty"`
@@ -335,11 +333,11 @@ type fitted struct {
 type fitRank struct {
 	*fit.Rank
 	Total  int64  `json:"total"`
-	Left   *int64 `json:"left,omitempty"`
-	Height int64  `json:"height"` // of the layout of the step
+	Left   *int64 `json:"left,omitempty"` // bytes of the device; nil without --memory
+	Height int64  `json:"height"`         // of the layout of the step
 }
 
-// report returns the prediction as --json prints it.
+// report returns the prediction as it is printed.
 func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *fitted {
 	p := out.Plan
 	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread}
@@ -353,7 +351,7 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 	for i := range out.Ranks {
 		rank := fitRank{Rank: &out.Ranks[i], Total: out.Ranks[i].Total(), Height: out.Memory.Ranks[i].Height}
 		if c.Memory > 0 {
-			rank.Left, one.Fits = new(c.left(rank.Rank)), &fits
+			rank.Left, one.Fits = new(int64(c.Memory)-rank.Total), &fits
 			fits = fits && *rank.Left >= 0
 		}
 		one.Ranks = append(one.Ranks, rank)
@@ -362,105 +360,95 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 }
 
 // table prints the prediction for people.
-func (c *fitCmd) table(w io.Writer, read *fit.Config, r *fit.Request, out *fit.Prediction) {
-	p := out.Plan
+func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Prediction) {
 	if r.Model != nil {
-		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(r.Model.Family), units.Count(r.Model.Parameters(false)))
-		if r.Model.MTP > 0 {
-			fmt.Fprintf(w, ", %s with the layers that predict further tokens", units.Count(r.Model.Parameters(true)))
+		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(r.Model.Family), units.Count(one.Parameters))
+		if one.WithMTP > 0 {
+			fmt.Fprintf(w, ", %s with the layers that predict further tokens", units.Count(one.WithMTP))
 		}
 		fmt.Fprintln(w)
 	}
 	k := &out.Setup
-	fmt.Fprintf(w, "%s: %s, %s, %s of %s of %s\n", terminal.Quote(p.Name), units.Number(p.Placement.Ranks, "rank"), units.Number(p.Placement.Depth(), "stage"),
-		units.Number(p.Microbatches, "microbatch"), units.Number(k.Microbatch, "sequence"), units.Number(k.Sequence, "token"))
+	fmt.Fprintf(w, "%s: %s, %s, %s of %s of %s\n", terminal.Quote(one.Schedule), units.Number(len(one.Ranks), "rank"), units.Number(one.Stages, "stage"),
+		units.Number(one.Microbatches, "microbatch"), units.Number(k.Microbatch, "sequence"), units.Number(k.Sequence, "token"))
 	if r.Model != nil {
 		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, k.Tensor, k.Context, k.Data, k.Zero, k.Expert)
+		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(one.Layers), "[]"))
 	}
-	if out.Cut != nil {
-		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(out.Cut), "[]"))
+	if len(one.NotRead) > 0 {
+		fmt.Fprintf(w, "not read, and may matter: %s\n", terminal.Quote(strings.Join(one.NotRead, ", ")))
 	}
-	if len(read.Unread) > 0 {
-		fmt.Fprintf(w, "not read, and may matter: %s\n", terminal.Quote(strings.Join(read.Unread, ", ")))
+	modelled, far := r.Model != nil, out.Plan.Away != nil || r.Offload > 0
+	rows := [][]string{{"rank"}}
+	for i := range one.Ranks {
+		rows = append(rows, []string{strconv.Itoa(i)})
 	}
-	head := []string{"rank", "weights", "gradients", "optimizer"}
-	if r.Model == nil {
-		head = []string{"rank", "resident"}
-	}
-	head = append(head, "activations", "logits", "transfers", "total")
-	if c.Memory > 0 {
-		head = append(head, "left")
-	}
-	if out.Plan.Away != nil || r.Offload > 0 {
-		head = append(head, "far")
-	}
-	if c.Reserved {
-		head = append(head, "native", "expandable")
-	}
-	rows := [][]string{append(head, "peak at")}
-	for i := range out.Ranks {
-		k := &out.Ranks[i]
-		sizes := []int64{k.Weights, k.Gradients, k.Optimizer}
-		if r.Model == nil {
-			sizes = []int64{k.Other}
-		}
-		sizes = append(sizes, k.Activations, k.Logits, k.Transfers, k.Total())
-		if c.Memory > 0 {
-			sizes = append(sizes, c.left(k))
-		}
-		if out.Plan.Away != nil || r.Offload > 0 {
-			sizes = append(sizes, k.Far)
-		}
-		if c.Reserved {
-			sizes = append(sizes, k.Native, k.Expandable)
-		}
-		row := []string{strconv.Itoa(i)}
-		for _, n := range sizes {
-			row = append(row, units.Size(n))
-		}
-		rows = append(rows, append(row, k.Peak))
-	}
-	printRight(w, rows)
-	c.notes(w, r, out)
-}
-
-// notes says how far off the prediction may be, and whether the run fits.
-func (c *fitCmd) notes(w io.Writer, r *fit.Request, out *fit.Prediction) {
-	fmt.Fprintf(w, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
-	if c.Reserved {
-		io.WriteString(w, "Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones.\n")
-	}
-	if r.Offload > 0 {
-		io.WriteString(w, "Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there.\n")
-	}
-	const exact = "Weights, gradients and optimizer are exact for the precision; activations are "
-	switch {
-	case r.Model == nil:
-		io.WriteString(w, "All else is as it was measured.\n")
-	case r.Profile != nil:
-		io.WriteString(w, exact+"as they were measured.\n")
-	case c.Tables == "megatron":
-		io.WriteString(w, exact+"modelled. docs/fit.md has how far off they were in ten published runs.\n")
-	default:
-		io.WriteString(w, exact+"modelled: what autograd saves is exact for the modules of docs/fit.md.\n")
-	}
-	if r.Model != nil && r.Model.Experts > 0 {
-		io.WriteString(w, "Every expert is taken to have the same load.\n")
-	}
-	if r.Setup.Zero == 3 && r.Setup.Gathered == 0 {
-		io.WriteString(w, "Weights that are gathered for use are not counted: --gathered K counts those of K stages.\n")
-	}
-	if c.Memory > 0 {
-		worst := 0
-		for i := range out.Ranks {
-			if c.left(&out.Ranks[i]) < c.left(&out.Ranks[worst]) {
-				worst = i
+	for _, column := range []struct {
+		head  string
+		shown bool
+		bytes func(*fitRank) int64
+	}{
+		{"weights", modelled, func(r *fitRank) int64 { return r.Weights }},
+		{"gradients", modelled, func(r *fitRank) int64 { return r.Gradients }},
+		{"optimizer", modelled, func(r *fitRank) int64 { return r.Optimizer }},
+		{"resident", !modelled, func(r *fitRank) int64 { return r.Other }},
+		{"activations", true, func(r *fitRank) int64 { return r.Activations }},
+		{"logits", true, func(r *fitRank) int64 { return r.Logits }},
+		{"transfers", true, func(r *fitRank) int64 { return r.Transfers }},
+		{"total", true, func(r *fitRank) int64 { return r.Total }},
+		{"left", c.Memory > 0, func(r *fitRank) int64 { return *r.Left }},
+		{"far", far, func(r *fitRank) int64 { return r.Far }},
+		{"native", c.Reserved, func(r *fitRank) int64 { return r.Native }},
+		{"expandable", c.Reserved, func(r *fitRank) int64 { return r.Expandable }},
+	} {
+		if column.shown {
+			rows[0] = append(rows[0], column.head)
+			for i := range one.Ranks {
+				rows[1+i] = append(rows[1+i], units.Size(column.bytes(&one.Ranks[i])))
 			}
 		}
-		if left := c.left(&out.Ranks[worst]); left < 0 {
-			fmt.Fprintf(w, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst, units.Size(-left), units.Size(int64(c.Memory)))
-		} else {
-			fmt.Fprintf(w, "It fits: rank %d, the fullest, leaves %s.\n", worst, units.Size(left))
+	}
+	rows[0] = append(rows[0], "peak at")
+	for i, r := range one.Ranks {
+		rows[1+i] = append(rows[1+i], r.Peak)
+	}
+	printRight(w, rows)
+	c.notes(w, one, r)
+}
+
+// notes describes how accurate the prediction is, and whether the run fits.
+func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
+	fmt.Fprintf(w, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
+	const exact = "Weights, gradients and optimizer are exact for the precision; activations are "
+	for _, note := range []struct {
+		holds bool
+		text  string
+	}{
+		{c.Reserved, "Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones."},
+		{r.Offload > 0, "Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there."},
+		{r.Model == nil, "All else is as it was measured."},
+		{r.Model != nil && r.Profile != nil, exact + "as they were measured."},
+		{r.Profile == nil && c.Tables == "megatron", exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
+		{r.Profile == nil && c.Tables == "pytorch", exact + "modelled: what autograd saves is exact for the modules of docs/fit.md."},
+		{r.Model != nil && r.Model.Experts > 0, "Every expert is taken to have the same load."},
+		{r.Setup.Zero == 3 && r.Setup.Gathered == 0, "Weights that are gathered for use are not counted: --gathered K counts those of K stages."},
+	} {
+		if note.holds {
+			fmt.Fprintln(w, note.text)
 		}
+	}
+	if one.Fits == nil {
+		return
+	}
+	worst := 0
+	for i := range one.Ranks {
+		if *one.Ranks[i].Left < *one.Ranks[worst].Left {
+			worst = i
+		}
+	}
+	if left := *one.Ranks[worst].Left; left < 0 {
+		fmt.Fprintf(w, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst, units.Size(-left), units.Size(int64(c.Memory)))
+	} else {
+		fmt.Fprintf(w, "It fits: rank %d, the fullest, leaves %s.\n", worst, units.Size(left))
 	}
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/weir-ml/weir/trainer/outfile"
 )
@@ -57,4 +60,18 @@ func checkOutputs(input string, outputs map[string]string) error {
 		flags[name] = flag
 	}
 	return nil
+}
+
+// printRight prints an empty line and a table whose columns are aligned to the right. It prints
+// nothing if the head is the only row.
+func printRight(w io.Writer, rows [][]string) {
+	if len(rows) == 1 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
+	}
+	t.Flush()
 }

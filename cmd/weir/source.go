@@ -41,22 +41,23 @@ func (c *source) read(s *streams, m runtimeFlag) (*schedule.Plan, *format.File, 
 	if runtime, known := schedule.ParseRuntime(m.Runtime); known {
 		plan.Runtime = runtime
 	}
-	if file != nil && c.Capacity != nil && plan.HasTransfers() {
-		plan.Capacity = *c.Capacity
+	if file != nil {
+		if c.Capacity != nil && plan.HasTransfers() {
+			plan.Capacity = *c.Capacity
+		}
+		return plan, file, nil
 	}
-	if file == nil {
-		plan, err = c.replicate(plan)
-	}
-	if err == nil && file == nil && c.quantizes() {
+	plan, err = c.replicate(plan)
+	if err == nil && c.quantizes() {
 		plan, err = lower.Quantize(plan, slices.Repeat([]schedule.Facts{{Quantizes: true}}, plan.Placement.Stages()), c.quantizing())
 	}
-	if err == nil && file == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
+	if err == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
 		plan, err = lower.Transfers(plan, *c.Capacity)
 	}
-	if err == nil && file == nil {
+	if err == nil {
 		plan, err = c.offload(plan)
 	}
-	return plan, file, err
+	return plan, nil, err
 }
 
 // defaultLinks is the default capacity of links, as in the runner's examples.

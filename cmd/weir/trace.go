@@ -6,8 +6,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/timing"
 	"github.com/weir-ml/weir/internal/traces"
@@ -282,18 +280,4 @@ func traceTable(w io.Writer, r *timing.Report) {
 		}
 		fmt.Fprintf(w, "\nThe clock of %s was moved by %s%s, within %s either way.\n", name, sign, span(max(c.Offset, -c.Offset)), span(c.Width/2))
 	}
-}
-
-// printRight prints an empty line and a table whose columns are aligned to the right. It prints
-// nothing if the head is the only row.
-func printRight(w io.Writer, rows [][]string) {
-	if len(rows) == 1 {
-		return
-	}
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range rows {
-		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
-	}
-	t.Flush()
 }
