@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -150,19 +151,19 @@ func (r *Run) actionsFigure() report.Figure {
 	actions := rank.lastFew()
 	backwards := "B"
 	for _, a := range actions {
-		if a.action.Kind() == schedule.I {
+		if a.Action.Kind() == schedule.I {
 			backwards = "I and W"
 		}
-		f.X.Names = append(f.X.Names, a.action.Kind().String()+strconv.Itoa(a.action.Stage()))
-		f.X.Groups = append(f.X.Groups, "microbatch "+strconv.Itoa(a.action.Microbatch()))
+		f.X.Names = append(f.X.Names, a.Action.Kind().String()+strconv.Itoa(a.Action.Stage()))
+		f.X.Groups = append(f.X.Groups, "microbatch "+strconv.Itoa(a.Action.Microbatch()))
 	}
 	if len(actions) > 0 {
 		f.Caption = "Live bytes when each action begins, by class, without the model (" +
-			units.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
+			units.Size(actions[0].Live[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
 			"microbatch, which release all of it. The number is the stage." + words
 	}
 	f.Series = report.ByClass(report.Bars, len(actions), func(i int, class memory.Class) report.Bucket {
-		return report.Point(float64(i), float64(actions[i].classes[class]))
+		return report.Point(float64(i), float64(actions[i].Live[class]))
 	})
 	return f
 }
@@ -174,28 +175,27 @@ func (r *Run) timeline() *report.Timeline {
 		Title:   "The last actions by the clock",
 		Caption: "Forwards (F), backwards (B) and their halves (I, W), with stage and microbatch. Between them are waits, transfers and, once a step, the update.",
 	}
-	var from time.Time // all ranks' actions are kept from this time on
+	from := time.Duration(math.MinInt64) // all ranks' actions are kept from this time on
 	for i := range r.ranks {
-		actions := r.ranks[i].lastFew() // empty for a lost rank
-		if len(actions) > 0 && actions[0].start.After(from) {
-			from = actions[0].start
+		if actions := r.ranks[i].lastFew(); len(actions) > 0 { // a lost rank has none
+			from = max(from, actions[0].Start)
 		}
 	}
 	for i := range r.ranks {
 		row := report.TimelineRow{Name: "rank " + strconv.Itoa(i)}
 		for _, a := range r.ranks[i].lastFew() {
-			if a.start.Before(from) {
+			if a.Start < from {
 				continue
 			}
 			color := report.Blue
-			switch a.action.Kind() {
+			switch a.Action.Kind() {
 			case schedule.B, schedule.I:
 				color = report.Orange
 			case schedule.W:
 				color = report.Green
 			}
 			row.Spans = append(row.Spans, report.Span{
-				Start: a.start.Sub(from).Seconds(), End: a.end.Sub(from).Seconds(), Label: a.action.String(), Color: color,
+				Start: (a.Start - from).Seconds(), End: (a.End - from).Seconds(), Label: a.Action.String(), Color: color,
 			})
 		}
 		if row.Spans != nil {

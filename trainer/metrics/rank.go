@@ -25,18 +25,19 @@ type rank struct {
 	growth       int64          // the largest of a microbatch
 	peak         memory.ByClass // the largest peak of all steps and evaluations
 	live, peaks  *report.Envelope
-	actions      []sample // a ring
+	origin       time.Time
+	actions      []Action // a ring; their times are since origin
 	next         int
-	running      *sample // the last action, until another one begins
+	running      *Action // the last action, until another one begins
 	stats        memory.Stats
 	owners       []memory.PeakOwner // at the peak, as far as there is room
 }
 
-// sample is the live bytes before an action, and the time at which it ran.
-type sample struct {
-	action     schedule.Action
-	classes    memory.ByClass
-	start, end time.Time // end is the end of its call: the next action began, or the microbatch ended
+// Action is one of the last computations of a rank.
+type Action struct {
+	Action     schedule.Action
+	Live       memory.ByClass // before it
+	Start, End time.Duration  // since a moment; End is the end of its call
 }
 
 // own adds an owner at the peak.
@@ -56,7 +57,7 @@ func (r *rank) action(action schedule.Action) {
 		return
 	}
 	r.book.Stats(&r.stats)
-	s := sample{action: action, classes: r.stats.Classes, start: now, end: now}
+	s := Action{action, r.stats.Classes, now, now}
 	if len(r.actions) < cap(r.actions) {
 		r.actions = append(r.actions, s)
 		r.running = &r.actions[len(r.actions)-1]
@@ -67,11 +68,12 @@ func (r *rank) action(action schedule.Action) {
 	r.next = (r.next + 1) % len(r.actions)
 }
 
-// stop ends the current action, and returns the time.
-func (r *rank) stop() time.Time {
-	now := time.Now()
+// stop ends the current action, and returns the time since origin. The call of an action ends if
+// the next action begins, or its microbatch or step ends.
+func (r *rank) stop() time.Duration {
+	now := time.Since(r.origin)
 	if r.running != nil {
-		r.running.end, r.running = now, nil
+		r.running.End, r.running = now, nil
 	}
 	return now
 }
@@ -85,23 +87,14 @@ func (r *rank) microbatch(s *memory.Sample) {
 }
 
 // lastFew returns the last actions, the oldest first.
-func (r *rank) lastFew() []sample {
+func (r *rank) lastFew() []Action {
 	return append(slices.Clone(r.actions[r.next:]), r.actions[:r.next]...)
 }
 
-// Action is one of the last computations of a rank.
-type Action struct {
-	Action     schedule.Action
-	Live       memory.ByClass // before it
-	Start, End time.Duration  // since a moment; End is the end of its call
-}
-
 // LastActions returns the last few computations of a rank, the oldest first.
-func (r *Run) LastActions(rank int, since time.Time) (all []Action) {
-	for _, a := range r.ranks[rank].lastFew() {
-		all = append(all, Action{a.action, a.classes, a.start.Sub(since), a.end.Sub(since)})
-	}
-	return all
+func (r *Run) LastActions(rank int, since time.Time) []Action {
+	of := &r.ranks[rank]
+	return later(of.lastFew(), of.origin.Sub(since))
 }
 
 // SetLastActions makes the page show actions of a rank that runs in another process. since is the
@@ -109,9 +102,17 @@ func (r *Run) LastActions(rank int, since time.Time) (all []Action) {
 func (r *Run) SetLastActions(rank int, since time.Time, actions []Action) {
 	to := &r.ranks[rank]
 	to.actions, to.next, to.running = to.actions[:0], 0, nil
-	for _, a := range actions[max(0, len(actions)-lastActions):] {
-		to.actions = append(to.actions, sample{a.Action, a.Live, since.Add(a.Start), since.Add(a.End)})
+	to.actions = append(to.actions, actions[max(0, len(actions)-lastActions):]...)
+	later(to.actions, since.Sub(to.origin))
+}
+
+// later moves actions in time.
+func later(actions []Action, by time.Duration) []Action {
+	for i := range actions {
+		actions[i].Start += by
+		actions[i].End += by
 	}
+	return actions
 }
 
 // clocks adds up the times of a run's steps.

@@ -95,7 +95,7 @@ func New(ranks int) *Run {
 	for range ranks {
 		r.ranks = append(r.ranks, rank{
 			live: report.NewEnvelope(buckets), peaks: report.NewEnvelope(buckets),
-			actions: make([]sample, 0, lastActions), owners: make([]memory.PeakOwner, 0, mostOwners),
+			origin: time.Now(), actions: make([]Action, 0, lastActions), owners: make([]memory.PeakOwner, 0, mostOwners),
 		})
 	}
 	return r
