@@ -156,10 +156,31 @@ func (f *Figure) sentence() string {
 	return text + "."
 }
 
+// bottoms returns the lower ends of bars and areas by series, each stacked on the series of its
+// kind before it.
+func (f *Figure) bottoms() [][]float64 {
+	bottoms, tops := make([][]float64, len(f.Series)), map[Mark][]float64{}
+	for i := range f.Series {
+		s := &f.Series[i]
+		if s.Mark != Bars && s.Mark != Area {
+			continue
+		}
+		top := tops[s.Mark]
+		for j, b := range s.Buckets {
+			if j == len(top) {
+				top = append(top, 0)
+			}
+			bottoms[i] = append(bottoms[i], top[j])
+			top[j] += b.Mean()
+		}
+		tops[s.Mark] = top
+	}
+	return bottoms
+}
+
 // ranges returns the ranges that the axes must cover.
-func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
-	first := true
-	stack, areas := make([]float64, f.bars()), []float64(nil)
+func (f *Figure) ranges(bottoms [][]float64) (xLow, xHigh, yLow, yHigh float64) {
+	first, stacked := true, false
 	var levels []float64
 	cover := func(x, y float64) {
 		if first {
@@ -172,26 +193,18 @@ func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
 	for i := range f.Series {
 		s := &f.Series[i]
 		for j, b := range s.Buckets {
+			low, high := b.Mean(), b.Mean()
 			switch s.Mark {
-			case Band:
-				cover(b.First, b.Min)
-				cover(b.Last, b.Max)
-			case Bars:
-				stack[j] += b.Mean()
-				cover(b.First, stack[j])
 			case Level:
 				levels = append(levels, b.Mean())
-			case Area:
-				if j == len(areas) {
-					areas = append(areas, 0)
-				}
-				areas[j] += b.Mean()
-				cover(b.First, areas[j])
-				cover(b.Last, areas[j])
-			default:
-				cover(b.First, b.Mean())
-				cover(b.Last, b.Mean())
+				continue
+			case Band:
+				low, high = b.Min, b.Max
+			case Bars, Area:
+				low, high, stacked = bottoms[i][j]+b.Mean(), bottoms[i][j]+b.Mean(), true
 			}
+			cover(b.First, low)
+			cover(b.Last, high)
 		}
 	}
 	for _, y := range levels {
@@ -200,7 +213,7 @@ func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
 	if f.X.FromZero {
 		xLow = min(xLow, 0)
 	}
-	if f.Y.FromZero || len(stack) > 0 || areas != nil {
+	if f.Y.FromZero || stacked {
 		yLow = min(yLow, 0)
 	}
 	if f.Y.Reach > 0 {

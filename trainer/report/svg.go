@@ -30,9 +30,10 @@ var (
 type drawing struct {
 	strings.Builder
 	frame
-	figure *Figure
-	x, y   scale
-	n      int // number of bars
+	figure  *Figure
+	bottoms [][]float64
+	x, y    scale
+	n       int // number of bars
 }
 
 // svg draws the figure.
@@ -48,8 +49,8 @@ func (f *Figure) svg() string {
 }
 
 func (f *Figure) draw(size frame) string {
-	d := drawing{frame: size, figure: f, n: f.bars()}
-	xLow, xHigh, yLow, yHigh := f.ranges()
+	d := drawing{frame: size, figure: f, bottoms: f.bottoms(), n: f.bars()}
+	xLow, xHigh, yLow, yHigh := f.ranges(d.bottoms)
 	d.y = newScale(yLow, yHigh, d.ticksY, f.Y.Unit)
 	d.x = newScale(xLow, xHigh, d.ticksX, f.X.Unit)
 	d.x.low, d.x.high = xLow, max(xHigh, xLow+1e-9)
@@ -151,8 +152,6 @@ func (d *drawing) barNames() {
 
 // series draws the points, bands first and dots last.
 func (d *drawing) series() {
-	stack := make([]float64, d.n)
-	var areas []float64
 	for _, mark := range [...]Mark{Area, Bars, Band, Level, Line, Dash, Ticks, Dots} {
 		for i := range d.figure.Series {
 			s := &d.figure.Series[i]
@@ -161,9 +160,16 @@ func (d *drawing) series() {
 			}
 			switch mark {
 			case Area:
-				areas = d.area(s, areas)
+				bottom := d.bottoms[i]
+				d.ribbon(s, "area", func(j int) float64 { return bottom[j] + s.Buckets[j].Mean() }, func(j int) float64 { return bottom[j] })
 			case Bars:
-				d.bars(s, stack)
+				for j, b := range s.Buckets {
+					if b.Mean() > 0 {
+						low, high := d.py(d.bottoms[i][j]), d.py(d.bottoms[i][j]+b.Mean())
+						left, right := d.bar(j)
+						d.printf(`<rect class="c%d fill" x="%.1f" y="%.2f" width="%.1f" height="%.2f"/>`, s.Color, left, high, right-left, low-high)
+					}
+				}
 			case Band:
 				d.ribbon(s, "band", func(i int) float64 { return s.Buckets[i].Max }, func(i int) float64 { return s.Buckets[i].Min })
 			case Level:
@@ -201,34 +207,6 @@ func (d *drawing) bar(i int) (left, right float64) {
 	half := min(room-min(1.5, room*0.15), widestBar) / 2
 	middle := d.px(float64(i) + 0.5)
 	return middle - half, middle + half
-}
-
-func (d *drawing) bars(s *Series, stack []float64) {
-	for i, b := range s.Buckets {
-		if b.Mean() > 0 {
-			low, high := d.py(stack[i]), d.py(stack[i]+b.Mean())
-			left, right := d.bar(i)
-			d.printf(`<rect class="c%d fill" x="%.1f" y="%.2f" width="%.1f" height="%.2f"/>`,
-				s.Color, left, high, right-left, low-high)
-			stack[i] += b.Mean()
-		}
-	}
-}
-
-// area draws a series on top of what is below it, and returns the top of both.
-func (d *drawing) area(s *Series, below []float64) []float64 {
-	top := make([]float64, len(s.Buckets))
-	copy(top, below)
-	for i, b := range s.Buckets {
-		top[i] += b.Mean()
-	}
-	d.ribbon(s, "area", func(i int) float64 { return top[i] }, func(i int) float64 {
-		if i < len(below) {
-			return below[i]
-		}
-		return 0
-	})
-	return top
 }
 
 // ribbon fills the area between two values of every bucket.
