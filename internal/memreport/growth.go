@@ -97,9 +97,9 @@ func (r *rank) findGrowth() (g Growth) {
 		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), position: inStep.from, every: r.totals.Steps > 1 && !leaves}
 	} else if leaves { // each step leaves bytes behind that its microbatches do not show
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), position: -1}
-	} else if inconclusive(lowsY) {
-		g.Unclear, g.PerStep = true, rounded(fit(lowsX, lowsY).Median)
-	} else if rate := fit(halfX, halfY).Median; inconclusive(halfY) && rate >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
+	} else if rate, ok := inconclusive(lowsX, lowsY); ok {
+		g.Unclear, g.PerStep = true, rounded(rate)
+	} else if rate, ok := inconclusive(halfX, halfY); ok && rate >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
 		g.Unclear, g.PerMicrobatch = true, rounded(rate)
 	}
 	return g

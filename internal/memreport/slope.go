@@ -1,6 +1,7 @@
 package memreport
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -95,10 +96,14 @@ func quarter(x, y []float64) (lastX, lastY []float64) {
 }
 
 // inconclusive reports whether points end above their begin, though chance may explain it: the last
-// half is nowhere below the first, and rises by at least a quarter of the earlier rise.
-func inconclusive(y []float64) bool {
-	half := len(y) / 2
-	return half > 0 && 4*(y[len(y)-1]-y[half]) > y[half]-y[0] && slices.Min(y[half:]) >= slices.Max(y[:half])
+// half is nowhere below the first, and rises by at least a quarter of the earlier rise. The rate is
+// the slope, or the mean of the last half if fewer than half of the pairs rise.
+func inconclusive(x, y []float64) (rate float64, ok bool) {
+	half, end := len(y)/2, len(y)-1
+	if half == 0 || 4*(y[end]-y[half]) <= y[half]-y[0] || slices.Min(y[half:]) < slices.Max(y[:half]) {
+		return 0, false
+	}
+	return cmp.Or(fit(x, y).Median, (y[end]-y[half])/(x[end]-x[half])), true
 }
 
 // fitEnd returns the slope of the points, or of their last half, quarter and so on, up to halves
