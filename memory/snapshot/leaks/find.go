@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/weir-ml/weir/memory/snapshot"
@@ -83,11 +84,11 @@ func Find(s *snapshot.Snapshot, options Options) (*Report, error) {
 	}
 	traced := false
 	for device := range devices {
-		h := follow(s, device)
+		h := newHistory(s, device)
 		if len(h.trace) == 0 && h.reserved == 0 {
 			continue
 		}
-		traced = traced || len(h.births) > 0
+		traced = traced || len(h.allocations) > 0
 		found, err := h.find(options)
 		if err != nil {
 			return nil, err
@@ -109,8 +110,8 @@ func (h *history) find(options Options) (Device, error) {
 		return d, err
 	}
 	d.Microbatches, d.Anchor, d.Candidates = len(cuts), anchor, candidates
-	for _, births := range h.groups() {
-		g := h.group(births, cuts)
+	for _, of := range h.groups {
+		g := h.summarize(of, cuts)
 		switch {
 		case g.Count > 0:
 			d.Growing = append(d.Growing, g)
@@ -127,43 +128,41 @@ func (h *history) find(options Options) (Device, error) {
 // one or two may be the setup of a first microbatch.
 const enough = 3
 
-// group summarizes the allocations of one stack and size, and decides whether they grow.
-func (h *history) group(births []int, cuts []int) Group {
-	first := &h.births[births[0]]
-	g := Group{Site: siteOf(first.frames), Size: first.size, Before: h.earlier[kin{first.stack, first.size}]}
+// summarize describes a group, and decides whether it grows.
+func (h *history) summarize(of *group, cuts []int) Group {
+	first := &h.allocations[of.allocations[0]]
+	g := Group{Site: siteOf(first.frames), Size: first.size, Before: of.before}
 	longest := 0 // the longest lifetime of a freed allocation, in microbatches
-	for _, i := range births {
-		if b := &h.births[i]; b.freed {
+	for _, i := range of.allocations {
+		if a := &h.allocations[i]; a.freed {
 			g.Freed++
-			longest = max(longest, microbatch(cuts, b.endedBy-1)-microbatch(cuts, i))
+			longest = max(longest, microbatch(cuts, a.end-1)-microbatch(cuts, i))
 		} else {
 			g.Blocks++
-			g.Bytes += b.size
+			g.Bytes += a.size
 		}
 	}
-	added := map[int]int64{}
-	for _, i := range births {
+	added := map[int]int64{} // bytes, by microbatch
+	for _, i := range of.allocations {
 		mb := microbatch(cuts, i)
-		old := len(cuts) - 1 - mb
-		if h.births[i].freed || mb < 0 || g.Freed > 0 && old <= longest {
+		age := len(cuts) - 1 - mb
+		if h.allocations[i].freed || mb < 0 || g.Freed > 0 && age <= longest {
 			continue
 		}
 		if len(added) == 0 {
-			g.First = mb
-			start, end := bounds(cuts, mb, len(h.births))
-			g.Place, g.Of = i-start, end-start
+			end := len(h.allocations)
+			if mb+1 < len(cuts) {
+				end = cuts[mb+1]
+			}
+			g.First, g.Place, g.Of = mb, i-cuts[mb], end-cuts[mb]
 		}
-		added[mb] += h.births[i].size
+		added[mb] += h.allocations[i].size
 	}
 	if len(added) < enough {
 		g.First, g.Place, g.Of = 0, 0, 0
 		return g
 	}
-	var each []int64
-	for _, bytes := range added {
-		each = append(each, bytes)
-	}
-	slices.Sort(each)
+	each := slices.Sorted(maps.Values(added))
 	g.Count, g.Each = len(each), each[len(each)/2]
 	return g
 }

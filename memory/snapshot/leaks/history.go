@@ -4,48 +4,61 @@ import "github.com/weir-ml/weir/memory/snapshot"
 
 // history is the trace of one device as allocations with a start and an end.
 type history struct {
-	device   int
-	trace    []snapshot.Entry
-	segments []snapshot.Segment
-	births   []birth // in order
-	before   Before
-	earlier  map[kin]int // number of live blocks that were allocated before the trace
-	live     int64
-	reserved int64
+	device      int
+	trace       []snapshot.Entry
+	segments    []*snapshot.Segment
+	allocations []allocation // in order
+	groups      []*group     // in the order of their first allocations
+	stacks      stacker
+	before      Before
+	live        int64
+	reserved    int64
 }
 
-// birth is one allocation of the trace.
-type birth struct {
-	frames  []snapshot.Frame
-	size    int64
-	stack   int // index of its call stack
-	freed   bool
-	endedBy int // number of allocations before its end
+// allocation is one allocation of the trace.
+type allocation struct {
+	frames []snapshot.Frame
+	size   int64
+	stack  int // number of its call stack
+	freed  bool
+	end    int // number of allocations before its end, if it was freed
 }
 
-// kin is the key of a group of allocations.
-type kin struct {
-	stack int
-	size  int64
+// group is the allocations with one call stack and one size.
+type group struct {
+	allocations []int // in the history
+	before      int   // live blocks that were allocated before the trace
 }
 
-// follow finds the end of every allocation.
-func follow(s *snapshot.Snapshot, device int) *history {
-	h := &history{device: device, earlier: map[kin]int{}}
+// newHistory finds the end of every allocation, and groups the allocations.
+func newHistory(s *snapshot.Snapshot, device int) *history {
+	h := &history{device: device, stacks: stacker{map[place]int{}, map[string]int{"": 0}}}
 	if device < len(s.Traces) {
 		h.trace = s.Traces[device]
 	}
-	open := map[int64]int{} // births by address
-	stacks := stacker{}
+	type key struct {
+		stack int
+		size  int64
+	}
+	groups := map[key]*group{}
+	open := map[int64]int{} // allocations by address
 	for i := range h.trace {
 		e := &h.trace[i]
 		switch e.Action {
 		case snapshot.Alloc:
-			open[e.Address] = len(h.births)
-			h.births = append(h.births, birth{frames: e.Frames, size: e.Size, stack: stacks.number(e.Frames)})
+			stack := h.stacks.number(e.Frames)
+			g := groups[key{stack, e.Size}]
+			if g == nil {
+				g = &group{}
+				groups[key{stack, e.Size}] = g
+				h.groups = append(h.groups, g)
+			}
+			g.allocations = append(g.allocations, len(h.allocations))
+			open[e.Address] = len(h.allocations)
+			h.allocations = append(h.allocations, allocation{frames: e.Frames, size: e.Size, stack: stack})
 		case snapshot.FreeCompleted:
 			if at, ok := open[e.Address]; ok {
-				h.births[at].freed, h.births[at].endedBy = true, len(h.births)
+				h.allocations[at].freed, h.allocations[at].end = true, len(h.allocations)
 				delete(open, e.Address)
 			} else {
 				h.before.Frees++
@@ -53,41 +66,27 @@ func follow(s *snapshot.Snapshot, device int) *history {
 		}
 	}
 	for i := range s.Segments {
-		if s.Segments[i].Device != device {
+		segment := &s.Segments[i]
+		if segment.Device != device {
 			continue
 		}
-		segment := &s.Segments[i]
-		h.segments = append(h.segments, *segment)
+		h.segments = append(h.segments, segment)
 		h.reserved += segment.Size
 		for _, b := range segment.Blocks {
 			if b.State == snapshot.Inactive {
 				continue
 			}
 			h.live += b.Size
-			if _, ok := open[b.Address]; !ok {
-				h.before.Blocks++
-				h.before.Bytes += b.Requested
-				h.before.Full = h.before.Full || len(b.Frames) > 0 && len(h.trace) > 0
-				h.earlier[kin{stacks.number(b.Frames), b.Requested}]++
+			if _, ok := open[b.Address]; ok {
+				continue
+			}
+			h.before.Blocks++
+			h.before.Bytes += b.Requested
+			h.before.Full = h.before.Full || len(b.Frames) > 0 && len(h.trace) > 0
+			if g := groups[key{h.stacks.number(b.Frames), b.Requested}]; g != nil {
+				g.before++
 			}
 		}
 	}
 	return h
-}
-
-// groups returns the allocations with the same stack and size, in order of the first one.
-func (h *history) groups() [][]int {
-	at := map[kin]int{}
-	var groups [][]int
-	for i := range h.births {
-		k := kin{h.births[i].stack, h.births[i].size}
-		g, ok := at[k]
-		if !ok {
-			g = len(groups)
-			at[k] = g
-			groups = append(groups, nil)
-		}
-		groups[g] = append(groups[g], i)
-	}
-	return groups
 }

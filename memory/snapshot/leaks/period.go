@@ -14,24 +14,22 @@ import (
 // no microbatch. Without a given number it also returns the candidates, those with most sites
 // first.
 func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
-	if microbatches > len(h.births) {
-		return nil, nil, nil, fmt.Errorf("leaks: %d microbatches, but the trace of device %d has only %d allocations", microbatches, h.device, len(h.births))
+	if microbatches > len(h.allocations) {
+		return nil, nil, nil, fmt.Errorf("leaks: %d microbatches, but the trace of device %d has only %d allocations", microbatches, h.device, len(h.allocations))
 	}
-	calls := map[int][]int{} // allocations by stack
-	var stacks []int
-	for i := range h.births {
-		stack := h.births[i].stack
-		if calls[stack] == nil {
-			stacks = append(stacks, stack)
-		}
+	calls := make([][]int, len(h.stacks.texts)) // allocations, by call stack
+	for i := range h.allocations {
+		stack := h.allocations[i].stack
 		calls[stack] = append(calls[stack], i)
 	}
+	calls = calls[1:] // allocations without a call stack are of no site
+	site := func(at []int) Site { return siteOf(h.allocations[at[0]].frames) }
 	votes := map[int]int{}
 	var candidates []Candidate
-	for _, stack := range stacks {
-		if n := len(calls[stack]); n >= enough && stack != 0 && h.even(calls[stack]) {
+	for _, at := range calls {
+		if n := len(at); n >= enough && h.even(at) {
 			if votes[n]++; votes[n] == 1 {
-				candidates = append(candidates, Candidate{Microbatches: n, Site: siteOf(h.births[calls[stack][0]].frames)})
+				candidates = append(candidates, Candidate{Microbatches: n, Site: site(at)})
 			}
 		}
 	}
@@ -49,16 +47,15 @@ func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 		})
 		microbatches = candidates[0].Microbatches
 	}
-	for _, stack := range stacks {
-		at := calls[stack]
-		if len(at) == microbatches && stack != 0 && (h.even(at) || votes[microbatches] == 0 && 5*span(at) > len(h.births)) {
-			site := siteOf(h.births[at[0]].frames)
-			return at, &site, candidates, nil
+	for _, at := range calls {
+		if len(at) == microbatches && (h.even(at) || votes[microbatches] == 0 && 5*span(at) > len(h.allocations)) {
+			anchor := site(at)
+			return at, &anchor, candidates, nil
 		}
 	}
 	cuts := make([]int, microbatches)
 	for mb := range cuts {
-		cuts[mb] = mb * len(h.births) / microbatches
+		cuts[mb] = mb * len(h.allocations) / microbatches
 	}
 	return cuts, nil, candidates, nil
 }
@@ -80,7 +77,7 @@ func (h *history) even(at []int) bool {
 			pauses += gap
 		}
 	}
-	return 5*span(at) > 3*len(h.births) && 10*pauses < 3*span(at)
+	return 5*span(at) > 3*len(h.allocations) && 10*pauses < 3*span(at)
 }
 
 // span returns the distance from the first call to the last one.
@@ -93,12 +90,4 @@ func microbatch(cuts []int, allocation int) int {
 		at--
 	}
 	return at
-}
-
-// bounds returns the range of the allocations of a microbatch.
-func bounds(cuts []int, mb, all int) (start, end int) {
-	if mb+1 < len(cuts) {
-		return cuts[mb], cuts[mb+1]
-	}
-	return cuts[mb], all
 }

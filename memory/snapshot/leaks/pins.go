@@ -33,9 +33,8 @@ const pinned = 4
 func (h *history) pins() Pins {
 	var p Pins
 	sites := map[int]*Pin{}
-	stacks := stacker{}
-	for i := range h.segments {
-		for _, part := range parts(&h.segments[i]) {
+	for _, segment := range h.segments {
+		for _, part := range parts(segment) {
 			if part.live == 0 || part.live*pinned >= part.size {
 				continue
 			}
@@ -45,7 +44,7 @@ func (h *history) pins() Pins {
 			for _, b := range part.blocks {
 				p.Blocks++
 				p.Live += b.Size
-				n := stacks.number(b.Frames)
+				n := h.stacks.number(b.Frames)
 				site := sites[n]
 				if site == nil {
 					site = &Pin{Site: siteOf(b.Frames)}

@@ -119,8 +119,8 @@ func containsAny(text string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
 }
 
-// stacker numbers call stacks by their contents. It recognizes a list of frames seen before by
-// its address.
+// stacker numbers call stacks by their contents, from 1 in the order in which it sees them; an empty
+// one is 0. It recognizes a list of frames seen before by its address.
 type stacker struct {
 	places map[place]int
 	texts  map[string]int
@@ -132,9 +132,6 @@ type place struct {
 }
 
 func (s *stacker) number(frames []snapshot.Frame) int {
-	if s.texts == nil {
-		s.places, s.texts = map[place]int{}, map[string]int{"": 0}
-	}
 	if len(frames) == 0 {
 		return 0
 	}
