@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -59,40 +60,58 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 		if err := printJSON(s.out, found); err != nil {
 			return err
 		}
-	}
-	grows := false
-	for i := range found.Devices {
-		grows = grows || len(found.Devices[i].Growing) > 0
-		if c.JSON {
-			continue
+	} else {
+		t := tabwriter.NewWriter(s.text, 0, 0, 2, ' ', 0)
+		for i := range found.Devices {
+			if i > 0 {
+				fmt.Fprintln(t)
+			}
+			c.printDevice(t, &found.Devices[i])
 		}
-		if i > 0 {
-			fmt.Fprintln(s.text)
-		}
-		c.printDevice(s.text, &found.Devices[i])
+		t.Flush()
 	}
-	return c.status(grows)
+	return c.status(slices.ContainsFunc(found.Devices, func(d leaks.Device) bool { return len(d.Growing) > 0 }))
 }
 
 // printDevice prints the findings about a device: first the growth, then the limits of the trace,
-// then the blocks that keep memory reserved, then advice.
+// then the blocks that keep memory reserved, then advice. Tabs separate the cells of tables.
 func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) {
 	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, units.Count(int64(d.Entries)), units.Size(d.Live), units.Size(d.Reserved))
 	c.printPeriod(w, d)
 	if len(d.Growing) > 0 {
 		fmt.Fprintf(w, "\ngrows by %s with every microbatch:\n", units.Size(d.Total()))
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "each\tin microbatches\tsince\tlive now\tplace\tallocated at\tcalled from")
+		fmt.Fprintln(w, "each\tin microbatches\tsince\tlive now\tplace\tallocated at\tcalled from")
 		for _, g := range d.Growing {
-			fmt.Fprintf(t, "%s\t%d of %d\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.Count, d.Microbatches, g.First, blockCount(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
+			fmt.Fprintf(w, "%s\t%d of %d\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.Count, d.Microbatches, g.First, blockCount(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
 		}
-		t.Flush()
 	} else if d.Microbatches > 0 {
 		fmt.Fprintln(w, "nothing grows with microbatches")
 	}
-	printLimits(w, &d.Before)
-	c.printOthers(w, d.Standing)
-	printPins(w, &d.Pins)
+	switch b := &d.Before; {
+	case b.Full:
+		fmt.Fprintf(w, "\nthe ring was full: %d live blocks (%s) were recorded, but the trace no longer has their allocations; they cannot be judged. "+
+			"Raise max_entries of _record_memory_history.\n", b.Blocks, units.Size(b.Bytes))
+	case b.Blocks > 0 || b.Frees > 0:
+		fmt.Fprintf(w, "\nsome blocks were live before recording began: %d (%s) still are, and %d have been freed since. They are not judged.\n", b.Blocks, units.Size(b.Bytes), b.Frees)
+	default:
+		fmt.Fprintln(w, "\nthe trace is whole: it has the allocation of everything that is live")
+	}
+	if shown := d.Standing[:min(len(d.Standing), c.Top)]; len(shown) > 0 {
+		fmt.Fprintln(w, "\nlive and not growing:")
+		for _, g := range shown {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", units.Size(g.Bytes), blockCount(&g), g.Site, g.Site.Caller())
+		}
+		if rest := len(d.Standing) - len(shown); rest > 0 {
+			fmt.Fprintf(w, "and %d smaller groups\n", rest)
+		}
+	}
+	if p := &d.Pins; p.Segments > 0 {
+		fmt.Fprintf(w, "\n%d blocks (%s) keep %d segments (%s reserved) that are free for more than three quarters:\n",
+			p.Blocks, units.Size(p.Live), p.Segments, units.Size(p.Reserved))
+		for _, site := range p.Sites[:min(len(p.Sites), 5)] {
+			fmt.Fprintf(w, "%d blocks, %s\tkeep %d segments, %s\t%s\t%s\n", site.Blocks, units.Size(site.Live), site.Segments, units.Size(site.Reserved), site.Site, site.Site.Caller())
+		}
+	}
 	advise(w, d)
 }
 
@@ -120,50 +139,6 @@ func blockCount(g *leaks.Group) string {
 		text += fmt.Sprintf(" (and %d from before the trace)", g.Before)
 	}
 	return text
-}
-
-// printLimits prints the limits of the trace.
-func printLimits(w io.Writer, b *leaks.Before) {
-	switch {
-	case b.Full:
-		fmt.Fprintf(w, "\nthe ring was full: %d live blocks (%s) were recorded, but the trace no longer has their allocations; they cannot be judged. "+
-			"Raise max_entries of _record_memory_history.\n", b.Blocks, units.Size(b.Bytes))
-	case b.Blocks > 0 || b.Frees > 0:
-		fmt.Fprintf(w, "\nsome blocks were live before recording began: %d (%s) still are, and %d have been freed since. They are not judged.\n", b.Blocks, units.Size(b.Bytes), b.Frees)
-	default:
-		fmt.Fprintln(w, "\nthe trace is whole: it has the allocation of everything that is live")
-	}
-}
-
-// printOthers prints the live blocks that do not grow.
-func (c *memLeaksCmd) printOthers(w io.Writer, groups []leaks.Group) {
-	shown := groups[:min(len(groups), c.Top)]
-	if len(shown) == 0 {
-		return
-	}
-	fmt.Fprintln(w, "\nlive and not growing:")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, g := range shown {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", units.Size(g.Bytes), blockCount(&g), g.Site, g.Site.Caller())
-	}
-	t.Flush()
-	if rest := len(groups) - len(shown); rest > 0 {
-		fmt.Fprintf(w, "and %d smaller groups\n", rest)
-	}
-}
-
-// printPins prints the blocks that keep segments reserved.
-func printPins(w io.Writer, p *leaks.Pins) {
-	if p.Segments == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n%d blocks (%s) keep %d segments (%s reserved) that are free for more than three quarters:\n",
-		p.Blocks, units.Size(p.Live), p.Segments, units.Size(p.Reserved))
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, site := range p.Sites[:min(len(p.Sites), 5)] {
-		fmt.Fprintf(t, "%d blocks, %s\tkeep %d segments, %s\t%s\t%s\n", site.Blocks, units.Size(site.Live), site.Segments, units.Size(site.Reserved), site.Site, site.Site.Caller())
-	}
-	t.Flush()
 }
 
 // advise prints advice.
