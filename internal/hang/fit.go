@@ -344,10 +344,12 @@ func (p *Place) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Act
 	return 0
 }
 
-// adopt replaces the waits of the ranks by those of the plan, where their places are certain.
+// adopt gives the ranks their places, and replaces the waits of those whose places are certain by
+// those of the plan.
 func (f *Fit) adopt(j *job) {
 	for _, p := range f.Places {
 		r := p.rank
+		r.place = p
 		if len(p.after) != 1 || p.Departs || r.Entry == nil || r.Kind == flightrec.Collective {
 			continue
 		}

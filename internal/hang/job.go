@@ -25,6 +25,7 @@ type rank struct {
 	groups    []*group        // in the order of the dump
 	pending   []*flightrec.Entry
 	completed *flightrec.Entry // the last one, nil if the dump has none
+	place     *Place           // in the plan, nil if it has none
 	blocked
 }
 

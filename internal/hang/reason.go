@@ -55,7 +55,7 @@ func (r *Report) stopped(j *job, rank *rank) Reason {
 
 // cycle says which ranks of a cycle are to blame: those whose operation does not match, those
 // at a link that does not carry, those whose transfers are in another order, otherwise all.
-func (r *Report) cycle(j *job, ranks []int, places map[int]*Place) Reason {
+func (r *Report) cycle(j *job, ranks []int) Reason {
 	for _, f := range r.Findings {
 		if f.Mismatch && !slices.ContainsFunc(f.Ranks, func(rank int) bool { return !slices.Contains(ranks, rank) }) {
 			return Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: true}
@@ -67,7 +67,7 @@ func (r *Report) cycle(j *job, ranks []int, places map[int]*Place) Reason {
 	for _, id := range ranks {
 		rank := j.byID[id]
 		all = all && rank.matched
-		if p := places[id]; p != nil && p.Departs {
+		if rank.place != nil && rank.place.Departs {
 			departed = append(departed, id)
 		}
 		if j.odd(rank) {
@@ -134,13 +134,13 @@ func (r *rank) directions(g *group) map[int64]direction {
 
 // state returns the progress of a rank. A rank without completed entries has its status in the groups
 // that matter: the group of its first pending operation, or those in which others wait for it.
-func (r *Report) state(rank *rank, place *Place) State {
+func (r *Report) state(rank *rank) State {
 	s := State{Rank: rank.id}
 	if rank.missing {
 		return s
 	}
-	if place != nil {
-		s.Place = place.String()
+	if rank.place != nil {
+		s.Place = rank.place.String()
 	}
 	matters := map[string]bool{}
 	if len(rank.pending) > 0 {

@@ -62,14 +62,12 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 			j.block(one, one.pending[max(first, 0)])
 		}
 	}
-	places := map[int]*Place{}
 	for _, plan := range plans {
 		if fit := j.fit(plan); r.Fit == nil || fit.Fits {
 			r.Fit = fit
 		}
 		if r.Fit.Fits {
 			r.Fit.adopt(j)
-			places = r.Fit.Places
 			break
 		}
 	}
@@ -81,19 +79,19 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 		}
 	}
 	for _, one := range j.ranks {
-		r.States = append(r.States, r.state(one, places[one.id]))
+		r.States = append(r.States, r.state(one))
 	}
 	r.Findings = j.mismatches()
 	g := graph(r.Waits, overtaken...)
 	for _, end := range g.ends() {
 		if len(end) > 1 {
-			r.Reasons = append(r.Reasons, r.cycle(j, end, places))
+			r.Reasons = append(r.Reasons, r.cycle(j, end))
 		} else {
 			r.Reasons = append(r.Reasons, r.stopped(j, j.byID[end[0]]))
 		}
 	}
 	for _, one := range j.ranks { // that stopped before another one came to wait for them, which only a plan shows
-		p := places[one.id]
+		p := one.place
 		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.Entry == nil && !slices.Contains(p.Before, endOfStep) {
 			r.Reasons = append(r.Reasons, Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: !one.missing})
 		}
