@@ -2,19 +2,20 @@ package traces
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-ml/weir/schedule"
 )
 
-// read reads all values of the file: one object or list of Chrome's events, or objects of
-// OpenTelemetry one behind the other.
+// read reads all values of the file: an object or a list of Chrome's events, or a sequence of
+// objects of OpenTelemetry.
 func (f *file) read() error {
 	values := 0
 	for {
@@ -40,60 +41,49 @@ func (f *file) read() error {
 	}
 }
 
-// head has the fields at the top of a file of Kineto that describe its spans, and those of a span as
-// Python's ConsoleSpanExporter prints it.
-type head struct {
-	Base int64 `json:"baseTimeNanoseconds"` // to add to all times
-	Info struct {
-		Rank  *int `json:"rank"` // nil if it does not say
+// header holds the fields at the top of a file of Kineto.
+type header struct {
+	base int64 // nanoseconds to add to all times
+	job  struct {
+		Rank  *int `json:"rank"` // nil if the file does not say
 		World int  `json:"world_size"`
-	} `json:"distributedInfo"`
-	Name       string                     `json:"name"`
-	Start      *time.Time                 `json:"start_time"`
-	End        time.Time                  `json:"end_time"`
-	Attributes map[string]json.RawMessage `json:"attributes"`
-	Resource   struct {
-		Attributes map[string]json.RawMessage `json:"attributes"`
-	} `json:"resource"`
+	}
 }
 
 // top reads an object at the top of the file.
 func (f *file) top() error {
-	fields := map[string]json.RawMessage{}
+	var span consoleSpan
+	fields := map[string]any{
+		"baseTimeNanoseconds": &f.base, "distributedInfo": &f.job,
+		"name": &span.name, "start_time": &span.start, "end_time": &span.end, "attributes": &span.attributes, "resource": &span.resource,
+	}
 	err := f.object(func(name string) error {
 		switch name {
 		case "traceEvents":
 			return f.list(maxEvent, f.event)
 		case "resourceSpans":
 			return f.list(maxResource, f.resource)
-		case "distributedInfo", "baseTimeNanoseconds", "name", "start_time", "end_time", "attributes", "resource":
-			text, err := f.value(maxField)
-			fields[name] = bytes.Clone(text)
+		}
+		field, most := fields[name], 0
+		if field != nil {
+			most = maxField
+		}
+		text, err := f.value(most)
+		if err != nil || text == nil {
 			return err
 		}
-		_, err := f.value(0)
-		return err
+		return f.decode(text, field)
 	})
-	if err != nil || len(fields) == 0 {
-		return err
-	}
-	text, err := json.Marshal(fields)
-	if err != nil {
-		return f.fault("%v", err)
-	}
-	var h head
-	if err := f.decode(text, &h); err != nil {
-		return err
-	}
 	switch {
-	case h.Base < 0 || h.Base > maxTime:
-		return f.fault("baseTimeNanoseconds is %d: expected 0 to %d", h.Base, int64(maxTime))
-	case h.Info.World < 0 || h.Info.World > maxRank:
-		return f.fault("world_size is %d: expected 0 to %d", h.Info.World, maxRank)
-	case h.Start != nil:
-		return f.console(&h)
+	case err != nil:
+		return err
+	case f.base < 0 || f.base > maxTime:
+		return f.fault("baseTimeNanoseconds is %d: expected 0 to %d", f.base, int64(maxTime))
+	case f.job.World < 0 || f.job.World > maxRank:
+		return f.fault("world_size is %d: expected 0 to %d", f.job.World, maxRank)
+	case span.start != nil:
+		return f.console(&span)
 	}
-	f.head = h
 	return nil
 }
 
@@ -116,46 +106,35 @@ func (f *file) event(text []byte) error {
 	if json.Unmarshal(text, &e) != nil || e.Phase != "X" { // Other events may have fields of other types.
 		return nil
 	}
-	spans := named(e.Name)
-	start, end, ok := interval(1e3*e.Start, 1e3*e.Length)
-	if len(spans) == 0 || !ok {
+	spans, from, length := named(e.Name), 1e3*e.Start, 1e3*e.Length
+	if len(spans) == 0 || !(math.Abs(from) < maxTime && length >= 0 && length < maxTime) {
 		return nil
 	}
-	for _, s := range spans {
-		s.Start, s.End = start, end
-		var err error
-		switch e.Category {
-		case "gpu_user_annotation":
-			f.device, err = f.add(f.device, s)
-		case "user_annotation", "cpu_op":
-			f.host, err = f.add(f.host, s)
-		default:
-			rank, bad := strconv.Atoi(string(e.Process))
-			if bad != nil || rank < 0 || rank > maxRank {
-				return nil // Weir's processes are the ranks.
-			}
-			t := f.of(rank)
-			t.Spans, err = f.add(t.Spans, s)
+	var to *[]Span
+	switch e.Category {
+	case "gpu_user_annotation":
+		to = &f.device
+	case "user_annotation", "cpu_op":
+		to = &f.host
+	default:
+		rank, err := strconv.Atoi(string(e.Process))
+		if err != nil || rank < 0 || rank > maxRank {
+			return nil // Weir's processes are the ranks.
 		}
-		if err != nil {
+		to = &f.of(rank).Spans
+	}
+	for _, s := range spans {
+		s.Start = int64(math.Round(from))
+		s.End = s.Start + int64(math.Round(length))
+		if err := f.add(to, s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// of returns the trace of a rank in a file that holds several.
-func (f *file) of(rank int) *Trace {
-	t := f.ranks[rank]
-	if t == nil {
-		t = &Trace{Rank: rank}
-		f.ranks[rank] = t
-	}
-	return t
-}
-
-// mayBeAction reports whether one of the names in an event is an action. Most events of
-// torch.profiler are operators, and need not be decoded.
+// mayBeAction reports whether one of the names in an event is the name of an action. Most events
+// of torch.profiler are operators, and need not be decoded.
 func mayBeAction(text []byte) bool {
 	for {
 		_, rest, found := bytes.Cut(text, []byte(`"name"`))
@@ -172,7 +151,7 @@ func mayBeAction(text []byte) bool {
 	}
 }
 
-// named returns the actions that a name stands for, none if it is no action's.
+// named returns the actions that a name stands for, or none if it is not the name of an action.
 func named(name string) []Span {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "PP:"), ":")
 	if name == "" || len(name) > 128 {
@@ -186,43 +165,28 @@ func named(name string) []Span {
 		}
 		return append(a, b...)
 	}
-	if c := name[0]; c >= '0' && c <= '9' {
-		a, err := schedule.ParseAction(name)
-		if err != nil || !a.Kind().Compute() && !isTransfer(a.Kind()) {
+	staged := true
+	if strings.Contains(name, " ") {
+		words := inWords.FindStringSubmatch(name)
+		if words == nil {
 			return nil
 		}
-		return []Span{{Kind: a.Kind(), Stage: a.Stage(), Microbatch: a.Microbatch()}}
+		kind := cmp.Or(map[string]string{"Forward": "F", "Backward": "B"}[words[1]], words[1])
+		staged, name = words[2] != "", cmp.Or(words[2], "0")+kind+words[3]
 	}
-	if !strings.Contains(name, " ") {
+	if name[0] < '0' || name[0] > '9' { // This ends most names before ParseAction writes an error.
 		return nil
 	}
-	words := inWords.FindStringSubmatch(name)
-	if words == nil {
+	a, err := schedule.ParseAction(name)
+	if transfer := a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB; err != nil || !transfer && !a.Kind().Compute() {
 		return nil
 	}
-	s := Span{Stage: -1}
-	switch words[1] {
-	case "Forward":
-		s.Kind = schedule.F
-	case "Backward":
-		s.Kind = schedule.B
-	default:
-		s.Kind, _ = schedule.ParseKind(words[1])
-	}
-	var bad1, bad2 error
-	if words[2] != "" {
-		s.Stage, bad1 = strconv.Atoi(words[2])
-	}
-	s.Microbatch, bad2 = strconv.Atoi(words[3])
-	if bad1 != nil || bad2 != nil || s.Stage >= schedule.MaxStages || s.Microbatch >= schedule.MaxMicrobatches || !s.Kind.Compute() && !isTransfer(s.Kind) {
-		return nil
+	s := Span{Kind: a.Kind(), Stage: a.Stage(), Microbatch: a.Microbatch()}
+	if !staged {
+		s.Stage = -1
 	}
 	return []Span{s}
 }
 
 // inWords matches "Forward 7" and "F stage 2 mb 7".
-var inWords = regexp.MustCompile(`^(\w+)(?: stage (\d+) (?:mb|microbatch))? (\d+)$`)
-
-func isTransfer(k schedule.Kind) bool {
-	return k == schedule.SendF || k == schedule.RecvF || k == schedule.SendB || k == schedule.RecvB
-}
+var inWords = regexp.MustCompile(`^([A-Z]\w*)(?: stage (\d+) (?:mb|microbatch))? (\d+)$`)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -61,10 +62,21 @@ func byKey(list []attribute) map[string]string {
 	return values
 }
 
-// console adds a span as Python's ConsoleSpanExporter prints it.
-func (f *file) console(h *head) error {
-	return f.megatron(h.Name, h.Start.UnixNano(), h.End.UnixNano(), func(key string) string {
-		return strings.Trim(cmp.Or(string(h.Attributes[key]), string(h.Resource.Attributes[key])), `"`)
+// consoleSpan is a span in the form of Python's ConsoleSpanExporter.
+type consoleSpan struct {
+	name       string
+	start      *time.Time // nil if the object is no span
+	end        time.Time
+	attributes map[string]json.RawMessage
+	resource   struct {
+		Attributes map[string]json.RawMessage `json:"attributes"`
+	}
+}
+
+// console adds such a span.
+func (f *file) console(s *consoleSpan) error {
+	return f.megatron(s.name, s.start.UnixNano(), s.end.UnixNano(), func(key string) string {
+		return strings.Trim(cmp.Or(string(s.attributes[key]), string(s.resource.Attributes[key])), `"`)
 	})
 }
 
@@ -84,7 +96,10 @@ func (f *file) megatron(name string, start, end int64, attribute func(key string
 		}
 		return -1
 	}
-	s := Span{Kind: [...]schedule.Kind{schedule.F, schedule.B}[direction], Stage: number("dl.pipeline_parallel.rank"), Microbatch: number("megatron.microbatch_id", "dl.microbatch_id"), Start: start, End: end}
+	s := Span{
+		Kind: [...]schedule.Kind{schedule.F, schedule.B}[direction], Stage: number("dl.pipeline_parallel.rank"),
+		Microbatch: number("megatron.microbatch_id", "dl.microbatch_id"), Start: start, End: end,
+	}
 	rank := number("dl.rank", "rank", "dl.pipeline_parallel.rank")
 	if s.Stage >= schedule.MaxStages {
 		return f.fault("a span %q is of stage %d: there may be %d", name, s.Stage, schedule.MaxStages)
@@ -103,7 +118,5 @@ func (f *file) megatron(name string, start, end int64, attribute func(key string
 	f.counts[rank] = n
 	t := f.of(rank)
 	t.Host = cmp.Or(t.Host, attribute("host.name"))
-	var err error
-	t.Spans, err = f.add(t.Spans, s)
-	return err
+	return f.add(&t.Spans, s)
 }

@@ -8,27 +8,27 @@ import (
 	"io"
 )
 
-// scanner takes a text of JSON apart while it is read, and holds one value at a time. Values
-// that are not kept are skipped without a look at them.
+// scanner reads a stream of JSON and holds one value at a time. It does not parse the values that
+// it skips.
 type scanner struct {
 	in  *bufio.Reader
-	at  int64 // bytes that were read
+	at  int64 // the number of bytes read
 	buf []byte
 }
 
-// The most bytes of a value that is held.
+// The maximum sizes of values that are held, in bytes.
 const (
 	maxEvent    = 256 << 10
 	maxField    = 1 << 20
 	maxResource = 64 << 20 // a batch of spans of OpenTelemetry
 )
 
-// fault is an error at the last byte that was read.
+// fault returns an error at the last byte that was read.
 func (s *scanner) fault(format string, args ...any) error {
 	return fmt.Errorf("%w: byte %d: %s", ErrTrace, s.at, fmt.Sprintf(format, args...))
 }
 
-// ended makes an error of the end of the text.
+// ended returns the error for a text that ended or could not be read.
 func (s *scanner) ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		if s.at == 0 {
@@ -39,8 +39,7 @@ func (s *scanner) ended(err error) error {
 	return fmt.Errorf("%w: byte %d: %w", ErrTrace, s.at, err)
 }
 
-// next returns the first byte of the next token, without taking it. Commas and colons are no
-// tokens.
+// next returns the first byte of the next token without consuming it. It skips commas and colons.
 func (s *scanner) next() (byte, error) {
 	for {
 		c, err := s.in.ReadByte()
@@ -56,14 +55,14 @@ func (s *scanner) next() (byte, error) {
 	}
 }
 
-// take takes the byte that next has returned.
+// take consumes the byte that next has returned.
 func (s *scanner) take() {
 	s.in.Discard(1) // It is in the buffer.
 	s.at++
 }
 
-// value takes the next value and returns its text, which is valid until the next call; nil if
-// it has more bytes than are to be kept.
+// value consumes the next value and returns its text, which is valid until the next call, or nil if
+// the value has more than most bytes.
 func (s *scanner) value(most int) ([]byte, error) {
 	if _, err := s.next(); err != nil {
 		return nil, s.ended(err)
@@ -97,10 +96,10 @@ func (s *scanner) value(most int) ([]byte, error) {
 	return s.buf, nil
 }
 
-// maxSkipped bounds a value that is skipped.
+// maxSkipped is the maximum size of a value that is skipped, in bytes.
 const maxSkipped = 1 << 30
 
-// nesting is where a text is inside of a value.
+// nesting is the position of a text within a value.
 type nesting struct {
 	depth                    int
 	begun, inString, escaped bool
@@ -139,18 +138,27 @@ func (v *nesting) end(text []byte) (n int, done bool) {
 	return len(text), false
 }
 
-// object calls field at the value of every field of an object, which has to take it.
-func (s *scanner) object(field func(name string) error) error {
-	s.take()
-	for {
+// elements calls element with the first byte of each element of an object or a list, and consumes
+// the brackets. element consumes the element.
+func (s *scanner) elements(closing byte, element func(c byte) error) error {
+	for s.take(); ; {
 		c, err := s.next()
-		if err != nil {
+		switch {
+		case err != nil:
 			return s.ended(err)
-		}
-		if c == '}' {
+		case c == closing:
 			s.take()
 			return nil
 		}
+		if err := element(c); err != nil {
+			return err
+		}
+	}
+}
+
+// object calls field before the value of each field of an object. field consumes the value.
+func (s *scanner) object(field func(name string) error) error {
+	return s.elements('}', func(c byte) error {
 		if c != '"' {
 			return s.fault("found %q, expected the name of a field, in quotes", c)
 		}
@@ -162,43 +170,27 @@ func (s *scanner) object(field func(name string) error) error {
 		if key == nil || json.Unmarshal(key, &name) != nil {
 			return s.fault("the name of a field is no string of JSON")
 		}
-		if err := field(name); err != nil {
-			return err
-		}
-	}
+		return field(name)
+	})
 }
 
-// list calls value for every value of a list, with at most so many bytes of its text, nil for a longer one.
+// list calls value with the text of each value of a list. It skips values of more than most bytes.
 func (s *scanner) list(most int, value func(text []byte) error) error {
 	if c, err := s.next(); err != nil {
 		return s.ended(err)
 	} else if c != '[' {
 		return s.fault("found %q, expected a list, [", c)
 	}
-	s.take()
-	for {
-		c, err := s.next()
-		if err != nil {
-			return s.ended(err)
-		}
-		if c == ']' {
-			s.take()
-			return nil
-		}
+	return s.elements(']', func(byte) error {
 		text, err := s.value(most)
-		if err != nil {
+		if err != nil || text == nil {
 			return err
 		}
-		if text == nil {
-			continue
-		}
-		if err := value(text); err != nil {
-			return err
-		}
-	}
+		return value(text)
+	})
 }
 
-// decode reads a value that scan has found.
+// decode decodes the text of a value.
 func (s *scanner) decode(text []byte, v any) error {
 	if err := json.Unmarshal(text, v); err != nil {
 		return s.fault("%v", err)

@@ -26,7 +26,7 @@ type Span struct {
 	Start, End        int64
 }
 
-// Trace is all that was recorded of one rank, in the order of the starts.
+// Trace holds the spans of one rank, in the order of the starts.
 type Trace struct {
 	File  string
 	Rank  int
@@ -41,8 +41,8 @@ const (
 )
 
 // Read reads traces from files, folders and patterns of filepath.Glob. It returns those that have
-// actions, by rank, which no two share. Files of a folder that do not end in .json, .json.gz or
-// .jsonl are left out.
+// actions, sorted by rank; a rank with two traces is an error. It skips files of a folder that do
+// not end in .json, .json.gz or .jsonl.
 func Read(names ...string) ([]*Trace, error) {
 	files, _, err := unzip.Expand(names, endings.MatchString)
 	if err != nil {
@@ -96,43 +96,52 @@ func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
 	return f.traces(name)
 }
 
-// file is a file that is being read.
+// file holds the spans of a file while it is read.
 type file struct {
 	scanner
-	head
-	spans int
-	// host and device have the annotations of Kineto, and ranks the spans of files that hold
-	// several ranks.
+	header
+	spans int // the number of all spans
+	// host and device hold the annotations of Kineto, and ranks the spans of files with several
+	// ranks.
 	host, device []Span
 	ranks        map[int]*Trace
-	counts       map[int][2]int // of Megatron's forwards and backwards since the last forward of microbatch 0, by rank
+	counts       map[int][2]int // the numbers of Megatron's forwards and backwards since the last forward of microbatch 0, by rank
+}
+
+// of returns the trace of a rank in a file with several ranks.
+func (f *file) of(rank int) *Trace {
+	if f.ranks[rank] == nil {
+		f.ranks[rank] = &Trace{Rank: rank}
+	}
+	return f.ranks[rank]
 }
 
 // add adds a span to a list.
-func (f *file) add(list []Span, s Span) ([]Span, error) {
+func (f *file) add(list *[]Span, s Span) error {
 	if f.spans++; f.spans > maxSpans {
-		return nil, fmt.Errorf("%w: it has more than %d actions: record fewer steps", ErrTrace, maxSpans)
+		return fmt.Errorf("%w: it has more than %d actions: record fewer steps", ErrTrace, maxSpans)
 	}
-	return append(list, s), nil
+	*list = append(*list, s)
+	return nil
 }
 
 // traces returns the traces that were read, with their spans in order.
 func (f *file) traces(name string) (all []*Trace, err error) {
 	spans := f.device
 	if !slices.ContainsFunc(spans, func(s Span) bool { return s.Kind.Compute() }) {
-		// A host posts its transfers and goes on: only the computations are meant here.
+		// A host posts its transfers and continues, so its spans do not time them.
 		spans = slices.DeleteFunc(f.host, func(s Span) bool { return !s.Kind.Compute() })
 	}
 	if len(spans) > 0 {
-		t := &Trace{Rank: rankOf(name), World: f.Info.World, Host: hostOf(name), Spans: spans}
-		if f.Info.Rank != nil {
-			t.Rank = *f.Info.Rank
+		t := &Trace{Rank: rankOf(name), World: f.job.World, Host: hostOf(name), Spans: spans}
+		if f.job.Rank != nil {
+			t.Rank = *f.job.Rank
 		}
 		if t.Rank < 0 || t.Rank > maxRank {
 			return nil, fmt.Errorf("%s: %w: neither distributedInfo nor its name says which rank it is of: name it after its rank, as in rank3.json", name, ErrTrace)
 		}
 		for i := range spans {
-			spans[i].Start, spans[i].End = spans[i].Start+f.Base, spans[i].End+f.Base
+			spans[i].Start, spans[i].End = spans[i].Start+f.base, spans[i].End+f.base
 		}
 		f.ranks[t.Rank] = t
 	}
@@ -144,11 +153,11 @@ func (f *file) traces(name string) (all []*Trace, err error) {
 	return all, nil
 }
 
-// sort sorts the spans, and makes one of spans of the same action that overlap: a device has an
-// annotation for each of its streams.
+// sort sorts the spans, and merges overlapping spans of one action: a device has an annotation for
+// each of its streams.
 func (t *Trace) sort() {
 	slices.SortStableFunc(t.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
-	last := map[Span]int{} // by what the span is
+	last := map[Span]int{} // the index of the last span of an action
 	merged := t.Spans[:0]
 	for _, s := range t.Spans {
 		action := Span{Kind: s.Kind, Stage: s.Stage, Microbatch: s.Microbatch}
@@ -191,12 +200,3 @@ func hostOf(name string) string {
 
 // maxTime bounds times in nanoseconds, so that differences do not overflow.
 const maxTime = math.MaxInt64 / 4
-
-// interval returns a span's times, and false if they cannot be.
-func interval(start, length float64) (from, to int64, ok bool) {
-	if !(math.Abs(start) < maxTime && length >= 0 && length < maxTime) {
-		return 0, 0, false
-	}
-	from = int64(math.Round(start))
-	return from, from + int64(math.Round(length)), true
-}
