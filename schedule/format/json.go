@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/bits"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/weir-ml/weir/schedule"
@@ -56,34 +57,11 @@ func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	}
 	j := &jsonWriter{b: bufio.NewWriter(w)}
 	j.b.WriteString("{")
-	j.number("schema", jsonSchema)
-	j.field("name", quoted(plan.Name))
-	j.field("mode", quoted(plan.Mode.String()))
-	j.number("ranks", plan.Placement.Ranks)
-	j.numbers("placement", plan.Placement.Rank)
-	if plan.Placement.Copies > 1 {
-		j.number("copies", plan.Placement.Copies)
-	}
-	j.number("microbatches", plan.Microbatches)
-	if plan.Slices > 1 {
-		j.number("slices", plan.Slices)
-	}
-	if plan.Runtime != schedule.Weir {
-		j.field("runtime", quoted(plan.Runtime.String()))
-	}
-	if plan.Capacity != schedule.Unlimited && plan.HasTransfers() {
-		j.number("capacity", plan.Capacity)
-	}
-	var frozen []int
-	for stage, f := range plan.Frozen {
-		if f {
-			frozen = append(frozen, stage)
+	for _, f := range jsonFields {
+		if value := f.value(plan); value != nil {
+			j.field(f.name, value)
 		}
 	}
-	if frozen != nil {
-		j.numbers("frozen", frozen)
-	}
-	j.tables(plan)
 	if costs != nil {
 		if err := j.costs(costs); err != nil {
 			return err
@@ -95,6 +73,97 @@ func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 		return fmt.Errorf("format: %w", err)
 	}
 	return nil
+}
+
+// jsonField is a field of the form. value returns nil if the plan does not have the field.
+type jsonField struct {
+	name  string
+	read  func(r *jsonReader)
+	value func(p *schedule.Plan) []byte
+}
+
+// jsonFields are the fields before the costs and the programs, in the order in which they are written.
+var jsonFields = []jsonField{
+	{"schema", func(r *jsonReader) { r.number("the schema", jsonSchema, jsonSchema) }, func(*schedule.Plan) []byte { return strconv.AppendInt(nil, jsonSchema, 10) }},
+	{"name", func(r *jsonReader) { r.plan.Name = r.Word() }, func(p *schedule.Plan) []byte { return quoted(p.Name) }},
+	{"mode", (*jsonReader).mode, func(p *schedule.Plan) []byte { return quoted(p.Mode.String()) }},
+	number("ranks", "a number of ranks", 1, schedule.MaxStages, func(p *schedule.Plan) *int { return &p.Placement.Ranks }),
+	numbers("placement", "the rank of a stage", schedule.MaxStages-1, func(p *schedule.Plan) *[]int { return &p.Placement.Rank }),
+	number("copies", "a number of copies", 2, schedule.MaxStages, func(p *schedule.Plan) *int { return &p.Placement.Copies }),
+	number("microbatches", "a number of microbatches", 1, schedule.MaxMicrobatches, func(p *schedule.Plan) *int { return &p.Microbatches }),
+	number("slices", "a number of slices", 2, schedule.MaxMicrobatches, func(p *schedule.Plan) *int { return &p.Slices }),
+	{"runtime", (*jsonReader).runtime, func(p *schedule.Plan) []byte {
+		if p.Runtime == schedule.Weir {
+			return nil
+		}
+		return quoted(p.Runtime.String())
+	}},
+	{"capacity", func(r *jsonReader) { r.plan.Capacity = r.number("a number of messages", 0, schedule.MaxMicrobatches) }, func(p *schedule.Plan) []byte {
+		if p.Capacity == schedule.Unlimited || !p.HasTransfers() {
+			return nil
+		}
+		return strconv.AppendInt(nil, int64(p.Capacity), 10)
+	}},
+	{"frozen", func(r *jsonReader) { r.frozen = r.numbers("a stage", 0, schedule.MaxStages-1) }, func(p *schedule.Plan) []byte {
+		var frozen []int
+		for stage, f := range p.Frozen {
+			if f {
+				frozen = append(frozen, stage)
+			}
+		}
+		if frozen == nil {
+			return nil
+		}
+		return jsonNumbers(frozen)
+	}},
+	table("away", func(p *schedule.Plan) *[]uint64 { return &p.Away }, func(r *jsonReader) uint64 { return r.set("a slot of saved state") }, jsonSet),
+	table("facts", func(p *schedule.Plan) *[]schedule.Facts { return &p.Facts }, (*jsonReader).facts, jsonFacts),
+	table("parts", func(p *schedule.Plan) *[][schedule.NumKinds]uint64 { return &p.Parts }, (*jsonReader).parts, jsonParts),
+	numbers("windows", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.Windows }),
+	numbers("outgoing", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.Outgoing }),
+	numbers("entries", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.Entries }),
+}
+
+// number returns a field with a number from low to high. A plan with a lower number does not have it.
+func number(name, what string, low, high int, of func(p *schedule.Plan) *int) jsonField {
+	return jsonField{name, func(r *jsonReader) { *of(r.plan) = r.number(what, low, high) }, func(p *schedule.Plan) []byte {
+		if *of(p) < low {
+			return nil
+		}
+		return strconv.AppendInt(nil, int64(*of(p)), 10)
+	}}
+}
+
+// numbers returns a field with a list of numbers from 0 to high.
+func numbers(name, what string, high int, of func(p *schedule.Plan) *[]int) jsonField {
+	return jsonField{name, func(r *jsonReader) { *of(r.plan) = r.numbers(what, 0, high) }, func(p *schedule.Plan) []byte {
+		if *of(p) == nil {
+			return nil
+		}
+		return jsonNumbers(*of(p))
+	}}
+}
+
+// table returns a field with a list of elements, which are written one per line.
+func table[T any](name string, of func(p *schedule.Plan) *[]T, read func(r *jsonReader) T, element func(v T) []byte) jsonField {
+	return jsonField{name, func(r *jsonReader) {
+		list := []T{}
+		r.List(schedule.MaxStages, func() { list = append(list, read(r)) })
+		*of(r.plan) = list
+	}, func(p *schedule.Plan) []byte {
+		if *of(p) == nil {
+			return nil
+		}
+		var b bytes.Buffer
+		separator := "[\n    "
+		for _, v := range *of(p) {
+			b.WriteString(separator)
+			b.Write(element(v))
+			separator = ",\n    "
+		}
+		b.WriteString("\n  ]")
+		return b.Bytes()
+	}}
 }
 
 // jsonWriter writes one field per line.
@@ -110,64 +179,22 @@ func (j *jsonWriter) field(name string, value []byte) {
 	j.separator = ","
 }
 
-func (j *jsonWriter) number(name string, n int) { j.field(name, strconv.AppendInt(nil, int64(n), 10)) }
-
-func (j *jsonWriter) numbers(name string, numbers []int) {
-	b := []byte("[")
-	for i, n := range numbers {
-		if i > 0 {
-			b = append(b, ", "...)
-		}
-		b = strconv.AppendInt(b, int64(n), 10)
-	}
-	j.field(name, append(b, ']'))
-}
-
-// tables writes the results of the lifetime pass that the plan has.
-func (j *jsonWriter) tables(plan *schedule.Plan) {
-	if plan.Away != nil {
-		j.list("away", len(plan.Away), func(stage int) []byte { return jsonSet(plan.Away[stage]) })
-	}
-	if plan.Facts != nil {
-		j.list("facts", len(plan.Facts), func(stage int) []byte { return jsonFacts(&plan.Facts[stage]) })
-	}
-	if plan.Parts != nil {
-		j.list("parts", len(plan.Parts), func(stage int) []byte { return jsonParts(&plan.Parts[stage]) })
-	}
-	for _, table := range []struct {
-		name    string
-		numbers []int
-	}{{"windows", plan.Windows}, {"outgoing", plan.Outgoing}, {"entries", plan.Entries}} {
-		if table.numbers != nil {
-			j.numbers(table.name, table.numbers)
-		}
-	}
-}
-
-// list writes a list with one element per line.
-func (j *jsonWriter) list(name string, n int, element func(i int) []byte) {
-	var b bytes.Buffer
-	separator := "[\n    "
-	for i := range n {
-		b.WriteString(separator)
-		b.Write(element(i))
-		separator = ",\n    "
-	}
-	b.WriteString("\n  ]")
-	j.field(name, b.Bytes())
+// jsonNumbers writes a list of numbers.
+func jsonNumbers(numbers []int) []byte {
+	return []byte(strings.ReplaceAll(fmt.Sprint(numbers), " ", ", "))
 }
 
 // jsonFacts writes the facts of a stage.
-func jsonFacts(f *schedule.Facts) []byte {
+func jsonFacts(f schedule.Facts) []byte {
 	quantizes := ""
 	if f.Quantizes {
 		quantizes = `"quantizes": true, `
 	}
-	return fmt.Appendf(nil, `{"frozen": %t, "split": %t, "recomputes": %t, %s"reads": %s}`, f.Frozen, f.Split, f.Recomputes, quantizes, jsonParts(&f.Reads))
+	return fmt.Appendf(nil, `{"frozen": %t, "split": %t, "recomputes": %t, %s"reads": %s}`, f.Frozen, f.Split, f.Recomputes, quantizes, jsonParts(f.Reads))
 }
 
 // jsonParts writes sets of entry parts by kind: {"F": [0, 1], "B": [2]}.
-func jsonParts(table *[schedule.NumKinds]uint64) []byte {
+func jsonParts(table [schedule.NumKinds]uint64) []byte {
 	b := []byte("{")
 	for kind, parts := range table {
 		if parts == 0 {
@@ -183,12 +210,11 @@ func jsonParts(table *[schedule.NumKinds]uint64) []byte {
 
 // jsonSet writes the members of a set.
 func jsonSet(set uint64) []byte {
-	b := []byte("[")
-	for separator := ""; set != 0; set &= set - 1 {
-		b = strconv.AppendInt(append(b, separator...), int64(bits.TrailingZeros64(set)), 10)
-		separator = ", "
+	var members []int
+	for ; set != 0; set &= set - 1 {
+		members = append(members, bits.TrailingZeros64(set))
 	}
-	return append(b, ']')
+	return jsonNumbers(members)
 }
 
 // programs writes the segments of every rank.

@@ -46,54 +46,23 @@ func (r *jsonReader) numbers(what string, low, high int) []int {
 
 // file reads the whole object.
 func (r *jsonReader) file() {
-	p := r.plan
 	var fields []string
 	r.Object(func(name string) {
 		fields = append(fields, name)
-		switch name {
-		case "schema":
-			r.number("the schema", jsonSchema, jsonSchema)
-		case "name":
-			p.Name = r.Word()
-		case "mode":
-			p.Mode = r.mode()
-		case "ranks":
-			p.Placement.Ranks = r.number("a number of ranks", 1, schedule.MaxStages)
-		case "placement":
-			p.Placement.Rank = r.numbers("the rank of a stage", 0, schedule.MaxStages-1)
-		case "copies":
-			p.Placement.Copies = r.number("a number of copies", 2, schedule.MaxStages)
-		case "microbatches":
-			p.Microbatches = r.number("a number of microbatches", 1, schedule.MaxMicrobatches)
-		case "slices":
-			p.Slices = r.number("a number of slices", 2, schedule.MaxMicrobatches)
-		case "runtime":
-			p.Runtime = r.runtime()
-		case "capacity":
-			p.Capacity = r.number("a number of messages", 0, schedule.MaxMicrobatches)
-		case "frozen":
-			r.frozen = r.numbers("a stage", 0, schedule.MaxStages-1)
-		case "away":
-			p.Away = []uint64{}
-			r.List(schedule.MaxStages, func() { p.Away = append(p.Away, r.set("a slot of saved state")) })
-		case "facts":
-			p.Facts = []schedule.Facts{}
-			r.List(schedule.MaxStages, func() { p.Facts = append(p.Facts, r.facts()) })
-		case "parts":
-			p.Parts = [][schedule.NumKinds]uint64{}
-			r.List(schedule.MaxStages, func() { p.Parts = append(p.Parts, r.parts()) })
-		case "windows":
-			p.Windows = r.numbers("a window", 0, schedule.MaxMicrobatches)
-		case "outgoing":
-			p.Outgoing = r.numbers("a window", 0, schedule.MaxMicrobatches)
-		case "entries":
-			p.Entries = r.numbers("a window", 0, schedule.MaxMicrobatches)
-		case "costs":
+		known := slices.IndexFunc(jsonFields, func(f jsonField) bool { return f.name == name })
+		switch {
+		case known >= 0:
+			jsonFields[known].read(r)
+		case name == "costs":
 			r.costs()
-		case "programs":
+		case name == "programs":
 			r.List(schedule.MaxStages, r.program)
 		default:
-			r.Unknown("schema, name, mode, ranks, placement, copies, microbatches, slices, runtime, capacity, frozen, away, facts, parts, windows, outgoing, entries, costs or programs")
+			var names strings.Builder
+			for _, f := range jsonFields {
+				names.WriteString(f.name + ", ")
+			}
+			r.Unknown(names.String() + "costs or programs")
 		}
 	})
 	for _, name := range [...]string{"name", "mode", "ranks", "placement", "microbatches", "programs"} {
@@ -102,10 +71,10 @@ func (r *jsonReader) file() {
 		}
 	}
 	switch {
-	case !p.HasTransfers():
-		p.Capacity = 0
+	case !r.plan.HasTransfers():
+		r.plan.Capacity = 0
 	case !slices.Contains(fields, "capacity"):
-		p.Capacity = schedule.Unlimited
+		r.plan.Capacity = schedule.Unlimited
 	}
 	r.checkLengths()
 	r.End(jsonSchema, slices.Contains(fields, "schema"))
@@ -143,22 +112,22 @@ func (r *jsonReader) checkLengths() {
 	}
 }
 
-func (r *jsonReader) runtime() schedule.Runtime {
+func (r *jsonReader) runtime() {
 	word := r.Word()
 	runtime, known := schedule.ParseRuntime(word)
 	if !known {
 		r.Found(word, "expected weir or pytorch")
 	}
-	return runtime
+	r.plan.Runtime = runtime
 }
 
-func (r *jsonReader) mode() schedule.Mode {
+func (r *jsonReader) mode() {
 	word := r.Word()
 	mode, known := schedule.ParseMode(word)
 	if !known {
 		r.Found(word, "expected %q or %q", schedule.Training, schedule.ForwardOnly)
 	}
-	return mode
+	r.plan.Mode = mode
 }
 
 // facts reads the facts of a stage.

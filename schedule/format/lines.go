@@ -14,19 +14,16 @@ type line struct{ start, end int }
 func (f *File) lines(ranks int) ([]line, error) {
 	var lines []line
 	last := 0 // number of lines up to the last one that is not blank
-	for start := 0; start < len(f.text); {
-		end, next := len(f.text), len(f.text)
-		if i := strings.IndexByte(f.text[start:], '\n'); i >= 0 {
-			end, next = start+i, start+i+1
-		}
+	start := 0
+	for text := range strings.Lines(f.text) {
 		if len(lines) == schedule.MaxStages {
 			return nil, f.fault(start, "found line %d, expected at most %d ranks", len(lines)+1, schedule.MaxStages)
 		}
-		lines = append(lines, line{start, end})
-		if strings.TrimSpace(f.text[start:end]) != "" {
+		lines = append(lines, line{start, start + len(strings.TrimSuffix(text, "\n"))})
+		if strings.TrimSpace(text) != "" {
 			last = len(lines)
 		}
-		start = next
+		start += len(text)
 	}
 	if ranks == 0 {
 		ranks = max(last, 1)
