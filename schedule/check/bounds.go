@@ -1,16 +1,15 @@
 package check
 
 import (
-	"fmt"
+	"strconv"
 
 	"github.com/weir-ml/weir/schedule"
 )
 
 // peak is the largest number of microbatches in flight, and the action that has reached it.
 type peak struct {
-	width    int64
-	position int64
-	action   schedule.Action
+	width int64
+	at    location
 }
 
 // countCreated adds the buffers that an action creates on the rank to the sets in flight, before any
@@ -67,7 +66,7 @@ func (v *dropVisitor) sends(stage int, kind schedule.Kind) (set int, ok bool) {
 // measure updates a peak with the size of a set.
 func (v *dropVisitor) measure(p *peak, set int, a schedule.Action, mb int64) {
 	if width := v.Get(set).Width(); width > p.width {
-		*p = peak{width, v.Position, a.Shift(int(mb) - a.Microbatch())}
+		*p = peak{width, v.here(a, mb)}
 	}
 }
 
@@ -94,22 +93,18 @@ func (v *dropVisitor) finish(a schedule.Action, mb int64) {
 // checkBounds compares the peaks with the bounds that the plan declares.
 func (v *dropVisitor) checkBounds() {
 	plan := v.c.Plan
-	fault := func(code Code, p peak, format string, args ...any) {
-		text := fmt.Sprintf("Rank %d, action %d: %v ", v.rank, p.position, p.action)
-		v.c.Add(Fault{Code: code, Rank: v.rank, Position: p.position, Action: p.action, Text: text + fmt.Sprintf(format, args...)})
-	}
 	for i, stage := range v.c.On[v.rank] {
 		if p := v.livePeaks[i]; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
-			fault(WindowExceeded, p, "has %d consecutive microbatches of stage %d in flight, but its window is %d; declare %d.",
-				p.width, stage, plan.Windows[stage], p.width)
+			v.c.fault(p.at, WindowExceeded, strconv.Itoa(stage), "has %d consecutive microbatches of stage %d in flight, but its window is %d; declare %[1]d.",
+				p.width, stage, plan.Windows[stage])
 		}
 		if p := v.outgoingPeaks[i]; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
-			fault(OutgoingExceeded, p, "has %d consecutive microbatches of stage %d waiting to be sent or in flight, but the stage declares %d; declare %d.",
-				p.width, stage, plan.Outgoing[stage], p.width)
+			v.c.fault(p.at, OutgoingExceeded, strconv.Itoa(stage), "has %d consecutive microbatches of stage %d waiting to be sent or in flight, but the stage declares %d; declare %[1]d.",
+				p.width, stage, plan.Outgoing[stage])
 		}
 	}
 	if p := v.entryPeak; plan.Entries != nil && max(p.width, 1) > int64(plan.Entries[v.rank]) {
-		fault(EntriesExceeded, p, "holds %d consecutive batch entries, but the rank declares %d; declare %d.",
+		v.c.fault(p.at, EntriesExceeded, "", "holds %d consecutive batch entries, but the rank declares %d; declare %d.",
 			p.width, plan.Entries[v.rank], max(p.width, 1))
 	}
 }

@@ -59,7 +59,7 @@ func (c *Checker) newDropVisitor(rank int) *dropVisitor {
 	stages := len(c.On[rank])
 	n := stages * passes.KindsPerStage
 	v := &dropVisitor{rankWalk: rankWalk{c: c, rank: rank}, totals: n, live: 2 * n, livePeaks: make([]peak, stages), outgoingPeaks: make([]peak, stages),
-		computations: make([][]int, stages), required: make([]schedule.Drop, n)}
+		entryPeak: peak{at: location{rank: rank}}, computations: make([][]int, stages), required: make([]schedule.Drop, n)}
 	v.copies = make([]modelCopy, max(c.Plan.Placement.Copies, 1))
 	v.outgoing = v.live + stages
 	sets := v.outgoing + 2*stages

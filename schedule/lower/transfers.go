@@ -158,7 +158,7 @@ func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	if !a.Joined() {
 		return true
 	}
-	b := v.partner(rank)
+	b := v.Ranks[rank].Partner()
 	return v.messageSent(b, int64(b.Microbatch()))
 }
 
@@ -166,14 +166,6 @@ func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 func (v *lowering) messageSent(a schedule.Action, mb int64) bool {
 	edge := v.Takes(a)
 	return edge < 0 || v.Has(setOf(edge, made), mb)
-}
-
-// partner returns the action that the rank's next action, which is joined, overlaps with.
-func (v *lowering) partner(rank int) schedule.Action {
-	p := v.Ranks[rank]
-	p.Advance()
-	b, _ := p.Action()
-	return b
 }
 
 // Act begins a computation or a joined pair.
@@ -194,7 +186,7 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 		v.compute(rank, a)
 		return
 	}
-	b := v.partner(rank)
+	b := v.Ranks[rank].Partner()
 	v.take(rank, b, int64(b.Microbatch()))
 	v.compute(rank, a, b)
 }
