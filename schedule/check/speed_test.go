@@ -8,23 +8,10 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
-
-// explicit returns the plan with every program written out.
-func explicit(plan *schedule.Plan) *schedule.Plan {
-	whole := *plan
-	whole.Programs = make([][]schedule.Segment, len(plan.Programs))
-	for rank := range plan.Programs {
-		body := make([]schedule.Action, 0, plan.Actions(rank))
-		for a := range plan.All(rank) {
-			body = append(body, a)
-		}
-		whole.Programs[rank] = []schedule.Segment{{Body: body, Repeat: 1}}
-	}
-	return &whole
-}
 
 // BenchmarkSpeed measures every step from the name of a schedule to the simulated figures, for
 // 4,096 microbatches written out and for a million in segments. The divisor of ns/action is the
@@ -50,7 +37,7 @@ func speed(b *testing.B, name string, ranks, m int) {
 	lowered, err := lower.Transfers(plan, 1)
 	require.NoError(b, err)
 	if m == 4096 {
-		plan, lowered = explicit(plan), explicit(lowered)
+		plan, lowered = plantest.Expand(plan), plantest.Expand(lowered)
 	}
 	costs := &simulate.Costs{Latency: 3, Stages: []simulate.StageCosts{{F: 10, I: 10, W: 9, Saved: 1, Output: 1, Gradient: 1}}}
 	pass := func(what string, of *schedule.Plan, run func() error) {

@@ -270,10 +270,6 @@ func drawLanes(t *rapid.T) *schedule.Plan {
 // result crosses ranks. The waits follow the sends or are all at the end. If lanes cross, messages
 // may be received out of order, or the ranks may deadlock.
 func sendInLanes(p *schedule.Plan, atEnd bool) {
-	crosses := func(from, to int) bool {
-		return from >= 0 && to >= 0 && from < p.Placement.Stages() && to < p.Placement.Stages() && from/p.Placement.Depth() == to/p.Placement.Depth() &&
-			p.Placement.Rank[from] != p.Placement.Rank[to]
-	}
 	for rank, program := range p.Programs {
 		var waits []schedule.Segment
 		for i, segment := range program {
@@ -284,11 +280,11 @@ func sendInLanes(p *schedule.Plan, atEnd bool) {
 					receive, send, wait, from, to = schedule.RecvB, schedule.SendB, schedule.WaitB, a.Stage()+1, a.Stage()-1
 				}
 				of := func(kind schedule.Kind) schedule.Action { return schedule.Act(kind, a.Stage(), a.Microbatch()) }
-				if a.Kind() != schedule.W && crosses(from, a.Stage()) {
+				if a.Kind() != schedule.W && crosses(p, from, a.Stage()) {
 					body = append(body, of(receive))
 				}
 				body = append(body, a)
-				if a.Kind() != schedule.W && crosses(a.Stage(), to) {
+				if a.Kind() != schedule.W && crosses(p, a.Stage(), to) {
 					body = append(body, of(send))
 					waited = append(waited, of(wait))
 				}

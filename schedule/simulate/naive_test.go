@@ -180,13 +180,13 @@ func (n *naive) time(a schedule.Action) (all, recompute int64) {
 	return c.B + recompute, recompute
 }
 
-// crosses reports whether messages between the stages cross ranks.
-func (n *naive) crosses(from, to int) bool {
-	p := n.plan.Placement
+// crosses reports whether a stage of a plan sends messages to a stage on another rank.
+func crosses(plan *schedule.Plan, from, to int) bool {
+	p := plan.Placement
 	if from < 0 || to < 0 || from >= p.Stages() || to >= p.Stages() || from/p.Depth() != to/p.Depth() {
 		return false
 	}
-	return p.Rank[from] != p.Rank[to] && (to > from || n.plan.HasBackward(to))
+	return p.Rank[from] != p.Rank[to] && (to > from || plan.HasBackward(to))
 }
 
 // needs returns the message for which a computation waits, if any.
@@ -199,7 +199,7 @@ func (n *naive) needs(a schedule.Action) (key [3]int, remote bool) {
 	case schedule.B, schedule.I:
 		from = s + 1
 	}
-	return [3]int{from, s, a.Microbatch()}, (!n.transfers || n.posts()) && from != s && n.crosses(from, s)
+	return [3]int{from, s, a.Microbatch()}, (!n.transfers || n.posts()) && from != s && crosses(n.plan, from, s)
 }
 
 // posts reports whether ranks post their transfers without waiting.
@@ -466,7 +466,7 @@ func (n *naive) compute(rank int) bool {
 			case schedule.W, schedule.Quantize:
 				continue
 			}
-			if !n.transfers && n.crosses(a.Stage(), to) {
+			if !n.transfers && crosses(n.plan, a.Stage(), to) {
 				n.transmit([3]int{a.Stage(), to, a.Microbatch()})
 			}
 		}
@@ -620,7 +620,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 				}
 				if behind {
 					born(memory.Activation, "output", s, c.Output)
-					if n.crosses(s, s+1) && !n.transfers {
+					if crosses(n.plan, s, s+1) && !n.transfers {
 						dies(memory.Activation, "output", s)
 					}
 				}
@@ -647,7 +647,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 				}
 				if before && n.plan.HasBackward(s-1) {
 					born(memory.ActGrad, "gradient", s, c.Gradient)
-					if n.crosses(s, s-1) && !n.transfers {
+					if crosses(n.plan, s, s-1) && !n.transfers {
 						dies(memory.ActGrad, "gradient", s)
 					}
 				}

@@ -167,10 +167,6 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 			waits[rank] = waits[rank][1:]
 		}
 	}
-	cross := func(from, to int) bool {
-		return from >= 0 && to >= 0 && from < p.Placement.Stages() && to < p.Placement.Stages() && from/p.Placement.Depth() == to/p.Placement.Depth() &&
-			p.Placement.Rank[from] != p.Placement.Rank[to] && (to > from || p.HasBackward(to))
-	}
 	for _, a := range merged(p) {
 		s, mb, rank := a.Stage(), a.Microbatch(), p.Placement.Rank[a.Stage()]
 		receive, send, await, from, to, dir := schedule.RecvF, schedule.SendF, schedule.WaitF, s-1, s+1, 0
@@ -180,14 +176,14 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 		case schedule.W:
 			from, to = s, s
 		}
-		if cross(from, s) {
+		if crosses(p, from, s) {
 			if want, link := schedule.Act(receive, s, mb), [3]int{p.Placement.Rank[from], rank, oneQueue(dir)}; slices.Contains(receives[link], want) {
 				flush(link, want)
 			}
 		}
 		wait(rank, false)
 		programs[rank] = append(programs[rank], a)
-		if cross(s, to) {
+		if crosses(p, s, to) {
 			programs[rank] = append(programs[rank], schedule.Act(send, s, mb))
 			link := [3]int{rank, p.Placement.Rank[to], oneQueue(dir)}
 			receives[link] = append(receives[link], schedule.Act(receive, to, mb))
