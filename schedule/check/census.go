@@ -19,7 +19,7 @@ func (c *Checker) countActions() {
 	c.putSpans(&v.Walk, sets)
 	v.Every = c.Plan.Slices
 	for rank := range c.Plan.Programs {
-		if !v.run(rank, v) {
+		if !v.run(rank, v.visit) {
 			c.aborted = true
 			return
 		}
@@ -63,7 +63,7 @@ type censusVisitor struct {
 	early   bool // an action precedes one of its dependencies, or the dependency is missing
 }
 
-func (v *censusVisitor) Visit(a schedule.Action, mb int64) {
+func (v *censusVisitor) visit(a schedule.Action, mb int64) {
 	c, w := v.c, &v.Walk
 	stage, kind := a.Stage(), a.Kind()
 	switch {

@@ -14,7 +14,7 @@ func (c *Checker) checkDrops(bounds bool) {
 	faults := len(c.Faults)
 	for rank := range c.Plan.Programs {
 		v := c.newDropVisitor(rank)
-		if !v.run(rank, v) {
+		if !v.run(rank, v.visit) {
 			continue
 		}
 		v.checkEnd()
@@ -99,7 +99,7 @@ func (v *dropVisitor) set(stage int, kind schedule.Kind) int {
 	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
 }
 
-func (v *dropVisitor) Visit(a schedule.Action, mb int64) {
+func (v *dropVisitor) visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if !c.allows(stage, kind) {
 		return

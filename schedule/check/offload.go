@@ -17,7 +17,7 @@ func (c *Checker) checkOffloads() {
 	faults := len(c.Faults)
 	for rank := range c.Plan.Programs {
 		v := &offloadVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, setsOfOffload*len(c.On[rank]))}}
-		if v.run(rank, v) && len(c.Faults) == faults {
+		if v.run(rank, v.visit) && len(c.Faults) == faults {
 			c.checkCopyOrder(rank)
 		}
 	}
@@ -39,7 +39,7 @@ const (
 	setsOfOffload = iota
 )
 
-func (v *offloadVisitor) Visit(a schedule.Action, mb int64) {
+func (v *offloadVisitor) visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if !c.allows(stage, kind) || kind.OfStage() {
 		return

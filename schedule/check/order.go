@@ -22,7 +22,7 @@ func (c *Checker) checkOrder() {
 	}
 	c.putSpans(&v.Walk, 2*sets)
 	for rank := range c.Plan.Programs {
-		if !v.run(rank, v) {
+		if !v.run(rank, v.visit) {
 			return
 		}
 	}
@@ -35,9 +35,9 @@ type orderVisitor struct {
 	demands demands
 }
 
-// Visit adds a fault for each dependency of an action that has not run, unless the plan lacks it,
+// visit adds a fault for each dependency of an action that has not run, unless the plan lacks it,
 // which the census has reported. Then it marks the action as done.
-func (v *orderVisitor) Visit(a schedule.Action, mb int64) {
+func (v *orderVisitor) visit(a schedule.Action, mb int64) {
 	if a.Kind() > schedule.WaitB || !v.c.allows(a.Stage(), a.Kind()) {
 		return
 	}

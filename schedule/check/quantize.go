@@ -14,7 +14,7 @@ func (c *Checker) checkQuantization() {
 	}
 	for rank, stages := range c.On {
 		v := &quantizeVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, setsOfWeights*len(stages))}, make([][len(weights)]location, len(stages))}
-		if v.run(rank, v) {
+		if v.run(rank, v.visit) {
 			v.checkEnd()
 		}
 	}
@@ -44,7 +44,7 @@ var weights = [...]struct {
 	{schedule.DropBackwardWeights, weightsBackward, "backward"},
 }
 
-func (v *quantizeVisitor) Visit(a schedule.Action, mb int64) {
+func (v *quantizeVisitor) visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if !c.allows(stage, kind) || c.Includes(stage, schedule.Quantize) && !c.allows(stage, schedule.Quantize) {
 		return

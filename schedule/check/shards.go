@@ -20,7 +20,7 @@ import (
 func (c *Checker) checkSharding() {
 	for rank, stages := range c.On {
 		v := &shardVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(stages))}, make([]location, len(stages))}
-		if (c.Reduces && len(stages) > 0 || slices.ContainsFunc(stages, v.shards)) && v.run(rank, v) {
+		if (c.Reduces && len(stages) > 0 || slices.ContainsFunc(stages, v.shards)) && v.run(rank, v.visit) {
 			v.checkEnd()
 		}
 	}
@@ -47,7 +47,7 @@ func (v *shardVisitor) shards(stage int) bool {
 	return v.c.Includes(stage, schedule.Unshard) || v.c.Includes(stage, schedule.Reshard)
 }
 
-func (v *shardVisitor) Visit(a schedule.Action, mb int64) {
+func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	flags := flagsOfShards * c.Place[stage]
 	if kind.OfStage() && !c.allows(stage, kind) {

@@ -5,28 +5,20 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// rankWalk visits the programs of ranks, one after the other. A visitor embeds it.
+// rankWalk visits the programs of ranks, one after the other. The checks that visit actions embed it.
 type rankWalk struct {
 	passes.Walk
 	c    *Checker
 	rank int
 }
 
-// visitor is a visitor that embeds a rankWalk.
-type visitor interface {
-	Visit(a schedule.Action, mb int64)
-	Repeats(s *schedule.Segment, n int64)
-}
-
 // run visits the program of a rank. If the program is too large, run adds a fault and returns false.
-func (w *rankWalk) run(rank int, v visitor) bool {
+func (w *rankWalk) run(rank int, visit func(a schedule.Action, mb int64)) bool {
 	w.rank = rank
-	w.Program(w.c.Plan.Programs[rank], false, v)
+	w.Program(w.c.Plan.Programs[rank], visit)
 	w.c.visited = max(w.c.visited, w.Visited)
 	return !w.c.Unproved(&w.Walk, rank)
 }
-
-func (w *rankWalk) Repeats(*schedule.Segment, int64) {}
 
 // here returns the location of the visited action.
 func (w *rankWalk) here(a schedule.Action, mb int64) location {

@@ -53,7 +53,7 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 	marked.Entries = make([]int, marked.Placement.Ranks)
 	for rank, program := range marked.Programs {
 		v := newMarking(&o, rank)
-		v.Program(program, true, v)
+		v.Program(passes.Backwards(program), v.visit)
 		if c := (&check.Checker{Name: plan.Name}); c.Unproved(&v.Walk, rank) {
 			return nil, c.Err()
 		}
@@ -163,6 +163,7 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	v.weights = v.entry + copies
 	v.away = v.weights + 2*stages
 	v.Walk = passes.NewWalk(o, v.away+stages)
+	v.Repeats = v.repeats
 	reloaded, ok := o.Reloads(rank)
 	for i, microbatches := range reloaded {
 		v.Put(v.away+i, microbatches)
@@ -200,7 +201,7 @@ func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth(
 // deadOf returns the index of the first of the sets by part for a stage's copy of the model.
 func (v *marking) deadOf(stage int) int { return v.dead + v.copyOf(stage)*schedule.MaxParts }
 
-func (v *marking) Visit(a schedule.Action, mb int64) {
+func (v *marking) visit(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	if kind.OfStage() {
 		v.body = append(v.body, a)
@@ -310,8 +311,8 @@ func (v *marking) unread() error {
 	return nil
 }
 
-// Repeats appends n repeats: the visited repeat, or repeats that are equal to it.
-func (v *marking) Repeats(s *schedule.Segment, n int64) {
+// repeats appends n repeats: the visited repeat, or repeats that are equal to it.
+func (v *marking) repeats(s *schedule.Segment, n int64) {
 	next := piece{schedule.Segment{Body: v.body, Repeat: int(n), Stride: s.Stride}, s}
 	if s.Inner != nil {
 		next.Inner = segments(v.lists[1])

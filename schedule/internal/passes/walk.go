@@ -17,39 +17,33 @@ import (
 type Walk struct {
 	repeats.Sets
 
-	// The position of the walk, for its visitor.
+	// The position of the walk, for the function that it calls.
 	Body     []schedule.Action
 	Segment  int   // the index of the body, counting inner segments
 	Index    int   // in the body
 	Position int64 // of the action in the program, counting every repeat
 	Depth    int   // 1 within nested loops
 
-	// Every is a number such that the visitor depends on microbatches modulo Every. Repeats are skipped
+	// Every is a number such that the results depend on microbatches modulo Every. Repeats are skipped
 	// only if their stride is a multiple of it. 0 means 1.
 	Every int
 
-	Visited int64 // actions
-}
+	// Repeats is called with n = 1 after each visited repeat of a segment, and again with the number of
+	// subsequent repeats that are skipped; nil is off.
+	Repeats func(s *schedule.Segment, n int64)
 
-// walkVisitor is the visitor of a Walk.
-type walkVisitor interface {
-	// Visit is called for each action that is not skipped, with its microbatch in this repeat.
-	Visit(a schedule.Action, mb int64)
-	// Repeats is called with n = 1 after each visited repeat of a segment, and again with the
-	// number of subsequent repeats that are skipped.
-	Repeats(s *schedule.Segment, n int64)
+	Visited int64 // actions
+	visit   func(a schedule.Action, mb int64)
 }
 
 // NewWalk returns a walk with the given number of sets, all empty.
 func NewWalk(o *Outline, sets int) Walk { return Walk{Sets: repeats.NewSets(sets, o.Allowance/8)} }
 
-// Program walks all segments, or, if reverse is set, all actions from the last to the first.
-func (w *Walk) Program(segments []schedule.Segment, reverse bool, v walkVisitor) {
-	if reverse {
-		segments = Backwards(segments)
-	}
-	w.Position = 0
-	w.walk(segments, 0, 0, v)
+// Program walks all segments of a program. It calls visit for each action that is not skipped, with the
+// action's microbatch in this repeat.
+func (w *Walk) Program(segments []schedule.Segment, visit func(a schedule.Action, mb int64)) {
+	w.Position, w.visit = 0, visit
+	w.walk(segments, 0, 0)
 }
 
 // Backwards returns the program that runs the same actions in reverse.
@@ -79,16 +73,16 @@ func backwards(s schedule.Segment, shift int) schedule.Segment {
 }
 
 // walk visits segments whose first body has the given index, with shift added to their microbatches.
-func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v walkVisitor) {
+func (w *Walk) walk(segments []schedule.Segment, number int, shift int64) {
 	for i := range segments {
 		s := &segments[i]
-		w.walkSegment(s, number, shift, v)
+		w.walkSegment(s, number, shift)
 		number += max(len(s.Inner), 1)
 	}
 }
 
 // walkSegment visits the repeats of a segment that cannot be skipped, and always the last one.
-func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v walkVisitor) {
+func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64) {
 	start, length, total := w.Position, s.Len(), int64(s.Repeat)
 	try := int64(1) // the next repeat that is recorded; the first one differs from the second
 	if s.Stride%max(w.Every, 1) != 0 {
@@ -102,28 +96,33 @@ func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v walkV
 		w.Position = start + r*length
 		if by := shift + r*int64(s.Stride); s.Inner == nil {
 			w.Body, w.Segment = s.Body, number
-			w.walkBody(by, v)
+			w.walkBody(by)
 		} else {
 			w.Depth++
-			w.walk(s.Inner, number, by, v)
+			w.walk(s.Inner, number, by)
 			w.Depth--
 		}
-		v.Repeats(s, 1)
+		if w.Repeats != nil {
+			w.Repeats(s, 1)
+		}
 		if !record {
 			continue
 		}
-		if n := w.End(pace(s), total-2-r); n > 0 {
-			v.Repeats(s, n)
-			r += n
-			try = r + 1
-		} else {
+		n := w.End(pace(s), total-2-r)
+		if n == 0 {
 			try = 2 * r
+			continue
 		}
+		if w.Repeats != nil {
+			w.Repeats(s, n)
+		}
+		r += n
+		try = r + 1
 	}
 	w.Position = start + total*length
 }
 
-func (w *Walk) walkBody(shift int64, v walkVisitor) {
+func (w *Walk) walkBody(shift int64) {
 	start := w.Position
 	for i, a := range w.Body {
 		w.Index, w.Position = i, start+int64(i)
@@ -131,7 +130,7 @@ func (w *Walk) walkBody(shift int64, v walkVisitor) {
 		if shift != 0 && !a.Kind().OfStage() {
 			mb += shift
 		}
-		v.Visit(a, mb)
+		w.visit(a, mb)
 		if w.Spend(1); w.Exhausted {
 			return
 		}
