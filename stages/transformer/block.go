@@ -85,7 +85,7 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 	rows := x.N / b.width
 
 	class := b.low.class(b.low.qkv)
-	qkv := b.qkv.normed(c, class, x, &b.norm1, rows)
+	qkv := c.normed(b.qkv, class, x, &b.norm1, rows)
 	if b.low.qkv != nil { // attention uses the quantized values
 		kept := c.quantize(qkv, b.low.qkv, rows, fp8.Rowwise)
 		c.dequantize(qkv, &kept)
@@ -104,7 +104,7 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 	c.add(middle, x)
 	c.saveInput(slotInput, x)
 
-	up := b.up.normed(c, b.low.class(b.low.up), middle, &b.norm2, rows)
+	up := c.normed(b.up, b.low.class(b.low.up), middle, &b.norm2, rows)
 	wide := up // the input of GELU, then its output
 	if b.low.up == nil {
 		wide = c.workspace(up.N)

@@ -50,12 +50,6 @@ func (l *fp8Linear) forward(c *call, class memory.Class, x kernels.Buffer, slot 
 	return y
 }
 
-func (l *fp8Linear) normed(c *call, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer {
-	normed := c.workspace(x.N)
-	c.freeStatistics(c.norm(normed, x, n, rows))
-	return l.forward(c, class, normed, 0, rows)
-}
-
 // gradient quantizes dy, and contributes to the gradient of the bias.
 func (l *fp8Linear) gradient(c *call, d gradient, rows int) gradient {
 	if sum := c.sum(l.biasUse, l.out); sum != (kernels.Buffer{}) {

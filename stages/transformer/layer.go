@@ -12,8 +12,6 @@ type layer interface {
 	// forward returns y in a new buffer of a class. It takes x over, and saves it in the slot
 	// for the backward, or releases it if the slot is 0.
 	forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer
-	// normed is forward of the normalised x, which the caller keeps.
-	normed(c *call, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer
 	// gradient converts dy to the form that backward needs. The layer takes dy over, unless it
 	// is lent.
 	gradient(c *call, d gradient, rows int) gradient
@@ -70,25 +68,13 @@ type statistics struct{ mean, rstd kernels.Buffer }
 
 func (l *linear) forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer {
 	y := c.alloc(class, rows*l.out)
-	l.product(c, y, x, rows)
+	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: c.mb.Weight(l.weightUse), Bias: c.mb.Weight(l.biasUse), C: y, M: rows, N: l.out, K: l.in}))
 	if slot != 0 {
 		c.save(slot, x)
 	} else {
 		c.free(x)
 	}
 	return y
-}
-
-func (l *linear) normed(c *call, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer {
-	y, normed := c.alloc(class, rows*l.out), c.workspace(x.N)
-	c.freeStatistics(c.norm(normed, x, n, rows))
-	l.product(c, y, normed, rows)
-	c.free(normed)
-	return y
-}
-
-func (l *linear) product(c *call, y, x kernels.Buffer, rows int) {
-	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: c.mb.Weight(l.weightUse), Bias: c.mb.Weight(l.biasUse), C: y, M: rows, N: l.out, K: l.in}))
 }
 
 func (l *linear) gradient(_ *call, d gradient, _ int) gradient { return d }
@@ -121,6 +107,13 @@ func (l *linear) weightGradients(c *call, x, dy kernels.Buffer, rows int) {
 	if g, accumulate := c.grad(l.biasUse); g != (kernels.Buffer{}) {
 		c.mb.Check(c.dev.SumRows(g, dy, rows, l.out, accumulate))
 	}
+}
+
+// normed returns the output of a layer for the normalised x, which the caller keeps.
+func (c *call) normed(l layer, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer {
+	normed := c.workspace(x.N)
+	c.freeStatistics(c.norm(normed, x, n, rows))
+	return l.forward(c, class, normed, 0, rows)
 }
 
 // norm sets y to the normalised x. The caller frees the statistics.
