@@ -77,6 +77,17 @@ func TestBadInput(t *testing.T) {
 		{"summary is a folder", []string{"-data", text, "-json", dir}, "is a folder: name a file"},
 		{"run folder is a file", []string{"-data", text, "-run", short}, "name a folder that can be made"},
 		{"run folder is taken", []string{"-data", text, "-run", full}, "memory.jsonl exists: name another folder with -run"},
+		{"two outputs in one file", []string{"-data", text, "-checkpoint", filepath.Join(dir, "same"), "-json", filepath.Join(dir, "same")}, "-json and -checkpoint name the same file"},
+		{"many microbatches", []string{"-data", text, "-microbatches", "99999999999"}, "-microbatches is 99999999999: give at most 268435456"},
+		{"unknown recipe", []string{"-fp8", "int8", "-data", text}, `-fp8 is "int8": give none, delayed, current, block, mxfp8 or nvfp4`},
+		{"attention without a recipe", []string{"-fp8-attention", "-data", text}, "-fp8-attention needs -fp8 delayed, current, block, mxfp8 or nvfp4"},
+		{"width of a recipe", []string{"-fp8", "block", "-width", "48", "-data", text}, `-width: fp8: shape: "block0.attention.qkv.input" has a width of 48, and block wants whole blocks of 128: take 128`},
+		{"shard level of one replica", []string{"-shard", "1", "-data", text}, "-shard is for several replicas"},
+		{"unknown shard level", []string{"-replicas", "2", "-shard", "4", "-data", text}, "-shard is 4: give 0 to 3"},
+		{"gathered without shards", []string{"-replicas", "2", "-gathered", "1", "-data", text}, "-gathered is for -shard 3"},
+		{"idle replicas", []string{"-replicas", "6", "-data", text}, "-microbatches is 5: give at least one for each of the 6 replicas"},
+		{"many replicas", []string{"-replicas", "33", "-ranks", "2", "-microbatches", "40", "-data", text}, "-replicas is 33, of 2 ranks each: give at most 64 ranks in all"},
+		{"replicas without held-out text", []string{"-replicas", "20", "-microbatches", "20", "-data", text}, "the held-out text is 18 windows for 20 replicas: give more text, or a smaller -seq"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			status, folder, _, stderr := runTiny(t, c.flags...)
@@ -109,15 +120,4 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	require.ErrorIs(t, run.finish(ctx, run.loop(ctx)), job.ErrInterrupted)
 	require.NoError(t, run.Close())
 	require.Equal(t, before, files(t, checkpoint))
-}
-
-func TestFilesMustDiffer(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "same")
-	status, _, _, stderr := runTiny(t, "-data", sentence(t), "-checkpoint", path, "-json", path)
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "-json and -checkpoint name the same file")
-	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-microbatches", "99999999999")
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "-microbatches is 99999999999: give at most 268435456")
-	require.NoDirExists(t, folder)
 }

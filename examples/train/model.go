@@ -61,6 +61,9 @@ func (t *trainer) build(ctx context.Context) error {
 	training, heldout, vocabulary := t.data.training, t.data.heldout, t.opts.model.Vocabulary
 	t.drawn = t.opts.drawn(training, 0)
 	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
+	if windows := t.tiled.Count(); windows < t.opts.Replicas {
+		return fmt.Errorf("the held-out text is %d windows for %d replicas: give more text, or a smaller -seq", windows, t.opts.Replicas)
+	}
 	for _, dev := range t.ranks[:t.opts.Ranks] {
 		if t.opts.Priced != nil { // the file may be from another model
 			t.opts.Priced.Resident = append(t.opts.Priced.Resident, dev.Live())

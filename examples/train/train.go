@@ -218,9 +218,6 @@ const (
 func (t *trainer) evaluate(ctx context.Context) error {
 	var sums, weights []float64
 	windows := t.tiled.Count()
-	if windows < t.opts.Replicas {
-		return fmt.Errorf("the held-out text is %d windows for %d replicas: give more text, or a smaller -seq", windows, t.opts.Replicas)
-	}
 	groups := min(heldOutGroups, windows/t.opts.Replicas)
 	for g := range groups {
 		t.tiled.First = g * windows / groups
