@@ -113,22 +113,6 @@ func TestFP8EmitCosts(t *testing.T) {
 	}
 }
 
-func TestFP8Refusals(t *testing.T) {
-	text := sentence(t)
-	for _, c := range []struct {
-		flags []string
-		want  string
-	}{
-		{[]string{"-fp8", "int8"}, `-fp8 is "int8": give none, delayed, current, block, mxfp8 or nvfp4`},
-		{[]string{"-fp8-attention"}, "-fp8-attention needs -fp8 delayed, current, block, mxfp8 or nvfp4"},
-		{[]string{"-fp8", "block", "-width", "48"}, `-width: fp8: shape: "block0.attention.qkv.input" has a width of 48, and block wants whole blocks of 128: take 128`},
-	} {
-		status, _, _, stderr := runTiny(t, append(c.flags, "-data", text)...)
-		require.Equal(t, 1, status)
-		require.Contains(t, stderr, c.want)
-	}
-}
-
 // The page has a table with the statistics of tensors in FP8.
 func TestFP8OnThePage(t *testing.T) {
 	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-fp8", "nvfp4", "-width", "16", "-layers", "1")

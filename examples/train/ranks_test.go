@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -144,13 +143,7 @@ func TestResumeOnOtherRanks(t *testing.T) {
 	whole := summaryOf(t, "-data", text)
 	interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", checkpoint, "-ranks", "2", "-plan", "zb-v")
 
-	var out, errs bytes.Buffer
-	status := run(t.Context(), []string{
-		"-data", text, "-resume", checkpoint, "-run", filepath.Join(t.TempDir(), "run"), "-json", "-", "-ranks", "4", "-plan", "1f1b",
-	}, &out, &errs)
-	require.Zero(t, status, errs.String())
-	var s summary
-	require.NoError(t, json.Unmarshal(out.Bytes(), &s))
+	s := resumed(t, "-data", text, "-resume", checkpoint, "-ranks", "4", "-plan", "1f1b")
 	require.Equal(t, 1, s.ResumedAt)
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 	require.Equal(t, *whole.LossHeldout, *s.LossHeldout)

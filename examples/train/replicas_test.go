@@ -155,21 +155,6 @@ func TestReplicasWriteTheirPieces(t *testing.T) {
 		summaryOf(t, append(alone, arrangement{2, 2, 2}.flags()...)...).WeightsSHA256)
 }
 
-// TestReplicasRefuse checks the faults of flags.
-func TestReplicasRefuse(t *testing.T) {
-	for want, flags := range map[string][]string{
-		"-shard is for several replicas":                                                     {"-shard", "1"},
-		"-shard is 4: give 0 to 3":                                                           {"-replicas", "2", "-shard", "4"},
-		"-gathered is for -shard 3":                                                          {"-replicas", "2", "-gathered", "1"},
-		"-microbatches is 5: give at least one for each of the 6 replicas":                   {"-replicas", "6"},
-		"-replicas is 33, of 2 ranks each: give at most 64 ranks in all":                     {"-replicas", "33", "-ranks", "2", "-microbatches", "40"},
-		"the held-out text is 18 windows for 20 replicas: give more text, or a smaller -seq": {"-replicas", "20", "-microbatches", "20"},
-	} {
-		status, _, _, stderr := runTiny(t, append(flags, "-data", sentence(t))...)
-		requireOneLine(t, status, stderr, want)
-	}
-}
-
 // A budget that a step of replicas exceeds names alternatives that fit, whole gradients and gathered
 // weights included, and the choice of the logits counts these as well.
 func TestReplicasBudget(t *testing.T) {

@@ -47,6 +47,16 @@ func interruptedAt(t *testing.T, word string, flags ...string) (folder, stdout, 
 	return folder, out.String(), errs.String()
 }
 
+// resumed runs the program with a checkpoint, from which its flags come, and returns its summary.
+func resumed(t *testing.T, flags ...string) (s summary) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	flags = append(flags, "-run", filepath.Join(t.TempDir(), "run"), "-json", "-")
+	require.Zero(t, run(t.Context(), flags, &out, &errs), errs.String())
+	require.NoError(t, json.Unmarshal(out.Bytes(), &s))
+	return s
+}
+
 func TestInterruptAndResume(t *testing.T) {
 	text, saved := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
 	whole := summaryOf(t, "-data", text)
@@ -67,12 +77,7 @@ func TestInterruptAndResume(t *testing.T) {
 	require.NotEqual(t, whole.WeightsSHA256, s.WeightsSHA256)
 
 	// The flags come from the checkpoint; another plan changes nothing.
-	var out, errs bytes.Buffer
-	status := run(t.Context(), []string{
-		"-data", text, "-resume", saved, "-run", filepath.Join(t.TempDir(), "run"), "-json", "-", "-plan", "breadth-first",
-	}, &out, &errs)
-	require.Zero(t, status, errs.String())
-	require.NoError(t, json.Unmarshal(out.Bytes(), &s))
+	s = resumed(t, "-data", text, "-resume", saved, "-plan", "breadth-first")
 	require.Equal(t, 1, s.ResumedAt)
 	require.Equal(t, 3, s.Steps)
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
