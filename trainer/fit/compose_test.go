@@ -11,10 +11,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/fit"
@@ -128,22 +125,9 @@ func parts(profile *layout.Profile, stage int) (kinds []string) {
 // bounds returns the peaks of every rank, near and far, in bytes.
 func bounds(t *testing.T, name string, ranks, stages int, share float64, profile *layout.Profile) (peaks []int64) {
 	t.Helper()
-	named, err := schedule.Find(name)
-	require.NoError(t, err)
-	place, err := named.Place(ranks, stages)
-	require.NoError(t, err)
-	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 12})
-	require.NoError(t, err)
 	p := *profile
 	p.Params = nil // tied parameters are sent at step end
-	passes := lower.Passes{Facts: p.Facts, Parts: len(p.Parts), Capacity: 1}
-	if share > 0 {
-		passes.Away = p.Away(&place, share)
-	}
-	plan, err = lower.Prepare(plan, passes)
-	require.NoError(t, err)
-	made, err := layout.Make(context.Background(), plan, &p, layout.Config{Search: placement.Options{Nodes: 1}})
-	require.NoError(t, err)
+	made := laid(t, planOf(t, name, ranks, stages, 12), &p, share)
 	for rank := range made.Ranks {
 		far := int64(0)
 		if made.Ranks[rank].Far != nil {

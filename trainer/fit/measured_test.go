@@ -6,11 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/memory/cachingsim"
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/snapshot"
-	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
@@ -27,7 +23,7 @@ func TestFromSnapshots(t *testing.T) {
 	_, err = a.Malloc(cachingsim.Request{Bytes: 12345}) // weights
 	require.NoError(t, err)
 	live := map[int]int64{}
-	for change := range laid(t, composed, 1).All(0) {
+	for change := range laid(t, planOf(t, "gpipe", 1, 1, 1), composed, 0).All(0) {
 		if !change.Alloc {
 			require.NoError(t, a.Free(live[change.Serial]))
 			continue
@@ -41,8 +37,9 @@ func TestFromSnapshots(t *testing.T) {
 	require.Equal(t, "forward, model.py:3", profile.Shapes[0].Stages[0].Buffers[0].Name)
 	const logits = 2 * 128 * 100
 	for n := range int64(4) { // gpipe: n further microbatches keep the bytes that are live at the peak of one
-		want, got := laid(t, composed, int(n)+1).Ranks[0].Peak.Bytes, laid(t, profile, int(n)+1).Ranks[0].Peak.Bytes
-		require.Equal(t, want+n*logits, got, "logits that F frees are taken to be kept")
+		plan := planOf(t, "gpipe", 1, 1, int(n)+1)
+		want := laid(t, plan, composed, 0).Ranks[0].Peak.Bytes
+		require.Equal(t, want+n*logits, laid(t, plan, profile, 0).Ranks[0].Peak.Bytes, "logits that F frees are taken to be kept")
 	}
 
 	_, _, err = fit.FromSnapshots([]*snapshot.Snapshot{{}}, 2)
@@ -50,15 +47,4 @@ func TestFromSnapshots(t *testing.T) {
 	require.ErrorContains(t, err, "_record_memory_history")
 	_, _, err = fit.FromSnapshots(make([]*snapshot.Snapshot, 2), 3)
 	require.ErrorContains(t, err, "there are 2 snapshots for 3 stages")
-}
-
-// laid returns the layout of a profile of one stage under gpipe.
-func laid(t *testing.T, profile *layout.Profile, microbatches int) *layout.Memory {
-	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: microbatches})
-	require.NoError(t, err)
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Parts: len(profile.Parts), Capacity: 1})
-	require.NoError(t, err)
-	made, err := layout.Make(t.Context(), plan, profile, layout.Config{Search: placement.Options{Nodes: 1}})
-	require.NoError(t, err)
-	return made
 }

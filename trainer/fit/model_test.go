@@ -8,7 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
@@ -178,18 +181,38 @@ func TestFP8(t *testing.T) {
 	require.ErrorContains(t, fit.Setup{Sequence: 16, Precision: fit.FP8, Tables: fit.PyTorch}.Validate(&c.Model), "take Megatron-LM's")
 }
 
+// planOf returns the plan of a schedule.
+func planOf(t *testing.T, name string, ranks, stages, microbatches int) *schedule.Plan {
+	t.Helper()
+	named, err := schedule.Find(name)
+	require.NoError(t, err)
+	place, err := named.Place(ranks, stages)
+	require.NoError(t, err)
+	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: microbatches})
+	require.NoError(t, err)
+	return plan
+}
+
+// laid returns the memory of a plan, with a share of the saved bytes in far memory.
+func laid(t *testing.T, plan *schedule.Plan, profile *layout.Profile, share float64) *layout.Memory {
+	t.Helper()
+	passes := lower.Passes{Facts: profile.Facts, Parts: len(profile.Parts), Capacity: 1}
+	if share > 0 {
+		passes.Away = profile.Away(&plan.Placement, share)
+	}
+	plan, err := lower.Prepare(plan, passes)
+	require.NoError(t, err)
+	made, err := layout.Make(t.Context(), plan, profile, layout.Config{Search: placement.Options{Nodes: 1}})
+	require.NoError(t, err)
+	return made
+}
+
 // prediction returns the prediction for a config under a schedule.
 func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.Setup) *fit.Prediction {
 	t.Helper()
 	c, err := fit.ReadConfig(strings.NewReader(config), nil)
 	require.NoError(t, err)
-	named, err := schedule.Find(name)
-	require.NoError(t, err)
-	place, err := named.Place(ranks, stages)
-	require.NoError(t, err)
-	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 2 * ranks})
-	require.NoError(t, err)
-	out, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: setup, Plan: plan, Capacity: 1})
+	out, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: setup, Plan: planOf(t, name, ranks, stages, 2*ranks), Capacity: 1})
 	require.NoError(t, err)
 	return out
 }

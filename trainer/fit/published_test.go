@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
@@ -50,12 +49,7 @@ var runs = []published{
 func (run *published) predict(t *testing.T) (*fit.Config, *fit.Rank) {
 	c, err := fit.ReadMegatron(strings.NewReader(run.flags), nil)
 	require.NoError(t, err, run.name)
-	named, err := schedule.Find(run.schedule)
-	require.NoError(t, err)
-	place, err := named.Place(c.Ranks, c.Ranks*run.stages)
-	require.NoError(t, err)
-	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: run.m})
-	require.NoError(t, err)
+	plan := planOf(t, run.schedule, c.Ranks, c.Ranks*run.stages, run.m)
 	setup := c.Setup
 	setup.Data = run.data
 	out, err := fit.Predict(context.Background(), fit.Request{Model: &c.Model, Setup: setup, Plan: plan, Capacity: 1})

@@ -6,10 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/trainer/fit"
 )
 
@@ -57,16 +53,7 @@ func saved(t *testing.T, m *fit.Model, name string, ranks, stages int) (peaks []
 	}
 	profile, err := fit.Compose(layers, 8, 8, sizes)
 	require.NoError(t, err)
-	named, err := schedule.Find(name)
-	require.NoError(t, err)
-	place, err := named.Place(ranks, stages)
-	require.NoError(t, err)
-	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 8})
-	require.NoError(t, err)
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Parts: 2, Capacity: 1})
-	require.NoError(t, err)
-	made, err := layout.Make(t.Context(), plan, profile, layout.Config{Search: placement.Options{Nodes: 1}})
-	require.NoError(t, err)
+	made := laid(t, planOf(t, name, ranks, stages, 8), profile, 0)
 	for rank := range ranks {
 		var live, peak int64
 		for change := range made.All(rank) {
