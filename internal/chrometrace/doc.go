@@ -1,3 +1,3 @@
-// Package chrometrace is for writing Chrome trace events in JSON, which Perfetto
-// (ui.perfetto.dev) and chrome://tracing open.
+// Package chrometrace writes Chrome trace events in JSON, which Perfetto (ui.perfetto.dev) and
+// chrome://tracing open.
 package chrometrace

@@ -1,4 +1,3 @@
-// Package fmapeak is for benchmarks: it measures how many multiplications and additions a core
-// can do, because a figure of a product means little on a shared machine without the peak of
-// the same minute beside it.
+// Package fmapeak measures the peak rate of multiplications and additions of a core, for benchmarks:
+// on a shared machine the speed of a product means little without the peak at the same time.
 package fmapeak

@@ -17,9 +17,8 @@ func loop256(rounds int)
 // chains is the number of instructions of a round.
 const chains = 12
 
-// GFLOPS returns the best of several runs of a loop of nothing but multiplications
-// and additions in vectors of the given number of float32, 16 or 8, on one core. 0
-// where the processor has no such vectors.
+// GFLOPS returns the highest rate of several runs of a loop that only multiplies and adds vectors
+// of 16 or 8 float32 on one core, or 0 if the processor has no such vectors.
 func GFLOPS(lanes int) float64 {
 	const rounds = 200_000 // about a millisecond
 	loop := loop512

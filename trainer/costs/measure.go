@@ -53,7 +53,7 @@ func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error)
 		m, metered := newMeter(stage, space)
 		c.meters, c.Runner.Stages = append(c.meters, m), append(c.Runner.Stages, metered)
 	}
-	if err := c.times(ctx, schedule.DepthFirst, apart); err != nil {
+	if err := c.times(ctx); err != nil {
 		return nil, fmt.Errorf("costs: %w", err)
 	}
 	levels, err := c.levels(ctx)
@@ -88,20 +88,16 @@ func apart(p schedule.Params) (*schedule.Plan, error) {
 	return lower.Split(plan), nil
 }
 
-// times runs the steps, each with every rule in turn, so that a temporarily slow machine
-// affects all rules.
-func (c *costing[T]) times(ctx context.Context, rules ...schedule.Rule) (err error) {
+// times runs the steps, each with B and then with I and W, so that a temporarily slow machine
+// affects both.
+func (c *costing[T]) times(ctx context.Context) (err error) {
 	var runs []*runner.Runner[T]
-	defer func() {
-		for _, run := range runs {
-			err = errors.Join(err, run.Close())
+	for _, rule := range []schedule.Rule{schedule.DepthFirst, apart} {
+		run, fault := c.run(rule, runner.Hooks{})
+		if fault != nil {
+			return fault
 		}
-	}()
-	for _, rule := range rules {
-		run, err := c.run(rule, runner.Hooks{})
-		if err != nil {
-			return err
-		}
+		defer func() { err = errors.Join(err, run.Close()) }()
 		runs = append(runs, run)
 	}
 	for step := range 1 + c.Steps {

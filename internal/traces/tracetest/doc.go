@@ -1,3 +1,3 @@
-// Package tracetest is for writing traces of runs that never happened: a simulated step, as
-// torch.profiler or Megatron-LM would have recorded it.
+// Package tracetest writes traces of simulated steps in the formats of torch.profiler, Megatron-LM
+// and Weir.
 package tracetest

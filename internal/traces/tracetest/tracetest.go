@@ -11,13 +11,13 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Steps are what the ranks did in some steps.
+// Steps holds the computations of the ranks in several steps.
 type Steps struct {
 	Plan   *schedule.Plan
 	Events [][]simulate.Event // computations by rank, in nanoseconds
 }
 
-// Simulate returns so many steps of a plan, one behind the other. Costs are in nanoseconds.
+// Simulate returns consecutive steps of a plan. Costs are in nanoseconds.
 func Simulate(plan *schedule.Plan, costs *simulate.Costs, steps int) (*Steps, error) {
 	one, err := draw.Simulate(plan, costs, plan.Capacity)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *Steps) Shift(rank int, by int64) {
 	}
 }
 
-// WaitInside makes every span begin where the one before it ends, as annotations do that a host
-// writes around an action with its wait.
+// WaitInside makes every span begin at the end of the previous one, like annotations of a host that
+// include the wait of an action.
 func (s *Steps) WaitInside() {
 	for _, events := range s.Events {
 		steps := map[schedule.Action]bool{}
@@ -81,7 +81,7 @@ func (s *Steps) Kineto(rank int, category string) []byte {
 func micro(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
 
 // OTLP returns the spans of all ranks as the collector of OpenTelemetry writes them, a line for
-// each rank, on hosts of so many ranks.
+// each rank, with the given number of ranks on a host.
 func (s *Steps) OTLP(ranksPerHost int) []byte {
 	var b bytes.Buffer
 	for rank, events := range s.Events {
@@ -110,7 +110,7 @@ func (s *Steps) Weir() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Slow makes the computations of a rank so many times as long in the costs of a plan.
+// Slow multiplies the times of a rank in the costs of a plan.
 func Slow(plan *schedule.Plan, costs *simulate.Costs, rank int, factor float64) {
 	costs.Stages = slices.Clone(costs.Stages)
 	for _, stage := range plan.Placement.On(rank) {
