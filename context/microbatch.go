@@ -2,12 +2,10 @@ package batchctx
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/internal/invariants"
-	"github.com/weir-ml/weir/memory"
 )
 
 // Keys of a stage's declarations, made by stages.Decl. They count from 1 and are valid for their
@@ -29,71 +27,12 @@ type (
 // and unwinds, by a panic, to the runner, which ends the step with this error and releases
 // everything. Deferred calls run, and may still call Release, Drop, Abandon and SetAccess. The
 // step ends even if the stage recovers the panic.
-type Microbatch[T any] struct {
-	call       *frames.StageCall[T]
-	generation uint64
-}
+type Microbatch[T any] struct{ view[T] }
 
 // NewMicrobatch returns the view of the running call, for the runner.
 func NewMicrobatch[T any](call *frames.StageCall[T]) Microbatch[T] {
-	return Microbatch[T]{call, call.Frames.Generation()}
+	return Microbatch[T]{newView(call)}
 }
-
-// live returns the call, and fails if the view has ended or failed.
-func (m Microbatch[T]) live() *frames.StageCall[T] {
-	if f := m.call.Frames; f.Generation() != m.generation {
-		f.Fail(ErrEnded)
-	}
-	return m.call
-}
-
-// liveOrFailed returns the call, and fails if the view has ended. It serves the methods that
-// deferred calls may use after a failure.
-func (m Microbatch[T]) liveOrFailed() *frames.StageCall[T] {
-	if f := m.call.Frames; f.Generation() != m.generation && !f.Failed(m.generation) {
-		f.Fail(ErrEnded)
-	}
-	return m.call
-}
-
-// Check ends the call and the step with err, unless it is nil.
-func (m Microbatch[T]) Check(err error) {
-	if err != nil {
-		m.call.Frames.Fail(err)
-	}
-}
-
-// checkOnce is Check for a method that also works after a failure: the first failure wins.
-func (m Microbatch[T]) checkOnce(err error) {
-	if f := m.call.Frames; err != nil && !f.Failed(m.generation) {
-		f.Fail(err)
-	}
-}
-
-// refuse ends the call and the step with err and its subject. The runner adds the location.
-func (m Microbatch[T]) refuse(err error, subject string, args ...any) {
-	m.call.Frames.Fail(fmt.Errorf("%w: %s", err, fmt.Sprintf(subject, args...)))
-}
-
-// index maps a key to the number of a declaration of the stage, and refuses a key that is out of
-// range.
-func (m Microbatch[T]) index(noun string, key int, own frames.Range) int {
-	i, declared := own.At(key - 1)
-	if !declared {
-		m.refuse(ErrUndeclared, "%s %d, but the stage declares %d: use the keys of its own Decl", noun, key, own.Count)
-	}
-	return i
-}
-
-// Must returns h if err is nil, and ends the call and the step with err if it is not:
-// mb.Must(device.Alloc(...)).
-func (m Microbatch[T]) Must(h T, err error) T {
-	m.Check(err)
-	return h
-}
-
-// Step returns the number of the step.
-func (m Microbatch[T]) Step() int64 { return m.liveOrFailed().Frames.Step }
 
 // Index returns the number of the microbatch in the batch, from 0, as Entry.Index does. Data-parallel
 // replicas share one batch, and random draws use the number as a key (L9), so no two replicas draw
@@ -102,13 +41,6 @@ func (m Microbatch[T]) Index() int {
 	c := m.liveOrFailed()
 	return c.Frames.Index(c.Item)
 }
-
-// Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's
-// name (L9).
-func (m Microbatch[T]) Seed() uint64 { return m.liveOrFailed().Frames.Seed }
-
-// Pass returns why the stage runs (L13).
-func (m Microbatch[T]) Pass() Pass { return m.liveOrFailed().Access.Pass }
 
 // AtMost returns n, a number of elements that depends on values, such as the number of tokens for
 // an expert. Memory is planned before the values exist, so in a dry run AtMost returns bound, and
@@ -144,15 +76,6 @@ func (m Microbatch[T]) Part(p Part) T {
 func (m Microbatch[T]) Retain(h T) T {
 	_ = m.live().Frames.Space.Retain(h) // Save and the runner refuse a handle without a reference.
 	return h
-}
-
-// Release ends a reference that the stage owns, such as a workspace's.
-func (m Microbatch[T]) Release(h T) {
-	_, err := m.liveOrFailed().Frames.Space.Release(h)
-	if errors.Is(err, memory.ErrNoPlain) {
-		err = fmt.Errorf("%w: Release only handles that you have allocated or retained; a borrowed handle ends by itself", err)
-	}
-	m.checkOnce(err)
 }
 
 // Save hands h over to the backward, or in I to W. A stage may call it in a forward, in a

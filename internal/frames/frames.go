@@ -81,11 +81,10 @@ type Frames[T any] struct {
 	outputs     []Cell[T] // of the last stage, within its action
 	bounded     func()    // see Dry; nil outside of dry runs
 
-	call         StageCall[T]
-	quantization QuantizeCall[T]
-	generation   uint64 // of the valid view
-	failure      error  // of a view in this step
-	counts       Counts
+	call       StageCall[T]
+	generation uint64 // of the valid view
+	failure    error  // of a view in this step
+	counts     Counts
 	account
 }
 
@@ -106,6 +105,7 @@ type stage[T any] struct {
 	uses      []ParamState // by parameter
 	losses    []LossState  // by loss
 	reduced   bool         // the reduction of its gradients has begun
+	backward  bool         // it has a backward in this step: see Quantize
 	access    Access       // to everything that the stage declares
 }
 

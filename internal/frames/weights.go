@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once in
@@ -37,26 +38,6 @@ func (w WeightCopy) place() effects.Place {
 	return effects.BackwardWeights
 }
 
-// QuantizeCall is the running QUANTIZE, for batchctx.Quantization.
-type QuantizeCall[T any] struct {
-	Frames   *Frames[T]
-	stage    int
-	backward bool // the stage has a backward in this step
-}
-
-// Pass returns why the stage will run: Train or Eval.
-func (q *QuantizeCall[T]) Pass() Pass { return q.Frames.stages[q.stage].access.Pass }
-
-// Params returns all uses of parameters of the stage.
-func (q *QuantizeCall[T]) Params() Range { return q.Frames.stages[q.stage].access.Params }
-
-// Weight returns the weight that a use of a parameter of the stage computes with.
-func (q *QuantizeCall[T]) Weight(param int) T {
-	st := &q.Frames.stages[q.stage]
-	st.uses[param].Asked = true
-	return st.weight(param)
-}
-
 // weight returns the weight that a use of a parameter computes with.
 func (st *stage[T]) weight(param int) T {
 	if cell := &st.gathered[param]; cell.Held() {
@@ -65,37 +46,35 @@ func (st *stage[T]) weight(param int) T {
 	return st.Params[param].Weight
 }
 
-// Copies returns all copies of the stage.
-func (q *QuantizeCall[T]) Copies() Range { return q.Frames.stages[q.stage].access.Copies }
-
-// Needs reports whether this step needs a copy of the stage.
-func (q *QuantizeCall[T]) Needs(n int) bool {
-	st := &q.Frames.stages[q.stage]
-	w := &st.WeightCopies[n]
-	return w.At == AtForward || q.backward && (st.InputGradient || !w.InputOnly)
+// Quantize begins a QUANTIZE of a stage, which EndQuantize ends. backward reports whether the stage
+// has a backward in this step.
+func (c *Frames[T]) Quantize(stage int, backward bool) *StageCall[T] {
+	c.stages[stage].backward = backward
+	return c.Call(stage, 0, schedule.Quantize)
 }
 
-// Put takes over a copy of a weight of the stage.
-func (q *QuantizeCall[T]) Put(n int, h T) error {
-	st := &q.Frames.stages[q.stage]
+// needsCopy reports whether this step needs a copy of a weight.
+func (st *stage[T]) needsCopy(n int) bool {
 	w := &st.WeightCopies[n]
+	return w.At == AtForward || st.backward && (st.InputGradient || !w.InputOnly)
+}
+
+// NeedsCopy reports whether this step needs a copy of a weight of the stage.
+func (c *StageCall[T]) NeedsCopy(n int) bool { return c.stage.needsCopy(n) }
+
+// PutCopy takes over a copy of a weight of the stage.
+func (c *StageCall[T]) PutCopy(n int, h T) error {
+	w, cell := &c.stage.WeightCopies[n], &c.stage.copies[n]
 	switch {
-	case !q.Needs(n):
+	case !c.NeedsCopy(n):
 		return fmt.Errorf("%w: copy of %q for the %s, which this step does not need: call Wants first", ErrUndeclared, w.Name, w.Direction())
-	case st.copies[n].Held():
+	case cell.Held():
 		return fmt.Errorf("%w: copy of %q for the %s was put already", ErrOccupied, w.Name, w.Direction())
 	}
-	if err := q.Frames.Hold(&st.copies[n], h, placeClasses[w.place()]); err != nil {
+	if err := c.Frames.Hold(cell, h, placeClasses[w.place()]); err != nil {
 		return fmt.Errorf("batchctx: copy of %q for the %s: %w", w.Name, w.Direction(), err)
 	}
 	return nil
-}
-
-// Quantize begins a QUANTIZE of a stage. EndQuantize ends it.
-func (c *Frames[T]) Quantize(stage int, backward bool) *QuantizeCall[T] {
-	c.generation++
-	c.quantization = QuantizeCall[T]{c, stage, backward}
-	return &c.quantization
 }
 
 // EndQuantize ends the view of a QUANTIZE; err is the call's error. All copies that the step needs
@@ -104,15 +83,15 @@ func (c *Frames[T]) EndQuantize(err error) error {
 	if err := c.End(err); err != nil {
 		return err
 	}
-	q := &c.quantization
-	st := &c.stages[q.stage]
+	stage := c.running.stage
+	st := &c.stages[stage]
 	for n, w := range st.WeightCopies {
-		if q.Needs(n) && !st.copies[n].Held() {
-			return fmt.Errorf("%w: stage %d (%s) made no copy of %q for the %s: Put it", ErrMissing, q.stage, st.Name, w.Name, w.Direction())
+		if st.needsCopy(n) && !st.copies[n].Held() {
+			return fmt.Errorf("%w: stage %d (%s) made no copy of %q for the %s: Put it", ErrMissing, stage, st.Name, w.Name, w.Direction())
 		}
 	}
 	c.counts[effects.ForwardWeights]++
-	if q.backward {
+	if st.backward {
 		c.counts[effects.BackwardWeights]++
 	}
 	return nil

@@ -151,7 +151,6 @@ func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *ef
 	case schedule.W:
 		err = r.BackwardWeight(ctx, s, m)
 	default:
-		r.Frames.Act(s, 0)
 		backward := r.plan.HasBackward(s)
 		if backward {
 			r.expected[effects.BackwardWeights]++
