@@ -129,11 +129,11 @@ func (p perRank[T]) forRank(rank int) Source[T] {
 // Items that a failed step has received are lost. The source makes an item for every microbatch of
 // the batch, even for microbatches of replicas in other processes.
 func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E, entry batchctx.Entry[T]) error) Source[T] {
-	return &stream[T, E]{items: itemRing[E]{next: next, making: make(chan struct{}, 1)}, put: put}
+	return &stream[T, E]{items: itemQueue[E]{next: next, making: make(chan struct{}, 1)}, put: put}
 }
 
 type stream[T, E any] struct {
-	items itemRing[E]
+	items itemQueue[E]
 	put   func(item E, entry batchctx.Entry[T]) error
 	ranks []streamReader[T, E]
 }
@@ -193,25 +193,25 @@ func (s *streamReader[T, E]) skip(ctx context.Context, number int) error {
 	return nil
 }
 
-// itemRing holds the items that some ranks have received and others have not.
-type itemRing[E any] struct {
+// itemQueue holds the items that some ranks have received and others have not.
+type itemQueue[E any] struct {
 	next   func(context.Context) (E, error)
 	making chan struct{} // holds a token while an item is made
 
 	mu        sync.Mutex
-	items     []E // a ring
-	first     int // the number of the oldest item in the ring
-	count     int
+	items     []E   // the oldest first
+	first     int   // the number of the oldest item
 	positions []int // by rank: the number of its next item
 	err       error // of next
 }
 
 // begin sets every rank's next item to the first item that no rank has received.
-func (s *itemRing[E]) begin(ranks int) {
+func (s *itemQueue[E]) begin(ranks int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.first, s.count, s.err = s.first+s.count, 0, nil
+	s.first, s.err = s.first+len(s.items), nil
 	clear(s.items)
+	s.items = s.items[:0]
 	s.positions = slices.Grow(s.positions[:0], ranks)[:ranks]
 	for rank := range s.positions {
 		s.positions[rank] = s.first
@@ -219,7 +219,7 @@ func (s *itemRing[E]) begin(ranks int) {
 }
 
 // take returns a rank's next item.
-func (s *itemRing[E]) take(ctx context.Context, rank int) (E, error) {
+func (s *itemQueue[E]) take(ctx context.Context, rank int) (E, error) {
 	item, made, err := s.takeMade(rank)
 	if made || err != nil {
 		return item, err
@@ -247,42 +247,26 @@ func (s *itemRing[E]) take(ctx context.Context, rank int) (E, error) {
 		s.err = err
 		return none, err
 	}
-	s.push(item)
+	s.items = append(s.items, item)
 	return s.pop(rank), nil
 }
 
 // takeMade returns a rank's next item if it was made already, or else the error of next, if any.
-func (s *itemRing[E]) takeMade(rank int) (item E, made bool, err error) {
+func (s *itemQueue[E]) takeMade(rank int) (item E, made bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.positions[rank] < s.first+s.count {
+	if s.positions[rank] < s.first+len(s.items) {
 		return s.pop(rank), true, nil
 	}
 	return item, false, s.err
 }
 
-// push adds an item. The ring grows to the largest distance between the ranks.
-func (s *itemRing[E]) push(item E) {
-	if s.count == len(s.items) {
-		items := make([]E, max(2*len(s.items), 8))
-		for n := s.first; n < s.first+s.count; n++ {
-			items[n%len(items)] = s.items[n%len(s.items)]
-		}
-		s.items = items
-	}
-	s.items[(s.first+s.count)%len(s.items)] = item
-	s.count++
-}
-
 // pop returns a rank's next item, and drops the items that every rank has received.
-func (s *itemRing[E]) pop(rank int) E {
-	item := s.items[s.positions[rank]%len(s.items)]
+func (s *itemQueue[E]) pop(rank int) E {
+	item := s.items[s.positions[rank]-s.first]
 	s.positions[rank]++
-	for s.count > 0 && slices.Min(s.positions) > s.first {
-		var none E
-		s.items[s.first%len(s.items)] = none
-		s.first++
-		s.count--
-	}
+	received := slices.Min(s.positions) - s.first
+	s.items = slices.Delete(s.items, 0, received)
+	s.first += received
 	return item
 }
