@@ -17,13 +17,12 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 		replicas = cfg.recording
 	}
 	p := &planner{
-		rule: cfg.Plan.Rule, unchecked: cfg.Plan.Unchecked, costs: cfg.Plan.Costs,
+		plan: &cfg.Plan, memory: &cfg.Memory,
 		params: schedule.Params{
 			Placement: cfg.Plan.Placement, Group: cfg.Plan.Group, Cap: cfg.Plan.Cap, Slices: cfg.Plan.Slices, Frozen: make([]bool, cfg.depth()),
 		},
 		passes:   lower.Passes{Facts: make([]schedule.Facts, cfg.depth()), Parts: len(parts), Quantizing: cfg.Plan.Quantizing, Reduce: replicas.count() > 1, Level: replicas.shard()},
 		replicas: replicas.count(),
-		profile:  cfg.Memory.Profile, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
 	}
 	if replicas.shard() == 3 {
 		p.passes.Gathered = cmp.Or(replicas.Gathered, lower.Fewest)

@@ -13,7 +13,6 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -24,16 +23,11 @@ import (
 // planner makes the plans of steps and keeps the last one of each mode. The ranks of a process
 // share it.
 type planner struct {
-	rule      schedule.Rule
-	params    schedule.Params // all but the mode and the number of microbatches
-	passes    lower.Passes
-	replicas  int
-	unchecked bool
-	costs     *simulate.Costs
-	profile   *layout.Profile // nil if memory is not planned
-	lookAhead int
-	budget    int64
-	search    placement.Options
+	plan     *Plan // of the completed configuration
+	memory   *Memory
+	params   schedule.Params // all but the mode and the number of microbatches
+	passes   lower.Passes
+	replicas int
 
 	mu sync.Mutex
 	// plans are the last plans of each mode. Plan 0 is for the replicas with one more microbatch
@@ -76,18 +70,18 @@ func (p *planner) planShare(mode schedule.Mode, m, replica int) (share, error) {
 	if p.plans[mode] == nil {
 		p.plans[mode] = make([]*planned, 2+p.replicas)
 	}
-	most, err := p.plan(mode, (m+p.replicas-1)/p.replicas, 0)
+	most, err := p.planReplica(mode, (m+p.replicas-1)/p.replicas, 0)
 	if err != nil {
 		return share{}, err
 	}
 	if m%p.replicas == 0 {
 		return share{most, 0, most.hash}, nil
 	}
-	fewest, err := p.plan(mode, m/p.replicas, 1)
+	fewest, err := p.planReplica(mode, m/p.replicas, 1)
 	if err != nil {
 		return share{}, err
 	}
-	if mode == schedule.Training && !p.unchecked && fewest.comparedWith != most.Plan {
+	if mode == schedule.Training && !p.plan.Unchecked && fewest.comparedWith != most.Plan {
 		if err := check.Replicas(most.Plan, fewest.Plan); err != nil {
 			return share{}, err
 		}
@@ -100,8 +94,8 @@ func (p *planner) planShare(mode schedule.Mode, m, replica int) (share, error) {
 	return share{fewest, 1, hash}, nil
 }
 
-// plan returns the checked plan of a mode for m microbatches of one replica, which slot keeps.
-func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
+// planReplica returns the checked plan of a mode for m microbatches of one replica, which slot keeps.
+func (p *planner) planReplica(mode schedule.Mode, m, slot int) (*planned, error) {
 	if kept := p.plans[mode][slot]; kept != nil && kept.Microbatches == m {
 		return kept, nil
 	}
@@ -110,8 +104,8 @@ func (p *planner) plan(mode schedule.Mode, m, slot int) (*planned, error) {
 		return nil, err
 	}
 	made := &planned{Plan: plan, hash: hashOf(plan), offloads: plan.Kinds()[schedule.Offload]}
-	if p.costs != nil {
-		if made.report, err = simulate.Run(plan, p.costs, p.passes.Capacity); err != nil {
+	if p.plan.Costs != nil {
+		if made.report, err = simulate.Run(plan, p.plan.Costs, p.passes.Capacity); err != nil {
 			return nil, err
 		}
 	}
@@ -172,16 +166,16 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 	}
 	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
 	cfg := layout.Config{
-		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search, Replicas: p.replicas,
-		Envelope: shapes == nil && len(p.profile.Shapes) > 1,
+		LookAhead: p.plan.LookAhead, Budget: p.memory.Budget, Shapes: shapes, Search: p.memory.Search, Replicas: p.replicas,
+		Envelope: shapes == nil && len(p.memory.Profile.Shapes) > 1,
 	}
-	if p.budget > 0 {
+	if p.memory.Budget > 0 {
 		asked := p.params
 		asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
-		cfg.Instead = layout.Alternative{Rule: p.rule, Params: asked, Profile: p.profile, Passes: p.passes}.Variants()
+		cfg.Instead = layout.Alternative{Rule: p.plan.Rule, Params: asked, Profile: p.memory.Profile, Passes: p.passes}.Variants()
 	}
 	var err error
-	made.memory, err = layout.Make(ctx, plan.Plan, p.profile, cfg)
+	made.memory, err = layout.Make(ctx, plan.Plan, p.memory.Profile, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -193,14 +187,14 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	asked := p.params
 	asked.Mode, asked.Microbatches = mode, m
-	plan, err := p.rule(asked)
+	plan, err := p.plan.Rule(asked)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkAnswer(plan, &asked); err != nil {
 		return nil, err
 	}
-	if !p.unchecked {
+	if !p.plan.Unchecked {
 		passes := p.passes
 		has := plan.Kinds()
 		passes.Reduce = passes.Reduce && !has[schedule.ReduceGrad]
@@ -212,12 +206,12 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 		}
 	}
 	plan = plan.Flat()
-	if p.unchecked {
+	if p.plan.Unchecked {
 		if err := checkRunnable(plan); err != nil {
 			return nil, err
 		}
 	}
-	if p.replicas > 1 && mode == schedule.Training && !p.unchecked {
+	if p.replicas > 1 && mode == schedule.Training && !p.plan.Unchecked {
 		return plan, check.Replicas(plan)
 	}
 	return plan, nil
