@@ -73,11 +73,11 @@ func (r *worker[T]) account() RankResult {
 	}
 	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
 	l := &r.levels
-	if l.rank != nil {
-		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.Frames.Baseline()+l.top
+	if l.near.rank != nil {
+		own.Planned, own.Height, own.PeakPlanned = true, l.near.rank.Layout.Height, r.Frames.Baseline()+l.top
 	}
-	if l.far != nil {
-		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.Height, r.Frames.FarWaits()
+	if l.far.rank != nil {
+		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.rank.Height, r.Frames.FarWaits()
 	}
 	if d := r.shards; d != nil {
 		own.Reduce, own.Gather, own.ReplicaWait = d.reduces.busy, d.gathers.busy, d.reduces.waited+d.gathers.waited

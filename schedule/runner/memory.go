@@ -14,30 +14,41 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// levels is the position in the memory plan of the running step. The plan gives the number of live
-// bytes, the level, at each position.
+// levels is the position of the running step in the memory plans of its rank.
 type levels struct {
-	rank     *layout.Rank // nil if the memory of the step is not planned
-	atMost   bool         // the plan is an upper bound
+	near, far level // of the rank's space, and of its far memory
+	atMost    bool  // the plans are upper bounds
+	top       int64 // the highest level of near in the step
+}
+
+// level is the position in a memory plan. The plan gives the number of live bytes, the level, at each
+// position.
+type level struct {
+	rank     *layout.Rank // nil if the memory is not planned
+	base     int          // the position of the first action in the running repeat of a segment
 	position int
 	peak     int64 // the highest level since the last sample
-	top      int64 // the highest level of the step
-
-	far                  *layout.Rank // of far memory; nil if the step does not offload
-	farBase, farPosition int
-	farPeak              int64 // the highest level of far memory since the last sample
 }
 
-// base returns the position of the first action in a repeat of a segment.
-func (l *levels) base(segment, repeat int) int {
-	if l.far != nil {
-		l.farBase = l.far.Segments[segment].Base(repeat)
+// enter sets the base to the first action in a repeat of a segment.
+func (l *level) enter(segment, repeat int) {
+	if l.rank != nil {
+		l.base = l.rank.Segments[segment].Base(repeat)
 	}
+}
+
+// move sets the position to k actions after the base. It reports whether the memory is planned.
+func (l *level) move(k int) bool {
 	if l.rank == nil {
-		return 0
+		return false
 	}
-	return l.rank.Segments[segment].Base(repeat)
+	l.position = l.base + k
+	l.peak = max(l.peak, l.rank.Layout.Levels[l.position].Peak)
+	return true
 }
+
+// live returns the level at the position.
+func (l *level) live() int64 { return l.rank.Layout.Levels[l.position].Live }
 
 // plansMemory reports whether the step plans memory of this rank. It plans the far memory if it
 // offloads, and the other memory if the space is memory.Planned. An evaluation with Outputs is not
@@ -77,9 +88,9 @@ func (r *worker[T]) lay(plan *program) error {
 		if err := r.planned.Lay(rank.Layout); err != nil {
 			return fmt.Errorf("runner: %s: memory of a step: %w", r.name(), err)
 		}
-		r.levels.rank = rank
+		r.levels.near.rank = rank
 	}
-	r.levels.atMost, r.levels.far = plan.atMost, rank.Far
+	r.levels.atMost, r.levels.far.rank = plan.atMost, rank.Far
 	if rank.Far == nil {
 		return nil
 	}
@@ -144,79 +155,67 @@ func mayOffload[T any](o *Offload, space memory.Space[T]) error {
 func (r *worker[T]) unlay() (err error) {
 	laid := r.levels
 	r.levels = levels{}
-	if laid.rank != nil {
+	if laid.near.rank != nil {
 		err = r.planned.Lay(nil)
 	}
-	if r.far != nil && laid.far != nil {
+	if r.far != nil && laid.far.rank != nil {
 		r.far.Stop()
 		err = errors.Join(err, r.far.Lay(nil))
 	}
 	return err
 }
 
-// setPosition sets the position in the program to k actions after a base of levels. The position
-// determines the addresses of the next allocations. If memory is not planned, it is the number of
-// actions that have run.
-func (r *worker[T]) setPosition(base, k int) {
+// setPosition sets the position in the program to k actions after the base of the levels. The
+// position determines the addresses of the next allocations. If memory is not planned, it is the
+// number of actions that have run.
+func (r *worker[T]) setPosition(k int) {
 	l := &r.levels
-	if l.far != nil {
-		l.farPosition = l.farBase + k
-		l.farPeak = max(l.farPeak, l.far.Layout.Levels[l.farPosition].Peak)
-		r.far.At(l.farPosition)
+	if l.far.move(k) {
+		r.far.At(l.far.position)
 	}
-	if l.rank == nil {
-		if r.peak.watched {
-			r.peak.space.At(r.result.Actions)
-		}
-		return
+	if l.near.move(k) {
+		l.top = max(l.top, l.near.peak)
+		r.planned.At(l.near.position)
+	} else if r.peak.watched {
+		r.peak.space.At(r.result.Actions)
 	}
-	l.position = base + k
-	if level := l.rank.Layout.Levels[l.position].Peak; level > l.peak {
-		l.peak, l.top = level, max(l.top, level)
-	}
-	r.planned.At(l.position)
 }
 
 // setEndPosition sets the position after the last action.
 func (r *worker[T]) setEndPosition() {
-	end := 0
-	l := &r.levels
-	if l.rank != nil {
-		end = l.rank.End
+	for _, l := range []*level{&r.levels.near, &r.levels.far} {
+		if l.rank != nil {
+			l.base = l.rank.End
+		}
 	}
-	if l.far != nil {
-		l.farBase = l.far.End
-	}
-	r.setPosition(end, 0)
+	r.setPosition(0)
 }
 
 // auditPlan compares the live bytes with the memory plan (L6).
 func (r *worker[T]) auditPlan() error {
 	l := &r.levels
-	if l.far != nil {
-		if live, planned := r.far.Live(), l.far.Layout.Levels[l.farPosition].Live; live > planned || live < planned && !l.atMost {
+	if l.far.rank != nil {
+		if live, planned := r.far.Live(), l.far.live(); live > planned || live < planned && !l.atMost {
 			return fmt.Errorf("%w: %d bytes are live in far memory, but the plan has %d: record the stages again", frames.ErrLeak, live, planned)
 		}
 	}
-	if l.rank == nil {
+	if l.near.rank == nil {
 		return nil
 	}
-	return r.Frames.AuditPlan(l.rank.Layout.Levels[l.position].Live, l.atMost)
+	return r.Frames.AuditPlan(l.near.live(), l.atMost)
 }
 
 // samplePlan fills in the memory plan's numbers of a sample.
 func (r *worker[T]) samplePlan(s *memory.Sample) {
-	l := &r.levels
-	if l.far != nil {
-		s.FarPlanned, l.farPeak = l.farPeak, l.far.Layout.Levels[l.farPosition].Live
+	near, far := &r.levels.near, &r.levels.far
+	if far.rank != nil {
+		s.FarPlanned, far.peak = far.peak, far.live()
 	}
-	s.Planned = l.rank != nil
-	if !s.Planned {
-		return
+	if s.Planned = near.rank != nil; s.Planned {
+		before, live := r.Frames.Baseline(), near.live()
+		s.LivePlanned, s.PeakPlanned = before+live, before+near.peak
+		near.peak = live
 	}
-	before, live := r.Frames.Baseline(), l.rank.Layout.Levels[l.position].Live
-	s.LivePlanned, s.PeakPlanned = before+live, before+l.peak
-	l.peak = live
 }
 
 // explain adds the cause to the error of a refused allocation: the leak that occupies the planned
@@ -224,7 +223,7 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 func (r *worker[T]) explain(err error) error {
 	refused, is := errors.AsType[*memory.PlanError](err)
 	switch {
-	case !is || r.levels.rank == nil:
+	case !is || r.levels.near.rank == nil:
 		return err
 	case refused.Err == memory.ErrOverlap:
 		if lost := r.Frames.KnownLeak(); lost != nil {
@@ -241,7 +240,7 @@ func (r *worker[T]) explain(err error) error {
 // plannedAt returns the names of the buffers that the memory plan allocates at a position, in order.
 func (r *worker[T]) plannedAt(place int) (names []string) {
 	const most = 16
-	places := r.levels.rank.Layout.Places
+	places := r.levels.near.rank.Layout.Places
 	if place < 0 || place >= len(places)-1 {
 		return nil
 	}
@@ -263,7 +262,7 @@ func (r *worker[T]) plannedAt(place int) (names []string) {
 // fillPlanned is Fill with planned memory: the source may allocate the parts in any order, and each
 // part gets its planned address.
 func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
-	if r.levels.rank == nil || r.unordered == nil {
+	if r.levels.near.rank == nil || r.unordered == nil {
 		return r.Fill(ctx, item)
 	}
 	entry := r.plan.memory.Entry(r.plan.OfItem(item), r.plan.extent.WantedParts(item))

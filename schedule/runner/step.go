@@ -31,7 +31,7 @@ func (r *worker[T]) begin(plan *program) {
 	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Simulated: plan.report}
 	r.ledger.Reset()
 	r.Frames.Begin(r.step, pass, plan.extent)
-	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.rank == nil; r.peak.watched {
+	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.near.rank == nil; r.peak.watched {
 		r.peak.space.WatchPeak(true)
 	}
 }
@@ -66,11 +66,12 @@ func (r *worker[T]) execute(ctx context.Context) error {
 		body := r.plan.effects[i]
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
-			base := r.levels.base(i, repeat)
+			r.levels.near.enter(i, repeat)
+			r.levels.far.enter(i, repeat)
 			for k, action := range segment.Body {
 				action = action.Shift(shift)
-				if r.levels.rank != nil || r.levels.far != nil || r.peak.watched {
-					r.setPosition(base, k)
+				if r.levels.near.rank != nil || r.levels.far.rank != nil || r.peak.watched {
+					r.setPosition(k)
 				}
 				if ctx.Err() != nil {
 					return r.locate(action, context.Cause(ctx))
