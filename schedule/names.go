@@ -29,7 +29,7 @@ func ParseKind(name string) (Kind, bool) {
 // stageKinds are the kinds of actions that usually belong to a stage, not to a microbatch.
 const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<ZeroGrad | 1<<WaitReduce | 1<<Quantize | 1<<Optimizer
 
-// ofStage reports whether actions of the kind usually belong to a stage alone, so that their text
+// OfStage reports whether actions of the kind usually belong to a stage alone, so that their text
 // omits microbatch 0.
 func (k Kind) OfStage() bool {
 	return stageKinds>>k&1 == 1
@@ -155,7 +155,7 @@ func parseNumber(digits string, limit int) (int, bool) {
 // dropLetters are the letters of the drop bits, lowest first.
 const dropLetters = "piogstrfba"
 
-// knownDrops is the set of bits that have a letter.
+// KnownDrops is the set of bits that have a letter.
 const KnownDrops = Drop(1<<len(dropLetters) - 1)
 
 // String returns the letters of the bits in the order of the constants, or "" if none is set. One ?

@@ -319,7 +319,7 @@ func (p *Plan) Actions(rank int) int64 {
 	return n
 }
 
-// frozen reports whether the stage has no weight gradients.
+// IsFrozen reports whether the stage has no weight gradients.
 func (p *Plan) IsFrozen(stage int) bool {
 	return stage < len(p.Frozen) && p.Frozen[stage]
 }

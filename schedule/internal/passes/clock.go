@@ -239,7 +239,7 @@ func (c *Clock) State(s *repeats.State) {
 	}
 }
 
-// bare returns an action without its microbatch.
+// withoutMicrobatch returns an action without its microbatch.
 func withoutMicrobatch(a schedule.Action) schedule.Action {
 	return schedule.Act(a.Kind(), a.Stage(), 0).WithDrop(a.Drop()).WithJoin(a.Joined())
 }

@@ -18,7 +18,7 @@ type Sets struct {
 	workLimit, work, stored int64 // stored is the number of stored runs
 }
 
-// maxHeld is the maximum number of stored runs.
+// maxStored is the maximum number of stored runs.
 const maxStored = 1 << 21
 
 // Spend adds actions to the work.
