@@ -6,15 +6,15 @@ type Dump struct {
 	Rank    int // of the job
 	Groups  []Group
 	Entries []Entry // in the order in which the rank has issued them
-	// Unjoined are the states of groups that no entry belongs to, by the process's own
-	// number of the group.
+	// Unjoined are the states of groups without entries, by the process's own number of the
+	// group.
 	Unjoined map[int64]Status
 }
 
 // Whole reports whether the dump has the first operation of the rank, and so its whole history.
 func (d *Dump) Whole() bool { return len(d.Entries) > 0 && d.Entries[0].Record == 0 }
 
-// Group is a process group as a rank knows it.
+// Group is the description of a process group in the dump of a rank.
 type Group struct {
 	Name        string // unique in a job: "43"
 	Description string // "PIPELINE_MODEL_PARALLEL_GROUP"; may be empty
@@ -23,8 +23,8 @@ type Group struct {
 	Status      Status
 }
 
-// Status is how far a rank is in a group: the number of the last operation that it has issued, and
-// of the last one that has completed, -1 if it is unknown. Transfers complete out of order, so
+// Status is the progress of a rank in a group: the numbers of the last operation that it has issued,
+// and of the last one that has completed, -1 if unknown. Transfers complete out of order, so
 // earlier ones may be pending.
 type Status struct{ Enqueued, Completed int64 }
 

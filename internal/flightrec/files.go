@@ -26,10 +26,10 @@ type Set struct {
 	Skipped []string // files of a folder or an archive whose names end in no rank
 }
 
-// Broken is a file that is not a complete dump although its name is a dump's.
+// Broken is a file with the name of a dump that is not a complete dump.
 type Broken struct {
 	File string
-	Rank int // -1 if its name says none
+	Rank int // -1 if its name has none
 	Err  error
 }
 

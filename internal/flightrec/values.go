@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
-// number returns a number, or one that is written as a text; -1 is none.
+// number returns a number, or a number in a text, and -1 for any other value.
 func (d *decoder) number(v pickle.Value) int64 {
 	if v.Kind == pickle.Integer {
 		return v.Bits
@@ -17,7 +17,7 @@ func (d *decoder) number(v pickle.Value) int64 {
 	return -1
 }
 
-// longestWord bounds what word returns. A pickle can name a long list many times.
+// longestWord bounds the length of a word: a pickle can refer to a long list many times.
 const longestWord = 4 << 10
 
 // word returns the text of a string or a number. It joins the elements of nested lists, with one
@@ -32,6 +32,7 @@ func (d *decoder) word(v pickle.Value, separators ...string) string {
 	return word
 }
 
+// write appends the text of a value.
 func (d *decoder) write(b []byte, v pickle.Value, separators []string) []byte {
 	switch v.Kind {
 	case pickle.Text:

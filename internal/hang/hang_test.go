@@ -155,7 +155,7 @@ func TestAnotherPlan(t *testing.T) {
 	require.Contains(t, text.String(), `plan "1f1b" does not fit the dumps, which are judged without it: the transfers of rank 0 are not those of place 0 of the plan`)
 }
 
-// TestPage draws the front line of a hang where the ranks stand in the plan.
+// TestPage draws the front line of a hang at the positions of the ranks in the plan.
 func TestPage(t *testing.T) {
 	plan := planNamed(t, "1f1b", 4)
 	m := makeJob(plan, 2, 3, false)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// made is a job that is simulated until no rank goes on: pipelines side by side, each of which
-// runs the plan, then add up gradients with each other, step after step.
+// made is a job that is simulated until no rank continues: pipelines side by side, which run the plan
+// and then sum their gradients, step after step.
 type made struct {
 	plan      *schedule.Plan
 	pipelines int
@@ -90,7 +90,7 @@ func makeJob(plan *schedule.Plan, pipelines, steps int, posts bool) *made {
 	return m
 }
 
-// plant puts a fault at a random place, and returns false if there is none such.
+// plant puts a fault at a random place, and returns false if no place is suitable.
 func (m *made) plant(rng *rand.Rand, kind string) bool {
 	r := m.ranks[rng.IntN(len(m.ranks))]
 	per := len(r.items) / (1 + r.items[len(r.items)-1].step)
@@ -252,7 +252,7 @@ func (m *made) join(op *dumpOp) {
 	}
 }
 
-// dumps returns what the ranks leave behind, through the reader.
+// dumps returns the dumps of the ranks, through the reader.
 func (m *made) dumps(t testing.TB, pending bool) *flightrec.Set {
 	s := &flightrec.Set{}
 	for _, r := range m.ranks {

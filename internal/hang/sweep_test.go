@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// score counts what became of the hangs of one kind.
+// score counts the verdicts on the hangs of one kind.
 type score struct{ hung, right, certain, planned, first, listed, actions int }
 
 // TestFaultsAreNamed plants faults in jobs of every schedule and counts how often the ranks, and

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/internal/jsontext"
 )
 
-// Raw takes one value as it stands, of whatever kind, and no more, and wants it to be valid.
+// Raw takes the text of exactly one value, of any kind, which must be valid.
 func TestRawTakesAValue(t *testing.T) {
 	for _, value := range []string{
 		"7", "-1.5e3", "true", "null", `"a ]} \\\" b"`, "[]", "{}", `{"a": [1, {"b": "}"}], "c": null}`, "[[[1,2],[3]] ,\n4]",
@@ -35,7 +35,7 @@ func TestRawTakesAValue(t *testing.T) {
 	}
 }
 
-// A fault at a place is counted in lines and bytes, and the first one stays.
+// The place of a fault is a line and a byte, and the first fault stays.
 func TestWrongIsAtItsPlace(t *testing.T) {
 	d := jsontext.Of([]byte("[\n  \"one\"]"), "dir/file", "the text")
 	d.List(1, func() {

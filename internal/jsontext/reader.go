@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// ErrLong is returned for a text that is longer than it may be.
+// ErrLong is returned for a text that exceeds its limit.
 var ErrLong = errors.New("jsontext: the text is too long")
 
 // Reader reads the values of a text one by one. It is not safe for concurrent use.
@@ -19,11 +19,11 @@ type Reader struct {
 	name    string // of the file, or ""
 	content string // of the text, in faults
 	text    []byte
-	valid   int               // how much of the text is JSON
-	syntax  *json.SyntaxError // of the text after valid, nil if all of it is JSON
-	at      int               // the first byte that was not taken
-	start   int               // of the token that was taken last
-	field   string            // that was taken last
+	valid   int               // length of the part that is JSON
+	syntax  *json.SyntaxError // at valid, nil if all of the text is JSON
+	at      int               // offset of the first byte that was not taken
+	start   int               // offset of the token that was taken last
+	field   string            // the last one that was taken
 	fault   *Fault
 }
 
@@ -97,7 +97,7 @@ func (d *Reader) invalid() {
 	}
 }
 
-// reasons are how errors of encoding/json end, and what it expected then.
+// reasons are the ends of errors of encoding/json, each with the expected text.
 var reasons = []struct{ of, expected string }{
 	{"beginning of value", "a value"},
 	{"beginning of object key string", "the name of a field, in quotes"},
@@ -293,7 +293,7 @@ func (d *Reader) Unknown(expected string) {
 	d.fail("an unknown field "+strconv.Quote(shorten(d.field)), "expected %s", expected)
 }
 
-// Found is the fault of a string that was just taken.
+// Found reports a fault of the string that was just taken.
 func (d *Reader) Found(word, format string, args ...any) {
 	d.fail(strconv.Quote(shorten(word)), format, args...)
 }
@@ -306,7 +306,7 @@ func (d *Reader) Wrong(offset int, text string) {
 	}
 }
 
-// other is the fault of a value that is none of those that are expected.
+// other takes a value of a kind that was not expected, and reports it.
 func (d *Reader) other(format string, args ...any) {
 	var found string
 	if d.next() == '"' {
@@ -317,7 +317,7 @@ func (d *Reader) other(format string, args ...any) {
 	d.fail(found, format, args...)
 }
 
-// shorten returns the beginning of a text that may be long.
+// shorten returns the beginning of a long text.
 func shorten(s string) string {
 	const most = 40
 	if len(s) > most {
@@ -326,7 +326,7 @@ func shorten(s string) string {
 	return s
 }
 
-// fail notes a fault at the last token.
+// fail records a fault at the last token, if it is the first one.
 func (d *Reader) fail(found, format string, args ...any) {
 	if d.fault != nil {
 		return

@@ -39,9 +39,8 @@ func read(d *jsontext.Reader) (t thing) {
 	return t
 }
 
-// requireAsJSON reads a text, and wants what encoding/json finds in it: the same values,
-// or the same fault of syntax at the same place, unless there is a fault of another kind
-// before it.
+// requireAsJSON reads a text, and requires the result of encoding/json: the same values,
+// or the same fault of syntax at the same place, unless a fault of another kind precedes it.
 func requireAsJSON(t *testing.T, text string) {
 	d, err := jsontext.New(strings.NewReader(text), 1<<20, "a thing")
 	require.NoError(t, err)
@@ -67,7 +66,7 @@ func requireAsJSON(t *testing.T, text string) {
 	}
 }
 
-// texts are things, and all that can be wrong with the syntax of one.
+// texts are things, and things with every fault of syntax.
 var texts = []string{
 	`{}`, ` { "word" : "a" , "whole":-12,"flag":true,"deep":[{},{}] } `,
 	`{"word":"\"\\\/\b\f\n\r\tä\u00e4\ud83d\ude00\ud800` + "ä\xff\x7f" + `"}`, `{"\u0077ord":"x"}`,
@@ -131,8 +130,8 @@ func TestFaults(t *testing.T) {
 	require.ErrorIs(t, err, jsontext.ErrLong)
 }
 
-// A field that is there twice is found among any number of them, and each is looked up once:
-// a quarter of a million would be compared with each other for minutes.
+// A repeated field is found among any number of fields, and each is looked up once: to compare
+// a quarter of a million with each other would take minutes.
 func TestManyFields(t *testing.T) {
 	const fields = 1 << 18
 	var text strings.Builder
@@ -160,7 +159,7 @@ func TestManyFields(t *testing.T) {
 	}
 }
 
-// Nesting has a limit, and the fault is at the value that goes beyond it.
+// Nesting has a limit, and the fault is at the value that exceeds it.
 func TestDeep(t *testing.T) {
 	d := jsontext.Of([]byte(strings.Repeat("[", 1<<20)), "", "a thing")
 	d.Raw()

@@ -15,19 +15,20 @@ const (
 	mostWhole = 1 << 48
 	// mostValues bounds a list whose field has no other bound.
 	mostValues = 1 << 20
-	// longLine is the longest value that Write writes in one line inside of others, in bytes.
+	// longLine is the length of the longest value that Write writes in one line inside of others, in
+	// bytes.
 	longLine = 160
 )
 
-// Into takes a value into what v points to: an object into a struct, by the names of its
-// json tags, a list into a slice (an empty one leaves it nil), a string into a string or an
-// [encoding.TextUnmarshaler], whose error is what was expected, true and false into a bool,
-// and a whole number into an int or int64. It allocates a small multiple of the text.
+// Into takes a value and stores it in the variable that v points to: an object in a struct, by the
+// names of its json tags, a list in a slice (an empty one leaves it nil), a string in a string or an
+// [encoding.TextUnmarshaler], whose error describes the expected value, true and false in a bool,
+// and a whole number in an int or int64. It allocates a small multiple of the text.
 // Tags of a field bound it:
 //
-//	whole:"a rank,0,15"  a number's name in faults, its least and its most (or the name alone);
+//	whole:"a rank,0,15"  a number's name in faults, its minimum and its maximum (or the name alone);
 //	                     by default its field's name, 0 and 2^48
-//	most:"64"            how many values a list may have, by default 2^20
+//	most:"64"            the largest number of values of a list, by default 2^20
 func (d *Reader) Into(v any) { d.value(reflect.ValueOf(v).Elem(), "a number", "") }
 
 func (d *Reader) value(v reflect.Value, name string, tag reflect.StructTag) {
@@ -109,8 +110,8 @@ func names(t reflect.Type) string {
 }
 
 // Write writes an object as encoding/json does, with a line for each of its fields and for
-// each value of their lists. Inside of these a value is in one line, but for a long one that
-// has objects or lists in it.
+// each value of their lists. Values inside of these are in one line, except long ones that
+// contain objects or lists.
 func Write(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -123,7 +124,7 @@ func Write(w io.Writer, v any) error {
 	return err
 }
 
-// lines writes a value that is so deep inside of others.
+// lines writes a value at a depth inside of others.
 func lines(b *bytes.Buffer, text []byte, depth int) {
 	if len(text) == 2 || text[0] != '{' && text[0] != '[' || depth > 1 && (len(text) <= longLine || !bytes.ContainsAny(text[1:], "{[")) {
 		b.Write(text)

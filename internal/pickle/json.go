@@ -38,7 +38,7 @@ type parser struct {
 	err   error            // of the reader, when next returned 0
 }
 
-// next takes the first byte that is not space. It returns 0 if there is none.
+// next takes the first byte that is not white space. It returns 0 at the end of the file.
 func (p *parser) next() byte {
 	for {
 		c, err := p.byte()

@@ -16,7 +16,7 @@ type Options struct {
 	Memory int64
 	// Err is the error that faults wrap.
 	Err error
-	// Content names a file in faults, such as "snapshot", and Writer what writes one.
+	// Content names a file in faults, such as "snapshot", and Writer the function that writes one.
 	Content, Writer string
 	// Limit says how to raise Memory, if a caller can.
 	Limit string
@@ -59,7 +59,7 @@ func newData(r io.Reader, options Options) *Data {
 	return d
 }
 
-// read returns the data without what only reading needs.
+// read releases the state of the reader, and returns the data.
 func (d *Data) read() *Data {
 	d.r, d.stack, d.marks, d.memo = nil, nil, nil, nil
 	return d
@@ -77,14 +77,14 @@ func (d *Data) ended(err error, where string) error {
 	return fmt.Errorf("pickle: byte %d: %w", d.offset, err)
 }
 
-// The bytes that a file may make the reader hold depend on how much of it has been read. Those of
-// PyTorch need up to 8 bytes for one of theirs.
+// The number of bytes that the data may hold depends on the number of bytes read. Files of
+// PyTorch need up to 8 bytes for each of their own.
 const (
 	heldAtOnce = 16 << 20
 	heldByByte = 16
 )
 
-// Hold takes bytes from the budget, for what is made of the data too.
+// Hold takes bytes from the budget. Callers use it for what they make of the data.
 func (d *Data) Hold(bytes int64) error {
 	if d.Memory -= bytes; d.Memory < 0 {
 		return d.fault(d.offset, "the file needs more memory than the limit allows%s", d.Limit)
@@ -225,7 +225,7 @@ func (d *Data) byte() (byte, error) {
 	return b, err
 }
 
-// number reads a little-endian number of so many bytes.
+// number reads a little-endian number with the given number of bytes.
 func (d *Data) number(bytes int) (n uint64, err error) {
 	b, err := d.r.Peek(bytes)
 	if err != nil {

@@ -46,7 +46,7 @@ func (d *Data) pushContainer(k Kind, items []Value) error {
 	return d.push(Value{Kind: k, Ref: uint32(len(d.containers) - 1)})
 }
 
-// gather makes a container of what lies on the stack from start on.
+// gather replaces the values on the stack from start on by a container of them.
 func (d *Data) gather(at int64, k Kind, start int) error {
 	items, err := d.above(at, k, start)
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *Data) gather(at int64, k Kind, start int) error {
 	return d.pushContainer(k, items)
 }
 
-// extend moves what lies on the stack from start on into the container below it.
+// extend moves the values on the stack from start on into the container below them.
 func (d *Data) extend(at int64, k Kind, start int) error {
 	items, err := d.above(at, k, start)
 	if err != nil {
@@ -76,13 +76,13 @@ func (d *Data) extend(at int64, k Kind, start int) error {
 	return nil
 }
 
-// taken appends values to those of a container.
+// taken appends values to a container.
 func taken(d *Data, container, items []Value) ([]Value, error) {
 	container, err := room(d, container, len(items))
 	return append(container, items...), err
 }
 
-// above returns the part of the stack from start on, which no open mark may be in.
+// above returns the values on the stack from start on, which must have no open mark among them.
 func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
 	if start == noMark {
 		return nil, d.fault(at, "no MARK is open")
@@ -100,8 +100,8 @@ func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
 // skipped is the largest number of memo slots that may be left out at once.
 const skipped = 1 << 16
 
-// remember memoizes the value on top of the stack, under a number of so many bytes, or under the next
-// number if it has none.
+// remember memoizes the value on top of the stack, under a number of the given size, or under the next
+// number if the size is 0.
 func (d *Data) remember(at int64, bytes int) error {
 	slot, err := d.number(bytes)
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Data) remember(at int64, bytes int) error {
 	return nil
 }
 
-// recall pushes the value that was memoized under a number of so many bytes.
+// recall pushes the value that was memoized under a number of the given size.
 func (d *Data) recall(at int64, bytes int) error {
 	slot, err := d.number(bytes)
 	if err != nil {

@@ -25,11 +25,10 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "a truth value", "a number", "a fraction", "a text", "a list", "a dict", "a tuple"}[k]
 }
 
-// Value is one value of a file: a number in itself, or the place of a text or of a
-// container in its Data.
+// Value is one value of a file: a number, or a reference to a text or a container of its Data.
 type Value struct {
 	Kind Kind
-	Ref  uint32 // of a text or a container; equal values of one object have the same
+	Ref  uint32 // of a text or a container; references to one object are equal
 	Bits int64  // of a Boolean, an Integer, or a Float in its 64 bits
 }
 

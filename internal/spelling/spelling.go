@@ -2,11 +2,11 @@ package spelling
 
 import "strings"
 
-// Most is how many bytes of a word are compared.
+// Most is the largest number of bytes of a word that are compared.
 const Most = 40
 
-// Hint lists the names that there are, and says first which one the word may be meant to
-// be: "did you mean leaks? There are log, plan and so on".
+// Hint lists the names, preceded by a suggestion if one of them resembles the word: "did you mean
+// leaks? There are log, plan and so on".
 func Hint(word string, names []string) string {
 	nearest, least := "", Most
 	for _, name := range names {
@@ -21,8 +21,8 @@ func Hint(word string, names []string) string {
 	return hint + strings.Join(names, ", ")
 }
 
-// distance returns how many letters must be put in, taken out or changed to make one
-// word of the other.
+// distance returns the number of letters to insert, delete or replace to turn a into b: the
+// Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // from the beginning of a to each beginning of b
 	for k := range row {
