@@ -59,6 +59,13 @@ func kineto(t *testing.T, s *tracetest.Steps, category string) (all []*traces.Tr
 	return all
 }
 
+// analyzed returns the report of the steps as a device records them.
+func analyzed(t *testing.T, s *tracetest.Steps) *timing.Report {
+	r, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation")})
+	require.NoError(t, err)
+	return r
+}
+
 // The analysis of a simulated step returns the costs, the makespan and the waits of the simulation.
 func TestMeasuresWhatWasSimulated(t *testing.T) {
 	for _, c := range []struct {
@@ -69,8 +76,7 @@ func TestMeasuresWhatWasSimulated(t *testing.T) {
 			p, costs := plan(t, c.schedule, c.ranks, c.stages, 8), uneven(c.stages)
 			want, err := simulate.Run(p, costs, 0)
 			require.NoError(t, err)
-			r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 3), "gpu_user_annotation")})
-			require.NoError(t, err)
+			r := analyzed(t, simulated(t, p, costs, 3))
 			require.Empty(t, r.Refused)
 			require.Len(t, r.Steps, 3)
 			require.Equal(t, want.Makespan, r.Measured.Makespan)
@@ -127,8 +133,7 @@ func TestStraggler(t *testing.T) {
 		for rank := range 4 {
 			costs := even()
 			tracetest.Slow(p, costs, rank, 1.3)
-			r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation")})
-			require.NoError(t, err)
+			r := analyzed(t, simulated(t, p, costs, 1))
 			require.NotNil(t, r.Straggler, "%s rank %d", name, rank)
 			require.Equal(t, rank, r.Straggler.Rank, "%s", name)
 			require.InDelta(t, 1.3, r.Straggler.Factor, 0.01)
@@ -136,14 +141,12 @@ func TestStraggler(t *testing.T) {
 		for from := range 3 {
 			costs := even()
 			costs.Links = []simulate.LinkCosts{{From: from, To: from + 1, Latency: 30 * ms}}
-			r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation")})
-			require.NoError(t, err)
+			r := analyzed(t, simulated(t, p, costs, 1))
 			require.NotNil(t, r.Straggler, "%s link %d", name, from)
 			require.NotNil(t, r.Straggler.Link, "%s link %d", name, from)
 			require.Equal(t, [2]int{from, from + 1}, [2]int{r.Straggler.Link.From, r.Straggler.Link.To}, "%s", name)
 		}
-		r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, even(), 1), "gpu_user_annotation")})
-		require.NoError(t, err)
+		r := analyzed(t, simulated(t, p, even(), 1))
 		require.Nil(t, r.Straggler, "%s", name)
 	}
 }

@@ -144,7 +144,9 @@ func (s *Search) price(t *trial) error {
 	for stage, parts := range s.Model.stages(t.cut, t.setup.Further) {
 		c := &t.costs.Stages[stage]
 		for _, one := range each[:len(parts)] {
-			c.F, c.I, c.W, c.Saved, c.FreedByI, c.Carry, c.Resident = c.F+one.F, c.I+one.I, c.W+one.W, c.Saved+one.Saved, c.FreedByI+one.FreedByI, c.Carry+one.Carry, c.Resident+one.Resident
+			c.F, c.I, c.W = c.F+one.F, c.I+one.I, c.W+one.W
+			c.Saved, c.FreedByI, c.Carry = c.Saved+one.Saved, c.FreedByI+one.FreedByI, c.Carry+one.Carry
+			c.Resident += one.Resident
 		}
 		each = each[len(parts):]
 		c.Output, c.Gradient = hidden, hidden
@@ -264,39 +266,23 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 }
 
 // choose returns the options of a trial, for several shares of the saved bytes in far memory.
-func (s *Search) choose(ctx context.Context, t *trial) ([]Option, error) {
+func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err error) {
 	request := choose.Request{Ranks: s.Ranks, Stages: t.stages, Microbatches: s.Sequences / t.setup.Microbatch, Costs: t.costs, Capacity: s.Capacity}
 	if s.Memory > 0 {
 		request.Memory = max(s.Memory-s.Setup.Allowance, 1)
 	}
-	options, err := s.options(ctx, t, &request, 0, nil)
-	if err != nil || s.FarRate == 0 {
-		return options, err
-	}
-	place := schedule.Looped(s.Ranks, t.stages)
-	profile, err := s.Model.profile(&t.setup, s.Model.stages(t.cut, t.setup.Further))
-	if err != nil {
-		return nil, err
-	}
-	request.Far = math.MaxInt64
-	for _, share := range [...]float64{0.5, 1} {
-		costs := *t.costs
-		costs.FarLatency, costs.FarPerMiB = 10_000, int64(math.Ceil(1e9*(1<<20)/s.FarRate))
-		costs.Stages = slices.Clone(costs.Stages)
-		for stage, set := range profile.Away(&place, share) {
-			c, one := &costs.Stages[stage], &profile.Shapes[0].Stages[stage]
-			for n, ref := range one.Slots {
-				switch {
-				case set>>n&1 == 0:
-				case ref.Kind == layout.In:
-					c.Offloaded += c.Output
-				default:
-					c.Offloaded += one.Buffers[ref.Index].Bytes
-				}
-			}
-			c.Offloaded = min(c.Offloaded, c.Saved)
+	shares, place := []float64{0}, schedule.Looped(s.Ranks, t.stages)
+	var profile *layout.Profile
+	if s.FarRate != 0 {
+		shares = append(shares, 0.5, 1)
+		if profile, err = s.Model.profile(&t.setup, s.Model.stages(t.cut, t.setup.Further)); err != nil {
+			return nil, err
 		}
-		request.Costs = &costs
+	}
+	for _, share := range shares {
+		if share > 0 {
+			request.Far, request.Costs = math.MaxInt64, s.offloaded(t.costs, &profile.Shapes[0], profile.Away(&place, share))
+		}
 		found, err := s.options(ctx, t, &request, share, profile)
 		if err != nil {
 			return nil, err
@@ -304,6 +290,28 @@ func (s *Search) choose(ctx context.Context, t *trial) ([]Option, error) {
 		options = append(options, found...)
 	}
 	return options, nil
+}
+
+// offloaded returns the costs with the link to far memory and the bytes of the slots that are
+// offloaded.
+func (s *Search) offloaded(from *simulate.Costs, shape *layout.ShapeProfile, away []uint64) *simulate.Costs {
+	costs := *from
+	costs.FarLatency, costs.FarPerMiB = 10_000, int64(math.Ceil(1e9*(1<<20)/s.FarRate))
+	costs.Stages = slices.Clone(costs.Stages)
+	for stage, set := range away {
+		c, one := &costs.Stages[stage], &shape.Stages[stage]
+		for n, ref := range one.Slots {
+			switch {
+			case set>>n&1 == 0:
+			case ref.Kind == layout.In:
+				c.Offloaded += c.Output
+			default:
+				c.Offloaded += one.Buffers[ref.Index].Bytes
+			}
+		}
+		c.Offloaded = min(c.Offloaded, c.Saved)
+	}
+	return &costs
 }
 
 // slotsOf returns a plan of choose.Choose, which names slot 0 for every stage that it offloads, with
