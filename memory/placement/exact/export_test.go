@@ -15,10 +15,15 @@ const (
 
 // Search searches for a layout within a capacity.
 func Search(ctx context.Context, p *placement.Problem, capacity, budget int64, seed uint64) ([]int64, outcome, int64) {
-	return search(ctx, newGrid(p), capacity, budget, seed)
+	f := newField(p, budget)
+	if f == nil {
+		return nil, gaveUp, 0
+	}
+	offsets, o, nodes := f.search(ctx, capacity, budget-f.nodes, seed)
+	return offsets, o, f.nodes + nodes
 }
 
 // Minimise searches for the minimal height below a given one.
 func Minimise(ctx context.Context, p *placement.Problem, height, budget int64, seed uint64) ([]int64, int64, int64) {
-	return minimise(ctx, newGrid(p), height, budget, seed)
+	return newField(p, budget).minimise(ctx, height, budget, seed)
 }

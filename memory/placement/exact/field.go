@@ -4,6 +4,7 @@ import "github.com/weir-ml/weir/memory/placement"
 
 // field is the part of a problem that is constant during a search. Searchers share it.
 type field struct {
+	problem *placement.Problem
 	buffers []tenant
 	rows    [][]int32 // by column, its live buffers
 	load    []int64   // by column, their bytes
@@ -38,22 +39,23 @@ const (
 
 // newField returns nil for a problem beyond the limits, or if budget nodes are not enough to
 // make it.
-func newField(g *grid, budget int64) *field {
+func newField(p *placement.Problem, budget int64) *field {
 	budget = min(budget, maxPairs)
+	spans, load := p.Columns()
 	f := &field{
-		buffers: make([]tenant, len(g.buffers)),
-		rows:    make([][]int32, len(g.load)),
-		load:    g.load,
-		crossed: make([]int32, len(g.load)),
+		problem: p,
+		buffers: make([]tenant, len(p.Buffers)),
+		rows:    make([][]int32, len(load)),
+		load:    load,
+		crossed: make([]int32, len(load)),
 	}
 	cells, bytes := int64(0), int64(0)
-	births := make([][]int32, len(g.load)) // the buffers with a span that begins there
+	births := make([][]int32, len(load)) // the buffers with a span that begins there
 	for i := range f.buffers {
-		b := &f.buffers[i]
-		p := &g.buffers[i]
-		b.size, b.align, b.spans = p.Size, p.Align, g.spans[i]
-		b.length = float64(uint64(p.Upper) - uint64(p.Lower))
-		for _, gap := range p.Gaps {
+		b, from := &f.buffers[i], &p.Buffers[i]
+		b.size, b.align, b.spans = from.Size, from.Align, spans[i]
+		b.length = float64(uint64(from.Upper) - uint64(from.Lower))
+		for _, gap := range from.Gaps {
 			b.length -= float64(uint64(gap.Upper) - uint64(gap.Lower))
 		}
 		for _, s := range b.spans {

@@ -1,22 +1,22 @@
 package exact
 
-import "context"
+import (
+	"context"
+	"slices"
+
+	"github.com/weir-ml/weir/memory/placement"
+)
 
 // minimise searches for the minimal height below a given one. It returns the best layout that
 // it found, or nil, a proven lower bound of the height, and the number of nodes that it spent,
-// at most budget.
+// at most budget, with those to make the field.
 //
 // It works in rounds. A round tries the least height that is not ruled out, and then bisects
 // between the highest capacity at which it gave up and the lowest layout. A capacity gets twice
 // as many nodes as in the previous round.
-func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (offsets []int64, least, nodes int64) {
-	least = g.bound
-	f := newField(g, budget)
-	if f == nil {
-		return nil, least, 0
-	}
-	nodes = f.nodes
-	unit := g.unit()
+func (f *field) minimise(ctx context.Context, height, budget int64, seed uint64) (offsets []int64, least, nodes int64) {
+	least, nodes = slices.Max(f.load), f.nodes
+	unit := unitOf(f.problem)
 	for share := int64(firstShare); least < height && nodes < budget && ctx.Err() == nil; share *= 2 {
 		fine := max(unit, (height-least)/32) // resolution of a round
 		for tried := least - unit; height-tried > fine && nodes < budget && ctx.Err() == nil; {
@@ -28,7 +28,7 @@ func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (
 			nodes += max(n, 1)
 			switch o {
 			case solved:
-				offsets, height = found, g.height(found)
+				offsets, height = found, heightOf(f.problem, found)
 			case impossible:
 				tried, least = capacity, capacity+unit
 			case gaveUp:
@@ -42,11 +42,11 @@ func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (
 // firstShare is the number of nodes for a capacity in the first round.
 const firstShare = 1 << 16
 
-// unit returns the greatest common divisor of all sizes and alignments. It divides the height
+// unitOf returns the greatest common divisor of all sizes and alignments. It divides the height
 // of every layout in which no buffer can be pushed down.
-func (g *grid) unit() (unit int64) {
-	for i := range g.buffers {
-		b := &g.buffers[i]
+func unitOf(p *placement.Problem) (unit int64) {
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
 		unit = divisor(unit, b.Size)
 		if b.Align > 1 {
 			unit = divisor(unit, b.Align)
@@ -63,10 +63,10 @@ func divisor(a, b int64) int64 {
 	return a
 }
 
-// height returns the highest end of a buffer.
-func (g *grid) height(offsets []int64) (height int64) {
+// heightOf returns the highest end of a buffer.
+func heightOf(p *placement.Problem, offsets []int64) (height int64) {
 	for i, at := range offsets {
-		height = max(height, at+g.buffers[i].Size)
+		height = max(height, at+p.Buffers[i].Size)
 	}
 	return height
 }

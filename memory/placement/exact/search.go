@@ -26,19 +26,6 @@ const (
 // So a run is aborted after some work and another one is started with another preference, with
 // increasing limits, as Luby, Sinclair and Zuckerman propose. Runs are independent of each
 // other. They run in parallel, and the first one that decides counts.
-func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
-	if g.bound > capacity {
-		return nil, impossible, 0
-	}
-	f := newField(g, budget)
-	if f == nil {
-		return nil, gaveUp, 0
-	}
-	offsets, o, nodes = f.search(ctx, capacity, budget-f.nodes, seed)
-	return offsets, o, f.nodes + nodes
-}
-
-// search is search in an existing field.
 func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	t := &tries{ctx: ctx, seed: seed, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
 	t.first.Store(undecided)

@@ -34,7 +34,7 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 		return nil, err
 	}
 	left -= first.Nodes
-	r := &run{grid: newGrid(p), options: options, best: best}
+	r := &run{problem: p, options: options, best: best}
 	if r.open(ctx, left) {
 		left -= r.search(ctx, left/4*3)
 	}
@@ -45,14 +45,14 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 		if err != nil {
 			return nil, err
 		}
-		r.offer(other.Offsets, other.Height, other.Method)
+		r.offer(other.Offsets, other.Method)
 	}
-	return r.best, r.certify(p)
+	return r.best, r.certify()
 }
 
 // run is the best layout so far, with the proven facts.
 type run struct {
-	grid    *grid
+	problem *placement.Problem
 	options placement.Options
 	best    *placement.Solution
 	least   int64  // lower bound of the height
@@ -61,12 +61,12 @@ type run struct {
 
 // open reports whether it is worth continuing.
 func (r *run) open(ctx context.Context, left int64) bool {
-	return r.best.Height > max(r.grid.bound, r.options.Capacity, r.least) && r.proof == "" && left > 0 && ctx.Err() == nil
+	return r.best.Height > max(r.best.Bound, r.options.Capacity, r.least) && r.proof == "" && left > 0 && ctx.Err() == nil
 }
 
 // offer replaces the best layout if the given one is lower.
-func (r *run) offer(offsets []int64, height int64, method string) {
-	if height < r.best.Height {
+func (r *run) offer(offsets []int64, method string) {
+	if height := heightOf(r.problem, offsets); height < r.best.Height {
 		r.best.Offsets, r.best.Height, r.best.Method = offsets, height, method
 	}
 }
@@ -81,29 +81,35 @@ func (r *run) search(ctx context.Context, spend int64) (nodes int64) {
 	}
 	const method = "exact search"
 	capacity := r.options.Capacity
+	if capacity > 0 && capacity < r.best.Bound {
+		r.proof = fmt.Sprintf("more bytes are alive at once than %d", capacity)
+		return 0
+	}
+	f := newField(r.problem, spend)
+	if f == nil {
+		return 0
+	}
 	if capacity == 0 {
-		offsets, least, nodes := minimise(ctx, r.grid, r.best.Height, spend, r.options.Seed)
-		if r.least = least; offsets != nil {
-			r.offer(offsets, r.grid.height(offsets), method)
+		var offsets []int64
+		if offsets, r.least, nodes = f.minimise(ctx, r.best.Height, spend, r.options.Seed); offsets != nil {
+			r.offer(offsets, method)
 		}
 		return nodes
 	}
-	offsets, outcome, nodes := search(ctx, r.grid, capacity, spend, r.options.Seed)
-	switch {
-	case outcome == solved:
-		r.offer(offsets, r.grid.height(offsets), method)
-	case outcome == impossible && capacity < r.grid.bound:
-		r.proof = fmt.Sprintf("more bytes are alive at once than %d", capacity)
-	case outcome == impossible:
+	offsets, outcome, nodes := f.search(ctx, capacity, spend-f.nodes, r.options.Seed)
+	switch outcome {
+	case solved:
+		r.offer(offsets, method)
+	case impossible:
 		r.proof = fmt.Sprintf("all layouts were searched: none is as low as %d", capacity)
 	}
-	return nodes
+	return f.nodes + nodes
 }
 
 // certify checks the best layout and writes its certificate.
-func (r *run) certify(p *placement.Problem) error {
+func (r *run) certify() error {
 	l := r.best
-	height, err := placement.Check(p, l.Offsets)
+	height, err := placement.Check(r.problem, l.Offsets)
 	if err != nil {
 		return fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
 	}

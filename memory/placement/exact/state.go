@@ -173,3 +173,12 @@ func (s *searcher) rewind(keep int) {
 	s.edits = s.edits[:keep]
 	clear(s.dirty)
 }
+
+// alignUp returns the first multiple of align at or above offset. Align is a power of two, or 0
+// for 1.
+func alignUp(offset, align int64) int64 {
+	if align > 1 {
+		offset = (offset + align - 1) &^ (align - 1)
+	}
+	return offset
+}
