@@ -45,7 +45,7 @@ func (t *trace) changes(action int) []int32 {
 //   - Every other allocation is a group by itself.
 func (t *trace) groups() (group []int32, groups int) {
 	group = make([]int32, len(t.allocations))
-	births := t.birthsByPlace()
+	births := t.births
 	known := make([]int32, births[len(births)-1]) // by birth of the layout, or location: the group plus 1, or 0 before its first allocation
 	starts := make([]int32, len(t.segments))      // by segment: the number of changes before its cycle
 	for s := range t.segments {

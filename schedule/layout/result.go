@@ -9,10 +9,10 @@ import (
 
 // layout returns the layout of a whole trace. The allocations of a group share one offset.
 func (t *trace) layout(group []int32, offsets []int64, height int64) *memory.Layout {
-	births := t.birthsByPlace()
+	places := len(t.births) - 1
 	l := &memory.Layout{
-		Height: height, Allocations: make([]memory.Allocation, 0, births[len(births)-1]),
-		Places: births, Levels: make([]memory.Level, 0, len(births)-1),
+		Height: height, Allocations: make([]memory.Allocation, 0, t.births[places]),
+		Places: t.births, Levels: make([]memory.Level, 0, places),
 	}
 	var live int64
 	for i, action := range t.actions {

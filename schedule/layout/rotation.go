@@ -23,9 +23,9 @@ func (l lifetime) length() int64 { return l.upper - l.lower }
 
 // steadyState returns the steady state of a segment with a cycle, or nil if the births and the
 // deaths in a repeat do not correspond one to one.
-func (t *trace) steadyState(births []int32, segment int) *steadyState {
+func (t *trace) steadyState(segment int) *steadyState {
 	actions, places := t.cycleActions(segment), &t.segments[segment]
-	first := births[places.First+places.Lead*places.Body:][:places.Body+1]
+	first := t.births[places.First+places.Lead*places.Body:][:places.Body+1]
 	begin := actions[0].start
 	changes := t.log[begin:actions[places.Body].start]
 	s := &steadyState{period: int64(len(changes)), sizes: map[int64][]int32{}}
@@ -64,7 +64,7 @@ func (t *trace) steadyState(births []int32, segment int) *steadyState {
 
 // longest returns the longest life, in repeats.
 func (s *steadyState) longest() int {
-	longest := slices.MaxFunc(s.births, func(a, b lifetime) int { return int(a.length() - b.length()) })
+	longest := slices.MaxFunc(s.births, func(a, b lifetime) int { return cmp.Compare(a.length(), b.length()) })
 	return int((longest.length() + s.period - 1) / s.period)
 }
 
@@ -97,12 +97,11 @@ const (
 // them has no nth rotation.
 func (t *trace) rotationsOf(nth int) map[int]*rotation {
 	bySegment := map[int]*rotation{}
-	births := t.birthsByPlace()
 	for s, places := range t.segments {
 		if places.Cycle == 0 {
 			continue
 		}
-		state := t.steadyState(births, s)
+		state := t.steadyState(s)
 		if state == nil {
 			return nil
 		}
@@ -122,9 +121,9 @@ func (t *trace) rotationsOf(nth int) map[int]*rotation {
 // the cycles that are longer than the last good one, the one with the fewest bytes of locations. Nil
 // means that there is no nth rotation.
 func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
-	var best map[int64][]chain // by bytes of the births; nil after each good cycle that is passed over
-	var cycle int              // of best
-	var least int64            // bytes of the locations of best
+	var best []chain // nil after each good cycle that is passed over
+	var cycle int    // of best
+	var least int64  // bytes of the locations of best
 	longest := s.longest()
 	for c := longest; c <= min(max(longestCycle, longest), repeats); c++ {
 		if best != nil && c*len(s.births) > maxRotated {
@@ -136,10 +135,10 @@ func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 			}
 			nth, best = nth-1, nil
 		}
-		chains, bytes := map[int64][]chain{}, int64(0)
+		chains, bytes := []chain{}, int64(0)
 		for size, candidates := range s.sizes {
-			chains[size] = s.chains(candidates, c)
-			for _, chain := range chains[size] {
+			for _, chain := range s.chains(candidates, c) {
+				chains = append(chains, chain)
 				bytes += size * int64(chain.locations)
 			}
 		}
@@ -152,16 +151,14 @@ func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 	}
 	r := &rotation{cycle: cycle, locations: slices.Repeat([]int32{-1}, cycle*len(s.births))}
 	count := 0
-	for _, chains := range best {
-		for _, chain := range chains {
-			for _, m := range chain.members {
-				for k := range cycle { // the run of this birth began in repeat k-m.repeat
-					phase := ((k-m.repeat)%chain.locations + chain.locations) % chain.locations
-					r.locations[k*len(s.births)+int(m.birth)] = int32(count + phase)
-				}
+	for _, chain := range best {
+		for _, m := range chain.members {
+			for k := range cycle { // the run of this birth began in repeat k-m.repeat
+				phase := ((k-m.repeat)%chain.locations + chain.locations) % chain.locations
+				r.locations[k*len(s.births)+int(m.birth)] = int32(count + phase)
 			}
-			count += chain.locations
 		}
+		count += chain.locations
 	}
 	for i, location := range r.locations {
 		if location < 0 { // dies within its action, so it is in no chain

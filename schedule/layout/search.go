@@ -73,7 +73,7 @@ func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, erro
 	}
 	// A rotation has cycles of up to longestCycle repeats, so a program has few if it has no more.
 	few := !slices.ContainsFunc(p.plan.Programs[rank], func(s schedule.Segment) bool { return s.Repeat > longestCycle })
-	if few && shortest.births <= maxUnrolled && !shortest.separate() && !best.lowEnough() {
+	if few && shortest.total <= maxUnrolled && !shortest.separate() && !best.lowEnough() {
 		if err := try(false, nil, 4); err != nil {
 			return nil, err
 		}
@@ -98,6 +98,7 @@ func (p *Memory) attempt(rank int, far, skips bool, rotations map[int]*rotation)
 	if err := a.run(); err != nil {
 		return nil, err
 	}
+	a.births = a.birthsByPlace()
 	a.group, a.count = a.groups()
 	return a, nil
 }

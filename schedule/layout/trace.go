@@ -37,7 +37,8 @@ type trace struct {
 	log         []int32         // the changes: the number of the allocation for a birth, its complement for a death
 	actions     []tracedAction  // in order
 	segments    []SegmentPlaces // of the program
-	births      int64           // of the whole program, all repeats counted
+	total       int64           // number of births of the whole program, all repeats counted
+	births      []int32         // by place, the number of births at the places before it, followed by all births of the layout
 	top         *liveBytes      // maxima of the live bytes, computed on demand
 }
 
@@ -103,7 +104,7 @@ func (t *trace) run() error {
 	if err := t.finish(); err != nil {
 		return fmt.Errorf("rank %d, step end: %w", t.rank, err)
 	}
-	t.births += int64(len(t.allocations) - born)
+	t.total += int64(len(t.allocations) - born)
 	return t.checkReleased()
 }
 
@@ -159,7 +160,7 @@ func (t *trace) runSegment(s int) error {
 	if skipped == 0 {
 		t.segments[s].Lead, t.segments[s].Cycle, t.segments[s].Tail = segment.Repeat, 0, 0
 	}
-	t.births += int64(len(t.allocations)-born) * int64(segment.Repeat) / int64(max(segment.Repeat-skipped, 1))
+	t.total += int64(len(t.allocations)-born) * int64(segment.Repeat) / int64(max(segment.Repeat-skipped, 1))
 	return nil
 }
 
