@@ -38,12 +38,12 @@ func Choose(r Request) (*Choice, error) {
 		}
 	}
 	work = append(work, r.searches()...)
-	choice := &Choice{All: slices.Concat(runParallel(work)...)}
+	choice := &Choice{All: runParallel(work)}
 	if r.Costs.Shard == schedule.ShardWeights && r.Gathered == 0 {
-		choice.All = append(choice.All, slices.Concat(runParallel(r.gatheredVariants(choice.All))...)...)
+		choice.All = append(choice.All, runParallel(r.gatheredVariants(choice.All))...)
 	}
 	if r.Far > 0 {
-		choice.All = append(choice.All, slices.Concat(runParallel(r.offloadedVariants(choice.All))...)...)
+		choice.All = append(choice.All, runParallel(r.offloadedVariants(choice.All))...)
 	}
 	choice.sort(&r)
 	if choice.Best == nil {
@@ -81,6 +81,13 @@ func (r *Request) compare(a, b *Candidate) int {
 		return -1
 	}
 	return cmp.Or(cmp.Compare(r.time(a), r.time(b)), cmp.Compare(a.Peak, b.Peak))
+}
+
+// fastest returns the best n of the candidates that have a plan.
+func (r *Request) fastest(candidates []*Candidate, n int) []*Candidate {
+	planned := slices.DeleteFunc(slices.Clone(candidates), func(c *Candidate) bool { return c.Report == nil })
+	slices.SortStableFunc(planned, r.compare)
+	return planned[:min(len(planned), n)]
 }
 
 // time returns the time that the request minimizes, for a candidate with a report.

@@ -25,9 +25,7 @@ var overlaps = [...]int{1, 2, 4, 8, 16}
 // in the first stages. They therefore free the most memory for each byte copied, and have the most
 // time to copy it.
 func (r *Request) offloadedVariants(all []*Candidate) (work []func() []*Candidate) {
-	all = slices.DeleteFunc(slices.Clone(all), func(c *Candidate) bool { return c.Report == nil })
-	slices.SortStableFunc(all, r.compare)
-	for _, base := range all[:min(len(all), maxOffloaded)] {
+	for _, base := range r.fastest(all, maxOffloaded) {
 		work = append(work, func() (list []*Candidate) {
 			for _, overlap := range overlaps {
 				var previous []uint64 // stages of the preceding variant

@@ -2,12 +2,13 @@ package choose
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 )
 
-// runParallel calls the functions on all processors and returns their results in order.
-func runParallel[T any](work []func() T) []T {
-	results := make([]T, len(work))
+// runParallel calls the functions on all processors and returns their candidates in order.
+func runParallel(work []func() []*Candidate) []*Candidate {
+	results := make([][]*Candidate, len(work))
 	running := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var workers sync.WaitGroup
 	for i, run := range work {
@@ -18,5 +19,5 @@ func runParallel[T any](work []func() T) []T {
 		})
 	}
 	workers.Wait()
-	return results
+	return slices.Concat(results...)
 }

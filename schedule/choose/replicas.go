@@ -29,9 +29,7 @@ func (c *Candidate) setGathered(r *Request) {
 // stages, up to all stages of a rank, and variants with higher numbers on ranks with free memory. A
 // higher number needs more memory, a lower one more gathers.
 func (r *Request) gatheredVariants(all []*Candidate) (work []func() []*Candidate) {
-	all = slices.DeleteFunc(slices.Clone(all), func(c *Candidate) bool { return c.Report == nil })
-	slices.SortStableFunc(all, r.compare)
-	for _, base := range all[:min(len(all), maxRegathered)] {
+	for _, base := range r.fastest(all, maxRegathered) {
 		work = append(work, func() (list []*Candidate) {
 			maximum := 0
 			for rank := range base.Plan.Placement.Ranks {
