@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// fitCmd says whether a training run fits.
+// fitCmd predicts whether a training run fits.
 type fitCmd struct {
 	Config    []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
 	Schedule  string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved where Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
@@ -73,7 +73,7 @@ Megatron-LM's flags that are read: ` + strings.Join(fit.MegatronFlags(), ", ") +
 For example: weir fit config.json --ranks 8 --schedule zb-v --microbatches 32 --seq 8192 --memory 80GiB`
 }
 
-// Run predicts and prints.
+// Run prints the prediction.
 func (c *fitCmd) Run(s *streams) error {
 	read, err := c.read(s)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *fitCmd) Run(s *streams) error {
 	return err
 }
 
-// refused says an error in the words of the command line.
+// refused returns an error of the library without its kinds, or with the name of the profile.
 func (c *fitCmd) refused(err error) error {
 	switch {
 	case errors.Is(err, fit.ErrModel), errors.Is(err, fit.ErrSetup):
@@ -123,7 +123,7 @@ func (c *fitCmd) refused(err error) error {
 	return err
 }
 
-// read reads the description of the model: a file, or the flags of the command line.
+// read reads the description of the model: a file, or Megatron-LM's flags on the command line.
 func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	if len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--") {
 		config, err := fit.ReadMegatron(strings.NewReader(strings.Join(c.Config, " ")), c.Set)
@@ -149,7 +149,7 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	return config, nil
 }
 
-// setup returns how the model is trained: the flags, and where one is not given the
+// setup returns the training setup: the flags, and for flags that are not given the values of the
 // description.
 func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	s := read.Setup
@@ -193,7 +193,7 @@ func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	return s, nil
 }
 
-// request returns what is predicted.
+// request returns the input of the prediction.
 func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 	setup, err := c.setup(read)
 	if err != nil {
@@ -213,7 +213,7 @@ func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 	return r, c.measured(r)
 }
 
-// plan returns the plan of the flags, with numbers of Megatron's flags where they are not given.
+// plan returns the plan of the flags. Numbers that are not given come from Megatron-LM's flags.
 func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule.Plan, error) {
 	if c.Ranks == nil && read.Ranks > 0 {
 		c.Ranks = &read.Ranks
@@ -236,7 +236,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
 	}
 	capacity, flags := &c.Capacity, c.planFlags
-	flags.Offload, flags.Overlap = "", 1 // they are for Predict, which has the slots
+	flags.Offload, flags.Overlap = "", 1 // for Predict, which has the slots
 	flags.replicaFlags = replicaFlags{}  // of the setup
 	source := source{Plan: c.Schedule, planFlags: flags, Capacity: capacity, From: "auto", Letters: "auto"}
 	plan, file, err := source.load(s)
@@ -246,7 +246,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 	return plan, err
 }
 
-// measured puts what was measured in place of formulas.
+// measured replaces the formulas of a request by measurements, if the flags give any.
 func (c *fitCmd) measured(r *fit.Request) error {
 	switch {
 	case len(c.Profile) > 0 && c.Costs != "":
@@ -307,7 +307,7 @@ func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	}
 	defer file.Close() // It was only read.
 	var first [1]byte
-	if n, _ := file.ReadAt(first[:], 0); n == 0 || first[0] != 0x80 { // which begins every pickle
+	if n, _ := file.ReadAt(first[:], 0); n == 0 || first[0] != 0x80 { // the first byte of a pickle
 		return nil, nil
 	}
 	snap, err := snapshot.Read(file, snapshot.Limits{})

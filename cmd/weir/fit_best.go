@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// best searches, and prints the front.
+// best searches for the fastest options and prints their front.
 func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	switch {
 	case r.Model == nil || r.Profile != nil:

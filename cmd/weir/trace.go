@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// traceCmd compares what a run took with what its plan would take.
+// traceCmd compares the times of a run with the simulated times of its plan.
 type traceCmd struct {
 	Files        []string `arg:"" name:"file" predictor:"file" help:"Traces of all ranks, folders of them or patterns: JSON of torch.profiler, a file for each rank; Chrome traces of weir; spans of OpenTelemetry of Megatron-LM. They may end in .gz."`
 	Plan         string   `help:"The plan file, or the schedule by name, that the run should have followed; by default the order of the run is simulated." placeholder:"NAME|FILE" predictor:"plan"`
@@ -93,8 +93,8 @@ func (c *traceCmd) Run(s *streams) error {
 	return nil
 }
 
-// plan returns the plan of the file, or makes the one of the name for the ranks, stages and microbatches
-// of the run; r is nil if the traces do not say these.
+// plan returns the plan in the file, or the plan of the named schedule for the ranks, stages and
+// microbatches of the run. r is nil if the traces do not contain these.
 func (c *traceCmd) plan(s *streams, r *timing.Report) (*schedule.Plan, error) {
 	if _, unknown := schedule.Find(c.Plan); unknown == nil {
 		if r == nil {
@@ -132,8 +132,8 @@ type suggestion struct {
 	InFlight int64  `json:"in_flight"` // the most microbatches in flight on a rank of the run, once for each stage that holds one; -1 if bytes are known
 }
 
-// suggest searches for an order that is as small as that of the run. Without bytes, what counts
-// is the number of microbatches in flight.
+// suggest searches for the fastest order that needs no more memory than the run. If the bytes are
+// unknown, memory is the number of microbatches in flight.
 func suggest(r *timing.Report) (*suggestion, error) {
 	out := &suggestion{InFlight: -1}
 	if r.Plan.Mode != schedule.Training || r.Plan.Placement.Copies > 1 || r.Plan.Slices > 1 {
@@ -185,7 +185,7 @@ func (b *suggestion) print(w io.Writer, r *timing.Report) {
 	io.WriteString(w, text)
 }
 
-// span writes a time in nanoseconds.
+// span formats a time in nanoseconds.
 func span(ns int64) string { return units.Seconds(float64(ns) / 1e9) }
 
 // traceTable prints the report for people.

@@ -265,7 +265,8 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 	return cut
 }
 
-// choose returns the options of a trial, for several shares of the saved bytes in far memory.
+// choose returns the options of a trial. With far memory it also tries to offload half and all of
+// the saved bytes.
 func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err error) {
 	request := choose.Request{Ranks: s.Ranks, Stages: t.stages, Microbatches: s.Sequences / t.setup.Microbatch, Costs: t.costs, Capacity: s.Capacity}
 	if s.Memory > 0 {
