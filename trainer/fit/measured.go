@@ -3,6 +3,8 @@ package fit
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/snapshot"
@@ -53,49 +55,45 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 		return nil, fmt.Errorf("%w: it has no trace: call torch.cuda.memory._record_memory_history before the step", ErrSnapshot)
 	}
 	trace := snap.Traces[0]
-	ends, begins := map[int]int{}, map[int]int{} // index of a buffer's release by that of its allocation, and the reverse
+	pairs := map[int]int{} // indices of a buffer's allocation and release, both ways
 	open := map[int64]int{}
 	for i := range trace {
 		switch e := &trace[i]; e.Action {
 		case snapshot.Alloc:
 			open[e.Address] = i
 		case snapshot.FreeCompleted:
-			if born, known := open[e.Address]; known {
-				ends[born], begins[i] = i, born
-				delete(open, e.Address)
+			if born, known := open[e.Address]; known && trace[born].Size > 0 {
+				pairs[born], pairs[i] = i, born
 			}
+			delete(open, e.Address)
 		}
 	}
-	if len(ends) == 0 || len(ends) > maxEvents {
-		return nil, fmt.Errorf("%w: its trace allocates and frees %d buffers: record one microbatch, with 1 to %d", ErrSnapshot, len(ends), maxEvents)
+	if n := len(pairs) / 2; n == 0 || n > maxEvents {
+		return nil, fmt.Errorf("%w: its trace allocates and frees %d buffers: record one microbatch, with 1 to %d", ErrSnapshot, n, maxEvents)
 	}
+	events := slices.Sorted(maps.Keys(pairs))
 	turn := 0 // the event after which most bytes are live
 	var live, most int64
-	for i := range trace {
-		if born, is := begins[i]; is {
-			live -= trace[born].Size
-		} else if _, is := ends[i]; is {
-			if live += trace[i].Size; live > most {
-				most, turn = live, i
-			}
+	for _, i := range events {
+		if pairs[i] < i {
+			live -= trace[pairs[i]].Size
+		} else if live += trace[i].Size; live > most {
+			most, turn = live, i
 		}
 	}
 	s := &layout.StageProfile{Stage: "snapshot", Forward: &layout.Call{}, Whole: &layout.Call{}}
 	refs := map[int]layout.Ref{} // by the index of the allocation
-	for i := range trace {
+	for _, i := range events {
 		call := s.Forward
 		if i > turn {
 			call = s.Whole
 		}
-		if born, is := begins[i]; is && trace[born].Size > 0 {
+		if born := pairs[i]; born < i {
 			call.Events = append(call.Events, layout.RefChange{Op: layout.Release, Ref: refs[born]})
-		}
-		end, is := ends[i]
-		if !is || trace[i].Size < 1 {
 			continue
 		}
 		b := layout.Buffer{Bytes: trace[i].Size, Class: memory.Workspace}
-		if i <= turn && end > turn {
+		if i <= turn && pairs[i] > turn {
 			b.Class = memory.Saved
 		}
 		if frames := trace[i].Frames; len(frames) > 0 {
