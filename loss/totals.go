@@ -93,17 +93,13 @@ type Totals struct {
 }
 
 // Totals computes the totals of a step from the merged records of all ranks, or, with one rank, from
-// the record that Finish has filled. It returns ErrShape if the record belongs to other losses.
+// the record that Finish has filled. It is a pure function of the records and of the set of losses,
+// so every rank computes the same totals. It returns ErrShape if the record belongs to other losses.
 func (l *Ledger) Totals(merged *Record) (*Totals, error) {
 	if err := merged.sameAs(l.shape, l.cells); err != nil {
 		return nil, err
 	}
-	return l.totals(merged.Cells), nil
-}
-
-// totals computes the totals of the merged cells. It is a pure function of them and of the set,
-// so every rank with the same cells computes the same outcome.
-func (l *Ledger) totals(cells []Cell) *Totals {
+	cells := merged.Cells
 	t := &Totals{Values: make([]Value, len(cells)), Objective: -1, FirstNonFinite: -1}
 	for i := range cells {
 		d, c, v := &l.defs[i], &cells[i], &t.Values[i]
@@ -122,7 +118,7 @@ func (l *Ledger) totals(cells []Cell) *Totals {
 			t.Outcome = Empty
 		}
 	}
-	return t
+	return t, nil
 }
 
 // skip makes the outcome Skipped and keeps the loss with the lowest microbatch. A microbatch of -1
