@@ -12,18 +12,6 @@ func extent(programs []program) (stages, microbatches int) {
 	return stages, microbatches
 }
 
-// mode returns forward-only if there is no backward.
-func mode(programs []program) schedule.Mode {
-	for _, p := range programs {
-		for _, a := range p.actions {
-			if kind := a.Kind(); kind.Compute() && kind != schedule.F {
-				return schedule.Training
-			}
-		}
-	}
-	return schedule.ForwardOnly
-}
-
 // majorityRanks returns, by stage, the rank with most actions of the stage, the lowest rank in a tie.
 // Then a fault is at the misplaced action. A stage without actions is on its rank of a looped
 // placement.

@@ -85,7 +85,10 @@ func (f *File) setPlan(lines []line, programs []program, options Options, place 
 		microbatches = options.Microbatches
 	}
 	plan.Microbatches = microbatches
-	plan.Mode = mode(programs)
+	plan.Mode = schedule.ForwardOnly
+	if has := plan.Kinds(); has[schedule.B] || has[schedule.I] || has[schedule.W] {
+		plan.Mode = schedule.Training
+	}
 	if place != nil {
 		plan.Placement = place(len(programs), stages)
 	} else {

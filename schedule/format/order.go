@@ -38,7 +38,6 @@ func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 	text := f.text[list.start:list.end]
 	p := newProgram(len(text), 2*len(text))
 	var next [numCounts][]int // by count and chunk: the next microbatch
-	separate := separateChunks(text)
 	limit := (schedule.MaxStages - 1 - rank) / ranks
 	for word, offset := range words(text, orderSeparators) {
 		offset += list.start
@@ -53,8 +52,6 @@ func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 		switch {
 		case weights:
 			kind, count = schedule.W, weightGradients
-		case backward && chunk < len(separate) && separate[chunk]:
-			kind, count = schedule.I, backwards
 		case backward:
 			kind, count = schedule.B, backwards
 		}
@@ -66,6 +63,12 @@ func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 		}
 		next[count][chunk]++
 	}
+	for i, a := range p.actions { // the backward of a chunk with weight gradients is I
+		chunk := a.Stage() / ranks
+		if a.Kind() == schedule.B && chunk < len(next[weightGradients]) && next[weightGradients][chunk] > 0 {
+			p.actions[i] = schedule.Act(schedule.I, a.Stage(), a.Microbatch())
+		}
+	}
 	return p, nil
 }
 
@@ -76,22 +79,6 @@ const (
 	weightGradients
 	numCounts
 )
-
-// separateChunks reports which chunks of a rank have separate weight gradients.
-func separateChunks(text string) []bool {
-	var separate []bool
-	for word := range words(text, orderSeparators) {
-		number, weights := strings.CutSuffix(word, ".5")
-		chunk, err := strconv.Atoi(strings.TrimPrefix(number, "-"))
-		if weights && err == nil && chunk >= 1 && chunk <= schedule.MaxStages {
-			for len(separate) < chunk {
-				separate = append(separate, false)
-			}
-			separate[chunk-1] = true
-		}
-	}
-	return separate
-}
 
 // words yields each word of a text and its offset.
 func words(text, separators string) iter.Seq2[string, int] {
