@@ -124,18 +124,17 @@ func attach(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
 	if len(s.Body) == 0 {
 		return list
 	}
-	if n := len(list); n > 0 && merges(lastRepeat(list[n-1]), s.Body) {
+	if n := len(list); n > 0 {
 		before, last := cut(list[n-1], list[n-1].Repeat-1)
-		first, rest := cut(s, 1)
-		list = append(list[:n-1], before...)
-		list = append(list, schedule.Segment{Body: slices.Concat(last[0].Body, first[0].Body), Repeat: 1})
-		return append(list, rest...)
+		if merges(last[0].Body, s.Body) {
+			first, rest := cut(s, 1)
+			list = append(list[:n-1], before...)
+			list = append(list, schedule.Segment{Body: slices.Concat(last[0].Body, first[0].Body), Repeat: 1})
+			return append(list, rest...)
+		}
 	}
 	return append(list, s)
 }
-
-// lastRepeat returns the actions of the last repeat of a segment.
-func lastRepeat(s schedule.Segment) []schedule.Action { return shifted(s.Body, (s.Repeat-1)*s.Stride) }
 
 // cut splits the segment after its first n repeats. Each result has at most one segment.
 func cut(s schedule.Segment, n int) (first, rest []schedule.Segment) {

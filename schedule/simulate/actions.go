@@ -12,8 +12,8 @@ type actionCost struct {
 	op        operation
 	awaitBox  int   // the mailbox of the parcel that it waits for
 	waitsFor  int   // the kind of the wait for this parcel
-	reloadBox int   // the mailbox of copies from far memory; see reload
-	gatherBox int   // the mailbox of gathered weights; see gathered
+	reloadBox int   // the mailbox of copies from far memory, one of which may be the state that it takes
+	gatherBox int   // the mailbox of gathered weights
 	peer      int   // the rank that sends the awaited parcel
 	link      int   // the link on which it sends or receives
 	sendBox   int   // the mailbox that receives its message or receipt

@@ -35,14 +35,6 @@ func (c *StageCosts) offloadedBytes() int64 {
 	return c.Saved
 }
 
-// reload waits for the copy from far memory if the computation takes reloaded state. A rank takes the
-// copies in the order in which it has started them.
-func (s *simulation) reload(r *simRank, rank int, d *actionCost, a schedule.Action) {
-	if p := s.boxes[d.reloadBox].first(); p != nil && p.key == keyOf(a) {
-		s.takeFirst(r, rank, rank, d.reloadBox, waitCopied)
-	}
-}
-
 // endFar frees the far copy of the saved state that an action takes, if any.
 func (l *level) endFar(a schedule.Action) {
 	if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {

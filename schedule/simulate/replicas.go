@@ -40,13 +40,6 @@ func (s *simulation) replicate() {
 	}
 }
 
-// gathered waits for the gathered weights of a computation.
-func (s *simulation) gathered(r *simRank, rank int, d *actionCost) {
-	for s.boxes[d.gatherBox].first() != nil {
-		s.takeFirst(r, rank, rank, d.gatherBox, waitGathered)
-	}
-}
-
 // peerBytes returns the bytes that belong to the other replicas if each replica has an equal part.
 func (c *Costs) peerBytes(bytes int64) int64 {
 	n := int64(max(c.Replicas, 1))

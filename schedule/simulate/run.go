@@ -148,11 +148,13 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		if d.awaitBox != 0 && !s.await(r, rank, d, keyOf(a)) {
 			return false
 		}
-		if d.reloadBox != 0 {
-			s.reload(r, rank, d, a)
+		if d.reloadBox != 0 { // a rank takes the copies in the order in which it has started them
+			if p := s.boxes[d.reloadBox].first(); p != nil && p.key == keyOf(a) {
+				s.takeFirst(r, rank, rank, d.reloadBox, waitCopied)
+			}
 		}
-		if d.gatherBox != 0 {
-			s.gathered(r, rank, d)
+		for d.gatherBox != 0 && s.boxes[d.gatherBox].first() != nil {
+			s.takeFirst(r, rank, rank, d.gatherBox, waitGathered)
 		}
 		if a.Joined() {
 			r.pair = a

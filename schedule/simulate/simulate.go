@@ -150,7 +150,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	}
 	s.prepare()
 	if skipped && s.Periodic {
-		s.skips = newSkips(s)
+		s.skips = &skips{s: s, hashes: make([]uint64, 2*maxCycle), waits: make([]waits, len(s.ranks)), boxes: make([]boxStart, len(s.boxes))}
 	}
 	return s, nil
 }

@@ -42,10 +42,6 @@ const (
 	maxCompared = 1 << 16
 )
 
-func newSkips(s *simulation) *skips {
-	return &skips{s: s, hashes: make([]uint64, 2*maxCycle), waits: make([]waits, len(s.ranks)), boxes: make([]boxStart, len(s.boxes))}
-}
-
 // trySkip is called after each period. If the last periods resemble a cycle, it runs further cycles and
 // skips the cycles that follow from them.
 func (l *skips) trySkip() {

@@ -74,7 +74,8 @@ func NewOutline(plan *schedule.Plan) Outline {
 			}
 		}
 	}
-	o.Allowance = o.allowance(written)
+	// The warm-up and drain of a plan take up to about ten actions per stage and rank.
+	o.Allowance = 1<<24 + 128*(int64(len(o.On))*int64(o.Stages)+written)
 	o.Transfers = kinds&(1<<schedule.SendF|1<<schedule.RecvF|1<<schedule.SendB|1<<schedule.RecvB) != 0
 	o.Marked = o.Marked || drops != 0
 	o.Accumulates = kinds&(1<<schedule.ZeroGrad|1<<schedule.WaitReduce) != 0
@@ -82,12 +83,6 @@ func NewOutline(plan *schedule.Plan) Outline {
 	o.Quantizes = kinds>>schedule.Quantize&1 == 1 || drops&WeightBits != 0
 	o.Offloads = kinds&(1<<schedule.Offload|1<<schedule.WaitOffload|1<<schedule.Reload) != 0 || drops&schedule.DropFar != 0
 	return o
-}
-
-// allowance returns the allowance of a plan with the given number of written actions. The warm-up
-// and drain of a plan take up to about ten actions per stage and rank.
-func (o *Outline) allowance(written int64) int64 {
-	return 1<<24 + 128*(int64(len(o.On))*int64(o.Stages)+written)
 }
 
 // Set returns the index of the set of microbatches of a stage and a kind up to WaitB.
