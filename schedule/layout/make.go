@@ -107,19 +107,15 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 // eachRank calls do for every rank, in parallel on all processors.
 func eachRank(ranks int, do func(rank int) error) error {
 	faults := make([]error, ranks)
-	work := make(chan int)
+	running := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), ranks) {
+	for rank := range ranks {
 		workers.Go(func() {
-			for rank := range work {
-				faults[rank] = do(rank)
-			}
+			running <- struct{}{}
+			faults[rank] = do(rank)
+			<-running
 		})
 	}
-	for rank := range ranks {
-		work <- rank
-	}
-	close(work)
 	workers.Wait()
 	return errors.Join(faults...)
 }
