@@ -106,19 +106,17 @@ func actionAt(program []schedule.Segment, rank *layout.Rank, place int) (schedul
 
 // location returns the location of an allocation in the form of a file name: mb3/stage1/F.
 func (e *exported) location() string {
-	kind := "end"
-	if !e.end {
-		kind = e.action.Kind().String()
+	name := ""
+	if e.Microbatch >= 0 {
+		name = fmt.Sprintf("mb%d/", e.Microbatch)
 	}
-	switch {
-	case e.Microbatch < 0 && e.Stage < 0:
-		return kind
-	case e.Microbatch < 0:
-		return fmt.Sprintf("stage%d/%s", e.Stage, kind)
-	case e.Stage < 0:
-		return fmt.Sprintf("mb%d/%s", e.Microbatch, kind)
+	if e.Stage >= 0 {
+		name += fmt.Sprintf("stage%d/", e.Stage)
 	}
-	return fmt.Sprintf("mb%d/stage%d/%s", e.Microbatch, e.Stage, kind)
+	if e.end {
+		return name + "end"
+	}
+	return name + e.action.Kind().String()
 }
 
 // firstArena is the address of rank 0's arena in a snapshot; the other arenas follow at the

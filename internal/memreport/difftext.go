@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -41,7 +42,7 @@ func (f *Field) format(value any) string {
 	if n, ok := value.(int64); ok {
 		return units.Count(n)
 	}
-	return printable(fmt.Sprint(value))
+	return terminal.Quote(fmt.Sprint(value))
 }
 
 // change is the difference of two numbers of bytes.

@@ -52,21 +52,15 @@ func (r *rank) columnNote() string {
 	return ""
 }
 
-// base returns the level that is always there, and its name: the resident bytes if the log has
-// them, and else the lowest level.
-func (r *rank) base() (bytes int64, name string) {
-	if r.resident > 0 {
-		return r.resident, "above the " + units.Size(r.resident) + " of the model"
-	}
-	return r.totals.LevelLowest, "above the lowest level, " + units.Size(r.totals.LevelLowest)
-}
-
 // memoryFigure plots the live and the planned bytes of the steps.
 func (r *rank) memoryFigure(s *Rank) report.Figure {
-	base, name := r.base()
+	base, name := r.totals.LevelLowest, "the lowest level, "+units.Size(r.totals.LevelLowest)
+	if r.resident > 0 {
+		base, name = r.resident, "the "+units.Size(r.resident)+" of the model"
+	}
 	f := report.Figure{
 		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.totals.Rank),
-		Caption: "Live bytes after each microbatch, and their maximum since the one before (peak), " + name + "." + r.columnNote(),
+		Caption: "Live bytes after each microbatch, and their maximum since the one before (peak), above " + name + "." + r.columnNote(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
 		Series: []report.Series{
 			r.series("", report.Band, report.Orange, peak, base), r.series("", report.Band, report.Blue, live, base),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -72,7 +73,7 @@ func (s *Summary) fp8Table() report.Table {
 	}
 	for _, f := range s.FP8 {
 		t.Rows = append(t.Rows, []string{
-			printable(f.Role), units.Count(int64(f.Tensors)), elements(f.Saturated), elements(f.Underflowed), elements(f.NonFinite),
+			terminal.Quote(f.Role), units.Count(int64(f.Tensors)), elements(f.Saturated), elements(f.Underflowed), elements(f.NonFinite),
 			fmt.Sprintf("%s of %s", units.Count(f.FrozenIn), units.Count(f.Steps)), fmt.Sprintf("%.4g to %.4g", f.LeastScale, f.GreatestScale),
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -119,7 +120,7 @@ func (p *peakOwners) sorted() []Owner {
 
 func ownersTable(title string, list []Owner, whole int64) report.Table {
 	return report.OwnersTable(title, whole, len(list), func(i int) (name, class string, bytes int64, buffers int) {
-		return printable(list[i].Name), list[i].Class, list[i].Bytes, list[i].Buffers
+		return terminal.Quote(list[i].Name), list[i].Class, list[i].Bytes, list[i].Buffers
 	})
 }
 

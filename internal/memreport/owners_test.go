@@ -53,7 +53,7 @@ func TestPeakOwners(t *testing.T) {
 Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes), without what is resident:
   bytes                   buffers   class       owner                     microbatches
   4.9 KiB (5,000 bytes)   1         workspace   stage 1: workspace of B   2
-  4.0 KiB (4,096 bytes)   4         saved       stage 1: saved� of F      2 to 5
+  4.0 KiB (4,096 bytes)   4         saved       stage 1: saved\x1b of F   2 to 5
   1 B                     1         entry       entry
 `)
 

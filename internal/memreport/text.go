@@ -127,13 +127,3 @@ func (s *Summary) planFindings() (lines []string) {
 	}
 	return lines
 }
-
-// printable removes characters that control a terminal from a text.
-func printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {
-			return '\uFFFD'
-		}
-		return c
-	}, text)
-}
