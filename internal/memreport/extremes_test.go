@@ -1,7 +1,6 @@
 package memreport_test
 
 import (
-	"bytes"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -31,10 +30,9 @@ func TestExtremes(t *testing.T) {
 			}
 			require.NoError(t, log.Add(r))
 		}
-		var page bytes.Buffer
-		require.NoError(t, log.Page("extremes").Write(&page))
-		require.NotContains(t, page.String(), "NaN")
-		require.NotContains(t, page.String(), "Inf")
+		page := pageOf(t, log)
+		require.NotContains(t, page, "NaN")
+		require.NotContains(t, page, "Inf")
 		require.NoError(t, log.Summary().Text(io.Discard))
 	}
 }

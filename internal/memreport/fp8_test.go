@@ -1,7 +1,6 @@
 package memreport_test
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -31,18 +30,16 @@ func TestFP8(t *testing.T) {
 		{Role: "weight", Steps: 3, Tensors: 4, LeastScale: 1024, GreatestScale: 4096},
 	}, s.FP8)
 
-	var out strings.Builder
-	require.NoError(t, s.Text(&out))
-	require.Contains(t, out.String(), `
+	out := textOf(t, log)
+	require.Contains(t, out, `
 Elements in FP8, by role:
   role              tensors   saturated   became zero   not finite   in steps   scales
   grad_output\x1b   4         3,000       3             1            1 of 3     1 to 8
   weight            4         0           0             0            0 of 3     1024 to 4096
 `)
-	var page bytes.Buffer
-	require.NoError(t, log.Page("log").Write(&page))
-	require.Contains(t, page.String(), "Elements in FP8, by role")
-	require.Contains(t, page.String(), "1024 to 4096")
+	page := pageOf(t, log)
+	require.Contains(t, page, "Elements in FP8, by role")
+	require.Contains(t, page, "1024 to 4096")
 }
 
 // The number of roles in a log is not limited.

@@ -1,7 +1,6 @@
 package memreport_test
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,9 +46,8 @@ func TestPeakOwners(t *testing.T) {
 	}, s.Ranks[1].PeakOwners)
 	require.Len(t, s.Ranks[0].PeakOwners, 1)
 
-	var out strings.Builder
-	require.NoError(t, s.Text(&out))
-	require.Contains(t, out.String(), `
+	out := textOf(t, log)
+	require.Contains(t, out, `
 Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes), without what is resident:
   bytes                   buffers   class       owner                     microbatches
   4.9 KiB (5,000 bytes)   1         workspace   stage 1: workspace of B   2
@@ -57,11 +55,10 @@ Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes), without what is resid
   1 B                     1         entry       entry
 `)
 
-	var page bytes.Buffer
-	require.NoError(t, log.Page("log").Write(&page))
-	require.Contains(t, page.String(), "Owners at the planned peak, rank 1")
-	require.Contains(t, page.String(), "<td>2 to 5</td>")
-	require.NotContains(t, page.String(), "less")
+	page := pageOf(t, log)
+	require.Contains(t, page, "Owners at the planned peak, rank 1")
+	require.Contains(t, page, "<td>2 to 5</td>")
+	require.NotContains(t, page, "less")
 }
 
 // Without a plan the owners follow the steps, and are the owners at the measured peak.
@@ -77,12 +74,10 @@ func TestPeakOwnersWithoutAPlan(t *testing.T) {
 	}
 	s := log.Summary()
 	require.Equal(t, []memreport.Owner{{Name: saved.Name, Class: "saved", Bytes: 600, Buffers: 2, First: new(0), Last: new(1)}}, s.Ranks[0].PeakOwners)
-	var out strings.Builder
-	require.NoError(t, s.Text(&out))
-	require.Contains(t, out.String(), "Owners at the peak, rank 0: 600 B, without what is resident:\n")
-	var page bytes.Buffer
-	require.NoError(t, log.Page("log").Write(&page))
-	require.Contains(t, page.String(), "Owners at the peak, rank 0")
+	out := textOf(t, log)
+	require.Contains(t, out, "Owners at the peak, rank 0: 600 B, without what is resident:\n")
+	page := pageOf(t, log)
+	require.Contains(t, page, "Owners at the peak, rank 0")
 }
 
 // The memory for a plan does not depend on the number of owners in a log.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -37,6 +36,19 @@ func minimals(t *testing.T, steps, microbatches int, level func(step, microbatch
 	return log
 }
 
+// textOf and pageOf return the text and the page of a log.
+func textOf(t *testing.T, log *memreport.Log) string {
+	var out strings.Builder
+	require.NoError(t, log.Summary().Text(&out))
+	return out.String()
+}
+
+func pageOf(t *testing.T, log *memreport.Log) string {
+	var out strings.Builder
+	require.NoError(t, log.Page("a <log>").Write(&out))
+	return out.String()
+}
+
 // Ranks of several replicas are listed with their replica, in text, JSON, CSV and the page.
 func TestReplicas(t *testing.T) {
 	log := &memreport.Log{}
@@ -49,17 +61,13 @@ func TestReplicas(t *testing.T) {
 		require.NoError(t, lines.Add(r))
 	}
 	require.NoError(t, lines.Close())
-	var text, page bytes.Buffer
-	s := log.Summary()
-	require.NoError(t, s.Text(&text))
-	require.Regexp(t, `rank +replica +level.*\n +0 +0 +100 B.*\n +1 +1 +100 B`, text.String())
-	out, err := json.Marshal(s)
+	require.Regexp(t, `rank +replica +level.*\n +0 +0 +100 B.*\n +1 +1 +100 B`, textOf(t, log))
+	out, err := json.Marshal(log.Summary())
 	require.NoError(t, err)
 	require.Contains(t, string(out), `"rank":0,"replica":0,`)
 	require.Contains(t, string(out), `"rank":1,"replica":1,`)
 	require.Regexp(t, `far_planned,replica\n.*,0\n.*,1\n$`, csv.String())
-	require.NoError(t, log.Page("log").Write(&page))
-	require.Contains(t, page.String(), ">replica<")
+	require.Contains(t, pageOf(t, log), ">replica<")
 }
 
 // Logs with and without growth, and their findings.
@@ -130,11 +138,10 @@ func TestGrowthByLevel(t *testing.T) {
 		{"longer sequences from the middle on", 100, 2, func(step, _ int) int64 { return 5000 + 9000*int64(step/50) }, "nothing grows\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var out strings.Builder
 			log := minimals(t, test.steps, test.microbatches, test.level)
-			require.NoError(t, log.Summary().Text(&out))
-			require.True(t, strings.HasSuffix(out.String(), "\n\n"+test.want), out.String())
-			require.NoError(t, log.Page("log").Write(io.Discard))
+			out := textOf(t, log)
+			require.True(t, strings.HasSuffix(out, "\n\n"+test.want), out)
+			pageOf(t, log)
 		})
 	}
 }
@@ -151,9 +158,8 @@ func TestGrowthOfManyRanks(t *testing.T) {
 			require.NoError(t, log.Add(minimal(2, rank, mb, 1<<20+leak)))
 		}
 	}
-	var out strings.Builder
-	require.NoError(t, log.Summary().Text(&out))
-	require.Contains(t, out.String(), "\n\neach of ranks 0-2, 4 and 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on; still growing at the end: yes\n")
+	out := textOf(t, log)
+	require.Contains(t, out, "\n\neach of ranks 0-2, 4 and 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on; still growing at the end: yes\n")
 }
 
 // A leak of 1 MiB from microbatch 500 on is found among lengths that vary 200 times as much.
@@ -192,9 +198,8 @@ func TestLateGrowthOfALongLog(t *testing.T) {
 	require.LessOrEqual(t, g.First.Step, int64(15_000))
 	require.GreaterOrEqual(t, g.First.LastStep, int64(15_000))
 	require.Less(t, g.First.LastStep-g.First.Step, int64(20_000/32))
-	var out strings.Builder
-	require.NoError(t, log.Summary().Text(&out))
-	require.Contains(t, out.String(), fmt.Sprintf("from one of steps %d to %d on", g.First.Step, g.First.LastStep))
+	out := textOf(t, log)
+	require.Contains(t, out, fmt.Sprintf("from one of steps %d to %d on", g.First.Step, g.First.LastStep))
 }
 
 // A log with one record of eight gives the same rate, and a range of microbatches for the begin
@@ -284,8 +289,7 @@ func TestPlannedBesideMeasured(t *testing.T) {
 	require.NoError(t, log.Add(planned(0, 100, 100, 500, 500)))
 	require.NoError(t, log.Add(planned(1, 103, 100, 500, 500)))
 	require.NoError(t, log.Add(planned(2, 90, 100, 400, 500)))
-	var out strings.Builder
-	require.NoError(t, log.Summary().Text(&out))
+	out := textOf(t, log)
 	require.Equal(t, `3 ranks, 1 step of 1 microbatch, 3 records in schema 1
 
    rank   level    peak   planned   reserved   growth per microbatch
@@ -297,7 +301,7 @@ nothing grows
 rank 1 had up to 3 B more than planned; peak 500 B, planned 500 B
 rank 2 stays within its plan: peak 400 B of 500 B
 measured as planned, to the byte, on 1 of 3 ranks
-`, out.String())
+`, out)
 }
 
 // The classes at the peak are from its record, and separate from the classes at the highest
@@ -312,18 +316,16 @@ func TestPeakByClass(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"resident": 1000, "workspace": 900}, log.Summary().Ranks[0].PeakClasses)
 	require.Equal(t, map[string]int64{"resident": 1000}, log.Summary().Ranks[0].Classes)
-	var page bytes.Buffer
-	require.NoError(t, log.Page("log").Write(&page))
-	require.Contains(t, page.String(), "at the peak</th>")
-	require.Contains(t, page.String(), "<td>workspace</td>")
+	page := pageOf(t, log)
+	require.Contains(t, page, "at the peak</th>")
+	require.Contains(t, page, "<td>workspace</td>")
 
 	log = &memreport.Log{}
 	require.NoError(t, log.Add(excessive(0, 0, 0, 0, 0)))
 	require.Empty(t, log.Summary().Ranks[0].PeakClasses)
-	page.Reset()
-	require.NoError(t, log.Page("log").Write(&page))
-	require.NotContains(t, page.String(), "at the peak</th>")
-	require.Contains(t, page.String(), "at the highest level after a microbatch")
+	page = pageOf(t, log)
+	require.NotContains(t, page, "at the peak</th>")
+	require.Contains(t, page, "at the highest level after a microbatch")
 }
 
 func TestOwners(t *testing.T) {
@@ -335,11 +337,10 @@ func TestOwners(t *testing.T) {
 	s := log.Summary()
 	require.Len(t, s.Owners, 4098, "4096 names and one for all others, by class")
 	require.Equal(t, memreport.Owner{Name: "(other names)", Class: "saved", Bytes: 8940, Buffers: 894}, s.Owners[0])
-	var out strings.Builder
-	require.NoError(t, s.Text(&out))
-	require.Contains(t, out.String(), "Live when the log was dumped, 51.8 KiB (53,000 bytes):\n")
-	require.NotContains(t, out.String(), "\x1b")
-	require.Less(t, out.Len(), 2000)
+	out := textOf(t, log)
+	require.Contains(t, out, "Live when the log was dumped, 51.8 KiB (53,000 bytes):\n")
+	require.NotContains(t, out, "\x1b")
+	require.Less(t, len(out), 2000)
 }
 
 func TestMostRanks(t *testing.T) {
@@ -349,9 +350,8 @@ func TestMostRanks(t *testing.T) {
 	}
 	require.ErrorIs(t, log.Add(minimal(0, memreport.MostRanks, 0, 1)), memreport.ErrRanks)
 	require.NoError(t, log.Add(minimal(0, 5, 1, 1)), "ranks that are known go on")
-	var out strings.Builder
-	require.NoError(t, log.Summary().Text(&out))
-	require.Less(t, strings.Count(out.String(), "\n"), 50)
+	out := textOf(t, log)
+	require.Less(t, strings.Count(out, "\n"), 50)
 }
 
 // The sizes of the summary and of the page do not depend on the length of the log, and the page
@@ -365,9 +365,7 @@ func TestPageIsBounded(t *testing.T) {
 		}
 		require.NoError(t, log.Add(r))
 	}
-	var page bytes.Buffer
-	require.NoError(t, log.Page("a <log>").Write(&page))
-	text := page.String()
+	text := pageOf(t, log)
 	require.Less(t, len(text), 1<<20)
 	require.Contains(t, text, "987,654,321 bytes, rank 1 at step 9, microbatch 2024")
 	require.Contains(t, text, "a &lt;log&gt;")
@@ -391,9 +389,8 @@ func TestPageOfAnything(t *testing.T) {
 		"steps": minimals(t, 30, 3, func(step, _ int) int64 { return 10 * int64(step) }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			var page bytes.Buffer
-			require.NoError(t, log.Page(name).Write(&page))
-			require.NotContains(t, page.String(), "NaN")
+			page := pageOf(t, log)
+			require.NotContains(t, page, "NaN")
 			_, err := json.Marshal(log.Summary())
 			require.NoError(t, err)
 		})
