@@ -105,7 +105,7 @@ func (v *censusVisitor) visit(a schedule.Action, mb int64) {
 		}
 		v.fault(a, mb, Twice, "", "is a duplicate; remove one of the two.")
 	}
-	if c.mixes(stage) {
+	if c.Includes(stage, schedule.B) && (c.Includes(stage, schedule.I) || c.Includes(stage, schedule.W)) {
 		v.checkMix(a, mb)
 	}
 }
@@ -179,11 +179,6 @@ func (c *Checker) putSpans(w *passes.Walk, first int) {
 // allows reports whether the plan may have an action of the kind for the stage.
 func (c *Checker) allows(stage int, kind schedule.Kind) bool {
 	return c.allowed[stage]>>kind&1 == 1
-}
-
-// mixes reports whether the plan has both full and split backwards of the stage.
-func (c *Checker) mixes(stage int) bool {
-	return c.Includes(stage, schedule.B) && (c.Includes(stage, schedule.I) || c.Includes(stage, schedule.W))
 }
 
 // ruledOut returns the reason why the plan must not have an action of the kind for the stage, or ""

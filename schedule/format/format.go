@@ -81,7 +81,7 @@ func Detect(text string) Format {
 		return JSON
 	case line != "" && strings.Trim(line, orderCharacters) == "":
 		return Order
-	case containsAny(text, "SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD", "QUANTIZE"):
+	case slices.ContainsFunc(commsWords, func(word string) bool { return strings.Contains(text, word) }):
 		return Comms
 	case line != "" && strings.Trim(line[:1], "0123456789,(\"") == "":
 		return Compute
@@ -89,6 +89,5 @@ func Detect(text string) Format {
 	return Auto
 }
 
-func containsAny(text string, words ...string) bool {
-	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
-}
+// commsWords occur in Comms, and not in Compute.
+var commsWords = []string{"SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD", "QUANTIZE"}
