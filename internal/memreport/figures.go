@@ -141,6 +141,9 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 	return s
 }
 
+// tooShort is the caption of a rise that chance may explain.
+const tooShort = " The log is too short to tell whether it grows."
+
 // stepFigure plots the growth within a step, from microbatch to microbatch.
 func (r *rank) stepFigure(s *Rank) report.Figure {
 	g := &s.Growth
@@ -172,6 +175,9 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		return f
 	}
 	f.Series = append(f.Series, g.line(list))
+	if g.Unclear {
+		f.Caption += tooShort
+	}
 	if g.First != nil && g.First.position >= 0 {
 		f.Notes = []report.Note{{X: float64(g.First.position), Text: "first at microbatch " + strconv.Itoa(g.First.Microbatch)}}
 	}
@@ -219,6 +225,9 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 	f.Series = meanAndBand("lowest level", list)
 	switch {
 	case g.PerStep != 0:
+		if g.Unclear {
+			f.Caption += tooShort
+		}
 		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, float64(max(g.leaves-1, 0)), list))
 		return f
 	case r.totals.Steps < leastPoints:
