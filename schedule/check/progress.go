@@ -7,7 +7,8 @@ import (
 
 // checkProgress proves that the ranks do not deadlock if each link holds capacity messages. It runs
 // all ranks together and checks only dependencies between ranks. It tries rendezvous first, because
-// a plan that finishes under rendezvous finishes with any capacity.
+// a plan that finishes under rendezvous finishes with any capacity: if each send is moved to directly
+// before its receive, the same run is possible on links that hold one message.
 func (c *Checker) checkProgress(capacity int) {
 	if len(c.Plan.Programs) == 1 {
 		return
@@ -32,7 +33,8 @@ func (c *Checker) checkProgress(capacity int) {
 	}
 }
 
-// run advances all ranks as far as possible.
+// run advances all ranks as far as possible. By Lemma 1 of package passes, they reach the same
+// configuration in every order.
 func (c *Checker) run(capacity int) *progressVisitor {
 	sets := c.Stages * passes.KindsPerStage
 	v := &progressVisitor{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}

@@ -150,7 +150,13 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 }
 
 // later reports whether a is greater than b, and records the comparison if repeats are skipped. Every
-// comparison that affects the simulation must use it.
+// comparison of times or slots that affects the simulation must use it.
+//
+// Keys of parcels are compared only for equality, without later. In cycles that are skipped, an
+// awaited key equals the key of the first parcel in its mailbox, because otherwise the simulation has
+// a fault or sets hiddenState, and skips nothing. Both keys change by constants and are equal in two
+// cycles, so they are equal in all. This argument does not hold for the first copy in a reloadBox,
+// which a computation ignores if it is the copy of another microbatch.
 func (s *simulation) later(a, b int64) bool {
 	if s.skips != nil {
 		s.skips.Note(a - b)

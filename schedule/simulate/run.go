@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// simulation runs a plan in simulated time. It is the visitor of its RoundRobin. The order of the ranks
-// does not matter: an action waits only for messages and receipts of other ranks, and its time is a
-// function of their times.
+// simulation runs a plan in simulated time. It is the visitor of its RoundRobin. The order in which the
+// ranks run does not matter (Lemma 1 of package passes): an action waits only for messages and receipts
+// of other ranks, and its time is a function of their times.
 type simulation struct {
 	passes.RoundRobin
 	plan      *schedule.Plan
@@ -29,14 +29,14 @@ type simulation struct {
 	reducing    []int   // by rank: the lane for reductions
 
 	// The state. If an awaited parcel is not the first of its mailbox, the parcels before it move to
-	// overtaken.
+	// overtaken, and wait there until an action takes them.
 	ranks      []simRank
 	linkStates []simLink // by route
 	boxes      []mailbox
 	overtaken  map[overtakenKey]parcel
 
 	skips       *skips // nil if every repeat is run
-	hiddenState bool   // overtaken is not empty, and State does not cover it
+	hiddenState bool   // overtaken is not empty, or was not at some time in this cycle, and skips.State does not cover it
 
 	recordsDelays bool      // for the critical path
 	delays        [][]delay // by rank
@@ -52,11 +52,11 @@ type simulation struct {
 // simRank is the state of a rank.
 type simRank struct {
 	*passes.Cursor
-	clock, previousClock int64 // the current time, and the time one period ago if repeats are skipped
+	clock, previousClock int64 // the current time; if repeats are skipped, also the time at the end of the last period
 	busy                 int64 // the time in computations
 	first, last          int64
 	final                int64           // the position of the last computation
-	waits, counted       [numWaits]int64 // the totals, and the totals at the end of the last computation
+	waits, counted       [numWaits]int64 // by kind: the total time of waits so far, and up to the last computation
 	pair                 schedule.Action // the first action of a joined pair whose second action is next, or 0
 	started              bool
 }

@@ -6,34 +6,38 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// skips detects cycles of a simulation and skips the cycles that repeat them. All times result from
-// sums and from comparisons of two times, so a repeats.Trend applies.
+// skips detects cycles of a simulation and skips the cycles that repeat them. Each time is a sum of an
+// earlier time and costs, or the maximum of two such sums, so a repeats.Trend applies.
 //
-// A cycle consists of one or more periods of the machine, because times on a critical path through k
-// ranks recur only after k periods.
+// A cycle consists of one or more periods of RoundRobin. The clock of a rank need not advance by the
+// same time in each period: if the chain of dependencies that determines the times returns to the same
+// action only after k periods (a critical circuit of length k), the increments recur only after k.
 type skips struct {
 	repeats.Trend
 	s *simulation
 
-	hashes  []uint64 // of the last periods
+	hashes  []uint64 // of the last periods, a ring buffer
 	periods int      // the number of periods since repeats were last skipped
-	window  int      // the minimum number of periods that must recur before a cycle is tried
+	window  int      // the minimum number of periods whose hashes must recur before cycles are run for Trend
 
 	boxes []boxStart // by mailbox
 	waits []waits    // by rank
 }
 
-// boxStart is the state of a mailbox at the beginning of a cycle. Usually a cycle does not change the
-// number of parcels. Otherwise the mailbox grows: a cycle takes parcels at most from the first
-// progression, and the parcels that it appends remain.
+// boxStart is the state of a mailbox at the beginning of a cycle. Usually a cycle takes as many parcels
+// as it appends. Otherwise the mailbox grows, because its sender runs ahead: a cycle takes parcels
+// only from the first progression, if there is one, and none of those that it appends.
 type boxStart struct {
 	head, tail uint
 	growing    bool
 }
 
-// waits holds the wait times of a rank: the totals at the start of the last cycle, the waits of the last
-// cycle and of the previous cycle, and of these the tails after the rank's last computation.
-type waits struct{ start, last, previous, tail, previousTail [numWaits]int64 }
+// waits holds the wait times of a rank in the last two cycles, by kind.
+type waits struct {
+	start              [numWaits]int64 // the totals at the beginning of the last cycle
+	last, previous     [numWaits]int64 // the waits in the last cycle and in the one before it
+	tail, previousTail [numWaits]int64 // the parts of these waits after the rank's last computation
+}
 
 const (
 	// maxCycle is the maximum number of periods of a cycle, a power of two.
@@ -42,8 +46,8 @@ const (
 	maxCompared = 1 << 16
 )
 
-// trySkip is called after each period. If the last periods resemble a cycle, it runs further cycles and
-// skips the cycles that follow from them.
+// trySkip is called after each period. If the hashes of the last periods recur, it runs two further
+// cycles, and Trend skips the cycles that follow from them.
 func (l *skips) trySkip() {
 	l.recordHash()
 	periods := l.cycle()
@@ -80,8 +84,9 @@ func (l *skips) recordHash() {
 	l.periods++
 }
 
-// cycle returns the smallest n such that the hashes of the last periods equal the hashes n periods
-// earlier, or 0 if there is none. Trend decides whether n periods are a cycle.
+// cycle returns the smallest n such that the hashes of the last n periods, or of the last window periods
+// if these are more, equal the hashes n periods earlier. It returns 0 if there is none. Trend decides
+// whether n periods are a cycle.
 func (l *skips) cycle() int {
 	mask, last := len(l.hashes)-1, l.periods-1
 	for n := 1; n <= maxCycle; n++ {
@@ -231,8 +236,8 @@ func (l *skips) Skip(n int64, deltas []int64) {
 		r.last += n * deltas[3]
 		r.final += n * deltas[4]
 		r.busy += n * deltas[5]
-		// The time for which a rank waits for messages on the wire changes by the same amount from
-		// each cycle to the next.
+		// A wait is a difference of times, so its length changes by a constant from each cycle to the
+		// next: the skipped cycles wait for last+change, last+2*change, and so on.
 		for k := range r.waits {
 			r.waits[k] += n*w.last[k] + (w.last[k]-w.previous[k])*(n*(n+1)/2)
 			if deltas[4] > 0 {

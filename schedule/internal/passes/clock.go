@@ -11,12 +11,13 @@ import (
 // one round, B takes two. A result is available to other ranks in the round after its computation
 // has ended.
 //
-// A rank without a backward receives no gradients, so no dependency limits its speed. Clock slows it
-// down to the speed of the rank with the most work per microbatch.
+// A rank without a backward receives no gradients, so no later rank would slow it down, and its
+// messages in flight would grow. Clock slows it down to the speed of the rank with the most work per
+// microbatch.
 //
 // A period is a number of rounds after which the configuration recurs: every rank is at the same
-// action of its body, either unmoved or later by a common number of microbatches, and the messages
-// in flight have shifted by the same number.
+// action of its body, either unmoved or later by a common number of microbatches, and the ends of the
+// ranges of messages in flight are unmoved or have moved by the same number.
 type Clock struct {
 	Machine
 	Duties []Duty  // by rank
@@ -24,7 +25,7 @@ type Clock struct {
 	// Bounded is the index of the first queue whose length may change over a period.
 	Bounded int
 
-	pace           []int // by rank: a round of work takes maxRounds/pace rounds
+	pace           []int // by rank: a round of work takes maxRounds/pace rounds, 1 if the rank is not slowed down
 	maxRounds      int   // the rounds of work per microbatch on the busiest rank
 	detectsPeriods bool  // a segment has enough repeats for periods
 	settleRounds   int   // rounds without a rank entering a segment before a period begins
@@ -127,8 +128,9 @@ func (c *Clock) Run(v clockVisitor) {
 	c.Stop()
 }
 
-// look skips periods if a period ends now. During a period, no rank enters another segment. Therefore
-// look begins no periods in a warm-up, in which a rank enters a segment in nearly every round.
+// look skips periods if a period ends now. A period in which a rank enters another segment does not
+// recur. Therefore look begins no period until settleRounds rounds have passed without that: in a
+// warm-up, a rank enters a segment in nearly every round.
 func (c *Clock) look(v clockVisitor) {
 	if !c.detectsPeriods {
 		return
@@ -244,9 +246,9 @@ func withoutMicrobatch(a schedule.Action) schedule.Action {
 	return schedule.Act(a.Kind(), a.Stage(), 0).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
-// Moves returns the number of microbatches by which the period advances, which must be the same for
-// all moving values, and the number of further periods after which every rank is still in its
-// segment and no range of a queue is empty.
+// Moves returns the number of microbatches by which the period advances, which must be the same, with
+// the same sign, for all moving values, and the number of further periods after which every rank is
+// still in its segment and no range of a queue has become empty.
 func (c *Clock) Moves(deltas []int64) (shift, limit int64) {
 	if shift, limit = c.moved(deltas); shift == 0 {
 		return 0, 0

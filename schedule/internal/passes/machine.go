@@ -71,8 +71,9 @@ func (m *Machine) state(s *repeats.State) bool {
 
 // moved returns the number of microbatches by which the ranks have advanced in the period, and the
 // number of further periods after which each rank is still in its segment. The first deltas are the
-// numbers of repeats by which the ranks have advanced. If a rank has not advanced as expected, or two
-// ranks have advanced by different numbers of microbatches, moved returns 0.
+// numbers of repeats by which the ranks have advanced. moved returns 0 if two ranks have advanced by
+// different numbers of microbatches, or if a rank has advanced and was not expected to, or the other
+// way around: the operations of the rank were then recorded with the wrong direction.
 func (m *Machine) moved(deltas []int64) (shift, limit int64) {
 	limit = math.MaxInt64
 	for rank := range m.Ranks {
@@ -84,7 +85,7 @@ func (m *Machine) moved(deltas []int64) (shift, limit int64) {
 			continue
 		}
 		s := &p.Program[p.Segment]
-		if n := repeats * pace(s); shift == 0 {
+		if n := repeats * absStride(s); shift == 0 {
 			shift = n
 		} else if shift != n {
 			return 0, 0

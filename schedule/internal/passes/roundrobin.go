@@ -20,7 +20,7 @@ type RoundRobin struct {
 	Visited int64 // the number of actions that have run
 
 	stops          []int64 // by rank: the position at which it stops in this period
-	lengths        []int64 // by rank: the actions of a period
+	lengths        []int64 // by rank: the number of its actions in a period
 	descending     bool    // the direction of the next round
 	segmentEntered bool    // a rank has entered another segment in this round
 	nextAttempt    int64   // the amount of work at which Run tries the next period
@@ -29,7 +29,7 @@ type RoundRobin struct {
 	// During a period of compare:
 	comparing   bool
 	roomMargin  []int64 // by count: the largest change that preserves all results of Room
-	minDistance int64   // the minimum distance in microbatches in a call of Next between ranks of different directions
+	minDistance int64   // the minimum of the distances, in microbatches, that calls of Next found between ranks of different directions
 }
 
 // Visitor is the visitor of a RoundRobin.
@@ -144,7 +144,7 @@ func (r *RoundRobin) Period(v Visitor) bool {
 }
 
 // period runs a period of the lengths that measure has computed. Each rank runs its actions and then
-// waits for the others. period reports whether any rank ran an action.
+// stops until the others have run theirs. period reports whether any rank ran an action.
 func (r *RoundRobin) period(v Visitor) bool {
 	begin, end := r.Visited, r.Visited
 	for rank := range r.Ranks {
@@ -190,13 +190,13 @@ func (r *RoundRobin) compare(v Visitor) {
 
 // measure sets the number of actions of each rank in a period. It is nonRepeating for a rank whose
 // segment does not repeat. measure returns the sum over the repeating ranks, or 0 if there are none or
-// the least common multiple of their strides is too large. It also reports whether a rank reaches the
-// end of its segment before the end of a second period.
+// a period would be too long. It also reports whether a rank reaches the end of its segment before the
+// end of a second period, so that no period can be skipped.
 func (r *RoundRobin) measure(nonRepeating int64) (actions int64, short bool) {
 	stride := 1
 	for rank := range r.Ranks {
 		if s := r.Ranks[rank].repeating(); s != nil {
-			if stride = LeastMultiple(stride, int(max(pace(s), 1))); stride > schedule.MaxMicrobatches {
+			if stride = LeastMultiple(stride, int(max(absStride(s), 1))); stride > schedule.MaxMicrobatches {
 				return 0, false
 			}
 		}
@@ -205,7 +205,7 @@ func (r *RoundRobin) measure(nonRepeating int64) (actions int64, short bool) {
 		r.lengths[rank] = nonRepeating
 		p := &r.Ranks[rank]
 		if s := p.repeating(); s != nil {
-			repeats := stride / int(max(pace(s), 1))
+			repeats := stride / int(max(absStride(s), 1))
 			r.lengths[rank] = int64(repeats) * s.Len()
 			actions += r.lengths[rank]
 			short = short || r.periodStarts[rank] != p.Position && s.Repeat-1-p.Repeat < 2*repeats
@@ -230,7 +230,8 @@ func (r *RoundRobin) State(s *repeats.State) {
 }
 
 // Moves returns the number of microbatches by which the period advances, and the number of further
-// periods in which no result of Room or Next changes.
+// periods in which no result of Room or Next changes. The distance between a rank that has advanced
+// and one that has not changes by shift in each period.
 func (r *RoundRobin) Moves(deltas []int64) (shift, limit int64) {
 	if shift, limit = r.moved(deltas); shift == 0 {
 		return 0, 0

@@ -11,9 +11,11 @@ import (
 // finished or dropped microbatches or microbatches in flight. It skips repeats whose outcome follows
 // from previous repeats (package repeats), so its cost does not depend on the number of repeats.
 //
-// In skipped repeats, the width of a set is a linear function of the number of the repeat. It is
-// therefore largest in the first or last of them or in a neighbouring repeat, and the Walk visits the
-// neighbouring repeats.
+// A visitor may compute the largest width of a set at an action, although the Walk skips repeats. From
+// the repeat before the skipped ones to the last skipped one, this width is a linear function of the
+// number of the repeat. If it decreases, the visited repeat before the skipped ones has the maximum. If
+// it increases, the visitor relies on the visited repeat after them: that repeat begins with the set at
+// the end of the last skipped one, and must add the next microbatches to it.
 type Walk struct {
 	repeats.Sets
 
@@ -84,7 +86,7 @@ func (w *Walk) walk(segments []schedule.Segment, number int, shift int64) {
 // walkSegment visits the repeats of a segment that cannot be skipped, and always the last one.
 func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64) {
 	start, length, total := w.Position, s.Len(), int64(s.Repeat)
-	try := int64(1) // the next repeat that is recorded; the first one differs from the second
+	try := int64(1) // the next repeat that is recorded; the first one usually differs from the second
 	if s.Stride%max(w.Every, 1) != 0 {
 		try = total
 	}
@@ -108,7 +110,7 @@ func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64) {
 		if !record {
 			continue
 		}
-		n := w.End(pace(s), total-2-r)
+		n := w.End(absStride(s), total-2-r)
 		if n == 0 {
 			try = 2 * r
 			continue
@@ -139,8 +141,8 @@ func (w *Walk) walkBody(shift int64) {
 	w.Visited += int64(len(w.Body))
 }
 
-// pace returns the absolute value of a segment's stride, and sign the sign of a stride.
-func pace(s *schedule.Segment) int64 { return int64(max(s.Stride, -s.Stride)) }
+// absStride returns the absolute value of a segment's stride, and sign the sign of a stride.
+func absStride(s *schedule.Segment) int64 { return int64(max(s.Stride, -s.Stride)) }
 
 func sign(stride int) int8 {
 	switch {

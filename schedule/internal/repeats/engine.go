@@ -2,8 +2,8 @@ package repeats
 
 // A Machine is a computation whose repeated periods an Engine can skip.
 type Machine interface {
-	// State passes all values that determine the rest of the run, except the sets, to s.Fixed and
-	// s.Moving. It may return as soon as one of them returns false.
+	// State passes all values that determine the rest of the run, except the sets, to s.Fixed (if they
+	// must be the same after a period) or to s.Moving. It may return as soon as one of them returns false.
 	State(s *State)
 	// Moves receives the deltas of the moving numbers over a period, in the order of State. It returns
 	// the number of microbatches by which the period advances, and the number of further periods that
@@ -38,8 +38,8 @@ func (s *State) Fixed(v int64) bool {
 	return true
 }
 
-// Moving adds a number that may change by a constant from each period to the next. It returns false if
-// the states differ.
+// Moving adds a number that may be different at the end of a period. Its delta is the difference. It
+// returns false if the states differ.
 func (s *State) Moving(v int64) bool {
 	if s.reference == nil {
 		s.moving = append(s.moving, v)
@@ -81,10 +81,10 @@ func (e *Engine) Expect(calls int) { e.minLimit = min(max(e.minLimit, calls), la
 // The smallest and largest limit of calls of Look within which a period must end.
 const firstLimit, lastLimit = 16, 1 << 14
 
-// Look must be called at every point of the run at which a period may begin or end. If the state
-// equals the state at the beginning of the current period, Look skips the periods that repeat it and
+// Look must be called at every point of the run at which a period may begin or end. If the state has
+// recurred since the beginning of the current period, Look skips the periods that repeat it and
 // returns their number. If the state does not recur within a number of calls, Look begins a new
-// period and doubles that number.
+// period and doubles that number, up to a maximum, to find longer periods.
 func (e *Engine) Look(m Machine) int64 {
 	if e.age++; e.limit == 0 {
 		e.beginPeriod(m, e.minLimit)

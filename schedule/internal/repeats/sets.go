@@ -230,7 +230,9 @@ func (s *Sets) endPeriod(n, shift int64) {
 
 // recurrences returns the number of further periods whose operations on a set have the same results as
 // in this period. Each edge of the set's runs must be constant or move with the microbatches of the
-// operations. Then all results are the same until a moving microbatch or edge meets a constant edge.
+// operations. Then all results are the same until a moving microbatch or edge meets a constant edge or
+// a constant microbatch. As one window covers all moving values, recurrences returns 0 if a constant
+// edge lies anywhere between them.
 func (r *record) recurrences(t *touched, now Runs, shift int64) int64 {
 	start := r.runs[t.from:t.to]
 	if len(now) != len(start) || t.mixed {

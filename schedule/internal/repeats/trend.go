@@ -2,14 +2,24 @@ package repeats
 
 import "slices"
 
-// A Trend skips periods of a machine whose moving numbers change by different constants, such as the
-// clocks of a simulation. Each moving number must be a sum of constants and of moving numbers, and the
-// run must otherwise depend only on comparisons of two moving numbers, which are passed to Note.
+// A Trend skips periods of a machine whose moving numbers change by different amounts, such as the
+// clocks of a simulation. The machine must satisfy two conditions. Each new value of a moving number
+// is a sum or difference of moving numbers and constants. The run otherwise depends only on fixed
+// numbers and on comparisons of such sums, which are passed to Note as differences. (A maximum is a
+// comparison that decides which sum becomes the new value.)
 //
-// Suppose that two consecutive periods change each number by the same delta and that all comparisons
-// have the same results. Then each difference in a comparison is a linear function of the period, and
-// further periods change the numbers by the same deltas, until one of these differences changes its
-// sign. Trend computes the number of periods until then.
+// Lemma. Suppose that two consecutive periods make the same comparisons with the same results, and
+// change each moving number by the same delta. Then each further period changes the moving numbers by
+// the same deltas, as long as its comparisons have the same results.
+//
+// Proof. Let x, y and z be the vectors of moving numbers at the beginning of the first period, between
+// the periods and at the end of the second one, and d = y-x = z-y. With these results of the comparisons, a
+// period computes a linear function, so there are a matrix A and a vector b with y = Ax+b and z = Ay+b.
+// Hence d = z-y = A(y-x) = Ad. The third period ends at Az+b = A(y+d)+b = z+Ad = z+d. The same holds for
+// the periods after it, by induction.
+//
+// So the difference in each comparison changes by a constant from each period to the next. Trend
+// computes the number of periods until one of the differences becomes positive or ceases to be.
 type Trend struct {
 	noting                 bool
 	notes, previousNotes   []int64
