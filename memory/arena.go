@@ -219,7 +219,7 @@ func (a *Arena) allocSlow(class Class, bytes int64) (Handle, error) {
 // fit places a buffer in the first gap that is large enough.
 func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if class == Resident && a.regions[Weights].released {
-		return Handle{}, fmt.Errorf("%w: alloc of %d bytes (%s): RestorePages first", ErrReleased, bytes, class)
+		return Handle{}, fmt.Errorf("%w: alloc of %d bytes (%s): call RestorePages first", ErrReleased, bytes, class)
 	}
 	if bytes > a.capacity {
 		return Handle{}, a.refusal(class, bytes)

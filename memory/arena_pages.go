@@ -52,7 +52,7 @@ func (a *Arena) allocIn(scope Scope, class Class, bytes int64) (Handle, error) {
 	}
 	r := &a.regions[scope]
 	if r.released {
-		return Handle{}, fmt.Errorf("%w: AllocIn of %d bytes in scope %s: RestorePages first", ErrReleased, bytes, scope)
+		return Handle{}, fmt.Errorf("%w: AllocIn of %d bytes in scope %s: call RestorePages first", ErrReleased, bytes, scope)
 	}
 	size := a.footprint(bytes)
 	off, ok := r.free.takeLow(size)

@@ -19,7 +19,7 @@ func (a *Arena) lookup(h Handle) *slot {
 	return nil
 }
 
-// missing returns the error of a handle without a buffer.
+// missing returns the error for a handle without a buffer.
 func (a *Arena) missing(call string, h Handle) error {
 	err := ErrStale
 	switch {
@@ -31,12 +31,12 @@ func (a *Arena) missing(call string, h Handle) error {
 	return fmt.Errorf("%w: %s of handle %v", err, call, h)
 }
 
-// withoutPages returns the error of a buffer whose pages are released.
+// withoutPages returns the error for a buffer whose pages are released.
 func (a *Arena) withoutPages(call string, h Handle, s *slot) error {
-	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes): RestorePages first", ErrReleased, call, h, s.scope, s.bytes)
+	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes): call RestorePages first", ErrReleased, call, h, s.scope, s.bytes)
 }
 
-// wrong returns the error of a call that lacks the required reference.
+// wrong returns the error for a call on a buffer without the required reference.
 func (s *slot) wrong(err error, call string, h Handle) error {
 	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes; %d plain, %d held)", err, call, h, s.class, s.bytes, s.plain, s.held)
 }
@@ -75,7 +75,7 @@ func (a *Arena) Data(h Handle) ([]byte, error) {
 }
 
 // Extent returns the location of a buffer: the offset of its first byte from the start of the
-// range, and its size in bytes. The errors are those of Data except ErrFar.
+// range, and its size in bytes. It returns the same errors as Data, except ErrFar.
 func (a *Arena) Extent(h Handle) (off, bytes int64, err error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -119,7 +119,7 @@ func (a *Arena) Retain(h Handle) error {
 }
 
 // Release releases a plain reference. If it was the last reference of either kind, the buffer
-// is freed: Release returns its bytes and h is stale.
+// is freed: Release returns its size in bytes, and h is stale.
 func (a *Arena) Release(h Handle) (freed int64, err error) {
 	s := a.lookup(h)
 	switch {
@@ -151,7 +151,7 @@ func (a *Arena) Hold(h Handle) (held int64, err error) {
 	return held, err
 }
 
-// Enter is Hold, and also returns the class.
+// Enter is like Hold, but also returns the class.
 func (a *Arena) Enter(h Handle) (held int64, class Class, err error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -211,8 +211,8 @@ func (a *Arena) size(s *slot) int64 {
 	return a.footprint(s.bytes)
 }
 
-// end frees the buffer in slot i and makes the slot available again. A buffer that the
-// layout in force has placed needs nothing else.
+// end frees the buffer in slot i and makes the slot available again. A buffer placed by the
+// current layout needs nothing else.
 func (a *Arena) end(i uint32, s *slot) int64 {
 	a.laid.marks -= s.mark
 	a.meter.Free(s.class, s.bytes)

@@ -7,14 +7,14 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// greedy returns the programs of ranks that, whenever they are free, run a ready backward, or else
-// a ready forward. A rank chooses the microbatch that is farthest along: the backward of its lowest
+// greedy returns the programs of all ranks if each rank, whenever it is free, runs a ready backward,
+// or a ready forward if no backward is ready. A rank chooses the microbatch that is farthest along: the backward of its lowest
 // ready stage, or the forward of its highest ready stage. A forward takes one tick and a backward
 // two, and a result is available on other ranks at once.
 //
 // A rank with n stages has at most cap microbatches in flight, counted stage by stage. The forward
 // of its first stage begins only if n places are free, the forward of the next stage if n-1 are
-// free, and so on. So a rank is never full of microbatches that wait for a place on it.
+// free, and so on. Thus a rank never fills up with microbatches that wait for a place on that rank.
 //
 // Eventually the ranks repeat their actions with later microbatches. These periods are skipped
 // (package repeats) and become one segment.
@@ -42,7 +42,7 @@ func greedy(p Params) ([][]Segment, error) {
 }
 
 // workers is the configuration of all ranks. It does not use the machine of package passes, because
-// it chooses actions; the machine runs the actions of a program.
+// that machine runs a given program, whereas workers chooses the actions.
 type workers struct {
 	repeats.Engine
 	stages, microbatches int
@@ -149,9 +149,9 @@ func (w *workers) begin(rank int) {
 	for _, stage := range w.on[rank] {
 		of := w.counts[countsOfStage*stage:]
 		held += of[forwardsBegun] - of[backwardsDone]
-		behind := of[forwardsDone] // of the last stage; for other stages, of the next stage
+		behind := of[forwardsDone] // the last stage's backward follows its own forward
 		if stage+1 < w.stages {
-			behind = of[countsOfStage+backwardsDone]
+			behind = of[countsOfStage+backwardsDone] // other backwards follow the next stage's backward
 		}
 		if of[backwardsBegun] < behind {
 			back = stage

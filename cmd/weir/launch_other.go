@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// passedOn are the signals that are passed to the processes of a job.
+// passedOn lists the signals that are forwarded to the processes of a job.
 var passedOn = []os.Signal{os.Interrupt}

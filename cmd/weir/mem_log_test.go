@@ -125,7 +125,7 @@ func TestMemFaults(t *testing.T) {
 	}
 	_, stderr, status = weir(many.String(), "mem", "-")
 	require.Equal(t, misused, status)
-	require.Contains(t, stderr, "too many ranks: rank 1024 comes after 1024 others")
+	require.Contains(t, stderr, "too many ranks: rank 1024 would exceed the limit of 1024")
 }
 
 func TestMemDiff(t *testing.T) {

@@ -45,7 +45,7 @@ func (c *layoutFlags) passes(place schedule.Placement, profile *layout.Profile) 
 		facts = slices.Repeat(facts, place.Stages()/depth)
 	}
 	if len(facts) != place.Stages() {
-		return lower.Passes{}, inFile(c.Profile, fmt.Errorf("the file has facts of %d stages and a profile of %d", len(facts), stages))
+		return lower.Passes{}, inFile(c.Profile, fmt.Errorf("the file has facts about %d stages, but its profile has %d", len(facts), stages))
 	}
 	copies := false
 	for s := range facts {

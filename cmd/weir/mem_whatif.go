@@ -87,7 +87,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 		}
 		place := step.plan.Placement
 		if n := len(t.Shapes[0].Stages); n != place.Depth() && n != place.Stages() {
-			return nil, usage("%s: a profile of %s, and the plan has %d: give --recompute a profile of the same stages", c.Less, units.Number(n, "stage"), place.Depth())
+			return nil, usage("%s: the profile has %s, but the plan has %d: give --recompute a profile with the same stages", c.Less, units.Number(n, "stage"), place.Depth())
 		}
 		add("stages that recompute", params, t)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// input is a file to read, or standard input, with its name in messages.
+// input is a file to read, or standard input, and the name that messages use for it.
 type input struct {
 	io.Reader
 	name string
@@ -62,8 +62,8 @@ func checkOutputs(input string, outputs map[string]string) error {
 	return nil
 }
 
-// printRight prints an empty line and a table whose columns are aligned to the right. It prints
-// nothing if the head is the only row.
+// printRight prints a blank line and a table with right-aligned columns. It prints nothing if the
+// header is the only row.
 func printRight(w io.Writer, rows [][]string) {
 	if len(rows) == 1 {
 		return

@@ -74,10 +74,10 @@ func (c *layoutFlags) layoutError(err error) error {
 // misfitError returns the error for a plan whose stages differ from the profile, with parameters
 // that would fit.
 func (c *layoutFlags) misfitError(place schedule.Placement, stages int) error {
-	what := fmt.Sprintf("%s: a profile of %s, and", c.Profile, units.Number(stages, "stage"))
+	what := fmt.Sprintf("%s: the profile has %s, but", c.Profile, units.Number(stages, "stage"))
 	named, err := schedule.Find(c.Plan)
 	if err != nil {
-		return usage("%s the plan has %d: take another profile, or another plan", what, place.Depth())
+		return usage("%s the plan has %d: use another profile or another plan", what, place.Depth())
 	}
 	if c.listed() {
 		return usage("%s %s has %d: give a --placement of %s", what, c.Plan, place.Depth(), units.Number(stages, "stage"))
@@ -89,7 +89,7 @@ func (c *layoutFlags) misfitError(place schedule.Placement, stages int) error {
 	}
 	switch {
 	case ranks == 0:
-		return usage("%s: it has %d on no number of ranks, take another schedule", what, stages)
+		return usage("%s: no number of ranks gives it %d, use another schedule", what, stages)
 	case c.Stages != nil:
 		return usage("%s: give --ranks %d --stages %d", what, ranks, stages)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// profileFile writes the profile of two stages from docs/placement, with edits.
+// profileFile applies edits to the two-stage profile from docs/placement, and writes it to a file.
 func profileFile(t *testing.T, edits ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "profile.json")
@@ -20,11 +20,11 @@ func profileFile(t *testing.T, edits ...string) string {
 	return name
 }
 
-// Each fault of a profile has its own line, which begins with the name of the file.
+// Each fault in a profile is reported on its own line, which begins with the name of the file.
 func TestTemplatesAtFault(t *testing.T) {
 	for _, c := range []struct {
 		edits []string
-		want  string // the lines, without the name
+		want  string // the lines, without the name of the file
 	}{
 		{[]string{`"taken":1}`, `"taken":true}`},
 			":24:55: found true, expected a number of events as a whole number from 0 to 1048576\n"},
@@ -34,7 +34,7 @@ func TestTemplatesAtFault(t *testing.T) {
 		{[]string{`"reads":{"F":[0]}`, `"reads":{"F":[0,3]}`},
 			": stage 0 reads a part at F that an entry of 1 parts does not have\n"},
 		{[]string{"},\n    {}\n", "}\n"},
-			": the file has facts of 1 stages and a profile of 2\n"},
+			": the file has facts about 1 stages, but its profile has 2\n"},
 		{[]string{`"a0","a1"],"out":["1"]`, `"a0","a1","-1"]`},
 			": rank 1, 1F0: it refers to input 0, which is not allocated\n"},
 	} {
@@ -56,14 +56,15 @@ func TestTemplatesAtFault(t *testing.T) {
 	}
 }
 
-// A profile whose stages differ from the plan's is refused with parameters that fit.
+// A profile with another number of stages than the plan is rejected, and the error suggests
+// parameters that fit.
 func TestTemplatesOfOtherStages(t *testing.T) {
 	file := profileFile(t)
 	fits := func(stderr string) {
 		t.Helper()
 		_, advice, found := strings.Cut(strings.TrimSpace(stderr), "give ")
 		require.True(t, found, stderr)
-		name, _, _ := strings.Cut(strings.TrimPrefix(stderr, "weir: "+file+": a profile of 2 stages, and "), " ")
+		name, _, _ := strings.Cut(strings.TrimPrefix(stderr, "weir: "+file+": the profile has 2 stages, but "), " ")
 		_, stderr, status := weir("", append([]string{"mem", "plan", name, "--profile", file}, strings.Fields(advice)...)...)
 		require.Equal(t, good, status, stderr)
 	}
@@ -77,27 +78,27 @@ func TestTemplatesOfOtherStages(t *testing.T) {
 		{"depth-first --ranks 2 --stages 3", "depth-first on 2 ranks has 3: give --ranks 2 --stages 2"},
 	} {
 		_, stderr, status := weir("", append([]string{"mem", "plan", "--profile", file}, strings.Fields(c.args)...)...)
-		require.Equal(t, "weir: "+file+": a profile of 2 stages, and "+c.want+"\n", stderr)
+		require.Equal(t, "weir: "+file+": the profile has 2 stages, but "+c.want+"\n", stderr)
 		require.Equal(t, misused, status)
 		fits(stderr)
 	}
 
 	_, stderr, status := weir("", "mem", "plan", "breadth-first", "--profile", file, "--ranks", "2", "--placement", "0,1,1")
-	require.Equal(t, "weir: "+file+": a profile of 2 stages, and breadth-first has 3: give a --placement of 2 stages\n", stderr)
+	require.Equal(t, "weir: "+file+": the profile has 2 stages, but breadth-first has 3: give a --placement of 2 stages\n", stderr)
 	require.Equal(t, misused, status)
 	three := filepath.Join(t.TempDir(), "three.json")
 	require.NoError(t, os.WriteFile(three, []byte(`{"schema": 1, "shapes": [{"stages": [{}, {}, {}]}]}`), 0o600))
 	_, stderr, status = weir("", "mem", "plan", "zb-v", "--profile", three)
-	require.Equal(t, "weir: "+three+": a profile of 3 stages, and zb-v on 4 ranks has 8: it has 3 on no number of ranks, take another schedule\n", stderr)
+	require.Equal(t, "weir: "+three+": the profile has 3 stages, but zb-v on 4 ranks has 8: no number of ranks gives it 3, use another schedule\n", stderr)
 	require.Equal(t, misused, status)
 	plan, stderr, status := weir("", "plan", "1f1b", "--ranks", "3")
 	require.Equal(t, good, status, stderr)
 	_, stderr, status = weir(plan, "mem", "plan", "-", "--profile", file)
-	require.Equal(t, "weir: "+file+": a profile of 2 stages, and the plan has 3: take another profile, or another plan\n", stderr)
+	require.Equal(t, "weir: "+file+": the profile has 2 stages, but the plan has 3: use another profile or another plan\n", stderr)
 	require.Equal(t, misused, status)
 }
 
-// A profile for comparison is checked like that of the plan.
+// The profile given with --recompute is checked like the profile of the plan.
 func TestTemplatesThatRecompute(t *testing.T) {
 	file := profileFile(t)
 	whatIf := func(other string) (stderr string, status int) {
@@ -107,7 +108,7 @@ func TestTemplatesThatRecompute(t *testing.T) {
 	one := filepath.Join(t.TempDir(), "one.json")
 	require.NoError(t, os.WriteFile(one, []byte(`{"schema": 1, "shapes": [{"stages": [{}]}]}`), 0o600))
 	stderr, status := whatIf(one)
-	require.Equal(t, "weir: "+one+": a profile of 1 stage, and the plan has 2: give --recompute a profile of the same stages\n", stderr)
+	require.Equal(t, "weir: "+one+": the profile has 1 stage, but the plan has 2: give --recompute a profile with the same stages\n", stderr)
 	require.Equal(t, misused, status)
 	wrong := profileFile(t, `"-2","-0"]`, `"-2","-0","-8"]`)
 	stderr, status = whatIf(wrong)

@@ -72,7 +72,7 @@ func (c *Frames[T]) Audit(plan Counts) error {
 }
 
 // classesAgree reports whether the two books, if there are two, were equal class by class at the
-// last Stats. Differences of two classes can cancel in the total.
+// last Stats. Differences in two classes can cancel out in the total.
 func (c *Frames[T]) classesAgree() bool {
 	for class := range c.classes {
 		if c.book != nil && c.stats.Classes[class] != c.baseline.Classes[class]+c.classes[class] {
@@ -104,7 +104,7 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	return e
 }
 
-// KnownLeak returns the leak that the books have found since the last audit, a *LeakError, or nil.
+// KnownLeak returns a *LeakError for the leak found since the last audit, or nil if there is none.
 // The runner reports it if a planned address is still occupied.
 func (c *Frames[T]) KnownLeak() error {
 	c.Settle()
@@ -186,17 +186,17 @@ func (c *Frames[T]) blame(where suspect) string {
 	case effects.Gradient:
 		return fmt.Sprintf("the gradient of its output was released with this action and is still referenced, by %s, which returned it, or by this stage", name(where.stage+1))
 	case effects.Saved:
-		return "what it saved was released with this action and is still referenced, by this stage or by its producer"
+		return "a tensor it saved was released with this action and is still referenced, by this stage or by its producer"
 	case effects.SentOutput, effects.SentGradient:
-		return "what it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport"
+		return "a tensor it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport"
 	case effects.ForwardWeights, effects.BackwardWeights:
 		return "the copies of its weights were released with this action and are still referenced by this stage, which made and read them"
 	case effects.Gathered:
-		return "its gathered weights were released with this action and are still referenced, by this stage or by what gathered them"
+		return "its gathered weights were released with this action and are still referenced, by this stage or by the code that gathered them"
 	case effects.Output:
 		return "its output was released with this action and is still referenced by this stage"
 	case passing:
-		return "what passed between its parts was released with this action and is still referenced by one of them"
+		return "a tensor passed between its parts was released with this action and is still referenced by one of them"
 	}
 	return "allocated but neither released nor handed over: this action lost it, or kept a reference"
 }

@@ -143,7 +143,7 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
 	require.Equal(t, frames.LeakError{
 		Rank: 3, Stage: 1, Name: "sender", Class: memory.ActGrad, Bytes: 40,
-		What: "what it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport",
+		What: "a tensor it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport",
 	}, *leak)
 
 	_ = r.alloc(memory.Workspace, 3)

@@ -77,7 +77,7 @@ func (l *Log) peakOwner(o *memory.PeakOwner) error {
 // addRank adds a rank to a map, or returns an error if there are too many.
 func addRank[T any](ranks *map[int]T, rank int, kept T) error {
 	if len(*ranks) == MostRanks {
-		return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, rank, MostRanks)
+		return fmt.Errorf("%w: rank %d would exceed the limit of %d", ErrRanks, rank, MostRanks)
 	}
 	if *ranks == nil {
 		*ranks = map[int]T{}

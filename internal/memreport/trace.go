@@ -11,16 +11,16 @@ import (
 
 // NewTrace returns a sink that writes counters as Chrome trace events. Each rank is a process
 // with counters for its level, peak, reserved memory, plan and excess, and for the level and the
-// peak by class. Times are the log's, in microseconds since its first record; in a log without
-// times, a record of a rank takes a millisecond. Owners are omitted, and ranks beyond MostRanks
-// are an error.
+// peak by class. Times are in microseconds since the first record of the log; in a log without
+// times, the records of a rank are one millisecond apart. Owners are omitted. Add returns an error
+// if the log has more than MostRanks ranks.
 func NewTrace(w io.Writer) Sink {
 	return &traceSink{Writer: chrometrace.New(w), ranks: map[int]int64{}}
 }
 
 type traceSink struct {
 	*chrometrace.Writer
-	ranks  map[int]int64 // records of each so far
+	ranks  map[int]int64 // number of records written, by rank
 	origin int64
 	began  bool
 }
@@ -33,7 +33,7 @@ func (t *traceSink) Add(r *memlog.Record) error {
 	n, known := t.ranks[r.Rank]
 	if !known {
 		if len(t.ranks) == MostRanks {
-			return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, r.Rank, MostRanks)
+			return fmt.Errorf("%w: rank %d would exceed the limit of %d", ErrRanks, r.Rank, MostRanks)
 		}
 		if err := t.Label("process_name", r.Rank, 0, fmt.Sprintf("rank %d", r.Rank)); err != nil {
 			return err
@@ -70,7 +70,7 @@ func (t *traceSink) Add(r *memlog.Record) error {
 	return t.Count("by class", r.Rank, at, byClass(&r.Classes)...)
 }
 
-// byClass are the bytes of every class, which viewers stack.
+// byClass returns a counter with the bytes of every class. Viewers stack the classes.
 func byClass(classes *memory.ByClass) (list []chrometrace.Counter) {
 	for class, bytes := range classes {
 		list = append(list, chrometrace.Counter{Name: memory.Class(class).String(), Value: bytes})

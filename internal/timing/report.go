@@ -165,7 +165,7 @@ func Analyze(r Request) (*Report, error) {
 		}
 		out.departures(u)
 	} else if _, err := check.Prove(u.plan, schedule.Unlimited); err != nil {
-		out.Refused = "the recorded actions are not a complete step; record one from begin to end on every rank: " + err.Error()
+		out.Refused = "the recorded actions are not a complete step; record one from beginning to end on every rank: " + err.Error()
 		return out, nil
 	}
 	return out, out.simulate(model)

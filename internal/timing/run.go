@@ -25,13 +25,13 @@ type event struct {
 	rank       int
 	start, end int64
 	joined     bool // it ran jointly with the previous event
-	// input is the computation on the adjacent stage that computes the input of a computation, taker
-	// the one that takes its output, and send and receive are the transfers of its input. Each is nil
-	// if the step has none, and for transfers.
+	// For a computation, input is the computation on the adjacent stage that produces its input, taker
+	// is the one that consumes its output, and send and receive transfer its input. Any of them is nil
+	// if it is missing from the step. For a transfer, all are nil.
 	input, taker, send, receive *event
 }
 
-// step holds the events of all ranks in one step: by rank, in the order of the starts.
+// step holds the events of one step, by rank, in order of their start times.
 type step [][]event
 
 // run holds the measured steps of one pipeline.
@@ -40,7 +40,7 @@ type run struct {
 	traces []*traces.Trace
 	steps  []step
 	hosts  []Clock
-	absent []int // ranks of the job without a trace, in other pipelines
+	absent []int // ranks of other pipelines of the job for which there is no trace
 }
 
 // newRun sorts the traces of a pipeline by rank and cuts them into steps. The plan of the request
@@ -68,13 +68,13 @@ func newRun(r *Request) (*run, error) {
 		actions += len(events)
 	}
 	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model, a stage runs half of the microbatches.
-		return nil, fmt.Errorf("%w: the traces have %s and a microbatch %d, but a step has only %s: every stage must run every microbatch from 0", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
+		return nil, fmt.Errorf("%w: the traces have %s and microbatch %d, but a step has only %s: every stage must run every microbatch, starting at 0", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
 	}
 	return u, nil
 }
 
-// staged returns the traces with a stage in every span. If a trace does not contain stages, they
-// follow from the order of the plan, or, without a plan, each rank has one stage.
+// staged returns the traces with a stage in every span. The stages missing from a trace are derived
+// from the order of the plan. Without a plan, each rank is assumed to have one stage.
 func staged(r *Request) ([]*traces.Trace, error) {
 	unknown := func(s traces.Span) bool { return s.Stage < 0 }
 	ranks := len(r.Traces)
@@ -181,10 +181,10 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	if r.Plan == nil {
 		return p, nil
 	}
-	return u.follow(p, r.Plan)
+	return u.matchPlan(p, r.Plan)
 }
 
-// complete records the ranks of the job without a trace. It returns an error unless the traces may
+// complete records which ranks of the job have no trace. It returns an error if the traces cannot
 // cover whole pipelines.
 func (u *run) complete(places int, r *Request) error {
 	world, planned := 0, places
@@ -201,13 +201,13 @@ func (u *run) complete(places int, r *Request) error {
 		}
 	}
 	if len(u.absent) > 0 && (world%places != 0 || places < planned) {
-		return fmt.Errorf("%w: the job has %d ranks, but the traces have the stages of %d; traces of %s are missing: give the traces of all ranks of a pipeline", ErrRun, world, places, units.Ranks(u.absent))
+		return fmt.Errorf("%w: the job has %d ranks, but the traces cover the stages of only %d; traces of %s are missing: give the traces of all ranks of a pipeline", ErrRun, world, places, units.Ranks(u.absent))
 	}
 	return nil
 }
 
-// follow sorts the ranks into the order of a plan.
-func (u *run) follow(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
+// matchPlan reorders the ranks to match a plan.
+func (u *run) matchPlan(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
 	want := plan.Placement
 	if want.Ranks != p.Ranks || want.Stages() != p.Stages() {
 		return p, fmt.Errorf("%w: the plan has %d ranks and %d stages, but the traces have %d and %d", ErrRun, want.Ranks, want.Stages(), p.Ranks, p.Stages())
@@ -264,14 +264,14 @@ func (u *run) match() error {
 		}
 	}
 	if len(u.steps) == 0 {
-		return fmt.Errorf("%w: no step is complete in all traces: record the same steps on every rank, from begin to end", ErrRun)
+		return fmt.Errorf("%w: no step is complete in all traces: record the same steps on every rank, from beginning to end", ErrRun)
 	}
 	return nil
 }
 
-// begin returns the index at which the first step with a recorded beginning begins, or 0 if there
-// is none. A step begins with the forward of the lowest microbatch of a stage, if each of its
-// backwards comes after its forward.
+// begin returns the index of the first span of the first step whose beginning was recorded, or 0 if
+// there is none. A stage's forward of its lowest microbatch begins such a step if, from there on, every
+// backward of the step comes after its own forward.
 func begin(spans []traces.Span) int {
 	least := map[int]int{} // the lowest microbatch by stage
 	for _, s := range spans {
@@ -290,13 +290,13 @@ func begin(spans []traces.Span) int {
 			}
 			return i
 		}
-		i += open // A step that begins in between has the same backward without its forward.
+		i += open // A step that began before this backward would lack its forward, too.
 	}
 	return 0
 }
 
-// openBackward returns the index of the first backward of the first step without a forward before
-// it, or -1.
+// openBackward returns the index of the first step's first backward that no forward precedes, or -1
+// if there is none.
 func openBackward(spans []traces.Span) int {
 	seen := map[schedule.Action]bool{}
 	for i, s := range spans {
@@ -319,7 +319,7 @@ func cut(spans []traces.Span, rank int) (all [][]event) {
 	for _, s := range spans {
 		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
 		if len(all) == 0 || seen[a] {
-			seen = map[schedule.Action]bool{} // The cost of clear would depend on the longest step.
+			seen = map[schedule.Action]bool{} // Clearing the map would cost as much as the longest step.
 			all = append(all, nil)
 		}
 		seen[a] = true
@@ -420,8 +420,8 @@ func (u *run) events() iter.Seq[*event] {
 	}
 }
 
-// ready returns the time at which the input of an event was computed: math.MinInt64 if the step has
-// no computation of it.
+// ready returns the time at which the input of an event was computed, or math.MinInt64 if the step
+// does not compute it.
 func (e *event) ready() int64 {
 	if e.input == nil {
 		return math.MinInt64

@@ -263,12 +263,12 @@ func TestMissingRanks(t *testing.T) {
 	all := kineto(t, simulated(t, p, uneven(4), 1), "gpu_user_annotation")
 	_, err := timing.Analyze(timing.Request{Traces: all[:3]})
 	require.ErrorIs(t, err, timing.ErrRun)
-	require.ErrorContains(t, err, "the job has 4 ranks, but the traces have the stages of 3; traces of rank 3 are missing")
+	require.ErrorContains(t, err, "the job has 4 ranks, but the traces cover the stages of only 3; traces of rank 3 are missing")
 	r, err := timing.Analyze(timing.Request{Traces: all[:2]})
 	require.NoError(t, err, "half of the ranks may be a pipeline of two")
 	require.Equal(t, []int{2, 3}, r.Absent)
 	_, err = timing.Analyze(timing.Request{Traces: all[:2], Plan: p})
-	require.ErrorContains(t, err, "the job has 4 ranks, but the traces have the stages of 2; traces of ranks 2 and 3 are missing")
+	require.ErrorContains(t, err, "the job has 4 ranks, but the traces cover the stages of only 2; traces of ranks 2 and 3 are missing")
 	for _, one := range all {
 		one.World = 0
 	}
@@ -371,7 +371,7 @@ func TestFiles(t *testing.T) {
 // actions.
 func TestHostile(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"ph":"X","name":"0F268435455","ts":1,"dur":1,"pid":0}`: "the traces have 1 stage and a microbatch 268435455, but a step has only 1 action: every stage must run every microbatch from 0",
+		`{"ph":"X","name":"0F268435455","ts":1,"dur":1,"pid":0}`: "the traces have 1 stage and microbatch 268435455, but a step has only 1 action: every stage must run every microbatch, starting at 0",
 		`{"ph":"X","name":"9F0","ts":1,"dur":1,"pid":0}`:         "no trace has stage 0",
 		`{"ph":"X","name":"0SEND_F0","ts":1,"dur":1,"pid":0}`:    "no computations",
 		`{"ph":"X","name":"0F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":0},{"ph":"X","name":"1F0","ts":1,"dur":1,"pid":1}`: "stage 1 is in",
@@ -419,7 +419,7 @@ func TestFewActions(t *testing.T) {
 	}
 	_, err = timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
 	require.ErrorIs(t, err, timing.ErrRun)
-	require.ErrorContains(t, err, "every stage must run every microbatch from 0")
+	require.ErrorContains(t, err, "every stage must run every microbatch, starting at 0")
 }
 
 // FuzzAnalyze requires that the analysis of any trace succeeds or returns ErrRun.

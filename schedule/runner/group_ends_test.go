@@ -415,12 +415,12 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 		{"keeps what it received", func(s *times, mb view, in, out []number) error {
 			mb.Retain(in[0])
 			return s.Forward(context.Background(), mb, in, out)
-		}, 1, 0, frames.InBackward, "what it saved was released with this action"},
+		}, 1, 0, frames.InBackward, "a tensor it saved was released with this action"},
 		{"keeps what it sends", func(s *times, mb view, in, out []number) error {
 			err := s.Forward(context.Background(), mb, in, out)
 			mb.Retain(out[0])
 			return err
-		}, 1, 0, frames.None, "what it sent was released with this action"},
+		}, 1, 0, frames.None, "a tensor it sent was released with this action"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := chained(3)

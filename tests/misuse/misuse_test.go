@@ -327,7 +327,7 @@ var cases = []struct {
 			mb.Retain(b)
 			mb.Save(p.kept, b)
 		}
-	}, is: batchctx.ErrLeak, says: "what it saved was released with this action and is still referenced, by this stage or by its producer"},
+	}, is: batchctx.ErrLeak, says: "a tensor it saved was released with this action and is still referenced, by this stage or by its producer"},
 	{name: "a workspace is lost", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { p.alloc(0, memory.Workspace, 1) })
 	}, is: batchctx.ErrLeak, says: "allocated but neither released nor handed over: this action lost it"},

@@ -14,16 +14,16 @@ import (
 
 // Config configures a measurement.
 type Config[T any] struct {
-	// Runner is the configuration for training on one rank. Its space is a memory.Book, and it
-	// has neither a plan nor hooks. A stage that does not split its backward has only a time of
-	// B.
+	// Runner is the configuration for training on one rank. Its space must be a memory.Book, and
+	// it must have neither a plan nor hooks. If a stage does not split its backward, only its B
+	// is measured, not I and W.
 	Runner runner.Config[T]
 	// Source returns the microbatches of a training step.
 	Source func(step int) runner.Source[T]
-	// Largest has one microbatch, of the largest size.
+	// Largest yields a single microbatch of the largest size.
 	Largest runner.Source[T]
-	// Steps is the number of steps, and Microbatches their number of microbatches; 0 means 5
-	// and 64. One more step runs first and does not count.
+	// Steps is the number of measured steps, and Microbatches the number of microbatches in each.
+	// If 0, they default to 5 and 64. A warm-up step runs first and is not measured.
 	Steps, Microbatches int
 }
 
@@ -31,10 +31,10 @@ type Config[T any] struct {
 // bandwidth of links, are 0.
 func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error) {
 	if cfg.Source == nil || cfg.Largest == nil {
-		return nil, errors.New("costs: Source or Largest is nil: give the microbatches of a step, and one of the largest size")
+		return nil, errors.New("costs: Source or Largest is nil: set both, to the microbatches of a step and to one of the largest size")
 	}
 	if len(cfg.Runner.Spaces) != 1 {
-		return nil, fmt.Errorf("costs: %d Spaces: give the space of one rank", len(cfg.Runner.Spaces))
+		return nil, fmt.Errorf("costs: there are %d Spaces: give the space of one rank", len(cfg.Runner.Spaces))
 	}
 	space := cfg.Runner.Spaces[0]
 	book, ok := space.(memory.Book)
@@ -76,11 +76,11 @@ func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error)
 type costing[T any] struct {
 	Config[T]
 	book   memory.Book
-	meters []*meter[T] // the stages
+	meters []*meter[T] // by stage
 }
 
-// apart is depth first with I and W in place of each B.
-func apart(p schedule.Params) (*schedule.Plan, error) {
+// splitDepthFirst is the depth-first schedule with each B replaced by I and W.
+func splitDepthFirst(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.DepthFirst(p)
 	if err != nil || p.Mode == schedule.ForwardOnly {
 		return plan, err
@@ -92,7 +92,7 @@ func apart(p schedule.Params) (*schedule.Plan, error) {
 // affects both.
 func (c *costing[T]) times(ctx context.Context) (err error) {
 	var runs []*runner.Runner[T]
-	for _, rule := range []schedule.Rule{schedule.DepthFirst, apart} {
+	for _, rule := range []schedule.Rule{schedule.DepthFirst, splitDepthFirst} {
 		run, fault := c.run(rule, runner.Hooks{})
 		if fault != nil {
 			return fault
@@ -121,7 +121,7 @@ func (c *costing[T]) levels(ctx context.Context) (levels []level, err error) {
 		c.book.Stats(&stats)
 		levels = append(levels, level{action, stats.Classes})
 	}
-	run, err := c.run(apart, runner.Hooks{Action: look})
+	run, err := c.run(splitDepthFirst, runner.Hooks{Action: look})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// A process joins with its only rank, and closes the World after the rank has left.
+// This process has one rank, which joins a job of one rank, and leaves it.
 func Example() {
 	ctx := context.Background()
 	var w tcp.Network = world // from mpi.Start(ctx, mpi.Config{})
