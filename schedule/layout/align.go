@@ -47,9 +47,9 @@ func (t *trace) alignment() func(int64) int64 {
 // above the lower bound. Buffers smaller than a line may be placed in the padding of others.
 func (t *trace) boundByPadding() bool { return t.peaks().lines-line >= t.peaks().padded }
 
-// alignments returns the alignment functions for the last searches: the one without padding, unless it
-// was used already or changes nothing; then that of the program, if every allocation is placed
-// separately.
+// alignments returns the alignment functions for the last, longer searches: the one without padding,
+// unless it was used already or changes nothing; then that of the program, if every allocation is a
+// group by itself. (With larger groups and the same alignments, there is no longer search.)
 func (a *attempt) alignments() (list []func(int64) int64) {
 	if !a.boundByPadding() && a.needsPadding(naturalAlign) {
 		list = append(list, unpaddedAlign)

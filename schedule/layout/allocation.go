@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// allocation is one allocation of a played program, from its birth to its death. A buffer of a
+// allocation is one allocation of a traced program, from its birth to its death. A buffer of a
 // profile is allocated once for each microbatch. A buffer of a placement problem is one or more
 // allocations that share an offset.
 type allocation struct {

@@ -3,8 +3,9 @@
 // Its input is a plan, which lists the actions of every rank, and a [Profile], which lists what a call
 // of every stage allocates, retains and releases for one microbatch. Its output is, for every rank, a
 // [memory.Layout]: an offset for every allocation of the step, so that the rank's arena never searches
-// for free memory. The height of a layout is the highest end of a buffer. No layout is lower than the
-// most bytes that are alive at once (the bound), and a layout that meets the bound is optimal.
+// for free memory. The height of a layout is the highest end of a buffer. The peak, which is the most
+// bytes that are alive at once, is a lower bound of the height of every layout. A layout that meets
+// the bound is optimal.
 //
 // # From a plan to offsets
 //
@@ -26,35 +27,37 @@
 // # Cycles
 //
 // A program is a list of segments, and a segment is a list of actions that repeats, each time for
-// later microbatches. After the warm-up, every repeat does the same. The trace divides the repeats of
-// a segment into four parts:
+// later microbatches. After the warm-up, every repeat makes the same changes. The trace divides the
+// repeats of a segment into five parts, of which only the third is not executed:
 //
-//	lead       repeats that differ, such as those in which a rank fills its look-ahead
-//	cycle      equal repeats, whose offsets recur
-//	(skipped)  a multiple of the cycle, which is not executed
-//	tail       the last repeats, if they differ again because the source has run out of entries
+//	lead     repeats that differ, such as those in which a rank fills its look-ahead
+//	cycle    a number of equal repeats (the length of the cycle), each with its own offsets
+//	skipped  equal repeats, a multiple of the cycle; they use the offsets of the cycle in turn
+//	rest     equal repeats, fewer than a cycle, which go on using these offsets
+//	tail     the last repeats, if they differ again because the source has run out of entries
 //
 // The cycle begins when a repeat ends in the state in which it began, with microbatches counted from
-// the current repeat. The state has everything that later changes depend on: the buffers in every
+// the current repeat. The state contains everything that later changes depend on: the buffers in every
 // slot, their references, and the next entry of the source. So by induction all later repeats make
-// the same changes, until the entries run out.
+// the same changes, until the entries run out (see recurrence for what this needs from the plan).
 //
-// Every repeat of the cycle has offsets of its own, and repeat k uses those of repeat k - cycle. So
-// the layout has a finite table of offsets for any number of microbatches. A cycle must be at least as
-// long as the longest life in it. For example, a rank of 1F1B with four microbatches in flight
-// executes "F of microbatch k+3, B of microbatch k" in repeat k. An activation that is saved in repeat
-// 5 is released in repeat 8, and its life takes three repeats and a part of a fourth. In repeats 6, 7
-// and 8 the same action saves activations while the first one is alive, so they need three other
-// offsets. In repeat 9, the first offset is free again. The shortest cycle is four repeats.
+// Repeat k of a cycle uses the offsets of repeat k - (length of the cycle). So the layout has a finite
+// table of offsets for any number of microbatches. A cycle must be at least as long as the longest life
+// in it, because an offset is used again one cycle later. For example, a rank of 1F1B with four
+// microbatches in flight executes "F of microbatch k+3, B of microbatch k" in repeat k. An activation
+// that is saved in repeat 5 is released in repeat 8, and its life takes three repeats and a part of a
+// fourth. In repeats 6, 7 and 8 the same action saves activations while the first one is alive, so
+// they need three other offsets. In repeat 9, the first offset is free again. The shortest cycle is
+// four repeats.
 //
 // # The placement problem
 //
 // Time in the problem is the number of changes so far. The allocations that must share an offset, for
 // example the births of one action in repeats 5, 9 and 13, are one buffer of the problem, whose
 // lifetime has gaps: other buffers may use the bytes between a death and the next birth. Such a set of
-// allocations is a group (see groups). An allocation of the lead, the tail, or outside of cycles is a
-// group by itself, unless it is born in the lead and lives on into the cycle. Then it joins the group
-// of the same birth in the cycle.
+// allocations is a group (see groups). An allocation that is born outside of the cycle and its equal
+// repeats is a group by itself, with one exception: an allocation that is born in the lead and is
+// still alive in the cycle belongs to the group of the same birth in the cycle.
 //
 // Groups can make a layout higher than the bound. An allocator that does not plan would place the
 // activation of repeat 9 in any free range. The plan has to place it at the offset of repeat 5, and
@@ -70,28 +73,32 @@
 // every repeat and dies 14 units later. Buffer y, of the same size, is born at time 5 and dies 11 units
 // later. With cycles of the shortest length, 2, both x and y have two offsets, so there are four.
 // As a chain, the x of repeat 0 dies at 14, the y that is born at 15, in repeat 1, takes its bytes, and
-// dies at 26. The run of the chain thus takes 26 units, less than three repeats, and every repeat
-// starts a run. Three locations suffice: the run that starts in repeat k uses location k mod 3. The
-// cycle must be a multiple of 3 repeats, so that the locations recur with it.
+// dies at 26. This is a run of the chain. Every repeat starts a run, which takes 26 units, less than
+// three repeats. So three ranges of bytes (locations) suffice: the run that starts in repeat k uses
+// location k mod 3. The cycle must be a multiple of 3 repeats, so that each cycle begins with the same
+// location.
 //
-// Different chains have different numbers of locations, and all of these must divide the cycle. So a
-// number of repeats is a good cycle if chains with divisors of it as their numbers of locations need
-// hardly more bytes than are alive at the peak. A rotation is computed without a search and gives
-// every birth of the cycle a location. Each location is a group of the problem.
+// Different chains have different numbers of locations, and the cycle must be a multiple of each of
+// them. To achieve this for a given cycle, the number of locations of a chain is rounded up to a divisor
+// of the cycle. A cycle is good if all locations together then need hardly more bytes than are alive at
+// the peak. A rotation is computed without a search and gives every birth of the cycle a location. Each
+// location is a group of the problem.
 //
 // # The search
 //
 // An attempt is low enough if no other attempt can gain much: its height is the bound, or it exceeds
-// the peak by at most 1 % and the program is large, or by at most 0.1 % and the excess comes from the
-// alignment. The search stops at the first attempt that is low enough. In order, it tries:
+// the peak by at most 1 % and the program is large, or by at most 0.1 % and no layout with buffers
+// aligned to cache lines can meet the bound. The search stops at the first attempt that is low enough.
+// In order, it tries:
 //
 //  1. The shortest cycles. If no two allocations share an offset, it skips 2 and 3, which would give
 //     the same problem.
 //  2. Up to four rotations, the shortest good cycle first.
 //  3. The program without cycles, every repeat traced and every allocation a group by itself, if it is
 //     short enough for that.
-//  4. The best attempt so far once more, with all the work that is left, and if some buffers need
-//     padding, with smaller alignments that need none (align.go).
+//  4. The best attempt so far once more, with a longer search: first with smaller alignments, which
+//     need no padding (align.go), if some buffers have padding; then with the same alignments, but only
+//     if every allocation is a group by itself.
 //
 // Attempts 1 to 3 get little work: enough for package placement to place all buffers about once,
 // greedily. Only the best attempt is worth a longer search. Work is counted in placements of buffers,
@@ -107,7 +114,7 @@
 //
 //   - A position is an action of the whole program: segment, repeat and index in the body. It is what
 //     the plan and the runner count.
-//   - A place is an action of the layout, which is finite: repeats of a cycle share places with those
+//   - A place is an action of the layout, which is finite: a repeat has the same places as the repeat
 //     one cycle before. [SegmentPlaces] maps positions to places. A birth of the layout is a place and
 //     the number of the allocation there.
 //   - Time, in lifetimes and in the placement problem, is the number of changes so far.

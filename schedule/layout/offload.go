@@ -10,14 +10,14 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// This file plays the copies of saved state between a rank's memory and its far memory. An offloaded
+// This file executes the copies of saved state between a rank's memory and its far memory. An offloaded
 // slot has two allocations in the rank's memory, from F to WAIT_OFFLOAD and from RELOAD to the action
 // that takes the slot. It has one in far memory, from OFFLOAD to the action that ends the copy.
 
 // maxSlots is the number of slots of a stage that Plan.Away can name.
 const maxSlots = 64
 
-// move plays WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which allocates
+// move executes WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which allocates
 // them again.
 func (t *trace) move(kind schedule.Kind, s, m int32) error {
 	own, in := t.held[slot{effects.Saved, s, m}].allocations, t.held[slot{effects.Input, s, m}].allocations
@@ -42,7 +42,7 @@ func (t *trace) move(kind schedule.Kind, s, m int32) error {
 	})
 }
 
-// executeFar plays the effects of an action on far memory.
+// executeFar executes the effects of an action on far memory.
 func (t *trace) executeFar(kind schedule.Kind, s, m int32, ends effects.Set) error {
 	if kind == schedule.Offload {
 		var copies []int32

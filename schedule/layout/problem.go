@@ -41,7 +41,7 @@ func (t *trace) changes(action int) []int32 {
 //     Without a rotation, the same birth in repeats that are a multiple of the cycle apart has the
 //     same location, and no life is longer than the cycle.
 //   - An allocation of the lead that dies in or after the cycle is in the group of the same birth
-//     there.
+//     there. (The lead ends in the same state as each repeat of the cycle, so there is one.)
 //   - Every other allocation is a group by itself.
 func (t *trace) groups() (group []int32, groups int) {
 	group = make([]int32, len(t.allocations))

@@ -44,7 +44,7 @@ func (t *trace) dropParts(w slot, set uint64) error {
 	return nil
 }
 
-// finish plays step end. It pulls the entries that no action pulled, and executes the transfers of the
+// finish executes step end. It pulls the entries that no action pulled, and executes the transfers of the
 // gradients of tied parameters between ranks, one after the other.
 func (t *trace) finish() error {
 	if !t.pullsNothing() {

@@ -51,32 +51,38 @@ func (t *trace) place(at position) int {
 }
 
 // A recurrence finds the repeats of a segment that need not be traced, because they equal the
-// previous ones. They are divided into a lead of repeats that differ, one cycle of equal repeats, the
-// skipped repeats, and a tail of repeats that differ again.
+// previous ones. The repeats are divided into a lead of repeats that differ, one cycle of equal
+// repeats, the skipped repeats, the rest of the equal repeats, and a tail of repeats that differ again.
 //
 //  1. After each repeat of the lead, the state of the rank is compared with the state after the
 //     previous repeat, with microbatches and births relative to the repeat. If both are equal, the
-//     repeat led from a state to the same state. The next repeat depends on the state alone, so by
-//     induction all later repeats make the same changes, until the source has fewer entries left than
-//     a repeat pulls. The state needs no sizes: with one shape class, the slot of an allocation and
-//     its index there determine its size. The cycle begins with this repeat.
+//     repeat led from a state to the same state, and the cycle begins with this repeat. The changes of a
+//     repeat are determined by the state before it, so by induction all later repeats make the same
+//     changes, until the source has fewer entries left than a repeat pulls. The state needs no sizes:
+//     with one shape class, the slot of an allocation and its index there determine its size.
 //  2. The cycle, which is at least as long as the longest life, is traced. Then a multiple of it is
 //     skipped. So skipping is exact: apart from the numbers of microbatches, the trace has every set of
 //     live buffers that the whole program has.
-//  3. Of the repeats that are left, the first one whose changes have another hash begins the tail.
+//  3. Of the repeats that are left, the first one whose changes have another hash begins the tail. The
+//     equal repeats before it have the places of the cycle.
 //
-// Equal repeats that are traced between the skipped ones and the tail have the places of the cycle.
+// In the state, the slots that an earlier segment has filled have absolute microbatches, so step 1
+// needs an argument that a later repeat does not meet one of them. It follows from the validity of the
+// plan. The states are equal, so the repeat has emptied no such slot: each slot that it used, the body
+// had filled. The same holds in the later repeats, because a slot of theirs that an earlier segment had
+// filled would be filled twice, and a valid plan runs each action once.
 type recurrence struct {
 	before    []uint64 // the state after the last repeat; nil at the beginning
 	liveCount int      // number of live allocations after the last repeat
 	hash      uint64   // of the changes of this repeat
 	cycleHash uint64   // of the changes of the first repeat of the cycle
-	longest   int      // the longest life among the allocations that died in this repeat, in repeats
+	longest   int      // the longest life among the allocations that died in this repeat, in repeats, rounded up
 	skipped   bool
 }
 
-// ramp reports whether a segment is considered a part of the warm-up or the drain, so that no repeat of
-// it is skipped: it has fewer than longestRamp microbatches, and fewer than an eighth of the plan's.
+// ramp reports whether no repeat of a segment is skipped because it has fewer than 4 repeats, or is
+// considered a part of the warm-up or the drain: it has fewer than longestRamp microbatches, and fewer
+// than an eighth of the plan's.
 func (t *trace) ramp(segment *schedule.Segment) bool {
 	return segment.Repeat < 4 || segment.Repeat*max(segment.Stride, -segment.Stride) < min(t.plan.Microbatches/8, longestRamp)
 }

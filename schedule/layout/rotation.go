@@ -70,10 +70,11 @@ func (s *steadyState) longest() int {
 
 // A rotation assigns the births of a steady state to locations, without a search. Births of one size
 // form chains. Each birth of a chain follows the death of the previous one, in the same repeat or in a
-// later one. Every repeat starts a run of the chain. A run that takes q periods, rounded up to a divisor
-// of the cycle, overlaps the q-1 runs after it. So the chain has q locations, and the run that starts
-// in repeat k uses location k mod q. After a cycle every birth is back at its location, so each
-// location is one buffer of the placement problem.
+// later one. Every repeat starts a run of the chain. Let q be the number of repeats that a run takes,
+// rounded up to a divisor of the cycle. Then the run has ended when the q-th run after it starts. So
+// the chain has q locations, and the run that starts in repeat k uses location k mod q. As q divides the
+// cycle, each birth has the same location again one cycle later, so each location is one buffer of the
+// placement problem.
 //
 // The chains are built greedily, and different sizes never share a location, so there may be more
 // locations than necessary. A rotation proves nothing: the layout is known to be optimal only if its
@@ -116,10 +117,10 @@ func (t *trace) rotationsOf(nth int) map[int]*rotation {
 	return bySegment
 }
 
-// rotation returns the rotation of the nth good cycle of at most this number of repeats, the shortest
-// first. A cycle is at least as long as the longest life. After the good cycles there is one more: of
-// the cycles that are longer than the last good one, the one with the fewest bytes of locations. Nil
-// means that there is no nth rotation.
+// rotation returns the rotation of the nth good cycle of at most this number of repeats, counted from 0
+// for the shortest. A cycle is at least as long as the longest life. If there are exactly nth good
+// cycles, rotation chooses, of the cycles that are longer than the last of them, the one with the fewest
+// bytes of locations. Nil means that there is no nth rotation.
 func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 	var best []chain // nil after each good cycle that is passed over
 	var cycle int    // of best
@@ -213,12 +214,12 @@ type chainBuilder struct {
 	*steadyState
 	candidates []int32
 	tried      []int32 // by candidate, the last chain that it was tried for, counted from 1
-	free       []int32 // by candidate, its own index if it is in no chain, otherwise a later index
+	free       []int32 // by candidate, its own index if it is in no chain, otherwise a later index (see next)
 	chain      []int32 // candidates in the chain that was tried last
 	tries      int32
 }
 
-// next returns the first candidate at or after k that is in no chain.
+// next returns the first candidate at or after k that is in no chain, as a union-find structure does.
 func (b *chainBuilder) next(k int32) int32 {
 	for b.free[k] != k {
 		b.free[k] = b.free[b.free[k]]
@@ -228,8 +229,8 @@ func (b *chainBuilder) next(k int32) int32 {
 }
 
 // grow returns the members of a run. After the first candidate it adds, repeatedly, the earliest
-// birth at or after the death of the last member that is in no chain and dies before the first
-// member is born again, one cycle later.
+// suitable birth at or after the death of the last member. A birth is suitable if it is in no chain
+// and dies no later than the first member is born again, one cycle later.
 func (b *chainBuilder) grow(first int32, cycle int) []member {
 	b.tries++
 	b.chain, b.tried[first] = append(b.chain[:0], first), b.tries
@@ -257,8 +258,8 @@ func (b *chainBuilder) grow(first int32, cycle int) []member {
 	return members
 }
 
-// bestPrefix returns the chain that consists of the first members of a run. It chooses their number
-// so that they use the largest share of the time of the chain's locations.
+// bestPrefix returns a chain that consists of the first members of a run. It chooses their number so
+// that the locations of the chain are in use for the largest share of the time.
 func (s *steadyState) bestPrefix(members []member, cycle int) (best chain) {
 	first, used, most := s.births[members[0].birth].lower, int64(0), 0.0
 	for k, t := range members {

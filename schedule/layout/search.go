@@ -26,18 +26,15 @@ const (
 	// maxUnrolled is the largest number of births of a program that is also laid out with every
 	// repeat traced.
 	maxUnrolled = 1 << 16
-	// In a program with more than maxSearched births, a layout is low enough if its excess is at
-	// most 1/excessDivisor of the live bytes. To gain less than that, a search would take seconds.
+	// In a program with more than maxSearched births, a layout is low enough if its excess over the
+	// peak is at most 1/excessDivisor of the peak. To gain less than that, a search would take seconds.
 	maxSearched   = 5_000
 	excessDivisor = 100
 )
 
 // search looks for a layout of a rank's program whose height is the peak of its live bytes. It
-// stops at the first layout that is low enough. It lays out:
-//
-//  1. the program with the shortest cycles, then with the cycles of a few rotations;
-//  2. a program with few repeats, with every repeat traced, so that no births must share an offset;
-//  3. the best of these once more, with the remaining work and another alignment.
+// stops at the first layout that is low enough. The package documentation lists the attempts, under
+// "The search".
 func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, error) {
 	work := p.cfg.Search.Nodes
 	if work == 0 {
@@ -51,7 +48,7 @@ func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, erro
 		return nil, err
 	}
 	best := shortest
-	// try lays out the program with other cycles, and keeps the layout if it is lower.
+	// try makes another attempt, and keeps it if its layout is lower.
 	try := func(skips bool, rotations map[int]*rotation, work int64) error {
 		a, err := p.attempt(rank, far, skips, rotations)
 		if err == nil {
@@ -71,14 +68,14 @@ func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, erro
 			return nil, err
 		}
 	}
-	// A rotation has cycles of up to longestCycle repeats, so a program has few if it has no more.
+	// A program has few repeats if tracing all of them takes no longer than the cycle of a rotation may.
 	few := !slices.ContainsFunc(p.plan.Programs[rank], func(s schedule.Segment) bool { return s.Repeat > longestCycle })
 	if few && shortest.total <= maxUnrolled && !shortest.separate() && !best.lowEnough() {
 		if err := try(false, nil, 4); err != nil {
 			return nil, err
 		}
 	}
-	for _, align := range best.alignments() {
+	for _, align := range best.alignments() { // none if a longer search would gain little
 		if best.lowEnough() || work <= 0 {
 			break
 		}
@@ -91,7 +88,7 @@ func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, erro
 }
 
 // attempt traces the program of a rank, and groups the allocations that share an offset. If the shape
-// of every microbatch is known, it traces every repeat, because repeats differ.
+// of every microbatch is given, it traces every repeat, because repeats may differ.
 func (p *Memory) attempt(rank int, far, skips bool, rotations map[int]*rotation) (*attempt, error) {
 	a := &attempt{trace: p.newTrace(rank, far)}
 	a.skips, a.rotations = skips && p.cfg.Shapes == nil, rotations
@@ -127,7 +124,7 @@ func (a *attempt) optimal() bool {
 }
 
 // lowEnough reports whether a further search is pointless: the layout is optimal, or its excess is
-// small compared with the padding to cache lines, or the program is large and the excess small.
+// small and either the program is large or the padding to cache lines prevents an optimal layout.
 func (a *attempt) lowEnough() bool {
 	peak := a.peaks().bytes
 	small := func(divisor int64) bool { return a.solution.Height-peak <= peak/divisor }
