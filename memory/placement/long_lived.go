@@ -2,13 +2,13 @@ package placement
 
 import "context"
 
-// longLived first lays out only the long-lived buffers, as a ring buffer in order of death.
-// Buffers that die first are then next to the free space, which grows in one piece; and
-// short-lived buffers are placed later, so that they leave no holes between long-lived ones.
-// This suits a rank of 1F1B that keeps its saved tensors, for any sizes.
+// longLived lays out only the long-lived buffers, as a ring buffer in order of death. The buffer that
+// dies next is then adjacent to the free space, so each death extends the free space, and it stays in
+// one piece. The short-lived buffers are placed afterwards, in the free space, so they leave no holes
+// between long-lived ones. This suits a rank of 1F1B that keeps its saved tensors, for any sizes.
 type longLived struct {
 	buffers []int32 // the long-lived buffers
-	ring    *ring   // with their time reversed, so that they are born in order of death
+	ring    *ring   // of these buffers with time reversed, in which births are in order of death
 	bound   int64   // maximum of their live bytes
 	pass    int64   // nodes of one pass of the ring over all buffers
 	fixed   []int64 // by buffer of the problem, its offset in the ring; below 0 means not fixed
@@ -21,7 +21,7 @@ const (
 	// longLivedAhead is the number of subsequent buffers among which the ring looks for one
 	// that fits into space that it would otherwise leave unused.
 	longLivedAhead = 8
-	// longLivedRounds is the number of rounds without improvement after which it ends.
+	// longLivedRounds is the number of rounds without a lower layout after which race.longLived ends.
 	longLivedRounds = 16
 
 	longLivedMethod = "long-lived buffers around a ring, in order of death; then larger first, first fit, reordered by excess height"
@@ -67,38 +67,40 @@ func (s *longLived) layOut(ctx context.Context, limit, start int64) (found bool,
 	return found, 2*s.pass - max(s.ring.left, 0)
 }
 
-// longLived tries layouts in which long-lived buffers are placed first. It varies the start of
-// the ring, and the space that is left above it for the other buffers: each round takes other
-// multiples of 1/1024, evenly spread. It ends soon if it does not find the best layout.
+// longLived tries layouts in which long-lived buffers are placed first. Each round varies two
+// parameters in steps of 1/1024 of their ranges, in a fixed order that spreads them evenly: the limit
+// of the ring, which leaves space above it for the other buffers, and the offset at which the ring
+// starts. The rounds use an eighth of the remaining work, or three quarters as soon as one has found
+// the lowest layout so far.
 func (r *race) longLived(ctx context.Context) {
 	if r.done(ctx) || !r.plain() {
 		return
 	}
 	s := newLongLived(r.grid)
-	had := r.left
-	until := had - had/8
-	for turn, lower := int64(0), int64(0); r.left > until && turn-lower <= longLivedRounds && !r.done(ctx); turn++ {
+	available := r.left
+	until := available - available/8
+	for turn, improved := int64(0), int64(0); r.left > until && turn-improved <= longLivedRounds && !r.done(ctx); turn++ {
 		spread := turn + int64(r.seed%1024)
 		limit := r.wanted - (r.wanted-s.bound)/1024*(spread*773%1024)
 		found, nodes := s.layOut(ctx, limit, limit/1024*(spread*583%1024))
 		if r.left -= nodes; found && r.placeRest(ctx, s.fixed) {
-			lower, until = turn, had/4
+			improved, until = turn, available/4
 		}
 	}
 }
 
 // placeRest places the other buffers around the fixed ones, larger first, and reorders them as
-// long as that improves the layout. It reports whether it found the best layout.
-func (r *race) placeRest(ctx context.Context, fixed []int64) (lower bool) {
+// long as that lowers the layout. It reports whether it found a layout lower than all before.
+func (r *race) placeRest(ctx context.Context, fixed []int64) (improved bool) {
 	g := *r.grid
 	g.fixed = fixed
 	s := newReordering(&g, recipes[0], r.seed)
 	for round := 0; round == 0 || s.stale == 0 && !r.done(ctx); round++ {
 		r.left -= r.round()
 		if height := s.round(ctx, r.taken); height < r.height {
-			lower = true
+			improved = true
 			r.offer(s.offsets, height, longLivedMethod)
 		}
 	}
-	return lower
+	return improved
 }

@@ -8,12 +8,13 @@ import (
 	"slices"
 )
 
-// race is the best layout so far, with the remaining nodes.
+// race is the state of Solve: the best layout so far, and the remaining work. Work is counted in
+// nodes: a node is the placement of a buffer, or of a piece of a buffer between two gaps.
 type race struct {
 	grid   *grid
 	wanted int64 // a height that is low enough
 	seed   uint64
-	left   int64 // nodes
+	left   int64 // the remaining nodes
 	taken  *occupied
 
 	offsets []int64 // of the best layout
@@ -32,9 +33,9 @@ type entrant struct {
 // finalists is the number of recipes that are improved.
 const finalists = 4
 
-// queueDivisor is the divisor of the bound that gives the smallest difference worth another
-// ring.
-const queueDivisor = 4096
+// ringDivisor divides the bound: another ring is tried only if it can lower the best layout by
+// more than the result.
+const ringDivisor = 4096
 
 func newRace(p *Problem, options Options) *race {
 	g := newGrid(p)
@@ -46,7 +47,7 @@ func newRace(p *Problem, options Options) *race {
 	return r
 }
 
-// done reports whether the best layout is good enough, or no nodes are left.
+// done reports whether there is a layout, and it is low enough or the work or the time is used up.
 func (r *race) done(ctx context.Context) bool {
 	return r.offsets != nil && (r.height <= r.wanted || r.left <= 0 || ctx.Err() != nil)
 }
@@ -83,16 +84,18 @@ func (r *race) greedy(ctx context.Context) {
 	slices.SortStableFunc(r.ranking, func(x, y entrant) int { return cmp.Compare(x.height, y.height) })
 }
 
-// queue tries whether the buffers can be laid out as a ring buffer, with limits that bisect
-// between the highest that failed and the best layout. It costs little if they cannot.
-func (r *race) queue(ctx context.Context) {
+// ring tries to lay out the buffers as a ring buffer. It bisects the limit: each limit is midway
+// between the highest limit that failed, at first the bound - 1, and the height of the best layout. A
+// failure does not prove that the limit is too low. If the first limit fails, ring gives up, so it
+// costs little for buffers that do not suit a ring.
+func (r *race) ring(ctx context.Context) {
 	p := r.grid.problem
 	if r.done(ctx) || !r.plain() {
 		return
 	}
 	q := newRing(p)
 	nodes := 4 * int64(len(p.Buffers))
-	for low := r.grid.bound - 1; r.height-low > r.grid.bound/queueDivisor+1 && !r.done(ctx); {
+	for low := r.grid.bound - 1; r.height-low > r.grid.bound/ringDivisor+1 && !r.done(ctx); {
 		limit := low + (r.height-low)/2
 		found := false
 		for start := int64(0); start < ringStarts && !found && r.left > 0; start++ {

@@ -23,8 +23,8 @@ type reordering struct {
 	stale int       // rounds since it was found
 }
 
-// patience is the number of rounds without improvement after which it returns to the best
-// order.
+// patience is the number of rounds without a lower layout after which it returns to the order of
+// the lowest one.
 const patience = 10
 
 func newReordering(g *grid, r recipe, seed uint64) *reordering {
@@ -56,15 +56,15 @@ func (s *reordering) round(ctx context.Context, o *occupied) (height int64) {
 	return height
 }
 
-// complain moves buffers forward that end above a limit: a quarter below the best layout's
-// excess over the wanted height, or the wanted height itself if that is reached.
+// complain moves buffers forward that end above a limit: the bound plus three quarters of the
+// excess of the lowest layout. If all buffers end below that, the limit is the bound.
 func (s *reordering) complain(height int64) {
-	wanted := s.grid.bound + (s.least-s.grid.bound)/4*3
-	if height <= wanted {
-		wanted = s.grid.bound
+	limit := s.grid.bound + (s.least-s.grid.bound)/4*3
+	if height <= limit {
+		limit = s.grid.bound
 	}
 	for i, at := range s.offsets {
-		if at+s.grid.size(int32(i)) > wanted {
+		if at+s.grid.size(int32(i)) > limit {
 			s.line[i] *= 0.3 + float64(0.6*s.rng.Float64()) // rounded identically on every machine
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"slices"
 )
 
-// ring lays out buffers in order of birth, each after the one before, and wraps around at a
+// ring lays out buffers in order of birth, each after (above) the one before, and wraps around at a
 // limit, like a queue in a ring buffer. The microbatches in flight are such a queue, whatever
-// their sizes. The only wasted space is the space below the limit into which the next buffer
-// does not fit. So if there was a choice of holes and space runs out later, it backtracks and
-// takes another hole.
+// their sizes. The search keeps a cursor, which is the end of the last buffer placed, and places the
+// next buffer at the first hole (free range that is large enough) from the cursor on, around the
+// end. It wastes only the space that it passes over because the next buffer does not fit. If a buffer
+// fits nowhere, the search returns to the last buffer that had other holes, and takes the next of
+// these.
 //
 // It does not support gaps.
 type ring struct {
@@ -20,8 +22,8 @@ type ring struct {
 	changes  []change
 	limit    int64
 	left     int64 // nodes
-	ahead    int   // number of subsequent births among which it looks for one that fits into space left behind
-	cursor   int64 // the end of the last buffer
+	ahead    int   // the number of subsequent births among which fill looks for buffers; 0 means that it does nothing
+	cursor   int64 // the end of the last buffer placed
 	branches []branch
 	holes    []int64 // scratch: offsets at which the next buffer fits
 	wrapped  []int64 // scratch: holes below the cursor
@@ -33,12 +35,12 @@ type occupant struct {
 	buffer int32
 }
 
-// branch is a birth at which there was a choice, with the state before it.
+// branch is a birth at which there was more than one hole, with the state before it.
 type branch struct {
 	change int
 	cursor int64
 	live   []occupant
-	tried  int
+	tried  int // the number of holes tried so far
 }
 
 // Limits of the search: the number of branches to which the ring can backtrack, the number of
@@ -93,7 +95,8 @@ func (r *ring) layOut(ctx context.Context, limit, start, nodes int64) bool {
 // nodesOf returns the cost of examining live buffers, in nodes.
 func nodesOf(live int) int64 { return 1 + int64(live/64) }
 
-// find sets holes to the offsets at which a buffer fits, from the cursor on and around the end.
+// find sets holes to the offsets at which a buffer fits: first those from the cursor on, then those
+// below it.
 func (r *ring) find(b *Buffer) {
 	r.holes, r.wrapped = r.holes[:0], r.wrapped[:0]
 	free := func(lower, upper int64) {
@@ -135,8 +138,8 @@ func (r *ring) index(at int64) int {
 }
 
 // fill fills the space after the cursor, which is too small for the next buffer, with buffers
-// that are born soon after. They occupy it from now on, so that no other buffer is placed
-// there.
+// that are born soon after. They occupy it from now on, although they are not born yet, so that no
+// other buffer is placed there.
 func (r *ring) fill(from int) {
 	end := r.limit
 	if k := r.index(r.cursor); k < len(r.live) {
@@ -161,13 +164,13 @@ func (r *ring) fill(from int) {
 	}
 }
 
-// holds reports whether a buffer is already placed.
+// holds reports whether a buffer is in live. Before its birth this means that fill has placed it.
 func (r *ring) holds(buffer int32) bool {
 	k := r.index(r.offsets[buffer])
 	return k < len(r.live) && r.live[k].buffer == buffer
 }
 
-// end removes a buffer. If it is the last one, the cursor moves back to its beginning.
+// end removes a buffer that dies. If it is the last one placed, the cursor moves back to its beginning.
 func (r *ring) end(buffer int32) {
 	k := r.index(r.offsets[buffer])
 	if o := r.live[k]; o.upper == r.cursor {
@@ -187,7 +190,7 @@ func (r *ring) remember(at int) {
 	t.change, t.cursor, t.live, t.tried = at, r.cursor, append(t.live[:0], r.live...), 1
 }
 
-// backtrack returns to the last birth with an untried hole, and takes it. It returns the change
+// backtrack returns to the last birth with an untried hole, and takes this hole. It returns the change
 // of that birth.
 func (r *ring) backtrack() (change int, found bool) {
 	for len(r.branches) > 0 {

@@ -45,7 +45,7 @@ func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) 
 	}
 	r := newRace(p, options)
 	r.greedy(ctx)
-	r.queue(ctx)
+	r.ring(ctx)
 	r.longLived(ctx)
 	r.reorder(ctx)
 	return r.solution()
