@@ -70,12 +70,13 @@
 //     moved.
 //
 // Values that advance by n are moving: the microbatches of the actions of ranks that have advanced,
-// and the edges that have moved. All others are constant, except counts, which may change by any
-// amount.
+// and the edges and ends that have moved. All others are constant, including the microbatches for which
+// a rank waits throughout the period; except counts, which may change by any amount. A moving value
+// meets a constant one when a comparison of the two has another result than one period earlier.
 //
-// Lemma 2. Suppose that a period recurs with shift n, and that during the next period no moving value
-// meets a constant one and no count crosses its limit. Then the next period runs the same actions, n
-// microbatches later, and recurs with shift n. (A constant rank repeats its waits.)
+// Lemma 2. Suppose that a period recurs with shift n, and that during the next period no rank leaves its
+// segment, no moving value meets a constant one, and no count crosses its limit. Then the next period
+// runs the same actions, n microbatches later, and recurs with shift n.
 //
 // For example, rank 0 of 1F1B on two ranks runs F0, then F1 B0, F2 B1, F3 B2 and so on, and rank 1
 // runs F0 B0, F1 B1, F2 B2 and so on. Let a period begin before F2 on rank 0 and before F1 on rank 1.
@@ -86,20 +87,19 @@
 // Proof, by induction on the actions of the period. Suppose that the next period has run the first i
 // actions of this period, n microbatches later. Then its configuration is the one after the first i
 // actions of this period, except that moving values are later by n and counts differ. The policy
-// depends only on the positions within the period, so it chooses the same rank. The result of a query
-// of the visitor depends on comparisons of its microbatch with edges of sets and with positions of
-// other ranks, and of counts with their limit. Two moving values have the same difference as in this
+// depends only on the positions within the period, so it chooses the same rank. The results of the
+// visitor's queries depend on comparisons of microbatches, edges and ends with each other, and of counts
+// with their limit. Two moving values have the same difference as in this
 // period; so have two constant ones. A moving value and a constant one have the same order as in this
-// period, because they have not met. So the result is the same. Therefore the action can run, as in
+// period, because they have not met. So the results are the same. Therefore the action can run, as in
 // this period, and changes the configuration in the same way.
 //
 // A rank with a negative stride advances by -n. Sets record the direction of their operations, and no
 // period is skipped if a set has operations in both directions.
 //
-// Moving values meet constant ones at the end of a segment, or at a constant edge of a set. Machine
-// and package repeats compute for how many periods the condition of the lemma holds. By induction on
-// periods, all of these can be skipped at once: each position, edge, queue and count changes by its
-// delta over one period, multiplied by the number of periods.
+// Machine and package repeats compute the number of periods for which the conditions of the lemma hold.
+// By induction on periods, all of these can be skipped at once: each position, edge, queue and count
+// changes by its delta over one period, multiplied by the number of periods.
 //
 // The two policies find periods in different ways. Clock compares the configuration after each round
 // with that at the beginning of the period, and so detects the steady state. RoundRobin constructs
