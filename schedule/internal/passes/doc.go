@@ -88,11 +88,11 @@
 // actions of this period, n microbatches later. Then its configuration is the one after the first i
 // actions of this period, except that moving values are later by n and counts differ. The policy
 // depends only on the positions within the period, so it chooses the same rank. The results of the
-// visitor's queries depend on comparisons of microbatches, edges and ends with each other, and of counts
-// with their limit. Two moving values have the same difference as in this
-// period; so have two constant ones. A moving value and a constant one have the same order as in this
-// period, because they have not met. So the results are the same. Therefore the action can run, as in
-// this period, and changes the configuration in the same way.
+// visitor's queries depend on comparisons of microbatches, edges and ends with each other, and of
+// counts with their limit. Two moving values have the same difference as in this period; so have two
+// constant ones. A moving value and a constant one compare as in this period, because they have not
+// met. So the results are the same. Therefore the action can run, as in this period, and changes the
+// configuration in the same way.
 //
 // A rank with a negative stride advances by -n. Sets record the direction of their operations, and no
 // period is skipped if a set has operations in both directions.
