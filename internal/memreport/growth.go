@@ -99,7 +99,7 @@ func (r *rank) findGrowth() (g Growth) {
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), position: -1}
 	} else if rate, ok := inconclusive(lowsX, lowsY); ok {
 		g.Unclear, g.PerStep = true, rounded(rate)
-	} else if rate, ok := inconclusive(halfX, halfY); ok && rate >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
+	} else if rate, ok := inconclusive(halfX, halfY); ok && fit(halfX, halfY).Median >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
 		g.Unclear, g.PerMicrobatch = true, rounded(rate)
 	}
 	return g

@@ -127,6 +127,7 @@ func TestGrowthByLevel(t *testing.T) {
 			"rank 0 grows by 4.0 KiB with every microbatch (99 %: 3.7 KiB to 4.0 KiB), from step 0, microbatch 1 on; still growing at the end: no\n"},
 		{"jumps late in the only step", 1, 64, func(_, mb int) int64 { return 5000 + 4096*int64(mb/60) },
 			"rank 0 ends its steps higher than it begins them, by about 132 B a microbatch: inconclusive, the log is too short to tell growth from chance\n"},
+		{"jumps in the last step alone", 2, 64, func(step, mb int) int64 { return 5000 + int64(1-step)*20*int64(mb) + int64(step)*4096*int64(mb/60) }, "nothing grows\n"},
 		{"jumps late", 20, 2, func(step, _ int) int64 { return 5000 + 9000*int64(step/18) },
 			"rank 0 ends higher than it began, by about 1000 B a step: inconclusive, the log is too short to tell growth from chance\n"},
 		{"falls less late", 100, 64, func(step, mb int) int64 { return 1<<30 - int64(mb)*(2-int64(step/80))*mib },
