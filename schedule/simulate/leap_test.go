@@ -75,6 +75,29 @@ func TestLeaps(t *testing.T) {
 	require.Less(t, leapt, full/4*3, "skipping saves few actions")
 }
 
+// TestLeapsEndAtAReload runs a plan in which a single backward takes a copy from far memory, far behind the
+// first repeats. The copy arrives after the backward could start.
+func TestLeapsEndAtAReload(t *testing.T) {
+	const microbatches, away = 3000, 2000
+	act := func(kind schedule.Kind, mb int) schedule.Action { return schedule.Act(kind, 0, mb) }
+	plan := &schedule.Plan{Mode: schedule.Training, Placement: schedule.Looped(1, 1), Microbatches: microbatches, Away: []uint64{1}, Programs: [][]schedule.Segment{{
+		{Body: []schedule.Action{act(schedule.F, 0)}, Repeat: microbatches, Stride: 1},
+		{Body: []schedule.Action{act(schedule.Offload, away), act(schedule.WaitOffload, away), act(schedule.Reload, away)}, Repeat: 1},
+		{Body: []schedule.Action{act(schedule.B, 0)}, Repeat: microbatches, Stride: 1},
+	}}}
+	require.NoError(t, check.Links(plan, schedule.Unlimited))
+	costs := &simulate.Costs{FarPerMiB: 2500, Stages: []simulate.StageCosts{{F: 1, B: 1, Saved: 1 << 20}}}
+	want, _, err := simulate.InFull(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.EqualValues(t, microbatches+2500+away+500+microbatches-away, want.Makespan)
+	got, err := simulate.Leaping(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	work, err := simulate.Work(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Less(t, work, int64(200), "skipping saves few actions")
+}
+
 // TestLeapsOfLanes runs plans that interleave all kinds of all stages.
 func TestLeapsOfLanes(t *testing.T) {
 	var full, leapt int64

@@ -156,7 +156,7 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 // awaited key equals the key of the first parcel in its mailbox, because otherwise the simulation has
 // a fault or sets hiddenState, and skips nothing. Both keys change by constants and are equal in two
 // cycles, so they are equal in all. This argument does not hold for the first copy in a reloadBox,
-// which a computation ignores if it is the copy of another microbatch.
+// which a computation ignores if it is the copy of another microbatch, so Step uses later for it.
 func (s *simulation) later(a, b int64) bool {
 	if s.skips != nil {
 		s.skips.Note(a - b)

@@ -149,7 +149,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 			return false
 		}
 		if d.reloadBox != 0 { // a rank takes the copies in the order in which it has started them
-			if p := s.boxes[d.reloadBox].first(); p != nil && p.key == keyOf(a) {
+			if p := s.boxes[d.reloadBox].first(); p != nil && !s.later(p.key, keyOf(a)) && !s.later(keyOf(a), p.key) {
 				s.takeFirst(r, rank, rank, d.reloadBox, waitCopied)
 			}
 		}
