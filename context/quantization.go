@@ -37,7 +37,7 @@ func (q Quantization[T]) Put(k Copy, h T) {
 	if declared {
 		err = c.PutCopy(i, h)
 	} else {
-		err = fmt.Errorf("%w: copy of a weight %d, but the stage declares %d: use the keys of its own Decl", ErrUndeclared, k, q.copies.Count)
+		err = fmt.Errorf("%w: copy %d of a weight, but the stage declares %d: use the keys of its own Decl", ErrUndeclared, k, q.copies.Count)
 	}
 	if err != nil {
 		_, _ = c.Frames.Space.Release(h) // The first error is returned.

@@ -85,7 +85,7 @@ func (v view[T]) Pass() Pass { return v.liveOrFailed().Access.Pass }
 func (v view[T]) Release(h T) {
 	_, err := v.liveOrFailed().Frames.Space.Release(h)
 	if errors.Is(err, memory.ErrNoPlain) {
-		err = fmt.Errorf("%w: Release only handles that you have allocated or retained; a borrowed handle ends by itself", err)
+		err = fmt.Errorf("%w: Release only handles that you have allocated or retained; the step releases borrowed handles", err)
 	}
 	v.checkOnce(err)
 }

@@ -70,16 +70,16 @@ func (s *State) checkHead(data, head []byte) error {
 	}
 	length := binary.LittleEndian.Uint32(data[fixed-4:])
 	if rest := data[fixed:]; uint64(length)+8 > uint64(len(rest)) {
-		return fmt.Errorf("%w: a checkpoint of %d bytes ends within its head", ErrState, len(data))
+		return fmt.Errorf("%w: a checkpoint of %d bytes ends within its header", ErrState, len(data))
 	} else if recipe := string(rest[:length]); recipe != s.recipe.text() {
-		return fmt.Errorf("%w: the checkpoint is of the recipe %.200q, not %q", ErrState, recipe, s.recipe.text())
+		return fmt.Errorf("%w: the checkpoint was made with the recipe %.200q, not %q", ErrState, recipe, s.recipe.text())
 	}
 	if string(data[:len(head)]) != string(head) {
 		first := ""
 		if len(s.slots) > 0 {
 			first = s.slots[0].Name
 		}
-		return fmt.Errorf("%w: the checkpoint is of other tensors than these %d, of which the first is %q", ErrState, len(s.slots), first)
+		return fmt.Errorf("%w: the checkpoint contains other tensors than these %d, of which the first is %q", ErrState, len(s.slots), first)
 	}
 	return nil
 }

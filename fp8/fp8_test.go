@@ -210,12 +210,12 @@ func TestCheckpoint(t *testing.T) {
 		data  []byte
 		text  string
 	}{
-		{other, saved, `of the recipe "delayed e4m3/e5m2 margin=0 history=5 recent=false", not "delayed e4m3/e5m2 margin=0 history=6 recent=false"`},
+		{other, saved, `made with the recipe "delayed e4m3/e5m2 margin=0 history=5 recent=false", not "delayed e4m3/e5m2 margin=0 history=6 recent=false"`},
 		{state(t, fp8.MXFP8{}), saved, `not "mxfp8 e4m3/e4m3 down=false"`},
-		{fewer, saved, `of other tensors than these 1, of which the first is "qkv.input"`},
+		{fewer, saved, `other tensors than these 1, of which the first is "qkv.input"`},
 		{through, saved[:len(saved)-1], fmt.Sprintf("%d bytes, expected %d", len(saved)-1, len(saved))},
-		{through, saved[:20], "ends within its head"},
-		{through, saved[:len("weirfp8")+1+4], "ends within its head"},
+		{through, saved[:20], "ends within its header"},
+		{through, saved[:len("weirfp8")+1+4], "ends within its header"},
 		{through, infinite, `an amax of +Inf for "qkv.grad"`},
 		{through, zero, `a scale of 0 for "qkv.weight"`},
 		{through, nil, "not a checkpoint"},

@@ -22,5 +22,5 @@ func Named(name string) (Recipe, error) {
 	case "nvfp4":
 		return NVFP4{}, nil
 	}
-	return nil, fmt.Errorf("%w: %.40q is none of %v", ErrRecipe, name, Names)
+	return nil, fmt.Errorf("%w: %.40q is not one of %v", ErrRecipe, name, Names)
 }

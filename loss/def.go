@@ -73,7 +73,7 @@ func (d *Def) trained() bool { return d.Objective || d.Coefficient != 0 }
 func Validate(defs []Def) error {
 	var faults []error
 	if len(defs) > MaxDefs {
-		return fmt.Errorf("loss: %d losses, at most %d are possible", len(defs), MaxDefs)
+		return fmt.Errorf("loss: %d losses, at most %d are allowed", len(defs), MaxDefs)
 	}
 	objective := -1
 	seen := make(map[string]int, len(defs))

@@ -46,7 +46,7 @@ func TestValidate(t *testing.T) {
 			`def 3 ("x"): coefficient -Inf is not finite`,
 			`def 4 ("y"): coefficient NaN is not finite`,
 		}},
-		{"too many", make([]loss.Def, loss.MaxDefs+1), []string{"16385 losses, at most 16384 are possible"}},
+		{"too many", make([]loss.Def, loss.MaxDefs+1), []string{"16385 losses, at most 16384 are allowed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := loss.Validate(c.defs)

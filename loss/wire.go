@@ -80,7 +80,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	n, shape := binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])
 	if n > MaxDefs {
-		return fmt.Errorf("%w: %d cells, at most %d are possible", ErrFormat, n, MaxDefs)
+		return fmt.Errorf("%w: %d cells, at most %d are allowed", ErrFormat, n, MaxDefs)
 	}
 	if want := headerSize + int(n)*cellSize; len(b) != want {
 		return fmt.Errorf("%w: %d bytes for %d cells, expected %d", ErrFormat, len(b), n, want)

@@ -162,7 +162,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
 	if err := a.reserve(cfg.Range); err != nil {
-		return nil, fmt.Errorf("%w: the system does not reserve %d bytes (try a smaller ArenaConfig.Capacity): %w", ErrOutOfMemory, a.capacity, err)
+		return nil, fmt.Errorf("%w: the system cannot reserve %d bytes (try a smaller ArenaConfig.Capacity): %w", ErrOutOfMemory, a.capacity, err)
 	}
 	a.high = a.capacity
 	a.free.give(0, a.capacity)
@@ -250,7 +250,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if a.laid.most > 0 { // pages were discarded, possibly some of these
 		if err := a.commit(off, off+size); err != nil {
 			a.free.give(off, size)
-			return Handle{}, fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, size, err)
+			return Handle{}, fmt.Errorf("%w: the system cannot commit %d bytes: %w", ErrOutOfMemory, size, err)
 		}
 	}
 	if a.examined() {
@@ -290,10 +290,10 @@ func (a *Arena) touch(class Class, off, size int64) error {
 		low = min(off+size, high)
 	}
 	if err := a.commit(a.low, low); err != nil {
-		return fmt.Errorf("%w: the system does not commit %d bytes more: %w", ErrOutOfMemory, low-a.low, err)
+		return fmt.Errorf("%w: the system cannot commit %d more bytes: %w", ErrOutOfMemory, low-a.low, err)
 	}
 	if err := a.commit(high, a.high); err != nil {
-		return fmt.Errorf("%w: the system does not commit %d bytes more: %w", ErrOutOfMemory, a.high-high, err)
+		return fmt.Errorf("%w: the system cannot commit %d more bytes: %w", ErrOutOfMemory, a.high-high, err)
 	}
 	if a.examined() {
 		poison(a.pages.mem[a.low:low])

@@ -123,10 +123,10 @@ func (a *Arena) commitPart(height, area int64) error {
 	}
 	if present := a.laid.present; present < area {
 		if err := a.commit(a.low, area); err != nil {
-			return fmt.Errorf("%w: the system does not commit %d bytes for a step: %w", ErrOutOfMemory, height, err)
+			return fmt.Errorf("%w: the system cannot commit %d bytes for a step: %w", ErrOutOfMemory, height, err)
 		}
 		if err := a.populate(present, area); err != nil {
-			return fmt.Errorf("%w: the system does not supply the pages of %d bytes for a step: %w", ErrOutOfMemory, height, err)
+			return fmt.Errorf("%w: the system cannot populate the pages of %d bytes for a step: %w", ErrOutOfMemory, height, err)
 		}
 	}
 	a.low = min(max(a.low, height), a.high)

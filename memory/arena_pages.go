@@ -102,7 +102,7 @@ func (a *Arena) extend(scope Scope, size int64) error {
 		if off < a.high {
 			err = a.touch(Resident, off, outer)
 		} else if err = a.commit(off, off+outer); err != nil {
-			err = fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, outer, err)
+			err = fmt.Errorf("%w: the system cannot commit %d bytes: %w", ErrOutOfMemory, outer, err)
 		}
 		if err != nil {
 			a.free.give(off, outer)
@@ -249,7 +249,7 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 	var faults []error
 	for _, run := range without(runs, nil) { // adjacent runs of different scopes are discarded together, so that huge pages are discarded whole
 		if err := a.discardRun(run); err != nil {
-			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system does not accept %d bytes: %w", scopes, run.size, err))
+			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system cannot take back %d bytes: %w", scopes, run.size, err))
 		}
 	}
 	for scope := Scope(NumScopes); scope > 0; { // StepScope last: it poisons the free bytes that still have pages
@@ -340,7 +340,7 @@ func (a *Arena) RestorePages(r io.Reader) error {
 		}
 		if err != nil {
 			a.discard(runs[:i+1])
-			return fmt.Errorf("%w: RestorePages: the system does not supply %d bytes: %w", ErrOutOfMemory, run.size, err)
+			return fmt.Errorf("%w: RestorePages: the system cannot populate %d bytes: %w", ErrOutOfMemory, run.size, err)
 		}
 	}
 	if err := a.load(r); err != nil {

@@ -337,7 +337,7 @@ func TestArenaRefusesHandlesOfOthers(t *testing.T) {
 		require.NoError(t, b.Close())
 	}
 	_, err := a.Release(same)
-	require.EqualError(t, err, "memory: the handle is of another arena: release of handle 1.1")
+	require.EqualError(t, err, "memory: the handle belongs to another arena: release of handle 1.1")
 	release(t, a, own)
 }
 

@@ -58,7 +58,7 @@ type Unordered[T any] interface {
 // Errors of planned memory.
 var (
 	// ErrLayout is returned for an invalid layout.
-	ErrLayout = errors.New("memory: the layout is not possible")
+	ErrLayout = errors.New("memory: invalid layout")
 	// ErrLive is returned, at the start of a step and by ReleasePages, if buffers of a step are
 	// live.
 	ErrLive = errors.New("memory: a buffer of a step is live")
@@ -115,7 +115,7 @@ func (l *Layout) Validate() error {
 			return fmt.Errorf("%w: birth %d is at offset %d, want a multiple of %d", ErrLayout, i, b.Offset, layoutAlign)
 		}
 		if b.Class.Lasting() || int(b.Class) >= NumClasses {
-			return fmt.Errorf("%w: birth %d is of class %s, which is not a step's", ErrLayout, i, b.Class)
+			return fmt.Errorf("%w: birth %d is of class %s, which a layout cannot place", ErrLayout, i, b.Class)
 		}
 	}
 	if n := len(l.Places); n != len(l.Levels)+1 {

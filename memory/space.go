@@ -9,7 +9,7 @@ var (
 	// ErrStale is returned for a handle whose buffer was released: its generation has passed.
 	ErrStale = errors.New("memory: the buffer behind this handle was released")
 	// ErrOtherArena is returned for a handle of another arena, such as that of another rank.
-	ErrOtherArena = errors.New("memory: the handle is of another arena")
+	ErrOtherArena = errors.New("memory: the handle belongs to another arena")
 	// ErrNotHeld is returned by Yield for a buffer without a held reference.
 	ErrNotHeld = errors.New("memory: the buffer is not held")
 	// ErrNoPlain is returned by Release and Hold for a buffer that has only held references:

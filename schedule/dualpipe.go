@@ -27,12 +27,12 @@ func DualPipe(p Params) (*Plan, error) {
 	}
 	ranks := p.Placement.Ranks
 	if p.Placement.Copies != 2 || p.Placement.Depth() != ranks || !slices.Equal(p.Placement.Rank, Bidirectional(ranks).Rank) {
-		return nil, fmt.Errorf("%w: dualpipe runs two copies of a model of as many stages as ranks, in opposite directions: place them as Bidirectional(%d) does",
+		return nil, fmt.Errorf("%w: dualpipe runs two copies of a model in opposite directions, each with one stage per rank: place them as Bidirectional(%d) does",
 			ErrParams, ranks)
 	}
 	half := (ranks + 1) / 2
 	if half > bothWaysMost {
-		return nil, fmt.Errorf("%w: dualpipe on %d ranks: there may be %d", ErrParams, ranks, 2*bothWaysMost)
+		return nil, fmt.Errorf("%w: dualpipe on %d ranks: the limit is %d", ErrParams, ranks, 2*bothWaysMost)
 	}
 	each := max((p.Microbatches+1)/2, 2*half) // microbatches per copy
 	return p.counted("dualpipe", func(b *countingBuilder, r int) {

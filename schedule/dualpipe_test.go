@@ -91,6 +91,6 @@ func TestDualPipeSaysWhatWorks(t *testing.T) {
 	} {
 		_, err := schedule.DualPipe(schedule.Params{Placement: placement, Microbatches: 9})
 		require.ErrorIs(t, err, schedule.ErrParams)
-		require.ErrorContains(t, err, "dualpipe runs two copies of a model of as many stages as ranks, in opposite directions: place them as Bidirectional(4) does")
+		require.ErrorContains(t, err, "dualpipe runs two copies of a model in opposite directions, each with one stage per rank: place them as Bidirectional(4) does")
 	}
 }

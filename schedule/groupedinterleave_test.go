@@ -130,8 +130,8 @@ func TestGroupedInterleaveSaysWhatWorks(t *testing.T) {
 		params schedule.Params
 		fault  string
 	}{
-		{schedule.Params{Placement: schedule.Looped(4, 6)}, "stage s on rank s mod 4: place 4, 8 or another multiple of 4 stages so"},
-		{schedule.Params{Placement: schedule.Wave(4, 8)}, "stage s on rank s mod 4: place 4, 8 or another multiple of 4 stages so"},
+		{schedule.Params{Placement: schedule.Looped(4, 6)}, "stage s on rank s mod 4: place 4, 8 or another multiple of 4 stages"},
+		{schedule.Params{Placement: schedule.Wave(4, 8)}, "stage s on rank s mod 4: place 4, 8 or another multiple of 4 stages"},
 		{schedule.Params{Placement: schedule.Looped(4, 8), Group: 1 << 24}, "groups of 16777216 microbatches over 8 stages take more than 16777216 actions to write out: use smaller groups"},
 	} {
 		test.params.Microbatches = schedule.MaxMicrobatches

@@ -68,7 +68,7 @@ func (p Params) groups(rule string, least int) (name string, group int, err erro
 	}
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	if stages%ranks != 0 || !slices.Equal(p.Placement.Rank, Looped(ranks, stages).Rank) {
-		return "", 0, fmt.Errorf("%w: %s has the same number of stages on each rank, stage s on rank s mod %d: place %d, %d or another multiple of %d stages so",
+		return "", 0, fmt.Errorf("%w: %s needs the same number of stages on each rank, with stage s on rank s mod %d: place %d, %d or another multiple of %d stages",
 			ErrParams, rule, ranks, ranks, 2*ranks, ranks)
 	}
 	if p.Group != 0 && p.Group < least {

@@ -28,13 +28,13 @@ func (p Params) chain(rule string) error {
 	before := -1
 	for stage, rank := range p.Placement.Rank {
 		if rank != before && rank != before+1 {
-			return fmt.Errorf("%w: %s goes through the ranks once, and stage %d on rank %d comes behind rank %d: place the stages in order, one or more in a row on each rank",
+			return fmt.Errorf("%w: %s passes through the ranks once, but stage %d on rank %d comes after rank %d: place the stages in the order of the ranks, one or more in a row on each",
 				ErrParams, rule, stage, rank, before)
 		}
 		before = rank
 	}
 	if before != p.Placement.Ranks-1 {
-		return fmt.Errorf("%w: %s has no use for a rank without a stage: use %d ranks, or place a stage on each of the %d",
+		return fmt.Errorf("%w: %s needs a stage on every rank: use %d ranks, or place a stage on each of the %d",
 			ErrParams, rule, before+1, p.Placement.Ranks)
 	}
 	return nil

@@ -83,10 +83,10 @@ func TestChainsOnly(t *testing.T) {
 		placement schedule.Placement
 		fault     string
 	}{
-		{schedule.Looped(2, 4), "1f1b goes through the ranks once, and stage 2 on rank 0 comes behind rank 1"},
-		{schedule.Placement{Ranks: 2, Rank: []int{1, 0}}, "stage 0 on rank 1 comes behind rank -1"},
+		{schedule.Looped(2, 4), "1f1b passes through the ranks once, but stage 2 on rank 0 comes after rank 1"},
+		{schedule.Placement{Ranks: 2, Rank: []int{1, 0}}, "stage 0 on rank 1 comes after rank -1"},
 		{schedule.Placement{Ranks: 3, Rank: []int{0, 2}}, "stage 1 on rank 2 comes behind rank 0"},
-		{schedule.Looped(4, 3), "1f1b has no use for a rank without a stage: use 3 ranks, or place a stage on each of the 4"},
+		{schedule.Looped(4, 3), "1f1b needs a stage on every rank: use 3 ranks, or place a stage on each of the 4"},
 	} {
 		_, err := schedule.OneFOneB(schedule.Params{Placement: test.placement, Microbatches: 4})
 		require.ErrorIs(t, err, schedule.ErrParams)

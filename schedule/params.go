@@ -58,10 +58,10 @@ func (p Params) Validate() error {
 		fault("%d microbatches: there must be 1 to %d", p.Microbatches, MaxMicrobatches)
 	}
 	if p.Group < 0 {
-		fault("group %d: it must be 1 or more, or 0 for what the rule does by itself", p.Group)
+		fault("group %d: it must be 1 or more, or 0 for the rule's default", p.Group)
 	}
 	if p.Cap < 0 {
-		fault("cap %d: it must be 1 or more, or 0 for the rule's own", p.Cap)
+		fault("cap %d: it must be 1 or more, or 0 for the rule's default", p.Cap)
 	}
 	if p.Slices < 0 || p.Slices > MaxMicrobatches {
 		fault("%d slices: there must be 1 to %d, or 0 for 1", p.Slices, MaxMicrobatches)
@@ -71,16 +71,16 @@ func (p Params) Validate() error {
 		fault("%d copies of a model in %d stages: every copy has the same number of stages", copies, stages)
 	}
 	if p.Mode > ForwardOnly {
-		fault("mode %d is none: use Training or ForwardOnly", p.Mode)
+		fault("unknown mode %d: use Training or ForwardOnly", p.Mode)
 	}
 	if p.Frozen != nil && len(p.Frozen) != stages {
 		fault("frozen has %d entries for %d stages: give one for each stage, or nil", len(p.Frozen), stages)
 	} else if p.Mode == Training && stages > 0 && firstTrained(p.Frozen) == stages && p.Frozen != nil {
-		fault("every stage is frozen, so nothing trains: leave one free, or make a forward-only plan")
+		fault("every stage is frozen, so nothing trains: leave one trainable, or make a forward-only plan")
 	} else if p.Frozen != nil && copies > 1 && stages%copies == 0 {
 		for stage, frozen := range p.Frozen {
 			if first := stage % (stages / copies); frozen != p.Frozen[first] {
-				fault("stage %d is a copy of stage %d, and only one of them is frozen: freeze both or none", stage, first)
+				fault("stage %d is a copy of stage %d, and only one of them is frozen: freeze both or neither", stage, first)
 				break
 			}
 		}

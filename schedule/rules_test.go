@@ -216,7 +216,7 @@ func TestFactsMustFit(t *testing.T) {
 		{make([]schedule.Facts, 1), 0, "facts for 1 stages, but the plan has 2 stages"},
 		{make([]schedule.Facts, 2), 65, "an entry has 65 parts"},
 		{make([]schedule.Facts, 2), -1, "an entry has -1 parts"},
-		{plantest.LanguageModel(2), 2, "stage 1 reads a part at F that an entry of 2 parts does not have"},
+		{plantest.LanguageModel(2), 2, "stage 1 reads a part at F that is not one of the 2 parts of an entry"},
 	} {
 		_, err := lower.Lifetimes(plan, test.facts, test.parts)
 		require.ErrorIs(t, err, schedule.ErrFacts)

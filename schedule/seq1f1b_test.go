@@ -85,5 +85,5 @@ func TestSeq1F1BSaysWhatWorks(t *testing.T) {
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "sequences of 8388608 slices over 2 stages take more than 16777216 actions to write out: use fewer slices")
 	_, err = schedule.Seq1F1B(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 3})
-	require.ErrorContains(t, err, "seq1f1b goes through the ranks once")
+	require.ErrorContains(t, err, "seq1f1b passes through the ranks once")
 }

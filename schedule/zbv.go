@@ -46,11 +46,11 @@ func (p Params) onV(rule string, most int) error {
 	}
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	if stages != 2*ranks || !slices.Equal(p.Placement.Rank, Wave(ranks, stages).Rank) {
-		return fmt.Errorf("%w: %s runs two stages a rank, placed as a V: place %d stages as Wave(%d, %d) does",
+		return fmt.Errorf("%w: %s runs two stages per rank, placed as a V: place %d stages as Wave(%d, %d) does",
 			ErrParams, rule, 2*ranks, ranks, 2*ranks)
 	}
 	if ranks > most {
-		return fmt.Errorf("%w: %s on %d ranks: there may be %d", ErrParams, rule, ranks, most)
+		return fmt.Errorf("%w: %s on %d ranks: the limit is %d", ErrParams, rule, ranks, most)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func TestOnAVOnly(t *testing.T) {
 		} {
 			_, err := rule(schedule.Params{Placement: placement, Microbatches: 9})
 			require.ErrorIs(t, err, schedule.ErrParams)
-			require.ErrorContains(t, err, name+" runs two stages a rank, placed as a V: place 8 stages as Wave(4, 8) does")
+			require.ErrorContains(t, err, name+" runs two stages per rank, placed as a V: place 8 stages as Wave(4, 8) does")
 		}
 	}
 	for _, test := range []struct {
@@ -131,9 +131,9 @@ func TestOnAVOnly(t *testing.T) {
 		ranks int
 		fault string
 	}{
-		{schedule.VHalf, 513, "v-half on 513 ranks: there may be 512"},
-		{schedule.VMin, 513, "v-min on 513 ranks: there may be 512"},
-		{schedule.DualPipeV, 4097, "dualpipev on 4097 ranks: there may be 4096"},
+		{schedule.VHalf, 513, "v-half on 513 ranks: the limit is 512"},
+		{schedule.VMin, 513, "v-min on 513 ranks: the limit is 512"},
+		{schedule.DualPipeV, 4097, "dualpipev on 4097 ranks: the limit is 4096"},
 	} {
 		_, err := test.rule(schedule.Params{Placement: schedule.Wave(test.ranks, 2*test.ranks), Microbatches: 9})
 		require.ErrorIs(t, err, schedule.ErrParams)

@@ -61,7 +61,7 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 func (c *costFlags) fromFile() (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm, "--far-time": c.FarTime} {
 		if given.Rat != nil {
-			return nil, usage("%s goes without --costs: the file says what everything costs", flag)
+			return nil, usage("%s cannot be used with --costs: the file contains all costs", flag)
 		}
 	}
 	file, err := os.Open(c.Costs)

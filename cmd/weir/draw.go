@@ -31,7 +31,7 @@ func (c *drawCmd) Run(s *streams) error {
 	case to == "" && c.Output == "-":
 		to = "svg"
 	case to == "":
-		return usage("%q does not end in .svg, .html or .json: say --to svg, html or perfetto", c.Output)
+		return usage("%q does not end in .svg, .html or .json: give --to svg, html or perfetto", c.Output)
 	}
 	plan, costs, err := c.provenPlan(s)
 	if err != nil {

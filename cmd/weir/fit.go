@@ -230,7 +230,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 		c.Microbatches = new(read.GlobalBatch / each)
 	}
 	if c.Schedule == "seq1f1b" {
-		return nil, usage("--schedule seq1f1b: slices of a sequence are not known to fit; take 1f1b, whose peak is not lower")
+		return nil, usage("--schedule seq1f1b: slices of a sequence are not known to fit; use 1f1b, whose peak is not lower")
 	}
 	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 {
 		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
@@ -250,7 +250,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 func (c *fitCmd) measured(r *fit.Request) error {
 	switch {
 	case len(c.Profile) > 0 && c.Costs != "":
-		return usage("--profile and --costs both say what stages hold: give one")
+		return usage("--profile and --costs both give the memory of the stages: leave one out")
 	case c.Costs != "":
 		measured := layoutFlags{pricedPlan: pricedPlan{costFlags: costFlags{Costs: c.Costs}}}
 		costs, err := measured.fromFile()
@@ -258,7 +258,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 			return err
 		}
 		if !slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Saved > 0 }) {
-			return usage("--costs %s: no stage has saved bytes, as in costs of a trace, which has times alone: add them, or leave out --costs to have formulas", c.Costs)
+			return usage("--costs %s: no stage has saved bytes, as in costs from a trace, which contains only times: add them, or leave out --costs to use formulas", c.Costs)
 		}
 		if slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Resident > 0 }) {
 			r.Resident, r.Model = costs.ResidentOf, nil
@@ -275,7 +275,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 			return err
 		}
 		if snap == nil && len(c.Profile) > 1 {
-			return usage("--profile: %s is no snapshot: give one profile, or snapshots alone", name)
+			return usage("--profile: %s is not a snapshot: give one profile, or only snapshots", name)
 		}
 		if snap == nil {
 			r.Profile, err = (&layoutFlags{Profile: name}).profile(r.Plan, nil)

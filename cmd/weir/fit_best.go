@@ -74,7 +74,7 @@ func (c *fitCmd) write(s *streams, r *fit.Request, cut []int, plan *schedule.Pla
 	}
 	for stage, rank := range plan.Placement.Rank {
 		if rank != stage%plan.Placement.Ranks || cut == nil {
-			return usage("--to layout: Megatron-LM's layout is for stages that cycle through the ranks, and stage %d of %s is on rank %d: take 1f1b or interleaved", stage, plan.Name, rank)
+			return usage("--to layout: Megatron-LM's layout is for stages that cycle through the ranks, and stage %d of %s is on rank %d: use 1f1b or interleaved", stage, plan.Name, rank)
 		}
 	}
 	further := 0

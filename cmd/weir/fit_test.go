@@ -39,7 +39,7 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--ranks", "3", "--layers", "3,0,3"}, misused, "stage 1 has 0 layers: give each one or more"},
 		{tinyLlama, []string{"--seq", "8", "--recompute", "all"}, misused, `--recompute: "all" is not a recompute group`},
 		{tinyLlama, []string{"--seq", "8", "--layers", "1,2"}, misused, "the cut has 3 layers in 2 stages, but the model has 6 layers and the plan 4 stages"},
-		{tinyLlama, []string{"--seq", "8", "--ranks", "2", "--schedule", "zb-v", "--to", "layout"}, misused, "stage 2 of zb-v is on rank 1: take 1f1b or interleaved"},
+		{tinyLlama, []string{"--seq", "8", "--ranks", "2", "--schedule", "zb-v", "--to", "layout"}, misused, "stage 2 of zb-v is on rank 1: use 1f1b or interleaved"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--layers", "3,3"}, misused, "--best looks for stages and layers itself"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "-1s"}, misused, "weir: --search-time is -1s: give 0s or more"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--teraflops", "1e6"}, misused, "weir: --teraflops is 1e+06 and --link is 50: give numbers above 0 and below 1000000"},

@@ -154,7 +154,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return status
 	}
 	if err != nil {
-		return fail(stderr, usage("%w (weir --help says more)", err))
+		return fail(stderr, usage("%w (see weir --help)", err))
 	}
 	out := &terminal.Output{Writer: stdout}
 	err = ctx.Run(&streams{stdin, out, terminal.Writer(out)}, parser)

@@ -75,7 +75,7 @@ func changes(plan *schedule.Plan, made *layout.Memory, visit func(exported) erro
 		e := exported{rank: rank}
 		for change := range made.All(rank) {
 			if total++; total > mostChanges {
-				return usage("the step has more than %d allocations and ends: export fewer microbatches, which repeat", mostChanges)
+				return usage("the step has more than %d allocations and frees: export fewer microbatches; the rest repeats", mostChanges)
 			}
 			e.Change = change
 			e.action, e.end = actionAt(programs[rank], &made.Ranks[rank], change.Place)

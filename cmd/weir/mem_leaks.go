@@ -32,7 +32,7 @@ func (memLeaksCmd) Help() string {
 func (c *memLeaksCmd) Run(s *streams) error {
 	switch {
 	case c.Microbatches < 0:
-		return usage("--microbatches %d: give 1 or more, or nothing", c.Microbatches)
+		return usage("--microbatches %d: give 1 or more, or leave out the flag", c.Microbatches)
 	case c.Top < 0:
 		return usage("--top %d: give 0 or more", c.Top)
 	}

@@ -45,7 +45,7 @@ func TestMemLeaks(t *testing.T) {
 		{in: string(content[:5000]), want: "ends", status: atFault},
 		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "_record_memory_history()", status: atFault},
 		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "<stdin>: the snapshot has no trace", status: atFault},
-		{want: "weir: --microbatches -1: give 1 or more, or nothing\n", status: misused, args: []string{"--microbatches", "-1"}},
+		{want: "weir: --microbatches -1: give 1 or more, or leave out the flag\n", status: misused, args: []string{"--microbatches", "-1"}},
 		{want: "weir: --top -1: give 0 or more\n", status: misused, args: []string{"--top", "-1"}},
 	} {
 		_, stderr, status := weir(c.in, append([]string{"mem", "leaks", "-"}, c.args...)...)

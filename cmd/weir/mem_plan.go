@@ -185,7 +185,7 @@ func (c *layoutFlags) sharded(step *step) error {
 	for stage := range step.plan.Placement.Stages() {
 		for _, kind := range []schedule.Kind{schedule.ZeroGrad, schedule.Unshard} {
 			if hasAction(step.plan, kind, stage) {
-				return inFile(c.Profile, fmt.Errorf("the plan has %v, and no stage of the profile has zero_grad or gather: write the profile again with examples/train -emit-profile", kind))
+				return inFile(c.Profile, fmt.Errorf("the plan has %v, but no stage of the profile has zero_grad or gather: write the profile again with examples/train -emit-profile", kind))
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func TestTemplatesAtFault(t *testing.T) {
 			`: shape class "2048 tokens": stage 0 (bottom): F and B: event 3 releases buffer 8 once more than it is retained` + "\n" +
 				`: shape class "2048 tokens": stage 1 (top): F and B: event 0 allocates buffer 1, which the call does not own or has already allocated` + "\n"},
 		{[]string{`"reads":{"F":[0]}`, `"reads":{"F":[0,3]}`},
-			": stage 0 reads a part at F that an entry of 1 parts does not have\n"},
+			": stage 0 reads a part at F that is not one of the 1 parts of an entry\n"},
 		{[]string{"},\n    {}\n", "}\n"},
 			": the file has facts about 1 stages, but its profile has 2\n"},
 		{[]string{`"a0","a1"],"out":["1"]`, `"a0","a1","-1"]`},

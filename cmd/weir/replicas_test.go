@@ -88,7 +88,7 @@ func TestReplicas(t *testing.T) {
 		"sim 1f1b --replica-rate 1GB/s":               "--replica-rate counts bytes: give --costs with the bytes of each stage",
 		"check testdata/1f1b.csv --replicas 2":        "--replicas is for a schedule given by name",
 		"choose --ranks 2 --microbatches 4 --shard 1": "--shard 1: one replica shares nothing",
-		"mem plan 1f1b --ranks 2 --profile ../../docs/placement/profile.json --replicas 2 --shard 2": "the plan has ZERO_GRAD, and no stage of the profile has zero_grad or gather",
+		"mem plan 1f1b --ranks 2 --profile ../../docs/placement/profile.json --replicas 2 --shard 2": "the plan has ZERO_GRAD, but no stage of the profile has zero_grad or gather",
 		"plan dualpipe --replicas 2 --shard 3 --gathered 1":                                          "one stage is gathered at once, and plan \"dualpipe\" joins pairs of two",
 	} {
 		_, stderr, status := weir("", strings.Fields(args)...)

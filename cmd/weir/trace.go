@@ -113,7 +113,7 @@ func (c *traceCmd) plan(s *streams, r *timing.Report) (*schedule.Plan, error) {
 // draw writes the page.
 func (c *traceCmd) draw(s *streams, r *timing.Report) error {
 	if r.Simulated == nil {
-		return usage("--output draws the plan beside the run, and nothing is simulated: %s", r.Refused)
+		return usage("--output draws the simulated plan next to the run, but nothing is simulated: %s", r.Refused)
 	}
 	planned, err := draw.Simulate(r.Plan, r.Model, r.Plan.Capacity)
 	if err != nil {

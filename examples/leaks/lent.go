@@ -223,7 +223,7 @@ func (t *trainee) record(ctx context.Context, host *kernels.Host) (r *recording,
 		return nil, err
 	}
 	if n := dev.Dropped(); n > 0 {
-		return nil, fmt.Errorf("a step has %d events more than a dry run keeps: take fewer microbatches", n)
+		return nil, fmt.Errorf("a step has %d events more than a dry run keeps: use fewer microbatches", n)
 	}
 	r.events = slices.Clone(dev.Record())
 	for _, e := range r.events {

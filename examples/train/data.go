@@ -51,7 +51,7 @@ func readData(ctx context.Context, o *options) (*data, error) {
 		d.training, d.heldout = corpus.Bytes(d.text.Bytes[:at:at]), corpus.Bytes(d.text.Bytes[at:])
 	}
 	if err == nil && d.heldout.Len() <= o.sequence {
-		err = fmt.Errorf("-seq %d is longer than the data: %s has %d %ss and the held-out tenth is %d: take a smaller -seq or more text",
+		err = fmt.Errorf("-seq %d is longer than the data: %s has %d %ss and the held-out tenth is %d: use a smaller -seq or more text",
 			o.sequence, d.name, d.len(), o.unit(), d.heldout.Len())
 	}
 	if err != nil {

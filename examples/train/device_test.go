@@ -41,5 +41,5 @@ func TestDevice(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	heads := errors.New("heads of 256 elements: give more heads")
 	require.Equal(t, heads, tooLarge(heads))
-	require.ErrorContains(t, tooLarge(fmt.Errorf("model: %w", memory.ErrOutOfMemory)), "take a smaller -width or fewer -layers")
+	require.ErrorContains(t, tooLarge(fmt.Errorf("model: %w", memory.ErrOutOfMemory)), "use a smaller -width or fewer -layers")
 }

@@ -19,7 +19,7 @@ import (
 // tooLarge adds a remedy if a model does not fit.
 func tooLarge(err error) error {
 	if errors.Is(err, memory.ErrOutOfMemory) {
-		return fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
+		return fmt.Errorf("%w: use a smaller -width or fewer -layers", err)
 	}
 	return err
 }

@@ -148,7 +148,7 @@ func (o *options) validate() error {
 	faults = append(faults, o.Validate(parts))
 	refuse(o.Ranks == 1 && o.Stages > parts && parts > 2, "-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.Stages, o.model.Layers, parts)
 	need := o.modelBytes()
-	refuse(need > mostModel, "the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
+	refuse(need > mostModel, "the model needs %.1f GiB, at most %d are for it: use a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
 	emits := o.emitCosts != "" || o.emitProfile != ""
 	_, cuda, err := o.cudaNumber()
 	faults = append(faults, err)

@@ -152,7 +152,7 @@ func TestCheckpointsOfAnEarlierRun(t *testing.T) {
 	require.NoError(t, err)
 	for _, flags := range [][]string{{}, {"-resume", other}} {
 		status, folder, _, stderr := runTiny(t, append(flags, "-data", text, "-checkpoint", saved)...)
-		requireOneLine(t, status, stderr, "-checkpoint: "+saved+" has checkpoints of an earlier run, up to step-0000000001: give -resume "+saved+" to go on with it, or name another folder")
+		requireOneLine(t, status, stderr, "-checkpoint: "+saved+" has checkpoints of an earlier run, up to step-0000000001: give -resume "+saved+" to continue it, or name another folder")
 		require.NoDirExists(t, folder)
 		after, err := checkpoint.All(saved)
 		require.NoError(t, err)

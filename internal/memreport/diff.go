@@ -14,7 +14,7 @@ import (
 const mostWaiting = 1 << 18
 
 // ErrApart is returned if the orders of two logs differ too much to compare them.
-var ErrApart = errors.New("memreport: the two logs have their ranks in too different an order")
+var ErrApart = errors.New("memreport: the order of the ranks differs too much between the two logs")
 
 // Diff finds the first difference of two logs, rank by rank. It ignores times and waits, and
 // fields that one of the two records does not have. The zero Diff is ready.
@@ -67,7 +67,7 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 	case p.first != nil:
 	case len(p.queue) == 0 || p.ahead == log:
 		if d.waiting == mostWaiting {
-			return fmt.Errorf("%w: over %d records of one have none in the other yet", ErrApart, mostWaiting)
+			return fmt.Errorf("%w: more than %d records of one log have no counterpart in the other", ErrApart, mostWaiting)
 		}
 		d.waiting++
 		p.ahead, p.queue = log, append(p.queue, *record)

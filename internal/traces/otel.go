@@ -102,7 +102,7 @@ func (f *file) megatron(name string, start, end int64, attribute func(key string
 	}
 	rank := number("dl.rank", "rank", "dl.pipeline_parallel.rank")
 	if s.Stage >= schedule.MaxStages {
-		return f.fault("a span %q is of stage %d: there may be %d", name, s.Stage, schedule.MaxStages)
+		return f.fault("span %q is of stage %d: the limit is %d stages", name, s.Stage, schedule.MaxStages)
 	}
 	if rank < 0 {
 		return f.fault("a span %q has no attribute dl.rank, which says its rank", name)

@@ -55,7 +55,7 @@ func TestCheckOfCopies(t *testing.T) {
 	require.ErrorContains(t, check.Plan(p), "The placement has 3 copies of a model in 4 stages; give every copy the same number of stages.")
 	p = twoCopies(t, 3, first, second)
 	p.Frozen = []bool{true, false, false, false}
-	require.ErrorContains(t, check.Plan(p), "Stage 2 is a copy of stage 0, and only one of them is frozen; freeze both or none.")
+	require.ErrorContains(t, check.Plan(p), "Stage 2 is a copy of stage 0, and only one of them is frozen; freeze both or neither.")
 }
 
 // The declared number of batch entries is per copy, because the microbatches of the copies are far

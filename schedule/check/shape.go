@@ -41,7 +41,7 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 	} else if copies := plan.Placement.Copies; plan.Frozen != nil && copies > 1 && stages%copies == 0 {
 		for stage, frozen := range plan.Frozen {
 			if first := stage % plan.Placement.Depth(); frozen != plan.Frozen[first] {
-				fault("Stage %d is a copy of stage %d, and only one of them is frozen; freeze both or none.", stage, first)
+				fault("Stage %d is a copy of stage %d, and only one of them is frozen; freeze both or neither.", stage, first)
 			}
 		}
 	}

@@ -59,7 +59,7 @@ const (
 func newJobShop(r *Request, blocks []block, microbatches int, split bool) (*jobShop, error) {
 	tasks := parts * len(blocks)
 	if n := tasks * microbatches; n > maxTasks {
-		return nil, fmt.Errorf("%w: an order of %d actions is too long to search, there may be %d: use fewer ranks", schedule.ErrParams, n, maxTasks)
+		return nil, fmt.Errorf("%w: an order of %d actions is too long to search, the limit is %d: use fewer ranks", schedule.ErrParams, n, maxTasks)
 	}
 	s := &jobShop{
 		ranks: r.Ranks, microbatches: microbatches, blocks: blocks, split: split,

@@ -147,7 +147,7 @@ func TestSearchedStagesThatDiffer(t *testing.T) {
 	require.Equal(t, []int{0, 0, 1, 1, 1, 1, 2, 2, 2}, choice.Best.Plan.Placement.Rank)
 	for _, c := range choice.All {
 		if c.Schedule == "zb-h1" {
-			require.ErrorContains(t, c.Refused, "a time of B alone")
+			require.ErrorContains(t, c.Refused, "only have times of B")
 		}
 	}
 }

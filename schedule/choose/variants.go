@@ -15,7 +15,7 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 		c.Refused = fmt.Errorf("%w: its backward does not ascend in microbatches", schedule.ErrParams)
 	}
 	if err == nil && s.Split && r.Costs != nil && !r.splits() {
-		c.Refused = fmt.Errorf("%w: it runs I and W, and the costs have a time of B alone", schedule.ErrParams)
+		c.Refused = fmt.Errorf("%w: it runs I and W, but the costs only have times of B", schedule.ErrParams)
 	}
 	if c.Refused != nil {
 		return []*Candidate{c}
@@ -32,7 +32,7 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 			return []*Candidate{c} // one microbatch is in flight, so a cap changes nothing
 		}
 		if r.Stages > r.Ranks && r.Stages > maxDepthFirstStages {
-			c.Refused = fmt.Errorf("%w: on %d stages its order seldom repeats, and takes long to find; up to %d are tried", schedule.ErrParams, r.Stages, maxDepthFirstStages)
+			c.Refused = fmt.Errorf("%w: on %d stages its order seldom repeats and takes too long to find; the limit is %d stages", schedule.ErrParams, r.Stages, maxDepthFirstStages)
 			return []*Candidate{c}
 		}
 		return c.withValues("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })

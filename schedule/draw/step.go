@@ -72,7 +72,7 @@ type TooLongError struct {
 
 // Error returns the number of actions, and how many can be shown.
 func (e *TooLongError) Error() string {
-	text := fmt.Sprintf("%v: %d, and at most %d can be shown: take fewer microbatches", ErrTooLong, e.Actions, e.Most)
+	text := fmt.Sprintf("%v: %d, and at most %d can be shown: use fewer microbatches", ErrTooLong, e.Actions, e.Most)
 	if e.Page {
 		text += ", or write a page with HTML"
 	}
@@ -99,7 +99,7 @@ func (s *Step) check() (computations int64, err error) {
 		end := int64(math.MinInt64)
 		for i, e := range list {
 			if e.Action.Stage() >= s.Plan.Placement.Stages() {
-				return 0, fmt.Errorf("%w: event %d of rank %d is of stage %d, and the plan has %d", ErrStep, i, rank, e.Action.Stage(), s.Plan.Placement.Stages())
+				return 0, fmt.Errorf("%w: event %d of rank %d is of stage %d, but the plan has %d stages", ErrStep, i, rank, e.Action.Stage(), s.Plan.Placement.Stages())
 			}
 			if !occupies(e) {
 				continue

@@ -86,7 +86,7 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 			written += program[i].Len()
 		}
 		if written > schedule.MaxWritten {
-			return nil, fmt.Errorf("%w: rank %d has %d actions in the bodies of its loops, and may have %d; take smaller groups of microbatches", ErrTooLong, rank, written, schedule.MaxWritten)
+			return nil, fmt.Errorf("%w: rank %d has %d actions in the bodies of its loops, but the limit is %d; use smaller groups of microbatches", ErrTooLong, rank, written, schedule.MaxWritten)
 		}
 	}
 	plan = plan.Flat()

@@ -119,7 +119,7 @@ func (t *trace) allocate(bytes int64, atMost bool, class memory.Class, o origin)
 }
 
 func (t *trace) tooLong() error {
-	return fmt.Errorf("%w: rank %d allocates more than %d times before its program repeats itself, since what it keeps grows with microbatches; take a schedule whose microbatches in flight do not, such as 1f1b, or fewer microbatches", ErrTooLong, t.rank, t.limit)
+	return fmt.Errorf("%w: rank %d allocates more than %d times before its program repeats itself, because the number of microbatches in flight grows; use a schedule that bounds it, such as 1f1b, or fewer microbatches", ErrTooLong, t.rank, t.limit)
 }
 
 // release removes a reference. The allocation dies with its last reference.

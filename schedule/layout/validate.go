@@ -70,7 +70,7 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 			f.add("%s: buffer %d has %d bytes, want 1 to %d", where, i, b.Bytes, int64(maxBytes))
 		}
 		if int(b.Class) >= memory.NumClasses {
-			f.add("%s: buffer %d is of class %d of %d", where, i, b.Class, memory.NumClasses)
+			f.add("%s: buffer %d is of class %d, but there are only %d", where, i, b.Class, memory.NumClasses)
 		}
 	}
 }

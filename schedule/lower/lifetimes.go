@@ -85,7 +85,7 @@ func checkFacts(facts []schedule.Facts, stages, parts int) error {
 	for stage, f := range facts {
 		for kind, reads := range f.Reads {
 			if unknown := reads >> parts; parts < schedule.MaxParts && unknown != 0 {
-				fault("stage %d reads a part at %v that an entry of %d parts does not have", stage, schedule.Kind(kind), parts)
+				fault("stage %d reads a part at %v that is not one of the %d parts of an entry", stage, schedule.Kind(kind), parts)
 			}
 		}
 	}

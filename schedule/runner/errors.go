@@ -15,9 +15,9 @@ var (
 	// ErrBusy is returned for a step that begins while another one runs.
 	ErrBusy = errors.New("runner: a step is running already")
 	// ErrPlan is returned if the rule's plan, or the fixed one, does not fit the step.
-	ErrPlan = errors.New("runner: the plan is not the one that was asked for")
+	ErrPlan = errors.New("runner: the plan does not match the request")
 	// ErrNoObjective is returned by Step if parameters train and no loss is the objective.
-	ErrNoObjective = errors.New("runner: parameters train and no loss is the objective")
+	ErrNoObjective = errors.New("runner: parameters train, but no loss is the objective")
 	// ErrUpdated is returned by a second Update of a Result (L10).
 	ErrUpdated = errors.New("runner: the update was applied already")
 	// ErrStaleResult is returned by Update if another training step has begun since, even if it
@@ -43,7 +43,7 @@ var (
 	ErrUnrecorded = errors.New("runner: the objective was not recorded")
 	// ErrUnseeded is returned at the end of a training step if a loss that trains was recorded,
 	// but its stage has never asked for the seed of its gradient.
-	ErrUnseeded = errors.New("runner: a loss trains and has no gradient")
+	ErrUnseeded = errors.New("runner: a loss trains but has no gradient")
 	// ErrUnasked is returned at the end of a training step with sharded weights (Replicas.Shard 3)
 	// if a stage with parameters has not asked for any of its weights.
 	ErrUnasked = errors.New("runner: a stage computes with weights that it did not ask for")

@@ -115,7 +115,7 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 		return fmt.Errorf("%w: rank %d: %w", transport.ErrRanks, rank, err)
 	}
 	if theirs.Step != r.step || theirs.Microbatches != int64(r.m) || theirs.Mode != int64(r.plan.Mode) {
-		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", transport.ErrRanks, rank,
+		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this rank ran step %d of %d (mode %d)", transport.ErrRanks, rank,
 			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.m, r.plan.Mode)
 	}
 	if err := r.addSquares(rank, theirs.squares); err != nil {

@@ -117,7 +117,7 @@ func (c *Config[T]) checkSpaces(f *faults) {
 func (c *Config[T]) checkReplicas(f *faults) {
 	r := &c.Replicas
 	if r.Count < 0 || r.Gathered < 0 {
-		f.add("Replicas are %d, with %d stages gathered at once: give numbers from 0", r.Count, r.Gathered)
+		f.add("Replicas.Count is %d and Replicas.Gathered is %d: give 0 or more", r.Count, r.Gathered)
 	}
 	if r.Shard < 0 || r.Shard > 3 {
 		f.add("Replicas.Shard is %d: give 0 (nothing), 1 (the state of the optimizer), 2 (gradients as well) or 3 (weights as well)", r.Shard)

@@ -144,7 +144,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		joined = true
 		if began := r.transport.Begin(ctx, r.hello); began != nil {
 			ended = true
-			return nil, fmt.Errorf("runner: %s begins a step: %w", r.name(), cmp.Or(err, began))
+			return nil, fmt.Errorf("runner: beginning a step on %s: %w", r.name(), cmp.Or(err, began))
 		}
 	}
 	if err != nil {

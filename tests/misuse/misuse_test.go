@@ -302,7 +302,7 @@ var cases = []struct {
 	}, is: batchctx.ErrDropped, says: `part "x" in B: declare this read, Decl.Part("x", AtForward|AtBackward)`},
 	{name: "a borrowed part is released", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Release(mb.Part(p.x)) })
-	}, is: memory.ErrNoPlain, says: "Release only handles that you have allocated or retained; a borrowed handle ends by itself"},
+	}, is: memory.ErrNoPlain, says: "Release only handles that you have allocated or retained; the step releases borrowed handles"},
 
 	{name: "saved and never taken", quiet: true, change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) }

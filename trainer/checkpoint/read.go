@@ -295,7 +295,7 @@ func (c *Checkpoint) Bytes() (n int64) {
 func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []T) error {
 	whole := Tensor{Shape: shape}
 	if n, ok := whole.elements(); !ok || n != len(dst) {
-		return fmt.Errorf("%w: %.80q with the shape %v has not the %d elements that are asked for", ErrTensor, name, shape, len(dst))
+		return fmt.Errorf("%w: %.80q with the shape %v does not have the %d elements that were requested", ErrTensor, name, shape, len(dst))
 	}
 	return ReadRange(c, name, shape, 0, dst)
 }

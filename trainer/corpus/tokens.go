@@ -133,7 +133,7 @@ func (t *Tokens) ReadTokens(dst []int32, first int) error {
 // zeros in the rest of the last page, which read detects by the file's length.
 func (t *Tokens) read(dst []byte, at int64) (err error) {
 	cut := func() error {
-		return fmt.Errorf("corpus: %s: %w: it ends before byte %d, and had %d when it was opened: do not write to a file that is read",
+		return fmt.Errorf("corpus: %s: %w: it ends before byte %d, but had %d bytes when it was opened: do not write to a file while it is read",
 			t.file.Name(), ErrTokens, at+int64(len(dst)), t.mapped.Len())
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

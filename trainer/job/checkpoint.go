@@ -83,7 +83,7 @@ func (o *Options) othersCheckpoints() error {
 	if err != nil || len(all) == 0 {
 		return nil // writing to the folder reports its errors
 	}
-	return fmt.Errorf("%s has checkpoints of an earlier run, up to %s: give -resume %[1]s to go on with it, or name another folder", o.Checkpoint, filepath.Base(all[0]))
+	return fmt.Errorf("%s has checkpoints of an earlier run, up to %s: give -resume %[1]s to continue it, or name another folder", o.Checkpoint, filepath.Base(all[0]))
 }
 
 // setFlags sets the deciding flags to the values of a checkpoint.

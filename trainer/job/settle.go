@@ -50,7 +50,7 @@ func (w *World) Settle(ctx context.Context, done int, err error, of error) error
 	merge := func(rank int, theirs *ending) error {
 		switch {
 		case theirs.Done != done:
-			return fmt.Errorf("rank %d has done %d steps, this one %d", rank, theirs.Done, done)
+			return fmt.Errorf("rank %d has done %d steps, but this rank has done %d", rank, theirs.Done, done)
 		case theirs.Failed != "" && verdict == nil:
 			verdict = &elsewhereError{rank, theirs.Failed}
 		case theirs.Interrupted && (verdict == nil || w.consequence(verdict)):

@@ -78,7 +78,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 		return nil, nil // it may have been started by another launcher, but it is alone
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: mend it, or give -launcher none", err)
+		return nil, fmt.Errorf("%w: correct it, or give -launcher none", err)
 	}
 	w := &World{process: place.Rank, Processes: place.Size, say: say}
 	w.meeting = tcp.Config{Address: cmp.Or(o.Transport, place.Address), Token: place.Token, Insecure: o.Insecure, Capacity: o.Capacity}
@@ -100,7 +100,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 	case w.Processes < 1:
 		return nil, errors.New("-transport: the number of processes is unknown: give -processes, or start them with weir launch")
 	case w.process < 0 || w.process >= w.Processes:
-		return nil, fmt.Errorf("-process is %d of %d: processes count from 0", w.process, w.Processes)
+		return nil, fmt.Errorf("-process is %d of %d: processes are numbered from 0", w.process, w.Processes)
 	case w.meeting.Address == "":
 		return nil, errors.New("-transport: the launcher does not provide the address of rank 0: give unix:PATH or tcp:HOST:PORT")
 	case o.TLS != "":
@@ -135,7 +135,7 @@ func (w *World) startMPI(ctx context.Context) (err error) {
 	if w.Processes == 0 {
 		w.process, w.Processes = number, of
 	} else if number != w.process || of != w.Processes {
-		return fmt.Errorf("this is process %d of %d, and %s says %d of %d: start it with the mpirun or srun of that library",
+		return fmt.Errorf("this is process %d of %d, but %s says %d of %d: start it with the mpirun or srun of that library",
 			w.process, w.Processes, w.mpi.Library(), number, of)
 	}
 	w.meeting.Network, w.meeting.Address = w.mpi, "mpi:0:0"
@@ -290,7 +290,7 @@ func (w *World) Reducer() fp8.Reducer {
 func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
 	return exchangeValues(ctx, w, tallies, func(rank int, theirs *[]fp8.Tally) error {
 		if len(*theirs) != len(tallies) {
-			return fmt.Errorf("rank %d has %d tallies of FP8, this process %d", rank, len(*theirs), len(tallies))
+			return fmt.Errorf("rank %d has %d FP8 tallies, but this process has %d", rank, len(*theirs), len(tallies))
 		}
 		for i := range tallies {
 			tallies[i].Merge((*theirs)[i])

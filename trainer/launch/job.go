@@ -247,7 +247,7 @@ func verdict(exits []exit) (int, error) {
 	}
 	err := fmt.Errorf("launch: process %d has failed: %s", exits[cause].process, exits[cause].how)
 	if len(own) > 0 {
-		err = fmt.Errorf("%w, and by themselves %s", err, strings.Join(own, ", "))
+		err = fmt.Errorf("%w; other failed processes: %s", err, strings.Join(own, ", "))
 	}
 	if len(consequences) > 0 {
 		err = fmt.Errorf("%w; ended because of it: %s", err, strings.Join(consequences, ", "))

@@ -78,7 +78,7 @@ func Find(getenv func(name string) string) (Place, error) {
 				return p, fmt.Errorf("%w: %s says %s=%s and %s=%q: it is not a number of processes", ErrEnvironment, l.name, l.rank, rank, l.size, size)
 			}
 			if p.Rank >= p.Size {
-				return p, fmt.Errorf("%w: %s says %s=%d and %s=%d: ranks count from 0", ErrEnvironment, l.name, l.rank, p.Rank, l.size, p.Size)
+				return p, fmt.Errorf("%w: %s says %s=%d and %s=%d: ranks are numbered from 0", ErrEnvironment, l.name, l.rank, p.Rank, l.size, p.Size)
 			}
 		}
 		if l.rank == weirRank {

@@ -85,7 +85,7 @@ func CheckFile(path string) error {
 		return fmt.Errorf("%s is a folder: name a file", path)
 	}
 	if err := Writable(path); err != nil {
-		return fmt.Errorf("%s cannot be written (%w): name a file in a folder that can be", path, cause(err))
+		return fmt.Errorf("%s cannot be written (%w): name a file in a writable folder", path, cause(err))
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func CheckFolder(path string) error {
 		probe = filepath.Join(path, "latest")
 	}
 	if err := Writable(probe); err != nil {
-		return fmt.Errorf("%s cannot be written (%w): name a folder in one that can be", path, cause(err))
+		return fmt.Errorf("%s cannot be written (%w): name a folder in a writable folder", path, cause(err))
 	}
 	return nil
 }

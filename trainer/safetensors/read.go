@@ -118,7 +118,7 @@ func Read[T Element](r *Reader, name string, dst []T) error {
 		return err
 	}
 	if count, want := t.count(), dtypeOf[T](); t.DType != want || count != int64(len(dst)) {
-		return fmt.Errorf("%w: %.80q is %d of %s, asked for %d of %s", ErrTensor, name, count, t.DType, len(dst), want)
+		return fmt.Errorf("%w: %.80q has %d elements of %s, but %d of %s were requested", ErrTensor, name, count, t.DType, len(dst), want)
 	}
 	return ReadRange(r, name, 0, dst)
 }
@@ -131,7 +131,7 @@ func ReadRange[T Element](r *Reader, name string, first int, dst []T) error {
 	}
 	want := dtypeOf[T]()
 	if count := t.count(); t.DType != want || first < 0 || int64(first) > count-int64(len(dst)) {
-		return fmt.Errorf("%w: %.80q is %d of %s, asked for %d of %s from element %d on", ErrTensor, name, count, t.DType, len(dst), want, first)
+		return fmt.Errorf("%w: %.80q has %d elements of %s, but %d of %s were requested from element %d on", ErrTensor, name, count, t.DType, len(dst), want, first)
 	}
 	size := want.Size()
 	buf := make([]byte, min(chunk, len(dst)*size))

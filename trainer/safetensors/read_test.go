@@ -157,8 +157,8 @@ func TestReadRefusesTheWrongTensor(t *testing.T) {
 		want string
 	}{
 		{st.Read(r, "b", make([]float32, 2)), `"b"`},
-		{st.Read(r, "a", make([]float32, 3)), `"a" is 2 of F32, asked for 3 of F32`},
-		{st.Read(r, "a", make([]int32, 2)), `"a" is 2 of F32, asked for 2 of I32`},
+		{st.Read(r, "a", make([]float32, 3)), `"a" has 2 elements of F32, but 3 of F32 were requested`},
+		{st.Read(r, "a", make([]int32, 2)), `"a" has 2 elements of F32, but 2 of I32 were requested`},
 	} {
 		require.ErrorIs(t, c.err, st.ErrTensor)
 		require.EqualError(t, c.err, "safetensors: no such tensor: "+c.want)

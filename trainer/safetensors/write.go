@@ -151,7 +151,7 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 	entries, room := map[string]string{DigestKey: zeroDigest}, MaxHeader
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
 		if key == DigestKey {
-			return nil, fmt.Errorf("%w: metadata has the key %q, which is this package's", ErrInput, DigestKey)
+			return nil, fmt.Errorf("%w: metadata has the key %q, which is reserved for this package", ErrInput, DigestKey)
 		}
 		if !utf8.ValidString(key) || !utf8.ValidString(metadata[key]) {
 			return nil, fmt.Errorf("%w: metadata %.80q is not UTF-8", ErrInput, key)

@@ -117,7 +117,7 @@ func TestWriteRefuses(t *testing.T) {
 		{"negative", nil, []st.Tensor{st.Of("a", []int{-1, -1}, one)}, `tensor "a" has the shape [-1 -1], a dimension is negative`},
 		{"overflow", nil, []st.Tensor{st.Of("a", []int{math.MinInt >> 1 & math.MaxInt, 4, 4}, []float32{})}, fmt.Sprintf(`tensor "a" has the shape [%d 4 4] and 0 elements`, math.MinInt>>1&math.MaxInt)},
 		{"zero Tensor", nil, make([]st.Tensor, 1), `tensor name "" is empty`},
-		{"metadata key", map[string]string{"weir.sha256": "x"}, nil, `metadata has the key "weir.sha256", which is this package's`},
+		{"metadata key", map[string]string{"weir.sha256": "x"}, nil, `metadata has the key "weir.sha256", which is reserved for this package`},
 		{"metadata not UTF-8", map[string]string{"k": "\xff"}, nil, `metadata "k" is not UTF-8`},
 		{"header too large", map[string]string{"k": strings.Repeat("x", st.MaxHeader)}, nil, `the header would have more than 100000000 bytes`},
 	} {

@@ -89,7 +89,7 @@ func (c *Config) Validate() error {
 	if c.Ranks < 1 || c.Ranks > mostRanks {
 		fault("%d ranks: give 1 to %d", c.Ranks, mostRanks)
 	} else if c.Rank < 0 || c.Rank >= c.Ranks {
-		fault("rank %d of %d: ranks count from 0", c.Rank, c.Ranks)
+		fault("rank %d of %d: ranks are numbered from 0", c.Rank, c.Ranks)
 	}
 	if c.Pipeline < 0 || c.Pipeline > 0 && c.Ranks%c.Pipeline != 0 {
 		fault("a pipeline of %d ranks in a job of %d: give every replica the same number of ranks", c.Pipeline, c.Ranks)
