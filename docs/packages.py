@@ -25,7 +25,7 @@ BOXES = [  # prefixes of packages, the longest counts
     ("page, release", ["internal/site", "internal/release"]), ("transport", ["transport"]), ("cmd/weir", ["cmd"]), ("examples", ["examples"]),
 ]
 SKIP = ("tests", "stages/stagetest", "kernels/kerneltest", "memory/memorytest", "transport/transporttest", "fp8/fp8test",
-        "internal/vector/gen", "internal/neon/translate", "internal/flightrec/dumptest", "internal/traces/tracetest", "schedule/internal/plantest", "examples/bench")
+        "internal/vector/gen", "internal/neon/translate", "internal/flightrec/dumptest", "internal/traces/tracetest", "internal/plantest", "examples/bench")
 
 
 def within(path, prefix):

@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestDepthFirstOnSeveralRanks(t *testing.T) {

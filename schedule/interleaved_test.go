@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // signed returns the actions of a rank as Megatron's order list: the place of the

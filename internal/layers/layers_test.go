@@ -47,7 +47,7 @@ var rooms = []struct {
 	{"schedule/check", 2, nil},
 	{"schedule/lower", 3, nil},
 	{"schedule/simulate", 3, nil},
-	{"schedule/internal/plantest", 4, []string{"github.com/stretchr/testify", "pgregory.net/rapid"}},
+	{"internal/plantest", 4, []string{"github.com/stretchr/testify", "pgregory.net/rapid"}},
 	{"internal/effects", 1, nil}, // lower, simulate and draw read it
 	{"internal/frames", 2, nil},
 	{"internal/far", 2, nil},

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -97,17 +97,17 @@ func TestLinksOfComputations(t *testing.T) {
 // TestLeastCapacity compares LeastCapacity with the result of checking the plan under increasing
 // capacities.
 func TestLeastCapacity(t *testing.T) {
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 1))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 1))
 	found := map[int]int{}
 	for range 3_000 {
-		p, _ := plantest.Grow(rng)
+		p, _ := plantest.Grow(rng, plantest.Features{Ranks: 3, Depth: 4, Microbatches: 16, Copies: true, Transfers: true, Collectives: true})
 		want := 0
 		for plantest.Judge(p, want, rng) != "" {
 			want++
 		}
 		least, err := leastCapacity(p)
 		require.NoError(t, err)
-		require.Equal(t, want, least, "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		require.Equal(t, want, least, "seed %d\n%s", plantest.Seed(), plantest.Text(t, p))
 		found[least]++
 	}
 	require.Greater(t, found[1], 50, "%v", found)

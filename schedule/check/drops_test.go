@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // growMarked returns a random valid plan with drops, and its link capacity.
 func growMarked(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 	for {
-		p, capacity := plantest.Grow(rng)
+		p, capacity := plantest.Grow(rng, plantest.DrawFeatures(rng))
 		facts := make([]schedule.Facts, p.Placement.Stages())
 		for s := range facts {
 			facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
@@ -134,19 +134,19 @@ func TestCheckAgreesAboutDrops(t *testing.T) {
 	if *testkit.Long {
 		mutants = 100_000
 	}
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 2))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 2))
 	valid := 0
 	for n := 0; n < mutants; {
 		p, capacity := growMarked(t, rng)
 		p = plantest.Expand(p)
-		require.Empty(t, judgeDrops(p, capacity, rng), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
-		require.NoError(t, check.Links(p, capacity), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		require.Empty(t, judgeDrops(p, capacity, rng), "seed %d\n%s", plantest.Seed(), plantest.Text(t, p))
+		require.NoError(t, check.Links(p, capacity), "seed %d\n%s", plantest.Seed(), plantest.Text(t, p))
 		for range 10 {
 			q := mutateMarked(p, rng)
 			fault := judgeDrops(q, capacity, rng)
 			err := check.Links(q, capacity)
 			if (fault == "") != (err == nil) {
-				t.Fatalf("seed %d, capacity %d: the plan is %q, and Links returns %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
+				t.Fatalf("seed %d, capacity %d: the plan is %q, and Links returns %v\n%s", plantest.Seed(), capacity, fault, err, plantest.Text(t, q))
 			}
 			if fault == "" {
 				valid++

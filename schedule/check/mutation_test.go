@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -72,22 +72,22 @@ func TestCheckAgreesWithExecution(t *testing.T) {
 	if *testkit.Long {
 		mutants = 100_000
 	}
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 0))
 	valid := 0
 	for n := 0; n < mutants; {
-		p, capacity := plantest.Grow(rng)
+		p, capacity := plantest.Grow(rng, plantest.DrawFeatures(rng))
 		if rng.IntN(3) == 0 {
 			p, capacity = generate(t, rng)
 		}
-		require.Empty(t, plantest.Judge(p, capacity, rng), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
-		require.NoError(t, check.Links(p, capacity), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		require.Empty(t, plantest.Judge(p, capacity, rng), "seed %d\n%s", plantest.Seed(), plantest.Text(t, p))
+		require.NoError(t, check.Links(p, capacity), "seed %d\n%s", plantest.Seed(), plantest.Text(t, p))
 		for range 10 {
 			q := plantest.Mutate(p, rng)
 			capacity := rng.IntN(4) - 1
 			fault := plantest.Judge(q, capacity, rng)
 			err := check.Links(q, capacity)
 			if (fault == "") != (err == nil) {
-				t.Fatalf("seed %d, capacity %d: the plan runs %q, and Links returns %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
+				t.Fatalf("seed %d, capacity %d: the plan runs %q, and Links returns %v\n%s", plantest.Seed(), capacity, fault, err, plantest.Text(t, q))
 			}
 			if fault == "" {
 				valid++

@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // inSegments returns segments with bodies of random length that run the given kinds of a stage for
@@ -43,7 +43,7 @@ func inSegments(rng *rand.Rand, sequence []int, stage int, kinds ...schedule.Kin
 // TestCrossedOrderInSegments compares the faults on a link whose two ends have different segments
 // with the faults in the same lists.
 func TestCrossedOrderInSegments(t *testing.T) {
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 3))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 3))
 	crossed := 0
 	for range 3_000 {
 		var sequence []int
@@ -90,15 +90,15 @@ func TestCrossedOrderInSegments(t *testing.T) {
 			inSegments(rng, sequence, 0, schedule.F, schedule.SendF), inSegments(rng, receives, 1, schedule.RecvF, schedule.F)}}
 		got, want := check.Plan(p), check.Plan(plantest.Expand(p))
 		if slices.Equal(sequence, receives) {
-			require.NoError(t, got, "seed %d", *plantest.Seed)
+			require.NoError(t, got, "seed %d", plantest.Seed())
 			continue
 		}
 		crossed++
 		a, _ := errors.AsType[*check.Error](got)
 		b, _ := errors.AsType[*check.Error](want)
-		require.Equal(t, plantest.CodesOf(want), plantest.CodesOf(got), "seed %d\nsegments: %v\nlists: %v", *plantest.Seed, got, want)
+		require.Equal(t, plantest.CodesOf(want), plantest.CodesOf(got), "seed %d\nsegments: %v\nlists: %v", plantest.Seed(), got, want)
 		require.Equal(t, check.Pairing, a.Faults[0].Code)
-		require.Equal(t, b.Faults[0], a.Faults[0], "seed %d", *plantest.Seed)
+		require.Equal(t, b.Faults[0], a.Faults[0], "seed %d", plantest.Seed())
 	}
 	require.NotZero(t, crossed)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -219,7 +219,7 @@ func TestCheckOfLoneActions(t *testing.T) {
 // TestCheckOfPaces compares the faults in plans that deadlock after a while, including the ranks
 // and actions of the waiting cycle, between segments and lists.
 func TestCheckOfPaces(t *testing.T) {
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 4))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 4))
 	blocked := 0
 	for range 1_000 {
 		p := paces(rng)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // receiveBuffers returns the number of receive buffers that each rank needs: with one pool, and

@@ -3,8 +3,8 @@ package lower_test
 import (
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // message identifies the message of a send and its receive.

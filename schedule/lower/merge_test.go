@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -21,8 +21,8 @@ func rewrite(t require.TestingT, p *schedule.Plan, pass func(*schedule.Plan) *sc
 	got := pass(p)
 	require.Equal(t, before, plantest.Text(t, p), "the plan was changed")
 	require.Equal(t, plantest.Lists(pass(plantest.Expand(p))), plantest.Lists(got))
-	nested := plantest.Nested(p, rand.New(rand.NewPCG(*plantest.Seed, 0)))
-	require.Equal(t, plantest.Lists(got), plantest.Lists(pass(nested)), "seed %d", *plantest.Seed)
+	nested := plantest.Nested(p, rand.New(rand.NewPCG(plantest.Seed(), 0)))
+	require.Equal(t, plantest.Lists(got), plantest.Lists(pass(nested)), "seed %d", plantest.Seed())
 	require.NoError(t, check.Plan(got))
 	return got
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -158,10 +158,10 @@ func TestOffloadEverySchedule(t *testing.T) {
 // TestOffloadRandomPlans includes joins, frozen stages, copies of the model, reductions and plans
 // without transfers.
 func TestOffloadRandomPlans(t *testing.T) {
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 0))
 	moved := 0
 	for range 3000 {
-		p, _ := plantest.Grow(rng)
+		p, _ := plantest.Grow(rng, plantest.DrawFeatures(rng))
 		away := make([]uint64, p.Placement.Stages())
 		for stage := range away {
 			away[stage] = uint64(rng.IntN(3))

@@ -7,19 +7,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // TestPrepareRefusesExactlyWhatIsInvalid changes valid plans in one place. Prepare rejects the
 // invalid plans with the faults of the given plan, and returns a proved plan for the others.
 func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 0))
 	prepared := 0
 	for range 2000 {
-		p, _ := plantest.Grow(rng)
+		p, _ := plantest.Grow(rng, plantest.DrawFeatures(rng))
 		facts := make([]schedule.Facts, p.Placement.Stages())
 		for stage := range facts {
 			facts[stage] = schedule.Facts{Split: true, Frozen: p.IsFrozen(stage)}
@@ -28,14 +28,14 @@ func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
 		q := plantest.Mutate(p, rng)
 		ready, err := lower.Prepare(q, lower.Passes{Facts: facts, Parts: 1, Capacity: schedule.Unlimited})
 		if invalid := check.Plan(q); invalid != nil {
-			require.Equal(t, invalid, err, "seed %d\n%s", *plantest.Seed, plantest.Text(t, q))
+			require.Equal(t, invalid, err, "seed %d\n%s", plantest.Seed(), plantest.Text(t, q))
 			continue
 		}
 		if errors.Is(err, schedule.ErrFacts) {
 			require.ErrorContains(t, err, "never waits for") // valid, but a buffer would never be released
 			continue
 		}
-		require.NoError(t, err, "seed %d\n%s", *plantest.Seed, plantest.Text(t, q))
+		require.NoError(t, err, "seed %d\n%s", plantest.Seed(), plantest.Text(t, q))
 		require.NoError(t, check.Plan(ready))
 		require.Equal(t, facts, ready.Facts)
 		prepared++

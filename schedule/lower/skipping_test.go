@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -23,7 +23,7 @@ func TestSkippingChangesNothing(t *testing.T) {
 
 func sameAsLists(t *testing.T, p *schedule.Plan) {
 	list := plantest.Expand(p)
-	rng := rand.New(rand.NewPCG(*plantest.Seed, uint64(p.Microbatches)))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), uint64(p.Microbatches)))
 	for _, p := range []*schedule.Plan{p, plantest.Nested(p, rng)} {
 		sameAsList(t, p, list, rng)
 	}

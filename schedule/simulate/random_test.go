@@ -8,260 +8,59 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// drawRanks draws a plan on several ranks with a random placement and a random valid order of
-// computations, some of which are joined.
-func drawRanks(t *rapid.T) *schedule.Plan {
-	ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
-	depth, copies := rapid.IntRange(1, 5).Draw(t, "depth"), rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "copies")
-	p := &schedule.Plan{Name: "random", Placement: schedule.Looped(ranks, depth*max(copies, 1)), Microbatches: rapid.IntRange(1, 8).Draw(t, "microbatches")}
-	p.Placement.Copies = copies
-	stages := p.Placement.Stages()
-	for s := range stages {
-		p.Placement.Rank[s] = rapid.IntRange(0, ranks-1).Draw(t, "rank")
-	}
-	if rapid.IntRange(0, 4).Draw(t, "forward only") == 0 {
-		p.Mode = schedule.ForwardOnly
-	}
-	if copies < 2 && rapid.IntRange(0, 2).Draw(t, "some frozen") == 0 {
-		p.Frozen = rapid.SliceOfN(rapid.Bool(), stages, stages).Draw(t, "frozen")
-		p.Frozen[rapid.IntRange(0, stages-1).Draw(t, "free")] = false
-	}
-	if copies < 2 {
-		p.Slices = rapid.IntRange(0, 3).Draw(t, "slices")
-	}
-	if rapid.Bool().Draw(t, "facts") {
-		p.Facts = make([]schedule.Facts, stages)
-		for s := range p.Facts {
-			p.Facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
-			p.Facts[s].Recomputes = rapid.Bool().Draw(t, "recomputes")
-		}
-	}
+// drawRanks draws a plan on several ranks, with or without transfers. Some stages recompute. Joins
+// between messages may deadlock its ranks.
+func drawRanks(t *rapid.T, transfers bool, runtime schedule.Runtime) *schedule.Plan {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-	p.Programs = make([][]schedule.Segment, ranks)
-	for _, a := range randomOrder(p, rng) {
-		program := &p.Programs[p.Placement.Rank[a.Stage()]]
-		if len(*program) == 0 {
-			*program = []schedule.Segment{{Repeat: 1}}
-		}
-		(*program)[0].Body = append((*program)[0].Body, a)
-	}
+	p, _ := plantest.Grow(rng, plantest.Features{Ranks: 4, Depth: 5, Microbatches: 8, Copies: true, Transfers: transfers, Runtime: runtime})
 	for _, program := range p.Programs {
 		for _, segment := range program {
 			joinSome(segment.Body, rng)
 		}
 	}
+	if rapid.Bool().Draw(t, "facts") {
+		p.Facts = make([]schedule.Facts, p.Placement.Stages())
+		for s := range p.Facts {
+			p.Facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
+			p.Facts[s].Recomputes = rapid.Bool().Draw(t, "recomputes")
+		}
+	}
 	return p
-}
-
-// randomOrder returns the computations of a plan in a random order that respects their dependencies.
-func randomOrder(p *schedule.Plan, rng *rand.Rand) []schedule.Action {
-	type place struct{ stage, mb int }
-	type state struct{ forward, backward, done bool }
-	states := map[place]*state{}
-	split := func(pl place) bool { return (pl.stage*7+pl.mb*5)%3 == 0 }
-	var open []place
-	for s := range p.Placement.Stages() {
-		lo, hi := p.Span(s)
-		for mb := lo; mb < hi; mb++ {
-			states[place{s, mb}] = &state{}
-			open = append(open, place{s, mb})
-		}
-	}
-	slicesOf := max(p.Slices, 1)
-	next := func(pl place) (schedule.Kind, bool) {
-		st, last := states[pl], p.Placement.Last(pl.stage)
-		frozen := pl.stage < len(p.Frozen) && p.Frozen[pl.stage]
-		switch {
-		case !st.forward:
-			return schedule.F, (p.Placement.First(pl.stage) || states[place{pl.stage - 1, pl.mb}].forward) &&
-				(pl.mb%slicesOf == 0 || states[place{pl.stage, pl.mb - 1}].forward)
-		case !st.backward:
-			ok := last || states[place{pl.stage + 1, pl.mb}].backward
-			if behind := states[place{pl.stage, pl.mb + 1}]; behind != nil && (pl.mb+1)%slicesOf != 0 {
-				ok = ok && behind.backward
-			}
-			if frozen || split(pl) {
-				return schedule.I, ok
-			}
-			return schedule.B, ok
-		}
-		return schedule.W, true
-	}
-	// Some orders prefer forwards, others backwards.
-	eager := rng.IntN(3)
-	var order []schedule.Action
-	for len(open) > 0 {
-		i := rng.IntN(len(open))
-		pl := open[i]
-		kind, ok := next(pl)
-		if !ok || eager == 1 && kind == schedule.F && rng.IntN(4) > 0 || eager == 2 && kind == schedule.W && rng.IntN(8) > 0 {
-			continue
-		}
-		order = append(order, schedule.Act(kind, pl.stage, pl.mb))
-		st := states[pl]
-		frozen := pl.stage < len(p.Frozen) && p.Frozen[pl.stage]
-		switch kind {
-		case schedule.F:
-			st.forward, st.done = true, !p.HasBackward(pl.stage)
-		case schedule.B:
-			st.backward, st.done = true, true
-		case schedule.I:
-			st.backward, st.done = true, frozen
-		case schedule.W:
-			st.done = true
-		}
-		if st.done {
-			open = slices.Delete(open, i, i+1)
-		}
-	}
-	return order
 }
 
 // joinSome joins some adjacent computations that do not depend on each other directly.
 func joinSome(body []schedule.Action, rng *rand.Rand) {
 	for i := 0; i+1 < len(body); i++ {
 		a, b := body[i], body[i+1]
-		near := a.Stage() == b.Stage() || a.Microbatch() == b.Microbatch()
-		if rng.IntN(8) == 0 && !near && a.Kind().Compute() && b.Kind().Compute() {
+		if a.Joined() {
+			i++
+			continue
+		}
+		apart := a.Stage() != b.Stage() && a.Microbatch() != b.Microbatch()
+		if rng.IntN(8) == 0 && apart && !b.Joined() && a.Kind().Compute() && b.Kind().Compute() {
 			body[i] = a.WithJoin(true)
 			i++
 		}
 	}
 }
 
-// withTransfers adds transfers to a plan of computations. Messages are sent immediately or slightly
-// later, and received in the order of their computations, before they are needed. Waits follow their
-// sends at a distance, or are absent.
-func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
-	lowered := *p
-	programs := make([][]schedule.Action, p.Placement.Ranks)
-	receives := map[[3]int][]schedule.Action{} // by link: the receives of sent messages that have not been added to a program
-	waits := make([][]schedule.Action, p.Placement.Ranks)
-	oneQueue := func(dir int) int {
-		if p.Runtime == schedule.PyTorch {
-			return 0
-		}
-		return dir
-	}
-	style, hurry := rng.IntN(3), 1+rng.IntN(6) // of the waits and of the receives
-
-	flush := func(link [3]int, upTo schedule.Action) {
-		for len(receives[link]) > 0 {
-			a := receives[link][0]
-			receives[link] = receives[link][1:]
-			programs[link[1]] = append(programs[link[1]], a)
-			if a == upTo {
-				return
-			}
-		}
-	}
-	wait := func(rank int, all bool) {
-		for len(waits[rank]) > 0 && (all || rng.IntN(3) == 0) {
-			programs[rank] = append(programs[rank], waits[rank][0])
-			waits[rank] = waits[rank][1:]
-		}
-	}
-	for _, a := range merged(p) {
-		s, mb, rank := a.Stage(), a.Microbatch(), p.Placement.Rank[a.Stage()]
-		receive, send, await, from, to, dir := schedule.RecvF, schedule.SendF, schedule.WaitF, s-1, s+1, 0
-		switch a.Kind() {
-		case schedule.B, schedule.I:
-			receive, send, await, from, to, dir = schedule.RecvB, schedule.SendB, schedule.WaitB, s+1, s-1, 1
-		case schedule.W:
-			from, to = s, s
-		}
-		if crosses(p, from, s) {
-			if want, link := schedule.Act(receive, s, mb), [3]int{p.Placement.Rank[from], rank, oneQueue(dir)}; slices.Contains(receives[link], want) {
-				flush(link, want)
-			}
-		}
-		wait(rank, false)
-		programs[rank] = append(programs[rank], a)
-		if crosses(p, s, to) {
-			programs[rank] = append(programs[rank], schedule.Act(send, s, mb))
-			link := [3]int{rank, p.Placement.Rank[to], oneQueue(dir)}
-			receives[link] = append(receives[link], schedule.Act(receive, to, mb))
-			if rng.IntN(hurry) == 0 {
-				flush(link, 0)
-			}
-			if style > 0 {
-				waits[rank] = append(waits[rank], schedule.Act(await, s, mb))
-			}
-			if style == 1 {
-				wait(rank, true)
-			}
-		}
-	}
-	lowered.Programs = nil
-	for rank, program := range programs {
-		wait(rank, true)
-		program = programs[rank]
-		var segments []schedule.Segment
-		if len(program) > 0 {
-			joinSome(program, rng)
-			segments = []schedule.Segment{{Body: program, Repeat: 1}}
-		}
-		lowered.Programs = append(lowered.Programs, segments)
-	}
-	return &lowered
-}
-
-// merged returns the computations of all ranks in a valid order, without joins.
-func merged(p *schedule.Plan) []schedule.Action {
-	lists := make([][]schedule.Action, p.Placement.Ranks)
-	for rank := range lists {
-		lists[rank] = slices.Collect(p.All(rank))
-	}
-	done := map[schedule.Action]bool{}
-	back := func(s, mb int) bool {
-		return done[schedule.Act(schedule.B, s, mb)] || done[schedule.Act(schedule.I, s, mb)]
-	}
-	var order []schedule.Action
-	for moved := true; moved; {
-		moved = false
-		for rank, list := range lists {
-			if len(list) == 0 {
-				continue
-			}
-			a := list[0].WithJoin(false)
-			s, mb := a.Stage(), a.Microbatch()
-			switch a.Kind() {
-			case schedule.F:
-				if !p.Placement.First(s) && !done[schedule.Act(schedule.F, s-1, mb)] {
-					continue
-				}
-			case schedule.B, schedule.I:
-				if !p.Placement.Last(s) && !back(s+1, mb) {
-					continue
-				}
-			}
-			lists[rank], moved = list[1:], true
-			done[a] = true
-			order = append(order, a)
-		}
-	}
-	return order
-}
-
 // TestSimulateAgainstNaive compares every start and end, every memory level and every total with
 // the naive simulation.
 func TestSimulateAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, capacities := drawRanks(t), []int{schedule.Unlimited}
-		if rapid.Bool().Draw(t, "PyTorch") {
-			p.Runtime = schedule.PyTorch
-		}
-		if rapid.Bool().Draw(t, "transfers") {
-			p = withTransfers(p, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of transfers"), 0)))
+		runtime := schedule.Runtime(rapid.IntRange(0, 1).Draw(t, "PyTorch"))
+		transfers, capacities := rapid.Bool().Draw(t, "transfers"), []int{schedule.Unlimited}
+		if transfers {
 			capacities = []int{schedule.Unlimited, 0, 1, 2, 3}
 		}
-		p = drawOffloaded(t, drawQuantized(t, drawReplicated(t, p)))
+		p := drawOffloaded(t, drawQuantized(t, drawReplicated(t, drawRanks(t, transfers, runtime))))
 		costs := drawCosts(t, p)
 		for _, capacity := range capacities {
 			requireNaive(t, p, costs, capacity)
@@ -379,11 +178,9 @@ func TestSimulateMutants(t *testing.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of mutants"), 0))
 		switch rapid.IntRange(0, 2).Draw(t, "plan") {
 		case 0:
-			p = drawRanks(t)
+			p = drawRanks(t, false, schedule.Weir)
 		case 1:
-			p = drawRanks(t)
-			p.Runtime = schedule.Runtime(rng.IntN(2))
-			p = withTransfers(p, rng)
+			p = drawRanks(t, true, schedule.Runtime(rng.IntN(2)))
 		case 2:
 			p = drawLanes(t)
 		}

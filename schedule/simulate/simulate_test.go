@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -204,18 +204,18 @@ func TestSimulateDeadlock(t *testing.T) {
 // TestSimulateNamesTheCircleOfCheck changes valid plans so that ranks deadlock, and requires the
 // same waiting cycle from Run and from package check.
 func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
-	rng := rand.New(rand.NewPCG(*plantest.Seed, 7))
+	rng := rand.New(rand.NewPCG(plantest.Seed(), 7))
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
 	found := 0
 	for range 30_000 {
-		valid, capacity := plantest.Grow(rng)
+		valid, capacity := plantest.Grow(rng, plantest.DrawFeatures(rng))
 		p := plantest.Mutate(valid, rng)
 		invalid, ok := errors.AsType[*check.Error](check.Links(p, capacity))
 		if !ok || slices.ContainsFunc(invalid.Faults, func(f check.Fault) bool { return f.Code != check.Deadlock }) {
 			continue
 		}
 		_, err := simulate.Run(p, costs, capacity)
-		require.Equal(t, error(invalid), err, "seed %d, capacity %d\n%s", *plantest.Seed, capacity, plantest.Text(t, p))
+		require.Equal(t, error(invalid), err, "seed %d, capacity %d\n%s", plantest.Seed(), capacity, plantest.Text(t, p))
 		found++
 	}
 	require.Greater(t, found, 50)

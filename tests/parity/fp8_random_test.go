@@ -1,7 +1,6 @@
 package parity_test
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,14 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 )
 
-var seed = flag.Uint64("seed", 0, "of the random plans, 0 for a new one")
-
 // seeded returns random numbers, and logs the seed.
 func seeded(t testing.TB) *rand.Rand {
-	from := *seed
+	from := *plantest.SeedFlag
 	if from == 0 {
 		from = rand.Uint64()
 	}
@@ -25,64 +23,19 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(from, 0))
 }
 
-// unordered returns a rule whose plans have a random valid order. It repeatedly draws one of all
-// actions that could be next on any rank: forwards of a stage in any order of microbatches,
-// backwards in the ascending order that L9 requires. It also draws which stages split their
-// backward. The same parameters give the same plan.
+// unordered returns a rule whose plans have a random valid order: forwards of a stage in any order of
+// microbatches, backwards in the ascending order that L9 requires. It also draws which stages split
+// their backward. The same parameters give the same plan.
 func unordered(seed uint64) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		random := rand.New(rand.NewPCG(seed, uint64(p.Microbatches)))
-		stages, ms := p.Placement.Stages(), p.Microbatches
-		done := map[schedule.Action]bool{}
-		split := make([]bool, stages)
+		plan := &schedule.Plan{Name: "unordered", Mode: p.Mode, Placement: p.Placement, Microbatches: p.Microbatches, Frozen: p.Frozen}
+		split := make([]bool, p.Placement.Stages())
 		for s := range split {
 			split[s] = random.IntN(2) == 0
 		}
-		back := func(s int) schedule.Kind {
-			if split[s] {
-				return schedule.I
-			}
-			return schedule.B
-		}
-		ready := func(a schedule.Action) bool {
-			s, k := a.Stage(), a.Microbatch()
-			switch {
-			case done[a]:
-				return false
-			case a.Kind() == schedule.F:
-				return s == 0 || done[schedule.Act(schedule.F, s-1, k)]
-			case a.Kind() == schedule.W:
-				return done[schedule.Act(schedule.I, s, k)] && (k == 0 || done[schedule.Act(schedule.W, s, k-1)])
-			}
-			return done[schedule.Act(schedule.F, s, k)] && (k == 0 || done[schedule.Act(back(s), s, k-1)]) &&
-				(s == stages-1 || done[schedule.Act(back(s+1), s+1, k)])
-		}
-		var awaited []schedule.Action
-		for s := range stages {
-			for k := range ms {
-				awaited = append(awaited, schedule.Act(schedule.F, s, k))
-				if p.Mode != schedule.Training {
-					continue
-				}
-				awaited = append(awaited, schedule.Act(back(s), s, k))
-				if split[s] {
-					awaited = append(awaited, schedule.Act(schedule.W, s, k))
-				}
-			}
-		}
-		plan := &schedule.Plan{Name: "unordered", Mode: p.Mode, Placement: p.Placement, Microbatches: ms}
-		plan.Programs = make([][]schedule.Segment, p.Placement.Ranks)
-		for len(awaited) > 0 {
-			i := random.IntN(len(awaited))
-			a := awaited[i]
-			if !ready(a) {
-				continue
-			}
-			done[a] = true
-			awaited = slices.Delete(awaited, i, i+1)
-			rank := p.Placement.Rank[a.Stage()]
-			plan.Programs[rank] = append(plan.Programs[rank], schedule.Segment{Body: []schedule.Action{a}, Repeat: 1})
-		}
+		computations := plantest.Computations(plan, func(stage, _ int) bool { return split[stage] })
+		plantest.Shuffle(random, plan, computations, func(k schedule.Kind) bool { return k != schedule.F })
 		return plan, nil
 	}
 }

@@ -13,11 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/internal/testkit"
 )
 
 var (
-	seed     = flag.Uint64("seed", 0, "the first seed of TestSeeds; 0 is the time")
+	seed     = plantest.SeedFlag // the first one of TestSeeds; 0 is the time
 	lasting  = flag.Duration("for", 0, "how long TestSeeds goes on; 0 is 300 seeds")
 	state    = flag.String("state", "", "a file in which TestSeeds stores its progress, and from which it resumes")
 	longs    = flag.Bool("replicas", false, "TestSeeds draws only replicas of short pipelines, with long steps")

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule/internal/passes"
-	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // TestCursor advances through programs with nested loops, sometimes by several repeats at once, and

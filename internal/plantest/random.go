@@ -158,45 +158,8 @@ func DrawList(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
 	p := &schedule.Plan{Name: "list", Placement: schedule.Looped(1, stages), Microbatches: rapid.IntRange(1, 12).Draw(t, "microbatches")}
 	split := rapid.SliceOfN(rapid.Bool(), stages, stages).Draw(t, "split")
-	// The chain of a microbatch contains its actions in order, except each W, which is pending after
-	// its I.
-	chains := make([][]schedule.Action, p.Microbatches)
-	for m := range chains {
-		for s := range stages {
-			chains[m] = append(chains[m], schedule.Act(schedule.F, s, m))
-		}
-		for s := stages - 1; s >= 0; s-- {
-			kind := schedule.B
-			if split[s] {
-				kind = schedule.I
-			}
-			chains[m] = append(chains[m], schedule.Act(kind, s, m))
-		}
-	}
-	var body, pending []schedule.Action
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-	for left := len(chains); left > 0 || len(pending) > 0; {
-		if n := len(pending); n > 0 && (left == 0 || rng.IntN(3) == 0) {
-			i := rng.IntN(n)
-			body = append(body, pending[i])
-			pending = slices.Delete(pending, i, i+1)
-			continue
-		}
-		m := rng.IntN(len(chains))
-		if len(chains[m]) == 0 {
-			continue
-		}
-		a := chains[m][0]
-		chains[m] = chains[m][1:]
-		body = append(body, a)
-		if a.Kind() == schedule.I {
-			pending = append(pending, schedule.Act(schedule.W, a.Stage(), m))
-		}
-		if len(chains[m]) == 0 {
-			left--
-		}
-	}
-	p.Programs = [][]schedule.Segment{{{Body: body, Repeat: 1}}}
+	Shuffle(rng, p, Computations(p, func(stage, _ int) bool { return split[stage] }), func(schedule.Kind) bool { return false })
 	return p, split
 }
 

@@ -66,17 +66,6 @@ func (j *judge) crosses(stage int) bool {
 	return (stage+1)%depth(j.p) != 0 && j.p.Placement.Rank[stage] != j.p.Placement.Rank[stage+1]
 }
 
-func (j *judge) frozen(stage int) bool { return len(j.p.Frozen) > 0 && j.p.Frozen[stage] }
-
-func (j *judge) backward(stage int) bool {
-	for s := stage - stage%depth(j.p); s <= stage; s++ {
-		if j.p.Mode == schedule.Training && !j.frozen(s) {
-			return true
-		}
-	}
-	return false
-}
-
 // used reports whether any microbatch runs through the stage.
 func (j *judge) used(stage int) bool {
 	for mb := range j.p.Microbatches {
@@ -111,7 +100,7 @@ func (j *judge) missing() string {
 				j.reduces[stage] = true
 			case schedule.ZeroGrad, schedule.WaitReduce:
 				j.accumulates = true
-				if !j.backward(stage) || j.frozen(stage) {
+				if !backward(j.p, stage) || frozen(j.p, stage) {
 					return fmt.Sprint(a, " of a stage without gradients")
 				}
 			case schedule.Quantize:
@@ -124,7 +113,7 @@ func (j *judge) missing() string {
 		if n[schedule.Act(schedule.Quantize, stage, 0)] > 1 {
 			return fmt.Sprint("stage ", stage, " makes copies of its weights again")
 		}
-		if (j.accumulates || len(j.reduces) > 0) && j.reduces[stage] != (j.used(stage) && j.backward(stage) && !j.frozen(stage)) {
+		if (j.accumulates || len(j.reduces) > 0) && j.reduces[stage] != (j.used(stage) && backward(j.p, stage) && !frozen(j.p, stage)) {
 			return fmt.Sprint("reductions of stage ", stage)
 		}
 		for mb := range j.p.Microbatches {
@@ -135,9 +124,9 @@ func (j *judge) missing() string {
 			back := [3]int{of(schedule.B), of(schedule.I), of(schedule.W)}
 			ok := of(schedule.F) == 1
 			switch {
-			case !j.backward(stage):
+			case !backward(j.p, stage):
 				ok = ok && back == [3]int{}
-			case j.frozen(stage):
+			case frozen(j.p, stage):
 				ok = ok && back == [3]int{0, 1, 0}
 			default:
 				ok = ok && (back == [3]int{1, 0, 0} || back == [3]int{0, 1, 1})
@@ -149,9 +138,9 @@ func (j *judge) missing() string {
 				return 0
 			}
 			out, in := j.crosses(stage), stage > 0 && j.crosses(stage-1)
-			returns := stage > 0 && in && j.backward(stage-1)
+			returns := stage > 0 && in && backward(j.p, stage-1)
 			ok = ok && of(schedule.SendF) == one(out) && of(schedule.RecvF) == one(in)
-			ok = ok && of(schedule.SendB) == one(returns) && of(schedule.RecvB) == one(out && j.backward(stage))
+			ok = ok && of(schedule.SendB) == one(returns) && of(schedule.RecvB) == one(out && backward(j.p, stage))
 			ok = ok && of(schedule.WaitF) <= one(out) && of(schedule.WaitB) <= one(returns)
 			if !ok {
 				return fmt.Sprint("the actions of stage ", stage, " and microbatch ", mb)
@@ -193,13 +182,13 @@ func (j *judge) step(rank int) (ran bool, fault string) {
 // its own rank that it needs.
 func (j *judge) readiness(rank int, a schedule.Action) (blocked, broken bool) {
 	stage, mb, kind := a.Stage(), a.Microbatch(), a.Kind()
-	backward := func(stage, mb int) schedule.Action {
+	gradient := func(stage, mb int) schedule.Action {
 		if i := schedule.Act(schedule.I, stage, mb); j.done[i] {
 			return i
 		}
 		return schedule.Act(schedule.B, stage, mb)
 	}
-	for _, need := range Needs(j.p, a, backward) {
+	for _, need := range Needs(j.p, a, gradient) {
 		local := j.p.Placement.Rank[need.Stage()] == rank
 		if !local && j.transfers { // a receive on this rank brings the result
 			local = true
@@ -235,18 +224,23 @@ func isReceive(a schedule.Action) bool {
 	return a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB
 }
 
-// link returns the link of a send or a receive.
-func (j *judge) link(a schedule.Action) [3]int {
+// link returns the link of a send or a receive. PyTorch sends outputs and gradients in one queue.
+func (j *judge) link(a schedule.Action) (link [3]int) {
 	rank := j.p.Placement.Rank
 	switch s := a.Stage(); a.Kind() {
 	case schedule.SendF:
-		return [3]int{rank[s], rank[s+1], 0}
+		link = [3]int{rank[s], rank[s+1], 0}
 	case schedule.RecvF:
-		return [3]int{rank[s-1], rank[s], 0}
+		link = [3]int{rank[s-1], rank[s], 0}
 	case schedule.SendB:
-		return [3]int{rank[s], rank[s-1], 1}
+		link = [3]int{rank[s], rank[s-1], 1}
+	case schedule.RecvB:
+		link = [3]int{rank[s+1], rank[s], 1}
 	}
-	return [3]int{rank[a.Stage()+1], rank[a.Stage()], 1}
+	if j.p.Runtime == schedule.PyTorch {
+		link[2] = 0
+	}
+	return link
 }
 
 // sendOf returns the send that matches a receive.

@@ -1,6 +1,7 @@
 package plantest
 
 import (
+	"cmp"
 	"flag"
 	"math/rand/v2"
 	"slices"
@@ -8,8 +9,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Seed is the seed of random plans.
-var Seed = flag.Uint64("seed", 1, "of the random plans")
+// SeedFlag is the seed of random tests. 0 lets the test select one.
+var SeedFlag = flag.Uint64("seed", 0, "the seed of random tests; 0 lets the test select one")
+
+// Seed returns the seed of random plans: the flag, or 1.
+func Seed() uint64 { return cmp.Or(*SeedFlag, 1) }
 
 // grower makes a random valid plan. It appends actions that the judge allows until all have run.
 type grower struct {
@@ -23,17 +27,31 @@ type grower struct {
 	addsReductions bool
 }
 
+// Features bounds the random plans of Grow.
+type Features struct {
+	Ranks, Depth, Microbatches int  // maxima; Depth counts the stages of a copy of the model
+	Copies                     bool // some plans have two copies of the model
+	Transfers                  bool // the plan has sends and receives
+	Collectives                bool // it may gather weights and reduce gradients
+	Runtime                    schedule.Runtime
+}
+
+// DrawFeatures returns the features of small plans, most of which have transfers.
+func DrawFeatures(rng *rand.Rand) Features {
+	return Features{Ranks: 3, Depth: 4, Microbatches: 4, Copies: true, Transfers: rng.IntN(4) > 0, Collectives: true}
+}
+
 // Grow returns a random plan and a capacity of links for which it is valid.
-func Grow(rng *rand.Rand) (*schedule.Plan, int) {
-	ranks, copies := 1+rng.IntN(3), 1
-	if rng.IntN(6) == 0 {
+func Grow(rng *rand.Rand, f Features) (*schedule.Plan, int) {
+	ranks, copies := 1+rng.IntN(f.Ranks), 1
+	if f.Copies && rng.IntN(6) == 0 {
 		copies = 2
 	}
-	depth := 1 + rng.IntN(4)
+	depth := 1 + rng.IntN(f.Depth)
 	if copies == 2 {
 		depth = 1 + rng.IntN(2)
 	}
-	p := &schedule.Plan{Name: "grown", Microbatches: max(copies, 1+rng.IntN(4)), Placement: schedule.Placement{Ranks: ranks}}
+	p := &schedule.Plan{Name: "grown", Runtime: f.Runtime, Microbatches: max(copies, 1+rng.IntN(f.Microbatches)), Placement: schedule.Placement{Ranks: ranks}}
 	if copies == 2 {
 		p.Placement.Copies = copies
 	}
@@ -43,7 +61,7 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 	if rng.IntN(4) == 0 {
 		p.Slices = 2 + rng.IntN(2)
 	}
-	switch rng.IntN(8) {
+	switch rng.IntN(5) {
 	case 0:
 		p.Mode = schedule.ForwardOnly
 	case 1:
@@ -65,15 +83,15 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 	if g.rendezvous { // each send is received immediately
 		g.judge.capacity = schedule.Unlimited
 	}
-	g.transfers, g.addsWaits = rng.IntN(4) > 0, rng.IntN(2) == 0
+	g.transfers, g.addsWaits = f.Transfers, rng.IntN(2) == 0
 	mixed, all := rng.IntN(2) == 0, rng.IntN(2) == 0
 	g.split = func(int, int) bool { return mixed && rng.IntN(2) == 0 || !mixed && all }
-	if rng.IntN(4) == 0 {
+	if f.Collectives && rng.IntN(4) == 0 {
 		for s := range p.Placement.Rank {
 			g.sharded[s] = rng.IntN(2) == 0
 		}
 	}
-	g.addsReductions = rng.IntN(3) == 0
+	g.addsReductions = f.Collectives && rng.IntN(3) == 0
 	g.accumulates = g.addsReductions && rng.IntN(2) == 0
 	g.grow()
 	p.Programs = listed(g.programs)
@@ -82,29 +100,16 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 
 // grow runs all actions in a random valid order.
 func (g *grower) grow() {
+	g.todo = Computations(g.p, g.split)
 	for s := range g.p.Placement.Rank {
 		for mb := range g.p.Microbatches {
 			if !passes(g.p, s, mb) {
 				continue
 			}
-			todo := []schedule.Kind{schedule.F}
-			if g.backward(s) {
-				switch {
-				case g.frozen(s):
-					todo = append(todo, schedule.I)
-				case g.split(s, mb):
-					todo = append(todo, schedule.I, schedule.W)
-				default:
-					todo = append(todo, schedule.B)
-				}
-			}
-			for _, k := range todo {
-				g.todo = append(g.todo, schedule.Act(k, s, mb))
-			}
 			if g.transfers && g.crosses(s) {
 				g.todo = append(g.todo, schedule.Act(schedule.SendF, s, mb))
 			}
-			if g.transfers && s > 0 && g.crosses(s-1) && g.backward(s-1) {
+			if g.transfers && s > 0 && g.crosses(s-1) && backward(g.p, s-1) {
 				g.todo = append(g.todo, schedule.Act(schedule.SendB, s, mb))
 			}
 		}

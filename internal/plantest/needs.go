@@ -53,6 +53,18 @@ func Needs(p *schedule.Plan, a schedule.Action, backward func(stage, mb int) sch
 // methods of package schedule.
 func depth(p *schedule.Plan) int { return len(p.Placement.Rank) / max(1, p.Placement.Copies) }
 
+func frozen(p *schedule.Plan, stage int) bool { return len(p.Frozen) > 0 && p.Frozen[stage] }
+
+// backward reports whether the stage or an earlier one of its copy of the model trains.
+func backward(p *schedule.Plan, stage int) bool {
+	for s := stage - stage%depth(p); s <= stage; s++ {
+		if p.Mode == schedule.Training && !frozen(p, s) {
+			return true
+		}
+	}
+	return false
+}
+
 // passes reports whether the microbatch runs through the stage.
 func passes(p *schedule.Plan, stage, mb int) bool {
 	copies := max(1, p.Placement.Copies)
