@@ -45,7 +45,7 @@ type Extent struct {
 	Entries        int      // consecutive items with a live entry, look-ahead included; the ring grows if there are more
 }
 
-// Of returns the wanted parts of an item.
+// WantedParts returns the parts of an item that this rank reads, one bit each.
 func (e *Extent) WantedParts(item int) uint64 {
 	if len(e.Wanted) == 0 {
 		return 0
