@@ -134,5 +134,5 @@ func (l *Layout) Validate() error {
 	return nil
 }
 
-// layoutAlign is the minimum alignment of an offset: that of a 4-byte element.
+// layoutAlign is the minimum alignment of an offset, the alignment of a 4-byte element.
 const layoutAlign = 4

@@ -8,7 +8,7 @@ var (
 	ErrNone = errors.New("memory: no buffer behind this handle")
 	// ErrStale is returned for a handle whose buffer was released: its generation has passed.
 	ErrStale = errors.New("memory: the buffer behind this handle was released")
-	// ErrOtherArena is returned for a handle of another arena, such as that of another rank.
+	// ErrOtherArena is returned for a handle of another arena, such as the arena of another rank.
 	ErrOtherArena = errors.New("memory: the handle belongs to another arena")
 	// ErrNotHeld is returned by Yield for a buffer without a held reference.
 	ErrNotHeld = errors.New("memory: the buffer is not held")
@@ -82,7 +82,7 @@ type Movable[T any] interface {
 // Offloader is what a Space implements instead of Movable if its device copies to far memory itself,
 // on queues of its own.
 type Offloader[T any] interface {
-	// Bytes is that of Space, and Like that of Movable.
+	// Bytes is the method of Space, and Like the method of Movable.
 	Bytes(h T) int64
 	Like(class Class, h T) (T, error)
 	// Far returns new far memory, owned by the caller, who releases it.

@@ -158,8 +158,8 @@ func TestBuilderKeepsTheList(t *testing.T) {
 	})
 }
 
-// TestBuilderRepeats repeats what was written last, of any length, and demands the list that
-// has it written out.
+// TestBuilderRepeats repeats the last actions, of any number, and requires the same list as if
+// they were written out.
 func TestBuilderRepeats(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b schedule.Builder
@@ -193,8 +193,7 @@ func TestBuilderRepeats(t *testing.T) {
 	})
 }
 
-// TestBuilderSegments writes two segments, which are one where the second goes on as the first
-// would.
+// TestBuilderSegments writes two segments, which become one if the second continues the first.
 func TestBuilderSegments(t *testing.T) {
 	f := func(repeat, stride int, mbs ...int) (s schedule.Segment) {
 		for _, mb := range mbs {

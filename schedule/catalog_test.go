@@ -108,7 +108,7 @@ func TestPlacements(t *testing.T) {
 }
 
 // TestEverySchedule runs every schedule on some ranks, stages and microbatches, and
-// holds it to what the catalog says of it.
+// checks its description in the catalog.
 func TestEverySchedule(t *testing.T) {
 	const seed = 1
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -83,13 +83,13 @@ func TestDepthFirstLeaps(t *testing.T) {
 	}
 }
 
-// greedy lets the ranks work tick by tick and returns what each one has begun. It
-// looks at every microbatch at every tick.
+// greedy lets the ranks work tick by tick and returns the actions that each has begun. It
+// examines every microbatch at every tick.
 func greedy(p schedule.Params) [][]schedule.Action {
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	orders := make([][]schedule.Action, ranks)
 	free := make([]int, ranks)
-	end := map[schedule.Action]int{} // when what was begun is done
+	end := map[schedule.Action]int{} // when each begun action ends
 	left := 2 * stages * p.Microbatches
 	for now := 0; left > 0; now++ {
 		done := func(a schedule.Action) bool {

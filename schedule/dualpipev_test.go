@@ -40,7 +40,7 @@ func TestDualPipeV(t *testing.T) {
 		"rank 2:\nx 3 +1: 2F0 3F0\nx 1 +0: 2F3 3B0 3F3& 2B0\nx 999996 +1: 2F4& 3B1 3F4& 2B1\n"+
 		"x 1 +0: 3B999997 2B999997 3B999998 2I999998 3I999999 2I999999 2W999998 3W999999 2W999999", segmented(t, plan))
 
-	// With fewer microbatches than the rule is for, what is left of a pair stands alone.
+	// With fewer microbatches than the rule needs, the remaining half of a pair runs alone.
 	plan, err = schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 2})
 	require.NoError(t, err)
 	require.Equal(t, []string{"0F0 0F1 3F0 3I0 3W0 3F1 3B1 0B0 0B1", "1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1"}, spelled(plan))

@@ -86,7 +86,8 @@ func (p Params) groups(rule string, least int) (name string, group int, err erro
 	return name, group, nil
 }
 
-// delayed is a kind of action that comes so many slots later than the forward of the same number.
+// delayed is a kind of action, and the number of slots by which it follows the forward with the same
+// number.
 type delayed struct {
 	kind  Kind
 	slots int

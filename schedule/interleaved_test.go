@@ -43,8 +43,8 @@ func TestInterleavedForwardOnly(t *testing.T) {
 		segmented(t, plan))
 }
 
-// TestMegatronsInvariants are those of Megatron's own test of its order lists, on its
-// ranks, groups, microbatches and stages of a rank.
+// TestMegatronsInvariants checks the invariants of Megatron's own test of its order lists, for
+// the same ranks, groups, microbatches and stages per rank.
 func TestMegatronsInvariants(t *testing.T) {
 	for _, pg := range [][2]int{{1, 1}, {2, 2}, {2, 4}, {4, 4}, {4, 5}, {8, 9}, {8, 11}} {
 		ranks, group := pg[0], pg[1]
@@ -90,8 +90,8 @@ func TestInterleavedIsItsRule(t *testing.T) {
 }
 
 // interleaved writes the actions of a rank as Megatron does, from a table of all
-// forwards. Where Megatron refuses the number of microbatches it writes those of the
-// next number that it takes, and then takes out what there is too much.
+// forwards. If Megatron refuses the number of microbatches, it writes the actions for the
+// next number that Megatron accepts, and then removes the excess actions.
 func interleaved(p schedule.Params, rank int) (list []schedule.Action) {
 	ranks, depth := p.Placement.Ranks, p.Placement.Stages()/p.Placement.Ranks
 	group := max(p.Group, ranks)
@@ -134,8 +134,8 @@ func interleaved(p schedule.Params, rank int) (list []schedule.Action) {
 	return list
 }
 
-// The published figures of the rule, where a group divides the microbatches: so many
-// in flight stage by stage, and a bubble of (P-1)(F+B)/V.
+// The published figures of the rule, if groups divide the microbatches: the number in
+// flight, stage by stage, and a bubble of (P-1)(F+B)/V.
 func TestInterleavedFigures(t *testing.T) {
 	for ranks := 1; ranks <= 8; ranks++ {
 		for depth := 1; depth <= 4; depth++ {

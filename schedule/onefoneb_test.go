@@ -85,7 +85,7 @@ func TestChainsOnly(t *testing.T) {
 	}{
 		{schedule.Looped(2, 4), "1f1b passes through the ranks once, but stage 2 on rank 0 comes after rank 1"},
 		{schedule.Placement{Ranks: 2, Rank: []int{1, 0}}, "stage 0 on rank 1 comes after rank -1"},
-		{schedule.Placement{Ranks: 3, Rank: []int{0, 2}}, "stage 1 on rank 2 comes behind rank 0"},
+		{schedule.Placement{Ranks: 3, Rank: []int{0, 2}}, "stage 1 on rank 2 comes after rank 0"},
 		{schedule.Looped(4, 3), "1f1b needs a stage on every rank: use 3 ranks, or place a stage on each of the 4"},
 	} {
 		_, err := schedule.OneFOneB(schedule.Params{Placement: test.placement, Microbatches: 4})

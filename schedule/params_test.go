@@ -22,7 +22,7 @@ func TestParamsReportEveryFault(t *testing.T) {
 	}
 }
 
-// Every rule refuses what no plan can be made from.
+// Every rule refuses parameters for which there is no plan.
 func TestRulesValidate(t *testing.T) {
 	twice := func(frozen ...bool) schedule.Params {
 		return schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 4, Frozen: frozen}

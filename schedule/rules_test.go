@@ -29,9 +29,9 @@ func golden(t *testing.T, name, text string) {
 	require.Equal(t, string(want), text)
 }
 
-// requireRule makes a plan and demands that it is that of naive, which writes the
-// actions of a rank in a training of all stages one after the other; that it runs what
-// it must; and that it can be run.
+// requireRule makes a plan, and requires that it equals the plan of naive, which writes the
+// actions of a rank one after the other for training with all stages; that it has all
+// required actions; and that it can be run.
 func requireRule(t require.TestingT, rule schedule.Rule, p schedule.Params, naive func(rank int) []schedule.Action) *schedule.Plan {
 	plan, err := rule(p)
 	require.NoError(t, err)
@@ -44,8 +44,8 @@ func requireRule(t require.TestingT, rule schedule.Rule, p schedule.Params, naiv
 	return plan
 }
 
-// left returns what the mode and the frozen stages leave of the actions of a training
-// of all stages. Nothing overlaps with what they take away.
+// left returns the actions for training with all stages, without the actions that the mode and the
+// frozen stages rule out, and without joins with those.
 func left(p schedule.Params, list []schedule.Action) []schedule.Action {
 	trained := slices.Index(p.Frozen, false) // in the copies of a model as well
 	kind := func(a schedule.Action) schedule.Kind {
@@ -156,7 +156,7 @@ func TestGoldenPlans(t *testing.T) {
 	}
 }
 
-// TestOneRank compares the rules of one rank with what they say, written as plain
+// TestOneRank compares the rules on one rank with their definitions, written as plain
 // loops.
 func TestOneRank(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

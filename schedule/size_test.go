@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// The size of a plan is that of its rule, whatever the number of microbatches: 64
-// ranks and a million microbatches take less than a MiB to build.
+// The size of a plan depends on its rule, not on the number of microbatches: building a plan
+// for 64 ranks and a million microbatches takes less than a MiB.
 func TestPlansAreSmall(t *testing.T) {
 	const ranks = 64
 	for _, test := range []struct {

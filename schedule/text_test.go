@@ -246,7 +246,7 @@ func TestTextPlaces(t *testing.T) {
 	require.Equal(t, `found "1X0", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`, fault.Fault())
 }
 
-// A file's name is in its errors; what cannot be read, is too long or cannot be
+// Errors contain the name of the file. A plan that cannot be read, is too long or cannot be
 // written is an error.
 func TestTextStreams(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.txt")

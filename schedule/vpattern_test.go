@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Patterns of the V: where the first F0, F1, I1 and I0 of a rank begin, as
-// sail-sg/zero-bubble has them in zbv_greedy.py, and what a rank may have in flight.
+// Patterns of the V: the starts of the first F0, F1, I1 and I0 of a rank, as in zbv_greedy.py
+// of sail-sg/zero-bubble, and the maximum number of microbatches in flight.
 func halfPattern(ranks, rank int) (starts [4]int, inFlight int) {
 	d := 0
 	if ranks%2 == 0 {
@@ -29,7 +29,7 @@ func minPattern(ranks, rank int) (starts [4]int, inFlight int) {
 	return [4]int{rank, 2*ranks - rank - 1, 2*ranks + d + rank, 4*ranks + d - rank - 1}, 2 * ((ranks + 4) / 3)
 }
 
-// steps are what a microbatch takes on a rank of the V.
+// steps returns the actions of a microbatch on a rank of the V.
 func steps(ranks, rank int) [6]schedule.Action {
 	s0, s1 := rank, 2*ranks-1-rank
 	return [6]schedule.Action{
@@ -62,8 +62,8 @@ func slots(t require.TestingT, ranks, rank, microbatches int, starts [4]int) []s
 	return list
 }
 
-// A pattern works as it stands: everything comes behind what it needs, and no rank
-// has more in flight than it may.
+// A pattern works unchanged: every action comes after its dependencies, and no rank
+// exceeds its maximum in flight.
 func TestPatternsWork(t *testing.T) {
 	for name, pattern := range map[string]func(ranks, rank int) ([4]int, int){"half": halfPattern, "min": minPattern} {
 		for ranks := 1; ranks <= 18; ranks++ {

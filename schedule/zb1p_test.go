@@ -82,8 +82,8 @@ func TestZB1PIsItsRule(t *testing.T) {
 	})
 }
 
-// zb1p writes the actions of a rank as PyTorch does, where it takes the number of
-// microbatches; of others those of the next one that fills the last group.
+// zb1p writes the actions of a rank as PyTorch does. If PyTorch does not accept the number of
+// microbatches, it uses the next number that fills the last group.
 func zb1p(p schedule.Params, rank int) (list []schedule.Action) {
 	ranks, depth := p.Placement.Ranks, p.Placement.Stages()/p.Placement.Ranks
 	group := max(p.Group, ranks)

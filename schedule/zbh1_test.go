@@ -36,9 +36,9 @@ func TestZBH1IsItsRule(t *testing.T) {
 	})
 }
 
-// zeroBubble writes the actions of a rank in slots: a forward, an I and a W each,
-// where they are there. So many forwards run before the first slot, and so many slots
-// are without a W.
+// zeroBubble writes the actions of a rank in slots of a forward, an I and a W, any of which
+// may be missing. warmup forwards run before the first slot, and the first putOff slots have
+// no W.
 func zeroBubble(p schedule.Params, rank, warmup, putOff int) (list []schedule.Action) {
 	on := p.Placement.On(rank)
 	back := slices.Clone(on)

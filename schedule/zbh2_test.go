@@ -56,9 +56,9 @@ func TestZBH2AtPIsZBH1(t *testing.T) {
 	}
 }
 
-// The published figures: no more than the cap in flight, on every rank, and with
-// 2P-1 no waiting between the first and the last action of a rank. Each one less
-// costs a rank the time of a forward.
+// The published figures: every rank has at most the cap in flight, and with a cap of
+// 2P-1 no rank waits between its first and its last action. Each decrement of the cap
+// costs a rank the time of one forward.
 func TestZBH2Figures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for most := 1; most <= 2*ranks+2; most++ {

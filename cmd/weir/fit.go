@@ -317,7 +317,7 @@ func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	return snap, nil
 }
 
-// fitted is the prediction as it is printed.
+// fitted is a prediction in its printed form.
 type fitted struct {
 	Parameters   int64     `json:"parameters,omitempty"`
 	WithMTP      int64     `json:"parameters_with_mtp,omitempty"`
@@ -337,7 +337,7 @@ type fitRank struct {
 	Height int64  `json:"height"`         // of the layout of the step
 }
 
-// report returns the prediction as it is printed.
+// report returns the prediction in its printed form.
 func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *fitted {
 	p := out.Plan
 	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread}

@@ -32,7 +32,7 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 		Model: r.Model, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
 		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, FarRate: float64(c.FarRate), Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
 	}
-	if c.To == "layout" { // of what Megatron-LM runs
+	if c.To == "layout" { // only schedules that Megatron-LM runs
 		search.Only = []string{"1f1b", "interleaved"}
 	}
 	front, tried, all, err := fit.Best(context.Background(), search)

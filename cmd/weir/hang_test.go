@@ -79,7 +79,7 @@ func TestLiveHang(t *testing.T) {
 	require.Equal(t, misused, status)
 }
 
-// TestHangStatus has the statuses of what is no hang.
+// TestHangStatus checks the exit statuses of inputs without a hang.
 func TestHangStatus(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name string, b []byte) {

@@ -74,7 +74,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Every schedule goes through every command.
+// Every command accepts every schedule.
 func TestEverySchedule(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		for _, form := range []string{"text", "compute", "comms", "json"} {

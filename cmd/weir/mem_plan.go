@@ -66,7 +66,7 @@ type step struct {
 	plan    *schedule.Plan
 	profile *layout.Profile
 	costs   *simulate.Costs // of the file; nil if none is given
-	times   *simulate.Costs // costs, or those of the flags
+	times   *simulate.Costs // costs, or the costs given by flags
 	cfg     layout.Config
 	near    []layout.NearSlots // of the stages that the flags offload
 }

@@ -203,7 +203,7 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	o.critical(w, r, costs, unit)
 }
 
-// exchanges prints what replicas exchange.
+// exchanges prints the data that replicas exchange.
 func (o *simulated) exchanges(w io.Writer, unit string) {
 	if o.Replicas < 2 {
 		return

@@ -42,7 +42,7 @@ func documentedRun(t *testing.T) *tracetest.Steps {
 	return s
 }
 
-// TestTraceFiles holds docs/trace to what the generator makes; -update writes the files.
+// TestTraceFiles compares docs/trace with the output of the generator; -update writes the files.
 func TestTraceFiles(t *testing.T) {
 	s := documentedRun(t)
 	for rank := range s.Events {

@@ -112,7 +112,7 @@ func TestStandardOutputByName(t *testing.T) {
 	}
 }
 
-// A link is followed: the file to which it refers is replaced, whole or not at all.
+// A link is followed: its target is either replaced as a whole or left unchanged.
 func TestLinkIsFollowed(t *testing.T) {
 	text, dir := sentence(t), t.TempDir()
 	link, path := filepath.Join(dir, "link"), filepath.Join(dir, "folder", "file")

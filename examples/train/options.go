@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// options are the flags of a run: those of a job, and of this trainer.
+// options holds the flags of a run: the flags of every job, and the flags of this trainer.
 type options struct {
 	*job.Options
 	data        string

@@ -100,7 +100,7 @@ func TestReplicasInProcesses(t *testing.T) {
 }
 
 // TestReplicasResume resumes a checkpoint of one arrangement in another, and back. After each part
-// the weights are those of as many replicas of one rank that share nothing.
+// the weights equal those of the same number of one-rank replicas that share nothing.
 func TestReplicasResume(t *testing.T) {
 	skipShort(t)
 	text := sentence(t)

@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// Event is one event of a trace. The fields are those of the format.
+// Event is one event of a trace. Its fields have the names of the format.
 type Event struct {
 	Phase  string `json:"ph"`
 	Bind   string `json:"bp,omitempty"`

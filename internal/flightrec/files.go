@@ -110,7 +110,7 @@ func (s *Set) archive(name string, r io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%w: the rest of the archive cannot be read:  %w", ErrDump, err)
+			return fmt.Errorf("%w: the rest of the archive cannot be read: %w", ErrDump, err)
 		}
 		if header.Typeflag != tar.TypeReg {
 			continue

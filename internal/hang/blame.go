@@ -15,7 +15,7 @@ type Wait struct {
 	Certain bool   `json:"certain"`
 }
 
-// waiting is the graph of waits: those of each rank that waits or is awaited.
+// waiting is the graph of waits: the waits of each rank that waits or is awaited.
 type waiting map[int][]Wait
 
 // graph returns the graph of waits. It includes the given ranks even if none waits for them.

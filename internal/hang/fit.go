@@ -30,7 +30,7 @@ type Place struct {
 	After  schedule.Action // the last action that it is known to have done, 0 is none
 	// For is the transfer that Before[0] waits for, 0 if it waits for none.
 	For     schedule.Action
-	Departs bool // its last transfers are not those of the plan
+	Departs bool // its last transfers differ from the plan
 
 	rank   *rank
 	script *script

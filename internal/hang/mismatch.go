@@ -51,7 +51,7 @@ func (j *job) mismatches() (found []Finding) {
 	return found
 }
 
-// compare finds the members whose operation differs from that of most, or all members if
+// compare finds the members whose operation differs from the most frequent one, or all members if
 // there is no majority.
 func compare(g *group, number int64, ranks map[string][]int) Finding {
 	f := Finding{Mismatch: true}

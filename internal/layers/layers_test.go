@@ -1,5 +1,5 @@
-// Package layers holds the house to its layers: a package imports only packages
-// of a lower layer, and the core stands on the standard library alone.
+// Package layers checks the layers of the module: a package imports only packages
+// of a lower layer, and the core imports only the standard library.
 package layers
 
 import (

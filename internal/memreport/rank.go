@@ -12,7 +12,7 @@ import (
 type rank struct {
 	totals            Rank  // without growth, owners and classes
 	minimal           int64 // records of the minimal form
-	every             int   // the log has one record of this many
+	every             int   // n if the log has every n-th record
 	highestMicrobatch int
 	columns           columns
 

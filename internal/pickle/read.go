@@ -84,7 +84,7 @@ const (
 	heldByByte = 16
 )
 
-// Hold takes bytes from the budget. Callers use it for what they make of the data.
+// Hold takes bytes from the budget. Callers use it for the values that they build from the data.
 func (d *Data) Hold(bytes int64) error {
 	if d.Memory -= bytes; d.Memory < 0 {
 		return d.fault(d.offset, "the file needs more memory than the limit allows%s", d.Limit)

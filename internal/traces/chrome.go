@@ -151,7 +151,7 @@ func mayBeAction(text []byte) bool {
 	}
 }
 
-// named returns the actions that a name stands for, or none if it is not the name of an action.
+// named returns the actions that a name denotes, or none if it is not the name of an action.
 func named(name string) []Span {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "PP:"), ":")
 	if name == "" || len(name) > 128 {

@@ -26,7 +26,7 @@ type Config struct {
 	// driver. The bits are then the library's: an element may depend on more than its row and
 	// its column.
 	Library driver.Library
-	// Plain queues every kernel by itself instead of as part of a graph. Setting Library has
+	// Plain queues every kernel separately instead of as part of a graph. Setting Library has
 	// the same effect.
 	Plain bool
 }

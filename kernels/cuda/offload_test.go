@@ -195,7 +195,7 @@ func TestOffloadEdges(t *testing.T) {
 	}
 }
 
-// Page-locked memory that cannot be had refuses the step before it begins, and the next step works.
+// If page-locked memory is not available, the step fails before it begins, and the next step works.
 func TestOffloadRefused(t *testing.T) {
 	fake := fakecuda.New(1, 64*page, page)
 	dev := openFake(t, fake, fake)

@@ -1,7 +1,7 @@
 // Package cachingsim simulates PyTorch's caching allocator, for comparisons with it, both
 // native and with expandable segments. Nothing in the library allocates from it.
 //
-// The rules are those of c10/cuda/CUDACachingAllocator.cpp: sizes are rounded up to 512 bytes;
+// The rules are the same as in c10/cuda/CUDACachingAllocator.cpp: sizes are rounded up to 512 bytes;
 // up to 1 MiB they come from a pool of 2 MiB segments, above that from one of 20 MiB segments
 // or from segments of their own; the best fit of a pool is taken, split if enough is left, and
 // merged with its free neighbours when it is freed; a segment is returned to the device only as

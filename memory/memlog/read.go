@@ -37,7 +37,7 @@ type Record struct {
 	// Peak and, as Live, its key allocated. Planned reports whether the line has live_planned
 	// and peak_planned.
 	memory.Sample
-	// Every is n if the log has one of n records, or 0 if it has all.
+	// Every is n if the log has every n-th record, or 0 if it has all of them.
 	Every int
 	// Owner is the live buffer described by a line of a Dump; Sample is empty then. It is nil
 	// for all other lines.

@@ -10,5 +10,5 @@
 // [Snapshot.Rewind] undoes the trace from its end, as the viewer does, and thus proves that
 // both parts are consistent.
 //
-// The schema is that of torch/csrc/cuda/memory_snapshot.cpp, PyTorch 2.1 and later.
+// The schema is defined by torch/csrc/cuda/memory_snapshot.cpp, PyTorch 2.1 and later.
 package snapshot

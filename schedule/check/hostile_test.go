@@ -30,7 +30,7 @@ func TestCheckOfCoprimeBodies(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }
 
-// Nor must a check of nested loops, whose one line stands for thousands of actions.
+// Nor must a check of nested loops, one line of which expands to thousands of actions.
 func TestCheckOfNestedBodies(t *testing.T) {
 	plan := &schedule.Plan{Name: "nested", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 2896 * 2887}
 	for rank, n := range []int{2896, 2887} {

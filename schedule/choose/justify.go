@@ -11,8 +11,8 @@ import (
 // enough and in which the rank keeps within the limit of bytes. This fills gaps at the beginning and
 // the end of the step and does not make the step longer.
 //
-// The order must be that of the latest run and must keep within the limit. The returned order is then
-// that of the latest run.
+// The order must come from the latest run and must keep within the limit. The returned order is then
+// the one of the latest run.
 func (e *evaluator) justify(o order, limit int64) (order, timing) {
 	jobs := make([]job, 0, e.tasks())
 	clear(e.started)

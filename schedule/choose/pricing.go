@@ -117,7 +117,7 @@ func (c *memoryChange) add(allocated, freed int64) {
 	c.net += allocated - freed
 }
 
-// splits reports whether no stage has a time of B alone, without times of I and W.
+// splits reports whether every stage that has a time of B also has times of I and W.
 func (r *Request) splits() bool {
 	return !slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool { return c.B > 0 && c.I+c.W == 0 })
 }

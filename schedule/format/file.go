@@ -45,7 +45,7 @@ type File struct {
 	mark     string // the byte order mark before the text, or ""
 	text     string
 	written  int  // number of actions read
-	inferred bool // the number of microbatches is that of the largest one in the text plus 1
+	inferred bool // the number of microbatches is the largest one in the text plus 1
 	// offsets[rank] holds the offsets in the text of the actions in the rank's bodies, and
 	// starts[rank] is the offset of the rank itself.
 	offsets [][]uint32

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// TestBudget refuses a plan that does not fit, names the owners at its peak, and says which
-// alternatives would fit.
+// TestBudget refuses a plan that does not fit. The error names the owners at its peak and the
+// alternatives that would fit.
 func TestBudget(t *testing.T) {
 	profile := model(4, 1, 16, 8, 2)
 	params := schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 20}

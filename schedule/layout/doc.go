@@ -9,7 +9,7 @@
 //
 // # From a plan to offsets
 //
-// Each rank is laid out by itself, in four steps:
+// Each rank is laid out independently, in four steps:
 //
 //  1. Trace (trace.go, references.go, offload.go). The program of the rank is executed on the profile.
 //     The trace counts references as a runner does, but has no tensors. It logs a change for every

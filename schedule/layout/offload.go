@@ -108,7 +108,7 @@ type NearSlots struct {
 	Bytes int64 // of a microbatch
 }
 
-// String names the stage, and says what to change.
+// String names the stage and suggests a change.
 func (n NearSlots) String() string {
 	return fmt.Sprintf("stage %d (%s) keeps %d slots near, %d bytes for each microbatch: only the first %d slots of a stage can be offloaded; divide the model into more stages", n.Stage, n.Name, n.Slots, n.Bytes, maxSlots)
 }

@@ -33,7 +33,7 @@ func offloaded(t testing.TB, name string, ranks, m int, share float64) (*schedul
 	return plan, profile
 }
 
-// farPeak plays the far memory of a rank by itself.
+// farPeak replays only the far memory of a rank, and returns its peak.
 func farPeak(plan *schedule.Plan, rank int) (peak int64) {
 	live := int64(0)
 	for a := range plan.All(rank) {

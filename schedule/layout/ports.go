@@ -150,7 +150,7 @@ func (p *ports) received(shape, from int, forward bool, i int) (port, error) {
 	return list[i], nil
 }
 
-// String names what a Ref refers to.
+// String returns the name of the referenced buffer or slot.
 func (r Ref) String() string {
 	return fmt.Sprintf("%s %d", [...]string{"none", "buffer", "input", "gradient of output", "entry part"}[min(r.Kind, PartRead)], r.Index)
 }

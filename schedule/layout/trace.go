@@ -67,7 +67,7 @@ type contents struct {
 // lists are the allocations that the events of a call may refer to, by kind of reference.
 type lists [PartRead + 1][]int32
 
-// Numbers that stand for no allocation.
+// Values in place of the number of an allocation.
 const (
 	nothing  int32 = -1 // no buffer, or a port without a tensor
 	resident int32 = -2 // a buffer that existed before the step

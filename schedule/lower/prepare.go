@@ -133,7 +133,7 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 	return lifetimes(plan, p.Facts)
 }
 
-// programs checks that the parts of a plan are consistent and that each program is valid by itself.
+// programs checks that the parts of a plan are consistent and that each program is valid on its own.
 // Passes require a plan without such faults.
 func programs(plan *schedule.Plan) *check.Checker {
 	c := &check.Checker{Name: plan.Name}

@@ -112,7 +112,7 @@ func TestErrorsNameReplicaAndRank(t *testing.T) { // L8
 
 func TestReplicasAreRefused(t *testing.T) {
 	for says, change := range map[string]func(cfg *runner.Config[number]){
-		"Replicas.Count is -1":                            func(cfg *runner.Config[number]) { cfg.Replicas.Count = -1 },
+		"Replicas.Count is -1":                       func(cfg *runner.Config[number]) { cfg.Replicas.Count = -1 },
 		"Replicas.Shard is 4":                        func(cfg *runner.Config[number]) { cfg.Replicas.Shard = 4 },
 		"Replicas.Shard is 7: give 0 (nothing), 1 (": func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas{Shard: 7} },
 		"Replicas.Shard is -1":                       func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas{Count: 1, Shard: -1} },

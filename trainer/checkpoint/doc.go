@@ -1,5 +1,5 @@
 // Package checkpoint stops and resumes runs: it stores on disk the state that the next step
-// needs. One process or several write a checkpoint, and a reader finds it whole or not at all.
+// needs. One process or several write a checkpoint, and a reader finds either the whole checkpoint or none.
 //
 // A checkpoint is a folder inside the folder that the trainer chooses:
 //

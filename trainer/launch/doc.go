@@ -1,4 +1,4 @@
 // Package launch starts the processes of a job on this host, and determines the rank of a
-// process under any of several launchers. It does not read the environment by itself: a command
+// process under any of several launchers. It never reads the environment itself: a command
 // passes it in.
 package launch

@@ -56,7 +56,7 @@ type Job struct {
 	// Unix socket in a new folder.
 	Address string
 	// Restarts is the number of times that the job is restarted after a failure. The command
-	// must resume from its last checkpoint by itself.
+	// must resume from its last checkpoint on its own.
 	Restarts int
 	// Grace is the time that the other processes have to end after a process has failed, before
 	// they are asked to, and then again before they are killed; 0 means 15 seconds.

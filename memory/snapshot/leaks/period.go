@@ -22,7 +22,7 @@ func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 		stack := h.allocations[i].stack
 		calls[stack] = append(calls[stack], i)
 	}
-	calls = calls[1:] // allocations without a call stack are of no site
+	calls = calls[1:] // allocations without a call stack have no site
 	site := func(at []int) Site { return siteOf(h.allocations[at[0]].frames) }
 	votes := map[int]int{}
 	var candidates []Candidate
