@@ -17,7 +17,6 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/far"
-	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/internal/turns"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
@@ -526,11 +525,57 @@ func (w *world) copy(from, to int, b T) (T, error) {
 	return made, err
 }
 
-// randomOrder is a rule that draws a valid order in which every stage ascends in microbatches.
+// randomOrder is a rule that draws one of all valid orders.
 func (w *world) randomOrder(p schedule.Params) (*schedule.Plan, error) {
-	plan := &schedule.Plan{Name: "random", Mode: p.Mode, Placement: p.Placement, Microbatches: p.Microbatches, Frozen: p.Frozen}
-	computations := plantest.Computations(plan, func(int, int) bool { return !w.Whole })
-	plantest.Shuffle(rand.New(rand.NewPCG(w.Seed, 2)), plan, computations, func(schedule.Kind) bool { return true })
+	r := rand.New(rand.NewPCG(w.Seed, 2))
+	n, m := p.Placement.Stages(), p.Microbatches
+	plan := &schedule.Plan{Name: "random", Mode: p.Mode, Placement: p.Placement, Microbatches: m, Frozen: p.Frozen, Programs: make([][]schedule.Segment, p.Placement.Ranks)}
+	body := make([][]schedule.Action, p.Placement.Ranks)
+	f, i, b := make([]int, n), make([]int, n), make([]int, n)
+	last := schedule.B
+	if !w.Whole {
+		last = schedule.W
+	}
+	for {
+		var ready []schedule.Action
+		for s := range n {
+			if f[s] < m && (s == 0 || f[s-1] > f[s]) {
+				ready = append(ready, schedule.Act(schedule.F, s, f[s]))
+			}
+			if !plan.HasBackward(s) {
+				continue
+			}
+			if i[s] < f[s] && (s == n-1 || i[s+1] > i[s]) {
+				kind := schedule.I
+				if w.Whole && !plan.IsFrozen(s) {
+					kind = schedule.B
+				}
+				ready = append(ready, schedule.Act(kind, s, i[s]))
+			}
+			if last == schedule.W && !plan.IsFrozen(s) && b[s] < i[s] {
+				ready = append(ready, schedule.Act(schedule.W, s, b[s]))
+			}
+		}
+		if len(ready) == 0 {
+			break
+		}
+		a := ready[r.IntN(len(ready))]
+		switch a.Kind() {
+		case schedule.F:
+			f[a.Stage()]++
+		case schedule.W:
+			b[a.Stage()]++
+		default:
+			i[a.Stage()]++
+		}
+		rank := p.Placement.Rank[a.Stage()]
+		body[rank] = append(body[rank], a)
+	}
+	for rank, actions := range body {
+		if len(actions) > 0 {
+			plan.Programs[rank] = []schedule.Segment{{Body: actions, Repeat: 1}}
+		}
+	}
 	return plan, nil
 }
 
