@@ -22,6 +22,9 @@ const (
 
 var scopeNames = [NumScopes]string{"step", "weights", "gradients", "optimizer", "metadata"}
 
+// Scopes returns all scopes, in order.
+func Scopes() []Scope { return []Scope{StepScope, Weights, Gradients, Optimizer, Metadata} }
+
 // String returns the name in lower case.
 func (s Scope) String() string {
 	if int(s) < NumScopes {

@@ -139,11 +139,11 @@ func (w *weir) round(ctx context.Context) error {
 		return err
 	}
 	stepped := time.Now()
-	if err := w.model.Release(&w.file, scopes...); err != nil {
+	if err := w.model.Release(&w.file, memory.Scopes()...); err != nil {
 		return err
 	}
 	w.Allocated, w.Reserved = 0, 0
-	for _, scope := range scopes {
+	for _, scope := range memory.Scopes() {
 		stats := w.dev.Scope(scope)
 		w.Allocated += stats.Live
 		w.Reserved += stats.Reserved
@@ -156,9 +156,6 @@ func (w *weir) round(ctx context.Context) error {
 	w.copies = append(w.copies, w.file.took)
 	return nil
 }
-
-// scopes are all scopes of a device.
-var scopes = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
 
 // store is memory of another program, to which bytes are copied and from which they are read
 // back. It measures the time.

@@ -87,19 +87,16 @@ func (t *trainer) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) 
 	return nil
 }
 
-// scopes are all scopes of a device.
-var scopes = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
-
 // remaining is the memory of the trainer between steps, in bytes.
 type remaining struct{ live, reserved int64 }
 
 // lend returns all memory to the system, writes the contents that are needed later to w, and
 // returns the remaining memory.
 func (t *trainer) lend(w io.Writer) (left remaining, err error) {
-	if err := t.model.Release(w, scopes...); err != nil {
+	if err := t.model.Release(w, memory.Scopes()...); err != nil {
 		return left, err
 	}
-	for _, scope := range scopes {
+	for _, scope := range memory.Scopes() {
 		stats := t.dev.Scope(scope)
 		left.live += stats.Live
 		left.reserved += stats.Reserved

@@ -118,8 +118,7 @@ func laidOverLive[T any](p *probe[T], l memory.Planned) {
 // written out and restored.
 func pages[T any](p *probe[T], s memory.Scoped) {
 	var saved bytes.Buffer
-	all := []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
-	release := func(T) (int64, error) { return 0, s.ReleasePages(&saved, all...) }
+	release := func(T) (int64, error) { return 0, s.ReleasePages(&saved, memory.Scopes()...) }
 	x, weights := p.alloc(memory.Saved, 300), p.alloc(memory.Resident, 500)
 	p.refuses("ReleasePages while a buffer of a step is live", release, x, memory.ErrLive)
 	p.release(x, 300)
@@ -130,7 +129,7 @@ func pages[T any](p *probe[T], s memory.Scoped) {
 		p.failf("ReleasePages: %w", err)
 		return
 	}
-	for _, scope := range all {
+	for _, scope := range memory.Scopes() {
 		stats := s.Scope(scope)
 		p.equal("live bytes of released scope "+scope.String(), stats.Live, 0)
 		p.equal("reserved bytes of released scope "+scope.String(), stats.Reserved, 0)

@@ -210,7 +210,7 @@ func TestFP8Flat(t *testing.T) {
 			require.Equal(t, want, testkit.Allocations(step(1024), want))
 			require.NoError(t, m.Close())
 			require.Zero(t, dev.Live())
-			require.NoError(t, dev.ReleasePages(io.Discard, memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata))
+			require.NoError(t, dev.ReleasePages(io.Discard, memory.Scopes()...))
 			var stats memory.Stats
 			dev.Stats(&stats)
 			require.Zero(t, stats.Live)

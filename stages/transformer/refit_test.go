@@ -19,9 +19,6 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// all is every scope in which a model has buffers.
-var all = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
-
 // pair is a model on two devices with its runners.
 type pair struct {
 	hosts []*kernels.Host
@@ -95,7 +92,7 @@ func TestReleaseAndRestore(t *testing.T) {
 			_, err := kept.step(t)
 			require.NoError(t, err)
 		}
-		for name, scopes := range map[string][]memory.Scope{"dead scopes": nil, "all": all, "all but the weights": {memory.StepScope, memory.Gradients, memory.Optimizer, memory.Metadata}} {
+		for name, scopes := range map[string][]memory.Scope{"dead scopes": nil, "all": memory.Scopes(), "all but the weights": {memory.StepScope, memory.Gradients, memory.Optimizer, memory.Metadata}} {
 			t.Run(fmt.Sprintf("%s, FP8 %v", name, cfg.FP8 != nil), func(t *testing.T) {
 				p := newPair(t, cfg, batch)
 				before := addresses(t, p)
@@ -229,7 +226,7 @@ func TestReleaseFails(t *testing.T) {
 	full := errors.New("no space left")
 	for room := 0; ; room += 5 {
 		file := &limited{room: room, err: full}
-		if err = p.model.Release(file, all...); err == nil {
+		if err = p.model.Release(file, memory.Scopes()...); err == nil {
 			require.Positive(t, room)
 			require.NoError(t, p.model.Restore(&file.Buffer))
 			break
@@ -266,14 +263,14 @@ func TestReleaseAsksAllFirst(t *testing.T) {
 		var before, after [2][memory.NumScopes]memory.ScopeStats
 		look := func(at *[2][memory.NumScopes]memory.ScopeStats) {
 			for on, host := range p.hosts {
-				for _, scope := range all {
+				for _, scope := range memory.Scopes() {
 					at[on][scope] = host.Scope(scope)
 				}
 			}
 		}
 		look(&before)
 		var file bytes.Buffer
-		err := p.model.Release(&file, all...)
+		err := p.model.Release(&file, memory.Scopes()...)
 		look(&after)
 		require.ErrorIs(t, err, memory.ErrLive)
 		for _, on := range busy {
@@ -286,7 +283,7 @@ func TestReleaseAsksAllFirst(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	p.refit(t, all)
+	p.refit(t, memory.Scopes())
 	_, err = p.step(t)
 	require.NoError(t, err)
 }
