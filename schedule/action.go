@@ -3,8 +3,8 @@ package schedule
 // Kind is the kind of an action.
 type Kind uint8
 
-// The kinds. The letters are those of PyTorch. Plans may name the reserved kinds, but nothing here
-// emits them yet.
+// The kinds, with PyTorch's letters. A plan may contain actions of the reserved kinds, but no function
+// of this package generates them yet.
 const (
 	None        Kind = iota
 	F                // forward of a stage
@@ -15,48 +15,48 @@ const (
 	RecvF            // RECV_F: the stage receives its input
 	SendB            // SEND_B: the stage sends the gradient of its input
 	RecvB            // RECV_B: the stage receives the gradient of its output
-	WaitF            // WAIT_F: the rank waits until SEND_F of this stage and microbatch has left its buffer
-	WaitB            // WAIT_B: the rank waits until SEND_B of this stage and microbatch has left its buffer
+	WaitF            // WAIT_F: the rank waits until the buffer of the SEND_F with the same stage and microbatch is free
+	WaitB            // WAIT_B: the rank waits until the buffer of the SEND_B with the same stage and microbatch is free
 	Offload          // OFFLOAD: the copy of saved state from near to far memory starts
-	WaitOffload      // WAIT_OFFLOAD: the rank waits until that copy is complete, and the near buffers end
-	Reload           // RELOAD: saved state has near buffers again, and the copy back from far memory starts
+	WaitOffload      // WAIT_OFFLOAD: the rank waits until that copy is complete, and then frees the near buffers
+	Reload           // RELOAD: near buffers are allocated again, and the copy of saved state back from far memory starts
 	Unshard          // UNSHARD: weights are gathered
-	Reshard          // RESHARD: gathered weights are given up
+	Reshard          // RESHARD: gathered weights are released
 	ReduceGrad       // REDUCE_GRAD: the reduction of gradients over replicas starts
-	ZeroGrad         // ZERO_GRAD: the stage's gradients have whole accumulators from here on, which are zero
-	WaitReduce       // WAIT_REDUCE: the rank waits until a started reduction is complete, and the whole accumulators end
+	ZeroGrad         // ZERO_GRAD: whole accumulators are allocated for the stage's gradients and set to zero
+	WaitReduce       // WAIT_REDUCE: the rank waits until a started reduction is complete, and then frees the whole accumulators
 	Recompute        // reserved
-	Quantize         // QUANTIZE: the step's copies of the stage's weights are made
+	Quantize         // QUANTIZE: the copies of the stage's weights for this step are made
 	Optimizer        // reserved
 
-	// NumKinds is the number of kinds, None among them.
+	// NumKinds is the number of kinds, including None.
 	NumKinds = int(Optimizer) + 1
 )
 
 // Compute reports whether the kind runs a stage: F, B, I or W.
 func (k Kind) Compute() bool { return k >= F && k <= W }
 
-// Drop is a set of drop bits: the lifetimes that end with an action on its rank.
+// Drop is a set of drop bits. Each bit of an action ends a lifetime on the action's rank.
 type Drop uint16
 
-// The drop bits. The plan's table (Plan.Parts for entry parts) defines the meaning of a bit for one
-// stage and kind; the bit on the action says that it happens.
+// The drop bits. A bit takes effect at the actions that have it. Plan.Parts lists the entry parts that
+// DropParts drops, by stage and kind.
 const (
-	DropParts  Drop = 1 << iota // p: the entry parts that the table lists for this stage and kind
+	DropParts  Drop = 1 << iota // p: the entry parts that Plan.Parts lists for this stage and kind
 	DropInput                   // i: the stage's input, the previous stage's output
 	DropOutput                  // o: the stage's output, if nothing reads it
 	DropGrad                    // g: the gradient of the stage's output
-	DropSaved                   // s: the state that was saved for this kind, and the frame after the last kind; at WAIT_OFFLOAD, the near buffers of the slots that are away
+	DropSaved                   // s: the state saved for this kind, and the frame if this is the last kind; at WAIT_OFFLOAD, the near buffers of the slots that were moved
 	DropSent                    // t: the buffer of a completed transfer
-	Retire                      // r: the microbatch's last action on this rank: the books are compared here
+	Retire                      // r: this is the microbatch's last action on this rank, after which nothing of the microbatch may be live there
 
 	DropForwardWeights  // f: the copies of the stage's weights that its forward reads
 	DropBackwardWeights // b: the copies of the stage's weights that its backward reads
-	DropFar             // a: the copy of saved state in far memory, after the action has waited for the copy back
+	DropFar             // a: the copy of saved state in far memory, after the action has waited for its reload
 )
 
-// Action is one thing that a rank does, packed into a word: microbatch 28 bits,
-// stage 14, kind 5, join 1, drops 16. Actions are values; compare them with ==.
+// Action is one action of a rank, packed into a word: 28 bits for the microbatch, 14 for the stage, 5
+// for the kind, 1 for the join and 16 for the drops. Actions are values; compare them with ==.
 type Action uint64
 
 const (
@@ -70,34 +70,34 @@ const (
 	StageShift = KindShift + kindBits
 	MbShift    = StageShift + stageBits
 
-	// MaxStages and MaxMicrobatches bound the stages and microbatches of actions.
+	// Stages of actions are less than MaxStages, and microbatches less than MaxMicrobatches.
 	MaxStages       = 1 << stageBits
 	MaxMicrobatches = 1 << mbBits
 )
 
-// Act returns the action of a kind on a stage and a microbatch, without drops.
-// 0 <= stage < MaxStages and 0 <= microbatch < MaxMicrobatches; Params.Validate and
-// ParseText ensure both.
+// Act returns the action of a kind on a stage and a microbatch, without drops. It requires that
+// 0 <= stage < MaxStages and 0 <= microbatch < MaxMicrobatches, which Params.Validate and ParseText
+// ensure.
 func Act(kind Kind, stage, microbatch int) Action {
 	return Action(microbatch)<<MbShift | Action(stage)<<StageShift | Action(kind)<<KindShift
 }
 
-// Kind returns the kind.
+// Kind returns the action's kind.
 func (a Action) Kind() Kind { return Kind(a >> KindShift & (1<<kindBits - 1)) }
 
-// Stage returns the stage, from 0.
+// Stage returns the action's stage, from 0.
 func (a Action) Stage() int { return int(a >> StageShift & (1<<stageBits - 1)) }
 
-// Microbatch returns the microbatch, from 0.
+// Microbatch returns the action's microbatch, from 0.
 func (a Action) Microbatch() int { return int(a >> MbShift) }
 
-// Drop returns the drop bits.
+// Drop returns the action's drop bits.
 func (a Action) Drop() Drop { return Drop(a) }
 
 // Joined reports whether this action and the next one overlap.
 func (a Action) Joined() bool { return a>>joinShift&1 == 1 }
 
-// WithDrop returns the action with exactly these drop bits.
+// WithDrop returns the action with exactly the given drop bits.
 func (a Action) WithDrop(d Drop) Action { return a&^(1<<dropBits-1) | Action(d) }
 
 // WithJoin returns the action with the join bit set or cleared.
@@ -109,9 +109,9 @@ func (a Action) WithJoin(join bool) Action {
 	return a
 }
 
-// Shift returns the action with n added to its microbatch; n may be negative. An
-// action of a stage alone (UNSHARD, RESHARD, REDUCE_GRAD, ZERO_GRAD, WAIT_REDUCE, QUANTIZE, OPTIMIZER) is of no
-// microbatch and comes back as it is.
+// Shift returns the action with n added to its microbatch; n may be negative. Actions that belong to a
+// stage alone (UNSHARD, RESHARD, REDUCE_GRAD, ZERO_GRAD, WAIT_REDUCE, QUANTIZE, OPTIMIZER) have no
+// microbatch and are returned unchanged.
 func (a Action) Shift(n int) Action {
 	if a.Kind().OfStage() {
 		return a

@@ -2,29 +2,29 @@ package schedule
 
 import "slices"
 
-// A Builder writes a program action by action. It merges actions that repeat with a fixed stride of
-// microbatches into segments at once, so that it never holds more than the segments of the program.
-// It finds periods of up to maxPeriod actions; Repeat is for callers that know a longer one. No body
-// ends with a joined action. The zero Builder is ready for use.
+// A Builder writes a program action by action. It immediately merges actions that repeat with a fixed
+// stride of microbatches into segments, so that it never stores more than the program's segments. It
+// finds periods of up to 128 actions; a caller that knows of a longer period can use Repeat. No
+// body ends with a joined action. The zero Builder is ready for use.
 type Builder struct {
 	program []Segment
-	written int64    // actions of the program
-	tail    []Action // not in a segment yet; a run begins in it
+	written int64    // the number of actions in program
+	tail    []Action // actions that are not in a segment yet; a run begins in it
 	run     run
 }
 
-// run is a body that repeats: the tail from some position on.
+// run describes a repeating body, which extends from a position in the tail to its end.
 type run struct {
-	from, period int // in the tail; the period is 0 if there is no run
-	repeats      int // complete repeats
-	next         int // in the body: the next action if the run continues
+	from, period int // the start of the body in the tail, and its length, which is 0 if there is no run
+	repeats      int // the number of complete repeats
+	next         int // the index in the body of the action that would continue the run
 	stride       int
-	known        bool // it becomes a segment even if that saves little
+	known        bool // the run becomes a segment even if that saves few actions
 }
 
 const (
-	// maxPeriod is the longest period that a Builder looks for: the computations of a
-	// microbatch on a rank of some stages, with sends, receives and waits.
+	// maxPeriod is the longest period that a Builder searches for. It covers the computations of a
+	// microbatch on a rank with several stages, with their sends, receives and waits.
 	maxPeriod = 128
 	// leastSaved is the number of actions that a run must save to become a segment. Short programs
 	// are easier to read without segments.
@@ -62,9 +62,9 @@ func (b *Builder) Segment(s Segment) {
 }
 
 // search begins a run if the tail ends with a body and its repeats. A short body must repeat several
-// times, since a longer body may consist of short runs.
+// times, because a longer body may contain short runs.
 func (b *Builder) search() {
-	const few, still = 4, 1<<MbShift - 1 // the bits that are equal in all repeats
+	const few, still = 4, 1<<MbShift - 1 // still masks the bits that are equal in all repeats
 	n := len(b.tail)
 	a := b.tail[n-1]
 	if a.Joined() || a.Kind().OfStage() || n > 8*maxPeriod && n%7 != 0 {
@@ -75,7 +75,7 @@ periods:
 		if (a^b.tail[n-1-p])&still != 0 || (b.tail[n-2]^b.tail[max(n-2-p, 0)])&still != 0 {
 			continue
 		}
-		again := max(p, (few+p-1)/p*p) // actions of the repeats
+		again := max(p, (few+p-1)/p*p) // the number of actions that must repeat earlier ones
 		from := n - again - p
 		stride := a.Microbatch() - b.tail[n-1-p].Microbatch()
 		if from < 0 || stride == 0 || from > 0 && b.tail[from-1].Joined() {
@@ -126,7 +126,7 @@ func (b *Builder) flush() {
 	}
 }
 
-// add appends a segment. If it and the last segment are both written out, the two are merged.
+// add appends a segment. If neither it nor the last segment repeats, the two are merged.
 func (b *Builder) add(s Segment) {
 	b.written += s.Len() * int64(s.Repeat)
 	if n := len(b.program); n > 0 && s.Repeat == 1 && b.program[n-1].Repeat == 1 {
@@ -136,8 +136,8 @@ func (b *Builder) add(s Segment) {
 	b.program = append(b.program, s)
 }
 
-// Repeat repeats the actions written since the builder had length since n times, each time shifted by
-// the stride.
+// Repeat repeats all actions after the first since actions n more times, each time shifted by stride
+// microbatches.
 func (b *Builder) Repeat(since int64, n, stride int) {
 	length := b.Len() - since
 	if length == 0 || n == 0 {
@@ -166,8 +166,8 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 	b.run = run{period: len(body), repeats: repeats, stride: stride, known: true}
 }
 
-// endsWith reports whether the last segment is written out and ends with these actions,
-// with the microbatches shifted by the given number.
+// endsWith reports whether the last segment runs once and ends with the actions of the body, with by
+// added to their microbatches.
 func (b *Builder) endsWith(body []Action, by int) bool {
 	if len(b.program) == 0 {
 		return false

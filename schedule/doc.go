@@ -1,28 +1,28 @@
-// Package schedule makes and reads plans: it has the type of plans, the rules that generate them,
-// and their text form. Plans are data; this package does not run them and holds no tensors.
+// Package schedule defines plans, the rules that generate them, and their text form. Plans are data;
+// this package neither runs them nor holds tensors.
 //
-// An [Action] is one packed word: a kind (F, I, W, B, a transfer, ...), a stage
-// and a microbatch, and the drop bits for the lifetimes that end with it. A rank's
-// program is a list of [Segment]s, each a body that repeats with a stride of
-// microbatches, so that a [Plan] takes the same space and the same time to build
-// and to check for eight microbatches as for a million. A [Placement] says which
-// rank has which stage.
+// An [Action] is one packed word: a kind (F, I, W, B, a transfer, ...), a stage and a microbatch, and
+// the drop bits for the lifetimes that end with the action. A rank's program is a list of [Segment]s,
+// each a body that repeats with a stride of microbatches, so that a [Plan] for a million microbatches
+// needs no more space, or time to build and check, than a plan for eight. A [Placement] assigns each
+// stage to a rank.
 //
 // # From a name to a program
 //
-//   - A [Rule] makes the computations of a plan: [OneFOneB], [Interleaved], [ZBV]
-//     and the others. [Schedules] lists them by name, [Find] finds one. A [Builder]
-//     writes their programs, and finds their repeats.
+//   - A [Rule], such as [OneFOneB], [Interleaved] or [ZBV], generates the computations of a plan.
+//     [Schedules] lists the rules with their names, and [Find] returns the rule with a name. A
+//     [Builder] writes programs and detects their repeats.
 //   - Package schedule/lower adds the rest: the gathering of weights and the reduction of
-//     gradients, the copies on which stages compute in low precision, the transfers between ranks,
-//     and the drops of each action.
-//   - Package schedule/check proves a plan, whatever rule made it.
-//   - Package schedule/simulate computes the costs of a plan: time by two clocks, waits, bytes.
+//     gradients, the copies of weights with which stages compute in low precision, the transfers
+//     between ranks, and the drops of each action.
+//   - Package schedule/check proves a plan, regardless of the rule that generated it.
+//   - Package schedule/simulate predicts the time of a plan (makespan and span), its waits and its
+//     memory.
 //
-// The runner (package schedule/runner) obeys the plan; it never guesses. Forms of
-// files are in schedule/format, pictures in schedule/draw, the search for the best
-// schedule in schedule/choose.
+// The runner (package schedule/runner) follows the plan exactly. Package schedule/format reads and
+// writes other file formats, schedule/draw draws plans, and schedule/choose searches for the best
+// schedule.
 //
-// Letters follow PyTorch: F forward, B full backward, I input gradient, W weight gradient. A rank
-// is a position in the pipeline.
+// The letters are PyTorch's: F is a forward, B a full backward, I an input gradient, and W a weight
+// gradient. A rank is a position in the pipeline.
 package schedule

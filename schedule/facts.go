@@ -11,18 +11,18 @@ const MaxParts = 64
 // Facts are the properties of a stage that the lifetime pass needs. They come from the stage itself
 // (package stages) or from a file.
 type Facts struct {
-	// Reads[kind] is the set of entry parts, one bit each, that an action of this kind reads. A
-	// recompute is a read: a stage that recomputes in its backward reads the parts of its forward
-	// at B (or I) as well.
+	// Reads[kind] is the set of entry parts, one bit each, that an action of this kind reads. This
+	// includes recomputation: the B (or I) of a stage that recomputes also reads the parts that its
+	// forward reads.
 	Reads [NumKinds]uint64
-	// Frozen stages have no weight gradients: in training they run I, not B, and
-	// nothing at all if no stage before them trains.
+	// Frozen stages have no weight gradients. In training they run I instead of B, or no backward
+	// if all stages before them are frozen too.
 	Frozen bool
-	// Split stages run I and W as separate actions if the plan does.
+	// Split stages run I and W as separate actions if the plan contains them.
 	Split bool
 	// Recomputes is set if the backward runs the forward again.
 	Recomputes bool
-	// Quantizes is set if the stage computes on copies of its weights, which QUANTIZE makes once
+	// Quantizes is set if the stage computes with copies of its weights, which QUANTIZE makes once
 	// per step.
 	Quantizes bool
 }

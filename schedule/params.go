@@ -14,28 +14,27 @@ var ErrParams = errors.New("schedule: invalid parameters")
 type Params struct {
 	Placement    Placement
 	Microbatches int
-	// Group is the number of microbatches that run breadth first together. 0 is 1 for DepthFirst,
-	// which has groups on one rank only, and the number of ranks for Interleaved, ZB1P and
-	// GroupedInterleave. Other rules have no groups.
+	// Group is the number of microbatches that run breadth first together. 0 means 1 for
+	// DepthFirst, which has groups only on a single rank, and the number of ranks for Interleaved,
+	// ZB1P and GroupedInterleave. Other rules have no groups.
 	Group int
 	// Cap is the maximum number of microbatches that a rank may have in flight, summed over its
-	// stages; 0 is the rule's own bound. Only ZBH2, and DepthFirst on several ranks, accept a Cap.
+	// stages; 0 means the rule's default. Only ZBH2, and DepthFirst on several ranks, accept a Cap.
 	Cap int
-	// Slices is Plan.Slices; 0 is 1. Only Seq1F1B accepts more.
+	// Slices is Plan.Slices; 0 means 1. Only Seq1F1B accepts more than 1.
 	Slices int
 	Mode   Mode
-	// Frozen reports, by stage, which stages have no weight gradients; nil is none. A forward-only
-	// plan ignores it.
+	// Frozen[stage] reports whether the stage has no weight gradients; nil means that no stage is
+	// frozen. A forward-only plan ignores it.
 	Frozen []bool
 }
 
-// A Rule generates the computations of a plan, without drops. It refuses parameters that it does
-// not support: a Group, Cap or Slices, or another placement. In a forward-only plan, the forwards
-// have the same order as in training.
+// A Rule generates the computations of a plan, without drops. It rejects parameters that it does not
+// support, such as a Group, Cap, Slices or placement. In a forward-only plan, the forwards have the
+// same order as in training.
 type Rule func(Params) (*Plan, error)
 
-// Validate reports every fault of the parameters at once. Each of the joined
-// errors wraps ErrParams.
+// Validate reports all faults of the parameters as joined errors, each of which wraps ErrParams.
 func (p Params) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -92,12 +91,12 @@ func (p Params) Validate() error {
 type UnusedError struct {
 	Rule   string
 	Reason string // "has no groups"
-	Field  string // of Params
+	Field  string // the name of the field of Params
 	Value  int
 	Advice string // an alternative to leaving the field at 0, or ""
 }
 
-// Error names the field to leave at 0.
+// Error returns a message that names the field to leave at 0.
 func (e *UnusedError) Error() string {
 	return fmt.Sprintf("%v: %s %s: make %s 0, not %d%s", ErrParams, e.Rule, e.Reason, e.Field, e.Value, e.Advice)
 }
@@ -115,7 +114,7 @@ const (
 	takesCopies
 )
 
-// check validates the parameters for a rule that supports only these options.
+// check validates the parameters for a rule that supports only the options in takes.
 func (p Params) check(rule string, takes option) error {
 	faults := []error{p.Validate()}
 	if takes&takesGroup == 0 && p.Group > 1 {
@@ -133,8 +132,8 @@ func (p Params) check(rule string, takes option) error {
 	return errors.Join(faults...)
 }
 
-// plan returns the plan with these programs, one for each rank. It removes the actions that the mode
-// and the frozen stages exclude (kept), so that a rule may assume that all stages train.
+// plan returns a plan with the given programs, one for each rank. It calls kept to remove the actions
+// that the mode and the frozen stages exclude, so that a rule may assume that all stages train.
 func (p Params) plan(name string, programs ...[]Segment) *Plan {
 	plan := &Plan{Name: name, Mode: p.Mode, Placement: p.Placement, Microbatches: p.Microbatches, Programs: programs}
 	plan.Placement.Rank = slices.Clone(p.Placement.Rank)

@@ -1,15 +1,15 @@
 package schedule
 
-// Placement maps stages to ranks. It may contain several copies of a model: then each copy runs a
-// part of the microbatches (Plan.Span), and stage s of copy c is stage c·Depth + s of the plan.
+// Placement maps stages to ranks. If it contains several copies of a model, each copy runs a part of
+// the microbatches (Plan.Span), and stage s of copy c is stage c·Depth + s of the plan.
 type Placement struct {
 	Ranks  int
-	Rank   []int // Rank[s] is the rank of stage s, copy after copy
-	Copies int   // of the whole model; 0 is 1
+	Rank   []int // by stage, copy by copy: the stage's rank
+	Copies int   // the number of copies of the model; 0 means 1
 }
 
-// Looped places stage s on rank s mod ranks. Params.Validate refuses a placement with no rank or no
-// stage.
+// Looped places stage s on rank s mod ranks. Params.Validate rejects a placement without ranks or
+// stages.
 func Looped(ranks, stages int) Placement {
 	p := Placement{Ranks: ranks, Rank: make([]int, max(stages, 0))}
 	for s := range p.Rank {
@@ -19,7 +19,7 @@ func Looped(ranks, stages int) Placement {
 }
 
 // Wave places stages on the ranks from the first to the last and back again, until all stages are
-// placed. With twice as many stages as ranks it is the V: rank r has stages r and 2·ranks-1-r.
+// placed. With twice as many stages as ranks, the result is a V: rank r has stages r and 2·ranks-1-r.
 func Wave(ranks, stages int) Placement {
 	p := Looped(ranks, stages)
 	for s := range p.Rank {
@@ -31,7 +31,7 @@ func Wave(ranks, stages int) Placement {
 }
 
 // Bidirectional places two copies of a model with as many stages as ranks: stage s of the first copy
-// is on rank s, stage s of the second copy on rank ranks-1-s.
+// is on rank s, and stage s of the second copy is on rank ranks-1-s.
 func Bidirectional(ranks int) Placement {
 	p := Placement{Ranks: ranks, Rank: make([]int, 2*max(ranks, 0)), Copies: 2}
 	for s := range p.Rank {
@@ -43,7 +43,7 @@ func Bidirectional(ranks int) Placement {
 	return p
 }
 
-// Stages returns the number of stages of all copies.
+// Stages returns the total number of stages of all copies.
 func (p Placement) Stages() int { return len(p.Rank) }
 
 // Depth returns the number of stages of one copy of the model.
@@ -55,7 +55,7 @@ func (p Placement) First(stage int) bool { return p.within(stage) == 0 }
 // Last reports whether a stage is the last of its copy: its losses start the backward.
 func (p Placement) Last(stage int) bool { return p.within(stage) == p.Depth()-1 }
 
-// On returns the stages of a rank, ascending.
+// On returns the stages of a rank in ascending order.
 func (p Placement) On(rank int) []int {
 	var stages []int
 	for s, r := range p.Rank {
@@ -66,7 +66,7 @@ func (p Placement) On(rank int) []int {
 	return stages
 }
 
-// byRank returns the stages of each rank, ascending.
+// byRank returns the stages of each rank in ascending order.
 func (p Placement) byRank() [][]int {
 	on := make([][]int, p.Ranks)
 	for stage, rank := range p.Rank {
@@ -75,7 +75,7 @@ func (p Placement) byRank() [][]int {
 	return on
 }
 
-// within returns the number of a stage within its copy.
+// within returns the index of a stage within its copy.
 func (p Placement) within(stage int) int {
 	if p.Copies < 2 {
 		return stage
@@ -83,7 +83,7 @@ func (p Placement) within(stage int) int {
 	return stage % p.Depth()
 }
 
-// span returns the microbatches out of m that run through a stage.
+// span returns the range [lo, hi) of those of the m microbatches that run through a stage.
 func (p Placement) span(stage, m int) (lo, hi int) {
 	if p.Copies < 2 {
 		return 0, m

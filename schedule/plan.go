@@ -14,64 +14,64 @@ type Mode uint8
 const (
 	// Training plans run every microbatch forward and backward.
 	Training Mode = iota
-	// ForwardOnly plans evaluate: F of every stage and microbatch, nothing else.
+	// ForwardOnly plans are for evaluation: they run only F, for every stage and microbatch.
 	ForwardOnly
 
 	numModes = int(ForwardOnly) + 1
 )
 
-// The levels of state that is sharded over replicas. Each shards the state of the levels below it as
-// well; level 0 shards nothing.
+// The levels at which replicas shard state. Each level also shards the state of all lower levels; level 0
+// shards nothing.
 const (
 	ShardOptimizer = 1 + iota // the optimizer's state
 	ShardGradients            // reduced gradients
 	ShardWeights              // weights, which are gathered for use
 )
 
-// Runtime is the system that runs a plan. It decides what the transfers of the plan mean.
+// Runtime is the system that runs a plan. It determines the meaning of the plan's transfers.
 type Runtime uint8
 
 const (
-	// Weir: a rank waits at a receive until its message is there, and at a send until the
-	// link has room for it. Outputs and gradients have a link each.
+	// Weir is the runner of package schedule/runner: a rank waits at a receive until its message has
+	// arrived, and at a send until the link has room for the message. Outputs and gradients use
+	// separate links.
 	Weir Runtime = iota
-	// PyTorch is torch.distributed.pipelining: a rank posts a send or a receive and goes on.
-	// A message goes on the wire when both are posted, and the computation that takes it
-	// waits for it. What one rank sends to another arrives in the order in which it was
-	// sent, outputs and gradients in one queue, since PyTorch pairs messages by their order
-	// alone.
+	// PyTorch is torch.distributed.pipelining: a rank posts a send or a receive and continues.
+	// A message goes on the wire when both are posted, and the computation that takes the message
+	// waits for it. Messages from one rank to another, outputs and gradients alike, arrive in the
+	// order in which they were sent, because PyTorch matches sends and receives only by their
+	// order.
 	PyTorch
 
 	numRuntimes = int(PyTorch) + 1
 )
 
-// Segment is a part of a rank's program: the body, run Repeat times, with
-// Stride added to every microbatch number from one repeat to the next. The
-// actions of the body are those of the first repeat. A plain list of actions is
-// a segment that repeats once.
+// Segment is a part of a rank's program: a body that runs Repeat times. Each repeat adds Stride to
+// the microbatches of the previous one. Body contains the actions of the first repeat. A plain list
+// of actions is a segment with a Repeat of 1.
 //
-// A loop of loops has Inner segments in the place of a body, and these have bodies.
+// A loop of loops has Inner segments instead of a body. Inner segments have bodies.
 type Segment struct {
 	Body   []Action
 	Inner  []Segment
 	Repeat int
-	Stride int // of either sign
+	Stride int // may be negative
 }
 
-// Plan is a step as data: for every rank its program, and the results of the passes. A plan is
-// immutable once built and safe for concurrent use.
+// Plan describes a step as data: the program of every rank, and the results of the passes. A plan is
+// immutable once built, and safe for concurrent use.
 type Plan struct {
 	Name         string // how it was made, such as "depth-first group=4"
 	Mode         Mode
 	Placement    Placement
 	Microbatches int
-	// Slices is how many microbatches in a row are slices of one sequence; 0 is 1.
-	// Microbatch u is slice u mod Slices of sequence u / Slices; the last sequence may
-	// have fewer. The forward of a slice needs the forward of the slice before it on the same
-	// stage, its backward the backward of the slice after it.
+	// Slices is the number of consecutive microbatches that are slices of one sequence; 0 means 1.
+	// Microbatch u is slice u mod Slices of sequence u / Slices; the last sequence may have fewer
+	// slices. On each stage, the forward of a slice depends on the forward of the previous slice,
+	// and its backward depends on the backward of the next slice.
 	Slices int
-	// Frozen is true by stage for stages that have no weight gradients; nil is none. It is declared
-	// by training plans and means nothing in another mode.
+	// Frozen[stage] reports whether the stage has no weight gradients; nil means that no stage is
+	// frozen. Only training plans use it.
 	Frozen   []bool
 	Programs [][]Segment // by rank
 	// Runtime is the system for which the plan is made. Capacity is the number of messages that a
@@ -79,31 +79,32 @@ type Plan struct {
 	// has no capacity.
 	Runtime  Runtime
 	Capacity int
-	// Away[stage] is the set of the stage's slots of saved state, one bit each in the order in which
-	// the stage declares them, that an OFFLOAD of the stage moves to far memory; nil if the plan
+	// Away[stage] is the set of saved-state slots that an OFFLOAD of the stage moves to far memory,
+	// with one bit per slot in the order in which the stage declares them. Away is nil if the plan
 	// offloads nothing.
 	Away []uint64
 
-	// Facts are the facts of the lifetime pass, by stage; nil before that pass.
+	// Facts holds, by stage, the facts given to the lifetime pass; nil before that pass.
 	Facts []Facts
-	// Parts[stage][kind] is the set of entry parts, one bit each in the order that
-	// the facts use, that are dropped by an action of this kind on this stage if it has DropParts;
-	// nil before the lifetime pass.
+	// Parts[stage][kind] is the set of entry parts that an action of this kind on this stage drops
+	// if it has DropParts, with one bit per part in the same order as in the facts. Parts is nil
+	// before the lifetime pass.
 	Parts [][NumKinds]uint64
-	// Windows[stage] is the largest number of consecutive microbatches of a stage in flight at once:
-	// the highest minus the lowest plus one, each from the action that brings the stage's input to
-	// the last computation of the stage. So a ring of that size, with microbatch mod window as the
-	// slot, never holds two in one slot. Entries[rank] is the same for batch entries on a rank, from
-	// the first action of a microbatch there to the drop of its last part; it is at least 1.
+	// Windows[stage] is the maximum width of the range of a stage's microbatches in flight: the
+	// highest minus the lowest, plus one. A microbatch is in flight from the action that creates the
+	// stage's input to the last computation of the stage. Thus in a ring of Windows[stage] slots, in
+	// which each microbatch uses slot microbatch mod Windows[stage], no slot is needed twice at once.
+	// Entries[rank] is the corresponding width for batch entries on a rank, each from the first
+	// action of its microbatch there to the drop of its last part; it is at least 1.
 	Windows []int
 	Entries []int
-	// Outgoing[stage] is the same for messages that the stage sends: consecutive microbatches whose
-	// output is live, from its F to its WAIT_F, or whose input's gradient is, from its B or I to its
-	// WAIT_B, whichever is more; 0 if the stage sends nothing to another rank. It is nil on one rank.
+	// Outgoing[stage] is the corresponding width for messages that the stage sends: the larger of
+	// the widths for outputs, live from F to WAIT_F, and for gradients of inputs, live from B or I to
+	// WAIT_B. It is 0 if the stage sends nothing to another rank. Outgoing is nil for a single rank.
 	Outgoing []int
 }
 
-// WrongLength is a table of a plan whose length does not match the placement.
+// WrongLength describes a table of a plan whose length does not match the placement.
 type WrongLength struct {
 	Table     string // the name of the field
 	Len, Want int
@@ -153,7 +154,7 @@ func (p *Plan) HasTransfers() bool {
 	return slices.Contains(has[SendF:RecvB+1], true)
 }
 
-// Inside returns the segments that one repeat runs: Inner, or the body once.
+// Inside returns the segments that one repeat runs: Inner, or a single segment that runs the body once.
 func (s *Segment) Inside() []Segment {
 	if s.Inner != nil {
 		return s.Inner
@@ -161,7 +162,7 @@ func (s *Segment) Inside() []Segment {
 	return []Segment{{Body: s.Body, Repeat: 1}}
 }
 
-// Len returns the number of actions of one repeat.
+// Len returns the number of actions in one repeat.
 func (s *Segment) Len() int64 {
 	n := int64(len(s.Body))
 	for i := range s.Inner {
@@ -170,8 +171,8 @@ func (s *Segment) Len() int64 {
 	return n
 }
 
-// Written iterates over the actions of a program as they are written: those of a body
-// once, as in its first repeat.
+// Written iterates over the actions of a program as they are written: each body once, with the
+// microbatches of its first repeat.
 func Written(program []Segment) iter.Seq[Action] {
 	return func(yield func(Action) bool) {
 		for i := range program {
@@ -186,8 +187,8 @@ func Written(program []Segment) iter.Seq[Action] {
 	}
 }
 
-// Flat returns the plan with the body of every loop of loops written out; without any it
-// is the plan itself.
+// Flat returns the plan with the body of every loop of loops written out. If there are no such loops,
+// it returns the plan itself.
 func (p *Plan) Flat() *Plan {
 	flat := *p
 	flat.Programs = make([][]Segment, len(p.Programs))
@@ -215,14 +216,13 @@ func flatten(program []Segment) []Segment {
 	return list
 }
 
-// All iterates over the actions of a rank in program order, each repeat
-// expanded.
+// All iterates over the actions of a rank in program order, including every repeat.
 func (p *Plan) All(rank int) iter.Seq[Action] {
 	return func(yield func(Action) bool) { expand(p.Programs[rank], 0, yield) }
 }
 
-// expand calls yield with the actions of segments, each repeat expanded and so much
-// added to every microbatch, until it returns false.
+// expand calls yield for the actions of every repeat of the segments, with by added to their
+// microbatches, until yield returns false. It reports whether yield never did.
 func expand(segments []Segment, by int, yield func(Action) bool) bool {
 	for i := range segments {
 		s := &segments[i]
@@ -241,8 +241,8 @@ func expand(segments []Segment, by int, yield func(Action) bool) bool {
 	return true
 }
 
-// HasBackward reports whether the plan runs a backward of the stage for every
-// microbatch: in training, unless neither the stage nor any before it trains.
+// HasBackward reports whether the plan runs a backward of the stage for every microbatch. It does so
+// in training, unless the stage and all stages before it are frozen.
 func (p *Plan) HasBackward(stage int) bool {
 	return p.Mode == Training && p.Placement.within(stage) >= firstTrained(p.Frozen)
 }
@@ -258,18 +258,17 @@ func (p *Plan) Ends(stage int, kind Kind) bool {
 	return kind == B || kind == W
 }
 
-// Span returns the microbatches that run through a stage, from lo up to and without hi: all of them
-// if the placement has one copy. Several copies of a model get equal parts of the microbatches, the
-// first ones a microbatch more. A plan numbers them copy after copy, which Item maps to the order
-// of a batch.
+// Span returns the range [lo, hi) of microbatches that run through a stage. If the placement has one
+// copy of the model, these are all microbatches. Otherwise the copies divide the microbatches
+// equally; if there is a remainder, the first copies run one more each. A plan numbers the
+// microbatches copy by copy; Item maps these numbers to the order of the batch.
 func (p *Plan) Span(stage int) (lo, hi int) {
 	return p.Placement.span(stage, p.Microbatches)
 }
 
-// Item returns which one of the batch the microbatch is, from 0, in the order in which
-// batches come: the copies of a model take turns, the first copy first. So all of them
-// can begin with the first ones of a batch, and none waits for the second half. With one
-// copy the item is the microbatch.
+// Item returns the index of a microbatch in the batch, from 0. Copies of a model take the items of a
+// batch in turn, starting with the first copy, so that all copies can begin with the first items of
+// the batch, and none waits for its second half. With one copy, the item equals the microbatch.
 func (p *Plan) Item(microbatch int) int {
 	if p.Placement.Copies < 2 {
 		return microbatch
@@ -277,7 +276,7 @@ func (p *Plan) Item(microbatch int) int {
 	return p.turn(microbatch)
 }
 
-// turn is Item of a plan for several copies.
+// turn is Item for a plan with several copies of the model.
 func (p *Plan) turn(microbatch int) int {
 	copies := p.Placement.Copies
 	c, lo := 0, 0
@@ -289,15 +288,15 @@ func (p *Plan) turn(microbatch int) int {
 	return (microbatch-lo)*copies + c
 }
 
-// OfItem returns the microbatch that is this one of the batch: it undoes Item.
+// OfItem returns the microbatch of an item. It is the inverse of Item.
 func (p *Plan) OfItem(item int) int {
 	copies := max(p.Placement.Copies, 1)
 	lo, _ := p.Span(item % copies * p.Placement.Depth())
 	return lo + item/copies
 }
 
-// Wanted returns, by copy of the model, the parts of entries that stages of a rank read. Of
-// an item they are Wanted[item%len(Wanted)].
+// Wanted returns, by copy of the model, the entry parts that the stages of a rank read. If w is the
+// result, the parts for an item are w[item%len(w)].
 func (p *Plan) Wanted(rank int) []uint64 {
 	wants := make([]uint64, max(p.Placement.Copies, 1))
 	for stage := range p.Parts {
@@ -310,7 +309,7 @@ func (p *Plan) Wanted(rank int) []uint64 {
 	return wants
 }
 
-// Actions returns the number of actions in a rank's program, each repeat counted.
+// Actions returns the number of actions in a rank's program, counting every repeat.
 func (p *Plan) Actions(rank int) int64 {
 	var n int64
 	for _, segment := range p.Programs[rank] {
@@ -324,8 +323,7 @@ func (p *Plan) IsFrozen(stage int) bool {
 	return stage < len(p.Frozen) && p.Frozen[stage]
 }
 
-// firstTrained returns the first stage that is not frozen. What lies before it
-// is the frozen prefix, which has no backward.
+// firstTrained returns the first stage that is not frozen. The stages before it have no backward.
 func firstTrained(frozen []bool) int {
 	for stage, f := range frozen {
 		if !f {
