@@ -5,11 +5,10 @@ import "slices"
 const (
 	// leastAlign divides every offset.
 	leastAlign = 4
-	// line is the alignment of large buffers, a cache line, if it does not make the layout
-	// higher.
+	// line is the alignment of large buffers, a cache line, unless it makes the layout higher.
 	line = 64
-	// paddingDivisor: padding may waste 1/paddingDivisor of the live bytes if buffers of
-	// whole cache lines and other buffers are adjacent.
+	// paddingDivisor: padding may waste 1/paddingDivisor of the live bytes where buffers of whole cache
+	// lines are adjacent to other buffers.
 	paddingDivisor = 1024
 )
 
@@ -47,9 +46,9 @@ func (t *trace) alignment() func(int64) int64 {
 // above the lower bound. Buffers smaller than a line may be placed in the padding of others.
 func (t *trace) boundByPadding() bool { return t.peaks().lines-line >= t.peaks().padded }
 
-// alignments returns the alignment functions for the last, longer searches: the one without padding,
-// unless it was used already or changes nothing; then that of the program, if every allocation is a
-// group by itself. (With larger groups and the same alignments, there is no longer search.)
+// alignments returns the alignment functions for the last, longer searches: first unpaddedAlign, unless
+// it was already used or changes nothing; then the program's own, if every allocation is a group of its
+// own. (With larger groups, a longer search with the same alignments is not made.)
 func (a *attempt) alignments() (list []func(int64) int64) {
 	if !a.boundByPadding() && a.needsPadding(naturalAlign) {
 		list = append(list, unpaddedAlign)
@@ -63,11 +62,11 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 // liveBytes holds the live bytes at a moment, or their maxima.
 type liveBytes struct {
 	bytes  int64 // as requested
-	change int   // the first one that reaches the maximum of bytes
-	// padded has every buffer rounded up to leastAlign: a lower bound of the height of every layout, if
-	// that is rounded up, too.
+	change int   // the first change at which bytes reaches its maximum
+	// padded counts every buffer rounded up to leastAlign: a lower bound on the height of every layout,
+	// if the height is rounded up too.
 	padded int64
-	lines  int64 // rounded up to lines, without buffers smaller than a line
+	lines  int64 // rounded up to cache lines, not counting buffers smaller than a line
 }
 
 // peaks returns the maxima over a whole trace.

@@ -16,7 +16,7 @@ type allocation struct {
 	refs         int32
 	birth, death int32    // the numbers of the changes that allocate and release it; death is 0 while it is alive
 	position     position // of its birth; if n repeats are skipped while it is alive, of the same birth n repeats later
-	ordinal      int32    // among the births at its position
+	ordinal      int32    // its index among the births at its position
 	inRepeat     int32    // number of changes in the repeat before its birth
 	origin       origin
 }
@@ -27,7 +27,7 @@ type position struct{ segment, repeat, index int32 }
 // origin describes a buffer for messages.
 type origin struct {
 	kind       originKind
-	stage      int32 // of an entry, its number in ShapeProfile.Entries
+	stage      int32 // for an entry, its index in ShapeProfile.Entries
 	microbatch int32 // -1 for none
 	index      int32
 }
@@ -40,7 +40,7 @@ const (
 	ofInput                         // received: port of the stage's input
 	ofGradient                      // received: port of the stage's output
 	ofTiedUse                       // a gradient of another rank: parameter of the stage
-	ofStageAlways                   // of a stage, without a microbatch: index into StageProfile.Buffers
+	ofStageAlways                   // of a stage but no microbatch: index into StageProfile.Buffers
 )
 
 // names returns the names of the parts in a set. A part outside the profile is named by its

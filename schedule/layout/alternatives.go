@@ -41,12 +41,10 @@ func (a Alternative) with(name string) Alternative {
 }
 
 // Variants returns alternatives that may need less memory:
-//   - fewer microbatches in flight: with the cap of the rule if it has one, otherwise
-//     with depth-first;
-//   - smaller microbatches, of a smaller shape class, and as many more of them as the
-//     same number of tokens needs. Classes of less than a quarter of the largest are left
-//     out, because the cost per token of such small microbatches is unknown and most of
-//     their memory does not depend on tokens;
+//   - fewer microbatches in flight: using the rule's cap if it has one, otherwise with depth-first;
+//   - smaller microbatches, from a smaller shape class, and correspondingly more of them for the same
+//     number of tokens. Classes smaller than a quarter of the largest are left out, because the cost per
+//     token of such small microbatches is unknown and most of their memory does not depend on tokens;
 //   - both together.
 func (a Alternative) Variants() []Alternative {
 	list := a.capped()
@@ -73,8 +71,8 @@ func (a Alternative) Variants() []Alternative {
 	return list
 }
 
-// minShare is the largest quotient of the largest shape class and a smaller one that Variants
-// considers.
+// minShare limits the shape classes that Variants considers: the largest class may be at most minShare
+// times as large.
 const minShare = 4
 
 // capped returns the alternatives with fewer microbatches in flight. Plans with more microbatches in
@@ -142,7 +140,7 @@ func scale(n int, over, under int64) int {
 func Weigh(list []Alternative, cfg Config) (weighed []Alternative) {
 	cfg.Budget, cfg.Instead = 0, nil
 	list = slices.Clone(list)
-	_ = eachRank(len(list), func(i int) error { // The function returns no errors.
+	_ = eachRank(len(list), func(i int) error { // the function never returns an error
 		a := &list[i]
 		if plan, err := a.Rule(a.Params); err == nil {
 			a.Plan, _ = lower.Prepare(plan, a.Passes) // nil if it fails
@@ -186,8 +184,8 @@ func (a *Alternative) weigh(traces *sync.Pool) error {
 	return err
 }
 
-// LayOut lays out the alternative with this amount of work per rank, and lowers Bytes if the layout is
-// lower than the previous ones.
+// LayOut lays out the alternative with the given amount of work per rank, and lowers Bytes if this layout
+// is lower than the previous ones.
 func (a *Alternative) LayOut(ctx context.Context, work int64) error {
 	cfg := a.cfg
 	cfg.Search.Nodes = work

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Height returns the bytes of a step on the rank that needs most.
+// Height returns the bytes that a step needs on the rank that needs the most.
 func (p *Memory) Height() (most int64) {
 	for i := range p.Ranks {
 		most = max(most, p.Ranks[i].Height)
@@ -19,7 +19,7 @@ func (p *Memory) Height() (most int64) {
 	return most
 }
 
-// FarHeight returns the bytes of far memory of a step on the rank that needs most.
+// FarHeight returns the bytes of far memory that a step needs on the rank that needs the most.
 func (p *Memory) FarHeight() (most int64) {
 	for i := range p.Ranks {
 		if far := p.Ranks[i].Far; far != nil {
@@ -71,15 +71,15 @@ func (p *Memory) checkBudget(ctx context.Context) error {
 }
 
 const (
-	// alternativeWork is the work of the search for the layout of an alternative, on all ranks together.
+	// alternativeWork is the work spent on the search for an alternative's layout, over all ranks.
 	alternativeWork = 400_000
-	// mostFitting is the largest number of alternatives in an error.
+	// mostFitting is the largest number of alternatives that an error lists.
 	mostFitting = 6
 )
 
 // fitting returns an error that lists the alternatives that fit and have the fewest changes. The ones
-// that need most come first, because they are closest to the plan. Nil means that there are no
-// alternatives.
+// that need the most memory come first, because they are closest to the plan. It returns nil if there are
+// no alternatives.
 func (p *Memory) fitting(ctx context.Context) error {
 	left := slices.SortedStableFunc(slices.Values(p.cfg.Instead), func(a, b Alternative) int { return cmp.Compare(a.Changes, b.Changes) })
 	var least *Alternative

@@ -12,7 +12,7 @@ type Change struct {
 	Serial     int // number of buffers that were allocated before this one
 	Bytes      int64
 	Class      memory.Class
-	Place      int   // place in the layout of the change
+	Place      int   // place of the change in the layout
 	Offset     int64 // in the layout
 	Stage      int   // the owner; -1 for an entry
 	Microbatch int   // -1 if it belongs to none
@@ -20,12 +20,12 @@ type Change struct {
 	origin origin
 }
 
-// Name returns the name of the buffer of a change, without its microbatch.
+// Name returns the name of a change's buffer, without its microbatch.
 func (p *Memory) Name(c Change) string { return p.profile.name(c.origin, p.shape(c.Microbatch)) }
 
 // All iterates over the changes of a whole step on a rank, including every repeat, in the order in
-// which a runner makes them with stages of this profile. It traces the program again, and uses memory
-// for every change of the step.
+// which a runner makes them with stages of this profile. It traces the program again, and its memory use
+// grows with the number of changes.
 func (p *Memory) All(rank int) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		layout := p.Ranks[rank].Layout

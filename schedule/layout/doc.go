@@ -3,18 +3,18 @@
 // Its input is a plan, which lists the actions of every rank, and a [Profile], which lists what a call
 // of every stage allocates, retains and releases for one microbatch. Its output is, for every rank, a
 // [memory.Layout]: an offset for every allocation of the step, so that the rank's arena never searches
-// for free memory. The height of a layout is the highest end of a buffer. The peak, which is the most
-// bytes that are alive at once, is a lower bound of the height of every layout. A layout that meets
-// the bound is optimal.
+// for free memory. The height of a layout is the highest end of a buffer. The peak, which is the largest
+// number of bytes alive at once, is a lower bound on the height of every layout. A layout that meets the
+// bound is optimal.
 //
 // # From a plan to offsets
 //
 // Each rank is laid out independently, in four steps:
 //
-//  1. Trace (trace.go, references.go, offload.go). The program of the rank is executed on the profile.
-//     The trace counts references as a runner does, but has no tensors. It logs a change for every
-//     birth, the moment at which a buffer is allocated, and for every death, at which its last
-//     reference is released.
+//  1. Trace (trace.go, references.go, offload.go). The rank's program is executed on the profile. The
+//     trace counts references as a runner does, but has no tensors. It logs a change for every birth, the
+//     moment at which a buffer is allocated, and for every death, at which its last reference is
+//     released.
 //  2. Skip repeats (repeats.go), so that a step of a million microbatches costs as much as one of a
 //     hundred.
 //  3. Build a placement problem (problem.go): buffers with sizes and lifetimes. Package
@@ -45,19 +45,19 @@
 // table of offsets for any number of microbatches. A cycle must be at least as long as the longest life
 // in it, because an offset is used again one cycle later. For example, a rank of 1F1B with four
 // microbatches in flight executes "F of microbatch k+3, B of microbatch k" in repeat k. An activation
-// that is saved in repeat 5 is released in repeat 8, and its life takes three repeats and a part of a
-// fourth. In repeats 6, 7 and 8 the same action saves activations while the first one is alive, so
-// they need three other offsets. In repeat 9, the first offset is free again. The shortest cycle is
-// four repeats.
+// that is saved in repeat 5 is released in repeat 8, so its life spans three repeats and part of a
+// fourth. In repeats 6, 7 and 8 the same action saves activations while the first one is alive, so they
+// need three other offsets. In repeat 9, the first offset is free again. The shortest cycle is four
+// repeats.
 //
 // # The placement problem
 //
 // Time in the problem is the number of changes so far. The allocations that must share an offset, for
 // example the births of one action in repeats 5, 9 and 13, are one buffer of the problem, whose
 // lifetime has gaps: other buffers may use the bytes between a death and the next birth. Such a set of
-// allocations is a group (see groups). An allocation that is born outside of the cycle and its equal
-// repeats is a group by itself, with one exception: an allocation that is born in the lead and is
-// still alive in the cycle belongs to the group of the same birth in the cycle.
+// allocations is a group (see groups). An allocation that is born outside the cycle and its equal repeats
+// is a group of its own, with one exception: an allocation that is born in the lead and is still alive in
+// the cycle belongs to the group of the same birth in the cycle.
 //
 // Groups can make a layout higher than the bound. An allocator that does not plan would place the
 // activation of repeat 9 in any free range. The plan has to place it at the offset of repeat 5, and
@@ -67,50 +67,49 @@
 //
 // # Rotations
 //
-// A rotation (rotation.go) avoids this waste with a longer cycle. It connects births of one size to a
-// chain: each birth follows the death of the previous one, in the same repeat or a later one, and
-// reuses its bytes. For example, let each repeat take 10 units of time. Buffer x is born at time 0 of
-// every repeat and dies 14 units later. Buffer y, of the same size, is born at time 5 and dies 11 units
-// later. With cycles of the shortest length, 2, both x and y have two offsets, so there are four.
-// As a chain, the x of repeat 0 dies at 14, the y that is born at 15, in repeat 1, takes its bytes, and
-// dies at 26. This is a run of the chain. Every repeat starts a run, which takes 26 units, less than
-// three repeats. So three ranges of bytes (locations) suffice: the run that starts in repeat k uses
-// location k mod 3. The cycle must be a multiple of 3 repeats, so that each cycle begins with the same
-// location.
+// A rotation (rotation.go) avoids this waste with a longer cycle. It links births of one size into a
+// chain: each birth follows the death of the previous one, in the same repeat or a later one, and reuses
+// its bytes. For example, let each repeat take 10 units of time. Buffer x is born at time 0 of every
+// repeat and dies 14 units later. Buffer y, of the same size, is born at time 5 and dies 11 units later.
+// With cycles of the shortest length, 2, both x and y have two offsets, so there are four. As a chain,
+// the x of repeat 0 dies at 14, the y that is born at 15, in repeat 1, takes its bytes, and dies at 26.
+// This is a run of the chain. Every repeat starts a run, which takes 26 units, less than three repeats.
+// So three ranges of bytes (locations) suffice: the run that starts in repeat k uses location k mod 3.
+// The cycle must be a multiple of 3 repeats, so that each cycle begins with the same location.
 //
 // Different chains have different numbers of locations, and the cycle must be a multiple of each of
 // them. To achieve this for a given cycle, the number of locations of a chain is rounded up to a divisor
-// of the cycle. A cycle is good if all locations together then need hardly more bytes than are alive at
-// the peak. A rotation is computed without a search and gives every birth of the cycle a location. Each
-// location is a group of the problem.
+// of the cycle. A cycle is good if all its locations together need only slightly more bytes than are
+// alive at the peak. A rotation is computed without a search and gives every birth of the cycle a
+// location. Each location is a group of the problem.
 //
 // # The search
 //
-// An attempt is low enough if no other attempt can gain much: its height is the bound, or it exceeds
-// the peak by at most 1 % and the program is large, or by at most 0.1 % and no layout with buffers
-// aligned to cache lines can meet the bound. The search stops at the first attempt that is low enough.
-// In order, it tries:
+// An attempt is low enough if no other attempt can gain much: its height equals the bound, or it exceeds
+// the peak by at most 1% and the program is large, or by at most 0.1% and no layout with buffers aligned
+// to cache lines can meet the bound. The search stops at the first attempt that is low enough. In order,
+// it tries:
 //
 //  1. The shortest cycles. If no two allocations share an offset, it skips 2 and 3, which would give
 //     the same problem.
 //  2. Up to four rotations, the shortest good cycle first.
-//  3. The program without cycles, every repeat traced and every allocation a group by itself, if it is
-//     short enough for that.
-//  4. The best attempt so far once more, with a longer search: first with smaller alignments, which
-//     need no padding (align.go), if some buffers have padding; then with the same alignments, but only
-//     if every allocation is a group by itself.
+//  3. The program without cycles, with every repeat traced and every allocation in a group of its own, if
+//     it is short enough for that.
+//  4. The best attempt so far again, with a longer search: first with smaller alignments, which need no
+//     padding (align.go), if some buffers have padding; then with the same alignments, but only if every
+//     allocation is a group of its own.
 //
-// Attempts 1 to 3 get little work: enough for package placement to place all buffers about once,
-// greedily. Only the best attempt is worth a longer search. Work is counted in placements of buffers,
-// not in time, so that the results depend on the arguments alone.
+// Attempts 1 to 3 are given little work: enough for package placement to place all buffers about once,
+// greedily. Only the best attempt is worth a longer search. Work is counted in placements of buffers, not
+// in time, so that the results depend on the arguments alone.
 //
-// A proof by package placement that no layout is lower holds for the groups of one attempt. It is
-// reported as a proof for the program ([Certificate].Optimal) only if every allocation was a group by
-// itself, or if the height is the bound.
+// A proof by package placement that no layout is lower holds only for the groups of one attempt. It is
+// reported as a proof for the program ([Certificate].Optimal) only if every allocation was a group of its
+// own, or if the height equals the bound.
 //
 // # Coordinates
 //
-// Three numbers say when something happens, each for one purpose:
+// Three kinds of number tell when something happens, each for its own purpose:
 //
 //   - A position is an action of the whole program: segment, repeat and index in the body. It is what
 //     the plan and the runner count.
@@ -121,8 +120,8 @@
 //
 // # Limits
 //
-// Planning time grows with microbatches if Config.Shapes gives the shape of each one, and for
-// schedules whose microbatches in flight grow with their number (gpipe, breadth-first). Package runner
-// records profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one does
-// not.
+// Planning time grows with the number of microbatches if Config.Shapes gives the shape of each one, and
+// for schedules whose microbatches in flight grow with their number (gpipe, breadth-first). Package
+// runner records profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one
+// does not.
 package layout

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// envelope returns a profile of one shape class in which every buffer has its largest size
-// over all classes.
+// envelope returns a profile with one shape class, in which every buffer has its largest size over all
+// classes.
 func envelope(t *Profile) (*Profile, error) {
 	if len(t.Shapes) == 1 {
 		return t, nil
@@ -34,8 +34,8 @@ func envelope(t *Profile) (*Profile, error) {
 	return &Profile{Parts: t.Parts, Params: t.Params, Shapes: []ShapeProfile{wide}}, nil
 }
 
-// widen raises the sizes of buffers to those of others, and reports whether both lists have
-// the same classes.
+// widen raises the sizes of buffers to those of others where these are larger, and reports whether both
+// lists have the same classes.
 func widen(buffers *[]Buffer, others []Buffer) bool {
 	if len(*buffers) != len(others) {
 		return false
@@ -52,12 +52,12 @@ func widen(buffers *[]Buffer, others []Buffer) bool {
 	return true
 }
 
-// calls returns the calls of a profile; a missing call is nil.
+// calls returns all calls of a profile; a missing call is nil.
 func (t *StageProfile) calls() [9]*Call {
 	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.ZeroGrad, t.Quantize, t.QuantizeEval}
 }
 
-// sameCalls reports whether two stage profiles differ in sizes only.
+// sameCalls reports whether two stage profiles differ only in sizes.
 func sameCalls(a, b *StageProfile) bool {
 	others := b.calls()
 	for i, call := range a.calls() {

@@ -3,8 +3,8 @@ package layout
 import "errors"
 
 var (
-	// ErrProfile is wrapped by every error about a profile: about its contents, its file, or
-	// its fit to a plan.
+	// ErrProfile is wrapped by every error about a profile: about its contents, its file, or a mismatch
+	// with the plan.
 	ErrProfile = errors.New("layout: invalid profile")
 	// ErrConfig is wrapped by every error about a configuration.
 	ErrConfig = errors.New("layout: invalid configuration")

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Figures are the bytes that a stage keeps for one microbatch, for stages that allocate outside the
-// library or have not been recorded. The saved bytes include the input if the stage keeps it.
+// Figures holds the bytes that a stage keeps for one microbatch. It is for stages that allocate outside
+// the library or have not been recorded. The saved bytes include the input if the stage keeps it.
 type Figures struct {
 	Stage    string
 	Output   int64 // output of F
@@ -20,14 +20,14 @@ type Figures struct {
 	Forward  int64 // workspace of F
 	Backward int64 // workspace of B, I and W
 
-	ForwardWeights  int64 // copies of weights that QUANTIZE makes for the forward, once in a step
-	BackwardWeights int64 // the same for the backward
+	ForwardWeights  int64 // copies of weights that QUANTIZE makes for the forward, once per step
+	BackwardWeights int64 // copies that it makes for the backward
 
 	Gathered  int64 // weights that UNSHARD gathers
 	Gradients int64 // whole gradients, from ZERO_GRAD to WAIT_REDUCE
 }
 
-// FromCosts returns the figures of every stage of a plan from its costs. Costs have no
+// FromCosts returns the figures of every stage of a plan from its costs. Costs do not describe
 // workspaces, so these are 0.
 func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 	list := make([]Figures, plan.Placement.Stages())
@@ -66,7 +66,8 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 		t.Buffers = append(t.Buffers, Buffer{Name: name, Bytes: bytes, Class: class})
 		return []Ref{{Own, len(t.Buffers) - 1}}
 	}
-	// call returns a call that allocates, releases the workspace, and ends the slots in taken.
+	// call returns a call that allocates the buffers in born, releases the workspace, and ends the slots
+	// in taken.
 	call := func(born, workspace, taken, out []Ref) *Call {
 		c := &Call{Taken: len(taken), Out: out}
 		events := func(op Op, refs []Ref) {

@@ -24,13 +24,13 @@ type Config struct {
 	// Envelope plans for microbatches of any shape class. Every buffer has its largest size over all
 	// classes.
 	Envelope bool
-	// Replicas is the number of data-parallel replicas; 0 is 1. Several replicas add the uses of a
-	// tied parameter at step end without buffers of the step.
+	// Replicas is the number of data-parallel replicas; 0 is 1. With several replicas, the uses of a tied
+	// parameter are added up at step end without buffers of the step.
 	Replicas int
-	// Budget is the memory of a rank for a step, in bytes; 0 is no limit.
+	// Budget is the memory that a step may use on a rank, in bytes; 0 means no limit.
 	Budget int64
-	// Resident returns the bytes that a rank of a placement holds before and after the step,
-	// which count towards the budget. Nil means none.
+	// Resident returns the bytes that a rank of a placement holds before and after the step. They count
+	// towards the budget. Nil means that ranks hold none.
 	Resident func(place schedule.Placement, rank int) int64
 	// Instead lists alternatives to try if the plan does not fit the budget. The error names
 	// the alternatives that fit.
@@ -56,15 +56,15 @@ type Rank struct {
 	End      int             // place of step end
 	Certificate
 	// Problem is the placement problem, and Offsets is its solution. The problem omits the skipped
-	// repeats. Allocations that share an offset are one buffer with gaps.
+	// repeats. Allocations that share an offset appear as one buffer with gaps.
 	Problem *placement.Problem
 	Offsets []int64
-	// Far is the layout of the rank's far memory, which has other places; nil if the rank offloads
+	// Far is the layout of the rank's far memory, which has its own places; nil if the rank offloads
 	// nothing.
 	Far *Rank
 }
 
-// Certificate states the quality of a layout, and its contents. The bound is the peak of the whole
+// Certificate states how good a layout is, and what it contains. The bound is the peak of the whole
 // program, in requested bytes.
 type Certificate struct {
 	placement.Certificate
@@ -76,9 +76,9 @@ type Certificate struct {
 // Make lays out the memory of every rank of a plan. The plan must have passed
 // lower.Lifetimes, and lower.Transfers if it has several ranks.
 //
-// Errors wrap ErrProfile if the profile does not fit the plan, ErrConfig, ErrBudget, or ErrTooLong
-// if the buffers in flight of a program grow with microbatches, or its repeats are too long to be
-// planned.
+// Errors wrap ErrProfile if the profile does not fit the plan, ErrConfig, ErrBudget, or ErrTooLong if the
+// number of buffers in flight grows with the number of microbatches, or if a program's repeats are too
+// long to be planned.
 func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	for rank, program := range plan.Programs {
 		written := int64(0)
@@ -196,7 +196,7 @@ func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *Rank) e
 		r.Method = "one size in turns, " + r.Method
 	}
 	switch {
-	case r.Height == r.Bound: // the proof is that of the solution
+	case r.Height == r.Bound: // the solution's own proof stands
 	case best.optimal():
 		r.Proof = fmt.Sprintf("the height is the most bytes alive at once, with every buffer rounded up to a multiple of %d bytes, which divides every offset", leastAlign)
 	case !r.Optimal && !best.separate(): // a proof for the problem holds only for layouts with these cycles

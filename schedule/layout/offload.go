@@ -91,9 +91,9 @@ func offloads(program []schedule.Segment) bool {
 
 // Away returns the slots to offload, in the form of schedule.Plan.Away. For each stage of a
 // placement it takes slots, the largest first, until their sum would exceed this share of the bytes
-// that the stage saves in slots; it passes over a slot that is too large. It considers the first 64
-// slots of a stage (see [Profile.NearSlots]), and only if the slot has the only reference to its buffer
-// after the forward.
+// that the stage saves in slots; it passes over a slot that is too large. It considers only the first 64
+// slots of a stage (see [Profile.NearSlots]), and of these only slots that hold the only reference to
+// their buffer after the forward.
 func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
 	away, _ := t.offloadable(placement, share)
 	return away
@@ -113,7 +113,7 @@ func (n NearSlots) String() string {
 	return fmt.Sprintf("stage %d (%s) keeps %d slots near, %d bytes for each microbatch: only the first %d slots of a stage can be offloaded; divide the model into more stages", n.Stage, n.Name, n.Slots, n.Bytes, maxSlots)
 }
 
-// NearSlots returns the stages with slots that [Profile.Away] omits because of their number.
+// NearSlots returns the stages with slots that [Profile.Away] omits because their numbers are too high.
 func (t *Profile) NearSlots(placement *schedule.Placement, share float64) []NearSlots {
 	_, near := t.offloadable(placement, share)
 	return near
@@ -158,9 +158,9 @@ func (t *Profile) offloadable(placement *schedule.Placement, share float64) (awa
 	return away, all
 }
 
-// heldBySlotAlone reports whether, for every shape class, the slot has the only reference to its
-// buffer after F. For an input this holds if it was received, or if the previous stage is on the same
-// rank and keeps no reference to the buffer.
+// heldBySlotAlone reports whether, for every shape class, the slot holds the only reference to its buffer
+// after F. For an input this holds if it was received, or if the previous stage is on the same rank and
+// keeps no reference to the buffer.
 func (t *Profile) heldBySlotAlone(placement *schedule.Placement, s int, ref Ref) bool {
 	for shape := range t.Shapes {
 		st := t.stage(shape, s)
@@ -189,7 +189,7 @@ func (t *Profile) heldBySlotAlone(placement *schedule.Placement, s int, ref Ref)
 	return true
 }
 
-// references returns how many references to a buffer a call leaves, including those it hands over.
+// references returns how many references to a buffer remain after a call, including those it hands over.
 func (c *Call) references(ref Ref) (n int) {
 	for _, e := range c.Events {
 		switch {

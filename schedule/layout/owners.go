@@ -6,12 +6,11 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// mostNamed is the largest number of owners of a rank that Owners names.
+// mostNamed is the largest number of owners that Owners names on a rank.
 const mostNamed = 32
 
-// Owners returns the owners at the peak of each rank, the largest first, for a log
-// (memlog.Log.PeakOwner) that begins with this step. It adds up the smaller owners of a rank
-// by class.
+// Owners returns the owners at the peak of each rank, the largest first, for a log (memlog.Log.PeakOwner)
+// that begins with this step. It combines a rank's smaller owners by class.
 func (p *Memory) Owners(step int64) iter.Seq[memory.PeakOwner] {
 	return func(yield func(memory.PeakOwner) bool) {
 		for rank := range p.Ranks {

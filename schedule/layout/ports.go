@@ -7,14 +7,14 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// stage returns the profile of a stage of a plan. If the plan has several copies of a model, the
-// profile may have the stages of one copy.
+// stage returns the profile of a stage of a plan. If the plan runs several copies of a model, the profile
+// may describe the stages of just one copy.
 func (t *Profile) stage(shape, stage int) *StageProfile {
 	all := t.Shapes[shape].Stages
 	return &all[stage%len(all)]
 }
 
-// params returns the uses of parameters of a stage.
+// params returns a stage's uses of parameters.
 func (t *Profile) params(stage int) []Param {
 	if len(t.Params) == 0 {
 		return nil
@@ -22,7 +22,7 @@ func (t *Profile) params(stage int) []Param {
 	return t.Params[stage%len(t.Params)]
 }
 
-// trained iterates over the names of a stage's parameters that train, with their indices.
+// trained iterates over the names of a stage's trained parameters, with their indices.
 func (t *Profile) trained(stage int) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for i, param := range t.params(stage) {
@@ -60,7 +60,7 @@ func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) 
 	return nil
 }
 
-// port is the size of a tensor that one stage hands over to another; 0 bytes if the port has no
+// port is the size of a tensor that one stage hands over to another; it is 0 bytes if the port has no
 // tensor.
 type port struct {
 	bytes  int64

@@ -13,7 +13,7 @@ func (t *trace) birthsByPlace() []int32 {
 	births := make([]int32, 1, t.stepEnd()+2)
 	for i, action := range t.actions {
 		if t.place(action.at) < len(births)-1 {
-			continue // a place of an earlier repeat; new places are reached in order
+			continue // already reached in an earlier repeat; new places are reached in order
 		}
 		count := births[len(births)-1]
 		for _, change := range t.changes(i) {
@@ -38,11 +38,11 @@ func (t *trace) changes(action int) []int32 {
 // not overlap:
 //
 //   - In the cycle of a segment each birth has a location, and the births of a location are a group.
-//     Without a rotation, the same birth in repeats that are a multiple of the cycle apart has the
-//     same location, and no life is longer than the cycle.
+//     Without a rotation, a birth has the same location in repeats that are a multiple of the cycle
+//     apart, and no life is longer than the cycle.
 //   - An allocation of the lead that dies in or after the cycle is in the group of the same birth
 //     there. (The lead ends in the same state as each repeat of the cycle, so there is one.)
-//   - Every other allocation is a group by itself.
+//   - Every other allocation is a group of its own.
 func (t *trace) groups() (group []int32, groups int) {
 	group = make([]int32, len(t.allocations))
 	births := t.births
@@ -96,7 +96,7 @@ func (t *trace) cycleActions(segment int) []tracedAction {
 // gaps between the lives of its allocations. Time is the number of changes.
 func (t *trace) problem(group []int32, groups int, align func(int64) int64) *placement.Problem {
 	problem := &placement.Problem{Buffers: make([]placement.Buffer, groups)}
-	recurrences := make([]int32, groups) // births after the first one
+	recurrences := make([]int32, groups) // number of births after the first one
 	for _, g := range group {
 		recurrences[g]++
 	}

@@ -17,13 +17,13 @@ type Profile struct {
 // ShapeProfile is the profile of one shape class.
 type ShapeProfile struct {
 	Name    string
-	Entries []Entry        // one for every set of parts that a rank wants
+	Entries []Entry        // one for each set of parts that some rank wants
 	Stages  []StageProfile // by stage
 }
 
 // Entry holds what a source allocates for one microbatch if a rank wants these parts.
 type Entry struct {
-	Parts   uint64 // one bit for each part that is wanted
+	Parts   uint64 // one bit for each wanted part
 	Buffers []Buffer
 	Events  []RefChange
 	Out     []Ref // by part: the buffer handed over; none if the part is not wanted
@@ -31,13 +31,13 @@ type Entry struct {
 
 // Param is one use of a parameter by a stage.
 type Param struct {
-	Name   string `json:"name"`  // uses of a tied parameter share it
+	Name   string `json:"name"`  // shared by all uses of a tied parameter
 	Bytes  int64  `json:"bytes"` // of its gradient
 	Frozen bool   `json:"frozen,omitempty"`
 }
 
-// StageProfile holds what one stage allocates, keeps and releases for one microbatch. A call that the
-// stage does not make is nil.
+// StageProfile holds what one stage allocates, keeps and releases for one microbatch. The field of a call
+// that the stage does not make is nil.
 type StageProfile struct {
 	Stage        string   `json:"stage"`
 	Buffers      []Buffer `json:"buffers,omitempty"`       // allocated in the calls of the stage
@@ -50,13 +50,13 @@ type StageProfile struct {
 	ZeroGrad     *Call    `json:"zero_grad,omitempty"`     // ZERO_GRAD; WAIT_REDUCE releases its results
 	Quantize     *Call    `json:"quantize,omitempty"`      // QUANTIZE: copies of weights, first for the forward and then for the backward
 	QuantizeEval *Call    `json:"quantize_eval,omitempty"` // QUANTIZE of a stage without a backward: copies for the forward
-	// Slots are the buffers that F saves, by slot of the stage; none for a slot that stays empty.
-	// A plan can offload them.
+	// Slots lists the buffers that F saves, by slot of the stage; the zero Ref marks a slot that stays
+	// empty. A plan can offload them.
 	Slots []Ref `json:"slots,omitempty" most:"1048576"`
 }
 
-// Buffer is one allocation. A buffer of class Resident is not allocated: it existed before
-// the step and outlives it, such as a table that a stage returns, and has no events.
+// Buffer is one allocation. A buffer of class Resident, such as a table that a stage returns, is not
+// allocated and has no events: it exists before the step and outlives it.
 type Buffer struct {
 	Name   string       `json:"name,omitempty"`                        // for messages; may be empty
 	Bytes  int64        `json:"bytes" whole:"bytes,1,281474976710656"` // as requested
@@ -64,19 +64,19 @@ type Buffer struct {
 	Class  memory.Class `json:"class"`
 }
 
-// Call lists the events of one call of a stage, in order. The last Taken events end slots. They take
+// Call lists the events of one call of a stage, in order. The last Taken events end slots; they take
 // effect at the end of the action, after those of its entry parts, inputs and gradients.
 type Call struct {
 	Events []RefChange `json:"events,omitempty"`
 	Taken  int         `json:"taken,omitempty" whole:"a number of events,0,1048576"`
-	Out    []Ref       `json:"out,omitempty"` // by port: what F returns as outputs, B and I as gradients of inputs
+	Out    []Ref       `json:"out,omitempty"` // by port: the outputs that F returns, or the gradients of inputs that B and I return
 	// Forward is the number of buffers at the beginning of Out that are for the forward, in QUANTIZE.
 	Forward int `json:"forward,omitempty" whole:"a number of copies,0,1048576"`
 }
 
-// RefChange changes the number of references to a buffer. Alloc makes a buffer with one reference. The
-// buffer ends with its last reference. A call does not release the reference to a buffer that it
-// hands over; the context does, at an action that the plan determines.
+// RefChange changes the number of references to a buffer. Alloc creates a buffer with one reference. The
+// buffer ends with its last reference. A call does not release the reference to a buffer that it hands
+// over; the context does, at an action that the plan determines.
 type RefChange struct {
 	Op  Op
 	Ref Ref
@@ -93,7 +93,7 @@ const (
 )
 
 // Ref names a buffer within a profile: a buffer of the stage, or one that is lent to it. The zero Ref
-// names none.
+// names no buffer.
 type Ref struct {
 	Kind  RefKind
 	Index int // into StageProfile.Buffers (or Entry.Buffers), or the number of the port or part

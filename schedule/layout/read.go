@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// MaxText is the largest number of bytes that Read reads.
+	// MaxText is the largest number of bytes that Read accepts.
 	MaxText = 64 << 20
 	// maxIndex bounds the numbers of buffers.
 	maxIndex = 1 << 20

@@ -44,8 +44,8 @@ func (t *trace) dropParts(w slot, set uint64) error {
 	return nil
 }
 
-// finish executes step end. It pulls the entries that no action pulled, and executes the transfers of the
-// gradients of tied parameters between ranks, one after the other.
+// finish executes step end. It pulls the entries that no action has pulled, and executes the transfers of
+// tied parameters' gradients between ranks, one after the other.
 func (t *trace) finish() error {
 	if !t.pullsNothing() {
 		if err := t.pull(t.plan.Microbatches - 1); err != nil {
@@ -57,7 +57,7 @@ func (t *trace) finish() error {
 	}
 	rank := t.plan.Placement.Rank
 	_, ties := effects.Ties(len(rank), t.profile.trained)
-	for back := range 2 { // first the owners receive gradients, then the uses receive totals
+	for back := range 2 { // first the owners receive gradients, then the other uses receive the totals
 		for _, tie := range ties {
 			to, from := tie.Owner, tie.Use
 			if back == 1 {
@@ -135,7 +135,7 @@ func (t *trace) release(i int32) error {
 	return nil
 }
 
-// record logs a change: the number of the allocation for a birth, its complement for a death.
+// record logs a change: the allocation's number for a birth, the complement of the number for a death.
 func (t *trace) record(change int32) {
 	if len(t.log) == cap(t.log) {
 		t.log = slices.Grow(t.log, len(t.log)+512)

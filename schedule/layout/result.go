@@ -16,7 +16,7 @@ func (t *trace) layout(group []int32, offsets []int64, height int64) *memory.Lay
 	}
 	var live int64
 	for i, action := range t.actions {
-		first := t.place(action.at) == len(l.Levels) // of the actions at this place
+		first := t.place(action.at) == len(l.Levels) // the first action at this place
 		level := memory.Level{Peak: live}
 		for _, change := range t.changes(i) {
 			if change < 0 {
@@ -45,7 +45,7 @@ type Peak struct {
 	Owners  []Owner // at this moment, the largest first
 }
 
-// Owner is the sum of the buffers with one name, of one or more microbatches, that are alive at a peak.
+// Owner sums up the buffers with one name, for one or more microbatches, that are alive at a peak.
 type Owner struct {
 	Name  string
 	Class memory.Class

@@ -71,7 +71,7 @@ func (s *steadyState) longest() int {
 // A rotation assigns the births of a steady state to locations, without a search. Births of one size
 // form chains. Each birth of a chain follows the death of the previous one, in the same repeat or in a
 // later one. Every repeat starts a run of the chain. Let q be the number of repeats that a run takes,
-// rounded up to a divisor of the cycle. Then the run has ended when the q-th run after it starts. So
+// rounded up to a divisor of the cycle. Then a run has ended by the time the q-th run after it starts, so
 // the chain has q locations, and the run that starts in repeat k uses location k mod q. As q divides the
 // cycle, each birth has the same location again one cycle later, so each location is one buffer of the
 // placement problem.
@@ -87,10 +87,10 @@ type rotation struct {
 const (
 	// longestCycle is the longest cycle to try, in repeats, unless the longest life is longer.
 	longestCycle = 256
-	// maxRotated is the largest number of births of a cycle, unless no shorter cycle was tried.
+	// maxRotated is the largest number of births in a cycle to try, unless no shorter cycle was tried.
 	maxRotated = 50_000
-	// slackDivisor: a cycle is good if the bytes of its locations exceed the peak of live bytes
-	// by at most 1/slackDivisor of it.
+	// slackDivisor: a cycle is good if its locations need at most 1/slackDivisor more bytes than are live
+	// at the peak.
 	slackDivisor = 256
 )
 
@@ -119,8 +119,8 @@ func (t *trace) rotationsOf(nth int) map[int]*rotation {
 
 // rotation returns the rotation of the nth good cycle of at most this number of repeats, counted from 0
 // for the shortest. A cycle is at least as long as the longest life. If there are exactly nth good
-// cycles, rotation chooses, of the cycles that are longer than the last of them, the one with the fewest
-// bytes of locations. Nil means that there is no nth rotation.
+// cycles, rotation chooses, among the cycles longer than the last good one, the one whose locations need
+// the fewest bytes. It returns nil if there is no nth rotation.
 func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 	var best []chain // nil after each good cycle that is passed over
 	var cycle int    // of best
@@ -154,7 +154,7 @@ func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 	count := 0
 	for _, chain := range best {
 		for _, m := range chain.members {
-			for k := range cycle { // the run of this birth began in repeat k-m.repeat
+			for k := range cycle { // the run with this birth began in repeat k-m.repeat
 				phase := ((k-m.repeat)%chain.locations + chain.locations) % chain.locations
 				r.locations[k*len(s.births)+int(m.birth)] = int32(count + phase)
 			}
@@ -162,7 +162,7 @@ func (s *steadyState) rotation(repeats int, peak int64, nth int) *rotation {
 		count += chain.locations
 	}
 	for i, location := range r.locations {
-		if location < 0 { // dies within its action, so it is in no chain
+		if location < 0 { // dies within its action, so it belongs to no chain
 			r.locations[i] = int32(count)
 			count++
 		}
@@ -182,8 +182,9 @@ type member struct {
 	repeat int   // counted from the repeat in which the run starts
 }
 
-// chains splits the candidates, births of one size in order, into chains whose numbers of locations
-// divide the cycle. Each chain starts with the longest life that is in no chain yet.
+// chains divides the candidates, births of one size in order, into chains whose numbers of locations
+// divide the cycle. Each chain starts with the birth that has the longest life of those not yet in a
+// chain.
 func (s *steadyState) chains(candidates []int32, cycle int) (list []chain) {
 	byLength := make([]int32, len(candidates)) // indices into candidates, the longest life first
 	for k := range byLength {
@@ -213,13 +214,14 @@ func (s *steadyState) chains(candidates []int32, cycle int) (list []chain) {
 type chainBuilder struct {
 	*steadyState
 	candidates []int32
-	tried      []int32 // by candidate, the last chain that it was tried for, counted from 1
+	tried      []int32 // by candidate: the last chain for which it was tried, counted from 1
 	free       []int32 // by candidate, its own index if it is in no chain, otherwise a later index (see next)
 	chain      []int32 // candidates in the chain that was tried last
 	tries      int32
 }
 
-// next returns the first candidate at or after k that is in no chain, as a union-find structure does.
+// next returns the first candidate at or after k that is in no chain. It works like the find of a
+// union-find structure.
 func (b *chainBuilder) next(k int32) int32 {
 	for b.free[k] != k {
 		b.free[k] = b.free[b.free[k]]
@@ -230,7 +232,7 @@ func (b *chainBuilder) next(k int32) int32 {
 
 // grow returns the members of a run. After the first candidate it adds, repeatedly, the earliest
 // suitable birth at or after the death of the last member. A birth is suitable if it is in no chain
-// and dies no later than the first member is born again, one cycle later.
+// and dies before the first member is born again, one cycle later, or at that time.
 func (b *chainBuilder) grow(first int32, cycle int) []member {
 	b.tries++
 	b.chain, b.tried[first] = append(b.chain[:0], first), b.tries

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// attempt is a trace with groups, and the lowest layout of it so far.
+// attempt is a trace with its groups, and its lowest layout so far.
 type attempt struct {
 	*trace
 	group    []int32 // by allocation; the allocations of a group share one offset
@@ -18,13 +18,13 @@ type attempt struct {
 }
 
 const (
-	// defaultWork is the work of the search on all ranks together, in the unit of
-	// placement.Options.Nodes, about a microsecond.
+	// defaultWork is the work of the search over all ranks, in the unit of placement.Options.Nodes, which
+	// is about a microsecond.
 	defaultWork = 1_200_000
 	// maxRotations is the largest number of rotations to lay out.
 	maxRotations = 4
-	// maxUnrolled is the largest number of births of a program that is also laid out with every
-	// repeat traced.
+	// maxUnrolled is the largest number of births of a program for which a layout with every repeat
+	// traced is also tried.
 	maxUnrolled = 1 << 16
 	// In a program with more than maxSearched births, a layout is low enough if its excess over the
 	// peak is at most 1/excessDivisor of the peak. To gain less than that, a search would take seconds.
@@ -68,14 +68,15 @@ func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, erro
 			return nil, err
 		}
 	}
-	// A program has few repeats if tracing all of them takes no longer than the cycle of a rotation may.
+	// A program has few repeats if tracing all of them takes no longer than tracing a rotation's longest
+	// cycle.
 	few := !slices.ContainsFunc(p.plan.Programs[rank], func(s schedule.Segment) bool { return s.Repeat > longestCycle })
 	if few && shortest.total <= maxUnrolled && !shortest.separate() && !best.lowEnough() {
 		if err := try(false, nil, 4); err != nil {
 			return nil, err
 		}
 	}
-	for _, align := range best.alignments() { // none if a longer search would gain little
+	for _, align := range best.alignments() { // empty if a longer search would gain little
 		if best.lowEnough() || work <= 0 {
 			break
 		}
@@ -100,11 +101,11 @@ func (p *Memory) attempt(rank int, far, skips bool, rotations map[int]*rotation)
 	return a, nil
 }
 
-// separate reports whether every allocation is a group by itself, so that a proof for the problem is a
+// separate reports whether every allocation is a group of its own, so that a proof for the problem is a
 // proof for the program.
 func (a *attempt) separate() bool { return a.count == len(a.allocations) }
 
-// place lays out the groups with this amount of work, and keeps the layout if it is lower.
+// place lays out the groups with the given amount of work, and keeps the layout if it is lower.
 func (a *attempt) place(ctx context.Context, align func(int64) int64, work int64) error {
 	options := a.cfg.Search
 	options.Nodes = max(work, 1)

@@ -9,15 +9,15 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A trace is what one rank allocates and releases in a step, in order. It executes the program of
-// the rank on the profile as a runner executes it on buffers: it counts the same references and
-// releases them in the same order.
+// A trace records what one rank allocates and releases in a step, in order. It executes the program of
+// the rank on the profile as a runner executes it on buffers: it counts the same references and releases
+// them in the same order.
 type trace struct {
 	*Memory
 	rank    int
 	far     bool // traces only the buffers in far memory
 	program []schedule.Segment
-	wants   []uint64 // by copy of the model: the parts of entries that are read
+	wants   []uint64 // by copy of the model: the entry parts that are read
 	limit   int      // largest number of births
 	skips   bool     // skips repeats that equal the previous ones
 	// rotations sets the cycles of segments; otherwise a cycle is as long as the longest life.
@@ -29,7 +29,7 @@ type trace struct {
 	pulled      int   // entries pulled so far, in the order of the batch
 	at          position
 	ordinal     int32       // of the next birth at the position
-	repeatStart int32       // changes before the current repeat
+	repeatStart int32       // number of changes before the current repeat
 	recurrence  *recurrence // of the current segment; nil if every repeat of it is traced
 
 	// The result.
@@ -37,7 +37,7 @@ type trace struct {
 	log         []int32         // the changes: the number of the allocation for a birth, its complement for a death
 	actions     []tracedAction  // in order
 	segments    []SegmentPlaces // of the program
-	total       int64           // number of births of the whole program, all repeats counted
+	total       int64           // number of births in the whole program, counting all repeats
 	births      []int32         // by place, the number of births at the places before it, followed by all births of the layout
 	top         *liveBytes      // maxima of the live bytes, computed on demand
 }
@@ -48,23 +48,23 @@ type tracedAction struct {
 	start int32
 }
 
-// slot is the key of allocations that a rank holds for a stage and a microbatch. The parts of an entry
-// are in slot Part of stage -1. The microbatch is -1 for allocations of a stage without one. Slot
+// slot is the key of the allocations that a rank holds for a stage and a microbatch. The parts of an
+// entry are in slot Part of stage -1. The microbatch is -1 for allocations of a stage without one. Slot
 // Saved holds all buffers of the stage's profile.
 type slot struct {
 	kind              effects.Place
 	stage, microbatch int32
 }
 
-// contents are the allocations in a slot. Inputs, gradients and parts that have ended remain while
-// the stage has calls for the microbatch, because their profile may still refer to them.
+// contents holds the allocations in a slot. Inputs, gradients and parts that have ended stay listed while
+// the stage still has calls for the microbatch, because the profile of those calls may refer to them.
 type contents struct {
-	segment     int32  // in which the slot was filled
-	wanted      uint64 // of an entry: the parts that have not ended
+	segment     int32  // the segment in which the slot was filled
+	wanted      uint64 // for an entry: the parts that have not ended
 	allocations []int32
 }
 
-// lists are the allocations that the events of a call may refer to, by kind of reference.
+// lists holds the allocations that the events of a call may refer to, by kind of reference.
 type lists [PartRead + 1][]int32
 
 // Values in place of the number of an allocation.
@@ -108,12 +108,12 @@ func (t *trace) run() error {
 	return t.checkReleased()
 }
 
-// tooManyInFlight reports whether the microbatches in flight of stages that allocate exceed the limit
-// of births.
+// tooManyInFlight reports whether, counting only stages that allocate, there are more microbatches in
+// flight than the limit on births allows.
 func (t *trace) tooManyInFlight() bool {
 	inFlight := 0
 	for _, segment := range t.program {
-		started := 0 // in a repeat, minus those that end
+		started := 0 // number of microbatches that a repeat starts, minus those that it ends
 		for _, a := range segment.Body {
 			stage, kind := a.Stage(), a.Kind()
 			call := t.profile.stage(0, stage).call(schedule.F, t.plan, stage)
@@ -178,7 +178,7 @@ func (p *Memory) shape(microbatch int) int {
 	return p.cfg.Shapes[microbatch]
 }
 
-// execute executes an action. Its effects have the order that package effects defines.
+// execute executes an action. Its effects take place in the order that package effects defines.
 func (t *trace) execute(a schedule.Action) error {
 	s, m, e := int32(a.Stage()), int32(a.Microbatch()), effects.Of(t.plan, a)
 	if a.Kind().OfStage() {
@@ -233,7 +233,7 @@ func (t *trace) put(w slot, allocations []int32) {
 }
 
 // work executes the call of a stage or the incoming transfer of an action. It returns the allocations
-// that are handed over, and the events that end slots.
+// that it hands over, and the events that end slots.
 func (t *trace) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefChange, err error) {
 	switch kind {
 	case schedule.RecvF, schedule.RecvB:
@@ -335,7 +335,7 @@ func (t *trace) events(f *lists, buffers []Buffer, events []RefChange, o origin)
 	return nil
 }
 
-// resolve returns the allocation that a reference of a profile names.
+// resolve returns the allocation that a profile's reference names.
 func (f *lists) resolve(ref Ref) (int32, error) {
 	if ref.Kind == None {
 		return nothing, nil
@@ -382,7 +382,7 @@ func (t *trace) pull(index int) error {
 	return nil
 }
 
-// entry returns the profile of an entry with these wanted parts.
+// entry returns the profile of the entry in which exactly these parts are wanted.
 func (s *ShapeProfile) entry(parts uint64) *Entry {
 	for i := range s.Entries {
 		if s.Entries[i].Parts == parts {

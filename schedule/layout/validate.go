@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// maxBytes bounds a buffer: 256 TiB.
+// maxBytes is the largest size of a buffer: 256 TiB.
 const maxBytes = 1 << 48
 
 // Validate reports every fault of the profile at once. Each of the joined errors wraps
@@ -187,7 +187,7 @@ func (b *balance) events(events []RefChange) {
 	}
 }
 
-// out subtracts the references that are handed over.
+// out subtracts the references that a call hands over.
 func (b *balance) out(refs []Ref) {
 	for _, ref := range refs {
 		if ref.Kind != None {

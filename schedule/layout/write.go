@@ -12,10 +12,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// schema is the version of the file format of a profile.
+// schema is the version of the profile file format.
 const schema = 1
 
-// Write writes a profile as JSON, under a schema number:
+// Write writes a profile as JSON, with a schema number:
 //
 //	{
 //	  "schema": 1,
@@ -43,13 +43,12 @@ const schema = 1
 //	  ]
 //	}
 //
-// An event is a letter and a buffer: a allocates, + retains, - releases. A buffer is a number, of a
-// buffer of the profile, or a number after i (an input), g (the gradient of an output) or p (an entry
-// part). The outputs use the same names, and "" means none. The calls of a stage are forward, whole
-// (B), input (I), weight (W), eval, gather, zero_grad, quantize and quantize_eval. In the last two,
-// "forward" is the number of copies in the output that are for the forward. Slots lists the buffer
-// that F saves in each slot. Empty fields are omitted. The error for an invalid profile wraps
-// ErrProfile.
+// An event is a letter and a buffer: a allocates, + retains, - releases. A buffer is either the number of
+// one of the profile's buffers, or a number preceded by i (an input), g (the gradient of an output) or p
+// (an entry part). The outputs use the same names, and "" means none. The calls of a stage are forward,
+// whole (B), input (I), weight (W), eval, gather, zero_grad, quantize and quantize_eval. In the last two,
+// "forward" is the number of copies in the output that are for the forward. Slots lists the buffer that F
+// saves in each slot. Empty fields are omitted. The error for an invalid profile wraps ErrProfile.
 func Write(w io.Writer, t *Profile) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -140,7 +139,7 @@ func setOf(list []int) (set uint64) {
 	return set
 }
 
-// The letters of operations and of their buffers, in the order of the constants.
+// The letters of operations and buffers, in the order of the constants.
 const opLetters = "a+-"
 
 var refLetters = [...]string{"", "", "i", "g", "p"}
