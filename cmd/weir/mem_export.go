@@ -62,10 +62,9 @@ const mostChanges = 4 << 20
 type exported struct {
 	layout.Change
 	rank   int
-	number int // among the changes of the rank
-	action schedule.Action
-	end    bool  // step end, which has no action
-	live   int64 // bytes on the rank after it
+	number int             // among the changes of the rank
+	action schedule.Action // none at step end
+	live   int64           // bytes on the rank after it
 }
 
 // changes plays the step of every rank, and calls visit for every change.
@@ -78,7 +77,7 @@ func changes(plan *schedule.Plan, made *layout.Memory, visit func(exported) erro
 				return usage("the step has more than %d allocations and frees: export fewer microbatches; the rest repeats", mostChanges)
 			}
 			e.Change = change
-			e.action, e.end = actionAt(programs[rank], &made.Ranks[rank], change.Place)
+			e.action, _ = made.Ranks[rank].Action(programs[rank], change.Place)
 			if change.Alloc {
 				e.live += change.Bytes
 			} else {
@@ -93,17 +92,6 @@ func changes(plan *schedule.Plan, made *layout.Memory, visit func(exported) erro
 	return nil
 }
 
-// actionAt returns an action at a place of a layout, with the microbatch of one repeat.
-// There is none at step end.
-func actionAt(program []schedule.Segment, rank *layout.Rank, place int) (schedule.Action, bool) {
-	for i, s := range rank.Segments {
-		if last := i+1 == len(rank.Segments); s.Body > 0 && place >= s.First && place < rank.End && (last || place < rank.Segments[i+1].First) {
-			return program[i].Body[(place-s.First)%s.Body], false
-		}
-	}
-	return 0, true
-}
-
 // location returns the location of an allocation in the form of a file name: mb3/stage1/F.
 func (e *exported) location() string {
 	name := ""
@@ -113,7 +101,7 @@ func (e *exported) location() string {
 	if e.Stage >= 0 {
 		name += fmt.Sprintf("stage%d/", e.Stage)
 	}
-	if e.end {
+	if e.action == 0 {
 		return name + "end"
 	}
 	return name + e.action.Kind().String()

@@ -126,13 +126,20 @@ func TestPlacesOfRepeats(t *testing.T) {
 				for repeat := range segment.Repeat {
 					base := r.Segments[i].Base(repeat)
 					require.GreaterOrEqual(t, base, 0)
-					for k := range segment.Body {
+					for k, action := range segment.Body {
 						require.Less(t, base+k, r.End)
+						got, found := r.Action(plan.Programs[rank], base+k)
+						require.True(t, found)
+						if !seen[base+k] { // the first repeat that has the place
+							require.Equal(t, action.Shift(repeat*segment.Stride), got)
+						}
 						seen[base+k] = true
 					}
 				}
 			}
-			require.Len(t, seen, r.End, "%s rank %d: every place is come to", s.Name, rank)
+			require.Len(t, seen, r.End, "%s rank %d: every place is reached", s.Name, rank)
+			_, found := r.Action(plan.Programs[rank], r.End)
+			require.False(t, found)
 		}
 	}
 }

@@ -33,6 +33,23 @@ func (s *SegmentPlaces) phase(repeat int) int {
 	return s.Lead + (repeat-s.Lead)%s.Cycle
 }
 
+// Action returns the action at a place of the rank's layout, in the first repeat that has the place. It
+// returns false for the place of step end. The program is the rank's program of the flat plan.
+func (r *Rank) Action(program []schedule.Segment, place int) (schedule.Action, bool) {
+	for i, s := range r.Segments {
+		offset := place - s.First
+		if phases := s.Lead + s.Cycle + s.Tail; offset < 0 || offset >= phases*s.Body {
+			continue
+		}
+		repeat := offset / s.Body
+		if repeat >= s.Lead+s.Cycle {
+			repeat += s.Repeat - s.Lead - s.Cycle - s.Tail
+		}
+		return program[i].Body[offset%s.Body].Shift(repeat * program[i].Stride), true
+	}
+	return 0, false
+}
+
 // stepEnd returns the place after the segments that were traced: in a whole trace, that of step end.
 func (t *trace) stepEnd() int {
 	if len(t.segments) == 0 {

@@ -113,7 +113,10 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	programs := out.Plan.Flat().Programs
 	for rank := range out.Memory.Ranks {
 		one := r.rank(out, parts, rank)
-		one.Peak = peakAction(programs[rank], &out.Memory.Ranks[rank])
+		one.Peak = "step end"
+		if a, ok := out.Memory.Ranks[rank].Action(programs[rank], out.Memory.Ranks[rank].Peak.Place); ok {
+			one.Peak = a.WithDrop(0).WithJoin(false).String()
+		}
 		out.Ranks = append(out.Ranks, one)
 	}
 	if r.Reserved {
@@ -217,21 +220,4 @@ func (r *Request) rank(out *Prediction, parts [][]Part, number int) Rank {
 		}
 	}
 	return one
-}
-
-// peakAction returns the action at the place of the peak, in the first repeat that reaches it.
-func peakAction(program []schedule.Segment, made *layout.Rank) string {
-	at := made.Peak.Place
-	for i, s := range made.Segments {
-		for repeat := range s.Repeat {
-			if base := s.Base(repeat); at >= base && at < base+s.Body {
-				a := program[i].Body[at-base].Shift(repeat * program[i].Stride)
-				return fmt.Sprint(a.WithDrop(0).WithJoin(false))
-			}
-			if repeat > s.Lead+s.Cycle+s.Tail {
-				break
-			}
-		}
-	}
-	return "step end"
 }
