@@ -113,6 +113,24 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 	require.Equal(t, r.Height == r.Bound, r.Gap() == 0)
 }
 
+// TestActionInATail finds the actions of a segment of ten repeats: one in the lead, cycles of two,
+// and two in the tail.
+func TestActionInATail(t *testing.T) {
+	f, b := schedule.Act(schedule.F, 0, 4), schedule.Act(schedule.B, 0, 0)
+	program := []schedule.Segment{{Body: []schedule.Action{f, b}, Repeat: 10, Stride: 1}}
+	r := &layout.Rank{Segments: []layout.SegmentPlaces{{Body: 2, Repeat: 10, Lead: 1, Cycle: 2, Tail: 2}}, End: 10}
+	for place, repeat := range []int{0, 1, 2, 8, 9} {
+		require.Equal(t, 2*place, r.Segments[0].Base(repeat))
+		for i, action := range program[0].Body {
+			got, found := r.Action(program, 2*place+i)
+			require.True(t, found)
+			require.Equal(t, action.Shift(repeat), got)
+		}
+	}
+	_, found := r.Action(program, r.End)
+	require.False(t, found)
+}
+
 // TestPlacesOfRepeats computes places as a runner does: by segment, repeat and action.
 func TestPlacesOfRepeats(t *testing.T) {
 	for _, s := range schedule.Schedules() {
